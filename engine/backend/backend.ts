@@ -1,0 +1,96 @@
+import type { GgufFile } from "../gguf/types.ts";
+import type { Plan } from "../plan/plan.ts";
+
+/** Tokens that one KV block holds: the unit of allocation and of prefix sharing. */
+export const KV_BLOCK_TOKENS = 32;
+
+export interface BackendInfo {
+  /** "cpu" or "webgpu". */
+  readonly name: string;
+  /** The instruction set in use, e.g. "avx512-vnni". */
+  readonly isa: string;
+  readonly threads: number;
+}
+
+/** The rows of one sequence in a step: a prefill chunk, or the one token of a decode. */
+export interface StepSequence {
+  /** Index of its first row in `tokens`. */
+  readonly start: number;
+  /** Rows in this step. */
+  readonly length: number;
+  /** Tokens of this sequence that are in the KV cache before the step; the first row's position. */
+  readonly cached: number;
+  /** KV block ids; covers at least cached + length tokens. */
+  readonly blockTable: Int32Array;
+}
+
+/** What is wanted of one row's logits. Penalties and bias are applied before the candidates are chosen. */
+export interface LogitsRequest {
+  /** Row in `tokens`. */
+  readonly row: number;
+  /** How many candidates to return, best first: 1 is the greedy choice. At most MAX_CANDIDATES. */
+  readonly candidates: number;
+  readonly repetitionPenalty: number;
+  readonly presencePenalty: number;
+  readonly frequencyPenalty: number;
+  /** Distinct tokens that the penalties look at, and how often each occurred; equal lengths. */
+  readonly penaltyTokens: Int32Array;
+  readonly penaltyCounts: Int32Array;
+  readonly biasTokens: Int32Array;
+  readonly biasValues: Float32Array;
+  /** One bit a token, set where the token is allowed (a grammar's mask); absent when all are. */
+  readonly mask?: Uint32Array;
+  /** Tokens whose raw logits are wanted whatever their rank (scoring of a given text). */
+  readonly probe: Int32Array;
+}
+export const MAX_CANDIDATES = 256;
+
+/** All that changes from step to step. */
+export interface StepInput {
+  readonly tokens: Int32Array; // [rows]
+  readonly sequences: readonly StepSequence[];
+  readonly logits: readonly LogitsRequest[];
+}
+
+/** The candidates of one LogitsRequest. */
+export interface Candidates {
+  readonly ids: Int32Array; // [n], best first by `logits`
+  /** After penalties, bias and mask. */
+  readonly logits: Float32Array; // [n]
+  /** As the model gave them. */
+  readonly rawLogits: Float32Array; // [n]
+  /** log(sum(exp(raw logits))) over the whole vocabulary: raw logit - this = log-probability. */
+  readonly logSumExp: number;
+  readonly probed: Float32Array; // [probe.length], raw logits
+}
+
+export interface StepOutput {
+  /** In the order of `StepInput.logits`. */
+  readonly rows: Candidates[];
+}
+
+export interface CompileOptions {
+  /** KV blocks to hold. */
+  readonly kvBlocks: number;
+  /** Most rows in one step. */
+  readonly maxRows: number;
+  /** Most rows that want logits in one step. */
+  readonly maxLogitRows: number;
+}
+
+/** Where plans run. One step at a time: `step` must not be called again before it has returned. */
+export interface Backend {
+  readonly info: BackendInfo;
+  /** Packs the plan's weights, tensor by tensor; `progress` gets bytes done and bytes in all. */
+  loadWeights(file: GgufFile, plan: Plan, progress?: (done: number, total: number) => void): Promise<void>;
+  compile(plan: Plan, options: CompileOptions): Promise<void>;
+  /** Runs one step. Throws StepStopped when `requestStop` came first: the step's output is void then. */
+  step(input: StepInput): Promise<StepOutput>;
+  requestStop(): void;
+  close(): void;
+}
+
+/** A step that `requestStop` ended early. */
+export class StepStopped extends Error {
+  override name = "StepStopped";
+}

@@ -1,0 +1,48 @@
+/** The tokenizer as the rest of the engine sees it. Token ids are indices into `tokenizer.ggml.tokens`. */
+
+export interface EncodeOptions {
+  /** Prepend BOS / append EOS as the file's `add_bos_token` / `add_eos_token` say. Default false. */
+  addSpecial?: boolean;
+  /** Recognise control tokens such as `<|im_end|>` in the text. Default false: strangers' text stays text. */
+  parseSpecial?: boolean;
+}
+
+export interface StreamDecoder {
+  /** The text that this token completes: never ends inside a character; invalid bytes become U+FFFD once. */
+  push(token: number): string;
+  /** What is still held back, with U+FFFD for a character that was never completed. */
+  end(): string;
+}
+
+export interface Tokenizer {
+  readonly vocabSize: number;
+  readonly bosToken: number | undefined;
+  readonly eosToken: number | undefined;
+  /** Every token that ends a generation: EOS, end of turn, end of message. */
+  readonly endTokens: ReadonlySet<number>;
+  encode(text: string, options?: EncodeOptions): number[];
+  /** Control tokens are left out unless `special`. */
+  decode(tokens: Iterable<number>, options?: { special?: boolean }): string;
+  /** The raw bytes that a token stands for (logprobs' `bytes`); empty for control tokens. */
+  bytes(token: number): Uint8Array;
+  isControl(token: number): boolean;
+  streamDecoder(): StreamDecoder;
+}
+
+export interface ChatMessage {
+  role: string;
+  content: string | null | { type: string; text?: string }[];
+  [key: string]: unknown;
+}
+
+export interface ChatTemplateOptions {
+  addGenerationPrompt?: boolean;
+  tools?: unknown[];
+  /** Extra variables for the template (`chat_template_kwargs`), e.g. `enable_thinking`. */
+  variables?: Record<string, unknown>;
+}
+
+export interface ChatTemplate {
+  /** The prompt's text; encode it with `parseSpecial: true`. Throws ChatTemplateError with the template's reason. */
+  render(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string;
+}

@@ -1,0 +1,141 @@
+import type { ChatTemplate, Tokenizer } from "./tokenizer/types.ts";
+
+/** How a token is chosen. The defaults (DEFAULT_SAMPLING) are those of the OpenAI API: no truncation. */
+export interface SamplingParams {
+  /** 0 is greedy. */
+  temperature: number;
+  /** 0 is off. */
+  topK: number;
+  topP: number;
+  minP: number;
+  repetitionPenalty: number;
+  presencePenalty: number;
+  frequencyPenalty: number;
+  logitBias: ReadonlyMap<number, number>;
+  seed: number | undefined;
+}
+
+export const DEFAULT_SAMPLING: Readonly<SamplingParams> = {
+  temperature: 1,
+  topK: 0,
+  topP: 1,
+  minP: 0,
+  repetitionPenalty: 1,
+  presencePenalty: 0,
+  frequencyPenalty: 0,
+  logitBias: new Map(),
+  seed: undefined,
+};
+
+export interface GenerateRequest {
+  /** Token ids of the prompt, at least one. */
+  readonly prompt: readonly number[];
+  /** Most tokens to generate; without it, what the context has room for. 0 only prefills. */
+  readonly maxTokens?: number;
+  readonly sampling?: Partial<SamplingParams>;
+  /** Texts that end the generation; they are not part of the output. */
+  readonly stop?: readonly string[];
+  /** Go on past end-of-generation tokens (benchmarks). */
+  readonly ignoreEos?: boolean;
+  /** Give each token's log-probability and that many alternatives (0 to 20). */
+  readonly logprobs?: number;
+  /** Give the log-probabilities of the prompt's own tokens too (`echo` with logprobs). */
+  readonly promptLogprobs?: boolean;
+  /** Interactive requests go first. Default "interactive". */
+  readonly priority?: "interactive" | "batch";
+  /** KV prefixes are shared only between requests of equal salt. */
+  readonly cacheSalt?: string;
+  readonly signal?: AbortSignal;
+}
+
+export interface TokenLogprob {
+  readonly token: number;
+  readonly logprob: number;
+}
+
+export interface Usage {
+  readonly promptTokens: number;
+  readonly completionTokens: number;
+  /** Prompt tokens that were found in the KV cache. */
+  readonly cachedTokens: number;
+}
+
+export type FinishReason = "stop" | "length" | "cancelled";
+
+/**
+ * What a request yields, in order: progress while a long prompt is prefilled, the prompt's own
+ * log-probabilities when asked for, tokens, and exactly one finish.
+ */
+export type TokenEvent =
+  | { type: "progress"; processed: number; total: number; cached: number; timeMs: number }
+  | { type: "prompt"; logprobs: { token: number; logprob: number | null; top: TokenLogprob[] }[] }
+  | {
+    type: "token";
+    token: number;
+    /** Text that is now certain; empty while bytes or a possible stop string are held back. */
+    text: string;
+    logprob?: number;
+    top?: TokenLogprob[];
+  }
+  | {
+    type: "finish";
+    reason: FinishReason;
+    /** What was still held back. */
+    text: string;
+    usage: Usage;
+    timings: { queueMs: number; prefillMs: number; decodeMs: number };
+  };
+
+export type EngineErrorCode =
+  | "context_length_exceeded"
+  | "invalid_request"
+  | "queue_full"
+  | "engine_closed"
+  | "engine_failed";
+
+/** A request that the engine refuses, or that failed in it. `details` go into the API's error body. */
+export class EngineError extends Error {
+  override name = "EngineError";
+  constructor(readonly code: EngineErrorCode, message: string, readonly details: Record<string, number> = {}) {
+    super(message);
+  }
+}
+
+export interface ModelInfo {
+  /** The file's base name without `.gguf`: what requests name. */
+  readonly id: string;
+  readonly path: string;
+  readonly architecture: string;
+  /** Tokens that one sequence may hold (prompt and answer). */
+  readonly contextLength: number;
+  readonly vocabSize: number;
+  /** Unix seconds, when the model was loaded. */
+  readonly created: number;
+}
+
+export interface EngineStats {
+  readonly running: number;
+  readonly waiting: number;
+  readonly kvBlocksUsed: number;
+  readonly kvBlocksTotal: number;
+  readonly promptTokens: number;
+  readonly generatedTokens: number;
+  readonly cachedTokens: number;
+  readonly steps: number;
+}
+
+/** The public face: routes/ and jobs/ know this and nothing behind it. */
+export interface Engine {
+  readonly model: ModelInfo;
+  readonly tokenizer: Tokenizer;
+  readonly chatTemplate: ChatTemplate;
+  /**
+   * Queues a request. A refusal (too long, queue full) throws EngineError from the first `next()`; leaving the
+   * iteration early, or `request.signal`, cancels it and frees its slot within one step.
+   */
+  submit(request: GenerateRequest): AsyncIterable<TokenEvent>;
+  stats(): EngineStats;
+  /** Refuses new work; resolves when what runs has ended, or when `graceMs` have passed and it was cancelled. */
+  drain(graceMs: number): Promise<void>;
+  close(): Promise<void>;
+}
