@@ -1,4 +1,13 @@
-import type { ChatTemplate, Tokenizer } from "./tokenizer/types.ts";
+import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./tokenizer/types.ts";
+
+export type {
+  ChatMessage,
+  ChatTemplate,
+  ChatTemplateOptions,
+  EncodeOptions,
+  StreamDecoder,
+  Tokenizer,
+} from "./tokenizer/types.ts";
 
 /** How a token is chosen. The defaults (DEFAULT_SAMPLING) are those of the OpenAI API: no truncation. */
 export interface SamplingParams {
@@ -129,6 +138,11 @@ export interface Engine {
   readonly model: ModelInfo;
   readonly tokenizer: Tokenizer;
   readonly chatTemplate: ChatTemplate;
+  /**
+   * The prompt of a conversation: renders the model's template and encodes the text with its control tokens.
+   * Throws an error named ChatTemplateError, with the template's reason, where the template refuses.
+   */
+  encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
   /**
    * Queues a request. A refusal (too long, queue full) throws EngineError from the first `next()`; leaving the
    * iteration early, or `request.signal`, cancels it and frees its slot within one step.
