@@ -1,0 +1,170 @@
+import { GgufError, type GgufErrorCode } from "./errors.ts";
+
+/** Random access to the bytes that a header is read from. */
+export interface ByteSource {
+  /** Size of the whole file, bytes. */
+  readonly size: number;
+  /** Fills `into` from byte `offset` on; returns how many bytes it could give. */
+  read(offset: number, into: Uint8Array): number;
+}
+
+/** A header (all before the tensor data) may be this long: eight times the largest published ones. */
+export const MAX_HEADER_BYTES = 128 * 1024 * 1024;
+/** Longest string value; the longest in published files are chat templates of some 20 KB. */
+export const MAX_STRING_BYTES = 16 * 1024 * 1024;
+const WINDOW_BYTES = 1024 * 1024;
+
+/**
+ * Reads little-endian fields one after the other through a window of 1 MiB (larger only for a value that is longer and
+ * whose length has been checked). Nothing is allocated or read before it is known to lie inside the file and the cap.
+ */
+export class Cursor {
+  /** Byte of the file that is read next. */
+  position = 0;
+  readonly #source: ByteSource;
+  readonly #end: number;
+  #window: Uint8Array;
+  #view: DataView;
+  #start = 0; // byte of the file at window[0]
+  #filled = 0; // bytes of the window that are valid
+  readonly #decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+  constructor(source: ByteSource) {
+    this.#source = source;
+    this.#end = Math.min(source.size, MAX_HEADER_BYTES);
+    this.#window = new Uint8Array(Math.min(this.#end, WINDOW_BYTES));
+    this.#view = new DataView(this.#window.buffer);
+  }
+
+  /** Bytes that a header may still hold from here. */
+  get remaining(): number {
+    return this.#end - this.position;
+  }
+
+  /** Where the room for a header ends, in words: the file's end or the cap. */
+  get endInWords(): string {
+    return this.#end < this.#source.size
+      ? `a header of at most ${MAX_HEADER_BYTES} bytes`
+      : `what the file's ${this.#source.size} bytes hold (is it cut short?)`;
+  }
+
+  u8(field: string): number {
+    return this.#window[this.#take(1, field)];
+  }
+
+  u32(field: string): number {
+    return this.#view.getUint32(this.#take(4, field), true);
+  }
+
+  u64(field: string): bigint {
+    return this.#view.getBigUint64(this.#take(8, field), true);
+  }
+
+  /**
+   * A length or count of 64 bits as a number. Exact up to 2^53; above that it is rounded and still far above every
+   * bound that it is compared with.
+   */
+  length(field: string): number {
+    const at = this.#take(8, field);
+    return this.#view.getUint32(at, true) + this.#view.getUint32(at + 4, true) * 0x1_0000_0000;
+  }
+
+  /** A DataView at the next `count` bytes, at most a scalar's eight. */
+  scalar(count: number, field: string): { view: DataView; at: number } {
+    const at = this.#take(count, field);
+    return { view: this.#view, at };
+  }
+
+  /** The next `count` bytes in a buffer of their own. The caller has checked `count` against `remaining`. */
+  bytes(count: number, field: string): Uint8Array<ArrayBuffer> {
+    if (count > this.remaining) this.#refuseEnd(count, field);
+    const into = new Uint8Array(count);
+    const buffered = Math.max(0, Math.min(count, this.#start + this.#filled - this.position));
+    const at = this.position - this.#start;
+    into.set(this.#window.subarray(at, at + buffered));
+    if (buffered < count) {
+      this.#read(this.position + buffered, into.subarray(buffered), count - buffered, field);
+    }
+    this.position += count;
+    return into;
+  }
+
+  /** A length-prefixed UTF-8 string of at most `maxBytes`. Throws GgufError(GGUF_STRING). */
+  string(field: string, maxBytes: number = MAX_STRING_BYTES): string {
+    const start = this.position;
+    const length = this.length(field);
+    if (length > this.remaining) {
+      throw new GgufError("GGUF_STRING", `found a length of ${length}, allowed ${this.endInWords}`, {
+        byte: start,
+        field,
+      });
+    }
+    if (length > maxBytes) {
+      const detail = `found a length of ${length}, allowed at most ${maxBytes} bytes`;
+      throw new GgufError("GGUF_STRING", detail, { byte: start, field });
+    }
+    const at = this.#take(length, field);
+    try {
+      return this.#decoder.decode(this.#window.subarray(at, at + length));
+    } catch {
+      throw new GgufError("GGUF_STRING", "found bytes that are not UTF-8, allowed UTF-8", {
+        byte: start + 8,
+        field,
+      });
+    }
+  }
+
+  /** Moves past `count` bytes and returns where in the window they begin. */
+  #take(count: number, field: string): number {
+    let at = this.position - this.#start;
+    if (at + count > this.#filled) {
+      if (count > this.remaining) this.#refuseEnd(count, field);
+      this.#refill(count, field);
+      at = 0;
+    }
+    this.position += count;
+    return at;
+  }
+
+  /** Moves the window to `position`, where it will hold at least `count` bytes. */
+  #refill(count: number, field: string): void {
+    const kept = this.#window.subarray(this.position - this.#start, this.#filled);
+    const keptBytes = kept.length;
+    if (count > this.#window.length) {
+      const larger = new Uint8Array(count);
+      larger.set(kept);
+      this.#window = larger;
+      this.#view = new DataView(larger.buffer);
+    } else {
+      this.#window.copyWithin(0, this.position - this.#start, this.#filled);
+    }
+    this.#start = this.position;
+    const wanted = Math.min(this.#window.length, this.remaining) - keptBytes;
+    const into = this.#window.subarray(keptBytes, keptBytes + wanted);
+    this.#filled = keptBytes;
+    this.#filled += this.#read(this.position + keptBytes, into, count - keptBytes, field);
+  }
+
+  /** Reads what it can; a file that gives less than `atLeast` has shrunk since its size was taken. */
+  #read(offset: number, into: Uint8Array, atLeast: number, field: string): number {
+    let done = 0;
+    while (done < into.length) {
+      const got = this.#source.read(offset + done, into.subarray(done));
+      if (got === 0) break;
+      done += got;
+    }
+    if (done < atLeast) {
+      const detail = `found the end of the file at byte ${
+        offset + done
+      }, allowed ${this.#source.size} bytes as at first`;
+      throw new GgufError("GGUF_TRUNCATED", detail, { byte: this.position, field });
+    }
+    return done;
+  }
+
+  #refuseEnd(count: number, field: string): never {
+    const code: GgufErrorCode = this.#end < this.#source.size ? "GGUF_COUNT" : "GGUF_TRUNCATED";
+    const detail = `found ${this.remaining} bytes where ${count} are needed, allowed ${this.endInWords}`;
+    throw new GgufError(code, detail, { byte: this.position, field });
+  }
+}

@@ -1,0 +1,225 @@
+import type { Cursor } from "./cursor.ts";
+import { GgufError, quote } from "./errors.ts";
+import type { MetadataArray, MetadataValue } from "./types.ts";
+
+/** GGUF's value types, by id. */
+const VALUE_TYPES = [
+  "UINT8",
+  "INT8",
+  "UINT16",
+  "INT16",
+  "UINT32",
+  "INT32",
+  "FLOAT32",
+  "BOOL",
+  "STRING",
+  "ARRAY",
+  "UINT64",
+  "INT64",
+  "FLOAT64",
+] as const;
+type ValueType = typeof VALUE_TYPES[number];
+
+/** Least bytes of a value: a string's length, an array's element type and count. */
+const MIN_BYTES: Readonly<Record<ValueType, number>> = {
+  UINT8: 1,
+  INT8: 1,
+  UINT16: 2,
+  INT16: 2,
+  UINT32: 4,
+  INT32: 4,
+  FLOAT32: 4,
+  BOOL: 1,
+  STRING: 8,
+  ARRAY: 12,
+  UINT64: 8,
+  INT64: 8,
+  FLOAT64: 8,
+};
+
+const TYPED_ARRAYS = {
+  UINT8: Uint8Array,
+  INT8: Int8Array,
+  UINT16: Uint16Array,
+  INT16: Int16Array,
+  UINT32: Uint32Array,
+  INT32: Int32Array,
+  FLOAT32: Float32Array,
+  FLOAT64: Float64Array,
+} as const;
+
+/** The specification's bound on keys. */
+const MAX_KEY_BYTES = 65_535;
+/** Elements of an array that become JavaScript values one by one; the largest published have some 600,000. */
+const MAX_BOXED_ELEMENTS = 4_194_304;
+const MAX_ARRAY_DEPTH = 4;
+const DEFAULT_ALIGNMENT = 32;
+const MIN_ALIGNMENT = 8;
+const MAX_ALIGNMENT = 1_048_576;
+const ALIGNMENT_KEY = "general.alignment";
+
+export interface KeyValues {
+  readonly entries: Map<string, MetadataValue>;
+  /** Byte of the file at which each key's value stands. */
+  readonly positions: Map<string, number>;
+  /** Of the tensor data, bytes. */
+  readonly alignment: number;
+}
+
+export function readKeyValues(cursor: Cursor, count: number): KeyValues {
+  const entries = new Map<string, MetadataValue>();
+  const positions = new Map<string, number>();
+  let alignment = DEFAULT_ALIGNMENT;
+  for (let i = 0; i < count; i++) {
+    const byte = cursor.position;
+    const key = cursor.string(`key ${i}`, MAX_KEY_BYTES);
+    const field = `key ${quote(key)}`;
+    if (key === "") {
+      throw new GgufError("GGUF_STRING", "found an empty key, allowed a name", { byte, field: `key ${i}` });
+    }
+    if (entries.has(key)) {
+      throw new GgufError("GGUF_DUPLICATE", "found the key twice, allowed once", { byte, field });
+    }
+    const type = readType(cursor, field);
+    const position = cursor.position;
+    const value = readValue(cursor, type, field, 0);
+    if (key === ALIGNMENT_KEY) alignment = checkAlignment(value, type, position, field);
+    entries.set(key, value);
+    positions.set(key, position);
+  }
+  return { entries, positions, alignment };
+}
+
+function checkAlignment(value: MetadataValue, type: ValueType, byte: number, field: string): number {
+  const valid = type === "UINT32" && typeof value === "number" && value >= MIN_ALIGNMENT &&
+    value <= MAX_ALIGNMENT && (value & (value - 1)) === 0;
+  if (!valid) {
+    const found = typeof value === "object" ? "an array" : String(value);
+    const allowed = `a UINT32 that is a power of two from ${MIN_ALIGNMENT} to ${MAX_ALIGNMENT}`;
+    throw new GgufError("GGUF_ALIGN", `found ${type} ${found}, allowed ${allowed}`, { byte, field });
+  }
+  return value;
+}
+
+function readType(cursor: Cursor, field: string): ValueType {
+  const byte = cursor.position;
+  const id = cursor.u32(field);
+  const type = VALUE_TYPES[id];
+  if (type === undefined) {
+    throw new GgufError("GGUF_KV_TYPE", `found value type ${id}, allowed 0 to ${VALUE_TYPES.length - 1}`, {
+      byte,
+      field,
+    });
+  }
+  return type;
+}
+
+function readValue(cursor: Cursor, type: ValueType, field: string, depth: number): MetadataValue {
+  switch (type) {
+    case "STRING":
+      return cursor.string(field);
+    case "ARRAY":
+      return readArray(cursor, field, depth);
+    case "BOOL":
+      return readBoolean(cursor, field);
+    default:
+      return readNumber(cursor, type, field);
+  }
+}
+
+function readBoolean(cursor: Cursor, field: string): boolean {
+  const byte = cursor.position;
+  const value = cursor.u8(field);
+  if (value > 1) {
+    throw new GgufError("GGUF_KV_TYPE", `found a BOOL of ${value}, allowed 0 or 1`, { byte, field });
+  }
+  return value === 1;
+}
+
+function readNumber(
+  cursor: Cursor,
+  type: Exclude<ValueType, "STRING" | "ARRAY" | "BOOL">,
+  field: string,
+): number | bigint {
+  const { view, at } = cursor.scalar(MIN_BYTES[type], field);
+  switch (type) {
+    case "UINT8":
+      return view.getUint8(at);
+    case "INT8":
+      return view.getInt8(at);
+    case "UINT16":
+      return view.getUint16(at, true);
+    case "INT16":
+      return view.getInt16(at, true);
+    case "UINT32":
+      return view.getUint32(at, true);
+    case "INT32":
+      return view.getInt32(at, true);
+    case "FLOAT32":
+      return view.getFloat32(at, true);
+    case "FLOAT64":
+      return view.getFloat64(at, true);
+    case "UINT64":
+      return narrow(view.getBigUint64(at, true));
+    case "INT64":
+      return narrow(view.getBigInt64(at, true));
+  }
+}
+
+function narrow(value: bigint): number | bigint {
+  const number = Number(value);
+  return Number.isSafeInteger(number) ? number : value;
+}
+
+function readArray(cursor: Cursor, field: string, depth: number): MetadataArray {
+  if (depth === MAX_ARRAY_DEPTH) {
+    const detail = `found arrays nested ${depth + 1} deep, allowed ${MAX_ARRAY_DEPTH}`;
+    throw new GgufError("GGUF_ARRAY", detail, { byte: cursor.position, field });
+  }
+  const type = readType(cursor, field);
+  const count = readArrayCount(cursor, type, field);
+  switch (type) {
+    case "STRING":
+      return fill(count, () => cursor.string(field));
+    case "ARRAY":
+      return fill(count, () => readArray(cursor, field, depth + 1));
+    case "BOOL":
+      return fill(count, () => readBoolean(cursor, field));
+    case "UINT64":
+    case "INT64":
+      return readBigints(cursor, type, count, field);
+    default: {
+      // Typed arrays have the machine's byte order, which is little endian wherever Deno runs.
+      const Typed = TYPED_ARRAYS[type];
+      return new Typed(cursor.bytes(count * Typed.BYTES_PER_ELEMENT, field).buffer);
+    }
+  }
+}
+
+/** The element count, proven to fit into what is left before anything is allocated for it. */
+function readArrayCount(cursor: Cursor, type: ValueType, field: string): number {
+  const byte = cursor.position;
+  const count = cursor.length(field);
+  const fits = Math.floor((cursor.remaining) / MIN_BYTES[type]);
+  if (count > fits) {
+    const detail = `found ${count} elements of ${type}, allowed at most ${fits}: ${cursor.endInWords}`;
+    throw new GgufError("GGUF_ARRAY", detail, { byte, field });
+  }
+  const boxed = !(type in TYPED_ARRAYS);
+  if (boxed && count > MAX_BOXED_ELEMENTS) {
+    const detail = `found ${count} elements of ${type}, allowed at most ${MAX_BOXED_ELEMENTS}`;
+    throw new GgufError("GGUF_ARRAY", detail, { byte, field });
+  }
+  return count;
+}
+
+function readBigints(cursor: Cursor, type: "UINT64" | "INT64", count: number, field: string): bigint[] {
+  const { buffer } = cursor.bytes(count * 8, field);
+  return Array.from(type === "INT64" ? new BigInt64Array(buffer) : new BigUint64Array(buffer));
+}
+
+function fill<T>(count: number, read: () => T): T[] {
+  const values = new Array<T>(count);
+  for (let i = 0; i < count; i++) values[i] = read();
+  return values;
+}

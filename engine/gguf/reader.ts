@@ -1,0 +1,102 @@
+import { type ByteSource, Cursor } from "./cursor.ts";
+import { GgufError } from "./errors.ts";
+import { readKeyValues } from "./key_values.ts";
+import { MetadataMap } from "./metadata.ts";
+import { readTensorTable } from "./tensor_table.ts";
+import type { GgufFile } from "./types.ts";
+
+/** Least bytes of a key-value pair: key length, a key of one byte, type, a value of one byte. */
+const MIN_KEY_VALUE_BYTES = 8 + 1 + 4 + 1;
+/** Least bytes of a tensor's entry: name length, a name of one byte, rank, one dimension, type, offset. */
+const MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8;
+const MAX_KEY_VALUES = 65_536;
+const MAX_TENSORS = 131_072;
+
+/**
+ * Reads and checks the header of a GGUF file, version 2 or 3, little endian; of the tensors only what is said of them.
+ * Throws GgufError for every file that breaks the format or a bound of this reader, and Deno's own errors where the file
+ * cannot be opened or read.
+ * Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+ */
+export async function openGguf(path: string): Promise<GgufFile> {
+  using file = await Deno.open(path, { read: true });
+  const { size, isFile } = await file.stat();
+  if (!isFile) {
+    throw new GgufError("GGUF_MAGIC", "found something else than a file, allowed a GGUF file", {
+      byte: 0,
+      field: "magic",
+    });
+  }
+  return parse(path, {
+    size,
+    read(offset, into) {
+      file.seekSync(offset, Deno.SeekMode.Start);
+      return file.readSync(into) ?? 0;
+    },
+  });
+}
+
+/**
+ * Like `openGguf`, of bytes in memory: the file's first bytes, at least its header. `fileSize` is the size of the whole
+ * file, bytes.
+ */
+export function parseGguf(bytes: Uint8Array, fileSize: number = bytes.length, path = "(memory)"): GgufFile {
+  return parse(path, {
+    size: fileSize,
+    read(offset, into) {
+      const given = bytes.subarray(offset, offset + into.length);
+      into.set(given);
+      return given.length;
+    },
+  });
+}
+
+function parse(path: string, source: ByteSource): GgufFile {
+  const cursor = new Cursor(source);
+  const version = readVersion(cursor);
+  const tensorCount = readCount(cursor, "tensor count", MIN_TENSOR_BYTES, MAX_TENSORS);
+  const keyValueCount = readCount(cursor, "key-value count", MIN_KEY_VALUE_BYTES, MAX_KEY_VALUES);
+  const { entries, positions, alignment } = readKeyValues(cursor, keyValueCount);
+  const tensors = readTensorTable(cursor, tensorCount, alignment, source.size);
+  return { path, fileSize: source.size, version, metadata: new MetadataMap(entries, positions), tensors };
+}
+
+function readVersion(cursor: Cursor): number {
+  if (cursor.remaining < 4) {
+    const detail = `found a file of ${cursor.remaining} bytes, allowed a file that begins with "GGUF"`;
+    throw new GgufError("GGUF_MAGIC", detail, { byte: 0, field: "magic" });
+  }
+  const magic = String.fromCharCode(...cursor.bytes(4, "magic"));
+  if (magic === "FUGG") refuseEndian(0, "magic");
+  if (magic !== "GGUF") {
+    throw new GgufError("GGUF_MAGIC", `found ${JSON.stringify(magic)}, allowed "GGUF"`, {
+      byte: 0,
+      field: "magic",
+    });
+  }
+  const version = cursor.u32("version");
+  // A version of a byte-swapped file has its digits in the upper bytes.
+  if (version !== 0 && (version & 0xffff) === 0) refuseEndian(4, "version");
+  if (version !== 2 && version !== 3) {
+    throw new GgufError("GGUF_VERSION", `found ${version}, allowed 2 or 3`, { byte: 4, field: "version" });
+  }
+  return version;
+}
+
+function refuseEndian(byte: number, field: string): never {
+  throw new GgufError("GGUF_ENDIAN", "found a big-endian file, allowed little-endian ones", { byte, field });
+}
+
+function readCount(cursor: Cursor, field: string, minBytes: number, cap: number): number {
+  const byte = cursor.position;
+  const count = cursor.length(field);
+  const fits = Math.floor(cursor.remaining / minBytes);
+  if (count > fits) {
+    const detail = `found ${count}, allowed at most ${fits}: ${cursor.endInWords}`;
+    throw new GgufError("GGUF_COUNT", detail, { byte, field });
+  }
+  if (count > cap) {
+    throw new GgufError("GGUF_COUNT", `found ${count}, allowed at most ${cap}`, { byte, field });
+  }
+  return count;
+}

@@ -1,0 +1,153 @@
+import type { Cursor } from "./cursor.ts";
+import { GgufError, quote } from "./errors.ts";
+import { layoutOfId, nameOfId, SUPPORTED_TYPES, type TensorTypeLayout } from "./tensor_types.ts";
+import type { TensorInfo } from "./types.ts";
+
+/** The specification's bound on tensor names. */
+const MAX_NAME_BYTES = 64;
+const MAX_RANK = 4;
+
+/** One entry of the table, before it is known where the data begins. */
+interface Entry {
+  readonly name: string;
+  readonly layout: TensorTypeLayout;
+  readonly shape: number[];
+  readonly byteLength: number;
+  /** From the start of the data. */
+  readonly offset: number;
+  /** Where the header says so. */
+  readonly offsetByte: number;
+}
+
+/** Reads the table and proves that every tensor lies aligned and alone inside the file. */
+export function readTensorTable(
+  cursor: Cursor,
+  count: number,
+  alignment: number,
+  fileSize: number,
+): Map<string, TensorInfo> {
+  const entries = new Map<string, Entry>();
+  for (let i = 0; i < count; i++) {
+    const entry = readEntry(cursor, i, alignment, entries);
+    entries.set(entry.name, entry);
+  }
+  const dataStart = Math.ceil(cursor.position / alignment) * alignment;
+  checkPlaces([...entries.values()], dataStart, alignment, fileSize);
+  const tensors = new Map<string, TensorInfo>();
+  for (const { name, layout, shape, byteLength, offset } of entries.values()) {
+    tensors.set(name, { name, type: layout.name, shape, offset: dataStart + offset, byteLength });
+  }
+  return tensors;
+}
+
+function readEntry(
+  cursor: Cursor,
+  index: number,
+  alignment: number,
+  known: ReadonlyMap<string, Entry>,
+): Entry {
+  const byte = cursor.position;
+  const name = cursor.string(`name of tensor ${index}`, MAX_NAME_BYTES);
+  if (name === "") {
+    const place = { byte, field: `name of tensor ${index}` };
+    throw new GgufError("GGUF_STRING", "found an empty name, allowed a name", place);
+  }
+  const field = `tensor ${quote(name)}`;
+  if (known.has(name)) {
+    throw new GgufError("GGUF_DUPLICATE", "found the tensor twice, allowed once", { byte, field });
+  }
+  const shapeByte = cursor.position;
+  const shape = readShape(cursor, field);
+  const layout = readLayout(cursor, field);
+  const byteLength = byteLengthOfShape(shape, layout, shapeByte + 4, field);
+  const offsetByte = cursor.position;
+  const offset = cursor.length(field);
+  if (!Number.isSafeInteger(offset) || offset % alignment !== 0) {
+    const detail = `found offset ${offset}, allowed a multiple of ${alignment}, the file's alignment`;
+    throw new GgufError("GGUF_OFFSET", detail, { byte: offsetByte, field });
+  }
+  return { name, layout, shape, byteLength, offset, offsetByte };
+}
+
+function readShape(cursor: Cursor, field: string): number[] {
+  const rankByte = cursor.position;
+  const rank = cursor.u32(field);
+  if (rank < 1 || rank > MAX_RANK) {
+    const detail = `found ${rank} dimensions, allowed 1 to ${MAX_RANK}`;
+    throw new GgufError("GGUF_SHAPE", detail, { byte: rankByte, field });
+  }
+  const shape: number[] = [];
+  let elements = 1;
+  for (let i = 0; i < rank; i++) {
+    const byte = cursor.position;
+    const dimension = cursor.u64(field);
+    if (dimension < 1n || dimension > BigInt(Math.floor(Number.MAX_SAFE_INTEGER / elements))) {
+      const detail =
+        `found dimension ${i} of ${dimension}, allowed at least 1 and fewer than 2^53 elements in all`;
+      throw new GgufError("GGUF_SHAPE", detail, { byte, field });
+    }
+    shape.push(Number(dimension));
+    elements *= shape[i];
+  }
+  return shape;
+}
+
+function readLayout(cursor: Cursor, field: string): TensorTypeLayout {
+  const byte = cursor.position;
+  const id = cursor.u32(field);
+  const layout = layoutOfId(id);
+  if (!layout) {
+    const detail = `found type ${id}, ${nameOfId(id)}, which is not supported, allowed ${SUPPORTED_TYPES}`;
+    throw new GgufError("GGUF_TENSOR_TYPE", detail, { byte, field });
+  }
+  return layout;
+}
+
+function byteLengthOfShape(
+  shape: readonly number[],
+  layout: TensorTypeLayout,
+  byte: number,
+  field: string,
+): number {
+  if (shape[0] % layout.elements !== 0) {
+    const detail = `found dimension 0 of ${
+      shape[0]
+    }, allowed a multiple of ${layout.elements}, the block of ${layout.name}`;
+    throw new GgufError("GGUF_SHAPE", detail, { byte, field });
+  }
+  const byteLength = shape.reduce((a, b) => a * b) / layout.elements * layout.bytes;
+  if (!Number.isSafeInteger(byteLength)) {
+    const detail = `found ${shape.join(" x ")} elements of ${layout.name}, allowed fewer than 2^53 bytes`;
+    throw new GgufError("GGUF_SHAPE", detail, { byte, field });
+  }
+  return byteLength;
+}
+
+/**
+ * Checks, in the order of their offsets, that tensors do not overlap and lie inside the file. Data that begins inside
+ * the file and ends outside is that of a file cut short; an offset outside is wrong in itself.
+ */
+function checkPlaces(entries: Entry[], dataStart: number, alignment: number, fileSize: number): void {
+  entries.sort((a, b) => a.offset - b.offset);
+  const room = Math.ceil(fileSize / alignment) * alignment;
+  let end = 0; // of the tensor before, from the start of the data
+  let before = "";
+  for (const { name, offset, byteLength, offsetByte } of entries) {
+    const place = { byte: offsetByte, field: `tensor ${quote(name)}` };
+    if (offset < end) {
+      const detail = `found offset ${offset}, allowed at least ${end}, the end of ${quote(before)}`;
+      throw new GgufError("GGUF_OFFSET", detail, place);
+    }
+    const last = dataStart + offset + byteLength;
+    if (dataStart + offset > room) {
+      const detail = `found data at byte ${dataStart + offset}, allowed the file's ${fileSize} bytes`;
+      throw new GgufError("GGUF_OFFSET", detail, place);
+    }
+    if (last > fileSize) {
+      const detail = `found data up to byte ${last}, allowed the file's ${fileSize} bytes (is it cut short?)`;
+      throw new GgufError("GGUF_TRUNCATED", detail, place);
+    }
+    end = offset + byteLength;
+    before = name;
+  }
+}

@@ -1,0 +1,89 @@
+import { TENSOR_TYPES, type TensorType } from "./types.ts";
+
+/** How a tensor type lies in memory: blocks of `elements` consecutive values in `bytes` bytes. */
+export interface TensorTypeLayout {
+  readonly id: number;
+  readonly name: TensorType;
+  readonly elements: number;
+  readonly bytes: number;
+}
+
+/** [elements, bytes] of one block.  Source: the block structs in ggml's ggml-common.h. */
+const BLOCKS: Readonly<Record<TensorType, readonly [elements: number, bytes: number]>> = {
+  F32: [1, 4],
+  F16: [1, 2],
+  Q4_0: [32, 18],
+  Q4_1: [32, 20],
+  Q5_0: [32, 22],
+  Q5_1: [32, 24],
+  Q8_0: [32, 34],
+  Q2_K: [256, 84],
+  Q3_K: [256, 110],
+  Q4_K: [256, 144],
+  Q5_K: [256, 176],
+  Q6_K: [256, 210],
+  IQ4_NL: [32, 18],
+  IQ4_XS: [256, 136],
+  BF16: [1, 2],
+  MXFP4: [32, 17],
+};
+
+/** ggml's other type ids, so that a refusal can name what it found; ids in neither table are unknown. */
+const UNSUPPORTED: ReadonlyMap<number, string> = new Map([
+  [4, "Q4_2 (removed from ggml)"],
+  [5, "Q4_3 (removed from ggml)"],
+  [9, "Q8_1"],
+  [15, "Q8_K"],
+  [16, "IQ2_XXS"],
+  [17, "IQ2_XS"],
+  [18, "IQ3_XXS"],
+  [19, "IQ1_S"],
+  [21, "IQ3_S"],
+  [22, "IQ2_S"],
+  [24, "I8"],
+  [25, "I16"],
+  [26, "I32"],
+  [27, "I64"],
+  [28, "F64"],
+  [29, "IQ1_M"],
+  [31, "Q4_0_4_4 (removed from ggml)"],
+  [32, "Q4_0_4_8 (removed from ggml)"],
+  [33, "Q4_0_8_8 (removed from ggml)"],
+  [34, "TQ1_0"],
+  [35, "TQ2_0"],
+  [36, "IQ4_NL_4_4 (removed from ggml)"],
+  [37, "IQ4_NL_4_8 (removed from ggml)"],
+  [38, "IQ4_NL_8_8 (removed from ggml)"],
+  [40, "NVFP4"],
+  [41, "Q1_0"],
+]);
+
+const NAMES = Object.keys(TENSOR_TYPES) as TensorType[];
+
+const LAYOUTS: ReadonlyMap<number, TensorTypeLayout> = new Map(NAMES.map((name) => {
+  const [elements, bytes] = BLOCKS[name];
+  return [TENSOR_TYPES[name], { id: TENSOR_TYPES[name], name, elements, bytes }];
+}));
+
+/** The types that compy computes with, for messages. */
+export const SUPPORTED_TYPES: string = NAMES.join(", ");
+
+/** The layout of ggml's type id, or undefined where compy does not support it. */
+export function layoutOfId(id: number): TensorTypeLayout | undefined {
+  return LAYOUTS.get(id);
+}
+
+export function layoutOf(type: TensorType): TensorTypeLayout {
+  return LAYOUTS.get(TENSOR_TYPES[type])!;
+}
+
+/** What ggml calls the type id, supported or not. */
+export function nameOfId(id: number): string {
+  return LAYOUTS.get(id)?.name ?? UNSUPPORTED.get(id) ?? "a type that ggml does not know";
+}
+
+/** Bytes of `elements` consecutive values, which must be whole blocks. */
+export function byteLengthOf(type: TensorType, elements: number): number {
+  const layout = layoutOf(type);
+  return elements / layout.elements * layout.bytes;
+}
