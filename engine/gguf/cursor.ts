@@ -13,6 +13,8 @@ export const MAX_HEADER_BYTES = 128 * 1024 * 1024;
 /** Longest string value; the longest in published files are chat templates of some 20 KB. */
 export const MAX_STRING_BYTES = 16 * 1024 * 1024;
 const WINDOW_BYTES = 1024 * 1024;
+const BATCH_STRINGS = 4096;
+const BATCH_BYTES = 64 * 1024;
 
 /**
  * Reads little-endian fields one after the other through a window of 1 MiB (larger only for a value that is longer and
@@ -27,6 +29,7 @@ export class Cursor {
   #view: DataView;
   #start = 0; // byte of the file at window[0]
   #filled = 0; // bytes of the window that are valid
+  readonly #scratch = { bytes: new Uint8Array(BATCH_BYTES), units: new Uint32Array(BATCH_STRINGS) };
   readonly #decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
   constructor(source: ByteSource) {
@@ -112,6 +115,59 @@ export class Cursor {
         field,
       });
     }
+  }
+
+  /**
+   * `count` strings, decoded a batch at a time: one call to the decoder costs as much as a dozen short strings. The
+   * caller has checked `count`. Throws as `string` does.
+   */
+  strings(count: number, field: string): string[] {
+    const texts: string[] = [];
+    while (texts.length < count) {
+      const start = this.position;
+      const next = Math.min(count - texts.length, BATCH_STRINGS);
+      if (this.#batch(texts, next, field)) continue;
+      // A long string, or one that is no UTF-8: one by one, so that the refusal names its byte.
+      this.position = start;
+      for (let i = 0; i < next; i++) texts.push(this.string(field));
+    }
+    return texts;
+  }
+
+  /** Appends up to `count` short strings to `texts`; false, with nothing appended, where the first cannot be one. */
+  #batch(texts: string[], count: number, field: string): boolean {
+    const { bytes, units } = this.#scratch;
+    let strings = 0;
+    let filled = 0;
+    while (strings < count) {
+      const length = this.length(field);
+      if (length > bytes.length - filled || length > this.remaining) {
+        this.position -= 8;
+        break;
+      }
+      const from = this.#take(length, field);
+      let width = 0; // UTF-16 units: one a character, two from four bytes
+      for (let i = from; i < from + length; i++) {
+        const byte = this.#window[i];
+        bytes[filled++] = byte;
+        if ((byte & 0xc0) !== 0x80) width += byte < 0xf0 ? 1 : 2;
+      }
+      // A string that begins inside a character could make its neighbour whole.
+      if (length > 0 && (this.#window[from] & 0xc0) === 0x80) return false;
+      units[strings++] = width;
+    }
+    if (strings === 0) return false;
+    let text;
+    try {
+      text = this.#decoder.decode(bytes.subarray(0, filled));
+    } catch {
+      return false;
+    }
+    for (let i = 0, begin = 0; i < strings; i++) {
+      texts.push(text.slice(begin, begin + units[i]));
+      begin += units[i];
+    }
+    return true;
   }
 
   /** Moves past `count` bytes and returns where in the window they begin. */

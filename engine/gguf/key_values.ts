@@ -180,7 +180,7 @@ function readArray(cursor: Cursor, field: string, depth: number): MetadataArray 
   const count = readArrayCount(cursor, type, field);
   switch (type) {
     case "STRING":
-      return fill(count, () => cursor.string(field));
+      return cursor.strings(count, field);
     case "ARRAY":
       return fill(count, () => readArray(cursor, field, depth + 1));
     case "BOOL":
