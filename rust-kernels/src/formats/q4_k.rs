@@ -1,0 +1,109 @@
+//! Q4_K: 256 codes of 4 bits; eight sub-blocks of 32 with 6-bit scales and mins under two f16 factors.
+use super::{BLOCK, BlockFormat, GgufType, UNIT_BLOCKS, planes, put_half, u16_at};
+use crate::half::f16_to_f32;
+use crate::simd::Simd;
+
+pub struct Q4K;
+
+/// The 6-bit scale and min of sub-block j from the 12 packed bytes that Q4_K and Q5_K share.
+#[inline]
+pub(super) fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
+    if j < 4 {
+        (packed[j] & 63, packed[j + 4] & 63)
+    } else {
+        let high = |at: usize| (packed[at] >> 6) << 4;
+        (packed[j + 4] & 15 | high(j - 4), packed[j + 4] >> 4 | high(j))
+    }
+}
+
+/// Code of element k: sub-blocks 2i and 2i + 1 are the low and high nibbles of bytes 32i..32i+32.
+#[inline]
+pub(super) fn low_code(qs: &[u8], k: usize) -> u8 {
+    let byte = qs[k / 64 * 32 + k % 32];
+    if k % 64 < 32 { byte & 15 } else { byte >> 4 }
+}
+
+/// Bytes of a unit's scales: d and dmin as f16, then scale and min bytes of each block; LANES of each.
+pub(super) const fn scale_bytes(blocks: usize, lanes: usize) -> usize {
+    (4 + 2 * blocks) * lanes
+}
+
+/// Packs d, dmin and the sub-scales of one row.
+#[inline]
+pub(super) fn pack_scales(block: &[u8], lanes: usize, lane: usize, scales: &mut [u8]) {
+    put_half(scales, 0, lane, block);
+    put_half(scales, 2 * lanes, lane, &block[2..]);
+    for j in 0..UNIT_BLOCKS {
+        let (scale, min) = scale_min(&block[4..16], j);
+        scales[(4 + 2 * j) * lanes + lane] = scale;
+        scales[(5 + 2 * j) * lanes + lane] = min;
+    }
+}
+
+/// d * scale of block b. Safety: as BlockFormat::scales.
+#[inline(always)]
+pub(super) unsafe fn scale<S: Simd>(unit: *const u8, b: usize) -> S::F {
+    unsafe { S::mul(S::load_f16(unit.cast()), S::load_u8(unit.add((4 + 2 * b) * S::LANES))) }
+}
+
+/// dmin * min of block b. Safety: as BlockFormat::mins.
+#[inline(always)]
+pub(super) unsafe fn min<S: Simd>(unit: *const u8, b: usize) -> S::F {
+    unsafe { S::mul(S::load_f16(unit.add(2 * S::LANES).cast()), S::load_u8(unit.add((5 + 2 * b) * S::LANES))) }
+}
+
+impl GgufType for Q4K {
+    const NAME: &'static str = "Q4_K";
+    const BLOCK_COLUMNS: usize = 256;
+    const BLOCK_BYTES: usize = 144; // d, dmin: f16, scales: [u8; 12], qs: [u8; 128]
+
+    fn dequantize(block: &[u8], out: &mut [f32]) {
+        let (d, dmin) = (f16_to_f32(u16_at(block, 0)), f16_to_f32(u16_at(block, 2)));
+        for (k, y) in out.iter_mut().enumerate() {
+            let (scale, min) = scale_min(&block[4..16], k / 32);
+            *y = d * f32::from(scale) * f32::from(low_code(&block[16..], k)) - dmin * f32::from(min);
+        }
+    }
+}
+
+impl BlockFormat for Q4K {
+    const BITS: u32 = 4;
+    const OFFSET: i32 = 0;
+    const SUB: usize = 32;
+    const HAS_MIN: bool = true;
+
+    fn unit_layout(blocks: usize, lanes: usize) -> (usize, usize) {
+        (scale_bytes(blocks, lanes), blocks * planes::plane_bytes(4, lanes))
+    }
+
+    fn pack_unit(src: &[u8], stride: usize, blocks: usize, lanes: usize, unit: &mut [u8]) {
+        unit.fill(0);
+        let (scales, codes) = unit.split_at_mut(scale_bytes(blocks, lanes));
+        for lane in 0..lanes {
+            let block = &src[lane * stride..][..144];
+            pack_scales(block, lanes, lane, scales);
+            for (b, plane) in codes.chunks_exact_mut(planes::plane_bytes(4, lanes)).enumerate() {
+                let codes: [u8; BLOCK] = std::array::from_fn(|k| low_code(&block[16..], BLOCK * b + k));
+                planes::put::<4, 0>(plane, lanes, lane, &codes);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
+        unsafe {
+            let plane = unit.add(scale_bytes(blocks, S::LANES) + b * planes::plane_bytes(4, S::LANES));
+            planes::groups!(G => planes::get::<S, 4, 0, G>(plane))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [scale::<S>(unit, b); 2] }
+    }
+
+    #[inline(always)]
+    unsafe fn mins<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [min::<S>(unit, b); 2] }
+    }
+}

@@ -1,0 +1,82 @@
+//! Sixteen-bit floats and eight-bit exponents in plain Rust: the truth that the vector conversions match.
+
+/// IEEE binary16 to f32, exactly.
+#[inline]
+pub fn f16_to_f32(h: u16) -> f32 {
+    let (sign, exponent, mantissa) = (u32::from(h & 0x8000) << 16, u32::from(h >> 10) & 31, u32::from(h & 0x3ff));
+    match exponent {
+        0 => f32::from_bits(sign | (mantissa as f32 * 2f32.powi(-24)).to_bits()),
+        31 => f32::from_bits(sign | 0x7f80_0000 | mantissa << 13),
+        _ => f32::from_bits(sign | (exponent + 112) << 23 | mantissa << 13),
+    }
+}
+
+/// f32 to IEEE binary16, ties to even, overflow to infinity.
+#[inline]
+pub fn f32_to_f16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let (sign, magnitude) = ((bits >> 16) as u16 & 0x8000, bits & 0x7fff_ffff);
+    if magnitude > 0x7f80_0000 {
+        return sign | 0x7e00; // NaN
+    }
+    if magnitude >= 0x4780_0000 {
+        return sign | 0x7c00; // 65536 and more
+    }
+    if magnitude < 0x3880_0000 {
+        // Below 2^-14: adding 0.5 puts the rounding of the subnormal into the float unit.
+        let shifted = f32::from_bits(magnitude) + 0.5;
+        return sign | (shifted.to_bits() - 0x3f00_0000) as u16;
+    }
+    let odd = (magnitude >> 13) & 1;
+    sign | ((magnitude - 0x3800_0000 + 0xfff + odd) >> 13) as u16
+}
+
+#[inline]
+pub fn bf16_to_f32(h: u16) -> f32 {
+    f32::from_bits(u32::from(h) << 16)
+}
+
+/// 2^(e - 128): half of what the E8M0 exponent byte says, exactly, as MXFP4's doubled code table wants it.
+#[inline]
+pub fn e8m0_half(e: u8) -> f32 {
+    f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (u32::from(e) - 1) << 23 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_survives_the_round_trip() {
+        for h in 0..=u16::MAX {
+            let x = f16_to_f32(h);
+            if x.is_nan() {
+                assert!(f16_to_f32(f32_to_f16(x)).is_nan());
+            } else {
+                assert_eq!(f32_to_f16(x), h, "{h:#06x} = {x}");
+            }
+        }
+    }
+
+    #[test]
+    fn rounding_goes_to_the_nearest_half_with_ties_to_even() {
+        for h in 0..0x7bffu16 {
+            let (low, high) = (f16_to_f32(h), f16_to_f32(h + 1));
+            let middle = (low + high) / 2.0;
+            assert_eq!(f32_to_f16(middle), h + (h & 1));
+            assert_eq!(f32_to_f16(f32::from_bits(middle.to_bits() - 1)), h);
+            assert_eq!(f32_to_f16(f32::from_bits(middle.to_bits() + 1)), h + 1);
+        }
+        assert_eq!(f32_to_f16(65520.0), 0x7c00);
+        assert_eq!(f32_to_f16(65519.9), 0x7bff);
+    }
+
+    #[test]
+    fn e8m0_is_a_power_of_two_down_to_the_subnormals() {
+        assert_eq!(e8m0_half(0), 2f32.powi(-127) / 2.0);
+        assert_eq!(e8m0_half(1), 2f32.powi(-127));
+        assert_eq!(e8m0_half(2), 2f32.powi(-126));
+        assert_eq!(e8m0_half(128), 1.0);
+        assert_eq!(e8m0_half(254), 2f32.powi(126));
+    }
+}

@@ -1,0 +1,13 @@
+//! The number-crunching half of compy: weights packed into row panels, kernels per instruction set, and the executor
+//! that walks a plan. TypeScript owns every decision; nothing here knows what a language model is.
+#![deny(unsafe_op_in_unsafe_fn)]
+// Kernels index arrays of registers by constants: iterators there cost readability and, at times, registers.
+#![allow(clippy::needless_range_loop)]
+
+pub mod error;
+pub mod formats;
+pub mod half;
+pub mod kernels;
+pub mod limits;
+pub mod ops;
+pub mod simd;

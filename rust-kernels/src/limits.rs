@@ -1,0 +1,67 @@
+//! What this machine can do at best, measured with the same vectors that the kernels use.
+use crate::simd::Simd;
+
+const CHAINS: usize = 12;
+
+/// Multiply-adds of `rounds` rounds of independent int8 dot products.
+///
+/// # Safety
+/// S as simd says.
+#[inline(always)]
+pub unsafe fn int8_peak<S: Simd>(rounds: u64) -> u64 {
+    let (codes, x) = ([17u8; 64], [3i8; 16]);
+    unsafe {
+        let w = [S::b_load(codes.as_ptr()); 4];
+        let mut acc = [S::i_splat(0); CHAINS];
+        for _ in 0..rounds {
+            for a in &mut acc {
+                *a = S::dot16::<5>(*a, w, std::hint::black_box(x.as_ptr()));
+            }
+        }
+        std::hint::black_box(acc.map(|a| S::i_sum(a)));
+    }
+    rounds * (CHAINS * S::LANES * 16) as u64
+}
+
+/// Multiply-adds of `rounds` rounds of independent f32 FMAs.
+///
+/// # Safety
+/// S as simd says.
+#[inline(always)]
+pub unsafe fn f32_peak<S: Simd>(rounds: u64) -> u64 {
+    unsafe {
+        let (a, b) = (S::splat(std::hint::black_box(0.5)), S::splat(std::hint::black_box(0.25)));
+        let mut acc = [S::splat(0.0); CHAINS];
+        for _ in 0..rounds {
+            for x in &mut acc {
+                *x = S::fma(*x, a, b);
+            }
+        }
+        std::hint::black_box(acc.map(|x| S::sum(x)));
+    }
+    rounds * (CHAINS * S::LANES) as u64
+}
+
+/// Reads every byte of a buffer; returns something that depends on all of them.
+///
+/// # Safety
+/// S as simd says.
+#[inline(always)]
+pub unsafe fn read<S: Simd>(buffer: &[u8]) -> u64 {
+    let step = 4 * 4 * S::LANES;
+    let mut sum = 0u8;
+    unsafe {
+        let mut or = [S::b_load([0u8; 64].as_ptr()); 4];
+        for at in (0..buffer.len() / step * step).step_by(step) {
+            for (i, v) in or.iter_mut().enumerate() {
+                *v = S::b_or(*v, S::b_load(buffer.as_ptr().add(at + i * 4 * S::LANES)));
+            }
+        }
+        let mut bytes = [0u8; 64];
+        for v in or {
+            S::b_store(bytes.as_mut_ptr(), v);
+            sum |= bytes.iter().fold(0, |a, b| a | b);
+        }
+    }
+    u64::from(sum)
+}

@@ -1,0 +1,219 @@
+//! Causal attention over a paged KV cache of halves.
+//!
+//! One call serves a tile of query rows that read the same KV head: several tokens of one sequence times the query
+//! heads of the group. Keys lie transposed in their blocks ([head_dim][KV_BLOCK]), values straight
+//! ([KV_BLOCK][head_dim]), so that both products are the same outer-product kernel with positions or dimensions in the
+//! lanes. The softmax is taken online, CHUNK positions at a time at absolute positions, so a row's result does not
+//! depend on the tile it stands in, nor on how its prompt was cut.
+use super::rope::KV_BLOCK;
+use crate::simd::{Simd, exp};
+
+/// Positions between two rescalings of the running softmax.
+pub const CHUNK: usize = 128;
+/// Most query rows of a tile.
+pub const MAX_ROWS: usize = 64;
+
+/// A tile of query rows.
+pub struct Attention<'a> {
+    /// Query row r, head_dim floats, at `q[r]`; its result goes to `out[r]`.
+    pub q: &'a [*const f32],
+    pub out: &'a [*mut f32],
+    /// Position of each query row: it sees the cache up to and including it. Ascending.
+    pub positions: &'a [usize],
+    /// Keys and values of the layer, and elements from one block to the next.
+    pub keys: *const u16,
+    pub values: *const u16,
+    pub block_stride: usize,
+    /// Elements from a block's start to the head in question.
+    pub head_offset: usize,
+    pub block_table: &'a [i32],
+    pub head_dim: usize,
+    pub scale: f32,
+    /// `scratch_len(head_dim)` floats.
+    pub scratch: *mut f32,
+}
+
+pub const fn scratch_len(head_dim: usize) -> usize {
+    MAX_ROWS * (CHUNK + head_dim + 16) + 2 * MAX_ROWS
+}
+
+/// Computes the tile.
+///
+/// # Safety
+/// All pointers hold what the struct says, the table covers the last position, the positions were appended; S as
+/// simd says.
+#[inline(always)]
+pub unsafe fn attention<S: Simd>(a: &Attention) {
+    unsafe {
+        let rows = a.q.len();
+        let stride = a.head_dim.next_multiple_of(S::LANES);
+        let scores = a.scratch;
+        let acc = scores.add(MAX_ROWS * CHUNK);
+        let top = acc.add(MAX_ROWS * (a.head_dim + 16));
+        let total = top.add(MAX_ROWS);
+        std::slice::from_raw_parts_mut(acc, rows * stride).fill(0.0);
+        std::slice::from_raw_parts_mut(top, rows).fill(f32::NEG_INFINITY);
+        std::slice::from_raw_parts_mut(total, rows).fill(0.0);
+        let seen = a.positions[rows - 1] + 1;
+        for start in (0..seen).step_by(CHUNK) {
+            let n = (seen - start).min(CHUNK);
+            for (i, b) in (start..start + n).step_by(KV_BLOCK).enumerate() {
+                let keys = a.keys.add(a.block_table[b / KV_BLOCK] as usize * a.block_stride + a.head_offset);
+                product::<S>(&a.q[..], a.head_dim, keys, KV_BLOCK, KV_BLOCK, scores.add(i * KV_BLOCK), CHUNK, false);
+            }
+            for r in 0..rows {
+                let visible = (a.positions[r] + 1).saturating_sub(start).min(n);
+                let factor = softmax_chunk::<S>(scores.add(r * CHUNK), visible, n, a.scale, top.add(r), total.add(r));
+                rescale::<S>(acc.add(r * stride), stride, factor);
+            }
+            for (i, b) in (start..start + n).step_by(KV_BLOCK).enumerate() {
+                let values = a.values.add(a.block_table[b / KV_BLOCK] as usize * a.block_stride + a.head_offset);
+                let weights: [*const f32; MAX_ROWS] =
+                    std::array::from_fn(|r| scores.add(r * CHUNK + i * KV_BLOCK).cast_const());
+                let depth = (n - i * KV_BLOCK).min(KV_BLOCK);
+                product::<S>(&weights[..rows], depth, values, a.head_dim, a.head_dim, acc, stride, true);
+            }
+        }
+        for r in 0..rows {
+            let inverse = 1.0 / *total.add(r);
+            for d in 0..a.head_dim {
+                *a.out[r].add(d) = *acc.add(r * stride + d) * inverse;
+            }
+        }
+    }
+}
+
+/// c[r][0..n] (+)= sum over k of lhs[r][k] * rhs[k][0..n], rhs in halves with `ldr` elements a row.
+#[allow(clippy::too_many_arguments)] // BLAS's own list
+#[inline(always)]
+unsafe fn product<S: Simd>(
+    lhs: &[*const f32],
+    depth: usize,
+    rhs: *const u16,
+    ldr: usize,
+    n: usize,
+    c: *mut f32,
+    ldc: usize,
+    add: bool,
+) {
+    unsafe {
+        let mut r = 0;
+        while r < lhs.len() {
+            let left = lhs.len() - r;
+            let rows = if left >= 8 && S::LANES >= 16 {
+                8
+            } else if left >= 4 {
+                4
+            } else if left >= 2 {
+                2
+            } else {
+                1
+            };
+            let mut col = 0;
+            while col < n {
+                // The last columns of a head_dim that is no multiple of two vectors go one vector at a time.
+                let two = n - col >= 2 * S::LANES;
+                let (l, b, out) = (&lhs[r..], rhs.add(col), c.add(r * ldc + col));
+                match (rows, two) {
+                    (8, true) => block::<S, 8, 2>(l, depth, b, ldr, out, ldc, add),
+                    (4, true) => block::<S, 4, 2>(l, depth, b, ldr, out, ldc, add),
+                    (2, true) => block::<S, 2, 2>(l, depth, b, ldr, out, ldc, add),
+                    (_, true) => block::<S, 1, 2>(l, depth, b, ldr, out, ldc, add),
+                    (8, false) => block::<S, 8, 1>(l, depth, b, ldr, out, ldc, add),
+                    (4, false) => block::<S, 4, 1>(l, depth, b, ldr, out, ldc, add),
+                    (2, false) => block::<S, 2, 1>(l, depth, b, ldr, out, ldc, add),
+                    (_, false) => block::<S, 1, 1>(l, depth, b, ldr, out, ldc, add),
+                }
+                col += if two { 2 * S::LANES } else { S::LANES };
+            }
+            r += rows;
+        }
+    }
+}
+
+/// R rows times V vectors of `product`.
+#[inline(always)]
+unsafe fn block<S: Simd, const R: usize, const V: usize>(
+    lhs: &[*const f32],
+    depth: usize,
+    rhs: *const u16,
+    ldr: usize,
+    c: *mut f32,
+    ldc: usize,
+    add: bool,
+) {
+    unsafe {
+        let mut acc = [[S::splat(0.0); V]; R];
+        if add {
+            for r in 0..R {
+                for v in 0..V {
+                    acc[r][v] = S::load(c.add(r * ldc + v * S::LANES));
+                }
+            }
+        }
+        for k in 0..depth {
+            let mut w = [S::splat(0.0); V];
+            for v in 0..V {
+                w[v] = S::load_f16(rhs.add(k * ldr + v * S::LANES));
+            }
+            for r in 0..R {
+                let x = S::splat(*lhs[r].add(k));
+                for v in 0..V {
+                    acc[r][v] = S::fma(x, w[v], acc[r][v]);
+                }
+            }
+        }
+        for r in 0..R {
+            for v in 0..V {
+                S::store(c.add(r * ldc + v * S::LANES), acc[r][v]);
+            }
+        }
+    }
+}
+
+/// Turns a row of scores into weights e^(s - top), 0 beyond `visible`; returns what older sums are scaled by.
+#[inline(always)]
+unsafe fn softmax_chunk<S: Simd>(
+    scores: *mut f32,
+    visible: usize,
+    n: usize,
+    scale: f32,
+    top: *mut f32,
+    total: *mut f32,
+) -> f32 {
+    unsafe {
+        // Whole vectors: the row has CHUNK floats.
+        let end = n.next_multiple_of(S::LANES);
+        for i in visible..end {
+            *scores.add(i) = f32::NEG_INFINITY;
+        }
+        let mut largest = S::splat(f32::NEG_INFINITY);
+        for i in (0..end).step_by(S::LANES) {
+            let s = S::mul(S::load(scores.add(i)), S::splat(scale));
+            S::store(scores.add(i), s);
+            largest = S::max(largest, s);
+        }
+        let old = *top;
+        let new = old.max(S::largest(largest));
+        let mut sum = S::splat(0.0);
+        for i in (0..end).step_by(S::LANES) {
+            let w = exp::<S>(S::sub(S::load(scores.add(i)), S::splat(new)));
+            S::store(scores.add(i), w);
+            sum = S::add(sum, w);
+        }
+        let factor = if old == new { 1.0 } else { (old - new).exp() };
+        *top = new;
+        *total = *total * factor + S::sum(sum);
+        factor
+    }
+}
+
+#[inline(always)]
+unsafe fn rescale<S: Simd>(acc: *mut f32, n: usize, factor: f32) {
+    if factor == 1.0 {
+        return;
+    }
+    for i in (0..n).step_by(S::LANES) {
+        unsafe { S::store(acc.add(i), S::mul(S::load(acc.add(i)), S::splat(factor))) }
+    }
+}

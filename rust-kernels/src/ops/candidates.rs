@@ -1,0 +1,119 @@
+//! From a row of logits to its best candidates and the log of the sum of exponentials.
+use crate::simd::{Simd, exp};
+
+/// Counts of a token in the text so far.
+pub struct Penalties<'a> {
+    pub repetition: f32,
+    pub presence: f32,
+    pub frequency: f32,
+    pub tokens: &'a [i32],
+    pub counts: &'a [i32],
+}
+
+/// log(sum(e^x)).
+///
+/// # Safety
+/// S as simd says.
+#[inline(always)]
+pub unsafe fn log_sum_exp<S: Simd>(logits: &[f32]) -> f32 {
+    unsafe {
+        let whole = logits.len() / S::LANES * S::LANES;
+        let mut largest = S::splat(f32::NEG_INFINITY);
+        for chunk in logits[..whole].chunks_exact(S::LANES) {
+            largest = S::max(largest, S::load(chunk.as_ptr()));
+        }
+        let top = logits[whole..].iter().copied().fold(S::largest(largest), f32::max);
+        let mut sums = S::splat(0.0);
+        for chunk in logits[..whole].chunks_exact(S::LANES) {
+            sums = S::add(sums, exp::<S>(S::sub(S::load(chunk.as_ptr()), S::splat(top))));
+        }
+        let rest: f32 = logits[whole..].iter().map(|x| (x - top).exp()).sum();
+        top + (S::sum(sums) + rest).ln()
+    }
+}
+
+/// Applies penalties and bias in place; `raw` receives (token, logit before) of each token touched, sorted.
+pub fn adjust(logits: &mut [f32], penalties: &Penalties, bias: (&[i32], &[f32]), raw: &mut Vec<(i32, f32)>) {
+    raw.clear();
+    let touched = penalties.tokens.iter().chain(bias.0);
+    raw.extend(touched.map(|t| (*t, logits[*t as usize])));
+    raw.sort_unstable_by_key(|pair| pair.0);
+    raw.dedup_by_key(|pair| pair.0);
+    for (token, count) in penalties.tokens.iter().zip(penalties.counts) {
+        let x = &mut logits[*token as usize];
+        *x = if *x > 0.0 { *x / penalties.repetition } else { *x * penalties.repetition };
+        if *count > 0 {
+            *x -= penalties.presence + penalties.frequency * *count as f32;
+        }
+    }
+    for (token, value) in bias.0.iter().zip(bias.1) {
+        logits[*token as usize] += value;
+    }
+}
+
+/// Takes tokens out whose bit in `mask` is 0.
+pub fn apply_mask(logits: &mut [f32], mask: &[u32]) {
+    for (word, chunk) in mask.iter().zip(logits.chunks_mut(32)) {
+        if *word != u32::MAX {
+            for (i, x) in chunk.iter_mut().enumerate() {
+                if word >> i & 1 == 0 {
+                    *x = f32::NEG_INFINITY;
+                }
+            }
+        }
+    }
+}
+
+/// The `k` largest logits as (logit, token), best first; the lower token first among equals. NaN is never chosen.
+///
+/// # Safety
+/// S as simd says.
+#[inline(always)]
+pub unsafe fn select<S: Simd>(logits: &[f32], k: usize, best: &mut Vec<(f32, i32)>) {
+    best.clear();
+    // `best` collects up to 2k hopefuls above `floor`, then is cut back to k, which raises the floor.
+    let mut floor = f32::NEG_INFINITY;
+    for (c, chunk) in logits.chunks(64).enumerate() {
+        if best.len() >= k && unsafe { largest::<S>(chunk) } <= floor {
+            continue;
+        }
+        for (i, x) in chunk.iter().enumerate() {
+            if *x > floor || (best.len() < k && !x.is_nan()) {
+                best.push((*x, (64 * c + i) as i32));
+                if best.len() == 2 * k {
+                    floor = cut(best, k);
+                }
+            }
+        }
+    }
+    cut(best, k);
+    best.sort_unstable_by(order);
+}
+
+#[inline(always)]
+unsafe fn largest<S: Simd>(chunk: &[f32]) -> f32 {
+    if chunk.len() < 64 {
+        return f32::INFINITY;
+    }
+    unsafe {
+        let mut top = S::load(chunk.as_ptr());
+        for i in (S::LANES..64).step_by(S::LANES) {
+            top = S::max(top, S::load(chunk.as_ptr().add(i)));
+        }
+        S::largest(top)
+    }
+}
+
+fn order(a: &(f32, i32), b: &(f32, i32)) -> std::cmp::Ordering {
+    b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
+}
+
+/// Keeps the k best, unsorted; returns the least of them.
+fn cut(best: &mut Vec<(f32, i32)>, k: usize) -> f32 {
+    if best.len() < k {
+        return f32::NEG_INFINITY;
+    }
+    let floor = best.select_nth_unstable_by(k - 1, order).1.0;
+    best.truncate(k);
+    floor
+}

@@ -1,0 +1,230 @@
+//! y = W x for weights in panels of small integers and activations in 8 bits: GEMV, thin and wide GEMM are one
+//! kernel with a register tile of 1 to 16 tokens.
+//!
+//! A row of y is added up in one float order whatever the tile: block after block,
+//! acc += x.scale * (scale * float(sum of code products)), so results do not depend on what else is in a batch.
+use super::quantize::QuantRows;
+use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
+use crate::simd::Simd;
+
+/// What is done with the sums of a matrix product.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Epilogue {
+    Store,
+    /// Adds to what the output holds: a residual connection.
+    Add,
+}
+
+/// Some panels of W times all rows of x.
+pub struct Gemm {
+    /// The first panel to compute.
+    pub panels: *const u8,
+    pub panel_bytes: usize,
+    /// Rows of W to compute; the last panel may be partial.
+    pub rows: usize,
+    pub columns: usize,
+    /// Rows of x.
+    pub m: usize,
+    /// Element (0, first row): [m][ldo].
+    pub out: *mut f32,
+    pub ldo: usize,
+    /// One float a row of W, or null.
+    pub bias: *const f32,
+    pub epilogue: Epilogue,
+}
+
+/// Floats of scratch that `prepare` fills for m rows.
+pub fn corrections_len(m: usize, columns: usize, widest: usize) -> usize {
+    m.next_multiple_of(widest) * (columns / BLOCK) * 2
+}
+
+/// Precomputes, for each row and block of x, what a format's offset or min multiplies.
+/// Layout as the tiles of x: [tile][block][1 or 2][T]: -OFFSET * sum as i32, or scale * sum as f32 where HAS_MIN.
+///
+/// # Safety
+/// `x` holds m rows; `corrections` has `corrections_len` floats.
+pub unsafe fn prepare<S: Simd, F: BlockFormat>(x: &QuantRows, m: usize, corrections: *mut f32) {
+    let (blocks, t) = (x.columns / BLOCK, x.tile);
+    let offset = if F::BITS == 8 { S::WIDE_BIAS } else { F::OFFSET };
+    let parts = BLOCK / F::SUB;
+    for tile in 0..m.div_ceil(t) {
+        for b in 0..blocks {
+            // SAFETY: the tile and the block are within x, and the target was sized for them.
+            unsafe {
+                let (meta, to) = (x.meta(tile, b, 0), corrections.add((tile * blocks + b) * parts * t));
+                let sums = meta.add(t).cast::<i32>();
+                for slot in 0..t.min(m - tile * t) {
+                    let (first, second) = (*sums.add(slot), *sums.add(t + slot));
+                    let values = if parts == 1 { [first + second, 0] } else { [first, second] };
+                    for (part, value) in values.into_iter().take(parts).enumerate() {
+                        let at = to.add(part * t + slot);
+                        if F::HAS_MIN {
+                            *at = *meta.add(slot) * value as f32;
+                        } else {
+                            at.cast::<i32>().write(-offset * value);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Computes `args.rows` rows of W x. `corrections` is what `prepare` made of x for this format.
+///
+/// # Safety
+/// All pointers hold what `args` says; S as simd says.
+#[inline(always)]
+pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, corrections: *const f32) {
+    // Rows of x whose codes stay in a core's L2 while the panels pass by.
+    let chunk = (320 * 1024 / args.columns / S::TILE).max(1) * S::TILE;
+    for start in (0..args.m).step_by(chunk) {
+        let end = args.m.min(start + chunk);
+        for p in 0..args.rows.div_ceil(S::LANES) {
+            let mut t = start;
+            while t < end {
+                let left = (end - t).min(x.tile - t % x.tile);
+                // SAFETY: the tile lies within one tile of x, as `run` wants.
+                t += unsafe {
+                    match left {
+                        16.. if S::TILE >= 16 => run::<S, F, 16>(args, x, corrections, p, t),
+                        8.. if S::TILE >= 8 => run::<S, F, 8>(args, x, corrections, p, t),
+                        4.. if S::TILE >= 4 => run::<S, F, 4>(args, x, corrections, p, t),
+                        2.. => run::<S, F, 2>(args, x, corrections, p, t),
+                        _ => run::<S, F, 1>(args, x, corrections, p, t),
+                    }
+                };
+            }
+        }
+    }
+}
+
+/// One panel times M rows of x from row t; returns M.
+#[inline(always)]
+unsafe fn run<S: Simd, F: BlockFormat, const M: usize>(
+    args: &Gemm,
+    x: &QuantRows,
+    corrections: *const f32,
+    p: usize,
+    t: usize,
+) -> usize {
+    unsafe {
+        let acc = tile::<S, F, M>(args.panels.add(p * args.panel_bytes), x, corrections, t);
+        let row = p * S::LANES;
+        for (i, sums) in acc.into_iter().enumerate() {
+            finish::<S>(args, sums, t + i, row);
+        }
+    }
+    M
+}
+
+/// The register tile: LANES rows of W times M rows of x.
+#[inline(always)]
+unsafe fn tile<S: Simd, F: BlockFormat, const M: usize>(
+    panel: *const u8,
+    x: &QuantRows,
+    corrections: *const f32,
+    t: usize,
+) -> [S::F; M] {
+    unsafe {
+        let parts = BLOCK / F::SUB;
+        let (blocks, width) = (x.columns / BLOCK, x.tile);
+        let (index, slot) = (t / width, t % width);
+        let mut codes_of_x = x.codes(index, 0, slot).cast_const();
+        let mut scale_of_x = x.meta(index, 0, slot).cast_const();
+        let mut correction = corrections.add(index * blocks * parts * width + slot);
+        let mut acc = [S::splat(0.0); M];
+        let mut unit = panel;
+        for start in (0..x.columns).step_by(UNIT) {
+            let in_unit = if x.columns - start >= UNIT { UNIT_BLOCKS } else { (x.columns - start) / BLOCK };
+            for b in 0..in_unit {
+                let w = F::codes::<S>(unit, in_unit, b);
+                let scales = F::scales::<S>(unit, in_unit, b);
+                let mins = F::mins::<S>(unit, in_unit, b);
+                for i in 0..M {
+                    let x = codes_of_x.add(i * BLOCK);
+                    acc[i] = if F::HAS_MIN {
+                        let sum = block_sum::<S, F>(w, scales, x, [S::i_splat(0); 2]);
+                        let mut a = S::fma(sum, S::splat(*scale_of_x.add(i)), acc[i]);
+                        for (part, min) in mins.into_iter().take(parts).enumerate() {
+                            a = S::fnma(min, S::splat(*correction.add(part * width + i)), a);
+                        }
+                        a
+                    } else {
+                        let first = S::i_splat(*correction.add(i).cast::<i32>());
+                        let second = if parts == 2 { S::i_splat(*correction.add(width + i).cast::<i32>()) } else { first };
+                        let sum = block_sum::<S, F>(w, scales, x, [first, second]);
+                        S::fma(sum, S::splat(*scale_of_x.add(i)), acc[i])
+                    };
+                }
+                codes_of_x = codes_of_x.add(width * BLOCK);
+                scale_of_x = scale_of_x.add(3 * width);
+                correction = correction.add(parts * width);
+            }
+            let (scale_bytes, code_bytes) = F::unit_layout(in_unit, S::LANES);
+            unit = unit.add(scale_bytes + code_bytes);
+        }
+        acc
+    }
+}
+
+/// scale * (first + sum of code * x) over a block of 32, with two scales where a format has them.
+#[inline(always)]
+unsafe fn block_sum<S: Simd, F: BlockFormat>(w: [S::B; 8], scales: [S::F; 2], x: *const i8, first: [S::I; 2]) -> S::F {
+    unsafe {
+        let [a, b, c, d, e, f, g, h] = w;
+        let (low, high) = ([a, b, c, d], [e, f, g, h]);
+        if F::SUB == 32 {
+            let sum = S::dot16_bits::<F>(first[0], low, x);
+            S::mul(scales[0], S::i_to_f(S::dot16_bits::<F>(sum, high, x.add(16))))
+        } else {
+            let sum = S::mul(scales[0], S::i_to_f(S::dot16_bits::<F>(first[0], low, x)));
+            S::fma(scales[1], S::i_to_f(S::dot16_bits::<F>(first[1], high, x.add(16))), sum)
+        }
+    }
+}
+
+/// `dot16` with the format's width: a const generic cannot name an associated constant.
+trait DotBits: Simd {
+    #[inline(always)]
+    unsafe fn dot16_bits<F: BlockFormat>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+        unsafe {
+            match F::BITS {
+                0..=5 => Self::dot16::<5>(acc, w, x),
+                6 => Self::dot16::<6>(acc, w, x),
+                7 => Self::dot16::<7>(acc, w, x),
+                _ => Self::dot16::<8>(acc, w, x),
+            }
+        }
+    }
+}
+impl<S: Simd> DotBits for S {}
+
+/// Bias, epilogue and store of one row of x and one panel.
+///
+/// # Safety
+/// Row t and panel row `row` are within `args`.
+#[inline(always)]
+pub(super) unsafe fn finish<S: Simd>(args: &Gemm, sums: S::F, t: usize, row: usize) {
+    unsafe {
+        let out = args.out.add(t * args.ldo + row);
+        if row + S::LANES <= args.rows {
+            let mut y = sums;
+            if !args.bias.is_null() {
+                y = S::add(y, S::load(args.bias.add(row)));
+            }
+            if args.epilogue == Epilogue::Add {
+                y = S::add(y, S::load(out));
+            }
+            S::store(out, y);
+            return;
+        }
+        let mut lanes = [0f32; 16];
+        S::store(lanes.as_mut_ptr(), sums);
+        for (i, sum) in lanes.iter().enumerate().take(args.rows - row) {
+            let bias = if args.bias.is_null() { 0.0 } else { *args.bias.add(row + i) };
+            let held = if args.epilogue == Epilogue::Add { *out.add(i) } else { 0.0 };
+            *out.add(i) = sum + bias + held;
+        }
+    }
+}

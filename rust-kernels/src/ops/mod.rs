@@ -1,0 +1,10 @@
+//! The kernels, each written once over `Simd`.
+pub mod attention;
+pub mod candidates;
+pub mod embed;
+pub mod float_gemm;
+pub mod gemm;
+pub mod norm;
+pub mod quantize;
+pub mod rope;
+pub mod swiglu;

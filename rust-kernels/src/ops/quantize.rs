@@ -1,0 +1,89 @@
+//! Activations in 8 bits: blocks of 32 columns under one f32 scale.
+//!
+//! # Layout
+//! Rows are kept in tiles of T (1, 2, 4, 8 or 16) so that a kernel reads its tokens as one stream. A tile holds, for
+//! each block, T x 32 codes, and after all codes, for each block, T scales (f32), T sums of the first 16 codes and T of
+//! the second (i32). A tile's bytes are T * row_bytes(columns).
+use crate::formats::BLOCK;
+use crate::simd::Simd;
+
+/// Where the quantised rows of one matrix lie.
+#[derive(Clone, Copy)]
+pub struct QuantRows {
+    pub base: *mut u8,
+    pub columns: usize,
+    /// Rows of a tile.
+    pub tile: usize,
+}
+
+/// Bytes that one row takes: codes, a scale and two sums a block, padded so that tiles start on cache lines.
+pub const fn row_bytes(columns: usize) -> usize {
+    (columns + columns / BLOCK * 12).next_multiple_of(64)
+}
+
+/// The tile that `rows` rows are kept in.
+pub fn tile_rows(rows: usize, widest: usize) -> usize {
+    rows.next_power_of_two().min(widest)
+}
+
+impl QuantRows {
+    /// The codes of row `slot` of a tile, block b. Safety: within the matrix.
+    #[inline(always)]
+    pub unsafe fn codes(&self, tile: usize, b: usize, slot: usize) -> *mut i8 {
+        unsafe { self.tile(tile).add((b * self.tile + slot) * BLOCK).cast() }
+    }
+
+    /// Scale (f32), then at +T and +2T the sums (i32), of row `slot` of a tile, block b. Safety: within the matrix.
+    #[inline(always)]
+    pub unsafe fn meta(&self, tile: usize, b: usize, slot: usize) -> *mut f32 {
+        unsafe { self.tile(tile).add(self.tile * self.columns).cast::<f32>().add(b * 3 * self.tile + slot) }
+    }
+
+    #[inline(always)]
+    unsafe fn tile(&self, tile: usize) -> *mut u8 {
+        unsafe { self.base.add(tile * self.tile * row_bytes(self.columns)) }
+    }
+}
+
+/// Quantises 32 floats into block `b` of row `row`: scale = max |x| / 127, codes rounded to nearest.
+///
+/// # Safety
+/// `x` points at 32 floats, `out` has the row and the block; S as simd says.
+#[inline(always)]
+pub unsafe fn quantize_block<S: Simd>(x: *const f32, out: &QuantRows, row: usize, b: usize) {
+    unsafe {
+        let vectors = BLOCK / S::LANES;
+        let mut top = S::splat(0.0);
+        for v in 0..vectors {
+            top = S::max(top, S::abs(S::load(x.add(v * S::LANES))));
+        }
+        let top = S::largest(top);
+        let scale = top / 127.0;
+        // A block whose scale is too small to invert is zero to within f32's range.
+        let inverse = if scale > f32::MIN_POSITIVE { 127.0 / top } else { 0.0 };
+        let (tile, slot) = (row / out.tile, row % out.tile);
+        let codes = out.codes(tile, b, slot);
+        let mut sums = [S::i_splat(0); 2];
+        for v in 0..vectors {
+            let scaled = S::mul(S::load(x.add(v * S::LANES)), S::splat(inverse));
+            let q = S::store_i8(codes.add(v * S::LANES), scaled);
+            let half = 2 * v / vectors;
+            sums[half] = S::i_add(sums[half], q);
+        }
+        let meta = out.meta(tile, b, slot);
+        *meta = if inverse > 0.0 { scale } else { 0.0 };
+        meta.add(out.tile).cast::<i32>().write(S::i_sum(sums[0]));
+        meta.add(2 * out.tile).cast::<i32>().write(S::i_sum(sums[1]));
+    }
+}
+
+/// Quantises a whole row.
+///
+/// # Safety
+/// `x` points at `out.columns` floats, a multiple of 32; `out` has the row; S as simd says.
+#[inline(always)]
+pub unsafe fn quantize_row<S: Simd>(x: *const f32, out: &QuantRows, row: usize) {
+    for b in 0..out.columns / BLOCK {
+        unsafe { quantize_block::<S>(x.add(b * BLOCK), out, row, b) }
+    }
+}

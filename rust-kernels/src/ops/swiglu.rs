@@ -1,0 +1,31 @@
+//! SwiGLU: silu(gate) * up.
+use super::norm::Outputs;
+use super::quantize::quantize_block;
+use crate::formats::BLOCK;
+use crate::simd::{Simd, exp};
+
+/// Columns `start..start + n` of one row: y = gate / (1 + e^-gate) * up. `gate` is overwritten.
+///
+/// # Safety
+/// `gate` and `up` hold `n` floats, rounded up to whole vectors; with a quantised output `start` and `n` are
+/// multiples of 32; S as simd says.
+#[inline(always)]
+pub unsafe fn swiglu<S: Simd>(gate: *mut f32, up: *const f32, n: usize, out: &Outputs, row: usize, start: usize) {
+    unsafe {
+        for i in (0..n).step_by(S::LANES) {
+            let g = S::load(gate.add(i));
+            let one = S::splat(1.0);
+            let negated = S::sub(S::splat(0.0), g);
+            let silu = S::div(g, S::add(one, exp::<S>(negated)));
+            S::store(gate.add(i), S::mul(silu, S::load(up.add(i))));
+        }
+        if !out.float.is_null() {
+            std::ptr::copy_nonoverlapping(gate, out.float.add(row * out.float_stride + start), n);
+        }
+        if let Some(quant) = &out.quant {
+            for b in 0..n / BLOCK {
+                quantize_block::<S>(gate.add(b * BLOCK), quant, row, start / BLOCK + b);
+            }
+        }
+    }
+}

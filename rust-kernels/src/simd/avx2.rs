@@ -1,0 +1,237 @@
+//! AVX2 with FMA and F16C: eight lanes.
+use super::Simd;
+use std::arch::x86_64::*;
+
+#[derive(Clone, Copy)]
+pub struct Avx2;
+
+impl Avx2 {
+    /// Products of four codes and four activations a lane, added up in pairs of 16 bits.
+    ///
+    /// # Safety
+    /// Needs AVX2; `x` points at four readable bytes.
+    #[inline(always)]
+    unsafe fn pairs<const BITS: u32>(w: __m256i, x: *const i32) -> __m256i {
+        unsafe {
+            let x = _mm256_set1_epi32(x.read_unaligned());
+            if BITS < 8 {
+                return _mm256_maddubs_epi16(w, x);
+            }
+            let signed = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
+            // |code| * (x with the code's sign): at most 128 * 127 * 2, which fits.
+            _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
+        }
+    }
+}
+
+impl Simd for Avx2 {
+    const LANES: usize = 8;
+    const TILE: usize = 4;
+    const WIDE_BIAS: i32 = 0;
+    type F = __m256;
+    type I = __m256i;
+    type B = __m256i;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self::F {
+        unsafe { _mm256_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self::F {
+        unsafe { _mm256_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: Self::F) {
+        unsafe { _mm256_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm256_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm256_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm256_div_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        unsafe { _mm256_fnmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm256_max_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn min(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm256_min_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn abs(a: Self::F) -> Self::F {
+        unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), a) }
+    }
+    #[inline(always)]
+    unsafe fn round(a: Self::F) -> Self::F {
+        unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    unsafe fn pow2(n: Self::F) -> Self::F {
+        unsafe {
+            let e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(e))
+        }
+    }
+    #[inline(always)]
+    unsafe fn zero_below(x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
+        unsafe { _mm256_and_ps(_mm256_cmp_ps::<_CMP_GE_OQ>(x, limit), y) }
+    }
+    #[inline(always)]
+    unsafe fn sum(a: Self::F) -> f32 {
+        unsafe {
+            let x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn largest(a: Self::F) -> f32 {
+        unsafe {
+            let x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> Self::F {
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u16, v: Self::F) {
+        unsafe { _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u16) -> Self::F {
+        unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))) }
+    }
+    #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Self::F {
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> Self::F {
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_e8m0_half(p: *const u8) -> Self::F {
+        unsafe {
+            let e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
+            let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, _mm256_set1_epi32(1)));
+            let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), e);
+            let large = _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1));
+            _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, large))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_i8(p: *mut i8, v: Self::F) -> Self::I {
+        unsafe {
+            let q = _mm256_cvtps_epi32(v);
+            let words = _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256::<1>(q));
+            _mm_storel_epi64(p.cast(), _mm_packs_epi16(words, words));
+            q
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn i_splat(x: i32) -> Self::I {
+        unsafe { _mm256_set1_epi32(x) }
+    }
+    #[inline(always)]
+    unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { _mm256_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn i_sum(a: Self::I) -> i32 {
+        unsafe {
+            let x = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
+            let x = _mm_add_epi32(x, _mm_shuffle_epi32::<0b00_00_11_10>(x));
+            _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32::<1>(x)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn i_to_f(a: Self::I) -> Self::F {
+        unsafe { _mm256_cvtepi32_ps(a) }
+    }
+
+    /// `maddubs` saturates at 16 bits, so the products of BITS-wide codes may be added up in 16 bits only as
+    /// far as 2 * (2^BITS - 1) * 127 a pair allows: four pairs to 5 bits, two to 6, one beyond.
+    #[inline(always)]
+    unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+        unsafe {
+            let x = x.cast::<i32>();
+            let pairs = [
+                Self::pairs::<BITS>(w[0], x),
+                Self::pairs::<BITS>(w[1], x.add(1)),
+                Self::pairs::<BITS>(w[2], x.add(2)),
+                Self::pairs::<BITS>(w[3], x.add(3)),
+            ];
+            let ones = _mm256_set1_epi16(1);
+            if BITS <= 5 {
+                let low = _mm256_add_epi16(pairs[0], pairs[1]);
+                let all = _mm256_add_epi16(low, _mm256_add_epi16(pairs[2], pairs[3]));
+                return _mm256_add_epi32(acc, _mm256_madd_epi16(all, ones));
+            }
+            let (low, high) = if BITS == 6 {
+                (
+                    _mm256_madd_epi16(_mm256_add_epi16(pairs[0], pairs[1]), ones),
+                    _mm256_madd_epi16(_mm256_add_epi16(pairs[2], pairs[3]), ones),
+                )
+            } else {
+                (
+                    _mm256_add_epi32(_mm256_madd_epi16(pairs[0], ones), _mm256_madd_epi16(pairs[1], ones)),
+                    _mm256_add_epi32(_mm256_madd_epi16(pairs[2], ones), _mm256_madd_epi16(pairs[3], ones)),
+                )
+            };
+            _mm256_add_epi32(acc, _mm256_add_epi32(low, high))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn b_load(p: *const u8) -> Self::B {
+        unsafe { _mm256_loadu_si256(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn b_store(p: *mut u8, v: Self::B) {
+        unsafe { _mm256_storeu_si256(p.cast(), v) }
+    }
+    #[inline(always)]
+    unsafe fn b_and(a: Self::B, mask: u8) -> Self::B {
+        unsafe { _mm256_and_si256(a, _mm256_set1_epi8(mask as i8)) }
+    }
+    #[inline(always)]
+    unsafe fn b_or(a: Self::B, b: Self::B) -> Self::B {
+        unsafe { _mm256_or_si256(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn b_shr(a: Self::B, n: u32) -> Self::B {
+        unsafe { _mm256_srl_epi16(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn b_shl(a: Self::B, n: u32) -> Self::B {
+        unsafe { _mm256_sll_epi16(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn b_lookup(table: &[u8; 16], index: Self::B) -> Self::B {
+        unsafe { _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())), index) }
+    }
+}

@@ -1,0 +1,179 @@
+//! AVX-512 (F, BW, VL, DQ) with VNNI: sixteen lanes.
+use super::Simd;
+use std::arch::x86_64::*;
+
+#[derive(Clone, Copy)]
+pub struct Avx512;
+
+impl Simd for Avx512 {
+    const LANES: usize = 16;
+    const TILE: usize = 16;
+    const WIDE_BIAS: i32 = 128;
+    type F = __m512;
+    type I = __m512i;
+    type B = __m512i;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self::F {
+        unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self::F {
+        unsafe { _mm512_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: Self::F) {
+        unsafe { _mm512_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        unsafe { _mm512_fnmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn min(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn abs(a: Self::F) -> Self::F {
+        unsafe { _mm512_abs_ps(a) }
+    }
+    #[inline(always)]
+    unsafe fn round(a: Self::F) -> Self::F {
+        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    unsafe fn pow2(n: Self::F) -> Self::F {
+        unsafe { _mm512_scalef_ps(_mm512_set1_ps(1.0), n) }
+    }
+    #[inline(always)]
+    unsafe fn zero_below(x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
+        unsafe { _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, limit), y) }
+    }
+    #[inline(always)]
+    unsafe fn sum(a: Self::F) -> f32 {
+        unsafe { _mm512_reduce_add_ps(a) }
+    }
+    #[inline(always)]
+    unsafe fn largest(a: Self::F) -> f32 {
+        unsafe { _mm512_reduce_max_ps(a) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> Self::F {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u16, v: Self::F) {
+        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u16) -> Self::F {
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())))) }
+    }
+    #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Self::F {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> Self::F {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_e8m0_half(p: *const u8) -> Self::F {
+        unsafe {
+            let e = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
+            let normal = _mm512_slli_epi32::<23>(_mm512_sub_epi32(e, _mm512_set1_epi32(1)));
+            let subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x0020_0000), e);
+            let small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+            _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, small, subnormal))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_i8(p: *mut i8, v: Self::F) -> Self::I {
+        unsafe {
+            let q = _mm512_cvtps_epi32(v);
+            _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(q));
+            q
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn i_splat(x: i32) -> Self::I {
+        unsafe { _mm512_set1_epi32(x) }
+    }
+    #[inline(always)]
+    unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn i_sum(a: Self::I) -> i32 {
+        unsafe { _mm512_reduce_add_epi32(a) }
+    }
+    #[inline(always)]
+    unsafe fn i_to_f(a: Self::I) -> Self::F {
+        unsafe { _mm512_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+        unsafe {
+            let x = x.cast::<i32>();
+            let acc = _mm512_dpbusd_epi32(acc, w[0], _mm512_set1_epi32(x.read_unaligned()));
+            let acc = _mm512_dpbusd_epi32(acc, w[1], _mm512_set1_epi32(x.add(1).read_unaligned()));
+            let acc = _mm512_dpbusd_epi32(acc, w[2], _mm512_set1_epi32(x.add(2).read_unaligned()));
+            _mm512_dpbusd_epi32(acc, w[3], _mm512_set1_epi32(x.add(3).read_unaligned()))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn b_load(p: *const u8) -> Self::B {
+        unsafe { _mm512_loadu_si512(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn b_store(p: *mut u8, v: Self::B) {
+        unsafe { _mm512_storeu_si512(p.cast(), v) }
+    }
+    #[inline(always)]
+    unsafe fn b_and(a: Self::B, mask: u8) -> Self::B {
+        unsafe { _mm512_and_si512(a, _mm512_set1_epi8(mask as i8)) }
+    }
+    #[inline(always)]
+    unsafe fn b_or(a: Self::B, b: Self::B) -> Self::B {
+        unsafe { _mm512_or_si512(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn b_shr(a: Self::B, n: u32) -> Self::B {
+        unsafe { _mm512_srl_epi16(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn b_shl(a: Self::B, n: u32) -> Self::B {
+        unsafe { _mm512_sll_epi16(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn b_lookup(table: &[u8; 16], index: Self::B) -> Self::B {
+        unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), index) }
+    }
+}

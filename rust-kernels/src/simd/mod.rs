@@ -1,0 +1,106 @@
+//! The vector operations that the kernels are written over, once per instruction set.
+//!
+//! A vector has `LANES` lanes and every lane is one row of a weight panel: 16 for AVX-512, 8 for AVX2 and
+//! scalar, 4 for NEON. `F` and `I` hold one f32 or i32 a lane, `B` holds four bytes a lane (four columns).
+//!
+//! # Safety
+//! Every function may only run on a CPU that has the instruction set. The kernel tables in `kernels.rs`
+//! are the only callers, and `kernels::detect` hands out a table only after it has asked the CPU.
+
+#[cfg(target_arch = "x86_64")]
+pub mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub mod neon;
+pub mod scalar;
+
+#[allow(clippy::missing_safety_doc)] // one contract for all, in the module's head
+pub trait Simd: Copy + 'static {
+    const LANES: usize;
+    /// Tokens in a register tile of the integer kernels: a power of two.
+    const TILE: usize;
+    /// What `dot16::<8>` adds to each code: 128 where the hardware multiplies unsigned codes (VNNI), else 0.
+    const WIDE_BIAS: i32;
+
+    type F: Copy;
+    type I: Copy;
+    type B: Copy;
+
+    unsafe fn splat(x: f32) -> Self::F;
+    unsafe fn load(p: *const f32) -> Self::F;
+    unsafe fn store(p: *mut f32, v: Self::F);
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
+    /// a * b + c, rounded once.
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// c - a * b, rounded once.
+    unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn abs(a: Self::F) -> Self::F;
+    /// To the nearest integer, ties to even.
+    unsafe fn round(a: Self::F) -> Self::F;
+    /// 2^n for integral n in -126..=127.
+    unsafe fn pow2(n: Self::F) -> Self::F;
+    /// y where x >= limit, else 0.
+    unsafe fn zero_below(x: Self::F, limit: Self::F, y: Self::F) -> Self::F;
+    unsafe fn sum(a: Self::F) -> f32;
+    unsafe fn largest(a: Self::F) -> f32;
+
+    /// LANES half floats.
+    unsafe fn load_f16(p: *const u16) -> Self::F;
+    unsafe fn store_f16(p: *mut u16, v: Self::F);
+    unsafe fn load_bf16(p: *const u16) -> Self::F;
+    /// LANES bytes as numbers 0..=255.
+    unsafe fn load_u8(p: *const u8) -> Self::F;
+    /// LANES bytes as numbers -128..=127.
+    unsafe fn load_i8(p: *const i8) -> Self::F;
+    /// LANES exponent bytes e as 2^(e - 128), exactly, subnormal results included (E8M0, halved).
+    unsafe fn load_e8m0_half(p: *const u8) -> Self::F;
+    /// Rounds to the nearest integer (ties to even) and stores LANES signed bytes; |v| <= 127. Returns the integers.
+    unsafe fn store_i8(p: *mut i8, v: Self::F) -> Self::I;
+
+    unsafe fn i_splat(x: i32) -> Self::I;
+    unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn i_sum(a: Self::I) -> i32;
+    unsafe fn i_to_f(a: Self::I) -> Self::F;
+    /// acc + sum over 16 columns of code * x, lane by lane. `w` holds columns 4g..4g+4 in `w[g]`, `x` points
+    /// at 16 signed bytes in -127..=127. Codes are unsigned and below 2^BITS. With BITS = 8 a code stands for
+    /// code - 128, and WIDE_BIAS times the sum of x is left in the result.
+    unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I;
+
+    unsafe fn b_load(p: *const u8) -> Self::B;
+    unsafe fn b_store(p: *mut u8, v: Self::B);
+    unsafe fn b_and(a: Self::B, mask: u8) -> Self::B;
+    unsafe fn b_or(a: Self::B, b: Self::B) -> Self::B;
+    /// Shifts by n bits, 0 <= n < 8; bits that cross into a neighbour byte are the caller's to mask away.
+    unsafe fn b_shr(a: Self::B, n: u32) -> Self::B;
+    unsafe fn b_shl(a: Self::B, n: u32) -> Self::B;
+    /// table[index] for bytes index < 16.
+    unsafe fn b_lookup(table: &[u8; 16], index: Self::B) -> Self::B;
+}
+
+/// e^x, off by at most 2 units in the last place; 0 below -87.
+///
+/// # Safety
+/// As the module's head says.
+#[inline(always)]
+pub unsafe fn exp<S: Simd>(x: S::F) -> S::F {
+    unsafe {
+        let limit = S::splat(-87.0);
+        let clamped = S::min(S::max(x, limit), S::splat(88.0));
+        let n = S::round(S::mul(clamped, S::splat(std::f32::consts::LOG2_E)));
+        // ln 2 in two parts, so that n * LN2_HIGH is exact.
+        let r = S::fnma(n, S::splat(0.693_359_4), clamped);
+        let r = S::fnma(n, S::splat(-2.121_944_4e-4), r);
+        // Taylor's series of e^r to r^7 on |r| <= ln(2) / 2, where its remainder is below 6e-9.
+        let mut p = S::splat(1.0 / 5040.0);
+        for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+            p = S::fma(p, r, S::splat(c));
+        }
+        S::zero_below(x, limit, S::mul(p, S::pow2(n)))
+    }
+}

@@ -1,0 +1,188 @@
+//! Plain Rust over arrays of eight: what the other instruction sets are tested against, and what runs
+//! where none of them is present.
+use super::Simd;
+use crate::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
+
+const N: usize = 8;
+
+#[derive(Clone, Copy)]
+pub struct Scalar;
+
+#[inline(always)]
+fn map(f: impl Fn(usize) -> f32) -> [f32; N] {
+    std::array::from_fn(f)
+}
+
+impl Simd for Scalar {
+    const LANES: usize = N;
+    const TILE: usize = 4;
+    const WIDE_BIAS: i32 = 0;
+    type F = [f32; N];
+    type I = [i32; N];
+    type B = [u8; 4 * N];
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self::F {
+        [x; N]
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self::F {
+        unsafe { p.cast::<Self::F>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: Self::F) {
+        unsafe { p.cast::<Self::F>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+        map(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
+        map(|i| a[i] - b[i])
+    }
+    #[inline(always)]
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
+        map(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F {
+        map(|i| a[i] / b[i])
+    }
+    #[inline(always)]
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        // Two roundings: without FMA hardware `mul_add` is a library call a lane.
+        map(|i| a[i] * b[i] + c[i])
+    }
+    #[inline(always)]
+    unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        map(|i| c[i] - a[i] * b[i])
+    }
+    #[inline(always)]
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F {
+        map(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    unsafe fn min(a: Self::F, b: Self::F) -> Self::F {
+        map(|i| if a[i] < b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    unsafe fn abs(a: Self::F) -> Self::F {
+        map(|i| a[i].abs())
+    }
+    #[inline(always)]
+    unsafe fn round(a: Self::F) -> Self::F {
+        map(|i| a[i].round_ties_even())
+    }
+    #[inline(always)]
+    unsafe fn pow2(n: Self::F) -> Self::F {
+        map(|i| f32::from_bits(((n[i] as i32 + 127) << 23) as u32))
+    }
+    #[inline(always)]
+    unsafe fn zero_below(x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
+        map(|i| if x[i] >= limit[i] { y[i] } else { 0.0 })
+    }
+    #[inline(always)]
+    unsafe fn sum(a: Self::F) -> f32 {
+        a.iter().sum()
+    }
+    #[inline(always)]
+    unsafe fn largest(a: Self::F) -> f32 {
+        a.iter().copied().fold(f32::NEG_INFINITY, f32::max)
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> Self::F {
+        map(|i| f16_to_f32(unsafe { p.add(i).read_unaligned() }))
+    }
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u16, v: Self::F) {
+        for (i, x) in v.into_iter().enumerate() {
+            unsafe { p.add(i).write_unaligned(f32_to_f16(x)) }
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u16) -> Self::F {
+        map(|i| bf16_to_f32(unsafe { p.add(i).read_unaligned() }))
+    }
+    #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Self::F {
+        map(|i| f32::from(unsafe { *p.add(i) }))
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> Self::F {
+        map(|i| f32::from(unsafe { *p.add(i) }))
+    }
+    #[inline(always)]
+    unsafe fn load_e8m0_half(p: *const u8) -> Self::F {
+        map(|i| crate::half::e8m0_half(unsafe { *p.add(i) }))
+    }
+    #[inline(always)]
+    unsafe fn store_i8(p: *mut i8, v: Self::F) -> Self::I {
+        std::array::from_fn(|i| {
+            let q = v[i].round_ties_even() as i32;
+            unsafe { *p.add(i) = q as i8 };
+            q
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn i_splat(x: i32) -> Self::I {
+        [x; N]
+    }
+    #[inline(always)]
+    unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I {
+        std::array::from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    unsafe fn i_sum(a: Self::I) -> i32 {
+        a.iter().sum()
+    }
+    #[inline(always)]
+    unsafe fn i_to_f(a: Self::I) -> Self::F {
+        map(|i| a[i] as f32)
+    }
+    #[inline(always)]
+    unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+        let bias = if BITS == 8 { 128 } else { 0 };
+        let mut out = acc;
+        for (g, codes) in w.iter().enumerate() {
+            for c in 0..4 {
+                let x = i32::from(unsafe { *x.add(4 * g + c) });
+                for lane in 0..N {
+                    out[lane] += (i32::from(codes[4 * lane + c]) - bias) * x;
+                }
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    unsafe fn b_load(p: *const u8) -> Self::B {
+        unsafe { p.cast::<Self::B>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn b_store(p: *mut u8, v: Self::B) {
+        unsafe { p.cast::<Self::B>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn b_and(a: Self::B, mask: u8) -> Self::B {
+        a.map(|x| x & mask)
+    }
+    #[inline(always)]
+    unsafe fn b_or(a: Self::B, b: Self::B) -> Self::B {
+        std::array::from_fn(|i| a[i] | b[i])
+    }
+    #[inline(always)]
+    unsafe fn b_shr(a: Self::B, n: u32) -> Self::B {
+        a.map(|x| x >> n)
+    }
+    #[inline(always)]
+    unsafe fn b_shl(a: Self::B, n: u32) -> Self::B {
+        a.map(|x| x << n)
+    }
+    #[inline(always)]
+    unsafe fn b_lookup(table: &[u8; 16], index: Self::B) -> Self::B {
+        index.map(|i| table[usize::from(i & 15)])
+    }
+}
