@@ -1,0 +1,131 @@
+import { GgufError, quote } from "./errors.ts";
+import { byteOf, inWords } from "./metadata.ts";
+import type { Metadata } from "./types.ts";
+
+/** The tokenizer's tables, proven to fit each other: an index of one is an index of all. */
+export interface Vocabulary {
+  /** `tokenizer.ggml.model`: "gpt2" is byte-level BPE, "llama" is SentencePiece. */
+  readonly model: string;
+  readonly tokens: readonly string[]; // [n]
+  /** Token to id; of tokens with the same text, the last. */
+  readonly ids: ReadonlyMap<string, number>;
+  readonly scores: ArrayLike<number> | undefined; // [n]
+  /** 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. */
+  readonly tokenTypes: ArrayLike<number> | undefined; // [n]
+  /** Each names two parts, one space between them, whose concatenation is a token. */
+  readonly merges: readonly string[] | undefined;
+}
+
+const TOKENS = "tokenizer.ggml.tokens";
+const SCORES = "tokenizer.ggml.scores";
+const TOKEN_TYPES = "tokenizer.ggml.token_type";
+const MERGES = "tokenizer.ggml.merges";
+/** The special tokens that take part in encoding or end a generation. */
+const SPECIAL_IDS = ["bos", "eos", "eot", "eom", "unknown"].map((name) => `tokenizer.ggml.${name}_token_id`);
+
+const MAX_TOKENS = 4_194_304;
+/** UTF-16 units; the longest in published vocabularies have some hundreds. */
+const MAX_TOKEN_LENGTH = 16_384;
+const MAX_TOKEN_TYPE = 6;
+
+/**
+ * Checks the tokenizer's tables against each other. Throws GgufError(GGUF_VOCAB), and GgufError(GGUF_HPARAM) for a value
+ * of the wrong kind.
+ *
+ * Two things pass that look wrong, because published files have them: tokens of the same text (llama.cpp aborts on them),
+ * and ids out of range of special tokens that no text model uses, such as a padding token of 2^32 - 1 (llama.cpp warns).
+ */
+export function checkVocabulary(metadata: Metadata): Vocabulary {
+  const model = metadata.getString("tokenizer.ggml.model");
+  const tokens = readTokens(metadata);
+  const ids = new Map<string, number>();
+  for (let id = 0; id < tokens.length; id++) ids.set(tokens[id], id);
+  for (const key of SPECIAL_IDS) checkSpecialId(metadata, key, tokens.length);
+  return {
+    model,
+    tokens,
+    ids,
+    scores: readScores(metadata, model, tokens.length),
+    tokenTypes: readTokenTypes(metadata, tokens.length),
+    merges: readMerges(metadata, model, ids),
+  };
+}
+
+function readTokens(metadata: Metadata): string[] {
+  const tokens = metadata.getStrings(TOKENS);
+  if (!tokens || tokens.length === 0 || tokens.length > MAX_TOKENS) {
+    refuse(metadata, TOKENS, lengthInWords(tokens), `1 to ${MAX_TOKENS} tokens`);
+  }
+  const long = tokens.findIndex((token) => token.length > MAX_TOKEN_LENGTH);
+  if (long >= 0) {
+    const found = `token ${long} of ${tokens[long].length} characters`;
+    refuse(metadata, TOKENS, found, `at most ${MAX_TOKEN_LENGTH} characters`);
+  }
+  return tokens;
+}
+
+function readScores(metadata: Metadata, model: string, count: number): ArrayLike<number> | undefined {
+  const scores = readTable(metadata, SCORES, count);
+  // SentencePiece merges by score alone.
+  if (!scores && model === "llama") refuse(metadata, SCORES, "nothing", `${count} scores`);
+  for (let i = 0; scores && i < count; i++) {
+    if (Number.isNaN(scores[i])) refuse(metadata, SCORES, `NaN at ${i}`, "numbers");
+  }
+  return scores;
+}
+
+function readTokenTypes(metadata: Metadata, count: number): ArrayLike<number> | undefined {
+  const types = readTable(metadata, TOKEN_TYPES, count);
+  for (let i = 0; types && i < count; i++) {
+    const type = types[i];
+    if (!Number.isInteger(type) || type < 0 || type > MAX_TOKEN_TYPE) {
+      refuse(metadata, TOKEN_TYPES, `${type} at ${i}`, `0 to ${MAX_TOKEN_TYPE}`);
+    }
+  }
+  return types;
+}
+
+/** A numeric array of one element a token. */
+function readTable(metadata: Metadata, key: string, count: number): ArrayLike<number> | undefined {
+  const table = metadata.getNumbers(key);
+  if (table && table.length !== count) {
+    refuse(metadata, key, lengthInWords(table), `${count}, one for each token`);
+  }
+  return table;
+}
+
+function readMerges(
+  metadata: Metadata,
+  model: string,
+  ids: ReadonlyMap<string, number>,
+): string[] | undefined {
+  const merges = metadata.getStrings(MERGES);
+  if (!merges && model === "gpt2") refuse(metadata, MERGES, "nothing", "the merges of a byte-level BPE");
+  for (let i = 0; merges && i < merges.length; i++) {
+    const merge = merges[i];
+    const space = merge.indexOf(" ", 1); // a part may itself begin with a space
+    const valid = space > 0 && space < merge.length - 1 &&
+      ids.has(merge.slice(0, space) + merge.slice(space + 1));
+    if (!valid) {
+      refuse(metadata, MERGES, `${quote(merge)} at ${i}`, "two parts whose concatenation is a token");
+    }
+  }
+  return merges;
+}
+
+function checkSpecialId(metadata: Metadata, key: string, count: number): void {
+  const id = metadata.entries.get(key);
+  if (id === undefined) return;
+  if (typeof id !== "number" || !Number.isInteger(id) || id < 0 || id >= count) {
+    refuse(metadata, key, inWords(id), `a token id from 0 to ${count - 1}`);
+  }
+}
+
+function lengthInWords(value: { length: number } | undefined): string {
+  return value === undefined ? "nothing" : `${value.length} elements`;
+}
+
+function refuse(metadata: Metadata, key: string, found: string, allowed: string): never {
+  const place = { byte: byteOf(metadata, key), field: `key ${quote(key)}` };
+  throw new GgufError("GGUF_VOCAB", `found ${found}, allowed ${allowed}`, place);
+}
