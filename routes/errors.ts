@@ -1,0 +1,99 @@
+import { type Engine, EngineError, type EngineErrorCode } from "../engine/types.ts";
+
+/** What clients of the OpenAI API find in the body of every refusal: all four keys, always. */
+export interface ErrorBody {
+  error: {
+    message: string;
+    type: string;
+    param: string | null;
+    code: string | null;
+    [detail: string]: string | number | null;
+  };
+}
+
+interface ApiErrorOptions {
+  type?: string;
+  /** The field that is to blame, such as `messages[0].content`. */
+  param?: string;
+  /** Numbers that stand beside the four keys. */
+  details?: Record<string, number>;
+  headers?: Record<string, string>;
+}
+
+/** A refusal or failure with its place in the API. */
+export class ApiError extends Error {
+  override name = "ApiError";
+  readonly type: string;
+  readonly param: string | null;
+  readonly details: Record<string, number>;
+  readonly headers: Record<string, string>;
+
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    options: ApiErrorOptions = {},
+  ) {
+    super(message);
+    this.type = options.type ?? (status >= 500 ? "server_error" : "invalid_request_error");
+    this.param = options.param ?? null;
+    this.details = options.details ?? {};
+    this.headers = options.headers ?? {};
+  }
+
+  body(): ErrorBody {
+    const { message, type, param, code } = this;
+    return { error: { message, type, param, code, ...this.details } };
+  }
+}
+
+const RETRY_AFTER_SECONDS = "2";
+
+/** `x-should-retry` is read by the official clients: a failure that would repeat must not cost two more prefills. */
+const NO_RETRY = { "x-should-retry": "false" };
+
+export function shuttingDown(): ApiError {
+  return new ApiError(503, "shutting_down", "The server is shutting down; send the request again later", {
+    headers: { "retry-after": RETRY_AFTER_SECONDS },
+  });
+}
+
+/** The answer for whatever was thrown. Errors that nobody foresaw say nothing about the inside of the server. */
+export function toApiError(error: unknown): ApiError {
+  if (error instanceof ApiError) return error;
+  if (error instanceof EngineError) return fromEngine(error.code, error.message, error.details);
+  if (error instanceof Error && error.name === "ChatTemplateError") {
+    return new ApiError(400, "chat_template_error", error.message, { param: "messages" });
+  }
+  return new ApiError(500, "internal_error", "The server failed on this request; its log says why", {
+    headers: NO_RETRY,
+  });
+}
+
+function fromEngine(code: EngineErrorCode, message: string, details: Record<string, number>): ApiError {
+  switch (code) {
+    case "context_length_exceeded":
+    case "invalid_request":
+      return new ApiError(400, code, message, { details });
+    case "queue_full":
+      return new ApiError(429, code, message, {
+        type: "rate_limit_error",
+        details,
+        headers: { "retry-after": RETRY_AFTER_SECONDS },
+      });
+    case "engine_closed":
+      return shuttingDown();
+    case "engine_failed":
+      return new ApiError(500, code, message, { details, headers: NO_RETRY });
+  }
+}
+
+/** A context overflow always says how long the prompt was and how much fits, whoever noticed it. */
+export function withPromptLength(error: unknown, engine: Engine, promptTokens: number): unknown {
+  if (!(error instanceof EngineError) || error.code !== "context_length_exceeded") return error;
+  return new EngineError(error.code, error.message, {
+    n_prompt_tokens: promptTokens,
+    n_ctx: engine.model.contextLength,
+    ...error.details,
+  });
+}

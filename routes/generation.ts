@@ -1,0 +1,163 @@
+import {
+  DEFAULT_SAMPLING,
+  type Engine,
+  type GenerateRequest,
+  type SamplingParams,
+  type Usage,
+} from "../engine/types.ts";
+import { ApiError, shuttingDown, withPromptLength } from "./errors.ts";
+import { merge } from "./merge.ts";
+import { type Piece, PieceReader } from "./piece_reader.ts";
+import type { UsageBody } from "./schemas/answers.ts";
+import type { ChatBody } from "./schemas/chat.ts";
+import type { CompletionBody } from "./schemas/completions.ts";
+
+/** What a request's sender decides outside its body. */
+export interface RunOptions {
+  readonly priority?: "interactive" | "batch";
+  /** Requests of different salts share no cached prompts. */
+  readonly cacheSalt?: string;
+}
+
+/** A request that passed every check: answered whole or as chunks, once. */
+export interface Prepared {
+  readonly stream: boolean;
+  answer(signal: AbortSignal): Promise<Record<string, unknown>>;
+  chunks(signal: AbortSignal): AsyncGenerator<Record<string, unknown>>;
+}
+
+type Body = ChatBody | CompletionBody;
+
+/** 404 unless the request names the loaded model. */
+export function checkModel(engine: Engine, name: string): void {
+  if (name === engine.model.id) return;
+  const message = `The model ${
+    JSON.stringify(name)
+  } does not exist here; this server runs "${engine.model.id}"`;
+  throw new ApiError(404, "model_not_found", message, { param: "model" });
+}
+
+/** The fields that both endpoints hand to the engine alike. */
+export function engineRequest(
+  engine: Engine,
+  body: Body,
+  options: RunOptions,
+): Omit<GenerateRequest, "prompt" | "maxTokens" | "logprobs"> {
+  const stop = typeof body.stop === "string" ? [body.stop] : body.stop ?? [];
+  return {
+    sampling: sampling(engine, body),
+    stop: stop.map((text) => text.toWellFormed()),
+    ignoreEos: body.ignore_eos ?? false,
+    priority: options.priority ?? "interactive",
+    cacheSalt: options.cacheSalt,
+  };
+}
+
+function sampling(engine: Engine, body: Body): SamplingParams {
+  const unset = DEFAULT_SAMPLING;
+  return {
+    temperature: body.temperature ?? unset.temperature,
+    topK: Math.max(body.top_k ?? unset.topK, 0),
+    topP: body.top_p ?? unset.topP,
+    minP: body.min_p ?? unset.minP,
+    repetitionPenalty: body.repetition_penalty ?? unset.repetitionPenalty,
+    presencePenalty: body.presence_penalty ?? unset.presencePenalty,
+    frequencyPenalty: body.frequency_penalty ?? unset.frequencyPenalty,
+    logitBias: logitBias(engine, body.logit_bias ?? {}),
+    seed: body.seed ?? undefined,
+  };
+}
+
+function logitBias(engine: Engine, biases: Record<string, number>): Map<number, number> {
+  const entries = Object.entries(biases).map(([id, bias]): [number, number] => [Number(id), bias]);
+  for (const [id] of entries) checkToken(engine, id, "logit_bias");
+  return new Map(entries);
+}
+
+/** 400 for an id outside the vocabulary. */
+export function checkToken(engine: Engine, id: number, param: string): void {
+  if (id < engine.tokenizer.vocabSize) return;
+  const message = `Invalid "${param}": found token id ${id}, allowed is 0 to ${
+    engine.tokenizer.vocabSize - 1
+  }`;
+  throw new ApiError(400, "invalid_value", message, { param });
+}
+
+/** `n` requests that differ in their seeds only, so that a seeded request has the same answers every time. */
+export function answersTo(request: GenerateRequest, n: number): GenerateRequest[] {
+  const seed = request.sampling?.seed;
+  if (seed === undefined) return Array.from({ length: n }, () => request);
+  return Array.from(
+    { length: n },
+    (_, i) => ({ ...request, sampling: { ...request.sampling, seed: seed + i } }),
+  );
+}
+
+/**
+ * Runs the requests side by side; the index of a piece is that of its request. Leaving the iteration, `signal` or
+ * the failure of one cancels all.
+ */
+export async function* generate(
+  engine: Engine,
+  requests: readonly GenerateRequest[],
+  signal: AbortSignal,
+): AsyncGenerator<Piece> {
+  const abort = new AbortController();
+  const stop = () => abort.abort(signal.reason);
+  signal.addEventListener("abort", stop, { once: true });
+  if (signal.aborted) stop();
+  try {
+    const choices = requests.map((request, i) =>
+      generateOne(engine, { ...request, signal: abort.signal }, i)
+    );
+    if (choices.length === 1) yield* choices[0];
+    else yield* merge(choices, abort);
+  } finally {
+    signal.removeEventListener("abort", stop);
+    abort.abort();
+  }
+}
+
+async function* generateOne(engine: Engine, request: GenerateRequest, index: number): AsyncGenerator<Piece> {
+  const reader = new PieceReader(engine, index, request.logprobs !== undefined);
+  const signal = request.signal!;
+  signal.throwIfAborted();
+  try {
+    for await (const event of engine.submit(request)) {
+      if (event.type === "finish" && event.reason === "cancelled") {
+        signal.throwIfAborted();
+        throw shuttingDown();
+      }
+      yield* reader.read(event);
+    }
+  } catch (error) {
+    signal.throwIfAborted();
+    throw withPromptLength(error, engine, request.prompt.length);
+  }
+}
+
+/** The sum over all answers; a prompt that had several answers counts once. */
+export function usageOf(finishes: readonly Usage[], answersPerPrompt: number): UsageBody {
+  const prompts = finishes.filter((_, i) => i % answersPerPrompt === 0);
+  const sum = (usages: readonly Usage[], field: keyof Usage) =>
+    usages.reduce((total, usage) => total + usage[field], 0);
+  const prompt_tokens = sum(prompts, "promptTokens");
+  const completion_tokens = sum(finishes, "completionTokens");
+  return {
+    prompt_tokens,
+    completion_tokens,
+    total_tokens: prompt_tokens + completion_tokens,
+    prompt_tokens_details: { cached_tokens: sum(prompts, "cachedTokens") },
+    completion_tokens_details: { reasoning_tokens: 0 },
+  };
+}
+
+/** What all chunks of one answer share. */
+export function answerHead(engine: Engine, prefix: string) {
+  return {
+    id: `${prefix}-${crypto.randomUUID().replaceAll("-", "")}`,
+    created: Math.floor(Date.now() / 1000),
+    model: engine.model.id,
+    system_fingerprint: "compy",
+  };
+}

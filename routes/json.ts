@@ -1,0 +1,69 @@
+import { ApiError } from "./errors.ts";
+
+/** Bounds of any JSON that a stranger sends: V8 parses deeper and wider than the rest of the server could bear. */
+export const JSON_LIMITS = { depth: 64, containers: 100_000, values: 2_000_000 } as const;
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+
+/** Parses UTF-8 JSON within JSON_LIMITS; throws ApiError 400 that says what is wrong. */
+export function parseJson(bytes: Uint8Array): unknown {
+  checkShape(bytes);
+  let text: string;
+  try {
+    text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    throw new ApiError(
+      400,
+      "invalid_utf8",
+      "The request body is not valid UTF-8; send JSON encoded as UTF-8",
+    );
+  }
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    const reason = error instanceof Error ? error.message.slice(0, 200) : "";
+    throw new ApiError(400, "invalid_json", `The request body is not valid JSON: ${reason}`);
+  }
+}
+
+/** Counts brackets and commas outside of strings, before anything is built from them. */
+function checkShape(bytes: Uint8Array): void {
+  let depth = 0;
+  let containers = 0;
+  let values = 1;
+  for (let i = 0; i < bytes.length; i++) {
+    const byte = bytes[i];
+    if (byte === QUOTE) {
+      for (i++; i < bytes.length && bytes[i] !== QUOTE; i++) if (bytes[i] === BACKSLASH) i++;
+    } else if (byte === 0x5b || byte === 0x7b) { // [ {
+      containers++;
+      if (++depth > JSON_LIMITS.depth) throw tooComplex("levels deep", JSON_LIMITS.depth);
+    } else if (byte === 0x5d || byte === 0x7d) { // ] }
+      depth--;
+    } else if (byte === 0x2c) values++; // ,
+  }
+  if (containers > JSON_LIMITS.containers) throw tooComplex("arrays and objects", JSON_LIMITS.containers);
+  if (values > JSON_LIMITS.values) throw tooComplex("values", JSON_LIMITS.values);
+}
+
+function tooComplex(what: string, limit: number): ApiError {
+  return new ApiError(400, "invalid_json", `The request body has too many ${what}, allowed are ${limit}`);
+}
+
+/** The same depth bound for a value that was parsed elsewhere. */
+export function checkDepth(value: unknown): void {
+  let level: object[] = isContainer(value) ? [value] : [];
+  for (let depth = 1; level.length > 0; depth++) {
+    if (depth > JSON_LIMITS.depth) throw tooComplex("levels", JSON_LIMITS.depth);
+    const next: object[] = [];
+    for (const container of level) {
+      for (const child of Object.values(container)) if (isContainer(child)) next.push(child);
+    }
+    level = next;
+  }
+}
+
+function isContainer(value: unknown): value is object {
+  return typeof value === "object" && value !== null;
+}

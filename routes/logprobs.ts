@@ -1,0 +1,75 @@
+import type { Engine, TokenLogprob } from "../engine/types.ts";
+import { characters, type PromptTokens, type ScoredToken } from "./piece_reader.ts";
+import type { ChatLogprobs, CompletionLogprobs } from "./schemas/answers.ts";
+
+/** JSON has no infinity: what OpenAI's API says for a token that cannot be. */
+const IMPOSSIBLE = -9999;
+
+const finite = (logprob: number) => Number.isFinite(logprob) ? logprob : IMPOSSIBLE;
+
+const utf8 = new TextEncoder();
+
+function tokenBytes(engine: Engine, token: number): Uint8Array {
+  const bytes = engine.tokenizer.bytes(token);
+  return bytes.length > 0 ? bytes : utf8.encode(engine.tokenizer.decode([token], { special: true }));
+}
+
+function tokenText(engine: Engine, token: number): string {
+  return new TextDecoder().decode(tokenBytes(engine, token));
+}
+
+export function chatLogprobs(engine: Engine, tokens: readonly ScoredToken[]): ChatLogprobs {
+  function entry({ token, logprob }: TokenLogprob) {
+    const bytes = tokenBytes(engine, token);
+    return { token: new TextDecoder().decode(bytes), logprob: finite(logprob), bytes: [...bytes] };
+  }
+  const content = tokens.map((scored) => ({ ...entry(scored), top_logprobs: scored.top.map(entry) }));
+  return { content, refusal: null };
+}
+
+interface PlacedToken {
+  readonly token: number;
+  readonly logprob: number | null;
+  readonly top: readonly TokenLogprob[];
+  readonly offset: number;
+}
+
+/** `offset`: characters of the choice's text before these tokens' own offsets begin. */
+export function completionLogprobs(
+  engine: Engine,
+  tokens: readonly PlacedToken[],
+  offset: number,
+): CompletionLogprobs {
+  return {
+    tokens: tokens.map(({ token }) => tokenText(engine, token)),
+    token_logprobs: tokens.map(({ logprob }) => logprob === null ? null : finite(logprob)),
+    top_logprobs: tokens.map((token) => topByText(engine, token)),
+    text_offset: tokens.map((token) => offset + token.offset),
+  };
+}
+
+/** Always with the chosen token itself, as OpenAI's API has it; null where nothing was predicted. */
+function topByText(engine: Engine, { token, logprob, top }: PlacedToken): Record<string, number> | null {
+  if (logprob === null) return null;
+  const entries = top.map((
+    other,
+  ): [string, number] => [tokenText(engine, other.token), finite(other.logprob)]);
+  return Object.fromEntries([...entries, [tokenText(engine, token), finite(logprob)]]);
+}
+
+/** The prompt's tokens with their places in the echoed text, which may or may not spell out control tokens. */
+export function placePrompt(engine: Engine, tokens: PromptTokens, echoed: string): PlacedToken[] {
+  const decoder = engine.tokenizer.streamDecoder();
+  let position = 0; // UTF-16 units of `echoed`
+  let offset = 0; // characters
+  return tokens.map((scored) => {
+    const placed = { ...scored, offset };
+    const isControl = engine.tokenizer.isControl(scored.token);
+    const literal = isControl ? tokenText(engine, scored.token) : decoder.push(scored.token);
+    if (!isControl || echoed.startsWith(literal, position)) {
+      position += literal.length;
+      offset += characters(literal);
+    }
+    return placed;
+  });
+}

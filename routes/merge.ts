@@ -1,0 +1,50 @@
+/**
+ * The items of all sources as they come, those of one source in their order. A source goes on only when its item was
+ * taken, so nothing piles up behind a slow reader. The first failure, or leaving the iteration, aborts `abort`, waits
+ * for the other sources to end and, if it was a failure, throws it.
+ */
+export async function* merge<T>(
+  sources: readonly AsyncIterable<T>[],
+  abort: AbortController,
+): AsyncGenerator<T> {
+  const offers: { item: T; taken: () => void }[] = [];
+  const failures: unknown[] = [];
+  let running = sources.length;
+  let wake = () => {};
+
+  function offer(item: T): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    if (abort.signal.aborted) resolve();
+    offers.push({ item, taken: resolve });
+    wake();
+    return promise;
+  }
+
+  async function produce(source: AsyncIterable<T>): Promise<void> {
+    try {
+      for await (const item of source) await offer(item);
+    } catch (error) {
+      failures.push(error);
+    }
+    running--;
+    wake();
+  }
+
+  const producers = sources.map(produce);
+  try {
+    while (failures.length === 0 && (offers.length > 0 || running > 0)) {
+      const next = offers.shift();
+      if (!next) {
+        await new Promise<void>((resolve) => wake = resolve);
+        continue;
+      }
+      next.taken();
+      yield next.item;
+    }
+  } finally {
+    abort.abort();
+    for (const { taken } of offers) taken();
+    await Promise.all(producers);
+  }
+  if (failures.length > 0) throw failures[0];
+}

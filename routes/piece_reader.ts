@@ -1,0 +1,84 @@
+import type { Engine, StreamDecoder, TokenEvent, TokenLogprob, Usage } from "../engine/types.ts";
+import type { PromptProgress } from "./schemas/answers.ts";
+
+export interface ScoredToken {
+  readonly token: number;
+  readonly logprob: number;
+  readonly top: readonly TokenLogprob[];
+  /** Unicode characters of the answer before this token. */
+  readonly offset: number;
+}
+
+export type PromptTokens = Extract<TokenEvent, { type: "prompt" }>["logprobs"];
+
+/** What an answer is made of, in order: progress, the prompt's own tokens, texts, one finish. */
+export type Piece =
+  | { type: "progress"; index: number; progress: PromptProgress }
+  | { type: "prompt"; index: number; tokens: PromptTokens }
+  /** `tokens` are those that `text` was made of, where log-probabilities were asked for. */
+  | { type: "text"; index: number; text: string; tokens: ScoredToken[] }
+  | { type: "finish"; index: number; reason: "stop" | "length"; usage: Usage };
+
+/** Unicode characters, as text offsets count them. */
+export function characters(text: string): number {
+  let count = 0;
+  for (const _ of text) count++;
+  return count;
+}
+
+/**
+ * Turns the engine's events of one answer into pieces. Tokens wait until text of theirs is out; those that only made
+ * up a stop text or the end of the answer are dropped, so that log-probabilities cover exactly the text.
+ */
+export class PieceReader {
+  readonly #index: number;
+  /** Set where log-probabilities were asked for: follows where each token's text begins. */
+  readonly #decoder: StreamDecoder | undefined;
+  #decoded = 0;
+  #sent = 0;
+  #waiting: ScoredToken[] = [];
+
+  constructor(engine: Engine, index: number, withLogprobs: boolean) {
+    this.#index = index;
+    this.#decoder = withLogprobs ? engine.tokenizer.streamDecoder() : undefined;
+  }
+
+  read(event: TokenEvent): Piece[] {
+    const index = this.#index;
+    switch (event.type) {
+      case "progress": {
+        const { total, cached: cache, processed, timeMs: time_ms } = event;
+        return [{ type: "progress", index, progress: { total, cache, processed, time_ms } }];
+      }
+      case "prompt":
+        return [{ type: "prompt", index, tokens: event.logprobs }];
+      case "token":
+        this.#score(event);
+        return event.text === "" ? [] : [this.#text(event.text)];
+      case "finish": {
+        const { text, usage } = event;
+        const reason = event.reason === "stop" ? "stop" : "length";
+        if (reason === "stop") {
+          const end = this.#sent + characters(text);
+          this.#waiting = this.#waiting.filter((token) => token.offset < end);
+        }
+        const finish: Piece = { type: "finish", index, reason, usage };
+        return text === "" && this.#waiting.length === 0 ? [finish] : [this.#text(text), finish];
+      }
+    }
+  }
+
+  #score(event: Extract<TokenEvent, { type: "token" }>): void {
+    if (!this.#decoder) return;
+    const { token, logprob = 0, top = [] } = event;
+    this.#waiting.push({ token, logprob, top, offset: this.#decoded });
+    this.#decoded += characters(this.#decoder.push(token));
+  }
+
+  #text(text: string): Piece {
+    const tokens = this.#waiting;
+    this.#waiting = [];
+    this.#sent += this.#decoder ? characters(text) : 0;
+    return { type: "text", index: this.#index, text, tokens };
+  }
+}
