@@ -3,7 +3,7 @@ import { GgufError, quote } from "./errors.ts";
 import type { MetadataArray, MetadataValue } from "./types.ts";
 
 /** GGUF's value types, by id. */
-const VALUE_TYPES = [
+export const VALUE_TYPES = [
   "UINT8",
   "INT8",
   "UINT16",
@@ -18,7 +18,7 @@ const VALUE_TYPES = [
   "INT64",
   "FLOAT64",
 ] as const;
-type ValueType = typeof VALUE_TYPES[number];
+export type ValueType = typeof VALUE_TYPES[number];
 
 /** Least bytes of a value: a string's length, an array's element type and count. */
 const MIN_BYTES: Readonly<Record<ValueType, number>> = {

@@ -1,0 +1,294 @@
+/** A small GGUF writer for tests: valid files, and files with any field spoilt. */
+
+import { VALUE_TYPES, type ValueType } from "./key_values.ts";
+import { byteLengthOf } from "./tensor_types.ts";
+import { TENSOR_TYPES, type TensorType } from "./types.ts";
+
+type Scalar = number | bigint | boolean | string;
+
+/** Bytes with the places of their fields. */
+class FieldWriter {
+  readonly marks = new Map<string, number>();
+  readonly #chunks: Uint8Array[] = [];
+  length = 0;
+
+  mark(name: string): void {
+    this.marks.set(name, this.length);
+  }
+
+  bytes(bytes: Uint8Array): void {
+    this.#chunks.push(bytes);
+    this.length += bytes.length;
+  }
+
+  u32(value: number): void {
+    this.bytes(new Uint8Array(Uint32Array.of(value).buffer));
+  }
+
+  u64(value: number | bigint): void {
+    this.bytes(new Uint8Array(BigUint64Array.of(BigInt(value)).buffer));
+  }
+
+  string(text: string): void {
+    const bytes = new TextEncoder().encode(text);
+    this.u64(bytes.length);
+    this.bytes(bytes);
+  }
+
+  pad(alignment: number): void {
+    this.bytes(new Uint8Array(-this.length & (alignment - 1)));
+  }
+
+  concat(): Uint8Array {
+    const all = new Uint8Array(this.length);
+    let at = 0;
+    for (const chunk of this.#chunks) {
+      all.set(chunk, at);
+      at += chunk.length;
+    }
+    return all;
+  }
+}
+
+interface KeyValue {
+  readonly key: string;
+  readonly type: number;
+  readonly write: (out: FieldWriter) => void;
+}
+
+interface Tensor {
+  readonly name: string;
+  readonly type: number;
+  readonly shape: readonly number[];
+  readonly data: Uint8Array;
+}
+
+/**
+ * Collects key-values and tensors and writes them in order.
+ *
+ * @example
+ * ```ts
+ * const file = new GgufBuilder().set("general.architecture", "STRING", "llama").build();
+ * file.u32("version", 4); // spoils it
+ * parseGguf(file.bytes); // throws GGUF_VERSION
+ * ```
+ */
+export class GgufBuilder {
+  version = 3;
+  /** Of the tensor data; a key `general.alignment` must be set beside it. */
+  alignment = 32;
+  #keyValues: KeyValue[] = [];
+  #tensors: Tensor[] = [];
+
+  /** Sets a scalar or string; replaces a key of that name in its place. */
+  set(key: string, type: Exclude<ValueType, "ARRAY">, value: Scalar): this {
+    return this.raw(key, VALUE_TYPES.indexOf(type), (out) => writeScalar(out, type, value));
+  }
+
+  array(key: string, type: Exclude<ValueType, "ARRAY">, values: ArrayLike<Scalar>): this {
+    return this.raw(key, VALUE_TYPES.indexOf("ARRAY"), (out) => {
+      out.mark(`${key}/elementType`);
+      out.u32(VALUE_TYPES.indexOf(type));
+      out.mark(`${key}/count`);
+      out.u64(values.length);
+      out.mark(`${key}/elements`);
+      for (let i = 0; i < values.length; i++) writeScalar(out, type, values[i]);
+    });
+  }
+
+  /** A value of any type id and any bytes. */
+  raw(key: string, type: number, value: Uint8Array | ((out: FieldWriter) => void)): this {
+    const write = typeof value === "function" ? value : (out: FieldWriter) => out.bytes(value);
+    const known = this.#keyValues.findIndex((entry) => entry.key === key);
+    this.#keyValues.splice(known < 0 ? this.#keyValues.length : known, 1, { key, type, write });
+    return this;
+  }
+
+  delete(key: string): this {
+    this.#keyValues = this.#keyValues.filter((entry) => entry.key !== key);
+    return this;
+  }
+
+  /** `shape` in ggml order; without `data`, zeros. Replaces a tensor of that name in its place. */
+  tensor(name: string, type: TensorType, shape: readonly number[], data?: ArrayBufferView): this {
+    const bytes = data
+      ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength)
+      : new Uint8Array(byteLengthOf(type, shape.reduce((a, b) => a * b, 1)));
+    const known = this.#tensors.findIndex((tensor) => tensor.name === name);
+    const tensor = { name, type: TENSOR_TYPES[type], shape, data: bytes };
+    this.#tensors.splice(known < 0 ? this.#tensors.length : known, 1, tensor);
+    return this;
+  }
+
+  deleteTensor(name: string): this {
+    this.#tensors = this.#tensors.filter((tensor) => tensor.name !== name);
+    return this;
+  }
+
+  build(): BuiltGguf {
+    const out = new FieldWriter();
+    out.mark("magic");
+    out.bytes(new TextEncoder().encode("GGUF"));
+    out.mark("version");
+    out.u32(this.version);
+    out.mark("tensorCount");
+    out.u64(this.#tensors.length);
+    out.mark("keyValueCount");
+    out.u64(this.#keyValues.length);
+    for (const keyValue of this.#keyValues) writeKeyValue(out, keyValue);
+    out.mark("tensors");
+    this.#writeTensors(out);
+    return new BuiltGguf(out.concat(), out.marks);
+  }
+
+  #writeTensors(out: FieldWriter): void {
+    let offset = 0;
+    for (const tensor of this.#tensors) {
+      writeTensorEntry(out, tensor, offset);
+      offset += Math.ceil(tensor.data.length / this.alignment) * this.alignment;
+    }
+    out.mark("padding");
+    out.pad(this.alignment);
+    out.mark("data");
+    for (const { name, data } of this.#tensors) {
+      out.mark(`${name}/data`);
+      out.bytes(data);
+      out.pad(this.alignment);
+    }
+  }
+}
+
+/**
+ * A written file. Its fields are named `magic`, `version`, `tensorCount`, `keyValueCount`, `KEY/length`, `KEY/name`,
+ * `KEY/type`, `KEY/value` (of an array also `KEY/elementType`, `KEY/count`, `KEY/elements`), `tensors`, `NAME/length`,
+ * `NAME/name`, `NAME/rank`, `NAME/dim0` to `dim3`, `NAME/type`, `NAME/offset`, `padding`, `data` and `NAME/data`.
+ */
+export class BuiltGguf {
+  readonly #view: DataView;
+
+  constructor(readonly bytes: Uint8Array, readonly marks: ReadonlyMap<string, number>) {
+    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  }
+
+  /** The byte at which a field begins. */
+  at(field: string): number {
+    const byte = this.marks.get(field);
+    if (byte === undefined) throw new Error(`Cannot find field ${field}: the file has no such field`);
+    return byte;
+  }
+
+  u8(field: string, value: number): this {
+    this.#view.setUint8(this.at(field), value);
+    return this;
+  }
+
+  u32(field: string, value: number): this {
+    this.#view.setUint32(this.at(field), value, true);
+    return this;
+  }
+
+  u64(field: string, value: number | bigint): this {
+    this.#view.setBigUint64(this.at(field), BigInt.asUintN(64, BigInt(value)), true);
+    return this;
+  }
+
+  f32(field: string, value: number): this {
+    this.#view.setFloat32(this.at(field), value, true);
+    return this;
+  }
+
+  /** The bytes up to a field, or to a byte more or less. */
+  cut(field: string, more = 0): Uint8Array {
+    return this.bytes.subarray(0, this.at(field) + more);
+  }
+}
+
+/** A valid llama file of one layer, 32 wide, with a byte-level BPE of eight tokens. */
+export function smallModel(): GgufBuilder {
+  const builder = new GgufBuilder()
+    .set("general.architecture", "STRING", "llama")
+    .set("general.name", "STRING", "small")
+    .set("llama.block_count", "UINT32", 1)
+    .set("llama.context_length", "UINT32", 128)
+    .set("llama.embedding_length", "UINT32", 32)
+    .set("llama.feed_forward_length", "UINT32", 64)
+    .set("llama.attention.head_count", "UINT32", 4)
+    .set("llama.attention.head_count_kv", "UINT32", 2)
+    .set("llama.attention.key_length", "UINT32", 8)
+    .set("llama.attention.value_length", "UINT32", 8)
+    .set("llama.rope.dimension_count", "UINT32", 8)
+    .set("llama.rope.freq_base", "FLOAT32", 10_000)
+    .set("llama.attention.layer_norm_rms_epsilon", "FLOAT32", 1e-5)
+    .set("tokenizer.ggml.model", "STRING", "gpt2")
+    .set("tokenizer.ggml.pre", "STRING", "default")
+    .array("tokenizer.ggml.tokens", "STRING", ["t", "h", "e", "th", "the", "é", "<s>", "</s>"])
+    .array("tokenizer.ggml.token_type", "INT32", [1, 1, 1, 1, 1, 1, 3, 3])
+    .array("tokenizer.ggml.scores", "FLOAT32", [0, 0, 0, 0, 0, 0, 0, 0])
+    .array("tokenizer.ggml.merges", "STRING", ["t h", "th e"])
+    .set("tokenizer.ggml.bos_token_id", "UINT32", 6)
+    .set("tokenizer.ggml.eos_token_id", "UINT32", 7)
+    .set("tokenizer.ggml.add_bos_token", "BOOL", false)
+    .tensor("token_embd.weight", "Q8_0", [32, 8])
+    .tensor("output_norm.weight", "F32", [32]);
+  const matrices = { attn_q: [32, 32], attn_k: [32, 16], attn_v: [32, 16], attn_output: [32, 32] };
+  for (const [name, shape] of Object.entries(matrices)) builder.tensor(`blk.0.${name}.weight`, "Q8_0", shape);
+  return builder
+    .tensor("blk.0.attn_norm.weight", "F32", [32])
+    .tensor("blk.0.ffn_norm.weight", "F32", [32])
+    .tensor("blk.0.ffn_gate.weight", "Q4_0", [32, 64])
+    .tensor("blk.0.ffn_up.weight", "Q4_0", [32, 64])
+    .tensor("blk.0.ffn_down.weight", "F16", [64, 32]);
+}
+
+function writeKeyValue(out: FieldWriter, { key, type, write }: KeyValue): void {
+  writeName(out, key);
+  out.mark(`${key}/type`);
+  out.u32(type);
+  out.mark(`${key}/value`);
+  write(out);
+}
+
+function writeTensorEntry(out: FieldWriter, { name, type, shape }: Tensor, offset: number): void {
+  writeName(out, name);
+  out.mark(`${name}/rank`);
+  out.u32(shape.length);
+  for (const [i, size] of shape.entries()) {
+    out.mark(`${name}/dim${i}`);
+    out.u64(size);
+  }
+  out.mark(`${name}/type`);
+  out.u32(type);
+  out.mark(`${name}/offset`);
+  out.u64(offset);
+}
+
+function writeName(out: FieldWriter, name: string): void {
+  out.mark(`${name}/length`);
+  out.marks.set(`${name}/name`, out.length + 8);
+  out.string(name);
+}
+
+function writeScalar(out: FieldWriter, type: Exclude<ValueType, "ARRAY">, value: Scalar): void {
+  if (type === "STRING") return out.string(String(value));
+  const bytes = new DataView(new ArrayBuffer(8));
+  const write = SCALAR_WRITERS[type];
+  out.bytes(new Uint8Array(bytes.buffer, 0, write(bytes, value)));
+}
+
+/** Each writes the value at byte 0 and returns its size. */
+const SCALAR_WRITERS: Record<
+  Exclude<ValueType, "ARRAY" | "STRING">,
+  (view: DataView, value: Scalar) => number
+> = {
+  UINT8: (view, value) => (view.setUint8(0, Number(value)), 1),
+  INT8: (view, value) => (view.setInt8(0, Number(value)), 1),
+  UINT16: (view, value) => (view.setUint16(0, Number(value), true), 2),
+  INT16: (view, value) => (view.setInt16(0, Number(value), true), 2),
+  UINT32: (view, value) => (view.setUint32(0, Number(value), true), 4),
+  INT32: (view, value) => (view.setInt32(0, Number(value), true), 4),
+  FLOAT32: (view, value) => (view.setFloat32(0, Number(value), true), 4),
+  BOOL: (view, value) => (view.setUint8(0, Number(value)), 1),
+  UINT64: (view, value) => (view.setBigUint64(0, BigInt(value), true), 8),
+  INT64: (view, value) => (view.setBigInt64(0, BigInt(value), true), 8),
+  FLOAT64: (view, value) => (view.setFloat64(0, Number(value), true), 8),
+};
