@@ -105,7 +105,11 @@ export type EngineErrorCode =
 /** A request that the engine refuses, or that failed in it. `details` go into the API's error body. */
 export class EngineError extends Error {
   override name = "EngineError";
-  constructor(readonly code: EngineErrorCode, message: string, readonly details: Record<string, number> = {}) {
+  constructor(
+    readonly code: EngineErrorCode,
+    message: string,
+    readonly details: Record<string, number> = {},
+  ) {
     super(message);
   }
 }

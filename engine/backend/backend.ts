@@ -33,7 +33,11 @@ export interface LogitsRequest {
   readonly repetitionPenalty: number;
   readonly presencePenalty: number;
   readonly frequencyPenalty: number;
-  /** Distinct tokens that the penalties look at, and how often each occurred; equal lengths. */
+  /**
+   * Distinct tokens that the penalties look at, and how often each was generated; equal lengths. A prompt's token has
+   * count 0: the repetition penalty (logit > 0 ? logit / penalty : logit * penalty) sees it, the others (logit -
+   * frequency * count - (count > 0 ? presence : 0)) do not.
+   */
   readonly penaltyTokens: Int32Array;
   readonly penaltyCounts: Int32Array;
   readonly biasTokens: Int32Array;

@@ -1,0 +1,253 @@
+import {
+  type Backend,
+  type Candidates,
+  KV_BLOCK_TOKENS,
+  type StepOutput,
+  StepStopped,
+} from "./backend/backend.ts";
+import { EventStream } from "./event_stream.ts";
+import { keepScores, publishFinish, publishProgress, publishToken } from "./publish.ts";
+import { createSequence } from "./request.ts";
+import { type EngineLimits, type Scheduled, Scheduler } from "./scheduler.ts";
+import type { Sequence } from "./sequence.ts";
+import { StepWriter } from "./step_input.ts";
+import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./tokenizer/types.ts";
+import {
+  type Engine,
+  EngineError,
+  type EngineStats,
+  type FinishReason,
+  type GenerateRequest,
+  type ModelInfo,
+  type TokenEvent,
+} from "./types.ts";
+
+export interface LlmEngineOptions {
+  /** Loaded and compiled; the engine closes it. */
+  readonly backend: Backend;
+  readonly model: ModelInfo;
+  readonly tokenizer: Tokenizer;
+  readonly chatTemplate: ChatTemplate;
+  /** kvBlocks, maxRows and maxLogitRows are those that the backend was compiled with. */
+  readonly limits: EngineLimits;
+}
+
+/** Runs requests together on one backend: schedule, compute, publish, over and over. */
+export class LlmEngine implements Engine {
+  readonly model: ModelInfo;
+  readonly tokenizer: Tokenizer;
+  readonly chatTemplate: ChatTemplate;
+  readonly #backend: Backend;
+  readonly #scheduler: Scheduler;
+  readonly #writer: StepWriter;
+  readonly #contextLength: number;
+  /** What the backend computes now. */
+  #step: readonly Scheduled[] = [];
+  #looping = false;
+  /** Why new requests are refused. */
+  #refusal: EngineError | undefined;
+  #backendOpen = true;
+  #idleCallbacks: (() => void)[] = [];
+  #requests = 0;
+  readonly #totals = { promptTokens: 0, generatedTokens: 0, cachedTokens: 0, steps: 0 };
+
+  constructor({ backend, model, tokenizer, chatTemplate, limits }: LlmEngineOptions) {
+    this.model = model;
+    this.tokenizer = tokenizer;
+    this.chatTemplate = chatTemplate;
+    this.#backend = backend;
+    this.#scheduler = new Scheduler(limits);
+    this.#writer = new StepWriter(limits.maxRows);
+    this.#contextLength = Math.min(model.contextLength, limits.kvBlocks * KV_BLOCK_TOKENS);
+  }
+
+  encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
+    const tokens = this.tokenizer.encode(this.chatTemplate.render(messages, options), { parseSpecial: true });
+    const bos = this.tokenizer.bosToken;
+    // As llama.cpp does: exactly one BOS where the file wants one, whether or not the template writes it.
+    const wantsBos = bos !== undefined && this.tokenizer.encode("", { addSpecial: true })[0] === bos;
+    return wantsBos && tokens[0] !== bos ? [bos, ...tokens] : tokens;
+  }
+
+  submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
+    let sequence: Sequence | undefined;
+    const stream: EventStream = new EventStream({
+      start: () => sequence = this.#enqueue(request, stream),
+      leave: () => this.#cancel(sequence!),
+      resume: () => this.#wake(),
+    });
+    return stream;
+  }
+
+  stats(): EngineStats {
+    const { running, waiting, cache } = this.#scheduler;
+    return { running, waiting, kvBlocksUsed: cache.used, kvBlocksTotal: cache.total, ...this.#totals };
+  }
+
+  async drain(graceMs: number): Promise<void> {
+    this.#refusal ??= new EngineError(
+      "engine_closed",
+      "The engine is shutting down and takes no new requests",
+    );
+    const cutOff = setTimeout(() => this.#cancelAll(), graceMs);
+    await this.#idle();
+    clearTimeout(cutOff);
+  }
+
+  /** Cancels what runs and closes the backend. */
+  async close(): Promise<void> {
+    this.#refusal ??= new EngineError("engine_closed", "The engine is closed");
+    this.#cancelAll();
+    await this.#idle();
+    if (this.#backendOpen) this.#backend.close();
+    this.#backendOpen = false;
+  }
+
+  #enqueue(request: GenerateRequest, stream: EventStream): Sequence {
+    if (this.#refusal) throw this.#refusal;
+    const sequence = createSequence(request, {
+      id: this.#requests++,
+      stream,
+      tokenizer: this.tokenizer,
+      vocabSize: this.model.vocabSize,
+      contextLength: this.#contextLength,
+    });
+    const signal = request.signal;
+    if (signal?.aborted) {
+      this.#finish(sequence, "cancelled");
+      return sequence;
+    }
+    this.#scheduler.add(sequence);
+    if (signal) {
+      const cancel = () => this.#cancel(sequence);
+      signal.addEventListener("abort", cancel, { once: true });
+      sequence.unlisten = () => signal.removeEventListener("abort", cancel);
+    }
+    this.#wake();
+    return sequence;
+  }
+
+  #wake(): void {
+    if (this.#looping) return;
+    this.#looping = true;
+    queueMicrotask(() => this.#loop()); // so that requests of the same turn share the first step
+  }
+
+  async #loop(): Promise<void> {
+    try {
+      while ((this.#step = this.#scheduler.schedule()).length > 0) {
+        const output = await this.#compute();
+        if (output) this.#publish(output);
+        this.#removeDone();
+      }
+    } catch (error) {
+      this.#fail(error);
+    }
+    this.#looping = false;
+    this.#noteIdle();
+  }
+
+  /** Undefined when the step was stopped, because all its sequences were cancelled. */
+  async #compute(): Promise<StepOutput | undefined> {
+    this.#totals.steps++;
+    try {
+      return await this.#backend.step(this.#writer.write(this.#step));
+    } catch (error) {
+      if (error instanceof StepStopped) return undefined;
+      throw error;
+    }
+  }
+
+  #publish(output: StepOutput): void {
+    let row = 0;
+    for (const part of this.#step) {
+      const { sequence, scores, samples } = part;
+      const scored = output.rows.slice(row, row += scores);
+      const sampled = samples ? output.rows[row++] : undefined;
+      this.#scheduler.advance(part);
+      if (sequence.done) continue;
+      keepScores(sequence, scored);
+      if (sequence.length === sequence.promptLength) this.#publishPrompt(sequence);
+      if (sampled) this.#publishToken(sequence, sampled);
+      else if (sequence.cached === sequence.length) this.#finish(sequence, "length");
+    }
+  }
+
+  #publishPrompt(sequence: Sequence): void {
+    publishProgress(sequence);
+    if (sequence.cached < sequence.promptLength) return;
+    this.#totals.promptTokens += sequence.promptLength;
+    this.#totals.cachedTokens += sequence.reused;
+    if (sequence.promptLogprobs) sequence.stream.push({ type: "prompt", logprobs: sequence.scores });
+  }
+
+  #publishToken(sequence: Sequence, candidates: Candidates): void {
+    if (candidates.ids.length === 0 || !Number.isFinite(candidates.logSumExp)) {
+      const message =
+        `The model gave no usable logits for token ${sequence.length}: its weights may be damaged`;
+      this.#end(sequence);
+      sequence.stream.fail(new EngineError("engine_failed", message));
+      return;
+    }
+    this.#totals.generatedTokens++;
+    const reason = publishToken(sequence, candidates, this.tokenizer.endTokens);
+    if (reason) this.#finish(sequence, reason);
+  }
+
+  /** Frees the sequence's place at once, or at the end of the step that computes it now. */
+  #cancel(sequence: Sequence): void {
+    if (sequence.done) return;
+    this.#finish(sequence, "cancelled");
+    if (!this.#step.some((part) => part.sequence === sequence)) {
+      this.#scheduler.remove(sequence);
+      this.#wake();
+    } else if (this.#step.every((part) => part.sequence.done)) {
+      this.#backend.requestStop();
+    }
+  }
+
+  #cancelAll(): void {
+    for (const sequence of this.#scheduler.sequences()) this.#cancel(sequence);
+  }
+
+  #finish(sequence: Sequence, reason: FinishReason): void {
+    this.#end(sequence);
+    publishFinish(sequence, reason);
+  }
+
+  #end(sequence: Sequence): void {
+    sequence.done = true;
+    sequence.unlisten();
+  }
+
+  #removeDone(): void {
+    for (const { sequence } of this.#step) if (sequence.done) this.#scheduler.remove(sequence);
+  }
+
+  #fail(cause: unknown): void {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    const error = new EngineError("engine_failed", `The engine has failed: ${reason}`);
+    error.cause = cause;
+    this.#refusal = error;
+    this.#step = [];
+    for (const sequence of this.#scheduler.sequences()) {
+      this.#scheduler.remove(sequence);
+      if (sequence.done) continue;
+      this.#end(sequence);
+      sequence.stream.fail(error);
+    }
+  }
+
+  /** Resolves when nothing runs or waits. */
+  #idle(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#idleCallbacks.push(resolve);
+      this.#noteIdle();
+    });
+  }
+
+  #noteIdle(): void {
+    if (this.#looping || this.#scheduler.running + this.#scheduler.waiting > 0) return;
+    for (const callback of this.#idleCallbacks.splice(0)) callback();
+  }
+}

@@ -1,0 +1,107 @@
+import type { EngineError, TokenEvent } from "./types.ts";
+
+/** What the engine does when the consumer acts. */
+export interface StreamHooks {
+  /** First `next()`. What it throws is thrown from there. */
+  start(): void;
+  /** The consumer left before the end. */
+  leave(): void;
+  /** The consumer has read from a full queue. */
+  resume(): void;
+}
+
+/** The events of one request between the engine, which pushes, and its consumer, who pulls. */
+export class EventStream implements AsyncIterableIterator<TokenEvent> {
+  /** Events that may lie unread; the engine does not schedule a sequence whose stream is full. */
+  static readonly CAPACITY = 1024;
+
+  readonly #hooks: StreamHooks;
+  #events: TokenEvent[] = [];
+  #read = 0;
+  #readers: PromiseWithResolvers<IteratorResult<TokenEvent>>[] = [];
+  #started = false;
+  #ended = false;
+  #error: EngineError | undefined;
+
+  constructor(hooks: StreamHooks) {
+    this.#hooks = hooks;
+  }
+
+  get full(): boolean {
+    return this.#events.length - this.#read >= EventStream.CAPACITY;
+  }
+
+  /** Ends the stream with a finish event; ignored after the end. */
+  push(event: TokenEvent): void {
+    if (this.#ended) return;
+    this.#ended = event.type === "finish";
+    const reader = this.#readers.shift();
+    if (reader) reader.resolve({ value: event, done: false });
+    else this.#events.push(event);
+    if (this.#ended) this.#dismissReaders();
+  }
+
+  /** Ends the stream with an error, thrown after the events that lie unread. */
+  fail(error: EngineError): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    const reader = this.#readers.shift();
+    if (reader) reader.reject(error);
+    else this.#error = error;
+    this.#dismissReaders();
+  }
+
+  next(): Promise<IteratorResult<TokenEvent>> {
+    if (!this.#started) {
+      this.#started = true;
+      try {
+        this.#hooks.start();
+      } catch (error) {
+        this.#ended = true;
+        return Promise.reject(error);
+      }
+    }
+    if (this.#read < this.#events.length) return Promise.resolve({ value: this.#take(), done: false });
+    if (this.#error) {
+      const error = this.#error;
+      this.#error = undefined;
+      return Promise.reject(error);
+    }
+    if (this.#ended) return Promise.resolve({ value: undefined, done: true });
+    const reader = Promise.withResolvers<IteratorResult<TokenEvent>>();
+    this.#readers.push(reader);
+    return reader.promise;
+  }
+
+  return(): Promise<IteratorResult<TokenEvent>> {
+    const left = this.#started && !this.#ended;
+    this.#started = true;
+    this.#ended = true;
+    this.#events = [];
+    this.#read = 0;
+    this.#error = undefined;
+    this.#dismissReaders();
+    if (left) this.#hooks.leave();
+    return Promise.resolve({ value: undefined, done: true });
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  #take(): TokenEvent {
+    const wasFull = this.full;
+    const event = this.#events[this.#read++];
+    if (this.#read === this.#events.length || this.#read === EventStream.CAPACITY) {
+      this.#events = this.#events.slice(this.#read);
+      this.#read = 0;
+    }
+    if (wasFull && !this.full) this.#hooks.resume();
+    return event;
+  }
+
+  #dismissReaders(): void {
+    for (const reader of this.#readers) reader.resolve({ value: undefined, done: true });
+    this.#readers = [];
+  }
+}

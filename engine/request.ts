@@ -1,0 +1,153 @@
+import type { LogitsRequest } from "./backend/backend.ts";
+import type { EventStream } from "./event_stream.ts";
+import { candidatesWanted, Random, TokenCounts, usesPenalties } from "./sampler.ts";
+import type { Sequence } from "./sequence.ts";
+import { OutputText } from "./stop.ts";
+import type { Tokenizer } from "./tokenizer/types.ts";
+import { DEFAULT_SAMPLING, EngineError, type GenerateRequest, type SamplingParams } from "./types.ts";
+
+/** Alternatives that a request can have reported for each token (the OpenAI API's limit). */
+const MAX_LOGPROBS = 20;
+
+export interface SequenceContext {
+  readonly id: number;
+  readonly stream: EventStream;
+  readonly tokenizer: Tokenizer;
+  readonly vocabSize: number;
+  /** Tokens that one sequence may hold: the model's context length, or what the KV pool can hold. */
+  readonly contextLength: number;
+}
+
+/** Checks a request and makes a sequence of it. Throws EngineError invalid_request or context_length_exceeded. */
+export function createSequence(request: GenerateRequest, context: SequenceContext): Sequence {
+  const sampling: SamplingParams = { ...DEFAULT_SAMPLING, ...request.sampling };
+  checkPrompt(request.prompt, context.vocabSize);
+  checkSampling(sampling, context.vocabSize);
+  checkOptions(request);
+  const promptLength = request.prompt.length;
+  const counts = usesPenalties(sampling) ? new TokenCounts() : undefined;
+  for (const token of counts ? request.prompt : []) counts!.addPrompt(token);
+  return {
+    id: context.id,
+    batch: request.priority === "batch",
+    stream: context.stream,
+    tokens: Int32Array.from(request.prompt),
+    length: promptLength,
+    promptLength,
+    maxLength: lengthLimit(promptLength, request.maxTokens, context.contextLength),
+    cached: 0,
+    blocks: new Int32Array(0),
+    blockCount: 0,
+    indexed: 0,
+    salt: request.cacheSalt ?? "",
+    hashes: [],
+    sampling,
+    random: sampling.seed === undefined ? Random.unpredictable() : new Random(sampling.seed),
+    counts,
+    logits: logitsTemplate(sampling, request.logprobs ?? 0),
+    ignoreEos: request.ignoreEos ?? false,
+    output: new OutputText(context.tokenizer.streamDecoder(), request.stop ?? []),
+    logprobs: request.logprobs,
+    promptLogprobs: request.promptLogprobs ?? false,
+    scores: request.promptLogprobs ? [{ token: request.prompt[0], logprob: null, top: [] }] : [],
+    done: false,
+    unlisten: () => {},
+    reused: 0,
+    reported: 0,
+    submittedAt: performance.now(),
+    admittedAt: undefined,
+    firstTokenAt: undefined,
+  };
+}
+
+function lengthLimit(promptLength: number, maxTokens: number | undefined, contextLength: number): number {
+  const room = contextLength - promptLength;
+  if (room < 0 || (room === 0 && maxTokens !== 0)) {
+    throw new EngineError(
+      "context_length_exceeded",
+      `The prompt has ${promptLength} tokens, but the context holds ${contextLength}, ` +
+        `at least one of them for the answer: shorten the prompt`,
+      { n_prompt_tokens: promptLength, n_ctx: contextLength },
+    );
+  }
+  return promptLength + Math.min(room, maxTokens ?? room);
+}
+
+function logitsTemplate(sampling: SamplingParams, logprobs: number): LogitsRequest {
+  return {
+    row: 0,
+    candidates: candidatesWanted(sampling, logprobs),
+    repetitionPenalty: sampling.repetitionPenalty,
+    presencePenalty: sampling.presencePenalty,
+    frequencyPenalty: sampling.frequencyPenalty,
+    penaltyTokens: new Int32Array(0),
+    penaltyCounts: new Int32Array(0),
+    biasTokens: Int32Array.from(sampling.logitBias.keys()),
+    biasValues: Float32Array.from(sampling.logitBias.values()),
+    probe: new Int32Array(0),
+  };
+}
+
+function checkPrompt(prompt: readonly number[], vocabSize: number): void {
+  check("prompt", prompt.length > 0, "no tokens", "at least one");
+  for (const token of prompt) checkToken("prompt", token, vocabSize);
+}
+
+function checkSampling(sampling: SamplingParams, vocabSize: number): void {
+  const { temperature, topK, topP, minP, repetitionPenalty, presencePenalty, frequencyPenalty, seed } =
+    sampling;
+  check("temperature", temperature >= 0 && temperature < Infinity, temperature, "0 or more");
+  check("topK", Number.isSafeInteger(topK) && topK >= 0, topK, "a whole number, 0 or more");
+  check("topP", topP >= 0 && topP <= 1, topP, "0 to 1");
+  check("minP", minP >= 0 && minP <= 1, minP, "0 to 1");
+  check(
+    "repetitionPenalty",
+    repetitionPenalty > 0 && repetitionPenalty < Infinity,
+    repetitionPenalty,
+    "more than 0",
+  );
+  check("presencePenalty", Number.isFinite(presencePenalty), presencePenalty, "a finite number");
+  check("frequencyPenalty", Number.isFinite(frequencyPenalty), frequencyPenalty, "a finite number");
+  check("seed", seed === undefined || Number.isSafeInteger(seed), seed, "a whole number up to 2^53 - 1");
+  for (const [token, bias] of sampling.logitBias) {
+    checkToken("logitBias", token, vocabSize);
+    check("logitBias", Number.isFinite(bias), bias, "finite numbers");
+  }
+}
+
+function checkOptions({ maxTokens, logprobs, stop = [] }: GenerateRequest): void {
+  check(
+    "maxTokens",
+    maxTokens === undefined || (Number.isSafeInteger(maxTokens) && maxTokens >= 0),
+    maxTokens,
+    "a whole number, 0 or more",
+  );
+  check(
+    "logprobs",
+    logprobs === undefined || (Number.isInteger(logprobs) && logprobs >= 0 && logprobs <= MAX_LOGPROBS),
+    logprobs,
+    `a whole number from 0 to ${MAX_LOGPROBS}`,
+  );
+  for (const text of stop) {
+    check(
+      "stop",
+      text.length > 0 && text.isWellFormed(),
+      JSON.stringify(text),
+      "well-formed text, not empty",
+    );
+  }
+}
+
+function checkToken(field: string, token: number, vocabSize: number): void {
+  check(
+    field,
+    Number.isInteger(token) && token >= 0 && token < vocabSize,
+    `token ${token}`,
+    `tokens from 0 to ${vocabSize - 1}`,
+  );
+}
+
+function check(field: string, valid: boolean, found: unknown, allowed: string): void {
+  if (valid) return;
+  throw new EngineError("invalid_request", `Invalid ${field}: found ${found}, allowed is ${allowed}`);
+}

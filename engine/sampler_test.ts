@@ -1,0 +1,147 @@
+import { assert, assertAlmostEquals, assertEquals, assertNotEquals } from "@std/assert";
+import { type Candidates, MAX_CANDIDATES } from "./backend/backend.ts";
+import { alternatives, candidatesWanted, Random, sample, TokenCounts, truncate } from "./sampler.ts";
+import { DEFAULT_SAMPLING, type SamplingParams } from "./types.ts";
+
+function candidatesOf(logits: number[], tail = 0): Candidates {
+  return {
+    ids: Int32Array.from(logits.keys(), (i) => i + 100),
+    logits: Float32Array.from(logits),
+    rawLogits: Float32Array.from(logits),
+    logSumExp: Math.log(logits.reduce((sum, logit) => sum + Math.exp(logit), tail)),
+    probed: new Float32Array(0),
+  };
+}
+
+function withSampling(changes: Partial<SamplingParams>): SamplingParams {
+  return { ...DEFAULT_SAMPLING, ...changes };
+}
+
+function frequencies(candidates: Candidates, sampling: SamplingParams, draws: number): number[] {
+  const random = new Random(7);
+  const counts = new Array(candidates.ids.length).fill(0);
+  for (let i = 0; i < draws; i++) counts[sample(candidates, sampling, random)]++;
+  return counts;
+}
+
+/** Pearson's statistic; its expectation is the degrees of freedom. */
+function chiSquare(counts: number[], probabilities: number[]): number {
+  const draws = counts.reduce((sum, count) => sum + count, 0);
+  return counts.reduce((sum, count, i) => {
+    const expected = draws * probabilities[i];
+    return expected === 0 ? sum + count * Infinity || sum : sum + (count - expected) ** 2 / expected;
+  }, 0);
+}
+
+function softmax(logits: number[], temperature = 1): number[] {
+  const weights = logits.map((logit) => Math.exp(logit / temperature));
+  const total = weights.reduce((sum, weight) => sum + weight, 0);
+  return weights.map((weight) => weight / total);
+}
+
+const LOGITS = [3, 2.5, 2, 1, 0.5, 0, -1, -2];
+
+Deno.test("random numbers are uniform, and the next one does not depend on the last", () => {
+  const random = new Random(1);
+  const pairs = new Array(256).fill(0);
+  let last = 0;
+  for (let i = 0; i < 100_000; i++) {
+    const now = Math.floor(random.next() * 16);
+    pairs[last * 16 + now]++;
+    last = now;
+  }
+  const statistic = chiSquare(pairs, new Array(256).fill(1 / 256));
+  assert(statistic > 180 && statistic < 340, `chi-square ${statistic} of 255`);
+});
+
+Deno.test("each seed has its own numbers, and always the same", () => {
+  const seeds = [0, 1, -1, 2 ** 32, 2 ** 32 + 1, Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER];
+  const firsts = seeds.map((seed) => new Random(seed).next());
+  assertEquals(new Set(firsts).size, seeds.length);
+  assertEquals(seeds.map((seed) => new Random(seed).next()), firsts);
+  assertNotEquals(Random.unpredictable().next(), Random.unpredictable().next());
+});
+
+Deno.test("temperature 0 takes the best, without a random number", () => {
+  const random = new Random(3);
+  assertEquals(sample(candidatesOf(LOGITS), withSampling({ temperature: 0 }), random), 0);
+  assertEquals(random.next(), new Random(3).next());
+});
+
+Deno.test("tokens are drawn with the probabilities of the softmax", () => {
+  for (const temperature of [0.5, 1, 2]) {
+    const counts = frequencies(candidatesOf(LOGITS), withSampling({ temperature }), 50_000);
+    const statistic = chiSquare(counts, softmax(LOGITS, temperature));
+    assert(statistic < 24.3, `chi-square ${statistic} of 7 at temperature ${temperature}`); // 1 in 1,000
+  }
+});
+
+Deno.test("a temperature near 0 or very high neither overflows nor gets stuck", () => {
+  assertEquals(frequencies(candidatesOf([1000, 999]), withSampling({ temperature: 1e-9 }), 100), [100, 0]);
+  const [first, second] = frequencies(
+    candidatesOf([1000, -1000]),
+    withSampling({ temperature: 1e9 }),
+    10_000,
+  );
+  assert(Math.abs(first - second) < 400);
+});
+
+Deno.test("top-k, top-p and min-p keep the most probable tokens", () => {
+  const candidates = candidatesOf(LOGITS); // probabilities 0.43 0.26 0.16 0.06 0.04 …
+  assertEquals(truncate(candidates, withSampling({})), 8);
+  assertEquals(truncate(candidates, withSampling({ topK: 3 })), 3);
+  assertEquals(truncate(candidates, withSampling({ topK: 100 })), 8);
+  assertEquals(truncate(candidates, withSampling({ topP: 0.43 })), 1);
+  assertEquals(truncate(candidates, withSampling({ topP: 0.5 })), 2);
+  assertEquals(truncate(candidates, withSampling({ topP: 0 })), 1);
+  assertEquals(truncate(candidates, withSampling({ minP: 0.3 })), 3); // e^-1 = 0.37, e^-2 = 0.14
+  assertEquals(truncate(candidates, withSampling({ minP: 1 })), 1);
+  assertEquals(truncate(candidates, withSampling({ topK: 2, topP: 0.6 })), 1); // of 0.43 + 0.26, 0.43 is 62 %
+});
+
+Deno.test("top-p counts the probability of tokens that are no candidates", () => {
+  const candidates = candidatesOf([0, 0, 0, 0], 4); // the four hold half of the probability
+  assertEquals(truncate(candidates, withSampling({ topP: 0.25 })), 2);
+  assertEquals(truncate(candidates, withSampling({ topP: 0.9 })), 4);
+  // With a bias the total is of other logits: then the candidates stand for all.
+  assertEquals(truncate(candidates, withSampling({ topP: 0.25, logitBias: new Map([[1, 1]]) })), 1);
+});
+
+Deno.test("the temperature does not change which tokens top-p keeps", () => {
+  for (const temperature of [0.1, 1, 10]) {
+    const counts = frequencies(candidatesOf(LOGITS), withSampling({ temperature, topP: 0.5 }), 1000);
+    assertEquals(counts.slice(2), [0, 0, 0, 0, 0, 0]);
+  }
+});
+
+Deno.test("as few candidates are asked for as will do", () => {
+  assertEquals(candidatesWanted(withSampling({ temperature: 0 }), 0), 1);
+  assertEquals(candidatesWanted(withSampling({ temperature: 0 }), 5), 5);
+  assertEquals(candidatesWanted(withSampling({ temperature: 0, repetitionPenalty: 1.1 }), 0), 1);
+  assertEquals(candidatesWanted(withSampling({ temperature: 0, repetitionPenalty: 1.1 }), 5), MAX_CANDIDATES);
+  assertEquals(candidatesWanted(withSampling({ topK: 40 }), 0), 40);
+  assertEquals(candidatesWanted(withSampling({ topK: 5 }), 20), 20);
+  assertEquals(candidatesWanted(withSampling({ topK: 1000 }), 0), MAX_CANDIDATES);
+  assertEquals(candidatesWanted(withSampling({}), 0), MAX_CANDIDATES);
+});
+
+Deno.test("alternatives are the best by raw logits, as log-probabilities", () => {
+  const candidates = { ...candidatesOf([2, 1, 0]), rawLogits: Float32Array.of(-3, 1, 0) };
+  const [first, second] = alternatives(candidates, 2);
+  assertEquals([first.token, second.token], [101, 102]);
+  assertAlmostEquals(first.logprob, 1 - candidates.logSumExp);
+  assertEquals(alternatives(candidates, 0), []);
+});
+
+Deno.test("token counts: the prompt's tokens are listed with 0, generated ones are counted", () => {
+  const counts = new TokenCounts();
+  for (let token = 0; token < 200; token++) counts.addPrompt(token % 100);
+  counts.addGenerated(5);
+  counts.addGenerated(5);
+  counts.addGenerated(1000);
+  assertEquals(counts.tokens.length, 101);
+  assertEquals(counts.counts.length, 101);
+  assertEquals(counts.counts[counts.tokens.indexOf(5)], 2);
+  assertEquals(counts.counts[counts.tokens.indexOf(1000)], 1);
+  assertEquals(counts.counts[counts.tokens.indexOf(6)], 0);
+});

@@ -1,0 +1,69 @@
+import type { LogitsRequest } from "./backend/backend.ts";
+import type { EventStream } from "./event_stream.ts";
+import type { Random, TokenCounts } from "./sampler.ts";
+import type { OutputText } from "./stop.ts";
+import type { SamplingParams, TokenLogprob } from "./types.ts";
+
+/** One request on its way through the engine. Data only: the scheduler, the KV cache and the engine change it. */
+export interface Sequence {
+  /** Order of arrival. */
+  readonly id: number;
+  readonly batch: boolean;
+  readonly stream: EventStream;
+
+  /** The prompt and what was generated; the first `length` are valid. */
+  tokens: Int32Array; // [capacity]
+  length: number;
+  readonly promptLength: number;
+  /** Most tokens, prompt included. */
+  readonly maxLength: number;
+
+  /** Tokens whose KV is computed; the rest, `length - cached`, are rows to run. */
+  cached: number;
+  /** KV blocks: the first `blockCount` are held, the others reserved. Empty while waiting. */
+  blocks: Int32Array; // [ceil(maxLength / KV_BLOCK_TOKENS)]
+  blockCount: number;
+  /** Leading blocks that are in the prefix index. */
+  indexed: number;
+  readonly salt: string;
+  /** Hashes of the chain of full blocks, as far as they were needed. */
+  readonly hashes: number[];
+
+  readonly sampling: SamplingParams;
+  readonly random: Random;
+  /** Only with penalties. */
+  readonly counts: TokenCounts | undefined;
+  /** What is asked of the backend for each token to sample, but for the row and the counts. */
+  readonly logits: LogitsRequest;
+  readonly ignoreEos: boolean;
+  readonly output: OutputText;
+  /** Alternatives to report; undefined when no log-probabilities are wanted. */
+  readonly logprobs: number | undefined;
+
+  readonly promptLogprobs: boolean;
+  /** Only with promptLogprobs: the prompt's tokens that have their score, the first (null) included from the start. */
+  readonly scores: { token: number; logprob: number | null; top: TokenLogprob[] }[];
+
+  /** Finished, failed or cancelled: nothing more is published. */
+  done: boolean;
+  /** Stops listening to the request's signal. */
+  unlisten: () => void;
+  /** Prompt tokens found in the KV cache when first admitted. */
+  reused: number;
+  /** Prompt tokens last reported as processed. */
+  reported: number;
+  /** Milliseconds of performance.now(); undefined until then. */
+  readonly submittedAt: number;
+  admittedAt: number | undefined;
+  firstTokenAt: number | undefined;
+}
+
+/** Whether log-probabilities of the prompt's own tokens are still to be computed. */
+export function isScoring(sequence: Sequence): boolean {
+  return sequence.promptLogprobs && sequence.scores.length < sequence.promptLength;
+}
+
+/** Whether a token is to be sampled once all tokens are in the KV cache. */
+export function wantsToken(sequence: Sequence): boolean {
+  return sequence.length < sequence.maxLength;
+}

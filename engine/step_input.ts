@@ -1,0 +1,59 @@
+import { KV_BLOCK_TOKENS, type LogitsRequest, type StepInput, type StepSequence } from "./backend/backend.ts";
+import type { Scheduled } from "./scheduler.ts";
+import type { Sequence } from "./sequence.ts";
+
+const EMPTY = new Int32Array(0);
+
+/** Writes out what a step computes. Each part's logits follow each other: its scores, then its new token. */
+export class StepWriter {
+  readonly #tokens: Int32Array; // [maxRows]
+
+  constructor(maxRows: number) {
+    this.#tokens = new Int32Array(maxRows);
+  }
+
+  /** The result is valid until the next call and until its sequences change. */
+  write(step: readonly Scheduled[]): StepInput {
+    const sequences: StepSequence[] = [];
+    const logits: LogitsRequest[] = [];
+    let start = 0;
+    for (const { sequence, rows, scores, samples } of step) {
+      const end = sequence.cached + rows;
+      this.#tokens.set(sequence.tokens.subarray(sequence.cached, end), start);
+      const blockTable = sequence.blocks.subarray(0, Math.ceil(end / KV_BLOCK_TOKENS));
+      sequences.push({ start, length: rows, cached: sequence.cached, blockTable });
+      for (let i = 0; i < scores; i++) {
+        const scored = sequence.scores.length + i;
+        logits.push(scoreRequest(sequence, scored, start + scored - 1 - sequence.cached));
+      }
+      start += rows;
+      if (samples) logits.push(tokenRequest(sequence, start - 1));
+    }
+    return { tokens: this.#tokens.subarray(0, start), sequences, logits };
+  }
+}
+
+function tokenRequest(sequence: Sequence, row: number): LogitsRequest {
+  const { logits, counts } = sequence;
+  return {
+    ...logits,
+    row,
+    penaltyTokens: counts ? counts.tokens : EMPTY,
+    penaltyCounts: counts ? counts.counts : EMPTY,
+  };
+}
+
+function scoreRequest(sequence: Sequence, scored: number, row: number): LogitsRequest {
+  return {
+    row,
+    candidates: Math.max(1, sequence.logprobs ?? 0),
+    repetitionPenalty: 1,
+    presencePenalty: 0,
+    frequencyPenalty: 0,
+    penaltyTokens: EMPTY,
+    penaltyCounts: EMPTY,
+    biasTokens: EMPTY,
+    biasValues: new Float32Array(0),
+    probe: sequence.tokens.subarray(scored, scored + 1),
+  };
+}

@@ -1,0 +1,104 @@
+import type { StreamDecoder } from "./tokenizer/types.ts";
+
+/**
+ * Finds stop strings in text that comes in pieces, and gives out only text that can no longer become one.
+ *
+ * The match that is complete first wins; of several complete at the same character, the longest. That rule does
+ * not depend on how the text was cut into pieces, so streamed and unstreamed text are the same.
+ *
+ * Each stop string is followed by the automaton of Knuth, Morris and Pratt: constant work a character.
+ */
+export class StopMatcher {
+  readonly #stops: readonly string[];
+  readonly #fallbacks: readonly Int32Array[];
+  /** Characters of each stop string that the text so far ends with. */
+  readonly #matched: Int32Array; // [stops]
+  #held = "";
+  #stopped = false;
+
+  /** `stops`: not empty and well-formed UTF-16 each. */
+  constructor(stops: readonly string[]) {
+    this.#stops = stops;
+    this.#fallbacks = stops.map(fallbacks);
+    this.#matched = new Int32Array(stops.length);
+  }
+
+  /** Whether a stop string was found; what comes after it is ignored. */
+  get stopped(): boolean {
+    return this.#stopped;
+  }
+
+  /** Takes whole characters; gives the text that is certain now, up to a stop string. */
+  push(piece: string): string {
+    if (this.#stopped) return "";
+    if (this.#stops.length === 0) return piece;
+    const text = this.#held + piece;
+    for (let i = this.#held.length; i < text.length; i++) {
+      const length = this.#advance(text.charCodeAt(i));
+      if (length === 0) continue;
+      this.#stopped = true;
+      this.#held = "";
+      return text.slice(0, i + 1 - length);
+    }
+    const certain = text.length - Math.max(...this.#matched);
+    this.#held = text.slice(certain);
+    return text.slice(0, certain);
+  }
+
+  /** No more text comes: what was held back. */
+  end(): string {
+    const held = this.#held;
+    this.#held = "";
+    return held;
+  }
+
+  /** The length of the longest stop string that this character completes; 0 when none. */
+  #advance(unit: number): number {
+    let longest = 0;
+    for (let s = 0; s < this.#stops.length; s++) {
+      const stop = this.#stops[s];
+      let matched = this.#matched[s];
+      while (matched > 0 && stop.charCodeAt(matched) !== unit) matched = this.#fallbacks[s][matched - 1];
+      if (stop.charCodeAt(matched) === unit) matched++;
+      if (matched === stop.length) longest = Math.max(longest, matched);
+      this.#matched[s] = matched;
+    }
+    return longest;
+  }
+}
+
+/** For each prefix, the length of its longest proper suffix that is a prefix too. */
+function fallbacks(stop: string): Int32Array {
+  const table = new Int32Array(stop.length);
+  let length = 0;
+  for (let i = 1; i < stop.length; i++) {
+    while (length > 0 && stop.charCodeAt(i) !== stop.charCodeAt(length)) length = table[length - 1];
+    if (stop.charCodeAt(i) === stop.charCodeAt(length)) length++;
+    table[i] = length;
+  }
+  return table;
+}
+
+/** A sequence's tokens as text: whole characters, up to a stop string. */
+export class OutputText {
+  readonly #decoder: StreamDecoder;
+  readonly #matcher: StopMatcher;
+
+  constructor(decoder: StreamDecoder, stops: readonly string[]) {
+    this.#decoder = decoder;
+    this.#matcher = new StopMatcher(stops);
+  }
+
+  get stopped(): boolean {
+    return this.#matcher.stopped;
+  }
+
+  push(token: number): string {
+    return this.#matcher.push(this.#decoder.push(token));
+  }
+
+  /** What was still held back; it may end with a stop string (`stopped`). */
+  end(): string {
+    return this.#matcher.push(this.#decoder.end()) + this.#matcher.end();
+  }
+}

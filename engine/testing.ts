@@ -1,0 +1,321 @@
+/** Stand-ins for a model and its tokenizer: small, deterministic, and strict about what the engine asks of them. */
+import {
+  type Backend,
+  type Candidates,
+  KV_BLOCK_TOKENS,
+  type LogitsRequest,
+  MAX_CANDIDATES,
+  type StepInput,
+  type StepOutput,
+  type StepSequence,
+  StepStopped,
+} from "./backend/backend.ts";
+import { LlmEngine } from "./engine.ts";
+import type { EngineLimits } from "./scheduler.ts";
+import type { StreamDecoder, Tokenizer } from "./tokenizer/types.ts";
+import type { GenerateRequest, TokenEvent } from "./types.ts";
+
+export const BOS = 256;
+export const EOS = 257;
+export const FAKE_VOCABULARY = 258;
+
+/** The raw logits after a text: a hash of all its tokens, so one wrong token anywhere changes everything after it. */
+export function fakeLogits(history: Iterable<number>): Float32Array {
+  let hash = 17;
+  for (const token of history) hash = mix(Math.imul(hash, 31) + token);
+  const logits = new Float32Array(FAKE_VOCABULARY);
+  for (let v = 0; v < FAKE_VOCABULARY; v++) {
+    logits[v] = (mix(hash ^ Math.imul(v + 1, 0x9e3779b1)) >>> 8) / 2 ** 21;
+  }
+  logits[BOS] = -20;
+  logits[EOS] = (hash >>> 0) % 29 === 0 ? 20 : -20;
+  return logits;
+}
+
+function mix(value: number): number {
+  value = Math.imul(value ^ (value >>> 16), 0x21f0aaad);
+  value = Math.imul(value ^ (value >>> 15), 0x735a2d97);
+  return value ^ (value >>> 15);
+}
+
+/** What greedy decoding gives: the truth that no engine touched. With its EOS, if that comes first. */
+export function fakeGreedy(prompt: readonly number[], maxTokens: number): number[] {
+  const tokens = [...prompt];
+  while (tokens.length < prompt.length + maxTokens) {
+    const logits = fakeLogits(tokens);
+    tokens.push(logits.indexOf(Math.max(...logits)));
+    if (tokens.at(-1) === EOS) break;
+  }
+  return tokens.slice(prompt.length);
+}
+
+export interface FakeBackendOptions {
+  kvBlocks: number;
+  maxRows: number;
+  maxLogitRows: number;
+}
+
+/**
+ * A model whose "KV" is the tokens themselves, in paged storage: it reads each text back through the block table. So
+ * a wrong block, position or shared prefix gives a wrong token or an error.
+ */
+export class FakeBackend implements Backend {
+  readonly info = { name: "fake", isa: "none", threads: 1 };
+  /** Every step: cached and length of each sequence, and the logits asked for. */
+  readonly steps: { cached: number; length: number }[][] = [];
+  readonly logitRequests: LogitsRequest[][] = [];
+  stopRequests = 0;
+  closed = false;
+  /** Awaited in each step before it is computed. */
+  gate: () => Promise<unknown> = () => Promise.resolve();
+  readonly #options: FakeBackendOptions;
+  readonly #tokens: Int32Array;
+  readonly #positions: Int32Array;
+  #busy = false;
+  #stop: (() => void) | undefined;
+
+  constructor(options: FakeBackendOptions) {
+    this.#options = options;
+    this.#tokens = new Int32Array(options.kvBlocks * KV_BLOCK_TOKENS).fill(-1);
+    this.#positions = new Int32Array(options.kvBlocks * KV_BLOCK_TOKENS).fill(-1);
+  }
+
+  loadWeights(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  compile(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  async step(input: StepInput): Promise<StepOutput> {
+    if (this.#busy || this.closed) throw new Error("Two steps at once, or a step after close");
+    this.#busy = true;
+    try {
+      this.#check(input);
+      this.steps.push(input.sequences.map(({ cached, length }) => ({ cached, length })));
+      this.logitRequests.push([...input.logits]);
+      for (const sequence of input.sequences) this.#write(input.tokens, sequence);
+      const stopped = new Promise<boolean>((resolve) => this.#stop = () => resolve(true));
+      if (await Promise.race([this.gate(), stopped]) === true) throw new StepStopped();
+      return { rows: input.logits.map((request) => this.#candidates(input, request)) };
+    } finally {
+      this.#busy = false;
+      this.#stop = undefined;
+    }
+  }
+
+  requestStop(): void {
+    this.stopRequests++;
+    this.#stop?.();
+  }
+
+  close(): void {
+    if (this.#busy) throw new Error("Closed during a step");
+    this.closed = true;
+  }
+
+  /** Rows computed so far. */
+  get rows(): number {
+    return this.steps.flat().reduce((sum, { length }) => sum + length, 0);
+  }
+
+  #check({ tokens, sequences, logits }: StepInput): void {
+    const { kvBlocks, maxRows, maxLogitRows } = this.#options;
+    let rows = 0;
+    for (const { start, length, cached, blockTable } of sequences) {
+      if (start !== rows || length < 1) throw new Error("Rows do not follow each other");
+      rows += length;
+      if (blockTable.length * KV_BLOCK_TOKENS < cached + length) throw new Error("Block table too short");
+      if (new Set(blockTable).size !== blockTable.length) throw new Error("A block stands in a table twice");
+      if (blockTable.some((block) => block < 0 || block >= kvBlocks)) throw new Error("No such block");
+    }
+    if (rows !== tokens.length || rows > maxRows || rows === 0) {
+      throw new Error(`Bad number of rows: ${rows}`);
+    }
+    if (logits.length > maxLogitRows) throw new Error("Too many rows want logits");
+    this.#checkPrivate(sequences);
+  }
+
+  /** A block that is written in a step belongs to one sequence. */
+  #checkPrivate(sequences: readonly StepSequence[]): void {
+    const holders = new Map<number, number>();
+    for (const { blockTable } of sequences) {
+      for (const block of blockTable) holders.set(block, (holders.get(block) ?? 0) + 1);
+    }
+    for (const { blockTable, cached } of sequences) {
+      const written = blockTable.subarray(Math.floor(cached / KV_BLOCK_TOKENS));
+      if (written.some((block) => holders.get(block)! > 1)) throw new Error("A shared block is written");
+    }
+  }
+
+  #write(tokens: Int32Array, { start, length, cached, blockTable }: StepSequence): void {
+    for (let i = 0; i < length; i++) {
+      const slot = slotOf(blockTable, cached + i);
+      this.#tokens[slot] = tokens[start + i];
+      this.#positions[slot] = cached + i;
+    }
+  }
+
+  #history({ blockTable }: StepSequence, end: number): number[] {
+    const history: number[] = [];
+    for (let position = 0; position < end; position++) {
+      const slot = slotOf(blockTable, position);
+      if (this.#positions[slot] !== position) throw new Error(`KV of position ${position} was not computed`);
+      history.push(this.#tokens[slot]);
+    }
+    return history;
+  }
+
+  #candidates(input: StepInput, request: LogitsRequest): Candidates {
+    const sequence = input.sequences.find(({ start, length }) =>
+      request.row >= start && request.row < start + length
+    )!;
+    const raw = fakeLogits(this.#history(sequence, sequence.cached + request.row - sequence.start + 1));
+    const logits = adjusted(raw, request);
+    if (request.candidates < 1 || request.candidates > MAX_CANDIDATES) {
+      throw new Error("Bad number of candidates");
+    }
+    const ids = Int32Array.from(logits.keys()).sort((a, b) => logits[b] - logits[a]).slice(
+      0,
+      request.candidates,
+    );
+    return {
+      ids,
+      logits: Float32Array.from(ids, (id) => logits[id]),
+      rawLogits: Float32Array.from(ids, (id) => raw[id]),
+      logSumExp: Math.log(raw.reduce((sum, logit) => sum + Math.exp(logit), 0)),
+      probed: Float32Array.from(request.probe, (id) => raw[id]),
+    };
+  }
+}
+
+function slotOf(blockTable: Int32Array, position: number): number {
+  return blockTable[Math.floor(position / KV_BLOCK_TOKENS)] * KV_BLOCK_TOKENS + (position % KV_BLOCK_TOKENS);
+}
+
+function adjusted(raw: Float32Array, request: LogitsRequest): Float32Array {
+  const logits = raw.slice();
+  request.penaltyTokens.forEach((token, i) => {
+    const count = request.penaltyCounts[i];
+    if (logits[token] > 0) logits[token] /= request.repetitionPenalty;
+    else logits[token] *= request.repetitionPenalty;
+    logits[token] -= request.frequencyPenalty * count + (count > 0 ? request.presencePenalty : 0);
+  });
+  request.biasTokens.forEach((token, i) => logits[token] += request.biasValues[i]);
+  return logits;
+}
+
+/** One token a byte, and BOS and EOS. */
+export class ByteTokenizer implements Tokenizer {
+  readonly vocabSize = FAKE_VOCABULARY;
+  readonly bosToken = BOS;
+  readonly eosToken = EOS;
+  readonly endTokens: ReadonlySet<number> = new Set([EOS]);
+
+  encode(text: string): number[] {
+    return [...new TextEncoder().encode(text)];
+  }
+
+  decode(tokens: Iterable<number>): string {
+    return new TextDecoder().decode(Uint8Array.from([...tokens].filter((token) => token < BOS)));
+  }
+
+  bytes(token: number): Uint8Array {
+    return token < BOS ? Uint8Array.of(token) : new Uint8Array(0);
+  }
+
+  isControl(token: number): boolean {
+    return token >= BOS;
+  }
+
+  streamDecoder(): StreamDecoder {
+    const decoder = new TextDecoder();
+    return {
+      push: (token) => decoder.decode(this.bytes(token), { stream: true }),
+      end: () => decoder.decode(),
+    };
+  }
+}
+
+const LIMITS: EngineLimits = { parallel: 4, kvBlocks: 64, maxRows: 64, maxLogitRows: 16, queue: 100 };
+
+export function startEngine(limits: Partial<EngineLimits> = {}, contextLength = 1024) {
+  const all = { ...LIMITS, ...limits };
+  const backend = new FakeBackend(all);
+  const engine = new LlmEngine({
+    backend,
+    model: {
+      id: "m",
+      path: "m.gguf",
+      architecture: "fake",
+      contextLength,
+      vocabSize: FAKE_VOCABULARY,
+      created: 0,
+    },
+    tokenizer: new ByteTokenizer(),
+    chatTemplate: { render: (messages) => messages.map(({ content }) => content).join("\n") },
+    limits: all,
+  });
+  return { engine, backend };
+}
+
+/** A prompt of that many tokens; each seed its own. */
+export function promptOf(length: number, seed = 0): number[] {
+  return Array.from({ length }, (_, i) => (seed * 37 + i * i * 7 + i) % 256);
+}
+
+export const GREEDY = { temperature: 0 };
+
+export async function collect(events: AsyncIterable<TokenEvent>): Promise<TokenEvent[]> {
+  const all: TokenEvent[] = [];
+  for await (const event of events) all.push(event);
+  return all;
+}
+
+export function tokensOf(events: TokenEvent[]): number[] {
+  return events.filter((event) => event.type === "token").map((event) => event.token);
+}
+
+export function textOf(events: TokenEvent[]): string {
+  return events.map((event) => event.type === "token" || event.type === "finish" ? event.text : "").join("");
+}
+
+export function finishOf(events: TokenEvent[]) {
+  const last = events.at(-1);
+  if (last?.type !== "finish") throw new Error("The last event is no finish");
+  return last;
+}
+
+/** Greedy tokens as the engine reports them: without the EOS. */
+export function expectedTokens(prompt: number[], maxTokens: number): number[] {
+  return fakeGreedy(prompt, maxTokens).filter((token) => token !== EOS);
+}
+
+export async function generate(engine: LlmEngine, request: GenerateRequest) {
+  const events = await collect(engine.submit(request));
+  return { events, tokens: tokensOf(events), text: textOf(events), finish: finishOf(events) };
+}
+
+/** Lets everything run that can run without the gate's opening. */
+export async function settle(): Promise<void> {
+  for (let i = 0; i < 100; i++) await null;
+}
+
+/** Steps of the backend that run one by one, when told. */
+export function stepByStep(backend: FakeBackend): { next(): Promise<void>; release(): void } {
+  let open = Promise.withResolvers<void>();
+  let free = false;
+  backend.gate = () => free ? Promise.resolve() : open.promise;
+  return {
+    async next() {
+      open.resolve();
+      open = Promise.withResolvers<void>();
+      await settle();
+    },
+    release() {
+      free = true;
+      open.resolve();
+    },
+  };
+}
