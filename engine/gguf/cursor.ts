@@ -8,8 +8,8 @@ export interface ByteSource {
   read(offset: number, into: Uint8Array): number;
 }
 
-/** A header (all before the tensor data) may be this long: eight times the largest published ones. */
-export const MAX_HEADER_BYTES = 128 * 1024 * 1024;
+/** A header (all before the tensor data) may be this long: several times the largest published ones, some 16 MB. */
+export const MAX_HEADER_BYTES = 64 * 1024 * 1024;
 /** Longest string value; the longest in published files are chat templates of some 20 KB. */
 export const MAX_STRING_BYTES = 16 * 1024 * 1024;
 const WINDOW_BYTES = 1024 * 1024;

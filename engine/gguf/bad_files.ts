@@ -1,0 +1,44 @@
+/** Tests that go through a table of spoilt files: each must be refused with the code, the byte and the field. */
+
+import { assertEquals, assertThrows } from "@std/assert";
+import { GgufError, type GgufErrorCode } from "./errors.ts";
+import { type BuiltGguf, type GgufBuilder, smallModel } from "./testing.ts";
+
+export interface BadFile {
+  readonly what: string;
+  readonly code: GgufErrorCode;
+  /** Where the refusal must point: a field of BuiltGguf's, perhaps with `+N`, a byte, or nowhere for what is missing. */
+  readonly at: string | number | undefined;
+  readonly field: string;
+  /** The file to spoil; by default `smallModel`. */
+  readonly base?: () => GgufBuilder;
+  /** Spoils the file in place, or returns other bytes. */
+  readonly spoil?: (file: BuiltGguf) => Uint8Array | BuiltGguf | void;
+  /** What the file claims to be long, bytes. */
+  readonly fileSize?: number;
+}
+
+/** One test for each file, of what `load` throws. */
+export function testBadFiles(
+  load: (bytes: Uint8Array, fileSize: number) => void,
+  files: readonly BadFile[],
+): void {
+  for (const { what, code, at, field, base = smallModel, spoil, fileSize } of files) {
+    Deno.test(`a GGUF file is refused with ${code}: ${what}`, () => {
+      const file = base().build();
+      const spoilt = spoil?.(file);
+      const bytes = spoilt instanceof Uint8Array ? spoilt : file.bytes;
+      const error = assertThrows(() => load(bytes, fileSize ?? bytes.length), GgufError);
+      const byte = typeof at === "string" ? byteAt(file, at) : at;
+      assertEquals([error.code, error.byte, error.field], [code, byte, field], error.message);
+    });
+  }
+}
+
+function byteAt(file: BuiltGguf, at: string): number {
+  const [field, more] = at.split("+");
+  return file.at(field) + Number(more ?? 0);
+}
+
+export const keyField = (name: string): string => `key "${name}"`;
+export const tensorField = (name: string): string => `tensor "${name}"`;
