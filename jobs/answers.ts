@@ -1,0 +1,111 @@
+import { hash } from "node:crypto";
+import { type JobIdentity, type JournalRecord, MAX_RECORD_LINE } from "./journal_format.ts";
+import type { LineRefusal } from "./request.ts";
+
+/** What an endpoint answered. */
+export interface Answer {
+  readonly status: number;
+  readonly body: Record<string, unknown>;
+}
+
+/** The ids of a job's answers. They follow from the job and the line, so that a line answered again gets the same. */
+export class JobIds {
+  private readonly job: string;
+
+  constructor(identity: JobIdentity) {
+    this.job = hash("sha256", JSON.stringify([identity.input, Object.entries(identity.settings).sort()]));
+  }
+
+  of(index: number): { line: string; request: string } {
+    const digest = hash("sha256", `${this.job} ${index}`);
+    return { line: `batch_req_${digest.slice(0, 24)}`, request: `req_${digest.slice(24, 48)}` };
+  }
+}
+
+/** The record of an answer: status 200 is for the output file, all others are for the error file. */
+export function answerRecord(ids: JobIds, index: number, customId: string, answer: Answer): JournalRecord {
+  if (!isAnswer(answer)) {
+    return unansweredRecord(
+      ids,
+      index,
+      customId,
+      "invalid_answer",
+      "The engine's answer has no status or no body",
+    );
+  }
+  const id = ids.of(index);
+  let line: Uint8Array;
+  try {
+    line = encode({
+      id: id.line,
+      custom_id: customId,
+      response: { status_code: answer.status, request_id: id.request, body: answer.body },
+      error: null,
+    });
+  } catch (error) {
+    const message = `The engine's answer cannot be written as JSON: ${(error as Error).message}`;
+    return unansweredRecord(ids, index, customId, "invalid_answer", message);
+  }
+  if (line.length > MAX_RECORD_LINE) {
+    const message =
+      `The answer has ${line.length} bytes; ${MAX_RECORD_LINE} are allowed. Ask for less in one line`;
+    return unansweredRecord(ids, index, customId, "answer_too_large", message);
+  }
+  const usage = answer.body.usage as Record<string, unknown> | undefined;
+  return {
+    index,
+    completed: answer.status === 200,
+    promptTokens: tokenCount(usage?.prompt_tokens),
+    outputTokens: tokenCount(usage?.completion_tokens),
+    line,
+  };
+}
+
+/** The record of a request that never got an answer like HTTP's. */
+export function unansweredRecord(
+  ids: JobIds,
+  index: number,
+  customId: string,
+  code: string,
+  message: string,
+): JournalRecord {
+  return failedRecord(index, {
+    id: ids.of(index).line,
+    custom_id: customId,
+    response: null,
+    error: { code, message },
+  });
+}
+
+/** The record of a line that is refused before anything runs: what the endpoint would answer, and the line's number. */
+export function refusalRecord(ids: JobIds, index: number, refusal: LineRefusal): JournalRecord {
+  const { customId, message, param, code, line } = refusal;
+  const id = ids.of(index);
+  const body = { error: { message, type: "invalid_request_error", param, code, line } };
+  return failedRecord(index, {
+    id: id.line,
+    custom_id: customId,
+    response: { status_code: 400, request_id: id.request, body },
+    error: null,
+  });
+}
+
+function failedRecord(index: number, line: unknown): JournalRecord {
+  return { index, completed: false, promptTokens: 0, outputTokens: 0, line: encode(line) };
+}
+
+function isAnswer(answer: Answer): boolean {
+  return Number.isInteger(answer?.status) && answer.status >= 100 && answer.status <= 599 &&
+    typeof answer.body === "object" && answer.body !== null;
+}
+
+/** Counts are u32 in the journal. */
+function tokenCount(value: unknown): number {
+  return Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32
+    ? value as number
+    : 0;
+}
+
+function encode(value: unknown): Uint8Array {
+  return new TextEncoder().encode(JSON.stringify(value));
+}

@@ -1,0 +1,71 @@
+export type BatchErrorCode =
+  | "input_unreadable"
+  | "input_changed"
+  | "input_too_large"
+  | "same_file"
+  | "output_exists"
+  | "output_missing"
+  | "journal_busy"
+  | "journal_foreign"
+  | "journal_damaged"
+  | "journal_other_job"
+  | "job_failed"
+  | "disk_full"
+  | "io_error"
+  | "sync_failed"
+  | "engine_unavailable";
+
+/**
+ * Why a batch job was refused or stopped. When `resumable`, what was answered so far is safe in the journal and the
+ * same command goes on from there; when not, a person has to decide something first (the message says what).
+ */
+export class BatchError extends Error {
+  override name = "BatchError";
+  constructor(
+    readonly code: BatchErrorCode,
+    message: string,
+    readonly resumable: boolean,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
+}
+
+const DISK_FULL = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);
+
+/** Turns a failed file operation (but a sync: see syncError) into a stop that can be resumed. */
+export function ioError(doing: string, cause: unknown): BatchError {
+  if (cause instanceof BatchError) return cause;
+  const message = cause instanceof Error ? cause.message : String(cause);
+  if (DISK_FULL.has(errorCode(cause))) {
+    return new BatchError(
+      "disk_full",
+      `Cannot ${doing}: ${message}. What was answered so far is kept: make room and run the same command again`,
+      true,
+      { cause },
+    );
+  }
+  return new BatchError("io_error", `Cannot ${doing}: ${message}. What was answered so far is kept`, true, {
+    cause,
+  });
+}
+
+/**
+ * A failed fsync. The kernel may have dropped the dirty pages and reports the error only once, so that a second fsync
+ * that "succeeds" proves nothing: the job ends here for good.
+ */
+export function syncError(path: string, cause: unknown): BatchError {
+  const message = cause instanceof Error ? cause.message : String(cause);
+  return new BatchError(
+    "sync_failed",
+    `Cannot make "${path}" durable: ${message}. The disk may have lost data, so this job has failed for good`,
+    false,
+    { cause },
+  );
+}
+
+/** The system's name of an error (`ENOSPC`), empty when it has none. */
+export function errorCode(error: unknown): string {
+  const code = (error as { code?: unknown } | null)?.code;
+  return typeof code === "string" ? code : "";
+}

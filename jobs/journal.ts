@@ -1,0 +1,251 @@
+import { BatchError, ioError, syncError } from "./errors.ts";
+import {
+  type Counts,
+  decodeFrame,
+  decodeHeader,
+  decodeRecord,
+  decodeState,
+  encodeFrame,
+  encodeHeader,
+  encodeRecord,
+  encodeState,
+  FRAME_BYTES,
+  frameLength,
+  type JobEnd,
+  type JobIdentity,
+  type JournalRecord,
+  MAX_PAYLOAD,
+  RECORDS_OFFSET,
+  STATE_OFFSET,
+} from "./journal_format.ts";
+import { PagedReader } from "./paged_reader.ts";
+import { readFully, type Storage, type StorageFile } from "./storage.ts";
+
+/** One job's journal, open and locked: the only record of which lines are answered. */
+export class Journal {
+  /** What is durably in the journal. */
+  readonly counts: Counts = { completed: 0, failed: 0, promptTokens: 0, outputTokens: 0 };
+  /** Bytes of a torn end that recovery cut away. */
+  cutBytes = 0;
+  /** Where the next frame goes. */
+  private end = RECORDS_OFFSET;
+  /** Offset of each line's frame, 0 while it has none. */
+  private offsets = new Float64Array(0); // [lineCount]
+  private waiting: { record: JournalRecord; done: PromiseWithResolvers<void> }[] = [];
+  private flushing = false;
+  private broken: BatchError | undefined;
+
+  private constructor(
+    private readonly storage: Storage,
+    readonly path: string,
+    private readonly file: StorageFile,
+    private readonly stored: JobIdentity | undefined,
+    /** How the job ended, undefined while it can go on. */
+    readonly ended: JobEnd | undefined,
+  ) {}
+
+  /** Opens or makes the journal at `path` and takes its lock, which ends with `close` or the process. */
+  static async open(storage: Storage, path: string): Promise<Journal> {
+    const reading = `open the journal "${path}"`;
+    const file = await storage.open(path, "edit").catch((error) => {
+      throw ioError(reading, error);
+    });
+    try {
+      if (!await file.tryLock()) {
+        throw new BatchError("journal_busy", `Another process is running this job: it holds "${path}"`, true);
+      }
+      const blocks = new Uint8Array(RECORDS_OFFSET);
+      const size = await file.size();
+      const head = blocks.subarray(0, await readFully(file, blocks, 0));
+      const stored = decodeHeader(path, head, size);
+      return new Journal(storage, path, file, stored, stored && decodeState(head));
+    } catch (error) {
+      file.close();
+      throw ioError(reading, error);
+    }
+  }
+
+  /** false for a job that has no header yet. */
+  get begun(): boolean {
+    return this.stored !== undefined;
+  }
+
+  /** Throws when the journal belongs to another input or, where they are given, to other settings. */
+  checkIdentity(identity: Omit<JobIdentity, "settings"> & Partial<JobIdentity>): void {
+    const stored = this.stored;
+    if (stored === undefined) return;
+    if (stored.input !== identity.input) {
+      throw new BatchError(
+        "journal_other_job",
+        `"${this.path}" belongs to another input: that had ${stored.lineCount} lines and ${stored.inputSize} bytes, ` +
+          `this has ${identity.lineCount} lines and ${identity.inputSize} bytes. Give the same input, or another ` +
+          `--out; to give up the old job, remove the journal`,
+        false,
+      );
+    }
+    for (const [key, value] of Object.entries(identity.settings ?? {})) {
+      if (stored.settings[key] === value) continue;
+      throw new BatchError(
+        "journal_other_job",
+        `"${this.path}" was begun with ${key} ${JSON.stringify(stored.settings[key] ?? null)}, now it is ` +
+          `${JSON.stringify(value)}: answers of both would be mixed. Use the same, or give another --out`,
+        false,
+      );
+    }
+  }
+
+  /** Writes the header of a new job, or finds the answers of one that began earlier. */
+  async begin(identity: JobIdentity): Promise<void> {
+    this.checkIdentity(identity);
+    this.offsets = new Float64Array(identity.lineCount);
+    if (this.begun) {
+      await this.recover();
+    } else {
+      await this.io("write", () => this.file.truncate(0));
+      await this.io("write", () => this.file.write(encodeHeader(identity), 0));
+    }
+    // What a killed process wrote may be in the page cache only. It counts from here on, so it must be durable.
+    await this.sync();
+    await this.storage.syncFolderOf(this.path).catch((error) => {
+      throw syncError(this.path, error);
+    });
+  }
+
+  has(index: number): boolean {
+    return this.offsets[index] !== 0;
+  }
+
+  /**
+   * Resolves when the record is durable and counted; records that come while a sync runs share the next one. A line
+   * that is answered already keeps its answer. After an error nothing is written any more.
+   */
+  append(record: JournalRecord): Promise<void> {
+    if (this.broken !== undefined) return Promise.reject(this.broken);
+    const done = Promise.withResolvers<void>();
+    this.waiting.push({ record, done });
+    if (!this.flushing) this.flush();
+    return done.promise;
+  }
+
+  private async flush(): Promise<void> {
+    this.flushing = true;
+    // Lets the records of one turn of the event loop gather.
+    await Promise.resolve();
+    while (this.waiting.length > 0) {
+      const group = this.waiting.splice(0);
+      try {
+        await this.write(group.map(({ record }) => record));
+        for (const { done } of group) done.resolve();
+      } catch (error) {
+        this.broken = error as BatchError;
+        for (const { done } of [...group, ...this.waiting.splice(0)]) done.reject(error);
+      }
+    }
+    this.flushing = false;
+  }
+
+  private async write(records: JournalRecord[]): Promise<void> {
+    const fresh = new Map<number, JournalRecord>();
+    for (const record of records) {
+      if (!this.has(record.index) && !fresh.has(record.index)) fresh.set(record.index, record);
+    }
+    if (fresh.size === 0) return;
+    const frames: Uint8Array[] = [];
+    let offset = this.end;
+    for (const record of fresh.values()) {
+      const frame = encodeFrame(offset, encodeRecord(record));
+      frames.push(frame);
+      offset += frame.length;
+    }
+    await this.io("write", () => this.file.write(concat(frames), this.end));
+    await this.sync();
+    for (const [i, record] of [...fresh.values()].entries()) this.count(record, frames[i].length);
+  }
+
+  private count(record: JournalRecord, frameBytes: number): void {
+    this.offsets[record.index] = this.end;
+    this.end += frameBytes;
+    this.counts[record.completed ? "completed" : "failed"] += 1;
+    this.counts.promptTokens += record.promptTokens;
+    this.counts.outputTokens += record.outputTokens;
+  }
+
+  /** Finds the answers, and cuts the file where the first frame is not whole. */
+  private async recover(): Promise<void> {
+    const size = await this.io("read", () => this.file.size());
+    const reader = new PagedReader(this.file, size);
+    for (;;) {
+      const frame = await this.readFrame(reader, this.end);
+      const record = frame && decodeRecord(frame);
+      if (record === undefined || record.index >= this.offsets.length || this.has(record.index)) break;
+      this.count(record, FRAME_BYTES + frame!.length);
+    }
+    this.cutBytes = Math.max(0, size - this.end);
+    if (this.cutBytes > 0) await this.io("write", () => this.file.truncate(this.end));
+  }
+
+  /** Every record in input order, for a job whose lines are all answered. */
+  async *records(): AsyncGenerator<JournalRecord> {
+    const reader = new PagedReader(this.file, this.end);
+    for (const [index, offset] of this.offsets.entries()) {
+      const frame = await this.readFrame(reader, offset);
+      const record = frame && decodeRecord(frame);
+      if (record?.index !== index) {
+        throw new BatchError(
+          "journal_damaged",
+          `"${this.path}" at byte ${offset}: an answer that was written there is damaged now; the same command ` +
+            `answers it and those behind it once more`,
+          true,
+        );
+      }
+      yield record;
+    }
+  }
+
+  /** The payload of the frame at `offset`, undefined when it is not whole. */
+  private async readFrame(reader: PagedReader, offset: number): Promise<Uint8Array | undefined> {
+    const head = await this.io("read", () => reader.read(offset, FRAME_BYTES));
+    if (head.length < FRAME_BYTES || frameLength(head) > MAX_PAYLOAD) return undefined;
+    const length = FRAME_BYTES + frameLength(head);
+    return decodeFrame(offset, await this.io("read", () => reader.read(offset, length)));
+  }
+
+  /** Says for good how the job ended. A job that is done keeps no answers here: they are in its output. */
+  async finish(end: JobEnd): Promise<void> {
+    await this.io("write", () => this.file.write(encodeState(end), STATE_OFFSET));
+    await this.sync();
+    // Only room is at stake in the cut: it need not be durable, nor succeed.
+    if (end.state === "done") await this.file.truncate(RECORDS_OFFSET).catch(() => {});
+  }
+
+  close(): void {
+    this.file.close();
+  }
+
+  private async sync(): Promise<void> {
+    try {
+      await this.file.sync();
+    } catch (error) {
+      throw syncError(this.path, error);
+    }
+  }
+
+  private async io<T>(doing: "read" | "write", operation: () => Promise<T>): Promise<T> {
+    try {
+      return await operation();
+    } catch (error) {
+      throw ioError(`${doing} the journal "${this.path}"`, error);
+    }
+  }
+}
+
+function concat(parts: Uint8Array[]): Uint8Array {
+  if (parts.length === 1) return parts[0];
+  const all = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let offset = 0;
+  for (const part of parts) {
+    all.set(part, offset);
+    offset += part.length;
+  }
+  return all;
+}

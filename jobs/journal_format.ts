@@ -1,0 +1,193 @@
+import { crc32 } from "node:zlib";
+import { BatchError } from "./errors.ts";
+
+/*
+ * The journal is the record of a job: every answer, in the order in which answers came.
+ *
+ *   block 0, 4096 bytes   magic, then a frame with the header (JSON): which input and settings the answers belong to
+ *   block 1, 4096 bytes   zeros while the job can go on, then a frame that says how it ended (JSON)
+ *   from 8192 on          a frame for each answer
+ *
+ * A frame is: length of the payload u32, CRC-32 u32, payload; all little-endian. The CRC covers the frame's offset, the
+ * length and the payload, so that zeros, a frame of another place and a half-written frame are all seen. An answer's
+ * payload is: kind u8, line index u32, prompt tokens u32, output tokens u32, then the line of the output file.
+ *
+ * The blocks are apart so that rewriting how the job ended can never tear the header.
+ */
+const MAGIC = new TextEncoder().encode("compyjob");
+const FORMAT_VERSION = 1;
+const BLOCK = 4096;
+export const STATE_OFFSET = BLOCK;
+export const RECORDS_OFFSET = 2 * BLOCK;
+export const FRAME_BYTES = 8;
+const RECORD_BYTES = 13;
+/** More than an answer needs; bounds what a damaged length can make the reader allocate. */
+export const MAX_PAYLOAD = 256 * 1024 * 1024;
+export const MAX_RECORD_LINE = MAX_PAYLOAD - RECORD_BYTES;
+
+/** What a journal's answers belong to. */
+export interface JobIdentity {
+  /** `identity` of checkInput. */
+  readonly input: string;
+  readonly inputSize: number;
+  readonly lineCount: number;
+  /** What else the answers depend on: the model. A few short values. */
+  readonly settings: Readonly<Record<string, string | number>>;
+}
+
+export interface Counts {
+  completed: number;
+  failed: number;
+  promptTokens: number;
+  outputTokens: number;
+}
+
+export type JobEnd =
+  | {
+    readonly state: "done";
+    readonly counts: Counts;
+    readonly outputBytes: number;
+    /** 0 when there is no error file. */
+    readonly errorBytes: number;
+  }
+  | { readonly state: "failed"; readonly reason: string };
+
+export interface JournalRecord {
+  /** Index of the input line. */
+  readonly index: number;
+  /** true: for the output file; false: for the error file. */
+  readonly completed: boolean;
+  readonly promptTokens: number;
+  readonly outputTokens: number;
+  /** The line of the output or error file, without line end. */
+  readonly line: Uint8Array;
+}
+
+/** Blocks 0 and 1 of a job that begins. */
+export function encodeHeader(identity: JobIdentity): Uint8Array {
+  const frame = encodeFrame(MAGIC.length, encodeJson({ version: FORMAT_VERSION, ...identity }));
+  if (MAGIC.length + frame.length > BLOCK) {
+    throw new RangeError("The settings of a job do not fit its journal");
+  }
+  const blocks = new Uint8Array(RECORDS_OFFSET);
+  blocks.set(MAGIC);
+  blocks.set(frame, MAGIC.length);
+  return blocks;
+}
+
+/**
+ * Reads the first blocks of a file of `size` bytes. undefined when it is new, or when its maker was stopped before the
+ * header was whole (no answer came then). Throws for a file that is no journal, and for one that lost its header.
+ */
+export function decodeHeader(path: string, blocks: Uint8Array, size: number): JobIdentity | undefined {
+  if (!hasMagic(blocks)) {
+    throw new BatchError(
+      "journal_foreign",
+      `"${path}" is not a batch journal and is left alone; move it away or give another --out`,
+      false,
+    );
+  }
+  const payload = decodeFrame(MAGIC.length, blocks.subarray(MAGIC.length, BLOCK));
+  if (payload === undefined) {
+    if (size <= RECORDS_OFFSET) return undefined;
+    throw new BatchError(
+      "journal_damaged",
+      `"${path}" is damaged in its first ${BLOCK} bytes, so that nobody can tell which job its answers belong to; ` +
+        `remove it to begin anew`,
+      false,
+    );
+  }
+  const header = decodeJson(payload) as JobIdentity & { version: unknown };
+  if (header.version !== FORMAT_VERSION) {
+    throw new BatchError(
+      "journal_foreign",
+      `"${path}" has journal format ${header.version}, this program knows ${FORMAT_VERSION}; finish the job with the ` +
+        `program that began it, or give another --out`,
+      false,
+    );
+  }
+  return header;
+}
+
+/** A write that was torn may leave a part of the magic and zeros behind it. */
+function hasMagic(blocks: Uint8Array): boolean {
+  const differs = MAGIC.findIndex((byte, i) => byte !== blocks[i]);
+  return differs < 0 || blocks.subarray(differs).every((byte) => byte === 0);
+}
+
+/** Block 1 of a job that ended. */
+export function encodeState(end: JobEnd): Uint8Array {
+  const block = new Uint8Array(BLOCK);
+  block.set(encodeFrame(STATE_OFFSET, encodeJson(end)));
+  return block;
+}
+
+/** How a job ended, undefined while it can go on. */
+export function decodeState(blocks: Uint8Array): JobEnd | undefined {
+  const payload = decodeFrame(STATE_OFFSET, blocks.subarray(STATE_OFFSET));
+  return payload && decodeJson(payload) as JobEnd;
+}
+
+export function encodeFrame(offset: number, payload: Uint8Array): Uint8Array {
+  const frame = new Uint8Array(FRAME_BYTES + payload.length);
+  frame.set(payload, FRAME_BYTES);
+  const view = new DataView(frame.buffer);
+  view.setUint32(0, payload.length, true);
+  view.setUint32(4, frameChecksum(offset, payload), true);
+  return frame;
+}
+
+/** Length of the payload of the frame that `bytes` (at least FRAME_BYTES) begin with; not checked yet. */
+export function frameLength(bytes: Uint8Array): number {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(0, true);
+}
+
+/** The payload of the frame that `bytes` begin with, undefined when it is not whole. */
+export function decodeFrame(offset: number, bytes: Uint8Array): Uint8Array | undefined {
+  if (bytes.length < FRAME_BYTES) return undefined;
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const length = view.getUint32(0, true);
+  if (FRAME_BYTES + length > bytes.length) return undefined;
+  const payload = bytes.subarray(FRAME_BYTES, FRAME_BYTES + length);
+  return frameChecksum(offset, payload) === view.getUint32(4, true) ? payload : undefined;
+}
+
+function frameChecksum(offset: number, payload: Uint8Array): number {
+  const place = new Uint8Array(12);
+  const view = new DataView(place.buffer);
+  view.setBigUint64(0, BigInt(offset), true);
+  view.setUint32(8, payload.length, true);
+  return crc32(payload, crc32(place));
+}
+
+export function encodeRecord(record: JournalRecord): Uint8Array {
+  const payload = new Uint8Array(RECORD_BYTES + record.line.length);
+  const view = new DataView(payload.buffer);
+  view.setUint8(0, record.completed ? 1 : 0);
+  view.setUint32(1, record.index, true);
+  view.setUint32(5, record.promptTokens, true);
+  view.setUint32(9, record.outputTokens, true);
+  payload.set(record.line, RECORD_BYTES);
+  return payload;
+}
+
+/** undefined when the payload is no record. */
+export function decodeRecord(payload: Uint8Array): JournalRecord | undefined {
+  if (payload.length < RECORD_BYTES) return undefined;
+  const view = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
+  return {
+    completed: view.getUint8(0) === 1,
+    index: view.getUint32(1, true),
+    promptTokens: view.getUint32(5, true),
+    outputTokens: view.getUint32(9, true),
+    line: payload.subarray(RECORD_BYTES),
+  };
+}
+
+function encodeJson(value: unknown): Uint8Array {
+  return new TextEncoder().encode(JSON.stringify(value));
+}
+
+function decodeJson(bytes: Uint8Array): unknown {
+  return JSON.parse(new TextDecoder().decode(bytes));
+}

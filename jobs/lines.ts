@@ -1,0 +1,100 @@
+import { readFully, type StorageFile } from "./storage.ts";
+
+/** One line of a JSONL file that is not blank. */
+export interface RawLine {
+  /** Position among the lines that are not blank, from 0. */
+  readonly index: number;
+  /** Line number in the file, from 1, as an editor shows it. */
+  readonly number: number;
+  /** Without line end; valid until the next line is asked for. undefined when longer than `maxLineBytes`. */
+  readonly bytes: Uint8Array | undefined;
+  readonly length: number;
+}
+
+const CHUNK_BYTES = 256 * 1024;
+const LF = 0x0a, CR = 0x0d, SPACE = 0x20, TAB = 0x09;
+
+/**
+ * Reads a JSONL file line by line in constant memory (a chunk and one line). LF and CRLF end a line, a byte order mark
+ * is dropped, blank lines are passed over (they count in `number`), the last line needs no line end.
+ */
+export async function* readLines(file: StorageFile, maxLineBytes: number): AsyncGenerator<RawLine> {
+  const chunk = new Uint8Array(CHUNK_BYTES);
+  const rest = new LineRest(maxLineBytes);
+  let index = 0;
+  let number = 1;
+  let offset = 0;
+
+  for (;;) {
+    const count = await readFully(file, chunk, offset);
+    if (count === 0) break;
+    let start = offset === 0 && startsWithMark(chunk.subarray(0, count)) ? 3 : 0;
+    offset += count;
+    for (;;) {
+      const end = chunk.subarray(0, count).indexOf(LF, start);
+      if (end < 0) break;
+      const line = rest.end(chunk.subarray(start, end));
+      if (!isBlank(line)) yield { index: index++, number, bytes: line.bytes, length: line.length };
+      number += 1;
+      start = end + 1;
+    }
+    rest.add(chunk.subarray(start, count));
+  }
+  const line = rest.end(new Uint8Array(0));
+  if (!isBlank(line)) yield { index: index++, number, bytes: line.bytes, length: line.length };
+}
+
+interface LineBytes {
+  bytes: Uint8Array | undefined;
+  length: number;
+}
+
+/** The beginning of a line whose end lies in a later chunk; of a line that is too long only the length is kept. */
+class LineRest {
+  private buffer = new Uint8Array(0);
+  private length = 0;
+
+  /** One byte more than the limit: a carriage return at the end does not count. */
+  constructor(private readonly maxLineBytes: number) {}
+
+  add(bytes: Uint8Array): void {
+    const length = this.length + bytes.length;
+    if (length <= this.maxLineBytes + 1) {
+      if (length > this.buffer.length) {
+        const grown = new Uint8Array(
+          Math.min(this.maxLineBytes + 1, Math.max(length, 2 * this.buffer.length)),
+        );
+        grown.set(this.buffer.subarray(0, this.length));
+        this.buffer = grown;
+      }
+      this.buffer.set(bytes, this.length);
+    }
+    this.length = length;
+  }
+
+  /** The whole line, given its last bytes; the next line begins. */
+  end(last: Uint8Array): LineBytes {
+    let bytes: Uint8Array | undefined = last;
+    let length = last.length;
+    if (this.length > 0) {
+      this.add(last);
+      length = this.length;
+      bytes = length <= this.maxLineBytes + 1 ? this.buffer.subarray(0, length) : undefined;
+      this.length = 0;
+    }
+    if (bytes !== undefined && bytes[length - 1] === CR) bytes = bytes.subarray(0, --length);
+    return { bytes: length <= this.maxLineBytes ? bytes : undefined, length };
+  }
+}
+
+function startsWithMark(chunk: Uint8Array): boolean {
+  return chunk[0] === 0xef && chunk[1] === 0xbb && chunk[2] === 0xbf;
+}
+
+function isBlank({ bytes }: LineBytes): boolean {
+  if (bytes === undefined) return false;
+  for (let i = 0; i < bytes.length; i++) {
+    if (bytes[i] !== SPACE && bytes[i] !== TAB && bytes[i] !== CR) return false;
+  }
+  return true;
+}

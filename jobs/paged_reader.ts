@@ -1,0 +1,47 @@
+import { readFully, type StorageFile } from "./storage.ts";
+
+const PAGE_BYTES = 256 * 1024;
+const MAX_PAGES = 32;
+
+/**
+ * Reads ranges of a file through its most recently used pages (8 MiB): the answers of neighbouring lines lie near each
+ * other in the journal, but not in order. The bytes read must not change meanwhile.
+ */
+export class PagedReader {
+  private readonly pages = new Map<number, Uint8Array>(); // oldest first
+
+  /** `size` is that of the file. */
+  constructor(private readonly file: StorageFile, private readonly size: number) {}
+
+  /** The bytes from `offset` on, fewer than `wanted` only where the file ends. Valid until the file is written. */
+  async read(offset: number, wanted: number): Promise<Uint8Array> {
+    const length = Math.min(wanted, this.size - offset);
+    if (length <= 0) return new Uint8Array(0);
+    const first = Math.floor(offset / PAGE_BYTES);
+    const within = offset - first * PAGE_BYTES;
+    if (within + length <= PAGE_BYTES) return (await this.page(first)).subarray(within, within + length);
+    if (length > PAGE_BYTES) {
+      const bytes = new Uint8Array(length);
+      return bytes.subarray(0, await readFully(this.file, bytes, offset));
+    }
+    const head = (await this.page(first)).subarray(within);
+    const tail = (await this.page(first + 1)).subarray(0, length - head.length);
+    const bytes = new Uint8Array(head.length + tail.length);
+    bytes.set(head);
+    bytes.set(tail, head.length);
+    return bytes;
+  }
+
+  private async page(number: number): Promise<Uint8Array> {
+    let page = this.pages.get(number);
+    if (page === undefined) {
+      const buffer = new Uint8Array(Math.min(PAGE_BYTES, this.size - number * PAGE_BYTES));
+      page = buffer.subarray(0, await readFully(this.file, buffer, number * PAGE_BYTES));
+      if (this.pages.size === MAX_PAGES) this.pages.delete(this.pages.keys().next().value!);
+    } else {
+      this.pages.delete(number);
+    }
+    this.pages.set(number, page);
+    return page;
+  }
+}

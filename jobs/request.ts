@@ -1,0 +1,139 @@
+import type { RawLine } from "./lines.ts";
+
+/** What a batch line asks for. */
+export interface BatchRequest {
+  readonly customId: string;
+  readonly url: string;
+  readonly body: Record<string, unknown>;
+}
+
+/** Why a line is refused: the fields of the API's error body, and the line's number in the file. */
+export interface LineRefusal {
+  readonly line: number;
+  /** null when the line has none that can be read. */
+  readonly customId: string | null;
+  readonly code: string;
+  readonly message: string;
+  readonly param: string | null;
+}
+
+export type ParsedLine =
+  | { readonly request: BatchRequest; readonly refusal?: undefined }
+  | { readonly request?: undefined; readonly refusal: LineRefusal };
+
+/** The endpoints that a batch line may name. */
+export const BATCH_ENDPOINTS: readonly string[] = [
+  "/v1/chat/completions",
+  "/v1/completions",
+  "/v1/embeddings",
+];
+
+const MAX_CUSTOM_ID_LENGTH = 512;
+/** Deep JSON parses but cannot be written again (JSON.stringify overflows the stack). */
+const MAX_DEPTH = 128;
+
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** Reads one line of a batch file; what is wrong with it comes back as a refusal, never as an exception. */
+export function parseLine(line: RawLine, maxLineBytes: number): ParsedLine {
+  let customId: string | null = null;
+  const refuse = (code: string, message: string, param: string | null = null): ParsedLine => ({
+    refusal: { line: line.number, customId, code, message: `Line ${line.number}: ${message}`, param },
+  });
+
+  if (line.bytes === undefined) {
+    return refuse("line_too_long", `${line.length} bytes long; ${maxLineBytes} are allowed`);
+  }
+  let text: string;
+  try {
+    text = decoder.decode(line.bytes);
+  } catch {
+    return refuse("invalid_utf8", "not valid UTF-8; save the file as UTF-8");
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    return refuse("invalid_json", `not valid JSON: ${clip((error as Error).message, 200)}`);
+  }
+  if (!isRecord(value)) return refuse("invalid_json", `a JSON object was expected, ${kindOf(value)} found`);
+
+  if (isCustomId(value.custom_id)) customId = value.custom_id;
+  if (isDeeper(value, MAX_DEPTH)) {
+    return refuse("too_deep", `nested deeper than ${MAX_DEPTH} levels`);
+  }
+  if (customId === null) {
+    return refuse(
+      "invalid_custom_id",
+      `"custom_id" must be a text of 1 to ${MAX_CUSTOM_ID_LENGTH} characters, found ${show(value.custom_id)}`,
+      "custom_id",
+    );
+  }
+  if (value.method !== "POST") {
+    return refuse("invalid_method", `"method" must be "POST", found ${show(value.method)}`, "method");
+  }
+  if (typeof value.url !== "string" || !BATCH_ENDPOINTS.includes(value.url)) {
+    return refuse(
+      "invalid_url",
+      `"url" must be one of ${BATCH_ENDPOINTS.join(", ")}, found ${show(value.url)}`,
+      "url",
+    );
+  }
+  if (!isRecord(value.body)) {
+    return refuse("invalid_body", `"body" must be a JSON object, ${kindOf(value.body)} found`, "body");
+  }
+  if (value.body.stream === true) {
+    return refuse(
+      "stream_not_allowed",
+      `"stream": true has no meaning in a batch; leave it out`,
+      "body.stream",
+    );
+  }
+  return { request: { customId, url: value.url, body: value.body } };
+}
+
+/** The refusal of a line whose custom_id an earlier line has. */
+export function duplicateRefusal(line: number, customId: string, firstLine: number): LineRefusal {
+  const message = `Line ${line}: custom_id ${show(customId)} is already that of line ${firstLine}`;
+  return { line, customId, code: "duplicate_custom_id", message, param: "custom_id" };
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Lone surrogates would come out as U+FFFD, so that the answer could not be matched. */
+function isCustomId(value: unknown): value is string {
+  return typeof value === "string" && value.length >= 1 && value.length <= MAX_CUSTOM_ID_LENGTH &&
+    value.isWellFormed();
+}
+
+function isDeeper(root: object, levels: number): boolean {
+  let level: object[] = [root];
+  for (let depth = 1; level.length > 0; depth++) {
+    if (depth > levels) return true;
+    const next: object[] = [];
+    for (const node of level) {
+      for (const child of Array.isArray(node) ? node : Object.values(node)) {
+        if (typeof child === "object" && child !== null) next.push(child);
+      }
+    }
+    level = next;
+  }
+  return false;
+}
+
+function kindOf(value: unknown): string {
+  if (value === undefined) return "nothing";
+  if (value === null) return "null";
+  return Array.isArray(value) ? "an array" : `a ${typeof value}`;
+}
+
+function show(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(clip(value, 80));
+  return typeof value === "number" || typeof value === "boolean" ? String(value) : kindOf(value);
+}
+
+function clip(text: string, length: number): string {
+  return text.length <= length ? text : `${text.slice(0, length).toWellFormed()}…`;
+}

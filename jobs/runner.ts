@@ -1,0 +1,273 @@
+import { resolve } from "@std/path";
+import { JobIds, refusalRecord } from "./answers.ts";
+import { checkInput, DEFAULT_LIMITS, type InputCheck, type InputLimits } from "./check.ts";
+import { dispatch, type Execute } from "./dispatch.ts";
+import { BatchError, ioError } from "./errors.ts";
+import { Journal } from "./journal.ts";
+import type { Counts, JobIdentity, JournalRecord } from "./journal_format.ts";
+import { LookAhead } from "./look_ahead.ts";
+import { partialPath, writeOutputs } from "./outputs.ts";
+import type { LineRefusal } from "./request.ts";
+import { diskStorage, type Storage, type StorageFile } from "./storage.ts";
+
+export type { Execute } from "./dispatch.ts";
+
+export interface BatchOptions {
+  readonly input: string;
+  readonly output: string;
+  readonly errors: string;
+  /**
+   * Called once, when there are lines to answer. `settings` are what the answers depend on besides the input (a few
+   * short values, such as the model's name): a job goes on only with those it began with.
+   */
+  readonly connect: () => Promise<{ execute: Execute; settings: JobIdentity["settings"] }>;
+  /** Lines in flight. */
+  readonly parallel: number;
+  readonly storage?: Storage;
+  readonly limits?: InputLimits;
+  /** How long a line waits for an engine that says it is busy (429, 503). */
+  readonly patienceMs?: number;
+  /** Take no new lines, end what is in flight, stop. */
+  readonly drainSignal?: AbortSignal;
+  /** Stop now. */
+  readonly signal?: AbortSignal;
+  readonly onEvent?: (event: BatchEvent) => void;
+}
+
+export type BatchEvent =
+  | { readonly type: "refused"; readonly refusal: LineRefusal }
+  /** `progress` has what earlier runs answered; `cutBytes` of a half-written answer were dropped. */
+  | { readonly type: "started"; readonly progress: BatchProgress; readonly cutBytes: number }
+  /** Lines have become durably answered. */
+  | { readonly type: "progress"; readonly progress: BatchProgress }
+  /** All lines are answered; the output is being written. */
+  | { readonly type: "finishing" };
+
+export interface BatchProgress extends Readonly<Counts> {
+  readonly total: number;
+  /** Bytes of all lines, and of those that are answered: lines are not of one size. */
+  readonly totalBytes: number;
+  readonly doneBytes: number;
+}
+
+export interface BatchResult {
+  /** "already_done": by an earlier run. "stopped": by a signal; the same options go on from there. */
+  readonly state: "done" | "already_done" | "stopped";
+  readonly counts: Readonly<Counts>;
+}
+
+const DEFAULT_PATIENCE_MS = 10 * 60 * 1000;
+
+/** Where a job's journal is. A small one stays when the job is done, to say so. */
+export function journalPath(output: string): string {
+  return `${output}.journal`;
+}
+
+/**
+ * Answers every line of a batch file exactly once, in `output` (status 200) or in `errors` (everything else), both in
+ * input order. Called again after a stop or a crash, it goes on where it was. Throws BatchError.
+ */
+export async function runBatch(options: BatchOptions): Promise<BatchResult> {
+  checkPaths(options);
+  const signal = options.signal ?? new AbortController().signal;
+  const drainSignal = AbortSignal.any([signal, options.drainSignal ?? signal]);
+  const job = new Job(options, options.storage ?? diskStorage, signal, drainSignal);
+  try {
+    return await job.run();
+  } catch (error) {
+    if (drainSignal.aborted && !(error instanceof BatchError)) {
+      return { state: "stopped", counts: job.counts };
+    }
+    throw error;
+  } finally {
+    job.close();
+  }
+}
+
+class Job {
+  private input: StorageFile | undefined;
+  private journal: Journal | undefined;
+  private readonly limits: InputLimits;
+  private doneBytes = 0;
+  private totalBytes = 0;
+
+  constructor(
+    private readonly options: BatchOptions,
+    private readonly storage: Storage,
+    private readonly signal: AbortSignal,
+    private readonly drainSignal: AbortSignal,
+  ) {
+    this.limits = options.limits ?? DEFAULT_LIMITS;
+  }
+
+  get counts(): Counts {
+    return this.journal?.counts ?? { completed: 0, failed: 0, promptTokens: 0, outputTokens: 0 };
+  }
+
+  async run(): Promise<BatchResult> {
+    const { input: name, connect, onEvent } = this.options;
+    const input = this.input = await openInput(this.storage, name);
+    const refused = (refusal: LineRefusal) => onEvent?.({ type: "refused", refusal });
+    const check = await checkInput(input, name, this.limits, refused, this.drainSignal);
+
+    // A journal is made only when the engine is there, so that a mistyped model leaves nothing behind.
+    const path = journalPath(this.options.output);
+    if (await stat(this.storage, path) === undefined) await this.refuseOverwriting();
+    else this.journal = await this.openJournal(path, check);
+    if (this.journal?.ended !== undefined) return this.earlierEnd(this.journal);
+    const { execute, settings } = await connect();
+    const journal = this.journal ??= await this.openJournal(path, check);
+    if (journal.ended !== undefined) return this.earlierEnd(journal);
+
+    try {
+      const identity = { ...identityOf(check), settings };
+      await journal.begin(identity);
+      await this.answerAll(input, journal, check, execute, new JobIds(identity));
+      if (this.counts.completed + this.counts.failed < check.lineCount || this.signal.aborted) {
+        return { state: "stopped", counts: this.counts };
+      }
+      return await this.finish(journal);
+    } catch (error) {
+      if (error instanceof BatchError && error.code === "sync_failed") {
+        // On a disk in this state the mark may fail too; without it, every answer still proves itself by its CRC.
+        await journal.finish({ state: "failed", reason: error.message }).catch(() => {});
+      }
+      throw error;
+    }
+  }
+
+  close(): void {
+    this.input?.close();
+    this.journal?.close();
+  }
+
+  private async openJournal(path: string, check: InputCheck): Promise<Journal> {
+    const journal = this.journal = await Journal.open(this.storage, path);
+    if (!journal.begun) await this.refuseOverwriting();
+    journal.checkIdentity(identityOf(check));
+    return journal;
+  }
+
+  private async answerAll(
+    input: StorageFile,
+    journal: Journal,
+    check: InputCheck,
+    execute: Execute,
+    ids: JobIds,
+  ) {
+    this.totalBytes = check.lengths.reduce((sum, bytes) => sum + bytes, 0);
+    this.doneBytes = check.lengths.reduce((sum, bytes, index) => journal.has(index) ? sum + bytes : sum, 0);
+    this.options.onEvent?.({ type: "started", progress: this.progress(check), cutBytes: journal.cutBytes });
+
+    const store = async (records: JournalRecord[]) => {
+      await Promise.all(records.map((record) => journal.append(record)));
+      for (const { index } of records) this.doneBytes += check.lengths[index];
+      this.options.onEvent?.({ type: "progress", progress: this.progress(check) });
+    };
+    const lines = new LookAhead({
+      file: input,
+      name: this.options.input,
+      check,
+      limits: this.limits,
+      skip: (index) => journal.has(index),
+      refuse: (refusals) => store(refusals.map(({ index, refusal }) => refusalRecord(ids, index, refusal))),
+    });
+    await dispatch({
+      execute,
+      ids,
+      parallel: this.options.parallel,
+      patienceMs: this.options.patienceMs ?? DEFAULT_PATIENCE_MS,
+      next: () => lines.next(),
+      store,
+      drainSignal: this.drainSignal,
+      signal: this.signal,
+    });
+  }
+
+  private progress(check: InputCheck): BatchProgress {
+    const { totalBytes, doneBytes } = this;
+    return { ...this.counts, total: check.lineCount, totalBytes, doneBytes };
+  }
+
+  private async finish(journal: Journal): Promise<BatchResult> {
+    const { output, errors, onEvent } = this.options;
+    const counts = { ...journal.counts };
+    onEvent?.({ type: "finishing" });
+    const bytes = await writeOutputs(this.storage, journal.records(), output, errors, this.signal);
+    await journal.finish({ state: "done", counts, ...bytes });
+    return { state: "done", counts };
+  }
+
+  /** The answer to a job that ended earlier. */
+  private async earlierEnd({ path, ended }: Journal): Promise<BatchResult> {
+    if (ended?.state !== "done") {
+      const message =
+        `This job has failed for good: ${ended?.reason}. When the disk is trusted again, remove ` +
+        `"${path}" to begin anew`;
+      throw new BatchError("job_failed", message, false);
+    }
+    for (
+      const [file, bytes] of [[this.options.output, ended.outputBytes], [
+        this.options.errors,
+        ended.errorBytes,
+      ]]
+    ) {
+      const found = await stat(this.storage, file as string);
+      if (found?.size === bytes || (bytes === 0 && found === undefined)) continue;
+      const state = found === undefined ? "is gone" : `has ${found.size} bytes now instead of ${bytes}`;
+      const message =
+        `This job is done, but "${file}" ${state}. To run it again remove "${path}" (and the old output)`;
+      throw new BatchError("output_missing", message, false);
+    }
+    return { state: "already_done", counts: ended.counts };
+  }
+
+  /** A file that no journal claims is not this job's. */
+  private async refuseOverwriting(): Promise<void> {
+    for (const path of [this.options.output, this.options.errors]) {
+      if (await stat(this.storage, path) === undefined) continue;
+      const message = `"${path}" exists and is not of this job; move it away or give another name`;
+      throw new BatchError("output_exists", message, false);
+    }
+  }
+}
+
+function identityOf(check: InputCheck): Omit<JobIdentity, "settings"> {
+  return { input: check.identity, inputSize: check.size, lineCount: check.lineCount };
+}
+
+async function openInput(storage: Storage, path: string): Promise<StorageFile> {
+  // A pipe can be read only once, and a job needs its input again after a crash.
+  const found = await stat(storage, path);
+  if (found === undefined || !found.isFile) {
+    const why = found === undefined ? "there is no such file" : "it is not a regular file";
+    throw new BatchError("input_unreadable", `Cannot read "${path}": ${why}`, false);
+  }
+  try {
+    return await storage.open(path, "read");
+  } catch (error) {
+    throw ioError(`read "${path}"`, error);
+  }
+}
+
+async function stat(storage: Storage, path: string) {
+  try {
+    return await storage.stat(path);
+  } catch (error) {
+    throw ioError(`look at "${path}"`, error);
+  }
+}
+
+function checkPaths({ input, output, errors }: BatchOptions): void {
+  const paths = [input, output, errors, journalPath(output), partialPath(output), partialPath(errors)];
+  const seen = new Map<string, string>();
+  for (const path of paths) {
+    const other = seen.get(resolve(path));
+    if (other !== undefined) {
+      const message =
+        `"${path}" would be two files of this job at once; give input, output and errors other names`;
+      throw new BatchError("same_file", message, false);
+    }
+    seen.set(resolve(path), path);
+  }
+}
