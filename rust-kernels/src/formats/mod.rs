@@ -5,18 +5,31 @@
 //! A panel holds LANES rows of a matrix side by side. Block formats are cut into units of 256 columns (the last
 //! may hold fewer blocks of 32): the scales of the unit, then its codes, so that a matrix is read as one
 //! ascending stream. Rows beyond the matrix are zero.
+use crate::half::f16_to_f32;
 use crate::simd::Simd;
 
+mod bf16;
 mod f16;
 mod f32;
-mod bf16;
+mod iq4_nl;
+mod iq4_xs;
+mod mxfp4;
 pub mod planes;
+mod q2_k;
+mod q3_k;
 mod q4_0;
+mod q4_1;
 mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
 mod q6_k;
 mod q8_0;
 
-pub use self::{bf16::Bf16, f16::F16, f32::F32, q4_0::Q4_0, q4_k::Q4K, q6_k::Q6K, q8_0::Q8_0};
+pub use self::{bf16::Bf16, f16::F16, f32::F32};
+pub use self::{iq4_nl::Iq4Nl, iq4_xs::Iq4Xs, mxfp4::Mxfp4};
+pub use self::{q2_k::Q2K, q3_k::Q3K, q4_k::Q4K, q5_k::Q5K, q6_k::Q6K};
+pub use self::{q4_0::Q4_0, q4_1::Q4_1, q5_0::Q5_0, q5_1::Q5_1, q8_0::Q8_0};
 
 /// Columns that one activation scale covers.
 pub const BLOCK: usize = 32;
@@ -29,7 +42,10 @@ pub const UNIT_BLOCKS: usize = UNIT / BLOCK;
 macro_rules! for_each_format {
     ($mac:ident) => {
         $mac! {
-            blocks: [(2, Q4_0), (8, Q8_0), (12, Q4K), (14, Q6K)],
+            blocks: [
+                (2, Q4_0), (3, Q4_1), (6, Q5_0), (7, Q5_1), (8, Q8_0), (10, Q2K), (11, Q3K), (12, Q4K), (13, Q5K),
+                (14, Q6K), (20, Iq4Nl), (23, Iq4Xs), (39, Mxfp4)
+            ],
             floats: [(0, F32), (1, F16), (30, Bf16)]
         }
     };
@@ -47,19 +63,26 @@ pub trait GgufType: 'static {
 }
 
 /// A format of small integers under scales: value = scale * (code - OFFSET) - min.
+///
+/// A unit's scales are vectors of LANES bytes or halves: first those that stand once a unit, then each block's.
 #[allow(clippy::missing_safety_doc)] // `unit` is a whole unit of `blocks` blocks, `b < blocks`; S as simd says
 pub trait BlockFormat: GgufType {
     /// Codes are below 2^BITS. With 8 bits a code stands for code - 128, and OFFSET is 128.
     const BITS: u32;
+    /// What is taken off a code; 0 where HAS_MIN.
     const OFFSET: i32;
     /// Columns that share a scale: 16 or 32.
     const SUB: usize;
     const HAS_MIN: bool;
+    /// Bits of a code in the planes: fewer than BITS where codes are looked up.
+    const STORED_BITS: usize;
+    /// Bytes of a row's scales: once a unit, and for each block of 32 columns.
+    const UNIT_SCALES: usize;
+    const BLOCK_SCALES: usize;
 
-    /// Bytes of a unit's scales and of its codes, for LANES rows.
-    fn unit_layout(blocks: usize, lanes: usize) -> (usize, usize);
-    /// Packs LANES rows of one unit. Row r's file blocks start at `src[r * stride]`.
-    fn pack_unit(src: &[u8], stride: usize, blocks: usize, lanes: usize, unit: &mut [u8]);
+    /// Puts the scales and codes of 32 columns of one row where they belong. `block` is the file block that holds
+    /// them: they are columns 32 * b.. of it where it is longer than that.
+    fn pack_block(block: &[u8], b: usize, to: &mut Slot);
 
     /// The 32 columns of block b: columns 4g..4g+4 of every row in vector g.
     unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8];
@@ -69,6 +92,70 @@ pub trait BlockFormat: GgufType {
     #[inline(always)]
     unsafe fn mins<S: Simd>(_unit: *const u8, _blocks: usize, _b: usize) -> [S::F; 2] {
         unsafe { [S::splat(0.0); 2] }
+    }
+
+    /// Bytes of a unit's scales, padded to whole vectors of codes, and of its codes, for LANES rows.
+    #[inline(always)]
+    fn unit_layout(blocks: usize, lanes: usize) -> (usize, usize) {
+        let scales = (Self::UNIT_SCALES + blocks * Self::BLOCK_SCALES) * lanes;
+        (scales.next_multiple_of(4 * lanes), blocks * planes::plane_bytes(Self::STORED_BITS, lanes))
+    }
+
+    /// The planes of block b.
+    #[inline(always)]
+    unsafe fn planes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> *const u8 {
+        let before = Self::unit_layout(blocks, S::LANES).0 + b * planes::plane_bytes(Self::STORED_BITS, S::LANES);
+        unsafe { unit.add(before) }
+    }
+
+    /// Packs LANES rows of one unit. Row r's file blocks start at `src[r * stride]`.
+    fn pack_unit(src: &[u8], stride: usize, blocks: usize, lanes: usize, unit: &mut [u8]) {
+        unit.fill(0);
+        let (scales, codes) = unit.split_at_mut(Self::unit_layout(blocks, lanes).0);
+        for (b, planes) in codes.chunks_exact_mut(planes::plane_bytes(Self::STORED_BITS, lanes)).enumerate() {
+            let from = b * BLOCK / Self::BLOCK_COLUMNS * Self::BLOCK_BYTES;
+            for lane in 0..lanes {
+                let block = &src[lane * stride + from..][..Self::BLOCK_BYTES];
+                let scales_of_block = Self::UNIT_SCALES + b * Self::BLOCK_SCALES;
+                Self::pack_block(block, b, &mut Slot { lanes, lane, scales, scales_of_block, planes });
+            }
+        }
+    }
+}
+
+/// One row's place in one block of a unit.
+pub struct Slot<'a> {
+    lanes: usize,
+    lane: usize,
+    scales: &'a mut [u8],
+    scales_of_block: usize,
+    planes: &'a mut [u8],
+}
+
+impl Slot<'_> {
+    /// Puts a half float of the file among the scales of the unit.
+    #[inline(always)]
+    fn unit_half(&mut self, at: usize, half: &[u8]) {
+        let to = at * self.lanes + 2 * self.lane;
+        self.scales[to..to + 2].copy_from_slice(&half[..2]);
+    }
+
+    /// Puts a half float of the file among the scales of the block.
+    #[inline(always)]
+    fn half(&mut self, at: usize, half: &[u8]) {
+        self.unit_half(self.scales_of_block + at, half);
+    }
+
+    /// Puts a byte among the scales of the block.
+    #[inline(always)]
+    fn byte(&mut self, at: usize, byte: u8) {
+        self.scales[(self.scales_of_block + at) * self.lanes + self.lane] = byte;
+    }
+
+    /// Puts bits SHIFT..SHIFT+WIDTH of the codes into their plane.
+    #[inline(always)]
+    fn codes<const WIDTH: usize, const SHIFT: usize>(&mut self, codes: &[u8; BLOCK]) {
+        planes::put::<WIDTH, SHIFT>(self.planes, self.lanes, self.lane, codes);
     }
 }
 
@@ -121,10 +208,16 @@ pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Copies one half float of a file block to lane `lane` of the f16 vector at `unit[at]`.
+/// The half float at `bytes[at]`.
 #[inline]
-pub(crate) fn put_half(unit: &mut [u8], at: usize, lane: usize, half: &[u8]) {
-    unit[at + 2 * lane..at + 2 * lane + 2].copy_from_slice(&half[..2]);
+fn half_at(bytes: &[u8], at: usize) -> f32 {
+    f16_to_f32(u16_at(bytes, at))
+}
+
+/// Element k of 32 nibbles: the low ones of 16 bytes are the first 16 elements, the high ones the rest.
+#[inline(always)]
+fn nibble(bytes: &[u8], k: usize) -> u8 {
+    if k < 16 { bytes[k] & 15 } else { bytes[k - 16] >> 4 }
 }
 
 #[cfg(test)]

@@ -2,19 +2,21 @@
 //!
 //! A plane holds WIDTH (1, 2, 4 or 8) bits of each code in WIDTH vectors of 4 * LANES bytes. Group g (columns
 //! 4g..4g+4) stands in vector g % WIDTH at bit g / WIDTH * WIDTH; in a vector, byte 4 * lane + c is column 4g + c
-//! of row `lane`. Five-bit codes are a plane of four and a plane of one, and so on.
+//! of row `lane`. Five-bit codes are a plane of four and a plane of one, and so on: planes follow each other from the low
+//! bits to the high, so that the plane of bits SHIFT.. starts after SHIFT vectors.
 use super::BLOCK;
 use crate::simd::Simd;
 
-/// Bytes of a plane for one block.
-pub const fn plane_bytes(width: usize, lanes: usize) -> usize {
-    width * 4 * lanes
+/// Bytes of a block's codes of `bits` bits.
+pub const fn plane_bytes(bits: usize, lanes: usize) -> usize {
+    bits * 4 * lanes
 }
 
-/// Puts bits SHIFT..SHIFT+WIDTH of one row's codes into a plane that was zero.
+/// Puts bits SHIFT..SHIFT+WIDTH of one row's codes into their plane of a block whose `planes` were zero.
 #[inline(always)]
-pub fn put<const WIDTH: usize, const SHIFT: u32>(plane: &mut [u8], lanes: usize, lane: usize, codes: &[u8; BLOCK]) {
+pub fn put<const WIDTH: usize, const SHIFT: usize>(planes: &mut [u8], lanes: usize, lane: usize, codes: &[u8; BLOCK]) {
     let mask = ((1u16 << WIDTH) - 1) as u8;
+    let plane = &mut planes[plane_bytes(SHIFT, lanes)..plane_bytes(SHIFT + WIDTH, lanes)];
     for g in 0..8 {
         let (vector, bit) = (g % WIDTH, g / WIDTH * WIDTH);
         let at = vector * 4 * lanes + 4 * lane;
@@ -24,22 +26,22 @@ pub fn put<const WIDTH: usize, const SHIFT: u32>(plane: &mut [u8], lanes: usize,
     }
 }
 
-/// Group G's bits of a plane, at bit SHIFT of each byte.
+/// Group G's bits out of the plane of bits SHIFT..SHIFT+WIDTH, at bit SHIFT of each byte.
 ///
 /// # Safety
-/// `plane` points at a plane of WIDTH; S as simd says.
+/// `planes` points at the planes of a block; S as simd says.
 #[inline(always)]
-pub unsafe fn get<S: Simd, const WIDTH: usize, const SHIFT: u32, const G: usize>(plane: *const u8) -> S::B {
+pub unsafe fn get<S: Simd, const WIDTH: usize, const SHIFT: usize, const G: usize>(planes: *const u8) -> S::B {
     unsafe {
-        let v = S::b_load(plane.add(G % WIDTH * 4 * S::LANES));
+        let v = S::b_load(planes.add(plane_bytes(SHIFT + G % WIDTH, S::LANES)));
         if WIDTH == 8 {
             return v;
         }
-        let bit = (G / WIDTH * WIDTH) as u32;
+        let bit = G / WIDTH * WIDTH;
         let moved = if bit > SHIFT {
-            S::b_shr(v, bit - SHIFT)
+            S::b_shr(v, (bit - SHIFT) as u32)
         } else if bit < SHIFT {
-            S::b_shl(v, SHIFT - bit)
+            S::b_shl(v, (SHIFT - bit) as u32)
         } else {
             v
         };
@@ -65,27 +67,33 @@ mod tests {
     use super::*;
     use crate::simd::scalar::Scalar;
 
-    fn round_trip<const WIDTH: usize>() {
+    fn round_trip<const WIDTH: usize, const SHIFT: usize>() {
         let lanes = Scalar::LANES;
-        let code = |lane: usize, k: usize| ((lane * 37 + k * 11) % (1 << WIDTH)) as u8;
-        let mut plane = vec![0; plane_bytes(WIDTH, lanes)];
+        let code = |lane: usize, k: usize| ((lane * 37 + k * 11) % 256) as u8;
+        let mut planes = vec![0; plane_bytes(8, lanes)];
         for lane in 0..lanes {
-            put::<WIDTH, 0>(&mut plane, lanes, lane, &std::array::from_fn(|k| code(lane, k)));
+            put::<WIDTH, SHIFT>(&mut planes, lanes, lane, &std::array::from_fn(|k| code(lane, k)));
         }
-        // SAFETY: the plane has its full size, and Scalar runs everywhere.
-        let vectors = groups!(G => unsafe { get::<Scalar, WIDTH, 0, G>(plane.as_ptr()) });
+        // SAFETY: the planes have their full size, and Scalar runs everywhere.
+        let vectors = groups!(G => unsafe { get::<Scalar, WIDTH, SHIFT, G>(planes.as_ptr()) });
+        let mask = (((1 << WIDTH) - 1) << SHIFT) as u8;
         for (g, v) in vectors.iter().enumerate() {
             for (i, got) in v.iter().enumerate() {
-                assert_eq!(*got, code(i / 4, 4 * g + i % 4), "width {WIDTH}, group {g}, byte {i}");
+                assert_eq!(*got, code(i / 4, 4 * g + i % 4) & mask, "bits {SHIFT} + {WIDTH}, group {g}, byte {i}");
             }
         }
+        let outside = planes.iter().enumerate().filter(|(i, _)| !(SHIFT..SHIFT + WIDTH).contains(&(i / (4 * lanes))));
+        assert!(outside.into_iter().all(|(_, byte)| *byte == 0), "bits {SHIFT} + {WIDTH} spill");
     }
 
     #[test]
-    fn every_width_gives_back_what_was_put() {
-        round_trip::<1>();
-        round_trip::<2>();
-        round_trip::<4>();
-        round_trip::<8>();
+    fn every_plane_gives_back_what_was_put() {
+        round_trip::<1, 0>();
+        round_trip::<1, 2>();
+        round_trip::<1, 4>();
+        round_trip::<2, 0>();
+        round_trip::<2, 4>();
+        round_trip::<4, 0>();
+        round_trip::<8, 0>();
     }
 }

@@ -1,15 +1,8 @@
 //! Q4_0: 32 codes of 4 bits, offset by 8, under one f16 scale.
-use super::{BLOCK, BlockFormat, GgufType, planes, put_half, u16_at};
-use crate::half::f16_to_f32;
+use super::{BlockFormat, GgufType, Slot, half_at, nibble, planes};
 use crate::simd::Simd;
 
 pub struct Q4_0;
-
-/// Code of element k: low nibbles hold the first 16 elements, high nibbles the rest.
-#[inline]
-fn code(qs: &[u8], k: usize) -> u8 {
-    if k < 16 { qs[k] & 15 } else { qs[k - 16] >> 4 }
-}
 
 impl GgufType for Q4_0 {
     const NAME: &'static str = "Q4_0";
@@ -17,9 +10,9 @@ impl GgufType for Q4_0 {
     const BLOCK_BYTES: usize = 18; // d: f16, qs: [u8; 16]
 
     fn dequantize(block: &[u8], out: &mut [f32]) {
-        let d = f16_to_f32(u16_at(block, 0));
+        let d = half_at(block, 0);
         for (k, y) in out.iter_mut().enumerate() {
-            *y = d * f32::from(code(&block[2..], k) as i8 - 8);
+            *y = d * f32::from(nibble(&block[2..], k) as i8 - 8);
         }
     }
 }
@@ -29,29 +22,20 @@ impl BlockFormat for Q4_0 {
     const OFFSET: i32 = 8;
     const SUB: usize = 32;
     const HAS_MIN: bool = false;
+    const STORED_BITS: usize = 4;
+    const UNIT_SCALES: usize = 0;
+    const BLOCK_SCALES: usize = 2; // d: f16
 
-    fn unit_layout(blocks: usize, lanes: usize) -> (usize, usize) {
-        (2 * blocks * lanes, blocks * planes::plane_bytes(4, lanes))
-    }
-
-    fn pack_unit(src: &[u8], stride: usize, blocks: usize, lanes: usize, unit: &mut [u8]) {
-        let (scales, codes) = unit.split_at_mut(2 * blocks * lanes);
-        for (b, plane) in codes.chunks_exact_mut(planes::plane_bytes(4, lanes)).enumerate() {
-            plane.fill(0);
-            for lane in 0..lanes {
-                let block = &src[lane * stride + b * 18..][..18];
-                put_half(scales, 2 * b * lanes, lane, block);
-                let codes: [u8; BLOCK] = std::array::from_fn(|k| code(&block[2..], k));
-                planes::put::<4, 0>(plane, lanes, lane, &codes);
-            }
-        }
+    fn pack_block(block: &[u8], _b: usize, to: &mut Slot) {
+        to.half(0, block);
+        to.codes::<4, 0>(&std::array::from_fn(|k| nibble(&block[2..], k)));
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
-            let plane = unit.add(2 * blocks * S::LANES + b * planes::plane_bytes(4, S::LANES));
-            planes::groups!(G => planes::get::<S, 4, 0, G>(plane))
+            let p = Self::planes::<S>(unit, blocks, b);
+            planes::groups!(G => planes::get::<S, 4, 0, G>(p))
         }
     }
 

@@ -1,6 +1,5 @@
 //! Q4_K: 256 codes of 4 bits; eight sub-blocks of 32 with 6-bit scales and mins under two f16 factors.
-use super::{BLOCK, BlockFormat, GgufType, UNIT_BLOCKS, planes, put_half, u16_at};
-use crate::half::f16_to_f32;
+use super::{BLOCK, BlockFormat, GgufType, Slot, half_at, planes};
 use crate::simd::Simd;
 
 pub struct Q4K;
@@ -16,28 +15,25 @@ pub(super) fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
     }
 }
 
-/// Code of element k: sub-blocks 2i and 2i + 1 are the low and high nibbles of bytes 32i..32i+32.
-#[inline]
+/// Nibble of element k: sub-blocks 2i and 2i + 1 are the low and high nibbles of bytes 32i..32i+32.
+#[inline(always)]
 pub(super) fn low_code(qs: &[u8], k: usize) -> u8 {
     let byte = qs[k / 64 * 32 + k % 32];
     if k % 64 < 32 { byte & 15 } else { byte >> 4 }
 }
 
-/// Bytes of a unit's scales: d and dmin as f16, then scale and min bytes of each block; LANES of each.
-pub(super) const fn scale_bytes(blocks: usize, lanes: usize) -> usize {
-    (4 + 2 * blocks) * lanes
-}
+/// Bytes of a row's scales: d and dmin as f16, then scale and min of each block.
+pub(super) const UNIT_SCALES: usize = 4;
+pub(super) const BLOCK_SCALES: usize = 2;
 
-/// Packs d, dmin and the sub-scales of one row.
-#[inline]
-pub(super) fn pack_scales(block: &[u8], lanes: usize, lane: usize, scales: &mut [u8]) {
-    put_half(scales, 0, lane, block);
-    put_half(scales, 2 * lanes, lane, &block[2..]);
-    for j in 0..UNIT_BLOCKS {
-        let (scale, min) = scale_min(&block[4..16], j);
-        scales[(4 + 2 * j) * lanes + lane] = scale;
-        scales[(5 + 2 * j) * lanes + lane] = min;
-    }
+/// Packs d, dmin, and the scale and min of block b.
+#[inline(always)]
+pub(super) fn pack_scales(block: &[u8], b: usize, to: &mut Slot) {
+    to.unit_half(0, block);
+    to.unit_half(2, &block[2..]);
+    let (scale, min) = scale_min(&block[4..16], b);
+    to.byte(0, scale);
+    to.byte(1, min);
 }
 
 /// d * scale of block b. Safety: as BlockFormat::scales.
@@ -58,7 +54,7 @@ impl GgufType for Q4K {
     const BLOCK_BYTES: usize = 144; // d, dmin: f16, scales: [u8; 12], qs: [u8; 128]
 
     fn dequantize(block: &[u8], out: &mut [f32]) {
-        let (d, dmin) = (f16_to_f32(u16_at(block, 0)), f16_to_f32(u16_at(block, 2)));
+        let (d, dmin) = (half_at(block, 0), half_at(block, 2));
         for (k, y) in out.iter_mut().enumerate() {
             let (scale, min) = scale_min(&block[4..16], k / 32);
             *y = d * f32::from(scale) * f32::from(low_code(&block[16..], k)) - dmin * f32::from(min);
@@ -71,29 +67,20 @@ impl BlockFormat for Q4K {
     const OFFSET: i32 = 0;
     const SUB: usize = 32;
     const HAS_MIN: bool = true;
+    const STORED_BITS: usize = 4;
+    const UNIT_SCALES: usize = UNIT_SCALES;
+    const BLOCK_SCALES: usize = BLOCK_SCALES;
 
-    fn unit_layout(blocks: usize, lanes: usize) -> (usize, usize) {
-        (scale_bytes(blocks, lanes), blocks * planes::plane_bytes(4, lanes))
-    }
-
-    fn pack_unit(src: &[u8], stride: usize, blocks: usize, lanes: usize, unit: &mut [u8]) {
-        unit.fill(0);
-        let (scales, codes) = unit.split_at_mut(scale_bytes(blocks, lanes));
-        for lane in 0..lanes {
-            let block = &src[lane * stride..][..144];
-            pack_scales(block, lanes, lane, scales);
-            for (b, plane) in codes.chunks_exact_mut(planes::plane_bytes(4, lanes)).enumerate() {
-                let codes: [u8; BLOCK] = std::array::from_fn(|k| low_code(&block[16..], BLOCK * b + k));
-                planes::put::<4, 0>(plane, lanes, lane, &codes);
-            }
-        }
+    fn pack_block(block: &[u8], b: usize, to: &mut Slot) {
+        pack_scales(block, b, to);
+        to.codes::<4, 0>(&std::array::from_fn(|k| low_code(&block[16..], BLOCK * b + k)));
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
-            let plane = unit.add(scale_bytes(blocks, S::LANES) + b * planes::plane_bytes(4, S::LANES));
-            planes::groups!(G => planes::get::<S, 4, 0, G>(plane))
+            let p = Self::planes::<S>(unit, blocks, b);
+            planes::groups!(G => planes::get::<S, 4, 0, G>(p))
         }
     }
 

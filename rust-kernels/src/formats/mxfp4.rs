@@ -1,0 +1,63 @@
+//! MXFP4: 32 floats of 4 bits (E2M1) under one power of two (E8M0), from the OCP Microscaling Formats (MX)
+//! specification 1.0. The values are doubled and the scales halved, so that codes are integers.
+use super::{BlockFormat, GgufType, Slot, nibble, planes};
+use crate::half::e8m0_half;
+use crate::simd::Simd;
+
+pub struct Mxfp4;
+
+/// Twice the value of each nibble.
+const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+const OFFSET: i8 = 12;
+
+/// The values as codes of 5 bits.
+const CODES: [u8; 16] = {
+    let mut codes = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        codes[i] = (VALUES[i] + OFFSET) as u8;
+        i += 1;
+    }
+    codes
+};
+
+impl GgufType for Mxfp4 {
+    const NAME: &'static str = "MXFP4";
+    const BLOCK_COLUMNS: usize = 32;
+    const BLOCK_BYTES: usize = 17; // e: u8, qs: [u8; 16]
+
+    fn dequantize(block: &[u8], out: &mut [f32]) {
+        let d = e8m0_half(block[0]);
+        for (k, y) in out.iter_mut().enumerate() {
+            *y = d * f32::from(VALUES[usize::from(nibble(&block[1..], k))]);
+        }
+    }
+}
+
+impl BlockFormat for Mxfp4 {
+    const BITS: u32 = 5;
+    const OFFSET: i32 = OFFSET as i32;
+    const SUB: usize = 32;
+    const HAS_MIN: bool = false;
+    const STORED_BITS: usize = 4;
+    const UNIT_SCALES: usize = 0;
+    const BLOCK_SCALES: usize = 1; // e: u8
+
+    fn pack_block(block: &[u8], _b: usize, to: &mut Slot) {
+        to.byte(0, block[0]);
+        to.codes::<4, 0>(&std::array::from_fn(|k| nibble(&block[1..], k)));
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
+        unsafe {
+            let p = Self::planes::<S>(unit, blocks, b);
+            planes::groups!(G => S::b_lookup(&CODES, planes::get::<S, 4, 0, G>(p)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [S::load_e8m0_half(unit.add(b * S::LANES)); 2] }
+    }
+}

@@ -1,0 +1,54 @@
+//! Q5_1: 32 codes of 5 bits under one f16 scale, above one f16 floor.
+use super::{BlockFormat, GgufType, Slot, half_at, planes, q4_1::negated, q5_0::code};
+use crate::simd::Simd;
+
+pub struct Q5_1;
+
+impl GgufType for Q5_1 {
+    const NAME: &'static str = "Q5_1";
+    const BLOCK_COLUMNS: usize = 32;
+    const BLOCK_BYTES: usize = 24; // d, m: f16, qh: [u8; 4], qs: [u8; 16]
+
+    fn dequantize(block: &[u8], out: &mut [f32]) {
+        let (d, m) = (half_at(block, 0), half_at(block, 2));
+        for (k, y) in out.iter_mut().enumerate() {
+            *y = d * f32::from(code(&block[4..], k)) + m;
+        }
+    }
+}
+
+impl BlockFormat for Q5_1 {
+    const BITS: u32 = 5;
+    const OFFSET: i32 = 0;
+    const SUB: usize = 32;
+    const HAS_MIN: bool = true;
+    const STORED_BITS: usize = 5;
+    const UNIT_SCALES: usize = 0;
+    const BLOCK_SCALES: usize = 4; // d, -m: f16
+
+    fn pack_block(block: &[u8], _b: usize, to: &mut Slot) {
+        to.half(0, block);
+        to.half(2, &negated(&block[2..]));
+        let codes = std::array::from_fn(|k| code(&block[4..], k));
+        to.codes::<4, 0>(&codes);
+        to.codes::<1, 4>(&codes);
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
+        unsafe {
+            let p = Self::planes::<S>(unit, blocks, b);
+            planes::groups!(G => S::b_or(planes::get::<S, 4, 0, G>(p), planes::get::<S, 1, 4, G>(p)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [S::load_f16(unit.add(4 * b * S::LANES).cast()); 2] }
+    }
+
+    #[inline(always)]
+    unsafe fn mins<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [S::load_f16(unit.add((4 * b + 2) * S::LANES).cast()); 2] }
+    }
+}
