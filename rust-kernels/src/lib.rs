@@ -5,9 +5,18 @@
 #![allow(clippy::needless_range_loop)]
 
 pub mod error;
+pub mod executor;
+pub mod ffi;
 pub mod formats;
 pub mod half;
 pub mod kernels;
 pub mod limits;
+pub mod memory;
+pub mod model;
 pub mod ops;
+pub mod pool;
+pub mod program;
 pub mod simd;
+pub mod step;
+pub mod weights;
+pub mod words;

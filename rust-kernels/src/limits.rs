@@ -1,5 +1,7 @@
 //! What this machine can do at best, measured with the same vectors that the kernels use.
+use crate::kernels::Kernels;
 use crate::simd::Simd;
+use std::time::Instant;
 
 const CHAINS: usize = 12;
 
@@ -64,4 +66,34 @@ pub unsafe fn read<S: Simd>(buffer: &[u8]) -> u64 {
         }
     }
     u64::from(sum)
+}
+
+/// Read bandwidth in GB/s, int8 and f32 peaks in 10^9 operations (a multiply-add is two) a second, with `threads`
+/// threads; each the best of five rounds.
+pub fn measure(k: &Kernels, threads: usize) -> [f64; 3] {
+    // Larger than any last-level cache there is to fear, in all.
+    let share = (512 << 20) / threads;
+    let buffers: Vec<Vec<u8>> = (0..threads).map(|t| vec![t as u8 + 1; share]).collect();
+    // SAFETY: the table's promise, here and below.
+    let bandwidth = best(threads, |t| {
+        std::hint::black_box(unsafe { (k.read)(&buffers[t]) });
+        share as u64
+    });
+    drop(buffers);
+    let int8 = best(threads, |_| unsafe { (k.int8_peak)(200_000) });
+    let f32 = best(threads, |_| unsafe { (k.f32_peak)(2_000_000) });
+    [bandwidth, 2.0 * int8, 2.0 * f32]
+}
+
+/// Work of all threads over the time that the slowest took, in 10^9 a second.
+fn best(threads: usize, work: impl Fn(usize) -> u64 + Sync) -> f64 {
+    let round = || {
+        let start = Instant::now();
+        let done: u64 = std::thread::scope(|s| {
+            let handles: Vec<_> = (0..threads).map(|t| s.spawn({ let work = &work; move || work(t) })).collect();
+            handles.into_iter().map(|h| h.join().unwrap_or(0)).sum()
+        });
+        done as f64 / start.elapsed().as_secs_f64() / 1e9
+    };
+    (0..5).map(|_| round()).fold(0.0, f64::max)
 }

@@ -21,8 +21,8 @@ pub unsafe fn float_gemm<S: Simd, F: FloatFormat>(args: &Gemm, x: &FloatRows) {
     let panels = args.rows.div_ceil(S::LANES);
     // Rows of x whose floats stay in a core's L2 while the panels pass by.
     let chunk = (320 * 1024 / 4 / args.columns / 8).max(1) * 8;
-    for start in (0..args.m).step_by(chunk) {
-        let end = args.m.min(start + chunk);
+    for start in (args.from..args.to).step_by(chunk) {
+        let end = args.to.min(start + chunk);
         let mut p = 0;
         while p < panels {
             let wide = panels - p >= 4;

@@ -23,9 +23,10 @@ pub struct Gemm {
     /// Rows of W to compute; the last panel may be partial.
     pub rows: usize,
     pub columns: usize,
-    /// Rows of x.
-    pub m: usize,
-    /// Element (0, first row): [m][ldo].
+    /// Rows of x to compute: `from` is a multiple of x's tile.
+    pub from: usize,
+    pub to: usize,
+    /// Element (from, first row): [to - from][ldo].
     pub out: *mut f32,
     pub ldo: usize,
     /// One float a row of W, or null.
@@ -78,8 +79,8 @@ pub unsafe fn prepare<S: Simd, F: BlockFormat>(x: &QuantRows, m: usize, correcti
 pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, corrections: *const f32) {
     // Rows of x whose codes stay in a core's L2 while the panels pass by.
     let chunk = (320 * 1024 / args.columns / S::TILE).max(1) * S::TILE;
-    for start in (0..args.m).step_by(chunk) {
-        let end = args.m.min(start + chunk);
+    for start in (args.from..args.to).step_by(chunk) {
+        let end = args.to.min(start + chunk);
         for p in 0..args.rows.div_ceil(S::LANES) {
             let mut t = start;
             while t < end {
@@ -207,7 +208,7 @@ impl<S: Simd> DotBits for S {}
 #[inline(always)]
 pub(super) unsafe fn finish<S: Simd>(args: &Gemm, sums: S::F, t: usize, row: usize) {
     unsafe {
-        let out = args.out.add(t * args.ldo + row);
+        let out = args.out.add((t - args.from) * args.ldo + row);
         if row + S::LANES <= args.rows {
             let mut y = sums;
             if !args.bias.is_null() {

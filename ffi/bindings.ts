@@ -1,0 +1,34 @@
+// Generated from rust-kernels/src/ffi.rs by `deno task bindings`; do not edit.
+
+/** Changes whenever an export's meaning or a message's layout does. */
+export const ABI_VERSION = 1;
+
+const parameters = ["u64", "buffer", "usize", "buffer", "usize"] as const;
+
+/** Handle, input and its length, output and its length; the result is bytes written, or -1 - n for a message. */
+export const SYMBOLS = {
+  /** Output: the ABI version (u32). */
+  compy_abi_version: { parameters, result: "i32" },
+  /** Output: the names of the instruction sets that this CPU can run, best first, separated by commas. */
+  compy_instruction_sets: { parameters, result: "i32" },
+  /** Input: threads (u32), name of the instruction set (the best one where empty). Output: a handle (u64). */
+  compy_model_new: { parameters, result: "i32" },
+  /** Output: name of the instruction set in use. */
+  compy_model_isa: { parameters, result: "i32" },
+  /** Input: type, columns, rows (u32 each). Output: bytes that the matrix takes when packed (u64). */
+  compy_packed_bytes: { parameters, result: "i32" },
+  /** Input: tensors (u32), bytes of all packed matrices (u64), the file's path. */
+  compy_model_open: { parameters, result: "i32" },
+  /** Input: index, kind (0 matrix, 1 vector), type, columns, rows (u32 each), byte offset (u64). */
+  compy_tensor_load: { parameters, result: "i32", nonblocking: true },
+  /** Input: an encoded plan. */
+  compy_plan_compile: { parameters, result: "i32", nonblocking: true },
+  /** Input: an encoded step. Output: its answers; nothing at all if the step was stopped. */
+  compy_step: { parameters, result: "i32", nonblocking: true },
+  /** Asks the step under way to stop. */
+  compy_stop: { parameters, result: "i32" },
+  /** Measures this machine. Input: threads (u32). Output: read bandwidth in GB/s, int8 and f32 peaks in 10^9 operations a second (f64 each). */
+  compy_limits: { parameters, result: "i32", nonblocking: true },
+  /** Gives the model's memory back; the handle is stale from then on. */
+  compy_model_free: { parameters, result: "i32" },
+} as const;

@@ -1,0 +1,183 @@
+//! What Deno calls. Every export has one shape: a handle, input bytes, output bytes, and a result that is the
+//! number of bytes written, or -1 - n where an error's message of n bytes (UTF-8) was written instead.
+//!
+//! ffi/bindings.ts is generated from `EXPORTS`: `cargo run --bin bindings`.
+use crate::bail;
+use crate::error::Result;
+use crate::kernels::{available, detect};
+use crate::limits::measure;
+use crate::model::Model;
+use crate::weights::{Source, packed_bytes};
+use crate::words::Words;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+
+/// Changes whenever an export's meaning or a message's layout does.
+pub const ABI_VERSION: u32 = 1;
+
+/// A name, whether Deno calls it on a thread of its own, and what it does.
+pub struct Export {
+    pub name: &'static str,
+    pub nonblocking: bool,
+    pub doc: &'static str,
+}
+
+macro_rules! exports {
+    ($($(#[doc = $doc:literal])+ $mode:ident $name:ident = $body:expr;)*) => {
+        $(
+            /// # Safety
+            /// `input` and `output` point at as many bytes as their lengths say (null where 0), and stay so until
+            /// the call returns.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(
+                handle: u64,
+                input: *const u8,
+                input_len: usize,
+                output: *mut u8,
+                output_len: usize,
+            ) -> i32 {
+                unsafe { call($body, handle, (input, input_len), (output, output_len)) }
+            }
+        )*
+        /// All exports, in order.
+        pub const EXPORTS: &[Export] = &[$(Export {
+            name: stringify!($name),
+            nonblocking: exports!(@$mode),
+            doc: concat!($($doc, "\n"),+),
+        }),*];
+    };
+    (@blocking) => { false };
+    (@nonblocking) => { true };
+}
+
+exports! {
+    /// Output: the ABI version (u32).
+    blocking compy_abi_version = |_, _, out| put(out, &ABI_VERSION.to_le_bytes());
+    /// Output: the names of the instruction sets that this CPU can run, best first, separated by commas.
+    blocking compy_instruction_sets = |_, _, out| {
+        put(out, available().iter().map(|k| k.isa).collect::<Vec<_>>().join(",").as_bytes())
+    };
+    /// Input: threads (u32), name of the instruction set (the best one where empty). Output: a handle (u64).
+    blocking compy_model_new = model_new;
+    /// Output: name of the instruction set in use.
+    blocking compy_model_isa = |h, _, out| put(out, model(h)?.kernels.isa.as_bytes());
+    /// Input: type, columns, rows (u32 each). Output: bytes that the matrix takes when packed (u64).
+    blocking compy_packed_bytes = |h, input, out| {
+        let mut w = Words::new(input);
+        let source = Source { format: w.u32()?, columns: w.size()?, rows: w.size()?, offset: 0 };
+        put(out, &(packed_bytes(&source, model(h)?.kernels)? as u64).to_le_bytes())
+    };
+    /// Input: tensors (u32), bytes of all packed matrices (u64), the file's path.
+    blocking compy_model_open = |h, input, _| {
+        let mut w = Words::new(input);
+        let (tensors, bytes) = (w.size()?, w.u64()? as usize);
+        model(h)?.open(text(&input[12..])?, tensors, bytes)?;
+        Ok(0)
+    };
+    /// Input: index, kind (0 matrix, 1 vector), type, columns, rows (u32 each), byte offset (u64).
+    nonblocking compy_tensor_load = |h, input, _| {
+        let mut w = Words::new(input);
+        let (index, vector) = (w.size()?, w.u32()? == 1);
+        let source = Source { format: w.u32()?, columns: w.size()?, rows: w.size()?, offset: w.u64()? };
+        model(h)?.load(index, &source, vector)?;
+        Ok(0)
+    };
+    /// Input: an encoded plan.
+    nonblocking compy_plan_compile = |h, input, _| {
+        model(h)?.compile(input)?;
+        Ok(0)
+    };
+    /// Input: an encoded step. Output: its answers; nothing at all if the step was stopped.
+    nonblocking compy_step = |h, input, out| Ok(model(h)?.step(input, out)?.unwrap_or(0));
+    /// Asks the step under way to stop.
+    blocking compy_stop = |h, _, _| {
+        model(h)?.stop();
+        Ok(0)
+    };
+    /// Measures this machine. Input: threads (u32). Output: read bandwidth in GB/s, int8 and f32 peaks in 10^9 operations
+    /// a second (f64 each).
+    nonblocking compy_limits = |h, input, out| {
+        let m = model(h)?;
+        let figures = measure(m.kernels, Words::new(input).size()?.clamp(1, 1024));
+        put(out, &figures.map(f64::to_le_bytes).concat())
+    };
+    /// Gives the model's memory back; the handle is stale from then on.
+    blocking compy_model_free = |h, _, _| {
+        model(h)?;
+        // A step under way holds the model itself, and frees it when it ends.
+        handles()[h as u32 as usize].1 = None;
+        Ok(0)
+    };
+}
+
+type Slot = (u32, Option<Arc<Model>>);
+static HANDLES: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
+
+fn handles() -> std::sync::MutexGuard<'static, Vec<Slot>> {
+    HANDLES.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// The model behind a handle: the slot's index below, its generation above.
+fn model(handle: u64) -> Result<Arc<Model>> {
+    match handles().get(handle as u32 as usize) {
+        Some((generation, Some(model))) if u64::from(*generation) == handle >> 32 => Ok(Arc::clone(model)),
+        _ => bail!("{handle:#x} is not the handle of an open model"),
+    }
+}
+
+fn model_new(_: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
+    let threads = Words::new(input).size()?;
+    let kernels = detect(text(&input[4..])?)?;
+    let model = Arc::new(Model::new(kernels, threads)?);
+    let mut slots = handles();
+    let free = slots.iter().position(|slot| slot.1.is_none());
+    let index = free.unwrap_or_else(|| {
+        slots.push((0, None));
+        slots.len() - 1
+    });
+    let generation = slots[index].0.wrapping_add(1);
+    slots[index] = (generation, Some(model));
+    put(out, &(u64::from(generation) << 32 | index as u64).to_le_bytes())
+}
+
+fn text(bytes: &[u8]) -> Result<&str> {
+    match std::str::from_utf8(bytes) {
+        Ok(s) => Ok(s),
+        Err(_) => bail!("A text is not UTF-8"),
+    }
+}
+
+fn put(out: &mut [u8], bytes: &[u8]) -> Result<usize> {
+    let Some(room) = out.get_mut(..bytes.len()) else {
+        bail!("An answer of {} bytes does not fit an output of {}", bytes.len(), out.len());
+    };
+    room.copy_from_slice(bytes);
+    Ok(bytes.len())
+}
+
+/// Runs an export's body behind `catch_unwind`, with checked slices.
+///
+/// # Safety
+/// As the exports.
+unsafe fn call(
+    body: impl FnOnce(u64, &[u8], &mut [u8]) -> Result<usize>,
+    handle: u64,
+    input: (*const u8, usize),
+    output: (*mut u8, usize),
+) -> i32 {
+    // SAFETY: the caller's promise; null stands for empty.
+    let (input, output) = unsafe {
+        (
+            if input.0.is_null() { &[] } else { std::slice::from_raw_parts(input.0, input.1) },
+            if output.0.is_null() { &mut [][..] } else { std::slice::from_raw_parts_mut(output.0, output.1) },
+        )
+    };
+    let message = match catch_unwind(AssertUnwindSafe(|| body(handle, input, output))) {
+        Ok(Ok(n)) => return n as i32,
+        Ok(Err(e)) => e.to_string(),
+        Err(_) => "A bug in the kernels: a call panicked".to_string(),
+    };
+    let n = message.len().min(output.len());
+    output[..n].copy_from_slice(&message.as_bytes()[..n]);
+    -1 - n as i32
+}

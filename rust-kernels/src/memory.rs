@@ -1,0 +1,59 @@
+//! Large zeroed memory, in huge pages where the system gives them.
+use crate::error::{Error, Result};
+
+pub struct Region {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: plain memory; who writes where is settled by the executor's barriers.
+unsafe impl Send for Region {}
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// # Errors
+    /// Where the system has no such amount of address space.
+    pub fn new(len: usize, what: &str) -> Result<Self> {
+        if len == 0 {
+            return Ok(Self { base: std::ptr::dangling_mut::<u128>().cast(), len });
+        }
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a fresh private mapping.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            let why = std::io::Error::last_os_error();
+            return Err(Error::new(format!("Cannot reserve {len} bytes for {what}: {why}")));
+        }
+        #[cfg(target_os = "linux")]
+        // SAFETY: the mapping is ours; the call is advice.
+        unsafe {
+            libc::madvise(base, len, libc::MADV_HUGEPAGE);
+        }
+        Ok(Self { base: base.cast(), len })
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// # Panics
+    /// Where `offset` is past the end.
+    pub fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset <= self.len);
+        // SAFETY: within the region or one past it.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: the mapping was made in `new` and nothing borrows from it any more.
+            unsafe { libc::munmap(self.base.cast(), self.len) };
+        }
+    }
+}

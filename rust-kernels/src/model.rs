@@ -1,0 +1,103 @@
+//! A model behind a handle: the file, its weights, its program.
+use crate::bail;
+use crate::error::{Error, Result};
+use crate::executor::Executor;
+use crate::kernels::Kernels;
+use crate::pool::Pool;
+use crate::program::Program;
+use crate::step::Step;
+use crate::weights::{Source, Weights};
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+pub struct Model {
+    pub kernels: &'static Kernels,
+    pub threads: usize,
+    stop: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    pool: Pool,
+    file: Option<File>,
+    weights: Option<Weights>,
+    executor: Option<Executor>,
+}
+
+impl Model {
+    /// # Errors
+    /// Where threads cannot be started.
+    pub fn new(kernels: &'static Kernels, threads: usize) -> Result<Self> {
+        if !(1..=1024).contains(&threads) {
+            bail!("{threads} threads; 1 to 1024 are allowed");
+        }
+        let pool = Pool::new(threads).map_err(|e| Error::new(format!("Cannot start {threads} threads: {e}")))?;
+        let state = State { pool, file: None, weights: None, executor: None };
+        Ok(Self { kernels, threads, stop: AtomicBool::new(false), state: Mutex::new(state) })
+    }
+
+    /// Only one call at a time may work on a model.
+    fn state(&self) -> Result<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Ok(state),
+            Err(TryLockError::WouldBlock) => Err(Error::new("The model is busy with another call")),
+            Err(TryLockError::Poisoned(_)) => Err(Error::new("The model failed in an earlier call")),
+        }
+    }
+
+    /// Opens the file and reserves memory for the packed weights.
+    ///
+    /// # Errors
+    /// No such file, or no such amount of memory.
+    pub fn open(&self, path: &str, tensors: usize, bytes: usize) -> Result<()> {
+        let mut state = self.state()?;
+        let file = File::open(path).map_err(|e| Error::new(format!("Cannot open {path}: {e}")))?;
+        (state.file, state.executor) = (Some(file), None);
+        state.weights = Some(Weights::new(tensors, bytes)?);
+        Ok(())
+    }
+
+    /// # Errors
+    /// As `Weights::load_matrix` and `load_vector`; or nothing is open.
+    pub fn load(&self, index: usize, source: &Source, vector: bool) -> Result<()> {
+        let mut state = self.state()?;
+        let State { pool, file, weights, executor } = &mut *state;
+        let (Some(file), Some(weights)) = (file, weights) else { bail!("No model file is open") };
+        // The executor's program was checked against the weights as they were.
+        *executor = None;
+        if vector {
+            return weights.load_vector(index, file, source);
+        }
+        weights.load_matrix(index, file, source, self.kernels, pool)
+    }
+
+    /// # Errors
+    /// A plan that is malformed or does not fit the weights; no memory.
+    pub fn compile(&self, plan: &[u8]) -> Result<()> {
+        let mut state = self.state()?;
+        let Some(weights) = &state.weights else { bail!("No model file is open") };
+        let program = Program::decode(plan, weights)?;
+        state.executor = Some(Executor::new(program, self.threads)?);
+        Ok(())
+    }
+
+    /// Runs a step; returns the bytes written, or None if it was stopped.
+    ///
+    /// # Errors
+    /// A step that does not fit the program, or a kernel that failed.
+    pub fn step(&self, input: &[u8], output: &mut [u8]) -> Result<Option<usize>> {
+        let mut state = self.state()?;
+        let State { pool, weights, executor, .. } = &mut *state;
+        let (Some(weights), Some(executor)) = (weights, executor) else { bail!("No plan is compiled") };
+        let step = Step::decode(input, executor.program())?;
+        let done = executor.run(weights, self.kernels, pool, &step, &self.stop, output)?;
+        self.stop.store(false, SeqCst);
+        Ok(done.then_some(4 * step.output_words))
+    }
+
+    /// Asks the step under way to end at its next barrier.
+    pub fn stop(&self) {
+        self.stop.store(true, SeqCst);
+    }
+}

@@ -1,0 +1,255 @@
+//! A fixed pool of threads that walk a job together, with barriers between its parts.
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a thread spins before it sleeps: longer than an op's skew and the gap between two steps of decode.
+const SPIN: Duration = Duration::from_micros(100);
+
+/// A counter that threads wait on: they spin, then sleep.
+#[derive(Default)]
+struct Gate {
+    generation: AtomicU32,
+    sleepers: AtomicUsize,
+    lock: Mutex<()>,
+    wake: Condvar,
+}
+
+impl Gate {
+    fn open(&self) {
+        self.generation.fetch_add(1, SeqCst);
+        if self.sleepers.load(SeqCst) > 0 {
+            // Taking the lock orders this after a sleeper's last look at the generation.
+            drop(self.lock.lock());
+            self.wake.notify_all();
+        }
+    }
+
+    /// Returns once the generation is no longer `seen`.
+    fn wait(&self, seen: u32) {
+        let started = Instant::now();
+        loop {
+            for _ in 0..64 {
+                if self.generation.load(SeqCst) != seen {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+            if started.elapsed() > SPIN {
+                break;
+            }
+        }
+        self.sleepers.fetch_add(1, SeqCst);
+        let mut guard = self.lock.lock().unwrap_or_else(|e| e.into_inner());
+        while self.generation.load(SeqCst) == seen {
+            guard = self.wake.wait(guard).unwrap_or_else(|e| e.into_inner());
+        }
+        self.sleepers.fetch_sub(1, SeqCst);
+    }
+}
+
+/// What the threads run: called once on each with its index.
+type Job = *const (dyn Fn(&Worker) + Sync);
+
+struct Shared {
+    threads: usize,
+    start: Gate,
+    job: Mutex<Option<SendJob>>,
+    closing: AtomicBool,
+    arrived: AtomicUsize,
+    barrier: Gate,
+}
+
+/// The pointer is only followed while `Pool::run`, which owns what it points at, waits for all threads.
+#[derive(Clone, Copy)]
+struct SendJob(Job);
+unsafe impl Send for SendJob {}
+
+/// A thread's view of the pool while a job runs.
+pub struct Worker<'a> {
+    pub index: usize,
+    shared: &'a Shared,
+}
+
+impl Worker<'_> {
+    pub fn threads(&self) -> usize {
+        self.shared.threads
+    }
+
+    /// Waits until every thread is here; the last to come runs `leader` before the others go on.
+    pub fn barrier(&self, leader: impl FnOnce()) {
+        let seen = self.shared.barrier.generation.load(SeqCst);
+        if self.shared.arrived.fetch_add(1, SeqCst) + 1 == self.shared.threads {
+            self.shared.arrived.store(0, SeqCst);
+            leader();
+            self.shared.barrier.open();
+        } else {
+            self.shared.barrier.wait(seen);
+        }
+    }
+}
+
+/// The caller of `run` is thread 0; the pool keeps the others.
+pub struct Pool {
+    shared: Arc<Shared>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// # Errors
+    /// Where the system refuses a thread.
+    pub fn new(threads: usize) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            threads,
+            start: Gate::default(),
+            job: Mutex::new(None),
+            closing: AtomicBool::new(false),
+            arrived: AtomicUsize::new(0),
+            barrier: Gate::default(),
+        });
+        let mut pool = Self { shared, handles: Vec::new() };
+        for index in 1..threads {
+            let shared = Arc::clone(&pool.shared);
+            let builder = std::thread::Builder::new().name(format!("compy-{index}"));
+            pool.handles.push(builder.spawn(move || Self::work(&shared, index))?);
+        }
+        Ok(pool)
+    }
+
+    pub fn threads(&self) -> usize {
+        self.shared.threads
+    }
+
+    /// Runs `job` on every thread and returns when all have ended. The job must not panic.
+    pub fn run(&mut self, job: &(dyn Fn(&Worker) + Sync)) {
+        // SAFETY: the lifetime is forgotten, but no thread follows the pointer after the last barrier below.
+        let job: Job = unsafe { std::mem::transmute::<&(dyn Fn(&Worker) + Sync), Job>(job) };
+        *self.shared.job.lock().unwrap_or_else(|e| e.into_inner()) = Some(SendJob(job));
+        self.shared.start.open();
+        Self::run_on(&self.shared, 0, SendJob(job));
+    }
+
+    fn run_on(shared: &Shared, index: usize, job: SendJob) {
+        let worker = Worker { index, shared };
+        // SAFETY: `run` has not returned, see there.
+        unsafe { (*job.0)(&worker) };
+        worker.barrier(|| ());
+    }
+
+    fn work(shared: &Shared, index: usize) {
+        let mut seen = 0;
+        loop {
+            shared.start.wait(seen);
+            seen += 1;
+            if shared.closing.load(SeqCst) {
+                return;
+            }
+            let job = *shared.job.lock().unwrap_or_else(|e| e.into_inner());
+            if let Some(job) = job {
+                Self::run_on(shared, index, job);
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.closing.store(true, SeqCst);
+        self.shared.start.open();
+        for handle in self.handles.drain(..) {
+            // A worker that panicked has nothing more to say.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// Hands out items 0..total in runs of `grain` to whichever thread asks.
+pub struct Items<'a> {
+    next: &'a AtomicUsize,
+    total: usize,
+    grain: usize,
+}
+
+impl<'a> Items<'a> {
+    /// `next` must be 0 before the first thread asks.
+    pub fn new(next: &'a AtomicUsize, total: usize, grain: usize) -> Self {
+        Self { next, total, grain: grain.max(1) }
+    }
+}
+
+impl Iterator for Items<'_> {
+    type Item = std::ops::Range<usize>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let start = self.next.fetch_add(self.grain, SeqCst);
+        (start < self.total).then(|| start..self.total.min(start + self.grain))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_thread_runs_every_job_once() {
+        for threads in [1, 2, 5] {
+            let mut pool = Pool::new(threads).unwrap();
+            let counts: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
+            for _ in 0..300 {
+                pool.run(&|w| {
+                    counts[w.index].fetch_add(1, SeqCst);
+                });
+            }
+            assert!(counts.iter().all(|c| c.load(SeqCst) == 300));
+        }
+    }
+
+    #[test]
+    fn a_barrier_separates_the_parts_and_has_one_leader() {
+        let mut pool = Pool::new(4).unwrap();
+        let (before, leaders, wrong) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        pool.run(&|w| {
+            for part in 1..=200 {
+                before.fetch_add(1, SeqCst);
+                w.barrier(|| {
+                    leaders.fetch_add(1, SeqCst);
+                });
+                wrong.fetch_add(usize::from(before.load(SeqCst) != 4 * part), SeqCst);
+                w.barrier(|| ());
+            }
+        });
+        assert_eq!((leaders.load(SeqCst), wrong.load(SeqCst)), (200, 0));
+    }
+
+    #[test]
+    fn threads_that_went_to_sleep_wake_up_again() {
+        let mut pool = Pool::new(3).unwrap();
+        let count = AtomicUsize::new(0);
+        for _ in 0..5 {
+            std::thread::sleep(SPIN * 20);
+            pool.run(&|w| {
+                if w.index == 1 {
+                    std::thread::sleep(SPIN * 20);
+                }
+                count.fetch_add(1, SeqCst);
+            });
+        }
+        assert_eq!(count.load(SeqCst), 15);
+    }
+
+    #[test]
+    fn items_are_handed_out_once_each() {
+        let mut pool = Pool::new(4).unwrap();
+        let next = AtomicUsize::new(0);
+        let seen: Vec<AtomicUsize> = (0..1001).map(|_| AtomicUsize::new(0)).collect();
+        pool.run(&|_| {
+            for range in Items::new(&next, seen.len(), 7) {
+                for i in range {
+                    seen[i].fetch_add(1, SeqCst);
+                }
+            }
+        });
+        assert!(seen.iter().all(|c| c.load(SeqCst) == 1));
+    }
+}

@@ -1,0 +1,139 @@
+//! What changes from step to step, decoded and checked. engine/backend/cpu.ts writes these words.
+use crate::bail;
+use crate::error::Result;
+use crate::ops::rope::KV_BLOCK;
+use crate::program::Program;
+use crate::words::Words;
+
+/// The rows of one sequence.
+pub struct Sequence {
+    pub start: usize,
+    pub length: usize,
+    /// Tokens in the cache before the step.
+    pub cached: usize,
+    pub block_table: Vec<i32>,
+}
+
+/// What is wanted of one row's logits, and where its answer goes.
+pub struct LogitsRequest {
+    pub row: usize,
+    pub candidates: usize,
+    pub repetition: f32,
+    pub presence: f32,
+    pub frequency: f32,
+    pub penalty_tokens: Vec<i32>,
+    pub penalty_counts: Vec<i32>,
+    pub bias_tokens: Vec<i32>,
+    pub bias_values: Vec<f32>,
+    pub mask: Vec<u32>,
+    pub probe: Vec<i32>,
+    /// First word of the answer in the output.
+    pub answer: usize,
+}
+
+impl LogitsRequest {
+    /// Words of the answer: count, log-sum-exp, ids, logits, raw logits, probed logits.
+    pub fn answer_words(&self) -> usize {
+        2 + 3 * self.candidates + self.probe.len()
+    }
+}
+
+pub struct Step {
+    pub tokens: Vec<i32>,
+    /// Index into `sequences` and position, of each row.
+    pub sequence_of: Vec<usize>,
+    pub position_of: Vec<usize>,
+    pub sequences: Vec<Sequence>,
+    pub logits: Vec<LogitsRequest>,
+    pub output_words: usize,
+}
+
+impl Step {
+    /// # Errors
+    /// Words that are no step of this program.
+    pub fn decode(bytes: &[u8], p: &Program) -> Result<Self> {
+        let mut w = Words::new(bytes);
+        let (rows, sequences, logits) = (w.size()?, w.size()?, w.size()?);
+        if rows == 0 || rows > p.max_rows || logits > p.max_logit_rows {
+            bail!("A step of {rows} rows and {logits} logits; at most {} and {}", p.max_rows, p.max_logit_rows);
+        }
+        let mut step = Self {
+            tokens: w.i32s(rows)?,
+            sequence_of: Vec::with_capacity(rows),
+            position_of: Vec::with_capacity(rows),
+            sequences: Vec::with_capacity(sequences.min(rows)),
+            logits: Vec::with_capacity(logits),
+            output_words: 0,
+        };
+        ids(&step.tokens, p.vocab, "token")?;
+        for _ in 0..sequences {
+            step.decode_sequence(&mut w, p)?;
+        }
+        if step.sequence_of.len() != rows {
+            bail!("{} of {rows} rows belong to a sequence", step.sequence_of.len());
+        }
+        for _ in 0..logits {
+            let mut request = decode_logits(&mut w, p, rows)?;
+            request.answer = step.output_words;
+            step.output_words += request.answer_words();
+            step.logits.push(request);
+        }
+        Ok(step)
+    }
+
+    fn decode_sequence(&mut self, w: &mut Words, p: &Program) -> Result<()> {
+        let (start, length, cached, blocks) = (w.size()?, w.size()?, w.size()?, w.size()?);
+        let block_table = w.i32s(blocks)?;
+        let index = self.sequences.len();
+        if start != self.sequence_of.len() || length == 0 || length > self.tokens.len() - start {
+            bail!("Sequence {index} claims rows {start}.. of length {length}, out of turn");
+        }
+        if (cached + length).div_ceil(KV_BLOCK) > blocks {
+            bail!("Sequence {index} has {blocks} KV blocks for {} tokens", cached + length);
+        }
+        ids(&block_table, p.kv.blocks, "KV block")?;
+        for i in 0..length {
+            self.sequence_of.push(index);
+            self.position_of.push(cached + i);
+        }
+        self.sequences.push(Sequence { start, length, cached, block_table });
+        Ok(())
+    }
+}
+
+fn decode_logits(w: &mut Words, p: &Program, rows: usize) -> Result<LogitsRequest> {
+    let (row, candidates) = (w.size()?, w.size()?);
+    let (repetition, presence, frequency) = (w.f32()?, w.f32()?, w.f32()?);
+    let (penalties, biases, mask, probe) = (w.size()?, w.size()?, w.size()?, w.size()?);
+    if row >= rows || candidates == 0 || candidates > p.vocab || !(repetition > 0.0) {
+        bail!("Logits of row {row} with {candidates} candidates and a repetition penalty of {repetition}");
+    }
+    if mask != 0 && mask != p.vocab.div_ceil(32) {
+        bail!("A mask of {mask} words; {} wanted", p.vocab.div_ceil(32));
+    }
+    let request = LogitsRequest {
+        row,
+        candidates,
+        repetition,
+        presence,
+        frequency,
+        penalty_tokens: w.i32s(penalties)?,
+        penalty_counts: w.i32s(penalties)?,
+        bias_tokens: w.i32s(biases)?,
+        bias_values: w.f32s(biases)?,
+        mask: w.u32s(mask)?,
+        probe: w.i32s(probe)?,
+        answer: 0,
+    };
+    ids(&request.penalty_tokens, p.vocab, "penalised token")?;
+    ids(&request.bias_tokens, p.vocab, "biased token")?;
+    ids(&request.probe, p.vocab, "probed token")?;
+    Ok(request)
+}
+
+fn ids(values: &[i32], limit: usize, what: &str) -> Result<()> {
+    match values.iter().find(|v| **v < 0 || **v as usize >= limit) {
+        Some(v) => bail!("{what} {v} is out of range 0..{limit}"),
+        None => Ok(()),
+    }
+}
