@@ -47,7 +47,7 @@ export class ApiError extends Error {
   }
 }
 
-const RETRY_AFTER_SECONDS = "2";
+const RETRY_AFTER_SECONDS = "1";
 
 /** `x-should-retry` is read by the official clients: a failure that would repeat must not cost two more prefills. */
 const NO_RETRY = { "x-should-retry": "false" };
@@ -96,4 +96,13 @@ export function withPromptLength(error: unknown, engine: Engine, promptTokens: n
     n_ctx: engine.model.contextLength,
     ...error.details,
   });
+}
+
+/** The error as an answer of its own. */
+export function errorResponse(error: ApiError): Response {
+  return Response.json(error.body(), { status: error.status, headers: error.headers });
+}
+
+export function requestId(): string {
+  return `req_${crypto.randomUUID().replaceAll("-", "")}`;
 }

@@ -9,7 +9,8 @@ const finite = (logprob: number) => Number.isFinite(logprob) ? logprob : IMPOSSI
 
 const utf8 = new TextEncoder();
 
-function tokenBytes(engine: Engine, token: number): Uint8Array {
+/** The bytes of a token's text; a control token's are those of its name. */
+export function tokenBytes(engine: Engine, token: number): Uint8Array {
   const bytes = engine.tokenizer.bytes(token);
   return bytes.length > 0 ? bytes : utf8.encode(engine.tokenizer.decode([token], { special: true }));
 }

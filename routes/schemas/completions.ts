@@ -16,6 +16,10 @@ function isPrompt(value: unknown): value is Prompt {
   return value.every((prompt) => typeof prompt === "string") || value.every(isIds);
 }
 
+export const tokenIds = z.custom<number[]>((value) => Array.isArray(value) && value.every(isId), {
+  error: 'Invalid "tokens": allowed is an array of token ids',
+}).openapi({ type: "array", items: { type: "integer", minimum: 0 } });
+
 const prompt = z.custom<Prompt>((value) => value === undefined || isPrompt(value), {
   error:
     `Invalid "prompt": allowed is a text, an array of token ids, or an array of up to ${LIMITS.choices} of either`,

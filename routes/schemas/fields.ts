@@ -60,7 +60,8 @@ export const generationFields = {
   presence_penalty: between(-2, 2).nullish(),
   frequency_penalty: between(-2, 2).nullish(),
   logit_bias: logitBias.nullish(),
-  seed: int(Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER).nullish(),
+  // Further answers count on from the seed.
+  seed: int(Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER - LIMITS.choices).nullish(),
   stop: z.union([stopText, boundedArray(stopText, 0, LIMITS.stopTexts)], {
     error: `allowed is a text or up to ${LIMITS.stopTexts}, each of 1 to ${LIMITS.stopCharacters} characters`,
   }).nullish(),

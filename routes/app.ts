@@ -1,0 +1,95 @@
+import { OpenAPIHono } from "@hono/zod-openapi";
+import { matchedRoutes } from "hono/route";
+import type { Context } from "hono";
+import type { Engine } from "../engine/types.ts";
+import { chatRoutes } from "./chat.ts";
+import { completionRoutes } from "./completions.ts";
+import {
+  type AppContext,
+  type ConnectionLimits,
+  DEFAULT_LIMITS,
+  type Env,
+  type Lifecycle,
+} from "./context.ts";
+import { ApiError, errorResponse, requestId, shuttingDown, toApiError } from "./errors.ts";
+import { checkHost, KeyRing } from "./guard.ts";
+import { healthRoutes } from "./health.ts";
+import { Metrics, metricsRoutes } from "./metrics.ts";
+import { modelRoutes } from "./models.ts";
+import { tokenizeRoutes } from "./tokenize.ts";
+
+export interface AppOptions {
+  /** With any, every route wants one of them. */
+  readonly apiKeys?: readonly string[];
+  /** Host names, without port, that requests may name besides this machine's own, or "any". Default none. */
+  readonly allowedHosts?: readonly string[] | "any";
+  readonly limits?: Partial<ConnectionLimits>;
+  /** Told of every failure that nobody foresaw; clients learn nothing of it. */
+  readonly onError?: (error: unknown) => void;
+  /** Say `draining` there to refuse new work. */
+  readonly lifecycle?: Lifecycle;
+  /** Further resources, guarded like the rest. */
+  readonly resources?: readonly OpenAPIHono<Env>[];
+}
+
+/** The whole HTTP API. Throws where a key cannot be one. */
+export function createApp(engine: Engine, options: AppOptions = {}): OpenAPIHono<Env> {
+  const context: AppContext = {
+    engine,
+    limits: { ...DEFAULT_LIMITS, ...options.limits },
+    lifecycle: options.lifecycle ?? { draining: false },
+    metrics: new Metrics(),
+    report(error) {
+      const answer = toApiError(error);
+      if (answer.status >= 500 && answer !== error) options.onError?.(error);
+      return answer;
+    },
+  };
+  const app = new OpenAPIHono<Env>();
+  guard(app, context, options);
+  for (
+    const routes of [chatRoutes, completionRoutes, modelRoutes, tokenizeRoutes, healthRoutes, metricsRoutes]
+  ) {
+    app.route("/", routes(context));
+  }
+  for (const resource of options.resources ?? []) app.route("/", resource);
+  document(app, (options.apiKeys ?? []).length > 0);
+  app.notFound((c) => {
+    const message = `Unknown path ${JSON.stringify(c.req.path.slice(0, 100))}; /doc lists the known ones`;
+    return errorResponse(new ApiError(404, "unknown_url", message));
+  });
+  app.onError((error) => errorResponse(context.report(error)));
+  return app;
+}
+
+function guard(app: OpenAPIHono<Env>, { lifecycle, metrics }: AppContext, options: AppOptions): void {
+  const keys = new KeyRing(options.apiKeys ?? []);
+  app.use("*", async (c, next) => {
+    await next();
+    c.res.headers.set("x-request-id", requestId());
+    metrics.count(routeOf(c), c.res.status);
+  });
+  app.use("*", async (c, next) => {
+    checkHost(c.req.header("host") ?? new URL(c.req.url).host, options.allowedHosts ?? []);
+    c.set("cacheSalt", keys.admit(c.req.header("authorization")));
+    if (lifecycle.draining && c.req.method !== "GET" && c.req.method !== "HEAD") throw shuttingDown();
+    await next();
+  });
+}
+
+/** The pattern that answered, or "other". */
+function routeOf(c: Context<Env>): string {
+  const pattern = matchedRoutes(c).map(({ path }) => path).find((path) => !path.endsWith("*"));
+  return pattern?.replace(/\{.*\}$/, "") ?? "other";
+}
+
+function document(app: OpenAPIHono<Env>, withKeys: boolean): void {
+  if (withKeys) {
+    app.openAPIRegistry.registerComponent("securitySchemes", "key", { type: "http", scheme: "bearer" });
+  }
+  app.doc31("/doc", {
+    openapi: "3.1.0",
+    info: { title: "compy", version: "1", description: "The OpenAI API over one GGUF model" },
+    ...(withKeys ? { security: [{ key: [] }] } : {}),
+  });
+}

@@ -1,0 +1,72 @@
+import type { ConnectionLimits } from "./context.ts";
+import { ApiError } from "./errors.ts";
+import { parseJson } from "./json.ts";
+
+type BodyLimits = Pick<ConnectionLimits, "bodyBytes" | "bodyMs">;
+
+/**
+ * The JSON of a request within the limits; throws ApiError. The media type is insisted upon: a page of another site
+ * can make a browser send plain text here, but not JSON.
+ */
+export async function readJson(request: Request, limits: BodyLimits): Promise<unknown> {
+  const mediaType = request.headers.get("content-type")?.split(";")[0].trim().toLowerCase() ?? "none";
+  if (mediaType !== "application/json") {
+    const message = `Unsupported content-type: found ${mediaType.slice(0, 60)}, allowed is application/json`;
+    throw new ApiError(415, "unsupported_media_type", message);
+  }
+  if ((request.headers.get("content-encoding") ?? "identity") !== "identity") {
+    throw new ApiError(
+      415,
+      "unsupported_media_type",
+      "Unsupported content-encoding: send the body uncompressed",
+    );
+  }
+  return parseJson(await readBody(request, limits));
+}
+
+/** Counts what comes, whatever content-length says: chunked bodies have none. */
+async function readBody(request: Request, { bodyBytes, bodyMs }: BodyLimits): Promise<Uint8Array> {
+  if (Number(request.headers.get("content-length") ?? 0) > bodyBytes) throw tooLarge(bodyBytes);
+  if (!request.body) return new Uint8Array();
+  const reader = request.body.getReader();
+  let late = false;
+  const timer = setTimeout(() => {
+    late = true;
+    reader.cancel().catch(() => {});
+  }, bodyMs);
+  const parts: Uint8Array[] = [];
+  let length = 0;
+  try {
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      length += part.value.length;
+      if (length > bodyBytes) throw tooLarge(bodyBytes);
+      parts.push(part.value);
+    }
+  } catch (error) {
+    if (error instanceof ApiError) reader.cancel().catch(() => {});
+    else throw new ApiError(400, "incomplete_body", "The request body ended before it was complete");
+    throw error;
+  } finally {
+    clearTimeout(timer);
+  }
+  if (late) {
+    const message = `The request body was not there within ${bodyMs / 1000} s`;
+    throw new ApiError(408, "body_timeout", message, { headers: { connection: "close" } });
+  }
+  return join(parts, length);
+}
+
+function join(parts: readonly Uint8Array[], length: number): Uint8Array {
+  const bytes = new Uint8Array(length);
+  let offset = 0;
+  for (const part of parts) {
+    bytes.set(part, offset);
+    offset += part.length;
+  }
+  return bytes;
+}
+
+function tooLarge(bodyBytes: number): ApiError {
+  const message = `The request body is too large, allowed are ${bodyBytes} bytes`;
+  return new ApiError(413, "request_too_large", message, { headers: { connection: "close" } });
+}

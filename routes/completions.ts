@@ -1,0 +1,13 @@
+import type { AppContext } from "./context.ts";
+import { generationRoutes } from "./generations.ts";
+import { completion } from "./schemas/answers.ts";
+import { completionRequest } from "./schemas/completions.ts";
+
+export function completionRoutes(context: AppContext) {
+  return generationRoutes(context, "/v1/completions", {
+    summary: "Continue a text",
+    request: completionRequest,
+    answer: completion,
+    chunk: completion,
+  });
+}

@@ -1,0 +1,62 @@
+import type { Context } from "hono";
+import type { Engine } from "../engine/types.ts";
+import { ApiError } from "./errors.ts";
+import type { Metrics } from "./metrics.ts";
+
+/** Hono's type parameters of this app. `Bindings` is what Deno.serve tells of a connection; absent without it. */
+export interface Env {
+  Variables: { cacheSalt: string | undefined };
+}
+
+/** Whether new work is welcome; shared by the app and the server that stops it. */
+export interface Lifecycle {
+  draining: boolean;
+}
+
+/** Bounds of one connection, in bytes and milliseconds. */
+export interface ConnectionLimits {
+  /** Largest request body. */
+  readonly bodyBytes: number;
+  /** Within this time a body must be there. */
+  readonly bodyMs: number;
+  /** A stream's status line is sent after this time, even if its first token is not there yet. */
+  readonly headersAfterMs: number;
+  /** Bytes of a stream that may wait for its reader. */
+  readonly unreadBytes: number;
+  /** A reader that takes nothing for this long while that many bytes wait is cut off. */
+  readonly stallMs: number;
+  /** Silence after which a stream gets a comment, so that proxies keep it open. */
+  readonly keepAliveMs: number;
+}
+
+export const DEFAULT_LIMITS: ConnectionLimits = {
+  bodyBytes: 8 * 2 ** 20,
+  bodyMs: 30_000,
+  headersAfterMs: 1000,
+  unreadBytes: 256 * 2 ** 10,
+  stallMs: 15_000,
+  keepAliveMs: 15_000,
+};
+
+/** What every resource knows. */
+export interface AppContext {
+  readonly engine: Engine;
+  readonly limits: ConnectionLimits;
+  readonly lifecycle: Lifecycle;
+  readonly metrics: Metrics;
+  /** The error as clients see it; tells the operator of those that nobody foresaw. */
+  readonly report: (error: unknown) => ApiError;
+}
+
+/** Stands behind a path's handlers and refuses all other methods. */
+export function onlyMethods(allow: string): (c: Context) => never {
+  return (c) => {
+    const message = `Method ${c.req.method} is not allowed at ${c.req.path}, allowed is ${allow}`;
+    throw new ApiError(405, "method_not_allowed", message, { headers: { allow } });
+  };
+}
+
+/** For resources: `content` of a JSON answer in the OpenAPI document. */
+export function jsonContent<Schema>(schema: Schema) {
+  return { content: { "application/json": { schema } } };
+}

@@ -1,0 +1,55 @@
+import { createHash, timingSafeEqual } from "node:crypto";
+import { ApiError } from "./errors.ts";
+
+/**
+ * Refuses a Host header that names another machine: a web page whose name was rebound to this address must not
+ * reach the server. `allowed`: further names without port, or "any". This machine's own names always pass.
+ */
+export function checkHost(host: string, allowed: readonly string[] | "any"): void {
+  if (allowed === "any") return;
+  const name = host.toLowerCase().replace(/:\d*$/, "");
+  if (isLoopback(name) || allowed.some((other) => other.toLowerCase() === name)) return;
+  const message = `The host name ${
+    JSON.stringify(name.slice(0, 100))
+  } is not served here; allow it where the server starts`;
+  throw new ApiError(403, "host_not_allowed", message);
+}
+
+/** Whether a host name or address can only mean this machine. */
+export function isLoopback(name: string): boolean {
+  return name === "localhost" || name.endsWith(".localhost") || name === "::1" || name === "[::1]" ||
+    /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(name);
+}
+
+/** The keys of a server, kept as digests of equal length so that comparing takes the same time for any key. */
+export class KeyRing {
+  readonly #digests: readonly Uint8Array[];
+
+  /** Throws where a key could not be sent in a header or is no key at all. */
+  constructor(keys: readonly string[]) {
+    if (!keys.every((key) => /^[\x21-\x7e]{1,512}$/.test(key))) {
+      throw new Error("Cannot use API key: allowed are 1 to 512 visible ASCII characters without spaces");
+    }
+    this.#digests = keys.map(digest);
+  }
+
+  /**
+   * Checks an Authorization header; throws ApiError 401. Gives the salt that keeps the prompt caches of several keys
+   * apart, so that no one learns from timing what another sent.
+   */
+  admit(authorization: string | undefined): string | undefined {
+    if (this.#digests.length === 0) return undefined;
+    const given = digest(/^bearer +(\S+)$/i.exec(authorization ?? "")?.[1] ?? "");
+    let found: Uint8Array | undefined;
+    for (const known of this.#digests) if (timingSafeEqual(known, given)) found = known;
+    if (!found) {
+      const message = "Missing or wrong API key; send it as `Authorization: Bearer KEY`";
+      throw new ApiError(401, "invalid_api_key", message, { headers: { "www-authenticate": "Bearer" } });
+    }
+    return this.#digests.length > 1 ? found.toHex().slice(0, 16) : undefined;
+  }
+}
+
+function digest(key: string): Uint8Array {
+  return createHash("sha256").update(key).digest();
+}

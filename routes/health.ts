@@ -1,0 +1,35 @@
+import { OpenAPIHono, z } from "@hono/zod-openapi";
+import { type AppContext, type Env, jsonContent, onlyMethods } from "./context.ts";
+import { shuttingDown } from "./errors.ts";
+import { errorAnswer } from "./schemas/answers.ts";
+
+const status = z.object({ status: z.enum(["ok", "ready"]) }).openapi("Status");
+
+/** `/health`: the process lives. `/ready`: it takes new work. */
+export function healthRoutes({ lifecycle }: AppContext) {
+  const app = new OpenAPIHono<Env>();
+  app.openAPIRegistry.registerPath({
+    method: "get",
+    path: "/health",
+    summary: "Whether the process lives",
+    responses: { 200: { description: "It does", ...jsonContent(status) } },
+  });
+  app.get("/health", (c) => c.json<z.output<typeof status>>({ status: "ok" }));
+  app.all("/health", onlyMethods("GET"));
+
+  app.openAPIRegistry.registerPath({
+    method: "get",
+    path: "/ready",
+    summary: "Whether new work is welcome",
+    responses: {
+      200: { description: "It is", ...jsonContent(status) },
+      503: { description: "The server is shutting down", ...jsonContent(errorAnswer) },
+    },
+  });
+  app.get("/ready", (c) => {
+    if (lifecycle.draining) throw shuttingDown();
+    return c.json<z.output<typeof status>>({ status: "ready" });
+  });
+  app.all("/ready", onlyMethods("GET"));
+  return app;
+}

@@ -1,0 +1,88 @@
+import type { Engine } from "../engine/types.ts";
+import { type AppOptions, createApp } from "./app.ts";
+import { errorResponse, requestId, toApiError } from "./errors.ts";
+import { isLoopback } from "./guard.ts";
+
+export interface ServeOptions extends Omit<AppOptions, "lifecycle"> {
+  /** Default 127.0.0.1. Another machine's reach needs a key. */
+  readonly host?: string;
+  /** Default 0: any free port. */
+  readonly port?: number;
+  /** How long live requests may go on after the stop; default 10,000 ms. */
+  readonly drainMs?: number;
+  /** Stop on SIGTERM and SIGINT; a second signal cancels what still runs. Default true. */
+  readonly signals?: boolean;
+}
+
+export interface HttpServer {
+  readonly hostname: string;
+  readonly port: number;
+  /** Resolves when the server has stopped; the engine is drained then, not closed. */
+  readonly finished: Promise<void>;
+  /** Takes no new work, lets live requests end within `drainMs`, then cancels them. Stops once, however often called. */
+  shutdown(drainMs?: number): Promise<void>;
+}
+
+/** After their cancellation, requests have this long to say goodbye; then their connections are closed. */
+const GOODBYE_MS = 1000;
+
+/** Listens and answers. Throws where the address would be open to others without a key. */
+export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServer {
+  const { host = "127.0.0.1", port = 0, drainMs = 10_000, signals = true } = options;
+  const local = isLoopback(host);
+  if (!local && !options.apiKeys?.length) {
+    throw new Error(
+      `Cannot listen on "${host}": an address that other machines reach needs an API key; ` +
+        "give --api-key or COMPY_API_KEY, or listen on 127.0.0.1",
+    );
+  }
+  const lifecycle = { draining: false };
+  const allowedHosts = options.allowedHosts ?? (local ? [] : "any");
+  const app = createApp(engine, { ...options, allowedHosts, lifecycle });
+  const abort = new AbortController();
+  const server = Deno.serve({
+    hostname: host,
+    port,
+    signal: abort.signal,
+    onListen() {},
+    onError(error) {
+      options.onError?.(error);
+      const answer = errorResponse(toApiError(error));
+      answer.headers.set("x-request-id", requestId());
+      return answer;
+    },
+  }, (request) => app.fetch(request));
+
+  let stopping: Promise<void> | undefined;
+  const shutdown = (ms = drainMs) => stopping ??= stop(ms);
+
+  async function stop(ms: number): Promise<void> {
+    lifecycle.draining = true;
+    await engine.drain(ms);
+    const timer = setTimeout(() => abort.abort(), GOODBYE_MS);
+    await server.shutdown();
+    clearTimeout(timer);
+  }
+
+  function onSignal(): void {
+    if (lifecycle.draining) engine.drain(0);
+    else shutdown();
+  }
+
+  const watched: Deno.Signal[] = signals ? ["SIGTERM", "SIGINT"] : [];
+  for (const name of watched) Deno.addSignalListener(name, onSignal);
+  const finished = server.finished.finally(() => {
+    for (const name of watched) Deno.removeSignalListener(name, onSignal);
+  });
+  return { hostname: server.addr.hostname, port: server.addr.port, finished, shutdown };
+}
+
+/**
+ * The keys from the command line, else from the environment (COMPY_API_KEY). Throws for an empty option: a server
+ * that was meant to be guarded must not be open.
+ */
+export function readApiKeys(option: string | undefined, environment: string | undefined): string[] {
+  if (option === "") throw new Error("Cannot use --api-key: it is empty");
+  const key = option ?? environment;
+  return key ? [key] : [];
+}

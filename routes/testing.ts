@@ -1,0 +1,253 @@
+import {
+  type ChatMessage,
+  type ChatTemplateOptions,
+  type Engine,
+  EngineError,
+  type EngineStats,
+  type GenerateRequest,
+  type TokenEvent,
+  type Tokenizer,
+  type TokenLogprob,
+} from "../engine/types.ts";
+
+const BOS = 256;
+const END = 257;
+const START = 258;
+const SPECIAL = new Map([[BOS, "<s>"], [END, "<|end|>"], [START, "<|start|>"]]);
+
+const utf8 = new TextEncoder();
+
+/** One token a byte, and three control tokens. */
+export const byteTokenizer: Tokenizer = {
+  vocabSize: 259,
+  bosToken: BOS,
+  eosToken: END,
+  endTokens: new Set([END]),
+  encode(text, { addSpecial = false, parseSpecial = false } = {}) {
+    const parts = parseSpecial ? text.split(/(<s>|<\|end\|>|<\|start\|>)/) : [text];
+    const ids = parts.flatMap((part, i) => {
+      return i % 2 === 1 ? [[...SPECIAL].find(([, name]) => name === part)![0]] : [...utf8.encode(part)];
+    });
+    return addSpecial ? [BOS, ...ids] : ids;
+  },
+  decode(tokens, { special = false } = {}) {
+    const bytes = [...tokens].flatMap((id) => {
+      return id < 256 ? [id] : special ? [...utf8.encode(SPECIAL.get(id) ?? "")] : [];
+    });
+    return new TextDecoder().decode(new Uint8Array(bytes));
+  },
+  bytes: (token) => token < 256 ? Uint8Array.of(token) : new Uint8Array(),
+  isControl: (token) => token >= 256,
+  streamDecoder() {
+    const decoder = new TextDecoder();
+    return {
+      push: (token) => token < 256 ? decoder.decode(Uint8Array.of(token), { stream: true }) : "",
+      end: () => decoder.decode(),
+    };
+  },
+};
+
+export interface FakeEngineOptions {
+  /** Default 1024. */
+  contextLength?: number;
+  /** Requests that run at once; default 4. */
+  slots?: number;
+  /** Requests that may wait; default 128. */
+  queue?: number;
+  /** Time of each token; default 0: none. */
+  tokenMs?: number;
+  /** Prompt tokens per progress event; default 64. */
+  chunk?: number;
+  /** The answer; default "Hello, wörld 🙂!". */
+  reply?: (prompt: string, request: GenerateRequest) => string;
+  /** Thrown when the answer begins. */
+  failure?: Error;
+}
+
+/** An Engine that keeps the event contract and says what it is told to: deterministic, one byte a token. */
+export class FakeEngine implements Engine {
+  readonly model = {
+    id: "demo",
+    path: "models/demo.gguf",
+    architecture: "fake",
+    contextLength: 1024,
+    vocabSize: byteTokenizer.vocabSize,
+    created: 1_700_000_000,
+  };
+  readonly tokenizer = byteTokenizer;
+  readonly chatTemplate = { render: renderChat };
+  /** Every request that was submitted, in order. */
+  readonly requests: GenerateRequest[] = [];
+  readonly #options: Required<Omit<FakeEngineOptions, "failure">> & { failure?: Error };
+  readonly #cancelAll = new AbortController();
+  readonly #waiting: (() => void)[] = [];
+  #running = 0;
+  #generated = 0;
+  #draining = false;
+  #idle = () => {};
+
+  constructor(options: FakeEngineOptions = {}) {
+    const reply = () => "Hello, wörld 🙂!";
+    this.#options = { contextLength: 1024, slots: 4, queue: 128, tokenMs: 0, chunk: 64, reply, ...options };
+    this.model.contextLength = this.#options.contextLength;
+  }
+
+  encodeChat(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): number[] {
+    return byteTokenizer.encode(renderChat(messages, options), { parseSpecial: true });
+  }
+
+  async *submit(request: GenerateRequest): AsyncGenerator<TokenEvent> {
+    this.#refuse(request);
+    this.requests.push(request);
+    const signal = AbortSignal.any([this.#cancelAll.signal, ...(request.signal ? [request.signal] : [])]);
+    await this.#admit(signal);
+    try {
+      yield* this.#answer(request, signal);
+    } finally {
+      this.#running--;
+      this.#waiting.shift()?.();
+      if (this.#running === 0) this.#idle();
+    }
+  }
+
+  #refuse(request: GenerateRequest): void {
+    if (this.#draining) throw new EngineError("engine_closed", "The engine is closed");
+    const { contextLength, queue, slots } = this.#options;
+    if (request.prompt.length >= contextLength) {
+      throw new EngineError("context_length_exceeded", `The prompt has ${request.prompt.length} tokens`);
+    }
+    if (this.#running >= slots && this.#waiting.length >= queue) {
+      throw new EngineError("queue_full", `${queue} requests wait already`);
+    }
+  }
+
+  async #admit(signal: AbortSignal): Promise<void> {
+    if (this.#running >= this.#options.slots && !signal.aborted) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      const leave = () => {
+        const place = this.#waiting.indexOf(resolve);
+        if (place >= 0) this.#waiting.splice(place, 1);
+        resolve();
+      };
+      signal.addEventListener("abort", leave);
+      this.#waiting.push(resolve);
+      await promise;
+      signal.removeEventListener("abort", leave);
+    }
+    this.#running++;
+  }
+
+  async *#answer(request: GenerateRequest, signal: AbortSignal): AsyncGenerator<TokenEvent> {
+    const { contextLength, chunk, failure, reply } = this.#options;
+    const { prompt, logprobs, stop = [] } = request;
+    for (let processed = chunk; processed < prompt.length; processed += chunk) {
+      await this.#step(signal);
+      yield { type: "progress", processed, total: prompt.length, cached: 0, timeMs: processed };
+    }
+    if (failure) throw failure;
+    if (request.promptLogprobs) yield { type: "prompt", logprobs: scorePrompt(prompt, logprobs ?? 0) };
+    const answer = utf8.encode(reply(byteTokenizer.decode(prompt), request));
+    const most = Math.min(request.maxTokens ?? contextLength, contextLength - prompt.length);
+    const decoder = byteTokenizer.streamDecoder();
+    let text = ""; // decoded so far
+    let sent = 0;
+    const take = (end: number) => text.slice(sent, sent = Math.max(end, sent));
+    const finish = (
+      reason: "stop" | "length" | "cancelled",
+      count: number,
+      end = text.length,
+    ): TokenEvent => ({
+      type: "finish",
+      reason,
+      text: take(end),
+      usage: { promptTokens: prompt.length, completionTokens: count, cachedTokens: 0 },
+      timings: { queueMs: 0, prefillMs: 0, decodeMs: 0 },
+    });
+    for (let count = 0; count < most; count++) {
+      await this.#step(signal);
+      if (signal.aborted) return yield finish("cancelled", count);
+      if (count >= answer.length && !request.ignoreEos) return yield finish("stop", count + 1);
+      const token = answer[count % answer.length];
+      this.#generated++;
+      text += decoder.push(token);
+      const found = firstStop(text, stop);
+      const certain = found ?? text.length - longestPrefix(text, stop);
+      const event: TokenEvent = { type: "token", token, text: take(certain) };
+      yield logprobs === undefined ? event : { ...event, logprob: -token / 256, top: topOf(token, logprobs) };
+      if (found !== undefined) return yield finish("stop", count + 1, found);
+    }
+    text += decoder.end();
+    yield finish("length", most);
+  }
+
+  #step(signal: AbortSignal): Promise<void> {
+    const { tokenMs } = this.#options;
+    if (tokenMs === 0 || signal.aborted) return Promise.resolve();
+    return new Promise((resolve) => {
+      const done = () => {
+        clearTimeout(timer);
+        signal.removeEventListener("abort", done);
+        resolve();
+      };
+      const timer = setTimeout(done, tokenMs);
+      signal.addEventListener("abort", done);
+    });
+  }
+
+  stats(): EngineStats {
+    return {
+      running: this.#running,
+      waiting: this.#waiting.length,
+      kvBlocksUsed: 0,
+      kvBlocksTotal: 0,
+      promptTokens: 0,
+      generatedTokens: this.#generated,
+      cachedTokens: 0,
+      steps: 0,
+    };
+  }
+
+  async drain(graceMs: number): Promise<void> {
+    this.#draining = true;
+    if (this.#running === 0) return;
+    const idle = new Promise<void>((resolve) => this.#idle = resolve);
+    const timer = setTimeout(() => this.#cancelAll.abort(), graceMs);
+    await idle;
+    clearTimeout(timer);
+  }
+
+  async close(): Promise<void> {
+    await this.drain(0);
+  }
+}
+
+function renderChat(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): string {
+  const text = messages.map(({ role, content }) => {
+    if (content === "raise") {
+      throw Object.assign(new Error("The template says no"), { name: "ChatTemplateError" });
+    }
+    return `<|start|>${role}\n${content ?? ""}<|end|>`;
+  }).join("");
+  return options.addGenerationPrompt ? `${text}<|start|>assistant\n` : text;
+}
+
+function topOf(token: number, count: number): TokenLogprob[] {
+  return Array.from({ length: count }, (_, i) => ({ token: (token + i) % 256, logprob: -i - token / 256 }));
+}
+
+function scorePrompt(prompt: readonly number[], count: number) {
+  return prompt.map((token, i) => ({ token, logprob: i ? -1 : null, top: i ? topOf(token, count) : [] }));
+}
+
+function firstStop(text: string, stop: readonly string[]): number | undefined {
+  const places = stop.map((word) => text.indexOf(word)).filter((place) => place >= 0);
+  return places.length > 0 ? Math.min(...places) : undefined;
+}
+
+/** Characters at the end of `text` that a stop text may begin with. */
+function longestPrefix(text: string, stop: readonly string[]): number {
+  const lengths = stop.flatMap((word) =>
+    Array.from({ length: word.length }, (_, i) => i).filter((i) => text.endsWith(word.slice(0, i)))
+  );
+  return Math.max(0, ...lengths);
+}
