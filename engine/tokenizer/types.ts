@@ -5,6 +5,18 @@ export interface EncodeOptions {
   addSpecial?: boolean;
   /** Recognise control tokens such as `<|im_end|>` in the text. Default false: strangers' text stays text. */
   parseSpecial?: boolean;
+  /** The text comes from `ChatTemplate.render`: its literal marks are taken out once control tokens are found. */
+  marked?: boolean;
+}
+
+export interface DecodeOptions {
+  /** Give the text of control tokens too; else they are left out. */
+  special?: boolean;
+  /**
+   * The tokens go on where a prompt ended. Else they are a whole text, and a SentencePiece vocabulary's blank before
+   * the first word is left out.
+   */
+  continuation?: boolean;
 }
 
 export interface StreamDecoder {
@@ -21,12 +33,13 @@ export interface Tokenizer {
   /** Every token that ends a generation: EOS, end of turn, end of message. */
   readonly endTokens: ReadonlySet<number>;
   encode(text: string, options?: EncodeOptions): number[];
-  /** Control tokens are left out unless `special`. */
-  decode(tokens: Iterable<number>, options?: { special?: boolean }): string;
+  /** Throws RangeError for what is no token id. */
+  decode(tokens: Iterable<number>, options?: DecodeOptions): string;
   /** The raw bytes that a token stands for (logprobs' `bytes`); empty for control tokens. */
   bytes(token: number): Uint8Array;
   isControl(token: number): boolean;
-  streamDecoder(): StreamDecoder;
+  /** What it gives, put together, is what `decode` gives with the same options. */
+  streamDecoder(options?: DecodeOptions): StreamDecoder;
 }
 
 export interface ChatMessage {

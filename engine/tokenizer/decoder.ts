@@ -1,0 +1,123 @@
+import { bytesOfCodes } from "./byte_codes.ts";
+import { BLANK_MARK } from "./spm.ts";
+import { TOKEN_TYPE } from "./token_types.ts";
+import type { DecodeOptions, StreamDecoder } from "./types.ts";
+import type { Vocabulary } from "./vocabulary.ts";
+
+const NONE = new Uint8Array(0);
+const BLANK = 0x20;
+
+/** How the text of a normal token is written. */
+export type Spelling = "bytes" | "blank marks";
+
+/** From tokens to bytes and text. */
+export class Decoder {
+  readonly #utf8 = new TextEncoder();
+
+  constructor(
+    private readonly vocabulary: Vocabulary,
+    private readonly spelling: Spelling,
+    /** Whether encoding puts a blank before the text, so that decoding takes it away. */
+    private readonly blankFirst: boolean,
+  ) {}
+
+  /** Control tokens, and unknown ones, have a text only where `special`. */
+  bytes(token: number, special: boolean): Uint8Array {
+    const { tokens, types } = this.vocabulary;
+    if (!Number.isInteger(token) || token < 0 || token >= tokens.length) {
+      throw new RangeError(`Cannot decode token ${token}: allowed 0 to ${tokens.length - 1}`);
+    }
+    const text = tokens[token];
+    switch (types[token]) {
+      case TOKEN_TYPE.NORMAL:
+        if (this.spelling === "bytes") return bytesOfCodes(text);
+        return this.#utf8.encode(text.replaceAll(BLANK_MARK, " "));
+      case TOKEN_TYPE.BYTE:
+        return Uint8Array.of(parseInt(text.slice(3, 5), 16));
+      case TOKEN_TYPE.USER_DEFINED:
+        return this.#utf8.encode(text);
+      case TOKEN_TYPE.CONTROL:
+      case TOKEN_TYPE.UNKNOWN:
+        return special ? this.#utf8.encode(text) : NONE;
+      default:
+        return NONE;
+    }
+  }
+
+  decode(tokens: Iterable<number>, options: DecodeOptions): string {
+    const stream = this.stream(options);
+    const parts: string[] = [];
+    for (const token of tokens) parts.push(stream.push(token));
+    parts.push(stream.end());
+    return parts.join("");
+  }
+
+  stream({ special = false, continuation = false }: DecodeOptions): StreamDecoder {
+    let first = this.blankFirst && !continuation;
+    const characters = new CharacterStream();
+    return {
+      push: (token) => {
+        let bytes = this.bytes(token, special);
+        if (first && bytes[0] === BLANK) bytes = bytes.subarray(1);
+        first = false;
+        return characters.push(bytes);
+      },
+      end: () => characters.end(),
+    };
+  }
+}
+
+/** Bytes in, whole characters out; what is no UTF-8 becomes U+FFFD as in a TextDecoder that sees it all at once. */
+class CharacterStream {
+  readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  #held = NONE;
+
+  push(bytes: Uint8Array): string {
+    if (bytes.length === 0) return "";
+    const all = this.#held.length === 0 ? bytes : concat(this.#held, bytes);
+    const whole = all.length - unfinished(all);
+    this.#held = all.slice(whole);
+    return whole === 0 ? "" : this.#decoder.decode(all.subarray(0, whole));
+  }
+
+  end(): string {
+    const text = this.#decoder.decode(this.#held);
+    this.#held = NONE;
+    return text;
+  }
+}
+
+function concat(first: Uint8Array, second: Uint8Array): Uint8Array {
+  const both = new Uint8Array(first.length + second.length);
+  both.set(first);
+  both.set(second, first.length);
+  return both;
+}
+
+/** How many bytes at the end may still become a character: at most three. */
+function unfinished(bytes: Uint8Array): number {
+  for (let count = 1; count <= Math.min(3, bytes.length); count++) {
+    const at = bytes.length - count;
+    const lead = bytes[at];
+    if ((lead & 0xc0) === 0x80) continue;
+    const length = lead >= 0xf0 && lead <= 0xf4
+      ? 4
+      : lead >= 0xe0 && lead <= 0xef
+      ? 3
+      : lead >= 0xc2 && lead <= 0xdf
+      ? 2
+      : 1;
+    if (count >= length) return 0;
+    return count === 1 || maySecond(lead, bytes[at + 1]) ? count : 0;
+  }
+  return 0;
+}
+
+/** Whether the second byte may follow the first: no overlong forms, no surrogates, nothing past U+10FFFF. */
+function maySecond(lead: number, second: number): boolean {
+  if (lead === 0xe0) return second >= 0xa0;
+  if (lead === 0xed) return second <= 0x9f;
+  if (lead === 0xf0) return second >= 0x90;
+  if (lead === 0xf4) return second <= 0x8f;
+  return true;
+}

@@ -1,0 +1,221 @@
+import type { Match } from "./stage.ts";
+import {
+  classAt,
+  classOf,
+  LETTER,
+  MARK,
+  NUMBER,
+  PUNCTUATION,
+  runOf,
+  runWithout,
+  SPACE,
+  SYMBOL,
+  widthAt,
+} from "./unicode.ts";
+
+/**
+ * The patterns of the published tokenizers, written out as scanners that read each character a bounded number of
+ * times. Sources: the `pre_tokenizer` entries of the models' tokenizer.json; where llama.cpp, whose ids count,
+ * simplifies them, its variant.
+ */
+
+const BLANK = 0x20;
+const APOSTROPHE = 0x27;
+const SLASH = 0x2f;
+
+function isNewline(code: number): boolean {
+  return code === 0x0a || code === 0x0d;
+}
+
+function isLowerAscii(code: number): boolean {
+  return code >= 0x61 && code <= 0x7a;
+}
+
+function isUpperAscii(code: number): boolean {
+  return code >= 0x41 && code <= 0x5a;
+}
+
+/** `'s|'t|'re|'ve|'m|'ll|'d`; capitals too where `fold` is 32, the bit that lowers an ASCII letter. */
+function contraction(text: string, index: number, end: number, fold: 0 | 32): number {
+  if (index + 1 >= end || text.charCodeAt(index) !== APOSTROPHE) return index;
+  const pair = String.fromCharCode(text.charCodeAt(index + 1) | fold, text.charCodeAt(index + 2) | fold);
+  if ("stmd".includes(pair[0])) return index + 2;
+  if (index + 2 < end && (pair === "re" || pair === "ve" || pair === "ll")) return index + 3;
+  return index;
+}
+
+/** `\s+(?!\S)|\s+`: a run of white space, without its last character where something follows. */
+function whiteSpace(text: string, index: number, end: number): number {
+  const stop = runOf(SPACE, text, index, end);
+  return stop < end && stop - index > 1 ? stop - 1 : stop; // white space is never a surrogate pair
+}
+
+/** `\s*[\r\n]+`: a run of white space as far as its last line break. */
+function lineBreaks(text: string, index: number, end: number): number {
+  let stop = runOf(SPACE, text, index, end);
+  while (stop > index && !isNewline(text.charCodeAt(stop - 1))) stop--;
+  return stop;
+}
+
+/** `\p{N}{1,most}` */
+export function digits(most: number): Match {
+  return (text, index, end) => {
+    for (let count = 0; count < most && (classAt(text, index, end) & NUMBER) !== 0; count++) {
+      index += widthAt(text, index);
+    }
+    return index;
+  };
+}
+
+/** `\s?[flags]+` */
+export function spacedRun(flags: number): Match {
+  return (text, index, end) => {
+    const body = (classAt(text, index, end) & SPACE) !== 0 ? index + 1 : index;
+    const stop = runOf(flags, text, body, end);
+    return stop > body ? stop : index;
+  };
+}
+
+/**
+ * `\s?[characters]+`, or without `\s?`; `characters` is tested with one character at a time. White space is never
+ * one of them, even where a range spans it: llama.cpp blanks it out before it matches such ranges.
+ */
+export function characterRun(characters: RegExp, spaced: boolean): Match {
+  const isOne = (code: number) =>
+    (classOf(code) & SPACE) === 0 && characters.test(String.fromCodePoint(code));
+  return (text, index, end) => {
+    const body = spaced && (classAt(text, index, end) & SPACE) !== 0 ? index + 1 : index;
+    let stop = body;
+    while (stop < end && isOne(text.codePointAt(stop)!)) stop += widthAt(text, stop);
+    return stop > body ? stop : index;
+  };
+}
+
+/** `[\r\n]` */
+export const oneLineBreak: Match = (text, index) => isNewline(text.charCodeAt(index)) ? index + 1 : index;
+
+/** `[\p{P}symbols]+`, the symbols being ASCII. */
+export function punctuationRun(symbols: string): Match {
+  return (text, index, end) => {
+    while (index < end) {
+      const code = text.codePointAt(index)!;
+      if ((classOf(code) & PUNCTUATION) === 0 && !symbols.includes(String.fromCodePoint(code))) break;
+      index += widthAt(text, index);
+    }
+    return index;
+  };
+}
+
+/** `[0-9][0-9][0-9]` */
+export const threeAsciiDigits: Match = (text, index, end) => {
+  if (index + 3 > end) return index;
+  for (let i = index; i < index + 3; i++) {
+    const code = text.charCodeAt(i);
+    if (code < 0x30 || code > 0x39) return index;
+  }
+  return index + 3;
+};
+
+/** `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+` */
+export const gpt2: Match = (text, index, end) => {
+  const short = contraction(text, index, end, 0);
+  if (short > index) return short;
+  const body = text.charCodeAt(index) === BLANK ? index + 1 : index;
+  const flags = classAt(text, body, end);
+  if (body === end || (flags & SPACE) !== 0) return whiteSpace(text, index, end);
+  if (flags & LETTER) return runOf(LETTER, text, body, end);
+  if (flags & NUMBER) return runOf(NUMBER, text, body, end);
+  return runWithout(SPACE | LETTER | NUMBER, text, body, end);
+};
+
+export interface WordRules {
+  /** What words are made of: LETTER, with or without MARK. */
+  letters: number;
+  /** How a word is matched: every run of letters, or only as far as its case allows. */
+  word?: Match;
+  /** Most digits to a piece. */
+  digits: 1 | 3;
+  /** Whether 's and the like stand apart, belong to their word, or are nothing special. */
+  contractions: "apart" | "inside" | "none";
+  /** What may follow punctuation in its piece. */
+  tail: "" | "\r\n" | "\r\n/";
+}
+
+/**
+ * The family of cl100k, in this order: contractions, a word with one leading character that is no letter, digit
+ * or line break, digits, punctuation with one leading blank, white space with line breaks, other white space.
+ */
+export function words(rules: WordRules): Match {
+  const { letters, contractions, tail } = rules;
+  const word: Match = rules.word ?? ((text, index, end) => runOf(letters, text, index, end));
+  const number = digits(rules.digits);
+  const isTail = (code: number) => (tail !== "" && isNewline(code)) || (tail === "\r\n/" && code === SLASH);
+  return (text, index, end) => {
+    if (contractions === "apart") {
+      const short = contraction(text, index, end, 32);
+      if (short > index) return short;
+    }
+    const code = text.codePointAt(index)!;
+    const flags = classOf(code);
+    const leads = (flags & (letters | NUMBER)) === 0 && !isNewline(code);
+    const body = leads ? index + widthAt(text, index) : index;
+    const stop = word(text, body, end);
+    if (stop > body) return contractions === "inside" ? contraction(text, stop, end, 32) : stop;
+    if (flags & NUMBER) return number(text, index, end);
+    const marks = code === BLANK ? index + 1 : index;
+    let last = runWithout(SPACE | letters | NUMBER, text, marks, end);
+    if (last > marks) {
+      while (last < end && isTail(text.charCodeAt(last))) last++;
+      return last;
+    }
+    const lines = lineBreaks(text, index, end);
+    return lines > index ? lines : whiteSpace(text, index, end);
+  };
+}
+
+/**
+ * `U*L+|U+L*` where U is every letter but a-z and L every letter but A-Z: llama.cpp's reading of the o200k words,
+ * whose upper and lower case it tells apart in ASCII only.
+ */
+export const casedWord: Match = (text, index, end) => {
+  let upper = index;
+  while ((classAt(text, upper, end) & LETTER) !== 0 && !isLowerAscii(text.charCodeAt(upper))) {
+    upper += widthAt(text, upper);
+  }
+  let lower = upper;
+  while ((classAt(text, lower, end) & LETTER) !== 0 && !isUpperAscii(text.charCodeAt(lower))) {
+    lower += widthAt(text, lower);
+  }
+  if (lower > upper) return lower;
+  // L+ wants one letter at least: U* gives back what stands after the last letter that may be an L.
+  let last = upper;
+  while (last > index && isUpperAscii(text.charCodeAt(last - 1))) last--;
+  return last > index ? last : upper;
+};
+
+/**
+ * `[ASCII punctuation][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*`, then white space as
+ * in `words`.
+ */
+export const deepseek3: Match = (text, index, end) => {
+  const code = text.codePointAt(index)!;
+  const flags = classOf(code);
+  const next = index + widthAt(text, index);
+  if (code < 0x80 && (flags & (PUNCTUATION | SYMBOL)) !== 0) {
+    let stop = next;
+    while (stop < end && (isLowerAscii(text.charCodeAt(stop)) || isUpperAscii(text.charCodeAt(stop)))) stop++;
+    if (stop > next) return stop;
+  }
+  const leads = (flags & (LETTER | MARK | PUNCTUATION | SYMBOL)) === 0 && !isNewline(code);
+  const body = leads ? next : index;
+  const stop = runOf(LETTER | MARK, text, body, end);
+  if (stop > body) return stop;
+  const marks = code === BLANK ? next : index;
+  let last = runOf(PUNCTUATION | SYMBOL, text, marks, end);
+  if (last > marks) {
+    while (last < end && isNewline(text.charCodeAt(last))) last++;
+    return last;
+  }
+  const lines = lineBreaks(text, index, end);
+  return lines > index ? lines : whiteSpace(text, index, end);
+};

@@ -1,0 +1,140 @@
+import { GgufError, quote } from "../gguf/errors.ts";
+import {
+  casedWord,
+  characterRun,
+  deepseek3,
+  digits,
+  gpt2,
+  oneLineBreak,
+  punctuationRun,
+  spacedRun,
+  threeAsciiDigits,
+  type WordRules,
+  words,
+} from "./patterns.ts";
+import { isolate, isolateTrailingSpace, type Stage } from "./stage.ts";
+import { LETTER, MARK, PUNCTUATION } from "./unicode.ts";
+
+/** How a byte-level BPE vocabulary wants its text cut before it is merged. */
+export interface PreTokenizer {
+  readonly stages: readonly Stage[];
+  /** A piece that is a token as it stands is taken as that token, whatever the merges say. */
+  readonly wholePieces: boolean;
+  /** Whether BOS comes first where the file does not say. */
+  readonly addBos: boolean;
+}
+
+interface Rules extends Partial<PreTokenizer> {
+  /** The names in `tokenizer.ggml.pre`, as llama.cpp's converter writes them. */
+  readonly names: string;
+  readonly stages: readonly Stage[];
+}
+
+const CL100K: WordRules = { letters: LETTER, digits: 3, contractions: "apart", tail: "\r\n" };
+const O200K: WordRules = {
+  letters: LETTER,
+  word: casedWord,
+  digits: 3,
+  contractions: "inside",
+  tail: "\r\n/",
+};
+
+const gpt2Words = isolate(gpt2);
+const eachDigit = isolate(digits(1));
+const numbers = isolate(digits(Infinity));
+const eachLineBreak = isolate(oneLineBreak);
+const digitTriples = isolate(threeAsciiDigits);
+
+/** The letters, punctuation and ideographs that the first DeepSeek tokenizers list one by one. */
+const DEEPSEEK_LETTERS =
+  /[A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc\u1fd0-\u1fd3\u1fd6-\u1fdb\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128\u212a-\u212d\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149\u214e\u2183\u2184\u2c00-\u2c7b\u2c7e-\u2ce4\u2ceb-\u2cee\u2cf2\u2cf3\ua640-\ua66d\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-\uabbf\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a\u{10400}-\u{1044f}\u{104b0}-\u{104d3}\u{104d8}-\u{104fb}\u{10c80}-\u{10cb2}\u{10cc0}-\u{10cf2}\u{118a0}-\u{118df}\u{1e900}-\u{1e943}]/u;
+const DEEPSEEK_PUNCTUATION = /[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3001\u3002]/u;
+const DEEPSEEK_CJK = /[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]/u;
+
+const RULES: readonly Rules[] = [
+  {
+    names: "default",
+    stages: [isolate(punctuationRun("$+<=>^~|")), gpt2Words, numbers, digitTriples],
+  },
+  {
+    names:
+      "gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat a.x-4.0 mellum modern-bert jina-es jina-de jina-v2-es jina-v2-de",
+    stages: [gpt2Words],
+  },
+  {
+    names: "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2",
+    stages: [eachDigit, gpt2Words],
+  },
+  {
+    names: "falcon",
+    stages: [isolate(punctuationRun("$+<=>^~|`")), gpt2Words, digitTriples],
+  },
+  {
+    names: "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
+    stages: [isolate(words(CL100K))],
+    wholePieces: true,
+    addBos: true,
+  },
+  { names: "dbrx smaug-bpe glm4 chatglm-bpe", stages: [isolate(words(CL100K))] },
+  {
+    names:
+      "qwen2 deepseek-r1-qwen stablelm2 hunyuan solar-open megrez kormo f2llmv2 grok-2 bailingmoe bailingmoe2 llada-moe",
+    stages: [isolate(words({ ...CL100K, digits: 1 }))],
+  },
+  { names: "qwen35", stages: [isolate(words({ ...CL100K, letters: LETTER | MARK, digits: 1 }))] },
+  { names: "seed-coder", stages: [isolate(words({ ...CL100K, digits: 1, tail: "" }))] },
+  {
+    names: "tekken",
+    stages: [isolate(words({ ...O200K, digits: 1, contractions: "none" }))],
+    wholePieces: true,
+    addBos: true,
+  },
+  { names: "gpt-4o llama4 kanana2 talkie minimax-m2", stages: [isolate(words(O200K))] },
+  {
+    names: "deepseek-llm",
+    stages: [
+      eachLineBreak,
+      isolate(characterRun(DEEPSEEK_LETTERS, true)),
+      isolate(characterRun(DEEPSEEK_PUNCTUATION, true)),
+      isolateTrailingSpace,
+      isolate(characterRun(DEEPSEEK_CJK, false)),
+      numbers,
+    ],
+  },
+  {
+    names: "deepseek-coder",
+    stages: [
+      eachLineBreak,
+      isolate(spacedRun(LETTER)),
+      isolate(spacedRun(PUNCTUATION)),
+      isolate(characterRun(DEEPSEEK_CJK, false)),
+      eachDigit,
+    ],
+  },
+  {
+    names: "deepseek-v3 hunyuan-dense joyai-llm hy_v4",
+    stages: [
+      isolate(digits(3)),
+      isolate(characterRun(/[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]/u, false)),
+      isolate(deepseek3),
+    ],
+  },
+];
+
+const BY_NAME = new Map<string, PreTokenizer>(
+  RULES.flatMap(({ names, stages, wholePieces = false, addBos = false }) =>
+    names.split(" ").map((name) => [name, { stages, wholePieces, addBos }])
+  ),
+);
+
+/** The names that `preTokenizer` knows. */
+export const PRE_TOKENIZERS: readonly string[] = [...BY_NAME.keys()];
+
+/** The pre-tokenizer of that name. Throws GgufError(GGUF_VOCAB), with the names that there are, for another one. */
+export function preTokenizer(name: string): PreTokenizer {
+  const found = BY_NAME.get(name);
+  if (found) return found;
+  throw new GgufError("GGUF_VOCAB", `found ${quote(name)}, allowed ${PRE_TOKENIZERS.join(", ")}`, {
+    field: 'key "tokenizer.ggml.pre"',
+  });
+}

@@ -1,0 +1,126 @@
+import { TOKEN_TYPE } from "./token_types.ts";
+
+/**
+ * Which tokens end a generation and which are control tokens, where a file's own types say otherwise. The lists of
+ * texts are llama.cpp's: converters have long left out the keys that would say it.
+ */
+
+/** Looks up `tokenizer.ggml.NAME_token_id`. */
+type SpecialId = (name: string) => number | undefined;
+
+const END_TEXTS = [
+  "<|eot_id|>",
+  "<|im_end|>",
+  "<|end|>",
+  "<|return|>",
+  "<|call|>",
+  "<|flush|>",
+  "<|calls|>",
+  "<end_of_turn>",
+  "<|endoftext|>",
+  "</s>",
+  "<|eom_id|>",
+  "<EOT>",
+  "_<EOT>",
+  "[EOT]",
+  "[EOS]",
+  "<|end_of_text|>",
+  "<end_of_utterance>",
+  "<eos>",
+  "<turn|>",
+  "<|tool_response>",
+  "<｜end▁of▁sentence｜>",
+  "[e~[",
+];
+
+/** Fill-in-the-middle tokens, by key; the last three end a generation too. */
+const INFILL_TEXTS: Readonly<Record<string, readonly string[]>> = {
+  fim_pre: [
+    "<|fim_prefix|>",
+    "<fim-prefix>",
+    "<fim_prefix>",
+    "<｜fim▁begin｜>",
+    "<PRE>",
+    "▁<PRE>",
+    "<|code_prefix|>",
+    "<|prefix|>",
+  ],
+  fim_suf: [
+    "<|fim_suffix|>",
+    "<fim-suffix>",
+    "<fim_suffix>",
+    "<｜fim▁hole｜>",
+    "<SUF>",
+    "▁<SUF>",
+    "<|code_suffix|>",
+    "<|suffix|>",
+  ],
+  fim_mid: [
+    "<|fim_middle|>",
+    "<fim-middle>",
+    "<fim_middle>",
+    "<｜fim▁end｜>",
+    "<MID>",
+    "▁<MID>",
+    "<|code_middle|>",
+    "<|middle|>",
+  ],
+  fim_pad: ["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"],
+  fim_rep: ["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"],
+  fim_sep: ["<|file_sep|>"],
+};
+
+/** Keys of the tokens that end a generation, beside EOS. */
+const END_KEYS = ["eot", "eom", "fim_pad", "fim_rep", "fim_sep"];
+
+/** Parts of a message in the harmony format, shown although they are control tokens. */
+const SHOWN_TEXTS = ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
+
+function infillToken(name: string, ids: ReadonlyMap<string, number>, special: SpecialId): number | undefined {
+  const byKey = special(name);
+  if (byKey !== undefined) return byKey;
+  const text = INFILL_TEXTS[name].find((text) => ids.has(text));
+  return text === undefined ? undefined : ids.get(text);
+}
+
+/** Makes control tokens of those whose text says that they are, whatever their type. */
+export function overrideTypes(types: Uint8Array, ids: ReadonlyMap<string, number>, special: SpecialId): void {
+  for (const text of END_TEXTS) {
+    const id = ids.get(text);
+    if (id !== undefined) types[id] = TOKEN_TYPE.CONTROL;
+  }
+  for (const name of Object.keys(INFILL_TEXTS)) {
+    const id = special(name) === undefined ? infillToken(name, ids, special) : undefined;
+    if (id !== undefined) types[id] = TOKEN_TYPE.CONTROL;
+  }
+  for (const text of SHOWN_TEXTS) {
+    const id = ids.get(text);
+    if (id !== undefined) types[id] = TOKEN_TYPE.USER_DEFINED;
+  }
+}
+
+/** Every token that ends a generation; takes `<|end|>` and `</s>` off the list where they end less than that. */
+export function endTokens(
+  types: Uint8Array,
+  ids: ReadonlyMap<string, number>,
+  special: SpecialId,
+  eos: number | undefined,
+): Set<number> {
+  const end = new Set<number>();
+  const add = (id: number | undefined) => id !== undefined && end.add(id);
+  for (const text of END_TEXTS) add(ids.get(text));
+  for (const name of END_KEYS) add(name in INFILL_TEXTS ? infillToken(name, ids, special) : special(name));
+  add(eos);
+
+  const ends = (text: string) => end.has(ids.get(text) ?? -1);
+  const demote = (text: string, type: number) => {
+    const id = ids.get(text);
+    if (id === undefined || !end.delete(id)) return;
+    types[id] = type;
+  };
+  const calls = ends("<|call|>") || ends("<|calls|>");
+  // In these formats <|end|> closes one message of several.
+  if (calls && (ends("<|return|>") || ends("<|flush|>"))) demote("<|end|>", TOKEN_TYPE.USER_DEFINED);
+  if (ends("<|tool_response>")) demote("</s>", TOKEN_TYPE.NORMAL);
+  return end;
+}

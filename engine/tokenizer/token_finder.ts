@@ -1,0 +1,141 @@
+/** Part of a text: a token that was found in it, or plain text between two of them (`token` undefined). */
+export interface Fragment {
+  readonly start: number;
+  readonly end: number;
+  readonly token: number | undefined;
+}
+
+interface Node {
+  readonly children: Map<number, Node>;
+  token: number | undefined;
+  /** The cluster of overlapping occurrences in which the token was last seen. */
+  cluster: number;
+}
+
+interface Occurrence {
+  readonly start: number;
+  readonly end: number;
+  readonly token: number;
+}
+
+function newNode(): Node {
+  return { children: new Map(), token: undefined, cluster: 0 };
+}
+
+/**
+ * Finds whole tokens in texts. Where occurrences overlap, the longest token wins wherever it stands, then the one
+ * with the lower id, then the leftmost: llama.cpp's order, which takes one token after the other, the longest first.
+ */
+export class TokenFinder {
+  readonly #root: Node = newNode();
+  readonly #texts: ReadonlyMap<number, string>;
+  /** Place of each token in the order of precedence. */
+  readonly #rank = new Map<number, number>();
+  /** Whether a token begins with that UTF-16 unit: most characters of a text need no more than this look. */
+  readonly #begins = new Uint8Array(0x10000);
+  #cluster = 1;
+
+  /** `tokens`: the texts to find, by id; empty ones are left out. */
+  constructor(tokens: ReadonlyMap<number, string>) {
+    this.#texts = tokens;
+    const utf8 = new TextEncoder();
+    const lengths = new Map([...tokens].map(([id, text]) => [id, utf8.encode(text).length]));
+    const order = [...tokens.keys()].sort((a, b) => lengths.get(b)! - lengths.get(a)! || a - b);
+    for (const [rank, id] of order.entries()) this.#rank.set(id, rank);
+    for (const [id, text] of tokens) {
+      if (text !== "") this.#insert(text, id);
+    }
+  }
+
+  #insert(text: string, id: number): void {
+    this.#begins[text.charCodeAt(0)] = 1;
+    let node = this.#root;
+    for (let i = 0; i < text.length; i++) {
+      const unit = text.charCodeAt(i);
+      let child = node.children.get(unit);
+      if (!child) node.children.set(unit, child = newNode());
+      node = child;
+    }
+    node.token = id;
+  }
+
+  /** Where a token begins, overlapping ones too, in ascending order. */
+  starts(text: string): number[] {
+    const starts: number[] = [];
+    for (let i = 0; i < text.length; i++) {
+      if (this.#begins[text.charCodeAt(i)] && this.#visit(text, i, []) > i) starts.push(i);
+    }
+    this.#cluster++;
+    return starts;
+  }
+
+  /** The text cut into the tokens in it and what lies between them, in order. */
+  split(text: string): Fragment[] {
+    const fragments: Fragment[] = [];
+    let done = 0;
+    // Overlapping occurrences form a cluster; clusters do not influence each other.
+    let clusterStart = 0;
+    let clusterEnd = 0;
+    let present: number[] = [];
+    const closeCluster = () => {
+      for (const found of this.#choose(text, clusterStart, clusterEnd, present)) {
+        if (found.start > done) fragments.push({ start: done, end: found.start, token: undefined });
+        fragments.push(found);
+        done = found.end;
+      }
+      present = [];
+      this.#cluster++;
+    };
+    for (let i = 0; i < text.length; i++) {
+      if (!this.#begins[text.charCodeAt(i)]) continue;
+      if (i >= clusterEnd && present.length > 0) closeCluster();
+      const end = this.#visit(text, i, present);
+      if (end === i) continue;
+      if (i >= clusterEnd) clusterStart = i;
+      clusterEnd = Math.max(clusterEnd, end);
+    }
+    if (present.length > 0) closeCluster();
+    if (done < text.length) fragments.push({ start: done, end: text.length, token: undefined });
+    return fragments;
+  }
+
+  /** Adds to `present` what stands at `index` and is new to the cluster; where the longest ends, or `index`. */
+  #visit(text: string, index: number, present: number[]): number {
+    let end = index;
+    let node: Node | undefined = this.#root;
+    for (let i = index; i < text.length; i++) {
+      node = node.children.get(text.charCodeAt(i));
+      if (!node) break;
+      if (node.token === undefined) continue;
+      end = i + 1;
+      if (node.cluster === this.#cluster) continue;
+      node.cluster = this.#cluster;
+      present.push(node.token);
+    }
+    return end;
+  }
+
+  /** The occurrences that win in `text[start, end)`, in which only the tokens `present` occur, in order of place. */
+  #choose(text: string, start: number, end: number, present: readonly number[]): Occurrence[] {
+    const cluster = text.slice(start, end);
+    const taken = new Uint8Array(cluster.length);
+    const chosen: Occurrence[] = [];
+    for (const token of present.toSorted((a, b) => this.#rank.get(a)! - this.#rank.get(b)!)) {
+      const tokenText = this.#texts.get(token)!;
+      const { length } = tokenText;
+      for (let i = cluster.indexOf(tokenText); i >= 0;) {
+        let from = i + length;
+        // What is taken already is at least as long, so it shows at an end of what it overlaps.
+        if (taken[i] || taken[from - 1]) {
+          if (taken[i]) from = i;
+          while (taken[from]) from++;
+        } else {
+          taken.fill(1, i, from);
+          chosen.push({ start: start + i, end: start + from, token });
+        }
+        i = cluster.indexOf(tokenText, from);
+      }
+    }
+    return chosen.sort((a, b) => a.start - b.start);
+  }
+}
