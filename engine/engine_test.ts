@@ -1,15 +1,24 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertAlmostEquals, assertEquals, assertRejects } from "@std/assert";
 import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
 import {
+  BOS,
+  collect,
   EOS,
   expectedTokens,
+  FAKE_VOCABULARY,
   fakeGreedy,
+  fakeLogits,
   generate,
   GREEDY,
   promptOf,
-  settle,
   startEngine,
 } from "./testing.ts";
+import { EngineError, type GenerateRequest } from "./types.ts";
+
+function logSoftmax(logits: Float32Array): number[] {
+  const sum = logits.reduce((total, logit) => total + Math.exp(logit), 0);
+  return Array.from(logits, (logit) => logit - Math.log(sum));
+}
 
 Deno.test("a greedy answer is the model's, for prompts of one token, of whole blocks and of many steps", async () => {
   const { engine } = startEngine();
@@ -22,35 +31,6 @@ Deno.test("a greedy answer is the model's, for prompts of one token, of whole bl
     assertEquals(finish.usage.completionTokens, fakeGreedy(prompt, 70).length);
   }
   assertEquals(engine.stats().kvBlocksUsed, 0);
-  await engine.close();
-});
-
-Deno.test("a crowd with random arrivals, cancellations and preemptions changes nobody's text", async () => {
-  const { engine } = startEngine({ parallel: 5, kvBlocks: 24, maxRows: 40 });
-  let seed = 1;
-  const random = (below: number) => (seed = (seed * 48271) % 0x7fffffff) % below;
-  const shared = promptOf(70, 99);
-  const one = async (i: number) => {
-    for (let wait = random(60); wait > 0; wait--) await settle();
-    const prompt = [...shared.slice(0, random(71)), ...promptOf(1 + random(90), i)];
-    const maxTokens = 1 + random(60);
-    const leaveAfter = random(4) === 0 ? random(30) : Infinity;
-    const tokens: number[] = [];
-    let left = false;
-    const priority = random(2) ? "batch" : "interactive";
-    for await (const event of engine.submit({ prompt, maxTokens, sampling: GREEDY, priority })) {
-      if (event.type === "token") tokens.push(event.token);
-      if ((left = tokens.length >= leaveAfter)) break;
-    }
-    const wanted = expectedTokens(prompt, maxTokens);
-    assertEquals(tokens, left ? wanted.slice(0, tokens.length) : wanted);
-  };
-  for (let round = 0; round < 5; round++) {
-    await Promise.all(Array.from({ length: 16 }, (_, i) => one(round * 16 + i)));
-  }
-  await settle();
-  assertEquals(engine.stats().kvBlocksUsed, 0);
-  assertEquals([engine.stats().running, engine.stats().waiting], [0, 0]);
   await engine.close();
 });
 
@@ -85,5 +65,272 @@ Deno.test("requests with one prefix compute it once", async () => {
     [0, ...new Array(15).fill(whole)].sort(),
   );
   assertEquals(engine.stats().cachedTokens, 15 * whole);
+  await engine.close();
+});
+
+Deno.test("a cached prefix never covers the whole prompt, and other salts do not see it", async () => {
+  const { engine, backend } = startEngine();
+  const request = { prompt: promptOf(64), maxTokens: 1, sampling: GREEDY };
+  const first = await generate(engine, request);
+  const again = await generate(engine, request);
+  assertEquals(again.tokens, first.tokens);
+  assertEquals(again.finish.usage.cachedTokens, 32);
+  const salted = await generate(engine, { ...request, cacheSalt: "other" });
+  assertEquals([salted.tokens, salted.finish.usage.cachedTokens], [first.tokens, 0]);
+  assertEquals((await generate(engine, { ...request, cacheSalt: "other" })).finish.usage.cachedTokens, 32);
+  assertEquals(backend.rows, 64 + 32 + 64 + 32);
+  await engine.close();
+});
+
+Deno.test("the blocks of an answer are shared too: a conversation goes on from them", async () => {
+  const { engine } = startEngine();
+  const prompt = promptOf(40, 8);
+  const { tokens } = await generate(engine, { prompt, maxTokens: 60, ignoreEos: true, sampling: GREEDY });
+  const next = [...prompt, ...tokens, ...promptOf(10, 9)];
+  const { finish, tokens: answer } = await generate(engine, {
+    prompt: next,
+    maxTokens: 20,
+    sampling: GREEDY,
+  });
+  assertEquals(finish.usage.cachedTokens, 96);
+  assertEquals(answer, expectedTokens(next, 20));
+  await engine.close();
+});
+
+Deno.test("maxTokens 0 only computes the prompt", async () => {
+  const { engine, backend } = startEngine();
+  const { events, finish } = await generate(engine, { prompt: promptOf(50), maxTokens: 0 });
+  assertEquals([events.length, finish.reason, finish.usage.completionTokens], [1, "length", 0]);
+  assertEquals(backend.logitRequests.flat(), []);
+  const warm = await generate(engine, { prompt: promptOf(50), maxTokens: 3, sampling: GREEDY });
+  assertEquals(warm.finish.usage.cachedTokens, 32);
+  assertEquals(warm.tokens, expectedTokens(promptOf(50), 3));
+  await engine.close();
+});
+
+Deno.test("without maxTokens the answer ends where the context is full", async () => {
+  const { engine } = startEngine({}, 100);
+  const { finish, tokens } = await generate(engine, { prompt: promptOf(60), ignoreEos: true });
+  assertEquals([finish.reason, tokens.length], ["length", 40]);
+  const capped = await generate(engine, { prompt: promptOf(99), maxTokens: 5000, ignoreEos: true });
+  assertEquals([capped.finish.reason, capped.tokens.length], ["length", 1]);
+  const exact = await generate(engine, { prompt: promptOf(100), maxTokens: 0 });
+  assertEquals(exact.finish.reason, "length");
+  await engine.close();
+});
+
+Deno.test("a prompt that can never fit is refused, with both lengths", async () => {
+  const { engine, backend } = startEngine({ kvBlocks: 3 }, 1024);
+  for (const [length, maxTokens] of [[96, undefined], [97, 0], [5000, 1]]) {
+    const refused = await assertRejects(() =>
+      collect(engine.submit({ prompt: promptOf(length!), maxTokens }))
+    );
+    assert(refused instanceof EngineError);
+    assertEquals(refused.code, "context_length_exceeded");
+    assertEquals(refused.details, { n_prompt_tokens: length!, n_ctx: 96 });
+  }
+  assertEquals((await generate(engine, { prompt: promptOf(95), ignoreEos: true })).tokens.length, 1);
+  assertEquals(backend.rows, 95);
+  await engine.close();
+});
+
+Deno.test("bad requests are refused and say why", async () => {
+  const { engine } = startEngine();
+  const bad: [Partial<GenerateRequest>, string][] = [
+    [{ prompt: [] }, "Invalid prompt: found no tokens, allowed is at least one"],
+    [{ prompt: [1, FAKE_VOCABULARY] }, "Invalid prompt: found token 258, allowed is tokens from 0 to 257"],
+    [{ prompt: [1.5] }, "Invalid prompt: found token 1.5, allowed is tokens from 0 to 257"],
+    [{ maxTokens: -1 }, "Invalid maxTokens: found -1, allowed is a whole number, 0 or more"],
+    [{ logprobs: 21 }, "Invalid logprobs: found 21, allowed is a whole number from 0 to 20"],
+    [{ stop: [""] }, 'Invalid stop: found "", allowed is well-formed text, not empty'],
+    [{ stop: ["\ude00"] }, 'Invalid stop: found "\\ude00", allowed is well-formed text, not empty'],
+    [{ sampling: { temperature: NaN } }, "Invalid temperature: found NaN, allowed is 0 or more"],
+    [{ sampling: { topP: 1.1 } }, "Invalid topP: found 1.1, allowed is 0 to 1"],
+    [{ sampling: { topK: -1 } }, "Invalid topK: found -1, allowed is a whole number, 0 or more"],
+    [{ sampling: { repetitionPenalty: 0 } }, "Invalid repetitionPenalty: found 0, allowed is more than 0"],
+    [{ sampling: { seed: 0.5 } }, "Invalid seed: found 0.5, allowed is a whole number up to 2^53 - 1"],
+    [
+      { sampling: { logitBias: new Map([[-1, 0]]) } },
+      "Invalid logitBias: found token -1, allowed is tokens from 0 to 257",
+    ],
+    [
+      { sampling: { logitBias: new Map([[1, Infinity]]) } },
+      "Invalid logitBias: found Infinity, allowed is finite numbers",
+    ],
+  ];
+  for (const [changes, message] of bad) {
+    const refused = await assertRejects(
+      () => collect(engine.submit({ prompt: [1], ...changes })),
+      EngineError,
+    );
+    assertEquals([refused.code, refused.message], ["invalid_request", message]);
+  }
+  assertEquals(engine.stats().steps, 0);
+  await engine.close();
+});
+
+Deno.test("undefined sampling fields mean the defaults", async () => {
+  const { engine } = startEngine();
+  const sampling = { seed: 5, topK: undefined, temperature: undefined };
+  const { tokens } = await generate(engine, { prompt: promptOf(9), maxTokens: 9, sampling });
+  assertEquals(
+    tokens,
+    (await generate(engine, { prompt: promptOf(9), maxTokens: 9, sampling: { seed: 5 } })).tokens,
+  );
+  await engine.close();
+});
+
+Deno.test("the end token ends the answer and is counted, but not reported", async () => {
+  const { engine } = startEngine();
+  const { events, finish, tokens } = await generate(engine, { prompt: promptOf(33, 4), sampling: GREEDY });
+  const whole = fakeGreedy(promptOf(33, 4), 900);
+  assertEquals(whole.at(-1), EOS);
+  assertEquals(tokens, whole.slice(0, -1));
+  assertEquals([finish.reason, finish.usage.completionTokens], ["stop", whole.length]);
+  assert(events.every((event) => event.type === "token" || event.type === "finish"));
+  const past = await generate(engine, {
+    prompt: promptOf(33, 4),
+    maxTokens: 100,
+    ignoreEos: true,
+    sampling: GREEDY,
+  });
+  assertEquals(past.tokens.slice(0, whole.length), whole);
+  assertEquals(past.tokens.length, 100);
+  await engine.close();
+});
+
+Deno.test("a long prompt reports its progress", async () => {
+  const { engine } = startEngine({ maxRows: 64 });
+  const { events } = await generate(engine, { prompt: promptOf(150), maxTokens: 1, ignoreEos: true });
+  const progress = events.filter((event) => event.type === "progress");
+  assertEquals(progress.map(({ processed }) => processed), [64, 128, 150]);
+  assertEquals(progress.map(({ total, cached }) => [total, cached]), new Array(3).fill([150, 0]));
+  const again = await generate(engine, {
+    prompt: [...promptOf(150), ...promptOf(80, 1)],
+    maxTokens: 1,
+    ignoreEos: true,
+  });
+  const second = again.events.filter((event) => event.type === "progress");
+  assertEquals(second.map(({ processed, cached }) => [processed, cached]), [[192, 128], [230, 128]]);
+  const short = await generate(engine, { prompt: promptOf(64, 7), maxTokens: 1, ignoreEos: true });
+  assertEquals(short.events.map(({ type }) => type), ["token", "finish"]);
+  await engine.close();
+});
+
+Deno.test("stop strings end the answer, and streamed text is the text before them", async () => {
+  const { engine } = startEngine();
+  const request = { prompt: promptOf(20, 2), maxTokens: 80, ignoreEos: true, sampling: GREEDY };
+  const { text } = await generate(engine, request);
+  for (const [from, length] of [[3, 1], [10, 2], [20, 5], [0, 1]]) {
+    const stop = [...text].slice(from, from + length).join("");
+    const stopped = await generate(engine, { ...request, stop: ["never in it", stop] });
+    assertEquals(stopped.text, text.slice(0, text.indexOf(stop)));
+    assertEquals(stopped.finish.reason, "stop");
+  }
+  const unstopped = await generate(engine, { ...request, stop: [text + "!"] });
+  assertEquals([unstopped.text, unstopped.finish.text, unstopped.finish.reason], [text, text, "length"]);
+  await engine.close();
+});
+
+Deno.test("log-probabilities are those of the raw logits, whatever the sampling", async () => {
+  const { engine } = startEngine();
+  const prompt = promptOf(30);
+  const logitBias = new Map([[65, 100]]);
+  for (
+    const sampling of [GREEDY, { seed: 1 }, { ...GREEDY, logitBias }, { ...GREEDY, repetitionPenalty: 1.5 }]
+  ) {
+    const { events } = await generate(engine, {
+      prompt,
+      maxTokens: 10,
+      ignoreEos: true,
+      sampling,
+      logprobs: 5,
+    });
+    const history = [...prompt];
+    for (const event of events) {
+      if (event.type !== "token") continue;
+      const wanted = logSoftmax(fakeLogits(history));
+      assertAlmostEquals(event.logprob!, wanted[event.token], 1e-5);
+      const best = [...wanted.keys()].sort((a, b) => wanted[b] - wanted[a]).slice(0, 5);
+      assertEquals(event.top!.map(({ token }) => token), best);
+      event.top!.forEach(({ token, logprob }) => assertAlmostEquals(logprob, wanted[token], 1e-5));
+      history.push(event.token);
+    }
+  }
+  const none = await generate(engine, { prompt, maxTokens: 2, ignoreEos: true, logprobs: 0 });
+  assert(
+    none.events.every((event) => event.type !== "token" || (event.top!.length === 0 && event.logprob! < 0)),
+  );
+  await engine.close();
+});
+
+Deno.test("the prompt's own log-probabilities come before the first token, however few rows fit a step", async () => {
+  for (const limits of [{}, { maxRows: 7 }, { maxLogitRows: 1 }, { maxLogitRows: 3, maxRows: 5 }]) {
+    const { engine } = startEngine(limits);
+    for (const length of [1, 2, 33, 70]) {
+      const prompt = promptOf(length, 6);
+      for (const maxTokens of [0, 3]) {
+        const request = {
+          prompt,
+          maxTokens,
+          logprobs: 2,
+          promptLogprobs: true,
+          ignoreEos: true,
+          sampling: GREEDY,
+        };
+        const { events, tokens, finish } = await generate(engine, request);
+        const [event, ...others] = events.filter((event) => event.type !== "progress");
+        if (event.type !== "prompt") throw new Error(`A ${event.type} came before the prompt`);
+        assert(others.every((other) => other.type !== "prompt"));
+        assertEquals(event.logprobs.map(({ token }) => token), prompt);
+        assertEquals(event.logprobs[0], { token: prompt[0], logprob: null, top: [] });
+        event.logprobs.slice(1).forEach(({ logprob, top }, i) => {
+          const wanted = logSoftmax(fakeLogits(prompt.slice(0, i + 1)));
+          assertAlmostEquals(logprob!, wanted[prompt[i + 1]], 1e-5);
+          assertAlmostEquals(top[0].logprob, Math.max(...wanted), 1e-5);
+          assertEquals(top.length, 2);
+        });
+        assertEquals(tokens.length, maxTokens);
+        assertEquals(finish.usage.cachedTokens, 0);
+      }
+    }
+    await engine.close();
+  }
+});
+
+Deno.test("penalties and bias act as the API says", async () => {
+  const { engine } = startEngine();
+  const prompt = promptOf(50, 1);
+  const sampling = {
+    ...GREEDY,
+    repetitionPenalty: 1.3,
+    presencePenalty: 0.7,
+    frequencyPenalty: 0.4,
+    logitBias: new Map([[65, 2.5], [66, -100]]),
+  };
+  const { tokens } = await generate(engine, { prompt, maxTokens: 60, ignoreEos: true, sampling });
+  const generated: number[] = [];
+  for (const token of tokens) {
+    const logits = fakeLogits([...prompt, ...generated]);
+    for (const seen of new Set([...prompt, ...generated])) {
+      logits[seen] = logits[seen] > 0 ? logits[seen] / 1.3 : logits[seen] * 1.3;
+    }
+    for (const seen of generated) logits[seen] -= 0.4;
+    for (const seen of new Set(generated)) logits[seen] -= 0.7;
+    for (const [biased, bias] of sampling.logitBias) logits[biased] += bias;
+    assertAlmostEquals(logits[token], Math.max(...logits), 1e-5);
+    generated.push(token);
+  }
+  await engine.close();
+});
+
+Deno.test("a chat is rendered and encoded, with one BOS where the file wants it", async () => {
+  const { engine } = startEngine();
+  assertEquals(engine.encodeChat([{ role: "user", content: "hi" }]), engine.tokenizer.encode("hi"));
+  engine.tokenizer.encode = (text, options) => [
+    ...(options?.addSpecial ? [BOS] : []),
+    ...new TextEncoder().encode(text).map((byte) => byte),
+  ];
+  assertEquals(engine.encodeChat([{ role: "user", content: "hi" }]), [BOS, 104, 105]);
   await engine.close();
 });

@@ -20,7 +20,7 @@ export interface SequenceContext {
 
 /** Checks a request and makes a sequence of it. Throws EngineError invalid_request or context_length_exceeded. */
 export function createSequence(request: GenerateRequest, context: SequenceContext): Sequence {
-  const sampling: SamplingParams = { ...DEFAULT_SAMPLING, ...request.sampling };
+  const sampling = withDefaults(request.sampling ?? {});
   checkPrompt(request.prompt, context.vocabSize);
   checkSampling(sampling, context.vocabSize);
   checkOptions(request);
@@ -44,7 +44,10 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     sampling,
     random: sampling.seed === undefined ? Random.unpredictable() : new Random(sampling.seed),
     counts,
-    logits: logitsTemplate(sampling, request.logprobs ?? 0),
+    logits: logitsTemplate(
+      sampling,
+      Math.min(context.vocabSize, candidatesWanted(sampling, request.logprobs ?? 0)),
+    ),
     ignoreEos: request.ignoreEos ?? false,
     output: new OutputText(context.tokenizer.streamDecoder(), request.stop ?? []),
     logprobs: request.logprobs,
@@ -60,6 +63,11 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
   };
 }
 
+function withDefaults(given: Partial<SamplingParams>): SamplingParams {
+  const set = Object.entries(given).filter(([, value]) => value !== undefined);
+  return { ...DEFAULT_SAMPLING, ...Object.fromEntries(set) };
+}
+
 function lengthLimit(promptLength: number, maxTokens: number | undefined, contextLength: number): number {
   const room = contextLength - promptLength;
   if (room < 0 || (room === 0 && maxTokens !== 0)) {
@@ -73,10 +81,10 @@ function lengthLimit(promptLength: number, maxTokens: number | undefined, contex
   return promptLength + Math.min(room, maxTokens ?? room);
 }
 
-function logitsTemplate(sampling: SamplingParams, logprobs: number): LogitsRequest {
+function logitsTemplate(sampling: SamplingParams, candidates: number): LogitsRequest {
   return {
     row: 0,
-    candidates: candidatesWanted(sampling, logprobs),
+    candidates,
     repetitionPenalty: sampling.repetitionPenalty,
     presencePenalty: sampling.presencePenalty,
     frequencyPenalty: sampling.frequencyPenalty,

@@ -115,16 +115,22 @@ export class Scheduler {
 
   #admit(): void {
     for (const kind of ["interactive", "batch"] as const) {
-      for (const sequence of [...this.#waiting[kind]]) {
-        if (sequence.stream.full || this.#isHeld(sequence)) continue;
-        if (!this.#findPlace(sequence)) return;
-        take(this.#waiting[kind], sequence);
-        insert(this.#running[kind], sequence);
-        if (sequence.admittedAt !== undefined) continue;
-        sequence.admittedAt = performance.now();
-        sequence.reused = sequence.cached;
+      const waiting = this.#waiting[kind];
+      for (let i = 0; i < waiting.length;) {
+        const sequence = waiting[i];
+        if (sequence.stream.full || this.#isHeld(sequence)) i++;
+        else if (!this.#findPlace(sequence)) return;
+        else this.#start(sequence);
       }
     }
+  }
+
+  #start(sequence: Sequence): void {
+    take(this.#waiting[classOf(sequence)], sequence);
+    insert(this.#running[classOf(sequence)], sequence);
+    if (sequence.admittedAt !== undefined) return;
+    sequence.admittedAt = performance.now();
+    sequence.reused = sequence.cached;
   }
 
   /**

@@ -43,10 +43,17 @@ export function fakeGreedy(prompt: readonly number[], maxTokens: number): number
   const tokens = [...prompt];
   while (tokens.length < prompt.length + maxTokens) {
     const logits = fakeLogits(tokens);
-    tokens.push(logits.indexOf(Math.max(...logits)));
+    tokens.push(best(logits));
     if (tokens.at(-1) === EOS) break;
   }
   return tokens.slice(prompt.length);
+}
+
+/** The index of the largest value. */
+function best(values: Float32Array): number {
+  let index = 0;
+  for (let i = 1; i < values.length; i++) if (values[i] > values[index]) index = i;
+  return index;
 }
 
 export interface FakeBackendOptions {
@@ -176,10 +183,9 @@ export class FakeBackend implements Backend {
     if (request.candidates < 1 || request.candidates > MAX_CANDIDATES) {
       throw new Error("Bad number of candidates");
     }
-    const ids = Int32Array.from(logits.keys()).sort((a, b) => logits[b] - logits[a]).slice(
-      0,
-      request.candidates,
-    );
+    const ids = request.candidates === 1
+      ? Int32Array.of(best(logits))
+      : Int32Array.from(logits.keys()).sort((a, b) => logits[b] - logits[a]).slice(0, request.candidates);
     return {
       ids,
       logits: Float32Array.from(ids, (id) => logits[id]),
@@ -288,7 +294,7 @@ export function finishOf(events: TokenEvent[]) {
 }
 
 /** Greedy tokens as the engine reports them: without the EOS. */
-export function expectedTokens(prompt: number[], maxTokens: number): number[] {
+export function expectedTokens(prompt: readonly number[], maxTokens: number): number[] {
   return fakeGreedy(prompt, maxTokens).filter((token) => token !== EOS);
 }
 
