@@ -12,9 +12,9 @@ const TERABYTE = 2 ** 40;
 const text = (value: string) => new TextEncoder().encode(value);
 const u32 = (...values: number[]) => new Uint8Array(Uint32Array.from(values).buffer);
 
-/** Arrays of one array, `depth` deep, around no elements. */
+/** Arrays of one array, `depth` deep, around an array of no elements. */
 function nested(depth: number): GgufBuilder {
-  const levels = Array.from({ length: depth - 1 }, () => u32(9, 1, 0));
+  const levels = Array.from({ length: depth }, () => u32(9, 1, 0));
   const innermost = u32(4, 0, 0);
   return smallModel().raw(
     "bomb",
@@ -245,7 +245,9 @@ const VALUES: BadFile[] = [
     base: () => smallModel().raw("flags", 9, new Uint8Array([...u32(7, 3, 0), 1, 0, 2])),
   },
   // Counts whose product with the element's size wraps at 64 bits.
-  ...VALUE_TYPES.map((type, id): BadFile => ({
+  ...VALUE_TYPES.map((type, id) => ({ type, id })).filter(({ type }) => type !== "ARRAY").map((
+    { type, id },
+  ): BadFile => ({
     what: `2^62 elements of ${type}`,
     code: "GGUF_ARRAY",
     at: `${TOKENS}/count`,
@@ -275,13 +277,24 @@ const VALUES: BadFile[] = [
     spoil: (file) => file.u64(`${TOKENS}/count`, 5_000_000),
     fileSize: TERABYTE,
   },
-  ...[5, 6, 1000, 20_000].map((depth): BadFile => ({
-    what: `arrays nested ${depth} deep`,
+  ...[1, 2, 20_000].map((depth): BadFile => ({
+    what: `arrays of arrays, ${depth} deep`,
     code: "GGUF_ARRAY",
-    at: "bomb/value+48",
+    at: "bomb/value",
     field: key("bomb"),
     base: () => nested(depth),
   })),
+  {
+    what: "arrays that hold more booleans together than a file may",
+    code: "GGUF_ARRAY",
+    at: "second/value+4",
+    field: key("second"),
+    base: () => {
+      const flags = new Uint8Array(2_000_012);
+      flags.set(u32(7, 2_000_000, 0));
+      return new GgufBuilder().raw("first", 9, flags).raw("second", 9, flags);
+    },
+  },
 ];
 
 const DUPLICATES: BadFile[] = [

@@ -34,7 +34,7 @@ const MAX = {
   feedForwardLength: 1_048_576,
   headCount: 1024,
   headLength: 4096,
-  vocabSize: 4_194_304,
+  vocabSize: 1_048_576,
   ropeFreqBase: 1e15,
   ropeFactor: 65_536,
 };

@@ -20,7 +20,7 @@ export const VALUE_TYPES = [
 ] as const;
 export type ValueType = typeof VALUE_TYPES[number];
 
-/** Least bytes of a value: a string's length, an array's element type and count. */
+/** Least bytes of a value: a string's are its length, an array's its element type and count. */
 const MIN_BYTES: Readonly<Record<ValueType, number>> = {
   UINT8: 1,
   INT8: 1,
@@ -50,9 +50,8 @@ const TYPED_ARRAYS = {
 
 /** The specification's bound on keys. */
 const MAX_KEY_BYTES = 65_535;
-/** Elements of an array that become JavaScript values one by one; the largest published have some 600,000. */
-const MAX_BOXED_ELEMENTS = 4_194_304;
-const MAX_ARRAY_DEPTH = 4;
+/** Array elements of a file that become JavaScript values one by one; the largest published have some 800,000. */
+const MAX_BOXED_ELEMENTS = 2_097_152;
 const DEFAULT_ALIGNMENT = 32;
 const MIN_ALIGNMENT = 8;
 const MAX_ALIGNMENT = 1_048_576;
@@ -66,9 +65,15 @@ export interface KeyValues {
   readonly alignment: number;
 }
 
+/** What the file's arrays may still hold. */
+interface Room {
+  elements: number;
+}
+
 export function readKeyValues(cursor: Cursor, count: number): KeyValues {
   const entries = new Map<string, MetadataValue>();
   const positions = new Map<string, number>();
+  const room: Room = { elements: MAX_BOXED_ELEMENTS };
   let alignment = DEFAULT_ALIGNMENT;
   for (let i = 0; i < count; i++) {
     const byte = cursor.position;
@@ -82,7 +87,7 @@ export function readKeyValues(cursor: Cursor, count: number): KeyValues {
     }
     const type = readType(cursor, field);
     const position = cursor.position;
-    const value = readValue(cursor, type, field, 0);
+    const value = readValue(cursor, type, field, room);
     if (key === ALIGNMENT_KEY) alignment = checkAlignment(value, type, position, field);
     entries.set(key, value);
     positions.set(key, position);
@@ -114,12 +119,12 @@ function readType(cursor: Cursor, field: string): ValueType {
   return type;
 }
 
-function readValue(cursor: Cursor, type: ValueType, field: string, depth: number): MetadataValue {
+function readValue(cursor: Cursor, type: ValueType, field: string, room: Room): MetadataValue {
   switch (type) {
     case "STRING":
       return cursor.string(field);
     case "ARRAY":
-      return readArray(cursor, field, depth);
+      return readArray(cursor, field, room);
     case "BOOL":
       return readBoolean(cursor, field);
     default:
@@ -171,20 +176,24 @@ function narrow(value: bigint): number | bigint {
   return Number.isSafeInteger(number) ? number : value;
 }
 
-function readArray(cursor: Cursor, field: string, depth: number): MetadataArray {
-  if (depth === MAX_ARRAY_DEPTH) {
-    const detail = `found arrays nested ${depth + 1} deep, allowed ${MAX_ARRAY_DEPTH}`;
-    throw new GgufError("GGUF_ARRAY", detail, { byte: cursor.position, field });
-  }
+/** An array of numbers, booleans or strings; like llama.cpp, not of arrays. */
+function readArray(cursor: Cursor, field: string, room: Room): MetadataArray {
+  const typeByte = cursor.position;
   const type = readType(cursor, field);
-  const count = readArrayCount(cursor, type, field);
+  if (type === "ARRAY") {
+    const place = { byte: typeByte, field };
+    throw new GgufError(
+      "GGUF_ARRAY",
+      "found an array of arrays, allowed numbers, booleans and strings",
+      place,
+    );
+  }
+  const count = readArrayCount(cursor, type, field, room);
   switch (type) {
     case "STRING":
       return cursor.strings(count, field);
-    case "ARRAY":
-      return fill(count, () => readArray(cursor, field, depth + 1));
     case "BOOL":
-      return fill(count, () => readBoolean(cursor, field));
+      return Array.from({ length: count }, () => readBoolean(cursor, field));
     case "UINT64":
     case "INT64":
       return readBigints(cursor, type, count, field);
@@ -197,29 +206,25 @@ function readArray(cursor: Cursor, field: string, depth: number): MetadataArray 
 }
 
 /** The element count, proven to fit into what is left before anything is allocated for it. */
-function readArrayCount(cursor: Cursor, type: ValueType, field: string): number {
+function readArrayCount(cursor: Cursor, type: ValueType, field: string, room: Room): number {
   const byte = cursor.position;
   const count = cursor.length(field);
-  const fits = Math.floor((cursor.remaining) / MIN_BYTES[type]);
+  const fits = Math.floor(cursor.remaining / MIN_BYTES[type]);
   if (count > fits) {
     const detail = `found ${count} elements of ${type}, allowed at most ${fits}: ${cursor.endInWords}`;
     throw new GgufError("GGUF_ARRAY", detail, { byte, field });
   }
-  const boxed = !(type in TYPED_ARRAYS);
-  if (boxed && count > MAX_BOXED_ELEMENTS) {
-    const detail = `found ${count} elements of ${type}, allowed at most ${MAX_BOXED_ELEMENTS}`;
+  if (type in TYPED_ARRAYS) return count;
+  if (count > room.elements) {
+    const detail = `found ${count} elements of ${type}, allowed ${room.elements}, what is left of ` +
+      `${MAX_BOXED_ELEMENTS} in all arrays of a file`;
     throw new GgufError("GGUF_ARRAY", detail, { byte, field });
   }
+  room.elements -= count;
   return count;
 }
 
 function readBigints(cursor: Cursor, type: "UINT64" | "INT64", count: number, field: string): bigint[] {
   const { buffer } = cursor.bytes(count * 8, field);
   return Array.from(type === "INT64" ? new BigInt64Array(buffer) : new BigUint64Array(buffer));
-}
-
-function fill<T>(count: number, read: () => T): T[] {
-  const values = new Array<T>(count);
-  for (let i = 0; i < count; i++) values[i] = read();
-  return values;
 }

@@ -6,47 +6,65 @@ import { TENSOR_TYPES, type TensorType } from "./types.ts";
 
 type Scalar = number | bigint | boolean | string;
 
-/** Bytes with the places of their fields. */
+/** Little-endian bytes with the places of their fields. */
 class FieldWriter {
   readonly marks = new Map<string, number>();
-  readonly #chunks: Uint8Array[] = [];
   length = 0;
+  #buffer = new Uint8Array(4096);
+  #view = new DataView(this.#buffer.buffer);
+  readonly #encoder = new TextEncoder();
 
   mark(name: string): void {
     this.marks.set(name, this.length);
   }
 
   bytes(bytes: Uint8Array): void {
-    this.#chunks.push(bytes);
-    this.length += bytes.length;
+    const at = this.#grow(bytes.length);
+    this.#buffer.set(bytes, at);
+  }
+
+  /** Room for a scalar: where to write it, and into what. */
+  scalar(bytes: number): { view: DataView; at: number } {
+    const at = this.#grow(bytes);
+    return { view: this.#view, at };
   }
 
   u32(value: number): void {
-    this.bytes(new Uint8Array(Uint32Array.of(value).buffer));
+    const { view, at } = this.scalar(4);
+    view.setUint32(at, value, true);
   }
 
-  u64(value: number | bigint): void {
-    this.bytes(new Uint8Array(BigUint64Array.of(BigInt(value)).buffer));
+  u64(value: number): void {
+    const { view, at } = this.scalar(8);
+    view.setUint32(at, value % 2 ** 32, true);
+    view.setUint32(at + 4, value / 2 ** 32, true);
   }
 
   string(text: string): void {
-    const bytes = new TextEncoder().encode(text);
+    const bytes = this.#encoder.encode(text);
     this.u64(bytes.length);
     this.bytes(bytes);
   }
 
   pad(alignment: number): void {
-    this.bytes(new Uint8Array(-this.length & (alignment - 1)));
+    this.#grow(-this.length & (alignment - 1));
   }
 
-  concat(): Uint8Array {
-    const all = new Uint8Array(this.length);
-    let at = 0;
-    for (const chunk of this.#chunks) {
-      all.set(chunk, at);
-      at += chunk.length;
+  result(): Uint8Array {
+    return this.#buffer.slice(0, this.length);
+  }
+
+  /** Makes room for `count` zeros and returns where they begin. */
+  #grow(count: number): number {
+    const at = this.length;
+    this.length += count;
+    if (this.length > this.#buffer.length) {
+      const larger = new Uint8Array(Math.max(this.length, 2 * this.#buffer.length));
+      larger.set(this.#buffer.subarray(0, at));
+      this.#buffer = larger;
+      this.#view = new DataView(larger.buffer);
     }
-    return all;
+    return at;
   }
 }
 
@@ -85,6 +103,7 @@ export class GgufBuilder {
     return this.raw(key, VALUE_TYPES.indexOf(type), (out) => writeScalar(out, type, value));
   }
 
+  /** `values` may be the typed array of that element type. */
   array(key: string, type: Exclude<ValueType, "ARRAY">, values: ArrayLike<Scalar>): this {
     return this.raw(key, VALUE_TYPES.indexOf("ARRAY"), (out) => {
       out.mark(`${key}/elementType`);
@@ -92,6 +111,7 @@ export class GgufBuilder {
       out.mark(`${key}/count`);
       out.u64(values.length);
       out.mark(`${key}/elements`);
+      if (ArrayBuffer.isView(values)) return out.bytes(bytesOf(values));
       for (let i = 0; i < values.length; i++) writeScalar(out, type, values[i]);
     });
   }
@@ -111,9 +131,7 @@ export class GgufBuilder {
 
   /** `shape` in ggml order; without `data`, zeros. Replaces a tensor of that name in its place. */
   tensor(name: string, type: TensorType, shape: readonly number[], data?: ArrayBufferView): this {
-    const bytes = data
-      ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength)
-      : new Uint8Array(byteLengthOf(type, shape.reduce((a, b) => a * b, 1)));
+    const bytes = data ? bytesOf(data) : new Uint8Array(byteLengthOf(type, shape.reduce((a, b) => a * b, 1)));
     const known = this.#tensors.findIndex((tensor) => tensor.name === name);
     const tensor = { name, type: TENSOR_TYPES[type], shape, data: bytes };
     this.#tensors.splice(known < 0 ? this.#tensors.length : known, 1, tensor);
@@ -138,7 +156,7 @@ export class GgufBuilder {
     for (const keyValue of this.#keyValues) writeKeyValue(out, keyValue);
     out.mark("tensors");
     this.#writeTensors(out);
-    return new BuiltGguf(out.concat(), out.marks);
+    return new BuiltGguf(out.result(), out.marks);
   }
 
   #writeTensors(out: FieldWriter): void {
@@ -240,6 +258,10 @@ export function smallModel(): GgufBuilder {
     .tensor("blk.0.ffn_down.weight", "F16", [64, 32]);
 }
 
+function bytesOf(view: ArrayBufferView): Uint8Array {
+  return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+}
+
 function writeKeyValue(out: FieldWriter, { key, type, write }: KeyValue): void {
   writeName(out, key);
   out.mark(`${key}/type`);
@@ -270,25 +292,23 @@ function writeName(out: FieldWriter, name: string): void {
 
 function writeScalar(out: FieldWriter, type: Exclude<ValueType, "ARRAY">, value: Scalar): void {
   if (type === "STRING") return out.string(String(value));
-  const bytes = new DataView(new ArrayBuffer(8));
-  const write = SCALAR_WRITERS[type];
-  out.bytes(new Uint8Array(bytes.buffer, 0, write(bytes, value)));
+  const [bytes, write] = SCALARS[type];
+  const { view, at } = out.scalar(bytes);
+  write(view, at, value);
 }
 
-/** Each writes the value at byte 0 and returns its size. */
-const SCALAR_WRITERS: Record<
-  Exclude<ValueType, "ARRAY" | "STRING">,
-  (view: DataView, value: Scalar) => number
-> = {
-  UINT8: (view, value) => (view.setUint8(0, Number(value)), 1),
-  INT8: (view, value) => (view.setInt8(0, Number(value)), 1),
-  UINT16: (view, value) => (view.setUint16(0, Number(value), true), 2),
-  INT16: (view, value) => (view.setInt16(0, Number(value), true), 2),
-  UINT32: (view, value) => (view.setUint32(0, Number(value), true), 4),
-  INT32: (view, value) => (view.setInt32(0, Number(value), true), 4),
-  FLOAT32: (view, value) => (view.setFloat32(0, Number(value), true), 4),
-  BOOL: (view, value) => (view.setUint8(0, Number(value)), 1),
-  UINT64: (view, value) => (view.setBigUint64(0, BigInt(value), true), 8),
-  INT64: (view, value) => (view.setBigInt64(0, BigInt(value), true), 8),
-  FLOAT64: (view, value) => (view.setFloat64(0, Number(value), true), 8),
+type ScalarWriter = (view: DataView, at: number, value: Scalar) => void;
+
+const SCALARS: Record<Exclude<ValueType, "ARRAY" | "STRING">, [bytes: number, write: ScalarWriter]> = {
+  UINT8: [1, (view, at, value) => view.setUint8(at, Number(value))],
+  INT8: [1, (view, at, value) => view.setInt8(at, Number(value))],
+  UINT16: [2, (view, at, value) => view.setUint16(at, Number(value), true)],
+  INT16: [2, (view, at, value) => view.setInt16(at, Number(value), true)],
+  UINT32: [4, (view, at, value) => view.setUint32(at, Number(value), true)],
+  INT32: [4, (view, at, value) => view.setInt32(at, Number(value), true)],
+  FLOAT32: [4, (view, at, value) => view.setFloat32(at, Number(value), true)],
+  BOOL: [1, (view, at, value) => view.setUint8(at, Number(value))],
+  UINT64: [8, (view, at, value) => view.setBigUint64(at, BigInt(value), true)],
+  INT64: [8, (view, at, value) => view.setBigInt64(at, BigInt(value), true)],
+  FLOAT64: [8, (view, at, value) => view.setFloat64(at, Number(value), true)],
 };

@@ -18,8 +18,7 @@ export type MetadataArray =
   | Uint32Array
   | Int32Array
   | Float32Array
-  | Float64Array
-  | MetadataArray[];
+  | Float64Array;
 
 /** Typed look-ups over the key-value section. `get…` throws GgufError(GGUF_HPARAM) where key or kind is wrong. */
 export interface Metadata {

@@ -23,7 +23,7 @@ const MERGES = "tokenizer.ggml.merges";
 /** The special tokens that take part in encoding or end a generation. */
 const SPECIAL_IDS = ["bos", "eos", "eot", "eom", "unknown"].map((name) => `tokenizer.ggml.${name}_token_id`);
 
-const MAX_TOKENS = 4_194_304;
+const MAX_TOKENS = 1_048_576;
 /** UTF-16 units; the longest in published vocabularies have some hundreds. */
 const MAX_TOKEN_LENGTH = 16_384;
 const MAX_TOKEN_TYPE = 6;

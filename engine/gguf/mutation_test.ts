@@ -1,0 +1,171 @@
+import { assert } from "@std/assert";
+import { GgufError } from "./errors.ts";
+import { readHparams } from "./hparams.ts";
+import { parseGguf } from "./reader.ts";
+import { type BuiltGguf, GgufBuilder, smallModel } from "./testing.ts";
+import { checkVocabulary } from "./vocabulary.ts";
+
+/** What a model goes through when it is loaded: the refusal, if any. Another error than GgufError fails the test. */
+function load(bytes: Uint8Array, fileSize = bytes.length): GgufError | undefined {
+  try {
+    const file = parseGguf(bytes, fileSize);
+    checkVocabulary(file.metadata);
+    readHparams(file);
+    return undefined;
+  } catch (error) {
+    if (error instanceof GgufError) return error;
+    throw error;
+  }
+}
+
+/** Integers below `bound`, seeded.  Source: Steele and Vigna's SplitMix, 32 bits. */
+function randomIntegers(seed: number): (bound: number) => number {
+  return (bound) => {
+    seed = seed + 0x9e3779b9 | 0;
+    let mixed = seed ^ seed >>> 16;
+    mixed = Math.imul(mixed, 0x21f0aaad);
+    mixed ^= mixed >>> 15;
+    mixed = Math.imul(mixed, 0x735a2d97);
+    mixed ^= mixed >>> 15;
+    return Math.floor((mixed >>> 0) / 2 ** 32 * bound);
+  };
+}
+
+const EDGES = [
+  0n,
+  1n,
+  2n,
+  12n,
+  13n,
+  31n,
+  33n,
+  255n,
+  2n ** 16n,
+  2n ** 31n,
+  2n ** 32n - 1n,
+  2n ** 53n,
+  2n ** 63n,
+  2n ** 64n - 1n,
+];
+
+/** Spoils the bytes in place once, or returns others. */
+type Mutation = (bytes: Uint8Array, random: (bound: number) => number) => Uint8Array | void;
+
+const MUTATIONS: Mutation[] = [
+  function flipBit(bytes, random) {
+    bytes[random(bytes.length)] ^= 1 << random(8);
+  },
+  function setByte(bytes, random) {
+    bytes[random(bytes.length)] = random(256);
+  },
+  function setInteger(bytes, random) {
+    const view = new DataView(bytes.buffer);
+    const edge = EDGES[random(EDGES.length)];
+    const at = random(bytes.length - 8);
+    if (random(2) === 0) view.setUint32(at, Number(edge & 0xffffffffn), true);
+    else view.setBigUint64(at, edge, true);
+  },
+  function remove(bytes, random) {
+    const at = random(bytes.length);
+    return splice(bytes, at, at + 1 + random(16));
+  },
+  function repeat(bytes, random) {
+    const at = random(bytes.length);
+    return splice(bytes, at + 1 + random(64), at);
+  },
+  function move(bytes, random) {
+    bytes.copyWithin(random(bytes.length), random(bytes.length), random(bytes.length));
+  },
+  function cut(bytes, random) {
+    return bytes.slice(0, random(bytes.length));
+  },
+];
+
+/** The bytes before `until`, then those from `from` on. */
+function splice(bytes: Uint8Array, until: number, from: number): Uint8Array {
+  const [head, tail] = [bytes.subarray(0, until), bytes.subarray(from)];
+  const spliced = new Uint8Array(head.length + tail.length);
+  spliced.set(head);
+  spliced.set(tail, head.length);
+  return spliced;
+}
+
+Deno.test("20,000 mutated headers: each is read or refused with GgufError, each in less than a second", () => {
+  const base = smallModel().set("general.alignment", "UINT32", 32).array("longs", "INT64", [1n, -1n])
+    .array("flags", "BOOL", [true]).build();
+  const header = base.cut("data");
+  const dataBytes = base.bytes.length - header.length;
+  const random = randomIntegers(20_240_817);
+  const outcomes = new Map<string, number>();
+  let slowest = 0;
+  for (let i = 0; i < 20_000; i++) {
+    let bytes: Uint8Array = header.slice();
+    for (let n = random(3); n >= 0 && bytes.length > 16; n--) {
+      bytes = MUTATIONS[random(MUTATIONS.length)](bytes, random) ?? bytes;
+    }
+    // Of the data only its length matters. Every tenth file claims another size, up to 2^44.
+    const fileSize = bytes.length + (random(10) === 0 ? 2 ** random(44) : dataBytes);
+    const start = performance.now();
+    const outcome = load(bytes, fileSize)?.code ?? "read";
+    slowest = Math.max(slowest, performance.now() - start);
+    outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
+  }
+  assert(slowest < 1000, `the slowest took ${slowest} ms`);
+  // All sixteen codes but GGUF_DATA, which is of the weights, and "read".
+  assert(outcomes.size === 16, [...outcomes].join(" "));
+});
+
+/** Every length at which something begins or ends, and a byte more and less. */
+function cuts(file: BuiltGguf): number[] {
+  const edges = new Set([...file.marks.values()].flatMap((byte) => [byte - 1, byte, byte + 1]));
+  return [...edges].filter((length) => length >= 0 && length < file.bytes.length);
+}
+
+Deno.test("a file cut at any edge, one byte before or after it, is refused", () => {
+  const file = smallModel().build();
+  for (const length of cuts(file)) {
+    const error = load(file.bytes.subarray(0, length));
+    // Past the end of the last tensor there is only padding.
+    const whole = length >= file.at("blk.0.ffn_down.weight/data") + 64 * 32 * 2;
+    assert(whole || error, `a file cut at ${length} was read`);
+    assert(whole || error!.byte! <= length, `cut at ${length}: ${error?.message}`);
+  }
+});
+
+Deno.test("a file cut at any byte of its header is refused, also where its length was taken before", () => {
+  const file = smallModel().build();
+  for (let length = 0; length < file.at("data"); length++) {
+    assert(load(file.bytes.subarray(0, length)), `a file cut at ${length} was read`);
+    const shrunk = load(file.bytes.subarray(0, length), file.bytes.length);
+    // The padding before the data is never read.
+    if (length < file.at("padding")) {
+      assert(shrunk?.code === "GGUF_TRUNCATED", `shrunk to ${length}: ${shrunk}`);
+    }
+  }
+});
+
+Deno.test("headers that are large on purpose are read or refused in less than a second", () => {
+  const empty = new Uint8Array(60_000_000);
+  const claims: [what: string, file: GgufBuilder][] = [
+    ["empty strings", new GgufBuilder().raw("a", 9, arrayOf(8, 2_000_000, empty.subarray(0, 16_000_000)))],
+    ["booleans", new GgufBuilder().raw("a", 9, arrayOf(7, 2_000_000, empty.subarray(0, 2_000_000)))],
+    ["longs", new GgufBuilder().raw("a", 9, arrayOf(10, 2_000_000, empty.subarray(0, 16_000_000)))],
+    ["bytes", new GgufBuilder().raw("a", 9, arrayOf(0, 60_000_000, empty))],
+  ];
+  for (const [what, file] of claims) {
+    const { bytes } = file.build();
+    const start = performance.now();
+    parseGguf(bytes);
+    const ms = performance.now() - start;
+    assert(ms < 1000, `${what} took ${ms} ms`);
+  }
+});
+
+function arrayOf(elementType: number, count: number, elements: Uint8Array): Uint8Array {
+  const value = new Uint8Array(12 + elements.length);
+  const view = new DataView(value.buffer);
+  view.setUint32(0, elementType, true);
+  view.setBigUint64(4, BigInt(count), true);
+  value.set(elements, 12);
+  return value;
+}

@@ -1,0 +1,200 @@
+import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
+import { GgufError } from "./errors.ts";
+import { readHparams } from "./hparams.ts";
+import { openGguf, parseGguf } from "./reader.ts";
+import { BuiltGguf, GgufBuilder, smallModel } from "./testing.ts";
+import { byteLengthOf, layoutOf } from "./tensor_types.ts";
+import { TENSOR_TYPES, type TensorType } from "./types.ts";
+import { checkVocabulary } from "./vocabulary.ts";
+
+async function withFile<T>(bytes: Uint8Array, use: (path: string) => Promise<T>): Promise<T> {
+  const path = await Deno.makeTempFile({ suffix: ".gguf" });
+  try {
+    await Deno.writeFile(path, bytes);
+    return await use(path);
+  } finally {
+    await Deno.remove(path);
+  }
+}
+
+Deno.test("a valid model is read whole: metadata, tensors, hyper-parameters and vocabulary", async () => {
+  const built = smallModel().build();
+  const file = await withFile(built.bytes, openGguf);
+  assertEquals(file.version, 3);
+  assertEquals(file.fileSize, built.bytes.length);
+  assertEquals(file.tensors.get("blk.0.attn_k.weight"), {
+    name: "blk.0.attn_k.weight",
+    type: "Q8_0",
+    shape: [32, 16],
+    offset: built.at("blk.0.attn_k.weight/data"),
+    byteLength: 16 * 34,
+  });
+  assertEquals(readHparams(file).headCountKv, 2);
+  const { ids, merges, tokens } = checkVocabulary(file.metadata);
+  assertEquals([tokens.length, ids.get("é"), merges], [8, 5, ["t h", "th e"]]);
+});
+
+Deno.test("a file from disk reads like the same bytes in memory", async () => {
+  const { bytes } = smallModel().build();
+  const file = await withFile(bytes, openGguf);
+  const memory = parseGguf(bytes);
+  assertEquals([...file.metadata.entries], [...memory.metadata.entries]);
+  assertEquals([...file.tensors], [...memory.tensors]);
+});
+
+Deno.test("version 2 is read like version 3", () => {
+  const builder = smallModel();
+  builder.version = 2;
+  const file = parseGguf(builder.build().bytes);
+  assertEquals([file.version, file.tensors.size], [2, 11]);
+});
+
+Deno.test("every kind of value comes back as it was written", () => {
+  const { metadata } = parseGguf(
+    new GgufBuilder()
+      .set("u8", "UINT8", 255).set("i8", "INT8", -128).set("u16", "UINT16", 65_535).set(
+        "i16",
+        "INT16",
+        -32_768,
+      )
+      .set("u32", "UINT32", 0xffffffff).set("i32", "INT32", -(2 ** 31)).set("f32", "FLOAT32", 1.5)
+      .set("yes", "BOOL", true).set("no", "BOOL", false).set("text", "STRING", "\ufeffnaïve 🦙\0")
+      .set("u64", "UINT64", 2n ** 64n - 1n).set("safe", "UINT64", 2 ** 53 - 1).set(
+        "i64",
+        "INT64",
+        -(2n ** 63n),
+      )
+      .set("f64", "FLOAT64", Math.PI)
+      .array("bytes", "UINT8", [1, 2]).array("shorts", "INT16", [-1, 2]).array("words", "UINT32", [
+        1,
+        0xffffffff,
+      ])
+      .array("floats", "FLOAT32", [0.5, -0.5]).array("doubles", "FLOAT64", [0.1]).array("flags", "BOOL", [
+        true,
+        false,
+      ])
+      .array("longs", "INT64", [-1n, 2n ** 62n]).array("strings", "STRING", ["", "a", "\ufeff"]).array(
+        "none",
+        "INT32",
+        [],
+      )
+      .build().bytes,
+  );
+  assertEquals(Object.fromEntries(metadata.entries), {
+    u8: 255,
+    i8: -128,
+    u16: 65_535,
+    i16: -32_768,
+    u32: 0xffffffff,
+    i32: -(2 ** 31),
+    f32: 1.5,
+    yes: true,
+    no: false,
+    text: "\ufeffnaïve 🦙\0",
+    u64: 2n ** 64n - 1n,
+    safe: 2 ** 53 - 1,
+    i64: -(2n ** 63n),
+    f64: Math.PI,
+    bytes: Uint8Array.of(1, 2),
+    shorts: Int16Array.of(-1, 2),
+    words: Uint32Array.of(1, 0xffffffff),
+    floats: Float32Array.of(0.5, -0.5),
+    doubles: Float64Array.of(0.1),
+    flags: [true, false],
+    longs: [-1n, 2n ** 62n],
+    strings: ["", "a", "\ufeff"],
+    none: new Int32Array(),
+  });
+});
+
+for (const type of Object.keys(TENSOR_TYPES) as TensorType[]) {
+  Deno.test(`tensors of type ${type} are read, whole blocks only`, () => {
+    const { elements, bytes } = layoutOf(type);
+    const shape = [elements * 2, 3, 2];
+    const tensor = parseGguf(new GgufBuilder().tensor("t", type, shape).build().bytes).tensors.get("t")!;
+    assertEquals([tensor.type, tensor.shape, tensor.byteLength], [type, shape, bytes * 12]);
+    assertEquals(byteLengthOf(type, elements * 12), bytes * 12);
+  });
+}
+
+for (const alignment of [8, 32, 64, 4096]) {
+  Deno.test(`tensor data is found at alignment ${alignment}`, () => {
+    const builder = smallModel().set("general.alignment", "UINT32", alignment);
+    builder.alignment = alignment;
+    const built = builder.build();
+    for (const { name, offset } of parseGguf(built.bytes).tensors.values()) {
+      assertEquals([offset, offset % alignment], [built.at(`${name}/data`), 0]);
+    }
+  });
+}
+
+Deno.test("a file without tensors needs no data and no padding", () => {
+  const built = new GgufBuilder().set("general.architecture", "STRING", "llama").build();
+  assertEquals(parseGguf(built.cut("padding")).tensors.size, 0);
+});
+
+Deno.test("a file without keys and tensors is a file", () => {
+  assertEquals(parseGguf(new GgufBuilder().build().cut("tensors")).metadata.entries.size, 0);
+});
+
+Deno.test("the last tensor need not be padded, tensors need not follow their table's order or touch", () => {
+  const built = new GgufBuilder().tensor("a", "F32", [3]).tensor("b", "F32", [3]).build();
+  assertEquals(parseGguf(built.cut("b/data", 12)).tensors.size, 2);
+  const swapped = built.u64("a/offset", 32).u64("b/offset", 0);
+  assertEquals(parseGguf(swapped.bytes).tensors.get("a")!.offset, built.at("data") + 32);
+  const apart = new BuiltGguf(new Uint8Array([...built.bytes, ...new Uint8Array(96)]), built.marks);
+  assertEquals(parseGguf(apart.u64("a/offset", 128).bytes).tensors.get("a")!.offset, built.at("data") + 128);
+});
+
+Deno.test("a header of many windows is read: long and short strings, arrays longer than a window", async () => {
+  // Characters of one to four bytes, lengths on both sides of what is decoded in batches, 3 MB in all.
+  const alphabet = ["a", "é", "漢", "🦙"];
+  const strings = Array.from({ length: 60_000 }, (_, i) => alphabet[i % 4].repeat(i % 23));
+  strings.splice(30_000, 0, "é".repeat(40_000), "x".repeat(2 ** 21), "");
+  const floats = Float32Array.from({ length: 400_000 }, (_, i) => i);
+  const builder = new GgufBuilder().set("first", "UINT8", 7).array("strings", "STRING", strings);
+  builder.array("floats", "FLOAT32", floats).set("last", "STRING", "漢字").tensor("t", "F32", [4]);
+  const { metadata, tensors } = await withFile(builder.build().bytes, openGguf);
+  assertEquals(metadata.getStrings("strings"), strings);
+  assertEquals(metadata.getNumbers("floats"), floats);
+  assertEquals([metadata.getString("last"), tensors.size], ["漢字", 1]);
+});
+
+Deno.test("one bad string among many is refused at its own byte", () => {
+  const strings = Array.from({ length: 10_000 }, (_, i) => `token ${i}`);
+  const built = new GgufBuilder().array("strings", "STRING", strings).build();
+  built.bytes[built.at("tensors") - 1] = 0xff;
+  const error = assertThrows(() => parseGguf(built.bytes), GgufError);
+  assertEquals([error.code, error.byte], ["GGUF_STRING", built.at("tensors") - "token 9999".length]);
+});
+
+Deno.test("a vocabulary of 250,000 tokens and as many merges is read in less than a second", () => {
+  const tokens = Array.from({ length: 250_000 }, (_, i) => `Ġ${i.toString(36)}`);
+  const merges = tokens.map((token) => `${token[0]} ${token.slice(1)}`);
+  const { bytes } = new GgufBuilder().array("tokens", "STRING", tokens).array("merges", "STRING", merges)
+    .build();
+  const start = performance.now();
+  const { metadata } = parseGguf(bytes);
+  assert(performance.now() - start < 1000);
+  assertEquals([metadata.getStrings("tokens")!.at(-1), metadata.getStrings("merges")!.length], [
+    tokens.at(-1),
+    250_000,
+  ]);
+});
+
+Deno.test("a path that cannot be opened gives Deno's error, a folder is no GGUF file", async () => {
+  await assertRejects(() => openGguf("/nowhere/model.gguf"), Deno.errors.NotFound);
+  const folder = await Deno.makeTempDir();
+  const error = await assertRejects(() => openGguf(folder), GgufError);
+  assertEquals(error.code, "GGUF_MAGIC");
+  await Deno.remove(folder);
+});
+
+Deno.test("the message names code, byte, field, what was found and what is allowed", () => {
+  const built = smallModel().build().u64("output_norm.weight/offset", 33);
+  const byte = built.at("output_norm.weight/offset");
+  const error = assertThrows(() => parseGguf(built.bytes), GgufError);
+  const text = `GGUF_OFFSET at byte ${byte}, tensor "output_norm.weight": found offset 33, ` +
+    `allowed a multiple of 32, the file's alignment`;
+  assertEquals(error.message, text);
+});
