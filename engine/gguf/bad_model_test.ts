@@ -123,6 +123,13 @@ const HPARAMS: BadFile[] = [
     base: changed((model) => model.set("llama.rope.scaling.factor", "FLOAT32", factor)),
   })),
   {
+    what: "the first of two files of a model",
+    code: "GGUF_HPARAM",
+    at: "split.count/value",
+    field: key("split.count"),
+    base: changed((model) => model.set("split.count", "UINT16", 2)),
+  },
+  {
     what: "a mixture of experts",
     code: "GGUF_HPARAM",
     at: "llama.expert_count/value",

@@ -29,6 +29,7 @@ export class Cursor {
   #view: DataView;
   #start = 0; // byte of the file at window[0]
   #filled = 0; // bytes of the window that are valid
+  #lengthAt = 0; // in the window, of the last length
   readonly #scratch = { bytes: new Uint8Array(BATCH_BYTES), units: new Uint32Array(BATCH_STRINGS) };
   readonly #decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
@@ -68,8 +69,13 @@ export class Cursor {
    * bound that it is compared with.
    */
   length(field: string): number {
-    const at = this.#take(8, field);
+    const at = this.#lengthAt = this.#take(8, field);
     return this.#view.getUint32(at, true) + this.#view.getUint32(at + 4, true) * 0x1_0000_0000;
+  }
+
+  /** The length that was read last, exactly, for a message about it; nothing must have been read since. */
+  get exactLength(): bigint {
+    return this.#view.getBigUint64(this.#lengthAt, true);
   }
 
   /** A DataView at the next `count` bytes, at most a scalar's eight. */
@@ -96,14 +102,9 @@ export class Cursor {
   string(field: string, maxBytes: number = MAX_STRING_BYTES): string {
     const start = this.position;
     const length = this.length(field);
-    if (length > this.remaining) {
-      throw new GgufError("GGUF_STRING", `found a length of ${length}, allowed ${this.endInWords}`, {
-        byte: start,
-        field,
-      });
-    }
-    if (length > maxBytes) {
-      const detail = `found a length of ${length}, allowed at most ${maxBytes} bytes`;
+    if (length > this.remaining || length > maxBytes) {
+      const allowed = length > maxBytes ? `at most ${maxBytes} bytes` : this.endInWords;
+      const detail = `found a length of ${this.exactLength}, allowed ${allowed}`;
       throw new GgufError("GGUF_STRING", detail, { byte: start, field });
     }
     const at = this.#take(length, field);
@@ -210,9 +211,9 @@ export class Cursor {
       done += got;
     }
     if (done < atLeast) {
-      const detail = `found the end of the file at byte ${
-        offset + done
-      }, allowed ${this.#source.size} bytes as at first`;
+      const end = offset + done;
+      const detail =
+        `found the end of the file at byte ${end}, allowed ${this.#source.size} bytes as at first`;
       throw new GgufError("GGUF_TRUNCATED", detail, { byte: this.position, field });
     }
     return done;

@@ -25,7 +25,7 @@ export interface GgufErrorPlace {
 
 /**
  * A GGUF file that compy refuses. The message reads
- * `GGUF_OFFSET at byte 1234, tensor "output.weight": found 33, allowed a multiple of 32`.
+ * `GGUF_OFFSET at byte 1234, tensor "output.weight": found 33, allowed a multiple of 32 (the alignment) below 2^53`.
  */
 export class GgufError extends Error {
   override name = "GgufError";
@@ -42,7 +42,13 @@ export class GgufError extends Error {
   }
 }
 
+/** Controls and direction marks that JSON leaves as they are, and that would change what a terminal shows. */
+// deno-lint-ignore no-control-regex
+const INVISIBLE = /[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
 /** A stranger's text as it may stand in a message: quoted, escaped, and never longer than a line. */
 export function quote(text: string): string {
-  return JSON.stringify(text.length > 80 ? `${text.slice(0, 77)}...` : text);
+  const short = text.length > 80 ? `${text.slice(0, 77)}...` : text;
+  const escape = (character: string) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return JSON.stringify(short).replace(INVISIBLE, escape);
 }

@@ -45,6 +45,7 @@ const MAX = {
  * Defaults are llama.cpp's.  Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md#llm
  */
 export function readHparams(file: GgufFile): Hparams {
+  refuseSplit(file.metadata);
   const architecture = file.metadata.getString("general.architecture");
   const keys = new ArchitectureKeys(file.metadata, architecture);
   const blockCount = keys.count("block_count", MAX.blockCount);
@@ -82,6 +83,16 @@ export function requireTensor(file: GgufFile, name: string, shape: readonly numb
     throw new GgufError("GGUF_HPARAM", detail, { field });
   }
   return tensor;
+}
+
+/** Models that are split into several files have this key in each. */
+function refuseSplit(metadata: Metadata): void {
+  const key = "split.count";
+  const parts = metadata.getCount(key, 1);
+  if (parts <= 1) return;
+  const place = { byte: byteOf(metadata, key), field: `key ${quote(key)}` };
+  const detail = `found ${parts} files, allowed one: join them with llama-gguf-split --merge`;
+  throw new GgufError("GGUF_HPARAM", detail, place);
 }
 
 type Heads = Pick<Hparams, "headCount" | "headCountKv" | "keyLength" | "valueLength">;

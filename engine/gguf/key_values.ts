@@ -99,9 +99,9 @@ function checkAlignment(value: MetadataValue, type: ValueType, byte: number, fie
   const valid = type === "UINT32" && typeof value === "number" && value >= MIN_ALIGNMENT &&
     value <= MAX_ALIGNMENT && (value & (value - 1)) === 0;
   if (!valid) {
-    const found = typeof value === "object" ? "an array" : String(value);
+    const found = type === "UINT32" ? String(value) : `a value of type ${type}`;
     const allowed = `a UINT32 that is a power of two from ${MIN_ALIGNMENT} to ${MAX_ALIGNMENT}`;
-    throw new GgufError("GGUF_ALIGN", `found ${type} ${found}, allowed ${allowed}`, { byte, field });
+    throw new GgufError("GGUF_ALIGN", `found ${found}, allowed ${allowed}`, { byte, field });
   }
   return value;
 }
@@ -181,12 +181,8 @@ function readArray(cursor: Cursor, field: string, room: Room): MetadataArray {
   const typeByte = cursor.position;
   const type = readType(cursor, field);
   if (type === "ARRAY") {
-    const place = { byte: typeByte, field };
-    throw new GgufError(
-      "GGUF_ARRAY",
-      "found an array of arrays, allowed numbers, booleans and strings",
-      place,
-    );
+    const detail = "found an array of arrays, allowed numbers, booleans and strings";
+    throw new GgufError("GGUF_ARRAY", detail, { byte: typeByte, field });
   }
   const count = readArrayCount(cursor, type, field, room);
   switch (type) {
@@ -211,7 +207,8 @@ function readArrayCount(cursor: Cursor, type: ValueType, field: string, room: Ro
   const count = cursor.length(field);
   const fits = Math.floor(cursor.remaining / MIN_BYTES[type]);
   if (count > fits) {
-    const detail = `found ${count} elements of ${type}, allowed at most ${fits}: ${cursor.endInWords}`;
+    const found = `${cursor.exactLength} elements of ${type}`;
+    const detail = `found ${found}, allowed at most ${fits}: ${cursor.endInWords}`;
     throw new GgufError("GGUF_ARRAY", detail, { byte, field });
   }
   if (type in TYPED_ARRAYS) return count;

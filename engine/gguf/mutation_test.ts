@@ -144,7 +144,7 @@ Deno.test("a file cut at any byte of its header is refused, also where its lengt
   }
 });
 
-Deno.test("headers that are large on purpose are read or refused in less than a second", () => {
+Deno.test("headers that are large on purpose are read in seconds", () => {
   const empty = new Uint8Array(60_000_000);
   const claims: [what: string, file: GgufBuilder][] = [
     ["empty strings", new GgufBuilder().raw("a", 9, arrayOf(8, 2_000_000, empty.subarray(0, 16_000_000)))],
@@ -157,7 +157,7 @@ Deno.test("headers that are large on purpose are read or refused in less than a 
     const start = performance.now();
     parseGguf(bytes);
     const ms = performance.now() - start;
-    assert(ms < 1000, `${what} took ${ms} ms`);
+    assert(ms < 5000, `${what} took ${ms} ms`); // some 0.1 s on an idle machine
   }
 });
 

@@ -29,6 +29,7 @@ export async function openGguf(path: string): Promise<GgufFile> {
   }
   return parse(path, {
     size,
+    // Synchronous, a MiB at a time: the parser could not use the time in between.
     read(offset, into) {
       file.seekSync(offset, Deno.SeekMode.Start);
       return file.readSync(into) ?? 0;
@@ -92,7 +93,7 @@ function readCount(cursor: Cursor, field: string, minBytes: number, cap: number)
   const count = cursor.length(field);
   const fits = Math.floor(cursor.remaining / minBytes);
   if (count > fits) {
-    const detail = `found ${count}, allowed at most ${fits}: ${cursor.endInWords}`;
+    const detail = `found ${cursor.exactLength}, allowed at most ${fits}: ${cursor.endInWords}`;
     throw new GgufError("GGUF_COUNT", detail, { byte, field });
   }
   if (count > cap) {

@@ -168,14 +168,14 @@ Deno.test("one bad string among many is refused at its own byte", () => {
   assertEquals([error.code, error.byte], ["GGUF_STRING", built.at("tensors") - "token 9999".length]);
 });
 
-Deno.test("a vocabulary of 250,000 tokens and as many merges is read in less than a second", () => {
+Deno.test("a vocabulary of 250,000 tokens and as many merges is read in seconds", () => {
   const tokens = Array.from({ length: 250_000 }, (_, i) => `Ġ${i.toString(36)}`);
   const merges = tokens.map((token) => `${token[0]} ${token.slice(1)}`);
   const { bytes } = new GgufBuilder().array("tokens", "STRING", tokens).array("merges", "STRING", merges)
     .build();
   const start = performance.now();
   const { metadata } = parseGguf(bytes);
-  assert(performance.now() - start < 1000);
+  assert(performance.now() - start < 5000); // 0.2 s on an idle machine
   assertEquals([metadata.getStrings("tokens")!.at(-1), metadata.getStrings("merges")!.length], [
     tokens.at(-1),
     250_000,
@@ -195,6 +195,18 @@ Deno.test("the message names code, byte, field, what was found and what is allow
   const byte = built.at("output_norm.weight/offset");
   const error = assertThrows(() => parseGguf(built.bytes), GgufError);
   const text = `GGUF_OFFSET at byte ${byte}, tensor "output_norm.weight": found offset 33, ` +
-    `allowed a multiple of 32, the file's alignment`;
+    `allowed a multiple of 32 (the alignment) below 2^53`;
   assertEquals(error.message, text);
+});
+
+Deno.test("lengths are named exactly in messages, strangers' names are quoted and short", () => {
+  const built = smallModel().build().u64("tensorCount", -1);
+  assert(
+    assertThrows(() => parseGguf(built.bytes), GgufError).message.includes(" found 18446744073709551615, "),
+  );
+  const name = "\u001b[2J\u009b\u202e" + "n".repeat(200);
+  const spoilt = new GgufBuilder().set(name, "UINT8", 0).build();
+  spoilt.u32(`${name}/type`, 99);
+  const { field } = assertThrows(() => parseGguf(spoilt.bytes), GgufError);
+  assertEquals(field, `key "\\u001b[2J\\u009b\\u202e${"n".repeat(71)}..."`);
 });

@@ -63,7 +63,8 @@ function readEntry(
   const offsetByte = cursor.position;
   const offset = cursor.length(field);
   if (!Number.isSafeInteger(offset) || offset % alignment !== 0) {
-    const detail = `found offset ${offset}, allowed a multiple of ${alignment}, the file's alignment`;
+    const detail =
+      `found offset ${cursor.exactLength}, allowed a multiple of ${alignment} (the alignment) below 2^53`;
     throw new GgufError("GGUF_OFFSET", detail, { byte: offsetByte, field });
   }
   return { name, layout, shape, byteLength, offset, offsetByte };

@@ -1,4 +1,100 @@
-/** The compiled form of a model: a flat list of fused ops over named buffers. */
+/**
+ * The compiled form of a model: a flat list of fused ops over named buffers. No views, reshapes or transposes are
+ * ever ops. What changes from step to step (rows of the step, rows that want logits, KV lengths) is no part of a plan.
+ */
+import type { TensorInfo } from "../gguf/types.ts";
+
+/** Rows of a buffer: one a token of the step, or one a row whose logits are wanted. */
+export type BufferRows = "step" | "logits";
+
+/** f32 rows, or rows in 8-bit blocks of 32 under f32 scales. */
+export type BufferForm = "float" | "quant";
+
+/** A matrix of activations. */
+export interface PlanBuffer {
+  readonly name: string;
+  readonly form: BufferForm;
+  readonly rows: BufferRows;
+  readonly columns: number;
+}
+
+/** A weight that the plan reads: a matrix, packed at load, or a vector of f32. */
+export interface PlanTensor {
+  readonly info: TensorInfo;
+  readonly kind: "matrix" | "vector";
+  readonly columns: number;
+  readonly rows: number;
+}
+
+/** Indices into `Plan.buffers` and `Plan.tensors`. */
+export type BufferId = number;
+export type TensorId = number;
+
+/** One matrix of activations in the forms that its readers need; at least one is there. */
+export interface Forms {
+  readonly float?: BufferId;
+  readonly quant?: BufferId;
+}
+
+export interface HeadShape {
+  readonly layer: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+}
+
+export type PlanOp =
+  /** out = rows of the matrix, by token id. */
+  | { op: "embed"; weight: TensorId; out: BufferId }
+  /** out = cos of position x frequency, then sin. */
+  | { op: "rope_table"; out: BufferId }
+  /** out = x / rms(x) * weight; with outputs of logit rows only those rows are read. */
+  | { op: "rms_norm"; x: BufferId; weight: TensorId; eps: number; out: Forms }
+  /** out (+)= weight x + bias, for several matrices that read the same x. */
+  | { op: "matmul"; x: Forms; parts: readonly MatMulPart[] }
+  /** out = silu(gate x) * (up x). */
+  | { op: "swiglu"; x: Forms; gate: TensorId; up: TensorId; out: Forms }
+  /** Norms (where given) and rotates q and k heads, appends k and v to the cache. */
+  | {
+    op: "rope_append";
+    q: BufferId;
+    k: BufferId;
+    v: BufferId;
+    table: BufferId;
+    qNorm?: TensorId;
+    kNorm?: TensorId;
+    heads: HeadShape;
+    rotated: number;
+    interleaved: boolean;
+    eps: number;
+  }
+  /** out = softmax(scale q K) V over the sequence's cache. */
+  | { op: "attention"; q: BufferId; out: BufferId; heads: HeadShape; scale: number }
+  | { op: "quantize"; x: BufferId; out: BufferId }
+  /** Penalties, bias, mask, best candidates and log-sum-exp of each logits row. */
+  | { op: "candidates"; logits: BufferId };
+
+export interface MatMulPart {
+  readonly weight: TensorId;
+  readonly bias?: TensorId;
+  readonly out: BufferId;
+  /** Adds to what `out` holds: a residual connection. */
+  readonly add: boolean;
+}
+
 export interface Plan {
   readonly architecture: string;
+  readonly vocabSize: number;
+  readonly contextLength: number;
+  readonly tensors: readonly PlanTensor[];
+  readonly buffers: readonly PlanBuffer[];
+  readonly ops: readonly PlanOp[];
+  /** Angle a position, of each rotated pair of dimensions. */
+  readonly frequencies: Float64Array;
+  readonly kv: { readonly layers: number; readonly heads: number; readonly headDim: number };
+}
+
+/** Bytes that one token takes in the KV cache: halves, keys and values. */
+export function kvBytesPerToken(plan: Plan): number {
+  return plan.kv.layers * plan.kv.heads * plan.kv.headDim * 2 * 2;
 }

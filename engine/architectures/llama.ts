@@ -1,0 +1,48 @@
+import type { Hparams } from "../gguf/hparams.ts";
+import type { PlanBuilder } from "../plan/builder.ts";
+
+/** What tells the llama family's members apart. */
+export interface LlamaTraits {
+  /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
+  readonly interleavedRope: boolean;
+  /** RMSNorm of each query and key head, before rotation. */
+  readonly headNorms: boolean;
+}
+
+/**
+ * The decoder of Llama, and with other traits of Qwen2 and Qwen3: pre-norm attention with grouped heads, SwiGLU.
+ * Biases of q, k and v are read where the file has them. Source: "LLaMA" (arXiv 2302.13971), "Qwen3" (2505.09388).
+ */
+export function buildLlama(b: PlanBuilder, h: Hparams, traits: LlamaTraits, tiedOutput: boolean): void {
+  const eps = h.rmsEpsilon;
+  const x = b.embed("token_embd", h.vocabSize, h.embeddingLength);
+  const table = b.ropeTable(h.ropeDimensionCount);
+  for (let layer = 0; layer < h.blockCount; layer++) {
+    const name = (tensor: string) => `blk.${layer}.${tensor}`;
+    const heads = { layer, heads: h.headCount, kvHeads: h.headCountKv, headDim: h.keyLength };
+
+    const attnIn = b.rmsNorm(x, name("attn_norm"), eps);
+    const qkv = b.linear(attnIn, [
+      { name: name("attn_q"), rows: h.headCount * h.keyLength },
+      { name: name("attn_k"), rows: h.headCountKv * h.keyLength },
+      { name: name("attn_v"), rows: h.headCountKv * h.keyLength },
+    ]);
+    b.ropeAppend(qkv, heads, {
+      table,
+      rotated: h.ropeDimensionCount,
+      interleaved: traits.interleavedRope,
+      eps,
+      qNorm: traits.headNorms ? name("attn_q_norm") : undefined,
+      kNorm: traits.headNorms ? name("attn_k_norm") : undefined,
+    });
+    const attn = b.attention(qkv[0], heads, 1 / Math.sqrt(h.keyLength));
+    b.linear(attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
+
+    const ffnIn = b.rmsNorm(x, name("ffn_norm"), eps);
+    const ffn = b.swiglu(ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
+    b.linear(ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
+  }
+  const last = b.rmsNorm(x, "output_norm", eps, "logits");
+  const [logits] = b.linear(last, [{ name: tiedOutput ? "token_embd" : "output", rows: h.vocabSize }]);
+  b.candidates(logits);
+}

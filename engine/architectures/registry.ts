@@ -1,0 +1,91 @@
+import { GgufError, quote } from "../gguf/errors.ts";
+import { type Hparams, readHparams, requireTensor } from "../gguf/hparams.ts";
+import type { GgufFile } from "../gguf/types.ts";
+import { PlanBuilder, refuseUnreadTensors } from "../plan/builder.ts";
+import type { Plan } from "../plan/plan.ts";
+import { buildLlama, type LlamaTraits } from "./llama.ts";
+
+/** The architectures that compy computes, by GGUF's name. */
+const ARCHITECTURES: Readonly<Record<string, LlamaTraits>> = {
+  llama: { interleavedRope: true, headNorms: false },
+  qwen2: { interleavedRope: false, headNorms: false },
+  qwen3: { interleavedRope: false, headNorms: true },
+};
+
+/** Llama 3's factors on the rotary frequencies, in its own tensor. */
+const ROPE_FREQS = "rope_freqs.weight";
+
+/** What the kernels can hold: heads in whole vectors. */
+const HEAD_DIM_STEP = 16;
+
+/**
+ * Compiles a file's model into its plan. `ropeFactors` are the values of `rope_freqs.weight` where the file has it.
+ * Throws GgufError for another architecture, a missing or unexpected tensor, or a shape that compy cannot compute.
+ */
+export function buildPlan(file: GgufFile, ropeFactors?: Float32Array): Plan {
+  const architecture = file.metadata.getString("general.architecture");
+  const traits = Object.hasOwn(ARCHITECTURES, architecture) ? ARCHITECTURES[architecture] : undefined;
+  if (!traits) {
+    const allowed = Object.keys(ARCHITECTURES).map(quote).join(", ");
+    const detail = `found ${quote(architecture)}, allowed ${allowed}`;
+    throw new GgufError("GGUF_HPARAM", detail, { field: 'key "general.architecture"' });
+  }
+  const hparams = readHparams(file);
+  checkHeads(hparams);
+  const builder = new PlanBuilder(file);
+  buildLlama(builder, hparams, traits, !file.tensors.has("output.weight"));
+  const plan = builder.finish({
+    architecture,
+    vocabSize: hparams.vocabSize,
+    contextLength: hparams.contextLength,
+    frequencies: ropeFrequencies(hparams, ropeFactors),
+    kv: { layers: hparams.blockCount, heads: hparams.headCountKv, headDim: hparams.keyLength },
+  });
+  refuseUnreadTensors(file, plan, new Set([ROPE_FREQS]));
+  return plan;
+}
+
+/** The values of `rope_freqs.weight`, read from the file; undefined where it has none. */
+export async function readRopeFactors(file: GgufFile): Promise<Float32Array | undefined> {
+  if (!file.tensors.has(ROPE_FREQS)) return undefined;
+  const info = requireTensor(file, ROPE_FREQS, [readHparams(file).ropeDimensionCount / 2]);
+  const field = `tensor ${quote(ROPE_FREQS)}`;
+  if (info.type !== "F32") {
+    throw new GgufError("GGUF_HPARAM", `found type ${info.type}, allowed F32`, { field });
+  }
+  using source = await Deno.open(file.path);
+  await source.seek(info.offset, Deno.SeekMode.Start);
+  const bytes = new Uint8Array(info.byteLength);
+  for (let at = 0; at < bytes.length;) {
+    const n = await source.read(bytes.subarray(at));
+    if (n === null) throw new GgufError("GGUF_TRUNCATED", "the file ended", { byte: info.offset + at, field });
+    at += n;
+  }
+  const factors = new Float32Array(bytes.buffer);
+  if (factors.some((f) => !(f > 0) || f === Infinity)) {
+    throw new GgufError("GGUF_DATA", "found a factor that is not above 0 and finite", { field });
+  }
+  return factors;
+}
+
+function checkHeads(h: Hparams): void {
+  const refuse = (key: string, found: number, allowed: string) => {
+    const field = `key ${quote(`${h.architecture}.attention.${key}`)}`;
+    throw new GgufError("GGUF_HPARAM", `found ${found}, allowed ${allowed}`, { field });
+  };
+  if (h.valueLength !== h.keyLength) refuse("value_length", h.valueLength, `the key length ${h.keyLength}`);
+  if (h.keyLength % HEAD_DIM_STEP !== 0) {
+    refuse("key_length", h.keyLength, `a multiple of ${HEAD_DIM_STEP}`);
+  }
+  if (h.headCount / h.headCountKv > 64) {
+    refuse("head_count_kv", h.headCountKv, `at least a 64th of the ${h.headCount} heads`);
+  }
+}
+
+/** base^(-2i / n) / (scaling factor x Llama 3's factor). */
+function ropeFrequencies(h: Hparams, factors?: Float32Array): Float64Array {
+  const n = h.ropeDimensionCount;
+  return Float64Array.from({ length: n / 2 }, (_, i) => {
+    return Math.pow(h.ropeFreqBase, -2 * i / n) / (h.ropeScaling.factor * (factors?.[i] ?? 1));
+  });
+}

@@ -1,0 +1,105 @@
+import { KernelLibrary } from "../../ffi/library.ts";
+import { TENSOR_TYPES } from "../gguf/types.ts";
+import type { GgufFile } from "../gguf/types.ts";
+import { encodePlan } from "../plan/encode.ts";
+import type { Plan, PlanTensor } from "../plan/plan.ts";
+import { WordWriter } from "../plan/words.ts";
+import type { Backend, BackendInfo, CompileOptions, StepInput, StepOutput } from "./backend.ts";
+import { StepStopped } from "./backend.ts";
+import { answerBytes, decodeAnswers, encodeStep } from "./step_words.ts";
+
+export interface CpuOptions {
+  /** Threads that compute; by default one a core. */
+  readonly threads?: number;
+  /** Name of the instruction set; by default the best that the CPU has. */
+  readonly isa?: string;
+}
+
+/** What this machine can do at best. */
+export interface Limits {
+  readonly readGbps: number;
+  /** 10^9 operations a second; a multiply-add is two. */
+  readonly int8Gops: number;
+  readonly f32Gflops: number;
+}
+
+/** Plans on the Rust kernels: one non-blocking call a step. */
+export class CpuBackend implements Backend {
+  readonly info: BackendInfo;
+  readonly #library = KernelLibrary.open();
+  readonly #handle: bigint;
+  readonly #words = new WordWriter(1 << 16);
+  #output = new Uint8Array(1 << 16);
+
+  /** Throws KernelError where the instruction set is not there or the threads cannot be started. */
+  constructor(options: CpuOptions = {}) {
+    const threads = options.threads ?? navigator.hardwareConcurrency;
+    const input = new WordWriter().u32(threads).text(options.isa ?? "").bytes();
+    this.#handle = view(this.#library.call("compy_model_new", 0n, input)).getBigUint64(0, true);
+    const isa = new TextDecoder().decode(this.#library.call("compy_model_isa", this.#handle));
+    this.info = { name: "cpu", isa, threads };
+  }
+
+  /** Bytes of the plan's matrices once packed. */
+  packedBytes(plan: Plan): number {
+    return plan.tensors.reduce((sum, t) => sum + this.#packedTensor(t), 0);
+  }
+
+  async loadWeights(file: GgufFile, plan: Plan, progress?: (done: number, total: number) => void): Promise<void> {
+    const open = new WordWriter().u32(plan.tensors.length).u64(this.packedBytes(plan)).text(file.path).bytes();
+    this.#library.call("compy_model_open", this.#handle, open);
+    const total = plan.tensors.reduce((sum, t) => sum + t.info.byteLength, 0);
+    let done = 0;
+    for (const [index, t] of plan.tensors.entries()) {
+      const input = new WordWriter()
+        .u32(index, t.kind === "vector" ? 1 : 0, TENSOR_TYPES[t.info.type], t.columns, t.rows)
+        .u64(t.info.offset).bytes();
+      try {
+        await this.#library.callAsync("compy_tensor_load", this.#handle, input);
+      } catch (cause) {
+        const reason = cause instanceof Error ? cause.message : String(cause);
+        throw new Error(`Cannot load tensor "${t.info.name}" of ${file.path}: ${reason}`, { cause });
+      }
+      done += t.info.byteLength;
+      progress?.(done, total);
+    }
+  }
+
+  async compile(plan: Plan, options: CompileOptions): Promise<void> {
+    await this.#library.callAsync("compy_plan_compile", this.#handle, encodePlan(plan, options));
+  }
+
+  async step(input: StepInput): Promise<StepOutput> {
+    const bytes = answerBytes(input);
+    if (this.#output.length < bytes) this.#output = new Uint8Array(2 * bytes);
+    const words = encodeStep(this.#words.clear(), input);
+    const answers = await this.#library.callAsync("compy_step", this.#handle, words, this.#output);
+    if (answers.length !== bytes) throw new StepStopped("The step was stopped");
+    return decodeAnswers(answers, input);
+  }
+
+  requestStop(): void {
+    this.#library.call("compy_stop", this.#handle);
+  }
+
+  async measureLimits(): Promise<Limits> {
+    const input = new WordWriter().u32(this.info.threads).bytes();
+    const figures = view(await this.#library.callAsync("compy_limits", this.#handle, input));
+    const [readGbps, int8Gops, f32Gflops] = [0, 8, 16].map((at) => figures.getFloat64(at, true));
+    return { readGbps, int8Gops, f32Gflops };
+  }
+
+  close(): void {
+    this.#library.call("compy_model_free", this.#handle);
+  }
+
+  #packedTensor(t: PlanTensor): number {
+    if (t.kind === "vector") return 0;
+    const input = new WordWriter().u32(TENSOR_TYPES[t.info.type], t.columns, t.rows).bytes();
+    return Number(view(this.#library.call("compy_packed_bytes", this.#handle, input)).getBigUint64(0, true));
+  }
+}
+
+function view(bytes: Uint8Array): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}

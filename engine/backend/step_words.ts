@@ -1,0 +1,49 @@
+import type { WordWriter } from "../plan/words.ts";
+import type { Candidates, LogitsRequest, StepInput, StepOutput } from "./backend.ts";
+
+/** A step as the words that rust-kernels/src/step.rs reads. */
+export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuffer> {
+  w.u32(input.tokens.length, input.sequences.length, input.logits.length).i32s(input.tokens);
+  for (const s of input.sequences) {
+    w.u32(s.start, s.length, s.cached, s.blockTable.length).i32s(s.blockTable);
+  }
+  for (const r of input.logits) {
+    w.u32(r.row, r.candidates).f32(r.repetitionPenalty).f32(r.presencePenalty).f32(r.frequencyPenalty);
+    w.u32(r.penaltyTokens.length, r.biasTokens.length, r.mask?.length ?? 0, r.probe.length);
+    w.i32s(r.penaltyTokens).i32s(r.penaltyCounts).i32s(r.biasTokens).f32s(r.biasValues);
+    if (r.mask) w.i32s(r.mask);
+    w.i32s(r.probe);
+  }
+  return w.bytes();
+}
+
+/** Words of one answer: count, log-sum-exp, ids, logits, raw logits, probed logits. */
+function answerWords(r: LogitsRequest): number {
+  return 2 + 3 * r.candidates + r.probe.length;
+}
+
+/** Bytes that a step's answers take. */
+export function answerBytes(input: StepInput): number {
+  return 4 * input.logits.reduce((sum, r) => sum + answerWords(r), 0);
+}
+
+/** Copies the answers out of the buffer, which the next step overwrites. */
+export function decodeAnswers(bytes: Uint8Array<ArrayBuffer>, input: StepInput): StepOutput {
+  const ints = new Int32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+  const floats = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+  let at = 0;
+  const rows = input.logits.map((r): Candidates => {
+    const [n, k] = [ints[at], r.candidates];
+    const from = (part: number) => at + 2 + part * k;
+    const row = {
+      ids: ints.slice(from(0), from(0) + n),
+      logits: floats.slice(from(1), from(1) + n),
+      rawLogits: floats.slice(from(2), from(2) + n),
+      logSumExp: floats[at + 1],
+      probed: floats.slice(from(3), from(3) + r.probe.length),
+    };
+    at += answerWords(r);
+    return row;
+  });
+  return { rows };
+}

@@ -1,0 +1,85 @@
+import { basename } from "@std/path";
+import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
+import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
+import { CpuBackend } from "./backend/cpu.ts";
+import { LlmEngine } from "./engine.ts";
+import { openGguf } from "./gguf/reader.ts";
+import { checkVocabulary } from "./gguf/vocabulary.ts";
+import { createChatTemplate } from "./tokenizer/chat_template.ts";
+import { createTokenizer } from "./tokenizer/tokenizer.ts";
+import { kvBytesPerToken } from "./plan/plan.ts";
+
+export interface LoadOptions {
+  readonly model: string;
+  /** Threads that compute; by default one a core. */
+  readonly threads?: number;
+  /** Instruction set by name; by default the best that the CPU has. */
+  readonly isa?: string;
+  /** Tokens that one sequence may hold; by default the model's own context, at most 4,096. */
+  readonly contextLength?: number;
+  /** Sequences that run side by side. */
+  readonly parallel?: number;
+  /** Requests that may wait beyond those that run. */
+  readonly queue?: number;
+  readonly progress?: (done: number, total: number) => void;
+}
+
+/** A loaded engine, and what loading it took. */
+export interface LoadedEngine {
+  readonly engine: LlmEngine;
+  readonly backend: CpuBackend;
+  readonly loadMs: number;
+  /** Bytes that the KV cache takes once it is full. */
+  readonly kvBytes: number;
+}
+
+const DEFAULT_CONTEXT = 4096;
+const DEFAULT_PARALLEL = 4;
+const DEFAULT_QUEUE = 256;
+/** Rows of a step: enough that prefill is bound by arithmetic, few enough that a decode waits under a second. */
+const MAX_ROWS = 512;
+const MIN_LOGIT_ROWS = 16;
+
+/**
+ * Opens a model file: checks it, packs its weights, compiles its plan. Throws GgufError for a file that is broken or
+ * not supported, KernelError where the kernels refuse.
+ */
+export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
+  const start = performance.now();
+  const file = await openGguf(options.model);
+  checkVocabulary(file.metadata);
+  const plan = buildPlan(file, await readRopeFactors(file));
+  const tokenizer = createTokenizer(file.metadata);
+  const chatTemplate = createChatTemplate(file.metadata, tokenizer);
+  const contextLength = Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT);
+  const parallel = options.parallel ?? DEFAULT_PARALLEL;
+  const limits = {
+    parallel,
+    kvBlocks: parallel * Math.ceil(contextLength / KV_BLOCK_TOKENS),
+    maxRows: Math.max(MAX_ROWS, parallel),
+    maxLogitRows: Math.max(MIN_LOGIT_ROWS, parallel),
+    queue: options.queue ?? DEFAULT_QUEUE,
+  };
+  const backend = new CpuBackend(options);
+  try {
+    await backend.loadWeights(file, plan, options.progress);
+    await backend.compile(plan, limits);
+  } catch (error) {
+    backend.close();
+    throw error;
+  }
+  const model = {
+    id: basename(options.model).replace(/\.gguf$/, ""),
+    path: options.model,
+    architecture: plan.architecture,
+    contextLength,
+    vocabSize: plan.vocabSize,
+    created: Math.floor(Date.now() / 1000),
+  };
+  return {
+    engine: new LlmEngine({ backend, model, tokenizer, chatTemplate, limits }),
+    backend,
+    loadMs: performance.now() - start,
+    kvBytes: limits.kvBlocks * KV_BLOCK_TOKENS * kvBytesPerToken(plan),
+  };
+}

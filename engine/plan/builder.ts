@@ -1,0 +1,214 @@
+import { GgufError, quote } from "../gguf/errors.ts";
+import { requireTensor } from "../gguf/hparams.ts";
+import type { GgufFile, TensorInfo } from "../gguf/types.ts";
+import type {
+  BufferForm,
+  BufferId,
+  BufferRows,
+  Forms,
+  HeadShape,
+  MatMulPart,
+  Plan,
+  PlanBuffer,
+  PlanOp,
+  PlanTensor,
+  TensorId,
+} from "./plan.ts";
+
+/** Activations on their way through a model. Which forms they take is settled by who reads them. */
+export class Value {
+  float?: BufferId;
+  quant?: BufferId;
+  constructor(readonly name: string, readonly rows: BufferRows, readonly columns: number) {}
+}
+
+export interface Linear {
+  /** Tensor name without `.weight`; `.bias` beside it is added where the file has one. */
+  readonly name: string;
+  readonly rows: number;
+  /** Adds to this value (a residual connection) instead of making a new one. */
+  readonly addTo?: Value;
+}
+
+export interface RopeOptions {
+  readonly table: Value;
+  readonly rotated: number;
+  readonly interleaved: boolean;
+  readonly eps: number;
+  /** Tensor names of the per-head norms. */
+  readonly qNorm?: string;
+  readonly kNorm?: string;
+}
+
+/** Formats whose kernels read f32 activations; all others read 8-bit blocks. */
+const FLOAT_TYPES = new Set(["F32", "F16", "BF16"]);
+
+/**
+ * Writes a plan, op by op, in the words of a model's architecture. Every tensor is looked up with the shape that the
+ * hyper-parameters demand: a missing one, or one of another shape, is a GgufError that names it.
+ */
+export class PlanBuilder {
+  readonly #tensors: PlanTensor[] = [];
+  readonly #tensorIds = new Map<string, TensorId>();
+  readonly #buffers: PlanBuffer[] = [];
+  readonly #ops: PlanOp[] = [];
+  /** Ops whose operands settle only once all readers are known. */
+  readonly #late: (() => void)[] = [];
+  /** Values that come into being as floats: a quantised form takes an op of its own. */
+  readonly #floatOnly = new Set<Value>();
+
+  constructor(private readonly file: GgufFile) {}
+
+  /** The tokens' rows of the embedding. */
+  embed(name: string, vocab: number, columns: number): Value {
+    const out = this.#floatValue("x", "step", columns);
+    this.#ops.push({ op: "embed", weight: this.#matrix(`${name}.weight`, columns, vocab), out: out.float! });
+    return out;
+  }
+
+  ropeTable(rotated: number): Value {
+    const out = this.#floatValue("angles", "step", rotated);
+    this.#ops.push({ op: "rope_table", out: out.float! });
+    return out;
+  }
+
+  /** `rows` "logits" keeps only the rows whose logits are wanted. */
+  rmsNorm(x: Value, name: string, eps: number, rows: BufferRows = x.rows): Value {
+    const out = new Value("normed", rows, x.columns);
+    const op = {
+      op: "rms_norm" as const,
+      x: this.#asFloat(x),
+      weight: this.#vector(`${name}.weight`, x.columns),
+      eps,
+      out: {} as Forms,
+    };
+    this.#ops.push(op);
+    this.#late.push(() => op.out = forms(out));
+    return out;
+  }
+
+  /** Matrices that read the same x, in one op. */
+  linear(x: Value, linears: readonly Linear[]): Value[] {
+    const values = linears.map((l) => l.addTo ?? this.#floatValue(shortName(l.name), x.rows, l.rows));
+    const parts = linears.map((l, i): MatMulPart => ({
+      weight: this.#operand(x, this.#matrix(`${l.name}.weight`, x.columns, l.rows)),
+      bias: this.file.tensors.has(`${l.name}.bias`) ? this.#vector(`${l.name}.bias`, l.rows) : undefined,
+      out: this.#asFloat(values[i]),
+      add: l.addTo !== undefined,
+    }));
+    this.#ops.push({ op: "matmul", x: forms(x), parts });
+    return values;
+  }
+
+  swiglu(x: Value, gate: string, up: string, rows: number): Value {
+    const out = new Value("ffn", x.rows, rows);
+    const [g, u] = [gate, up].map((n) => this.#operand(x, this.#matrix(`${n}.weight`, x.columns, rows)));
+    const op = { op: "swiglu" as const, x: forms(x), gate: g, up: u, out: {} as Forms };
+    this.#ops.push(op);
+    this.#late.push(() => op.out = forms(out));
+    return out;
+  }
+
+  ropeAppend([q, k, v]: readonly Value[], heads: HeadShape, rope: RopeOptions): void {
+    this.#ops.push({
+      op: "rope_append",
+      q: this.#asFloat(q),
+      k: this.#asFloat(k),
+      v: this.#asFloat(v),
+      table: this.#asFloat(rope.table),
+      qNorm: rope.qNorm ? this.#vector(`${rope.qNorm}.weight`, heads.headDim) : undefined,
+      kNorm: rope.kNorm ? this.#vector(`${rope.kNorm}.weight`, heads.headDim) : undefined,
+      heads,
+      rotated: rope.rotated,
+      interleaved: rope.interleaved,
+      eps: rope.eps,
+    });
+  }
+
+  attention(q: Value, heads: HeadShape, scale: number): Value {
+    const out = this.#floatValue("attn", q.rows, q.columns);
+    this.#ops.push({ op: "attention", q: this.#asFloat(q), out: out.float!, heads, scale });
+    return out;
+  }
+
+  candidates(logits: Value): void {
+    this.#ops.push({ op: "candidates", logits: this.#asFloat(logits) });
+  }
+
+  /** The plan; refuses a file with tensors that no op reads, which would be computed without. */
+  finish(head: Pick<Plan, "architecture" | "vocabSize" | "contextLength" | "frequencies" | "kv">): Plan {
+    for (const settle of this.#late) settle();
+    return { ...head, tensors: this.#tensors, buffers: this.#buffers, ops: this.#ops };
+  }
+
+  #floatValue(name: string, rows: BufferRows, columns: number): Value {
+    const value = new Value(name, rows, columns);
+    value.float = this.#buffer(value, "float");
+    this.#floatOnly.add(value);
+    return value;
+  }
+
+  #buffer(value: Value, form: BufferForm): BufferId {
+    const name = `${value.name}${form === "quant" ? ".q8" : ""}#${this.#buffers.length}`;
+    this.#buffers.push({ name, form, rows: value.rows, columns: value.columns });
+    return this.#buffers.length - 1;
+  }
+
+  #asFloat(value: Value): BufferId {
+    return value.float ??= this.#buffer(value, "float");
+  }
+
+  #asQuant(value: Value): BufferId {
+    if (value.quant === undefined) {
+      value.quant = this.#buffer(value, "quant");
+      if (this.#floatOnly.has(value)) {
+        this.#ops.push({ op: "quantize", x: value.float!, out: value.quant });
+      }
+    }
+    return value.quant;
+  }
+
+  /** Makes x available in the form that the matrix's kernels read; returns the matrix. */
+  #operand(x: Value, matrix: TensorId): TensorId {
+    if (FLOAT_TYPES.has(this.#tensors[matrix].info.type)) this.#asFloat(x);
+    else this.#asQuant(x);
+    return matrix;
+  }
+
+  #matrix(name: string, columns: number, rows: number): TensorId {
+    const info = requireTensor(this.file, name, [columns, rows]);
+    return this.#tensor(info, "matrix", columns, rows);
+  }
+
+  #vector(name: string, length: number): TensorId {
+    return this.#tensor(requireTensor(this.file, name, [length]), "vector", length, 1);
+  }
+
+  #tensor(info: TensorInfo, kind: PlanTensor["kind"], columns: number, rows: number): TensorId {
+    const known = this.#tensorIds.get(info.name);
+    if (known !== undefined) return known;
+    this.#tensors.push({ info, kind, columns, rows });
+    this.#tensorIds.set(info.name, this.#tensors.length - 1);
+    return this.#tensors.length - 1;
+  }
+}
+
+function forms(value: Value): Forms {
+  return { float: value.float, quant: value.quant };
+}
+
+/** `blk.3.attn_q` -> `attn_q`. */
+function shortName(tensor: string): string {
+  return tensor.slice(tensor.lastIndexOf(".") + 1);
+}
+
+/** Throws for tensors of the file that the plan does not read and that are not known to be harmless. */
+export function refuseUnreadTensors(file: GgufFile, plan: Plan, harmless: ReadonlySet<string>): void {
+  const read = new Set(plan.tensors.map((t) => t.info.name));
+  for (const name of file.tensors.keys()) {
+    if (!read.has(name) && !harmless.has(name)) {
+      const detail = `found in the file, but architecture ${quote(plan.architecture)} has no use for it`;
+      throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(name)}` });
+    }
+  }
+}

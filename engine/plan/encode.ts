@@ -1,0 +1,74 @@
+import type { CompileOptions } from "../backend/backend.ts";
+import type { Forms, HeadShape, Plan, PlanOp } from "./plan.ts";
+import { planScratch } from "./scratch.ts";
+import { WordWriter } from "./words.ts";
+
+const MAGIC = 0x4e4c5043; // "CPLN"
+const VERSION = 1;
+/** "No such operand" among the words. */
+const NONE = 0xffffffff;
+/** Op codes, by position. */
+const CODES: readonly PlanOp["op"][] = [
+  "embed",
+  "rope_table",
+  "rms_norm",
+  "matmul",
+  "swiglu",
+  "rope_append",
+  "attention",
+  "quantize",
+  "candidates",
+];
+
+/** A plan as the words that rust-kernels/src/program.rs reads; the two change together, with VERSION. */
+export function encodePlan(plan: Plan, options: CompileOptions): Uint8Array<ArrayBuffer> {
+  const scratch = planScratch(plan, options.maxRows, options.maxLogitRows);
+  const w = new WordWriter(65536);
+  w.u32(MAGIC, VERSION, options.maxRows, options.maxLogitRows, plan.vocabSize);
+  w.u32(plan.kv.layers, plan.kv.heads, plan.kv.headDim, options.kvBlocks);
+  w.u64(scratch.arenaBytes);
+  w.u32(plan.frequencies.length);
+  for (const frequency of plan.frequencies) w.f64(frequency);
+  w.u32(plan.buffers.length);
+  plan.buffers.forEach((b, i) => {
+    w.u32(b.form === "float" ? 0 : 1, b.rows === "step" ? 0 : 1, b.columns).u64(scratch.offsets[i]);
+  });
+  w.u32(plan.ops.length);
+  for (const op of plan.ops) encodeOp(w, op);
+  return w.bytes();
+}
+
+function encodeOp(w: WordWriter, op: PlanOp): void {
+  w.u32(CODES.indexOf(op.op));
+  switch (op.op) {
+    case "embed":
+      return void w.u32(op.weight, op.out);
+    case "rope_table":
+      return void w.u32(op.out);
+    case "rms_norm":
+      return void w.u32(op.x, op.weight).f32(op.eps).u32(...pair(op.out));
+    case "matmul":
+      w.u32(...pair(op.x), op.parts.length);
+      for (const p of op.parts) w.u32(p.weight, p.bias ?? NONE, p.out, p.add ? 1 : 0);
+      return;
+    case "swiglu":
+      return void w.u32(...pair(op.x), op.gate, op.up, ...pair(op.out));
+    case "rope_append":
+      w.u32(op.q, op.k, op.v, op.table, op.qNorm ?? NONE, op.kNorm ?? NONE, ...heads(op.heads));
+      return void w.u32(op.rotated, op.interleaved ? 1 : 0).f32(op.eps);
+    case "attention":
+      return void w.u32(op.q, op.out, ...heads(op.heads)).f32(op.scale);
+    case "quantize":
+      return void w.u32(op.x, NONE, op.out);
+    case "candidates":
+      return void w.u32(op.logits);
+  }
+}
+
+function pair(forms: Forms): [number, number] {
+  return [forms.float ?? NONE, forms.quant ?? NONE];
+}
+
+function heads(h: HeadShape): [number, number, number, number] {
+  return [h.layer, h.heads, h.kvHeads, h.headDim];
+}

@@ -1,0 +1,81 @@
+import type { Forms, Plan, PlanBuffer, PlanOp } from "./plan.ts";
+
+/** Alignment of buffers in the arena: a cache line. */
+const ALIGN = 64;
+/** Rows that quantised buffers are rounded up to, and floats that a float row is rounded up to. */
+const ROUND = 16;
+
+export interface Scratch {
+  /** Byte offset of each buffer in the arena. */
+  readonly offsets: readonly number[];
+  readonly arenaBytes: number;
+}
+
+/** Bytes of a buffer of `rows` rows, as the kernels lay it out (rust-kernels/src/ops/quantize.rs, program.rs). */
+export function bufferBytes(buffer: PlanBuffer, rows: number): number {
+  if (buffer.form === "float") return rows * roundUp(buffer.columns, ROUND) * 4;
+  const rowBytes = roundUp(buffer.columns + buffer.columns / 32 * 12, ALIGN);
+  return roundUp(rows, ROUND) * rowBytes;
+}
+
+/** Places buffers in one arena; buffers that are never alive together share bytes. First fit, in order of birth. */
+export function planScratch(plan: Plan, maxRows: number, maxLogitRows: number): Scratch {
+  const lives = lifetimes(plan);
+  const placed: { start: number; end: number; first: number; last: number }[] = [];
+  const offsets: number[] = new Array(plan.buffers.length).fill(0);
+  const order = plan.buffers.map((_, i) => i).sort((a, b) => lives[a].first - lives[b].first);
+  for (const id of order) {
+    const buffer = plan.buffers[id];
+    const size = roundUp(bufferBytes(buffer, buffer.rows === "step" ? maxRows : maxLogitRows), ALIGN);
+    const rivals = placed.filter((p) => p.first <= lives[id].last && p.last >= lives[id].first)
+      .sort((a, b) => a.start - b.start);
+    let start = 0;
+    for (const p of rivals) {
+      if (p.start - start >= size) break;
+      start = Math.max(start, p.end);
+    }
+    offsets[id] = start;
+    placed.push({ start, end: start + size, ...lives[id] });
+  }
+  return { offsets, arenaBytes: Math.max(ALIGN, ...placed.map((p) => p.end)) };
+}
+
+/** First and last op that touch each buffer. */
+function lifetimes(plan: Plan): { first: number; last: number }[] {
+  const lives = plan.buffers.map(() => ({ first: Infinity, last: -1 }));
+  plan.ops.forEach((op, i) => {
+    for (const id of buffersOf(op)) {
+      lives[id].first = Math.min(lives[id].first, i);
+      lives[id].last = Math.max(lives[id].last, i);
+    }
+  });
+  return lives;
+}
+
+/** Every buffer that an op reads or writes. */
+export function buffersOf(op: PlanOp): number[] {
+  const of = (f: Forms) => [f.float, f.quant].filter((id) => id !== undefined);
+  switch (op.op) {
+    case "embed":
+    case "rope_table":
+      return [op.out];
+    case "rms_norm":
+      return [op.x, ...of(op.out)];
+    case "matmul":
+      return [...of(op.x), ...op.parts.map((p) => p.out)];
+    case "swiglu":
+      return [...of(op.x), ...of(op.out)];
+    case "rope_append":
+      return [op.q, op.k, op.v, op.table];
+    case "attention":
+      return [op.q, op.out];
+    case "quantize":
+      return [op.x, op.out];
+    case "candidates":
+      return [op.logits];
+  }
+}
+
+function roundUp(n: number, to: number): number {
+  return Math.ceil(n / to) * to;
+}

@@ -1,0 +1,72 @@
+/** A growing message of little-endian 32-bit words: how plans and steps cross the FFI. */
+export class WordWriter {
+  #view: DataView<ArrayBuffer>;
+  #length = 0;
+
+  constructor(capacity = 4096) {
+    this.#view = new DataView(new ArrayBuffer(capacity));
+  }
+
+  u32(...values: number[]): this {
+    const at = this.#reserve(4 * values.length);
+    values.forEach((v, i) => this.#view.setUint32(at + 4 * i, v, true));
+    return this;
+  }
+
+  f32(value: number): this {
+    this.#view.setFloat32(this.#reserve(4), value, true);
+    return this;
+  }
+
+  f64(value: number): this {
+    this.#view.setFloat64(this.#reserve(8), value, true);
+    return this;
+  }
+
+  /** A size beyond 32 bits. */
+  u64(value: number): this {
+    this.#view.setBigUint64(this.#reserve(8), BigInt(value), true);
+    return this;
+  }
+
+  i32s(values: Int32Array | Uint32Array): this {
+    const at = this.#reserve(4 * values.length);
+    for (let i = 0; i < values.length; i++) this.#view.setInt32(at + 4 * i, values[i], true);
+    return this;
+  }
+
+  f32s(values: Float32Array): this {
+    const at = this.#reserve(4 * values.length);
+    for (let i = 0; i < values.length; i++) this.#view.setFloat32(at + 4 * i, values[i], true);
+    return this;
+  }
+
+  text(value: string): this {
+    const bytes = new TextEncoder().encode(value);
+    const at = this.#reserve(bytes.length);
+    new Uint8Array(this.#view.buffer, at, bytes.length).set(bytes);
+    return this;
+  }
+
+  /** Starts over, in the same memory. */
+  clear(): this {
+    this.#length = 0;
+    return this;
+  }
+
+  /** The message; valid until the writer is used again. */
+  bytes(): Uint8Array<ArrayBuffer> {
+    return new Uint8Array(this.#view.buffer, 0, this.#length);
+  }
+
+  #reserve(bytes: number): number {
+    const at = this.#length;
+    this.#length += bytes;
+    if (this.#length > this.#view.byteLength) {
+      const larger = new Uint8Array(Math.max(this.#length, 2 * this.#view.byteLength));
+      larger.set(new Uint8Array(this.#view.buffer, 0, at));
+      this.#view = new DataView(larger.buffer);
+    }
+    return at;
+  }
+}
