@@ -89,11 +89,11 @@ for (const way of ["return", "signal"] as const) {
     const leaves = begin(engine, endless(20, 4));
     await settle();
     for (let i = 0; i < 3; i++) await steps.next();
-    assertEquals(engine.stats().running, 2);
+    assertEquals([engine.stats().running, engine.stats().generatedTokens], [2, 6]);
     leaves.leave();
     assertEquals(backend.stopRequests, 0);
     await steps.next();
-    assertEquals(engine.stats().running, 1);
+    assertEquals([engine.stats().running, engine.stats().generatedTokens], [1, 7]);
     await steps.next();
     assertEquals(backend.steps.at(-1)!.length, 1);
     steps.release();
@@ -205,6 +205,24 @@ Deno.test("a slow reader's place goes to others, and it comes back where it was"
   assertEquals([engine.stats().running, engine.stats().waiting], [0, 1]);
   for (let next = await slow.next(); !next.done; next = await slow.next()) events.push(next.value);
   assertEquals(tokensOf(events), (await generate(engine, request)).tokens);
+  await engine.close();
+});
+
+Deno.test("nobody waits for a block that a slow reader's sequence would compute next", async () => {
+  const { engine } = startEngine({ kvBlocks: 200 }, 3000);
+  const request = {
+    ...endless(31),
+    sampling: { ...GREEDY, logitBias: new Map([[65, 1000]]) },
+    maxTokens: 2000,
+  };
+  const slow = engine.submit(request)[Symbol.asyncIterator]();
+  await slow.next();
+  for (let i = 0; i < 12; i++) await settle();
+  assertEquals(31 + engine.stats().generatedTokens, 33 * 32);
+  const prompt = [...request.prompt, ...new Array(1100).fill(65)];
+  const { finish } = await generate(engine, { ...request, prompt, maxTokens: 1 });
+  assertEquals(finish.usage.cachedTokens, 32 * 32);
+  await slow.return!();
   await engine.close();
 });
 

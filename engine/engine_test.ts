@@ -232,6 +232,17 @@ Deno.test("stop strings end the answer, and streamed text is the text before the
   await engine.close();
 });
 
+Deno.test("a character that is never completed comes as U+FFFD with the finish, unless that is a stop string", async () => {
+  const { engine } = startEngine();
+  const sampling = { ...GREEDY, logitBias: new Map([[0xf0, 100]]) };
+  const request = { prompt: promptOf(5), maxTokens: 1, sampling };
+  const cut = await generate(engine, request);
+  assertEquals([cut.finish.text, cut.finish.reason, cut.text], ["\ufffd", "length", "\ufffd"]);
+  const stopped = await generate(engine, { ...request, stop: ["\ufffd"] });
+  assertEquals([stopped.finish.reason, stopped.text], ["stop", ""]);
+  await engine.close();
+});
+
 Deno.test("log-probabilities are those of the raw logits, whatever the sampling", async () => {
   const { engine } = startEngine();
   const prompt = promptOf(30);

@@ -102,6 +102,5 @@ export class EventStream implements AsyncIterableIterator<TokenEvent> {
 
   #dismissReaders(): void {
     for (const reader of this.#readers) reader.resolve({ value: undefined, done: true });
-    this.#readers = [];
   }
 }
