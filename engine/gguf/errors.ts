@@ -43,7 +43,6 @@ export class GgufError extends Error {
 }
 
 /** Controls and direction marks that JSON leaves as they are, and that would change what a terminal shows. */
-// deno-lint-ignore no-control-regex
 const INVISIBLE = /[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
 /** A stranger's text as it may stand in a message: quoted, escaped, and never longer than a line. */

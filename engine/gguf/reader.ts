@@ -1,5 +1,5 @@
 import { type ByteSource, Cursor } from "./cursor.ts";
-import { GgufError } from "./errors.ts";
+import { GgufError, quote } from "./errors.ts";
 import { readKeyValues } from "./key_values.ts";
 import { MetadataMap } from "./metadata.ts";
 import { readTensorTable } from "./tensor_table.ts";
@@ -70,7 +70,7 @@ function readVersion(cursor: Cursor): number {
   const magic = String.fromCharCode(...cursor.bytes(4, "magic"));
   if (magic === "FUGG") refuseEndian(0, "magic");
   if (magic !== "GGUF") {
-    throw new GgufError("GGUF_MAGIC", `found ${JSON.stringify(magic)}, allowed "GGUF"`, {
+    throw new GgufError("GGUF_MAGIC", `found ${quote(magic)}, allowed "GGUF"`, {
       byte: 0,
       field: "magic",
     });
