@@ -8,6 +8,7 @@ import {
   generate,
   GREEDY,
   promptOf,
+  quiet,
   settle,
   startEngine,
   stepByStep,
@@ -199,7 +200,7 @@ Deno.test("a slow reader's place goes to others, and it comes back where it was"
   const request = { ...endless(10), maxTokens: 1300, sampling: { seed: 4 } };
   const slow = engine.submit(request)[Symbol.asyncIterator]();
   const events = [(await slow.next()).value];
-  for (let i = 0; i < 12; i++) await settle();
+  await quiet(engine);
   const quick = await generate(engine, { ...endless(10, 1), maxTokens: 50, priority: "batch" });
   assertEquals(quick.tokens.length, 50);
   assertEquals([engine.stats().running, engine.stats().waiting], [0, 1]);
@@ -217,7 +218,7 @@ Deno.test("nobody waits for a block that a slow reader's sequence would compute 
   };
   const slow = engine.submit(request)[Symbol.asyncIterator]();
   await slow.next();
-  for (let i = 0; i < 12; i++) await settle();
+  await quiet(engine);
   assertEquals(31 + engine.stats().generatedTokens, 33 * 32);
   const prompt = [...request.prompt, ...new Array(1100).fill(65)];
   const { finish } = await generate(engine, { ...request, prompt, maxTokens: 1 });

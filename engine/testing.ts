@@ -308,6 +308,14 @@ export async function settle(): Promise<void> {
   for (let i = 0; i < 100; i++) await null;
 }
 
+/** Waits until the engine has nothing left that it can run. */
+export async function quiet(engine: LlmEngine): Promise<void> {
+  for (let steps = -1; steps !== engine.stats().steps;) {
+    steps = engine.stats().steps;
+    await settle();
+  }
+}
+
 /** Steps of the backend that run one by one, when told. */
 export function stepByStep(backend: FakeBackend): { next(): Promise<void>; release(): void } {
   let open = Promise.withResolvers<void>();
