@@ -19,7 +19,7 @@ export interface ConnectionLimits {
   readonly bodyBytes: number;
   /** Within this time a body must be there. */
   readonly bodyMs: number;
-  /** A stream's status line is sent after this time, even if its first token is not there yet. */
+  /** The status line is sent after this time, even if there is nothing to say yet; a client that left is noticed then. */
   readonly headersAfterMs: number;
   /** Bytes of a stream that may wait for its reader. */
   readonly unreadBytes: number;
@@ -32,7 +32,7 @@ export interface ConnectionLimits {
 export const DEFAULT_LIMITS: ConnectionLimits = {
   bodyBytes: 8 * 2 ** 20,
   bodyMs: 30_000,
-  headersAfterMs: 1000,
+  headersAfterMs: 100,
   unreadBytes: 256 * 2 ** 10,
   stallMs: 15_000,
   keepAliveMs: 15_000,

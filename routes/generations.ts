@@ -4,6 +4,7 @@ import { type AppContext, type Env, jsonContent, onlyMethods } from "./context.t
 import { type ExecutableUrl, prepare } from "./execute.ts";
 import { errorAnswer } from "./schemas/answers.ts";
 import { clientLeft, eventStream } from "./sse.ts";
+import { wholeAnswer } from "./whole_answer.ts";
 
 interface GenerationSchemas {
   readonly summary: string;
@@ -40,8 +41,9 @@ export function generationRoutes(context: AppContext, url: ExecutableUrl, schema
     c.req.raw.signal.addEventListener("abort", () => abort.abort(clientLeft()), { once: true });
     const body = await readJson(c.req.raw, context.limits);
     const prepared = prepare(context.engine, url, body, { cacheSalt: c.get("cacheSalt") });
-    if (!prepared.stream) return c.json(await prepared.answer(abort.signal));
-    return await eventStream(prepared.chunks(abort.signal), abort, context.limits, context.report);
+    return prepared.stream
+      ? await eventStream(prepared.chunks(abort.signal), abort, context.limits, context.report)
+      : await wholeAnswer(prepared.answer(abort.signal), abort, context.limits, context.report);
   });
   app.all(url, onlyMethods("POST"));
   return app;

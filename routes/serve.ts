@@ -1,6 +1,6 @@
 import type { Engine } from "../engine/types.ts";
 import { type AppOptions, createApp } from "./app.ts";
-import { errorResponse, requestId, toApiError } from "./errors.ts";
+import { ApiError, errorResponse, requestId, toApiError } from "./errors.ts";
 import { isLoopback } from "./guard.ts";
 
 export interface ServeOptions extends Omit<AppOptions, "lifecycle"> {
@@ -46,7 +46,8 @@ export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServe
     signal: abort.signal,
     onListen() {},
     onError(error) {
-      options.onError?.(error);
+      // Deno tells of interrupted answers here too; those were reported already.
+      if (!(error instanceof ApiError)) options.onError?.(error);
       const answer = errorResponse(toApiError(error));
       answer.headers.set("x-request-id", requestId());
       return answer;

@@ -34,7 +34,7 @@ export async function eventStream(
 }
 
 /** Resolves after `ms` too; rejects only with what `promise` rejects with until then. */
-async function settledWithin(promise: Promise<unknown>, ms: number): Promise<void> {
+export async function settledWithin(promise: Promise<unknown>, ms: number): Promise<void> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const late = new Promise<void>((resolve) => timer = setTimeout(resolve, ms));
   try {

@@ -1,0 +1,239 @@
+import { assert, assertEquals, assertRejects, assertStringIncludes, assertThrows } from "@std/assert";
+import OpenAI from "openai";
+import { readApiKeys, serveHttp } from "./serve.ts";
+import { FakeEngine } from "./testing.ts";
+import { until, withServer } from "./testing_server.ts";
+
+const messages = [{ role: "user" as const, content: "Hi" }];
+const chat = { model: "demo", messages, ignore_eos: true };
+const endless = { contextLength: 1_000_000, tokenMs: 2 };
+
+Deno.test("a client that leaves frees its slot: streaming, waiting for the whole, in the queue, in prefill", async () => {
+  await withServer({ ...endless, slots: 1 }, async ({ client, engine, post }) => {
+    const idle = () => engine.stats().running === 0 && engine.stats().waiting === 0;
+    const stream = await client.chat.completions.create({ ...chat, stream: true });
+    for await (const chunk of stream) if (chunk.choices[0].delta.content) break;
+    await until(idle);
+
+    for (const stream of [true, false]) {
+      const abort = new AbortController();
+      const queued = new AbortController();
+      const running = post("/v1/chat/completions", { ...chat, stream }, { signal: abort.signal });
+      await until(() => engine.stats().running === 1);
+      const waiting = post("/v1/chat/completions", { ...chat, stream, n: 2 }, { signal: queued.signal });
+      await until(() => engine.stats().waiting === 2);
+      queued.abort();
+      await assertRejects(() => waiting);
+      await until(() => engine.stats().waiting === 0);
+      assertEquals(engine.stats().running, 1);
+      abort.abort();
+      await assertRejects(async () => await (await running).text());
+      await until(idle);
+    }
+
+    const prefill = new AbortController();
+    const long = [{ role: "user", content: "x".repeat(100_000) }];
+    const request = post("/v1/chat/completions", { ...chat, messages: long }, { signal: prefill.signal });
+    await until(() => engine.stats().running === 1);
+    prefill.abort();
+    await assertRejects(() => request);
+    await until(idle);
+  });
+});
+
+Deno.test("a reader that takes nothing is cut after a bound, and its slot is free", async () => {
+  const limits = { unreadBytes: 4096, stallMs: 50 };
+  const options = { contextLength: 1_000_000, slots: 1, limits };
+  await withServer(options, async ({ engine, base, client }) => {
+    const { hostname, port } = new URL(base);
+    const connection = await Deno.connect({ hostname, port: Number(port) });
+    const body = JSON.stringify({ ...chat, stream: true });
+    const head =
+      `POST /v1/chat/completions HTTP/1.1\r\nhost: ${hostname}\r\ncontent-type: application/json\r\n`;
+    await connection.write(new TextEncoder().encode(`${head}content-length: ${body.length}\r\n\r\n${body}`));
+    await until(() => engine.stats().running === 1);
+    await until(() => engine.stats().running === 0);
+    assert(engine.stats().generatedTokens < 500_000);
+    const next = await client.chat.completions.create({ model: "demo", messages });
+    assertEquals(next.choices[0].finish_reason, "stop");
+    connection.close();
+  });
+});
+
+Deno.test("one slow request does not hold up another, and streams are sent token by token", async () => {
+  await withServer(endless, async ({ client, base }) => {
+    const headers = { "content-type": "application/json", "accept-encoding": "gzip, br" };
+    const body = JSON.stringify({ ...chat, stream: true });
+    const response = await fetch(`${base}/v1/chat/completions`, { method: "POST", headers, body });
+    assertEquals(response.headers.get("content-encoding"), null);
+    assertStringIncludes(response.headers.get("content-type")!, "text/event-stream");
+    assert(response.headers.get("x-request-id"));
+    const reader = response.body!.getReader();
+    await reader.read();
+    const other = await client.chat.completions.create({ model: "demo", messages });
+    assertEquals(other.choices[0].finish_reason, "stop");
+    await reader.cancel();
+  });
+});
+
+Deno.test("a silent stream gets its status line and comments", async () => {
+  const limits = { headersAfterMs: 5, keepAliveMs: 5 };
+  await withServer({ tokenMs: 60, limits }, async ({ client, post }) => {
+    const response = await post("/v1/chat/completions", {
+      model: "demo",
+      messages,
+      stream: true,
+      max_tokens: 1,
+    });
+    assertStringIncludes(await response.text(), ": waiting\n\n");
+    const stream = await client.chat.completions.create({
+      model: "demo",
+      messages,
+      stream: true,
+      max_tokens: 1,
+    });
+    const chunks = await Array.fromAsync(stream);
+    assertEquals(chunks.map(({ choices }) => choices[0].delta.content ?? "").join(""), "H");
+  });
+});
+
+Deno.test("shutdown: not ready, no new work, live requests end with a finish or an error event", async () => {
+  const engine = new FakeEngine({ ...endless, slots: 16 });
+  const server = serveHttp(engine, { signals: false });
+  const base = `http://127.0.0.1:${server.port}`;
+  const post = (body: unknown) => {
+    const headers = { "content-type": "application/json" };
+    return fetch(`${base}/v1/chat/completions`, { method: "POST", headers, body: JSON.stringify(body) });
+  };
+  const streams = await Promise.all(Array.from({ length: 8 }, () => post({ ...chat, stream: true })));
+  const short = await post({ model: "demo", messages, stream: true });
+  const whole = post(chat);
+  await until(() => engine.stats().running === 10);
+  assertEquals((await fetch(`${base}/ready`)).status, 200);
+
+  const started = performance.now();
+  const stopped = server.shutdown(150);
+  const ready = await fetch(`${base}/ready`);
+  assertEquals(ready.status, 503);
+  assertEquals((await ready.json()).error.code, "shutting_down");
+  assertEquals((await fetch(`${base}/health`)).status, 200);
+  const refused = await post(chat);
+  assertEquals(refused.status, 503);
+  assert(refused.headers.get("retry-after"));
+  await refused.text();
+  await (await fetch(`${base}/health`)).text();
+
+  for (const stream of streams) {
+    const last = (await stream.text()).trimEnd().split("\n\n").at(-1)!;
+    assertEquals(JSON.parse(last.replace("data: ", "")).error.code, "shutting_down");
+  }
+  assertStringIncludes(await short.text(), '"finish_reason":"stop"');
+  await assertRejects(async () => await (await whole).text(), TypeError);
+  await stopped;
+  await server.finished;
+  assert(performance.now() - started < 1500);
+});
+
+Deno.test("SIGTERM stops the server within its drain time", async () => {
+  const engine = new FakeEngine(endless);
+  const server = serveHttp(engine, { drainMs: 30 });
+  const client = new OpenAI({
+    baseURL: `http://127.0.0.1:${server.port}/v1`,
+    apiKey: "unused",
+    maxRetries: 0,
+  });
+  const stream = await client.chat.completions.create({ ...chat, stream: true });
+  Deno.kill(Deno.pid, "SIGTERM");
+  await assertRejects(() => Array.fromAsync(stream), OpenAI.APIError, "shutting down");
+  await server.finished;
+});
+
+Deno.test("an address that others reach needs a key", async () => {
+  const engine = new FakeEngine();
+  for (const host of ["0.0.0.0", "::", "192.168.0.1", "example.com"]) {
+    assertThrows(() => serveHttp(engine, { host, signals: false }), Error, "needs an API key");
+    assertThrows(() => serveHttp(engine, { host, signals: false, apiKeys: [] }), Error, "needs an API key");
+  }
+});
+
+Deno.test("keys come from the option, else the environment; an empty option is refused", () => {
+  assertEquals(readApiKeys("a", "b"), ["a"]);
+  assertEquals(readApiKeys(undefined, "b"), ["b"]);
+  assertEquals(readApiKeys(undefined, undefined), []);
+  assertEquals(readApiKeys(undefined, ""), []);
+  assertThrows(() => readApiKeys("", "b"), Error, "empty");
+});
+
+Deno.test("with keys every route wants one; several keys share no cached prompts", async () => {
+  const paths = ["/health", "/ready", "/metrics", "/doc", "/v1/models", "/v1/models/demo", "/nothing"];
+  await withServer({ apiKeys: ["first-key", "second-key"] }, async ({ engine, base, client, post }) => {
+    for (const path of paths) {
+      for (
+        const authorization of [
+          "",
+          "Bearer",
+          "Bearer wrong",
+          "Bearer first-ke",
+          "Basic first-key",
+          "first-key",
+        ]
+      ) {
+        const response = await fetch(base + path, { headers: { authorization } });
+        assertEquals(response.status, 401, path);
+        assertEquals((await response.json()).error.code, "invalid_api_key");
+        assert(response.headers.get("x-request-id"));
+      }
+    }
+    for (
+      const path of ["/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", "/apply-template"]
+    ) {
+      assertEquals((await post(path, {})).status, 401);
+    }
+    await client.chat.completions.create({ model: "demo", messages });
+    await client.withOptions({ apiKey: "second-key" }).chat.completions.create({ model: "demo", messages });
+    await assertRejects(
+      () => client.withOptions({ apiKey: "third" }).models.list(),
+      OpenAI.AuthenticationError,
+    );
+    const salts = engine.requests.map(({ cacheSalt }) => cacheSalt);
+    assert(salts[0] && salts[1] && salts[0] !== salts[1]);
+  });
+});
+
+Deno.test("a Host header of another machine is refused, and no origin is allowed", async () => {
+  await withServer({ allowedHosts: ["models.lan"] }, async ({ base }) => {
+    const { hostname, port } = new URL(base);
+    const status = async (host: string) => {
+      const connection = await Deno.connect({ hostname, port: Number(port) });
+      const request =
+        `GET /health HTTP/1.1\r\nhost: ${host}\r\norigin: http://evil.example\r\nconnection: close\r\n\r\n`;
+      await connection.write(new TextEncoder().encode(request));
+      const answer = await new Response(connection.readable).text();
+      assert(!/access-control/i.test(answer));
+      return Number(answer.split(" ")[1]);
+    };
+    for (
+      const host of [
+        "evil.example",
+        `evil.example:${port}`,
+        "127.0.0.1.evil.example",
+        "localhost.evil",
+        "10.0.0.1",
+      ]
+    ) {
+      assertEquals(await status(host), 403, host);
+    }
+    for (
+      const host of [
+        "localhost",
+        `127.0.0.1:${port}`,
+        "[::1]",
+        "a.localhost:1",
+        "models.lan",
+        "MODELS.LAN:80",
+      ]
+    ) {
+      assertEquals(await status(host), 200, host);
+    }
+  });
+});

@@ -1,0 +1,29 @@
+import type { ConnectionLimits } from "./context.ts";
+import type { ApiError } from "./errors.ts";
+import { clientLeft, settledWithin } from "./sse.ts";
+
+/**
+ * One JSON answer. What fails within `headersAfterMs` is thrown, so that it gets a status of its own: all refusals do.
+ * Then the status line is sent, because Deno notices that a client left only once the answer has begun, where the
+ * request's body came in a packet of its own (seen with 2.9.6). Failures after that reset the connection.
+ */
+export async function wholeAnswer(
+  answer: Promise<unknown>,
+  abort: AbortController,
+  { headersAfterMs }: Pick<ConnectionLimits, "headersAfterMs">,
+  report: (error: unknown) => ApiError,
+): Promise<Response> {
+  await settledWithin(answer, headersAfterMs);
+  const body = new ReadableStream<Uint8Array>({
+    async start(controller) {
+      try {
+        controller.enqueue(new TextEncoder().encode(JSON.stringify(await answer)));
+        controller.close();
+      } catch (error) {
+        controller.error(report(error));
+      }
+    },
+    cancel: () => abort.abort(clientLeft()),
+  });
+  return new Response(body, { headers: { "content-type": "application/json" } });
+}
