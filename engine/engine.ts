@@ -22,6 +22,9 @@ import {
   type TokenEvent,
 } from "./types.ts";
 
+/** Longer timeouts fire at once. */
+const MAX_TIMEOUT_MS = 2 ** 31 - 1;
+
 export interface LlmEngineOptions {
   /** Loaded and compiled; the engine closes it. */
   readonly backend: Backend;
@@ -89,7 +92,7 @@ export class LlmEngine implements Engine {
       "engine_closed",
       "The engine is shutting down and takes no new requests",
     );
-    const cutOff = setTimeout(() => this.#cancelAll(), graceMs);
+    const cutOff = setTimeout(() => this.#cancelAll(), Math.min(graceMs, MAX_TIMEOUT_MS));
     await this.#idle();
     clearTimeout(cutOff);
   }

@@ -285,7 +285,7 @@ Deno.test("drain lets everything end and refuses what is new", async () => {
   const { engine, backend } = startEngine({ parallel: 1 });
   const results = [1, 2, 3].map((seed) => generate(engine, { ...endless(5, seed), maxTokens: 5 }));
   await settle();
-  const drained = engine.drain(10_000);
+  const drained = engine.drain(Infinity);
   assertEquals((await rejection(generate(engine, endless(5)))).code, "engine_closed");
   for (const { finish } of await Promise.all(results)) assertEquals(finish.reason, "length");
   await drained;

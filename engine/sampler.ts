@@ -86,8 +86,14 @@ function sumOfExp(logits: Float32Array, count: number): number {
  */
 export function alternatives(candidates: Candidates, count: number): TokenLogprob[] {
   const { ids, rawLogits, logSumExp } = candidates;
-  const order = Array.from(ids.keys()).sort((a, b) => rawLogits[b] - rawLogits[a]);
-  return order.slice(0, count).map((i) => ({ token: ids[i], logprob: rawLogits[i] - logSumExp }));
+  const best: number[] = [];
+  for (let i = 0; i < ids.length; i++) {
+    const rank = best.findLastIndex((other) => rawLogits[other] >= rawLogits[i]) + 1;
+    if (rank >= count) continue;
+    best.splice(rank, 0, i);
+    if (best.length > count) best.pop();
+  }
+  return best.map((i) => ({ token: ids[i], logprob: rawLogits[i] - logSumExp }));
 }
 
 /** xoshiro128** (Blackman and Vigna), seeded by splitmix32: 128 bits of state, one sequence's own. */

@@ -129,6 +129,7 @@ export interface ModelInfo {
 export interface EngineStats {
   readonly running: number;
   readonly waiting: number;
+  /** Held by sequences, or reserved for them; cached prefixes that nobody uses do not count. */
   readonly kvBlocksUsed: number;
   readonly kvBlocksTotal: number;
   readonly promptTokens: number;
@@ -148,8 +149,9 @@ export interface Engine {
    */
   encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
   /**
-   * Queues a request. A refusal (too long, queue full) throws EngineError from the first `next()`; leaving the
-   * iteration early, or `request.signal`, cancels it and frees its slot within one step.
+   * Queues a request at the first `next()`. A refusal (too long, queue full) throws EngineError from there; leaving the
+   * iteration early, or `request.signal`, cancels it and frees its slot within one step. A sequence whose events are
+   * not read pauses after about a thousand of them, and its slot goes to whoever waits.
    */
   submit(request: GenerateRequest): AsyncIterable<TokenEvent>;
   stats(): EngineStats;
