@@ -21,10 +21,11 @@ export interface SequenceContext {
 /** Checks a request and makes a sequence of it. Throws EngineError invalid_request or context_length_exceeded. */
 export function createSequence(request: GenerateRequest, context: SequenceContext): Sequence {
   const sampling = withDefaults(request.sampling ?? {});
-  checkPrompt(request.prompt, context.vocabSize);
-  checkSampling(sampling, context.vocabSize);
   checkOptions(request);
+  checkSampling(sampling, context.vocabSize);
   const promptLength = request.prompt.length;
+  const maxLength = lengthLimit(promptLength, request.maxTokens, context.contextLength);
+  checkPrompt(request.prompt, context.vocabSize);
   const counts = usesPenalties(sampling) ? new TokenCounts() : undefined;
   for (const token of counts ? request.prompt : []) counts!.addPrompt(token);
   return {
@@ -34,7 +35,7 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     tokens: Int32Array.from(request.prompt),
     length: promptLength,
     promptLength,
-    maxLength: lengthLimit(promptLength, request.maxTokens, context.contextLength),
+    maxLength,
     cached: 0,
     blocks: new Int32Array(0),
     blockCount: 0,

@@ -89,7 +89,7 @@ export class Scheduler {
     let rowsLeft = this.#limits.maxRows;
     let logitsLeft = this.#limits.maxLogitRows;
     for (const sequence of this.#inOrder()) {
-      const part = share(sequence, rowsLeft, logitsLeft);
+      const part = partOf(sequence, rowsLeft, logitsLeft);
       if (part.rows === 0) continue;
       rowsLeft -= part.rows;
       logitsLeft -= part.scores + (part.samples ? 1 : 0);
@@ -161,7 +161,7 @@ export class Scheduler {
 }
 
 /** What the sequence can do in a step with that many rows and logits left. */
-function share(sequence: Sequence, rowsLeft: number, logitsLeft: number): Scheduled {
+function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number): Scheduled {
   const pending = sequence.length - sequence.cached;
   const scoring = isScoring(sequence);
   const firstToScore = scoring ? sequence.scores.length - 1 : 0; // its row gives the next token's score
