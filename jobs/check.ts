@@ -148,6 +148,7 @@ const KEY_WORDS = 4;
  */
 class CustomIds {
   private count = 0;
+  private readonly key = new Uint32Array(KEY_WORDS);
   private keys = new Uint32Array(1024 * KEY_WORDS); // [slots, 4]
   private lines = new Uint32Array(1024); // [slots], 0 is a free slot
 
@@ -155,9 +156,8 @@ class CustomIds {
   add(customId: string, line: number): number {
     if (this.count * 4 >= this.lines.length * 3) this.grow();
     const digest = hash("sha256", customId, "buffer");
-    const key = new Uint32Array(KEY_WORDS);
-    for (let i = 0; i < KEY_WORDS; i++) key[i] = digest.readUInt32LE(4 * i);
-    return this.insert(key, line);
+    for (let i = 0; i < KEY_WORDS; i++) this.key[i] = digest.readUInt32LE(4 * i);
+    return this.insert(this.key, line);
   }
 
   private insert(key: Uint32Array, line: number): number {
@@ -169,12 +169,15 @@ class CustomIds {
         this.count += 1;
         return 0;
       }
-      if (this.keyAt(slot).every((word, i) => word === key[i])) return this.lines[slot];
+      if (this.isAt(slot, key)) return this.lines[slot];
     }
   }
 
-  private keyAt(slot: number): Uint32Array {
-    return this.keys.subarray(slot * KEY_WORDS, (slot + 1) * KEY_WORDS);
+  private isAt(slot: number, key: Uint32Array): boolean {
+    for (let i = 0; i < KEY_WORDS; i++) {
+      if (this.keys[slot * KEY_WORDS + i] !== key[i]) return false;
+    }
+    return true;
   }
 
   private grow(): void {

@@ -4,6 +4,7 @@ export type BatchErrorCode =
   | "input_too_large"
   | "same_file"
   | "output_exists"
+  | "output_unwritable"
   | "output_missing"
   | "journal_busy"
   | "journal_foreign"

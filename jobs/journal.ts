@@ -5,9 +5,8 @@ import {
   decodeHeader,
   decodeRecord,
   decodeState,
-  encodeFrame,
   encodeHeader,
-  encodeRecord,
+  encodeRecords,
   encodeState,
   FRAME_BYTES,
   frameLength,
@@ -150,21 +149,18 @@ export class Journal {
       if (!this.has(record.index) && !fresh.has(record.index)) fresh.set(record.index, record);
     }
     if (fresh.size === 0) return;
-    const frames: Uint8Array[] = [];
-    let offset = this.end;
-    for (const record of fresh.values()) {
-      const frame = encodeFrame(offset, encodeRecord(record));
-      frames.push(frame);
-      offset += frame.length;
-    }
-    await this.io("write", () => this.file.write(concat(frames), this.end));
+    const added = [...fresh.values()];
+    const { bytes, ends } = encodeRecords(this.end, added);
+    await this.io("write", () => this.file.write(bytes, this.end));
     await this.sync();
-    for (const [i, record] of [...fresh.values()].entries()) this.count(record, frames[i].length);
+    const start = this.end;
+    for (const [i, record] of added.entries()) this.count(record, start + ends[i]);
   }
 
-  private count(record: JournalRecord, frameBytes: number): void {
+  /** Counts the record whose frame is at `this.end` and ends at `end`. */
+  private count(record: JournalRecord, end: number): void {
     this.offsets[record.index] = this.end;
-    this.end += frameBytes;
+    this.end = end;
     this.counts[record.completed ? "completed" : "failed"] += 1;
     this.counts.promptTokens += record.promptTokens;
     this.counts.outputTokens += record.outputTokens;
@@ -178,7 +174,7 @@ export class Journal {
       const frame = await this.readFrame(reader, this.end);
       const record = frame && decodeRecord(frame);
       if (record === undefined || record.index >= this.offsets.length || this.has(record.index)) break;
-      this.count(record, FRAME_BYTES + frame!.length);
+      this.count(record, this.end + FRAME_BYTES + frame!.length);
     }
     this.cutBytes = Math.max(0, size - this.end);
     if (this.cutBytes > 0) await this.io("write", () => this.file.truncate(this.end));
@@ -237,15 +233,4 @@ export class Journal {
       throw ioError(`${doing} the journal "${this.path}"`, error);
     }
   }
-}
-
-function concat(parts: Uint8Array[]): Uint8Array {
-  if (parts.length === 1) return parts[0];
-  const all = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let offset = 0;
-  for (const part of parts) {
-    all.set(part, offset);
-    offset += part.length;
-  }
-  return all;
 }

@@ -128,13 +128,18 @@ export function decodeState(blocks: Uint8Array): JobEnd | undefined {
   return payload && decodeJson(payload) as JobEnd;
 }
 
-export function encodeFrame(offset: number, payload: Uint8Array): Uint8Array {
+function encodeFrame(offset: number, payload: Uint8Array): Uint8Array {
   const frame = new Uint8Array(FRAME_BYTES + payload.length);
   frame.set(payload, FRAME_BYTES);
-  const view = new DataView(frame.buffer);
-  view.setUint32(0, payload.length, true);
-  view.setUint32(4, frameChecksum(offset, payload), true);
+  sealFrame(offset, frame);
   return frame;
+}
+
+/** Writes length and checksum before the payload that `frame` has already. */
+function sealFrame(offset: number, frame: Uint8Array): void {
+  const view = new DataView(frame.buffer, frame.byteOffset, frame.byteLength);
+  view.setUint32(0, frame.length - FRAME_BYTES, true);
+  view.setUint32(4, frameChecksum(offset, frame.subarray(FRAME_BYTES)), true);
 }
 
 /** Length of the payload of the frame that `bytes` (at least FRAME_BYTES) begin with; not checked yet. */
@@ -152,23 +157,37 @@ export function decodeFrame(offset: number, bytes: Uint8Array): Uint8Array | und
   return frameChecksum(offset, payload) === view.getUint32(4, true) ? payload : undefined;
 }
 
+const place = new Uint8Array(12);
+const placeView = new DataView(place.buffer);
+
 function frameChecksum(offset: number, payload: Uint8Array): number {
-  const place = new Uint8Array(12);
-  const view = new DataView(place.buffer);
-  view.setBigUint64(0, BigInt(offset), true);
-  view.setUint32(8, payload.length, true);
+  placeView.setFloat64(0, offset, true);
+  placeView.setUint32(8, payload.length, true);
   return crc32(payload, crc32(place));
 }
 
-export function encodeRecord(record: JournalRecord): Uint8Array {
-  const payload = new Uint8Array(RECORD_BYTES + record.line.length);
-  const view = new DataView(payload.buffer);
-  view.setUint8(0, record.completed ? 1 : 0);
-  view.setUint32(1, record.index, true);
-  view.setUint32(5, record.promptTokens, true);
-  view.setUint32(9, record.outputTokens, true);
-  payload.set(record.line, RECORD_BYTES);
-  return payload;
+/** The frames of `records`, the first at `offset` of the file, and where in the result each ends. */
+export function encodeRecords(
+  offset: number,
+  records: readonly JournalRecord[],
+): { bytes: Uint8Array; ends: number[] } {
+  const ends: number[] = [];
+  let size = 0;
+  for (const { line } of records) ends.push(size += FRAME_BYTES + RECORD_BYTES + line.length);
+  const bytes = new Uint8Array(size);
+  const view = new DataView(bytes.buffer);
+  let start = 0;
+  for (const [i, record] of records.entries()) {
+    const payload = start + FRAME_BYTES;
+    view.setUint8(payload, record.completed ? 1 : 0);
+    view.setUint32(payload + 1, record.index, true);
+    view.setUint32(payload + 5, record.promptTokens, true);
+    view.setUint32(payload + 9, record.outputTokens, true);
+    bytes.set(record.line, payload + RECORD_BYTES);
+    sealFrame(offset + start, bytes.subarray(start, ends[i]));
+    start = ends[i];
+  }
+  return { bytes, ends };
 }
 
 /** undefined when the payload is no record. */

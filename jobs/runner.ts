@@ -1,4 +1,4 @@
-import { resolve } from "@std/path";
+import { dirname, resolve } from "@std/path";
 import { JobIds, refusalRecord } from "./answers.ts";
 import { checkInput, DEFAULT_LIMITS, type InputCheck, type InputLimits } from "./check.ts";
 import { dispatch, type Execute } from "./dispatch.ts";
@@ -225,6 +225,13 @@ class Job {
   /** A file that no journal claims is not this job's. */
   private async refuseOverwriting(): Promise<void> {
     for (const path of [this.options.output, this.options.errors]) {
+      if (await stat(this.storage, dirname(path)) === undefined) {
+        throw new BatchError(
+          "output_unwritable",
+          `Cannot write "${path}": there is no folder "${dirname(path)}"`,
+          false,
+        );
+      }
       if (await stat(this.storage, path) === undefined) continue;
       const message = `"${path}" exists and is not of this job; move it away or give another name`;
       throw new BatchError("output_exists", message, false);

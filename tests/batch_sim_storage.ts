@@ -109,6 +109,7 @@ export class SimStorage implements Storage {
 
   async stat(path: string) {
     await this.call("stat", path);
+    if (path === ".") return { size: 0, isFile: false };
     const inode = this.names.get(path);
     return inode && { size: inode.seen.length, isFile: true };
   }

@@ -1,0 +1,131 @@
+import type { BatchProgress } from "./runner.ts";
+
+/** How a job goes, as far as it can be said honestly. */
+export interface ProgressView {
+  readonly done: number;
+  readonly failed: number;
+  readonly total: number;
+  /** Tokens per second over about the last two minutes of this run. */
+  readonly promptRate: number;
+  readonly outputRate: number;
+  /** Seconds; undefined while too little has been seen to say. */
+  readonly remaining: number | undefined;
+}
+
+const HALF_LIFE_S = 60;
+const MIN_LINES = 5;
+const MIN_SECONDS = 3;
+
+/**
+ * Turns counts into rates and a time that is left. Only this run counts: what an earlier one answered cost nothing now.
+ * Old moments fade, and time in which nothing ends counts, so that a job that slows down shows it.
+ */
+export class ProgressMeter {
+  private first: BatchProgress | undefined;
+  private last: BatchProgress | undefined;
+  private startedAt = 0;
+  private fadedAt = 0;
+  private fadedSeconds = 0;
+  private fadedPrompt = 0;
+  private fadedOutput = 0;
+  private fadedBytes = 0;
+
+  /** `now` in milliseconds. */
+  constructor(private readonly now: () => number) {}
+
+  update(progress: BatchProgress): void {
+    if (this.first === undefined) {
+      this.first = progress;
+      this.startedAt = this.fadedAt = this.now();
+    } else {
+      this.fade();
+      this.fadedPrompt += progress.promptTokens - this.last!.promptTokens;
+      this.fadedOutput += progress.outputTokens - this.last!.outputTokens;
+      this.fadedBytes += progress.doneBytes - this.last!.doneBytes;
+    }
+    this.last = progress;
+  }
+
+  /** undefined before the first update. */
+  view(): ProgressView | undefined {
+    const last = this.last;
+    if (last === undefined) return undefined;
+    this.fade();
+    const seconds = Math.max(this.fadedSeconds, 1e-3);
+    return {
+      done: last.completed + last.failed,
+      failed: last.failed,
+      total: last.total,
+      promptRate: this.fadedPrompt / seconds,
+      outputRate: this.fadedOutput / seconds,
+      remaining: this.remaining(last, seconds),
+    };
+  }
+
+  /** Tokens that are left, guessed from the bytes of the lines that are left, over tokens per second. */
+  private remaining(last: BatchProgress, seconds: number): number | undefined {
+    const first = this.first!;
+    const lines = last.completed + last.failed - first.completed - first.failed;
+    const bytesLeft = last.totalBytes - last.doneBytes;
+    if (bytesLeft === 0) return 0;
+    if (lines < MIN_LINES || this.now() - this.startedAt < 1000 * MIN_SECONDS) return undefined;
+    const tokens = last.promptTokens + last.outputTokens - first.promptTokens - first.outputTokens;
+    const tokenRate = (this.fadedPrompt + this.fadedOutput) / seconds;
+    if (tokens === 0) return this.fadedBytes > 0 ? bytesLeft / (this.fadedBytes / seconds) : undefined;
+    return tokenRate > 0 ? bytesLeft * (tokens / (last.doneBytes - first.doneBytes)) / tokenRate : undefined;
+  }
+
+  private fade(): void {
+    const now = this.now();
+    const keep = 0.5 ** ((now - this.fadedAt) / 1000 / HALF_LIFE_S);
+    this.fadedAt = now;
+    this.fadedSeconds = this.fadedSeconds * keep + (1 - keep) * HALF_LIFE_S / Math.LN2;
+    this.fadedPrompt *= keep;
+    this.fadedOutput *= keep;
+    this.fadedBytes *= keep;
+  }
+}
+
+const BAR_CELLS = 24;
+
+/** One line for a terminal that is `columns` wide; the parts that matter least go first when it is narrow. */
+export function renderBar(view: ProgressView, columns: number): string {
+  const share = view.total === 0 ? 1 : view.done / view.total;
+  const full = Math.floor(share * BAR_CELLS);
+  const parts = [
+    `${view.done}/${view.total}`,
+    `${view.failed} failed`,
+    `${rate(view.promptRate)} tok/s in`,
+    `${rate(view.outputRate)} tok/s out`,
+    view.remaining === undefined ? "ETA -" : `ETA ${duration(view.remaining)}`,
+  ];
+  const withBar = `[${"#".repeat(full)}${"-".repeat(BAR_CELLS - full)}] ${parts.join("  ")}`;
+  for (const line of [withBar, parts.join("  "), [parts[0], parts[1], parts[4]].join("  ")]) {
+    if (line.length < columns) return line;
+  }
+  return parts[0].slice(0, Math.max(0, columns - 1));
+}
+
+/** The same in words, for a log. */
+export function renderLine(view: ProgressView): string {
+  const left = view.remaining === undefined
+    ? "time left not known yet"
+    : `about ${duration(view.remaining)} left`;
+  return `${view.done} of ${view.total} lines, ${view.failed} failed; ${rate(view.promptRate)} prompt and ` +
+    `${rate(view.outputRate)} output tokens/s; ${left}`;
+}
+
+/** `12 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`: no finer than an estimate can be. */
+export function duration(seconds: number): string {
+  const s = Math.ceil(seconds);
+  if (s < 60) return `${s} s`;
+  if (s < 600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  const min = Math.round(s / 60);
+  if (min < 60) return `${min} min`;
+  const h = Math.floor(min / 60);
+  return h < 48 ? `${h} h ${min % 60} min` : `${Math.floor(h / 24)} d ${h % 24} h`;
+}
+
+function rate(value: number): string {
+  return value > 0 && value < 10 ? value.toFixed(1) : String(Math.round(value));
+}

@@ -1,0 +1,197 @@
+import { duration, ProgressMeter, renderBar, renderLine } from "./progress.ts";
+import type { BatchEvent, BatchProgress, BatchResult } from "./runner.ts";
+
+/** Where a command's words go. */
+export interface Screen {
+  /** Writes to standard output. */
+  out(text: string): void;
+  /** Writes to standard error. */
+  err(text: string): void;
+  /** Width of the terminal behind standard error, undefined when it is none. */
+  columns(): number | undefined;
+  /** Milliseconds. */
+  now(): number;
+}
+
+export interface JobFiles {
+  readonly input: string;
+  readonly output: string;
+  readonly errors: string;
+}
+
+/** Tells a person or a program how a job goes. */
+export interface Reporter {
+  event(event: BatchEvent): void;
+  /** Says how it goes now. */
+  tick(): void;
+  /** Milliseconds between ticks. */
+  readonly every: number;
+  note(text: string): void;
+  end(result: BatchResult): void;
+  fail(message: string, resumable: boolean): void;
+}
+
+/** Words on standard error: a bar that is drawn over when that is a terminal, lines otherwise. */
+export class TextReporter implements Reporter {
+  readonly every: number;
+  private static readonly MAX_REFUSALS = 20;
+  private readonly meter: ProgressMeter;
+  private readonly startedAt: number;
+  private readonly terminal: boolean;
+  private refused = 0;
+  private barShown = false;
+
+  constructor(private readonly screen: Screen, private readonly files: JobFiles) {
+    this.terminal = screen.columns() !== undefined;
+    this.every = this.terminal ? 200 : 10_000;
+    this.meter = new ProgressMeter(() => screen.now());
+    this.startedAt = screen.now();
+  }
+
+  event(event: BatchEvent): void {
+    switch (event.type) {
+      case "refused":
+        if (++this.refused <= TextReporter.MAX_REFUSALS) {
+          this.note(`${this.files.input}: ${event.refusal.message}`);
+        }
+        break;
+      case "started":
+        this.started(event.progress, event.cutBytes);
+        break;
+      case "progress":
+        this.meter.update(event.progress);
+        break;
+      case "finishing":
+        this.tick();
+        this.breakLine();
+        this.note(`Writing ${this.files.output}`);
+    }
+  }
+
+  private started(progress: BatchProgress, cutBytes: number): void {
+    this.meter.update(progress);
+    const more = this.refused - TextReporter.MAX_REFUSALS;
+    if (more > 0) this.note(`… and ${more} more lines`);
+    if (this.refused > 0) this.note(`${this.refused} of ${progress.total} lines are refused; the others run`);
+    const done = progress.completed + progress.failed;
+    if (done > 0) this.note(`Going on: ${done} of ${progress.total} lines are answered already`);
+    if (cutBytes > 0) {
+      this.note(`The journal ended in a half-written answer (${cutBytes} bytes); its line runs again`);
+    }
+    this.tick();
+  }
+
+  tick(): void {
+    const view = this.meter.view();
+    if (view === undefined) return;
+    if (!this.terminal) return this.note(renderLine(view));
+    this.screen.err(`\r\x1b[K${renderBar(view, this.screen.columns() ?? 80)}`);
+    this.barShown = true;
+  }
+
+  /** Text of the input is quoted in notes, so control characters must not reach the terminal. */
+  note(text: string): void {
+    // deno-lint-ignore no-control-regex
+    const plain = text.replace(/[\x00-\x1f\x7f-\x9f]/g, "\ufffd");
+    this.screen.err(`${this.barShown ? "\r\x1b[K" : ""}${plain}\n`);
+    this.barShown = false;
+  }
+
+  end({ state, counts }: BatchResult): void {
+    const { output, errors } = this.files;
+    if (state === "stopped") {
+      this.tick();
+      this.breakLine();
+      return this.note("Stopped. What was answered is kept; the same command goes on from here");
+    }
+    this.breakLine();
+    if (state === "already_done") this.note("This job was done before; nothing was run");
+    const failed = counts.failed > 0 ? `${counts.failed} errors in ${errors}` : "no errors";
+    const tokens = `${counts.promptTokens} prompt and ${counts.outputTokens} output tokens`;
+    const took = state === "done" ? `, ${duration((this.screen.now() - this.startedAt) / 1000)}` : "";
+    this.note(`${counts.completed} answers in ${output}, ${failed} (${tokens}${took})`);
+  }
+
+  fail(message: string): void {
+    this.breakLine();
+    this.note(`Error: ${message}`);
+  }
+
+  /** Leaves the last bar standing. */
+  private breakLine(): void {
+    if (this.barShown) this.screen.err("\n");
+    this.barShown = false;
+  }
+}
+
+/** One JSON object a line on standard output. */
+export class JsonReporter implements Reporter {
+  readonly every = 1000;
+  private readonly meter: ProgressMeter;
+  private last: BatchProgress | undefined;
+
+  constructor(private readonly screen: Screen, private readonly files: JobFiles) {
+    this.meter = new ProgressMeter(() => screen.now());
+  }
+
+  event(event: BatchEvent): void {
+    if (event.type === "refused") {
+      const { customId, ...refusal } = event.refusal;
+      this.write({ event: "refused", custom_id: customId, ...refusal });
+    } else if (event.type === "finishing") {
+      this.tick();
+      this.write({ event: "finishing" });
+    } else {
+      this.meter.update(event.progress);
+      this.last = event.progress;
+      if (event.type === "progress") return;
+      this.write({ event: "started", ...counts(event.progress), cut_bytes: event.cutBytes });
+    }
+  }
+
+  tick(): void {
+    const view = this.meter.view();
+    if (view === undefined) return;
+    this.write({
+      event: "progress",
+      ...counts(this.last!),
+      prompt_tokens_per_second: view.promptRate,
+      output_tokens_per_second: view.outputRate,
+      eta_seconds: view.remaining ?? null,
+    });
+  }
+
+  note(text: string): void {
+    this.write({ event: "note", message: text });
+  }
+
+  end({ state, counts }: BatchResult): void {
+    this.write({
+      event: state,
+      completed: counts.completed,
+      failed: counts.failed,
+      prompt_tokens: counts.promptTokens,
+      output_tokens: counts.outputTokens,
+      output: this.files.output,
+      errors: counts.failed > 0 ? this.files.errors : null,
+    });
+  }
+
+  fail(message: string, resumable: boolean): void {
+    this.write({ event: "failed", message, resumable });
+  }
+
+  private write(value: unknown): void {
+    this.screen.out(`${JSON.stringify(value)}\n`);
+  }
+}
+
+function counts(progress: BatchProgress) {
+  return {
+    total: progress.total,
+    done: progress.completed + progress.failed,
+    failed: progress.failed,
+    prompt_tokens: progress.promptTokens,
+    output_tokens: progress.outputTokens,
+  };
+}
