@@ -53,6 +53,7 @@ interface LineBytes {
 class LineRest {
   private buffer = new Uint8Array(0);
   private length = 0;
+  private lastByte = 0;
 
   /** One byte more than the limit: a carriage return at the end does not count. */
   constructor(private readonly maxLineBytes: number) {}
@@ -70,20 +71,21 @@ class LineRest {
       this.buffer.set(bytes, this.length);
     }
     this.length = length;
+    this.lastByte = bytes.at(-1) ?? this.lastByte;
   }
 
   /** The whole line, given its last bytes; the next line begins. */
   end(last: Uint8Array): LineBytes {
     let bytes: Uint8Array | undefined = last;
-    let length = last.length;
     if (this.length > 0) {
       this.add(last);
-      length = this.length;
-      bytes = length <= this.maxLineBytes + 1 ? this.buffer.subarray(0, length) : undefined;
-      this.length = 0;
+      bytes = this.length <= this.maxLineBytes + 1 ? this.buffer.subarray(0, this.length) : undefined;
+    } else {
+      this.lastByte = last.at(-1) ?? 0;
     }
-    if (bytes !== undefined && bytes[length - 1] === CR) bytes = bytes.subarray(0, --length);
-    return { bytes: length <= this.maxLineBytes ? bytes : undefined, length };
+    const length = Math.max(this.length, last.length) - (this.lastByte === CR ? 1 : 0);
+    this.length = 0;
+    return { bytes: length <= this.maxLineBytes ? bytes?.subarray(0, length) : undefined, length };
   }
 }
 

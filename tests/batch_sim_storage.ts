@@ -63,9 +63,13 @@ export class SimStorage implements Storage {
     this.durableNames.set(path, inode);
   }
 
+  bytes(path: string): Uint8Array | undefined {
+    return this.names.get(path)?.seen.slice();
+  }
+
   content(path: string): string | undefined {
-    const inode = this.names.get(path);
-    return inode && new TextDecoder().decode(inode.seen);
+    const bytes = this.bytes(path);
+    return bytes && new TextDecoder().decode(bytes);
   }
 
   paths(): string[] {

@@ -1,0 +1,89 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { seeded, SimStorage } from "../tests/batch_sim_storage.ts";
+import { checkInput, DEFAULT_LIMITS, parseChecked } from "./check.ts";
+import { BatchError } from "./errors.ts";
+import { readLines } from "./lines.ts";
+import type { LineRefusal } from "./request.ts";
+
+function line(customId: string, more = {}): string {
+  return JSON.stringify({ custom_id: customId, method: "POST", url: "/v1/completions", body: {}, ...more });
+}
+
+async function check(content: string, limits = DEFAULT_LIMITS) {
+  const storage = new SimStorage(seeded(1));
+  storage.put("in", content);
+  const refusals: LineRefusal[] = [];
+  const file = await storage.open("in", "read");
+  return { file, refusals, check: await checkInput(file, "in", limits, (refusal) => refusals.push(refusal)) };
+}
+
+Deno.test("checkInput: counts lines, refusals and duplicates with their first line", async () => {
+  const { check: found, refusals } = await check(
+    [line("a"), "", "{", line("b"), line("a"), line("a")].join("\n"),
+  );
+  assertEquals([found.lineCount, found.refusedCount], [5, 3]);
+  assertEquals([...found.firstLines], [0, 0, 0, 1, 1]);
+  assertEquals(refusals.map((r) => [r.line, r.code, r.customId]), [
+    [3, "invalid_json", null],
+    [5, "duplicate_custom_id", "a"],
+    [6, "duplicate_custom_id", "a"],
+  ]);
+});
+
+Deno.test("checkInput: a refused line still owns its custom_id", async () => {
+  const { refusals } = await check([line("a", { method: "GET" }), line("a")].join("\n"));
+  assertEquals(refusals.map(({ code }) => code), ["invalid_method", "duplicate_custom_id"]);
+});
+
+Deno.test("checkInput: finds the one duplicate among many thousand", async () => {
+  const lines = Array.from({ length: 20_000 }, (_, i) => line(`id-${i}`));
+  lines.push(line("id-777"));
+  const { refusals } = await check(lines.join("\n"));
+  assertEquals(refusals.map(({ line, message }) => [line, message]), [
+    [20_001, 'Line 20001: custom_id "id-777" is already that of line 778'],
+  ]);
+});
+
+Deno.test("checkInput: every change of the content changes the identity", async () => {
+  const contents = [
+    line("a"),
+    `${line("a")}\n`,
+    `${line("a")}\n${line("b")}`,
+    `${line("b")}\n${line("a")}`,
+    line("c"),
+  ];
+  const identities = await Promise.all(
+    contents.map(async (content) => (await check(content)).check.identity),
+  );
+  assertEquals(new Set(identities).size, contents.length);
+  assertEquals((await check(line("a"))).check.identity, identities[0]);
+});
+
+Deno.test("checkInput: refuses a file without lines, and one with too many", async () => {
+  for (const empty of ["", "\n \n\r\n", "\ufeff"]) {
+    await assertRejects(() => check(empty), BatchError, "has no lines");
+  }
+  const limits = { ...DEFAULT_LIMITS, maxLines: 2 };
+  await check([line("a"), line("b")].join("\n"), limits);
+  await assertRejects(
+    () => check([line("a"), line("b"), line("c")].join("\n"), limits),
+    BatchError,
+    "more than 2 lines",
+  );
+});
+
+Deno.test("parseChecked: a line that is not the checked one stops the job", async () => {
+  const { check: found } = await check([line("a"), line("b")].join("\n"));
+  const changed = await check([line("a"), line("x")].join("\n"));
+  const parsed: unknown[] = [];
+  await assertRejects(
+    async () => {
+      for await (const raw of readLines(changed.file, 1000)) {
+        parsed.push(parseChecked(raw, found, "in", DEFAULT_LIMITS).request?.customId);
+      }
+    },
+    BatchError,
+    "changed while the job ran (seen at line 2)",
+  );
+  assertEquals(parsed, ["a"]);
+});

@@ -1,0 +1,100 @@
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import { parseLine } from "./request.ts";
+
+function parse(content: string | Uint8Array, maxLineBytes = 100_000) {
+  const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content;
+  return parseLine({ index: 3, number: 7, bytes, length: bytes.length }, maxLineBytes);
+}
+
+const GOOD = { custom_id: "a", method: "POST", url: "/v1/completions", body: { prompt: "p" } };
+
+Deno.test("parseLine: a good line is a request", () => {
+  assertEquals(parse(JSON.stringify(GOOD)).request, {
+    customId: "a",
+    url: "/v1/completions",
+    body: { prompt: "p" },
+  });
+  assertEquals(parse(JSON.stringify({ ...GOOD, body: { stream: false }, extra: 1 })).refusal, undefined);
+});
+
+const BAD: [name: string, line: string | Uint8Array, code: string, customId: string | null, words: string][] =
+  [
+    ["cut JSON", '{"custom_id":"a"', "invalid_json", null, "not valid JSON"],
+    ["an array", "[1]", "invalid_json", null, "a JSON object was expected, an array found"],
+    ["a number", "12", "invalid_json", null, "a number found"],
+    ["null", "null", "invalid_json", null, "null found"],
+    ["two objects", "{} {}", "invalid_json", null, "not valid JSON"],
+    ["Latin-1", new Uint8Array([0x7b, 0x22, 0xe9, 0x22, 0x7d]), "invalid_utf8", null, "not valid UTF-8"],
+    ["UTF-16", new Uint8Array([0xff, 0xfe, 0x7b, 0x00]), "invalid_utf8", null, "not valid UTF-8"],
+    [
+      "a surrogate as UTF-8",
+      new Uint8Array([0x22, 0xed, 0xa0, 0x80, 0x22]),
+      "invalid_utf8",
+      null,
+      "not valid UTF-8",
+    ],
+    [
+      "no custom_id",
+      JSON.stringify({ ...GOOD, custom_id: undefined }),
+      "invalid_custom_id",
+      null,
+      "found nothing",
+    ],
+    [
+      "a number as custom_id",
+      JSON.stringify({ ...GOOD, custom_id: 4 }),
+      "invalid_custom_id",
+      null,
+      "found 4",
+    ],
+    ["an empty custom_id", JSON.stringify({ ...GOOD, custom_id: "" }), "invalid_custom_id", null, 'found ""'],
+    [
+      "a long custom_id",
+      JSON.stringify({ ...GOOD, custom_id: "x".repeat(513) }),
+      "invalid_custom_id",
+      null,
+      "512",
+    ],
+    ["half a character as custom_id", '{"custom_id":"\\ud800"}', "invalid_custom_id", null, "custom_id"],
+    ["no method", JSON.stringify({ ...GOOD, method: undefined }), "invalid_method", "a", "found nothing"],
+    ["GET", JSON.stringify({ ...GOOD, method: "GET" }), "invalid_method", "a", 'found "GET"'],
+    ["no url", JSON.stringify({ ...GOOD, url: undefined }), "invalid_url", "a", "found nothing"],
+    ["another url", JSON.stringify({ ...GOOD, url: "/v1/files" }), "invalid_url", "a", 'found "/v1/files"'],
+    ["no body", JSON.stringify({ ...GOOD, body: undefined }), "invalid_body", "a", "nothing found"],
+    ["a text as body", JSON.stringify({ ...GOOD, body: "hi" }), "invalid_body", "a", "a string found"],
+    ["stream", JSON.stringify({ ...GOOD, body: { stream: true } }), "stream_not_allowed", "a", "stream"],
+    [
+      "deep nesting",
+      `{"custom_id":"a","body":${"[".repeat(90_000)}1${"]".repeat(90_000)}}`,
+      "line_too_long",
+      null,
+      "bytes",
+    ],
+    [
+      "nesting",
+      `{"custom_id":"a","body":${"[".repeat(40_000)}1${"]".repeat(40_000)}}`,
+      "too_deep",
+      "a",
+      "128 levels",
+    ],
+  ];
+
+for (const [name, line, code, customId, words] of BAD) {
+  Deno.test(`parseLine: ${name} is refused with the line's number`, () => {
+    const size = typeof line === "string" ? line.length : line.length;
+    const bytes = size > 100_000
+      ? undefined
+      : typeof line === "string"
+      ? new TextEncoder().encode(line)
+      : line;
+    const { refusal } = parseLine({ index: 3, number: 7, bytes, length: size }, 100_000);
+    assertEquals([refusal?.code, refusal?.customId, refusal?.line], [code, customId, 7]);
+    assertStringIncludes(refusal!.message, "Line 7: ");
+    assertStringIncludes(refusal!.message, words);
+  });
+}
+
+Deno.test("parseLine: what is quoted from the line stays short", () => {
+  const { refusal } = parse(JSON.stringify({ ...GOOD, url: "u".repeat(5000) }));
+  assertEquals(refusal!.message.length < 300, true);
+});
