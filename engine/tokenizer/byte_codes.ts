@@ -9,24 +9,33 @@ function isPrintable(byte: number): boolean {
 
 /** The UTF-16 unit that stands for each byte. */
 export const CODE_OF_BYTE = new Uint16Array(256);
-const byteOfCode = new Map<number, number>();
+/** The other way; -1 for units that stand for none. */
+const BYTE_OF_CODE = new Int16Array(0x200).fill(-1);
 
 let unprintable = 0;
 for (let byte = 0; byte < 256; byte++) {
   const code = isPrintable(byte) ? byte : 0x100 + unprintable++;
   CODE_OF_BYTE[byte] = code;
-  byteOfCode.set(code, byte);
+  BYTE_OF_CODE[code] = byte;
 }
 
 /** The bytes that a token's text stands for; characters that stand for no byte, for themselves. */
 export function bytesOfCodes(text: string): Uint8Array {
-  const bytes: number[] = [];
-  for (const character of text) {
-    const byte = byteOfCode.get(character.codePointAt(0)!);
-    if (byte !== undefined) bytes.push(byte);
-    else bytes.push(...new TextEncoder().encode(character));
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) {
+    const byte = BYTE_OF_CODE[text.charCodeAt(i)] ?? -1;
+    if (byte < 0) return mixedBytes(text);
+    bytes[i] = byte;
   }
-  return Uint8Array.from(bytes);
+  return bytes;
+}
+
+function mixedBytes(text: string): Uint8Array {
+  const utf8 = new TextEncoder();
+  return Uint8Array.from([...text].flatMap((character) => {
+    const byte = BYTE_OF_CODE[character.codePointAt(0)!] ?? -1;
+    return byte < 0 ? [...utf8.encode(character)] : [byte];
+  }));
 }
 
 /** The text of a token that stands for these bytes. */

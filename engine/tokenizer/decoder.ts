@@ -44,25 +44,28 @@ export class Decoder {
     }
   }
 
+  /** The text of all the tokens: what `stream` would give, in one go. */
   decode(tokens: Iterable<number>, options: DecodeOptions): string {
-    const stream = this.stream(options);
-    const parts: string[] = [];
-    for (const token of tokens) parts.push(stream.push(token));
-    parts.push(stream.end());
-    return parts.join("");
+    const bytesOf = this.#reader(options);
+    const parts: Uint8Array[] = [];
+    for (const token of tokens) parts.push(bytesOf(token));
+    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(concat(parts));
   }
 
-  stream({ special = false, continuation = false }: DecodeOptions): StreamDecoder {
-    let first = this.blankFirst && !continuation;
+  stream(options: DecodeOptions): StreamDecoder {
+    const bytesOf = this.#reader(options);
     const characters = new CharacterStream();
-    return {
-      push: (token) => {
-        let bytes = this.bytes(token, special);
-        if (first && bytes[0] === BLANK) bytes = bytes.subarray(1);
-        first = false;
-        return characters.push(bytes);
-      },
-      end: () => characters.end(),
+    return { push: (token) => characters.push(bytesOf(token)), end: () => characters.end() };
+  }
+
+  /** The bytes of one token after another, without the blank that encoding put before the first. */
+  #reader({ special = false, continuation = false }: DecodeOptions): (token: number) => Uint8Array {
+    let first = this.blankFirst && !continuation;
+    return (token) => {
+      const bytes = this.bytes(token, special);
+      const strip = first && bytes[0] === BLANK;
+      first = false;
+      return strip ? bytes.subarray(1) : bytes;
     };
   }
 }
@@ -74,7 +77,7 @@ class CharacterStream {
 
   push(bytes: Uint8Array): string {
     if (bytes.length === 0) return "";
-    const all = this.#held.length === 0 ? bytes : concat(this.#held, bytes);
+    const all = this.#held.length === 0 ? bytes : concat([this.#held, bytes]);
     const whole = all.length - unfinished(all);
     this.#held = all.slice(whole);
     return whole === 0 ? "" : this.#decoder.decode(all.subarray(0, whole));
@@ -87,11 +90,14 @@ class CharacterStream {
   }
 }
 
-function concat(first: Uint8Array, second: Uint8Array): Uint8Array {
-  const both = new Uint8Array(first.length + second.length);
-  both.set(first);
-  both.set(second, first.length);
-  return both;
+function concat(parts: readonly Uint8Array[]): Uint8Array {
+  const all = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let length = 0;
+  for (const part of parts) {
+    all.set(part, length);
+    length += part.length;
+  }
+  return all;
 }
 
 /** How many bytes at the end may still become a character: at most three. */

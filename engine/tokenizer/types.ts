@@ -5,7 +5,7 @@ export interface EncodeOptions {
   addSpecial?: boolean;
   /** Recognise control tokens such as `<|im_end|>` in the text. Default false: strangers' text stays text. */
   parseSpecial?: boolean;
-  /** The text comes from `ChatTemplate.render`: its literal marks are taken out once control tokens are found. */
+  /** The text is a prompt rendered with `marked`: the marks are taken out once control tokens are found. */
   marked?: boolean;
 }
 
@@ -49,13 +49,19 @@ export interface ChatMessage {
 }
 
 export interface ChatTemplateOptions {
+  /** End with the head of the assistant's turn. Default true. */
   addGenerationPrompt?: boolean;
   tools?: unknown[];
   /** Extra variables for the template (`chat_template_kwargs`), e.g. `enable_thinking`. */
   variables?: Record<string, unknown>;
+  /**
+   * Put marks into what looks like a control token in messages, tools and variables, so that it stays text when the
+   * prompt is encoded: for `encodeChatPrompt`, not for people to read.
+   */
+  marked?: boolean;
 }
 
 export interface ChatTemplate {
-  /** The prompt's text; encode it with `parseSpecial: true`. Throws ChatTemplateError with the template's reason. */
+  /** The prompt's text, to be encoded with `encodeChatPrompt`. Throws ChatTemplateError with the template's reason. */
   render(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string;
 }

@@ -1,0 +1,176 @@
+import { quote } from "../gguf/errors.ts";
+import type { Metadata } from "../gguf/types.ts";
+import { CALL_STYLES, type CallStyle, mapTexts, plainMessage } from "./chat_messages.ts";
+import { compileTemplate, type Render, RESERVED_NAMES, TemplateRefusal } from "./jinja.ts";
+import { addMarks } from "./literal_marks.ts";
+import { TokenFinder } from "./token_finder.ts";
+import { TOKEN_TYPE } from "./token_types.ts";
+import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./types.ts";
+
+/** A template that is none, or one that cannot or will not render a conversation. */
+export class ChatTemplateError extends Error {
+  override name = "ChatTemplateError";
+}
+
+/** For files without a template whose vocabulary has `<|im_start|>`. */
+const CHATML = `{% for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`;
+
+/** For files without a template: "role: content", a line each. */
+const PLAIN = `{% for message in messages %}{{ message.role }}: {{ message.content }}
+{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}`;
+
+const KEY = "tokenizer.chat_template";
+
+/** A file's templates. */
+interface Sources {
+  main: string;
+  /** The variant for conversations with tools, where there is one. */
+  toolUse?: string;
+  /** The file has no template of its own. */
+  fallback: boolean;
+}
+
+function readSources(metadata: Metadata): Sources {
+  const variant = (name: string) =>
+    metadata.has(`${KEY}.${name}`) ? metadata.getString(`${KEY}.${name}`) : undefined;
+  const toolUse = variant("tool_use");
+  const main = metadata.has(KEY) ? metadata.getString(KEY) : variant("default");
+  if (main !== undefined) return { main, toolUse, fallback: false };
+  const chatMl = metadata.getStrings("tokenizer.ggml.tokens")?.includes("<|im_start|>");
+  return { main: chatMl ? CHATML : PLAIN, toolUse, fallback: true };
+}
+
+/**
+ * The chat template of a file: `tokenizer.chat_template`, for conversations with tools its variant `tool_use` if there
+ * is one. A file without a template gets ChatML where its vocabulary has `<|im_start|>`, else lines of "role: content";
+ * either knows no tools. Throws ChatTemplateError where a template cannot be parsed.
+ */
+export function createChatTemplate(metadata: Metadata, tokenizer: Tokenizer): ChatTemplate {
+  return new JinjaChatTemplate(readSources(metadata), metadata, tokenizer);
+}
+
+class JinjaChatTemplate implements ChatTemplate {
+  readonly #main: Variant;
+  readonly #toolUse: Variant;
+  readonly #knowsTools: boolean;
+  readonly #controls: TokenFinder;
+  readonly #specialTexts: Readonly<Record<string, string>>;
+
+  constructor(sources: Sources, metadata: Metadata, tokenizer: Tokenizer) {
+    const tokens = metadata.getStrings("tokenizer.ggml.tokens") ?? [];
+    const text = (token: number | undefined) => token === undefined ? "" : tokens[token];
+    this.#specialTexts = { bos_token: text(tokenizer.bosToken), eos_token: text(tokenizer.eosToken) };
+    this.#controls = controlFinder(metadata, tokens, tokenizer);
+    this.#knowsTools = !sources.fallback || sources.toolUse !== undefined;
+    this.#main = new Variant(KEY, sources.main);
+    this.#toolUse = sources.toolUse === undefined
+      ? this.#main
+      : new Variant(`${KEY}.tool_use`, sources.toolUse);
+  }
+
+  render(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): string {
+    const { addGenerationPrompt = true, tools = [], variables = {}, marked = false } = options;
+    if (tools.length > 0 && !this.#knowsTools) {
+      throw new ChatTemplateError("Cannot use tools: the model's file has no chat template");
+    }
+    const data = <T>(value: T) => mapTexts(value, (text) => marked ? addMarks(text, this.#controls) : text);
+    const variant = tools.length > 0 ? this.#toolUse : this.#main;
+    return orTemplateError("Cannot render the conversation", () => {
+      const withCalls = messages.some(({ tool_calls }) => tool_calls !== undefined);
+      const style = withCalls ? variant.callStyle : CALL_STYLES[0];
+      const own = {
+        ...this.#specialTexts,
+        messages: data(messages.map((message) => variant.translate(plainMessage(message, style)))),
+        tools: tools.length > 0 ? data(tools) : null,
+        add_generation_prompt: addGenerationPrompt,
+      };
+      for (const name of Object.keys(variables)) {
+        if (Object.hasOwn(own, name) || RESERVED_NAMES.has(name)) {
+          throw new Error(`the variable ${quote(name)} cannot be set from outside`);
+        }
+      }
+      return variant.render({ ...data(variables), ...own });
+    });
+  }
+}
+
+/** One template of a file. */
+class Variant {
+  readonly render: Render;
+  readonly #knowsDeveloper: boolean;
+  #callStyle: CallStyle | undefined;
+
+  constructor(key: string, source: string) {
+    this.render = orTemplateError(`Cannot parse ${key}`, () => compileTemplate(source));
+    this.#knowsDeveloper = source.includes("developer");
+  }
+
+  /** The API's newer name for the system role means nothing to most templates. */
+  translate(message: Record<string, unknown>): Record<string, unknown> {
+    const rename = message.role === "developer" && !this.#knowsDeveloper;
+    return rename ? { ...message, role: "system" } : message;
+  }
+
+  /** How the template takes a message that makes calls; found out by trying. */
+  get callStyle(): CallStyle {
+    return this.#callStyle ??= CALL_STYLES.find((style) => this.#tryCalls(style)) ?? CALL_STYLES.at(-1)!;
+  }
+
+  #tryCalls(style: CallStyle): boolean {
+    const call = { function: { name: "probe", arguments: '{"compy_probe":"probe"}' } };
+    const message = {
+      role: "assistant",
+      content: null,
+      tool_calls: [{ id: "call00000", type: "function", ...call }],
+    };
+    try {
+      const prompt = this.render({
+        messages: [{ role: "user", content: "probe" }, plainMessage(message, style)],
+        tools: null,
+        add_generation_prompt: false,
+        bos_token: "",
+        eos_token: "",
+      });
+      return !style.objects || prompt.includes("compy_probe");
+    } catch {
+      return false;
+    }
+  }
+}
+
+/** What must not be read as a token when it stands in somebody's text. */
+function controlFinder(metadata: Metadata, tokens: readonly string[], tokenizer: Tokenizer): TokenFinder {
+  const types = metadata.getNumbers("tokenizer.ggml.token_type");
+  const texts = new Map<number, string>();
+  for (const [token, text] of tokens.entries()) {
+    const isControl = tokenizer.isControl(token) || types?.[token] === TOKEN_TYPE.UNKNOWN;
+    // Templates look for the end of a thought to leave it out of earlier turns; it ends no turn.
+    if (isControl && !/think/i.test(text)) texts.set(token, text);
+  }
+  return new TokenFinder(texts);
+}
+
+function orTemplateError<T>(what: string, action: () => T): T {
+  try {
+    return action();
+  } catch (error) {
+    if (error instanceof TemplateRefusal) throw new ChatTemplateError(error.message, { cause: error });
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new ChatTemplateError(`${what}: ${reason}`, { cause: error });
+  }
+}
+
+/**
+ * The tokens of a prompt that was rendered with `marked`: what the conversation says stays text, even where it reads
+ * like a control token. BOS comes first where the file asks for it, once, whether or not the template writes it too;
+ * EOS is not added.
+ */
+export function encodeChatPrompt(tokenizer: Tokenizer, prompt: string): number[] {
+  const tokens = tokenizer.encode(prompt, { parseSpecial: true, marked: true });
+  const { bosToken } = tokenizer;
+  const addsBos = bosToken !== undefined && tokenizer.encode("", { addSpecial: true })[0] === bosToken;
+  return addsBos && tokens[0] !== bosToken ? [bosToken, ...tokens] : tokens;
+}

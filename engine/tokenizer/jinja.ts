@@ -1,0 +1,120 @@
+import { Environment, Interpreter, Template } from "@huggingface/jinja";
+
+/**
+ * Jinja templates of strangers: they see no JavaScript, only the values that they are given, and are stopped when they
+ * run too long or make too much.
+ */
+
+/** The largest published templates have 30,000 characters. */
+const MAX_SOURCE = 1 << 20;
+/** Characters of any text, items of any list: far above what a context of a million tokens needs. */
+const MAX_TEXT = 1 << 26;
+const MAX_ITEMS = 1 << 20;
+const MAX_MS = 10_000;
+
+/** What a template says with `raise_exception`: its words are meant for whoever wrote the conversation. */
+export class TemplateRefusal extends Error {
+  override name = "TemplateRefusal";
+}
+
+/** Renders with the given variables. Throws TemplateRefusal, or other errors where the template fails. */
+export type Render = (variables: Record<string, unknown>) => string;
+
+/** Names that templates know beside their variables. */
+const GLOBALS: Readonly<Record<string, unknown>> = {
+  true: true,
+  false: false,
+  none: null,
+  True: true,
+  False: false,
+  None: null,
+  raise_exception: (reason: unknown) => {
+    throw new TemplateRefusal(String(reason).slice(0, 1000));
+  },
+  range: boundedRange,
+  strftime_now: (format: unknown) => strftime(new Date(), String(format)),
+};
+
+/** Names that no variable may take. `namespace` is Jinja's own. */
+export const RESERVED_NAMES: ReadonlySet<string> = new Set([...Object.keys(GLOBALS), "namespace"]);
+
+/** Parses a template. Throws where it is too large or no template. */
+export function compileTemplate(source: string): Render {
+  if (source.length > MAX_SOURCE) {
+    throw new Error(`found ${source.length} characters, allowed ${MAX_SOURCE}`);
+  }
+  const { parsed } = new Template(source);
+  return (variables) => {
+    const environment = new Environment();
+    for (const [name, value] of Object.entries({ ...GLOBALS, ...variables })) environment.set(name, value);
+    return String(new BoundedInterpreter(environment).run(parsed).value);
+  };
+}
+
+type Evaluate = Interpreter["evaluate"];
+
+/** Looks at the clock and at every value on the way. */
+class BoundedInterpreter extends Interpreter {
+  readonly #deadline = performance.now() + MAX_MS;
+
+  override evaluate(...[statement, environment]: Parameters<Evaluate>): ReturnType<Evaluate> {
+    if (performance.now() > this.#deadline) throw new Error(`it ran for more than ${MAX_MS / 1000} s`);
+    const result = super.evaluate(statement, environment);
+    const value: unknown = result.value;
+    if (typeof value === "string" && value.length > MAX_TEXT) {
+      throw new Error(`it made a text of more than ${MAX_TEXT} characters`);
+    }
+    if (Array.isArray(value) && value.length > MAX_ITEMS) {
+      throw new Error(`it made a list of more than ${MAX_ITEMS} items`);
+    }
+    return result;
+  }
+}
+
+/** Python's `range`. */
+function boundedRange(...bounds: unknown[]): number[] {
+  const [start, stop, step] = bounds.length === 1
+    ? [0, bounds[0], 1]
+    : [bounds[0], bounds[1], bounds[2] ?? 1];
+  const count = Math.max(0, Math.ceil((Number(stop) - Number(start)) / Number(step)));
+  if (!(count <= MAX_ITEMS)) throw new Error(`range(${bounds.join(", ")}) is not within ${MAX_ITEMS} items`);
+  return Array.from({ length: count }, (_, i) => Number(start) + i * Number(step));
+}
+
+const DAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const MONTHS = [
+  "January",
+  "February",
+  "March",
+  "April",
+  "May",
+  "June",
+  "July",
+  "August",
+  "September",
+  "October",
+  "November",
+  "December",
+];
+
+/** Python's `strftime` in local time and English, without the rarer fields, which stay as they are. */
+export function strftime(date: Date, format: string): string {
+  const two = (number: number) => String(number).padStart(2, "0");
+  const fields: Record<string, () => string> = {
+    Y: () => String(date.getFullYear()),
+    y: () => two(date.getFullYear() % 100),
+    m: () => two(date.getMonth() + 1),
+    d: () => two(date.getDate()),
+    B: () => MONTHS[date.getMonth()],
+    b: () => MONTHS[date.getMonth()].slice(0, 3),
+    A: () => DAYS[date.getDay()],
+    a: () => DAYS[date.getDay()].slice(0, 3),
+    H: () => two(date.getHours()),
+    I: () => two(date.getHours() % 12 || 12),
+    M: () => two(date.getMinutes()),
+    S: () => two(date.getSeconds()),
+    p: () => date.getHours() < 12 ? "AM" : "PM",
+    "%": () => "%",
+  };
+  return format.replaceAll(/%([A-Za-z%])/g, (whole, field) => fields[field]?.() ?? whole);
+}
