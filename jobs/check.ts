@@ -72,7 +72,9 @@ export async function checkInput(
     );
   }
   const sums = checksums.finish();
-  const identity = createHash("sha256").update(`${size}\n`).update(new Uint8Array(sums.buffer)).digest("hex");
+  const identity = createHash("sha256").update(`${size}\n`).update(
+    new Uint8Array(sums.buffer, 0, sums.byteLength),
+  ).digest("hex");
   return {
     size,
     lineCount: sums.length,
@@ -136,27 +138,27 @@ class GrowingUint32 {
   }
 
   finish(): Uint32Array<ArrayBuffer> {
-    return this.values.slice(0, this.length);
+    return this.values.subarray(0, this.length);
   }
 }
 
-const KEY_WORDS = 4;
+const KEY_WORDS = 3;
 
 /**
- * Which line had a custom_id first: an open-addressed table of 128 bits of each id's SHA-256 and the line number, 20
+ * Which line had a custom_id first: an open-addressed table of 96 bits of each id's SHA-256 and the line number, 16
  * bytes a slot, because a million texts in a Set are hundreds of megabytes.
  */
 class CustomIds {
   private count = 0;
   private readonly key = new Uint32Array(KEY_WORDS);
-  private keys = new Uint32Array(1024 * KEY_WORDS); // [slots, 4]
+  private keys = new Uint32Array(1024 * KEY_WORDS); // [slots, 3]
   private lines = new Uint32Array(1024); // [slots], 0 is a free slot
 
   /** 0 when the id is new, else the line that has it already. */
   add(customId: string, line: number): number {
     if (this.count * 4 >= this.lines.length * 3) this.grow();
-    const digest = hash("sha256", customId, "buffer");
-    for (let i = 0; i < KEY_WORDS; i++) this.key[i] = digest.readUInt32LE(4 * i);
+    const digest = hash("sha256", customId);
+    for (let i = 0; i < KEY_WORDS; i++) this.key[i] = parseInt(digest.slice(8 * i, 8 * i + 8), 16);
     return this.insert(this.key, line);
   }
 

@@ -85,9 +85,10 @@ class Dispatch {
     const { index, request: { customId } } = line;
     const { ids, signal } = this.options;
     try {
-      const answer = await this.patientAnswer(line);
-      if (answer === undefined || signal.aborted) return undefined;
-      return { record: answerRecord(ids, index, customId, answer), doubtful: answer.status >= 500 };
+      const found = await this.patientAnswer(line);
+      if (found === undefined) return undefined;
+      const { answer } = found;
+      return { record: answerRecord(ids, index, customId, answer), doubtful: answer?.status >= 500 };
     } catch (error) {
       if (error instanceof BatchError) throw error;
       if (signal.aborted) return undefined;
@@ -96,13 +97,14 @@ class Dispatch {
     }
   }
 
-  /** Asks again while the engine is busy. */
+  /** Asks again while the engine is busy. undefined when a signal came first. */
   private async patientAnswer({ request: { url, body } }: PendingLine) {
     const { execute, patienceMs, signal, drainSignal } = this.options;
     const since = performance.now();
     for (let waitMs = FIRST_WAIT_MS;; waitMs = Math.min(2 * waitMs, LONGEST_WAIT_MS)) {
       const answer = await unlessAborted(execute({ url, body, priority: "batch", signal }), signal);
-      if (answer?.status !== 429 && answer?.status !== 503) return answer;
+      if (signal.aborted) return undefined;
+      if (answer?.status !== 429 && answer?.status !== 503) return { answer: answer! };
       if (performance.now() - since > patienceMs) {
         throw unavailable(
           `it has been busy for ${Math.round(patienceMs / 1000)} s (status ${answer.status})`,

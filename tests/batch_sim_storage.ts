@@ -63,6 +63,12 @@ export class SimStorage implements Storage {
     this.durableNames.set(path, inode);
   }
 
+  /** Changes the content of a file that may be open. */
+  rewrite(path: string, content: string): void {
+    const inode = this.names.get(path)!;
+    inode.seen = inode.durable = new TextEncoder().encode(content);
+  }
+
   bytes(path: string): Uint8Array | undefined {
     return this.names.get(path)?.seen.slice();
   }
