@@ -106,7 +106,6 @@ function parseArguments(args: string[]): RunArguments | "help" {
   if (others.length > 0) throw new UsageError(`One input file is allowed, found also "${others[0]}"`);
   const text = (name: string): string | undefined => {
     const value = flags[name];
-    if (Array.isArray(value)) throw new UsageError(`--${name} is given twice`);
     if (value === "") throw new UsageError(`--${name} needs a value`);
     return value as string | undefined;
   };

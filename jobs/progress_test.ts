@@ -1,0 +1,133 @@
+import { assert, assertAlmostEquals, assertEquals } from "@std/assert";
+import { duration, ProgressMeter, type ProgressView, renderBar, renderLine } from "./progress.ts";
+import type { BatchProgress } from "./runner.ts";
+
+function progress(done: number, more: Partial<BatchProgress> = {}): BatchProgress {
+  return {
+    completed: done,
+    failed: 0,
+    total: 1000,
+    promptTokens: 100 * done,
+    outputTokens: 20 * done,
+    totalBytes: 500_000,
+    doneBytes: 500 * done,
+    ...more,
+  };
+}
+
+/** A meter with a clock that is set by hand, in seconds. */
+function metered() {
+  const clock = { seconds: 0 };
+  const meter = new ProgressMeter(() => 1000 * clock.seconds);
+  return { meter, clock };
+}
+
+Deno.test("ProgressMeter: rates and the time left of a steady job", () => {
+  const { meter, clock } = metered();
+  assertEquals(meter.view(), undefined);
+  for (let second = 0; second <= 60; second++) {
+    clock.seconds = second;
+    meter.update(progress(2 * second));
+  }
+  const view = meter.view()!;
+  assertAlmostEquals(view.promptRate, 200, 2);
+  assertAlmostEquals(view.outputRate, 40, 0.5);
+  assertAlmostEquals(view.remaining!, 440, 5);
+  assertEquals([view.done, view.failed, view.total], [120, 0, 1000]);
+});
+
+Deno.test("ProgressMeter: no time left is given before enough is seen", () => {
+  const { meter, clock } = metered();
+  meter.update(progress(0));
+  clock.seconds = 60;
+  meter.update(progress(4));
+  assertEquals(meter.view()!.remaining, undefined);
+  clock.seconds = 61;
+  meter.update(progress(5));
+  assert(meter.view()!.remaining! > 0);
+});
+
+Deno.test("ProgressMeter: what an earlier run answered makes no speed", () => {
+  const { meter, clock } = metered();
+  meter.update(progress(900));
+  for (let second = 1; second <= 10; second++) {
+    clock.seconds = second;
+    meter.update(progress(900 + second));
+  }
+  assertAlmostEquals(meter.view()!.promptRate, 100, 1);
+  assertAlmostEquals(meter.view()!.remaining!, 90, 1);
+});
+
+Deno.test("ProgressMeter: a job that stalls shows it", () => {
+  const { meter, clock } = metered();
+  for (let second = 0; second <= 30; second++) {
+    clock.seconds = second;
+    meter.update(progress(second));
+  }
+  const before = meter.view()!;
+  clock.seconds = 150;
+  const after = meter.view()!;
+  assert(after.outputRate < before.outputRate / 3);
+  assert(after.remaining! > 3 * before.remaining!);
+});
+
+Deno.test("ProgressMeter: long lines that are left count for more", () => {
+  const { meter, clock } = metered();
+  meter.update(progress(0, { total: 20, totalBytes: 10_000 }));
+  clock.seconds = 10;
+  meter.update(progress(10, { total: 20, totalBytes: 10_000, doneBytes: 1000 }));
+  assertAlmostEquals(meter.view()!.remaining!, 90, 6);
+});
+
+Deno.test("ProgressMeter: without tokens the bytes of the lines tell the time left", () => {
+  const { meter, clock } = metered();
+  const none = { promptTokens: 0, outputTokens: 0 };
+  meter.update(progress(0, none));
+  clock.seconds = 10;
+  meter.update(progress(100, none));
+  assertAlmostEquals(meter.view()!.remaining!, 90, 6);
+  assertEquals(meter.view()!.promptRate, 0);
+});
+
+const VIEW: ProgressView = {
+  done: 126,
+  failed: 3,
+  total: 200,
+  promptRate: 812.3,
+  outputRate: 9.64,
+  remaining: 125,
+};
+
+Deno.test("renderBar: all that matters in one line", () => {
+  assertEquals(
+    renderBar(VIEW, 120),
+    "[###############---------] 126/200  3 failed  812 tok/s in  9.6 tok/s out  ETA 2 min 5 s",
+  );
+  assertEquals(renderBar({ ...VIEW, remaining: undefined }, 120).endsWith("ETA -"), true);
+});
+
+Deno.test("renderBar: fits every width", () => {
+  for (let columns = 1; columns < 130; columns++) assert(renderBar(VIEW, columns).length < columns);
+  assertEquals(renderBar(VIEW, 60), "126/200  3 failed  ETA 2 min 5 s");
+});
+
+Deno.test("renderLine: the same in words", () => {
+  assertEquals(
+    renderLine(VIEW),
+    "126 of 200 lines, 3 failed; 812 prompt and 9.6 output tokens/s; about 2 min 5 s left",
+  );
+});
+
+Deno.test("duration: as fine as an estimate can be", () => {
+  const cases: [number, string][] = [
+    [0, "0 s"],
+    [0.2, "1 s"],
+    [59.5, "1 min 0 s"],
+    [125, "2 min 5 s"],
+    [599.5, "10 min"],
+    [3599, "1 h 0 min"],
+    [7800, "2 h 10 min"],
+    [200_000, "2 d 7 h"],
+  ];
+  for (const [seconds, text] of cases) assertEquals(duration(seconds), text);
+});
