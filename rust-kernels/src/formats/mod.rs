@@ -219,6 +219,3 @@ fn half_at(bytes: &[u8], at: usize) -> f32 {
 fn nibble(bytes: &[u8], k: usize) -> u8 {
     if k < 16 { bytes[k] & 15 } else { bytes[k - 16] >> 4 }
 }
-
-#[cfg(test)]
-mod tests;

@@ -10,6 +10,17 @@ pub(super) fn low_code(qs: &[u8], k: usize) -> u8 {
     qs[k / 128 * 32 + k % 32] >> (k % 128 / 32 * 2) & 3
 }
 
+/// The low and high nibbles of the bytes of one sub-block as floats. With v = 16 * min + scale, v / 16 - 15 / 32 lies
+/// less than a half from min. Safety: as BlockFormat::scales.
+#[inline(always)]
+unsafe fn scale_min<S: Simd>(unit: *const u8, b: usize, part: usize) -> (S::F, S::F) {
+    unsafe {
+        let v = S::load_u8(unit.add((4 + 2 * b + part) * S::LANES));
+        let min = S::round(S::fma(v, S::splat(1.0 / 16.0), S::splat(-15.0 / 32.0)));
+        (S::fnma(min, S::splat(16.0), v), min)
+    }
+}
+
 impl GgufType for Q2K {
     const NAME: &'static str = "Q2_K";
     const BLOCK_COLUMNS: usize = 256;
@@ -31,14 +42,13 @@ impl BlockFormat for Q2K {
     const HAS_MIN: bool = true;
     const STORED_BITS: usize = 2;
     const UNIT_SCALES: usize = 4; // d, dmin: f16
-    const BLOCK_SCALES: usize = 4; // scales: [u8; 2], mins: [u8; 2]
+    const BLOCK_SCALES: usize = 2; // scale | min << 4: [u8; 2]
 
     fn pack_block(block: &[u8], b: usize, to: &mut Slot) {
         to.unit_half(0, &block[80..]);
         to.unit_half(2, &block[82..]);
         for part in 0..2 {
-            to.byte(part, block[2 * b + part] & 15);
-            to.byte(2 + part, block[2 * b + part] >> 4);
+            to.byte(part, block[2 * b + part]);
         }
         to.codes::<2, 0>(&std::array::from_fn(|k| low_code(&block[16..], BLOCK * b + k)));
     }
@@ -55,8 +65,7 @@ impl BlockFormat for Q2K {
     unsafe fn scales<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
         unsafe {
             let d = S::load_f16(unit.cast());
-            let at = unit.add((4 + 4 * b) * S::LANES);
-            [S::mul(d, S::load_u8(at)), S::mul(d, S::load_u8(at.add(S::LANES)))]
+            [0, 1].map(|part| S::mul(d, scale_min::<S>(unit, b, part).0))
         }
     }
 
@@ -64,8 +73,7 @@ impl BlockFormat for Q2K {
     unsafe fn mins<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
         unsafe {
             let dmin = S::load_f16(unit.add(2 * S::LANES).cast());
-            let at = unit.add((6 + 4 * b) * S::LANES);
-            [S::mul(dmin, S::load_u8(at)), S::mul(dmin, S::load_u8(at.add(S::LANES)))]
+            [0, 1].map(|part| S::mul(dmin, scale_min::<S>(unit, b, part).1))
         }
     }
 }

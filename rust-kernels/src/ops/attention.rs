@@ -59,7 +59,7 @@ pub unsafe fn attention<S: Simd>(a: &Attention) {
             let n = (seen - start).min(CHUNK);
             for (i, b) in (start..start + n).step_by(KV_BLOCK).enumerate() {
                 let keys = a.keys.add(a.block_table[b / KV_BLOCK] as usize * a.block_stride + a.head_offset);
-                product::<S>(&a.q[..], a.head_dim, keys, KV_BLOCK, KV_BLOCK, scores.add(i * KV_BLOCK), CHUNK, false);
+                product::<S>(a.q, a.head_dim, keys, KV_BLOCK, KV_BLOCK, scores.add(i * KV_BLOCK), CHUNK, false);
             }
             for r in 0..rows {
                 let visible = (a.positions[r] + 1).saturating_sub(start).min(n);

@@ -96,9 +96,10 @@ unsafe fn largest<S: Simd>(chunk: &[f32]) -> f32 {
         return f32::INFINITY;
     }
     unsafe {
-        let mut top = S::load(chunk.as_ptr());
-        for i in (S::LANES..64).step_by(S::LANES) {
-            top = S::max(top, S::load(chunk.as_ptr().add(i)));
+        let mut top = S::splat(f32::NEG_INFINITY);
+        for i in (0..64).step_by(S::LANES) {
+            // The order of operands keeps NaN out.
+            top = S::max(S::load(chunk.as_ptr().add(i)), top);
         }
         S::largest(top)
     }

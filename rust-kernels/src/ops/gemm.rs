@@ -8,7 +8,7 @@ use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::Simd;
 
 /// What is done with the sums of a matrix product.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Epilogue {
     Store,
     /// Adds to what the output holds: a residual connection.
@@ -206,26 +206,35 @@ impl<S: Simd> DotBits for S {}
 /// # Safety
 /// Row t and panel row `row` are within `args`.
 #[inline(always)]
-pub(super) unsafe fn finish<S: Simd>(args: &Gemm, sums: S::F, t: usize, row: usize) {
+unsafe fn finish<S: Simd>(args: &Gemm, sums: S::F, t: usize, row: usize) {
     unsafe {
         let out = args.out.add((t - args.from) * args.ldo + row);
-        if row + S::LANES <= args.rows {
-            let mut y = sums;
-            if !args.bias.is_null() {
-                y = S::add(y, S::load(args.bias.add(row)));
-            }
-            if args.epilogue == Epilogue::Add {
-                y = S::add(y, S::load(out));
-            }
-            S::store(out, y);
-            return;
+        let bias = if args.bias.is_null() { args.bias } else { args.bias.add(row) };
+        let left = args.rows - row;
+        if left >= S::LANES {
+            return complete::<S>(args.epilogue, sums, bias, out);
         }
-        let mut lanes = [0f32; 16];
-        S::store(lanes.as_mut_ptr(), sums);
-        for (i, sum) in lanes.iter().enumerate().take(args.rows - row) {
-            let bias = if args.bias.is_null() { 0.0 } else { *args.bias.add(row + i) };
-            let held = if args.epilogue == Epilogue::Add { *out.add(i) } else { 0.0 };
-            *out.add(i) = sum + bias + held;
+        // A partial panel takes the same steps on padded copies.
+        let (mut y, mut b) = ([0f32; 16], [0f32; 16]);
+        std::ptr::copy_nonoverlapping(out, y.as_mut_ptr(), left);
+        if !bias.is_null() {
+            std::ptr::copy_nonoverlapping(bias, b.as_mut_ptr(), left);
         }
+        complete::<S>(args.epilogue, sums, if bias.is_null() { bias } else { b.as_ptr() }, y.as_mut_ptr());
+        std::ptr::copy_nonoverlapping(y.as_ptr(), out, left);
+    }
+}
+
+#[inline(always)]
+unsafe fn complete<S: Simd>(epilogue: Epilogue, sums: S::F, bias: *const f32, out: *mut f32) {
+    unsafe {
+        let mut y = sums;
+        if !bias.is_null() {
+            y = S::add(y, S::load(bias));
+        }
+        if epilogue == Epilogue::Add {
+            y = S::add(y, S::load(out));
+        }
+        S::store(out, y);
     }
 }

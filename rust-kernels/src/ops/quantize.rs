@@ -27,13 +27,19 @@ pub fn tile_rows(rows: usize, widest: usize) -> usize {
 }
 
 impl QuantRows {
-    /// The codes of row `slot` of a tile, block b. Safety: within the matrix.
+    /// The codes of row `slot` of a tile, block b.
+    ///
+    /// # Safety
+    /// They lie within the matrix.
     #[inline(always)]
     pub unsafe fn codes(&self, tile: usize, b: usize, slot: usize) -> *mut i8 {
         unsafe { self.tile(tile).add((b * self.tile + slot) * BLOCK).cast() }
     }
 
-    /// Scale (f32), then at +T and +2T the sums (i32), of row `slot` of a tile, block b. Safety: within the matrix.
+    /// Scale (f32), then at +T and +2T the sums (i32), of row `slot` of a tile, block b.
+    ///
+    /// # Safety
+    /// They lie within the matrix.
     #[inline(always)]
     pub unsafe fn meta(&self, tile: usize, b: usize, slot: usize) -> *mut f32 {
         unsafe { self.tile(tile).add(self.tile * self.columns).cast::<f32>().add(b * 3 * self.tile + slot) }
@@ -45,7 +51,8 @@ impl QuantRows {
     }
 }
 
-/// Quantises 32 floats into block `b` of row `row`: scale = max |x| / 127, codes rounded to nearest.
+/// Quantises 32 floats into block `b` of row `row`: scale = max |x| / 127, codes rounded to nearest. A block that holds
+/// NaN or an infinity gets the scale NaN, so that nothing computed from it passes for a number.
 ///
 /// # Safety
 /// `x` points at 32 floats, `out` has the row and the block; S as simd says.
@@ -54,15 +61,27 @@ pub unsafe fn quantize_block<S: Simd>(x: *const f32, out: &QuantRows, row: usize
     unsafe {
         let vectors = BLOCK / S::LANES;
         let mut top = S::splat(0.0);
+        let mut zeros = S::splat(0.0);
         for v in 0..vectors {
-            top = S::max(top, S::abs(S::load(x.add(v * S::LANES))));
+            let x = S::load(x.add(v * S::LANES));
+            top = S::max(top, S::abs(x));
+            zeros = S::fma(x, S::splat(0.0), zeros);
+        }
+        let (tile, slot) = (row / out.tile, row % out.tile);
+        let (codes, meta) = (out.codes(tile, b, slot), out.meta(tile, b, slot));
+        let put_sums = |first: i32, second: i32| {
+            meta.add(out.tile).cast::<i32>().write(first);
+            meta.add(2 * out.tile).cast::<i32>().write(second);
+        };
+        if S::sum(zeros).is_nan() {
+            codes.write_bytes(0, BLOCK);
+            meta.write(f32::NAN);
+            return put_sums(0, 0);
         }
         let top = S::largest(top);
         let scale = top / 127.0;
         // A block whose scale is too small to invert is zero to within f32's range.
         let inverse = if scale > f32::MIN_POSITIVE { 127.0 / top } else { 0.0 };
-        let (tile, slot) = (row / out.tile, row % out.tile);
-        let codes = out.codes(tile, b, slot);
         let mut sums = [S::i_splat(0); 2];
         for v in 0..vectors {
             let scaled = S::mul(S::load(x.add(v * S::LANES)), S::splat(inverse));
@@ -70,10 +89,8 @@ pub unsafe fn quantize_block<S: Simd>(x: *const f32, out: &QuantRows, row: usize
             let half = 2 * v / vectors;
             sums[half] = S::i_add(sums[half], q);
         }
-        let meta = out.meta(tile, b, slot);
-        *meta = if inverse > 0.0 { scale } else { 0.0 };
-        meta.add(out.tile).cast::<i32>().write(S::i_sum(sums[0]));
-        meta.add(2 * out.tile).cast::<i32>().write(S::i_sum(sums[1]));
+        meta.write(if inverse > 0.0 { scale } else { 0.0 });
+        put_sums(S::i_sum(sums[0]), S::i_sum(sums[1]));
     }
 }
 

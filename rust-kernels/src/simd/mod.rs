@@ -38,6 +38,7 @@ pub trait Simd: Copy + 'static {
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// c - a * b, rounded once.
     unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// The larger; b where one is NaN. `min` likewise.
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn abs(a: Self::F) -> Self::F;

@@ -1,0 +1,168 @@
+//! Attention over a paged cache: against f64, and bit for bit the same whatever else is in the tile.
+use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
+use compy::half::{f16_to_f32, f32_to_f16};
+use compy::kernels::Kernels;
+use compy::ops::attention::{Attention, MAX_ROWS, scratch_len};
+use compy::ops::rope::KV_BLOCK;
+
+const HEAD_DIMS: [usize; 7] = [32, 48, 64, 80, 96, 128, 256];
+/// Positions seen by the last row: around the edges of blocks and of chunks of 128.
+const SEEN: [usize; 16] = [1, 2, 31, 32, 33, 64, 65, 127, 128, 129, 160, 255, 256, 257, 290, 390];
+
+/// A cache of one layer and two KV heads, with one sequence in it; unused slots are NaN.
+struct Cache {
+    head_dim: usize,
+    head: usize,
+    block_table: Vec<i32>,
+    keys: Vec<u16>,
+    values: Vec<u16>,
+}
+
+impl Cache {
+    const HEADS: usize = 2;
+
+    fn new(head_dim: usize, seen: usize, random: &mut Random) -> Self {
+        let blocks = seen.div_ceil(KV_BLOCK);
+        let mut block_table: Vec<i32> = (0..blocks as i32 + 3).collect();
+        for i in (1..block_table.len()).rev() {
+            block_table.swap(i, random.below(i + 1));
+        }
+        let size = block_table.len() * Self::HEADS * head_dim * KV_BLOCK;
+        block_table.truncate(blocks);
+        let (keys, values) = (vec![0xffff; size], vec![0xffff; size]);
+        let mut cache = Self { head_dim, head: random.below(Self::HEADS), block_table, keys, values };
+        for (position, d) in (0..seen).flat_map(|p| (0..head_dim).map(move |d| (p, d))) {
+            let (key, value) = (cache.key(position, d), cache.value(position, d));
+            cache.keys[key] = f32_to_f16(random.unit() * 2.0);
+            cache.values[value] = f32_to_f16(random.unit());
+        }
+        cache
+    }
+
+    fn block_stride(&self) -> usize {
+        Self::HEADS * self.head_offset_of(1)
+    }
+
+    fn head_offset_of(&self, head: usize) -> usize {
+        head * self.head_dim * KV_BLOCK
+    }
+
+    fn block(&self, position: usize) -> usize {
+        self.block_table[position / KV_BLOCK] as usize * self.block_stride() + self.head_offset_of(self.head)
+    }
+
+    fn key(&self, position: usize, d: usize) -> usize {
+        self.block(position) + d * KV_BLOCK + position % KV_BLOCK
+    }
+
+    fn value(&self, position: usize, d: usize) -> usize {
+        self.block(position) + position % KV_BLOCK * self.head_dim + d
+    }
+
+    /// Attention of one query in f64, and a bound on what f32 may be off by in each dimension.
+    fn reference(&self, q: &[f32], position: usize, scale: f32) -> Vec<(f64, f64)> {
+        let mut doubt = 0.0f64;
+        let scores: Vec<f64> = (0..=position)
+            .map(|p| {
+                let product = |d: usize| f64::from(q[d]) * f64::from(f16_to_f32(self.keys[self.key(p, d)]));
+                let (sum, size) = (0..q.len()).map(product).fold((0.0, 0.0), |(s, a), x| (s + x, a + x.abs()));
+                // The sum's roundings, the product with the scale, the difference from the largest.
+                doubt = doubt.max(ROUNDING * f64::from(scale) * ((q.len() + 2) as f64 * size + 4.0 * size));
+                sum * f64::from(scale)
+            })
+            .collect();
+        let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        // A weight is off by its score's doubt and e^x's two units; the sums over positions round once each.
+        let relative = 2.0 * doubt + ROUNDING * (2 * position + 40) as f64;
+        let value = |p: usize, d: usize| f64::from(f16_to_f32(self.values[self.value(p, d)]));
+        (0..q.len())
+            .map(|d| {
+                let terms = weights.iter().enumerate().map(|(p, w)| w / total * value(p, d));
+                let (sum, size) = terms.fold((0.0, 0.0), |(s, a), x| (s + x, a + x.abs()));
+                (sum, relative * size)
+            })
+            .collect()
+    }
+}
+
+struct Buffers {
+    keys: Guarded,
+    values: Guarded,
+    q: Guarded,
+    out: Guarded,
+    scratch: Guarded,
+}
+
+/// Runs the kernel on rows `q` at `positions`, all operands at guard pages; returns the rows of the result.
+fn run(k: &Kernels, cache: &Cache, q: &[&[f32]], positions: &[usize], scale: f32, b: &mut Buffers) -> Vec<Vec<f32>> {
+    let dim = cache.head_dim;
+    let queries = b.q.copy(&q.concat()).as_ptr();
+    let out = b.out.tail::<f32>(q.len() * dim).as_mut_ptr();
+    // SAFETY: both have a row of `dim` floats for each query.
+    let (queries, results): (Vec<_>, Vec<_>) =
+        unsafe { (0..q.len()).map(|r| (queries.add(r * dim), out.add(r * dim))).unzip() };
+    let args = Attention {
+        q: &queries,
+        out: &results,
+        positions,
+        keys: b.keys.copy(&cache.keys).as_ptr(),
+        values: b.values.copy(&cache.values).as_ptr(),
+        block_stride: cache.block_stride(),
+        head_offset: cache.head_offset_of(cache.head),
+        block_table: &cache.block_table,
+        head_dim: dim,
+        scale,
+        scratch: b.scratch.tail::<f32>(scratch_len(dim)).as_mut_ptr(),
+    };
+    // SAFETY: the cache holds all positions, the scratch has its size.
+    unsafe {
+        (k.attention)(&args);
+        std::slice::from_raw_parts(out, q.len() * dim).chunks(dim).map(<[f32]>::to_vec).collect()
+    }
+}
+
+/// One tile of tokens x group rows, then some of its rows alone; returns the calls.
+fn tile(k: &Kernels, head_dim: usize, group: usize, random: &mut Random, b: &mut Buffers) -> usize {
+    let seen = random.pick(&SEEN);
+    let most = if random.below(8) == 0 { MAX_ROWS } else { 5 };
+    let tokens = random.between(1, most.min(MAX_ROWS / group).min(seen));
+    let cache = Cache::new(head_dim, seen, random);
+    let positions: Vec<usize> = (0..tokens * group).map(|r| seen - tokens + r / group).collect();
+    let size = random.pick(&[0.1, 1.0, 4.0]);
+    let q: Vec<Vec<f32>> = positions.iter().map(|_| (0..head_dim).map(|_| random.unit() * size).collect()).collect();
+    let rows: Vec<&[f32]> = q.iter().map(Vec::as_slice).collect();
+    let scale = 1.0 / (head_dim as f32).sqrt();
+    let name = |r: usize| format!("{} head_dim {head_dim}, group {group}, row {r}, position {}", k.isa, positions[r]);
+    let together = run(k, &cache, &rows, &positions, scale, b);
+    for (r, got) in together.iter().enumerate().filter(|(r, _)| tokens <= 5 || r % 7 == 0) {
+        for (got, (want, limit)) in got.iter().zip(cache.reference(rows[r], positions[r], scale)) {
+            assert_near(*got, want, limit, || name(r));
+        }
+    }
+    for _ in 0..4 {
+        let r = random.below(rows.len());
+        let alone = run(k, &cache, &rows[r..=r], &positions[r..=r], scale, b);
+        assert_same_bits(&alone[0], &together[r], || name(r));
+    }
+    5
+}
+
+#[test]
+fn attention_matches_f64_and_does_not_depend_on_the_tile() {
+    on_every_isa("attention", |k| {
+        let mut random = Random::new(9);
+        let new = || Guarded::new(1 << 18);
+        let mut buffers = Buffers { keys: new(), values: new(), q: new(), out: new(), scratch: new() };
+        let mut cases = 0;
+        for head_dim in HEAD_DIMS {
+            for group in 1..=8 {
+                for _ in 0..share(16) {
+                    cases += tile(k, head_dim, group, &mut random, &mut buffers);
+                }
+            }
+        }
+        cases
+    });
+}

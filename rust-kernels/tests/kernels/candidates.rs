@@ -1,0 +1,86 @@
+//! From logits to candidates.
+use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
+use compy::kernels::Kernels;
+
+/// Logits with ties, masked ones, and now and then NaN; `n` of them.
+fn logits(n: usize, random: &mut Random) -> Vec<f32> {
+    let kind = random.below(5);
+    (0..n)
+        .map(|i| match kind {
+            0 => random.below(5) as f32,
+            1 if random.below(4) > 0 => f32::NEG_INFINITY,
+            2 if random.below(20) == 0 => f32::NAN,
+            3 => i as f32,
+            _ => random.unit() * 20.0,
+        })
+        .collect()
+}
+
+fn length(random: &mut Random) -> usize {
+    if random.below(20) == 0 { random.between(1000, 9000) } else { random.between(1, 400) }
+}
+
+fn select_case(k: &Kernels, random: &mut Random, buffer: &mut Guarded) {
+    let n = length(random);
+    let x = logits(n, random);
+    let wanted = random.pick(&[1, 2, 10, 64, 256]);
+    let mut want: Vec<(f32, i32)> = x.iter().zip(0..).filter(|(x, _)| !x.is_nan()).map(|(x, i)| (*x, i)).collect();
+    want.sort_by(|a, b| b.0.partial_cmp(&a.0).expect("no NaN").then(a.1.cmp(&b.1)));
+    want.truncate(wanted);
+    let mut got = vec![(1.0, 7)];
+    // SAFETY: the CPU has the instructions.
+    unsafe { (k.select)(buffer.copy(&x), wanted, &mut got) }
+    assert_eq!(got, want, "{}, {wanted} of {n}", k.isa);
+}
+
+#[test]
+fn select_is_the_head_of_the_sorted_logits() {
+    on_every_isa("select", |k| {
+        let (mut random, mut buffer) = (Random::new(7), Guarded::new(1 << 12));
+        let cases = share(10_000);
+        (0..cases).for_each(|_| select_case(k, &mut random, &mut buffer));
+        cases
+    });
+}
+
+/// Every lane of a chunk may hold NaN without hiding the number beside it.
+#[test]
+fn select_sees_numbers_beside_nan() {
+    on_every_isa("select beside NaN", |k| {
+        for (best, nan) in (64..128).flat_map(|best| (64..128).map(move |nan| (best, nan))).filter(|(b, n)| b != n) {
+            let mut x = vec![0.0; 192];
+            (x[best], x[nan]) = (5.0, f32::NAN);
+            x[0] = 1.0;
+            x[1] = 2.0;
+            let mut got = Vec::new();
+            // SAFETY: the CPU has the instructions.
+            unsafe { (k.select)(&x, 1, &mut got) }
+            assert_eq!(got, [(5.0, best as i32)], "{}, NaN at {nan}", k.isa);
+        }
+        64 * 63
+    });
+}
+
+fn log_sum_exp_case(k: &Kernels, random: &mut Random, buffer: &mut Guarded) {
+    let n = length(random);
+    let mut x = logits(n, random);
+    x.iter_mut().filter(|x| x.is_nan()).for_each(|x| *x = -3.0);
+    x[random.below(n)] = 1.5;
+    let top = f64::from(x.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let want = top + x.iter().map(|x| (f64::from(*x) - top).exp()).sum::<f64>().ln();
+    // SAFETY: the CPU has the instructions.
+    let got = unsafe { (k.log_sum_exp)(buffer.copy(&x)) };
+    // Terms are off by the rounding of x - top, by e^x's two units and by the sum's roundings: n / 4 at most.
+    let limit = ROUNDING * ((n / 4 + 16) as f64 + 2.0 * (top.abs() + want.abs()));
+    assert_near(got, want, limit, || format!("{}, {n} logits", k.isa));
+}
+
+#[test]
+fn log_sum_exp_matches_f64() {
+    on_every_isa("log_sum_exp", |k| {
+        let (mut random, mut buffer) = (Random::new(8), Guarded::new(1 << 12));
+        let cases = share(6_000);
+        (0..cases).for_each(|_| log_sum_exp_case(k, &mut random, &mut buffer));
+        cases
+    });
+}

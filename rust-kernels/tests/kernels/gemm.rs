@@ -1,0 +1,310 @@
+//! Matrix products: against f64 sums, and bit for bit the same whatever else is in the call.
+use super::sources::{BLOCK_FORMATS, DRAWS, FLOAT_FORMATS, Source, activations};
+use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
+use compy::formats::BLOCK;
+use compy::kernels::{BlockKernels, FloatKernels, FormatKernels, Kernels};
+use compy::ops::float_gemm::FloatRows;
+use compy::ops::gemm::{Epilogue, Gemm, corrections_len};
+use compy::ops::quantize::{QuantRows, row_bytes, tile_rows};
+
+const MOST_TOKENS: usize = 40;
+const MOST_ROWS: usize = 70;
+
+/// Buffers that end at guard pages, one for each operand.
+struct Buffers {
+    panels: Guarded,
+    x: Guarded,
+    corrections: Guarded,
+    bias: Guarded,
+    out: Guarded,
+}
+
+/// One call: tokens from..m of m times rows first_panel * lanes..rows.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    from: usize,
+    m: usize,
+    rows: usize,
+    first_panel: usize,
+    with_bias: bool,
+    epilogue: Epilogue,
+    /// Floats of the output between the rows.
+    gap: usize,
+}
+
+enum Product<'a> {
+    Block(&'a BlockKernels),
+    Float(&'a FloatKernels),
+}
+
+/// A weight, its activations, and what every product with them must come to.
+struct Setting<'a> {
+    k: &'a Kernels,
+    product: Product<'a>,
+    source: Source,
+    packed: Vec<u8>,
+    panel_bytes: usize,
+    x: Vec<Vec<f32>>,
+    bias: Vec<f32>,
+    held: Vec<f32>,
+}
+
+impl<'a> Setting<'a> {
+    fn new(k: &'a Kernels, product: Product<'a>, source: Source, tokens: usize, random: &mut Random) -> Self {
+        let (packed, panel_bytes) = source.pack(k.lanes);
+        let x = (0..tokens).map(|_| activations(source.columns, random)).collect();
+        let bias = (0..source.rows).map(|_| random.unit()).collect();
+        let held = (0..64).map(|_| random.unit()).collect();
+        Self { k, product, source, packed, panel_bytes, x, bias, held }
+    }
+
+    fn held(&self, token: usize, row: usize) -> f32 {
+        self.held[(7 * token + row) % self.held.len()]
+    }
+
+    /// Runs the call on guarded copies of its operands; returns [m - from][rows], NaN where the call has no business.
+    fn run(&self, call: &Call, buffers: &mut Buffers) -> Vec<f32> {
+        let lanes = self.k.lanes;
+        let (first, ldo) = (call.first_panel * lanes, call.rows + call.gap);
+        let bytes = call.first_panel * self.panel_bytes..call.rows.div_ceil(lanes) * self.panel_bytes;
+        let panels = buffers.panels.copy(&self.packed[bytes]);
+        let bias = buffers.bias.copy(&self.bias[..call.rows]);
+        let out = buffers.out.tail::<f32>((call.m - call.from - 1) * ldo + call.rows);
+        for (t, row) in (call.from..call.m).zip(out.chunks_mut(ldo)) {
+            for r in first..call.rows {
+                row[r] = self.held(t, r);
+            }
+        }
+        let args = Gemm {
+            panels: panels.as_ptr(),
+            panel_bytes: self.panel_bytes,
+            rows: call.rows - first,
+            columns: self.source.columns,
+            from: call.from,
+            to: call.m,
+            out: out[first..].as_mut_ptr(),
+            ldo,
+            bias: if call.with_bias { bias[first..].as_ptr() } else { std::ptr::null() },
+            epilogue: call.epilogue,
+        };
+        self.multiply(&args, &mut buffers.x, &mut buffers.corrections);
+        let gaps_untouched = out.iter().enumerate().all(|(i, y)| i % ldo < call.rows || y.to_bits() == u32::MAX);
+        assert!(gaps_untouched, "{} wrote beyond its rows", self.name(call));
+        out.chunks(ldo).flat_map(|row| row[..call.rows].to_vec()).collect()
+    }
+
+    fn multiply(&self, args: &Gemm, x: &mut Guarded, corrections: &mut Guarded) {
+        match self.product {
+            Product::Block(kernels) => {
+                let quant = quantised(self.k, &self.x[..args.to], x);
+                let corrections = corrections.tail(corrections_len(args.to, args.columns, self.k.tile)).as_mut_ptr();
+                // SAFETY: all operands have the sizes that `args` says, the CPU has the instructions.
+                unsafe {
+                    (kernels.prepare)(&quant, args.to, corrections);
+                    (kernels.gemm)(args, &quant, corrections);
+                }
+            }
+            Product::Float(kernels) => {
+                let rows = x.copy(&self.x[..args.to].concat());
+                let rows = FloatRows { base: rows.as_mut_ptr(), stride: args.columns };
+                // SAFETY: as above.
+                unsafe { (kernels.gemm)(args, &rows) }
+            }
+        }
+    }
+
+    /// The activations that the product sees: themselves, or what 8 bits make of them.
+    fn seen(&self, buffer: &mut Guarded) -> Vec<Vec<f64>> {
+        let tokens = self.x.len();
+        if matches!(self.product, Product::Float(_)) {
+            return self.x.iter().map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect();
+        }
+        let quant = quantised(self.k, &self.x, buffer);
+        let value = |t: usize, c: usize| {
+            let (tile, slot) = (t / quant.tile, t % quant.tile);
+            // SAFETY: within the matrix.
+            unsafe {
+                f64::from(*quant.meta(tile, c / BLOCK, slot))
+                    * f64::from(*quant.codes(tile, c / BLOCK, slot).add(c % BLOCK))
+            }
+        };
+        (0..tokens).map(|t| (0..self.source.columns).map(|c| value(t, c)).collect()).collect()
+    }
+
+    /// Checks [tokens][rows] against sums in f64. Each of n terms (a block, or a column of floats) is rounded some
+    /// times, and so is their running sum: n + 8 roundings of the sum of the terms' sizes bound the error. Terms may
+    /// be subnormal, where a rounding is 2^-150 whatever the size.
+    fn check(&self, got: &[f32], buffer: &mut Guarded) {
+        let (rows, columns) = (self.source.rows, self.source.columns);
+        let terms = if self.source.layout.is_block { columns / BLOCK } else { columns };
+        let size: Vec<f64> = (0..rows * columns).map(|i| self.source.term(i / columns, i % columns)).collect();
+        for (t, x) in self.seen(buffer).iter().enumerate() {
+            for r in 0..rows {
+                let of_row = r * columns..(r + 1) * columns;
+                let want: f64 = x.iter().zip(&self.source.values[of_row.clone()]).map(|(x, w)| x * f64::from(*w)).sum();
+                let sizes: f64 = x.iter().zip(&size[of_row]).map(|(x, size)| x.abs() * size).sum();
+                let limit = (terms + 8) as f64 * (ROUNDING * sizes + 2f64.powi(-145));
+                assert_near(got[t * rows + r], want, limit, || {
+                    format!("{} on {}, {columns} columns, token {t}, row {r}", self.source.layout.name, self.k.isa)
+                });
+            }
+        }
+    }
+
+    /// What a call must return, out of the sums of all tokens and rows.
+    fn expected(&self, call: &Call, sums: &[f32]) -> Vec<f32> {
+        let mut want = Vec::new();
+        for t in call.from..call.m {
+            for r in 0..call.rows {
+                let mut y = sums[t * self.source.rows + r];
+                if call.with_bias {
+                    y += self.bias[r];
+                }
+                if call.epilogue == Epilogue::Add {
+                    y += self.held(t, r);
+                }
+                want.push(if r < call.first_panel * self.k.lanes { f32::from_bits(u32::MAX) } else { y });
+            }
+        }
+        want
+    }
+
+    fn name(&self, call: &Call) -> String {
+        format!("{} on {}, {} columns, {call:?}", self.source.layout.name, self.k.isa, self.source.columns)
+    }
+
+    /// Every token and row at once, checked.
+    fn all(&self, buffers: &mut Buffers) -> Vec<f32> {
+        let (m, rows) = (self.x.len(), self.source.rows);
+        let call = Call { from: 0, m, rows, first_panel: 0, with_bias: false, epilogue: Epilogue::Store, gap: 0 };
+        let sums = self.run(&call, buffers);
+        self.check(&sums, &mut buffers.x);
+        sums
+    }
+}
+
+/// The first tokens as quantised rows that end at a guard page.
+fn quantised(k: &Kernels, x: &[Vec<f32>], buffer: &mut Guarded) -> QuantRows {
+    let columns = x[0].len();
+    let tile = tile_rows(x.len(), k.tile);
+    let base = buffer.tail::<u8>(x.len().next_multiple_of(tile) * row_bytes(columns)).as_mut_ptr();
+    let quant = QuantRows { base, columns, tile };
+    for (t, row) in x.iter().enumerate() {
+        // SAFETY: the buffer has room for every tile.
+        unsafe { (k.quantize_row)(row.as_ptr(), &quant, t) }
+    }
+    quant
+}
+
+fn product(kernels: &FormatKernels) -> Product<'_> {
+    match kernels {
+        FormatKernels::Block(kernels) => Product::Block(kernels),
+        FormatKernels::Float(kernels) => Product::Float(kernels),
+    }
+}
+
+/// Random calls on `rounds` weights of a format: every m from 1 to 40, five numbers of rows each.
+fn calls_of_format(k: &Kernels, id: u32, buffers: &mut Buffers) -> usize {
+    let kernels = (k.format)(id).expect("registered");
+    let mut random = Random::new(u64::from(id));
+    let (rounds, mut cases) = (share(12), 0);
+    for round in 0..rounds {
+        let columns = match compy::kernels::layout(id).expect("registered").block_columns {
+            1 => random.between(1, 300),
+            32 => 32 * random.between(1, 17),
+            block => block * random.between(1, 3),
+        };
+        let source = Source::new(id, MOST_ROWS, columns, DRAWS[round % DRAWS.len()], &mut random);
+        let setting = Setting::new(k, product(&kernels), source, MOST_TOKENS, &mut random);
+        let sums = setting.all(buffers);
+        for m in 1..=MOST_TOKENS {
+            for i in 0..5 {
+                // 3 and 70 have no common factor: every number of rows comes up.
+                let rows = 3 * (5 * (40 * round + m) + i) % MOST_ROWS + 1;
+                let call = Call {
+                    from: random.below(m.div_ceil(k.tile)) * k.tile,
+                    m,
+                    rows,
+                    first_panel: random.below(rows.div_ceil(k.lanes)),
+                    with_bias: random.below(2) == 0,
+                    epilogue: random.pick(&[Epilogue::Store, Epilogue::Add]),
+                    gap: random.below(4),
+                };
+                let got = setting.run(&call, buffers);
+                assert_same_bits(&got, &setting.expected(&call, &sums), || setting.name(&call));
+                cases += 1;
+            }
+        }
+    }
+    cases
+}
+
+fn buffers() -> Buffers {
+    let new = || Guarded::new(1 << 16);
+    Buffers { panels: new(), x: new(), corrections: new(), bias: new(), out: new() }
+}
+
+#[test]
+fn block_products_match_f64_and_do_not_depend_on_the_batch() {
+    on_every_isa("gemm of block formats", |k| {
+        let mut buffers = buffers();
+        BLOCK_FORMATS.iter().map(|id| calls_of_format(k, *id, &mut buffers)).sum()
+    });
+}
+
+#[test]
+fn float_products_match_f64_and_do_not_depend_on_the_batch() {
+    on_every_isa("gemm of float formats", |k| {
+        let mut buffers = buffers();
+        FLOAT_FORMATS.iter().map(|id| calls_of_format(k, *id, &mut buffers)).sum()
+    });
+}
+
+/// Rows so long that the kernels take the tokens in several passes over the panels.
+#[test]
+fn passes_over_the_panels_do_not_change_the_sums() {
+    on_every_isa("gemm in passes", |k| {
+        let mut buffers = buffers();
+        let mut random = Random::new(5);
+        let ids = BLOCK_FORMATS.iter().chain(FLOAT_FORMATS);
+        for id in ids.clone() {
+            let kernels = (k.format)(*id).expect("registered");
+            let source = Source::new(*id, k.lanes + 1, 15_872, DRAWS[0], &mut random);
+            let setting = Setting::new(k, product(&kernels), source, MOST_TOKENS, &mut random);
+            let sums = setting.all(&mut buffers);
+            let (rows, epilogue) = (setting.source.rows, Epilogue::Store);
+            let call = Call { from: 0, m: 1, rows, first_panel: 0, with_bias: false, epilogue, gap: 0 };
+            assert_same_bits(&setting.run(&call, &mut buffers), &sums[..rows], || setting.name(&call));
+        }
+        2 * ids.count()
+    });
+}
+
+/// A token that is not a number spoils its own row of the result and no other.
+#[test]
+fn tokens_that_are_not_numbers_stay_visible() {
+    on_every_isa("gemm of NaN", |k| {
+        let mut buffers = buffers();
+        let mut random = Random::new(6);
+        let (m, rows) = (MOST_TOKENS, k.lanes + 3);
+        for id in BLOCK_FORMATS.iter().chain(FLOAT_FORMATS) {
+            let kernels = (k.format)(*id).expect("registered");
+            let source = Source::new(*id, rows, 512, DRAWS[0], &mut random);
+            let mut setting = Setting::new(k, product(&kernels), source, m, &mut random);
+            let clean = setting.all(&mut buffers);
+            let bad = random.below(m);
+            setting.x[bad][random.below(512)] = random.pick(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
+            let call = Call { from: 0, m, rows, first_panel: 0, with_bias: false, epilogue: Epilogue::Store, gap: 0 };
+            let got = setting.run(&call, &mut buffers);
+            for t in 0..m {
+                let row = t * rows..(t + 1) * rows;
+                if t == bad {
+                    assert!(got[row].iter().all(|y| !y.is_finite()), "{}: token {t}", setting.name(&call));
+                } else {
+                    assert_same_bits(&got[row.clone()], &clean[row], || setting.name(&call));
+                }
+            }
+        }
+        BLOCK_FORMATS.len() + FLOAT_FORMATS.len()
+    });
+}

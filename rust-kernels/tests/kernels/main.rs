@@ -1,0 +1,19 @@
+//! Property tests of the kernels, for every instruction set that this CPU has.
+//!
+//! A case is one call of a kernel on seeded random input whose whole result is checked. All suites together run more
+//! than 100,000 cases per instruction set in release mode; `cargo test --release -- --nocapture` prints the counts.
+//! `KERNEL_CASES=10` runs ten per cent of them (for emulators; debug builds run two per cent unless told).
+#![cfg(unix)]
+// Kernels take raw pointers into buffers that the tests size by hand: offsets are clearest as indices.
+#![allow(clippy::needless_range_loop)]
+
+mod attention;
+mod candidates;
+mod gemm;
+mod panels;
+mod quantize;
+mod rope;
+mod rows;
+mod sources;
+mod support;
+mod vectors;

@@ -1,0 +1,89 @@
+//! Rotary positions, per-head norms, and the append to the KV cache.
+use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
+use compy::half::f32_to_f16;
+use compy::kernels::Kernels;
+use compy::ops::rope::{KV_BLOCK, RopeShape, rope_table};
+
+fn rotate_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
+    let head_dim = 2 * random.between(1, 128);
+    let rotated = if random.below(2) == 0 { head_dim } else { 2 * random.between(0, head_dim / 2) };
+    let shape = RopeShape { head_dim, rotated, interleaved: random.below(2) == 0, eps: 1e-6 };
+    let half = rotated / 2;
+    let frequencies: Vec<f64> = (0..half).map(|i| 10_000f64.powf(-(i as f64) / half as f64)).collect();
+    let most = random.pick(&[2, 100, 200_000]);
+    let position = random.below(most);
+    let x: Vec<f32> = (0..head_dim).map(|_| random.unit() * 4.0).collect();
+    let weight: Vec<f32> = (0..head_dim).map(|_| random.unit()).collect();
+    let normed = random.below(2) == 0;
+
+    let [head, by, table] = buffers;
+    let (head, by, table) = (head.copy(&x), by.copy(&weight), table.tail::<f32>(rotated));
+    // SAFETY: all have the sizes that the ops want.
+    unsafe {
+        rope_table(position, &frequencies, table.as_mut_ptr());
+        let by = if normed { by.as_ptr() } else { std::ptr::null() };
+        (k.norm_and_rotate)(head.as_mut_ptr(), by, table.as_ptr(), &shape);
+    }
+
+    let mut want: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
+    if normed {
+        let mean = want.iter().map(|x| x * x).sum::<f64>() / head_dim as f64;
+        let factor = 1.0 / (mean + f64::from(shape.eps)).sqrt();
+        want.iter_mut().zip(&weight).for_each(|(x, w)| *x *= factor * f64::from(*w));
+    }
+    let mut size: Vec<f64> = want.iter().map(|x| x.abs()).collect();
+    for i in 0..half {
+        let (a, b) = if shape.interleaved { (2 * i, 2 * i + 1) } else { (i, i + half) };
+        let (sin, cos) = (position as f64 * frequencies[i]).sin_cos();
+        (want[a], want[b]) = (want[a] * cos - want[b] * sin, want[a] * sin + want[b] * cos);
+        (size[a], size[b]) = (size[a] + size[b], size[a] + size[b]);
+    }
+    for i in 0..head_dim {
+        let limit = ((if normed { head_dim / 8 + 8 } else { 0 }) + 4) as f64 * ROUNDING * size[i];
+        assert_near(head[i], want[i], limit, || format!("{} dimension {i} of {head_dim}, {rotated} rotated", k.isa));
+    }
+}
+
+#[test]
+fn norm_and_rotation_match_f64() {
+    on_every_isa("norm_and_rotate", |k| {
+        let (mut random, mut buffers) = (Random::new(3), [(); 3].map(|()| Guarded::new(1 << 12)));
+        let cases = share(10_000);
+        (0..cases).for_each(|_| rotate_case(k, &mut random, &mut buffers));
+        cases
+    });
+}
+
+fn append_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
+    let head_dim = random.between(1, 256);
+    let slot = random.below(KV_BLOCK);
+    let draw =
+        |r: &mut Random| if r.below(8) == 0 { r.pick(&[1e9, -1e9, 65504.0, 65520.0, 0.0, 1e-8]) } else { r.unit() };
+    let x: Vec<f32> = (0..head_dim).map(|_| draw(random)).collect();
+    let halves: Vec<u16> = x.iter().map(|x| f32_to_f16(x.clamp(-65504.0, 65504.0))).collect();
+    let [head, keys, values] = buffers;
+    let head = head.copy(&x).as_ptr();
+    let (keys, values) = (keys.tail::<u16>(head_dim * KV_BLOCK), values.tail::<u16>(head_dim * KV_BLOCK));
+    // SAFETY: one head and one block each.
+    unsafe {
+        (k.append_key)(head, head_dim, keys.as_mut_ptr(), slot);
+        (k.append_value)(head, head_dim, values.as_mut_ptr(), slot);
+    }
+    for d in 0..head_dim {
+        for s in 0..KV_BLOCK {
+            let want = if s == slot { halves[d] } else { 0xffff };
+            assert_eq!(keys[d * KV_BLOCK + s], want, "{} key, dimension {d}, slot {s}", k.isa);
+            assert_eq!(values[s * head_dim + d], want, "{} value, dimension {d}, slot {s}", k.isa);
+        }
+    }
+}
+
+#[test]
+fn appends_write_one_slot_in_finite_halves() {
+    on_every_isa("append", |k| {
+        let (mut random, mut buffers) = (Random::new(4), [(); 3].map(|()| Guarded::new(1 << 14)));
+        let cases = share(4_000);
+        (0..cases).for_each(|_| append_case(k, &mut random, &mut buffers));
+        2 * cases
+    });
+}

@@ -1,0 +1,127 @@
+//! What all suites share: random numbers, buffers that end at a guard page, counting of cases.
+use compy::kernels::{Kernels, available};
+
+/// SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// 0..n
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.bits() >> 11) as usize % n
+    }
+
+    /// low..=high
+    pub fn between(&mut self, low: usize, high: usize) -> usize {
+        low + self.below(high - low + 1)
+    }
+
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    /// -1..1
+    pub fn unit(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.bits().to_le_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+/// Memory whose last byte is followed by a page that may not be touched: reading or writing past it kills the test.
+pub struct Guarded {
+    base: *mut u8,
+    /// Bytes before the guard page.
+    size: usize,
+    page: usize,
+}
+
+impl Guarded {
+    pub fn new(capacity: usize) -> Self {
+        // SAFETY: a fresh private mapping; its last page is closed before anyone sees it.
+        unsafe {
+            let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
+            let size = capacity.next_multiple_of(page).max(page);
+            let (open, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
+            let base = libc::mmap(std::ptr::null_mut(), size + page, open, private, -1, 0);
+            assert_ne!(base, libc::MAP_FAILED, "mmap of {size} bytes failed");
+            assert_eq!(libc::mprotect(base.add(size), page, libc::PROT_NONE), 0, "mprotect failed");
+            Self { base: base.cast(), size, page }
+        }
+    }
+
+    /// The last `len` elements before the guard page, every byte 0xff: NaN as a float, -1 as an integer.
+    pub fn tail<T: Copy>(&mut self, len: usize) -> &mut [T] {
+        let bytes = len * size_of::<T>();
+        if bytes > self.size {
+            *self = Self::new(2 * bytes);
+        }
+        // SAFETY: the range lies in the mapping, is aligned because pages are, and T is a plain number.
+        unsafe {
+            let start = self.base.add(self.size - bytes);
+            start.write_bytes(0xff, bytes);
+            std::slice::from_raw_parts_mut(start.cast(), len)
+        }
+    }
+
+    /// A copy of `values` that ends at the guard page.
+    pub fn copy<T: Copy>(&mut self, values: &[T]) -> &mut [T] {
+        let to = self.tail(values.len());
+        to.copy_from_slice(values);
+        to
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this buffer's own.
+        unsafe { libc::munmap(self.base.cast(), self.size + self.page) };
+    }
+}
+
+/// `n` cases, or the share of them that this run is to do.
+pub fn share(n: usize) -> usize {
+    let wanted = std::env::var("KERNEL_CASES").ok().and_then(|percent| percent.parse().ok());
+    let percent: usize = wanted.unwrap_or(if cfg!(debug_assertions) { 2 } else { 100 });
+    (n * percent / 100).max(1)
+}
+
+/// Runs a suite for every instruction set and prints how many cases it counted.
+pub fn on_every_isa(suite: &str, run: impl Fn(&'static Kernels) -> usize) {
+    for kernels in available() {
+        println!("cases of {suite} on {}: {}", kernels.isa, run(kernels));
+    }
+}
+
+/// 2^-24: the relative error of one rounded f32 operation.
+pub const ROUNDING: f64 = 1.0 / (1 << 24) as f64;
+
+/// Fails unless |got - want| <= limit.
+#[track_caller]
+pub fn assert_near(got: f32, want: f64, limit: f64, what: impl Fn() -> String) {
+    let off = (f64::from(got) - want).abs();
+    assert!(off <= limit, "{}: got {got:e}, want {want:e}, off by {off:e}, allowed {limit:e}", what());
+}
+
+/// Fails unless both slices hold the same bits.
+#[track_caller]
+pub fn assert_same_bits(got: &[f32], want: &[f32], what: impl Fn() -> String) {
+    assert_eq!(got.len(), want.len());
+    for (i, (a, b)) in got.iter().zip(want).enumerate() {
+        assert_eq!(a.to_bits(), b.to_bits(), "{} at {i}: got {a:e}, want {b:e}", what());
+    }
+}

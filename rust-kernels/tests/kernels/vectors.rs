@@ -1,0 +1,312 @@
+//! The vector operations themselves, against plain Rust.
+use super::support::{Guarded, Random, on_every_isa, share};
+use compy::half::{bf16_to_f32, e8m0_half, f16_to_f32, f32_to_f16};
+use compy::kernels::Kernels;
+use compy::simd::{Simd, exp};
+
+/// Something to be done with the vectors of an instruction set.
+trait Check {
+    /// Returns the cases done.
+    ///
+    /// # Safety
+    /// S as simd says.
+    unsafe fn run<S: Simd>(&self) -> usize;
+}
+
+fn check(k: &Kernels, check: &impl Check) -> usize {
+    // SAFETY: the CPU has the instructions, or `k` would not be available.
+    unsafe {
+        match k.isa {
+            "scalar" => check.run::<compy::simd::scalar::Scalar>(),
+            #[cfg(target_arch = "x86_64")]
+            "avx2" => check.run::<compy::simd::avx2::Avx2>(),
+            #[cfg(target_arch = "x86_64")]
+            "avx512-vnni" => check.run::<compy::simd::avx512::Avx512>(),
+            other => panic!("instruction set {other} is not known to tests/kernels/vectors.rs"),
+        }
+    }
+}
+
+/// The lanes of a vector of floats, and of one of four bytes a lane.
+unsafe fn lanes<S: Simd>(v: S::F) -> Vec<f32> {
+    let mut lanes = vec![0f32; S::LANES];
+    unsafe { S::store(lanes.as_mut_ptr(), v) };
+    lanes
+}
+
+unsafe fn bytes<S: Simd>(v: S::B) -> Vec<u8> {
+    let mut bytes = vec![0u8; 4 * S::LANES];
+    unsafe { S::b_store(bytes.as_mut_ptr(), v) };
+    bytes
+}
+
+fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
+}
+
+struct Exp;
+
+impl Check for Exp {
+    unsafe fn run<S: Simd>(&self) -> usize {
+        let step = if share(100) == 100 { 401 } else { 40_009 };
+        let top = 88f32.to_bits();
+        let inputs: Vec<f32> = (0..=top).step_by(step).flat_map(|b| [f32::from_bits(b), -f32::from_bits(b)]).collect();
+        let mut worst = 0.0f64;
+        for chunk in inputs.chunks_exact(S::LANES) {
+            let got = unsafe { lanes::<S>(exp::<S>(S::load(chunk.as_ptr()))) };
+            for (x, y) in chunk.iter().zip(got) {
+                let want = f64::from(*x).exp();
+                if *x < -87.0 {
+                    assert_eq!(y, 0.0, "exp({x:e})");
+                    continue;
+                }
+                let unit = f64::from(f32::from_bits((want as f32).to_bits() + 1)) - f64::from(want as f32);
+                let off = (f64::from(y) - want).abs() / unit;
+                assert!(off <= 2.0, "exp({x:e}) = {y:e}, off by {off:.2} units in the last place");
+                worst = worst.max(off);
+            }
+        }
+        for (x, want) in [(f32::NEG_INFINITY, 0.0), (-1e30, 0.0), (0.0, 1.0), (-0.0, 1.0), (-87.5, 0.0)] {
+            assert_eq!(unsafe { lanes::<S>(exp::<S>(S::splat(x))) }[0], want, "exp({x})");
+        }
+        println!("exp: {} values, off by at most {worst:.3} units in the last place", inputs.len());
+        inputs.len() / S::LANES
+    }
+}
+
+#[test]
+fn exp_is_exact_to_two_units_in_the_last_place() {
+    on_every_isa("exp (not counted as cases of kernels)", |k| check(k, &Exp));
+}
+
+struct Conversions;
+
+impl Check for Conversions {
+    unsafe fn run<S: Simd>(&self) -> usize {
+        let mut buffer = Guarded::new(1 << 12);
+        for start in (0..=u16::MAX as usize).step_by(S::LANES) {
+            let numbers: Vec<u16> = (start..start + S::LANES).map(|h| h as u16).collect();
+            let halves = buffer.copy(&numbers).as_ptr();
+            let (wide, brain) = unsafe { (S::load_f16(halves), S::load_bf16(halves)) };
+            let mut back = vec![0u16; S::LANES];
+            unsafe { S::store_f16(back.as_mut_ptr(), wide) };
+            let (wide, brain) = unsafe { (lanes::<S>(wide), lanes::<S>(brain)) };
+            for (i, h) in numbers.iter().enumerate() {
+                assert!(same(wide[i], f16_to_f32(*h)), "f16 {h:#06x}: {}", wide[i]);
+                assert!(same(brain[i], bf16_to_f32(*h)), "bf16 {h:#06x}: {}", brain[i]);
+                assert!(back[i] == *h || wide[i].is_nan(), "f16 {h:#06x} came back as {:#06x}", back[i]);
+            }
+        }
+        for start in (0..256).step_by(S::LANES) {
+            let numbers: Vec<u8> = (start..start + S::LANES).map(|e| e as u8).collect();
+            let at = buffer.copy(&numbers).as_ptr();
+            let (unsigned, signed, powers) = unsafe {
+                (lanes::<S>(S::load_u8(at)), lanes::<S>(S::load_i8(at.cast())), lanes::<S>(S::load_e8m0_half(at)))
+            };
+            for (i, e) in numbers.iter().enumerate() {
+                assert_eq!(unsigned[i], f32::from(*e));
+                assert_eq!(signed[i], f32::from(*e as i8));
+                assert!(same(powers[i], e8m0_half(*e)), "E8M0 {e}: {:e}", powers[i]);
+            }
+        }
+        (1 << 16) / S::LANES
+    }
+}
+
+#[test]
+fn conversions_are_exact() {
+    on_every_isa("conversions (not counted as cases of kernels)", |k| check(k, &Conversions));
+}
+
+struct Arithmetic;
+
+impl Check for Arithmetic {
+    unsafe fn run<S: Simd>(&self) -> usize {
+        let mut random = Random::new(11);
+        let mut buffer = Guarded::new(1 << 12);
+        let rounds = share(5000);
+        for round in 0..rounds {
+            let draw = |random: &mut Random| -> Vec<f32> {
+                let special = [0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 126.5, -126.5, 65519.9, 65520.0, 6e-8, 1e-40];
+                let one = |r: &mut Random| if r.below(4) == 0 { r.pick(&special) } else { r.unit() * 127.0 };
+                (0..S::LANES).map(|_| one(random)).collect()
+            };
+            let (a, b, c) = (draw(&mut random), draw(&mut random), draw(&mut random));
+            let n: Vec<f32> = (0..S::LANES).map(|_| random.below(254) as f32 - 126.0).collect();
+            let load = |x: &[f32]| unsafe { S::load(x.as_ptr()) };
+            let (va, vb, vc) = (load(&a), load(&b), load(&c));
+            let each = |name: &str, v: S::F, f: &dyn Fn(usize) -> f32| {
+                for (i, got) in unsafe { lanes::<S>(v) }.into_iter().enumerate() {
+                    assert!(same(got, f(i)), "{name}, round {round}, lane {i}: {got:e} and not {:e}", f(i));
+                }
+            };
+            unsafe {
+                each("add", S::add(va, vb), &|i| a[i] + b[i]);
+                each("sub", S::sub(va, vb), &|i| a[i] - b[i]);
+                each("mul", S::mul(va, vb), &|i| a[i] * b[i]);
+                each("div", S::div(va, vb), &|i| a[i] / b[i]);
+                each("abs", S::abs(va), &|i| a[i].abs());
+                each("round", S::round(va), &|i| a[i].round_ties_even());
+                each("pow2", S::pow2(load(&n)), &|i| 2f32.powi(n[i] as i32));
+                each("zero_below", S::zero_below(va, vb, vc), &|i| if a[i] >= b[i] { c[i] } else { 0.0 });
+                for (i, got) in lanes::<S>(S::max(va, vb)).into_iter().enumerate() {
+                    assert_eq!(got, a[i].max(b[i]));
+                }
+                for (i, got) in lanes::<S>(S::min(va, vb)).into_iter().enumerate() {
+                    assert_eq!(got, a[i].min(b[i]));
+                }
+                let fused = |name: &str, v: S::F, sign: f32| {
+                    for (i, got) in lanes::<S>(v).into_iter().enumerate() {
+                        let split = c[i] + sign * (a[i] * b[i]);
+                        let once = (sign * a[i]).mul_add(b[i], c[i]);
+                        // The scalar set rounds twice, as its comment says; all others round once.
+                        let wanted = if std::any::type_name::<S>().ends_with("Scalar") { split } else { once };
+                        assert!(same(got, wanted), "{name}, round {round}, lane {i}: {got:e} and not {wanted:e}");
+                    }
+                };
+                fused("fma", S::fma(va, vb, vc), 1.0);
+                fused("fnma", S::fnma(va, vb, vc), -1.0);
+                let sum: f64 = a.iter().map(|x| f64::from(*x)).sum();
+                assert!(
+                    (f64::from(S::sum(va)) - sum).abs() <= 1e-6 * a.iter().map(|x| f64::from(x.abs())).sum::<f64>()
+                );
+                assert_eq!(S::largest(va), a.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+                let halves = buffer.tail::<u16>(S::LANES);
+                S::store_f16(halves.as_mut_ptr(), va);
+                for (x, h) in a.iter().zip(&*halves) {
+                    assert_eq!(*h, f32_to_f16(*x), "{x:e} as a half");
+                }
+                let clamped: Vec<f32> = a.iter().map(|x| x.clamp(-127.0, 127.0)).collect();
+                let codes = buffer.tail::<i8>(S::LANES);
+                let q = S::store_i8(codes.as_mut_ptr(), load(&clamped));
+                each("store_i8", S::i_to_f(q), &|i| clamped[i].round_ties_even() + 0.0);
+                for (x, code) in clamped.iter().zip(&*codes) {
+                    assert_eq!(f32::from(*code), x.round_ties_even(), "{x} as a byte");
+                }
+                let twice = S::i_add(q, S::i_add(q, S::i_splat(3)));
+                let sum: i32 = codes.iter().map(|c| 2 * i32::from(*c) + 3).sum();
+                assert_eq!(S::i_sum(twice), sum);
+            }
+        }
+        rounds
+    }
+}
+
+#[test]
+fn arithmetic_is_plain_arithmetic() {
+    on_every_isa("arithmetic (not counted as cases of kernels)", |k| check(k, &Arithmetic));
+}
+
+struct NanMax;
+
+impl Check for NanMax {
+    unsafe fn run<S: Simd>(&self) -> usize {
+        unsafe {
+            let (one, nan) = (S::splat(1.0), S::splat(f32::NAN));
+            assert_eq!(lanes::<S>(S::max(nan, one))[0], 1.0);
+            assert_eq!(lanes::<S>(S::min(nan, one))[0], 1.0);
+            assert!(lanes::<S>(S::max(one, nan))[0].is_nan());
+            assert!(lanes::<S>(S::min(one, nan))[0].is_nan());
+            assert_eq!(lanes::<S>(S::zero_below(nan, one, one))[0], 0.0);
+        }
+        5
+    }
+}
+
+#[test]
+fn max_and_min_return_the_second_operand_where_one_is_nan() {
+    on_every_isa("NaN (not counted as cases of kernels)", |k| check(k, &NanMax));
+}
+
+struct Bytes;
+
+impl Check for Bytes {
+    unsafe fn run<S: Simd>(&self) -> usize {
+        let mut random = Random::new(12);
+        let mut buffer = Guarded::new(1 << 12);
+        let rounds = share(2000);
+        for _ in 0..rounds {
+            let mut draw = || {
+                let mut v = vec![0u8; 4 * S::LANES];
+                random.fill(&mut v);
+                v
+            };
+            let (a, b) = (draw(), draw());
+            let mut table = [0u8; 16];
+            random.fill(&mut table);
+            unsafe {
+                let (va, vb) = (S::b_load(buffer.copy(&a).as_ptr()), S::b_load(b.as_ptr()));
+                let each = |v: S::B, f: &dyn Fn(usize) -> u8| {
+                    for (i, got) in bytes::<S>(v).into_iter().enumerate() {
+                        assert_eq!(got, f(i), "byte {i} of {:#04x}", a[i]);
+                    }
+                };
+                each(va, &|i| a[i]);
+                each(S::b_and(va, 0x5a), &|i| a[i] & 0x5a);
+                each(S::b_or(va, vb), &|i| a[i] | b[i]);
+                each(S::b_lookup(&table, S::b_and(va, 15)), &|i| table[usize::from(a[i] & 15)]);
+                for n in 0..8 {
+                    each(S::b_and(S::b_shr(va, n), 0xff >> n), &|i| a[i] >> n);
+                    each(S::b_and(S::b_shl(va, n), (0xff << n) as u8), &|i| a[i] << n);
+                }
+            }
+        }
+        rounds
+    }
+}
+
+#[test]
+fn bytes_shift_mask_and_look_up() {
+    on_every_isa("bytes (not counted as cases of kernels)", |k| check(k, &Bytes));
+}
+
+/// `dot16` with codes of BITS bits; the extremes are where sums in 16 bits would saturate.
+struct Dot<const BITS: u32>;
+
+impl<const BITS: u32> Check for Dot<BITS> {
+    unsafe fn run<S: Simd>(&self) -> usize {
+        let mut random = Random::new(13);
+        let mut buffer = Guarded::new(1 << 12);
+        let rounds = share(2000);
+        for round in 0..rounds {
+            let (least, most) = (0u8, (255u32 >> (8 - BITS)) as u8);
+            let code = |r: &mut Random| match round % 4 {
+                0 => most,
+                1 => least,
+                2 => r.pick(&[least, most]),
+                _ => r.bits() as u8 & most,
+            };
+            let x = |r: &mut Random| match round / 4 % 5 {
+                0 => 127i8,
+                1 => -127,
+                2 => r.pick(&[127, -127]),
+                _ => r.between(0, 254) as u8 as i8,
+            };
+            let codes: Vec<u8> = (0..16 * S::LANES).map(|_| code(&mut random)).collect();
+            let xs: Vec<i8> = (0..16).map(|_| x(&mut random).max(-127)).collect();
+            let got = unsafe {
+                let w = [0, 1, 2, 3].map(|g| S::b_load(codes[4 * g * S::LANES..].as_ptr()));
+                lanes::<S>(S::i_to_f(S::dot16::<BITS>(S::i_splat(-5), w, buffer.copy(&xs).as_ptr())))
+            };
+            let bias = if BITS == 8 { 128 - S::WIDE_BIAS } else { 0 };
+            for (lane, got) in got.into_iter().enumerate() {
+                let term =
+                    |c: usize| (i32::from(codes[c / 4 * 4 * S::LANES + 4 * lane + c % 4]) - bias) * i32::from(xs[c]);
+                assert_eq!(got, ((0..16).map(term).sum::<i32>() - 5) as f32, "{BITS} bits, round {round}, lane {lane}");
+            }
+        }
+        rounds
+    }
+}
+
+#[test]
+fn dot_products_are_exact_at_the_extremes() {
+    on_every_isa("dot products (not counted as cases of kernels)", |k| {
+        check(k, &Dot::<2>)
+            + check(k, &Dot::<4>)
+            + check(k, &Dot::<5>)
+            + check(k, &Dot::<6>)
+            + check(k, &Dot::<7>)
+            + check(k, &Dot::<8>)
+    });
+}
