@@ -29,29 +29,24 @@ async function readBody(request: Request, { bodyBytes, bodyMs }: BodyLimits): Pr
   if (Number(request.headers.get("content-length") ?? 0) > bodyBytes) throw tooLarge(bodyBytes);
   if (!request.body) return new Uint8Array();
   const reader = request.body.getReader();
-  let late = false;
-  const timer = setTimeout(() => {
-    late = true;
-    reader.cancel().catch(() => {});
-  }, bodyMs);
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(tooSlow(bodyMs)), bodyMs);
+  const read = () => Promise.race([reader.read(), late]);
   const parts: Uint8Array[] = [];
   let length = 0;
   try {
-    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    for (let part = await read(); !part.done; part = await read()) {
       length += part.value.length;
       if (length > bodyBytes) throw tooLarge(bodyBytes);
       parts.push(part.value);
     }
   } catch (error) {
-    if (error instanceof ApiError) reader.cancel().catch(() => {});
-    else throw new ApiError(400, "incomplete_body", "The request body ended before it was complete");
-    throw error;
+    if (error instanceof ApiError) throw error;
+    throw new ApiError(400, "incomplete_body", "The request body ended before it was complete");
   } finally {
     clearTimeout(timer);
-  }
-  if (late) {
-    const message = `The request body was not there within ${bodyMs / 1000} s`;
-    throw new ApiError(408, "body_timeout", message, { headers: { connection: "close" } });
+    // Not cancelled: Deno.serve (2.9.6) would then never close the connection by itself.
+    reader.releaseLock();
   }
   return join(parts, length);
 }
@@ -69,4 +64,9 @@ function join(parts: readonly Uint8Array[], length: number): Uint8Array {
 function tooLarge(bodyBytes: number): ApiError {
   const message = `The request body is too large, allowed are ${bodyBytes} bytes`;
   return new ApiError(413, "request_too_large", message, { headers: { connection: "close" } });
+}
+
+function tooSlow(bodyMs: number): ApiError {
+  const message = `The request body was not there within ${bodyMs / 1000} s`;
+  return new ApiError(408, "body_timeout", message, { headers: { connection: "close" } });
 }

@@ -32,6 +32,8 @@ export interface ExecuteRequest extends RunOptions {
   readonly url: string;
   readonly body: unknown;
   readonly signal?: AbortSignal;
+  /** Told of every failure that nobody foresaw; the result says nothing of it. */
+  readonly onError?: (error: unknown) => void;
 }
 
 export interface ExecuteResult {
@@ -62,6 +64,7 @@ export async function execute(engine: Engine, request: ExecuteRequest): Promise<
   } catch (error) {
     signal.throwIfAborted();
     const refusal = toApiError(error);
+    if (refusal.status >= 500 && refusal !== error) request.onError?.(error);
     return { status: refusal.status, body: { ...refusal.body() } };
   }
 }

@@ -10,6 +10,7 @@ import { merge } from "./merge.ts";
 import { type Piece, PieceReader } from "./piece_reader.ts";
 import type { UsageBody } from "./schemas/answers.ts";
 import type { ChatBody } from "./schemas/chat.ts";
+import { show } from "./schemas/check.ts";
 import type { CompletionBody } from "./schemas/completions.ts";
 
 /** What a request's sender decides outside its body. */
@@ -31,9 +32,7 @@ type Body = ChatBody | CompletionBody;
 /** 404 unless the request names the loaded model. */
 export function checkModel(engine: Engine, name: string): void {
   if (name === engine.model.id) return;
-  const message = `The model ${
-    JSON.stringify(name)
-  } does not exist here; this server runs "${engine.model.id}"`;
+  const message = `There is no model ${show(name)} here; this server runs "${engine.model.id}"`;
   throw new ApiError(404, "model_not_found", message, { param: "model" });
 }
 
@@ -77,9 +76,8 @@ function logitBias(engine: Engine, biases: Record<string, number>): Map<number, 
 /** 400 for an id outside the vocabulary. */
 export function checkToken(engine: Engine, id: number, param: string): void {
   if (id < engine.tokenizer.vocabSize) return;
-  const message = `Invalid "${param}": found token id ${id}, allowed is 0 to ${
-    engine.tokenizer.vocabSize - 1
-  }`;
+  const last = engine.tokenizer.vocabSize - 1;
+  const message = `Invalid "${param}": found token id ${id}, allowed is 0 to ${last}`;
   throw new ApiError(400, "invalid_value", message, { param });
 }
 

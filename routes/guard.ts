@@ -9,9 +9,8 @@ export function checkHost(host: string, allowed: readonly string[] | "any"): voi
   if (allowed === "any") return;
   const name = host.toLowerCase().replace(/:\d*$/, "");
   if (isLoopback(name) || allowed.some((other) => other.toLowerCase() === name)) return;
-  const message = `The host name ${
-    JSON.stringify(name.slice(0, 100))
-  } is not served here; allow it where the server starts`;
+  const shown = JSON.stringify(name.slice(0, 100));
+  const message = `The host name ${shown} is not served here; allow it where the server starts`;
   throw new ApiError(403, "host_not_allowed", message);
 }
 

@@ -14,7 +14,6 @@ export async function* merge<T>(
 
   function offer(item: T): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
-    if (abort.signal.aborted) resolve();
     offers.push({ item, taken: resolve });
     wake();
     return promise;
@@ -22,7 +21,10 @@ export async function* merge<T>(
 
   async function produce(source: AsyncIterable<T>): Promise<void> {
     try {
-      for await (const item of source) await offer(item);
+      for await (const item of source) {
+        if (abort.signal.aborted) break;
+        await offer(item);
+      }
     } catch (error) {
       failures.push(error);
     }

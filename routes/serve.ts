@@ -17,13 +17,16 @@ export interface ServeOptions extends Omit<AppOptions, "lifecycle"> {
 export interface HttpServer {
   readonly hostname: string;
   readonly port: number;
-  /** Resolves when the server has stopped; the engine is drained then, not closed. */
+  /**
+   * Resolves when the server has stopped; the engine is drained then, not closed. Connections of clients that do not
+   * take their answer may linger: exit the process.
+   */
   readonly finished: Promise<void>;
   /** Takes no new work, lets live requests end within `drainMs`, then cancels them. Stops once, however often called. */
   shutdown(drainMs?: number): Promise<void>;
 }
 
-/** After their cancellation, requests have this long to say goodbye; then their connections are closed. */
+/** After their cancellation, requests have this long to say goodbye. */
 const GOODBYE_MS = 1000;
 
 /** Listens and answers. Throws where the address would be open to others without a key. */
@@ -39,11 +42,9 @@ export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServe
   const lifecycle = { draining: false };
   const allowedHosts = options.allowedHosts ?? (local ? [] : "any");
   const app = createApp(engine, { ...options, allowedHosts, lifecycle });
-  const abort = new AbortController();
   const server = Deno.serve({
     hostname: host,
     port,
-    signal: abort.signal,
     onListen() {},
     onError(error) {
       // Deno tells of interrupted answers here too; those were reported already.
@@ -54,28 +55,35 @@ export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServe
     },
   }, (request) => app.fetch(request));
 
+  const stopped = Promise.withResolvers<void>();
   let stopping: Promise<void> | undefined;
+  const drain = (ms: number) => engine.drain(ms).catch((error) => options.onError?.(error));
   const shutdown = (ms = drainMs) => stopping ??= stop(ms);
 
   async function stop(ms: number): Promise<void> {
     lifecycle.draining = true;
-    await engine.drain(ms);
-    const timer = setTimeout(() => abort.abort(), GOODBYE_MS);
-    await server.shutdown();
-    clearTimeout(timer);
+    await within(ms + GOODBYE_MS, drain(ms));
+    await within(GOODBYE_MS, server.shutdown());
+    for (const name of watched) Deno.removeSignalListener(name, onSignal);
+    stopped.resolve();
   }
 
   function onSignal(): void {
-    if (lifecycle.draining) engine.drain(0);
+    if (lifecycle.draining) drain(0);
     else shutdown();
   }
 
   const watched: Deno.Signal[] = signals ? ["SIGTERM", "SIGINT"] : [];
   for (const name of watched) Deno.addSignalListener(name, onSignal);
-  const finished = server.finished.finally(() => {
-    for (const name of watched) Deno.removeSignalListener(name, onSignal);
-  });
-  return { hostname: server.addr.hostname, port: server.addr.port, finished, shutdown };
+  return { hostname: server.addr.hostname, port: server.addr.port, finished: stopped.promise, shutdown };
+}
+
+/** Waits for the promise, at most `ms`. */
+async function within(ms: number, promise: Promise<void>): Promise<void> {
+  const { promise: late, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, ms);
+  await Promise.race([promise, late]);
+  clearTimeout(timer);
 }
 
 /**

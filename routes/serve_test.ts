@@ -53,7 +53,7 @@ Deno.test("a reader that takes nothing is cut after a bound, and its slot is fre
     await connection.write(new TextEncoder().encode(`${head}content-length: ${body.length}\r\n\r\n${body}`));
     await until(() => engine.stats().running === 1);
     await until(() => engine.stats().running === 0);
-    assert(engine.stats().generatedTokens < 500_000);
+    assert(engine.stats().generatedTokens < 100_000);
     const next = await client.chat.completions.create({ model: "demo", messages });
     assertEquals(next.choices[0].finish_reason, "stop");
     connection.close();
@@ -148,7 +148,7 @@ Deno.test("SIGTERM stops the server within its drain time", async () => {
   await server.finished;
 });
 
-Deno.test("an address that others reach needs a key", async () => {
+Deno.test("an address that others reach needs a key", () => {
   const engine = new FakeEngine();
   for (const host of ["0.0.0.0", "::", "192.168.0.1", "example.com"]) {
     assertThrows(() => serveHttp(engine, { host, signals: false }), Error, "needs an API key");

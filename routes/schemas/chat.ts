@@ -11,9 +11,8 @@ import {
 
 const textPart = z.object({ type: z.string(), text: z.string().nullish() }).superRefine((part, ctx) => {
   if (part.type !== "text") {
-    const message = `Unsupported content part of type ${
-      JSON.stringify(part.type.slice(0, 60))
-    }: this model reads text only`;
+    const type = JSON.stringify(part.type.slice(0, 60));
+    const message = `Unsupported content part of type ${type}: this model reads text only`;
     refuse(ctx, ["type"], "unsupported_content", message);
   } else if (typeof part.text !== "string") {
     refuse(ctx, ["text"], "missing_required_parameter", "A content part of type text needs the field text");
@@ -54,6 +53,8 @@ const RESERVED_VARIABLES = new Set([
   "strftime_now",
 ]);
 
+const RESERVED_NAMES = [...RESERVED_VARIABLES].join(", ");
+
 const templateVariable = z.union([
   z.string().max(LIMITS.templateVariableCharacters),
   z.number(),
@@ -70,9 +71,7 @@ const templateVariables = z.custom<Record<string, z.output<typeof templateVariab
   });
 }, {
   error: `Invalid "chat_template_kwargs": allowed is an object of at most ${LIMITS.templateVariables} ` +
-    `texts, numbers and booleans, none of them named like the template's own (${
-      [...RESERVED_VARIABLES].join(", ")
-    })`,
+    `texts, numbers and booleans, none of them named like the template's own (${RESERVED_NAMES})`,
 }).openapi({ type: "object", additionalProperties: {} });
 
 export const promptFields = {

@@ -31,7 +31,8 @@ function pathText(path: readonly PropertyKey[]): string {
 }
 
 function isMissing(issue: Issue): boolean {
-  return issue.input === undefined && issue.code !== "custom" && issue.path.length > 0;
+  const refused = issue.code === "custom" && issue.params !== undefined;
+  return issue.input === undefined && !refused && issue.path.length > 0;
 }
 
 function codeOf(issue: Issue): string {

@@ -20,7 +20,7 @@ export const tokenIds = z.custom<number[]>((value) => Array.isArray(value) && va
   error: 'Invalid "tokens": allowed is an array of token ids',
 }).openapi({ type: "array", items: { type: "integer", minimum: 0 } });
 
-const prompt = z.custom<Prompt>((value) => value === undefined || isPrompt(value), {
+const prompt = z.custom<Prompt>(isPrompt, {
   error:
     `Invalid "prompt": allowed is a text, an array of token ids, or an array of up to ${LIMITS.choices} of either`,
 }).openapi({
@@ -47,9 +47,6 @@ export const completionRequest = z.object({
   suffix: z.unknown().optional(),
 }).superRefine((body, ctx) => {
   refuseConstraints(body, ctx);
-  if (body.prompt === undefined) {
-    refuse(ctx, ["prompt"], "missing_required_parameter", 'Missing required parameter "prompt"');
-  }
   if (body.suffix !== undefined && body.suffix !== null && body.suffix !== "") {
     unsupported(ctx, "suffix", "text that is to follow the answer");
   }
@@ -68,7 +65,7 @@ export const completionRequest = z.object({
 export type CompletionBody = z.output<typeof completionRequest>;
 
 function promptCount(prompt: Prompt): number {
-  return typeof prompt === "string" || typeof prompt?.[0] === "number" ? 1 : prompt?.length ?? 1;
+  return typeof prompt === "string" || typeof prompt[0] === "number" ? 1 : prompt.length;
 }
 
 /** The prompts of a request, each a text or token ids. */

@@ -1,0 +1,113 @@
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { createApp } from "./app.ts";
+import { FakeEngine } from "./testing.ts";
+
+const messages = [{ role: "user", content: "Hi" }];
+
+function open(options?: Parameters<typeof createApp>[1]) {
+  const app = createApp(new FakeEngine(), options);
+  const get = async (path: string) => await (await app.request(path)).json();
+  const post = async (path: string, body: unknown) => {
+    const headers = { "content-type": "application/json; charset=utf-8" };
+    const response = await app.request(path, { method: "POST", headers, body: JSON.stringify(body) });
+    return await response.json();
+  };
+  return { app, get, post };
+}
+
+Deno.test("the tokenizer's endpoints speak llama-server's shapes", async () => {
+  const { post } = open();
+  assertEquals(await post("/tokenize", { content: "hé" }), { tokens: [104, 195, 169] });
+  assertEquals(await post("/tokenize", { content: "a", add_special: true }), { tokens: [256, 97] });
+  assertEquals(await post("/tokenize", { content: "<|end|>" }), { tokens: [257] });
+  assertEquals((await post("/tokenize", { content: "<|end|>", parse_special: false })).tokens.length, 7);
+  assertEquals(await post("/tokenize", { content: "aé<|end|>", with_pieces: true }), {
+    tokens: [
+      { id: 97, piece: "a" },
+      { id: 195, piece: [195] },
+      { id: 169, piece: [169] },
+      { id: 257, piece: "<|end|>" },
+    ],
+  });
+  assertEquals(await post("/detokenize", { tokens: [104, 195, 169, 257] }), { content: "hé<|end|>" });
+  assertEquals(await post("/detokenize", { tokens: [] }), { content: "" });
+  const prompt = "<|start|>user\nHi<|end|><|start|>assistant\n";
+  assertEquals(await post("/apply-template", { messages }), { prompt });
+});
+
+Deno.test("the document names every route, its schemas, and the key where one is wanted", async () => {
+  const { app, get } = open();
+  const document = await get("/doc");
+  assertEquals(document.openapi, "3.1.0");
+  const served = app.routes.filter(({ method, path }) => method !== "ALL" && path !== "/doc");
+  const documented = Object.entries(document.paths as Record<string, object>).flatMap(([path, item]) => {
+    return Object.keys(item).map((method) => `${method.toUpperCase()} ${path}`);
+  });
+  const names = served.map(({ method, path }) => `${method} ${path.replace(":model{.+}", "{model}")}`);
+  assertEquals(documented.sort(), names.sort());
+  assertEquals(documented.length, 10);
+
+  const references = [...JSON.stringify(document).matchAll(/"#\/components\/schemas\/(\w+)"/g)];
+  for (const [, name] of references) assert(name in document.components.schemas, name);
+  const chat = document.components.schemas.ChatCompletionRequest;
+  assertEquals(chat.required.sort(), ["messages", "model"]);
+  assertEquals(chat.properties.n, {
+    type: ["integer", "null"],
+    minimum: 1,
+    maximum: 128,
+    description: "Answers to each prompt",
+  });
+  assertEquals(document.security, undefined);
+
+  const guarded = createApp(new FakeEngine(), { apiKeys: ["k"] });
+  const response = await guarded.request("/doc", { headers: { authorization: "Bearer k" } });
+  assertEquals((await response.json()).security, [{ key: [] }]);
+});
+
+Deno.test("metrics count answers by route and status, never by a stranger's path", async () => {
+  const { app, post } = open();
+  await post("/v1/completions", { model: "demo", prompt: "a" });
+  await post("/v1/completions", {});
+  for (const path of ["/x", "/y", "/v1/models/demo", "/v1/models/other"]) await app.request(path);
+  const response = await app.request("/metrics");
+  assertStringIncludes(response.headers.get("content-type")!, "text/plain");
+  const text = await response.text();
+  for (
+    const line of [
+      'compy_http_responses_total{route="/v1/completions",status="200"} 1',
+      'compy_http_responses_total{route="/v1/completions",status="400"} 1',
+      'compy_http_responses_total{route="/v1/models/:model",status="404"} 1',
+      'compy_http_responses_total{route="other",status="404"} 2',
+      "compy_requests_running 0",
+      "compy_generated_tokens_total 16",
+    ]
+  ) assertStringIncludes(text, `${line}\n`);
+  for (const line of text.trimEnd().split("\n")) {
+    assert(/^(# (HELP|TYPE) )?[a-z_]+(\{[^}]*\})? .+$/.test(line), line);
+  }
+});
+
+Deno.test("ready while it takes work, 503 while it drains; health always", async () => {
+  const lifecycle = { draining: false };
+  const { app } = open({ lifecycle });
+  const status = async (path: string, method = "GET") => (await app.request(path, { method })).status;
+  assertEquals([await status("/health"), await status("/ready")], [200, 200]);
+  lifecycle.draining = true;
+  assertEquals([await status("/health"), await status("/ready")], [200, 503]);
+  assertEquals(await status("/v1/chat/completions", "POST"), 503);
+  assertEquals(await status("/v1/models"), 200);
+});
+
+Deno.test("every answer has a request id of its own", async () => {
+  const { app } = open({ apiKeys: ["k"] });
+  const ids = new Set<string>();
+  const bad = { authorization: "Bearer x" };
+  const good = { authorization: "Bearer k" };
+  for (const headers of [bad, good, { ...good, host: "evil.example" }]) {
+    for (const path of ["/health", "/nothing", "/v1/chat/completions"]) {
+      ids.add((await app.request(path, { headers })).headers.get("x-request-id")!);
+    }
+  }
+  assertEquals(ids.size, 9);
+  assert([...ids].every((id) => /^req_[0-9a-f]{32}$/.test(id)));
+});

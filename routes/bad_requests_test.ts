@@ -1,0 +1,472 @@
+import { assert, assertEquals } from "@std/assert";
+import { type TestServer, withServer } from "./testing_server.ts";
+
+const CHAT = "/v1/chat/completions";
+const TEXT = "/v1/completions";
+const message = '{"role":"user","content":"Hi"}';
+const good: Record<string, Record<string, string>> = {
+  [CHAT]: { model: '"demo"', messages: `[${message}]` },
+  [TEXT]: { model: '"demo"', prompt: '"Hi"' },
+};
+
+function json(fields: Record<string, string>): string {
+  return `{${Object.entries(fields).map(([name, value]) => `"${name}":${value}`).join(",")}}`;
+}
+
+// Values as JSON text: JSON.stringify could not write 1e999.
+const notNumbers = ['"1"', '"NaN"', '""', "true", "[]", "[1]", "{}", '{"a":1}', "1e999", "-1e999"];
+const notBooleans = ['"true"', '""', "0", "1", "[]", "{}", "[true]"];
+const notTexts = ["1", "true", "[]", "{}", '[""]'];
+
+function notInt(min: number, max: number): string[] {
+  return [
+    ...notNumbers,
+    "1.5",
+    "1e-9",
+    String(min - 1),
+    String(max + 1),
+    "-1e300",
+    "1e300",
+    "-9223372036854775809",
+  ];
+}
+
+function notBetween(min: number, max: number): string[] {
+  return [...notNumbers, String(min - 0.001), String(max + 0.001), "-1e300", "1e300"];
+}
+
+const many = (count: number, item: string) => `[${new Array(count).fill(item).join(",")}]`;
+
+const generation: Record<string, string[]> = {
+  model: [...notTexts, "null", '""', `"${"m".repeat(257)}"`],
+  n: [...notInt(1, 128), "0", "-1", "2147483647", "100000"],
+  max_tokens: [...notInt(0, 2 ** 31 - 1), "-1", "-2147483648"],
+  temperature: notBetween(0, 2),
+  top_p: notBetween(0, 1),
+  top_k: notInt(-1, 2 ** 31 - 1),
+  min_p: notBetween(0, 1),
+  repetition_penalty: [...notBetween(0.01, 10), "0", "-1"],
+  presence_penalty: notBetween(-2, 2),
+  frequency_penalty: notBetween(-2, 2),
+  seed: [...notNumbers, "1.5", "1e300", "-1e300", "9007199254740993"],
+  stop: [
+    "1",
+    "true",
+    "{}",
+    '""',
+    '[""]',
+    "[1]",
+    "[[]]",
+    '["a",null]',
+    many(5, '"a"'),
+    `"${"s".repeat(1025)}"`,
+  ],
+  stream: notBooleans,
+  ignore_eos: notBooleans,
+  return_progress: notBooleans,
+  stream_options: ["1", '"x"', "[]", "true", '{"include_usage":1}', '{"include_usage":"yes"}'],
+  logit_bias: [
+    "1",
+    '"x"',
+    "[]",
+    "[[1,2]]",
+    '{"a":1}',
+    '{"-1":1}',
+    '{"1.5":1}',
+    '{"1":"x"}',
+    '{"1":101}',
+    '{"1":-100.5}',
+    '{"1":null}',
+    '{"1":1e999}',
+    '{"259":1}',
+    '{"999999999":1}',
+    '{"9999999999999":1}',
+    '{"__proto__":1}',
+    `{${Array.from({ length: 2000 }, (_, i) => `"${i % 250}${" ".repeat(i)}":1`).join(",")}}`,
+  ],
+  response_format: [
+    '{"type":"json_object"}',
+    '{"type":"json_schema","schema":{}}',
+    '"text"',
+    "1",
+    "{}",
+    "[]",
+  ],
+  grammar: ['"root ::= [a-z]"'],
+  json_schema: ["{}"],
+  guided_json: ["{}"],
+  guided_regex: ['"a"'],
+  guided_choice: ['["a"]'],
+  guided_grammar: ['"x"'],
+  structured_outputs: ["{}"],
+};
+
+const fields: Record<string, Record<string, string[]>> = {
+  [CHAT]: {
+    ...generation,
+    max_completion_tokens: notInt(0, 2 ** 31 - 1),
+    logprobs: notBooleans,
+    top_logprobs: [...notInt(0, 20), "1"], // 1 without logprobs
+    tools: ['[{"type":"function","function":{"name":"f"}}]', "{}", '"x"', "1"],
+    tool_choice: ['"required"', '{"type":"function","function":{"name":"f"}}', "1", "true"],
+    functions: ['[{"name":"f"}]', "{}"],
+    function_call: ['{"name":"f"}', '"required"'],
+    modalities: ['["audio"]', '["text","audio"]', '"text"', "1"],
+    messages: [
+      "null",
+      ...notTexts,
+      '"Hi"',
+      "[null]",
+      '["Hi"]',
+      "[1]",
+      "[[]]",
+      "[{}]",
+      '[{"role":"user"}]',
+      '[{"content":"Hi"}]',
+      '[{"role":"user","content":null}]',
+      '[{"role":"tool"}]',
+      '[{"role":"root","content":"Hi"}]',
+      '[{"role":"function","content":"Hi"}]',
+      '[{"role":1,"content":"Hi"}]',
+      '[{"role":"user","content":1}]',
+      '[{"role":"user","content":{}}]',
+      '[{"role":"user","content":[]}]',
+      '[{"role":"user","content":["Hi"]}]',
+      '[{"role":"user","content":[{}]}]',
+      '[{"role":"user","content":[{"type":"text"}]}]',
+      '[{"role":"user","content":[{"type":"text","text":1}]}]',
+      '[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,"}}]}]',
+      '[{"role":"user","content":[{"type":"input_audio","input_audio":{}}]}]',
+      `[{"role":"user","content":"Hi","name":1}]`,
+      `[{"role":"user","content":"Hi","name":"${"n".repeat(257)}"}]`,
+      '[{"role":"user","content":"raise"}]',
+      many(10_001, message),
+      many(50_000, "{}"),
+      `[{"role":"user","content":${many(1001, '{"type":"text","text":"a"}')}}]`,
+      `[{"role":"user","content":${many(50_000, "{}")}}]`,
+    ],
+    chat_template_kwargs: [
+      "1",
+      '"x"',
+      "[]",
+      "true",
+      '{"messages":"x"}',
+      '{"chat_template":"{{ 1 }}"}',
+      '{"tokenize":false}',
+      '{"add_generation_prompt":false}',
+      '{"bos_token":"x"}',
+      '{"__proto__":1}',
+      '{"a-b":1}',
+      '{"":1}',
+      '{"a":{}}',
+      '{"a":[]}',
+      '{"a":1e999}',
+      `{"a":"${"x".repeat(1001)}"}`,
+      json(Object.fromEntries(Array.from({ length: 17 }, (_, i) => [`a${i}`, "1"]))),
+    ],
+  },
+  [TEXT]: {
+    ...generation,
+    logprobs: [...notInt(0, 20), "false"],
+    echo: notBooleans,
+    best_of: [...notInt(1, 128), "2"],
+    suffix: ['"x"', "1", "{}"],
+    prompt: [
+      "null",
+      "1",
+      "true",
+      "{}",
+      "[]",
+      "[[]]",
+      "[null]",
+      "[true]",
+      "[{}]",
+      "[-1]",
+      "[1.5]",
+      "[1e999]",
+      "[259]",
+      "[2147483648]",
+      "[1e300]",
+      '["a",1]',
+      '[1,"a"]',
+      '[[1],"a"]',
+      '[[1],["a"]]',
+      "[[1],[259]]",
+      "[[[1]]]",
+      many(129, '"a"'),
+      many(100_000, '"a"'),
+      many(1_000_000, "-1"),
+      many(20_000, "[]"),
+    ],
+  },
+  "/tokenize": {
+    content: [...notTexts, "null"],
+    add_special: notBooleans,
+    parse_special: notBooleans,
+    with_pieces: notBooleans,
+  },
+  "/detokenize": {
+    tokens: [
+      "null",
+      "1",
+      '"a"',
+      "{}",
+      "[-1]",
+      "[1.5]",
+      '["a"]',
+      "[[1]]",
+      "[259]",
+      "[4294967296]",
+      "[null]",
+      "[1e999]",
+    ],
+  },
+  "/apply-template": { messages: ["null", "1", "[]", "[{}]", '[{"role":"user","content":"raise"}]'] },
+};
+
+const required: Record<string, Record<string, string>> = {
+  ...good,
+  "/tokenize": { content: '"a"' },
+  "/detokenize": { tokens: "[1]" },
+  "/apply-template": { messages: `[${message}]` },
+};
+
+async function refused(
+  response: Response,
+  what: string,
+): Promise<{ code: string | null; param: string | null }> {
+  const text = await response.text();
+  assert(
+    response.status >= 400 && response.status < 500,
+    `${what}: ${response.status} ${text.slice(0, 300)}`,
+  );
+  assert(response.headers.get("x-request-id"), what);
+  const { error } = JSON.parse(text);
+  for (const key of ["message", "type", "param", "code"]) assert(key in error, `${what}: ${key} is missing`);
+  assert(error.message.length > 0 && error.message.length < 1000, `${what}: ${error.message.slice(0, 2000)}`);
+  return error;
+}
+
+async function stillServes({ post, errors }: TestServer, what: string): Promise<void> {
+  const response = await post(TEXT, { model: "demo", prompt: "Hi", max_tokens: 1 });
+  assertEquals((await response.json()).choices?.[0].text, "H", what);
+  assertEquals(errors, [], what);
+}
+
+function send(
+  server: TestServer,
+  path: string,
+  body: BodyInit,
+  headers: HeadersInit = {},
+): Promise<Response> {
+  return server.post(path, undefined, { body, headers: { "content-type": "application/json", ...headers } });
+}
+
+Deno.test("every wrong value of every field is a 4xx that names the field, and the next request is served", async () => {
+  await withServer({}, async (server) => {
+    let count = 0;
+    for (const [path, table] of Object.entries(fields)) {
+      for (const [field, values] of Object.entries(table)) {
+        for (const value of values) {
+          const what = `${path} ${field}: ${value.slice(0, 80)}`;
+          const response = await send(server, path, json({ ...required[path], [field]: value }));
+          const error = await refused(response, what);
+          assert(error.param?.startsWith(field), `${what}: param ${error.param}`);
+          if (count++ % 10 === 0) await stillServes(server, what);
+        }
+      }
+      for (const field of Object.keys(required[path])) {
+        const missing = Object.fromEntries(Object.entries(required[path]).filter(([name]) => name !== field));
+        const error = await refused(await send(server, path, json(missing)), `${path} without ${field}`);
+        assertEquals({ code: error.code, param: error.param }, {
+          code: "missing_required_parameter",
+          param: field,
+        });
+        count++;
+      }
+    }
+    await stillServes(server, "at the end");
+    assert(count >= 500, `${count}`);
+  });
+});
+
+const nested = (open: string, close: string, depth: number) => `${open.repeat(depth)}1${close.repeat(depth)}`;
+
+const bodies: Record<string, BodyInit> = {
+  empty: "",
+  space: "  ",
+  text: "hello",
+  null: "null",
+  number: "1",
+  string: '"demo"',
+  array: "[]",
+  "array of bodies": `[${json(good[CHAT])}]`,
+  "open object": "{",
+  "open string": '{"model":"demo',
+  "string that ends in a backslash": '{"model":"\\',
+  "trailing comma": '{"model":"demo",}',
+  "two values": `${json(good[CHAT])}${json(good[CHAT])}`,
+  "single quotes": "{'model':'demo'}",
+  comment: '{/* */"model":"demo"}',
+  NaN: '{"model":"demo","n":NaN}',
+  Infinity: '{"model":"demo","n":Infinity}',
+  "bad escape": '{"model":"\\x"}',
+  "raw control character": '{"model":"\u0001"}',
+  "byte order mark of UTF-16": new Uint8Array([0xff, 0xfe, 0x7b, 0, 0x7d, 0]),
+  "lone continuation byte": new Uint8Array([...new TextEncoder().encode('{"model":"'), 0x80, 0x22, 0x7d]),
+  "overlong slash": new Uint8Array([...new TextEncoder().encode('{"model":"'), 0xc0, 0xaf, 0x22, 0x7d]),
+  "surrogate in UTF-8": new Uint8Array([
+    ...new TextEncoder().encode('{"model":"'),
+    0xed,
+    0xa0,
+    0x80,
+    0x22,
+    0x7d,
+  ]),
+  "cut character": new Uint8Array([...new TextEncoder().encode('{"model":"'), 0xf0, 0x9f, 0x22, 0x7d]),
+  zeros: new Uint8Array(1000),
+  "gzip magic": new Uint8Array([0x1f, 0x8b, 8, 0, 0, 0, 0, 0]),
+  "65 levels": json({ ...good[CHAT], metadata: nested("[", "]", 64) }),
+  "200,000 arrays": nested("[", "]", 200_000),
+  "200,000 objects": nested('{"a":', "}", 200_000),
+  "200,000 levels in an ignored field": json({ ...good[CHAT], metadata: nested("[", "]", 200_000) }),
+  "a million open brackets": "[".repeat(1_000_000),
+  "a million empty arrays": json({ ...good[CHAT], metadata: many(1_000_000, "[]") }),
+  "three million zeros": json({ ...good[CHAT], metadata: many(3_000_000, "0") }),
+  "form data": new URLSearchParams({ model: "demo" }).toString(),
+};
+
+Deno.test("every body that is no request is a 4xx, and the next request is served", async () => {
+  await withServer({}, async (server) => {
+    for (const path of Object.keys(required)) {
+      for (const [name, body] of Object.entries(bodies)) {
+        await refused(await send(server, path, body), `${path} ${name}`);
+      }
+      await stillServes(server, path);
+    }
+  });
+});
+
+Deno.test("a wrong media type or encoding is 415, a wrong method 405, a wrong path 404", async () => {
+  await withServer({}, async (server) => {
+    const body = json(good[CHAT]);
+    for (
+      const type of [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "",
+        "json",
+        "*/*",
+      ]
+    ) {
+      const response = await send(server, CHAT, body, { "content-type": type });
+      assertEquals(response.status, 415, type);
+      await refused(response, type);
+    }
+    for (const encoding of ["gzip", "br", "deflate", "x"]) {
+      assertEquals((await send(server, CHAT, body, { "content-encoding": encoding })).status, 415);
+    }
+    for (const path of Object.keys(required)) {
+      for (const method of ["GET", "PUT", "DELETE", "PATCH", "OPTIONS"]) {
+        const response = await fetch(server.base + path, { method });
+        assertEquals([response.status, response.headers.get("allow")], [405, "POST"], `${method} ${path}`);
+        await refused(response, `${method} ${path}`);
+      }
+    }
+    for (const path of ["/health", "/ready", "/metrics", "/v1/models", "/v1/models/demo"]) {
+      for (const method of ["POST", "PUT", "DELETE"]) {
+        const response = await fetch(server.base + path, { method });
+        assertEquals([response.status, response.headers.get("allow")], [405, "GET"], `${method} ${path}`);
+        await refused(response, `${method} ${path}`);
+      }
+    }
+    for (
+      const path of [
+        "/",
+        "/v1",
+        "/v2/chat/completions",
+        "/v1/models/../x",
+        "/%00",
+        "/%ff",
+        `/${"a".repeat(5000)}`,
+      ]
+    ) {
+      const response = await fetch(server.base + path);
+      assertEquals(response.status, 404, path);
+      await refused(response, path);
+    }
+    for (const id of ["other", "..%2f..%2fetc%2fpasswd", "%00", "%ff", "a".repeat(5000), "demo%20"]) {
+      await refused(await fetch(`${server.base}/v1/models/${id}`), id);
+    }
+    await stillServes(server, "at the end");
+  });
+});
+
+Deno.test("a body over the limit is 413, with a length, chunked, or a false length", async () => {
+  await withServer({ limits: { bodyBytes: 10_000 } }, async (server) => {
+    const large = json({ ...good[CHAT], metadata: `"${"x".repeat(20_000)}"` });
+    assertEquals((await send(server, CHAT, large)).status, 413);
+    const chunked = new Blob([large]).stream();
+    const response = await send(server, CHAT, chunked);
+    assertEquals((await refused(response, "chunked")).code, "request_too_large");
+    assertEquals(response.status, 413);
+    const endless = new ReadableStream<Uint8Array>({
+      pull: (controller) => controller.enqueue(new Uint8Array(1000)),
+    });
+    const answer = await send(server, CHAT, endless).then((response) => response.status, () => "reset");
+    assert(answer === 413 || answer === "reset", `${answer}`);
+    const fits = json({ ...good[CHAT], metadata: `"${"x".repeat(9000)}"` });
+    assertEquals((await send(server, CHAT, new Blob([fits]).stream())).status, 200);
+    await stillServes(server, "at the end");
+  });
+});
+
+/** Sends bytes as they are; gives what comes back within 200 ms, a little longer than the server waits for a body. */
+async function raw(base: string, bytes: string, end: boolean): Promise<string> {
+  const { hostname, port } = new URL(base);
+  const connection = await Deno.connect({ hostname, port: Number(port) });
+  const timer = setTimeout(() => connection.close(), 200);
+  let answer = "";
+  try {
+    await connection.write(new TextEncoder().encode(bytes));
+    if (end) await connection.closeWrite();
+    for await (const part of connection.readable) answer += new TextDecoder().decode(part);
+  } catch {
+    // Reset, or closed by the timer.
+  }
+  clearTimeout(timer);
+  return answer;
+}
+
+Deno.test("broken HTTP never gets a 5xx, nor an answer to a body that was not complete", async () => {
+  await withServer({ limits: { bodyMs: 50 } }, async (server) => {
+    const head =
+      `POST ${CHAT} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n`;
+    const body = json(good[CHAT]);
+    const cases: [string, boolean][] = [
+      ["\r\n\r\n", true],
+      ["GET\r\n\r\n", true],
+      ["GET / HTTP/9.9\r\n\r\n", true],
+      ["GET / HTTP/1.1\r\n\r\n", true],
+      ["GET / HTTP/1.1\r\nhost: a b\r\n\r\n", true],
+      [`GET /health HTTP/1.1\r\nhost: localhost\r\nx: ${"a".repeat(200_000)}\r\n\r\n`, true],
+      [`${head}content-length: -1\r\n\r\n${body}`, true],
+      [`${head}content-length: 1e3\r\n\r\n${body}`, true],
+      [`${head}content-length: 99999999999999999999\r\n\r\n${body}`, true],
+      [`${head}content-length: ${body.length + 1}\r\n\r\n${body}`, true],
+      [`${head}content-length: ${body.length + 1}\r\n\r\n${body}`, false],
+      [`${head}transfer-encoding: chunked\r\n\r\nzz\r\n${body}`, true],
+      [`${head}transfer-encoding: chunked\r\n\r\nffffffffffffffff1\r\n${body}`, true],
+      [`${head}transfer-encoding: chunked\r\n\r\n5\r\nab`, true],
+    ];
+    for (const [bytes, end] of cases) {
+      const what = JSON.stringify(bytes.slice(0, 200));
+      const answer = await raw(server.base, bytes, end);
+      const statuses = answer.match(/HTTP\/1.1 \d+/g) ?? [];
+      assert(statuses.every((status) => / 4\d\d/.test(status)), `${what}: ${answer}`);
+    }
+    await stillServes(server, "at the end");
+    assertEquals(server.engine.requests.length, 1);
+  });
+});

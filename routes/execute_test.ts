@@ -1,0 +1,97 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { createApp } from "./app.ts";
+import { execute } from "./execute.ts";
+import { FakeEngine, type FakeEngineOptions } from "./testing.ts";
+import { until } from "./testing_server.ts";
+
+const chat = { model: "demo", messages: [{ role: "user", content: "Hi" }] };
+const completion = { model: "demo", prompt: ["a", "b"], logprobs: 1, echo: true };
+
+/** The answer without what differs from call to call. */
+function lasting(body: Record<string, unknown>): Record<string, unknown> {
+  return { ...body, id: undefined, created: undefined };
+}
+
+Deno.test("status and body are those of the server, for answers and refusals", async () => {
+  const options: FakeEngineOptions = { contextLength: 200 };
+  const app = createApp(new FakeEngine(options));
+  const requests: [string, unknown][] = [
+    ["/v1/chat/completions", chat],
+    ["/v1/chat/completions", { ...chat, n: 3, logprobs: true, top_logprobs: 2 }],
+    ["/v1/completions", completion],
+    ["/v1/completions", { ...completion, model: "other" }],
+    ["/v1/completions", { ...completion, n: 1000 }],
+    ["/v1/chat/completions", { ...chat, tools: [{}] }],
+    ["/v1/chat/completions", { ...chat, messages: [{ role: "user", content: "raise" }] }],
+    ["/v1/completions", { model: "demo", prompt: "x".repeat(500) }],
+    ["/v1/completions", null],
+    ["/v1/completions", [completion]],
+  ];
+  for (const [url, body] of requests) {
+    const headers = { "content-type": "application/json" };
+    const response = await app.request(url, { method: "POST", headers, body: JSON.stringify(body) });
+    const { status, body: executed } = await execute(new FakeEngine(options), { url, body });
+    assertEquals(status, response.status);
+    assertEquals(lasting(executed), lasting(await response.json()));
+  }
+});
+
+Deno.test("priority and salt reach the engine", async () => {
+  const engine = new FakeEngine();
+  const url = "/v1/chat/completions";
+  await execute(engine, { url, body: chat, priority: "batch", cacheSalt: "salt" });
+  await execute(engine, { url, body: chat });
+  assertEquals(engine.requests.map(({ priority }) => priority), ["batch", "interactive"]);
+  assertEquals(engine.requests.map(({ cacheSalt }) => cacheSalt), ["salt", undefined]);
+});
+
+Deno.test("a stream, another url and deep values are refused", async () => {
+  const engine = new FakeEngine();
+  const refuse = async (url: string, body: unknown) => {
+    const { status, body: answer } = await execute(engine, { url, body });
+    const { code, param } = answer.error as { code: string; param: string | null };
+    return [status, code, param];
+  };
+  const url = "/v1/completions";
+  assertEquals(await refuse(url, { ...completion, stream: true }), [400, "unsupported_value", "stream"]);
+  assertEquals(await refuse("/v1/embeddings", completion), [404, "unknown_url", "url"]);
+  const deep = JSON.parse("[".repeat(200_000) + "]".repeat(200_000));
+  assertEquals(await refuse(url, { ...completion, metadata: deep }), [400, "invalid_json", null]);
+  assertEquals(engine.requests, []);
+});
+
+Deno.test("failures are results that say nothing of the inside; the operator is told", async () => {
+  const failure = new Error("secret");
+  const engine = new FakeEngine({ failure });
+  const errors: unknown[] = [];
+  const onError = (error: unknown) => errors.push(error);
+  const { status, body } = await execute(engine, { url: "/v1/completions", body: completion, onError });
+  assertEquals(status, 500);
+  assert(!JSON.stringify(body).includes("secret"));
+  assertEquals(errors, [failure]);
+});
+
+Deno.test("an abort rejects with its reason and frees the slots", async () => {
+  const engine = new FakeEngine({ contextLength: 1_000_000, tokenMs: 1, slots: 1 });
+  const abort = new AbortController();
+  const body = { ...chat, ignore_eos: true, n: 3 };
+  const running = execute(engine, { url: "/v1/chat/completions", body, signal: abort.signal });
+  await until(() => engine.stats().running === 1 && engine.stats().waiting === 2);
+  const reason = new Error("enough");
+  abort.abort(reason);
+  assertEquals(await assertRejects(() => running), reason);
+  await until(() => engine.stats().running === 0 && engine.stats().waiting === 0);
+  await assertRejects(() =>
+    execute(engine, { url: "/v1/completions", body: completion, signal: abort.signal })
+  );
+});
+
+Deno.test("a full queue and a closing engine are results that can be retried", async () => {
+  const full = new FakeEngine({ slots: 1, queue: 0 });
+  const body = { ...chat, n: 2 };
+  assertEquals((await execute(full, { url: "/v1/chat/completions", body })).status, 429);
+  await until(() => full.stats().running === 0);
+  const closed = new FakeEngine();
+  await closed.close();
+  assertEquals((await execute(closed, { url: "/v1/chat/completions", body: chat })).status, 503);
+});
