@@ -1,0 +1,62 @@
+import { UsageError } from "./flags.ts";
+import { err, out } from "./terminal.ts";
+
+/** Runs a command with the words after its name; returns the exit code. */
+type Command = (args: readonly string[]) => Promise<number>;
+
+/** Loaded when called: what serves need not be read to generate. */
+const COMMANDS: Readonly<Record<string, { summary: string; load: () => Promise<Command> }>> = {
+  serve: {
+    summary: "serve the OpenAI API over one model",
+    load: async () => (await import("./serve.ts")).serveCommand,
+  },
+  generate: {
+    summary: "generate text from one prompt",
+    load: async () => (await import("./generate.ts")).generateCommand,
+  },
+};
+
+const HELP = `compy: GGUF language models on Deno
+
+Usage: deno task COMMAND [options]
+
+${Object.entries(COMMANDS).map(([name, { summary }]) => `  ${name.padEnd(10)} ${summary}`).join("\n")}
+
+Each explains itself: deno task COMMAND --help
+Exit codes: 0 done, 1 failed, 2 wrong usage.
+`;
+
+/** Runs the command line and returns the exit code; what goes wrong is told on standard error. */
+export async function commandLine([name, ...args]: readonly string[]): Promise<number> {
+  if (name === undefined || name === "--help" || name === "-h" || name === "help") {
+    out(HELP);
+    return 0;
+  }
+  try {
+    if (!Object.hasOwn(COMMANDS, name)) {
+      throw new UsageError(`There is no command "${name}", allowed are ${Object.keys(COMMANDS).join(", ")}`);
+    }
+    const command = await COMMANDS[name].load();
+    return await command(args);
+  } catch (error) {
+    // A reader that left (`| head`) has heard enough.
+    if (error instanceof Deno.errors.BrokenPipe) return 1;
+    if (error instanceof UsageError) {
+      const help = Object.hasOwn(COMMANDS, name) ? `deno task ${name} --help` : "deno run main.ts --help";
+      err(`Error: ${error.message}\nSee: ${help}\n`);
+      return 2;
+    }
+    err(describe(error));
+    return 1;
+  }
+}
+
+/** Errors that only a bug throws come with their stack, so that they can be reported. */
+function describe(error: unknown): string {
+  const bug = !(error instanceof Error) || error instanceof TypeError || error instanceof ReferenceError ||
+    error instanceof RangeError;
+  if (!bug) return `Error: ${error.message}\n`;
+  return `Error: this is a bug in compy, please report it:\n${
+    error instanceof Error ? error.stack : String(error)
+  }\n`;
+}

@@ -1,0 +1,41 @@
+import { basename, fromFileUrl } from "@std/path";
+import { type LoadedEngine, loadEngine, type LoadOptions } from "../engine/load.ts";
+import { ProgressLine } from "./terminal.ts";
+
+/** The model that comes with compy. */
+const DEMO_MODEL = new URL("../models/demo.gguf", import.meta.url);
+
+/** Bounds of the options that several commands have. */
+export const MAX_THREADS = 1024;
+export const MAX_CONTEXT = 16_777_216;
+export const MAX_PARALLEL = 1024;
+
+/** The file that `--model` names, or the demo model. Throws where there is no such file. */
+export function modelPath(given: string | undefined): string {
+  const path = given ?? fromFileUrl(DEMO_MODEL);
+  if (isFile(path)) return path;
+  throw new Error(
+    given === undefined
+      ? `Cannot find the demo model ${path}; name a GGUF file with --model`
+      : `Cannot find a model at ${path}: there is no such file`,
+  );
+}
+
+function isFile(path: string): boolean {
+  try {
+    return Deno.statSync(path).isFile;
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound || error instanceof Deno.errors.NotADirectory) return false;
+    throw error;
+  }
+}
+
+/** Loads an engine, with progress on a terminal. */
+export async function loadWithProgress(options: Omit<LoadOptions, "progress">): Promise<LoadedEngine> {
+  const line = new ProgressLine(`Loading ${basename(options.model)}`);
+  try {
+    return await loadEngine({ ...options, progress: (done, total) => line.update(done, total) });
+  } finally {
+    line.done();
+  }
+}

@@ -1,0 +1,101 @@
+import { type HttpServer, readApiKeys, serveHttp, type ServeOptions } from "../routes/serve.ts";
+import { Flags } from "./flags.ts";
+import { loadWithProgress, MAX_CONTEXT, MAX_PARALLEL, MAX_THREADS, modelPath } from "./model.ts";
+import { err, out } from "./terminal.ts";
+
+const DEFAULT_PORT = 8080;
+
+const HELP = `Serve the OpenAI API over one model.
+
+Usage: deno task serve [options]
+
+  --model FILE       the GGUF model (default: the one that comes with compy)
+  --host ADDRESS     where to listen (default 127.0.0.1, this machine only); with another address than
+                     this machine's own a key is needed
+  --port N           0 to 65535 (default ${DEFAULT_PORT}); 0 takes any free port
+  --threads N        threads that compute (default: one a core)
+  --ctx N            tokens that one sequence may hold, prompt and answer together
+                     (default: the model's own, at most 4096)
+  --parallel N       sequences that run side by side, 1 to ${MAX_PARALLEL} (default 4); the others wait
+  --api-key KEY      wanted from every client; rather set COMPY_API_KEY, which others cannot see in ps
+  --allow-host NAME  a further host name that clients may call this server by; may be given several times
+  --help             this text
+
+When it is ready it prints: listening on http://HOST:PORT
+Ctrl-C or SIGTERM: takes no new requests, ends the running ones within ten seconds, then stops.
+The API is described at /doc; /health and /metrics are for operators.
+Exit code: 0 stopped when asked to, 1 failed, 2 wrong usage.
+
+Example:
+  deno task serve --model qwen3-4b-q4_0.gguf --port 8080
+  curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
+    -d '{"model":"qwen3-4b-q4_0","messages":[{"role":"user","content":"Hi"}]}'
+`;
+
+/** `serve …` of the command line. Returns the exit code. */
+export async function serveCommand(args: readonly string[]): Promise<number> {
+  const values = ["model", "host", "port", "threads", "ctx", "parallel", "api-key", "allow-host"];
+  const flags = new Flags(args, { values, repeated: ["allow-host"] });
+  if (flags.help) {
+    out(HELP);
+    return 0;
+  }
+  const host = flags.text("host") ?? "127.0.0.1";
+  const port = flags.count("port", 0, 65_535) ?? DEFAULT_PORT;
+  const allowed = flags.texts("allow-host");
+  const load = {
+    threads: flags.count("threads", 1, MAX_THREADS),
+    contextLength: flags.count("ctx", 1, MAX_CONTEXT),
+    parallel: flags.count("parallel", 1, MAX_PARALLEL),
+  };
+  const options: ServeOptions = {
+    host,
+    port,
+    apiKeys: readApiKeys(flags.text("api-key"), Deno.env.get("COMPY_API_KEY")),
+    allowedHosts: allowed.length > 0 ? allowed : undefined,
+    onError: (error) => err(`${error instanceof Error ? error.stack : error}\n`),
+  };
+  const model = modelPath(flags.text("model"));
+  // A taken port is worth knowing before a large model is loaded.
+  listening(host, port, () => Deno.listen({ hostname: host, port }).close());
+
+  const { engine, backend, loadMs } = await loadWithProgress({ ...load, model });
+  const { id, architecture, contextLength } = engine.model;
+  err(
+    `${id}: ${architecture}, ${contextLength} tokens of context, loaded in ${
+      (loadMs / 1000).toFixed(1)
+    } s; ` +
+      `${backend.info.isa}, ${backend.info.threads} threads\n`,
+  );
+  const server = listening(host, port, () => serveHttp(engine, options));
+  out(`listening on ${urlOf(server)}\n`);
+  await server.finished;
+  await engine.close();
+  return 0;
+}
+
+/** Says what to do where an address cannot be had. */
+function listening<T>(host: string, port: number, action: () => T): T {
+  try {
+    return action();
+  } catch (error) {
+    const where = `Cannot listen on ${host}:${port}`;
+    if (error instanceof Deno.errors.AddrInUse) {
+      throw new Error(`${where}: the port is in use; choose another with --port (0 takes any free one)`);
+    }
+    if (error instanceof Deno.errors.NotCapable) {
+      throw new Error(
+        `${where}: this task may listen on 127.0.0.1, localhost, 0.0.0.0, [::1] and [::] only; choose one of them ` +
+          "with --host, or add the address to the permissions in deno.json",
+      );
+    }
+    if (error instanceof Deno.errors.AddrNotAvailable || error instanceof Deno.errors.PermissionDenied) {
+      throw new Error(`${where}: ${error.message}`);
+    }
+    throw error;
+  }
+}
+
+function urlOf({ hostname, port }: HttpServer): string {
+  return `http://${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
+}

@@ -1,0 +1,58 @@
+const encoder = new TextEncoder();
+
+/** Writes to standard output. Throws Deno.errors.BrokenPipe where the reader has gone. */
+export function out(text: string): void {
+  write(Deno.stdout, text);
+}
+
+/** Writes to standard error, where people read; nobody reading there is no reason to stop. */
+export function err(text: string): void {
+  try {
+    write(Deno.stderr, text);
+  } catch (error) {
+    if (!(error instanceof Deno.errors.BrokenPipe)) throw error;
+  }
+}
+
+function write(stream: { writeSync(bytes: Uint8Array): number }, text: string): void {
+  const bytes = encoder.encode(text);
+  for (let done = 0; done < bytes.length;) done += stream.writeSync(bytes.subarray(done));
+}
+
+/** Below this, a wait needs no explanation. */
+const PATIENCE_MS = 300;
+const REDRAW_MS = 100;
+
+/**
+ * One line of progress on a terminal's standard error, drawn in place; nothing where that is no terminal.
+ * `done` takes it away.
+ */
+export class ProgressLine {
+  readonly #active = Deno.stderr.isTerminal();
+  #next = performance.now() + PATIENCE_MS;
+  #drawn = false;
+
+  constructor(private readonly what: string) {}
+
+  update(done: number, total: number): void {
+    const now = performance.now();
+    if (!this.#active || now < this.#next) return;
+    this.#next = now + REDRAW_MS;
+    this.#drawn = true;
+    err(`\r${this.what} ${Math.floor(100 * done / Math.max(total, 1))} %`);
+  }
+
+  done(): void {
+    if (this.#drawn) err("\r\x1b[K");
+    this.#drawn = false;
+  }
+}
+
+/** Calls the handler on Ctrl-C and on SIGTERM, until the returned function is called. */
+export function onInterrupt(handler: () => void): () => void {
+  const signals: Deno.Signal[] = Deno.build.os === "windows" ? ["SIGINT"] : ["SIGINT", "SIGTERM"];
+  for (const signal of signals) Deno.addSignalListener(signal, handler);
+  return () => {
+    for (const signal of signals) Deno.removeSignalListener(signal, handler);
+  };
+}
