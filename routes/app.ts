@@ -10,6 +10,7 @@ import {
   DEFAULT_LIMITS,
   type Env,
   type Lifecycle,
+  onlyMethods,
 } from "./context.ts";
 import { ApiError, errorResponse, requestId, shuttingDown, toApiError } from "./errors.ts";
 import { checkHost, KeyRing } from "./guard.ts";
@@ -87,9 +88,11 @@ function document(app: OpenAPIHono<Env>, withKeys: boolean): void {
   if (withKeys) {
     app.openAPIRegistry.registerComponent("securitySchemes", "key", { type: "http", scheme: "bearer" });
   }
-  app.doc31("/doc", {
+  const config = {
     openapi: "3.1.0",
     info: { title: "compy", version: "1", description: "The OpenAI API over one GGUF model" },
     ...(withKeys ? { security: [{ key: [] }] } : {}),
-  });
+  };
+  app.get("/doc", (c) => c.json(app.getOpenAPI31Document(config)));
+  app.all("/doc", onlyMethods("GET"));
 }

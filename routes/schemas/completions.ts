@@ -24,6 +24,7 @@ const prompt = z.custom<Prompt>(isPrompt, {
   error:
     `Invalid "prompt": allowed is a text, an array of token ids, or an array of up to ${LIMITS.choices} of either`,
 }).openapi({
+  type: ["string", "array"],
   oneOf: [
     { type: "string" },
     { type: "array", items: { type: "string" }, maxItems: LIMITS.choices },

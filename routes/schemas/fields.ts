@@ -19,7 +19,11 @@ const between = (min: number, max: number) => z.number().min(min).max(max);
 
 /** An array whose length is checked before its entries: a stranger's million bad entries cost one error, not a million. */
 export function boundedArray<Schema extends z.ZodType>(schema: Schema, min: number, max: number) {
-  return z.array(z.unknown()).min(min).max(max).pipe(z.array(schema));
+  return z.preprocess((value, ctx) => {
+    if (!Array.isArray(value) || value.length <= max) return value;
+    ctx.addIssue({ code: "too_big", origin: "array", maximum: max, inclusive: true, input: value });
+    return z.NEVER;
+  }, z.array(schema).min(min).max(max));
 }
 
 /** Adds an error that reaches the client as it stands, with its own code. */
