@@ -58,6 +58,11 @@ export function shuttingDown(): ApiError {
   });
 }
 
+/** The reason of an abort because nobody reads the answer any more. */
+export function clientLeft(): ApiError {
+  return new ApiError(499, "client_closed_request", "The client left before the answer was complete");
+}
+
 /** The answer for whatever was thrown. Errors that nobody foresaw say nothing about the inside of the server. */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;

@@ -1,9 +1,10 @@
 import { OpenAPIHono, type z } from "@hono/zod-openapi";
 import { readJson } from "./body.ts";
 import { type AppContext, type Env, jsonContent, onlyMethods } from "./context.ts";
+import { clientLeft } from "./errors.ts";
 import { type ExecutableUrl, prepare } from "./execute.ts";
 import { errorAnswer } from "./schemas/answers.ts";
-import { clientLeft, eventStream } from "./sse.ts";
+import { eventStream } from "./sse.ts";
 import { wholeAnswer } from "./whole_answer.ts";
 
 interface GenerationSchemas {

@@ -2,6 +2,7 @@ import type { Engine } from "../engine/types.ts";
 import { type AppOptions, createApp } from "./app.ts";
 import { ApiError, errorResponse, requestId, toApiError } from "./errors.ts";
 import { isLoopback } from "./guard.ts";
+import { settledWithin } from "./settled.ts";
 
 export interface ServeOptions extends Omit<AppOptions, "lifecycle"> {
   /** Default 127.0.0.1. Another machine's reach needs a key. */
@@ -62,8 +63,8 @@ export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServe
 
   async function stop(ms: number): Promise<void> {
     lifecycle.draining = true;
-    await within(ms + GOODBYE_MS, drain(ms));
-    await within(GOODBYE_MS, server.shutdown());
+    await settledWithin(drain(ms), ms + GOODBYE_MS);
+    await settledWithin(server.shutdown(), GOODBYE_MS);
     for (const name of watched) Deno.removeSignalListener(name, onSignal);
     stopped.resolve();
   }
@@ -76,14 +77,6 @@ export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServe
   const watched: Deno.Signal[] = signals ? ["SIGTERM", "SIGINT"] : [];
   for (const name of watched) Deno.addSignalListener(name, onSignal);
   return { hostname: server.addr.hostname, port: server.addr.port, finished: stopped.promise, shutdown };
-}
-
-/** Waits for the promise, at most `ms`. */
-async function within(ms: number, promise: Promise<void>): Promise<void> {
-  const { promise: late, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, ms);
-  await Promise.race([promise, late]);
-  clearTimeout(timer);
 }
 
 /**

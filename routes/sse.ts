@@ -1,5 +1,6 @@
 import type { ConnectionLimits } from "./context.ts";
-import { ApiError } from "./errors.ts";
+import { type ApiError, clientLeft } from "./errors.ts";
+import { settledWithin } from "./settled.ts";
 
 const HEADERS = {
   "content-type": "text/event-stream; charset=utf-8",
@@ -11,11 +12,6 @@ const HEADERS = {
 const utf8 = new TextEncoder();
 const event = (data: string) => utf8.encode(`data: ${data}\n\n`);
 const KEEP_ALIVE = utf8.encode(": waiting\n\n");
-
-/** The reason of an abort because nobody reads the answer any more. */
-export function clientLeft(): ApiError {
-  return new ApiError(499, "client_closed_request", "The client left before the answer was complete");
-}
 
 /**
  * The chunks as server-sent events. What fails before the first chunk, within `headersAfterMs`, is thrown, so that it
@@ -31,17 +27,6 @@ export async function eventStream(
   const first = chunks.next();
   await settledWithin(first, limits.headersAfterMs);
   return new Response(streamBody(first, chunks, abort, limits, report), { headers: HEADERS });
-}
-
-/** Resolves after `ms` too; rejects only with what `promise` rejects with until then. */
-export async function settledWithin(promise: Promise<unknown>, ms: number): Promise<void> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<void>((resolve) => timer = setTimeout(resolve, ms));
-  try {
-    await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 function streamBody(
