@@ -27,6 +27,8 @@ export const SYMBOLS = {
   compy_step: { parameters, result: "i32", nonblocking: true },
   /** Asks the step under way to stop. */
   compy_stop: { parameters, result: "i32" },
+  /** Output: nanoseconds spent in each op of the plan since the last call (u64 each). */
+  compy_profile: { parameters, result: "i32", nonblocking: true },
   /** Measures this machine. Input: threads (u32). Output: read bandwidth in GB/s, int8 and f32 peaks in 10^9 operations a second (f64 each). */
   compy_limits: { parameters, result: "i32", nonblocking: true },
   /** Gives the model's memory back; the handle is stale from then on. */

@@ -1,6 +1,7 @@
 import { KernelLibrary } from "../../ffi/library.ts";
 import { TENSOR_TYPES } from "../gguf/types.ts";
 import type { GgufFile } from "../gguf/types.ts";
+import type { MachineLimits } from "../plan/cost.ts";
 import { encodePlan } from "../plan/encode.ts";
 import type { Plan, PlanTensor } from "../plan/plan.ts";
 import { WordWriter } from "../plan/words.ts";
@@ -13,14 +14,6 @@ export interface CpuOptions {
   readonly threads?: number;
   /** Name of the instruction set; by default the best that the CPU has. */
   readonly isa?: string;
-}
-
-/** What this machine can do at best. */
-export interface Limits {
-  readonly readGbps: number;
-  /** 10^9 operations a second; a multiply-add is two. */
-  readonly int8Gops: number;
-  readonly f32Gflops: number;
 }
 
 /** Plans on the Rust kernels: one non-blocking call a step. */
@@ -42,11 +35,23 @@ export class CpuBackend implements Backend {
 
   /** Bytes of the plan's matrices once packed. */
   packedBytes(plan: Plan): number {
-    return plan.tensors.reduce((sum, t) => sum + this.#packedTensor(t), 0);
+    return plan.tensors.reduce((sum, t) => sum + this.tensorBytes(t), 0);
   }
 
-  async loadWeights(file: GgufFile, plan: Plan, progress?: (done: number, total: number) => void): Promise<void> {
-    const open = new WordWriter().u32(plan.tensors.length).u64(this.packedBytes(plan)).text(file.path).bytes();
+  /** Bytes of one matrix once packed; 0 for a vector. */
+  tensorBytes(t: PlanTensor): number {
+    if (t.kind === "vector") return 0;
+    const input = new WordWriter().u32(TENSOR_TYPES[t.info.type], t.columns, t.rows).bytes();
+    return Number(view(this.#library.call("compy_packed_bytes", this.#handle, input)).getBigUint64(0, true));
+  }
+
+  async loadWeights(
+    file: GgufFile,
+    plan: Plan,
+    progress?: (done: number, total: number) => void,
+  ): Promise<void> {
+    const open = new WordWriter().u32(plan.tensors.length).u64(this.packedBytes(plan)).text(file.path)
+      .bytes();
     this.#library.call("compy_model_open", this.#handle, open);
     const total = plan.tensors.reduce((sum, t) => sum + t.info.byteLength, 0);
     let done = 0;
@@ -82,7 +87,15 @@ export class CpuBackend implements Backend {
     this.#library.call("compy_stop", this.#handle);
   }
 
-  async measureLimits(): Promise<Limits> {
+  /** Takes some seconds, and half a gigabyte for that time. */
+  /** Milliseconds spent in each op of the plan since the last call. */
+  async profile(plan: Plan): Promise<number[]> {
+    const output = new Uint8Array(8 * plan.ops.length);
+    const times = view(await this.#library.callAsync("compy_profile", this.#handle, new Uint8Array(0), output));
+    return plan.ops.map((_, i) => Number(times.getBigUint64(8 * i, true)) / 1e6);
+  }
+
+  async measureLimits(): Promise<MachineLimits> {
     const input = new WordWriter().u32(this.info.threads).bytes();
     const figures = view(await this.#library.callAsync("compy_limits", this.#handle, input));
     const [readGbps, int8Gops, f32Gflops] = [0, 8, 16].map((at) => figures.getFloat64(at, true));
@@ -91,12 +104,6 @@ export class CpuBackend implements Backend {
 
   close(): void {
     this.#library.call("compy_model_free", this.#handle);
-  }
-
-  #packedTensor(t: PlanTensor): number {
-    if (t.kind === "vector") return 0;
-    const input = new WordWriter().u32(TENSOR_TYPES[t.info.type], t.columns, t.rows).bytes();
-    return Number(view(this.#library.call("compy_packed_bytes", this.#handle, input)).getBigUint64(0, true));
   }
 }
 

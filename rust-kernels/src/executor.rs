@@ -2,7 +2,7 @@
 //! between ops. Which thread computes an item never changes its result.
 use crate::error::{Error, Result};
 use crate::kernels::{FormatKernels, Kernels};
-use crate::memory::Region;
+use crate::memory::{Pages, Region};
 use crate::ops::attention::{Attention, MAX_ROWS, scratch_len};
 use crate::ops::candidates::{Penalties, adjust, apply_mask};
 use crate::ops::float_gemm::FloatRows;
@@ -15,7 +15,8 @@ use crate::program::{Buffer, Heads, Op, Out, Part, Program, ROW_ROUND, Rows};
 use crate::step::{LogitsRequest, Step};
 use crate::weights::{Matrix, Weights};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::Instant;
 
 /// Rows and columns of the tile that SwiGLU keeps gate and up in.
 const SWIGLU_ROWS: usize = 64;
@@ -31,6 +32,8 @@ pub struct Executor {
     values: Region,
     scratch: Vec<Region>,
     counters: Vec<AtomicUsize>,
+    /// Nanoseconds spent in each op, over all steps.
+    times: Vec<AtomicU64>,
 }
 
 impl Executor {
@@ -41,17 +44,23 @@ impl Executor {
         let cache = kv.layers * kv.blocks * kv.heads * kv.head_dim * KV_BLOCK * 2;
         let floats = Scratch::floats(&program);
         Ok(Self {
-            arena: Region::new(program.arena_bytes, "activations")?,
-            keys: Region::new(cache, "the KV cache's keys")?,
-            values: Region::new(cache, "the KV cache's values")?,
-            scratch: (0..threads).map(|_| Region::new(4 * floats, "scratch")).collect::<Result<_>>()?,
+            arena: Region::new(program.arena_bytes, Pages::Small, "activations")?,
+            keys: Region::new(cache, Pages::Small, "the KV cache's keys")?,
+            values: Region::new(cache, Pages::Small, "the KV cache's values")?,
+            scratch: (0..threads).map(|_| Region::new(4 * floats, Pages::Small, "scratch")).collect::<Result<_>>()?,
             counters: program.ops.iter().map(|_| AtomicUsize::new(0)).collect(),
+            times: program.ops.iter().map(|_| AtomicU64::new(0)).collect(),
             program,
         })
     }
 
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// Nanoseconds spent in each op since the last call.
+    pub fn take_times(&self) -> Vec<u64> {
+        self.times.iter().map(|t| t.swap(0, SeqCst)).collect()
     }
 
     /// Runs one step; the answers go to `output`. Returns false if `stop` ended it early.
@@ -76,13 +85,18 @@ impl Executor {
         let (halted, failed) = (AtomicBool::new(false), AtomicBool::new(false));
         let run = Run { e: self, p: &self.program, weights, k: kernels, step, output: output.as_mut_ptr() };
         let run = Shared(run);
+        let (began, last) = (Instant::now(), AtomicU64::new(0));
         pool.run(&|worker| {
             for (i, op) in self.program.ops.iter().enumerate() {
                 let done = catch_unwind(AssertUnwindSafe(|| run.get().op(op, &self.counters[i], worker)));
                 if done.is_err() {
                     failed.store(true, SeqCst);
                 }
-                worker.barrier(|| halted.store(stop.load(SeqCst) || failed.load(SeqCst), SeqCst));
+                worker.barrier(|| {
+                    halted.store(stop.load(SeqCst) || failed.load(SeqCst), SeqCst);
+                    let now = began.elapsed().as_nanos() as u64;
+                    self.times[i].fetch_add(now - last.swap(now, SeqCst), SeqCst);
+                });
                 if halted.load(SeqCst) {
                     return;
                 }

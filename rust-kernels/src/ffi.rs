@@ -94,6 +94,10 @@ exports! {
         model(h)?.stop();
         Ok(0)
     };
+    /// Output: nanoseconds spent in each op of the plan since the last call (u64 each).
+    nonblocking compy_profile = |h, _, out| {
+        put(out, &model(h)?.take_times()?.iter().flat_map(|t| t.to_le_bytes()).collect::<Vec<_>>())
+    };
     /// Measures this machine. Input: threads (u32). Output: read bandwidth in GB/s, int8 and f32 peaks in 10^9 operations
     /// a second (f64 each).
     nonblocking compy_limits = |h, input, out| {

@@ -186,6 +186,10 @@ kernels!(
     "avx512-vnni",
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 );
+#[cfg(target_arch = "aarch64")]
+kernels!(neon, crate::simd::neon::Neon<false>, "neon");
+#[cfg(target_arch = "aarch64")]
+kernels!(neon_dot, crate::simd::neon::Neon<true>, "neon-dotprod", #[target_feature(enable = "neon,dotprod")]);
 
 /// The tables that this CPU can run, best first.
 pub fn available() -> Vec<&'static Kernels> {
@@ -204,6 +208,13 @@ pub fn available() -> Vec<&'static Kernels> {
         if avx2 {
             tables.push(&avx2::KERNELS);
         }
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        if std::arch::is_aarch64_feature_detected!("dotprod") {
+            tables.push(&neon_dot::KERNELS);
+        }
+        tables.push(&neon::KERNELS);
     }
     tables.push(&scalar::KERNELS);
     tables

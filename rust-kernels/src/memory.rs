@@ -1,5 +1,14 @@
-//! Large zeroed memory, in huge pages where the system gives them.
+//! Large zeroed memory that becomes resident as it is touched.
 use crate::error::{Error, Result};
+
+/// What a region is made of, where the system has a choice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Pages {
+    /// For what is read from end to end in every step.
+    Huge,
+    /// For what is touched here and there: a huge page would become resident as a whole.
+    Small,
+}
 
 pub struct Region {
     base: *mut u8,
@@ -13,7 +22,7 @@ unsafe impl Sync for Region {}
 impl Region {
     /// # Errors
     /// Where the system has no such amount of address space.
-    pub fn new(len: usize, what: &str) -> Result<Self> {
+    pub fn new(len: usize, pages: Pages, what: &str) -> Result<Self> {
         if len == 0 {
             return Ok(Self { base: std::ptr::dangling_mut::<u128>().cast(), len });
         }
@@ -25,10 +34,12 @@ impl Region {
             return Err(Error::new(format!("Cannot reserve {len} bytes for {what}: {why}")));
         }
         #[cfg(target_os = "linux")]
-        // SAFETY: the mapping is ours; the call is advice.
-        unsafe {
-            libc::madvise(base, len, libc::MADV_HUGEPAGE);
+        if pages == Pages::Huge {
+            // SAFETY: the mapping is ours; the call is advice.
+            unsafe { libc::madvise(base, len, libc::MADV_HUGEPAGE) };
         }
+        #[cfg(not(target_os = "linux"))]
+        let _ = pages;
         Ok(Self { base: base.cast(), len })
     }
 

@@ -96,6 +96,17 @@ impl Model {
         Ok(done.then_some(4 * step.output_words))
     }
 
+    /// Nanoseconds spent in each op of the plan since the last call.
+    ///
+    /// # Errors
+    /// Where no plan is compiled.
+    pub fn take_times(&self) -> Result<Vec<u64>> {
+        match &self.state()?.executor {
+            Some(executor) => Ok(executor.take_times()),
+            None => bail!("No plan is compiled"),
+        }
+    }
+
     /// Asks the step under way to end at its next barrier.
     pub fn stop(&self) {
         self.stop.store(true, SeqCst);

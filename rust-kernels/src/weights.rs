@@ -5,7 +5,7 @@
 use crate::bail;
 use crate::error::{Error, Result};
 use crate::kernels::{FormatKernels, FormatLayout, Kernels, layout};
-use crate::memory::Region;
+use crate::memory::{Pages, Region};
 use crate::pool::{Items, Pool};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -53,7 +53,7 @@ impl Weights {
     /// # Errors
     /// Where memory cannot be reserved.
     pub fn new(tensors: usize, bytes: usize) -> Result<Self> {
-        let arena = Region::new(bytes, "the model's weights")?;
+        let arena = Region::new(bytes, Pages::Huge, "the model's weights")?;
         Ok(Self { tensors: (0..tensors).map(|_| None).collect(), arena, used: 0 })
     }
 

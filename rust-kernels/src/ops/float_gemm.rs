@@ -1,7 +1,7 @@
 //! y = W x for weights in panels of floats and f32 activations.
 //!
 //! As in `gemm`, a row is added up in one order, column after column, whatever the tile.
-use super::gemm::{Gemm, finish};
+use super::gemm::{Gemm, finish_tile};
 use crate::formats::FloatFormat;
 use crate::simd::Simd;
 
@@ -64,10 +64,8 @@ unsafe fn run<S: Simd, F: FloatFormat, const M: usize, const P: usize>(
                 }
             }
         }
-        for (j, sums) in acc.into_iter().enumerate() {
-            for (i, sum) in sums.into_iter().enumerate() {
-                finish::<S>(args, sum, t + i, (p + j) * S::LANES);
-            }
+        for j in 0..P {
+            finish_tile::<S, M>(args, &acc[j], t, (p + j) * S::LANES);
         }
     }
     M

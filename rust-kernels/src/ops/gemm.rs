@@ -6,6 +6,7 @@
 use super::quantize::QuantRows;
 use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::Simd;
+use crate::unroll16;
 
 /// What is done with the sums of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,10 +112,7 @@ unsafe fn run<S: Simd, F: BlockFormat, const M: usize>(
 ) -> usize {
     unsafe {
         let acc = tile::<S, F, M>(args.panels.add(p * args.panel_bytes), x, corrections, t);
-        let row = p * S::LANES;
-        for (i, sums) in acc.into_iter().enumerate() {
-            finish::<S>(args, sums, t + i, row);
-        }
+        finish_tile::<S, M>(args, &acc, t, p * S::LANES);
     }
     M
 }
@@ -131,36 +129,27 @@ unsafe fn tile<S: Simd, F: BlockFormat, const M: usize>(
         let parts = BLOCK / F::SUB;
         let (blocks, width) = (x.columns / BLOCK, x.tile);
         let (index, slot) = (t / width, t % width);
-        let mut codes_of_x = x.codes(index, 0, slot).cast_const();
-        let mut scale_of_x = x.meta(index, 0, slot).cast_const();
-        let mut correction = corrections.add(index * blocks * parts * width + slot);
+        let mut tokens = Tokens {
+            codes: x.codes(index, 0, slot).cast_const(),
+            scales: x.meta(index, 0, slot).cast_const(),
+            corrections: corrections.add(index * blocks * parts * width + slot),
+            width,
+        };
         let mut acc = [S::splat(0.0); M];
         let mut unit = panel;
         for start in (0..x.columns).step_by(UNIT) {
             let in_unit = if x.columns - start >= UNIT { UNIT_BLOCKS } else { (x.columns - start) / BLOCK };
             for b in 0..in_unit {
-                let w = F::codes::<S>(unit, in_unit, b);
-                let scales = F::scales::<S>(unit, in_unit, b);
-                let mins = F::mins::<S>(unit, in_unit, b);
-                for i in 0..M {
-                    let x = codes_of_x.add(i * BLOCK);
-                    acc[i] = if F::HAS_MIN {
-                        let sum = block_sum::<S, F>(w, scales, x, [S::i_splat(0); 2]);
-                        let mut a = S::fma(sum, S::splat(*scale_of_x.add(i)), acc[i]);
-                        for (part, min) in mins.into_iter().take(parts).enumerate() {
-                            a = S::fnma(min, S::splat(*correction.add(part * width + i)), a);
-                        }
-                        a
-                    } else {
-                        let first = S::i_splat(*correction.add(i).cast::<i32>());
-                        let second = if parts == 2 { S::i_splat(*correction.add(width + i).cast::<i32>()) } else { first };
-                        let sum = block_sum::<S, F>(w, scales, x, [first, second]);
-                        S::fma(sum, S::splat(*scale_of_x.add(i)), acc[i])
-                    };
-                }
-                codes_of_x = codes_of_x.add(width * BLOCK);
-                scale_of_x = scale_of_x.add(3 * width);
-                correction = correction.add(parts * width);
+                let w = Weights::<S> {
+                    codes: F::codes::<S>(unit, in_unit, b),
+                    scales: F::scales::<S>(unit, in_unit, b),
+                    mins: F::mins::<S>(unit, in_unit, b),
+                };
+                // A loop of 16 would stay a loop, with `acc` in memory.
+                unroll16!(I => if I < M { acc[I] = accumulate::<S, F, I>(&w, &tokens, acc[I]) });
+                tokens.codes = tokens.codes.add(width * BLOCK);
+                tokens.scales = tokens.scales.add(3 * width);
+                tokens.corrections = tokens.corrections.add(parts * width);
             }
             let (scale_bytes, code_bytes) = F::unit_layout(in_unit, S::LANES);
             unit = unit.add(scale_bytes + code_bytes);
@@ -169,18 +158,51 @@ unsafe fn tile<S: Simd, F: BlockFormat, const M: usize>(
     }
 }
 
+/// A block of a panel, decoded: 32 columns of LANES rows.
+struct Weights<S: Simd> {
+    codes: [S::B; 8],
+    scales: [S::F; 2],
+    mins: [S::F; 2],
+}
+
+/// The same block of a tile's tokens: token i's codes at `codes + 32 i`, its scale at `scales + i`, and so on.
+struct Tokens {
+    codes: *const i8,
+    scales: *const f32,
+    corrections: *const f32,
+    width: usize,
+}
+
+/// acc + the block's part of the dot products with token I.
+#[inline(always)]
+unsafe fn accumulate<S: Simd, F: BlockFormat, const I: usize>(w: &Weights<S>, x: &Tokens, acc: S::F) -> S::F {
+    unsafe {
+        let codes = x.codes.add(I * BLOCK);
+        let scale = S::splat(*x.scales.add(I));
+        let (first, second) = (x.corrections.add(I), x.corrections.add(x.width + I));
+        if F::HAS_MIN {
+            let sum = S::fma(block_sum::<S, F>(w, codes, [S::i_splat(0); 2]), scale, acc);
+            let sum = S::fnma(w.mins[0], S::splat(*first), sum);
+            return if F::SUB == 32 { sum } else { S::fnma(w.mins[1], S::splat(*second), sum) };
+        }
+        let low = S::i_splat(*first.cast::<i32>());
+        let high = if F::SUB == 32 { low } else { S::i_splat(*second.cast::<i32>()) };
+        S::fma(block_sum::<S, F>(w, codes, [low, high]), scale, acc)
+    }
+}
+
 /// scale * (first + sum of code * x) over a block of 32, with two scales where a format has them.
 #[inline(always)]
-unsafe fn block_sum<S: Simd, F: BlockFormat>(w: [S::B; 8], scales: [S::F; 2], x: *const i8, first: [S::I; 2]) -> S::F {
+unsafe fn block_sum<S: Simd, F: BlockFormat>(w: &Weights<S>, x: *const i8, first: [S::I; 2]) -> S::F {
     unsafe {
-        let [a, b, c, d, e, f, g, h] = w;
+        let [a, b, c, d, e, f, g, h] = w.codes;
         let (low, high) = ([a, b, c, d], [e, f, g, h]);
         if F::SUB == 32 {
             let sum = S::dot16_bits::<F>(first[0], low, x);
-            S::mul(scales[0], S::i_to_f(S::dot16_bits::<F>(sum, high, x.add(16))))
+            S::mul(w.scales[0], S::i_to_f(S::dot16_bits::<F>(sum, high, x.add(16))))
         } else {
-            let sum = S::mul(scales[0], S::i_to_f(S::dot16_bits::<F>(first[0], low, x)));
-            S::fma(scales[1], S::i_to_f(S::dot16_bits::<F>(first[1], high, x.add(16))), sum)
+            let sum = S::mul(w.scales[0], S::i_to_f(S::dot16_bits::<F>(first[0], low, x)));
+            S::fma(w.scales[1], S::i_to_f(S::dot16_bits::<F>(first[1], high, x.add(16))), sum)
         }
     }
 }
@@ -200,6 +222,21 @@ trait DotBits: Simd {
     }
 }
 impl<S: Simd> DotBits for S {}
+
+/// `finish` for M rows of x from row t. They go through memory, so that one copy of its code serves all of them.
+///
+/// # Safety
+/// As `finish`.
+#[inline(always)]
+pub(super) unsafe fn finish_tile<S: Simd, const M: usize>(args: &Gemm, acc: &[S::F; M], t: usize, row: usize) {
+    unsafe {
+        let mut sums = [[0f32; 16]; M];
+        unroll16!(I => if I < M { S::store(sums[I].as_mut_ptr(), acc[I]) });
+        for i in 0..std::hint::black_box(M) {
+            finish::<S>(args, S::load(sums.as_ptr().add(i).cast()), t + i, row);
+        }
+    }
+}
 
 /// Bias, epilogue and store of one row of x and one panel.
 ///

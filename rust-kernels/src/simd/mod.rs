@@ -15,6 +15,20 @@ pub mod avx512;
 pub mod neon;
 pub mod scalar;
 
+/// Repeats an expression for the constants 0..16.
+#[macro_export]
+macro_rules! unroll16 {
+    ($i:ident => $body:expr) => {
+        $crate::unroll16!(@ $i, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (@ $i:ident, $body:expr, $($n:literal)*) => {
+        $({
+            const $i: usize = $n;
+            $body
+        })*
+    };
+}
+
 #[allow(clippy::missing_safety_doc)] // one contract for all, in the module's head
 pub trait Simd: Copy + 'static {
     const LANES: usize;
