@@ -14,6 +14,10 @@ const COMMANDS: Readonly<Record<string, { summary: string; load: () => Promise<C
     summary: "generate text from one prompt",
     load: async () => (await import("./generate.ts")).generateCommand,
   },
+  bench: {
+    summary: "measure how fast a model runs here",
+    load: async () => (await import("./bench.ts")).benchCommand,
+  },
 };
 
 const HELP = `compy: GGUF language models on Deno

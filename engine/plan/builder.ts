@@ -1,18 +1,19 @@
 import { GgufError, quote } from "../gguf/errors.ts";
 import { requireTensor } from "../gguf/hparams.ts";
 import type { GgufFile, TensorInfo } from "../gguf/types.ts";
-import type {
-  BufferForm,
-  BufferId,
-  BufferRows,
-  Forms,
-  HeadShape,
-  MatMulPart,
-  Plan,
-  PlanBuffer,
-  PlanOp,
-  PlanTensor,
-  TensorId,
+import {
+  type BufferForm,
+  type BufferId,
+  type BufferRows,
+  FLOAT_TYPES,
+  type Forms,
+  type HeadShape,
+  type MatMulPart,
+  type Plan,
+  type PlanBuffer,
+  type PlanOp,
+  type PlanTensor,
+  type TensorId,
 } from "./plan.ts";
 
 /** Activations on their way through a model. Which forms they take is settled by who reads them. */
@@ -39,9 +40,6 @@ export interface RopeOptions {
   readonly qNorm?: string;
   readonly kNorm?: string;
 }
-
-/** Formats whose kernels read f32 activations; all others read 8-bit blocks. */
-const FLOAT_TYPES = new Set(["F32", "F16", "BF16"]);
 
 /**
  * Writes a plan, op by op, in the words of a model's architecture. Every tensor is looked up with the shape that the

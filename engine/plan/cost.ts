@@ -1,0 +1,77 @@
+import { type BufferRows, FLOAT_TYPES, kvBytesPerToken, type Plan, type PlanTensor } from "./plan.ts";
+
+/** Operations of matrices, a multiply-add being two, by the arithmetic that the weights' format is computed in. */
+export interface Operations {
+  readonly int8: number;
+  readonly float: number;
+}
+
+/** What a plan's matrices cost: the part of a step that grows with neither its rows nor their context, and the rest. */
+export interface PlanCost {
+  /** Packed bytes of the matrices that every step reads once. */
+  readonly weightBytes: number;
+  /** Packed bytes of those that a step reads in which some row wants logits. */
+  readonly logitsWeightBytes: number;
+  /** Operations for each row of the step, and for each row that wants logits. */
+  readonly row: Operations;
+  readonly logitsRow: Operations;
+  /** Bytes that attention reads for each token of context. */
+  readonly kvBytesPerToken: number;
+}
+
+/** What one step has to do. */
+export interface StepWork {
+  readonly rows: number;
+  readonly logitRows: number;
+  /** Tokens of context that are read, over all sequences. */
+  readonly kvTokens: number;
+}
+
+/** What the machine can do at best: 10^9 bytes and 10^9 operations a second. */
+export interface MachineLimits {
+  readonly readGbps: number;
+  readonly int8Gops: number;
+  readonly f32Gflops: number;
+}
+
+/** Counts bytes and multiply-adds op by op. `packedBytes` says what a matrix takes in memory. */
+export function planCost(plan: Plan, packedBytes: (tensor: PlanTensor) => number): PlanCost {
+  const bytes: Record<BufferRows, number> = { step: 0, logits: 0 };
+  const operations = { step: { int8: 0, float: 0 }, logits: { int8: 0, float: 0 } };
+  for (const { weight, rows } of matricesRead(plan)) {
+    const tensor = plan.tensors[weight];
+    bytes[rows] += packedBytes(tensor);
+    operations[rows][FLOAT_TYPES.has(tensor.info.type) ? "float" : "int8"] += 2 * tensor.rows *
+      tensor.columns;
+  }
+  return {
+    weightBytes: bytes.step,
+    logitsWeightBytes: bytes.logits,
+    row: operations.step,
+    logitsRow: operations.logits,
+    kvBytesPerToken: kvBytesPerToken(plan),
+  };
+}
+
+/**
+ * Seconds that a step takes at least: what it reads over the bandwidth, or what its matrices compute over the peak of
+ * their arithmetic, whichever is more. Attention's own arithmetic and what norms and activations move are left out.
+ */
+export function stepFloor(cost: PlanCost, work: StepWork, limits: MachineLimits): number {
+  const bytes = cost.weightBytes + (work.logitRows > 0 ? cost.logitsWeightBytes : 0) +
+    work.kvTokens * cost.kvBytesPerToken;
+  const total = (kind: keyof Operations) =>
+    work.rows * cost.row[kind] + work.logitRows * cost.logitsRow[kind];
+  const arithmetic = total("int8") / limits.int8Gops + total("float") / limits.f32Gflops;
+  return Math.max(bytes / limits.readGbps, arithmetic) / 1e9;
+}
+
+/** The matrices that are read whole, with the rows that they are multiplied by: all but the embedding's look-up. */
+function matricesRead(plan: Plan): { weight: number; rows: BufferRows }[] {
+  return plan.ops.flatMap((op) => {
+    if (op.op !== "matmul" && op.op !== "swiglu") return [];
+    const { rows } = plan.buffers[(op.x.float ?? op.x.quant)!];
+    return (op.op === "matmul" ? op.parts.map((p) => p.weight) : [op.gate, op.up])
+      .map((weight) => ({ weight, rows }));
+  });
+}
