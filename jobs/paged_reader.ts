@@ -13,7 +13,7 @@ export class PagedReader {
   /** `size` is that of the file. */
   constructor(private readonly file: StorageFile, private readonly size: number) {}
 
-  /** The bytes from `offset` on, fewer than `wanted` only where the file ends. Valid until the file is written. */
+  /** The bytes from `offset` on, fewer than `wanted` only where the file ends. Valid until the next read. */
   async read(offset: number, wanted: number): Promise<Uint8Array> {
     const length = Math.min(wanted, this.size - offset);
     if (length <= 0) return new Uint8Array(0);
@@ -35,13 +35,20 @@ export class PagedReader {
   private async page(number: number): Promise<Uint8Array> {
     let page = this.pages.get(number);
     if (page === undefined) {
-      const buffer = new Uint8Array(Math.min(PAGE_BYTES, this.size - number * PAGE_BYTES));
+      const buffer = this.buffer();
       page = buffer.subarray(0, await readFully(this.file, buffer, number * PAGE_BYTES));
-      if (this.pages.size === MAX_PAGES) this.pages.delete(this.pages.keys().next().value!);
     } else {
       this.pages.delete(number);
     }
     this.pages.set(number, page);
     return page;
+  }
+
+  /** A new buffer or that of the page that was not used for longest: the collector would let go of them too late. */
+  private buffer(): Uint8Array {
+    if (this.pages.size < MAX_PAGES) return new Uint8Array(Math.min(PAGE_BYTES, this.size));
+    const [oldest, page] = this.pages.entries().next().value!;
+    this.pages.delete(oldest);
+    return new Uint8Array(page.buffer);
   }
 }

@@ -116,6 +116,7 @@ class Job {
     else this.journal = await this.openJournal(path, check);
     if (this.journal?.ended !== undefined) return this.earlierEnd(this.journal);
     const { execute, settings } = await connect();
+    this.drainSignal.throwIfAborted();
     const journal = this.journal ??= await this.openJournal(path, check);
     if (journal.ended !== undefined) return this.earlierEnd(journal);
 
