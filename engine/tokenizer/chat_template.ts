@@ -120,16 +120,10 @@ class Variant {
   }
 
   #tryCalls(style: CallStyle): boolean {
-    const call = { function: { name: "probe", arguments: '{"compy_probe":"probe"}' } };
-    const message = {
-      role: "assistant",
-      content: null,
-      tool_calls: [{ id: "call00000", type: "function", ...call }],
-    };
     try {
       const prompt = this.render({
-        messages: [{ role: "user", content: "probe" }, plainMessage(message, style)],
-        tools: null,
+        messages: PROBE.map((message) => plainMessage(message, style)),
+        tools: [{ type: "function", function: { name: "probe", description: "probe", parameters: {} } }],
         add_generation_prompt: false,
         bos_token: "",
         eos_token: "",
@@ -140,6 +134,23 @@ class Variant {
     }
   }
 }
+
+/** A conversation with a call, to see what a template makes of it. */
+const PROBE: readonly ChatMessage[] = [
+  { role: "user", content: "probe" },
+  {
+    role: "assistant",
+    content: null,
+    tool_calls: [{
+      id: "call00000", // Mistral's templates insist on nine letters and digits
+      type: "function",
+      function: { name: "probe", arguments: '{"compy_probe":"probe"}' },
+    }],
+  },
+  { role: "tool", tool_call_id: "call00000", name: "probe", content: "probe" },
+  { role: "assistant", content: "probe" },
+  { role: "user", content: "probe" },
+];
 
 /** What must not be read as a token when it stands in somebody's text. */
 function controlFinder(metadata: Metadata, tokens: readonly string[], tokenizer: Tokenizer): TokenFinder {
