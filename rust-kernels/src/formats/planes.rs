@@ -15,14 +15,16 @@ pub const fn plane_bytes(bits: usize, lanes: usize) -> usize {
 /// Puts bits SHIFT..SHIFT+WIDTH of one row's codes into their plane of a block whose `planes` were zero.
 #[inline(always)]
 pub fn put<const WIDTH: usize, const SHIFT: usize>(planes: &mut [u8], lanes: usize, lane: usize, codes: &[u8; BLOCK]) {
-    let mask = ((1u16 << WIDTH) - 1) as u8;
+    let mask = 0x0101_0101 * ((1u32 << WIDTH) - 1);
     let plane = &mut planes[plane_bytes(SHIFT, lanes)..plane_bytes(SHIFT + WIDTH, lanes)];
-    for g in 0..8 {
-        let (vector, bit) = (g % WIDTH, g / WIDTH * WIDTH);
-        let at = vector * 4 * lanes + 4 * lane;
-        for c in 0..4 {
-            plane[at + c] |= (codes[4 * g + c] >> SHIFT & mask) << bit;
+    let (groups, _) = codes.as_chunks::<4>();
+    for (vector, row) in plane.chunks_exact_mut(4 * lanes).enumerate() {
+        // Four codes at a time; what a shift carries into a neighbour is masked away.
+        let mut word = 0;
+        for (bit, group) in groups.iter().skip(vector).step_by(WIDTH).enumerate() {
+            word |= (u32::from_le_bytes(*group) >> SHIFT & mask) << (bit * WIDTH);
         }
+        row[4 * lane..4 * lane + 4].copy_from_slice(&word.to_le_bytes());
     }
 }
 
