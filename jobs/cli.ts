@@ -4,8 +4,17 @@ import { BatchError } from "./errors.ts";
 import { JsonReporter, type Reporter, type Screen, TextReporter } from "./reporter.ts";
 import { type Execute, runBatch } from "./runner.ts";
 
-/** Loads the model of `model` (a GGUF file), or the one that comes with the program. */
-export type OpenEngine = (options: { model?: string }) => Promise<Engine>;
+export interface EngineOptions {
+  /** A GGUF file; without it, the one that comes with the program. */
+  readonly model?: string;
+  /** Lines that run side by side. */
+  readonly parallel: number;
+  /** Tokens of a line's prompt and answer together, and threads; without them, the engine's defaults. */
+  readonly contextLength?: number;
+  readonly threads?: number;
+}
+
+export type OpenEngine = (options: EngineOptions) => Promise<Engine>;
 
 /** Answers a request as the server's endpoint would. */
 export type ExecuteOn = (engine: Engine, request: Parameters<Execute>[0]) => ReturnType<Execute>;
@@ -19,6 +28,8 @@ export interface CommandHost extends Screen {
 
 const DEFAULT_PARALLEL = 16;
 const MAX_PARALLEL = 1024;
+const MAX_THREADS = 1024;
+const MAX_CONTEXT = 16_777_216;
 /** A terminal's Ctrl-C can reach the process twice, directly and through the task runner. */
 const SAME_INTERRUPT_MS = 300;
 
@@ -31,6 +42,8 @@ Usage: deno task batch run IN.jsonl --out OUT.jsonl [options]
                    written only when there are any
   --model FILE     the GGUF model (default: the one that comes with compy)
   --parallel N     lines in flight, 1 to ${MAX_PARALLEL} (default ${DEFAULT_PARALLEL}); more fill the engine better
+  --ctx N          tokens that a line's prompt and answer may have together (default: the model's own, at most 4096)
+  --threads N      threads that compute (default: one a core)
   --json           tell the progress as JSON lines on standard output
   --help           this text
 
@@ -58,8 +71,7 @@ interface RunArguments {
   readonly input: string;
   readonly output: string;
   readonly errors: string;
-  readonly model: string | undefined;
-  readonly parallel: number;
+  readonly engine: EngineOptions;
   readonly json: boolean;
 }
 
@@ -87,7 +99,7 @@ export async function batchCommand(
 }
 
 function parseArguments(args: string[]): RunArguments | "help" {
-  const strings = ["out", "errors", "model", "parallel"];
+  const strings = ["out", "errors", "model", "parallel", "ctx", "threads"];
   const flags = parseArgs(args, {
     string: [...strings, "_"],
     boolean: ["json", "help"],
@@ -111,16 +123,24 @@ function parseArguments(args: string[]): RunArguments | "help" {
   };
   const output = text("out");
   if (output === undefined) throw new UsageError("--out is missing: the file that the answers go to");
-  const parallel = text("parallel") ?? String(DEFAULT_PARALLEL);
-  if (!/^\d{1,4}$/.test(parallel) || Number(parallel) < 1 || Number(parallel) > MAX_PARALLEL) {
-    throw new UsageError(`--parallel must be a number from 1 to ${MAX_PARALLEL}, found "${parallel}"`);
-  }
+  const count = (name: string, max: number): number | undefined => {
+    const value = text(name);
+    if (value === undefined) return undefined;
+    if (!/^\d{1,9}$/.test(value) || Number(value) < 1 || Number(value) > max) {
+      throw new UsageError(`--${name} must be a number from 1 to ${max}, found "${value}"`);
+    }
+    return Number(value);
+  };
   return {
     input,
     output,
     errors: text("errors") ?? `${output.replace(/\.jsonl$/, "")}.errors.jsonl`,
-    model: text("model"),
-    parallel: Number(parallel),
+    engine: {
+      model: text("model"),
+      parallel: count("parallel", MAX_PARALLEL) ?? DEFAULT_PARALLEL,
+      contextLength: count("ctx", MAX_CONTEXT),
+      threads: count("threads", MAX_THREADS),
+    },
     json: flags.json === true,
   };
 }
@@ -140,12 +160,12 @@ async function runCommand(
       input: run.input,
       output: run.output,
       errors: run.errors,
-      parallel: run.parallel,
+      parallel: run.engine.parallel,
       drainSignal,
       signal,
       onEvent: (event) => reporter.event(event),
       connect: async () => {
-        const opened = engine = await openEngine({ model: run.model });
+        const opened = engine = await openEngine(run.engine);
         const { id, path } = opened.model;
         return {
           execute: (request) => execute(opened, request),

@@ -15,6 +15,8 @@ export interface ProgressView {
 const HALF_LIFE_S = 60;
 const MIN_LINES = 5;
 const MIN_SECONDS = 3;
+/** A prompt's tokens are computed side by side: several for the time of one that is generated. */
+const PROMPT_TOKEN_WORK = 0.25;
 
 /**
  * Turns counts into rates and a time that is left. Only this run counts: what an earlier one answered cost nothing now.
@@ -62,17 +64,24 @@ export class ProgressMeter {
     };
   }
 
-  /** Tokens that are left, guessed from the bytes of the lines that are left, over tokens per second. */
+  /**
+   * The work that is left over the work per second. Prompts are guessed from the bytes of the lines that are left,
+   * answers from the number of these lines; a token of a prompt counts less than one of an answer.
+   */
   private remaining(last: BatchProgress, seconds: number): number | undefined {
     const first = this.first!;
     const lines = last.completed + last.failed - first.completed - first.failed;
+    const linesLeft = last.total - last.completed - last.failed;
     const bytesLeft = last.totalBytes - last.doneBytes;
-    if (bytesLeft === 0) return 0;
+    if (linesLeft === 0) return 0;
     if (lines < MIN_LINES || this.now() - this.startedAt < 1000 * MIN_SECONDS) return undefined;
-    const tokens = last.promptTokens + last.outputTokens - first.promptTokens - first.outputTokens;
-    const tokenRate = (this.fadedPrompt + this.fadedOutput) / seconds;
-    if (tokens === 0) return this.fadedBytes > 0 ? bytesLeft / (this.fadedBytes / seconds) : undefined;
-    return tokenRate > 0 ? bytesLeft * (tokens / (last.doneBytes - first.doneBytes)) / tokenRate : undefined;
+    const promptPerByte = (last.promptTokens - first.promptTokens) / (last.doneBytes - first.doneBytes);
+    const outputPerLine = (last.outputTokens - first.outputTokens) / lines;
+    const workRate = (this.fadedPrompt * PROMPT_TOKEN_WORK + this.fadedOutput) / seconds;
+    if (workRate > 0) {
+      return (bytesLeft * promptPerByte * PROMPT_TOKEN_WORK + linesLeft * outputPerLine) / workRate;
+    }
+    return this.fadedBytes > 0 ? bytesLeft / (this.fadedBytes / seconds) : undefined;
   }
 
   private fade(): void {
@@ -108,11 +117,12 @@ export function renderBar(view: ProgressView, columns: number): string {
 
 /** The same in words, for a log. */
 export function renderLine(view: ProgressView): string {
-  const left = view.remaining === undefined
-    ? "time left not known yet"
-    : `about ${duration(view.remaining)} left`;
-  return `${view.done} of ${view.total} lines, ${view.failed} failed; ${rate(view.promptRate)} prompt and ` +
-    `${rate(view.outputRate)} output tokens/s; ${left}`;
+  const done = `${view.done} of ${view.total} lines, ${view.failed} failed; ` +
+    `${rate(view.promptRate)} prompt and ${rate(view.outputRate)} output tokens/s`;
+  if (view.done === view.total) return done;
+  return `${done}; ${
+    view.remaining === undefined ? "time left not known yet" : `about ${duration(view.remaining)} left`
+  }`;
 }
 
 /** `12 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`: no finer than an estimate can be. */

@@ -71,12 +71,14 @@ Deno.test("ProgressMeter: a job that stalls shows it", () => {
   assert(after.remaining! > 3 * before.remaining!);
 });
 
-Deno.test("ProgressMeter: long lines that are left count for more", () => {
+Deno.test("ProgressMeter: long prompts that are left count for more, but for less than answers", () => {
   const { meter, clock } = metered();
   meter.update(progress(0, { total: 20, totalBytes: 10_000 }));
   clock.seconds = 10;
+  // 10 lines took 1000 prompt tokens of 1000 bytes and 200 output tokens: 45 units of work a second. 10 lines of 9000
+  // bytes are left: 9000 prompt and 200 output tokens, 2450 units.
   meter.update(progress(10, { total: 20, totalBytes: 10_000, doneBytes: 1000 }));
-  assertAlmostEquals(meter.view()!.remaining!, 90, 6);
+  assertAlmostEquals(meter.view()!.remaining!, 2450 / 45, 4);
 });
 
 Deno.test("ProgressMeter: without tokens the bytes of the lines tell the time left", () => {

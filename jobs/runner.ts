@@ -75,9 +75,8 @@ export async function runBatch(options: BatchOptions): Promise<BatchResult> {
   try {
     return await job.run();
   } catch (error) {
-    if (drainSignal.aborted && !(error instanceof BatchError)) {
-      return { state: "stopped", counts: job.counts };
-    }
+    const byStop = error === drainSignal.reason || (error as Error | null)?.name === "AbortError";
+    if (drainSignal.aborted && byStop) return { state: "stopped", counts: job.counts };
     throw error;
   } finally {
     job.close();
