@@ -14,6 +14,18 @@ const COMMANDS: Readonly<Record<string, { summary: string; load: () => Promise<C
     summary: "generate text from one prompt",
     load: async () => (await import("./generate.ts")).generateCommand,
   },
+  tokenize: {
+    summary: "turn text into token ids",
+    load: async () => (await import("./tokenize.ts")).tokenizeCommand,
+  },
+  batch: {
+    summary: "answer a file of requests, as OpenAI's batches do",
+    load: async () => (await import("./batch.ts")).batchCommand,
+  },
+  inspect: {
+    summary: "describe a model file and what running it takes",
+    load: async () => (await import("./inspect.ts")).inspectCommand,
+  },
   bench: {
     summary: "measure how fast a model runs here",
     load: async () => (await import("./bench.ts")).benchCommand,

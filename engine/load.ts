@@ -5,9 +5,11 @@ import { CpuBackend } from "./backend/cpu.ts";
 import { LlmEngine } from "./engine.ts";
 import { openGguf } from "./gguf/reader.ts";
 import { checkVocabulary } from "./gguf/vocabulary.ts";
+import { kvBytesPerToken, type Plan } from "./plan/plan.ts";
+import type { EngineLimits } from "./scheduler.ts";
 import { createChatTemplate } from "./tokenizer/chat_template.ts";
 import { createTokenizer } from "./tokenizer/tokenizer.ts";
-import { kvBytesPerToken } from "./plan/plan.ts";
+import type { Tokenizer } from "./tokenizer/types.ts";
 
 export interface LoadOptions {
   readonly model: string;
@@ -51,15 +53,7 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   const plan = buildPlan(file, await readRopeFactors(file));
   const tokenizer = createTokenizer(file.metadata);
   const chatTemplate = createChatTemplate(file.metadata, tokenizer);
-  const contextLength = Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT);
-  const parallel = options.parallel ?? DEFAULT_PARALLEL;
-  const limits = {
-    parallel,
-    kvBlocks: parallel * Math.ceil(contextLength / KV_BLOCK_TOKENS),
-    maxRows: Math.max(MAX_ROWS, parallel),
-    maxLogitRows: Math.max(MIN_LOGIT_ROWS, parallel),
-    queue: options.queue ?? DEFAULT_QUEUE,
-  };
+  const { contextLength, limits, kvBytes } = engineSize(plan, options);
   const backend = new CpuBackend(options);
   try {
     await backend.loadWeights(file, plan, options.progress);
@@ -80,6 +74,41 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
     engine: new LlmEngine({ backend, model, tokenizer, chatTemplate, limits }),
     backend,
     loadMs: performance.now() - start,
-    kvBytes: limits.kvBlocks * KV_BLOCK_TOKENS * kvBytesPerToken(plan),
+    kvBytes,
   };
+}
+
+/** How large an engine is: what runs at once, and the KV cache for it. */
+export interface EngineSize {
+  /** Tokens that one sequence may hold. */
+  readonly contextLength: number;
+  readonly limits: EngineLimits;
+  /** Bytes that the KV cache takes once it is full. */
+  readonly kvBytes: number;
+}
+
+/** The size that a model's engine has with these options. */
+export function engineSize(
+  plan: Plan,
+  options: Pick<LoadOptions, "contextLength" | "parallel" | "queue">,
+): EngineSize {
+  const contextLength = Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT);
+  const parallel = options.parallel ?? DEFAULT_PARALLEL;
+  const kvBlocks = parallel * Math.ceil(contextLength / KV_BLOCK_TOKENS);
+  return {
+    contextLength,
+    limits: {
+      parallel,
+      kvBlocks,
+      maxRows: Math.max(MAX_ROWS, parallel),
+      maxLogitRows: Math.max(MIN_LOGIT_ROWS, parallel),
+      queue: options.queue ?? DEFAULT_QUEUE,
+    },
+    kvBytes: kvBlocks * KV_BLOCK_TOKENS * kvBytesPerToken(plan),
+  };
+}
+
+/** The tokenizer of a model file, which may have a vocabulary and nothing else. Throws GgufError. */
+export async function loadTokenizer(model: string): Promise<Tokenizer> {
+  return createTokenizer((await openGguf(model)).metadata);
 }

@@ -1,0 +1,120 @@
+import { type FormatReport, inspectModel, type ModelReport, type PlanReport } from "../engine/inspect.ts";
+import { Flags } from "./flags.ts";
+import { MAX_CONTEXT, MAX_PARALLEL, modelPath } from "./model.ts";
+import { out } from "./terminal.ts";
+
+const HELP =
+  `Describe a model file: its metadata, its tensors, the memory it needs and the plan it is computed by.
+
+Usage: deno task inspect [options]
+
+  --model FILE   the GGUF file (default: the model that comes with compy)
+  --ctx N        tokens that one sequence may hold, for the memory (default: the model's own, at most 4096)
+  --parallel N   sequences side by side, for the memory (default 4)
+  --json         one JSON object: {"path", "file_bytes", "version", "metadata",
+                 "formats": [{"type", "tensors", "elements", "bytes"}, …],
+                 "context", "parallel", "memory": {"weights", "kv", "scratch"}, "plan"}; where compy cannot run
+                 the model, the last four are left out and "refusal" says why
+  --help         this text
+
+Long values are cut short, and of long arrays only the length is given. No weights are read. The KV cache becomes resident as it fills.
+Exit code: 0 described, even if compy cannot run the model; 1 broken file or none; 2 wrong usage.
+`;
+
+/** Characters of a value in the text. */
+const MAX_SHOWN = 200;
+
+/** `inspect …` of the command line. Returns the exit code. */
+export async function inspectCommand(args: readonly string[]): Promise<number> {
+  const flags = new Flags(args, { values: ["model", "ctx", "parallel"] });
+  if (flags.help) {
+    out(HELP);
+    return 0;
+  }
+  const report = await inspectModel({
+    contextLength: flags.count("ctx", 1, MAX_CONTEXT),
+    parallel: flags.count("parallel", 1, MAX_PARALLEL),
+    model: modelPath(flags.text("model")),
+  });
+  out(flags.json ? `${JSON.stringify(asJson(report), replaceBigint)}\n` : asText(report));
+  return 0;
+}
+
+function asJson({ path, fileBytes, version, metadata, formats, plan }: ModelReport) {
+  return {
+    path,
+    file_bytes: fileBytes,
+    version,
+    metadata: Object.fromEntries([...metadata].map(([key, value]) => [key, plain(value)])),
+    formats,
+    ...("refusal" in plan ? plan : {
+      context: plan.contextLength,
+      parallel: plan.parallel,
+      memory: plan.memory,
+      plan: plan.text,
+    }),
+  };
+}
+
+/** Typed arrays as JSON's arrays. */
+function plain(value: unknown): unknown {
+  return ArrayBuffer.isView(value) ? Array.from(value as unknown as ArrayLike<number>) : value;
+}
+
+/** JSON has no integers beyond 2^53 that all readers understand. */
+function replaceBigint(_key: string, value: unknown): unknown {
+  return typeof value === "bigint" ? value.toString() : value;
+}
+
+function asText({ path, fileBytes, version, metadata, formats, plan }: ModelReport): string {
+  return [
+    `${path}: GGUF version ${version}, ${size(fileBytes)}`,
+    "",
+    ...[...metadata].map(([key, value]) => `${visible(key)} = ${show(value)}`),
+    "",
+    ...formats.map(formatLine),
+    "",
+    ...("refusal" in plan ? [`compy cannot run this model: ${plan.refusal}`, ""] : planLines(plan)),
+  ].join("\n");
+}
+
+function formatLine({ type, tensors, elements, bytes }: FormatReport): string {
+  const bits = (8 * bytes / elements).toFixed(2);
+  return `${type.padEnd(7)} ${String(tensors).padStart(5)} tensors ${
+    size(bytes).padStart(10)
+  }  ${bits} bits a weight`;
+}
+
+function planLines({ contextLength, parallel, memory, text }: PlanReport): string[] {
+  const { weights, kv, scratch } = memory;
+  return [
+    `memory: ${size(weights + kv + scratch)}, of it ${size(weights)} packed weights, ${
+      size(kv)
+    } KV cache once full ` +
+    `(${parallel} sequences of ${contextLength} tokens), ${size(scratch)} activations`,
+    "",
+    text,
+  ];
+}
+
+function show(value: unknown): string {
+  if (typeof value === "object" && value !== null && "elements" in value) {
+    return `[${value.elements} elements]`;
+  }
+  // A 32-bit float in its own few digits.
+  const short = typeof value === "number" && Math.fround(value) === value
+    ? Number(value.toPrecision(8))
+    : value;
+  const text = JSON.stringify(plain(short), replaceBigint);
+  return visible(text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}… (${text.length} characters)` : text);
+}
+
+/** A stranger's text without the controls that a terminal would obey. */
+function visible(text: string): string {
+  return text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, (c) => `\\u{${c.codePointAt(0)!.toString(16)}}`);
+}
+
+function size(bytes: number): string {
+  const [unit, name] = bytes >= 1e9 ? [1e9, "GB"] : bytes >= 1e6 ? [1e6, "MB"] : [1e3, "kB"];
+  return `${(bytes / (unit as number)).toFixed(1)} ${name}`;
+}

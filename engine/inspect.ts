@@ -1,0 +1,91 @@
+import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
+import { CpuBackend } from "./backend/cpu.ts";
+import { GgufError } from "./gguf/errors.ts";
+import { openGguf } from "./gguf/reader.ts";
+import type { GgufFile, MetadataValue, TensorType } from "./gguf/types.ts";
+import { engineSize, type LoadOptions } from "./load.ts";
+import { printPlan } from "./plan/print.ts";
+import { planScratch } from "./plan/scratch.ts";
+
+/** What a model file holds, and what running it takes. */
+export interface ModelReport {
+  readonly path: string;
+  readonly fileBytes: number;
+  readonly version: number;
+  /** In the file's order; of an array its element count only. */
+  readonly metadata: ReadonlyMap<string, MetadataValue | { readonly elements: number }>;
+  /** Largest share of the file first. */
+  readonly formats: readonly FormatReport[];
+  /** What computing the model takes; the reason where compy cannot. */
+  readonly plan: PlanReport | { readonly refusal: string };
+}
+
+export interface FormatReport {
+  readonly type: TensorType;
+  readonly tensors: number;
+  readonly elements: number;
+  readonly bytes: number;
+}
+
+export interface PlanReport {
+  readonly contextLength: number;
+  readonly parallel: number;
+  /** Bytes, resident: the packed weights, the KV cache once it is full, the activations of a step. */
+  readonly memory: { readonly weights: number; readonly kv: number; readonly scratch: number };
+  readonly text: string;
+}
+
+/** Elements above which an array is given by its length. */
+const MAX_ELEMENTS = 8;
+
+/**
+ * Describes a model file without loading its weights. Throws GgufError for a broken file; one that is sound but
+ * cannot be run (another architecture, no weights) is described all the same.
+ */
+export async function inspectModel(
+  options: Pick<LoadOptions, "model" | "contextLength" | "parallel">,
+): Promise<ModelReport> {
+  const file = await openGguf(options.model);
+  const metadata = new Map([...file.metadata.entries].map(([key, value]) => [key, shorten(value)]));
+  return {
+    path: file.path,
+    fileBytes: file.fileSize,
+    version: file.version,
+    metadata,
+    formats: countFormats(file),
+    plan: await describePlan(file, options),
+  };
+}
+
+function shorten(value: MetadataValue): MetadataValue | { elements: number } {
+  return typeof value === "object" && value.length > MAX_ELEMENTS ? { elements: value.length } : value;
+}
+
+function countFormats(file: GgufFile): FormatReport[] {
+  const formats = new Map<TensorType, FormatReport>();
+  for (const { type, shape, byteLength } of file.tensors.values()) {
+    const { tensors, elements, bytes } = formats.get(type) ?? { tensors: 0, elements: 0, bytes: 0 };
+    const size = shape.reduce((product, n) => product * n, 1);
+    formats.set(type, { type, tensors: tensors + 1, elements: elements + size, bytes: bytes + byteLength });
+  }
+  return [...formats.values()].sort((a, b) => b.bytes - a.bytes);
+}
+
+async function describePlan(
+  file: GgufFile,
+  options: Pick<LoadOptions, "contextLength" | "parallel">,
+): Promise<ModelReport["plan"]> {
+  try {
+    const plan = buildPlan(file, await readRopeFactors(file));
+    const { contextLength, limits, kvBytes } = engineSize(plan, options);
+    const backend = new CpuBackend({ threads: 1 });
+    const weights = backend.packedBytes(plan);
+    backend.close();
+    const scratch = planScratch(plan, limits.maxRows, limits.maxLogitRows).arenaBytes;
+    const memory = { weights, kv: kvBytes, scratch };
+    return { contextLength, parallel: limits.parallel, memory, text: printPlan(plan) };
+  } catch (error) {
+    if (!(error instanceof GgufError)) throw error;
+    return { refusal: error.message };
+  }
+}
