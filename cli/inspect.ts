@@ -101,12 +101,14 @@ function show(value: unknown): string {
   if (typeof value === "object" && value !== null && "elements" in value) {
     return `[${value.elements} elements]`;
   }
-  // A 32-bit float in its own few digits.
-  const short = typeof value === "number" && Math.fround(value) === value
-    ? Number(value.toPrecision(8))
-    : value;
-  const text = JSON.stringify(plain(short), replaceBigint);
+  const text = JSON.stringify(typeof value === "number" ? shortest(value) : plain(value), replaceBigint);
   return visible(text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}… (${text.length} characters)` : text);
+}
+
+/** A 32-bit float in the few digits that it has. */
+function shortest(value: number): number {
+  const short = Number(value.toPrecision(7));
+  return Math.fround(short) === value ? short : value;
 }
 
 /** A stranger's text without the controls that a terminal would obey. */

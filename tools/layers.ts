@@ -1,0 +1,116 @@
+/** Holds the rules of who may import whom (`deno task layers`). Tests may import anything; nothing imports tests. */
+import { fromFileUrl, join, relative } from "@std/path";
+
+interface Layer {
+  readonly files: RegExp;
+  /** What these files may import, of this repository. */
+  readonly imports: RegExp;
+  /** Why, in a few words, for who breaks the rule. */
+  readonly why: string;
+}
+
+/** The first that matches a file counts. */
+const LAYERS: readonly Layer[] = [
+  { files: /^main\.ts$/, imports: /^cli\//, why: "main.ts only starts the command line" },
+  {
+    files: /^cli\//,
+    imports: /^(cli\/|routes\/|jobs\/|bench\/|engine\/(types|load|inspect)\.ts$)/,
+    why: "commands know the engine by its public face: types.ts, load.ts and inspect.ts",
+  },
+  {
+    files: /^routes\//,
+    imports: /^(routes\/|engine\/types\.ts$)/,
+    why: "HTTP knows the engine's types and nothing behind them",
+  },
+  {
+    files: /^jobs\//,
+    imports: /^(jobs\/|engine\/types\.ts$)/,
+    why: "jobs know the engine's types and nothing behind them",
+  },
+  {
+    files: /^engine\/(load|inspect)\.ts$/,
+    imports: /^engine\//,
+    why: "this is where the engine's parts are put together; they need nothing beyond it",
+  },
+  {
+    files: /^engine\/[^/]+$/,
+    imports: /^engine\/((?!load\.ts|inspect\.ts)[^/]+|tokenizer\/types\.ts|backend\/backend\.ts)$/,
+    why:
+      "the engine's core knows tokenizers and backends by their interfaces, and nothing of files and plans",
+  },
+  { files: /^engine\/gguf\//, imports: /^engine\/gguf\//, why: "the reader stands alone" },
+  {
+    files: /^engine\/tokenizer\//,
+    imports: /^engine\/(tokenizer|gguf)\//,
+    why: "tokenizers know the file's metadata and nothing of the engine",
+  },
+  {
+    files: /^engine\/architectures\//,
+    imports: /^engine\/(architectures|plan|gguf)\//,
+    why: "architectures know the plan builder and metadata, nothing of backends",
+  },
+  {
+    files: /^engine\/plan\//,
+    imports: /^engine\/(plan\/|gguf\/|backend\/backend\.ts$)/,
+    why: "plans know the file and the backends' interface",
+  },
+  {
+    files: /^engine\/backend\/cpu\.ts$/,
+    imports: /^(engine\/(backend|plan|gguf)\/|ffi\/)/,
+    why: "the CPU backend runs plans on the kernels and knows nothing of who asks",
+  },
+  {
+    files: /^engine\/backend\//,
+    imports: /^engine\/(backend|plan|gguf)\//,
+    why: "backends run plans; only cpu.ts calls the kernels",
+  },
+  { files: /^ffi\//, imports: /^ffi\//, why: "the kernels' bindings stand alone" },
+  { files: /^bench\//, imports: /^(bench|engine)\//, why: "benchmarks measure the engine's parts" },
+  {
+    files: /^tools\//,
+    imports: /^(tools|engine|ffi)\//,
+    why: "tools serve development; no command needs them",
+  },
+];
+
+const TEST = /^tests\/|_test\.ts$|(^|\/)testing[^/]*\.ts$|(^|\/)bad_files\.ts$/;
+
+/** What is wrong with a file's imports, in words. `file` is its path from the repository's root. */
+export function check(file: string, source: string): string[] {
+  if (TEST.test(file)) return [];
+  const layer = LAYERS.find(({ files }) => files.test(file));
+  if (!layer) return [`${file} belongs to no layer; add its folder to tools/layers.ts`];
+  return importsOf(file, source).flatMap((target) => {
+    if (TEST.test(target)) return [`${file} imports ${target}: only tests may import what tests are made of`];
+    return layer.imports.test(target) ? [] : [`${file} imports ${target}: ${layer.why}`];
+  });
+}
+
+/** The files of this repository that a source imports, by their paths from its root. */
+export function importsOf(file: string, source: string): string[] {
+  const code = source.replace(/\/\*.*?\*\/|(?<!:)\/\/[^\n]*/gs, "");
+  return [...code.matchAll(/\b(?:from|import)\s*\(?\s*"(\.[^"]*)"/g)]
+    .map(([, target]) => new URL(target, `file:///${file}`).pathname.slice(1));
+}
+
+/** TypeScript files under a folder, without what is built or fetched. */
+async function* sources(folder: string): AsyncGenerator<string> {
+  for await (const { name, isDirectory } of Deno.readDir(folder)) {
+    if (name.startsWith(".") || name === "node_modules" || name === "target") continue;
+    if (isDirectory) yield* sources(join(folder, name));
+    else if (name.endsWith(".ts")) yield join(folder, name);
+  }
+}
+
+async function main(): Promise<number> {
+  const root = fromFileUrl(new URL("..", import.meta.url));
+  const problems: string[] = [];
+  for await (const path of sources(root)) {
+    const file = relative(root, path).replaceAll("\\", "/");
+    problems.push(...check(file, await Deno.readTextFile(path)));
+  }
+  for (const problem of problems) Deno.stderr.writeSync(new TextEncoder().encode(`${problem}\n`));
+  return problems.length > 0 ? 1 : 0;
+}
+
+if (import.meta.main) Deno.exit(await main());

@@ -1,0 +1,73 @@
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import { check, importsOf } from "./layers.ts";
+
+Deno.test("layers: imports are found in every form, and not in comments", () => {
+  const source = `
+    import { a } from "./a.ts";
+    import type {
+      B,
+    } from "../b.ts";
+    export * from "../engine/types.ts";
+    import "./effect.ts";
+    const late = await import("../late.ts");
+    import { join } from "@std/path";
+    // import { no } from "./no.ts";
+    /* from "./never.ts" */
+    const url = "https://example.org"; import { c } from "./c.ts";
+  `;
+  const found = ["cli/a.ts", "b.ts", "engine/types.ts", "cli/effect.ts", "late.ts", "cli/c.ts"];
+  assertEquals(importsOf("cli/x.ts", source), found);
+});
+
+const importing = (target: string) => `import { x } from ${JSON.stringify(target)};`;
+
+const FINE: [file: string, target: string][] = [
+  ["main.ts", "./cli/command_line.ts"],
+  ["cli/serve.ts", "../engine/load.ts"],
+  ["routes/app.ts", "../engine/types.ts"],
+  ["routes/schemas/chat.ts", "./fields.ts"],
+  ["jobs/runner.ts", "./journal.ts"],
+  ["engine/load.ts", "./backend/cpu.ts"],
+  ["engine/engine.ts", "./backend/backend.ts"],
+  ["engine/backend/cpu.ts", "../../ffi/library.ts"],
+  ["engine/architectures/llama.ts", "../plan/builder.ts"],
+  ["engine/engine_test.ts", "../ffi/library.ts"],
+  ["tests/cli_test.ts", "../engine/load.ts"],
+];
+
+const BROKEN: [file: string, target: string][] = [
+  ["main.ts", "./engine/load.ts"],
+  ["cli/serve.ts", "../engine/gguf/reader.ts"],
+  ["routes/app.ts", "../engine/load.ts"],
+  ["routes/app.ts", "../jobs/runner.ts"],
+  ["jobs/runner.ts", "../routes/execute.ts"],
+  ["jobs/runner.ts", "../engine/scheduler.ts"],
+  ["engine/engine.ts", "./load.ts"],
+  ["engine/engine.ts", "./backend/cpu.ts"],
+  ["engine/scheduler.ts", "./gguf/reader.ts"],
+  ["engine/gguf/reader.ts", "../plan/plan.ts"],
+  ["engine/tokenizer/bpe.ts", "../types.ts"],
+  ["engine/architectures/llama.ts", "../backend/backend.ts"],
+  ["engine/plan/encode.ts", "../backend/cpu.ts"],
+  ["engine/backend/step_words.ts", "../../ffi/library.ts"],
+  ["ffi/library.ts", "../engine/types.ts"],
+  ["cli/serve.ts", "./testing.ts"],
+];
+
+Deno.test("layers: imports with the flow pass", () => {
+  for (const [file, target] of FINE) assertEquals(check(file, importing(target)), []);
+});
+
+Deno.test("layers: imports against the flow are named, with the rule", () => {
+  for (const [file, target] of BROKEN) {
+    const [problem, ...others] = check(file, importing(target));
+    assertStringIncludes(problem ?? `nothing for ${file} -> ${target}`, `${file} imports `);
+    assertEquals(others, []);
+  }
+});
+
+Deno.test("layers: a file outside all folders is a problem of its own", () => {
+  assertEquals(check("extra/x.ts", ""), [
+    "extra/x.ts belongs to no layer; add its folder to tools/layers.ts",
+  ]);
+});
