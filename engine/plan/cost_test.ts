@@ -1,0 +1,53 @@
+import { assertAlmostEquals, assertEquals } from "@std/assert";
+import { buildPlan } from "../architectures/registry.ts";
+import { byteLengthOf } from "../gguf/tensor_types.ts";
+import { planCost, stepFloor } from "./cost.ts";
+import type { PlanTensor } from "./plan.ts";
+import { smallTransformer } from "./testing.ts";
+
+const bytesOf = (t: PlanTensor) => byteLengthOf(t.info.type, t.rows * t.columns);
+/** Weights of a layer of the small transformer: q and output, k and v, gate, up and down. */
+const LAYER = 2 * 256 * 256 + 2 * 256 * 64 + 3 * 256 * 512;
+const OUTPUT = 8 * 256;
+
+Deno.test("cost: each matrix counts once, the embedding's look-up not at all", () => {
+  const plan = buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0", output: true }));
+  assertEquals(planCost(plan, bytesOf), {
+    weightBytes: 2 * byteLengthOf("Q8_0", LAYER),
+    logitsWeightBytes: byteLengthOf("Q8_0", OUTPUT),
+    row: { int8: 2 * 2 * LAYER, float: 0 },
+    logitsRow: { int8: 2 * OUTPUT, float: 0 },
+    kvBytesPerToken: 2 * 2 * 2 * 32 * 2,
+  });
+});
+
+Deno.test("cost: an embedding that is the output too counts as output", () => {
+  const plan = buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0" }));
+  assertEquals(planCost(plan, bytesOf).logitsWeightBytes, byteLengthOf("Q8_0", OUTPUT));
+});
+
+Deno.test("cost: float formats count as float operations", () => {
+  const types = { ffn_down: "F16", token_embd: "BF16" } as const;
+  const { row, logitsRow } = planCost(
+    buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0", types })),
+    bytesOf,
+  );
+  assertEquals(row, { int8: 4 * (LAYER - 256 * 512), float: 4 * 256 * 512 });
+  assertEquals(logitsRow, { int8: 0, float: 2 * OUTPUT });
+});
+
+Deno.test("cost: a step takes what it reads or what it computes, whichever is longer", () => {
+  const cost = {
+    weightBytes: 8e9,
+    logitsWeightBytes: 1e9,
+    row: { int8: 100e9, float: 10e9 },
+    logitsRow: { int8: 40e9, float: 0 },
+    kvBytesPerToken: 1e6,
+  };
+  const limits = { readGbps: 10, int8Gops: 200, f32Gflops: 50 };
+  const floor = (rows: number, logitRows: number, kvTokens: number) =>
+    stepFloor(cost, { rows, logitRows, kvTokens }, limits);
+  assertAlmostEquals(floor(1, 1, 1000), (8 + 1 + 1) / 10);
+  assertAlmostEquals(floor(1, 0, 0), 0.8);
+  assertAlmostEquals(floor(10, 2, 1000), 10 * (0.5 + 0.2) + 2 * 0.2);
+});
