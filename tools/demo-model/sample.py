@@ -27,12 +27,13 @@ def load(path):
 
 def greedy(weights, words, shape, text, tokens):
     """The most likely continuation of `text`, up to an end token, and its ids."""
-    ids = words.encode(text)
-    first, row = len(ids), np.zeros((1, shape.context), np.int32)
-    forward = jax.jit(lambda row: model.forward(weights, row, row * 0, shape))
-    while len(ids) < min(first + tokens, shape.context) and ids[-1] not in (words.end, words.stop)[: 2 if len(ids) > first else 0]:
-        row[0, :len(ids)] = ids
-        ids.append(int(forward(row)[0, len(ids) - 1].argmax()))
+    ids, row = words.encode(text), np.zeros((1, shape.context), np.int32)
+    forward, first = jax.jit(lambda row: model.forward(weights, row, row * 0, shape)), len(ids)
+    for place in range(first, min(first + tokens, shape.context)):
+        row[0, :place] = ids
+        ids.append(int(forward(row)[0, place - 1].argmax()))
+        if ids[-1] in (words.end, words.stop):
+            break
     return words.decode(ids[first:]), ids
 
 
