@@ -1,0 +1,27 @@
+import { assert, assertEquals } from "@std/assert";
+import { fromFileUrl } from "@std/path";
+import { KernelLibrary } from "./library.ts";
+
+const root = fromFileUrl(new URL("..", import.meta.url));
+
+async function output(command: string, args: string[], input = ""): Promise<string> {
+  const child = new Deno.Command(command, { args, cwd: root, stdin: "piped", stdout: "piped" }).spawn();
+  const writer = child.stdin.getWriter();
+  await writer.write(new TextEncoder().encode(input));
+  await writer.close();
+  const { success, stdout } = await child.output();
+  assert(success, `${command} ${args.join(" ")} failed`);
+  return new TextDecoder().decode(stdout);
+}
+
+Deno.test("bindings.ts is what the kernels' exports say (else: deno task bindings)", async () => {
+  const run = "run --release --locked --quiet --manifest-path rust-kernels/Cargo.toml --bin bindings";
+  const generated = await output("cargo", run.split(" "));
+  const formatted = await output(Deno.execPath(), ["fmt", "--ext=ts", "-"], generated);
+  assertEquals(await Deno.readTextFile(new URL("bindings.ts", import.meta.url)), formatted);
+});
+
+Deno.test("the library's ABI version is that of the bindings, and it names instruction sets", () => {
+  const names = new TextDecoder().decode(KernelLibrary.open().call("compy_instruction_sets", 0n)).split(",");
+  assert(names.includes("scalar"), names.join());
+});

@@ -1,0 +1,318 @@
+import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { fromFileUrl, join } from "@std/path";
+import { GgufBuilder } from "../engine/gguf/testing.ts";
+
+/*
+ * The commands as users run them: as tasks of deno.json, with the permissions that those grant, on the demo model.
+ */
+const root = fromFileUrl(new URL("..", import.meta.url));
+
+interface Result {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+function task(args: readonly string[], cwd = root): Deno.ChildProcess {
+  const options = { args: ["task", "-q", ...args], cwd, env: { NO_COLOR: "1" } };
+  return new Deno.Command(Deno.execPath(), { ...options, stdin: "null", stdout: "piped", stderr: "piped" })
+    .spawn();
+}
+
+async function run(args: readonly string[], cwd?: string): Promise<Result> {
+  const { code, stdout, stderr } = await task(args, cwd).output();
+  const decoder = new TextDecoder();
+  return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
+}
+
+/** Runs a command that must succeed and print one JSON object. */
+async function runJson(...args: string[]) {
+  const { code, stdout, stderr } = await run([...args, "--json"]);
+  assertEquals(code, 0, stderr);
+  return JSON.parse(stdout);
+}
+
+async function withFolder(test: (folder: string) => Promise<void>): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  try {
+    await test(folder);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+const COMMANDS = ["serve", "generate", "tokenize", "batch", "inspect", "bench"];
+
+for (const command of COMMANDS) {
+  Deno.test(`cli: ${command} --help teaches, exit code 0; an unknown option is exit code 2`, async () => {
+    const help = await run([command, "--help"]);
+    assertEquals([help.code, help.stderr], [0, ""]);
+    assertStringIncludes(help.stdout, `Usage: deno task ${command}`);
+    const wrong = await run([command, "--nonsense"]);
+    assertEquals([wrong.code, wrong.stdout], [2, ""]);
+    assertEquals(wrong.stderr, `Error: There is no option --nonsense\nSee: deno task ${command} --help\n`);
+  });
+}
+
+const WRONG_USAGE: [args: string, message: string][] = [
+  ["generate", "One of --prompt, --chat and --tokens is wanted, found none of them"],
+  ["generate --prompt a --chat b", "found --prompt --chat"],
+  ["generate --prompt a -n -1", "There is no option -1"],
+  ["generate --prompt a -n 1e3", `-n must be a whole number from 0 to 1000000, found "1e3"`],
+  ["generate --prompt a -n 1 -n 2", "-n is given 2 times"],
+  ["generate --prompt a --temperature=-1", "--temperature must be a number from 0 to 10"],
+  ["generate --tokens 1,x", `--tokens must be a whole number from 0 to 2147483647, found "x"`],
+  ["generate --prompt -x", "a value that begins with"],
+  ["serve --port 65536", "--port must be a whole number from 0 to 65535"],
+  ["serve --parallel 0", "--parallel must be a whole number from 1"],
+  ["serve here", `Found "here", which belongs to no option`],
+  ["tokenize", "One of --text and --file is wanted, found neither"],
+  ["bench --npl 1,0", "--npl must be a whole number from 1"],
+  ["inspect --model=", "--model needs a value"],
+];
+Deno.test("cli: wrong usage is exit code 2 and says what is right", async () => {
+  for (const [args, message] of WRONG_USAGE) {
+    const { code, stdout, stderr } = await run(args.split(" "));
+    assertEquals([code, stdout], [2, ""], `${args}: ${stderr}`);
+    assertStringIncludes(stderr, message);
+  }
+});
+
+Deno.test("cli: without a command, or with another, main.ts lists the commands", async () => {
+  const main = async (...args: string[]) => {
+    const command = ["run", "-q", "-P=compute", "main.ts", ...args];
+    const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), { args: command, cwd: root })
+      .output();
+    return [code, new TextDecoder().decode(stdout) + new TextDecoder().decode(stderr)] as const;
+  };
+  const [code, help] = await main();
+  assertEquals(code, 0);
+  for (const command of COMMANDS) assertStringIncludes(help, `  ${command} `);
+  const [wrong, message] = await main("sevre");
+  assertEquals(wrong, 2);
+  assertStringIncludes(message, `There is no command "sevre", allowed are serve, generate`);
+});
+
+Deno.test("cli: files that cannot be used are told in a line, exit code 1", async () => {
+  await withFolder(async (folder) => {
+    const broken = join(folder, "broken.gguf");
+    await Deno.writeTextFile(broken, "GGUF and then nothing of use");
+    const cases = [
+      [["generate", "--prompt", "a", "--model", join(folder, "none.gguf")], "there is no such file"],
+      [["serve", "--port", "0", "--model", folder], "there is no such file"],
+      [["inspect", "--model", broken], "GGUF_VERSION at byte 4"],
+      [["tokenize", "--text", "a", "--model", broken], "GGUF_VERSION at byte 4"],
+    ] as const;
+    for (const [args, message] of cases) {
+      const { code, stdout, stderr } = await run(args);
+      assertEquals([code, stdout], [1, ""]);
+      assertMatch(stderr, /^Error: [^\n]+\n$/);
+      assertStringIncludes(stderr, message);
+    }
+  });
+});
+
+Deno.test("cli: generate --tokens --json gives greedy tokens with their likeliest rivals", async () => {
+  const args = ["generate", "--tokens", "65,66,67", "-n", "5"];
+  const result = await runJson(...args);
+  assertEquals(Object.keys(result), ["tokens", "text", "steps", "timings"]);
+  assertEquals(result.tokens, [65, 66, 67]);
+  assertEquals(result.steps.length, 5);
+  for (const { token, top } of result.steps) {
+    assertEquals(top.length, 20);
+    assertEquals(token, top[0][0]);
+    const logprobs = top.map(([, logprob]: [number, number]) => logprob);
+    assertEquals(logprobs, logprobs.toSorted((a: number, b: number) => b - a));
+    assert(logprobs[0] <= 0 && logprobs.reduce((sum: number, l: number) => sum + Math.exp(l), 0) <= 1 + 1e-5);
+  }
+  assertEquals(Object.keys(result.timings), ["load_ms", "prefill_tps", "decode_tps"]);
+  const again = await runJson(...args, "--logprobs", "3");
+  assertEquals(again.text, result.text);
+  assertEquals(
+    again.steps,
+    result.steps.map(({ token, top }: { token: number; top: unknown[] }) => (
+      { token, top: top.slice(0, 3) }
+    )),
+  );
+});
+
+Deno.test("cli: generate goes on past end tokens with --tokens, and stops there with --chat", async () => {
+  const { metadata } = await runJson("inspect");
+  const end = metadata["tokenizer.ggml.eot_token_id"];
+  const biased = await runJson("generate", "--tokens", String(end), "-n", "60");
+  assertEquals(biased.steps.length, 60);
+  const chat = await runJson("generate", "--chat", "Hello", "-n", "400", "--temperature", "0");
+  assert(chat.steps.length < 400, chat.text);
+});
+
+Deno.test("cli: generate streams text; a seed gives the same again", async () => {
+  const args = ["generate", "--prompt", "Once upon a time", "-n", "12", "--seed", "7"];
+  const first = await run(args);
+  assertEquals([first.code, first.stderr], [0, ""]);
+  assert(first.stdout.trim().length > 0);
+  assertEquals((await run(args)).stdout, first.stdout);
+  const lines = await run([...args.slice(0, 4), "3", "--logprobs", "2"]);
+  assertMatch(lines.stdout, /^(-\d+\.\d{4} "[^\t]*"\t-\d+\.\d{4} "[^\t]*"\t-\d+\.\d{4} "[^\t]*"\n){3}$/);
+});
+
+Deno.test("cli: Ctrl-C stops generate, which says so: exit code 1", async () => {
+  const child = task(["generate", "--tokens", "65", "-n", "500"]);
+  const reader = child.stdout.getReader();
+  await reader.read();
+  child.kill("SIGINT");
+  while (!(await reader.read()).done);
+  const stderr = await new Response(child.stderr).text();
+  const { code } = await child.status;
+  if (code === 0) assertEquals(stderr, ""); // it was done already
+  else assertEquals([code, stderr.replace(/\d+/, "N")], [1, "Interrupted after N tokens\n"]);
+});
+
+Deno.test("cli: tokenize reads text or a file, and needs no weights", async () => {
+  const { tokens } = await runJson("tokenize", "--text", "Once upon a time");
+  assert(tokens.length > 1);
+  await withFolder(async (folder) => {
+    await Deno.writeTextFile(join(folder, "text.txt"), "Once upon a time");
+    assertEquals((await runJson("tokenize", "--file", join(folder, "text.txt"))).tokens, tokens);
+    const vocabulary = new GgufBuilder()
+      .set("general.architecture", "STRING", "llama")
+      .set("tokenizer.ggml.model", "STRING", "gpt2")
+      .set("tokenizer.ggml.pre", "STRING", "gpt-2")
+      .array("tokenizer.ggml.tokens", "STRING", ["t", "h", "e", "th", "the", "<s>"])
+      .array("tokenizer.ggml.token_type", "INT32", [1, 1, 1, 1, 1, 3])
+      .array("tokenizer.ggml.merges", "STRING", ["t h", "th e"])
+      .set("tokenizer.ggml.bos_token_id", "UINT32", 5)
+      .set("tokenizer.ggml.add_bos_token", "BOOL", true);
+    await Deno.writeFile(join(folder, "vocabulary.gguf"), vocabulary.build().bytes);
+    // Paths are the caller's, wherever the task runs.
+    const { code, stdout } = await run([
+      "--config",
+      join(root, "deno.json"),
+      "tokenize",
+      "--text",
+      "theth",
+      "--model",
+      "vocabulary.gguf",
+      "--json",
+    ], folder);
+    assertEquals([code, stdout], [0, '{"tokens":[4,3]}\n']);
+  });
+});
+
+Deno.test("cli: inspect describes the file, the memory and the plan", async () => {
+  const report = await runJson("inspect", "--ctx", "64", "--parallel", "2");
+  assertEquals(report.metadata["general.architecture"], "llama");
+  assert(report.metadata["tokenizer.ggml.tokens"].elements > 256);
+  const bytes = report.formats.reduce((sum: number, f: { bytes: number }) => sum + f.bytes, 0);
+  assert(bytes > 0 && bytes < report.file_bytes);
+  assertEquals([report.context, report.parallel], [64, 2]);
+  assertEquals(Object.keys(report.memory), ["weights", "kv", "scratch"]);
+  assertMatch(report.plan, /^plan llama: \d+ ops/);
+  const text = await run(["inspect"]);
+  assertEquals(text.code, 0);
+  assertStringIncludes(text.stdout, 'general.architecture = "llama"\n');
+});
+
+Deno.test("cli: bench gives rates and shares of the limits", async () => {
+  const report = await runJson("bench", "--pp", "16", "--tg", "4", "--npl", "1,3");
+  assertEquals(Object.keys(report.limits), ["read_gbps", "int8_gops", "f32_gflops"]);
+  const rows = report.rows.map((row: Record<string, unknown>) => [row.work, row.sequences, row.context]);
+  assertEquals(rows, [["prefill", 1, 16], ["decode", 1, 19], ["decode", 3, 19]]);
+  for (const { tokens_per_second, share_of_limit } of report.rows) {
+    assert(tokens_per_second > 0 && share_of_limit > 0 && share_of_limit < 1.5);
+  }
+  assert(report.rss_mb > 1 && report.load_ms > 0 && report.isa.length > 0);
+});
+
+Deno.test("cli: batch answers a file", async () => {
+  await withFolder(async (folder) => {
+    const lines = ["Hello", "Who are you?"].map((content, n) =>
+      JSON.stringify({
+        custom_id: `q${n}`,
+        method: "POST",
+        url: "/v1/chat/completions",
+        body: { model: "demo", messages: [{ role: "user", content }], max_tokens: 5, temperature: 0 },
+      })
+    );
+    await Deno.writeTextFile(join(folder, "in.jsonl"), lines.join("\n"));
+    const { code, stderr } = await run([
+      "batch",
+      "run",
+      join(folder, "in.jsonl"),
+      "--out",
+      join(folder, "out.jsonl"),
+    ]);
+    assertEquals(code, 0, stderr);
+    const answers = (await Deno.readTextFile(join(folder, "out.jsonl"))).trim().split("\n").map((l) =>
+      JSON.parse(l)
+    );
+    assertEquals(answers.map((a) => [a.custom_id, a.response.status_code]), [["q0", 200], ["q1", 200]]);
+  });
+});
+
+interface Served {
+  readonly url: string;
+  readonly child: Deno.ChildProcess;
+  /** Ends the process with a signal; what it left. */
+  stop(signal: Deno.Signal): Promise<{ code: number; stderr: string }>;
+}
+
+async function serve(...args: string[]): Promise<Served> {
+  const child = task(["serve", "--port", "0", ...args]);
+  const stderr = new Response(child.stderr).text();
+  const reader = child.stdout.pipeThrough(new TextDecoderStream()).getReader();
+  let printed = "";
+  while (!printed.includes("\n")) {
+    const { value, done } = await reader.read();
+    if (done) throw new Error(`serve ended: ${await stderr}`);
+    printed += value;
+  }
+  const url = /^listening on (http:\/\/127\.0\.0\.1:\d+)\n$/.exec(printed)?.[1];
+  if (!url) throw new Error(`serve printed ${printed}`);
+  return {
+    url,
+    child,
+    async stop(signal) {
+      child.kill(signal);
+      while (!(await reader.read()).done);
+      return { code: (await child.status).code, stderr: await stderr };
+    },
+  };
+}
+
+function chat(url: string, body: Record<string, unknown>): Promise<Response> {
+  const messages = [{ role: "user", content: "Tell me a story" }];
+  const headers = { "content-type": "application/json" };
+  const whole = JSON.stringify({ model: "demo", messages, ...body });
+  return fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: whole });
+}
+
+Deno.test("cli: serve answers on the port that it prints, until SIGTERM", async () => {
+  const { url, stop } = await serve("--parallel", "2", "--ctx", "256");
+  assertEquals(await (await fetch(`${url}/health`)).json(), { status: "ok" });
+  const models = await (await fetch(`${url}/v1/models`)).json();
+  assertEquals(models.data.map((m: { id: string }) => m.id), ["demo"]);
+  const answer = await (await chat(url, { max_tokens: 8 })).json();
+  assertEquals(answer.object, "chat.completion");
+  assert(answer.usage.completion_tokens > 0);
+  const taken = await run(["serve", "--port", new URL(url).port]);
+  assertEquals(taken.code, 1);
+  assertStringIncludes(taken.stderr, "the port is in use; choose another with --port");
+  const { code, stderr } = await stop("SIGTERM");
+  assertEquals(code, 0);
+  assertMatch(stderr, /^demo: llama, 256 tokens of context, loaded in [^\n]*\n$/);
+});
+
+Deno.test("cli: on Ctrl-C serve ends the streams that run, then stops", async () => {
+  const { url, stop } = await serve();
+  const response = await chat(url, { max_tokens: 64, stream: true, ignore_eos: true });
+  const [stopped, text] = await Promise.all([stop("SIGINT"), response.text()]);
+  assertEquals(stopped.code, 0, stopped.stderr);
+  assert(text.trimEnd().endsWith("data: [DONE]"), text);
+  assertEquals(text.split(`"finish_reason":"length"`).length, 2, text);
+});
+
+Deno.test("cli: serve refuses an address that others reach without a key", async () => {
+  const { code, stderr } = await run(["serve", "--host", "0.0.0.0", "--port", "0"]);
+  assertEquals(code, 1);
+  assertStringIncludes(stderr, "needs an API key");
+});
