@@ -50,7 +50,7 @@ class FieldWriter {
     this.#grow(-this.length & (alignment - 1));
   }
 
-  result(): Uint8Array {
+  result(): Uint8Array<ArrayBuffer> {
     return this.#buffer.slice(0, this.length);
   }
 
@@ -184,7 +184,7 @@ export class GgufBuilder {
 export class BuiltGguf {
   readonly #view: DataView;
 
-  constructor(readonly bytes: Uint8Array, readonly marks: ReadonlyMap<string, number>) {
+  constructor(readonly bytes: Uint8Array<ArrayBuffer>, readonly marks: ReadonlyMap<string, number>) {
     this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   }
 

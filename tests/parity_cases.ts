@@ -1,0 +1,125 @@
+/** What the parity test asks of the kernels, and the exact answers that `deno task parity` wrote down for it. */
+
+import { TENSOR_TYPES, type TensorType } from "../engine/gguf/types.ts";
+import { type Architecture, synthesize, type SynthOptions } from "./synth.ts";
+
+export const ARCHITECTURES: readonly Architecture[] = ["llama", "qwen2", "qwen3"];
+export const SEEDS: readonly number[] = [1, 2];
+/** Tokens of the prompts. */
+export const PROMPT_LENGTHS: readonly number[] = [1, 8, 200];
+/** Greedy tokens after each prompt, and the most likely tokens that are compared at each. */
+export const STEPS = 16;
+export const TOP = 20;
+
+const TYPES = Object.keys(TENSOR_TYPES) as TensorType[];
+/** A format, or "MIXED": every matrix of the model has another one than its neighbours. */
+export const FORMATS: readonly string[] = [...TYPES, "MIXED"];
+
+/** A model file of the parity test. */
+export interface ParityFile {
+  /** Its key in the table. */
+  readonly name: string;
+  readonly format: string;
+  readonly options: SynthOptions;
+}
+
+export const PARITY_FILES: readonly ParityFile[] = FORMATS.flatMap((format) =>
+  ARCHITECTURES.flatMap((architecture) =>
+    SEEDS.map((seed) => ({
+      name: `${architecture}-${format}-${seed}`,
+      format,
+      options: { architecture, seed, types: format === "MIXED" ? mixed(seed) : [format as TensorType] },
+    }))
+  )
+);
+
+/** The models of a seed have the types in another order, so that other types meet in one op. */
+function mixed(seed: number): TensorType[] {
+  const step = 2 * seed + 1; // coprime to 16
+  return TYPES.map((_, i) => TYPES[i * step % TYPES.length]);
+}
+
+/** The prompt of `length` tokens. tools/parity/exact.py makes the same. */
+export function prompt(length: number): number[] {
+  return Array.from({ length }, (_, i) => (i * 37 + length) % 200 + 33);
+}
+
+/** One step of a greedy generation: the most likely tokens in order; the first is the greedy choice. */
+export interface ExactStep {
+  readonly ids: readonly number[]; // [TOP]
+  readonly logprobs: readonly number[]; // [TOP]
+}
+
+/** The exact answer to one prompt, and how far llama.cpp was from it on the same tokens. */
+export interface ExactCase {
+  readonly steps: readonly ExactStep[]; // [STEPS]
+  readonly llamaCpp: Distance;
+}
+
+/** Absolute distances of log-probabilities. */
+export interface Distance {
+  readonly max: number;
+  readonly mean: number;
+}
+
+/** The table as it is kept: a step is "id gap id gap …", each gap in 10^-4 below the log-probability before it. */
+export interface ParityTable {
+  readonly files: Readonly<Record<string, FileAnswers>>;
+}
+
+export interface FileAnswers {
+  /** First 16 hexadecimal digits of the file's SHA-256. */
+  readonly sha256: string;
+  /** By prompt length. */
+  readonly cases: Readonly<
+    Record<string, { readonly steps: readonly string[]; readonly llamaCpp: Distance }>
+  >;
+}
+
+const UNIT = 1e4;
+
+export function packStep(step: ExactStep): string {
+  let above = 0;
+  return step.ids.flatMap((id, i) => {
+    const units = Math.round(-step.logprobs[i] * UNIT);
+    const gap = units - above;
+    above = units;
+    return [id, gap];
+  }).join(" ");
+}
+
+export function unpackStep(text: string): ExactStep {
+  const numbers = text.split(" ").map(Number);
+  let units = 0;
+  const ids = numbers.filter((_, i) => i % 2 === 0);
+  const logprobs = numbers.filter((_, i) => i % 2 === 1).map((gap) => -(units += gap) / UNIT);
+  return { ids, logprobs };
+}
+
+export const TABLE_URL: URL = new URL("parity_expected.json", import.meta.url);
+
+/** The exact answers to a file's prompts, by prompt length. Throws where the table does not know the file's bytes. */
+export async function exactCases(table: ParityTable, file: ParityFile, bytes: Uint8Array<ArrayBuffer>) {
+  const answers = table.files[file.name];
+  const found = await digest(bytes);
+  if (answers?.sha256 !== found) {
+    const known = answers ? `of ${answers.sha256}` : "nothing";
+    throw new Error(
+      `Cannot judge ${file.name}: its SHA-256 is ${found}, the table knows ${known}. Run \`deno task parity\``,
+    );
+  }
+  return new Map(PROMPT_LENGTHS.map((length): [number, ExactCase] => {
+    const { steps, llamaCpp } = answers.cases[length];
+    return [length, { steps: steps.map(unpackStep), llamaCpp }];
+  }));
+}
+
+/** The first 16 hexadecimal digits of the SHA-256. */
+export async function digest(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", bytes), 0, 8).toHex();
+}
+
+/** The bytes of a parity file. */
+export function parityBytes(file: ParityFile): Uint8Array<ArrayBuffer> {
+  return synthesize(file.options);
+}

@@ -1,0 +1,198 @@
+/**
+ * Seeded models for tests: GGUF files of small shapes, in any format, the same bytes on every machine. Weights come
+ * out near a standard deviation of 0.02; block formats are random codes under scales that give that spread, so no
+ * quantiser is involved and a block may hold every code and every scale that its format allows.
+ */
+
+import { GgufBuilder } from "../engine/gguf/testing.ts";
+import { byteLengthOf, layoutOf } from "../engine/gguf/tensor_types.ts";
+import type { TensorType } from "../engine/gguf/types.ts";
+import { CODE_OF_BYTE } from "../engine/tokenizer/byte_codes.ts";
+import { Random, seedOf } from "./random.ts";
+
+/** What a synthetic model is; the same values give the same bytes. */
+export interface SynthOptions {
+  readonly architecture: Architecture;
+  /** One type for every matrix, or several that the matrices take in turn. */
+  readonly types: readonly TensorType[];
+  readonly seed: number;
+  readonly layers?: number;
+  /** Tokens; not fewer than 258. */
+  readonly vocabulary?: number;
+}
+
+export type Architecture = "llama" | "qwen2" | "qwen3";
+
+interface Shape {
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly ropeBase: number;
+  /** Has a matrix of its own for the output. */
+  readonly untied?: boolean;
+  /** Has Llama 3's factors on the rotary frequencies. */
+  readonly ropeFactors?: boolean;
+  readonly biases?: boolean;
+  readonly headNorms?: boolean;
+}
+
+const SHAPES: Readonly<Record<Architecture, Shape>> = {
+  llama: { heads: 8, kvHeads: 4, headDim: 32, ropeBase: 5e5, untied: true, ropeFactors: true },
+  qwen2: { heads: 8, kvHeads: 2, headDim: 32, ropeBase: 1e6, biases: true },
+  qwen3: { heads: 8, kvHeads: 4, headDim: 64, ropeBase: 1e6, headNorms: true },
+};
+const EMBEDDING = 256;
+const FEED_FORWARD = 768;
+const LAYERS = 4;
+/** No multiple of any panel's rows, so that the last panel of the output is partial. */
+const VOCABULARY = 500;
+const SIGMA = 0.02;
+
+/** The bytes of a model file. */
+export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
+  const { architecture, seed, layers = LAYERS, vocabulary = VOCABULARY } = options;
+  const shape = SHAPES[architecture];
+  const builder = new GgufBuilder();
+  describe(builder, architecture, layers, vocabulary);
+  let matrices = 0;
+  const random = (name: string) => new Random(seedOf(`${architecture} ${seed} ${name}`));
+  const matrix = (name: string, columns: number, rows: number) => {
+    const type = options.types[matrices++ % options.types.length];
+    builder.tensor(`${name}.weight`, type, [columns, rows], weights(type, columns * rows, random(name)));
+  };
+  const vector = (name: string, length: number, mean = 1) => {
+    const source = random(name);
+    builder.tensor(name, "F32", [length], Float32Array.from({ length }, () => mean + 0.1 * source.normal()));
+  };
+
+  matrix("token_embd", EMBEDDING, vocabulary);
+  if (shape.untied) matrix("output", EMBEDDING, vocabulary);
+  // Spreads the logits, so that most greedy choices are clear.
+  vector("output_norm.weight", EMBEDDING, 6);
+  if (shape.ropeFactors) {
+    const length = shape.headDim / 2;
+    const factors = Float32Array.from({ length }, (_, i) => 1 + 7 * i / (length - 1));
+    builder.tensor("rope_freqs.weight", "F32", [length], factors);
+  }
+  const parts = { attn_q: shape.heads, attn_k: shape.kvHeads, attn_v: shape.kvHeads };
+  for (let layer = 0; layer < layers; layer++) {
+    const block = `blk.${layer}`;
+    vector(`${block}.attn_norm.weight`, EMBEDDING);
+    for (const [part, heads] of Object.entries(parts)) {
+      matrix(`${block}.${part}`, EMBEDDING, heads * shape.headDim);
+      if (shape.biases) vector(`${block}.${part}.bias`, heads * shape.headDim, 0);
+    }
+    matrix(`${block}.attn_output`, shape.heads * shape.headDim, EMBEDDING);
+    if (shape.headNorms) {
+      for (const norm of ["attn_q_norm", "attn_k_norm"]) vector(`${block}.${norm}.weight`, shape.headDim);
+    }
+    vector(`${block}.ffn_norm.weight`, EMBEDDING);
+    matrix(`${block}.ffn_gate`, EMBEDDING, FEED_FORWARD);
+    matrix(`${block}.ffn_up`, EMBEDDING, FEED_FORWARD);
+    matrix(`${block}.ffn_down`, FEED_FORWARD, EMBEDDING);
+  }
+  return builder.build().bytes;
+}
+
+function describe(
+  builder: GgufBuilder,
+  architecture: Architecture,
+  layers: number,
+  vocabulary: number,
+): void {
+  const shape = SHAPES[architecture];
+  const counts = {
+    block_count: layers,
+    context_length: 2048,
+    embedding_length: EMBEDDING,
+    feed_forward_length: FEED_FORWARD,
+    "attention.head_count": shape.heads,
+    "attention.head_count_kv": shape.kvHeads,
+    "attention.key_length": shape.headDim,
+    "attention.value_length": shape.headDim,
+    "rope.dimension_count": shape.headDim,
+    vocab_size: vocabulary,
+  };
+  builder.set("general.architecture", "STRING", architecture).set("general.name", "STRING", "synthetic");
+  for (const [key, value] of Object.entries(counts)) builder.set(`${architecture}.${key}`, "UINT32", value);
+  builder.set(`${architecture}.rope.freq_base`, "FLOAT32", shape.ropeBase);
+  builder.set(`${architecture}.attention.layer_norm_rms_epsilon`, "FLOAT32", 1e-6);
+
+  const bytes = Array.from(CODE_OF_BYTE, (code) => String.fromCharCode(code));
+  const tokens = [...bytes, "<|endoftext|>", "th"];
+  const types = [...bytes.map(() => 1), 3, 1];
+  for (let i = tokens.length; i < vocabulary; i++) {
+    tokens.push(`<unused${i}>`);
+    types.push(5);
+  }
+  builder.set("tokenizer.ggml.model", "STRING", "gpt2").set("tokenizer.ggml.pre", "STRING", "default");
+  builder.array("tokenizer.ggml.tokens", "STRING", tokens).array("tokenizer.ggml.token_type", "INT32", types);
+  builder.array("tokenizer.ggml.merges", "STRING", ["t h"]);
+  builder.set("tokenizer.ggml.bos_token_id", "UINT32", 256).set("tokenizer.ggml.eos_token_id", "UINT32", 256);
+  builder.set("tokenizer.ggml.add_bos_token", "BOOL", false);
+}
+
+/**
+ * Half floats of a block: where they stand, and their value at a standard deviation of 1. It is one over the standard
+ * deviation of what they multiply, when every code is as likely as any other; mins centre the codes.
+ */
+interface Scales {
+  readonly halves: readonly (readonly [at: number, value: number])[];
+  /** Quantisers write such scales with either sign. */
+  readonly signed?: boolean;
+}
+
+const SCALES: Partial<Readonly<Record<TensorType, Scales>>> = {
+  Q4_0: { halves: [[0, 1 / 4.61]], signed: true },
+  Q4_1: { halves: [[0, 1 / 4.61], [2, -7.5 / 4.61]] },
+  Q5_0: { halves: [[0, 1 / 9.23]], signed: true },
+  Q5_1: { halves: [[0, 1 / 9.23], [2, -15.5 / 9.23]] },
+  Q8_0: { halves: [[0, 1 / 73.9]] },
+  Q2_K: { halves: [[80, 1 / 13.9], [82, 1.5 / 13.9]] },
+  Q3_K: { halves: [[108, 1 / 43.3]], signed: true },
+  Q4_K: { halves: [[0, 1 / 258], [2, 7.5 / 258]] },
+  Q5_K: { halves: [[0, 1 / 527], [2, 15.5 / 527]] },
+  Q6_K: { halves: [[208, 1 / 1367]], signed: true },
+  IQ4_NL: { halves: [[0, 1 / 67.4]], signed: true },
+  IQ4_XS: { halves: [[0, 1 / 1247]], signed: true },
+};
+
+/** `count` weights of a type. */
+function weights(type: TensorType, count: number, random: Random): ArrayBufferView {
+  switch (type) {
+    case "F32":
+      return normals(new Float32Array(count), random);
+    case "F16":
+      return normals(new Float16Array(count), random);
+    case "BF16": {
+      const words = new Uint32Array(normals(new Float32Array(count), random).buffer);
+      const halves = new Uint16Array(count);
+      for (let i = 0; i < count; i++) halves[i] = (words[i] + 0x8000) >>> 16;
+      return halves;
+    }
+    default:
+      return blocks(type, count, random);
+  }
+}
+
+function normals<T extends Float32Array<ArrayBuffer> | Float16Array<ArrayBuffer>>(out: T, random: Random): T {
+  for (let i = 0; i < out.length; i++) out[i] = SIGMA * random.normal();
+  return out;
+}
+
+function blocks(type: TensorType, count: number, random: Random): Uint8Array {
+  const bytes = random.bytes(byteLengthOf(type, count));
+  const view = new DataView(bytes.buffer);
+  const size = layoutOf(type).bytes;
+  for (let block = 0; block < bytes.length; block += size) {
+    // An MXFP4 block has an exponent: its spread is about 5.9 x 2^(exponent - 128).
+    if (type === "MXFP4") {
+      bytes[block] = 118 + random.below(3);
+      continue;
+    }
+    const { halves, signed } = SCALES[type]!;
+    const scale = SIGMA * (0.7 + 0.6 * random.unit()) * (signed && random.below(2) ? -1 : 1);
+    for (const [at, value] of halves) view.setFloat16(block + at, scale * value, true);
+  }
+  return bytes;
+}

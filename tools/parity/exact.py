@@ -1,0 +1,139 @@
+"""The exact answer: a forward pass in float64 over the dequantised weights of a GGUF file.
+
+    python3 exact.py --lengths 1,8,200 --steps 16 --top 20 MODEL.gguf ... > answers.jsonl
+
+Follows the greedy tokens from seeded prompts and prints one JSON line a model and prompt:
+{"model", "prompt", "steps": [{"token", "margin", "top": [[id, log-probability], ...]}, ...]}.
+Plain on purpose: numpy and the package gguf's own dequantisers, for the dense llama, qwen2 and qwen3.
+"""
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+from gguf import GGUFReader
+from gguf.quants import dequantize
+
+
+def prompt(length):
+    """The prompt of that many tokens; tests/parity_cases.ts makes the same."""
+    return [(i * 37 + length) % 200 + 33 for i in range(length)]
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+class Cache:
+    """Keys and values of one sequence, a list a layer of (tokens, kv heads, head dim)."""
+
+    def __init__(self, layers):
+        self.length, self.keys, self.values = 0, [None] * layers, [None] * layers
+
+    def append(self, layer, k, v):
+        seen = self.keys[layer] is not None
+        self.keys[layer] = np.concatenate([self.keys[layer], k]) if seen else k
+        self.values[layer] = np.concatenate([self.values[layer], v]) if seen else v
+        return self.keys[layer], self.values[layer]
+
+
+class Model:
+    def __init__(self, path):
+        reader = GGUFReader(path)
+        self.weights = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64).reshape(t.shape[::-1])
+                        for t in reader.tensors}
+        fields = {name: field.contents() for name, field in reader.fields.items()}
+        self.architecture = fields["general.architecture"]
+
+        def key(name, default=None):
+            return fields.get(f"{self.architecture}.{name}", default)
+
+        self.layers, self.heads = key("block_count"), key("attention.head_count")
+        self.kv_heads = key("attention.head_count_kv", self.heads)
+        self.head_dim = key("attention.key_length", key("embedding_length") // self.heads)
+        self.rotated = key("rope.dimension_count", self.head_dim)
+        self.eps = key("attention.layer_norm_rms_epsilon")
+        self.frequencies = float(key("rope.freq_base", 1e4)) ** -(np.arange(0, self.rotated, 2) / self.rotated)
+        if "rope_freqs.weight" in self.weights:
+            self.frequencies = self.frequencies / self.weights["rope_freqs.weight"]
+
+    def norm(self, x, name):
+        return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.eps) * self.weights[f"{name}.weight"]
+
+    def linear(self, x, name):
+        y = x @ self.weights[f"{name}.weight"].T
+        bias = self.weights.get(f"{name}.bias")
+        return y if bias is None else y + bias
+
+    def rotate(self, x, start):
+        """Rotary embedding of x: (tokens, heads, head dim), the first token at position `start`."""
+        angles = (start + np.arange(len(x)))[:, None, None] * self.frequencies
+        turn = np.exp(1j * angles)
+        y, head = x.copy(), x[..., :self.rotated]
+        if self.architecture == "llama":  # pairs (2i, 2i + 1)
+            z = (head[..., 0::2] + 1j * head[..., 1::2]) * turn
+            y[..., 0:self.rotated:2], y[..., 1:self.rotated:2] = z.real, z.imag
+        else:  # pairs (i, i + half)
+            half = self.rotated // 2
+            z = (head[..., :half] + 1j * head[..., half:]) * turn
+            y[..., :half], y[..., half:self.rotated] = z.real, z.imag
+        return y
+
+    def attention(self, x, layer, cache):
+        n, name, group = len(x), f"blk.{layer}", self.heads // self.kv_heads
+        q = self.linear(x, f"{name}.attn_q").reshape(n, self.heads, self.head_dim)
+        k = self.linear(x, f"{name}.attn_k").reshape(n, self.kv_heads, self.head_dim)
+        v = self.linear(x, f"{name}.attn_v").reshape(n, self.kv_heads, self.head_dim)
+        if f"{name}.attn_q_norm.weight" in self.weights:
+            q, k = self.norm(q, f"{name}.attn_q_norm"), self.norm(k, f"{name}.attn_k_norm")
+        keys, values = cache.append(layer, self.rotate(k, cache.length), v)
+        q = self.rotate(q, cache.length).reshape(n, self.kv_heads, group, self.head_dim)
+        scores = np.einsum("nhgd,mhd->hgnm", q, keys) / np.sqrt(self.head_dim)
+        future = np.arange(len(keys)) > cache.length + np.arange(n)[:, None]
+        scores = np.where(future, -np.inf, scores)
+        scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        mixed = np.einsum("hgnm,mhd->nhgd", scores / scores.sum(axis=-1, keepdims=True), values)
+        return self.linear(mixed.reshape(n, -1), f"{name}.attn_output")
+
+    def log_probs(self, tokens, cache):
+        """Appends `tokens`; returns the log-probabilities after each: (tokens, vocabulary)."""
+        x = self.weights["token_embd.weight"][tokens]
+        for layer in range(self.layers):
+            name = f"blk.{layer}"
+            x = x + self.attention(self.norm(x, f"{name}.attn_norm"), layer, cache)
+            h = self.norm(x, f"{name}.ffn_norm")
+            h = silu(self.linear(h, f"{name}.ffn_gate")) * self.linear(h, f"{name}.ffn_up")
+            x = x + self.linear(h, f"{name}.ffn_down")
+        cache.length += len(tokens)
+        head = "output" if "output.weight" in self.weights else "token_embd"
+        logits = self.linear(self.norm(x, "output_norm"), head)
+        logits -= logits.max(axis=-1, keepdims=True)
+        return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+    def greedy(self, tokens, steps, top):
+        cache, out = Cache(self.layers), []
+        for _ in range(steps):
+            row = self.log_probs(tokens, cache)[-1]
+            order = np.argsort(-row, kind="stable")[:top]
+            tokens = [int(order[0])]
+            out.append({"token": tokens[0], "margin": float(row[order[0]] - row[order[1]]),
+                        "top": [[int(i), float(row[i])] for i in order]})
+        return out
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--lengths", default="1,8,200")
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--top", type=int, default=20)
+    args = parser.parse_args()
+    for path in args.models:
+        model = Model(path)
+        for length in map(int, args.lengths.split(",")):
+            steps = model.greedy(prompt(length), args.steps, args.top)
+            print(json.dumps({"model": Path(path).stem, "prompt": length, "steps": steps}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
