@@ -45,8 +45,8 @@ impl Executor {
         let floats = Scratch::floats(&program);
         Ok(Self {
             arena: Region::new(program.arena_bytes, Pages::Small, "activations")?,
-            keys: Region::new(cache, Pages::Small, "the KV cache's keys")?,
-            values: Region::new(cache, Pages::Small, "the KV cache's values")?,
+            keys: Region::new(cache, Pages::Huge, "the KV cache's keys")?,
+            values: Region::new(cache, Pages::Huge, "the KV cache's values")?,
             scratch: (0..threads).map(|_| Region::new(4 * floats, Pages::Small, "scratch")).collect::<Result<_>>()?,
             counters: program.ops.iter().map(|_| AtomicUsize::new(0)).collect(),
             times: program.ops.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -368,13 +368,15 @@ impl Run<'_> {
         }
     }
 
-    /// The first key (or value) element of a block and KV head, counted from the layer's start.
+    /// Elements from a layer's start to a block's and head's keys (or values). The cache is [block][layer][head]: a
+    /// block's layers lie together, so that what a sequence uses is made of few pages.
     fn kv_offset(&self, block: usize, head: usize) -> usize {
-        (block * self.p.kv.heads + head) * self.p.kv.head_dim * KV_BLOCK
+        let kv = &self.p.kv;
+        (block * kv.layers * kv.heads + head) * kv.head_dim * KV_BLOCK
     }
 
     fn kv_layer(&self, region: &Region, layer: usize) -> *mut u16 {
-        region.at(2 * layer * self.kv_offset(self.p.kv.blocks, 0)).cast()
+        region.at(2 * layer * self.kv_offset(0, self.p.kv.heads)).cast()
     }
 
     fn rope_append<'i>(
@@ -389,8 +391,10 @@ impl Run<'_> {
         let group = h.heads / h.kv_heads;
         let [q_norm, k_norm] = norms.map(|n| n.map_or(std::ptr::null(), |n| self.vector(n, dim)));
         let (keys, values) = (self.kv_layer(&self.e.keys, h.layer), self.kv_layer(&self.e.values, h.layer));
-        for item in items(self.step.tokens.len() * h.kv_heads).flatten() {
-            let (row, head) = (item / h.kv_heads, item % h.kv_heads);
+        let rows = self.step.tokens.len();
+        for item in items(rows * h.kv_heads).flatten() {
+            // Rows of one head after the other: neighbours share the cache lines of a transposed key block.
+            let (row, head) = (item % rows, item / rows);
             let sequence = &self.step.sequences[self.step.sequence_of[row]];
             let position = self.step.position_of[row];
             let block = sequence.block_table[position / KV_BLOCK] as usize;

@@ -1,11 +1,11 @@
 //! Causal attention over a paged KV cache of halves.
 //!
 //! One call serves a tile of query rows that read the same KV head: several tokens of one sequence times the query
-//! heads of the group. Keys lie transposed in their blocks ([head_dim][KV_BLOCK]), values straight
+//! heads of the group. Keys lie transposed in their blocks ([KV_BLOCK / KEY_GROUP][head_dim][KEY_GROUP]), values straight
 //! ([KV_BLOCK][head_dim]), so that both products are the same outer-product kernel with positions or dimensions in the
 //! lanes. The softmax is taken online, CHUNK positions at a time at absolute positions, so a row's result does not
 //! depend on the tile it stands in, nor on how its prompt was cut.
-use super::rope::KV_BLOCK;
+use super::rope::{KEY_GROUP, KV_BLOCK};
 use crate::simd::{Simd, exp};
 
 /// Positions between two rescalings of the running softmax.
@@ -59,7 +59,8 @@ pub unsafe fn attention<S: Simd>(a: &Attention) {
             let n = (seen - start).min(CHUNK);
             for (i, b) in (start..start + n).step_by(KV_BLOCK).enumerate() {
                 let keys = a.keys.add(a.block_table[b / KV_BLOCK] as usize * a.block_stride + a.head_offset);
-                product::<S>(a.q, a.head_dim, keys, KV_BLOCK, KV_BLOCK, scores.add(i * KV_BLOCK), CHUNK, false);
+                let rhs = Rhs { base: keys, row: KEY_GROUP, group: KEY_GROUP, next_group: a.head_dim * KEY_GROUP };
+                product::<S>(a.q, a.head_dim, &rhs, KV_BLOCK, scores.add(i * KV_BLOCK), CHUNK, false);
             }
             for r in 0..rows {
                 let visible = (a.positions[r] + 1).saturating_sub(start).min(n);
@@ -71,7 +72,8 @@ pub unsafe fn attention<S: Simd>(a: &Attention) {
                 let weights: [*const f32; MAX_ROWS] =
                     std::array::from_fn(|r| scores.add(r * CHUNK + i * KV_BLOCK).cast_const());
                 let depth = (n - i * KV_BLOCK).min(KV_BLOCK);
-                product::<S>(&weights[..rows], depth, values, a.head_dim, a.head_dim, acc, stride, true);
+                let rhs = Rhs { base: values, row: a.head_dim, group: a.head_dim, next_group: 0 };
+                product::<S>(&weights[..rows], depth, &rhs, a.head_dim, acc, stride, true);
             }
         }
         for r in 0..rows {
@@ -83,19 +85,26 @@ pub unsafe fn attention<S: Simd>(a: &Attention) {
     }
 }
 
-/// c[r][0..n] (+)= sum over k of lhs[r][k] * rhs[k][0..n], rhs in halves with `ldr` elements a row.
-#[allow(clippy::too_many_arguments)] // BLAS's own list
+/// The right-hand side of `product`: halves, `row` elements from k to k + 1, columns in groups of `group` that lie
+/// `next_group` elements apart.
+struct Rhs {
+    base: *const u16,
+    row: usize,
+    group: usize,
+    next_group: usize,
+}
+
+impl Rhs {
+    /// Column `col` of row 0. Safety: within the matrix.
+    #[inline(always)]
+    unsafe fn column(&self, col: usize) -> *const u16 {
+        unsafe { self.base.add(col / self.group * self.next_group + col % self.group) }
+    }
+}
+
+/// c[r][0..n] (+)= sum over k of lhs[r][k] * rhs[k][0..n].
 #[inline(always)]
-unsafe fn product<S: Simd>(
-    lhs: &[*const f32],
-    depth: usize,
-    rhs: *const u16,
-    ldr: usize,
-    n: usize,
-    c: *mut f32,
-    ldc: usize,
-    add: bool,
-) {
+unsafe fn product<S: Simd>(lhs: &[*const f32], depth: usize, rhs: &Rhs, n: usize, c: *mut f32, ldc: usize, add: bool) {
     unsafe {
         let mut r = 0;
         while r < lhs.len() {
@@ -113,16 +122,17 @@ unsafe fn product<S: Simd>(
             while col < n {
                 // The last columns of a head_dim that is no multiple of two vectors go one vector at a time.
                 let two = n - col >= 2 * S::LANES;
-                let (l, b, out) = (&lhs[r..], rhs.add(col), c.add(r * ldc + col));
+                let (l, out) = (&lhs[r..], c.add(r * ldc + col));
+                let columns = [rhs.column(col), rhs.column(if two { col + S::LANES } else { col })];
                 match (rows, two) {
-                    (8, true) => block::<S, 8, 2>(l, depth, b, ldr, out, ldc, add),
-                    (4, true) => block::<S, 4, 2>(l, depth, b, ldr, out, ldc, add),
-                    (2, true) => block::<S, 2, 2>(l, depth, b, ldr, out, ldc, add),
-                    (_, true) => block::<S, 1, 2>(l, depth, b, ldr, out, ldc, add),
-                    (8, false) => block::<S, 8, 1>(l, depth, b, ldr, out, ldc, add),
-                    (4, false) => block::<S, 4, 1>(l, depth, b, ldr, out, ldc, add),
-                    (2, false) => block::<S, 2, 1>(l, depth, b, ldr, out, ldc, add),
-                    (_, false) => block::<S, 1, 1>(l, depth, b, ldr, out, ldc, add),
+                    (8, true) => block::<S, 8, 2>(l, depth, columns, rhs.row, out, ldc, add),
+                    (4, true) => block::<S, 4, 2>(l, depth, columns, rhs.row, out, ldc, add),
+                    (2, true) => block::<S, 2, 2>(l, depth, columns, rhs.row, out, ldc, add),
+                    (_, true) => block::<S, 1, 2>(l, depth, columns, rhs.row, out, ldc, add),
+                    (8, false) => block::<S, 8, 1>(l, depth, columns, rhs.row, out, ldc, add),
+                    (4, false) => block::<S, 4, 1>(l, depth, columns, rhs.row, out, ldc, add),
+                    (2, false) => block::<S, 2, 1>(l, depth, columns, rhs.row, out, ldc, add),
+                    (_, false) => block::<S, 1, 1>(l, depth, columns, rhs.row, out, ldc, add),
                 }
                 col += if two { 2 * S::LANES } else { S::LANES };
             }
@@ -131,12 +141,12 @@ unsafe fn product<S: Simd>(
     }
 }
 
-/// R rows times V vectors of `product`.
+/// R rows times V <= 2 vectors of `product`; `columns` are the vectors' places in row 0.
 #[inline(always)]
 unsafe fn block<S: Simd, const R: usize, const V: usize>(
     lhs: &[*const f32],
     depth: usize,
-    rhs: *const u16,
+    columns: [*const u16; 2],
     ldr: usize,
     c: *mut f32,
     ldc: usize,
@@ -151,10 +161,11 @@ unsafe fn block<S: Simd, const R: usize, const V: usize>(
                 }
             }
         }
+        let lhs: [*const f32; R] = std::array::from_fn(|r| lhs[r]);
         for k in 0..depth {
             let mut w = [S::splat(0.0); V];
             for v in 0..V {
-                w[v] = S::load_f16(rhs.add(k * ldr + v * S::LANES));
+                w[v] = S::load_f16(columns[v].add(k * ldr));
             }
             for r in 0..R {
                 let x = S::splat(*lhs[r].add(k));

@@ -4,6 +4,16 @@ use crate::simd::Simd;
 
 /// Tokens of a KV block; engine/backend/backend.ts has the same number.
 pub const KV_BLOCK: usize = 32;
+/// Tokens that lie side by side in a key block: keys are [KV_BLOCK / KEY_GROUP][head_dim][KEY_GROUP], so that a
+/// vector of positions is one load, and one token's append touches a cache line for two dimensions.
+pub const KEY_GROUP: usize = 16;
+
+/// Where element d of the key in `slot` stands in its block.
+#[inline(always)]
+pub const fn key_index(head_dim: usize, d: usize, slot: usize) -> usize {
+    (slot / KEY_GROUP * head_dim + d) * KEY_GROUP + slot % KEY_GROUP
+}
+
 /// The largest finite half: values beyond are clamped, so that a masked position never multiplies 0 by infinity.
 const HALF_MAX: f32 = 65504.0;
 
@@ -46,20 +56,38 @@ pub unsafe fn norm_and_rotate<S: Simd>(x: *mut f32, weight: *const f32, table: *
             scale_by::<S>(x, weight, shape.head_dim, factor, x);
         }
         let half = shape.rotated / 2;
-        let (step, other) = if shape.interleaved { (2, 1) } else { (1, half) };
-        for i in 0..half {
-            let (cos, sin) = (*table.add(i), *table.add(half + i));
-            let (a, b) = (*x.add(step * i), *x.add(step * i + other));
-            *x.add(step * i) = a * cos - b * sin;
-            *x.add(step * i + other) = a * sin + b * cos;
+        if shape.interleaved {
+            for i in 0..half {
+                rotate_pair(x.add(2 * i), x.add(2 * i + 1), *table.add(i), *table.add(half + i));
+            }
+            return;
+        }
+        let whole = half / S::LANES * S::LANES;
+        for i in (0..whole).step_by(S::LANES) {
+            let (cos, sin) = (S::load(table.add(i)), S::load(table.add(half + i)));
+            let (a, b) = (S::load(x.add(i)), S::load(x.add(half + i)));
+            S::store(x.add(i), S::sub(S::mul(a, cos), S::mul(b, sin)));
+            S::store(x.add(half + i), S::add(S::mul(a, sin), S::mul(b, cos)));
+        }
+        for i in whole..half {
+            rotate_pair(x.add(i), x.add(half + i), *table.add(i), *table.add(half + i));
         }
     }
 }
 
-/// Writes one key into its block, transposed: element d to [d][slot].
+#[inline(always)]
+unsafe fn rotate_pair(first: *mut f32, second: *mut f32, cos: f32, sin: f32) {
+    unsafe {
+        let (a, b) = (*first, *second);
+        *first = a * cos - b * sin;
+        *second = a * sin + b * cos;
+    }
+}
+
+/// Writes one key into its block, transposed: element d to `key_index`.
 ///
 /// # Safety
-/// `x` holds head_dim floats, `block` is [head_dim][KV_BLOCK] halves; S as simd says.
+/// `x` holds head_dim floats, `block` head_dim * KV_BLOCK halves; S as simd says.
 #[inline(always)]
 pub unsafe fn append_key<S: Simd>(x: *const f32, head_dim: usize, block: *mut u16, slot: usize) {
     let mut halves = [0u16; 16];
@@ -68,7 +96,7 @@ pub unsafe fn append_key<S: Simd>(x: *const f32, head_dim: usize, block: *mut u1
             let n = S::LANES.min(head_dim - d);
             store_halves::<S>(x.add(d), n, halves.as_mut_ptr());
             for (i, half) in halves.iter().enumerate().take(n) {
-                *block.add((d + i) * KV_BLOCK + slot) = *half;
+                *block.add(key_index(head_dim, d + i, slot)) = *half;
             }
         }
     }

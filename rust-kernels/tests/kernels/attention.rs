@@ -3,7 +3,7 @@ use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, o
 use compy::half::{f16_to_f32, f32_to_f16};
 use compy::kernels::Kernels;
 use compy::ops::attention::{Attention, MAX_ROWS, scratch_len};
-use compy::ops::rope::KV_BLOCK;
+use compy::ops::rope::{KV_BLOCK, key_index};
 
 const HEAD_DIMS: [usize; 7] = [32, 48, 64, 80, 96, 128, 256];
 /// Positions seen by the last row: around the edges of blocks and of chunks of 128.
@@ -52,7 +52,7 @@ impl Cache {
     }
 
     fn key(&self, position: usize, d: usize) -> usize {
-        self.block(position) + d * KV_BLOCK + position % KV_BLOCK
+        self.block(position) + key_index(self.head_dim, d, position % KV_BLOCK)
     }
 
     fn value(&self, position: usize, d: usize) -> usize {

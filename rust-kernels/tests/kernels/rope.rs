@@ -2,7 +2,7 @@
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::half::f32_to_f16;
 use compy::kernels::Kernels;
-use compy::ops::rope::{KV_BLOCK, RopeShape, rope_table};
+use compy::ops::rope::{KV_BLOCK, RopeShape, key_index, rope_table};
 
 fn rotate_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let head_dim = 2 * random.between(1, 128);
@@ -72,7 +72,7 @@ fn append_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
     for d in 0..head_dim {
         for s in 0..KV_BLOCK {
             let want = if s == slot { halves[d] } else { 0xffff };
-            assert_eq!(keys[d * KV_BLOCK + s], want, "{} key, dimension {d}, slot {s}", k.isa);
+            assert_eq!(keys[key_index(head_dim, d, s)], want, "{} key, dimension {d}, slot {s}", k.isa);
             assert_eq!(values[s * head_dim + d], want, "{} value, dimension {d}, slot {s}", k.isa);
         }
     }
