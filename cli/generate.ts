@@ -96,7 +96,7 @@ function encode({ engine }: LoadedEngine, flags: Flags): number[] {
 async function generate(loaded: LoadedEngine, request: GenerateRequest, json: boolean): Promise<number> {
   const { tokenizer } = loaded.engine;
   const abort = new AbortController();
-  const release = onInterrupt(() => abort.abort());
+  onInterrupt(() => abort.abort());
   const steps: Step[] = [];
   let text = "";
   let finish: Finish | undefined;
@@ -104,17 +104,13 @@ async function generate(loaded: LoadedEngine, request: GenerateRequest, json: bo
     text += more;
     if (!json && request.logprobs === undefined) out(more);
   };
-  try {
-    for await (const event of loaded.engine.submit({ ...request, signal: abort.signal })) {
-      if (event.type === "token") {
-        steps.push({ token: event.token, text: event.text, logprob: event.logprob, top: event.top ?? [] });
-        if (!json && request.logprobs !== undefined) out(stepLine(steps.at(-1)!, tokenizer));
-      }
-      if (event.type === "token" || event.type === "finish") show(event.text);
-      if (event.type === "finish") finish = event;
+  for await (const event of loaded.engine.submit({ ...request, signal: abort.signal })) {
+    if (event.type === "token") {
+      steps.push({ token: event.token, text: event.text, logprob: event.logprob, top: event.top ?? [] });
+      if (!json && request.logprobs !== undefined) out(stepLine(steps.at(-1)!, tokenizer));
     }
-  } finally {
-    release();
+    if (event.type === "token" || event.type === "finish") show(event.text);
+    if (event.type === "finish") finish = event;
   }
   if (json) out(`${JSON.stringify(report(loaded, request, steps, text, finish!))}\n`);
   else show("\n");

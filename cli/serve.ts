@@ -1,7 +1,7 @@
 import { type HttpServer, readApiKeys, serveHttp, type ServeOptions } from "../routes/serve.ts";
 import { Flags } from "./flags.ts";
 import { loadWithProgress, MAX_CONTEXT, MAX_PARALLEL, MAX_THREADS, modelPath } from "./model.ts";
-import { err, out } from "./terminal.ts";
+import { err, onInterrupt, out } from "./terminal.ts";
 
 const DEFAULT_PORT = 8080;
 
@@ -68,6 +68,8 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
       `${backend.info.isa}, ${backend.info.threads} threads\n`,
   );
   const server = listening(host, port, () => serveHttp(engine, options));
+  // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
+  onInterrupt(() => {});
   out(`listening on ${urlOf(server)}\n`);
   await server.finished;
   await engine.close();

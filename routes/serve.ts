@@ -29,6 +29,8 @@ export interface HttpServer {
 
 /** After their cancellation, requests have this long to say goodbye. */
 const GOODBYE_MS = 1000;
+/** One Ctrl-C can reach the process twice: from the terminal, and through the task runner. */
+const SAME_SIGNAL_MS = 300;
 
 /** Listens and answers. Throws where the address would be open to others without a key. */
 export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServer {
@@ -69,9 +71,15 @@ export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServe
     stopped.resolve();
   }
 
+  let signalledAt = -Infinity;
   function onSignal(): void {
-    if (lifecycle.draining) drain(0);
-    else shutdown();
+    const now = performance.now();
+    if (!lifecycle.draining) {
+      signalledAt = now;
+      shutdown();
+    } else if (now - signalledAt > SAME_SIGNAL_MS) {
+      drain(0);
+    }
   }
 
   const watched: Deno.Signal[] = signals ? ["SIGTERM", "SIGINT"] : [];

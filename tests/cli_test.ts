@@ -273,6 +273,7 @@ async function serve(...args: string[]): Promise<Served> {
     child,
     async stop(signal) {
       child.kill(signal);
+      child.kill(signal); // as from a terminal, where a Ctrl-C comes twice
       while (!(await reader.read()).done);
       return { code: (await child.status).code, stderr: await stderr };
     },
