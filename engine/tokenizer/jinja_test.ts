@@ -1,0 +1,78 @@
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import { compileTemplate, strftime, TemplateRefusal } from "./jinja.ts";
+
+function render(source: string, variables: Record<string, unknown> = {}): string {
+  return compileTemplate(source)(variables);
+}
+
+Deno.test("a template sees its variables and the usual names", () => {
+  assertEquals(
+    render("{{ a.b[0] }}{{ true }}{% if none is none %}!{% endif %}", { a: { b: ["x"] } }),
+    "xtrue!",
+  );
+  assertEquals(render("{% for i in range(2, 8, 3) %}{{ i }},{% endfor %}{{ range(3) | length }}"), "2,5,3");
+  assertEquals(render("{% for i in range(3, 0, -1) %}{{ i }}{% endfor %}{{ range(0) | length }}"), "3210");
+  assertEquals(render("{{ strftime_now('%%') }}"), "%");
+});
+
+Deno.test("a template's own refusal is told from its failures", () => {
+  assertThrows(
+    () => render("{{ raise_exception('roles must alternate') }}"),
+    TemplateRefusal,
+    "roles must alternate",
+  );
+  assertThrows(() => render("{{ a.b.c() }}"), Error, "function");
+});
+
+Deno.test("a template sees no JavaScript", () => {
+  for (const path of ["constructor", "__proto__", "constructor.constructor", "toString", "prototype"]) {
+    assertEquals(
+      render(`{{ text.${path} }}{{ list.${path} }}{{ data.${path} }}`, { text: "", list: [], data: {} }),
+      "",
+    );
+  }
+  assertThrows(() => render("{{ ''.constructor.constructor('return 1')() }}"), Error);
+});
+
+Deno.test("what is no template is refused when it is parsed", () => {
+  for (
+    const source of ["{% if %}", "{{ a", "{% for x in y %}", "{% endfor %}", "{{ 'a }}", "{% nothing %}"]
+  ) {
+    assertThrows(() => compileTemplate(source), Error);
+  }
+  assertThrows(() => compileTemplate("x".repeat(2 ** 20 + 1)), Error, "allowed 1048576");
+  assertThrows(() => compileTemplate(`{{ ${"(".repeat(100_000)} }}`), Error);
+});
+
+Deno.test("templates that explode are stopped", () => {
+  const bombs = [
+    "{{ range(1000000000) }}",
+    "{{ range(0, 1, 0) }}",
+    "{{ range(0, 1, 0.0000000001) }}",
+    "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(64) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
+    "{% set ns = namespace(x=[1]) %}{% for i in range(64) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}",
+  ];
+  for (const bomb of bombs) assertThrows(() => render(bomb), Error, undefined, bomb);
+});
+
+Deno.test("a template that runs for ever is stopped by the clock", () => {
+  const loops = "{% for i in r %}".repeat(5) + "{% endfor %}".repeat(5);
+  const clock = performance.now;
+  let time = 0;
+  performance.now = () => time++; // a look at it takes a millisecond
+  try {
+    assertThrows(() => render(`{% set r = range(100) %}${loops}`), Error, "more than 10 s");
+  } finally {
+    performance.now = clock;
+  }
+});
+
+Deno.test("dates are written as Python writes them", () => {
+  const date = new Date(2024, 6, 5, 15, 4, 9); // a Friday
+  assertEquals(strftime(date, "%d %b %Y, %A %B %y-%m"), "05 Jul 2024, Friday July 24-07");
+  assertEquals(strftime(date, "%a %H:%M:%S %I %p %% %j"), "Fri 15:04:09 03 PM % %j");
+  assertEquals(strftime(new Date(2024, 0, 1), "%I %p"), "12 AM");
+  assert(/^\d{4}$/.test(compileTemplate("{{ strftime_now('%Y') }}")({})));
+});

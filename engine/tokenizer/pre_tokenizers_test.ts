@@ -1,0 +1,138 @@
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import { GgufError } from "../gguf/errors.ts";
+import { PRE_TOKENIZERS, preTokenizer } from "./pre_tokenizers.ts";
+import { splitText } from "./stage.ts";
+import { randomIntegers } from "./testing.ts";
+
+function pieces(name: string, text: string): string[] {
+  let start = 0;
+  return splitText(preTokenizer(name).stages, text).map((end) => {
+    const piece = text.slice(start, end);
+    start = end;
+    return piece;
+  });
+}
+
+/** The pieces of the text that they make together. */
+const CASES: [name: string, pieces: string[]][] = [
+  ["default", ["I", "'", "m", " ", "123", "456", "7", "!?", " ", "<=", "a", "`", "b", "`", " x"]],
+  ["gpt-2", ["I", "'m", " HE", "'", "S", " 1234", " ok", "!?", "\n\n ", " x", " "]],
+  ["gpt-2", ["'", " ''", "s", "'re", "'", "r"]],
+  ["starcoder", ["I", "'m", " ", "1", "2", "3", "4", " ok", "!?", "\n\n ", " x", " "]],
+  ["smollm", ["v", "1", ".", "2"]],
+  ["falcon", ["a", "`", "b", " ", "123", "456", "7", "!?", " ", "<=", "x"]],
+  ["llama-bpe", ["I", "'M", " it", "'s", " ", "123", "456", "7", " (", "ok", ")!?\n\n", " ", " x", "\r\n"]],
+  ["llama3", [" ", "\ty", "  "]],
+  ["llama-v3", ["\n \n", "  ", " 中文", "。\n"]],
+  ["dbrx", ["I", "'M", " ", "123", "456", "7", "!\n", " x"]],
+  ["qwen2", ["I", "'M", " ", "1", "2", "3", " (", "ok", ")!?\n\n", " ", " x", "\r\n", " ", "\ty", "  "]],
+  ["qwen2", ["e", "\u0301a", " \u0301", "b"]],
+  ["deepseek-r1-qwen", ["a", "\x85\u3000", "\u3000中"]],
+  ["qwen35", ["I", "'M", " it", "'s", " ", "1", "2", "3", " (", "ok", ")!?\n\n", " ", " x"]],
+  ["qwen35", ["e\u0301a", " \u0301b"]],
+  ["seed-coder", ["it", "'s", " ", "1", "2", "3", "!?", "\n\n", " x"]],
+  ["tekken", ["HTTPServer", " it", "'s", " ABCdef", "GHI", " é", "A", " ", "1", "2", " a", "//\n", " b"]],
+  ["gpt-4o", ["HTTPServer", " it's", " ABCdef", "GHI", " é", "A", " ", "123", "4", " a", "//\n", " b"]],
+  ["llama4", ["WE'LL", " we'll", "'ll", " ÉÉ", "A"]],
+  ["deepseek-llm", [
+    "hi",
+    " there",
+    ",",
+    " ",
+    " Ç",
+    "a",
+    "！",
+    " ",
+    "1234",
+    "中文한국",
+    " ",
+    "\n",
+    " x",
+    "  ",
+  ]],
+  ["deepseek-coder", ["hi", ",", " ", " Ça", "！", " ", "1", "2", "中文한국", " ", "\n", " x", "  "]],
+  ["deepseek-v3", ["(foo", ")bar", "'s", " ", "123", "45", " ", "中文カナ", " x", "!?\n\n", " ", " e\u0301"]],
+  ["deepseek-v3", ["\0", "\0y", "\0\0"]],
+];
+
+for (const [name, expected] of CASES) {
+  const text = expected.join("");
+  Deno.test(`${name} cuts ${JSON.stringify(text)} as its published pattern does`, () => {
+    assertEquals(pieces(name, text), expected);
+  });
+}
+
+Deno.test("another name is refused, with the names that there are", () => {
+  const error = assertThrows(() => preTokenizer("qwen-9"), GgufError);
+  assertEquals(error.code, "GGUF_VOCAB");
+  assert(error.message.includes('"qwen-9"') && error.message.includes("deepseek-r1-qwen"), error.message);
+});
+
+Deno.test("every pre-tokenizer keeps every character, in pieces that are not empty", () => {
+  const random = randomIntegers(1);
+  const alphabet = [
+    "a",
+    "Z",
+    "é",
+    "É",
+    "7",
+    "½",
+    " ",
+    "\n",
+    "\r",
+    "\t",
+    "\u3000",
+    "'",
+    "s",
+    "LL",
+    "!",
+    "/",
+    "$",
+    "中",
+    "👍",
+  ];
+  alphabet.push("\u0301", "\0", "`", "の", "한", "\x85");
+  for (const name of PRE_TOKENIZERS) {
+    for (let i = 0; i < 200; i++) {
+      const text = Array.from({ length: random(20) }, () => alphabet[random(alphabet.length)]).join("");
+      const found = pieces(name, text);
+      assertEquals(found.join(""), text);
+      assert(found.every((piece) => piece.isWellFormed() && piece.length > 0));
+    }
+  }
+});
+
+Deno.test("long runs of anything are cut in linear time and without recursion", () => {
+  // With a quadratic path in any of these, this test would run for minutes.
+  const runs = [
+    "a",
+    "A",
+    "É",
+    "éA",
+    "7",
+    " ",
+    "\n",
+    " \n",
+    "\u3000",
+    "!",
+    "'",
+    "' ",
+    "/",
+    "中",
+    "👍",
+    "\u0301",
+    "\0",
+  ];
+  const names = PRE_TOKENIZERS.filter((name, i) => {
+    const first = PRE_TOKENIZERS.findIndex((other) =>
+      preTokenizer(other).stages === preTokenizer(name).stages
+    );
+    return first === i;
+  });
+  for (const name of names) {
+    for (const run of runs) {
+      const text = run.repeat(50_000) + "x";
+      assertEquals(splitText(preTokenizer(name).stages, text).at(-1), text.length);
+    }
+  }
+});
