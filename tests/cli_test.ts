@@ -25,6 +25,9 @@ async function run(args: readonly string[], cwd?: string): Promise<Result> {
   return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
 }
 
+// So that no command has to, and says so.
+assertEquals((await run(["build"])).code, 0);
+
 /** Runs a command that must succeed and print one JSON object. */
 async function runJson(...args: string[]) {
   const { code, stdout, stderr } = await run([...args, "--json"]);
