@@ -5,6 +5,9 @@ import { PieceCache } from "./piece_cache.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
 import { vocabError, type Vocabulary } from "./vocabulary.ts";
 
+/** Each token is cut at every place: squares of their lengths, together. 262,144 tokens of 8 make 2^24. */
+const MAX_CUT_WORK = 1 << 28;
+
 /** What stands for a blank in the tokens. */
 export const BLANK_MARK = "▁";
 
@@ -51,6 +54,10 @@ export class SpmEncoder {
     const places = placesByScore(readScores(metadata, tokens.length));
     // Plain text never becomes a control token.
     const mergeable = [...ids].filter(([, id]) => types[id] !== TOKEN_TYPE.CONTROL);
+    const work = mergeable.reduce((sum, [text]) => sum + text.length ** 2, 0);
+    if (work > MAX_CUT_WORK) {
+      throw vocabError("tokens", `found squares of lengths that add up to ${work}, allowed ${MAX_CUT_WORK}`);
+    }
     this.#pairs = new PairTable(4 * mergeable.length);
     for (const [text, id] of mergeable) this.#addPairs(text, id, places[id]);
     this.#wordsApart = !mergeable.some(([text]) => /[^▁]▁/u.test(text));

@@ -5,11 +5,27 @@ export interface Fragment {
   readonly token: number | undefined;
 }
 
-interface Node {
-  readonly children: Map<number, Node>;
-  token: number | undefined;
+/** Most nodes have one child or none, so a map is made for the second only. */
+class Node {
+  token: number | undefined = undefined;
   /** The cluster of overlapping occurrences in which the token was last seen. */
-  cluster: number;
+  cluster = 0;
+  #unit = -1;
+  #only: Node | undefined = undefined;
+  #more: Map<number, Node> | undefined = undefined;
+
+  child(unit: number): Node | undefined {
+    return unit === this.#unit ? this.#only : this.#more?.get(unit);
+  }
+
+  makeChild(unit: number): Node {
+    const found = this.child(unit);
+    if (found) return found;
+    const made = new Node();
+    if (this.#only) (this.#more ??= new Map()).set(unit, made);
+    else [this.#unit, this.#only] = [unit, made];
+    return made;
+  }
 }
 
 interface Occurrence {
@@ -18,16 +34,12 @@ interface Occurrence {
   readonly token: number;
 }
 
-function newNode(): Node {
-  return { children: new Map(), token: undefined, cluster: 0 };
-}
-
 /**
  * Finds whole tokens in texts. Where occurrences overlap, the longest token wins wherever it stands, then the one
  * with the lower id, then the leftmost: llama.cpp's order, which takes one token after the other, the longest first.
  */
 export class TokenFinder {
-  readonly #root: Node = newNode();
+  readonly #root = new Node();
   readonly #texts: ReadonlyMap<number, string>;
   /** Place of each token in the order of precedence. */
   readonly #rank = new Map<number, number>();
@@ -50,12 +62,7 @@ export class TokenFinder {
   #insert(text: string, id: number): void {
     this.#begins[text.charCodeAt(0)] = 1;
     let node = this.#root;
-    for (let i = 0; i < text.length; i++) {
-      const unit = text.charCodeAt(i);
-      let child = node.children.get(unit);
-      if (!child) node.children.set(unit, child = newNode());
-      node = child;
-    }
+    for (let i = 0; i < text.length; i++) node = node.makeChild(text.charCodeAt(i));
     node.token = id;
   }
 
@@ -104,7 +111,7 @@ export class TokenFinder {
     let end = index;
     let node: Node | undefined = this.#root;
     for (let i = index; i < text.length; i++) {
-      node = node.children.get(text.charCodeAt(i));
+      node = node.child(text.charCodeAt(i));
       if (!node) break;
       if (node.token === undefined) continue;
       end = i + 1;

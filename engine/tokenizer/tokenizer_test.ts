@@ -199,6 +199,14 @@ for (const [what, values, words] of REFUSED) {
   });
 }
 
+Deno.test("vocabularies that would take too long or too much memory are refused", () => {
+  const long = Array.from({ length: 2100 }, (_, i) => String(i).padEnd(2040, "x"));
+  const controls = bpeMetadata({ extra: long.map((text) => [text, CONTROL] as const) });
+  assertThrows(() => createTokenizer(controls), GgufError, "allowed 4194304");
+  const pieces = spmMetadata(Object.fromEntries(long.map((text) => [text, 0])));
+  assertThrows(() => createTokenizer(pieces), GgufError, "allowed 268435456");
+});
+
 Deno.test("merges and tokens that are missing are refused", () => {
   const missing = (values: Record<string, MetadataValue>) =>
     assertThrows(() => createTokenizer(tokenizerMetadata(values)), GgufError).message;

@@ -20,6 +20,8 @@ export interface Vocabulary {
 const MAX_TOKENS = 1 << 21;
 /** No known vocabulary has a token of more than 300; each of an SPM vocabulary is cut at every place once. */
 const MAX_TOKEN_LENGTH = 2048;
+/** Characters of all the tokens that are looked for in a text before it is encoded: each may cost a node of a trie. */
+const MAX_SPECIAL_LENGTH = 1 << 22;
 
 /** A refusal of the vocabulary, naming the key. */
 export function vocabError(key: string, detail: string): GgufError {
@@ -56,6 +58,7 @@ export function readVocabulary(
   const types = readTypes(metadata, tokens);
   const special = (name: string, fallback?: number) => readId(metadata, name, tokens.length, fallback);
   overrideTypes(types, ids, special);
+  checkSpecialLength(tokens, types);
   const eos = special("eos", defaults.eos);
   return {
     tokens,
@@ -75,6 +78,21 @@ function readId(metadata: Metadata, name: string, count: number, fallback?: numb
   const id = metadata.getCount(key);
   if (id >= count) throw vocabError(`${name}_token_id`, `found ${id}, allowed 0 to ${count - 1}`);
   return id;
+}
+
+function checkSpecialLength(tokens: readonly string[], types: Uint8Array): void {
+  let length = 0;
+  for (let id = 0; id < tokens.length; id++) {
+    if (types[id] === TOKEN_TYPE.CONTROL || types[id] === TOKEN_TYPE.USER_DEFINED) {
+      length += tokens[id].length;
+    }
+  }
+  if (length > MAX_SPECIAL_LENGTH) {
+    throw vocabError(
+      "tokens",
+      `found ${length} characters in control and user-defined tokens, allowed ${MAX_SPECIAL_LENGTH}`,
+    );
+  }
 }
 
 function readTypes(metadata: Metadata, tokens: readonly string[]): Uint8Array {
