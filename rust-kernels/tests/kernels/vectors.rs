@@ -22,6 +22,10 @@ fn check(k: &Kernels, check: &impl Check) -> usize {
             "avx2" => check.run::<compy::simd::avx2::Avx2>(),
             #[cfg(target_arch = "x86_64")]
             "avx512-vnni" => check.run::<compy::simd::avx512::Avx512>(),
+            #[cfg(target_arch = "aarch64")]
+            "neon" => check.run::<compy::simd::neon::Neon<false>>(),
+            #[cfg(target_arch = "aarch64")]
+            "neon-dotprod" => check.run::<compy::simd::neon::Neon<true>>(),
             other => panic!("instruction set {other} is not known to tests/kernels/vectors.rs"),
         }
     }

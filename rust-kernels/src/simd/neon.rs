@@ -1,0 +1,298 @@
+//! NEON, four lanes; with `sdot` where the CPU has it.
+//!
+//! What stable Rust has no intrinsic for (`sdot`, conversions of halves) is inline assembly.
+use super::Simd;
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+/// DOT: with the dotprod extension.
+#[derive(Clone, Copy)]
+pub struct Neon<const DOT: bool>;
+
+/// acc + the products of four columns a lane with bytes 4 * I.. of x. Safety: needs dotprod.
+macro_rules! sdot {
+    ($acc:ident, $w:expr, $x:ident, $i:literal) => {
+        // The directive is for copies of this code outside the kernels' functions, which enable dotprod themselves.
+        asm!(
+            ".arch_extension dotprod",
+            concat!("sdot {acc:v}.4s, {w:v}.16b, {x:v}.4b[", $i, "]"),
+            acc = inout(vreg) $acc,
+            w = in(vreg) $w,
+            x = in(vreg) $x,
+            options(pure, nomem, nostack, preserves_flags)
+        )
+    };
+}
+
+/// A shift by n < 8 bits, which the instruction wants as a constant: n is one once the call is inlined.
+macro_rules! shift {
+    ($shift:ident, $a:ident, $n:ident) => {
+        match $n {
+            0 => $a,
+            1 => $shift::<1>($a),
+            2 => $shift::<2>($a),
+            3 => $shift::<3>($a),
+            4 => $shift::<4>($a),
+            5 => $shift::<5>($a),
+            6 => $shift::<6>($a),
+            _ => $shift::<7>($a),
+        }
+    };
+}
+
+impl<const DOT: bool> Neon<DOT> {
+    /// The products of a half of some groups of columns with `x`, in 16 bits, pairs added up to 32 bits.
+    ///
+    /// # Safety
+    /// As `Simd`.
+    #[inline(always)]
+    unsafe fn products<const N: usize>(w: [int8x8_t; N], x: [int8x8_t; N]) -> int32x4_t {
+        unsafe {
+            let mut sum = vmull_s8(w[0], x[0]);
+            for i in 1..N {
+                sum = vmlal_s8(sum, w[i], x[i]);
+            }
+            vpaddlq_s16(sum)
+        }
+    }
+
+    /// `dot16` without dotprod. Products are at most (2^BITS - 1) * 127, or 128 * 127 for 8 bits: in 16 bits four of
+    /// them can be added up to 6 bits, and two beyond.
+    ///
+    /// # Safety
+    /// As `Simd`.
+    #[inline(always)]
+    unsafe fn widening<const BITS: u32>(w: [int8x16_t; 4], x: int8x16_t) -> int32x4_t {
+        unsafe {
+            let x = vreinterpretq_s32_s8(x);
+            let x = [
+                vreinterpretq_s8_s32(vdupq_laneq_s32::<0>(x)),
+                vreinterpretq_s8_s32(vdupq_laneq_s32::<1>(x)),
+                vreinterpretq_s8_s32(vdupq_laneq_s32::<2>(x)),
+                vreinterpretq_s8_s32(vdupq_laneq_s32::<3>(x)),
+            ];
+            let (low_x, low) = (x.map(|x| vget_low_s8(x)), w.map(|w| vget_low_s8(w)));
+            let high = w.map(|w| vget_high_s8(w));
+            let sum = |[a, b, c, d]: [int8x8_t; 4]| {
+                let [p, q, r, s] = low_x; // the same four bytes in both halves
+                if BITS <= 6 {
+                    Self::products([a, b, c, d], [p, q, r, s])
+                } else {
+                    vaddq_s32(Self::products([a, b], [p, q]), Self::products([c, d], [r, s]))
+                }
+            };
+            vpaddq_s32(sum(low), sum(high))
+        }
+    }
+}
+
+impl<const DOT: bool> Simd for Neon<DOT> {
+    const LANES: usize = 4;
+    const TILE: usize = 8;
+    const WIDE_BIAS: i32 = 0;
+    type F = float32x4_t;
+    type I = int32x4_t;
+    type B = uint8x16_t;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self::F {
+        unsafe { vdupq_n_f32(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self::F {
+        unsafe { vld1q_f32(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: Self::F) {
+        unsafe { vst1q_f32(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { vaddq_f32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { vsubq_f32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { vmulq_f32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { vdivq_f32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        unsafe { vfmaq_f32(c, a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        unsafe { vfmsq_f32(c, a, b) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { vbslq_f32(vcgtq_f32(a, b), a, b) } // fmax would hand on NaN from either side
+    }
+    #[inline(always)]
+    unsafe fn min(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { vbslq_f32(vcltq_f32(a, b), a, b) }
+    }
+    #[inline(always)]
+    unsafe fn abs(a: Self::F) -> Self::F {
+        unsafe { vabsq_f32(a) }
+    }
+    #[inline(always)]
+    unsafe fn round(a: Self::F) -> Self::F {
+        unsafe { vrndnq_f32(a) }
+    }
+    #[inline(always)]
+    unsafe fn pow2(n: Self::F) -> Self::F {
+        unsafe { vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)))) }
+    }
+    #[inline(always)]
+    unsafe fn zero_below(x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
+        unsafe { vreinterpretq_f32_u32(vandq_u32(vcgeq_f32(x, limit), vreinterpretq_u32_f32(y))) }
+    }
+    #[inline(always)]
+    unsafe fn sum(a: Self::F) -> f32 {
+        unsafe { vaddvq_f32(a) }
+    }
+    #[inline(always)]
+    unsafe fn largest(a: Self::F) -> f32 {
+        unsafe { vmaxvq_f32(a) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> Self::F {
+        unsafe {
+            let out: float32x4_t;
+            asm!(
+                "fcvtl {out:v}.4s, {halves:v}.4h",
+                out = lateout(vreg) out,
+                halves = in(vreg) vld1_u16(p),
+                options(pure, nomem, nostack, preserves_flags)
+            );
+            out
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u16, v: Self::F) {
+        unsafe {
+            let halves: uint16x4_t;
+            asm!(
+                "fcvtn {halves:v}.4h, {v:v}.4s",
+                halves = lateout(vreg) halves,
+                v = in(vreg) v,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+            vst1_u16(p, halves);
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u16) -> Self::F {
+        unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(p))) }
+    }
+    #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> Self::F {
+        unsafe { vcvtq_f32_u32(load_bytes(p)) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> Self::F {
+        unsafe {
+            let bytes = vreinterpret_s8_u32(vdup_n_u32(p.cast::<u32>().read_unaligned()));
+            vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_e8m0_half(p: *const u8) -> Self::F {
+        unsafe {
+            let e = load_bytes(p);
+            let normal = vshlq_n_u32::<23>(vsubq_u32(e, vdupq_n_u32(1)));
+            let subnormal = vshlq_u32(vdupq_n_u32(0x0020_0000), vreinterpretq_s32_u32(e));
+            vreinterpretq_f32_u32(vbslq_u32(vcltq_u32(e, vdupq_n_u32(2)), subnormal, normal))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_i8(p: *mut i8, v: Self::F) -> Self::I {
+        unsafe {
+            let q = vcvtnq_s32_f32(v);
+            let words = vmovn_s32(q);
+            let bytes = vreinterpret_u32_s8(vmovn_s16(vcombine_s16(words, words)));
+            p.cast::<u32>().write_unaligned(vget_lane_u32::<0>(bytes));
+            q
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn i_splat(x: i32) -> Self::I {
+        unsafe { vdupq_n_s32(x) }
+    }
+    #[inline(always)]
+    unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I {
+        unsafe { vaddq_s32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn i_sum(a: Self::I) -> i32 {
+        unsafe { vaddvq_s32(a) }
+    }
+    #[inline(always)]
+    unsafe fn i_to_f(a: Self::I) -> Self::F {
+        unsafe { vcvtq_f32_s32(a) }
+    }
+    #[inline(always)]
+    unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+        unsafe {
+            let x = vld1q_s8(x);
+            // Codes of 8 bits stand for code - 128, which is their sign bit turned.
+            let w = w.map(|w| vreinterpretq_s8_u8(if BITS == 8 { veorq_u8(w, vdupq_n_u8(0x80)) } else { w }));
+            if !DOT {
+                return vaddq_s32(acc, Self::widening::<BITS>(w, x));
+            }
+            let mut sum = acc;
+            sdot!(sum, w[0], x, 0);
+            sdot!(sum, w[1], x, 1);
+            sdot!(sum, w[2], x, 2);
+            sdot!(sum, w[3], x, 3);
+            sum
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn b_load(p: *const u8) -> Self::B {
+        unsafe { vld1q_u8(p) }
+    }
+    #[inline(always)]
+    unsafe fn b_store(p: *mut u8, v: Self::B) {
+        unsafe { vst1q_u8(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn b_and(a: Self::B, mask: u8) -> Self::B {
+        unsafe { vandq_u8(a, vdupq_n_u8(mask)) }
+    }
+    #[inline(always)]
+    unsafe fn b_or(a: Self::B, b: Self::B) -> Self::B {
+        unsafe { vorrq_u8(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn b_shr(a: Self::B, n: u32) -> Self::B {
+        unsafe { shift!(vshrq_n_u8, a, n) }
+    }
+    #[inline(always)]
+    unsafe fn b_shl(a: Self::B, n: u32) -> Self::B {
+        unsafe { shift!(vshlq_n_u8, a, n) }
+    }
+    #[inline(always)]
+    unsafe fn b_lookup(table: &[u8; 16], index: Self::B) -> Self::B {
+        unsafe { vqtbl1q_u8(vld1q_u8(table.as_ptr()), index) }
+    }
+}
+
+/// Four bytes as unsigned integers. Safety: `p` points at four bytes.
+#[inline(always)]
+unsafe fn load_bytes(p: *const u8) -> uint32x4_t {
+    unsafe {
+        let bytes = vreinterpret_u8_u32(vdup_n_u32(p.cast::<u32>().read_unaligned()));
+        vmovl_u16(vget_low_u16(vmovl_u8(bytes)))
+    }
+}
