@@ -149,6 +149,10 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
     unsafe fn b_load(p: *const u8) -> Self::B {
         unsafe { _mm512_loadu_si512(p.cast()) }
     }

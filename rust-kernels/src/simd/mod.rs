@@ -88,6 +88,9 @@ pub trait Simd: Copy + 'static {
     unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I;
 
     unsafe fn b_load(p: *const u8) -> Self::B;
+    /// Hints that the cache line at `p`, which may lie anywhere, will be read soon.
+    #[inline(always)]
+    unsafe fn prefetch(_p: *const u8) {}
     unsafe fn b_store(p: *mut u8, v: Self::B);
     unsafe fn b_and(a: Self::B, mask: u8) -> Self::B;
     unsafe fn b_or(a: Self::B, b: Self::B) -> Self::B;
