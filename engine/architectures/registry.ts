@@ -58,7 +58,9 @@ export async function readRopeFactors(file: GgufFile): Promise<Float32Array | un
   const bytes = new Uint8Array(info.byteLength);
   for (let at = 0; at < bytes.length;) {
     const n = await source.read(bytes.subarray(at));
-    if (n === null) throw new GgufError("GGUF_TRUNCATED", "the file ended", { byte: info.offset + at, field });
+    if (n === null) {
+      throw new GgufError("GGUF_TRUNCATED", "the file ended", { byte: info.offset + at, field });
+    }
     at += n;
   }
   const factors = new Float32Array(bytes.buffer);

@@ -91,7 +91,9 @@ export class CpuBackend implements Backend {
   /** Milliseconds spent in each op of the plan since the last call. */
   async profile(plan: Plan): Promise<number[]> {
     const output = new Uint8Array(8 * plan.ops.length);
-    const times = view(await this.#library.callAsync("compy_profile", this.#handle, new Uint8Array(0), output));
+    const times = view(
+      await this.#library.callAsync("compy_profile", this.#handle, new Uint8Array(0), output),
+    );
     return plan.ops.map((_, i) => Number(times.getBigUint64(8 * i, true)) / 1e6);
   }
 
