@@ -50,7 +50,7 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
       Math.min(context.vocabSize, candidatesWanted(sampling, request.logprobs ?? 0)),
     ),
     ignoreEos: request.ignoreEos ?? false,
-    output: new OutputText(context.tokenizer.streamDecoder(), request.stop ?? []),
+    output: new OutputText(context.tokenizer.streamDecoder({ continuation: true }), request.stop ?? []),
     logprobs: request.logprobs,
     promptLogprobs: request.promptLogprobs ?? false,
     scores: request.promptLogprobs ? [{ token: request.prompt[0], logprob: null, top: [] }] : [],

@@ -60,7 +60,7 @@ function topByText(engine: Engine, { token, logprob, top }: PlacedToken): Record
 
 /** The prompt's tokens with their places in the echoed text, which may or may not spell out control tokens. */
 export function placePrompt(engine: Engine, tokens: PromptTokens, echoed: string): PlacedToken[] {
-  const decoder = engine.tokenizer.streamDecoder();
+  const decoder = engine.tokenizer.streamDecoder({ continuation: true });
   let position = 0; // UTF-16 units of `echoed`
   let offset = 0; // characters
   return tokens.map((scored) => {

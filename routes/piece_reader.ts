@@ -40,7 +40,7 @@ export class PieceReader {
 
   constructor(engine: Engine, index: number, withLogprobs: boolean) {
     this.#index = index;
-    this.#decoder = withLogprobs ? engine.tokenizer.streamDecoder() : undefined;
+    this.#decoder = withLogprobs ? engine.tokenizer.streamDecoder({ continuation: true }) : undefined;
   }
 
   read(event: TokenEvent): Piece[] {
