@@ -14,9 +14,8 @@ interface Result {
 }
 
 function task(args: readonly string[], cwd = root): Deno.ChildProcess {
-  // A task that was started by npx has INIT_CWD, which names the folder of that call, not of this one.
-  const { INIT_CWD: _, ...env } = Deno.env.toObject();
-  const options = { args: ["task", "-q", ...args], cwd, clearEnv: true, env: { ...env, NO_COLOR: "1" } };
+  // Of several tasks within each other the first sets INIT_CWD.
+  const options = { args: ["task", "-q", ...args], cwd, env: { INIT_CWD: cwd, NO_COLOR: "1" } };
   return new Deno.Command(Deno.execPath(), { ...options, stdin: "null", stdout: "piped", stderr: "piped" })
     .spawn();
 }
