@@ -11,7 +11,6 @@ import { createSequence } from "./request.ts";
 import { type EngineLimits, type Scheduled, Scheduler } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
 import { StepWriter } from "./step_input.ts";
-import { encodeChatPrompt } from "./tokenizer/chat_template.ts";
 import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./tokenizer/types.ts";
 import {
   type Engine,
@@ -67,7 +66,12 @@ export class LlmEngine implements Engine {
 
   encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
     // Marked: what a message says stays text, even where it spells a control token.
-    return encodeChatPrompt(this.tokenizer, this.chatTemplate.render(messages, { ...options, marked: true }));
+    const prompt = this.chatTemplate.render(messages, { ...options, marked: true });
+    const tokens = this.tokenizer.encode(prompt, { parseSpecial: true, marked: true });
+    const bos = this.tokenizer.bosToken;
+    // As llama.cpp does: exactly one BOS where the file wants one, whether or not the template writes it.
+    const wantsBos = bos !== undefined && this.tokenizer.encode("", { addSpecial: true })[0] === bos;
+    return wantsBos && tokens[0] !== bos ? [bos, ...tokens] : tokens;
   }
 
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {

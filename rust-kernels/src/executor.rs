@@ -356,7 +356,12 @@ impl Run<'_> {
                         epilogue: Epilogue::Store,
                     };
                     // Two formats share the scratch for corrections only if they are one.
-                    let memory = if same { &mut prepared[0] } else { prepared[i] = None; &mut prepared[i] };
+                    let memory = if same {
+                        &mut prepared[0]
+                    } else {
+                        prepared[i] = None;
+                        &mut prepared[i]
+                    };
                     self.gemm(&args, matrix, x, m, memory, s);
                 }
                 for row in from..to {

@@ -89,7 +89,14 @@ fn best(threads: usize, work: impl Fn(usize) -> u64 + Sync) -> f64 {
     let round = || {
         let start = Instant::now();
         let done: u64 = std::thread::scope(|s| {
-            let handles: Vec<_> = (0..threads).map(|t| s.spawn({ let work = &work; move || work(t) })).collect();
+            let handles: Vec<_> = (0..threads)
+                .map(|t| {
+                    s.spawn({
+                        let work = &work;
+                        move || work(t)
+                    })
+                })
+                .collect();
             handles.into_iter().map(|h| h.join().unwrap_or(0)).sum()
         });
         done as f64 / start.elapsed().as_secs_f64() / 1e9

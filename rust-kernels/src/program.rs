@@ -79,15 +79,52 @@ pub struct Heads {
 }
 
 pub enum Op {
-    Embed { weight: usize, out: usize },
-    RopeTable { out: usize },
-    RmsNorm { x: usize, weight: usize, eps: f32, out: Out },
-    MatMul { x: Out, parts: Vec<Part> },
-    SwiGlu { x: Out, gate: usize, up: usize, out: Out },
-    RopeAppend { q: usize, k: usize, v: usize, table: usize, q_norm: Option<usize>, k_norm: Option<usize>, heads: Heads, rope: RopeShape },
-    Attention { q: usize, out: usize, heads: Heads, scale: f32 },
-    Quantize { x: usize, out: usize },
-    Candidates { logits: usize },
+    Embed {
+        weight: usize,
+        out: usize,
+    },
+    RopeTable {
+        out: usize,
+    },
+    RmsNorm {
+        x: usize,
+        weight: usize,
+        eps: f32,
+        out: Out,
+    },
+    MatMul {
+        x: Out,
+        parts: Vec<Part>,
+    },
+    SwiGlu {
+        x: Out,
+        gate: usize,
+        up: usize,
+        out: Out,
+    },
+    RopeAppend {
+        q: usize,
+        k: usize,
+        v: usize,
+        table: usize,
+        q_norm: Option<usize>,
+        k_norm: Option<usize>,
+        heads: Heads,
+        rope: RopeShape,
+    },
+    Attention {
+        q: usize,
+        out: usize,
+        heads: Heads,
+        scale: f32,
+    },
+    Quantize {
+        x: usize,
+        out: usize,
+    },
+    Candidates {
+        logits: usize,
+    },
 }
 
 /// Shapes of the KV cache; the same in every layer.
@@ -242,8 +279,7 @@ impl Program {
     }
 
     fn decode_rope_append(&self, w: &mut Words, weights: &Weights) -> Result<Op> {
-        let (q, k, v, table) =
-            (self.float(w, None)?, self.float(w, None)?, self.float(w, None)?, self.float(w, None)?);
+        let (q, k, v, table) = (self.float(w, None)?, self.float(w, None)?, self.float(w, None)?, self.float(w, None)?);
         let (q_norm, k_norm) = (Self::optional(w.u32()?), Self::optional(w.u32()?));
         let heads = self.heads(w)?;
         let (rotated, interleaved, eps) = (w.size()?, w.u32()? != 0, w.f32()?);

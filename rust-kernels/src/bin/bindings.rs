@@ -6,7 +6,9 @@ fn main() {
     println!("/** Changes whenever an export's meaning or a message's layout does. */");
     println!("export const ABI_VERSION = {ABI_VERSION};\n");
     println!("const parameters = [\"u64\", \"buffer\", \"usize\", \"buffer\", \"usize\"] as const;\n");
-    println!("/** Handle, input and its length, output and its length; the result is bytes written, or -1 - n for a message. */");
+    println!(
+        "/** Handle, input and its length, output and its length; the result is bytes written, or -1 - n for a message. */"
+    );
     println!("export const SYMBOLS = {{");
     for e in EXPORTS {
         let lines: Vec<_> = e.doc.lines().map(str::trim).collect();

@@ -65,7 +65,7 @@ impl BlockFormat for Q2K {
     unsafe fn scales<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
         unsafe {
             let d = S::load_f16(unit.cast());
-            [0, 1].map(|part| S::mul(d, scale_min::<S>(unit, b, part).0))
+            [S::mul(d, scale_min::<S>(unit, b, 0).0), S::mul(d, scale_min::<S>(unit, b, 1).0)]
         }
     }
 
@@ -73,7 +73,7 @@ impl BlockFormat for Q2K {
     unsafe fn mins<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
         unsafe {
             let dmin = S::load_f16(unit.add(2 * S::LANES).cast());
-            [0, 1].map(|part| S::mul(dmin, scale_min::<S>(unit, b, part).1))
+            [S::mul(dmin, scale_min::<S>(unit, b, 0).1), S::mul(dmin, scale_min::<S>(unit, b, 1).1)]
         }
     }
 }

@@ -41,48 +41,50 @@ macro_rules! shift {
 }
 
 impl<const DOT: bool> Neon<DOT> {
-    /// The products of a half of some groups of columns with `x`, in 16 bits, pairs added up to 32 bits.
+    /// `dot16` without dotprod, of two of a vector's four lanes: the products of each pair of columns, in 32 bits.
+    /// Products are at most (2^BITS - 1) * 127, or 128 * 127 for 8 bits: in 16 bits four of them can be added up to
+    /// 6 bits, and two beyond.
     ///
     /// # Safety
     /// As `Simd`.
     #[inline(always)]
-    unsafe fn products<const N: usize>(w: [int8x8_t; N], x: [int8x8_t; N]) -> int32x4_t {
+    unsafe fn pairs<const BITS: u32>(w: [int8x8_t; 4], x: [int8x8_t; 4]) -> int32x4_t {
         unsafe {
-            let mut sum = vmull_s8(w[0], x[0]);
-            for i in 1..N {
-                sum = vmlal_s8(sum, w[i], x[i]);
+            let first = vmlal_s8(vmull_s8(w[0], x[0]), w[1], x[1]);
+            if BITS <= 6 {
+                return vpaddlq_s16(vmlal_s8(vmlal_s8(first, w[2], x[2]), w[3], x[3]));
             }
-            vpaddlq_s16(sum)
+            vpadalq_s16(vpaddlq_s16(first), vmlal_s8(vmull_s8(w[2], x[2]), w[3], x[3]))
         }
     }
 
-    /// `dot16` without dotprod. Products are at most (2^BITS - 1) * 127, or 128 * 127 for 8 bits: in 16 bits four of
-    /// them can be added up to 6 bits, and two beyond.
+    /// `dot16` without dotprod, from 0.
     ///
     /// # Safety
     /// As `Simd`.
     #[inline(always)]
-    unsafe fn widening<const BITS: u32>(w: [int8x16_t; 4], x: int8x16_t) -> int32x4_t {
+    unsafe fn widening<const BITS: u32>([a, b, c, d]: [int8x16_t; 4], x: int8x16_t) -> int32x4_t {
         unsafe {
             let x = vreinterpretq_s32_s8(x);
             let x = [
-                vreinterpretq_s8_s32(vdupq_laneq_s32::<0>(x)),
-                vreinterpretq_s8_s32(vdupq_laneq_s32::<1>(x)),
-                vreinterpretq_s8_s32(vdupq_laneq_s32::<2>(x)),
-                vreinterpretq_s8_s32(vdupq_laneq_s32::<3>(x)),
+                vreinterpret_s8_s32(vdup_laneq_s32::<0>(x)),
+                vreinterpret_s8_s32(vdup_laneq_s32::<1>(x)),
+                vreinterpret_s8_s32(vdup_laneq_s32::<2>(x)),
+                vreinterpret_s8_s32(vdup_laneq_s32::<3>(x)),
             ];
-            let (low_x, low) = (x.map(|x| vget_low_s8(x)), w.map(|w| vget_low_s8(w)));
-            let high = w.map(|w| vget_high_s8(w));
-            let sum = |[a, b, c, d]: [int8x8_t; 4]| {
-                let [p, q, r, s] = low_x; // the same four bytes in both halves
-                if BITS <= 6 {
-                    Self::products([a, b, c, d], [p, q, r, s])
-                } else {
-                    vaddq_s32(Self::products([a, b], [p, q]), Self::products([c, d], [r, s]))
-                }
-            };
-            vpaddq_s32(sum(low), sum(high))
+            let low = [vget_low_s8(a), vget_low_s8(b), vget_low_s8(c), vget_low_s8(d)];
+            let high = [vget_high_s8(a), vget_high_s8(b), vget_high_s8(c), vget_high_s8(d)];
+            vpaddq_s32(Self::pairs::<BITS>(low, x), Self::pairs::<BITS>(high, x))
         }
+    }
+
+    /// Codes as signed bytes: those of 8 bits stand for code - 128, which is their sign bit turned.
+    ///
+    /// # Safety
+    /// As `Simd`.
+    #[inline(always)]
+    unsafe fn signed<const BITS: u32>(w: uint8x16_t) -> int8x16_t {
+        unsafe { vreinterpretq_s8_u8(if BITS == 8 { veorq_u8(w, vdupq_n_u8(0x80)) } else { w }) }
     }
 }
 
@@ -244,8 +246,12 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
             let x = vld1q_s8(x);
-            // Codes of 8 bits stand for code - 128, which is their sign bit turned.
-            let w = w.map(|w| vreinterpretq_s8_u8(if BITS == 8 { veorq_u8(w, vdupq_n_u8(0x80)) } else { w }));
+            let w = [
+                Self::signed::<BITS>(w[0]),
+                Self::signed::<BITS>(w[1]),
+                Self::signed::<BITS>(w[2]),
+                Self::signed::<BITS>(w[3]),
+            ];
             if !DOT {
                 return vaddq_s32(acc, Self::widening::<BITS>(w, x));
             }
