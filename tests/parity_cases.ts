@@ -39,7 +39,7 @@ function mixed(seed: number): TensorType[] {
   return TYPES.map((_, i) => TYPES[i * step % TYPES.length]);
 }
 
-/** The prompt of `length` tokens. tools/parity/exact.py makes the same. */
+/** The prompt of `length` tokens. */
 export function prompt(length: number): number[] {
   return Array.from({ length }, (_, i) => (i * 37 + length) % 200 + 33);
 }

@@ -73,7 +73,7 @@ const LAYERS: readonly Layer[] = [
   },
 ];
 
-const TEST = /^tests\/|_test\.ts$|(^|\/)testing[^/]*\.ts$|(^|\/)bad_files\.ts$/;
+const TEST = /^(tests|tools\/parity)\/|_test\.ts$|(^|\/)testing[^/]*\.ts$|(^|\/)bad_files\.ts$/;
 
 /** What is wrong with a file's imports, in words. `file` is its path from the repository's root. */
 export function check(file: string, source: string): string[] {

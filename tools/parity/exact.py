@@ -1,23 +1,19 @@
 """The exact answer: a forward pass in float64 over the dequantised weights of a GGUF file.
 
-    python3 exact.py --lengths 1,8,200 --steps 16 --top 20 MODEL.gguf ... > answers.jsonl
+    python3 exact.py --steps 16 --top 20 MODEL.gguf ... < prompts.json > answers.jsonl
 
-Follows the greedy tokens from seeded prompts and prints one JSON line a model and prompt:
-{"model", "prompt", "steps": [{"token", "margin", "top": [[id, log-probability], ...]}, ...]}.
+Follows the greedy tokens from each prompt of a JSON list of lists, and prints one line a model and prompt:
+{"model", "prompt", "steps": [{"token", "top": [[id, log-probability], ...]}, ...]}.
 Plain on purpose: numpy and the package gguf's own dequantisers, for the dense llama, qwen2 and qwen3.
 """
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 from gguf import GGUFReader
 from gguf.quants import dequantize
-
-
-def prompt(length):
-    """The prompt of that many tokens; tests/parity_cases.ts makes the same."""
-    return [(i * 37 + length) % 200 + 33 for i in range(length)]
 
 
 def silu(x):
@@ -116,23 +112,22 @@ class Model:
             row = self.log_probs(tokens, cache)[-1]
             order = np.argsort(-row, kind="stable")[:top]
             tokens = [int(order[0])]
-            out.append({"token": tokens[0], "margin": float(row[order[0]] - row[order[1]]),
-                        "top": [[int(i), float(row[i])] for i in order]})
+            out.append({"token": tokens[0], "top": [[int(i), float(row[i])] for i in order]})
         return out
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="+")
-    parser.add_argument("--lengths", default="1,8,200")
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--top", type=int, default=20)
     args = parser.parse_args()
+    prompts = json.load(sys.stdin)
     for path in args.models:
         model = Model(path)
-        for length in map(int, args.lengths.split(",")):
-            steps = model.greedy(prompt(length), args.steps, args.top)
-            print(json.dumps({"model": Path(path).stem, "prompt": length, "steps": steps}), flush=True)
+        for prompt in prompts:
+            steps = model.greedy(prompt, args.steps, args.top)
+            print(json.dumps({"model": Path(path).stem, "prompt": prompt, "steps": steps}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,92 @@
+import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
+import type { Candidates, CompileOptions, LogitsRequest, StepSequence } from "../engine/backend/backend.ts";
+import { CpuBackend, type CpuOptions } from "../engine/backend/cpu.ts";
+import { openGguf } from "../engine/gguf/reader.ts";
+import { KernelLibrary } from "../ffi/library.ts";
+
+/** Some tokens of one sequence in a step, and what is wanted after them. */
+export interface Run {
+  readonly tokens: readonly number[];
+  /** Tokens of the sequence that went before. */
+  readonly cached?: number;
+  readonly blockTable: Int32Array;
+  /** What is wanted after the last tokens; the last entry belongs to the last token. */
+  readonly wanted?: readonly Wanted[];
+}
+
+export interface Wanted {
+  readonly candidates?: number;
+  /** Tokens whose logits are wanted. */
+  readonly probe?: readonly number[];
+}
+
+/** A model file on the kernels, without an engine around it. */
+export class KernelModel implements Disposable {
+  private constructor(readonly backend: CpuBackend) {}
+
+  /** Loads a file's bytes, which need not outlive the call. */
+  static async load(
+    bytes: Uint8Array,
+    compile: CompileOptions,
+    options: CpuOptions = {},
+  ): Promise<KernelModel> {
+    const path = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
+    try {
+      await Deno.writeFile(path, bytes);
+      const file = await openGguf(path);
+      const plan = buildPlan(file, await readRopeFactors(file));
+      const backend = new CpuBackend(options);
+      await backend.loadWeights(file, plan);
+      await backend.compile(plan, compile);
+      return new KernelModel(backend);
+    } finally {
+      await Deno.remove(path);
+    }
+  }
+
+  /** One step; the answers of each run, in order. */
+  async step(runs: readonly Run[]): Promise<Candidates[][]> {
+    const sequences: StepSequence[] = [];
+    const logits: LogitsRequest[] = [];
+    let start = 0;
+    for (const { tokens, cached = 0, blockTable, wanted = [] } of runs) {
+      sequences.push({ start, length: tokens.length, cached, blockTable });
+      start += tokens.length;
+      wanted.forEach((want, i) => logits.push(request(start - wanted.length + i, want)));
+    }
+    const tokens = Int32Array.from(runs.flatMap((run) => run.tokens));
+    const { rows } = await this.backend.step({ tokens, sequences, logits });
+    let at = 0;
+    return runs.map(({ wanted = [] }) => rows.slice(at, at += wanted.length));
+  }
+
+  [Symbol.dispose](): void {
+    this.backend.close();
+  }
+}
+
+function request(row: number, { candidates = 1, probe = [] }: Wanted): LogitsRequest {
+  const none = new Int32Array(0);
+  return {
+    row,
+    candidates,
+    repetitionPenalty: 1,
+    presencePenalty: 0,
+    frequencyPenalty: 0,
+    penaltyTokens: none,
+    penaltyCounts: none,
+    biasTokens: none,
+    biasValues: new Float32Array(0),
+    probe: Int32Array.from(probe),
+  };
+}
+
+/** The instruction sets that this CPU can run, best first. */
+export function instructionSets(): string[] {
+  return new TextDecoder().decode(KernelLibrary.open().call("compy_instruction_sets", 0n)).split(",");
+}
+
+/** `count` KV blocks from block `first` on, in an order that is none. */
+export function shuffledBlocks(first: number, count: number): Int32Array {
+  return Int32Array.from({ length: count }, (_, i) => first + (i * 5 + 3) % count);
+}

@@ -1,0 +1,91 @@
+import { KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
+import {
+  type Distance,
+  exactCases,
+  parityBytes,
+  type ParityFile,
+  type ParityTable,
+  prompt,
+  PROMPT_LENGTHS,
+  STEPS,
+  TABLE_URL,
+} from "./parity_cases.ts";
+
+/** KV blocks for the longest prompt and its answer; no multiple of 5, so that `shuffledBlocks` shuffles them. */
+const BLOCKS = 7;
+
+const table: ParityTable = JSON.parse(await Deno.readTextFile(TABLE_URL));
+
+/** How far one prompt's answer is from the exact one, and llama.cpp's from it. */
+export interface Judged {
+  readonly where: string;
+  readonly distances: readonly (readonly number[])[]; // [STEPS][TOP]
+  readonly choices: readonly { exact: number; ours: number; margin: number }[]; // [STEPS]
+  readonly llamaCpp: Distance;
+}
+
+/** Runs all prompts of a file in one step, each followed by its exact tokens. */
+export async function judge(file: ParityFile, isa?: string): Promise<Judged[]> {
+  const bytes = parityBytes(file);
+  const exact = await exactCases(table, file, bytes);
+  const runs = PROMPT_LENGTHS.map((length, i): Run => {
+    const { steps } = exact.get(length)!;
+    const tokens = [...prompt(length), ...steps.slice(0, -1).map((step) => step.ids[0])];
+    return {
+      tokens,
+      blockTable: shuffledBlocks(i * BLOCKS, BLOCKS),
+      wanted: steps.map(({ ids }) => ({ probe: ids })),
+    };
+  });
+  const maxRows = runs.reduce((sum, run) => sum + run.tokens.length, 0);
+  const limits = { kvBlocks: runs.length * BLOCKS, maxRows, maxLogitRows: runs.length * STEPS };
+  using model = await KernelModel.load(bytes, limits, { isa });
+  const answers = await model.step(runs);
+  return PROMPT_LENGTHS.map((length, i) => {
+    const { steps, llamaCpp } = exact.get(length)!;
+    return {
+      where: `${file.name}, prompt of ${length}`,
+      llamaCpp,
+      distances: steps.map(({ logprobs }, step) => {
+        const { probed, logSumExp } = answers[i][step];
+        return logprobs.map((logprob, k) => Math.abs(probed[k] - logSumExp - logprob));
+      }),
+      choices: steps.map(({ ids, logprobs }, step) => {
+        return { exact: ids[0], ours: answers[i][step].ids[0], margin: logprobs[0] - logprobs[1] };
+      }),
+    };
+  });
+}
+
+/** Our distance and llama.cpp's, over several prompts. */
+export function compare(judged: readonly Judged[]): { ours: Distance; llamaCpp: Distance } {
+  const all = judged.flatMap((one) => one.distances.flat());
+  const theirs = judged.map((one) => one.llamaCpp);
+  return {
+    ours: { max: Math.max(...all), mean: average(all) },
+    llamaCpp: {
+      max: Math.max(...theirs.map((one) => one.max)),
+      mean: average(theirs.map((one) => one.mean)),
+    },
+  };
+}
+
+function average(values: readonly number[]): number {
+  return values.reduce((a, b) => a + b, 0) / values.length;
+}
+
+/** The largest distance among the five most likely tokens of each step. */
+export function maxOfTopFive(judged: readonly Judged[]): number {
+  return Math.max(...judged.flatMap((one) => one.distances.flatMap((step) => step.slice(0, 5))));
+}
+
+/** Steps at which another token was chosen, though the exact choice leads by more than `margin`. */
+export function wrongChoices(judged: readonly Judged[], margin: number): string[] {
+  return judged.flatMap(({ where, choices }) =>
+    choices.flatMap(({ exact, ours, margin: found }, step) =>
+      ours === exact || found <= margin
+        ? []
+        : [`${where}, step ${step}: chose ${ours}, exact is ${exact} by ${found.toFixed(3)}`]
+    )
+  );
+}

@@ -1,0 +1,61 @@
+import { assert, assertEquals } from "@std/assert";
+import { instructionSets } from "./kernel_model.ts";
+import { FORMATS, PARITY_FILES, type ParityFile } from "./parity_cases.ts";
+import { compare, judge, type Judged, maxOfTopFive, wrongChoices } from "./parity_judge.ts";
+
+/*
+ * Log-probabilities beside the exact ones, along the exact greedy tokens. Formats of floats are held to an absolute
+ * distance; with the others activations are rounded to 8 bits, and llama.cpp's own distance is the measure.
+ */
+
+/** Largest distance of the five most likely tokens. */
+const FLOAT_LIMITS: Readonly<Record<string, number>> = { F32: 0.01, F16: 0.01, BF16: 0.03 };
+/** Times llama.cpp's distance, over all cases of a format. */
+const MEAN_LIMIT = 1.1;
+const MAX_LIMIT = 1.25;
+/** Where the exact choice leads by more than this, it must be ours. */
+const CLEAR_MARGIN = 0.3;
+
+function assertFloats(format: string, judged: readonly Judged[]): void {
+  const [max, limit] = [maxOfTopFive(judged), FLOAT_LIMITS[format]];
+  assert(max <= limit, `${format}: the five most likely are up to ${max.toFixed(4)} off, allowed ${limit}`);
+}
+
+function assertNoWorseThanLlamaCpp(format: string, judged: readonly Judged[]): void {
+  const { ours, llamaCpp } = compare(judged);
+  const words = ({ mean, max }: typeof ours) => `mean ${mean.toFixed(4)}, max ${max.toFixed(4)}`;
+  const found = `${format}: ${words(ours)}; llama.cpp: ${words(llamaCpp)}`;
+  assert(ours.mean <= MEAN_LIMIT * llamaCpp.mean, `${found}; allowed is ${MEAN_LIMIT} times its mean`);
+  assert(ours.max <= MAX_LIMIT * llamaCpp.max, `${found}; allowed is ${MAX_LIMIT} times its maximum`);
+}
+
+function assertParity(format: string, judged: readonly Judged[]): void {
+  assertEquals(wrongChoices(judged, CLEAR_MARGIN), []);
+  if (format in FLOAT_LIMITS) assertFloats(format, judged);
+  else assertNoWorseThanLlamaCpp(format, judged);
+}
+
+async function judgeAll(files: readonly ParityFile[], isa?: string): Promise<Judged[]> {
+  const judged: Judged[] = [];
+  for (const file of files) judged.push(...await judge(file, isa));
+  return judged;
+}
+
+for (const format of FORMATS) {
+  Deno.test(`${format}: as near to the exact answer as llama.cpp, or nearer`, async () => {
+    assertParity(format, await judgeAll(PARITY_FILES.filter((file) => file.format === format)));
+  });
+}
+
+for (const isa of instructionSets().slice(1)) {
+  Deno.test(`${isa}: every format, on one model each, as near to the exact answer as llama.cpp`, async () => {
+    const rest: Judged[] = [];
+    for (const [i, format] of FORMATS.entries()) {
+      const files = PARITY_FILES.filter((file) => file.format === format);
+      const judged = await judgeAll([files[i % files.length]], isa);
+      if (format in FLOAT_LIMITS) assertParity(format, judged);
+      else rest.push(...judged);
+    }
+    assertParity("the other formats", rest);
+  });
+}

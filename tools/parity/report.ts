@@ -1,0 +1,29 @@
+/** Prints how far every format is from the exact answer, beside llama.cpp, as a Markdown table. */
+import { FORMATS, PARITY_FILES } from "../../tests/parity_cases.ts";
+import { compare, judge, type Judged, maxOfTopFive, wrongChoices } from "../../tests/parity_judge.ts";
+
+const CLEAR_MARGIN = 0.3;
+
+const rows = [
+  ["format", "mean", "llama.cpp", "ratio", "max", "llama.cpp", "ratio", "max of top 5", "wrong choices"],
+  Array(9).fill("---"),
+];
+for (const format of FORMATS) {
+  const judged: Judged[] = [];
+  for (const file of PARITY_FILES.filter((file) => file.format === format)) {
+    judged.push(...await judge(file, Deno.args[0]));
+  }
+  const { ours, llamaCpp } = compare(judged);
+  const beside = (a: number, b: number) => [a.toFixed(4), b.toFixed(4), (a / b).toFixed(2)];
+  const wrong = wrongChoices(judged, CLEAR_MARGIN).length;
+  const topFive = maxOfTopFive(judged).toFixed(4);
+  rows.push([
+    format,
+    ...beside(ours.mean, llamaCpp.mean),
+    ...beside(ours.max, llamaCpp.max),
+    topFive,
+    `${wrong}`,
+  ]);
+}
+const text = rows.map((row) => `| ${row.join(" | ")} |\n`).join("");
+await Deno.stdout.write(new TextEncoder().encode(text));
