@@ -37,7 +37,10 @@ export function prepareCompletion(engine: Engine, body: CompletionBody, options:
   });
   const echoes = prompts.map((prompt) => {
     if (!body.echo) return "";
-    return typeof prompt === "string" ? prompt : engine.tokenizer.decode(prompt, { special: true });
+    // What the model read: many JSON readers refuse half a surrogate pair.
+    return typeof prompt === "string"
+      ? prompt.toWellFormed()
+      : engine.tokenizer.decode(prompt, { special: true });
   });
   return {
     stream: body.stream ?? false,

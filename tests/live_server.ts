@@ -1,0 +1,81 @@
+import { fromFileUrl } from "@std/path";
+import OpenAI from "openai";
+
+const ROOT = fromFileUrl(new URL("..", import.meta.url));
+
+/** A server in its own process, on the demo model, and OpenAI's client for it. */
+export interface LiveServer {
+  /** `http://127.0.0.1:PORT`. */
+  readonly url: string;
+  readonly client: OpenAI;
+  /** Posts JSON and reads the answer, whatever its status. */
+  // deno-lint-ignore no-explicit-any -- shapes are what the tests are about
+  post(path: string, body: unknown): Promise<any>;
+  /** One series of /metrics, without labels. */
+  metric(name: string): Promise<number>;
+  /** Waits until nothing runs or waits; throws after ten seconds. */
+  idle(): Promise<void>;
+}
+
+/** Runs `test` against `serve …`; throws where the server did not stop cleanly or complained. */
+export async function withLiveServer(
+  args: readonly string[],
+  test: (server: LiveServer) => Promise<void>,
+): Promise<void> {
+  const child = new Deno.Command(Deno.execPath(), {
+    args: ["run", "-q", "-P=serve", "main.ts", "serve", "--port", "0", ...args],
+    cwd: ROOT,
+    env: { NO_COLOR: "1" },
+    stdin: "null",
+    stdout: "piped",
+    stderr: "piped",
+  }).spawn();
+  const stderr = new Response(child.stderr).text();
+  const reader = child.stdout.pipeThrough(new TextDecoderStream()).getReader();
+  try {
+    const url = /listening on (\S+)\n/.exec(await firstLine(reader))?.[1];
+    if (!url) throw new Error(`serve did not start: ${await stderr}`);
+    await test(serverAt(url));
+  } finally {
+    child.kill("SIGTERM");
+    await reader.cancel();
+  }
+  const { code } = await child.status;
+  const complaints = (await stderr).split("\n").slice(1).join("\n"); // the first tells of the model
+  if (code !== 0 || complaints !== "") throw new Error(`serve ended with ${code}: ${complaints}`);
+}
+
+async function firstLine(reader: ReadableStreamDefaultReader<string>): Promise<string> {
+  let line = "";
+  while (!line.includes("\n")) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    line += value;
+  }
+  return line;
+}
+
+function serverAt(url: string): LiveServer {
+  async function post(path: string, body: unknown) {
+    const headers = { "content-type": "application/json" };
+    const response = await fetch(url + path, { method: "POST", headers, body: JSON.stringify(body) });
+    return await response.json();
+  }
+  async function metric(name: string): Promise<number> {
+    const text = await (await fetch(`${url}/metrics`)).text();
+    const line = text.split("\n").find((line) => line.startsWith(`${name} `));
+    if (!line) throw new Error(`/metrics has no ${name}`);
+    return Number(line.slice(name.length + 1));
+  }
+  async function idle(): Promise<void> {
+    const names = ["compy_requests_running", "compy_requests_waiting", "compy_kv_blocks_used"];
+    for (const end = performance.now() + 10_000;;) {
+      const figures = await Promise.all(names.map(metric));
+      if (figures.every((figure) => figure === 0)) return;
+      if (performance.now() > end) throw new Error(`Not idle after ten seconds: ${names} are ${figures}`);
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+  }
+  const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "unused", maxRetries: 0 });
+  return { url, client, post, metric, idle };
+}
