@@ -49,7 +49,7 @@ Usage: deno task batch run IN.jsonl --out OUT.jsonl [options]
 
 A line of the input:
   {"custom_id":"q1","method":"POST","url":"/v1/chat/completions",
-   "body":{"messages":[{"role":"user","content":"Hi"}],"max_tokens":50}}
+   "body":{"model":"demo","messages":[{"role":"user","content":"Hi"}],"max_tokens":50}}
 A line of the output:
   {"id":"batch_req_…","custom_id":"q1","response":{"status_code":200,"request_id":"…","body":{…}},"error":null}
 

@@ -1,4 +1,4 @@
-//! What changes from step to step, decoded and checked. engine/backend/cpu.ts writes these words.
+//! What changes from step to step, decoded and checked. engine/backend/step_words.ts writes these words.
 use crate::bail;
 use crate::error::Result;
 use crate::ops::rope::KV_BLOCK;
