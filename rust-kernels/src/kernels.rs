@@ -2,6 +2,7 @@
 use crate::error::{Error, Result};
 use crate::formats::{self, BlockFormat, FloatFormat, GgufType};
 use crate::ops::attention::Attention;
+use crate::ops::candidates::Best;
 use crate::ops::float_gemm::FloatRows;
 use crate::ops::gemm::Gemm;
 use crate::ops::norm::Outputs;
@@ -41,7 +42,7 @@ pub struct Kernels {
     pub append_value: unsafe fn(*const f32, usize, *mut u16, usize),
     pub attention: unsafe fn(&Attention),
     pub log_sum_exp: unsafe fn(&[f32]) -> f32,
-    pub select: unsafe fn(&[f32], usize, &mut Vec<(f32, i32)>),
+    pub select: unsafe fn(&[f32], usize, &mut Best),
     /// Busy work for the measurement of peaks: runs n rounds and returns the multiply-adds done.
     pub int8_peak: unsafe fn(u64) -> u64,
     pub f32_peak: unsafe fn(u64) -> u64,

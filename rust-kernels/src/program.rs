@@ -195,10 +195,10 @@ impl Program {
         let buffer = Buffer { kind, rows, columns, offset };
         let most = if rows == Rows::Step { self.max_rows } else { self.max_logit_rows };
         let end = offset.checked_add(buffer.bytes(most));
-        if columns == 0 || offset % 64 != 0 || end.is_none_or(|end| end > self.arena_bytes) {
+        if columns == 0 || !offset.is_multiple_of(64) || end.is_none_or(|end| end > self.arena_bytes) {
             bail!("A buffer of {columns} columns at byte {offset} does not fit an arena of {}", self.arena_bytes);
         }
-        if kind == Kind::Quant && columns % BLOCK != 0 {
+        if kind == Kind::Quant && !columns.is_multiple_of(BLOCK) {
             bail!("A quantised buffer has {columns} columns, no multiple of {BLOCK}");
         }
         Ok(buffer)
@@ -302,7 +302,12 @@ impl Program {
     fn heads(&self, w: &mut Words) -> Result<Heads> {
         let h = Heads { layer: w.size()?, heads: w.size()?, kv_heads: w.size()?, head_dim: w.size()? };
         let same = h.kv_heads == self.kv.heads && h.head_dim == self.kv.head_dim && h.layer < self.kv.layers;
-        if !same || h.kv_heads == 0 || h.heads % h.kv_heads != 0 || h.head_dim == 0 || h.head_dim % 16 != 0 {
+        if !same
+            || h.kv_heads == 0
+            || !h.heads.is_multiple_of(h.kv_heads)
+            || h.head_dim == 0
+            || !h.head_dim.is_multiple_of(16)
+        {
             bail!("{} heads over {} of {} do not fit the KV cache", h.heads, h.kv_heads, h.head_dim);
         }
         if h.heads / h.kv_heads > crate::ops::attention::MAX_ROWS {

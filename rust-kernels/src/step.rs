@@ -105,7 +105,7 @@ fn decode_logits(w: &mut Words, p: &Program, rows: usize) -> Result<LogitsReques
     let (row, candidates) = (w.size()?, w.size()?);
     let (repetition, presence, frequency) = (w.f32()?, w.f32()?, w.f32()?);
     let (penalties, biases, mask, probe) = (w.size()?, w.size()?, w.size()?, w.size()?);
-    if row >= rows || candidates == 0 || candidates > p.vocab || !(repetition > 0.0) {
+    if row >= rows || candidates == 0 || candidates > p.vocab || repetition.is_nan() || repetition <= 0.0 {
         bail!("Logits of row {row} with {candidates} candidates and a repetition penalty of {repetition}");
     }
     if mask != 0 && mask != p.vocab.div_ceil(32) {

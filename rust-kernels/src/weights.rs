@@ -164,7 +164,7 @@ fn check_shape(s: &Source, layout: &FormatLayout) -> Result<()> {
     if s.columns == 0 || s.rows == 0 || s.columns >= limit || s.rows >= limit {
         bail!("A tensor of {} x {} is not supported", s.columns, s.rows);
     }
-    if s.columns % layout.block_columns != 0 {
+    if !s.columns.is_multiple_of(layout.block_columns) {
         bail!("{} columns are no multiple of {}'s block of {}", s.columns, layout.name, layout.block_columns);
     }
     Ok(())

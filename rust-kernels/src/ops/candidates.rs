@@ -1,6 +1,9 @@
 //! From a row of logits to its best candidates and the log of the sum of exponentials.
 use crate::simd::{Simd, exp};
 
+/// Candidates as (logit, token).
+pub type Best = Vec<(f32, i32)>;
+
 /// Counts of a token in the text so far.
 pub struct Penalties<'a> {
     pub repetition: f32,
@@ -69,7 +72,7 @@ pub fn apply_mask(logits: &mut [f32], mask: &[u32]) {
 /// # Safety
 /// S as simd says.
 #[inline(always)]
-pub unsafe fn select<S: Simd>(logits: &[f32], k: usize, best: &mut Vec<(f32, i32)>) {
+pub unsafe fn select<S: Simd>(logits: &[f32], k: usize, best: &mut Best) {
     best.clear();
     // `best` collects up to 2k hopefuls above `floor`, then is cut back to k, which raises the floor.
     let mut floor = f32::NEG_INFINITY;
@@ -110,7 +113,7 @@ fn order(a: &(f32, i32), b: &(f32, i32)) -> std::cmp::Ordering {
 }
 
 /// Keeps the k best, unsorted; returns the least of them.
-fn cut(best: &mut Vec<(f32, i32)>, k: usize) -> f32 {
+fn cut(best: &mut Best, k: usize) -> f32 {
     if best.len() < k {
         return f32::NEG_INFINITY;
     }
