@@ -10,10 +10,15 @@ export const MAX_THREADS = 1024;
 export const MAX_CONTEXT = 16_777_216;
 export const MAX_PARALLEL = 1024;
 
-/** The file that `--model` names, or the demo model. Throws where there is no such file. */
+/** The file that `--model` names, or the demo model. Throws where it is missing or no file. */
 export function modelPath(given: string | undefined): string {
   const path = given ?? fromFileUrl(DEMO_MODEL);
-  if (isFile(path)) return path;
+  const found = fileInfo(path);
+  if (found?.isFile) return path;
+  if (found) {
+    const what = found.isDirectory ? "a folder" : "a device or the like";
+    throw new Error(`Cannot load a model from ${path}: it is ${what}, allowed is a GGUF file`);
+  }
   throw new Error(
     given === undefined
       ? `Cannot find the demo model ${path}; name a GGUF file with --model`
@@ -21,11 +26,12 @@ export function modelPath(given: string | undefined): string {
   );
 }
 
-function isFile(path: string): boolean {
+/** Undefined where there is nothing. */
+function fileInfo(path: string): Deno.FileInfo | undefined {
   try {
-    return Deno.statSync(path).isFile;
+    return Deno.statSync(path);
   } catch (error) {
-    if (error instanceof Deno.errors.NotFound || error instanceof Deno.errors.NotADirectory) return false;
+    if (error instanceof Deno.errors.NotFound || error instanceof Deno.errors.NotADirectory) return undefined;
     throw error;
   }
 }

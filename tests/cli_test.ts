@@ -103,7 +103,7 @@ Deno.test("cli: files that cannot be used are told in a line, exit code 1", asyn
     await Deno.writeTextFile(broken, "GGUF and then nothing of use");
     const cases = [
       [["generate", "--prompt", "a", "--model", join(folder, "none.gguf")], "there is no such file"],
-      [["serve", "--port", "0", "--model", folder], "there is no such file"],
+      [["serve", "--port", "0", "--model", folder], "it is a folder, allowed is a GGUF file"],
       [["inspect", "--model", broken], "GGUF_VERSION at byte 4"],
       [["tokenize", "--text", "a", "--model", broken], "GGUF_VERSION at byte 4"],
     ] as const;
