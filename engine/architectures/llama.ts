@@ -13,13 +13,13 @@ export interface LlamaTraits {
  * The decoder of Llama, and with other traits of Qwen2 and Qwen3: pre-norm attention with grouped heads, SwiGLU.
  * Biases of q, k and v are read where the file has them. Source: "LLaMA" (arXiv 2302.13971), "Qwen3" (2505.09388).
  */
-export function buildLlama(b: PlanBuilder, h: Hparams, traits: LlamaTraits, tiedOutput: boolean): void {
+export function buildLlama(b: PlanBuilder, h: Hparams, traits: LlamaTraits): void {
   const eps = h.rmsEpsilon;
   const x = b.embed("token_embd", h.vocabSize, h.embeddingLength);
   const table = b.ropeTable(h.ropeDimensionCount);
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    const heads = { layer, heads: h.headCount, kvHeads: h.headCountKv, headDim: h.keyLength };
+    const heads = { layer: b.kvLayer(), heads: h.headCount, kvHeads: h.headCountKv, headDim: h.keyLength };
 
     const attnIn = b.rmsNorm(x, name("attn_norm"), eps);
     const qkv = b.linear(attnIn, [
@@ -43,6 +43,5 @@ export function buildLlama(b: PlanBuilder, h: Hparams, traits: LlamaTraits, tied
     b.linear(ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
   }
   const last = b.rmsNorm(x, "output_norm", eps, "logits");
-  const [logits] = b.linear(last, [{ name: tiedOutput ? "token_embd" : "output", rows: h.vocabSize }]);
-  b.candidates(logits);
+  b.candidates(b.logits(last, h.vocabSize));
 }

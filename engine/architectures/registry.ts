@@ -1,15 +1,18 @@
 import { GgufError, quote } from "../gguf/errors.ts";
 import { type Hparams, readHparams, requireTensor } from "../gguf/hparams.ts";
 import type { GgufFile } from "../gguf/types.ts";
-import { PlanBuilder, refuseUnreadTensors } from "../plan/builder.ts";
+import { PlanBuilder } from "../plan/builder.ts";
 import type { Plan } from "../plan/plan.ts";
-import { buildLlama, type LlamaTraits } from "./llama.ts";
+import { buildLlama } from "./llama.ts";
+
+/** Writes the plan of a model file, whose hyper-parameters are checked. */
+type Build = (b: PlanBuilder, h: Hparams) => void;
 
 /** The architectures that compy computes, by GGUF's name. */
-const ARCHITECTURES: Readonly<Record<string, LlamaTraits>> = {
-  llama: { interleavedRope: true, headNorms: false },
-  qwen2: { interleavedRope: false, headNorms: false },
-  qwen3: { interleavedRope: false, headNorms: true },
+const ARCHITECTURES: Readonly<Record<string, Build>> = {
+  llama: (b, h) => buildLlama(b, h, { interleavedRope: true, headNorms: false }),
+  qwen2: (b, h) => buildLlama(b, h, { interleavedRope: false, headNorms: false }),
+  qwen3: (b, h) => buildLlama(b, h, { interleavedRope: false, headNorms: true }),
 };
 
 /** Llama 3's factors on the rotary frequencies, in its own tensor. */
@@ -24,8 +27,8 @@ const HEAD_DIM_STEP = 16;
  */
 export function buildPlan(file: GgufFile, ropeFactors?: Float32Array): Plan {
   const architecture = file.metadata.getString("general.architecture");
-  const traits = Object.hasOwn(ARCHITECTURES, architecture) ? ARCHITECTURES[architecture] : undefined;
-  if (!traits) {
+  const build = Object.hasOwn(ARCHITECTURES, architecture) ? ARCHITECTURES[architecture] : undefined;
+  if (!build) {
     const allowed = Object.keys(ARCHITECTURES).map(quote).join(", ");
     const detail = `found ${quote(architecture)}, allowed ${allowed}`;
     throw new GgufError("GGUF_HPARAM", detail, { field: 'key "general.architecture"' });
@@ -33,16 +36,14 @@ export function buildPlan(file: GgufFile, ropeFactors?: Float32Array): Plan {
   const hparams = readHparams(file);
   checkHeads(hparams);
   const builder = new PlanBuilder(file);
-  buildLlama(builder, hparams, traits, !file.tensors.has("output.weight"));
-  const plan = builder.finish({
+  builder.leaveOut((name) => name === ROPE_FREQS);
+  build(builder, hparams);
+  return builder.finish({
     architecture,
     vocabSize: hparams.vocabSize,
     contextLength: hparams.contextLength,
     frequencies: ropeFrequencies(hparams, ropeFactors),
-    kv: { layers: hparams.blockCount, heads: hparams.headCountKv, headDim: hparams.keyLength },
   });
-  refuseUnreadTensors(file, plan, new Set([ROPE_FREQS]));
-  return plan;
 }
 
 /** The values of `rope_freqs.weight`, read from the file; undefined where it has none. */

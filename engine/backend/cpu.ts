@@ -78,16 +78,20 @@ export class CpuBackend implements Backend {
     const bytes = answerBytes(input);
     if (this.#output.length < bytes) this.#output = new Uint8Array(2 * bytes);
     const words = encodeStep(this.#words.clear(), input);
+    this.#stop(false);
     const answers = await this.#library.callAsync("compy_step", this.#handle, words, this.#output);
     if (answers.length !== bytes) throw new StepStopped("The step was stopped");
     return decodeAnswers(answers, input);
   }
 
   requestStop(): void {
-    this.#library.call("compy_stop", this.#handle);
+    this.#stop(true);
   }
 
-  /** Takes some seconds, and half a gigabyte for that time. */
+  #stop(wanted: boolean): void {
+    this.#library.call("compy_stop", this.#handle, new WordWriter(4).u32(wanted ? 1 : 0).bytes());
+  }
+
   /** Milliseconds spent in each op of the plan since the last call. */
   async profile(plan: Plan): Promise<number[]> {
     const output = new Uint8Array(8 * plan.ops.length);
@@ -97,6 +101,7 @@ export class CpuBackend implements Backend {
     return plan.ops.map((_, i) => Number(times.getBigUint64(8 * i, true)) / 1e6);
   }
 
+  /** Takes some seconds, and half a gigabyte for that time. */
   async measureLimits(): Promise<MachineLimits> {
     const input = new WordWriter().u32(this.info.threads).bytes();
     const figures = view(await this.#library.callAsync("compy_limits", this.#handle, input));

@@ -55,7 +55,11 @@ export class PlanBuilder {
   /** Values that come into being as floats: a quantised form takes an op of its own. */
   readonly #floatOnly = new Set<Value>();
 
-  constructor(private readonly file: GgufFile) {}
+  /** Tensors of the file that the model is right to be computed without. */
+  readonly #leftOut: ((name: string) => boolean)[] = [];
+  #kv = { layers: 0, heads: 0, headDim: 0 };
+
+  constructor(readonly file: GgufFile) {}
 
   /** The tokens' rows of the embedding. */
   embed(name: string, vocab: number, columns: number): Value {
@@ -107,7 +111,13 @@ export class PlanBuilder {
     return out;
   }
 
+  /** The place in the KV cache of the next layer that has one. */
+  kvLayer(): number {
+    return this.#kv.layers++;
+  }
+
   ropeAppend([q, k, v]: readonly Value[], heads: HeadShape, rope: RopeOptions): void {
+    this.#kv = { layers: this.#kv.layers, heads: heads.kvHeads, headDim: heads.headDim };
     this.#ops.push({
       op: "rope_append",
       q: this.#asFloat(q),
@@ -129,14 +139,34 @@ export class PlanBuilder {
     return out;
   }
 
+  /** A row of logits for each row of x; the embedding is the matrix where the file has none for the output. */
+  logits(x: Value, vocab: number): Value {
+    const name = this.file.tensors.has("output.weight") ? "output" : "token_embd";
+    return this.linear(x, [{ name, rows: vocab }])[0];
+  }
+
   candidates(logits: Value): void {
     this.#ops.push({ op: "candidates", logits: this.#asFloat(logits) });
   }
 
-  /** The plan; refuses a file with tensors that no op reads, which would be computed without. */
-  finish(head: Pick<Plan, "architecture" | "vocabSize" | "contextLength" | "frequencies" | "kv">): Plan {
+  /** Says that tensors of these names are no part of what is computed. */
+  leaveOut(matches: (name: string) => boolean): void {
+    this.#leftOut.push(matches);
+  }
+
+  /** The plan; refuses a file with tensors that no op reads and that were not left out. */
+  finish(head: Pick<Plan, "architecture" | "vocabSize" | "contextLength" | "frequencies">): Plan {
     for (const settle of this.#late) settle();
-    return { ...head, tensors: this.#tensors, buffers: this.#buffers, ops: this.#ops };
+    this.#refuseUnread(head.architecture);
+    return { ...head, kv: this.#kv, tensors: this.#tensors, buffers: this.#buffers, ops: this.#ops };
+  }
+
+  #refuseUnread(architecture: string): void {
+    for (const name of this.file.tensors.keys()) {
+      if (this.#tensorIds.has(name) || this.#leftOut.some((matches) => matches(name))) continue;
+      const detail = `found in the file, but architecture ${quote(architecture)} has no use for it`;
+      throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(name)}` });
+    }
   }
 
   #floatValue(name: string, rows: BufferRows, columns: number): Value {
@@ -198,15 +228,4 @@ function forms(value: Value): Forms {
 /** `blk.3.attn_q` -> `attn_q`. */
 function shortName(tensor: string): string {
   return tensor.slice(tensor.lastIndexOf(".") + 1);
-}
-
-/** Throws for tensors of the file that the plan does not read and that are not known to be harmless. */
-export function refuseUnreadTensors(file: GgufFile, plan: Plan, harmless: ReadonlySet<string>): void {
-  const read = new Set(plan.tensors.map((t) => t.info.name));
-  for (const name of file.tensors.keys()) {
-    if (!read.has(name) && !harmless.has(name)) {
-      const detail = `found in the file, but architecture ${quote(plan.architecture)} has no use for it`;
-      throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(name)}` });
-    }
-  }
 }

@@ -7,18 +7,17 @@ const MAGIC = 0x4e4c5043; // "CPLN"
 const VERSION = 1;
 /** "No such operand" among the words. */
 const NONE = 0xffffffff;
-/** Op codes, by position. */
-const CODES: readonly PlanOp["op"][] = [
-  "embed",
-  "rope_table",
-  "rms_norm",
-  "matmul",
-  "swiglu",
-  "rope_append",
-  "attention",
-  "quantize",
-  "candidates",
-];
+const CODES: Readonly<Record<PlanOp["op"], number>> = {
+  embed: 0,
+  rope_table: 1,
+  rms_norm: 2,
+  matmul: 3,
+  swiglu: 4,
+  rope_append: 5,
+  attention: 6,
+  quantize: 7,
+  candidates: 8,
+};
 
 /** A plan as the words that rust-kernels/src/program.rs reads; the two change together, with VERSION. */
 export function encodePlan(plan: Plan, options: CompileOptions): Uint8Array<ArrayBuffer> {
@@ -38,30 +37,30 @@ export function encodePlan(plan: Plan, options: CompileOptions): Uint8Array<Arra
   return w.bytes();
 }
 
-function encodeOp(w: WordWriter, op: PlanOp): void {
-  w.u32(CODES.indexOf(op.op));
+/** Returns the writer, so that the compiler names an op that has no case. */
+function encodeOp(w: WordWriter, op: PlanOp): WordWriter {
+  w.u32(CODES[op.op]);
   switch (op.op) {
     case "embed":
-      return void w.u32(op.weight, op.out);
+      return w.u32(op.weight, op.out);
     case "rope_table":
-      return void w.u32(op.out);
+      return w.u32(op.out);
     case "rms_norm":
-      return void w.u32(op.x, op.weight).f32(op.eps).u32(...pair(op.out));
+      return w.u32(op.x, op.weight).f32(op.eps).u32(...pair(op.out));
     case "matmul":
       w.u32(...pair(op.x), op.parts.length);
-      for (const p of op.parts) w.u32(p.weight, p.bias ?? NONE, p.out, p.add ? 1 : 0);
-      return;
+      return op.parts.reduce((w, p) => w.u32(p.weight, p.bias ?? NONE, p.out, p.add ? 1 : 0), w);
     case "swiglu":
-      return void w.u32(...pair(op.x), op.gate, op.up, ...pair(op.out));
+      return w.u32(...pair(op.x), op.gate, op.up, ...pair(op.out));
     case "rope_append":
       w.u32(op.q, op.k, op.v, op.table, op.qNorm ?? NONE, op.kNorm ?? NONE, ...heads(op.heads));
-      return void w.u32(op.rotated, op.interleaved ? 1 : 0).f32(op.eps);
+      return w.u32(op.rotated, op.interleaved ? 1 : 0).f32(op.eps);
     case "attention":
-      return void w.u32(op.q, op.out, ...heads(op.heads)).f32(op.scale);
+      return w.u32(op.q, op.out, ...heads(op.heads)).f32(op.scale);
     case "quantize":
-      return void w.u32(op.x, NONE, op.out);
+      return w.u32(op.x, NONE, op.out);
     case "candidates":
-      return void w.u32(op.logits);
+      return w.u32(op.logits);
   }
 }
 

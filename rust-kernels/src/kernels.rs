@@ -143,15 +143,15 @@ macro_rules! kernels {
             }
             $(#[$feature])?
             unsafe fn int8_peak(rounds: u64) -> u64 {
-                unsafe { crate::limits::int8_peak::<S>(rounds) }
+                unsafe { peaks::int8_peak::<S>(rounds) }
             }
             $(#[$feature])?
             unsafe fn f32_peak(rounds: u64) -> u64 {
-                unsafe { crate::limits::f32_peak::<S>(rounds) }
+                unsafe { peaks::f32_peak::<S>(rounds) }
             }
             $(#[$feature])?
             unsafe fn read(buffer: &[u8]) -> u64 {
-                unsafe { crate::limits::read::<S>(buffer) }
+                unsafe { peaks::read::<S>(buffer) }
             }
             $crate::for_each_format!(format_table);
 

@@ -92,7 +92,6 @@ impl Model {
         let (Some(weights), Some(executor)) = (weights, executor) else { bail!("No plan is compiled") };
         let step = Step::decode(input, executor.program())?;
         let done = executor.run(weights, self.kernels, pool, &step, &self.stop, output)?;
-        self.stop.store(false, SeqCst);
         Ok(done.then_some(4 * step.output_words))
     }
 
@@ -107,8 +106,9 @@ impl Model {
         }
     }
 
-    /// Asks the step under way to end at its next barrier.
-    pub fn stop(&self) {
-        self.stop.store(true, SeqCst);
+    /// Asks the step under way to end at its next barrier. The wish stands until it is withdrawn: whoever starts
+    /// steps withdraws it before each, so that one that came too late for a step never ends the next.
+    pub fn stop(&self, wanted: bool) {
+        self.stop.store(wanted, SeqCst);
     }
 }

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::formats::BLOCK;
 use crate::ops::gemm::Epilogue;
 use crate::ops::quantize::row_bytes;
-use crate::ops::rope::RopeShape;
+use crate::ops::rope::{KV_BLOCK, RopeShape};
 use crate::weights::Weights;
 use crate::words::Words;
 
@@ -45,10 +45,11 @@ impl Buffer {
         self.columns.next_multiple_of(16)
     }
 
-    fn bytes(&self, rows: usize) -> usize {
+    /// None where the size is beyond all memory. Columns are below 2^32, so a row's bytes do not overflow.
+    fn bytes(&self, rows: usize) -> Option<usize> {
         match self.kind {
-            Kind::Float => rows * self.stride() * 4,
-            Kind::Quant => rows.next_multiple_of(ROW_ROUND) * row_bytes(self.columns),
+            Kind::Float => rows.checked_mul(self.stride() * 4),
+            Kind::Quant => rows.checked_next_multiple_of(ROW_ROUND)?.checked_mul(row_bytes(self.columns)),
         }
     }
 }
@@ -136,11 +137,20 @@ pub struct KvShape {
     pub blocks: usize,
 }
 
+impl KvShape {
+    /// Bytes of all keys, which are those of all values; None where they are beyond all memory.
+    fn bytes(&self) -> Option<usize> {
+        [self.blocks, self.heads, self.head_dim, KV_BLOCK * 2].iter().try_fold(self.layers, |n, m| n.checked_mul(*m))
+    }
+}
+
 pub struct Program {
     pub max_rows: usize,
     pub max_logit_rows: usize,
     pub vocab: usize,
     pub kv: KvShape,
+    /// Bytes of the cache's keys; its values take as many.
+    pub kv_bytes: usize,
     pub frequencies: Vec<f64>,
     pub buffers: Vec<Buffer>,
     pub ops: Vec<Op>,
@@ -158,6 +168,9 @@ impl Program {
         }
         let (max_rows, max_logit_rows, vocab) = (w.size()?, w.size()?, w.size()?);
         let kv = KvShape { layers: w.size()?, heads: w.size()?, head_dim: w.size()?, blocks: w.size()? };
+        let Some(kv_bytes) = kv.bytes() else {
+            bail!("A KV cache of {} blocks, {} layers and {} heads is beyond all memory", kv.blocks, kv.layers, kv.heads);
+        };
         let arena_bytes = w.u64()? as usize;
         let count = w.size()?;
         let frequencies = (0..count).map(|_| w.f64()).collect::<Result<_>>()?;
@@ -166,6 +179,7 @@ impl Program {
             max_logit_rows,
             vocab,
             kv,
+            kv_bytes,
             frequencies,
             buffers: Vec::new(),
             ops: Vec::new(),
@@ -194,7 +208,7 @@ impl Program {
         let (columns, offset) = (w.size()?, w.u64()? as usize);
         let buffer = Buffer { kind, rows, columns, offset };
         let most = if rows == Rows::Step { self.max_rows } else { self.max_logit_rows };
-        let end = offset.checked_add(buffer.bytes(most));
+        let end = buffer.bytes(most).and_then(|bytes| offset.checked_add(bytes));
         if columns == 0 || !offset.is_multiple_of(64) || end.is_none_or(|end| end > self.arena_bytes) {
             bail!("A buffer of {columns} columns at byte {offset} does not fit an arena of {}", self.arena_bytes);
         }

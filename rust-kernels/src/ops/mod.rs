@@ -5,6 +5,7 @@ pub mod embed;
 pub mod float_gemm;
 pub mod gemm;
 pub mod norm;
+pub mod peaks;
 pub mod quantize;
 pub mod rope;
 pub mod swiglu;

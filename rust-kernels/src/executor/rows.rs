@@ -1,0 +1,61 @@
+//! Ops whose items are single rows.
+use super::Run;
+use super::scratch::Scratch;
+use crate::kernels::FormatKernels;
+use crate::ops::rope::rope_table;
+use crate::pool::Items;
+use crate::program::{Out, Rows};
+
+impl Run<'_> {
+    pub(super) fn embed(&self, weight: usize, out: usize, items: Items) {
+        let m = self.matrix(weight);
+        for row in items.flatten() {
+            let token = self.step.tokens[row] as usize;
+            let (panel, lane) = (token / self.k.lanes, token % self.k.lanes);
+            // SAFETY: the token is below the matrix's rows, the output row has its columns.
+            unsafe {
+                let panel = m.panels.add(panel * m.panel_bytes);
+                let read = match &m.kernels {
+                    FormatKernels::Block(k) => k.row,
+                    FormatKernels::Float(k) => k.row,
+                };
+                read(panel, m.columns, lane, self.float(out, row));
+            }
+        }
+    }
+
+    pub(super) fn rope_table(&self, out: usize, items: Items) {
+        for row in items.flatten() {
+            // SAFETY: the buffer's rows hold 2 * frequencies floats, checked at decode.
+            unsafe { rope_table(self.step.position_of[row], &self.p.frequencies, self.float(out, row)) }
+        }
+    }
+
+    pub(super) fn rms_norm<'i>(
+        &self,
+        x: usize,
+        weight: usize,
+        eps: f32,
+        out: Out,
+        items: impl Fn(usize) -> Items<'i>,
+        s: &Scratch,
+    ) {
+        let (from, columns) = (&self.p.buffers[x], self.p.buffers[x].columns);
+        let to = &self.p.buffers[out.float.or(out.quant).expect("checked at decode")];
+        let gather = from.rows == Rows::Step && to.rows == Rows::Logits;
+        let (outputs, weight) = (self.outputs(out), self.vector(weight, columns));
+        for row in items(self.rows_of(to)).flatten() {
+            let source = if gather { self.step.logits[row].row } else { row };
+            // SAFETY: rows and widths were checked at decode.
+            unsafe { (self.k.rms_norm)(self.float(x, source), weight, columns, eps, &outputs, row, s.row) }
+        }
+    }
+
+    pub(super) fn quantize<'i>(&self, x: usize, out: usize, items: impl Fn(usize) -> Items<'i>) {
+        let quant = self.quant(out);
+        for row in items(self.rows_of(&self.p.buffers[x])).flatten() {
+            // SAFETY: rows and widths were checked at decode.
+            unsafe { (self.k.quantize_row)(self.float(x, row), &quant, row) }
+        }
+    }
+}

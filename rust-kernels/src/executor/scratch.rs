@@ -1,0 +1,41 @@
+//! Each thread's own working memory.
+use crate::memory::Region;
+use crate::ops::attention::scratch_len;
+use crate::ops::gemm::corrections_len;
+use crate::program::{Program, ROW_ROUND};
+
+/// Rows and columns of the tile that SwiGLU keeps gate and up in.
+pub const SWIGLU_ROWS: usize = 64;
+pub const SWIGLU_COLUMNS: usize = 256;
+
+/// A thread's scratch memory, in floats.
+pub struct Scratch {
+    pub corrections: *mut f32,
+    pub row: *mut f32,
+    pub gate: *mut f32,
+    pub up: *mut f32,
+    pub attention: *mut f32,
+}
+
+impl Scratch {
+    fn sizes(p: &Program) -> [usize; 5] {
+        let columns = p.buffers.iter().map(|b| b.columns).max().unwrap_or(0);
+        let rows = p.max_rows.max(p.max_logit_rows);
+        let tile = SWIGLU_ROWS * SWIGLU_COLUMNS;
+        let sizes = [corrections_len(rows, columns, ROW_ROUND), columns, tile, tile, scratch_len(p.kv.head_dim)];
+        sizes.map(|n| n.next_multiple_of(16) + 16)
+    }
+
+    pub fn floats(p: &Program) -> usize {
+        Self::sizes(p).iter().sum()
+    }
+
+    pub fn new(p: &Program, region: &Region) -> Self {
+        let mut at = 0;
+        let [corrections, row, gate, up, attention] = Self::sizes(p).map(|n| {
+            at += n;
+            region.at(4 * (at - n)).cast()
+        });
+        Self { corrections, row, gate, up, attention }
+    }
+}

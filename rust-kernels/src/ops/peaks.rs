@@ -1,0 +1,66 @@
+//! Busy work of known size: what the vectors can compute and read at best.
+use crate::simd::Simd;
+use crate::unroll16;
+
+/// Sums kept side by side: more than a multiply-add's latency times its throughput.
+const CHAINS: usize = 16;
+
+/// Multiply-adds of `rounds` rounds of independent int8 dot products.
+///
+/// # Safety
+/// S as simd says.
+#[inline(always)]
+pub unsafe fn int8_peak<S: Simd>(rounds: u64) -> u64 {
+    let (codes, x) = ([17u8; 64], [3i8; 16]);
+    unsafe {
+        let w = [S::b_load(codes.as_ptr()); 4];
+        let mut acc = [S::i_splat(0); CHAINS];
+        for _ in 0..rounds {
+            let x = std::hint::black_box(x.as_ptr());
+            unroll16!(I => acc[I] = S::dot16::<5>(acc[I], w, x));
+        }
+        std::hint::black_box(acc.map(|a| S::i_sum(a)));
+    }
+    rounds * (CHAINS * S::LANES * 16) as u64
+}
+
+/// Multiply-adds of `rounds` rounds of independent f32 FMAs.
+///
+/// # Safety
+/// S as simd says.
+#[inline(always)]
+pub unsafe fn f32_peak<S: Simd>(rounds: u64) -> u64 {
+    unsafe {
+        let (a, b) = (S::splat(std::hint::black_box(0.5)), S::splat(std::hint::black_box(0.25)));
+        let mut acc = [S::splat(0.0); CHAINS];
+        for _ in 0..rounds {
+            unroll16!(I => acc[I] = S::fma(acc[I], a, b));
+        }
+        std::hint::black_box(acc.map(|x| S::sum(x)));
+    }
+    rounds * (CHAINS * S::LANES) as u64
+}
+
+/// Reads every byte of a buffer; returns something that depends on all of them.
+///
+/// # Safety
+/// S as simd says.
+#[inline(always)]
+pub unsafe fn read<S: Simd>(buffer: &[u8]) -> u64 {
+    let step = 4 * 4 * S::LANES;
+    let mut sum = 0u8;
+    unsafe {
+        let mut or = [S::b_load([0u8; 64].as_ptr()); 4];
+        for at in (0..buffer.len() / step * step).step_by(step) {
+            for (i, v) in or.iter_mut().enumerate() {
+                *v = S::b_or(*v, S::b_load(buffer.as_ptr().add(at + i * 4 * S::LANES)));
+            }
+        }
+        let mut bytes = [0u8; 64];
+        for v in or {
+            S::b_store(bytes.as_mut_ptr(), v);
+            sum |= bytes.iter().fold(0, |a, b| a | b);
+        }
+    }
+    u64::from(sum)
+}
