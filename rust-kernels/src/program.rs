@@ -169,7 +169,12 @@ impl Program {
         let (max_rows, max_logit_rows, vocab) = (w.size()?, w.size()?, w.size()?);
         let kv = KvShape { layers: w.size()?, heads: w.size()?, head_dim: w.size()?, blocks: w.size()? };
         let Some(kv_bytes) = kv.bytes() else {
-            bail!("A KV cache of {} blocks, {} layers and {} heads is beyond all memory", kv.blocks, kv.layers, kv.heads);
+            bail!(
+                "A KV cache of {} blocks, {} layers and {} heads is beyond all memory",
+                kv.blocks,
+                kv.layers,
+                kv.heads
+            );
         };
         let arena_bytes = w.u64()? as usize;
         let count = w.size()?;

@@ -72,7 +72,15 @@ impl Run<'_> {
         }
     }
 
-    pub(super) fn swiglu(&self, x: Out, weights: [usize; 2], out: Out, next: &AtomicUsize, threads: usize, s: &Scratch) {
+    pub(super) fn swiglu(
+        &self,
+        x: Out,
+        weights: [usize; 2],
+        out: Out,
+        next: &AtomicUsize,
+        threads: usize,
+        s: &Scratch,
+    ) {
         let m = self.rows_of(&self.p.buffers[x.float.or(x.quant).expect("checked at decode")]);
         let [gate, up] = weights.map(|w| self.matrix(w));
         let width = (gate.rows / (threads * ITEMS_PER_THREAD) / 32 * 32).clamp(32, SWIGLU_COLUMNS);
