@@ -1,12 +1,52 @@
-import { batchCommand as runBatchCommand } from "../jobs/cli.ts";
-import { execute } from "../routes/execute.ts";
-import { loadWithProgress, modelPath } from "./model.ts";
+import { type BatchWorld, realWorld } from "./batch_world.ts";
+import { UsageError } from "./flags.ts";
 
-/** `batch …` of the command line: the job runner, with an engine in this process. Returns the exit code. */
-export function batchCommand(args: readonly string[]): Promise<number> {
-  return runBatchCommand(
-    [...args],
-    async ({ model, ...options }) => (await loadWithProgress({ ...options, model: modelPath(model) })).engine,
-    execute,
-  );
+/** One verb, loaded when it is called. */
+interface Verb {
+  readonly summary: string;
+  readonly load: () => Promise<(args: readonly string[], world: BatchWorld) => Promise<number>>;
+}
+
+const VERBS: Readonly<Record<string, Verb>> = {
+  run: {
+    summary: "answer a file of requests; goes on where a stopped job was",
+    load: async () => (await import("./batch_run.ts")).runCommand,
+  },
+};
+
+const HELP = `Answer files of requests, one JSON object a line, as OpenAI's batches do.
+
+Usage: deno task batch VERB … [options]
+
+${Object.entries(VERBS).map(([name, { summary }]) => `  ${name.padEnd(14)} ${summary}`).join("\n")}
+
+Each explains itself: deno task batch run --help
+Exit code: 0 done, 1 stopped or failed, 2 wrong usage.
+
+Example:
+  deno task batch run questions.jsonl --out answers.jsonl --model qwen3-4b-q4_0.gguf
+`;
+
+/** `batch …` of the command line. Returns the exit code. */
+export async function batchCommand(
+  [name, ...args]: readonly string[],
+  world: BatchWorld = realWorld,
+): Promise<number> {
+  if (name === undefined || name === "--help" || name === "-h" || name === "help") {
+    world.host.out(HELP);
+    return 0;
+  }
+  try {
+    if (name.startsWith("-")) throw new UsageError(`There is no option ${name}`);
+    if (!Object.hasOwn(VERBS, name)) {
+      throw new UsageError(`There is no verb "${name}", allowed are ${Object.keys(VERBS).join(", ")}`);
+    }
+    const verb = await VERBS[name].load();
+    return await verb(args, world);
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+    const help = Object.hasOwn(VERBS, name) ? `${name} --help` : "--help";
+    world.host.err(`Error: ${error.message}\nSee: deno task batch ${help}\n`);
+    return 2;
+  }
 }

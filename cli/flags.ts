@@ -11,18 +11,22 @@ export interface FlagNames {
   /** Of these, the ones that may be given several times. */
   readonly repeated?: readonly string[];
   readonly switches?: readonly string[];
+  /** Words that are no option, in their order, as the help calls them; all are required. */
+  readonly operands?: readonly string[];
 }
 
 /** The options of one command. `--help`, `-h` and `--json` are known to all. */
 export class Flags {
   readonly help: boolean;
   readonly json: boolean;
+  readonly #operands: Record<string, string>;
   readonly #values: Record<string, string[]>;
   readonly #switches: Record<string, boolean>;
   readonly #repeated: readonly string[];
 
-  /** Throws UsageError for an option that the command does not have, and for words that are no option. */
-  constructor(args: readonly string[], { values = [], repeated = [], switches = [] }: FlagNames) {
+  /** Throws UsageError for an option that the command does not have, and for too many or too few words beside them. */
+  constructor(args: readonly string[], names: FlagNames) {
+    const { values = [], repeated = [], switches = [], operands = [] } = names;
     const parsed = parseArgs([...args], {
       string: [...values, "_"],
       collect: [...values],
@@ -35,8 +39,17 @@ export class Flags {
     this.#values = parsed as Record<string, string[]>;
     this.#switches = parsed as Record<string, boolean>;
     this.#repeated = repeated;
-    const [word] = parsed._ as string[];
+    const words = parsed._ as string[];
+    this.#operands = Object.fromEntries(operands.map((name, i) => [name, words[i]]));
+    if (this.help) return;
+    const word = words[operands.length];
     if (word) throw new UsageError(`Found "${word}", which belongs to no option`);
+    const missing = operands[words.length];
+    if (missing) throw new UsageError(`${missing} is missing`);
+  }
+
+  operand(name: string): string {
+    return this.#operands[name];
   }
 
   is(name: string): boolean {

@@ -1,4 +1,4 @@
-import { type HttpServer, readApiKeys, serveHttp, type ServeOptions } from "../routes/serve.ts";
+import { checkReach, type HttpServer, readApiKeys, serveHttp, type ServeOptions } from "../routes/serve.ts";
 import { Flags } from "./flags.ts";
 import { loadWithProgress, MAX_CONTEXT, MAX_PARALLEL, MAX_THREADS, modelPath } from "./model.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
@@ -48,10 +48,12 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
     contextLength: flags.count("ctx", 1, MAX_CONTEXT),
     parallel: flags.count("parallel", 1, MAX_PARALLEL),
   };
+  const apiKeys = readApiKeys(flags.text("api-key"), Deno.env.get("COMPY_API_KEY"));
+  checkReach(host, apiKeys);
   const options: ServeOptions = {
     host,
     port,
-    apiKeys: readApiKeys(flags.text("api-key"), Deno.env.get("COMPY_API_KEY")),
+    apiKeys,
     allowedHosts: allowed.length > 0 ? allowed : undefined,
     onError: (error) => err(`${error instanceof Error ? error.stack : error}\n`),
   };

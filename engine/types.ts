@@ -8,6 +8,7 @@ export type {
   StreamDecoder,
   Tokenizer,
 } from "./tokenizer/types.ts";
+export { isReservedVariable, RESERVED_TEMPLATE_VARIABLES } from "./tokenizer/types.ts";
 
 /** How a token is chosen. The defaults (DEFAULT_SAMPLING) are those of the OpenAI API: no truncation. */
 export interface SamplingParams {

@@ -2,12 +2,11 @@ import { createHash, hash } from "node:crypto";
 import { crc32 } from "node:zlib";
 import { BatchError, ioError } from "./errors.ts";
 import { type RawLine, readLines } from "./lines.ts";
-import { duplicateRefusal, type LineRefusal, type ParsedLine, parseLine } from "./request.ts";
+import { duplicateRefusal, type LineRefusal, type LineRules, type ParsedLine, parseLine } from "./request.ts";
 import type { StorageFile } from "./storage.ts";
 
-export interface InputLimits {
+export interface InputLimits extends LineRules {
   readonly maxLines: number;
-  readonly maxLineBytes: number;
 }
 
 export const DEFAULT_LIMITS: InputLimits = { maxLines: 10_000_000, maxLineBytes: 16 * 1024 * 1024 };
@@ -48,7 +47,7 @@ export async function checkInput(
     for await (const line of readLines(file, limits.maxLineBytes)) {
       signal?.throwIfAborted();
       if (line.index === limits.maxLines) throw tooManyLines(name, limits.maxLines);
-      const parsed = parseLine(line, limits.maxLineBytes);
+      const parsed = parseLine(line, limits);
       const customId = parsed.request?.customId ?? parsed.refusal?.customId ?? null;
       const firstLine = customId === null ? 0 : customIds.add(customId, line.number);
       lengths.push(line.length);
@@ -99,7 +98,7 @@ export function parseChecked(
   if (line.index >= check.lineCount || lineChecksum(line) !== check.checksums[line.index]) {
     throw inputChanged(name, line.number);
   }
-  return withoutDuplicate(parseLine(line, limits.maxLineBytes), line.number, check.firstLines[line.index]);
+  return withoutDuplicate(parseLine(line, limits), line.number, check.firstLines[line.index]);
 }
 
 export function inputChanged(name: string, line: number): BatchError {

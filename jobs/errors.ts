@@ -2,6 +2,7 @@ export type BatchErrorCode =
   | "input_unreadable"
   | "input_changed"
   | "input_too_large"
+  | "lines_refused"
   | "same_file"
   | "output_exists"
   | "output_unwritable"

@@ -1,3 +1,4 @@
+import { isDeeper, MAX_JSON_DEPTH } from "./json_depth.ts";
 import type { RawLine } from "./lines.ts";
 
 /** What a batch line asks for. */
@@ -22,27 +23,29 @@ export type ParsedLine =
   | { readonly request?: undefined; readonly refusal: LineRefusal };
 
 /** The endpoints that a batch line may name. */
-export const BATCH_ENDPOINTS: readonly string[] = [
-  "/v1/chat/completions",
-  "/v1/completions",
-  "/v1/embeddings",
-];
+export const BATCH_ENDPOINTS = ["/v1/chat/completions", "/v1/completions"] as const;
 
 const MAX_CUSTOM_ID_LENGTH = 512;
-/** Deep JSON parses but cannot be written again (JSON.stringify overflows the stack). */
-const MAX_DEPTH = 128;
+/** The body is one level below the line. */
+const MAX_LINE_DEPTH = MAX_JSON_DEPTH + 1;
+
+export interface LineRules {
+  readonly maxLineBytes: number;
+  /** The only endpoint that lines may name; without it, each may name any of BATCH_ENDPOINTS. */
+  readonly endpoint?: string;
+}
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /** Reads one line of a batch file; what is wrong with it comes back as a refusal, never as an exception. */
-export function parseLine(line: RawLine, maxLineBytes: number): ParsedLine {
+export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
   let customId: string | null = null;
   const refuse = (code: string, message: string, param: string | null = null): ParsedLine => ({
     refusal: { line: line.number, customId, code, message: `Line ${line.number}: ${message}`, param },
   });
 
   if (line.bytes === undefined) {
-    return refuse("line_too_long", `${line.length} bytes long; ${maxLineBytes} are allowed`);
+    return refuse("line_too_long", `${line.length} bytes long; ${rules.maxLineBytes} are allowed`);
   }
   let text: string;
   try {
@@ -59,8 +62,8 @@ export function parseLine(line: RawLine, maxLineBytes: number): ParsedLine {
   if (!isRecord(value)) return refuse("invalid_json", `a JSON object was expected, ${kindOf(value)} found`);
 
   if (isCustomId(value.custom_id)) customId = value.custom_id;
-  if (isDeeper(value, MAX_DEPTH)) {
-    return refuse("too_deep", `nested deeper than ${MAX_DEPTH} levels`);
+  if (isDeeper(value, MAX_LINE_DEPTH)) {
+    return refuse("too_deep", `nested deeper than ${MAX_JSON_DEPTH} levels`);
   }
   if (customId === null) {
     return refuse(
@@ -72,12 +75,11 @@ export function parseLine(line: RawLine, maxLineBytes: number): ParsedLine {
   if (value.method !== "POST") {
     return refuse("invalid_method", `"method" must be "POST", found ${show(value.method)}`, "method");
   }
-  if (typeof value.url !== "string" || !BATCH_ENDPOINTS.includes(value.url)) {
-    return refuse(
-      "invalid_url",
-      `"url" must be one of ${BATCH_ENDPOINTS.join(", ")}, found ${show(value.url)}`,
-      "url",
-    );
+  const { url } = value;
+  if (!isEndpoint(url)) return refuse("invalid_url", urlRefusal(url), "url");
+  if (rules.endpoint !== undefined && url !== rules.endpoint) {
+    const message = `"url" must be that of the batch, ${rules.endpoint}, found ${url}`;
+    return refuse("endpoint_mismatch", message, "url");
   }
   if (!isRecord(value.body)) {
     return refuse("invalid_body", `"body" must be a JSON object, ${kindOf(value.body)} found`, "body");
@@ -89,13 +91,22 @@ export function parseLine(line: RawLine, maxLineBytes: number): ParsedLine {
       "body.stream",
     );
   }
-  return { request: { customId, url: value.url, body: value.body } };
+  return { request: { customId, url, body: value.body } };
 }
 
 /** The refusal of a line whose custom_id an earlier line has. */
 export function duplicateRefusal(line: number, customId: string, firstLine: number): LineRefusal {
   const message = `Line ${line}: custom_id ${show(customId)} is already that of line ${firstLine}`;
   return { line, customId, code: "duplicate_custom_id", message, param: "custom_id" };
+}
+
+function isEndpoint(url: unknown): url is typeof BATCH_ENDPOINTS[number] {
+  return (BATCH_ENDPOINTS as readonly unknown[]).includes(url);
+}
+
+function urlRefusal(url: unknown): string {
+  const why = url === "/v1/embeddings" ? "; the models that run here make no embeddings" : "";
+  return `"url" must be one of ${BATCH_ENDPOINTS.join(", ")}, found ${show(url)}${why}`;
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {
@@ -106,21 +117,6 @@ function isRecord(value: unknown): value is Record<string, unknown> {
 function isCustomId(value: unknown): value is string {
   return typeof value === "string" && value.length >= 1 && value.length <= MAX_CUSTOM_ID_LENGTH &&
     value.isWellFormed();
-}
-
-function isDeeper(root: object, levels: number): boolean {
-  let level: object[] = [root];
-  for (let depth = 1; level.length > 0; depth++) {
-    if (depth > levels) return true;
-    const next: object[] = [];
-    for (const node of level) {
-      for (const child of Array.isArray(node) ? node : Object.values(node)) {
-        if (typeof child === "object" && child !== null) next.push(child);
-      }
-    }
-    level = next;
-  }
-  return false;
 }
 
 function kindOf(value: unknown): string {

@@ -1,9 +1,9 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { parseLine } from "./request.ts";
+import { type LineRules, parseLine } from "./request.ts";
 
-function parse(content: string | Uint8Array, maxLineBytes = 100_000) {
+function parse(content: string | Uint8Array, rules: LineRules = { maxLineBytes: 100_000 }) {
   const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content;
-  return parseLine({ index: 3, number: 7, bytes, length: bytes.length }, maxLineBytes);
+  return parseLine({ index: 3, number: 7, bytes, length: bytes.length }, rules);
 }
 
 const GOOD = { custom_id: "a", method: "POST", url: "/v1/completions", body: { prompt: "p" } };
@@ -75,7 +75,7 @@ const BAD: [name: string, line: string | Uint8Array, code: string, customId: str
       `{"custom_id":"a","body":${"[".repeat(40_000)}1${"]".repeat(40_000)}}`,
       "too_deep",
       "a",
-      "128 levels",
+      "64 levels",
     ],
   ];
 
@@ -87,7 +87,7 @@ for (const [name, line, code, customId, words] of BAD) {
       : typeof line === "string"
       ? new TextEncoder().encode(line)
       : line;
-    const { refusal } = parseLine({ index: 3, number: 7, bytes, length: size }, 100_000);
+    const { refusal } = parseLine({ index: 3, number: 7, bytes, length: size }, { maxLineBytes: 100_000 });
     assertEquals([refusal?.code, refusal?.customId, refusal?.line], [code, customId, 7]);
     assertStringIncludes(refusal!.message, "Line 7: ");
     assertStringIncludes(refusal!.message, words);
@@ -97,4 +97,24 @@ for (const [name, line, code, customId, words] of BAD) {
 Deno.test("parseLine: what is quoted from the line stays short", () => {
   const { refusal } = parse(JSON.stringify({ ...GOOD, url: "u".repeat(5000) }));
   assertEquals(refusal!.message.length < 300, true);
+});
+
+Deno.test("parseLine: a body may be as deep as at the endpoint, and no deeper", () => {
+  const nested = (levels: number) => `${"[".repeat(levels - 1)}${"]".repeat(levels - 1)}`;
+  const line = (levels: number) => `${JSON.stringify(GOOD).replace('"p"', nested(levels))}`;
+  assertEquals(parse(line(64)).refusal, undefined);
+  assertEquals(parse(line(65)).refusal?.code, "too_deep");
+});
+
+Deno.test("parseLine: embeddings are refused with the reason", () => {
+  const { refusal } = parse(JSON.stringify({ ...GOOD, url: "/v1/embeddings" }));
+  assertEquals(refusal?.code, "invalid_url");
+  assertStringIncludes(refusal!.message, "make no embeddings");
+});
+
+Deno.test("parseLine: a batch of one endpoint takes no lines of another", () => {
+  const rules = { maxLineBytes: 1000, endpoint: "/v1/chat/completions" };
+  const { refusal } = parse(JSON.stringify(GOOD), rules);
+  assertEquals([refusal?.code, refusal?.param], ["endpoint_mismatch", "url"]);
+  assertEquals(parse(JSON.stringify({ ...GOOD, url: rules.endpoint }), rules).refusal, undefined);
 });

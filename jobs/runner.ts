@@ -25,6 +25,8 @@ export interface BatchOptions {
   readonly parallel: number;
   readonly storage?: Storage;
   readonly limits?: InputLimits;
+  /** Refuse the job, before anything runs, when any line is bad. */
+  readonly strict?: boolean;
   /** How long a line waits for an engine that says it is busy (429, 503). */
   readonly patienceMs?: number;
   /** Take no new lines, end what is in flight, stop. */
@@ -109,6 +111,7 @@ class Job {
     const refused = (refusal: LineRefusal) => onEvent?.({ type: "refused", refusal });
     const check = await checkInput(input, name, this.limits, refused, this.drainSignal);
 
+    if (this.options.strict && check.refusedCount > 0) throw linesRefused(name, check);
     // A journal is made only when the engine is there, so that a mistyped model leaves nothing behind.
     const path = journalPath(this.options.output);
     if (await stat(this.storage, path) === undefined) await this.refuseOverwriting();
@@ -237,6 +240,12 @@ class Job {
       throw new BatchError("output_exists", message, false);
     }
   }
+}
+
+function linesRefused(name: string, { refusedCount, lineCount }: InputCheck): BatchError {
+  const message =
+    `"${name}" has ${refusedCount} bad of ${lineCount} lines, and a strict job allows none: nothing was run`;
+  return new BatchError("lines_refused", message, false);
 }
 
 function identityOf(check: InputCheck): Omit<JobIdentity, "settings"> {

@@ -12,10 +12,11 @@ import {
   type Lifecycle,
   onlyMethods,
 } from "./context.ts";
+import { Metrics } from "./counters.ts";
 import { ApiError, errorResponse, requestId, shuttingDown, toApiError } from "./errors.ts";
 import { checkHost, KeyRing } from "./guard.ts";
 import { healthRoutes } from "./health.ts";
-import { Metrics, metricsRoutes } from "./metrics.ts";
+import { metricsRoutes } from "./metrics.ts";
 import { modelRoutes } from "./models.ts";
 import { tokenizeRoutes } from "./tokenize.ts";
 

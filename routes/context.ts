@@ -1,7 +1,7 @@
 import type { Context } from "hono";
 import type { Engine } from "../engine/types.ts";
+import type { Metrics } from "./counters.ts";
 import { ApiError } from "./errors.ts";
-import type { Metrics } from "./metrics.ts";
 
 /** Hono's type parameters of this app. `Bindings` is what Deno.serve tells of a connection; absent without it. */
 export interface Env {

@@ -1,7 +1,8 @@
+import { isDeeper, MAX_JSON_DEPTH } from "../jobs/json_depth.ts";
 import { ApiError } from "./errors.ts";
 
 /** Bounds of any JSON that a stranger sends: V8 parses deeper and wider than the rest of the server could bear. */
-export const JSON_LIMITS = { depth: 64, containers: 100_000, values: 2_000_000 } as const;
+export const JSON_LIMITS = { depth: MAX_JSON_DEPTH, containers: 100_000, values: 2_000_000 } as const;
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -53,17 +54,5 @@ function tooComplex(what: string, limit: number): ApiError {
 
 /** The same depth bound for a value that was parsed elsewhere. */
 export function checkDepth(value: unknown): void {
-  let level: object[] = isContainer(value) ? [value] : [];
-  for (let depth = 1; level.length > 0; depth++) {
-    if (depth > JSON_LIMITS.depth) throw tooComplex("levels", JSON_LIMITS.depth);
-    const next: object[] = [];
-    for (const container of level) {
-      for (const child of Object.values(container)) if (isContainer(child)) next.push(child);
-    }
-    level = next;
-  }
-}
-
-function isContainer(value: unknown): value is object {
-  return typeof value === "object" && value !== null;
+  if (isDeeper(value, JSON_LIMITS.depth)) throw tooComplex("levels", JSON_LIMITS.depth);
 }

@@ -35,15 +35,9 @@ const SAME_SIGNAL_MS = 300;
 /** Listens and answers. Throws where the address would be open to others without a key. */
 export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServer {
   const { host = "127.0.0.1", port = 0, drainMs = 10_000, signals = true } = options;
-  const local = isLoopback(host);
-  if (!local && !options.apiKeys?.length) {
-    throw new Error(
-      `Cannot listen on "${host}": an address that other machines reach needs an API key; ` +
-        "give --api-key or COMPY_API_KEY, or listen on 127.0.0.1",
-    );
-  }
+  checkReach(host, options.apiKeys ?? []);
   const lifecycle = { draining: false };
-  const allowedHosts = options.allowedHosts ?? (local ? [] : "any");
+  const allowedHosts = options.allowedHosts ?? (isLoopback(host) ? [] : "any");
   const app = createApp(engine, { ...options, allowedHosts, lifecycle });
   const server = Deno.serve({
     hostname: host,
@@ -85,6 +79,15 @@ export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServe
   const watched: Deno.Signal[] = signals ? ["SIGTERM", "SIGINT"] : [];
   for (const name of watched) Deno.addSignalListener(name, onSignal);
   return { hostname: server.addr.hostname, port: server.addr.port, finished: stopped.promise, shutdown };
+}
+
+/** Throws where an address that other machines reach would be open to them without a key. */
+export function checkReach(host: string, apiKeys: readonly string[]): void {
+  if (isLoopback(host) || apiKeys.length > 0) return;
+  throw new Error(
+    `Cannot listen on "${host}": an address that other machines reach needs an API key; ` +
+      "give --api-key or COMPY_API_KEY, or listen on 127.0.0.1",
+  );
 }
 
 /**

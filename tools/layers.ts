@@ -19,8 +19,8 @@ const LAYERS: readonly Layer[] = [
   },
   {
     files: /^routes\//,
-    imports: /^(routes\/|engine\/types\.ts$)/,
-    why: "HTTP knows the engine's types and nothing behind them",
+    imports: /^(routes\/|engine\/types\.ts$|jobs\/(service|types|json_depth)\.ts$)/,
+    why: "HTTP knows the engine's types, the batch service and nothing behind them",
   },
   {
     files: /^jobs\//,

@@ -1,11 +1,17 @@
 import { quote } from "../gguf/errors.ts";
 import type { Metadata } from "../gguf/types.ts";
 import { CALL_STYLES, type CallStyle, mapTexts, plainMessage } from "./chat_messages.ts";
-import { compileTemplate, type Render, RESERVED_NAMES, TemplateRefusal } from "./jinja.ts";
+import { compileTemplate, type Render, TemplateRefusal } from "./jinja.ts";
 import { addMarks } from "./literal_marks.ts";
 import { TokenFinder } from "./token_finder.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
-import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./types.ts";
+import {
+  type ChatMessage,
+  type ChatTemplate,
+  type ChatTemplateOptions,
+  isReservedVariable,
+  type Tokenizer,
+} from "./types.ts";
 
 /** A template that is none, or one that cannot or will not render a conversation. */
 export class ChatTemplateError extends Error {
@@ -88,7 +94,7 @@ class JinjaChatTemplate implements ChatTemplate {
         add_generation_prompt: addGenerationPrompt,
       };
       for (const name of Object.keys(variables)) {
-        if (Object.hasOwn(own, name) || RESERVED_NAMES.has(name)) {
+        if (isReservedVariable(name)) {
           throw new Error(`the variable ${quote(name)} cannot be set from outside`);
         }
       }

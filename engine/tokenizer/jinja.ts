@@ -1,4 +1,5 @@
 import { Environment, Interpreter, Template } from "@huggingface/jinja";
+import type { RESERVED_TEMPLATE_VARIABLES } from "./types.ts";
 
 /**
  * Jinja templates of strangers: they see no JavaScript, only the values that they are given, and are stopped when they
@@ -20,8 +21,8 @@ export class TemplateRefusal extends Error {
 /** Renders with the given variables. Throws TemplateRefusal, or other errors where the template fails. */
 export type Render = (variables: Record<string, unknown>) => string;
 
-/** Names that templates know beside their variables. */
-const GLOBALS: Readonly<Record<string, unknown>> = {
+/** Names that templates know beside their variables; none that a request's variable could take. */
+const GLOBALS: Readonly<Partial<Record<typeof RESERVED_TEMPLATE_VARIABLES[number], unknown>>> = {
   true: true,
   false: false,
   none: null,
@@ -34,9 +35,6 @@ const GLOBALS: Readonly<Record<string, unknown>> = {
   range: boundedRange,
   strftime_now: (format: unknown) => strftime(new Date(), String(format)),
 };
-
-/** Names that no variable may take. `namespace` is Jinja's own. */
-export const RESERVED_NAMES: ReadonlySet<string> = new Set([...Object.keys(GLOBALS), "namespace"]);
 
 /** Parses a template. Throws where it is too large or no template. */
 export function compileTemplate(source: string): Render {

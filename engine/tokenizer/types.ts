@@ -65,3 +65,31 @@ export interface ChatTemplate {
   /** The prompt's text, to be encoded with `encodeChatPrompt`. Throws ChatTemplateError with the template's reason. */
   render(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string;
 }
+
+/** Names that templates get from the program or from Jinja, never from a request. */
+export const RESERVED_TEMPLATE_VARIABLES = [
+  "messages",
+  "tools",
+  "documents",
+  "add_generation_prompt",
+  "continue_final_message",
+  "bos_token",
+  "eos_token",
+  "chat_template",
+  "tokenize",
+  "raise_exception",
+  "strftime_now",
+  "range",
+  "namespace",
+  "true",
+  "false",
+  "none",
+  "True",
+  "False",
+  "None",
+] as const;
+
+/** Whether a request's variable may not have this name. */
+export function isReservedVariable(name: string): boolean {
+  return (RESERVED_TEMPLATE_VARIABLES as readonly string[]).includes(name);
+}

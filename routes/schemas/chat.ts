@@ -1,4 +1,5 @@
 import { z } from "@hono/zod-openapi";
+import { isReservedVariable, RESERVED_TEMPLATE_VARIABLES } from "../../engine/types.ts";
 import {
   boundedArray,
   generationFields,
@@ -38,22 +39,7 @@ const chatMessage = z.object({
 
 export type ChatMessageBody = z.output<typeof chatMessage>;
 
-/** Names that templates get from the server, never from a request. */
-const RESERVED_VARIABLES = new Set([
-  "messages",
-  "tools",
-  "documents",
-  "add_generation_prompt",
-  "continue_final_message",
-  "bos_token",
-  "eos_token",
-  "chat_template",
-  "tokenize",
-  "raise_exception",
-  "strftime_now",
-]);
-
-const RESERVED_NAMES = [...RESERVED_VARIABLES].join(", ");
+const RESERVED_NAMES = RESERVED_TEMPLATE_VARIABLES.join(", ");
 
 const templateVariable = z.union([
   z.string().max(LIMITS.templateVariableCharacters),
@@ -66,7 +52,7 @@ const templateVariables = z.custom<Record<string, z.output<typeof templateVariab
   if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
   const entries = Object.entries(value);
   return entries.length <= LIMITS.templateVariables && entries.every(([name, variable]) => {
-    return /^[A-Za-z][A-Za-z0-9_]{0,63}$/.test(name) && !RESERVED_VARIABLES.has(name) &&
+    return /^[A-Za-z][A-Za-z0-9_]{0,63}$/.test(name) && !isReservedVariable(name) &&
       templateVariable.safeParse(variable).success;
   });
 }, {

@@ -1,6 +1,7 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { Engine } from "../engine/types.ts";
-import { batchCommand, type CommandHost, type ExecuteOn } from "./cli.ts";
+import { batchCommand } from "./batch.ts";
+import type { CommandHost, ExecuteOn } from "./batch_world.ts";
 
 interface FakeHost extends CommandHost {
   stdout: string;
@@ -76,7 +77,7 @@ Deno.test("batch run: answers and errors go to their files, words to standard er
     const host = fakeHost();
     closed = 0;
     const args = ["run", path("in.jsonl"), "--out", path("out.jsonl"), "--model", "m", "--parallel", "3"];
-    assertEquals(await batchCommand(args, openEngine, execute, host), 0);
+    assertEquals(await batchCommand(args, { openEngine, execute, host }), 0);
     assertEquals(closed, 1);
     const answers = (await Deno.readTextFile(path("out.jsonl"))).trim().split("\n").map((text) =>
       JSON.parse(text)
@@ -97,7 +98,8 @@ Deno.test("batch run: answers and errors go to their files, words to standard er
     assert(!host.stderr.includes("\x1b"), "no control characters but for a terminal");
 
     const again = fakeHost();
-    assertEquals(await batchCommand(args, () => Promise.reject(new Error("not needed")), execute, again), 0);
+    const unneeded = { openEngine: () => Promise.reject(new Error("not needed")), execute, host: again };
+    assertEquals(await batchCommand(args, unneeded), 0);
     assertStringIncludes(again.stderr, "This job was done before; nothing was run\n");
   });
 });
@@ -106,7 +108,7 @@ Deno.test("batch run: a bar on a terminal", async () => {
   await inFolder(async (path) => {
     const host = fakeHost(100);
     assertEquals(
-      await batchCommand(["run", path("in.jsonl"), "--out", path("o")], openEngine, execute, host),
+      await batchCommand(["run", path("in.jsonl"), "--out", path("o")], { openEngine, execute, host }),
       0,
     );
     assertStringIncludes(host.stderr, "\r\x1b[K[########################] 20/20  2 failed  ");
@@ -119,7 +121,7 @@ Deno.test("batch run --json: events on standard output", async () => {
   await inFolder(async (path) => {
     const host = fakeHost(100);
     const args = ["run", path("in.jsonl"), "--out", path("out.jsonl"), "--json"];
-    assertEquals(await batchCommand(args, openEngine, execute, host), 0);
+    assertEquals(await batchCommand(args, { openEngine, execute, host }), 0);
     assertEquals(host.stderr, "");
     const events = host.stdout.trim().split("\n").map((text) => JSON.parse(text));
     assertEquals(events.map(({ event }) => event), [
@@ -155,12 +157,12 @@ Deno.test("batch run: Ctrl-C ends what is in flight and stops with exit code 1; 
       assert(!request.signal.aborted);
       return execute(engine, request);
     };
-    assertEquals(await batchCommand(args, openEngine, slow, host), 1);
+    assertEquals(await batchCommand(args, { openEngine, execute: slow, host }), 1);
     assertStringIncludes(host.stderr, "Stopping when the lines in flight have ended");
     assertStringIncludes(host.stderr, "the same command goes on from here");
     assert(asked <= 6);
     const again = fakeHost();
-    assertEquals(await batchCommand(args, openEngine, execute, again), 0);
+    assertEquals(await batchCommand(args, { openEngine, execute, host: again }), 0);
     assertStringIncludes(again.stderr, `Going on: ${asked + 2} of 20 lines are answered already`);
   });
 });
@@ -179,7 +181,7 @@ Deno.test("batch run: Ctrl-C twice stops now", async () => {
       return new Promise(() => {});
     };
     const args = ["run", path("in.jsonl"), "--out", path("out.jsonl"), "--parallel", "1"];
-    assertEquals(await batchCommand(args, openEngine, never, host), 1);
+    assertEquals(await batchCommand(args, { openEngine, execute: never, host }), 1);
     assertStringIncludes(host.stderr, "Stopped.");
     assertEquals(host.interrupt, undefined);
   });
@@ -200,7 +202,7 @@ Deno.test("batch run: what goes wrong is told in a sentence, exit code 1", async
     ];
     for (const [args, words] of cases) {
       const host = fakeHost();
-      assertEquals(await batchCommand(["run", ...args], openEngine, execute, host), 1);
+      assertEquals(await batchCommand(["run", ...args], { openEngine, execute, host }), 1);
       assertStringIncludes(host.stderr, words);
     }
   });
@@ -208,31 +210,51 @@ Deno.test("batch run: what goes wrong is told in a sentence, exit code 1", async
 
 Deno.test("batch: wrong usage is exit code 2 and says what is right", async () => {
   const cases: [string, string][] = [
-    ["walk", 'There is no command "walk"'],
-    ["run", "The input file is missing"],
+    ["walk", 'There is no verb "walk"'],
+    ["run", "IN.jsonl is missing"],
     ["run in.jsonl", "--out is missing"],
     ["run in.jsonl --out", "--out needs a value"],
-    ["run in.jsonl more.jsonl --out o", 'found also "more.jsonl"'],
+    ["run in.jsonl more.jsonl --out o", 'Found "more.jsonl"'],
     ["run in.jsonl --out o --paralel 3", "There is no option --paralel"],
-    ["run in.jsonl --out o --parallel 0", "must be a number from 1 to 1024"],
-    ["run in.jsonl --out o --parallel 2.5", "must be a number from 1 to 1024"],
-    ["run in.jsonl --out o --parallel 1025", "must be a number from 1 to 1024"],
+    ["run in.jsonl --out o --parallel 0", "must be a whole number from 1 to 1024"],
+    ["run in.jsonl --out o --parallel 2.5", "must be a whole number from 1 to 1024"],
+    ["run in.jsonl --out o --parallel 1025", "must be a whole number from 1 to 1024"],
     ["run in.jsonl --out in.jsonl", "two files of this job"],
   ];
   for (const [args, words] of cases) {
     const host = fakeHost();
-    assertEquals(await batchCommand(args.split(" "), openEngine, execute, host), 2, args);
+    assertEquals(await batchCommand(args.split(" "), { openEngine, execute, host }), 2, args);
     assertStringIncludes(host.stderr, words);
-    assertStringIncludes(host.stderr, "deno task batch --help");
+    assertStringIncludes(host.stderr, "See: deno task batch ");
   }
 });
 
 Deno.test("batch --help: teaches, exit code 0", async () => {
-  for (const args of [["--help"], ["run", "--help"], ["-h"], []]) {
+  for (const args of [["run", "--help"], ["run", "-h"]]) {
     const host = fakeHost();
-    assertEquals(await batchCommand(args, openEngine, execute, host), 0);
+    assertEquals(await batchCommand(args, { openEngine, execute, host }), 0);
     for (const words of ["Usage:", "--out FILE", '"custom_id"', "Exit code", "Example:"]) {
       assertStringIncludes(host.stdout, words);
     }
+  }
+});
+
+Deno.test("batch run --strict: a bad line refuses the job before anything runs or is written", async () => {
+  await inFolder(async (path) => {
+    const host = fakeHost();
+    const args = ["run", path("in.jsonl"), "--out", path("out.jsonl"), "--strict"];
+    const openEngine = () => Promise.reject(new Error("not to be opened"));
+    assertEquals(await batchCommand(args, { openEngine, execute, host }), 1);
+    assertStringIncludes(host.stderr, "Line 5: not valid JSON");
+    assertStringIncludes(host.stderr, "has 2 bad of 20 lines, and a strict job allows none");
+    assertEquals([...Deno.readDirSync(path("."))].map(({ name }) => name), ["in.jsonl"]);
+  });
+});
+
+Deno.test("batch --help: names every verb, exit code 0", async () => {
+  for (const args of [["--help"], ["-h"], []]) {
+    const host = fakeHost();
+    assertEquals(await batchCommand(args, { openEngine, execute, host }), 0);
+    for (const words of ["Usage:", "run", "Exit code", "Example:"]) assertStringIncludes(host.stdout, words);
   }
 });

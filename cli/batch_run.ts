@@ -1,0 +1,56 @@
+import { runJob } from "./batch_job.ts";
+import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, engineOptions, errorsPath } from "./batch_world.ts";
+import { Flags, UsageError } from "./flags.ts";
+
+const HELP = `Answer a file of requests, one JSON object a line, as OpenAI's batches do.
+
+Usage: deno task batch run IN.jsonl --out OUT.jsonl [options]
+
+  --out FILE       where the answers go, in the order of the input
+  --errors FILE    where refused and failed lines go (default: OUT.errors.jsonl for OUT.jsonl);
+                   written only when there are any
+${ENGINE_HELP}
+  --strict         refuse the whole job, before anything runs, when any line is bad
+  --json           tell the progress as JSON lines on standard output
+  --help           this text
+
+A line of the input:
+  {"custom_id":"q1","method":"POST","url":"/v1/chat/completions",
+   "body":{"model":"demo","messages":[{"role":"user","content":"Hi"}],"max_tokens":50}}
+A line of the output:
+  {"id":"batch_req_…","custom_id":"q1","response":{"status_code":200,"request_id":"…","body":{…}},"error":null}
+
+All lines are checked first. A bad one (no JSON, a custom_id twice, "stream":true, …) goes to the errors with its
+number, and the others run; with --strict nothing runs then. Try it without a model: deno task batch check IN.jsonl
+
+Every answer is on the disk (OUT.jsonl.journal) before it is counted. After a stop, a crash or a power cut the same
+command goes on where it was; OUT.jsonl appears when all lines are answered. The journal that stays behind is small:
+it says that the job is done, so that running it again does nothing. Remove it and OUT.jsonl to run the job anew.
+
+Ctrl-C once: end the lines in flight, then stop. Twice: stop now. Both can be resumed.
+Exit code: 0 all lines are answered (with or without errors among them), 1 stopped or failed, 2 wrong usage.
+
+Example:
+  deno task batch run questions.jsonl --out answers.jsonl --model qwen3-4b-q4_0.gguf
+`;
+
+/** `batch run …`. Returns the exit code. */
+export async function runCommand(args: readonly string[], world: BatchWorld): Promise<number> {
+  const values = ["out", "errors", ...ENGINE_FLAGS];
+  const flags = new Flags(args, { values, switches: ["strict"], operands: ["IN.jsonl"] });
+  if (flags.help) {
+    world.host.out(HELP);
+    return 0;
+  }
+  const output = flags.text("out");
+  if (output === undefined) throw new UsageError("--out is missing: the file that the answers go to");
+  const job = {
+    input: flags.operand("IN.jsonl"),
+    output,
+    errors: flags.text("errors") ?? errorsPath(output),
+    engine: engineOptions(flags),
+    strict: flags.is("strict"),
+    json: flags.json,
+  };
+  return await runJob(job, world);
+}

@@ -1,0 +1,95 @@
+import type { Engine } from "../engine/types.ts";
+import type { Screen } from "../jobs/reporter.ts";
+import type { Execute } from "../jobs/runner.ts";
+import { execute } from "../routes/execute.ts";
+import type { Flags } from "./flags.ts";
+import { loadWithProgress, MAX_CONTEXT, MAX_PARALLEL, MAX_THREADS, modelPath } from "./model.ts";
+
+export interface EngineOptions {
+  /** A GGUF file; without it, the one that comes with the program. */
+  readonly model?: string;
+  /** Lines that run side by side. */
+  readonly parallel: number;
+  /** Tokens of a line's prompt and answer together, and threads; without them, the engine's defaults. */
+  readonly contextLength?: number;
+  readonly threads?: number;
+}
+
+/** What the command does with the world. */
+export interface CommandHost extends Screen {
+  /** Hears of Ctrl-C and SIGTERM until the returned function is called. */
+  onInterrupt(handler: () => void): () => void;
+  fileSize(path: string): Promise<number>;
+}
+
+/** Answers a request as the server's endpoint would. */
+export type ExecuteOn = (engine: Engine, request: Parameters<Execute>[0]) => ReturnType<Execute>;
+
+/** What the verbs of `batch` work with; tests put their own in its place. */
+export interface BatchWorld {
+  readonly host: CommandHost;
+  readonly openEngine: (options: EngineOptions) => Promise<Engine>;
+  readonly execute: ExecuteOn;
+}
+
+export const DEFAULT_PARALLEL = 16;
+
+/** The options of the verbs that load a model. */
+export const ENGINE_FLAGS = ["model", "parallel", "ctx", "threads"];
+
+export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one that comes with compy)
+  --parallel N     lines in flight, 1 to ${MAX_PARALLEL} (default ${DEFAULT_PARALLEL}); more fill the engine better
+  --ctx N          tokens that a line's prompt and answer may have together (default: the model's own, at most 4096)
+  --threads N      threads that compute (default: one a core)`;
+
+export function engineOptions(flags: Flags): EngineOptions {
+  return {
+    model: flags.text("model"),
+    parallel: flags.count("parallel", 1, MAX_PARALLEL) ?? DEFAULT_PARALLEL,
+    contextLength: flags.count("ctx", 1, MAX_CONTEXT),
+    threads: flags.count("threads", 1, MAX_THREADS),
+  };
+}
+
+/** Where the errors of a job go that names no other place. */
+export function errorsPath(output: string): string {
+  return `${output.replace(/\.jsonl$/, "")}.errors.jsonl`;
+}
+
+const host: CommandHost = {
+  out: (text) => writeAll(Deno.stdout, text),
+  err: (text) => writeAll(Deno.stderr, text),
+  columns: () => Deno.stderr.isTerminal() ? Deno.consoleSize().columns || 80 : undefined,
+  now: () => performance.now(),
+
+  onInterrupt(handler) {
+    const signals: Deno.Signal[] = Deno.build.os === "windows" ? ["SIGINT"] : ["SIGINT", "SIGTERM"];
+    for (const signal of signals) Deno.addSignalListener(signal, handler);
+    return () => {
+      for (const signal of signals) Deno.removeSignalListener(signal, handler);
+    };
+  },
+
+  async fileSize(path) {
+    return (await Deno.stat(path)).size;
+  },
+};
+
+/** A reader that went away (a closed terminal, `| head`) is no reason to stop the job. */
+function writeAll(stream: { writeSync(bytes: Uint8Array): number }, text: string): void {
+  const bytes = new TextEncoder().encode(text);
+  try {
+    for (let done = 0; done < bytes.length;) done += stream.writeSync(bytes.subarray(done));
+  } catch (error) {
+    if (!(error instanceof Deno.errors.BrokenPipe)) throw error;
+  }
+}
+
+/** The real one: an engine in this process, standard output and error, signals. */
+export const realWorld: BatchWorld = {
+  host,
+  execute,
+  openEngine: async ({ model, ...options }) => {
+    return (await loadWithProgress({ ...options, model: modelPath(model) })).engine;
+  },
+};

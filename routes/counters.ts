@@ -1,0 +1,43 @@
+import type { EngineStats } from "../engine/types.ts";
+
+/** Answers by route and status since the start. */
+export class Metrics {
+  readonly #answers = new Map<string, number>();
+
+  /** `route`: the pattern, never a stranger's path, so that the number of series stays bounded. */
+  count(route: string, status: number): void {
+    const labels = `{route="${route}",status="${status}"}`;
+    this.#answers.set(labels, (this.#answers.get(labels) ?? 0) + 1);
+  }
+
+  /** In Prometheus' text format. */
+  text(stats: EngineStats): string {
+    const lines = SERIES.flatMap(([field, name, type, help]) => {
+      return [...head(name, type, help), `${name} ${stats[field]}`];
+    });
+    const answers = [...this.#answers].map(([labels, count]) =>
+      `compy_http_responses_total${labels} ${count}`
+    );
+    return [
+      ...lines,
+      ...head("compy_http_responses_total", "counter", "Answers by route and status"),
+      ...answers,
+      "",
+    ].join("\n");
+  }
+}
+
+const SERIES: [keyof EngineStats, string, string, string][] = [
+  ["running", "compy_requests_running", "gauge", "Requests that are being computed"],
+  ["waiting", "compy_requests_waiting", "gauge", "Requests in the queue"],
+  ["kvBlocksUsed", "compy_kv_blocks_used", "gauge", "KV blocks that hold tokens of running requests"],
+  ["kvBlocksTotal", "compy_kv_blocks", "gauge", "KV blocks there are"],
+  ["promptTokens", "compy_prompt_tokens_total", "counter", "Prompt tokens of all requests"],
+  ["cachedTokens", "compy_cached_prompt_tokens_total", "counter", "Prompt tokens found in the KV cache"],
+  ["generatedTokens", "compy_generated_tokens_total", "counter", "Tokens generated"],
+  ["steps", "compy_steps_total", "counter", "Steps of the model"],
+];
+
+function head(name: string, type: string, help: string): string[] {
+  return [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`];
+}
