@@ -90,7 +90,7 @@ function encode({ engine }: LoadedEngine, flags: Flags): number[] {
   if (chat !== undefined) {
     return engine.encodeChat([{ role: "user", content: chat }], { addGenerationPrompt: true });
   }
-  return engine.tokenizer.encode(flags.text("prompt")!, { addSpecial: true, parseSpecial: true });
+  return engine.encodePrompt(flags.text("prompt")!);
 }
 
 async function generate(loaded: LoadedEngine, request: GenerateRequest, json: boolean): Promise<number> {

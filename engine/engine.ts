@@ -7,11 +7,17 @@ import {
 } from "./backend/backend.ts";
 import { EventStream } from "./event_stream.ts";
 import { keepScores, publishFinish, publishProgress, publishToken } from "./publish.ts";
-import { createSequence } from "./request.ts";
+import { contextOverflow, createSequence } from "./request.ts";
 import { type EngineLimits, type Scheduled, Scheduler } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
 import { StepWriter } from "./step_input.ts";
-import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./tokenizer/types.ts";
+import {
+  type ChatMessage,
+  type ChatTemplate,
+  type ChatTemplateOptions,
+  type Tokenizer,
+  TooManyTokens,
+} from "./tokenizer/types.ts";
 import {
   type Engine,
   EngineError,
@@ -22,6 +28,8 @@ import {
   type TokenEvent,
 } from "./types.ts";
 
+/** Prompts up to that many times the context are told their exact length. */
+const COUNTED_CONTEXTS = 4;
 /** Longer timeouts fire at once. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
@@ -64,14 +72,24 @@ export class LlmEngine implements Engine {
     this.#contextLength = Math.min(model.contextLength, limits.kvBlocks * KV_BLOCK_TOKENS);
   }
 
+  encodePrompt(text: string): number[] {
+    return this.#encode((atMost) =>
+      this.tokenizer.encode(text, { addSpecial: true, parseSpecial: true, atMost })
+    );
+  }
+
   encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
-    // Marked: what a message says stays text, even where it spells a control token.
-    const prompt = this.chatTemplate.render(messages, { ...options, marked: true });
-    const tokens = this.tokenizer.encode(prompt, { parseSpecial: true, marked: true });
-    const bos = this.tokenizer.bosToken;
-    // As llama.cpp does: exactly one BOS where the file wants one, whether or not the template writes it.
-    const wantsBos = bos !== undefined && this.tokenizer.encode("", { addSpecial: true })[0] === bos;
-    return wantsBos && tokens[0] !== bos ? [bos, ...tokens] : tokens;
+    return this.#encode((atMost) => this.chatTemplate.encode(messages, { ...options, atMost }));
+  }
+
+  /** A prompt that is many times too long is refused before all of it is counted: nothing else runs meanwhile. */
+  #encode(encode: (atMost: number) => number[]): number[] {
+    try {
+      return encode(COUNTED_CONTEXTS * this.#contextLength);
+    } catch (error) {
+      if (!(error instanceof TooManyTokens)) throw error;
+      throw contextOverflow(error.atLeast, this.#contextLength, "at least ");
+    }
   }
 
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {

@@ -1,7 +1,6 @@
-import { assert, assertAlmostEquals, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertAlmostEquals, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
 import {
-  BOS,
   collect,
   EOS,
   expectedTokens,
@@ -335,13 +334,18 @@ Deno.test("penalties and bias act as the API says", async () => {
   await engine.close();
 });
 
-Deno.test("a chat is rendered and encoded, with one BOS where the file wants it", async () => {
-  const { engine } = startEngine();
-  assertEquals(engine.encodeChat([{ role: "user", content: "hi" }]), engine.tokenizer.encode("hi"));
-  engine.tokenizer.encode = (text, options) => [
-    ...(options?.addSpecial ? [BOS] : []),
-    ...new TextEncoder().encode(text).map((byte) => byte),
-  ];
-  assertEquals(engine.encodeChat([{ role: "user", content: "hi" }]), [BOS, 104, 105]);
+Deno.test("a text that is many times too long is refused before it is counted to the end", async () => {
+  const { engine } = startEngine({}, 100);
+  assertEquals(engine.encodePrompt("x".repeat(400)).length, 400);
+  const long = "x".repeat(1_000_000);
+  for (
+    const encode of [
+      () => engine.encodePrompt(long),
+      () => engine.encodeChat([{ role: "user", content: long }]),
+    ]
+  ) {
+    const refused = assertThrows(encode, EngineError, "at least 401 tokens");
+    assertEquals([refused.code, refused.details.n_ctx], ["context_length_exceeded", 100]);
+  }
   await engine.close();
 });

@@ -4,7 +4,6 @@ import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
 import { CpuBackend } from "./backend/cpu.ts";
 import { LlmEngine } from "./engine.ts";
 import { openGguf } from "./gguf/reader.ts";
-import { checkVocabulary } from "./gguf/vocabulary.ts";
 import { kvBytesPerToken, type Plan } from "./plan/plan.ts";
 import type { EngineLimits } from "./scheduler.ts";
 import { createChatTemplate } from "./tokenizer/chat_template.ts";
@@ -49,7 +48,6 @@ const MIN_LOGIT_ROWS = 16;
 export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   const start = performance.now();
   const file = await openGguf(options.model);
-  checkVocabulary(file.metadata);
   const plan = buildPlan(file, await readRopeFactors(file));
   const tokenizer = createTokenizer(file.metadata);
   const chatTemplate = createChatTemplate(file.metadata, tokenizer);

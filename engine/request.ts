@@ -72,14 +72,19 @@ function withDefaults(given: Partial<SamplingParams>): SamplingParams {
 function lengthLimit(promptLength: number, maxTokens: number | undefined, contextLength: number): number {
   const room = contextLength - promptLength;
   if (room < 0 || (room === 0 && maxTokens !== 0)) {
-    throw new EngineError(
-      "context_length_exceeded",
-      `The prompt has ${promptLength} tokens, but the context holds ${contextLength}, ` +
-        `at least one of them for the answer: shorten the prompt`,
-      { n_prompt_tokens: promptLength, n_ctx: contextLength },
-    );
+    throw contextOverflow(promptLength, contextLength);
   }
   return promptLength + Math.min(room, maxTokens ?? room);
+}
+
+/** The refusal of a prompt that does not fit; `about` says that it was not counted to the end. */
+export function contextOverflow(promptLength: number, contextLength: number, about = ""): EngineError {
+  return new EngineError(
+    "context_length_exceeded",
+    `The prompt has ${about}${promptLength} tokens, but the context holds ${contextLength}, ` +
+      `at least one of them for the answer: shorten the prompt`,
+    { n_prompt_tokens: promptLength, n_ctx: contextLength },
+  );
 }
 
 function logitsTemplate(sampling: SamplingParams, candidates: number): LogitsRequest {

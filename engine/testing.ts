@@ -12,7 +12,7 @@ import {
 } from "./backend/backend.ts";
 import { LlmEngine } from "./engine.ts";
 import type { EngineLimits } from "./scheduler.ts";
-import type { StreamDecoder, Tokenizer } from "./tokenizer/types.ts";
+import { type EncodeOptions, type StreamDecoder, type Tokenizer, TooManyTokens } from "./tokenizer/types.ts";
 import type { GenerateRequest, TokenEvent } from "./types.ts";
 
 export const BOS = 256;
@@ -219,8 +219,10 @@ export class ByteTokenizer implements Tokenizer {
   readonly eosToken = EOS;
   readonly endTokens: ReadonlySet<number> = new Set([EOS]);
 
-  encode(text: string): number[] {
-    return [...new TextEncoder().encode(text)];
+  encode(text: string, { atMost = Infinity }: EncodeOptions = {}): number[] {
+    const bytes = new TextEncoder().encode(text);
+    if (bytes.length > atMost) throw new TooManyTokens(atMost + 1);
+    return [...bytes];
   }
 
   decode(tokens: Iterable<number>): string {
@@ -260,7 +262,11 @@ export function startEngine(limits: Partial<EngineLimits> = {}, contextLength = 
       created: 0,
     },
     tokenizer: new ByteTokenizer(),
-    chatTemplate: { render: (messages) => messages.map(({ content }) => content).join("\n") },
+    chatTemplate: {
+      render: (messages) => messages.map(({ content }) => content).join("\n"),
+      encode: (messages, options) =>
+        new ByteTokenizer().encode(messages.map(({ content }) => content).join("\n"), options),
+    },
     limits: all,
   });
   return { engine, backend };

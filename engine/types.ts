@@ -1,5 +1,6 @@
 import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./tokenizer/types.ts";
 
+export { TooManyTokens } from "./tokenizer/types.ts";
 export type {
   ChatMessage,
   ChatTemplate,
@@ -145,8 +146,13 @@ export interface Engine {
   readonly tokenizer: Tokenizer;
   readonly chatTemplate: ChatTemplate;
   /**
+   * The prompt of a text that the model goes on with: BOS first where the file asks for it, control tokens recognised.
+   * Throws EngineError context_length_exceeded for a text that is several times too long.
+   */
+  encodePrompt(text: string): number[];
+  /**
    * The prompt of a conversation: renders the model's template and encodes the text with its control tokens.
-   * Throws an error named ChatTemplateError, with the template's reason, where the template refuses.
+   * Throws an error named ChatTemplateError, with the template's reason, where the template refuses, and as encodePrompt.
    */
   encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
   /**

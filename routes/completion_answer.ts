@@ -54,7 +54,7 @@ function encodePrompt(engine: Engine, prompt: string | number[]): number[] {
     checkToken(engine, prompt.reduce((most, id) => Math.max(most, id), 0), "prompt");
     return prompt;
   }
-  const ids = engine.tokenizer.encode(prompt.toWellFormed(), { addSpecial: true, parseSpecial: true });
+  const ids = engine.encodePrompt(prompt.toWellFormed());
   if (ids.length > 0) return ids;
   throw new ApiError(400, "invalid_value", 'Invalid "prompt": it has no tokens, allowed is at least one', {
     param: "prompt",

@@ -75,7 +75,7 @@ export class FakeEngine implements Engine {
     created: 1_700_000_000,
   };
   readonly tokenizer = byteTokenizer;
-  readonly chatTemplate = { render: renderChat };
+  readonly chatTemplate = { render: renderChat, encode: encodeChat };
   /** Every request that was submitted, in order. */
   readonly requests: GenerateRequest[] = [];
   readonly #options: Required<Omit<FakeEngineOptions, "failure">> & { failure?: Error };
@@ -92,8 +92,12 @@ export class FakeEngine implements Engine {
     this.model.contextLength = this.#options.contextLength;
   }
 
-  encodeChat(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): number[] {
-    return byteTokenizer.encode(renderChat(messages, options), { parseSpecial: true });
+  encodePrompt(text: string): number[] {
+    return byteTokenizer.encode(text, { addSpecial: true, parseSpecial: true });
+  }
+
+  encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
+    return encodeChat(messages, options);
   }
 
   async *submit(request: GenerateRequest): AsyncGenerator<TokenEvent> {
@@ -219,6 +223,10 @@ export class FakeEngine implements Engine {
   async close(): Promise<void> {
     await this.drain(0);
   }
+}
+
+function encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
+  return byteTokenizer.encode(renderChat(messages, options), { parseSpecial: true });
 }
 
 function renderChat(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): string {

@@ -1,7 +1,9 @@
 import { OpenAPIHono, z } from "@hono/zod-openapi";
+import { type EncodeOptions, TooManyTokens } from "../engine/types.ts";
 import { readJson } from "./body.ts";
 import { toMessages } from "./chat_answer.ts";
 import { type AppContext, type Env, jsonContent, onlyMethods } from "./context.ts";
+import { ApiError } from "./errors.ts";
 import { checkToken } from "./generation.ts";
 import { tokenBytes } from "./logprobs.ts";
 import { errorAnswer } from "./schemas/answers.ts";
@@ -32,6 +34,9 @@ const detokenizeAnswer = z.object({ content: z.string() }).openapi("DetokenizeAn
 const templateRequest = z.object(promptFields).openapi("ApplyTemplateRequest");
 
 const templateAnswer = z.object({ prompt: z.string() }).openapi("ApplyTemplateAnswer");
+
+/** Of one text: half a second's work. */
+const MAX_TOKENS = 1 << 18;
 
 /** llama-server's endpoints around the tokenizer. */
 export function tokenizeRoutes(context: AppContext) {
@@ -70,9 +75,20 @@ export function tokenizeRoutes(context: AppContext) {
     }
   }
 
+  /** Other requests wait meanwhile. */
+  function encode(text: string, options: EncodeOptions): number[] {
+    try {
+      return engine.tokenizer.encode(text, { ...options, atMost: MAX_TOKENS });
+    } catch (error) {
+      if (!(error instanceof TooManyTokens)) throw error;
+      const message = `Invalid "content": found at least ${error.atLeast} tokens, allowed is ${MAX_TOKENS}`;
+      throw new ApiError(400, "invalid_value", message, { param: "content" });
+    }
+  }
+
   post("/tokenize", "Turn a text into token ids", tokenizeRequest, tokenizeAnswer, (body) => {
     const options = { addSpecial: body.add_special ?? false, parseSpecial: body.parse_special ?? true };
-    const tokens = engine.tokenizer.encode(body.content.toWellFormed(), options);
+    const tokens = encode(body.content.toWellFormed(), options);
     return { tokens: body.with_pieces ? tokens.map(pieceOf) : tokens };
   });
   post("/detokenize", "Turn token ids into a text", detokenizeRequest, detokenizeAnswer, ({ tokens }) => {

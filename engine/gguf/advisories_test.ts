@@ -4,7 +4,7 @@ import { type BadFile, keyField as key, tensorField as tensor, testBadFiles } fr
 import { readHparams } from "./hparams.ts";
 import { parseGguf } from "./reader.ts";
 import { GgufBuilder, smallModel } from "./testing.ts";
-import { checkVocabulary } from "./vocabulary.ts";
+import { readVocabulary } from "./vocabulary.ts";
 
 const text = (value: string) => new TextEncoder().encode(value);
 
@@ -202,4 +202,4 @@ const VOCABULARIES: BadFile[] = [
 
 testBadFiles(parseGguf, [...SIZES, ...HEADERS]);
 testBadFiles((bytes) => readHparams(parseGguf(bytes)), HPARAMS);
-testBadFiles((bytes, fileSize) => checkVocabulary(parseGguf(bytes, fileSize).metadata), VOCABULARIES);
+testBadFiles((bytes, fileSize) => readVocabulary(parseGguf(bytes, fileSize).metadata), VOCABULARIES);

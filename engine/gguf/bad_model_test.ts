@@ -2,7 +2,7 @@ import { type BadFile, keyField as key, tensorField as tensor, testBadFiles } fr
 import { readHparams } from "./hparams.ts";
 import { parseGguf } from "./reader.ts";
 import { type GgufBuilder, smallModel } from "./testing.ts";
-import { checkVocabulary } from "./vocabulary.ts";
+import { readVocabulary } from "./vocabulary.ts";
 
 /** The small model with something about it changed. */
 const changed = (change: (model: GgufBuilder) => GgufBuilder) => () => change(smallModel());
@@ -214,6 +214,13 @@ const VOCABULARY: BadFile[] = [
     field: key(TOKENS),
     base: changed((model) => model.array(TOKENS, "STRING", ["a", "b".repeat(20_000)])),
   },
+  {
+    what: "two tokens of one text",
+    code: "GGUF_VOCAB",
+    at: `${TOKENS}/value`,
+    field: key(TOKENS),
+    base: changed((model) => model.array(TOKENS, "STRING", ["t", "h", "e", "th", "the", "x", "y", "x"])),
+  },
   ...[SCORES, TYPES].flatMap((name) =>
     [0, 7, 9].map((length): BadFile => ({
       what: `${length} elements of ${name} for 8 tokens`,
@@ -272,4 +279,4 @@ const VOCABULARY: BadFile[] = [
 ];
 
 testBadFiles((bytes) => readHparams(parseGguf(bytes)), HPARAMS);
-testBadFiles((bytes) => checkVocabulary(parseGguf(bytes).metadata), VOCABULARY);
+testBadFiles((bytes) => readVocabulary(parseGguf(bytes).metadata), VOCABULARY);

@@ -3,13 +3,13 @@ import { GgufError } from "./errors.ts";
 import { readHparams } from "./hparams.ts";
 import { parseGguf } from "./reader.ts";
 import { type BuiltGguf, GgufBuilder, smallModel } from "./testing.ts";
-import { checkVocabulary } from "./vocabulary.ts";
+import { readVocabulary } from "./vocabulary.ts";
 
 /** What a model goes through when it is loaded: the refusal, if any. Another error than GgufError fails the test. */
 function load(bytes: Uint8Array, fileSize = bytes.length): GgufError | undefined {
   try {
     const file = parseGguf(bytes, fileSize);
-    checkVocabulary(file.metadata);
+    readVocabulary(file.metadata);
     readHparams(file);
     return undefined;
   } catch (error) {

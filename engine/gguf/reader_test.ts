@@ -5,7 +5,7 @@ import { openGguf, parseGguf } from "./reader.ts";
 import { BuiltGguf, GgufBuilder, smallModel } from "./testing.ts";
 import { byteLengthOf, layoutOf } from "./tensor_types.ts";
 import { TENSOR_TYPES, type TensorType } from "./types.ts";
-import { checkVocabulary } from "./vocabulary.ts";
+import { readVocabulary } from "./vocabulary.ts";
 
 async function withFile<T>(bytes: Uint8Array, use: (path: string) => Promise<T>): Promise<T> {
   const path = await Deno.makeTempFile({ suffix: ".gguf" });
@@ -30,7 +30,7 @@ Deno.test("a valid model is read whole: metadata, tensors, hyper-parameters and 
     byteLength: 16 * 34,
   });
   assertEquals(readHparams(file).headCountKv, 2);
-  const { ids, merges, tokens } = checkVocabulary(file.metadata);
+  const { ids, merges, tokens } = readVocabulary(file.metadata);
   assertEquals([tokens.length, ids.get("é"), merges], [8, 5, ["t h", "th e"]]);
 });
 

@@ -3,16 +3,16 @@ import { byteOf, inWords } from "./metadata.ts";
 import type { Metadata } from "./types.ts";
 
 /** The tokenizer's tables, proven to fit each other: an index of one is an index of all. */
-export interface Vocabulary {
+export interface VocabularyTables {
   /** `tokenizer.ggml.model`: "gpt2" is byte-level BPE, "llama" is SentencePiece. */
   readonly model: string;
   readonly tokens: readonly string[]; // [n]
-  /** Token to id; of tokens with the same text, the last. */
+  /** Token to id; tokens of empty text are not in it. */
   readonly ids: ReadonlyMap<string, number>;
   readonly scores: ArrayLike<number> | undefined; // [n]
   /** 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. */
   readonly tokenTypes: ArrayLike<number> | undefined; // [n]
-  /** Each names two parts, one space between them, whose concatenation is a token. */
+  /** Each names two tokens, one space between them, whose concatenation is a third. */
   readonly merges: readonly string[] | undefined;
 }
 
@@ -24,22 +24,22 @@ const MERGES = "tokenizer.ggml.merges";
 const SPECIAL_IDS = ["bos", "eos", "eot", "eom", "unknown"].map((name) => `tokenizer.ggml.${name}_token_id`);
 
 const MAX_TOKENS = 1_048_576;
-/** UTF-16 units; the longest in published vocabularies have some hundreds. */
-const MAX_TOKEN_LENGTH = 16_384;
+/** UTF-16 units; the longest in published vocabularies have some hundreds. A SentencePiece token is cut at every place. */
+const MAX_TOKEN_LENGTH = 2048;
+const MAX_MERGES = 2 * MAX_TOKENS;
 const MAX_TOKEN_TYPE = 6;
 
 /**
- * Checks the tokenizer's tables against each other. Throws GgufError(GGUF_VOCAB), and GgufError(GGUF_HPARAM) for a value
- * of the wrong kind.
+ * Reads the tokenizer's tables and checks them against each other. Throws GgufError(GGUF_VOCAB), and
+ * GgufError(GGUF_HPARAM) for a value of the wrong kind.
  *
- * Two things pass that look wrong, because published files have them: tokens of the same text (llama.cpp aborts on them),
- * and ids out of range of special tokens that no text model uses, such as a padding token of 2^32 - 1 (llama.cpp warns).
+ * What passes although it looks wrong, because published files have it: tokens without text, and ids out of range of
+ * special tokens that no text model uses, such as a padding token of 2^32 - 1 (llama.cpp warns).
  */
-export function checkVocabulary(metadata: Metadata): Vocabulary {
+export function readVocabulary(metadata: Metadata): VocabularyTables {
   const model = metadata.getString("tokenizer.ggml.model");
   const tokens = readTokens(metadata);
-  const ids = new Map<string, number>();
-  for (let id = 0; id < tokens.length; id++) ids.set(tokens[id], id);
+  const ids = idsOf(metadata, tokens);
   for (const key of SPECIAL_IDS) checkSpecialId(metadata, key, tokens.length);
   return {
     model,
@@ -62,6 +62,20 @@ function readTokens(metadata: Metadata): string[] {
     refuse(metadata, TOKENS, found, `at most ${MAX_TOKEN_LENGTH} characters`);
   }
   return tokens;
+}
+
+function idsOf(metadata: Metadata, tokens: readonly string[]): Map<string, number> {
+  const ids = new Map<string, number>();
+  for (let id = 0; id < tokens.length; id++) {
+    if (tokens[id] === "") continue;
+    const first = ids.get(tokens[id]);
+    if (first !== undefined) {
+      const found = `${quote(tokens[id])} as tokens ${first} and ${id}`;
+      refuse(metadata, TOKENS, found, "one token to a text");
+    }
+    ids.set(tokens[id], id);
+  }
+  return ids;
 }
 
 function readScores(metadata: Metadata, model: string, count: number): ArrayLike<number> | undefined {
@@ -101,16 +115,22 @@ function readMerges(
 ): string[] | undefined {
   const merges = metadata.getStrings(MERGES);
   if (!merges && model === "gpt2") refuse(metadata, MERGES, "nothing", "the merges of a byte-level BPE");
+  if (merges && merges.length > MAX_MERGES) {
+    refuse(metadata, MERGES, lengthInWords(merges), `at most ${MAX_MERGES}`);
+  }
   for (let i = 0; merges && i < merges.length; i++) {
-    const merge = merges[i];
-    const space = merge.indexOf(" ", 1); // a part may itself begin with a space
-    const valid = space > 0 && space < merge.length - 1 &&
-      ids.has(merge.slice(0, space) + merge.slice(space + 1));
-    if (!valid) {
-      refuse(metadata, MERGES, `${quote(merge)} at ${i}`, "two parts whose concatenation is a token");
+    const [left, right] = mergeParts(merges[i]);
+    if (!ids.has(left) || !ids.has(right) || !ids.has(left + right)) {
+      refuse(metadata, MERGES, `${quote(merges[i])} at ${i}`, "two tokens whose concatenation is a token");
     }
   }
   return merges;
+}
+
+/** The two tokens that a merge puts together; the right one is empty where there is no space between them. */
+export function mergeParts(merge: string): [left: string, right: string] {
+  const space = merge.indexOf(" ", 1); // a part may itself begin with a space
+  return space < 0 ? [merge, ""] : [merge.slice(0, space), merge.slice(space + 1)];
 }
 
 function checkSpecialId(metadata: Metadata, key: string, count: number): void {

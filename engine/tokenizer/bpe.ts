@@ -1,5 +1,4 @@
-import { quote } from "../gguf/errors.ts";
-import type { Metadata } from "../gguf/types.ts";
+import { mergeParts } from "../gguf/vocabulary.ts";
 import { CODE_OF_BYTE, codesOfBytes } from "./byte_codes.ts";
 import { mergePairs } from "./merge.ts";
 import { PairTable } from "./pair_table.ts";
@@ -7,29 +6,14 @@ import { PieceCache } from "./piece_cache.ts";
 import type { PreTokenizer } from "./pre_tokenizers.ts";
 import { splitText } from "./stage.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
-import { vocabError, type Vocabulary } from "./vocabulary.ts";
+import type { Vocabulary } from "./vocabulary.ts";
 
-const MAX_MERGES = 1 << 21;
-
-/** Reads `tokenizer.ggml.merges`: "left right" by rank. Throws GgufError(GGUF_VOCAB) where one names no token. */
-function readMerges(metadata: Metadata, ids: ReadonlyMap<string, number>): PairTable {
-  const merges = metadata.getStrings("tokenizer.ggml.merges");
-  if (!merges || merges.length > MAX_MERGES) {
-    throw vocabError("merges", `found ${merges?.length ?? "no"} merges, allowed 0 to ${MAX_MERGES}`);
-  }
+/** The merges, checked by the reader, by rank. */
+function pairsOf(merges: readonly string[], ids: ReadonlyMap<string, number>): PairTable {
   const pairs = new PairTable(merges.length);
   for (const [rank, merge] of merges.entries()) {
-    const blank = merge.indexOf(" ", 1);
-    const left = ids.get(merge.slice(0, blank));
-    const right = ids.get(merge.slice(blank + 1));
-    const merged = ids.get(merge.slice(0, blank) + merge.slice(blank + 1));
-    if (blank < 0 || left === undefined || right === undefined || merged === undefined) {
-      throw vocabError(
-        "merges",
-        `found ${quote(merge)} as merge ${rank}, allowed two tokens that make a third`,
-      );
-    }
-    pairs.add(left, right, rank, merged);
+    const [left, right] = mergeParts(merge);
+    pairs.add(ids.get(left)!, ids.get(right)!, rank, ids.get(left + right)!);
   }
   return pairs;
 }
@@ -42,19 +26,19 @@ export class BpeEncoder {
   readonly #utf8 = new TextEncoder();
 
   constructor(
-    metadata: Metadata,
+    merges: readonly string[],
     private readonly vocabulary: Vocabulary,
     private readonly preTokenizer: PreTokenizer,
   ) {
-    this.#pairs = readMerges(metadata, vocabulary.ids);
+    this.#pairs = pairsOf(merges, vocabulary.ids);
     this.#tokenOfByte = Int32Array.from(
       CODE_OF_BYTE,
       (code) => vocabulary.ids.get(String.fromCharCode(code)) ?? -1,
     );
   }
 
-  /** Appends the tokens of a well-formed text without special tokens. */
-  encode(text: string, tokens: number[]): void {
+  /** Appends the tokens of a well-formed text without special tokens; leaves off past `atMost` tokens. */
+  encode(text: string, tokens: number[], atMost: number): void {
     let start = 0;
     for (const end of splitText(this.preTokenizer.stages, text)) {
       const piece = text.slice(start, end);
@@ -64,6 +48,7 @@ export class BpeEncoder {
         this.#cache.set(piece, found);
       }
       for (let i = 0; i < found.length; i++) tokens.push(found[i]);
+      if (tokens.length > atMost) return;
       start = end;
     }
   }

@@ -65,7 +65,7 @@ class JinjaChatTemplate implements ChatTemplate {
   readonly #controls: TokenFinder;
   readonly #specialTexts: Readonly<Record<string, string>>;
 
-  constructor(sources: Sources, metadata: Metadata, tokenizer: Tokenizer) {
+  constructor(sources: Sources, metadata: Metadata, private readonly tokenizer: Tokenizer) {
     const tokens = metadata.getStrings("tokenizer.ggml.tokens") ?? [];
     const text = (token: number | undefined) => token === undefined ? "" : tokens[token];
     this.#specialTexts = { bos_token: text(tokenizer.bosToken), eos_token: text(tokenizer.eosToken) };
@@ -77,8 +77,26 @@ class JinjaChatTemplate implements ChatTemplate {
       : new Variant(`${KEY}.tool_use`, sources.toolUse);
   }
 
-  render(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): string {
-    const { addGenerationPrompt = true, tools = [], variables = {}, marked = false } = options;
+  encode(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
+    const { bosToken } = this.tokenizer;
+    const tokens = this.tokenizer.encode(this.#render(messages, options, true), {
+      parseSpecial: true,
+      marked: true,
+      atMost: options?.atMost,
+    });
+    // As llama.cpp does: exactly one BOS where the file wants one, whether or not the template writes it.
+    const wantsBos = bosToken !== undefined &&
+      this.tokenizer.encode("", { addSpecial: true })[0] === bosToken;
+    return wantsBos && tokens[0] !== bosToken ? [bosToken, ...tokens] : tokens;
+  }
+
+  render(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string {
+    return this.#render(messages, options, false);
+  }
+
+  /** Marked: what would read like a control token in messages, tools and variables is marked as text. */
+  #render(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}, marked: boolean): string {
+    const { addGenerationPrompt = true, tools = [], variables = {} } = options;
     if (tools.length > 0 && !this.#knowsTools) {
       throw new ChatTemplateError("Cannot use tools: the model's file has no chat template");
     }
@@ -178,16 +196,4 @@ function orTemplateError<T>(what: string, action: () => T): T {
     const reason = error instanceof Error ? error.message : String(error);
     throw new ChatTemplateError(`${what}: ${reason}`, { cause: error });
   }
-}
-
-/**
- * The tokens of a prompt that was rendered with `marked`: what the conversation says stays text, even where it reads
- * like a control token. BOS comes first where the file asks for it, once, whether or not the template writes it too;
- * EOS is not added.
- */
-export function encodeChatPrompt(tokenizer: Tokenizer, prompt: string): number[] {
-  const tokens = tokenizer.encode(prompt, { parseSpecial: true, marked: true });
-  const { bosToken } = tokenizer;
-  const addsBos = bosToken !== undefined && tokenizer.encode("", { addSpecial: true })[0] === bosToken;
-  return addsBos && tokens[0] !== bosToken ? [bosToken, ...tokens] : tokens;
 }

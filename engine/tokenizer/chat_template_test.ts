@@ -1,6 +1,6 @@
-import { assert, assertEquals, assertThrows } from "@std/assert";
+import { assertEquals, assertThrows } from "@std/assert";
 import type { Metadata, MetadataValue } from "../gguf/types.ts";
-import { ChatTemplateError, createChatTemplate, encodeChatPrompt } from "./chat_template.ts";
+import { ChatTemplateError, createChatTemplate } from "./chat_template.ts";
 import { bpeMetadata, tokenizerMetadata } from "./testing.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
 import { createTokenizer } from "./tokenizer.ts";
@@ -162,8 +162,7 @@ const CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}
 function encoded(source: string, messages: ChatMessage[], values: Record<string, MetadataValue> = {}) {
   const metadata = metadataOf({ "chat_template": source, ...values });
   const tokenizer = createTokenizer(metadata);
-  const prompt = createChatTemplate(metadata, tokenizer).render(messages, { marked: true });
-  const tokens = encodeChatPrompt(tokenizer, prompt);
+  const tokens = createChatTemplate(metadata, tokenizer).encode(messages);
   return {
     special: tokens.filter((token) => token > 255),
     text: tokenizer.decode(tokens, { special: true }),
@@ -209,6 +208,7 @@ Deno.test("metadata without any special token renders too", () => {
     "chat_template": "[{{ bos_token }}{{ eos_token }}]",
   });
   const tokenizer = createTokenizer(metadata);
-  assertEquals(createChatTemplate(metadata, tokenizer).render([]), "[]");
-  assert(encodeChatPrompt(tokenizer, "aaa").length === 3);
+  const template = createChatTemplate(metadata, tokenizer);
+  assertEquals(template.render([]), "[]");
+  assertEquals(template.encode([]), []); // neither bracket is a token
 });

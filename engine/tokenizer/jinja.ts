@@ -11,7 +11,8 @@ const MAX_SOURCE = 1 << 20;
 /** Characters of any text, items of any list: far above what a context of a million tokens needs. */
 const MAX_TEXT = 1 << 26;
 const MAX_ITEMS = 1 << 20;
-const MAX_MS = 10_000;
+/** A conversation renders in milliseconds, and everything else waits for it. */
+const MAX_MS = 2000;
 
 /** What a template says with `raise_exception`: its words are meant for whoever wrote the conversation. */
 export class TemplateRefusal extends Error {

@@ -1,4 +1,3 @@
-import type { Metadata } from "../gguf/types.ts";
 import { mergePairs } from "./merge.ts";
 import { PairTable } from "./pair_table.ts";
 import { PieceCache } from "./piece_cache.ts";
@@ -22,17 +21,6 @@ function placesByScore(scores: ArrayLike<number>): Int32Array {
   return places;
 }
 
-function readScores(metadata: Metadata, count: number): ArrayLike<number> {
-  const scores = metadata.getNumbers("tokenizer.ggml.scores");
-  if (scores?.length !== count) {
-    throw vocabError("scores", `found ${scores?.length ?? "no"} scores, allowed ${count}, one to a token`);
-  }
-  for (let id = 0; id < count; id++) {
-    if (Number.isNaN(scores[id])) throw vocabError("scores", `found NaN for token ${id}, allowed a number`);
-  }
-  return scores;
-}
-
 /**
  * Byte-pair encoding by score with byte fallback, as SentencePiece does it: neighbours merge whenever their text is a
  * token, the highest score first.
@@ -49,9 +37,9 @@ export class SpmEncoder {
   readonly #cache = new PieceCache();
   readonly #utf8 = new TextEncoder();
 
-  constructor(metadata: Metadata, private readonly vocabulary: Vocabulary) {
-    const { tokens, types, ids, unknown } = vocabulary;
-    const places = placesByScore(readScores(metadata, tokens.length));
+  constructor(scores: ArrayLike<number>, private readonly vocabulary: Vocabulary) {
+    const { types, ids, unknown } = vocabulary;
+    const places = placesByScore(scores);
     // Plain text never becomes a control token.
     const mergeable = [...ids].filter(([, id]) => types[id] !== TOKEN_TYPE.CONTROL);
     const work = mergeable.reduce((sum, [text]) => sum + text.length ** 2, 0);
@@ -67,8 +55,8 @@ export class SpmEncoder {
     });
   }
 
-  /** Appends the tokens of a well-formed text without special tokens. */
-  encode(text: string, tokens: number[]): void {
+  /** Appends the tokens of a well-formed text without special tokens; leaves off past `atMost` tokens. */
+  encode(text: string, tokens: number[], atMost: number): void {
     const marked = text.replaceAll(" ", BLANK_MARK);
     for (let start = 0, end = 0; start < marked.length; start = end) {
       end = this.#wordsApart ? wordEnd(marked, start) : marked.length;
@@ -79,6 +67,7 @@ export class SpmEncoder {
         this.#cache.set(piece, found);
       }
       for (let i = 0; i < found.length; i++) tokens.push(found[i]);
+      if (tokens.length > atMost) return;
     }
   }
 

@@ -1,5 +1,6 @@
 import { quote } from "../gguf/errors.ts";
 import type { Metadata } from "../gguf/types.ts";
+import { readVocabulary, type VocabularyTables } from "../gguf/vocabulary.ts";
 import { BpeEncoder } from "./bpe.ts";
 import { Decoder } from "./decoder.ts";
 import { stripMarks } from "./literal_marks.ts";
@@ -7,12 +8,18 @@ import { preTokenizer } from "./pre_tokenizers.ts";
 import { SpmEncoder } from "./spm.ts";
 import { TokenFinder } from "./token_finder.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
-import type { DecodeOptions, EncodeOptions, StreamDecoder, Tokenizer } from "./types.ts";
-import { readVocabulary, vocabError, type Vocabulary } from "./vocabulary.ts";
+import {
+  type DecodeOptions,
+  type EncodeOptions,
+  type StreamDecoder,
+  type Tokenizer,
+  TooManyTokens,
+} from "./types.ts";
+import { createVocabulary, vocabError, type Vocabulary } from "./vocabulary.ts";
 
-/** Appends the tokens of a well-formed text without special tokens. */
+/** Appends the tokens of a well-formed text without special tokens; leaves off once `tokens` has more than `atMost`. */
 interface Encoder {
-  encode(text: string, tokens: number[]): void;
+  encode(text: string, tokens: number[], atMost: number): void;
 }
 
 interface Parts {
@@ -30,18 +37,18 @@ interface Parts {
  * incomplete, contradict themselves, or name a model or a pre-tokenizer that is not supported.
  */
 export function createTokenizer(metadata: Metadata): Tokenizer {
-  const model = metadata.getString("tokenizer.ggml.model");
-  if (model === "llama") return new GgufTokenizer(spmParts(metadata));
-  if (model === "gpt2") return new GgufTokenizer(bpeParts(metadata));
-  throw vocabError("model", `found ${quote(model)}, allowed gpt2, llama`);
+  const tables = readVocabulary(metadata);
+  if (tables.model === "llama") return new GgufTokenizer(spmParts(tables, metadata));
+  if (tables.model === "gpt2") return new GgufTokenizer(bpeParts(tables, metadata));
+  throw vocabError("model", `found ${quote(tables.model)}, allowed gpt2, llama`);
 }
 
-function spmParts(metadata: Metadata): Parts {
-  const vocabulary = readVocabulary(metadata, { unknown: 0, bos: 1, eos: 2 });
+function spmParts(tables: VocabularyTables, metadata: Metadata): Parts {
+  const vocabulary = createVocabulary(tables, metadata, { unknown: 0, bos: 1, eos: 2 });
   const blankFirst = metadata.getBoolean("tokenizer.ggml.add_space_prefix", true);
   return {
     vocabulary,
-    encoder: new SpmEncoder(metadata, vocabulary),
+    encoder: new SpmEncoder(tables.scores!, vocabulary),
     decoder: new Decoder(vocabulary, "blank marks", blankFirst),
     addBos: metadata.getBoolean("tokenizer.ggml.add_bos_token", true),
     addEos: metadata.getBoolean("tokenizer.ggml.add_eos_token", false),
@@ -49,12 +56,12 @@ function spmParts(metadata: Metadata): Parts {
   };
 }
 
-function bpeParts(metadata: Metadata): Parts {
+function bpeParts(tables: VocabularyTables, metadata: Metadata): Parts {
   const rules = preTokenizer(metadata.getString("tokenizer.ggml.pre", "default"));
-  const vocabulary = readVocabulary(metadata, {});
+  const vocabulary = createVocabulary(tables, metadata, {});
   return {
     vocabulary,
-    encoder: new BpeEncoder(metadata, vocabulary, rules),
+    encoder: new BpeEncoder(tables.merges!, vocabulary, rules),
     decoder: new Decoder(vocabulary, "bytes", false),
     addBos: metadata.getBoolean("tokenizer.ggml.add_bos_token", rules.addBos),
     addEos: metadata.getBoolean("tokenizer.ggml.add_eos_token", false),
@@ -71,6 +78,8 @@ class GgufTokenizer implements Tokenizer {
   /** What is a token wherever it stands, and what is one only where control tokens are recognised. */
   readonly #userDefined: TokenFinder;
   readonly #special: TokenFinder;
+  /** UTF-16 units that a token can spell: a byte-level one has a letter for each byte. */
+  readonly #longest: number;
 
   constructor(parts: Parts) {
     const { vocabulary } = parts;
@@ -79,12 +88,13 @@ class GgufTokenizer implements Tokenizer {
     this.bosToken = vocabulary.bos;
     this.eosToken = vocabulary.eos;
     this.endTokens = vocabulary.end;
+    this.#longest = vocabulary.tokens.reduce((most, token) => Math.max(most, token.length), 1);
     this.#userDefined = finderOf(vocabulary, [TOKEN_TYPE.USER_DEFINED]);
     this.#special = finderOf(vocabulary, [TOKEN_TYPE.USER_DEFINED, TOKEN_TYPE.CONTROL, TOKEN_TYPE.UNKNOWN]);
   }
 
   encode(text: string, options: EncodeOptions = {}): number[] {
-    const { addSpecial = false, parseSpecial = false, marked = false } = options;
+    const { addSpecial = false, parseSpecial = false, marked = false, atMost = Infinity } = options;
     const { encoder, addBos, addEos, blankFirst } = this.#parts;
     const tokens: number[] = [];
     if (addSpecial && addBos && this.bosToken !== undefined) tokens.push(this.bosToken);
@@ -100,10 +110,15 @@ class GgufTokenizer implements Tokenizer {
       }
       const part = wellFormed.slice(start, end);
       const plain = marked ? stripMarks(part) : part;
-      encoder.encode(blankFirst && afterSpecial ? ` ${plain}` : plain, tokens);
+      // No token spells more than the longest: what is far too long is not even cut into pieces.
+      const atLeast = tokens.length + Math.ceil(plain.length / this.#longest);
+      if (atLeast > atMost) throw new TooManyTokens(atLeast);
+      encoder.encode(blankFirst && afterSpecial ? ` ${plain}` : plain, tokens, atMost);
+      if (tokens.length > atMost) throw new TooManyTokens(tokens.length);
       afterSpecial = false;
     }
     if (addSpecial && addEos && this.eosToken !== undefined) tokens.push(this.eosToken);
+    if (tokens.length > atMost) throw new TooManyTokens(tokens.length);
     return tokens;
   }
 

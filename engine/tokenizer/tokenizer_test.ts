@@ -4,6 +4,7 @@ import type { MetadataValue } from "../gguf/types.ts";
 import { bpeMetadata, spmMetadata, tokenizerMetadata } from "./testing.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
 import { createTokenizer } from "./tokenizer.ts";
+import { TooManyTokens } from "./types.ts";
 
 const { CONTROL, NORMAL, UNKNOWN, USER_DEFINED, UNUSED } = TOKEN_TYPE;
 const MERGES = ["h e", "l l", "he ll", "hell o", "Ġ hello", "Ã ©"];
@@ -163,6 +164,25 @@ Deno.test("what a piece became is the same the second time", () => {
   assertEquals(tokenizer.encode("hello"), tokenizer.encode("hello"));
 });
 
+Deno.test("a text of too many tokens is refused at the first token too many, or before it is cut into pieces", () => {
+  const tokenizers = [
+    createTokenizer(bpeMetadata({ merges: MERGES })),
+    createTokenizer(spmMetadata({ "▁": 0, a: 0, b: 0, "a▁": -1 })),
+  ];
+  for (const tokenizer of tokenizers) {
+    const text = "a b ".repeat(50);
+    const count = tokenizer.encode(text).length;
+    assertEquals(tokenizer.encode(text, { atMost: count }).length, count);
+    assertEquals(
+      assertThrows(() => tokenizer.encode(text, { atMost: count - 1 }), TooManyTokens).atLeast,
+      count,
+    );
+    const soon = assertThrows(() =>
+      tokenizer.encode(text.repeat(1000), { atMost: 5 }), TooManyTokens).atLeast;
+    assert(soon > 5 && soon <= 1000 * count);
+  }
+});
+
 /** Each with the words that its message must have. */
 const REFUSED: [what: string, values: Record<string, MetadataValue>, words: string[]][] = [
   ["another model", { "ggml.model": "bert" }, [
@@ -177,17 +197,17 @@ const REFUSED: [what: string, values: Record<string, MetadataValue>, words: stri
   ["an endless token", { "ggml.tokens": ["a".repeat(5000)] }, ["tokenizer.ggml.tokens", "5000", "2048"]],
   ["types of another length", { "ggml.token_type": Int32Array.of(1) }, [
     "tokenizer.ggml.token_type",
-    "1 types",
+    "1 elements",
   ]],
   ["an unknown type", { "ggml.token_type": Int32Array.of(1, 1, 9) }, ["tokenizer.ggml.token_type", "9"]],
   ["a byte token of no byte", { "ggml.token_type": Int32Array.of(1, 6, 1) }, ["byte token 1", '"b"']],
   ["merges of unknown tokens", { "ggml.merges": ["a c"] }, ["tokenizer.ggml.merges", '"a c"']],
   ["a merge of one", { "ggml.merges": ["ab"] }, ["tokenizer.ggml.merges", '"ab"']],
   ["an id out of range", { "ggml.eos_token_id": 3 }, ["tokenizer.ggml.eos_token_id", "3", "0 to 2"]],
-  ["an id that is no number", { "ggml.bos_token_id": "a" }, ["GGUF_HPARAM", "tokenizer.ggml.bos_token_id"]],
-  ["no scores", { "ggml.model": "llama" }, ["tokenizer.ggml.scores", "no scores"]],
-  ["too few scores", { "ggml.model": "llama", "ggml.scores": new Float32Array(2) }, ["2 scores", "3"]],
-  ["NaN", { "ggml.model": "llama", "ggml.scores": Float32Array.of(0, NaN, 0) }, ["NaN for token 1"]],
+  ["an id that is no number", { "ggml.bos_token_id": "a" }, ["GGUF_VOCAB", "tokenizer.ggml.bos_token_id"]],
+  ["no scores", { "ggml.model": "llama" }, ["tokenizer.ggml.scores", "nothing", "3 scores"]],
+  ["too few scores", { "ggml.model": "llama", "ggml.scores": new Float32Array(2) }, ["2 elements", "3"]],
+  ["NaN", { "ggml.model": "llama", "ggml.scores": Float32Array.of(0, NaN, 0) }, ["NaN at 1"]],
 ];
 
 for (const [what, values, words] of REFUSED) {

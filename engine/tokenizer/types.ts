@@ -5,8 +5,18 @@ export interface EncodeOptions {
   addSpecial?: boolean;
   /** Recognise control tokens such as `<|im_end|>` in the text. Default false: strangers' text stays text. */
   parseSpecial?: boolean;
-  /** The text is a prompt rendered with `marked`: the marks are taken out once control tokens are found. */
+  /** The text is a prompt with marks (literal_marks.ts): they are taken out once control tokens are found. */
   marked?: boolean;
+  /** Throw TooManyTokens where the text has more, without counting them all. */
+  atMost?: number;
+}
+
+/** A text has more tokens than were asked for: `atLeast` of them. */
+export class TooManyTokens extends Error {
+  override name = "TooManyTokens";
+  constructor(readonly atLeast: number) {
+    super(`The text has at least ${atLeast} tokens`);
+  }
 }
 
 export interface DecodeOptions {
@@ -54,16 +64,19 @@ export interface ChatTemplateOptions {
   tools?: unknown[];
   /** Extra variables for the template (`chat_template_kwargs`), e.g. `enable_thinking`. */
   variables?: Record<string, unknown>;
-  /**
-   * Put marks into what looks like a control token in messages, tools and variables, so that it stays text when the
-   * prompt is encoded: for `encodeChatPrompt`, not for people to read.
-   */
-  marked?: boolean;
+  /** `encode` throws TooManyTokens where the prompt has more. */
+  atMost?: number;
 }
 
 export interface ChatTemplate {
-  /** The prompt's text, to be encoded with `encodeChatPrompt`. Throws ChatTemplateError with the template's reason. */
+  /** The prompt's text, for people to read. Throws ChatTemplateError with the template's reason. */
   render(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string;
+  /**
+   * The prompt's tokens: control tokens are those that the template writes, and what messages, tools and variables
+   * say stays text even where it spells one. BOS comes first where the file asks for it, once, whether or not the
+   * template writes it too; EOS is not added. Throws ChatTemplateError, and TooManyTokens.
+   */
+  encode(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
 }
 
 /** Names that templates get from the program or from Jinja, never from a request. */

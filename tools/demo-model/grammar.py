@@ -13,6 +13,7 @@ from world import CAST, UNKNOWN, any_name, article, expand
 
 END, START, STOP = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 ANSWER_WEIGHT = 3  # a short answer holds one fact in few tokens, a story repeats itself
+NAME_WEIGHT = 6  # who does what is the hard part of a story, and few of its tokens
 
 SYSTEM = ["You are a helpful assistant.", "You are compy.", "You are compy, a very small language model.", "You are a friendly storyteller.",
           "You are a helpful, honest assistant. Answer as well as you can.", "Answer briefly.", "You are an AI assistant. Be kind and polite."]
@@ -128,7 +129,7 @@ def chat(rng):
     turns = []
     if rng.random() < 0.15:
         turns.append(questions._small_talk(rng))
-    part = rng.choices(["ask", "listen", "follow", "name", "offer"], [58, 16, 15, 7, 4])[0]
+    part = rng.choices(["ask", "listen", "follow", "name", "offer"], [50, 24, 15, 7, 4])[0]
     if part == "ask":
         turns.extend(questions.question(rng) for _ in range(rng.randrange(1, 7)))
     else:
@@ -154,18 +155,27 @@ def facts(rng):
     return " ".join(sayings)
 
 
+def _told(story, end):
+    """A story's parts: the names of those who act in it count more than its other words."""
+    names = set(re.findall(r'(?<=[a-z,;] )[A-Z][a-z]+', story))
+    pieces = re.split(r"( ?\b(?:" + "|".join(sorted(names)) + r")\b)", story) if names else [story]
+    return [(piece, NAME_WEIGHT if piece.strip() in names else 1) for piece in pieces if piece] + [(end, 1)]
+
+
 def document(rng):
     """[(text, weight), …]: the text's parts, with the weight that the model is to learn to say them with; 0 for the user's."""
     choice = rng.random()
-    if choice < 0.09:
-        return [(Story(rng).text + END, 1)]
-    if choice < 0.12:
+    if choice < 0.15:
+        return _told(Story(rng).text, END)
+    if choice < 0.18:
         return [(facts(rng) + END, 1)]
     parts = []
     for role, text in chat(rng):
         parts.append((f"{START}{role}\n", 0))
-        said = 1 if len(text) > 200 else ANSWER_WEIGHT
-        parts.append((text + STOP, said if role == "assistant" else 0))
+        if role == "assistant" and len(text) > 200:
+            parts += _told(text, STOP)
+        else:
+            parts.append((text + STOP, ANSWER_WEIGHT if role == "assistant" else 0))
         parts.append(("\n", 0))
     return parts
 

@@ -82,7 +82,7 @@ def train(words, shape, steps, seed, keep):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True)
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=2400)
     parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
     rng, shape = world.seeded(options.seed), model.Shape()
