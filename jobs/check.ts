@@ -1,6 +1,8 @@
-import { createHash, hash } from "node:crypto";
+import { createHash } from "node:crypto";
 import { crc32 } from "node:zlib";
+import { CustomIds } from "./custom_ids.ts";
 import { BatchError, ioError } from "./errors.ts";
+import { GrowingTable } from "./growing_table.ts";
 import { type RawLine, readLines } from "./lines.ts";
 import { duplicateRefusal, type LineRefusal, type LineRules, type ParsedLine, parseLine } from "./request.ts";
 import type { StorageFile } from "./storage.ts";
@@ -20,6 +22,8 @@ export interface InputCheck {
   readonly refusedCount: number;
   /** SHA-256 over the size and every line's checksum, hex: two inputs of equal identity are the same input. */
   readonly identity: string;
+  /** Bytes of all lines, without their ends. */
+  readonly totalBytes: number;
   /** Bytes of each line. */
   readonly lengths: Uint32Array; // [lineCount]
   /** CRC-32 of each line. */
@@ -36,10 +40,11 @@ export async function checkInput(
   onRefusal: (refusal: LineRefusal) => void,
   signal?: AbortSignal,
 ): Promise<InputCheck> {
-  const lengths = new GrowingUint32();
-  const checksums = new GrowingUint32();
-  const firstLines = new GrowingUint32();
-  const customIds = new CustomIds();
+  const lengths = new GrowingTable(limits.maxLines);
+  const checksums = new GrowingTable(limits.maxLines);
+  const firstLines = new GrowingTable(limits.maxLines);
+  const customIds = new CustomIds(limits.maxLines);
+  let totalBytes = 0;
   let refusedCount = 0;
   let size: number;
   try {
@@ -53,6 +58,7 @@ export async function checkInput(
       lengths.push(line.length);
       checksums.push(lineChecksum(line));
       firstLines.push(firstLine);
+      totalBytes += line.length;
       const { refusal } = withoutDuplicate(parsed, line.number, firstLine);
       if (refusal !== undefined) {
         refusedCount += 1;
@@ -62,6 +68,8 @@ export async function checkInput(
   } catch (error) {
     if (signal?.aborted) throw error;
     throw ioError(`read "${name}"`, error);
+  } finally {
+    customIds.free();
   }
   if (lengths.length === 0) {
     throw new BatchError(
@@ -70,18 +78,18 @@ export async function checkInput(
       false,
     );
   }
-  const sums = checksums.finish();
-  const identity = createHash("sha256").update(`${size}\n`).update(
-    new Uint8Array(sums.buffer, 0, sums.byteLength),
-  ).digest("hex");
+  const sums = checksums.view();
+  const identity = createHash("sha256").update(`${size}\n`)
+    .update(new Uint8Array(sums.buffer, 0, sums.byteLength)).digest("hex");
   return {
     size,
     lineCount: sums.length,
     refusedCount,
     identity,
-    lengths: lengths.finish(),
+    totalBytes,
+    lengths: lengths.view(),
     checksums: sums,
-    firstLines: firstLines.finish(),
+    firstLines: firstLines.view(),
   };
 }
 
@@ -121,74 +129,4 @@ function lineChecksum(line: RawLine): number {
 
 function tooManyLines(name: string, maxLines: number): BatchError {
   return new BatchError("input_too_large", `"${name}" has more than ${maxLines} lines; split it`, false);
-}
-
-class GrowingUint32 {
-  length = 0;
-  private values = new Uint32Array(1024);
-
-  push(value: number): void {
-    if (this.length === this.values.length) {
-      const grown = new Uint32Array(2 * this.length);
-      grown.set(this.values);
-      this.values = grown;
-    }
-    this.values[this.length++] = value;
-  }
-
-  finish(): Uint32Array<ArrayBuffer> {
-    return this.values.subarray(0, this.length);
-  }
-}
-
-const KEY_WORDS = 3;
-
-/**
- * Which line had a custom_id first: an open-addressed table of 96 bits of each id's SHA-256 and the line number, 16
- * bytes a slot, because a million texts in a Set are hundreds of megabytes.
- */
-class CustomIds {
-  private count = 0;
-  private readonly key = new Uint32Array(KEY_WORDS);
-  private keys = new Uint32Array(1024 * KEY_WORDS); // [slots, 3]
-  private lines = new Uint32Array(1024); // [slots], 0 is a free slot
-
-  /** 0 when the id is new, else the line that has it already. */
-  add(customId: string, line: number): number {
-    if (this.count * 4 >= this.lines.length * 3) this.grow();
-    const digest = hash("sha256", customId);
-    for (let i = 0; i < KEY_WORDS; i++) this.key[i] = parseInt(digest.slice(8 * i, 8 * i + 8), 16);
-    return this.insert(this.key, line);
-  }
-
-  private insert(key: Uint32Array, line: number): number {
-    const mask = this.lines.length - 1;
-    for (let slot = key[0] & mask;; slot = (slot + 1) & mask) {
-      if (this.lines[slot] === 0) {
-        this.keys.set(key, slot * KEY_WORDS);
-        this.lines[slot] = line;
-        this.count += 1;
-        return 0;
-      }
-      if (this.isAt(slot, key)) return this.lines[slot];
-    }
-  }
-
-  private isAt(slot: number, key: Uint32Array): boolean {
-    for (let i = 0; i < KEY_WORDS; i++) {
-      if (this.keys[slot * KEY_WORDS + i] !== key[i]) return false;
-    }
-    return true;
-  }
-
-  private grow(): void {
-    const old = { keys: this.keys, lines: this.lines };
-    this.keys = new Uint32Array(2 * old.keys.length);
-    this.lines = new Uint32Array(2 * old.lines.length);
-    this.count = 0;
-    for (let slot = 0; slot < old.lines.length; slot++) {
-      if (old.lines[slot] === 0) continue;
-      this.insert(old.keys.subarray(slot * KEY_WORDS, (slot + 1) * KEY_WORDS), old.lines[slot]);
-    }
-  }
 }

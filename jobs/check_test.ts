@@ -87,3 +87,11 @@ Deno.test("parseChecked: a line that is not the checked one stops the job", asyn
   );
   assertEquals(parsed, ["a"]);
 });
+
+Deno.test("checkInput: finds a custom_id again among many", async () => {
+  const ids = Array.from({ length: 30_000 }, (_, n) => `id-${n === 29_000 ? 17 : n}`);
+  const { check: found, refusals } = await check(ids.map((id) => line(id)).join("\n"));
+  assertEquals(refusals.map((refusal) => [refusal.line, refusal.code]), [[29_001, "duplicate_custom_id"]]);
+  assertEquals(found.firstLines[29_000], 18);
+  assertEquals(found.totalBytes, ids.reduce((sum, id) => sum + line(id).length, 0));
+});

@@ -20,6 +20,9 @@ import {
 import { PagedReader } from "./paged_reader.ts";
 import { readFully, type Storage, type StorageFile } from "./storage.ts";
 
+/** Of records: as their lines stand in the input, or as they came. */
+export type AnswerOrder = "input" | "completed";
+
 /** One job's journal, open and locked: the only record of which lines are answered. */
 export class Journal {
   /** What is durably in the journal. */
@@ -180,22 +183,27 @@ export class Journal {
     if (this.cutBytes > 0) await this.io("write", () => this.file.truncate(this.end));
   }
 
-  /** Every record in input order, for a job whose lines are all answered. */
-  async *records(): AsyncGenerator<JournalRecord> {
+  /** Every record, for a job whose lines are all answered. */
+  async *records(order: AnswerOrder = "input"): AsyncGenerator<JournalRecord> {
     const reader = new PagedReader(this.file, this.end);
-    for (const [index, offset] of this.offsets.entries()) {
+    let offset = RECORDS_OFFSET;
+    for (let place = 0; place < this.offsets.length; place++) {
+      if (order === "input") offset = this.offsets[place];
       const frame = await this.readFrame(reader, offset);
       const record = frame && decodeRecord(frame);
-      if (record?.index !== index) {
-        throw new BatchError(
-          "journal_damaged",
-          `"${this.path}" at byte ${offset}: an answer that was written there is damaged now; the same command ` +
-            `answers it and those behind it once more`,
-          true,
-        );
-      }
+      if (record === undefined || this.offsets[record.index] !== offset) throw this.damagedAt(offset);
       yield record;
+      offset += FRAME_BYTES + frame!.length;
     }
+  }
+
+  private damagedAt(offset: number): BatchError {
+    return new BatchError(
+      "journal_damaged",
+      `"${this.path}" at byte ${offset}: an answer that was written there is damaged now; the same command ` +
+        `answers it and those behind it once more`,
+      true,
+    );
   }
 
   /** The payload of the frame at `offset`, undefined when it is not whole. */

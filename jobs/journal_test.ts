@@ -46,13 +46,15 @@ async function recovered(bytes: Uint8Array): Promise<{ indexes: number[]; cutByt
   return { indexes, cutBytes: journal.cutBytes, size: storage.bytes(PATH)!.length };
 }
 
-Deno.test("Journal: records come back in input order, with their counts", async () => {
+Deno.test("Journal: records come back in input order or as they came, with their counts", async () => {
   const storage = new SimStorage(seeded(1));
   storage.put(PATH, await written([2, 0, 3, 1]));
   const journal = await opened(storage);
   assertEquals(journal.counts, { completed: 2, failed: 2, promptTokens: 46, outputTokens: 6 });
   const records = await Array.fromAsync(journal.records());
   assertEquals(records, [0, 1, 2, 3].map((index) => record(index)));
+  const asTheyCame = await Array.fromAsync(journal.records("completed"));
+  assertEquals(asTheyCame, [2, 0, 3, 1].map((index) => record(index)));
 });
 
 Deno.test("Journal: records that come together share one sync, and the first answer of a line stays", async () => {

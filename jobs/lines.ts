@@ -11,7 +11,7 @@ export interface RawLine {
   readonly length: number;
 }
 
-const CHUNK_BYTES = 256 * 1024;
+const CHUNK_BYTES = 64 * 1024;
 const LF = 0x0a, CR = 0x0d, SPACE = 0x20, TAB = 0x09;
 
 /**

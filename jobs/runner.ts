@@ -3,7 +3,7 @@ import { JobIds, refusalRecord } from "./answers.ts";
 import { checkInput, DEFAULT_LIMITS, type InputCheck, type InputLimits } from "./check.ts";
 import { dispatch, type Execute } from "./dispatch.ts";
 import { BatchError, ioError } from "./errors.ts";
-import { Journal } from "./journal.ts";
+import { type AnswerOrder, Journal } from "./journal.ts";
 import type { Counts, JobIdentity, JournalRecord } from "./journal_format.ts";
 import { LookAhead } from "./look_ahead.ts";
 import { partialPath, writeOutputs } from "./outputs.ts";
@@ -11,6 +11,7 @@ import type { LineRefusal } from "./request.ts";
 import { diskStorage, type Storage, type StorageFile } from "./storage.ts";
 
 export type { Execute } from "./dispatch.ts";
+export type { AnswerOrder } from "./journal.ts";
 
 export interface BatchOptions {
   readonly input: string;
@@ -27,6 +28,8 @@ export interface BatchOptions {
   readonly limits?: InputLimits;
   /** Refuse the job, before anything runs, when any line is bad. */
   readonly strict?: boolean;
+  /** Of the lines in the output and error files: as in the input (by default), or as the answers came. */
+  readonly order?: AnswerOrder;
   /** How long a line waits for an engine that says it is busy (429, 503). */
   readonly patienceMs?: number;
   /** Take no new lines, end what is in flight, stop. */
@@ -66,8 +69,7 @@ export function journalPath(output: string): string {
 }
 
 /**
- * Answers every line of a batch file exactly once, in `output` (status 200) or in `errors` (everything else), both in
- * input order. Called again after a stop or a crash, it goes on where it was. Throws BatchError.
+ * Answers every line of a batch file exactly once, in `output` (status 200) or in `errors` (everything else). Called again after a stop or a crash, it goes on where it was. Throws BatchError.
  */
 export async function runBatch(options: BatchOptions): Promise<BatchResult> {
   checkPaths(options);
@@ -90,7 +92,6 @@ class Job {
   private journal: Journal | undefined;
   private readonly limits: InputLimits;
   private doneBytes = 0;
-  private totalBytes = 0;
 
   constructor(
     private readonly options: BatchOptions,
@@ -158,8 +159,9 @@ class Job {
     execute: Execute,
     ids: JobIds,
   ) {
-    this.totalBytes = check.lengths.reduce((sum, bytes) => sum + bytes, 0);
-    this.doneBytes = check.lengths.reduce((sum, bytes, index) => journal.has(index) ? sum + bytes : sum, 0);
+    for (let index = 0; index < check.lineCount; index++) {
+      if (journal.has(index)) this.doneBytes += check.lengths[index];
+    }
     this.options.onEvent?.({ type: "started", progress: this.progress(check), cutBytes: journal.cutBytes });
 
     const store = async (records: JournalRecord[]) => {
@@ -188,15 +190,15 @@ class Job {
   }
 
   private progress(check: InputCheck): BatchProgress {
-    const { totalBytes, doneBytes } = this;
-    return { ...this.counts, total: check.lineCount, totalBytes, doneBytes };
+    const { lineCount: total, totalBytes } = check;
+    return { ...this.counts, total, totalBytes, doneBytes: this.doneBytes };
   }
 
   private async finish(journal: Journal): Promise<BatchResult> {
-    const { output, errors, onEvent } = this.options;
+    const { output, errors, order = "input", onEvent } = this.options;
     const counts = { ...journal.counts };
     onEvent?.({ type: "finishing" });
-    const bytes = await writeOutputs(this.storage, journal.records(), output, errors, this.signal);
+    const bytes = await writeOutputs(this.storage, journal.records(order), output, errors, this.signal);
     await journal.finish({ state: "done", counts, ...bytes });
     return { state: "done", counts };
   }

@@ -1,0 +1,41 @@
+const STEP_BYTES = 256 * 1024;
+
+/**
+ * Numbers (u32) of which nobody knows yet how many will come. They lie in address space that is set aside for all that
+ * may come and takes memory as it fills: nothing is copied, there is no garbage, and `free` gives all back at once.
+ */
+export class GrowingTable {
+  length = 0;
+  private readonly buffer: ArrayBuffer;
+  private readonly values: Uint32Array<ArrayBuffer>; // grows with the buffer
+
+  constructor(maxLength: number) {
+    const maxByteLength = STEP_BYTES * Math.ceil(4 * maxLength / STEP_BYTES);
+    this.buffer = new ArrayBuffer(0, { maxByteLength });
+    this.values = new Uint32Array(this.buffer);
+  }
+
+  push(value: number): void {
+    if (this.length === this.values.length) this.buffer.resize(this.buffer.byteLength + STEP_BYTES);
+    this.values[this.length++] = value;
+  }
+
+  /** Of an index below `length`. */
+  get(index: number): number {
+    return this.values[index];
+  }
+
+  set(index: number, value: number): void {
+    this.values[index] = value;
+  }
+
+  /** What is there now. */
+  view(): Uint32Array<ArrayBuffer> {
+    return this.values.subarray(0, this.length);
+  }
+
+  /** Nothing may be asked of it afterwards. */
+  free(): void {
+    this.buffer.resize(0);
+  }
+}
