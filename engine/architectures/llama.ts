@@ -43,5 +43,5 @@ export function buildLlama(b: PlanBuilder, h: Hparams, traits: LlamaTraits): voi
     b.linear(ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
   }
   const last = b.rmsNorm(x, "output_norm", eps, "logits");
-  b.candidates(b.logits(last, h.vocabSize));
+  b.candidates(last, h.vocabSize);
 }

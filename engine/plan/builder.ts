@@ -139,14 +139,14 @@ export class PlanBuilder {
     return out;
   }
 
-  /** A row of logits for each row of x; the embedding is the matrix where the file has none for the output. */
-  logits(x: Value, vocab: number): Value {
+  /** The best tokens to follow each row of x; the embedding is the matrix where the file has none for the output. */
+  candidates(x: Value, vocab: number): void {
     const name = this.file.tensors.has("output.weight") ? "output" : "token_embd";
-    return this.linear(x, [{ name, rows: vocab }])[0];
-  }
-
-  candidates(logits: Value): void {
-    this.#ops.push({ op: "candidates", logits: this.#asFloat(logits) });
+    const [logits] = this.linear(x, [{ name, rows: vocab }]);
+    const weight = this.#matrix(`${name}.weight`, x.columns, vocab);
+    const rounded = x.quant !== undefined;
+    const exact = rounded ? { x: this.#asFloat(x), weight } : undefined;
+    this.#ops.push({ op: "candidates", logits: this.#asFloat(logits), exact });
   }
 
   /** Says that tensors of these names are no part of what is computed. */

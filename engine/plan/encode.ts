@@ -4,7 +4,7 @@ import { planScratch } from "./scratch.ts";
 import { WordWriter } from "./words.ts";
 
 const MAGIC = 0x4e4c5043; // "CPLN"
-const VERSION = 1;
+const VERSION = 2;
 /** "No such operand" among the words. */
 const NONE = 0xffffffff;
 const CODES: Readonly<Record<PlanOp["op"], number>> = {
@@ -60,7 +60,7 @@ function encodeOp(w: WordWriter, op: PlanOp): WordWriter {
     case "quantize":
       return w.u32(op.x, NONE, op.out);
     case "candidates":
-      return w.u32(op.logits);
+      return w.u32(op.logits, op.exact?.x ?? NONE, op.exact?.weight ?? NONE);
   }
 }
 

@@ -51,7 +51,7 @@ Deno.test("encode: the head and the buffers say what the plan says", () => {
   const plan = buildPlan(MODEL);
   const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);
   const r = new Reader(encodePlan(plan, SIZES));
-  assertEquals(r.u32s(9), [0x4e4c5043, 1, 48, 5, plan.vocabSize, 2, 2, 32, 9]);
+  assertEquals(r.u32s(9), [0x4e4c5043, 2, 48, 5, plan.vocabSize, 2, 2, 32, 9]);
   assertEquals(r.u64(), arenaBytes);
   assertEquals(Array.from({ length: r.u32() }, () => r.f64()), [...plan.frequencies]);
   const buffers = Array.from({ length: r.u32() }, () => [...r.u32s(3), r.u64()]);
@@ -109,7 +109,7 @@ Deno.test("encode: every op comes with its operands, and nothing follows the las
         assertEquals([code, ...r.u32s(3)], [7, op.x, NONE, op.out]);
         break;
       case "candidates":
-        assertEquals([code, r.u32()], [8, op.logits]);
+        assertEquals([code, ...r.u32s(3)], [8, op.logits, operand(op.exact?.x), operand(op.exact?.weight)]);
         break;
     }
   }

@@ -74,8 +74,11 @@ export type PlanOp =
   /** out = softmax(scale q K) V over the sequence's cache. */
   | { op: "attention"; q: BufferId; out: BufferId; heads: HeadShape; scale: number }
   | { op: "quantize"; x: BufferId; out: BufferId }
-  /** Penalties, bias, mask, best candidates and log-sum-exp of each logits row. */
-  | { op: "candidates"; logits: BufferId };
+  /**
+   * Penalties, bias, mask, best candidates and log-sum-exp of each logits row. Where the logits were computed from
+   * rounded activations, the best of them are computed once more from `exact`: rows x, and the matrix.
+   */
+  | { op: "candidates"; logits: BufferId; exact?: { readonly x: BufferId; readonly weight: TensorId } };
 
 export interface MatMulPart {
   readonly weight: TensorId;

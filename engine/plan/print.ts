@@ -51,6 +51,8 @@ function printOp(plan: Plan, op: PlanOp): string {
     case "quantize":
       return `${buffer(op.out)} = quantize(${buffer(op.x)})`;
     case "candidates":
-      return `candidates(${buffer(op.logits)})`;
+      return op.exact
+        ? `candidates(${buffer(op.logits)}; exact ${tensor(op.exact.weight)} of ${buffer(op.exact.x)})`
+        : `candidates(${buffer(op.logits)})`;
   }
 }

@@ -72,7 +72,7 @@ export function buffersOf(op: PlanOp): number[] {
     case "quantize":
       return [op.x, op.out];
     case "candidates":
-      return [op.logits];
+      return op.exact ? [op.logits, op.exact.x] : [op.logits];
   }
 }
 

@@ -41,6 +41,7 @@ pub struct Kernels {
     pub append_key: unsafe fn(*const f32, usize, *mut u16, usize),
     pub append_value: unsafe fn(*const f32, usize, *mut u16, usize),
     pub attention: unsafe fn(&Attention),
+    pub dot: unsafe fn(*const f32, *const f32, usize) -> f32,
     pub log_sum_exp: unsafe fn(&[f32]) -> f32,
     pub select: unsafe fn(&[f32], usize, &mut Best),
     /// Busy work for the measurement of peaks: runs n rounds and returns the multiply-adds done.
@@ -134,6 +135,10 @@ macro_rules! kernels {
                 unsafe { super::super::ops::attention::attention::<S>(a) }
             }
             $(#[$feature])?
+            unsafe fn dot(a: *const f32, b: *const f32, n: usize) -> f32 {
+                unsafe { candidates::dot::<S>(a, b, n) }
+            }
+            $(#[$feature])?
             unsafe fn log_sum_exp(logits: &[f32]) -> f32 {
                 unsafe { candidates::log_sum_exp::<S>(logits) }
             }
@@ -167,6 +172,7 @@ macro_rules! kernels {
                 append_key,
                 append_value,
                 attention,
+                dot,
                 log_sum_exp,
                 select,
                 int8_peak,

@@ -10,7 +10,7 @@ use crate::weights::Weights;
 use crate::words::Words;
 
 pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// "No such operand" among the words.
 const NONE: u32 = u32::MAX;
 /// Rows that quantised buffers are rounded up to: the widest tile.
@@ -70,6 +70,13 @@ pub struct Part {
     pub epilogue: Epilogue,
 }
 
+/// What the best logits are computed from once more: rows of floats, and the matrix.
+#[derive(Clone, Copy)]
+pub struct Exact {
+    pub x: usize,
+    pub weight: usize,
+}
+
 /// Heads of the attention ops.
 #[derive(Clone, Copy)]
 pub struct Heads {
@@ -125,6 +132,7 @@ pub enum Op {
     },
     Candidates {
         logits: usize,
+        exact: Option<Exact>,
     },
 }
 
@@ -272,7 +280,7 @@ impl Program {
                 if self.buffers[logits].rows != Rows::Logits {
                     bail!("candidates of a buffer that has no logit rows");
                 }
-                Op::Candidates { logits }
+                Op::Candidates { logits, exact: self.exact(w, weights, logits)? }
             }
             code => bail!("unknown code {code}"),
         })
@@ -316,6 +324,17 @@ impl Program {
         }
         let rope = RopeShape { head_dim: dim, rotated, interleaved, eps };
         Ok(Op::RopeAppend { q, k, v, table, q_norm, k_norm, heads, rope })
+    }
+
+    fn exact(&self, w: &mut Words, weights: &Weights, logits: usize) -> Result<Option<Exact>> {
+        let (x, weight) = (Self::optional(w.u32()?), Self::optional(w.u32()?));
+        let (Some(x), Some(weight)) = (x, weight) else { return Ok(None) };
+        if self.buffers.get(x).is_none_or(|b| b.kind != Kind::Float) {
+            bail!("buffer {x} is not what is wanted here");
+        }
+        self.same_rows(&[Some(x), Some(logits)])?;
+        self.shape(weights, weight, self.vocab, self.buffers[x].columns)?;
+        Ok(Some(Exact { x, weight }))
     }
 
     fn heads(&self, w: &mut Words) -> Result<Heads> {

@@ -1,17 +1,27 @@
 //! What goes back: the candidates of each row whose logits are wanted.
-use super::Run;
+use super::{Run, Scratch};
 use crate::ops::candidates::{Penalties, adjust, apply_mask};
 use crate::pool::Items;
+use crate::program::Exact;
 use crate::step::LogitsRequest;
 use std::sync::atomic::AtomicUsize;
 
+/// Logits of a row that are computed twice: all that a request may have reported (20), and those that may overtake them.
+const SHARPENED: usize = 32;
+
 impl Run<'_> {
-    pub(super) fn candidates(&self, logits: usize, next: &AtomicUsize) {
+    pub(super) fn candidates(&self, logits: usize, exact: Option<Exact>, next: &AtomicUsize, scratch: &Scratch) {
         let (mut best, mut raw) = (Vec::new(), Vec::new());
         for row in Items::new(next, self.step.logits.len(), 1).flatten() {
             let request = &self.step.logits[row];
             // SAFETY: one row of the buffer, which only this item touches.
             let logits = unsafe { std::slice::from_raw_parts_mut(self.float(logits, row), self.p.vocab) };
+            if let Some(exact) = exact {
+                // SAFETY: the table's promise.
+                unsafe { (self.k.select)(logits, SHARPENED, &mut best) };
+                let tokens = best.iter().map(|(_, token)| *token).chain(request.probe.iter().copied());
+                self.sharpen(exact, row, tokens, logits, scratch);
+            }
             let probed: Vec<f32> = request.probe.iter().map(|t| logits[*t as usize]).collect();
             // SAFETY: the table's promise.
             let total = unsafe { (self.k.log_sum_exp)(logits) };
@@ -27,6 +37,18 @@ impl Run<'_> {
             // SAFETY: as above.
             unsafe { (self.k.select)(logits, request.candidates, &mut best) };
             self.answer(request, total, &best, &raw, &probed);
+        }
+    }
+
+    /// Computes the logits of `tokens` again, from the row as it was before it was rounded to 8 bits.
+    fn sharpen(&self, e: Exact, row: usize, tokens: impl Iterator<Item = i32>, logits: &mut [f32], scratch: &Scratch) {
+        let (m, x) = (self.matrix(e.weight), self.float(e.x, row));
+        for token in tokens {
+            // SAFETY: the token is below the matrix's rows; the scratch row and x hold its columns.
+            unsafe {
+                self.decode_row(m, token as usize, scratch.row);
+                logits[token as usize] = (self.k.dot)(scratch.row, x, m.columns);
+            }
         }
     }
 

@@ -140,7 +140,7 @@ impl Run<'_> {
             }
             Op::Attention { q, out, heads, scale } => self.attention(*q, *out, heads, *scale, next, &scratch),
             Op::Quantize { x, out } => self.quantize(*x, *out, items),
-            Op::Candidates { logits } => self.candidates(*logits, next),
+            Op::Candidates { logits, exact } => self.candidates(*logits, *exact, next, &scratch),
         }
     }
 

@@ -5,23 +5,30 @@ use crate::kernels::FormatKernels;
 use crate::ops::rope::rope_table;
 use crate::pool::Items;
 use crate::program::{Out, Rows};
+use crate::weights::Matrix;
 
 impl Run<'_> {
     pub(super) fn embed(&self, weight: usize, out: usize, items: Items) {
         let m = self.matrix(weight);
         for row in items.flatten() {
             let token = self.step.tokens[row] as usize;
-            let (panel, lane) = (token / self.k.lanes, token % self.k.lanes);
             // SAFETY: the token is below the matrix's rows, the output row has its columns.
-            unsafe {
-                let panel = m.panels.add(panel * m.panel_bytes);
-                let read = match &m.kernels {
-                    FormatKernels::Block(k) => k.row,
-                    FormatKernels::Float(k) => k.row,
-                };
-                read(panel, m.columns, lane, self.float(out, row));
-            }
+            unsafe { self.decode_row(m, token, self.float(out, row)) }
         }
+    }
+
+    /// A row of a matrix as floats.
+    ///
+    /// # Safety
+    /// `row` is below the matrix's rows, `out` holds its columns.
+    pub(super) unsafe fn decode_row(&self, m: &Matrix, row: usize, out: *mut f32) {
+        let read = match &m.kernels {
+            FormatKernels::Block(k) => k.row,
+            FormatKernels::Float(k) => k.row,
+        };
+        let (panel, lane) = (row / self.k.lanes, row % self.k.lanes);
+        // SAFETY: the caller's promise.
+        unsafe { read(m.panels.add(panel * m.panel_bytes), m.columns, lane, out) }
     }
 
     pub(super) fn rope_table(&self, out: usize, items: Items) {

@@ -13,6 +13,21 @@ pub struct Penalties<'a> {
     pub counts: &'a [i32],
 }
 
+/// The sum of a[i] * b[i].
+///
+/// # Safety
+/// `a` and `b` hold `n` floats, a multiple of LANES; S as simd says.
+#[inline(always)]
+pub unsafe fn dot<S: Simd>(a: *const f32, b: *const f32, n: usize) -> f32 {
+    unsafe {
+        let mut sum = S::splat(0.0);
+        for i in (0..n).step_by(S::LANES) {
+            sum = S::fma(S::load(a.add(i)), S::load(b.add(i)), sum);
+        }
+        S::sum(sum)
+    }
+}
+
 /// log(sum(e^x)).
 ///
 /// # Safety

@@ -84,3 +84,21 @@ fn log_sum_exp_matches_f64() {
         cases
     });
 }
+
+#[test]
+fn dot_is_the_sum_of_products() {
+    on_every_isa("dot", |k| {
+        let (mut random, mut a, mut b) = (Random::new(9), Guarded::new(1 << 12), Guarded::new(1 << 12));
+        let cases = share(5000);
+        for _ in 0..cases {
+            let n = 16 * random.between(1, 256);
+            let (x, y): (Vec<f32>, Vec<f32>) = (0..n).map(|_| (random.unit(), random.unit())).unzip();
+            let products = || x.iter().zip(&y).map(|(x, y)| f64::from(*x) * f64::from(*y));
+            let size: f64 = products().map(f64::abs).sum();
+            // SAFETY: the CPU has the instructions, both buffers hold n floats.
+            let got = unsafe { (k.dot)(a.copy(&x).as_ptr(), b.copy(&y).as_ptr(), n) };
+            assert_near(got, products().sum(), ROUNDING * n as f64 * size, || format!("{}, {n}", k.isa));
+        }
+        cases
+    });
+}
