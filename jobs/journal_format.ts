@@ -109,10 +109,13 @@ export function decodeHeader(path: string, blocks: Uint8Array, size: number): Jo
   return header;
 }
 
-/** A write that was torn may leave a part of the magic and zeros behind it. */
+/**
+ * A write that was torn may leave a part of the magic and zeros behind it, and one that was lost only zeros: block 1 may
+ * be there all the same, and say that the sync had failed.
+ */
 function hasMagic(blocks: Uint8Array): boolean {
   const differs = MAGIC.findIndex((byte, i) => byte !== blocks[i]);
-  return differs < 0 || blocks.subarray(differs).every((byte) => byte === 0);
+  return differs < 0 || blocks.subarray(differs, BLOCK).every((byte) => byte === 0);
 }
 
 /** Block 1 of a job that ended. */

@@ -2,20 +2,35 @@ import { runBatch } from "../jobs/runner.ts";
 import { diskStorage, type Storage, type StorageFile } from "../jobs/storage.ts";
 
 /*
- * Runs a batch job on the real file system with an engine that always answers the same, for batch_kill_test.ts.
- * Arguments: folder, milliseconds per answer, and a point at which the process kills itself: `sync out.jsonl.journal 3
- * after` is after its third sync of the journal.
+ * Runs a batch job on the real file system with an engine that always answers the same, for batch_kill_job.ts.
+ * Arguments: folder, milliseconds per answer, and a point at which the process group is killed:
+ * `sync out.jsonl.journal 3 after` is after its third sync of the journal. Prints how many lines are answered, each time
+ * that it is told. The file `executed` gets each line that runs, `points` each point that is passed.
  */
 const [folder, delay, operation, file, nth, side] = Deno.args;
 
-let seen = 0;
+const seen = new Map<string, number>();
+const points = await Deno.open(`${folder}/points`, { append: true, create: true });
 
 async function atPoint<T>(name: string, path: string, call: () => Promise<T>): Promise<T> {
-  const here = name === operation && path.endsWith(`/${file}`) && ++seen === Number(nth);
-  if (here && side === "before") Deno.kill(Deno.pid, "SIGKILL");
+  const point = `${name} ${path.slice(path.lastIndexOf("/") + 1)}`;
+  const times = (seen.get(point) ?? 0) + 1;
+  seen.set(point, times);
+  say(points, `${point} ${times}`);
+  const here = point === `${operation} ${file}` && times === Number(nth);
+  if (here && side === "before") killAll();
   const result = await call();
-  if (here && side === "after") Deno.kill(Deno.pid, "SIGKILL");
+  if (here && side === "after") killAll();
   return result;
+}
+
+/** The parent has put this process into a group of its own. */
+function killAll(): void {
+  Deno.kill(-Deno.pid, "SIGKILL");
+}
+
+function say(to: { writeSync(bytes: Uint8Array): number }, text: string): void {
+  to.writeSync(new TextEncoder().encode(`${text}\n`));
 }
 
 const storage: Storage = {
@@ -44,8 +59,9 @@ const result = await runBatch({
   parallel: 4,
   storage,
   connect: () => Promise.resolve({ settings: { model: "fake" }, execute }),
-  onEvent: ({ type }) => {
-    if (type === "started") Deno.stdout.writeSync(new TextEncoder().encode("started\n"));
+  onEvent: (event) => {
+    if (event.type !== "started" && event.type !== "progress") return;
+    say(Deno.stdout, `${event.type} ${event.progress.completed + event.progress.failed}`);
   },
 });
 Deno.exit(result.state === "stopped" ? 1 : 0);

@@ -1,0 +1,162 @@
+import { assert, assertEquals } from "@std/assert";
+import { fromFileUrl } from "@std/path";
+
+/* A batch job on the real file system, in a process that is killed: for the tests and the long campaign. */
+
+const CHILD = fromFileUrl(new URL("batch_kill_child.ts", import.meta.url));
+const PARALLEL = 4;
+
+/** A killed run, or one that came to its end. */
+export interface KillOptions {
+  /** Milliseconds that an answer takes. */
+  readonly delay: number;
+  /** Milliseconds from the first line (or from the start of the process) to the kill. */
+  readonly killAfter?: number;
+  readonly from?: "start" | "first line";
+  /** A point at which the process kills its group, as `sync out.jsonl.journal 3 after`. */
+  readonly point?: string;
+}
+
+/** A folder with a job of `lines` lines, each fiftieth of them bad. */
+export class KillJob {
+  kills = 0;
+  private reported = 0;
+  private constructor(readonly folder: string, private readonly lines: number) {}
+
+  static async make(lines: number): Promise<KillJob> {
+    const folder = await Deno.makeTempDir({ prefix: "batch-kill-" });
+    await Deno.writeTextFile(
+      `${folder}/in.jsonl`,
+      Array.from({ length: lines }, (_, n) => line(n)).join("\n"),
+    );
+    return new KillJob(folder, lines);
+  }
+
+  /** Runs the job once. true when it came to its end; throws when it ended in any way but that or the kill. */
+  async run({ delay, killAfter, from = "first line", point }: KillOptions): Promise<boolean> {
+    const executedBefore = await this.executed();
+    const child = new Deno.Command(Deno.execPath(), {
+      args: ["run", "-q", "--allow-read", "--allow-write", "--allow-run", CHILD, this.folder, String(delay)]
+        .concat(point?.split(" ") ?? []),
+      stdout: "piped",
+      stderr: "inherit",
+      detached: true,
+    }).spawn();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const arm = () => {
+      if (killAfter !== undefined) timer ??= setTimeout(() => killGroup(child.pid), killAfter);
+    };
+    if (from === "start") arm();
+    let told = "";
+    for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) {
+      arm();
+      told += text;
+    }
+    const { code, signal } = await child.status;
+    clearTimeout(timer);
+    if (signal === "SIGKILL") this.kills += 1;
+    else assertEquals(code, 0);
+    this.checkCounts(told);
+    const executed = await this.executed();
+    const again = executed.slice(executedBefore.length).filter((n) => executedBefore.includes(n));
+    assert(again.length <= PARALLEL, `${again.length} lines ran again after one kill`);
+    await this.checkNothingTorn();
+    return signal === null;
+  }
+
+  /** The counts that a run told go on from those of the run before, and never back. */
+  private checkCounts(told: string): void {
+    // The last line may be cut by the kill.
+    for (const text of told.split("\n").slice(0, -1)) {
+      const count = Number(text.split(" ")[1]);
+      assert(count >= this.reported, `${this.reported} lines were reported, then "${text}"`);
+      this.reported = count;
+    }
+  }
+
+  private async checkNothingTorn(): Promise<void> {
+    for (const [path, content] of Object.entries(await unkilled(this.lines))) {
+      const found = await read(`${this.folder}/${path}`);
+      assert(found === undefined || found === content, `${path} is torn`);
+    }
+  }
+
+  /** Holds the outputs against those of an unkilled run, byte for byte, and removes the folder. */
+  async end(): Promise<void> {
+    for (const [path, content] of Object.entries(await unkilled(this.lines))) {
+      assertEquals(await read(`${this.folder}/${path}`), content, path);
+    }
+    const names = (await Array.fromAsync(Deno.readDir(this.folder), ({ name }) => name)).sort();
+    assertEquals(names, ["err.jsonl", "executed", "in.jsonl", "out.jsonl", "out.jsonl.journal", "points"]);
+    const executed = await this.executed();
+    const good = this.lines - badLines(this.lines);
+    assertEquals(new Set(executed).size, good);
+    assert(executed.length <= good + PARALLEL * this.kills, `${executed.length} lines ran`);
+    await this.remove();
+  }
+
+  async remove(): Promise<void> {
+    await Deno.remove(this.folder, { recursive: true });
+  }
+
+  private async executed(): Promise<string[]> {
+    return (await read(`${this.folder}/executed`))?.trimEnd().split("\n") ?? [];
+  }
+}
+
+function line(n: number): string {
+  if (n % 50 === 3) return "{ bad";
+  const body = { n, prompt: `p${n}` };
+  return JSON.stringify({ custom_id: `id-${n}`, method: "POST", url: "/v1/completions", body });
+}
+
+function badLines(lines: number): number {
+  return Math.floor((lines + 46) / 50);
+}
+
+function killGroup(pid: number): void {
+  try {
+    Deno.kill(-pid, "SIGKILL");
+  } catch {
+    // It has ended by itself.
+  }
+}
+
+async function read(path: string): Promise<string | undefined> {
+  try {
+    return await Deno.readTextFile(path);
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return undefined;
+    throw error;
+  }
+}
+
+const runs = new Map<number, Promise<{ outputs: Record<string, string>; points: string[] }>>();
+
+function unkilledRun(lines: number) {
+  const run = async () => {
+    const job = await KillJob.make(lines);
+    const args = ["run", "-q", "--allow-read", "--allow-write", "--allow-run", CHILD, job.folder, "0"];
+    const { code } = await new Deno.Command(Deno.execPath(), { args, stdout: "null" }).output();
+    assertEquals(code, 0);
+    const outputs: Record<string, string> = {};
+    for (const name of ["out.jsonl", "err.jsonl"]) outputs[name] = (await read(`${job.folder}/${name}`))!;
+    const counts = Object.values(outputs).map((text) => text.split("\n").length - 1);
+    assertEquals(counts[0] + counts[1], lines);
+    const points = (await read(`${job.folder}/points`))!.trimEnd().split("\n");
+    await job.remove();
+    return { outputs, points };
+  };
+  if (!runs.has(lines)) runs.set(lines, run());
+  return runs.get(lines)!;
+}
+
+/** What a run that nobody killed writes. */
+async function unkilled(lines: number): Promise<Record<string, string>> {
+  return (await unkilledRun(lines)).outputs;
+}
+
+/** Every point that a run passes where it writes, syncs, renames or cuts, before and after. */
+export async function pointsOf(lines: number): Promise<string[]> {
+  return (await unkilledRun(lines)).points.flatMap((point) => [`${point} before`, `${point} after`]);
+}

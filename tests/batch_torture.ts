@@ -1,0 +1,105 @@
+/**
+ * The long campaigns of the batch runner (`deno task batch:torture --kills 1000 --seeds 100000 --lines 1000000`): the
+ * suite runs a few of each. Stops at the first fault, with the seed that shows it again.
+ */
+import { parseArgs } from "@std/cli/parse_args.js";
+import { brokenRuns } from "./batch_crash_job.ts";
+import { KillJob, pointsOf } from "./batch_kill_job.ts";
+import { runManyLines } from "./batch_million.ts";
+import { seeded } from "./batch_sim_storage.ts";
+
+const HELP = `Break batch jobs in every way, and look whether a line is lost, doubled or torn.
+
+Usage: deno task batch:torture [--kills N] [--seeds N] [--lines N] [--seed N]
+
+  --kills N   kill -9 of the process group, half at random moments and half at each point in turn
+  --seeds N   jobs on a simulated disk with kills, power cuts, ENOSPC and EIO, one to four each
+  --lines N   one job of so many lines: its memory, and how long it takes to tell its state meanwhile
+  --seed N    what chance begins with (default 1)
+`;
+
+const RANDOM_LINES = 200;
+const POINT_LINES = 30;
+const KILLS_OF_A_JOB = 20;
+
+function say(text: string): void {
+  Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
+}
+
+async function simulate(count: number, first: number): Promise<void> {
+  const came = { "done": 0, "failed for good": 0 };
+  for (let seed = first; seed < first + count; seed++) {
+    try {
+      came[await brokenRuns(seed)] += 1;
+    } catch (error) {
+      throw new Error(`Seed ${seed} breaks the promise`, { cause: error });
+    }
+    if ((seed - first + 1) % 10_000 === 0) say(`${seed - first + 1} simulated jobs: ${JSON.stringify(came)}`);
+  }
+  say(`${count} simulated jobs, 0 lines lost, doubled or torn: ${JSON.stringify(came)}`);
+}
+
+async function kill(count: number, seed: number): Promise<void> {
+  const atPoints = await killAtPoints(Math.floor(count / 2));
+  const random = seeded(seed);
+  let kills = atPoints;
+  for (let jobs = 1; kills < count; jobs++) {
+    const job = await KillJob.make(RANDOM_LINES);
+    const most = Math.min(KILLS_OF_A_JOB, count - kills);
+    for (;;) {
+      // A third of them while it starts, checks and recovers.
+      const from = random() < 1 / 3 ? "start" : "first line";
+      const killAfter = job.kills < most ? (from === "start" ? 250 : 60) * random() : undefined;
+      if (await job.run({ delay: 12, killAfter, from })) break;
+    }
+    kills += job.kills;
+    await job.end();
+    if (jobs % 5 === 0) say(`${kills} kills`);
+  }
+  say(`${kills} kills, ${atPoints} of them at points: 0 lines lost, doubled or torn; counts never went back`);
+}
+
+/** Each point in turn, over and over; the second kill of a job is at a point of its own recovery. */
+async function killAtPoints(count: number): Promise<number> {
+  const points = await pointsOf(POINT_LINES);
+  say(`${points.length} points of a job`);
+  let kills = 0;
+  for (let i = 0; kills < count; i++) {
+    const job = await KillJob.make(POINT_LINES);
+    const next = points[(i * 7 + Math.floor(i / points.length)) % points.length];
+    for (const point of [points[i % points.length], next]) {
+      if (job.kills < count - kills && await job.run({ delay: 0, point })) break;
+    }
+    await job.run({ delay: 0 });
+    kills += job.kills;
+    await job.end();
+  }
+  return kills;
+}
+
+async function manyLines(count: number): Promise<void> {
+  const { seconds, peakResident, waits } = await runManyLines(count);
+  say(`${count} lines in ${seconds.toFixed(0)} s, at most ${(peakResident / 1e6).toFixed(0)} MB resident`);
+  for (const [phase, found] of Object.entries(waits)) {
+    const at = (share: number) =>
+      found[Math.min(found.length - 1, Math.floor(share * found.length))].toFixed(1);
+    say(`${phase}: ${found.length} states told, median ${at(0.5)}, 99 % ${at(0.99)}, longest ${at(1)} ms`);
+  }
+}
+
+async function main(args: string[]): Promise<number> {
+  const names = ["kills", "seeds", "lines", "seed"];
+  const flags = parseArgs(args, { string: names, boolean: ["help"] }) as Record<string, string | undefined>;
+  const count = (name: string) => Number(flags[name] ?? 0);
+  if (flags.help || names.some((name) => !Number.isSafeInteger(count(name)) || count(name) < 0)) {
+    say(HELP);
+    return flags.help ? 0 : 2;
+  }
+  const seed = flags.seed === undefined ? 1 : count("seed");
+  if (count("seeds") > 0) await simulate(count("seeds"), seed);
+  if (count("kills") > 0) await kill(count("kills"), seed);
+  if (count("lines") > 0) await manyLines(count("lines"));
+  return 0;
+}
+
+if (import.meta.main) Deno.exit(await main(Deno.args));
