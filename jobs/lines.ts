@@ -1,3 +1,4 @@
+import { Pause } from "./pause.ts";
 import { readFully, type StorageFile } from "./storage.ts";
 
 /** One line of a JSONL file that is not blank. */
@@ -21,11 +22,13 @@ const LF = 0x0a, CR = 0x0d, SPACE = 0x20, TAB = 0x09;
 export async function* readLines(file: StorageFile, maxLineBytes: number): AsyncGenerator<RawLine> {
   const chunk = new Uint8Array(CHUNK_BYTES);
   const rest = new LineRest(maxLineBytes);
+  const pause = new Pause();
   let index = 0;
   let number = 1;
   let offset = 0;
 
   for (;;) {
+    await pause.now();
     const count = await readFully(file, chunk, offset);
     if (count === 0) break;
     let start = offset === 0 && startsWithMark(chunk.subarray(0, count)) ? 3 : 0;

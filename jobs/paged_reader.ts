@@ -1,7 +1,8 @@
+import { Pause } from "./pause.ts";
 import { readFully, type StorageFile } from "./storage.ts";
 
-const PAGE_BYTES = 256 * 1024;
-const MAX_PAGES = 32;
+const PAGE_BYTES = 64 * 1024;
+const MAX_PAGES = 128;
 
 /**
  * Reads ranges of a file through its most recently used pages (8 MiB): the answers of neighbouring lines lie near each
@@ -9,6 +10,7 @@ const MAX_PAGES = 32;
  */
 export class PagedReader {
   private readonly pages = new Map<number, Uint8Array>(); // oldest first
+  private readonly pause = new Pause();
 
   /** `size` is that of the file. */
   constructor(private readonly file: StorageFile, private readonly size: number) {}
@@ -35,6 +37,7 @@ export class PagedReader {
   private async page(number: number): Promise<Uint8Array> {
     let page = this.pages.get(number);
     if (page === undefined) {
+      await this.pause.now();
       const buffer = this.buffer();
       page = buffer.subarray(0, await readFully(this.file, buffer, number * PAGE_BYTES));
     } else {
