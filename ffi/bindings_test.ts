@@ -14,12 +14,15 @@ async function output(command: string, args: string[], input = ""): Promise<stri
   return new TextDecoder().decode(stdout);
 }
 
-Deno.test("bindings.ts is what the kernels' exports say (else: deno task bindings)", async () => {
-  const run = "run --release --locked --quiet --manifest-path rust-kernels/Cargo.toml --bin bindings";
-  const generated = await output("cargo", run.split(" "));
-  const formatted = await output(Deno.execPath(), ["fmt", "--ext=ts", "-"], generated);
-  assertEquals(await Deno.readTextFile(new URL("bindings.ts", import.meta.url)), formatted);
-});
+for (const [what, file] of [["bindings", "ffi/bindings.ts"], ["formats", "engine/gguf/formats.ts"]]) {
+  Deno.test(`${file} is what the kernels say (else: deno task bindings)`, async () => {
+    const run =
+      `run --release --locked --quiet --manifest-path rust-kernels/Cargo.toml --bin bindings ${what}`;
+    const generated = await output("cargo", run.split(" "));
+    const formatted = await output(Deno.execPath(), ["fmt", "--ext=ts", "-"], generated);
+    assertEquals(await Deno.readTextFile(`${root}${file}`), formatted);
+  });
+}
 
 Deno.test("the library's ABI version is that of the bindings, and it names instruction sets", () => {
   const names = new TextDecoder().decode(KernelLibrary.open().call("compy_instruction_sets", 0n)).split(",");

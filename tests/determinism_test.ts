@@ -1,6 +1,7 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { StepStopped } from "../engine/backend/backend.ts";
-import { TENSOR_TYPES, type TensorType } from "../engine/gguf/types.ts";
+import { FORMATS } from "../engine/gguf/formats.ts";
+import type { TensorType } from "../engine/gguf/types.ts";
 import { instructionSets, KernelModel, type Run, shuffledBlocks, type Wanted } from "./kernel_model.ts";
 import { prompt } from "./parity_cases.ts";
 import { type Architecture, synthesize } from "./synth.ts";
@@ -22,7 +23,7 @@ const model = (architecture: Architecture) =>
   synthesize({
     architecture,
     seed: 5,
-    types: Object.keys(TENSOR_TYPES) as TensorType[],
+    types: Object.keys(FORMATS) as TensorType[],
     vocabulary: VOCABULARY,
   });
 

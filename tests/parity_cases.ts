@@ -1,6 +1,7 @@
 /** What the parity test asks of the kernels, and the exact answers that `deno task parity` wrote down for it. */
 
-import { TENSOR_TYPES, type TensorType } from "../engine/gguf/types.ts";
+import { FORMATS as TENSOR_FORMATS } from "../engine/gguf/formats.ts";
+import type { TensorType } from "../engine/gguf/types.ts";
 import { type Architecture, synthesize, type SynthOptions } from "./synth.ts";
 
 export const ARCHITECTURES: readonly Architecture[] = ["llama", "qwen2", "qwen3"];
@@ -11,7 +12,7 @@ export const PROMPT_LENGTHS: readonly number[] = [1, 8, 200];
 export const STEPS = 16;
 export const TOP = 20;
 
-const TYPES = Object.keys(TENSOR_TYPES) as TensorType[];
+const TYPES = Object.keys(TENSOR_FORMATS) as TensorType[];
 /** A format, or "MIXED": every matrix of the model has another one than its neighbours. */
 export const FORMATS: readonly string[] = [...TYPES, "MIXED"];
 

@@ -1,5 +1,5 @@
 import { KernelLibrary } from "../../ffi/library.ts";
-import { TENSOR_TYPES } from "../gguf/types.ts";
+import { FORMATS } from "../gguf/formats.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import type { MachineLimits } from "../plan/cost.ts";
 import { encodePlan } from "../plan/encode.ts";
@@ -41,7 +41,7 @@ export class CpuBackend implements Backend {
   /** Bytes of one matrix once packed; 0 for a vector. */
   tensorBytes(t: PlanTensor): number {
     if (t.kind === "vector") return 0;
-    const input = new WordWriter().u32(TENSOR_TYPES[t.info.type], t.columns, t.rows).bytes();
+    const input = new WordWriter().u32(FORMATS[t.info.type].id, t.columns, t.rows).bytes();
     return Number(view(this.#library.call("compy_packed_bytes", this.#handle, input)).getBigUint64(0, true));
   }
 
@@ -57,7 +57,7 @@ export class CpuBackend implements Backend {
     let done = 0;
     for (const [index, t] of plan.tensors.entries()) {
       const input = new WordWriter()
-        .u32(index, t.kind === "vector" ? 1 : 0, TENSOR_TYPES[t.info.type], t.columns, t.rows)
+        .u32(index, t.kind === "vector" ? 1 : 0, FORMATS[t.info.type].id, t.columns, t.rows)
         .u64(t.info.offset).bytes();
       try {
         await this.#library.callAsync("compy_tensor_load", this.#handle, input);

@@ -4,7 +4,8 @@ import { readHparams } from "./hparams.ts";
 import { openGguf, parseGguf } from "./reader.ts";
 import { BuiltGguf, GgufBuilder, smallModel } from "./testing.ts";
 import { byteLengthOf, layoutOf } from "./tensor_types.ts";
-import { TENSOR_TYPES, type TensorType } from "./types.ts";
+import { FORMATS } from "./formats.ts";
+import type { TensorType } from "./types.ts";
 import { readVocabulary } from "./vocabulary.ts";
 
 async function withFile<T>(bytes: Uint8Array, use: (path: string) => Promise<T>): Promise<T> {
@@ -107,7 +108,7 @@ Deno.test("every kind of value comes back as it was written", () => {
   });
 });
 
-for (const type of Object.keys(TENSOR_TYPES) as TensorType[]) {
+for (const type of Object.keys(FORMATS) as TensorType[]) {
   Deno.test(`tensors of type ${type} are read, whole blocks only`, () => {
     const { elements, bytes } = layoutOf(type);
     const shape = [elements * 2, 3, 2];

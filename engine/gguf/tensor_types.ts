@@ -1,4 +1,5 @@
-import { TENSOR_TYPES, type TensorType } from "./types.ts";
+import { FORMATS } from "./formats.ts";
+import type { TensorType } from "./types.ts";
 
 /** How a tensor type lies in memory: blocks of `elements` consecutive values in `bytes` bytes. */
 export interface TensorTypeLayout {
@@ -7,26 +8,6 @@ export interface TensorTypeLayout {
   readonly elements: number;
   readonly bytes: number;
 }
-
-/** [elements, bytes] of one block.  Source: the block structs in ggml's ggml-common.h. */
-const BLOCKS: Readonly<Record<TensorType, readonly [elements: number, bytes: number]>> = {
-  F32: [1, 4],
-  F16: [1, 2],
-  Q4_0: [32, 18],
-  Q4_1: [32, 20],
-  Q5_0: [32, 22],
-  Q5_1: [32, 24],
-  Q8_0: [32, 34],
-  Q2_K: [256, 84],
-  Q3_K: [256, 110],
-  Q4_K: [256, 144],
-  Q5_K: [256, 176],
-  Q6_K: [256, 210],
-  IQ4_NL: [32, 18],
-  IQ4_XS: [256, 136],
-  BF16: [1, 2],
-  MXFP4: [32, 17],
-};
 
 /** ggml's other type ids, so that a refusal can name what it found; ids in neither table are unknown. */
 const UNSUPPORTED: ReadonlyMap<number, string> = new Map([
@@ -58,12 +39,11 @@ const UNSUPPORTED: ReadonlyMap<number, string> = new Map([
   [41, "Q1_0"],
 ]);
 
-const NAMES = Object.keys(TENSOR_TYPES) as TensorType[];
+const NAMES = Object.keys(FORMATS) as TensorType[];
 
-const LAYOUTS: ReadonlyMap<number, TensorTypeLayout> = new Map(NAMES.map((name) => {
-  const [elements, bytes] = BLOCKS[name];
-  return [TENSOR_TYPES[name], { id: TENSOR_TYPES[name], name, elements, bytes }];
-}));
+const LAYOUTS: ReadonlyMap<number, TensorTypeLayout> = new Map(
+  NAMES.map((name) => [FORMATS[name].id, { name, ...FORMATS[name] }]),
+);
 
 /** The types that compy computes with, for messages. */
 export const SUPPORTED_TYPES: string = NAMES.join(", ");
@@ -74,7 +54,7 @@ export function layoutOfId(id: number): TensorTypeLayout | undefined {
 }
 
 export function layoutOf(type: TensorType): TensorTypeLayout {
-  return LAYOUTS.get(TENSOR_TYPES[type])!;
+  return LAYOUTS.get(FORMATS[type].id)!;
 }
 
 /** What ggml calls the type id, supported or not. */

@@ -2,7 +2,8 @@
 
 import { VALUE_TYPES, type ValueType } from "./key_values.ts";
 import { byteLengthOf } from "./tensor_types.ts";
-import { TENSOR_TYPES, type TensorType } from "./types.ts";
+import { FORMATS } from "./formats.ts";
+import type { TensorType } from "./types.ts";
 
 type Scalar = number | bigint | boolean | string;
 
@@ -133,7 +134,7 @@ export class GgufBuilder {
   tensor(name: string, type: TensorType, shape: readonly number[], data?: ArrayBufferView): this {
     const bytes = data ? bytesOf(data) : new Uint8Array(byteLengthOf(type, shape.reduce((a, b) => a * b, 1)));
     const known = this.#tensors.findIndex((tensor) => tensor.name === name);
-    const tensor = { name, type: TENSOR_TYPES[type], shape, data: bytes };
+    const tensor = { name, type: FORMATS[type].id, shape, data: bytes };
     this.#tensors.splice(known < 0 ? this.#tensors.length : known, 1, tensor);
     return this;
   }

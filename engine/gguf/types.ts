@@ -1,3 +1,5 @@
+import type { FORMATS } from "./formats.ts";
+
 /**
  * What a GGUF file says of itself, as the reader hands it on: everything here has been checked against the
  * file's own bounds.  Source: the GGUF specification, version 3.
@@ -35,26 +37,8 @@ export interface Metadata {
   getNumbers(key: string): ArrayLike<number> | undefined;
 }
 
-/** The tensor types that compy computes with; the value is ggml's type id. */
-export const TENSOR_TYPES = {
-  F32: 0,
-  F16: 1,
-  Q4_0: 2,
-  Q4_1: 3,
-  Q5_0: 6,
-  Q5_1: 7,
-  Q8_0: 8,
-  Q2_K: 10,
-  Q3_K: 11,
-  Q4_K: 12,
-  Q5_K: 13,
-  Q6_K: 14,
-  IQ4_NL: 20,
-  IQ4_XS: 23,
-  BF16: 30,
-  MXFP4: 39,
-} as const;
-export type TensorType = keyof typeof TENSOR_TYPES;
+/** A tensor type that compy computes with, by ggml's name. */
+export type TensorType = keyof typeof FORMATS;
 
 export interface TensorInfo {
   readonly name: string;

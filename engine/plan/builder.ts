@@ -1,3 +1,4 @@
+import { FORMATS } from "../gguf/formats.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
 import { requireTensor } from "../gguf/hparams.ts";
 import type { GgufFile, TensorInfo } from "../gguf/types.ts";
@@ -5,7 +6,6 @@ import {
   type BufferForm,
   type BufferId,
   type BufferRows,
-  FLOAT_TYPES,
   type Forms,
   type HeadShape,
   type MatMulPart,
@@ -198,7 +198,7 @@ export class PlanBuilder {
 
   /** Makes x available in the form that the matrix's kernels read; returns the matrix. */
   #operand(x: Value, matrix: TensorId): TensorId {
-    if (FLOAT_TYPES.has(this.#tensors[matrix].info.type)) this.#asFloat(x);
+    if (FORMATS[this.#tensors[matrix].info.type].float) this.#asFloat(x);
     else this.#asQuant(x);
     return matrix;
   }

@@ -1,4 +1,5 @@
-import { type BufferRows, FLOAT_TYPES, kvBytesPerToken, type Plan, type PlanTensor } from "./plan.ts";
+import { FORMATS } from "../gguf/formats.ts";
+import { type BufferRows, kvBytesPerToken, type Plan, type PlanTensor } from "./plan.ts";
 
 /** Operations of matrices, a multiply-add being two, by the arithmetic that the weights' format is computed in. */
 export interface Operations {
@@ -41,7 +42,7 @@ export function planCost(plan: Plan, packedBytes: (tensor: PlanTensor) => number
   for (const { weight, rows } of matricesRead(plan)) {
     const tensor = plan.tensors[weight];
     bytes[rows] += packedBytes(tensor);
-    operations[rows][FLOAT_TYPES.has(tensor.info.type) ? "float" : "int8"] += 2 * tensor.rows *
+    operations[rows][FORMATS[tensor.info.type].float ? "float" : "int8"] += 2 * tensor.rows *
       tensor.columns;
   }
   return {

@@ -10,9 +10,6 @@ export type BufferRows = "step" | "logits";
 /** f32 rows, or rows in 8-bit blocks of 32 under f32 scales. */
 export type BufferForm = "float" | "quant";
 
-/** Formats whose kernels read f32 activations; all others read 8-bit blocks. */
-export const FLOAT_TYPES: ReadonlySet<string> = new Set(["F32", "F16", "BF16"]);
-
 /** A matrix of activations. */
 export interface PlanBuffer {
   readonly name: string;

@@ -281,6 +281,13 @@ macro_rules! layout_table {
                 _ => return None,
             })
         }
+
+        /// All layouts with their ids, in the order of the ids.
+        pub fn layouts() -> Vec<(u32, FormatLayout)> {
+            let mut ids = [$($id,)* $($fid,)*];
+            ids.sort_unstable();
+            ids.into_iter().filter_map(|id| Some((id, layout(id)?))).collect()
+        }
     };
 }
 crate::for_each_format!(layout_table);

@@ -1,7 +1,35 @@
-//! Prints ffi/bindings.ts from the list of exports.
+//! Prints what TypeScript must know of the kernels: `bindings` ffi/bindings.ts, `formats` engine/gguf/formats.ts.
 use compy::ffi::{ABI_VERSION, EXPORTS};
+use compy::kernels::layouts;
 
 fn main() {
+    match std::env::args().nth(1).as_deref() {
+        Some("bindings") => bindings(),
+        Some("formats") => formats(),
+        _ => {
+            eprintln!("usage: bindings bindings|formats");
+            std::process::exit(2);
+        }
+    }
+}
+
+fn formats() {
+    println!("// Generated from rust-kernels/src/formats/ by `deno task bindings`; do not edit.\n");
+    println!("/**");
+    println!(
+        " * The tensor types that compy computes with: ggml's type id, elements and bytes of a block in the file, and"
+    );
+    println!(" * whether the kernels multiply by f32 activations instead of 8-bit blocks.");
+    println!(" */");
+    println!("export const FORMATS = {{");
+    for (id, f) in layouts() {
+        let (elements, bytes, float) = (f.block_columns, f.block_bytes, !f.is_block);
+        println!("  {}: {{ id: {id}, elements: {elements}, bytes: {bytes}, float: {float} }},", f.name);
+    }
+    println!("}} as const;");
+}
+
+fn bindings() {
     println!("// Generated from rust-kernels/src/ffi.rs by `deno task bindings`; do not edit.\n");
     println!("/** Changes whenever an export's meaning or a message's layout does. */");
     println!("export const ABI_VERSION = {ABI_VERSION};\n");
