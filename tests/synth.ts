@@ -158,7 +158,7 @@ const SCALES: Partial<Readonly<Record<TensorType, Scales>>> = {
 };
 
 /** `count` weights of a type. */
-function weights(type: TensorType, count: number, random: Random): ArrayBufferView {
+export function weights(type: TensorType, count: number, random: Random): ArrayBufferView {
   switch (type) {
     case "F32":
       return normals(new Float32Array(count), random);

@@ -1,0 +1,76 @@
+/**
+ * Codes in words. Quad k (columns 4k to 4k + 3 of a block) is a word whose bytes are the four codes. Fields of `width`
+ * bits lie in `width` words a block: quad k in word k % width, from bit width * floor(k / width) of each byte. At width
+ * 4 this is Q4_0's own order, so that its codes are copied as they are.
+ */
+import { BLOCK, NATURAL, type Scalar } from "./format.ts";
+
+export interface Field {
+  /** Expressions, `width` of them. */
+  readonly words: readonly string[];
+  readonly width: 1 | 2 | 4 | 8;
+  /** Where these bits stand in the code. */
+  readonly shift: number;
+}
+
+/** Puts bits `shift` to `shift + width` of 32 codes into `to[place..]`, which must be zero. */
+export function packField(
+  code: (column: number) => number,
+  { width, shift }: Pick<Field, "width" | "shift">,
+  to: Uint8Array,
+  place: number,
+): void {
+  const mask = (1 << width) - 1;
+  for (let c = 0; c < BLOCK; c++) {
+    const k = c >> 2;
+    to[place + (k % width) * 4 + (c & 3)] |= (code(c) >> shift & mask) << (width * Math.floor(k / width));
+  }
+}
+
+/** Quads of (code - offset) / unit; unit is a power of two, codes are below 256, so that every step is exact. */
+export function quads(scalar: Scalar, fields: readonly Field[], offset: number, unit: number): string[] {
+  const bits = Math.log2(unit);
+  const mantissa = scalar === "f16" ? 10 : 23;
+  // A float of this exponent counts in steps of 1 / unit: a code below its exponent is the float base + code / unit.
+  const exponent = mantissa - bits;
+  const base = 2 ** exponent + offset / unit;
+  const magic = scalar === "f16" ? ((15 + exponent) << 10) * 0x10001 >>> 0 : ((127 + exponent) << 23) >>> 0;
+  const suffix = scalar === "f16" ? "h" : "f";
+  return Array.from({ length: 8 }, (_, k) => `quad(${word(fields, k)}, ${magic}u, ${base}${suffix})`);
+}
+
+/** Columns of the values that `quads` gives. */
+export function order(scalar: Scalar): readonly number[] {
+  // Halves come in pairs out of a word's 16-bit halves: bytes 0 and 2, then 1 and 3.
+  return scalar === "f32" ? NATURAL : NATURAL.map((c) => (c & ~3) + [0, 2, 1, 3][c & 3]);
+}
+
+/** WGSL function `quad` for the scalar. */
+export function quadFunction(scalar: Scalar): string {
+  if (scalar === "f32") {
+    return `fn quad(w: u32, magic: u32, base: f32) -> vec4<f32> {
+  return bitcast<vec4<f32>>(((vec4<u32>(w) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)) | vec4<u32>(magic)) - base;
+}`;
+  }
+  return `fn quad(w: u32, magic: u32, base: f16) -> vec4<f16> {
+  return vec4<f16>(
+    vec2<f16>(unpack2x16float((w & 0x00ff00ffu) | magic)),
+    vec2<f16>(unpack2x16float(((w >> 8u) & 0x00ff00ffu) | magic)),
+  ) - base;
+}`;
+}
+
+/** The word of quad k: a code a byte. */
+function word(fields: readonly Field[], k: number): string {
+  return fields.map(({ words, width, shift }) => {
+    const at = width * Math.floor(k / width);
+    const source = at === 0 ? words[k % width] : `(${words[k % width]} >> ${at}u)`;
+    const masked = `(${source} & ${((1 << width) - 1) * 0x01010101 >>> 0}u)`;
+    return shift === 0 ? masked : `(${masked} << ${shift}u)`;
+  }).join(" | ");
+}
+
+/** Components of a vector by name: ["w.x", "w.y", …]. */
+export function components(name: string, count: number): string[] {
+  return ["x", "y", "z", "w"].slice(0, count).map((c) => `${name}.${c}`);
+}

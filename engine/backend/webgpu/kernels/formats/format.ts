@@ -1,0 +1,77 @@
+/** What a weight format is to the GPU's kernels: planes of aligned words, a packer, and the WGSL that decodes a block. */
+
+/** Columns that one call of `decode_block` gives. */
+export const BLOCK = 32;
+
+/** The scalar that decoded weights are. */
+export type Scalar = "f32" | "f16";
+
+/** A part of a matrix that lies by itself: `bytes` for each `columns` columns of a row, rows padded to whole elements. */
+export interface Plane {
+  /** Its name in WGSL; NAME_ROW is the number of its elements in a row. */
+  readonly name: string;
+  readonly element: "u32" | "vec2<u32>" | "vec4<u32>";
+  readonly bytes: number;
+  readonly columns: number;
+}
+
+/** What `decode_block(row, b)` computes: columns 32 b to 32 b + 31 are `scale * values + offset`. */
+export interface Decoder {
+  /** Statements that load and take apart. */
+  readonly body: string;
+  /** Eight expressions of type vec4 of the scalar; |value| <= 1 where the format is bounded. */
+  readonly quads: readonly string[];
+  /** Column (0 to 31) of each of the 32 values. */
+  readonly order: readonly number[];
+  /** f32, or vec2<f32> for the two halves of the block. */
+  readonly scale: string;
+  /** Like scale; absent where the format has no mins. */
+  readonly offset?: string;
+  /** Declarations outside functions. */
+  readonly globals?: string;
+  /** Statements before the first `decode_block`, with `lane_in_group` and SIZE (the lanes) in scope. */
+  readonly setup?: string;
+}
+
+export interface WeightFormat {
+  /** In the order of their bindings. */
+  readonly planes: readonly Plane[];
+  /** Columns that share a scale. */
+  readonly sub: 16 | 32;
+  /** Codes are bounded, so that half accumulators cannot overflow. */
+  readonly bounded: boolean;
+  /** Columns and bytes of a block in the file. */
+  readonly blockColumns: number;
+  readonly blockBytes: number;
+  /** Packs the file's block at `from[at]`; `places[p]` is where its bytes start in plane p. */
+  pack(from: Uint8Array, at: number, planes: readonly Uint8Array[], places: readonly number[]): void;
+  decoder(scalar: Scalar): Decoder;
+}
+
+/** Columns in their own order. */
+export const NATURAL: readonly number[] = Array.from({ length: BLOCK }, (_, i) => i);
+
+/** Statement: the half float, 16 bits of `name`, of every `columns` columns, as `to`, a number. */
+export function loadHalf(to: string, name: string, columns = BLOCK): string {
+  return `let ${to} = half_of(${load16(name, columns)});`;
+}
+
+/** Expression: 16 bits of the plane for every `columns` columns. */
+export function load16(name: string, columns = BLOCK): string {
+  const block = columns === BLOCK ? "b" : `(b / ${columns / BLOCK}u)`;
+  return `(${name}[row * ${rowOf(name)} + (${block} >> 1u)] >> ((${block} & 1u) * 16u)) & 0xffffu`;
+}
+
+/** Expression: the element of the plane for every `columns` columns. */
+export function load(name: string, columns = BLOCK): string {
+  return `${name}[row * ${rowOf(name)} + ${columns === BLOCK ? "b" : `b / ${columns / BLOCK}u`}]`;
+}
+
+/** The constant that holds a plane's elements in a row. */
+export function rowOf(name: string): string {
+  return `${name.toUpperCase()}_ROW`;
+}
+
+export function copy(from: Uint8Array, at: number, to: Uint8Array, place: number, length: number): void {
+  for (let i = 0; i < length; i++) to[place + i] = from[at + i];
+}

@@ -1,0 +1,28 @@
+/** Codes of 4 bits that look values up: a table of pairs in workgroup memory, an entry for every byte of two codes. */
+import type { Decoder, Scalar } from "./format.ts";
+
+/** Decoder of `codes` (Q4_0's order) whose values are `values[code]`, all within [-1, 1]. */
+export function lookup(
+  scalar: Scalar,
+  values: readonly number[],
+  body: string,
+  scale: string,
+): Decoder {
+  const pair = (word: number, byte: number) => `pairs[(w[${word}] >> ${8 * byte}u) & 255u]`;
+  return {
+    body: `let w = codes[row * CODES_ROW + b];\n  ${body}`,
+    quads: Array.from({ length: 8 }, (_, q) => {
+      const [word, byte] = [q >> 1, (q & 1) * 2];
+      return `vec4<${scalar}>(${pair(word, byte)}, ${pair(word, byte + 1)})`;
+    }),
+    // A byte holds column c and column c + 16.
+    order: Array.from({ length: 16 }, (_, c) => [c, c + 16]).flat(),
+    scale,
+    globals: `var<workgroup> pairs: array<vec2<${scalar}>, 256>;`,
+    setup: `var values = array<f32, 16>(${values.map((v) => `${v}f`).join(", ")});
+  for (var i = lane_in_group; i < 256u; i += SIZE) {
+    pairs[i] = vec2<${scalar}>(vec2<f32>(values[i & 15u], values[i >> 4u]));
+  }
+  workgroupBarrier();`,
+  };
+}

@@ -1,0 +1,60 @@
+/**
+ * Q4_K: 256 codes of 4 bits; eight sub-blocks of 32 with 6-bit scales and mins under two f16 factors. In the file:
+ * d, dmin: f16, scales: [u8; 12], qs: [u8; 128].
+ */
+import { components, order, quads } from "./codes.ts";
+import { copy, load, type Plane, type WeightFormat } from "./format.ts";
+
+/** d and dmin, a nibble of each scale, a nibble of each min, two bits of each scale and min. */
+export const SCALES: Plane = { name: "scales", element: "vec4<u32>", bytes: 16, columns: 256 };
+
+/** The file's first 16 bytes into the plane. */
+export function packScales(from: Uint8Array, at: number, to: Uint8Array, place: number): void {
+  copy(from, at, to, place, 4);
+  for (let j = 0; j < 8; j++) {
+    const packed = (i: number) => from[at + 4 + i];
+    const scale = j < 4 ? packed(j) & 63 : packed(j + 4) & 15 | packed(j - 4) >> 6 << 4;
+    const min = j < 4 ? packed(j + 4) & 63 : packed(j + 4) >> 4 | packed(j) >> 6 << 4;
+    const [byte, shift] = [place + 4 + (j >> 1), (j & 1) * 4];
+    to[byte] |= (scale & 15) << shift;
+    to[byte + 4] |= (min & 15) << shift;
+    to[byte + 8] |= (scale >> 4 | min >> 4 << 2) << shift;
+  }
+}
+
+/** Statements: `scale` of (code - unit) / unit, and `offset`, of sub-block b. */
+export function loadScales(unit: number): string {
+  return `let s = (${load("scales", 256)} >> vec4<u32>(0u, vec3<u32>(4u * (b & 7u))));
+  let scale = half_of(s.x & 0xffffu) * ${unit}.0 * f32((s.y & 15u) | ((s.w & 3u) << 4u));
+  let offset = scale - half_of(s.x >> 16u) * f32((s.z & 15u) | ((s.w & 12u) << 2u));`;
+}
+
+/** Nibbles of 32 columns a run: runs 2i and 2i + 1 are the low and high nibbles of bytes 32 i to 32 i + 31. */
+export function packNibbles(from: Uint8Array, at: number, to: Uint8Array, place: number): void {
+  for (let i = 0; i < 4; i++) {
+    for (let j = 0; j < 16; j++) {
+      const [a, b] = [from[at + 32 * i + j], from[at + 32 * i + j + 16]];
+      to[place + 32 * i + j] = a & 15 | (b & 15) << 4;
+      to[place + 32 * i + 16 + j] = a >> 4 | b & 0xf0;
+    }
+  }
+}
+
+export const Q4_K: WeightFormat = {
+  planes: [{ name: "codes", element: "vec4<u32>", bytes: 16, columns: 32 }, SCALES],
+  sub: 32,
+  bounded: true,
+  blockColumns: 256,
+  blockBytes: 144,
+  pack(from, at, [codes, scales], [c, s]) {
+    packScales(from, at, scales, s);
+    packNibbles(from, at + 16, codes, c);
+  },
+  decoder: (scalar) => ({
+    body: `let w = ${load("codes")};\n  ${loadScales(8)}`,
+    quads: quads(scalar, [{ words: components("w", 4), width: 4, shift: 0 }], 8, 8),
+    order: order(scalar),
+    scale: "scale",
+    offset: "offset",
+  }),
+};

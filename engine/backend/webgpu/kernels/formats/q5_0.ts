@@ -1,0 +1,42 @@
+/** Q5_0: 32 codes of 5 bits, offset by 16, under one f16 scale. In the file: d: f16, qh: [u8; 4], qs: [u8; 16]. */
+import { components, type Field, order, packField, quads } from "./codes.ts";
+import { copy, load, loadHalf, type Plane, type WeightFormat } from "./format.ts";
+
+export const CODES: readonly Plane[] = [
+  { name: "codes", element: "vec4<u32>", bytes: 16, columns: 32 },
+  { name: "high", element: "u32", bytes: 4, columns: 32 },
+];
+export const FIELDS: readonly Field[] = [
+  { words: components("w", 4), width: 4, shift: 0 },
+  { words: ["h"], width: 1, shift: 4 },
+];
+export const LOAD = `let w = ${load("codes")};\n  let h = ${load("high")};`;
+
+/** Packs the high bits at `from[at]`, a bit a column, and the nibbles after them. */
+export function packCodes(
+  from: Uint8Array,
+  at: number,
+  [codes, high]: readonly Uint8Array[],
+  [c, h]: readonly number[],
+): void {
+  packField((column) => from[at + (column >> 3)] >> (column & 7) << 4, FIELDS[1], high, h);
+  copy(from, at + 4, codes, c, 16);
+}
+
+export const Q5_0: WeightFormat = {
+  planes: [...CODES, { name: "scales", element: "u32", bytes: 2, columns: 32 }],
+  sub: 32,
+  bounded: true,
+  blockColumns: 32,
+  blockBytes: 22,
+  pack(from, at, planes, places) {
+    copy(from, at, planes[2], places[2], 2);
+    packCodes(from, at + 2, planes, places);
+  },
+  decoder: (scalar) => ({
+    body: `${LOAD}\n  ${loadHalf("d", "scales")}`,
+    quads: quads(scalar, FIELDS, 16, 16),
+    order: order(scalar),
+    scale: "d * 16.0",
+  }),
+};

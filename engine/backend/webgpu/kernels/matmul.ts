@@ -1,0 +1,82 @@
+/** Kernels of matrix products and of the embedding, for every format and arithmetic. */
+import type { TensorType } from "../../../gguf/types.ts";
+import { FORMATS } from "./formats/registry.ts";
+import { gemm } from "./gemm.ts";
+import { gemv } from "./gemv.ts";
+import { weights } from "./shader.ts";
+import type { Kernel, KernelDevice, MatMulSpec, Tuning } from "./types.ts";
+
+/** Rows of activations up to which rows of the matrix are read once for every `TOKENS` of them. */
+const GEMV_ROWS = 16;
+const TOKENS = 4;
+
+/** What is used where no sweep has been kept. */
+export const DEFAULT_TUNING: Tuning = { rows: 4, subgroups: 2, reduce: "subgroup" };
+
+/**
+ * Kernels of a product for growing numbers of rows of activations: the first whose `maxRows` is not exceeded is meant.
+ * Those for 1 and for up to 16 rows add up a row's products in the same order. Throws where the device has no f16 and
+ * the arithmetic wants it.
+ */
+export function matMulKernels(
+  spec: MatMulSpec,
+  device: KernelDevice,
+  tuning: Tuning = DEFAULT_TUNING,
+): Kernel[] {
+  if (spec.arithmetic !== "f32" && !device.f16) {
+    throw new Error(
+      `Cannot compute with arithmetic "${spec.arithmetic}": the device has no f16; allowed here is "f32"`,
+    );
+  }
+  const several: Tuning = { ...tuning, rows: Math.min(tuning.rows, spec.epilogue === "swiglu" ? 1 : 2) };
+  return [
+    gemv(spec, device, tuning, 1, 1),
+    gemv(spec, device, several, TOKENS, GEMV_ROWS),
+    gemm(spec),
+  ];
+}
+
+/**
+ * The kernel that copies rows of the matrix, as f32, by token id. Bindings: 0 {columns, rows of this shard, first row,
+ * stride of y}; 1 {rows of y}; 2 token ids in x; 3 y; 4 the planes. Tokens of other shards are left alone.
+ */
+export function embedKernel(type: TensorType, columns: number): Kernel {
+  const { order, offset, setup } = FORMATS[type].decoder("f32");
+  const scaled = (c: number) => {
+    const at = order.indexOf(c);
+    const half = FORMATS[type].sub === 32 ? "" : c < 16 ? ".x" : ".y";
+    const value = `w.q[${at >> 2}].${"xyzw"[at & 3]} * w.scale${half}`;
+    return offset ? `${value} + w.offset${half}` : value;
+  };
+  const stores = Array.from({ length: 32 }, (_, c) => {
+    const statement = `y[at + ${c}u] = ${scaled(c)};`;
+    return columns % 32 === 0 ? statement : `if (32u * b + ${c}u < ${columns}u) { ${statement} }`;
+  });
+  const code = `struct Op { columns: u32, n: u32, first: u32, y_stride: u32, unused_0: vec4<u32> }
+@group(0) @binding(0) var<uniform> op: Op;
+@group(0) @binding(1) var<uniform> step: vec4<u32>;
+@group(0) @binding(2) var<storage, read> rows: array<vec4<u32>>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+${weights(type, columns, "f32")}
+const SIZE = 32u;
+@compute @workgroup_size(32)
+fn embed(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane_in_group: u32) {
+  ${setup ?? ""}
+  let token = rows[group.x].x;
+  if (group.x >= step.x || token < op.first || token - op.first >= op.n) { return; }
+  for (var b = lane_in_group; b < ${Math.ceil(columns / 32)}u; b += SIZE) {
+    let w = decode_block(token - op.first, b);
+    let at = group.x * op.y_stride + 32u * b;
+    ${stores.join("\n    ")}
+  }
+}
+`;
+  return {
+    key: `embed ${type} ${columns}`,
+    code,
+    entryPoint: "embed",
+    constants: {},
+    maxRows: Infinity,
+    workgroups: (_n, m) => [m, 1, 1],
+  };
+}

@@ -1,0 +1,51 @@
+/** Matrices on the GPU: a matrix is its format's planes, each an array of rows of aligned words. */
+import type { TensorType } from "../../../gguf/types.ts";
+import { BLOCK, type Plane } from "./formats/format.ts";
+import { FORMATS } from "./formats/registry.ts";
+
+const ELEMENT_BYTES = { "u32": 4, "vec2<u32>": 8, "vec4<u32>": 16 };
+
+/** Bytes that a row of `columns` columns takes in each plane; row r stands at r times that. Multiples of 4. */
+export function planeRowBytes(type: TensorType, columns: number): number[] {
+  return FORMATS[type].planes.map((plane) => elementsInRow(plane, columns) * ELEMENT_BYTES[plane.element]);
+}
+
+/** Elements of a row in a plane. */
+export function elementsInRow(plane: Plane, columns: number): number {
+  const whole = Math.ceil(columns / BLOCK) * BLOCK;
+  return Math.ceil(Math.ceil(whole / plane.columns) * plane.bytes / ELEMENT_BYTES[plane.element]);
+}
+
+/**
+ * Whole rows of a file's matrix as planes. `bytes` holds `rows` rows of `columns` columns, which must be whole blocks of
+ * the type. Nothing is rounded: decoding gives the file's values.
+ */
+export function packPlanes(
+  type: TensorType,
+  bytes: Uint8Array,
+  rows: number,
+  columns: number,
+): Uint8Array<ArrayBuffer>[] {
+  const { planes, pack, blockColumns, blockBytes } = FORMATS[type];
+  const rowBytes = planeRowBytes(type, columns);
+  const out = rowBytes.map((n) => new Uint8Array(n * rows));
+  if (blockColumns === 1) {
+    const length = columns * blockBytes;
+    for (let r = 0; r < rows; r++) {
+      out[0].set(bytes.subarray(r * length, (r + 1) * length), r * rowBytes[0]);
+    }
+    return out;
+  }
+  const steps = planes.map((plane) => plane.bytes * (blockColumns / plane.columns));
+  const places = planes.map(() => 0);
+  let at = 0;
+  for (let r = 0; r < rows; r++) {
+    for (let p = 0; p < planes.length; p++) places[p] = r * rowBytes[p];
+    for (let c = 0; c < columns; c += blockColumns) {
+      pack(bytes, at, out, places);
+      at += blockBytes;
+      for (let p = 0; p < planes.length; p++) places[p] += steps[p];
+    }
+  }
+  return out;
+}

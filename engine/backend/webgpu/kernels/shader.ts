@@ -1,0 +1,172 @@
+/** What the matrix kernels share: bindings, the decoder of the format, activations, and the product of two blocks. */
+import { quadFunction } from "./formats/codes.ts";
+import { BLOCK, type Decoder, rowOf, type Scalar, type WeightFormat } from "./formats/format.ts";
+import { FORMATS } from "./formats/registry.ts";
+import { elementsInRow } from "./planes.ts";
+import type { Arithmetic, Epilogue, MatMulSpec } from "./types.ts";
+
+/** The types that a kernel computes in. */
+export interface Numbers {
+  /** Decoded weights. */
+  readonly weight: Scalar;
+  /** Activations as they are multiplied. */
+  readonly input: Scalar;
+}
+
+/**
+ * The numbers of an arithmetic. Weights without bounded codes are never multiplied in half: products of a block could
+ * overflow, whatever the scale of the activations.
+ */
+export function numbersOf(format: WeightFormat, arithmetic: Arithmetic): Numbers {
+  return {
+    weight: arithmetic === "f16" && format.bounded ? "f16" : "f32",
+    input: arithmetic === "f32" ? "f32" : "f16",
+  };
+}
+
+export function usesHalf({ weight, input }: Numbers): boolean {
+  return weight === "f16" || input === "f16";
+}
+
+const OP = `struct Op {
+  columns: u32, n: u32, x_stride: u32, y_stride: u32, y_offset: u32, bias_offset: u32, unused_0: u32, unused_1: u32,
+}
+@group(0) @binding(0) var<uniform> op: Op;
+@group(0) @binding(1) var<uniform> step: vec4<u32>;`;
+
+const HALF_OF = `// A half float's value out of its bits, subnormal ones too, which devices may flush to 0.
+fn half_of(bits: u32) -> f32 {
+  let m = bits & 0x7fffu;
+  let value = select(bitcast<f32>((m << 13u) + 0x38000000u), f32(m) * 5.9604644775390625e-8, m < 0x400u);
+  return select(value, -value, (bits & 0x8000u) != 0u);
+}`;
+
+/** Declarations of the planes from binding 4 on, and of `decode_block`. */
+export function weights(type: MatMulSpec["type"], columns: number, scalar: Scalar): string {
+  const format = FORMATS[type];
+  const decoder = format.decoder(scalar);
+  const planes = format.planes.map((plane, i) =>
+    `@group(0) @binding(${4 + i}) var<storage, read> ${plane.name}: array<${plane.element}>;
+const ${rowOf(plane.name)} = ${elementsInRow(plane, columns)}u;`
+  );
+  const scale = scaleType(format);
+  return `${planes.join("\n")}
+${decoder.globals ?? ""}
+${HALF_OF}
+${quadFunction(scalar)}
+struct Block { q: array<vec4<${scalar}>, 8>, scale: ${scale}${decoder.offset ? `, offset: ${scale}` : ""} }
+fn decode_block(row: u32, b: u32) -> Block {
+  ${decoder.body}
+  return Block(
+    array<vec4<${scalar}>, 8>(
+      ${decoder.quads.join(",\n      ")},
+    ),
+    ${decoder.scale},${decoder.offset ? ` ${decoder.offset},` : ""}
+  );
+}`;
+}
+
+/** Bindings of a matrix product, its decoder, and `read_block`, which makes a block of activations ready. */
+export function preamble(spec: MatMulSpec, numbers: Numbers): string {
+  const format = FORMATS[spec.type];
+  const decoder = format.decoder(numbers.weight);
+  const bias = 4 + format.planes.length;
+  return `${usesHalf(numbers) ? "enable f16;" : ""}
+${OP}
+@group(0) @binding(2) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+${weights(spec.type, spec.columns, numbers.weight)}
+${spec.bias ? `@group(0) @binding(${bias}) var<storage, read> bias: array<f32>;` : ""}
+const BLOCKS = ${Math.ceil(spec.columns / BLOCK)}u;
+${inputBlock(spec.columns, format, decoder, numbers)}`;
+}
+
+function scaleType(format: WeightFormat): string {
+  return format.sub === BLOCK ? "f32" : "vec2<f32>";
+}
+
+/** `Input` and `read_block(t, b)`: columns 32 b to 32 b + 31 of row t, in the decoder's order. */
+function inputBlock(columns: number, format: WeightFormat, decoder: Decoder, { input }: Numbers): string {
+  const half = input === "f16";
+  const fields = [
+    `q: array<vec4<${input}>, 8>`,
+    ...(half ? ["scale: f32"] : []),
+    ...(decoder.offset ? [`sum: ${scaleType(format)}`] : []),
+  ];
+  const quads = Array.from({ length: 8 }, (_, k) => {
+    const from = decoder.order.slice(4 * k, 4 * k + 4).map((c) => `x${c >> 2}.${"xyzw"[c & 3]}`);
+    return half ? `vec4<f16>(vec4<f32>(${from.join(", ")}) * up)` : `vec4<f32>(${from.join(", ")})`;
+  });
+  const values = [
+    `array<vec4<${input}>, 8>(\n      ${quads.join(",\n      ")},\n    )`,
+    ...(half ? ["down"] : []),
+    ...(decoder.offset ? [sums(format)] : []),
+  ];
+  const loads = Array.from({ length: 8 }, (_, k) => `let x${k} = ${loadQuad(columns, k)};`);
+  return `struct Input { ${fields.join(", ")} }
+fn read_block(t: u32, b: u32) -> Input {
+  let at = t * (op.x_stride >> 2u) + 8u * b;
+  ${loads.join("\n  ")}
+  ${half ? NORMALISE : ""}
+  return Input(
+    ${values.join(",\n    ")},
+  );
+}`;
+}
+
+/** Columns beyond the matrix's own count as 0, whatever stands there. */
+function loadQuad(columns: number, k: number): string {
+  if (columns % BLOCK === 0) return `x[at + ${k}u]`;
+  const lanes = "vec4<u32>(0u, 1u, 2u, 3u)";
+  return `select(vec4<f32>(), x[at + ${k}u], ${lanes} + (32u * b + ${4 * k}u) < vec4<u32>(${columns}u))`;
+}
+
+/** A power of two brings the block's largest magnitude to [512, 1024): no product or sum of the block overflows. */
+const NORMALISE = `let m4 = max(max(max(abs(x0), abs(x1)), max(abs(x2), abs(x3))),
+    max(max(abs(x4), abs(x5)), max(abs(x6), abs(x7))));
+  let exponent = clamp(bitcast<u32>(max(max(m4.x, m4.y), max(m4.z, m4.w))) >> 23u, 10u, 253u);
+  let up = bitcast<f32>((263u - exponent) << 23u);
+  let down = bitcast<f32>((exponent - 9u) << 23u);`;
+
+/** Of the activations as they are, not rounded: what an offset multiplies gains no error. */
+function sums(format: WeightFormat): string {
+  const of = (from: number, to: number) => {
+    const list = Array.from({ length: to - from }, (_, i) => `x${from + i}`);
+    return `dot(${list.join(" + ")}, vec4<f32>(1.0))`;
+  };
+  return format.sub === BLOCK ? of(0, 8) : `vec2<f32>(${of(0, 4)}, ${of(4, 8)})`;
+}
+
+/** `block_dot(w, v)`: the product of a block, to be added up over blocks and then over the four components. */
+export function blockDot(spec: MatMulSpec, numbers: Numbers): string {
+  const format = FORMATS[spec.type];
+  const x = (k: number) => numbers.weight === numbers.input ? `v.q[${k}]` : `vec4<f32>(v.q[${k}])`;
+  const chain = (...ks: number[]) =>
+    ks.slice(1).reduce((sum, k) => `fma(w.q[${k}], ${x(k)}, ${sum})`, `w.q[${ks[0]}] * ${x(ks[0])}`);
+  const wide = (e: string) => numbers.weight === "f16" ? `vec4<f32>(${e})` : `(${e})`;
+  const body = format.sub === BLOCK
+    ? `let sum = ${wide("(c0 + c1) + (c2 + c3)")} * w.scale;`
+    : `let sum = ${wide("c0 + c1")} * w.scale.x + ${wide("c2 + c3")} * w.scale.y;`;
+  const chains = format.sub === BLOCK
+    ? [chain(0, 4), chain(1, 5), chain(2, 6), chain(3, 7)]
+    : [chain(0, 2), chain(1, 3), chain(4, 6), chain(5, 7)];
+  const offset = format.decoder(numbers.weight).offset !== undefined;
+  const scaled = numbers.input === "f16" ? "sum * v.scale" : "sum";
+  return `fn block_dot(w: Block, v: Input) -> vec4<f32> {
+  ${chains.map((c, i) => `let c${i} = ${c};`).join("\n  ")}
+  ${body}
+  return ${scaled}${offset ? ` + vec4<f32>(${offsetTerm(format)}, 0.0, 0.0, 0.0)` : ""};
+}`;
+}
+
+function offsetTerm(format: WeightFormat): string {
+  return format.sub === BLOCK ? "w.offset * v.sum" : "dot(w.offset, v.sum)";
+}
+
+/** Statement that puts `value` (with "swiglu": the gate's `value` and `up`) into row `row` of y's row `t`. */
+export function store(epilogue: Epilogue, bias: boolean, value: string, up = ""): string {
+  const at = "t * op.y_stride + op.y_offset + row";
+  if (epilogue === "add") return `y[${at}] += ${value};`;
+  if (epilogue === "swiglu") return `y[${at}] = ${value} / (1.0 + exp(-${value})) * ${up};`;
+  return `y[${at}] = ${value}${bias ? " + bias[op.bias_offset + row]" : ""};`;
+}

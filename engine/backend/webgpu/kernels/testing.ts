@@ -1,0 +1,165 @@
+/** Runs single kernels on the machine's adapter, for tests and for what measures. */
+import type { TensorType } from "../../../gguf/types.ts";
+import { packPlanes } from "./planes.ts";
+import type { Kernel, KernelDevice, MatMulSpec } from "./types.ts";
+
+export interface TestDevice {
+  readonly device: GPUDevice;
+  readonly kernels: KernelDevice;
+}
+
+/** Where there is no adapter, or one without f16: undefined, after saying so. */
+export async function openTestDevice(): Promise<TestDevice | undefined> {
+  const adapter = await globalThis.navigator.gpu?.requestAdapter();
+  if (!adapter?.features.has("shader-f16")) {
+    const found = adapter ? `adapter "${adapter.info.description}" has no shader-f16` : "there is no adapter";
+    const advice = "install Mesa's software driver (Debian: mesa-vulkan-drivers) to run them";
+    Deno.stderr.writeSync(new TextEncoder().encode(`WebGPU kernel tests are skipped: ${found}; ${advice}\n`));
+    return undefined;
+  }
+  // Deno does not list "subgroups", and gives it.
+  const requiredFeatures = ["shader-f16", "subgroups"] as GPUFeatureName[];
+  const device = await adapter.requestDevice({ requiredFeatures });
+  return { device, kernels: { f16: true, subgroups: true, subgroupSize: await subgroupSize(device) } };
+}
+
+async function subgroupSize(device: GPUDevice): Promise<number> {
+  const code = `@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64) fn main(@builtin(subgroup_size) size: u32) { y[0] = f32(size); }`;
+  const y = device.createBuffer({ size: 4, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC });
+  const kernel = { code, entryPoint: "main", constants: {} };
+  await dispatch(device, kernel, [1, 1, 1], [[0, y]]);
+  return (await read(device, y))[0];
+}
+
+/** One product. */
+export interface Product {
+  readonly type: TensorType;
+  /** The file's bytes, `rows` rows; with "swiglu" the gate's and then as many of up. */
+  readonly weights: Uint8Array;
+  readonly rows: number;
+  readonly columns: number;
+  readonly x: Float32Array; // [m, columns]
+  readonly m: number;
+  readonly bias?: Float32Array;
+  /** What y holds before; [m, rows]. */
+  readonly y?: Float32Array;
+}
+
+/** y of a product: [m, rows]. */
+export async function multiply(
+  { device }: TestDevice,
+  kernel: Kernel,
+  spec: MatMulSpec,
+  product: Product,
+): Promise<Float32Array> {
+  const { rows, columns, m } = product;
+  const [xStride, yStride] = [64 * Math.ceil(columns / 64), 64 * Math.ceil((rows + 3) / 64)];
+  // What stands beyond the columns must not matter.
+  const x = new Float32Array(m * xStride).fill(NaN);
+  const y = new Float32Array(m * yStride);
+  const offset = 3;
+  for (let t = 0; t < m; t++) {
+    x.set(product.x.subarray(t * columns, (t + 1) * columns), t * xStride);
+    if (product.y) y.set(product.y.subarray(t * rows, (t + 1) * rows), t * yStride + offset);
+  }
+  const stacked = spec.epilogue === "swiglu" ? 2 * rows : rows;
+  const planes = packPlanes(product.type, product.weights, stacked, columns);
+  const op = new Uint32Array([columns, rows, xStride, yStride, offset, 0, 0, 0]);
+  const result = upload(device, y, GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC);
+  const bindings: [number, GPUBuffer][] = [
+    [0, upload(device, op, GPUBufferUsage.UNIFORM)],
+    [1, upload(device, new Uint32Array([m, 0, 0, 0]), GPUBufferUsage.UNIFORM)],
+    [2, upload(device, x, GPUBufferUsage.STORAGE)],
+    [3, result],
+    ...planes.map((plane, p): [number, GPUBuffer] => [4 + p, upload(device, plane, GPUBufferUsage.STORAGE)]),
+  ];
+  if (product.bias) {
+    bindings.push([4 + planes.length, upload(device, product.bias, GPUBufferUsage.STORAGE)]);
+  }
+  await dispatch(device, kernel, kernel.workgroups(rows, m), bindings);
+  const all = await read(device, result);
+  for (const [, buffer] of bindings) buffer.destroy();
+  const out = new Float32Array(m * rows);
+  for (let t = 0; t < m; t++) {
+    out.set(all.subarray(t * yStride + offset, t * yStride + offset + rows), t * rows);
+  }
+  return out;
+}
+
+/** Rows of a matrix by token id: [tokens, columns]. */
+export async function embed(
+  { device }: TestDevice,
+  kernel: Kernel,
+  { type, weights, rows, columns }: Pick<Product, "type" | "weights" | "rows" | "columns">,
+  tokens: readonly number[],
+): Promise<Float32Array> {
+  const ids = Uint32Array.from(tokens.flatMap((id) => [id, 0, 0, 0]));
+  const y = upload(
+    device,
+    new Float32Array(tokens.length * columns),
+    GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC,
+  );
+  const bindings: [number, GPUBuffer][] = [
+    [0, upload(device, new Uint32Array([columns, rows, 0, columns, 0, 0, 0, 0]), GPUBufferUsage.UNIFORM)],
+    [1, upload(device, new Uint32Array([tokens.length, 0, 0, 0]), GPUBufferUsage.UNIFORM)],
+    [2, upload(device, ids, GPUBufferUsage.STORAGE)],
+    [3, y],
+    ...packPlanes(type, weights, rows, columns).map((plane, p): [number, GPUBuffer] => [
+      4 + p,
+      upload(device, plane, GPUBufferUsage.STORAGE),
+    ]),
+  ];
+  await dispatch(device, kernel, kernel.workgroups(rows, tokens.length), bindings);
+  const out = await read(device, y);
+  for (const [, buffer] of bindings) buffer.destroy();
+  return out;
+}
+
+function upload(device: GPUDevice, data: ArrayBufferView<ArrayBuffer>, usage: number): GPUBuffer {
+  const size = Math.ceil(data.byteLength / 4) * 4;
+  const buffer = device.createBuffer({ size, usage: usage | GPUBufferUsage.COPY_DST });
+  device.queue.writeBuffer(buffer, 0, data);
+  return buffer;
+}
+
+const pipelines = new WeakMap<GPUDevice, Map<string, GPUComputePipeline>>();
+
+async function dispatch(
+  device: GPUDevice,
+  { code, entryPoint, constants }: Pick<Kernel, "code" | "entryPoint" | "constants">,
+  workgroups: readonly [number, number, number],
+  bindings: readonly [number, GPUBuffer][],
+): Promise<void> {
+  const made = pipelines.get(device) ?? new Map<string, GPUComputePipeline>();
+  pipelines.set(device, made);
+  const key = code + JSON.stringify(constants);
+  device.pushErrorScope("validation");
+  const pipeline = made.get(key) ?? device.createComputePipeline({
+    layout: "auto",
+    compute: { module: device.createShaderModule({ code }), entryPoint, constants: { ...constants } },
+  });
+  made.set(key, pipeline);
+  const encoder = device.createCommandEncoder();
+  const pass = encoder.beginComputePass();
+  pass.setPipeline(pipeline);
+  const entries = bindings.map(([binding, buffer]) => ({ binding, resource: { buffer } }));
+  pass.setBindGroup(0, device.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries }));
+  pass.dispatchWorkgroups(...workgroups);
+  pass.end();
+  device.queue.submit([encoder.finish()]);
+  const error = await device.popErrorScope();
+  if (error) throw new Error(`${error.message}\n${code}`);
+}
+
+async function read(device: GPUDevice, buffer: GPUBuffer): Promise<Float32Array> {
+  const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
+  const target = device.createBuffer({ size: buffer.size, usage });
+  const encoder = device.createCommandEncoder();
+  encoder.copyBufferToBuffer(buffer, 0, target, 0, buffer.size);
+  device.queue.submit([encoder.finish()]);
+  await target.mapAsync(GPUMapMode.READ);
+  const out = new Float32Array(target.getMappedRange().slice(0));
+  target.destroy();
+  return out;
+}

@@ -1,0 +1,54 @@
+import type { TensorType } from "../../../gguf/types.ts";
+
+/**
+ * How a matrix product is computed: all in f32; activations rounded to f16 and sums in f32; or products and sums in f16
+ * within a block of 32 columns, and f32 across blocks.
+ */
+export type Arithmetic = "f32" | "f16-activations" | "f16";
+export const ARITHMETICS: readonly Arithmetic[] = ["f32", "f16-activations", "f16"];
+
+/** What the start-up probes found of a device, as far as kernels differ by it. */
+export interface KernelDevice {
+  /** `enable f16` gives right numbers. */
+  readonly f16: boolean;
+  readonly subgroups: boolean;
+  /** Lanes of a subgroup; 0 without subgroups. */
+  readonly subgroupSize: number;
+}
+
+/** What a matrix product's results become: y = r; y += r; y = silu(gate's r) * up's r. */
+export type Epilogue = "store" | "add" | "swiglu";
+
+export interface MatMulSpec {
+  readonly type: TensorType;
+  readonly arithmetic: Arithmetic;
+  /** Of the matrix: the length of the rows of x. */
+  readonly columns: number;
+  readonly epilogue: Epilogue;
+  /** Adds a vector to each row of y; only with "store". */
+  readonly bias: boolean;
+}
+
+/** A shader and how it is dispatched. Kernels of one key are the same. */
+export interface Kernel {
+  readonly key: string;
+  /** WGSL. */
+  readonly code: string;
+  readonly entryPoint: string;
+  /** Values of the code's overrides. */
+  readonly constants: Readonly<Record<string, number>>;
+  /** Most rows of activations that it is for; Infinity for any number. */
+  readonly maxRows: number;
+  /** Workgroups for `n` rows of the matrix (with "swiglu": of the gate) and `m` rows of activations. */
+  workgroups(n: number, m: number): readonly [number, number, number];
+}
+
+/** What a sweep chooses by adapter, format and arithmetic. */
+export interface Tuning {
+  /** Matrix rows of a subgroup (or, without subgroups, of a workgroup): 1, 2, 4 or 8. */
+  readonly rows: number;
+  /** Subgroups of a workgroup; without subgroups, each stands for 32 lanes. */
+  readonly subgroups: number;
+  /** Who adds up a row: the lanes of a subgroup, or those of a workgroup through its memory. */
+  readonly reduce: "subgroup" | "workgroup";
+}
