@@ -1,13 +1,14 @@
 import { assert } from "@std/assert";
 import { Random, seedOf } from "../../../../tests/random.ts";
 import { weights } from "../../../../tests/synth.ts";
-import { TENSOR_TYPES, type TensorType } from "../../../gguf/types.ts";
+import { FORMATS } from "../../../gguf/formats.ts";
+import type { TensorType } from "../../../gguf/types.ts";
 import { matMulKernels } from "./matmul.ts";
 import { multiply, openTestDevice, type Product } from "./testing.ts";
 import { dequantize } from "./testing_dequantize.ts";
 import type { Arithmetic, MatMulSpec } from "./types.ts";
 
-const TYPES = Object.keys(TENSOR_TYPES) as TensorType[];
+const TYPES = Object.keys(FORMATS) as TensorType[];
 const gpu = await openTestDevice();
 const test = (name: string, fn: () => Promise<void>) =>
   Deno.test({ name, ignore: !gpu, sanitizeResources: false, sanitizeOps: false, fn });

@@ -1,13 +1,15 @@
 /** Matrices on the GPU: a matrix is its format's planes, each an array of rows of aligned words. */
 import type { TensorType } from "../../../gguf/types.ts";
 import { BLOCK, type Plane } from "./formats/format.ts";
-import { FORMATS } from "./formats/registry.ts";
+import { GPU_FORMATS } from "./formats/registry.ts";
 
 const ELEMENT_BYTES = { "u32": 4, "vec2<u32>": 8, "vec4<u32>": 16 };
 
 /** Bytes that a row of `columns` columns takes in each plane; row r stands at r times that. Multiples of 4. */
 export function planeRowBytes(type: TensorType, columns: number): number[] {
-  return FORMATS[type].planes.map((plane) => elementsInRow(plane, columns) * ELEMENT_BYTES[plane.element]);
+  return GPU_FORMATS[type].planes.map((plane) =>
+    elementsInRow(plane, columns) * ELEMENT_BYTES[plane.element]
+  );
 }
 
 /** Elements of a row in a plane. */
@@ -26,7 +28,7 @@ export function packPlanes(
   rows: number,
   columns: number,
 ): Uint8Array<ArrayBuffer>[] {
-  const { planes, pack, blockColumns, blockBytes } = FORMATS[type];
+  const { planes, pack, blockColumns, blockBytes } = GPU_FORMATS[type];
   const rowBytes = planeRowBytes(type, columns);
   const out = rowBytes.map((n) => new Uint8Array(n * rows));
   if (blockColumns === 1) {

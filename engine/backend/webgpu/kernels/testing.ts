@@ -41,7 +41,7 @@ export interface Product {
   readonly columns: number;
   readonly x: Float32Array; // [m, columns]
   readonly m: number;
-  readonly bias?: Float32Array;
+  readonly bias?: Float32Array<ArrayBuffer>;
   /** What y holds before; [m, rows]. */
   readonly y?: Float32Array;
 }

@@ -18,7 +18,7 @@ import { Q5_K } from "./q5_k.ts";
 import { Q6_K } from "./q6_k.ts";
 import { Q8_0 } from "./q8_0.ts";
 
-export const FORMATS: Readonly<Record<TensorType, WeightFormat>> = {
+export const GPU_FORMATS: Readonly<Record<TensorType, WeightFormat>> = {
   F32,
   F16,
   Q4_0,
