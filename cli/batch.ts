@@ -12,6 +12,10 @@ const VERBS: Readonly<Record<string, Verb>> = {
     summary: "answer a file of requests; goes on where a stopped job was",
     load: async () => (await import("./batch_run.ts")).runCommand,
   },
+  check: {
+    summary: "look for bad lines without running anything",
+    load: async () => (await import("./batch_check.ts")).checkCommand,
+  },
 };
 
 const HELP = `Answer files of requests, one JSON object a line, as OpenAI's batches do.

@@ -1,9 +1,18 @@
+import { fromFileUrl } from "@std/path";
+import type { Engine } from "../engine/types.ts";
+import { BatchService } from "../jobs/service.ts";
+import { execute } from "../routes/execute.ts";
 import { checkReach, type HttpServer, readApiKeys, serveHttp, type ServeOptions } from "../routes/serve.ts";
 import { Flags } from "./flags.ts";
 import { loadWithProgress, MAX_CONTEXT, MAX_PARALLEL, MAX_THREADS, modelPath } from "./model.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
 const DEFAULT_PORT = 8080;
+const DEFAULT_PARALLEL = 4;
+const DEFAULT_UPLOAD_MB = 4096;
+const MB = 2 ** 20;
+/** The only folder that the task may write to. */
+const DEFAULT_DATA = new URL("../.compy", import.meta.url);
 
 const HELP = `Serve the OpenAI API over one model.
 
@@ -16,13 +25,17 @@ Usage: deno task serve [options]
   --threads N        threads that compute (default: one a core)
   --ctx N            tokens that one sequence may hold, prompt and answer together
                      (default: the model's own, at most 4096)
-  --parallel N       sequences that run side by side, 1 to ${MAX_PARALLEL} (default 4); the others wait
+  --parallel N       sequences that run side by side, 1 to ${MAX_PARALLEL} (default ${DEFAULT_PARALLEL}); the others wait
   --api-key KEY      wanted from every client; rather set COMPY_API_KEY, which others cannot see in ps
+  --data DIR         the folder of files and batches (default: .compy beside the program); "none" serves without them
+  --max-upload-mb N  the largest file that may be uploaded (default ${DEFAULT_UPLOAD_MB})
   --allow-host NAME  a further host name that clients may call this server by; may be given several times
   --help             this text
 
 When it is ready it prints: listening on http://HOST:PORT
 Ctrl-C or SIGTERM: takes no new requests, ends the running ones within ten seconds, then stops.
+Batches that have not ended go on when a server starts with the same model and the same folder. The task may write to
+.compy only; for another folder allow it: deno run -P=serve --allow-write=DIR main.ts serve --data DIR
 The API is described at /doc; /health and /metrics are for operators.
 Exit code: 0 stopped when asked to, 1 failed, 2 wrong usage.
 
@@ -34,7 +47,18 @@ Example:
 
 /** `serve …` of the command line. Returns the exit code. */
 export async function serveCommand(args: readonly string[]): Promise<number> {
-  const values = ["model", "host", "port", "threads", "ctx", "parallel", "api-key", "allow-host"];
+  const values = [
+    "model",
+    "host",
+    "port",
+    "threads",
+    "ctx",
+    "parallel",
+    "api-key",
+    "allow-host",
+    "data",
+    "max-upload-mb",
+  ];
   const flags = new Flags(args, { values, repeated: ["allow-host"] });
   if (flags.help) {
     out(HELP);
@@ -46,8 +70,11 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
   const load = {
     threads: flags.count("threads", 1, MAX_THREADS),
     contextLength: flags.count("ctx", 1, MAX_CONTEXT),
-    parallel: flags.count("parallel", 1, MAX_PARALLEL),
+    parallel: flags.count("parallel", 1, MAX_PARALLEL) ?? DEFAULT_PARALLEL,
   };
+  const data = flags.text("data") ?? fromFileUrl(DEFAULT_DATA);
+  const uploadBytes = MB * (flags.count("max-upload-mb", 1, 2 ** 20) ?? DEFAULT_UPLOAD_MB);
+  const onError = (error: unknown) => err(`${error instanceof Error ? error.stack : error}\n`);
   const apiKeys = readApiKeys(flags.text("api-key"), Deno.env.get("COMPY_API_KEY"));
   checkReach(host, apiKeys);
   const options: ServeOptions = {
@@ -55,7 +82,8 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
     port,
     apiKeys,
     allowedHosts: allowed.length > 0 ? allowed : undefined,
-    onError: (error) => err(`${error instanceof Error ? error.stack : error}\n`),
+    limits: { uploadBytes },
+    onError,
   };
   const model = modelPath(flags.text("model"));
   // A taken port is worth knowing before a large model is loaded.
@@ -69,13 +97,38 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
     } s; ` +
       `${backend.info.isa}, ${backend.info.threads} threads\n`,
   );
-  const server = listening(host, port, () => serveHttp(engine, options));
+  const batches = data === "none" ? undefined : await openBatches(data, engine, load.parallel, onError);
+  const server = listening(host, port, () => serveHttp(engine, { ...options, batches }));
   // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
   onInterrupt(() => {});
   out(`listening on ${urlOf(server)}\n`);
   await server.finished;
   await engine.close();
   return 0;
+}
+
+/** Goes on with the batches of the folder, on this engine. */
+async function openBatches(
+  path: string,
+  engine: Engine,
+  parallel: number,
+  report: (error: unknown) => void,
+): Promise<BatchService> {
+  try {
+    return await BatchService.open({
+      path,
+      parallel,
+      report,
+      settings: { "model": engine.model.id, "model file size": (await Deno.stat(engine.model.path)).size },
+      execute: (owner, request) => execute(engine, { ...request, cacheSalt: owner || undefined }),
+    });
+  } catch (error) {
+    if (!(error instanceof Deno.errors.NotCapable)) throw error;
+    throw new Error(
+      `Cannot keep files and batches in "${path}": this task may write to .compy only. Allow it with ` +
+        `deno run -P=serve --allow-write=${path} main.ts serve --data ${path}, or serve without them: --data none`,
+    );
+  }
 }
 
 /** Says what to do where an address cannot be had. */

@@ -3,13 +3,24 @@ import { BatchError } from "./errors.ts";
 import type { JournalRecord } from "./journal_format.ts";
 import type { PendingLine } from "./look_ahead.ts";
 
-/** Answers one request as the HTTP endpoint would. Rejects when `signal` ends it, or when there is no such answer. */
+/**
+ * Answers one request as the HTTP endpoint would. Rejects when `signal` ends it, when there is no such answer, and with
+ * UnansweredLine when nobody wants it any more.
+ */
 export type Execute = (request: {
   url: string;
   body: Record<string, unknown>;
   priority: "batch";
   signal: AbortSignal;
 }) => Promise<{ status: number; body: Record<string, unknown> }>;
+
+/** A line that is to have no answer, but an error: the job was cancelled, or its time is over. */
+export class UnansweredLine extends Error {
+  override name = "UnansweredLine";
+  constructor(readonly code: "batch_cancelled" | "batch_expired", message: string) {
+    super(message);
+  }
+}
 
 export interface DispatchOptions {
   readonly execute: Execute;
@@ -92,6 +103,10 @@ class Dispatch {
     } catch (error) {
       if (error instanceof BatchError) throw error;
       if (signal.aborted) return undefined;
+      if (error instanceof UnansweredLine) {
+        const record = unansweredRecord(ids, index, customId, error.code, error.message);
+        return { record, doubtful: false };
+      }
       const message = error instanceof Error ? error.message : String(error);
       return { record: unansweredRecord(ids, index, customId, "request_failed", message), doubtful: true };
     }

@@ -3,6 +3,8 @@ export type BatchErrorCode =
   | "input_changed"
   | "input_too_large"
   | "lines_refused"
+  | "no_job"
+  | "job_unfinished"
   | "same_file"
   | "output_exists"
   | "output_unwritable"

@@ -31,6 +31,12 @@ export interface Reporter {
   fail(message: string, resumable: boolean): void;
 }
 
+/** Text of the input is quoted in messages; its control characters must not reach a terminal. */
+export function plainText(text: string): string {
+  // deno-lint-ignore no-control-regex
+  return text.replace(/[\x00-\x1f\x7f-\x9f]/g, "\ufffd");
+}
+
 /** Words on standard error: a bar that is drawn over when that is a terminal, lines otherwise. */
 export class TextReporter implements Reporter {
   readonly every: number;
@@ -89,11 +95,8 @@ export class TextReporter implements Reporter {
     this.barShown = true;
   }
 
-  /** Text of the input is quoted in notes, so control characters must not reach the terminal. */
   note(text: string): void {
-    // deno-lint-ignore no-control-regex
-    const plain = text.replace(/[\x00-\x1f\x7f-\x9f]/g, "\ufffd");
-    this.screen.err(`${this.barShown ? "\r\x1b[K" : ""}${plain}\n`);
+    this.screen.err(`${this.barShown ? "\r\x1b[K" : ""}${plainText(text)}\n`);
     this.barShown = false;
   }
 

@@ -254,7 +254,8 @@ function identityOf(check: InputCheck): Omit<JobIdentity, "settings"> {
   return { input: check.identity, inputSize: check.size, lineCount: check.lineCount };
 }
 
-async function openInput(storage: Storage, path: string): Promise<StorageFile> {
+/** Throws BatchError where there is nothing to read, or what can be read only once. */
+export async function openInput(storage: Storage, path: string): Promise<StorageFile> {
   // A pipe can be read only once, and a job needs its input again after a crash.
   const found = await stat(storage, path);
   if (found === undefined || !found.isFile) {

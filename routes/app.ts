@@ -2,6 +2,8 @@ import { OpenAPIHono } from "@hono/zod-openapi";
 import { matchedRoutes } from "hono/route";
 import type { Context } from "hono";
 import type { Engine } from "../engine/types.ts";
+import type { BatchService } from "../jobs/service.ts";
+import { batchRoutes } from "./batches.ts";
 import { chatRoutes } from "./chat.ts";
 import { completionRoutes } from "./completions.ts";
 import {
@@ -14,6 +16,7 @@ import {
 } from "./context.ts";
 import { Metrics } from "./counters.ts";
 import { ApiError, errorResponse, requestId, shuttingDown, toApiError } from "./errors.ts";
+import { fileRoutes } from "./files.ts";
 import { checkHost, KeyRing } from "./guard.ts";
 import { healthRoutes } from "./health.ts";
 import { metricsRoutes } from "./metrics.ts";
@@ -30,8 +33,8 @@ export interface AppOptions {
   readonly onError?: (error: unknown) => void;
   /** Say `draining` there to refuse new work. */
   readonly lifecycle?: Lifecycle;
-  /** Further resources, guarded like the rest. */
-  readonly resources?: readonly OpenAPIHono<Env>[];
+  /** Keeps files and batches; without it there are no such routes. */
+  readonly batches?: BatchService;
 }
 
 /** The whole HTTP API. Throws where a key cannot be one. */
@@ -54,7 +57,10 @@ export function createApp(engine: Engine, options: AppOptions = {}): OpenAPIHono
   ) {
     app.route("/", routes(context));
   }
-  for (const resource of options.resources ?? []) app.route("/", resource);
+  if (options.batches !== undefined) {
+    app.route("/", fileRoutes(context, options.batches));
+    app.route("/", batchRoutes(context, options.batches));
+  }
   document(app, (options.apiKeys ?? []).length > 0);
   app.notFound((c) => {
     const message = `Unknown path ${JSON.stringify(c.req.path.slice(0, 100))}; /doc lists the known ones`;
@@ -73,7 +79,9 @@ function guard(app: OpenAPIHono<Env>, { lifecycle, metrics }: AppContext, option
   });
   app.use("*", async (c, next) => {
     checkHost(c.req.header("host") ?? new URL(c.req.url).host, options.allowedHosts ?? []);
-    c.set("cacheSalt", keys.admit(c.req.header("authorization")));
+    const salt = keys.admit(c.req.header("authorization"));
+    c.set("cacheSalt", salt);
+    c.set("owner", salt ?? "");
     if (lifecycle.draining && c.req.method !== "GET" && c.req.method !== "HEAD") throw shuttingDown();
     await next();
   });

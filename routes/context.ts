@@ -5,7 +5,11 @@ import { ApiError } from "./errors.ts";
 
 /** Hono's type parameters of this app. `Bindings` is what Deno.serve tells of a connection; absent without it. */
 export interface Env {
-  Variables: { cacheSalt: string | undefined };
+  Variables: {
+    cacheSalt: string | undefined;
+    /** Whose files and batches a request sees. */
+    owner: string;
+  };
 }
 
 /** Whether new work is welcome; shared by the app and the server that stops it. */
@@ -17,7 +21,9 @@ export interface Lifecycle {
 export interface ConnectionLimits {
   /** Largest request body. */
   readonly bodyBytes: number;
-  /** Within this time a body must be there. */
+  /** Largest uploaded file. */
+  readonly uploadBytes: number;
+  /** Within this time a body must be there, and of an uploaded file the next part. */
   readonly bodyMs: number;
   /** The status line is sent after this time, even if there is nothing to say yet; a client that left is noticed then. */
   readonly headersAfterMs: number;
@@ -31,6 +37,7 @@ export interface ConnectionLimits {
 
 export const DEFAULT_LIMITS: ConnectionLimits = {
   bodyBytes: 8 * 2 ** 20,
+  uploadBytes: 4 * 2 ** 30,
   bodyMs: 30_000,
   headersAfterMs: 100,
   unreadBytes: 256 * 2 ** 10,

@@ -1,3 +1,4 @@
+import { ServiceError } from "../jobs/types.ts";
 import { type Engine, EngineError, type EngineErrorCode } from "../engine/types.ts";
 
 /** What clients of the OpenAI API find in the body of every refusal: all four keys, always. */
@@ -67,6 +68,7 @@ export function clientLeft(): ApiError {
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   if (error instanceof EngineError) return fromEngine(error.code, error.message, error.details);
+  if (error instanceof ServiceError) return fromService(error);
   if (error instanceof Error && error.name === "ChatTemplateError") {
     return new ApiError(400, "chat_template_error", error.message, { param: "messages" });
   }
@@ -90,6 +92,23 @@ function fromEngine(code: EngineErrorCode, message: string, details: Record<stri
       return shuttingDown();
     case "engine_failed":
       return new ApiError(500, code, message, { details, headers: NO_RETRY });
+  }
+}
+
+function fromService({ code, message }: ServiceError): ApiError {
+  switch (code) {
+    case "file_not_found":
+    case "batch_not_found":
+      return new ApiError(404, code, message, { param: "id" });
+    case "file_wrong_purpose":
+      return new ApiError(400, "invalid_value", message, { param: "input_file_id" });
+    case "cursor_not_found":
+      return new ApiError(400, "invalid_value", message, { param: "after" });
+    case "file_in_use":
+    case "batch_has_ended":
+      return new ApiError(400, code, message, { param: "id" });
+    case "storage_full":
+      return new ApiError(507, code, message, { headers: NO_RETRY });
   }
 }
 

@@ -59,7 +59,8 @@ export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServe
 
   async function stop(ms: number): Promise<void> {
     lifecycle.draining = true;
-    await settledWithin(drain(ms), ms + GOODBYE_MS);
+    const batches = options.batches?.close().catch((error) => options.onError?.(error));
+    await settledWithin(Promise.all([drain(ms), batches]), ms + GOODBYE_MS);
     await settledWithin(server.shutdown(), GOODBYE_MS);
     for (const name of watched) Deno.removeSignalListener(name, onSignal);
     stopped.resolve();

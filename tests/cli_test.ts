@@ -261,7 +261,7 @@ interface Served {
 }
 
 async function serve(...args: string[]): Promise<Served> {
-  const child = task(["serve", "--port", "0", ...args]);
+  const child = task(["serve", "--port", "0", "--data", "none", ...args]);
   const stderr = new Response(child.stderr).text();
   const reader = child.stdout.pipeThrough(new TextDecoderStream()).getReader();
   let printed = "";
@@ -317,7 +317,7 @@ Deno.test("cli: on Ctrl-C serve ends the streams that run, then stops", async ()
 });
 
 Deno.test("cli: serve refuses an address that others reach without a key", async () => {
-  const { code, stderr } = await run(["serve", "--host", "0.0.0.0", "--port", "0"]);
+  const { code, stderr } = await run(["serve", "--host", "0.0.0.0", "--port", "0", "--data", "none"]);
   assertEquals(code, 1);
   assertStringIncludes(stderr, "needs an API key");
 });

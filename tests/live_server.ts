@@ -17,13 +17,18 @@ export interface LiveServer {
   idle(): Promise<void>;
 }
 
-/** Runs `test` against `serve …`; throws where the server did not stop cleanly or complained. */
+/**
+ * Runs `test` against `serve …`; throws where the server did not stop cleanly or complained. Files and batches are in
+ * `data`, when it is given. `test` may kill the process with `kill`.
+ */
 export async function withLiveServer(
   args: readonly string[],
-  test: (server: LiveServer) => Promise<void>,
+  test: (server: LiveServer, kill: () => void) => Promise<void>,
+  data = "none",
 ): Promise<void> {
+  const allowed = data === "none" ? [] : [`--allow-write=${data}`];
   const child = new Deno.Command(Deno.execPath(), {
-    args: ["run", "-q", "-P=serve", "main.ts", "serve", "--port", "0", ...args],
+    args: ["run", "-q", "-P=serve", ...allowed, "main.ts", "serve", "--port", "0", "--data", data, ...args],
     cwd: ROOT,
     env: { NO_COLOR: "1" },
     stdin: "null",
@@ -31,15 +36,20 @@ export async function withLiveServer(
     stderr: "piped",
   }).spawn();
   const stderr = new Response(child.stderr).text();
+  let killed = false;
   const reader = child.stdout.pipeThrough(new TextDecoderStream()).getReader();
   try {
     const url = /listening on (\S+)\n/.exec(await firstLine(reader))?.[1];
     if (!url) throw new Error(`serve did not start: ${await stderr}`);
-    await test(serverAt(url));
+    await test(serverAt(url), () => {
+      killed = true;
+      child.kill("SIGKILL");
+    });
   } finally {
-    child.kill("SIGTERM");
+    if (!killed) child.kill("SIGTERM");
     await reader.cancel();
   }
+  if (killed) return void await child.status;
   const { code } = await child.status;
   const complaints = (await stderr).split("\n").slice(1).join("\n"); // the first tells of the model
   if (code !== 0 || complaints !== "") throw new Error(`serve ended with ${code}: ${complaints}`);

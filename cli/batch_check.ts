@@ -1,0 +1,59 @@
+import { checkInput, DEFAULT_LIMITS } from "../jobs/check.ts";
+import { BATCH_ENDPOINTS, type LineRefusal } from "../jobs/request.ts";
+import { openInput } from "../jobs/runner.ts";
+import { diskStorage } from "../jobs/storage.ts";
+import { plainText } from "../jobs/reporter.ts";
+import type { BatchWorld } from "./batch_world.ts";
+import { Flags, UsageError } from "./flags.ts";
+
+const HELP = `Check a batch file without running it: no model is loaded and nothing is written.
+
+Usage: deno task batch check IN.jsonl [options]
+
+  --endpoint URL   all lines must name this endpoint, as a batch of the server wants it
+                   (${BATCH_ENDPOINTS.join(" or ")})
+  --json           one JSON object a line: {"event":"refused","line","custom_id","code","message","param"} for each
+                   bad line, then {"event":"checked","lines","bad","bytes"}
+  --help           this text
+
+Tells each bad line with its number and the reason: no JSON, no UTF-8, no custom_id or one that an earlier line has,
+another method than POST, an unknown endpoint, "stream":true, nesting that is too deep. Whether the endpoint takes
+what the body asks for, and whether it fits the context, is seen only when the line runs.
+
+The file is read as a stream: memory grows by 30 bytes a line, not with the lines' length.
+Exit code: 0 all lines are good, 1 some are bad or the file cannot be read, 2 wrong usage.
+
+Example:
+  deno task batch check questions.jsonl --endpoint /v1/chat/completions
+`;
+
+/** `batch check …`. Returns the exit code. */
+export async function checkCommand(args: readonly string[], { host }: BatchWorld): Promise<number> {
+  const flags = new Flags(args, { values: ["endpoint"], operands: ["IN.jsonl"] });
+  if (flags.help) {
+    host.out(HELP);
+    return 0;
+  }
+  const endpoint = flags.text("endpoint");
+  if (endpoint !== undefined && !(BATCH_ENDPOINTS as readonly string[]).includes(endpoint)) {
+    throw new UsageError(`--endpoint must be ${BATCH_ENDPOINTS.join(" or ")}, found "${endpoint}"`);
+  }
+  const name = flags.operand("IN.jsonl");
+  const tell = flags.json
+    ? ({ customId, ...refusal }: LineRefusal) =>
+      host.out(`${JSON.stringify({ event: "refused", custom_id: customId, ...refusal })}\n`)
+    : ({ message }: LineRefusal) => host.out(`${plainText(`${name}: ${message}`)}\n`);
+  const input = await openInput(diskStorage, name);
+  try {
+    const check = await checkInput(input, name, { ...DEFAULT_LIMITS, endpoint }, tell);
+    const { lineCount: lines, refusedCount: bad, size: bytes } = check;
+    host.out(
+      flags.json
+        ? `${JSON.stringify({ event: "checked", lines, bad, bytes })}\n`
+        : `${name}: ${lines} lines, ${bad === 0 ? "all good" : `${bad} bad`}\n`,
+    );
+    return bad === 0 ? 0 : 1;
+  } finally {
+    input.close();
+  }
+}

@@ -1,0 +1,340 @@
+import { checkInput, type InputCheck, type InputLimits } from "./check.ts";
+import type { DataFolder } from "./data_folder.ts";
+import { type Execute, UnansweredLine } from "./dispatch.ts";
+import { BatchError } from "./errors.ts";
+import { ProgressMeter, type ProgressView } from "./progress.ts";
+import type { LineRefusal } from "./request.ts";
+import { type BatchProgress, journalPath, runBatch } from "./runner.ts";
+import { diskStorage } from "./storage.ts";
+import type { BatchStore } from "./store.ts";
+import { type BatchProblem, type BatchRecord, type FileRecord, hasEnded } from "./types.ts";
+
+export interface WorkerOptions {
+  readonly store: BatchStore;
+  readonly folder: DataFolder;
+  /** Answers a line for an owner. */
+  readonly execute: (owner: string, request: Parameters<Execute>[0]) => ReturnType<Execute>;
+  /** What the answers depend on: the model. */
+  readonly settings: Readonly<Record<string, string | number>>;
+  /** Lines in flight. */
+  readonly parallel: number;
+  readonly limits: InputLimits;
+  /** How long a batch rests after a failure that may pass, such as a full disk. */
+  readonly pauseMs: number;
+  /** Unix seconds. */
+  readonly now: () => number;
+  /** Hears of what an operator should know. */
+  readonly report: (error: unknown) => void;
+}
+
+/** A batch that is being worked on. */
+interface Live {
+  readonly abort: AbortController;
+  ending: BatchRecord["ending"];
+  readonly meter: ProgressMeter;
+  cachedTokens: number;
+}
+
+/** Bad lines that a failed batch names; the rest is counted. */
+const MAX_PROBLEMS = 1000;
+
+/**
+ * Works through the batches of a store: one lane checks files and ends what was cancelled, so that neither waits for the
+ * model; the other answers lines, one batch after the other, oldest first.
+ */
+export class BatchWorker {
+  readonly #live = new Map<string, Live>();
+  /** Until when a batch rests, in milliseconds. */
+  readonly #resting = new Map<string, number>();
+  readonly #drain = new AbortController();
+  readonly #lanes: Promise<unknown>;
+  #wake = Promise.withResolvers<void>();
+
+  constructor(private readonly options: WorkerOptions) {
+    for (const batch of options.store.unfinished()) {
+      if (this.#hasModel(batch)) continue;
+      options.report(
+        new Error(`Batch ${batch.id} waits for the model that it began with: ${words(batch.settings)}`),
+      );
+    }
+    this.#lanes = Promise.all([
+      this.#lane((batch) => batch.status === "validating" || batch.ending !== null),
+      this.#lane((batch) => batch.status !== "validating" && batch.ending === null && this.#hasModel(batch)),
+    ]);
+  }
+
+  /** There is something new to do. */
+  wake(): void {
+    this.#wake.resolve();
+    this.#wake = Promise.withResolvers<void>();
+  }
+
+  /** A batch is to end without the answers that it does not have yet; the store knows it already. */
+  end(id: string, ending: NonNullable<BatchRecord["ending"]>): void {
+    this.#resting.delete(id);
+    const live = this.#live.get(id);
+    if (live !== undefined) {
+      live.ending = ending;
+      live.abort.abort();
+    }
+    this.wake();
+  }
+
+  /** How a batch goes that is being answered now. */
+  view(id: string): ProgressView | undefined {
+    return this.#live.get(id)?.meter.view();
+  }
+
+  /** Takes no new lines; resolves when those in flight have ended. What is left goes on with the next start. */
+  async stop(): Promise<void> {
+    this.#drain.abort();
+    this.wake();
+    await this.#lanes;
+  }
+
+  /** A batch goes on only with the model that it began with. */
+  #hasModel({ settings }: BatchRecord): boolean {
+    return Object.entries(settings ?? {}).every(([key, value]) => this.options.settings[key] === value);
+  }
+
+  async #lane(isMine: (batch: BatchRecord) => boolean): Promise<void> {
+    while (!this.#drain.signal.aborted) {
+      const { promise } = this.#wake;
+      const batch = this.#next(isMine);
+      if (batch === undefined) await promise;
+      else await this.#work(batch);
+    }
+  }
+
+  #next(isMine: (batch: BatchRecord) => boolean): BatchRecord | undefined {
+    const rests = (id: string) => performance.now() < (this.#resting.get(id) ?? 0);
+    try {
+      return this.options.store.unfinished().find((batch) =>
+        !this.#live.has(batch.id) && !rests(batch.id) && isMine(batch)
+      );
+    } catch (error) {
+      this.options.report(error);
+      setTimeout(() => this.wake(), this.options.pauseMs);
+    }
+  }
+
+  async #work(batch: BatchRecord): Promise<void> {
+    const live: Live = {
+      abort: new AbortController(),
+      ending: batch.ending,
+      meter: new ProgressMeter(() => performance.now()),
+      cachedTokens: batch.counts.cachedTokens,
+    };
+    this.#live.set(batch.id, live);
+    try {
+      if (batch.status === "validating" && live.ending === null) await this.#validate(batch, live);
+      else await this.#answer(batch, live);
+    } catch (error) {
+      this.#failed(batch, error);
+    } finally {
+      this.#live.delete(batch.id);
+      this.wake();
+    }
+  }
+
+  async #validate(batch: BatchRecord, live: Live): Promise<void> {
+    const { store, settings, now } = this.options;
+    const problems: BatchProblem[] = [];
+    let check: InputCheck;
+    const signal = AbortSignal.any([this.#drain.signal, live.abort.signal]);
+    try {
+      check = await this.#check(batch, signal, ({ code, message, line, param }) => {
+        if (problems.length < MAX_PROBLEMS) problems.push({ code, message, line, param });
+      });
+    } catch (error) {
+      if (signal.aborted) return; // the other way of ending finds it
+      throw error;
+    }
+    if (batch.strict && check.refusedCount > 0) {
+      const more = check.refusedCount - problems.length;
+      if (more > 0) problems.push(problem("more_errors", `${more} more lines are bad`));
+      this.#fail(batch, problems);
+      return;
+    }
+    store.setCounts(batch.id, { ...batch.counts, total: check.lineCount });
+    this.#change(batch, { status: "in_progress", inProgressAt: now(), settings });
+  }
+
+  async #check(
+    batch: BatchRecord,
+    signal: AbortSignal,
+    onRefusal: (refusal: LineRefusal) => void,
+  ): Promise<InputCheck> {
+    const input = this.#input(batch);
+    const file = await diskStorage.open(input, "read");
+    try {
+      const limits = { ...this.options.limits, endpoint: batch.endpoint };
+      return await checkInput(file, input, limits, onRefusal, signal);
+    } finally {
+      file.close();
+    }
+  }
+
+  async #answer(batch: BatchRecord, live: Live): Promise<void> {
+    const { folder, store, now, settings, limits } = this.options;
+    const job = folder.job(batch.id);
+    await Deno.mkdir(folder.at(job.folder), { recursive: true, mode: 0o700 });
+    await diskStorage.syncFolderOf(folder.at(job.folder));
+    const output = folder.at(job.output);
+    const errors = folder.at(job.errors);
+    const result = await runBatch({
+      input: this.#input(batch),
+      output,
+      errors,
+      // Lines that get no answer cost nothing but their place in the journal.
+      parallel: live.ending === null ? this.options.parallel : 256,
+      limits: { ...limits, endpoint: batch.endpoint },
+      drainSignal: this.#drain.signal,
+      connect: () =>
+        Promise.resolve({
+          settings: batch.settings ?? settings,
+          execute: (request) => this.#execute(batch, live, request),
+        }),
+      onEvent: (event) => {
+        if (event.type === "finishing") {
+          const status = live.ending === "cancel" ? "cancelling" : "finalizing";
+          this.#change(batch, { status, finalizingAt: now() });
+        } else if (event.type !== "refused") {
+          live.meter.update(event.progress);
+          store.setCounts(batch.id, countsOf(event.progress, live));
+        }
+      },
+    });
+    if (result.state === "stopped") return;
+    await this.#finish(batch);
+    // The database says now how the job ended.
+    await folder.remove(journalPath(job.output)).catch(() => {});
+  }
+
+  async #execute(batch: BatchRecord, live: Live, request: Parameters<Execute>[0]) {
+    if (live.ending !== null) throw unanswered(live.ending);
+    const signal = AbortSignal.any([request.signal, live.abort.signal]);
+    try {
+      const answer = await this.options.execute(batch.owner, { ...request, signal });
+      live.cachedTokens += cachedTokensOf(answer.body);
+      return answer;
+    } catch (error) {
+      throw live.ending === null ? error : unanswered(live.ending);
+    }
+  }
+
+  /** Makes the job's files files of the API and says how the batch ended, in one change. */
+  async #finish(batch: BatchRecord): Promise<void> {
+    const { folder, store, now } = this.options;
+    const job = folder.job(batch.id);
+    const output = await this.#outputFile(batch, job.output, "output");
+    const error = await this.#outputFile(batch, job.errors, "error");
+    const { ending } = store.batch(batch.owner, batch.id);
+    const at = now();
+    this.#change(
+      batch,
+      {
+        outputFileId: output?.id ?? null,
+        errorFileId: error?.id ?? null,
+        ...(ending === "cancel"
+          ? { status: "cancelled", cancelledAt: at }
+          : ending === "expire"
+          ? { status: "expired", expiredAt: at }
+          : { status: "completed", completedAt: at }),
+      },
+      [output, error].filter((file) => file !== undefined),
+    );
+  }
+
+  /** undefined when nothing went there. */
+  async #outputFile(batch: BatchRecord, path: string, kind: string): Promise<FileRecord | undefined> {
+    const { folder, now } = this.options;
+    const found = await diskStorage.stat(folder.at(path));
+    if (found === undefined || found.size === 0) return undefined;
+    const createdAt = now();
+    return {
+      id: newId("file-"),
+      owner: batch.owner,
+      bytes: found.size,
+      createdAt,
+      expiresAt: batch.outputSeconds === null ? null : createdAt + batch.outputSeconds,
+      filename: `${batch.id}_${kind}.jsonl`,
+      purpose: "batch_output",
+      path,
+    };
+  }
+
+  #failed(batch: BatchRecord, error: unknown): void {
+    const { report, pauseMs } = this.options;
+    try {
+      if (error instanceof BatchError && (!error.resumable || error.code === "input_changed")) {
+        this.#fail(batch, [problem(error.code, this.#publicWords(batch, error.message))]);
+        if (error.code === "sync_failed") report(error);
+        return;
+      }
+    } catch (another) {
+      report(another);
+    }
+    report(new Error(`Batch ${batch.id} rests for ${pauseMs / 1000} s`, { cause: error }));
+    this.#resting.set(batch.id, performance.now() + pauseMs);
+    setTimeout(() => this.wake(), pauseMs + 1);
+  }
+
+  #fail(batch: BatchRecord, problems: BatchProblem[]): void {
+    this.#change(batch, { status: "failed", failedAt: this.options.now(), problems });
+  }
+
+  /** Changes what is stored by now, not what was read when the work began. */
+  #change(batch: BatchRecord, change: Partial<BatchRecord>, files: readonly FileRecord[] = []): void {
+    const { store } = this.options;
+    const stored = store.batch(batch.owner, batch.id);
+    store.change(stored, change, hasEnded({ ...stored, ...change }), files);
+  }
+
+  #input(batch: BatchRecord): string {
+    const { store, folder } = this.options;
+    return folder.at(store.file(batch.owner, batch.inputFileId).path);
+  }
+
+  /** Messages name files by their paths, which are nobody's business. */
+  #publicWords(batch: BatchRecord, message: string): string {
+    const { folder } = this.options;
+    return message.replaceAll(folder.at(`files/${batch.inputFileId}`), batch.inputFileId)
+      .replaceAll(`${folder.at("")}`, "");
+  }
+}
+
+export function newId(prefix: string): string {
+  return `${prefix}${crypto.randomUUID().replaceAll("-", "")}`;
+}
+
+function words(settings: BatchRecord["settings"]): string {
+  return Object.entries(settings ?? {}).map(([key, value]) => `${key} ${value}`).join(", ");
+}
+
+function unanswered(ending: NonNullable<BatchRecord["ending"]>): UnansweredLine {
+  return ending === "cancel"
+    ? new UnansweredLine("batch_cancelled", "The batch was cancelled before this line was answered")
+    : new UnansweredLine("batch_expired", "The batch's time was over before this line was answered");
+}
+
+function problem(code: string, message: string): BatchProblem {
+  return { code, message, line: null, param: null };
+}
+
+function countsOf(progress: BatchProgress, { cachedTokens }: Live) {
+  const { total, completed, failed, promptTokens, outputTokens } = progress;
+  return {
+    total,
+    completed,
+    failed,
+    promptTokens,
+    cachedTokens: Math.min(cachedTokens, promptTokens),
+    outputTokens,
+  };
+}
+
+function cachedTokensOf(body: Record<string, unknown>): number {
+  const usage = body.usage as { prompt_tokens_details?: { cached_tokens?: number } } | undefined;
+  return usage?.prompt_tokens_details?.cached_tokens ?? 0;
+}

@@ -1,0 +1,251 @@
+import { BatchWorker, newId, type WorkerOptions } from "./batch_worker.ts";
+import { DEFAULT_LIMITS, type InputLimits } from "./check.ts";
+import { DataFolder, type Upload } from "./data_folder.ts";
+import { BatchStore } from "./store.ts";
+import {
+  type BatchRecord,
+  type BatchSpec,
+  type BatchView,
+  type FilePurpose,
+  type FileRecord,
+  hasEnded,
+  type Listed,
+  type Page,
+  ServiceError,
+} from "./types.ts";
+
+export interface ServiceOptions {
+  /** The data folder; made where it is missing. */
+  readonly path: string;
+  readonly execute: WorkerOptions["execute"];
+  readonly settings: WorkerOptions["settings"];
+  /** Lines in flight. */
+  readonly parallel: number;
+  readonly report: (error: unknown) => void;
+  readonly limits?: InputLimits;
+  readonly pauseMs?: number;
+  /** How often it is seen what has expired. */
+  readonly sweepMs?: number;
+  /** Unix seconds. */
+  readonly now?: () => number;
+}
+
+const PAUSE_MS = 10_000;
+const SWEEP_MS = 30_000;
+const WATCH_MS = 1000;
+
+/** The files and batches of a server. What it has accepted survives the process; a new one goes on with it. */
+export class BatchService {
+  readonly #store: BatchStore;
+  readonly #worker: BatchWorker;
+  readonly #sweeper: ReturnType<typeof setInterval>;
+  readonly #closing = new AbortController();
+
+  private constructor(
+    private readonly folder: DataFolder,
+    store: BatchStore,
+    private readonly now: () => number,
+    options: ServiceOptions,
+  ) {
+    this.#store = store;
+    this.#worker = new BatchWorker({
+      limits: DEFAULT_LIMITS,
+      pauseMs: PAUSE_MS,
+      ...options,
+      store,
+      folder,
+      now,
+    });
+    const sweep = () => this.#sweep().catch(options.report);
+    this.#sweeper = setInterval(sweep, options.sweepMs ?? SWEEP_MS);
+    sweep();
+  }
+
+  /** Goes on with what is unfinished in the folder. Throws where another process has it. */
+  static async open(options: ServiceOptions): Promise<BatchService> {
+    const folder = await DataFolder.open(options.path);
+    let store: BatchStore | undefined;
+    try {
+      store = new BatchStore(folder.database);
+      const jobs = store.unfinished().map(({ id }) => folder.job(id).folder);
+      await folder.clean(new Set([...store.allFiles().map(({ path }) => path), ...jobs]));
+      const now = options.now ?? (() => Math.floor(Date.now() / 1000));
+      return new BatchService(folder, store, now, options);
+    } catch (error) {
+      store?.close();
+      folder.close();
+      throw error;
+    }
+  }
+
+  /** Takes no new lines; resolves when those in flight have ended and all is closed. */
+  async close(): Promise<void> {
+    clearInterval(this.#sweeper);
+    this.#closing.abort();
+    await this.#worker.stop();
+    this.#store.close();
+    this.folder.close();
+  }
+
+  beginUpload(): Promise<Upload> {
+    return this.folder.beginUpload();
+  }
+
+  /** Makes what was received a file. */
+  async addFile(
+    owner: string,
+    upload: Upload,
+    { filename, keepSeconds }: { filename: string; keepSeconds: number | null },
+  ): Promise<FileRecord> {
+    const createdAt = this.now();
+    const id = newId("file-");
+    const path = `files/${id}`;
+    const file: FileRecord = {
+      id,
+      owner,
+      bytes: upload.bytes,
+      createdAt,
+      expiresAt: keepSeconds === null ? null : createdAt + keepSeconds,
+      filename,
+      purpose: "batch",
+      path,
+    };
+    await upload.keep(path);
+    try {
+      this.#store.addFile(file);
+    } catch (error) {
+      await this.folder.remove(path).catch(() => {});
+      throw error;
+    }
+    return file;
+  }
+
+  file(owner: string, id: string): FileRecord {
+    return this.#store.file(owner, id);
+  }
+
+  files(owner: string, page: Page & { purpose?: FilePurpose; newestFirst: boolean }): Listed<FileRecord> {
+    return this.#store.files(owner, page);
+  }
+
+  openContent(owner: string, id: string): Promise<Deno.FsFile> {
+    return Deno.open(this.folder.at(this.#store.file(owner, id).path));
+  }
+
+  /** Throws ServiceError where a batch still needs the file. */
+  async deleteFile(owner: string, id: string): Promise<void> {
+    const file = this.#store.file(owner, id);
+    if (this.#store.isInput(id)) {
+      throw new ServiceError("file_in_use", `File ${id} is the input of a batch that has not ended`);
+    }
+    await this.#remove(file);
+  }
+
+  createBatch(owner: string, spec: BatchSpec): BatchRecord {
+    const input = this.#store.file(owner, spec.inputFileId);
+    if (input.purpose !== "batch") {
+      const message = `File ${input.id} has purpose "${input.purpose}", allowed is "batch"`;
+      throw new ServiceError("file_wrong_purpose", message);
+    }
+    const createdAt = this.now();
+    const batch: BatchRecord = {
+      ...spec,
+      id: newId("batch_"),
+      owner,
+      status: "validating",
+      problems: [],
+      outputFileId: null,
+      errorFileId: null,
+      createdAt,
+      expiresAt: createdAt + spec.windowSeconds,
+      inProgressAt: null,
+      finalizingAt: null,
+      completedAt: null,
+      failedAt: null,
+      expiredAt: null,
+      cancellingAt: null,
+      cancelledAt: null,
+      ending: null,
+      settings: null,
+      counts: { total: 0, completed: 0, failed: 0, promptTokens: 0, cachedTokens: 0, outputTokens: 0 },
+    };
+    this.#store.addBatch(batch);
+    this.#worker.wake();
+    return batch;
+  }
+
+  batch(owner: string, id: string): BatchRecord {
+    return this.#store.batch(owner, id);
+  }
+
+  batches(owner: string, page: Page): Listed<BatchRecord> {
+    return this.#store.batches(owner, page);
+  }
+
+  /** Lines without an answer get none any more. Throws ServiceError where the batch has ended. */
+  cancelBatch(owner: string, id: string): BatchRecord {
+    const batch = this.#store.batch(owner, id);
+    if (hasEnded(batch)) {
+      throw new ServiceError("batch_has_ended", `Batch ${id} is ${batch.status}: there is nothing to cancel`);
+    }
+    if (batch.ending === "cancel") return batch;
+    const change = { status: "cancelling", ending: "cancel", cancellingAt: this.now() } as const;
+    const changed = this.#store.change(batch, change);
+    this.#worker.end(id, "cancel");
+    return changed;
+  }
+
+  /** The batch now, and whenever something has changed, until it has ended or the service closes. */
+  async *watch(owner: string, id: string, signal: AbortSignal): AsyncGenerator<BatchView> {
+    for (let last = ""; !this.#closing.signal.aborted;) {
+      const view = this.#view(this.#store.batch(owner, id));
+      const text = JSON.stringify(view);
+      if (text !== last) yield view;
+      if (hasEnded(view.batch)) return;
+      last = text;
+      await rest(WATCH_MS, AbortSignal.any([signal, this.#closing.signal]));
+      signal.throwIfAborted();
+    }
+  }
+
+  #view(batch: BatchRecord): BatchView {
+    const view = this.#worker.view(batch.id);
+    return {
+      batch,
+      promptRate: view?.promptRate ?? null,
+      outputRate: view?.outputRate ?? null,
+      remaining: view?.remaining ?? null,
+    };
+  }
+
+  async #sweep(): Promise<void> {
+    const now = this.now();
+    for (const batch of this.#store.unfinished()) {
+      if (batch.ending !== null || batch.status === "finalizing" || batch.expiresAt > now) continue;
+      this.#store.change(batch, { ending: "expire" });
+      this.#worker.end(batch.id, "expire");
+    }
+    for (const file of this.#store.expiredFiles(now)) {
+      if (!this.#store.isInput(file.id)) await this.#remove(file);
+    }
+  }
+
+  /** Forgotten first: what a crash leaves on the disk is cleaned at the next start. */
+  async #remove(file: FileRecord): Promise<void> {
+    this.#store.removeFile(file.id);
+    await this.folder.remove(file.path);
+  }
+}
+
+function rest(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end, { once: true });
+    if (signal.aborted) end();
+  });
+}

@@ -1,0 +1,89 @@
+import { BatchError, ioError } from "./errors.ts";
+import {
+  type Counts,
+  decodeFrame,
+  decodeHeader,
+  decodeRecord,
+  decodeState,
+  FRAME_BYTES,
+  frameLength,
+  type JobEnd,
+  type JobIdentity,
+  MAX_PAYLOAD,
+  RECORDS_OFFSET,
+} from "./journal_format.ts";
+import { PagedReader } from "./paged_reader.ts";
+import { journalPath } from "./runner.ts";
+import { readFully, type Storage, type StorageFile } from "./storage.ts";
+
+/** What a journal says of its job, read beside the process that writes it. */
+export interface JobState {
+  readonly identity: JobIdentity;
+  /** Undefined while the job can go on. */
+  readonly ended: JobEnd | undefined;
+  /** Whether a process holds the journal. */
+  readonly running: boolean;
+}
+
+/** Throws BatchError where there is no job with that output. */
+export async function readJobState(storage: Storage, output: string): Promise<JobState> {
+  return await reading(storage, output, async (file) => {
+    const path = journalPath(output);
+    const blocks = new Uint8Array(RECORDS_OFFSET);
+    const size = await file.size();
+    const head = blocks.subarray(0, await readFully(file, blocks, 0));
+    const identity = decodeHeader(path, head, size);
+    if (identity === undefined) throw noJob(output);
+    // Held for a moment only, and given back with the file.
+    return { identity, ended: decodeState(head), running: !await file.tryLock() };
+  });
+}
+
+/** Counts the answers of a job that has not ended; reads the whole journal. */
+export async function countAnswers(
+  storage: Storage,
+  output: string,
+  { lineCount }: JobIdentity,
+): Promise<Counts> {
+  return await reading(storage, output, async (file) => {
+    const counts = { completed: 0, failed: 0, promptTokens: 0, outputTokens: 0 };
+    const seen = new Uint8Array(lineCount);
+    const reader = new PagedReader(file, await file.size());
+    for (let offset = RECORDS_OFFSET;;) {
+      const head = await reader.read(offset, FRAME_BYTES);
+      if (head.length < FRAME_BYTES || frameLength(head) > MAX_PAYLOAD) return counts;
+      const length = FRAME_BYTES + frameLength(head);
+      const payload = decodeFrame(offset, await reader.read(offset, length));
+      const record = payload && decodeRecord(payload);
+      if (record === undefined || record.index >= lineCount || seen[record.index]) return counts;
+      seen[record.index] = 1;
+      counts[record.completed ? "completed" : "failed"] += 1;
+      counts.promptTokens += record.promptTokens;
+      counts.outputTokens += record.outputTokens;
+      offset += length;
+    }
+  });
+}
+
+async function reading<T>(
+  storage: Storage,
+  output: string,
+  work: (file: StorageFile) => Promise<T>,
+): Promise<T> {
+  const path = journalPath(output);
+  let file: StorageFile | undefined;
+  try {
+    if (await storage.stat(path) === undefined) throw noJob(output);
+    file = await storage.open(path, "read");
+    return await work(file);
+  } catch (error) {
+    throw ioError(`read the journal "${path}"`, error);
+  } finally {
+    file?.close();
+  }
+}
+
+function noJob(output: string): BatchError {
+  const message = `There is no job with the output "${output}": it has no journal "${journalPath(output)}"`;
+  return new BatchError("no_job", message, false);
+}

@@ -1,0 +1,98 @@
+import { BatchService, type ServiceOptions } from "../jobs/service.ts";
+import { execute } from "./execute.ts";
+import { serveHttp, type ServeOptions } from "./serve.ts";
+import { FakeEngine, type FakeEngineOptions } from "./testing.ts";
+import OpenAI, { toFile } from "openai";
+
+export interface BatchServer {
+  readonly base: string;
+  readonly client: OpenAI;
+  readonly engine: FakeEngine;
+  readonly service: BatchService;
+  /** What an operator would have been told. */
+  readonly reports: unknown[];
+}
+
+type Options = FakeEngineOptions & ServeOptions & Partial<ServiceOptions>;
+
+/** A data folder of its own, removed afterwards. */
+export async function inDataFolder(test: (path: string) => Promise<void>): Promise<void> {
+  const path = await Deno.makeTempDir({ prefix: "batches-" });
+  try {
+    await test(path);
+  } finally {
+    await Deno.remove(path, { recursive: true });
+  }
+}
+
+/** Runs `test` against a real server over a fake engine, with files and batches in the folder. */
+export async function withBatches(
+  path: string,
+  options: Options,
+  test: (server: BatchServer) => Promise<void>,
+): Promise<void> {
+  const engine = new FakeEngine(options);
+  const reports: unknown[] = [];
+  const report = (error: unknown) => reports.push(error);
+  const service = await BatchService.open({
+    path,
+    parallel: 4,
+    settings: { model: "demo" },
+    execute: (owner, request) => execute(engine, { ...request, cacheSalt: owner || undefined }),
+    report,
+    ...options,
+  });
+  const server = serveHttp(engine, { signals: false, onError: report, batches: service, ...options });
+  const base = `http://127.0.0.1:${server.port}`;
+  const client = new OpenAI({
+    baseURL: `${base}/v1`,
+    apiKey: options.apiKeys?.[0] ?? "unused",
+    maxRetries: 0,
+  });
+  try {
+    await test({ base, client, engine, service, reports });
+  } finally {
+    await server.shutdown(0);
+  }
+}
+
+/** A line that asks for a chat; `body` says otherwise. */
+export function chatLine(id: string, body: Record<string, unknown> = {}): string {
+  return JSON.stringify({
+    custom_id: id,
+    method: "POST",
+    url: "/v1/chat/completions",
+    body: { model: "demo", messages: [{ role: "user", content: id }], ...body },
+  });
+}
+
+export async function upload(client: OpenAI, lines: readonly string[], name = "in.jsonl"): Promise<string> {
+  const file = await toFile(new TextEncoder().encode(lines.join("\n")), name);
+  return (await client.files.create({ file, purpose: "batch" })).id;
+}
+
+export function createBatch(client: OpenAI, input: string, more: Record<string, unknown> = {}) {
+  return client.batches.create({
+    input_file_id: input,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+    ...more,
+  });
+}
+
+/** Asks until the batch has one of the states; throws after ten seconds. */
+export async function waitFor(client: OpenAI, id: string, ...states: string[]) {
+  for (const end = performance.now() + 10_000;;) {
+    const batch = await client.batches.retrieve(id);
+    if (states.includes(batch.status)) return batch;
+    if (performance.now() > end) throw new Error(`After ten seconds the batch is ${JSON.stringify(batch)}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+// deno-lint-ignore no-explicit-any -- answers are what the tests are about
+export async function linesOf(client: OpenAI, file: string | null | undefined): Promise<any[]> {
+  if (!file) return [];
+  const text = await (await client.files.content(file)).text();
+  return text.trimEnd().split("\n").map((line) => JSON.parse(line));
+}

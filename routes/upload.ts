@@ -1,0 +1,196 @@
+import { Busboy } from "@fastify/busboy";
+import { Buffer } from "node:buffer";
+import type { ConnectionLimits } from "./context.ts";
+import { ApiError } from "./errors.ts";
+
+/** Where the content of a file goes while it is received. */
+export interface Sink {
+  readonly bytes: number;
+  write(bytes: Uint8Array): Promise<void>;
+  discard(): Promise<void>;
+}
+
+export interface ReceivedForm<S extends Sink> {
+  readonly fields: Record<string, string>;
+  readonly file: { readonly filename: string; readonly sink: S };
+}
+
+type UploadLimits = Pick<ConnectionLimits, "uploadBytes" | "bodyMs">;
+type Part = NodeJS.ReadableStream & { readonly truncated: boolean };
+
+const MAX_FIELDS = 16;
+const MAX_FIELD_BYTES = 1024;
+const MAX_NAME_BYTES = 200;
+/** The form around the file. */
+const MAX_FORM_BYTES = 64 * 1024;
+
+/**
+ * Reads a form with one file, whose content goes to a sink as it comes: nothing of it stays in memory. Throws ApiError
+ * where the form is none, is cut short or is too large; the sink is discarded then.
+ */
+export async function readUpload<S extends Sink>(
+  request: Request,
+  limits: UploadLimits,
+  open: () => Promise<S>,
+): Promise<ReceivedForm<S>> {
+  const form = new Form(request, limits, open);
+  try {
+    await form.read(request.body);
+    return form.result();
+  } catch (error) {
+    await form.discard();
+    throw error;
+  }
+}
+
+class Form<S extends Sink> {
+  readonly #fields: Record<string, string> = {};
+  readonly #parser: InstanceType<typeof Busboy>;
+  #file: { filename: string; sink: S } | undefined;
+  #writing: Promise<void> | undefined;
+  #failed = Promise.withResolvers<never>();
+
+  constructor(
+    request: Request,
+    private readonly limits: UploadLimits,
+    private readonly open: () => Promise<S>,
+  ) {
+    const type = request.headers.get("content-type") ?? "";
+    if (!/^multipart\/form-data\s*;/i.test(type)) {
+      const found = type.split(";")[0].slice(0, 60) || "none";
+      throw wrongType(`found ${found}, allowed is multipart/form-data`);
+    }
+    if (Number(request.headers.get("content-length") ?? 0) > limits.uploadBytes + MAX_FORM_BYTES) {
+      throw tooLarge(limits);
+    }
+    this.#failed.promise.catch(() => {});
+    try {
+      this.#parser = new Busboy({
+        headers: { "content-type": type },
+        limits: {
+          files: 1,
+          fields: MAX_FIELDS,
+          fieldSize: MAX_FIELD_BYTES,
+          fieldNameSize: MAX_NAME_BYTES,
+          fileSize: limits.uploadBytes,
+          headerPairs: 20,
+        },
+      });
+    } catch (error) {
+      throw wrongType(`${(error as Error).message}`);
+    }
+    this.#listen();
+  }
+
+  /** Feeds the parser no faster than the sink takes what comes out. */
+  async read(body: ReadableStream<Uint8Array> | null): Promise<void> {
+    const finished = new Promise<void>((resolve) => this.#parser.once("finish", resolve));
+    if (body !== null) {
+      const reader = body.getReader();
+      try {
+        for (;;) {
+          const { done, value } = await this.#soon(reader.read());
+          if (done) break;
+          if (!this.#parser.write(Buffer.from(value.buffer, value.byteOffset, value.byteLength))) {
+            await this.#orFailure(new Promise((resolve) => this.#parser.once("drain", resolve)));
+          }
+        }
+      } catch (error) {
+        throw error instanceof Error && error.name === "TypeError" ? incomplete() : error;
+      } finally {
+        // Not cancelled: Deno.serve (2.9.6) would then never close the connection by itself.
+        reader.releaseLock();
+      }
+    }
+    this.#parser.end();
+    await this.#orFailure(finished);
+    await this.#orFailure(this.#writing ?? Promise.resolve());
+  }
+
+  result(): ReceivedForm<S> {
+    if (this.#file === undefined) {
+      throw new ApiError(400, "missing_required_parameter", 'Missing required parameter "file"', {
+        param: "file",
+      });
+    }
+    return { fields: this.#fields, file: this.#file };
+  }
+
+  async discard(): Promise<void> {
+    await this.#writing?.catch(() => {});
+    await this.#file?.sink.discard();
+  }
+
+  #listen(): void {
+    const fail = (error: ApiError) => this.#failed.reject(error);
+    this.#parser.on("error", (error) => fail(badForm((error as Error).message)));
+    this.#parser.on("filesLimit", () => fail(badForm("more than one file")));
+    this.#parser.on("fieldsLimit", () => fail(badForm(`more than ${MAX_FIELDS} fields`)));
+    this.#parser.on("field", (name, value, nameCut, valueCut) => {
+      if (nameCut || valueCut) return fail(badForm("a field that is too long"));
+      if (Object.hasOwn(this.#fields, name)) {
+        return fail(badForm(`${JSON.stringify(name.slice(0, 60))} twice`));
+      }
+      Object.defineProperty(this.#fields, name, { value, enumerable: true });
+    });
+    this.#parser.on("file", (name, part, filename) => {
+      this.#writing = this.#receive(name, part as Part, filename);
+      this.#writing.catch((error) => {
+        part.resume();
+        this.#failed.reject(error);
+      });
+    });
+  }
+
+  async #receive(name: string, part: Part, filename: string | undefined): Promise<void> {
+    if (name !== "file") {
+      throw badForm(`a file named ${JSON.stringify(name.slice(0, 60))}, allowed is "file"`);
+    }
+    const sink = await this.open();
+    this.#file = { filename: cleanName(filename), sink };
+    for await (const chunk of part) await sink.write(chunk as unknown as Uint8Array);
+    if (part.truncated) throw tooLarge(this.limits);
+  }
+
+  /** A failure of the form or of the disk ends the wait. */
+  #orFailure<T>(work: Promise<T>): Promise<T> {
+    return Promise.race([work, this.#failed.promise]);
+  }
+
+  async #soon<T>(work: Promise<T>): Promise<T> {
+    const { bodyMs } = this.limits;
+    const late = Promise.withResolvers<never>();
+    const message = `Nothing of the request body came within ${bodyMs / 1000} s`;
+    const error = new ApiError(408, "body_timeout", message, { headers: { connection: "close" } });
+    const timer = setTimeout(() => late.reject(error), bodyMs);
+    try {
+      return await this.#orFailure(Promise.race([work, late.promise]));
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+/** The last part of a path, without what a terminal or a header could stumble on. */
+function cleanName(filename: string | undefined): string {
+  const name = (filename ?? "").toWellFormed().split(/[\\/]/).at(-1)!;
+  // deno-lint-ignore no-control-regex
+  return name.replace(/[\x00-\x1f\x7f-\x9f]/g, "").slice(0, 255).toWellFormed() || "upload.jsonl";
+}
+
+function wrongType(why: string): ApiError {
+  return new ApiError(415, "unsupported_media_type", `Unsupported content-type: ${why}`);
+}
+
+function badForm(what: string): ApiError {
+  return new ApiError(400, "invalid_form", `The form cannot be read: ${what.slice(0, 200)}`);
+}
+
+function incomplete(): ApiError {
+  return new ApiError(400, "incomplete_body", "The request body ended before it was complete");
+}
+
+function tooLarge({ uploadBytes }: UploadLimits): ApiError {
+  const message = `The file is too large, allowed are ${uploadBytes} bytes`;
+  return new ApiError(413, "request_too_large", message, { param: "file", headers: { connection: "close" } });
+}
