@@ -3,15 +3,9 @@
  * the machine hits both. The peer is llama.cpp as npm's node-llama-cpp ships it, prebuilt.
  */
 import { parseArgs } from "@std/cli/parse_args.js";
-import { basename, fromFileUrl, join, resolve } from "@std/path";
+import { basename, fromFileUrl, resolve } from "@std/path";
 import { median } from "./model.ts";
-
-const ROOT = fromFileUrl(new URL("..", import.meta.url));
-const PEER = "node-llama-cpp";
-const PEER_VERSION = "3.22.1";
-
-/** Processes that want to run, averaged over a minute, above which a machine is not quiet. */
-const BUSY = 0.5;
+import { exists, installPeer, PEER, PEER_VERSION, ROOT, run, say, warnIfBusy } from "./peer.ts";
 
 const HELP = `Compare with ${PEER} ${PEER_VERSION} on this machine, side by side.
 
@@ -99,54 +93,6 @@ function readOptions(args: readonly string[]): Options {
   };
 }
 
-/** Runs a program to its end and returns what it printed. Throws, with what it complained of, where it fails. */
-async function run(program: string, args: readonly string[], cwd: string): Promise<string> {
-  let result;
-  try {
-    result = await new Deno.Command(program, { args: [...args], cwd, stdin: "null" }).output();
-  } catch (error) {
-    if (!(error instanceof Deno.errors.NotFound)) throw error;
-    throw new Error(`Cannot run ${program}: it is not on the PATH`);
-  }
-  const { success, code, signal, stdout, stderr } = result;
-  if (success) return new TextDecoder().decode(stdout);
-  const complaint = new TextDecoder().decode(stderr).trim();
-  throw new Error(`${program} ${args[0]} failed (${signal ?? `exit code ${code}`}):\n${complaint}`);
-}
-
-/** What the peer's packages call this platform. */
-function platformPackage(): string {
-  const { os, arch } = Deno.build;
-  const system = { linux: "linux", darwin: "mac", windows: "win" }[os as string];
-  if (!system) throw new Error(`Cannot install ${PEER}: it has no package for ${os}`);
-  const cpu = arch === "aarch64" ? "arm64" : "x64";
-  return `@node-llama-cpp/${system}-${cpu}${system === "mac" && cpu === "arm64" ? "-metal" : ""}`;
-}
-
-/** The folder that the peer is installed in; installs it where it is not. */
-async function installPeer(): Promise<string> {
-  const folder = join(ROOT, ".cache", `${PEER}-${PEER_VERSION}`);
-  // npm writes this file last.
-  if (await exists(join(folder, "node_modules", ".package-lock.json"))) return folder;
-  say(`Installing ${PEER} ${PEER_VERSION} into ${folder} …`);
-  await Deno.mkdir(folder, { recursive: true });
-  const packages = [PEER, platformPackage()].map((name) => `${name}@${PEER_VERSION}`);
-  // Its other platforms are optional dependencies; its install script would look for a compiler.
-  const flags = ["--prefix", ".", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund"];
-  await run("npm", ["install", ...flags, ...packages], folder);
-  return folder;
-}
-
-async function exists(path: string): Promise<boolean> {
-  try {
-    await Deno.stat(path);
-    return true;
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return false;
-    throw error;
-  }
-}
-
 async function runCompy({ model, prefill, decode, sequences, threads }: Options): Promise<Report> {
   const flags = { model, pp: prefill, tg: decode, npl: sequences.join(","), threads };
   const args = Object.entries(flags).flatMap(([name, value]) => [`--${name}`, String(value)]);
@@ -209,10 +155,6 @@ function print(text: string): void {
   Deno.stdout.writeSync(new TextEncoder().encode(text));
 }
 
-function say(text: string): void {
-  Deno.stderr.writeSync(new TextEncoder().encode(`${text}\n`));
-}
-
 /** Returns the exit code. */
 async function main(args: readonly string[]): Promise<number> {
   if (args.includes("--help") || args.includes("-h")) {
@@ -223,10 +165,7 @@ async function main(args: readonly string[]): Promise<number> {
     const options = readOptions(args);
     if (!await exists(options.model)) throw new Error(`Cannot find a model at ${options.model}`);
     const folder = await installPeer();
-    const load = Deno.loadavg()[0];
-    if (load > BUSY) {
-      say(`Other programs compute (load ${load.toFixed(1)}): the figures, the peer's most, will suffer`);
-    }
+    const load = warnIfBusy();
     const compy: Report[] = [], peer: Report[] = [];
     for (let round = 1; round <= options.rounds; round++) {
       say(`round ${round} of ${options.rounds}: compy …`);

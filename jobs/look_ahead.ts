@@ -1,5 +1,6 @@
 import { inputChanged, type InputCheck, type InputLimits, parseChecked } from "./check.ts";
 import { ioError } from "./errors.ts";
+import { handOutOrder, type OrderedLine } from "./hand_out.ts";
 import { readLines } from "./lines.ts";
 import type { BatchRequest, LineRefusal } from "./request.ts";
 import type { StorageFile } from "./storage.ts";
@@ -7,8 +8,7 @@ import type { StorageFile } from "./storage.ts";
 const MAX_LINES = 1024;
 const MAX_BYTES = 16 * 1024 * 1024;
 
-export interface PendingLine {
-  readonly index: number;
+export interface PendingLine extends OrderedLine {
   readonly request: BatchRequest;
 }
 
@@ -24,12 +24,13 @@ export interface LookAheadInput {
 }
 
 /**
- * Hands out the lines still to be answered. A bounded stretch of the file is read ahead and handed out in the order of
- * the prompts, so that requests with a common beginning follow each other and find it in the engine's prefix cache.
+ * Hands out the lines still to be answered. A bounded stretch of the file is read ahead, and handed out in the order
+ * that lets the engine do the least work in the fullest steps.
  */
 export class LookAhead {
   private readonly lines;
   private window: PendingLine[] = []; // last one first
+  private previous = "";
   private filling: Promise<void> | undefined;
   private seen = 0;
   private ended = false;
@@ -50,7 +51,7 @@ export class LookAhead {
   private async fill(): Promise<void> {
     const { check, limits, name, skip, refuse } = this.input;
     const refusals: { index: number; refusal: LineRefusal }[] = [];
-    const found: (PendingLine & { key: string })[] = [];
+    const found: PendingLine[] = [];
     let bytes = 0;
     while (found.length + refusals.length < MAX_LINES && bytes < MAX_BYTES) {
       const { value: line, done } = await this.lines.next().catch((error) => {
@@ -65,12 +66,12 @@ export class LookAhead {
       if (line.index < check.lineCount && skip(line.index)) continue;
       const { request, refusal } = parseChecked(line, check, name, limits);
       if (refusal !== undefined) refusals.push({ index: line.index, refusal });
-      else found.push({ index: line.index, request, key: promptKey(request) });
+      else found.push({ index: line.index, request, key: promptKey(request), answer: answerLimit(request) });
       bytes += line.length;
     }
     if (refusals.length > 0) await refuse(refusals);
-    found.sort((a, b) => a.key < b.key ? 1 : a.key > b.key ? -1 : b.index - a.index);
-    this.window = found.map(({ index, request }) => ({ index, request }));
+    this.window = handOutOrder(found, this.previous, this.ended).reverse();
+    this.previous = this.window[0]?.key ?? this.previous;
   }
 }
 
@@ -78,4 +79,15 @@ export class LookAhead {
 function promptKey({ url, body }: BatchRequest): string {
   return [url, body.model, body.tools, body.messages ?? body.prompt ?? body.input]
     .map((part) => JSON.stringify(part) ?? "").join("\n");
+}
+
+/** What an endpoint's answer may have where the request does not say: all that the context holds, or few tokens. */
+const UNBOUNDED = 1e9;
+const COMPLETION_DEFAULT = 16;
+
+/** Tokens that the answer may have. The body is a stranger's, and is checked only when it runs. */
+function answerLimit({ url, body }: BatchRequest): number {
+  const asked = body.max_completion_tokens ?? body.max_tokens;
+  if (typeof asked === "number" && asked >= 0) return asked;
+  return url === "/v1/completions" ? COMPLETION_DEFAULT : UNBOUNDED;
 }

@@ -1,0 +1,70 @@
+/** What benchmarks against a peer share: the peer, installed, and programs run to their end. */
+import { fromFileUrl, join } from "@std/path";
+
+export const ROOT = fromFileUrl(new URL("..", import.meta.url));
+export const PEER = "node-llama-cpp";
+export const PEER_VERSION = "3.22.1";
+
+/** Processes that want to run, averaged over a minute, above which a machine is not quiet. */
+const BUSY = 0.5;
+
+/** Runs a program to its end and returns what it printed. Throws, with what it complained of, where it fails. */
+export async function run(program: string, args: readonly string[], cwd: string): Promise<string> {
+  let result;
+  try {
+    result = await new Deno.Command(program, { args: [...args], cwd, stdin: "null" }).output();
+  } catch (error) {
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+    throw new Error(`Cannot run ${program}: it is not on the PATH`);
+  }
+  const { success, code, signal, stdout, stderr } = result;
+  if (success) return new TextDecoder().decode(stdout);
+  const complaint = new TextDecoder().decode(stderr).trim();
+  throw new Error(`${program} ${args[0]} failed (${signal ?? `exit code ${code}`}):\n${complaint}`);
+}
+
+/** What the peer's packages call this platform. */
+function platformPackage(): string {
+  const { os, arch } = Deno.build;
+  const system = { linux: "linux", darwin: "mac", windows: "win" }[os as string];
+  if (!system) throw new Error(`Cannot install ${PEER}: it has no package for ${os}`);
+  const cpu = arch === "aarch64" ? "arm64" : "x64";
+  return `@node-llama-cpp/${system}-${cpu}${system === "mac" && cpu === "arm64" ? "-metal" : ""}`;
+}
+
+/** The folder that the peer is installed in; installs it where it is not. */
+export async function installPeer(): Promise<string> {
+  const folder = join(ROOT, ".cache", `${PEER}-${PEER_VERSION}`);
+  // npm writes this file last.
+  if (await exists(join(folder, "node_modules", ".package-lock.json"))) return folder;
+  say(`Installing ${PEER} ${PEER_VERSION} into ${folder} …`);
+  await Deno.mkdir(folder, { recursive: true });
+  const packages = [PEER, platformPackage()].map((name) => `${name}@${PEER_VERSION}`);
+  // Its other platforms are optional dependencies; its install script would look for a compiler.
+  const flags = ["--prefix", ".", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund"];
+  await run("npm", ["install", ...flags, ...packages], folder);
+  return folder;
+}
+
+export async function exists(path: string): Promise<boolean> {
+  try {
+    await Deno.stat(path);
+    return true;
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return false;
+    throw error;
+  }
+}
+
+/** Says so where others compute. Returns the processes that want to run, averaged over a minute. */
+export function warnIfBusy(): number {
+  const load = Deno.loadavg()[0];
+  if (load > BUSY) {
+    say(`Other programs compute (load ${load.toFixed(1)}): the figures, the peer's most, will suffer`);
+  }
+  return load;
+}
+
+export function say(text: string): void {
+  Deno.stderr.writeSync(new TextEncoder().encode(`${text}\n`));
+}
