@@ -2,6 +2,7 @@ import { answerRecord, type JobIds, unansweredRecord } from "./answers.ts";
 import { BatchError } from "./errors.ts";
 import type { JournalRecord } from "./journal_format.ts";
 import type { PendingLine } from "./look_ahead.ts";
+import type { Pace } from "./pace.ts";
 
 /**
  * Answers one request as the HTTP endpoint would. Rejects when `signal` ends it, when there is no such answer, and with
@@ -25,8 +26,9 @@ export class UnansweredLine extends Error {
 export interface DispatchOptions {
   readonly execute: Execute;
   readonly ids: JobIds;
-  /** Lines in flight. */
+  /** Most lines in flight; how many there are is for `pace` to say. */
   readonly parallel: number;
+  readonly pace: Pace;
   readonly patienceMs: number;
   /** undefined when no line is left. */
   readonly next: () => Promise<PendingLine | undefined>;
@@ -44,7 +46,7 @@ const FIRST_WAIT_MS = 50;
 const LONGEST_WAIT_MS = 5000;
 
 /**
- * Keeps `parallel` lines in flight until none is left or a signal stops it. A line counts as in flight until its answer
+ * Keeps lines in flight until none is left or a signal stops it. A line counts as in flight until its answer
  * is durable, so that a crash repeats no more than those. Throws what `next` and `store` throw, and when the engine
  * answers nothing but failures.
  */
@@ -52,12 +54,14 @@ export async function dispatch(options: DispatchOptions): Promise<void> {
   const failed = new AbortController();
   const signal = AbortSignal.any([options.signal, failed.signal]);
   const run = new Dispatch({ ...options, signal });
-  const workers = Array.from({ length: options.parallel }, async () => {
+  const workers = Array.from({ length: options.parallel }, async (_, place) => {
     try {
-      await run.worker();
+      await run.worker(place);
     } catch (error) {
       failed.abort();
       throw error;
+    } finally {
+      options.pace.end(); // one that ends has found no line left, or a stop
     }
   });
   // All of them, so that nobody writes any more when the caller hears of the error.
@@ -72,8 +76,10 @@ class Dispatch {
 
   constructor(private readonly options: DispatchOptions) {}
 
-  async worker(): Promise<void> {
+  async worker(place: number): Promise<void> {
     while (!this.stopping()) {
+      await this.options.pace.turn(place);
+      if (this.stopping()) return;
       const line = await this.options.next();
       if (line === undefined || this.stopping()) return;
       const answer = await this.answer(line);
@@ -99,6 +105,7 @@ class Dispatch {
       const found = await this.patientAnswer(line);
       if (found === undefined) return undefined;
       const { answer } = found;
+      this.options.pace.answered(workOf(answer?.body?.usage));
       return { record: answerRecord(ids, index, customId, answer), doubtful: answer?.status >= 500 };
     } catch (error) {
       if (error instanceof BatchError) throw error;
@@ -139,6 +146,21 @@ class Dispatch {
     }
     await this.options.store([...this.doubtful.splice(0), record]);
   }
+}
+
+/** A token of a prompt is computed beside others, for less than one that is generated; one from the cache is free. */
+const PROMPT_TOKEN_WORK = 0.25;
+
+/** `usage` as the endpoint has it. */
+function workOf(usage: unknown): number {
+  const { prompt_tokens, completion_tokens, prompt_tokens_details } = (usage ?? {}) as Record<
+    string,
+    unknown
+  >;
+  const { cached_tokens } = (prompt_tokens_details ?? {}) as Record<string, unknown>;
+  const count = (value: unknown) => typeof value === "number" && value > 0 ? value : 0;
+  return PROMPT_TOKEN_WORK * Math.max(0, count(prompt_tokens) - count(cached_tokens)) +
+    count(completion_tokens);
 }
 
 function unavailable(why: string): BatchError {

@@ -7,6 +7,7 @@ import { type AnswerOrder, Journal } from "./journal.ts";
 import type { Counts, JobIdentity, JournalRecord } from "./journal_format.ts";
 import { LookAhead } from "./look_ahead.ts";
 import { partialPath, writeOutputs } from "./outputs.ts";
+import { Pace } from "./pace.ts";
 import type { LineRefusal } from "./request.ts";
 import { diskStorage, type Storage, type StorageFile } from "./storage.ts";
 
@@ -22,8 +23,9 @@ export interface BatchOptions {
    * short values, such as the model's name): a job goes on only with those it began with.
    */
   readonly connect: () => Promise<{ execute: Execute; settings: JobIdentity["settings"] }>;
-  /** Lines in flight. */
+  /** Lines in flight; with `most`, to begin with: there will be as many, up to that, as make the job faster. */
   readonly parallel: number;
+  readonly most?: number;
   readonly storage?: Storage;
   readonly limits?: InputLimits;
   /** Refuse the job, before anything runs, when any line is bad. */
@@ -177,10 +179,12 @@ class Job {
       skip: (index) => journal.has(index),
       refuse: (refusals) => store(refusals.map(({ index, refusal }) => refusalRecord(ids, index, refusal))),
     });
+    const { parallel, most = parallel } = this.options;
     await dispatch({
       execute,
       ids,
-      parallel: this.options.parallel,
+      parallel: most,
+      pace: new Pace({ from: parallel, to: most }),
       patienceMs: this.options.patienceMs ?? DEFAULT_PATIENCE_MS,
       next: () => lines.next(),
       store,
