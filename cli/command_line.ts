@@ -26,6 +26,10 @@ const COMMANDS: Readonly<Record<string, { summary: string; load: () => Promise<C
     summary: "describe a model file and what running it takes",
     load: async () => (await import("./inspect.ts")).inspectCommand,
   },
+  convert: {
+    summary: "convert a checkpoint of Hugging Face or MLX into a GGUF file",
+    load: async () => (await import("./convert.ts")).convertCommand,
+  },
   bench: {
     summary: "measure how fast a model runs here",
     load: async () => (await import("./bench.ts")).benchCommand,

@@ -14,8 +14,8 @@ const LAYERS: readonly Layer[] = [
   { files: /^main\.ts$/, imports: /^cli\//, why: "main.ts only starts the command line" },
   {
     files: /^cli\//,
-    imports: /^(cli\/|routes\/|jobs\/|bench\/|engine\/(types|load|inspect)\.ts$)/,
-    why: "commands know the engine by its public face: types.ts, load.ts and inspect.ts",
+    imports: /^(cli\/|routes\/|jobs\/|bench\/|engine\/(types|load|inspect|convert\/convert)\.ts$)/,
+    why: "commands know the engine by its public face: types.ts, load.ts, inspect.ts and convert/convert.ts",
   },
   {
     files: /^routes\//,
@@ -37,6 +37,11 @@ const LAYERS: readonly Layer[] = [
     imports: /^engine\/((?!load\.ts|inspect\.ts)[^/]+|tokenizer\/types\.ts|backend\/backend\.ts)$/,
     why:
       "the engine's core knows tokenizers and backends by their interfaces, and nothing of files and plans",
+  },
+  {
+    files: /^engine\/convert\//,
+    imports: /^engine\/(convert|gguf|tokenizer|architectures)\//,
+    why: "the converter knows files, and asks who reads them whether they are sound; it computes nothing",
   },
   { files: /^engine\/gguf\//, imports: /^engine\/gguf\//, why: "the reader stands alone" },
   {

@@ -1,0 +1,145 @@
+import { basename, dirname, join, resolve } from "@std/path";
+import type { TensorType } from "../gguf/types.ts";
+import { chatTemplateEntries } from "./chat_template.ts";
+import { Checkpoint } from "./checkpoint.ts";
+import { ConvertError } from "./errors.ts";
+import { type Progress, writeGguf } from "./gguf_writer.ts";
+import { Fields, readJson } from "./json.ts";
+import { type Entry, entry } from "./metadata.ts";
+import { type ConvertedModel, convertModel } from "./models.ts";
+import type { QuantizeTo } from "./quantizers.ts";
+import type { QuantizationError } from "./row_encoders.ts";
+import { tokenizerEntries } from "./tokenizer.ts";
+import { refusalOf, verify } from "./verify.ts";
+
+export { ConvertError } from "./errors.ts";
+export { QUANTIZE_TO, type QuantizeTo } from "./quantizers.ts";
+
+export interface ConvertOptions {
+  /** A folder with config.json, tokenizer.json and safetensors files. */
+  readonly folder: string;
+  /** The file to write, which must not be there yet. */
+  readonly out: string;
+  /** Quantise all matrices; without it every tensor keeps its bits, or the checkpoint is refused. */
+  readonly quantize?: QuantizeTo;
+  /** Bytes done of all bytes, while it writes and while it reads back. */
+  readonly progress?: (stage: "write" | "verify", done: number, total: number) => void;
+  /** Stops the conversion; nothing is left behind. */
+  readonly signal?: AbortSignal;
+}
+
+/** What became of a tensor. */
+export interface TensorReport {
+  readonly name: string;
+  readonly type: TensorType;
+  readonly shape: readonly number[]; // ggml order
+  /** How the checkpoint holds it. */
+  readonly source: string;
+  /** Only of tensors that were quantised. */
+  readonly error?: QuantizationError;
+}
+
+export interface ConvertReport {
+  readonly path: string;
+  readonly fileBytes: number;
+  readonly architecture: string;
+  readonly tensors: readonly TensorReport[];
+  /** Tensors of the checkpoint that the model has no use for, by what they are. */
+  readonly leftOut: Readonly<Record<string, number>>;
+  /** Why compy itself cannot run the file, if it cannot. */
+  readonly refusal?: string;
+}
+
+const MAX_CONFIG_BYTES = 4 * 1024 * 1024;
+/** The largest published ones have 35 MB. */
+const MAX_TOKENIZER_BYTES = 64 * 1024 * 1024;
+/** ggml's version of its block formats. */
+const QUANTIZATION_VERSION = 2;
+
+/**
+ * Converts a checkpoint of Hugging Face or MLX into a GGUF file, tensor by tensor: it never holds more than some MiB of
+ * a matrix. The file appears under its name when it is complete and has been read back. Throws ConvertError where the
+ * checkpoint is broken or cannot be converted without loss, and Deno's errors where a file cannot be read or written.
+ */
+export async function convertCheckpoint(options: ConvertOptions): Promise<ConvertReport> {
+  const { folder, out, quantize, signal } = options;
+  await refuseExisting(out);
+  const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
+  using checkpoint = await Checkpoint.open(folder);
+  const model = convertModel(config, checkpoint, quantize);
+  const entries = [
+    ...model.entries,
+    ...fileEntries(folder, model),
+    ...await readTokenizer(folder, model.vocabulary),
+  ];
+  const partial = join(dirname(out), `.${basename(out)}.${crypto.randomUUID()}.partial`);
+  try {
+    const checksums = await writeFile(partial, entries, model, options);
+    const file = await verify(partial, model.tensors, checksums, stage(options, "verify"), signal);
+    const refusal = await refusalOf(file);
+    await refuseExisting(out);
+    await Deno.rename(partial, out);
+    return {
+      path: out,
+      fileBytes: file.fileSize,
+      architecture: model.architecture,
+      tensors: model.tensors.map(({ name, type, shape, source, error }) => {
+        return { name, type, shape, source, error: error?.() };
+      }),
+      leftOut: model.leftOut,
+      refusal,
+    };
+  } catch (error) {
+    await Deno.remove(partial).catch(() => {}); // it may not be there yet; the first error counts
+    throw error;
+  }
+}
+
+async function writeFile(
+  path: string,
+  entries: readonly Entry[],
+  model: ConvertedModel,
+  options: ConvertOptions,
+): Promise<number[]> {
+  using file = await Deno.open(path, { write: true, createNew: true });
+  const checksums = await writeGguf(file, entries, model.tensors, stage(options, "write"), options.signal);
+  await file.sync();
+  return checksums;
+}
+
+function stage({ progress }: ConvertOptions, name: "write" | "verify"): Progress {
+  return (done, total) => progress?.(name, done, total);
+}
+
+/** A file of somebody's is never written over. */
+async function refuseExisting(path: string): Promise<void> {
+  const found = await Deno.lstat(path).catch((error) => {
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+  });
+  if (found) {
+    throw new ConvertError(`Cannot write ${path}: it is there already; remove it or choose another name`);
+  }
+}
+
+function fileEntries(folder: string, { tensors }: ConvertedModel): Entry[] {
+  const entries = [entry("general.name", "STRING", basename(resolve(folder)))];
+  const quantised = tensors.some(({ type }) => !["F32", "F16", "BF16"].includes(type));
+  if (quantised) entries.push(entry("general.quantization_version", "UINT32", QUANTIZATION_VERSION));
+  return entries;
+}
+
+async function readTokenizer(folder: string, vocabulary: number): Promise<Entry[]> {
+  const tokenizer = Fields.of(...await requireJson(join(folder, "tokenizer.json"), MAX_TOKENIZER_BYTES));
+  const path = join(folder, "tokenizer_config.json");
+  const config = Fields.of(path, await readJson(path, MAX_CONFIG_BYTES) ?? {});
+  return [
+    ...tokenizerEntries(tokenizer, config, vocabulary),
+    ...await chatTemplateEntries(folder, config),
+  ];
+}
+
+async function requireJson(path: string, maxBytes: number): Promise<[path: string, json: unknown]> {
+  const json = await readJson(path, maxBytes);
+  if (json === undefined) throw new ConvertError(`Cannot find ${path}: a checkpoint has this file`);
+  return [path, json];
+}

@@ -1,0 +1,154 @@
+import { quote } from "../gguf/errors.ts";
+import { type Entry, entry } from "./metadata.ts";
+import type { Fields } from "./json.ts";
+
+/** Bounds like those of the GGUF reader. */
+const MAX = {
+  layers: 1024,
+  context: 16_777_216,
+  hidden: 131_072,
+  feedForward: 1_048_576,
+  heads: 1024,
+  headDim: 4096,
+  vocabulary: 1_048_576,
+  base: 1e15,
+  factor: 65_536,
+};
+
+/** What config.json says of a dense decoder. */
+export interface DecoderConfig {
+  readonly layers: number;
+  readonly hidden: number;
+  readonly feedForward: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly vocabulary: number;
+  readonly context: number;
+  readonly epsilon: number;
+  readonly rope: RopeConfig;
+}
+
+export interface RopeConfig {
+  readonly base: number;
+  /** The part of a head that is rotated. */
+  readonly rotated: number;
+  readonly scaling:
+    | { readonly type: "none" }
+    | { readonly type: "linear"; readonly factor: number }
+    | Llama3Scaling;
+  /** Where rope's keys stand. */
+  readonly fields: Fields;
+}
+
+export interface Llama3Scaling {
+  readonly type: "llama3";
+  readonly factor: number;
+  readonly lowFrequency: number;
+  readonly highFrequency: number;
+  readonly originalContext: number;
+}
+
+/** Reads the keys that all decoders have in common. Throws ConvertError where one is missing or not supported. */
+export function readDecoderConfig(config: Fields, partialRotary = 1): DecoderConfig {
+  config.mustBe("hidden_act", "silu", "no other activation is computed");
+  config.mustBe("use_sliding_window", false, "sliding windows are not computed");
+  config.mustBe("attention_bias", false, "biases of attention are not converted");
+  config.mustBe("mlp_bias", false, "biases of the feed-forward part are not converted");
+  const hidden = config.count("hidden_size", MAX.hidden);
+  const heads = config.count("num_attention_heads", MAX.heads);
+  const kvHeads = config.count("num_key_value_heads", heads, heads);
+  if (heads % kvHeads !== 0) {
+    config.refuse("num_key_value_heads", String(kvHeads), `a divisor of the ${heads} heads`);
+  }
+  const headDim = config.count("head_dim", MAX.headDim, hidden % heads === 0 ? hidden / heads : undefined);
+  return {
+    layers: config.count("num_hidden_layers", MAX.layers),
+    hidden,
+    feedForward: config.count("intermediate_size", MAX.feedForward),
+    heads,
+    kvHeads,
+    headDim,
+    vocabulary: config.count("vocab_size", MAX.vocabulary),
+    context: config.count("max_position_embeddings", MAX.context),
+    epsilon: config.positive("rms_norm_eps", 1),
+    rope: readRope(config, headDim, partialRotary),
+  };
+}
+
+/** Rope's keys are in `rope_parameters`, or in the older `rope_scaling` and beside it. */
+function readRope(config: Fields, headDim: number, partialRotary: number): RopeConfig {
+  const fields = config.fields("rope_parameters") ?? config.fields("rope_scaling") ?? config;
+  const basesIn = fields.has("rope_theta") ? fields : config;
+  const partIn = fields.has("partial_rotary_factor") ? fields : config;
+  const rotated = headDim * partIn.positive("partial_rotary_factor", 1, partialRotary);
+  if (!Number.isInteger(rotated) || rotated % 2 !== 0) {
+    partIn.refuse("partial_rotary_factor", `${rotated} rotated dimensions`, "an even number of them");
+  }
+  const base = basesIn.positive("rope_theta", MAX.base, 10_000);
+  return { base, rotated, scaling: readScaling(fields === config ? undefined : fields), fields };
+}
+
+function readScaling(fields: Fields | undefined): RopeConfig["scaling"] {
+  if (!fields) return { type: "none" };
+  const key = fields.has("rope_type") ? "rope_type" : "type";
+  const type = fields.string(key, "default");
+  switch (type) {
+    case "default":
+    case "mrope":
+      return { type: "none" };
+    case "linear":
+      return { type, factor: fields.positive("factor", MAX.factor) };
+    case "llama3":
+      return {
+        type,
+        factor: fields.positive("factor", MAX.factor),
+        lowFrequency: fields.positive("low_freq_factor", MAX.factor),
+        highFrequency: fields.positive("high_freq_factor", MAX.factor),
+        originalContext: fields.count("original_max_position_embeddings", MAX.context),
+      };
+    default:
+      return fields.refuse(key, quote(type), `"default", "linear" or "llama3": no other scaling is computed`);
+  }
+}
+
+/** The keys that all decoders have in common, with the architecture's name in front. */
+export function decoderEntries(architecture: string, config: DecoderConfig): Entry[] {
+  const { rope } = config;
+  const key = (name: string) => `${architecture}.${name}`;
+  const entries = [
+    entry(key("block_count"), "UINT32", config.layers),
+    entry(key("context_length"), "UINT32", config.context),
+    entry(key("embedding_length"), "UINT32", config.hidden),
+    entry(key("feed_forward_length"), "UINT32", config.feedForward),
+    entry(key("attention.head_count"), "UINT32", config.heads),
+    entry(key("attention.head_count_kv"), "UINT32", config.kvHeads),
+    entry(key("attention.key_length"), "UINT32", config.headDim),
+    entry(key("attention.value_length"), "UINT32", config.headDim),
+    entry(key("attention.layer_norm_rms_epsilon"), "FLOAT32", config.epsilon),
+    entry(key("rope.dimension_count"), "UINT32", rope.rotated),
+    entry(key("rope.freq_base"), "FLOAT32", rope.base),
+    entry(key("vocab_size"), "UINT32", config.vocabulary),
+  ];
+  if (rope.scaling.type === "linear") {
+    entries.push(entry(key("rope.scaling.type"), "STRING", "linear"));
+    entries.push(entry(key("rope.scaling.factor"), "FLOAT32", rope.scaling.factor));
+  }
+  return entries;
+}
+
+/**
+ * What each rotary frequency is divided by: 1 for wavelengths that the original context has many of, the factor for
+ * those longer than it, and between them a blend. Source: Llama 3.1's published reference code.
+ */
+export function llama3Factors({ base, rotated }: RopeConfig, scaling: Llama3Scaling): Float32Array {
+  const { factor, lowFrequency, highFrequency, originalContext } = scaling;
+  return Float32Array.from({ length: rotated / 2 }, (_, i) => {
+    const wavelength = 2 * Math.PI * base ** (2 * i / rotated);
+    const turns = originalContext / wavelength;
+    if (turns > highFrequency) return 1;
+    if (turns < lowFrequency) return factor;
+    const blend = (turns - lowFrequency) / (highFrequency - lowFrequency);
+    return 1 / ((1 - blend) / factor + blend);
+  });
+}

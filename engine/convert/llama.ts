@@ -1,0 +1,69 @@
+import { type DecoderConfig, decoderEntries, llama3Factors, readDecoderConfig } from "./decoder_config.ts";
+import type { Fields } from "./json.ts";
+import type { ModelParts } from "./models.ts";
+import { interleavedPairs } from "./order.ts";
+import type { TensorList } from "./tensor_list.ts";
+
+/** What tells Hugging Face's `llama` and `qwen3` apart. */
+export interface LlamaTraits {
+  readonly architecture: "llama" | "qwen3";
+  /** GGUF's pairs of rotated rows are (2i, 2i + 1), where the checkpoint's are (i, i + half). */
+  readonly interleavedRope: boolean;
+  /** RMSNorm of each query and key head. */
+  readonly headNorms: boolean;
+}
+
+/** The tensors and keys of Llama and Qwen3. `prefix` is what stands before `layers.0`. */
+export function convertLlama(
+  config: Fields,
+  list: TensorList,
+  prefix: string,
+  traits: LlamaTraits,
+): ModelParts {
+  config.mustBe("rope_traditional", false, "rows are put in order for the usual rotation");
+  const decoder = readDecoderConfig(config);
+  const { scaling } = decoder.rope;
+  if (scaling.type === "llama3" && traits.architecture !== "llama") {
+    decoder.rope.fields.refuse("rope_type", `"llama3"`, "it with the model type llama only");
+  }
+  list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
+  if (scaling.type === "llama3") list.made("rope_freqs.weight", llama3Factors(decoder.rope, scaling));
+  for (let layer = 0; layer < decoder.layers; layer++) {
+    addLayer(list, decoder, traits, `blk.${layer}.`, `${prefix}layers.${layer}.`);
+  }
+  return { decoder, entries: decoderEntries(traits.architecture, decoder) };
+}
+
+function addLayer(
+  list: TensorList,
+  decoder: DecoderConfig,
+  traits: LlamaTraits,
+  block: string,
+  layer: string,
+): void {
+  const { hidden, heads, kvHeads, headDim } = decoder;
+  const order = (n: number) => traits.interleavedRope ? { rowOrder: interleavedPairs(n, headDim) } : {};
+  list.vector(`${block}attn_norm.weight`, `${layer}input_layernorm.weight`, hidden);
+  list.matrix(`${block}attn_q`, `${layer}self_attn.q_proj`, heads * headDim, hidden, order(heads));
+  list.matrix(`${block}attn_k`, `${layer}self_attn.k_proj`, kvHeads * headDim, hidden, order(kvHeads));
+  list.matrix(`${block}attn_v`, `${layer}self_attn.v_proj`, kvHeads * headDim, hidden);
+  list.matrix(`${block}attn_output`, `${layer}self_attn.o_proj`, hidden, heads * headDim);
+  if (traits.headNorms) {
+    list.vector(`${block}attn_q_norm.weight`, `${layer}self_attn.q_norm.weight`, headDim);
+    list.vector(`${block}attn_k_norm.weight`, `${layer}self_attn.k_norm.weight`, headDim);
+  }
+  list.vector(`${block}ffn_norm.weight`, `${layer}post_attention_layernorm.weight`, hidden);
+  addFeedForward(list, decoder, block, layer);
+}
+
+/** SwiGLU's three matrices, which all architectures have. */
+export function addFeedForward(
+  list: TensorList,
+  { hidden, feedForward }: DecoderConfig,
+  block: string,
+  layer: string,
+): void {
+  list.matrix(`${block}ffn_gate`, `${layer}mlp.gate_proj`, feedForward, hidden);
+  list.matrix(`${block}ffn_up`, `${layer}mlp.up_proj`, feedForward, hidden);
+  list.matrix(`${block}ffn_down`, `${layer}mlp.down_proj`, hidden, feedForward);
+}

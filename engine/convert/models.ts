@@ -1,0 +1,112 @@
+import { quote } from "../gguf/errors.ts";
+import type { Checkpoint } from "./checkpoint.ts";
+import type { DecoderConfig } from "./decoder_config.ts";
+import { refuse } from "./errors.ts";
+import type { Fields } from "./json.ts";
+import { convertLlama, type LlamaTraits } from "./llama.ts";
+import { WeightFinder } from "./matrix_source.ts";
+import { type Entry, entry } from "./metadata.ts";
+import type { OutputTensor } from "./output_tensor.ts";
+import type { QuantizeTo } from "./quantizers.ts";
+import { convertQwen35 } from "./qwen35.ts";
+import { TensorList } from "./tensor_list.ts";
+
+/** What an architecture makes of a checkpoint, but for the output, which all have. */
+export interface ModelParts {
+  readonly decoder: DecoderConfig;
+  readonly entries: readonly Entry[];
+  /** Applied to the last norm's weights. */
+  readonly outputNorm?: (weight: number) => number;
+}
+
+/** A model of the file to be written. */
+export interface ConvertedModel {
+  readonly architecture: string;
+  readonly vocabulary: number;
+  readonly entries: readonly Entry[];
+  readonly tensors: readonly OutputTensor[];
+  /** Tensors of the checkpoint that the result has no use for, by what they are. */
+  readonly leftOut: Readonly<Record<string, number>>;
+}
+
+type Convert = (config: Fields, list: TensorList, prefix: string) => ModelParts;
+
+const LLAMA: LlamaTraits = { architecture: "llama", interleavedRope: true, headNorms: false };
+const QWEN3: LlamaTraits = { architecture: "qwen3", interleavedRope: false, headNorms: true };
+
+/** By `model_type`. */
+const MODELS: Readonly<Record<string, { readonly architecture: string; readonly convert: Convert }>> = {
+  llama: {
+    architecture: "llama",
+    convert: (config, list, prefix) => convertLlama(config, list, prefix, LLAMA),
+  },
+  qwen3: {
+    architecture: "qwen3",
+    convert: (config, list, prefix) => convertLlama(config, list, prefix, QWEN3),
+  },
+  qwen3_5: { architecture: "qwen35", convert: convertQwen35 },
+  qwen3_5_text: { architecture: "qwen35", convert: convertQwen35 },
+};
+
+/** What stands before `embed_tokens`: of text models, of Hugging Face's multimodal ones, of MLX's. */
+const PREFIXES = ["model.", "model.language_model.", "language_model.model."];
+const OUTPUTS = ["lm_head", "language_model.lm_head"];
+
+/** Tensors that may be left out. */
+const LEFT_OUT: readonly (readonly [what: string, name: RegExp])[] = [
+  ["vision", /^(vision_tower|visual|model\.visual)\./],
+  ["multi-token prediction", /(^|\.)mtp\./],
+  ["rotary frequencies", /\.rotary_emb\.inv_freq$/],
+];
+
+/**
+ * The model that config.json and the tensors are. Throws ConvertError for another model type, a key or tensor that is
+ * missing or wrong, and a tensor that no part of the model reads.
+ */
+export function convertModel(
+  root: Fields,
+  checkpoint: Checkpoint,
+  quantize: QuantizeTo | undefined,
+): ConvertedModel {
+  const type = root.string("model_type");
+  if (!Object.hasOwn(MODELS, type)) {
+    root.refuse("model_type", quote(type), Object.keys(MODELS).map(quote).join(", "));
+  }
+  const { architecture, convert } = MODELS[type];
+  const config = root.fields("text_config") ?? root;
+  const finder = new WeightFinder(checkpoint, root);
+  const list = new TensorList(checkpoint, finder, quantize);
+  const prefix = PREFIXES.find((prefix) => finder.has(`${prefix}embed_tokens.weight`)) ?? PREFIXES[0];
+  const { decoder, entries, outputNorm } = convert(config, list, prefix);
+  list.vector("output_norm.weight", `${prefix}norm.weight`, decoder.hidden, { map: outputNorm });
+  const output = OUTPUTS.find((module) => finder.has(`${module}.weight`)) ?? OUTPUTS[0];
+  const tied = (config.has("tie_word_embeddings") ? config : root).boolean("tie_word_embeddings", false);
+  if (!tied) list.matrix("output", output, decoder.vocabulary, decoder.hidden);
+  return {
+    architecture,
+    vocabulary: decoder.vocabulary,
+    entries: [entry("general.architecture", "STRING", architecture), ...entries],
+    tensors: list.tensors,
+    leftOut: countLeftOut(checkpoint, finder.used, tied ? output : undefined),
+  };
+}
+
+/** Throws ConvertError for a tensor that is neither used nor known to be of no use. */
+function countLeftOut(
+  checkpoint: Checkpoint,
+  used: ReadonlySet<string>,
+  tiedOutput: string | undefined,
+): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { name, file } of checkpoint.tensors.values()) {
+    if (used.has(name)) continue;
+    let what = LEFT_OUT.find(([, pattern]) => pattern.test(name))?.[0];
+    // What is tied to the embedding is not read, even where it is there.
+    if (tiedOutput !== undefined && name.startsWith(`${tiedOutput}.`)) what ??= "tied output";
+    if (what === undefined) {
+      refuse(file, `tensor ${quote(name)}`, "no part of the model reads it, allowed none such");
+    }
+    counts[what] = (counts[what] ?? 0) + 1;
+  }
+  return counts;
+}

@@ -1,0 +1,121 @@
+import { quote } from "../gguf/errors.ts";
+import { byteLengthOf } from "../gguf/tensor_types.ts";
+import type { TensorType } from "../gguf/types.ts";
+import type { Checkpoint } from "./checkpoint.ts";
+import { refuse } from "./errors.ts";
+import { type MatrixSource } from "./matrix_source.ts";
+import type { Runs } from "./order.ts";
+import { partsOf, type QuantizationError, type RowEncoder } from "./row_encoders.ts";
+
+/** A tensor of the file to be written. */
+export interface OutputTensor {
+  readonly name: string;
+  readonly type: TensorType;
+  /** ggml order: the contiguous dimension first. */
+  readonly shape: readonly number[];
+  readonly byteLength: number;
+  /** How the checkpoint holds it: `BF16`, `MXFP4`, `affine 4 bits`. */
+  readonly source: string;
+  /** Its bytes in order, in parts of some MiB; may be asked once. */
+  chunks(): Iterable<Uint8Array>;
+  /** After all chunks; undefined where nothing was lost. */
+  error?(): QuantizationError | undefined;
+}
+
+/** Bytes of a matrix that are read at a time. */
+const CHUNK_BYTES = 4 * 1024 * 1024;
+
+/** A vector of floats, held in memory. */
+export function vectorTensor(name: string, values: Float32Array, source: string): OutputTensor {
+  const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+  const shape = [values.length];
+  return { name, type: "F32", shape, byteLength: bytes.length, source, chunks: () => [bytes] };
+}
+
+export interface MatrixOptions {
+  readonly name: string;
+  readonly rows: number;
+  readonly columns: number;
+  readonly source: MatrixSource;
+  readonly encoder: RowEncoder;
+  /** The order of the source's rows and columns in the result; without it their own. */
+  readonly rowOrder?: Runs;
+  readonly columnOrder?: Runs;
+}
+
+/**
+ * A matrix that is read, encoded and handed on some rows at a time. Throws ConvertError where the type's blocks do not
+ * go into the columns, or would have to be cut to bring them in order.
+ */
+export function matrixTensor(checkpoint: Checkpoint, options: MatrixOptions): OutputTensor {
+  const { name, rows, columns, source, encoder, rowOrder, columnOrder } = options;
+  const { type, block } = encoder;
+  const cut = columnOrder?.find(([start, count]) => start % block !== 0 || count % block !== 0);
+  if (columns % block !== 0 || cut) {
+    const found = cut ? `heads of ${cut[1]} columns, which change places` : `${columns} columns`;
+    const detail = `found ${found}, allowed a multiple of ${block}, the block of ${type}`;
+    refuse(source.weight.file, `tensor ${quote(source.weight.name)}`, detail);
+  }
+  const rowBytes = byteLengthOf(type, columns);
+  const unit = byteLengthOf(type, block);
+  const byteOrder = columnOrder?.map(([start, count]) =>
+    [start / block * unit, count / block * unit] as const
+  );
+  return {
+    name,
+    type,
+    shape: [columns, rows],
+    byteLength: rows * rowBytes,
+    source: source.kind === "affine" ? `affine ${source.bits} bits` : source.kind,
+    *chunks() {
+      for (const parts of readRows(checkpoint, source, rows, rowOrder ?? [[0, rows]])) {
+        const encoded = encoder.encode(parts);
+        yield byteOrder ? reorder(encoded, rowBytes, byteOrder) : encoded;
+      }
+    },
+    error: () => encoder.error?.(),
+  };
+}
+
+/** All rows in that order, some at a time. */
+function* readRows(
+  checkpoint: Checkpoint,
+  source: MatrixSource,
+  rows: number,
+  order: Runs,
+): Generator<Uint8Array[]> {
+  const parts = partsOf(source);
+  const lengths = parts.map(({ byteLength }) => byteLength / rows);
+  const most = Math.max(1, Math.floor(CHUNK_BYTES / lengths.reduce((a, b) => a + b)));
+  let buffers: Uint8Array[] = [];
+  let filled = 0;
+  let left = rows;
+  for (const [start, count] of order) {
+    for (let done = 0; done < count;) {
+      if (filled === 0) buffers = lengths.map((length) => new Uint8Array(Math.min(most, left) * length));
+      const n = Math.min(count - done, Math.min(most, left) - filled);
+      parts.forEach((part, i) => {
+        const into = buffers[i].subarray(filled * lengths[i], (filled + n) * lengths[i]);
+        checkpoint.read(part, (start + done) * lengths[i], into);
+      });
+      done += n;
+      filled += n;
+      if (filled < Math.min(most, left)) continue;
+      yield buffers;
+      left -= filled;
+      filled = 0;
+    }
+  }
+}
+
+/** Brings the runs of each row into order. */
+function reorder(rows: Uint8Array, rowBytes: number, runs: Runs): Uint8Array {
+  const out = new Uint8Array(rows.length);
+  for (let row = 0, to = 0; row < rows.length; row += rowBytes) {
+    for (const [start, count] of runs) {
+      out.set(rows.subarray(row + start, row + start + count), to);
+      to += count;
+    }
+  }
+  return out;
+}

@@ -1,0 +1,200 @@
+import { quote } from "../gguf/errors.ts";
+import { type DecoderConfig, decoderEntries, readDecoderConfig, type RopeConfig } from "./decoder_config.ts";
+import { refuse } from "./errors.ts";
+import type { Fields } from "./json.ts";
+import { addFeedForward } from "./llama.ts";
+import { type Entry, entry } from "./metadata.ts";
+import type { ModelParts } from "./models.ts";
+import { type Runs, tiledHeads } from "./order.ts";
+import type { TensorList } from "./tensor_list.ts";
+
+const ARCHITECTURE = "qwen35";
+/** Where config.json does not say. Source: the defaults of Qwen3.5's configuration class. */
+const PARTIAL_ROTARY = 0.25;
+const FULL_ATTENTION_INTERVAL = 4;
+const MAX_HEADS = 1024;
+const MAX_HEAD_DIM = 4096;
+const MAX_TAPS = 64;
+
+/** The linear-attention layers' numbers. */
+interface LinearConfig {
+  readonly kHeads: number;
+  readonly vHeads: number;
+  readonly kDim: number;
+  readonly vDim: number;
+  readonly taps: number;
+  /** Every so many layers one has full attention. */
+  readonly interval: number;
+}
+
+/**
+ * The tensors and keys of Qwen3.5's text part. Norm weights are stored as the distance from 1 (but not the gated norm's)
+ * where the convolution lies as Hugging Face has it; what MLX's loader wrote has 1 added and the convolution's axes
+ * swapped, so the one tells of the other.
+ */
+export function convertQwen35(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("attn_output_gate", true, "attention without an output gate is not computed");
+  if (config.has("num_experts")) config.mustBe("num_experts", 0, "mixtures of experts are not converted");
+  const decoder = readDecoderConfig(config, PARTIAL_ROTARY);
+  const linear = readLinear(config, decoder);
+  if (decoder.rope.scaling.type !== "none") {
+    decoder.rope.fields.refuse("rope_type", quote(decoder.rope.scaling.type), `"default"`);
+  }
+  const norm = normsNeedOne(list, prefix, decoder, linear) ? (weight: number) => weight + 1 : undefined;
+  list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
+  for (let i = 0; i < decoder.layers; i++) {
+    const block = `blk.${i}.`;
+    const layer = `${prefix}layers.${i}.`;
+    const { hidden } = decoder;
+    list.vector(`${block}attn_norm.weight`, `${layer}input_layernorm.weight`, hidden, { map: norm });
+    if ((i + 1) % linear.interval === 0) addFull(list, decoder, block, `${layer}self_attn.`, norm);
+    else addLinear(list, hidden, linear, block, `${layer}linear_attn.`);
+    const after = `${layer}post_attention_layernorm.weight`;
+    list.vector(`${block}post_attention_norm.weight`, after, hidden, { map: norm });
+    addFeedForward(list, decoder, block, layer);
+  }
+  const entries = [...decoderEntries(ARCHITECTURE, decoder), ...linearEntries(linear, decoder.rope)];
+  return { decoder, entries, outputNorm: norm };
+}
+
+function addFull(
+  list: TensorList,
+  { hidden, heads, kvHeads, headDim }: DecoderConfig,
+  block: string,
+  from: string,
+  map: ((weight: number) => number) | undefined,
+): void {
+  // Of each head first its query, then its gate: GGUF has the same order.
+  list.matrix(`${block}attn_q`, `${from}q_proj`, 2 * heads * headDim, hidden);
+  list.matrix(`${block}attn_k`, `${from}k_proj`, kvHeads * headDim, hidden);
+  list.matrix(`${block}attn_v`, `${from}v_proj`, kvHeads * headDim, hidden);
+  list.matrix(`${block}attn_output`, `${from}o_proj`, hidden, heads * headDim);
+  list.vector(`${block}attn_q_norm.weight`, `${from}q_norm.weight`, headDim, { map });
+  list.vector(`${block}attn_k_norm.weight`, `${from}k_norm.weight`, headDim, { map });
+}
+
+function addLinear(
+  list: TensorList,
+  hidden: number,
+  linear: LinearConfig,
+  block: string,
+  from: string,
+): void {
+  const { kHeads, vHeads, kDim, vDim, taps } = linear;
+  const keys = 2 * kHeads * kDim; // rows of queries and keys
+  const inner = vHeads * vDim;
+  const tiled = (size: number, first?: number): Runs => tiledHeads(kHeads, vHeads / kHeads, size, first);
+  list.matrix(`${block}attn_qkv`, `${from}in_proj_qkv`, keys + inner, hidden, {
+    rowOrder: tiled(vDim, keys),
+  });
+  list.matrix(`${block}attn_gate`, `${from}in_proj_z`, inner, hidden, { rowOrder: tiled(vDim) });
+  list.taps(`${block}ssm_conv1d.weight`, `${from}conv1d.weight`, keys + inner, taps, tiled(vDim, keys));
+  list.vector(`${block}ssm_dt.bias`, `${from}dt_bias`, vHeads, { order: tiled(1) });
+  list.vector(`${block}ssm_a`, `${from}A_log`, vHeads, { map: (log) => -Math.exp(log), order: tiled(1) });
+  list.matrix(`${block}ssm_alpha`, `${from}in_proj_a`, vHeads, hidden, { rowOrder: tiled(1) });
+  list.matrix(`${block}ssm_beta`, `${from}in_proj_b`, vHeads, hidden, { rowOrder: tiled(1) });
+  list.vector(`${block}ssm_norm.weight`, `${from}norm.weight`, vDim);
+  list.matrix(`${block}ssm_out`, `${from}out_proj`, hidden, inner, { columnOrder: tiled(vDim) });
+}
+
+/** Whether 1 is still to be added to the norms. Throws ConvertError where the convolutions lie in both ways. */
+function normsNeedOne(
+  list: TensorList,
+  prefix: string,
+  decoder: DecoderConfig,
+  linear: LinearConfig,
+): boolean {
+  let raw: boolean | undefined;
+  for (let i = 0; i < decoder.layers; i++) {
+    if ((i + 1) % linear.interval === 0) continue;
+    const channels = 2 * linear.kHeads * linear.kDim + linear.vHeads * linear.vDim;
+    const name = `${prefix}layers.${i}.linear_attn.conv1d.weight`;
+    const { file, shape } = list.finder.floats(name, [channels, linear.taps]);
+    const thisRaw = shape.length === 3 && shape[1] === 1;
+    if (!thisRaw && !(shape.length === 3 && shape[2] === 1)) {
+      const [c, t] = [channels, linear.taps];
+      const allowed = `${c} x 1 x ${t} (Hugging Face) or ${c} x ${t} x 1 (MLX)`;
+      refuse(file, `tensor ${quote(name)}`, `found shape ${shape.join(" x ")}, allowed ${allowed}`);
+    }
+    if (raw !== undefined && raw !== thisRaw) {
+      const detail =
+        "found another order of axes than in the layers before it: it is unclear whether 1 was added to " +
+        "the norms";
+      refuse(file, `tensor ${quote(name)}`, detail);
+    }
+    raw = thisRaw;
+  }
+  if (raw === undefined) {
+    const detail = "found no layer with linear attention: it is unclear whether 1 was added to the norms";
+    refuse(list.finder.folder, undefined, detail);
+  }
+  return raw;
+}
+
+function readLinear(config: Fields, { layers }: DecoderConfig): LinearConfig {
+  const kHeads = config.count("linear_num_key_heads", MAX_HEADS);
+  const vHeads = config.count("linear_num_value_heads", MAX_HEADS);
+  if (vHeads % kHeads !== 0) {
+    config.refuse("linear_num_value_heads", String(vHeads), `a multiple of the ${kHeads} key heads`);
+  }
+  const kDim = config.count("linear_key_head_dim", MAX_HEAD_DIM);
+  const vDim = config.count("linear_value_head_dim", MAX_HEAD_DIM);
+  // GGUF has one key for both.
+  if (kDim !== vDim) {
+    config.refuse("linear_value_head_dim", String(vDim), `${kDim}, as linear_key_head_dim is`);
+  }
+  const taps = config.count("linear_conv_kernel_dim", MAX_TAPS);
+  if (taps < 2) config.refuse("linear_conv_kernel_dim", String(taps), `2 to ${MAX_TAPS}`);
+  const interval = config.count("full_attention_interval", layers, Math.min(FULL_ATTENTION_INTERVAL, layers));
+  checkLayerTypes(config, layers, interval);
+  return { kHeads, vHeads, kDim, vDim, taps, interval };
+}
+
+/** The list of layer types, where there is one, must be what the interval says. */
+function checkLayerTypes(config: Fields, layers: number, interval: number): void {
+  const types = config.get("layer_types");
+  if (types === undefined) return;
+  const expected = Array.from(
+    { length: layers },
+    (_, i) => (i + 1) % interval === 0 ? "full_attention" : "linear_attention",
+  );
+  const wrong = expected.findIndex((type, i) => !Array.isArray(types) || types[i] !== type);
+  if (wrong >= 0 || (types as unknown[]).length !== layers) {
+    const allowed = `full_attention in every layer of ${interval}, linear_attention in the others`;
+    config.refuse("layer_types", `another order (layer ${Math.max(wrong, 0)})`, allowed);
+  }
+}
+
+function linearEntries({ kHeads, vHeads, vDim, taps, interval }: LinearConfig, rope: RopeConfig): Entry[] {
+  const key = (name: string) => `${ARCHITECTURE}.${name}`;
+  return [
+    entry(key("rope.dimension_sections"), "INT32", readSections(rope)),
+    entry(key("ssm.conv_kernel"), "UINT32", taps),
+    entry(key("ssm.state_size"), "UINT32", vDim),
+    entry(key("ssm.group_count"), "UINT32", kHeads),
+    entry(key("ssm.time_step_rank"), "UINT32", vHeads),
+    entry(key("ssm.inner_size"), "UINT32", vHeads * vDim),
+    entry(key("full_attention_interval"), "UINT32", interval),
+  ];
+}
+
+/** How the rotated pairs are shared by the position's three parts; for text these are equal. */
+function readSections({ fields, rotated }: RopeConfig): number[] {
+  const pairs = rotated / 2;
+  // Thirds, the first ones larger: 11, 11, 10 for Qwen3.5's 32.
+  const thirds = [Math.ceil(pairs / 3), Math.ceil((pairs - 1) / 3), Math.floor(pairs / 3)];
+  const sections: unknown = fields.get("mrope_section") ?? thirds;
+  if (!isSections(sections, pairs)) {
+    return fields.refuse(
+      "mrope_section",
+      quote(JSON.stringify(sections)),
+      `three numbers that add up to ${pairs}`,
+    );
+  }
+  return [...sections, 0];
+}
+
+function isSections(value: unknown, pairs: number): value is number[] {
+  return Array.isArray(value) && value.length === 3 && value.every((n) => Number.isInteger(n) && n >= 0) &&
+    value.reduce((a, b) => a + b, 0) === pairs;
+}

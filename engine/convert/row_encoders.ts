@@ -1,0 +1,189 @@
+import { quote } from "../gguf/errors.ts";
+import type { TensorType } from "../gguf/types.ts";
+import { refuse } from "./errors.ts";
+import { toFloats } from "./floats.ts";
+import type { FloatType, MatrixSource } from "./matrix_source.ts";
+import { BLOCK, E2M1, type Quantizer } from "./quantizers.ts";
+import type { SafeTensor } from "./safetensors.ts";
+
+/** Rows of each of a matrix's tensors: weight, scales, biases, as far as the matrix has them. */
+export type RowParts = readonly Uint8Array[];
+
+/** How far a tensor is from what it was made of. */
+export interface QuantizationError {
+  /** Root of the mean squared error over the root of the mean square. */
+  readonly relativeRms: number;
+  /** Largest absolute error. */
+  readonly max: number;
+}
+
+/** Turns whole rows of a checkpoint's matrix into rows of a GGUF tensor. */
+export interface RowEncoder {
+  readonly type: TensorType;
+  /** Columns that lie together in the result's bytes. */
+  readonly block: number;
+  encode(rows: RowParts): Uint8Array;
+  /** Of all rows so far; undefined where no bit of information is lost. */
+  error?(): QuantizationError;
+}
+
+/** The tensors of a matrix, in the order of RowParts. */
+export function partsOf(source: MatrixSource): SafeTensor[] {
+  switch (source.kind) {
+    case "MXFP4":
+      return [source.weight, source.scales];
+    case "affine":
+      return [source.weight, source.scales, source.biases];
+    default:
+      return [source.weight];
+  }
+}
+
+/** Keeps what the checkpoint has. Throws ConvertError for affine codes of other than four bits. */
+export function keepRows(source: MatrixSource): RowEncoder {
+  switch (source.kind) {
+    case "MXFP4":
+      return { type: "MXFP4", block: BLOCK, encode: (rows) => interleaveMxfp4(source, rows) };
+    case "affine": {
+      if (source.bits !== 4) {
+        refuseAffine(source.weight, `found affine codes of ${source.bits} bits, allowed 4`);
+      }
+      return { type: "Q4_1", block: BLOCK, encode: (rows) => interleaveAffine(source, rows) };
+    }
+    default:
+      return { type: source.kind, block: 1, encode: ([weight]) => weight };
+  }
+}
+
+/** Widens floats to f32. */
+export function widenRows(kind: FloatType): RowEncoder {
+  return {
+    type: "F32",
+    block: 1,
+    encode: ([weight]) => new Uint8Array(toFloats(kind, weight).buffer),
+  };
+}
+
+/** Quantises whatever the source is, keeping account of the error. */
+export function quantizeRows(source: MatrixSource, quantizer: Quantizer): RowEncoder {
+  let squares = 0;
+  let errors = 0;
+  let max = 0;
+  const restored = new Float32Array(BLOCK);
+  const encode = (rows: RowParts) => {
+    const values = restoreRows(source, rows);
+    const out = new Uint8Array(values.length / BLOCK * quantizer.bytes);
+    for (let at = 0, to = 0; at < values.length; at += BLOCK, to += quantizer.bytes) {
+      const held = quantizer.block(values, at, out, to, restored);
+      for (let i = 0; i < BLOCK; i++) {
+        const error = Math.abs(values[at + i] - restored[i]);
+        squares += values[at + i] ** 2;
+        errors += error * error;
+        if (error > max) max = error;
+      }
+      if (!held || !Number.isFinite(squares)) {
+        const detail = `found values that ${quantizer.type} cannot hold (NaN, infinite or too large)`;
+        refuse(source.weight.file, `tensor ${quote(source.weight.name)}`, detail);
+      }
+    }
+    return out;
+  };
+  const error = () => ({ relativeRms: squares === 0 ? 0 : Math.sqrt(errors / squares), max });
+  return { type: quantizer.type, block: BLOCK, encode, error };
+}
+
+/** The values that rows stand for. */
+export function restoreRows(source: MatrixSource, rows: RowParts): Float32Array {
+  switch (source.kind) {
+    case "MXFP4":
+      return restoreMxfp4(source, rows);
+    case "affine":
+      return restoreAffine(source, rows);
+    default:
+      return toFloats(source.kind, rows[0]);
+  }
+}
+
+/**
+ * From 16 bytes with neighbours in a byte to 16 bytes where byte j has the codes of columns j and j + 16, as ggml's
+ * blocks of 4-bit codes have them.
+ */
+function interleave(codes: Uint8Array, at: number, out: Uint8Array, to: number): void {
+  for (let k = 0; k < 8; k++) {
+    const low = codes[at + k];
+    const high = codes[at + k + 8];
+    out[to + 2 * k] = low & 15 | (high & 15) << 4;
+    out[to + 2 * k + 1] = low >> 4 | high & 0xf0;
+  }
+}
+
+function interleaveMxfp4(source: MatrixSource & { kind: "MXFP4" }, [codes, exponents]: RowParts): Uint8Array {
+  const out = new Uint8Array(17 * exponents.length);
+  for (let block = 0; block < exponents.length; block++) {
+    out[17 * block] = checkExponent(source, exponents[block]);
+    interleave(codes, 16 * block, out, 17 * block + 1);
+  }
+  return out;
+}
+
+function restoreMxfp4(source: MatrixSource & { kind: "MXFP4" }, [codes, exponents]: RowParts): Float32Array {
+  const values = new Float32Array(2 * codes.length);
+  for (let i = 0; i < values.length; i++) {
+    const code = codes[i >> 1] >> 4 * (i & 1) & 15;
+    const value = E2M1[code & 7] * 2 ** (checkExponent(source, exponents[i >> 5]) - 127);
+    values[i] = code & 8 ? -value : value;
+  }
+  return values;
+}
+
+function checkExponent({ scales }: MatrixSource & { kind: "MXFP4" }, exponent: number): number {
+  if (exponent === 255) {
+    refuse(scales.file, `tensor ${quote(scales.name)}`, "found the scale 255 (E8M0's NaN)");
+  }
+  return exponent;
+}
+
+function interleaveAffine(source: MatrixSource & { kind: "affine" }, rows: RowParts): Uint8Array {
+  const { weight, scales, biases, group } = source;
+  const d = exactHalves(weight, toFloats(scales.dtype as FloatType, rows[1]), "scale");
+  const m = exactHalves(weight, toFloats(biases.dtype as FloatType, rows[2]), "bias");
+  const blocks = rows[0].length / 16;
+  const out = new Uint8Array(20 * blocks);
+  for (let block = 0; block < blocks; block++) {
+    const of = 2 * Math.floor(block * BLOCK / group);
+    out.set(d.subarray(of, of + 2), 20 * block);
+    out.set(m.subarray(of, of + 2), 20 * block + 2);
+    interleave(rows[0], 16 * block, out, 20 * block + 4);
+  }
+  return out;
+}
+
+/** Bytes of the halves that are these values. Throws ConvertError where a value is none. */
+function exactHalves(weight: SafeTensor, values: Float32Array, what: string): Uint8Array {
+  const halves = new Float16Array(values);
+  for (let i = 0; i < values.length; i++) {
+    if (halves[i] !== values[i] || !Number.isFinite(values[i])) {
+      refuseAffine(weight, `found the ${what} ${values[i]}, which Q4_1's half floats cannot hold exactly`);
+    }
+  }
+  return new Uint8Array(halves.buffer);
+}
+
+function restoreAffine(
+  { bits, group, scales, biases }: MatrixSource & { kind: "affine" },
+  [codes, scaleBytes, biasBytes]: RowParts,
+): Float32Array {
+  const scale = toFloats(scales.dtype as FloatType, scaleBytes);
+  const bias = toFloats(biases.dtype as FloatType, biasBytes);
+  const values = new Float32Array(codes.length * 8 / bits);
+  for (let i = 0; i < values.length; i++) {
+    const code = bits === 8 ? codes[i] : codes[i >> 1] >> 4 * (i & 1) & 15;
+    const of = Math.floor(i / group);
+    values[i] = scale[of] * code + bias[of];
+  }
+  return values;
+}
+
+function refuseAffine({ file, name }: SafeTensor, detail: string): never {
+  refuse(file, `tensor ${quote(name)}`, `${detail}; --quantize q8_0 takes it, with a small error`);
+}

@@ -1,0 +1,71 @@
+import type { Checkpoint } from "./checkpoint.ts";
+import { toFloats } from "./floats.ts";
+import type { FloatType, WeightFinder } from "./matrix_source.ts";
+import { inOrder, type Runs } from "./order.ts";
+import { matrixTensor, type OutputTensor, vectorTensor } from "./output_tensor.ts";
+import { QUANTIZERS, type QuantizeTo } from "./quantizers.ts";
+import { keepRows, quantizeRows, type RowEncoder, widenRows } from "./row_encoders.ts";
+import type { MatrixSource } from "./matrix_source.ts";
+
+interface MatrixOrder {
+  readonly rowOrder?: Runs;
+  readonly columnOrder?: Runs;
+}
+
+interface VectorChange {
+  /** Applied to each value, before the order changes. */
+  readonly map?: (value: number) => number;
+  readonly order?: Runs;
+}
+
+/** Collects the tensors of the file to be written; names are GGUF's on the left, the checkpoint's on the right. */
+export class TensorList {
+  readonly tensors: OutputTensor[] = [];
+
+  constructor(
+    private readonly checkpoint: Checkpoint,
+    readonly finder: WeightFinder,
+    private readonly quantize: QuantizeTo | undefined,
+  ) {}
+
+  /** The weight of a linear layer or an embedding; `name` and `module` without `.weight`. */
+  matrix(name: string, module: string, rows: number, columns: number, order: MatrixOrder = {}): void {
+    const source = this.finder.matrix(module, rows, columns);
+    const encoder = this.#encoder(source, columns);
+    this.tensors.push(
+      matrixTensor(this.checkpoint, { name: `${name}.weight`, rows, columns, source, encoder, ...order }),
+    );
+  }
+
+  /** A vector, which becomes f32. */
+  vector(name: string, tensor: string, length: number, { map, order }: VectorChange = {}): void {
+    const source = this.finder.floats(tensor, [length]);
+    const bytes = new Uint8Array(source.byteLength);
+    this.checkpoint.read(source, 0, bytes);
+    const floats = toFloats(source.dtype as FloatType, bytes);
+    const mapped = map ? floats.map(map) : floats;
+    this.tensors.push(vectorTensor(name, order ? inOrder(mapped, order) : mapped, source.dtype));
+  }
+
+  /** The taps of a convolution over each channel for itself, which become f32. */
+  taps(name: string, tensor: string, channels: number, taps: number, rowOrder?: Runs): void {
+    const weight = this.finder.floats(tensor, [channels, taps]);
+    const source: MatrixSource = { kind: weight.dtype as FloatType, weight };
+    const encoder = widenRows(source.kind as FloatType);
+    this.tensors.push(
+      matrixTensor(this.checkpoint, { name, rows: channels, columns: taps, source, encoder, rowOrder }),
+    );
+  }
+
+  /** Values that no tensor of the checkpoint has. */
+  made(name: string, values: Float32Array): void {
+    this.tensors.push(vectorTensor(name, values, "config.json"));
+  }
+
+  /** What is in the wanted type already stays as it is, to the bit. */
+  #encoder(source: MatrixSource, columns: number): RowEncoder {
+    const quantizer = this.quantize && QUANTIZERS[this.quantize];
+    if (!quantizer || source.kind === quantizer.type || columns % 32 !== 0) return keepRows(source);
+    return quantizeRows(source, quantizer);
+  }
+}
