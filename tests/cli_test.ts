@@ -1,6 +1,7 @@
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
 import { GgufBuilder } from "../engine/gguf/testing.ts";
+import { tinyCheckpoint, withHeader, writeCheckpoint } from "./checkpoints.ts";
 
 /*
  * The commands as users run them: as tasks of deno.json, with the permissions that those grant, on the demo model.
@@ -45,7 +46,7 @@ async function withFolder(test: (folder: string) => Promise<void>): Promise<void
   }
 }
 
-const COMMANDS = ["serve", "generate", "tokenize", "batch", "inspect", "bench"];
+const COMMANDS = ["serve", "generate", "tokenize", "batch", "inspect", "convert", "bench"];
 
 for (const command of COMMANDS) {
   Deno.test(`cli: ${command} --help teaches, exit code 0; an unknown option is exit code 2`, async () => {
@@ -73,6 +74,9 @@ const WRONG_USAGE: [args: string, message: string][] = [
   ["tokenize", "One of --text and --file is wanted, found neither"],
   ["bench --npl 1,0", "--npl must be a whole number from 1"],
   ["inspect --model=", "--model needs a value"],
+  ["convert --out a.gguf", "The checkpoint's folder is wanted first, found none"],
+  ["convert here", "--out FILE.gguf is wanted"],
+  ["convert here --out a.gguf --quantize q9", `--quantize must be q8_0, q4_0, mxfp4, found "q9"`],
 ];
 Deno.test("cli: wrong usage is exit code 2 and says what is right", async () => {
   for (const [args, message] of WRONG_USAGE) {
@@ -321,3 +325,79 @@ Deno.test("cli: serve refuses an address that others reach without a key", async
   assertEquals(code, 1);
   assertStringIncludes(stderr, "needs an API key");
 });
+
+Deno.test("cli: convert makes a file that generate runs; what cannot be kept is exit code 1", async () => {
+  await withFolder(async (folder) => {
+    const checkpoint = tinyCheckpoint({ model: "qwen3", weights: "MXFP4", layout: "mlx", seed: 1 });
+    await Deno.mkdir(join(folder, "tiny"));
+    await writeCheckpoint(join(folder, "tiny"), checkpoint);
+    const [tiny, a, b, c] = ["tiny", "a.gguf", "b.gguf", "c.gguf"].map((name) => join(folder, name));
+    const report = await runJson("convert", tiny, "--out", a);
+    assertEquals([report.path, report.architecture, report.left_out], [a, "qwen3", {}]);
+    const [embedding] = report.tensors;
+    assertEquals(embedding, { name: "token_embd.weight", type: "MXFP4", shape: [128, 320], source: "MXFP4" });
+    const answer = await runJson("generate", "--model", a, "--prompt", "the", "-n", "3");
+    assertEquals(answer.steps.length, 3);
+    const again = await run(["convert", tiny, "--out", a]);
+    assertEquals([again.code, again.stdout], [1, ""]);
+    assertStringIncludes(again.stderr, `Error: Cannot write ${a}: it is there already`);
+    const quantised = await run(["convert", tiny, "--out", b, "--quantize", "q8_0"]);
+    assertMatch(
+      quantised.stdout,
+      /b\.gguf: qwen3, 0\.\d MB, read back and compared\n +29 tensors MXFP4 to Q8_0\n/,
+    );
+    assertMatch(quantised.stdout, /\n +0\.00\d{3} +\d\.\d\de-\d  blk\.3\.ffn_down\.weight\n/);
+    await Deno.truncate(join(folder, "tiny", "model.safetensors"), 1000);
+    const cut = await run(["convert", tiny, "--out", c]);
+    assertEquals([cut.code, cut.stdout], [1, ""]);
+    assertMatch(
+      cut.stderr,
+      /^Error: Cannot convert .*tiny\/model\.safetensors, .*: the file is cut short\n$/,
+    );
+    assertEquals([...Deno.readDirSync(folder)].map(({ name }) => name).sort(), ["a.gguf", "b.gguf", "tiny"]);
+  });
+});
+
+Deno.test("cli: convert that is stopped with Ctrl-C leaves nothing behind", async () => {
+  await withFolder(async (folder) => {
+    await writeHollow(join(folder, "hollow"));
+    const [hollow, out] = [join(folder, "hollow"), join(folder, "out.gguf")];
+    const child = task(["convert", hollow, "--out", out, "--quantize", "mxfp4"]);
+    const names = () => [...Deno.readDirSync(folder)].map(({ name }) => name).sort();
+    for (let i = 0; names().length === 1 && i < 3000; i++) {
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    assertMatch(names()[0], /^\.out\.gguf\..*\.partial$/);
+    child.kill("SIGINT");
+    const { code, stderr } = await child.output();
+    assertEquals([code, new TextDecoder().decode(stderr)], [1, "Error: Stopped; nothing is left behind\n"]);
+    assertEquals(names(), ["hollow"]);
+  });
+});
+
+const HOLLOW_ROWS = 200_000;
+
+/** A checkpoint of zeros that takes seconds to convert and no room on the disk. */
+async function writeHollow(folder: string): Promise<void> {
+  const checkpoint = tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 });
+  checkpoint.config.vocab_size = HOLLOW_ROWS;
+  await Deno.mkdir(folder);
+  await writeCheckpoint(folder, checkpoint);
+  const hidden = checkpoint.config.hidden_size as number;
+  const bytes = HOLLOW_ROWS * hidden * 2;
+  let at = bytes;
+  const header: Record<string, unknown> = {
+    "model.embed_tokens.weight": { dtype: "BF16", shape: [HOLLOW_ROWS, hidden], data_offsets: [0, bytes] },
+  };
+  for (const [name, tensor] of checkpoint.tensors) {
+    if (name in header) continue;
+    header[name] = {
+      dtype: tensor.dtype,
+      shape: tensor.shape,
+      data_offsets: [at, at += tensor.bytes.length],
+    };
+  }
+  const start = withHeader(JSON.stringify(header), []);
+  await Deno.writeFile(join(folder, "model.safetensors"), start);
+  await Deno.truncate(join(folder, "model.safetensors"), start.length + at);
+}

@@ -1,0 +1,187 @@
+import { assertEquals, assertStringIncludes, assertThrows } from "@std/assert";
+import { tinyCheckpoint, WORDS } from "../../tests/checkpoints.ts";
+import { GgufBuilder } from "../gguf/testing.ts";
+import { parseGguf } from "../gguf/reader.ts";
+import type { Tokenizer } from "../tokenizer/types.ts";
+import { createTokenizer } from "../tokenizer/tokenizer.ts";
+import { ConvertError } from "./errors.ts";
+import { Fields } from "./json.ts";
+import type { Entry } from "./metadata.ts";
+import { tokenizerEntries } from "./tokenizer.ts";
+
+const { tokenizer: BPE, tokenizerConfig: CONFIG } = tinyCheckpoint({
+  model: "qwen3",
+  weights: "BF16",
+  layout: "hf",
+  seed: 1,
+});
+const MODEL = BPE.model as Record<string, unknown>;
+
+function entriesOf(tokenizer: object, config: object = CONFIG, rows = 320): Map<string, Entry["value"]> {
+  const entries = tokenizerEntries(Fields.of("tokenizer.json", tokenizer), Fields.of("config", config), rows);
+  return new Map(entries.map(({ key, value }) => [key.replace("tokenizer.ggml.", ""), value]));
+}
+
+/** The tokenizer as the engine makes it from the keys. */
+function engineTokenizer(tokenizer: object, config: object, rows: number): Tokenizer {
+  const builder = new GgufBuilder();
+  const entries = tokenizerEntries(Fields.of("tokenizer.json", tokenizer), Fields.of("config", config), rows);
+  for (const { key, type, value } of entries) {
+    if (typeof value === "object") builder.array(key, type, value);
+    else builder.set(key, type, value);
+  }
+  return createTokenizer(parseGguf(builder.build().bytes).metadata);
+}
+
+Deno.test("tokenizer: tokens, types and special ids come as the files have them; unused ones fill up", () => {
+  const entries = entriesOf(BPE);
+  const tokens = entries.get("tokens") as string[];
+  const types = entries.get("token_type") as number[];
+  assertEquals(tokens.length, 320);
+  assertEquals(tokens.slice(256, 263), [
+    "th",
+    "the",
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<think>",
+    "[PAD262]",
+  ]);
+  assertEquals(types.slice(255, 263), [1, 1, 1, 3, 3, 3, 4, 5]);
+  assertEquals(entries.get("merges"), ["t h", "th e"]);
+  assertEquals([entries.get("eos_token_id"), entries.get("padding_token_id"), entries.has("bos_token_id")], [
+    260,
+    258,
+    false,
+  ]);
+  assertEquals([entries.get("add_bos_token"), entries.get("add_eos_token")], [false, false]);
+});
+
+const split = (regex: string) => ({
+  type: "Sequence",
+  pretokenizers: [
+    { type: "Split", pattern: { Regex: regex }, behavior: "Isolated", invert: false },
+    { type: "ByteLevel", use_regex: false },
+  ],
+});
+const CUTS: [what: string, preTokenizer: object, ignoreMerges: boolean, name: string][] = [
+  ["Qwen3's", split(WORDS.qwen3), false, "qwen2"],
+  ["Qwen3.5's", split(WORDS.qwen3_5), false, "qwen35"],
+  ["Llama 3's", split(WORDS.llama), true, "llama-bpe"],
+  ["Llama 3's without whole words", split(WORDS.llama), false, "smaug-bpe"],
+  ["GPT-2's", { type: "ByteLevel", add_prefix_space: false, use_regex: true }, false, "gpt-2"],
+  [
+    "SmolLM's",
+    {
+      type: "Sequence",
+      pretokenizers: [{ type: "Digits", individual_digits: true }, {
+        type: "ByteLevel",
+        add_prefix_space: false,
+      }],
+    },
+    false,
+    "smollm",
+  ],
+];
+for (const [what, preTokenizer, ignoreMerges, name] of CUTS) {
+  Deno.test(`tokenizer: ${what} way to cut words is ${name}`, () => {
+    const model = { ...MODEL, ignore_merges: ignoreMerges };
+    assertEquals(entriesOf({ ...BPE, pre_tokenizer: preTokenizer, model }).get("pre"), name);
+  });
+}
+
+/** SentencePiece's BPE as Hugging Face's files have it: merges in the order of their tokens' scores. */
+const SPM = {
+  added_tokens: ["<unk>", "<s>", "</s>"].map((content, id) => ({ id, content, special: true })),
+  normalizer: {
+    type: "Sequence",
+    normalizers: [{ type: "Prepend", prepend: "▁" }, {
+      type: "Replace",
+      pattern: { String: " " },
+      content: "▁",
+    }],
+  },
+  post_processor: {
+    type: "TemplateProcessing",
+    single: [{ SpecialToken: { id: "<s>", type_id: 0 } }, { Sequence: { id: "A", type_id: 0 } }],
+  },
+  model: {
+    type: "BPE",
+    byte_fallback: true,
+    unk_token: "<unk>",
+    vocab: Object.fromEntries(
+      ["<unk>", "<s>", "</s>", "<0x21>", "ab", "bc", "▁a", "abc", "▁", "a", "b", "c"].map((
+        token,
+        id,
+      ) => [token, id]),
+    ),
+    // "bc" before "ab", whatever their ids.
+    merges: ["b c", "a b", "▁ a", "ab c", "a bc"],
+  },
+};
+
+Deno.test("tokenizer: SentencePiece's merges give scores by which the engine makes the same tokens", () => {
+  const config = { bos_token: "<s>", eos_token: { content: "</s>" }, unk_token: "<unk>" };
+  const entries = entriesOf(SPM, config, 12);
+  assertEquals(entries.get("model"), "llama");
+  assertEquals(entries.get("scores"), [-4, -4, -4, -4, -1, -0, -2, -3, -4, -4, -4, -4]);
+  assertEquals(entries.get("token_type"), [2, 3, 3, 6, 1, 1, 1, 1, 1, 1, 1, 1]);
+  assertEquals([entries.get("add_space_prefix"), entries.get("add_bos_token")], [true, true]);
+  const tokenizer = engineTokenizer(SPM, config, 12);
+  const texts = (text: string) => tokenizer.encode(text).map((id) => (entries.get("tokens") as string[])[id]);
+  assertEquals(texts("abc"), ["▁a", "bc"]); // b c first, then ▁ a before a bc
+  assertEquals(texts("ab a"), ["▁", "ab", "▁a"]);
+  assertEquals(texts("c!"), ["▁", "c", "<0x21>"]);
+  assertEquals(tokenizer.encode("c", { addSpecial: true })[0], 1);
+});
+
+Deno.test("tokenizer: a blank before the text is put there as the files say", () => {
+  const metaspace = (scheme: string) => ({
+    type: "Metaspace",
+    replacement: "▁",
+    prepend_scheme: scheme,
+    split: false,
+  });
+  for (const [scheme, prefix] of [["always", true], ["first", true], ["never", false]] as const) {
+    const tokenizer = { ...SPM, normalizer: null, pre_tokenizer: metaspace(scheme) };
+    assertEquals(entriesOf(tokenizer, {}, 12).get("add_space_prefix"), prefix, scheme);
+  }
+});
+
+const WRONG: Record<string, [tokenizer: object, config: object, words: string]> = {
+  "another model": [{ ...BPE, model: { ...MODEL, type: "Unigram" } }, CONFIG, `"Unigram", allowed "BPE"`],
+  "no model": [{ ...BPE, model: null }, CONFIG, `key "model"`],
+  "another normalizer": [{ ...BPE, normalizer: { type: "Lowercase" } }, CONFIG, `"Lowercase"`],
+  "a normalizer of SentencePiece": [{ ...SPM, normalizer: { type: "NFKC" } }, {}, `the step "NFKC"`],
+  "a merge to no token": [{ ...BPE, model: { ...MODEL, merges: ["q q"] } }, CONFIG, `"q q" at 0`],
+  "a merge without parts": [{ ...BPE, model: { ...MODEL, merges: ["th"] } }, CONFIG, `"th" at 0`],
+  "merges that are none": [
+    { ...BPE, model: { ...MODEL, merges: {} } },
+    CONFIG,
+    "an object, allowed an array",
+  ],
+  "a doubled id": [
+    { ...BPE, added_tokens: [{ id: 3, content: "<x>", special: true }] },
+    CONFIG,
+    "doubled",
+  ],
+  "a doubled token": [
+    { ...BPE, added_tokens: [{ id: 300, content: "th", special: true }] },
+    CONFIG,
+    `token "th": found the id 300, which is doubled (also 256)`,
+  ],
+  "an id that is none": [{ ...BPE, added_tokens: [{ id: 1.5, content: "<x>" }] }, CONFIG, "found the id 1.5"],
+  "a special token that is none": [BPE, { eos_token: "<nobody>" }, `key "eos_token"`],
+  "merges out of order": [
+    { ...SPM, model: { ...SPM.model, merges: ["ab c", "a b", "a bc"] } },
+    {},
+    `merges to "abc" with others between them`,
+  ],
+};
+for (const [what, [tokenizer, config, words]] of Object.entries(WRONG)) {
+  Deno.test(`tokenizer: ${what} is refused`, () => {
+    const rows = (tokenizer as Partial<typeof SPM>).model?.byte_fallback ? 12 : 320;
+    const { message } = assertThrows(() => entriesOf(tokenizer, config, rows), ConvertError);
+    assertStringIncludes(message, words);
+  });
+}

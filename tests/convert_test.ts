@@ -1,0 +1,65 @@
+import { assert, assertEquals } from "@std/assert";
+import { join } from "@std/path";
+import { convertCheckpoint } from "../engine/convert/convert.ts";
+import { type CheckpointOptions, tinyCheckpoint, writeCheckpoint } from "./checkpoints.ts";
+import { KernelModel, shuffledBlocks } from "./kernel_model.ts";
+import { plainLogProbs } from "./plain_forward.ts";
+
+/*
+ * From the checkpoint to the answer: what the kernels compute from the converted file, beside a plain forward pass over
+ * the checkpoint's own values in its own order. One row, channel or norm out of place and the two have nothing in common.
+ */
+
+/** Distances of log-probabilities. With quantised weights the kernels round activations to 8 bits. */
+const LIMITS = { BF16: 0.03, MXFP4: 0.15, affine: 0.15 };
+/** How far the same answer is from that of another seed: what it takes to notice anything. */
+const UNRELATED = 0.5;
+
+const PROMPT = [65, 66, 67, 104, 101, 32, 110, 97, 46];
+
+for (const model of ["llama", "qwen3"] as const) {
+  for (const weights of ["BF16", "MXFP4", "affine"] as const) {
+    Deno.test(`convert: ${model} in ${weights} answers as the checkpoint's own values do`, async () => {
+      const options = { model, weights, layout: weights === "BF16" ? "hf" : "mlx", seed: 3 } as const;
+      const found = await converted(options, PROMPT);
+      const expected = plain(options, PROMPT);
+      const distance = largestDistance(expected, found);
+      assert(distance <= LIMITS[weights], `${distance.toFixed(4)}, allowed ${LIMITS[weights]}`);
+      const other = largestDistance(plain({ ...options, seed: 4 }, PROMPT), found);
+      assert(other > UNRELATED, `another model is as near as ${other.toFixed(4)}`);
+    });
+  }
+}
+
+function plain(options: CheckpointOptions, tokens: readonly number[]): Float64Array {
+  return plainLogProbs(options.model, tinyCheckpoint(options), tokens);
+}
+
+/** Log-probabilities of every token after the prompt, by the kernels, from the converted file. */
+async function converted(options: CheckpointOptions, tokens: readonly number[]): Promise<Float64Array> {
+  const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
+  try {
+    const checkpoint = tinyCheckpoint(options);
+    await writeCheckpoint(folder, checkpoint);
+    const out = join(folder, "out.gguf");
+    const { refusal } = await convertCheckpoint({ folder, out });
+    assertEquals(refusal, undefined);
+    using model = await KernelModel.load(await Deno.readFile(out), {
+      kvBlocks: 2,
+      maxRows: 16,
+      maxLogitRows: 1,
+    });
+    const probe = Array.from({ length: checkpoint.config.vocab_size as number }, (_, id) => id);
+    const run = { tokens, blockTable: shuffledBlocks(0, 2), wanted: [{ probe }] };
+    const [[{ probed, logSumExp }]] = await model.step([run]);
+    return Float64Array.from(probed, (logit) => logit - logSumExp);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+/** Over the twenty most likely tokens. */
+function largestDistance(expected: Float64Array, found: Float64Array): number {
+  const best = [...expected.keys()].sort((a, b) => expected[b] - expected[a]).slice(0, 20);
+  return Math.max(...best.map((id) => Math.abs(expected[id] - found[id])));
+}
