@@ -346,7 +346,7 @@ Deno.test("cli: convert makes a file that generate runs; what cannot be kept is 
       quantised.stdout,
       /b\.gguf: qwen3, 0\.\d MB, read back and compared\n +29 tensors MXFP4 to Q8_0\n/,
     );
-    assertMatch(quantised.stdout, /\n +0\.00\d{3} +\d\.\d\de-\d  blk\.3\.ffn_down\.weight\n/);
+    assertMatch(quantised.stdout, /\n +0\.00\d{3} +\d\.\d\de-\d +blk\.3\.ffn_down\.weight\n/);
     await Deno.truncate(join(folder, "tiny", "model.safetensors"), 1000);
     const cut = await run(["convert", tiny, "--out", c]);
     assertEquals([cut.code, cut.stdout], [1, ""]);

@@ -1,6 +1,6 @@
 import { crc32 } from "node:zlib";
 import { VALUE_TYPES, type ValueType } from "../gguf/key_values.ts";
-import { TENSOR_TYPES } from "../gguf/types.ts";
+import { FORMATS } from "../gguf/formats.ts";
 import { ConvertError } from "./errors.ts";
 import type { Entry } from "./metadata.ts";
 import type { OutputTensor } from "./output_tensor.ts";
@@ -79,7 +79,7 @@ function header(entries: readonly Entry[], tensors: readonly OutputTensor[]): Ui
     out.string(name);
     out.u32(shape.length);
     for (const size of shape) out.u64(size);
-    out.u32(TENSOR_TYPES[type]);
+    out.u32(FORMATS[type].id);
     out.u64(offset);
     offset += Math.ceil(byteLength / ALIGNMENT) * ALIGNMENT;
   }
