@@ -71,11 +71,12 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
     await backend.loadWeights(file, plan);
     await backend.compile(plan, {
       kvBlocks: most * shape.blocks,
+      stateSlots: plan.recurrent.layers > 0 ? most : 0,
       maxRows: Math.max(MAX_ROWS, most),
       maxLogitRows: most,
     });
     const loadMs = performance.now() - start;
-    const runs = new Runs(backend, plan.vocabSize, shape);
+    const runs = new Runs(backend, plan, shape);
     const prefills = await measurePrefill(runs, most, onPhase);
     const decodes = await measureDecode(runs, options.sequences, onPhase);
     onPhase("this machine's limits, again");
@@ -122,7 +123,7 @@ class Runs {
 
   constructor(
     private readonly backend: CpuBackend,
-    private readonly vocabSize: number,
+    private readonly plan: Plan,
     readonly shape: Shape,
   ) {}
 
@@ -135,7 +136,7 @@ class Runs {
       const last = cached + length === prefill;
       await this.backend.step({
         tokens: this.#tokens(length, sequence + cached),
-        sequences: [{ start: 0, length, cached, blockTable: this.#table(sequence) }],
+        sequences: [this.#part(sequence, 0, length, cached)],
         logits: last ? [greedy(length - 1)] : [],
       });
     }
@@ -148,12 +149,16 @@ class Runs {
     const start = performance.now();
     for (let i = 0; i < this.shape.decode; i++) {
       const cached = this.shape.prefill + i;
-      const sequences = logits.map((_, start): StepSequence => (
-        { start, length: 1, cached, blockTable: this.#table(start) }
-      ));
+      const sequences = logits.map((_, start) => this.#part(start, start, 1, cached));
       await this.backend.step({ tokens: this.#tokens(count, cached), sequences, logits });
     }
     return (performance.now() - start) / 1000;
+  }
+
+  #part(sequence: number, start: number, length: number, cached: number): StepSequence {
+    const read = cached === 0 ? undefined : sequence;
+    const state = this.plan.recurrent.layers > 0 ? { read, write: sequence, saves: [] } : undefined;
+    return { start, length, cached, blockTable: this.#table(sequence), state };
   }
 
   #table(sequence: number): Int32Array {
@@ -163,7 +168,7 @@ class Runs {
 
   /** Any tokens will do, so long as they are not all the same. */
   #tokens(count: number, seed: number): Int32Array {
-    return Int32Array.from({ length: count }, (_, i) => (i * 37 + seed * 11) % this.vocabSize);
+    return Int32Array.from({ length: count }, (_, i) => (i * 37 + seed * 11) % this.plan.vocabSize);
   }
 }
 
@@ -223,7 +228,7 @@ function prefillRow(seconds: number[], { prefill }: Shape, cost: PlanCost, limit
   let floor = 0;
   for (let cached = 0; cached < prefill; cached += MAX_ROWS) {
     const end = Math.min(prefill, cached + MAX_ROWS);
-    const work = { rows: end - cached, logitRows: end === prefill ? 1 : 0, kvTokens: end };
+    const work = { rows: end - cached, logitRows: end === prefill ? 1 : 0, kvTokens: end, sequences: 1 };
     floor += stepFloor(cost, work, limits);
   }
   return {
@@ -244,7 +249,7 @@ function decodeRow(
 ): BenchRow {
   const took = median(seconds);
   const context = prefill + (decode + 1) / 2;
-  const work = { rows: sequences, logitRows: sequences, kvTokens: sequences * context };
+  const work = { rows: sequences, logitRows: sequences, kvTokens: sequences * context, sequences };
   return {
     work: "decode",
     sequences,

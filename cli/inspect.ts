@@ -13,8 +13,8 @@ Usage: deno task inspect [options]
   --parallel N   sequences side by side, for the memory (default 4)
   --json         one JSON object: {"path", "file_bytes", "version", "metadata",
                  "formats": [{"type", "tensors", "elements", "bytes"}, …],
-                 "context", "parallel", "memory": {"weights", "kv", "scratch"}, "plan"}; where compy cannot run
-                 the model, the last four are left out and "refusal" says why
+                 "context", "parallel", "memory": {"weights", "kv", "states", "scratch"}, "plan"}; where compy
+                 cannot run the model, the last four are left out and "refusal" says why
   --help         this text
 
 Long values are cut short, and of long arrays only the length is given. No weights are read. The KV cache becomes resident as it fills.
@@ -86,12 +86,13 @@ function formatLine({ type, tensors, elements, bytes }: FormatReport): string {
 }
 
 function planLines({ contextLength, parallel, memory, text }: PlanReport): string[] {
-  const { weights, kv, scratch } = memory;
+  const { weights, kv, states, scratch } = memory;
   return [
-    `memory: ${size(weights + kv + scratch)}, of it ${size(weights)} packed weights, ${
+    `memory: ${size(weights + kv + states + scratch)}, of it ${size(weights)} packed weights, ${
       size(kv)
     } KV cache once full ` +
-    `(${parallel} sequences of ${contextLength} tokens), ${size(scratch)} activations`,
+    `(${parallel} sequences of ${contextLength} tokens), ` +
+    (states > 0 ? `${size(states)} recurrent states, ` : "") + `${size(scratch)} activations`,
     "",
     text,
   ];

@@ -39,6 +39,14 @@ for (
     "with little memory": { parallel: 8, kvBlocks: 14, maxRows: 40, maxLogitRows: 8 },
     "with few rows": { parallel: 6, kvBlocks: 60, maxRows: 5, maxLogitRows: 2 },
     "one at a time": { parallel: 1, kvBlocks: 7, maxRows: 16, maxLogitRows: 1 },
+    "with recurrent states": { parallel: 16, kvBlocks: 200, maxRows: 128, maxLogitRows: 16, stateSlots: 40 },
+    "with recurrent states and one snapshot": {
+      parallel: 8,
+      kvBlocks: 15,
+      maxRows: 40,
+      maxLogitRows: 8,
+      stateSlots: 9,
+    },
   })
 ) {
   Deno.test(`${name}, a crowd of random requests changes nobody's text and leaves nothing behind`, async () => {

@@ -30,8 +30,13 @@ export interface FormatReport {
 export interface PlanReport {
   readonly contextLength: number;
   readonly parallel: number;
-  /** Bytes, resident: the packed weights, the KV cache once it is full, the activations of a step. */
-  readonly memory: { readonly weights: number; readonly kv: number; readonly scratch: number };
+  /** Bytes, resident: the packed weights, the KV cache and recurrent states once full, the activations of a step. */
+  readonly memory: {
+    readonly weights: number;
+    readonly kv: number;
+    readonly states: number;
+    readonly scratch: number;
+  };
   readonly text: string;
 }
 
@@ -77,12 +82,12 @@ async function describePlan(
 ): Promise<ModelReport["plan"]> {
   try {
     const plan = buildPlan(file, await readRopeFactors(file));
-    const { contextLength, limits, kvBytes } = engineSize(plan, options);
+    const { contextLength, limits, kvBytes, stateBytes } = engineSize(plan, options);
     const backend = new CpuBackend({ threads: 1 });
     const weights = backend.packedBytes(plan);
     backend.close();
     const scratch = planScratch(plan, limits.maxRows, limits.maxLogitRows).arenaBytes;
-    const memory = { weights, kv: kvBytes, scratch };
+    const memory = { weights, kv: kvBytes, states: stateBytes, scratch };
     return { contextLength, parallel: limits.parallel, memory, text: printPlan(plan) };
   } catch (error) {
     if (!(error instanceof GgufError)) throw error;

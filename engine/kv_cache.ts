@@ -1,4 +1,5 @@
 import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
+import type { RecurrentStates } from "./recurrent_state.ts";
 import { isScoring, type Sequence } from "./sequence.ts";
 
 const NO_BLOCK = -1;
@@ -26,7 +27,8 @@ export class KvCache {
   /** Blocks promised to admitted sequences but not yet taken. */
   #reserved = 0;
 
-  constructor(blocks: number) {
+  /** `states` go along with the blocks, of models with recurrent layers. */
+  constructor(blocks: number, private readonly states?: RecurrentStates) {
     this.#total = blocks;
     this.#holders = new Int32Array(blocks);
     this.#tokens = new Int32Array(blocks * KV_BLOCK_TOKENS);
@@ -54,7 +56,8 @@ export class KvCache {
    * False, and nothing done, when there are not enough.
    */
   admit(sequence: Sequence): boolean {
-    const shared = this.#findPrefix(sequence);
+    const known = this.#findPrefix(sequence);
+    const shared = this.states ? known.slice(0, this.states.usable(known)) : known;
     const total = Math.ceil(sequence.maxLength / KV_BLOCK_TOKENS);
     const heldByOthers = shared.filter((block) => this.#holders[block] > 0).length;
     if (total - heldByOthers > this.#available) return false;
@@ -65,6 +68,7 @@ export class KvCache {
     sequence.blockCount = shared.length;
     sequence.indexed = shared.length;
     sequence.cached = shared.length * KV_BLOCK_TOKENS;
+    this.states?.start(sequence, shared, known.length);
     return true;
   }
 
@@ -101,6 +105,7 @@ export class KvCache {
 
   /** Gives back all the sequence holds and has reserved; what is indexed stays findable while there is room. */
   release(sequence: Sequence): void {
+    this.states?.release(sequence);
     this.#reserved -= sequence.blocks.length - sequence.blockCount;
     for (let i = sequence.blockCount - 1; i >= 0; i--) this.#letGo(sequence.blocks[i]);
     sequence.blocks = new Int32Array(0);
@@ -109,13 +114,25 @@ export class KvCache {
     sequence.cached = 0;
   }
 
-  /** Whether the block that `running` computes next is one that `waiting` could share once it is there. */
+  /** Whether `running` computes what `waiting` could share once it is there. */
   isComputing(running: Sequence, waiting: Sequence): boolean {
+    if (this.states) return this.#willSave(running, waiting, this.states);
     const position = Math.floor(running.cached / KV_BLOCK_TOKENS);
     const end = (position + 1) * KV_BLOCK_TOKENS;
     if (end > running.length || end > reusableTokens(waiting)) return false;
     const hash = hashOf(running, position);
     return hash === hashOf(waiting, position) && !this.#index.has(hash);
+  }
+
+  /** With recurrent states: whether the edge where the two part is still ahead. It is then where a snapshot is taken. */
+  #willSave(running: Sequence, waiting: Sequence, states: RecurrentStates): boolean {
+    const limit = Math.floor(Math.min(running.length, reusableTokens(waiting)) / KV_BLOCK_TOKENS);
+    let common = 0;
+    while (common < limit && hashOf(running, common) === hashOf(waiting, common)) common++;
+    const edge = common * KV_BLOCK_TOKENS;
+    if (edge <= running.cached || common <= states.usable(this.#findPrefix(waiting))) return false;
+    states.mark(running, edge);
+    return true;
   }
 
   #findPrefix(sequence: Sequence): number[] {
@@ -171,6 +188,7 @@ export class KvCache {
     this.#idle.delete(oldest);
     this.#index.delete(this.#hashes[oldest]!);
     this.#hashes[oldest] = undefined;
+    this.states?.forget(oldest);
     return oldest;
   }
 }

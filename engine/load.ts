@@ -4,7 +4,7 @@ import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
 import { CpuBackend } from "./backend/cpu.ts";
 import { LlmEngine } from "./engine.ts";
 import { openGguf } from "./gguf/reader.ts";
-import { kvBytesPerToken, type Plan } from "./plan/plan.ts";
+import { kvBytesPerToken, type Plan, stateBytes } from "./plan/plan.ts";
 import type { EngineLimits } from "./scheduler.ts";
 import { createChatTemplate } from "./tokenizer/chat_template.ts";
 import { createTokenizer } from "./tokenizer/tokenizer.ts";
@@ -32,6 +32,8 @@ export interface LoadedEngine {
   readonly loadMs: number;
   /** Bytes that the KV cache takes once it is full. */
   readonly kvBytes: number;
+  /** Bytes that recurrent states take once all slots were in use. */
+  readonly stateBytes: number;
 }
 
 const DEFAULT_CONTEXT = 4096;
@@ -40,6 +42,9 @@ const DEFAULT_QUEUE = 256;
 /** Rows of a step: enough that prefill is bound by arithmetic, few enough that a decode waits under a second. */
 const MAX_ROWS = 512;
 const MIN_LOGIT_ROWS = 16;
+/** Snapshots of recurrent state for later requests: two for each sequence that runs, while they take no more than this. */
+const SNAPSHOTS_PER_SEQUENCE = 2;
+const SNAPSHOT_BYTES = 512 * 2 ** 20;
 
 /**
  * Opens a model file: checks it, packs its weights, compiles its plan. Throws GgufError for a file that is broken or
@@ -51,7 +56,8 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   const plan = buildPlan(file, await readRopeFactors(file));
   const tokenizer = createTokenizer(file.metadata);
   const chatTemplate = createChatTemplate(file.metadata, tokenizer);
-  const { contextLength, limits, kvBytes } = engineSize(plan, options);
+  const size = engineSize(plan, options);
+  const { contextLength, limits } = size;
   const backend = new CpuBackend(options);
   try {
     await backend.loadWeights(file, plan, options.progress);
@@ -72,7 +78,8 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
     engine: new LlmEngine({ backend, model, tokenizer, chatTemplate, limits }),
     backend,
     loadMs: performance.now() - start,
-    kvBytes,
+    kvBytes: size.kvBytes,
+    stateBytes: size.stateBytes,
   };
 }
 
@@ -83,6 +90,8 @@ export interface EngineSize {
   readonly limits: EngineLimits;
   /** Bytes that the KV cache takes once it is full. */
   readonly kvBytes: number;
+  /** Bytes that recurrent states take once all slots were in use. */
+  readonly stateBytes: number;
 }
 
 /** The size that a model's engine has with these options. */
@@ -93,9 +102,11 @@ export function engineSize(
   const contextLength = Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT);
   const parallel = options.parallel ?? DEFAULT_PARALLEL;
   const kvBlocks = parallel * Math.ceil(contextLength / KV_BLOCK_TOKENS);
+  const stateSlots = countStateSlots(plan, parallel);
   return {
     contextLength,
     limits: {
+      stateSlots,
       parallel,
       kvBlocks,
       maxRows: Math.max(MAX_ROWS, parallel),
@@ -103,7 +114,15 @@ export function engineSize(
       queue: options.queue ?? DEFAULT_QUEUE,
     },
     kvBytes: kvBlocks * KV_BLOCK_TOKENS * kvBytesPerToken(plan),
+    stateBytes: (stateSlots ?? 0) * stateBytes(plan),
   };
+}
+
+/** One for each sequence that runs, and at least one for snapshots; undefined for a model without recurrent layers. */
+function countStateSlots(plan: Plan, parallel: number): number | undefined {
+  if (plan.recurrent.layers === 0) return undefined;
+  const affordable = Math.floor(SNAPSHOT_BYTES / stateBytes(plan));
+  return parallel + Math.max(1, Math.min(affordable, SNAPSHOTS_PER_SEQUENCE * parallel));
 }
 
 /** The tokenizer of a model file, which may have a vocabulary and nothing else. Throws GgufError. */

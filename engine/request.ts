@@ -40,6 +40,7 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     blocks: new Int32Array(0),
     blockCount: 0,
     indexed: 0,
+    state: undefined,
     salt: request.cacheSalt ?? "",
     hashes: [],
     sampling,

@@ -1,4 +1,6 @@
+import type { StepState } from "./backend/backend.ts";
 import { KvCache } from "./kv_cache.ts";
+import { RecurrentStates } from "./recurrent_state.ts";
 import { isScoring, type Sequence, wantsToken } from "./sequence.ts";
 import { EngineError } from "./types.ts";
 
@@ -13,6 +15,8 @@ export interface EngineLimits {
   readonly maxLogitRows: number;
   /** Most requests that wait for a place. */
   readonly queue: number;
+  /** Slots of recurrent state: more than `parallel`. Only of models with recurrent layers. */
+  readonly stateSlots?: number;
 }
 
 /** A sequence's part of one step: its next `rows` tokens. */
@@ -23,6 +27,7 @@ export interface Scheduled {
   readonly scores: number;
   /** Whether the last row's logits choose a new token. */
   readonly samples: boolean;
+  readonly state?: StepState;
 }
 
 /**
@@ -36,6 +41,7 @@ export interface Scheduled {
  */
 export class Scheduler {
   readonly cache: KvCache;
+  readonly #states: RecurrentStates | undefined;
   readonly #limits: EngineLimits;
   /** Each in order of arrival. */
   readonly #waiting: { interactive: Sequence[]; batch: Sequence[] } = { interactive: [], batch: [] };
@@ -43,14 +49,16 @@ export class Scheduler {
 
   constructor(limits: EngineLimits) {
     for (const [name, value] of Object.entries(limits)) {
-      const least = name === "queue" ? 0 : 1;
-      if (Number.isSafeInteger(value) && value >= least) continue;
+      const least = name === "queue" ? 0 : name === "stateSlots" ? limits.parallel + 1 : 1;
+      if (value === undefined || (Number.isSafeInteger(value) && value >= least)) continue;
       throw new RangeError(
         `Invalid engine limit ${name}: found ${value}, allowed is a whole number from ${least}`,
       );
     }
     this.#limits = limits;
-    this.cache = new KvCache(limits.kvBlocks);
+    const { stateSlots, parallel } = limits;
+    this.#states = stateSlots === undefined ? undefined : new RecurrentStates(stateSlots, parallel);
+    this.cache = new KvCache(limits.kvBlocks, this.#states);
   }
 
   get running(): number {
@@ -94,7 +102,7 @@ export class Scheduler {
       rowsLeft -= part.rows;
       logitsLeft -= part.scores + (part.samples ? 1 : 0);
       this.cache.extend(sequence, sequence.cached + part.rows);
-      step.push(part);
+      step.push({ ...part, state: this.#states?.step(sequence, part.rows) });
     }
     return step;
   }
@@ -103,6 +111,7 @@ export class Scheduler {
   advance({ sequence, rows }: Scheduled): void {
     sequence.cached += rows;
     this.cache.share(sequence);
+    this.#states?.advance(sequence);
   }
 
   *#inOrder(): Iterable<Sequence> {

@@ -1,5 +1,6 @@
 import type { LogitsRequest } from "./backend/backend.ts";
 import type { EventStream } from "./event_stream.ts";
+import type { RunningState } from "./recurrent_state.ts";
 import type { Random, TokenCounts } from "./sampler.ts";
 import type { OutputText } from "./stop.ts";
 import type { SamplingParams, TokenLogprob } from "./types.ts";
@@ -25,6 +26,8 @@ export interface Sequence {
   blockCount: number;
   /** Leading blocks that are in the prefix index. */
   indexed: number;
+  /** Only while it runs, of models with recurrent layers. */
+  state: RunningState | undefined;
   readonly salt: string;
   /** Hashes of the chain of full blocks, as far as they were needed. */
   readonly hashes: number[];

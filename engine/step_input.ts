@@ -17,11 +17,11 @@ export class StepWriter {
     const sequences: StepSequence[] = [];
     const logits: LogitsRequest[] = [];
     let start = 0;
-    for (const { sequence, rows, scores, samples } of step) {
+    for (const { sequence, rows, scores, samples, state } of step) {
       const end = sequence.cached + rows;
       this.#tokens.set(sequence.tokens.subarray(sequence.cached, end), start);
       const blockTable = sequence.blocks.subarray(0, Math.ceil(end / KV_BLOCK_TOKENS));
-      sequences.push({ start, length: rows, cached: sequence.cached, blockTable });
+      sequences.push({ start, length: rows, cached: sequence.cached, blockTable, state });
       for (let i = 0; i < scores; i++) {
         const scored = sequence.scores.length + i;
         logits.push(scoreRequest(sequence, scored, start + scored - 1 - sequence.cached));

@@ -60,11 +60,13 @@ export interface FakeBackendOptions {
   kvBlocks: number;
   maxRows: number;
   maxLogitRows: number;
+  stateSlots?: number;
 }
 
 /**
  * A model whose "KV" is the tokens themselves, in paged storage: it reads each text back through the block table. So
- * a wrong block, position or shared prefix gives a wrong token or an error.
+ * a wrong block, position or shared prefix gives a wrong token or an error. With state slots, its recurrent state is
+ * the text as well, and has to say the same as the KV.
  */
 export class FakeBackend implements Backend {
   readonly info = { name: "fake", isa: "none", threads: 1 };
@@ -78,6 +80,7 @@ export class FakeBackend implements Backend {
   readonly #options: FakeBackendOptions;
   readonly #tokens: Int32Array;
   readonly #positions: Int32Array;
+  readonly #states: (number[] | undefined)[];
   #busy = false;
   #stop: (() => void) | undefined;
 
@@ -85,6 +88,7 @@ export class FakeBackend implements Backend {
     this.#options = options;
     this.#tokens = new Int32Array(options.kvBlocks * KV_BLOCK_TOKENS).fill(-1);
     this.#positions = new Int32Array(options.kvBlocks * KV_BLOCK_TOKENS).fill(-1);
+    this.#states = new Array(options.stateSlots ?? 0).fill(undefined);
   }
 
   loadWeights(): Promise<void> {
@@ -102,7 +106,9 @@ export class FakeBackend implements Backend {
       this.#check(input);
       this.steps.push(input.sequences.map(({ cached, length }) => ({ cached, length })));
       this.logitRequests.push([...input.logits]);
+      this.#checkSlots(input.sequences);
       for (const sequence of input.sequences) this.#write(input.tokens, sequence);
+      for (const sequence of input.sequences) this.#carry(sequence);
       const stopped = new Promise<boolean>((resolve) => this.#stop = () => resolve(true));
       if (await Promise.race([this.gate(), stopped]) === true) throw new StepStopped();
       return { rows: input.logits.map((request) => this.#candidates(input, request)) };
@@ -154,6 +160,39 @@ export class FakeBackend implements Backend {
       const written = blockTable.subarray(Math.floor(cached / KV_BLOCK_TOKENS));
       if (written.some((block) => holders.get(block)! > 1)) throw new Error("A shared block is written");
     }
+  }
+
+  /** Models with states get one for each sequence; a slot that is written in a step belongs to one sequence. */
+  #checkSlots(sequences: readonly StepSequence[]): void {
+    if (sequences.some(({ state }) => (state !== undefined) !== this.#states.length > 0)) {
+      throw new Error("State slots without need, or none");
+    }
+    const written = sequences.flatMap((
+      { state },
+    ) => [state?.write, ...state?.saves.map((s) => s.slot) ?? []]);
+    const read = sequences.flatMap(({ state }) => state?.read === state?.write ? [] : [state?.read]);
+    const slots = written.filter((slot) => slot !== undefined);
+    if (new Set(slots).size !== slots.length) throw new Error("A state slot is written twice");
+    if (read.some((slot) => slot !== undefined && slots.includes(slot))) {
+      throw new Error("A state slot is read and written");
+    }
+    if (slots.some((slot) => slot < 0 || slot >= this.#states.length)) throw new Error("No such state slot");
+  }
+
+  /** The state after each row is what the KV says up to there. */
+  #carry(sequence: StepSequence): void {
+    const { cached, length, state } = sequence;
+    if (!state) return;
+    const before = state.read === undefined ? [] : this.#states[state.read];
+    const after = this.#history(sequence, cached + length);
+    if (before?.length !== cached || before.some((token, i) => token !== after[i])) {
+      throw new Error(`The state that is read is not that of the ${cached} tokens before`);
+    }
+    for (const { after: rows, slot } of state.saves) {
+      if (rows < 1 || rows > length) throw new Error("A state is kept after a row that is not there");
+      this.#states[slot] = after.slice(0, cached + rows);
+    }
+    this.#states[state.write] = after;
   }
 
   #write(tokens: Int32Array, { start, length, cached, blockTable }: StepSequence): void {

@@ -213,7 +213,7 @@ Deno.test("cli: inspect describes the file, the memory and the plan", async () =
   const bytes = report.formats.reduce((sum: number, f: { bytes: number }) => sum + f.bytes, 0);
   assert(bytes > 0 && bytes < report.file_bytes);
   assertEquals([report.context, report.parallel], [64, 2]);
-  assertEquals(Object.keys(report.memory), ["weights", "kv", "scratch"]);
+  assertEquals(Object.keys(report.memory), ["weights", "kv", "states", "scratch"]);
   assertMatch(report.plan, /^plan llama: \d+ ops/);
   const text = await run(["inspect"]);
   assertEquals(text.code, 0);

@@ -49,7 +49,13 @@ async function bits(model: KernelModel, way: Way): Promise<Uint32Array[]> {
   for (let cached = 0, step = 0; cached < PROMPT + ANSWER; step++) {
     const length = cached < PROMPT ? Math.min(chunk, PROMPT - cached) : 1;
     const wanted = cached + length >= PROMPT ? [EVERYTHING] : [];
-    const run: Run = { tokens: tokens.slice(cached, cached + length), cached, blockTable, wanted };
+    const run: Run = {
+      tokens: tokens.slice(cached, cached + length),
+      cached,
+      blockTable,
+      wanted,
+      slot: range,
+    };
     const beside = Array.from({ length: others }, (_, i) => neighbour(i, step, (range + 1 + i) % 8 * BLOCKS));
     const middle = others >> 1;
     const answers = await model.step([...beside.slice(0, middle), run, ...beside.slice(middle)]);
@@ -71,6 +77,7 @@ function neighbour(i: number, step: number, firstBlock: number): Run {
     tokens,
     cached,
     blockTable: shuffledBlocks(firstBlock, BLOCKS),
+    slot: firstBlock / BLOCKS,
     wanted: (i + step) % 2 ? [{}] : [],
   };
 }
@@ -86,7 +93,7 @@ const WAYS: readonly Way[] = [
   { chunk: PROMPT, others: 7, range: 4 },
 ];
 
-for (const architecture of ["llama", "qwen2", "qwen3"] as const) {
+for (const architecture of ["llama", "qwen2", "qwen3", "qwen35"] as const) {
   Deno.test(`${architecture}: chunks, neighbours, KV blocks and threads change no bit of the logits`, async () => {
     const bytes = model(architecture);
     let first: Uint32Array[] | undefined;
@@ -103,11 +110,13 @@ for (const architecture of ["llama", "qwen2", "qwen3"] as const) {
 }
 
 for (const isa of instructionSets().slice(1)) {
-  Deno.test(`${isa}: chunks and neighbours change no bit of the logits`, async () => {
-    using loaded = await KernelModel.load(model("qwen3"), LIMITS, { isa });
-    const whole = await bits(loaded, { chunk: PROMPT });
-    assertEquals(await bits(loaded, { chunk: 27, others: 7, range: 4 }), whole);
-  });
+  for (const architecture of ["qwen3", "qwen35"] as const) {
+    Deno.test(`${architecture} on ${isa}: chunks and neighbours change no bit of the logits`, async () => {
+      using loaded = await KernelModel.load(model(architecture), LIMITS, { isa });
+      const whole = await bits(loaded, { chunk: PROMPT });
+      assertEquals(await bits(loaded, { chunk: 27, others: 7, range: 4 }), whole);
+    });
+  }
 }
 
 Deno.test("a stop ends a long step early, and the next step is as if there had been none", async () => {

@@ -1,5 +1,11 @@
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
-import type { Candidates, CompileOptions, LogitsRequest, StepSequence } from "../engine/backend/backend.ts";
+import type {
+  Candidates,
+  CompileOptions,
+  LogitsRequest,
+  StepSequence,
+  StepState,
+} from "../engine/backend/backend.ts";
 import { CpuBackend, type CpuOptions } from "../engine/backend/cpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import { KernelLibrary } from "../ffi/library.ts";
@@ -10,6 +16,12 @@ export interface Run {
   /** Tokens of the sequence that went before. */
   readonly cached?: number;
   readonly blockTable: Int32Array;
+  /** Slot of its recurrent state; it stays there from step to step. */
+  readonly slot?: number;
+  /** Slots that get a copy of the state after so many of the tokens. */
+  readonly saves?: StepState["saves"];
+  /** Slot that the state is read from, if not from its own. */
+  readonly source?: number;
   /** What is wanted after the last tokens; the last entry belongs to the last token. */
   readonly wanted?: readonly Wanted[];
 }
@@ -20,9 +32,12 @@ export interface Wanted {
   readonly probe?: readonly number[];
 }
 
+/** More than sequences in any test's step; they cost nothing where the model has no state. */
+const STATE_SLOTS = 32;
+
 /** A model file on the kernels, without an engine around it. */
 export class KernelModel implements Disposable {
-  private constructor(readonly backend: CpuBackend) {}
+  private constructor(readonly backend: CpuBackend, private readonly recurrent: boolean) {}
 
   /** Loads a file's bytes, which need not outlive the call. */
   static async load(
@@ -37,8 +52,8 @@ export class KernelModel implements Disposable {
       const plan = buildPlan(file, await readRopeFactors(file));
       const backend = new CpuBackend(options);
       await backend.loadWeights(file, plan);
-      await backend.compile(plan, compile);
-      return new KernelModel(backend);
+      await backend.compile(plan, { stateSlots: STATE_SLOTS, ...compile });
+      return new KernelModel(backend, plan.recurrent.layers > 0);
     } finally {
       await Deno.remove(path);
     }
@@ -49,8 +64,9 @@ export class KernelModel implements Disposable {
     const sequences: StepSequence[] = [];
     const logits: LogitsRequest[] = [];
     let start = 0;
-    for (const { tokens, cached = 0, blockTable, wanted = [] } of runs) {
-      sequences.push({ start, length: tokens.length, cached, blockTable });
+    for (const run of runs) {
+      const { tokens, cached = 0, blockTable, wanted = [] } = run;
+      sequences.push({ start, length: tokens.length, cached, blockTable, state: this.#state(run) });
       start += tokens.length;
       wanted.forEach((want, i) => logits.push(request(start - wanted.length + i, want)));
     }
@@ -58,6 +74,10 @@ export class KernelModel implements Disposable {
     const { rows } = await this.backend.step({ tokens, sequences, logits });
     let at = 0;
     return runs.map(({ wanted = [] }) => rows.slice(at, at += wanted.length));
+  }
+
+  #state({ cached = 0, slot = 0, source = slot, saves = [] }: Run): StepState | undefined {
+    return this.recurrent ? { read: cached === 0 ? undefined : source, write: slot, saves } : undefined;
   }
 
   [Symbol.dispose](): void {

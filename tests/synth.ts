@@ -21,7 +21,7 @@ export interface SynthOptions {
   readonly vocabulary?: number;
 }
 
-export type Architecture = "llama" | "qwen2" | "qwen3";
+export type Architecture = "llama" | "qwen2" | "qwen3" | "qwen35";
 
 interface Shape {
   readonly heads: number;
@@ -34,12 +34,27 @@ interface Shape {
   readonly ropeFactors?: boolean;
   readonly biases?: boolean;
   readonly headNorms?: boolean;
+  /** Dimensions of a head that are rotated; by default all. */
+  readonly rotated?: number;
+  /** Three layers of four are Gated DeltaNet, and attention has output gates. */
+  readonly delta?: { readonly keyHeads: number; readonly valueHeads: number; readonly headDim: number };
+  readonly layers?: number;
 }
 
 const SHAPES: Readonly<Record<Architecture, Shape>> = {
   llama: { heads: 8, kvHeads: 4, headDim: 32, ropeBase: 5e5, untied: true, ropeFactors: true },
   qwen2: { heads: 8, kvHeads: 2, headDim: 32, ropeBase: 1e6, biases: true },
   qwen3: { heads: 8, kvHeads: 4, headDim: 64, ropeBase: 1e6, headNorms: true },
+  qwen35: {
+    heads: 4,
+    kvHeads: 2,
+    headDim: 64,
+    ropeBase: 1e7,
+    headNorms: true,
+    rotated: 16,
+    delta: { keyHeads: 2, valueHeads: 8, headDim: 32 },
+    layers: 8,
+  },
 };
 const EMBEDDING = 256;
 const FEED_FORWARD = 768;
@@ -50,8 +65,9 @@ const SIGMA = 0.02;
 
 /** The bytes of a model file. */
 export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
-  const { architecture, seed, layers = LAYERS, vocabulary = VOCABULARY } = options;
+  const { architecture, seed, vocabulary = VOCABULARY } = options;
   const shape = SHAPES[architecture];
+  const layers = options.layers ?? shape.layers ?? LAYERS;
   const builder = new GgufBuilder();
   describe(builder, architecture, layers, vocabulary);
   let matrices = 0;
@@ -60,9 +76,10 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
     const type = options.types[matrices++ % options.types.length];
     builder.tensor(`${name}.weight`, type, [columns, rows], weights(type, columns * rows, random(name)));
   };
-  const vector = (name: string, length: number, mean = 1) => {
+  const vector = (name: string, length: number, mean = 1, spread = 0.1) => {
     const source = random(name);
-    builder.tensor(name, "F32", [length], Float32Array.from({ length }, () => mean + 0.1 * source.normal()));
+    const values = Float32Array.from({ length }, () => mean + spread * source.normal());
+    builder.tensor(name, "F32", [length], values);
   };
 
   matrix("token_embd", EMBEDDING, vocabulary);
@@ -74,10 +91,9 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
     const factors = Float32Array.from({ length }, (_, i) => 1 + 7 * i / (length - 1));
     builder.tensor("rope_freqs.weight", "F32", [length], factors);
   }
-  const parts = { attn_q: shape.heads, attn_k: shape.kvHeads, attn_v: shape.kvHeads };
-  for (let layer = 0; layer < layers; layer++) {
-    const block = `blk.${layer}`;
-    vector(`${block}.attn_norm.weight`, EMBEDDING);
+  const attention = (block: string) => {
+    const queries = shape.delta ? 2 * shape.heads : shape.heads;
+    const parts = { attn_q: queries, attn_k: shape.kvHeads, attn_v: shape.kvHeads };
     for (const [part, heads] of Object.entries(parts)) {
       matrix(`${block}.${part}`, EMBEDDING, heads * shape.headDim);
       if (shape.biases) vector(`${block}.${part}.bias`, heads * shape.headDim, 0);
@@ -86,7 +102,28 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
     if (shape.headNorms) {
       for (const norm of ["attn_q_norm", "attn_k_norm"]) vector(`${block}.${norm}.weight`, shape.headDim);
     }
-    vector(`${block}.ffn_norm.weight`, EMBEDDING);
+  };
+  const deltaNet = (block: string, { keyHeads, valueHeads, headDim }: NonNullable<Shape["delta"]>) => {
+    const channels = (2 * keyHeads + valueHeads) * headDim;
+    matrix(`${block}.attn_qkv`, EMBEDDING, channels);
+    matrix(`${block}.attn_gate`, EMBEDDING, valueHeads * headDim);
+    const taps = Float32Array.from(
+      { length: 4 * channels },
+      ((r) => () => 0.4 * r.normal())(random(`${block}.conv`)),
+    );
+    builder.tensor(`${block}.ssm_conv1d.weight`, "F32", [4, channels], taps);
+    vector(`${block}.ssm_dt.bias`, valueHeads, 0, 0.5);
+    vector(`${block}.ssm_a`, valueHeads, -1, 0.3);
+    for (const name of ["ssm_alpha", "ssm_beta"]) matrix(`${block}.${name}`, EMBEDDING, valueHeads);
+    vector(`${block}.ssm_norm.weight`, headDim);
+    matrix(`${block}.ssm_out`, valueHeads * headDim, EMBEDDING);
+  };
+  for (let layer = 0; layer < layers; layer++) {
+    const block = `blk.${layer}`;
+    vector(`${block}.attn_norm.weight`, EMBEDDING);
+    if (shape.delta && (layer + 1) % 4 !== 0) deltaNet(block, shape.delta);
+    else attention(block);
+    vector(`${block}.${shape.delta ? "post_attention_norm" : "ffn_norm"}.weight`, EMBEDDING);
     matrix(`${block}.ffn_gate`, EMBEDDING, FEED_FORWARD);
     matrix(`${block}.ffn_up`, EMBEDDING, FEED_FORWARD);
     matrix(`${block}.ffn_down`, FEED_FORWARD, EMBEDDING);
@@ -110,11 +147,22 @@ function describe(
     "attention.head_count_kv": shape.kvHeads,
     "attention.key_length": shape.headDim,
     "attention.value_length": shape.headDim,
-    "rope.dimension_count": shape.headDim,
+    "rope.dimension_count": shape.rotated ?? shape.headDim,
     vocab_size: vocabulary,
   };
+  const deltaCounts = shape.delta && {
+    "ssm.conv_kernel": 4,
+    "ssm.inner_size": shape.delta.valueHeads * shape.delta.headDim,
+    "ssm.state_size": shape.delta.headDim,
+    "ssm.time_step_rank": shape.delta.valueHeads,
+    "ssm.group_count": shape.delta.keyHeads,
+    full_attention_interval: 4,
+  };
   builder.set("general.architecture", "STRING", architecture).set("general.name", "STRING", "synthetic");
-  for (const [key, value] of Object.entries(counts)) builder.set(`${architecture}.${key}`, "UINT32", value);
+  for (const [key, value] of Object.entries({ ...counts, ...deltaCounts })) {
+    builder.set(`${architecture}.${key}`, "UINT32", value);
+  }
+  if (shape.delta) builder.array(`${architecture}.rope.dimension_sections`, "INT32", [3, 3, 2, 0]);
   builder.set(`${architecture}.rope.freq_base`, "FLOAT32", shape.ropeBase);
   builder.set(`${architecture}.attention.layer_norm_rms_epsilon`, "FLOAT32", 1e-6);
 

@@ -19,7 +19,13 @@ export function buildLlama(b: PlanBuilder, h: Hparams, traits: LlamaTraits): voi
   const table = b.ropeTable(h.ropeDimensionCount);
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    const heads = { layer: b.kvLayer(), heads: h.headCount, kvHeads: h.headCountKv, headDim: h.keyLength };
+    const heads = {
+      layer: b.kvLayer(),
+      heads: h.headCount,
+      kvHeads: h.headCountKv,
+      headDim: h.keyLength,
+      gated: false,
+    };
 
     const attnIn = b.rmsNorm(x, name("attn_norm"), eps);
     const qkv = b.linear(attnIn, [

@@ -4,6 +4,7 @@ import type { GgufFile } from "../gguf/types.ts";
 import { PlanBuilder } from "../plan/builder.ts";
 import type { Plan } from "../plan/plan.ts";
 import { buildLlama } from "./llama.ts";
+import { buildQwen35 } from "./qwen35.ts";
 
 /** Writes the plan of a model file, whose hyper-parameters are checked. */
 type Build = (b: PlanBuilder, h: Hparams) => void;
@@ -13,6 +14,7 @@ const ARCHITECTURES: Readonly<Record<string, Build>> = {
   llama: (b, h) => buildLlama(b, h, { interleavedRope: true, headNorms: false }),
   qwen2: (b, h) => buildLlama(b, h, { interleavedRope: false, headNorms: false }),
   qwen3: (b, h) => buildLlama(b, h, { interleavedRope: false, headNorms: true }),
+  qwen35: buildQwen35,
 };
 
 /** Llama 3's factors on the rotary frequencies, in its own tensor. */

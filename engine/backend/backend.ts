@@ -22,6 +22,18 @@ export interface StepSequence {
   readonly cached: number;
   /** KV block ids; covers at least cached + length tokens. */
   readonly blockTable: Int32Array;
+  /** Where its recurrent state is kept; only of models that have one. */
+  readonly state?: StepState;
+}
+
+/** Slots of recurrent state that a sequence's rows go through. */
+export interface StepState {
+  /** Holds the state before the rows; undefined before a sequence's first. */
+  readonly read: number | undefined;
+  /** Gets the state after the rows; may be the same. */
+  readonly write: number;
+  /** Slots that get a copy of the state after the first `after` rows; in ascending order. */
+  readonly saves: readonly { readonly after: number; readonly slot: number }[];
 }
 
 /** What is wanted of one row's logits. Penalties and bias are applied before the candidates are chosen. */
@@ -76,6 +88,8 @@ export interface StepOutput {
 export interface CompileOptions {
   /** KV blocks to hold. */
   readonly kvBlocks: number;
+  /** Slots of recurrent state to hold; none where the model has no such layers. */
+  readonly stateSlots?: number;
   /** Most rows in one step. */
   readonly maxRows: number;
   /** Most rows that want logits in one step. */

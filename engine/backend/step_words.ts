@@ -1,11 +1,17 @@
 import type { WordWriter } from "../plan/words.ts";
 import type { Candidates, LogitsRequest, StepInput, StepOutput } from "./backend.ts";
 
+/** "No such slot" among the words. */
+const NONE = 0xffffffff;
+
 /** A step as the words that rust-kernels/src/step.rs reads. */
 export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuffer> {
   w.u32(input.tokens.length, input.sequences.length, input.logits.length).i32s(input.tokens);
   for (const s of input.sequences) {
-    w.u32(s.start, s.length, s.cached, s.blockTable.length).i32s(s.blockTable);
+    const { read = NONE, write = NONE, saves = [] } = s.state ?? {};
+    w.u32(s.start, s.length, s.cached, s.blockTable.length, read, write, saves.length);
+    w.i32s(s.blockTable);
+    for (const { after, slot } of saves) w.u32(after, slot);
   }
   for (const r of input.logits) {
     w.u32(r.row, r.candidates).f32(r.repetitionPenalty).f32(r.presencePenalty).f32(r.frequencyPenalty);

@@ -6,6 +6,8 @@ import {
   type BufferForm,
   type BufferId,
   type BufferRows,
+  CONV_TAPS,
+  type DeltaShape,
   type Forms,
   type HeadShape,
   type MatMulPart,
@@ -41,6 +43,21 @@ export interface RopeOptions {
   readonly kNorm?: string;
 }
 
+/** Activations that the delta rule reads: rows of queries, keys and values; a gate as wide as the values; a number a head. */
+export interface DeltaInputs {
+  readonly qkv: Value;
+  readonly gate: Value;
+  readonly alpha: Value;
+  readonly beta: Value;
+}
+
+/** Whole names of the delta rule's tensors: a number a value head, twice, and a norm. */
+export interface DeltaTensors {
+  readonly decay: string;
+  readonly bias: string;
+  readonly norm: string;
+}
+
 /**
  * Writes a plan, op by op, in the words of a model's architecture. Every tensor is looked up with the shape that the
  * hyper-parameters demand: a missing one, or one of another shape, is a GgufError that names it.
@@ -58,6 +75,7 @@ export class PlanBuilder {
   /** Tensors of the file that the model is right to be computed without. */
   readonly #leftOut: ((name: string) => boolean)[] = [];
   #kv = { layers: 0, heads: 0, headDim: 0 };
+  #recurrent = { layers: 0, keyHeads: 0, valueHeads: 0, headDim: 0 };
 
   constructor(readonly file: GgufFile) {}
 
@@ -134,8 +152,43 @@ export class PlanBuilder {
   }
 
   attention(q: Value, heads: HeadShape, scale: number): Value {
-    const out = this.#floatValue("attn", q.rows, q.columns);
+    const out = this.#floatValue("attn", q.rows, heads.heads * heads.headDim);
     this.#ops.push({ op: "attention", q: this.#asFloat(q), out: out.float!, heads, scale });
+    return out;
+  }
+
+  /** The place among the recurrent states of the next layer that has one. */
+  recurrentLayer(): number {
+    return this.#recurrent.layers++;
+  }
+
+  /** Convolves queries, keys and values, in place. `name` is the tensor of the weights, [CONV_TAPS, channels]. */
+  shortConv(qkv: Value, name: string, heads: DeltaShape, eps: number): void {
+    const { keyHeads, valueHeads, headDim } = heads;
+    this.#recurrent = { layers: this.#recurrent.layers, keyHeads, valueHeads, headDim };
+    const info = requireTensor(this.file, `${name}.weight`, [CONV_TAPS, qkv.columns]);
+    const weight = this.#tensor(info, "vector", CONV_TAPS * qkv.columns, 1);
+    this.#ops.push({ op: "short_conv", x: this.#asFloat(qkv), weight, heads, eps });
+  }
+
+  /** Reads the state that it carries, and norms and gates what it has read. */
+  deltaRule(inputs: DeltaInputs, tensors: DeltaTensors, heads: DeltaShape, eps: number): Value {
+    const out = new Value("delta", inputs.qkv.rows, heads.valueHeads * heads.headDim);
+    const op = {
+      op: "delta_rule" as const,
+      qkv: this.#asFloat(inputs.qkv),
+      gate: this.#asFloat(inputs.gate),
+      alpha: this.#asFloat(inputs.alpha),
+      beta: this.#asFloat(inputs.beta),
+      decay: this.#vector(tensors.decay, heads.valueHeads),
+      bias: this.#vector(tensors.bias, heads.valueHeads),
+      norm: this.#vector(tensors.norm, heads.headDim),
+      heads,
+      eps,
+      out: {} as Forms,
+    };
+    this.#ops.push(op);
+    this.#late.push(() => op.out = forms(out));
     return out;
   }
 
@@ -158,7 +211,14 @@ export class PlanBuilder {
   finish(head: Pick<Plan, "architecture" | "vocabSize" | "contextLength" | "frequencies">): Plan {
     for (const settle of this.#late) settle();
     this.#refuseUnread(head.architecture);
-    return { ...head, kv: this.#kv, tensors: this.#tensors, buffers: this.#buffers, ops: this.#ops };
+    return {
+      ...head,
+      kv: this.#kv,
+      recurrent: this.#recurrent,
+      tensors: this.#tensors,
+      buffers: this.#buffers,
+      ops: this.#ops,
+    };
   }
 
   #refuseUnread(architecture: string): void {

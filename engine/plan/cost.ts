@@ -1,5 +1,5 @@
 import { FORMATS } from "../gguf/formats.ts";
-import { type BufferRows, kvBytesPerToken, type Plan, type PlanTensor } from "./plan.ts";
+import { type BufferRows, kvBytesPerToken, type Plan, type PlanTensor, stateBytes } from "./plan.ts";
 
 /** Operations of matrices, a multiply-add being two, by the arithmetic that the weights' format is computed in. */
 export interface Operations {
@@ -18,6 +18,8 @@ export interface PlanCost {
   readonly logitsRow: Operations;
   /** Bytes that attention reads for each token of context. */
   readonly kvBytesPerToken: number;
+  /** Bytes of recurrent state that each sequence's part of a step reads, and writes. */
+  readonly stateBytes: number;
 }
 
 /** What one step has to do. */
@@ -26,6 +28,7 @@ export interface StepWork {
   readonly logitRows: number;
   /** Tokens of context that are read, over all sequences. */
   readonly kvTokens: number;
+  readonly sequences: number;
 }
 
 /** What the machine can do at best: 10^9 bytes and 10^9 operations a second. */
@@ -51,6 +54,7 @@ export function planCost(plan: Plan, packedBytes: (tensor: PlanTensor) => number
     row: operations.step,
     logitsRow: operations.logits,
     kvBytesPerToken: kvBytesPerToken(plan),
+    stateBytes: stateBytes(plan),
   };
 }
 
@@ -60,7 +64,7 @@ export function planCost(plan: Plan, packedBytes: (tensor: PlanTensor) => number
  */
 export function stepFloor(cost: PlanCost, work: StepWork, limits: MachineLimits): number {
   const bytes = cost.weightBytes + (work.logitRows > 0 ? cost.logitsWeightBytes : 0) +
-    work.kvTokens * cost.kvBytesPerToken;
+    work.kvTokens * cost.kvBytesPerToken + 2 * work.sequences * cost.stateBytes;
   const total = (kind: keyof Operations) =>
     work.rows * cost.row[kind] + work.logitRows * cost.logitsRow[kind];
   const arithmetic = total("int8") / limits.int8Gops + total("float") / limits.f32Gflops;

@@ -3,7 +3,7 @@ import { buildPlan } from "../architectures/registry.ts";
 import { byteLengthOf } from "../gguf/tensor_types.ts";
 import { planCost, stepFloor } from "./cost.ts";
 import type { PlanTensor } from "./plan.ts";
-import { smallTransformer } from "./testing.ts";
+import { smallHybrid, smallTransformer } from "./testing.ts";
 
 const bytesOf = (t: PlanTensor) => byteLengthOf(t.info.type, t.rows * t.columns);
 /** Weights of a layer of the small transformer: q and output, k and v, gate, up and down. */
@@ -18,6 +18,7 @@ Deno.test("cost: each matrix counts once, the embedding's look-up not at all", (
     row: { int8: 2 * 2 * LAYER, float: 0 },
     logitsRow: { int8: 2 * OUTPUT, float: 0 },
     kvBytesPerToken: 2 * 2 * 2 * 32 * 2,
+    stateBytes: 0,
   });
 });
 
@@ -43,11 +44,22 @@ Deno.test("cost: a step takes what it reads or what it computes, whichever is lo
     row: { int8: 100e9, float: 10e9 },
     logitsRow: { int8: 40e9, float: 0 },
     kvBytesPerToken: 1e6,
+    stateBytes: 5e8,
   };
   const limits = { readGbps: 10, int8Gops: 200, f32Gflops: 50 };
-  const floor = (rows: number, logitRows: number, kvTokens: number) =>
-    stepFloor(cost, { rows, logitRows, kvTokens }, limits);
-  assertAlmostEquals(floor(1, 1, 1000), (8 + 1 + 1) / 10);
-  assertAlmostEquals(floor(1, 0, 0), 0.8);
-  assertAlmostEquals(floor(10, 2, 1000), 10 * (0.5 + 0.2) + 2 * 0.2);
+  const floor = (rows: number, logitRows: number, kvTokens: number, sequences: number) =>
+    stepFloor(cost, { rows, logitRows, kvTokens, sequences }, limits);
+  assertAlmostEquals(floor(1, 1, 1000, 0), (8 + 1 + 1) / 10);
+  assertAlmostEquals(floor(1, 1, 1000, 3), (8 + 1 + 1 + 3) / 10); // each state is read and written
+  assertAlmostEquals(floor(1, 0, 0, 0), 0.8);
+  assertAlmostEquals(floor(10, 2, 1000, 1), 10 * (0.5 + 0.2) + 2 * 0.2);
+});
+
+Deno.test("cost: a hybrid carries the convolutions' inputs and a square matrix for each value head", () => {
+  const { stateBytes, kvBytesPerToken } = planCost(
+    buildPlan(smallHybrid({ architecture: "qwen35", type: "Q8_0" })),
+    bytesOf,
+  );
+  assertEquals(stateBytes, 3 * 4 * (3 * 8 * 64 + 4 * 64 * 64));
+  assertEquals(kvBytesPerToken, 2 * 2 * 32 * 2);
 });

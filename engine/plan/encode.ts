@@ -4,7 +4,7 @@ import { planScratch } from "./scratch.ts";
 import { WordWriter } from "./words.ts";
 
 const MAGIC = 0x4e4c5043; // "CPLN"
-const VERSION = 2;
+const VERSION = 3;
 /** "No such operand" among the words. */
 const NONE = 0xffffffff;
 const CODES: Readonly<Record<PlanOp["op"], number>> = {
@@ -17,6 +17,8 @@ const CODES: Readonly<Record<PlanOp["op"], number>> = {
   attention: 6,
   quantize: 7,
   candidates: 8,
+  short_conv: 9,
+  delta_rule: 10,
 };
 
 /** A plan as the words that rust-kernels/src/program.rs reads; the two change together, with VERSION. */
@@ -25,6 +27,8 @@ export function encodePlan(plan: Plan, options: CompileOptions): Uint8Array<Arra
   const w = new WordWriter(65536);
   w.u32(MAGIC, VERSION, options.maxRows, options.maxLogitRows, plan.vocabSize);
   w.u32(plan.kv.layers, plan.kv.heads, plan.kv.headDim, options.kvBlocks);
+  const { layers, keyHeads, valueHeads, headDim } = plan.recurrent;
+  w.u32(layers, keyHeads, valueHeads, headDim, options.stateSlots ?? 0);
   w.u64(scratch.arenaBytes);
   w.u32(plan.frequencies.length);
   for (const frequency of plan.frequencies) w.f64(frequency);
@@ -61,6 +65,11 @@ function encodeOp(w: WordWriter, op: PlanOp): WordWriter {
       return w.u32(op.x, NONE, op.out);
     case "candidates":
       return w.u32(op.logits, op.exact?.x ?? NONE, op.exact?.weight ?? NONE);
+    case "short_conv":
+      return w.u32(op.x, op.weight, op.heads.layer).f32(op.eps);
+    case "delta_rule":
+      w.u32(op.qkv, op.gate, op.alpha, op.beta, op.decay, op.bias, op.norm, op.heads.layer);
+      return w.f32(op.eps).u32(...pair(op.out));
   }
 }
 
@@ -68,6 +77,6 @@ function pair(forms: Forms): [number, number] {
   return [forms.float ?? NONE, forms.quant ?? NONE];
 }
 
-function heads(h: HeadShape): [number, number, number, number] {
-  return [h.layer, h.heads, h.kvHeads, h.headDim];
+function heads(h: HeadShape): number[] {
+  return [h.layer, h.heads, h.kvHeads, h.headDim, h.gated ? 1 : 0];
 }

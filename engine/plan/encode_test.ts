@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { buildPlan } from "../architectures/registry.ts";
 import { encodePlan } from "./encode.ts";
 import { planScratch } from "./scratch.ts";
-import { smallTransformer } from "./testing.ts";
+import { smallHybrid, smallTransformer } from "./testing.ts";
 
 /** Reads an encoded plan back, in the order that rust-kernels/src/program.rs has. */
 class Reader {
@@ -39,79 +39,93 @@ class Reader {
 }
 
 const NONE = 0xffffffff;
-const MODEL = smallTransformer({
-  architecture: "qwen2",
-  type: "Q8_0",
-  biases: true,
-  types: { ffn_down: "F16" },
-});
-const SIZES = { kvBlocks: 9, maxRows: 48, maxLogitRows: 5 };
+const MODELS = {
+  qwen2: smallTransformer({ architecture: "qwen2", type: "Q8_0", biases: true, types: { ffn_down: "F16" } }),
+  qwen35: smallHybrid({ architecture: "qwen35", type: "Q8_0" }),
+};
+const SIZES = { kvBlocks: 9, stateSlots: 3, maxRows: 48, maxLogitRows: 5 };
+/** KV layers, heads and head dimension; recurrent layers, key and value heads and head dimension. */
+const SHAPES = { qwen2: [[2, 2, 32], [0, 0, 0, 0]], qwen35: [[1, 2, 32], [3, 2, 4, 64]] } as const;
 
-Deno.test("encode: the head and the buffers say what the plan says", () => {
-  const plan = buildPlan(MODEL);
-  const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);
-  const r = new Reader(encodePlan(plan, SIZES));
-  assertEquals(r.u32s(9), [0x4e4c5043, 2, 48, 5, plan.vocabSize, 2, 2, 32, 9]);
-  assertEquals(r.u64(), arenaBytes);
-  assertEquals(Array.from({ length: r.u32() }, () => r.f64()), [...plan.frequencies]);
-  const buffers = Array.from({ length: r.u32() }, () => [...r.u32s(3), r.u64()]);
-  const expected = plan.buffers.map((b, i) => [
-    b.form === "float" ? 0 : 1,
-    b.rows === "step" ? 0 : 1,
-    b.columns,
-    offsets[i],
-  ]);
-  assertEquals(buffers, expected);
-  assertEquals(r.u32(), plan.ops.length);
-});
+for (const name of ["qwen2", "qwen35"] as const) {
+  Deno.test(`encode: ${name}'s head and buffers say what the plan says`, () => {
+    const plan = buildPlan(MODELS[name]);
+    const [kv, recurrent] = SHAPES[name];
+    const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);
+    const r = new Reader(encodePlan(plan, SIZES));
+    assertEquals(r.u32s(9), [0x4e4c5043, 3, 48, 5, plan.vocabSize, ...kv, 9]);
+    assertEquals(r.u32s(5), [...recurrent, 3]);
+    assertEquals(r.u64(), arenaBytes);
+    assertEquals(Array.from({ length: r.u32() }, () => r.f64()), [...plan.frequencies]);
+    const buffers = Array.from({ length: r.u32() }, () => [...r.u32s(3), r.u64()]);
+    const expected = plan.buffers.map((b, i) => [
+      b.form === "float" ? 0 : 1,
+      b.rows === "step" ? 0 : 1,
+      b.columns,
+      offsets[i],
+    ]);
+    assertEquals(buffers, expected);
+    assertEquals(r.u32(), plan.ops.length);
+  });
 
-Deno.test("encode: every op comes with its operands, and nothing follows the last", () => {
-  const plan = buildPlan(MODEL);
-  const r = new Reader(encodePlan(plan, SIZES));
-  r.u32s(9 + 2);
-  for (let n = r.u32(); n > 0; n--) r.f64();
-  for (let n = r.u32(); n > 0; n--) r.u32s(5);
-  const operand = (id: number | undefined) => id ?? NONE;
-  assertEquals(r.u32(), plan.ops.length);
-  for (const op of plan.ops) {
-    const code = r.u32();
-    switch (op.op) {
-      case "embed":
-        assertEquals([code, ...r.u32s(2)], [0, op.weight, op.out]);
-        break;
-      case "rope_table":
-        assertEquals([code, r.u32()], [1, op.out]);
-        break;
-      case "rms_norm":
-        assertEquals([code, ...r.u32s(2), r.f32()], [2, op.x, op.weight, op.eps]);
-        assertEquals(r.u32s(2), [operand(op.out.float), operand(op.out.quant)]);
-        break;
-      case "matmul":
-        assertEquals([code, ...r.u32s(3)], [3, operand(op.x.float), operand(op.x.quant), op.parts.length]);
-        for (const p of op.parts) {
-          assertEquals(r.u32s(4), [p.weight, operand(p.bias), p.out, Number(p.add)]);
-        }
-        break;
-      case "swiglu":
-        assertEquals([code, ...r.u32s(2)], [4, operand(op.x.float), operand(op.x.quant)]);
-        assertEquals(r.u32s(4), [op.gate, op.up, operand(op.out.float), operand(op.out.quant)]);
-        break;
-      case "rope_append":
-        assertEquals([code, ...r.u32s(4)], [5, op.q, op.k, op.v, op.table]);
-        assertEquals(r.u32s(6), [operand(op.qNorm), operand(op.kNorm), op.heads.layer, 8, 2, 32]);
-        assertEquals([...r.u32s(2), r.f32()], [op.rotated, Number(op.interleaved), op.eps]);
-        break;
-      case "attention":
-        assertEquals([code, ...r.u32s(2)], [6, op.q, op.out]);
-        assertEquals([...r.u32s(4), r.f32()], [op.heads.layer, 8, 2, 32, Math.fround(op.scale)]);
-        break;
-      case "quantize":
-        assertEquals([code, ...r.u32s(3)], [7, op.x, NONE, op.out]);
-        break;
-      case "candidates":
-        assertEquals([code, ...r.u32s(3)], [8, op.logits, operand(op.exact?.x), operand(op.exact?.weight)]);
-        break;
+  Deno.test(`encode: every op of ${name} comes with its operands, and nothing follows the last`, () => {
+    const plan = buildPlan(MODELS[name]);
+    const r = new Reader(encodePlan(plan, SIZES));
+    r.u32s(14 + 2);
+    for (let n = r.u32(); n > 0; n--) r.f64();
+    for (let n = r.u32(); n > 0; n--) r.u32s(5);
+    const operand = (id: number | undefined) => id ?? NONE;
+    assertEquals(r.u32(), plan.ops.length);
+    for (const op of plan.ops) {
+      const code = r.u32();
+      switch (op.op) {
+        case "embed":
+          assertEquals([code, ...r.u32s(2)], [0, op.weight, op.out]);
+          break;
+        case "rope_table":
+          assertEquals([code, r.u32()], [1, op.out]);
+          break;
+        case "rms_norm":
+          assertEquals([code, ...r.u32s(2), r.f32()], [2, op.x, op.weight, op.eps]);
+          assertEquals(r.u32s(2), [operand(op.out.float), operand(op.out.quant)]);
+          break;
+        case "matmul":
+          assertEquals([code, ...r.u32s(3)], [3, operand(op.x.float), operand(op.x.quant), op.parts.length]);
+          for (const p of op.parts) {
+            assertEquals(r.u32s(4), [p.weight, operand(p.bias), p.out, Number(p.add)]);
+          }
+          break;
+        case "swiglu":
+          assertEquals([code, ...r.u32s(2)], [4, operand(op.x.float), operand(op.x.quant)]);
+          assertEquals(r.u32s(4), [op.gate, op.up, operand(op.out.float), operand(op.out.quant)]);
+          break;
+        case "rope_append":
+          assertEquals([code, ...r.u32s(4)], [5, op.q, op.k, op.v, op.table]);
+          assertEquals(r.u32s(2), [operand(op.qNorm), operand(op.kNorm)]);
+          assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
+          assertEquals([...r.u32s(2), r.f32()], [op.rotated, Number(op.interleaved), op.eps]);
+          break;
+        case "attention":
+          assertEquals([code, ...r.u32s(2)], [6, op.q, op.out]);
+          assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
+          assertEquals(r.f32(), Math.fround(op.scale));
+          break;
+        case "quantize":
+          assertEquals([code, ...r.u32s(3)], [7, op.x, NONE, op.out]);
+          break;
+        case "candidates":
+          assertEquals([code, ...r.u32s(3)], [8, op.logits, operand(op.exact?.x), operand(op.exact?.weight)]);
+          break;
+        case "short_conv":
+          assertEquals([code, ...r.u32s(3), r.f32()], [9, op.x, op.weight, op.heads.layer, op.eps]);
+          break;
+        case "delta_rule":
+          assertEquals([code, ...r.u32s(4)], [10, op.qkv, op.gate, op.alpha, op.beta]);
+          assertEquals(r.u32s(4), [op.decay, op.bias, op.norm, op.heads.layer]);
+          assertEquals([r.f32(), ...r.u32s(2)], [op.eps, operand(op.out.float), operand(op.out.quant)]);
+          break;
+      }
     }
-  }
-  assertEquals(r.rest, 0);
-});
+    assertEquals(r.rest, 0);
+  });
+}

@@ -37,11 +37,26 @@ export interface Forms {
 }
 
 export interface HeadShape {
+  /** Among the layers that have a KV cache. */
   readonly layer: number;
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
+  /** In the queries' rows each head is followed by a gate as wide, whose sigmoid weighs the head's result. */
+  readonly gated: boolean;
 }
+
+/** Heads of a recurrent layer: value head h reads query and key head h % keyHeads. All are headDim wide. */
+export interface DeltaShape {
+  /** Among the layers that have a recurrent state. */
+  readonly layer: number;
+  readonly keyHeads: number;
+  readonly valueHeads: number;
+  readonly headDim: number;
+}
+
+/** Inputs that the short convolution reads: the token's own and those of the three before it. */
+export const CONV_TAPS = 4;
 
 export type PlanOp =
   /** out = rows of the matrix, by token id. */
@@ -72,6 +87,29 @@ export type PlanOp =
   | { op: "attention"; q: BufferId; out: BufferId; heads: HeadShape; scale: number }
   | { op: "quantize"; x: BufferId; out: BufferId }
   /**
+   * In place, for each channel of queries, keys and values: x = silu(weight . the last CONV_TAPS inputs); then keys are
+   * divided by max(their length, eps), and queries too, and by sqrt(headDim). The inputs are carried as state.
+   */
+  | { op: "short_conv"; x: BufferId; weight: TensorId; heads: DeltaShape; eps: number }
+  /**
+   * For each value head, with a state S: S *= a, S += beta (v - S k) k^T, out = RMSNorm(S q; norm) * silu(gate), where
+   * a = e^(decay * softplus(alpha + bias)) and beta goes through a sigmoid.
+   */
+  | {
+    op: "delta_rule";
+    /** Rows of queries, keys, values, as `short_conv` left them. */
+    qkv: BufferId;
+    gate: BufferId;
+    alpha: BufferId;
+    beta: BufferId;
+    decay: TensorId;
+    bias: TensorId;
+    norm: TensorId;
+    heads: DeltaShape;
+    eps: number;
+    out: Forms;
+  }
+  /**
    * Penalties, bias, mask, best candidates and log-sum-exp of each logits row. Where the logits were computed from
    * rounded activations, the best of them are computed once more from `exact`: rows x, and the matrix.
    */
@@ -94,10 +132,19 @@ export interface Plan {
   readonly ops: readonly PlanOp[];
   /** Angle a position, of each rotated pair of dimensions. */
   readonly frequencies: Float64Array;
+  /** Shape of the KV cache; the same in all layers that have one. */
   readonly kv: { readonly layers: number; readonly heads: number; readonly headDim: number };
+  /** Shape of the recurrent state; the same in all layers that have one. No layers where the model has none. */
+  readonly recurrent: Omit<DeltaShape, "layer"> & { readonly layers: number };
 }
 
 /** Bytes that one token takes in the KV cache: halves, keys and values. */
 export function kvBytesPerToken(plan: Plan): number {
   return plan.kv.layers * plan.kv.heads * plan.kv.headDim * 2 * 2;
+}
+
+/** Bytes of the recurrent state of one sequence: f32, the convolutions' inputs and a square matrix for each value head. */
+export function stateBytes({ recurrent: { layers, keyHeads, valueHeads, headDim } }: Plan): number {
+  const inputs = (CONV_TAPS - 1) * (2 * keyHeads + valueHeads) * headDim;
+  return 4 * layers * (inputs + valueHeads * headDim * headDim);
 }

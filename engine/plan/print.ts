@@ -5,11 +5,14 @@ import type { Forms, Plan, PlanOp } from "./plan.ts";
  * that leaves it alone changed no graph.
  */
 export function printPlan(plan: Plan): string {
-  const { kv } = plan;
+  const { kv, recurrent } = plan;
   const head = [
     `plan ${plan.architecture}: ${plan.ops.length} ops, ${plan.buffers.length} buffers, ${plan.tensors.length} tensors`,
     `vocab ${plan.vocabSize}, context ${plan.contextLength}, kv ${kv.layers} x ${kv.heads} x ${kv.headDim}, ` +
-    `${plan.frequencies.length} frequencies`,
+    `${plan.frequencies.length} frequencies` +
+    (recurrent.layers > 0
+      ? `, states ${recurrent.layers} x ${recurrent.valueHeads} x ${recurrent.headDim}^2`
+      : ""),
   ];
   return [...head, ...plan.ops.map((op) => printOp(plan, op))].join("\n") + "\n";
 }
@@ -43,11 +46,22 @@ function printOp(plan: Plan, op: PlanOp): string {
       const norms = [op.qNorm, op.kNorm].filter((id) => id !== undefined).map(tensor);
       const { layer, heads, kvHeads, headDim } = op.heads;
       const what = `layer ${layer}, ${heads}/${kvHeads} heads of ${headDim}, rotated ${op.rotated}` +
-        (op.interleaved ? " interleaved" : "");
+        (op.interleaved ? " interleaved" : "") + (op.heads.gated ? ", gated" : "");
       return `rope_append(${[op.q, op.k, op.v, op.table].map(buffer).concat(norms).join(", ")}; ${what})`;
     }
     case "attention":
       return `${buffer(op.out)} = attention(${buffer(op.q)}; layer ${op.heads.layer}, scale ${op.scale})`;
+    case "short_conv": {
+      const { layer, keyHeads, valueHeads, headDim } = op.heads;
+      const what = `state ${layer}, ${keyHeads}+${keyHeads}+${valueHeads} heads of ${headDim}, eps ${op.eps}`;
+      return `short_conv(${buffer(op.x)}, ${tensor(op.weight)}; ${what})`;
+    }
+    case "delta_rule": {
+      const operands = [op.qkv, op.gate, op.alpha, op.beta].map(buffer);
+      const tensors = [op.decay, op.bias, op.norm].map(tensor);
+      const what = `state ${op.heads.layer}, eps ${op.eps}`;
+      return `${forms(op.out)} = delta_rule(${[...operands, ...tensors].join(", ")}; ${what})`;
+    }
     case "quantize":
       return `${buffer(op.out)} = quantize(${buffer(op.x)})`;
     case "candidates":

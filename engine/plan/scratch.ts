@@ -69,6 +69,10 @@ export function buffersOf(op: PlanOp): number[] {
       return [op.q, op.k, op.v, op.table];
     case "attention":
       return [op.q, op.out];
+    case "short_conv":
+      return [op.x];
+    case "delta_rule":
+      return [op.qkv, op.gate, op.alpha, op.beta, ...of(op.out)];
     case "quantize":
       return [op.x, op.out];
     case "candidates":

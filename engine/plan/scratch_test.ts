@@ -28,6 +28,7 @@ function randomPlan(random: (n: number) => number): Plan {
     { op: "quantize", x: random(buffers.length), out: random(buffers.length) }
   ));
   const kv = { layers: 1, heads: 1, headDim: 16 };
+  const recurrent = { layers: 0, keyHeads: 0, valueHeads: 0, headDim: 0 };
   const frequencies = new Float64Array(0);
   return {
     architecture: "random",
@@ -38,6 +39,7 @@ function randomPlan(random: (n: number) => number): Plan {
     ops,
     frequencies,
     kv,
+    recurrent,
   };
 }
 

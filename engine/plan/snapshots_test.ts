@@ -2,13 +2,13 @@ import { assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { buildPlan } from "../architectures/registry.ts";
 import { printPlan } from "./print.ts";
-import { type SmallTransformer, smallTransformer } from "./testing.ts";
+import { type SmallHybrid, smallModel, type SmallTransformer } from "./testing.ts";
 
 /*
  * What each architecture compiles to, as text. A change that leaves these files alone changed no graph; for one that
  * means to, `UPDATE_SNAPSHOTS=1 deno test -P=test engine/plan` writes them anew.
  */
-const MODELS: Readonly<Record<string, SmallTransformer>> = {
+const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid>> = {
   "llama-q4_0": { architecture: "llama", type: "Q4_0", output: true },
   "llama-f16-tied": { architecture: "llama", type: "F16" },
   "llama-mixed": {
@@ -19,12 +19,14 @@ const MODELS: Readonly<Record<string, SmallTransformer>> = {
   "qwen2-q8_0": { architecture: "qwen2", type: "Q8_0", biases: true },
   "qwen3-bf16": { architecture: "qwen3", type: "BF16", headNorms: true, output: true },
   "qwen3-mxfp4": { architecture: "qwen3", type: "MXFP4", headNorms: true, types: { token_embd: "Q8_0" } },
+  "qwen35-q8_0": { architecture: "qwen35", type: "Q8_0" },
+  "qwen35-f16": { architecture: "qwen35", type: "F16" },
 };
 
 for (const [name, model] of Object.entries(MODELS)) {
   Deno.test(`plan of ${name}`, async () => {
     const path = fromFileUrl(new URL(`snapshots/${name}.txt`, import.meta.url));
-    const text = printPlan(buildPlan(smallTransformer(model)));
+    const text = printPlan(buildPlan(smallModel(model)));
     if (Deno.env.get("UPDATE_SNAPSHOTS")) await Deno.writeTextFile(path, text);
     assertEquals(text, await Deno.readTextFile(path));
   });

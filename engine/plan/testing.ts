@@ -15,6 +15,13 @@ export interface SmallTransformer {
   readonly output?: boolean;
 }
 
+/** Three layers of Gated DeltaNet, one of attention, and a drafting layer that is left out. */
+export interface SmallHybrid {
+  readonly architecture: "qwen35";
+  /** Format of the matrices. */
+  readonly type: TensorType;
+}
+
 const VOCAB = 8;
 const EMBEDDING = 256;
 const FEED_FORWARD = 512;
@@ -23,45 +30,120 @@ const KV_HEADS = 2;
 const HEAD = 32;
 const LAYERS = 2;
 
-/** A file of two layers, 256 wide, eight heads of 32 over two, with weights of zero. */
+/** A small file of the architecture, 256 wide, eight heads of 32 over two, with weights of zero. */
+export function smallModel(options: SmallTransformer | SmallHybrid): GgufFile {
+  return options.architecture === "qwen35" ? smallHybrid(options) : smallTransformer(options);
+}
+
+/** What all small models have: the keys of the dense decoders, tokens, and ways to add tensors. */
+class SmallFile {
+  readonly builder = new GgufBuilder();
+
+  constructor(readonly architecture: string, layers: number, private readonly type: TensorType) {
+    this.builder.set("general.architecture", "STRING", architecture);
+    this.keys({
+      block_count: layers,
+      context_length: 128,
+      embedding_length: EMBEDDING,
+      feed_forward_length: FEED_FORWARD,
+      "attention.head_count": HEADS,
+      "attention.head_count_kv": KV_HEADS,
+      "attention.key_length": HEAD,
+      "attention.value_length": HEAD,
+    });
+    // A power of two, which prints the same as a 32-bit float.
+    this.builder.set(`${architecture}.attention.layer_norm_rms_epsilon`, "FLOAT32", 2 ** -20);
+    const tokens = Array.from({ length: VOCAB }, (_, i) => `t${i}`);
+    this.builder.array("tokenizer.ggml.tokens", "STRING", tokens);
+  }
+
+  keys(values: Readonly<Record<string, number>>): void {
+    for (const [key, value] of Object.entries(values)) {
+      this.builder.set(`${this.architecture}.${key}`, "UINT32", value);
+    }
+  }
+
+  matrix(name: string, columns: number, rows: number, type: TensorType = this.type): void {
+    this.builder.tensor(`${name}.weight`, type, [columns, rows]);
+  }
+
+  vector(name: string, ...shape: number[]): void {
+    this.builder.tensor(name, "F32", shape);
+  }
+
+  parse(): GgufFile {
+    return parseGguf(this.builder.build().bytes);
+  }
+}
+
+/** A file of two layers. */
 export function smallTransformer(options: SmallTransformer): GgufFile {
   const { architecture, type, types = {} } = options;
-  const builder = new GgufBuilder().set("general.architecture", "STRING", architecture);
-  const keys = {
-    block_count: LAYERS,
-    context_length: 128,
-    embedding_length: EMBEDDING,
-    feed_forward_length: FEED_FORWARD,
-    "attention.head_count": HEADS,
-    "attention.head_count_kv": KV_HEADS,
-    "attention.key_length": HEAD,
-    "attention.value_length": HEAD,
-  };
-  for (const [key, value] of Object.entries(keys)) builder.set(`${architecture}.${key}`, "UINT32", value);
-  // A power of two, which prints the same as a 32-bit float.
-  builder.set(`${architecture}.attention.layer_norm_rms_epsilon`, "FLOAT32", 2 ** -20);
-  builder.array("tokenizer.ggml.tokens", "STRING", Array.from({ length: VOCAB }, (_, i) => `t${i}`));
-
+  const file = new SmallFile(architecture, LAYERS, type);
   const matrix = (prefix: string, name: string, columns: number, rows: number) =>
-    builder.tensor(`${prefix}${name}.weight`, types[name] ?? type, [columns, rows]);
-  const vector = (name: string, length: number) => builder.tensor(name, "F32", [length]);
+    file.matrix(prefix + name, columns, rows, types[name]);
   matrix("", "token_embd", EMBEDDING, VOCAB);
   for (let layer = 0; layer < LAYERS; layer++) {
     const prefix = `blk.${layer}.`;
     const attention = { attn_q: HEADS * HEAD, attn_k: KV_HEADS * HEAD, attn_v: KV_HEADS * HEAD };
     for (const [name, rows] of Object.entries(attention)) {
       matrix(prefix, name, EMBEDDING, rows);
-      if (options.biases) vector(`${prefix}${name}.bias`, rows);
+      if (options.biases) file.vector(`${prefix}${name}.bias`, rows);
     }
     for (const name of options.headNorms ? ["attn_q_norm", "attn_k_norm"] : []) {
-      vector(`${prefix}${name}.weight`, HEAD);
+      file.vector(`${prefix}${name}.weight`, HEAD);
     }
     matrix(prefix, "attn_output", HEADS * HEAD, EMBEDDING);
     for (const name of ["ffn_gate", "ffn_up"]) matrix(prefix, name, EMBEDDING, FEED_FORWARD);
     matrix(prefix, "ffn_down", FEED_FORWARD, EMBEDDING);
-    for (const name of ["attn_norm", "ffn_norm"]) vector(`${prefix}${name}.weight`, EMBEDDING);
+    for (const name of ["attn_norm", "ffn_norm"]) file.vector(`${prefix}${name}.weight`, EMBEDDING);
   }
-  vector("output_norm.weight", EMBEDDING);
+  file.vector("output_norm.weight", EMBEDDING);
   if (options.output) matrix("", "output", EMBEDDING, VOCAB);
-  return parseGguf(builder.build().bytes);
+  return file.parse();
+}
+
+/** Gated DeltaNet: two key heads and four value heads of 64. */
+const DELTA = { keyHeads: 2, valueHeads: 4, headDim: 64 };
+
+export function smallHybrid({ architecture, type }: SmallHybrid): GgufFile {
+  const { keyHeads, valueHeads, headDim } = DELTA;
+  const file = new SmallFile(architecture, 5, type);
+  file.keys({
+    "rope.dimension_count": 16,
+    "ssm.conv_kernel": 4,
+    "ssm.inner_size": valueHeads * headDim,
+    "ssm.state_size": headDim,
+    "ssm.time_step_rank": valueHeads,
+    "ssm.group_count": keyHeads,
+    full_attention_interval: 4,
+    nextn_predict_layers: 1,
+  });
+  file.builder.array(`${architecture}.rope.dimension_sections`, "INT32", [3, 3, 2, 0]);
+  file.matrix("token_embd", EMBEDDING, VOCAB);
+  for (let layer = 0; layer < 4; layer++) {
+    const prefix = `blk.${layer}.`;
+    file.vector(`${prefix}attn_norm.weight`, EMBEDDING);
+    if (layer < 3) {
+      const channels = (2 * keyHeads + valueHeads) * headDim;
+      file.matrix(`${prefix}attn_qkv`, EMBEDDING, channels);
+      file.matrix(`${prefix}attn_gate`, EMBEDDING, valueHeads * headDim);
+      file.vector(`${prefix}ssm_conv1d.weight`, 4, channels);
+      for (const name of ["ssm_dt.bias", "ssm_a"]) file.vector(prefix + name, valueHeads);
+      for (const name of ["ssm_alpha", "ssm_beta"]) file.matrix(prefix + name, EMBEDDING, valueHeads);
+      file.vector(`${prefix}ssm_norm.weight`, headDim);
+      file.matrix(`${prefix}ssm_out`, valueHeads * headDim, EMBEDDING);
+    } else {
+      file.matrix(`${prefix}attn_q`, EMBEDDING, 2 * HEADS * HEAD);
+      for (const name of ["attn_k", "attn_v"]) file.matrix(prefix + name, EMBEDDING, KV_HEADS * HEAD);
+      for (const name of ["attn_q_norm", "attn_k_norm"]) file.vector(`${prefix}${name}.weight`, HEAD);
+      file.matrix(`${prefix}attn_output`, HEADS * HEAD, EMBEDDING);
+    }
+    file.vector(`${prefix}post_attention_norm.weight`, EMBEDDING);
+    for (const name of ["ffn_gate", "ffn_up"]) file.matrix(prefix + name, EMBEDDING, FEED_FORWARD);
+    file.matrix(`${prefix}ffn_down`, FEED_FORWARD, EMBEDDING);
+  }
+  file.matrix("blk.4.nextn.eh_proj", 2 * EMBEDDING, EMBEDDING);
+  file.vector("output_norm.weight", EMBEDDING);
+  return file.parse();
 }

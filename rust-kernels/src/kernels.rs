@@ -3,11 +3,13 @@ use crate::error::{Error, Result};
 use crate::formats::{self, BlockFormat, FloatFormat, GgufType};
 use crate::ops::attention::Attention;
 use crate::ops::candidates::Best;
+use crate::ops::delta_rule::DeltaRule;
 use crate::ops::float_gemm::FloatRows;
 use crate::ops::gemm::Gemm;
 use crate::ops::norm::Outputs;
 use crate::ops::quantize::QuantRows;
 use crate::ops::rope::RopeShape;
+use crate::ops::short_conv::ShortConv;
 
 /// The kernels of a block format.
 pub struct BlockKernels {
@@ -42,6 +44,8 @@ pub struct Kernels {
     pub append_value: unsafe fn(*const f32, usize, *mut u16, usize),
     pub attention: unsafe fn(&Attention),
     pub dot: unsafe fn(*const f32, *const f32, usize) -> f32,
+    pub short_conv: unsafe fn(&ShortConv),
+    pub delta_rule: unsafe fn(&DeltaRule),
     pub log_sum_exp: unsafe fn(&[f32]) -> f32,
     pub select: unsafe fn(&[f32], usize, &mut Best),
     /// Busy work for the measurement of peaks: runs n rounds and returns the multiply-adds done.
@@ -139,6 +143,14 @@ macro_rules! kernels {
                 unsafe { candidates::dot::<S>(a, b, n) }
             }
             $(#[$feature])?
+            unsafe fn short_conv(a: &ShortConv) {
+                unsafe { super::super::ops::short_conv::short_conv::<S>(a) }
+            }
+            $(#[$feature])?
+            unsafe fn delta_rule(a: &DeltaRule) {
+                unsafe { super::super::ops::delta_rule::delta_rule::<S>(a) }
+            }
+            $(#[$feature])?
             unsafe fn log_sum_exp(logits: &[f32]) -> f32 {
                 unsafe { candidates::log_sum_exp::<S>(logits) }
             }
@@ -173,6 +185,8 @@ macro_rules! kernels {
                 append_value,
                 attention,
                 dot,
+                short_conv,
+                delta_rule,
                 log_sum_exp,
                 select,
                 int8_peak,

@@ -3,7 +3,8 @@ use crate::bail;
 use crate::error::Result;
 use crate::ops::rope::KV_BLOCK;
 use crate::program::Program;
-use crate::words::Words;
+use crate::words::{NONE, Words};
+use std::collections::HashMap;
 
 /// The rows of one sequence.
 pub struct Sequence {
@@ -12,6 +13,24 @@ pub struct Sequence {
     /// Tokens in the cache before the step.
     pub cached: usize,
     pub block_table: Vec<i32>,
+    /// Only of programs with recurrent layers.
+    pub state: Option<StateUse>,
+}
+
+/// Slots of recurrent state that a sequence's rows go through.
+pub struct StateUse {
+    /// Where the state before the rows is; nowhere before a sequence's first.
+    pub read: Option<usize>,
+    /// Where the state after them goes; may be the same.
+    pub write: usize,
+    /// In ascending order.
+    pub saves: Vec<Save>,
+}
+
+/// Keeps a copy of the state after the first `after` rows.
+pub struct Save {
+    pub after: usize,
+    pub slot: usize,
 }
 
 /// What is wanted of one row's logits, and where its answer goes.
@@ -69,6 +88,7 @@ impl Step {
         for _ in 0..sequences {
             step.decode_sequence(&mut w, p)?;
         }
+        step.check_slots()?;
         if step.sequence_of.len() != rows {
             bail!("{} of {rows} rows belong to a sequence", step.sequence_of.len());
         }
@@ -83,7 +103,9 @@ impl Step {
 
     fn decode_sequence(&mut self, w: &mut Words, p: &Program) -> Result<()> {
         let (start, length, cached, blocks) = (w.size()?, w.size()?, w.size()?, w.size()?);
+        let (read, write, saves) = (w.u32()?, w.u32()?, w.size()?);
         let block_table = w.i32s(blocks)?;
+        let saves = w.u32s(saves.saturating_mul(2))?;
         let index = self.sequences.len();
         if start != self.sequence_of.len() || length == 0 || length > self.tokens.len() - start {
             bail!("Sequence {index} claims rows {start}.. of length {length}, out of turn");
@@ -96,9 +118,67 @@ impl Step {
             self.sequence_of.push(index);
             self.position_of.push(cached + i);
         }
-        self.sequences.push(Sequence { start, length, cached, block_table });
+        let state = match decode_state(p, [read, write], &saves, length, cached) {
+            Ok(state) => state,
+            Err(e) => bail!("Sequence {index}: {e}"),
+        };
+        self.sequences.push(Sequence { start, length, cached, block_table, state });
         Ok(())
     }
+
+    /// A slot that is written belongs to one sequence.
+    fn check_slots(&self) -> Result<()> {
+        let mut writers = HashMap::new();
+        let states = || self.sequences.iter().enumerate().filter_map(|(i, s)| Some((i, s.state.as_ref()?)));
+        for (i, state) in states() {
+            for slot in state.saves.iter().map(|s| s.slot).chain([state.write]) {
+                if writers.insert(slot, i).is_some() {
+                    bail!("Sequence {i} writes slot {slot}, which is written already");
+                }
+            }
+        }
+        for (i, state) in states() {
+            if let Some(read) = state.read
+                && read != state.write
+                && writers.contains_key(&read)
+            {
+                bail!("Sequence {i} reads slot {read}, which is written in the same step");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `saves` are pairs of rows and slot.
+fn decode_state(
+    p: &Program,
+    [read, write]: [u32; 2],
+    saves: &[u32],
+    length: usize,
+    cached: usize,
+) -> Result<Option<StateUse>> {
+    if p.recurrent.layers == 0 {
+        if read != NONE || write != NONE || !saves.is_empty() {
+            bail!("slots of recurrent state for a model without");
+        }
+        return Ok(None);
+    }
+    let (pairs, _) = saves.as_chunks::<2>();
+    let saves: Vec<Save> =
+        pairs.iter().map(|[after, slot]| Save { after: *after as usize, slot: *slot as usize }).collect();
+    let read = (read != NONE).then_some(read as usize);
+    let mut slots = saves.iter().map(|s| s.slot).chain(read).chain([write as usize]);
+    if let Some(slot) = slots.find(|slot| *slot >= p.recurrent.slots) {
+        bail!("slot {slot} is out of range 0..{}", p.recurrent.slots);
+    }
+    if read.is_none() != (cached == 0) {
+        bail!("{cached} tokens went before, and the state is read from {read:?}");
+    }
+    let ascending = saves.is_sorted_by(|a, b| a.after < b.after);
+    if !ascending || saves.iter().any(|s| s.after == 0 || s.after > length) {
+        bail!("states are kept after rows that are out of order, or not among its {length}");
+    }
+    Ok(Some(StateUse { read, write: write as usize, saves }))
 }
 
 fn decode_logits(w: &mut Words, p: &Program, rows: usize) -> Result<LogitsRequest> {

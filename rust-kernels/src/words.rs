@@ -2,6 +2,9 @@
 use crate::bail;
 use crate::error::Result;
 
+/// "No such operand" among the words.
+pub const NONE: u32 = u32::MAX;
+
 /// Reads words in order; every read is checked.
 pub struct Words<'a> {
     rest: &'a [u8],

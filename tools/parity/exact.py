@@ -4,7 +4,8 @@
 
 Follows the greedy tokens from each prompt of a JSON list of lists, and prints one line a model and prompt:
 {"model", "prompt", "steps": [{"token", "top": [[id, log-probability], ...]}, ...]}.
-Plain on purpose: numpy and the package gguf's own dequantisers, for the dense llama, qwen2 and qwen3.
+Plain on purpose: numpy and the package gguf's own dequantisers, for the dense llama, qwen2 and qwen3, and the hybrid
+qwen35 (Gated DeltaNet, token after token as the paper has it: arXiv 2412.06464).
 """
 import argparse
 import json
@@ -16,15 +17,21 @@ from gguf import GGUFReader
 from gguf.quants import dequantize
 
 
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
 def silu(x):
-    return x / (1 + np.exp(-x))
+    return x * sigmoid(x)
 
 
 class Cache:
-    """Keys and values of one sequence, a list a layer of (tokens, kv heads, head dim)."""
+    """What one sequence carries along, by layer: keys and values (tokens, kv heads, head dim), or the last inputs of the
+    convolution (taps - 1, channels) and the state (value heads, value dim, key dim)."""
 
     def __init__(self, layers):
         self.length, self.keys, self.values = 0, [None] * layers, [None] * layers
+        self.inputs, self.states = [None] * layers, [None] * layers
 
     def append(self, layer, k, v):
         seen = self.keys[layer] is not None
@@ -49,6 +56,8 @@ class Model:
         self.head_dim = key("attention.key_length", key("embedding_length") // self.heads)
         self.rotated = key("rope.dimension_count", self.head_dim)
         self.eps = key("attention.layer_norm_rms_epsilon")
+        self.key_heads, self.value_heads = key("ssm.group_count"), key("ssm.time_step_rank")
+        self.state_dim = key("ssm.state_size")
         self.frequencies = float(key("rope.freq_base", 1e4)) ** -(np.arange(0, self.rotated, 2) / self.rotated)
         if "rope_freqs.weight" in self.weights:
             self.frequencies = self.frequencies / self.weights["rope_freqs.weight"]
@@ -77,7 +86,8 @@ class Model:
 
     def attention(self, x, layer, cache):
         n, name, group = len(x), f"blk.{layer}", self.heads // self.kv_heads
-        q = self.linear(x, f"{name}.attn_q").reshape(n, self.heads, self.head_dim)
+        q = self.linear(x, f"{name}.attn_q").reshape(n, self.heads, -1)
+        q, gate = q[..., :self.head_dim], q[..., self.head_dim:]  # no gate but in qwen35
         k = self.linear(x, f"{name}.attn_k").reshape(n, self.kv_heads, self.head_dim)
         v = self.linear(x, f"{name}.attn_v").reshape(n, self.kv_heads, self.head_dim)
         if f"{name}.attn_q_norm.weight" in self.weights:
@@ -89,15 +99,53 @@ class Model:
         scores = np.where(future, -np.inf, scores)
         scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
         mixed = np.einsum("hgnm,mhd->nhgd", scores / scores.sum(axis=-1, keepdims=True), values)
+        mixed = mixed.reshape(n, self.heads, self.head_dim)
+        if gate.size:
+            mixed = mixed * sigmoid(gate)
         return self.linear(mixed.reshape(n, -1), f"{name}.attn_output")
+
+    def convolve(self, x, layer, cache):
+        """Each channel over its own last inputs, then silu. x: (tokens, channels)."""
+        kernel = self.weights[f"blk.{layer}.ssm_conv1d.weight"]  # (channels, taps)
+        taps = kernel.shape[1]
+        if cache.inputs[layer] is None:
+            cache.inputs[layer] = np.zeros((taps - 1, x.shape[1]))
+        inputs = np.concatenate([cache.inputs[layer], x])
+        cache.inputs[layer] = inputs[len(x):]
+        return silu(sum(inputs[i:i + len(x)] * kernel[:, i] for i in range(taps)))
+
+    def delta_net(self, x, layer, cache):
+        n, name, dim = len(x), f"blk.{layer}", self.state_dim
+        mixed = self.convolve(self.linear(x, f"{name}.attn_qkv"), layer, cache)
+        q, k, v = np.split(mixed.reshape(n, -1, dim), [self.key_heads, 2 * self.key_heads], axis=1)
+        q, k = (t / np.maximum(np.linalg.norm(t, axis=-1, keepdims=True), self.eps) for t in (q, k))
+        shared = np.arange(self.value_heads) % self.key_heads
+        q, k = q[:, shared] / np.sqrt(dim), k[:, shared]
+        beta = sigmoid(self.linear(x, f"{name}.ssm_beta"))
+        step = np.log1p(np.exp(self.linear(x, f"{name}.ssm_alpha") + self.weights[f"{name}.ssm_dt.bias"]))
+        decay = np.exp(self.weights[f"{name}.ssm_a"] * step)
+        state = cache.states[layer]
+        if state is None:
+            state = np.zeros((self.value_heads, dim, dim))
+        out = np.empty_like(v)
+        for t in range(n):
+            state = state * decay[t][:, None, None]
+            delta = beta[t][:, None] * (v[t] - np.einsum("hvk,hk->hv", state, k[t]))
+            state = state + delta[:, :, None] * k[t][:, None, :]
+            out[t] = np.einsum("hvk,hk->hv", state, q[t])
+        cache.states[layer] = state
+        gate = self.linear(x, f"{name}.attn_gate").reshape(n, self.value_heads, dim)
+        return self.linear((self.norm(out, f"{name}.ssm_norm") * silu(gate)).reshape(n, -1), f"{name}.ssm_out")
 
     def log_probs(self, tokens, cache):
         """Appends `tokens`; returns the log-probabilities after each: (tokens, vocabulary)."""
         x = self.weights["token_embd.weight"][tokens]
         for layer in range(self.layers):
             name = f"blk.{layer}"
-            x = x + self.attention(self.norm(x, f"{name}.attn_norm"), layer, cache)
-            h = self.norm(x, f"{name}.ffn_norm")
+            mix = self.delta_net if f"{name}.ssm_a" in self.weights else self.attention
+            x = x + mix(self.norm(x, f"{name}.attn_norm"), layer, cache)
+            dense = f"{name}.ffn_norm.weight" in self.weights
+            h = self.norm(x, f"{name}.ffn_norm" if dense else f"{name}.post_attention_norm")
             h = silu(self.linear(h, f"{name}.ffn_gate")) * self.linear(h, f"{name}.ffn_up")
             x = x + self.linear(h, f"{name}.ffn_down")
         cache.length += len(tokens)

@@ -45,7 +45,7 @@ impl Run<'_> {
             unsafe {
                 let angles = self.float(table, row);
                 for i in head * group..(head + 1) * group {
-                    (self.k.norm_and_rotate)(self.float(q, row).add(i * dim), q_norm, angles, rope);
+                    (self.k.norm_and_rotate)(self.float(q, row).add(i * h.query_stride()), q_norm, angles, rope);
                 }
                 let (key, value) = (self.float(k, row).add(head * dim), self.float(v, row).add(head * dim));
                 (self.k.norm_and_rotate)(key, k_norm, angles, rope);
@@ -81,7 +81,7 @@ impl Run<'_> {
                 let (token, i) = (start + r / group, head * group + r % group);
                 // SAFETY: the row is one of the sequence's, the head one of the buffer's.
                 unsafe {
-                    queries[r] = self.float(q, sequence.start + token).add(i * h.head_dim);
+                    queries[r] = self.float(q, sequence.start + token).add(i * h.query_stride());
                     results[r] = self.float(out, sequence.start + token).add(i * h.head_dim);
                 }
                 positions[r] = sequence.cached + token;
@@ -97,6 +97,7 @@ impl Run<'_> {
                 block_table: &sequence.block_table,
                 head_dim: h.head_dim,
                 scale,
+                gated: h.gated,
                 scratch: s.attention,
             };
             // SAFETY: the table covers the positions, RopeAppend wrote them before the barrier.

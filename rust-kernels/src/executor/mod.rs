@@ -2,10 +2,12 @@
 //! between ops. Which thread computes an item never changes its result.
 mod answers;
 mod attention;
+mod delta;
 mod matrices;
 mod rows;
 mod scratch;
 
+use self::delta::DeltaOperands;
 use self::scratch::Scratch;
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
@@ -29,6 +31,8 @@ pub struct Executor {
     arena: Region,
     keys: Region,
     values: Region,
+    /// Recurrent states: [slot][layer], as `RecurrentShape` says.
+    states: Region,
     scratch: Vec<Region>,
     counters: Vec<AtomicUsize>,
     /// Nanoseconds spent in each op, over all steps.
@@ -44,6 +48,7 @@ impl Executor {
             arena: Region::new(program.arena_bytes, Pages::Small, "activations")?,
             keys: Region::new(program.kv_bytes, Pages::Huge, "the KV cache's keys")?,
             values: Region::new(program.kv_bytes, Pages::Huge, "the KV cache's values")?,
+            states: Region::new(program.state_bytes, Pages::Huge, "recurrent states")?,
             scratch: (0..threads).map(|_| Region::new(4 * floats, Pages::Small, "scratch")).collect::<Result<_>>()?,
             counters: program.ops.iter().map(|_| AtomicUsize::new(0)).collect(),
             times: program.ops.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -141,6 +146,12 @@ impl Run<'_> {
             Op::Attention { q, out, heads, scale } => self.attention(*q, *out, heads, *scale, next, &scratch),
             Op::Quantize { x, out } => self.quantize(*x, *out, items),
             Op::Candidates { logits, exact } => self.candidates(*logits, *exact, next, &scratch),
+            Op::ShortConv { x, taps, heads, eps } => self.short_conv(*x, taps, heads, *eps, items),
+            Op::DeltaRule { qkv, gate, alpha, beta, decay, bias, norm, heads, eps, out } => {
+                let [qkv, gate, alpha, beta, decay, bias, norm] = [*qkv, *gate, *alpha, *beta, *decay, *bias, *norm];
+                let operands = DeltaOperands { qkv, gate, alpha, beta, decay, bias, norm };
+                self.delta_rule(&operands, heads, *eps, *out, next, &scratch)
+            }
         }
     }
 

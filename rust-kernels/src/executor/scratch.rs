@@ -1,7 +1,7 @@
 //! Each thread's own working memory.
 use crate::memory::Region;
-use crate::ops::attention::scratch_len;
 use crate::ops::gemm::corrections_len;
+use crate::ops::{attention, delta_rule};
 use crate::program::{Program, ROW_ROUND};
 
 /// Rows and columns of the tile that SwiGLU keeps gate and up in.
@@ -15,14 +15,17 @@ pub struct Scratch {
     pub gate: *mut f32,
     pub up: *mut f32,
     pub attention: *mut f32,
+    pub delta: *mut f32,
 }
 
 impl Scratch {
-    fn sizes(p: &Program) -> [usize; 5] {
+    fn sizes(p: &Program) -> [usize; 6] {
         let columns = p.buffers.iter().map(|b| b.columns).max().unwrap_or(0);
         let rows = p.max_rows.max(p.max_logit_rows);
         let tile = SWIGLU_ROWS * SWIGLU_COLUMNS;
-        let sizes = [corrections_len(rows, columns, ROW_ROUND), columns, tile, tile, scratch_len(p.kv.head_dim)];
+        let (attention, delta) =
+            (attention::scratch_len(p.kv.head_dim), delta_rule::scratch_len(p.recurrent.heads.head_dim));
+        let sizes = [corrections_len(rows, columns, ROW_ROUND), columns, tile, tile, attention, delta];
         sizes.map(|n| n.next_multiple_of(16) + 16)
     }
 
@@ -32,10 +35,10 @@ impl Scratch {
 
     pub fn new(p: &Program, region: &Region) -> Self {
         let mut at = 0;
-        let [corrections, row, gate, up, attention] = Self::sizes(p).map(|n| {
+        let [corrections, row, gate, up, attention, delta] = Self::sizes(p).map(|n| {
             at += n;
             region.at(4 * (at - n)).cast()
         });
-        Self { corrections, row, gate, up, attention }
+        Self { corrections, row, gate, up, attention, delta }
     }
 }

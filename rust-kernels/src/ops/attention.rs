@@ -29,6 +29,8 @@ pub struct Attention<'a> {
     pub block_table: &'a [i32],
     pub head_dim: usize,
     pub scale: f32,
+    /// A gate of head_dim floats follows each query: its sigmoid weighs the result.
+    pub gated: bool,
     /// `scratch_len(head_dim)` floats.
     pub scratch: *mut f32,
 }
@@ -81,6 +83,20 @@ pub unsafe fn attention<S: Simd>(a: &Attention) {
             for d in 0..a.head_dim {
                 *a.out[r].add(d) = *acc.add(r * stride + d) * inverse;
             }
+            if a.gated {
+                weigh::<S>(a.out[r], a.q[r].add(a.head_dim), a.head_dim);
+            }
+        }
+    }
+}
+
+/// x * sigmoid(gate), in place; n is a multiple of 16.
+#[inline(always)]
+unsafe fn weigh<S: Simd>(x: *mut f32, gate: *const f32, n: usize) {
+    for i in (0..n).step_by(S::LANES) {
+        unsafe {
+            let negated = S::sub(S::splat(0.0), S::load(gate.add(i)));
+            S::store(x.add(i), S::div(S::load(x.add(i)), S::add(S::splat(1.0), exp::<S>(negated))));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The kernels, each written once over `Simd`.
 pub mod attention;
 pub mod candidates;
+pub mod delta_rule;
 pub mod embed;
 pub mod float_gemm;
 pub mod gemm;
@@ -8,4 +9,5 @@ pub mod norm;
 pub mod peaks;
 pub mod quantize;
 pub mod rope;
+pub mod short_conv;
 pub mod swiglu;

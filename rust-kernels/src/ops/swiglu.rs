@@ -1,8 +1,9 @@
 //! SwiGLU: silu(gate) * up.
 use super::norm::Outputs;
 use super::quantize::quantize_block;
+use super::short_conv::silu;
 use crate::formats::BLOCK;
-use crate::simd::{Simd, exp};
+use crate::simd::Simd;
 
 /// Columns `start..start + n` of one row: y = gate / (1 + e^-gate) * up. `gate` is overwritten.
 ///
@@ -13,11 +14,7 @@ use crate::simd::{Simd, exp};
 pub unsafe fn swiglu<S: Simd>(gate: *mut f32, up: *const f32, n: usize, out: &Outputs, row: usize, start: usize) {
     unsafe {
         for i in (0..n).step_by(S::LANES) {
-            let g = S::load(gate.add(i));
-            let one = S::splat(1.0);
-            let negated = S::sub(S::splat(0.0), g);
-            let silu = S::div(g, S::add(one, exp::<S>(negated)));
-            S::store(gate.add(i), S::mul(silu, S::load(up.add(i))));
+            S::store(gate.add(i), S::mul(silu::<S>(S::load(gate.add(i))), S::load(up.add(i))));
         }
         if !out.float.is_null() {
             std::ptr::copy_nonoverlapping(gate, out.float.add(row * out.float_stride + start), n);

@@ -95,14 +95,15 @@ struct Buffers {
     scratch: Guarded,
 }
 
-/// Runs the kernel on rows `q` at `positions`, all operands at guard pages; returns the rows of the result.
+/// Runs the kernel on rows `q` (each a query, or a query and its gate) at `positions`, all operands at guard pages; returns the rows of the result.
 fn run(k: &Kernels, cache: &Cache, q: &[&[f32]], positions: &[usize], scale: f32, b: &mut Buffers) -> Vec<Vec<f32>> {
     let dim = cache.head_dim;
+    let stride = q[0].len();
     let queries = b.q.copy(&q.concat()).as_ptr();
     let out = b.out.tail::<f32>(q.len() * dim).as_mut_ptr();
-    // SAFETY: both have a row of `dim` floats for each query.
+    // SAFETY: both have a row for each query.
     let (queries, results): (Vec<_>, Vec<_>) =
-        unsafe { (0..q.len()).map(|r| (queries.add(r * dim), out.add(r * dim))).unzip() };
+        unsafe { (0..q.len()).map(|r| (queries.add(r * stride), out.add(r * dim))).unzip() };
     let args = Attention {
         q: &queries,
         out: &results,
@@ -114,6 +115,7 @@ fn run(k: &Kernels, cache: &Cache, q: &[&[f32]], positions: &[usize], scale: f32
         block_table: &cache.block_table,
         head_dim: dim,
         scale,
+        gated: stride > dim,
         scratch: b.scratch.tail::<f32>(scratch_len(dim)).as_mut_ptr(),
     };
     // SAFETY: the cache holds all positions, the scratch has its size.
@@ -131,14 +133,17 @@ fn tile(k: &Kernels, head_dim: usize, group: usize, random: &mut Random, b: &mut
     let cache = Cache::new(head_dim, seen, random);
     let positions: Vec<usize> = (0..tokens * group).map(|r| seen - tokens + r / group).collect();
     let size = random.pick(&[0.1, 1.0, 4.0]);
-    let q: Vec<Vec<f32>> = positions.iter().map(|_| (0..head_dim).map(|_| random.unit() * size).collect()).collect();
+    let width = if random.below(4) == 0 { 2 * head_dim } else { head_dim };
+    let q: Vec<Vec<f32>> = positions.iter().map(|_| (0..width).map(|_| random.unit() * size).collect()).collect();
     let rows: Vec<&[f32]> = q.iter().map(Vec::as_slice).collect();
     let scale = 1.0 / (head_dim as f32).sqrt();
     let name = |r: usize| format!("{} head_dim {head_dim}, group {group}, row {r}, position {}", k.isa, positions[r]);
     let together = run(k, &cache, &rows, &positions, scale, b);
     for (r, got) in together.iter().enumerate().filter(|(r, _)| tokens <= 5 || r % 7 == 0) {
-        for (got, (want, limit)) in got.iter().zip(cache.reference(rows[r], positions[r], scale)) {
-            assert_near(*got, want, limit, || name(r));
+        let (query, gates) = rows[r].split_at(head_dim);
+        for (d, (want, limit)) in cache.reference(query, positions[r], scale).into_iter().enumerate() {
+            let gate = gates.get(d).map_or(1.0, |g| 1.0 / (1.0 + (-f64::from(*g)).exp()));
+            assert_near(got[d], want * gate, (limit + 8.0 * ROUNDING * want.abs()) * gate, || name(r));
         }
     }
     for _ in 0..4 {

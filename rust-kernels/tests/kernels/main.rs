@@ -9,6 +9,7 @@
 
 mod attention;
 mod candidates;
+mod delta;
 mod gemm;
 mod panels;
 mod quantize;

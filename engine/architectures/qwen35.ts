@@ -1,0 +1,77 @@
+import { type DeltaHparams, readDeltaHparams } from "../gguf/delta_hparams.ts";
+import type { Hparams } from "../gguf/hparams.ts";
+import type { PlanBuilder, Value } from "../plan/builder.ts";
+
+/**
+ * Qwen3.5 and 3.6: layers of Gated DeltaNet, and every fourth of full attention with an output gate. The file has the
+ * value heads in the order that pairs head h with key head h % keyHeads, the decay as -e^A, and 1 added to the norms.
+ * Sources: "Gated Delta Networks" (arXiv 2412.06464); Hugging Face transformers, models/qwen3_5.
+ */
+export function buildQwen35(b: PlanBuilder, h: Hparams): void {
+  const delta = readDeltaHparams(b.file, h);
+  const eps = h.rmsEpsilon;
+  b.leaveOut((name) => isDrafting(name, delta.layers));
+  const x = b.embed("token_embd", h.vocabSize, h.embeddingLength);
+  const table = b.ropeTable(h.ropeDimensionCount);
+  for (let layer = 0; layer < delta.layers; layer++) {
+    const name = (tensor: string) => `blk.${layer}.${tensor}`;
+    const mixIn = b.rmsNorm(x, name("attn_norm"), eps);
+    if ((layer + 1) % delta.attentionInterval === 0) {
+      const attn = attention(b, mixIn, h, table, name);
+      b.linear(attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
+    } else {
+      const mixed = gatedDeltaNet(b, mixIn, delta, eps, name);
+      b.linear(mixed, [{ name: name("ssm_out"), rows: h.embeddingLength, addTo: x }]);
+    }
+    const ffnIn = b.rmsNorm(x, name("post_attention_norm"), eps);
+    const ffn = b.swiglu(ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
+    b.linear(ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
+  }
+  b.candidates(b.rmsNorm(x, "output_norm", eps, "logits"), h.vocabSize);
+}
+
+type TensorName = (tensor: string) => string;
+
+function attention(b: PlanBuilder, x: Value, h: Hparams, table: Value, name: TensorName): Value {
+  const heads = {
+    layer: b.kvLayer(),
+    heads: h.headCount,
+    kvHeads: h.headCountKv,
+    headDim: h.keyLength,
+    gated: true,
+  };
+  const qkv = b.linear(x, [
+    { name: name("attn_q"), rows: 2 * h.headCount * h.keyLength }, // each head's query, then its gate
+    { name: name("attn_k"), rows: h.headCountKv * h.keyLength },
+    { name: name("attn_v"), rows: h.headCountKv * h.keyLength },
+  ]);
+  b.ropeAppend(qkv, heads, {
+    table,
+    rotated: h.ropeDimensionCount,
+    interleaved: false,
+    eps: h.rmsEpsilon,
+    qNorm: name("attn_q_norm"),
+    kNorm: name("attn_k_norm"),
+  });
+  return b.attention(qkv[0], heads, 1 / Math.sqrt(h.keyLength));
+}
+
+function gatedDeltaNet(b: PlanBuilder, x: Value, d: DeltaHparams, eps: number, name: TensorName): Value {
+  const { keyHeads, valueHeads, headDim } = d;
+  const heads = { layer: b.recurrentLayer(), keyHeads, valueHeads, headDim };
+  const [qkv, gate, alpha, beta] = b.linear(x, [
+    { name: name("attn_qkv"), rows: (2 * keyHeads + valueHeads) * headDim },
+    { name: name("attn_gate"), rows: valueHeads * headDim },
+    { name: name("ssm_alpha"), rows: valueHeads },
+    { name: name("ssm_beta"), rows: valueHeads },
+  ]);
+  b.shortConv(qkv, name("ssm_conv1d"), heads, eps);
+  const tensors = { decay: name("ssm_a"), bias: name("ssm_dt.bias"), norm: name("ssm_norm.weight") };
+  return b.deltaRule({ qkv, gate, alpha, beta }, tensors, heads, eps);
+}
+
+/** Layers behind those that are computed draft tokens for another decoder to check. */
+function isDrafting(tensor: string, layers: number): boolean {
+  const block = /^blk\.(\d+)\./.exec(tensor);
+  return block !== null && Number(block[1]) >= layers;
+}

@@ -1,0 +1,74 @@
+import { ArchitectureKeys } from "./architecture_keys.ts";
+import type { Hparams } from "./hparams.ts";
+import type { GgufFile } from "./types.ts";
+
+/** What a hybrid of Gated DeltaNet and full attention has beside the dense decoders' hyper-parameters. */
+export interface DeltaHparams {
+  /** Layers that are computed: without those at the end that only draft tokens. */
+  readonly layers: number;
+  /** Every how-manieth layer attends to all tokens. */
+  readonly attentionInterval: number;
+  /** Heads of queries and of keys; divides valueHeads. */
+  readonly keyHeads: number;
+  readonly valueHeads: number;
+  /** Dimensions of a query, key or value head: a multiple of 32. */
+  readonly headDim: number;
+}
+
+/** What the kernels can hold. */
+const MAX = { keyHeads: 1024, valueHeads: 1024, headDim: 256, interval: 1024 };
+const HEAD_DIM_STEP = 32;
+const CONV_KERNEL = 4;
+
+/**
+ * Reads and checks the keys `{architecture}.ssm.*` and their like. Throws GgufError(GGUF_HPARAM) naming the key.
+ * Defaults are llama.cpp's.
+ */
+export function readDeltaHparams(file: GgufFile, h: Hparams): DeltaHparams {
+  const keys = new ArchitectureKeys(file.metadata, h.architecture);
+  const kernel = keys.count("ssm.conv_kernel", Infinity);
+  if (kernel !== CONV_KERNEL) keys.refuse("ssm.conv_kernel", String(kernel), String(CONV_KERNEL));
+  const keyHeads = keys.count("ssm.group_count", MAX.keyHeads);
+  const valueHeads = keys.count("ssm.time_step_rank", MAX.valueHeads);
+  if (valueHeads % keyHeads !== 0) {
+    keys.refuse("ssm.group_count", String(keyHeads), `a divisor of the ${valueHeads} value heads`);
+  }
+  const headDim = keys.count("ssm.state_size", MAX.headDim);
+  if (headDim % HEAD_DIM_STEP !== 0) {
+    keys.refuse("ssm.state_size", String(headDim), `a multiple of ${HEAD_DIM_STEP}`);
+  }
+  const inner = keys.count("ssm.inner_size", MAX.valueHeads * MAX.headDim);
+  if (inner !== valueHeads * headDim) {
+    const allowed = `${valueHeads * headDim}, for ${valueHeads} heads of ${headDim}`;
+    keys.refuse("ssm.inner_size", String(inner), allowed);
+  }
+  checkSections(keys, h.ropeDimensionCount / 2);
+  const drafting = file.metadata.getCount(keys.name("nextn_predict_layers"), 0);
+  if (drafting >= h.blockCount) {
+    keys.refuse("nextn_predict_layers", String(drafting), `fewer than the ${h.blockCount} layers`);
+  }
+  return {
+    layers: h.blockCount - drafting,
+    attentionInterval: keys.count("full_attention_interval", MAX.interval, 4),
+    keyHeads,
+    valueHeads,
+    headDim,
+  };
+}
+
+/**
+ * Rotated pairs take their position in turn from time, height and width, each for its share of the pairs; what is left
+ * over takes none. Text has one position for all three, so that only pairs left over would make a difference.
+ */
+function checkSections(keys: ArchitectureKeys, pairs: number): void {
+  const name = "rope.dimension_sections";
+  const sections = keys.metadata.getNumbers(keys.name(name));
+  if (!sections) return;
+  const covered = Array.from({ length: pairs }, (_, i) => Math.floor(i / 3) < sections[i % 3]);
+  if (covered.every((pair) => pair)) return;
+  keys.refuse(
+    name,
+    Array.from(sections).join(", "),
+    `sections that give each of the ${pairs} rotated pairs a position`,
+  );
+}

@@ -1,0 +1,137 @@
+import { KV_BLOCK_TOKENS, type StepState } from "./backend/backend.ts";
+import type { Sequence } from "./sequence.ts";
+
+/** A sequence's recurrent state while it runs. */
+export interface RunningState {
+  /** Its own slot. */
+  readonly slot: number;
+  /** The snapshot that it goes on from, until its first step is done. */
+  source: number | undefined;
+  /** Block edges ahead, in tokens, at which a snapshot is wanted. */
+  readonly marks: Set<number>;
+  /** Snapshots that the step under way makes. */
+  saves: { readonly position: number; readonly slot: number }[];
+}
+
+/**
+ * Slots of recurrent state: one for each sequence that runs, and snapshots at block edges that others go on from.
+ *
+ * A recurrent state cannot be cut back to a shorter prefix, as KV blocks can. So a snapshot is taken where one is likely
+ * to be wanted: at the last block edge of a prompt, and where two prompts part. It belongs to the KV block that ends
+ * there, and goes when that leaves the prefix index, or when a newer one needs the slot, least recently used first. There are as many
+ * slots for running sequences as can run, so whoever is admitted finds one.
+ */
+export class RecurrentStates {
+  readonly #mostSnapshots: number;
+  readonly #free: number[];
+  /** Slot of the snapshot after a KV block; least recently used first. */
+  readonly #snapshots = new Map<number, number>();
+  /** Slots that steps under way save to. */
+  #saving = 0;
+  /** How many sequences have yet to go on from a slot. */
+  readonly #readers = new Map<number, number>();
+
+  /** More slots than sequences can run at once. */
+  constructor(slots: number, parallel: number) {
+    this.#mostSnapshots = slots - parallel;
+    this.#free = Array.from({ length: slots }, (_, i) => slots - 1 - i);
+  }
+
+  get snapshots(): number {
+    return this.#snapshots.size;
+  }
+
+  /** How many of a chain's leading blocks a sequence can leave to a snapshot. */
+  usable(blocks: readonly number[]): number {
+    return blocks.findLastIndex((block) => this.#snapshots.has(block)) + 1;
+  }
+
+  /** Gives a sequence its slot. It goes on from the snapshot after the last block of `shared`; `known` are in the index. */
+  start(sequence: Sequence, shared: readonly number[], known: number): void {
+    const last = shared.at(-1);
+    const source = last === undefined ? undefined : this.#use(last);
+    const state: RunningState = { slot: this.#free.pop()!, source, marks: new Set(), saves: [] };
+    sequence.state = state;
+    this.mark(sequence, known * KV_BLOCK_TOKENS);
+    this.mark(sequence, Math.floor((sequence.length - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS);
+  }
+
+  /** Wants a snapshot of the sequence at this block edge, if it is still ahead. */
+  mark(sequence: Sequence, position: number): void {
+    if (position > sequence.cached) sequence.state!.marks.add(position);
+  }
+
+  /** What the sequence's next `rows` rows do with its state. */
+  step(sequence: Sequence, rows: number): StepState {
+    const state = sequence.state!;
+    const end = sequence.cached + rows;
+    for (const position of [...state.marks].filter((mark) => mark <= end).sort((a, b) => a - b)) {
+      state.marks.delete(position);
+      const slot = this.#takeForSnapshot();
+      if (slot !== undefined) state.saves.push({ position, slot });
+    }
+    return {
+      read: sequence.cached === 0 ? undefined : state.source ?? state.slot,
+      write: state.slot,
+      saves: state.saves.map(({ position, slot }) => ({ after: position - sequence.cached, slot })),
+    };
+  }
+
+  /** A step has been computed, and `cached` and `indexed` have moved. */
+  advance(sequence: Sequence): void {
+    const state = sequence.state!;
+    this.#dropSource(state);
+    for (const { position, slot } of state.saves) {
+      const edge = position / KV_BLOCK_TOKENS;
+      const block = sequence.blocks[edge - 1];
+      this.#saving--;
+      if (edge > sequence.indexed || this.#snapshots.has(block)) this.#free.push(slot);
+      else this.#snapshots.set(block, slot);
+    }
+    state.saves = [];
+  }
+
+  /** Takes back a sequence's slot; what it has saved stays. */
+  release(sequence: Sequence): void {
+    const state = sequence.state!;
+    this.#dropSource(state);
+    this.#saving -= state.saves.length;
+    this.#free.push(state.slot, ...state.saves.map(({ slot }) => slot));
+    sequence.state = undefined;
+  }
+
+  /** A KV block has left the prefix index. Nobody goes on from its snapshot: they would hold the block. */
+  forget(block: number): void {
+    const slot = this.#snapshots.get(block);
+    if (slot === undefined) return;
+    this.#snapshots.delete(block);
+    this.#free.push(slot);
+  }
+
+  #use(block: number): number {
+    const slot = this.#snapshots.get(block)!;
+    this.#snapshots.delete(block);
+    this.#snapshots.set(block, slot);
+    this.#readers.set(slot, (this.#readers.get(slot) ?? 0) + 1);
+    return slot;
+  }
+
+  #dropSource(state: RunningState): void {
+    if (state.source === undefined) return;
+    const readers = this.#readers.get(state.source)! - 1;
+    if (readers > 0) this.#readers.set(state.source, readers);
+    else this.#readers.delete(state.source);
+    state.source = undefined;
+  }
+
+  /** Undefined where all snapshots are still to be gone on from. */
+  #takeForSnapshot(): number | undefined {
+    if (this.#snapshots.size + this.#saving >= this.#mostSnapshots) {
+      const oldest = [...this.#snapshots].find(([, slot]) => !this.#readers.has(slot));
+      if (!oldest) return undefined;
+      this.forget(oldest[0]);
+    }
+    this.#saving++;
+    return this.#free.pop();
+  }
+}

@@ -1,0 +1,191 @@
+//! The gated delta rule, token after token, with the state in the first-level cache.
+//!
+//! A head's state S is a matrix [value dimension][key dimension]. Each token makes it S <- a S + d k^T with
+//! d = beta (v - a S k), and reads o = S q. Its columns of values do not mix, so a tile of them, held with the values in
+//! the lanes, goes through all tokens while it is in the cache. The pass that writes token t's update takes the products
+//! with token t + 1's key and query along, and o = a (S q) + d (k . q) needs no pass of its own: one pass a token.
+//!
+//! The chunked form, which trades these passes for products of small matrices, is for machines whose matrix units
+//! outrun their vectors. Here it would take as many multiply-adds (at 128 x 128 and chunks of 64, 90,000 a token and
+//! head, to 65,000), and its sums would depend on where a prompt is cut; these do not.
+//! Source: "Gated Delta Networks" (arXiv 2412.06464), equation 10.
+use super::candidates::dot;
+use super::norm::{Outputs, inverse_rms};
+use super::quantize::quantize_block;
+use super::short_conv::silu;
+use crate::formats::BLOCK;
+use crate::simd::Simd;
+
+/// Largest dimension of a head.
+pub const MAX_DIM: usize = 256;
+/// Tokens whose gates and results are held at a time.
+const CHUNK: usize = 64;
+/// Vectors side by side in a tile.
+const WIDE: usize = 2;
+
+/// One value head, over tokens of one sequence. Token t's vectors stand `t` strides after the first's.
+pub struct DeltaRule<'a> {
+    pub q: *const f32,
+    pub k: *const f32,
+    pub v: *const f32,
+    /// Floats between tokens, of q, k and v.
+    pub stride: usize,
+    /// What the results are weighed with, by silu.
+    pub gate: *const f32,
+    pub gate_stride: usize,
+    /// The head's own number of each token: a = e^(decay * softplus(alpha + bias)), beta through a sigmoid.
+    pub alpha: *const f32,
+    pub alpha_stride: usize,
+    pub beta: *const f32,
+    pub beta_stride: usize,
+    pub decay: f32,
+    pub bias: f32,
+    /// [dim], of the RMSNorm over each result.
+    pub norm: *const f32,
+    pub eps: f32,
+    /// [dim / tile][dim][tile] with a tile of WIDE vectors of values.
+    pub state: *mut f32,
+    pub dim: usize,
+    pub tokens: usize,
+    /// Results go to columns `column..column + dim` of rows `row..row + tokens`.
+    pub out: &'a Outputs,
+    pub row: usize,
+    pub column: usize,
+    /// `scratch_len(dim)` floats.
+    pub scratch: *mut f32,
+}
+
+pub const fn scratch_len(dim: usize) -> usize {
+    CHUNK * dim
+}
+
+/// What a tile needs to know of each token of a chunk.
+struct Gates {
+    decay: [f32; CHUNK],
+    beta: [f32; CHUNK],
+    /// k . q
+    overlap: [f32; CHUNK],
+}
+
+/// Takes the state through the tokens and writes y = RMSNorm(S q) * silu(gate) of each.
+///
+/// # Safety
+/// The pointers hold what the struct says, dim is a multiple of 32; S as simd says.
+#[inline(always)]
+pub unsafe fn delta_rule<S: Simd>(a: &DeltaRule) {
+    let mut gates = Gates { decay: [0.0; CHUNK], beta: [0.0; CHUNK], overlap: [0.0; CHUNK] };
+    for start in (0..a.tokens).step_by(CHUNK) {
+        let n = CHUNK.min(a.tokens - start);
+        unsafe {
+            for t in 0..n {
+                let at = start + t;
+                let alpha = *a.alpha.add(at * a.alpha_stride) + a.bias;
+                gates.decay[t] = (a.decay * softplus(alpha)).exp();
+                gates.beta[t] = 1.0 / (1.0 + (-*a.beta.add(at * a.beta_stride)).exp());
+                gates.overlap[t] = dot::<S>(a.k.add(at * a.stride), a.q.add(at * a.stride), a.dim);
+            }
+            for column in (0..a.dim).step_by(WIDE * S::LANES) {
+                scan::<S>(a, start, n, &gates, column);
+            }
+            for t in 0..n {
+                finish::<S>(a, start + t, a.scratch.add(t * a.dim));
+            }
+        }
+    }
+}
+
+/// One tile of values, from `column` on, through the chunk's n tokens; their S q go to the scratch rows.
+#[inline(always)]
+unsafe fn scan<S: Simd>(a: &DeltaRule, start: usize, n: usize, gates: &Gates, column: usize) {
+    unsafe {
+        let tile = a.state.add(column * a.dim);
+        let key = |t: usize| a.k.add((start + t) * a.stride);
+        let query = |t: usize| a.q.add((start + t) * a.stride);
+        let none = [S::splat(0.0); WIDE];
+        let mut products = pass::<S, false, true>(tile, a.dim, 0.0, none, key(0), key(0), query(0));
+        for t in 0..n {
+            let (decay, beta) = (S::splat(gates.decay[t]), S::splat(gates.beta[t]));
+            let overlap = S::splat(gates.overlap[t]);
+            let mut update = none;
+            for v in 0..WIDE {
+                let value = S::load(a.v.add((start + t) * a.stride + column + v * S::LANES));
+                update[v] = S::mul(beta, S::fnma(decay, products[0][v], value));
+                let result = S::fma(update[v], overlap, S::mul(decay, products[1][v]));
+                S::store(a.scratch.add(t * a.dim + column + v * S::LANES), result);
+            }
+            products = if t + 1 < n {
+                pass::<S, true, true>(tile, a.dim, gates.decay[t], update, key(t), key(t + 1), query(t + 1))
+            } else {
+                pass::<S, true, false>(tile, a.dim, gates.decay[t], update, key(t), key(t), query(t))
+            };
+        }
+    }
+}
+
+/// One pass over a tile: with WRITE, S <- decay S + update k^T; with READ, returns S next_k and S next_q.
+#[inline(always)]
+unsafe fn pass<S: Simd, const WRITE: bool, const READ: bool>(
+    tile: *mut f32,
+    dim: usize,
+    decay: f32,
+    update: [S::F; WIDE],
+    k: *const f32,
+    next_k: *const f32,
+    next_q: *const f32,
+) -> [[S::F; WIDE]; 2] {
+    unsafe {
+        let decay = S::splat(decay);
+        // Even and odd keys apart: sums enough to hide a multiply-add's latency.
+        let mut sums = [[[S::splat(0.0); WIDE]; 2]; 2];
+        for i in (0..dim).step_by(2) {
+            for odd in 0..2 {
+                let row = tile.add((i + odd) * WIDE * S::LANES);
+                for v in 0..WIDE {
+                    let mut s = S::load(row.add(v * S::LANES));
+                    if WRITE {
+                        s = S::fma(update[v], S::splat(*k.add(i + odd)), S::mul(s, decay));
+                        S::store(row.add(v * S::LANES), s);
+                    }
+                    if READ {
+                        sums[odd][0][v] = S::fma(s, S::splat(*next_k.add(i + odd)), sums[odd][0][v]);
+                        sums[odd][1][v] = S::fma(s, S::splat(*next_q.add(i + odd)), sums[odd][1][v]);
+                    }
+                }
+            }
+        }
+        let mut totals = sums[0];
+        for i in 0..2 {
+            for v in 0..WIDE {
+                totals[i][v] = S::add(sums[0][i][v], sums[1][i][v]);
+            }
+        }
+        totals
+    }
+}
+
+/// Norms and gates token t's result `y`, in place, and hands it on.
+#[inline(always)]
+unsafe fn finish<S: Simd>(a: &DeltaRule, t: usize, y: *mut f32) {
+    unsafe {
+        let gate = a.gate.add(t * a.gate_stride);
+        let factor = S::splat(inverse_rms::<S>(y, a.dim, a.eps));
+        for c in (0..a.dim).step_by(S::LANES) {
+            let normed = S::mul(S::mul(S::load(y.add(c)), factor), S::load(a.norm.add(c)));
+            S::store(y.add(c), S::mul(normed, silu::<S>(S::load(gate.add(c)))));
+        }
+        let row = a.row + t;
+        if !a.out.float.is_null() {
+            std::ptr::copy_nonoverlapping(y, a.out.float.add(row * a.out.float_stride + a.column), a.dim);
+        }
+        if let Some(quant) = &a.out.quant {
+            for b in 0..a.dim / BLOCK {
+                quantize_block::<S>(y.add(b * BLOCK), quant, row, a.column / BLOCK + b);
+            }
+        }
+    }
+}
+
+/// ln(1 + e^x), which is x where e^x leaves nothing of the 1.
+fn softplus(x: f32) -> f32 {
+    if x > 20.0 { x } else { x.exp().ln_1p() }
+}
