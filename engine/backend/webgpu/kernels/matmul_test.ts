@@ -1,12 +1,12 @@
-import { assert } from "@std/assert";
+import { assert, assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
 import { Random, seedOf } from "../../../../tests/random.ts";
 import { weights } from "../../../../tests/synth.ts";
 import { FORMATS } from "../../../gguf/formats.ts";
 import type { TensorType } from "../../../gguf/types.ts";
-import { matMulKernels } from "./matmul.ts";
-import { multiply, openTestDevice, type Product } from "./testing.ts";
+import { embedKernel, matMulKernels } from "./matmul.ts";
+import { embed, multiply, openTestDevice, type Product } from "./testing.ts";
 import { dequantize } from "./testing_dequantize.ts";
-import type { Arithmetic, MatMulSpec } from "./types.ts";
+import { type Arithmetic, ARITHMETICS, type MatMulSpec, type Tuning } from "./types.ts";
 
 const TYPES = Object.keys(FORMATS) as TensorType[];
 const gpu = await openTestDevice();
@@ -34,7 +34,7 @@ function known(type: TensorType) {
   return made;
 }
 
-function normal(count: number, seed: string): Float32Array {
+function normal(count: number, seed: string): Float32Array<ArrayBuffer> {
   const random = new Random(seedOf(seed));
   return Float32Array.from({ length: count }, () => random.normal());
 }
@@ -62,22 +62,131 @@ function spec(type: TensorType, arithmetic: Arithmetic, rest: Partial<MatMulSpec
   return { type, arithmetic, columns: COLUMNS, epilogue: "store", bias: false, ...rest };
 }
 
-/** Rows of activations that meet the three kernels of a spec. */
-const KERNEL_ROWS = [1, 5, 33];
+/** Activations that break careless half arithmetic, a row each: large, small, one outlier, nothing. */
+function adversarial(m: number): Float32Array<ArrayBuffer> {
+  const x = normal(m * COLUMNS, "x");
+  const scales = [1, 9e3, 4e5, 1e-5, 1, 0];
+  for (let t = 0; t < m; t++) {
+    const row = x.subarray(t * COLUMNS, (t + 1) * COLUMNS);
+    row.forEach((v, k) => row[k] = v * scales[t % scales.length]);
+    if (t % scales.length === 4) row.fill(1).fill(1e4, 37, 38);
+  }
+  return x;
+}
 
-async function errorOf(of: MatMulSpec, kernel: number): Promise<number> {
+async function assertGates(of: MatMulSpec, kernel: number, x: Float32Array, tuning?: Tuning): Promise<void> {
   const { bytes, exact } = known(of.type);
-  const m = KERNEL_ROWS[kernel];
-  const p = { type: of.type, weights: bytes, rows: ROWS, columns: COLUMNS, x: normal(m * COLUMNS, "x"), m };
-  const found = await multiply(gpu!, matMulKernels(of, gpu!.kernels)[kernel], of, p);
-  return nmse(found, product(exact, p));
+  const m = x.length / of.columns;
+  const p: Product = { type: of.type, weights: bytes, rows: ROWS, columns: of.columns, x, m };
+  const found = await multiply(gpu!, matMulKernels(of, gpu!.kernels, tuning)[kernel], of, p);
+  const right = product(exact, p);
+  for (let t = 0; t < m; t++) {
+    const row = [t * ROWS, (t + 1) * ROWS] as const;
+    const name = `${of.type} ${of.arithmetic}, kernel ${kernel}, row ${t} of ${m}`;
+    if (right.subarray(...row).every((v) => v === 0)) {
+      assert(found.subarray(...row).every((v) => v === 0), `${name}: not 0`);
+    } else {
+      const error = nmse(found.subarray(...row), right.subarray(...row));
+      assert(error <= GATES[of.arithmetic], `${name}: NMSE ${error}`);
+    }
+  }
 }
 
 for (const type of TYPES) {
   test(`${type}: one row of activations keeps the gates`, async () => {
     for (const arithmetic of ["f32", "f16"] as const) {
-      const error = await errorOf(spec(type, arithmetic), 0);
-      assert(error <= GATES[arithmetic], `${type} ${arithmetic}: NMSE ${error}`);
+      await assertGates(spec(type, arithmetic), 0, adversarial(1));
     }
   });
+
+  test(`${type}: the embedding gives the file's values`, async () => {
+    const { bytes, exact } = known(type);
+    const tokens = [69, 0, 3];
+    const weights = { type, weights: bytes, rows: ROWS, columns: COLUMNS };
+    const found = await embed(gpu!, embedKernel(type, COLUMNS), weights, tokens);
+    tokens.forEach((token, t) => {
+      for (let k = 0; k < COLUMNS; k++) {
+        assertAlmostEquals(found[t * COLUMNS + k], exact[token * COLUMNS + k], 1e-7);
+      }
+    });
+  });
 }
+
+/** A type for each shape of decoder: by one scale, with mins, with two scales, both, by look-up, floats. */
+const SHAPES: readonly TensorType[] = Deno.env.has("COMPY_ALL_KERNELS")
+  ? TYPES
+  : ["Q4_0", "Q4_K", "Q6_K", "Q2_K", "MXFP4", "F16"];
+
+for (const type of SHAPES) {
+  test(`${type}: no activation overflows, vanishes or leaves the gates`, async () => {
+    for (const arithmetic of ARITHMETICS) await assertGates(spec(type, arithmetic), 1, adversarial(6));
+  });
+
+  test(`${type}: many rows keep the gates`, async () => {
+    const arithmetics = SHAPES === TYPES ? ARITHMETICS : ["f16"] as const;
+    for (const arithmetic of arithmetics) await assertGates(spec(type, arithmetic), 2, adversarial(37));
+  });
+}
+
+test("rows are added up by a workgroup where there are no subgroups", async () => {
+  for (const kernel of [0, 1]) {
+    await assertGates(spec("Q4_0", "f16"), kernel, adversarial(6).subarray(0, kernel ? undefined : COLUMNS), {
+      rows: 2,
+      subgroups: 2,
+      reduce: "workgroup",
+    });
+  }
+});
+
+test("a row's product has the same bits alone and among others", async () => {
+  const { bytes } = known("Q4_0");
+  const of = spec("Q4_0", "f16");
+  const [one, several] = matMulKernels(of, gpu!.kernels);
+  const p = { type: of.type, weights: bytes, rows: ROWS, columns: COLUMNS };
+  const x = adversarial(5);
+  const together = await multiply(gpu!, several, of, { ...p, x, m: 5 });
+  for (const t of [0, 3]) {
+    const alone = await multiply(gpu!, one, of, {
+      ...p,
+      x: x.subarray(t * COLUMNS, (t + 1) * COLUMNS),
+      m: 1,
+    });
+    assertEquals(alone, together.subarray(t * ROWS, (t + 1) * ROWS));
+  }
+});
+
+for (const [kernel, m] of [[0, 1], [1, 5], [2, 33]]) {
+  test(`epilogues for ${m} rows: bias, residual, SwiGLU`, async () => {
+    const { bytes, exact } = known("Q4_0");
+    const x = normal(m * COLUMNS, "x");
+    const p: Product = { type: "Q4_0", weights: bytes, rows: ROWS, columns: COLUMNS, x, m };
+    const [gate, up] = [product(exact, p), product(exact, p, ROWS)];
+    const bias = normal(ROWS, "bias");
+    const y = normal(m * ROWS, "y");
+    const run = (rest: Partial<MatMulSpec>, more: Partial<Product> = {}) => {
+      const of = spec("Q4_0", "f32", rest);
+      return multiply(gpu!, matMulKernels(of, gpu!.kernels)[kernel], of, { ...p, ...more });
+    };
+    const near = (found: Float32Array, right: (i: number) => number) => {
+      const exact = Float64Array.from(found, (_, i) => right(i));
+      assert(nmse(found, exact) < 1e-11, `NMSE ${nmse(found, exact)}`);
+    };
+    near(await run({ bias: true }, { bias }), (i) => gate[i] + bias[i % ROWS]);
+    near(await run({ epilogue: "add" }, { y }), (i) => gate[i] + y[i]);
+    near(await run({ epilogue: "swiglu" }), (i) => gate[i] / (1 + Math.exp(-gate[i])) * up[i]);
+  });
+}
+
+test("columns that are no multiple of 32: what stands beyond them does not count", async () => {
+  const columns = 100;
+  const bytes = matrix("F16", ROWS, columns);
+  const p = { type: "F16" as const, weights: bytes, rows: ROWS, columns, x: normal(columns, "x"), m: 1 };
+  const of = spec("F16", "f16-activations", { columns });
+  const found = await multiply(gpu!, matMulKernels(of, gpu!.kernels)[0], of, p);
+  assert(nmse(found, product(dequantize("F16", bytes, ROWS * columns), p)) <= GATES["f16-activations"]);
+});
+
+Deno.test("f16 arithmetic on a device without it is refused by name", () => {
+  const device = { f16: false, subgroups: false, subgroupSize: 0 };
+  assertThrows(() => matMulKernels(spec("Q4_0", "f16"), device), Error, `arithmetic "f16"`);
+});
