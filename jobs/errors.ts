@@ -17,7 +17,8 @@ export type BatchErrorCode =
   | "disk_full"
   | "io_error"
   | "sync_failed"
-  | "engine_unavailable";
+  | "engine_unavailable"
+  | "queue_unavailable";
 
 /**
  * Why a batch job was refused or stopped. When `resumable`, what was answered so far is safe in the journal and the

@@ -1,0 +1,201 @@
+import {
+  AuthorizationError,
+  connect,
+  credsAuthenticator,
+  type NatsConnection,
+} from "@nats-io/transport-node";
+import {
+  JetStreamApiCodes,
+  JetStreamApiError,
+  type JetStreamManager,
+  jetstreamManager,
+} from "@nats-io/jetstream";
+import { BatchError } from "../errors.ts";
+
+/** How to reach a NATS server. */
+export interface NatsTarget {
+  /** `host:port`, without credentials, so that it can be shown. */
+  readonly servers: readonly string[];
+  readonly tls: boolean;
+  readonly user?: string;
+  readonly password?: string;
+  readonly token?: string;
+  /** A file as `nsc generate creds` writes it. */
+  readonly credsFile?: string;
+}
+
+/** A connection to a server that has JetStream. */
+export interface Connection {
+  readonly nats: NatsConnection;
+  readonly manager: JetStreamManager;
+  /** The servers, in words. */
+  readonly where: string;
+}
+
+const DEFAULT_PORT = 4222;
+const CONNECT_TIMEOUT_MS = 5000;
+const PING_INTERVAL_MS = 10_000;
+const FIRST_DELAY_MS = 250;
+const LONGEST_DELAY_MS = 10_000;
+
+/**
+ * Reads `nats://[USER:PASSWORD@|TOKEN@]HOST[:PORT]`, several with commas between them, and the credentials that the
+ * environment has for it, by the names that NATS's own tools use. Throws Error for a URL that is none.
+ */
+export function natsTarget(
+  urls: string,
+  credsFile: string | undefined,
+  env: (name: string) => string | undefined,
+): NatsTarget {
+  const parsed = urls.split(",").map((text) => parseUrl(text.trim()));
+  const [{ user, password }] = parsed;
+  const [envUser, envPassword, envToken] = ["NATS_USER", "NATS_PASSWORD", "NATS_TOKEN"].map((name) =>
+    env(name) || undefined
+  );
+  const creds = credsFile ?? (user === undefined ? env("NATS_CREDS") || undefined : undefined);
+  const common = { servers: parsed.map(({ server }) => server), tls: parsed.some(({ tls }) => tls) };
+  if (creds !== undefined) return { ...common, credsFile: creds };
+  if (user !== undefined) {
+    return password === undefined ? { ...common, token: user } : { ...common, user, password };
+  }
+  return {
+    ...common,
+    user: envUser,
+    password: envPassword,
+    token: envUser === undefined ? envToken : undefined,
+  };
+}
+
+function parseUrl(text: string): { server: string; tls: boolean; user?: string; password?: string } {
+  const wrong = (why: string) =>
+    new Error(
+      `"${
+        hideSecrets(text)
+      }" is no NATS server: ${why}; allowed is nats://HOST or nats://HOST:PORT (or tls://…)`,
+    );
+  let url: URL;
+  try {
+    // Only known schemes have a host in URL's eyes on all accounts.
+    const [, scheme = "nats", rest] = text.match(/^(?:([a-z]+):\/\/)?(.*)$/i)!;
+    if (!["nats", "tls"].includes(scheme.toLowerCase())) throw wrong(`the scheme "${scheme}" is not known`);
+    url = new URL(`http://${rest}`);
+    const { hostname, port, pathname, search, hash } = url;
+    if (hostname === "" || !["", "/"].includes(pathname) || search !== "" || hash !== "") {
+      throw wrong("there is more than a host and a port in it");
+    }
+    // The port that http has by default is left out by URL.
+    const explicit = port || (/:80\/?$/.test(rest) ? "80" : String(DEFAULT_PORT));
+    return {
+      server: `${hostname}:${explicit}`,
+      tls: scheme.toLowerCase() === "tls",
+      user: url.username === "" ? undefined : decodeURIComponent(url.username),
+      password: url.password === "" ? undefined : decodeURIComponent(url.password),
+    };
+  } catch (error) {
+    throw error instanceof TypeError || error instanceof URIError
+      ? wrong("it cannot be read as a URL")
+      : error;
+  }
+}
+
+function hideSecrets(text: string): string {
+  return text.replace(/[^/@]*@/, "…@");
+}
+
+/**
+ * Connects, and sees that JetStream is there; later losses are mended in the background, with growing pauses. `note`
+ * hears of them. Throws BatchError that says what to do.
+ */
+export async function openConnection(
+  target: NatsTarget,
+  name: string,
+  note: (text: string) => void,
+): Promise<Connection> {
+  const where = target.servers.join(", ");
+  const { nats, settled } = await dial(target, name, where);
+  try {
+    const manager = await jetstreamManager(nats, { timeout: CONNECT_TIMEOUT_MS });
+    void watch(nats, where, note, settled);
+    return { nats, manager, where };
+  } catch (error) {
+    await nats.close();
+    // The library does not export this error's class.
+    const absent = (error as Error).name === "JetStreamNotEnabled" ||
+      (error instanceof JetStreamApiError && error.code === JetStreamApiCodes.JetStreamNotEnabledForAccount);
+    if (!absent) {
+      throw unavailable(`The NATS server at ${where} does not answer about JetStream: ${text(error)}`, error);
+    }
+    throw unavailable(
+      `The NATS server at ${where} has no JetStream for this account; start it with "nats-server -js", or enable ` +
+        `"jetstream" in its configuration`,
+      error,
+    );
+  }
+}
+
+async function dial(target: NatsTarget, name: string, where: string) {
+  const { user, password, token, credsFile } = target;
+  let delay = FIRST_DELAY_MS;
+  try {
+    const nats = await connect({
+      servers: [...target.servers],
+      name,
+      user,
+      pass: password,
+      token,
+      ...(target.tls ? { tls: {} } : {}),
+      ...(credsFile === undefined ? {} : { authenticator: credsAuthenticator(await readCreds(credsFile)) }),
+      timeout: CONNECT_TIMEOUT_MS,
+      pingInterval: PING_INTERVAL_MS,
+      maxReconnectAttempts: -1,
+      // Many workers must not come back in step.
+      reconnectDelayHandler: () =>
+        (delay = Math.min(2 * delay, LONGEST_DELAY_MS)) * (0.5 + Math.random() / 2),
+    });
+    return { nats, settled: () => delay = FIRST_DELAY_MS };
+  } catch (error) {
+    if (error instanceof BatchError) throw error;
+    if (error instanceof AuthorizationError || /authorization/i.test(text(error))) {
+      throw unavailable(
+        `The NATS server at ${where} refuses these credentials; give others in the URL (nats://USER:PASSWORD@HOST), ` +
+          "with --nats-creds FILE, or in NATS_USER and NATS_PASSWORD, NATS_TOKEN or NATS_CREDS",
+        error,
+      );
+    }
+    throw unavailable(
+      `Cannot reach a NATS server at ${where}: ${
+        text(error)
+      }. Start one with "nats-server -js" (Debian: apt install ` +
+        "nats-server), or give the address of another with --nats",
+      error,
+    );
+  }
+}
+
+async function readCreds(path: string): Promise<Uint8Array> {
+  try {
+    return await Deno.readFile(path);
+  } catch (error) {
+    throw unavailable(`Cannot read the NATS credentials "${path}": ${text(error)}`, error);
+  }
+}
+
+/** Tells of losses until the connection is closed. */
+async function watch(nats: NatsConnection, where: string, note: (text: string) => void, settled: () => void) {
+  for await (const status of nats.status()) {
+    if (status.type === "disconnect") note(`The connection to NATS at ${where} is lost; trying again`);
+    if (status.type === "reconnect") {
+      settled();
+      note(`Connected to NATS at ${status.server} again`);
+    }
+    if (status.type === "error") note(`NATS: ${text(status.error)}`);
+  }
+}
+
+function unavailable(message: string, cause: unknown): BatchError {
+  return new BatchError("queue_unavailable", message, true, { cause });
+}
+
+function text(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

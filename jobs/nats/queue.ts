@@ -1,0 +1,92 @@
+import {
+  AckPolicy,
+  DiscardPolicy,
+  jetstream,
+  JetStreamApiError,
+  type JetStreamClient,
+  type JetStreamManager,
+  RetentionPolicy,
+  StorageType,
+} from "@nats-io/jetstream";
+import { nanos } from "@nats-io/transport-node";
+import { BatchError } from "../errors.ts";
+import type { Connection } from "./connection.ts";
+import { consumerName, STREAM, WORK_SUBJECTS, type WorkItem, workSubject } from "./wire.ts";
+
+/** Items of runs whose coordinator went away without a word leave the queue after this time, and their consumers. */
+const FORGOTTEN_AFTER_MS = 60 * 60 * 1000;
+const PUBLISH_TIMEOUT_MS = 3000;
+const MAX_UNACKNOWLEDGED = 10_000;
+const STREAM_NAME_IN_USE = 10058;
+
+/**
+ * One run's part of the work queue in JetStream. The queue is no record: it may lose everything at any time, and it
+ * lives in the server's memory.
+ */
+export class WorkQueue {
+  private readonly client: JetStreamClient;
+  private readonly manager: JetStreamManager;
+  private readonly subject: string;
+
+  constructor(
+    private readonly connection: Connection,
+    private readonly run: string,
+    private readonly leaseMs: number,
+  ) {
+    this.client = jetstream(connection.nats, { timeout: PUBLISH_TIMEOUT_MS });
+    this.manager = connection.manager;
+    this.subject = workSubject(run);
+  }
+
+  /** Makes the stream and the run's consumer where they are missing. */
+  async ensure(): Promise<void> {
+    await this.ensureStream();
+    await this.manager.consumers.add(STREAM, {
+      durable_name: consumerName(this.run),
+      filter_subject: this.subject,
+      ack_policy: AckPolicy.Explicit,
+      ack_wait: nanos(this.leaseMs),
+      max_ack_pending: MAX_UNACKNOWLEDGED,
+      inactive_threshold: nanos(FORGOTTEN_AFTER_MS),
+    });
+  }
+
+  private async ensureStream(): Promise<void> {
+    try {
+      await this.manager.streams.add({
+        name: STREAM,
+        subjects: [WORK_SUBJECTS],
+        retention: RetentionPolicy.Workqueue,
+        storage: StorageType.Memory,
+        discard: DiscardPolicy.New,
+        max_age: nanos(FORGOTTEN_AFTER_MS),
+      });
+    } catch (error) {
+      if (!(error instanceof JetStreamApiError) || error.code !== STREAM_NAME_IN_USE) throw error;
+      throw new BatchError(
+        "queue_unavailable",
+        `The NATS server at ${this.connection.where} has a stream "${STREAM}" of another configuration: ` +
+          `${error.message}; remove it with "nats stream rm ${STREAM}"`,
+        true,
+        { cause: error },
+      );
+    }
+  }
+
+  /** Resolves when the queue has the item. */
+  async put(item: WorkItem): Promise<void> {
+    await this.client.publish(this.subject, JSON.stringify(item), { timeout: PUBLISH_TIMEOUT_MS });
+  }
+
+  /** Items of the run in the queue, with those that are handed out and not acknowledged. */
+  async count(): Promise<number> {
+    const { state } = await this.manager.streams.info(STREAM, { subjects_filter: this.subject });
+    return state.subjects?.[this.subject] ?? 0;
+  }
+
+  /** Leaves nothing of the run behind. */
+  async remove(): Promise<void> {
+    await this.manager.consumers.delete(STREAM, consumerName(this.run));
+    await this.manager.streams.purge(STREAM, { filter: this.subject });
+  }
+}
