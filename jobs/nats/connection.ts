@@ -34,6 +34,7 @@ export interface Connection {
 
 const DEFAULT_PORT = 4222;
 const CONNECT_TIMEOUT_MS = 5000;
+const REQUEST_TIMEOUT_MS = 3000;
 const PING_INTERVAL_MS = 10_000;
 const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 10_000;
@@ -112,10 +113,11 @@ export async function openConnection(
   note: (text: string) => void,
 ): Promise<Connection> {
   const where = target.servers.join(", ");
-  const { nats, settled } = await dial(target, name, where);
+  const loss: Loss = { at: undefined };
+  const nats = await dial(target, name, where, loss);
   try {
-    const manager = await jetstreamManager(nats, { timeout: CONNECT_TIMEOUT_MS });
-    void watch(nats, where, note, settled);
+    const manager = await jetstreamManager(nats, { timeout: REQUEST_TIMEOUT_MS });
+    void watch(nats, where, note, loss);
     return { nats, manager, where };
   } catch (error) {
     await nats.close();
@@ -133,11 +135,17 @@ export async function openConnection(
   }
 }
 
-async function dial(target: NatsTarget, name: string, where: string) {
+/** When the connection was lost; undefined while it stands. */
+interface Loss {
+  at: number | undefined;
+}
+
+async function dial(target: NatsTarget, name: string, where: string, loss: Loss): Promise<NatsConnection> {
   const { user, password, token, credsFile } = target;
-  let delay = FIRST_DELAY_MS;
+  // Many workers must not come back in step.
+  const jitter = 0.75 + Math.random() / 2;
   try {
-    const nats = await connect({
+    return await connect({
       servers: [...target.servers],
       name,
       user,
@@ -148,11 +156,12 @@ async function dial(target: NatsTarget, name: string, where: string) {
       timeout: CONNECT_TIMEOUT_MS,
       pingInterval: PING_INTERVAL_MS,
       maxReconnectAttempts: -1,
-      // Many workers must not come back in step.
-      reconnectDelayHandler: () =>
-        (delay = Math.min(2 * delay, LONGEST_DELAY_MS)) * (0.5 + Math.random() / 2),
+      // Asked more often than it dials, so the pause follows from the time and not from the number of calls.
+      reconnectDelayHandler: () => {
+        const away = performance.now() - (loss.at ?? performance.now());
+        return jitter * Math.min(Math.max(away / 2, FIRST_DELAY_MS), LONGEST_DELAY_MS);
+      },
     });
-    return { nats, settled: () => delay = FIRST_DELAY_MS };
   } catch (error) {
     if (error instanceof BatchError) throw error;
     if (error instanceof AuthorizationError || /authorization/i.test(text(error))) {
@@ -181,11 +190,14 @@ async function readCreds(path: string): Promise<Uint8Array> {
 }
 
 /** Tells of losses until the connection is closed. */
-async function watch(nats: NatsConnection, where: string, note: (text: string) => void, settled: () => void) {
+async function watch(nats: NatsConnection, where: string, note: (text: string) => void, loss: Loss) {
   for await (const status of nats.status()) {
-    if (status.type === "disconnect") note(`The connection to NATS at ${where} is lost; trying again`);
+    if (status.type === "disconnect") {
+      loss.at = performance.now();
+      note(`The connection to NATS at ${where} is lost; trying again`);
+    }
     if (status.type === "reconnect") {
-      settled();
+      loss.at = undefined;
       note(`Connected to NATS at ${status.server} again`);
     }
     if (status.type === "error") note(`NATS: ${text(status.error)}`);

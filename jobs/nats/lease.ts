@@ -22,7 +22,7 @@ export type Answerer = (request: {
   signal: AbortSignal;
 }) => Promise<Answer>;
 
-const REQUEST_TIMEOUT_MS = 5000;
+const REQUEST_TIMEOUT_MS = 2000;
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 2000;
 

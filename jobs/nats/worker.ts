@@ -45,15 +45,14 @@ export interface WorkerCounts {
   lost: number;
 }
 
-const REQUEST_TIMEOUT_MS = 5000;
+const REQUEST_TIMEOUT_MS = 2000;
 /** The least that NATS lets a pull wait. */
 const PULL_MS = 1000;
 const PAUSE_MS = 500;
-/** A run that is silent for so long has no coordinator any more. */
-const SILENT_MS = 10_000;
+const TICK_MS = 50;
+/** A run that is silent for a lease, or at least for so long, has no coordinator any more. */
+const SILENT_MS = 2000;
 const MAX_RUNS = 1000;
-/** Silent for so many leases, a coordinator is given up. */
-const GIVE_UP_LEASES = 3;
 
 interface Run {
   readonly id: string;
@@ -88,7 +87,7 @@ class Worker {
     const notices = nats.subscribe(RUNS_SUBJECT, {
       callback: (error, message) => void (error ?? this.heed(message.data)),
     });
-    const beats = setInterval(() => void this.beatAll(), 50);
+    const ticks = setInterval(() => this.tick(), TICK_MS);
     const endAll = () => {
       for (const { leases } of this.runs.values()) for (const lease of leases) lease.end();
     };
@@ -98,7 +97,7 @@ class Worker {
       if (this.inFlight.size > 0) note(`Ending ${this.busyLines} lines`);
       await Promise.all(this.inFlight);
     } finally {
-      clearInterval(beats);
+      clearInterval(ticks);
       signal.removeEventListener("abort", endAll);
       notices.unsubscribe();
     }
@@ -107,7 +106,6 @@ class Worker {
 
   /** Takes one range, of the run whose turn it is; waits where there is nothing to take or no room for it. */
   private async round(): Promise<void> {
-    this.forgetSilentRuns();
     let took = false;
     for (const run of [...this.runs.values()]) {
       await this.waitForRoom();
@@ -169,11 +167,11 @@ class Worker {
     for (const lease of run.leases) lease.end();
   }
 
-  private forgetSilentRuns(): void {
-    if (this.options.connection.nats.isClosed()) return;
+  private tick(): void {
     const now = performance.now();
     for (const run of this.runs.values()) {
-      if (now - run.heardAt > Math.max(SILENT_MS, GIVE_UP_LEASES * run.leaseMs)) this.forget(run);
+      if (now - run.heardAt > Math.max(SILENT_MS, run.leaseMs)) this.forget(run);
+      else if (run.state === "joined" && now - run.beatAt >= run.leaseMs / 3) void this.beat(run, now);
     }
   }
 
@@ -200,8 +198,15 @@ class Worker {
 
   private async take(run: Run, item: JsMsg): Promise<void> {
     const { connection: { nats }, name } = this.options;
-    const message = encodeMessage({ ...parseJson(workItem, item.data), worker: name });
-    const { head, bytes } = decodeMessage(leaseReply, await this.ask(run, "lease", message));
+    let reply: Uint8Array;
+    try {
+      const message = encodeMessage({ ...parseJson(workItem, item.data), worker: name });
+      reply = await this.ask(run, "lease", message);
+    } catch (error) {
+      item.nak(PAUSE_MS);
+      throw error;
+    }
+    const { head, bytes } = decodeMessage(leaseReply, reply);
     if (head.state === "gone") return item.ack();
     if (head.state === "stranger") {
       run.state = "new";
@@ -239,22 +244,16 @@ class Worker {
     }
   }
 
-  private async beatAll(): Promise<void> {
-    const now = performance.now();
-    const due = [...this.runs.values()].filter((run) =>
-      run.state === "joined" && now - run.beatAt >= run.leaseMs / 3
-    );
-    await Promise.all(due.map(async (run) => {
-      run.beatAt = now;
-      const fences = [...run.leases].map(({ fence }) => fence);
-      const message = encodeMessage(beatRequest.parse({ worker: this.options.name, fences }));
-      try {
-        const over = new Set(decodeMessage(beatReply, await this.ask(run, "beat", message)).head.fenced);
-        for (const lease of run.leases) if (over.has(lease.fence)) lease.fenceOff();
-      } catch {
-        // The coordinator is away; a run that stays silent is forgotten.
-      }
-    }));
+  private async beat(run: Run, now: number): Promise<void> {
+    run.beatAt = now;
+    const fences = [...run.leases].map(({ fence }) => fence);
+    const message = encodeMessage(beatRequest.parse({ worker: this.options.name, fences }));
+    try {
+      const over = new Set(decodeMessage(beatReply, await this.ask(run, "beat", message)).head.fenced);
+      for (const lease of run.leases) if (over.has(lease.fence)) lease.fenceOff();
+    } catch {
+      // The coordinator is away; a run that stays silent is forgotten.
+    }
   }
 
   private async ask(run: Run, verb: Verb, message: Uint8Array): Promise<Uint8Array> {

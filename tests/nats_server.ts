@@ -1,0 +1,97 @@
+/*
+ * A real nats-server on loopback, for tests. Debian's package puts it into /usr/sbin; COMPY_NATS_SERVER names another
+ * place.
+ */
+const PLACES = [
+  "/usr/sbin/nats-server",
+  "/usr/bin/nats-server",
+  "/usr/local/bin/nats-server",
+  "/opt/homebrew/bin/nats-server",
+];
+
+/** Where the program is; undefined where there is none. */
+export function natsServerPath(): string | undefined {
+  const named = Deno.env.get("COMPY_NATS_SERVER");
+  return (named ? [named] : PLACES).find((path) => {
+    try {
+      return Deno.statSync(path).isFile;
+    } catch {
+      return false;
+    }
+  });
+}
+
+export class NatsServer implements AsyncDisposable {
+  private constructor(
+    private readonly folder: string,
+    private process: Deno.ChildProcess,
+    /** The first start takes any free port, a later one the same. */
+    readonly port: number,
+    private readonly args: readonly string[],
+  ) {}
+
+  get url(): string {
+    return `nats://127.0.0.1:${this.port}`;
+  }
+
+  /** `more` are further arguments; without `-js` among them there is no JetStream. */
+  static async start(more: readonly string[] = ["-js"]): Promise<NatsServer> {
+    const folder = await Deno.makeTempDir({ prefix: "compy-nats-" });
+    const args = [...more, "-a", "127.0.0.1", "-sd", folder];
+    const process = spawn([...args, "-p", "-1", "--ports_file_dir", folder]);
+    const port = await readPort(`${folder}/nats-server_${process.pid}.ports`);
+    return new NatsServer(folder, process, port, args);
+  }
+
+  /** Kills it and starts it again: what was in its memory is gone. */
+  async restart(): Promise<void> {
+    this.process.kill("SIGKILL");
+    await this.process.status;
+    this.process = spawn([...this.args, "-p", String(this.port)]);
+    await this.answering();
+  }
+
+  /** Ends it; the URL leads nowhere then. */
+  async stop(): Promise<void> {
+    try {
+      this.process.kill("SIGKILL");
+    } catch {
+      // It has ended.
+    }
+    await this.process.status;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+    await Deno.remove(this.folder, { recursive: true });
+  }
+
+  private async answering(): Promise<void> {
+    await retry(`nats-server on port ${this.port}`, async () => {
+      (await Deno.connect({ hostname: "127.0.0.1", port: this.port })).close();
+    });
+  }
+}
+
+function spawn(args: string[]): Deno.ChildProcess {
+  const options = { args, stdin: "null", stdout: "null", stderr: "null" } as const;
+  return new Deno.Command(natsServerPath()!, options).spawn();
+}
+
+async function readPort(path: string): Promise<number> {
+  return await retry("nats-server", async () => {
+    const { nats } = JSON.parse(await Deno.readTextFile(path));
+    return Number(new URL(nats[0].replace("nats:", "http:")).port);
+  });
+}
+
+async function retry<T>(what: string, action: () => Promise<T>): Promise<T> {
+  for (const until = performance.now() + 10_000;;) {
+    try {
+      return await action();
+    } catch (error) {
+      if (performance.now() > until) throw new Error(`${what} does not start`, { cause: error });
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+}
