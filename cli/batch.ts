@@ -16,6 +16,10 @@ const VERBS: Readonly<Record<string, Verb>> = {
     summary: "look for bad lines without running anything",
     load: async () => (await import("./batch_check.ts")).checkCommand,
   },
+  worker: {
+    summary: "answer lines of batches that run elsewhere, handed out through NATS",
+    load: async () => (await import("./batch_worker.ts")).workerCommand,
+  },
 };
 
 const HELP = `Answer files of requests, one JSON object a line, as OpenAI's batches do.
@@ -30,6 +34,13 @@ Exit code: 0 done, 1 stopped or failed, 2 wrong usage.
 Example:
   deno task batch run questions.jsonl --out answers.jsonl --model qwen3-4b-q4_0.gguf
 `;
+
+/** `batch …` as a task: who does not use NATS gives up the network, which the task has for it, before anything else. */
+export async function batchTask(args: readonly string[]): Promise<number> {
+  const usesNats = args[0] === "worker" || args.some((arg) => /^--nats(=|$)/.test(arg));
+  if (!usesNats) await Deno.permissions.revoke({ name: "net" });
+  return await batchCommand(args);
+}
 
 /** `batch …` of the command line. Returns the exit code. */
 export async function batchCommand(

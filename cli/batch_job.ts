@@ -1,8 +1,9 @@
-import type { Engine } from "../engine/types.ts";
 import { BatchError } from "../jobs/errors.ts";
-import { JsonReporter, type Reporter, TextReporter } from "../jobs/reporter.ts";
+import { JsonReporter, TextReporter } from "../jobs/reporter.ts";
 import { runBatch } from "../jobs/runner.ts";
-import type { BatchWorld, CommandHost, EngineOptions } from "./batch_world.ts";
+import type { NatsTarget } from "../jobs/nats/connection.ts";
+import { openWorkers } from "./batch_nats.ts";
+import type { BatchWorld, CommandHost, EngineOptions, LineEngine } from "./batch_world.ts";
 import { UsageError } from "./flags.ts";
 
 /** A terminal's Ctrl-C can reach the process twice, directly and through the task runner. */
@@ -13,17 +14,23 @@ export interface JobArguments {
   readonly output: string;
   readonly errors: string;
   readonly engine: EngineOptions;
+  /** Where workers are that answer the lines; without it an engine in this process does. */
+  readonly nats?: NatsTarget;
   /** Refuse the job when any line is bad. */
   readonly strict: boolean;
   readonly json: boolean;
 }
 
 /** Runs a job in this process and tells how it goes. Returns the exit code. */
-export async function runJob(run: JobArguments, { host, openEngine, execute }: BatchWorld): Promise<number> {
+export async function runJob(run: JobArguments, world: BatchWorld): Promise<number> {
+  const { host } = world;
   const reporter = run.json ? new JsonReporter(host, run) : new TextReporter(host, run);
-  const { drainSignal, signal, release } = listenForInterrupts(host, reporter);
+  const { drainSignal, signal, release } = listenForInterrupts(
+    host,
+    () => reporter.note("Stopping when the lines in flight have ended; Ctrl-C again stops now"),
+  );
   const timer = setInterval(() => reporter.tick(), reporter.every);
-  let engine: Engine | undefined;
+  let engine: LineEngine | undefined;
   try {
     const result = await runBatch({
       input: run.input,
@@ -34,14 +41,10 @@ export async function runJob(run: JobArguments, { host, openEngine, execute }: B
       drainSignal,
       signal,
       onEvent: (event) => reporter.event(event),
-      connect: async () => {
-        const opened = engine = await openEngine(run.engine);
-        const { id, path } = opened.model;
-        return {
-          execute: (request) => execute(opened, request),
-          settings: { "model": id, "model file size": await host.fileSize(path) },
-        };
-      },
+      connect: async () =>
+        engine = run.nats === undefined
+          ? await openLocal(run.engine, world)
+          : await openWorkers(run.nats, run.engine, { drainSignal, note: (text) => reporter.note(text) }),
     });
     reporter.end(result);
     return result.state === "stopped" ? 1 : 0;
@@ -59,7 +62,18 @@ export async function runJob(run: JobArguments, { host, openEngine, execute }: B
   }
 }
 
-function listenForInterrupts(host: CommandHost, reporter: Reporter) {
+async function openLocal(options: EngineOptions, world: BatchWorld): Promise<LineEngine> {
+  const engine = await world.openEngine(options);
+  const { id, path } = engine.model;
+  return {
+    execute: (request) => world.execute(engine, request),
+    settings: { "model": id, "model file size": await world.host.fileSize(path) },
+    close: () => engine.close(),
+  };
+}
+
+/** The first Ctrl-C or SIGTERM asks to drain, the second one to stop now, a third one ends the process. */
+export function listenForInterrupts(host: CommandHost, onDrain: () => void) {
   const drain = new AbortController();
   const now = new AbortController();
   let drainedAt = 0;
@@ -67,7 +81,7 @@ function listenForInterrupts(host: CommandHost, reporter: Reporter) {
     if (!drain.signal.aborted) {
       drainedAt = host.now();
       drain.abort();
-      reporter.note("Stopping when the lines in flight have ended; Ctrl-C again stops now");
+      onDrain();
     } else if (host.now() - drainedAt > SAME_INTERRUPT_MS) {
       now.abort();
       // A third one ends the process as if nobody listened.

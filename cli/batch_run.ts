@@ -1,6 +1,10 @@
 import { runJob } from "./batch_job.ts";
+import { CREDENTIALS_HELP, NATS_FLAGS, natsFlags } from "./batch_nats.ts";
 import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, engineOptions, errorsPath } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
+
+/** Enough for several workers, and for what waits in the queue beside it. */
+const NATS_PARALLEL = { default: 256, max: 65_536 };
 
 const HELP = `Answer a file of requests, one JSON object a line, as OpenAI's batches do.
 
@@ -11,6 +15,9 @@ Usage: deno task batch run IN.jsonl --out OUT.jsonl [options]
                    written only when there are any
 ${ENGINE_HELP}
   --strict         refuse the whole job, before anything runs, when any line is bad
+  --nats URL       let workers answer the lines, through this NATS server (nats://HOST[:PORT]), instead of this
+                   process; --parallel is then the lines in flight in all of them (default ${NATS_PARALLEL.default})
+  --nats-creds F   a credentials file for it
   --json           tell the progress as JSON lines on standard output
   --help           this text
 
@@ -27,6 +34,11 @@ Every answer is on the disk (OUT.jsonl.journal) before it is counted. After a st
 command goes on where it was; OUT.jsonl appears when all lines are answered. The journal that stays behind is small:
 it says that the job is done, so that running it again does nothing. Remove it and OUT.jsonl to run the job anew.
 
+With --nats, start workers with deno task batch worker, before or after, here and on other machines; --model names
+the file that they must have, of which this process reads the header only. Workers, the server and what is in its
+queue may vanish at any moment: what they had in hand is handed out again, and nothing is answered twice.
+${CREDENTIALS_HELP}
+
 Ctrl-C once: end the lines in flight, then stop. Twice: stop now. Both can be resumed.
 Exit code: 0 all lines are answered (with or without errors among them), 1 stopped or failed, 2 wrong usage.
 
@@ -36,7 +48,7 @@ Example:
 
 /** `batch run …`. Returns the exit code. */
 export async function runCommand(args: readonly string[], world: BatchWorld): Promise<number> {
-  const values = ["out", "errors", ...ENGINE_FLAGS];
+  const values = ["out", "errors", ...ENGINE_FLAGS, ...NATS_FLAGS];
   const flags = new Flags(args, { values, switches: ["strict"], operands: ["IN.jsonl"] });
   if (flags.help) {
     world.host.out(HELP);
@@ -44,11 +56,16 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
   }
   const output = flags.text("out");
   if (output === undefined) throw new UsageError("--out is missing: the file that the answers go to");
+  const nats = natsFlags(flags);
+  if (nats !== undefined && flags.has("threads")) {
+    throw new UsageError("--threads is the workers' own; leave it out with --nats");
+  }
   const job = {
     input: flags.operand("IN.jsonl"),
     output,
     errors: flags.text("errors") ?? errorsPath(output),
-    engine: engineOptions(flags),
+    engine: engineOptions(flags, nats === undefined ? undefined : NATS_PARALLEL),
+    nats,
     strict: flags.is("strict"),
     json: flags.json,
   };

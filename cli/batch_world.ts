@@ -25,6 +25,14 @@ export interface CommandHost extends Screen {
 /** Answers a request as the server's endpoint would. */
 export type ExecuteOn = (engine: Engine, request: Parameters<Execute>[0]) => ReturnType<Execute>;
 
+/** What answers the lines of a job: an engine in this process, or workers. */
+export interface LineEngine {
+  readonly execute: Execute;
+  /** See BatchOptions.connect. */
+  readonly settings: Readonly<Record<string, string | number>>;
+  close(): Promise<void>;
+}
+
 /** What the verbs of `batch` work with; tests put their own in its place. */
 export interface BatchWorld {
   readonly host: CommandHost;
@@ -42,10 +50,14 @@ export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one 
   --ctx N          tokens that a line's prompt and answer may have together (default: the model's own, at most 4096)
   --threads N      threads that compute (default: one a core)`;
 
-export function engineOptions(flags: Flags): EngineOptions {
+/** `parallel` says otherwise how many lines run side by side. */
+export function engineOptions(
+  flags: Flags,
+  parallel = { default: DEFAULT_PARALLEL, max: MAX_PARALLEL },
+): EngineOptions {
   return {
     model: flags.text("model"),
-    parallel: flags.count("parallel", 1, MAX_PARALLEL) ?? DEFAULT_PARALLEL,
+    parallel: flags.count("parallel", 1, parallel.max) ?? parallel.default,
     contextLength: flags.count("ctx", 1, MAX_CONTEXT),
     threads: flags.count("threads", 1, MAX_THREADS),
   };

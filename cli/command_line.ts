@@ -20,7 +20,7 @@ const COMMANDS: Readonly<Record<string, { summary: string; load: () => Promise<C
   },
   batch: {
     summary: "answer a file of requests, as OpenAI's batches do",
-    load: async () => (await import("./batch.ts")).batchCommand,
+    load: async () => (await import("./batch.ts")).batchTask,
   },
   inspect: {
     summary: "describe a model file and what running it takes",

@@ -67,6 +67,7 @@ async function work(url: string, folder: string, name: string, ms: number): Prom
     name,
     parallel: WORKER_PARALLEL,
     note: () => {},
+    counts: { ranges: 0, lines: 0, lost: 0 },
     drainSignal: never,
     signal: never,
     answerer: async ({ body }) => {

@@ -204,6 +204,15 @@ async function watch(nats: NatsConnection, where: string, note: (text: string) =
   }
 }
 
+/** The connection is closed and does not come back: the credentials are not taken any more, for one. */
+export function connectionEnded({ where }: Connection, reason: unknown): BatchError {
+  const why = reason instanceof Error ? `: ${reason.message}` : "";
+  return unavailable(
+    `The connection to NATS at ${where} has ended${why}. What was answered so far is kept; run the same command again`,
+    reason,
+  );
+}
+
 function unavailable(message: string, cause: unknown): BatchError {
   return new BatchError("queue_unavailable", message, true, { cause });
 }

@@ -1,7 +1,7 @@
 import type { Msg } from "@nats-io/transport-node";
 import { BatchError } from "../errors.ts";
 import type { Execute } from "../runner.ts";
-import type { Connection } from "./connection.ts";
+import { type Connection, connectionEnded } from "./connection.ts";
 import { WorkQueue } from "./queue.ts";
 import { Ranges } from "./ranges.ts";
 import {
@@ -69,6 +69,7 @@ export class Coordinator {
   private refusals = 0;
   private aloneNotedAt = performance.now();
   private closed = false;
+  private failure: BatchError | undefined;
 
   private constructor(private readonly options: CoordinatorOptions) {
     const { connection: { nats } } = options;
@@ -80,6 +81,7 @@ export class Coordinator {
     });
     this.timer = setInterval(() => this.tick(), TICK_MS);
     options.drainSignal.addEventListener("abort", this.drain, { once: true });
+    void nats.closed().then((reason) => this.fail(connectionEnded(options.connection, reason)));
   }
 
   /** Throws BatchError when the queue cannot be made. */
@@ -106,6 +108,7 @@ export class Coordinator {
 
   /** Answers one line, by whichever worker takes it. After the drain signal, what nobody has begun is "busy" (503). */
   readonly execute: Execute = ({ url, body }) => {
+    if (this.failure) return Promise.reject(this.failure);
     if (this.closed || this.options.drainSignal.aborted) return Promise.resolve(NOT_BEGUN);
     return new Promise((resolve, reject) => {
       if (this.ranges.add({ url, body, resolve, reject })) this.form();
@@ -132,6 +135,12 @@ export class Coordinator {
   private readonly drain = () => {
     for (const line of this.ranges.withdraw()) line.resolve(NOT_BEGUN);
   };
+
+  private fail(failure: BatchError): void {
+    if (this.closed) return;
+    this.failure = failure;
+    for (const line of this.ranges.close()) line.reject(failure);
+  }
 
   private form(): void {
     clearTimeout(this.formTimer);

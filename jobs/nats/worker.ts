@@ -1,5 +1,5 @@
 import { type Consumer, jetstream, type JsMsg } from "@nats-io/jetstream";
-import type { Connection } from "./connection.ts";
+import { type Connection, connectionEnded } from "./connection.ts";
 import { type Answerer, Lease, sleep } from "./lease.ts";
 import {
   beatReply,
@@ -31,6 +31,8 @@ export interface WorkerOptions {
   readonly parallel: number;
   readonly answerer: Answerer;
   readonly note: (text: string) => void;
+  /** Kept up to date. */
+  readonly counts: WorkerCounts;
   /** Take no new lines, end what is in flight, return. */
   readonly drainSignal: AbortSignal;
   /** Return now; the lines in flight go to others. */
@@ -64,15 +66,16 @@ interface Run {
   beatAt: number;
 }
 
-/** Answers lines of all runs that it hears of and that want its model, until a signal comes. */
-export async function runWorker(options: WorkerOptions): Promise<WorkerCounts> {
-  const worker = new Worker(options);
-  return await worker.work();
+/**
+ * Answers lines of all runs that it hears of and that want its model, until a signal comes. Throws BatchError when the
+ * connection ends for good.
+ */
+export async function runWorker(options: WorkerOptions): Promise<void> {
+  await new Worker(options).work();
 }
 
 class Worker {
   private readonly runs = new Map<string, Run>();
-  private readonly counts: WorkerCounts = { ranges: 0, lines: 0, lost: 0 };
   private readonly inFlight = new Set<Promise<void>>();
   private readonly stopping: AbortSignal;
   private busyLines = 0;
@@ -82,7 +85,7 @@ class Worker {
     this.stopping = AbortSignal.any([options.signal, options.drainSignal]);
   }
 
-  async work(): Promise<WorkerCounts> {
+  async work(): Promise<void> {
     const { connection: { nats }, signal, note } = this.options;
     const notices = nats.subscribe(RUNS_SUBJECT, {
       callback: (error, message) => void (error ?? this.heed(message.data)),
@@ -101,7 +104,7 @@ class Worker {
       signal.removeEventListener("abort", endAll);
       notices.unsubscribe();
     }
-    return this.counts;
+    if (!this.stopping.aborted) throw connectionEnded(this.options.connection, await nats.closed());
   }
 
   /** Takes one range, of the run whose turn it is; waits where there is nothing to take or no room for it. */
@@ -230,10 +233,10 @@ class Worker {
         lines = count;
       });
       item.ack();
-      this.counts.ranges += 1;
-      this.counts.lines += lines;
+      this.options.counts.ranges += 1;
+      this.options.counts.lines += lines;
     } catch {
-      this.counts.lost += 1;
+      this.options.counts.lost += 1;
       // To others at once; but a nak for an item that another worker has by now would take it from that one.
       if (!lease.fenced && !this.options.connection.nats.isClosed()) item.nak();
     } finally {

@@ -1,0 +1,73 @@
+import { basename } from "@std/path";
+import { inspectModel } from "../engine/inspect.ts";
+import { type NatsTarget, natsTarget, openConnection } from "../jobs/nats/connection.ts";
+import { Coordinator } from "../jobs/nats/coordinator.ts";
+import { fingerprint } from "../jobs/nats/fingerprint.ts";
+import type { ModelIdentity } from "../jobs/nats/wire.ts";
+import type { EngineOptions, LineEngine } from "./batch_world.ts";
+import { type Flags, UsageError } from "./flags.ts";
+import { modelPath } from "./model.ts";
+
+export const NATS_FLAGS = ["nats", "nats-creds"];
+
+export const CREDENTIALS_HELP =
+  `Credentials are part of the URL (nats://USER:PASSWORD@HOST, nats://TOKEN@HOST), a file (--nats-creds), or in
+NATS_USER and NATS_PASSWORD, NATS_TOKEN or NATS_CREDS, as for NATS's own tools. tls://HOST asks for TLS.`;
+
+/** The server that the options name; without `--nats` the one of `fallback`, undefined where that is none. */
+export function natsFlags(flags: Flags, fallback?: string): NatsTarget | undefined {
+  const urls = flags.text("nats") ?? fallback;
+  const creds = flags.text("nats-creds");
+  if (urls === undefined) {
+    if (creds !== undefined) throw new UsageError("--nats-creds belongs to --nats, which is missing");
+    return undefined;
+  }
+  try {
+    return natsTarget(urls, creds, (name) => Deno.env.get(name));
+  } catch (error) {
+    throw new UsageError((error as Error).message);
+  }
+}
+
+/** What coordinators and workers compare; the file is at `path`. */
+export async function identifyModel(path: string, contextLength: number): Promise<ModelIdentity> {
+  const { size } = await Deno.stat(path);
+  return {
+    id: basename(path).replace(/\.gguf$/, ""),
+    bytes: size,
+    fingerprint: await fingerprint(path),
+    contextLength,
+  };
+}
+
+/** Workers on NATS in the place of an engine in this process. Of the model only the header and some pages are read. */
+export async function openWorkers(
+  target: NatsTarget,
+  { model, contextLength }: EngineOptions,
+  { drainSignal, note }: { drainSignal: AbortSignal; note: (text: string) => void },
+): Promise<LineEngine> {
+  const path = modelPath(model);
+  const { plan } = await inspectModel({ model: path, contextLength });
+  if ("refusal" in plan) throw new Error(`Cannot run the model ${path}: ${plan.refusal}`);
+  const identity = await identifyModel(path, plan.contextLength);
+  const connection = await openConnection(target, "compy batch run", note);
+  const close = () => connection.nats.close();
+  try {
+    const coordinator = await Coordinator.open({ connection, model: identity, drainSignal, note });
+    return {
+      execute: coordinator.execute,
+      settings: { "model": identity.id, "model file size": identity.bytes },
+      close: async () => {
+        const { requeued, fenced } = coordinator.stats;
+        if (requeued > 0) {
+          note(`${requeued} times lines were handed out again, ${fenced} late answers were dropped`);
+        }
+        await coordinator.close();
+        await close();
+      },
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}

@@ -1,0 +1,99 @@
+import { openConnection } from "../jobs/nats/connection.ts";
+import { runWorker, type WorkerCounts } from "../jobs/nats/worker.ts";
+import { listenForInterrupts } from "./batch_job.ts";
+import { CREDENTIALS_HELP, identifyModel, NATS_FLAGS, natsFlags } from "./batch_nats.ts";
+import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, engineOptions } from "./batch_world.ts";
+import { Flags, UsageError } from "./flags.ts";
+import { modelPath } from "./model.ts";
+
+const HELP = `Answer lines of batches that run elsewhere, handed out through a NATS server with JetStream.
+
+Usage: deno task batch worker --nats nats://HOST[:PORT] [options]
+
+  --nats URL       the NATS server, several with commas between them (default: NATS_URL)
+  --nats-creds F   a credentials file for it
+  --name NAME      how the coordinator calls this worker: up to 60 of A-Z a-z 0-9 _ . - (default: worker)
+${ENGINE_HELP}
+  --json           say what happens as JSON lines on standard output
+  --help           this text
+
+Any number of workers, on this machine and others:
+  nats-server -js                                                                    once, anywhere
+  deno task batch worker --nats nats://HOST --model m.gguf                           wherever there are cores
+  deno task batch run in.jsonl --out out.jsonl --nats nats://HOST --model m.gguf     where the files are
+
+A worker takes part in every run that it hears of and that wants its model: the same file name, size, content (a
+fingerprint) and --ctx. Other runs refuse it and say why, on both sides. It waits for runs until it is stopped.
+
+Workers may come, die and stall at any moment: the coordinator's journal is the record, what a worker had in hand goes
+to another after 15 seconds, and an answer that comes after that is dropped.
+
+${CREDENTIALS_HELP}
+Requests and answers travel through the server: on a network that is not yours use tls:// and credentials.
+
+Ctrl-C once: end the lines in hand, then stop. Twice: stop now; the lines go to others.
+Exit code: 0 stopped when asked to, 1 failed, 2 wrong usage.
+
+Example:
+  deno task batch worker --nats nats://10.0.0.5 --model qwen3-4b-q4_0.gguf --parallel 32
+`;
+
+const TELL_MS = 60_000;
+
+/** `batch worker …`. Returns the exit code. */
+export async function workerCommand(args: readonly string[], world: BatchWorld): Promise<number> {
+  const flags = new Flags(args, { values: [...NATS_FLAGS, "name", ...ENGINE_FLAGS] });
+  const { host } = world;
+  if (flags.help) {
+    host.out(HELP);
+    return 0;
+  }
+  const target = natsFlags(flags, Deno.env.get("NATS_URL") || undefined);
+  if (target === undefined) throw new UsageError("--nats is missing: the server, such as nats://127.0.0.1");
+  const given = flags.text("name") ?? "worker";
+  if (!/^[A-Za-z0-9_.-]{1,60}$/.test(given)) {
+    throw new UsageError(`--name must be up to 60 of A-Z a-z 0-9 _ . -, found "${given}"`);
+  }
+  const name = `${given}-${crypto.randomUUID().slice(0, 6)}`;
+  const options = engineOptions(flags);
+  const path = modelPath(options.model);
+
+  const note = (text: string) => {
+    if (flags.json) return host.out(`${JSON.stringify({ event: "note", message: text })}\n`);
+    // Much of it comes from the network and must not steer the terminal.
+    host.err(`${text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, "\ufffd")}\n`);
+  };
+  const { drainSignal, signal, release } = listenForInterrupts(
+    host,
+    () => note("Stopping when the lines in hand have ended; Ctrl-C again stops now"),
+  );
+  try {
+    // A server that is not there is worth knowing before a large model is loaded.
+    const connection = await openConnection(target, name, note);
+    const engine = await world.openEngine(options);
+    const counts: WorkerCounts = { ranges: 0, lines: 0, lost: 0 };
+    const timer = setInterval(() => note(`${counts.lines} lines answered so far`), TELL_MS);
+    try {
+      const model = await identifyModel(path, engine.model.contextLength);
+      note(
+        `Worker ${name} waits for runs at ${connection.where}: ${model.id}, ${options.parallel} lines at once`,
+      );
+      const answerer = (request: Parameters<BatchWorld["execute"]>[1]) => world.execute(engine, request);
+      const { parallel } = options;
+      await runWorker({ connection, model, name, parallel, answerer, note, counts, drainSignal, signal });
+      note(`Stopped; ${counts.lines} lines answered`);
+      return 0;
+    } finally {
+      clearInterval(timer);
+      await connection.nats.close();
+      await engine.close();
+    }
+  } catch (error) {
+    const message = error instanceof Error ? error.message : String(error);
+    if (flags.json) host.out(`${JSON.stringify({ event: "failed", message })}\n`);
+    else note(`Error: ${message}`);
+    return 1;
+  } finally {
+    release();
+  }
+}
