@@ -1,0 +1,234 @@
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { fromFileUrl } from "@std/path";
+import { natsTarget, openConnection } from "../jobs/nats/connection.ts";
+import { RUNS_SUBJECT, runSubject } from "../jobs/nats/wire.ts";
+import { campaign } from "./nats_campaign.ts";
+import { NatsServer, natsServerPath } from "./nats_server.ts";
+
+/*
+ * Batches over NATS with a real nats-server on loopback. Where there is none the tests are left out, and say so;
+ * COMPY_NATS_REQUIRED makes that a failure.
+ */
+
+const ROOT = fromFileUrl(new URL("..", import.meta.url));
+const ignore = natsServerPath() === undefined;
+if (ignore) {
+  const why = "no nats-server found (Debian: apt install nats-server; or set COMPY_NATS_SERVER to its path)";
+  if (Deno.env.get("COMPY_NATS_REQUIRED")) {
+    throw new Error(`The tests of batches over NATS cannot run: ${why}`);
+  }
+  Deno.stderr.writeSync(new TextEncoder().encode(`Batches over NATS are not tested: ${why}\n`));
+}
+
+Deno.test({
+  name:
+    "batch over NATS: queue wiped, workers killed and stalled, server and coordinator killed; nothing lost or doubled",
+  ignore,
+  fn: async () => {
+    const report = await campaign({ disturbances: 10, lines: 240, lineMs: 150, seed: Date.now() % 2 ** 31 });
+    assertEquals([report.lost, report.doubled, report.same], [0, 0, true]);
+    assertEquals(Object.values(report.kinds).reduce((sum, n) => sum + n), 10);
+  },
+});
+
+/** A `batch` command as users run it, with the task's permissions. */
+class Command {
+  private readonly child: Deno.ChildProcess;
+  private readonly reading: Promise<void>[];
+  text = "";
+
+  constructor(args: string[], env: Record<string, string> = {}) {
+    this.child = new Deno.Command(Deno.execPath(), {
+      args: ["run", "-q", "-P=batch", "main.ts", "batch", ...args],
+      cwd: ROOT,
+      env,
+      stdin: "null",
+      stdout: "piped",
+      stderr: "piped",
+    }).spawn();
+    this.reading = [this.child.stdout, this.child.stderr].map((stream) => this.read(stream));
+  }
+
+  interrupt(): void {
+    this.child.kill("SIGINT");
+  }
+
+  /** Waits until it says so. */
+  async said(words: string): Promise<void> {
+    for (const until = performance.now() + 20_000; !this.text.includes(words);) {
+      assert(performance.now() < until, `"${words}" was not said, but: ${this.text}`);
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+  }
+
+  async end(): Promise<number> {
+    const { code } = await this.child.status;
+    await Promise.all(this.reading);
+    return code;
+  }
+
+  private async read(stream: ReadableStream<Uint8Array<ArrayBuffer>>): Promise<void> {
+    for await (const part of stream.pipeThrough(new TextDecoderStream())) this.text += part;
+  }
+}
+
+async function withJob(
+  lines: number,
+  test: (path: (name: string) => string) => Promise<void>,
+): Promise<void> {
+  const folder = await Deno.makeTempDir({ prefix: "batch-nats-cli-" });
+  const text = Array.from({ length: lines }, (_, n) => {
+    const body = { model: "demo", prompt: `Story ${n}`, max_tokens: 8 + n % 17, temperature: 0 };
+    // One line is larger than what one message of NATS carries.
+    if (n === 5) Object.assign(body, { user: "x".repeat(1_500_000) });
+    return JSON.stringify({ custom_id: `q${n}`, method: "POST", url: "/v1/completions", body });
+  });
+  await Deno.writeTextFile(`${folder}/in.jsonl`, text.join("\n"));
+  try {
+    await test((name) => `${folder}/${name}`);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+// deno-lint-ignore no-explicit-any -- shapes are what the tests are about
+async function answers(path: string): Promise<any[]> {
+  return (await Deno.readTextFile(path)).trimEnd().split("\n").map((line) => {
+    const { response: { body: { choices, usage } }, ...rest } = JSON.parse(line);
+    return { ...rest, choices, tokens: [usage.prompt_tokens, usage.completion_tokens] };
+  });
+}
+
+Deno.test({
+  name:
+    "batch run --nats: workers give the answers that one process gives; another model is refused by name; Ctrl-C",
+  ignore,
+  fn: async () => {
+    await using server = await NatsServer.start(["-js", "--user", "me", "--pass", "secret"]);
+    await withJob(60, async (path) => {
+      const credentials = { NATS_USER: "me", NATS_PASSWORD: "secret" };
+      const { port } = server;
+      const one = new Command([
+        "worker",
+        "--nats",
+        `nats://me:secret@127.0.0.1:${port}`,
+        "--name",
+        "one",
+        "--threads",
+        "1",
+      ]);
+      const two = new Command(["worker", "--name", "two", "--threads", "1"], {
+        ...credentials,
+        NATS_URL: server.url,
+      });
+      const other = new Command(
+        ["worker", "--nats", server.url, "--name", "other", "--ctx", "64"],
+        credentials,
+      );
+      const workers = [one, two, other];
+      for (const worker of workers) await worker.said("waits for runs");
+
+      const run = new Command(
+        ["run", path("in.jsonl"), "--out", path("out.jsonl"), "--nats", server.url],
+        credentials,
+      );
+      assertEquals(await run.end(), 0, run.text);
+      assertStringIncludes(run.text, "takes part, 16 lines at once");
+      assertStringIncludes(run.text, "the run's lines may have 512 tokens, the worker has room for 64");
+      await other.said("Refused by run");
+      for (const worker of workers) {
+        await worker.said(worker === other ? "Refused" : "has ended");
+        worker.interrupt();
+        assertEquals(await worker.end(), 0, worker.text);
+        assertStringIncludes(worker.text, "Stopped; ");
+      }
+      assertEquals([...run.text, one.text, two.text].includes("secret"), false);
+
+      const local = new Command(["run", path("in.jsonl"), "--out", path("local.jsonl")]);
+      assertEquals(await local.end(), 0, local.text);
+      assertEquals(await answers(path("out.jsonl")), await answers(path("local.jsonl")));
+    });
+  },
+});
+
+Deno.test({
+  name:
+    "batch run --nats: without workers it says so and stops at once on Ctrl-C; without server or JetStream it says what to do",
+  ignore,
+  fn: async () => {
+    await withJob(20, async (path) => {
+      const job = ["run", path("in.jsonl"), "--out", path("out.jsonl"), "--nats"];
+      const server = await NatsServer.start();
+      const waiting = new Command([...job, server.url]);
+      await waiting.said("0 of 20 lines");
+      waiting.interrupt();
+      assertEquals(await waiting.end(), 1);
+      assertStringIncludes(waiting.text, "the same command goes on from here");
+      await server[Symbol.asyncDispose]();
+
+      const absent = new Command([...job, server.url]);
+      assertEquals(await absent.end(), 1);
+      assertStringIncludes(absent.text, `Cannot reach a NATS server at 127.0.0.1:${server.port}`);
+
+      await using plain = await NatsServer.start([]);
+      const without = new Command([...job, plain.url]);
+      assertEquals(await without.end(), 1);
+      assertStringIncludes(
+        without.text,
+        'has no JetStream for this account; start it with "nats-server -js"',
+      );
+
+      const wrong = new Command([...job, "ftp://somewhere"]);
+      assertEquals(await wrong.end(), 2);
+      assertStringIncludes(wrong.text, 'the scheme "ftp" is not known');
+    });
+  },
+});
+
+Deno.test({
+  name: "batch run --nats: messages that are none are answered with an error, and the run goes on",
+  ignore,
+  fn: async () => {
+    await using server = await NatsServer.start();
+    await withJob(20, async (path) => {
+      const run = new Command(["run", path("in.jsonl"), "--out", path("out.jsonl"), "--nats", server.url]);
+      const { nats } = await openConnection(
+        natsTarget(server.url, undefined, () => undefined),
+        "stranger",
+        () => {},
+      );
+      const id = await new Promise<string>((resolve) => {
+        nats.subscribe(RUNS_SUBJECT, {
+          callback: (_, message) => resolve(message.json<{ run: string }>().run),
+        });
+      });
+      const fence = crypto.randomUUID();
+      const bad: [string, string][] = [
+        ["join", "no JSON\n"],
+        ["join", "{}\n"],
+        ["lease", '{"range":0,"attempt":0}\n'],
+        ["answer", `{"fence":"${fence}","line":0,"offset":0,"total":1e99}\n`],
+        ["beat", "[]\n"],
+        ["chunk", ""],
+        ["nonsense", "{}\n"],
+      ];
+      for (const [verb, message] of bad) {
+        const reply = await nats.request(runSubject(id, verb as "join"), message, { timeout: 5000 });
+        assertStringIncludes(reply.string(), '"error"', verb);
+      }
+      const ask = async (verb: "lease" | "answer" | "chunk", head: unknown) =>
+        JSON.parse(
+          (await nats.request(runSubject(id, verb), `${JSON.stringify(head)}\n`)).string().split("\n")[0],
+        ).state;
+      assertEquals(await ask("lease", { range: 0, attempt: 0, worker: "nobody" }), "stranger");
+      assertEquals(await ask("answer", { fence, line: 0, offset: 0, total: 2 }), "fenced");
+      assertEquals(await ask("chunk", { fence, offset: 0 }), "fenced");
+      await nats.close();
+
+      const worker = new Command(["worker", "--nats", server.url]);
+      assertEquals(await run.end(), 0, run.text);
+      worker.interrupt();
+      assertEquals(await worker.end(), 0);
+    });
+  },
+});
