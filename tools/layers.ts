@@ -23,9 +23,14 @@ const LAYERS: readonly Layer[] = [
     why: "HTTP knows the engine's types, the batch service and nothing behind them",
   },
   {
+    files: /^jobs\/nats\//,
+    imports: /^jobs\/(nats\/|(answers|errors|runner|dispatch)\.ts$)/,
+    why: "workers and coordinators stand where an engine does; they know the runner's interface, not its parts",
+  },
+  {
     files: /^jobs\//,
-    imports: /^(jobs\/|engine\/types\.ts$)/,
-    why: "jobs know the engine's types and nothing behind them",
+    imports: /^(jobs\/(?!nats\/)|engine\/types\.ts$)/,
+    why: "jobs know the engine's types and nothing behind them, and not who answers their lines",
   },
   {
     files: /^engine\/(load|inspect)\.ts$/,
