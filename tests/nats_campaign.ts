@@ -12,7 +12,7 @@ import { NatsServer, natsServerPath } from "./nats_server.ts";
  * A batch job over NATS that is disturbed all the time, compared byte for byte with one that nobody disturbed. Three
  * workers on loopback and a real nats-server; the disturbances are spread evenly over the job's lines.
  *
- *   deno task campaign:nats [DISTURBANCES [LINES [SEED]]]
+ *   deno task batch:torture:nats [DISTURBANCES [LINES [SEED]]]
  */
 
 const CHILD = fromFileUrl(new URL("nats_child.ts", import.meta.url));
@@ -49,7 +49,7 @@ export interface CampaignReport {
   readonly same: boolean;
   /** Lines that ran more than once, beyond the first time. */
   readonly repeated: number;
-  /** What the last coordinator counted: ranges handed out again, late answers dropped. */
+  /** What the coordinators counted: ranges handed out again, late answers dropped. */
   readonly requeued: number;
   readonly fenced: number;
   readonly seconds: number;
@@ -222,14 +222,16 @@ class DisturbedJob implements AsyncDisposable {
 
   private async listen(child: Deno.ChildProcess): Promise<void> {
     let text = "";
+    let counted = { requeued: 0, fenced: 0 };
     for await (const part of child.stdout.pipeThrough(new TextDecoderStream())) {
       const lines = (text + part).split("\n");
       text = lines.pop()!;
-      for (const [word, one, other] of lines.map((line) => line.split(" "))) {
-        if (word === "stats") Object.assign(this.stats, { requeued: Number(one), fenced: Number(other) });
-        if (word !== "done") continue;
-        assert(Number(one) >= this.done, "counts never go back");
-        this.done = Number(one);
+      for (const [, done, requeued, fenced] of lines.map((line) => line.split(" ").map(Number))) {
+        assert(done >= this.done, "counts never go back");
+        this.done = done;
+        this.stats.requeued += requeued - counted.requeued;
+        this.stats.fenced += fenced - counted.fenced;
+        counted = { requeued, fenced };
         this.progress.resolve();
       }
     }

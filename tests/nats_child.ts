@@ -1,4 +1,4 @@
-import { natsTarget, openConnection } from "../jobs/nats/connection.ts";
+import { type Connection, natsTarget, openConnection } from "../jobs/nats/connection.ts";
 import { Coordinator } from "../jobs/nats/coordinator.ts";
 import { runWorker } from "../jobs/nats/worker.ts";
 import { type BatchOptions, runBatch } from "../jobs/runner.ts";
@@ -33,6 +33,18 @@ export function jobIn(folder: string, name = "out") {
 
 export const SETTINGS = { model: "fake" };
 
+/** The server may be away just now: it is killed and started again. */
+async function connected(url: string, name: string): Promise<Connection> {
+  for (const until = performance.now() + 30_000;;) {
+    try {
+      return await openConnection(natsTarget(url, undefined, () => undefined), name, () => {});
+    } catch (error) {
+      if (performance.now() > until) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  }
+}
+
 const say = (text: string) => void Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
 
 async function coordinate(url: string, folder: string): Promise<number> {
@@ -48,18 +60,18 @@ async function coordinate(url: string, folder: string): Promise<number> {
     ...jobIn(folder),
     connect: () => Promise.resolve({ settings: SETTINGS, execute: coordinator.execute }),
     onEvent: (event) => {
-      if ("progress" in event) say(`done ${event.progress.completed + event.progress.failed}`);
+      if (!("progress" in event)) return;
+      const { requeued, fenced } = coordinator.stats;
+      say(`done ${event.progress.completed + event.progress.failed} ${requeued} ${fenced}`);
     },
   });
-  const { requeued, fenced } = coordinator.stats;
-  say(`stats ${requeued} ${fenced}`);
   await coordinator.close();
   await connection.nats.close();
   return state === "done" ? 0 : 1;
 }
 
 async function work(url: string, folder: string, name: string, ms: number): Promise<number> {
-  const connection = await openConnection(natsTarget(url, undefined, () => undefined), name, () => {});
+  const connection = await connected(url, name);
   const never = new AbortController().signal;
   await runWorker({
     connection,

@@ -25,7 +25,8 @@ const LAYERS: readonly Layer[] = [
   {
     files: /^jobs\/nats\//,
     imports: /^jobs\/(nats\/|(answers|errors|runner|dispatch)\.ts$)/,
-    why: "workers and coordinators stand where an engine does; they know the runner's interface, not its parts",
+    why:
+      "workers and coordinators stand where an engine does; they know the runner's interface, not its parts",
   },
   {
     files: /^jobs\//,
