@@ -22,7 +22,7 @@ export interface ServiceOptions {
   /** Lines in flight. */
   readonly parallel: number;
   readonly report: (error: unknown) => void;
-  readonly limits?: InputLimits;
+  readonly lineLimits?: InputLimits;
   readonly pauseMs?: number;
   /** How often it is seen what has expired. */
   readonly sweepMs?: number;
@@ -49,9 +49,9 @@ export class BatchService {
   ) {
     this.#store = store;
     this.#worker = new BatchWorker({
-      limits: DEFAULT_LIMITS,
       pauseMs: PAUSE_MS,
       ...options,
+      limits: options.lineLimits ?? DEFAULT_LIMITS,
       store,
       folder,
       now,

@@ -1,5 +1,6 @@
 import { Busboy } from "@fastify/busboy";
 import { Buffer } from "node:buffer";
+import type { Readable } from "node:stream";
 import type { ConnectionLimits } from "./context.ts";
 import { ApiError } from "./errors.ts";
 
@@ -16,7 +17,7 @@ export interface ReceivedForm<S extends Sink> {
 }
 
 type UploadLimits = Pick<ConnectionLimits, "uploadBytes" | "bodyMs">;
-type Part = NodeJS.ReadableStream & { readonly truncated: boolean };
+type Part = Readable & { readonly truncated: boolean };
 
 const MAX_FIELDS = 16;
 const MAX_FIELD_BYTES = 1024;
@@ -47,6 +48,7 @@ class Form<S extends Sink> {
   readonly #fields: Record<string, string> = {};
   readonly #parser: InstanceType<typeof Busboy>;
   #file: { filename: string; sink: S } | undefined;
+  #part: Part | undefined;
   #writing: Promise<void> | undefined;
   #failed = Promise.withResolvers<never>();
 
@@ -117,6 +119,8 @@ class Form<S extends Sink> {
   }
 
   async discard(): Promise<void> {
+    // A file that was cut short would be waited for.
+    this.#part?.destroy();
     await this.#writing?.catch(() => {});
     await this.#file?.sink.discard();
   }
@@ -134,7 +138,8 @@ class Form<S extends Sink> {
       Object.defineProperty(this.#fields, name, { value, enumerable: true });
     });
     this.#parser.on("file", (name, part, filename) => {
-      this.#writing = this.#receive(name, part as Part, filename);
+      this.#part = part as Part;
+      this.#writing = this.#receive(name, this.#part, filename);
       this.#writing.catch((error) => {
         part.resume();
         this.#failed.reject(error);
@@ -148,7 +153,7 @@ class Form<S extends Sink> {
     }
     const sink = await this.open();
     this.#file = { filename: cleanName(filename), sink };
-    for await (const chunk of part) await sink.write(chunk as unknown as Uint8Array);
+    for await (const chunk of part) await sink.write(chunk);
     if (part.truncated) throw tooLarge(this.limits);
   }
 
