@@ -97,13 +97,15 @@ function encodeE2m1(
   restored: Float32Array,
 ): number {
   const scale = 2 ** (exponent - 127);
+  const inverse = 1 / scale; // exact
   let error = 0;
   for (let i = 0; i < BLOCK; i++) {
     const value = values[at + i];
-    const code = nearestE2m1(Math.abs(value) / scale);
+    const code = nearestE2m1(Math.abs(value) * inverse);
     codes[i] = value < 0 ? code | 8 : code;
-    restored[i] = (value < 0 ? -E2M1[code] : E2M1[code]) * scale;
-    error += (value - restored[i]) ** 2;
+    const held = (value < 0 ? -E2M1[code] : E2M1[code]) * scale;
+    restored[i] = held;
+    error += (value - held) * (value - held);
   }
   return error;
 }

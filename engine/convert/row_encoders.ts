@@ -66,30 +66,47 @@ export function widenRows(kind: FloatType): RowEncoder {
 
 /** Quantises whatever the source is, keeping account of the error. */
 export function quantizeRows(source: MatrixSource, quantizer: Quantizer): RowEncoder {
-  let squares = 0;
-  let errors = 0;
-  let max = 0;
-  const restored = new Float32Array(BLOCK);
+  const sums = { squares: 0, errors: 0, max: 0 };
   const encode = (rows: RowParts) => {
     const values = restoreRows(source, rows);
     const out = new Uint8Array(values.length / BLOCK * quantizer.bytes);
-    for (let at = 0, to = 0; at < values.length; at += BLOCK, to += quantizer.bytes) {
-      const held = quantizer.block(values, at, out, to, restored);
-      for (let i = 0; i < BLOCK; i++) {
-        const error = Math.abs(values[at + i] - restored[i]);
-        squares += values[at + i] ** 2;
-        errors += error * error;
-        if (error > max) max = error;
-      }
-      if (!held || !Number.isFinite(squares)) {
-        const detail = `found values that ${quantizer.type} cannot hold (NaN, infinite or too large)`;
-        refuse(source.weight.file, `tensor ${quote(source.weight.name)}`, detail);
-      }
+    if (!quantizeBlocks(values, out, quantizer, sums)) {
+      const detail = `found values that ${quantizer.type} cannot hold (NaN, infinite or too large)`;
+      refuse(source.weight.file, `tensor ${quote(source.weight.name)}`, detail);
     }
     return out;
   };
-  const error = () => ({ relativeRms: squares === 0 ? 0 : Math.sqrt(errors / squares), max });
+  const error = () => {
+    const { squares, errors, max } = sums;
+    return { relativeRms: squares === 0 ? 0 : Math.sqrt(errors / squares), max };
+  };
   return { type: quantizer.type, block: BLOCK, encode, error };
+}
+
+/** Quantises all values and adds to the sums. False where the type cannot hold one. */
+function quantizeBlocks(
+  values: Float32Array,
+  out: Uint8Array,
+  quantizer: Quantizer,
+  sums: { squares: number; errors: number; max: number },
+): boolean {
+  const restored = new Float32Array(BLOCK);
+  // Locals: numbers in an object or a closure cost an allocation at each change.
+  let [squares, errors, max] = [0, 0, sums.max];
+  for (let at = 0, to = 0; at < values.length; at += BLOCK, to += quantizer.bytes) {
+    if (!quantizer.block(values, at, out, to, restored)) return false;
+    for (let i = 0; i < BLOCK; i++) {
+      const value = values[at + i];
+      const error = Math.abs(value - restored[i]);
+      squares += value * value;
+      errors += error * error;
+      if (error > max) max = error;
+    }
+  }
+  sums.squares += squares;
+  sums.errors += errors;
+  sums.max = max;
+  return Number.isFinite(squares);
 }
 
 /** The values that rows stand for. */

@@ -202,22 +202,22 @@ function specialEntries(tokenizer: Fields, config: Fields, ids: ReadonlyMap<stri
     entries.push(entry(`tokenizer.ggml.${name}_token_id`, "UINT32", id));
   }
   for (const side of ["bos", "eos"] as const) {
-    const fallback = addedByTemplate(tokenizer, side, config);
-    entries.push(
-      entry(`tokenizer.ggml.add_${side}_token`, "BOOL", config.boolean(`add_${side}_token`, fallback)),
-    );
+    const key = `add_${side}_token`;
+    const added = config.has(key) ? config.boolean(key, false) : addedByTemplate(tokenizer, side, config);
+    // Where the files do not say, readers know what the kind of tokenizer wants.
+    if (added !== undefined) entries.push(entry(`tokenizer.ggml.${key}`, "BOOL", added));
   }
   return entries;
 }
 
-/** Whether the post-processor puts the special token first (BOS) or last (EOS). */
-function addedByTemplate(tokenizer: Fields, side: "bos" | "eos", config: Fields): boolean {
+/** Whether the post-processor puts the special token first (BOS) or last (EOS); undefined where it has no template. */
+function addedByTemplate(tokenizer: Fields, side: "bos" | "eos", config: Fields): boolean | undefined {
   const value = config.get(SPECIAL[side]);
   const text = isObject(value) ? value.content : value;
   const post = tokenizer.get("post_processor");
   const steps = isObject(post) && Array.isArray(post.processors) ? post.processors : [post];
   const template = steps.filter(isObject).find(({ type }) => type === "TemplateProcessing")?.single;
-  if (!Array.isArray(template) || text === undefined) return false;
+  if (!Array.isArray(template) || text === undefined) return undefined;
   const piece = side === "bos" ? template[0] : template.at(-1);
   return isObject(piece) && isObject(piece.SpecialToken) && piece.SpecialToken.id === text;
 }

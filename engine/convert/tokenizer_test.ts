@@ -54,7 +54,7 @@ Deno.test("tokenizer: tokens, types and special ids come as the files have them;
     258,
     false,
   ]);
-  assertEquals([entries.get("add_bos_token"), entries.get("add_eos_token")], [false, false]);
+  assertEquals([entries.get("add_bos_token"), entries.has("add_eos_token")], [false, false]);
 });
 
 const split = (regex: string) => ({
@@ -133,6 +133,16 @@ Deno.test("tokenizer: SentencePiece's merges give scores by which the engine mak
   assertEquals(texts("ab a"), ["▁", "ab", "▁a"]);
   assertEquals(texts("c!"), ["▁", "c", "<0x21>"]);
   assertEquals(tokenizer.encode("c", { addSpecial: true })[0], 1);
+});
+
+Deno.test("tokenizer: BOS comes first where tokenizer_config.json or the template says so", () => {
+  const bos = { bos_token: "<s>" };
+  assertEquals(entriesOf(SPM, { ...bos, add_bos_token: false }, 12).get("add_bos_token"), false);
+  assertEquals(entriesOf(SPM, bos, 12).get("add_bos_token"), true);
+  const { single: [, sequence] } = SPM.post_processor;
+  const without = { ...SPM, post_processor: { type: "TemplateProcessing", single: [sequence] } };
+  assertEquals(entriesOf(without, bos, 12).get("add_bos_token"), false);
+  assertEquals(entriesOf({ ...SPM, post_processor: null }, bos, 12).has("add_bos_token"), false);
 });
 
 Deno.test("tokenizer: a blank before the text is put there as the files say", () => {
