@@ -34,6 +34,7 @@ export async function judge(file: ParityFile, isa?: string): Promise<Judged[]> {
     return {
       tokens,
       blockTable: shuffledBlocks(i * BLOCKS, BLOCKS),
+      slot: i,
       wanted: steps.map(({ ids }) => ({ probe: ids })),
     };
   });
@@ -79,13 +80,13 @@ export function maxOfTopFive(judged: readonly Judged[]): number {
   return Math.max(...judged.flatMap((one) => one.distances.flatMap((step) => step.slice(0, 5))));
 }
 
-/** Steps at which another token was chosen, though the exact choice leads by more than `margin`. */
-export function wrongChoices(judged: readonly Judged[], margin: number): string[] {
-  return judged.flatMap(({ where, choices }) =>
-    choices.flatMap(({ exact, ours, margin: found }, step) =>
-      ours === exact || found <= margin
+/** Steps at which another token was chosen, though the exact choice leads by more than `clear` for that prompt. */
+export function wrongChoices(judged: readonly Judged[], clear: (one: Judged) => number): string[] {
+  return judged.flatMap((one) =>
+    one.choices.flatMap(({ exact, ours, margin }, step) =>
+      ours === exact || margin <= clear(one)
         ? []
-        : [`${where}, step ${step}: chose ${ours}, exact is ${exact} by ${found.toFixed(3)}`]
+        : [`${one.where}, step ${step}: chose ${ours}, exact is ${exact} by ${margin.toFixed(3)}`]
     )
   );
 }

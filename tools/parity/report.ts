@@ -1,5 +1,8 @@
-/** Prints how far every format is from the exact answer, beside llama.cpp, as a Markdown table. */
-import { FORMATS, PARITY_FILES } from "../../tests/parity_cases.ts";
+/**
+ * Prints how far every format is from the exact answer, beside llama.cpp, as a Markdown table. The architecture is the
+ * second argument, the instruction set the first: by default all dense ones on the best.
+ */
+import { FORMATS, PARITY_FILES, type ParityFile } from "../../tests/parity_cases.ts";
 import { compare, judge, type Judged, maxOfTopFive, wrongChoices } from "../../tests/parity_judge.ts";
 
 const CLEAR_MARGIN = 0.3;
@@ -8,14 +11,17 @@ const rows = [
   ["format", "mean", "llama.cpp", "ratio", "max", "llama.cpp", "ratio", "max of top 5", "wrong choices"],
   Array(9).fill("---"),
 ];
+const [isa, architecture] = Deno.args;
+const asked = ({ options }: ParityFile) =>
+  architecture ? options.architecture === architecture : options.architecture !== "qwen35";
 for (const format of FORMATS) {
   const judged: Judged[] = [];
-  for (const file of PARITY_FILES.filter((file) => file.format === format)) {
-    judged.push(...await judge(file, Deno.args[0]));
+  for (const file of PARITY_FILES.filter((file) => file.format === format && asked(file))) {
+    judged.push(...await judge(file, isa || undefined));
   }
   const { ours, llamaCpp } = compare(judged);
   const beside = (a: number, b: number) => [a.toFixed(4), b.toFixed(4), (a / b).toFixed(2)];
-  const wrong = wrongChoices(judged, CLEAR_MARGIN).length;
+  const wrong = wrongChoices(judged, () => CLEAR_MARGIN).length;
   const topFive = maxOfTopFive(judged).toFixed(4);
   rows.push([
     format,
