@@ -5,7 +5,8 @@
 import { parseArgs } from "@std/cli/parse_args.js";
 import { basename, fromFileUrl, join, resolve } from "@std/path";
 import { median } from "./model.ts";
-import { exists, installPeer, PEER, PEER_VERSION, ROOT, run, say, warnIfBusy } from "./peer.ts";
+import { exists, installPeer, PEER, PEER_VERSION, warnIfBusy } from "./peer.ts";
+import { ROOT, run, say } from "./shell.ts";
 
 const HELP =
   `Answer a batch file whose lines share a long beginning, with compy and with ${PEER} ${PEER_VERSION}.

@@ -1,27 +1,12 @@
-/** What benchmarks against a peer share: the peer, installed, and programs run to their end. */
-import { fromFileUrl, join } from "@std/path";
+/** What benchmarks against a peer share: the peer, installed. */
+import { join } from "@std/path";
+import { loadAverage, ROOT, run, say } from "./shell.ts";
 
-export const ROOT = fromFileUrl(new URL("..", import.meta.url));
 export const PEER = "node-llama-cpp";
 export const PEER_VERSION = "3.22.1";
 
 /** Processes that want to run, averaged over a minute, above which a machine is not quiet. */
 const BUSY = 0.5;
-
-/** Runs a program to its end and returns what it printed. Throws, with what it complained of, where it fails. */
-export async function run(program: string, args: readonly string[], cwd: string): Promise<string> {
-  let result;
-  try {
-    result = await new Deno.Command(program, { args: [...args], cwd, stdin: "null" }).output();
-  } catch (error) {
-    if (!(error instanceof Deno.errors.NotFound)) throw error;
-    throw new Error(`Cannot run ${program}: it is not on the PATH`);
-  }
-  const { success, code, signal, stdout, stderr } = result;
-  if (success) return new TextDecoder().decode(stdout);
-  const complaint = new TextDecoder().decode(stderr).trim();
-  throw new Error(`${program} ${args[0]} failed (${signal ?? `exit code ${code}`}):\n${complaint}`);
-}
 
 /** What the peer's packages call this platform. */
 function platformPackage(): string {
@@ -58,13 +43,9 @@ export async function exists(path: string): Promise<boolean> {
 
 /** Says so where others compute. Returns the processes that want to run, averaged over a minute. */
 export function warnIfBusy(): number {
-  const load = Deno.loadavg()[0];
+  const load = loadAverage();
   if (load > BUSY) {
     say(`Other programs compute (load ${load.toFixed(1)}): the figures, the peer's most, will suffer`);
   }
   return load;
-}
-
-export function say(text: string): void {
-  Deno.stderr.writeSync(new TextEncoder().encode(`${text}\n`));
 }

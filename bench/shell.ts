@@ -1,0 +1,108 @@
+/** What the benchmarks' commands share: programs that they run, and how they print. */
+import { parseArgs } from "@std/cli/parse_args.js";
+import { fromFileUrl } from "@std/path";
+
+/** The repository. */
+export const ROOT = fromFileUrl(new URL("..", import.meta.url));
+
+/** Called wrongly: exit code 2. */
+export class UsageError extends Error {}
+
+export function print(text: string): void {
+  Deno.stdout.writeSync(new TextEncoder().encode(text));
+}
+
+export function say(text: string): void {
+  Deno.stderr.writeSync(new TextEncoder().encode(`${text}\n`));
+}
+
+/** Processes that wanted to run, averaged over a minute. */
+export function loadAverage(): number {
+  return Deno.loadavg()[0];
+}
+
+/** Runs a program to its end and returns what it printed. Throws, with what it complained of, where it fails. */
+export async function run(program: string, args: readonly string[], cwd = ROOT): Promise<string> {
+  let result;
+  try {
+    result = await new Deno.Command(program, { args: [...args], cwd, stdin: "null" }).output();
+  } catch (error) {
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+    throw new Error(`Cannot run ${program}: it is not on the PATH`);
+  }
+  const { success, code, signal, stdout, stderr } = result;
+  if (success) return new TextDecoder().decode(stdout);
+  const complaint = new TextDecoder().decode(stderr).trim();
+  throw new Error(`${program} ${args[0]} failed (${signal ?? `exit code ${code}`}):\n${complaint}`);
+}
+
+/** The program that measures kernels; built by the tasks that need it. */
+export const KERNEL_BENCH = `${ROOT}rust-kernels/target/release/bench`;
+
+/** Lines of cells: the first to the left, the others to the right. */
+export function asTable(rows: readonly (readonly string[])[]): string {
+  const widths = rows[0].map((_, i) => Math.max(...rows.map((row) => row[i].length)));
+  return rows.map((row) =>
+    row.map((cell, i) => i === 0 ? cell.padEnd(widths[0]) : `  ${cell.padStart(widths[i])}`).join("")
+      .trimEnd()
+  ).join("\n") + "\n";
+}
+
+export function percent(share: number): string {
+  return `${(100 * share).toFixed(0)} %`;
+}
+
+/** The options of a command, all but --json with a value. */
+export class Options {
+  readonly json: boolean;
+  readonly #values: Record<string, string | undefined>;
+
+  /** Throws UsageError for what is no option. `operands` is how many words beside options there may be. */
+  constructor(args: readonly string[], names: readonly string[]) {
+    const parsed = parseArgs([...args], {
+      string: [...names],
+      boolean: ["json"],
+      unknown: (arg: string) => {
+        throw new UsageError(`There is no option ${arg}`);
+      },
+    }) as Record<string, unknown>;
+    this.json = parsed.json === true;
+    this.#values = parsed as Record<string, string | undefined>;
+  }
+
+  text(name: string): string | undefined {
+    return this.#values[name] || undefined;
+  }
+
+  /** Whole numbers from 1 to `most`, separated by commas. */
+  counts(name: string, most: number, fallback: string): number[] {
+    return (this.text(name) ?? fallback).split(",").map((text) => {
+      const value = Number(text);
+      if (/^\d+$/.test(text) && value >= 1 && value <= most) return value;
+      throw new UsageError(`--${name} must be a whole number from 1 to ${most}, found "${text}"`);
+    });
+  }
+
+  count(name: string, most: number, fallback: number): number {
+    const [value, ...more] = this.counts(name, most, String(fallback));
+    if (more.length === 0) return value;
+    throw new UsageError(`--${name} must be one whole number, found "${this.text(name)}"`);
+  }
+}
+
+/** Runs a command: --help, its errors, its exit code. */
+export async function command(name: string, help: string, body: () => Promise<void>): Promise<never> {
+  if (Deno.args.includes("--help") || Deno.args.includes("-h")) {
+    print(help);
+    Deno.exit(0);
+  }
+  try {
+    await body();
+  } catch (error) {
+    const usage = error instanceof UsageError;
+    const hint = usage ? `\nSee: deno task ${name} --help` : "";
+    say(`Error: ${error instanceof Error ? error.message : error}${hint}`);
+    Deno.exit(usage ? 2 : 1);
+  }
+  Deno.exit(0);
+}

@@ -1,0 +1,98 @@
+//! Times, their middles, and JSON.
+use compy::kernels::Kernels;
+use compy::memory::{Pages, Region};
+use compy::pool::Pool;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Seconds that a call takes: of the clock, or where one thread does all the work, of that thread, so that what other
+/// programs compute meanwhile does not count.
+pub fn seconds(threads: usize, run: impl FnOnce()) -> f64 {
+    let start = now(threads);
+    run();
+    now(threads) - start
+}
+
+fn now(threads: usize) -> f64 {
+    let clock = if threads == 1 { libc::CLOCK_THREAD_CPUTIME_ID } else { libc::CLOCK_MONOTONIC };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time is ours to write.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// The value that a share of the others is below: 0.5 is the median.
+pub fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let at = share * (sorted.len() - 1) as f64;
+    let (low, high) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    low + (high - low) * at.fract()
+}
+
+pub fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+pub fn largest(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::MIN, f64::max)
+}
+
+/// Bytes of the last-level cache, as Linux tells; elsewhere more than most have.
+pub fn last_level_cache() -> usize {
+    (0..8)
+        .filter_map(|i| std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{i}/size")).ok())
+        .filter_map(|size| Some(size.trim().strip_suffix('K')?.parse::<usize>().ok()? << 10))
+        .max()
+        .unwrap_or(64 << 20)
+}
+
+/// Bytes that a thread reads in one sample of the bandwidth.
+const READ_BYTES: usize = 4 << 20;
+
+/// What a pool's threads read and compute at best, one sample of each: GB/s, int8 GOPS, f32 GFLOPS.
+pub struct Limits {
+    /// Larger than any cache; read a part at a time.
+    memory: Region,
+    turn: usize,
+}
+
+impl Limits {
+    pub fn new(threads: usize, bytes: usize) -> Result<Self, String> {
+        let step = READ_BYTES * threads;
+        let memory = Region::new(bytes.next_multiple_of(step), Pages::Huge, "bandwidth").map_err(|e| e.to_string())?;
+        // SAFETY: fresh memory of this size; bytes that are not zero have pages of their own.
+        unsafe { memory.at(0).write_bytes(1, memory.len()) };
+        Ok(Self { memory, turn: 0 })
+    }
+
+    pub fn sample(&mut self, k: &Kernels, pool: &mut Pool) -> [f64; 3] {
+        let threads = pool.threads();
+        let mut rate = |work: &(dyn Fn(usize) -> u64 + Sync)| {
+            let done = AtomicU64::new(0);
+            let took = seconds(threads, || {
+                pool.run(&|w| {
+                    done.fetch_add(work(w.index), Relaxed);
+                })
+            });
+            done.into_inner() as f64 / took / 1e9
+        };
+        // SAFETY: the table was detected on this CPU; here and below.
+        let int8 = 2.0 * rate(&|_| unsafe { (k.int8_peak)(10_000) });
+        let f32 = 2.0 * rate(&|_| unsafe { (k.f32_peak)(100_000) });
+        let step = READ_BYTES * threads;
+        let start = self.turn * step % self.memory.len();
+        self.turn += 1;
+        let read = rate(&|thread| {
+            let from = self.memory.at(start + thread * READ_BYTES);
+            // SAFETY: `start` is a multiple of what all threads read, within the memory.
+            std::hint::black_box(unsafe { (k.read)(std::slice::from_raw_parts(from, READ_BYTES)) });
+            READ_BYTES as u64
+        });
+        [read, int8, f32]
+    }
+}
+
+/// `"name": number` with what digits matter.
+pub fn field(name: &str, value: f64) -> String {
+    format!("\"{name}\": {value:.4}")
+}

@@ -1,0 +1,74 @@
+//! Measures kernels; prints JSON. `deno task bench:kernels`, `bench:techniques` and `bench:cache` are its fronts, and
+//! say what the figures mean.
+mod calls;
+mod figures;
+mod kernels;
+mod operands;
+mod techniques;
+mod variants;
+
+use std::collections::HashMap;
+
+/// What to measure: `--name value` pairs.
+pub struct Settings(HashMap<String, String>);
+
+impl Settings {
+    fn read(args: impl Iterator<Item = String>) -> Result<Self, String> {
+        let args: Vec<String> = args.collect();
+        let pairs = args.chunks(2).map(|pair| match pair {
+            [name, value] if name.starts_with("--") => Ok((name[2..].to_string(), value.clone())),
+            _ => Err(format!("Found {pair:?}, wanted --name value")),
+        });
+        Ok(Self(pairs.collect::<Result<_, _>>()?))
+    }
+
+    pub fn text(&self, name: &str) -> Result<&str, String> {
+        self.0.get(name).map(String::as_str).ok_or_else(|| format!("--{name} is missing"))
+    }
+
+    pub fn list(&self, name: &str) -> Result<Vec<&str>, String> {
+        Ok(self.text(name)?.split(',').collect())
+    }
+
+    pub fn counts(&self, name: &str) -> Result<Vec<usize>, String> {
+        self.list(name)?.into_iter().map(|text| count(name, text)).collect()
+    }
+
+    pub fn count(&self, name: &str) -> Result<usize, String> {
+        count(name, self.text(name)?)
+    }
+}
+
+fn count(name: &str, text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n @ 1..=1_000_000) => Ok(n),
+        _ => Err(format!("--{name} must be a whole number from 1 to 1000000, found {text:?}")),
+    }
+}
+
+/// Rows x columns.
+pub fn shape(text: &str) -> Result<(usize, usize), String> {
+    let (rows, columns) = text.split_once('x').ok_or(format!("A shape is ROWSxCOLUMNS, found {text:?}"))?;
+    Ok((count("shape", rows)?, count("shape", columns)?))
+}
+
+fn run() -> Result<(), String> {
+    let mut args = std::env::args().skip(1);
+    let what = args.next().unwrap_or_default();
+    let settings = Settings::read(args)?;
+    let isa = settings.text("isa").unwrap_or("");
+    let k = compy::kernels::detect(isa).map_err(|e| e.to_string())?;
+    match what.as_str() {
+        "kernels" => kernels::measure(k, &settings),
+        "techniques" => techniques::measure(k, &settings),
+        "calls" => calls::run(k, &settings),
+        _ => Err("The first word is kernels, techniques or calls".into()),
+    }
+}
+
+fn main() {
+    if let Err(message) = run() {
+        eprintln!("{message}");
+        std::process::exit(1);
+    }
+}

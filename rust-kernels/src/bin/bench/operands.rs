@@ -1,0 +1,228 @@
+//! What kernels are measured on: seeded matrices in panels, and rows of activations.
+use compy::formats::BLOCK;
+use compy::kernels::{FormatKernels, FormatLayout, Kernels, layouts};
+use compy::memory::{Pages, Region};
+use compy::ops::float_gemm::FloatRows;
+use compy::ops::gemm::{Epilogue, Gemm, corrections_len};
+use compy::ops::quantize::{QuantRows, row_bytes, tile_rows};
+use compy::pool::{Items, Pool};
+use std::sync::atomic::AtomicUsize;
+
+/// Runs of panels that each thread takes at least, as in the executor.
+const ITEMS_PER_THREAD: usize = 8;
+
+/// The id and layout of a format, by name.
+pub fn format_named(name: &str) -> Result<(u32, FormatLayout), String> {
+    let mut all = layouts();
+    match all.iter().position(|(_, l)| l.name == name) {
+        Some(i) => Ok(all.swap_remove(i)),
+        None => {
+            let names: Vec<_> = all.iter().map(|(_, l)| l.name).collect();
+            Err(format!("There is no format {name:?}; allowed: {}", names.join(", ")))
+        }
+    }
+}
+
+/// Copies of one matrix of one format, packed, used in turn.
+pub struct Weights {
+    pub rows: usize,
+    pub columns: usize,
+    pub panel_bytes: usize,
+    /// Bytes of one copy.
+    pub bytes: usize,
+    pub copies: usize,
+    pub lanes: usize,
+    /// The rows as a GGUF file has them, of one copy, and the bytes of a row.
+    pub raw: Vec<u8>,
+    pub stride: usize,
+    region: Region,
+    kernels: FormatKernels,
+}
+
+impl Weights {
+    /// `rows` is a multiple of the table's lanes. There are as many copies as take `total` bytes together, at least one.
+    pub fn new(k: &Kernels, name: &str, rows: usize, columns: usize, total: usize) -> Result<Self, String> {
+        let (id, layout) = format_named(name)?;
+        if rows == 0 || !rows.is_multiple_of(k.lanes) || columns == 0 || !columns.is_multiple_of(BLOCK) {
+            return Err(format!("Cannot measure {rows} x {columns}: wanted are multiples of {} x {BLOCK}", k.lanes));
+        }
+        if !columns.is_multiple_of(layout.block_columns) {
+            return Err(format!("{columns} columns are no multiple of {name}'s block of {}", layout.block_columns));
+        }
+        let stride = columns / layout.block_columns * layout.block_bytes;
+        let raw = raw_rows(&layout, stride * rows);
+        let panel_bytes = (layout.panel_bytes)(columns, k.lanes);
+        let bytes = rows / k.lanes * panel_bytes;
+        let copies = total.div_ceil(bytes).max(1);
+        let region = Region::new(copies * bytes, Pages::Huge, "weights").map_err(|e| e.to_string())?;
+        // SAFETY: fresh memory of this size, which nothing else has seen.
+        let all = unsafe { std::slice::from_raw_parts_mut(region.at(0), copies * bytes) };
+        let (first, others) = all.split_at_mut(bytes);
+        for (p, panel) in first.chunks_exact_mut(panel_bytes).enumerate() {
+            (layout.pack_panel)(&raw[p * k.lanes * stride..], stride, columns, k.lanes, panel);
+        }
+        for copy in others.chunks_exact_mut(bytes) {
+            copy.copy_from_slice(first);
+        }
+        let kernels = (k.format)(id).ok_or("The format has no kernels")?;
+        Ok(Self { rows, columns, panel_bytes, bytes, copies, lanes: k.lanes, raw, stride, region, kernels })
+    }
+
+    pub fn copy(&self, i: usize) -> *const u8 {
+        self.region.at(i % self.copies * self.bytes)
+    }
+
+    pub fn panels(&self) -> usize {
+        self.rows / self.lanes
+    }
+}
+
+/// Bytes that are valid weights of ordinary size in every format, the same at each call.
+fn raw_rows(layout: &FormatLayout, bytes: usize) -> Vec<u8> {
+    let hash = |i: usize| (i.wrapping_mul(2_654_435_761) >> 13) as u8;
+    let value = |i: usize| f32::from(hash(i)) / 128.0 - 1.0;
+    match layout.name {
+        "F32" => (0..bytes / 4).flat_map(|i| value(i).to_le_bytes()).collect(),
+        "F16" => (0..bytes / 2).flat_map(|i| compy::half::f32_to_f16(value(i)).to_le_bytes()).collect(),
+        "BF16" => (0..bytes / 2).flat_map(|i| ((value(i).to_bits() >> 16) as u16).to_le_bytes()).collect(),
+        // The first byte of a block is its exponent.
+        "MXFP4" => (0..bytes).map(|i| if i.is_multiple_of(layout.block_bytes) { 120 } else { hash(i) }).collect(),
+        // No half float made of these bytes is subnormal, infinite or negative.
+        _ => (0..bytes).map(|i| hash(i) & 0x3b | 0x04).collect(),
+    }
+}
+
+/// Rows of activations, as floats and in 8 bits.
+pub struct Activations {
+    pub m: usize,
+    pub columns: usize,
+    pub floats: Vec<f32>,
+    pub quant: QuantRows,
+    corrections: Vec<f32>,
+    _memory: Region,
+}
+
+impl Activations {
+    /// In tiles that the kernels choose for m rows.
+    pub fn new(k: &Kernels, m: usize, columns: usize) -> Self {
+        Self::tiled(k, m, columns, tile_rows(m, k.tile))
+    }
+
+    pub fn tiled(k: &Kernels, m: usize, columns: usize, tile: usize) -> Self {
+        let floats = (0..m * columns).map(|i| ((i * 7919) % 201) as f32 / 100.0 - 1.0).collect();
+        let bytes = m.next_multiple_of(tile) * row_bytes(columns);
+        let memory = Region::new(bytes, Pages::Small, "activations").expect("memory for activations");
+        let quant = QuantRows { base: memory.at(0), columns, tile };
+        let corrections = vec![0.0; corrections_len(m, columns, 16)];
+        let mut x = Self { m, columns, floats, quant, corrections, _memory: memory };
+        x.quantize(k);
+        x
+    }
+
+    pub fn quantize(&mut self, k: &Kernels) {
+        for row in 0..self.m {
+            // SAFETY: the row is within both; the table was detected.
+            unsafe { (k.quantize_row)(self.floats.as_ptr().add(row * self.columns), &self.quant, row) }
+        }
+    }
+
+    pub fn prepare(&mut self, w: &Weights) {
+        if let FormatKernels::Block(b) = &w.kernels {
+            // SAFETY: as above; corrections were sized for m rows.
+            unsafe { (b.prepare)(&self.quant, self.m, self.corrections.as_mut_ptr()) }
+        }
+    }
+
+    pub fn corrections(&self) -> *const f32 {
+        self.corrections.as_ptr()
+    }
+}
+
+/// Results: rows of `ldo` floats.
+pub struct Output {
+    pub values: Vec<f32>,
+    pub ldo: usize,
+}
+
+impl Output {
+    pub fn new(m: usize, ldo: usize) -> Self {
+        Self { values: vec![0.0; m * ldo], ldo }
+    }
+}
+
+/// Panels `panels` of a copy of W, times rows `from..to` of x.
+pub fn gemm_args(
+    w: &Weights,
+    copy: usize,
+    panels: std::ops::Range<usize>,
+    tokens: std::ops::Range<usize>,
+    out: *mut f32,
+    ldo: usize,
+) -> Gemm {
+    assert!(panels.end <= w.panels());
+    Gemm {
+        // SAFETY: the panel is within the copy; the output is the caller's, which has all of W's rows.
+        panels: unsafe { w.copy(copy).add(panels.start * w.panel_bytes) },
+        panel_bytes: w.panel_bytes,
+        rows: panels.len() * w.lanes,
+        columns: w.columns,
+        from: tokens.start,
+        to: tokens.end,
+        out: unsafe { out.add(panels.start * w.lanes) },
+        ldo,
+        bias: std::ptr::null(),
+        epilogue: Epilogue::Store,
+    }
+}
+
+/// W's own kernel.
+pub fn run_kernel(w: &Weights, x: &Activations, args: &Gemm) {
+    assert!(x.columns == w.columns && args.to <= x.m);
+    // SAFETY: the arguments came from `gemm_args`, x was quantised and prepared for this format.
+    unsafe {
+        match &w.kernels {
+            FormatKernels::Block(b) => (b.gemm)(args, &x.quant, x.corrections()),
+            FormatKernels::Float(f) => {
+                (f.gemm)(args, &FloatRows { base: x.floats.as_ptr().cast_mut(), stride: x.columns })
+            }
+        }
+    }
+}
+
+/// y = W x on the calling thread.
+pub fn multiply(w: &Weights, copy: usize, x: &Activations, out: &mut Output) {
+    run_kernel(w, x, &gemm_args(w, copy, 0..w.panels(), 0..x.m, out.values.as_mut_ptr(), out.ldo));
+}
+
+/// y = W x for several W on all threads of a pool, as one job.
+pub fn multiply_all(pool: &mut Pool, parts: &mut [(&Weights, &mut Output)], copy: usize, x: &Activations) {
+    let total: usize = parts.iter().map(|(w, _)| w.panels()).sum();
+    let grain = (total / (pool.threads() * ITEMS_PER_THREAD)).clamp(1, 16);
+    let parts: Vec<_> = parts.iter_mut().map(|(w, out)| (*w, Target(out.values.as_mut_ptr()), out.ldo)).collect();
+    let next = AtomicUsize::new(0);
+    let (parts, x) = (Shared(&parts), Shared(x));
+    pool.run(&|_| {
+        for range in Items::new(&next, total, grain) {
+            let mut first = 0;
+            for (w, out, ldo) in parts.get() {
+                let (start, end) = (range.start.max(first), range.end.min(first + w.panels()));
+                if start < end {
+                    run_kernel(w, x.get(), &gemm_args(w, copy, start - first..end - first, 0..x.get().m, out.0, *ldo));
+                }
+                first += w.panels();
+            }
+        }
+    });
+}
+
+#[derive(Clone, Copy)]
+struct Target(*mut f32);
+/// What all threads read; of outputs each writes its own panels' rows.
+struct Shared<'a, T: ?Sized>(&'a T);
+// SAFETY: see there; nothing behind the reference changes while a job runs, except outputs.
+unsafe impl<T: ?Sized> Sync for Shared<'_, T> {}
+impl<T: ?Sized> Shared<'_, T> {
+    fn get(&self) -> &T {
+        self.0
+    }
+}

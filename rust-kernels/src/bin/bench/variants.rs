@@ -1,0 +1,220 @@
+//! What the kernels would be without a technique: compiled for the same instruction sets, called by benchmarks only.
+use compy::formats::{BlockFormat, Q4_0, Q4K, Q8_0};
+use compy::half::f16_to_f32;
+use compy::ops::gemm::{self, Gemm};
+use compy::ops::quantize::QuantRows;
+use compy::simd::Simd;
+use compy::simd::scalar::Scalar;
+
+pub type GemmFn = unsafe fn(&Gemm, &QuantRows, *const f32);
+type PlainFn = unsafe fn(&[u8], &QuantRows, usize) -> f32;
+type WidenFn = unsafe fn(&[u8], &mut [f32]);
+
+/// The variants of one instruction set. Safety of the functions: as in `compy::kernels`.
+pub struct Variants {
+    /// The kernels without prefetch, of Q8_0, Q4_0 and Q4_K.
+    pub unprefetched: [GemmFn; 3],
+    /// A GGUF row times a row of x in tiles of one, in plain loops that the compiler may vectorise as it likes, of Q8_0
+    /// and Q4_0.
+    pub plain: [PlainFn; 2],
+    /// A GGUF row as floats, of Q8_0 and Q4_0.
+    pub widen: [WidenFn; 2],
+    /// Half floats as floats.
+    pub widen_f16: unsafe fn(*const u16, &mut [f32]),
+}
+
+/// An instruction set without its prefetch: the trait's own does nothing.
+#[derive(Clone, Copy)]
+struct Unprefetched<S>(S);
+
+macro_rules! as_the_original {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        $(
+            #[inline(always)]
+            unsafe fn $name($($arg: $type),*) $(-> $result)? {
+                unsafe { S::$name($($arg),*) }
+            }
+        )*
+    };
+}
+
+impl<S: Simd> Simd for Unprefetched<S> {
+    const LANES: usize = S::LANES;
+    const TILE: usize = S::TILE;
+    const WIDE_BIAS: i32 = S::WIDE_BIAS;
+    type F = S::F;
+    type I = S::I;
+    type B = S::B;
+
+    as_the_original! {
+        fn splat(x: f32) -> S::F;
+        fn load(p: *const f32) -> S::F;
+        fn store(p: *mut f32, v: S::F);
+        fn add(a: S::F, b: S::F) -> S::F;
+        fn sub(a: S::F, b: S::F) -> S::F;
+        fn mul(a: S::F, b: S::F) -> S::F;
+        fn div(a: S::F, b: S::F) -> S::F;
+        fn fma(a: S::F, b: S::F, c: S::F) -> S::F;
+        fn fnma(a: S::F, b: S::F, c: S::F) -> S::F;
+        fn max(a: S::F, b: S::F) -> S::F;
+        fn min(a: S::F, b: S::F) -> S::F;
+        fn abs(a: S::F) -> S::F;
+        fn round(a: S::F) -> S::F;
+        fn pow2(n: S::F) -> S::F;
+        fn zero_below(x: S::F, limit: S::F, y: S::F) -> S::F;
+        fn sum(a: S::F) -> f32;
+        fn largest(a: S::F) -> f32;
+        fn load_f16(p: *const u16) -> S::F;
+        fn store_f16(p: *mut u16, v: S::F);
+        fn load_bf16(p: *const u16) -> S::F;
+        fn load_u8(p: *const u8) -> S::F;
+        fn load_i8(p: *const i8) -> S::F;
+        fn load_e8m0_half(p: *const u8) -> S::F;
+        fn store_i8(p: *mut i8, v: S::F) -> S::I;
+        fn i_splat(x: i32) -> S::I;
+        fn i_add(a: S::I, b: S::I) -> S::I;
+        fn i_sum(a: S::I) -> i32;
+        fn i_to_f(a: S::I) -> S::F;
+        fn b_load(p: *const u8) -> S::B;
+        fn b_store(p: *mut u8, v: S::B);
+        fn b_and(a: S::B, mask: u8) -> S::B;
+        fn b_or(a: S::B, b: S::B) -> S::B;
+        fn b_shr(a: S::B, n: u32) -> S::B;
+        fn b_shl(a: S::B, n: u32) -> S::B;
+        fn b_lookup(table: &[u8; 16], index: S::B) -> S::B;
+    }
+
+    #[inline(always)]
+    unsafe fn dot16<const BITS: u32>(acc: S::I, w: [S::B; 4], x: *const i8) -> S::I {
+        unsafe { S::dot16::<BITS>(acc, w, x) }
+    }
+}
+
+#[inline(always)]
+fn widen_q8_0(row: &[u8], out: &mut [f32]) {
+    for (block, y) in row.chunks_exact(34).zip(out.chunks_exact_mut(32)) {
+        let d = f16_to_f32(u16::from_le_bytes([block[0], block[1]]));
+        for (y, q) in y.iter_mut().zip(&block[2..]) {
+            *y = d * f32::from(*q as i8);
+        }
+    }
+}
+
+#[inline(always)]
+fn widen_q4_0(row: &[u8], out: &mut [f32]) {
+    for (block, y) in row.chunks_exact(18).zip(out.chunks_exact_mut(32)) {
+        let d = f16_to_f32(u16::from_le_bytes([block[0], block[1]]));
+        let (low, high) = y.split_at_mut(16);
+        for ((low, high), q) in low.iter_mut().zip(high).zip(&block[2..]) {
+            *low = d * (f32::from(q & 15) - 8.0);
+            *high = d * (f32::from(q >> 4) - 8.0);
+        }
+    }
+}
+
+/// The codes and the scale of a block of a row of x in tiles of one.
+#[inline(always)]
+unsafe fn block_of(x: &QuantRows, token: usize, b: usize) -> (&[i8; 32], f32) {
+    unsafe { (&*x.codes(token, b, 0).cast(), *x.meta(token, b, 0)) }
+}
+
+#[inline(always)]
+unsafe fn plain_q8_0(row: &[u8], x: &QuantRows, token: usize) -> f32 {
+    let mut sum = 0.0;
+    for (b, block) in row.chunks_exact(34).enumerate() {
+        let (codes, scale) = unsafe { block_of(x, token, b) };
+        let d = f16_to_f32(u16::from_le_bytes([block[0], block[1]]));
+        let products = codes.iter().zip(&block[2..]).map(|(x, q)| i32::from(*x) * i32::from(*q as i8));
+        sum += d * scale * products.sum::<i32>() as f32;
+    }
+    sum
+}
+
+#[inline(always)]
+unsafe fn plain_q4_0(row: &[u8], x: &QuantRows, token: usize) -> f32 {
+    let mut sum = 0.0;
+    for (b, block) in row.chunks_exact(18).enumerate() {
+        let (codes, scale) = unsafe { block_of(x, token, b) };
+        let d = f16_to_f32(u16::from_le_bytes([block[0], block[1]]));
+        let (low, high) = codes.split_at(16);
+        let products = low.iter().zip(high).zip(&block[2..]).map(|((low, high), q)| {
+            i32::from(*low) * (i32::from(q & 15) - 8) + i32::from(*high) * (i32::from(q >> 4) - 8)
+        });
+        sum += d * scale * products.sum::<i32>() as f32;
+    }
+    sum
+}
+
+macro_rules! variants {
+    ($module:ident, $simd:ty $(, #[$feature:meta])?) => {
+        mod $module {
+            use super::*;
+
+            $(#[$feature])?
+            unsafe fn unprefetched<F: BlockFormat>(args: &Gemm, x: &QuantRows, corrections: *const f32) {
+                unsafe { gemm::gemm::<Unprefetched<$simd>, F>(args, x, corrections) }
+            }
+            $(#[$feature])?
+            unsafe fn plain_8(row: &[u8], x: &QuantRows, token: usize) -> f32 {
+                unsafe { plain_q8_0(row, x, token) }
+            }
+            $(#[$feature])?
+            unsafe fn plain_4(row: &[u8], x: &QuantRows, token: usize) -> f32 {
+                unsafe { plain_q4_0(row, x, token) }
+            }
+            $(#[$feature])?
+            unsafe fn q8_0(row: &[u8], out: &mut [f32]) {
+                widen_q8_0(row, out);
+            }
+            $(#[$feature])?
+            unsafe fn q4_0(row: &[u8], out: &mut [f32]) {
+                widen_q4_0(row, out);
+            }
+            $(#[$feature])?
+            unsafe fn widen_f16(halves: *const u16, out: &mut [f32]) {
+                for (i, y) in out.chunks_exact_mut(<$simd>::LANES).enumerate() {
+                    unsafe {
+                        let wide = <$simd>::load_f16(halves.add(i * <$simd>::LANES));
+                        <$simd>::store(y.as_mut_ptr(), wide);
+                    }
+                }
+            }
+
+            pub static VARIANTS: Variants = Variants {
+                unprefetched: [unprefetched::<Q8_0>, unprefetched::<Q4_0>, unprefetched::<Q4K>],
+                plain: [plain_8, plain_4],
+                widen: [q8_0, q4_0],
+                widen_f16,
+            };
+        }
+    };
+}
+
+variants!(scalar, Scalar);
+#[cfg(target_arch = "x86_64")]
+variants!(avx2, compy::simd::avx2::Avx2, #[target_feature(enable = "avx2,fma,f16c")]);
+#[cfg(target_arch = "x86_64")]
+variants!(
+    avx512,
+    compy::simd::avx512::Avx512,
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+);
+#[cfg(target_arch = "aarch64")]
+variants!(neon, compy::simd::neon::Neon<false>);
+#[cfg(target_arch = "aarch64")]
+variants!(neon_dot, compy::simd::neon::Neon<true>, #[target_feature(enable = "neon,dotprod")]);
+
+/// The variants that belong to a kernel table of this name, which was detected.
+pub fn variants(isa: &str) -> &'static Variants {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        "avx512-vnni" => &avx512::VARIANTS,
+        #[cfg(target_arch = "x86_64")]
+        "avx2" => &avx2::VARIANTS,
+        #[cfg(target_arch = "aarch64")]
+        "neon-dotprod" => &neon_dot::VARIANTS,
+        #[cfg(target_arch = "aarch64")]
+        "neon" => &neon::VARIANTS,
+        _ => &scalar::VARIANTS,
+    }
+}
