@@ -78,7 +78,7 @@ await command("bench:cache", HELP, async () => {
     (r.instructions / 1e6).toFixed(2),
     r.instructions_per_block.toFixed(2),
     r.mpki.toFixed(1),
-    (1000 * r.ll_misses / r.instructions).toFixed(1),
+    Math.max(0, 1000 * r.ll_misses / r.instructions).toFixed(1),
     r.ipc?.toFixed(2) ?? "-",
   ]);
   const head = ["", "10^6 instructions", "a block", "D1 MPKI", "LL MPKI", "IPC"];
