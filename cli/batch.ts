@@ -12,6 +12,14 @@ const VERBS: Readonly<Record<string, Verb>> = {
     summary: "answer a file of requests; goes on where a stopped job was",
     load: async () => (await import("./batch_run.ts")).runCommand,
   },
+  status: {
+    summary: "tell how a job goes that another process runs, or how it ended",
+    load: async () => (await import("./batch_status.ts")).statusCommand,
+  },
+  cancel: {
+    summary: "end a job for good: lines without an answer get none",
+    load: async () => (await import("./batch_cancel.ts")).cancelCommand,
+  },
   check: {
     summary: "look for bad lines without running anything",
     load: async () => (await import("./batch_check.ts")).checkCommand,

@@ -3,6 +3,7 @@ import { JsonReporter, TextReporter } from "../jobs/reporter.ts";
 import { runBatch } from "../jobs/runner.ts";
 import type { NatsTarget } from "../jobs/nats/connection.ts";
 import { openWorkers } from "./batch_nats.ts";
+import { JobLink } from "./batch_link.ts";
 import type { BatchWorld, CommandHost, EngineOptions, LineEngine } from "./batch_world.ts";
 import { UsageError } from "./flags.ts";
 
@@ -30,7 +31,11 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
     () => reporter.note("Stopping when the lines in flight have ended; Ctrl-C again stops now"),
   );
   const timer = setInterval(() => reporter.tick(), reporter.every);
+  const link = new JobLink(run.output, () => host.now(), () => {
+    reporter.note("Cancelled: lines without an answer get none any more");
+  });
   let engine: LineEngine | undefined;
+  let ended = false;
   try {
     const result = await runBatch({
       input: run.input,
@@ -40,12 +45,18 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
       strict: run.strict,
       drainSignal,
       signal,
-      onEvent: (event) => reporter.event(event),
-      connect: async () =>
+      onEvent: (event) => {
+        reporter.event(event);
+        link.event(event);
+      },
+      connect: async () => {
         engine = run.nats === undefined
           ? await openLocal(run.engine, world)
-          : await openWorkers(run.nats, run.engine, { drainSignal, note: (text) => reporter.note(text) }),
+          : await openWorkers(run.nats, run.engine, { drainSignal, note: (text) => reporter.note(text) });
+        return { execute: link.wrap(engine.execute), settings: engine.settings };
+      },
     });
+    ended = result.state !== "stopped";
     reporter.end(result);
     return result.state === "stopped" ? 1 : 0;
   } catch (error) {
@@ -57,6 +68,7 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
     return 1;
   } finally {
     clearInterval(timer);
+    await link.close(ended);
     await engine?.close();
     release();
   }

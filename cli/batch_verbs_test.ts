@@ -1,0 +1,169 @@
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import type { Engine } from "../engine/types.ts";
+import { batchCommand } from "./batch.ts";
+import type { CommandHost, ExecuteOn } from "./batch_world.ts";
+
+const LINES = 20;
+
+function line(n: number): string {
+  return JSON.stringify({ custom_id: `q${n}`, method: "POST", url: "/v1/completions", body: { n } });
+}
+
+const good: ExecuteOn = () =>
+  Promise.resolve({ status: 200, body: { usage: { prompt_tokens: 5, completion_tokens: 7 } } });
+
+/** Answers so many lines, and no more. */
+function only(count: number): ExecuteOn {
+  return (engine, request) => {
+    if (count-- > 0) return good(engine, request);
+    return new Promise((_, reject) => {
+      request.signal.addEventListener("abort", () => reject(request.signal.reason), { once: true });
+    });
+  };
+}
+
+function openEngine(): Promise<Engine> {
+  const engine = { model: { id: "demo", path: "demo.gguf" }, close: () => Promise.resolve() };
+  return Promise.resolve(engine as unknown as Engine);
+}
+
+interface Run {
+  readonly code: Promise<number>;
+  readonly words: { out: string; err: string };
+  interrupt(): void;
+}
+
+function batch(args: string[], execute: ExecuteOn = good): Run {
+  const words = { out: "", err: "" };
+  let interrupt = () => {};
+  const host: CommandHost = {
+    out: (text) => words.out += text,
+    err: (text) => words.err += text,
+    columns: () => undefined,
+    now: () => performance.now(),
+    onInterrupt: (handler) => {
+      interrupt = handler;
+      return () => {};
+    },
+    fileSize: () => Promise.resolve(1234),
+  };
+  return { code: batchCommand(args, { openEngine, execute, host }), words, interrupt: () => interrupt() };
+}
+
+async function inFolder(test: (path: (name: string) => string) => Promise<void>): Promise<void> {
+  const folder = await Deno.makeTempDir({ prefix: "batch-verbs-" });
+  const lines = Array.from({ length: LINES }, (_, n) => line(n));
+  await Deno.writeTextFile(`${folder}/in.jsonl`, lines.join("\n"));
+  try {
+    await test((name) => `${folder}/${name}`);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+// deno-lint-ignore no-explicit-any -- what the tests are about
+async function status(output: string): Promise<any> {
+  const { code, words } = batch(["status", output, "--json"]);
+  assertEquals(await code, 0);
+  return JSON.parse(words.out);
+}
+
+Deno.test("batch status and cancel: of a job that runs elsewhere", async () => {
+  await inFolder(async (path) => {
+    const output = path("out.jsonl");
+    const job = batch(["run", path("in.jsonl"), "--out", output, "--parallel", "2"], only(6));
+    let told;
+    for (let i = 0; told?.done !== 6 && i < 1000; i++) {
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      if (await Deno.stat(`${output}.status`).catch(() => undefined)) told = await status(output);
+    }
+    assertEquals([told.state, told.total, told.done, told.failed], ["running", LINES, 6, 0]);
+    assertEquals([told.prompt_tokens, told.output_tokens], [30, 42]);
+
+    const cancel = batch(["cancel", path("in.jsonl"), "--out", output]);
+    assertEquals(await cancel.code, 0);
+    assertEquals(await job.code, 0);
+    assertStringIncludes(job.words.err, "Cancelled: lines without an answer get none any more");
+    assertStringIncludes(cancel.words.out, "Cancelled: 6 answers in ");
+    const errors = (await Deno.readTextFile(path("out.errors.jsonl"))).trim().split("\n").map((text) =>
+      JSON.parse(text)
+    );
+    assertEquals(errors.length, LINES - 6);
+    assertEquals([errors[0].response, errors[0].error.code], [null, "batch_cancelled"]);
+    assertEquals((await status(output)).state, "done");
+    const left = [...Deno.readDirSync(path("."))].map(({ name }) => name).sort();
+    assertEquals(left, ["in.jsonl", "out.errors.jsonl", "out.jsonl", "out.jsonl.journal"]);
+    await assertRejects(() => batch(["cancel", path("in.jsonl"), "--out", output]).code, Error, "it is done");
+  });
+});
+
+Deno.test("batch status and cancel: of a job that has stopped, without a model", async () => {
+  await inFolder(async (path) => {
+    const output = path("out.jsonl");
+    const job = batch(["run", path("in.jsonl"), "--out", output, "--parallel", "1"], async (...request) => {
+      if (request[1].body.n === 4) job.interrupt();
+      return await good(...request);
+    });
+    assertEquals(await job.code, 1);
+    const { state, total, done } = await status(output);
+    assertEquals([state, total, done], ["stopped", LINES, 5]);
+    const words = batch(["status", output]);
+    await words.code;
+    assertStringIncludes(
+      words.words.out,
+      "stopped, 5 of 20 lines, 0 failed; 25 prompt and 35 output tokens\n",
+    );
+    const cancel = batch(["cancel", path("in.jsonl"), "--out", output, "--json"], () => {
+      throw new Error("not to be asked");
+    });
+    assertEquals(await cancel.code, 0);
+    assertEquals(JSON.parse(cancel.words.out), { event: "cancelled", completed: 5, failed: 15 });
+    // A second run finds the job done.
+    assertEquals(await batch(["run", path("in.jsonl"), "--out", output]).code, 0);
+  });
+});
+
+Deno.test("batch check: every bad line with its number, exit code 1; a good file is 0", async () => {
+  await inFolder(async (path) => {
+    const lines = [line(0), "{\u001b[2J", line(0), line(1).replace("completions", "chat/completions")];
+    lines.push(line(2).replace('"n"', '"stream":true,"n"'));
+    await Deno.writeTextFile(path("bad.jsonl"), lines.join("\n"));
+    const text = batch(["check", path("bad.jsonl")]);
+    assertEquals(await text.code, 1);
+    for (const words of ["Line 2: not valid JSON", "Line 3: custom_id", "Line 5: ", "5 lines, 3 bad\n"]) {
+      assertStringIncludes(text.words.out, words);
+    }
+    assert(!text.words.out.includes("\u001b"));
+    const json = batch(["check", path("bad.jsonl"), "--endpoint", "/v1/completions", "--json"]);
+    assertEquals(await json.code, 1);
+    const events = json.words.out.trim().split("\n").map((text) => JSON.parse(text));
+    assertEquals(events.slice(0, -1).map(({ line, code }) => [line, code]), [
+      [2, "invalid_json"],
+      [3, "duplicate_custom_id"],
+      [4, "endpoint_mismatch"],
+      [5, "stream_not_allowed"],
+    ]);
+    assertEquals([events.at(-1).lines, events.at(-1).bad], [5, 4]);
+    assertEquals(await batch(["check", path("in.jsonl")]).code, 0);
+    assertEquals(await batch(["check", path("in.jsonl"), "--endpoint", "/v1/embeddings"]).code, 2);
+    await assertRejects(() => batch(["check", path("none.jsonl")]).code, Error, "there is no such file");
+  });
+});
+
+Deno.test("batch status, cancel, check: teach with --help; wrong usage is exit code 2, no job is an error", async () => {
+  for (const verb of ["status", "cancel", "check"]) {
+    const { code, words } = batch([verb, "--help"]);
+    assertEquals(await code, 0);
+    for (const part of ["Usage: deno task batch", "--json", "Exit code", "Example:"]) {
+      assertStringIncludes(words.out, part);
+    }
+    assertEquals(await batch([verb]).code, 2);
+    assertEquals(await batch([verb, "a", "b", "--out", "c"]).code, 2);
+  }
+  await assertRejects(() => batch(["status", "nothing.jsonl"]).code, Error, "There is no job");
+  await assertRejects(
+    () => batch(["cancel", "in.jsonl", "--out", "nothing.jsonl"]).code,
+    Error,
+    "There is no job",
+  );
+});

@@ -1,0 +1,75 @@
+import type { BatchProgress } from "./runner.ts";
+
+/*
+ * How a job in another process is asked and told: beside the output, OUT.jsonl.status says how it goes (rewritten while
+ * it runs; the journal stays the record), and OUT.jsonl.cancel asks it to end.
+ */
+
+/** How a running job goes, as its process has last said. */
+export interface LiveStatus {
+  readonly progress: BatchProgress;
+  readonly promptRate: number;
+  readonly outputRate: number;
+  /** Seconds; null while nobody can say. */
+  readonly remaining: number | null;
+}
+
+export function statusPath(output: string): string {
+  return `${output}.status`;
+}
+
+export function cancelPath(output: string): string {
+  return `${output}.cancel`;
+}
+
+/** Replaces the status as a whole, so that nobody reads half of it. It is a convenience: failures are passed over. */
+export async function writeStatus(output: string, status: LiveStatus): Promise<void> {
+  const path = statusPath(output);
+  try {
+    await Deno.writeTextFile(`${path}.partial`, JSON.stringify(status));
+    await Deno.rename(`${path}.partial`, path);
+  } catch {
+    // A full disk: the job itself will tell.
+  }
+}
+
+/** undefined where there is none. */
+export async function readStatus(output: string): Promise<LiveStatus | undefined> {
+  try {
+    return JSON.parse(await Deno.readTextFile(statusPath(output)));
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound || error instanceof SyntaxError) return undefined;
+    throw error;
+  }
+}
+
+export async function removeStatus(output: string): Promise<void> {
+  for (const path of [statusPath(output), `${statusPath(output)}.partial`]) await remove(path);
+}
+
+/** Asks the process that runs the job, or the next one that does, to end it. */
+export async function requestCancel(output: string): Promise<void> {
+  await Deno.writeTextFile(cancelPath(output), "");
+}
+
+export async function isCancelRequested(output: string): Promise<boolean> {
+  try {
+    await Deno.stat(cancelPath(output));
+    return true;
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return false;
+    throw error;
+  }
+}
+
+export function forgetCancel(output: string): Promise<void> {
+  return remove(cancelPath(output));
+}
+
+async function remove(path: string): Promise<void> {
+  try {
+    await Deno.remove(path);
+  } catch (error) {
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+  }
+}
