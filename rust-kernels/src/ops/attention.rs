@@ -12,6 +12,9 @@ use crate::simd::{Simd, exp};
 pub const CHUNK: usize = 128;
 /// Most query rows of a tile.
 pub const MAX_ROWS: usize = 64;
+/// Query rows from which a block of keys or values is widened to floats once for all of them: conversions take as
+/// many instructions as half a dozen multiply-adds.
+const WIDEN_ROWS: usize = 16;
 
 /// A tile of query rows.
 pub struct Attention<'a> {
@@ -36,7 +39,7 @@ pub struct Attention<'a> {
 }
 
 pub const fn scratch_len(head_dim: usize) -> usize {
-    MAX_ROWS * (CHUNK + head_dim + 16) + 2 * MAX_ROWS
+    MAX_ROWS * (CHUNK + head_dim + 16) + 2 * MAX_ROWS + KV_BLOCK * head_dim
 }
 
 /// Computes the tile.
@@ -53,6 +56,7 @@ pub unsafe fn attention<S: Simd>(a: &Attention) {
         let acc = scores.add(MAX_ROWS * CHUNK);
         let top = acc.add(MAX_ROWS * (a.head_dim + 16));
         let total = top.add(MAX_ROWS);
+        let wide = total.add(MAX_ROWS);
         std::slice::from_raw_parts_mut(acc, rows * stride).fill(0.0);
         std::slice::from_raw_parts_mut(top, rows).fill(f32::NEG_INFINITY);
         std::slice::from_raw_parts_mut(total, rows).fill(0.0);
@@ -62,7 +66,13 @@ pub unsafe fn attention<S: Simd>(a: &Attention) {
             for (i, b) in (start..start + n).step_by(KV_BLOCK).enumerate() {
                 let keys = a.keys.add(a.block_table[b / KV_BLOCK] as usize * a.block_stride + a.head_offset);
                 let rhs = Rhs { base: keys, row: KEY_GROUP, group: KEY_GROUP, next_group: a.head_dim * KEY_GROUP };
-                product::<S>(a.q, a.head_dim, &rhs, KV_BLOCK, scores.add(i * KV_BLOCK), CHUNK, false);
+                let out = scores.add(i * KV_BLOCK);
+                if rows >= WIDEN_ROWS {
+                    let rhs = rhs.widen::<S>(KV_BLOCK * a.head_dim, wide);
+                    product::<S, _>(a.q, a.head_dim, &rhs, KV_BLOCK, out, CHUNK, false);
+                } else {
+                    product::<S, _>(a.q, a.head_dim, &rhs, KV_BLOCK, out, CHUNK, false);
+                }
             }
             for r in 0..rows {
                 let visible = (a.positions[r] + 1).saturating_sub(start).min(n);
@@ -75,7 +85,12 @@ pub unsafe fn attention<S: Simd>(a: &Attention) {
                     std::array::from_fn(|r| scores.add(r * CHUNK + i * KV_BLOCK).cast_const());
                 let depth = (n - i * KV_BLOCK).min(KV_BLOCK);
                 let rhs = Rhs { base: values, row: a.head_dim, group: a.head_dim, next_group: 0 };
-                product::<S>(&weights[..rows], depth, &rhs, a.head_dim, acc, stride, true);
+                if rows >= WIDEN_ROWS {
+                    let rhs = rhs.widen::<S>(depth * a.head_dim, wide);
+                    product::<S, _>(&weights[..rows], depth, &rhs, a.head_dim, acc, stride, true);
+                } else {
+                    product::<S, _>(&weights[..rows], depth, &rhs, a.head_dim, acc, stride, true);
+                }
             }
         }
         for r in 0..rows {
@@ -101,26 +116,65 @@ unsafe fn weigh<S: Simd>(x: *mut f32, gate: *const f32, n: usize) {
     }
 }
 
-/// The right-hand side of `product`: halves, `row` elements from k to k + 1, columns in groups of `group` that lie
+/// What the right-hand side of `product` is made of.
+trait Element: Copy {
+    /// LANES elements as floats. Safety: S as simd says.
+    unsafe fn load<S: Simd>(p: *const Self) -> S::F;
+}
+
+impl Element for u16 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const u16) -> S::F {
+        unsafe { S::load_f16(p) }
+    }
+}
+
+impl Element for f32 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const f32) -> S::F {
+        unsafe { S::load(p) }
+    }
+}
+
+/// The right-hand side of `product`: `row` elements from k to k + 1, columns in groups of `group` that lie
 /// `next_group` elements apart.
-struct Rhs {
-    base: *const u16,
+struct Rhs<E> {
+    base: *const E,
     row: usize,
     group: usize,
     next_group: usize,
 }
 
-impl Rhs {
+impl<E> Rhs<E> {
     /// Column `col` of row 0. Safety: within the matrix.
     #[inline(always)]
-    unsafe fn column(&self, col: usize) -> *const u16 {
+    unsafe fn column(&self, col: usize) -> *const E {
         unsafe { self.base.add(col / self.group * self.next_group + col % self.group) }
+    }
+}
+
+impl Rhs<u16> {
+    /// The same as floats, in `wide`. Safety: `n` elements, a multiple of 16, here and there; S as simd says.
+    #[inline(always)]
+    unsafe fn widen<S: Simd>(&self, n: usize, wide: *mut f32) -> Rhs<f32> {
+        for i in (0..n).step_by(S::LANES) {
+            unsafe { S::store(wide.add(i), S::load_f16(self.base.add(i))) }
+        }
+        Rhs { base: wide, row: self.row, group: self.group, next_group: self.next_group }
     }
 }
 
 /// c[r][0..n] (+)= sum over k of lhs[r][k] * rhs[k][0..n].
 #[inline(always)]
-unsafe fn product<S: Simd>(lhs: &[*const f32], depth: usize, rhs: &Rhs, n: usize, c: *mut f32, ldc: usize, add: bool) {
+unsafe fn product<S: Simd, E: Element>(
+    lhs: &[*const f32],
+    depth: usize,
+    rhs: &Rhs<E>,
+    n: usize,
+    c: *mut f32,
+    ldc: usize,
+    add: bool,
+) {
     unsafe {
         let mut r = 0;
         while r < lhs.len() {
@@ -141,14 +195,14 @@ unsafe fn product<S: Simd>(lhs: &[*const f32], depth: usize, rhs: &Rhs, n: usize
                 let (l, out) = (&lhs[r..], c.add(r * ldc + col));
                 let columns = [rhs.column(col), rhs.column(if two { col + S::LANES } else { col })];
                 match (rows, two) {
-                    (8, true) => block::<S, 8, 2>(l, depth, columns, rhs.row, out, ldc, add),
-                    (4, true) => block::<S, 4, 2>(l, depth, columns, rhs.row, out, ldc, add),
-                    (2, true) => block::<S, 2, 2>(l, depth, columns, rhs.row, out, ldc, add),
-                    (_, true) => block::<S, 1, 2>(l, depth, columns, rhs.row, out, ldc, add),
-                    (8, false) => block::<S, 8, 1>(l, depth, columns, rhs.row, out, ldc, add),
-                    (4, false) => block::<S, 4, 1>(l, depth, columns, rhs.row, out, ldc, add),
-                    (2, false) => block::<S, 2, 1>(l, depth, columns, rhs.row, out, ldc, add),
-                    (_, false) => block::<S, 1, 1>(l, depth, columns, rhs.row, out, ldc, add),
+                    (8, true) => block::<S, _, 8, 2>(l, depth, columns, rhs.row, out, ldc, add),
+                    (4, true) => block::<S, _, 4, 2>(l, depth, columns, rhs.row, out, ldc, add),
+                    (2, true) => block::<S, _, 2, 2>(l, depth, columns, rhs.row, out, ldc, add),
+                    (_, true) => block::<S, _, 1, 2>(l, depth, columns, rhs.row, out, ldc, add),
+                    (8, false) => block::<S, _, 8, 1>(l, depth, columns, rhs.row, out, ldc, add),
+                    (4, false) => block::<S, _, 4, 1>(l, depth, columns, rhs.row, out, ldc, add),
+                    (2, false) => block::<S, _, 2, 1>(l, depth, columns, rhs.row, out, ldc, add),
+                    (_, false) => block::<S, _, 1, 1>(l, depth, columns, rhs.row, out, ldc, add),
                 }
                 col += if two { 2 * S::LANES } else { S::LANES };
             }
@@ -159,10 +213,10 @@ unsafe fn product<S: Simd>(lhs: &[*const f32], depth: usize, rhs: &Rhs, n: usize
 
 /// R rows times V <= 2 vectors of `product`; `columns` are the vectors' places in row 0.
 #[inline(always)]
-unsafe fn block<S: Simd, const R: usize, const V: usize>(
+unsafe fn block<S: Simd, E: Element, const R: usize, const V: usize>(
     lhs: &[*const f32],
     depth: usize,
-    columns: [*const u16; 2],
+    columns: [*const E; 2],
     ldr: usize,
     c: *mut f32,
     ldc: usize,
@@ -181,7 +235,7 @@ unsafe fn block<S: Simd, const R: usize, const V: usize>(
         for k in 0..depth {
             let mut w = [S::splat(0.0); V];
             for v in 0..V {
-                w[v] = S::load_f16(columns[v].add(k * ldr));
+                w[v] = E::load::<S>(columns[v].add(k * ldr));
             }
             for r in 0..R {
                 let x = S::splat(*lhs[r].add(k));
