@@ -82,14 +82,14 @@ Deno.test("safetensors: what is no UTF-8 and no JSON is refused", () => {
   assertStringIncludes(refusal(bytes), "not UTF-8");
 });
 
-Deno.test("safetensors: of 2,000 mutated files each is read within its bounds or refused", () => {
+Deno.test("safetensors: of 500 mutated files each is read within its bounds or refused", () => {
   const whole = safetensors([
     ["first", storeFloats("F32", [2, 3], new Float32Array(6))],
     ["second", storeFloats("BF16", [4], new Float32Array(4))],
   ]);
   const random = new Random(7);
   let refused = 0;
-  for (let i = 0; i < 2000; i++) {
+  for (let i = 0; i < 500; i++) {
     const bytes = whole.slice(0, random.below(8) === 0 ? random.below(whole.length) : whole.length);
     for (let n = 0; n <= random.below(3) && bytes.length > 0; n++) {
       bytes[random.below(bytes.length)] = 32 + random.below(96);
@@ -101,5 +101,5 @@ Deno.test("safetensors: of 2,000 mutated files each is read within its bounds or
       refused++;
     }
   }
-  assert(refused > 500, String(refused));
+  assert(refused > 100, String(refused));
 });
