@@ -20,6 +20,10 @@ const VERBS: Readonly<Record<string, Verb>> = {
     summary: "end a job for good: lines without an answer get none",
     load: async () => (await import("./batch_cancel.ts")).cancelCommand,
   },
+  "retry-errors": {
+    summary: "answer the failed lines of a job once more",
+    load: async () => (await import("./batch_retry.ts")).retryCommand,
+  },
   check: {
     summary: "look for bad lines without running anything",
     load: async () => (await import("./batch_check.ts")).checkCommand,

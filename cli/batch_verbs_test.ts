@@ -123,6 +123,45 @@ Deno.test("batch status and cancel: of a job that has stopped, without a model",
   });
 });
 
+Deno.test("batch retry-errors: failed lines run again, and their answers take the errors' place", async () => {
+  await inFolder(async (path) => {
+    const lines = Array.from({ length: LINES }, (_, n) => line(n));
+    lines[3] = lines[2];
+    await Deno.writeTextFile(path("in.jsonl"), lines.join("\n"));
+    const failing = (...bad: number[]): ExecuteOn => async (engine, request) => {
+      const n = request.body.n as number;
+      const answer = await good(engine, request);
+      return bad.includes(n) ? { status: 400, body: { error: { message: `no ${n}` } } } : answer;
+    };
+    const output = path("out.jsonl");
+    const retry = ["retry-errors", path("in.jsonl"), "--out", output];
+    assertEquals(await batch(["run", path("in.jsonl"), "--out", output], failing(0, 2, 9, 19)).code, 0);
+    const ids = async (name: string) =>
+      (await Deno.readTextFile(path(name))).trim().split("\n").map((text) => JSON.parse(text).custom_id);
+    const all = Array.from({ length: LINES }, (_, n) => `q${n}`).filter((id) => id !== "q3");
+    for (const [bad, failed] of [[[2, 19], ["q2", "q2", "q19"]], [[], ["q2"]]] as [number[], string[]][]) {
+      const asked: unknown[] = [];
+      const { code, words } = batch(retry, (engine, request) => {
+        asked.push(request.body.n);
+        return failing(...bad)(engine, request);
+      });
+      assertEquals(await code, 0, words.err);
+      assertStringIncludes(words.out, `Merged: ${LINES - failed.length} answers`);
+      assertEquals(asked.length, bad.length > 0 ? 4 : 2);
+      assertEquals(await ids("out.errors.jsonl"), failed);
+      assertEquals(
+        await ids("out.jsonl"),
+        all.filter((id) => bad.length === 0 || !["q2", "q19"].includes(id)),
+      );
+    }
+    const none = batch(retry);
+    assertEquals([await none.code, none.words.out], [0, "No line to retry\n"]);
+    assertEquals(await batch(["run", path("in.jsonl"), "--out", output]).code, 0);
+    const left = [...Deno.readDirSync(path("."))].map(({ name }) => name).sort();
+    assertEquals(left, ["in.jsonl", "out.errors.jsonl", "out.jsonl", "out.jsonl.journal"]);
+  });
+});
+
 Deno.test("batch check: every bad line with its number, exit code 1; a good file is 0", async () => {
   await inFolder(async (path) => {
     const lines = [line(0), "{\u001b[2J", line(0), line(1).replace("completions", "chat/completions")];
@@ -150,8 +189,8 @@ Deno.test("batch check: every bad line with its number, exit code 1; a good file
   });
 });
 
-Deno.test("batch status, cancel, check: teach with --help; wrong usage is exit code 2, no job is an error", async () => {
-  for (const verb of ["status", "cancel", "check"]) {
+Deno.test("batch status, cancel, check, retry-errors: teach with --help; wrong usage is exit code 2, no job is an error", async () => {
+  for (const verb of ["status", "cancel", "check", "retry-errors"]) {
     const { code, words } = batch([verb, "--help"]);
     assertEquals(await code, 0);
     for (const part of ["Usage: deno task batch", "--json", "Exit code", "Example:"]) {

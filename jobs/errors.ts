@@ -4,6 +4,7 @@ export type BatchErrorCode =
   | "input_too_large"
   | "lines_refused"
   | "no_job"
+  | "job_unfinished"
   | "same_file"
   | "output_exists"
   | "output_unwritable"

@@ -1,0 +1,56 @@
+import { mergeRetry, prepareRetry, retryFiles } from "../jobs/retry.ts";
+import { diskStorage } from "../jobs/storage.ts";
+import { runJob } from "./batch_job.ts";
+import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, engineOptions, errorsPath } from "./batch_world.ts";
+import { Flags, UsageError } from "./flags.ts";
+
+const HELP = `Answer the failed lines of a job once more, and put what comes in the place of the errors.
+
+Usage: deno task batch retry-errors IN.jsonl --out OUT.jsonl [options]
+
+  --out FILE       the --out of a job that is done
+  --errors FILE    the --errors of the job (default: OUT.errors.jsonl for OUT.jsonl)
+${ENGINE_HELP}
+  --json           tell the progress as JSON lines, at last {"event":"merged","completed","failed"}
+  --help           this text
+
+Lines that the check refused would be refused again, and stay errors. Another --ctx or --model than the job's is
+allowed: longer prompts may fit now. The answers come into OUT.jsonl.retry first, as durably as any job's: after a stop
+the same command goes on, and the merge replaces each file as a whole.
+Exit code: 0 merged (or nothing to do), 1 stopped or failed, 2 wrong usage.
+
+Example:
+  deno task batch retry-errors questions.jsonl --out answers.jsonl --ctx 8192
+`;
+
+/** `batch retry-errors …`. Returns the exit code. */
+export async function retryCommand(args: readonly string[], world: BatchWorld): Promise<number> {
+  const flags = new Flags(args, { values: ["out", "errors", ...ENGINE_FLAGS], operands: ["IN.jsonl"] });
+  if (flags.help) {
+    world.host.out(HELP);
+    return 0;
+  }
+  const output = flags.text("out");
+  if (output === undefined) throw new UsageError("--out is missing: the output of the job");
+  const engine = engineOptions(flags);
+  const job = {
+    input: flags.operand("IN.jsonl"),
+    output,
+    errors: flags.text("errors") ?? errorsPath(output),
+  };
+  if (!await prepareRetry(diskStorage, job)) {
+    world.host.out(flags.json ? `${JSON.stringify({ event: "nothing_to_retry" })}\n` : "No line to retry\n");
+    return 0;
+  }
+  const code = await runJob({ ...retryFiles(job), engine, strict: false, json: flags.json }, world);
+  if (code !== 0) return code;
+  const { completed, failed } = await mergeRetry(diskStorage, job);
+  world.host.out(
+    flags.json
+      ? `${JSON.stringify({ event: "merged", completed, failed })}\n`
+      : `Merged: ${completed} answers in ${output}, ${failed} errors${
+        failed > 0 ? ` in ${job.errors}` : ""
+      }\n`,
+  );
+  return 0;
+}
