@@ -18,8 +18,8 @@ export interface RunningState {
  *
  * A recurrent state cannot be cut back to a shorter prefix, as KV blocks can. So a snapshot is taken where one is likely
  * to be wanted: at the last block edge of a prompt, and where two prompts part. It belongs to the KV block that ends
- * there, and goes when that leaves the prefix index, or when a newer one needs the slot, least recently used first. There are as many
- * slots for running sequences as can run, so whoever is admitted finds one.
+ * there, and goes when that leaves the prefix index, or when a newer one needs the slot, least recently used first.
+ * There are as many slots for running sequences as can run, so whoever is admitted finds one.
  */
 export class RecurrentStates {
   readonly #mostSnapshots: number;
