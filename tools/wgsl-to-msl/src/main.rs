@@ -1,7 +1,7 @@
 //! Writes FILE.metal beside each FILE.wgsl of a folder: `wgsl-to-msl FOLDER`. naga is what Deno's WebGPU runs on, in the
 //! same version, so that this is what Metal gets. Overrides take the defaults of the source.
-use naga::back::msl;
-use naga::back::pipeline_constants::{PipelineConstants, process_overrides};
+use naga::back::pipeline_constants::process_overrides;
+use naga::back::{PipelineConstants, msl};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use std::error::Error;
 use std::path::Path;

@@ -58,13 +58,18 @@ export function loadHalf(to: string, name: string, columns = BLOCK): string {
 
 /** Expression: 16 bits of the plane for every `columns` columns. */
 export function load16(name: string, columns = BLOCK): string {
-  const block = columns === BLOCK ? "b" : `(b / ${columns / BLOCK}u)`;
+  const block = columns === BLOCK ? "b" : `(${blockOf(columns)})`;
   return `(${name}[row * ${rowOf(name)} + (${block} >> 1u)] >> ((${block} & 1u) * 16u)) & 0xffffu`;
 }
 
 /** Expression: the element of the plane for every `columns` columns. */
 export function load(name: string, columns = BLOCK): string {
-  return `${name}[row * ${rowOf(name)} + ${columns === BLOCK ? "b" : `b / ${columns / BLOCK}u`}]`;
+  return `${name}[row * ${rowOf(name)} + ${columns === BLOCK ? "b" : `(${blockOf(columns)})`}]`;
+}
+
+/** Expression: b in units of a power of two of blocks, shifted: naga guards divisions. */
+function blockOf(columns: number): string {
+  return `b >> ${Math.log2(columns / BLOCK)}u`;
 }
 
 /** The constant that holds a plane's elements in a row. */

@@ -1,0 +1,48 @@
+import { assert, assertEquals } from "@std/assert";
+import { FORMATS } from "../../../gguf/formats.ts";
+import type { TensorType } from "../../../gguf/types.ts";
+import { GPU_FORMATS } from "./formats/registry.ts";
+import { embedKernel, matMulKernels } from "./matmul.ts";
+import { translate } from "./testing_shaders.ts";
+import { ARITHMETICS, type Kernel, type MatMulSpec, type Tuning } from "./types.ts";
+
+const DEVICE = { f16: true, subgroups: true, subgroupSize: 32 };
+const WORKGROUP: Tuning = { rows: 2, subgroups: 2, reduce: "workgroup" };
+
+function kernels(): Kernel[] {
+  const types = Object.keys(FORMATS) as TensorType[];
+  const spec = (type: TensorType, rest: Partial<MatMulSpec> = {}): MatMulSpec => {
+    return { type, arithmetic: "f32", columns: 768, epilogue: "store", bias: false, ...rest };
+  };
+  return [
+    ...types.flatMap((type) =>
+      ARITHMETICS.flatMap((arithmetic) => matMulKernels(spec(type, { arithmetic }), DEVICE))
+    ),
+    ...types.map((type) => embedKernel(type, 768)),
+    ...matMulKernels(spec("Q4_0", { epilogue: "swiglu" }), DEVICE),
+    ...matMulKernels(spec("Q4_0", { epilogue: "add" }), DEVICE),
+    ...matMulKernels(spec("Q4_0", { bias: true }), DEVICE),
+    ...matMulKernels(spec("Q6_K", { arithmetic: "f16" }), DEVICE, WORKGROUP),
+    ...matMulKernels(spec("F16", { columns: 100 }), DEVICE),
+  ];
+}
+
+/** Variables and struct members whose values are accumulated: block_dot's chains, and gemm's parts. */
+const ACCUMULATORS = /metal::(half|float)4 (?:c\d|part_\d_\d)_\w* = /g;
+
+Deno.test("every shader is valid to Dawn, becomes Metal, and accumulates in what its arithmetic says", async () => {
+  const all = kernels();
+  const texts = await translate(new Map(all.map(({ key, code }) => [key, code])));
+  for (const { key } of all) {
+    const text = texts.get(key)!;
+    const [kind, type, arithmetic] = key.split(" ");
+    if (kind === "embed" || arithmetic === "f32") {
+      // Halves of the file are read as such, and widened at once.
+      assert(!/\bhalf\d?\b/.test(text.replaceAll("float2(as_type<half2>(", "")), `${key} computes in half`);
+      if (kind === "embed") continue;
+    }
+    const half = arithmetic === "f16" && GPU_FORMATS[type as TensorType].bounded;
+    const found = new Set([...text.matchAll(ACCUMULATORS)].map((m) => m[1]));
+    assertEquals(found, new Set([half ? "half" : "float"]), `${key}: accumulators`);
+  }
+});

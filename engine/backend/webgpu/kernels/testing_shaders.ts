@@ -1,0 +1,34 @@
+/** Shaders checked without a GPU: by Dawn, which Chrome runs on, and by naga's translation to Metal's language. */
+import { fromFileUrl, join } from "@std/path";
+
+const ROOT = fromFileUrl(new URL("../../../../", import.meta.url));
+
+/** Throws with what is wrong with any of the shaders; returns Metal's text of each. */
+export async function translate(shaders: ReadonlyMap<string, string>): Promise<Map<string, string>> {
+  const folder = await Deno.makeTempDir();
+  try {
+    const files = [...shaders.keys()].map((name, i) => ({ name, file: join(folder, `${i}.wgsl`) }));
+    for (const { name, file } of files) {
+      await Deno.writeTextFile(file, `// ${name}\n${shaders.get(name)}`);
+    }
+    await run("deno", ["run", "-q", "-A", "tools/dawn.ts", ...files.map(({ file }) => file)]);
+    const manifest = ["--manifest-path", "tools/wgsl-to-msl/Cargo.toml"];
+    const target = ["--target-dir", "rust-kernels/target/wgsl-to-msl"];
+    await run("cargo", ["run", "--quiet", "--locked", ...manifest, ...target, "--", folder]);
+    const texts = files.map(({ name, file }): [string, string] => {
+      return [name, Deno.readTextFileSync(file.replace(/wgsl$/, "metal"))];
+    });
+    return new Map(texts);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+async function run(command: string, args: string[]): Promise<void> {
+  const path = command === "deno" ? Deno.execPath() : command;
+  const { success, stdout, stderr } = await new Deno.Command(path, { args, cwd: ROOT }).output();
+  const decoder = new TextDecoder();
+  if (!success) {
+    throw new Error(`${command} ${args.join(" ")}: ${decoder.decode(stdout)}${decoder.decode(stderr)}`);
+  }
+}

@@ -1,0 +1,28 @@
+/**
+ * Validates .wgsl files with Dawn, which Chrome runs on, without a GPU: `deno run -A tools/dawn.ts FILE...`. Every file is
+ * a compute shader with one entry point. Prints what is wrong; the exit code tells whether anything is.
+ */
+import { create } from "webgpu";
+
+// Held by name: once the collector takes this object, Dawn crashes.
+const gpu = create(["backend=null"]);
+const adapter = await gpu.requestAdapter();
+const device = await adapter!.requestDevice({ requiredFeatures: ["shader-f16", "subgroups"] });
+let wrong = 0;
+for (const file of Deno.args) {
+  const source = Deno.readTextFileSync(file);
+  // The two libraries disagree: naga, which Deno has, rejects this line, and Dawn wants it.
+  const code = source.includes("subgroup") ? `enable subgroups;\n${source}` : source;
+  device.pushErrorScope("validation");
+  const module = device.createShaderModule({ code });
+  device.createComputePipeline({ layout: "auto", compute: { module } });
+  const { messages } = await module.getCompilationInfo();
+  const problems = messages.map(({ type, lineNum, message }) => `${type} in line ${lineNum}: ${message}`);
+  const error = await device.popErrorScope();
+  if (error) problems.push(error.message);
+  if (problems.length === 0) continue;
+  wrong++;
+  Deno.stdout.writeSync(new TextEncoder().encode(`${source.split("\n", 1)[0]}: ${problems.join("\n")}\n`));
+}
+// Dawn keeps the process alive.
+Deno.exit(wrong > 0 ? 1 : 0);
