@@ -1,0 +1,59 @@
+/** What sweeps found, kept in a file: by adapter, then by format and arithmetic. */
+import { FORMATS } from "../../../gguf/formats.ts";
+import type { TensorType } from "../../../gguf/types.ts";
+import { type Arithmetic, ARITHMETICS, type Tuning } from "./types.ts";
+
+/** By "TYPE ARITHMETIC", such as "Q4_0 f16". */
+export type TuningTable = ReadonlyMap<string, Tuning>;
+
+/** Where `deno task bench:webgpu --tune` keeps its findings, from the repository's root. */
+export const TUNING_FILE = ".cache/webgpu-tuning.json";
+
+export const ROWS: readonly number[] = [1, 2, 4, 8];
+export const SUBGROUPS: readonly number[] = [1, 2, 4, 8];
+
+export function tuningKey(type: TensorType, arithmetic: Arithmetic): string {
+  return `${type} ${arithmetic}`;
+}
+
+/** The file's findings for an adapter. Whatever is not a finding that kernels can be made from is left out. */
+export function parseTunings(text: string, adapter: string): TuningTable {
+  const table = new Map<string, Tuning>();
+  const found = field(parse(text), adapter);
+  const known = Object.keys(FORMATS).flatMap((type) =>
+    ARITHMETICS.map((a) => tuningKey(type as TensorType, a))
+  );
+  for (const key of known) {
+    const entry = field(found, key);
+    const [rows, subgroups, reduce] = ["rows", "subgroups", "reduce"].map((name) => field(entry, name));
+    if (
+      ROWS.includes(rows as number) && SUBGROUPS.includes(subgroups as number) &&
+      (reduce === "subgroup" || reduce === "workgroup")
+    ) {
+      table.set(key, { rows: rows as number, subgroups: subgroups as number, reduce });
+    }
+  }
+  return table;
+}
+
+/** The file's text with an adapter's findings in place of what stood there of the same formats and arithmetics. */
+export function mergeTunings(text: string, adapter: string, table: TuningTable): string {
+  const all = parse(text);
+  const whole = all !== null && typeof all === "object" ? all : {};
+  const merged = { ...Object.fromEntries(parseTunings(text, adapter)), ...Object.fromEntries(table) };
+  return JSON.stringify({ ...whole, [adapter]: merged }, null, 2) + "\n";
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function field(value: unknown, name: string): unknown {
+  return value !== null && typeof value === "object" && Object.hasOwn(value, name)
+    ? (value as Record<string, unknown>)[name]
+    : undefined;
+}
