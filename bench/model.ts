@@ -1,7 +1,14 @@
 import { basename } from "@std/path";
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
-import { KV_BLOCK_TOKENS, type LogitsRequest, type StepSequence } from "../engine/backend/backend.ts";
-import { CpuBackend } from "../engine/backend/cpu.ts";
+import {
+  type Arithmetic,
+  type Backend,
+  type BackendName,
+  KV_BLOCK_TOKENS,
+  type LogitsRequest,
+  type StepSequence,
+} from "../engine/backend/backend.ts";
+import { prepareBackend } from "../engine/backend/choose.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import { type MachineLimits, type PlanCost, planCost, stepFloor } from "../engine/plan/cost.ts";
 import type { Plan } from "../engine/plan/plan.ts";
@@ -12,6 +19,9 @@ export interface BenchOptions {
   readonly threads?: number;
   /** By default the best instruction set that the CPU has. */
   readonly isa?: string;
+  /** Where to compute, by default on the CPU; and how the GPU computes matrix products. */
+  readonly backend?: BackendName;
+  readonly arithmetic?: Arithmetic;
   /** Tokens of each prompt, and tokens decoded after it. By default 512 and 64, or what the model's context holds. */
   readonly prefill?: number;
   readonly decode?: number;
@@ -35,6 +45,9 @@ export interface BenchRow {
 export interface BenchReport {
   readonly model: string;
   readonly architecture: string;
+  /** "cpu" or "webgpu", and why where it was chosen. */
+  readonly backend: string;
+  readonly choice: string;
   readonly isa: string;
   readonly threads: number;
   readonly limits: MachineLimits;
@@ -58,24 +71,24 @@ const DECODE_SAMPLES = 5;
  */
 export async function benchModel(options: BenchOptions): Promise<BenchReport> {
   const { onPhase = () => {} } = options;
-  const backend = new CpuBackend(options);
+  onPhase("loading");
+  const start = performance.now();
+  const file = await openGguf(options.model);
+  const plan = buildPlan(file, await readRopeFactors(file));
+  const shape = shapeOf(plan, options);
+  const most = Math.max(...options.sequences);
+  const stateSlots = plan.recurrent.layers > 0 ? most : 0;
+  const size = {
+    kvBlocks: most * shape.blocks,
+    stateSlots,
+    maxRows: Math.max(MAX_ROWS, most),
+    maxLogitRows: most,
+  };
+  const { backend, choice } = await prepareBackend(file, plan, size, options);
+  const loadMs = performance.now() - start;
   try {
     onPhase("this machine's limits");
     const before = await backend.measureLimits();
-    onPhase("loading");
-    const start = performance.now();
-    const file = await openGguf(options.model);
-    const plan = buildPlan(file, await readRopeFactors(file));
-    const shape = shapeOf(plan, options);
-    const most = Math.max(...options.sequences);
-    await backend.loadWeights(file, plan);
-    await backend.compile(plan, {
-      kvBlocks: most * shape.blocks,
-      stateSlots: plan.recurrent.layers > 0 ? most : 0,
-      maxRows: Math.max(MAX_ROWS, most),
-      maxLogitRows: most,
-    });
-    const loadMs = performance.now() - start;
     const runs = new Runs(backend, plan, shape);
     const prefills = await measurePrefill(runs, most, onPhase);
     const decodes = await measureDecode(runs, options.sequences, onPhase);
@@ -85,6 +98,8 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
     return {
       model: basename(options.model).replace(/\.gguf$/, ""),
       architecture: plan.architecture,
+      backend: backend.info.name,
+      choice,
       isa: backend.info.isa,
       threads: backend.info.threads,
       limits,
@@ -122,7 +137,7 @@ class Runs {
   readonly #tables: Int32Array[] = [];
 
   constructor(
-    private readonly backend: CpuBackend,
+    private readonly backend: Backend,
     private readonly plan: Plan,
     readonly shape: Shape,
   ) {}

@@ -1,9 +1,16 @@
-import type { Engine } from "../engine/types.ts";
+import type { Arithmetic, BackendName, Engine } from "../engine/types.ts";
 import type { Screen } from "../jobs/reporter.ts";
 import type { Execute } from "../jobs/runner.ts";
 import { execute } from "../routes/execute.ts";
 import type { Flags } from "./flags.ts";
-import { loadWithProgress, MAX_CONTEXT, MAX_PARALLEL, MAX_THREADS, modelPath } from "./model.ts";
+import {
+  backendOptions,
+  loadWithProgress,
+  MAX_CONTEXT,
+  MAX_PARALLEL,
+  MAX_THREADS,
+  modelPath,
+} from "./model.ts";
 
 export interface EngineOptions {
   /** A GGUF file; without it, the one that comes with the program. */
@@ -13,6 +20,8 @@ export interface EngineOptions {
   /** Tokens of a line's prompt and answer together, and threads; without them, the engine's defaults. */
   readonly contextLength?: number;
   readonly threads?: number;
+  readonly backend?: BackendName;
+  readonly arithmetic?: Arithmetic;
 }
 
 /** What the command does with the world. */
@@ -43,12 +52,14 @@ export interface BatchWorld {
 export const DEFAULT_PARALLEL = 16;
 
 /** The options of the verbs that load a model. */
-export const ENGINE_FLAGS = ["model", "parallel", "ctx", "threads"];
+export const ENGINE_FLAGS = ["model", "parallel", "ctx", "threads", "backend", "arithmetic"];
 
 export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one that comes with compy)
   --parallel N     lines in flight, 1 to ${MAX_PARALLEL} (default ${DEFAULT_PARALLEL}); more fill the engine better
   --ctx N          tokens that a line's prompt and answer may have together (default: the model's own, at most 4096)
-  --threads N      threads that compute (default: one a core)`;
+  --threads N      threads that compute (default: one a core)
+  --backend NAME   cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
+  --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)`;
 
 /** `parallel` says otherwise how many lines run side by side. */
 export function engineOptions(
@@ -60,6 +71,7 @@ export function engineOptions(
     parallel: flags.count("parallel", 1, parallel.max) ?? parallel.default,
     contextLength: flags.count("ctx", 1, MAX_CONTEXT),
     threads: flags.count("threads", 1, MAX_THREADS),
+    ...backendOptions(flags),
   };
 }
 

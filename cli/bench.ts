@@ -1,6 +1,13 @@
 import { benchModel, type BenchReport } from "../bench/model.ts";
 import { Flags } from "./flags.ts";
-import { MAX_CONTEXT, MAX_PARALLEL, MAX_THREADS, modelPath } from "./model.ts";
+import {
+  backendOptions,
+  describeBackend,
+  MAX_CONTEXT,
+  MAX_PARALLEL,
+  MAX_THREADS,
+  modelPath,
+} from "./model.ts";
 import { err, out } from "./terminal.ts";
 
 const DEFAULT_SEQUENCES = [1, 4, 16];
@@ -15,7 +22,9 @@ Usage: deno task bench [options]
   --npl LIST     how many sequences to decode side by side (default ${DEFAULT_SEQUENCES.join(",")})
   --threads N    threads that compute (default: one a core)
   --isa NAME     instruction set (default: the best that this CPU has)
-  --json         one JSON object: {"model", "architecture", "isa", "threads",
+  --backend NAME cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
+  --arithmetic A of the GPU's matrix products: f32, f16-activations or f16 (default f32)
+  --json         one JSON object: {"model", "architecture", "backend", "choice", "isa", "threads",
                  "limits": {"read_gbps", "int8_gops", "f32_gflops"},
                  "rows": [{"work", "sequences", "context", "tokens_per_second", "share_of_limit"}, …],
                  "rss_mb", "load_ms"}
@@ -36,7 +45,9 @@ Example:
 
 /** `bench …` of the command line. Returns the exit code. */
 export async function benchCommand(args: readonly string[]): Promise<number> {
-  const flags = new Flags(args, { values: ["model", "pp", "tg", "npl", "threads", "isa"] });
+  const flags = new Flags(args, {
+    values: ["model", "pp", "tg", "npl", "threads", "isa", "backend", "arithmetic"],
+  });
   if (flags.help) {
     out(HELP);
     return 0;
@@ -48,6 +59,7 @@ export async function benchCommand(args: readonly string[]): Promise<number> {
     sequences: [...new Set(flags.counts("npl", 1, MAX_PARALLEL) ?? DEFAULT_SEQUENCES)],
     threads: flags.count("threads", 1, MAX_THREADS),
     isa: flags.text("isa"),
+    ...backendOptions(flags),
     model: modelPath(flags.text("model")),
     onPhase: (phase) => terminal && err(`\r\x1b[K${phase} …`),
   });
@@ -80,10 +92,14 @@ function asTable({ limits, rows, ...head }: BenchReport): string {
     .map(([work, ...figures]) => work.padEnd(8) + figures.map((figure) => figure.padStart(13)).join(""));
   const seconds = (head.loadMs / 1000).toFixed(1);
   return [
-    `${head.model}: ${head.architecture}; ${head.isa}, ${head.threads} threads; loaded in ${seconds} s, ` +
+    `${head.model}: ${head.architecture}; ${
+      describeBackend({ name: head.backend, ...head }, head.choice)
+    }; loaded in ${seconds} s, ` +
     `${head.rssMb.toFixed(0)} MB resident`,
-    `this machine: reads ${limits.readGbps.toFixed(1)} GB/s, int8 ${limits.int8Gops.toFixed(0)} GOPS, ` +
-    `f32 ${limits.f32Gflops.toFixed(0)} GFLOPS`,
+    head.backend === "cpu"
+      ? `this machine: reads ${limits.readGbps.toFixed(1)} GB/s, int8 ${limits.int8Gops.toFixed(0)} GOPS, ` +
+        `f32 ${limits.f32Gflops.toFixed(0)} GFLOPS`
+      : `this GPU: copies ${limits.readGbps.toFixed(1)} GB/s`,
     "",
     ...table,
     "",

@@ -77,6 +77,14 @@ export class Flags {
     return this.texts(name)[0];
   }
 
+  /** One of several words. */
+  choice<T extends string>(name: string, allowed: readonly T[]): T | undefined {
+    const text = this.text(name);
+    const found = allowed.find((word) => word === text);
+    if (text === undefined || found !== undefined) return found;
+    throw new UsageError(`${dashed(name)} must be one of ${allowed.join(", ")}, found "${text}"`);
+  }
+
   /** A whole number from `min` to `max`. */
   count(name: string, min: number, max: number): number | undefined {
     const text = this.text(name);

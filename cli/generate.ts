@@ -1,7 +1,7 @@
 import { type LoadedEngine } from "../engine/load.ts";
 import type { GenerateRequest, TokenEvent, TokenLogprob } from "../engine/types.ts";
 import { Flags, UsageError } from "./flags.ts";
-import { loadWithProgress, MAX_CONTEXT, MAX_THREADS, modelPath } from "./model.ts";
+import { backendOptions, loadWithProgress, MAX_CONTEXT, MAX_THREADS, modelPath } from "./model.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
 const DEFAULT_COUNT = 32;
@@ -26,6 +26,8 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
   --ctx N          tokens that prompt and answer may have together (default: the model's own, at most 4096)
   --threads N      threads that compute (default: one a core)
   --isa NAME       instruction set (default: the best that this CPU has)
+  --backend NAME   cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
+  --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --json           one JSON object at the end: {"tokens": [ids of the prompt], "text", "steps": [{"token",
                    "top": [[id, logprob], …]}, …], "timings": {"load_ms", "prefill_tps", "decode_tps"}},
                    with the --logprobs likeliest tokens a step (default ${MAX_LOGPROBS}), best first
@@ -49,7 +51,19 @@ type Finish = TokenEvent & { type: "finish" };
 /** `generate …` of the command line. Returns the exit code. */
 export async function generateCommand(args: readonly string[]): Promise<number> {
   const sources = ["prompt", "chat", "tokens"];
-  const values = [...sources, "model", "n", "temperature", "seed", "logprobs", "ctx", "threads", "isa"];
+  const values = [
+    ...sources,
+    "model",
+    "n",
+    "temperature",
+    "seed",
+    "logprobs",
+    "ctx",
+    "threads",
+    "isa",
+    "backend",
+    "arithmetic",
+  ];
   const flags = new Flags(args, { values });
   if (flags.help) {
     out(HELP);
@@ -75,6 +89,7 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
     contextLength: flags.count("ctx", 1, MAX_CONTEXT),
     threads: flags.count("threads", 1, MAX_THREADS),
     isa: flags.text("isa"),
+    ...backendOptions(flags),
     parallel: 1,
   });
   try {

@@ -13,8 +13,9 @@ Usage: deno task inspect [options]
   --parallel N   sequences side by side, for the memory (default 4)
   --json         one JSON object: {"path", "file_bytes", "version", "metadata",
                  "formats": [{"type", "tensors", "elements", "bytes"}, …],
-                 "context", "parallel", "memory": {"weights", "kv", "states", "scratch"}, "plan"}; where compy
-                 cannot run the model, the last four are left out and "refusal" says why
+                 "context", "parallel", "memory": {"weights", "kv", "states", "scratch"}, "plan",
+                 "webgpu": {"layers": [dispatches, …], "total"}}; where compy cannot run the model, the last five are
+                 left out and "refusal" says why
   --help         this text
 
 Long values are cut short, and of long arrays only the length is given. No weights are read. The KV cache becomes resident as it fills.
@@ -52,6 +53,7 @@ function asJson({ path, fileBytes, version, metadata, formats, plan }: ModelRepo
       parallel: plan.parallel,
       memory: plan.memory,
       plan: plan.text,
+      webgpu: plan.gpu,
     }),
   };
 }
@@ -85,7 +87,7 @@ function formatLine({ type, tensors, elements, bytes }: FormatReport): string {
   }  ${bits} bits a weight`;
 }
 
-function planLines({ contextLength, parallel, memory, text }: PlanReport): string[] {
+function planLines({ contextLength, parallel, memory, text, gpu }: PlanReport): string[] {
   const { weights, kv, states, scratch } = memory;
   return [
     `memory: ${size(weights + kv + states + scratch)}, of it ${size(weights)} packed weights, ${
@@ -93,9 +95,16 @@ function planLines({ contextLength, parallel, memory, text }: PlanReport): strin
     } KV cache once full ` +
     `(${parallel} sequences of ${contextLength} tokens), ` +
     (states > 0 ? `${size(states)} recurrent states, ` : "") + `${size(scratch)} activations`,
+    gpuLine(gpu),
     "",
     text,
   ];
+}
+
+function gpuLine(gpu: PlanReport["gpu"]): string {
+  if ("refusal" in gpu) return `--backend webgpu: ${gpu.refusal}`;
+  const layers = [...new Set(gpu.layers)].sort((a, b) => a - b).join(" or ");
+  return `--backend webgpu: ${gpu.total} dispatches a token, ${layers} in each of ${gpu.layers.length} layers`;
 }
 
 function show(value: unknown): string {

@@ -1,5 +1,7 @@
 import { basename, fromFileUrl } from "@std/path";
 import { type LoadedEngine, loadEngine, type LoadOptions } from "../engine/load.ts";
+import { ARITHMETICS, BACKENDS } from "../engine/types.ts";
+import type { Flags } from "./flags.ts";
 import { ProgressLine } from "./terminal.ts";
 
 /** The model that comes with compy. */
@@ -44,4 +46,21 @@ export async function loadWithProgress(options: Omit<LoadOptions, "progress">): 
   } finally {
     line.done();
   }
+}
+
+/** `--backend` and `--arithmetic`. */
+export function backendOptions(flags: Flags): Pick<LoadOptions, "backend" | "arithmetic"> {
+  return {
+    backend: flags.choice("backend", BACKENDS),
+    arithmetic: flags.choice("arithmetic", ARITHMETICS),
+  };
+}
+
+/** What computes, and why where it was chosen. */
+export function describeBackend(
+  { name, isa, threads }: LoadedEngine["backend"]["info"],
+  choice: string,
+): string {
+  const what = name === "cpu" ? `${isa}, ${threads} threads` : `${name}: ${isa}`;
+  return choice ? `${what} (${choice})` : what;
 }

@@ -4,7 +4,15 @@ import { BatchService } from "../jobs/service.ts";
 import { execute } from "../routes/execute.ts";
 import { checkReach, type HttpServer, readApiKeys, serveHttp, type ServeOptions } from "../routes/serve.ts";
 import { Flags } from "./flags.ts";
-import { loadWithProgress, MAX_CONTEXT, MAX_PARALLEL, MAX_THREADS, modelPath } from "./model.ts";
+import {
+  backendOptions,
+  describeBackend,
+  loadWithProgress,
+  MAX_CONTEXT,
+  MAX_PARALLEL,
+  MAX_THREADS,
+  modelPath,
+} from "./model.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
 const DEFAULT_PORT = 8080;
@@ -23,6 +31,8 @@ Usage: deno task serve [options]
                      this machine's own a key is needed
   --port N           0 to 65535 (default ${DEFAULT_PORT}); 0 takes any free port
   --threads N        threads that compute (default: one a core)
+  --backend NAME     cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
+  --arithmetic A     of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --ctx N            tokens that one sequence may hold, prompt and answer together
                      (default: the model's own, at most 4096)
   --parallel N       sequences that run side by side, 1 to ${MAX_PARALLEL} (default ${DEFAULT_PARALLEL}); the others wait
@@ -47,18 +57,9 @@ Example:
 
 /** `serve …` of the command line. Returns the exit code. */
 export async function serveCommand(args: readonly string[]): Promise<number> {
-  const values = [
-    "model",
-    "host",
-    "port",
-    "threads",
-    "ctx",
-    "parallel",
-    "api-key",
-    "allow-host",
-    "data",
-    "max-upload-mb",
-  ];
+  const computing = ["model", "backend", "arithmetic", "threads", "ctx", "parallel"];
+  const serving = ["host", "port", "api-key", "allow-host", "data", "max-upload-mb"];
+  const values = [...computing, ...serving];
   const flags = new Flags(args, { values, repeated: ["allow-host"] });
   if (flags.help) {
     out(HELP);
@@ -71,6 +72,7 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
     threads: flags.count("threads", 1, MAX_THREADS),
     contextLength: flags.count("ctx", 1, MAX_CONTEXT),
     parallel: flags.count("parallel", 1, MAX_PARALLEL) ?? DEFAULT_PARALLEL,
+    ...backendOptions(flags),
   };
   const data = flags.text("data") ?? fromFileUrl(DEFAULT_DATA);
   const uploadBytes = MB * (flags.count("max-upload-mb", 1, 2 ** 20) ?? DEFAULT_UPLOAD_MB);
@@ -89,13 +91,13 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
   // A taken port is worth knowing before a large model is loaded.
   listening(host, port, () => Deno.listen({ hostname: host, port }).close());
 
-  const { engine, backend, loadMs } = await loadWithProgress({ ...load, model });
+  const { engine, backend, choice, loadMs } = await loadWithProgress({ ...load, model });
   const { id, architecture, contextLength } = engine.model;
   err(
     `${id}: ${architecture}, ${contextLength} tokens of context, loaded in ${
       (loadMs / 1000).toFixed(1)
     } s; ` +
-      `${backend.info.isa}, ${backend.info.threads} threads\n`,
+      `${describeBackend(backend.info, choice)}\n`,
   );
   const batches = data === "none" ? undefined : await openBatches(data, engine, load.parallel, onError);
   const server = listening(host, port, () => serveHttp(engine, { ...options, batches }));

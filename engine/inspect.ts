@@ -4,6 +4,8 @@ import { GgufError } from "./gguf/errors.ts";
 import { openGguf } from "./gguf/reader.ts";
 import type { GgufFile, MetadataValue, TensorType } from "./gguf/types.ts";
 import { engineSize, type LoadOptions } from "./load.ts";
+import { countDispatches, lower } from "./backend/webgpu/program.ts";
+import type { Plan } from "./plan/plan.ts";
 import { printPlan } from "./plan/print.ts";
 import { planScratch } from "./plan/scratch.ts";
 
@@ -38,6 +40,8 @@ export interface PlanReport {
     readonly scratch: number;
   };
   readonly text: string;
+  /** Dispatches of one token's step on a GPU: of each layer, and of all layers and the rest; the reason where it cannot. */
+  readonly gpu: { readonly layers: readonly number[]; readonly total: number } | { readonly refusal: string };
 }
 
 /** Elements above which an array is given by its length. */
@@ -88,9 +92,23 @@ async function describePlan(
     backend.close();
     const scratch = planScratch(plan, limits.maxRows, limits.maxLogitRows).arenaBytes;
     const memory = { weights, kv: kvBytes, states: stateBytes, scratch };
-    return { contextLength, parallel: limits.parallel, memory, text: printPlan(plan) };
+    return {
+      contextLength,
+      parallel: limits.parallel,
+      memory,
+      text: printPlan(plan),
+      gpu: gpuDispatches(plan),
+    };
   } catch (error) {
     if (!(error instanceof GgufError)) throw error;
     return { refusal: error.message };
+  }
+}
+
+function gpuDispatches(plan: Plan): PlanReport["gpu"] {
+  try {
+    return countDispatches(lower(plan));
+  } catch (error) {
+    return { refusal: error instanceof Error ? error.message : String(error) };
   }
 }

@@ -1,7 +1,7 @@
 import { basename } from "@std/path";
 import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
-import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
-import { CpuBackend } from "./backend/cpu.ts";
+import { type Arithmetic, type BackendName, KV_BLOCK_TOKENS } from "./backend/backend.ts";
+import { type AnyBackend, prepareBackend } from "./backend/choose.ts";
 import { LlmEngine } from "./engine.ts";
 import { openGguf } from "./gguf/reader.ts";
 import { kvBytesPerToken, type Plan, stateBytes } from "./plan/plan.ts";
@@ -16,6 +16,10 @@ export interface LoadOptions {
   readonly threads?: number;
   /** Instruction set by name; by default the best that the CPU has. */
   readonly isa?: string;
+  /** Where to compute; by default on the CPU. */
+  readonly backend?: BackendName;
+  /** How the GPU computes matrix products; by default in f32. */
+  readonly arithmetic?: Arithmetic;
   /** Tokens that one sequence may hold; by default the model's own context, at most 4,096. */
   readonly contextLength?: number;
   /** Sequences that run side by side. */
@@ -28,7 +32,9 @@ export interface LoadOptions {
 /** A loaded engine, and what loading it took. */
 export interface LoadedEngine {
   readonly engine: LlmEngine;
-  readonly backend: CpuBackend;
+  readonly backend: AnyBackend;
+  /** Why "auto" chose this backend; empty where there was no choice. */
+  readonly choice: string;
   readonly loadMs: number;
   /** Bytes that the KV cache takes once it is full. */
   readonly kvBytes: number;
@@ -48,7 +54,7 @@ const SNAPSHOT_BYTES = 512 * 2 ** 20;
 
 /**
  * Opens a model file: checks it, packs its weights, compiles its plan. Throws GgufError for a file that is broken or
- * not supported, KernelError where the kernels refuse.
+ * not supported, KernelError where the kernels refuse, GpuError where the GPU does.
  */
 export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   const start = performance.now();
@@ -58,14 +64,7 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   const chatTemplate = createChatTemplate(file.metadata, tokenizer);
   const size = engineSize(plan, options);
   const { contextLength, limits } = size;
-  const backend = new CpuBackend(options);
-  try {
-    await backend.loadWeights(file, plan, options.progress);
-    await backend.compile(plan, limits);
-  } catch (error) {
-    backend.close();
-    throw error;
-  }
+  const { backend, choice } = await prepareBackend(file, plan, limits, options);
   const model = {
     id: basename(options.model).replace(/\.gguf$/, ""),
     path: options.model,
@@ -77,6 +76,7 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   return {
     engine: new LlmEngine({ backend, model, tokenizer, chatTemplate, limits }),
     backend,
+    choice,
     loadMs: performance.now() - start,
     kvBytes: size.kvBytes,
     stateBytes: size.stateBytes,

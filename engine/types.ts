@@ -1,3 +1,4 @@
+export { type Arithmetic, ARITHMETICS, type BackendName, BACKENDS } from "./backend/backend.ts";
 import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./tokenizer/types.ts";
 
 export { TooManyTokens } from "./tokenizer/types.ts";

@@ -1,5 +1,6 @@
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import type {
+  Backend,
   Candidates,
   CompileOptions,
   LogitsRequest,
@@ -37,20 +38,20 @@ const STATE_SLOTS = 32;
 
 /** A model file on the kernels, without an engine around it. */
 export class KernelModel implements Disposable {
-  private constructor(readonly backend: CpuBackend, private readonly recurrent: boolean) {}
+  private constructor(readonly backend: Backend, private readonly recurrent: boolean) {}
 
-  /** Loads a file's bytes, which need not outlive the call. */
+  /** Loads a file's bytes, which need not outlive the call, on the CPU or on the backend given. */
   static async load(
     bytes: Uint8Array,
     compile: CompileOptions,
-    options: CpuOptions = {},
+    options: CpuOptions | Backend = {},
   ): Promise<KernelModel> {
     const path = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
     try {
       await Deno.writeFile(path, bytes);
       const file = await openGguf(path);
       const plan = buildPlan(file, await readRopeFactors(file));
-      const backend = new CpuBackend(options);
+      const backend = "step" in options ? options : new CpuBackend(options);
       await backend.loadWeights(file, plan);
       await backend.compile(plan, { stateSlots: STATE_SLOTS, ...compile });
       return new KernelModel(backend, plan.recurrent.layers > 0);

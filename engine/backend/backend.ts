@@ -1,6 +1,12 @@
 import type { GgufFile } from "../gguf/types.ts";
 import type { Plan } from "../plan/plan.ts";
 
+export { type Arithmetic, ARITHMETICS } from "./webgpu/kernels/types.ts";
+
+/** Where a model can be computed; "auto" is the GPU if it measures faster. */
+export const BACKENDS = ["cpu", "webgpu", "auto"] as const;
+export type BackendName = typeof BACKENDS[number];
+
 /** Tokens that one KV block holds: the unit of allocation and of prefix sharing. */
 export const KV_BLOCK_TOKENS = 32;
 

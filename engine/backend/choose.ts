@@ -1,0 +1,113 @@
+import type { GgufFile } from "../gguf/types.ts";
+import { firstLayers } from "../plan/layers.ts";
+import type { Plan } from "../plan/plan.ts";
+import type { Backend, BackendName, CompileOptions, StepInput } from "./backend.ts";
+import { CpuBackend, type CpuOptions } from "./cpu.ts";
+import { lower } from "./webgpu/program.ts";
+import { WebGpuBackend, type WebGpuOptions } from "./webgpu/webgpu.ts";
+
+export type AnyBackend = CpuBackend | WebGpuBackend;
+
+export interface PrepareOptions extends CpuOptions, WebGpuOptions {
+  /** By default "cpu". */
+  readonly backend?: BackendName;
+  readonly progress?: (done: number, total: number) => void;
+}
+
+/** A backend with a model loaded and compiled. */
+export interface Prepared {
+  readonly backend: AnyBackend;
+  /** Why "auto" chose it; empty where there was no choice. */
+  readonly choice: string;
+}
+
+/** Layers of the model that "auto" measures, and steps of each backend. */
+const TRIAL_LAYERS = 4;
+const TRIAL_STEPS = 9;
+
+/**
+ * Opens a backend, loads the weights and compiles the plan. "auto" takes the GPU only where it decodes faster than the
+ * CPU, and the CPU where anything is wrong with the GPU. Throws KernelError and GpuError.
+ */
+export async function prepareBackend(
+  file: GgufFile,
+  plan: Plan,
+  size: CompileOptions,
+  options: PrepareOptions,
+): Promise<Prepared> {
+  const cpu = () => new CpuBackend(options);
+  const gpu = () => WebGpuBackend.open(options);
+  const prepare = (backend: AnyBackend) => prepared(backend, file, plan, size, options.progress);
+  if (options.backend === "webgpu") return { backend: await prepare(await gpu()), choice: "" };
+  if (options.backend !== "auto") return { backend: await prepare(cpu()), choice: "" };
+  try {
+    lower(plan); // throws for a model that the GPU cannot run
+    const trial = firstLayers(plan, TRIAL_LAYERS);
+    const { faster, choice } = await race(file, trial, cpu, gpu);
+    if (faster === "webgpu") return { backend: await prepare(await gpu()), choice };
+    return { backend: await prepare(cpu()), choice };
+  } catch (error) {
+    // A broken file is an error on the CPU too, and then the one to tell.
+    const reason = error instanceof Error ? error.message : String(error);
+    return { backend: await prepare(cpu()), choice: `auto: ${reason}` };
+  }
+}
+
+async function prepared<B extends Backend>(
+  backend: B,
+  file: GgufFile,
+  plan: Plan,
+  size: CompileOptions,
+  progress?: (done: number, total: number) => void,
+): Promise<B> {
+  try {
+    await backend.loadWeights(file, plan, progress);
+    await backend.compile(plan, size);
+    return backend;
+  } catch (error) {
+    backend.close();
+    throw error;
+  }
+}
+
+/** Decodes the trial on both, in turns. */
+async function race(
+  file: GgufFile,
+  trial: Plan,
+  openCpu: () => CpuBackend,
+  openGpu: () => Promise<WebGpuBackend>,
+): Promise<{ faster: BackendName; choice: string }> {
+  const size = { kvBlocks: 1, stateSlots: 0, maxRows: 1, maxLogitRows: 1 };
+  using racers = new DisposableStack();
+  const open = async (backend: AnyBackend) => {
+    await prepared(backend, file, trial, size);
+    racers.defer(() => backend.close());
+    return { backend, times: [] as number[] };
+  };
+  const webgpu = await open(await openGpu());
+  const cpu = await open(openCpu());
+  for (let step = 0; step <= TRIAL_STEPS; step++) {
+    for (const { backend, times } of [cpu, webgpu]) {
+      const start = performance.now();
+      await backend.step(decodeStep(step));
+      if (step > 0) times.push(performance.now() - start); // the first only warms up
+    }
+  }
+  const [c, g] = [cpu, webgpu].map(({ times }) => times.sort((a, b) => a - b)[TRIAL_STEPS >> 1]);
+  const layers = `${trial.kv.layers} layers take ${c.toFixed(2)} ms a token on the CPU`;
+  return {
+    faster: g < c ? "webgpu" : "cpu",
+    choice: `auto: ${layers}, ${g.toFixed(2)} ms on ${webgpu.backend.info.isa}`,
+  };
+}
+
+function decodeStep(position: number): StepInput {
+  const none = new Int32Array(0);
+  const penalties = { repetitionPenalty: 1, presencePenalty: 0, frequencyPenalty: 0 };
+  const lists = { penaltyTokens: none, penaltyCounts: none, biasTokens: none, probe: none };
+  return {
+    tokens: Int32Array.of(0),
+    sequences: [{ start: 0, length: 1, cached: position, blockTable: Int32Array.of(0) }],
+    logits: [{ row: 0, candidates: 1, ...penalties, ...lists, biasValues: new Float32Array(0) }],
+  };
+}

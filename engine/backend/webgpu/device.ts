@@ -1,0 +1,86 @@
+import type { KernelDevice } from "./kernels/types.ts";
+import { probeF16, probeSubgroupSize, probeSynchronousMap } from "./probes.ts";
+
+/** The GPU cannot be used, or no longer; says why and what to do. */
+export class GpuError extends Error {
+  override name = "GpuError";
+}
+
+/** A device, and what was found out about it. */
+export interface Gpu {
+  readonly device: GPUDevice;
+  /** The adapter's name, such as "llvmpipe (LLVM 15.0.6, 256 bits)". */
+  readonly name: string;
+  readonly kernels: KernelDevice;
+  /** A buffer can be mapped without waiting for an event: reading back takes microseconds, not a poll's 10 ms. */
+  readonly synchronousMap: boolean;
+  readonly timestamps: boolean;
+  /** Most bytes of one storage binding. */
+  readonly bindingBytes: number;
+}
+
+/** Storage buffers of one kernel; every adapter that runs compute at all has them. */
+const STORAGE_BUFFERS = 8;
+
+/** Whether there is an adapter at all. */
+export async function findAdapter(): Promise<GPUAdapter | undefined> {
+  const gpu = globalThis.navigator.gpu;
+  return await gpu?.requestAdapter({ powerPreference: "high-performance" }) ?? undefined;
+}
+
+/** Opens the best adapter with all that it offers, and probes it. Throws GpuError. */
+export async function openGpu(): Promise<Gpu> {
+  const adapter = await findAdapter();
+  if (!adapter) {
+    throw new GpuError(
+      "Cannot use WebGPU: no adapter was found; allowed is a GPU with a Metal or Vulkan driver. " +
+        "Install the driver, or use --backend cpu",
+    );
+  }
+  const device = await requestDevice(adapter);
+  const has = (feature: string) => device.features.has(feature as GPUFeatureName);
+  const f16 = has("shader-f16") && await probeF16(device);
+  const subgroupSize = has("subgroups") ? await probeSubgroupSize(device) : 0;
+  return {
+    device,
+    name: adapter.info.description || adapter.info.device || adapter.info.vendor || "unnamed adapter",
+    kernels: { f16, subgroups: subgroupSize > 0, subgroupSize },
+    synchronousMap: await probeSynchronousMap(device),
+    timestamps: has("timestamp-query"),
+    bindingBytes: Math.min(device.limits.maxStorageBufferBindingSize, device.limits.maxBufferSize),
+  };
+}
+
+/**
+ * Asks for the features that kernels use, and for the adapter's own limits: the defaults are 128 MiB a binding. Deno 2.9
+ * does not list "subgroups" and gives it all the same where the driver has it, so it is asked for first.
+ */
+async function requestDevice(adapter: GPUAdapter): Promise<GPUDevice> {
+  const { limits } = adapter;
+  const wanted = ["shader-f16", "timestamp-query"].filter((f) => adapter.features.has(f as GPUFeatureName));
+  const descriptor = (features: string[]) => ({
+    requiredFeatures: features as GPUFeatureName[],
+    requiredLimits: {
+      maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
+      maxBufferSize: limits.maxBufferSize,
+      maxStorageBuffersPerShaderStage: Math.max(
+        STORAGE_BUFFERS,
+        Math.min(16, limits.maxStorageBuffersPerShaderStage),
+      ),
+      maxComputeWorkgroupStorageSize: limits.maxComputeWorkgroupStorageSize,
+      maxComputeInvocationsPerWorkgroup: limits.maxComputeInvocationsPerWorkgroup,
+      maxComputeWorkgroupSizeX: limits.maxComputeWorkgroupSizeX,
+    },
+  });
+  try {
+    return await adapter.requestDevice(descriptor([...wanted, "subgroups"]));
+  } catch {
+    // Without subgroups, then.
+  }
+  try {
+    return await adapter.requestDevice(descriptor(wanted));
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new GpuError(`Cannot open the GPU: ${reason}. Use --backend cpu`, { cause });
+  }
+}

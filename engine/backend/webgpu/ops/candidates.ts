@@ -1,0 +1,282 @@
+import { MAX_CANDIDATES } from "../../backend.ts";
+import type { Kernel } from "../kernels/types.ts";
+
+/** Logits that one workgroup of the first pass looks at. */
+const PART = 2048;
+const LANES = 256;
+
+/** Words of a row's request; the lists follow behind all rows. */
+export const WANT_WORDS = 8;
+/** Words of an adjusted token: token, penalty (1: none), what is subtracted and added, as f32. */
+export const ADJUST_WORDS = 4;
+
+const COMMON = `
+/* count of candidates; where probes begin, and how many; where adjusted tokens begin, and how many; where the mask
+   begins, 0 without; where the answer begins; unused */
+struct Want { k: u32, probes: u32, probe_count: u32, adjusts: u32, adjust_count: u32, mask: u32, answer: u32, spare: u32 }
+struct Op { vocabulary: u32, stride: u32, offset: u32, parts: u32, a: u32, b: u32, c: u32, d: u32 }
+fn want_of(row: u32) -> Want {
+  let i = ${WANT_WORDS}u * row;
+  return Want(wants[i], wants[i + 1u], wants[i + 2u], wants[i + 3u], wants[i + 4u], wants[i + 5u], wants[i + 6u], 0u);
+}`;
+
+/** Parts of the vocabulary that have their own largest logit and sum. */
+export function partsOf(vocabulary: number): number {
+  return Math.ceil(vocabulary / PART);
+}
+
+/** For each part of each row: largest logit, its token, sum of exponentials. Copies the probed logits. */
+export function partsKernel(): Kernel {
+  const code = `
+${COMMON}
+@group(0) @binding(0) var<uniform> op: Op;
+@group(0) @binding(1) var<storage, read> logits: array<f32>;
+@group(0) @binding(2) var<storage, read> wants: array<u32>;
+@group(0) @binding(3) var<storage, read_write> parts: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> answers: array<u32>;
+var<workgroup> tops: array<f32, ${LANES}>;
+var<workgroup> tokens: array<u32, ${LANES}>;
+var<workgroup> sums: array<f32, ${LANES}>;
+
+@compute @workgroup_size(${LANES})
+fn logit_parts(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let row = group.y * op.stride + op.offset;
+  let end = min(op.vocabulary, (group.x + 1u) * ${PART}u);
+  var top = -3.4e38;
+  var token = op.vocabulary;
+  for (var i = group.x * ${PART}u + lane; i < end; i += ${LANES}u) {
+    let x = logits[row + i];
+    if (x > top) { top = x; token = i; }
+  }
+  tops[lane] = top;
+  tokens[lane] = token;
+  workgroupBarrier();
+  for (var reach = ${LANES / 2}u; reach > 0u; reach >>= 1u) {
+    if (lane < reach) {
+      let other = lane + reach;
+      if (tops[other] > tops[lane] || (tops[other] == tops[lane] && tokens[other] < tokens[lane])) {
+        tops[lane] = tops[other];
+        tokens[lane] = tokens[other];
+      }
+    }
+    workgroupBarrier();
+  }
+  let largest = tops[0];
+  var sum = 0.0;
+  for (var i = group.x * ${PART}u + lane; i < end; i += ${LANES}u) { sum += exp(logits[row + i] - largest); }
+  sums[lane] = sum;
+  workgroupBarrier();
+  for (var reach = ${LANES / 2}u; reach > 0u; reach >>= 1u) {
+    if (lane < reach) { sums[lane] += sums[lane + reach]; }
+    workgroupBarrier();
+  }
+  if (lane == 0u) {
+    parts[group.y * op.parts + group.x] = vec4(largest, sums[0], f32(tokens[0]), 0.0);
+  }
+  if (group.x == 0u) {
+    let want = want_of(group.y);
+    for (var i = lane; i < want.probe_count; i += ${LANES}u) {
+      let probed = logits[row + min(wants[want.probes + i], op.vocabulary - 1u)];
+      answers[want.answer + 2u + 2u * want.k + i] = bitcast<u32>(probed);
+    }
+  }
+}`;
+  return {
+    key: "logit_parts",
+    code,
+    entryPoint: "logit_parts",
+    constants: {},
+    maxRows: Infinity,
+    workgroups: (n, m) => [partsOf(n), m, 1],
+  };
+}
+
+/** Penalties and bias on the tokens that they name, then the mask; keeps those tokens' raw logits in the answer. */
+export function adjustKernel(): Kernel {
+  const code = `
+${COMMON}
+@group(0) @binding(0) var<uniform> op: Op;
+@group(0) @binding(1) var<storage, read_write> logits: array<f32>;
+@group(0) @binding(2) var<storage, read> wants: array<u32>;
+@group(0) @binding(3) var<storage, read_write> answers: array<u32>;
+
+@compute @workgroup_size(${LANES})
+fn adjust(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let row = group.x * op.stride + op.offset;
+  let want = want_of(group.x);
+  let raws = want.answer + 2u + 2u * want.k + want.probe_count;
+  for (var i = lane; i < want.adjust_count; i += ${LANES}u) {
+    let entry = want.adjusts + ${ADJUST_WORDS}u * i;
+    let at = row + min(wants[entry], op.vocabulary - 1u);
+    let penalty = bitcast<f32>(wants[entry + 1u]);
+    let x = logits[at];
+    answers[raws + i] = bitcast<u32>(x);
+    logits[at] = select(x * penalty, x / penalty, x > 0.0) - bitcast<f32>(wants[entry + 2u]) +
+      bitcast<f32>(wants[entry + 3u]);
+  }
+  storageBarrier();
+  if (want.mask == 0u) { return; }
+  for (var i = lane; i < op.vocabulary; i += ${LANES}u) {
+    if ((wants[want.mask + i / 32u] >> (i % 32u) & 1u) == 0u) { logits[row + i] = -3.4e38; }
+  }
+}`;
+  return {
+    key: "adjust",
+    code,
+    entryPoint: "adjust",
+    constants: {},
+    maxRows: Infinity,
+    workgroups: (_n, m) => [m, 1, 1],
+  };
+}
+
+/**
+ * The k best logits of a row, best first, the lower token first among equals; and log(sum(exp(raw))). More than one are
+ * found digit by digit: how many logits have each value of the next eight bits, which of them the k-th best has; four
+ * digits of the logit, then three of the token. No number (NaN) and masked ones are never chosen.
+ */
+export function candidatesKernel(): Kernel {
+  const code = `
+${COMMON}
+@group(0) @binding(0) var<uniform> op: Op;
+@group(0) @binding(1) var<storage, read> logits: array<f32>;
+@group(0) @binding(2) var<storage, read> wants: array<u32>;
+@group(0) @binding(3) var<storage, read> parts: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> answers: array<u32>;
+var<workgroup> work: array<f32, ${LANES}>;
+var<workgroup> counts: array<atomic<u32>, 256>;
+var<workgroup> keys: array<u32, ${MAX_CANDIDATES}>;
+var<workgroup> tokens: array<u32, ${MAX_CANDIDATES}>;
+var<workgroup> found: atomic<u32>;
+/* of the k-th best: the digits known so far, logit's and token's; how many are wanted among those that have them */
+var<workgroup> high: u32;
+var<workgroup> low: u32;
+var<workgroup> missing: u32;
+var<workgroup> chosen: u32;
+var<workgroup> settled: u32;
+
+/* larger for larger logits; 0 for what must not be chosen */
+fn key_of(x: f32) -> u32 {
+  let bits = bitcast<u32>(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u || x <= -3.3e38) { return 0u; }
+  return select(bits | 0x80000000u, ~bits, bits >= 0x80000000u);
+}
+
+/* the first digits of (key, reversed token), as many as there are in high and low after \`digits\` passes */
+fn head_of(key: u32, token: u32, digits: u32) -> vec2<u32> {
+  if (digits <= 4u) { return vec2(select(key >> ((4u - digits) * 8u % 32u), 0u, digits == 0u), 0u); }
+  return vec2(key, (0xffffffu - token) >> ((7u - digits) * 8u));
+}
+
+@compute @workgroup_size(${LANES})
+fn candidates(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let row = group.x * op.stride + op.offset;
+  let want = want_of(group.x);
+  let first_part = group.x * op.parts;
+  var top = -3.4e38;
+  var best = op.vocabulary;
+  for (var i = 0u; i < op.parts; i++) {
+    let part = parts[first_part + i];
+    if (part.x > top) { top = part.x; best = u32(part.z); }
+  }
+  var sum = 0.0;
+  for (var i = lane; i < op.parts; i += ${LANES}u) {
+    let part = parts[first_part + i];
+    sum += part.y * exp(part.x - top);
+  }
+  work[lane] = sum;
+  workgroupBarrier();
+  for (var reach = ${LANES / 2}u; reach > 0u; reach >>= 1u) {
+    if (lane < reach) { work[lane] += work[lane + reach]; }
+    workgroupBarrier();
+  }
+  if (lane == 0u) { answers[want.answer + 1u] = bitcast<u32>(top + log(work[0])); }
+  if (want.k == 1u && want.adjust_count == 0u && want.mask == 0u) {
+    if (lane == 0u) {
+      answers[want.answer] = select(0u, 1u, best < op.vocabulary);
+      answers[want.answer + 2u] = best;
+      answers[want.answer + 3u] = bitcast<u32>(top);
+    }
+    return;
+  }
+  keys[lane] = 0u;
+  tokens[lane] = 0xffffffu;
+  if (lane == 0u) { high = 0u; low = 0u; missing = want.k; chosen = want.k; settled = 0u; atomicStore(&found, 0u); }
+  for (var digits = 0u; digits < 7u; digits++) {
+    atomicStore(&counts[lane], 0u);
+    workgroupBarrier();
+    if (settled == 0u) {
+      let known = vec2(high, low);
+      for (var i = lane; i < op.vocabulary; i += ${LANES}u) {
+        let key = key_of(logits[row + i]);
+        if (key != 0u && all(head_of(key, i, digits) == known)) {
+          let next = head_of(key, i, digits + 1u);
+          atomicAdd(&counts[select(next.x, next.y, digits >= 4u) & 255u], 1u);
+        }
+      }
+    }
+    workgroupBarrier();
+    if (lane == 0u && settled == 0u) {
+      if (digits == 0u) {
+        var all_counts = 0u;
+        for (var i = 0u; i < 256u; i++) { all_counts += atomicLoad(&counts[i]); }
+        missing = min(missing, all_counts);
+        chosen = missing;
+      }
+      var digit = 255u;
+      var here = atomicLoad(&counts[255]);
+      while (here < missing && digit > 0u) {
+        missing -= here;
+        digit--;
+        here = atomicLoad(&counts[digit]);
+      }
+      if (digits < 4u) { high = (high << 8u) | digit; } else { low = (low << 8u) | digit; }
+      if (here == missing || digits == 6u) { settled = digits + 1u; }
+    }
+    workgroupBarrier();
+  }
+  let known = vec2(high, low);
+  if (chosen > 0u) {
+    for (var i = lane; i < op.vocabulary; i += ${LANES}u) {
+      let key = key_of(logits[row + i]);
+      let head = head_of(key, i, settled);
+      if (key != 0u && (head.x > known.x || (head.x == known.x && head.y >= known.y))) {
+        let at = atomicAdd(&found, 1u);
+        if (at < ${MAX_CANDIDATES}u) { keys[at] = key; tokens[at] = i; }
+      }
+    }
+  }
+  workgroupBarrier();
+  /* a bitonic sort, best first */
+  for (var size = 2u; size <= ${MAX_CANDIDATES}u; size <<= 1u) {
+    for (var reach = size / 2u; reach > 0u; reach >>= 1u) {
+      let other = lane ^ reach;
+      if (other > lane) {
+        let after = keys[lane] < keys[other] || (keys[lane] == keys[other] && tokens[lane] > tokens[other]);
+        if (after == ((lane & size) == 0u)) {
+          let key = keys[lane];
+          let token = tokens[lane];
+          keys[lane] = keys[other];
+          tokens[lane] = tokens[other];
+          keys[other] = key;
+          tokens[other] = token;
+        }
+      }
+      workgroupBarrier();
+    }
+  }
+  if (lane == 0u) { answers[want.answer] = chosen; }
+  if (lane < chosen) {
+    answers[want.answer + 2u + lane] = tokens[lane];
+    answers[want.answer + 2u + want.k + lane] = bitcast<u32>(logits[row + tokens[lane]]);
+  }
+}`;
+  return {
+    key: "candidates",
+    code,
+    entryPoint: "candidates",
+    constants: {},
+    maxRows: Infinity,
+    workgroups: (_n, m) => [m, 1, 1],
+  };
+}

@@ -1,0 +1,94 @@
+import { KV_BLOCK_TOKENS } from "../../backend.ts";
+import type { Kernel } from "../kernels/types.ts";
+import type { HeadCounts } from "../program.ts";
+import { ROW, treeSum } from "./shape.ts";
+
+const LANES = 64;
+
+export interface RopeShape {
+  readonly heads: HeadCounts;
+  readonly rotated: number;
+  readonly interleaved: boolean;
+  readonly norms: boolean;
+}
+
+/**
+ * Norms and rotates q and k heads, appends k and v to the cache; a workgroup a head of q, k or v. The cache holds halves
+ * two a word, [block][kv head][slot][head dimension], so that it needs no f16 in the shader.
+ */
+export function ropeKernel({ heads, rotated, interleaved, norms }: RopeShape): Kernel {
+  const { heads: q, kvHeads: kv, headDim } = heads;
+  const half = rotated / 2;
+  const [first, second] = interleaved ? ["2u * i", "2u * i + 1u"] : ["i", `i + ${half}u`];
+  const code = `
+struct Op { stride: u32, q: u32, k: u32, v: u32, eps: f32, a: u32, b: u32, c: u32 }
+@group(0) @binding(0) var<uniform> op: Op;
+@group(0) @binding(1) var<storage, read_write> qkv: array<f32>;
+@group(0) @binding(2) var<storage, read_write> keys: array<u32>;
+@group(0) @binding(3) var<storage, read_write> values: array<u32>;
+@group(0) @binding(4) var<storage, read> rows: array<Row>;
+@group(0) @binding(5) var<storage, read> tables: array<u32>;
+@group(0) @binding(6) var<storage, read> angles: array<f32>;
+${norms ? "@group(0) @binding(7) var<storage, read> norms: array<f32>;" : ""}
+${ROW}
+const D = ${headDim}u;
+var<workgroup> head: array<f32, ${headDim}>;
+${norms ? treeSum(LANES) : ""}
+
+@compute @workgroup_size(${LANES})
+fn rope_append(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let row = rows[group.y];
+  let is_q = group.x < ${q}u;
+  let is_v = group.x >= ${q + kv}u;
+  var at = op.q + group.x * D;
+  if (is_v) { at = op.v + (group.x - ${q + kv}u) * D; }
+  else if (!is_q) { at = op.k + (group.x - ${q}u) * D; }
+  at += group.y * op.stride;
+  for (var d = lane; d < D; d += ${LANES}u) { head[d] = qkv[at + d]; }
+  workgroupBarrier();
+  ${
+    norms
+      ? `if (!is_v) {
+    var sum = 0.0;
+    for (var d = lane; d < D; d += ${LANES}u) { sum += head[d] * head[d]; }
+    let factor = 1.0 / sqrt(tree_sum(lane, sum) / f32(D) + op.eps);
+    let weights = select(D, 0u, is_q);
+    for (var d = lane; d < D; d += ${LANES}u) { head[d] = head[d] * factor * norms[weights + d]; }
+    workgroupBarrier();
+  }`
+      : ""
+  }
+  if (!is_v) {
+    let angle = row.y * ${rotated}u;
+    for (var i = lane; i < ${half}u; i += ${LANES}u) {
+      let c = angles[angle + i];
+      let s = angles[angle + ${half}u + i];
+      let x = head[${first}];
+      let y = head[${second}];
+      head[${first}] = x * c - y * s;
+      head[${second}] = x * s + y * c;
+    }
+    workgroupBarrier();
+  }
+  if (is_q) {
+    for (var d = lane; d < D; d += ${LANES}u) { qkv[at + d] = head[d]; }
+    return;
+  }
+  let kv_head = (group.x - ${q}u) % ${kv}u;
+  let block = tables[row.z + row.y / ${KV_BLOCK_TOKENS}u];
+  let slot = ((block * ${kv}u + kv_head) * ${KV_BLOCK_TOKENS}u + row.y % ${KV_BLOCK_TOKENS}u) * (D / 2u);
+  for (var d = lane; d < D / 2u; d += ${LANES}u) {
+    /* beyond the largest half comes infinity, and 0 x infinity in a masked place is no number */
+    let pair = clamp(vec2(head[2u * d], head[2u * d + 1u]), vec2(-65504.0), vec2(65504.0));
+    if (is_v) { values[slot + d] = pack2x16float(pair); } else { keys[slot + d] = pack2x16float(pair); }
+  }
+}`;
+  return {
+    key: `rope_append ${q} ${kv} ${headDim} ${rotated} ${interleaved} ${norms}`,
+    code,
+    entryPoint: "rope_append",
+    constants: {},
+    maxRows: Infinity,
+    workgroups: (_n, m) => [q + 2 * kv, m, 1],
+  };
+}

@@ -1,0 +1,104 @@
+/**
+ * What drivers say and what they do are two things. Each probe runs a kernel of a few lines and looks at the numbers.
+ */
+
+/** Runs a kernel of one workgroup over one buffer of words; undefined where it is refused. */
+async function run(device: GPUDevice, code: string, words: Uint32Array<ArrayBuffer>) {
+  device.pushErrorScope("validation");
+  const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
+  const data = device.createBuffer({ size: words.byteLength, usage });
+  const back = device.createBuffer({
+    size: words.byteLength,
+    usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST,
+  });
+  try {
+    device.queue.writeBuffer(data, 0, words);
+    const module = device.createShaderModule({ code });
+    const pipeline = device.createComputePipeline({
+      layout: "auto",
+      compute: { module, entryPoint: "main" },
+    });
+    const encoder = device.createCommandEncoder();
+    const pass = encoder.beginComputePass();
+    pass.setPipeline(pipeline);
+    pass.setBindGroup(
+      0,
+      device.createBindGroup({
+        layout: pipeline.getBindGroupLayout(0),
+        entries: [{ binding: 0, resource: { buffer: data } }],
+      }),
+    );
+    pass.dispatchWorkgroups(1);
+    pass.end();
+    encoder.copyBufferToBuffer(data, 0, back, 0, words.byteLength);
+    device.queue.submit([encoder.finish()]);
+    if (await device.popErrorScope()) return undefined;
+    await back.mapAsync(GPUMapMode.READ);
+    return new Uint32Array(back.getMappedRange().slice(0));
+  } finally {
+    data.destroy();
+    back.destroy();
+  }
+}
+
+/** Eight products and sums of halves, exact ones: some drivers have compiled them to zeros. */
+export async function probeF16(device: GPUDevice): Promise<boolean> {
+  const code = `enable f16;
+@group(0) @binding(0) var<storage, read_write> data: array<u32>;
+@compute @workgroup_size(8) fn main(@builtin(local_invocation_index) i: u32) {
+  let x = f16(data[i]);
+  let y = fma(vec4<f16>(x), vec4<f16>(0.5h, 2.0h, 0.25h, 1.0h), vec4<f16>(1.0h));
+  data[i] = u32(f32(y.x + y.y + y.z + y.w) * 4.0);
+}`;
+  const found = await run(device, code, Uint32Array.from({ length: 8 }, (_, i) => i));
+  return found !== undefined && found.every((value, i) => value === 15 * i + 16);
+}
+
+/** Lanes of a subgroup; 0 where subgroupAdd is refused or wrong. */
+export async function probeSubgroupSize(device: GPUDevice): Promise<number> {
+  const code = `@group(0) @binding(0) var<storage, read_write> data: array<u32>;
+@compute @workgroup_size(64) fn main(
+  @builtin(local_invocation_index) i: u32, @builtin(subgroup_size) size: u32
+) {
+  data[i] = subgroupAdd(1u) | (size << 16u);
+}`;
+  const found = await run(device, code, new Uint32Array(64));
+  const size = found === undefined ? 0 : found[0] >> 16;
+  const right = size > 0 && found!.every((value) => value === ((size << 16) | Math.min(size, 64)));
+  return right && 64 % size === 0 ? size : 0;
+}
+
+/**
+ * Whether a buffer that is mapped and read in one turn has the data of the work before it. Deno's implementation
+ * finishes the work while it looks for the mapping; others give an error, and then reading back waits for the event.
+ */
+export async function probeSynchronousMap(device: GPUDevice): Promise<boolean> {
+  const size = 256;
+  const source = device.createBuffer({ size, usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
+  const back = device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+  const copy = (value: number) => {
+    device.queue.writeBuffer(source, 0, new Uint32Array(size / 4).fill(value));
+    const encoder = device.createCommandEncoder();
+    encoder.copyBufferToBuffer(source, 0, back, 0, size);
+    device.queue.submit([encoder.finish()]);
+  };
+  try {
+    copy(1);
+    await back.mapAsync(GPUMapMode.READ);
+    back.unmap();
+    for (let value = 2; value < 5; value++) {
+      copy(value);
+      const mapped = back.mapAsync(GPUMapMode.READ);
+      mapped.catch(() => {}); // its failure is seen in getMappedRange
+      const right = new Uint32Array(back.getMappedRange()).every((found) => found === value);
+      back.unmap();
+      if (!right) return false;
+    }
+    return true;
+  } catch {
+    return false;
+  } finally {
+    source.destroy();
+    back.destroy();
+  }
+}

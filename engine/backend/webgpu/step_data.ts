@@ -1,0 +1,119 @@
+import type { Candidates, LogitsRequest, StepInput } from "../backend.ts";
+import { ADJUST_WORDS, WANT_WORDS } from "./ops/candidates.ts";
+
+/** A step as the kernels read it. */
+export interface StepData {
+  readonly rows: Uint32Array<ArrayBuffer>; // [rows][4]: token, position, first block-table entry, 0
+  readonly tables: Uint32Array<ArrayBuffer>;
+  readonly chosen: Uint32Array<ArrayBuffer>; // [logit rows]
+  readonly wants: Uint32Array<ArrayBuffer>;
+  readonly answerWords: number;
+  /** Whether any row has penalties, bias or a mask. */
+  readonly adjusts: boolean;
+}
+
+export const ROW_WORDS = 4;
+
+export function encodeStep(input: StepInput): StepData {
+  const rows = new Uint32Array(ROW_WORDS * input.tokens.length);
+  const tables = new Uint32Array(input.sequences.reduce((sum, s) => sum + s.blockTable.length, 0));
+  let table = 0;
+  for (const { start, length, cached, blockTable } of input.sequences) {
+    for (let i = 0; i < length; i++) {
+      rows.set([input.tokens[start + i], cached + i, table], ROW_WORDS * (start + i));
+    }
+    tables.set(blockTable, table);
+    table += blockTable.length;
+  }
+  const adjustments = input.logits.map(adjustmentsOf);
+  const { wants, answerWords } = encodeWants(input.logits, adjustments);
+  return {
+    rows,
+    tables,
+    chosen: Uint32Array.from(input.logits, ({ row }) => row),
+    wants,
+    answerWords,
+    adjusts: input.logits.some((r, i) => adjustments[i].length > 0 || r.mask),
+  };
+}
+
+/** One token's penalties and bias together: each token is changed by one lane, once. */
+interface Adjustment {
+  readonly token: number;
+  penalty: number;
+  minus: number;
+  plus: number;
+}
+
+function adjustmentsOf(r: LogitsRequest): Adjustment[] {
+  const byToken = new Map<number, Adjustment>();
+  const penalized = r.repetitionPenalty !== 1 || r.presencePenalty !== 0 || r.frequencyPenalty !== 0;
+  for (const [i, token] of penalized ? r.penaltyTokens.entries() : []) {
+    const count = r.penaltyCounts[i];
+    const minus = count > 0 ? r.presencePenalty + r.frequencyPenalty * count : 0;
+    byToken.set(token, { token, penalty: r.repetitionPenalty, minus, plus: 0 });
+  }
+  for (const [i, token] of r.biasTokens.entries()) {
+    const known = byToken.get(token);
+    if (known) known.plus += r.biasValues[i];
+    else byToken.set(token, { token, penalty: 1, minus: 0, plus: r.biasValues[i] });
+  }
+  return [...byToken.values()];
+}
+
+/** Words of a row's answer: count, log-sum-exp, ids, logits, probed logits, raw logits of adjusted tokens. */
+function answerWordsOf(r: LogitsRequest, adjusts: number): number {
+  return 2 + 2 * r.candidates + r.probe.length + adjusts;
+}
+
+function encodeWants(requests: readonly LogitsRequest[], adjustments: readonly Adjustment[][]) {
+  const extra = requests.reduce(
+    (sum, r, i) => sum + r.probe.length + ADJUST_WORDS * adjustments[i].length + (r.mask?.length ?? 0),
+    0,
+  );
+  const wants = new Uint32Array(WANT_WORDS * requests.length + extra);
+  const floats = new Float32Array(wants.buffer);
+  let at = WANT_WORDS * requests.length;
+  let answer = 0;
+  for (const [i, r] of requests.entries()) {
+    const list = adjustments[i];
+    const [probes, adjusts] = [at, at + r.probe.length];
+    const mask = adjusts + ADJUST_WORDS * list.length;
+    wants.set(
+      [r.candidates, probes, r.probe.length, adjusts, list.length, r.mask ? mask : 0, answer],
+      WANT_WORDS * i,
+    );
+    wants.set(r.probe, probes);
+    for (const [j, { token, penalty, minus, plus }] of list.entries()) {
+      wants[adjusts + ADJUST_WORDS * j] = token;
+      floats.set([penalty, minus, plus], adjusts + ADJUST_WORDS * j + 1);
+    }
+    if (r.mask) wants.set(r.mask, mask);
+    at = mask + (r.mask?.length ?? 0);
+    answer += answerWordsOf(r, list.length);
+  }
+  return { wants, answerWords: answer };
+}
+
+/** Reads a step's answers. `words` may be overwritten afterwards. */
+export function decodeAnswers(words: Uint32Array<ArrayBuffer>, input: StepInput): Candidates[] {
+  const floats = new Float32Array(words.buffer, words.byteOffset, words.length);
+  let at = 0;
+  return input.logits.map((r): Candidates => {
+    const [count, k] = [words[at], r.candidates];
+    const ids = Int32Array.from(words.subarray(at + 2, at + 2 + count));
+    const logits = floats.slice(at + 2 + k, at + 2 + k + count);
+    const probed = at + 2 + 2 * k;
+    const adjusted = adjustmentsOf(r);
+    const rawOf = new Map(adjusted.map(({ token }, i) => [token, floats[probed + r.probe.length + i]]));
+    const row = {
+      ids,
+      logits,
+      rawLogits: rawOf.size === 0 ? logits : logits.map((logit, i) => rawOf.get(ids[i]) ?? logit),
+      logSumExp: floats[at + 1],
+      probed: floats.slice(probed, probed + r.probe.length),
+    };
+    at += answerWordsOf(r, adjusted.length);
+    return row;
+  });
+}

@@ -1,0 +1,320 @@
+import type { GgufFile } from "../../gguf/types.ts";
+import type { MachineLimits } from "../../plan/cost.ts";
+import type { Plan, PlanTensor } from "../../plan/plan.ts";
+import {
+  type Backend,
+  type BackendInfo,
+  type CompileOptions,
+  KV_BLOCK_TOKENS,
+  type StepInput,
+  type StepOutput,
+  StepStopped,
+} from "../backend.ts";
+import { type Gpu, GpuError, openGpu } from "./device.ts";
+import { type AnswerBuffers, DispatchWriter, type StepBuffers } from "./dispatches.ts";
+import type { Arithmetic } from "./kernels/types.ts";
+import { copyBandwidth } from "./limits.ts";
+import { GpuMemory } from "./memory.ts";
+import { partsOf } from "./ops/candidates.ts";
+import { Pipelines } from "./pipelines.ts";
+import { planeRowBytes } from "./kernels/planes.ts";
+import { lower, type Program } from "./program.ts";
+import { type Dispatch, type DispatchTime, Recorder, type RowCounts } from "./recorder.ts";
+import { ReadBack } from "./read_back.ts";
+import { decodeAnswers, encodeStep, ROW_WORDS, type StepData } from "./step_data.ts";
+import { WeightLoader, type Weights } from "./weights.ts";
+
+export interface WebGpuOptions {
+  /** How matrix products are computed; by default in f32. */
+  readonly arithmetic?: Arithmetic;
+}
+
+/** Bytes that hold a step's wants and answers at first. */
+const FIRST_ANSWERS = 1 << 16;
+
+/** Milliseconds in which a device says that it was lost. */
+const LOSS_MS = 200;
+
+/** What `compile` makes. */
+interface Compiled {
+  readonly options: CompileOptions;
+  readonly buffers: StepBuffers;
+  readonly writer: DispatchWriter;
+  readonly model: readonly Dispatch[];
+}
+
+interface Answering {
+  readonly buffers: AnswerBuffers;
+  readonly plain: readonly Dispatch[];
+  readonly adjusted: readonly Dispatch[];
+}
+
+/** Plans on a GPU through WebGPU: one command buffer a step. */
+export class WebGpuBackend implements Backend {
+  readonly info: BackendInfo;
+  readonly #arithmetic: Arithmetic;
+  readonly #memory: GpuMemory;
+  readonly #pipelines: Pipelines;
+  readonly #recorder: Recorder;
+  readonly #readBack: ReadBack;
+  #program: Program | undefined;
+  #weights: Weights | undefined;
+  #compiled: Compiled | undefined;
+  #answering: Answering | undefined;
+  #stopped = false;
+  #closed = false;
+  /** Why nothing works any more. */
+  #failure: GpuError | undefined;
+
+  /** Owns the device from here on. Throws GpuError where it cannot compute as asked. */
+  constructor(private readonly gpu: Gpu, options: WebGpuOptions = {}) {
+    const { device, kernels, name } = gpu;
+    this.#arithmetic = options.arithmetic ?? "f32";
+    if (this.#arithmetic !== "f32" && !kernels.f16) {
+      throw new GpuError(
+        `Cannot compute in ${this.#arithmetic}: ${name} has no working 16-bit floats; use f32`,
+      );
+    }
+    this.info = { name: "webgpu", isa: `${name}, ${this.#arithmetic}`, threads: 1 };
+    this.#memory = new GpuMemory(device);
+    this.#pipelines = new Pipelines(device);
+    this.#recorder = new Recorder(device, this.#pipelines);
+    this.#readBack = new ReadBack(this.#memory, gpu.synchronousMap);
+    device.lost.then(({ reason, message }) => {
+      if (!this.#closed) {
+        this.#fail(`The GPU was lost (${reason || "unknown"}): ${message}. Start compy again`);
+      }
+    });
+    device.addEventListener("uncapturederror", (event) => {
+      event.preventDefault();
+      const { error } = event as GPUUncapturedErrorEvent;
+      const full = error instanceof GPUOutOfMemoryError;
+      this.#fail(full ? "The GPU is out of memory" : `The GPU refused a step: ${error.message}`);
+    });
+  }
+
+  /** Opens the best adapter. Throws GpuError where there is none or it cannot do what is asked. */
+  static async open(options: WebGpuOptions = {}): Promise<WebGpuBackend> {
+    return new WebGpuBackend(await openGpu(), options);
+  }
+
+  /** Bytes held on the GPU. */
+  get bytes(): number {
+    return this.#memory.bytes;
+  }
+
+  /** Bytes of one matrix in the planes that kernels read; 0 for a vector. */
+  tensorBytes(t: PlanTensor): number {
+    return t.kind === "vector"
+      ? 0
+      : t.rows * planeRowBytes(t.info.type, t.columns).reduce((a, b) => a + b, 0);
+  }
+
+  /** What the GPU copies within its memory, read and written; arithmetic is not measured and so no limit. */
+  async measureLimits(): Promise<MachineLimits> {
+    this.#check();
+    const readGbps = await copyBandwidth(this.gpu.device, this.#memory);
+    return { readGbps, int8Gops: Infinity, f32Gflops: Infinity };
+  }
+
+  async loadWeights(
+    file: GgufFile,
+    plan: Plan,
+    progress?: (done: number, total: number) => void,
+  ): Promise<void> {
+    this.#program = lower(plan);
+    const { device, bindingBytes } = this.gpu;
+    const loader = new WeightLoader(device, this.#memory, bindingBytes, file, plan, progress);
+    this.#weights = await loader.load(this.#program);
+    this.#check();
+  }
+
+  async compile(plan: Plan, options: CompileOptions): Promise<void> {
+    const buffers = await this.#stepBuffers(plan, options);
+    const writer = new DispatchWriter({
+      device: this.gpu.device,
+      memory: this.#memory,
+      kernels: this.gpu.kernels,
+      arithmetic: this.#arithmetic,
+      plan,
+      program: this.#program!,
+      weights: this.#weights!,
+      buffers,
+    });
+    const model = await writer.model();
+    this.#compiled = { options, buffers, writer, model };
+    await this.#makeAnswers(FIRST_ANSWERS, FIRST_ANSWERS);
+    const dispatches = [...model, ...this.#answering!.adjusted];
+    await this.#pipelines.compile(dispatches.flatMap(({ kernels }) => kernels));
+    this.#check();
+  }
+
+  async step(input: StepInput): Promise<StepOutput> {
+    this.#check();
+    this.#stopped = false;
+    let read: Uint32Array<ArrayBuffer> | undefined;
+    try {
+      read = await this.#run(encodeStep(input), countsOf(input));
+    } catch (error) {
+      throw await this.#explain(error);
+    }
+    this.#check();
+    if (this.#stopped) throw new StepStopped("The step was stopped");
+    return { rows: read ? decodeAnswers(read, input) : [] };
+  }
+
+  requestStop(): void {
+    this.#stopped = true;
+  }
+
+  /** Runs a step with a timestamp before and after each dispatch. Throws GpuError where the GPU has none. */
+  async profile(input: StepInput): Promise<DispatchTime[]> {
+    if (!this.gpu.timestamps) throw new GpuError(`Cannot profile: ${this.info.isa} has no timestamps`);
+    this.#check();
+    const data = encodeStep(input);
+    await this.#upload(data);
+    const dispatches = this.#dispatches(data);
+    const times = await this.#recorder.time(dispatches, countsOf(input), this.#memory);
+    this.#check();
+    return times;
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#failure ??= new GpuError("The GPU has been given back");
+    this.#memory.freeAll();
+    this.gpu.device.destroy();
+  }
+
+  /** Submits a step and waits for its answers; undefined where no logits are wanted. */
+  async #run(data: StepData, counts: RowCounts): Promise<Uint32Array<ArrayBuffer> | undefined> {
+    await this.#upload(data);
+    const { device } = this.gpu;
+    const encoder = device.createCommandEncoder();
+    this.#recorder.record(encoder, this.#dispatches(data), counts);
+    const bytes = 4 * data.answerWords;
+    if (bytes > 0) this.#readBack.copy(encoder, this.#answering!.buffers.answers, bytes);
+    device.queue.submit([encoder.finish()]);
+    if (bytes > 0) return await this.#readBack.read(bytes);
+    await device.queue.onSubmittedWorkDone();
+  }
+
+  /** What is to be told of a failed step. A lost device is known some time after the call that it made fail. */
+  async #explain(error: unknown): Promise<unknown> {
+    if (error instanceof RangeError || error instanceof GpuError) return error;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const late = new Promise((resolve) => timer = setTimeout(resolve, LOSS_MS));
+    await Promise.race([this.gpu.device.lost, late]);
+    clearTimeout(timer);
+    const reason = error instanceof Error ? error.message : String(error);
+    return this.#failure ?? new GpuError(`The GPU refused a step: ${reason}`, { cause: error });
+  }
+
+  #dispatches(data: StepData): Dispatch[] {
+    const { plain, adjusted } = this.#answering!;
+    return [...this.#compiled!.model, ...data.adjusts ? adjusted : plain];
+  }
+
+  async #upload(data: StepData): Promise<void> {
+    const { buffers, options } = this.#compiled!;
+    const { queue } = this.gpu.device;
+    const [rows, logits] = [data.rows.length / ROW_WORDS, data.chosen.length];
+    if (rows > options.maxRows || logits > options.maxLogitRows) {
+      throw new RangeError(
+        `A step has ${rows} rows, ${logits} of them with logits; allowed are ${options.maxRows} and ` +
+          `${options.maxLogitRows}`,
+      );
+    }
+    if (4 * data.tables.length > buffers.tables.size) {
+      throw new RangeError(
+        `A step's block tables have ${data.tables.length} entries, allowed ${buffers.tables.size / 4}`,
+      );
+    }
+    const { wants, answers } = this.#answering!.buffers;
+    await this.#readBack.reserve(4 * data.answerWords);
+    if (wants.size < data.wants.byteLength || answers.size < 4 * data.answerWords) {
+      await this.#makeAnswers(2 * data.wants.byteLength, 8 * data.answerWords);
+    }
+    queue.writeBuffer(buffers.rows, 0, data.rows);
+    queue.writeBuffer(buffers.tables, 0, data.tables);
+    queue.writeBuffer(buffers.counts.step.buffer, 0, Uint32Array.of(rows, 0, 0, 0));
+    queue.writeBuffer(buffers.counts.logits.buffer, 0, Uint32Array.of(logits, 0, 0, 0));
+    if (logits === 0) return;
+    queue.writeBuffer(buffers.chosen, 0, data.chosen);
+    queue.writeBuffer(this.#answering!.buffers.wants, 0, data.wants);
+  }
+
+  async #makeAnswers(wantBytes: number, answerBytes: number): Promise<void> {
+    if (this.#answering) {
+      this.#memory.free(this.#answering.buffers.wants);
+      this.#memory.free(this.#answering.buffers.answers);
+    }
+    const wants = await this.#memory.storage("what is wanted of logits", Math.max(wantBytes, FIRST_ANSWERS));
+    const answers = await this.#memory.storage("candidates", Math.max(answerBytes, FIRST_ANSWERS));
+    const buffers = { wants, answers };
+    this.#answering = { buffers, ...await this.#compiled!.writer.candidates(buffers) };
+  }
+
+  async #stepBuffers(plan: Plan, options: CompileOptions): Promise<StepBuffers> {
+    const memory = this.#memory;
+    const { kvBlocks, maxRows, maxLogitRows } = options;
+    const kvBytes = kvBlocks * KV_BLOCK_TOKENS * plan.kv.heads * plan.kv.headDim * 2;
+    const layers = async (what: string) => {
+      const buffers: GPUBuffer[] = [];
+      for (let i = 0; i < plan.kv.layers; i++) {
+        buffers.push(await memory.storage(`the ${what} of layer ${i}'s KV cache`, kvBytes));
+      }
+      return buffers;
+    };
+    const activations: GPUBuffer[] = [];
+    for (const { rows, stride } of this.#program!.buffers) {
+      const count = rows === "step" ? maxRows : maxLogitRows;
+      activations.push(await memory.storage("activations", 4 * stride * count));
+    }
+    const uniform = async () => {
+      const buffer = await memory.buffer("row counts", 16, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
+      return { buffer };
+    };
+    return {
+      activations,
+      keys: await layers("keys"),
+      values: await layers("values"),
+      rows: await memory.storage("rows", 4 * ROW_WORDS * maxRows),
+      tables: await memory.storage("block tables", 4 * (2 * kvBlocks + maxRows)),
+      angles: await this.#angles(plan, kvBlocks * KV_BLOCK_TOKENS),
+      chosen: await memory.storage("logit rows", 4 * maxLogitRows),
+      parts: await memory.storage("parts of logits", 16 * partsOf(plan.vocabSize) * maxLogitRows),
+      counts: { step: await uniform(), logits: await uniform() },
+    };
+  }
+
+  /** cos, then sin, of every position's angles, from f64: a GPU's own are wrong for large angles. */
+  async #angles(plan: Plan, kvTokens: number): Promise<GPUBuffer> {
+    const positions = Math.min(plan.contextLength, kvTokens);
+    const half = plan.frequencies.length;
+    const table = new Float32Array(positions * 2 * half);
+    for (let position = 0; position < positions; position++) {
+      for (let i = 0; i < half; i++) {
+        const angle = position * plan.frequencies[i];
+        table[(2 * position) * half + i] = Math.cos(angle);
+        table[(2 * position + 1) * half + i] = Math.sin(angle);
+      }
+    }
+    const buffer = await this.#memory.storage("angles", table.byteLength);
+    this.gpu.device.queue.writeBuffer(buffer, 0, table);
+    return buffer;
+  }
+
+  #fail(message: string): void {
+    this.#failure ??= new GpuError(message);
+  }
+
+  /** Throws where the device has failed. */
+  #check(): void {
+    if (this.#failure) throw this.#failure;
+  }
+}
+
+function countsOf(input: StepInput): RowCounts {
+  return { step: input.tokens.length, logits: input.logits.length };
+}
