@@ -30,7 +30,7 @@ export async function withLiveServer(
   const child = new Deno.Command(Deno.execPath(), {
     args: ["run", "-q", "-P=serve", ...allowed, "main.ts", "serve", "--port", "0", "--data", data, ...args],
     cwd: ROOT,
-    env: { NO_COLOR: "1" },
+    env: { NO_COLOR: "1", XDG_RUNTIME_DIR: "/tmp" }, // Vulkan drivers complain where it is not set
     stdin: "null",
     stdout: "piped",
     stderr: "piped",

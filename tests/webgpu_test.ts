@@ -1,4 +1,5 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
+import { fromFileUrl } from "@std/path";
 import type { Backend, Candidates, LogitsRequest } from "../engine/backend/backend.ts";
 import { prepareBackend } from "../engine/backend/choose.ts";
 import { GpuError, openGpu } from "../engine/backend/webgpu/device.ts";
@@ -7,6 +8,7 @@ import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { FORMATS } from "../engine/gguf/formats.ts";
 import type { TensorType } from "../engine/gguf/types.ts";
 import { gpuTest } from "./gpu.ts";
+import { withLiveServer } from "./live_server.ts";
 import { KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
 import { type Architecture, synthesize } from "./synth.ts";
 
@@ -75,18 +77,16 @@ gpuTest("every format, mixed in one model", async () => {
   assert(found < ROUNDED, `mean KL ${found} from the CPU`);
 });
 
-for (const type of ["Q4_0", "MXFP4"] as const) {
-  gpuTest(`${type}: f16 arithmetic answers as f32 does`, async () => {
-    const bytes = model("qwen3", [type]);
-    using f32 = await load(bytes);
-    const exact = await logprobs(f32, 8);
-    for (const arithmetic of ["f16-activations", "f16"] as const) {
-      using half = await load(bytes, arithmetic);
-      const found = divergence(exact, await logprobs(half, 8));
-      assert(found < HALF, `${arithmetic}: mean KL ${found} from f32`);
-    }
-  });
-}
+gpuTest("f16 arithmetic answers as f32 does", async () => {
+  const bytes = model("qwen3", ["Q4_0"]);
+  using f32 = await load(bytes);
+  const exact = await logprobs(f32, 8);
+  for (const arithmetic of ["f16-activations", "f16"] as const) {
+    using half = await load(bytes, arithmetic);
+    const found = divergence(exact, await logprobs(half, 8));
+    assert(found < HALF, `${arithmetic}: mean KL ${found} from f32`);
+  }
+});
 
 gpuTest("eight sequences side by side have the answers that each has alone", async () => {
   const bytes = model("qwen3", ["Q4_0"]);
@@ -228,4 +228,44 @@ gpuTest("auto measures both and takes the faster", async () => {
   const [, cpu, gpu] = /take ([\d.]+) ms a token on the CPU, ([\d.]+) ms/.exec(choice)!.map(Number);
   assertEquals(backend.info.name, gpu < cpu ? "webgpu" : "cpu", choice);
   backend.close();
+});
+
+gpuTest(
+  "the server answers eight at once, and batches",
+  () =>
+    withLiveServer(["--backend", "webgpu", "--parallel", "8", "--data", "none"], async ({ client }) => {
+      const ask = (n: number) =>
+        client.completions.create({
+          model: "demo",
+          prompt: `${n} little compys`,
+          max_tokens: 3,
+          temperature: 0,
+        });
+      const answers = await Promise.all(Array.from({ length: 8 }, (_, n) => ask(n)));
+      for (const { usage } of answers) assertEquals(usage!.completion_tokens, 3);
+    }),
+);
+
+gpuTest("a batch is answered", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
+  try {
+    const line = (n: number) =>
+      JSON.stringify({
+        custom_id: `q${n}`,
+        method: "POST",
+        url: "/v1/completions",
+        body: { model: "demo", prompt: `Story ${n}`, max_tokens: 3, temperature: n % 2 },
+      });
+    await Deno.writeTextFile(`${folder}/in.jsonl`, [0, 1, 2, 3].map(line).join("\n"));
+    const files = [`${folder}/in.jsonl`, "--out", `${folder}/out.jsonl`];
+    const args = ["run", "-q", "-P=batch", "main.ts", "batch", "run", ...files, "--backend", "webgpu"];
+    const cwd = fromFileUrl(new URL("..", import.meta.url));
+    const { code } = await new Deno.Command(Deno.execPath(), { args, cwd, stdout: "null", stderr: "null" })
+      .output();
+    assertEquals(code, 0);
+    const answers = (await Deno.readTextFile(`${folder}/out.jsonl`)).trim().split("\n");
+    assertEquals(answers.map((answer) => JSON.parse(answer).response.status_code), [200, 200, 200, 200]);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
 });
