@@ -231,9 +231,9 @@ gpuTest("auto measures both and takes the faster", async () => {
 });
 
 gpuTest(
-  "the server answers eight at once, and batches",
+  "the server answers eight at once",
   () =>
-    withLiveServer(["--backend", "webgpu", "--parallel", "8", "--data", "none"], async ({ client }) => {
+    withLiveServer(["--backend", "webgpu", "--parallel", "8"], async ({ client }) => {
       const ask = (n: number) =>
         client.completions.create({
           model: "demo",
