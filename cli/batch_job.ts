@@ -1,10 +1,16 @@
 import { BatchError } from "../jobs/errors.ts";
 import { JsonReporter, TextReporter } from "../jobs/reporter.ts";
-import { runBatch } from "../jobs/runner.ts";
+import { type AnswerOrder, runBatch } from "../jobs/runner.ts";
 import type { NatsTarget } from "../jobs/nats/connection.ts";
 import { openWorkers } from "./batch_nats.ts";
 import { JobLink } from "./batch_link.ts";
-import type { BatchWorld, CommandHost, EngineOptions, LineEngine } from "./batch_world.ts";
+import {
+  AUTO_PARALLEL,
+  type BatchWorld,
+  type CommandHost,
+  type EngineOptions,
+  type LineEngine,
+} from "./batch_world.ts";
 import { UsageError } from "./flags.ts";
 
 /** A terminal's Ctrl-C can reach the process twice, directly and through the task runner. */
@@ -19,7 +25,26 @@ export interface JobArguments {
   readonly nats?: NatsTarget;
   /** Refuse the job when any line is bad. */
   readonly strict: boolean;
+  /** Of the answers, in the output. */
+  readonly order: AnswerOrder;
   readonly json: boolean;
+}
+
+/** Lines in flight where nobody says how many, to begin with. */
+const FIRST_PARALLEL = 24;
+
+/**
+ * More lines than the engine runs at once: the next ones wait in it for a place, so that no step has a gap, and those
+ * that are done wait for the disk.
+ */
+function linesInFlight({ engine: { parallel }, nats }: JobArguments): { parallel: number; most?: number } {
+  if (nats !== undefined && parallel !== undefined) return { parallel };
+  if (parallel === undefined) return { parallel: FIRST_PARALLEL, most: withNext(AUTO_PARALLEL) };
+  return { parallel: withNext(parallel) };
+}
+
+function withNext(parallel: number): number {
+  return Math.ceil(1.5 * parallel);
 }
 
 /** Runs a job in this process and tells how it goes. Returns the exit code. */
@@ -41,7 +66,8 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
       input: run.input,
       output: run.output,
       errors: run.errors,
-      parallel: run.engine.parallel,
+      ...linesInFlight(run),
+      order: run.order,
       strict: run.strict,
       drainSignal,
       signal,

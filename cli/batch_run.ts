@@ -1,6 +1,14 @@
+import type { AnswerOrder } from "../jobs/runner.ts";
 import { runJob } from "./batch_job.ts";
 import { CREDENTIALS_HELP, NATS_FLAGS, natsFlags } from "./batch_nats.ts";
-import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, engineOptions, errorsPath } from "./batch_world.ts";
+import {
+  AUTO_PARALLEL,
+  type BatchWorld,
+  ENGINE_FLAGS,
+  ENGINE_HELP,
+  engineOptions,
+  errorsPath,
+} from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
 
 /** Enough for several workers, and for what waits in the queue beside it. */
@@ -10,10 +18,12 @@ const HELP = `Answer a file of requests, one JSON object a line, as OpenAI's bat
 
 Usage: deno task batch run IN.jsonl --out OUT.jsonl [options]
 
-  --out FILE       where the answers go, in the order of the input
+  --out FILE       where the answers go
   --errors FILE    where refused and failed lines go (default: OUT.errors.jsonl for OUT.jsonl);
                    written only when there are any
 ${ENGINE_HELP}
+                   Without --parallel there are up to ${AUTO_PARALLEL} lines, as memory allows and as more make the job faster.
+  --order ORDER    of the answers: input, or completed for that in which they came (default: input)
   --strict         refuse the whole job, before anything runs, when any line is bad
   --nats URL       let workers answer the lines, through this NATS server (nats://HOST[:PORT]), instead of this
                    process; --parallel is then the lines in flight in all of them (default ${NATS_PARALLEL.default})
@@ -48,7 +58,7 @@ Example:
 
 /** `batch run …`. Returns the exit code. */
 export async function runCommand(args: readonly string[], world: BatchWorld): Promise<number> {
-  const values = ["out", "errors", ...ENGINE_FLAGS, ...NATS_FLAGS];
+  const values = ["out", "errors", "order", ...ENGINE_FLAGS, ...NATS_FLAGS];
   const flags = new Flags(args, { values, switches: ["strict"], operands: ["IN.jsonl"] });
   if (flags.help) {
     world.host.out(HELP);
@@ -66,8 +76,14 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
     errors: flags.text("errors") ?? errorsPath(output),
     engine: engineOptions(flags, nats === undefined ? undefined : NATS_PARALLEL),
     nats,
+    order: answerOrder(flags.text("order")),
     strict: flags.is("strict"),
     json: flags.json,
   };
   return await runJob(job, world);
+}
+
+function answerOrder(given: string | undefined): AnswerOrder {
+  if (given === undefined || given === "input" || given === "completed") return given ?? "input";
+  throw new UsageError(`--order must be input or completed, found "${given}"`);
 }

@@ -104,6 +104,21 @@ Deno.test("batch run: answers and errors go to their files, words to standard er
   });
 });
 
+Deno.test("batch run --order completed: answers in the order in which they came", async () => {
+  await inFolder(async (path) => {
+    const later: ExecuteOn = async (engine, request) => {
+      await new Promise((resolve) => setTimeout(resolve, request.body.n === 0 ? 50 : 0));
+      return execute(engine, request);
+    };
+    const args = ["run", path("in.jsonl"), "--out", path("out.jsonl"), "--order", "completed"];
+    assertEquals(await batchCommand(args, { openEngine, execute: later, host: fakeHost() }), 0);
+    const ids = (await Deno.readTextFile(path("out.jsonl"))).trim().split("\n").map((text) =>
+      JSON.parse(text).custom_id
+    );
+    assertEquals([ids.length, new Set(ids).size, ids.at(-1)], [18, 18, "id-0"]);
+  });
+});
+
 Deno.test("batch run: a bar on a terminal", async () => {
   await inFolder(async (path) => {
     const host = fakeHost(100);
@@ -160,7 +175,7 @@ Deno.test("batch run: Ctrl-C ends what is in flight and stops with exit code 1; 
     assertEquals(await batchCommand(args, { openEngine, execute: slow, host }), 1);
     assertStringIncludes(host.stderr, "Stopping when the lines in flight have ended");
     assertStringIncludes(host.stderr, "the same command goes on from here");
-    assert(asked <= 6);
+    assert(asked <= 6, "two that run and one that waits");
     const again = fakeHost();
     assertEquals(await batchCommand(args, { openEngine, execute, host: again }), 0);
     assertStringIncludes(again.stderr, `Going on: ${asked + 2} of 20 lines are answered already`);
@@ -220,6 +235,7 @@ Deno.test("batch: wrong usage is exit code 2 and says what is right", async () =
     ["run in.jsonl --out o --parallel 2.5", "must be a whole number from 1 to 1024"],
     ["run in.jsonl --out o --parallel 1025", "must be a whole number from 1 to 1024"],
     ["run in.jsonl --out in.jsonl", "two files of this job"],
+    ["run in.jsonl --out o --order size", "--order must be input or completed"],
   ];
   for (const [args, words] of cases) {
     const host = fakeHost();

@@ -4,7 +4,9 @@ import { listenForInterrupts } from "./batch_job.ts";
 import { CREDENTIALS_HELP, identifyModel, NATS_FLAGS, natsFlags } from "./batch_nats.ts";
 import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, engineOptions } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
-import { modelPath } from "./model.ts";
+import { MAX_PARALLEL, modelPath } from "./model.ts";
+
+const DEFAULT_PARALLEL = 16;
 
 const HELP = `Answer lines of batches that run elsewhere, handed out through a NATS server with JetStream.
 
@@ -14,6 +16,7 @@ Usage: deno task batch worker --nats nats://HOST[:PORT] [options]
   --nats-creds F   a credentials file for it
   --name NAME      how the coordinator calls this worker: up to 60 of A-Z a-z 0-9 _ . - (default: worker)
 ${ENGINE_HELP}
+                   Without --parallel there are ${DEFAULT_PARALLEL} lines.
   --json           say what happens as JSON lines on standard output
   --help           this text
 
@@ -55,7 +58,8 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
     throw new UsageError(`--name must be up to 60 of A-Z a-z 0-9 _ . -, found "${given}"`);
   }
   const name = `${given}-${crypto.randomUUID().slice(0, 6)}`;
-  const options = engineOptions(flags);
+  const parallel = flags.count("parallel", 1, MAX_PARALLEL) ?? DEFAULT_PARALLEL;
+  const options = { ...engineOptions(flags), parallel };
   const path = modelPath(options.model);
 
   const note = (text: string) => {
@@ -76,10 +80,9 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
     try {
       const model = await identifyModel(path, engine.model.contextLength);
       note(
-        `Worker ${name} waits for runs at ${connection.where}: ${model.id}, ${options.parallel} lines at once`,
+        `Worker ${name} waits for runs at ${connection.where}: ${model.id}, ${parallel} lines at once`,
       );
       const answerer = (request: Parameters<BatchWorld["execute"]>[1]) => world.execute(engine, request);
-      const { parallel } = options;
       await runWorker({ connection, model, name, parallel, answerer, note, counts, drainSignal, signal });
       note(`Stopped; ${counts.lines} lines answered`);
       return 0;

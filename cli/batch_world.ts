@@ -15,8 +15,8 @@ import {
 export interface EngineOptions {
   /** A GGUF file; without it, the one that comes with the program. */
   readonly model?: string;
-  /** Lines that run side by side. */
-  readonly parallel: number;
+  /** Lines that run side by side; without it, as many as memory holds and as make the job faster. */
+  readonly parallel?: number;
   /** Tokens of a line's prompt and answer together, and threads; without them, the engine's defaults. */
   readonly contextLength?: number;
   readonly threads?: number;
@@ -49,13 +49,16 @@ export interface BatchWorld {
   readonly execute: ExecuteOn;
 }
 
-export const DEFAULT_PARALLEL = 16;
+/** Most lines that run side by side where nobody says how many. */
+export const AUTO_PARALLEL = 64;
+/** The share of the memory that is free which the KV cache may take then. */
+const AUTO_MEMORY = 0.25;
 
 /** The options of the verbs that load a model. */
 export const ENGINE_FLAGS = ["model", "parallel", "ctx", "threads", "backend", "arithmetic"];
 
 export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one that comes with compy)
-  --parallel N     lines in flight, 1 to ${MAX_PARALLEL} (default ${DEFAULT_PARALLEL}); more fill the engine better
+  --parallel N     lines that run side by side, 1 to ${MAX_PARALLEL}; the default is below
   --ctx N          tokens that a line's prompt and answer may have together (default: the model's own, at most 4096)
   --threads N      threads that compute (default: one a core)
   --backend NAME   cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
@@ -64,7 +67,7 @@ export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one 
 /** `parallel` says otherwise how many lines run side by side. */
 export function engineOptions(
   flags: Flags,
-  parallel = { default: DEFAULT_PARALLEL, max: MAX_PARALLEL },
+  parallel: { default?: number; max: number } = { max: MAX_PARALLEL },
 ): EngineOptions {
   return {
     model: flags.text("model"),
@@ -114,6 +117,9 @@ export const realWorld: BatchWorld = {
   host,
   execute,
   openEngine: async ({ model, ...options }) => {
-    return (await loadWithProgress({ ...options, model: modelPath(model) })).engine;
+    const size = options.parallel === undefined
+      ? { parallel: AUTO_PARALLEL, kvBytes: AUTO_MEMORY * Deno.systemMemoryInfo().available }
+      : {};
+    return (await loadWithProgress({ ...options, ...size, model: modelPath(model) })).engine;
   },
 };

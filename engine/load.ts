@@ -24,6 +24,8 @@ export interface LoadOptions {
   readonly contextLength?: number;
   /** Sequences that run side by side. */
   readonly parallel?: number;
+  /** Most bytes that the KV cache may take; it always holds one sequence. By default as many as all sequences need. */
+  readonly kvBytes?: number;
   /** Requests that may wait beyond those that run. */
   readonly queue?: number;
   readonly progress?: (done: number, total: number) => void;
@@ -97,11 +99,14 @@ export interface EngineSize {
 /** The size that a model's engine has with these options. */
 export function engineSize(
   plan: Plan,
-  options: Pick<LoadOptions, "contextLength" | "parallel" | "queue">,
+  options: Pick<LoadOptions, "contextLength" | "parallel" | "kvBytes" | "queue">,
 ): EngineSize {
   const contextLength = Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT);
   const parallel = options.parallel ?? DEFAULT_PARALLEL;
-  const kvBlocks = parallel * Math.ceil(contextLength / KV_BLOCK_TOKENS);
+  const blockBytes = KV_BLOCK_TOKENS * kvBytesPerToken(plan);
+  const blocks = Math.ceil(contextLength / KV_BLOCK_TOKENS);
+  const affordable = Math.floor((options.kvBytes ?? Infinity) / blockBytes);
+  const kvBlocks = Math.max(blocks, Math.min(parallel * blocks, affordable));
   const stateSlots = countStateSlots(plan, parallel);
   return {
     contextLength,
@@ -113,7 +118,7 @@ export function engineSize(
       maxLogitRows: Math.max(MIN_LOGIT_ROWS, parallel),
       queue: options.queue ?? DEFAULT_QUEUE,
     },
-    kvBytes: kvBlocks * KV_BLOCK_TOKENS * kvBytesPerToken(plan),
+    kvBytes: kvBlocks * blockBytes,
     stateBytes: (stateSlots ?? 0) * stateBytes(plan),
   };
 }

@@ -5,6 +5,7 @@ import { fromFileUrl } from "@std/path";
 
 const ROOT = fromFileUrl(new URL("..", import.meta.url));
 const LINES = 200;
+const KILLS = 20;
 /** The bad lines' numbers in the file, from 1, and what becomes of them. */
 const BAD: Record<number, { line: string; custom_id: string | null; code: string }> = {
   11: { line: "{", custom_id: null, code: "invalid_json" },
@@ -56,9 +57,10 @@ async function run(folder: string, kill?: { answers: number }): Promise<number |
     stdin: "null",
     stdout: "null",
     stderr: "null",
+    detached: true, // in a process group of its own
   }).spawn();
   while (kill && answered(folder) < kill.answers) await new Promise((resolve) => setTimeout(resolve, 2));
-  if (kill) child.kill("SIGKILL");
+  if (kill) Deno.kill(-child.pid, "SIGKILL");
   const { code, signal } = await child.status;
   return signal ?? code;
 }
@@ -92,7 +94,7 @@ function lasting({ custom_id, response: { status_code, body } }: Answer) {
   return { custom_id, status_code, ...rest, prompt_tokens, completion_tokens };
 }
 
-Deno.test("batch on the demo model: 195 answers, 5 errors; killed twice, the same", async () => {
+Deno.test("batch on the demo model: 195 answers, 5 errors; killed 20 times, the same", async () => {
   const [whole, killed] = [await newJob(), await newJob()];
   assertEquals(await run(whole), 0);
   const answers = await read(`${whole}/out.jsonl`);
@@ -107,8 +109,9 @@ Deno.test("batch on the demo model: 195 answers, 5 errors; killed twice, the sam
     Object.values(BAD).map(({ custom_id, code }) => ({ custom_id, status_code: 400, code })),
   );
 
-  assertEquals(await run(killed, { answers: 30 }), "SIGKILL");
-  assertEquals(await run(killed, { answers: 110 }), "SIGKILL");
+  for (let kill = 1; kill <= KILLS; kill++) {
+    assertEquals(await run(killed, { answers: Math.floor(kill * 0.9 * LINES / KILLS) }), "SIGKILL");
+  }
   assertEquals(await run(killed), 0);
   for (const name of ["out.jsonl", "out.errors.jsonl"]) {
     const [one, other] = [await read(`${whole}/${name}`), await read(`${killed}/${name}`)];
