@@ -25,8 +25,8 @@ export interface JobArguments {
   readonly nats?: NatsTarget;
   /** Refuse the job when any line is bad. */
   readonly strict: boolean;
-  /** Of the answers, in the output. */
-  readonly order: AnswerOrder;
+  /** Of the answers, in the output; by default that of the input. */
+  readonly order?: AnswerOrder;
   readonly json: boolean;
 }
 
