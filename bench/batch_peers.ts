@@ -4,7 +4,7 @@
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { basename, fromFileUrl, join, resolve } from "@std/path";
-import { median } from "./model.ts";
+import { median } from "./samples.ts";
 import { exists, installPeer, PEER, PEER_VERSION, warnIfBusy } from "./peer.ts";
 import { ROOT, run, say } from "./shell.ts";
 

@@ -1,6 +1,7 @@
 /** Instructions and cache misses of kernels (`deno task bench:cache`). */
 import { parseCounts, parsePerf, perCall } from "./counters.ts";
-import { asTable, command, KERNEL_BENCH, Options, print, run, say } from "./shell.ts";
+import { command, KERNEL_BENCH, Options, print, run, say } from "./shell.ts";
+import { asTable } from "./table.ts";
 
 /** Calls of the two runs whose difference is counted: start-up and packing fall out. */
 const CALLS = [1, 5] as const;

@@ -1,5 +1,6 @@
 /** Kernels alone, beside this machine's limits (`deno task bench:kernels`). */
-import { asTable, command, KERNEL_BENCH, loadAverage, Options, percent, print, run, say } from "./shell.ts";
+import { command, KERNEL_BENCH, loadAverage, Options, print, run, say } from "./shell.ts";
+import { asTable, percent } from "./table.ts";
 
 const FORMATS = [
   ...["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"],

@@ -1,17 +1,15 @@
 import { basename } from "@std/path";
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
-import {
-  type Arithmetic,
-  type Backend,
-  type BackendName,
-  KV_BLOCK_TOKENS,
-  type LogitsRequest,
-  type StepSequence,
-} from "../engine/backend/backend.ts";
+import type { Arithmetic, Backend, BackendName } from "../engine/backend/backend.ts";
 import { prepareBackend } from "../engine/backend/choose.ts";
+import { CpuBackend } from "../engine/backend/cpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
-import { type MachineLimits, type PlanCost, planCost, stepFloor } from "../engine/plan/cost.ts";
-import type { Plan } from "../engine/plan/plan.ts";
+import { type MachineLimits, planCost } from "../engine/plan/cost.ts";
+import type { Plan, PlanTensor } from "../engine/plan/plan.ts";
+import { attentionFloor, evenStepFloor } from "./floors.ts";
+import { profile, type ProfileRow, profileRows } from "./profile.ts";
+import { decodeSample, median, overPaper, prefillSample, type Sample, togetherSample } from "./samples.ts";
+import { blocksOf, MAX_ROWS, Steps } from "./steps.ts";
 
 export interface BenchOptions {
   readonly model: string;
@@ -27,12 +25,18 @@ export interface BenchOptions {
   readonly decode?: number;
   /** How many sequences are decoded side by side, one after the other. */
   readonly sequences: readonly number[];
+  /** Context lengths at which one sequence is prefilled and decoded besides. */
+  readonly contexts?: readonly number[];
+  /** Whether prompts of many sequences are prefilled together besides, beside one as long as all of them. */
+  readonly together?: boolean;
+  /** Whether each op's time is compared with its floor. */
+  readonly profile?: boolean;
   /** Told what is being measured. */
   readonly onPhase?: (phase: string) => void;
 }
 
 export interface BenchRow {
-  readonly work: "prefill" | "decode";
+  readonly work: Sample["work"];
   readonly sequences: number;
   /** Tokens in each sequence at the end of a prefill, or on average over a decode. */
   readonly context: number;
@@ -40,6 +44,11 @@ export interface BenchRow {
   readonly tokensPerSecond: number;
   /** The least time that the machine's limits allow (engine/plan/cost.ts) over the time that it took. */
   readonly shareOfLimit: number;
+  /**
+   * Of rows at several contexts: the time over what the first of them took and the additional attention costs on
+   * paper. Undefined for other rows.
+   */
+  readonly overPaper?: number;
 }
 
 export interface BenchReport {
@@ -52,6 +61,8 @@ export interface BenchReport {
   readonly threads: number;
   readonly limits: MachineLimits;
   readonly rows: readonly BenchRow[];
+  /** By work, largest gap first; empty where none was wanted. */
+  readonly profile: readonly ProfileRow[];
   /** The process's resident memory, in units of 10^6 bytes, once all is measured. */
   readonly rssMb: number;
   readonly loadMs: number;
@@ -59,10 +70,11 @@ export interface BenchReport {
 
 const DEFAULT_PREFILL = 512;
 const DEFAULT_DECODE = 64;
-/** Rows of a prefill's steps, as the engine has them. */
-const MAX_ROWS = 512;
 const MIN_PREFILL_SAMPLES = 5;
 const DECODE_SAMPLES = 5;
+const LONG_SAMPLES = 3;
+/** Sequences and tokens of each whose prompts are prefilled together. */
+const TOGETHER = { sequences: 16, tokens: 128 };
 
 /**
  * Measures how fast a model is computed, without HTTP, scheduling or sampling, and what share of the machine's limits
@@ -70,31 +82,54 @@ const DECODE_SAMPLES = 5;
  * Throws as loading a model does, and where the context does not hold prompt and answer.
  */
 export async function benchModel(options: BenchOptions): Promise<BenchReport> {
-  const { onPhase = () => {} } = options;
+  const { onPhase = () => {}, contexts = [] } = options;
   onPhase("loading");
   const start = performance.now();
   const file = await openGguf(options.model);
   const plan = buildPlan(file, await readRopeFactors(file));
   const shape = shapeOf(plan, options);
   const most = Math.max(...options.sequences);
-  const stateSlots = plan.recurrent.layers > 0 ? most : 0;
+  const longest = Math.max(shape.prefill, ...contexts) + shape.decode;
+  const together = options.together ? TOGETHER.sequences : 0;
+  const kvBlocks = Math.max(
+    most * shape.blocks,
+    blocksOf(longest),
+    together * blocksOf(TOGETHER.tokens),
+  );
   const size = {
-    kvBlocks: most * shape.blocks,
-    stateSlots,
+    kvBlocks,
+    stateSlots: plan.recurrent.layers > 0 ? Math.max(most, together) : 0,
     maxRows: Math.max(MAX_ROWS, most),
-    maxLogitRows: most,
+    maxLogitRows: Math.max(most, together),
   };
   const { backend, choice } = await prepareBackend(file, plan, size, options);
   const loadMs = performance.now() - start;
   try {
     onPhase("this machine's limits");
     const before = await backend.measureLimits();
-    const runs = new Runs(backend, plan, shape);
-    const prefills = await measurePrefill(runs, most, onPhase);
-    const decodes = await measureDecode(runs, options.sequences, onPhase);
+    const apart = new Steps(backend, plan, shape.blocks);
+    const samples = [
+      await measurePrefill(apart, shape, most, onPhase),
+      ...await measureDecode(apart, shape, options.sequences, onPhase),
+      ...options.together ? await measureTogether(backend, plan, onPhase) : [],
+    ];
+    const long = new Steps(backend, plan, blocksOf(longest));
+    const sweep = await measureContexts(long, contexts, shape.decode, onPhase);
+    const profiles = options.profile ? await profiled(backend, plan, shape) : [];
     onPhase("this machine's limits, again");
     const limits = better(before, await backend.measureLimits());
-    const cost = planCost(plan, (tensor) => backend.tensorBytes(tensor));
+    const bytesOf = (tensor: PlanTensor) => backend.tensorBytes(tensor);
+    const cost = planCost(plan, bytesOf);
+    const asRow = (sample: Sample): BenchRow => {
+      const took = median(sample.seconds);
+      const floor = sample.steps.reduce((sum, step) => sum + evenStepFloor(plan, cost, step, limits), 0);
+      const { work, sequences, context, tokens } = sample;
+      return { work, sequences, context, tokensPerSecond: tokens / took, shareOfLimit: floor / took };
+    };
+    const overFirst = (sample: Sample) => {
+      const first = sweep.find(({ work }) => work === sample.work)!;
+      return overPaper(sample, first, (step) => attentionFloor(plan, cost, step, limits));
+    };
     return {
       model: basename(options.model).replace(/\.gguf$/, ""),
       architecture: plan.architecture,
@@ -104,9 +139,10 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
       threads: backend.info.threads,
       limits,
       rows: [
-        prefillRow(prefills, shape, cost, limits),
-        ...options.sequences.map((n) => decodeRow(decodes.get(n)!, n, shape, cost, limits)),
+        ...samples.map(asRow),
+        ...sweep.map((sample) => ({ ...asRow(sample), overPaper: overFirst(sample) })),
       ],
+      profile: profiles.flatMap((one) => profileRows(one, plan, bytesOf, limits)),
       rssMb: Deno.memoryUsage().rss / 1e6,
       loadMs,
     };
@@ -125,153 +161,106 @@ interface Shape {
 function shapeOf({ contextLength }: Plan, options: BenchOptions): Shape {
   const decode = options.decode ?? Math.min(DEFAULT_DECODE, Math.ceil(contextLength / 4));
   const prefill = options.prefill ?? Math.min(DEFAULT_PREFILL, contextLength - decode);
-  if (prefill < 1 || prefill + decode > contextLength) {
-    const wanted = `${prefill} tokens of prompt and ${decode} of answer`;
+  const longest = Math.max(
+    prefill + decode,
+    ...(options.contexts ?? []).map((context) => context + decode),
+    options.together ? TOGETHER.sequences * TOGETHER.tokens : 0,
+  );
+  if (prefill < 1 || longest > contextLength) {
+    const wanted = `${longest} tokens of prompt and answer`;
     throw new Error(`Cannot measure ${wanted}: the model's context holds ${contextLength}`);
   }
-  return { prefill, decode, blocks: Math.ceil((prefill + decode) / KV_BLOCK_TOKENS) };
+  return { prefill, decode, blocks: blocksOf(prefill + decode) };
 }
 
-/** Steps as the engine would have them, of sequences whose KV blocks lie apart. */
-class Runs {
-  readonly #tables: Int32Array[] = [];
-
-  constructor(
-    private readonly backend: Backend,
-    private readonly plan: Plan,
-    readonly shape: Shape,
-  ) {}
-
-  /** Seconds that the prompt of one sequence takes; the last row wants logits. */
-  async prefill(sequence: number): Promise<number> {
-    const { prefill } = this.shape;
-    const start = performance.now();
-    for (let cached = 0; cached < prefill; cached += MAX_ROWS) {
-      const length = Math.min(MAX_ROWS, prefill - cached);
-      const last = cached + length === prefill;
-      await this.backend.step({
-        tokens: this.#tokens(length, sequence + cached),
-        sequences: [this.#part(sequence, 0, length, cached)],
-        logits: last ? [greedy(length - 1)] : [],
-      });
-    }
-    return (performance.now() - start) / 1000;
-  }
-
-  /** Seconds that the answers of sequences 0 to count - 1 take, a token each a step. */
-  async decode(count: number): Promise<number> {
-    const logits = Array.from({ length: count }, (_, row) => greedy(row));
-    const start = performance.now();
-    for (let i = 0; i < this.shape.decode; i++) {
-      const cached = this.shape.prefill + i;
-      const sequences = logits.map((_, start) => this.#part(start, start, 1, cached));
-      await this.backend.step({ tokens: this.#tokens(count, cached), sequences, logits });
-    }
-    return (performance.now() - start) / 1000;
-  }
-
-  #part(sequence: number, start: number, length: number, cached: number): StepSequence {
-    const read = cached === 0 ? undefined : sequence;
-    const state = this.plan.recurrent.layers > 0 ? { read, write: sequence, saves: [] } : undefined;
-    return { start, length, cached, blockTable: this.#table(sequence), state };
-  }
-
-  #table(sequence: number): Int32Array {
-    const { blocks } = this.shape;
-    return this.#tables[sequence] ??= Int32Array.from({ length: blocks }, (_, i) => sequence * blocks + i);
-  }
-
-  /** Any tokens will do, so long as they are not all the same. */
-  #tokens(count: number, seed: number): Int32Array {
-    return Int32Array.from({ length: count }, (_, i) => (i * 37 + seed * 11) % this.plan.vocabSize);
-  }
-}
-
-const NONE = new Int32Array(0);
-
-/** The likeliest token of a row. */
-function greedy(row: number): LogitsRequest {
-  return {
-    row,
-    candidates: 1,
-    repetitionPenalty: 1,
-    presencePenalty: 0,
-    frequencyPenalty: 0,
-    penaltyTokens: NONE,
-    penaltyCounts: NONE,
-    biasTokens: NONE,
-    biasValues: new Float32Array(0),
-    probe: NONE,
-  };
-}
-
-/** Fills the context of all sequences; seconds of each, after one that only warms up. */
+/** Fills the context of all sequences, after one prompt that only warms up. */
 async function measurePrefill(
-  runs: Runs,
+  steps: Steps,
+  { prefill }: Shape,
   sequences: number,
   onPhase: (phase: string) => void,
-): Promise<number[]> {
+): Promise<Sample> {
   onPhase("warming up");
-  await runs.prefill(0);
-  const seconds: number[] = [];
+  await steps.prefill(0, 0, prefill);
+  const sample = prefillSample(prefill);
   const samples = Math.max(sequences, MIN_PREFILL_SAMPLES);
   for (let i = 0; i < samples; i++) {
     onPhase(`prefill ${i + 1} of ${samples}`);
-    seconds.push(await runs.prefill(i % sequences));
+    sample.seconds.push(await steps.prefill(i % sequences, 0, prefill));
   }
-  return seconds;
+  return sample;
 }
 
-/** Seconds of each decode, by sequences. The settings take turns, so that a slow moment of the machine hits all. */
+/** The settings take turns, so that a slow moment of the machine hits all. */
 async function measureDecode(
-  runs: Runs,
+  steps: Steps,
+  { prefill, decode }: Shape,
   settings: readonly number[],
   onPhase: (phase: string) => void,
-): Promise<Map<number, number[]>> {
-  const seconds = new Map(settings.map((n) => [n, [] as number[]]));
+): Promise<Sample[]> {
+  const samples = settings.map((n) => decodeSample(n, prefill, decode));
   for (let i = 0; i < DECODE_SAMPLES; i++) {
-    for (const [n, samples] of seconds) {
-      onPhase(`decode ${i + 1} of ${DECODE_SAMPLES}, ${n} sequences`);
-      samples.push(await runs.decode(n));
+    for (const { sequences, seconds } of samples) {
+      onPhase(`decode ${i + 1} of ${DECODE_SAMPLES}, ${sequences} sequences`);
+      seconds.push(await steps.decode(sequences, prefill, decode));
     }
   }
-  return seconds;
+  return samples;
 }
 
-function prefillRow(seconds: number[], { prefill }: Shape, cost: PlanCost, limits: MachineLimits): BenchRow {
-  const took = median(seconds);
-  let floor = 0;
-  for (let cached = 0; cached < prefill; cached += MAX_ROWS) {
-    const end = Math.min(prefill, cached + MAX_ROWS);
-    const work = { rows: end - cached, logitRows: end === prefill ? 1 : 0, kvTokens: end, sequences: 1 };
-    floor += stepFloor(cost, work, limits);
+/** Many prompts together, and one as long as all of them, in turn. */
+async function measureTogether(
+  backend: Backend,
+  plan: Plan,
+  onPhase: (phase: string) => void,
+): Promise<Sample[]> {
+  const { sequences, tokens } = TOGETHER;
+  const [many, one] = [togetherSample(sequences, tokens), prefillSample(sequences * tokens)];
+  const apart = new Steps(backend, plan, blocksOf(tokens));
+  const whole = new Steps(backend, plan, blocksOf(sequences * tokens));
+  for (let i = 0; i < LONG_SAMPLES; i++) {
+    onPhase(`${sequences} prompts together, and one as long, ${i + 1} of ${LONG_SAMPLES}`);
+    many.seconds.push(await apart.prefillTogether(sequences, tokens));
+    one.seconds.push(await whole.prefill(0, 0, sequences * tokens));
   }
-  return {
-    work: "prefill",
-    sequences: 1,
-    context: prefill,
-    tokensPerSecond: prefill / took,
-    shareOfLimit: floor / took,
-  };
+  return [many, one];
 }
 
-function decodeRow(
-  seconds: number[],
-  sequences: number,
-  { prefill, decode }: Shape,
-  cost: PlanCost,
-  limits: MachineLimits,
-): BenchRow {
-  const took = median(seconds);
-  const context = prefill + (decode + 1) / 2;
-  const work = { rows: sequences, logitRows: sequences, kvTokens: sequences * context, sequences };
-  return {
-    work: "decode",
-    sequences,
-    context: Math.round(context),
-    tokensPerSecond: sequences * decode / took,
-    shareOfLimit: decode * stepFloor(cost, work, limits) / took,
-  };
+/** Goes through one long prompt and stops at each context to decode there; what decoding wrote is written again. */
+async function measureContexts(
+  steps: Steps,
+  contexts: readonly number[],
+  decode: number,
+  onPhase: (phase: string) => void,
+): Promise<Sample[]> {
+  const ascending = [...new Set(contexts)].sort((a, b) => a - b);
+  const samples = ascending.map((context) => ({
+    context,
+    prefill: prefillSample(context),
+    decode: decodeSample(1, context, decode),
+  }));
+  for (let i = 0; i < LONG_SAMPLES; i++) {
+    let [from, seconds] = [0, 0];
+    for (const at of samples) {
+      onPhase(`context of ${at.context}, ${i + 1} of ${LONG_SAMPLES}`);
+      seconds += await steps.prefill(0, from, at.context);
+      from = at.context;
+      at.prefill.seconds.push(seconds);
+      at.decode.seconds.push(await steps.decode(1, at.context, decode));
+    }
+  }
+  return samples.flatMap((at) => [at.prefill, at.decode]);
+}
+
+async function profiled(backend: Backend, plan: Plan, { prefill, decode, blocks }: Shape) {
+  if (!(backend instanceof CpuBackend)) {
+    throw new Error("Cannot profile on the GPU: only the CPU's backend times its ops");
+  }
+  const steps = new Steps(backend, plan, blocks);
+  return [
+    await profile(backend, plan, prefillSample(prefill), () => steps.prefill(0, 0, prefill)),
+    await profile(backend, plan, decodeSample(1, prefill, decode), () => steps.decode(1, prefill, decode)),
+  ];
 }
 
 function better(a: MachineLimits, b: MachineLimits): MachineLimits {
@@ -280,10 +269,4 @@ function better(a: MachineLimits, b: MachineLimits): MachineLimits {
     int8Gops: Math.max(a.int8Gops, b.int8Gops),
     f32Gflops: Math.max(a.f32Gflops, b.f32Gflops),
   };
-}
-
-export function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }

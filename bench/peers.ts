@@ -3,9 +3,10 @@
  * the machine hits both. The peer is llama.cpp as npm's node-llama-cpp ships it, prebuilt.
  */
 import { basename, fromFileUrl, resolve } from "@std/path";
-import { median } from "./model.ts";
+import { median } from "./samples.ts";
 import { exists, installPeer, PEER, PEER_VERSION, warnIfBusy } from "./peer.ts";
-import { asTable, command, loadAverage, Options, print, ROOT, run, say, UsageError } from "./shell.ts";
+import { command, loadAverage, Options, print, ROOT, run, say, UsageError } from "./shell.ts";
+import { asTable } from "./table.ts";
 
 const HELP = `Compare with ${PEER} ${PEER_VERSION} on this machine, side by side.
 

@@ -39,19 +39,6 @@ export async function run(program: string, args: readonly string[], cwd = ROOT):
 /** The program that measures kernels; built by the tasks that need it. */
 export const KERNEL_BENCH = `${ROOT}rust-kernels/target/release/bench`;
 
-/** Lines of cells: the first to the left, the others to the right. */
-export function asTable(rows: readonly (readonly string[])[]): string {
-  const widths = rows[0].map((_, i) => Math.max(...rows.map((row) => row[i].length)));
-  return rows.map((row) =>
-    row.map((cell, i) => i === 0 ? cell.padEnd(widths[0]) : `  ${cell.padStart(widths[i])}`).join("")
-      .trimEnd()
-  ).join("\n") + "\n";
-}
-
-export function percent(share: number): string {
-  return `${(100 * share).toFixed(0)} %`;
-}
-
 /** The options of a command, all but --json with a value. */
 export class Options {
   readonly json: boolean;

@@ -1,5 +1,6 @@
 /** Each technique on and off, in one run (`deno task bench:techniques`). */
-import { asTable, command, KERNEL_BENCH, loadAverage, Options, print, run, say } from "./shell.ts";
+import { command, KERNEL_BENCH, loadAverage, Options, print, run, say } from "./shell.ts";
+import { asTable } from "./table.ts";
 
 const HELP =
   `Measure what each technique gains: the kernel as it is, beside what it would be without, in turn in one run.

@@ -1,6 +1,6 @@
 import { parseArgs } from "@std/cli/parse_args.js";
 import { fromFileUrl } from "@std/path";
-import { median } from "./model.ts";
+import { median } from "./samples.ts";
 
 /*
  * How much faster a batch gets with more workers, each slowed to one thread. Needs a nats-server with JetStream.

@@ -1,4 +1,6 @@
-import { benchModel, type BenchReport } from "../bench/model.ts";
+import { benchAgainst } from "../bench/against.ts";
+import { benchModel, type BenchOptions, type BenchReport } from "../bench/model.ts";
+import { asTable } from "../bench/table.ts";
 import { Flags } from "./flags.ts";
 import {
   backendOptions,
@@ -20,6 +22,10 @@ Usage: deno task bench [options]
   --pp N         tokens of each prompt (default 512, or what the model's context holds)
   --tg N         tokens decoded after it (default 64)
   --npl LIST     how many sequences to decode side by side (default ${DEFAULT_SEQUENCES.join(",")})
+  --context LIST context lengths at which one sequence is prefilled and decoded besides, such as 512,2048,8192
+  --together     prefill 16 prompts of 128 tokens together besides, and one of 2,048
+  --against FILE compare with a second model, such as the same in F32: three runs of each, in turn
+  --profile      list ops by how much longer they take than their floor
   --threads N    threads that compute (default: one a core)
   --isa NAME     instruction set (default: the best that this CPU has)
   --backend NAME cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
@@ -27,7 +33,9 @@ Usage: deno task bench [options]
   --json         one JSON object: {"model", "architecture", "backend", "choice", "isa", "threads",
                  "limits": {"read_gbps", "int8_gops", "f32_gflops"},
                  "rows": [{"work", "sequences", "context", "tokens_per_second", "share_of_limit"}, …],
-                 "rss_mb", "load_ms"}
+                 "profile": [{"work", "op", "count", "ms", "floor_ms"}, …], "rss_mb", "load_ms"};
+                 rows of --context have "over_paper" too. With --against: {"models", "rows": [{"work",
+                 "sequences", "context", "first", "second", "ratio", "lowest", "highest"}, …]}
   --help         this text
 
 The limits are this machine's now: how fast it reads memory, and how many operations it does in a second (a
@@ -35,6 +43,10 @@ multiply-add is two). A step cannot be faster than the bytes that it reads (pack
 context that there is) over the one, or the operations of its matrices over the other, whichever takes longer: integer
 operations for quantised weights, float ones for F32, F16 and BF16. 100 % is that bound. Decoding one sequence is bound
 by reading, a long prompt by arithmetic; with more sequences at once decoding goes from the one to the other.
+Attention counts with the bytes of the KV cache and two products, in f32, of each row and each token before it.
+
+"Over paper" says what context costs: the time of a token over the time at the first context of the list plus what the
+additional attention must take. 1 is what bytes and operations explain.
 
 Rates are medians, of all sequences together. Other programs that compute spoil the figures.
 Exit code: 0 done, 1 failed, 2 wrong usage.
@@ -46,50 +58,77 @@ Example:
 /** `bench …` of the command line. Returns the exit code. */
 export async function benchCommand(args: readonly string[]): Promise<number> {
   const flags = new Flags(args, {
-    values: ["model", "pp", "tg", "npl", "threads", "isa", "backend", "arithmetic"],
+    values: ["model", "pp", "tg", "npl", "threads", "isa", "context", "against", "backend", "arithmetic"],
+    switches: ["together", "profile"],
   });
   if (flags.help) {
     out(HELP);
     return 0;
   }
   const terminal = Deno.stderr.isTerminal();
-  const report = await benchModel({
+  const options = {
     prefill: flags.count("pp", 1, MAX_CONTEXT),
     decode: flags.count("tg", 1, MAX_CONTEXT),
     sequences: [...new Set(flags.counts("npl", 1, MAX_PARALLEL) ?? DEFAULT_SEQUENCES)],
+    contexts: flags.counts("context", 1, MAX_CONTEXT),
+    together: flags.is("together"),
+    profile: flags.is("profile"),
     threads: flags.count("threads", 1, MAX_THREADS),
     isa: flags.text("isa"),
     ...backendOptions(flags),
     model: modelPath(flags.text("model")),
-    onPhase: (phase) => terminal && err(`\r\x1b[K${phase} …`),
-  });
+    onPhase: (phase: string) => terminal && err(`\r\x1b[K${phase} …`),
+  };
+  const other = flags.text("against");
+  const text = other ? await compare(options, other, flags.json) : await report(options, flags.json);
   if (terminal) err("\r\x1b[K");
-  out(flags.json ? `${JSON.stringify(asJson(report))}\n` : asTable(report));
+  out(text);
   return 0;
 }
 
-function asJson({ limits, rows, rssMb, loadMs, ...head }: BenchReport) {
+async function report(options: BenchOptions, json: boolean): Promise<string> {
+  const measured = await benchModel(options);
+  return json ? `${JSON.stringify(asJson(measured))}\n` : describe(measured);
+}
+
+async function compare(options: BenchOptions, other: string, json: boolean): Promise<string> {
+  const { models, rows } = await benchAgainst(options, modelPath(other));
+  if (json) return `${JSON.stringify({ models, rows })}\n`;
+  const cells = rows.map((row) => [
+    row.work,
+    String(row.sequences),
+    String(row.context),
+    row.first.toFixed(1),
+    row.second.toFixed(1),
+    row.ratio.toFixed(2),
+    `${row.lowest.toFixed(2)}-${row.highest.toFixed(2)}`,
+  ]);
+  const head = ["work", "sequences", "context", "first tok/s", "second tok/s", "ratio", "low-high"];
+  return `${models.join(" against ")}, medians of three runs\n\n${asTable([head, ...cells])}`;
+}
+
+function asJson({ limits, rows, profile, rssMb, loadMs, ...head }: BenchReport) {
   return {
     ...head,
     limits: { read_gbps: limits.readGbps, int8_gops: limits.int8Gops, f32_gflops: limits.f32Gflops },
-    rows: rows.map(({ tokensPerSecond, shareOfLimit, ...row }) => (
-      { ...row, tokens_per_second: tokensPerSecond, share_of_limit: shareOfLimit }
+    rows: rows.map(({ tokensPerSecond, shareOfLimit, overPaper, ...row }) => (
+      { ...row, tokens_per_second: tokensPerSecond, share_of_limit: shareOfLimit, over_paper: overPaper }
     )),
+    profile: profile.map(({ floorMs, ...row }) => ({ ...row, floor_ms: floorMs })),
     rss_mb: rssMb,
     load_ms: loadMs,
   };
 }
 
-function asTable({ limits, rows, ...head }: BenchReport): string {
+function describe({ limits, rows, profile, ...head }: BenchReport): string {
   const cells = rows.map((row) => [
     row.work,
     String(row.sequences),
     String(row.context),
     row.tokensPerSecond.toFixed(1),
     `${(100 * row.shareOfLimit).toFixed(1)} %`,
+    row.overPaper?.toFixed(2) ?? "",
   ]);
-  const table = [["work", "sequences", "context", "tokens/s", "of the limit"], ...cells]
-    .map(([work, ...figures]) => work.padEnd(8) + figures.map((figure) => figure.padStart(13)).join(""));
   const seconds = (head.loadMs / 1000).toFixed(1);
   return [
     `${head.model}: ${head.architecture}; ${
@@ -101,7 +140,18 @@ function asTable({ limits, rows, ...head }: BenchReport): string {
         `f32 ${limits.f32Gflops.toFixed(0)} GFLOPS`
       : `this GPU: copies ${limits.readGbps.toFixed(1)} GB/s`,
     "",
-    ...table,
-    "",
+    asTable([["work", "sequences", "context", "tokens/s", "of the limit", "over paper"], ...cells]),
+    ...profile.length > 0 ? [describeProfile(profile)] : [],
   ].join("\n");
+}
+
+function describeProfile(profile: BenchReport["profile"]): string {
+  const cells = profile.map(({ work, op, count, ms, floorMs }) => [
+    `${work}: ${op}`,
+    String(count),
+    ms.toFixed(1),
+    floorMs.toFixed(1),
+    (ms - floorMs).toFixed(1),
+  ]);
+  return asTable([["ops of the plan", "count", "ms", "floor", "gap"], ...cells]);
 }

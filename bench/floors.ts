@@ -1,0 +1,82 @@
+import { FORMATS } from "../engine/gguf/formats.ts";
+import { type MachineLimits, type PlanCost, stepFloor, type StepWork } from "../engine/plan/cost.ts";
+import type { Plan, PlanOp, PlanTensor } from "../engine/plan/plan.ts";
+
+/** A step of sequences that all add as many rows to as much context. */
+export interface EvenStep {
+  readonly sequences: number;
+  /** Rows that each adds. */
+  readonly rows: number;
+  /** Tokens that each has in the cache before. */
+  readonly cached: number;
+  /** Rows that want logits, over all sequences. */
+  readonly logitRows: number;
+}
+
+/** Tokens that a row attends to, averaged over the rows of a sequence. */
+function meanContext({ rows, cached }: EvenStep): number {
+  return cached + (rows + 1) / 2;
+}
+
+/** Operations of attention for one row and one token of its context: two products of a head's width each. */
+function attentionOperations(op: PlanOp): number {
+  return op.op === "attention" ? 2 * 2 * op.heads.heads * op.heads.headDim : 0;
+}
+
+function workOf(step: EvenStep): StepWork {
+  const { sequences, rows, cached, logitRows } = step;
+  return { rows: sequences * rows, logitRows, kvTokens: sequences * (cached + rows), sequences };
+}
+
+/** Seconds that a step takes at least: bytes, and operations of matrices and of attention (f32). */
+export function evenStepFloor(plan: Plan, cost: PlanCost, step: EvenStep, limits: MachineLimits): number {
+  const attention = plan.ops.reduce((sum, op) => sum + attentionOperations(op), 0) * meanContext(step);
+  const row = { ...cost.row, float: cost.row.float + attention };
+  return stepFloor({ ...cost, row }, workOf(step), limits);
+}
+
+/** Seconds that all attention of a step takes at least: the cache's bytes or its operations, whichever is more. */
+export function attentionFloor(plan: Plan, cost: PlanCost, step: EvenStep, limits: MachineLimits): number {
+  const { rows, kvTokens } = workOf(step);
+  const operations = plan.ops.reduce((sum, op) => sum + attentionOperations(op), 0) * meanContext(step) *
+    rows;
+  return Math.max(kvTokens * cost.kvBytesPerToken / limits.readGbps, operations / limits.f32Gflops) / 1e9;
+}
+
+/** Seconds that one op of a step takes at least; 0 for ops whose bytes and operations are not counted. */
+export function opFloor(
+  plan: Plan,
+  op: PlanOp,
+  packedBytes: (tensor: PlanTensor) => number,
+  step: EvenStep,
+  limits: MachineLimits,
+): number {
+  const work = workOf(step);
+  if (op.op === "attention") {
+    const bytes = work.kvTokens * plan.kv.heads * plan.kv.headDim * 2 * 2;
+    const operations = attentionOperations(op) * meanContext(step) * work.rows;
+    return Math.max(bytes / limits.readGbps, operations / limits.f32Gflops) / 1e9;
+  }
+  if (op.op !== "matmul" && op.op !== "swiglu") return 0;
+  const rows = plan.buffers[(op.x.float ?? op.x.quant)!].rows === "logits" ? work.logitRows : work.rows;
+  if (rows === 0) return 0;
+  let [bytes, seconds] = [0, 0];
+  for (const tensor of weightsOf(plan, op)) {
+    const peak = FORMATS[tensor.info.type].float ? limits.f32Gflops : limits.int8Gops;
+    bytes += packedBytes(tensor);
+    seconds += 2 * tensor.rows * tensor.columns * rows / peak;
+  }
+  return Math.max(bytes / limits.readGbps, seconds) / 1e9;
+}
+
+/** What an op is called, the same in all layers: its kind, and the weights that it multiplies by. */
+export function opLabel(plan: Plan, op: PlanOp): string {
+  const names = weightsOf(plan, op)
+    .map(({ info }) => info.name.replace(/^blk\.\d+\./, "").replace(/\.weight$/, ""));
+  return [op.op, names.join(" + ")].join(" ").trim();
+}
+
+function weightsOf(plan: Plan, op: PlanOp): PlanTensor[] {
+  if (op.op === "matmul") return op.parts.map((part) => plan.tensors[part.weight]);
+  return op.op === "swiglu" ? [op.gate, op.up].map((weight) => plan.tensors[weight]) : [];
+}

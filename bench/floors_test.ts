@@ -1,0 +1,36 @@
+import { assertAlmostEquals, assertEquals } from "@std/assert";
+import { buildPlan } from "../engine/architectures/registry.ts";
+import { byteLengthOf } from "../engine/gguf/tensor_types.ts";
+import { planCost } from "../engine/plan/cost.ts";
+import type { PlanTensor } from "../engine/plan/plan.ts";
+import { smallTransformer } from "../engine/plan/testing.ts";
+import { attentionFloor, evenStepFloor, opFloor, opLabel } from "./floors.ts";
+
+const plan = buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0", output: true }));
+const bytesOf = (t: PlanTensor) => byteLengthOf(t.info.type, t.rows * t.columns);
+const cost = planCost(plan, bytesOf);
+const DECODE = { sequences: 3, rows: 1, cached: 99, logitRows: 3 };
+const PREFILL = { sequences: 1, rows: 400, cached: 0, logitRows: 1 };
+
+Deno.test("floors: attention reads the cache of every sequence", () => {
+  const limits = { readGbps: 1, int8Gops: 1e9, f32Gflops: 1e9 };
+  assertAlmostEquals(attentionFloor(plan, cost, DECODE, limits), 3 * 100 * cost.kvBytesPerToken / 1e9);
+});
+
+Deno.test("floors: a row of a prompt attends to the rows before it and to itself", () => {
+  const limits = { readGbps: 1e9, int8Gops: 1e9, f32Gflops: 1 };
+  // Two layers, a query of 256, two products of two operations each; 400 rows of 200.5 tokens on average.
+  const operations = 2 * 256 * 2 * 2 * 400 * 200.5;
+  assertAlmostEquals(attentionFloor(plan, cost, PREFILL, limits), operations / 1e9);
+  assertAlmostEquals(evenStepFloor(plan, cost, PREFILL, limits), operations / 1e9, 1e-6);
+});
+
+Deno.test("floors: the ops of a step that reads add up to the step", () => {
+  const limits = { readGbps: 1, int8Gops: 1e9, f32Gflops: 1e9 };
+  const ops = plan.ops.reduce((sum, op) => sum + opFloor(plan, op, bytesOf, DECODE, limits), 0);
+  assertAlmostEquals(ops, evenStepFloor(plan, cost, DECODE, limits));
+  assertEquals(plan.ops.filter((op) => op.op === "swiglu").map((op) => opLabel(plan, op)), [
+    "swiglu ffn_gate + ffn_up",
+    "swiglu ffn_gate + ffn_up",
+  ]);
+});

@@ -1,0 +1,59 @@
+import type { EvenStep } from "./floors.ts";
+import { MAX_ROWS } from "./steps.ts";
+
+/** What was measured, several times. */
+export interface Sample {
+  readonly work: "prefill" | "decode";
+  readonly sequences: number;
+  /** Tokens in each sequence at the end of a prefill, or on average over a decode. */
+  readonly context: number;
+  /** Tokens of all sequences together. */
+  readonly tokens: number;
+  readonly seconds: number[];
+  readonly steps: readonly EvenStep[];
+}
+
+/** The prompt of one sequence. */
+export function prefillSample(context: number): Sample {
+  const steps: EvenStep[] = [];
+  for (let cached = 0; cached < context; cached += MAX_ROWS) {
+    const rows = Math.min(MAX_ROWS, context - cached);
+    steps.push({ sequences: 1, rows, cached, logitRows: cached + rows === context ? 1 : 0 });
+  }
+  return { work: "prefill", sequences: 1, context, tokens: context, seconds: [], steps };
+}
+
+/** Prompts of several sequences, as many in a step as fit. */
+export function togetherSample(sequences: number, context: number): Sample {
+  const fit = Math.max(1, Math.floor(MAX_ROWS / context));
+  const steps: EvenStep[] = [];
+  for (let first = 0; first < sequences; first += fit) {
+    const count = Math.min(fit, sequences - first);
+    steps.push({ sequences: count, rows: context, cached: 0, logitRows: count });
+  }
+  return { work: "prefill", sequences, context, tokens: sequences * context, seconds: [], steps };
+}
+
+/** `tokens` tokens of each sequence after `context` of them, one each a step. */
+export function decodeSample(sequences: number, context: number, tokens: number): Sample {
+  const steps = Array.from(
+    { length: tokens },
+    (_, i): EvenStep => ({ sequences, rows: 1, cached: context + i, logitRows: sequences }),
+  );
+  const mean = Math.round(context + (tokens + 1) / 2);
+  return { work: "decode", sequences, context: mean, tokens: sequences * tokens, seconds: [], steps };
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+/** Seconds over what the first sample took and the additional attention costs on paper, both for a token. */
+export function overPaper(sample: Sample, first: Sample, attention: (step: EvenStep) => number): number {
+  const ofToken = ({ steps, tokens }: Sample) =>
+    steps.reduce((sum, step) => sum + attention(step), 0) / tokens;
+  const took = ({ seconds, tokens }: Sample) => median(seconds) / tokens;
+  return took(sample) / (took(first) + ofToken(sample) - ofToken(first));
+}

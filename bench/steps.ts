@@ -1,0 +1,103 @@
+import {
+  type Backend,
+  KV_BLOCK_TOKENS,
+  type LogitsRequest,
+  type StepSequence,
+} from "../engine/backend/backend.ts";
+import type { Plan } from "../engine/plan/plan.ts";
+
+/** Rows of a prefill's steps, as the engine has them. */
+export const MAX_ROWS = 512;
+
+/** KV blocks that hold some tokens. */
+export function blocksOf(tokens: number): number {
+  return Math.ceil(tokens / KV_BLOCK_TOKENS);
+}
+
+/** Steps as the engine would have them, of sequences of at most `blocks` KV blocks that lie apart. */
+export class Steps {
+  readonly #tables: Int32Array[] = [];
+
+  constructor(
+    private readonly backend: Backend,
+    private readonly plan: Plan,
+    private readonly blocks: number,
+  ) {}
+
+  /** Seconds that tokens `from` to `to` of one sequence's prompt take; the last row wants logits. */
+  async prefill(sequence: number, from: number, to: number): Promise<number> {
+    const start = performance.now();
+    for (let cached = from; cached < to; cached += MAX_ROWS) {
+      const length = Math.min(MAX_ROWS, to - cached);
+      await this.backend.step({
+        tokens: this.#tokens(length, sequence + cached),
+        sequences: [this.#part(sequence, 0, length, cached)],
+        logits: cached + length === to ? [greedy(length - 1)] : [],
+      });
+    }
+    return (performance.now() - start) / 1000;
+  }
+
+  /** Seconds that the prompts of several sequences take, as many in a step as fit; each one's last row wants logits. */
+  async prefillTogether(count: number, length: number): Promise<number> {
+    const start = performance.now();
+    const fit = Math.max(1, Math.floor(MAX_ROWS / length));
+    for (let first = 0; first < count; first += fit) {
+      const parts = Array.from(
+        { length: Math.min(fit, count - first) },
+        (_, i) => this.#part(first + i, i * length, length, 0),
+      );
+      await this.backend.step({
+        tokens: this.#tokens(parts.length * length, first),
+        sequences: parts,
+        logits: parts.map((part) => greedy(part.start + length - 1)),
+      });
+    }
+    return (performance.now() - start) / 1000;
+  }
+
+  /** Seconds that `tokens` tokens of each of sequences 0 to count - 1 take after `context` of them, one each a step. */
+  async decode(count: number, context: number, tokens: number): Promise<number> {
+    const logits = Array.from({ length: count }, (_, row) => greedy(row));
+    const start = performance.now();
+    for (let cached = context; cached < context + tokens; cached++) {
+      const sequences = logits.map((_, start) => this.#part(start, start, 1, cached));
+      await this.backend.step({ tokens: this.#tokens(count, cached), sequences, logits });
+    }
+    return (performance.now() - start) / 1000;
+  }
+
+  #part(sequence: number, start: number, length: number, cached: number): StepSequence {
+    const read = cached === 0 ? undefined : sequence;
+    const state = this.plan.recurrent.layers > 0 ? { read, write: sequence, saves: [] } : undefined;
+    return { start, length, cached, blockTable: this.#table(sequence), state };
+  }
+
+  #table(sequence: number): Int32Array {
+    const from = sequence * this.blocks;
+    return this.#tables[sequence] ??= Int32Array.from({ length: this.blocks }, (_, i) => from + i);
+  }
+
+  /** Any tokens will do, so long as they are not all the same. */
+  #tokens(count: number, seed: number): Int32Array {
+    return Int32Array.from({ length: count }, (_, i) => (i * 37 + seed * 11) % this.plan.vocabSize);
+  }
+}
+
+const NONE = new Int32Array(0);
+
+/** The likeliest token of a row. */
+function greedy(row: number): LogitsRequest {
+  return {
+    row,
+    candidates: 1,
+    repetitionPenalty: 1,
+    presencePenalty: 0,
+    frequencyPenalty: 0,
+    penaltyTokens: NONE,
+    penaltyCounts: NONE,
+    biasTokens: NONE,
+    biasValues: new Float32Array(0),
+    probe: NONE,
+  };
+}
