@@ -23,7 +23,7 @@ import {
   type Tuning,
 } from "../engine/backend/webgpu/kernels/types.ts";
 import type { TensorType } from "../engine/gguf/types.ts";
-import { median } from "./model.ts";
+import { median } from "./samples.ts";
 
 const HELP = `Measure the GPU's matrix-vector products.
 
