@@ -50,7 +50,9 @@ class Form<S extends Sink> {
   #file: { filename: string; sink: S } | undefined;
   #part: Part | undefined;
   #writing: Promise<void> | undefined;
-  #failed = Promise.withResolvers<never>();
+  #failure: Error | undefined;
+  /** Ends the wait that is under way. */
+  #interrupt: (failure: Error) => void = () => {};
 
   constructor(
     request: Request,
@@ -65,7 +67,6 @@ class Form<S extends Sink> {
     if (Number(request.headers.get("content-length") ?? 0) > limits.uploadBytes + MAX_FORM_BYTES) {
       throw tooLarge(limits);
     }
-    this.#failed.promise.catch(() => {});
     try {
       this.#parser = new Busboy({
         headers: { "content-type": type },
@@ -126,7 +127,10 @@ class Form<S extends Sink> {
   }
 
   #listen(): void {
-    const fail = (error: ApiError) => this.#failed.reject(error);
+    const fail = (error: Error) => {
+      this.#failure ??= error;
+      this.#interrupt(this.#failure);
+    };
     this.#parser.on("error", (error) => fail(badForm((error as Error).message)));
     this.#parser.on("filesLimit", () => fail(badForm("more than one file")));
     this.#parser.on("fieldsLimit", () => fail(badForm(`more than ${MAX_FIELDS} fields`)));
@@ -142,7 +146,7 @@ class Form<S extends Sink> {
       this.#writing = this.#receive(name, this.#part, filename);
       this.#writing.catch((error) => {
         part.resume();
-        this.#failed.reject(error);
+        fail(error);
       });
     });
   }
@@ -157,19 +161,25 @@ class Form<S extends Sink> {
     if (part.truncated) throw tooLarge(this.limits);
   }
 
-  /** A failure of the form or of the disk ends the wait. */
+  /**
+   * A failure of the form or of the disk ends the wait. Not `Promise.race` against a promise that lasts as long as the
+   * upload: that would hold every chunk that was ever waited for.
+   */
   #orFailure<T>(work: Promise<T>): Promise<T> {
-    return Promise.race([work, this.#failed.promise]);
+    if (this.#failure) return Promise.reject(this.#failure);
+    return new Promise((resolve, reject) => {
+      this.#interrupt = reject;
+      work.then(resolve, reject);
+    });
   }
 
   async #soon<T>(work: Promise<T>): Promise<T> {
     const { bodyMs } = this.limits;
-    const late = Promise.withResolvers<never>();
     const message = `Nothing of the request body came within ${bodyMs / 1000} s`;
     const error = new ApiError(408, "body_timeout", message, { headers: { connection: "close" } });
-    const timer = setTimeout(() => late.reject(error), bodyMs);
+    const timer = setTimeout(() => this.#interrupt(error), bodyMs);
     try {
-      return await this.#orFailure(Promise.race([work, late.promise]));
+      return await this.#orFailure(work);
     } finally {
       clearTimeout(timer);
     }
