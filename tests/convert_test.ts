@@ -12,19 +12,22 @@ import { plainLogProbs } from "./plain_forward.ts";
 
 /** Distances of log-probabilities. With quantised weights the kernels round activations to 8 bits. */
 const LIMITS = { BF16: 0.03, MXFP4: 0.15, affine: 0.15 };
+/** A recurrent state carries the rounding on: llama.cpp is off by up to 0.29 on such a file in MXFP4. */
+const RECURRENT_LIMIT = 0.25;
 /** How far the same answer is from that of another seed: what it takes to notice anything. */
 const UNRELATED = 0.5;
 
 const PROMPT = [65, 66, 67, 104, 101, 32, 110, 97, 46];
 
-for (const model of ["llama", "qwen3"] as const) {
+for (const model of ["llama", "qwen3", "qwen3_5"] as const) {
   for (const weights of ["BF16", "MXFP4", "affine"] as const) {
     Deno.test(`convert: ${model} in ${weights} answers as the checkpoint's own values do`, async () => {
       const options = { model, weights, layout: weights === "BF16" ? "hf" : "mlx", seed: 3 } as const;
-      const found = await converted(options, PROMPT);
       const expected = plain(options, PROMPT);
+      const found = await converted(options, PROMPT, expected.length);
       const distance = largestDistance(expected, found);
-      assert(distance <= LIMITS[weights], `${distance.toFixed(4)}, allowed ${LIMITS[weights]}`);
+      const limit = model === "qwen3_5" && weights === "MXFP4" ? RECURRENT_LIMIT : LIMITS[weights];
+      assert(distance <= limit, `${distance.toFixed(4)}, allowed ${limit}`);
       const other = largestDistance(plain({ ...options, seed: 4 }, PROMPT), found);
       assert(other > UNRELATED, `another model is as near as ${other.toFixed(4)}`);
     });
@@ -36,7 +39,11 @@ function plain(options: CheckpointOptions, tokens: readonly number[]): Float64Ar
 }
 
 /** Log-probabilities of every token after the prompt, by the kernels, from the converted file. */
-async function converted(options: CheckpointOptions, tokens: readonly number[]): Promise<Float64Array> {
+async function converted(
+  options: CheckpointOptions,
+  tokens: readonly number[],
+  vocab: number,
+): Promise<Float64Array> {
   const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
   try {
     const checkpoint = tinyCheckpoint(options);
@@ -49,7 +56,7 @@ async function converted(options: CheckpointOptions, tokens: readonly number[]):
       maxRows: 16,
       maxLogitRows: 1,
     });
-    const probe = Array.from({ length: checkpoint.config.vocab_size as number }, (_, id) => id);
+    const probe = Array.from({ length: vocab }, (_, id) => id);
     const run = { tokens, blockTable: shuffledBlocks(0, 2), wanted: [{ probe }] };
     const [[{ probed, logSumExp }]] = await model.step([run]);
     return Float64Array.from(probed, (logit) => logit - logSumExp);
