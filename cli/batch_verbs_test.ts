@@ -106,18 +106,23 @@ Deno.test("batch status and cancel: of a job that has stopped, without a model",
     });
     assertEquals(await job.code, 1);
     const { state, total, done } = await status(output);
-    assertEquals([state, total, done], ["stopped", LINES, 5]);
+    assertEquals([state, total], ["stopped", LINES]);
+    assert(done === 5 || done === 6, `${done}`); // one line more may have been in flight
     const words = batch(["status", output]);
     await words.code;
     assertStringIncludes(
       words.words.out,
-      "stopped, 5 of 20 lines, 0 failed; 25 prompt and 35 output tokens\n",
+      `stopped, ${done} of 20 lines, 0 failed; ${5 * done} prompt and ${7 * done} output tokens\n`,
     );
     const cancel = batch(["cancel", path("in.jsonl"), "--out", output, "--json"], () => {
       throw new Error("not to be asked");
     });
     assertEquals(await cancel.code, 0);
-    assertEquals(JSON.parse(cancel.words.out), { event: "cancelled", completed: 5, failed: 15 });
+    assertEquals(JSON.parse(cancel.words.out), {
+      event: "cancelled",
+      completed: done,
+      failed: LINES - done,
+    });
     // A second run finds the job done.
     assertEquals(await batch(["run", path("in.jsonl"), "--out", output]).code, 0);
   });

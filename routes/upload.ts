@@ -143,6 +143,8 @@ class Form<S extends Sink> {
     });
     this.#parser.on("file", (name, part, filename) => {
       this.#part = part as Part;
+      // An error that comes before or after the content is read would otherwise end the process.
+      part.on("error", (error) => fail(badForm(error.message)));
       this.#writing = this.#receive(name, this.#part, filename);
       this.#writing.catch((error) => {
         part.resume();
