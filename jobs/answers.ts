@@ -100,6 +100,12 @@ function isAnswer(answer: Answer): boolean {
 }
 
 /** Counts are u32 in the journal. */
+/** Prompt tokens of an answer that were found in the prefix cache. */
+export function cachedTokensOf(body: Record<string, unknown>): number {
+  const usage = body.usage as { prompt_tokens_details?: { cached_tokens?: unknown } } | undefined;
+  return tokenCount(usage?.prompt_tokens_details?.cached_tokens);
+}
+
 function tokenCount(value: unknown): number {
   return Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32
     ? value as number

@@ -32,7 +32,8 @@ interface Live {
   readonly abort: AbortController;
   ending: BatchRecord["ending"];
   readonly meter: ProgressMeter;
-  cachedTokens: number;
+  /** Found in the prefix cache by earlier runs. */
+  readonly cachedTokens: number;
 }
 
 /** Bad lines that a failed batch names; the rest is counted. */
@@ -215,9 +216,7 @@ export class BatchWorker {
     if (live.ending !== null) throw unanswered(live.ending);
     const signal = AbortSignal.any([request.signal, live.abort.signal]);
     try {
-      const answer = await this.options.execute(batch.owner, { ...request, signal });
-      live.cachedTokens += cachedTokensOf(answer.body);
-      return answer;
+      return await this.options.execute(batch.owner, { ...request, signal });
     } catch (error) {
       throw live.ending === null ? error : unanswered(live.ending);
     }
@@ -329,12 +328,7 @@ function countsOf(progress: BatchProgress, { cachedTokens }: Live) {
     completed,
     failed,
     promptTokens,
-    cachedTokens: Math.min(cachedTokens, promptTokens),
+    cachedTokens: Math.min(cachedTokens + progress.cachedTokens, promptTokens),
     outputTokens,
   };
-}
-
-function cachedTokensOf(body: Record<string, unknown>): number {
-  const usage = body.usage as { prompt_tokens_details?: { cached_tokens?: number } } | undefined;
-  return usage?.prompt_tokens_details?.cached_tokens ?? 0;
 }

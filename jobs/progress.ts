@@ -8,6 +8,8 @@ export interface ProgressView {
   /** Tokens per second over about the last two minutes of this run. */
   readonly promptRate: number;
   readonly outputRate: number;
+  /** Of this run's prompt tokens, the share that was found in the prefix cache: 0 to 1. */
+  readonly cachedShare: number;
   /** Seconds; undefined while too little has been seen to say. */
   readonly remaining: number | undefined;
 }
@@ -60,6 +62,7 @@ export class ProgressMeter {
       total: last.total,
       promptRate: this.fadedPrompt / seconds,
       outputRate: this.fadedOutput / seconds,
+      cachedShare: last.cachedTokens / Math.max(1, last.promptTokens - this.first!.promptTokens),
       remaining: this.remaining(last, seconds),
     };
   }
@@ -104,7 +107,7 @@ export function renderBar(view: ProgressView, columns: number): string {
   const parts = [
     `${view.done}/${view.total}`,
     `${view.failed} failed`,
-    `${rate(view.promptRate)} tok/s in`,
+    `${rate(view.promptRate)} tok/s in${cached(view)}`,
     `${rate(view.outputRate)} tok/s out`,
     view.remaining === undefined ? "ETA -" : `ETA ${duration(view.remaining)}`,
   ];
@@ -118,7 +121,7 @@ export function renderBar(view: ProgressView, columns: number): string {
 /** The same in words, for a log. */
 export function renderLine(view: ProgressView): string {
   const done = `${view.done} of ${view.total} lines, ${view.failed} failed; ` +
-    `${rate(view.promptRate)} prompt and ${rate(view.outputRate)} output tokens/s`;
+    `${rate(view.promptRate)} prompt${cached(view)} and ${rate(view.outputRate)} output tokens/s`;
   if (view.done === view.total) return done;
   return `${done}; ${
     view.remaining === undefined ? "time left not known yet" : `about ${duration(view.remaining)} left`
@@ -134,6 +137,11 @@ export function duration(seconds: number): string {
   if (min < 60) return `${min} min`;
   const h = Math.floor(min / 60);
   return h < 48 ? `${h} h ${min % 60} min` : `${Math.floor(h / 24)} d ${h % 24} h`;
+}
+
+function cached({ cachedShare }: ProgressView): string {
+  const percent = Math.round(100 * Math.min(1, cachedShare));
+  return percent > 0 ? ` (${percent} % cached)` : "";
 }
 
 function rate(value: number): string {

@@ -11,6 +11,7 @@ function progress(done: number, more: Partial<BatchProgress> = {}): BatchProgres
     outputTokens: 20 * done,
     totalBytes: 500_000,
     doneBytes: 500 * done,
+    cachedTokens: 0,
     ...more,
   };
 }
@@ -97,13 +98,14 @@ const VIEW: ProgressView = {
   total: 200,
   promptRate: 812.3,
   outputRate: 9.64,
+  cachedShare: 0.316,
   remaining: 125,
 };
 
 Deno.test("renderBar: all that matters in one line", () => {
   assertEquals(
     renderBar(VIEW, 120),
-    "[###############---------] 126/200  3 failed  812 tok/s in  9.6 tok/s out  ETA 2 min 5 s",
+    "[###############---------] 126/200  3 failed  812 tok/s in (32 % cached)  9.6 tok/s out  ETA 2 min 5 s",
   );
   assertEquals(renderBar({ ...VIEW, remaining: undefined }, 120).endsWith("ETA -"), true);
 });
@@ -116,7 +118,7 @@ Deno.test("renderBar: fits every width", () => {
 Deno.test("renderLine: the same in words", () => {
   assertEquals(
     renderLine(VIEW),
-    "126 of 200 lines, 3 failed; 812 prompt and 9.6 output tokens/s; about 2 min 5 s left",
+    "126 of 200 lines, 3 failed; 812 prompt (32 % cached) and 9.6 output tokens/s; about 2 min 5 s left",
   );
 });
 

@@ -196,5 +196,6 @@ function counts(progress: BatchProgress) {
     failed: progress.failed,
     prompt_tokens: progress.promptTokens,
     output_tokens: progress.outputTokens,
+    cached_tokens: progress.cachedTokens,
   };
 }

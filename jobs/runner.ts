@@ -1,5 +1,5 @@
 import { dirname, resolve } from "@std/path";
-import { JobIds, refusalRecord } from "./answers.ts";
+import { cachedTokensOf, JobIds, refusalRecord } from "./answers.ts";
 import { checkInput, DEFAULT_LIMITS, type InputCheck, type InputLimits } from "./check.ts";
 import { dispatch, type Execute } from "./dispatch.ts";
 import { BatchError, ioError } from "./errors.ts";
@@ -55,6 +55,8 @@ export interface BatchProgress extends Readonly<Counts> {
   /** Bytes of all lines, and of those that are answered: lines are not of one size. */
   readonly totalBytes: number;
   readonly doneBytes: number;
+  /** Prompt tokens that this run found in the prefix cache. */
+  readonly cachedTokens: number;
 }
 
 export interface BatchResult {
@@ -94,6 +96,7 @@ class Job {
   private journal: Journal | undefined;
   private readonly limits: InputLimits;
   private doneBytes = 0;
+  private cachedTokens = 0;
 
   constructor(
     private readonly options: BatchOptions,
@@ -181,7 +184,11 @@ class Job {
     });
     const { parallel, most = parallel } = this.options;
     await dispatch({
-      execute,
+      execute: async (request) => {
+        const answer = await execute(request);
+        this.cachedTokens += cachedTokensOf(answer?.body ?? {});
+        return answer;
+      },
       ids,
       parallel: most,
       pace: new Pace({ from: parallel, to: most }),
@@ -195,7 +202,7 @@ class Job {
 
   private progress(check: InputCheck): BatchProgress {
     const { lineCount: total, totalBytes } = check;
-    return { ...this.counts, total, totalBytes, doneBytes: this.doneBytes };
+    return { ...this.counts, total, totalBytes, doneBytes: this.doneBytes, cachedTokens: this.cachedTokens };
   }
 
   private async finish(journal: Journal): Promise<BatchResult> {
