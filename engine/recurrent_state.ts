@@ -1,17 +1,5 @@
 import { KV_BLOCK_TOKENS, type StepState } from "./backend/backend.ts";
-import type { Sequence } from "./sequence.ts";
-
-/** A sequence's recurrent state while it runs. */
-export interface RunningState {
-  /** Its own slot. */
-  readonly slot: number;
-  /** The snapshot that it goes on from, until its first step is done. */
-  source: number | undefined;
-  /** Block edges ahead, in tokens, at which a snapshot is wanted. */
-  readonly marks: Set<number>;
-  /** Snapshots that the step under way makes. */
-  saves: { readonly position: number; readonly slot: number }[];
-}
+import type { RunningState, Sequence } from "./sequence.ts";
 
 /**
  * Slots of recurrent state: one for each sequence that runs, and snapshots at block edges that others go on from.

@@ -1,9 +1,20 @@
 import type { LogitsRequest } from "./backend/backend.ts";
 import type { EventStream } from "./event_stream.ts";
-import type { RunningState } from "./recurrent_state.ts";
 import type { Random, TokenCounts } from "./sampler.ts";
 import type { OutputText } from "./stop.ts";
 import type { SamplingParams, TokenLogprob } from "./types.ts";
+
+/** A sequence's recurrent state while it runs. */
+export interface RunningState {
+  /** Its own slot. */
+  readonly slot: number;
+  /** The snapshot that it goes on from, until its first step is done. */
+  source: number | undefined;
+  /** Block edges ahead, in tokens, at which a snapshot is wanted. */
+  readonly marks: Set<number>;
+  /** Snapshots that the step under way makes. */
+  saves: { readonly position: number; readonly slot: number }[];
+}
 
 /** One request on its way through the engine. Data only: the scheduler, the KV cache and the engine change it. */
 export interface Sequence {

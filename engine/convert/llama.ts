@@ -1,6 +1,6 @@
 import { type DecoderConfig, decoderEntries, llama3Factors, readDecoderConfig } from "./decoder_config.ts";
 import type { Fields } from "./json.ts";
-import type { ModelParts } from "./models.ts";
+import type { ModelParts } from "./model_parts.ts";
 import { interleavedPairs } from "./order.ts";
 import type { TensorList } from "./tensor_list.ts";
 

@@ -1,23 +1,15 @@
 import { quote } from "../gguf/errors.ts";
 import type { Checkpoint } from "./checkpoint.ts";
-import type { DecoderConfig } from "./decoder_config.ts";
 import { refuse } from "./errors.ts";
 import type { Fields } from "./json.ts";
 import { convertLlama, type LlamaTraits } from "./llama.ts";
 import { WeightFinder } from "./matrix_source.ts";
 import { type Entry, entry } from "./metadata.ts";
+import type { ModelParts } from "./model_parts.ts";
 import type { OutputTensor } from "./output_tensor.ts";
 import type { QuantizeTo } from "./quantizers.ts";
 import { convertQwen35 } from "./qwen35.ts";
 import { TensorList } from "./tensor_list.ts";
-
-/** What an architecture makes of a checkpoint, but for the output, which all have. */
-export interface ModelParts {
-  readonly decoder: DecoderConfig;
-  readonly entries: readonly Entry[];
-  /** Applied to the last norm's weights. */
-  readonly outputNorm?: (weight: number) => number;
-}
 
 /** A model of the file to be written. */
 export interface ConvertedModel {

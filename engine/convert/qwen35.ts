@@ -4,7 +4,7 @@ import { refuse } from "./errors.ts";
 import type { Fields } from "./json.ts";
 import { addFeedForward } from "./llama.ts";
 import { type Entry, entry } from "./metadata.ts";
-import type { ModelParts } from "./models.ts";
+import type { ModelParts } from "./model_parts.ts";
 import { type Runs, tiledHeads } from "./order.ts";
 import type { TensorList } from "./tensor_list.ts";
 

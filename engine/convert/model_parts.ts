@@ -1,0 +1,10 @@
+import type { DecoderConfig } from "./decoder_config.ts";
+import type { Entry } from "./metadata.ts";
+
+/** What an architecture makes of a checkpoint, but for the output, which all have. */
+export interface ModelParts {
+  readonly decoder: DecoderConfig;
+  readonly entries: readonly Entry[];
+  /** Applied to the last norm's weights. */
+  readonly outputNorm?: (weight: number) => number;
+}
