@@ -4,12 +4,13 @@ import type { Arithmetic, Backend, BackendName } from "../engine/backend/backend
 import { prepareBackend } from "../engine/backend/choose.ts";
 import { CpuBackend } from "../engine/backend/cpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
+import { MAX_ROWS } from "../engine/load.ts";
 import { type MachineLimits, planCost } from "../engine/plan/cost.ts";
 import type { Plan, PlanTensor } from "../engine/plan/plan.ts";
 import { attentionFloor, evenStepFloor } from "./floors.ts";
 import { profile, type ProfileRow, profileRows } from "./profile.ts";
 import { decodeSample, median, overPaper, prefillSample, type Sample, togetherSample } from "./samples.ts";
-import { blocksOf, MAX_ROWS, Steps } from "./steps.ts";
+import { blocksOf, Steps } from "./steps.ts";
 
 export interface BenchOptions {
   readonly model: string;

@@ -1,5 +1,5 @@
 import type { EvenStep } from "./floors.ts";
-import { MAX_ROWS } from "./steps.ts";
+import { MAX_ROWS } from "../engine/load.ts";
 
 /** What was measured, several times. */
 export interface Sample {

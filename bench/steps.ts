@@ -1,13 +1,11 @@
 import {
   type Backend,
+  greedyRequest,
   KV_BLOCK_TOKENS,
-  type LogitsRequest,
   type StepSequence,
 } from "../engine/backend/backend.ts";
+import { MAX_ROWS } from "../engine/load.ts";
 import type { Plan } from "../engine/plan/plan.ts";
-
-/** Rows of a prefill's steps, as the engine has them. */
-export const MAX_ROWS = 512;
 
 /** KV blocks that hold some tokens. */
 export function blocksOf(tokens: number): number {
@@ -32,7 +30,7 @@ export class Steps {
       await this.backend.step({
         tokens: this.#tokens(length, sequence + cached),
         sequences: [this.#part(sequence, 0, length, cached)],
-        logits: cached + length === to ? [greedy(length - 1)] : [],
+        logits: cached + length === to ? [greedyRequest(length - 1)] : [],
       });
     }
     return (performance.now() - start) / 1000;
@@ -50,7 +48,7 @@ export class Steps {
       await this.backend.step({
         tokens: this.#tokens(parts.length * length, first),
         sequences: parts,
-        logits: parts.map((part) => greedy(part.start + length - 1)),
+        logits: parts.map((part) => greedyRequest(part.start + length - 1)),
       });
     }
     return (performance.now() - start) / 1000;
@@ -58,7 +56,7 @@ export class Steps {
 
   /** Seconds that `tokens` tokens of each of sequences 0 to count - 1 take after `context` of them, one each a step. */
   async decode(count: number, context: number, tokens: number): Promise<number> {
-    const logits = Array.from({ length: count }, (_, row) => greedy(row));
+    const logits = Array.from({ length: count }, (_, row) => greedyRequest(row));
     const start = performance.now();
     for (let cached = context; cached < context + tokens; cached++) {
       const sequences = logits.map((_, start) => this.#part(start, start, 1, cached));
@@ -82,22 +80,4 @@ export class Steps {
   #tokens(count: number, seed: number): Int32Array {
     return Int32Array.from({ length: count }, (_, i) => (i * 37 + seed * 11) % this.plan.vocabSize);
   }
-}
-
-const NONE = new Int32Array(0);
-
-/** The likeliest token of a row. */
-function greedy(row: number): LogitsRequest {
-  return {
-    row,
-    candidates: 1,
-    repetitionPenalty: 1,
-    presencePenalty: 0,
-    frequencyPenalty: 0,
-    penaltyTokens: NONE,
-    penaltyCounts: NONE,
-    biasTokens: NONE,
-    biasValues: new Float32Array(0),
-    probe: NONE,
-  };
 }

@@ -48,7 +48,7 @@ const DEFAULT_CONTEXT = 4096;
 const DEFAULT_PARALLEL = 4;
 const DEFAULT_QUEUE = 256;
 /** Rows of a step: enough that prefill is bound by arithmetic, few enough that a decode waits under a second. */
-const MAX_ROWS = 512;
+export const MAX_ROWS = 512;
 const MIN_LOGIT_ROWS = 16;
 /** Snapshots of recurrent state for later requests: two for each sequence that runs, while they take no more than this. */
 const SNAPSHOTS_PER_SEQUENCE = 2;

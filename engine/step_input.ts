@@ -1,4 +1,10 @@
-import { KV_BLOCK_TOKENS, type LogitsRequest, type StepInput, type StepSequence } from "./backend/backend.ts";
+import {
+  greedyRequest,
+  KV_BLOCK_TOKENS,
+  type LogitsRequest,
+  type StepInput,
+  type StepSequence,
+} from "./backend/backend.ts";
 import type { Scheduled } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
 
@@ -45,15 +51,8 @@ function tokenRequest(sequence: Sequence, row: number): LogitsRequest {
 
 function scoreRequest(sequence: Sequence, scored: number, row: number): LogitsRequest {
   return {
-    row,
+    ...greedyRequest(row),
     candidates: Math.max(1, sequence.logprobs ?? 0),
-    repetitionPenalty: 1,
-    presencePenalty: 0,
-    frequencyPenalty: 0,
-    penaltyTokens: EMPTY,
-    penaltyCounts: EMPTY,
-    biasTokens: EMPTY,
-    biasValues: new Float32Array(0),
     probe: sequence.tokens.subarray(scored, scored + 1),
   };
 }

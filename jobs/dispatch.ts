@@ -179,7 +179,8 @@ function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T | un
   });
 }
 
-function sleep(ms: number, signal: AbortSignal): Promise<void> {
+/** Ends early, without an error, when the signal comes. */
+export function sleep(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) return resolve();
     const end = () => {

@@ -1,6 +1,7 @@
 import { BatchWorker, newId, type WorkerOptions } from "./batch_worker.ts";
 import { DEFAULT_LIMITS, type InputLimits } from "./check.ts";
 import { DataFolder, type Upload } from "./data_folder.ts";
+import { sleep } from "./dispatch.ts";
 import { BatchStore } from "./store.ts";
 import {
   type BatchRecord,
@@ -203,7 +204,7 @@ export class BatchService {
       if (text !== last) yield view;
       if (hasEnded(view.batch)) return;
       last = text;
-      await rest(WATCH_MS, AbortSignal.any([signal, this.#closing.signal]));
+      await sleep(WATCH_MS, AbortSignal.any([signal, this.#closing.signal]));
       signal.throwIfAborted();
     }
   }
@@ -235,17 +236,4 @@ export class BatchService {
     this.#store.removeFile(file.id);
     await this.folder.remove(file.path);
   }
-}
-
-function rest(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const end = () => {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    signal.addEventListener("abort", end, { once: true });
-    if (signal.aborted) end();
-  });
 }

@@ -1,11 +1,12 @@
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
-import type {
-  Backend,
-  Candidates,
-  CompileOptions,
-  LogitsRequest,
-  StepSequence,
-  StepState,
+import {
+  type Backend,
+  type Candidates,
+  type CompileOptions,
+  greedyRequest,
+  type LogitsRequest,
+  type StepSequence,
+  type StepState,
 } from "../engine/backend/backend.ts";
 import { CpuBackend, type CpuOptions } from "../engine/backend/cpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
@@ -87,19 +88,7 @@ export class KernelModel implements Disposable {
 }
 
 function request(row: number, { candidates = 1, probe = [] }: Wanted): LogitsRequest {
-  const none = new Int32Array(0);
-  return {
-    row,
-    candidates,
-    repetitionPenalty: 1,
-    presencePenalty: 0,
-    frequencyPenalty: 0,
-    penaltyTokens: none,
-    penaltyCounts: none,
-    biasTokens: none,
-    biasValues: new Float32Array(0),
-    probe: Int32Array.from(probe),
-  };
+  return { ...greedyRequest(row), candidates, probe: Int32Array.from(probe) };
 }
 
 /** The instruction sets that this CPU can run, best first. */

@@ -1,6 +1,11 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { fromFileUrl } from "@std/path";
-import type { Backend, Candidates, LogitsRequest } from "../engine/backend/backend.ts";
+import {
+  type Backend,
+  type Candidates,
+  greedyRequest,
+  type LogitsRequest,
+} from "../engine/backend/backend.ts";
 import { prepareBackend } from "../engine/backend/choose.ts";
 import { GpuError, openGpu } from "../engine/backend/webgpu/device.ts";
 import type { Arithmetic } from "../engine/backend/webgpu/kernels/types.ts";
@@ -20,7 +25,6 @@ const LIMITS = { kvBlocks: 8 * BLOCKS, maxRows: 64, maxLogitRows: 32 };
 const PROMPT = 40;
 const ALL = Array.from({ length: VOCABULARY }, (_, token) => token);
 const TYPES = Object.keys(FORMATS) as TensorType[];
-const NONE = new Int32Array(0);
 
 const model = (architecture: Architecture, types: readonly TensorType[], layers = 1) =>
   synthesize({ architecture, types, layers, seed: 3, vocabulary: VOCABULARY });
@@ -117,19 +121,8 @@ async function bothAnswer(requests: readonly Partial<LogitsRequest>[], check: ty
   using gpu = await load(bytes);
   const tokens = Int32Array.from(text(requests.length));
   const sequences = [{ start: 0, length: tokens.length, cached: 0, blockTable: shuffledBlocks(0, BLOCKS) }];
-  const logits = requests.map((request, row): LogitsRequest => ({
-    row,
-    candidates: 1,
-    repetitionPenalty: 1,
-    presencePenalty: 0,
-    frequencyPenalty: 0,
-    penaltyTokens: NONE,
-    penaltyCounts: NONE,
-    biasTokens: NONE,
-    biasValues: new Float32Array(0),
-    probe: NONE,
-    ...request,
-  }));
+  const logits = requests.map((request, row): LogitsRequest => ({ ...greedyRequest(row), ...request }));
+
   const answers = await Promise.all([cpu, gpu].map((m) => m.backend.step({ tokens, sequences, logits })));
   for (const [i, row] of answers[0].rows.entries()) check(row, answers[1].rows[i], i);
 }

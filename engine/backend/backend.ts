@@ -67,6 +67,24 @@ export interface LogitsRequest {
 }
 export const MAX_CANDIDATES = 256;
 
+const NO_TOKENS = new Int32Array(0);
+
+/** The likeliest token of a row, as its logits are: no penalties, no bias, no probe. */
+export function greedyRequest(row: number): LogitsRequest {
+  return {
+    row,
+    candidates: 1,
+    repetitionPenalty: 1,
+    presencePenalty: 0,
+    frequencyPenalty: 0,
+    penaltyTokens: NO_TOKENS,
+    penaltyCounts: NO_TOKENS,
+    biasTokens: NO_TOKENS,
+    biasValues: new Float32Array(0),
+    probe: NO_TOKENS,
+  };
+}
+
 /** All that changes from step to step. */
 export interface StepInput {
   readonly tokens: Int32Array; // [rows]

@@ -1,7 +1,13 @@
 import type { GgufFile } from "../gguf/types.ts";
 import { firstLayers } from "../plan/layers.ts";
 import type { Plan } from "../plan/plan.ts";
-import type { Backend, BackendName, CompileOptions, StepInput } from "./backend.ts";
+import {
+  type Backend,
+  type BackendName,
+  type CompileOptions,
+  greedyRequest,
+  type StepInput,
+} from "./backend.ts";
 import { CpuBackend, type CpuOptions } from "./cpu.ts";
 import { lower } from "./webgpu/program.ts";
 import { WebGpuBackend, type WebGpuOptions } from "./webgpu/webgpu.ts";
@@ -102,12 +108,9 @@ async function race(
 }
 
 function decodeStep(position: number): StepInput {
-  const none = new Int32Array(0);
-  const penalties = { repetitionPenalty: 1, presencePenalty: 0, frequencyPenalty: 0 };
-  const lists = { penaltyTokens: none, penaltyCounts: none, biasTokens: none, probe: none };
   return {
     tokens: Int32Array.of(0),
     sequences: [{ start: 0, length: 1, cached: position, blockTable: Int32Array.of(0) }],
-    logits: [{ row: 0, candidates: 1, ...penalties, ...lists, biasValues: new Float32Array(0) }],
+    logits: [greedyRequest(0)],
   };
 }

@@ -1,5 +1,6 @@
 import type { NatsConnection } from "@nats-io/transport-node";
 import type { Answer } from "../answers.ts";
+import { sleep } from "../dispatch.ts";
 import {
   answerReply,
   chunkBytes,
@@ -149,18 +150,4 @@ export class Lease {
       await sleep(pause, this.signal);
     }
   }
-}
-
-/** Ends early, without an error, when the signal comes. */
-export function sleep(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) return resolve();
-    const end = () => {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    signal.addEventListener("abort", end, { once: true });
-  });
 }

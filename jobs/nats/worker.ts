@@ -1,6 +1,7 @@
 import { type Consumer, jetstream, type JsMsg } from "@nats-io/jetstream";
+import { sleep } from "../dispatch.ts";
 import { type Connection, connectionEnded } from "./connection.ts";
-import { type Answerer, Lease, sleep } from "./lease.ts";
+import { type Answerer, Lease } from "./lease.ts";
 import {
   beatReply,
   beatRequest,
