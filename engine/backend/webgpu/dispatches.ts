@@ -9,22 +9,8 @@ import { OP_WORDS } from "./ops/shape.ts";
 import { embedKernel, matMulKernels } from "./kernels/matmul.ts";
 import type { GpuOp, Program, RowKind, Slice } from "./program.ts";
 import type { Dispatch } from "./recorder.ts";
+import type { StepBuffers } from "./step_buffers.ts";
 import type { Weights } from "./weights.ts";
-
-/** The buffers that ops read besides weights. */
-export interface StepBuffers {
-  readonly activations: readonly GPUBuffer[]; // [program.buffers]
-  readonly keys: readonly GPUBuffer[]; // [layers]
-  readonly values: readonly GPUBuffer[]; // [layers]
-  readonly rows: GPUBuffer;
-  readonly tables: GPUBuffer;
-  readonly angles: GPUBuffer;
-  /** Row of each row that wants logits. */
-  readonly chosen: GPUBuffer;
-  readonly parts: GPUBuffer;
-  /** Number of rows, by kind: uniforms. */
-  readonly counts: Readonly<Record<RowKind, GPUBufferBinding>>;
-}
 
 /** What a step's rows want of their logits, and the answers; replaced by larger ones as needed. */
 export interface AnswerBuffers {

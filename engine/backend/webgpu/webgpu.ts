@@ -5,22 +5,21 @@ import {
   type Backend,
   type BackendInfo,
   type CompileOptions,
-  KV_BLOCK_TOKENS,
   type StepInput,
   type StepOutput,
   StepStopped,
 } from "../backend.ts";
 import { type Gpu, GpuError, openGpu } from "./device.ts";
-import { type AnswerBuffers, DispatchWriter, type StepBuffers } from "./dispatches.ts";
+import { type AnswerBuffers, DispatchWriter } from "./dispatches.ts";
 import type { Arithmetic } from "./kernels/types.ts";
 import { copyBandwidth } from "./limits.ts";
 import { GpuMemory } from "./memory.ts";
-import { partsOf } from "./ops/candidates.ts";
 import { Pipelines } from "./pipelines.ts";
 import { planeRowBytes } from "./kernels/planes.ts";
 import { lower, type Program } from "./program.ts";
 import { type Dispatch, type DispatchTime, Recorder, type RowCounts } from "./recorder.ts";
 import { ReadBack } from "./read_back.ts";
+import { makeStepBuffers, type StepBuffers } from "./step_buffers.ts";
 import { decodeAnswers, encodeStep, ROW_WORDS, type StepData } from "./step_data.ts";
 import { WeightLoader, type Weights } from "./weights.ts";
 
@@ -130,9 +129,10 @@ export class WebGpuBackend implements Backend {
   }
 
   async compile(plan: Plan, options: CompileOptions): Promise<void> {
-    const buffers = await this.#stepBuffers(plan, options);
+    const { device } = this.gpu;
+    const buffers = await makeStepBuffers(device, this.#memory, plan, this.#program!, options);
     const writer = new DispatchWriter({
-      device: this.gpu.device,
+      device,
       memory: this.#memory,
       kernels: this.gpu.kernels,
       arithmetic: this.#arithmetic,
@@ -253,56 +253,6 @@ export class WebGpuBackend implements Backend {
     const answers = await this.#memory.storage("candidates", Math.max(answerBytes, FIRST_ANSWERS));
     const buffers = { wants, answers };
     this.#answering = { buffers, ...await this.#compiled!.writer.candidates(buffers) };
-  }
-
-  async #stepBuffers(plan: Plan, options: CompileOptions): Promise<StepBuffers> {
-    const memory = this.#memory;
-    const { kvBlocks, maxRows, maxLogitRows } = options;
-    const kvBytes = kvBlocks * KV_BLOCK_TOKENS * plan.kv.heads * plan.kv.headDim * 2;
-    const layers = async (what: string) => {
-      const buffers: GPUBuffer[] = [];
-      for (let i = 0; i < plan.kv.layers; i++) {
-        buffers.push(await memory.storage(`the ${what} of layer ${i}'s KV cache`, kvBytes));
-      }
-      return buffers;
-    };
-    const activations: GPUBuffer[] = [];
-    for (const { rows, stride } of this.#program!.buffers) {
-      const count = rows === "step" ? maxRows : maxLogitRows;
-      activations.push(await memory.storage("activations", 4 * stride * count));
-    }
-    const uniform = async () => {
-      const buffer = await memory.buffer("row counts", 16, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
-      return { buffer };
-    };
-    return {
-      activations,
-      keys: await layers("keys"),
-      values: await layers("values"),
-      rows: await memory.storage("rows", 4 * ROW_WORDS * maxRows),
-      tables: await memory.storage("block tables", 4 * (2 * kvBlocks + maxRows)),
-      angles: await this.#angles(plan, kvBlocks * KV_BLOCK_TOKENS),
-      chosen: await memory.storage("logit rows", 4 * maxLogitRows),
-      parts: await memory.storage("parts of logits", 16 * partsOf(plan.vocabSize) * maxLogitRows),
-      counts: { step: await uniform(), logits: await uniform() },
-    };
-  }
-
-  /** cos, then sin, of every position's angles, from f64: a GPU's own are wrong for large angles. */
-  async #angles(plan: Plan, kvTokens: number): Promise<GPUBuffer> {
-    const positions = Math.min(plan.contextLength, kvTokens);
-    const half = plan.frequencies.length;
-    const table = new Float32Array(positions * 2 * half);
-    for (let position = 0; position < positions; position++) {
-      for (let i = 0; i < half; i++) {
-        const angle = position * plan.frequencies[i];
-        table[(2 * position) * half + i] = Math.cos(angle);
-        table[(2 * position + 1) * half + i] = Math.sin(angle);
-      }
-    }
-    const buffer = await this.#memory.storage("angles", table.byteLength);
-    this.gpu.device.queue.writeBuffer(buffer, 0, table);
-    return buffer;
   }
 
   #fail(message: string): void {

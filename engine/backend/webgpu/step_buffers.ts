@@ -1,0 +1,81 @@
+import type { Plan } from "../../plan/plan.ts";
+import { type CompileOptions, KV_BLOCK_TOKENS } from "../backend.ts";
+import type { GpuMemory } from "./memory.ts";
+import { partsOf } from "./ops/candidates.ts";
+import type { Program, RowKind } from "./program.ts";
+import { ROW_WORDS } from "./step_data.ts";
+
+/** The buffers that ops read besides weights. */
+export interface StepBuffers {
+  readonly activations: readonly GPUBuffer[]; // [program.buffers]
+  readonly keys: readonly GPUBuffer[]; // [layers]
+  readonly values: readonly GPUBuffer[]; // [layers]
+  readonly rows: GPUBuffer;
+  readonly tables: GPUBuffer;
+  readonly angles: GPUBuffer;
+  /** Row of each row that wants logits. */
+  readonly chosen: GPUBuffer;
+  readonly parts: GPUBuffer;
+  /** Number of rows, by kind: uniforms. */
+  readonly counts: Readonly<Record<RowKind, GPUBufferBinding>>;
+}
+
+/** Allocates them for steps of the largest size. Throws GpuError where there is no room. */
+export async function makeStepBuffers(
+  device: GPUDevice,
+  memory: GpuMemory,
+  plan: Plan,
+  program: Program,
+  { kvBlocks, maxRows, maxLogitRows }: CompileOptions,
+): Promise<StepBuffers> {
+  const kvBytes = kvBlocks * KV_BLOCK_TOKENS * plan.kv.heads * plan.kv.headDim * 2;
+  const layers = async (what: string) => {
+    const buffers: GPUBuffer[] = [];
+    for (let i = 0; i < plan.kv.layers; i++) {
+      buffers.push(await memory.storage(`the ${what} of layer ${i}'s KV cache`, kvBytes));
+    }
+    return buffers;
+  };
+  const activations: GPUBuffer[] = [];
+  for (const { rows, stride } of program.buffers) {
+    const count = rows === "step" ? maxRows : maxLogitRows;
+    activations.push(await memory.storage("activations", 4 * stride * count));
+  }
+  const uniform = async () => {
+    const buffer = await memory.buffer("row counts", 16, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
+    return { buffer };
+  };
+  return {
+    activations,
+    keys: await layers("keys"),
+    values: await layers("values"),
+    rows: await memory.storage("rows", 4 * ROW_WORDS * maxRows),
+    tables: await memory.storage("block tables", 4 * (2 * kvBlocks + maxRows)),
+    angles: await anglesOf(device, memory, plan, kvBlocks * KV_BLOCK_TOKENS),
+    chosen: await memory.storage("logit rows", 4 * maxLogitRows),
+    parts: await memory.storage("parts of logits", 16 * partsOf(plan.vocabSize) * maxLogitRows),
+    counts: { step: await uniform(), logits: await uniform() },
+  };
+}
+
+/** cos, then sin, of every position's angles, from f64: a GPU's own are wrong for large angles. */
+async function anglesOf(
+  device: GPUDevice,
+  memory: GpuMemory,
+  plan: Plan,
+  kvTokens: number,
+): Promise<GPUBuffer> {
+  const positions = Math.min(plan.contextLength, kvTokens);
+  const half = plan.frequencies.length;
+  const table = new Float32Array(positions * 2 * half);
+  for (let position = 0; position < positions; position++) {
+    for (let i = 0; i < half; i++) {
+      const angle = position * plan.frequencies[i];
+      table[(2 * position) * half + i] = Math.cos(angle);
+      table[(2 * position + 1) * half + i] = Math.sin(angle);
+    }
+  }
+  const buffer = await memory.storage("angles", table.byteLength);
+  device.queue.writeBuffer(buffer, 0, table);
+  return buffer;
+}
