@@ -4,6 +4,7 @@
  * quantiser is involved and a block may hold every code and every scale that its format allows.
  */
 
+import { dequantize } from "../engine/backend/webgpu/kernels/testing_dequantize.ts";
 import { GgufBuilder } from "../engine/gguf/testing.ts";
 import { byteLengthOf, layoutOf } from "../engine/gguf/tensor_types.ts";
 import type { TensorType } from "../engine/gguf/types.ts";
@@ -19,6 +20,8 @@ export interface SynthOptions {
   readonly layers?: number;
   /** Tokens; not fewer than 258. */
   readonly vocabulary?: number;
+  /** Writes what the matrices stand for in F32: the same model for arithmetic that rounds no activations. */
+  readonly dequantized?: boolean;
 }
 
 export type Architecture = "llama" | "qwen2" | "qwen3" | "qwen35";
@@ -74,7 +77,11 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
   const random = (name: string) => new Random(seedOf(`${architecture} ${seed} ${name}`));
   const matrix = (name: string, columns: number, rows: number) => {
     const type = options.types[matrices++ % options.types.length];
-    builder.tensor(`${name}.weight`, type, [columns, rows], weights(type, columns * rows, random(name)));
+    const values = weights(type, columns * rows, random(name));
+    if (!options.dequantized) return void builder.tensor(`${name}.weight`, type, [columns, rows], values);
+    const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+    const floats = Float32Array.from(dequantize(type, bytes, columns * rows));
+    builder.tensor(`${name}.weight`, "F32", [columns, rows], floats);
   };
   const vector = (name: string, length: number, mean = 1, spread = 0.1) => {
     const source = random(name);

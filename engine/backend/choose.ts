@@ -83,7 +83,7 @@ async function race(
   openCpu: () => CpuBackend,
   openGpu: () => Promise<WebGpuBackend>,
 ): Promise<{ faster: BackendName; choice: string }> {
-  const size = { kvBlocks: 1, stateSlots: 0, maxRows: 1, maxLogitRows: 1 };
+  const size = { kvBlocks: 1, stateSlots: 1, maxRows: 1, maxLogitRows: 1 };
   using racers = new DisposableStack();
   const open = async (backend: AnyBackend) => {
     await prepared(backend, file, trial, size);
@@ -95,7 +95,7 @@ async function race(
   for (let step = 0; step <= TRIAL_STEPS; step++) {
     for (const { backend, times } of [cpu, webgpu]) {
       const start = performance.now();
-      await backend.step(decodeStep(step));
+      await backend.step(decodeStep(trial, step));
       if (step > 0) times.push(performance.now() - start); // the first only warms up
     }
   }
@@ -107,10 +107,18 @@ async function race(
   };
 }
 
-function decodeStep(position: number): StepInput {
+function decodeStep(trial: Plan, position: number): StepInput {
   return {
     tokens: Int32Array.of(0),
-    sequences: [{ start: 0, length: 1, cached: position, blockTable: Int32Array.of(0) }],
+    sequences: [{
+      start: 0,
+      length: 1,
+      cached: position,
+      blockTable: Int32Array.of(0),
+      state: trial.recurrent.layers === 0
+        ? undefined
+        : { read: position === 0 ? undefined : 0, write: 0, saves: [] },
+    }],
     logits: [greedyRequest(0)],
   };
 }

@@ -1,14 +1,16 @@
 import type { Plan, PlanOp, TensorId } from "./plan.ts";
 
-/** The layer that each op belongs to, in a model whose layers all have attention; undefined for what comes before and after all layers. */
+/** The layer that each op belongs to; undefined for what comes before and after all layers. */
 export function layersOf(plan: Plan): (number | undefined)[] {
   let before: number | undefined;
-  return plan.ops.map((op) => before = op.op === "quantize" ? before : layerOf(plan, op));
+  return plan.ops.map((op) => before = NAMELESS.has(op.op) ? before : layerOf(plan, op));
 }
 
-/** By its heads, or by its tensor's name. */
+/** Ops that need not have a tensor, and belong where the op before them does. */
+const NAMELESS: ReadonlySet<PlanOp["op"]> = new Set(["rope_append", "attention", "quantize"]);
+
+/** By its tensor's name. */
 function layerOf(plan: Plan, op: PlanOp): number | undefined {
-  if (op.op === "rope_append" || op.op === "attention") return op.heads.layer;
   const [tensor] = tensorsOf(op);
   const found = tensor === undefined ? null : /^blk\.(\d+)\./.exec(plan.tensors[tensor].info.name);
   return found ? Number(found[1]) : undefined;
@@ -39,7 +41,7 @@ function tensorsOf(op: PlanOp): TensorId[] {
   }
 }
 
-/** The same model with its first layers only: cheap to load, of the same shapes, answers nonsense. All have attention. */
+/** The same model with its first layers only: cheap to load, of the same shapes, answers nonsense. */
 export function firstLayers(plan: Plan, count: number): Plan {
   const layers = layersOf(plan);
   const ops = plan.ops.filter((_, i) => layers[i] === undefined || layers[i] < count);
@@ -63,15 +65,17 @@ export function firstLayers(plan: Plan, count: number): Plan {
           return { ...op, qNorm: maybe(op.qNorm), kNorm: maybe(op.kNorm) };
         case "candidates":
           return { ...op, exact: op.exact && { ...op.exact, weight: id(op.exact.weight) } };
+        case "short_conv":
+          return { ...op, weight: id(op.weight) };
+        case "delta_rule":
+          return { ...op, decay: id(op.decay), bias: id(op.bias), norm: id(op.norm) };
         case "rope_table":
         case "attention":
         case "quantize":
           return op;
-        case "short_conv":
-        case "delta_rule":
-          throw new Error("A model with recurrent layers has no cheap beginning: its layers are not alike");
       }
     }),
-    kv: { ...plan.kv, layers: Math.min(count, plan.kv.layers) },
+    kv: { ...plan.kv, layers: ops.filter(({ op }) => op === "attention").length },
+    recurrent: { ...plan.recurrent, layers: ops.filter(({ op }) => op === "delta_rule").length },
   };
 }

@@ -2,12 +2,13 @@ import type { Plan } from "../../plan/plan.ts";
 import type { Arithmetic, Kernel, KernelDevice } from "./kernels/types.ts";
 import type { GpuMemory } from "./memory.ts";
 import { attentionKernel } from "./ops/attention.ts";
+import { deltaRuleKernel } from "./ops/delta_rule.ts";
 import { adjustKernel, candidatesKernel, partsKernel, partsOf } from "./ops/candidates.ts";
 import { rmsNormKernel, siluMultiplyKernel } from "./ops/norm.ts";
 import { ropeKernel } from "./ops/rope.ts";
 import { OP_WORDS } from "./ops/shape.ts";
 import { embedKernel, matMulKernels } from "./kernels/matmul.ts";
-import type { GpuOp, Program, RowKind, Slice } from "./program.ts";
+import type { DispatchKind, GpuOp, Program, RowKind, Slice } from "./program.ts";
 import type { Dispatch } from "./recorder.ts";
 import type { StepBuffers } from "./step_buffers.ts";
 import type { Weights } from "./weights.ts";
@@ -76,6 +77,8 @@ export class DispatchWriter {
         return this.#ropeAppend(op);
       case "attention":
         return this.#attention(op);
+      case "delta_rule":
+        return this.#deltaRule(op);
       case "silu_multiply":
         return this.#siluMultiply(op);
       case "candidates":
@@ -130,8 +133,8 @@ export class DispatchWriter {
     const bindings: Dispatch["bindings"][number][] = [
       await this.#uniforms([stride, op.at.q, op.at.k, op.at.v, float(op.eps)]),
       buffers.activations[op.buffer],
-      buffers.keys[op.layer!],
-      buffers.values[op.layer!],
+      buffers.keys[op.cache],
+      buffers.values[op.cache],
       buffers.rows,
       buffers.tables,
       buffers.angles,
@@ -147,12 +150,28 @@ export class DispatchWriter {
       await this.#uniforms(words),
       this.#buffer(op.q),
       this.#buffer(op.y),
-      buffers.keys[op.layer!],
-      buffers.values[op.layer!],
+      buffers.keys[op.cache],
+      buffers.values[op.cache],
       buffers.rows,
       buffers.tables,
     ];
     return [this.#dispatch(label(op), op.rows, [attentionKernel(op.heads)], 1, bindings)];
+  }
+
+  async #deltaRule(op: GpuOp & { op: "delta_rule" }): Promise<Dispatch[]> {
+    const { weights, buffers, program } = this.context;
+    const { qkv, gate, alpha, beta } = op.at;
+    const { stride } = program.buffers[op.buffer];
+    const words = [stride, qkv, gate, alpha, beta, this.#stride(op.y), op.y.offset, float(op.eps)];
+    const bindings = [
+      await this.#uniforms(words),
+      buffers.activations[op.buffer],
+      this.#buffer(op.y),
+      buffers.states[op.heads.layer],
+      buffers.carries,
+      weights.vectors[op.weights],
+    ];
+    return [this.#dispatch(label(op), op.rows, [deltaRuleKernel(op)], 1, bindings)];
   }
 
   async #siluMultiply(op: GpuOp & { op: "silu_multiply" }): Promise<Dispatch[]> {
@@ -190,7 +209,7 @@ export class DispatchWriter {
 
   #dispatch(
     label: string,
-    rows: RowKind,
+    rows: DispatchKind,
     kernels: readonly Kernel[],
     n: number,
     bindings: Dispatch["bindings"],

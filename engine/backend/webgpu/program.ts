@@ -1,5 +1,5 @@
 import { layersOf } from "../../plan/layers.ts";
-import type { Plan, PlanOp, TensorId } from "../../plan/plan.ts";
+import { CONV_TAPS, type DeltaShape, type Plan, type PlanOp, type TensorId } from "../../plan/plan.ts";
 import { buffersOf } from "../../plan/scratch.ts";
 import type { Epilogue } from "./kernels/types.ts";
 
@@ -33,6 +33,8 @@ export interface GpuVector {
 }
 
 export type RowKind = "step" | "logits";
+/** What a dispatch is over: rows, or the sequences that they belong to. */
+export type DispatchKind = RowKind | "sequences";
 
 /** f32 rows; `stride` floats from one to the next. */
 export interface GpuBufferShape {
@@ -46,8 +48,10 @@ export interface Slice {
   readonly offset: number;
 }
 
-export type GpuOp =
-  & { readonly layer?: number; readonly rows: RowKind }
+export type GpuOp = { readonly layer?: number } & (RowOp | DeltaRuleOp);
+
+type RowOp =
+  & { readonly rows: RowKind }
   & (
     | { readonly op: "embed"; readonly matrix: MatrixId; readonly y: Slice }
     | {
@@ -75,6 +79,8 @@ export type GpuOp =
       readonly at: { readonly q: number; readonly k: number; readonly v: number };
       /** Of q's heads, then of k's. */
       readonly norms?: VectorId;
+      /** Among the layers that have a KV cache. */
+      readonly cache: number;
       readonly heads: HeadCounts;
       readonly rotated: number;
       readonly interleaved: boolean;
@@ -84,6 +90,7 @@ export type GpuOp =
       readonly op: "attention";
       readonly q: Slice;
       readonly y: Slice;
+      readonly cache: number;
       readonly heads: HeadCounts;
       readonly scale: number;
     }
@@ -91,10 +98,28 @@ export type GpuOp =
     | { readonly op: "candidates"; readonly x: Slice }
   );
 
+/** A layer's short convolution, gates, delta rule and gated norm. */
+export interface DeltaRuleOp {
+  readonly op: "delta_rule";
+  readonly rows: "sequences";
+  /** The one buffer of its inputs, and where each begins in its rows. */
+  readonly buffer: number;
+  readonly at: { readonly qkv: number; readonly gate: number; readonly alpha: number; readonly beta: number };
+  readonly y: Slice;
+  /** The convolution's taps, decay, bias, norm. */
+  readonly weights: VectorId;
+  /** `heads.layer` is among the layers that have a recurrent state. */
+  readonly heads: DeltaShape;
+  readonly lengthEps: number;
+  readonly eps: number;
+}
+
 export interface HeadCounts {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
+  /** In the queries' rows each head is followed by a gate as wide. */
+  readonly gated: boolean;
 }
 
 /** Floats that rows are rounded up to: a kernel's vector loads never straddle rows. */
@@ -118,6 +143,8 @@ class Lowering {
   /** The last op that touches each of the plan's buffers, by any form. */
   readonly #lastUse: number[];
   readonly #ops: GpuOp[] = [];
+  /** Convolutions that the delta rule behind them takes along, by the plan's buffer. */
+  readonly #convolutions = new Map<number, Extract<PlanOp, { op: "short_conv" }>>();
   #layer: number | undefined;
 
   constructor(private readonly plan: Plan) {
@@ -158,12 +185,16 @@ class Lowering {
         return this.#ropeAppend(op);
       case "attention": {
         const q = this.#slices.get(op.q)!;
-        this.#push("step", { op: "attention", q, y: this.#make([op.out]), heads: op.heads, scale: op.scale });
+        const { heads, scale } = op;
+        const y = this.#make([op.out]);
+        this.#push("step", { op: "attention", q, y, cache: heads.layer, heads, scale });
         return;
       }
       case "short_conv":
+        this.#convolutions.set(op.x, op);
+        return;
       case "delta_rule":
-        throw new Error("Cannot run this model on the GPU: it has recurrent layers; use --backend cpu");
+        return this.#deltaRule(op);
       case "candidates":
         this.#push("logits", { op: "candidates", x: this.#slices.get(op.logits)! });
         return;
@@ -229,9 +260,6 @@ class Lowering {
   }
 
   #ropeAppend(op: Extract<PlanOp, { op: "rope_append" }>): void {
-    if (op.heads.gated) {
-      throw new Error("Cannot run this model on the GPU: its attention is gated; use --backend cpu");
-    }
     const [q, k, v] = [op.q, op.k, op.v].map((id) => this.#slices.get(id)!);
     if (q.buffer !== k.buffer || q.buffer !== v.buffer) {
       throw new Error("Cannot run this plan on the GPU: q, k and v come from different ops");
@@ -245,6 +273,7 @@ class Lowering {
       buffer: q.buffer,
       at: { q: q.offset, k: k.offset, v: v.offset },
       norms,
+      cache: op.heads.layer,
       heads: op.heads,
       rotated: op.rotated,
       interleaved: op.interleaved,
@@ -252,7 +281,34 @@ class Lowering {
     });
   }
 
-  #push(rows: RowKind, op: DistributiveOmit<GpuOp, "layer" | "rows">): void {
+  #deltaRule(op: Extract<PlanOp, { op: "delta_rule" }>): void {
+    const conv = this.#convolutions.get(op.qkv);
+    const [qkv, gate, alpha, beta] = [op.qkv, op.gate, op.alpha, op.beta].map((id) => this.#slices.get(id)!);
+    if (!conv || [gate, alpha, beta].some(({ buffer }) => buffer !== qkv.buffer)) {
+      throw new Error("Cannot run this plan on the GPU: the delta rule's inputs come from different ops");
+    }
+    const { columns } = this.plan.buffers[op.qkv];
+    const { valueHeads, headDim } = op.heads;
+    this.#ops.push({
+      op: "delta_rule",
+      layer: this.#layer,
+      rows: "sequences",
+      buffer: qkv.buffer,
+      at: { qkv: qkv.offset, gate: gate.offset, alpha: alpha.offset, beta: beta.offset },
+      y: this.#make(present(op.out)),
+      weights: this.#vector([
+        { tensor: conv.weight, length: CONV_TAPS * columns },
+        { tensor: op.decay, length: valueHeads },
+        { tensor: op.bias, length: valueHeads },
+        { tensor: op.norm, length: headDim },
+      ]),
+      heads: op.heads,
+      lengthEps: conv.eps,
+      eps: op.eps,
+    });
+  }
+
+  #push(rows: RowKind, op: DistributiveOmit<RowOp, "rows">): void {
     this.#ops.push({ layer: this.#layer, rows, ...op });
   }
 

@@ -1,13 +1,13 @@
 import type { Kernel } from "./kernels/types.ts";
 import type { GpuMemory } from "./memory.ts";
 import type { Pipelines } from "./pipelines.ts";
-import type { RowKind } from "./program.ts";
+import type { DispatchKind } from "./program.ts";
 
 /** One kernel over fixed buffers; how many rows it takes is said when it is recorded. */
 export interface Dispatch {
   /** For profiles and errors, such as "3 matmul attn_q". */
   readonly label: string;
-  readonly rows: RowKind;
+  readonly rows: DispatchKind;
   /** For growing numbers of rows. */
   readonly kernels: readonly Kernel[];
   /** What the kernel's workgroups are counted by, besides rows. */
@@ -24,8 +24,8 @@ export interface DispatchTime {
 /** Dispatches that are timed together: a query set holds at most 4,096 stamps. */
 const MOST_TIMED = 2048;
 
-/** Rows of a step, by kind. */
-export type RowCounts = Readonly<Record<RowKind, number>>;
+/** Rows of a step, and its sequences. */
+export type RowCounts = Readonly<Record<DispatchKind, number>>;
 
 /** Writes dispatches into command encoders. Bind groups are made once, when they are first recorded. */
 export class Recorder {

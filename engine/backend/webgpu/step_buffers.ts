@@ -2,14 +2,19 @@ import type { Plan } from "../../plan/plan.ts";
 import { type CompileOptions, KV_BLOCK_TOKENS } from "../backend.ts";
 import type { GpuMemory } from "./memory.ts";
 import { partsOf } from "./ops/candidates.ts";
+import { headStateFloats } from "./ops/delta_rule.ts";
 import type { Program, RowKind } from "./program.ts";
-import { ROW_WORDS } from "./step_data.ts";
+import { CARRY_WORDS, ROW_WORDS } from "./step_data.ts";
 
 /** The buffers that ops read besides weights. */
 export interface StepBuffers {
   readonly activations: readonly GPUBuffer[]; // [program.buffers]
   readonly keys: readonly GPUBuffer[]; // [layers]
   readonly values: readonly GPUBuffer[]; // [layers]
+  /** Slots of recurrent state. */
+  readonly states: readonly GPUBuffer[]; // [layers]
+  /** Where the states of a step's sequences come from and go to. */
+  readonly carries: GPUBuffer;
   readonly rows: GPUBuffer;
   readonly tables: GPUBuffer;
   readonly angles: GPUBuffer;
@@ -26,7 +31,7 @@ export async function makeStepBuffers(
   memory: GpuMemory,
   plan: Plan,
   program: Program,
-  { kvBlocks, maxRows, maxLogitRows }: CompileOptions,
+  { kvBlocks, maxRows, maxLogitRows, stateSlots = 0 }: CompileOptions,
 ): Promise<StepBuffers> {
   const kvBytes = kvBlocks * KV_BLOCK_TOKENS * plan.kv.heads * plan.kv.headDim * 2;
   const layers = async (what: string) => {
@@ -49,6 +54,8 @@ export async function makeStepBuffers(
     activations,
     keys: await layers("keys"),
     values: await layers("values"),
+    states: await statesOf(memory, plan, stateSlots),
+    carries: await memory.storage("states' slots", 4 * CARRY_WORDS * (2 * maxRows + stateSlots)),
     rows: await memory.storage("rows", 4 * ROW_WORDS * maxRows),
     tables: await memory.storage("block tables", 4 * (2 * kvBlocks + maxRows)),
     angles: await anglesOf(device, memory, plan, kvBlocks * KV_BLOCK_TOKENS),
@@ -56,6 +63,15 @@ export async function makeStepBuffers(
     parts: await memory.storage("parts of logits", 16 * partsOf(plan.vocabSize) * maxLogitRows),
     counts: { step: await uniform(), logits: await uniform() },
   };
+}
+
+async function statesOf(memory: GpuMemory, { recurrent }: Plan, slots: number): Promise<GPUBuffer[]> {
+  const bytes = 4 * slots * recurrent.valueHeads * headStateFloats(recurrent);
+  const buffers: GPUBuffer[] = [];
+  for (let i = 0; i < recurrent.layers; i++) {
+    buffers.push(await memory.storage(`${slots} recurrent states of layer ${i}`, bytes));
+  }
+  return buffers;
 }
 
 /** cos, then sin, of every position's angles, from f64: a GPU's own are wrong for large angles. */

@@ -1,10 +1,13 @@
 import type { Candidates, LogitsRequest, StepInput } from "../backend.ts";
 import { ADJUST_WORDS, WANT_WORDS } from "./ops/candidates.ts";
+import { NO_SLOT } from "./ops/delta_rule.ts";
 
 /** A step as the kernels read it. */
 export interface StepData {
   readonly rows: Uint32Array<ArrayBuffer>; // [rows][4]: token, position, first block-table entry, 0
   readonly tables: Uint32Array<ArrayBuffer>;
+  /** Empty where the model has no recurrent state. */
+  readonly carries: Uint32Array<ArrayBuffer>;
   readonly chosen: Uint32Array<ArrayBuffer>; // [logit rows]
   readonly wants: Uint32Array<ArrayBuffer>;
   readonly answerWords: number;
@@ -13,6 +16,8 @@ export interface StepData {
 }
 
 export const ROW_WORDS = 4;
+/** Words of one entry of `carries`. */
+export const CARRY_WORDS = 4;
 
 export function encodeStep(input: StepInput): StepData {
   const rows = new Uint32Array(ROW_WORDS * input.tokens.length);
@@ -30,11 +35,28 @@ export function encodeStep(input: StepInput): StepData {
   return {
     rows,
     tables,
+    carries: encodeCarries(input.sequences),
     chosen: Uint32Array.from(input.logits, ({ row }) => row),
     wants,
     answerWords,
     adjusts: input.logits.some((r, i) => adjustments[i].length > 0 || r.mask),
   };
+}
+
+/**
+ * Where states come from and go to: of each sequence its first row, the slot to read, and the first and the end of its
+ * entries behind all sequences: after how many rows to put the state into which slot. The last is after the last row.
+ */
+function encodeCarries(sequences: StepInput["sequences"]): Uint32Array<ArrayBuffer> {
+  const carried = sequences.filter(({ state }) => state);
+  const entries: (readonly number[])[] = [];
+  const heads = carried.map(({ start, length, state }) => {
+    const { read = NO_SLOT, write, saves } = state!;
+    const first = carried.length + entries.length;
+    entries.push(...saves.map(({ after, slot }) => [after, slot, 0, 0]), [length, write, 0, 0]);
+    return [start, read, first, carried.length + entries.length];
+  });
+  return Uint32Array.from([...heads, ...entries].flat());
 }
 
 /** One token's penalties and bias together: each token is changed by one lane, once. */

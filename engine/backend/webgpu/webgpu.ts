@@ -237,6 +237,7 @@ export class WebGpuBackend implements Backend {
     }
     queue.writeBuffer(buffers.rows, 0, data.rows);
     queue.writeBuffer(buffers.tables, 0, data.tables);
+    if (data.carries.length > 0) queue.writeBuffer(buffers.carries, 0, data.carries);
     queue.writeBuffer(buffers.counts.step.buffer, 0, Uint32Array.of(rows, 0, 0, 0));
     queue.writeBuffer(buffers.counts.logits.buffer, 0, Uint32Array.of(logits, 0, 0, 0));
     if (logits === 0) return;
@@ -266,5 +267,5 @@ export class WebGpuBackend implements Backend {
 }
 
 function countsOf(input: StepInput): RowCounts {
-  return { step: input.tokens.length, logits: input.logits.length };
+  return { step: input.tokens.length, sequences: input.sequences.length, logits: input.logits.length };
 }

@@ -7,11 +7,11 @@ import { ROW } from "./shape.ts";
 const LANES = 128;
 
 /**
- * out = softmax(scale q K) V, a workgroup a head and row. Positions are taken in chunks of 128 from 0 on, so that a row's
+ * out = softmax(scale q K) V, times the sigmoid of the gate behind the query where there is one; a workgroup a head and row. Positions are taken in chunks of 128 from 0 on, so that a row's
  * sums have one order however the step is made up. Scores: a lane a position; values: a lane two dimensions of every
  * n-th position of the chunk.
  */
-export function attentionKernel({ heads, kvHeads, headDim }: HeadCounts): Kernel {
+export function attentionKernel({ heads, kvHeads, headDim, gated }: HeadCounts): Kernel {
   const pairs = headDim / 2;
   const strands = Math.floor(LANES / pairs);
   if (strands < 1) {
@@ -19,6 +19,7 @@ export function attentionKernel({ heads, kvHeads, headDim }: HeadCounts): Kernel
       `Cannot run this model on the GPU: its head dimension is ${headDim}, allowed is at most 256; use --backend cpu`,
     );
   }
+  const gate = (at: string) => gated ? ` / (1.0 + exp(-q[${at}]))` : "";
   const code = `
 struct Op { q_stride: u32, q_offset: u32, y_stride: u32, y_offset: u32, scale: f32, a: u32, b: u32, c: u32 }
 @group(0) @binding(0) var<uniform> op: Op;
@@ -45,7 +46,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
   let row = rows[group.y];
   let count = row.y + 1u;
   let kv_head = group.x / ${heads / kvHeads}u;
-  let at = group.y * op.q_stride + op.q_offset + group.x * D;
+  let at = group.y * op.q_stride + op.q_offset + group.x * ${gated ? 2 * headDim : headDim}u;
   for (var d = lane; d < D; d += ${LANES}u) { query[d] = q[at + d] * op.scale; }
   workgroupBarrier();
   let pair = lane % ${pairs}u;
@@ -101,12 +102,12 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
   if (lane < ${pairs}u) {
     for (var i = 1u; i < ${strands}u; i++) { sum += parts[lane + i * ${pairs}u]; }
     let to = group.y * op.y_stride + op.y_offset + group.x * D + 2u * lane;
-    y[to] = sum.x / total;
-    y[to + 1u] = sum.y / total;
+    y[to] = sum.x / total${gate("at + D + 2u * lane")};
+    y[to + 1u] = sum.y / total${gate("at + D + 2u * lane + 1u")};
   }
 }`;
   return {
-    key: `attention ${heads} ${kvHeads} ${headDim}`,
+    key: `attention ${heads} ${kvHeads} ${headDim} ${gated}`,
     code,
     entryPoint: "attention",
     constants: {},

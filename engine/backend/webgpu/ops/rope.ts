@@ -17,7 +17,7 @@ export interface RopeShape {
  * two a word, [block][kv head][slot][head dimension], so that it needs no f16 in the shader.
  */
 export function ropeKernel({ heads, rotated, interleaved, norms }: RopeShape): Kernel {
-  const { heads: q, kvHeads: kv, headDim } = heads;
+  const { heads: q, kvHeads: kv, headDim, gated } = heads;
   const half = rotated / 2;
   const [first, second] = interleaved ? ["2u * i", "2u * i + 1u"] : ["i", `i + ${half}u`];
   const code = `
@@ -40,7 +40,7 @@ fn rope_append(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
   let row = rows[group.y];
   let is_q = group.x < ${q}u;
   let is_v = group.x >= ${q + kv}u;
-  var at = op.q + group.x * D;
+  var at = op.q + group.x * ${gated ? 2 * headDim : headDim}u;
   if (is_v) { at = op.v + (group.x - ${q + kv}u) * D; }
   else if (!is_q) { at = op.k + (group.x - ${q}u) * D; }
   at += group.y * op.stride;
@@ -84,7 +84,7 @@ fn rope_append(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
   }
 }`;
   return {
-    key: `rope_append ${q} ${kv} ${headDim} ${rotated} ${interleaved} ${norms}`,
+    key: `rope_append ${q} ${kv} ${headDim} ${gated} ${rotated} ${interleaved} ${norms}`,
     code,
     entryPoint: "rope_append",
     constants: {},

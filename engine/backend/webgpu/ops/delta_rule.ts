@@ -1,0 +1,223 @@
+import { CONV_TAPS, type DeltaShape } from "../../../plan/plan.ts";
+import type { Kernel } from "../kernels/types.ts";
+
+/** Lanes of a workgroup: what every device has; and floats of the state that one lane is better not to exceed. */
+const MOST_LANES = 256;
+const STRIP = 64;
+/** Lanes that add up a head's products with itself. */
+const PARTS = 8;
+
+/** No slot: the state before a sequence's first row is all zeros. */
+export const NO_SLOT = 0xffffffff;
+
+/** Inputs before a token's own that its convolution reads. */
+const PAST = CONV_TAPS - 1;
+
+type Heads = Omit<DeltaShape, "layer">;
+
+export interface DeltaRuleShape {
+  readonly heads: Heads;
+  /** Queries and keys that are shorter than this are divided by it instead of by their length. */
+  readonly lengthEps: number;
+}
+
+/** Floats that a value head keeps in a slot: its matrix, and the last inputs of the channels that it reads. */
+export function headStateFloats({ headDim }: Heads): number {
+  return headDim * headDim + PAST * 3 * headDim;
+}
+
+/**
+ * A layer's short convolution, gates, delta rule and gated norm in one: a workgroup takes one value head through all
+ * rows of one sequence, with its state in registers. A state is read from the slot that the step names and put wherever
+ * the step wants it, in passing or at the end.
+ *
+ * For each token S <- a S + d k^T with d = beta (v - a S k), and o = S q = a (S q) + d (k . q) from the S before it, so
+ * that S is gone through once. Lane (strip, v) holds S[v] for a strip of keys; in memory S stands as [key / 4][v][4], so
+ * that neighbours read side by side. Value heads that share a key head convolve it each for themselves and keep its
+ * inputs each for themselves: none waits for another, and a slot can be read and written in one dispatch. The sums of a
+ * token are in one order wherever a step begins. Source: "Gated Delta Networks" (arXiv 2412.06464), equation 10.
+ *
+ * Bindings: 1 rows of queries, keys, values, gates, alpha, beta; 2 y; 3 states; 4 what the step says of its sequences
+ * (step_data.ts); 5 the convolution's taps by channel, decay and bias by value head, the norm.
+ */
+export function deltaRuleKernel({ heads, lengthEps }: DeltaRuleShape): Kernel {
+  const { keyHeads, valueHeads, headDim } = heads;
+  const strips = stripsOf(headDim);
+  const quads = headDim / 4;
+  const held = Array.from({ length: quads / strips }, (_, i) => i);
+  const lanes = headDim * strips;
+  const channels = (2 * keyHeads + valueHeads) * headDim;
+  const code = `
+struct Op {
+  x_stride: u32, qkv: u32, gate: u32, alpha: u32, beta: u32, y_stride: u32, y_offset: u32, eps: f32,
+}
+@group(0) @binding(0) var<uniform> op: Op;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@group(0) @binding(3) var<storage, read_write> states: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> carries: array<vec4<u32>>;
+@group(0) @binding(5) var<storage, read> weights: array<vec4<f32>>;
+const D = ${headDim}u;
+const QUADS = ${quads}u;
+const SLOT = ${valueHeads * headStateFloats(heads) / 4}u;
+const HEAD = ${headStateFloats(heads) / 4}u;
+/* of the head: query, key and value */
+var<workgroup> mixed: array<vec4<f32>, ${3 * quads}>;
+/* q . q, k . k, k . q */
+var<workgroup> products: array<vec3<f32>, ${PARTS}>;
+var<workgroup> shares: array<vec2<f32>, ${lanes}>;
+var<workgroup> results: array<f32, ${headDim}>;
+var<workgroup> squares: array<f32, ${PARTS}>;
+
+fn weight(i: u32) -> f32 { return weights[i >> 2u][i & 3u]; }
+fn activation(i: u32) -> f32 { return x[i >> 2u][i & 3u]; }
+/* ln(1 + e^x) from 2 artanh(e / (2 + e)): exact where e^x is small too, as a driver's log is not */
+fn softplus(x: f32) -> f32 {
+  let e = exp(-abs(x));
+  let s = e / (2.0 + e);
+  let z = s * s;
+  let odd = 1.0 + z * (1.0 / 3.0 + z * (1.0 / 5.0 + z * (1.0 / 7.0 + z * (1.0 / 9.0 + z * (1.0 / 11.0 +
+    z * (1.0 / 13.0 + z / 15.0))))));
+  return max(x, 0.0) + 2.0 * s * odd;
+}
+
+@compute @workgroup_size(${lanes})
+fn delta_rule(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  /* first row, slot to read, first and end of where the state is put: (after how many rows, slot) */
+  let carry = carries[group.y];
+  let length = carries[carry.w - 1u].x;
+  let head = group.x;
+  let key_head = head % ${keyHeads}u;
+  let v = lane % D;
+  let strip = lane / D;
+  /* four channels of the head's query, key or value */
+  let part = lane / QUADS;
+  let convolves = part < 3u;
+  var of_part = ${2 * keyHeads}u + head;
+  if (part == 0u) { of_part = key_head; }
+  if (part == 1u) { of_part = ${keyHeads}u + key_head; }
+  let channel = select(0u, of_part * D + 4u * (lane % QUADS), convolves);
+  ${[0, 1, 2, 3].map((c) => `let taps_${c} = weights[channel + ${c}u];`).join("\n  ")}
+  let decay = weight(${4 * channels}u + head);
+  let bias = weight(${4 * channels + valueHeads}u + head);
+  let norm = weight(${4 * channels + 2 * valueHeads}u + v);
+
+  let cell = strip * ${held.length}u * D + v;
+  let window = D * QUADS + lane;
+  ${held.map((i) => `var s_${i} = vec4<f32>();`).join("\n  ")}
+  var past_0 = vec4<f32>();
+  var past_1 = vec4<f32>();
+  var past_2 = vec4<f32>();
+  if (carry.y != ${NO_SLOT}u) {
+    let base = carry.y * SLOT + head * HEAD;
+    ${held.map((i) => `s_${i} = states[base + cell + ${i}u * D];`).join("\n    ")}
+    if (convolves) {
+      ${[0, 1, 2].map((i) => `past_${i} = states[base + window + ${3 * i}u * QUADS];`).join("\n      ")}
+    }
+  }
+  let stride = op.x_stride >> 2u;
+  var at = carry.x * stride + ((op.qkv + channel) >> 2u);
+  var next = x[at];
+  var put = carry.z;
+  for (var t = 0u; t < length; t++) {
+    let row = carry.x + t;
+    let input = next;
+    at += select(0u, stride, t + 1u < length);
+    next = x[at];
+    if (convolves) {
+      let sum = vec4<f32>(${
+    ["x", "y", "z", "w"].map((c, i) => `
+        dot(taps_${i}, vec4<f32>(past_0.${c}, past_1.${c}, past_2.${c}, input.${c}))`).join(",")
+  },
+      );
+      past_0 = past_1;
+      past_1 = past_2;
+      past_2 = input;
+      mixed[lane] = sum / (1.0 + exp(-sum));
+    }
+    workgroupBarrier();
+    if (lane < ${PARTS}u) {
+      var sum = vec3<f32>();
+      ${
+    Array.from({ length: quads / PARTS }, (_, i) =>
+      `{
+        let q = mixed[${quads / PARTS}u * lane + ${i}u];
+        let k = mixed[QUADS + ${quads / PARTS}u * lane + ${i}u];
+        sum += vec3<f32>(dot(q, q), dot(k, k), dot(k, q));
+      }`).join("\n      ")
+  }
+      products[lane] = sum;
+    }
+    let keys = QUADS + strip * ${held.length}u;
+    let queries = strip * ${held.length}u;
+    var with_key = vec4<f32>();
+    var with_query = vec4<f32>();
+    ${
+    held.map((i) =>
+      `with_key = fma(s_${i}, mixed[keys + ${i}u], with_key);
+    with_query = fma(s_${i}, mixed[queries + ${i}u], with_query);`
+    ).join("\n    ")
+  }
+    shares[lane] = vec2<f32>(dot(with_key, vec4<f32>(1.0)), dot(with_query, vec4<f32>(1.0)));
+    workgroupBarrier();
+    let product = ${tree(PARTS, (i) => `products[${i}]`)};
+    let read = ${tree(strips, (i) => `shares[v + ${i}u * D]`)};
+    let q_scale = ${1 / Math.sqrt(headDim)} / max(sqrt(product.x), ${lengthEps});
+    let k_scale = 1.0 / max(sqrt(product.y), ${lengthEps});
+    let alpha = activation(row * op.x_stride + op.alpha + head);
+    let a = exp(decay * softplus(alpha + bias));
+    let beta = 1.0 / (1.0 + exp(-activation(row * op.x_stride + op.beta + head)));
+    let d = beta * (mixed[2u * QUADS + (v >> 2u)][v & 3u] - a * read.x * k_scale);
+    let update = d * k_scale;
+    ${held.map((i) => `s_${i} = fma(vec4<f32>(update), mixed[keys + ${i}u], a * s_${i});`).join("\n    ")}
+    let result = (a * read.y + d * product.z * k_scale) * q_scale;
+    if (strip == 0u) { results[v] = result; }
+    workgroupBarrier();
+    if (lane < ${PARTS}u) {
+      var sum = 0.0;
+      for (var i = 0u; i < D / ${PARTS}u; i++) {
+        let r = results[D / ${PARTS}u * lane + i];
+        sum = fma(r, r, sum);
+      }
+      squares[lane] = sum;
+    }
+    workgroupBarrier();
+    if (strip == 0u) {
+      let square = ${tree(PARTS, (i) => `squares[${i}]`)};
+      let gate = activation(row * op.x_stride + op.gate + head * D + v);
+      y[row * op.y_stride + op.y_offset + head * D + v] = result / sqrt(square / f32(D) + op.eps) * norm *
+        gate / (1.0 + exp(-gate));
+    }
+    while (put < carry.w && carries[put].x == t + 1u) {
+      let base = carries[put].y * SLOT + head * HEAD;
+      ${held.map((i) => `states[base + cell + ${i}u * D] = s_${i};`).join("\n      ")}
+      if (convolves) {
+        ${[0, 1, 2].map((i) => `states[base + window + ${3 * i}u * QUADS] = past_${i};`).join("\n        ")}
+      }
+      put++;
+    }
+  }
+}`;
+  return {
+    key: `delta_rule ${keyHeads} ${valueHeads} ${headDim} ${lengthEps}`,
+    code,
+    entryPoint: "delta_rule",
+    constants: {},
+    maxRows: Infinity,
+    workgroups: (_n, sequences) => [valueHeads, sequences, 1],
+  };
+}
+
+/** Lanes that share a row of the state: few enough floats each where there is room, in whole vectors. */
+function stripsOf(headDim: number): number {
+  let strips = 1;
+  while (headDim / strips > STRIP && 2 * strips * headDim <= MOST_LANES) strips *= 2;
+  return strips;
+}
+
+/** The sum of terms, added up in pairs. */
+function tree(count: number, term: (i: number) => string): string {
+  const terms = Array.from({ length: count }, (_, i) => term(i));
+  while (terms.length > 1) terms.push(`(${terms.shift()} + ${terms.shift()})`);
+  return terms[0];
+}

@@ -1,0 +1,127 @@
+import { assert, assertEquals } from "@std/assert";
+import type { Candidates } from "../engine/backend/backend.ts";
+import type { Arithmetic } from "../engine/backend/webgpu/kernels/types.ts";
+import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
+import type { TensorType } from "../engine/gguf/types.ts";
+import { gpuTest } from "./gpu.ts";
+import { KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
+import { synthesize } from "./synth.ts";
+
+/* A hybrid of Gated DeltaNet and gated attention on the GPU beside the same on the CPU. */
+
+const VOCABULARY = 300;
+const BLOCKS = 3;
+const LIMITS = { kvBlocks: 8 * BLOCKS, maxRows: 80, maxLogitRows: 16 };
+const ALL = Array.from({ length: VOCABULARY }, (_, token) => token);
+const EVERYTHING = { candidates: 3, probe: ALL };
+const STEPS = 16;
+
+/** Mean divergence from the CPU: of a model whose activations that rounds to 8 bits, and of one in floats; of f16 from f32. */
+const ROUNDED = 2e-3;
+const FLOATS = 2e-6;
+const HALF = 2e-4;
+
+/** Three recurrent layers and one of attention. */
+const model = (type: TensorType, dequantized = false) =>
+  synthesize({
+    architecture: "qwen35",
+    types: [type],
+    layers: 4,
+    seed: 3,
+    vocabulary: VOCABULARY,
+    dequantized,
+  });
+
+const text = (length: number, seed = 0) =>
+  Array.from({ length }, (_, i) => (i * 53 + seed * 91 + 7) % VOCABULARY);
+
+const load = async (bytes: Uint8Array, arithmetic: Arithmetic = "f32") =>
+  await KernelModel.load(bytes, LIMITS, await WebGpuBackend.open({ arithmetic }));
+
+/** What a model says and chooses after a prompt and after each token that is appended: its own choice, or the one given. */
+async function decode(on: KernelModel, prompt: number, given?: readonly number[]) {
+  const tokens = text(prompt);
+  const blockTable = shuffledBlocks(0, BLOCKS);
+  const rows: Float64Array[] = [];
+  const choices: number[] = [];
+  for (let cached = 0; cached < prompt + STEPS; cached = tokens.length - 1) {
+    const [[{ ids, probed, logSumExp }]] = await on.step([
+      { tokens: tokens.slice(cached), cached, blockTable, wanted: [EVERYTHING] },
+    ]);
+    rows.push(Float64Array.from(probed, (x) => x - logSumExp));
+    choices.push(ids[0]);
+    tokens.push(given?.[rows.length - 1] ?? ids[0]);
+  }
+  return { rows, choices, tokens: tokens.slice(prompt) };
+}
+
+/** Mean Kullback-Leibler divergence of b from a. */
+function divergence(a: readonly Float64Array[], b: readonly Float64Array[]): number {
+  const rows = a.map((row, i) => row.reduce((sum, p, t) => sum + Math.exp(p) * (p - b[i][t]), 0));
+  return rows.reduce((x, y) => x + y, 0) / rows.length;
+}
+
+for (const type of ["F16", "Q8_0", "Q4_0", "MXFP4"] as const) {
+  gpuTest(`qwen35 in ${type} answers as the CPU does with the same values in F32`, async () => {
+    using cpu = await KernelModel.load(model(type, true), LIMITS);
+    using gpu = await load(model(type));
+    for (const prompt of [3, 65]) {
+      const exact = await decode(cpu, prompt);
+      const found = await decode(gpu, prompt, exact.tokens);
+      const kl = divergence(exact.rows, found.rows);
+      assert(kl < FLOATS, `${prompt} tokens: mean KL ${kl}`);
+      assertEquals(found.choices, exact.choices);
+    }
+  });
+}
+
+gpuTest("qwen35 in MXFP4 stays near the CPU, which rounds activations", async () => {
+  using cpu = await KernelModel.load(model("MXFP4"), LIMITS);
+  using gpu = await load(model("MXFP4"));
+  const exact = await decode(cpu, 3);
+  const kl = divergence(exact.rows, (await decode(gpu, 3, exact.tokens)).rows);
+  assert(kl < ROUNDED, `mean KL ${kl}`);
+});
+
+gpuTest("qwen35: f16 arithmetic answers as f32 does", async () => {
+  using f32 = await load(model("Q4_0"));
+  const exact = await decode(f32, 3);
+  for (const arithmetic of ["f16-activations", "f16"] as const) {
+    using half = await load(model("Q4_0"), arithmetic);
+    const kl = divergence(exact.rows, (await decode(half, 3, exact.tokens)).rows);
+    assert(kl < HALF, `${arithmetic}: mean KL ${kl} from f32`);
+  }
+});
+
+gpuTest("eight states side by side, kept, copied and gone on from, are what each is alone", async () => {
+  using gpu = await load(model("Q4_0"));
+  // At most sixteen rows in a step: up to there every sum has one order (docs/WEBGPU.md).
+  const whole = (i: number): Run => ({
+    tokens: text(4, i),
+    blockTable: shuffledBlocks(i * BLOCKS, BLOCKS),
+    slot: i,
+    wanted: [EVERYTHING, EVERYTHING],
+  });
+  const alone: Candidates[][] = [];
+  for (let i = 0; i < 8; i++) alone.push(...await gpu.step([whole(i)]));
+
+  // The first two tokens; each state stays in its own slot and is put in another, after one token or after two.
+  const beginning = (i: number): Run => ({
+    ...whole(i),
+    tokens: text(4, i).slice(0, 2),
+    slot: 8 + i,
+    saves: [{ after: 1 + i % 2, slot: 16 + i }],
+    wanted: [],
+  });
+  await gpu.step(Array.from({ length: 8 }, (_, i) => beginning(i)));
+  // From its own slot or from the other; back to the slot that it read, or to a third one.
+  const rest = (i: number): Run => {
+    const own = i % 4 === 3;
+    const cached = own ? 2 : 1 + i % 2;
+    const source = own ? 8 + i : 16 + i;
+    return { ...whole(i), tokens: text(4, i).slice(cached), cached, source, slot: i < 4 ? source : i };
+  };
+  const answers: Candidates[][] = [];
+  for (const group of [[0, 1, 2, 3], [4, 5, 6, 7]]) answers.push(...await gpu.step(group.map(rest)));
+  assertEquals(answers, alone);
+});
