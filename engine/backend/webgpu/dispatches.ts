@@ -8,7 +8,7 @@ import { rmsNormKernel, siluMultiplyKernel } from "./ops/norm.ts";
 import { ropeKernel } from "./ops/rope.ts";
 import { OP_WORDS } from "./ops/shape.ts";
 import { embedKernel, matMulKernels } from "./kernels/matmul.ts";
-import type { DispatchKind, GpuOp, Program, RowKind, Slice } from "./program.ts";
+import type { DispatchKind, GpuOp, Program, Slice } from "./program.ts";
 import type { Dispatch } from "./recorder.ts";
 import type { StepBuffers } from "./step_buffers.ts";
 import type { Weights } from "./weights.ts";

@@ -117,7 +117,7 @@ fn adjust(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
   storageBarrier();
   if (want.mask == 0u) { return; }
   for (var i = lane; i < op.vocabulary; i += ${LANES}u) {
-    if ((wants[want.mask + i / 32u] >> (i % 32u) & 1u) == 0u) { logits[row + i] = -3.4e38; }
+    if (((wants[want.mask + i / 32u] >> (i % 32u)) & 1u) == 0u) { logits[row + i] = -3.4e38; }
   }
 }`;
   return {

@@ -1,0 +1,41 @@
+import { assert } from "@std/assert";
+import { translate } from "../kernels/testing_shaders.ts";
+import type { Kernel } from "../kernels/types.ts";
+import { attentionKernel } from "./attention.ts";
+import { adjustKernel, candidatesKernel, partsKernel } from "./candidates.ts";
+import { deltaRuleKernel } from "./delta_rule.ts";
+import { rmsNormKernel, siluMultiplyKernel } from "./norm.ts";
+import { ropeKernel } from "./rope.ts";
+
+const PLAIN = { heads: 32, kvHeads: 8, headDim: 128, gated: false };
+/** As of Qwen3.6-27B. */
+const GATED = { heads: 24, kvHeads: 4, headDim: 256, gated: true };
+const DELTA = { keyHeads: 16, valueHeads: 48, headDim: 128 };
+
+function kernels(): Kernel[] {
+  return [
+    rmsNormKernel(false),
+    rmsNormKernel(true),
+    siluMultiplyKernel(),
+    ropeKernel({ heads: PLAIN, rotated: 128, interleaved: true, norms: false }),
+    ropeKernel({ heads: GATED, rotated: 64, interleaved: false, norms: true }),
+    attentionKernel(PLAIN),
+    attentionKernel(GATED),
+    ...[32, 96, 128, 256].map((headDim) =>
+      deltaRuleKernel({ heads: { ...DELTA, headDim }, lengthEps: 1e-6 })
+    ),
+    partsKernel(),
+    adjustKernel(),
+    candidatesKernel(),
+  ];
+}
+
+Deno.test("every shader beside the products is valid to Dawn, becomes Metal, and computes in f32", async () => {
+  const all = kernels();
+  const texts = await translate(new Map(all.map(({ key, code }) => [key, code])));
+  for (const { key } of all) {
+    // The KV cache holds halves, which are widened at once.
+    const text = texts.get(key)!.replaceAll(/float2\(as_type<half2>\(|as_type<uint>\(half2\(/g, "");
+    assert(!/\bhalf\d?\b/.test(text), `${key} computes in half`);
+  }
+});
