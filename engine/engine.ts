@@ -11,6 +11,7 @@ import { contextOverflow, createSequence } from "./request.ts";
 import { type EngineLimits, type Scheduled, Scheduler } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
 import { StepWriter } from "./step_input.ts";
+import { StepsAtOnce } from "./steps_at_once.ts";
 import {
   type ChatMessage,
   type ChatTemplate,
@@ -51,6 +52,7 @@ export class LlmEngine implements Engine {
   readonly #backend: Backend;
   readonly #scheduler: Scheduler;
   readonly #writer: StepWriter;
+  readonly #stepsAtOnce = new StepsAtOnce();
   readonly #contextLength: number;
   /** What the backend computes now. */
   #step: readonly Scheduled[] = [];
@@ -60,7 +62,7 @@ export class LlmEngine implements Engine {
   #backendOpen = true;
   #idleCallbacks: (() => void)[] = [];
   #requests = 0;
-  readonly #totals = { promptTokens: 0, generatedTokens: 0, cachedTokens: 0, steps: 0 };
+  readonly #totals = { promptTokens: 0, generatedTokens: 0, cachedTokens: 0, steps: 0, submits: 0 };
 
   constructor({ backend, model, tokenizer, chatTemplate, limits }: LlmEngineOptions) {
     this.model = model;
@@ -134,6 +136,7 @@ export class LlmEngine implements Engine {
       tokenizer: this.tokenizer,
       vocabSize: this.model.vocabSize,
       contextLength: this.#contextLength,
+      draws: this.#backend.decode !== undefined,
     });
     const signal = request.signal;
     if (signal?.aborted) {
@@ -159,8 +162,8 @@ export class LlmEngine implements Engine {
   async #loop(): Promise<void> {
     try {
       while ((this.#step = this.#scheduler.schedule()).length > 0) {
-        const output = await this.#compute();
-        if (output) this.#publish(output);
+        const outputs = await this.#compute();
+        for (const [i, output] of outputs.entries()) this.#publish(output, i);
         this.#removeDone();
       }
     } catch (error) {
@@ -170,23 +173,33 @@ export class LlmEngine implements Engine {
     this.#noteIdle();
   }
 
-  /** Undefined when the step was stopped, because all its sequences were cancelled. */
-  async #compute(): Promise<StepOutput | undefined> {
-    this.#totals.steps++;
+  /** The step's output, or that of several like it; none when it was stopped: all its sequences were cancelled. */
+  async #compute(): Promise<StepOutput[]> {
+    const backend = this.#backend;
+    const steps = backend.decode ? this.#stepsAtOnce.choose(this.#step) : 1;
+    this.#scheduler.makeRoom(this.#step, steps - 1);
+    const input = this.#writer.write(this.#step, steps - 1);
+    this.#totals.submits++;
+    this.#totals.steps += steps;
+    const start = performance.now();
     try {
-      return await this.#backend.step(this.#writer.write(this.#step));
+      return steps > 1 ? await backend.decode!(input, steps) : [await backend.step(input)];
     } catch (error) {
-      if (error instanceof StepStopped) return undefined;
+      if (error instanceof StepStopped) return [];
       throw error;
+    } finally {
+      this.#stepsAtOnce.took(performance.now() - start, steps);
     }
   }
 
-  #publish(output: StepOutput): void {
+  /** `earlier`: how many outputs came from the same call. */
+  #publish(output: StepOutput, earlier: number): void {
     let row = 0;
     for (const part of this.#step) {
       const { sequence, scores, samples } = part;
       const scored = output.rows.slice(row, row += scores);
       const sampled = samples ? output.rows[row++] : undefined;
+      if (sequence.done && earlier > 0) continue; // void: it comes after the sequence's end
       this.#scheduler.advance(part);
       if (sequence.done) continue;
       keepScores(sequence, scored);

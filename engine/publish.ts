@@ -28,7 +28,7 @@ export function publishToken(
   candidates: Candidates,
   endTokens: ReadonlySet<number>,
 ): FinishReason | undefined {
-  const chosen = sample(candidates, sequence.sampling, sequence.random);
+  const chosen = sequence.logits.draw ? 0 : sample(candidates, sequence.sampling, sequence.random);
   const token = candidates.ids[chosen];
   append(sequence, token);
   if (!sequence.ignoreEos && endTokens.has(token)) return "stop";

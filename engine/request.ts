@@ -1,6 +1,6 @@
-import type { LogitsRequest } from "./backend/backend.ts";
+import type { Draw, LogitsRequest } from "./backend/backend.ts";
 import type { EventStream } from "./event_stream.ts";
-import { candidatesWanted, Random, TokenCounts, usesPenalties } from "./sampler.ts";
+import { candidatesWanted, drawOf, Random, TokenCounts, usesPenalties } from "./sampler.ts";
 import type { Sequence } from "./sequence.ts";
 import { OutputText } from "./stop.ts";
 import type { Tokenizer } from "./tokenizer/types.ts";
@@ -16,6 +16,8 @@ export interface SequenceContext {
   readonly vocabSize: number;
   /** Tokens that one sequence may hold: the model's context length, or what the KV pool can hold. */
   readonly contextLength: number;
+  /** Whether the backend draws tokens. */
+  readonly draws: boolean;
 }
 
 /** Checks a request and makes a sequence of it. Throws EngineError invalid_request or context_length_exceeded. */
@@ -28,6 +30,9 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
   checkPrompt(request.prompt, context.vocabSize);
   const counts = usesPenalties(sampling) ? new TokenCounts() : undefined;
   for (const token of counts ? request.prompt : []) counts!.addPrompt(token);
+  const random = sampling.seed === undefined ? Random.unpredictable() : new Random(sampling.seed);
+  const ends = Int32Array.from(request.ignoreEos ? [] : context.tokenizer.endTokens);
+  const draw = context.draws ? drawOf(sampling, request.logprobs ?? 0, random, ends) : undefined;
   return {
     id: context.id,
     batch: request.priority === "batch",
@@ -44,11 +49,12 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     salt: request.cacheSalt ?? "",
     hashes: [],
     sampling,
-    random: sampling.seed === undefined ? Random.unpredictable() : new Random(sampling.seed),
+    random,
     counts,
     logits: logitsTemplate(
       sampling,
-      Math.min(context.vocabSize, candidatesWanted(sampling, request.logprobs ?? 0)),
+      draw?.whole ? 1 : Math.min(context.vocabSize, candidatesWanted(sampling, request.logprobs ?? 0)),
+      draw,
     ),
     ignoreEos: request.ignoreEos ?? false,
     output: new OutputText(context.tokenizer.streamDecoder({ continuation: true }), request.stop ?? []),
@@ -88,7 +94,7 @@ export function contextOverflow(promptLength: number, contextLength: number, abo
   );
 }
 
-function logitsTemplate(sampling: SamplingParams, candidates: number): LogitsRequest {
+function logitsTemplate(sampling: SamplingParams, candidates: number, draw?: Draw): LogitsRequest {
   return {
     row: 0,
     candidates,
@@ -100,6 +106,7 @@ function logitsTemplate(sampling: SamplingParams, candidates: number): LogitsReq
     biasTokens: Int32Array.from(sampling.logitBias.keys()),
     biasValues: Float32Array.from(sampling.logitBias.values()),
     probe: new Int32Array(0),
+    draw,
   };
 }
 

@@ -107,6 +107,11 @@ export class Scheduler {
     return step;
   }
 
+  /** Gives a step's sequences room for the rows of further steps like it. */
+  makeRoom(step: readonly Scheduled[], further: number): void {
+    for (const { sequence, rows } of step) this.cache.extend(sequence, sequence.cached + rows + further);
+  }
+
   /** A part of a step has been computed. */
   advance({ sequence, rows }: Scheduled): void {
     sequence.cached += rows;

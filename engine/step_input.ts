@@ -18,15 +18,15 @@ export class StepWriter {
     this.#tokens = new Int32Array(maxRows);
   }
 
-  /** The result is valid until the next call and until its sequences change. */
-  write(step: readonly Scheduled[]): StepInput {
+  /** With room for `further` rows of each sequence. Valid until the next call and until the sequences change. */
+  write(step: readonly Scheduled[], further = 0): StepInput {
     const sequences: StepSequence[] = [];
     const logits: LogitsRequest[] = [];
     let start = 0;
     for (const { sequence, rows, scores, samples, state } of step) {
       const end = sequence.cached + rows;
       this.#tokens.set(sequence.tokens.subarray(sequence.cached, end), start);
-      const blockTable = sequence.blocks.subarray(0, Math.ceil(end / KV_BLOCK_TOKENS));
+      const blockTable = sequence.blocks.subarray(0, Math.ceil((end + further) / KV_BLOCK_TOKENS));
       sequences.push({ start, length: rows, cached: sequence.cached, blockTable, state });
       for (let i = 0; i < scores; i++) {
         const scored = sequence.scores.length + i;

@@ -287,9 +287,13 @@ export class ByteTokenizer implements Tokenizer {
 
 const LIMITS: EngineLimits = { parallel: 4, kvBlocks: 64, maxRows: 64, maxLogitRows: 16, queue: 100 };
 
-export function startEngine(limits: Partial<EngineLimits> = {}, contextLength = 1024) {
+export function startEngine<B extends FakeBackend = FakeBackend>(
+  limits: Partial<EngineLimits> = {},
+  contextLength = 1024,
+  kind: new (options: FakeBackendOptions) => B = FakeBackend as new (options: FakeBackendOptions) => B,
+) {
   const all = { ...LIMITS, ...limits };
-  const backend = new FakeBackend(all);
+  const backend = new kind(all);
   const engine = new LlmEngine({
     backend,
     model: {

@@ -139,6 +139,8 @@ export interface EngineStats {
   readonly generatedTokens: number;
   readonly cachedTokens: number;
   readonly steps: number;
+  /** Calls of the backend; fewer than steps where it takes several at once. */
+  readonly submits: number;
 }
 
 /** The public face: routes/ and jobs/ know this and nothing behind it. */

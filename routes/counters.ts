@@ -36,6 +36,7 @@ const SERIES: [keyof EngineStats, string, string, string][] = [
   ["cachedTokens", "compy_cached_prompt_tokens_total", "counter", "Prompt tokens found in the KV cache"],
   ["generatedTokens", "compy_generated_tokens_total", "counter", "Tokens generated"],
   ["steps", "compy_steps_total", "counter", "Steps of the model"],
+  ["submits", "compy_submits_total", "counter", "Calls of the backend, of one step or several"],
 ];
 
 function head(name: string, type: string, help: string): string[] {

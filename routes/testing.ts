@@ -208,6 +208,7 @@ export class FakeEngine implements Engine {
       generatedTokens: this.#generated,
       cachedTokens: 0,
       steps: 0,
+      submits: 0,
     };
   }
 

@@ -64,6 +64,26 @@ export interface LogitsRequest {
   readonly mask?: Uint32Array;
   /** Tokens whose raw logits are wanted whatever their rank (scoring of a given text). */
   readonly probe: Int32Array;
+  /** Draws a token, which is then the only candidate of the answer. Only for backends with `decode`. */
+  readonly draw?: Draw;
+}
+
+/**
+ * How a backend draws a token: as engine/sampler.ts does, but with noise that depends on nothing but the key, the
+ * position and the token. So a text does not depend on how many steps were taken at once.
+ */
+export interface Draw {
+  /** 0 takes the best. */
+  readonly temperature: number;
+  readonly topP: number;
+  readonly minP: number;
+  /** Draws from the whole vocabulary, not only from the `candidates` best; without top-p and min-p. */
+  readonly whole: boolean;
+  /** Top-p counts the candidates' probabilities by all tokens', not by each other's. */
+  readonly massOfAll: boolean;
+  readonly key: readonly [number, number]; // u32 each
+  /** Tokens that end the sequence. */
+  readonly ends: Int32Array;
 }
 export const MAX_CANDIDATES = 256;
 
@@ -128,6 +148,12 @@ export interface Backend {
   compile(plan: Plan, options: CompileOptions): Promise<void>;
   /** Runs one step. Throws StepStopped when `requestStop` came first: the step's output is void then. */
   step(input: StepInput): Promise<StepOutput>;
+  /**
+   * Only of backends that draw tokens: runs so many steps before it returns, each with the tokens that the one before
+   * drew. Every sequence has one row, and that row a draw; the block tables cover the rows of all steps; recurrent state
+   * is read where it is written, and not saved. What follows a sequence's end is void.
+   */
+  decode?(input: StepInput, steps: number): Promise<StepOutput[]>;
   requestStop(): void;
   close(): void;
 }

@@ -4,6 +4,7 @@ import type { GpuMemory } from "./memory.ts";
 import { attentionKernel } from "./ops/attention.ts";
 import { deltaRuleKernel } from "./ops/delta_rule.ts";
 import { adjustKernel, candidatesKernel, partsKernel, partsOf } from "./ops/candidates.ts";
+import { drawKernel } from "./ops/draw.ts";
 import { rmsNormKernel, siluMultiplyKernel } from "./ops/norm.ts";
 import { ropeKernel } from "./ops/rope.ts";
 import { OP_WORDS } from "./ops/shape.ts";
@@ -17,6 +18,14 @@ import type { Weights } from "./weights.ts";
 export interface AnswerBuffers {
   readonly wants: GPUBuffer;
   readonly answers: GPUBuffer;
+}
+
+/** In this order: `adjust` only where a row has penalties, bias or a mask, `draw` where one draws its token. */
+export interface CandidateDispatches {
+  readonly parts: Dispatch;
+  readonly adjust: Dispatch;
+  readonly candidates: Dispatch;
+  readonly draw: Dispatch;
 }
 
 export interface DispatchContext {
@@ -49,20 +58,22 @@ export class DispatchWriter {
     return dispatches;
   }
 
-  /** The last op's dispatches; `adjust` is left out where no row has penalties, bias or mask. */
-  async candidates({ wants, answers }: AnswerBuffers): Promise<{ plain: Dispatch[]; adjusted: Dispatch[] }> {
+  /** The last op's dispatches. */
+  async candidates({ wants, answers }: AnswerBuffers): Promise<CandidateDispatches> {
     const op = this.context.program.ops.find((op) => op.op === "candidates")!;
     const { vocabSize } = this.context.plan;
-    const { activations, parts } = this.context.buffers;
+    const { activations, parts, chosen, rows } = this.context.buffers;
     const logits = activations[op.x.buffer];
     const words = [vocabSize, this.#stride(op.x), op.x.offset, partsOf(vocabSize)];
     const uniforms = await this.#uniforms(words);
     const make = (label: string, kernel: Kernel, buffers: GPUBuffer[]) =>
       this.#dispatch(`- ${label}`, "logits", [kernel], vocabSize, [uniforms, ...buffers]);
-    const first = make("logit_parts", partsKernel(), [logits, wants, parts, answers]);
-    const adjust = make("adjust", adjustKernel(), [logits, wants, answers]);
-    const last = make("candidates", candidatesKernel(), [logits, wants, parts, answers]);
-    return { plain: [first, last], adjusted: [first, adjust, last] };
+    return {
+      parts: make("logit_parts", partsKernel(), [logits, wants, parts, answers, chosen, rows]),
+      adjust: make("adjust", adjustKernel(), [logits, wants, answers]),
+      candidates: make("candidates", candidatesKernel(), [logits, wants, parts, answers]),
+      draw: make("draw_tokens", drawKernel(), [logits, wants, parts, answers, chosen, rows]),
+    };
   }
 
   #op(op: GpuOp): Promise<Dispatch[]> | Dispatch[] {

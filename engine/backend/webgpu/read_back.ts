@@ -1,13 +1,19 @@
 import type { GpuMemory } from "./memory.ts";
 
-/** Milliseconds of a step from which waiting for an event, which is looked for every 10 ms or so, costs little. */
-const LONG_STEP_MS = 50;
+/** Milliseconds of work from which waiting for an event, which is looked for every 10 ms or so, costs little. */
+const LONG_MS = 50;
+/** Milliseconds that reading may block this thread's other work, one call after the other, without a pause. */
+const BLOCKED_MS = 10;
+/** The share of the expected time that is left to other work; timers come some milliseconds late. */
+const PAUSE = 0.75;
+const TIMER_MS = 2;
 
 /** Brings answers from the GPU. */
 export class ReadBack {
   #buffer: GPUBuffer | undefined;
-  /** What reading took the last time; Infinity where the buffer has never been waited for. */
-  #lastMs = Infinity;
+  /** What a step took the last time, to its answer; Infinity where the buffer has never been waited for. */
+  #stepMs = Infinity;
+  #pausedAt = 0;
 
   constructor(
     private readonly memory: GpuMemory,
@@ -20,7 +26,7 @@ export class ReadBack {
     if (this.#buffer) this.memory.free(this.#buffer);
     const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
     // Deno 2.9 ends the process where a buffer is read in one turn whose first mapping was not waited for.
-    this.#lastMs = Infinity;
+    this.#stepMs = Infinity;
     this.#buffer = await this.memory.buffer("answers on their way", bytes, usage);
   }
 
@@ -30,18 +36,29 @@ export class ReadBack {
   }
 
   /**
-   * The copy, once the work that was submitted is done. A short wait blocks, since the event would come later by more
-   * than the wait; a long one lets other work of this thread go on.
+   * The copy, once the work that was submitted is done: so many steps. A short wait blocks, since the event would come
+   * later by more than the wait; but only its last part, so that this thread can do other work meanwhile.
    */
-  async read(bytes: number): Promise<Uint32Array<ArrayBuffer>> {
+  async read(bytes: number, steps: number): Promise<Uint32Array<ArrayBuffer>> {
     const start = performance.now();
     const buffer = this.#buffer!;
+    const expected = steps * this.#stepMs;
+    const blocks = this.synchronous && expected < LONG_MS;
+    if (blocks) await this.#pause(PAUSE * expected - TIMER_MS);
     const mapped = buffer.mapAsync(GPUMapMode.READ, 0, bytes);
-    if (this.synchronous && this.#lastMs < LONG_STEP_MS) mapped.catch(() => {}); // getMappedRange throws too
+    if (blocks) mapped.catch(() => {}); // getMappedRange throws too
     else await mapped;
     const words = new Uint32Array(buffer.getMappedRange(0, bytes).slice(0));
     buffer.unmap();
-    this.#lastMs = performance.now() - start;
+    const now = performance.now();
+    if (!blocks) this.#pausedAt = now;
+    this.#stepMs = (now - start) / steps;
     return words;
+  }
+
+  async #pause(ms: number): Promise<void> {
+    if (ms <= 0 && performance.now() - this.#pausedAt < BLOCKED_MS) return;
+    await new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)));
+    this.#pausedAt = performance.now();
   }
 }

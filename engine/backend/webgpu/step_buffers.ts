@@ -1,7 +1,7 @@
 import type { Plan } from "../../plan/plan.ts";
 import { type CompileOptions, KV_BLOCK_TOKENS } from "../backend.ts";
 import type { GpuMemory } from "./memory.ts";
-import { partsOf } from "./ops/candidates.ts";
+import { PART_BYTES, partsOf } from "./ops/candidates.ts";
 import { headStateFloats } from "./ops/delta_rule.ts";
 import type { Program, RowKind } from "./program.ts";
 import { CARRY_WORDS, ROW_WORDS } from "./step_data.ts";
@@ -60,7 +60,7 @@ export async function makeStepBuffers(
     tables: await memory.storage("block tables", 4 * (2 * kvBlocks + maxRows)),
     angles: await anglesOf(device, memory, plan, kvBlocks * KV_BLOCK_TOKENS),
     chosen: await memory.storage("logit rows", 4 * maxLogitRows),
-    parts: await memory.storage("parts of logits", 16 * partsOf(plan.vocabSize) * maxLogitRows),
+    parts: await memory.storage("parts of logits", PART_BYTES * partsOf(plan.vocabSize) * maxLogitRows),
     counts: { step: await uniform(), logits: await uniform() },
   };
 }

@@ -1,10 +1,10 @@
-import type { Candidates, LogitsRequest, StepInput } from "../backend.ts";
-import { ADJUST_WORDS, WANT_WORDS } from "./ops/candidates.ts";
+import type { Candidates, Draw, LogitsRequest, StepInput } from "../backend.ts";
 import { NO_SLOT } from "./ops/delta_rule.ts";
+import { ADJUST_WORDS, DRAW_WORDS, drawFlags, WANT_WORDS } from "./ops/wants.ts";
 
 /** A step as the kernels read it. */
 export interface StepData {
-  readonly rows: Uint32Array<ArrayBuffer>; // [rows][4]: token, position, first block-table entry, 0
+  readonly rows: Uint32Array<ArrayBuffer>; // [rows][4]: token, position, first block-table entry, 0: not ended
   readonly tables: Uint32Array<ArrayBuffer>;
   /** Empty where the model has no recurrent state. */
   readonly carries: Uint32Array<ArrayBuffer>;
@@ -13,6 +13,8 @@ export interface StepData {
   readonly answerWords: number;
   /** Whether any row has penalties, bias or a mask. */
   readonly adjusts: boolean;
+  /** Whether any row draws its token. */
+  readonly draws: boolean;
 }
 
 export const ROW_WORDS = 4;
@@ -40,6 +42,7 @@ export function encodeStep(input: StepInput): StepData {
     wants,
     answerWords,
     adjusts: input.logits.some((r, i) => adjustments[i].length > 0 || r.mask),
+    draws: input.logits.some(({ draw }) => draw),
   };
 }
 
@@ -88,9 +91,14 @@ function answerWordsOf(r: LogitsRequest, adjusts: number): number {
   return 2 + 2 * r.candidates + r.probe.length + adjusts;
 }
 
+function drawWords(draw: Draw | undefined): number {
+  return draw ? DRAW_WORDS + draw.ends.length : 0;
+}
+
 function encodeWants(requests: readonly LogitsRequest[], adjustments: readonly Adjustment[][]) {
   const extra = requests.reduce(
-    (sum, r, i) => sum + r.probe.length + ADJUST_WORDS * adjustments[i].length + (r.mask?.length ?? 0),
+    (sum, r, i) =>
+      sum + r.probe.length + ADJUST_WORDS * adjustments[i].length + (r.mask?.length ?? 0) + drawWords(r.draw),
     0,
   );
   const wants = new Uint32Array(WANT_WORDS * requests.length + extra);
@@ -101,8 +109,18 @@ function encodeWants(requests: readonly LogitsRequest[], adjustments: readonly A
     const list = adjustments[i];
     const [probes, adjusts] = [at, at + r.probe.length];
     const mask = adjusts + ADJUST_WORDS * list.length;
+    const draw = mask + (r.mask?.length ?? 0);
     wants.set(
-      [r.candidates, probes, r.probe.length, adjusts, list.length, r.mask ? mask : 0, answer],
+      [
+        r.candidates,
+        probes,
+        r.probe.length,
+        adjusts,
+        list.length,
+        r.mask ? mask : 0,
+        answer,
+        r.draw ? draw : 0,
+      ],
       WANT_WORDS * i,
     );
     wants.set(r.probe, probes);
@@ -111,7 +129,12 @@ function encodeWants(requests: readonly LogitsRequest[], adjustments: readonly A
       floats.set([penalty, minus, plus], adjusts + ADJUST_WORDS * j + 1);
     }
     if (r.mask) wants.set(r.mask, mask);
-    at = mask + (r.mask?.length ?? 0);
+    if (r.draw) {
+      const { temperature, topP, minP, key, ends } = r.draw;
+      wants.set([drawFlags(r.draw), 0, 0, 0, ...key, ends.length, ...ends], draw);
+      floats.set([temperature, topP, minP], draw + 1);
+    }
+    at = draw + drawWords(r.draw);
     answer += answerWordsOf(r, list.length);
   }
   return { wants, answerWords: answer };

@@ -10,7 +10,7 @@ import {
   StepStopped,
 } from "../backend.ts";
 import { type Gpu, GpuError, openGpu } from "./device.ts";
-import { type AnswerBuffers, DispatchWriter } from "./dispatches.ts";
+import { type AnswerBuffers, type CandidateDispatches, DispatchWriter } from "./dispatches.ts";
 import type { Arithmetic } from "./kernels/types.ts";
 import { copyBandwidth } from "./limits.ts";
 import { GpuMemory } from "./memory.ts";
@@ -44,8 +44,7 @@ interface Compiled {
 
 interface Answering {
   readonly buffers: AnswerBuffers;
-  readonly plain: readonly Dispatch[];
-  readonly adjusted: readonly Dispatch[];
+  readonly dispatches: CandidateDispatches;
 }
 
 /** Plans on a GPU through WebGPU: one command buffer a step. */
@@ -144,23 +143,32 @@ export class WebGpuBackend implements Backend {
     const model = await writer.model();
     this.#compiled = { options, buffers, writer, model };
     await this.#makeAnswers(FIRST_ANSWERS, FIRST_ANSWERS);
-    const dispatches = [...model, ...this.#answering!.adjusted];
+    const dispatches = [...model, ...Object.values<Dispatch>({ ...this.#answering!.dispatches })];
     await this.#pipelines.compile(dispatches.flatMap(({ kernels }) => kernels));
     this.#check();
   }
 
   async step(input: StepInput): Promise<StepOutput> {
+    return (await this.decode(input, 1))[0];
+  }
+
+  /** Steps whose tokens never leave the GPU: what is drawn is the next row. Stopping voids all of them. */
+  async decode(input: StepInput, steps: number): Promise<StepOutput[]> {
     this.#check();
     this.#stopped = false;
-    let read: Uint32Array<ArrayBuffer> | undefined;
+    const data = encodeStep(input);
+    let answers: Uint32Array<ArrayBuffer>;
     try {
-      read = await this.#run(encodeStep(input), countsOf(input));
+      answers = await this.#run(data, countsOf(input), steps);
     } catch (error) {
       throw await this.#explain(error);
     }
     this.#check();
     if (this.#stopped) throw new StepStopped("The step was stopped");
-    return { rows: read ? decodeAnswers(read, input) : [] };
+    return Array.from({ length: steps }, (_, i) => {
+      const words = answers.slice(i * data.answerWords, (i + 1) * data.answerWords);
+      return { rows: decodeAnswers(words, input) };
+    });
   }
 
   requestStop(): void {
@@ -186,17 +194,22 @@ export class WebGpuBackend implements Backend {
     this.gpu.device.destroy();
   }
 
-  /** Submits a step and waits for its answers; undefined where no logits are wanted. */
-  async #run(data: StepData, counts: RowCounts): Promise<Uint32Array<ArrayBuffer> | undefined> {
+  /** Submits steps and waits for their answers, one step's after the other's. */
+  async #run(data: StepData, counts: RowCounts, steps: number): Promise<Uint32Array<ArrayBuffer>> {
+    const bytes = 4 * data.answerWords;
+    await this.#readBack.reserve(steps * bytes);
     await this.#upload(data);
     const { device } = this.gpu;
+    const dispatches = this.#dispatches(data);
     const encoder = device.createCommandEncoder();
-    this.#recorder.record(encoder, this.#dispatches(data), counts);
-    const bytes = 4 * data.answerWords;
-    if (bytes > 0) this.#readBack.copy(encoder, this.#answering!.buffers.answers, bytes);
+    for (let i = 0; i < steps; i++) {
+      this.#recorder.record(encoder, dispatches, counts);
+      if (bytes > 0) this.#readBack.copy(encoder, this.#answering!.buffers.answers, bytes, i * bytes);
+    }
     device.queue.submit([encoder.finish()]);
-    if (bytes > 0) return await this.#readBack.read(bytes);
+    if (bytes > 0) return await this.#readBack.read(steps * bytes, steps);
     await device.queue.onSubmittedWorkDone();
+    return new Uint32Array(0);
   }
 
   /** What is to be told of a failed step. A lost device is known some time after the call that it made fail. */
@@ -211,8 +224,14 @@ export class WebGpuBackend implements Backend {
   }
 
   #dispatches(data: StepData): Dispatch[] {
-    const { plain, adjusted } = this.#answering!;
-    return [...this.#compiled!.model, ...data.adjusts ? adjusted : plain];
+    const { parts, adjust, candidates, draw } = this.#answering!.dispatches;
+    return [
+      ...this.#compiled!.model,
+      parts,
+      ...data.adjusts ? [adjust] : [],
+      candidates,
+      ...data.draws ? [draw] : [],
+    ];
   }
 
   async #upload(data: StepData): Promise<void> {
@@ -231,7 +250,6 @@ export class WebGpuBackend implements Backend {
       );
     }
     const { wants, answers } = this.#answering!.buffers;
-    await this.#readBack.reserve(4 * data.answerWords);
     if (wants.size < data.wants.byteLength || answers.size < 4 * data.answerWords) {
       await this.#makeAnswers(2 * data.wants.byteLength, 8 * data.answerWords);
     }
@@ -253,7 +271,7 @@ export class WebGpuBackend implements Backend {
     const wants = await this.#memory.storage("what is wanted of logits", Math.max(wantBytes, FIRST_ANSWERS));
     const answers = await this.#memory.storage("candidates", Math.max(answerBytes, FIRST_ANSWERS));
     const buffers = { wants, answers };
-    this.#answering = { buffers, ...await this.#compiled!.writer.candidates(buffers) };
+    this.#answering = { buffers, dispatches: await this.#compiled!.writer.candidates(buffers) };
   }
 
   #fail(message: string): void {

@@ -44,6 +44,7 @@ fn slot_of(row: Row, kv_head: u32, position: u32) -> u32 {
 @compute @workgroup_size(${LANES})
 fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let row = rows[group.y];
+  if (row.w == 1u) { return; }
   let count = row.y + 1u;
   let kv_head = group.x / ${heads / kvHeads}u;
   let at = group.y * op.q_stride + op.q_offset + group.x * ${gated ? 2 * headDim : headDim}u;

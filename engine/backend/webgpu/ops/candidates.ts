@@ -1,46 +1,43 @@
 import { MAX_CANDIDATES } from "../../backend.ts";
 import type { Kernel } from "../kernels/types.ts";
+import { bestOf, ROW } from "./shape.ts";
+import { ADJUST_WORDS, DRAW, WANT } from "./wants.ts";
 
 /** Logits that one workgroup of the first pass looks at. */
 const PART = 2048;
 const LANES = 256;
 
-/** Words of a row's request; the lists follow behind all rows. */
-export const WANT_WORDS = 8;
-/** Words of an adjusted token: token, penalty (1: none), what is subtracted and added, as f32. */
-export const ADJUST_WORDS = 4;
-
-const COMMON = `
-/* count of candidates; where probes begin, and how many; where adjusted tokens begin, and how many; where the mask
-   begins, 0 without; where the answer begins; unused */
-struct Want { k: u32, probes: u32, probe_count: u32, adjusts: u32, adjust_count: u32, mask: u32, answer: u32, spare: u32 }
-struct Op { vocabulary: u32, stride: u32, offset: u32, parts: u32, a: u32, b: u32, c: u32, d: u32 }
-fn want_of(row: u32) -> Want {
-  let i = ${WANT_WORDS}u * row;
-  return Want(wants[i], wants[i + 1u], wants[i + 2u], wants[i + 3u], wants[i + 4u], wants[i + 5u], wants[i + 6u], 0u);
-}`;
+/** Bytes of a part's findings: largest logit, sum of exponentials, token of the largest; then score, token of a draw. */
+export const PART_BYTES = 32;
 
 /** Parts of the vocabulary that have their own largest logit and sum. */
 export function partsOf(vocabulary: number): number {
   return Math.ceil(vocabulary / PART);
 }
 
-/** For each part of each row: largest logit, its token, sum of exponentials. Copies the probed logits. */
+/**
+ * For each part of each row: largest logit, its token, sum of exponentials; and the token with the best score, where
+ * the row draws from the whole vocabulary. Copies the probed logits.
+ */
 export function partsKernel(): Kernel {
   const code = `
-${COMMON}
+${WANT}
 @group(0) @binding(0) var<uniform> op: Op;
 @group(0) @binding(1) var<storage, read> logits: array<f32>;
 @group(0) @binding(2) var<storage, read> wants: array<u32>;
 @group(0) @binding(3) var<storage, read_write> parts: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> answers: array<u32>;
-var<workgroup> tops: array<f32, ${LANES}>;
-var<workgroup> tokens: array<u32, ${LANES}>;
+@group(0) @binding(5) var<storage, read> chosen: array<u32>;
+@group(0) @binding(6) var<storage, read> rows: array<Row>;
+${ROW}
+${DRAW}
 var<workgroup> sums: array<f32, ${LANES}>;
+${bestOf(LANES)}
 
 @compute @workgroup_size(${LANES})
 fn logit_parts(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let row = group.y * op.stride + op.offset;
+  let want = want_of(group.y);
   let end = min(op.vocabulary, (group.x + 1u) * ${PART}u);
   var top = -3.4e38;
   var token = op.vocabulary;
@@ -48,20 +45,18 @@ fn logit_parts(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     let x = logits[row + i];
     if (x > top) { top = x; token = i; }
   }
-  tops[lane] = top;
-  tokens[lane] = token;
-  workgroupBarrier();
-  for (var reach = ${LANES / 2}u; reach > 0u; reach >>= 1u) {
-    if (lane < reach) {
-      let other = lane + reach;
-      if (tops[other] > tops[lane] || (tops[other] == tops[lane] && tokens[other] < tokens[lane])) {
-        tops[lane] = tops[other];
-        tokens[lane] = tokens[other];
-      }
+  let best = best_of(lane, top, token);
+  let largest = best.value;
+  var drawn = Best(-3.4e38, op.vocabulary);
+  if (want.draw > 0u && (wants[want.draw] & DRAW_WHOLE) > 0u) {
+    let draw = draw_of(want.draw);
+    let position = rows[chosen[group.y]].y;
+    for (var i = group.x * ${PART}u + lane; i < end; i += ${LANES}u) {
+      let score = score_of(draw, logits[row + i], position, i);
+      if (score > drawn.value) { drawn = Best(score, i); }
     }
-    workgroupBarrier();
   }
-  let largest = tops[0];
+  drawn = best_of(lane, drawn.value, drawn.token);
   var sum = 0.0;
   for (var i = group.x * ${PART}u + lane; i < end; i += ${LANES}u) { sum += exp(logits[row + i] - largest); }
   sums[lane] = sum;
@@ -71,10 +66,11 @@ fn logit_parts(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     workgroupBarrier();
   }
   if (lane == 0u) {
-    parts[group.y * op.parts + group.x] = vec4(largest, sums[0], f32(tokens[0]), 0.0);
+    let at = 2u * (group.y * op.parts + group.x);
+    parts[at] = vec4(largest, sums[0], f32(best.token), 0.0);
+    parts[at + 1u] = vec4(drawn.value, f32(drawn.token), 0.0, 0.0);
   }
   if (group.x == 0u) {
-    let want = want_of(group.y);
     for (var i = lane; i < want.probe_count; i += ${LANES}u) {
       let probed = logits[row + min(wants[want.probes + i], op.vocabulary - 1u)];
       answers[want.answer + 2u + 2u * want.k + i] = bitcast<u32>(probed);
@@ -94,7 +90,7 @@ fn logit_parts(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
 /** Penalties and bias on the tokens that they name, then the mask; keeps those tokens' raw logits in the answer. */
 export function adjustKernel(): Kernel {
   const code = `
-${COMMON}
+${WANT}
 @group(0) @binding(0) var<uniform> op: Op;
 @group(0) @binding(1) var<storage, read_write> logits: array<f32>;
 @group(0) @binding(2) var<storage, read> wants: array<u32>;
@@ -137,7 +133,7 @@ fn adjust(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
  */
 export function candidatesKernel(): Kernel {
   const code = `
-${COMMON}
+${WANT}
 @group(0) @binding(0) var<uniform> op: Op;
 @group(0) @binding(1) var<storage, read> logits: array<f32>;
 @group(0) @binding(2) var<storage, read> wants: array<u32>;
@@ -172,16 +168,16 @@ fn head_of(key: u32, token: u32, digits: u32) -> vec2<u32> {
 fn candidates(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let row = group.x * op.stride + op.offset;
   let want = want_of(group.x);
-  let first_part = group.x * op.parts;
+  let first_part = 2u * group.x * op.parts;
   var top = -3.4e38;
   var best = op.vocabulary;
   for (var i = 0u; i < op.parts; i++) {
-    let part = parts[first_part + i];
+    let part = parts[first_part + 2u * i];
     if (part.x > top) { top = part.x; best = u32(part.z); }
   }
   var sum = 0.0;
   for (var i = lane; i < op.parts; i += ${LANES}u) {
-    let part = parts[first_part + i];
+    let part = parts[first_part + 2u * i];
     sum += part.y * exp(part.x - top);
   }
   work[lane] = sum;

@@ -24,3 +24,31 @@ fn tree_sum(lane: u32, value: f32) -> f32 {
   return total;
 }`;
 }
+
+/** The largest of `size` values of a workgroup, and its token: the lower one among equals. */
+export function bestOf(size: number): string {
+  return `
+struct Best { value: f32, token: u32 }
+var<workgroup> best_values: array<f32, ${size}>;
+var<workgroup> best_tokens: array<u32, ${size}>;
+fn best_of(lane: u32, value: f32, token: u32) -> Best {
+  best_values[lane] = value;
+  best_tokens[lane] = token;
+  workgroupBarrier();
+  for (var reach = ${size / 2}u; reach > 0u; reach >>= 1u) {
+    if (lane < reach) {
+      let other = Best(best_values[lane + reach], best_tokens[lane + reach]);
+      let better = other.value > best_values[lane] ||
+        (other.value == best_values[lane] && other.token < best_tokens[lane]);
+      if (better) {
+        best_values[lane] = other.value;
+        best_tokens[lane] = other.token;
+      }
+    }
+    workgroupBarrier();
+  }
+  let best = Best(best_values[0], best_tokens[0]);
+  workgroupBarrier();
+  return best;
+}`;
+}

@@ -1,0 +1,54 @@
+/** A stand-in for a backend that draws tokens itself and takes several steps at once. */
+import type { Candidates, LogitsRequest, StepInput, StepOutput } from "./backend/backend.ts";
+import { FakeBackend } from "./testing.ts";
+
+export class DrawingBackend extends FakeBackend {
+  /** Steps of each call of `decode`. */
+  readonly calls: number[] = [];
+
+  override async step(input: StepInput): Promise<StepOutput> {
+    const { rows } = await super.step(input);
+    return { rows: rows.map((row, i) => drawn(row, input, input.logits[i])) };
+  }
+
+  async decode(input: StepInput, steps: number): Promise<StepOutput[]> {
+    this.calls.push(steps);
+    const outputs: StepOutput[] = [];
+    let next = input;
+    for (let i = 0; i < steps; i++) {
+      const output = await this.step(next);
+      outputs.push(output);
+      next = after(next, output);
+    }
+    return outputs;
+  }
+}
+
+/** The step that goes on with what was drawn, beyond the end of a sequence too. */
+function after(input: StepInput, { rows }: StepOutput): StepInput {
+  if (input.sequences.some(({ length, state }) => length > 1 || (state && state.read !== state.write))) {
+    throw new Error("Steps at once of more than one row, or from another's state");
+  }
+  return {
+    ...input,
+    tokens: Int32Array.from(rows, ({ ids }) => ids[0]),
+    sequences: input.sequences.map((sequence) => ({ ...sequence, cached: sequence.cached + 1 })),
+  };
+}
+
+/** The best, or one that depends on key and position. */
+function drawn(candidates: Candidates, input: StepInput, { draw, row }: LogitsRequest): Candidates {
+  if (!draw) return candidates;
+  const { cached, start } = input.sequences.find(({ start, length }) =>
+    row >= start && row < start + length
+  )!;
+  const { rawLogits, logits, ids } = candidates;
+  const noise = (draw.key[0] ^ Math.imul(cached + row - start + 1, 0x9e3779b1)) >>> 0;
+  const token = draw.temperature === 0 ? ids[0] : noise % 200;
+  return {
+    ...candidates,
+    ids: Int32Array.of(token),
+    logits: logits.slice(0, 1),
+    rawLogits: rawLogits.slice(0, 1),
+  };
+}
