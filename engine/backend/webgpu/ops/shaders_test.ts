@@ -4,6 +4,7 @@ import type { Kernel } from "../kernels/types.ts";
 import { attentionKernel } from "./attention.ts";
 import { adjustKernel, candidatesKernel, partsKernel } from "./candidates.ts";
 import { deltaRuleKernel } from "./delta_rule.ts";
+import { drawKernel } from "./draw.ts";
 import { rmsNormKernel, siluMultiplyKernel } from "./norm.ts";
 import { ropeKernel } from "./rope.ts";
 
@@ -27,6 +28,7 @@ function kernels(): Kernel[] {
     partsKernel(),
     adjustKernel(),
     candidatesKernel(),
+    drawKernel(),
   ];
 }
 
