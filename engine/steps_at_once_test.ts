@@ -65,13 +65,13 @@ Deno.test("stop strings end a text within a burst", async () => {
 
 Deno.test("what needs the CPU goes step by step", async () => {
   const { engine, backend } = start();
-  const request = { prompt: promptOf(12), maxTokens: 20 };
+  const request = { prompt: promptOf(12), maxTokens: 20, ignoreEos: true };
   await generate(engine, { ...request, sampling: { ...GREEDY, repetitionPenalty: 1.1 } });
   await generate(engine, { ...request, sampling: GREEDY, logprobs: 3 });
   assertEquals(backend.calls, []);
   await Promise.all([
     generate(engine, { ...request, sampling: GREEDY }),
-    generate(engine, { ...request, prompt: promptOf(9), sampling: { presencePenalty: 1 } }),
+    generate(engine, { ...request, prompt: promptOf(12, 9), sampling: { presencePenalty: 1 } }),
   ]);
   assertEquals(backend.calls, []);
   await engine.close();
