@@ -50,7 +50,7 @@ export function encodeStep(input: StepInput): StepData {
  * Where states come from and go to: of each sequence its first row, the slot to read, and the first and the end of its
  * entries behind all sequences: after how many rows to put the state into which slot. The last is after the last row.
  */
-function encodeCarries(sequences: StepInput["sequences"]): Uint32Array<ArrayBuffer> {
+export function encodeCarries(sequences: StepInput["sequences"]): Uint32Array<ArrayBuffer> {
   const carried = sequences.filter(({ state }) => state);
   const entries: (readonly number[])[] = [];
   const heads = carried.map(({ start, length, state }) => {

@@ -19,7 +19,9 @@ export async function openTestDevice(): Promise<TestDevice | undefined> {
   }
   // Deno does not list "subgroups", and gives it.
   const requiredFeatures = ["shader-f16", "subgroups"] as GPUFeatureName[];
-  const device = await adapter.requestDevice({ requiredFeatures });
+  const { maxComputeInvocationsPerWorkgroup, maxComputeWorkgroupSizeX } = adapter.limits;
+  const requiredLimits = { maxComputeInvocationsPerWorkgroup, maxComputeWorkgroupSizeX };
+  const device = await adapter.requestDevice({ requiredFeatures, requiredLimits });
   return { device, kernels: { f16: true, subgroups: true, subgroupSize: await subgroupSize(device) } };
 }
 
@@ -116,7 +118,8 @@ export async function embed(
   return out;
 }
 
-function upload(device: GPUDevice, data: ArrayBufferView<ArrayBuffer>, usage: number): GPUBuffer {
+/** A buffer that holds `data`. */
+export function upload(device: GPUDevice, data: ArrayBufferView<ArrayBuffer>, usage: number): GPUBuffer {
   const size = Math.ceil(data.byteLength / 4) * 4;
   const buffer = device.createBuffer({ size, usage: usage | GPUBufferUsage.COPY_DST });
   device.queue.writeBuffer(buffer, 0, data);
@@ -125,7 +128,8 @@ function upload(device: GPUDevice, data: ArrayBufferView<ArrayBuffer>, usage: nu
 
 const pipelines = new WeakMap<GPUDevice, Map<string, GPUComputePipeline>>();
 
-async function dispatch(
+/** Runs a kernel once. Throws where it is refused. */
+export async function dispatch(
   device: GPUDevice,
   { code, entryPoint, constants }: Pick<Kernel, "code" | "entryPoint" | "constants">,
   workgroups: readonly [number, number, number],
@@ -152,7 +156,8 @@ async function dispatch(
   if (error) throw new Error(`${error.message}\n${code}`);
 }
 
-async function read(device: GPUDevice, buffer: GPUBuffer): Promise<Float32Array> {
+/** What a buffer holds, which needs the usage COPY_SRC. */
+export async function read(device: GPUDevice, buffer: GPUBuffer): Promise<Float32Array> {
   const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
   const target = device.createBuffer({ size: buffer.size, usage });
   const encoder = device.createCommandEncoder();

@@ -1,8 +1,7 @@
 import { CONV_TAPS, type DeltaShape } from "../../../plan/plan.ts";
 import type { Kernel } from "../kernels/types.ts";
 
-/** Lanes of a workgroup: what every device has; and floats of the state that one lane is better not to exceed. */
-const MOST_LANES = 256;
+/** Most floats of the state that a lane holds in registers. */
 const STRIP = 64;
 /** Lanes that add up a head's products with itself. */
 const PARTS = 8;
@@ -208,10 +207,13 @@ fn delta_rule(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
   };
 }
 
-/** Lanes that share a row of the state: few enough floats each where there is room, in whole vectors. */
+/**
+ * Lanes that share a row of the state, a power of two. Up to 128 dimensions a head takes the 256 lanes that every device
+ * has; 256 dimensions take 1,024.
+ */
 function stripsOf(headDim: number): number {
   let strips = 1;
-  while (headDim / strips > STRIP && 2 * strips * headDim <= MOST_LANES) strips *= 2;
+  while (headDim / strips > STRIP) strips *= 2;
   return strips;
 }
 
