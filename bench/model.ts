@@ -21,6 +21,8 @@ export interface BenchOptions {
   /** Where to compute, by default on the CPU; and how the GPU computes matrix products. */
   readonly backend?: BackendName;
   readonly arithmetic?: Arithmetic;
+  /** Told what went wrong without stopping anything. */
+  readonly warn?: (message: string) => void;
   /** Tokens of each prompt, and tokens decoded after it. By default 512 and 64, or what the model's context holds. */
   readonly prefill?: number;
   readonly decode?: number;

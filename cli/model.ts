@@ -2,7 +2,7 @@ import { basename, fromFileUrl } from "@std/path";
 import { type LoadedEngine, loadEngine, type LoadOptions } from "../engine/load.ts";
 import { ARITHMETICS, BACKENDS } from "../engine/types.ts";
 import type { Flags } from "./flags.ts";
-import { ProgressLine } from "./terminal.ts";
+import { err, ProgressLine } from "./terminal.ts";
 
 /** The model that comes with compy. */
 const DEMO_MODEL = new URL("../models/demo.gguf", import.meta.url);
@@ -48,11 +48,12 @@ export async function loadWithProgress(options: Omit<LoadOptions, "progress">): 
   }
 }
 
-/** `--backend` and `--arithmetic`. */
-export function backendOptions(flags: Flags): Pick<LoadOptions, "backend" | "arithmetic"> {
+/** `--backend` and `--arithmetic`; what a backend warns of goes to stderr. */
+export function backendOptions(flags: Flags): Pick<LoadOptions, "backend" | "arithmetic" | "warn"> {
   return {
     backend: flags.choice("backend", BACKENDS),
     arithmetic: flags.choice("arithmetic", ARITHMETICS),
+    warn: (message) => err(`${message}\n`),
   };
 }
 

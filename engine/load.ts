@@ -29,6 +29,8 @@ export interface LoadOptions {
   /** Requests that may wait beyond those that run. */
   readonly queue?: number;
   readonly progress?: (done: number, total: number) => void;
+  /** Told what went wrong without stopping anything. */
+  readonly warn?: (message: string) => void;
 }
 
 /** A loaded engine, and what loading it took. */

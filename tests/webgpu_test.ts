@@ -8,7 +8,7 @@ import {
 } from "../engine/backend/backend.ts";
 import { prepareBackend } from "../engine/backend/choose.ts";
 import { GpuError, openGpu } from "../engine/backend/webgpu/device.ts";
-import type { Arithmetic } from "../engine/backend/webgpu/kernels/types.ts";
+import type { Arithmetic, Tuning } from "../engine/backend/webgpu/kernels/types.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { FORMATS } from "../engine/gguf/formats.ts";
 import type { TensorType } from "../engine/gguf/types.ts";
@@ -112,6 +112,20 @@ gpuTest("weights in many shards give the bits of whole ones", async () => {
   const gpu = { ...await openGpu(), bindingBytes: 24_000 };
   using sharded = await KernelModel.load(bytes, LIMITS, new WebGpuBackend(gpu));
   assertEquals(await logprobs(sharded), await logprobs(whole));
+});
+
+gpuTest("products are computed as they were tuned", async () => {
+  const bytes = model("llama", ["Q8_0"]);
+  const tuned = async (tuning: Tuning) =>
+    await KernelModel.load(
+      bytes,
+      LIMITS,
+      new WebGpuBackend(await openGpu(), {}, new Map([["Q8_0 f32", tuning]])),
+    );
+  using plain = await load(bytes);
+  using other = await tuned({ rows: 1, subgroups: 1, reduce: "workgroup" });
+  assert(divergence(await logprobs(plain, 8), await logprobs(other, 8)) < FLOATS);
+  await assertRejects(() => tuned({ rows: 1, subgroups: 64, reduce: "workgroup" }), GpuError, "refused");
 });
 
 /** Runs the same requests for logits on both. */

@@ -17,6 +17,8 @@ export interface Gpu {
   readonly timestamps: boolean;
   /** Most bytes of one storage binding. */
   readonly bindingBytes: number;
+  /** Most lanes of a workgroup. */
+  readonly workgroupLanes: number;
 }
 
 /** Storage buffers of one kernel; every adapter that runs compute at all has them. */
@@ -48,6 +50,7 @@ export async function openGpu(): Promise<Gpu> {
     synchronousMap: await probeSynchronousMap(device),
     timestamps: has("timestamp-query"),
     bindingBytes: Math.min(device.limits.maxStorageBufferBindingSize, device.limits.maxBufferSize),
+    workgroupLanes: device.limits.maxComputeInvocationsPerWorkgroup,
   };
 }
 

@@ -9,6 +9,7 @@ import { rmsNormKernel, siluMultiplyKernel } from "./ops/norm.ts";
 import { ropeKernel } from "./ops/rope.ts";
 import { OP_WORDS } from "./ops/shape.ts";
 import { embedKernel, matMulKernels } from "./kernels/matmul.ts";
+import { tuningKey, type TuningTable } from "./kernels/tuning.ts";
 import type { DispatchKind, GpuOp, Program, Slice } from "./program.ts";
 import type { Dispatch } from "./recorder.ts";
 import type { StepBuffers } from "./step_buffers.ts";
@@ -33,6 +34,7 @@ export interface DispatchContext {
   readonly memory: GpuMemory;
   readonly kernels: KernelDevice;
   readonly arithmetic: Arithmetic;
+  readonly tunings: TuningTable;
   readonly plan: Plan;
   readonly program: Program;
   readonly weights: Weights;
@@ -117,12 +119,12 @@ export class DispatchWriter {
   }
 
   #matmul(op: GpuOp & { op: "matmul" }): Promise<Dispatch[]> {
-    const { program, plan, weights, buffers, arithmetic } = this.context;
+    const { program, plan, weights, buffers, arithmetic, tunings } = this.context;
     const { tensors, columns } = program.matrices[op.matrix];
     const { type, name } = plan.tensors[tensors[0]].info;
     const bias = op.bias !== undefined;
     const spec = { type, arithmetic, columns, epilogue: op.epilogue, bias };
-    const kernels = matMulKernels(spec, this.context.kernels);
+    const kernels = matMulKernels(spec, this.context.kernels, tunings.get(tuningKey(type, arithmetic)));
     return Promise.all(weights.matrices[op.matrix].map(async ({ first, rows, planes }) => {
       const words = [columns, rows, this.#stride(op.x), this.#stride(op.y), op.y.offset + first, first];
       const bindings: Dispatch["bindings"][number][] = [

@@ -11,6 +11,7 @@ import {
 } from "../backend.ts";
 import { type Gpu, GpuError, openGpu } from "./device.ts";
 import { type AnswerBuffers, type CandidateDispatches, DispatchWriter } from "./dispatches.ts";
+import type { TuningTable } from "./kernels/tuning.ts";
 import type { Arithmetic } from "./kernels/types.ts";
 import { copyBandwidth } from "./limits.ts";
 import { GpuMemory } from "./memory.ts";
@@ -21,11 +22,14 @@ import { type Dispatch, type DispatchTime, Recorder, type RowCounts } from "./re
 import { ReadBack } from "./read_back.ts";
 import { makeStepBuffers, type StepBuffers } from "./step_buffers.ts";
 import { decodeAnswers, encodeStep, ROW_WORDS, type StepData } from "./step_data.ts";
+import { readTunings } from "./tuning_file.ts";
 import { WeightLoader, type Weights } from "./weights.ts";
 
 export interface WebGpuOptions {
   /** How matrix products are computed; by default in f32. */
   readonly arithmetic?: Arithmetic;
+  /** Told what went wrong without stopping anything. */
+  readonly warn?: (message: string) => void;
 }
 
 /** Bytes that hold a step's wants and answers at first. */
@@ -65,7 +69,11 @@ export class WebGpuBackend implements Backend {
   #failure: GpuError | undefined;
 
   /** Owns the device from here on. Throws GpuError where it cannot compute as asked. */
-  constructor(private readonly gpu: Gpu, options: WebGpuOptions = {}) {
+  constructor(
+    private readonly gpu: Gpu,
+    options: WebGpuOptions = {},
+    private readonly tunings: TuningTable = new Map(),
+  ) {
     const { device, kernels, name } = gpu;
     this.#arithmetic = options.arithmetic ?? "f32";
     if (this.#arithmetic !== "f32" && !kernels.f16) {
@@ -91,9 +99,10 @@ export class WebGpuBackend implements Backend {
     });
   }
 
-  /** Opens the best adapter. Throws GpuError where there is none or it cannot do what is asked. */
+  /** Opens the best adapter, with the tuning that was found for it. Throws GpuError where there is none or it cannot do what is asked. */
   static async open(options: WebGpuOptions = {}): Promise<WebGpuBackend> {
-    return new WebGpuBackend(await openGpu(), options);
+    const gpu = await openGpu();
+    return new WebGpuBackend(gpu, options, await readTunings(gpu, options.warn));
   }
 
   /** Bytes held on the GPU. */
@@ -135,6 +144,7 @@ export class WebGpuBackend implements Backend {
       memory: this.#memory,
       kernels: this.gpu.kernels,
       arithmetic: this.#arithmetic,
+      tunings: this.tunings,
       plan,
       program: this.#program!,
       weights: this.#weights!,

@@ -5,7 +5,7 @@
  */
 import { GPU_FORMATS } from "./formats/registry.ts";
 import { blockDot, type Numbers, numbersOf, preamble, store } from "./shader.ts";
-import type { Kernel, KernelDevice, MatMulSpec, Tuning } from "./types.ts";
+import { type Kernel, type KernelDevice, type MatMulSpec, type Tuning, WORKGROUP_LANES } from "./types.ts";
 
 const MAX_WORKGROUPS = 65535;
 
@@ -19,7 +19,7 @@ export function gemv(
 ): Kernel {
   const numbers = numbersOf(GPU_FORMATS[spec.type], spec.arithmetic);
   const subgroup = tuning.reduce === "subgroup" && device.subgroups;
-  const lanes = subgroup ? device.subgroupSize : 32;
+  const lanes = subgroup ? device.subgroupSize : WORKGROUP_LANES;
   const size = lanes * tuning.subgroups;
   const rows = tuning.rows * (subgroup ? tuning.subgroups : 1);
   return {

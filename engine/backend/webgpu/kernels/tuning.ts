@@ -1,7 +1,7 @@
 /** What sweeps found, kept in a file: by adapter, then by format and arithmetic. */
 import { FORMATS } from "../../../gguf/formats.ts";
 import type { TensorType } from "../../../gguf/types.ts";
-import { type Arithmetic, ARITHMETICS, type Tuning } from "./types.ts";
+import { type Arithmetic, ARITHMETICS, type KernelDevice, type Tuning, WORKGROUP_LANES } from "./types.ts";
 
 /** By "TYPE ARITHMETIC", such as "Q4_0 f16". */
 export type TuningTable = ReadonlyMap<string, Tuning>;
@@ -14,6 +14,25 @@ export const SUBGROUPS: readonly number[] = [1, 2, 4, 8];
 
 export function tuningKey(type: TensorType, arithmetic: Arithmetic): string {
   return `${type} ${arithmetic}`;
+}
+
+/** Whether a device can run a tuning's kernels: some have wide subgroups and small workgroups. */
+export function fits({ subgroups, reduce }: Tuning, device: KernelDevice, workgroupLanes: number): boolean {
+  const lanes = reduce === "subgroup" && device.subgroups ? device.subgroupSize : WORKGROUP_LANES;
+  return lanes * subgroups <= workgroupLanes;
+}
+
+/** What is wrong with the file, of the findings for an adapter; undefined where nothing is. */
+export function tuningProblem(text: string, adapter: string): string | undefined {
+  const all = parse(text);
+  if (all === undefined) return "it is not JSON";
+  if (!isObject(all)) return "it is no JSON object";
+  const found = field(all, adapter);
+  if (found === undefined) return undefined;
+  if (!isObject(found)) return `what it has for "${adapter}" is no JSON object`;
+  const known = parseTunings(text, adapter);
+  const bad = Object.keys(found).find((key) => !known.has(key));
+  return bad === undefined ? undefined : `its "${bad}" for "${adapter}" is no tuning`;
 }
 
 /** The file's findings for an adapter. Whatever is not a finding that kernels can be made from is left out. */
@@ -39,7 +58,7 @@ export function parseTunings(text: string, adapter: string): TuningTable {
 /** The file's text with an adapter's findings in place of what stood there of the same formats and arithmetics. */
 export function mergeTunings(text: string, adapter: string, table: TuningTable): string {
   const all = parse(text);
-  const whole = all !== null && typeof all === "object" ? all : {};
+  const whole = isObject(all) ? all : {};
   const merged = { ...Object.fromEntries(parseTunings(text, adapter)), ...Object.fromEntries(table) };
   return JSON.stringify({ ...whole, [adapter]: merged }, null, 2) + "\n";
 }
@@ -52,8 +71,10 @@ function parse(text: string): unknown {
   }
 }
 
+function isObject(value: unknown): value is Record<string, unknown> {
+  return value !== null && typeof value === "object" && !Array.isArray(value);
+}
+
 function field(value: unknown, name: string): unknown {
-  return value !== null && typeof value === "object" && Object.hasOwn(value, name)
-    ? (value as Record<string, unknown>)[name]
-    : undefined;
+  return isObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
 }

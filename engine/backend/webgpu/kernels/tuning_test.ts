@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { mergeTunings, parseTunings } from "./tuning.ts";
+import { fits, mergeTunings, parseTunings, tuningProblem } from "./tuning.ts";
 
 const TUNING = { rows: 2, subgroups: 4, reduce: "subgroup" as const };
 
@@ -21,4 +21,21 @@ Deno.test("what kernels cannot be made from is left out", () => {
   };
   assertEquals([...parseTunings(JSON.stringify({ A: entries }), "A").keys()], ["Q6_K f16"]);
   for (const text of ["", "null", "[]", '{"A": 1}', "{"]) assertEquals(parseTunings(text, "A").size, 0);
+});
+
+Deno.test("a file that is no findings says why; findings for other adapters are no fault", () => {
+  assertEquals(tuningProblem("{", "A"), "it is not JSON");
+  for (const text of ["null", "[]", "7"]) assertEquals(tuningProblem(text, "A"), "it is no JSON object");
+  assertEquals(tuningProblem('{"A": [1]}', "A"), `what it has for "A" is no JSON object`);
+  const bad = JSON.stringify({ A: { "Q4_0 f16": TUNING, "Q4_0 f32": { ...TUNING, rows: 1e9 } } });
+  assertEquals(tuningProblem(bad, "A"), `its "Q4_0 f32" for "A" is no tuning`);
+  assertEquals(tuningProblem(bad, "B"), undefined);
+  assertEquals(tuningProblem(mergeTunings("", "A", new Map([["Q4_0 f16", TUNING]])), "A"), undefined);
+});
+
+Deno.test("a tuning fits where its workgroup has no more lanes than the device allows", () => {
+  const wide = { f16: true, subgroups: true, subgroupSize: 64 };
+  assertEquals(fits({ ...TUNING, subgroups: 8 }, wide, 256), false);
+  assertEquals(fits({ ...TUNING, subgroups: 4 }, wide, 256), true);
+  assertEquals(fits({ ...TUNING, subgroups: 8, reduce: "workgroup" }, wide, 256), true);
 });

@@ -43,11 +43,14 @@ export interface Kernel {
   workgroups(n: number, m: number): readonly [number, number, number];
 }
 
+/** Lanes that stand for a subgroup where a row is added up by a workgroup. */
+export const WORKGROUP_LANES = 32;
+
 /** What a sweep chooses by adapter, format and arithmetic. */
 export interface Tuning {
   /** Matrix rows of a subgroup (or, without subgroups, of a workgroup): 1, 2, 4 or 8. */
   readonly rows: number;
-  /** Subgroups of a workgroup; without subgroups, each stands for 32 lanes. */
+  /** Subgroups of a workgroup; without subgroups, each stands for WORKGROUP_LANES. */
   readonly subgroups: number;
   /** Who adds up a row: the lanes of a subgroup, or those of a workgroup through its memory. */
   readonly reduce: "subgroup" | "workgroup";
