@@ -1,8 +1,14 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertMatch, assertRejects } from "@std/assert";
+import { buildPlan } from "../engine/architectures/registry.ts";
 import type { Candidates } from "../engine/backend/backend.ts";
+import { prepareBackend } from "../engine/backend/choose.ts";
+import { GpuError } from "../engine/backend/webgpu/device.ts";
 import type { Arithmetic } from "../engine/backend/webgpu/kernels/types.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
+import { openGguf } from "../engine/gguf/reader.ts";
 import type { TensorType } from "../engine/gguf/types.ts";
+import { loadEngine } from "../engine/load.ts";
+import type { Engine } from "../engine/types.ts";
 import { gpuTest } from "./gpu.ts";
 import { KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
 import { synthesize } from "./synth.ts";
@@ -116,3 +122,60 @@ gpuTest("eight states side by side, kept, copied and gone on from, are what each
   for (const group of [[0, 1, 2, 3], [4, 5, 6, 7]]) answers.push(...await gpu.step(group.map(rest)));
   assertEquals(answers, alone);
 });
+
+/** Calls with the path of a model's file, which is then removed. */
+async function withFile(bytes: Uint8Array, use: (path: string) => Promise<void>): Promise<void> {
+  const path = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
+  try {
+    await Deno.writeFile(path, bytes);
+    await use(path);
+  } finally {
+    await Deno.remove(path);
+  }
+}
+
+async function say(engine: Engine, prompt: number[], cacheSalt: string) {
+  const tokens: number[] = [];
+  const request = { prompt, maxTokens: 8, sampling: { temperature: 0 }, ignoreEos: true, cacheSalt };
+  for await (const event of engine.submit(request)) if (event.type === "token") tokens.push(event.token);
+  return tokens;
+}
+
+gpuTest(
+  "qwen35: what begins alike goes on from a snapshot and says the same",
+  () =>
+    withFile(model("Q4_0"), async (model) => {
+      const { engine } = await loadEngine({ model, backend: "webgpu", contextLength: 96, parallel: 4 });
+      const shared = text(40);
+      const prompts = [1, 2, 3, 4].map((i) => [...shared, ...text(4 * i, i)]);
+      const alone: number[][] = [];
+      for (const [i, prompt] of prompts.entries()) alone.push(await say(engine, prompt, `alone ${i}`));
+      assertEquals(engine.stats().cachedTokens, 0);
+      assertEquals(await say(engine, prompts[0], "crowd"), alone[0]);
+      assertEquals(await Promise.all(prompts.map((prompt) => say(engine, prompt, "crowd"))), alone);
+      assertEquals(engine.stats().cachedTokens, 4 * 32);
+      await engine.close();
+    }),
+);
+
+gpuTest("qwen35: more states than a binding holds are refused with what to do", async () => {
+  const backend = await WebGpuBackend.open();
+  try {
+    await assertRejects(
+      () => KernelModel.load(model("F16"), { ...LIMITS, stateSlots: 1_000_000 }, backend),
+      GpuError,
+      "Cannot hold the buffer of layer 0's 1000000 recurrent states on the GPU",
+    );
+  } finally {
+    backend.close();
+  }
+});
+
+gpuTest("qwen35: auto measures both", () =>
+  withFile(model("Q4_0"), async (path) => {
+    const file = await openGguf(path);
+    const size = { ...LIMITS, stateSlots: 1 };
+    const { backend, choice } = await prepareBackend(file, buildPlan(file), size, { backend: "auto" });
+    assertMatch(choice, /^auto: 4 layers take [\d.]+ ms a token on the CPU, [\d.]+ ms on /);
+    backend.close();
+  }));

@@ -100,7 +100,9 @@ async function race(
     }
   }
   const [c, g] = [cpu, webgpu].map(({ times }) => times.sort((a, b) => a - b)[TRIAL_STEPS >> 1]);
-  const layers = `${trial.kv.layers} layers take ${c.toFixed(2)} ms a token on the CPU`;
+  const layers = `${trial.kv.layers + trial.recurrent.layers} layers take ${
+    c.toFixed(2)
+  } ms a token on the CPU`;
   return {
     faster: g < c ? "webgpu" : "cpu",
     choice: `auto: ${layers}, ${g.toFixed(2)} ms on ${webgpu.backend.info.isa}`,

@@ -69,7 +69,7 @@ async function statesOf(memory: GpuMemory, { recurrent }: Plan, slots: number): 
   const bytes = 4 * slots * recurrent.valueHeads * headStateFloats(recurrent);
   const buffers: GPUBuffer[] = [];
   for (let i = 0; i < recurrent.layers; i++) {
-    buffers.push(await memory.storage(`${slots} recurrent states of layer ${i}`, bytes));
+    buffers.push(await memory.storage(`the buffer of layer ${i}'s ${slots} recurrent states`, bytes));
   }
   return buffers;
 }
