@@ -1,11 +1,22 @@
 import { assert, assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
-import { Random, seedOf } from "../../../../tests/random.ts";
-import { weights } from "../../../../tests/synth.ts";
 import { FORMATS } from "../../../gguf/formats.ts";
 import type { TensorType } from "../../../gguf/types.ts";
 import { embedKernel, matMulKernels } from "./matmul.ts";
 import { embed, multiply, openTestDevice, type Product } from "./testing.ts";
 import { dequantize } from "./testing_dequantize.ts";
+import {
+  adversarial,
+  COLUMNS,
+  GATES,
+  known,
+  matrix,
+  nmse,
+  normal,
+  product,
+  productErrors,
+  ROWS,
+  spec,
+} from "./testing_products.ts";
 import { type Arithmetic, ARITHMETICS, type MatMulSpec, type Tuning } from "./types.ts";
 
 const TYPES = Object.keys(FORMATS) as TensorType[];
@@ -13,82 +24,11 @@ const gpu = await openTestDevice();
 const test = (name: string, fn: () => Promise<void>) =>
   Deno.test({ name, ignore: !gpu, sanitizeResources: false, sanitizeOps: false, fn });
 
-/** Mean squared error over mean square of the exact product. */
-const GATES: Readonly<Record<Arithmetic, number>> = { f32: 1e-11, "f16-activations": 1e-6, f16: 2e-6 };
-
-const ROWS = 70;
-const COLUMNS = 768;
-
-function matrix(type: TensorType, rows = ROWS, columns = COLUMNS): Uint8Array {
-  const data = weights(type, rows * columns, new Random(seedOf(`${type} kernels`)));
-  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-}
-
-const matrices = new Map<TensorType, { bytes: Uint8Array; exact: Float64Array }>();
-function known(type: TensorType) {
-  const made = matrices.get(type) ?? (() => {
-    const bytes = matrix(type, 2 * ROWS);
-    return { bytes, exact: dequantize(type, bytes, 2 * ROWS * COLUMNS) };
-  })();
-  matrices.set(type, made);
-  return made;
-}
-
-function normal(count: number, seed: string): Float32Array<ArrayBuffer> {
-  const random = new Random(seedOf(seed));
-  return Float32Array.from({ length: count }, () => random.normal());
-}
-
-/** x W in float64: [m, rows]. */
-function product(exact: Float64Array, { x, m, rows, columns }: Product, first = 0): Float64Array {
-  return Float64Array.from({ length: m * rows }, (_, i) => {
-    const [t, r] = [Math.floor(i / rows), i % rows + first];
-    let sum = 0;
-    for (let k = 0; k < columns; k++) sum += exact[r * columns + k] * x[t * columns + k];
-    return sum;
-  });
-}
-
-function nmse(found: Float32Array, exact: Float64Array): number {
-  let [error, energy] = [0, 0];
-  for (let i = 0; i < exact.length; i++) {
-    error += (found[i] - exact[i]) ** 2;
-    energy += exact[i] ** 2;
-  }
-  return error / energy;
-}
-
-function spec(type: TensorType, arithmetic: Arithmetic, rest: Partial<MatMulSpec> = {}): MatMulSpec {
-  return { type, arithmetic, columns: COLUMNS, epilogue: "store", bias: false, ...rest };
-}
-
-/** Activations that break careless half arithmetic, a row each: large, small, one outlier, nothing. */
-function adversarial(m: number): Float32Array<ArrayBuffer> {
-  const x = normal(m * COLUMNS, "x");
-  const scales = [1, 9e3, 4e5, 1e-5, 1, 0];
-  for (let t = 0; t < m; t++) {
-    const row = x.subarray(t * COLUMNS, (t + 1) * COLUMNS);
-    row.forEach((v, k) => row[k] = v * scales[t % scales.length]);
-    if (t % scales.length === 4) row.fill(1).fill(1e4, 37, 38);
-  }
-  return x;
-}
-
 async function assertGates(of: MatMulSpec, kernel: number, x: Float32Array, tuning?: Tuning): Promise<void> {
-  const { bytes, exact } = known(of.type);
-  const m = x.length / of.columns;
-  const p: Product = { type: of.type, weights: bytes, rows: ROWS, columns: of.columns, x, m };
-  const found = await multiply(gpu!, matMulKernels(of, gpu!.kernels, tuning)[kernel], of, p);
-  const right = product(exact, p);
-  for (let t = 0; t < m; t++) {
-    const row = [t * ROWS, (t + 1) * ROWS] as const;
-    const name = `${of.type} ${of.arithmetic}, kernel ${kernel}, row ${t} of ${m}`;
-    if (right.subarray(...row).every((v) => v === 0)) {
-      assert(found.subarray(...row).every((v) => v === 0), `${name}: not 0`);
-    } else {
-      const error = nmse(found.subarray(...row), right.subarray(...row));
-      assert(error <= GATES[of.arithmetic], `${name}: NMSE ${error}`);
-    }
+  const errors = await productErrors(gpu!, of, kernel, x, tuning);
+  for (const [t, error] of errors.entries()) {
+    const name = `${of.type} ${of.arithmetic}, kernel ${kernel}, row ${t} of ${errors.length}`;
+    assert(error <= GATES[of.arithmetic], `${name}: NMSE ${error}`);
   }
 }
 
