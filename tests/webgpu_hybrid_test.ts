@@ -27,10 +27,10 @@ const FLOATS = 2e-6;
 const HALF = 2e-4;
 
 /** Three recurrent layers and one of attention. */
-const model = (type: TensorType, dequantized = false) =>
+const model = (types: TensorType | readonly TensorType[], dequantized = false) =>
   synthesize({
     architecture: "qwen35",
-    types: [type],
+    types: [types].flat(),
     layers: 4,
     seed: 3,
     vocabulary: VOCABULARY,
@@ -79,6 +79,15 @@ for (const type of ["F16", "Q8_0", "Q4_0", "MXFP4"] as const) {
     }
   });
 }
+
+gpuTest("qwen35 whose projections are of two formats answers the same", async () => {
+  const types = ["Q4_0", "Q4_0", "F32"] as const;
+  using cpu = await KernelModel.load(model(types, true), LIMITS);
+  using gpu = await load(model(types));
+  const exact = await decode(cpu, 3);
+  const kl = divergence(exact.rows, (await decode(gpu, 3, exact.tokens)).rows);
+  assert(kl < FLOATS, `mean KL ${kl}`);
+});
 
 for (const arithmetic of ["f16-activations", "f16"] as const) {
   gpuTest(`qwen35 in ${arithmetic} answers as in f32`, async () => {
