@@ -18,10 +18,14 @@ import {
   type TensorId,
 } from "./plan.ts";
 
+/** What the names of buffers say of their form. */
+const SUFFIXES: Readonly<Record<BufferForm, string>> = { float: "", quant: ".q8", fine: ".q15" };
+
 /** Activations on their way through a model. Which forms they take is settled by who reads them. */
 export class Value {
   float?: BufferId;
   quant?: BufferId;
+  fine?: BufferId;
   constructor(readonly name: string, readonly rows: BufferRows, readonly columns: number) {}
 }
 
@@ -31,6 +35,8 @@ export interface Linear {
   readonly rows: number;
   /** Adds to this value (a residual connection) instead of making a new one. */
   readonly addTo?: Value;
+  /** Where the weights are blocks, x keeps some 15 bits instead of 8: for products that are sensitive, at twice the work. */
+  readonly fine?: boolean;
 }
 
 export interface RopeOptions {
@@ -110,12 +116,17 @@ export class PlanBuilder {
   /** Matrices that read the same x, in one op. */
   linear(x: Value, linears: readonly Linear[]): Value[] {
     const values = linears.map((l) => l.addTo ?? this.#floatValue(shortName(l.name), x.rows, l.rows));
-    const parts = linears.map((l, i): MatMulPart => ({
-      weight: this.#operand(x, this.#matrix(`${l.name}.weight`, x.columns, l.rows)),
-      bias: this.file.tensors.has(`${l.name}.bias`) ? this.#vector(`${l.name}.bias`, l.rows) : undefined,
-      out: this.#asFloat(values[i]),
-      add: l.addTo !== undefined,
-    }));
+    const parts = linears.map((l, i): MatMulPart => {
+      const matrix = this.#matrix(`${l.name}.weight`, x.columns, l.rows);
+      const fine = l.fine === true && !this.#isFloat(matrix);
+      return {
+        weight: fine ? this.#fineOperand(x, matrix) : this.#operand(x, matrix),
+        bias: this.file.tensors.has(`${l.name}.bias`) ? this.#vector(`${l.name}.bias`, l.rows) : undefined,
+        out: this.#asFloat(values[i]),
+        add: l.addTo !== undefined,
+        fine,
+      };
+    });
     this.#ops.push({ op: "matmul", x: forms(x), parts });
     return values;
   }
@@ -237,7 +248,7 @@ export class PlanBuilder {
   }
 
   #buffer(value: Value, form: BufferForm): BufferId {
-    const name = `${value.name}${form === "quant" ? ".q8" : ""}#${this.#buffers.length}`;
+    const name = `${value.name}${SUFFIXES[form]}#${this.#buffers.length}`;
     this.#buffers.push({ name, form, rows: value.rows, columns: value.columns });
     return this.#buffers.length - 1;
   }
@@ -258,9 +269,20 @@ export class PlanBuilder {
 
   /** Makes x available in the form that the matrix's kernels read; returns the matrix. */
   #operand(x: Value, matrix: TensorId): TensorId {
-    if (FORMATS[this.#tensors[matrix].info.type].float) this.#asFloat(x);
+    if (this.#isFloat(matrix)) this.#asFloat(x);
     else this.#asQuant(x);
     return matrix;
+  }
+
+  /** As `#operand`, in two planes, which norms and the delta rule write. */
+  #fineOperand(x: Value, matrix: TensorId): TensorId {
+    if (this.#floatOnly.has(x)) throw new TypeError(`${x.name} does not come in two planes`);
+    x.fine ??= this.#buffer(x, "fine");
+    return matrix;
+  }
+
+  #isFloat(matrix: TensorId): boolean {
+    return FORMATS[this.#tensors[matrix].info.type].float;
   }
 
   #matrix(name: string, columns: number, rows: number): TensorId {
@@ -282,7 +304,7 @@ export class PlanBuilder {
 }
 
 function forms(value: Value): Forms {
-  return { float: value.float, quant: value.quant };
+  return { float: value.float, quant: value.quant, fine: value.fine };
 }
 
 /** `blk.3.attn_q` -> `attn_q`. */

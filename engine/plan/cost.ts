@@ -1,5 +1,5 @@
 import { FORMATS } from "../gguf/formats.ts";
-import { type BufferRows, kvBytesPerToken, type Plan, type PlanTensor, stateBytes } from "./plan.ts";
+import { type BufferRows, formsOf, kvBytesPerToken, type Plan, type PlanTensor, stateBytes } from "./plan.ts";
 
 /** Operations of matrices, a multiply-add being two, by the arithmetic that the weights' format is computed in. */
 export interface Operations {
@@ -75,7 +75,7 @@ export function stepFloor(cost: PlanCost, work: StepWork, limits: MachineLimits)
 function matricesRead(plan: Plan): { weight: number; rows: BufferRows }[] {
   return plan.ops.flatMap((op) => {
     if (op.op !== "matmul" && op.op !== "swiglu") return [];
-    const { rows } = plan.buffers[(op.x.float ?? op.x.quant)!];
+    const { rows } = plan.buffers[formsOf(op.x)[0]];
     return (op.op === "matmul" ? op.parts.map((p) => p.weight) : [op.gate, op.up])
       .map((weight) => ({ weight, rows }));
   });

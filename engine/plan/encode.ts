@@ -1,12 +1,13 @@
 import type { CompileOptions } from "../backend/backend.ts";
-import type { Forms, HeadShape, Plan, PlanOp } from "./plan.ts";
+import type { BufferForm, Forms, HeadShape, Plan, PlanOp } from "./plan.ts";
 import { planScratch } from "./scratch.ts";
 import { WordWriter } from "./words.ts";
 
 const MAGIC = 0x4e4c5043; // "CPLN"
-const VERSION = 3;
+const VERSION = 4;
 /** "No such operand" among the words. */
 const NONE = 0xffffffff;
+const BUFFER_FORMS: readonly BufferForm[] = ["float", "quant", "fine"];
 const CODES: Readonly<Record<PlanOp["op"], number>> = {
   embed: 0,
   rope_table: 1,
@@ -34,7 +35,7 @@ export function encodePlan(plan: Plan, options: CompileOptions): Uint8Array<Arra
   for (const frequency of plan.frequencies) w.f64(frequency);
   w.u32(plan.buffers.length);
   plan.buffers.forEach((b, i) => {
-    w.u32(b.form === "float" ? 0 : 1, b.rows === "step" ? 0 : 1, b.columns).u64(scratch.offsets[i]);
+    w.u32(BUFFER_FORMS.indexOf(b.form), b.rows === "step" ? 0 : 1, b.columns).u64(scratch.offsets[i]);
   });
   w.u32(plan.ops.length);
   for (const op of plan.ops) encodeOp(w, op);
@@ -50,10 +51,13 @@ function encodeOp(w: WordWriter, op: PlanOp): WordWriter {
     case "rope_table":
       return w.u32(op.out);
     case "rms_norm":
-      return w.u32(op.x, op.weight).f32(op.eps).u32(...pair(op.out));
+      return w.u32(op.x, op.weight).f32(op.eps).u32(...triple(op.out));
     case "matmul":
-      w.u32(...pair(op.x), op.parts.length);
-      return op.parts.reduce((w, p) => w.u32(p.weight, p.bias ?? NONE, p.out, p.add ? 1 : 0), w);
+      w.u32(...triple(op.x), op.parts.length);
+      return op.parts.reduce(
+        (w, p) => w.u32(p.weight, p.bias ?? NONE, p.out, p.add ? 1 : 0, p.fine ? 1 : 0),
+        w,
+      );
     case "swiglu":
       return w.u32(...pair(op.x), op.gate, op.up, ...pair(op.out));
     case "rope_append":
@@ -69,12 +73,16 @@ function encodeOp(w: WordWriter, op: PlanOp): WordWriter {
       return w.u32(op.x, op.weight, op.heads.layer).f32(op.eps);
     case "delta_rule":
       w.u32(op.qkv, op.gate, op.alpha, op.beta, op.decay, op.bias, op.norm, op.heads.layer);
-      return w.f32(op.eps).u32(...pair(op.out));
+      return w.f32(op.eps).u32(...triple(op.out));
   }
 }
 
 function pair(forms: Forms): [number, number] {
   return [forms.float ?? NONE, forms.quant ?? NONE];
+}
+
+function triple(forms: Forms): [number, number, number] {
+  return [...pair(forms), forms.fine ?? NONE];
 }
 
 function heads(h: HeadShape): number[] {

@@ -1,6 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { buildPlan } from "../architectures/registry.ts";
 import { encodePlan } from "./encode.ts";
+import type { Forms } from "./plan.ts";
 import { planScratch } from "./scratch.ts";
 import { smallHybrid, smallTransformer } from "./testing.ts";
 
@@ -53,13 +54,13 @@ for (const name of ["qwen2", "qwen35"] as const) {
     const [kv, recurrent] = SHAPES[name];
     const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);
     const r = new Reader(encodePlan(plan, SIZES));
-    assertEquals(r.u32s(9), [0x4e4c5043, 3, 48, 5, plan.vocabSize, ...kv, 9]);
+    assertEquals(r.u32s(9), [0x4e4c5043, 4, 48, 5, plan.vocabSize, ...kv, 9]);
     assertEquals(r.u32s(5), [...recurrent, 3]);
     assertEquals(r.u64(), arenaBytes);
     assertEquals(Array.from({ length: r.u32() }, () => r.f64()), [...plan.frequencies]);
     const buffers = Array.from({ length: r.u32() }, () => [...r.u32s(3), r.u64()]);
     const expected = plan.buffers.map((b, i) => [
-      b.form === "float" ? 0 : 1,
+      ["float", "quant", "fine"].indexOf(b.form),
       b.rows === "step" ? 0 : 1,
       b.columns,
       offsets[i],
@@ -75,6 +76,7 @@ for (const name of ["qwen2", "qwen35"] as const) {
     for (let n = r.u32(); n > 0; n--) r.f64();
     for (let n = r.u32(); n > 0; n--) r.u32s(5);
     const operand = (id: number | undefined) => id ?? NONE;
+    const forms = (f: Forms) => [f.float, f.quant, f.fine].map(operand);
     assertEquals(r.u32(), plan.ops.length);
     for (const op of plan.ops) {
       const code = r.u32();
@@ -87,12 +89,12 @@ for (const name of ["qwen2", "qwen35"] as const) {
           break;
         case "rms_norm":
           assertEquals([code, ...r.u32s(2), r.f32()], [2, op.x, op.weight, op.eps]);
-          assertEquals(r.u32s(2), [operand(op.out.float), operand(op.out.quant)]);
+          assertEquals(r.u32s(3), forms(op.out));
           break;
         case "matmul":
-          assertEquals([code, ...r.u32s(3)], [3, operand(op.x.float), operand(op.x.quant), op.parts.length]);
+          assertEquals([code, ...r.u32s(4)], [3, ...forms(op.x), op.parts.length]);
           for (const p of op.parts) {
-            assertEquals(r.u32s(4), [p.weight, operand(p.bias), p.out, Number(p.add)]);
+            assertEquals(r.u32s(5), [p.weight, operand(p.bias), p.out, Number(p.add), Number(p.fine)]);
           }
           break;
         case "swiglu":
@@ -122,7 +124,7 @@ for (const name of ["qwen2", "qwen35"] as const) {
         case "delta_rule":
           assertEquals([code, ...r.u32s(4)], [10, op.qkv, op.gate, op.alpha, op.beta]);
           assertEquals(r.u32s(4), [op.decay, op.bias, op.norm, op.heads.layer]);
-          assertEquals([r.f32(), ...r.u32s(2)], [op.eps, operand(op.out.float), operand(op.out.quant)]);
+          assertEquals([r.f32(), ...r.u32s(3)], [op.eps, ...forms(op.out)]);
           break;
       }
     }

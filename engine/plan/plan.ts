@@ -7,8 +7,11 @@ import type { TensorInfo } from "../gguf/types.ts";
 /** Rows of a buffer: one a token of the step, or one a row whose logits are wanted. */
 export type BufferRows = "step" | "logits";
 
-/** f32 rows, or rows in 8-bit blocks of 32 under f32 scales. */
-export type BufferForm = "float" | "quant";
+/**
+ * f32 rows; rows in 8-bit blocks of 32 under f32 scales; or such blocks in two planes, of which the second holds what the
+ * first leaves.
+ */
+export type BufferForm = "float" | "quant" | "fine";
 
 /** A matrix of activations. */
 export interface PlanBuffer {
@@ -34,6 +37,12 @@ export type TensorId = number;
 export interface Forms {
   readonly float?: BufferId;
   readonly quant?: BufferId;
+  readonly fine?: BufferId;
+}
+
+/** The forms that are there. */
+export function formsOf({ float, quant, fine }: Forms): BufferId[] {
+  return [float, quant, fine].filter((id) => id !== undefined);
 }
 
 export interface HeadShape {
@@ -121,6 +130,8 @@ export interface MatMulPart {
   readonly out: BufferId;
   /** Adds to what `out` holds: a residual connection. */
   readonly add: boolean;
+  /** Reads x in two planes. */
+  readonly fine: boolean;
 }
 
 export interface Plan {

@@ -1,4 +1,4 @@
-import type { Forms, Plan, PlanOp } from "./plan.ts";
+import { type Forms, formsOf, type Plan, type PlanOp } from "./plan.ts";
 
 /**
  * A plan as text, an op a line: `out = op(operands)`. The text names everything that the plan computes, so a change
@@ -22,7 +22,7 @@ function printOp(plan: Plan, op: PlanOp): string {
     const b = plan.buffers[id];
     return `${b.name}[${b.rows},${b.columns}]`;
   };
-  const forms = (f: Forms) => [f.float, f.quant].filter((id) => id !== undefined).map(buffer).join(" ");
+  const forms = (f: Forms) => formsOf(f).map(buffer).join(" ");
   const tensor = (id: number) => {
     const t = plan.tensors[id];
     const shape = t.kind === "matrix" ? `${t.rows}x${t.columns}` : `${t.columns}`;

@@ -1,4 +1,4 @@
-import type { Forms, Plan, PlanBuffer, PlanOp } from "./plan.ts";
+import { formsOf, type Plan, type PlanBuffer, type PlanOp } from "./plan.ts";
 
 /** Alignment of buffers in the arena: a cache line. */
 const ALIGN = 64;
@@ -15,7 +15,7 @@ export interface Scratch {
 export function bufferBytes(buffer: PlanBuffer, rows: number): number {
   if (buffer.form === "float") return rows * roundUp(buffer.columns, ROUND) * 4;
   const rowBytes = roundUp(buffer.columns + buffer.columns / 32 * 12, ALIGN);
-  return roundUp(rows, ROUND) * rowBytes;
+  return roundUp(buffer.form === "fine" ? 2 * rows : rows, ROUND) * rowBytes;
 }
 
 /** Places buffers in one arena; buffers that are never alive together share bytes. First fit, in order of birth. */
@@ -54,17 +54,16 @@ function lifetimes(plan: Plan): { first: number; last: number }[] {
 
 /** Every buffer that an op reads or writes. */
 export function buffersOf(op: PlanOp): number[] {
-  const of = (f: Forms) => [f.float, f.quant].filter((id) => id !== undefined);
   switch (op.op) {
     case "embed":
     case "rope_table":
       return [op.out];
     case "rms_norm":
-      return [op.x, ...of(op.out)];
+      return [op.x, ...formsOf(op.out)];
     case "matmul":
-      return [...of(op.x), ...op.parts.map((p) => p.out)];
+      return [...formsOf(op.x), ...op.parts.map((p) => p.out)];
     case "swiglu":
-      return [...of(op.x), ...of(op.out)];
+      return [...formsOf(op.x), ...formsOf(op.out)];
     case "rope_append":
       return [op.q, op.k, op.v, op.table];
     case "attention":
@@ -72,7 +71,7 @@ export function buffersOf(op: PlanOp): number[] {
     case "short_conv":
       return [op.x];
     case "delta_rule":
-      return [op.qkv, op.gate, op.alpha, op.beta, ...of(op.out)];
+      return [op.qkv, op.gate, op.alpha, op.beta, ...formsOf(op.out)];
     case "quantize":
       return [op.x, op.out];
     case "candidates":

@@ -1,5 +1,13 @@
 import { layersOf } from "../../plan/layers.ts";
-import { CONV_TAPS, type DeltaShape, type Plan, type PlanOp, type TensorId } from "../../plan/plan.ts";
+import {
+  CONV_TAPS,
+  type DeltaShape,
+  type Forms,
+  formsOf,
+  type Plan,
+  type PlanOp,
+  type TensorId,
+} from "../../plan/plan.ts";
 import { buffersOf } from "../../plan/scratch.ts";
 import type { Epilogue } from "./kernels/types.ts";
 
@@ -203,8 +211,8 @@ class Lowering {
 
   #rmsNorm(op: Extract<PlanOp, { op: "rms_norm" }>): void {
     const x = this.#slices.get(op.x)!;
-    const y = this.#make(present(op.out));
-    const { rows, columns } = this.plan.buffers[present(op.out)[0]];
+    const y = this.#make(formsOf(op.out));
+    const { rows, columns } = this.plan.buffers[formsOf(op.out)[0]];
     const gather = rows === "logits" && this.plan.buffers[op.x].rows === "step";
     const weight = this.#vector([{ tensor: op.weight, length: columns }]);
     this.#push(rows, { op: "rms_norm", x, y, weight, columns, eps: op.eps, gather });
@@ -246,7 +254,7 @@ class Lowering {
     const [gate, up] = [op.gate, op.up].map((id) => this.plan.tensors[id]);
     if (gate.info.type === up.info.type) {
       const matrix = this.#matrix([op.gate, op.up], true);
-      this.#push("step", { op: "matmul", matrix, x, y: this.#make(present(op.out)), epilogue: "swiglu" });
+      this.#push("step", { op: "matmul", matrix, x, y: this.#make(formsOf(op.out)), epilogue: "swiglu" });
       return;
     }
     const both = this.#buffer("step", gate.rows + up.rows);
@@ -254,7 +262,7 @@ class Lowering {
       const matrix = this.#matrix([weight], false);
       this.#push("step", { op: "matmul", matrix, x, y: { buffer: both, offset }, epilogue: "store" });
     }
-    const y = this.#make(present(op.out));
+    const y = this.#make(formsOf(op.out));
     this.#push("step", { op: "silu_multiply", x: { buffer: both, offset: 0 }, y, columns: gate.rows });
     this.#freeBuffer(both);
   }
@@ -295,7 +303,7 @@ class Lowering {
       rows: "sequences",
       buffer: qkv.buffer,
       at: { qkv: qkv.offset, gate: gate.offset, alpha: alpha.offset, beta: beta.offset },
-      y: this.#make(present(op.out)),
+      y: this.#make(formsOf(op.out)),
       weights: this.#vector([
         { tensor: conv.weight, length: CONV_TAPS * columns },
         { tensor: op.decay, length: valueHeads },
@@ -312,8 +320,8 @@ class Lowering {
     this.#ops.push({ layer: this.#layer, rows, ...op });
   }
 
-  #slice(forms: { readonly float?: number; readonly quant?: number }): Slice {
-    return this.#slices.get(present(forms).find((id) => this.#slices.has(id))!)!;
+  #slice(forms: Forms): Slice {
+    return this.#slices.get(formsOf(forms).find((id) => this.#slices.has(id))!)!;
   }
 
   /** A buffer for values of one kind of rows: forms of one value, or (side by side) several values. */
@@ -396,7 +404,3 @@ export function dispatchesOf(op: GpuOp): number {
 }
 
 type DistributiveOmit<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
-
-function present(forms: { readonly float?: number; readonly quant?: number }): number[] {
-  return [forms.float, forms.quant].filter((id) => id !== undefined);
-}

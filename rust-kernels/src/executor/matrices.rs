@@ -1,17 +1,21 @@
 //! Ops that multiply by weights: their items are runs of panels.
 use super::scratch::{SWIGLU_COLUMNS, SWIGLU_ROWS, Scratch};
 use super::{ITEMS_PER_THREAD, Run};
-use crate::kernels::FormatKernels;
+use crate::kernels::{BlockKernels, FormatKernels};
 use crate::ops::float_gemm::FloatRows;
 use crate::ops::gemm::{Epilogue, Gemm};
+use crate::ops::quantize::QuantRows;
 use crate::pool::Items;
 use crate::program::{Out, Part};
 use crate::weights::Matrix;
 use std::sync::atomic::AtomicUsize;
 
+/// For which format the scratch holds corrections of x, and whether of both planes.
+type Prepared = Option<(u32, bool)>;
+
 impl Run<'_> {
     pub(super) fn matmul(&self, x: Out, parts: &[Part], next: &AtomicUsize, threads: usize, s: &Scratch) {
-        let m = self.rows_of(&self.p.buffers[x.float.or(x.quant).expect("checked at decode")]);
+        let m = self.rows_of_any(x);
         let panels = |part: &Part| self.matrix(part.weight).rows.div_ceil(self.k.lanes);
         let total: usize = parts.iter().map(panels).sum();
         let grain = (total / (threads * ITEMS_PER_THREAD)).clamp(1, 16);
@@ -42,23 +46,28 @@ impl Run<'_> {
                             epilogue: part.epilogue,
                         }
                     };
-                    self.gemm(&args, matrix, x, m, &mut prepared, s);
+                    match (&matrix.kernels, x.fine) {
+                        (FormatKernels::Block(k), Some(fine)) if part.fine => {
+                            self.gemm_finely(&args, matrix.format, k, &self.quant(fine), &mut prepared, s);
+                        }
+                        _ => self.gemm(&args, matrix, x, m, &mut prepared, s),
+                    }
                 }
                 first += count;
             }
         }
     }
 
-    /// Runs a matrix's own kernel; `prepared` remembers for which format the scratch holds corrections of x.
-    fn gemm(&self, args: &Gemm, matrix: &Matrix, x: Out, m: usize, prepared: &mut Option<u32>, s: &Scratch) {
+    /// Runs a matrix's own kernel.
+    fn gemm(&self, args: &Gemm, matrix: &Matrix, x: Out, m: usize, prepared: &mut Prepared, s: &Scratch) {
         match &matrix.kernels {
             FormatKernels::Block(k) => {
                 let rows = self.quant(x.quant.expect("checked at decode"));
                 // SAFETY: x holds m rows, scratch was sized for the largest operand.
                 unsafe {
-                    if *prepared != Some(matrix.format) {
+                    if *prepared != Some((matrix.format, false)) {
                         (k.prepare)(&rows, m, s.corrections);
-                        *prepared = Some(matrix.format);
+                        *prepared = Some((matrix.format, false));
                     }
                     (k.gemm)(args, &rows, s.corrections);
                 }
@@ -72,6 +81,46 @@ impl Run<'_> {
         }
     }
 
+    /// As `gemm`, of x in two planes: they go through the matrix's own kernel side by side, a row of each, so that a step
+    /// of one token reads the matrix once, and their products are added up.
+    fn gemm_finely(
+        &self,
+        args: &Gemm,
+        format: u32,
+        k: &BlockKernels,
+        x: &QuantRows,
+        prepared: &mut Prepared,
+        s: &Scratch,
+    ) {
+        let planes = 2 * args.to;
+        // SAFETY: x holds both planes of all rows, and the scratch was sized for as many.
+        unsafe {
+            if *prepared != Some((format, true)) {
+                (k.prepare)(x, planes, s.corrections);
+                *prepared = Some((format, true));
+            }
+        }
+        for from in (0..planes).step_by(SWIGLU_ROWS) {
+            let to = planes.min(from + SWIGLU_ROWS);
+            let tile = Gemm {
+                from,
+                to,
+                out: s.gate,
+                ldo: SWIGLU_COLUMNS,
+                bias: std::ptr::null(),
+                epilogue: Epilogue::Store,
+                ..*args
+            };
+            // SAFETY: an item has at most 16 panels, which the tile is wide enough for; rows are within the output.
+            unsafe {
+                (k.gemm)(&tile, x, s.corrections);
+                for row in (from..to).step_by(2) {
+                    add_planes(args, s.gate.add((row - from) * SWIGLU_COLUMNS), row / 2);
+                }
+            }
+        }
+    }
+
     pub(super) fn swiglu(
         &self,
         x: Out,
@@ -81,7 +130,7 @@ impl Run<'_> {
         threads: usize,
         s: &Scratch,
     ) {
-        let m = self.rows_of(&self.p.buffers[x.float.or(x.quant).expect("checked at decode")]);
+        let m = self.rows_of_any(x);
         let [gate, up] = weights.map(|w| self.matrix(w));
         let width = (gate.rows / (threads * ITEMS_PER_THREAD) / 32 * 32).clamp(32, SWIGLU_COLUMNS);
         let outputs = self.outputs(out);
@@ -121,6 +170,24 @@ impl Run<'_> {
                     unsafe { (self.k.swiglu)(s.gate.add(at), s.up.add(at), rows, &outputs, row, start) }
                 }
             }
+        }
+    }
+}
+
+/// Adds two rows of products up, and does with the sums of row `row` what `args` say.
+///
+/// # Safety
+/// `products` holds two rows of SWIGLU_COLUMNS; `args` has the row.
+unsafe fn add_planes(args: &Gemm, products: *const f32, row: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let out = std::slice::from_raw_parts_mut(args.out.add(row * args.ldo), args.rows);
+        let coarse = std::slice::from_raw_parts(products, args.rows);
+        let rest = std::slice::from_raw_parts(products.add(SWIGLU_COLUMNS), args.rows);
+        for (i, y) in out.iter_mut().enumerate() {
+            let bias = if args.bias.is_null() { 0.0 } else { *args.bias.add(i) };
+            let sum = coarse[i] + rest[i] + bias;
+            *y = if args.epilogue == Epilogue::Add { *y + sum } else { sum };
         }
     }
 }

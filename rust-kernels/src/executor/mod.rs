@@ -15,7 +15,7 @@ use crate::memory::{Pages, Region};
 use crate::ops::norm::Outputs;
 use crate::ops::quantize::{QuantRows, tile_rows};
 use crate::pool::{Items, Pool, Worker};
-use crate::program::{Buffer, Op, Out, Program, Rows};
+use crate::program::{Buffer, Kind, Op, Out, Program, Rows};
 use crate::step::Step;
 use crate::weights::{Matrix, Weights};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -168,9 +168,16 @@ impl Run<'_> {
         self.e.arena.at(buffer.offset + 4 * row * buffer.stride()).cast()
     }
 
+    /// Rows of an op's operand or result.
+    fn rows_of_any(&self, out: Out) -> usize {
+        self.rows_of(&self.p.buffers[out.forms().next().expect("checked at decode")])
+    }
+
+    /// A buffer of 8-bit blocks; one of two planes has twice the rows.
     fn quant(&self, index: usize) -> QuantRows {
         let buffer = &self.p.buffers[index];
-        let tile = tile_rows(self.rows_of(buffer), self.k.tile);
+        let planes = if buffer.kind == Kind::Fine { 2 } else { 1 };
+        let tile = tile_rows(planes * self.rows_of(buffer), self.k.tile);
         QuantRows { base: self.e.arena.at(buffer.offset), columns: buffer.columns, tile }
     }
 
@@ -179,6 +186,7 @@ impl Run<'_> {
             float: out.float.map_or(std::ptr::null_mut(), |i| self.float(i, 0)),
             float_stride: out.float.map_or(0, |i| self.p.buffers[i].stride()),
             quant: out.quant.map(|i| self.quant(i)),
+            fine: out.fine.map(|i| self.quant(i)),
         }
     }
 

@@ -48,7 +48,7 @@ impl Run<'_> {
         s: &Scratch,
     ) {
         let (from, columns) = (&self.p.buffers[x], self.p.buffers[x].columns);
-        let to = &self.p.buffers[out.float.or(out.quant).expect("checked at decode")];
+        let to = &self.p.buffers[out.forms().next().expect("checked at decode")];
         let gather = from.rows == Rows::Step && to.rows == Rows::Logits;
         let (outputs, weight) = (self.outputs(out), self.vector(weight, columns));
         for row in items(self.rows_of(to)).flatten() {

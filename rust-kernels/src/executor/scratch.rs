@@ -2,7 +2,7 @@
 use crate::memory::Region;
 use crate::ops::gemm::corrections_len;
 use crate::ops::{attention, delta_rule};
-use crate::program::{Program, ROW_ROUND};
+use crate::program::{Kind, Program, ROW_ROUND};
 
 /// Rows and columns of the tile that SwiGLU keeps gate and up in.
 pub const SWIGLU_ROWS: usize = 64;
@@ -21,11 +21,12 @@ pub struct Scratch {
 impl Scratch {
     fn sizes(p: &Program) -> [usize; 6] {
         let columns = p.buffers.iter().map(|b| b.columns).max().unwrap_or(0);
-        let rows = p.max_rows.max(p.max_logit_rows);
+        let planes = if p.buffers.iter().any(|b| b.kind == Kind::Fine) { 2 } else { 1 };
+        let most = planes * p.max_rows.max(p.max_logit_rows);
         let tile = SWIGLU_ROWS * SWIGLU_COLUMNS;
         let (attention, delta) =
             (attention::scratch_len(p.kv.head_dim), delta_rule::scratch_len(p.recurrent.heads.head_dim));
-        let sizes = [corrections_len(rows, columns, ROW_ROUND), columns, tile, tile, attention, delta];
+        let sizes = [corrections_len(most, columns, ROW_ROUND), columns, tile, tile, attention, delta];
         sizes.map(|n| n.next_multiple_of(16) + 16)
     }
 

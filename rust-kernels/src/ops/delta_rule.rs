@@ -11,7 +11,7 @@
 //! Source: "Gated Delta Networks" (arXiv 2412.06464), equation 10.
 use super::candidates::dot;
 use super::norm::{Outputs, inverse_rms};
-use super::quantize::quantize_block;
+use super::quantize::{quantize_block, quantize_block_finely};
 use super::short_conv::silu;
 use crate::formats::BLOCK;
 use crate::simd::Simd;
@@ -180,6 +180,11 @@ unsafe fn finish<S: Simd>(a: &DeltaRule, t: usize, y: *mut f32) {
         if let Some(quant) = &a.out.quant {
             for b in 0..a.dim / BLOCK {
                 quantize_block::<S>(y.add(b * BLOCK), quant, row, a.column / BLOCK + b);
+            }
+        }
+        if let Some(fine) = &a.out.fine {
+            for b in 0..a.dim / BLOCK {
+                quantize_block_finely::<S>(y.add(b * BLOCK), fine, row, a.column / BLOCK + b);
             }
         }
     }

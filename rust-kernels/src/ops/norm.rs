@@ -1,14 +1,16 @@
-//! RMSNorm, and rows handed on as floats, as 8-bit blocks, or both.
-use super::quantize::{QuantRows, quantize_row};
+//! RMSNorm, and rows handed on in the forms that their readers need.
+use super::quantize::{QuantRows, quantize_row, quantize_row_finely};
 use crate::simd::Simd;
 
-/// Where an op puts its rows: either may be absent.
+/// Where an op puts its rows: any may be absent.
 #[derive(Clone, Copy)]
 pub struct Outputs {
     pub float: *mut f32,
     /// Floats between rows.
     pub float_stride: usize,
     pub quant: Option<QuantRows>,
+    /// In two planes, a row in two.
+    pub fine: Option<QuantRows>,
 }
 
 /// y = x / sqrt(mean(x^2) + eps) * weight for one row; `scratch` is used where no float output is wanted.
@@ -31,6 +33,9 @@ pub unsafe fn rms_norm<S: Simd>(
         scale_by::<S>(x, weight, columns, factor, y);
         if let Some(quant) = &out.quant {
             quantize_row::<S>(y, quant, row);
+        }
+        if let Some(fine) = &out.fine {
+            quantize_row_finely::<S>(y, fine, row);
         }
     }
 }

@@ -94,6 +94,27 @@ pub unsafe fn quantize_block<S: Simd>(x: *const f32, out: &QuantRows, row: usize
     }
 }
 
+/// Quantises 32 floats in two planes: row 2 * `row` holds their codes, row 2 * `row` + 1 the codes of what these leave,
+/// so that both together hold some 15 bits of each.
+///
+/// # Safety
+/// `x` points at 32 floats, `out` has both rows and the block; S as simd says.
+#[inline(always)]
+pub unsafe fn quantize_block_finely<S: Simd>(x: *const f32, out: &QuantRows, row: usize, b: usize) {
+    unsafe {
+        let coarse = 2 * row;
+        quantize_block::<S>(x, out, coarse, b);
+        let (tile, slot) = (coarse / out.tile, coarse % out.tile);
+        let (codes, scale) = (out.codes(tile, b, slot), S::splat(*out.meta(tile, b, slot)));
+        let mut rest = [0f32; BLOCK];
+        for c in (0..BLOCK).step_by(S::LANES) {
+            let left = S::fnma(scale, S::load_i8(codes.add(c)), S::load(x.add(c)));
+            S::store(rest.as_mut_ptr().add(c), left);
+        }
+        quantize_block::<S>(rest.as_ptr(), out, coarse + 1, b);
+    }
+}
+
 /// Quantises a whole row.
 ///
 /// # Safety
@@ -102,5 +123,16 @@ pub unsafe fn quantize_block<S: Simd>(x: *const f32, out: &QuantRows, row: usize
 pub unsafe fn quantize_row<S: Simd>(x: *const f32, out: &QuantRows, row: usize) {
     for b in 0..out.columns / BLOCK {
         unsafe { quantize_block::<S>(x.add(b * BLOCK), out, row, b) }
+    }
+}
+
+/// Quantises a whole row in two planes.
+///
+/// # Safety
+/// As `quantize_row`; `out` has the rows 2 * `row` and 2 * `row` + 1.
+#[inline(always)]
+pub unsafe fn quantize_row_finely<S: Simd>(x: *const f32, out: &QuantRows, row: usize) {
+    for b in 0..out.columns / BLOCK {
+        unsafe { quantize_block_finely::<S>(x.add(b * BLOCK), out, row, b) }
     }
 }

@@ -53,17 +53,26 @@ impl Program {
         }
     }
 
+    /// Forms of ops that neither read nor write two planes.
     pub(super) fn out(&self, w: &mut Words) -> Result<Out> {
-        let out = Out { float: Self::optional(w.u32()?), quant: Self::optional(w.u32()?) };
+        self.forms(Out { float: Self::optional(w.u32()?), quant: Self::optional(w.u32()?), fine: None })
+    }
+
+    pub(super) fn fine_out(&self, w: &mut Words) -> Result<Out> {
+        let (float, quant) = (Self::optional(w.u32()?), Self::optional(w.u32()?));
+        self.forms(Out { float, quant, fine: Self::optional(w.u32()?) })
+    }
+
+    fn forms(&self, out: Out) -> Result<Out> {
         let is = |index: Option<usize>, kind| index.is_none_or(|i| self.buffers.get(i).is_some_and(|b| b.kind == kind));
-        if !is(out.float, Kind::Float) || !is(out.quant, Kind::Quant) {
+        if !is(out.float, Kind::Float) || !is(out.quant, Kind::Quant) || !is(out.fine, Kind::Fine) {
             bail!("buffers {out:?} are not what is wanted here");
         }
         Ok(out)
     }
 
     pub(super) fn columns(&self, out: Out) -> Result<usize> {
-        match out.float.or(out.quant) {
+        match out.forms().next() {
             Some(index) => Ok(self.buffers[index].columns),
             None => bail!("an op without operands"),
         }
@@ -79,7 +88,7 @@ impl Program {
     }
 
     pub(super) fn width(&self, out: Out, columns: usize) -> Result<()> {
-        let found: Vec<_> = [out.float, out.quant].into_iter().flatten().map(|i| self.buffers[i].columns).collect();
+        let found: Vec<_> = out.forms().map(|i| self.buffers[i].columns).collect();
         if found.is_empty() || found.iter().any(|c| *c != columns) {
             bail!("outputs of {found:?} columns, {columns} wanted");
         }

@@ -15,14 +15,17 @@ use crate::weights::Weights;
 use crate::words::Words;
 
 pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Rows that quantised buffers are rounded up to: the widest tile.
 pub const ROW_ROUND: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Float,
+    /// 8-bit blocks.
     Quant,
+    /// 8-bit blocks in two planes: a row is held in two.
+    Fine,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,15 +56,26 @@ impl Buffer {
         match self.kind {
             Kind::Float => rows.checked_mul(self.stride() * 4),
             Kind::Quant => rows.checked_next_multiple_of(ROW_ROUND)?.checked_mul(row_bytes(self.columns)),
+            Kind::Fine => {
+                rows.checked_mul(2)?.checked_next_multiple_of(ROW_ROUND)?.checked_mul(row_bytes(self.columns))
+            }
         }
     }
 }
 
-/// Where an op's rows go: as floats, as 8-bit blocks, or both.
+/// Where an op's rows go: as floats, as 8-bit blocks of one plane or of two.
 #[derive(Clone, Copy, Debug)]
 pub struct Out {
     pub float: Option<usize>,
     pub quant: Option<usize>,
+    pub fine: Option<usize>,
+}
+
+impl Out {
+    /// The forms that are there; after decoding, at least one.
+    pub fn forms(&self) -> impl Iterator<Item = usize> {
+        [self.float, self.quant, self.fine].into_iter().flatten()
+    }
 }
 
 /// One matrix of a MatMul. `weight` and `bias` are tensor indices.
@@ -71,6 +85,8 @@ pub struct Part {
     pub bias: Option<usize>,
     pub out: usize,
     pub epilogue: Epilogue,
+    /// Reads both planes of x.
+    pub fine: bool,
 }
 
 /// What the best logits are computed from once more: rows of floats, and the matrix.
@@ -318,7 +334,12 @@ impl Program {
     }
 
     fn decode_buffer(&self, w: &mut Words) -> Result<Buffer> {
-        let kind = if w.u32()? == 0 { Kind::Float } else { Kind::Quant };
+        let kind = match w.u32()? {
+            0 => Kind::Float,
+            1 => Kind::Quant,
+            2 => Kind::Fine,
+            code => bail!("A buffer of the unknown form {code}"),
+        };
         let rows = if w.u32()? == 0 { Rows::Step } else { Rows::Logits };
         let (columns, offset) = (w.size()?, w.u64()? as usize);
         let buffer = Buffer { kind, rows, columns, offset };
@@ -327,7 +348,7 @@ impl Program {
         if columns == 0 || !offset.is_multiple_of(64) || end.is_none_or(|end| end > self.arena_bytes) {
             bail!("A buffer of {columns} columns at byte {offset} does not fit an arena of {}", self.arena_bytes);
         }
-        if kind == Kind::Quant && !columns.is_multiple_of(BLOCK) {
+        if kind != Kind::Float && !columns.is_multiple_of(BLOCK) {
             bail!("A quantised buffer has {columns} columns, no multiple of {BLOCK}");
         }
         Ok(buffer)

@@ -1,5 +1,5 @@
 //! Each op's words, and what its operands must be.
-use super::{Exact, Kind, Op, Part, Program, Rows};
+use super::{Exact, Kind, Op, Out, Part, Program, Rows};
 use crate::bail;
 use crate::error::Result;
 use crate::ops::gemm::Epilogue;
@@ -18,7 +18,7 @@ impl Program {
             }
             1 => Op::RopeTable { out: self.float(w, Some(2 * self.frequencies.len()))? },
             2 => {
-                let (x, weight, eps, out) = (self.float(w, None)?, w.size()?, w.f32()?, self.out(w)?);
+                let (x, weight, eps, out) = (self.float(w, None)?, w.size()?, w.f32()?, self.fine_out(w)?);
                 let columns = self.buffers[x].columns;
                 weights.vector(weight, columns)?;
                 self.width(out, columns)?;
@@ -67,20 +67,20 @@ impl Program {
     }
 
     fn decode_matmul(&self, w: &mut Words, weights: &Weights) -> Result<Op> {
-        let x = self.out(w)?;
+        let x = self.fine_out(w)?;
         let (columns, count) = (self.columns(x)?, w.size()?);
         let mut parts = Vec::new();
         for _ in 0..count {
             let (weight, bias, out) = (w.size()?, Self::optional(w.u32()?), self.float(w, None)?);
             let epilogue = if w.u32()? == 0 { Epilogue::Store } else { Epilogue::Add };
-            let rows = self.buffers[out].columns;
-            self.same_rows(&[x.float, x.quant, Some(out)])?;
+            let (fine, rows) = (w.u32()? != 0, self.buffers[out].columns);
+            self.same_rows(&[x.float, x.quant, x.fine, Some(out)])?;
             self.shape(weights, weight, rows, columns)?;
-            self.operand(weights, weight, x)?;
+            self.operand(weights, weight, if fine { Out { quant: x.fine, ..x } } else { x })?;
             if let Some(bias) = bias {
                 weights.vector(bias, rows)?;
             }
-            parts.push(Part { weight, bias, out, epilogue });
+            parts.push(Part { weight, bias, out, epilogue, fine });
         }
         Ok(Op::MatMul { x, parts })
     }
@@ -128,14 +128,14 @@ impl Program {
     fn decode_delta_rule(&self, w: &mut Words, weights: &Weights) -> Result<Op> {
         let (qkv, gate, alpha, beta) = (w.size()?, w.size()?, w.size()?, w.size()?);
         let (decay, bias, norm) = (w.size()?, w.size()?, w.size()?);
-        let (heads, eps, out) = (self.delta_heads(w)?, w.f32()?, self.out(w)?);
+        let (heads, eps, out) = (self.delta_heads(w)?, w.f32()?, self.fine_out(w)?);
         let inner = heads.value_heads * heads.head_dim;
         let widths = [heads.channels(), inner, heads.value_heads, heads.value_heads];
         for (buffer, columns) in [qkv, gate, alpha, beta].into_iter().zip(widths) {
             self.step_rows(buffer, columns)?;
         }
         self.width(out, inner)?;
-        self.same_rows(&[Some(qkv), out.float, out.quant])?;
+        self.same_rows(&[Some(qkv), out.float, out.quant, out.fine])?;
         for (vector, len) in [(decay, heads.value_heads), (bias, heads.value_heads), (norm, heads.head_dim)] {
             weights.vector(vector, len)?;
         }

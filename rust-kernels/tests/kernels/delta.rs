@@ -159,7 +159,7 @@ impl Delta {
         let [qkv, state, out, scratch] = b;
         let (qkv, state) = (qkv.copy(&self.qkv).as_ptr(), state.copy(&self.state));
         let out = out.tail::<f32>(self.tokens * dim);
-        let outputs = Outputs { float: out.as_mut_ptr(), float_stride: dim, quant: None };
+        let outputs = Outputs { float: out.as_mut_ptr(), float_stride: dim, quant: None, fine: None };
         let mut start = 0;
         for end in ends {
             // SAFETY: all rows from `start` to `end` are in the buffers.

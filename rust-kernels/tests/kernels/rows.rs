@@ -75,6 +75,7 @@ fn rms_norm_case(k: &Kernels, random: &mut Random, b: &mut Buffers) {
         float: if wanted == Wanted::Quant { std::ptr::null_mut() } else { float.as_mut_ptr() },
         float_stride: stride,
         quant: (wanted != Wanted::Float).then_some(quant),
+        fine: None,
     };
     // SAFETY: all buffers have the sizes that the op wants.
     unsafe { (k.rms_norm)(from.as_ptr(), by.as_ptr(), n, eps, &outputs, row, scratch.as_mut_ptr()) }
@@ -124,6 +125,7 @@ fn swiglu_case(k: &Kernels, random: &mut Random, b: &mut Buffers) {
         float: if wanted == Wanted::Quant { std::ptr::null_mut() } else { float.as_mut_ptr() },
         float_stride: stride,
         quant: whole.then_some(quant),
+        fine: None,
     };
     // SAFETY: all buffers have the sizes that the op wants.
     unsafe { (k.swiglu)(gates.as_mut_ptr(), ups.as_ptr(), n, &outputs, row, start) }
