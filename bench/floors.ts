@@ -1,6 +1,6 @@
 import { FORMATS } from "../engine/gguf/formats.ts";
 import { type MachineLimits, type PlanCost, stepFloor, type StepWork } from "../engine/plan/cost.ts";
-import type { Plan, PlanOp, PlanTensor } from "../engine/plan/plan.ts";
+import { formsOf, type Plan, type PlanOp, type PlanTensor } from "../engine/plan/plan.ts";
 
 /** A step of sequences that all add as many rows to as much context. */
 export interface EvenStep {
@@ -58,7 +58,7 @@ export function opFloor(
     return Math.max(bytes / limits.readGbps, operations / limits.f32Gflops) / 1e9;
   }
   if (op.op !== "matmul" && op.op !== "swiglu") return 0;
-  const rows = plan.buffers[(op.x.float ?? op.x.quant)!].rows === "logits" ? work.logitRows : work.rows;
+  const rows = plan.buffers[formsOf(op.x)[0]].rows === "logits" ? work.logitRows : work.rows;
   if (rows === 0) return 0;
   let [bytes, seconds] = [0, 0];
   for (const tensor of weightsOf(plan, op)) {

@@ -21,7 +21,8 @@ export function buildQwen35(b: PlanBuilder, h: Hparams): void {
       b.linear(attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
     } else {
       const mixed = gatedDeltaNet(b, mixIn, delta, eps, name);
-      b.linear(mixed, [{ name: name("ssm_out"), rows: h.embeddingLength, addTo: x, fine: true }]);
+      const out = { name: name("ssm_out"), rows: h.embeddingLength, fine: h.embeddingLength };
+      b.linear(mixed, [{ ...out, addTo: x }]);
     }
     const ffnIn = b.rmsNorm(x, name("post_attention_norm"), eps);
     const ffn = b.swiglu(ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
@@ -60,7 +61,7 @@ function gatedDeltaNet(b: PlanBuilder, x: Value, d: DeltaHparams, eps: number, n
   const { keyHeads, valueHeads, headDim } = d;
   const heads = { layer: b.recurrentLayer(), keyHeads, valueHeads, headDim };
   const [qkv, gate, alpha, beta] = b.linear(x, [
-    { name: name("attn_qkv"), rows: (2 * keyHeads + valueHeads) * headDim, fine: true },
+    { name: name("attn_qkv"), rows: (2 * keyHeads + valueHeads) * headDim, fine: 2 * keyHeads * headDim },
     { name: name("attn_gate"), rows: valueHeads * headDim },
     { name: name("ssm_alpha"), rows: valueHeads },
     { name: name("ssm_beta"), rows: valueHeads },

@@ -35,8 +35,11 @@ export interface Linear {
   readonly rows: number;
   /** Adds to this value (a residual connection) instead of making a new one. */
   readonly addTo?: Value;
-  /** Where the weights are blocks, x keeps some 15 bits instead of 8: for products that are sensitive, at twice the work. */
-  readonly fine?: boolean;
+  /**
+   * So many of the first rows are sensitive products: where the weights are blocks, x keeps some 15 bits instead of 8 for
+   * them, at twice the work. All rows, or a multiple of 16.
+   */
+  readonly fine?: number;
 }
 
 export interface RopeOptions {
@@ -118,9 +121,11 @@ export class PlanBuilder {
     const values = linears.map((l) => l.addTo ?? this.#floatValue(shortName(l.name), x.rows, l.rows));
     const parts = linears.map((l, i): MatMulPart => {
       const matrix = this.#matrix(`${l.name}.weight`, x.columns, l.rows);
-      const fine = l.fine === true && !this.#isFloat(matrix);
+      const fine = this.#isFloat(matrix) ? 0 : l.fine ?? 0;
+      if (fine > 0) this.#asFine(x);
+      if (fine < l.rows) this.#operand(x, matrix);
       return {
-        weight: fine ? this.#fineOperand(x, matrix) : this.#operand(x, matrix),
+        weight: matrix,
         bias: this.file.tensors.has(`${l.name}.bias`) ? this.#vector(`${l.name}.bias`, l.rows) : undefined,
         out: this.#asFloat(values[i]),
         add: l.addTo !== undefined,
@@ -274,11 +279,10 @@ export class PlanBuilder {
     return matrix;
   }
 
-  /** As `#operand`, in two planes, which norms and the delta rule write. */
-  #fineOperand(x: Value, matrix: TensorId): TensorId {
-    if (this.#floatOnly.has(x)) throw new TypeError(`${x.name} does not come in two planes`);
-    x.fine ??= this.#buffer(x, "fine");
-    return matrix;
+  /** In two planes, which norms and the delta rule write. */
+  #asFine(value: Value): void {
+    if (this.#floatOnly.has(value)) throw new TypeError(`${value.name} does not come in two planes`);
+    value.fine ??= this.#buffer(value, "fine");
   }
 
   #isFloat(matrix: TensorId): boolean {

@@ -55,7 +55,7 @@ function encodeOp(w: WordWriter, op: PlanOp): WordWriter {
     case "matmul":
       w.u32(...triple(op.x), op.parts.length);
       return op.parts.reduce(
-        (w, p) => w.u32(p.weight, p.bias ?? NONE, p.out, p.add ? 1 : 0, p.fine ? 1 : 0),
+        (w, p) => w.u32(p.weight, p.bias ?? NONE, p.out, p.add ? 1 : 0, p.fine),
         w,
       );
     case "swiglu":

@@ -94,7 +94,7 @@ for (const name of ["qwen2", "qwen35"] as const) {
         case "matmul":
           assertEquals([code, ...r.u32s(4)], [3, ...forms(op.x), op.parts.length]);
           for (const p of op.parts) {
-            assertEquals(r.u32s(5), [p.weight, operand(p.bias), p.out, Number(p.add), Number(p.fine)]);
+            assertEquals(r.u32s(5), [p.weight, operand(p.bias), p.out, Number(p.add), p.fine]);
           }
           break;
         case "swiglu":

@@ -130,8 +130,8 @@ export interface MatMulPart {
   readonly out: BufferId;
   /** Adds to what `out` holds: a residual connection. */
   readonly add: boolean;
-  /** Reads x in two planes. */
-  readonly fine: boolean;
+  /** The first rows of the matrix, which read x in two planes. */
+  readonly fine: number;
 }
 
 export interface Plan {

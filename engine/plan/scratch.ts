@@ -15,7 +15,7 @@ export interface Scratch {
 export function bufferBytes(buffer: PlanBuffer, rows: number): number {
   if (buffer.form === "float") return rows * roundUp(buffer.columns, ROUND) * 4;
   const rowBytes = roundUp(buffer.columns + buffer.columns / 32 * 12, ALIGN);
-  return roundUp(buffer.form === "fine" ? 2 * rows : rows, ROUND) * rowBytes;
+  return roundUp(rows, ROUND) * rowBytes * (buffer.form === "fine" ? 2 : 1);
 }
 
 /** Places buffers in one arena; buffers that are never alive together share bytes. First fit, in order of birth. */

@@ -1,14 +1,20 @@
 //! Ops that multiply by weights: their items are runs of panels.
 use super::scratch::{SWIGLU_COLUMNS, SWIGLU_ROWS, Scratch};
 use super::{ITEMS_PER_THREAD, Run};
-use crate::kernels::{BlockKernels, FormatKernels};
+use crate::kernels::FormatKernels;
 use crate::ops::float_gemm::FloatRows;
 use crate::ops::gemm::{Epilogue, Gemm};
-use crate::ops::quantize::QuantRows;
+use crate::ops::quantize::FineRows;
 use crate::pool::Items;
 use crate::program::{Out, Part};
 use crate::weights::Matrix;
+use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
+
+/// Columns of the tile that both planes' products of few rows are kept in.
+const FINE_COLUMNS: usize = 256;
+/// Bytes of weights that stay in a core's L2 from one plane's pass to the other's.
+const L2_BYTES: usize = 256 * 1024;
 
 /// For which format the scratch holds corrections of x, and whether of both planes.
 type Prepared = Option<(u32, bool)>;
@@ -46,14 +52,30 @@ impl Run<'_> {
                             epilogue: part.epilogue,
                         }
                     };
-                    match (&matrix.kernels, x.fine) {
-                        (FormatKernels::Block(k), Some(fine)) if part.fine => {
-                            self.gemm_finely(&args, matrix.format, k, &self.quant(fine), &mut prepared, s);
-                        }
-                        _ => self.gemm(&args, matrix, x, m, &mut prepared, s),
+                    let fine = part.fine.saturating_sub(row).min(rows);
+                    if fine > 0 {
+                        let x = self.fine(x.fine.expect("checked at decode"));
+                        self.gemm_finely(&self.some_rows(&args, 0..fine), matrix, &x, &mut prepared, s);
+                    }
+                    if fine < rows {
+                        self.gemm(&self.some_rows(&args, fine..rows), matrix, x, m, &mut prepared, s);
                     }
                 }
                 first += count;
+            }
+        }
+    }
+
+    /// The part of a product that belongs to some rows of W, which begin with a panel.
+    fn some_rows(&self, args: &Gemm, rows: Range<usize>) -> Gemm {
+        // SAFETY: the rows are args' own.
+        unsafe {
+            Gemm {
+                panels: args.panels.add(rows.start / self.k.lanes * args.panel_bytes),
+                rows: rows.len(),
+                out: args.out.add(rows.start),
+                bias: if args.bias.is_null() { args.bias } else { args.bias.add(rows.start) },
+                ..*args
             }
         }
     }
@@ -81,41 +103,32 @@ impl Run<'_> {
         }
     }
 
-    /// As `gemm`, of x in two planes: they go through the matrix's own kernel side by side, a row of each, so that a step
-    /// of one token reads the matrix once, and their products are added up.
-    fn gemm_finely(
-        &self,
-        args: &Gemm,
-        format: u32,
-        k: &BlockKernels,
-        x: &QuantRows,
-        prepared: &mut Prepared,
-        s: &Scratch,
-    ) {
-        let planes = 2 * args.to;
+    /// As `gemm`, of x in two planes.
+    fn gemm_finely(&self, args: &Gemm, matrix: &Matrix, x: &FineRows, prepared: &mut Prepared, s: &Scratch) {
+        let FormatKernels::Block(k) = &matrix.kernels else { unreachable!("checked at decode") };
+        let (m, end) = (args.to, x.rest + args.to);
         // SAFETY: x holds both planes of all rows, and the scratch was sized for as many.
         unsafe {
-            if *prepared != Some((format, true)) {
-                (k.prepare)(x, planes, s.corrections);
-                *prepared = Some((format, true));
+            if *prepared != Some((matrix.format, true)) {
+                (k.prepare)(&x.rows, end, s.corrections);
+                *prepared = Some((matrix.format, true));
             }
         }
-        for from in (0..planes).step_by(SWIGLU_ROWS) {
-            let to = planes.min(from + SWIGLU_ROWS);
-            let tile = Gemm {
-                from,
-                to,
-                out: s.gate,
-                ldo: SWIGLU_COLUMNS,
-                bias: std::ptr::null(),
-                epilogue: Epilogue::Store,
-                ..*args
-            };
-            // SAFETY: an item has at most 16 panels, which the tile is wide enough for; rows are within the output.
+        let few = end <= self.k.tile; // one tile then holds both planes
+        let panels = if few { FINE_COLUMNS / self.k.lanes } else { (L2_BYTES / args.panel_bytes).max(1) };
+        let step = panels * self.k.lanes;
+        for row in (0..args.rows).step_by(step) {
+            let first = self.some_rows(args, row..args.rows.min(row + step));
+            let rest = Gemm { from: x.rest, to: end, bias: std::ptr::null(), epilogue: Epilogue::Add, ..first };
+            let both = Gemm { from: 0, out: s.gate, ldo: FINE_COLUMNS, epilogue: Epilogue::Store, ..rest };
+            // SAFETY: as above; the tile holds all rows of both planes and FINE_COLUMNS of each.
             unsafe {
-                (k.gemm)(&tile, x, s.corrections);
-                for row in (from..to).step_by(2) {
-                    add_planes(args, s.gate.add((row - from) * SWIGLU_COLUMNS), row / 2);
+                if few {
+                    (k.gemm)(&both, &x.rows, s.corrections);
+                    add_planes(&first, s.gate, m);
+                } else {
+                    (k.gemm)(&first, &x.rows, s.corrections);
+                    (k.gemm)(&rest, &x.rows, s.corrections);
                 }
             }
         }
@@ -174,20 +187,27 @@ impl Run<'_> {
     }
 }
 
-/// Adds two rows of products up, and does with the sums of row `row` what `args` say.
+/// Does with the products of m rows of x, and of their rests behind them, what a pass over each plane would do, in the
+/// same float order.
 ///
 /// # Safety
-/// `products` holds two rows of SWIGLU_COLUMNS; `args` has the row.
-unsafe fn add_planes(args: &Gemm, products: *const f32, row: usize) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let out = std::slice::from_raw_parts_mut(args.out.add(row * args.ldo), args.rows);
-        let coarse = std::slice::from_raw_parts(products, args.rows);
-        let rest = std::slice::from_raw_parts(products.add(SWIGLU_COLUMNS), args.rows);
-        for (i, y) in out.iter_mut().enumerate() {
-            let bias = if args.bias.is_null() { 0.0 } else { *args.bias.add(i) };
-            let sum = coarse[i] + rest[i] + bias;
-            *y = if args.epilogue == Epilogue::Add { *y + sum } else { sum };
+/// `products` holds 2 m rows of FINE_COLUMNS; `args` has m rows, and bias and output for them.
+unsafe fn add_planes(args: &Gemm, products: *const f32, m: usize) {
+    for row in 0..m {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [coarse, rest] = [row, m + row].map(|r| products.add(r * FINE_COLUMNS));
+            let out = args.out.add(row * args.ldo);
+            for i in 0..args.rows {
+                let mut y = *coarse.add(i);
+                if !args.bias.is_null() {
+                    y += *args.bias.add(i);
+                }
+                if args.epilogue == Epilogue::Add {
+                    y += *out.add(i);
+                }
+                *out.add(i) = *rest.add(i) + y;
+            }
         }
     }
 }

@@ -13,9 +13,9 @@ use crate::error::{Error, Result};
 use crate::kernels::Kernels;
 use crate::memory::{Pages, Region};
 use crate::ops::norm::Outputs;
-use crate::ops::quantize::{QuantRows, tile_rows};
+use crate::ops::quantize::{FineRows, QuantRows, tile_rows};
 use crate::pool::{Items, Pool, Worker};
-use crate::program::{Buffer, Kind, Op, Out, Program, Rows};
+use crate::program::{Buffer, Op, Out, Program, Rows};
 use crate::step::Step;
 use crate::weights::{Matrix, Weights};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -173,11 +173,14 @@ impl Run<'_> {
         self.rows_of(&self.p.buffers[out.forms().next().expect("checked at decode")])
     }
 
-    /// A buffer of 8-bit blocks; one of two planes has twice the rows.
+    fn fine(&self, index: usize) -> FineRows {
+        let buffer = &self.p.buffers[index];
+        FineRows::new(self.e.arena.at(buffer.offset), buffer.columns, self.rows_of(buffer), self.k.tile)
+    }
+
     fn quant(&self, index: usize) -> QuantRows {
         let buffer = &self.p.buffers[index];
-        let planes = if buffer.kind == Kind::Fine { 2 } else { 1 };
-        let tile = tile_rows(planes * self.rows_of(buffer), self.k.tile);
+        let tile = tile_rows(self.rows_of(buffer), self.k.tile);
         QuantRows { base: self.e.arena.at(buffer.offset), columns: buffer.columns, tile }
     }
 
@@ -186,7 +189,7 @@ impl Run<'_> {
             float: out.float.map_or(std::ptr::null_mut(), |i| self.float(i, 0)),
             float_stride: out.float.map_or(0, |i| self.p.buffers[i].stride()),
             quant: out.quant.map(|i| self.quant(i)),
-            fine: out.fine.map(|i| self.quant(i)),
+            fine: out.fine.map(|i| self.fine(i)),
         }
     }
 

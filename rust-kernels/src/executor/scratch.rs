@@ -22,7 +22,7 @@ impl Scratch {
     fn sizes(p: &Program) -> [usize; 6] {
         let columns = p.buffers.iter().map(|b| b.columns).max().unwrap_or(0);
         let planes = if p.buffers.iter().any(|b| b.kind == Kind::Fine) { 2 } else { 1 };
-        let most = planes * p.max_rows.max(p.max_logit_rows);
+        let most = planes * p.max_rows.max(p.max_logit_rows).next_multiple_of(ROW_ROUND);
         let tile = SWIGLU_ROWS * SWIGLU_COLUMNS;
         let (attention, delta) =
             (attention::scratch_len(p.kv.head_dim), delta_rule::scratch_len(p.recurrent.heads.head_dim));

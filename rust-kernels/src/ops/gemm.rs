@@ -22,6 +22,7 @@ pub enum Epilogue {
 const PREFETCH_BYTES: usize = 4096;
 
 /// Some panels of W times all rows of x.
+#[derive(Clone, Copy)]
 pub struct Gemm {
     /// The first panel to compute.
     pub panels: *const u8,

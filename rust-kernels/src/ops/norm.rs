@@ -1,5 +1,5 @@
 //! RMSNorm, and rows handed on in the forms that their readers need.
-use super::quantize::{QuantRows, quantize_row, quantize_row_finely};
+use super::quantize::{FineRows, QuantRows, quantize_row, quantize_row_finely};
 use crate::simd::Simd;
 
 /// Where an op puts its rows: any may be absent.
@@ -9,8 +9,7 @@ pub struct Outputs {
     /// Floats between rows.
     pub float_stride: usize,
     pub quant: Option<QuantRows>,
-    /// In two planes, a row in two.
-    pub fine: Option<QuantRows>,
+    pub fine: Option<FineRows>,
 }
 
 /// y = x / sqrt(mean(x^2) + eps) * weight for one row; `scratch` is used where no float output is wanted.

@@ -16,6 +16,29 @@ pub struct QuantRows {
     pub tile: usize,
 }
 
+/// Rows in two planes: the codes of the second stand for what those of the first leave, so that both together hold some
+/// 15 bits of each number.
+#[derive(Clone, Copy)]
+pub struct FineRows {
+    pub rows: QuantRows,
+    /// Where in `rows` the second plane begins.
+    pub rest: usize,
+}
+
+impl FineRows {
+    /// `count` rows at `base`, which has room for `planes(count)`; `widest` is the widest tile. Few rows share a tile
+    /// with their rests, so that one pass over the weights serves both.
+    pub fn new(base: *mut u8, columns: usize, count: usize, widest: usize) -> Self {
+        let rest = if 2 * count <= widest { count } else { count.next_multiple_of(widest) };
+        Self { rows: QuantRows { base, columns, tile: tile_rows(2 * count, widest) }, rest }
+    }
+
+    /// Rows of both planes of `count` rows, with whatever lies between; `widest` is the widest tile of any kernel.
+    pub fn planes(count: usize, widest: usize) -> Option<usize> {
+        count.checked_next_multiple_of(widest)?.checked_mul(2)
+    }
+}
+
 /// Bytes that one row takes: codes, a scale and two sums a block, padded so that tiles start on cache lines.
 pub const fn row_bytes(columns: usize) -> usize {
     (columns + columns / BLOCK * 12).next_multiple_of(64)
@@ -94,24 +117,23 @@ pub unsafe fn quantize_block<S: Simd>(x: *const f32, out: &QuantRows, row: usize
     }
 }
 
-/// Quantises 32 floats in two planes: row 2 * `row` holds their codes, row 2 * `row` + 1 the codes of what these leave,
-/// so that both together hold some 15 bits of each.
+/// Quantises 32 floats in two planes.
 ///
 /// # Safety
-/// `x` points at 32 floats, `out` has both rows and the block; S as simd says.
+/// `x` points at 32 floats, `out` has the row and the block; S as simd says.
 #[inline(always)]
-pub unsafe fn quantize_block_finely<S: Simd>(x: *const f32, out: &QuantRows, row: usize, b: usize) {
+pub unsafe fn quantize_block_finely<S: Simd>(x: *const f32, out: &FineRows, row: usize, b: usize) {
     unsafe {
-        let coarse = 2 * row;
-        quantize_block::<S>(x, out, coarse, b);
-        let (tile, slot) = (coarse / out.tile, coarse % out.tile);
-        let (codes, scale) = (out.codes(tile, b, slot), S::splat(*out.meta(tile, b, slot)));
+        let rows = &out.rows;
+        quantize_block::<S>(x, rows, row, b);
+        let (tile, slot) = (row / rows.tile, row % rows.tile);
+        let (codes, scale) = (rows.codes(tile, b, slot), S::splat(*rows.meta(tile, b, slot)));
         let mut rest = [0f32; BLOCK];
         for c in (0..BLOCK).step_by(S::LANES) {
             let left = S::fnma(scale, S::load_i8(codes.add(c)), S::load(x.add(c)));
             S::store(rest.as_mut_ptr().add(c), left);
         }
-        quantize_block::<S>(rest.as_ptr(), out, coarse + 1, b);
+        quantize_block::<S>(rest.as_ptr(), rows, out.rest + row, b);
     }
 }
 
@@ -129,10 +151,10 @@ pub unsafe fn quantize_row<S: Simd>(x: *const f32, out: &QuantRows, row: usize) 
 /// Quantises a whole row in two planes.
 ///
 /// # Safety
-/// As `quantize_row`; `out` has the rows 2 * `row` and 2 * `row` + 1.
+/// As `quantize_row`.
 #[inline(always)]
-pub unsafe fn quantize_row_finely<S: Simd>(x: *const f32, out: &QuantRows, row: usize) {
-    for b in 0..out.columns / BLOCK {
+pub unsafe fn quantize_row_finely<S: Simd>(x: *const f32, out: &FineRows, row: usize) {
+    for b in 0..out.rows.columns / BLOCK {
         unsafe { quantize_block_finely::<S>(x.add(b * BLOCK), out, row, b) }
     }
 }

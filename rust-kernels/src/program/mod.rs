@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::formats::BLOCK;
 use crate::ops::delta_rule::MAX_DIM;
 use crate::ops::gemm::Epilogue;
-use crate::ops::quantize::row_bytes;
+use crate::ops::quantize::{FineRows, row_bytes};
 use crate::ops::rope::{KV_BLOCK, RopeShape};
 use crate::ops::short_conv::TAPS;
 use crate::weights::Weights;
@@ -24,7 +24,7 @@ pub enum Kind {
     Float,
     /// 8-bit blocks.
     Quant,
-    /// 8-bit blocks in two planes: a row is held in two.
+    /// 8-bit blocks in two planes.
     Fine,
 }
 
@@ -56,9 +56,7 @@ impl Buffer {
         match self.kind {
             Kind::Float => rows.checked_mul(self.stride() * 4),
             Kind::Quant => rows.checked_next_multiple_of(ROW_ROUND)?.checked_mul(row_bytes(self.columns)),
-            Kind::Fine => {
-                rows.checked_mul(2)?.checked_next_multiple_of(ROW_ROUND)?.checked_mul(row_bytes(self.columns))
-            }
+            Kind::Fine => FineRows::planes(rows, ROW_ROUND)?.checked_mul(row_bytes(self.columns)),
         }
     }
 }
@@ -85,8 +83,8 @@ pub struct Part {
     pub bias: Option<usize>,
     pub out: usize,
     pub epilogue: Epilogue,
-    /// Reads both planes of x.
-    pub fine: bool,
+    /// Its first rows, which read x in two planes.
+    pub fine: usize,
 }
 
 /// What the best logits are computed from once more: rows of floats, and the matrix.

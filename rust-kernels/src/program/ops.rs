@@ -8,6 +8,9 @@ use crate::ops::short_conv::TAPS;
 use crate::weights::Weights;
 use crate::words::Words;
 
+/// What rows that read two planes come in, where others follow: a panel of any instruction set.
+const FINE_ROUND: usize = 16;
+
 impl Program {
     pub(super) fn decode_op(&self, w: &mut Words, weights: &Weights) -> Result<Op> {
         Ok(match w.u32()? {
@@ -73,10 +76,19 @@ impl Program {
         for _ in 0..count {
             let (weight, bias, out) = (w.size()?, Self::optional(w.u32()?), self.float(w, None)?);
             let epilogue = if w.u32()? == 0 { Epilogue::Store } else { Epilogue::Add };
-            let (fine, rows) = (w.u32()? != 0, self.buffers[out].columns);
+            let (fine, rows) = (w.size()?, self.buffers[out].columns);
             self.same_rows(&[x.float, x.quant, x.fine, Some(out)])?;
             self.shape(weights, weight, rows, columns)?;
-            self.operand(weights, weight, if fine { Out { quant: x.fine, ..x } } else { x })?;
+            // Both kinds of rows begin with a panel of their own.
+            if fine > rows || (fine < rows && !fine.is_multiple_of(FINE_ROUND)) {
+                bail!("{fine} of {rows} rows of tensor {weight} cannot read two planes");
+            }
+            if fine > 0 {
+                self.operand(weights, weight, Out { quant: x.fine, float: None, fine: None })?;
+            }
+            if fine < rows {
+                self.operand(weights, weight, x)?;
+            }
             if let Some(bias) = bias {
                 weights.vector(bias, rows)?;
             }
