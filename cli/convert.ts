@@ -26,8 +26,9 @@ Without --quantize no bit is lost: MLX's MXFP4 becomes GGUF's MXFP4, BF16, F16 a
 4-bit affine codes become Q4_1 where its half floats can hold every scale and bias. What cannot be kept so is refused,
 by name and with the reason. Norms, biases and the like are widened to F32.
 
-Weights are streamed: a checkpoint of any size takes some hundred MB of memory. The file is written under a temporary
-name beside FILE, read back and compared, and only then renamed; after an error or Ctrl-C nothing is left of it.
+Weights are streamed: a checkpoint of any size takes some hundred MB of memory. The file is written as FILE.partial, read
+back and compared, and only then renamed; after an error or Ctrl-C nothing is left of it, and what a killed conversion
+left is replaced by the next.
 Exit code: 0 converted, 1 refused, failed or stopped, 2 wrong usage.
 
 Example:

@@ -1,4 +1,4 @@
-import { basename, dirname, join, resolve } from "@std/path";
+import { basename, join, resolve } from "@std/path";
 import type { TensorType } from "../gguf/types.ts";
 import { chatTemplateEntries } from "./chat_template.ts";
 import { Checkpoint } from "./checkpoint.ts";
@@ -7,6 +7,7 @@ import { type Progress, writeGguf } from "./gguf_writer.ts";
 import { Fields, readJson } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
 import { type ConvertedModel, convertModel } from "./models.ts";
+import { PartialFile } from "./partial_file.ts";
 import type { QuantizeTo } from "./quantizers.ts";
 import type { QuantizationError } from "./row_encoders.ts";
 import { tokenizerEntries } from "./tokenizer.ts";
@@ -63,7 +64,6 @@ const QUANTIZATION_VERSION = 2;
  */
 export async function convertCheckpoint(options: ConvertOptions): Promise<ConvertReport> {
   const { folder, out, quantize, signal } = options;
-  await refuseExisting(out);
   const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
   using checkpoint = await Checkpoint.open(folder);
   const model = convertModel(config, checkpoint, quantize);
@@ -72,13 +72,13 @@ export async function convertCheckpoint(options: ConvertOptions): Promise<Conver
     ...fileEntries(folder, model),
     ...await readTokenizer(folder, model.vocabulary),
   ];
-  const partial = join(dirname(out), `.${basename(out)}.${crypto.randomUUID()}.partial`);
+  using partial = await PartialFile.create(out);
   try {
-    const checksums = await writeFile(partial, entries, model, options);
-    const file = await verify(partial, model.tensors, checksums, stage(options, "verify"), signal);
+    const checksums = await writeGguf(partial.file, entries, model.tensors, stage(options, "write"), signal);
+    await partial.file.sync();
+    const file = await verify(partial.path, model.tensors, checksums, stage(options, "verify"), signal);
     const refusal = await refusalOf(file);
-    await refuseExisting(out);
-    await Deno.rename(partial, out);
+    await partial.complete();
     return {
       path: out,
       fileBytes: file.fileSize,
@@ -90,35 +90,13 @@ export async function convertCheckpoint(options: ConvertOptions): Promise<Conver
       refusal,
     };
   } catch (error) {
-    await Deno.remove(partial).catch(() => {}); // it may not be there yet; the first error counts
+    await partial.discard();
     throw error;
   }
 }
 
-async function writeFile(
-  path: string,
-  entries: readonly Entry[],
-  model: ConvertedModel,
-  options: ConvertOptions,
-): Promise<number[]> {
-  using file = await Deno.open(path, { write: true, createNew: true });
-  const checksums = await writeGguf(file, entries, model.tensors, stage(options, "write"), options.signal);
-  await file.sync();
-  return checksums;
-}
-
 function stage({ progress }: ConvertOptions, name: "write" | "verify"): Progress {
   return (done, total) => progress?.(name, done, total);
-}
-
-/** A file of somebody's is never written over. */
-async function refuseExisting(path: string): Promise<void> {
-  const found = await Deno.lstat(path).catch((error) => {
-    if (!(error instanceof Deno.errors.NotFound)) throw error;
-  });
-  if (found) {
-    throw new ConvertError(`Cannot write ${path}: it is there already; remove it or choose another name`);
-  }
 }
 
 function fileEntries(folder: string, { tensors }: ConvertedModel): Entry[] {

@@ -393,3 +393,16 @@ Deno.test("convert: a file that is there is left as it is", async () => {
   assertEquals(await Deno.readTextFile(folder.out), "mine");
   assertEquals(folder.leftBehind(), ["tiny.gguf"]);
 });
+
+Deno.test("convert: what a killed conversion left is replaced; a live one's is not", async () => {
+  await using folder = await CheckpointFolder.make(MXFP4);
+  await Deno.writeFile(`${folder.out}.partial`, new Uint8Array(1 << 22).fill(7));
+  const { fileBytes } = await folder.convert();
+  assertEquals([folder.leftBehind(), (await Deno.stat(folder.out)).size], [["tiny.gguf"], fileBytes]);
+
+  await Deno.remove(folder.out);
+  using live = await Deno.open(`${folder.out}.partial`, { write: true, create: true });
+  await live.lock(true);
+  await assertRejects(() => folder.convert(), ConvertError, "another conversion writes");
+  assertEquals(folder.leftBehind(), ["tiny.gguf.partial"]);
+});
