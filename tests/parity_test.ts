@@ -17,9 +17,8 @@ const MAX_LIMIT = 1.25;
 const CLEAR_MARGIN = 0.3;
 
 /**
- * Recurrent states make seeded hybrids so sensitive that one rounding among thousands decides a format's largest
- * distance, llama.cpp's as ours. So the largest is compared over all formats, and a choice must be the exact one where
- * that leads by more than twice llama.cpp's largest distance.
+ * Recurrent states make seeded hybrids some eight times as sensitive to rounding, so a choice must be the exact one only
+ * where that leads by more than twice llama.cpp's largest distance.
  */
 const isHybrid = ({ options }: ParityFile) => options.architecture === "qwen35";
 const DENSE = PARITY_FILES.filter((file) => !isHybrid(file));
@@ -35,16 +34,10 @@ function beside(format: string, { ours, llamaCpp }: ReturnType<typeof compare>):
   return `${format}: ${words(ours)}; llama.cpp: ${words(llamaCpp)}`;
 }
 
-function assertMean(format: string, judged: readonly Judged[]): void {
+function assertNoWorseThanLlamaCpp(format: string, judged: readonly Judged[]): void {
   const { ours, llamaCpp } = compare(judged);
   const found = beside(format, { ours, llamaCpp });
   assert(ours.mean <= MEAN_LIMIT * llamaCpp.mean, `${found}; allowed is ${MEAN_LIMIT} times its mean`);
-}
-
-function assertNoWorseThanLlamaCpp(format: string, judged: readonly Judged[]): void {
-  assertMean(format, judged);
-  const { ours, llamaCpp } = compare(judged);
-  const found = beside(format, { ours, llamaCpp });
   assert(ours.max <= MAX_LIMIT * llamaCpp.max, `${found}; allowed is ${MAX_LIMIT} times its maximum`);
 }
 
@@ -80,15 +73,12 @@ for (const isa of instructionSets().slice(1)) {
 }
 
 Deno.test("hybrids: every format as near to the exact answer as llama.cpp, or nearer", async () => {
-  const rest: Judged[] = [];
   for (const format of FORMATS) {
     const judged = await judgeAll(HYBRIDS.filter((file) => file.format === format));
     assertEquals(wrongChoices(judged, (one) => 2 * one.llamaCpp.max), []);
     if (format in FLOAT_LIMITS) assertFloats(format, judged);
-    else assertMean(format, judged);
-    if (!(format in FLOAT_LIMITS)) rest.push(...judged);
+    else assertNoWorseThanLlamaCpp(format, judged);
   }
-  assertNoWorseThanLlamaCpp("all formats of blocks", rest);
 });
 
 for (const isa of instructionSets().slice(1)) {

@@ -91,4 +91,5 @@ Deno.test("scratch: quantised rows come in sixteens, float rows in cache lines",
   assertEquals(bufferBytes(buffer("float", 17), 3), 3 * 32 * 4);
   // A row of 64: its bytes, and 12 for each of its two blocks, in whole cache lines.
   assertEquals(bufferBytes(buffer("quant", 64), 3), 16 * 128);
+  assertEquals(bufferBytes(buffer("fine", 64), 3), 2 * 16 * 128);
 });

@@ -10,6 +10,7 @@
 mod attention;
 mod candidates;
 mod delta;
+mod fine;
 mod gemm;
 mod panels;
 mod quantize;
