@@ -1,7 +1,7 @@
 import type { Plan } from "../../plan/plan.ts";
 import type { Arithmetic, Kernel, KernelDevice } from "./kernels/types.ts";
 import type { GpuMemory } from "./memory.ts";
-import { attentionKernel } from "./ops/attention.ts";
+import { attentionKernel, mergeKernel, sharesContext } from "./ops/attention.ts";
 import { deltaRuleKernel } from "./ops/delta_rule.ts";
 import { adjustKernel, candidatesKernel, partsKernel, partsOf } from "./ops/candidates.ts";
 import { drawKernel } from "./ops/draw.ts";
@@ -11,7 +11,7 @@ import { OP_WORDS } from "./ops/shape.ts";
 import { embedKernel, matMulKernels } from "./kernels/matmul.ts";
 import { tuningKey, type TuningTable } from "./kernels/tuning.ts";
 import type { DispatchKind, GpuOp, Program, Slice } from "./program.ts";
-import type { Dispatch } from "./recorder.ts";
+import type { Dispatch, StepSize } from "./recorder.ts";
 import type { StepBuffers } from "./step_buffers.ts";
 import type { Weights } from "./weights.ts";
 
@@ -157,18 +157,25 @@ export class DispatchWriter {
   }
 
   async #attention(op: GpuOp & { op: "attention" }): Promise<Dispatch[]> {
-    const { buffers } = this.context;
-    const words = [this.#stride(op.q), op.q.offset, this.#stride(op.y), op.y.offset, float(op.scale)];
-    const bindings = [
-      await this.#uniforms(words),
-      this.#buffer(op.q),
-      this.#buffer(op.y),
-      buffers.keys[op.cache],
-      buffers.values[op.cache],
-      buffers.rows,
-      buffers.tables,
+    const { keys, values, rows, tables, partials, contexts } = this.context.buffers;
+    const [q, y] = [op.q, op.y];
+    const words = [this.#stride(q), q.offset, this.#stride(y), y.offset, float(op.scale), contexts.count];
+    const uniforms = await this.#uniforms(words);
+    const cache = [keys[op.cache], values[op.cache], rows, tables];
+    const shares = ({ step, context }: StepSize) => sharesContext(op.heads, contexts, step, context);
+    const make = (name: string, kernel: Kernel, more: GPUBuffer[], when: Dispatch["when"]): Dispatch => {
+      const bindings = [uniforms, ...more];
+      return { ...this.#dispatch(`${label(op)}${name}`, op.rows, [kernel], 1, bindings), when };
+    };
+    const alone = attentionKernel(op.heads, contexts);
+    const shared = attentionKernel(op.heads, contexts, true);
+    const merge = mergeKernel(op.heads, contexts);
+    const [query, out] = [this.#buffer(q), this.#buffer(y)];
+    return [
+      make("", alone, [query, out, ...cache], (size) => !shares(size)),
+      make(" of parts", shared, [query, partials, ...cache], shares),
+      make(" merged", merge, [out, partials, rows, ...op.heads.gated ? [query] : []], shares),
     ];
-    return [this.#dispatch(label(op), op.rows, [attentionKernel(op.heads)], 1, bindings)];
   }
 
   async #deltaRule(op: GpuOp & { op: "delta_rule" }): Promise<Dispatch[]> {

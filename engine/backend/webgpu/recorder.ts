@@ -13,6 +13,8 @@ export interface Dispatch {
   /** What the kernel's workgroups are counted by, besides rows. */
   readonly n: number;
   readonly bindings: readonly (GPUBuffer | GPUBufferBinding)[];
+  /** Steps that it is for; by default all. */
+  readonly when?: (size: StepSize) => boolean;
 }
 
 /** What one dispatch took, by the GPU's own clock. */
@@ -24,8 +26,8 @@ export interface DispatchTime {
 /** Dispatches that are timed together: a query set holds at most 4,096 stamps. */
 const MOST_TIMED = 2048;
 
-/** Rows of a step, and its sequences. */
-export type RowCounts = Readonly<Record<DispatchKind, number>>;
+/** Rows of a step, its sequences, and the tokens of the longest context. */
+export type StepSize = Readonly<Record<DispatchKind | "context", number>>;
 
 /** Writes dispatches into command encoders. Bind groups are made once, when they are first recorded. */
 export class Recorder {
@@ -34,28 +36,28 @@ export class Recorder {
   constructor(private readonly device: GPUDevice, private readonly pipelines: Pipelines) {}
 
   /** Records all dispatches that have rows into one pass. */
-  record(encoder: GPUCommandEncoder, dispatches: readonly Dispatch[], counts: RowCounts): void {
+  record(encoder: GPUCommandEncoder, dispatches: readonly Dispatch[], size: StepSize): void {
     const pass = encoder.beginComputePass();
-    for (const dispatch of dispatches) this.#dispatch(pass, dispatch, counts);
+    for (const dispatch of dispatches) this.#dispatch(pass, dispatch, size);
     pass.end();
   }
 
   /** Runs the dispatches, each in a pass of its own between two timestamps. */
   async time(
     dispatches: readonly Dispatch[],
-    counts: RowCounts,
+    size: StepSize,
     memory: GpuMemory,
   ): Promise<DispatchTime[]> {
     const times: DispatchTime[] = [];
     for (let first = 0; first < dispatches.length; first += MOST_TIMED) {
-      times.push(...await this.#time(dispatches.slice(first, first + MOST_TIMED), counts, memory));
+      times.push(...await this.#time(dispatches.slice(first, first + MOST_TIMED), size, memory));
     }
     return times;
   }
 
   async #time(
     dispatches: readonly Dispatch[],
-    counts: RowCounts,
+    size: StepSize,
     memory: GpuMemory,
   ): Promise<DispatchTime[]> {
     const count = 2 * dispatches.length;
@@ -68,7 +70,7 @@ export class Recorder {
       for (const [i, dispatch] of dispatches.entries()) {
         const indices = { beginningOfPassWriteIndex: 2 * i, endOfPassWriteIndex: 2 * i + 1 };
         const pass = encoder.beginComputePass({ timestampWrites: { querySet, ...indices } });
-        this.#dispatch(pass, dispatch, counts);
+        this.#dispatch(pass, dispatch, size);
         pass.end();
       }
       encoder.resolveQuerySet(querySet, 0, count, resolved, 0);
@@ -87,13 +89,13 @@ export class Recorder {
     }
   }
 
-  #dispatch(pass: GPUComputePassEncoder, dispatch: Dispatch, counts: RowCounts): void {
-    const m = counts[dispatch.rows];
-    if (m === 0) return;
+  #dispatch(pass: GPUComputePassEncoder, dispatch: Dispatch, size: StepSize): void {
+    const m = size[dispatch.rows];
+    if (m === 0 || dispatch.when?.(size) === false) return;
     const kernel = dispatch.kernels.find(({ maxRows }) => m <= maxRows)!;
     pass.setPipeline(this.pipelines.get(kernel));
     pass.setBindGroup(0, this.#group(dispatch, kernel));
-    pass.dispatchWorkgroups(...kernel.workgroups(dispatch.n, m));
+    pass.dispatchWorkgroups(...kernel.workgroups(dispatch.n, m, size.context));
   }
 
   #group(dispatch: Dispatch, kernel: Kernel): GPUBindGroup {

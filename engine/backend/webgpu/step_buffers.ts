@@ -1,6 +1,7 @@
 import type { Plan } from "../../plan/plan.ts";
 import { type CompileOptions, KV_BLOCK_TOKENS } from "../backend.ts";
 import type { GpuMemory } from "./memory.ts";
+import { type ContextParts, contextParts, partialFloats } from "./ops/attention.ts";
 import { PART_BYTES, partsOf } from "./ops/candidates.ts";
 import { headStateFloats } from "./ops/delta_rule.ts";
 import type { Program, RowKind } from "./program.ts";
@@ -21,6 +22,9 @@ export interface StepBuffers {
   /** Row of each row that wants logits. */
   readonly chosen: GPUBuffer;
   readonly parts: GPUBuffer;
+  /** How attention cuts contexts, and what workgroups that share one find. */
+  readonly contexts: ContextParts;
+  readonly partials: GPUBuffer;
   /** Number of rows, by kind: uniforms. */
   readonly counts: Readonly<Record<RowKind, GPUBufferBinding>>;
 }
@@ -50,6 +54,7 @@ export async function makeStepBuffers(
     const buffer = await memory.buffer("row counts", 16, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
     return { buffer };
   };
+  const contexts = contextParts(Math.min(plan.contextLength, kvBlocks * KV_BLOCK_TOKENS));
   return {
     activations,
     keys: await layers("keys"),
@@ -61,6 +66,8 @@ export async function makeStepBuffers(
     angles: await anglesOf(device, memory, plan, kvBlocks * KV_BLOCK_TOKENS),
     chosen: await memory.storage("logit rows", 4 * maxLogitRows),
     parts: await memory.storage("parts of logits", PART_BYTES * partsOf(plan.vocabSize) * maxLogitRows),
+    contexts,
+    partials: await memory.storage("parts of attention", 4 * partialFloats(plan.kv, contexts)),
     counts: { step: await uniform(), logits: await uniform() },
   };
 }

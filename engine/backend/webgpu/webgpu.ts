@@ -18,7 +18,7 @@ import { GpuMemory } from "./memory.ts";
 import { Pipelines } from "./pipelines.ts";
 import { planeRowBytes } from "./kernels/planes.ts";
 import { lower, type Program } from "./program.ts";
-import { type Dispatch, type DispatchTime, Recorder, type RowCounts } from "./recorder.ts";
+import { type Dispatch, type DispatchTime, Recorder, type StepSize } from "./recorder.ts";
 import { ReadBack } from "./read_back.ts";
 import { makeStepBuffers, type StepBuffers } from "./step_buffers.ts";
 import { decodeAnswers, encodeStep, ROW_WORDS, type StepData } from "./step_data.ts";
@@ -169,7 +169,7 @@ export class WebGpuBackend implements Backend {
     const data = encodeStep(input);
     let answers: Uint32Array<ArrayBuffer>;
     try {
-      answers = await this.#run(data, countsOf(input), steps);
+      answers = await this.#run(data, sizeOf(input, steps), steps);
     } catch (error) {
       throw await this.#explain(error);
     }
@@ -192,7 +192,7 @@ export class WebGpuBackend implements Backend {
     const data = encodeStep(input);
     await this.#upload(data);
     const dispatches = this.#dispatches(data);
-    const times = await this.#recorder.time(dispatches, countsOf(input), this.#memory);
+    const times = await this.#recorder.time(dispatches, sizeOf(input, 1), this.#memory);
     this.#check();
     return times;
   }
@@ -205,7 +205,7 @@ export class WebGpuBackend implements Backend {
   }
 
   /** Submits steps and waits for their answers, one step's after the other's. */
-  async #run(data: StepData, counts: RowCounts, steps: number): Promise<Uint32Array<ArrayBuffer>> {
+  async #run(data: StepData, size: StepSize, steps: number): Promise<Uint32Array<ArrayBuffer>> {
     const bytes = 4 * data.answerWords;
     await this.#readBack.reserve(steps * bytes);
     await this.#upload(data);
@@ -213,7 +213,7 @@ export class WebGpuBackend implements Backend {
     const dispatches = this.#dispatches(data);
     const encoder = device.createCommandEncoder();
     for (let i = 0; i < steps; i++) {
-      this.#recorder.record(encoder, dispatches, counts);
+      this.#recorder.record(encoder, dispatches, size);
       if (bytes > 0) this.#readBack.copy(encoder, this.#answering!.buffers.answers, bytes, i * bytes);
     }
     device.queue.submit([encoder.finish()]);
@@ -294,6 +294,13 @@ export class WebGpuBackend implements Backend {
   }
 }
 
-function countsOf(input: StepInput): RowCounts {
-  return { step: input.tokens.length, sequences: input.sequences.length, logits: input.logits.length };
+/** Of the last of so many steps. */
+function sizeOf({ tokens, sequences, logits }: StepInput, steps: number): StepSize {
+  const context = sequences.reduce((most, { cached, length }) => Math.max(most, cached + length), 0);
+  return {
+    step: tokens.length,
+    sequences: sequences.length,
+    logits: logits.length,
+    context: context + steps - 1,
+  };
 }

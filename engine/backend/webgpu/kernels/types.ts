@@ -39,8 +39,11 @@ export interface Kernel {
   readonly constants: Readonly<Record<string, number>>;
   /** Most rows of activations that it is for; Infinity for any number. */
   readonly maxRows: number;
-  /** Workgroups for `n` rows of the matrix (with "swiglu": of the gate) and `m` rows of activations. */
-  workgroups(n: number, m: number): readonly [number, number, number];
+  /**
+   * Workgroups for `n` rows of the matrix (with "swiglu": of the gate) and `m` rows of activations, of which the longest
+   * context has `context` tokens.
+   */
+  workgroups(n: number, m: number, context?: number): readonly [number, number, number];
 }
 
 /** Lanes that stand for a subgroup where a row is added up by a workgroup. */

@@ -1,7 +1,7 @@
 import { assert } from "@std/assert";
 import { translate } from "../kernels/testing_shaders.ts";
 import type { Kernel } from "../kernels/types.ts";
-import { attentionKernel } from "./attention.ts";
+import { attentionKernel, contextParts, mergeKernel } from "./attention.ts";
 import { adjustKernel, candidatesKernel, partsKernel } from "./candidates.ts";
 import { deltaRuleKernel } from "./delta_rule.ts";
 import { drawKernel } from "./draw.ts";
@@ -11,6 +11,7 @@ import { ropeKernel } from "./rope.ts";
 const PLAIN = { heads: 32, kvHeads: 8, headDim: 128, gated: false };
 /** As of Qwen3.6-27B. */
 const GATED = { heads: 24, kvHeads: 4, headDim: 256, gated: true };
+const PARTS = contextParts(40_960);
 const DELTA = { keyHeads: 16, valueHeads: 48, headDim: 128 };
 
 function kernels(): Kernel[] {
@@ -20,8 +21,11 @@ function kernels(): Kernel[] {
     siluMultiplyKernel(),
     ropeKernel({ heads: PLAIN, rotated: 128, interleaved: true, norms: false }),
     ropeKernel({ heads: GATED, rotated: 64, interleaved: false, norms: true }),
-    attentionKernel(PLAIN),
-    attentionKernel(GATED),
+    ...[PLAIN, GATED].flatMap((heads) => [
+      attentionKernel(heads, PARTS),
+      attentionKernel(heads, PARTS, true),
+      mergeKernel(heads, PARTS),
+    ]),
     ...[32, 96, 128, 256].map((headDim) =>
       deltaRuleKernel({ heads: { ...DELTA, headDim }, lengthEps: 1e-6 })
     ),
