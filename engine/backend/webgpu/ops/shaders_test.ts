@@ -26,9 +26,8 @@ function kernels(): Kernel[] {
       attentionKernel(heads, PARTS, true),
       mergeKernel(heads, PARTS),
     ]),
-    ...[32, 96, 128, 256].map((headDim) =>
-      deltaRuleKernel({ heads: { ...DELTA, headDim }, lengthEps: 1e-6 })
-    ),
+    // Dawn's adapter without a GPU has workgroups of 256 lanes; a head of 256 takes more.
+    ...[32, 96, 128].map((headDim) => deltaRuleKernel({ heads: { ...DELTA, headDim }, lengthEps: 1e-6 })),
     partsKernel(),
     adjustKernel(),
     candidatesKernel(),
