@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Tests the NEON kernels on any Linux machine: builds the crate's tests for aarch64 and runs them under qemu, once with
-# and once without dotprod. Arguments go to the test binaries, e.g. `tools/test-neon.sh gemm`. KERNEL_CASES is the
-# share of the cases in per cent (5 unless set: emulation is slow).
+# Tests the NEON kernels on any Linux machine: builds the crate's tests for aarch64 and runs them under qemu, on a CPU with
+# dotprod and i8mm, on one with dotprod alone, and on one with neither. Arguments go to the test binaries, e.g.
+# `tools/test-neon.sh gemm`. KERNEL_CASES is the share of the cases in per cent (5 unless set: emulation is slow).
 set -euo pipefail
 cd "$(dirname "$0")/../rust-kernels"
 
 target=aarch64-unknown-linux-gnu
-cpus=(max cortex-a72)
+cpus=(max cortex-a76 cortex-a72)
 packages=(qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross rustc-web libstd-rust-web-dev libstd-rust-web-dev:arm64)
 
 # On a machine of that kind the tests run as they are.

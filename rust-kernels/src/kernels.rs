@@ -10,6 +10,8 @@ use crate::ops::norm::Outputs;
 use crate::ops::quantize::QuantRows;
 use crate::ops::rope::RopeShape;
 use crate::ops::short_conv::ShortConv;
+#[cfg(target_arch = "aarch64")]
+use crate::simd::neon as arm;
 
 /// The kernels of a block format.
 pub struct BlockKernels {
@@ -199,7 +201,21 @@ macro_rules! kernels {
 
 kernels!(scalar, crate::simd::scalar::Scalar, "scalar");
 #[cfg(target_arch = "x86_64")]
-kernels!(avx2, crate::simd::avx2::Avx2, "avx2", #[target_feature(enable = "avx2,fma,f16c")]);
+kernels!(avx2, crate::simd::avx2::Avx2<false>, "avx2", #[target_feature(enable = "avx2,fma,f16c")]);
+#[cfg(all(target_arch = "x86_64", not(vnni_evex)))]
+kernels!(
+    avx2_vnni,
+    crate::simd::avx2::Avx2<true>,
+    "avx2-vnni",
+    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+);
+#[cfg(all(target_arch = "x86_64", vnni_evex))]
+kernels!(
+    avx2_vnni,
+    crate::simd::avx2::Avx2<true>,
+    "avx2-vnni",
+    #[target_feature(enable = "avx2,fma,f16c,avx512vl,avx512vnni")]
+);
 #[cfg(target_arch = "x86_64")]
 kernels!(
     avx512,
@@ -208,9 +224,21 @@ kernels!(
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 );
 #[cfg(target_arch = "aarch64")]
-kernels!(neon, crate::simd::neon::Neon<false>, "neon");
+kernels!(neon, arm::Neon<{ arm::WIDENING }>, "neon");
 #[cfg(target_arch = "aarch64")]
-kernels!(neon_dot, crate::simd::neon::Neon<true>, "neon-dotprod", #[target_feature(enable = "neon,dotprod")]);
+kernels!(
+    neon_dotprod,
+    arm::Neon<{ arm::SDOT }>,
+    "neon-dotprod",
+    #[target_feature(enable = "neon,dotprod")]
+);
+#[cfg(target_arch = "aarch64")]
+kernels!(
+    neon_i8mm,
+    arm::Neon<{ arm::USDOT }>,
+    "neon-i8mm",
+    #[target_feature(enable = "neon,dotprod,i8mm")]
+);
 
 /// The tables that this CPU can run, best first.
 pub fn available() -> Vec<&'static Kernels> {
@@ -227,14 +255,22 @@ pub fn available() -> Vec<&'static Kernels> {
         if avx2 && avx512 {
             tables.push(&avx512::KERNELS);
         }
+        let vnni = if cfg!(vnni_evex) { avx512 } else { is_x86_feature_detected!("avxvnni") };
+        if avx2 && vnni {
+            tables.push(&avx2_vnni::KERNELS);
+        }
         if avx2 {
             tables.push(&avx2::KERNELS);
         }
     }
     #[cfg(target_arch = "aarch64")]
     {
-        if std::arch::is_aarch64_feature_detected!("dotprod") {
-            tables.push(&neon_dot::KERNELS);
+        let dotprod = std::arch::is_aarch64_feature_detected!("dotprod");
+        if dotprod && std::arch::is_aarch64_feature_detected!("i8mm") {
+            tables.push(&neon_i8mm::KERNELS);
+        }
+        if dotprod {
+            tables.push(&neon_dotprod::KERNELS);
         }
         tables.push(&neon::KERNELS);
     }

@@ -18,5 +18,6 @@ pub mod pool;
 pub mod program;
 pub mod simd;
 pub mod step;
+mod sync;
 pub mod weights;
 pub mod words;

@@ -1,11 +1,6 @@
 //! A fixed pool of threads that walk a job together, with barriers between its parts.
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// How long a thread spins before it sleeps: longer than an op's skew and the gap between two steps of decode.
-const SPIN: Duration = Duration::from_micros(100);
+use super::sync::{Arc, AtomicBool, AtomicU32, AtomicUsize, Builder, Condvar, JoinHandle, Mutex, spin_until};
+use std::sync::atomic::Ordering::SeqCst;
 
 /// A counter that threads wait on: they spin, then sleep.
 #[derive(Default)]
@@ -19,7 +14,8 @@ struct Gate {
 impl Gate {
     fn open(&self) {
         self.generation.fetch_add(1, SeqCst);
-        if self.sleepers.load(SeqCst) > 0 {
+        // An addition and not a load: it sees the latest sleeper, or that sleeper sees the new generation.
+        if self.sleepers.fetch_add(0, SeqCst) > 0 {
             // Taking the lock orders this after a sleeper's last look at the generation.
             drop(self.lock.lock());
             self.wake.notify_all();
@@ -28,17 +24,8 @@ impl Gate {
 
     /// Returns once the generation is no longer `seen`.
     fn wait(&self, seen: u32) {
-        let started = Instant::now();
-        loop {
-            for _ in 0..64 {
-                if self.generation.load(SeqCst) != seen {
-                    return;
-                }
-                std::hint::spin_loop();
-            }
-            if started.elapsed() > SPIN {
-                break;
-            }
+        if spin_until(|| self.generation.load(SeqCst) != seen) {
+            return;
         }
         self.sleepers.fetch_add(1, SeqCst);
         let mut guard = self.lock.lock().unwrap_or_else(|e| e.into_inner());
@@ -111,7 +98,7 @@ impl Pool {
         let mut pool = Self { shared, handles: Vec::new() };
         for index in 1..threads {
             let shared = Arc::clone(&pool.shared);
-            let builder = std::thread::Builder::new().name(format!("compy-{index}"));
+            let builder = Builder::new().name(format!("compy-{index}"));
             pool.handles.push(builder.spawn(move || Self::work(&shared, index))?);
         }
         Ok(pool)
@@ -187,8 +174,9 @@ impl Iterator for Items<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::sync::SPIN;
     use super::*;
 
     #[test]

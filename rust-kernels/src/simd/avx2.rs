@@ -1,11 +1,18 @@
-//! AVX2 with FMA and F16C: eight lanes.
+//! AVX2 with FMA and F16C: eight lanes; with `vpdpbusd` where the CPU has AVX-VNNI.
 use super::Simd;
 use std::arch::x86_64::*;
 
+/// VNNI: with AVX-VNNI.
 #[derive(Clone, Copy)]
-pub struct Avx2;
+pub struct Avx2<const VNNI: bool>;
 
-impl Avx2 {
+// AVX-512 has the same instruction in another encoding: with `--cfg vnni_evex`, CPUs without AVX-VNNI can run its tests.
+#[cfg(not(vnni_evex))]
+use std::arch::x86_64::_mm256_dpbusd_avx_epi32 as dpbusd;
+#[cfg(vnni_evex)]
+use std::arch::x86_64::_mm256_dpbusd_epi32 as dpbusd;
+
+impl<const VNNI: bool> Avx2<VNNI> {
     /// Products of four codes and four activations a lane, added up in pairs of 16 bits.
     ///
     /// # Safety
@@ -24,10 +31,10 @@ impl Avx2 {
     }
 }
 
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const LANES: usize = 8;
     const TILE: usize = 4;
-    const WIDE_BIAS: i32 = 0;
+    const WIDE_BIAS: i32 = if VNNI { 128 } else { 0 };
     type F = __m256;
     type I = __m256i;
     type B = __m256i;
@@ -173,12 +180,18 @@ impl Simd for Avx2 {
         unsafe { _mm256_cvtepi32_ps(a) }
     }
 
-    /// `maddubs` saturates at 16 bits, so the products of BITS-wide codes may be added up in 16 bits only as
-    /// far as 2 * (2^BITS - 1) * 127 a pair allows: four pairs to 5 bits, two to 6, one beyond.
+    /// Without AVX-VNNI, `maddubs` saturates at 16 bits: the products of BITS-wide codes may be added up in 16 bits only
+    /// as far as 2 * (2^BITS - 1) * 127 a pair allows: four pairs to 5 bits, two to 6, one beyond.
     #[inline(always)]
     unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
             let x = x.cast::<i32>();
+            if VNNI {
+                let acc = dpbusd(acc, w[0], _mm256_set1_epi32(x.read_unaligned()));
+                let acc = dpbusd(acc, w[1], _mm256_set1_epi32(x.add(1).read_unaligned()));
+                let acc = dpbusd(acc, w[2], _mm256_set1_epi32(x.add(2).read_unaligned()));
+                return dpbusd(acc, w[3], _mm256_set1_epi32(x.add(3).read_unaligned()));
+            }
             let pairs = [
                 Self::pairs::<BITS>(w[0], x),
                 Self::pairs::<BITS>(w[1], x.add(1)),

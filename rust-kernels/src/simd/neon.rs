@@ -1,21 +1,28 @@
-//! NEON, four lanes; with `sdot` where the CPU has it.
+//! NEON, four lanes; with `sdot` or `usdot` where the CPU has them.
 //!
-//! What stable Rust has no intrinsic for (`sdot`, conversions of halves) is inline assembly.
+//! What stable Rust has no intrinsic for (dot products, conversions of halves) is inline assembly.
 use super::Simd;
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-/// DOT: with the dotprod extension.
+/// DOT: what it multiplies bytes with.
 #[derive(Clone, Copy)]
-pub struct Neon<const DOT: bool>;
+pub struct Neon<const DOT: u8>;
 
-/// acc + the products of four columns a lane with bytes 4 * I.. of x. Safety: needs dotprod.
-macro_rules! sdot {
-    ($acc:ident, $w:expr, $x:ident, $i:literal) => {
-        // The directive is for copies of this code outside the kernels' functions, which enable dotprod themselves.
+/// Widening multiplications, which every CPU has.
+pub const WIDENING: u8 = 0;
+/// `sdot`: the dotprod extension.
+pub const SDOT: u8 = 1;
+/// `usdot`: the i8mm extension. It takes codes as they are, where `sdot` wants a sign.
+pub const USDOT: u8 = 2;
+
+/// acc + the products of four columns a lane with bytes 4 * I.. of x. Safety: needs the extension.
+macro_rules! dot {
+    ($instruction:literal of $extension:literal, $acc:ident, $w:expr, $x:ident, $i:literal) => {
+        // The directive is for copies of this code outside the kernels' functions, which enable the extension themselves.
         asm!(
-            ".arch_extension dotprod",
-            concat!("sdot {acc:v}.4s, {w:v}.16b, {x:v}.4b[", $i, "]"),
+            concat!(".arch_extension ", $extension),
+            concat!($instruction, " {acc:v}.4s, {w:v}.16b, {x:v}.4b[", $i, "]"),
             acc = inout(vreg) $acc,
             w = in(vreg) $w,
             x = in(vreg) $x,
@@ -40,10 +47,10 @@ macro_rules! shift {
     };
 }
 
-impl<const DOT: bool> Neon<DOT> {
-    /// `dot16` without dotprod, of two of a vector's four lanes: the products of each pair of columns, in 32 bits.
-    /// Products are at most (2^BITS - 1) * 127, or 128 * 127 for 8 bits: in 16 bits four of them can be added up to
-    /// 6 bits, and two beyond.
+impl<const DOT: u8> Neon<DOT> {
+    /// `dot16` by widening multiplications, of two of a vector's four lanes: the products of each pair of columns, in
+    /// 32 bits. Products are at most (2^BITS - 1) * 127, or 128 * 127 for 8 bits: in 16 bits four of them can be added
+    /// up to 6 bits, and two beyond.
     ///
     /// # Safety
     /// As `Simd`.
@@ -58,7 +65,7 @@ impl<const DOT: bool> Neon<DOT> {
         }
     }
 
-    /// `dot16` without dotprod, from 0.
+    /// `dot16` by widening multiplications, from 0.
     ///
     /// # Safety
     /// As `Simd`.
@@ -88,10 +95,10 @@ impl<const DOT: bool> Neon<DOT> {
     }
 }
 
-impl<const DOT: bool> Simd for Neon<DOT> {
+impl<const DOT: u8> Simd for Neon<DOT> {
     const LANES: usize = 4;
     const TILE: usize = 8;
-    const WIDE_BIAS: i32 = 0;
+    const WIDE_BIAS: i32 = if DOT == USDOT { 128 } else { 0 };
     type F = float32x4_t;
     type I = int32x4_t;
     type B = uint8x16_t;
@@ -246,20 +253,27 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
             let x = vld1q_s8(x);
+            let mut sum = acc;
+            if DOT == USDOT {
+                dot!("usdot" of "i8mm", sum, w[0], x, 0);
+                dot!("usdot" of "i8mm", sum, w[1], x, 1);
+                dot!("usdot" of "i8mm", sum, w[2], x, 2);
+                dot!("usdot" of "i8mm", sum, w[3], x, 3);
+                return sum;
+            }
             let w = [
                 Self::signed::<BITS>(w[0]),
                 Self::signed::<BITS>(w[1]),
                 Self::signed::<BITS>(w[2]),
                 Self::signed::<BITS>(w[3]),
             ];
-            if !DOT {
+            if DOT == WIDENING {
                 return vaddq_s32(acc, Self::widening::<BITS>(w, x));
             }
-            let mut sum = acc;
-            sdot!(sum, w[0], x, 0);
-            sdot!(sum, w[1], x, 1);
-            sdot!(sum, w[2], x, 2);
-            sdot!(sum, w[3], x, 3);
+            dot!("sdot" of "dotprod", sum, w[0], x, 0);
+            dot!("sdot" of "dotprod", sum, w[1], x, 1);
+            dot!("sdot" of "dotprod", sum, w[2], x, 2);
+            dot!("sdot" of "dotprod", sum, w[3], x, 3);
             sum
         }
     }

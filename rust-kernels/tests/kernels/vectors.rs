@@ -2,6 +2,8 @@
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::half::{bf16_to_f32, e8m0_half, f16_to_f32, f32_to_f16};
 use compy::kernels::Kernels;
+#[cfg(target_arch = "aarch64")]
+use compy::simd::neon;
 use compy::simd::{Simd, exp};
 
 /// Something to be done with the vectors of an instruction set.
@@ -19,13 +21,17 @@ fn check(k: &Kernels, check: &impl Check) -> usize {
         match k.isa {
             "scalar" => check.run::<compy::simd::scalar::Scalar>(),
             #[cfg(target_arch = "x86_64")]
-            "avx2" => check.run::<compy::simd::avx2::Avx2>(),
+            "avx2" => check.run::<compy::simd::avx2::Avx2<false>>(),
+            #[cfg(target_arch = "x86_64")]
+            "avx2-vnni" => check.run::<compy::simd::avx2::Avx2<true>>(),
             #[cfg(target_arch = "x86_64")]
             "avx512-vnni" => check.run::<compy::simd::avx512::Avx512>(),
             #[cfg(target_arch = "aarch64")]
-            "neon" => check.run::<compy::simd::neon::Neon<false>>(),
+            "neon" => check.run::<neon::Neon<{ neon::WIDENING }>>(),
             #[cfg(target_arch = "aarch64")]
-            "neon-dotprod" => check.run::<compy::simd::neon::Neon<true>>(),
+            "neon-dotprod" => check.run::<neon::Neon<{ neon::SDOT }>>(),
+            #[cfg(target_arch = "aarch64")]
+            "neon-i8mm" => check.run::<neon::Neon<{ neon::USDOT }>>(),
             other => panic!("instruction set {other} is not known to tests/kernels/vectors.rs"),
         }
     }

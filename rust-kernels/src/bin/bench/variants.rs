@@ -4,6 +4,8 @@ use compy::half::f16_to_f32;
 use compy::ops::gemm::{self, Gemm};
 use compy::ops::quantize::QuantRows;
 use compy::simd::Simd;
+#[cfg(target_arch = "aarch64")]
+use compy::simd::neon as arm;
 use compy::simd::scalar::Scalar;
 
 pub type GemmFn = unsafe fn(&Gemm, &QuantRows, *const f32);
@@ -192,7 +194,9 @@ macro_rules! variants {
 
 variants!(scalar, Scalar);
 #[cfg(target_arch = "x86_64")]
-variants!(avx2, compy::simd::avx2::Avx2, #[target_feature(enable = "avx2,fma,f16c")]);
+variants!(avx2, compy::simd::avx2::Avx2<false>, #[target_feature(enable = "avx2,fma,f16c")]);
+#[cfg(target_arch = "x86_64")]
+variants!(avx2_vnni, compy::simd::avx2::Avx2<true>, #[target_feature(enable = "avx2,fma,f16c,avxvnni")]);
 #[cfg(target_arch = "x86_64")]
 variants!(
     avx512,
@@ -200,9 +204,11 @@ variants!(
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 );
 #[cfg(target_arch = "aarch64")]
-variants!(neon, compy::simd::neon::Neon<false>);
+variants!(neon, arm::Neon<{ arm::WIDENING }>);
 #[cfg(target_arch = "aarch64")]
-variants!(neon_dot, compy::simd::neon::Neon<true>, #[target_feature(enable = "neon,dotprod")]);
+variants!(neon_dotprod, arm::Neon<{ arm::SDOT }>, #[target_feature(enable = "neon,dotprod")]);
+#[cfg(target_arch = "aarch64")]
+variants!(neon_i8mm, arm::Neon<{ arm::USDOT }>, #[target_feature(enable = "neon,dotprod,i8mm")]);
 
 /// The variants that belong to a kernel table of this name, which was detected.
 pub fn variants(isa: &str) -> &'static Variants {
@@ -210,9 +216,13 @@ pub fn variants(isa: &str) -> &'static Variants {
         #[cfg(target_arch = "x86_64")]
         "avx512-vnni" => &avx512::VARIANTS,
         #[cfg(target_arch = "x86_64")]
+        "avx2-vnni" => &avx2_vnni::VARIANTS,
+        #[cfg(target_arch = "x86_64")]
         "avx2" => &avx2::VARIANTS,
         #[cfg(target_arch = "aarch64")]
-        "neon-dotprod" => &neon_dot::VARIANTS,
+        "neon-i8mm" => &neon_i8mm::VARIANTS,
+        #[cfg(target_arch = "aarch64")]
+        "neon-dotprod" => &neon_dotprod::VARIANTS,
         #[cfg(target_arch = "aarch64")]
         "neon" => &neon::VARIANTS,
         _ => &scalar::VARIANTS,
