@@ -1,11 +1,13 @@
 //! The KV cache: what is appended to it, and attention over it.
 use super::Run;
+use super::groups::Group;
 use super::scratch::Scratch;
 use crate::memory::Region;
-use crate::ops::attention::{Attention, MAX_ROWS};
+use crate::ops::attention::{Attention, MAX_ROWS, Part};
 use crate::ops::rope::{KV_BLOCK, RopeShape};
 use crate::pool::Items;
 use crate::program::Heads;
+use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
 impl Run<'_> {
@@ -56,52 +58,118 @@ impl Run<'_> {
         }
     }
 
-    pub(super) fn attention(&self, q: usize, out: usize, h: &Heads, scale: f32, next: &AtomicUsize, s: &Scratch) {
+    pub(super) fn attention(
+        &self,
+        buffers: [usize; 2],
+        h: &Heads,
+        scale: f32,
+        threads: usize,
+        next: &AtomicUsize,
+        s: &Scratch,
+    ) {
         let group = h.heads / h.kv_heads;
         let tokens = (MAX_ROWS / group).max(1);
-        let tiles = |i: usize| self.step.sequences[i].length.div_ceil(tokens);
-        let total: usize = (0..self.step.sequences.len()).map(tiles).sum();
-        let (keys, values) = (self.kv_layer(&self.e.keys, h.layer), self.kv_layer(&self.e.values, h.layer));
+        // Few sequences a tile where there are many threads: all are to have one.
+        let decoding = self.step.sequences.len() * h.kv_heads;
+        let together = decoding.div_ceil(2 * threads).min(tokens);
+        let tiles = |g: &Group| match g.members[..] {
+            [one] => self.step.sequences[one].length.div_ceil(tokens),
+            _ => g.members.len().div_ceil(together),
+        };
+        let total: usize = self.groups.iter().map(tiles).sum();
         // One cursor is enough: items come in ascending order.
         let (mut index, mut first) = (0, 0);
         for item in Items::new(next, total * h.kv_heads, 1).flatten() {
             let (tile, head) = (item / h.kv_heads, item % h.kv_heads);
-            while tile - first >= tiles(index) {
-                first += tiles(index);
+            while tile - first >= tiles(&self.groups[index]) {
+                first += tiles(&self.groups[index]);
                 index += 1;
             }
-            let sequence = &self.step.sequences[index];
-            let start = (tile - first) * tokens;
-            let count = tokens.min(sequence.length - start);
-            let rows = count * group;
-            let mut queries = [std::ptr::null::<f32>(); MAX_ROWS];
-            let mut results = [std::ptr::null_mut::<f32>(); MAX_ROWS];
-            let mut positions = [0usize; MAX_ROWS];
-            for r in 0..rows {
-                let (token, i) = (start + r / group, head * group + r % group);
+            let (g, tile) = (&self.groups[index], tile - first);
+            let mut rows = Tile::new(self, buffers, h, head);
+            match g.members[..] {
+                [one] => {
+                    let start = tile * tokens;
+                    rows.add(one, start..self.step.sequences[one].length.min(start + tokens));
+                }
+                _ => {
+                    let start = tile * together;
+                    g.members[start..g.members.len().min(start + together)].iter().for_each(|i| rows.add(*i, 0..1));
+                }
+            }
+            rows.attend(g.shared, scale, s);
+        }
+    }
+}
+
+/// Query rows under one KV head.
+struct Tile<'a> {
+    run: &'a Run<'a>,
+    buffers: [usize; 2],
+    heads: &'a Heads,
+    head: usize,
+    rows: usize,
+    queries: [*const f32; MAX_ROWS],
+    results: [*mut f32; MAX_ROWS],
+    positions: [usize; MAX_ROWS],
+    parts: usize,
+    tables: [Part<'a>; MAX_ROWS],
+}
+
+impl<'a> Tile<'a> {
+    fn new(run: &'a Run<'a>, buffers: [usize; 2], heads: &'a Heads, head: usize) -> Self {
+        Self {
+            run,
+            buffers,
+            heads,
+            head,
+            rows: 0,
+            queries: [std::ptr::null(); MAX_ROWS],
+            results: [std::ptr::null_mut(); MAX_ROWS],
+            positions: [0; MAX_ROWS],
+            parts: 0,
+            tables: [const { Part { rows: 0, block_table: &[] } }; MAX_ROWS],
+        }
+    }
+
+    /// Adds some tokens of a sequence.
+    fn add(&mut self, index: usize, tokens: Range<usize>) {
+        let (h, sequence) = (self.heads, &self.run.step.sequences[index]);
+        let group = h.heads / h.kv_heads;
+        self.tables[self.parts] = Part { rows: tokens.len() * group, block_table: &sequence.block_table };
+        self.parts += 1;
+        for token in tokens {
+            for i in self.head * group..(self.head + 1) * group {
                 // SAFETY: the row is one of the sequence's, the head one of the buffer's.
                 unsafe {
-                    queries[r] = self.float(q, sequence.start + token).add(i * h.query_stride());
-                    results[r] = self.float(out, sequence.start + token).add(i * h.head_dim);
+                    let [q, out] = self.buffers.map(|b| self.run.float(b, sequence.start + token));
+                    self.queries[self.rows] = q.add(i * h.query_stride());
+                    self.results[self.rows] = out.add(i * h.head_dim);
                 }
-                positions[r] = sequence.cached + token;
+                self.positions[self.rows] = sequence.cached + token;
+                self.rows += 1;
             }
-            let args = Attention {
-                q: &queries[..rows],
-                out: &results[..rows],
-                positions: &positions[..rows],
-                keys,
-                values,
-                block_stride: self.kv_offset(1, 0),
-                head_offset: self.kv_offset(0, head),
-                block_table: &sequence.block_table,
-                head_dim: h.head_dim,
-                scale,
-                gated: h.gated,
-                scratch: s.attention,
-            };
-            // SAFETY: the table covers the positions, RopeAppend wrote them before the barrier.
-            unsafe { (self.k.attention)(&args) }
         }
+    }
+
+    fn attend(&self, shared: usize, scale: f32, s: &Scratch) {
+        let (run, h) = (self.run, self.heads);
+        let args = Attention {
+            q: &self.queries[..self.rows],
+            out: &self.results[..self.rows],
+            positions: &self.positions[..self.rows],
+            parts: &self.tables[..self.parts],
+            shared,
+            keys: run.kv_layer(&run.e.keys, h.layer),
+            values: run.kv_layer(&run.e.values, h.layer),
+            block_stride: run.kv_offset(1, 0),
+            head_offset: run.kv_offset(0, self.head),
+            head_dim: h.head_dim,
+            scale,
+            gated: h.gated,
+            scratch: s.attention,
+        };
+        // SAFETY: the tables cover the positions, RopeAppend wrote them before the barrier.
+        unsafe { (run.k.attention)(&args) }
     }
 }

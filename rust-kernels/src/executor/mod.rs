@@ -3,11 +3,13 @@
 mod answers;
 mod attention;
 mod delta;
+mod groups;
 mod matrices;
 mod rows;
 mod scratch;
 
 use self::delta::DeltaOperands;
+use self::groups::{Group, groups};
 use self::scratch::Scratch;
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
@@ -85,7 +87,8 @@ impl Executor {
             counter.store(0, SeqCst);
         }
         let (halted, failed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let run = Run { e: self, p: &self.program, weights, k: kernels, step, output: output.as_mut_ptr() };
+        let (e, p, output) = (self, &self.program, output.as_mut_ptr());
+        let run = Run { e, p, weights, k: kernels, step, groups: groups(&step.sequences), output };
         let run = Shared(run);
         let (began, last) = (Instant::now(), AtomicU64::new(0));
         pool.run(&|worker| {
@@ -118,6 +121,8 @@ struct Run<'a> {
     weights: &'a Weights,
     k: &'a Kernels,
     step: &'a Step,
+    /// Of the step's sequences.
+    groups: Vec<Group>,
     output: *mut u8,
 }
 
@@ -143,7 +148,9 @@ impl Run<'_> {
             Op::RopeAppend { q, k, v, table, q_norm, k_norm, heads, rope } => {
                 self.rope_append([*q, *k, *v, *table], [*q_norm, *k_norm], heads, rope, items)
             }
-            Op::Attention { q, out, heads, scale } => self.attention(*q, *out, heads, *scale, next, &scratch),
+            Op::Attention { q, out, heads, scale } => {
+                self.attention([*q, *out], heads, *scale, worker.threads(), next, &scratch)
+            }
             Op::Quantize { x, out } => self.quantize(*x, *out, items),
             Op::Candidates { logits, exact } => self.candidates(*logits, *exact, next, &scratch),
             Op::ShortConv { x, taps, heads, eps } => self.short_conv(*x, taps, heads, *eps, items),

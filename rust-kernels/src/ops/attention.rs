@@ -1,12 +1,13 @@
 //! Causal attention over a paged KV cache of halves.
 //!
-//! One call serves a tile of query rows that read the same KV head: several tokens of one sequence times the query
-//! heads of the group. Keys lie transposed in their blocks ([KV_BLOCK / KEY_GROUP][head_dim][KEY_GROUP]), values straight
+//! One call serves a tile of query rows that read the same KV head: several tokens of one sequence, or one of each of
+//! several sequences that begin with the same blocks, times the query heads of the group. Keys lie transposed in their blocks ([KV_BLOCK / KEY_GROUP][head_dim][KEY_GROUP]), values straight
 //! ([KV_BLOCK][head_dim]), so that both products are the same outer-product kernel with positions or dimensions in the
 //! lanes. The softmax is taken online, CHUNK positions at a time at absolute positions, so a row's result does not
 //! depend on the tile it stands in, nor on how its prompt was cut.
 use super::rope::{KEY_GROUP, KV_BLOCK};
 use crate::simd::{Simd, exp};
+use std::ops::Range;
 
 /// Positions between two rescalings of the running softmax.
 pub const CHUNK: usize = 128;
@@ -16,20 +17,29 @@ pub const MAX_ROWS: usize = 64;
 /// many instructions as half a dozen multiply-adds.
 const WIDEN_ROWS: usize = 16;
 
+/// The rows of one sequence in a tile.
+pub struct Part<'a> {
+    pub rows: usize,
+    pub block_table: &'a [i32],
+}
+
 /// A tile of query rows.
 pub struct Attention<'a> {
     /// Query row r, head_dim floats, at `q[r]`; its result goes to `out[r]`.
     pub q: &'a [*const f32],
     pub out: &'a [*mut f32],
-    /// Position of each query row: it sees the cache up to and including it. Ascending.
+    /// Position of each query row: it sees the cache up to and including it. Ascending in each part.
     pub positions: &'a [usize],
+    /// The rows' sequences, one after the other.
+    pub parts: &'a [Part<'a>],
+    /// Leading positions that all parts have in the same blocks and all rows see: a multiple of CHUNK.
+    pub shared: usize,
     /// Keys and values of the layer, and elements from one block to the next.
     pub keys: *const u16,
     pub values: *const u16,
     pub block_stride: usize,
     /// Elements from a block's start to the head in question.
     pub head_offset: usize,
-    pub block_table: &'a [i32],
     pub head_dim: usize,
     pub scale: f32,
     /// A gate of head_dim floats follows each query: its sigmoid weighs the result.
@@ -45,8 +55,8 @@ pub const fn scratch_len(head_dim: usize) -> usize {
 /// Computes the tile.
 ///
 /// # Safety
-/// All pointers hold what the struct says, the table covers the last position, the positions were appended; S as
-/// simd says.
+/// All pointers hold what the struct says, the tables cover the last positions, which were appended; S as simd
+/// says.
 #[inline(always)]
 pub unsafe fn attention<S: Simd>(a: &Attention) {
     unsafe {
@@ -60,38 +70,17 @@ pub unsafe fn attention<S: Simd>(a: &Attention) {
         std::slice::from_raw_parts_mut(acc, rows * stride).fill(0.0);
         std::slice::from_raw_parts_mut(top, rows).fill(f32::NEG_INFINITY);
         std::slice::from_raw_parts_mut(total, rows).fill(0.0);
-        let seen = a.positions[rows - 1] + 1;
-        for start in (0..seen).step_by(CHUNK) {
-            let n = (seen - start).min(CHUNK);
-            for (i, b) in (start..start + n).step_by(KV_BLOCK).enumerate() {
-                let keys = a.keys.add(a.block_table[b / KV_BLOCK] as usize * a.block_stride + a.head_offset);
-                let rhs = Rhs { base: keys, row: KEY_GROUP, group: KEY_GROUP, next_group: a.head_dim * KEY_GROUP };
-                let out = scores.add(i * KV_BLOCK);
-                if rows >= WIDEN_ROWS {
-                    let rhs = rhs.widen::<S>(KV_BLOCK * a.head_dim, wide);
-                    product::<S, _>(a.q, a.head_dim, &rhs, KV_BLOCK, out, CHUNK, false);
-                } else {
-                    product::<S, _>(a.q, a.head_dim, &rhs, KV_BLOCK, out, CHUNK, false);
-                }
+        let running = Running { scores, acc, stride, top, total, wide };
+        // What is shared for all rows together, then what is each part's own: `chunk` is inlined, once.
+        let everything = Part { rows, block_table: a.parts[0].block_table };
+        let mut first = 0;
+        for (i, part) in std::iter::once(&everything).chain(a.parts).enumerate() {
+            let end = first + part.rows;
+            let positions = if i == 0 { 0..a.shared } else { a.shared..a.positions[end - 1] + 1 };
+            for start in positions.clone().step_by(CHUNK) {
+                chunk::<S>(a, &running, first..end, start..positions.end.min(start + CHUNK), part.block_table);
             }
-            for r in 0..rows {
-                let visible = (a.positions[r] + 1).saturating_sub(start).min(n);
-                let factor = softmax_chunk::<S>(scores.add(r * CHUNK), visible, n, a.scale, top.add(r), total.add(r));
-                rescale::<S>(acc.add(r * stride), stride, factor);
-            }
-            for (i, b) in (start..start + n).step_by(KV_BLOCK).enumerate() {
-                let values = a.values.add(a.block_table[b / KV_BLOCK] as usize * a.block_stride + a.head_offset);
-                let weights: [*const f32; MAX_ROWS] =
-                    std::array::from_fn(|r| scores.add(r * CHUNK + i * KV_BLOCK).cast_const());
-                let depth = (n - i * KV_BLOCK).min(KV_BLOCK);
-                let rhs = Rhs { base: values, row: a.head_dim, group: a.head_dim, next_group: 0 };
-                if rows >= WIDEN_ROWS {
-                    let rhs = rhs.widen::<S>(depth * a.head_dim, wide);
-                    product::<S, _>(&weights[..rows], depth, &rhs, a.head_dim, acc, stride, true);
-                } else {
-                    product::<S, _>(&weights[..rows], depth, &rhs, a.head_dim, acc, stride, true);
-                }
-            }
+            first = if i == 0 { 0 } else { end };
         }
         for r in 0..rows {
             let inverse = 1.0 / *total.add(r);
@@ -100,6 +89,58 @@ pub unsafe fn attention<S: Simd>(a: &Attention) {
             }
             if a.gated {
                 weigh::<S>(a.out[r], a.q[r].add(a.head_dim), a.head_dim);
+            }
+        }
+    }
+}
+
+/// The online softmax of a tile: row r's are at `scores + r * CHUNK`, `acc + r * stride`, `top + r`, `total + r`.
+struct Running {
+    scores: *mut f32,
+    acc: *mut f32,
+    stride: usize,
+    top: *mut f32,
+    total: *mut f32,
+    /// Room for a block of keys or values as floats.
+    wide: *mut f32,
+}
+
+/// Takes some rows through a chunk of positions, or the begin of one.
+#[inline(always)]
+unsafe fn chunk<S: Simd>(a: &Attention, to: &Running, rows: Range<usize>, positions: Range<usize>, table: &[i32]) {
+    unsafe {
+        let (start, n) = (positions.start, positions.len());
+        let queries = &a.q[rows.clone()];
+        for (i, b) in positions.clone().step_by(KV_BLOCK).enumerate() {
+            let keys = a.keys.add(table[b / KV_BLOCK] as usize * a.block_stride + a.head_offset);
+            let rhs = Rhs { base: keys, row: KEY_GROUP, group: KEY_GROUP, next_group: a.head_dim * KEY_GROUP };
+            let out = to.scores.add(rows.start * CHUNK + i * KV_BLOCK);
+            if rows.len() >= WIDEN_ROWS {
+                let rhs = rhs.widen::<S>(KV_BLOCK * a.head_dim, to.wide);
+                product::<S, _>(queries, a.head_dim, &rhs, KV_BLOCK, out, CHUNK, false);
+            } else {
+                product::<S, _>(queries, a.head_dim, &rhs, KV_BLOCK, out, CHUNK, false);
+            }
+        }
+        for r in rows.clone() {
+            let visible = (a.positions[r] + 1).saturating_sub(start).min(n);
+            let scores = to.scores.add(r * CHUNK);
+            let factor = softmax_chunk::<S>(scores, visible, n, a.scale, to.top.add(r), to.total.add(r));
+            rescale::<S>(to.acc.add(r * to.stride), to.stride, factor);
+        }
+        let acc = to.acc.add(rows.start * to.stride);
+        for (i, b) in positions.step_by(KV_BLOCK).enumerate() {
+            let values = a.values.add(table[b / KV_BLOCK] as usize * a.block_stride + a.head_offset);
+            let weights: [*const f32; MAX_ROWS] =
+                std::array::from_fn(|r| to.scores.wrapping_add((rows.start + r) * CHUNK + i * KV_BLOCK).cast_const());
+            let weights = &weights[..rows.len()];
+            let depth = (n - i * KV_BLOCK).min(KV_BLOCK);
+            let rhs = Rhs { base: values, row: a.head_dim, group: a.head_dim, next_group: 0 };
+            if rows.len() >= WIDEN_ROWS {
+                let rhs = rhs.widen::<S>(depth * a.head_dim, to.wide);
+                product::<S, _>(weights, depth, &rhs, a.head_dim, acc, to.stride, true);
+            } else {
+                product::<S, _>(weights, depth, &rhs, a.head_dim, acc, to.stride, true);
             }
         }
     }

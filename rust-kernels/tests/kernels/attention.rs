@@ -2,7 +2,7 @@
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::half::{f16_to_f32, f32_to_f16};
 use compy::kernels::Kernels;
-use compy::ops::attention::{Attention, MAX_ROWS, scratch_len};
+use compy::ops::attention::{Attention, CHUNK, MAX_ROWS, Part, scratch_len};
 use compy::ops::rope::{KV_BLOCK, key_index};
 
 const HEAD_DIMS: [usize; 7] = [32, 48, 64, 80, 96, 128, 256];
@@ -95,9 +95,25 @@ struct Buffers {
     scratch: Guarded,
 }
 
-/// Runs the kernel on rows `q` (each a query, or a query and its gate) at `positions`, all operands at guard pages; returns the rows of the result.
-fn run(k: &Kernels, cache: &Cache, q: &[&[f32]], positions: &[usize], scale: f32, b: &mut Buffers) -> Vec<Vec<f32>> {
-    let dim = cache.head_dim;
+/// Rows of a call: each a query (or a query and its gate) with its position.
+struct Rows<'a> {
+    q: Vec<&'a [f32]>,
+    positions: &'a [usize],
+    parts: Vec<Part<'a>>,
+    shared: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// Of one sequence.
+    fn of(q: &'a [Vec<f32>], positions: &'a [usize], block_table: &'a [i32]) -> Self {
+        let parts = vec![Part { rows: q.len(), block_table }];
+        Self { q: q.iter().map(Vec::as_slice).collect(), positions, parts, shared: 0 }
+    }
+}
+
+/// Runs the kernel, all operands at guard pages; returns the rows of the result.
+fn run(k: &Kernels, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<Vec<f32>> {
+    let (q, dim) = (&rows.q, cache.head_dim);
     let stride = q[0].len();
     let queries = b.q.copy(&q.concat()).as_ptr();
     let out = b.out.tail::<f32>(q.len() * dim).as_mut_ptr();
@@ -107,12 +123,13 @@ fn run(k: &Kernels, cache: &Cache, q: &[&[f32]], positions: &[usize], scale: f32
     let args = Attention {
         q: &queries,
         out: &results,
-        positions,
+        positions: rows.positions,
+        parts: &rows.parts,
+        shared: rows.shared,
         keys: b.keys.copy(&cache.keys).as_ptr(),
         values: b.values.copy(&cache.values).as_ptr(),
         block_stride: cache.block_stride(),
         head_offset: cache.head_offset_of(cache.head),
-        block_table: &cache.block_table,
         head_dim: dim,
         scale,
         gated: stride > dim,
@@ -135,20 +152,19 @@ fn tile(k: &Kernels, head_dim: usize, group: usize, random: &mut Random, b: &mut
     let size = random.pick(&[0.1, 1.0, 4.0]);
     let width = if random.below(4) == 0 { 2 * head_dim } else { head_dim };
     let q: Vec<Vec<f32>> = positions.iter().map(|_| (0..width).map(|_| random.unit() * size).collect()).collect();
-    let rows: Vec<&[f32]> = q.iter().map(Vec::as_slice).collect();
     let scale = 1.0 / (head_dim as f32).sqrt();
     let name = |r: usize| format!("{} head_dim {head_dim}, group {group}, row {r}, position {}", k.isa, positions[r]);
-    let together = run(k, &cache, &rows, &positions, scale, b);
+    let together = run(k, &cache, &Rows::of(&q, &positions, &cache.block_table), scale, b);
     for (r, got) in together.iter().enumerate().filter(|(r, _)| tokens <= 5 || r % 7 == 0) {
-        let (query, gates) = rows[r].split_at(head_dim);
+        let (query, gates) = q[r].split_at(head_dim);
         for (d, (want, limit)) in cache.reference(query, positions[r], scale).into_iter().enumerate() {
             let gate = gates.get(d).map_or(1.0, |g| 1.0 / (1.0 + (-f64::from(*g)).exp()));
             assert_near(got[d], want * gate, (limit + 8.0 * ROUNDING * want.abs()) * gate, || name(r));
         }
     }
     for _ in 0..4 {
-        let r = random.below(rows.len());
-        let alone = run(k, &cache, &rows[r..=r], &positions[r..=r], scale, b);
+        let r = random.below(q.len());
+        let alone = run(k, &cache, &Rows::of(&q[r..=r], &positions[r..=r], &cache.block_table), scale, b);
         assert_same_bits(&alone[0], &together[r], || name(r));
     }
     5
@@ -169,5 +185,50 @@ fn attention_matches_f64_and_does_not_depend_on_the_tile() {
             }
         }
         cases
+    });
+}
+
+/// Sequences that begin with the same blocks, together and each alone; returns the calls.
+fn prefix(k: &Kernels, head_dim: usize, group: usize, random: &mut Random, b: &mut Buffers) -> usize {
+    let shared = CHUNK * random.between(1, 3);
+    let count = random.between(2, (MAX_ROWS / group).min(12));
+    let lengths: Vec<usize> = (0..count).map(|_| shared + random.between(1, 200)).collect();
+    let own = |length: usize| (length - shared).div_ceil(KV_BLOCK);
+    let blocks = shared / KV_BLOCK + lengths.iter().map(|n| own(*n)).sum::<usize>();
+    let cache = Cache::new(head_dim, blocks * KV_BLOCK, random);
+    let (common, mut rest) = cache.block_table.split_at(shared / KV_BLOCK);
+    let mut tables = Vec::new();
+    for length in &lengths {
+        let (mine, others) = rest.split_at(own(*length));
+        tables.push([common, mine].concat());
+        rest = others;
+    }
+    let positions: Vec<usize> = lengths.iter().flat_map(|n| vec![n - 1; group]).collect();
+    let q: Vec<Vec<f32>> = positions.iter().map(|_| (0..head_dim).map(|_| random.unit() * 2.0).collect()).collect();
+    let scale = 1.0 / (head_dim as f32).sqrt();
+    let parts = tables.iter().map(|table| Part { rows: group, block_table: table }).collect();
+    let rows = Rows { q: q.iter().map(Vec::as_slice).collect(), positions: &positions, parts, shared };
+    let together = run(k, &cache, &rows, scale, b);
+    for (i, table) in tables.iter().enumerate() {
+        let mine = i * group..(i + 1) * group;
+        let alone = run(k, &cache, &Rows::of(&q[mine.clone()], &positions[mine.clone()], table), scale, b);
+        for (r, row) in mine.zip(alone) {
+            assert_same_bits(&together[r], &row, || {
+                format!("{} head_dim {head_dim}, {count} sequences, row {r}", k.isa)
+            });
+        }
+    }
+    1 + count
+}
+
+#[test]
+fn sequences_that_share_a_prefix_get_what_each_gets_alone() {
+    on_every_isa("attention over a common prefix", |k| {
+        let mut random = Random::new(10);
+        let new = || Guarded::new(1 << 18);
+        let mut buffers = Buffers { keys: new(), values: new(), q: new(), out: new(), scratch: new() };
+        (0..share(60))
+            .map(|i| prefix(k, HEAD_DIMS[i % HEAD_DIMS.len()], random.between(1, 8), &mut random, &mut buffers))
+            .sum()
     });
 }

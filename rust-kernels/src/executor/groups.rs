@@ -1,0 +1,105 @@
+//! Which sequences of a step attend together: those that decode one token and begin with the same KV blocks.
+use crate::ops::attention::CHUNK;
+use crate::ops::rope::KV_BLOCK;
+use crate::step::Sequence;
+
+/// Blocks between two rescalings of the softmax: what is shared must end where a chunk does.
+const CHUNK_BLOCKS: usize = CHUNK / KV_BLOCK;
+
+/// Sequences that go through their first `shared` positions together.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Indices into the step's sequences, ascending.
+    pub members: Vec<usize>,
+    /// Positions: a multiple of CHUNK, and 0 for a single sequence.
+    pub shared: usize,
+}
+
+/// Every sequence in one group.
+pub fn groups(sequences: &[Sequence]) -> Vec<Group> {
+    let mut taken = vec![false; sequences.len()];
+    let mut groups = Vec::with_capacity(sequences.len());
+    for first in 0..sequences.len() {
+        if !taken[first] {
+            let group = group_of(first, sequences, &taken);
+            group.members.iter().for_each(|i| taken[*i] = true);
+            groups.push(group);
+        }
+    }
+    groups
+}
+
+/// The group of `first` and later sequences that saves most: common chunks times those who need not go through them.
+fn group_of(first: usize, sequences: &[Sequence], taken: &[bool]) -> Group {
+    let one = &sequences[first];
+    let mut others: Vec<(usize, usize)> = (first + 1..sequences.len())
+        .filter(|i| !taken[*i])
+        .map(|i| (common_chunks(one, &sequences[i]), i))
+        .filter(|(chunks, _)| *chunks > 0)
+        .collect();
+    others.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+    let saved = |n: usize| (n + 1) * others[n].0;
+    let best = (0..others.len()).max_by_key(|n| (saved(*n), *n));
+    let Some(best) = best else { return Group { members: vec![first], shared: 0 } };
+    let mut members: Vec<usize> = others[..=best].iter().map(|(_, i)| *i).chain([first]).collect();
+    members.sort_unstable();
+    Group { members, shared: others[best].0 * CHUNK }
+}
+
+/// Leading chunks of which both have the same blocks in their caches; none unless both decode.
+fn common_chunks(a: &Sequence, b: &Sequence) -> usize {
+    if a.length != 1 || b.length != 1 {
+        return 0;
+    }
+    let full = a.cached.min(b.cached) / CHUNK * CHUNK_BLOCKS;
+    let tables = a.block_table.iter().zip(&b.block_table);
+    tables.take(full).take_while(|(x, y)| x == y).count() / CHUNK_BLOCKS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoding(cached: usize, block_table: &[i32]) -> Sequence {
+        Sequence { start: 0, length: 1, cached, block_table: block_table.to_vec(), state: None }
+    }
+
+    fn shared(sequences: &[Sequence]) -> Vec<(Vec<usize>, usize)> {
+        groups(sequences).into_iter().map(|g| (g.members, g.shared)).collect()
+    }
+
+    #[test]
+    fn sequences_share_whole_chunks_of_the_same_blocks() {
+        let step = [
+            decoding(300, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
+            decoding(200, &[11, 12, 13, 14, 15, 16, 17]),
+            decoding(290, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 18]),
+        ];
+        assert_eq!(shared(&step), [(vec![0, 2], 256), (vec![1], 0)]);
+    }
+
+    #[test]
+    fn a_chunk_that_is_not_full_or_differs_is_not_shared() {
+        let table = [1, 2, 3, 4, 5];
+        assert_eq!(shared(&[decoding(128, &table), decoding(127, &table)]), [(vec![0], 0), (vec![1], 0)]);
+        assert_eq!(shared(&[decoding(130, &table), decoding(130, &[1, 2, 3, 6, 7])]), [(vec![0], 0), (vec![1], 0)]);
+    }
+
+    #[test]
+    fn prefills_go_alone() {
+        let table = [1, 2, 3, 4, 5, 6];
+        let prefill = Sequence { length: 9, ..decoding(160, &table) };
+        assert_eq!(shared(&[prefill, decoding(160, &table)]), [(vec![0], 0), (vec![1], 0)]);
+    }
+
+    #[test]
+    fn a_group_is_as_long_as_pays() {
+        let with = |head: [i32; 8], last| [&head[..], &[last]].concat();
+        let (long, short) = ([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 9, 9, 9, 9]);
+        let of = |tables: &[[i32; 8]]| -> Vec<_> {
+            tables.iter().enumerate().map(|(i, head)| decoding(260, &with(*head, 20 + i as i32))).collect()
+        };
+        assert_eq!(shared(&of(&[long, long, short])), [(vec![0, 1, 2], 128)]);
+        assert_eq!(shared(&of(&[long, long, long, short])), [(vec![0, 1, 2], 256), (vec![3], 0)]);
+    }
+}
