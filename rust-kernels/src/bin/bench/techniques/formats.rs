@@ -1,0 +1,171 @@
+//! What weights are kept as, and how they become numbers: T1, T3, F16.
+use super::{Bench, Case, GATES, MODEL, agree};
+use crate::operands::{Activations, Output, Weights, multiply};
+use compy::kernels::Kernels;
+use compy::ops::float_gemm::FloatRows;
+use compy::ops::gemm::{Epilogue, Gemm};
+
+/// Columns of four panels of floats that fill half of a 32 KB first-level cache.
+const BUFFER_COLUMNS: usize = 64;
+const BUFFER_PANELS: usize = 4;
+
+impl Bench<'_> {
+    /// T1: products of quantised blocks, against rows made floats first, and against a copy of the weights in floats.
+    pub(super) fn no_float_copy(&mut self) -> Result<(), String> {
+        if !self.wants("T1") {
+            return Ok(());
+        }
+        let floats = self.weights("F32", GATES, MODEL)?;
+        for (i, name) in ["Q8_0", "Q4_0"].into_iter().enumerate() {
+            let (w, widen) = (self.weights(name, GATES, MODEL)?, self.off.widen[i]);
+            let (x, mut out) = self.operands(&w, 1);
+            let (mut row, mut other, k) = (vec![0.0; MODEL], Output::new(1, GATES), self.k);
+            let what = format!("{name}, one token");
+            // As many rows as the packed copies have, so that they come from memory too.
+            let raw: Vec<u8> = w.raw.repeat(w.copies);
+            let case = Case {
+                id: "T1",
+                what: &what,
+                threads: 1,
+                on: "integer kernel",
+                off: "each row to floats, then a dot product",
+            };
+            self.compare(
+                &case,
+                |turn| multiply(&w, turn, &x, &mut out),
+                |turn| {
+                    let raw = &raw[turn % w.copies * w.raw.len()..][..w.raw.len()];
+                    for (bytes, y) in raw.chunks_exact(w.stride).zip(&mut other.values) {
+                        // SAFETY: the table and its variants were detected; both vectors have MODEL floats.
+                        *y = unsafe {
+                            widen(bytes, &mut row);
+                            (k.dot)(row.as_ptr(), x.floats.as_ptr(), MODEL)
+                        };
+                    }
+                },
+            );
+            agree(&out, &other)?;
+            let case = Case { id: "T1", what: &what, threads: 1, on: "integer kernel", off: "weights kept as floats" };
+            let mut other = Output::new(1, GATES);
+            self.compare(
+                &case,
+                |turn| multiply(&w, turn, &x, &mut out),
+                |turn| multiply(&floats, turn, &x, &mut other),
+            );
+        }
+        Ok(())
+    }
+
+    /// T3: vectors written out, against plain loops over rows, compiled for the same CPU.
+    pub(super) fn explicit_vectors(&mut self) -> Result<(), String> {
+        if !self.wants("T3") {
+            return Ok(());
+        }
+        for (i, name) in ["Q8_0", "Q4_0"].into_iter().enumerate() {
+            for m in [1, 16] {
+                let w = Weights::new(self.k, name, 256, MODEL, 0)?;
+                let (x, mut out) = self.operands(&w, m);
+                let single = Activations::tiled(self.k, m, MODEL, 1);
+                let (mut other, plain) = (Output::new(m, w.rows), self.off.plain[i]);
+                let what = format!("{name}, {m} tokens, in cache");
+                let case =
+                    Case { id: "T3", what: &what, threads: 1, on: "vectors by hand", off: "left to the compiler" };
+                self.compare(
+                    &case,
+                    |turn| multiply(&w, turn, &x, &mut out),
+                    |_| {
+                        for (r, row) in w.raw.chunks_exact(w.stride).enumerate() {
+                            for t in 0..m {
+                                // SAFETY: the variants belong to the detected table; row and token are there.
+                                other.values[t * other.ldo + r] = unsafe { plain(row, &single.quant, t) };
+                            }
+                        }
+                    },
+                );
+                agree(&out, &other)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// F16 weights widened in registers, against a buffer of floats in L1, and against weights of F32.
+    pub(super) fn half_floats(&mut self) -> Result<(), String> {
+        if !self.wants("F16") {
+            return Ok(());
+        }
+        for m in [1, 16] {
+            let (half, full) = (self.weights("F16", GATES, MODEL)?, self.weights("F32", GATES, MODEL)?);
+            let (x, mut out) = self.operands(&half, m);
+            let mut other = Output::new(m, GATES);
+            let what = format!("{m} tokens, in memory");
+            let case = Case {
+                id: "F16",
+                what: &what,
+                threads: 1,
+                on: "widened in registers",
+                off: "through a buffer of floats in L1",
+            };
+            let (k, widen) = (self.k, self.off.widen_f16);
+            let mut buffer = vec![0.0f32; BUFFER_COLUMNS * BUFFER_PANELS * k.lanes];
+            self.compare(
+                &case,
+                |turn| multiply(&half, turn, &x, &mut out),
+                |turn| buffered(k, widen, &half, turn, &x, &mut other, &mut buffer),
+            );
+            agree(&out, &other)?;
+            let case = Case { id: "F16", what: &what, threads: 1, on: "weights of F16", off: "weights of F32" };
+            self.compare(
+                &case,
+                |turn| multiply(&half, turn, &x, &mut out),
+                |turn| multiply(&full, turn, &x, &mut other),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// F16 panels through a buffer: a run of columns of four panels is widened, then used for all tokens.
+fn buffered(
+    k: &Kernels,
+    widen: unsafe fn(*const u16, &mut [f32]),
+    w: &Weights,
+    copy: usize,
+    x: &Activations,
+    out: &mut Output,
+    buffer: &mut [f32],
+) {
+    let floats = BUFFER_COLUMNS * k.lanes;
+    let f32_kernels = (k.format)(0).expect("F32 has kernels");
+    let compy::kernels::FormatKernels::Float(kernels) = f32_kernels else { unreachable!("F32 is a float format") };
+    for p in (0..w.panels()).step_by(BUFFER_PANELS) {
+        let count = (w.panels() - p).min(BUFFER_PANELS);
+        for start in (0..w.columns).step_by(BUFFER_COLUMNS) {
+            for (i, part) in buffer.chunks_exact_mut(floats).take(count).enumerate() {
+                // SAFETY: the columns are within panel p + i.
+                unsafe {
+                    let panel = w.copy(copy).add((p + i) * w.panel_bytes).cast::<u16>();
+                    widen(panel.add(start * k.lanes), part);
+                }
+            }
+            // SAFETY: row 0's part of the output is within it.
+            let to = unsafe { out.values.as_mut_ptr().add(p * k.lanes) };
+            let args = Gemm {
+                panels: buffer.as_ptr().cast(),
+                panel_bytes: 4 * floats,
+                rows: count * k.lanes,
+                columns: BUFFER_COLUMNS,
+                from: 0,
+                to: x.m,
+                out: to,
+                ldo: out.ldo,
+                bias: std::ptr::null(),
+                epilogue: if start == 0 { Epilogue::Store } else { Epilogue::Add },
+            };
+            // SAFETY: the buffer holds `count` panels of BUFFER_COLUMNS, x has these columns from `start`.
+            unsafe {
+                let rows = FloatRows { base: x.floats.as_ptr().add(start).cast_mut(), stride: x.columns };
+                (kernels.gemm)(&args, &rows);
+            }
+        }
+    }
+}
