@@ -1,8 +1,8 @@
 //! Property tests of the kernels, for every instruction set that this CPU has.
 //!
-//! A case is one call of a kernel on seeded random input whose whole result is checked. All suites together run more
-//! than 100,000 cases per instruction set in release mode; `cargo test --release -- --nocapture` prints the counts.
-//! `KERNEL_CASES=10` runs ten per cent of them (for emulators; debug builds run two per cent unless told).
+//! A case is one call of a kernel on seeded random input whose whole result is checked. All suites together have more
+//! than 100,000 cases per instruction set; `cargo test --release -- --nocapture` prints the counts. `KERNEL_CASES` is
+//! the share that runs in per cent: 25 unless told, in debug builds 2.
 #![cfg(unix)]
 // Kernels take raw pointers into buffers that the tests size by hand: offsets are clearest as indices.
 #![allow(clippy::needless_range_loop)]

@@ -108,7 +108,7 @@ impl Drop for Guarded {
 /// `n` cases, or the share of them that this run is to do.
 pub fn share(n: usize) -> usize {
     let wanted = std::env::var("KERNEL_CASES").ok().and_then(|percent| percent.parse().ok());
-    let percent: usize = wanted.unwrap_or(if cfg!(debug_assertions) { 2 } else { 100 });
+    let percent: usize = wanted.unwrap_or(if cfg!(debug_assertions) { 2 } else { 25 });
     (n * percent / 100).max(1)
 }
 
