@@ -2,6 +2,7 @@
 use crate::ops::attention::CHUNK;
 use crate::ops::rope::KV_BLOCK;
 use crate::step::Sequence;
+use std::cmp::Reverse;
 
 /// Blocks between two rescalings of the softmax: what is shared must end where a chunk does.
 const CHUNK_BLOCKS: usize = CHUNK / KV_BLOCK;
@@ -37,7 +38,7 @@ fn group_of(first: usize, sequences: &[Sequence], taken: &[bool]) -> Group {
         .map(|i| (common_chunks(one, &sequences[i]), i))
         .filter(|(chunks, _)| *chunks > 0)
         .collect();
-    others.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+    others.sort_unstable_by_key(|(chunks, i)| (Reverse(*chunks), *i));
     let saved = |n: usize| (n + 1) * others[n].0;
     let best = (0..others.len()).max_by_key(|n| (saved(*n), *n));
     let Some(best) = best else { return Group { members: vec![first], shared: 0 } };
