@@ -54,9 +54,8 @@ pub struct Guarded {
 impl Guarded {
     #[cfg(miri)]
     pub fn new(capacity: usize) -> Self {
-        let page = 4096;
-        let size = capacity.next_multiple_of(page).max(page);
-        Self { base: Box::leak(vec![0u128; size / 16].into_boxed_slice()).as_mut_ptr().cast(), size, page }
+        let size = capacity.next_multiple_of(16).max(16);
+        Self { base: Box::into_raw(vec![0u128; size / 16].into_boxed_slice()).cast(), size, page: 0 }
     }
 
     #[cfg(not(miri))]
@@ -97,10 +96,13 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        #[cfg(not(miri))]
-        // SAFETY: the mapping is this buffer's own.
+        let all = self.size + self.page;
+        // SAFETY: the memory is this buffer's own, made by `new`.
         unsafe {
-            libc::munmap(self.base.cast(), self.size + self.page);
+            #[cfg(not(miri))]
+            libc::munmap(self.base.cast(), all);
+            #[cfg(miri)]
+            drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.base.cast::<u128>(), all / 16)));
         }
     }
 }
