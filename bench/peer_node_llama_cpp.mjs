@@ -2,9 +2,10 @@
  * What bench/model.ts measures of compy, measured of llama.cpp as node-llama-cpp runs it. bench/peers.ts starts it
  * with Node, in a folder where that package is installed:
  *
- *   node peer_node_llama_cpp.mjs '{"model": FILE, "prefill": 512, "decode": 32, "sequences": [1, 16], "threads": 2}'
+ *   node peer_node_llama_cpp.mjs '{"model": FILE, "prefill": 512, "decode": 32, "sequences": [1, 16], "threads": 2, "gpu": false}'
  *
- * Prints one JSON object: {"rows": [{"work", "sequences", "tokens_per_second"}, …], "rss_mb", "load_ms"}. Rates are
+ * "gpu" may be "vulkan" or "metal": all layers are computed there then. Prints one JSON object: {"rows": [{"work",
+ * "sequences", "tokens_per_second"}, …], "isa", "rss_mb", "load_ms"}. Rates are
  * medians over SAMPLES, of all sequences together.
  */
 import { createRequire } from "node:module";
@@ -13,7 +14,9 @@ import { pathToFileURL } from "node:url";
 
 const SAMPLES = 2;
 
-const { model: modelPath, prefill, decode, sequences: settings, threads } = JSON.parse(process.argv[2]);
+const { model: modelPath, prefill, decode, sequences: settings, threads, gpu = false } = JSON.parse(
+  process.argv[2],
+);
 
 // The package is where the caller put it, not beside this file.
 const require = createRequire(join(process.cwd(), "package.json"));
@@ -88,13 +91,15 @@ async function measureDecode(context, count) {
 
 const start = performance.now();
 const llama = await getLlama({
-  gpu: false,
+  gpu,
   build: "never",
   progressLogs: false,
   logLevel: "error",
   maxThreads: threads,
 });
-const model = await llama.loadModel({ modelPath });
+if (gpu !== false && llama.gpu !== gpu) throw new Error(`llama.cpp found no GPU through ${gpu}`);
+const model = await llama.loadModel(gpu === false ? { modelPath } : { modelPath, gpuLayers: "max" });
+const isa = gpu === false ? "cpu" : (await llama.getGpuDeviceNames()).join(", ");
 let context = await createContext(model, settings[0]);
 const load_ms = performance.now() - start;
 
@@ -108,4 +113,4 @@ for (const [i, count] of settings.entries()) {
   await context.dispose();
 }
 // The native threads would keep the process alive.
-process.stdout.write(`${JSON.stringify({ rows, rss_mb: rss / 1e6, load_ms })}\n`, () => process.exit(0));
+process.stdout.write(`${JSON.stringify({ rows, isa, rss_mb: rss / 1e6, load_ms })}\n`, () => process.exit(0));

@@ -61,6 +61,14 @@ export class Options {
     return this.#values[name] || undefined;
   }
 
+  /** One of some words. */
+  choice<T extends string>(name: string, allowed: readonly T[], fallback: T): T {
+    const text = this.text(name) ?? fallback;
+    const found = allowed.find((word) => word === text);
+    if (found !== undefined) return found;
+    throw new UsageError(`--${name} must be one of ${allowed.join(", ")}, found "${text}"`);
+  }
+
   /** Whole numbers from 1 to `most`, separated by commas. */
   counts(name: string, most: number, fallback: string): number[] {
     return (this.text(name) ?? fallback).split(",").map((text) => {
