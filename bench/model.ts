@@ -1,13 +1,14 @@
 import { basename } from "@std/path";
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import type { Arithmetic, Backend, BackendName } from "../engine/backend/backend.ts";
-import { prepareBackend } from "../engine/backend/choose.ts";
-import { CpuBackend } from "../engine/backend/cpu.ts";
+import { type AnyBackend, prepareBackend } from "../engine/backend/choose.ts";
+import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import { MAX_ROWS } from "../engine/load.ts";
 import { type MachineLimits, planCost } from "../engine/plan/cost.ts";
 import type { Plan, PlanTensor } from "../engine/plan/plan.ts";
 import { attentionFloor, evenStepFloor } from "./floors.ts";
+import { gpuProfileRows, profileGpu } from "./gpu_profile.ts";
 import { profile, type ProfileRow, profileRows } from "./profile.ts";
 import { decodeSample, median, overPaper, prefillSample, type Sample, togetherSample } from "./samples.ts";
 import { blocksOf, Steps } from "./steps.ts";
@@ -118,7 +119,7 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
     ];
     const long = new Steps(backend, plan, blocksOf(longest));
     const sweep = await measureContexts(long, contexts, shape.decode, onPhase);
-    const profiles = options.profile ? await profiled(backend, plan, shape) : [];
+    const profileOf = options.profile ? await profiled(backend, plan, shape) : () => [];
     onPhase("this machine's limits, again");
     const limits = better(before, await backend.measureLimits());
     const bytesOf = (tensor: PlanTensor) => backend.tensorBytes(tensor);
@@ -145,7 +146,7 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
         ...samples.map(asRow),
         ...sweep.map((sample) => ({ ...asRow(sample), overPaper: overFirst(sample) })),
       ],
-      profile: profiles.flatMap((one) => profileRows(one, plan, bytesOf, limits)),
+      profile: profileOf(limits),
       rssMb: Deno.memoryUsage().rss / 1e6,
       loadMs,
     };
@@ -255,15 +256,24 @@ async function measureContexts(
   return samples.flatMap((at) => [at.prefill, at.decode]);
 }
 
-async function profiled(backend: Backend, plan: Plan, { prefill, decode, blocks }: Shape) {
-  if (!(backend instanceof CpuBackend)) {
-    throw new Error("Cannot profile on the GPU: only the CPU's backend times its ops");
-  }
+/** What ops take, and beside it what they must at least, once the limits are known. */
+async function profiled(
+  backend: AnyBackend,
+  plan: Plan,
+  { prefill, decode, blocks }: Shape,
+): Promise<(limits: MachineLimits) => ProfileRow[]> {
   const steps = new Steps(backend, plan, blocks);
-  return [
+  if (backend instanceof WebGpuBackend) {
+    await steps.prefill(0, 0, prefill);
+    const times = await profileGpu(backend, steps, prefill);
+    return (limits) => gpuProfileRows(times, limits);
+  }
+  const bytesOf = (tensor: PlanTensor) => backend.tensorBytes(tensor);
+  const profiles = [
     await profile(backend, plan, prefillSample(prefill), () => steps.prefill(0, 0, prefill)),
     await profile(backend, plan, decodeSample(1, prefill, decode), () => steps.decode(1, prefill, decode)),
   ];
+  return (limits) => profiles.flatMap((one) => profileRows(one, plan, bytesOf, limits));
 }
 
 function better(a: MachineLimits, b: MachineLimits): MachineLimits {

@@ -2,6 +2,7 @@ import {
   type Backend,
   greedyRequest,
   KV_BLOCK_TOKENS,
+  type StepInput,
   type StepSequence,
 } from "../engine/backend/backend.ts";
 import { MAX_ROWS } from "../engine/load.ts";
@@ -56,13 +57,18 @@ export class Steps {
 
   /** Seconds that `tokens` tokens of each of sequences 0 to count - 1 take after `context` of them, one each a step. */
   async decode(count: number, context: number, tokens: number): Promise<number> {
-    const logits = Array.from({ length: count }, (_, row) => greedyRequest(row));
     const start = performance.now();
     for (let cached = context; cached < context + tokens; cached++) {
-      const sequences = logits.map((_, start) => this.#part(start, start, 1, cached));
-      await this.backend.step({ tokens: this.#tokens(count, cached), sequences, logits });
+      await this.backend.step(this.decodeStep(count, cached));
     }
     return (performance.now() - start) / 1000;
+  }
+
+  /** One token of each of sequences 0 to count - 1 after `cached` of them. */
+  decodeStep(count: number, cached: number): StepInput {
+    const logits = Array.from({ length: count }, (_, row) => greedyRequest(row));
+    const sequences = logits.map((_, start) => this.#part(start, start, 1, cached));
+    return { tokens: this.#tokens(count, cached), sequences, logits };
   }
 
   #part(sequence: number, start: number, length: number, cached: number): StepSequence {

@@ -1,6 +1,6 @@
 import { benchAgainst } from "../bench/against.ts";
 import { benchModel, type BenchOptions, type BenchReport } from "../bench/model.ts";
-import { asTable } from "../bench/table.ts";
+import { asTable, percent } from "../bench/table.ts";
 import { Flags } from "./flags.ts";
 import {
   backendOptions,
@@ -25,7 +25,8 @@ Usage: deno task bench [options]
   --context LIST context lengths at which one sequence is prefilled and decoded besides, such as 512,2048,8192
   --together     prefill 16 prompts of 128 tokens together besides, and one of 2,048
   --against FILE compare with a second model, such as the same in F32: three runs of each, in turn
-  --profile      list ops by how much longer they take than their floor
+  --profile      list ops by how much longer they take than their floor; on a GPU the dispatches of one decoded token, by
+                 its own clock, beside the time in which their weights could be copied
   --threads N    threads that compute (default: one a core)
   --isa NAME     instruction set (default: the best that this CPU has)
   --backend NAME cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
@@ -152,6 +153,7 @@ function describeProfile(profile: BenchReport["profile"]): string {
     ms.toFixed(1),
     floorMs.toFixed(1),
     (ms - floorMs).toFixed(1),
+    floorMs > 0 ? percent(floorMs / ms) : "",
   ]);
-  return asTable([["ops of the plan", "count", "ms", "floor", "gap"], ...cells]);
+  return asTable([["ops of the plan", "count", "ms", "floor", "gap", "of the limit"], ...cells]);
 }

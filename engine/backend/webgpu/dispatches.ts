@@ -135,7 +135,8 @@ export class DispatchWriter {
         ...planes,
       ];
       if (bias) bindings.push(weights.vectors[op.bias!]);
-      return this.#dispatch(`${label(op)} ${name}`, op.rows, kernels, rows, bindings);
+      const bytes = planes.reduce((sum, plane) => sum + plane.size, 0);
+      return { ...this.#dispatch(`${label(op)} ${name}`, op.rows, kernels, rows, bindings), bytes };
     }));
   }
 

@@ -13,6 +13,8 @@ export interface Dispatch {
   /** What the kernel's workgroups are counted by, besides rows. */
   readonly n: number;
   readonly bindings: readonly (GPUBuffer | GPUBufferBinding)[];
+  /** Bytes of weights that it reads; by default none. */
+  readonly bytes?: number;
   /** Steps that it is for; by default all. */
   readonly when?: (size: StepSize) => boolean;
 }
@@ -21,6 +23,8 @@ export interface Dispatch {
 export interface DispatchTime {
   readonly label: string;
   readonly ms: number;
+  /** Of weights that it read. */
+  readonly bytes: number;
 }
 
 /** Dispatches that are timed together: a query set holds at most 4,096 stamps. */
@@ -42,15 +46,16 @@ export class Recorder {
     pass.end();
   }
 
-  /** Runs the dispatches, each in a pass of its own between two timestamps. */
+  /** Runs the dispatches that have rows, each in a pass of its own between two timestamps. */
   async time(
     dispatches: readonly Dispatch[],
     size: StepSize,
     memory: GpuMemory,
   ): Promise<DispatchTime[]> {
     const times: DispatchTime[] = [];
-    for (let first = 0; first < dispatches.length; first += MOST_TIMED) {
-      times.push(...await this.#time(dispatches.slice(first, first + MOST_TIMED), size, memory));
+    const used = dispatches.filter((dispatch) => isFor(dispatch, size));
+    for (let first = 0; first < used.length; first += MOST_TIMED) {
+      times.push(...await this.#time(used.slice(first, first + MOST_TIMED), size, memory));
     }
     return times;
   }
@@ -78,8 +83,9 @@ export class Recorder {
       this.device.queue.submit([encoder.finish()]);
       await back.mapAsync(GPUMapMode.READ);
       const stamps = new BigUint64Array(back.getMappedRange(0, 8 * count).slice(0));
-      return dispatches.map(({ label }, i) => ({
+      return dispatches.map(({ label, bytes = 0 }, i) => ({
         label,
+        bytes,
         ms: Number(stamps[2 * i + 1] - stamps[2 * i]) / 1e6,
       }));
     } finally {
@@ -90,8 +96,8 @@ export class Recorder {
   }
 
   #dispatch(pass: GPUComputePassEncoder, dispatch: Dispatch, size: StepSize): void {
+    if (!isFor(dispatch, size)) return;
     const m = size[dispatch.rows];
-    if (m === 0 || dispatch.when?.(size) === false) return;
     const kernel = dispatch.kernels.find(({ maxRows }) => m <= maxRows)!;
     pass.setPipeline(this.pipelines.get(kernel));
     pass.setBindGroup(0, this.#group(dispatch, kernel));
@@ -115,4 +121,8 @@ export class Recorder {
     }
     return group;
   }
+}
+
+function isFor({ rows, when }: Dispatch, size: StepSize): boolean {
+  return size[rows] > 0 && when?.(size) !== false;
 }
