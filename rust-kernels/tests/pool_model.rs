@@ -1,7 +1,7 @@
 //! Every order in which the pool's threads can meet, up to LOOM_MAX_PREEMPTIONS forced switches, by loom:
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --release --locked --test pool_model
+//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test --release --locked --test pool_model
 //! ```
 //!
 //! It fails where a thread would sleep for ever, or goes on before all have come.
