@@ -7,9 +7,8 @@ use compy::ops::float_gemm::FloatRows;
 use compy::ops::gemm::{Epilogue, Gemm, corrections_len};
 use compy::ops::quantize::{QuantRows, row_bytes, tile_rows};
 
-// Miri takes thousands of times as long.
-const MOST_TOKENS: usize = if cfg!(miri) { 3 } else { 40 };
-const MOST_ROWS: usize = if cfg!(miri) { 10 } else { 70 };
+const MOST_TOKENS: usize = 40;
+const MOST_ROWS: usize = 70;
 
 /// Buffers that end at guard pages, one for each operand.
 struct Buffers {
@@ -263,7 +262,6 @@ fn float_products_match_f64_and_do_not_depend_on_the_batch() {
 
 /// Rows so long that the kernels take the tokens in several passes over the panels.
 #[test]
-#[cfg_attr(miri, ignore = "takes hours")]
 fn passes_over_the_panels_do_not_change_the_sums() {
     on_every_isa("gemm in passes", |k| {
         let mut buffers = buffers();
