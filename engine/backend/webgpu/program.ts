@@ -390,17 +390,4 @@ function lastUses(plan: Plan): number[] {
   return last;
 }
 
-/** Dispatches by layer, and those that belong to none. */
-export function countDispatches(program: Program): { layers: number[]; others: number; total: number } {
-  const layers: number[] = [];
-  for (const { layer } of program.ops) if (layer !== undefined) layers[layer] = (layers[layer] ?? 0) + 1;
-  const others = program.ops.reduce((n, op) => n + (op.layer !== undefined ? 0 : dispatchesOf(op)), 0);
-  return { layers, others, total: layers.reduce((a, b) => a + b, others) };
-}
-
-/** Candidates take two: parts of the vocabulary, then the best of all. */
-export function dispatchesOf(op: GpuOp): number {
-  return op.op === "candidates" ? 2 : 1;
-}
-
 type DistributiveOmit<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
