@@ -2,7 +2,7 @@ import type { Scheduled } from "./scheduler.ts";
 
 const MOST_STEPS = 16;
 /** Milliseconds that steps may take together: tokens come in bursts of them, and whoever arrives waits for their end. */
-const BURST_MS = 40;
+const BURST_MS = 100;
 
 /** How many steps a backend that draws tokens itself is to take before it is asked again. */
 export class StepsAtOnce {
