@@ -37,6 +37,8 @@ pub struct Kernels {
     pub isa: &'static str,
     pub lanes: usize,
     pub tile: usize,
+    /// Panels that a kernel takes at once where it has many tokens.
+    pub panels: usize,
     pub format: fn(u32) -> Option<FormatKernels>,
     pub rms_norm: unsafe fn(*const f32, *const f32, usize, f32, &Outputs, usize, *mut f32),
     pub swiglu: unsafe fn(*mut f32, *const f32, usize, &Outputs, usize, usize),
@@ -178,6 +180,7 @@ macro_rules! kernels {
                 isa: $isa,
                 lanes: <S as crate::simd::Simd>::LANES,
                 tile: <S as crate::simd::Simd>::TILE,
+                panels: <S as crate::simd::Simd>::PANELS,
                 format,
                 rms_norm,
                 swiglu,

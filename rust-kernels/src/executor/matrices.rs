@@ -1,5 +1,5 @@
 //! Ops that multiply by weights: their items are runs of panels.
-use super::scratch::{SWIGLU_COLUMNS, SWIGLU_ROWS, Scratch};
+use super::scratch::{SWIGLU_COLUMNS, SWIGLU_ROWS, SWIGLU_STEP, Scratch};
 use super::{ITEMS_PER_THREAD, Run};
 use crate::kernels::FormatKernels;
 use crate::ops::float_gemm::FloatRows;
@@ -24,7 +24,7 @@ impl Run<'_> {
         let m = self.rows_of_any(x);
         let panels = |part: &Part| self.matrix(part.weight).rows.div_ceil(self.k.lanes);
         let total: usize = parts.iter().map(panels).sum();
-        let grain = (total / (threads * ITEMS_PER_THREAD)).clamp(1, 16);
+        let grain = whole_tiles(total / (threads * ITEMS_PER_THREAD), self.k.panels).clamp(1, 16);
         let mut prepared = None;
         // A run of items may cross from one part into the next.
         for range in Items::new(next, total, grain) {
@@ -145,7 +145,8 @@ impl Run<'_> {
     ) {
         let m = self.rows_of_any(x);
         let [gate, up] = weights.map(|w| self.matrix(w));
-        let width = (gate.rows / (threads * ITEMS_PER_THREAD) / 32 * 32).clamp(32, SWIGLU_COLUMNS);
+        let width =
+            whole_tiles(gate.rows / (threads * ITEMS_PER_THREAD), SWIGLU_STEP).clamp(SWIGLU_STEP, SWIGLU_COLUMNS);
         let outputs = self.outputs(out);
         let mut prepared = [None, None];
         let same = gate.format == up.format;
@@ -155,7 +156,7 @@ impl Run<'_> {
             for from in (0..m).step_by(SWIGLU_ROWS) {
                 let to = m.min(from + SWIGLU_ROWS);
                 for (i, (matrix, tile)) in [(gate, s.gate), (up, s.up)].into_iter().enumerate() {
-                    // SAFETY: start is a multiple of 32, so of LANES; the tiles hold SWIGLU_ROWS x SWIGLU_COLUMNS.
+                    // SAFETY: start is a multiple of SWIGLU_STEP, so of LANES; the tiles hold SWIGLU_ROWS x SWIGLU_COLUMNS.
                     let args = Gemm {
                         panels: unsafe { matrix.panels.add(start / self.k.lanes * matrix.panel_bytes) },
                         panel_bytes: matrix.panel_bytes,
@@ -210,4 +211,9 @@ unsafe fn add_planes(args: &Gemm, products: *const f32, m: usize) {
             }
         }
     }
+}
+
+/// n, or as much of it as register tiles of `tile` fill.
+fn whole_tiles(n: usize, tile: usize) -> usize {
+    if n < tile { n } else { n / tile * tile }
 }

@@ -94,17 +94,23 @@ pub trait BlockFormat: GgufType {
         unsafe { [S::splat(0.0); 2] }
     }
 
+    /// Bytes of a block's codes of LANES rows.
+    #[inline(always)]
+    fn code_bytes(lanes: usize) -> usize {
+        planes::plane_bytes(Self::STORED_BITS, lanes)
+    }
+
     /// Bytes of a unit's scales, padded to whole vectors of codes, and of its codes, for LANES rows.
     #[inline(always)]
     fn unit_layout(blocks: usize, lanes: usize) -> (usize, usize) {
         let scales = (Self::UNIT_SCALES + blocks * Self::BLOCK_SCALES) * lanes;
-        (scales.next_multiple_of(4 * lanes), blocks * planes::plane_bytes(Self::STORED_BITS, lanes))
+        (scales.next_multiple_of(4 * lanes), blocks * Self::code_bytes(lanes))
     }
 
     /// The planes of block b.
     #[inline(always)]
     unsafe fn planes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> *const u8 {
-        let before = Self::unit_layout(blocks, S::LANES).0 + b * planes::plane_bytes(Self::STORED_BITS, S::LANES);
+        let before = Self::unit_layout(blocks, S::LANES).0 + b * Self::code_bytes(S::LANES);
         unsafe { unit.add(before) }
     }
 
@@ -112,7 +118,7 @@ pub trait BlockFormat: GgufType {
     fn pack_unit(src: &[u8], stride: usize, blocks: usize, lanes: usize, unit: &mut [u8]) {
         unit.fill(0);
         let (scales, codes) = unit.split_at_mut(Self::unit_layout(blocks, lanes).0);
-        for (b, planes) in codes.chunks_exact_mut(planes::plane_bytes(Self::STORED_BITS, lanes)).enumerate() {
+        for (b, planes) in codes.chunks_exact_mut(Self::code_bytes(lanes)).enumerate() {
             let from = b * BLOCK / Self::BLOCK_COLUMNS * Self::BLOCK_BYTES;
             for lane in 0..lanes {
                 let block = &src[lane * stride + from..][..Self::BLOCK_BYTES];

@@ -1,9 +1,11 @@
 //! y = W x for weights in panels of floats and f32 activations.
 //!
 //! As in `gemm`, a row is added up in one order, column after column, whatever the tile.
-use super::gemm::{Gemm, finish_tile};
+use super::gemm::{Ahead, Gemm, finish, finish_tile, prefetch_out};
 use crate::formats::FloatFormat;
 use crate::simd::Simd;
+use std::mem::MaybeUninit;
+use std::ops::Range;
 
 /// f32 rows of x, `stride` floats apart.
 #[derive(Clone, Copy)]
@@ -12,40 +14,83 @@ pub struct FloatRows {
     pub stride: usize,
 }
 
+impl FloatRows {
+    /// Element k of row t. Safety: it lies within the matrix.
+    #[inline(always)]
+    unsafe fn at(&self, t: usize, k: usize) -> *const f32 {
+        unsafe { self.base.add(t * self.stride + k) }
+    }
+}
+
+/// Most panels of a register tile, and lanes of a vector.
+const PANELS: usize = 4;
+const LANES: usize = 16;
+/// Columns that are widened at once where many tokens share them: with `PANELS` panels, half of a first-level cache.
+const UNIT: usize = 64;
+/// Tokens from which it pays to widen columns once for all of them.
+const WIDE_TOKENS: usize = 13;
+/// Tokens whose sums are kept at once.
+const CHUNK: usize = 128;
+
+/// Columns of some panels as floats: [column][panel], LANES rows in the lanes.
+#[repr(C, align(64))]
+struct Unit([[f32; PANELS * LANES]; UNIT]);
+
+/// Sums of a chunk: [token][panel], LANES rows in the lanes.
+#[repr(C, align(64))]
+struct Sums([[f32; PANELS * LANES]; CHUNK]);
+
 /// Computes `args.rows` rows of W x.
 ///
 /// # Safety
 /// All pointers hold what `args` says; S as simd says.
 #[inline(always)]
 pub unsafe fn float_gemm<S: Simd, F: FloatFormat>(args: &Gemm, x: &FloatRows) {
+    let (mut unit, mut sums) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let panels = args.rows.div_ceil(S::LANES);
-    // Rows of x whose floats stay in a core's L2 while the panels pass by.
-    let chunk = (320 * 1024 / 4 / args.columns / 8).max(1) * 8;
-    for start in (args.from..args.to).step_by(chunk) {
-        let end = args.to.min(start + chunk);
+    for from in (args.from..args.to).step_by(CHUNK) {
+        let rows = from..args.to.min(from + CHUNK);
         let mut p = 0;
         while p < panels {
-            let wide = panels - p >= 4;
-            let mut t = start;
-            // SAFETY: rows t.. and panels p.. are within `args`, as `run` wants.
-            while t < end {
-                t += unsafe {
-                    match (end - t, wide) {
-                        (4.., true) => run::<S, F, 4, 4>(args, x, p, t),
-                        (_, true) => run::<S, F, 1, 4>(args, x, p, t),
-                        (4.., false) => run::<S, F, 4, 1>(args, x, p, t),
-                        (_, false) => run::<S, F, 1, 1>(args, x, p, t),
-                    }
-                };
-            }
-            p += if wide { 4 } else { 1 };
+            let (unit, sums) = (unit.as_mut_ptr(), sums.as_mut_ptr());
+            // SAFETY: panels p.. and the rows are within `args`; the memory is this call's own.
+            p += unsafe {
+                match (panels - p, rows.len() < WIDE_TOKENS) {
+                    (4.., true) => thin::<S, F, 4>(args, x, p, &rows),
+                    (_, true) => thin::<S, F, 1>(args, x, p, &rows),
+                    (4.., _) if S::FLOAT_PANELS == 4 => panels_of::<S, F, 4>(args, x, p, &rows, unit, sums),
+                    (2.., _) => panels_of::<S, F, 2>(args, x, p, &rows, unit, sums),
+                    _ => panels_of::<S, F, 1>(args, x, p, &rows, unit, sums),
+                }
+            };
         }
     }
 }
 
-/// P panels times M rows of x; returns M. One chain of additions a sum, P * M of them side by side.
+/// P panels from panel p times few rows of x, widened in registers; returns P.
 #[inline(always)]
-unsafe fn run<S: Simd, F: FloatFormat, const M: usize, const P: usize>(
+unsafe fn thin<S: Simd, F: FloatFormat, const P: usize>(
+    args: &Gemm,
+    x: &FloatRows,
+    p: usize,
+    rows: &Range<usize>,
+) -> usize {
+    let mut t = rows.start;
+    while t < rows.end {
+        // SAFETY: the rows are within x.
+        t += unsafe {
+            match rows.end - t {
+                4.. => thin_tile::<S, F, P, 4>(args, x, p, t),
+                _ => thin_tile::<S, F, P, 1>(args, x, p, t),
+            }
+        };
+    }
+    P
+}
+
+/// P panels times N rows of x from row t; returns N.
+#[inline(always)]
+unsafe fn thin_tile<S: Simd, F: FloatFormat, const P: usize, const N: usize>(
     args: &Gemm,
     x: &FloatRows,
     p: usize,
@@ -53,20 +98,138 @@ unsafe fn run<S: Simd, F: FloatFormat, const M: usize, const P: usize>(
 ) -> usize {
     unsafe {
         let column_bytes = F::BLOCK_BYTES * S::LANES;
-        let mut acc = [[S::splat(0.0); M]; P];
         let panel = args.panels.add(p * args.panel_bytes);
-        let rows = x.base.add(t * x.stride);
+        let mut acc = [[S::splat(0.0); N]; P];
         for k in 0..args.columns {
             for j in 0..P {
                 let w = F::load::<S>(panel.add(j * args.panel_bytes + k * column_bytes));
-                for i in 0..M {
-                    acc[j][i] = S::fma(w, S::splat(*rows.add(i * x.stride + k)), acc[j][i]);
+                for i in 0..N {
+                    acc[j][i] = S::fma(w, S::splat(*x.at(t + i, k)), acc[j][i]);
                 }
             }
         }
         for j in 0..P {
-            finish_tile::<S, M>(args, &acc[j], t, (p + j) * S::LANES);
+            finish_tile::<S, N>(args, &acc[j], t, (p + j) * S::LANES);
         }
     }
-    M
+    N
+}
+
+/// P panels from panel p times rows of x: each unit of columns is widened once, then used for all rows; returns P.
+#[inline(always)]
+unsafe fn panels_of<S: Simd, F: FloatFormat, const P: usize>(
+    args: &Gemm,
+    x: &FloatRows,
+    p: usize,
+    rows: &Range<usize>,
+    unit: *mut Unit,
+    sums: *mut Sums,
+) -> usize {
+    unsafe {
+        let column_bytes = F::BLOCK_BYTES * S::LANES;
+        let panel = args.panels.add(p * args.panel_bytes);
+        let sums = sums.cast::<f32>();
+        for start in (0..args.columns).step_by(UNIT) {
+            let columns = UNIT.min(args.columns - start);
+            let w = widen::<S, F, P>(panel.add(start * column_bytes), args.panel_bytes, columns, unit);
+            let last = start + columns == args.columns;
+            let ahead = Ahead {
+                base: panel.wrapping_add(if last { P * args.panel_bytes } else { (start + UNIT) * column_bytes }),
+                panel: args.panel_bytes,
+                lines: if last && (p + P) * S::LANES >= args.rows { 0 } else { (UNIT * column_bytes).div_ceil(64) },
+            };
+            let mut t = rows.start;
+            while t < rows.end {
+                ahead.prefetch::<S, P>(t - rows.start..rows.end.min(t + 6) - rows.start, rows.len());
+                if last {
+                    prefetch_out::<S, P>(args, p, t..rows.end.min(t + 6));
+                }
+                let sums = sums.add((t - rows.start) * P * S::LANES);
+                let done = match rows.end - t {
+                    6.. if S::FLOAT_PANELS == 4 => tile::<S, P, 6>(&w, columns, x, t, start, sums),
+                    4.. => tile::<S, P, 4>(&w, columns, x, t, start, sums),
+                    2.. => tile::<S, P, 2>(&w, columns, x, t, start, sums),
+                    _ => tile::<S, P, 1>(&w, columns, x, t, start, sums),
+                };
+                if last {
+                    for i in 0..done * P {
+                        finish::<S>(args, S::load(sums.add(i * S::LANES)), t + i / P, (p + i % P) * S::LANES);
+                    }
+                }
+                t += done;
+            }
+        }
+    }
+    P
+}
+
+/// Columns of panels as floats: vectors of LANES, `column` floats from a column to the next, `panel` to the next panel.
+struct Floats {
+    base: *const f32,
+    column: usize,
+    panel: usize,
+}
+
+/// Columns of P panels as floats: F32 where it is, others in `unit`.
+#[inline(always)]
+unsafe fn widen<S: Simd, F: FloatFormat, const P: usize>(
+    from: *const u8,
+    panel_bytes: usize,
+    columns: usize,
+    unit: *mut Unit,
+) -> Floats {
+    if F::BLOCK_BYTES == 4 {
+        return Floats { base: from.cast(), column: S::LANES, panel: panel_bytes / 4 };
+    }
+    let unit = unit.cast::<f32>();
+    for k in 0..columns {
+        for j in 0..P {
+            unsafe {
+                let w = F::load::<S>(from.add(j * panel_bytes + k * F::BLOCK_BYTES * S::LANES));
+                S::store(unit.add((k * P + j) * S::LANES), w);
+            }
+        }
+    }
+    Floats { base: unit, column: P * S::LANES, panel: S::LANES }
+}
+
+/// The register tile: adds some columns, of which `start` is the first, of P panels times N rows of x from row t to
+/// `sums`, or starts them; returns N.
+#[inline(always)]
+unsafe fn tile<S: Simd, const P: usize, const N: usize>(
+    floats: &Floats,
+    columns: usize,
+    x: &FloatRows,
+    t: usize,
+    start: usize,
+    sums: *mut f32,
+) -> usize {
+    unsafe {
+        let mut acc = [[S::splat(0.0); P]; N];
+        if start > 0 {
+            for i in 0..N {
+                for j in 0..P {
+                    acc[i][j] = S::load(sums.add((i * P + j) * S::LANES));
+                }
+            }
+        }
+        for k in 0..columns {
+            let mut w = [S::splat(0.0); P];
+            for j in 0..P {
+                w[j] = S::load(floats.base.add(k * floats.column + j * floats.panel));
+            }
+            for i in 0..N {
+                let value = S::splat(*x.at(t + i, start + k));
+                for j in 0..P {
+                    acc[i][j] = S::fma(w[j], value, acc[i][j]);
+                }
+            }
+        }
+        for i in 0..N {
+            for j in 0..P {
+                S::store(sums.add((i * P + j) * S::LANES), acc[i][j]);
+            }
+        }
+    }
+    N
 }

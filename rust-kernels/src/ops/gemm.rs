@@ -1,12 +1,14 @@
-//! y = W x for weights in panels of small integers and activations in 8 bits: GEMV, thin and wide GEMM are one
-//! kernel with a register tile of 1 to 16 tokens.
+//! y = W x for weights in panels of small integers and activations in 8 bits. `thin_gemm` decodes panels into registers,
+//! for one token or a few; `wide_gemm` into memory that a first-level cache holds, for many.
 //!
 //! A row of y is added up in one float order whatever the tile: block after block,
 //! acc += x.scale * (scale * float(sum of code products)), so results do not depend on what else is in a batch.
 use super::quantize::QuantRows;
-use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
+use super::{thin_gemm, wide_gemm};
+use crate::formats::{BLOCK, BlockFormat};
 use crate::simd::Simd;
 use crate::unroll16;
+use std::ops::Range;
 
 /// What is done with the sums of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,10 +18,8 @@ pub enum Epilogue {
     Add,
 }
 
-/// How far ahead of its use a panel's code is asked for. The hardware's own prefetch stops at each page; with this a
-/// core reads 20 to 40 % faster where it waits for memory (docs/BENCHMARKS.md). Where many tokens share a panel it
-/// only costs registers, and is left out.
-const PREFETCH_BYTES: usize = 4096;
+/// Tokens from which it pays to decode panels once for all of them: more than a register tile of `thin_gemm`.
+const WIDE_TOKENS: usize = 17;
 
 /// Some panels of W times all rows of x.
 #[derive(Clone, Copy)]
@@ -84,158 +84,185 @@ pub unsafe fn prepare<S: Simd, F: BlockFormat>(x: &QuantRows, m: usize, correcti
 /// All pointers hold what `args` says; S as simd says.
 #[inline(always)]
 pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, corrections: *const f32) {
-    // Rows of x whose codes stay in a core's L2 while the panels pass by.
-    let chunk = (320 * 1024 / args.columns / S::TILE).max(1) * S::TILE;
-    for start in (args.from..args.to).step_by(chunk) {
-        let end = args.to.min(start + chunk);
-        for p in 0..args.rows.div_ceil(S::LANES) {
-            let mut t = start;
-            while t < end {
-                let left = (end - t).min(x.tile - t % x.tile);
-                // SAFETY: the tile lies within one tile of x, as `run` wants.
-                t += unsafe {
-                    match left {
-                        16.. if S::TILE >= 16 && end - start > 16 => run::<S, F, 16, false>(args, x, corrections, p, t),
-                        16.. if S::TILE >= 16 => run::<S, F, 16, true>(args, x, corrections, p, t),
-                        8.. if S::TILE >= 8 => run::<S, F, 8, true>(args, x, corrections, p, t),
-                        4.. if S::TILE >= 4 => run::<S, F, 4, true>(args, x, corrections, p, t),
-                        2.. => run::<S, F, 2, true>(args, x, corrections, p, t),
-                        _ => run::<S, F, 1, true>(args, x, corrections, p, t),
-                    }
-                };
-            }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if args.to - args.from >= WIDE_TOKENS && x.tile >= wide_gemm::TOKENS {
+            wide_gemm::gemm::<S, F>(args, x, corrections);
+        } else {
+            thin_gemm::gemm::<S, F>(args, x, corrections);
         }
     }
 }
 
-/// One panel times M rows of x from row t; returns M.
-#[inline(always)]
-unsafe fn run<S: Simd, F: BlockFormat, const M: usize, const PREFETCH: bool>(
-    args: &Gemm,
-    x: &QuantRows,
-    corrections: *const f32,
-    p: usize,
-    t: usize,
-) -> usize {
-    unsafe {
-        let acc = tile::<S, F, M, PREFETCH>(args.panels.add(p * args.panel_bytes), x, corrections, t);
-        finish_tile::<S, M>(args, &acc, t, p * S::LANES);
-    }
-    M
+/// What a block of a panel is multiplied by, LANES rows each.
+pub(super) struct Factors<S: Simd> {
+    pub scales: [S::F; 2],
+    pub mins: [S::F; 2],
 }
 
-/// The register tile: LANES rows of W times M rows of x.
-#[inline(always)]
-unsafe fn tile<S: Simd, F: BlockFormat, const M: usize, const PREFETCH: bool>(
-    panel: *const u8,
-    x: &QuantRows,
-    corrections: *const f32,
-    t: usize,
-) -> [S::F; M] {
-    unsafe {
-        let parts = BLOCK / F::SUB;
-        let (blocks, width) = (x.columns / BLOCK, x.tile);
-        let (index, slot) = (t / width, t % width);
-        let mut tokens = Tokens {
-            codes: x.codes(index, 0, slot).cast_const(),
-            scales: x.meta(index, 0, slot).cast_const(),
-            corrections: corrections.add(index * blocks * parts * width + slot),
-            width,
-        };
-        let mut acc = [S::splat(0.0); M];
-        let mut unit = panel;
-        for start in (0..x.columns).step_by(UNIT) {
-            let in_unit = if x.columns - start >= UNIT { UNIT_BLOCKS } else { (x.columns - start) / BLOCK };
-            for b in 0..in_unit {
-                if PREFETCH {
-                    let next = unit.wrapping_add(PREFETCH_BYTES + b * code_bytes::<S, F>());
-                    for line in (0..code_bytes::<S, F>()).step_by(64) {
-                        S::prefetch(next.wrapping_add(line));
-                    }
-                }
-                let w = Weights::<S> {
-                    codes: F::codes::<S>(unit, in_unit, b),
-                    scales: F::scales::<S>(unit, in_unit, b),
-                    mins: F::mins::<S>(unit, in_unit, b),
-                };
-                // A loop of 16 would stay a loop, with `acc` in memory.
-                unroll16!(I => if I < M { acc[I] = accumulate::<S, F, I>(&w, &tokens, acc[I]) });
-                tokens.codes = tokens.codes.add(width * BLOCK);
-                tokens.scales = tokens.scales.add(3 * width);
-                tokens.corrections = tokens.corrections.add(parts * width);
-            }
-            let (scale_bytes, code_bytes) = F::unit_layout(in_unit, S::LANES);
-            unit = unit.add(scale_bytes + code_bytes);
-        }
-        acc
-    }
-}
-
-/// Bytes of a block's codes.
-#[inline(always)]
-const fn code_bytes<S: Simd, F: BlockFormat>() -> usize {
-    4 * S::LANES * F::STORED_BITS
-}
-
-/// A block of a panel, decoded: 32 columns of LANES rows.
-struct Weights<S: Simd> {
-    codes: [S::B; 8],
-    scales: [S::F; 2],
-    mins: [S::F; 2],
-}
-
-/// The same block of a tile's tokens: token i's codes at `codes + 32 i`, its scale at `scales + i`, and so on.
-struct Tokens {
-    codes: *const i8,
+/// A block of a tile's tokens: token i's codes at `codes + 32 i`, its scale at `scales + i`, and so on.
+pub(super) struct Tokens {
+    pub codes: *const i8,
     scales: *const f32,
     corrections: *const f32,
+    /// Rows of x's tile.
     width: usize,
+    /// Sums of activations a token and block.
+    parts: usize,
 }
 
-/// acc + the block's part of the dot products with token I.
-#[inline(always)]
-unsafe fn accumulate<S: Simd, F: BlockFormat, const I: usize>(w: &Weights<S>, x: &Tokens, acc: S::F) -> S::F {
-    unsafe {
-        let codes = x.codes.add(I * BLOCK);
-        let scale = S::splat(*x.scales.add(I));
-        let (first, second) = (x.corrections.add(I), x.corrections.add(x.width + I));
-        if F::HAS_MIN {
-            let sum = S::fma(block_sum::<S, F>(w, codes, [S::i_splat(0); 2]), scale, acc);
-            let sum = S::fnma(w.mins[0], S::splat(*first), sum);
-            return if F::SUB == 32 { sum } else { S::fnma(w.mins[1], S::splat(*second), sum) };
-        }
-        let low = S::i_splat(*first.cast::<i32>());
-        let high = if F::SUB == 32 { low } else { S::i_splat(*second.cast::<i32>()) };
-        S::fma(block_sum::<S, F>(w, codes, [low, high]), scale, acc)
-    }
-}
-
-/// scale * (first + sum of code * x) over a block of 32, with two scales where a format has them.
-#[inline(always)]
-unsafe fn block_sum<S: Simd, F: BlockFormat>(w: &Weights<S>, x: *const i8, first: [S::I; 2]) -> S::F {
-    unsafe {
-        let [a, b, c, d, e, f, g, h] = w.codes;
-        let (low, high) = ([a, b, c, d], [e, f, g, h]);
-        if F::SUB == 32 {
-            let sum = S::dot16_bits::<F>(first[0], low, x);
-            S::mul(w.scales[0], S::i_to_f(S::dot16_bits::<F>(sum, high, x.add(16))))
-        } else {
-            let sum = S::mul(w.scales[0], S::i_to_f(S::dot16_bits::<F>(first[0], low, x)));
-            S::fma(w.scales[1], S::i_to_f(S::dot16_bits::<F>(first[1], high, x.add(16))), sum)
-        }
-    }
-}
-
-/// `dot16` with the format's width: a const generic cannot name an associated constant.
-trait DotBits: Simd {
+impl Tokens {
+    /// Tokens from row t of x, from block b.
+    ///
+    /// # Safety
+    /// They are within x.
     #[inline(always)]
-    unsafe fn dot16_bits<F: BlockFormat>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+    pub unsafe fn new<F: BlockFormat>(x: &QuantRows, corrections: *const f32, t: usize, b: usize) -> Self {
+        let (width, parts) = (x.tile, BLOCK / F::SUB);
+        // A division takes as long as a tenth of a tile.
+        let (tile, slot) = (t >> width.trailing_zeros(), t & (width - 1));
+        unsafe {
+            Self {
+                codes: x.codes(tile, b, slot),
+                scales: x.meta(tile, b, slot),
+                corrections: corrections.add((tile * (x.columns / BLOCK) + b) * parts * width + slot),
+                width,
+                parts,
+            }
+        }
+    }
+
+    /// The same tokens' next block.
+    ///
+    /// # Safety
+    /// As `new`, or at the end of x.
+    #[inline(always)]
+    pub unsafe fn next(&mut self) {
+        unsafe {
+            self.codes = opaque(self.codes.add(self.width * BLOCK));
+            self.scales = self.scales.add(3 * self.width);
+            self.corrections = self.corrections.add(self.parts * self.width);
+        }
+    }
+
+    /// What token i's sums of products start from, for the first and the second 16 columns.
+    ///
+    /// # Safety
+    /// Token i is within the tile.
+    #[inline(always)]
+    pub unsafe fn first<S: Simd, F: BlockFormat>(&self, i: usize) -> [S::I; 2] {
+        unsafe {
+            if F::HAS_MIN {
+                return [S::i_splat(0); 2];
+            }
+            let low = S::i_splat(*self.corrections.add(i).cast());
+            [low, if F::SUB == 32 { low } else { S::i_splat(*self.corrections.add(self.width + i).cast()) }]
+        }
+    }
+
+    /// acc + the block's part of the dot products with token i. `sums` are the sums of products of the first and the
+    /// second 16 columns, or of all 32 in the first where they share a scale.
+    ///
+    /// # Safety
+    /// As `first`.
+    #[inline(always)]
+    pub unsafe fn add<S: Simd, F: BlockFormat>(&self, w: &Factors<S>, sums: [S::I; 2], i: usize, acc: S::F) -> S::F {
+        unsafe {
+            let mut product = S::mul(w.scales[0], S::i_to_f(sums[0]));
+            if F::SUB == 16 {
+                product = S::fma(w.scales[1], S::i_to_f(sums[1]), product);
+            }
+            let mut acc = S::fma(product, S::splat(*self.scales.add(i)), acc);
+            if F::HAS_MIN {
+                acc = S::fnma(w.mins[0], S::splat(*self.corrections.add(i)), acc);
+                if F::SUB == 16 {
+                    acc = S::fnma(w.mins[1], S::splat(*self.corrections.add(self.width + i)), acc);
+                }
+            }
+            acc
+        }
+    }
+}
+
+/// What will be decoded next: `lines` cache lines from `base`, and as many of each further panel.
+pub(super) struct Ahead {
+    pub base: *const u8,
+    pub panel: usize,
+    pub lines: usize,
+}
+
+impl Ahead {
+    /// Asks for the share of parts `done` of `all`.
+    ///
+    /// # Safety
+    /// S as simd says.
+    #[inline(always)]
+    pub unsafe fn prefetch<S: Simd, const P: usize>(&self, done: Range<usize>, all: usize) {
+        let share = self.lines.div_ceil(all);
+        for line in done.start * share..self.lines.min(done.end * share) {
+            for j in 0..P {
+                unsafe { S::prefetch_l2(self.base.wrapping_add(j * self.panel + 64 * line)) }
+            }
+        }
+    }
+}
+
+/// Asks for the lines of the output that rows of x times P panels from panel p will be stored to.
+///
+/// # Safety
+/// S as simd says.
+#[inline(always)]
+pub(super) unsafe fn prefetch_out<S: Simd, const P: usize>(args: &Gemm, p: usize, rows: Range<usize>) {
+    for t in rows {
+        let row = args.out.wrapping_add((t - args.from) * args.ldo + p * S::LANES);
+        for line in (0..P * S::LANES).step_by(16) {
+            unsafe { S::prefetch_write(row.wrapping_add(line).cast()) }
+        }
+    }
+}
+
+/// The pointer itself, of which the optimiser knows nothing. It would otherwise address one stream relative to another,
+/// and x86 splits a multiply-add whose operand in memory has two address registers in two.
+#[inline(always)]
+#[allow(clippy::pointers_in_nomem_asm_block)] // nothing is read through it
+#[cfg_attr(miri, allow(unused_mut))]
+fn opaque<T>(mut p: *const T) -> *const T {
+    // Miri knows no assembly.
+    #[cfg(not(miri))]
+    // SAFETY: no instruction.
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags))
+    }
+    p
+}
+
+/// `dot16_rows` and `dot16_tile` with the format's width: a const generic cannot name an associated constant.
+pub(super) trait DotBits: Simd {
+    #[inline(always)]
+    unsafe fn dot16_rows_bits<F: BlockFormat, const N: usize>(acc: &mut [Self::I; N], w: [Self::B; 4], x: *const i8) {
         unsafe {
             match F::BITS {
-                0..=5 => Self::dot16::<5>(acc, w, x),
-                6 => Self::dot16::<6>(acc, w, x),
-                7 => Self::dot16::<7>(acc, w, x),
-                _ => Self::dot16::<8>(acc, w, x),
+                0..=5 => Self::dot16_rows::<5, N>(acc, w, x),
+                6 => Self::dot16_rows::<6, N>(acc, w, x),
+                7 => Self::dot16_rows::<7, N>(acc, w, x),
+                _ => Self::dot16_rows::<8, N>(acc, w, x),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot16_tile_bits<F: BlockFormat, const P: usize, const N: usize>(
+        acc: &mut [[Self::I; N]; P],
+        w: *const u8,
+        panel: usize,
+        x: *const i8,
+    ) {
+        unsafe {
+            match F::BITS {
+                0..=5 => Self::dot16_tile::<5, P, N>(acc, w, panel, x),
+                6 => Self::dot16_tile::<6, P, N>(acc, w, panel, x),
+                7 => Self::dot16_tile::<7, P, N>(acc, w, panel, x),
+                _ => Self::dot16_tile::<8, P, N>(acc, w, panel, x),
             }
         }
     }
@@ -262,7 +289,7 @@ pub(super) unsafe fn finish_tile<S: Simd, const M: usize>(args: &Gemm, acc: &[S:
 /// # Safety
 /// Row t and panel row `row` are within `args`.
 #[inline(always)]
-unsafe fn finish<S: Simd>(args: &Gemm, sums: S::F, t: usize, row: usize) {
+pub(super) unsafe fn finish<S: Simd>(args: &Gemm, sums: S::F, t: usize, row: usize) {
     unsafe {
         let out = args.out.add((t - args.from) * args.ldo + row);
         let bias = if args.bias.is_null() { args.bias } else { args.bias.add(row) };

@@ -11,3 +11,5 @@ pub mod quantize;
 pub mod rope;
 pub mod short_conv;
 pub mod swiglu;
+pub mod thin_gemm;
+pub mod wide_gemm;

@@ -11,13 +11,14 @@ const CHAINS: usize = 16;
 /// S as simd says.
 #[inline(always)]
 pub unsafe fn int8_peak<S: Simd>(rounds: u64) -> u64 {
-    let (codes, x) = ([17u8; 64], [3i8; 16]);
+    // Each chain has activations of its own: products of the same would be taken once.
+    let (codes, x) = ([17u8; 64], [3i8; 16 * CHAINS]);
     unsafe {
         let w = [S::b_load(codes.as_ptr()); 4];
         let mut acc = [S::i_splat(0); CHAINS];
         for _ in 0..rounds {
             let x = std::hint::black_box(x.as_ptr());
-            unroll16!(I => acc[I] = S::dot16::<5>(acc[I], w, x));
+            unroll16!(I => acc[I] = S::dot16::<5>(acc[I], w, x.add(16 * I)));
         }
         std::hint::black_box(acc.map(|a| S::i_sum(a)));
     }

@@ -1,6 +1,6 @@
 //! AVX2 with FMA and F16C: eight lanes; with `vpdpbusd` where the CPU has AVX-VNNI.
 use super::Simd;
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 
 /// VNNI: with AVX-VNNI.
 #[derive(Clone, Copy)]
@@ -34,6 +34,8 @@ impl<const VNNI: bool> Avx2<VNNI> {
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const LANES: usize = 8;
     const TILE: usize = 4;
+    const PANELS: usize = 1;
+    const FLOAT_PANELS: usize = 2;
     const WIDE_BIAS: i32 = if VNNI { 128 } else { 0 };
     type F = __m256;
     type I = __m256i;
@@ -222,6 +224,14 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     unsafe fn prefetch(p: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn prefetch_l2(p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn prefetch_write(p: *const u8) {
+        unsafe { asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags)) }
     }
     #[inline(always)]
     unsafe fn b_load(p: *const u8) -> Self::B {

@@ -1,6 +1,6 @@
 //! AVX-512 (F, BW, VL, DQ) with VNNI: sixteen lanes.
 use super::Simd;
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 
 #[derive(Clone, Copy)]
 pub struct Avx512;
@@ -8,6 +8,8 @@ pub struct Avx512;
 impl Simd for Avx512 {
     const LANES: usize = 16;
     const TILE: usize = 16;
+    const PANELS: usize = 3;
+    const FLOAT_PANELS: usize = 4;
     const WIDE_BIAS: i32 = 128;
     type F = __m512;
     type I = __m512i;
@@ -148,9 +150,56 @@ impl Simd for Avx512 {
         }
     }
 
+    /// Group by group over all tokens, whose chains of sums hide each other's latency.
+    #[inline(always)]
+    unsafe fn dot16_rows<const BITS: u32, const N: usize>(acc: &mut [Self::I; N], w: [Self::B; 4], x: *const i8) {
+        for (g, w) in w.into_iter().enumerate() {
+            for (i, acc) in acc.iter_mut().enumerate() {
+                unsafe {
+                    let x = x.add(32 * i + 4 * g).cast::<i32>().read_unaligned();
+                    *acc = _mm512_dpbusd_epi32(*acc, w, _mm512_set1_epi32(x));
+                }
+            }
+        }
+    }
+
+    /// Group by group over the whole tile: its P * N chains of sums hide each other's latency, and each load serves
+    /// P or N products.
+    #[inline(always)]
+    unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
+        acc: &mut [[Self::I; N]; P],
+        w: *const u8,
+        panel: usize,
+        x: *const i8,
+    ) {
+        for g in 0..4 {
+            unsafe {
+                let mut codes = [_mm512_setzero_si512(); P];
+                for j in 0..P {
+                    codes[j] = Self::b_load(w.add(j * panel + 64 * g));
+                }
+                for i in 0..N {
+                    let x = _mm512_set1_epi32(x.add(32 * i + 4 * g).cast::<i32>().read_unaligned());
+                    for j in 0..P {
+                        acc[j][i] = _mm512_dpbusd_epi32(acc[j][i], codes[j], x);
+                    }
+                }
+            }
+        }
+    }
+
     #[inline(always)]
     unsafe fn prefetch(p: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn prefetch_l2(p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn prefetch_write(p: *const u8) {
+        // The intrinsic asks for a line to read unless a feature that few CPUs name is enabled.
+        unsafe { asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags)) }
     }
     #[inline(always)]
     unsafe fn b_load(p: *const u8) -> Self::B {

@@ -34,6 +34,10 @@ pub trait Simd: Copy + 'static {
     const LANES: usize;
     /// Tokens in a register tile of the integer kernels: a power of two.
     const TILE: usize;
+    /// Panels of a register tile of the integer kernels for many tokens: 1 to 3.
+    const PANELS: usize;
+    /// The same of the float kernels: 2, or 4 where 32 registers hold the sums of six tokens too.
+    const FLOAT_PANELS: usize;
     /// What `dot16::<8>` adds to each code: 128 where the hardware multiplies unsigned codes (VNNI), else 0.
     const WIDE_BIAS: i32;
 
@@ -87,10 +91,44 @@ pub trait Simd: Copy + 'static {
     /// code - 128, and WIDE_BIAS times the sum of x is left in the result.
     unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I;
 
+    /// `dot16` of N tokens: token i's 16 activations stand at `x + 32 * i`.
+    #[inline(always)]
+    unsafe fn dot16_rows<const BITS: u32, const N: usize>(acc: &mut [Self::I; N], w: [Self::B; 4], x: *const i8) {
+        for (i, acc) in acc.iter_mut().enumerate() {
+            *acc = unsafe { Self::dot16::<BITS>(*acc, w, x.add(32 * i)) };
+        }
+    }
+
+    /// `dot16` of P panels and N tokens: panel j's four vectors of codes stand at `w + j * panel`, token i's 16
+    /// activations at `x + 32 * i`.
+    #[inline(always)]
+    unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
+        acc: &mut [[Self::I; N]; P],
+        w: *const u8,
+        panel: usize,
+        x: *const i8,
+    ) {
+        for j in 0..P {
+            unsafe {
+                let vector = |g: usize| Self::b_load(w.add(j * panel + g * 4 * Self::LANES));
+                let w = [vector(0), vector(1), vector(2), vector(3)];
+                for i in 0..N {
+                    acc[j][i] = Self::dot16::<BITS>(acc[j][i], w, x.add(32 * i));
+                }
+            }
+        }
+    }
+
     unsafe fn b_load(p: *const u8) -> Self::B;
     /// Hints that the cache line at `p`, which may lie anywhere, will be read soon.
     #[inline(always)]
     unsafe fn prefetch(_p: *const u8) {}
+    /// The same, of a second-level cache, for what is used later.
+    #[inline(always)]
+    unsafe fn prefetch_l2(_p: *const u8) {}
+    /// The same, of a line that will be written.
+    #[inline(always)]
+    unsafe fn prefetch_write(_p: *const u8) {}
     unsafe fn b_store(p: *mut u8, v: Self::B);
     unsafe fn b_and(a: Self::B, mask: u8) -> Self::B;
     unsafe fn b_or(a: Self::B, b: Self::B) -> Self::B;

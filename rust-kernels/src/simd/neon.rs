@@ -98,6 +98,8 @@ impl<const DOT: u8> Neon<DOT> {
 impl<const DOT: u8> Simd for Neon<DOT> {
     const LANES: usize = 4;
     const TILE: usize = 8;
+    const PANELS: usize = 3;
+    const FLOAT_PANELS: usize = 4;
     const WIDE_BIAS: i32 = if DOT == USDOT { 128 } else { 0 };
     type F = float32x4_t;
     type I = int32x4_t;

@@ -16,6 +16,8 @@ fn map(f: impl Fn(usize) -> f32) -> [f32; N] {
 impl Simd for Scalar {
     const LANES: usize = N;
     const TILE: usize = 4;
+    const PANELS: usize = 1;
+    const FLOAT_PANELS: usize = 2;
     const WIDE_BIAS: i32 = 0;
     type F = [f32; N];
     type I = [i32; N];

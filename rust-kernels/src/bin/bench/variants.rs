@@ -43,6 +43,8 @@ macro_rules! as_the_original {
 impl<S: Simd> Simd for Unprefetched<S> {
     const LANES: usize = S::LANES;
     const TILE: usize = S::TILE;
+    const PANELS: usize = S::PANELS;
+    const FLOAT_PANELS: usize = S::FLOAT_PANELS;
     const WIDE_BIAS: i32 = S::WIDE_BIAS;
     type F = S::F;
     type I = S::I;
@@ -89,6 +91,21 @@ impl<S: Simd> Simd for Unprefetched<S> {
     #[inline(always)]
     unsafe fn dot16<const BITS: u32>(acc: S::I, w: [S::B; 4], x: *const i8) -> S::I {
         unsafe { S::dot16::<BITS>(acc, w, x) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot16_rows<const BITS: u32, const N: usize>(acc: &mut [S::I; N], w: [S::B; 4], x: *const i8) {
+        unsafe { S::dot16_rows::<BITS, N>(acc, w, x) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
+        acc: &mut [[S::I; N]; P],
+        w: *const u8,
+        panel: usize,
+        x: *const i8,
+    ) {
+        unsafe { S::dot16_tile::<BITS, P, N>(acc, w, panel, x) }
     }
 }
 

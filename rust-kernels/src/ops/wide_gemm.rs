@@ -1,0 +1,229 @@
+//! Wide GEMM: a register tile of several panels and four tokens, over a unit of 256 columns of the panels that is
+//! decoded once, into memory that a first-level cache holds, and used for all tokens.
+//!
+//! Sums wait in memory while the next unit is decoded; as floats they lose nothing there.
+use super::gemm::{Ahead, DotBits, Factors, Gemm, Tokens, finish, prefetch_out};
+use super::quantize::QuantRows;
+use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
+use crate::simd::Simd;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Tokens of a register tile.
+pub const TOKENS: usize = 4;
+/// Most panels of a register tile, and lanes of a vector.
+const PANELS: usize = 3;
+const LANES: usize = 16;
+/// Bytes of a block's decoded codes.
+const CODE_BYTES: usize = BLOCK * LANES;
+/// Tokens whose sums are kept at once.
+const CHUNK: usize = 128;
+
+/// A unit of some panels, decoded: [panel][block], LANES rows in the lanes.
+#[repr(C, align(64))]
+struct Unit {
+    /// Columns 4g.. of every row in vector g.
+    codes: [[[u8; CODE_BYTES]; UNIT_BLOCKS]; PANELS],
+    /// Two scales, then two mins.
+    factors: [[[f32; 4 * LANES]; UNIT_BLOCKS]; PANELS],
+}
+
+/// Where a unit's codes are: bytes from a block to the next, and from a panel to the next.
+struct Codes {
+    base: *const u8,
+    block: usize,
+    panel: usize,
+}
+
+/// Sums of a chunk: [token][panel], LANES rows in the lanes.
+#[repr(C, align(64))]
+struct Sums([[f32; PANELS * LANES]; CHUNK]);
+
+/// As `gemm::gemm`, with tiles of x of `TOKENS` at least.
+///
+/// # Safety
+/// As `gemm::gemm`.
+#[inline(always)]
+pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, corrections: *const f32) {
+    let (mut unit, mut sums) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let x = Operand { x, corrections };
+    let panels = args.rows.div_ceil(S::LANES);
+    for from in (args.from..args.to).step_by(CHUNK) {
+        let to = args.to.min(from + CHUNK);
+        let mut p = 0;
+        while p < panels {
+            // SAFETY: panels p.. and rows from..to are within `args`; the memory is this call's own.
+            p += unsafe {
+                match (panels - p).min(S::PANELS) {
+                    // Two sums a block would not fit in the registers three panels wide.
+                    3.. if F::SUB == 32 => {
+                        panels_of::<S, F, 3>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr())
+                    }
+                    2.. if F::SUB == 16 => {
+                        panels_of::<S, F, 2>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr())
+                    }
+                    _ => panels_of::<S, F, 1>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),
+                }
+            };
+        }
+    }
+}
+
+/// Activations with what `prepare` made of them.
+struct Operand<'a> {
+    x: &'a QuantRows,
+    corrections: *const f32,
+}
+
+/// P panels from panel p times rows of x; returns P.
+#[inline(always)]
+unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize>(
+    args: &Gemm,
+    x: &Operand,
+    p: usize,
+    rows: Range<usize>,
+    unit: *mut Unit,
+    sums: *mut Sums,
+) -> usize {
+    unsafe {
+        let panel = args.panels.add(p * args.panel_bytes);
+        let tiles = rows.len().div_ceil(TOKENS);
+        let mut at = 0;
+        for start in (0..args.columns).step_by(UNIT) {
+            let blocks = ((args.columns - start) / BLOCK).min(UNIT_BLOCKS);
+            let codes = decode::<S, F, P>(panel.add(at), args.panel_bytes, blocks, unit);
+            let (scale_bytes, code_bytes) = F::unit_layout(blocks, S::LANES);
+            at += scale_bytes + code_bytes;
+            let last = start + UNIT >= args.columns;
+            // The next unit of these panels, or the next panels' first, comes meanwhile.
+            let ahead = Ahead {
+                base: panel.wrapping_add(if last { P * args.panel_bytes } else { at }),
+                panel: args.panel_bytes,
+                lines: if last && (p + P) * S::LANES >= args.rows {
+                    0
+                } else {
+                    (scale_bytes + code_bytes).div_ceil(64)
+                },
+            };
+            for (i, t) in rows.clone().step_by(TOKENS).enumerate() {
+                ahead.prefetch::<S, P>(i..i + 1, tiles);
+                if last {
+                    prefetch_out::<S, P>(args, p, t..rows.end.min(t + TOKENS));
+                }
+                let tokens = Tokens::new::<F>(x.x, x.corrections, t, start / BLOCK);
+                let sums = sums.cast::<f32>().add(i * TOKENS * P * S::LANES);
+                tile::<S, F, P>(&codes, unit, blocks, tokens, sums, start == 0);
+                if last {
+                    for (i, t) in (t..rows.end.min(t + TOKENS)).enumerate() {
+                        for j in 0..P {
+                            finish::<S>(args, S::load(sums.add((i * P + j) * S::LANES)), t, (p + j) * S::LANES);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    P
+}
+
+/// A unit of P panels, the first at `unit`; returns where its codes are.
+#[inline(always)]
+unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(
+    unit: *const u8,
+    panel_bytes: usize,
+    blocks: usize,
+    to: *mut Unit,
+) -> Codes {
+    // Codes of whole bytes are used where they are.
+    let in_place = F::STORED_BITS == 8;
+    for j in 0..P {
+        for b in 0..blocks {
+            unsafe {
+                let unit = unit.add(j * panel_bytes);
+                if !in_place {
+                    let codes = (&raw mut (*to).codes[j][b]).cast::<u8>();
+                    let w = F::codes::<S>(unit, blocks, b);
+                    for g in 0..8 {
+                        S::b_store(codes.add(4 * S::LANES * g), w[g]);
+                    }
+                }
+                let factors = (&raw mut (*to).factors[j][b]).cast::<f32>();
+                let (scales, mins) = (F::scales::<S>(unit, blocks, b), F::mins::<S>(unit, blocks, b));
+                S::store(factors, scales[0]);
+                S::store(factors.add(S::LANES), scales[1]);
+                if F::HAS_MIN {
+                    S::store(factors.add(2 * S::LANES), mins[0]);
+                    S::store(factors.add(3 * S::LANES), mins[1]);
+                }
+            }
+        }
+    }
+    if in_place {
+        let base = unsafe { unit.add(F::unit_layout(blocks, S::LANES).0) };
+        return Codes { base, block: F::code_bytes(S::LANES), panel: panel_bytes };
+    }
+    Codes { base: to.cast(), block: CODE_BYTES, panel: UNIT_BLOCKS * CODE_BYTES }
+}
+
+/// A block's scales and mins of one panel, as `decode` left them.
+#[inline(always)]
+unsafe fn factors<S: Simd, F: BlockFormat>(from: *const f32) -> Factors<S> {
+    unsafe {
+        Factors {
+            scales: [S::load(from), S::load(from.add(S::LANES))],
+            mins: if F::HAS_MIN {
+                [S::load(from.add(2 * S::LANES)), S::load(from.add(3 * S::LANES))]
+            } else {
+                [S::splat(0.0); 2]
+            },
+        }
+    }
+}
+
+/// The register tile: adds `blocks` blocks of P panels times `TOKENS` tokens to `sums`, or starts them.
+#[inline(always)]
+unsafe fn tile<S: Simd, F: BlockFormat, const P: usize>(
+    codes: &Codes,
+    unit: *const Unit,
+    blocks: usize,
+    mut x: Tokens,
+    sums: *mut f32,
+    start: bool,
+) {
+    unsafe {
+        let mut acc = [[S::splat(0.0); TOKENS]; P];
+        if !start {
+            for j in 0..P {
+                for i in 0..TOKENS {
+                    acc[j][i] = S::load(sums.add((i * P + j) * S::LANES));
+                }
+            }
+        }
+        for b in 0..blocks {
+            let (base, panel) = (codes.base.add(b * codes.block), codes.panel);
+            let mut low = [[S::i_splat(0); TOKENS]; P];
+            let mut high = low;
+            for i in 0..TOKENS {
+                let first = x.first::<S, F>(i);
+                for j in 0..P {
+                    [low[j][i], high[j][i]] = first;
+                }
+            }
+            S::dot16_tile_bits::<F, P, TOKENS>(&mut low, base, panel, x.codes);
+            let second = if F::SUB == 32 { &mut low } else { &mut high };
+            S::dot16_tile_bits::<F, P, TOKENS>(second, base.add(16 * S::LANES), panel, x.codes.add(16));
+            for j in 0..P {
+                let w = factors::<S, F>((&raw const (*unit).factors[j][b]).cast());
+                for i in 0..TOKENS {
+                    acc[j][i] = x.add::<S, F>(&w, [low[j][i], high[j][i]], i, acc[j][i]);
+                }
+            }
+            x.next();
+        }
+        for j in 0..P {
+            for i in 0..TOKENS {
+                S::store(sums.add((i * P + j) * S::LANES), acc[j][i]);
+            }
+        }
+    }
+}
