@@ -111,9 +111,15 @@ unsafe fn chunk<S: Simd>(a: &Attention, to: &Running, rows: Range<usize>, positi
     unsafe {
         let (start, n) = (positions.start, positions.len());
         let queries = &a.q[rows.clone()];
+        // Position b's block of the head; beyond the table its last, of which nothing is read then.
+        let at = |base: *const u16, b: usize| {
+            let block = table[(b / KV_BLOCK).min(table.len() - 1)];
+            base.add(block as usize * a.block_stride + a.head_offset)
+        };
         for (i, b) in positions.clone().step_by(KV_BLOCK).enumerate() {
-            let keys = a.keys.add(table[b / KV_BLOCK] as usize * a.block_stride + a.head_offset);
-            let rhs = Rhs { base: keys, row: KEY_GROUP, group: KEY_GROUP, next_group: a.head_dim * KEY_GROUP };
+            let next = if b + KV_BLOCK < positions.end { at(a.keys, b + KV_BLOCK) } else { at(a.values, start) };
+            let rhs =
+                Rhs { base: at(a.keys, b), row: KEY_GROUP, group: KEY_GROUP, next_group: a.head_dim * KEY_GROUP, next };
             let out = to.scores.add(rows.start * CHUNK + i * KV_BLOCK);
             if rows.len() >= WIDEN_ROWS {
                 let rhs = rhs.widen::<S>(KV_BLOCK * a.head_dim, to.wide);
@@ -129,13 +135,14 @@ unsafe fn chunk<S: Simd>(a: &Attention, to: &Running, rows: Range<usize>, positi
             rescale::<S>(to.acc.add(r * to.stride), to.stride, factor);
         }
         let acc = to.acc.add(rows.start * to.stride);
-        for (i, b) in positions.step_by(KV_BLOCK).enumerate() {
-            let values = a.values.add(table[b / KV_BLOCK] as usize * a.block_stride + a.head_offset);
+        for (i, b) in positions.clone().step_by(KV_BLOCK).enumerate() {
+            let after = b + KV_BLOCK;
+            let next = at(if after < positions.end { a.values } else { a.keys }, after);
             let weights: [*const f32; MAX_ROWS] =
                 std::array::from_fn(|r| to.scores.wrapping_add((rows.start + r) * CHUNK + i * KV_BLOCK).cast_const());
             let weights = &weights[..rows.len()];
             let depth = (n - i * KV_BLOCK).min(KV_BLOCK);
-            let rhs = Rhs { base: values, row: a.head_dim, group: a.head_dim, next_group: 0 };
+            let rhs = Rhs { base: at(a.values, b), row: a.head_dim, group: a.head_dim, next_group: 0, next };
             if rows.len() >= WIDEN_ROWS {
                 let rhs = rhs.widen::<S>(depth * a.head_dim, to.wide);
                 product::<S, _>(weights, depth, &rhs, a.head_dim, acc, to.stride, true);
@@ -161,9 +168,12 @@ unsafe fn weigh<S: Simd>(x: *mut f32, gate: *const f32, n: usize) {
 trait Element: Copy {
     /// LANES elements as floats. Safety: S as simd says.
     unsafe fn load<S: Simd>(p: *const Self) -> S::F;
+    /// Whether the elements come from memory, in the order in which they are used.
+    const STREAMED: bool;
 }
 
 impl Element for u16 {
+    const STREAMED: bool = true;
     #[inline(always)]
     unsafe fn load<S: Simd>(p: *const u16) -> S::F {
         unsafe { S::load_f16(p) }
@@ -171,6 +181,7 @@ impl Element for u16 {
 }
 
 impl Element for f32 {
+    const STREAMED: bool = false;
     #[inline(always)]
     unsafe fn load<S: Simd>(p: *const f32) -> S::F {
         unsafe { S::load(p) }
@@ -178,12 +189,14 @@ impl Element for f32 {
 }
 
 /// The right-hand side of `product`: `row` elements from k to k + 1, columns in groups of `group` that lie
-/// `next_group` elements apart.
+/// `next_group` elements apart. At `next` is what will be wanted after it, laid out alike: hardware prefetch stops at each
+/// page, and blocks are two pages long.
 struct Rhs<E> {
     base: *const E,
     row: usize,
     group: usize,
     next_group: usize,
+    next: *const E,
 }
 
 impl<E> Rhs<E> {
@@ -201,7 +214,7 @@ impl Rhs<u16> {
         for i in (0..n).step_by(S::LANES) {
             unsafe { S::store(wide.add(i), S::load_f16(self.base.add(i))) }
         }
-        Rhs { base: wide, row: self.row, group: self.group, next_group: self.next_group }
+        Rhs { base: wide, row: self.row, group: self.group, next_group: self.next_group, next: wide }
     }
 }
 
@@ -235,15 +248,17 @@ unsafe fn product<S: Simd, E: Element>(
                 let two = n - col >= 2 * S::LANES;
                 let (l, out) = (&lhs[r..], c.add(r * ldc + col));
                 let columns = [rhs.column(col), rhs.column(if two { col + S::LANES } else { col })];
+                let ahead = (rhs.next as isize).wrapping_sub(rhs.base as isize);
+                let rhs = Columns { at: columns, row: rhs.row, ahead };
                 match (rows, two) {
-                    (8, true) => block::<S, _, 8, 2>(l, depth, columns, rhs.row, out, ldc, add),
-                    (4, true) => block::<S, _, 4, 2>(l, depth, columns, rhs.row, out, ldc, add),
-                    (2, true) => block::<S, _, 2, 2>(l, depth, columns, rhs.row, out, ldc, add),
-                    (_, true) => block::<S, _, 1, 2>(l, depth, columns, rhs.row, out, ldc, add),
-                    (8, false) => block::<S, _, 8, 1>(l, depth, columns, rhs.row, out, ldc, add),
-                    (4, false) => block::<S, _, 4, 1>(l, depth, columns, rhs.row, out, ldc, add),
-                    (2, false) => block::<S, _, 2, 1>(l, depth, columns, rhs.row, out, ldc, add),
-                    (_, false) => block::<S, _, 1, 1>(l, depth, columns, rhs.row, out, ldc, add),
+                    (8, true) => block::<S, _, 8, 2>(l, depth, &rhs, out, ldc, add),
+                    (4, true) => block::<S, _, 4, 2>(l, depth, &rhs, out, ldc, add),
+                    (2, true) => block::<S, _, 2, 2>(l, depth, &rhs, out, ldc, add),
+                    (_, true) => block::<S, _, 1, 2>(l, depth, &rhs, out, ldc, add),
+                    (8, false) => block::<S, _, 8, 1>(l, depth, &rhs, out, ldc, add),
+                    (4, false) => block::<S, _, 4, 1>(l, depth, &rhs, out, ldc, add),
+                    (2, false) => block::<S, _, 2, 1>(l, depth, &rhs, out, ldc, add),
+                    (_, false) => block::<S, _, 1, 1>(l, depth, &rhs, out, ldc, add),
                 }
                 col += if two { 2 * S::LANES } else { S::LANES };
             }
@@ -252,13 +267,19 @@ unsafe fn product<S: Simd, E: Element>(
     }
 }
 
-/// R rows times V <= 2 vectors of `product`; `columns` are the vectors' places in row 0.
+/// Two vectors of columns of a right-hand side: their places in row 0, elements to the next row, bytes to what follows.
+struct Columns<E> {
+    at: [*const E; 2],
+    row: usize,
+    ahead: isize,
+}
+
+/// R rows times V <= 2 vectors of `product`.
 #[inline(always)]
 unsafe fn block<S: Simd, E: Element, const R: usize, const V: usize>(
     lhs: &[*const f32],
     depth: usize,
-    columns: [*const E; 2],
-    ldr: usize,
+    rhs: &Columns<E>,
     c: *mut f32,
     ldc: usize,
     add: bool,
@@ -276,7 +297,11 @@ unsafe fn block<S: Simd, E: Element, const R: usize, const V: usize>(
         for k in 0..depth {
             let mut w = [S::splat(0.0); V];
             for v in 0..V {
-                w[v] = E::load::<S>(columns[v].add(k * ldr));
+                let place = rhs.at[v].add(k * rhs.row);
+                if E::STREAMED {
+                    S::prefetch(place.wrapping_byte_offset(rhs.ahead).cast());
+                }
+                w[v] = E::load::<S>(place);
             }
             for r in 0..R {
                 let x = S::splat(*lhs[r].add(k));

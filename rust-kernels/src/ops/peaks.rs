@@ -5,24 +5,28 @@ use crate::unroll16;
 /// Sums kept side by side: more than a multiply-add's latency times its throughput.
 const CHAINS: usize = 16;
 
-/// Multiply-adds of `rounds` rounds of independent int8 dot products.
+/// Multiply-adds of `rounds` rounds of int8 dot products: a register tile as the kernels have it, and nothing else.
 ///
 /// # Safety
 /// S as simd says.
 #[inline(always)]
 pub unsafe fn int8_peak<S: Simd>(rounds: u64) -> u64 {
-    // Each chain has activations of its own: products of the same would be taken once.
-    let (codes, x) = ([17u8; 64], [3i8; 16 * CHAINS]);
+    unsafe { if S::PANELS == 3 { int8_tile::<S, 3>(rounds) } else { int8_tile::<S, 1>(rounds) } }
+}
+
+#[inline(always)]
+unsafe fn int8_tile<S: Simd, const P: usize>(rounds: u64) -> u64 {
+    let (codes, x) = ([[17u8; 16 * 16]; 3], [3i8; 32 * 4]);
     unsafe {
-        let w = [S::b_load(codes.as_ptr()); 4];
-        let mut acc = [S::i_splat(0); CHAINS];
+        let mut acc = [[S::i_splat(0); 4]; P];
         for _ in 0..rounds {
-            let x = std::hint::black_box(x.as_ptr());
-            unroll16!(I => acc[I] = S::dot16::<5>(acc[I], w, x.add(16 * I)));
+            // Read anew in each round, or the compiler takes AVX2's products once.
+            let (w, x) = (std::hint::black_box(codes[0].as_ptr()), std::hint::black_box(x.as_ptr()));
+            S::dot16_tile::<5, P, 4>(&mut acc, w, codes[0].len(), x);
         }
-        std::hint::black_box(acc.map(|a| S::i_sum(a)));
+        std::hint::black_box(acc.map(|panel| panel.map(|a| S::i_sum(a))));
     }
-    rounds * (CHAINS * S::LANES * 16) as u64
+    rounds * (P * 4 * S::LANES * 16) as u64
 }
 
 /// Multiply-adds of `rounds` rounds of independent f32 FMAs.

@@ -42,7 +42,7 @@ impl Bench<'_> {
                 on: "chunks of x in L2",
                 off: "all of x for each run of panels",
             };
-            let step = if name == "F16" { FLOAT_PANELS } else { 1 };
+            let step = if name == "F16" { FLOAT_PANELS } else { self.k.panels };
             self.compare(
                 &case,
                 |turn| multiply(&w, turn, &x, &mut out),
