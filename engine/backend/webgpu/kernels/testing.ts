@@ -22,6 +22,8 @@ export async function openTestDevice(): Promise<TestDevice | undefined> {
   const { maxComputeInvocationsPerWorkgroup, maxComputeWorkgroupSizeX } = adapter.limits;
   const requiredLimits = { maxComputeInvocationsPerWorkgroup, maxComputeWorkgroupSizeX };
   const device = await adapter.requestDevice({ requiredFeatures, requiredLimits });
+  // A software adapter's threads must not outlive the test file: they would race with the process's end.
+  addEventListener("unload", () => device.destroy());
   return { device, kernels: { f16: true, subgroups: true, subgroupSize: await subgroupSize(device) } };
 }
 
