@@ -1,6 +1,6 @@
 //! Ops that multiply by weights: their items are runs of panels.
 use super::scratch::{SWIGLU_COLUMNS, SWIGLU_ROWS, SWIGLU_STEP, Scratch};
-use super::{ITEMS_PER_THREAD, Run};
+use super::{ITEMS_PER_THREAD, Run, panels_at_a_time, whole_tiles};
 use crate::kernels::FormatKernels;
 use crate::ops::float_gemm::FloatRows;
 use crate::ops::gemm::{Epilogue, Gemm};
@@ -24,7 +24,7 @@ impl Run<'_> {
         let m = self.rows_of_any(x);
         let panels = |part: &Part| self.matrix(part.weight).rows.div_ceil(self.k.lanes);
         let total: usize = parts.iter().map(panels).sum();
-        let grain = whole_tiles(total / (threads * ITEMS_PER_THREAD), self.k.panels).clamp(1, 16);
+        let grain = panels_at_a_time(total, threads, self.k.panels);
         let mut prepared = None;
         // A run of items may cross from one part into the next.
         for range in Items::new(next, total, grain) {
@@ -211,9 +211,4 @@ unsafe fn add_planes(args: &Gemm, products: *const f32, m: usize) {
             }
         }
     }
-}
-
-/// n, or as much of it as register tiles of `tile` fill.
-fn whole_tiles(n: usize, tile: usize) -> usize {
-    if n < tile { n } else { n / tile * tile }
 }

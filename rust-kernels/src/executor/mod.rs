@@ -27,6 +27,17 @@ use std::time::Instant;
 /// Items a thread and op: enough that a thread which lost its core for a while does not hold up the rest.
 const ITEMS_PER_THREAD: usize = 6;
 
+/// Panels of a matrix product that a thread takes at a time, of `total`: whole register tiles of `tile` panels where there
+/// are as many.
+pub fn panels_at_a_time(total: usize, threads: usize, tile: usize) -> usize {
+    whole_tiles(total / (threads * ITEMS_PER_THREAD), tile).clamp(1, 16)
+}
+
+/// n, or as much of it as register tiles of `tile` fill.
+fn whole_tiles(n: usize, tile: usize) -> usize {
+    if n < tile { n } else { n / tile * tile }
+}
+
 /// A program with the memory that it runs in.
 pub struct Executor {
     program: Program,

@@ -1,9 +1,9 @@
 //! Causal attention over a paged KV cache of halves.
 //!
 //! One call serves a tile of query rows that read the same KV head: several tokens of one sequence, or one of each of
-//! several sequences that begin with the same blocks, times the query heads of the group. Keys lie transposed in their blocks ([KV_BLOCK / KEY_GROUP][head_dim][KEY_GROUP]), values straight
-//! ([KV_BLOCK][head_dim]), so that both products are the same outer-product kernel with positions or dimensions in the
-//! lanes. The softmax is taken online, CHUNK positions at a time at absolute positions, so a row's result does not
+//! several sequences that begin with the same blocks, times the query heads of the group. Keys lie transposed in their
+//! blocks ([KV_BLOCK / KEY_GROUP][head_dim][KEY_GROUP]), values straight ([KV_BLOCK][head_dim]), so that both products
+//! are the same outer-product kernel with positions or dimensions in the lanes. The softmax is taken online, CHUNK positions at a time at absolute positions, so a row's result does not
 //! depend on the tile it stands in, nor on how its prompt was cut.
 use super::rope::{KEY_GROUP, KV_BLOCK};
 use crate::simd::{Simd, exp};

@@ -1,7 +1,7 @@
 //! y = W x for weights in panels of floats and f32 activations.
 //!
 //! As in `gemm`, a row is added up in one order, column after column, whatever the tile.
-use super::gemm::{Ahead, Gemm, finish, finish_tile, prefetch_out};
+use super::gemm::{Ahead, Gemm, finish_rows, finish_tile, prefetch_out};
 use crate::formats::FloatFormat;
 use crate::simd::Simd;
 use std::mem::MaybeUninit;
@@ -152,9 +152,7 @@ unsafe fn panels_of<S: Simd, F: FloatFormat, const P: usize>(
                     _ => tile::<S, P, 1>(&w, columns, x, t, start, sums),
                 };
                 if last {
-                    for i in 0..done * P {
-                        finish::<S>(args, S::load(sums.add(i * S::LANES)), t + i / P, (p + i % P) * S::LANES);
-                    }
+                    finish_rows::<S, P>(args, sums, p, t..t + done);
                 }
                 t += done;
             }

@@ -284,12 +284,25 @@ pub(super) unsafe fn finish_tile<S: Simd, const M: usize>(args: &Gemm, acc: &[S:
     }
 }
 
+/// `finish` for rows of x and P panels from panel p, whose sums stand at `sums`: [row][panel], LANES rows in the lanes.
+///
+/// # Safety
+/// As `finish`.
+#[inline(always)]
+pub(super) unsafe fn finish_rows<S: Simd, const P: usize>(args: &Gemm, sums: *const f32, p: usize, rows: Range<usize>) {
+    for (i, t) in rows.enumerate() {
+        for j in 0..P {
+            unsafe { finish::<S>(args, S::load(sums.add((i * P + j) * S::LANES)), t, (p + j) * S::LANES) }
+        }
+    }
+}
+
 /// Bias, epilogue and store of one row of x and one panel.
 ///
 /// # Safety
 /// Row t and panel row `row` are within `args`.
 #[inline(always)]
-pub(super) unsafe fn finish<S: Simd>(args: &Gemm, sums: S::F, t: usize, row: usize) {
+unsafe fn finish<S: Simd>(args: &Gemm, sums: S::F, t: usize, row: usize) {
     unsafe {
         let out = args.out.add((t - args.from) * args.ldo + row);
         let bias = if args.bias.is_null() { args.bias } else { args.bias.add(row) };

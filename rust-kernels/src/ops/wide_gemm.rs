@@ -2,7 +2,7 @@
 //! decoded once, into memory that a first-level cache holds, and used for all tokens.
 //!
 //! Sums wait in memory while the next unit is decoded; as floats they lose nothing there.
-use super::gemm::{Ahead, DotBits, Factors, Gemm, Tokens, finish, prefetch_out};
+use super::gemm::{Ahead, DotBits, Factors, Gemm, Tokens, finish_rows, prefetch_out};
 use super::quantize::QuantRows;
 use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::Simd;
@@ -114,11 +114,7 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize>(
                 let sums = sums.cast::<f32>().add(i * TOKENS * P * S::LANES);
                 tile::<S, F, P>(&codes, unit, blocks, tokens, sums, start == 0);
                 if last {
-                    for (i, t) in (t..rows.end.min(t + TOKENS)).enumerate() {
-                        for j in 0..P {
-                            finish::<S>(args, S::load(sums.add((i * P + j) * S::LANES)), t, (p + j) * S::LANES);
-                        }
-                    }
+                    finish_rows::<S, P>(args, sums, p, t..rows.end.min(t + TOKENS));
                 }
             }
         }

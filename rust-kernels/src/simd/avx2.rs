@@ -1,6 +1,6 @@
 //! AVX2 with FMA and F16C: eight lanes; with `vpdpbusd` where the CPU has AVX-VNNI.
-use super::Simd;
-use std::arch::{asm, x86_64::*};
+use super::{Simd, x86};
+use std::arch::x86_64::*;
 
 /// VNNI: with AVX-VNNI.
 #[derive(Clone, Copy)]
@@ -223,15 +223,15 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     unsafe fn prefetch(p: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        x86::prefetch(p);
     }
     #[inline(always)]
     unsafe fn prefetch_l2(p: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+        x86::prefetch_l2(p);
     }
     #[inline(always)]
     unsafe fn prefetch_write(p: *const u8) {
-        unsafe { asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags)) }
+        x86::prefetch_write(p);
     }
     #[inline(always)]
     unsafe fn b_load(p: *const u8) -> Self::B {

@@ -1,6 +1,6 @@
 //! AVX-512 (F, BW, VL, DQ) with VNNI: sixteen lanes.
-use super::Simd;
-use std::arch::{asm, x86_64::*};
+use super::{Simd, x86};
+use std::arch::x86_64::*;
 
 #[derive(Clone, Copy)]
 pub struct Avx512;
@@ -190,16 +190,15 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     unsafe fn prefetch(p: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        x86::prefetch(p);
     }
     #[inline(always)]
     unsafe fn prefetch_l2(p: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+        x86::prefetch_l2(p);
     }
     #[inline(always)]
     unsafe fn prefetch_write(p: *const u8) {
-        // The intrinsic asks for a line to read unless a feature that few CPUs name is enabled.
-        unsafe { asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags)) }
+        x86::prefetch_write(p);
     }
     #[inline(always)]
     unsafe fn b_load(p: *const u8) -> Self::B {

@@ -14,6 +14,8 @@ pub mod avx512;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
 pub mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 /// Repeats an expression for the constants 0..16.
 #[macro_export]

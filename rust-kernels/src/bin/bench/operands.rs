@@ -1,4 +1,5 @@
 //! What kernels are measured on: seeded matrices in panels, and rows of activations.
+use compy::executor::panels_at_a_time;
 use compy::formats::BLOCK;
 use compy::kernels::{FormatKernels, FormatLayout, Kernels, layouts};
 use compy::memory::{Pages, Region};
@@ -7,9 +8,6 @@ use compy::ops::gemm::{Epilogue, Gemm, corrections_len};
 use compy::ops::quantize::{QuantRows, row_bytes, tile_rows};
 use compy::pool::{Items, Pool};
 use std::sync::atomic::AtomicUsize;
-
-/// Runs of panels that each thread takes at least, as in the executor.
-const ITEMS_PER_THREAD: usize = 8;
 
 /// The id and layout of a format, by name.
 pub fn format_named(name: &str) -> Result<(u32, FormatLayout), String> {
@@ -32,6 +30,8 @@ pub struct Weights {
     pub bytes: usize,
     pub copies: usize,
     pub lanes: usize,
+    /// Panels of its kernels' register tile.
+    pub tile: usize,
     /// The rows as a GGUF file has them, of one copy, and the bytes of a row.
     pub raw: Vec<u8>,
     pub stride: usize,
@@ -65,7 +65,19 @@ impl Weights {
             copy.copy_from_slice(first);
         }
         let kernels = (k.format)(id).ok_or("The format has no kernels")?;
-        Ok(Self { rows, columns, panel_bytes, bytes, copies, lanes: k.lanes, raw, stride, region, kernels })
+        Ok(Self {
+            rows,
+            columns,
+            panel_bytes,
+            bytes,
+            copies,
+            lanes: k.lanes,
+            tile: k.panels,
+            raw,
+            stride,
+            region,
+            kernels,
+        })
     }
 
     pub fn copy(&self, i: usize) -> *const u8 {
@@ -197,7 +209,8 @@ pub fn multiply(w: &Weights, copy: usize, x: &Activations, out: &mut Output) {
 /// y = W x for several W on all threads of a pool, as one job.
 pub fn multiply_all(pool: &mut Pool, parts: &mut [(&Weights, &mut Output)], copy: usize, x: &Activations) {
     let total: usize = parts.iter().map(|(w, _)| w.panels()).sum();
-    let grain = (total / (pool.threads() * ITEMS_PER_THREAD)).clamp(1, 16);
+    let tile = parts.first().map_or(1, |(w, _)| w.tile);
+    let grain = panels_at_a_time(total, pool.threads(), tile);
     let parts: Vec<_> = parts.iter_mut().map(|(w, out)| (*w, Target(out.values.as_mut_ptr()), out.ldo)).collect();
     let next = AtomicUsize::new(0);
     let (parts, x) = (Shared(&parts), Shared(x));

@@ -1,0 +1,24 @@
+//! What x86's instruction sets have in common whatever their vectors' width: hints to the caches.
+use std::arch::asm;
+use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+
+/// As `Simd::prefetch`.
+#[inline(always)]
+pub fn prefetch(p: *const u8) {
+    // SAFETY: a hint, which may be about any address.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+}
+
+/// As `Simd::prefetch_l2`.
+#[inline(always)]
+pub fn prefetch_l2(p: *const u8) {
+    // SAFETY: as above.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+}
+
+/// As `Simd::prefetch_write`.
+#[inline(always)]
+pub fn prefetch_write(p: *const u8) {
+    // SAFETY: as above. The intrinsic asks for a line to read unless a feature that few CPUs name is enabled.
+    unsafe { asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags)) }
+}
