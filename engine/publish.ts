@@ -28,7 +28,9 @@ export function publishToken(
   candidates: Candidates,
   endTokens: ReadonlySet<number>,
 ): FinishReason | undefined {
-  const chosen = sequence.logits.draw ? 0 : sample(candidates, sequence.sampling, sequence.random);
+  const chosen = sequence.logits.draw
+    ? candidates.drawn!
+    : sample(candidates, sequence.sampling, sequence.random);
   const token = candidates.ids[chosen];
   append(sequence, token);
   if (!sequence.ignoreEos && endTokens.has(token)) return "stop";

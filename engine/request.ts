@@ -32,7 +32,9 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
   for (const token of counts ? request.prompt : []) counts!.addPrompt(token);
   const random = sampling.seed === undefined ? Random.unpredictable() : new Random(sampling.seed);
   const ends = Int32Array.from(request.ignoreEos ? [] : context.tokenizer.endTokens);
-  const draw = context.draws ? drawOf(sampling, request.logprobs ?? 0, random, ends) : undefined;
+  const draw = context.draws ? drawOf(sampling, random, ends) : undefined;
+  const logprobs = request.logprobs ?? 0;
+  const candidates = draw?.whole ? Math.max(1, logprobs) : candidatesWanted(sampling, logprobs);
   return {
     id: context.id,
     batch: request.priority === "batch",
@@ -51,11 +53,7 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     sampling,
     random,
     counts,
-    logits: logitsTemplate(
-      sampling,
-      draw?.whole ? 1 : Math.min(context.vocabSize, candidatesWanted(sampling, request.logprobs ?? 0)),
-      draw,
-    ),
+    logits: logitsTemplate(sampling, Math.min(context.vocabSize, candidates), draw),
     ignoreEos: request.ignoreEos ?? false,
     output: new OutputText(context.tokenizer.streamDecoder({ continuation: true }), request.stop ?? []),
     logprobs: request.logprobs,

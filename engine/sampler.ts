@@ -30,22 +30,14 @@ function adjustsLogits(sampling: SamplingParams): boolean {
   return sampling.logitBias.size > 0 || usesPenalties(sampling);
 }
 
-/**
- * How a backend that draws tokens itself is to do it. Undefined where it cannot: penalties count what was drawn, and
- * alternatives are more than one token.
- */
-export function drawOf(
-  sampling: SamplingParams,
-  logprobs: number,
-  random: Random,
-  ends: Int32Array,
-): Draw | undefined {
-  if (logprobs > 0 || usesPenalties(sampling)) return undefined;
+/** How a backend that draws tokens itself is to do it. Undefined where it cannot: penalties count what was drawn. */
+export function drawOf(sampling: SamplingParams, random: Random, ends: Int32Array): Draw | undefined {
+  if (usesPenalties(sampling)) return undefined;
   const { temperature, topK, topP, minP, logitBias } = sampling;
   const key = [random.next() * 2 ** 32, random.next() * 2 ** 32] as const;
   const massOfAll = topK === 0 && logitBias.size === 0;
   const whole = massOfAll && topP === 1 && minP === 0 && temperature > 0;
-  return { temperature, topP, minP, whole, massOfAll, key, ends };
+  return { temperature, topK: topK || MAX_CANDIDATES, topP, minP, whole, massOfAll, key, ends };
 }
 
 const weights = new Float64Array(MAX_CANDIDATES);

@@ -67,7 +67,6 @@ Deno.test("what needs the CPU goes step by step", async () => {
   const { engine, backend } = start();
   const request = { prompt: promptOf(12), maxTokens: 20, ignoreEos: true };
   await generate(engine, { ...request, sampling: { ...GREEDY, repetitionPenalty: 1.1 } });
-  await generate(engine, { ...request, sampling: GREEDY, logprobs: 3 });
   assertEquals(backend.calls, []);
   await Promise.all([
     generate(engine, { ...request, sampling: GREEDY }),
@@ -88,6 +87,17 @@ Deno.test("seeded texts depend on the seed alone, not on how many steps were tak
   ]);
   assertEquals(again.tokens, alone.tokens);
   assert(other.tokens.join() !== alone.tokens.join());
+  await engine.close();
+});
+
+Deno.test("asking for log-probabilities changes nothing of a seeded text", async () => {
+  const { engine, backend } = start();
+  const request = { prompt: promptOf(40), maxTokens: 40, ignoreEos: true, sampling: { seed: 11 } };
+  const plain = await generate(engine, request);
+  const calls = backend.calls.length;
+  const scored = await generate(engine, { ...request, logprobs: 3 });
+  assertEquals(scored.tokens, plain.tokens);
+  assert(backend.calls.length > calls, "never several steps at once");
   await engine.close();
 });
 

@@ -31,7 +31,7 @@ function after(input: StepInput, { rows }: StepOutput): StepInput {
   }
   return {
     ...input,
-    tokens: Int32Array.from(rows, ({ ids }) => ids[0]),
+    tokens: Int32Array.from(rows, ({ ids, drawn }) => ids[drawn!]),
     sequences: input.sequences.map((sequence) => ({ ...sequence, cached: sequence.cached + 1 })),
   };
 }
@@ -43,12 +43,16 @@ function drawn(candidates: Candidates, input: StepInput, { draw, row }: LogitsRe
     row >= start && row < start + length
   )!;
   const { rawLogits, logits, ids } = candidates;
+  const { length } = ids;
   const noise = (draw.key[0] ^ Math.imul(cached + row - start + 1, 0x9e3779b1)) >>> 0;
   const token = draw.temperature === 0 ? ids[0] : noise % 200;
+  const known = ids.indexOf(token);
+  if (known >= 0) return { ...candidates, drawn: known };
   return {
     ...candidates,
-    ids: Int32Array.of(token),
-    logits: logits.slice(0, 1),
-    rawLogits: rawLogits.slice(0, 1),
+    ids: Int32Array.of(...ids, token),
+    logits: Float32Array.of(...logits, logits[length - 1]),
+    rawLogits: Float32Array.of(...rawLogits, rawLogits[length - 1]),
+    drawn: length,
   };
 }

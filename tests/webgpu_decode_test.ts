@@ -4,6 +4,7 @@ import {
   type Draw,
   greedyRequest,
   type LogitsRequest,
+  MAX_CANDIDATES,
   type StepInput,
   type StepOutput,
 } from "../engine/backend/backend.ts";
@@ -28,6 +29,7 @@ const load = async (architecture: Architecture, layers: number) => {
 
 const GREEDY: Draw = {
   temperature: 0,
+  topK: MAX_CANDIDATES,
   topP: 1,
   minP: 0,
   whole: false,
@@ -69,19 +71,28 @@ function decodeStep(taken: number, last: readonly number[], draw: (s: number) =>
 
 const FIRST = Array.from({ length: SEQUENCES }, (_, s) => token(s, PROMPT - 1));
 
-/** Tokens of all sequences, `steps` a call. */
-async function decode(model: KernelModel, calls: readonly number[], draw: (s: number) => Draw) {
+const drawnOf = ({ ids, drawn }: Candidates) => drawn === undefined ? undefined : ids[drawn];
+
+/** Answers for all sequences, `calls` steps a call. */
+async function decode(
+  model: KernelModel,
+  calls: readonly number[],
+  draw: (s: number) => Draw,
+  want: Partial<LogitsRequest> = {},
+) {
   await prefill(model);
   const outputs: StepOutput[] = [];
   let last: number[] = FIRST;
   for (const steps of calls) {
-    outputs.push(...await model.backend.decode!(decodeStep(outputs.length, last, draw), steps));
-    last = outputs.at(-1)!.rows.map(({ ids }) => ids[0] ?? 0);
+    const input = decodeStep(outputs.length, last, draw);
+    const logits = input.logits.map((request) => ({ ...request, ...want }));
+    outputs.push(...await model.backend.decode!({ ...input, logits }, steps));
+    last = outputs.at(-1)!.rows.map((row) => drawnOf(row) ?? 0);
   }
   return outputs;
 }
 
-const idsOf = (outputs: readonly StepOutput[]) => outputs.map(({ rows }) => rows.map(({ ids }) => ids[0]));
+const idsOf = (outputs: readonly StepOutput[]) => outputs.map(({ rows }) => rows.map(drawnOf));
 
 for (const [architecture, layers] of [["qwen3", 1], ["qwen35", 4]] as const) {
   gpuTest(`${architecture}: eight sequences, several steps a submit, as one step at a time`, async () => {
@@ -106,7 +117,31 @@ gpuTest("what is drawn at temperature 0 is the best candidate, with a bias too",
     const logits = input.logits.map((request) => ({ ...request, ...want }));
     const { rows: drawn } = await model.backend.step({ ...input, logits });
     const plain = logits.map((request) => ({ ...request, draw: undefined }));
-    assertEquals(drawn, (await model.backend.step({ ...input, logits: plain })).rows);
+    const best = (await model.backend.step({ ...input, logits: plain })).rows;
+    assertEquals(drawn, best.map((row) => ({ ...row, drawn: 0 })));
+  }
+});
+
+gpuTest("what is drawn does not depend on the candidates that are reported", async () => {
+  using model = await load("qwen3", 1);
+  const bias = { biasTokens: Int32Array.of(9, 17), biasValues: Float32Array.of(3, 4) };
+  const draws: readonly [Partial<Draw>, Partial<LogitsRequest>][] = [
+    [{ whole: true }, {}],
+    [{ topK: 5 }, { candidates: 5 }],
+    [{ topK: 5, topP: 0.7, minP: 0.1, massOfAll: false }, { candidates: 5, ...bias }],
+  ];
+  for (const [draw, want] of draws) {
+    const seeded = (s: number): Draw => ({ ...GREEDY, temperature: 1.5, ...draw, key: [s, 3] });
+    const few = await decode(model, [4], seeded, want);
+    const many = await decode(model, [1, 3], seeded, { ...want, candidates: 20 });
+    assertEquals(idsOf(many), idsOf(few));
+    const log = ({ rawLogits, logSumExp, drawn }: Candidates) => rawLogits[drawn!] - logSumExp;
+    const logs = (outputs: readonly StepOutput[]) => outputs.map(({ rows }) => rows.map(log));
+    assertEquals(logs(many), logs(few));
+    for (const { ids, logits, drawn } of many.flatMap(({ rows }) => rows)) {
+      assertEquals(ids.length, Math.max(20, drawn! + 1));
+      assertEquals(logits, logits.toSorted((a, b) => b - a));
+    }
   }
 });
 
@@ -114,7 +149,7 @@ gpuTest("after a token that ends it, a sequence has no answers; the others go on
   using model = await load("qwen3", 1);
   const steps = idsOf(await decode(model, [6], () => GREEDY));
   const sequence = 3;
-  const third = steps[2][sequence];
+  const third = steps[2][sequence]!;
   const first = steps.findIndex((ids) => ids[sequence] === third);
   const ends = (s: number) => ({ ...GREEDY, ends: s === sequence ? Int32Array.of(299, third) : GREEDY.ends });
   const ended = idsOf(await decode(model, [6], ends));
@@ -142,7 +177,8 @@ async function frequencies(
       candidates,
       draw: { ...GREEDY, ...draw, key: [key + i, 5] },
     }));
-    for (const { ids: [id] } of (await model.backend.step({ ...row, logits })).rows) {
+    for (const answer of (await model.backend.step({ ...row, logits })).rows) {
+      const id = drawnOf(answer)!;
       counts.set(id, (counts.get(id) ?? 0) + 1);
     }
   }
@@ -174,7 +210,7 @@ gpuTest("draws from the whole vocabulary have the model's probabilities", async 
 });
 
 gpuTest("draws from what top-k, top-p and min-p leave have those probabilities", async () => {
-  await frequencies({ temperature: 2 }, 12, (c) => softmax(c, 2, (i) => i < 12));
+  await frequencies({ temperature: 2, topK: 12 }, 12, (c) => softmax(c, 2, (i) => i < 12));
   await frequencies({ temperature: 1, topP: 0.6, minP: 0.02 }, 256, (c) => {
     const p = Array.from(c.rawLogits, (x) => Math.exp(x - c.logSumExp));
     const before = (i: number) => p.slice(0, i).reduce((a, b) => a + b, 0);
@@ -212,6 +248,11 @@ gpuTest(
         for (let n = 0; n < 8; n++) alone.push(await ask(n, temperature));
         assertEquals(texts(together), texts(alone));
       }
+      const seeded = { model: "demo", prompt: "Once", max_tokens: 6, temperature: 1, seed: 5 };
+      const { choices: [plain] } = await client.completions.create(seeded);
+      const { choices: [scored] } = await client.completions.create({ ...seeded, logprobs: 3 });
+      assertEquals(scored.text, plain.text);
+      assertEquals(scored.logprobs!.top_logprobs!.length, 6);
       assert(await metric("compy_submits_total") <= await metric("compy_steps_total"));
     }),
 );

@@ -64,7 +64,7 @@ export interface LogitsRequest {
   readonly mask?: Uint32Array;
   /** Tokens whose raw logits are wanted whatever their rank (scoring of a given text). */
   readonly probe: Int32Array;
-  /** Draws a token, which is then the only candidate of the answer. Only for backends with `decode`. */
+  /** Draws a token besides. Only for backends with `decode`. */
   readonly draw?: Draw;
 }
 
@@ -77,8 +77,10 @@ export interface Draw {
   readonly temperature: number;
   readonly topP: number;
   readonly minP: number;
-  /** Draws from the whole vocabulary, not only from the `candidates` best; without top-p and min-p. */
+  /** Draws from the whole vocabulary, without top-k, top-p and min-p. */
   readonly whole: boolean;
+  /** Draws from so many of the best candidates, at most: there may be more that are only reported. */
+  readonly topK: number;
   /** Top-p counts the candidates' probabilities by all tokens', not by each other's. */
   readonly massOfAll: boolean;
   readonly key: readonly [number, number]; // u32 each
@@ -114,7 +116,7 @@ export interface StepInput {
 
 /** The candidates of one LogitsRequest. */
 export interface Candidates {
-  readonly ids: Int32Array; // [n], best first by `logits`
+  readonly ids: Int32Array; // [n], best first by `logits`; a token that was drawn from beyond them is the last
   /** After penalties, bias and mask. */
   readonly logits: Float32Array; // [n]
   /** As the model gave them. */
@@ -122,6 +124,8 @@ export interface Candidates {
   /** log(sum(exp(raw logits))) over the whole vocabulary: raw logit - this = log-probability. */
   readonly logSumExp: number;
   readonly probed: Float32Array; // [probe.length], raw logits
+  /** Index of the token that was drawn; undefined without a draw, and after the sequence's end. */
+  readonly drawn?: number;
 }
 
 export interface StepOutput {

@@ -1,6 +1,6 @@
 import type { Candidates, Draw, LogitsRequest, StepInput } from "../backend.ts";
 import { NO_SLOT } from "./ops/delta_rule.ts";
-import { ADJUST_WORDS, DRAW_WORDS, drawFlags, WANT_WORDS } from "./ops/wants.ts";
+import { ADJUST_WORDS, DRAW_WORDS, drawFlags, DRAWN_WORDS, WANT_WORDS } from "./ops/wants.ts";
 
 /** A step as the kernels read it. */
 export interface StepData {
@@ -86,9 +86,12 @@ function adjustmentsOf(r: LogitsRequest): Adjustment[] {
   return [...byToken.values()];
 }
 
-/** Words of a row's answer: count, log-sum-exp, ids, logits, probed logits, raw logits of adjusted tokens. */
+/**
+ * Words of a row's answer: count, log-sum-exp, ids, logits, probed logits, raw logits of adjusted tokens, and what was
+ * drawn.
+ */
 function answerWordsOf(r: LogitsRequest, adjusts: number): number {
-  return 2 + 2 * r.candidates + r.probe.length + adjusts;
+  return 2 + 2 * r.candidates + r.probe.length + adjusts + (r.draw ? DRAWN_WORDS : 0);
 }
 
 function drawWords(draw: Draw | undefined): number {
@@ -130,8 +133,8 @@ function encodeWants(requests: readonly LogitsRequest[], adjustments: readonly A
     }
     if (r.mask) wants.set(r.mask, mask);
     if (r.draw) {
-      const { temperature, topP, minP, key, ends } = r.draw;
-      wants.set([drawFlags(r.draw), 0, 0, 0, ...key, ends.length, ...ends], draw);
+      const { temperature, topK, topP, minP, key, ends } = r.draw;
+      wants.set([drawFlags(r.draw), 0, 0, 0, ...key, topK, ends.length, ...ends], draw);
       floats.set([temperature, topP, minP], draw + 1);
     }
     at = draw + drawWords(r.draw);
@@ -146,10 +149,12 @@ export function decodeAnswers(words: Uint32Array<ArrayBuffer>, input: StepInput)
   let at = 0;
   return input.logits.map((r): Candidates => {
     const [count, k] = [words[at], r.candidates];
-    const ids = Int32Array.from(words.subarray(at + 2, at + 2 + count));
-    const logits = floats.slice(at + 2 + k, at + 2 + k + count);
-    const probed = at + 2 + 2 * k;
     const adjusted = adjustmentsOf(r);
+    const [first, probed, next] = [at + 2, at + 2 + 2 * k, at + answerWordsOf(r, adjusted.length)];
+    const drawn = r.draw && count > 0 ? whereDrawn(words, next - DRAWN_WORDS, first, count) : undefined;
+    const [beyond, beyondLogit] = drawn === count ? [[words[next - 2]], [floats[next - 1]]] : [[], []];
+    const ids = Int32Array.of(...words.subarray(first, first + count), ...beyond);
+    const logits = Float32Array.of(...floats.subarray(first + k, first + k + count), ...beyondLogit);
     const rawOf = new Map(adjusted.map(({ token }, i) => [token, floats[probed + r.probe.length + i]]));
     const row = {
       ids,
@@ -157,8 +162,15 @@ export function decodeAnswers(words: Uint32Array<ArrayBuffer>, input: StepInput)
       rawLogits: rawOf.size === 0 ? logits : logits.map((logit, i) => rawOf.get(ids[i]) ?? logit),
       logSumExp: floats[at + 1],
       probed: floats.slice(probed, probed + r.probe.length),
+      drawn,
     };
-    at += answerWordsOf(r, adjusted.length);
+    at = next;
     return row;
   });
+}
+
+/** Index of the token at `token` among those from `first` on; `count` where it is none of them. */
+function whereDrawn(words: Uint32Array, token: number, first: number, count: number): number {
+  const index = words.subarray(first, first + count).indexOf(words[token]);
+  return index < 0 ? count : index;
 }

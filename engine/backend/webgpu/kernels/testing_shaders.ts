@@ -11,7 +11,7 @@ export async function translate(shaders: ReadonlyMap<string, string>): Promise<M
     for (const { name, file } of files) {
       await Deno.writeTextFile(file, `// ${name}\n${shaders.get(name)}`);
     }
-    await run("deno", ["run", "-q", "-A", "tools/dawn.ts", ...files.map(({ file }) => file)]);
+    await run("deno", ["run", "-q", "-P=shaders", "tools/dawn.ts", ...files.map(({ file }) => file)]);
     const manifest = ["--manifest-path", "tools/wgsl-to-msl/Cargo.toml"];
     const target = ["--target-dir", "rust-kernels/target/wgsl-to-msl"];
     await run("cargo", ["run", "--quiet", "--locked", ...manifest, ...target, "--", folder]);

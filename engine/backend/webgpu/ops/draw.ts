@@ -6,8 +6,9 @@ import { DRAW, MASS_OF_ALL, WANT, WHOLE } from "./wants.ts";
 const LANES = MAX_CANDIDATES;
 
 /**
- * Draws each row's token: out of the whole vocabulary by the parts' best scores, or out of the candidates that top-p and
- * min-p leave. The answer keeps that one, and the row becomes the next step's.
+ * Draws each row's token: out of the whole vocabulary by the parts' best scores, or out of the candidates that top-k, top-p
+ * and min-p leave. It comes at the answer's end, and the row becomes the next step's. Which token it is does not depend
+ * on how many candidates are wanted.
  */
 export function drawKernel(): Kernel {
   const code = `
@@ -30,12 +31,12 @@ fn draw_tokens(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
   let draw = draw_of(want.draw);
   let at = chosen[group.x];
   let row = rows[at];
-  let count = answers[want.answer];
+  let count = min(answers[want.answer], draw.top_k);
   let ids = want.answer + 2u;
   let values = ids + want.k;
   let whole = (draw.flags & ${WHOLE}u) > 0u;
   var logit = -3.4e38;
-  if (lane < min(count, want.k)) { logit = bitcast<f32>(answers[values + lane]); }
+  if (lane < count) { logit = bitcast<f32>(answers[values + lane]); }
   let top = bitcast<f32>(answers[values]);
   let mass = select(0.0, exp(logit - top), lane < count);
   masses[lane] = mass;
@@ -67,15 +68,10 @@ fn draw_tokens(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     return;
   }
   var token = answers[ids];
-  if (!whole) {
-    token = answers[ids + best.token];
-    answers[values] = answers[values + best.token];
-  } else if (best.value > -3.4e38) {
-    token = best.token;
-    answers[values] = bitcast<u32>(logits[group.x * op.stride + op.offset + token]);
-  }
-  answers[want.answer] = 1u;
-  answers[ids] = token;
+  if (!whole) { token = answers[ids + best.token]; } else if (best.value > -3.4e38) { token = best.token; }
+  let drawn = values + want.k + want.probe_count + want.adjust_count;
+  answers[drawn] = token;
+  answers[drawn + 1u] = bitcast<u32>(logits[group.x * op.stride + op.offset + token]);
   var ended = 0u;
   for (var i = 0u; i < draw.end_count; i++) { ended |= u32(wants[draw.ends + i] == token); }
   rows[at] = Row(token, row.y + 1u, row.z, ended);

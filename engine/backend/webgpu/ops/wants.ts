@@ -17,8 +17,10 @@ fn want_of(row: u32) -> Want {
     wants[i + 7u]);
 }`;
 
-/** Words of a draw: flags, temperature, top-p, min-p, key, how many tokens end the sequence; those tokens follow. */
-export const DRAW_WORDS = 7;
+/** Words of a draw: flags, temperature, top-p, min-p, key, top-k, how many tokens end the sequence; those tokens follow. */
+export const DRAW_WORDS = 8;
+/** Words that a draw has at the end of the row's answer: the token, and its logit as f32. */
+export const DRAWN_WORDS = 2;
 export const WHOLE = 1;
 export const MASS_OF_ALL = 2;
 
@@ -33,10 +35,12 @@ export function drawFlags({ whole, massOfAll }: Draw): number {
  */
 export const DRAW = `
 const DRAW_WHOLE = ${WHOLE}u;
-struct Draw { flags: u32, temperature: f32, top_p: f32, min_p: f32, key: vec2<u32>, ends: u32, end_count: u32 }
+struct Draw {
+  flags: u32, temperature: f32, top_p: f32, min_p: f32, key: vec2<u32>, top_k: u32, end_count: u32, ends: u32
+}
 fn draw_of(at: u32) -> Draw {
   return Draw(wants[at], bitcast<f32>(wants[at + 1u]), bitcast<f32>(wants[at + 2u]), bitcast<f32>(wants[at + 3u]),
-    vec2(wants[at + 4u], wants[at + 5u]), at + ${DRAW_WORDS}u, wants[at + 6u]);
+    vec2(wants[at + 4u], wants[at + 5u]), wants[at + 6u], wants[at + 7u], at + ${DRAW_WORDS}u);
 }
 
 /* the finalizer of MurmurHash3 */
