@@ -42,23 +42,30 @@ export const KERNEL_BENCH = `${ROOT}rust-kernels/target/release/bench`;
 /** The options of a command, all but --json with a value. */
 export class Options {
   readonly json: boolean;
-  readonly #values: Record<string, string | undefined>;
+  readonly #values: Record<string, readonly string[] | undefined>;
 
-  /** Throws UsageError for what is no option. `operands` is how many words beside options there may be. */
+  /** Throws UsageError for what is no option. */
   constructor(args: readonly string[], names: readonly string[]) {
     const parsed = parseArgs([...args], {
       string: [...names],
+      collect: [...names],
       boolean: ["json"],
       unknown: (arg: string) => {
         throw new UsageError(`There is no option ${arg}`);
       },
     }) as Record<string, unknown>;
     this.json = parsed.json === true;
-    this.#values = parsed as Record<string, string | undefined>;
+    this.#values = parsed as Record<string, string[] | undefined>;
   }
 
+  /** The last where there are several. */
   text(name: string): string | undefined {
-    return this.#values[name] || undefined;
+    return this.texts(name).at(-1) || undefined;
+  }
+
+  /** Of an option that may be given more than once. */
+  texts(name: string): readonly string[] {
+    return this.#values[name] ?? [];
   }
 
   /** One of some words. */

@@ -15,6 +15,7 @@ import type { GgufFile } from "../engine/gguf/types.ts";
 import type { Plan } from "../engine/plan/plan.ts";
 import { Random, sample } from "../engine/sampler.ts";
 import { DEFAULT_SAMPLING } from "../engine/types.ts";
+import { floatCopy } from "./float_copy.ts";
 
 /** Rows of a step: so few that the kernels of decoding compute them. */
 const ROWS = 16;
@@ -23,6 +24,8 @@ export interface Setting {
   readonly name: string;
   readonly backend: BackendName;
   readonly arithmetic?: Arithmetic;
+  /** Computes with the file's values in F32, so that no activation is rounded to 8 bits. */
+  readonly floats?: boolean;
 }
 
 /** How far a setting lies from another, over all tokens of a text but the first. */
@@ -33,8 +36,13 @@ export interface Distance {
   /** Kullback-Leibler divergence: mean, and of the worst token. */
   readonly meanKl: number;
   readonly worstKl: number;
-  /** Share of tokens whose likeliest successor is the same. */
-  readonly top1: number;
+  /** Tokens whose likeliest successor is the same. */
+  readonly same: number;
+  /**
+   * Of those where it is another: the most that the one to compare with puts its own before the other, in nats. 0 where
+   * there are none.
+   */
+  readonly worstFlip: number;
   /** Relative difference of the perplexities. */
   readonly perplexity: number;
 }
@@ -47,20 +55,37 @@ export class Readers implements Disposable {
     private readonly backends: ReadonlyMap<string, Backend>,
   ) {}
 
-  /** With room for a text of so many tokens. Throws where the model's context does not hold it. */
-  static async open(path: string, settings: readonly Setting[], tokens: number): Promise<Readers> {
+  /**
+   * With room for a text of so many tokens. `scratch` is an empty file for the values in F32, wanted only here and only by
+   * settings with `floats`. Throws where the model's context does not hold the text.
+   */
+  static async open(
+    path: string,
+    settings: readonly Setting[],
+    tokens: number,
+    scratch?: string,
+  ): Promise<Readers> {
     const file: GgufFile = await openGguf(path);
-    const plan = buildPlan(file, await readRopeFactors(file));
+    const factors = await readRopeFactors(file);
+    const plan = buildPlan(file, factors);
     if (tokens > plan.contextLength) {
       throw new Error(`Cannot read ${tokens} tokens: the model's context holds ${plan.contextLength}`);
     }
     const kvBlocks = Math.ceil(tokens / KV_BLOCK_TOKENS);
     const size = { kvBlocks, stateSlots: 1, maxRows: ROWS, maxLogitRows: ROWS };
     const backends = new Map<string, Backend>();
-    for (const { name, ...options } of settings) {
-      backends.set(name, (await prepareBackend(file, plan, size, options)).backend);
+    const readers = new Readers(plan, tokens, backends);
+    try {
+      for (const { name, floats, ...options } of settings) {
+        const read = floats ? await floatCopy(file, scratch!) : file;
+        const { backend } = await prepareBackend(read, buildPlan(read, factors), size, options);
+        backends.set(name, backend);
+      }
+      return readers;
+    } catch (error) {
+      readers[Symbol.dispose]();
+      throw error;
     }
-    return new Readers(plan, tokens, backends);
   }
 
   /** A text that the model itself writes, drawn at temperature 1 by the first backend: always the same. */
@@ -84,7 +109,7 @@ export class Readers implements Disposable {
     pairs: readonly { readonly of: string; readonly from: string }[],
     tell: (done: number) => void,
   ): Promise<Distance[]> {
-    const sums = pairs.map(() => ({ kl: 0, worst: 0, same: 0, surprise: 0 }));
+    const sums = pairs.map(() => ({ kl: 0, worst: 0, same: 0, flip: 0, surprise: 0 }));
     const last = text.length - 1; // nothing follows the last token
     for (let from = 0; from < last; from += ROWS) {
       const to = Math.min(last, from + ROWS);
@@ -97,7 +122,9 @@ export class Readers implements Disposable {
           const kl = divergence(right, found);
           sum.kl += kl;
           sum.worst = Math.max(sum.worst, kl);
-          sum.same += likeliest(right) === likeliest(found) ? 1 : 0;
+          const [best, other] = [likeliest(right), likeliest(found)];
+          sum.same += best === other ? 1 : 0;
+          sum.flip = Math.max(sum.flip, right[best] - right[other]);
           sum.surprise += right[text[from + row + 1]] - found[text[from + row + 1]];
         }
       }
@@ -109,7 +136,8 @@ export class Readers implements Disposable {
       tokens: last,
       meanKl: sums[i].kl / last,
       worstKl: sums[i].worst,
-      top1: sums[i].same / last,
+      same: sums[i].same,
+      worstFlip: sums[i].flip,
       perplexity: Math.exp(sums[i].surprise / last) - 1,
     }));
   }
@@ -119,7 +147,13 @@ export class Readers implements Disposable {
     const probe = Int32Array.from({ length: this.plan.vocabSize }, (_, token) => token);
     const logits = Array.from({ length: to - from }, (_, row) => ({ ...greedyRequest(row), probe }));
     const { rows } = await backend.step({ ...this.#step(text, from, to), logits });
-    return rows.map(({ probed, logSumExp }) => Float64Array.from(probed, (logit) => logit - logSumExp));
+    return rows.map(({ probed }) => {
+      // The backend's own sum of exponentials is in f32: too coarse for divergences of 1e-7.
+      const logits = Float64Array.from(probed);
+      const top = logits.reduce((a, b) => Math.max(a, b));
+      const sum = top + Math.log(logits.reduce((total, x) => total + Math.exp(x - top), 0));
+      return logits.map((x) => x - sum);
+    });
   }
 
   #step(text: Int32Array, from: number, to: number): Omit<StepInput, "logits"> {

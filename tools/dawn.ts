@@ -1,6 +1,6 @@
 /**
- * Validates .wgsl files with Dawn, which Chrome runs on, without a GPU: `deno run -A tools/dawn.ts FILE...`. Every file is
- * a compute shader with one entry point. Prints what is wrong; the exit code tells whether anything is.
+ * Validates .wgsl files with Dawn, which Chrome runs on, without a GPU: `deno run -P=shaders tools/dawn.ts FILE...`. Every
+ * file is a compute shader with one entry point. Prints what is wrong; the exit code tells whether anything is.
  */
 import { create } from "webgpu";
 
