@@ -6,6 +6,7 @@ use crate::ops::candidates::Best;
 use crate::ops::delta_rule::DeltaRule;
 use crate::ops::float_gemm::FloatRows;
 use crate::ops::gemm::Gemm;
+use crate::ops::kv::{KvFormat, KvType, f16::F16, q8_0::Q8_0};
 use crate::ops::norm::Outputs;
 use crate::ops::quantize::QuantRows;
 use crate::ops::rope::RopeShape;
@@ -26,6 +27,13 @@ pub struct FloatKernels {
     pub row: unsafe fn(*const u8, usize, usize, *mut f32),
 }
 
+/// The kernels of a type of KV cache.
+pub struct KvKernels {
+    pub append_key: unsafe fn(*const f32, usize, *mut u8, usize),
+    pub append_value: unsafe fn(*const f32, usize, *mut u8, usize),
+    pub attention: unsafe fn(&Attention),
+}
+
 pub enum FormatKernels {
     Block(BlockKernels),
     Float(FloatKernels),
@@ -44,9 +52,7 @@ pub struct Kernels {
     pub swiglu: unsafe fn(*mut f32, *const f32, usize, &Outputs, usize, usize),
     pub quantize_row: unsafe fn(*const f32, &QuantRows, usize),
     pub norm_and_rotate: unsafe fn(*mut f32, *const f32, *const f32, &RopeShape),
-    pub append_key: unsafe fn(*const f32, usize, *mut u16, usize),
-    pub append_value: unsafe fn(*const f32, usize, *mut u16, usize),
-    pub attention: unsafe fn(&Attention),
+    pub kv: fn(KvType) -> KvKernels,
     pub dot: unsafe fn(*const f32, *const f32, usize) -> f32,
     pub short_conv: unsafe fn(&ShortConv),
     pub delta_rule: unsafe fn(&DeltaRule),
@@ -131,16 +137,29 @@ macro_rules! kernels {
                 unsafe { rope::norm_and_rotate::<S>(x, weight, table, shape) }
             }
             $(#[$feature])?
-            unsafe fn append_key(x: *const f32, head_dim: usize, block: *mut u16, slot: usize) {
-                unsafe { rope::append_key::<S>(x, head_dim, block, slot) }
+            unsafe fn append_key<K: KvFormat>(x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
+                unsafe { K::append_key::<S>(x, head_dim, block, slot) }
             }
             $(#[$feature])?
-            unsafe fn append_value(x: *const f32, head_dim: usize, block: *mut u16, slot: usize) {
-                unsafe { rope::append_value::<S>(x, head_dim, block, slot) }
+            unsafe fn append_value<K: KvFormat>(x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
+                unsafe { K::append_value::<S>(x, head_dim, block, slot) }
             }
             $(#[$feature])?
-            unsafe fn attention(a: &Attention) {
-                unsafe { super::super::ops::attention::attention::<S>(a) }
+            unsafe fn attention<K: KvFormat>(a: &Attention) {
+                unsafe { super::super::ops::attention::attention::<S, K>(a) }
+            }
+            fn kv_of<K: KvFormat>() -> KvKernels {
+                KvKernels {
+                    append_key: append_key::<K>,
+                    append_value: append_value::<K>,
+                    attention: attention::<K>,
+                }
+            }
+            fn kv(kind: KvType) -> KvKernels {
+                match kind {
+                    KvType::F16 => kv_of::<F16>(),
+                    KvType::Q8_0 => kv_of::<Q8_0>(),
+                }
             }
             $(#[$feature])?
             unsafe fn dot(a: *const f32, b: *const f32, n: usize) -> f32 {
@@ -186,9 +205,7 @@ macro_rules! kernels {
                 swiglu,
                 quantize_row,
                 norm_and_rotate,
-                append_key,
-                append_value,
-                attention,
+                kv,
                 dot,
                 short_conv,
                 delta_rule,

@@ -3,23 +3,24 @@ use super::Run;
 use super::groups::Group;
 use super::scratch::Scratch;
 use crate::memory::Region;
-use crate::ops::attention::{Attention, MAX_ROWS, Part};
-use crate::ops::rope::{KV_BLOCK, RopeShape};
+use crate::ops::attention::{Attention, Part};
+use crate::ops::kv::{KV_BLOCK, MAX_ROWS};
+use crate::ops::rope::RopeShape;
 use crate::pool::Items;
 use crate::program::Heads;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
 impl Run<'_> {
-    /// Elements from a layer's start to a block's and head's keys (or values). The cache is [block][layer][head]: a
+    /// Bytes from a layer's start to a block's and head's keys (or values). The cache is [block][layer][head]: a
     /// block's layers lie together, so that what a sequence uses is made of few pages.
     fn kv_offset(&self, block: usize, head: usize) -> usize {
         let kv = &self.p.kv;
-        (block * kv.layers * kv.heads + head) * kv.head_dim * KV_BLOCK
+        (block * kv.layers * kv.heads + head) * kv.block_bytes()
     }
 
-    fn kv_layer(&self, region: &Region, layer: usize) -> *mut u16 {
-        region.at(2 * layer * self.kv_offset(0, self.p.kv.heads)).cast()
+    fn kv_layer(&self, region: &Region, layer: usize) -> *mut u8 {
+        region.at(layer * self.kv_offset(0, self.p.kv.heads))
     }
 
     pub(super) fn rope_append<'i>(
@@ -52,8 +53,8 @@ impl Run<'_> {
                 let (key, value) = (self.float(k, row).add(head * dim), self.float(v, row).add(head * dim));
                 (self.k.norm_and_rotate)(key, k_norm, angles, rope);
                 let at = self.kv_offset(block, head);
-                (self.k.append_key)(key, dim, keys.add(at), slot);
-                (self.k.append_value)(value, dim, values.add(at), slot);
+                (self.kv.append_key)(key, dim, keys.add(at), slot);
+                (self.kv.append_value)(value, dim, values.add(at), slot);
             }
         }
     }
@@ -170,6 +171,6 @@ impl<'a> Tile<'a> {
             scratch: s.attention,
         };
         // SAFETY: the tables cover the positions, RopeAppend wrote them before the barrier.
-        unsafe { (run.k.attention)(&args) }
+        unsafe { (run.kv.attention)(&args) }
     }
 }

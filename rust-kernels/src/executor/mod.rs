@@ -12,7 +12,7 @@ use self::delta::DeltaOperands;
 use self::groups::{Group, groups};
 use self::scratch::Scratch;
 use crate::error::{Error, Result};
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, KvKernels};
 use crate::memory::{Pages, Region};
 use crate::ops::norm::Outputs;
 use crate::ops::quantize::{FineRows, QuantRows, tile_rows};
@@ -99,7 +99,8 @@ impl Executor {
         }
         let (halted, failed) = (AtomicBool::new(false), AtomicBool::new(false));
         let (e, p, output) = (self, &self.program, output.as_mut_ptr());
-        let run = Run { e, p, weights, k: kernels, step, groups: groups(&step.sequences), output };
+        let kv = (kernels.kv)(p.kv.kind);
+        let run = Run { e, p, weights, k: kernels, kv, step, groups: groups(&step.sequences), output };
         let run = Shared(run);
         let (began, last) = (Instant::now(), AtomicU64::new(0));
         pool.run(&|worker| {
@@ -131,6 +132,8 @@ struct Run<'a> {
     p: &'a Program,
     weights: &'a Weights,
     k: &'a Kernels,
+    /// Of the cache's type.
+    kv: KvKernels,
     step: &'a Step,
     /// Of the step's sequences.
     groups: Vec<Group>,

@@ -27,7 +27,7 @@ impl Scratch {
         let most = planes * p.max_rows.max(p.max_logit_rows).next_multiple_of(ROW_ROUND);
         let tile = SWIGLU_ROWS * SWIGLU_COLUMNS;
         let (attention, delta) =
-            (attention::scratch_len(p.kv.head_dim), delta_rule::scratch_len(p.recurrent.heads.head_dim));
+            (attention::scratch_len(p.kv.kind, p.kv.head_dim), delta_rule::scratch_len(p.recurrent.heads.head_dim));
         let sizes = [corrections_len(most, columns, ROW_ROUND), columns, tile, tile, attention, delta];
         sizes.map(|n| n.next_multiple_of(16) + 16)
     }

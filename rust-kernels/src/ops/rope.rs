@@ -1,21 +1,6 @@
-//! Rotary positions, per-head norms, and the append to the KV cache.
+//! Rotary positions and per-head norms.
 use super::norm::{inverse_rms, scale_by};
 use crate::simd::Simd;
-
-/// Tokens of a KV block; engine/backend/backend.ts has the same number.
-pub const KV_BLOCK: usize = 32;
-/// Tokens that lie side by side in a key block: keys are [KV_BLOCK / KEY_GROUP][head_dim][KEY_GROUP], so that a
-/// vector of positions is one load, and one token's append touches a cache line for two dimensions.
-pub const KEY_GROUP: usize = 16;
-
-/// Where element d of the key in `slot` stands in its block.
-#[inline(always)]
-pub const fn key_index(head_dim: usize, d: usize, slot: usize) -> usize {
-    (slot / KEY_GROUP * head_dim + d) * KEY_GROUP + slot % KEY_GROUP
-}
-
-/// The largest finite half: values beyond are clamped, so that a masked position never multiplies 0 by infinity.
-const HALF_MAX: f32 = 65504.0;
 
 /// Fills one row of the table: cos of every angle, then sin.
 ///
@@ -81,50 +66,5 @@ unsafe fn rotate_pair(first: *mut f32, second: *mut f32, cos: f32, sin: f32) {
         let (a, b) = (*first, *second);
         *first = a * cos - b * sin;
         *second = a * sin + b * cos;
-    }
-}
-
-/// Writes one key into its block, transposed: element d to `key_index`.
-///
-/// # Safety
-/// `x` holds head_dim floats, `block` head_dim * KV_BLOCK halves; S as simd says.
-#[inline(always)]
-pub unsafe fn append_key<S: Simd>(x: *const f32, head_dim: usize, block: *mut u16, slot: usize) {
-    let mut halves = [0u16; 16];
-    for d in (0..head_dim).step_by(S::LANES) {
-        unsafe {
-            let n = S::LANES.min(head_dim - d);
-            store_halves::<S>(x.add(d), n, halves.as_mut_ptr());
-            for (i, half) in halves.iter().enumerate().take(n) {
-                *block.add(key_index(head_dim, d + i, slot)) = *half;
-            }
-        }
-    }
-}
-
-/// Writes one value into its block: [slot][head_dim].
-///
-/// # Safety
-/// `x` holds head_dim floats, `block` is [KV_BLOCK][head_dim] halves; S as simd says.
-#[inline(always)]
-pub unsafe fn append_value<S: Simd>(x: *const f32, head_dim: usize, block: *mut u16, slot: usize) {
-    let mut halves = [0u16; 16];
-    for d in (0..head_dim).step_by(S::LANES) {
-        unsafe {
-            let n = S::LANES.min(head_dim - d);
-            store_halves::<S>(x.add(d), n, halves.as_mut_ptr());
-            std::ptr::copy_nonoverlapping(halves.as_ptr(), block.add(slot * head_dim + d), n);
-        }
-    }
-}
-
-/// Converts n <= LANES floats to halves, clamped to the finite range.
-#[inline(always)]
-unsafe fn store_halves<S: Simd>(x: *const f32, n: usize, halves: *mut u16) {
-    unsafe {
-        let mut lanes = [0f32; 16];
-        std::ptr::copy_nonoverlapping(x, lanes.as_mut_ptr(), n);
-        let clamped = S::max(S::min(S::load(lanes.as_ptr()), S::splat(HALF_MAX)), S::splat(-HALF_MAX));
-        S::store_f16(halves, clamped);
     }
 }

@@ -18,7 +18,7 @@ impl Program {
         {
             bail!("{} heads over {} of {} do not fit the KV cache", h.heads, h.kv_heads, h.head_dim);
         }
-        if h.heads / h.kv_heads > crate::ops::attention::MAX_ROWS {
+        if h.heads / h.kv_heads > crate::ops::kv::MAX_ROWS {
             bail!("{} query heads a KV head are not supported", h.heads / h.kv_heads);
         }
         Ok(h)

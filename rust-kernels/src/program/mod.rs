@@ -8,14 +8,15 @@ use crate::error::{Error, Result};
 use crate::formats::BLOCK;
 use crate::ops::delta_rule::MAX_DIM;
 use crate::ops::gemm::Epilogue;
+use crate::ops::kv::KvType;
 use crate::ops::quantize::{FineRows, row_bytes};
-use crate::ops::rope::{KV_BLOCK, RopeShape};
+use crate::ops::rope::RopeShape;
 use crate::ops::short_conv::TAPS;
 use crate::weights::Weights;
 use crate::words::Words;
 
 pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Rows that quantised buffers are rounded up to: the widest tile.
 pub const ROW_ROUND: usize = 16;
 
@@ -210,6 +211,7 @@ pub enum Op {
 /// Shapes of the KV cache; the same in every layer that has one.
 #[derive(Clone, Copy)]
 pub struct KvShape {
+    pub kind: KvType,
     pub layers: usize,
     pub heads: usize,
     pub head_dim: usize,
@@ -217,9 +219,14 @@ pub struct KvShape {
 }
 
 impl KvShape {
+    /// Bytes of a head's keys in a block.
+    pub fn block_bytes(&self) -> usize {
+        self.kind.block_bytes(self.head_dim)
+    }
+
     /// Bytes of all keys, which are those of all values; None where they are beyond all memory.
     fn bytes(&self) -> Option<usize> {
-        [self.blocks, self.heads, self.head_dim, KV_BLOCK * 2].iter().try_fold(self.layers, |n, m| n.checked_mul(*m))
+        [self.blocks, self.heads, self.layers].iter().try_fold(self.block_bytes(), |n, m| n.checked_mul(*m))
     }
 }
 
@@ -283,7 +290,12 @@ impl Program {
             bail!("Not a plan of version {VERSION}: found {magic:#x}, version {version}");
         }
         let (max_rows, max_logit_rows, vocab) = (w.size()?, w.size()?, w.size()?);
-        let kv = KvShape { layers: w.size()?, heads: w.size()?, head_dim: w.size()?, blocks: w.size()? };
+        let kind = match w.u32()? {
+            0 => KvType::F16,
+            1 => KvType::Q8_0,
+            code => bail!("A KV cache of the unknown type {code}"),
+        };
+        let kv = KvShape { kind, layers: w.size()?, heads: w.size()?, head_dim: w.size()?, blocks: w.size()? };
         let Some(kv_bytes) = kv.bytes() else {
             bail!(
                 "A KV cache of {} blocks, {} layers and {} heads is beyond all memory",

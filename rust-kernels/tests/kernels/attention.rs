@@ -1,9 +1,9 @@
 //! Attention over a paged cache: against f64, and bit for bit the same whatever else is in the tile.
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
-use compy::half::{f16_to_f32, f32_to_f16};
+use compy::half::f16_to_f32;
 use compy::kernels::Kernels;
-use compy::ops::attention::{Attention, CHUNK, MAX_ROWS, Part, scratch_len};
-use compy::ops::rope::{KV_BLOCK, key_index};
+use compy::ops::attention::{Attention, CHUNK, Part, scratch_len};
+use compy::ops::kv::{KV_BLOCK, KvType, MAX_ROWS, f16, q8_0};
 
 const HEAD_DIMS: [usize; 7] = [32, 48, 64, 80, 96, 128, 256];
 /// Positions seen by the last row: around the edges of blocks and of chunks of 128.
@@ -11,30 +11,37 @@ const SEEN: [usize; 16] = [1, 2, 31, 32, 33, 64, 65, 127, 128, 129, 160, 255, 25
 
 /// A cache of one layer and two KV heads, with one sequence in it; unused slots are NaN.
 struct Cache {
+    kind: KvType,
+    lanes: usize,
     head_dim: usize,
     head: usize,
     block_table: Vec<i32>,
-    keys: Vec<u16>,
-    values: Vec<u16>,
+    keys: Vec<u8>,
+    values: Vec<u8>,
 }
 
 impl Cache {
     const HEADS: usize = 2;
 
-    fn new(head_dim: usize, seen: usize, random: &mut Random) -> Self {
+    fn new(k: &Kernels, kind: KvType, head_dim: usize, seen: usize, random: &mut Random) -> Self {
         let blocks = seen.div_ceil(KV_BLOCK);
         let mut block_table: Vec<i32> = (0..blocks as i32 + 3).collect();
         for i in (1..block_table.len()).rev() {
             block_table.swap(i, random.below(i + 1));
         }
-        let size = block_table.len() * Self::HEADS * head_dim * KV_BLOCK;
+        let size = block_table.len() * Self::HEADS * kind.block_bytes(head_dim);
         block_table.truncate(blocks);
-        let (keys, values) = (vec![0xffff; size], vec![0xffff; size]);
-        let mut cache = Self { head_dim, head: random.below(Self::HEADS), block_table, keys, values };
-        for (position, d) in (0..seen).flat_map(|p| (0..head_dim).map(move |d| (p, d))) {
-            let (key, value) = (cache.key(position, d), cache.value(position, d));
-            cache.keys[key] = f32_to_f16(random.unit() * 2.0);
-            cache.values[value] = f32_to_f16(random.unit());
+        let (keys, values, lanes) = (vec![0xff; size], vec![0xff; size], k.lanes);
+        let mut cache = Self { kind, lanes, head_dim, head: random.below(Self::HEADS), block_table, keys, values };
+        for position in 0..seen {
+            let mut head = |size: f32| -> Vec<f32> { (0..head_dim).map(|_| random.unit() * size).collect() };
+            let (key, value, block, slot) = (head(2.0), head(1.0), cache.block(position), position % KV_BLOCK);
+            // SAFETY: a head each, and its block.
+            unsafe {
+                let kv = (k.kv)(kind);
+                (kv.append_key)(key.as_ptr(), head_dim, cache.keys[block..].as_mut_ptr(), slot);
+                (kv.append_value)(value.as_ptr(), head_dim, cache.values[block..].as_mut_ptr(), slot);
+            }
         }
         cache
     }
@@ -44,27 +51,54 @@ impl Cache {
     }
 
     fn head_offset_of(&self, head: usize) -> usize {
-        head * self.head_dim * KV_BLOCK
+        head * self.kind.block_bytes(self.head_dim)
     }
 
     fn block(&self, position: usize) -> usize {
         self.block_table[position / KV_BLOCK] as usize * self.block_stride() + self.head_offset_of(self.head)
     }
 
-    fn key(&self, position: usize, d: usize) -> usize {
-        self.block(position) + key_index(self.head_dim, d, position % KV_BLOCK)
+    fn key(&self, position: usize, d: usize) -> f64 {
+        let (slot, block) = (position % KV_BLOCK, &self.keys[self.block(position)..]);
+        match self.kind {
+            KvType::F16 => half(block, 2 * f16::key_index(self.head_dim, d, slot)),
+            KvType::Q8_0 => {
+                let code = block[q8_0::key_index(self.lanes, self.head_dim, d, slot)];
+                (f64::from(code) - 128.0) * half(block, q8_0::scale_index(self.head_dim, d, slot))
+            }
+        }
     }
 
-    fn value(&self, position: usize, d: usize) -> usize {
-        self.block(position) + position % KV_BLOCK * self.head_dim + d
+    fn value(&self, position: usize, d: usize) -> f64 {
+        let (slot, block) = (position % KV_BLOCK, &self.values[self.block(position)..]);
+        match self.kind {
+            KvType::F16 => half(block, 2 * (slot * self.head_dim + d)),
+            KvType::Q8_0 => {
+                let code = block[slot * self.head_dim + d].cast_signed();
+                f64::from(code) * half(block, q8_0::scale_index(self.head_dim, d, slot))
+            }
+        }
+    }
+
+    /// What the kernels make of a query before they multiply.
+    fn query(&self, q: &[f32]) -> Vec<f64> {
+        let rounded = |q: &[f32]| -> Vec<f64> {
+            let top = q.iter().fold(0f32, |top, x| top.max(x.abs()));
+            let code = |x: &f32| f64::from((x * (127.0 / top)).round_ties_even());
+            q.iter().map(|x| code(x) * f64::from(top / 127.0)).collect()
+        };
+        match self.kind {
+            KvType::F16 => q.iter().map(|x| f64::from(*x)).collect(),
+            KvType::Q8_0 => q.chunks(q8_0::SCALED).flat_map(rounded).collect(),
+        }
     }
 
     /// Attention of one query in f64, and a bound on what f32 may be off by in each dimension.
     fn reference(&self, q: &[f32], position: usize, scale: f32) -> Vec<(f64, f64)> {
-        let mut doubt = 0.0f64;
+        let (q, mut doubt) = (self.query(q), 0.0f64);
         let scores: Vec<f64> = (0..=position)
             .map(|p| {
-                let product = |d: usize| f64::from(q[d]) * f64::from(f16_to_f32(self.keys[self.key(p, d)]));
+                let product = |d: usize| q[d] * self.key(p, d);
                 let (sum, size) = (0..q.len()).map(product).fold((0.0, 0.0), |(s, a), x| (s + x, a + x.abs()));
                 // The sum's roundings, the product with the scale, the difference from the largest.
                 doubt = doubt.max(ROUNDING * f64::from(scale) * ((q.len() + 2) as f64 * size + 4.0 * size));
@@ -76,15 +110,19 @@ impl Cache {
         let total: f64 = weights.iter().sum();
         // A weight is off by its score's doubt and e^x's two units; the sums over positions round once each.
         let relative = 2.0 * doubt + ROUNDING * (2 * position + 40) as f64;
-        let value = |p: usize, d: usize| f64::from(f16_to_f32(self.values[self.value(p, d)]));
         (0..q.len())
             .map(|d| {
-                let terms = weights.iter().enumerate().map(|(p, w)| w / total * value(p, d));
+                let terms = weights.iter().enumerate().map(|(p, w)| w / total * self.value(p, d));
                 let (sum, size) = terms.fold((0.0, 0.0), |(s, a), x| (s + x, a + x.abs()));
                 (sum, relative * size)
             })
             .collect()
     }
+}
+
+/// The half float at a byte.
+fn half(bytes: &[u8], at: usize) -> f64 {
+    f64::from(f16_to_f32(u16::from_ne_bytes([bytes[at], bytes[at + 1]])))
 }
 
 struct Buffers {
@@ -133,27 +171,28 @@ fn run(k: &Kernels, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> 
         head_dim: dim,
         scale,
         gated: stride > dim,
-        scratch: b.scratch.tail::<f32>(scratch_len(dim)).as_mut_ptr(),
+        scratch: b.scratch.tail::<f32>(scratch_len(cache.kind, dim)).as_mut_ptr(),
     };
     // SAFETY: the cache holds all positions, the scratch has its size.
     unsafe {
-        (k.attention)(&args);
+        ((k.kv)(cache.kind).attention)(&args);
         std::slice::from_raw_parts(out, q.len() * dim).chunks(dim).map(<[f32]>::to_vec).collect()
     }
 }
 
 /// One tile of tokens x group rows, then some of its rows alone; returns the calls.
-fn tile(k: &Kernels, head_dim: usize, group: usize, random: &mut Random, b: &mut Buffers) -> usize {
+fn tile(k: &Kernels, kind: KvType, head_dim: usize, group: usize, random: &mut Random, b: &mut Buffers) -> usize {
     let seen = random.pick(&SEEN);
     let most = if random.below(8) == 0 { MAX_ROWS } else { 5 };
     let tokens = random.between(1, most.min(MAX_ROWS / group).min(seen));
-    let cache = Cache::new(head_dim, seen, random);
+    let cache = Cache::new(k, kind, head_dim, seen, random);
     let positions: Vec<usize> = (0..tokens * group).map(|r| seen - tokens + r / group).collect();
     let size = random.pick(&[0.1, 1.0, 4.0]);
     let width = if random.below(4) == 0 { 2 * head_dim } else { head_dim };
     let q: Vec<Vec<f32>> = positions.iter().map(|_| (0..width).map(|_| random.unit() * size).collect()).collect();
     let scale = 1.0 / (head_dim as f32).sqrt();
-    let name = |r: usize| format!("{} head_dim {head_dim}, group {group}, row {r}, position {}", k.isa, positions[r]);
+    let name =
+        |r: usize| format!("{} {kind:?} head_dim {head_dim}, group {group}, row {r}, position {}", k.isa, positions[r]);
     let together = run(k, &cache, &Rows::of(&q, &positions, &cache.block_table), scale, b);
     for (r, got) in together.iter().enumerate().filter(|(r, _)| tokens <= 5 || r % 7 == 0) {
         let (query, gates) = q[r].split_at(head_dim);
@@ -179,8 +218,8 @@ fn attention_matches_f64_and_does_not_depend_on_the_tile() {
         let mut cases = 0;
         for head_dim in HEAD_DIMS {
             for group in 1..=8 {
-                for _ in 0..share(16) {
-                    cases += tile(k, head_dim, group, &mut random, &mut buffers);
+                for i in 0..share(32) {
+                    cases += tile(k, KvType::ALL[i % 2], head_dim, group, &mut random, &mut buffers);
                 }
             }
         }
@@ -189,13 +228,13 @@ fn attention_matches_f64_and_does_not_depend_on_the_tile() {
 }
 
 /// Sequences that begin with the same blocks, together and each alone; returns the calls.
-fn prefix(k: &Kernels, head_dim: usize, group: usize, random: &mut Random, b: &mut Buffers) -> usize {
+fn prefix(k: &Kernels, kind: KvType, head_dim: usize, group: usize, random: &mut Random, b: &mut Buffers) -> usize {
     let shared = CHUNK * random.between(1, 3);
     let count = random.between(2, (MAX_ROWS / group).min(12));
     let lengths: Vec<usize> = (0..count).map(|_| shared + random.between(1, 200)).collect();
     let own = |length: usize| (length - shared).div_ceil(KV_BLOCK);
     let blocks = shared / KV_BLOCK + lengths.iter().map(|n| own(*n)).sum::<usize>();
-    let cache = Cache::new(head_dim, blocks * KV_BLOCK, random);
+    let cache = Cache::new(k, kind, head_dim, blocks * KV_BLOCK, random);
     let (common, mut rest) = cache.block_table.split_at(shared / KV_BLOCK);
     let mut tables = Vec::new();
     for length in &lengths {
@@ -214,7 +253,7 @@ fn prefix(k: &Kernels, head_dim: usize, group: usize, random: &mut Random, b: &m
         let alone = run(k, &cache, &Rows::of(&q[mine.clone()], &positions[mine.clone()], table), scale, b);
         for (r, row) in mine.zip(alone) {
             assert_same_bits(&together[r], &row, || {
-                format!("{} head_dim {head_dim}, {count} sequences, row {r}", k.isa)
+                format!("{} {kind:?} head_dim {head_dim}, {count} sequences, row {r}", k.isa)
             });
         }
     }
@@ -227,8 +266,9 @@ fn sequences_that_share_a_prefix_get_what_each_gets_alone() {
         let mut random = Random::new(10);
         let new = || Guarded::new(1 << 18);
         let mut buffers = Buffers { keys: new(), values: new(), q: new(), out: new(), scratch: new() };
-        (0..share(60))
-            .map(|i| prefix(k, HEAD_DIMS[i % HEAD_DIMS.len()], random.between(1, 8), &mut random, &mut buffers))
-            .sum()
+        let mut of = |kind, i: usize| {
+            prefix(k, kind, HEAD_DIMS[i % HEAD_DIMS.len()], random.between(1, 8), &mut random, &mut buffers)
+        };
+        (0..share(60)).flat_map(|i| KvType::ALL.map(|kind| (kind, i))).map(|(kind, i)| of(kind, i)).sum()
     });
 }

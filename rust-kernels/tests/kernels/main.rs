@@ -12,6 +12,7 @@ mod candidates;
 mod delta;
 mod fine;
 mod gemm;
+mod kv;
 mod panels;
 mod quantize;
 mod rope;

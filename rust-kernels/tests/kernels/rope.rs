@@ -1,8 +1,7 @@
-//! Rotary positions, per-head norms, and the append to the KV cache.
+//! Rotary positions and per-head norms.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
-use compy::half::f32_to_f16;
 use compy::kernels::Kernels;
-use compy::ops::rope::{KV_BLOCK, RopeShape, key_index, rope_table};
+use compy::ops::rope::{RopeShape, rope_table};
 
 fn rotate_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let head_dim = 2 * random.between(1, 128);
@@ -51,39 +50,5 @@ fn norm_and_rotation_match_f64() {
         let cases = share(10_000);
         (0..cases).for_each(|_| rotate_case(k, &mut random, &mut buffers));
         cases
-    });
-}
-
-fn append_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
-    let head_dim = random.between(1, 256);
-    let slot = random.below(KV_BLOCK);
-    let draw =
-        |r: &mut Random| if r.below(8) == 0 { r.pick(&[1e9, -1e9, 65504.0, 65520.0, 0.0, 1e-8]) } else { r.unit() };
-    let x: Vec<f32> = (0..head_dim).map(|_| draw(random)).collect();
-    let halves: Vec<u16> = x.iter().map(|x| f32_to_f16(x.clamp(-65504.0, 65504.0))).collect();
-    let [head, keys, values] = buffers;
-    let head = head.copy(&x).as_ptr();
-    let (keys, values) = (keys.tail::<u16>(head_dim * KV_BLOCK), values.tail::<u16>(head_dim * KV_BLOCK));
-    // SAFETY: one head and one block each.
-    unsafe {
-        (k.append_key)(head, head_dim, keys.as_mut_ptr(), slot);
-        (k.append_value)(head, head_dim, values.as_mut_ptr(), slot);
-    }
-    for d in 0..head_dim {
-        for s in 0..KV_BLOCK {
-            let want = if s == slot { halves[d] } else { 0xffff };
-            assert_eq!(keys[key_index(head_dim, d, s)], want, "{} key, dimension {d}, slot {s}", k.isa);
-            assert_eq!(values[s * head_dim + d], want, "{} value, dimension {d}, slot {s}", k.isa);
-        }
-    }
-}
-
-#[test]
-fn appends_write_one_slot_in_finite_halves() {
-    on_every_isa("append", |k| {
-        let (mut random, mut buffers) = (Random::new(4), [(); 3].map(|()| Guarded::new(1 << 14)));
-        let cases = share(4_000);
-        (0..cases).for_each(|_| append_case(k, &mut random, &mut buffers));
-        2 * cases
     });
 }

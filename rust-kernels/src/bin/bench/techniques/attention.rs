@@ -1,8 +1,8 @@
-//! Attention of many sequences: prefix.
+//! Attention of sequences that decode: prefix, kv.
 use super::{Bench, Case};
 use compy::kernels::Kernels;
 use compy::ops::attention::{Attention, CHUNK, Part, scratch_len};
-use compy::ops::rope::KV_BLOCK;
+use compy::ops::kv::{KV_BLOCK, KvType};
 
 /// Qwen3-0.6B: a layer's KV heads, the query heads of each, and their width.
 const KV_HEADS: usize = 8;
@@ -10,15 +10,38 @@ const GROUP: usize = 2;
 const HEAD_DIM: usize = 128;
 /// Tokens of its own that each sequence has after the prefix.
 const OWN: usize = CHUNK;
-/// Halves of a block of a head, and of a layer.
-const HEAD_BLOCK: usize = HEAD_DIM * KV_BLOCK;
-const LAYER_BLOCK: usize = KV_HEADS * HEAD_BLOCK;
 
-/// Sequences that begin with the same blocks and decode one token each.
-struct Sequences {
+/// What sequences have in their caches.
+#[derive(Clone, Copy)]
+struct Shape {
+    kind: KvType,
+    layers: usize,
+    count: usize,
+    /// Tokens that all begin with, in the same blocks, and those that each has after them.
     shared: usize,
-    keys: Vec<u16>,
-    values: Vec<u16>,
+    own: usize,
+}
+
+impl Shape {
+    fn head_block(&self) -> usize {
+        self.kind.block_bytes(HEAD_DIM)
+    }
+
+    /// As the executor has it: a block's layers lie together.
+    fn block_stride(&self) -> usize {
+        self.layers * KV_HEADS * self.head_block()
+    }
+
+    fn blocks(&self) -> usize {
+        (self.shared + self.count * self.own) / KV_BLOCK
+    }
+}
+
+/// Sequences that decode one token each.
+struct Sequences {
+    shape: Shape,
+    keys: Vec<u8>,
+    values: Vec<u8>,
     tables: Vec<Vec<i32>>,
     queries: Vec<f32>,
     out: Vec<f32>,
@@ -26,58 +49,73 @@ struct Sequences {
 }
 
 impl Sequences {
-    fn new(count: usize, shared: usize) -> Self {
-        let (common, own) = (shared / KV_BLOCK, OWN / KV_BLOCK);
-        let blocks = common + count * own;
+    fn new(k: &Kernels, shape: Shape) -> Self {
+        let (common, own) = (shape.shared / KV_BLOCK, shape.own / KV_BLOCK);
         let table = |i: usize| (0..common).chain(common + i * own..common + (i + 1) * own).map(|b| b as i32).collect();
-        // Halves from 0.5 to 1, a few of them.
-        let halves = |seed: usize| {
-            (0..blocks * LAYER_BLOCK).map(move |i| 0x3800 | ((i * 2_654_435_761 + seed) >> 7 & 0x3ff) as u16)
-        };
-        let rows = count * KV_HEADS * GROUP * HEAD_DIM;
-        Self {
-            shared,
-            keys: halves(0).collect(),
-            values: halves(77).collect(),
-            tables: (0..count).map(table).collect(),
+        let rows = shape.count * KV_HEADS * GROUP * HEAD_DIM;
+        let mut sequences = Self {
+            shape,
+            keys: vec![0; shape.blocks() * shape.block_stride()],
+            values: vec![0; shape.blocks() * shape.block_stride()],
+            tables: (0..shape.count).map(table).collect(),
             queries: (0..rows).map(|i| (i % 101) as f32 / 50.0 - 1.0).collect(),
             out: vec![0.0; rows],
-            scratch: vec![0.0; scratch_len(HEAD_DIM)],
-        }
+            scratch: vec![0.0; scratch_len(shape.kind, HEAD_DIM)],
+        };
+        sequences.fill(k);
+        sequences
     }
 
-    /// Attention of one layer, `together` sequences a tile.
-    fn attend(&mut self, k: &Kernels, together: usize) {
-        let all: Vec<usize> = (0..self.tables.len()).collect();
-        for members in all.chunks(together) {
-            for head in 0..KV_HEADS {
-                self.tile(k, members, head);
+    /// Heads of a few different numbers, the same in all layers.
+    fn fill(&mut self, k: &Kernels) {
+        let (kv, bytes) = ((k.kv)(self.shape.kind), self.shape.head_block());
+        let heads = self.keys.chunks_mut(bytes).zip(self.values.chunks_mut(bytes));
+        for (i, (keys, values)) in heads.enumerate() {
+            for slot in 0..KV_BLOCK {
+                let seed = i / (self.shape.layers * KV_HEADS) * KV_BLOCK + slot;
+                let x: Vec<f32> = (0..HEAD_DIM).map(|d| ((seed * 31 + d * 7) % 97) as f32 / 100.0 - 0.48).collect();
+                // SAFETY: a head and its block.
+                unsafe {
+                    (kv.append_key)(x.as_ptr(), HEAD_DIM, keys.as_mut_ptr(), slot);
+                    (kv.append_value)(x.as_ptr(), HEAD_DIM, values.as_mut_ptr(), slot);
+                }
             }
         }
     }
 
-    fn tile(&mut self, k: &Kernels, members: &[usize], head: usize) {
+    /// Attention of one layer, `together` sequences a tile.
+    fn attend(&mut self, k: &Kernels, layer: usize, together: usize) {
+        let all: Vec<usize> = (0..self.tables.len()).collect();
+        for members in all.chunks(together) {
+            for head in 0..KV_HEADS {
+                self.tile(k, layer, members, head);
+            }
+        }
+    }
+
+    fn tile(&mut self, k: &Kernels, layer: usize, members: &[usize], head: usize) {
         let rows: Vec<usize> =
             members.iter().flat_map(|i| (0..GROUP).map(move |r| (i * KV_HEADS + head) * GROUP + r)).collect();
         let parts: Vec<_> = members.iter().map(|i| Part { rows: GROUP, block_table: &self.tables[*i] }).collect();
         let at = |row: &usize| row * HEAD_DIM;
+        let Shape { shared, own, .. } = self.shape;
         let args = Attention {
             q: &rows.iter().map(|row| self.queries[at(row)..].as_ptr()).collect::<Vec<_>>(),
             out: &rows.iter().map(|row| self.out[at(row)..].as_mut_ptr()).collect::<Vec<_>>(),
-            positions: &vec![self.shared + OWN - 1; rows.len()],
+            positions: &vec![shared + own - 1; rows.len()],
             parts: &parts,
-            shared: if members.len() > 1 { self.shared } else { 0 },
+            shared: if members.len() > 1 { shared } else { 0 },
             keys: self.keys.as_ptr(),
             values: self.values.as_ptr(),
-            block_stride: LAYER_BLOCK,
-            head_offset: head * HEAD_BLOCK,
+            block_stride: self.shape.block_stride(),
+            head_offset: (layer * KV_HEADS + head) * self.shape.head_block(),
             head_dim: HEAD_DIM,
             scale: 0.1,
             gated: false,
             scratch: self.scratch.as_mut_ptr(),
         };
         // SAFETY: the table was detected; tables, queries and results are as large as the arguments say.
-        unsafe { (k.attention)(&args) }
+        unsafe { ((k.kv)(self.shape.kind).attention)(&args) }
     }
 }
 
@@ -88,13 +126,33 @@ impl Bench<'_> {
             return Ok(());
         }
         for (count, shared) in [(4, 512), (16, 512), (16, 2048)] {
-            let (mut on, mut off) = (Sequences::new(count, shared), Sequences::new(count, shared));
+            let (k, shape) = (self.k, Shape { kind: KvType::F16, layers: 1, count, shared, own: OWN });
+            let (mut on, mut off) = (Sequences::new(k, shape), Sequences::new(k, shape));
             let what = format!("{count} sequences, {shared} tokens in common, {OWN} of their own");
             let case = Case { id: "prefix", what: &what, threads: 1, on: "together", off: "each alone" };
-            let k = self.k;
-            self.compare(&case, |_| on.attend(k, count), |_| off.attend(k, 1));
+            self.compare(&case, |_| on.attend(k, 0, count), |_| off.attend(k, 0, 1));
             if on.out != off.out {
                 return Err("Attention together differs from attention alone".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// A cache in 8 bits against one of halves, both larger than what the processor caches.
+    pub(super) fn eight_bit_cache(&mut self) -> Result<(), String> {
+        if !self.wants("kv") {
+            return Ok(());
+        }
+        for (count, own) in [(1, 512), (1, 2048), (1, 4096), (16, 512)] {
+            let (k, layers) = (self.k, self.total.div_ceil(4 * count * own * KV_HEADS * HEAD_DIM).next_multiple_of(2));
+            let of = |kind| Sequences::new(k, Shape { kind, layers, count, shared: 0, own });
+            let (mut on, mut off) = (of(KvType::Q8_0), of(KvType::F16));
+            let what = format!("{count} sequences of {own} tokens");
+            let case = Case { id: "kv", what: &what, threads: 1, on: "Q8_0", off: "F16" };
+            self.compare(&case, |turn| on.attend(k, turn % layers, 1), |turn| off.attend(k, turn % layers, 1));
+            let apart = on.out.iter().zip(&off.out).fold(0f32, |most, (x, y)| most.max((x - y).abs()));
+            if apart.is_nan() || apart > 0.02 {
+                return Err(format!("Attention in 8 bits is {apart} from that in halves"));
             }
         }
         Ok(())

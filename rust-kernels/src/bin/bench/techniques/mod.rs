@@ -52,6 +52,7 @@ pub fn measure(k: &'static Kernels, settings: &Settings) -> Result<(), String> {
     bench.half_floats()?;
     bench.tiled()?;
     bench.common_prefix()?;
+    bench.eight_bit_cache()?;
     println!(
         "{{\"kind\": \"techniques\", \"isa\": \"{}\", \"threads\": {threads}, \"rounds\": {}, \"rows\": [\n{}\n]}}",
         k.isa,

@@ -1,0 +1,98 @@
+//! Keys and values as halves. Keys lie transposed ([KV_BLOCK / KEY_GROUP][head_dim][KEY_GROUP]), values straight
+//! ([KV_BLOCK][head_dim]), so that both products of attention are the same outer product with positions or dimensions in
+//! the lanes.
+use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, Queries, WIDEN_ROWS, row_pointers};
+use crate::ops::outer_product::{Rhs, outer_product};
+use crate::simd::Simd;
+use std::ops::Range;
+
+/// Tokens that lie side by side in a key block, so that a vector of positions is one load, and one token's append
+/// touches a cache line for two dimensions.
+pub const KEY_GROUP: usize = 16;
+
+/// Where element d of the key in `slot` stands in its block.
+#[inline(always)]
+pub const fn key_index(head_dim: usize, d: usize, slot: usize) -> usize {
+    (slot / KEY_GROUP * head_dim + d) * KEY_GROUP + slot % KEY_GROUP
+}
+
+pub struct F16;
+
+impl KvFormat for F16 {
+    fn scratch_len(head_dim: usize) -> usize {
+        KV_BLOCK * head_dim
+    }
+
+    #[inline(always)]
+    unsafe fn append_key<S: Simd>(x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
+        let (mut halves, block) = ([0u16; 16], block.cast::<u16>());
+        for d in (0..head_dim).step_by(S::LANES) {
+            unsafe {
+                store_halves::<S>(x.add(d), halves.as_mut_ptr());
+                for (i, half) in halves.iter().enumerate().take(S::LANES) {
+                    *block.add(key_index(head_dim, d + i, slot)) = *half;
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn append_value<S: Simd>(x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
+        for d in (0..head_dim).step_by(S::LANES) {
+            unsafe { store_halves::<S>(x.add(d), block.cast::<u16>().add(slot * head_dim + d)) }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn prepare<S: Simd>(_queries: &Queries) {}
+
+    #[inline(always)]
+    unsafe fn scores<S: Simd>(queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix) {
+        unsafe {
+            let (dim, lhs) = (queries.head_dim, &queries.q[rows.clone()]);
+            let rhs = Rhs {
+                base: keys.at.cast::<u16>(),
+                row: KEY_GROUP,
+                group: KEY_GROUP,
+                next_group: dim * KEY_GROUP,
+                ahead: keys.ahead(),
+            };
+            let out = FloatMatrix { at: out.row(rows.start), ..out };
+            if lhs.len() >= WIDEN_ROWS {
+                let rhs = rhs.widen::<S>(KV_BLOCK * dim, queries.scratch);
+                outer_product::<S, _>(lhs, dim, &rhs, KV_BLOCK, out, false);
+            } else {
+                outer_product::<S, _>(lhs, dim, &rhs, KV_BLOCK, out, false);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn mix<S: Simd>(
+        queries: &Queries,
+        rows: Range<usize>,
+        weights: FloatMatrix,
+        depth: usize,
+        values: Block,
+        out: FloatMatrix,
+    ) {
+        unsafe {
+            let dim = queries.head_dim;
+            let rhs = Rhs { base: values.at.cast::<u16>(), row: dim, group: dim, next_group: 0, ahead: values.ahead() };
+            let lhs = row_pointers(weights, &rows);
+            let out = FloatMatrix { at: out.row(rows.start), ..out };
+            if rows.len() >= WIDEN_ROWS {
+                let rhs = rhs.widen::<S>(depth * dim, queries.scratch);
+                outer_product::<S, _>(&lhs[..rows.len()], depth, &rhs, dim, out, true);
+            } else {
+                outer_product::<S, _>(&lhs[..rows.len()], depth, &rhs, dim, out, true);
+            }
+        }
+    }
+}
+
+/// Stores LANES floats as halves, clamped to the finite range.
+#[inline(always)]
+unsafe fn store_halves<S: Simd>(x: *const f32, halves: *mut u16) {
+    unsafe { S::store_f16(halves, S::max(S::min(S::load(x), S::splat(HALF_MAX)), S::splat(-HALF_MAX))) }
+}

@@ -1,0 +1,119 @@
+//! The KV cache's blocks. A block holds the keys, or the values, of KV_BLOCK tokens of one head in one layer; what its
+//! bytes are, and how attention reads them, is its type's own affair.
+pub mod f16;
+pub mod q8_0;
+
+use self::f16::F16;
+use self::q8_0::Q8_0;
+use crate::simd::Simd;
+use std::ops::Range;
+
+/// Tokens of a KV block; engine/backend/backend.ts has the same number.
+pub const KV_BLOCK: usize = 32;
+/// Most query rows that attend together.
+pub const MAX_ROWS: usize = 64;
+/// Query rows from which a block of keys or values is widened to floats once for all of them: conversions take as
+/// many instructions as half a dozen multiply-adds.
+const WIDEN_ROWS: usize = 16;
+/// The largest finite half: keys and values beyond are clamped, so that a masked position never multiplies 0 by infinity.
+const HALF_MAX: f32 = 65504.0;
+
+/// What keys and values are kept as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KvType {
+    F16,
+    Q8_0,
+}
+
+impl KvType {
+    pub const ALL: [Self; 2] = [Self::F16, Self::Q8_0];
+
+    /// Bytes of a block: a multiple of 64 for every `head_dim` that is one of 16. It is below 2^32, so they do not overflow.
+    pub const fn block_bytes(self, head_dim: usize) -> usize {
+        match self {
+            Self::F16 => 2 * head_dim * KV_BLOCK,
+            Self::Q8_0 => (head_dim + 2 * head_dim.div_ceil(q8_0::SCALED)) * KV_BLOCK,
+        }
+    }
+
+    /// Floats of working memory that `Queries` wants.
+    pub fn scratch_len(self, head_dim: usize) -> usize {
+        match self {
+            Self::F16 => F16::scratch_len(head_dim),
+            Self::Q8_0 => Q8_0::scratch_len(head_dim),
+        }
+    }
+}
+
+/// The rows of queries that attend together.
+pub struct Queries<'a> {
+    /// Row r, head_dim floats, at `q[r]`.
+    pub q: &'a [*const f32],
+    pub head_dim: usize,
+    /// `KvFormat::scratch_len` floats; what `prepare` leaves there stays until the last row is done.
+    pub scratch: *mut f32,
+}
+
+/// A block, and the one that will be read after it.
+#[derive(Clone, Copy)]
+pub struct Block {
+    pub at: *const u8,
+    pub next: *const u8,
+}
+
+impl Block {
+    /// Bytes from what is read to what will be read after it: hardware prefetch stops at each page, and blocks are a page
+    /// or two long.
+    pub fn ahead(&self) -> isize {
+        (self.next as isize).wrapping_sub(self.at as isize)
+    }
+}
+
+/// Rows of floats, `stride` apart.
+#[derive(Clone, Copy)]
+pub struct FloatMatrix {
+    pub at: *mut f32,
+    pub stride: usize,
+}
+
+impl FloatMatrix {
+    /// # Safety
+    /// The row lies in the matrix.
+    #[inline(always)]
+    pub unsafe fn row(&self, r: usize) -> *mut f32 {
+        unsafe { self.at.add(r * self.stride) }
+    }
+}
+
+/// The rows of a matrix that `rows` names; what follows them is nothing.
+#[inline(always)]
+fn row_pointers(matrix: FloatMatrix, rows: &Range<usize>) -> [*const f32; MAX_ROWS] {
+    std::array::from_fn(|r| matrix.at.wrapping_add((rows.start + r) * matrix.stride).cast_const())
+}
+
+/// How a type of cache is written and read. What is computed for a row depends on nothing but the row and the block.
+///
+/// # Safety
+/// Of all functions: pointers hold what is said, `head_dim` is a multiple of 16 and the same everywhere, blocks have
+/// `KvType::block_bytes`, slots are below KV_BLOCK; S as simd says.
+#[allow(clippy::missing_safety_doc)]
+pub trait KvFormat {
+    /// Floats of working memory.
+    fn scratch_len(head_dim: usize) -> usize;
+    /// Writes the key at `x`, head_dim floats, to its slot of the block.
+    unsafe fn append_key<S: Simd>(x: *const f32, head_dim: usize, block: *mut u8, slot: usize);
+    unsafe fn append_value<S: Simd>(x: *const f32, head_dim: usize, block: *mut u8, slot: usize);
+    /// Makes of the queries what `scores` reads.
+    unsafe fn prepare<S: Simd>(queries: &Queries);
+    /// out[r] = products of query r with each of the block's keys, for some of the rows.
+    unsafe fn scores<S: Simd>(queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix);
+    /// out[r] += the block's first `depth` values, weighed with `weights[r]`, for some of the rows.
+    unsafe fn mix<S: Simd>(
+        queries: &Queries,
+        rows: Range<usize>,
+        weights: FloatMatrix,
+        depth: usize,
+        values: Block,
+        out: FloatMatrix,
+    );
+}
