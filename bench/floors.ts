@@ -1,6 +1,6 @@
 import { FORMATS } from "../engine/gguf/formats.ts";
 import { type MachineLimits, type PlanCost, stepFloor, type StepWork } from "../engine/plan/cost.ts";
-import { formsOf, type Plan, type PlanOp, type PlanTensor } from "../engine/plan/plan.ts";
+import { formsOf, kvBytesPerLayer, type Plan, type PlanOp, type PlanTensor } from "../engine/plan/plan.ts";
 
 /** A step of sequences that all add as many rows to as much context. */
 export interface EvenStep {
@@ -53,7 +53,7 @@ export function opFloor(
 ): number {
   const work = workOf(step);
   if (op.op === "attention") {
-    const bytes = work.kvTokens * plan.kv.heads * plan.kv.headDim * 2 * 2;
+    const bytes = work.kvTokens * kvBytesPerLayer(plan);
     const operations = attentionOperations(op) * meanContext(step) * work.rows;
     return Math.max(bytes / limits.readGbps, operations / limits.f32Gflops) / 1e9;
   }

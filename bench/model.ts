@@ -1,12 +1,12 @@
 import { basename } from "@std/path";
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
-import type { Arithmetic, Backend, BackendName } from "../engine/backend/backend.ts";
+import type { Arithmetic, Backend, BackendName, KvType } from "../engine/backend/backend.ts";
 import { type AnyBackend, prepareBackend } from "../engine/backend/choose.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
-import { MAX_ROWS } from "../engine/load.ts";
+import { DEFAULT_KV_TYPE, MAX_ROWS } from "../engine/load.ts";
 import { type MachineLimits, planCost } from "../engine/plan/cost.ts";
-import type { Plan, PlanTensor } from "../engine/plan/plan.ts";
+import { kvBytesPerToken, type Plan, type PlanTensor, withKvType } from "../engine/plan/plan.ts";
 import { attentionFloor, evenStepFloor } from "./floors.ts";
 import { gpuProfileRows, profileGpu } from "./gpu_profile.ts";
 import { profile, type ProfileRow, profileRows } from "./profile.ts";
@@ -22,6 +22,8 @@ export interface BenchOptions {
   /** Where to compute, by default on the CPU; and how the GPU computes matrix products. */
   readonly backend?: BackendName;
   readonly arithmetic?: Arithmetic;
+  /** What keys and values are kept as; by default halves. */
+  readonly kvType?: KvType;
   /** Told what went wrong without stopping anything. */
   readonly warn?: (message: string) => void;
   /** Tokens of each prompt, and tokens decoded after it. By default 512 and 64, or what the model's context holds. */
@@ -63,6 +65,7 @@ export interface BenchReport {
   readonly choice: string;
   readonly isa: string;
   readonly threads: number;
+  readonly kv: { readonly type: KvType; readonly bytesPerToken: number };
   readonly limits: MachineLimits;
   readonly rows: readonly BenchRow[];
   /** By work, largest gap first; empty where none was wanted. */
@@ -90,7 +93,8 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
   onPhase("loading");
   const start = performance.now();
   const file = await openGguf(options.model);
-  const plan = buildPlan(file, await readRopeFactors(file));
+  const kvType = options.kvType ?? DEFAULT_KV_TYPE;
+  const plan = withKvType(buildPlan(file, await readRopeFactors(file)), kvType);
   const shape = shapeOf(plan, options);
   const most = Math.max(...options.sequences);
   const longest = Math.max(shape.prefill, ...contexts) + shape.decode;
@@ -141,6 +145,7 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
       choice,
       isa: backend.info.isa,
       threads: backend.info.threads,
+      kv: { type: kvType, bytesPerToken: kvBytesPerToken(plan) },
       limits,
       rows: [
         ...samples.map(asRow),

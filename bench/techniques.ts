@@ -7,7 +7,7 @@ const HELP =
 
 Usage: deno task bench:techniques [options]
 
-  --only LIST   of T1, T3, T5, T6, T7, T8, T9, F16, tile, prefix (default: all)
+  --only LIST   of T1, T3, T5, T6, T7, T8, T9, F16, tile, prefix, kv (default: all)
   --threads N   threads of T8; the others run on one (default: one a core)
   --isa NAME    instruction set (default: the best that this CPU has)
   --rounds N    samples of each (default 31)

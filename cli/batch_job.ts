@@ -5,6 +5,7 @@ import type { NatsTarget } from "../jobs/nats/connection.ts";
 import { openWorkers } from "./batch_nats.ts";
 import { JobLink } from "./batch_link.ts";
 import {
+  answerSettings,
   AUTO_PARALLEL,
   type BatchWorld,
   type CommandHost,
@@ -105,7 +106,7 @@ async function openLocal(options: EngineOptions, world: BatchWorld): Promise<Lin
   const { id, path } = engine.model;
   return {
     execute: (request) => world.execute(engine, request),
-    settings: { "model": id, "model file size": await world.host.fileSize(path) },
+    settings: answerSettings(id, await world.host.fileSize(path), options.kvType),
     close: () => engine.close(),
   };
 }

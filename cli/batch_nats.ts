@@ -1,10 +1,12 @@
 import { basename } from "@std/path";
 import { inspectModel } from "../engine/inspect.ts";
+import { DEFAULT_KV_TYPE } from "../engine/load.ts";
+import type { KvType } from "../engine/types.ts";
 import { type NatsTarget, natsTarget, openConnection } from "../jobs/nats/connection.ts";
 import { Coordinator } from "../jobs/nats/coordinator.ts";
 import { fingerprint } from "../jobs/nats/fingerprint.ts";
 import type { ModelIdentity } from "../jobs/nats/wire.ts";
-import type { EngineOptions, LineEngine } from "./batch_world.ts";
+import { answerSettings, type EngineOptions, type LineEngine } from "./batch_world.ts";
 import { type Flags, UsageError } from "./flags.ts";
 import { modelPath } from "./model.ts";
 
@@ -30,33 +32,38 @@ export function natsFlags(flags: Flags, fallback?: string): NatsTarget | undefin
 }
 
 /** What coordinators and workers compare; the file is at `path`. */
-export async function identifyModel(path: string, contextLength: number): Promise<ModelIdentity> {
+export async function identifyModel(
+  path: string,
+  contextLength: number,
+  kvType: KvType = DEFAULT_KV_TYPE,
+): Promise<ModelIdentity> {
   const { size } = await Deno.stat(path);
   return {
     id: basename(path).replace(/\.gguf$/, ""),
     bytes: size,
     fingerprint: await fingerprint(path),
     contextLength,
+    kvType,
   };
 }
 
 /** Workers on NATS in the place of an engine in this process. Of the model only the header and some pages are read. */
 export async function openWorkers(
   target: NatsTarget,
-  { model, contextLength }: EngineOptions,
+  { model, contextLength, kvType }: EngineOptions,
   { drainSignal, note }: { drainSignal: AbortSignal; note: (text: string) => void },
 ): Promise<LineEngine> {
   const path = modelPath(model);
-  const { plan } = await inspectModel({ model: path, contextLength });
+  const { plan } = await inspectModel({ model: path, contextLength, kvType });
   if ("refusal" in plan) throw new Error(`Cannot run the model ${path}: ${plan.refusal}`);
-  const identity = await identifyModel(path, plan.contextLength);
+  const identity = await identifyModel(path, plan.contextLength, kvType);
   const connection = await openConnection(target, "compy batch run", note);
   const close = () => connection.nats.close();
   try {
     const coordinator = await Coordinator.open({ connection, model: identity, drainSignal, note });
     return {
       execute: coordinator.execute,
-      settings: { "model": identity.id, "model file size": identity.bytes },
+      settings: answerSettings(identity.id, identity.bytes, kvType),
       close: async () => {
         const { requeued, fenced } = coordinator.stats;
         if (requeued > 0) {

@@ -26,7 +26,7 @@ Any number of workers, on this machine and others:
   deno task batch run in.jsonl --out out.jsonl --nats nats://HOST --model m.gguf     where the files are
 
 A worker takes part in every run that it hears of and that wants its model: the same file name, size, content (a
-fingerprint) and --ctx. Other runs refuse it and say why, on both sides. It waits for runs until it is stopped.
+fingerprint), --ctx and --kv-type. Other runs refuse it and say why, on both sides. It waits for runs until it is stopped.
 
 Workers may come, die and stall at any moment: the coordinator's journal is the record, what a worker had in hand goes
 to another after 15 seconds, and an answer that comes after that is dropped.
@@ -78,7 +78,7 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
     const counts: WorkerCounts = { ranges: 0, lines: 0, lost: 0 };
     const timer = setInterval(() => note(`${counts.lines} lines answered so far`), TELL_MS);
     try {
-      const model = await identifyModel(path, engine.model.contextLength);
+      const model = await identifyModel(path, engine.model.contextLength, options.kvType);
       note(
         `Worker ${name} waits for runs at ${connection.where}: ${model.id}, ${parallel} lines at once`,
       );

@@ -1,9 +1,11 @@
-import type { Arithmetic, BackendName, Engine } from "../engine/types.ts";
+import { DEFAULT_KV_TYPE } from "../engine/load.ts";
+import type { Arithmetic, BackendName, Engine, KvType } from "../engine/types.ts";
 import type { Screen } from "../jobs/reporter.ts";
 import type { Execute } from "../jobs/runner.ts";
 import { execute } from "../routes/execute.ts";
 import type { Flags } from "./flags.ts";
 import {
+  BACKEND_FLAGS,
   backendOptions,
   loadWithProgress,
   MAX_CONTEXT,
@@ -22,6 +24,7 @@ export interface EngineOptions {
   readonly threads?: number;
   readonly backend?: BackendName;
   readonly arithmetic?: Arithmetic;
+  readonly kvType?: KvType;
 }
 
 /** What the command does with the world. */
@@ -55,14 +58,15 @@ export const AUTO_PARALLEL = 64;
 const AUTO_MEMORY = 0.25;
 
 /** The options of the verbs that load a model. */
-export const ENGINE_FLAGS = ["model", "parallel", "ctx", "threads", "backend", "arithmetic"];
+export const ENGINE_FLAGS = ["model", "parallel", "ctx", "threads", ...BACKEND_FLAGS];
 
 export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one that comes with compy)
   --parallel N     lines that run side by side, 1 to ${MAX_PARALLEL}; the default is below
   --ctx N          tokens that a line's prompt and answer may have together (default: the model's own, at most 4096)
   --threads N      threads that compute (default: one a core)
   --backend NAME   cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
-  --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)`;
+  --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
+  --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)`;
 
 /** `parallel` says otherwise how many lines run side by side. */
 export function engineOptions(
@@ -76,6 +80,11 @@ export function engineOptions(
     threads: flags.count("threads", 1, MAX_THREADS),
     ...backendOptions(flags),
   };
+}
+
+/** What answers depend on besides the requests: a job goes on with the same. */
+export function answerSettings(model: string, fileBytes: number, kvType: KvType = DEFAULT_KV_TYPE) {
+  return { "model": model, "model file size": fileBytes, "KV cache": kvType };
 }
 
 /** Where the errors of a job go that names no other place. */

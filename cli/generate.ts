@@ -1,7 +1,14 @@
 import { type LoadedEngine } from "../engine/load.ts";
 import type { GenerateRequest, TokenEvent, TokenLogprob } from "../engine/types.ts";
 import { Flags, UsageError } from "./flags.ts";
-import { backendOptions, loadWithProgress, MAX_CONTEXT, MAX_THREADS, modelPath } from "./model.ts";
+import {
+  BACKEND_FLAGS,
+  backendOptions,
+  loadWithProgress,
+  MAX_CONTEXT,
+  MAX_THREADS,
+  modelPath,
+} from "./model.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
 const DEFAULT_COUNT = 32;
@@ -28,6 +35,7 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
   --isa NAME       instruction set (default: the best that this CPU has)
   --backend NAME   cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
+  --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
   --json           one JSON object at the end: {"tokens": [ids of the prompt], "text", "steps": [{"token",
                    "top": [[id, logprob], …]}, …], "timings": {"load_ms", "prefill_tps", "decode_tps"}},
                    with the --logprobs likeliest tokens a step (default ${MAX_LOGPROBS}), best first
@@ -61,8 +69,7 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
     "ctx",
     "threads",
     "isa",
-    "backend",
-    "arithmetic",
+    ...BACKEND_FLAGS,
   ];
   const flags = new Flags(args, { values });
   if (flags.help) {

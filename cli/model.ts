@@ -1,6 +1,6 @@
 import { basename, fromFileUrl } from "@std/path";
 import { type LoadedEngine, loadEngine, type LoadOptions } from "../engine/load.ts";
-import { ARITHMETICS, BACKENDS } from "../engine/types.ts";
+import { ARITHMETICS, BACKENDS, KV_TYPES } from "../engine/types.ts";
 import type { Flags } from "./flags.ts";
 import { err, ProgressLine } from "./terminal.ts";
 
@@ -48,11 +48,17 @@ export async function loadWithProgress(options: Omit<LoadOptions, "progress">): 
   }
 }
 
-/** `--backend` and `--arithmetic`; what a backend warns of goes to stderr. */
-export function backendOptions(flags: Flags): Pick<LoadOptions, "backend" | "arithmetic" | "warn"> {
+/** The options that say where and how a model is computed. */
+export const BACKEND_FLAGS = ["backend", "arithmetic", "kv-type"];
+
+/** `--backend`, `--arithmetic` and `--kv-type`; what a backend warns of goes to stderr. */
+export function backendOptions(
+  flags: Flags,
+): Pick<LoadOptions, "backend" | "arithmetic" | "kvType" | "warn"> {
   return {
     backend: flags.choice("backend", BACKENDS),
     arithmetic: flags.choice("arithmetic", ARITHMETICS),
+    kvType: flags.choice("kv-type", KV_TYPES),
     warn: (message) => err(`${message}\n`),
   };
 }

@@ -1,10 +1,13 @@
 import { fromFileUrl } from "@std/path";
-import type { Engine } from "../engine/types.ts";
+import { DEFAULT_KV_TYPE } from "../engine/load.ts";
+import type { Engine, KvType } from "../engine/types.ts";
 import { BatchService } from "../jobs/service.ts";
 import { execute } from "../routes/execute.ts";
 import { checkReach, type HttpServer, readApiKeys, serveHttp, type ServeOptions } from "../routes/serve.ts";
+import { answerSettings } from "./batch_world.ts";
 import { Flags } from "./flags.ts";
 import {
+  BACKEND_FLAGS,
   backendOptions,
   describeBackend,
   loadWithProgress,
@@ -33,6 +36,7 @@ Usage: deno task serve [options]
   --threads N        threads that compute (default: one a core)
   --backend NAME     cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
   --arithmetic A     of the GPU's matrix products: f32, f16-activations or f16 (default f32)
+  --kv-type T        of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
   --ctx N            tokens that one sequence may hold, prompt and answer together
                      (default: the model's own, at most 4096)
   --parallel N       sequences that run side by side, 1 to ${MAX_PARALLEL} (default ${DEFAULT_PARALLEL}); the others wait
@@ -57,7 +61,7 @@ Example:
 
 /** `serve …` of the command line. Returns the exit code. */
 export async function serveCommand(args: readonly string[]): Promise<number> {
-  const computing = ["model", "backend", "arithmetic", "threads", "ctx", "parallel"];
+  const computing = ["model", ...BACKEND_FLAGS, "threads", "ctx", "parallel"];
   const serving = ["host", "port", "api-key", "allow-host", "data", "max-upload-mb"];
   const values = [...computing, ...serving];
   const flags = new Flags(args, { values, repeated: ["allow-host"] });
@@ -91,15 +95,16 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
   // A taken port is worth knowing before a large model is loaded.
   listening(host, port, () => Deno.listen({ hostname: host, port }).close());
 
-  const { engine, backend, choice, loadMs } = await loadWithProgress({ ...load, model });
+  const { engine, backend, choice, loadMs, kvBytes } = await loadWithProgress({ ...load, model });
   const { id, architecture, contextLength } = engine.model;
   err(
     `${id}: ${architecture}, ${contextLength} tokens of context, loaded in ${
       (loadMs / 1000).toFixed(1)
     } s; ` +
-      `${describeBackend(backend.info, choice)}\n`,
+      `${describeBackend(backend.info, choice)}; KV cache in ${load.kvType ?? DEFAULT_KV_TYPE}, ` +
+      `${(kvBytes / 1e6).toFixed(1)} MB once full\n`,
   );
-  const batches = data === "none" ? undefined : await openBatches(data, engine, load.parallel, onError);
+  const batches = data === "none" ? undefined : await openBatches(data, engine, load, onError);
   const server = listening(host, port, () => serveHttp(engine, { ...options, batches }));
   // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
   onInterrupt(() => {});
@@ -113,15 +118,15 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
 async function openBatches(
   path: string,
   engine: Engine,
-  parallel: number,
+  load: { readonly parallel: number; readonly kvType?: KvType },
   report: (error: unknown) => void,
 ): Promise<BatchService> {
   try {
     return await BatchService.open({
       path,
-      parallel,
+      parallel: load.parallel,
       report,
-      settings: { "model": engine.model.id, "model file size": (await Deno.stat(engine.model.path)).size },
+      settings: answerSettings(engine.model.id, (await Deno.stat(engine.model.path)).size, load.kvType),
       execute: (owner, request) => execute(engine, { ...request, cacheSalt: owner || undefined }),
     });
   } catch (error) {

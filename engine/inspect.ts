@@ -1,14 +1,17 @@
 import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
+import type { KvType } from "./backend/backend.ts";
 import { CpuBackend } from "./backend/cpu.ts";
 import { GgufError } from "./gguf/errors.ts";
 import { openGguf } from "./gguf/reader.ts";
 import type { GgufFile, MetadataValue, TensorType } from "./gguf/types.ts";
-import { engineSize, type LoadOptions } from "./load.ts";
+import { DEFAULT_KV_TYPE, engineSize, type LoadOptions } from "./load.ts";
 import { countDispatches } from "./backend/webgpu/dispatch_count.ts";
 import { lower } from "./backend/webgpu/program.ts";
-import type { Plan } from "./plan/plan.ts";
+import { type Plan, withKvType } from "./plan/plan.ts";
 import { printPlan } from "./plan/print.ts";
 import { planScratch } from "./plan/scratch.ts";
+
+export type InspectOptions = Pick<LoadOptions, "model" | "contextLength" | "parallel" | "kvType">;
 
 /** What a model file holds, and what running it takes. */
 export interface ModelReport {
@@ -33,6 +36,7 @@ export interface FormatReport {
 export interface PlanReport {
   readonly contextLength: number;
   readonly parallel: number;
+  readonly kvType: KvType;
   /** Bytes, resident: the packed weights, the KV cache and recurrent states once full, the activations of a step. */
   readonly memory: {
     readonly weights: number;
@@ -53,7 +57,7 @@ const MAX_ELEMENTS = 8;
  * cannot be run (another architecture, no weights) is described all the same.
  */
 export async function inspectModel(
-  options: Pick<LoadOptions, "model" | "contextLength" | "parallel">,
+  options: InspectOptions,
 ): Promise<ModelReport> {
   const file = await openGguf(options.model);
   const metadata = new Map([...file.metadata.entries].map(([key, value]) => [key, shorten(value)]));
@@ -83,10 +87,11 @@ function countFormats(file: GgufFile): FormatReport[] {
 
 async function describePlan(
   file: GgufFile,
-  options: Pick<LoadOptions, "contextLength" | "parallel">,
+  options: InspectOptions,
 ): Promise<ModelReport["plan"]> {
   try {
-    const plan = buildPlan(file, await readRopeFactors(file));
+    const kvType = options.kvType ?? DEFAULT_KV_TYPE;
+    const plan = withKvType(buildPlan(file, await readRopeFactors(file)), kvType);
     const { contextLength, limits, kvBytes, stateBytes } = engineSize(plan, options);
     const backend = new CpuBackend({ threads: 1 });
     const weights = backend.packedBytes(plan);
@@ -96,6 +101,7 @@ async function describePlan(
     return {
       contextLength,
       parallel: limits.parallel,
+      kvType,
       memory,
       text: printPlan(plan),
       gpu: gpuDispatches(plan),

@@ -1,10 +1,10 @@
 import { basename } from "@std/path";
 import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
-import { type Arithmetic, type BackendName, KV_BLOCK_TOKENS } from "./backend/backend.ts";
+import { type Arithmetic, type BackendName, KV_BLOCK_TOKENS, type KvType } from "./backend/backend.ts";
 import { type AnyBackend, prepareBackend } from "./backend/choose.ts";
 import { LlmEngine } from "./engine.ts";
 import { openGguf } from "./gguf/reader.ts";
-import { kvBytesPerToken, type Plan, stateBytes } from "./plan/plan.ts";
+import { kvBytesPerToken, type Plan, stateBytes, withKvType } from "./plan/plan.ts";
 import type { EngineLimits } from "./scheduler.ts";
 import { createChatTemplate } from "./tokenizer/chat_template.ts";
 import { createTokenizer } from "./tokenizer/tokenizer.ts";
@@ -20,6 +20,8 @@ export interface LoadOptions {
   readonly backend?: BackendName;
   /** How the GPU computes matrix products; by default in f32. */
   readonly arithmetic?: Arithmetic;
+  /** What keys and values are kept as; by default halves. */
+  readonly kvType?: KvType;
   /** Tokens that one sequence may hold; by default the model's own context, at most 4,096. */
   readonly contextLength?: number;
   /** Sequences that run side by side. */
@@ -46,6 +48,7 @@ export interface LoadedEngine {
   readonly stateBytes: number;
 }
 
+export const DEFAULT_KV_TYPE: KvType = "f16";
 const DEFAULT_CONTEXT = 4096;
 const DEFAULT_PARALLEL = 4;
 const DEFAULT_QUEUE = 256;
@@ -63,7 +66,7 @@ const SNAPSHOT_BYTES = 512 * 2 ** 20;
 export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   const start = performance.now();
   const file = await openGguf(options.model);
-  const plan = buildPlan(file, await readRopeFactors(file));
+  const plan = withKvType(buildPlan(file, await readRopeFactors(file)), options.kvType ?? DEFAULT_KV_TYPE);
   const tokenizer = createTokenizer(file.metadata);
   const chatTemplate = createChatTemplate(file.metadata, tokenizer);
   const size = engineSize(plan, options);

@@ -1,4 +1,11 @@
-export { type Arithmetic, ARITHMETICS, type BackendName, BACKENDS } from "./backend/backend.ts";
+export {
+  type Arithmetic,
+  ARITHMETICS,
+  type BackendName,
+  BACKENDS,
+  KV_TYPES,
+  type KvType,
+} from "./backend/backend.ts";
 import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./tokenizer/types.ts";
 
 export { TooManyTokens } from "./tokenizer/types.ts";

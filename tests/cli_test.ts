@@ -70,6 +70,7 @@ const WRONG_USAGE: [args: string, message: string][] = [
   ["generate --prompt -x", "a value that begins with"],
   ["serve --port 65536", "--port must be a whole number from 0 to 65535"],
   ["serve --parallel 0", "--parallel must be a whole number from 1"],
+  ["serve --kv-type q4_0", `--kv-type must be one of f16, q8_0, found "q4_0"`],
   ["serve here", `Found "here", which belongs to no option`],
   ["tokenize", "One of --text and --file is wanted, found neither"],
   ["bench --npl 1,0", "--npl must be a whole number from 1"],
@@ -109,6 +110,10 @@ Deno.test("cli: files that cannot be used are told in a line, exit code 1", asyn
       [["generate", "--prompt", "a", "--model", join(folder, "none.gguf")], "there is no such file"],
       [["serve", "--port", "0", "--model", folder], "it is a folder, allowed is a GGUF file"],
       [["inspect", "--model", broken], "GGUF_VERSION at byte 4"],
+      [
+        ["generate", "--prompt", "a", "--backend", "webgpu", "--kv-type", "q8_0"],
+        "allowed is f16; use it on the CPU",
+      ],
       [["tokenize", "--text", "a", "--model", broken], "GGUF_VERSION at byte 4"],
     ] as const;
     for (const [args, message] of cases) {
@@ -142,6 +147,21 @@ Deno.test("cli: generate --tokens --json gives greedy tokens with their likelies
       { token, top: top.slice(0, 3) }
     )),
   );
+});
+
+Deno.test("cli: a KV cache in 8 bits takes 53 % of the memory; generate answers with it, auto then takes the CPU", async () => {
+  const memory = async (type: string) => (await runJson("inspect", "--kv-type", type)).memory.kv;
+  assertEquals(await memory("q8_0") / await memory("f16"), 34 / 64);
+  const args = ["generate", "--prompt", "Once upon a time", "-n", "12", "--temperature", "0"];
+  const [halves, codes] = [
+    await runJson(...args),
+    await runJson(...args, "--kv-type", "q8_0", "--backend", "auto"),
+  ];
+  assertEquals(codes.steps.length, 12);
+  const best = ({ steps: [{ top }] }: { steps: { top: [number, number][] }[] }) => top[0];
+  assertEquals(best(codes)[0], best(halves)[0]);
+  const apart = Math.abs(best(codes)[1] - best(halves)[1]);
+  assert(apart > 0 && apart < 0.05, `the first token's log-probability is ${apart} from that with halves`);
 });
 
 Deno.test("cli: generate goes on past end tokens with --tokens, and stops there with --chat", async () => {

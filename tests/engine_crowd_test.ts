@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { loadEngine } from "../engine/load.ts";
-import type { Engine } from "../engine/types.ts";
+import { type Engine, KV_TYPES, type KvType } from "../engine/types.ts";
 import { instructionSets } from "./kernel_model.ts";
 import { Random } from "./random.ts";
 import { synthesize } from "./synth.ts";
@@ -20,10 +20,10 @@ interface Wanted {
 type Answer = number[][];
 
 /** Prompts from one token to several KV blocks. Half begin alike, so that some find their beginning in the cache. */
-function wantedOf(vocabSize: number): Wanted[] {
+function wantedOf(vocabSize: number, common: number): Wanted[] {
   const random = new Random(7);
   const below = (limit: number) => random.word() % limit;
-  const shared = Array.from({ length: 70 }, () => below(vocabSize));
+  const shared = Array.from({ length: common }, () => below(vocabSize));
   return Array.from({ length: CROWD }, (_, i) => {
     const own = Array.from({ length: 1 + below(1 + 6 * i) }, () => below(vocabSize));
     return { prompt: i % 2 === 0 ? own : [...shared, ...own], maxTokens: 5 + below(10) };
@@ -52,16 +52,19 @@ async function pass(engine: Engine, steps: number): Promise<void> {
   while (engine.stats().steps < end && engine.stats().running > 0) await new Promise((r) => setTimeout(r));
 }
 
-async function answersOf(model: string, isa: string, threads: number): Promise<Answer[]> {
-  const { engine } = await loadEngine({
-    model,
-    isa,
-    threads,
-    contextLength: 192,
-    parallel: CROWD,
-  });
+interface Way {
+  readonly isa: string;
+  readonly threads: number;
+  readonly kvType?: KvType;
+  /** Tokens that half of the prompts begin with. */
+  readonly common?: number;
+}
+
+async function answersOf(model: string, { common = 70, ...way }: Way): Promise<Answer[]> {
+  const { isa, threads } = way;
+  const { engine } = await loadEngine({ ...way, model, contextLength: common + 128, parallel: CROWD });
   try {
-    const wanted = wantedOf(engine.model.vocabSize);
+    const wanted = wantedOf(engine.model.vocabSize, common);
     const alone: Answer[] = [];
     for (const [i, one] of wanted.entries()) alone.push(await ask(engine, one, `alone ${i}`));
     const random = new Random(threads);
@@ -84,18 +87,29 @@ async function answersOf(model: string, isa: string, threads: number): Promise<A
 
 for (const isa of instructionSets()) {
   Deno.test(`${isa}: alone, in a crowd, cached, on 1, 2 or 3 threads: the same answers to the bit`, async () => {
-    const one = await answersOf(DEMO_MODEL, isa, 1);
-    assertEquals(await answersOf(DEMO_MODEL, isa, 2), one);
-    assertEquals(await answersOf(DEMO_MODEL, isa, 3), one);
+    const one = await answersOf(DEMO_MODEL, { isa, threads: 1 });
+    assertEquals(await answersOf(DEMO_MODEL, { isa, threads: 2 }), one);
+    assertEquals(await answersOf(DEMO_MODEL, { isa, threads: 3 }), one);
   });
 }
+
+// So much in common that sequences go through it together when they decode.
+Deno.test("a KV cache in 8 bits, alone, in a crowd, cached, on 1 or 2 threads: the same answers to the bit", async () => {
+  for (const isa of instructionSets()) {
+    const one = await answersOf(DEMO_MODEL, { isa, threads: 1, kvType: "q8_0", common: 140 });
+    assertEquals(await answersOf(DEMO_MODEL, { isa, threads: 2, kvType: "q8_0", common: 140 }), one);
+  }
+});
 
 Deno.test("a hybrid, whose prefixes are shared by snapshots: the same answers to the bit", async () => {
   const model = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
   try {
     await Deno.writeFile(model, synthesize({ architecture: "qwen35", seed: 3, types: ["Q8_0"] }));
-    const one = await answersOf(model, instructionSets()[0], 1);
-    assertEquals(await answersOf(model, instructionSets()[0], 2), one);
+    const [isa] = instructionSets();
+    for (const kvType of KV_TYPES) {
+      const one = await answersOf(model, { isa, kvType, threads: 1 });
+      assertEquals(await answersOf(model, { isa, kvType, threads: 2 }), one);
+    }
   } finally {
     await Deno.remove(model);
   }

@@ -4,12 +4,14 @@ import {
   type Candidates,
   type CompileOptions,
   greedyRequest,
+  type KvType,
   type LogitsRequest,
   type StepSequence,
   type StepState,
 } from "../engine/backend/backend.ts";
 import { CpuBackend, type CpuOptions } from "../engine/backend/cpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
+import { withKvType } from "../engine/plan/plan.ts";
 import { KernelLibrary } from "../ffi/library.ts";
 
 /** Some tokens of one sequence in a step, and what is wanted after them. */
@@ -37,6 +39,9 @@ export interface Wanted {
 /** More than sequences in any test's step; they cost nothing where the model has no state. */
 const STATE_SLOTS = 32;
 
+/** How the CPU computes a model. */
+export type CpuModelOptions = CpuOptions & { readonly kvType?: KvType };
+
 /** A model file on the kernels, without an engine around it. */
 export class KernelModel implements Disposable {
   private constructor(readonly backend: Backend, private readonly recurrent: boolean) {}
@@ -45,14 +50,16 @@ export class KernelModel implements Disposable {
   static async load(
     bytes: Uint8Array,
     compile: CompileOptions,
-    options: CpuOptions | Backend = {},
+    options: CpuModelOptions | Backend = {},
   ): Promise<KernelModel> {
     const path = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
     try {
       await Deno.writeFile(path, bytes);
       const file = await openGguf(path);
-      const plan = buildPlan(file, await readRopeFactors(file));
-      const backend = "step" in options ? options : new CpuBackend(options);
+      const built = buildPlan(file, await readRopeFactors(file));
+      const onBackend = "step" in options;
+      const plan = onBackend ? built : withKvType(built, options.kvType ?? "f16");
+      const backend = onBackend ? options : new CpuBackend(options);
       await backend.loadWeights(file, plan);
       await backend.compile(plan, { stateSlots: STATE_SLOTS, ...compile });
       return new KernelModel(backend, plan.recurrent.layers > 0);

@@ -11,7 +11,13 @@ import { type BatchOptions, runBatch } from "../jobs/runner.ts";
 
 export const LEASE_MS = 1000;
 export const WORKER_PARALLEL = 8;
-const MODEL = { id: "fake", bytes: 1, fingerprint: "0".repeat(64), contextLength: 100 };
+const MODEL = {
+  id: "fake",
+  bytes: 1,
+  fingerprint: "0".repeat(64),
+  contextLength: 100,
+  kvType: "f16",
+};
 const IN_FLIGHT = 64;
 
 /** What the engine answers to line n. */

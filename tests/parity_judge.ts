@@ -1,5 +1,5 @@
 import type { Backend } from "../engine/backend/backend.ts";
-import { KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
+import { type CpuModelOptions, KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
 import {
   type Distance,
   exactCases,
@@ -25,8 +25,8 @@ export interface Judged {
   readonly llamaCpp: Distance;
 }
 
-/** Runs all prompts of a file in one step, each followed by its exact tokens; on the CPU or on the backend given. */
-export async function judge(file: ParityFile, on?: string | Backend): Promise<Judged[]> {
+/** Runs all prompts of a file in one step, each followed by its exact tokens; on the CPU as asked or on the backend given. */
+export async function judge(file: ParityFile, on?: CpuModelOptions | Backend): Promise<Judged[]> {
   const bytes = parityBytes(file);
   const exact = await exactCases(table, file, bytes);
   const runs = PROMPT_LENGTHS.map((length, i): Run => {
@@ -41,7 +41,7 @@ export async function judge(file: ParityFile, on?: string | Backend): Promise<Ju
   });
   const maxRows = runs.reduce((sum, run) => sum + run.tokens.length, 0);
   const limits = { kvBlocks: runs.length * BLOCKS, maxRows, maxLogitRows: runs.length * STEPS };
-  using model = await KernelModel.load(bytes, limits, typeof on === "object" ? on : { isa: on });
+  using model = await KernelModel.load(bytes, limits, on);
   const answers = await model.step(runs);
   return PROMPT_LENGTHS.map((length, i) => {
     const { steps, llamaCpp } = exact.get(length)!;

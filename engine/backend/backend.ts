@@ -7,6 +7,10 @@ export { type Arithmetic, ARITHMETICS } from "./webgpu/kernels/types.ts";
 export const BACKENDS = ["cpu", "webgpu", "auto"] as const;
 export type BackendName = typeof BACKENDS[number];
 
+/** What keys and values are kept as: halves, or 8-bit blocks of 32 under a half's scale. The GPU knows halves only. */
+export const KV_TYPES = ["f16", "q8_0"] as const;
+export type KvType = typeof KV_TYPES[number];
+
 /** Tokens that one KV block holds: the unit of allocation and of prefix sharing. */
 export const KV_BLOCK_TOKENS = 32;
 

@@ -44,10 +44,13 @@ export async function prepareBackend(
   const cpu = () => new CpuBackend(options);
   const gpu = () => WebGpuBackend.open(options);
   const prepare = (backend: AnyBackend) => prepared(backend, file, plan, size, options.progress);
-  if (options.backend === "webgpu") return { backend: await prepare(await gpu()), choice: "" };
+  if (options.backend === "webgpu") {
+    lower(plan); // before a device is opened and weights are loaded
+    return { backend: await prepare(await gpu()), choice: "" };
+  }
   if (options.backend !== "auto") return { backend: await prepare(cpu()), choice: "" };
   try {
-    lower(plan); // throws for a model that the GPU cannot run
+    lower(plan); // throws for a plan that the GPU cannot run
     const trial = firstLayers(plan, TRIAL_LAYERS);
     const { faster, choice } = await race(file, trial, cpu, gpu);
     if (faster === "webgpu") return { backend: await prepare(await gpu()), choice };

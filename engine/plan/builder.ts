@@ -83,7 +83,7 @@ export class PlanBuilder {
 
   /** Tensors of the file that the model is right to be computed without. */
   readonly #leftOut: ((name: string) => boolean)[] = [];
-  #kv = { layers: 0, heads: 0, headDim: 0 };
+  #kv = { type: "f16" as const, layers: 0, heads: 0, headDim: 0 };
   #recurrent = { layers: 0, keyHeads: 0, valueHeads: 0, headDim: 0 };
 
   constructor(readonly file: GgufFile) {}
@@ -151,7 +151,7 @@ export class PlanBuilder {
   }
 
   ropeAppend([q, k, v]: readonly Value[], heads: HeadShape, rope: RopeOptions): void {
-    this.#kv = { layers: this.#kv.layers, heads: heads.kvHeads, headDim: heads.headDim };
+    this.#kv = { ...this.#kv, heads: heads.kvHeads, headDim: heads.headDim };
     this.#ops.push({
       op: "rope_append",
       q: this.#asFloat(q),

@@ -2,7 +2,7 @@ import { assertAlmostEquals, assertEquals } from "@std/assert";
 import { buildPlan } from "../architectures/registry.ts";
 import { byteLengthOf } from "../gguf/tensor_types.ts";
 import { planCost, stepFloor } from "./cost.ts";
-import type { PlanTensor } from "./plan.ts";
+import { type PlanTensor, withKvType } from "./plan.ts";
 import { smallHybrid, smallTransformer } from "./testing.ts";
 
 const bytesOf = (t: PlanTensor) => byteLengthOf(t.info.type, t.rows * t.columns);
@@ -20,6 +20,13 @@ Deno.test("cost: each matrix counts once, the embedding's look-up not at all", (
     kvBytesPerToken: 2 * 2 * 2 * 32 * 2,
     stateBytes: 0,
   });
+});
+
+Deno.test("cost: a KV cache of 8-bit blocks takes a byte a value, and a half's scale for each 32 or the rest", () => {
+  const plan = withKvType(buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0" })), "q8_0");
+  assertEquals(planCost(plan, bytesOf).kvBytesPerToken, 2 * 2 * 2 * (32 + 2));
+  const odd = { ...plan, kv: { ...plan.kv, headDim: 80 } };
+  assertEquals(planCost(odd, bytesOf).kvBytesPerToken, 2 * 2 * 2 * (80 + 3 * 2));
 });
 
 Deno.test("cost: an embedding that is the output too counts as output", () => {

@@ -1,10 +1,10 @@
-import type { CompileOptions } from "../backend/backend.ts";
+import { type CompileOptions, KV_TYPES } from "../backend/backend.ts";
 import type { BufferForm, Forms, HeadShape, Plan, PlanOp } from "./plan.ts";
 import { planScratch } from "./scratch.ts";
 import { WordWriter } from "./words.ts";
 
 const MAGIC = 0x4e4c5043; // "CPLN"
-const VERSION = 4;
+const VERSION = 5;
 /** "No such operand" among the words. */
 const NONE = 0xffffffff;
 const BUFFER_FORMS: readonly BufferForm[] = ["float", "quant", "fine"];
@@ -27,7 +27,7 @@ export function encodePlan(plan: Plan, options: CompileOptions): Uint8Array<Arra
   const scratch = planScratch(plan, options.maxRows, options.maxLogitRows);
   const w = new WordWriter(65536);
   w.u32(MAGIC, VERSION, options.maxRows, options.maxLogitRows, plan.vocabSize);
-  w.u32(plan.kv.layers, plan.kv.heads, plan.kv.headDim, options.kvBlocks);
+  w.u32(KV_TYPES.indexOf(plan.kv.type), plan.kv.layers, plan.kv.heads, plan.kv.headDim, options.kvBlocks);
   const { layers, keyHeads, valueHeads, headDim } = plan.recurrent;
   w.u32(layers, keyHeads, valueHeads, headDim, options.stateSlots ?? 0);
   w.u64(scratch.arenaBytes);

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { buildPlan } from "../architectures/registry.ts";
 import { encodePlan } from "./encode.ts";
-import type { Forms } from "./plan.ts";
+import { type Forms, withKvType } from "./plan.ts";
 import { planScratch } from "./scratch.ts";
 import { smallHybrid, smallTransformer } from "./testing.ts";
 
@@ -45,16 +45,16 @@ const MODELS = {
   qwen35: smallHybrid({ architecture: "qwen35", type: "Q8_0" }),
 };
 const SIZES = { kvBlocks: 9, stateSlots: 3, maxRows: 48, maxLogitRows: 5 };
-/** KV layers, heads and head dimension; recurrent layers, key and value heads and head dimension. */
-const SHAPES = { qwen2: [[2, 2, 32], [0, 0, 0, 0]], qwen35: [[1, 2, 32], [3, 2, 4, 64]] } as const;
+/** KV type, layers, heads and head dimension; recurrent layers, key and value heads and head dimension. */
+const SHAPES = { qwen2: [[0, 2, 2, 32], [0, 0, 0, 0]], qwen35: [[1, 1, 2, 32], [3, 2, 4, 64]] } as const;
 
 for (const name of ["qwen2", "qwen35"] as const) {
   Deno.test(`encode: ${name}'s head and buffers say what the plan says`, () => {
-    const plan = buildPlan(MODELS[name]);
+    const plan = withKvType(buildPlan(MODELS[name]), name === "qwen35" ? "q8_0" : "f16");
     const [kv, recurrent] = SHAPES[name];
     const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);
     const r = new Reader(encodePlan(plan, SIZES));
-    assertEquals(r.u32s(9), [0x4e4c5043, 4, 48, 5, plan.vocabSize, ...kv, 9]);
+    assertEquals(r.u32s(10), [0x4e4c5043, 5, 48, 5, plan.vocabSize, ...kv, 9]);
     assertEquals(r.u32s(5), [...recurrent, 3]);
     assertEquals(r.u64(), arenaBytes);
     assertEquals(Array.from({ length: r.u32() }, () => r.f64()), [...plan.frequencies]);
@@ -72,7 +72,7 @@ for (const name of ["qwen2", "qwen35"] as const) {
   Deno.test(`encode: every op of ${name} comes with its operands, and nothing follows the last`, () => {
     const plan = buildPlan(MODELS[name]);
     const r = new Reader(encodePlan(plan, SIZES));
-    r.u32s(14 + 2);
+    r.u32s(15 + 2);
     for (let n = r.u32(); n > 0; n--) r.f64();
     for (let n = r.u32(); n > 0; n--) r.u32s(5);
     const operand = (id: number | undefined) => id ?? NONE;

@@ -2,6 +2,7 @@
  * The compiled form of a model: a flat list of fused ops over named buffers. No views, reshapes or transposes are
  * ever ops. What changes from step to step (rows of the step, rows that want logits, KV lengths) is no part of a plan.
  */
+import type { KvType } from "../backend/backend.ts";
 import type { TensorInfo } from "../gguf/types.ts";
 
 /** Rows of a buffer: one a token of the step, or one a row whose logits are wanted. */
@@ -144,14 +145,33 @@ export interface Plan {
   /** Angle a position, of each rotated pair of dimensions. */
   readonly frequencies: Float64Array;
   /** Shape of the KV cache; the same in all layers that have one. */
-  readonly kv: { readonly layers: number; readonly heads: number; readonly headDim: number };
+  readonly kv: {
+    readonly type: KvType;
+    readonly layers: number;
+    readonly heads: number;
+    readonly headDim: number;
+  };
   /** Shape of the recurrent state; the same in all layers that have one. No layers where the model has none. */
   readonly recurrent: Omit<DeltaShape, "layer"> & { readonly layers: number };
 }
 
-/** Bytes that one token takes in the KV cache: halves, keys and values. */
+/** The same model with its KV cache kept as another type. */
+export function withKvType(plan: Plan, type: KvType): Plan {
+  return { ...plan, kv: { ...plan.kv, type } };
+}
+
+/** Values of a head that share a scale in a cache of 8-bit blocks; the last ones may be fewer. */
+const KV_SCALED = 32;
+
+/** Bytes that one token takes in the KV cache of one layer: keys and values. */
+export function kvBytesPerLayer({ kv: { type, heads, headDim } }: Plan): number {
+  const head = type === "f16" ? 2 * headDim : headDim + 2 * Math.ceil(headDim / KV_SCALED);
+  return 2 * heads * head;
+}
+
+/** Bytes that one token takes in the KV cache, over all layers. */
 export function kvBytesPerToken(plan: Plan): number {
-  return plan.kv.layers * plan.kv.heads * plan.kv.headDim * 2 * 2;
+  return plan.kv.layers * kvBytesPerLayer(plan);
 }
 
 /** Bytes of the recurrent state of one sequence: f32, the convolutions' inputs and a square matrix for each value head. */

@@ -8,7 +8,7 @@ export function printPlan(plan: Plan): string {
   const { kv, recurrent } = plan;
   const head = [
     `plan ${plan.architecture}: ${plan.ops.length} ops, ${plan.buffers.length} buffers, ${plan.tensors.length} tensors`,
-    `vocab ${plan.vocabSize}, context ${plan.contextLength}, kv ${kv.layers} x ${kv.heads} x ${kv.headDim}, ` +
+    `vocab ${plan.vocabSize}, context ${plan.contextLength}, kv ${kv.layers} x ${kv.heads} x ${kv.headDim} in ${kv.type}, ` +
     `${plan.frequencies.length} frequencies` +
     (recurrent.layers > 0
       ? `, states ${recurrent.layers} x ${recurrent.valueHeads} x ${recurrent.headDim}^2`

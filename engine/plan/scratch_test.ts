@@ -27,7 +27,7 @@ function randomPlan(random: (n: number) => number): Plan {
   const ops = Array.from({ length: 1 + random(40) }, (): PlanOp => (
     { op: "quantize", x: random(buffers.length), out: random(buffers.length) }
   ));
-  const kv = { layers: 1, heads: 1, headDim: 16 };
+  const kv = { type: "f16" as const, layers: 1, heads: 1, headDim: 16 };
   const recurrent = { layers: 0, keyHeads: 0, valueHeads: 0, headDim: 0 };
   const frequencies = new Float64Array(0);
   return {

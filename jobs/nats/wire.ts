@@ -13,7 +13,7 @@ import { z } from "zod";
  */
 
 /** Coordinators and workers of other versions refuse each other. */
-export const WIRE_VERSION = 1;
+export const WIRE_VERSION = 2;
 export const STREAM = "compy-batch";
 export const WORK_SUBJECTS = "compy.batch.work.*";
 export const RUNS_SUBJECT = "compy.batch.runs";
@@ -72,6 +72,8 @@ export const modelIdentity = z.object({
   fingerprint: z.string().regex(/^[0-9a-f]{64}$/),
   /** Tokens that a line's prompt and answer may have together. */
   contextLength: count,
+  /** Of the KV cache. */
+  kvType: z.string().regex(/^[a-z0-9_]{1,16}$/),
 });
 export type ModelIdentity = z.infer<typeof modelIdentity>;
 
@@ -203,6 +205,9 @@ export function modelDifference(run: ModelIdentity, worker: ModelIdentity): stri
   if (run.contextLength !== worker.contextLength) {
     return `the run's lines may have ${run.contextLength} tokens, the worker has room for ` +
       `${worker.contextLength}; give both the same --ctx`;
+  }
+  if (run.kvType !== worker.kvType) {
+    return `the run wants a KV cache in ${run.kvType}, the worker's is in ${worker.kvType}; give both the same --kv-type`;
   }
   return undefined;
 }

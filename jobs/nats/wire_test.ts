@@ -22,6 +22,7 @@ const MODEL: ModelIdentity = {
   bytes: 100,
   fingerprint: "0123456789ab".padEnd(64, "0"),
   contextLength: 512,
+  kvType: "f16",
 };
 const FENCE = crypto.randomUUID();
 
@@ -96,6 +97,7 @@ Deno.test("wire: models that differ are told apart, and both are named", () => {
     [{ bytes: 99 }, "the run's file has 100 bytes and the worker's 99"],
     [{ fingerprint: "f".repeat(64) }, "(fingerprint 0123456789ab… of the run, ffffffffffff… of the worker)"],
     [{ contextLength: 100 }, "512 tokens, the worker has room for 100; give both the same --ctx"],
+    [{ kvType: "q8_0" }, "wants a KV cache in f16, the worker's is in q8_0; give both the same --kv-type"],
   ];
   for (const [other, words] of cases) {
     assertStringIncludes(modelDifference(MODEL, { ...MODEL, ...other })!, words);

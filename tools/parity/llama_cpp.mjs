@@ -1,9 +1,10 @@
 // What llama.cpp says along the exact tokens: run by Node in a folder where node-llama-cpp is installed.
 //
-//   node llama_cpp.mjs MODELS_FOLDER < answers-of-exact.jsonl > answers.jsonl
+//   node llama_cpp.mjs MODELS_FOLDER [KV_TYPE] < answers-of-exact.jsonl > answers.jsonl
 //
 // For each line of exact.py, prints {model, prompt, steps: [[log-probability of each of its top tokens]]}: prefill of
 // the prompt, then one token after the other, as a generation runs. One thread, so that the answers are the same again.
+// The KV cache is llama.cpp's default, or of the type given (Q8_0), which takes flash attention.
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { stdin, stdout } from "node:process";
@@ -21,6 +22,10 @@ const llama = await getLlama({
   logLevel: "error",
 });
 
+const [, , folder, kvType] = process.argv;
+const KV = kvType
+  ? { flashAttention: true, experimentalKvCacheKeyType: kvType, experimentalKvCacheValueType: kvType }
+  : {};
 const NEXT = { generateNext: { probabilities: true, options: { temperature: 0 } } };
 
 async function follow(context, prompt, steps) {
@@ -42,9 +47,9 @@ for await (const line of createInterface({ input: stdin })) {
   const { model: name, prompt, steps } = JSON.parse(line);
   if (open.name !== name) {
     await open.model?.dispose();
-    open = { name, model: await llama.loadModel({ modelPath: join(process.argv[2], `${name}.gguf`) }) };
+    open = { name, model: await llama.loadModel({ modelPath: join(folder, `${name}.gguf`) }) };
   }
-  const context = await open.model.createContext({ contextSize: 512, threads: 1 });
+  const context = await open.model.createContext({ contextSize: 512, threads: 1, ...KV });
   stdout.write(
     JSON.stringify({ model: name, prompt: prompt.length, steps: await follow(context, prompt, steps) }) +
       "\n",

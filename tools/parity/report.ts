@@ -1,7 +1,8 @@
 /**
- * Prints how far every format is from the exact answer, beside llama.cpp, as a Markdown table. The architecture is the
- * second argument, the instruction set the first: by default all dense ones on the best.
+ * Prints how far every format is from the exact answer, beside llama.cpp, as a Markdown table. The first argument is the
+ * instruction set, the second the architecture, the third the KV cache's type: by default the best, all dense ones, f16.
  */
+import type { KvType } from "../../engine/types.ts";
 import { FORMATS, PARITY_FILES, type ParityFile } from "../../tests/parity_cases.ts";
 import { compare, judge, type Judged, maxOfTopFive, wrongChoices } from "../../tests/parity_judge.ts";
 
@@ -11,13 +12,13 @@ const rows = [
   ["format", "mean", "llama.cpp", "ratio", "max", "llama.cpp", "ratio", "max of top 5", "wrong choices"],
   Array(9).fill("---"),
 ];
-const [isa, architecture] = Deno.args;
+const [isa, architecture, kvType] = Deno.args;
 const asked = ({ options }: ParityFile) =>
   architecture ? options.architecture === architecture : options.architecture !== "qwen35";
 for (const format of FORMATS) {
   const judged: Judged[] = [];
   for (const file of PARITY_FILES.filter((file) => file.format === format && asked(file))) {
-    judged.push(...await judge(file, isa || undefined));
+    judged.push(...await judge(file, { isa: isa || undefined, kvType: kvType as KvType || undefined }));
   }
   const { ours, llamaCpp } = compare(judged);
   const beside = (a: number, b: number) => [a.toFixed(4), b.toFixed(4), (a / b).toFixed(2)];

@@ -133,8 +133,13 @@ export interface HeadCounts {
 /** Floats that rows are rounded up to: a kernel's vector loads never straddle rows. */
 const ROUND = 64;
 
-/** Lowers a plan. Throws for a model that the GPU has no kernels for. */
+/** Lowers a plan. Throws for one that the GPU has no kernels for. */
 export function lower(plan: Plan): Program {
+  if (plan.kv.type !== "f16") {
+    throw new Error(
+      `Cannot keep the KV cache in ${plan.kv.type} on the GPU, allowed is f16; use it on the CPU`,
+    );
+  }
   return new Lowering(plan).run();
 }
 

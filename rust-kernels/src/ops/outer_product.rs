@@ -152,14 +152,15 @@ unsafe fn block<S: Simd, E: Element, const R: usize, const V: usize>(
             }
         }
         let lhs: [*const f32; R] = std::array::from_fn(|r| lhs[r]);
+        let mut at = rhs.at;
         for k in 0..depth {
             let mut w = [S::splat(0.0); V];
             for v in 0..V {
-                let place = rhs.at[v].add(k * rhs.row);
                 if E::STREAMED {
-                    S::prefetch(place.wrapping_byte_offset(rhs.ahead).cast());
+                    S::prefetch(at[v].wrapping_byte_offset(rhs.ahead).cast());
                 }
-                w[v] = E::load::<S>(place);
+                w[v] = E::load::<S>(at[v]);
+                at[v] = at[v].wrapping_add(rhs.row);
             }
             for r in 0..R {
                 let x = S::splat(*lhs[r].add(k));
