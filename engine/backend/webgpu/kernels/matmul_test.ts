@@ -33,10 +33,8 @@ async function assertGates(of: MatMulSpec, kernel: number, x: Float32Array, tuni
 }
 
 for (const type of TYPES) {
-  test(`${type}: one row of activations keeps the gates`, async () => {
-    for (const arithmetic of ["f32", "f16"] as const) {
-      await assertGates(spec(type, arithmetic), 0, adversarial(1));
-    }
+  test(`${type}: no activation of a single row overflows, vanishes or leaves the gates`, async () => {
+    for (const arithmetic of ARITHMETICS) await assertGates(spec(type, arithmetic), 0, adversarial(6));
   });
 
   test(`${type}: the embedding gives the file's values`, async () => {
@@ -59,7 +57,7 @@ const HARDEST: readonly Arithmetic[] = ALL ? ARITHMETICS : ["f16"];
 const SHAPES: readonly TensorType[] = ALL ? TYPES : ["Q4_0", "Q4_K", "Q6_K", "Q2_K", "MXFP4", "F16"];
 
 for (const type of SHAPES) {
-  test(`${type}: no activation overflows, vanishes or leaves the gates`, async () => {
+  test(`${type}: no activation of several rows overflows, vanishes or leaves the gates`, async () => {
     const arithmetics = type === "Q4_0" ? ARITHMETICS : HARDEST;
     for (const arithmetic of arithmetics) await assertGates(spec(type, arithmetic), 1, adversarial(6));
   });
