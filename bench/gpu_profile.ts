@@ -1,27 +1,35 @@
-import type { DispatchTime } from "../engine/backend/webgpu/recorder.ts";
+import type { StepProfile } from "../engine/backend/webgpu/recorder.ts";
 import type { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import type { MachineLimits } from "../engine/plan/cost.ts";
 import type { ProfileRow } from "./profile.ts";
 import { median } from "./samples.ts";
 import type { Steps } from "./steps.ts";
 
-const ROUNDS = 5;
+const ROUNDS = 9;
 
-/** What each dispatch of a step takes that decodes one token of one sequence after `context`: medians, in order. */
+/** What a step takes that decodes one token of one sequence after `context`, and each of its dispatches: medians, in order. */
 export async function profileGpu(
   backend: WebGpuBackend,
   steps: Steps,
   context: number,
-): Promise<DispatchTime[]> {
-  const rounds: DispatchTime[][] = [];
+): Promise<StepProfile> {
+  const rounds: StepProfile[] = [];
   for (let i = 0; i < ROUNDS; i++) rounds.push(await backend.profile(steps.decodeStep(1, context + i)));
-  return rounds[0].map((dispatch, i) => ({ ...dispatch, ms: median(rounds.map((round) => round[i].ms)) }));
+  const dispatches = rounds[0].dispatches.map((dispatch, i) => ({
+    ...dispatch,
+    ms: median(rounds.map((round) => round.dispatches[i].ms)),
+  }));
+  return { recordMs: median(rounds.map(({ recordMs }) => recordMs)), dispatches };
 }
 
-/** Dispatches of one kind, all layers together, beside the time in which their weights could be copied; largest gap first. */
-export function gpuProfileRows(times: readonly DispatchTime[], limits: MachineLimits): ProfileRow[] {
-  const rows = new Map<string, { count: number; ms: number; floorMs: number }>();
-  for (const { label, ms, bytes } of times) {
+/**
+ * Dispatches of one kind, all layers together, beside the time in which their weights could be copied; and recording all
+ * of them, which the CPU does. Largest gap first.
+ */
+export function gpuProfileRows({ recordMs, dispatches }: StepProfile, limits: MachineLimits): ProfileRow[] {
+  const recording = { count: dispatches.length, ms: recordMs, floorMs: 0 };
+  const rows = new Map([["recording, on the CPU", recording]]);
+  for (const { label, ms, bytes } of dispatches) {
     const op = label.replace(/^\S+ /, "").replace(/blk\.\d+\./, "").replace(/\.weight$/, "");
     const row = rows.get(op) ?? { count: 0, ms: 0, floorMs: 0 };
     rows.set(op, row);

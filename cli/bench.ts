@@ -27,7 +27,7 @@ Usage: deno task bench [options]
   --together     prefill 16 prompts of 128 tokens together besides, and one of 2,048
   --against FILE compare with a second model, such as the same in F32: three runs of each, in turn
   --profile      list ops by how much longer they take than their floor; on a GPU the dispatches of one decoded token, by
-                 its own clock, beside the time in which their weights could be copied
+                 its own clock, beside the time in which their weights could be copied, and what recording them takes
   --threads N    threads that compute (default: one a core)
   --isa NAME     instruction set (default: the best that this CPU has)
   --backend NAME cpu, webgpu, or auto: the GPU if it measures faster (default cpu)

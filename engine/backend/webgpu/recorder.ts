@@ -27,6 +27,13 @@ export interface DispatchTime {
   readonly bytes: number;
 }
 
+/** What a step took. */
+export interface StepProfile {
+  /** This thread's time to record and submit it. */
+  readonly recordMs: number;
+  readonly dispatches: readonly DispatchTime[];
+}
+
 /** Dispatches that are timed together: a query set holds at most 4,096 stamps. */
 const MOST_TIMED = 2048;
 

@@ -18,7 +18,7 @@ import { GpuMemory } from "./memory.ts";
 import { Pipelines } from "./pipelines.ts";
 import { planeRowBytes } from "./kernels/planes.ts";
 import { lower, type Program } from "./program.ts";
-import { type Dispatch, type DispatchTime, Recorder, type StepSize } from "./recorder.ts";
+import { type Dispatch, Recorder, type StepProfile, type StepSize } from "./recorder.ts";
 import { ReadBack } from "./read_back.ts";
 import { makeStepBuffers, type StepBuffers } from "./step_buffers.ts";
 import { decodeAnswers, encodeStep, ROW_WORDS, type StepData } from "./step_data.ts";
@@ -185,16 +185,19 @@ export class WebGpuBackend implements Backend {
     this.#stopped = true;
   }
 
-  /** Runs a step with a timestamp before and after each dispatch. Throws GpuError where the GPU has none. */
-  async profile(input: StepInput): Promise<DispatchTime[]> {
+  /** Runs a step, then again with a timestamp before and after each dispatch. Throws GpuError where the GPU has none. */
+  async profile(input: StepInput): Promise<StepProfile> {
     if (!this.gpu.timestamps) throw new GpuError(`Cannot profile: ${this.info.isa} has no timestamps`);
     this.#check();
     const data = encodeStep(input);
     await this.#upload(data);
-    const dispatches = this.#dispatches(data);
-    const times = await this.#recorder.time(dispatches, sizeOf(input, 1), this.#memory);
+    const [dispatches, size] = [this.#dispatches(data), sizeOf(input, 1)];
+    const start = performance.now();
+    this.#submit(dispatches, size);
+    const recordMs = performance.now() - start;
+    const times = await this.#recorder.time(dispatches, size, this.#memory);
     this.#check();
-    return times;
+    return { recordMs, dispatches: times };
   }
 
   close(): void {
@@ -204,22 +207,33 @@ export class WebGpuBackend implements Backend {
     this.gpu.device.destroy();
   }
 
-  /** Submits steps and waits for their answers, one step's after the other's. */
+  /** Submits steps, each once it is recorded, and waits for their answers, one step's after the other's. */
   async #run(data: StepData, size: StepSize, steps: number): Promise<Uint32Array<ArrayBuffer>> {
     const bytes = 4 * data.answerWords;
     await this.#readBack.reserve(steps * bytes);
     await this.#upload(data);
-    const { device } = this.gpu;
     const dispatches = this.#dispatches(data);
-    const encoder = device.createCommandEncoder();
     for (let i = 0; i < steps; i++) {
-      this.#recorder.record(encoder, dispatches, size);
-      if (bytes > 0) this.#readBack.copy(encoder, this.#answering!.buffers.answers, bytes, i * bytes);
+      // The GPU computes a step while the next one is recorded.
+      this.#submit(dispatches, size, (encoder) => {
+        if (bytes > 0) this.#readBack.copy(encoder, this.#answering!.buffers.answers, bytes, i * bytes);
+      });
     }
-    device.queue.submit([encoder.finish()]);
     if (bytes > 0) return await this.#readBack.read(steps * bytes, steps);
-    await device.queue.onSubmittedWorkDone();
+    await this.gpu.device.queue.onSubmittedWorkDone();
     return new Uint32Array(0);
+  }
+
+  #submit(
+    dispatches: readonly Dispatch[],
+    size: StepSize,
+    after?: (encoder: GPUCommandEncoder) => void,
+  ): void {
+    const { device } = this.gpu;
+    const encoder = device.createCommandEncoder();
+    this.#recorder.record(encoder, dispatches, size);
+    after?.(encoder);
+    device.queue.submit([encoder.finish()]);
   }
 
   /** What is to be told of a failed step. A lost device is known some time after the call that it made fail. */
