@@ -22,14 +22,6 @@ impl Element for u16 {
     }
 }
 
-impl Element for i8 {
-    const STREAMED: bool = true;
-    #[inline(always)]
-    unsafe fn load<S: Simd>(p: *const i8) -> S::F {
-        unsafe { S::load_i8(p) }
-    }
-}
-
 impl Element for f32 {
     const STREAMED: bool = false;
     #[inline(always)]
@@ -49,11 +41,6 @@ pub struct Rhs<E> {
 }
 
 impl<E> Rhs<E> {
-    /// The columns from `col` on, of one group.
-    pub fn from(&self, col: usize) -> Self {
-        Self { base: self.base.wrapping_add(col), ..*self }
-    }
-
     /// Column `col` of row 0. Safety: within the matrix.
     #[inline(always)]
     unsafe fn column(&self, col: usize) -> *const E {

@@ -182,6 +182,24 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         unsafe { _mm256_cvtepi32_ps(a) }
     }
 
+    /// Pairs of products, at most 2 * 127 * 127, fit 16 bits.
+    #[inline(always)]
+    unsafe fn dot16_signed(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+        unsafe {
+            let (x, mut sum) = (x.cast::<i32>(), acc);
+            for (g, codes) in w.into_iter().enumerate() {
+                let x = _mm256_set1_epi32(x.add(g).read_unaligned());
+                if VNNI {
+                    sum = dpbusd(sum, x, codes);
+                } else {
+                    let pairs = _mm256_maddubs_epi16(x, codes);
+                    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+                }
+            }
+            sum
+        }
+    }
+
     /// Without AVX-VNNI, `maddubs` saturates at 16 bits: the products of BITS-wide codes may be added up in 16 bits only
     /// as far as 2 * (2^BITS - 1) * 127 a pair allows: four pairs to 5 bits, two to 6, one beyond.
     #[inline(always)]

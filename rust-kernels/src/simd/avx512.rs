@@ -150,6 +150,17 @@ impl Simd for Avx512 {
         }
     }
 
+    #[inline(always)]
+    unsafe fn dot16_signed(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+        unsafe {
+            let x = x.cast::<i32>();
+            let acc = _mm512_dpbusd_epi32(acc, _mm512_set1_epi32(x.read_unaligned()), w[0]);
+            let acc = _mm512_dpbusd_epi32(acc, _mm512_set1_epi32(x.add(1).read_unaligned()), w[1]);
+            let acc = _mm512_dpbusd_epi32(acc, _mm512_set1_epi32(x.add(2).read_unaligned()), w[2]);
+            _mm512_dpbusd_epi32(acc, _mm512_set1_epi32(x.add(3).read_unaligned()), w[3])
+        }
+    }
+
     /// Group by group over all tokens, whose chains of sums hide each other's latency.
     #[inline(always)]
     unsafe fn dot16_rows<const BITS: u32, const N: usize>(acc: &mut [Self::I; N], w: [Self::B; 4], x: *const i8) {

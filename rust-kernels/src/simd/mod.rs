@@ -93,6 +93,9 @@ pub trait Simd: Copy + 'static {
     /// code - 128, and WIDE_BIAS times the sum of x is left in the result.
     unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I;
 
+    /// acc + sum over 16 columns of code * x, of signed codes in -127..=127 and x in 0..=127; both lie as `dot16`'s.
+    unsafe fn dot16_signed(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I;
+
     /// `dot16` of N tokens: token i's 16 activations stand at `x + 32 * i`.
     #[inline(always)]
     unsafe fn dot16_rows<const BITS: u32, const N: usize>(acc: &mut [Self::I; N], w: [Self::B; 4], x: *const i8) {

@@ -281,6 +281,28 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     }
 
     #[inline(always)]
+    unsafe fn dot16_signed(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+        unsafe {
+            let x = vld1q_s8(x);
+            let w = [
+                vreinterpretq_s8_u8(w[0]),
+                vreinterpretq_s8_u8(w[1]),
+                vreinterpretq_s8_u8(w[2]),
+                vreinterpretq_s8_u8(w[3]),
+            ];
+            if DOT == WIDENING {
+                return vaddq_s32(acc, Self::widening::<8>(w, x));
+            }
+            let mut sum = acc;
+            dot!("sdot" of "dotprod", sum, w[0], x, 0);
+            dot!("sdot" of "dotprod", sum, w[1], x, 1);
+            dot!("sdot" of "dotprod", sum, w[2], x, 2);
+            dot!("sdot" of "dotprod", sum, w[3], x, 3);
+            sum
+        }
+    }
+
+    #[inline(always)]
     unsafe fn b_load(p: *const u8) -> Self::B {
         unsafe { vld1q_u8(p) }
     }

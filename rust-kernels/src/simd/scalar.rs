@@ -160,6 +160,20 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn dot16_signed(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+        let mut out = acc;
+        for (g, codes) in w.iter().enumerate() {
+            for c in 0..4 {
+                let x = i32::from(unsafe { *x.add(4 * g + c) });
+                for lane in 0..N {
+                    out[lane] += i32::from(codes[4 * lane + c].cast_signed()) * x;
+                }
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
     unsafe fn b_load(p: *const u8) -> Self::B {
         unsafe { p.cast::<Self::B>().read_unaligned() }
     }

@@ -74,7 +74,7 @@ impl Cache {
         match self.kind {
             KvType::F16 => half(block, 2 * (slot * self.head_dim + d)),
             KvType::Q8_0 => {
-                let code = block[slot * self.head_dim + d].cast_signed();
+                let code = block[q8_0::value_index(self.lanes, d, slot)].cast_signed();
                 f64::from(code) * half(block, q8_0::scale_index(self.head_dim, d, slot))
             }
         }
@@ -114,9 +114,24 @@ impl Cache {
             .map(|d| {
                 let terms = weights.iter().enumerate().map(|(p, w)| w / total * self.value(p, d));
                 let (sum, size) = terms.fold((0.0, 0.0), |(s, a), x| (s + x, a + x.abs()));
-                (sum, relative * size)
+                (sum, relative * size + self.rounded_weights(&weights, d) / total)
             })
             .collect()
+    }
+
+    /// What rounding weights to two planes of 7 bits may do to dimension d: half a step for each position's code.
+    fn rounded_weights(&self, weights: &[f64], d: usize) -> f64 {
+        if self.kind == KvType::F16 {
+            return 0.0;
+        }
+        let block = |(b, weights): (usize, &[f64])| {
+            let first = b * KV_BLOCK;
+            let scale = |i: usize| half(&self.values[self.block(first)..], q8_0::scale_index(self.head_dim, d, i));
+            let top = weights.iter().enumerate().fold(0.0, |top: f64, (i, w)| top.max(w * scale(i)));
+            let codes: f64 = (0..weights.len()).map(|i| (self.value(first + i, d) / scale(i)).abs()).sum();
+            0.51 * top / (127.0 * 127.0) * codes
+        };
+        weights.chunks(KV_BLOCK).enumerate().map(block).sum()
     }
 }
 

@@ -79,7 +79,7 @@ fn codes_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
         for (i, code) in codes.into_iter().enumerate() {
             let d = b * q8_0::SCALED + i;
             keys.push((q8_0::key_index(k.lanes, head_dim, d, slot), code as u8 ^ 0x80));
-            values.push((slot * head_dim + d, code as u8));
+            values.push((q8_0::value_index(k.lanes, d, slot), code as u8));
         }
     }
     let what = |of: &str| format!("{} {of} of {head_dim} in slot {slot}, from {x:?}", k.isa);

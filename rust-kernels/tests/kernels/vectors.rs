@@ -309,6 +309,36 @@ impl<const BITS: u32> Check for Dot<BITS> {
     }
 }
 
+/// `dot16_signed`, likewise.
+struct SignedDot;
+
+impl Check for SignedDot {
+    unsafe fn run<S: Simd>(&self) -> usize {
+        let (mut random, mut buffer) = (Random::new(15), Guarded::new(1 << 12));
+        let rounds = share(2000);
+        for round in 0..rounds {
+            let code = |r: &mut Random| match round % 4 {
+                0 => 127i8,
+                1 => -127,
+                2 => r.pick(&[127, -127]),
+                _ => (r.between(1, 255) as u8 ^ 0x80).cast_signed(),
+            };
+            let x = |r: &mut Random| if round / 4 % 3 == 0 { 127 } else { r.below(128) as i8 };
+            let codes: Vec<i8> = (0..16 * S::LANES).map(|_| code(&mut random)).collect();
+            let xs: Vec<i8> = (0..16).map(|_| x(&mut random)).collect();
+            let got = unsafe {
+                let w = [0, 1, 2, 3].map(|g| S::b_load(codes[4 * g * S::LANES..].as_ptr().cast()));
+                lanes::<S>(S::i_to_f(S::dot16_signed(S::i_splat(7), w, buffer.copy(&xs).as_ptr())))
+            };
+            for (lane, got) in got.into_iter().enumerate() {
+                let term = |c: usize| i32::from(codes[c / 4 * 4 * S::LANES + 4 * lane + c % 4]) * i32::from(xs[c]);
+                assert_eq!(got, ((0..16).map(term).sum::<i32>() + 7) as f32, "round {round}, lane {lane}");
+            }
+        }
+        rounds
+    }
+}
+
 #[test]
 fn dot_products_are_exact_at_the_extremes() {
     on_every_isa("dot products (not counted as cases of kernels)", |k| {
@@ -318,5 +348,6 @@ fn dot_products_are_exact_at_the_extremes() {
             + check(k, &Dot::<6>)
             + check(k, &Dot::<7>)
             + check(k, &Dot::<8>)
+            + check(k, &SignedDot)
     });
 }

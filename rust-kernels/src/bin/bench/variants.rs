@@ -51,6 +51,7 @@ impl<S: Simd> Simd for Unprefetched<S> {
     type B = S::B;
 
     as_the_original! {
+        fn dot16_signed(acc: S::I, w: [S::B; 4], x: *const i8) -> S::I;
         fn splat(x: f32) -> S::F;
         fn load(p: *const f32) -> S::F;
         fn store(p: *mut f32, v: S::F);

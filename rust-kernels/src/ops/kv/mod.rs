@@ -107,7 +107,8 @@ pub trait KvFormat {
     unsafe fn prepare<S: Simd>(queries: &Queries);
     /// out[r] = products of query r with each of the block's keys, for some of the rows.
     unsafe fn scores<S: Simd>(queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix);
-    /// out[r] += the block's first `depth` values, weighed with `weights[r]`, for some of the rows.
+    /// out[r] += the block's first `depth` values, weighed with `weights[r]`, for some of the rows. The
+    /// weights of further positions may be overwritten.
     unsafe fn mix<S: Simd>(
         queries: &Queries,
         rows: Range<usize>,

@@ -1,27 +1,35 @@
-//! Keys and values in 8 bits: every SCALED values of a head share a scale, as in GGUF's Q8_0. Queries are quantised
-//! likewise, so that scores are integer dot products; values are widened and meet weights that took the scales on.
+//! Keys and values in 8 bits: every SCALED values of a head share a scale, as in GGUF's Q8_0. Both products of attention
+//! are integer dot products. Queries are quantised as activations are. Weights, which take on the values' scales first,
+//! become two planes of 7 bits, so that rounding them counts for nothing beside the rounding of the values.
 //!
 //! # Layout
-//! A block is codes, then scales. A key's codes stand for code - 128 and lie as `dot16` wants them, positions in the
-//! lanes: [KV_BLOCK / LANES][head_dim / 4][LANES][4]. A value's codes are signed and lie straight: [KV_BLOCK][head_dim].
-//! Scales are halves: [head_dim / SCALED, rounded up][KV_BLOCK]. The last of them counts for 16 values where head_dim is
-//! no multiple of SCALED.
-use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_ROWS, Queries, WIDEN_ROWS, row_pointers};
+//! A block is codes, then scales. Codes lie as `dot16` wants them. A key's stand for code - 128, positions in the lanes:
+//! [KV_BLOCK / LANES][head_dim / 4][LANES][4 dimensions]. A value's are signed, dimensions in the lanes:
+//! [head_dim / LANES][KV_BLOCK / 4][LANES][4 positions]. Scales are halves: [head_dim / SCALED, rounded up][KV_BLOCK]. The
+//! last of them counts for 16 values where head_dim is no multiple of SCALED.
+use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_ROWS, Queries};
 use crate::formats::BLOCK;
-use crate::ops::outer_product::{Rhs, outer_product};
 use crate::ops::quantize::{QuantRows, quantize_block, row_bytes};
 use crate::simd::Simd;
 use std::ops::Range;
 
 /// Values of a head under one scale.
 pub const SCALED: usize = BLOCK;
-/// Floats that the scaled weights of a tile take.
-const WEIGHTS: usize = MAX_ROWS * KV_BLOCK;
+/// What a plane of weights' largest code is.
+const MOST: f32 = 127.0;
+/// Floats that a tile's weights take: two planes of codes, and a scale.
+const WEIGHTS: usize = MAX_ROWS * (2 * KV_BLOCK / 4 + 1);
 
 /// Where code d of the key in `slot` stands in its block, in bytes.
 #[inline(always)]
 pub const fn key_index(lanes: usize, head_dim: usize, d: usize, slot: usize) -> usize {
     (slot / lanes * head_dim + d / 4 * 4) * lanes + slot % lanes * 4 + d % 4
+}
+
+/// The same of a value's.
+#[inline(always)]
+pub const fn value_index(lanes: usize, d: usize, slot: usize) -> usize {
+    (d / lanes * KV_BLOCK + slot / 4 * 4) * lanes + d % lanes * 4 + slot % 4
 }
 
 /// Where the scale of code d in `slot`, of a key or a value, stands in its block, in bytes.
@@ -34,7 +42,7 @@ pub struct Q8_0;
 
 impl KvFormat for Q8_0 {
     fn scratch_len(head_dim: usize) -> usize {
-        WEIGHTS + KV_BLOCK * head_dim + MAX_ROWS * row_bytes(padded(head_dim)) / 4
+        WEIGHTS + MAX_ROWS * row_bytes(padded(head_dim)) / 4
     }
 
     #[inline(always)]
@@ -53,7 +61,9 @@ impl KvFormat for Q8_0 {
     unsafe fn append_value<S: Simd>(x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
         unsafe {
             append::<S>(x, head_dim, block, slot, |d, codes| {
-                std::ptr::copy_nonoverlapping(codes.as_ptr(), block.cast::<i8>().add(slot * head_dim + d), codes.len());
+                for (i, code) in codes.iter().enumerate() {
+                    *block.cast::<i8>().add(value_index(S::LANES, d + i, slot)) = *code;
+                }
             });
         }
     }
@@ -98,25 +108,33 @@ impl KvFormat for Q8_0 {
         out: FloatMatrix,
     ) {
         unsafe {
-            let (dim, ahead) = (queries.head_dim, values.ahead());
-            let codes = Rhs { base: values.at.cast::<i8>(), row: dim, group: dim, next_group: 0, ahead };
-            let scaled = FloatMatrix { at: queries.scratch, stride: KV_BLOCK };
-            let lhs = &row_pointers(scaled, &(0..rows.len()))[..rows.len()];
-            let wide = queries.scratch.add(WEIGHTS);
-            let widened = if rows.len() >= WIDEN_ROWS { Some(codes.widen::<S>(depth * dim, wide)) } else { None };
-            for d in (0..dim).step_by(SCALED) {
-                let scales = values.at.add(scale_index(dim, d, 0));
-                S::prefetch(scales.wrapping_offset(ahead));
-                for r in 0..rows.len() {
-                    for i in (0..KV_BLOCK).step_by(S::LANES) {
-                        let weight = S::load(weights.row(rows.start + r).add(i));
-                        S::store(scaled.row(r).add(i), S::mul(weight, S::load_f16(scales.cast::<u16>().add(i))));
-                    }
+            let x = Weights::new(queries.scratch);
+            // What the scratch holds of positions beyond is not theirs.
+            for r in rows.clone() {
+                std::slice::from_raw_parts_mut(weights.row(r).add(depth), KV_BLOCK - depth).fill(0.0);
+            }
+            for d in (0..queries.head_dim).step_by(SCALED) {
+                let scales = values.at.add(scale_index(queries.head_dim, d, 0));
+                S::prefetch(scales.wrapping_offset(values.ahead()));
+                let mut wide = [0f32; KV_BLOCK];
+                for i in (0..KV_BLOCK).step_by(S::LANES) {
+                    S::store(wide.as_mut_ptr().add(i), S::load_f16(scales.cast::<u16>().add(i)));
                 }
-                let (n, out) = (SCALED.min(dim - d), FloatMatrix { at: out.row(rows.start).add(d), ..out });
-                match &widened {
-                    Some(floats) => outer_product::<S, _>(lhs, depth, &floats.from(d), n, out, true),
-                    None => outer_product::<S, _>(lhs, depth, &codes.from(d), n, out, true),
+                wide[depth..].fill(0.0);
+                for (i, r) in rows.clone().enumerate() {
+                    x.quantize::<S>(i, weights.row(r), &wide);
+                }
+                let end = queries.head_dim.min(d + SCALED);
+                let mut from = d;
+                while from < end {
+                    let tile = ValueTile { x, codes: values.at.add(value_index(S::LANES, from, 0)), depth };
+                    let out = FloatMatrix { at: out.row(rows.start).add(from), ..out };
+                    from += S::LANES
+                        * if S::PANELS >= 2 && end - from >= 2 * S::LANES {
+                            tile.rows::<S, 2>(rows.len(), values.ahead(), out)
+                        } else {
+                            tile.rows::<S, 1>(rows.len(), values.ahead(), out)
+                        };
                 }
             }
         }
@@ -155,7 +173,7 @@ const fn padded(head_dim: usize) -> usize {
 
 /// Where the quantised queries lie: all rows in one tile, so that those of any range follow each other.
 fn quantised(queries: &Queries) -> QuantRows {
-    let base = queries.scratch.wrapping_add(WEIGHTS + KV_BLOCK * queries.head_dim).cast();
+    let base = queries.scratch.wrapping_add(WEIGHTS).cast();
     QuantRows { base, columns: padded(queries.head_dim), tile: queries.q.len() }
 }
 
@@ -171,7 +189,7 @@ unsafe fn scores_by<S: Simd, const P: usize>(queries: &Queries, rows: Range<usiz
             let mut row = rows.start;
             while row < rows.end {
                 let ahead = (row == rows.start).then(|| keys.ahead());
-                let tile = Tile { x, row, keys: keys.at, slot, head_dim: queries.head_dim, ahead };
+                let tile = KeyTile { x, row, keys: keys.at, slot, head_dim: queries.head_dim, ahead };
                 let at = FloatMatrix { at: out.row(row).add(slot), ..out };
                 row += match rows.end - row {
                     4.. => tile.products::<S, P, 4>(at),
@@ -184,7 +202,7 @@ unsafe fn scores_by<S: Simd, const P: usize>(queries: &Queries, rows: Range<usiz
 }
 
 /// Some query rows and groups of positions of a block.
-struct Tile {
+struct KeyTile {
     x: QuantRows,
     row: usize,
     keys: *const u8,
@@ -194,7 +212,7 @@ struct Tile {
     ahead: Option<isize>,
 }
 
-impl Tile {
+impl KeyTile {
     /// Products of N queries with the keys of P groups of LANES positions; returns N.
     ///
     /// # Safety
@@ -244,6 +262,118 @@ impl Tile {
         for line in (0..P * 16 * S::LANES).step_by(64) {
             let (group, line) = (line / (16 * S::LANES), line % (16 * S::LANES));
             unsafe { S::prefetch(codes.wrapping_add(group * panel + line).wrapping_offset(ahead)) }
+        }
+    }
+}
+
+/// Weights of a tile's rows for a block's positions, in two planes: weight = (first * MOST + second) * scale.
+#[derive(Clone, Copy)]
+struct Weights {
+    /// [row][plane][KV_BLOCK]
+    codes: *mut i8,
+    /// A scale a row.
+    scales: *mut f32,
+}
+
+impl Weights {
+    fn new(scratch: *mut f32) -> Self {
+        Self { codes: scratch.cast(), scales: scratch.wrapping_add(MAX_ROWS * 2 * KV_BLOCK / 4) }
+    }
+
+    /// Row r's: each weight times what its position's values are to be scaled with, none of them below 0. Weights of 0
+    /// have codes of 0, so what a row gets does not depend on how far its neighbours see.
+    ///
+    /// # Safety
+    /// `weights` holds KV_BLOCK floats; S as simd says.
+    #[inline(always)]
+    unsafe fn quantize<S: Simd>(&self, r: usize, weights: *const f32, by: &[f32; KV_BLOCK]) {
+        unsafe {
+            let mut products = [0f32; KV_BLOCK];
+            let mut top = S::splat(0.0);
+            for i in (0..KV_BLOCK).step_by(S::LANES) {
+                let product = S::mul(S::load(weights.add(i)), S::load(by.as_ptr().add(i)));
+                S::store(products.as_mut_ptr().add(i), product);
+                top = S::max(top, product);
+            }
+            let top = S::largest(top);
+            let inverse = if top > f32::MIN_POSITIVE * MOST { MOST / top } else { 0.0 };
+            *self.scales.add(r) = top / (MOST * MOST);
+            let codes = self.codes.add(r * 2 * KV_BLOCK);
+            for i in (0..KV_BLOCK).step_by(S::LANES) {
+                let x = S::mul(S::load(products.as_ptr().add(i)), S::splat(inverse));
+                // Rounded down, near enough: what is left is 0 to 1, and counts MOST times as much.
+                let first = S::round(S::sub(x, S::splat(0.5)));
+                S::store_i8(codes.add(i), first);
+                S::store_i8(codes.add(KV_BLOCK + i), S::mul(S::sub(x, first), S::splat(MOST)));
+            }
+        }
+    }
+}
+
+/// Some dimensions of a block's values.
+struct ValueTile {
+    x: Weights,
+    /// Of the first dimension.
+    codes: *const u8,
+    depth: usize,
+}
+
+impl ValueTile {
+    /// Adds the values of P groups of LANES dimensions to each row; returns P.
+    ///
+    /// # Safety
+    /// As `KvFormat::mix`; `out` is the first row's first dimension.
+    #[inline(always)]
+    unsafe fn rows<S: Simd, const P: usize>(&self, rows: usize, ahead: isize, out: FloatMatrix) -> usize {
+        unsafe {
+            for line in (0..P * KV_BLOCK * S::LANES).step_by(64) {
+                S::prefetch(self.codes.wrapping_add(line).wrapping_offset(ahead));
+            }
+            let mut r = 0;
+            while r < rows {
+                r += if rows - r >= 2 {
+                    self.products::<S, P, 2, 4>(r, out)
+                } else {
+                    self.products::<S, P, 1, 2>(r, out)
+                };
+            }
+            P
+        }
+    }
+
+    /// Those of N rows, which have XS = 2 * N planes; returns N.
+    #[inline(always)]
+    unsafe fn products<S: Simd, const P: usize, const N: usize, const XS: usize>(
+        &self,
+        row: usize,
+        out: FloatMatrix,
+    ) -> usize {
+        unsafe {
+            let mut acc = [[S::i_splat(0); XS]; P];
+            let x = self.x.codes.add(row * 2 * KV_BLOCK);
+            for slot in (0..self.depth).step_by(16) {
+                for (j, acc) in acc.iter_mut().enumerate() {
+                    let codes = self.codes.add((j * KV_BLOCK + slot) * S::LANES);
+                    let four = 4 * S::LANES;
+                    let w = [
+                        S::b_load(codes),
+                        S::b_load(codes.add(four)),
+                        S::b_load(codes.add(2 * four)),
+                        S::b_load(codes.add(3 * four)),
+                    ];
+                    for (i, acc) in acc.iter_mut().enumerate() {
+                        *acc = S::dot16_signed(*acc, w, x.add(i * KV_BLOCK + slot));
+                    }
+                }
+            }
+            for (j, acc) in acc.iter().enumerate() {
+                for i in 0..N {
+                    let at = out.row(row + i).add(j * S::LANES);
+                    let sum = S::fma(S::i_to_f(acc[2 * i]), S::splat(MOST), S::i_to_f(acc[2 * i + 1]));
+                    S::store(at, S::fma(sum, S::splat(*self.x.scales.add(row + i)), S::load(at)));
+                }
+            }
+            N
         }
     }
 }
