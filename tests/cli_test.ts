@@ -158,10 +158,11 @@ Deno.test("cli: a KV cache in 8 bits takes 53 % of the memory; generate answers 
     await runJson(...args, "--kv-type", "q8_0", "--backend", "auto"),
   ];
   assertEquals(codes.steps.length, 12);
-  const best = ({ steps: [{ top }] }: { steps: { top: [number, number][] }[] }) => top[0];
+  // Not the first token: it is so sure that a float may not show the difference.
+  const best = ({ steps: [, { top }] }: { steps: { top: [number, number][] }[] }) => top[0];
   assertEquals(best(codes)[0], best(halves)[0]);
   const apart = Math.abs(best(codes)[1] - best(halves)[1]);
-  assert(apart > 0 && apart < 0.05, `the first token's log-probability is ${apart} from that with halves`);
+  assert(apart > 0 && apart < 0.05, `the second token's log-probability is ${apart} from that with halves`);
 });
 
 Deno.test("cli: generate goes on past end tokens with --tokens, and stops there with --chat", async () => {
