@@ -197,9 +197,9 @@ live("what cannot be answered is a 4xx that says why", ["--ctx", "256"], async (
     client.completions.create({ model, prompt: "a fern ".repeat(15_000) }),
     client.chat.completions.create({ model, messages: asked("🦖".repeat(25_000)) }),
     client.chat.completions.create({ model, messages: asked("x".repeat(100_000)), stream: true }),
-  ];
-  for (const call of long) {
-    const error = await errorOf(call);
+  ].map(errorOf); // at once: the last may be refused first
+  for (const refused of long) {
+    const error = await refused;
     assertEquals([error.status, error.code], [400, "context_length_exceeded"]);
     const { n_ctx, n_prompt_tokens } = error.error as { n_ctx: number; n_prompt_tokens: number };
     assert(n_ctx === 256 && n_prompt_tokens > 256, error.message);
