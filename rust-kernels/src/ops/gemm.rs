@@ -1,12 +1,12 @@
 //! y = W x for weights in panels of small integers and activations in 8 bits. `thin_gemm` decodes panels into registers,
 //! for one token or a few; `wide_gemm` into memory that a first-level cache holds, for many.
 //!
-//! A row of y is added up in one float order whatever the tile: block after block,
+//! A row of y is added up in one float order whatever the tile: columns that share a scale after columns that do,
 //! acc += x.scale * (scale * float(sum of code products)), so results do not depend on what else is in a batch.
 use super::quantize::QuantRows;
 use super::{thin_gemm, wide_gemm};
 use crate::formats::{BLOCK, BlockFormat};
-use crate::simd::Simd;
+use crate::simd::{BIAS, BIAS_BITS, Simd};
 use crate::unroll16;
 use std::ops::Range;
 
@@ -47,14 +47,14 @@ pub fn corrections_len(m: usize, columns: usize, widest: usize) -> usize {
 }
 
 /// Precomputes, for each row and block of x, what a format's offset or min multiplies.
-/// Layout as the tiles of x: [tile][block][1 or 2][T]: -OFFSET * sum as i32, or scale * sum as f32 where HAS_MIN.
+/// Layout as the tiles of x: [tile][block][part][T]: BIAS's bits - OFFSET * sum as i32, or scale * sum as f32 where HAS_MIN.
 ///
 /// # Safety
 /// `x` holds m rows; `corrections` has `corrections_len` floats.
 pub unsafe fn prepare<S: Simd, F: BlockFormat>(x: &QuantRows, m: usize, corrections: *mut f32) {
     let (blocks, t) = (x.columns / BLOCK, x.tile);
     let offset = if F::BITS == 8 { S::WIDE_BIAS } else { F::OFFSET };
-    let parts = BLOCK / F::SUB;
+    let parts = parts::<F>();
     for tile in 0..m.div_ceil(t) {
         for b in 0..blocks {
             // SAFETY: the tile and the block are within x, and the target was sized for them.
@@ -69,7 +69,7 @@ pub unsafe fn prepare<S: Simd, F: BlockFormat>(x: &QuantRows, m: usize, correcti
                         if F::HAS_MIN {
                             *at = *meta.add(slot) * value as f32;
                         } else {
-                            at.cast::<i32>().write(-offset * value);
+                            at.cast::<i32>().write(BIAS_BITS - offset * value);
                         }
                     }
                 }
@@ -94,10 +94,57 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, correcti
     }
 }
 
-/// What a block of a panel is multiplied by, LANES rows each.
+/// Vectors of a part's `Factors`, at most.
+pub(super) const FACTORS: usize = 3;
+
+/// The parts of a block, whose columns share a scale.
+pub(super) const fn parts<F: BlockFormat>() -> usize {
+    BLOCK / F::SUB
+}
+
+/// What the sums of a part are multiplied by, and what is added to that, LANES rows each.
 pub(super) struct Factors<S: Simd> {
-    pub scales: [S::F; 2],
-    pub mins: [S::F; 2],
+    scale: S::F,
+    /// -scale * BIAS. Exact: scales have at most 19 significant bits, BIAS two. A scale from 2^104 on makes it infinite.
+    bias: S::F,
+    min: S::F,
+}
+
+impl<S: Simd> Factors<S> {
+    /// # Safety
+    /// As `BlockFormat::scales`.
+    #[inline(always)]
+    pub unsafe fn new<F: BlockFormat>(unit: *const u8, blocks: usize, b: usize, part: usize) -> Self {
+        unsafe {
+            let (scale, min) = (F::scales::<S>(unit, blocks, b)[part], F::mins::<S>(unit, blocks, b)[part]);
+            Self { scale, bias: S::mul(scale, S::splat(-BIAS)), min }
+        }
+    }
+
+    /// Keeps them in memory, FACTORS vectors.
+    ///
+    /// # Safety
+    /// There is room; S as simd says.
+    #[inline(always)]
+    pub unsafe fn store<F: BlockFormat>(&self, to: *mut f32) {
+        unsafe {
+            S::store(to, self.scale);
+            S::store(to.add(S::LANES), self.bias);
+            if F::HAS_MIN {
+                S::store(to.add(2 * S::LANES), self.min);
+            }
+        }
+    }
+
+    /// # Safety
+    /// `store` left them there; S as simd says.
+    #[inline(always)]
+    pub unsafe fn load<F: BlockFormat>(from: *const f32) -> Self {
+        unsafe {
+            let min = if F::HAS_MIN { S::load(from.add(2 * S::LANES)) } else { S::splat(0.0) };
+            Self { scale: S::load(from), bias: S::load(from.add(S::LANES)), min }
+        }
+    }
 }
 
 /// A block of a tile's tokens: token i's codes at `codes + 32 i`, its scale at `scales + i`, and so on.
@@ -107,7 +154,7 @@ pub(super) struct Tokens {
     corrections: *const f32,
     /// Rows of x's tile.
     width: usize,
-    /// Sums of activations a token and block.
+    /// Corrections of a token and block.
     parts: usize,
 }
 
@@ -118,7 +165,7 @@ impl Tokens {
     /// They are within x.
     #[inline(always)]
     pub unsafe fn new<F: BlockFormat>(x: &QuantRows, corrections: *const f32, t: usize, b: usize) -> Self {
-        let (width, parts) = (x.tile, BLOCK / F::SUB);
+        let (width, parts) = (x.tile, parts::<F>());
         // A division takes as long as a tenth of a tile.
         let (tile, slot) = (t >> width.trailing_zeros(), t & (width - 1));
         unsafe {
@@ -145,39 +192,37 @@ impl Tokens {
         }
     }
 
-    /// What token i's sums of products start from, for the first and the second 16 columns.
+    /// What token i's sum of a part's products starts from: BIAS, less what codes are offset by. No sum of 32 products
+    /// leaves BIAS's range: they are at most 128 * 127.
     ///
     /// # Safety
     /// Token i is within the tile.
     #[inline(always)]
-    pub unsafe fn first<S: Simd, F: BlockFormat>(&self, i: usize) -> [S::I; 2] {
-        unsafe {
-            if F::HAS_MIN {
-                return [S::i_splat(0); 2];
-            }
-            let low = S::i_splat(*self.corrections.add(i).cast());
-            [low, if F::SUB == 32 { low } else { S::i_splat(*self.corrections.add(self.width + i).cast()) }]
+    pub unsafe fn first<S: Simd, F: BlockFormat>(&self, part: usize, i: usize) -> S::I {
+        if F::HAS_MIN {
+            return unsafe { S::i_splat(BIAS_BITS) };
         }
+        unsafe { S::i_splat(*self.corrections.add(part * self.width + i).cast()) }
     }
 
-    /// acc + the block's part of the dot products with token i. `sums` are the sums of products of the first and the
-    /// second 16 columns, or of all 32 in the first where they share a scale.
+    /// acc + a part of the dot products with token i; `sum` is the sum of the part's products, from `first` on.
     ///
     /// # Safety
     /// As `first`.
     #[inline(always)]
-    pub unsafe fn add<S: Simd, F: BlockFormat>(&self, w: &Factors<S>, sums: [S::I; 2], i: usize, acc: S::F) -> S::F {
+    pub unsafe fn add<S: Simd, F: BlockFormat>(
+        &self,
+        w: &Factors<S>,
+        sum: S::I,
+        part: usize,
+        i: usize,
+        acc: S::F,
+    ) -> S::F {
         unsafe {
-            let mut product = S::mul(w.scales[0], S::i_to_f(sums[0]));
-            if F::SUB == 16 {
-                product = S::fma(w.scales[1], S::i_to_f(sums[1]), product);
-            }
-            let mut acc = S::fma(product, S::splat(*self.scales.add(i)), acc);
+            let product = S::scale_biased(w.scale, sum, w.bias);
+            let acc = S::fma(product, S::splat(*self.scales.add(i)), acc);
             if F::HAS_MIN {
-                acc = S::fnma(w.mins[0], S::splat(*self.corrections.add(i)), acc);
-                if F::SUB == 16 {
-                    acc = S::fnma(w.mins[1], S::splat(*self.corrections.add(self.width + i)), acc);
-                }
+                return S::fnma(w.min, S::splat(*self.corrections.add(part * self.width + i)), acc);
             }
             acc
         }

@@ -68,14 +68,9 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
             for b in 0..in_unit {
                 let next = unit.wrapping_add(PREFETCH_BYTES + b * F::code_bytes(S::LANES));
                 prefetch_part::<S, F, G>(next, 0);
-                let codes = F::codes::<S>(unit, in_unit, b);
-                let w = Factors { scales: F::scales::<S>(unit, in_unit, b), mins: F::mins::<S>(unit, in_unit, b) };
-                add_group::<S, F, N>(&codes, &w, &tokens, 0, &mut acc[0]);
-                if G == 2 {
-                    // Sums of sixteen tokens side by side would not fit in the registers.
-                    compiler_fence(Ordering::SeqCst);
-                    prefetch_part::<S, F, G>(next, 1);
-                    add_group::<S, F, N>(&codes, &w, &tokens, N, &mut acc[1]);
+                add_part::<S, F, G, N>(unit, in_unit, b, 0, &tokens, next, &mut acc);
+                if F::SUB == 16 {
+                    add_part::<S, F, G, N>(unit, in_unit, b, 1, &tokens, next, &mut acc);
                 }
                 tokens.next();
             }
@@ -94,11 +89,42 @@ unsafe fn prefetch_part<S: Simd, F: BlockFormat, const G: usize>(next: *const u8
     }
 }
 
-/// Adds a block's part of the products with N tokens from token `from` of the tile.
+/// Adds a part of block b of the products with the tile's tokens. Its codes are decoded here, so that registers hold no
+/// others.
+#[inline(always)]
+unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
+    unit: *const u8,
+    blocks: usize,
+    b: usize,
+    part: usize,
+    tokens: &Tokens,
+    next: *const u8,
+    acc: &mut [[S::F; N]; G],
+) {
+    unsafe {
+        let codes = F::codes::<S>(unit, blocks, b);
+        let w = Factors::<S>::new::<F>(unit, blocks, b, part);
+        add_group::<S, F, N>(&codes, &w, part, tokens, 0, &mut acc[0]);
+        if G == 2 {
+            // Sums of sixteen tokens side by side would not fit in the registers.
+            compiler_fence(Ordering::SeqCst);
+            if part == 0 {
+                prefetch_part::<S, F, G>(next, 1);
+            }
+            add_group::<S, F, N>(&codes, &w, part, tokens, N, &mut acc[1]);
+            if F::SUB == 16 {
+                compiler_fence(Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+/// Adds a part of the products with N tokens from token `from` of the tile.
 #[inline(always)]
 unsafe fn add_group<S: Simd, F: BlockFormat, const N: usize>(
     codes: &[S::B; 8],
     w: &Factors<S>,
+    part: usize,
     tokens: &Tokens,
     from: usize,
     acc: &mut [S::F; N],
@@ -106,15 +132,18 @@ unsafe fn add_group<S: Simd, F: BlockFormat, const N: usize>(
     unsafe {
         let [a, b, c, d, e, f, g, h] = *codes;
         let x = tokens.codes.add(from * BLOCK);
-        let mut low = [S::i_splat(0); N];
-        let mut high = low;
+        let mut sums = [S::i_splat(0); N];
         for i in 0..N {
-            [low[i], high[i]] = tokens.first::<S, F>(from + i);
+            sums[i] = tokens.first::<S, F>(part, from + i);
         }
-        S::dot16_rows_bits::<F, N>(&mut low, [a, b, c, d], x);
-        S::dot16_rows_bits::<F, N>(if F::SUB == 32 { &mut low } else { &mut high }, [e, f, g, h], x.add(16));
+        if part == 0 {
+            S::dot16_rows_bits::<F, N>(&mut sums, [a, b, c, d], x);
+        }
+        if part == 1 || F::SUB == 32 {
+            S::dot16_rows_bits::<F, N>(&mut sums, [e, f, g, h], x.add(16));
+        }
         for i in 0..N {
-            acc[i] = tokens.add::<S, F>(w, [low[i], high[i]], from + i, acc[i]);
+            acc[i] = tokens.add::<S, F>(w, sums[i], part, from + i, acc[i]);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! decoded once, into memory that a first-level cache holds, and used for all tokens.
 //!
 //! Sums wait in memory while the next unit is decoded; as floats they lose nothing there.
-use super::gemm::{Ahead, DotBits, Factors, Gemm, Tokens, finish_rows, prefetch_out};
+use super::gemm::{Ahead, DotBits, FACTORS, Factors, Gemm, Tokens, finish_rows, parts, prefetch_out};
 use super::quantize::QuantRows;
 use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::Simd;
@@ -24,8 +24,8 @@ const CHUNK: usize = 128;
 struct Unit {
     /// Columns 4g.. of every row in vector g.
     codes: [[[u8; CODE_BYTES]; UNIT_BLOCKS]; PANELS],
-    /// Two scales, then two mins.
-    factors: [[[f32; 4 * LANES]; UNIT_BLOCKS]; PANELS],
+    /// Of each part, as `Factors::store` leaves them.
+    factors: [[[[f32; FACTORS * LANES]; 2]; UNIT_BLOCKS]; PANELS],
 }
 
 /// Where a unit's codes are: bytes from a block to the next, and from a panel to the next.
@@ -55,13 +55,7 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, correcti
             // SAFETY: panels p.. and rows from..to are within `args`; the memory is this call's own.
             p += unsafe {
                 match (panels - p).min(S::PANELS) {
-                    // Two sums a block would not fit in the registers three panels wide.
-                    3.. if F::SUB == 32 => {
-                        panels_of::<S, F, 3>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr())
-                    }
-                    2.. if F::SUB == 16 => {
-                        panels_of::<S, F, 2>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr())
-                    }
+                    3.. => panels_of::<S, F, 3>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),
                     _ => panels_of::<S, F, 1>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),
                 }
             };
@@ -143,13 +137,9 @@ unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(
                         S::b_store(codes.add(4 * S::LANES * g), w[g]);
                     }
                 }
-                let factors = (&raw mut (*to).factors[j][b]).cast::<f32>();
-                let (scales, mins) = (F::scales::<S>(unit, blocks, b), F::mins::<S>(unit, blocks, b));
-                S::store(factors, scales[0]);
-                S::store(factors.add(S::LANES), scales[1]);
-                if F::HAS_MIN {
-                    S::store(factors.add(2 * S::LANES), mins[0]);
-                    S::store(factors.add(3 * S::LANES), mins[1]);
+                for part in 0..parts::<F>() {
+                    let factors = (&raw mut (*to).factors[j][b][part]).cast();
+                    Factors::<S>::new::<F>(unit, blocks, b, part).store::<F>(factors);
                 }
             }
         }
@@ -159,21 +149,6 @@ unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(
         return Codes { base, block: F::code_bytes(S::LANES), panel: panel_bytes };
     }
     Codes { base: to.cast(), block: CODE_BYTES, panel: UNIT_BLOCKS * CODE_BYTES }
-}
-
-/// A block's scales and mins of one panel, as `decode` left them.
-#[inline(always)]
-unsafe fn factors<S: Simd, F: BlockFormat>(from: *const f32) -> Factors<S> {
-    unsafe {
-        Factors {
-            scales: [S::load(from), S::load(from.add(S::LANES))],
-            mins: if F::HAS_MIN {
-                [S::load(from.add(2 * S::LANES)), S::load(from.add(3 * S::LANES))]
-            } else {
-                [S::splat(0.0); 2]
-            },
-        }
-    }
 }
 
 /// The register tile: adds `blocks` blocks of P panels times `TOKENS` tokens to `sums`, or starts them.
@@ -197,21 +172,23 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize>(
         }
         for b in 0..blocks {
             let (base, panel) = (codes.base.add(b * codes.block), codes.panel);
-            let mut low = [[S::i_splat(0); TOKENS]; P];
-            let mut high = low;
-            for i in 0..TOKENS {
-                let first = x.first::<S, F>(i);
-                for j in 0..P {
-                    [low[j][i], high[j][i]] = first;
-                }
-            }
-            S::dot16_tile_bits::<F, P, TOKENS>(&mut low, base, panel, x.codes);
-            let second = if F::SUB == 32 { &mut low } else { &mut high };
-            S::dot16_tile_bits::<F, P, TOKENS>(second, base.add(16 * S::LANES), panel, x.codes.add(16));
-            for j in 0..P {
-                let w = factors::<S, F>((&raw const (*unit).factors[j][b]).cast());
+            for part in 0..parts::<F>() {
+                let mut sums = [[S::i_splat(0); TOKENS]; P];
                 for i in 0..TOKENS {
-                    acc[j][i] = x.add::<S, F>(&w, [low[j][i], high[j][i]], i, acc[j][i]);
+                    let first = x.first::<S, F>(part, i);
+                    for j in 0..P {
+                        sums[j][i] = first;
+                    }
+                }
+                for half in part..part + F::SUB / 16 {
+                    let codes = base.add(16 * S::LANES * half);
+                    S::dot16_tile_bits::<F, P, TOKENS>(&mut sums, codes, panel, x.codes.add(16 * half));
+                }
+                for j in 0..P {
+                    let w = Factors::<S>::load::<F>((&raw const (*unit).factors[j][b][part]).cast());
+                    for i in 0..TOKENS {
+                        acc[j][i] = x.add::<S, F>(&w, sums[j][i], part, i, acc[j][i]);
+                    }
                 }
             }
             x.next();

@@ -181,6 +181,10 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     unsafe fn i_to_f(a: Self::I) -> Self::F {
         unsafe { _mm256_cvtepi32_ps(a) }
     }
+    #[inline(always)]
+    unsafe fn i_as_f(a: Self::I) -> Self::F {
+        unsafe { _mm256_castsi256_ps(a) }
+    }
 
     /// Pairs of products, at most 2 * 127 * 127, fit 16 bits.
     #[inline(always)]

@@ -140,6 +140,10 @@ impl Simd for Avx512 {
         unsafe { _mm512_cvtepi32_ps(a) }
     }
     #[inline(always)]
+    unsafe fn i_as_f(a: Self::I) -> Self::F {
+        unsafe { _mm512_castsi512_ps(a) }
+    }
+    #[inline(always)]
     unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
             let x = x.cast::<i32>();

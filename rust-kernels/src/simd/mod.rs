@@ -31,6 +31,11 @@ macro_rules! unroll16 {
     };
 }
 
+/// 1.5 * 2^23, a float whose last place is 1. A sum of integers that starts from its bits is, taken as a float, BIAS +
+/// sum as long as |sum| < 2^22, and needs no conversion where a multiply-add follows.
+pub const BIAS: f32 = 12_582_912.0;
+pub const BIAS_BITS: i32 = BIAS.to_bits() as i32;
+
 #[allow(clippy::missing_safety_doc)] // one contract for all, in the module's head
 pub trait Simd: Copy + 'static {
     const LANES: usize;
@@ -88,6 +93,13 @@ pub trait Simd: Copy + 'static {
     unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn i_sum(a: Self::I) -> i32;
     unsafe fn i_to_f(a: Self::I) -> Self::F;
+    /// The lanes' bits, as floats.
+    unsafe fn i_as_f(a: Self::I) -> Self::F;
+    /// scale * n, rounded once, where `sum` is n on top of BIAS's bits and `bias` is -scale * BIAS, exactly.
+    #[inline(always)]
+    unsafe fn scale_biased(scale: Self::F, sum: Self::I, bias: Self::F) -> Self::F {
+        unsafe { Self::fma(scale, Self::i_as_f(sum), bias) }
+    }
     /// acc + sum over 16 columns of code * x, lane by lane. `w` holds columns 4g..4g+4 in `w[g]`, `x` points
     /// at 16 signed bytes in -127..=127. Codes are unsigned and below 2^BITS. With BITS = 8 a code stands for
     /// code - 128, and WIDE_BIAS times the sum of x is left in the result.

@@ -252,6 +252,10 @@ impl<const DOT: u8> Simd for Neon<DOT> {
         unsafe { vcvtq_f32_s32(a) }
     }
     #[inline(always)]
+    unsafe fn i_as_f(a: Self::I) -> Self::F {
+        unsafe { vreinterpretq_f32_s32(a) }
+    }
+    #[inline(always)]
     unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
             let x = vld1q_s8(x);

@@ -1,6 +1,6 @@
 //! Plain Rust over arrays of eight: what the other instruction sets are tested against, and what runs
 //! where none of them is present.
-use super::Simd;
+use super::{BIAS, Simd};
 use crate::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
 
 const N: usize = 8;
@@ -143,6 +143,15 @@ impl Simd for Scalar {
     #[inline(always)]
     unsafe fn i_to_f(a: Self::I) -> Self::F {
         map(|i| a[i] as f32)
+    }
+    #[inline(always)]
+    unsafe fn i_as_f(a: Self::I) -> Self::F {
+        map(|i| f32::from_bits(a[i] as u32))
+    }
+    /// `fma` rounds twice here.
+    #[inline(always)]
+    unsafe fn scale_biased(scale: Self::F, sum: Self::I, _bias: Self::F) -> Self::F {
+        map(|i| scale[i] * (f32::from_bits(sum[i] as u32) - BIAS))
     }
     #[inline(always)]
     unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {

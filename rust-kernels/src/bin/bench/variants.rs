@@ -80,6 +80,7 @@ impl<S: Simd> Simd for Unprefetched<S> {
         fn i_add(a: S::I, b: S::I) -> S::I;
         fn i_sum(a: S::I) -> i32;
         fn i_to_f(a: S::I) -> S::F;
+        fn i_as_f(a: S::I) -> S::F;
         fn b_load(p: *const u8) -> S::B;
         fn b_store(p: *mut u8, v: S::B);
         fn b_and(a: S::B, mask: u8) -> S::B;
