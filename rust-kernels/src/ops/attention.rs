@@ -4,12 +4,12 @@
 //! several sequences that begin with the same blocks, times the query heads of the group. The products with keys and
 //! with values are those of the cache's type (`kv`). The softmax is taken online, CHUNK positions at a time at absolute
 //! positions, so a row's result does not depend on the tile it stands in, nor on how its prompt was cut.
-use super::kv::{Block, FloatMatrix, KV_BLOCK, KvFormat, KvType, MAX_ROWS, Queries};
+use super::kv::{Block, FloatMatrix, KV_BLOCK, KvFormat, KvType, MAX_BLOCKS, MAX_ROWS, Queries};
 use crate::simd::{Simd, exp};
 use std::ops::Range;
 
 /// Positions between two rescalings of the running softmax.
-pub const CHUNK: usize = 128;
+pub const CHUNK: usize = MAX_BLOCKS * KV_BLOCK;
 
 /// The rows of one sequence in a tile.
 pub struct Part<'a> {
@@ -116,23 +116,23 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
             let block = table[(b / KV_BLOCK).min(table.len() - 1)];
             base.add(block as usize * a.block_stride + a.head_offset)
         };
-        // The scores, or weights, of the chunk's positions from block i on.
-        let from = |i: usize| FloatMatrix { at: to.scores.at.add(i * KV_BLOCK), ..to.scores };
         for (i, b) in positions.clone().step_by(KV_BLOCK).enumerate() {
             let next = if b + KV_BLOCK < positions.end { at(a.keys, b + KV_BLOCK) } else { at(a.values, start) };
-            K::scores::<S>(&to.queries, rows.clone(), Block { at: at(a.keys, b), next }, from(i));
+            let scores = FloatMatrix { at: to.scores.at.add(i * KV_BLOCK), ..to.scores };
+            K::scores::<S>(&to.queries, rows.clone(), Block { at: at(a.keys, b), next }, scores);
         }
         for r in rows.clone() {
             let visible = (a.positions[r] + 1).saturating_sub(start).min(n);
             let factor = softmax_chunk::<S>(to.scores.row(r), visible, n, a.scale, to.top.add(r), to.total.add(r));
             rescale::<S>(to.acc.row(r), to.acc.stride, factor);
         }
+        let mut values = [Block { at: a.values, next: a.values }; MAX_BLOCKS];
         for (i, b) in positions.clone().step_by(KV_BLOCK).enumerate() {
             let after = b + KV_BLOCK;
             let next = at(if after < positions.end { a.values } else { a.keys }, after);
-            let depth = (n - i * KV_BLOCK).min(KV_BLOCK);
-            K::mix::<S>(&to.queries, rows.clone(), from(i), depth, Block { at: at(a.values, b), next }, to.acc);
+            values[i] = Block { at: at(a.values, b), next };
         }
+        K::mix::<S>(&to.queries, rows, to.scores, n, &values[..n.div_ceil(KV_BLOCK)], to.acc);
     }
 }
 

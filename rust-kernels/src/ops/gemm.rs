@@ -86,7 +86,7 @@ pub unsafe fn prepare<S: Simd, F: BlockFormat>(x: &QuantRows, m: usize, correcti
 pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, corrections: *const f32) {
     // SAFETY: the caller's promise.
     unsafe {
-        if args.to - args.from >= WIDE_TOKENS && x.tile >= wide_gemm::TOKENS {
+        if args.to - args.from >= WIDE_TOKENS && x.tile >= wide_gemm::tokens::<S>() {
             wide_gemm::gemm::<S, F>(args, x, corrections);
         } else {
             thin_gemm::gemm::<S, F>(args, x, corrections);

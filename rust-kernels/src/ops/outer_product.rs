@@ -77,38 +77,38 @@ pub unsafe fn outer_product<S: Simd, E: Element>(
     add: bool,
 ) {
     unsafe {
-        let mut r = 0;
-        while r < lhs.len() {
-            let left = lhs.len() - r;
-            let rows = if left >= 8 && S::LANES >= 16 {
-                8
-            } else if left >= 4 {
-                4
-            } else if left >= 2 {
-                2
-            } else {
-                1
-            };
-            let mut col = 0;
-            while col < n {
-                // The last columns of a head_dim that is no multiple of two vectors go one vector at a time.
-                let two = n - col >= 2 * S::LANES;
+        let mut col = 0;
+        while col < n {
+            // The last columns of a head_dim that is no multiple of two vectors go one vector at a time.
+            let two = n - col >= 2 * S::LANES;
+            let at = [rhs.column(col), rhs.column(if two { col + S::LANES } else { col })];
+            let columns = Columns { at, row: rhs.row, ahead: rhs.ahead };
+            let mut r = 0;
+            while r < lhs.len() {
+                let left = lhs.len() - r;
+                let rows = if left >= 8 && S::LANES >= 16 {
+                    8
+                } else if left >= 4 {
+                    4
+                } else if left >= 2 {
+                    2
+                } else {
+                    1
+                };
                 let (l, out) = (&lhs[r..], FloatMatrix { at: c.row(r).add(col), ..c });
-                let columns = [rhs.column(col), rhs.column(if two { col + S::LANES } else { col })];
-                let rhs = Columns { at: columns, row: rhs.row, ahead: rhs.ahead };
                 match (rows, two) {
-                    (8, true) => block::<S, _, 8, 2>(l, depth, &rhs, out, add),
-                    (4, true) => block::<S, _, 4, 2>(l, depth, &rhs, out, add),
-                    (2, true) => block::<S, _, 2, 2>(l, depth, &rhs, out, add),
-                    (_, true) => block::<S, _, 1, 2>(l, depth, &rhs, out, add),
-                    (8, false) => block::<S, _, 8, 1>(l, depth, &rhs, out, add),
-                    (4, false) => block::<S, _, 4, 1>(l, depth, &rhs, out, add),
-                    (2, false) => block::<S, _, 2, 1>(l, depth, &rhs, out, add),
-                    (_, false) => block::<S, _, 1, 1>(l, depth, &rhs, out, add),
+                    (8, true) => block::<S, _, 8, 2>(l, depth, &columns, out, add),
+                    (4, true) => block::<S, _, 4, 2>(l, depth, &columns, out, add),
+                    (2, true) => block::<S, _, 2, 2>(l, depth, &columns, out, add),
+                    (_, true) => block::<S, _, 1, 2>(l, depth, &columns, out, add),
+                    (8, false) => block::<S, _, 8, 1>(l, depth, &columns, out, add),
+                    (4, false) => block::<S, _, 4, 1>(l, depth, &columns, out, add),
+                    (2, false) => block::<S, _, 2, 1>(l, depth, &columns, out, add),
+                    (_, false) => block::<S, _, 1, 1>(l, depth, &columns, out, add),
                 }
-                col += if two { 2 * S::LANES } else { S::LANES };
+                r += rows;
             }
-            r += rows;
+            col += if two { 2 * S::LANES } else { S::LANES };
         }
     }
 }

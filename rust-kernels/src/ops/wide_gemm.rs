@@ -1,4 +1,4 @@
-//! Wide GEMM: a register tile of several panels and four tokens, over a unit of 256 columns of the panels that is
+//! Wide GEMM: a register tile of several panels and four tokens, or one panel and eight, over a unit of 256 columns of the panels that is
 //! decoded once, into memory that a first-level cache holds, and used for all tokens.
 //!
 //! Sums wait in memory while the next unit is decoded; as floats they lose nothing there.
@@ -9,8 +9,10 @@ use crate::simd::Simd;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Tokens of a register tile.
-pub const TOKENS: usize = 4;
+/// Tokens of the tallest register tile, which tiles of x hold at least.
+pub const fn tokens<S: Simd>() -> usize {
+    if S::PANELS > 1 { 8 } else { 4 }
+}
 /// Most panels of a register tile, and lanes of a vector.
 const PANELS: usize = 3;
 const LANES: usize = 16;
@@ -39,7 +41,7 @@ struct Codes {
 #[repr(C, align(64))]
 struct Sums([[f32; PANELS * LANES]; CHUNK]);
 
-/// As `gemm::gemm`, with tiles of x of `TOKENS` at least.
+/// As `gemm::gemm`, with tiles of x of `tokens` at least.
 ///
 /// # Safety
 /// As `gemm::gemm`.
@@ -55,8 +57,12 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, correcti
             // SAFETY: panels p.. and rows from..to are within `args`; the memory is this call's own.
             p += unsafe {
                 match (panels - p).min(S::PANELS) {
-                    3.. => panels_of::<S, F, 3>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),
-                    _ => panels_of::<S, F, 1>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),
+                    3.. => panels_of::<S, F, 3, 4>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),
+                    // Four chains of sums would not hide the products' latency.
+                    _ if S::PANELS > 1 => {
+                        panels_of::<S, F, 1, 8>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr())
+                    }
+                    _ => panels_of::<S, F, 1, 4>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),
                 }
             };
         }
@@ -71,7 +77,7 @@ struct Operand<'a> {
 
 /// P panels from panel p times rows of x; returns P.
 #[inline(always)]
-unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize>(
+unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
     args: &Gemm,
     x: &Operand,
     p: usize,
@@ -81,7 +87,7 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize>(
 ) -> usize {
     unsafe {
         let panel = args.panels.add(p * args.panel_bytes);
-        let tiles = rows.len().div_ceil(TOKENS);
+        let tiles = rows.len().div_ceil(N);
         let mut at = 0;
         for start in (0..args.columns).step_by(UNIT) {
             let blocks = ((args.columns - start) / BLOCK).min(UNIT_BLOCKS);
@@ -99,16 +105,16 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize>(
                     (scale_bytes + code_bytes).div_ceil(64)
                 },
             };
-            for (i, t) in rows.clone().step_by(TOKENS).enumerate() {
+            for (i, t) in rows.clone().step_by(N).enumerate() {
                 ahead.prefetch::<S, P>(i..i + 1, tiles);
                 if last {
-                    prefetch_out::<S, P>(args, p, t..rows.end.min(t + TOKENS));
+                    prefetch_out::<S, P>(args, p, t..rows.end.min(t + N));
                 }
                 let tokens = Tokens::new::<F>(x.x, x.corrections, t, start / BLOCK);
-                let sums = sums.cast::<f32>().add(i * TOKENS * P * S::LANES);
-                tile::<S, F, P>(&codes, unit, blocks, tokens, sums, start == 0);
+                let sums = sums.cast::<f32>().add(i * N * P * S::LANES);
+                tile::<S, F, P, N>(&codes, unit, blocks, tokens, sums, start == 0);
                 if last {
-                    finish_rows::<S, P>(args, sums, p, t..rows.end.min(t + TOKENS));
+                    finish_rows::<S, P>(args, sums, p, t..rows.end.min(t + N));
                 }
             }
         }
@@ -151,9 +157,9 @@ unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(
     Codes { base: to.cast(), block: CODE_BYTES, panel: UNIT_BLOCKS * CODE_BYTES }
 }
 
-/// The register tile: adds `blocks` blocks of P panels times `TOKENS` tokens to `sums`, or starts them.
+/// The register tile: adds `blocks` blocks of P panels times N tokens to `sums`, or starts them.
 #[inline(always)]
-unsafe fn tile<S: Simd, F: BlockFormat, const P: usize>(
+unsafe fn tile<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
     codes: &Codes,
     unit: *const Unit,
     blocks: usize,
@@ -162,10 +168,10 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize>(
     start: bool,
 ) {
     unsafe {
-        let mut acc = [[S::splat(0.0); TOKENS]; P];
+        let mut acc = [[S::splat(0.0); N]; P];
         if !start {
             for j in 0..P {
-                for i in 0..TOKENS {
+                for i in 0..N {
                     acc[j][i] = S::load(sums.add((i * P + j) * S::LANES));
                 }
             }
@@ -173,8 +179,8 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize>(
         for b in 0..blocks {
             let (base, panel) = (codes.base.add(b * codes.block), codes.panel);
             for part in 0..parts::<F>() {
-                let mut sums = [[S::i_splat(0); TOKENS]; P];
-                for i in 0..TOKENS {
+                let mut sums = [[S::i_splat(0); N]; P];
+                for i in 0..N {
                     let first = x.first::<S, F>(part, i);
                     for j in 0..P {
                         sums[j][i] = first;
@@ -182,11 +188,11 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize>(
                 }
                 for half in part..part + F::SUB / 16 {
                     let codes = base.add(16 * S::LANES * half);
-                    S::dot16_tile_bits::<F, P, TOKENS>(&mut sums, codes, panel, x.codes.add(16 * half));
+                    S::dot16_tile_bits::<F, P, N>(&mut sums, codes, panel, x.codes.add(16 * half));
                 }
                 for j in 0..P {
                     let w = Factors::<S>::load::<F>((&raw const (*unit).factors[j][b][part]).cast());
-                    for i in 0..TOKENS {
+                    for i in 0..N {
                         acc[j][i] = x.add::<S, F>(&w, sums[j][i], part, i, acc[j][i]);
                     }
                 }
@@ -194,7 +200,7 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize>(
             x.next();
         }
         for j in 0..P {
-            for i in 0..TOKENS {
+            for i in 0..N {
                 S::store(sums.add((i * P + j) * S::LANES), acc[j][i]);
             }
         }

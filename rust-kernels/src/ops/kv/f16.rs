@@ -1,7 +1,7 @@
 //! Keys and values as halves. Keys lie transposed ([KV_BLOCK / KEY_GROUP][head_dim][KEY_GROUP]), values straight
 //! ([KV_BLOCK][head_dim]), so that both products of attention are the same outer product with positions or dimensions in
 //! the lanes.
-use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, Queries, WIDEN_ROWS, row_pointers};
+use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_BLOCKS, Queries, WIDEN_ROWS, row_pointers};
 use crate::ops::outer_product::{Rhs, outer_product};
 use crate::simd::Simd;
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub struct F16;
 
 impl KvFormat for F16 {
     fn scratch_len(head_dim: usize) -> usize {
-        KV_BLOCK * head_dim
+        MAX_BLOCKS * KV_BLOCK * head_dim.next_multiple_of(2 * KEY_GROUP)
     }
 
     #[inline(always)]
@@ -73,22 +73,45 @@ impl KvFormat for F16 {
         rows: Range<usize>,
         weights: FloatMatrix,
         depth: usize,
-        values: Block,
+        values: &[Block],
         out: FloatMatrix,
     ) {
         unsafe {
-            let dim = queries.head_dim;
-            let rhs = Rhs { base: values.at.cast::<u16>(), row: dim, group: dim, next_group: 0, ahead: values.ahead() };
-            let lhs = row_pointers(weights, &rows);
+            let (dim, lhs) = (queries.head_dim, row_pointers(weights, &rows));
             let out = FloatMatrix { at: out.row(rows.start), ..out };
             if rows.len() >= WIDEN_ROWS {
-                let rhs = rhs.widen::<S>(depth * dim, queries.scratch);
-                outer_product::<S, _>(&lhs[..rows.len()], depth, &rhs, dim, out, true);
-            } else {
+                let rhs = widen_values::<S>(values, depth, dim, queries.scratch);
+                return outer_product::<S, _>(&lhs[..rows.len()], depth, &rhs, dim, out, true);
+            }
+            for (i, block) in values.iter().enumerate() {
+                let rhs =
+                    Rhs { base: block.at.cast::<u16>(), row: dim, group: dim, next_group: 0, ahead: block.ahead() };
+                let lhs = lhs.map(|row| row.wrapping_add(i * KV_BLOCK));
+                let depth = (depth - i * KV_BLOCK).min(KV_BLOCK);
                 outer_product::<S, _>(&lhs[..rows.len()], depth, &rhs, dim, out, true);
             }
         }
     }
+}
+
+/// The first `depth` values of blocks as floats: [dim / two vectors][depth][two vectors], so that the two columns of a
+/// register tile are one stream that stays in a first-level cache for all rows.
+///
+/// # Safety
+/// As `KvFormat::mix`; `wide` has room for whole pairs of vectors.
+#[inline(always)]
+unsafe fn widen_values<S: Simd>(values: &[Block], depth: usize, dim: usize, wide: *mut f32) -> Rhs<f32> {
+    let pair = 2 * S::LANES;
+    for position in 0..depth {
+        let (block, slot) = (values[position / KV_BLOCK], position % KV_BLOCK);
+        for d in (0..dim).step_by(S::LANES) {
+            unsafe {
+                let value = S::load_f16(block.at.cast::<u16>().add(slot * dim + d));
+                S::store(wide.add((d / pair * depth + position) * pair + d % pair), value);
+            }
+        }
+    }
+    Rhs { base: wide, row: pair, group: pair, next_group: depth * pair, ahead: 0 }
 }
 
 /// Stores LANES floats as halves, clamped to the finite range.

@@ -10,6 +10,8 @@ use std::ops::Range;
 
 /// Tokens of a KV block; engine/backend/backend.ts has the same number.
 pub const KV_BLOCK: usize = 32;
+/// Most blocks whose values are mixed at once.
+pub const MAX_BLOCKS: usize = 4;
 /// Most query rows that attend together.
 pub const MAX_ROWS: usize = 64;
 /// Query rows from which a block of keys or values is widened to floats once for all of them: conversions take as
@@ -107,14 +109,14 @@ pub trait KvFormat {
     unsafe fn prepare<S: Simd>(queries: &Queries);
     /// out[r] = products of query r with each of the block's keys, for some of the rows.
     unsafe fn scores<S: Simd>(queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix);
-    /// out[r] += the block's first `depth` values, weighed with `weights[r]`, for some of the rows. The
-    /// weights of further positions may be overwritten.
+    /// out[r] += the blocks' first `depth` values, weighed with `weights[r]`, for some of the rows. There are just as many
+    /// blocks as that takes, MAX_BLOCKS at most. The weights of further positions may be overwritten.
     unsafe fn mix<S: Simd>(
         queries: &Queries,
         rows: Range<usize>,
         weights: FloatMatrix,
         depth: usize,
-        values: Block,
+        values: &[Block],
         out: FloatMatrix,
     );
 }

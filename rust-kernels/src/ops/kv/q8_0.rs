@@ -104,38 +104,58 @@ impl KvFormat for Q8_0 {
         rows: Range<usize>,
         weights: FloatMatrix,
         depth: usize,
-        values: Block,
+        values: &[Block],
         out: FloatMatrix,
     ) {
-        unsafe {
-            let x = Weights::new(queries.scratch);
-            // What the scratch holds of positions beyond is not theirs.
-            for r in rows.clone() {
-                std::slice::from_raw_parts_mut(weights.row(r).add(depth), KV_BLOCK - depth).fill(0.0);
+        for (i, block) in values.iter().enumerate() {
+            let depth = (depth - i * KV_BLOCK).min(KV_BLOCK);
+            let weights = FloatMatrix { at: weights.at.wrapping_add(i * KV_BLOCK), ..weights };
+            unsafe { mix_block::<S>(queries, rows.clone(), weights, depth, *block, out) }
+        }
+    }
+}
+
+/// `mix` of one block.
+///
+/// # Safety
+/// As `KvFormat::mix`.
+#[inline(always)]
+unsafe fn mix_block<S: Simd>(
+    queries: &Queries,
+    rows: Range<usize>,
+    weights: FloatMatrix,
+    depth: usize,
+    values: Block,
+    out: FloatMatrix,
+) {
+    unsafe {
+        let x = Weights::new(queries.scratch);
+        // What the scratch holds of positions beyond is not theirs.
+        for r in rows.clone() {
+            std::slice::from_raw_parts_mut(weights.row(r).add(depth), KV_BLOCK - depth).fill(0.0);
+        }
+        for d in (0..queries.head_dim).step_by(SCALED) {
+            let scales = values.at.add(scale_index(queries.head_dim, d, 0));
+            S::prefetch(scales.wrapping_offset(values.ahead()));
+            let mut wide = [0f32; KV_BLOCK];
+            for i in (0..KV_BLOCK).step_by(S::LANES) {
+                S::store(wide.as_mut_ptr().add(i), S::load_f16(scales.cast::<u16>().add(i)));
             }
-            for d in (0..queries.head_dim).step_by(SCALED) {
-                let scales = values.at.add(scale_index(queries.head_dim, d, 0));
-                S::prefetch(scales.wrapping_offset(values.ahead()));
-                let mut wide = [0f32; KV_BLOCK];
-                for i in (0..KV_BLOCK).step_by(S::LANES) {
-                    S::store(wide.as_mut_ptr().add(i), S::load_f16(scales.cast::<u16>().add(i)));
-                }
-                wide[depth..].fill(0.0);
-                for (i, r) in rows.clone().enumerate() {
-                    x.quantize::<S>(i, weights.row(r), &wide);
-                }
-                let end = queries.head_dim.min(d + SCALED);
-                let mut from = d;
-                while from < end {
-                    let tile = ValueTile { x, codes: values.at.add(value_index(S::LANES, from, 0)), depth };
-                    let out = FloatMatrix { at: out.row(rows.start).add(from), ..out };
-                    from += S::LANES
-                        * if S::PANELS >= 2 && end - from >= 2 * S::LANES {
-                            tile.rows::<S, 2>(rows.len(), values.ahead(), out)
-                        } else {
-                            tile.rows::<S, 1>(rows.len(), values.ahead(), out)
-                        };
-                }
+            wide[depth..].fill(0.0);
+            for (i, r) in rows.clone().enumerate() {
+                x.quantize::<S>(i, weights.row(r), &wide);
+            }
+            let end = queries.head_dim.min(d + SCALED);
+            let mut from = d;
+            while from < end {
+                let tile = ValueTile { x, codes: values.at.add(value_index(S::LANES, from, 0)), depth };
+                let out = FloatMatrix { at: out.row(rows.start).add(from), ..out };
+                from += S::LANES
+                    * if S::PANELS >= 2 && end - from >= 2 * S::LANES {
+                        tile.rows::<S, 2>(rows.len(), values.ahead(), out)
+                    } else {
+                        tile.rows::<S, 1>(rows.len(), values.ahead(), out)
+                    };
             }
         }
     }
