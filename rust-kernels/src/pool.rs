@@ -36,6 +36,9 @@ impl Gate {
     }
 }
 
+/// A tapering run is what is left over so many times the threads.
+const RUNS_PER_THREAD: usize = 3;
+
 /// What the threads run: called once on each with its index.
 type Job = *const (dyn Fn(&Worker) + Sync);
 
@@ -151,17 +154,26 @@ impl Drop for Pool {
     }
 }
 
-/// Hands out items 0..total in runs of `grain` to whichever thread asks.
+/// Hands out items 0..total in runs to whichever thread asks.
 pub struct Items<'a> {
     next: &'a AtomicUsize,
     total: usize,
-    grain: usize,
+    /// Runs are multiples of the first, and at most the second.
+    run: [usize; 2],
+    /// A run is at most one in so many of the items that are left.
+    shares: usize,
 }
 
 impl<'a> Items<'a> {
-    /// `next` must be 0 before the first thread asks.
+    /// Runs of `grain`. `next` must be 0 before the first thread asks.
     pub fn new(next: &'a AtomicUsize, total: usize, grain: usize) -> Self {
-        Self { next, total, grain: grain.max(1) }
+        Self { next, total, run: [grain.max(1); 2], shares: 1 }
+    }
+
+    /// Long runs at first, at most `most`, and ever shorter ones towards the end, multiples of `unit`: threads end
+    /// together, and one that lost its core for a while holds up nobody.
+    pub fn tapering(next: &'a AtomicUsize, total: usize, [unit, most]: [usize; 2], threads: usize) -> Self {
+        Self { next, total, run: [unit, most], shares: RUNS_PER_THREAD * threads }
     }
 }
 
@@ -169,8 +181,17 @@ impl Iterator for Items<'_> {
     type Item = std::ops::Range<usize>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let start = self.next.fetch_add(self.grain, SeqCst);
-        (start < self.total).then(|| start..self.total.min(start + self.grain))
+        let [unit, most] = self.run;
+        let mut start = self.next.load(SeqCst);
+        while start < self.total {
+            let left = self.total - start;
+            let run = ((left / self.shares).min(most) / unit * unit).max(unit).min(left);
+            match self.next.compare_exchange_weak(start, start + run, SeqCst, SeqCst) {
+                Ok(_) => return Some(start..start + run),
+                Err(now) => start = now,
+            }
+        }
+        None
     }
 }
 
@@ -229,15 +250,27 @@ mod tests {
     #[test]
     fn items_are_handed_out_once_each() {
         let mut pool = Pool::new(4).unwrap();
-        let next = AtomicUsize::new(0);
-        let seen: Vec<AtomicUsize> = (0..1001).map(|_| AtomicUsize::new(0)).collect();
-        pool.run(&|_| {
-            for range in Items::new(&next, seen.len(), 7) {
-                for i in range {
+        for tapering in [false, true] {
+            let next = AtomicUsize::new(0);
+            let seen: Vec<AtomicUsize> = (0..1001).map(|_| AtomicUsize::new(0)).collect();
+            pool.run(&|worker| {
+                let items = if tapering {
+                    Items::tapering(&next, seen.len(), [3, 48], worker.threads())
+                } else {
+                    Items::new(&next, seen.len(), 7)
+                };
+                for i in items.flatten() {
                     seen[i].fetch_add(1, SeqCst);
                 }
-            }
-        });
-        assert!(seen.iter().all(|c| c.load(SeqCst) == 1));
+            });
+            assert!(seen.iter().all(|c| c.load(SeqCst) == 1));
+        }
+    }
+
+    #[test]
+    fn tapering_runs_are_multiples_of_a_unit_and_grow_shorter() {
+        let next = AtomicUsize::new(0);
+        let runs: Vec<usize> = Items::tapering(&next, 100, [3, 12], 2).map(|run| run.len()).collect();
+        assert_eq!(runs, [12, 12, 12, 9, 9, 6, 6, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 1]);
     }
 }

@@ -37,8 +37,7 @@ impl Run<'_> {
         let (keys, values) = (self.kv_layer(&self.e.keys, h.layer), self.kv_layer(&self.e.values, h.layer));
         let rows = self.step.tokens.len();
         for item in items(rows * h.kv_heads).flatten() {
-            // Rows of one head after the other: neighbours share the cache lines of a transposed key block.
-            let (row, head) = (item % rows, item / rows);
+            let (row, head) = (item / h.kv_heads, item % h.kv_heads);
             let sequence = &self.step.sequences[self.step.sequence_of[row]];
             let position = self.step.position_of[row];
             let block = sequence.block_table[position / KV_BLOCK] as usize;
@@ -78,15 +77,15 @@ impl Run<'_> {
             _ => g.members.len().div_ceil(together),
         };
         let total: usize = self.groups.iter().map(tiles).sum();
-        // One cursor is enough: items come in ascending order.
-        let (mut index, mut first) = (0, 0);
         for item in Items::new(next, total * h.kv_heads, 1).flatten() {
-            let (tile, head) = (item / h.kv_heads, item % h.kv_heads);
-            while tile - first >= tiles(&self.groups[index]) {
-                first += tiles(&self.groups[index]);
+            // The last first: a prompt's later tokens see more, and the longest items are not to come at the end.
+            let (mut tile, head) = (total - 1 - item / h.kv_heads, item % h.kv_heads);
+            let mut index = 0;
+            while tile >= tiles(&self.groups[index]) {
+                tile -= tiles(&self.groups[index]);
                 index += 1;
             }
-            let (g, tile) = (&self.groups[index], tile - first);
+            let g = &self.groups[index];
             let mut rows = Tile::new(self, buffers, h, head);
             match g.members[..] {
                 [one] => {

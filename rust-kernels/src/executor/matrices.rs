@@ -1,9 +1,10 @@
 //! Ops that multiply by weights: their items are runs of panels.
 use super::scratch::{SWIGLU_COLUMNS, SWIGLU_ROWS, SWIGLU_STEP, Scratch};
-use super::{ITEMS_PER_THREAD, Run, panels_at_a_time, whole_tiles};
+use super::{Run, panels};
+use crate::formats::BLOCK;
 use crate::kernels::FormatKernels;
 use crate::ops::float_gemm::FloatRows;
-use crate::ops::gemm::{Epilogue, Gemm};
+use crate::ops::gemm::{Epilogue, Gemm, WIDE_TOKENS};
 use crate::ops::quantize::FineRows;
 use crate::pool::Items;
 use crate::program::{Out, Part};
@@ -22,15 +23,14 @@ type Prepared = Option<(u32, bool)>;
 impl Run<'_> {
     pub(super) fn matmul(&self, x: Out, parts: &[Part], next: &AtomicUsize, threads: usize, s: &Scratch) {
         let m = self.rows_of_any(x);
-        let panels = |part: &Part| self.matrix(part.weight).rows.div_ceil(self.k.lanes);
-        let total: usize = parts.iter().map(panels).sum();
-        let grain = panels_at_a_time(total, threads, self.k.panels);
+        let panels_of = |part: &Part| self.matrix(part.weight).rows.div_ceil(self.k.lanes);
+        let total: usize = parts.iter().map(panels_of).sum();
         let mut prepared = None;
         // A run of items may cross from one part into the next.
-        for range in Items::new(next, total, grain) {
+        for range in panels(next, total, m, self.k.panels, threads) {
             let mut first = 0;
             for part in parts {
-                let count = panels(part);
+                let count = panels_of(part);
                 let (start, end) = (range.start.max(first), range.end.min(first + count));
                 if start < end {
                     let matrix = self.matrix(part.weight);
@@ -145,18 +145,16 @@ impl Run<'_> {
     ) {
         let m = self.rows_of_any(x);
         let [gate, up] = weights.map(|w| self.matrix(w));
-        let width =
-            whole_tiles(gate.rows / (threads * ITEMS_PER_THREAD), SWIGLU_STEP).clamp(SWIGLU_STEP, SWIGLU_COLUMNS);
+        let step = if m < WIDE_TOKENS { BLOCK } else { SWIGLU_STEP };
         let outputs = self.outputs(out);
         let mut prepared = [None, None];
         let same = gate.format == up.format;
-        for chunk in Items::new(next, gate.rows.div_ceil(width), 1).flatten() {
-            let start = chunk * width;
-            let rows = width.min(gate.rows - start);
+        for Range { start, end } in Items::tapering(next, gate.rows, [step, SWIGLU_COLUMNS], threads) {
+            let rows = end - start;
             for from in (0..m).step_by(SWIGLU_ROWS) {
                 let to = m.min(from + SWIGLU_ROWS);
                 for (i, (matrix, tile)) in [(gate, s.gate), (up, s.up)].into_iter().enumerate() {
-                    // SAFETY: start is a multiple of SWIGLU_STEP, so of LANES; the tiles hold SWIGLU_ROWS x SWIGLU_COLUMNS.
+                    // SAFETY: start is a multiple of BLOCK, so of LANES; the tiles hold SWIGLU_ROWS x SWIGLU_COLUMNS.
                     let args = Gemm {
                         panels: unsafe { matrix.panels.add(start / self.k.lanes * matrix.panel_bytes) },
                         panel_bytes: matrix.panel_bytes,

@@ -14,6 +14,7 @@ use self::scratch::Scratch;
 use crate::error::{Error, Result};
 use crate::kernels::{Kernels, KvKernels};
 use crate::memory::{Pages, Region};
+use crate::ops::gemm::WIDE_TOKENS;
 use crate::ops::norm::Outputs;
 use crate::ops::quantize::{FineRows, QuantRows, tile_rows};
 use crate::pool::{Items, Pool, Worker};
@@ -26,16 +27,13 @@ use std::time::Instant;
 
 /// Items a thread and op: enough that a thread which lost its core for a while does not hold up the rest.
 const ITEMS_PER_THREAD: usize = 6;
+/// Most panels that a thread takes for many tokens.
+const PANELS: usize = 15;
 
-/// Panels of a matrix product that a thread takes at a time, of `total`: whole register tiles of `tile` panels where there
-/// are as many.
-pub fn panels_at_a_time(total: usize, threads: usize, tile: usize) -> usize {
-    whole_tiles(total / (threads * ITEMS_PER_THREAD), tile).clamp(1, 16)
-}
-
-/// n, or as much of it as register tiles of `tile` fill.
-fn whole_tiles(n: usize, tile: usize) -> usize {
-    if n < tile { n } else { n / tile * tile }
+/// The `total` panels of a product with m tokens: whole register tiles of `tile` panels where tokens share what is decoded of
+/// them, and then no more at a time than a core's L2 holds.
+pub fn panels<'i>(next: &'i AtomicUsize, total: usize, m: usize, tile: usize, threads: usize) -> Items<'i> {
+    Items::tapering(next, total, if m < WIDE_TOKENS { [1, total] } else { [tile, PANELS] }, threads)
 }
 
 /// A program with the memory that it runs in.

@@ -19,7 +19,7 @@ pub enum Epilogue {
 }
 
 /// Tokens from which it pays to decode panels once for all of them: more than a register tile of `thin_gemm`.
-const WIDE_TOKENS: usize = 17;
+pub const WIDE_TOKENS: usize = 17;
 
 /// Some panels of W times all rows of x.
 #[derive(Clone, Copy)]

@@ -1,12 +1,12 @@
 //! What kernels are measured on: seeded matrices in panels, and rows of activations.
-use compy::executor::panels_at_a_time;
+use compy::executor::panels;
 use compy::formats::BLOCK;
 use compy::kernels::{FormatKernels, FormatLayout, Kernels, layouts};
 use compy::memory::{Pages, Region};
 use compy::ops::float_gemm::FloatRows;
 use compy::ops::gemm::{Epilogue, Gemm, corrections_len};
 use compy::ops::quantize::{QuantRows, row_bytes, tile_rows};
-use compy::pool::{Items, Pool};
+use compy::pool::Pool;
 use std::sync::atomic::AtomicUsize;
 
 /// The id and layout of a format, by name.
@@ -210,12 +210,11 @@ pub fn multiply(w: &Weights, copy: usize, x: &Activations, out: &mut Output) {
 pub fn multiply_all(pool: &mut Pool, parts: &mut [(&Weights, &mut Output)], copy: usize, x: &Activations) {
     let total: usize = parts.iter().map(|(w, _)| w.panels()).sum();
     let tile = parts.first().map_or(1, |(w, _)| w.tile);
-    let grain = panels_at_a_time(total, pool.threads(), tile);
     let parts: Vec<_> = parts.iter_mut().map(|(w, out)| (*w, Target(out.values.as_mut_ptr()), out.ldo)).collect();
     let next = AtomicUsize::new(0);
     let (parts, x) = (Shared(&parts), Shared(x));
-    pool.run(&|_| {
-        for range in Items::new(&next, total, grain) {
+    pool.run(&|worker| {
+        for range in panels(&next, total, x.get().m, tile, worker.threads()) {
             let mut first = 0;
             for (w, out, ldo) in parts.get() {
                 let (start, end) = (range.start.max(first), range.end.min(first + w.panels()));
