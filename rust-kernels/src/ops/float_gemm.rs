@@ -29,6 +29,8 @@ const LANES: usize = 16;
 const UNIT: usize = 64;
 /// Tokens from which it pays to widen columns once for all of them.
 const WIDE_TOKENS: usize = 13;
+/// How far ahead of its use a panel's column is asked for: the hardware's own prefetch stops at each page.
+const PREFETCH_BYTES: usize = 2048;
 /// Tokens whose sums are kept at once.
 const CHUNK: usize = 128;
 
@@ -102,7 +104,9 @@ unsafe fn thin_tile<S: Simd, F: FloatFormat, const P: usize, const N: usize>(
         let mut acc = [[S::splat(0.0); N]; P];
         for k in 0..args.columns {
             for j in 0..P {
-                let w = F::load::<S>(panel.add(j * args.panel_bytes + k * column_bytes));
+                let column = panel.add(j * args.panel_bytes + k * column_bytes);
+                S::prefetch(column.wrapping_add(PREFETCH_BYTES));
+                let w = F::load::<S>(column);
                 for i in 0..N {
                     acc[j][i] = S::fma(w, S::splat(*x.at(t + i, k)), acc[j][i]);
                 }
