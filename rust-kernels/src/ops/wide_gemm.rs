@@ -1,5 +1,5 @@
-//! Wide GEMM: a register tile of several panels and four tokens, or one panel and eight, over a unit of 256 columns of the panels that is
-//! decoded once, into memory that a first-level cache holds, and used for all tokens.
+//! Wide GEMM: a register tile of several panels and four tokens, or one panel and eight, over a unit of 256 columns of the
+//! panels that is decoded once, into memory that a first-level cache holds, and used for all tokens.
 //!
 //! Sums wait in memory while the next unit is decoded; as floats they lose nothing there.
 use super::gemm::{Ahead, DotBits, FACTORS, Factors, Gemm, Tokens, finish_rows, parts, prefetch_out};
@@ -179,21 +179,21 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
         for b in 0..blocks {
             let (base, panel) = (codes.base.add(b * codes.block), codes.panel);
             for part in 0..parts::<F>() {
-                let mut sums = [[S::i_splat(0); N]; P];
+                let mut dots = [[S::i_splat(0); N]; P];
                 for i in 0..N {
                     let first = x.first::<S, F>(part, i);
                     for j in 0..P {
-                        sums[j][i] = first;
+                        dots[j][i] = first;
                     }
                 }
                 for half in part..part + F::SUB / 16 {
                     let codes = base.add(16 * S::LANES * half);
-                    S::dot16_tile_bits::<F, P, N>(&mut sums, codes, panel, x.codes.add(16 * half));
+                    S::dot16_tile_bits::<F, P, N>(&mut dots, codes, panel, x.codes.add(16 * half));
                 }
                 for j in 0..P {
                     let w = Factors::<S>::load::<F>((&raw const (*unit).factors[j][b][part]).cast());
                     for i in 0..N {
-                        acc[j][i] = x.add::<S, F>(&w, sums[j][i], part, i, acc[j][i]);
+                        acc[j][i] = x.add::<S, F>(&w, dots[j][i], part, i, acc[j][i]);
                     }
                 }
             }

@@ -51,7 +51,6 @@ impl<S: Simd> Simd for Unprefetched<S> {
     type B = S::B;
 
     as_the_original! {
-        fn dot16_signed(acc: S::I, w: [S::B; 4], x: *const i8) -> S::I;
         fn splat(x: f32) -> S::F;
         fn load(p: *const f32) -> S::F;
         fn store(p: *mut f32, v: S::F);
@@ -81,6 +80,7 @@ impl<S: Simd> Simd for Unprefetched<S> {
         fn i_sum(a: S::I) -> i32;
         fn i_to_f(a: S::I) -> S::F;
         fn i_as_f(a: S::I) -> S::F;
+        fn dot16_signed(acc: S::I, w: [S::B; 4], x: *const i8) -> S::I;
         fn b_load(p: *const u8) -> S::B;
         fn b_store(p: *mut u8, v: S::B);
         fn b_and(a: S::B, mask: u8) -> S::B;
