@@ -1,4 +1,4 @@
-import type { CpuBackend } from "../engine/backend/cpu.ts";
+import type { CpuBackend } from "../engine/backend/cpu/cpu.ts";
 import type { MachineLimits } from "../engine/plan/cost.ts";
 import type { Plan, PlanTensor } from "../engine/plan/plan.ts";
 import { opFloor, opLabel } from "./floors.ts";

@@ -1,6 +1,6 @@
 import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
 import type { KvType } from "./backend/backend.ts";
-import { CpuBackend } from "./backend/cpu.ts";
+import { CpuBackend } from "./backend/cpu/cpu.ts";
 import { GgufError } from "./gguf/errors.ts";
 import { openGguf } from "./gguf/reader.ts";
 import type { GgufFile, MetadataValue, TensorType } from "./gguf/types.ts";

@@ -9,7 +9,7 @@ import {
   type StepSequence,
   type StepState,
 } from "../engine/backend/backend.ts";
-import { CpuBackend, type CpuOptions } from "../engine/backend/cpu.ts";
+import { CpuBackend, type CpuOptions } from "../engine/backend/cpu/cpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import { withKvType } from "../engine/plan/plan.ts";
 import { KernelLibrary } from "../ffi/library.ts";

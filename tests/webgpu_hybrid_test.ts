@@ -1,9 +1,8 @@
 import { assert, assertEquals, assertMatch, assertRejects } from "@std/assert";
 import { buildPlan } from "../engine/architectures/registry.ts";
-import type { Candidates } from "../engine/backend/backend.ts";
+import type { Arithmetic, Candidates } from "../engine/backend/backend.ts";
 import { prepareBackend } from "../engine/backend/choose.ts";
 import { GpuError } from "../engine/backend/webgpu/device.ts";
-import type { Arithmetic } from "../engine/backend/webgpu/kernels/types.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import type { TensorType } from "../engine/gguf/types.ts";

@@ -1,6 +1,7 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import {
+  type Arithmetic,
   type Backend,
   type Candidates,
   greedyRequest,
@@ -8,7 +9,7 @@ import {
 } from "../engine/backend/backend.ts";
 import { prepareBackend } from "../engine/backend/choose.ts";
 import { GpuError, openGpu } from "../engine/backend/webgpu/device.ts";
-import type { Arithmetic, Tuning } from "../engine/backend/webgpu/kernels/types.ts";
+import type { Tuning } from "../engine/backend/webgpu/kernels/types.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { FORMATS } from "../engine/gguf/formats.ts";
 import type { TensorType } from "../engine/gguf/types.ts";

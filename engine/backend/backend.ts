@@ -1,13 +1,18 @@
 import type { GgufFile } from "../gguf/types.ts";
 import type { Plan } from "../plan/plan.ts";
 
-export { type Arithmetic, ARITHMETICS } from "./webgpu/kernels/types.ts";
-
 /** Where a model can be computed; "auto" is the GPU if it measures faster. */
 export const BACKENDS = ["cpu", "webgpu", "auto"] as const;
 export type BackendName = typeof BACKENDS[number];
 
-/** What keys and values are kept as: halves, or 8-bit blocks of 32 under a half's scale. The GPU knows halves only. */
+/**
+ * How a matrix product is computed on a GPU: all in f32; activations rounded to f16 and sums in f32; or products and sums in f16
+ * within a block of 32 columns, and f32 across blocks.
+ */
+export type Arithmetic = "f32" | "f16-activations" | "f16";
+export const ARITHMETICS: readonly Arithmetic[] = ["f32", "f16-activations", "f16"];
+
+/** What keys and values are kept as: f16, or 8-bit blocks of 32 with one f16 scale each. The GPU has f16 only. */
 export const KV_TYPES = ["f16", "q8_0"] as const;
 export type KvType = typeof KV_TYPES[number];
 
@@ -15,7 +20,7 @@ export type KvType = typeof KV_TYPES[number];
 export const KV_BLOCK_TOKENS = 32;
 
 export interface BackendInfo {
-  /** "cpu" or "webgpu". */
+  /** One of BACKENDS, but "auto". */
   readonly name: string;
   /** The instruction set in use, e.g. "avx512-vnni". */
   readonly isa: string;

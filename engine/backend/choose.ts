@@ -8,7 +8,7 @@ import {
   greedyRequest,
   type StepInput,
 } from "./backend.ts";
-import { CpuBackend, type CpuOptions } from "./cpu.ts";
+import { CpuBackend, type CpuOptions } from "./cpu/cpu.ts";
 import { lower } from "./webgpu/program.ts";
 import { WebGpuBackend, type WebGpuOptions } from "./webgpu/webgpu.ts";
 

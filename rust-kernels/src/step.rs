@@ -1,4 +1,4 @@
-//! What changes from step to step, decoded and checked. engine/backend/step_words.ts writes these words.
+//! What changes from step to step, decoded and checked. engine/backend/cpu/step_words.ts writes these words.
 use crate::bail;
 use crate::error::Result;
 use crate::ops::kv::KV_BLOCK;

@@ -1,5 +1,6 @@
 import type { Plan } from "../../plan/plan.ts";
-import type { Arithmetic, Kernel, KernelDevice } from "./kernels/types.ts";
+import type { Arithmetic } from "../backend.ts";
+import type { Kernel, KernelDevice } from "./kernels/types.ts";
 import type { GpuMemory } from "./memory.ts";
 import { attentionKernel, mergeKernel, sharesContext } from "./ops/attention.ts";
 import { deltaRuleKernel } from "./ops/delta_rule.ts";

@@ -2,6 +2,7 @@ import type { GgufFile } from "../../gguf/types.ts";
 import type { MachineLimits } from "../../plan/cost.ts";
 import type { Plan, PlanTensor } from "../../plan/plan.ts";
 import {
+  type Arithmetic,
   type Backend,
   type BackendInfo,
   type CompileOptions,
@@ -12,7 +13,6 @@ import {
 import { type Gpu, GpuError, openGpu } from "./device.ts";
 import { type AnswerBuffers, type CandidateDispatches, DispatchWriter } from "./dispatches.ts";
 import type { TuningTable } from "./kernels/tuning.ts";
-import type { Arithmetic } from "./kernels/types.ts";
 import { copyBandwidth } from "./limits.ts";
 import { GpuMemory } from "./memory.ts";
 import { Pipelines } from "./pipelines.ts";

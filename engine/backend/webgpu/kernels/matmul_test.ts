@@ -17,7 +17,8 @@ import {
   ROWS,
   spec,
 } from "./testing_products.ts";
-import { type Arithmetic, ARITHMETICS, type MatMulSpec, type Tuning } from "./types.ts";
+import { type Arithmetic, ARITHMETICS } from "../../backend.ts";
+import type { MatMulSpec, Tuning } from "./types.ts";
 
 const TYPES = Object.keys(FORMATS) as TensorType[];
 const gpu = await openTestDevice();

@@ -3,7 +3,8 @@ import { quadFunction } from "./formats/codes.ts";
 import { BLOCK, type Decoder, rowOf, type Scalar, type WeightFormat } from "./formats/format.ts";
 import { GPU_FORMATS } from "./formats/registry.ts";
 import { elementsInRow } from "./planes.ts";
-import type { Arithmetic, Epilogue, MatMulSpec } from "./types.ts";
+import type { Arithmetic } from "../../backend.ts";
+import type { Epilogue, MatMulSpec } from "./types.ts";
 
 /** The types that a kernel computes in. */
 export interface Numbers {

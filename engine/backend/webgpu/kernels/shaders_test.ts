@@ -4,7 +4,8 @@ import type { TensorType } from "../../../gguf/types.ts";
 import { GPU_FORMATS } from "./formats/registry.ts";
 import { embedKernel, matMulKernels } from "./matmul.ts";
 import { translate } from "./testing_shaders.ts";
-import { ARITHMETICS, type Kernel, type MatMulSpec, type Tuning } from "./types.ts";
+import { ARITHMETICS } from "../../backend.ts";
+import type { Kernel, MatMulSpec, Tuning } from "./types.ts";
 
 const DEVICE = { f16: true, subgroups: true, subgroupSize: 32 };
 const WORKGROUP: Tuning = { rows: 2, subgroups: 2, reduce: "workgroup" };

@@ -5,7 +5,8 @@ import type { TensorType } from "../../../gguf/types.ts";
 import { multiply, type Product, type TestDevice } from "./testing.ts";
 import { matMulKernels } from "./matmul.ts";
 import { dequantize } from "./testing_dequantize.ts";
-import type { Arithmetic, MatMulSpec, Tuning } from "./types.ts";
+import type { Arithmetic } from "../../backend.ts";
+import type { MatMulSpec, Tuning } from "./types.ts";
 
 /** Most that the mean squared error may be over the mean square of the exact product. */
 export const GATES: Readonly<Record<Arithmetic, number>> = { f32: 1e-11, "f16-activations": 1e-6, f16: 2e-6 };

@@ -1,7 +1,8 @@
 /** What sweeps found, kept in a file: by adapter, then by format and arithmetic. */
 import { FORMATS } from "../../../gguf/formats.ts";
 import type { TensorType } from "../../../gguf/types.ts";
-import { type Arithmetic, ARITHMETICS, type KernelDevice, type Tuning, WORKGROUP_LANES } from "./types.ts";
+import { type Arithmetic, ARITHMETICS } from "../../backend.ts";
+import { type KernelDevice, type Tuning, WORKGROUP_LANES } from "./types.ts";
 
 /** By "TYPE ARITHMETIC", such as "Q4_0 f16". */
 export type TuningTable = ReadonlyMap<string, Tuning>;

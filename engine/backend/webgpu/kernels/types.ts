@@ -1,11 +1,5 @@
 import type { TensorType } from "../../../gguf/types.ts";
-
-/**
- * How a matrix product is computed: all in f32; activations rounded to f16 and sums in f32; or products and sums in f16
- * within a block of 32 columns, and f32 across blocks.
- */
-export type Arithmetic = "f32" | "f16-activations" | "f16";
-export const ARITHMETICS: readonly Arithmetic[] = ["f32", "f16-activations", "f16"];
+import type { Arithmetic } from "../../backend.ts";
 
 /** What the start-up probes found of a device, as far as kernels differ by it. */
 export interface KernelDevice {

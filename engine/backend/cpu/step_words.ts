@@ -1,5 +1,5 @@
-import type { WordWriter } from "../plan/words.ts";
-import type { Candidates, LogitsRequest, StepInput, StepOutput } from "./backend.ts";
+import type { WordWriter } from "../../plan/words.ts";
+import type { Candidates, LogitsRequest, StepInput, StepOutput } from "../backend.ts";
 
 /** "No such slot" among the words. */
 const NONE = 0xffffffff;

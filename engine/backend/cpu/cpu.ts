@@ -1,12 +1,12 @@
-import { KernelLibrary } from "../../ffi/library.ts";
-import { FORMATS } from "../gguf/formats.ts";
-import type { GgufFile } from "../gguf/types.ts";
-import type { MachineLimits } from "../plan/cost.ts";
-import { encodePlan } from "../plan/encode.ts";
-import type { Plan, PlanTensor } from "../plan/plan.ts";
-import { WordWriter } from "../plan/words.ts";
-import type { Backend, BackendInfo, CompileOptions, StepInput, StepOutput } from "./backend.ts";
-import { StepStopped } from "./backend.ts";
+import { KernelLibrary } from "../../../ffi/library.ts";
+import { FORMATS } from "../../gguf/formats.ts";
+import type { GgufFile } from "../../gguf/types.ts";
+import type { MachineLimits } from "../../plan/cost.ts";
+import { encodePlan } from "../../plan/encode.ts";
+import type { Plan, PlanTensor } from "../../plan/plan.ts";
+import { WordWriter } from "../../plan/words.ts";
+import type { Backend, BackendInfo, CompileOptions, StepInput, StepOutput } from "../backend.ts";
+import { StepStopped } from "../backend.ts";
 import { answerBytes, decodeAnswers, encodeStep } from "./step_words.ts";
 
 export interface CpuOptions {
