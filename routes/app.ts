@@ -17,7 +17,7 @@ import {
 import { Metrics } from "./counters.ts";
 import { ApiError, errorResponse, requestId, shuttingDown, toApiError } from "./errors.ts";
 import { fileRoutes } from "./files.ts";
-import { checkHost, KeyRing } from "./guard.ts";
+import { checkHost, checkSite, KeyRing } from "./guard.ts";
 import { healthRoutes } from "./health.ts";
 import { metricsRoutes } from "./metrics.ts";
 import { modelRoutes } from "./models.ts";
@@ -72,13 +72,16 @@ export function createApp(engine: Engine, options: AppOptions = {}): OpenAPIHono
 
 function guard(app: OpenAPIHono<Env>, { lifecycle, metrics }: AppContext, options: AppOptions): void {
   const keys = new KeyRing(options.apiKeys ?? []);
+  const allowedHosts = options.allowedHosts ?? [];
   app.use("*", async (c, next) => {
     await next();
     c.res.headers.set("x-request-id", requestId());
     metrics.count(routeOf(c), c.res.status);
   });
   app.use("*", async (c, next) => {
-    checkHost(c.req.header("host") ?? new URL(c.req.url).host, options.allowedHosts ?? []);
+    const host = c.req.header("host") ?? new URL(c.req.url).host;
+    checkHost(host, allowedHosts);
+    checkSite(c.req.method, c.req.raw.headers, host, allowedHosts);
     const salt = keys.admit(c.req.header("authorization"));
     c.set("cacheSalt", salt);
     c.set("owner", salt ?? "");

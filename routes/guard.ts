@@ -14,6 +14,41 @@ export function checkHost(host: string, allowed: readonly string[] | "any"): voi
   throw new ApiError(403, "host_not_allowed", message);
 }
 
+/**
+ * Refuses what a page of another site makes a browser send, by any method that changes something: forms and plain
+ * text need no preflight. What browsers alone send decides, `Origin` and `Sec-Fetch-Site`; requests without them come
+ * from programs and pass. A page of this server passes, also through a proxy that changes the Host header where
+ * `allowed` has the page's host name. hono's csrf looks at forms only, and refuses programs that send no Origin.
+ */
+export function checkSite(
+  method: string,
+  headers: Headers,
+  host: string,
+  allowed: readonly string[] | "any",
+) {
+  if (SAFE_METHODS.has(method)) return;
+  const origin = headers.get("origin");
+  const site = headers.get("sec-fetch-site")?.toLowerCase() ?? "none";
+  const own = origin === null || isOwnOrigin(origin, host, allowed === "any" ? [] : allowed);
+  if (own && (site === "none" || site === "same-origin")) return;
+  const from = origin === null ? `Sec-Fetch-Site: ${site}` : `Origin: ${origin}`;
+  const message =
+    `A web page of another site sent this request (${from.slice(0, 100)}); only pages of this ` +
+    "server may; where a proxy serves them under another name, allow that name with --allow-host";
+  throw new ApiError(403, "cross_site_request", message);
+}
+
+const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS"]);
+
+/** Another port of this machine is another program, so the port counts. */
+function isOwnOrigin(origin: string, host: string, allowed: readonly string[]): boolean {
+  if (!URL.canParse(origin)) return false; // "null": a sandboxed page, or a file
+  const page = new URL(origin);
+  const own = URL.canParse(`${page.protocol}//${host}`) && new URL(`${page.protocol}//${host}`).host;
+  return page.host !== "" && page.host === own ||
+    allowed.some((name) => name.toLowerCase() === page.hostname);
+}
+
 /** Whether a host name or address can only mean this machine. */
 export function isLoopback(name: string): boolean {
   return name === "localhost" || name.endsWith(".localhost") || name === "::1" || name === "[::1]" ||
