@@ -5,6 +5,7 @@ import {
   type StepOutput,
   StepStopped,
 } from "./backend/backend.ts";
+import { EngineLife } from "./engine_life.ts";
 import { EventStream } from "./event_stream.ts";
 import { keepScores, publishFinish, publishProgress, publishToken } from "./publish.ts";
 import { contextOverflow, createSequence } from "./request.ts";
@@ -22,6 +23,7 @@ import {
 import {
   type Engine,
   EngineError,
+  type EngineState,
   type EngineStats,
   type FinishReason,
   type GenerateRequest,
@@ -54,6 +56,7 @@ export class LlmEngine implements Engine {
   readonly #writer: StepWriter;
   readonly #stepsAtOnce = new StepsAtOnce();
   readonly #contextLength: number;
+  readonly #life = new EngineLife("ready");
   /** What the backend computes now. */
   #step: readonly Scheduled[] = [];
   #looping = false;
@@ -72,6 +75,18 @@ export class LlmEngine implements Engine {
     this.#scheduler = new Scheduler(limits);
     this.#writer = new StepWriter(limits.maxRows);
     this.#contextLength = Math.min(model.contextLength, limits.kvBlocks * KV_BLOCK_TOKENS);
+  }
+
+  get state(): EngineState {
+    return this.#life.state;
+  }
+
+  get failure(): EngineError | undefined {
+    return this.#life.failure;
+  }
+
+  onState(listener: (state: EngineState) => void): () => void {
+    return this.#life.onState(listener);
   }
 
   encodePrompt(text: string): number[] {
@@ -114,6 +129,7 @@ export class LlmEngine implements Engine {
       "engine_closed",
       "The engine is shutting down and takes no new requests",
     );
+    this.#life.become("draining");
     const cutOff = setTimeout(() => this.#cancelAll(), Math.min(graceMs, MAX_TIMEOUT_MS));
     await this.#idle();
     clearTimeout(cutOff);
@@ -122,6 +138,7 @@ export class LlmEngine implements Engine {
   /** Cancels what runs and closes the backend. */
   async close(): Promise<void> {
     this.#refusal ??= new EngineError("engine_closed", "The engine is closed");
+    this.#life.become("draining");
     this.#cancelAll();
     await this.#idle();
     if (this.#backendOpen) this.#backend.close();
@@ -272,6 +289,7 @@ export class LlmEngine implements Engine {
       this.#end(sequence);
       sequence.stream.fail(error);
     }
+    this.#life.fail(error);
   }
 
   /** Resolves when nothing runs or waits. */

@@ -248,6 +248,37 @@ Deno.test("when the backend fails, what runs, what waits and what comes later fa
   assert(backend.closed);
 });
 
+Deno.test("an engine is ready until its backend fails, and says why", async () => {
+  const { engine, backend } = startEngine();
+  const heard: string[] = [];
+  const unlisten = engine.onState((state) => heard.push(state));
+  assertEquals([engine.state, engine.failure], ["ready", undefined]);
+  backend.gate = () => Promise.reject(new Error("out of memory"));
+  const error = await rejection(generate(engine, endless(5)));
+  assertEquals([engine.state, heard.join()], ["failed", "failed"]);
+  assertEquals(engine.failure, error);
+  unlisten();
+  await engine.close();
+  assertEquals([engine.state, heard.join()], ["draining", "failed"]);
+});
+
+Deno.test("an engine that drains says so once, whatever comes then", async () => {
+  const { engine, backend } = startEngine();
+  const heard: string[] = [];
+  engine.onState((state) => heard.push(state));
+  const steps = stepByStep(backend);
+  const running = generate(engine, endless(5));
+  await settle();
+  const drained = engine.drain(1000);
+  assertEquals(engine.state, "draining");
+  backend.gate = () => Promise.reject(new Error("lost"));
+  steps.release();
+  assertEquals((await rejection(running)).code, "engine_failed");
+  await drained;
+  await engine.close();
+  assertEquals([engine.state, heard.join()], ["draining", "draining"]);
+});
+
 Deno.test("unread events come before the error", async () => {
   const { engine, backend } = startEngine();
   const steps = stepByStep(backend);

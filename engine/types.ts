@@ -110,7 +110,15 @@ export type EngineErrorCode =
   | "invalid_request"
   | "queue_full"
   | "engine_closed"
+  | "engine_unavailable"
   | "engine_failed";
+
+/**
+ * Where an engine is in its life. `loading`: it will be ready, or failed. `ready`: it takes requests. `draining`: it takes
+ * none and ends those it has, for good. `failed`: what ran in it has failed, and it takes no more.
+ */
+export const ENGINE_STATES = ["loading", "ready", "draining", "failed"] as const;
+export type EngineState = typeof ENGINE_STATES[number];
 
 /** A request that the engine refuses, or that failed in it. `details` go into the API's error body. */
 export class EngineError extends Error {
@@ -155,6 +163,11 @@ export interface Engine {
   readonly model: ModelInfo;
   readonly tokenizer: Tokenizer;
   readonly chatTemplate: ChatTemplate;
+  readonly state: EngineState;
+  /** Why it failed; undefined unless it did. */
+  readonly failure: EngineError | undefined;
+  /** Calls the listener after each change of `state`, until the returned function is called. */
+  onState(listener: (state: EngineState) => void): () => void;
   /**
    * The prompt of a text that the model goes on with: BOS first where the file asks for it, control tokens recognised.
    * Throws EngineError context_length_exceeded for a text that is several times too long.

@@ -1,18 +1,20 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { EngineError } from "../engine/types.ts";
 import { createApp } from "./app.ts";
 import { FakeEngine } from "./testing.ts";
 
 const messages = [{ role: "user", content: "Hi" }];
 
 function open(options?: Parameters<typeof createApp>[1]) {
-  const app = createApp(new FakeEngine(), options);
+  const engine = new FakeEngine();
+  const app = createApp(engine, options);
   const get = async (path: string) => await (await app.request(path)).json();
   const post = async (path: string, body: unknown) => {
     const headers = { "content-type": "application/json; charset=utf-8" };
     const response = await app.request(path, { method: "POST", headers, body: JSON.stringify(body) });
     return await response.json();
   };
-  return { app, get, post };
+  return { app, engine, get, post };
 }
 
 Deno.test("the tokenizer's endpoints speak llama-server's shapes", async () => {
@@ -96,6 +98,48 @@ Deno.test("ready while it takes work, 503 while it drains; health always", async
   assertEquals([await status("/health"), await status("/ready")], [200, 503]);
   assertEquals(await status("/v1/chat/completions", "POST"), 503);
   assertEquals(await status("/v1/models"), 200);
+});
+
+Deno.test("not ready while the engine is loaded, has failed or drains; says which, and nothing of the inside", async () => {
+  const { app, engine } = open();
+  const seen: unknown[] = [];
+  const look = async () => {
+    const response = await app.request("/ready");
+    const body = await response.text();
+    assert(!body.includes("0xdead"), body);
+    const { status, error } = JSON.parse(body);
+    const gauge = (await (await app.request("/metrics")).text()).match(/^compy_engine_state\{.*\} 1$/gm);
+    seen.push([response.status, status ?? error.code, response.headers.has("retry-after"), gauge!.join()]);
+    assertEquals((await app.request("/health")).status, 200);
+  };
+  await look();
+  engine.become("failed", new EngineError("engine_failed", "device lost at 0xdead"));
+  await look();
+  engine.become("loading");
+  await look();
+  engine.become("ready");
+  await look();
+  engine.become("draining");
+  await look();
+  assertEquals(seen, [
+    [200, "ready", false, 'compy_engine_state{state="ready"} 1'],
+    [503, "engine_failed", false, 'compy_engine_state{state="failed"} 1'],
+    [503, "engine_loading", true, 'compy_engine_state{state="loading"} 1'],
+    [200, "ready", false, 'compy_engine_state{state="ready"} 1'],
+    [503, "shutting_down", true, 'compy_engine_state{state="draining"} 1'],
+  ]);
+});
+
+Deno.test("an engine that is being loaded refuses with 503 and says when to come back", async () => {
+  const { app, engine } = open();
+  engine.become("loading");
+  const response = await app.request("/v1/completions", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ model: "demo", prompt: "a" }),
+  });
+  assertEquals([response.status, response.headers.get("retry-after")], [503, "1"]);
+  assertEquals((await response.json()).error.code, "engine_unavailable");
 });
 
 Deno.test("every answer has a request id of its own", async () => {

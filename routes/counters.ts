@@ -1,4 +1,4 @@
-import type { EngineStats } from "../engine/types.ts";
+import { ENGINE_STATES, type EngineState, type EngineStats } from "../engine/types.ts";
 
 /** Answers by route and status since the start. */
 export class Metrics {
@@ -11,15 +11,20 @@ export class Metrics {
   }
 
   /** In Prometheus' text format. */
-  text(stats: EngineStats): string {
+  text(stats: EngineStats, state: EngineState): string {
     const lines = SERIES.flatMap(([field, name, type, help]) => {
       return [...head(name, type, help), `${name} ${stats[field]}`];
     });
     const answers = [...this.#answers].map(([labels, count]) =>
       `compy_http_responses_total${labels} ${count}`
     );
+    const states = ENGINE_STATES.map((name) =>
+      `compy_engine_state{state="${name}"} ${name === state ? 1 : 0}`
+    );
     return [
       ...lines,
+      ...head("compy_engine_state", "gauge", "1 for the state that the engine is in"),
+      ...states,
       ...head("compy_http_responses_total", "counter", "Answers by route and status"),
       ...answers,
       "",

@@ -1,5 +1,5 @@
 import { ServiceError } from "../jobs/types.ts";
-import { type Engine, EngineError, type EngineErrorCode } from "../engine/types.ts";
+import { type Engine, EngineError, type EngineErrorCode, type EngineState } from "../engine/types.ts";
 
 /** What clients of the OpenAI API find in the body of every refusal: all four keys, always. */
 export interface ErrorBody {
@@ -59,6 +59,22 @@ export function shuttingDown(): ApiError {
   });
 }
 
+/** Why an engine that is not ready takes no work; undefined where it is. Says nothing about the inside of the server. */
+export function notReady(state: EngineState): ApiError | undefined {
+  switch (state) {
+    case "ready":
+      return undefined;
+    case "draining":
+      return shuttingDown();
+    case "loading":
+      return new ApiError(503, "engine_loading", "The model is being loaded; send the request again later", {
+        headers: { "retry-after": RETRY_AFTER_SECONDS },
+      });
+    case "failed":
+      return new ApiError(503, "engine_failed", "The engine has failed; the server's log says why");
+  }
+}
+
 /** The reason of an abort because nobody reads the answer any more. */
 export function clientLeft(): ApiError {
   return new ApiError(499, "client_closed_request", "The client left before the answer was complete");
@@ -90,6 +106,8 @@ function fromEngine(code: EngineErrorCode, message: string, details: Record<stri
       });
     case "engine_closed":
       return shuttingDown();
+    case "engine_unavailable":
+      return new ApiError(503, code, message, { details, headers: { "retry-after": RETRY_AFTER_SECONDS } });
     case "engine_failed":
       return new ApiError(500, code, message, { details, headers: NO_RETRY });
   }

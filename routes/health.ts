@@ -1,12 +1,12 @@
 import { OpenAPIHono, z } from "@hono/zod-openapi";
 import { type AppContext, type Env, jsonContent, onlyMethods } from "./context.ts";
-import { shuttingDown } from "./errors.ts";
+import { notReady, shuttingDown } from "./errors.ts";
 import { errorAnswer } from "./schemas/answers.ts";
 
 const status = z.object({ status: z.enum(["ok", "ready"]) }).openapi("Status");
 
-/** `/health`: the process lives. `/ready`: it takes new work. */
-export function healthRoutes({ lifecycle }: AppContext) {
+/** `/health`: the process lives. `/ready`: it takes new work, and its engine is ready. */
+export function healthRoutes({ engine, lifecycle }: AppContext) {
   const app = new OpenAPIHono<Env>();
   app.openAPIRegistry.registerPath({
     method: "get",
@@ -23,11 +23,17 @@ export function healthRoutes({ lifecycle }: AppContext) {
     summary: "Whether new work is welcome",
     responses: {
       200: { description: "It is", ...jsonContent(status) },
-      503: { description: "The server is shutting down", ...jsonContent(errorAnswer) },
+      503: {
+        description:
+          "The model is being loaded, has failed, or the server is shutting down: `code` says which",
+        ...jsonContent(errorAnswer),
+      },
     },
   });
   app.get("/ready", (c) => {
     if (lifecycle.draining) throw shuttingDown();
+    const refusal = notReady(engine.state);
+    if (refusal) throw refusal;
     return c.json<z.output<typeof status>>({ status: "ready" });
   });
   app.all("/ready", onlyMethods("GET"));

@@ -15,7 +15,7 @@ export function metricsRoutes({ engine, metrics }: AppContext) {
     },
   });
   app.get("/metrics", (c) => {
-    return c.text(metrics.text(engine.stats()), 200, {
+    return c.text(metrics.text(engine.stats(), engine.state), 200, {
       "content-type": "text/plain; version=0.0.4; charset=utf-8",
     });
   });

@@ -3,6 +3,7 @@ import {
   type ChatTemplateOptions,
   type Engine,
   EngineError,
+  type EngineState,
   type EngineStats,
   type GenerateRequest,
   type TokenEvent,
@@ -83,13 +84,35 @@ export class FakeEngine implements Engine {
   readonly #waiting: (() => void)[] = [];
   #running = 0;
   #generated = 0;
-  #draining = false;
+  #state: EngineState = "ready";
+  #failure: EngineError | undefined;
+  readonly #listeners = new Set<(state: EngineState) => void>();
   #idle = () => {};
 
   constructor(options: FakeEngineOptions = {}) {
     const reply = () => "Hello, wörld 🙂!";
     this.#options = { contextLength: 1024, slots: 4, queue: 128, tokenMs: 0, chunk: 64, reply, ...options };
     this.model.contextLength = this.#options.contextLength;
+  }
+
+  get state(): EngineState {
+    return this.#state;
+  }
+
+  get failure(): EngineError | undefined {
+    return this.#failure;
+  }
+
+  onState(listener: (state: EngineState) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Moves to a state as a real engine would; with a failure to "failed". */
+  become(state: EngineState, failure?: EngineError): void {
+    this.#state = state;
+    this.#failure = failure;
+    for (const listener of [...this.#listeners]) listener(state);
   }
 
   encodePrompt(text: string): number[] {
@@ -115,7 +138,9 @@ export class FakeEngine implements Engine {
   }
 
   #refuse(request: GenerateRequest): void {
-    if (this.#draining) throw new EngineError("engine_closed", "The engine is closed");
+    if (this.#state === "draining") throw new EngineError("engine_closed", "The engine is closed");
+    if (this.#state === "loading") throw new EngineError("engine_unavailable", "The engine is being loaded");
+    if (this.#failure) throw this.#failure;
     const { contextLength, queue, slots } = this.#options;
     if (request.prompt.length >= contextLength) {
       throw new EngineError("context_length_exceeded", `The prompt has ${request.prompt.length} tokens`);
@@ -213,7 +238,7 @@ export class FakeEngine implements Engine {
   }
 
   async drain(graceMs: number): Promise<void> {
-    this.#draining = true;
+    this.become("draining");
     if (this.#running === 0) return;
     const idle = new Promise<void>((resolve) => this.#idle = resolve);
     const timer = setTimeout(() => this.#cancelAll.abort(), graceMs);

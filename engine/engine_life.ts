@@ -1,0 +1,43 @@
+import type { EngineError, EngineState } from "./types.ts";
+
+/** The state of an engine, why it failed, and who wants to hear of it. */
+export class EngineLife {
+  #state: EngineState;
+  #failure: EngineError | undefined;
+  readonly #listeners = new Set<(state: EngineState) => void>();
+
+  constructor(state: EngineState) {
+    this.#state = state;
+  }
+
+  get state(): EngineState {
+    return this.#state;
+  }
+
+  get failure(): EngineError | undefined {
+    return this.#failure;
+  }
+
+  /** Moves on and tells all listeners; nothing happens where the state is the same or the engine drains. */
+  become(state: Exclude<EngineState, "failed">): void {
+    this.#change(state, undefined);
+  }
+
+  fail(failure: EngineError): void {
+    this.#change("failed", failure);
+  }
+
+  /** See Engine.onState. */
+  onState(listener: (state: EngineState) => void): () => void {
+    const own = (state: EngineState) => listener(state); // given twice, a listener is called twice
+    this.#listeners.add(own);
+    return () => this.#listeners.delete(own);
+  }
+
+  #change(state: EngineState, failure: EngineError | undefined): void {
+    if (this.#state === state || this.#state === "draining") return;
+    this.#state = state;
+    this.#failure = failure;
+    for (const listener of [...this.#listeners]) listener(state);
+  }
+}
