@@ -22,7 +22,7 @@ export interface BenchOptions {
   /** Where to compute, by default on the CPU; and how the GPU computes matrix products. */
   readonly backend?: BackendName;
   readonly arithmetic?: Arithmetic;
-  /** What keys and values are kept as; by default halves. */
+  /** What keys and values are kept as; by default f16. */
   readonly kvType?: KvType;
   /** Told what went wrong without stopping anything. */
   readonly warn?: (message: string) => void;

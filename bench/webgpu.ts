@@ -75,14 +75,16 @@ function options(args: string[]): Options | string {
   const shape = /^(\d{1,6})x(\d{1,6})$/.exec(String(flags.shape));
   const set = Number(flags.set);
   const type = types.find((t) => !Object.hasOwn(GPU_FORMATS, t));
-  if (type !== undefined) return `--types: "${type}"; allowed are ${Object.keys(GPU_FORMATS).join(", ")}`;
+  if (type !== undefined) {
+    return `--types must be among ${Object.keys(GPU_FORMATS).join(", ")} (got "${type}")`;
+  }
   const mode = modes.find((m) => !(ARITHMETICS as readonly string[]).includes(m));
-  if (mode !== undefined) return `--modes: "${mode}"; allowed are ${ARITHMETICS.join(", ")}`;
+  if (mode !== undefined) return `--modes must be among ${ARITHMETICS.join(", ")} (got "${mode}")`;
   const [rows, columns] = shape ? [Number(shape[1]), Number(shape[2])] : [0, 0];
   if (rows < 1 || columns < 256 || columns % 256 > 0) {
-    return `--shape: "${flags.shape}"; allowed is RxC, such as 4096x4096, with C a multiple of 256`;
+    return `--shape must be RxC, such as 4096x4096, with C a multiple of 256 (got "${flags.shape}")`;
   }
-  if (!(set >= 1 && set <= 1e5)) return `--set: "${flags.set}"; allowed are megabytes from 1 to 100000`;
+  if (!(set >= 1 && set <= 1e5)) return `--set must be megabytes from 1 to 100000 (got "${flags.set}")`;
   const { tune, json } = flags;
   return {
     types: types as TensorType[],

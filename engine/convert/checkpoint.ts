@@ -26,7 +26,7 @@ export class Checkpoint implements Disposable {
     const index = await readIndex(folder);
     const names = index ? new Set(index.values()) : await findShards(folder);
     if (names.size > MAX_SHARDS) {
-      refuse(folder, undefined, `found ${names.size} files of weights, allowed at most ${MAX_SHARDS}`);
+      refuse(folder, undefined, `must have at most ${MAX_SHARDS} files of weights (got ${names.size})`);
     }
     const checkpoint = new Checkpoint(folder);
     try {
@@ -57,7 +57,7 @@ export class Checkpoint implements Disposable {
       if (other) refuse(path, `tensor ${quote(tensor.name)}`, `it is in ${other.file} too`);
       this.tensors.set(tensor.name, tensor);
       if (this.tensors.size > MAX_TENSORS) {
-        refuse(path, undefined, `found more than ${MAX_TENSORS} tensors with the files before it`);
+        refuse(path, undefined, `with the files before it, there are more than ${MAX_TENSORS} tensors`);
       }
     }
   }
@@ -66,7 +66,7 @@ export class Checkpoint implements Disposable {
     for (const [name, shard] of index) {
       const found = this.tensors.get(name)?.file;
       if (found === join(this.folder, shard)) continue;
-      const detail = `found it ${found ? `in ${found}` : "in no file"}, allowed in ${shard}`;
+      const detail = `must be in ${shard} (found in ${found ?? "no file"})`;
       refuse(join(this.folder, INDEX), `tensor ${quote(name)}`, detail);
     }
   }
@@ -89,12 +89,12 @@ async function readIndex(folder: string): Promise<Map<string, string> | undefine
   const json = await readJson(path, MAX_INDEX_BYTES);
   if (json === undefined) return undefined;
   const map = isObject(json) ? json.weight_map : undefined;
-  if (!isObject(map)) refuse(path, `key "weight_map"`, `found ${inWords(map)}, allowed an object`);
+  if (!isObject(map)) refuse(path, `key "weight_map"`, `must be an object (got ${inWords(map)})`);
   const index = new Map<string, string>();
   for (const [name, shard] of Object.entries(map)) {
     // A plain name: nothing outside the folder is read on a stranger's word.
     if (typeof shard !== "string" || !/^[\w.-]+\.safetensors$/.test(shard)) {
-      const detail = `found file ${inWords(shard)}, allowed a name that ends in .safetensors`;
+      const detail = `its file must have a plain name that ends in .safetensors (got ${inWords(shard)})`;
       refuse(path, `tensor ${quote(name)}`, detail);
     }
     index.set(name, shard);
@@ -109,7 +109,7 @@ async function findShards(folder: string): Promise<Set<string>> {
     if (/^model.*\.safetensors$/.test(name)) names.add(name);
   }
   if (names.size === 0) {
-    throw new ConvertError(`Cannot convert ${folder}: found no model*.safetensors in it`);
+    throw new ConvertError(`Cannot convert ${folder}: there is no model*.safetensors in it`);
   }
   for (const name of [...names]) {
     const parts = /^(.*-)(\d{5})-of-(\d{5})\.safetensors$/.exec(name);

@@ -201,7 +201,7 @@ const REFUSED: Record<string, [spoil: Spoil, words: string[], options?: Partial<
   ],
   "a mode of one module": [
     ({ config }) => void ((config.quantization as Record<string, unknown>)[MODULE] = { mode: "mxfp8" }),
-    [`tensor "${MODULE}.weight"`, `"mxfp8", allowed mxfp4, affine`],
+    [`tensor "${MODULE}.weight"`, `"mxfp4" or "affine" (got "mxfp8")`],
   ],
   "another quantiser's checkpoint": [
     ({ config }) => void (config.quantization_config = { quant_method: "fp8" }),
@@ -216,11 +216,11 @@ const REFUSED: Record<string, [spoil: Spoil, words: string[], options?: Partial<
       const tensor = tensors.get(`${MODULE}.weight`)!;
       tensors.set(`${MODULE}.weight`, { ...tensor, shape: [tensor.shape[1], tensor.shape[0]] });
     },
-    [`tensor "${MODULE}.weight"`, "found shape 16 x 256, allowed 256 x 16"],
+    [`tensor "${MODULE}.weight"`, "must have shape 256 x 16, as config.json says (got 16 x 256)"],
   ],
   "scales without config.json's word": [
     ({ config }) => void delete config.quantization,
-    ["found scales, but no quantization"],
+    ["there are scales, but no quantization"],
   ],
   "a missing tensor": [({ tensors }) => void tensors.delete(`${MODULE}.weight`), [
     `"${MODULE}.weight"`,
@@ -259,7 +259,7 @@ const REFUSED: Record<string, [spoil: Spoil, words: string[], options?: Partial<
   ],
   "a token beyond the vocabulary": [
     ({ tokenizer }) => void ((tokenizer.added_tokens as { id: number }[])[0].id = TINY.vocabulary),
-    [`token "<|endoftext|>"`, "found the id 320, allowed 0 to 319"],
+    [`token "<|endoftext|>"`, "the id must be 0 to 319, config.json's vocab_size (got 320)"],
   ],
   "another way to cut words": [
     ({ tokenizer }) => void (tokenizer.pre_tokenizer = { type: "Whitespace" }),
@@ -276,7 +276,7 @@ for (const [what, [spoil, words, options]] of Object.entries(REFUSED)) {
   });
 }
 
-Deno.test("convert: affine scales that halves cannot hold are refused; --quantize q8_0 takes them", async () => {
+Deno.test("convert: affine scales that f16 cannot hold are refused; --quantize q8_0 takes them", async () => {
   const scales = "language_model.model.layers.0.mlp.up_proj.scales";
   await using folder = await CheckpointFolder.make({ ...MXFP4, weights: "affine" }, ({ tensors }) => {
     const { shape } = tensors.get(scales)!;
@@ -300,7 +300,7 @@ Deno.test("convert: values that a format cannot hold are refused", async () => {
       tensors.set("lm_head.weight", storeFloats("BF16", shape, values));
     });
     const { message } = await assertRejects(() => folder.convert({ quantize: "q8_0" }), ConvertError);
-    assertStringIncludes(message, `tensor "lm_head.weight": found values that Q8_0 cannot hold`);
+    assertStringIncludes(message, `tensor "lm_head.weight": it has values that Q8_0 cannot hold`);
     assertEquals(folder.leftBehind(), []);
   }
 });
@@ -318,9 +318,12 @@ Deno.test("convert: a missing file of weights is named", async () => {
 
 Deno.test("convert: an index that names other places than the tensors' is refused, and no path outside is read", async () => {
   const cases: [string, string][] = [
-    ["../secret.safetensors", `"../secret.safetensors", allowed a name`],
-    ["/etc/x.safetensors", "allowed a name"],
-    ["model-00002-of-00002.safetensors", "allowed in model-00002-of-00002.safetensors"],
+    [
+      "../secret.safetensors",
+      `must have a plain name that ends in .safetensors (got "../secret.safetensors")`,
+    ],
+    ["/etc/x.safetensors", "must have a plain name"],
+    ["model-00002-of-00002.safetensors", "must be in model-00002-of-00002.safetensors"],
   ];
   for (const [shard, words] of cases) {
     await using folder = await CheckpointFolder.make({ ...MXFP4, shards: 2 });
@@ -349,7 +352,7 @@ Deno.test("convert: a file of weights cut at any place is refused", async () => 
   }
   await Deno.writeFile(path, withHeader("{}", [new Uint8Array(3)]));
   const { message } = await assertRejects(() => folder.convert(), ConvertError);
-  assertStringIncludes(message, "found 3 bytes after the last tensor");
+  assertStringIncludes(message, "there are 3 bytes after the last tensor");
 });
 
 Deno.test("convert: missing and broken JSON files are named", async () => {
@@ -358,12 +361,12 @@ Deno.test("convert: missing and broken JSON files are named", async () => {
     await Deno.writeTextFile(folder.file(name), `{"model_type": `);
     assertStringIncludes(
       (await assertRejects(() => folder.convert(), ConvertError)).message,
-      "found no JSON",
+      "invalid JSON",
     );
     await Deno.writeTextFile(folder.file(name), "[]");
     assertStringIncludes(
       (await assertRejects(() => folder.convert(), ConvertError)).message,
-      "allowed an object",
+      "must be an object",
     );
     await Deno.remove(folder.file(name));
     assertStringIncludes(

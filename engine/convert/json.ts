@@ -14,8 +14,8 @@ export async function readText(path: string, maxBytes: number): Promise<string |
   try {
     using file = await Deno.open(path);
     const { size, isFile } = await file.stat();
-    if (!isFile) refuse(path, undefined, "found something else than a file");
-    if (size > maxBytes) refuse(path, undefined, `found ${size} bytes, allowed at most ${maxBytes}`);
+    if (!isFile) refuse(path, undefined, "not a regular file");
+    if (size > maxBytes) refuse(path, undefined, `must have at most ${maxBytes} bytes (got ${size})`);
     const bytes = new Uint8Array(size);
     for (let at = 0; at < size;) {
       const n = await file.read(bytes.subarray(at));
@@ -34,7 +34,7 @@ export function decodeUtf8(path: string, bytes: Uint8Array): string {
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   } catch {
-    refuse(path, undefined, "found bytes that are not UTF-8");
+    refuse(path, undefined, "must be valid UTF-8");
   }
 }
 
@@ -44,7 +44,7 @@ export function parseJson(path: string, text: string): unknown {
     return JSON.parse(text);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
-    refuse(path, undefined, `found no JSON: ${quote(error.message)}`);
+    refuse(path, undefined, `invalid JSON: ${quote(error.message)}`);
   }
 }
 
@@ -66,7 +66,7 @@ export class Fields {
   constructor(readonly file: string, readonly object: JsonObject, private readonly path = "") {}
 
   static of(file: string, value: unknown, path = ""): Fields {
-    if (!isObject(value)) refuse(file, path || undefined, `found ${inWords(value)}, allowed an object`);
+    if (!isObject(value)) refuse(file, path || undefined, `must be an object (got ${inWords(value)})`);
     return new Fields(file, value, path);
   }
 
@@ -120,11 +120,11 @@ export class Fields {
   mustBe(name: string, allowed: unknown, why: string): void {
     const value = this.get(name);
     if (value !== undefined && value !== allowed) {
-      this.refuse(name, inWords(value), `${inWords(allowed)}: ${why}`);
+      this.refuse(name, inWords(value), `${inWords(allowed)}, because ${why}`);
     }
   }
 
   refuse(name: string, found: string, allowed: string): never {
-    refuse(this.file, `key ${quote(this.path + name)}`, `found ${found}, allowed ${allowed}`);
+    refuse(this.file, `key ${quote(this.path + name)}`, `must be ${allowed} (got ${found})`);
   }
 }

@@ -43,7 +43,7 @@ export class WeightFinder {
     for (const key of ["quantization", "quantization_config"]) {
       const method = config.fields(key)?.get("quant_method");
       if (method === undefined) continue;
-      const allowed = "nothing: of quantised checkpoints only MLX's are converted; use the unquantised one";
+      const allowed = "absent: of quantised checkpoints only MLX's are converted, so use the unquantised one";
       config.fields(key)!.refuse("quant_method", quote(String(method)), allowed);
     }
   }
@@ -100,23 +100,27 @@ export class WeightFinder {
   #mode(module: string, weight: SafeTensor, scales: SafeTensor, columns: number): Mode {
     const settings = this.config.fields("quantization") ?? this.config.fields("quantization_config");
     if (!settings) {
-      refuse(scales.file, `tensor ${quote(scales.name)}`, "found scales, but no quantization in config.json");
+      refuse(
+        scales.file,
+        `tensor ${quote(scales.name)}`,
+        "there are scales, but no quantization in config.json",
+      );
     }
     const own = typeof settings.get(module) === "object" ? settings.fields(module)! : settings;
     const biased = this.has(`${module}.biases`);
     const mode = own.string("mode", biased ? "affine" : settings.string("mode", "affine"));
     const group = columns / (scales.shape[1] ?? 0);
     if (mode === "nvfp4" || (!biased && scales.dtype === "U8" && group === 16)) {
-      const detail = "found NVFP4 (E4M3 scales, one to 16 columns), which has no exact counterpart here; " +
-        "allowed MXFP4, affine, BF16, F16 and F32";
+      const detail = "NVFP4 (E4M3 scales, one to 16 columns) has no exact counterpart here; " +
+        "supported are MXFP4, affine, BF16, F16 and F32";
       refuse(weight.file, `tensor ${quote(weight.name)}`, detail);
     }
     if (mode !== "mxfp4" && mode !== "affine") {
-      const detail = `found quantization mode ${quote(mode)}, allowed mxfp4, affine`;
+      const detail = `the quantization mode must be "mxfp4" or "affine" (got ${quote(mode)})`;
       refuse(weight.file, `tensor ${quote(weight.name)}`, detail);
     }
     if (mode === "mxfp4" && biased) {
-      refuse(weight.file, `tensor ${quote(`${module}.biases`)}`, "found it, allowed none with mode mxfp4");
+      refuse(weight.file, `tensor ${quote(`${module}.biases`)}`, "must be absent with the mode mxfp4");
     }
     return mode;
   }
@@ -144,10 +148,14 @@ function affine(
   }
   const field = `tensor ${quote(weight.name)}`;
   if (!AFFINE_BITS.includes(bits)) {
-    refuse(weight.file, field, `found ${bits} bits a column, allowed ${AFFINE_BITS.join(", ")}`);
+    refuse(weight.file, field, `must have ${AFFINE_BITS.join(", ")} bits a column (got ${bits})`);
   }
   if (!AFFINE_GROUPS.includes(group)) {
-    refuse(weight.file, field, `found scales for ${group} columns, allowed ${AFFINE_GROUPS.join(", ")}`);
+    refuse(
+      weight.file,
+      field,
+      `must have a scale for ${AFFINE_GROUPS.join(", ")} columns (got one for ${group})`,
+    );
   }
   for (const part of [scales, biases]) {
     if (!FLOATS.includes(part.dtype)) wrongType(part, FLOATS.join(", "));
@@ -161,10 +169,10 @@ function sameShape(a: readonly number[], b: readonly number[]): boolean {
 }
 
 function wrongShape({ file, name, shape }: SafeTensor, allowed: readonly number[]): never {
-  const detail = `found shape ${shape.join(" x ")}, allowed ${allowed.join(" x ")} as config.json says`;
+  const detail = `must have shape ${allowed.join(" x ")}, as config.json says (got ${shape.join(" x ")})`;
   refuse(file, `tensor ${quote(name)}`, detail);
 }
 
 function wrongType({ file, name, dtype }: SafeTensor, allowed: string): never {
-  refuse(file, `tensor ${quote(name)}`, `found dtype ${dtype}, allowed ${allowed}`);
+  refuse(file, `tensor ${quote(name)}`, `must have dtype ${allowed} (got ${dtype})`);
 }

@@ -53,7 +53,7 @@ export function matrixTensor(checkpoint: Checkpoint, options: MatrixOptions): Ou
   const cut = columnOrder?.find(([start, count]) => start % block !== 0 || count % block !== 0);
   if (columns % block !== 0 || cut) {
     const found = cut ? `heads of ${cut[1]} columns, which change places` : `${columns} columns`;
-    const detail = `found ${found}, allowed a multiple of ${block}, the block of ${type}`;
+    const detail = `must have a multiple of ${block} columns, the block of ${type} (got ${found})`;
     refuse(source.weight.file, `tensor ${quote(source.weight.name)}`, detail);
   }
   const rowBytes = byteLengthOf(type, columns);

@@ -114,18 +114,18 @@ function normsNeedOne(
     if (!thisRaw && !(shape.length === 3 && shape[2] === 1)) {
       const [c, t] = [channels, linear.taps];
       const allowed = `${c} x 1 x ${t} (Hugging Face) or ${c} x ${t} x 1 (MLX)`;
-      refuse(file, `tensor ${quote(name)}`, `found shape ${shape.join(" x ")}, allowed ${allowed}`);
+      refuse(file, `tensor ${quote(name)}`, `must have shape ${allowed} (got ${shape.join(" x ")})`);
     }
     if (raw !== undefined && raw !== thisRaw) {
       const detail =
-        "found another order of axes than in the layers before it: it is unclear whether 1 was added to " +
+        "its axes are in another order than in the layers before it: it is unclear whether 1 was added to " +
         "the norms";
       refuse(file, `tensor ${quote(name)}`, detail);
     }
     raw = thisRaw;
   }
   if (raw === undefined) {
-    const detail = "found no layer with linear attention: it is unclear whether 1 was added to the norms";
+    const detail = "there is no layer with linear attention: it is unclear whether 1 was added to the norms";
     refuse(list.finder.folder, undefined, detail);
   }
   return raw;

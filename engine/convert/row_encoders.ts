@@ -46,7 +46,7 @@ export function keepRows(source: MatrixSource): RowEncoder {
       return { type: "MXFP4", block: BLOCK, encode: (rows) => interleaveMxfp4(source, rows) };
     case "affine": {
       if (source.bits !== 4) {
-        refuseAffine(source.weight, `found affine codes of ${source.bits} bits, allowed 4`);
+        refuseAffine(source.weight, `affine codes must have 4 bits (got ${source.bits})`);
       }
       return { type: "Q4_1", block: BLOCK, encode: (rows) => interleaveAffine(source, rows) };
     }
@@ -71,7 +71,7 @@ export function quantizeRows(source: MatrixSource, quantizer: Quantizer): RowEnc
     const values = restoreRows(source, rows);
     const out = new Uint8Array(values.length / BLOCK * quantizer.bytes);
     if (!quantizeBlocks(values, out, quantizer, sums)) {
-      const detail = `found values that ${quantizer.type} cannot hold (NaN, infinite or too large)`;
+      const detail = `it has values that ${quantizer.type} cannot hold (NaN, infinite or too large)`;
       refuse(source.weight.file, `tensor ${quote(source.weight.name)}`, detail);
     }
     return out;
@@ -155,7 +155,7 @@ function restoreMxfp4(source: MatrixSource & { kind: "MXFP4" }, [codes, exponent
 
 function checkExponent({ scales }: MatrixSource & { kind: "MXFP4" }, exponent: number): number {
   if (exponent === 255) {
-    refuse(scales.file, `tensor ${quote(scales.name)}`, "found the scale 255 (E8M0's NaN)");
+    refuse(scales.file, `tensor ${quote(scales.name)}`, "it has the scale 255 (E8M0's NaN)");
   }
   return exponent;
 }
@@ -175,12 +175,12 @@ function interleaveAffine(source: MatrixSource & { kind: "affine" }, rows: RowPa
   return out;
 }
 
-/** Bytes of the halves that are these values. Throws ConvertError where a value is none. */
+/** The bytes of these values in f16. Throws ConvertError where f16 cannot hold a value exactly. */
 function exactHalves(weight: SafeTensor, values: Float32Array, what: string): Uint8Array {
   const halves = new Float16Array(values);
   for (let i = 0; i < values.length; i++) {
     if (halves[i] !== values[i] || !Number.isFinite(values[i])) {
-      refuseAffine(weight, `found the ${what} ${values[i]}, which Q4_1's half floats cannot hold exactly`);
+      refuseAffine(weight, `it has the ${what} ${values[i]}, which f16 in Q4_1 cannot hold exactly`);
     }
   }
   return new Uint8Array(halves.buffer);

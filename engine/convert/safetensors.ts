@@ -46,17 +46,17 @@ const MAX_NAME_LENGTH = 1024;
  */
 export function readSafetensors(path: string, file: Deno.FsFile): SafeTensor[] {
   const { size, isFile } = file.statSync();
-  if (!isFile) refuse(path, undefined, "found something else than a file");
-  if (size < 8) refuse(path, "header length", `found a file of ${size} bytes, allowed at least 8`);
+  if (!isFile) refuse(path, undefined, "not a regular file");
+  if (size < 8) refuse(path, "header length", `the file must have at least 8 bytes (got ${size})`);
   const length = Number(new DataView(readAt(path, file, 0, 8).buffer).getBigUint64(0, true));
   if (length > MAX_HEADER_BYTES) {
-    refuse(path, "header length", `found ${length} bytes, allowed at most ${MAX_HEADER_BYTES}`);
+    refuse(path, "header length", `must be at most ${MAX_HEADER_BYTES} bytes (got ${length})`);
   }
   if (length > size - 8) {
-    refuse(path, "header length", `found ${length} bytes, allowed ${size - 8}: the file is cut short`);
+    refuse(path, "header length", `must be at most ${size - 8} bytes (got ${length}): the file is cut short`);
   }
   const header = parseJson(path, decodeUtf8(path, readAt(path, file, 8, length)));
-  if (!isObject(header)) refuse(path, "header", `found ${inWords(header)}, allowed an object`);
+  if (!isObject(header)) refuse(path, "header", `must be an object (got ${inWords(header)})`);
   const tensors: SafeTensor[] = [];
   for (const [name, entry] of Object.entries(header)) {
     if (name !== "__metadata__") tensors.push(readEntry(path, name, entry, 8 + length, size));
@@ -85,27 +85,27 @@ export function readFully(path: string, file: Deno.FsFile, offset: number, into:
 function readEntry(path: string, name: string, entry: unknown, start: number, size: number): SafeTensor {
   const field = `tensor ${quote(name)}`;
   if (name === "" || name.length > MAX_NAME_LENGTH) {
-    refuse(path, field, `found a name of ${name.length} characters, allowed 1 to ${MAX_NAME_LENGTH}`);
+    refuse(path, field, `its name must have 1 to ${MAX_NAME_LENGTH} characters (got ${name.length})`);
   }
-  if (!isObject(entry)) refuse(path, field, `found ${inWords(entry)}, allowed an object`);
+  if (!isObject(entry)) refuse(path, field, `must be an object (got ${inWords(entry)})`);
   const { dtype, shape, data_offsets: offsets } = entry;
   if (typeof dtype !== "string" || !Object.hasOwn(DTYPES, dtype)) {
-    refuse(path, field, `found dtype ${inWords(dtype)}, allowed ${Object.keys(DTYPES).join(", ")}`);
+    refuse(path, field, `dtype must be one of ${Object.keys(DTYPES).join(", ")} (got ${inWords(dtype)})`);
   }
   if (!isCounts(shape) || shape.length > MAX_DIMENSIONS) {
-    refuse(path, field, `found shape ${listInWords(shape)}, allowed at most ${MAX_DIMENSIONS} whole numbers`);
+    refuse(path, field, `shape must be at most ${MAX_DIMENSIONS} whole numbers (got ${listInWords(shape)})`);
   }
   if (!isCounts(offsets) || offsets.length !== 2 || offsets[0] > offsets[1]) {
-    refuse(path, field, `found data_offsets ${listInWords(offsets)}, allowed a begin and an end`);
+    refuse(path, field, `data_offsets must be a begin and an end (got ${listInWords(offsets)})`);
   }
   const [begin, end] = offsets;
   if (end > size - start) {
-    const detail = `found data up to byte ${end}, allowed ${size - start}: the file is cut short`;
+    const detail = `its data end at byte ${end} of ${size - start}: the file is cut short`;
     refuse(path, field, detail);
   }
   const bytes = shape.reduce((product, n) => product * n, DTYPES[dtype as Dtype]);
   if (bytes !== end - begin) {
-    const detail = `found ${end - begin} bytes, allowed ${bytes} for ${dtype} of shape ${shape.join(" x ")}`;
+    const detail = `must have ${bytes} bytes for ${dtype} of shape ${shape.join(" x ")} (got ${end - begin})`;
     refuse(path, field, detail);
   }
   return { name, dtype: dtype as Dtype, shape, file: path, offset: start + begin, byteLength: bytes };
@@ -117,12 +117,12 @@ function checkCover(path: string, tensors: readonly SafeTensor[], start: number,
   const inOrder = [...tensors].sort((a, b) => a.offset - b.offset || a.byteLength - b.byteLength);
   for (const { name, offset, byteLength } of inOrder) {
     if (offset !== at) {
-      const what = offset < at ? "overlaps the tensor before it" : "leaves a hole before it";
-      refuse(path, `tensor ${quote(name)}`, `found data at byte ${offset}, which ${what} (byte ${at})`);
+      const what = offset < at ? "overlap the tensor before" : "leave a hole after the tensor before";
+      refuse(path, `tensor ${quote(name)}`, `its data at byte ${offset} ${what} (byte ${at})`);
     }
     at += byteLength;
   }
-  if (at !== size) refuse(path, undefined, `found ${size - at} bytes after the last tensor, allowed none`);
+  if (at !== size) refuse(path, undefined, `there are ${size - at} bytes after the last tensor`);
 }
 
 function isCounts(value: unknown): value is number[] {

@@ -127,17 +127,17 @@ function readVocabulary(tokenizer: Fields, model: Fields, rows: number): Vocabul
   const add = (text: string, id: unknown, type: number) => {
     if (typeof id !== "number" || !Number.isInteger(id) || id < 0 || id >= rows) {
       const allowed = `0 to ${rows - 1}, config.json's vocab_size`;
-      refuse(tokenizer.file, `token ${quote(text)}`, `found the id ${inWords(id)}, allowed ${allowed}`);
+      refuse(tokenizer.file, `token ${quote(text)}`, `the id must be ${allowed} (got ${inWords(id)})`);
     }
     const known = ids.get(text) ?? (tokens[id] === undefined ? undefined : id);
     if (known !== undefined && (known !== id || tokens[id] !== text)) {
-      refuse(tokenizer.file, `token ${quote(text)}`, `found the id ${id}, which is doubled (also ${known})`);
+      refuse(tokenizer.file, `token ${quote(text)}`, `the id ${id} is a duplicate (also ${known})`);
     }
     if (text === "" || text.length > MAX_TOKEN_LENGTH) {
       refuse(
         tokenizer.file,
         `token ${id}`,
-        `found ${text.length} characters, allowed 1 to ${MAX_TOKEN_LENGTH}`,
+        `must have 1 to ${MAX_TOKEN_LENGTH} characters (got ${text.length})`,
       );
     }
     tokens[id] = text;

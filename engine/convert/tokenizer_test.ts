@@ -159,7 +159,11 @@ Deno.test("tokenizer: a blank before the text is put there as the files say", ()
 });
 
 const WRONG: Record<string, [tokenizer: object, config: object, words: string]> = {
-  "another model": [{ ...BPE, model: { ...MODEL, type: "Unigram" } }, CONFIG, `"Unigram", allowed "BPE"`],
+  "another model": [
+    { ...BPE, model: { ...MODEL, type: "Unigram" } },
+    CONFIG,
+    'because no other model is converted (got "Unigram")',
+  ],
   "no model": [{ ...BPE, model: null }, CONFIG, `key "model"`],
   "another normalizer": [{ ...BPE, normalizer: { type: "Lowercase" } }, CONFIG, `"Lowercase"`],
   "a normalizer of SentencePiece": [{ ...SPM, normalizer: { type: "NFKC" } }, {}, `the step "NFKC"`],
@@ -168,19 +172,19 @@ const WRONG: Record<string, [tokenizer: object, config: object, words: string]> 
   "merges that are none": [
     { ...BPE, model: { ...MODEL, merges: {} } },
     CONFIG,
-    "an object, allowed an array",
+    "must be an array (got an object",
   ],
   "a doubled id": [
     { ...BPE, added_tokens: [{ id: 3, content: "<x>", special: true }] },
     CONFIG,
-    "doubled",
+    "the id 3 is a duplicate",
   ],
   "a doubled token": [
     { ...BPE, added_tokens: [{ id: 300, content: "th", special: true }] },
     CONFIG,
-    `token "th": found the id 300, which is doubled (also 256)`,
+    `token "th": the id 300 is a duplicate (also 256)`,
   ],
-  "an id that is none": [{ ...BPE, added_tokens: [{ id: 1.5, content: "<x>" }] }, CONFIG, "found the id 1.5"],
+  "an id that is none": [{ ...BPE, added_tokens: [{ id: 1.5, content: "<x>" }] }, CONFIG, "(got 1.5)"],
   "a special token that is none": [BPE, { eos_token: "<nobody>" }, `key "eos_token"`],
   "merges out of order": [
     { ...SPM, model: { ...SPM.model, merges: ["ab c", "a b", "a bc"] } },

@@ -52,16 +52,16 @@ export class ArchitectureKeys {
   refuseUnsupported(): void {
     const experts = this.metadata.getCount(this.name("expert_count"), 0);
     if (experts !== 0) {
-      this.refuse("expert_count", String(experts), "0: mixtures of experts are not supported");
+      this.refuse("expert_count", String(experts), "0, because mixtures of experts are not supported");
     }
     if (!this.metadata.getBoolean(this.name("attention.causal"), true)) {
-      this.refuse("attention.causal", "false", "true: only causal attention is supported");
+      this.refuse("attention.causal", "false", "true, because only causal attention is supported");
     }
   }
 
   refuse(name: string, found: string, allowed: string): never {
     const key = this.name(name);
     const place = { byte: byteOf(this.metadata, key), field: `key ${quote(key)}` };
-    throw new GgufError("GGUF_HPARAM", `found ${found}, allowed ${allowed}`, place);
+    throw new GgufError("GGUF_HPARAM", `must be ${allowed} (got ${found})`, place);
   }
 }

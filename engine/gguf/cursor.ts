@@ -103,15 +103,17 @@ export class Cursor {
     const start = this.position;
     const length = this.length(field);
     if (length > this.remaining || length > maxBytes) {
-      const allowed = length > maxBytes ? `at most ${maxBytes} bytes` : this.endInWords;
-      const detail = `found a length of ${this.exactLength}, allowed ${allowed}`;
+      const most = length > maxBytes
+        ? `${maxBytes} bytes`
+        : `the ${this.remaining} bytes left: ${this.endInWords}`;
+      const detail = `a length of ${this.exactLength} is more than ${most}`;
       throw new GgufError("GGUF_STRING", detail, { byte: start, field });
     }
     const at = this.#take(length, field);
     try {
       return this.#decoder.decode(this.#window.subarray(at, at + length));
     } catch {
-      throw new GgufError("GGUF_STRING", "found bytes that are not UTF-8, allowed UTF-8", {
+      throw new GgufError("GGUF_STRING", "must be valid UTF-8", {
         byte: start + 8,
         field,
       });
@@ -212,8 +214,7 @@ export class Cursor {
     }
     if (done < atLeast) {
       const end = offset + done;
-      const detail =
-        `found the end of the file at byte ${end}, allowed ${this.#source.size} bytes as at first`;
+      const detail = `the file ended at byte ${end}; it had ${this.#source.size} bytes when it was opened`;
       throw new GgufError("GGUF_TRUNCATED", detail, { byte: this.position, field });
     }
     return done;
@@ -221,7 +222,7 @@ export class Cursor {
 
   #refuseEnd(count: number, field: string): never {
     const code: GgufErrorCode = this.#end < this.#source.size ? "GGUF_COUNT" : "GGUF_TRUNCATED";
-    const detail = `found ${this.remaining} bytes where ${count} are needed, allowed ${this.endInWords}`;
+    const detail = `${count} bytes are needed, but only ${this.remaining} are left: ${this.endInWords}`;
     throw new GgufError(code, detail, { byte: this.position, field });
   }
 }

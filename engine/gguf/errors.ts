@@ -25,7 +25,7 @@ export interface GgufErrorPlace {
 
 /**
  * A GGUF file that compy refuses. The message reads
- * `GGUF_OFFSET at byte 1234, tensor "output.weight": found 33, allowed a multiple of 32 (the alignment) below 2^53`.
+ * `GGUF_OFFSET at byte 1234, tensor "output.weight": the offset must be a multiple of 32 (the alignment) below 2^53 (got 33)`.
  */
 export class GgufError extends Error {
   override name = "GgufError";

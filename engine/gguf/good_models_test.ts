@@ -95,7 +95,7 @@ Deno.test("requireTensor gives the tensor of that shape and refuses others", () 
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "blk.0.attn_k.weight"`]);
   }
   const missing = assertThrows(() => requireTensor(file, "output.weight", [32, 8]), GgufError);
-  assertEquals(missing.message, `GGUF_HPARAM tensor "output.weight": found none, allowed shape 32 x 8`);
+  assertEquals(missing.message, `GGUF_HPARAM tensor "output.weight": missing; must have shape 32 x 8`);
 });
 
 Deno.test("a vocabulary comes back as tables of one length", () => {

@@ -77,10 +77,10 @@ export function requireTensor(file: GgufFile, name: string, shape: readonly numb
   const field = `tensor ${quote(name)}`;
   const tensor = file.tensors.get(name);
   if (!tensor) {
-    throw new GgufError("GGUF_HPARAM", `found none, allowed shape ${shape.join(" x ")}`, { field });
+    throw new GgufError("GGUF_HPARAM", `missing; must have shape ${shape.join(" x ")}`, { field });
   }
   if (tensor.shape.length !== shape.length || tensor.shape.some((size, i) => size !== shape[i])) {
-    const detail = `found shape ${tensor.shape.join(" x ")}, allowed ${shape.join(" x ")} as the keys say`;
+    const detail = `must have shape ${shape.join(" x ")}, as the keys say (got ${tensor.shape.join(" x ")})`;
     throw new GgufError("GGUF_HPARAM", detail, { field });
   }
   return tensor;
@@ -92,7 +92,7 @@ function refuseSplit(metadata: Metadata): void {
   const parts = metadata.getCount(key, 1);
   if (parts <= 1) return;
   const place = { byte: byteOf(metadata, key), field: `key ${quote(key)}` };
-  const detail = `found ${parts} files, allowed one: join them with llama-gguf-split --merge`;
+  const detail = `the model is split into ${parts} files; join them with llama-gguf-split --merge`;
   throw new GgufError("GGUF_HPARAM", detail, place);
 }
 
@@ -145,7 +145,7 @@ function readVocabSize(file: GgufFile, keys: ArchitectureKeys, embeddingLength: 
   const rows = embedding.shape[1] ?? 0;
   if (tokens !== undefined && rows !== tokens) {
     const place = { field: `tensor "token_embd.weight"` };
-    throw new GgufError("GGUF_VOCAB", `found ${rows} rows, allowed ${tokens}, one for each token`, place);
+    throw new GgufError("GGUF_VOCAB", `must have ${tokens} rows, one for each token (got ${rows})`, place);
   }
   requireTensor(file, "token_embd.weight", [embeddingLength, rows]);
   return rows;

@@ -80,10 +80,10 @@ export function readKeyValues(cursor: Cursor, count: number): KeyValues {
     const key = cursor.string(`key ${i}`, MAX_KEY_BYTES);
     const field = `key ${quote(key)}`;
     if (key === "") {
-      throw new GgufError("GGUF_STRING", "found an empty key, allowed a name", { byte, field: `key ${i}` });
+      throw new GgufError("GGUF_STRING", "must not be empty", { byte, field: `key ${i}` });
     }
     if (entries.has(key)) {
-      throw new GgufError("GGUF_DUPLICATE", "found the key twice, allowed once", { byte, field });
+      throw new GgufError("GGUF_DUPLICATE", "the key appears twice", { byte, field });
     }
     const type = readType(cursor, field);
     const position = cursor.position;
@@ -101,7 +101,7 @@ function checkAlignment(value: MetadataValue, type: ValueType, byte: number, fie
   if (!valid) {
     const found = type === "UINT32" ? String(value) : `a value of type ${type}`;
     const allowed = `a UINT32 that is a power of two from ${MIN_ALIGNMENT} to ${MAX_ALIGNMENT}`;
-    throw new GgufError("GGUF_ALIGN", `found ${found}, allowed ${allowed}`, { byte, field });
+    throw new GgufError("GGUF_ALIGN", `must be ${allowed} (got ${found})`, { byte, field });
   }
   return value;
 }
@@ -111,7 +111,7 @@ function readType(cursor: Cursor, field: string): ValueType {
   const id = cursor.u32(field);
   const type = VALUE_TYPES[id];
   if (type === undefined) {
-    throw new GgufError("GGUF_KV_TYPE", `found value type ${id}, allowed 0 to ${VALUE_TYPES.length - 1}`, {
+    throw new GgufError("GGUF_KV_TYPE", `the value type must be 0 to ${VALUE_TYPES.length - 1} (got ${id})`, {
       byte,
       field,
     });
@@ -136,7 +136,7 @@ function readBoolean(cursor: Cursor, field: string): boolean {
   const byte = cursor.position;
   const value = cursor.u8(field);
   if (value > 1) {
-    throw new GgufError("GGUF_KV_TYPE", `found a BOOL of ${value}, allowed 0 or 1`, { byte, field });
+    throw new GgufError("GGUF_KV_TYPE", `a BOOL must be 0 or 1 (got ${value})`, { byte, field });
   }
   return value === 1;
 }
@@ -181,7 +181,7 @@ function readArray(cursor: Cursor, field: string, room: Room): MetadataArray {
   const typeByte = cursor.position;
   const type = readType(cursor, field);
   if (type === "ARRAY") {
-    const detail = "found an array of arrays, allowed numbers, booleans and strings";
+    const detail = "an array must hold numbers, booleans or strings (got arrays)";
     throw new GgufError("GGUF_ARRAY", detail, { byte: typeByte, field });
   }
   const count = readArrayCount(cursor, type, field, room);
@@ -208,13 +208,13 @@ function readArrayCount(cursor: Cursor, type: ValueType, field: string, room: Ro
   const fits = Math.floor(cursor.remaining / MIN_BYTES[type]);
   if (count > fits) {
     const found = `${cursor.exactLength} elements of ${type}`;
-    const detail = `found ${found}, allowed at most ${fits}: ${cursor.endInWords}`;
+    const detail = `must have at most ${fits} elements (got ${found}): ${cursor.endInWords}`;
     throw new GgufError("GGUF_ARRAY", detail, { byte, field });
   }
   if (type in TYPED_ARRAYS) return count;
   if (count > room.elements) {
-    const detail = `found ${count} elements of ${type}, allowed ${room.elements}, what is left of ` +
-      `${MAX_BOXED_ELEMENTS} in all arrays of a file`;
+    const detail = `${count} elements of ${type} are more than the ${room.elements} left of the ` +
+      `${MAX_BOXED_ELEMENTS} that all arrays of a file may have`;
     throw new GgufError("GGUF_ARRAY", detail, { byte, field });
   }
   room.elements -= count;

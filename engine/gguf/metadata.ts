@@ -69,14 +69,14 @@ export class MetadataMap implements Metadata {
   #get(key: string, fallback: MetadataValue | undefined, allowed: string): MetadataValue {
     const value = this.entries.get(key) ?? fallback;
     if (value === undefined) {
-      throw new GgufError("GGUF_HPARAM", `found nothing, allowed ${allowed}`, { field: `key ${quote(key)}` });
+      throw new GgufError("GGUF_HPARAM", `missing; must be ${allowed}`, { field: `key ${quote(key)}` });
     }
     return value;
   }
 
   #refuse(key: string, value: MetadataValue, allowed: string): never {
     const place = { byte: this.byteOf(key), field: `key ${quote(key)}` };
-    throw new GgufError("GGUF_HPARAM", `found ${inWords(value)}, allowed ${allowed}`, place);
+    throw new GgufError("GGUF_HPARAM", `must be ${allowed} (got ${inWords(value)})`, place);
   }
 }
 

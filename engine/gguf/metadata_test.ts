@@ -71,6 +71,6 @@ Deno.test("a refusal names the key and the byte of its value", () => {
   assertEquals([error.byte, error.field, byteOf(metadata, "text")], [99, `key "text"`, 99]);
   assertEquals(
     error.message,
-    `GGUF_HPARAM at byte 99, key "text": found the string "llama", allowed an integer >= 0`,
+    `GGUF_HPARAM at byte 99, key "text": must be an integer >= 0 (got the string "llama")`,
   );
 });

@@ -22,7 +22,7 @@ export async function openGguf(path: string): Promise<GgufFile> {
   using file = await Deno.open(path, { read: true });
   const { size, isFile } = await file.stat();
   if (!isFile) {
-    throw new GgufError("GGUF_MAGIC", "found something else than a file, allowed a GGUF file", {
+    throw new GgufError("GGUF_MAGIC", "not a regular file; a GGUF file is needed", {
       byte: 0,
       field: "magic",
     });
@@ -64,13 +64,13 @@ function parse(path: string, source: ByteSource): GgufFile {
 
 function readVersion(cursor: Cursor): number {
   if (cursor.remaining < 4) {
-    const detail = `found a file of ${cursor.remaining} bytes, allowed a file that begins with "GGUF"`;
+    const detail = `a GGUF file must begin with "GGUF" (got a file of ${cursor.remaining} bytes)`;
     throw new GgufError("GGUF_MAGIC", detail, { byte: 0, field: "magic" });
   }
   const magic = String.fromCharCode(...cursor.bytes(4, "magic"));
   if (magic === "FUGG") refuseEndian(0, "magic");
   if (magic !== "GGUF") {
-    throw new GgufError("GGUF_MAGIC", `found ${quote(magic)}, allowed "GGUF"`, {
+    throw new GgufError("GGUF_MAGIC", `must be "GGUF" (got ${quote(magic)}): this is not a GGUF file`, {
       byte: 0,
       field: "magic",
     });
@@ -79,13 +79,16 @@ function readVersion(cursor: Cursor): number {
   // A version of a byte-swapped file has its digits in the upper bytes.
   if (version !== 0 && (version & 0xffff) === 0) refuseEndian(4, "version");
   if (version !== 2 && version !== 3) {
-    throw new GgufError("GGUF_VERSION", `found ${version}, allowed 2 or 3`, { byte: 4, field: "version" });
+    throw new GgufError("GGUF_VERSION", `must be 2 or 3 (got ${version})`, { byte: 4, field: "version" });
   }
   return version;
 }
 
 function refuseEndian(byte: number, field: string): never {
-  throw new GgufError("GGUF_ENDIAN", "found a big-endian file, allowed little-endian ones", { byte, field });
+  throw new GgufError("GGUF_ENDIAN", "the file is big-endian; only little-endian files are supported", {
+    byte,
+    field,
+  });
 }
 
 function readCount(cursor: Cursor, field: string, minBytes: number, cap: number): number {
@@ -93,11 +96,11 @@ function readCount(cursor: Cursor, field: string, minBytes: number, cap: number)
   const count = cursor.length(field);
   const fits = Math.floor(cursor.remaining / minBytes);
   if (count > fits) {
-    const detail = `found ${cursor.exactLength}, allowed at most ${fits}: ${cursor.endInWords}`;
+    const detail = `must be at most ${fits} (got ${cursor.exactLength}): ${cursor.endInWords}`;
     throw new GgufError("GGUF_COUNT", detail, { byte, field });
   }
   if (count > cap) {
-    throw new GgufError("GGUF_COUNT", `found ${count}, allowed at most ${cap}`, { byte, field });
+    throw new GgufError("GGUF_COUNT", `must be at most ${cap} (got ${count})`, { byte, field });
   }
   return count;
 }

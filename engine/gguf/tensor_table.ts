@@ -50,11 +50,11 @@ function readEntry(
   const name = cursor.string(`name of tensor ${index}`, MAX_NAME_BYTES);
   if (name === "") {
     const place = { byte, field: `name of tensor ${index}` };
-    throw new GgufError("GGUF_STRING", "found an empty name, allowed a name", place);
+    throw new GgufError("GGUF_STRING", "must not be empty", place);
   }
   const field = `tensor ${quote(name)}`;
   if (known.has(name)) {
-    throw new GgufError("GGUF_DUPLICATE", "found the tensor twice, allowed once", { byte, field });
+    throw new GgufError("GGUF_DUPLICATE", "the tensor appears twice", { byte, field });
   }
   const shapeByte = cursor.position;
   const shape = readShape(cursor, field);
@@ -64,7 +64,7 @@ function readEntry(
   const offset = cursor.length(field);
   if (!Number.isSafeInteger(offset) || offset % alignment !== 0) {
     const detail =
-      `found offset ${cursor.exactLength}, allowed a multiple of ${alignment} (the alignment) below 2^53`;
+      `the offset must be a multiple of ${alignment} (the alignment) below 2^53 (got ${cursor.exactLength})`;
     throw new GgufError("GGUF_OFFSET", detail, { byte: offsetByte, field });
   }
   return { name, layout, shape, byteLength, offset, offsetByte };
@@ -74,7 +74,7 @@ function readShape(cursor: Cursor, field: string): number[] {
   const rankByte = cursor.position;
   const rank = cursor.u32(field);
   if (rank < 1 || rank > MAX_RANK) {
-    const detail = `found ${rank} dimensions, allowed 1 to ${MAX_RANK}`;
+    const detail = `must have 1 to ${MAX_RANK} dimensions (got ${rank})`;
     throw new GgufError("GGUF_SHAPE", detail, { byte: rankByte, field });
   }
   const shape: number[] = [];
@@ -84,7 +84,7 @@ function readShape(cursor: Cursor, field: string): number[] {
     const dimension = cursor.u64(field);
     if (dimension < 1n || dimension > BigInt(Math.floor(Number.MAX_SAFE_INTEGER / elements))) {
       const detail =
-        `found dimension ${i} of ${dimension}, allowed at least 1 and fewer than 2^53 elements in all`;
+        `dimension ${i} must be at least 1, with fewer than 2^53 elements in all (got ${dimension})`;
       throw new GgufError("GGUF_SHAPE", detail, { byte, field });
     }
     shape.push(Number(dimension));
@@ -98,7 +98,7 @@ function readLayout(cursor: Cursor, field: string): TensorTypeLayout {
   const id = cursor.u32(field);
   const layout = layoutOfId(id);
   if (!layout) {
-    const detail = `found type ${id}, ${nameOfId(id)}, which is not supported, allowed ${SUPPORTED_TYPES}`;
+    const detail = `type ${id} (${nameOfId(id)}) is not supported; supported are ${SUPPORTED_TYPES}`;
     throw new GgufError("GGUF_TENSOR_TYPE", detail, { byte, field });
   }
   return layout;
@@ -111,14 +111,14 @@ function byteLengthOfShape(
   field: string,
 ): number {
   if (shape[0] % layout.elements !== 0) {
-    const detail = `found dimension 0 of ${
+    const detail = `dimension 0 must be a multiple of ${layout.elements}, the block of ${layout.name} (got ${
       shape[0]
-    }, allowed a multiple of ${layout.elements}, the block of ${layout.name}`;
+    })`;
     throw new GgufError("GGUF_SHAPE", detail, { byte, field });
   }
   const byteLength = shape.reduce((a, b) => a * b) / layout.elements * layout.bytes;
   if (!Number.isSafeInteger(byteLength)) {
-    const detail = `found ${shape.join(" x ")} elements of ${layout.name}, allowed fewer than 2^53 bytes`;
+    const detail = `must have fewer than 2^53 bytes (got ${shape.join(" x ")} elements of ${layout.name})`;
     throw new GgufError("GGUF_SHAPE", detail, { byte, field });
   }
   return byteLength;
@@ -136,16 +136,16 @@ function checkPlaces(entries: Entry[], dataStart: number, alignment: number, fil
   for (const { name, offset, byteLength, offsetByte } of entries) {
     const place = { byte: offsetByte, field: `tensor ${quote(name)}` };
     if (offset < end) {
-      const detail = `found offset ${offset}, allowed at least ${end}, the end of ${quote(before)}`;
+      const detail = `the offset must be at least ${end}, the end of ${quote(before)} (got ${offset})`;
       throw new GgufError("GGUF_OFFSET", detail, place);
     }
     const last = dataStart + offset + byteLength;
     if (dataStart + offset > room) {
-      const detail = `found data at byte ${dataStart + offset}, allowed the file's ${fileSize} bytes`;
+      const detail = `its data begin at byte ${dataStart + offset}, but the file has ${fileSize} bytes`;
       throw new GgufError("GGUF_OFFSET", detail, place);
     }
     if (last > fileSize) {
-      const detail = `found data up to byte ${last}, allowed the file's ${fileSize} bytes (is it cut short?)`;
+      const detail = `its data end at byte ${last}, but the file has ${fileSize} bytes (is it cut short?)`;
       throw new GgufError("GGUF_TRUNCATED", detail, place);
     }
     end = offset + byteLength;

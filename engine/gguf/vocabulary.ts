@@ -59,7 +59,7 @@ function readTokens(metadata: Metadata): string[] {
   const long = tokens.findIndex((token) => token.length > MAX_TOKEN_LENGTH);
   if (long >= 0) {
     const found = `token ${long} of ${tokens[long].length} characters`;
-    refuse(metadata, TOKENS, found, `at most ${MAX_TOKEN_LENGTH} characters`);
+    refuse(metadata, TOKENS, found, `texts of at most ${MAX_TOKEN_LENGTH} characters`);
   }
   return tokens;
 }
@@ -71,7 +71,7 @@ function idsOf(metadata: Metadata, tokens: readonly string[]): Map<string, numbe
     const first = ids.get(tokens[id]);
     if (first !== undefined) {
       const found = `${quote(tokens[id])} as tokens ${first} and ${id}`;
-      refuse(metadata, TOKENS, found, "one token to a text");
+      refuse(metadata, TOKENS, found, "distinct texts");
     }
     ids.set(tokens[id], id);
   }
@@ -103,7 +103,7 @@ function readTokenTypes(metadata: Metadata, count: number): ArrayLike<number> | 
 function readTable(metadata: Metadata, key: string, count: number): ArrayLike<number> | undefined {
   const table = metadata.getNumbers(key);
   if (table && table.length !== count) {
-    refuse(metadata, key, lengthInWords(table), `${count}, one for each token`);
+    refuse(metadata, key, lengthInWords(table), `${count} elements, one for each token`);
   }
   return table;
 }
@@ -116,7 +116,7 @@ function readMerges(
   const merges = metadata.getStrings(MERGES);
   if (!merges && model === "gpt2") refuse(metadata, MERGES, "nothing", "the merges of a byte-level BPE");
   if (merges && merges.length > MAX_MERGES) {
-    refuse(metadata, MERGES, lengthInWords(merges), `at most ${MAX_MERGES}`);
+    refuse(metadata, MERGES, lengthInWords(merges), `at most ${MAX_MERGES} elements`);
   }
   for (let i = 0; merges && i < merges.length; i++) {
     const [left, right] = mergeParts(merges[i]);
@@ -147,5 +147,5 @@ function lengthInWords(value: { length: number } | undefined): string {
 
 function refuse(metadata: Metadata, key: string, found: string, allowed: string): never {
   const place = { byte: byteOf(metadata, key), field: `key ${quote(key)}` };
-  throw new GgufError("GGUF_VOCAB", `found ${found}, allowed ${allowed}`, place);
+  throw new GgufError("GGUF_VOCAB", `must be ${allowed} (got ${found})`, place);
 }

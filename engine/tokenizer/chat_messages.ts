@@ -35,7 +35,7 @@ function textOf(content: ChatMessage["content"] | undefined): string | undefined
   if (!Array.isArray(content)) return content ?? undefined;
   return content.map(({ type, text }) => {
     if (type === "text" && typeof text === "string") return text;
-    throw new Error(`a content part is of the type ${quote(String(type))}, allowed is text`);
+    throw new Error(`a content part must have the type "text" (got ${quote(String(type))})`);
   }).join("\n");
 }
 
@@ -64,7 +64,7 @@ export function mapTexts<T>(data: T, change: (text: string) => string): T {
       return Object.fromEntries(entries.map(([key, item]) => [change(key), copy(item, depth + 1)]));
     }
     if (value === null || typeof value === "boolean" || typeof value === "number") return value;
-    throw new Error(`a value is a ${typeof value}, allowed is JSON`);
+    throw new Error(`a value must be JSON (got a ${typeof value})`);
   };
   return copy(data, 0) as T;
 }

@@ -51,7 +51,7 @@ Deno.test("text parts are joined by line breaks, and no content is an empty text
   const parts = [{ type: "text", text: "a" }, { type: "text", text: "b" }];
   assertEquals(render(ECHO, [user(parts), user(null), user([]), user("")]), "user=a\nb;user=;user=;user=;");
   const image = () => render(ECHO, [user([{ type: "image_url" }])]);
-  assertThrows(image, ChatTemplateError, '"image_url", allowed is text');
+  assertThrows(image, ChatTemplateError, 'must have the type "text" (got "image_url")');
 });
 
 Deno.test("the developer role is the system role for templates that do not know it", () => {

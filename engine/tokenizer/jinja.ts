@@ -40,7 +40,7 @@ const GLOBALS: Readonly<Partial<Record<typeof RESERVED_TEMPLATE_VARIABLES[number
 /** Parses a template. Throws where it is too large or no template. */
 export function compileTemplate(source: string): Render {
   if (source.length > MAX_SOURCE) {
-    throw new Error(`found ${source.length} characters, allowed ${MAX_SOURCE}`);
+    throw new Error(`the template must have at most ${MAX_SOURCE} characters (got ${source.length})`);
   }
   const { parsed } = new Template(source);
   return (variables) => {

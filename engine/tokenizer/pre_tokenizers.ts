@@ -134,7 +134,7 @@ export const PRE_TOKENIZERS: readonly string[] = [...BY_NAME.keys()];
 export function preTokenizer(name: string): PreTokenizer {
   const found = BY_NAME.get(name);
   if (found) return found;
-  throw new GgufError("GGUF_VOCAB", `found ${quote(name)}, allowed ${PRE_TOKENIZERS.join(", ")}`, {
+  throw new GgufError("GGUF_VOCAB", `must be one of ${PRE_TOKENIZERS.join(", ")} (got ${quote(name)})`, {
     field: 'key "tokenizer.ggml.pre"',
   });
 }

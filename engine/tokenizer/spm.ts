@@ -44,7 +44,10 @@ export class SpmEncoder {
     const mergeable = [...ids].filter(([, id]) => types[id] !== TOKEN_TYPE.CONTROL);
     const work = mergeable.reduce((sum, [text]) => sum + text.length ** 2, 0);
     if (work > MAX_CUT_WORK) {
-      throw vocabError("tokens", `found squares of lengths that add up to ${work}, allowed ${MAX_CUT_WORK}`);
+      throw vocabError(
+        "tokens",
+        `the squares of their lengths must add up to at most ${MAX_CUT_WORK} (got ${work})`,
+      );
     }
     this.#pairs = new PairTable(4 * mergeable.length);
     for (const [text, id] of mergeable) this.#addPairs(text, id, places[id]);

@@ -40,7 +40,7 @@ export function createTokenizer(metadata: Metadata): Tokenizer {
   const tables = readVocabulary(metadata);
   if (tables.model === "llama") return new GgufTokenizer(spmParts(tables, metadata));
   if (tables.model === "gpt2") return new GgufTokenizer(bpeParts(tables, metadata));
-  throw vocabError("model", `found ${quote(tables.model)}, allowed gpt2, llama`);
+  throw vocabError("model", `must be gpt2 or llama (got ${quote(tables.model)})`);
 }
 
 function spmParts(tables: VocabularyTables, metadata: Metadata): Parts {

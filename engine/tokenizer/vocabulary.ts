@@ -66,7 +66,7 @@ function checkSpecialLength(tokens: readonly string[], types: Uint8Array): void 
   if (length > MAX_SPECIAL_LENGTH) {
     throw vocabError(
       "tokens",
-      `found ${length} characters in control and user-defined tokens, allowed ${MAX_SPECIAL_LENGTH}`,
+      `control and user-defined tokens must have at most ${MAX_SPECIAL_LENGTH} characters in all (got ${length})`,
     );
   }
 }
@@ -75,7 +75,7 @@ function readTypes(tokens: readonly string[], given: ArrayLike<number> | undefin
   if (!given) return new Uint8Array(tokens.length).fill(TOKEN_TYPE.NORMAL);
   for (let id = 0; id < tokens.length; id++) {
     if (given[id] === TOKEN_TYPE.BYTE && !/^<0x[0-9A-Fa-f]{2}>$/.test(tokens[id])) {
-      throw vocabError("tokens", `found the byte token ${id} ${quote(tokens[id])}, allowed <0x00> to <0xFF>`);
+      throw vocabError("tokens", `byte token ${id} must be <0x00> to <0xFF> (got ${quote(tokens[id])})`);
     }
   }
   return Uint8Array.from(given);
