@@ -3,7 +3,7 @@ import { matchedRoutes } from "hono/route";
 import type { Context } from "hono";
 import type { Engine } from "../engine/types.ts";
 import type { BatchService } from "../jobs/service.ts";
-import { batchRoutes } from "./batches.ts";
+import { batchRoutes } from "./endpoints/batches.ts";
 import { chatRoutes } from "./chat.ts";
 import { completionRoutes } from "./completions.ts";
 import {
@@ -13,15 +13,15 @@ import {
   type Env,
   type Lifecycle,
   onlyMethods,
-} from "./context.ts";
-import { Metrics } from "./counters.ts";
-import { ApiError, errorResponse, requestId, shuttingDown, toApiError } from "./errors.ts";
-import { fileRoutes } from "./files.ts";
+} from "./shared/context.ts";
+import { Metrics } from "./shared/counters.ts";
+import { ApiError, errorResponse, requestId, shuttingDown, toApiError } from "./shared/errors.ts";
+import { fileRoutes } from "./endpoints/files.ts";
 import { checkHost, checkSite, KeyRing } from "./guard.ts";
-import { healthRoutes } from "./health.ts";
-import { metricsRoutes } from "./metrics.ts";
-import { modelRoutes } from "./models.ts";
-import { tokenizeRoutes } from "./tokenize.ts";
+import { healthRoutes } from "./endpoints/health.ts";
+import { metricsRoutes } from "./endpoints/metrics.ts";
+import { modelRoutes } from "./endpoints/models.ts";
+import { tokenizeRoutes } from "./endpoints/tokenize.ts";
 
 export interface AppOptions {
   /** With any, every route wants one of them. */

@@ -1,6 +1,6 @@
-import type { AppContext } from "./context.ts";
+import type { AppContext } from "./shared/context.ts";
 import { generationRoutes } from "./generations.ts";
-import { chatChunk, chatCompletion } from "./schemas/answers.ts";
+import { chatChunk, chatCompletion } from "./shared/answers.ts";
 import { chatRequest } from "./schemas/chat.ts";
 
 export function chatRoutes(context: AppContext) {

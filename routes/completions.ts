@@ -1,6 +1,6 @@
-import type { AppContext } from "./context.ts";
+import type { AppContext } from "./shared/context.ts";
 import { generationRoutes } from "./generations.ts";
-import { completion } from "./schemas/answers.ts";
+import { completion } from "./shared/answers.ts";
 import { completionRequest } from "./schemas/completions.ts";
 
 export function completionRoutes(context: AppContext) {

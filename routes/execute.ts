@@ -1,11 +1,11 @@
 import type { Engine } from "../engine/types.ts";
-import { prepareChat } from "./chat_answer.ts";
-import { prepareCompletion } from "./completion_answer.ts";
-import { ApiError, toApiError } from "./errors.ts";
-import type { Prepared, RunOptions } from "./generation.ts";
-import { checkDepth } from "./json.ts";
+import { prepareChat } from "./endpoints/chat_completions.ts";
+import { prepareCompletion } from "./endpoints/completions.ts";
+import { ApiError, toApiError } from "./shared/errors.ts";
+import type { Prepared, RunOptions } from "./shared/generation.ts";
+import { checkDepth } from "./shared/json.ts";
 import { chatRequest } from "./schemas/chat.ts";
-import { check } from "./schemas/check.ts";
+import { check } from "./shared/check.ts";
 import { completionRequest } from "./schemas/completions.ts";
 
 /** The endpoints that run without HTTP too. */

@@ -1,11 +1,11 @@
 import { OpenAPIHono, type z } from "@hono/zod-openapi";
-import { readJson } from "./body.ts";
-import { type AppContext, type Env, jsonContent, onlyMethods } from "./context.ts";
-import { clientLeft } from "./errors.ts";
+import { readJson } from "./shared/body.ts";
+import { type AppContext, type Env, jsonContent, onlyMethods } from "./shared/context.ts";
+import { clientLeft } from "./shared/errors.ts";
 import { type ExecutableUrl, prepare } from "./execute.ts";
-import { errorAnswer } from "./schemas/answers.ts";
-import { eventStream } from "./sse.ts";
-import { wholeAnswer } from "./whole_answer.ts";
+import { errorAnswer } from "./shared/answers.ts";
+import { eventStream } from "./shared/sse.ts";
+import { wholeAnswer } from "./shared/whole_answer.ts";
 
 interface GenerationSchemas {
   readonly summary: string;

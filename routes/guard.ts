@@ -1,5 +1,5 @@
 import { createHash, timingSafeEqual } from "node:crypto";
-import { ApiError } from "./errors.ts";
+import { ApiError } from "./shared/errors.ts";
 
 /**
  * Refuses a Host header that names another machine: a web page whose name was rebound to this address must not

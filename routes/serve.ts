@@ -1,8 +1,8 @@
 import type { Engine } from "../engine/types.ts";
 import { type AppOptions, createApp } from "./app.ts";
-import { ApiError, errorResponse, requestId, toApiError } from "./errors.ts";
+import { ApiError, errorResponse, requestId, toApiError } from "./shared/errors.ts";
 import { isLoopback } from "./guard.ts";
-import { settledWithin } from "./settled.ts";
+import { settledWithin } from "./shared/settled.ts";
 
 export interface ServeOptions extends Omit<AppOptions, "lifecycle"> {
   /** Default 127.0.0.1. Another machine's reach needs a key. */

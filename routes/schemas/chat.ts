@@ -8,7 +8,7 @@ import {
   refuseConstraints,
   refusedFields,
   unsupported,
-} from "./fields.ts";
+} from "../shared/fields.ts";
 
 const textPart = z.object({ type: z.string(), text: z.string().nullish() }).superRefine((part, ctx) => {
   if (part.type !== "text") {

@@ -1,5 +1,12 @@
 import { z } from "@hono/zod-openapi";
-import { generationFields, LIMITS, refuse, refuseConstraints, refusedFields, unsupported } from "./fields.ts";
+import {
+  generationFields,
+  LIMITS,
+  refuse,
+  refuseConstraints,
+  refusedFields,
+  unsupported,
+} from "../shared/fields.ts";
 
 type Prompt = string | string[] | number[] | number[][];
 

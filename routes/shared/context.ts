@@ -1,5 +1,5 @@
 import type { Context } from "hono";
-import type { Engine } from "../engine/types.ts";
+import type { Engine } from "../../engine/types.ts";
 import type { Metrics } from "./counters.ts";
 import { ApiError } from "./errors.ts";
 

@@ -1,10 +1,10 @@
 import { OpenAPIHono, z } from "@hono/zod-openapi";
-import type { BatchService } from "../jobs/service.ts";
-import type { FileRecord } from "../jobs/types.ts";
-import { type AppContext, type Env, jsonContent, onlyMethods } from "./context.ts";
-import { ApiError } from "./errors.ts";
-import { errorAnswer } from "./schemas/answers.ts";
-import { check } from "./schemas/check.ts";
+import type { BatchService } from "../../jobs/service.ts";
+import type { FileRecord } from "../../jobs/types.ts";
+import { type AppContext, type Env, jsonContent, onlyMethods } from "../shared/context.ts";
+import { ApiError } from "../shared/errors.ts";
+import { errorAnswer } from "../shared/answers.ts";
+import { check } from "../shared/check.ts";
 import {
   file,
   type FileBody,
@@ -13,8 +13,8 @@ import {
   listOf,
   uploadFields,
   uploadForm,
-} from "./schemas/files.ts";
-import { readUpload } from "./upload.ts";
+} from "../schemas/files.ts";
+import { readUpload } from "../shared/upload.ts";
 
 const MAX_LIST = 10_000;
 

@@ -1,4 +1,4 @@
-import { ENGINE_STATES, type EngineState, type EngineStats } from "../engine/types.ts";
+import { ENGINE_STATES, type EngineState, type EngineStats } from "../../engine/types.ts";
 
 /** Answers by route and status since the start. */
 export class Metrics {

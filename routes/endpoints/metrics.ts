@@ -1,5 +1,5 @@
 import { OpenAPIHono } from "@hono/zod-openapi";
-import { type AppContext, type Env, onlyMethods } from "./context.ts";
+import { type AppContext, type Env, onlyMethods } from "../shared/context.ts";
 
 export function metricsRoutes({ engine, metrics }: AppContext) {
   const app = new OpenAPIHono<Env>();

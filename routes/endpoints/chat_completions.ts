@@ -1,4 +1,4 @@
-import type { ChatMessage, Engine, GenerateRequest, Usage } from "../engine/types.ts";
+import type { ChatMessage, Engine, GenerateRequest, Usage } from "../../engine/types.ts";
 import {
   answerHead,
   answersTo,
@@ -8,11 +8,11 @@ import {
   type Prepared,
   type RunOptions,
   usageOf,
-} from "./generation.ts";
-import { chatLogprobs } from "./logprobs.ts";
-import type { Piece, ScoredToken } from "./piece_reader.ts";
-import type { ChatChunk, ChatCompletion } from "./schemas/answers.ts";
-import type { ChatBody, ChatMessageBody } from "./schemas/chat.ts";
+} from "../shared/generation.ts";
+import { chatLogprobs } from "../shared/logprobs.ts";
+import type { Piece, ScoredToken } from "../shared/piece_reader.ts";
+import type { ChatChunk, ChatCompletion } from "../shared/answers.ts";
+import type { ChatBody, ChatMessageBody } from "../schemas/chat.ts";
 
 /** Throws ApiError, or what the engine throws for a template that refuses. */
 export function prepareChat(engine: Engine, body: ChatBody, options: RunOptions): Prepared {

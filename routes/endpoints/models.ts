@@ -1,7 +1,7 @@
 import { OpenAPIHono, z } from "@hono/zod-openapi";
-import { type AppContext, type Env, jsonContent, onlyMethods } from "./context.ts";
-import { checkModel } from "./generation.ts";
-import { errorAnswer } from "./schemas/answers.ts";
+import { type AppContext, type Env, jsonContent, onlyMethods } from "../shared/context.ts";
+import { checkModel } from "../shared/generation.ts";
+import { errorAnswer } from "../shared/answers.ts";
 
 const model = z.object({
   id: z.string(),

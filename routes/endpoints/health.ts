@@ -1,7 +1,7 @@
 import { OpenAPIHono, z } from "@hono/zod-openapi";
-import { type AppContext, type Env, jsonContent, onlyMethods } from "./context.ts";
-import { notReady, shuttingDown } from "./errors.ts";
-import { errorAnswer } from "./schemas/answers.ts";
+import { type AppContext, type Env, jsonContent, onlyMethods } from "../shared/context.ts";
+import { notReady, shuttingDown } from "../shared/errors.ts";
+import { errorAnswer } from "../shared/answers.ts";
 
 const status = z.object({ status: z.enum(["ok", "ready"]) }).openapi("Status");
 

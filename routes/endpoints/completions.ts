@@ -1,5 +1,5 @@
-import type { Engine, GenerateRequest, Usage } from "../engine/types.ts";
-import { ApiError } from "./errors.ts";
+import type { Engine, GenerateRequest, Usage } from "../../engine/types.ts";
+import { ApiError } from "../shared/errors.ts";
 import {
   answerHead,
   answersTo,
@@ -10,11 +10,11 @@ import {
   type Prepared,
   type RunOptions,
   usageOf,
-} from "./generation.ts";
-import { completionLogprobs, placePrompt } from "./logprobs.ts";
-import { characters, type Piece } from "./piece_reader.ts";
-import type { Completion, CompletionLogprobs } from "./schemas/answers.ts";
-import { type CompletionBody, promptsOf } from "./schemas/completions.ts";
+} from "../shared/generation.ts";
+import { completionLogprobs, placePrompt } from "../shared/logprobs.ts";
+import { characters, type Piece } from "../shared/piece_reader.ts";
+import type { Completion, CompletionLogprobs } from "../shared/answers.ts";
+import { type CompletionBody, promptsOf } from "../schemas/completions.ts";
 
 /** OpenAI's default for this endpoint. */
 const DEFAULT_MAX_TOKENS = 16;

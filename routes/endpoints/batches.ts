@@ -1,12 +1,12 @@
 import { OpenAPIHono, z } from "@hono/zod-openapi";
-import type { BatchService } from "../jobs/service.ts";
-import type { BatchRecord, BatchView } from "../jobs/types.ts";
-import { readJson } from "./body.ts";
-import { type AppContext, type Env, jsonContent, onlyMethods } from "./context.ts";
-import { clientLeft } from "./errors.ts";
+import type { BatchService } from "../../jobs/service.ts";
+import type { BatchRecord, BatchView } from "../../jobs/types.ts";
+import { readJson } from "../shared/body.ts";
+import { type AppContext, type Env, jsonContent, onlyMethods } from "../shared/context.ts";
+import { clientLeft } from "../shared/errors.ts";
 import { pageOf } from "./files.ts";
-import { errorAnswer } from "./schemas/answers.ts";
-import { check } from "./schemas/check.ts";
+import { errorAnswer } from "../shared/answers.ts";
+import { check } from "../shared/check.ts";
 import {
   batch,
   type BatchBody,
@@ -16,8 +16,8 @@ import {
   batchRequest,
   listOf,
   windowSeconds,
-} from "./schemas/files.ts";
-import { eventStream } from "./sse.ts";
+} from "../schemas/files.ts";
+import { eventStream } from "../shared/sse.ts";
 
 const DEFAULT_LIST = 20;
 

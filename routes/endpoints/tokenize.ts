@@ -1,15 +1,15 @@
 import { OpenAPIHono, z } from "@hono/zod-openapi";
-import { type EncodeOptions, TooManyTokens } from "../engine/types.ts";
-import { readJson } from "./body.ts";
-import { toMessages } from "./chat_answer.ts";
-import { type AppContext, type Env, jsonContent, onlyMethods } from "./context.ts";
-import { ApiError } from "./errors.ts";
-import { checkToken } from "./generation.ts";
-import { tokenBytes } from "./logprobs.ts";
-import { errorAnswer } from "./schemas/answers.ts";
-import { promptFields } from "./schemas/chat.ts";
-import { check } from "./schemas/check.ts";
-import { tokenIds } from "./schemas/completions.ts";
+import { type EncodeOptions, TooManyTokens } from "../../engine/types.ts";
+import { readJson } from "../shared/body.ts";
+import { toMessages } from "./chat_completions.ts";
+import { type AppContext, type Env, jsonContent, onlyMethods } from "../shared/context.ts";
+import { ApiError } from "../shared/errors.ts";
+import { checkToken } from "../shared/generation.ts";
+import { tokenBytes } from "../shared/logprobs.ts";
+import { errorAnswer } from "../shared/answers.ts";
+import { promptFields } from "../schemas/chat.ts";
+import { check } from "../shared/check.ts";
+import { tokenIds } from "../schemas/completions.ts";
 
 const tokenizeRequest = z.object({
   content: z.string(),

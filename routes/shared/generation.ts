@@ -4,14 +4,14 @@ import {
   type GenerateRequest,
   type SamplingParams,
   type Usage,
-} from "../engine/types.ts";
+} from "../../engine/types.ts";
 import { ApiError, shuttingDown, withPromptLength } from "./errors.ts";
 import { merge } from "./merge.ts";
 import { type Piece, PieceReader } from "./piece_reader.ts";
-import type { UsageBody } from "./schemas/answers.ts";
-import type { ChatBody } from "./schemas/chat.ts";
-import { show } from "./schemas/check.ts";
-import type { CompletionBody } from "./schemas/completions.ts";
+import type { UsageBody } from "./answers.ts";
+import type { ChatBody } from "../schemas/chat.ts";
+import { show } from "./check.ts";
+import type { CompletionBody } from "../schemas/completions.ts";
 
 /** What a request's sender decides outside its body. */
 export interface RunOptions {

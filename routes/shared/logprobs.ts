@@ -1,6 +1,6 @@
-import type { Engine, TokenLogprob } from "../engine/types.ts";
+import type { Engine, TokenLogprob } from "../../engine/types.ts";
 import { characters, type PromptTokens, type ScoredToken } from "./piece_reader.ts";
-import type { ChatLogprobs, CompletionLogprobs } from "./schemas/answers.ts";
+import type { ChatLogprobs, CompletionLogprobs } from "./answers.ts";
 
 /** JSON has no infinity: what OpenAI's API says for a token that cannot be. */
 const IMPOSSIBLE = -9999;

@@ -1,5 +1,5 @@
-import type { Engine, StreamDecoder, TokenEvent, TokenLogprob, Usage } from "../engine/types.ts";
-import type { PromptProgress } from "./schemas/answers.ts";
+import type { Engine, StreamDecoder, TokenEvent, TokenLogprob, Usage } from "../../engine/types.ts";
+import type { PromptProgress } from "./answers.ts";
 
 export interface ScoredToken {
   readonly token: number;

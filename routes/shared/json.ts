@@ -1,4 +1,4 @@
-import { isDeeper, MAX_JSON_DEPTH } from "../jobs/json_depth.ts";
+import { isDeeper, MAX_JSON_DEPTH } from "../../jobs/json_depth.ts";
 import { ApiError } from "./errors.ts";
 
 /** Bounds of any JSON that a stranger sends: V8 parses deeper and wider than the rest of the server could bear. */

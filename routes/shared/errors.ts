@@ -1,5 +1,5 @@
-import { ServiceError } from "../jobs/types.ts";
-import { type Engine, EngineError, type EngineErrorCode, type EngineState } from "../engine/types.ts";
+import { ServiceError } from "../../jobs/types.ts";
+import { type Engine, EngineError, type EngineErrorCode, type EngineState } from "../../engine/types.ts";
 
 /** What clients of the OpenAI API find in the body of every refusal: all four keys, always. */
 export interface ErrorBody {
