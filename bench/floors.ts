@@ -1,6 +1,7 @@
 import { FORMATS } from "../engine/gguf/formats.ts";
-import { type MachineLimits, type PlanCost, stepFloor, type StepWork } from "../engine/plan/cost.ts";
-import { formsOf, kvBytesPerLayer, type Plan, type PlanOp, type PlanTensor } from "../engine/plan/plan.ts";
+import { type MachineLimits, type PlanCost, rowsOf, stepFloor, type StepWork } from "../engine/plan/cost.ts";
+import { kindOf, type PlanOp, productsOf } from "../engine/plan/ops/registry.ts";
+import { kvBytesPerLayer, type Plan, type PlanTensor } from "../engine/plan/plan.ts";
 
 /** A step of sequences that all add as many rows to as much context. */
 export interface EvenStep {
@@ -18,9 +19,9 @@ function meanContext({ rows, cached }: EvenStep): number {
   return cached + (rows + 1) / 2;
 }
 
-/** Operations of attention for one row and one token of its context: two products of a head's width each. */
+/** Operations of attention for one row and one token of its context. */
 function attentionOperations(op: PlanOp): number {
-  return op.op === "attention" ? 2 * 2 * op.heads.heads * op.heads.headDim : 0;
+  return kindOf(op).contextOperations?.(op) ?? 0;
 }
 
 function workOf(step: EvenStep): StepWork {
@@ -52,13 +53,13 @@ export function opFloor(
   limits: MachineLimits,
 ): number {
   const work = workOf(step);
-  if (op.op === "attention") {
+  if (attentionOperations(op) > 0) {
     const bytes = work.kvTokens * kvBytesPerLayer(plan);
     const operations = attentionOperations(op) * meanContext(step) * work.rows;
     return Math.max(bytes / limits.readGbps, operations / limits.f32Gflops) / 1e9;
   }
-  if (op.op !== "matmul" && op.op !== "swiglu") return 0;
-  const rows = plan.buffers[formsOf(op.x)[0]].rows === "logits" ? work.logitRows : work.rows;
+  if (productsOf(op).length === 0) return 0;
+  const rows = rowsOf(plan, op) === "logits" ? work.logitRows : work.rows;
   if (rows === 0) return 0;
   let [bytes, seconds] = [0, 0];
   for (const tensor of weightsOf(plan, op)) {
@@ -77,6 +78,5 @@ export function opLabel(plan: Plan, op: PlanOp): string {
 }
 
 function weightsOf(plan: Plan, op: PlanOp): PlanTensor[] {
-  if (op.op === "matmul") return op.parts.map((part) => plan.tensors[part.weight]);
-  return op.op === "swiglu" ? [op.gate, op.up].map((weight) => plan.tensors[weight]) : [];
+  return productsOf(op).map((weight) => plan.tensors[weight]);
 }

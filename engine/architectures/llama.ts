@@ -1,5 +1,13 @@
 import type { Hparams } from "../gguf/hparams.ts";
 import type { PlanBuilder } from "../plan/builder.ts";
+import { attention } from "../plan/ops/attention.ts";
+import { candidates } from "../plan/ops/candidates.ts";
+import { embed } from "../plan/ops/embed.ts";
+import { linear } from "../plan/ops/matmul.ts";
+import { rmsNorm } from "../plan/ops/rms_norm.ts";
+import { ropeAppend } from "../plan/ops/rope_append.ts";
+import { ropeTable } from "../plan/ops/rope_table.ts";
+import { swiglu } from "../plan/ops/swiglu.ts";
 
 /** What tells the llama family's members apart. */
 export interface LlamaTraits {
@@ -15,8 +23,8 @@ export interface LlamaTraits {
  */
 export function buildLlama(b: PlanBuilder, h: Hparams, traits: LlamaTraits): void {
   const eps = h.rmsEpsilon;
-  const x = b.embed("token_embd", h.vocabSize, h.embeddingLength);
-  const table = b.ropeTable(h.ropeDimensionCount);
+  const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
+  const table = ropeTable(b, h.ropeDimensionCount);
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     const heads = {
@@ -27,13 +35,13 @@ export function buildLlama(b: PlanBuilder, h: Hparams, traits: LlamaTraits): voi
       gated: false,
     };
 
-    const attnIn = b.rmsNorm(x, name("attn_norm"), eps);
-    const qkv = b.linear(attnIn, [
+    const attnIn = rmsNorm(b, x, name("attn_norm"), eps);
+    const qkv = linear(b, attnIn, [
       { name: name("attn_q"), rows: h.headCount * h.keyLength },
       { name: name("attn_k"), rows: h.headCountKv * h.keyLength },
       { name: name("attn_v"), rows: h.headCountKv * h.keyLength },
     ]);
-    b.ropeAppend(qkv, heads, {
+    ropeAppend(b, qkv, heads, {
       table,
       rotated: h.ropeDimensionCount,
       interleaved: traits.interleavedRope,
@@ -41,13 +49,13 @@ export function buildLlama(b: PlanBuilder, h: Hparams, traits: LlamaTraits): voi
       qNorm: traits.headNorms ? name("attn_q_norm") : undefined,
       kNorm: traits.headNorms ? name("attn_k_norm") : undefined,
     });
-    const attn = b.attention(qkv[0], heads, 1 / Math.sqrt(h.keyLength));
-    b.linear(attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
+    const attn = attention(b, qkv[0], heads, 1 / Math.sqrt(h.keyLength));
+    linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
 
-    const ffnIn = b.rmsNorm(x, name("ffn_norm"), eps);
-    const ffn = b.swiglu(ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
-    b.linear(ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
+    const ffnIn = rmsNorm(b, x, name("ffn_norm"), eps);
+    const ffn = swiglu(b, ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
+    linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
   }
-  const last = b.rmsNorm(x, "output_norm", eps, "logits");
-  b.candidates(last, h.vocabSize);
+  const last = rmsNorm(b, x, "output_norm", eps, "logits");
+  candidates(b, last, h.vocabSize);
 }

@@ -1,6 +1,16 @@
 import { type DeltaHparams, readDeltaHparams } from "../gguf/delta_hparams.ts";
 import type { Hparams } from "../gguf/hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
+import { attention } from "../plan/ops/attention.ts";
+import { candidates } from "../plan/ops/candidates.ts";
+import { deltaRule } from "../plan/ops/delta_rule.ts";
+import { embed } from "../plan/ops/embed.ts";
+import { linear } from "../plan/ops/matmul.ts";
+import { rmsNorm } from "../plan/ops/rms_norm.ts";
+import { ropeAppend } from "../plan/ops/rope_append.ts";
+import { ropeTable } from "../plan/ops/rope_table.ts";
+import { shortConv } from "../plan/ops/short_conv.ts";
+import { swiglu } from "../plan/ops/swiglu.ts";
 
 /**
  * Qwen3.5 and 3.6: layers of Gated DeltaNet, and every fourth of full attention with an output gate. The file has the
@@ -11,29 +21,29 @@ export function buildQwen35(b: PlanBuilder, h: Hparams): void {
   const delta = readDeltaHparams(b.file, h);
   const eps = h.rmsEpsilon;
   b.leaveOut((name) => isDrafting(name, delta.layers));
-  const x = b.embed("token_embd", h.vocabSize, h.embeddingLength);
-  const table = b.ropeTable(h.ropeDimensionCount);
+  const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
+  const table = ropeTable(b, h.ropeDimensionCount);
   for (let layer = 0; layer < delta.layers; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    const mixIn = b.rmsNorm(x, name("attn_norm"), eps);
+    const mixIn = rmsNorm(b, x, name("attn_norm"), eps);
     if ((layer + 1) % delta.attentionInterval === 0) {
-      const attn = attention(b, mixIn, h, table, name);
-      b.linear(attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
+      const attn = gatedAttention(b, mixIn, h, table, name);
+      linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
     } else {
       const mixed = gatedDeltaNet(b, mixIn, delta, eps, name);
       const out = { name: name("ssm_out"), rows: h.embeddingLength, fine: h.embeddingLength };
-      b.linear(mixed, [{ ...out, addTo: x }]);
+      linear(b, mixed, [{ ...out, addTo: x }]);
     }
-    const ffnIn = b.rmsNorm(x, name("post_attention_norm"), eps);
-    const ffn = b.swiglu(ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
-    b.linear(ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
+    const ffnIn = rmsNorm(b, x, name("post_attention_norm"), eps);
+    const ffn = swiglu(b, ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
+    linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
   }
-  b.candidates(b.rmsNorm(x, "output_norm", eps, "logits"), h.vocabSize);
+  candidates(b, rmsNorm(b, x, "output_norm", eps, "logits"), h.vocabSize);
 }
 
 type TensorName = (tensor: string) => string;
 
-function attention(b: PlanBuilder, x: Value, h: Hparams, table: Value, name: TensorName): Value {
+function gatedAttention(b: PlanBuilder, x: Value, h: Hparams, table: Value, name: TensorName): Value {
   const heads = {
     layer: b.kvLayer(),
     heads: h.headCount,
@@ -41,12 +51,12 @@ function attention(b: PlanBuilder, x: Value, h: Hparams, table: Value, name: Ten
     headDim: h.keyLength,
     gated: true,
   };
-  const qkv = b.linear(x, [
+  const qkv = linear(b, x, [
     { name: name("attn_q"), rows: 2 * h.headCount * h.keyLength }, // each head's query, then its gate
     { name: name("attn_k"), rows: h.headCountKv * h.keyLength },
     { name: name("attn_v"), rows: h.headCountKv * h.keyLength },
   ]);
-  b.ropeAppend(qkv, heads, {
+  ropeAppend(b, qkv, heads, {
     table,
     rotated: h.ropeDimensionCount,
     interleaved: false,
@@ -54,21 +64,21 @@ function attention(b: PlanBuilder, x: Value, h: Hparams, table: Value, name: Ten
     qNorm: name("attn_q_norm"),
     kNorm: name("attn_k_norm"),
   });
-  return b.attention(qkv[0], heads, 1 / Math.sqrt(h.keyLength));
+  return attention(b, qkv[0], heads, 1 / Math.sqrt(h.keyLength));
 }
 
 function gatedDeltaNet(b: PlanBuilder, x: Value, d: DeltaHparams, eps: number, name: TensorName): Value {
   const { keyHeads, valueHeads, headDim } = d;
   const heads = { layer: b.recurrentLayer(), keyHeads, valueHeads, headDim };
-  const [qkv, gate, alpha, beta] = b.linear(x, [
+  const [qkv, gate, alpha, beta] = linear(b, x, [
     { name: name("attn_qkv"), rows: (2 * keyHeads + valueHeads) * headDim, fine: 2 * keyHeads * headDim },
     { name: name("attn_gate"), rows: valueHeads * headDim },
     { name: name("ssm_alpha"), rows: valueHeads },
     { name: name("ssm_beta"), rows: valueHeads },
   ]);
-  b.shortConv(qkv, name("ssm_conv1d"), heads, eps);
+  shortConv(b, qkv, name("ssm_conv1d"), heads, eps);
   const tensors = { decay: name("ssm_a"), bias: name("ssm_dt.bias"), norm: name("ssm_norm.weight") };
-  return b.deltaRule({ qkv, gate, alpha, beta }, tensors, heads, eps);
+  return deltaRule(b, { qkv, gate, alpha, beta }, tensors, heads, eps);
 }
 
 /** Layers behind those that are computed draft tokens for another decoder to check. */

@@ -1,5 +1,13 @@
 import { FORMATS } from "../gguf/formats.ts";
-import { type BufferRows, formsOf, kvBytesPerToken, type Plan, type PlanTensor, stateBytes } from "./plan.ts";
+import { buffersOf, type PlanOp, productsOf } from "./ops/registry.ts";
+import {
+  type BufferRows,
+  kvBytesPerToken,
+  type Plan,
+  type PlanTensor,
+  stateBytes,
+  type TensorId,
+} from "./plan.ts";
 
 /** Operations of matrices, a multiply-add being two, by the arithmetic that the weights' format is computed in. */
 export interface Operations {
@@ -72,11 +80,13 @@ export function stepFloor(cost: PlanCost, work: StepWork, limits: MachineLimits)
 }
 
 /** The matrices that are read whole, with the rows that they are multiplied by: all but the embedding's look-up. */
-function matricesRead(plan: Plan): { weight: number; rows: BufferRows }[] {
-  return plan.ops.flatMap((op) => {
-    if (op.op !== "matmul" && op.op !== "swiglu") return [];
-    const { rows } = plan.buffers[formsOf(op.x)[0]];
-    return (op.op === "matmul" ? op.parts.map((p) => p.weight) : [op.gate, op.up])
-      .map((weight) => ({ weight, rows }));
-  });
+function matricesRead(plan: Plan): { weight: TensorId; rows: BufferRows }[] {
+  return plan.ops.flatMap((op) => productsOf(op).map((weight) => ({ weight, rows: rowsOf(plan, op) })));
+}
+
+/** The rows that an op reads. */
+export function rowsOf(plan: Plan, op: PlanOp): BufferRows {
+  const read = buffersOf(op).find(({ access }) => access !== "write");
+  if (!read) throw new TypeError(`${op.op} reads no rows`);
+  return plan.buffers[read.buffer].rows;
 }

@@ -4,6 +4,9 @@
  */
 import type { KvType } from "../backend/backend.ts";
 import type { TensorInfo } from "../gguf/types.ts";
+import type { PlanOp } from "./ops/registry.ts";
+
+export type { PlanOp };
 
 /** Rows of a buffer: one a token of the step, or one a row whose logits are wanted. */
 export type BufferRows = "step" | "logits";
@@ -67,73 +70,6 @@ export interface DeltaShape {
 
 /** Inputs that the short convolution reads: the token's own and those of the three before it. */
 export const CONV_TAPS = 4;
-
-export type PlanOp =
-  /** out = rows of the matrix, by token id. */
-  | { op: "embed"; weight: TensorId; out: BufferId }
-  /** out = cos of position x frequency, then sin. */
-  | { op: "rope_table"; out: BufferId }
-  /** out = x / rms(x) * weight; with outputs of logit rows only those rows are read. */
-  | { op: "rms_norm"; x: BufferId; weight: TensorId; eps: number; out: Forms }
-  /** out (+)= weight x + bias, for several matrices that read the same x. */
-  | { op: "matmul"; x: Forms; parts: readonly MatMulPart[] }
-  /** out = silu(gate x) * (up x). */
-  | { op: "swiglu"; x: Forms; gate: TensorId; up: TensorId; out: Forms }
-  /** Norms (where given) and rotates q and k heads, appends k and v to the cache. */
-  | {
-    op: "rope_append";
-    q: BufferId;
-    k: BufferId;
-    v: BufferId;
-    table: BufferId;
-    qNorm?: TensorId;
-    kNorm?: TensorId;
-    heads: HeadShape;
-    rotated: number;
-    interleaved: boolean;
-    eps: number;
-  }
-  /** out = softmax(scale q K) V over the sequence's cache. */
-  | { op: "attention"; q: BufferId; out: BufferId; heads: HeadShape; scale: number }
-  | { op: "quantize"; x: BufferId; out: BufferId }
-  /**
-   * In place, for each channel of queries, keys and values: x = silu(weight . the last CONV_TAPS inputs); then keys are
-   * divided by max(their length, eps), and queries too, and by sqrt(headDim). The inputs are carried as state.
-   */
-  | { op: "short_conv"; x: BufferId; weight: TensorId; heads: DeltaShape; eps: number }
-  /**
-   * For each value head, with a state S: S *= a, S += beta (v - S k) k^T, out = RMSNorm(S q; norm) * silu(gate), where
-   * a = e^(decay * softplus(alpha + bias)) and beta goes through a sigmoid.
-   */
-  | {
-    op: "delta_rule";
-    /** Rows of queries, keys, values, as `short_conv` left them. */
-    qkv: BufferId;
-    gate: BufferId;
-    alpha: BufferId;
-    beta: BufferId;
-    decay: TensorId;
-    bias: TensorId;
-    norm: TensorId;
-    heads: DeltaShape;
-    eps: number;
-    out: Forms;
-  }
-  /**
-   * Penalties, bias, mask, best candidates and log-sum-exp of each logits row. Where the logits were computed from
-   * rounded activations, the best of them are computed once more from `exact`: rows x, and the matrix.
-   */
-  | { op: "candidates"; logits: BufferId; exact?: { readonly x: BufferId; readonly weight: TensorId } };
-
-export interface MatMulPart {
-  readonly weight: TensorId;
-  readonly bias?: TensorId;
-  readonly out: BufferId;
-  /** Adds to what `out` holds: a residual connection. */
-  readonly add: boolean;
-  /** The first rows of the matrix, which read x in two planes. */
-  readonly fine: number;
-}
 
 export interface Plan {
   readonly architecture: string;

@@ -1,4 +1,5 @@
-import { formsOf, type Plan, type PlanBuffer, type PlanOp } from "./plan.ts";
+import { buffersOf } from "./ops/registry.ts";
+import type { Plan, PlanBuffer } from "./plan.ts";
 
 /** Alignment of buffers in the arena: a cache line. */
 const ALIGN = 64;
@@ -44,39 +45,12 @@ export function planScratch(plan: Plan, maxRows: number, maxLogitRows: number): 
 function lifetimes(plan: Plan): { first: number; last: number }[] {
   const lives = plan.buffers.map(() => ({ first: Infinity, last: -1 }));
   plan.ops.forEach((op, i) => {
-    for (const id of buffersOf(op)) {
-      lives[id].first = Math.min(lives[id].first, i);
-      lives[id].last = Math.max(lives[id].last, i);
+    for (const { buffer } of buffersOf(op)) {
+      lives[buffer].first = Math.min(lives[buffer].first, i);
+      lives[buffer].last = Math.max(lives[buffer].last, i);
     }
   });
   return lives;
-}
-
-/** Every buffer that an op reads or writes. */
-export function buffersOf(op: PlanOp): number[] {
-  switch (op.op) {
-    case "embed":
-    case "rope_table":
-      return [op.out];
-    case "rms_norm":
-      return [op.x, ...formsOf(op.out)];
-    case "matmul":
-      return [...formsOf(op.x), ...op.parts.map((p) => p.out)];
-    case "swiglu":
-      return [...formsOf(op.x), ...formsOf(op.out)];
-    case "rope_append":
-      return [op.q, op.k, op.v, op.table];
-    case "attention":
-      return [op.q, op.out];
-    case "short_conv":
-      return [op.x];
-    case "delta_rule":
-      return [op.qkv, op.gate, op.alpha, op.beta, ...formsOf(op.out)];
-    case "quantize":
-      return [op.x, op.out];
-    case "candidates":
-      return op.exact ? [op.logits, op.exact.x] : [op.logits];
-  }
 }
 
 function roundUp(n: number, to: number): number {

@@ -1,7 +1,8 @@
 import { assert, assertEquals } from "@std/assert";
 import { buildPlan } from "../architectures/registry.ts";
+import { buffersOf } from "./ops/registry.ts";
 import type { Plan, PlanBuffer, PlanOp } from "./plan.ts";
-import { bufferBytes, buffersOf, planScratch } from "./scratch.ts";
+import { bufferBytes, planScratch } from "./scratch.ts";
 import { smallTransformer } from "./testing.ts";
 
 const MAX_ROWS = 100;
@@ -51,7 +52,7 @@ function assertSound(plan: Plan): void {
     return offsets[id] + bufferBytes(buffer, buffer.rows === "step" ? MAX_ROWS : MAX_LOGIT_ROWS);
   };
   const touched = plan.buffers.map((_, id) =>
-    plan.ops.flatMap((op, i) => buffersOf(op).includes(id) ? [i] : [])
+    plan.ops.flatMap((op, i) => buffersOf(op).some(({ buffer }) => buffer === id) ? [i] : [])
   );
   for (const [a, of] of touched.entries()) {
     if (of.length === 0) continue;

@@ -8,7 +8,7 @@ import {
   type PlanOp,
   type TensorId,
 } from "../../plan/plan.ts";
-import { buffersOf } from "../../plan/scratch.ts";
+import { buffersOf } from "../../plan/ops/registry.ts";
 import type { Epilogue } from "./kernels/types.ts";
 
 /**
@@ -391,7 +391,7 @@ class Lowering {
 /** Index of the last op that touches each of the plan's buffers. */
 function lastUses(plan: Plan): number[] {
   const last = plan.buffers.map(() => -1);
-  for (const [i, op] of plan.ops.entries()) for (const id of buffersOf(op)) last[id] = i;
+  for (const [i, op] of plan.ops.entries()) for (const { buffer } of buffersOf(op)) last[buffer] = i;
   return last;
 }
 

@@ -1,0 +1,54 @@
+import type { Operands, Values } from "./operands.ts";
+import type { Forms, Plan } from "./plan.ts";
+import { formsOf } from "./plan.ts";
+
+/** A kind of op, described once. */
+export interface OpKind<Name extends string = string, L extends Operands = Operands> {
+  readonly op: Name;
+  /** Its word on the wire; rust-kernels/src/ops has the same. */
+  readonly code: number;
+  /** In the order of their words. */
+  readonly operands: L;
+  /** The op in a printed plan. It names all that the op computes. */
+  text(op: Values<L>, names: Names): string;
+  /** Operations in f32, besides those of matrices, that each row takes for each token of its context; by default none. */
+  contextOperations?(op: Values<L>): number;
+}
+
+/** The ops of a kind. */
+export type OpOf<K> = K extends OpKind<infer Name, infer L> ? { readonly op: Name } & Values<L> : never;
+
+/** Describes a kind of op; its type follows from the operands. */
+export function opKind<const Name extends string, L extends Operands>(
+  kind: OpKind<Name, L>,
+): OpKind<Name, L> {
+  return kind;
+}
+
+/** What buffers and tensors are called in a printed plan. */
+export class Names {
+  constructor(private readonly plan: Plan) {}
+
+  buffer(id: number): string {
+    const { name, rows, columns } = this.plan.buffers[id];
+    return `${name}[${rows},${columns}]`;
+  }
+
+  buffers(...ids: readonly number[]): string {
+    return ids.map((id) => this.buffer(id)).join(", ");
+  }
+
+  /** The forms of one value. */
+  forms(value: Forms): string {
+    return formsOf(value).map((id) => this.buffer(id)).join(" ");
+  }
+
+  tensor(id: number): string {
+    const { info, kind, rows, columns } = this.plan.tensors[id];
+    return `${info.name}:${info.type}:${kind === "matrix" ? `${rows}x${columns}` : `${columns}`}`;
+  }
+
+  tensors(...ids: readonly (number | undefined)[]): string {
+    return ids.filter((id) => id !== undefined).map((id) => this.tensor(id)).join(", ");
+  }
+}

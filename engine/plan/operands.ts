@@ -1,0 +1,174 @@
+/**
+ * What an op's operands are made of. An op lists its operands once, in the order that they cross the FFI; which buffers
+ * and tensors it touches, its words and its type follow from that list.
+ */
+import type { BufferForm, BufferId, DeltaShape, Forms, HeadShape, TensorId } from "./plan.ts";
+import type { WordWriter } from "./words.ts";
+
+/** "No such operand" among the words. */
+const NONE = 0xffffffff;
+
+/** What an op does to a buffer; "update" reads it, and writes it in place. */
+export type Access = "read" | "write" | "update";
+
+export interface BufferUse {
+  readonly buffer: BufferId;
+  readonly form: BufferForm;
+  readonly access: Access;
+}
+
+export interface TensorUse {
+  readonly tensor: TensorId;
+  /** A matrix that activations are multiplied by, and so is read whole. */
+  readonly product: boolean;
+}
+
+export interface Operand<T> {
+  /** Writes the operand's words. */
+  encode(w: WordWriter, value: T): void;
+  /** Words that it takes; undefined where that depends on the value. */
+  readonly words?: number;
+  buffers?(value: T): readonly BufferUse[];
+  tensors?(value: T): readonly TensorUse[];
+  /** The same operand with its tensors numbered anew. */
+  renumber?(value: T, id: (old: TensorId) => TensorId): T;
+}
+
+// deno-lint-ignore no-explicit-any -- a list of operands of any types
+export type Operands = Readonly<Record<string, Operand<any>>>;
+type ValueOf<O> = O extends Operand<infer T> ? T : never;
+type MayLack<L extends Operands> = {
+  [K in keyof L]: undefined extends ValueOf<L[K]> ? K : never;
+}[keyof L];
+
+/** The values of a list of operands. */
+export type Values<L extends Operands> =
+  & { readonly [K in Exclude<keyof L, MayLack<L>>]: ValueOf<L[K]> }
+  & { readonly [K in MayLack<L>]?: ValueOf<L[K]> };
+
+/** The operands of a list with their values, in the list's order. */
+function pairs(list: Operands, values: object): [Operand<unknown>, unknown][] {
+  const named = values as Readonly<Record<string, unknown>>;
+  return Object.entries(list).map(([name, operand]) => [operand, named[name]]);
+}
+
+export function buffersOfAll(list: Operands, values: object): BufferUse[] {
+  return pairs(list, values).flatMap(([operand, value]) => operand.buffers?.(value) ?? []);
+}
+
+export function tensorsOfAll(list: Operands, values: object): TensorUse[] {
+  return pairs(list, values).flatMap(([operand, value]) => operand.tensors?.(value) ?? []);
+}
+
+export function renumberAll<T extends object>(list: Operands, values: T, id: (old: TensorId) => TensorId): T {
+  const changed = Object.entries(values).map(([name, value]) => {
+    const renumber = Object.hasOwn(list, name) ? list[name].renumber : undefined;
+    return [name, renumber ? renumber(value, id) : value];
+  });
+  return Object.fromEntries(changed);
+}
+
+export function encodeAll(w: WordWriter, list: Operands, values: object): void {
+  for (const [operand, value] of pairs(list, values)) operand.encode(w, value);
+}
+
+/** A buffer of f32 rows. */
+export function floats(access: Access): Operand<BufferId> {
+  return {
+    words: 1,
+    encode: (w, buffer) => w.u32(buffer),
+    buffers: (buffer) => [{ buffer, form: "float", access }],
+  };
+}
+
+/** A buffer of 8-bit rows, in the words of `forms(2)` without floats. */
+export function quantised(access: Access): Operand<BufferId> {
+  return {
+    words: 2,
+    encode: (w, buffer) => w.u32(NONE, buffer),
+    buffers: (buffer) => [{ buffer, form: "quant", access }],
+  };
+}
+
+const FORMS: readonly BufferForm[] = ["float", "quant", "fine"];
+
+/** One value in the forms that its readers need: of f32 and 8-bit rows, and with `count` 3 of two planes. */
+export function forms(access: Access, count: 2 | 3): Operand<Forms> {
+  const kinds = FORMS.slice(0, count);
+  return {
+    words: count,
+    encode: (w, value) => w.u32(...kinds.map((form) => value[form] ?? NONE)),
+    buffers: (value) =>
+      FORMS.flatMap((form) => value[form] === undefined ? [] : [{ buffer: value[form], form, access }]),
+  };
+}
+
+function tensor(product: boolean): Operand<TensorId> {
+  return {
+    words: 1,
+    encode: (w, id) => w.u32(id),
+    tensors: (id) => [{ tensor: id, product }],
+    renumber: (old, id) => id(old),
+  };
+}
+
+/** A vector; or a matrix of which single rows are read. */
+export const weights = tensor(false);
+/** A matrix that rows of activations are multiplied by. */
+export const product = tensor(true);
+
+export const integer: Operand<number> = { words: 1, encode: (w, value) => w.u32(value) };
+export const real: Operand<number> = { words: 1, encode: (w, value) => w.f32(value) };
+export const flag: Operand<boolean> = { words: 1, encode: (w, value) => w.u32(value ? 1 : 0) };
+
+/** Heads of attention over a KV cache. */
+export const attentionHeads: Operand<HeadShape> = {
+  words: 5,
+  encode: (w, { layer, heads, kvHeads, headDim, gated }) =>
+    w.u32(layer, heads, kvHeads, headDim, gated ? 1 : 0),
+};
+
+/** Heads of a recurrent layer, whose shape the plan's head says. */
+export const deltaHeads: Operand<DeltaShape> = { words: 1, encode: (w, { layer }) => w.u32(layer) };
+
+/** An operand of a fixed number of words that may be absent. */
+export function optional<T>(operand: Operand<T>): Operand<T | undefined> {
+  const { words, renumber } = operand;
+  if (words === undefined) throw new TypeError("Only operands of a fixed number of words can be absent");
+  return {
+    words,
+    encode: (w, value) => {
+      if (value === undefined) w.u32(...Array<number>(words).fill(NONE));
+      else operand.encode(w, value);
+    },
+    buffers: (value) => value === undefined ? [] : operand.buffers?.(value) ?? [],
+    tensors: (value) => value === undefined ? [] : operand.tensors?.(value) ?? [],
+    renumber: renumber && ((value, id) => value === undefined ? undefined : renumber(value, id)),
+  };
+}
+
+/** Operands that come together. */
+export function group<L extends Operands>(list: L): Operand<Values<L>> {
+  const words = Object.values(list).map((operand) => operand.words);
+  return {
+    words: words.every((n) => n !== undefined) ? words.reduce((a, b) => a + b, 0) : undefined,
+    encode: (w, values) => encodeAll(w, list, values),
+    buffers: (values) => buffersOfAll(list, values),
+    tensors: (values) => tensorsOfAll(list, values),
+    renumber: (values, id) => renumberAll(list, values, id),
+  };
+}
+
+/** Any number of groups; their number goes before them. */
+export function groups<L extends Operands>(list: L): Operand<readonly Values<L>[]> {
+  const one = group(list);
+  return {
+    encode: (w, all) => {
+      w.u32(all.length);
+      for (const values of all) one.encode(w, values);
+    },
+    buffers: (all) => all.flatMap((values) => one.buffers!(values)),
+    tensors: (all) => all.flatMap((values) => one.tensors!(values)),
+    renumber: (all, id) => all.map((values) => one.renumber!(values, id)),
+  };
+}

@@ -1,0 +1,59 @@
+import type { PlanBuilder, Value } from "../builder.ts";
+import { opKind } from "../op.ts";
+import { flag, floats, forms, groups, integer, optional, product, weights } from "../operands.ts";
+
+/** out (+)= weight x + bias, for several matrices that read the same x. */
+export const MATMUL = opKind({
+  op: "matmul",
+  code: 3,
+  operands: {
+    x: forms("read", 3),
+    parts: groups({
+      weight: product,
+      bias: optional(weights),
+      out: floats("write"),
+      /** Adds to what `out` holds: a residual connection. */
+      add: flag,
+      /** The first rows of the matrix, which read x in two planes. */
+      fine: integer,
+    }),
+  },
+  text: (op, t) =>
+    op.parts.map((p) => {
+      const bias = p.bias === undefined ? "" : ` + ${t.tensor(p.bias)}`;
+      return `${t.buffer(p.out)} ${p.add ? "+=" : "="} ${t.tensor(p.weight)}${bias}`;
+    }).join("; ") + ` of ${t.forms(op.x)}`,
+});
+
+export interface Linear {
+  /** Tensor name without `.weight`; `.bias` beside it is added where the file has one. */
+  readonly name: string;
+  readonly rows: number;
+  /** Adds to this value (a residual connection) instead of making a new one. */
+  readonly addTo?: Value;
+  /**
+   * So many of the first rows are sensitive products: where the weights are blocks, x keeps some 15 bits instead of 8 for
+   * them, at twice the work. All rows, or a multiple of 16.
+   */
+  readonly fine?: number;
+}
+
+/** Matrices that read the same x, in one op. */
+export function linear(b: PlanBuilder, x: Value, linears: readonly Linear[]): Value[] {
+  const values = linears.map((l) => l.addTo ?? b.floats(shortName(l.name), x.rows, l.rows));
+  const parts = linears.map((l, i) => {
+    const weight = b.matrix(`${l.name}.weight`, x.columns, l.rows);
+    const fine = b.readsFloats(weight) ? 0 : l.fine ?? 0;
+    if (fine > 0) b.asFine(x);
+    if (fine < l.rows) b.operand(x, weight);
+    const bias = b.file.tensors.has(`${l.name}.bias`) ? b.vector(`${l.name}.bias`, l.rows) : undefined;
+    return { weight, bias, out: b.asFloat(values[i]), add: l.addTo !== undefined, fine };
+  });
+  b.push({ op: "matmul", x: { ...x.forms }, parts });
+  return values;
+}
+
+/** `blk.3.attn_q` -> `attn_q`. */
+function shortName(tensor: string): string {
+  return tensor.slice(tensor.lastIndexOf(".") + 1);
+}

@@ -1,0 +1,73 @@
+/** The ops that there are. A new one is a file beside this one and a line in this list. */
+import type { OpKind, OpOf } from "../op.ts";
+import {
+  buffersOfAll,
+  type BufferUse,
+  encodeAll,
+  renumberAll,
+  tensorsOfAll,
+  type TensorUse,
+} from "../operands.ts";
+import type { TensorId } from "../plan.ts";
+import type { WordWriter } from "../words.ts";
+import { ATTENTION } from "./attention.ts";
+import { CANDIDATES } from "./candidates.ts";
+import { DELTA_RULE } from "./delta_rule.ts";
+import { EMBED } from "./embed.ts";
+import { MATMUL } from "./matmul.ts";
+import { QUANTIZE } from "./quantize.ts";
+import { RMS_NORM } from "./rms_norm.ts";
+import { ROPE_APPEND } from "./rope_append.ts";
+import { ROPE_TABLE } from "./rope_table.ts";
+import { SHORT_CONV } from "./short_conv.ts";
+import { SWIGLU } from "./swiglu.ts";
+
+const KINDS = [
+  EMBED,
+  ROPE_TABLE,
+  RMS_NORM,
+  MATMUL,
+  SWIGLU,
+  ROPE_APPEND,
+  ATTENTION,
+  QUANTIZE,
+  CANDIDATES,
+  SHORT_CONV,
+  DELTA_RULE,
+] as const;
+
+/** One op of a plan. */
+export type PlanOp = OpOf<typeof KINDS[number]>;
+export type OpName = PlanOp["op"];
+
+const BY_NAME = new Map<string, OpKind>(KINDS.map((kind) => [kind.op, kind as OpKind]));
+
+export function kindOf({ op }: PlanOp): OpKind {
+  return BY_NAME.get(op)!;
+}
+
+/** Every buffer that an op reads or writes. */
+export function buffersOf(op: PlanOp): BufferUse[] {
+  return buffersOfAll(kindOf(op).operands, op);
+}
+
+/** Every tensor that an op reads. */
+export function tensorsOf(op: PlanOp): TensorUse[] {
+  return tensorsOfAll(kindOf(op).operands, op);
+}
+
+/** The matrices that an op multiplies by. */
+export function productsOf(op: PlanOp): TensorId[] {
+  return tensorsOf(op).filter(({ product }) => product).map(({ tensor }) => tensor);
+}
+
+/** The same op with its tensors numbered anew. */
+export function renumberTensors(op: PlanOp, id: (old: TensorId) => TensorId): PlanOp {
+  return renumberAll(kindOf(op).operands, op, id);
+}
+
+/** Writes an op's words: its code, then its operands. */
+export function encodeOp(w: WordWriter, op: PlanOp): void {
+  const { code, operands } = kindOf(op);
+  encodeAll(w.u32(code), operands, op);
+}

@@ -1,0 +1,63 @@
+import type { PlanBuilder, Value } from "../builder.ts";
+import { opKind } from "../op.ts";
+import { attentionHeads, flag, floats, integer, optional, real, weights } from "../operands.ts";
+import type { HeadShape } from "../plan.ts";
+
+/** Norms (where given) and rotates q and k heads, appends k and v to the cache. */
+export const ROPE_APPEND = opKind({
+  op: "rope_append",
+  code: 5,
+  operands: {
+    q: floats("update"),
+    k: floats("update"),
+    v: floats("read"),
+    table: floats("read"),
+    qNorm: optional(weights),
+    kNorm: optional(weights),
+    heads: attentionHeads,
+    rotated: integer,
+    interleaved: flag,
+    eps: real,
+  },
+  text: (op, t) => {
+    const { layer, heads, kvHeads, headDim, gated } = op.heads;
+    const what = `layer ${layer}, ${heads}/${kvHeads} heads of ${headDim}, rotated ${op.rotated}` +
+      (op.interleaved ? " interleaved" : "") + (gated ? ", gated" : "");
+    const operands = [t.buffers(op.q, op.k, op.v, op.table), t.tensors(op.qNorm, op.kNorm)].filter(Boolean);
+    return `rope_append(${operands.join(", ")}; ${what})`;
+  },
+});
+
+export interface RopeOptions {
+  readonly table: Value;
+  readonly rotated: number;
+  readonly interleaved: boolean;
+  readonly eps: number;
+  /** Tensor names of the per-head norms. */
+  readonly qNorm?: string;
+  readonly kNorm?: string;
+}
+
+/** Turns queries and keys by their positions, in place, and keeps keys and values. */
+export function ropeAppend(
+  b: PlanBuilder,
+  [q, k, v]: readonly Value[],
+  heads: HeadShape,
+  rope: RopeOptions,
+): void {
+  const norm = (name?: string) => name ? b.vector(`${name}.weight`, heads.headDim) : undefined;
+  b.keepsKeys(heads);
+  b.push({
+    op: "rope_append",
+    q: b.asFloat(q),
+    k: b.asFloat(k),
+    v: b.asFloat(v),
+    table: b.asFloat(rope.table),
+    qNorm: norm(rope.qNorm),
+    kNorm: norm(rope.kNorm),
+    heads,
+    rotated: rope.rotated,
+    interleaved: rope.interleaved,
+    eps: rope.eps,
+  });
+}
