@@ -5,7 +5,6 @@ import type { NatsTarget } from "../jobs/nats/connection.ts";
 import { openWorkers } from "./batch_nats.ts";
 import { JobLink } from "./batch_link.ts";
 import {
-  answerSettings,
   AUTO_PARALLEL,
   type BatchWorld,
   type CommandHost,
@@ -80,7 +79,7 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
         engine = run.nats === undefined
           ? await openLocal(run.engine, world)
           : await openWorkers(run.nats, run.engine, { drainSignal, note: (text) => reporter.note(text) });
-        return { execute: link.wrap(engine.execute), settings: engine.settings };
+        return { ...engine, execute: link.wrap(engine.execute) };
       },
     });
     ended = result.state !== "stopped";
@@ -102,11 +101,11 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
 }
 
 async function openLocal(options: EngineOptions, world: BatchWorld): Promise<LineEngine> {
-  const engine = await world.openEngine(options);
-  const { id, path } = engine.model;
+  const { engine, identity, processor } = await world.openEngine(options);
   return {
     execute: (request) => world.execute(engine, request),
-    settings: answerSettings(id, await world.host.fileSize(path), options.kvType),
+    settings: identity,
+    processor,
     close: () => engine.close(),
   };
 }

@@ -6,7 +6,7 @@ import { type NatsTarget, natsTarget, openConnection } from "../jobs/nats/connec
 import { Coordinator } from "../jobs/nats/coordinator.ts";
 import { fingerprint } from "../jobs/nats/fingerprint.ts";
 import type { ModelIdentity } from "../jobs/nats/wire.ts";
-import { answerSettings, type EngineOptions, type LineEngine } from "./batch_world.ts";
+import { type EngineOptions, identifyModel, type LineEngine } from "./batch_world.ts";
 import { type Flags, UsageError } from "./flags.ts";
 import { modelPath } from "./model.ts";
 
@@ -32,7 +32,7 @@ export function natsFlags(flags: Flags, fallback?: string): NatsTarget | undefin
 }
 
 /** What coordinators and workers compare; the file is at `path`. */
-export async function identifyModel(
+export async function workerModel(
   path: string,
   contextLength: number,
   kvType: KvType = DEFAULT_KV_TYPE,
@@ -50,20 +50,27 @@ export async function identifyModel(
 /** Workers on NATS in the place of an engine in this process. Of the model only the header and some pages are read. */
 export async function openWorkers(
   target: NatsTarget,
-  { model, contextLength, kvType }: EngineOptions,
+  { model, contextLength, kvType, backend, arithmetic }: EngineOptions,
   { drainSignal, note }: { drainSignal: AbortSignal; note: (text: string) => void },
 ): Promise<LineEngine> {
   const path = modelPath(model);
   const { plan } = await inspectModel({ model: path, contextLength, kvType });
   if ("refusal" in plan) throw new Error(`Cannot run the model ${path}: ${plan.refusal}`);
-  const identity = await identifyModel(path, plan.contextLength, kvType);
+  const identity = await workerModel(path, plan.contextLength, kvType);
+  const settings = await identifyModel({
+    path,
+    contextLength: plan.contextLength,
+    backend: backend === "auto" ? "cpu" : backend,
+    arithmetic,
+    kvType,
+  });
   const connection = await openConnection(target, "compy batch run", note);
   const close = () => connection.nats.close();
   try {
     const coordinator = await Coordinator.open({ connection, model: identity, drainSignal, note });
     return {
       execute: coordinator.execute,
-      settings: answerSettings(identity.id, identity.bytes, kvType),
+      settings,
       close: async () => {
         const { requeued, fenced } = coordinator.stats;
         if (requeued > 0) {

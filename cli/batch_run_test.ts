@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { Engine } from "../engine/types.ts";
 import { batchCommand } from "./batch.ts";
-import type { CommandHost, ExecuteOn } from "./batch_world.ts";
+import type { CommandHost, ExecuteOn, OpenedEngine } from "./batch_world.ts";
 
 interface FakeHost extends CommandHost {
   stdout: string;
@@ -21,20 +21,19 @@ function fakeHost(columns?: number): FakeHost {
       host.interrupt = handler;
       return () => host.interrupt = undefined;
     },
-    fileSize: () => Promise.resolve(1234),
   };
   return host;
 }
 
 let closed = 0;
 
-function openEngine({ model }: { model?: string }): Promise<Engine> {
+function openEngine({ model }: { model?: string }): Promise<OpenedEngine> {
   if (model === "missing.gguf") return Promise.reject(new Error(`Cannot open "missing.gguf"`));
   const engine = {
     model: { id: model ?? "demo", path: "demo.gguf" },
     close: () => Promise.resolve(void closed++),
   };
-  return Promise.resolve(engine as unknown as Engine);
+  return Promise.resolve({ engine: engine as unknown as Engine, identity: { model: "demo" } });
 }
 
 const execute: ExecuteOn = (engine, { url, body, priority }) =>

@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import type { Engine } from "../engine/types.ts";
 import { batchCommand } from "./batch.ts";
-import type { CommandHost, ExecuteOn } from "./batch_world.ts";
+import type { CommandHost, ExecuteOn, OpenedEngine } from "./batch_world.ts";
 
 const LINES = 20;
 
@@ -22,9 +22,9 @@ function only(count: number): ExecuteOn {
   };
 }
 
-function openEngine(): Promise<Engine> {
+function openEngine(): Promise<OpenedEngine> {
   const engine = { model: { id: "demo", path: "demo.gguf" }, close: () => Promise.resolve() };
-  return Promise.resolve(engine as unknown as Engine);
+  return Promise.resolve({ engine: engine as unknown as Engine, identity: { model: "demo" } });
 }
 
 interface Run {
@@ -45,7 +45,6 @@ function batch(args: string[], execute: ExecuteOn = good): Run {
       interrupt = handler;
       return () => {};
     },
-    fileSize: () => Promise.resolve(1234),
   };
   return { code: batchCommand(args, { openEngine, execute, host }), words, interrupt: () => interrupt() };
 }

@@ -1,7 +1,7 @@
 import { openConnection } from "../jobs/nats/connection.ts";
 import { runWorker, type WorkerCounts } from "../jobs/nats/worker.ts";
 import { listenForInterrupts } from "./batch_job.ts";
-import { CREDENTIALS_HELP, identifyModel, NATS_FLAGS, natsFlags } from "./batch_nats.ts";
+import { CREDENTIALS_HELP, NATS_FLAGS, natsFlags, workerModel } from "./batch_nats.ts";
 import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, engineOptions } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
 import { MAX_PARALLEL, modelPath } from "./model.ts";
@@ -74,11 +74,11 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
   try {
     // A server that is not there is worth knowing before a large model is loaded.
     const connection = await openConnection(target, name, note);
-    const engine = await world.openEngine(options);
+    const { engine } = await world.openEngine(options);
     const counts: WorkerCounts = { ranges: 0, lines: 0, lost: 0 };
     const timer = setInterval(() => note(`${counts.lines} lines answered so far`), TELL_MS);
     try {
-      const model = await identifyModel(path, engine.model.contextLength, options.kvType);
+      const model = await workerModel(path, engine.model.contextLength, options.kvType);
       note(
         `Worker ${name} waits for runs at ${connection.where}: ${model.id}, ${parallel} lines at once`,
       );

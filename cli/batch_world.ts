@@ -1,7 +1,10 @@
-import { DEFAULT_KV_TYPE } from "../engine/load.ts";
-import type { Arithmetic, BackendName, Engine, KvType } from "../engine/types.ts";
+import { basename } from "@std/path";
+import { fingerprintModel } from "../engine/fingerprint.ts";
+import { DEFAULT_KV_TYPE, type LoadedEngine } from "../engine/load.ts";
+import { type Arithmetic, ARITHMETICS, type BackendName, type Engine, type KvType } from "../engine/types.ts";
+import type { ModelIdentity } from "../jobs/model_identity.ts";
 import type { Screen } from "../jobs/reporter.ts";
-import type { Execute } from "../jobs/runner.ts";
+import type { Connected, Execute } from "../jobs/runner.ts";
 import { execute } from "../routes/execute.ts";
 import type { Flags } from "./flags.ts";
 import {
@@ -31,24 +34,28 @@ export interface EngineOptions {
 export interface CommandHost extends Screen {
   /** Hears of Ctrl-C and SIGTERM until the returned function is called. */
   onInterrupt(handler: () => void): () => void;
-  fileSize(path: string): Promise<number>;
 }
 
 /** Answers a request as the server's endpoint would. */
 export type ExecuteOn = (engine: Engine, request: Parameters<Execute>[0]) => ReturnType<Execute>;
 
 /** What answers the lines of a job: an engine in this process, or workers. */
-export interface LineEngine {
-  readonly execute: Execute;
-  /** See BatchOptions.connect. */
-  readonly settings: Readonly<Record<string, string | number>>;
+export interface LineEngine extends Connected {
   close(): Promise<void>;
+}
+
+/** An engine in this process. */
+export interface OpenedEngine {
+  readonly engine: Engine;
+  readonly identity: ModelIdentity;
+  /** What computes, where there is something to tell: an instruction set, a GPU. */
+  readonly processor?: string;
 }
 
 /** What the verbs of `batch` work with; tests put their own in its place. */
 export interface BatchWorld {
   readonly host: CommandHost;
-  readonly openEngine: (options: EngineOptions) => Promise<Engine>;
+  readonly openEngine: (options: EngineOptions) => Promise<OpenedEngine>;
   readonly execute: ExecuteOn;
 }
 
@@ -82,9 +89,44 @@ export function engineOptions(
   };
 }
 
-/** What answers depend on besides the requests: a job goes on with the same. */
-export function answerSettings(model: string, fileBytes: number, kvType: KvType = DEFAULT_KV_TYPE) {
-  return { "model": model, "model file size": fileBytes, "KV cache": kvType };
+/** What the answers of a model depend on besides the requests, and besides its file, at `path`. */
+export interface AnsweringModel {
+  readonly path: string;
+  readonly contextLength: number;
+  /** Where it is computed; by default on the CPU. */
+  readonly backend?: Exclude<BackendName, "auto">;
+  readonly arithmetic?: Arithmetic;
+  readonly kvType?: KvType;
+}
+
+/**
+ * What the answers of a model depend on besides the requests. A job and its workers resume and compute with the same
+ * only. Not part of it is the processor, which decides how sums are rounded: a batch may end on another machine than
+ * that on which it began.
+ */
+export async function identifyModel(model: AnsweringModel): Promise<ModelIdentity> {
+  const { path, contextLength, backend = "cpu", arithmetic = ARITHMETICS[0], kvType = DEFAULT_KV_TYPE } =
+    model;
+  const { weights, chatTemplate } = await fingerprintModel(path);
+  return {
+    "model": basename(path).replace(/\.gguf$/, ""),
+    "weights": weights,
+    "chat template": chatTemplate,
+    "backend": backend === "cpu" ? backend : `${backend}, ${arithmetic}`,
+    "KV cache": kvType,
+    "context length": contextLength,
+  };
+}
+
+/** A loaded engine with what its answers depend on. */
+export async function openedEngine(
+  { engine, backend: { info } }: LoadedEngine,
+  { arithmetic, kvType }: Pick<EngineOptions, "arithmetic" | "kvType">,
+): Promise<OpenedEngine> {
+  const { path, contextLength } = engine.model;
+  const backend = info.name as Exclude<BackendName, "auto">;
+  const identity = await identifyModel({ path, contextLength, backend, arithmetic, kvType });
+  return { engine, identity, processor: info.isa };
 }
 
 /** Where the errors of a job go that names no other place. */
@@ -104,10 +146,6 @@ const host: CommandHost = {
     return () => {
       for (const signal of signals) Deno.removeSignalListener(signal, handler);
     };
-  },
-
-  async fileSize(path) {
-    return (await Deno.stat(path)).size;
   },
 };
 
@@ -129,6 +167,9 @@ export const realWorld: BatchWorld = {
     const size = options.parallel === undefined
       ? { parallel: AUTO_PARALLEL, kvBytes: AUTO_MEMORY * Deno.systemMemoryInfo().available }
       : {};
-    return (await loadWithProgress({ ...options, ...size, model: modelPath(model) })).engine;
+    return await openedEngine(
+      await loadWithProgress({ ...options, ...size, model: modelPath(model) }),
+      options,
+    );
   },
 };

@@ -1,10 +1,9 @@
 import { fromFileUrl } from "@std/path";
 import { DEFAULT_KV_TYPE } from "../engine/load.ts";
-import type { Engine, KvType } from "../engine/types.ts";
 import { BatchService } from "../jobs/service.ts";
 import { execute } from "../routes/execute.ts";
 import { checkReach, type HttpServer, readApiKeys, serveHttp, type ServeOptions } from "../routes/serve.ts";
-import { answerSettings } from "./batch_world.ts";
+import { type OpenedEngine, openedEngine } from "./batch_world.ts";
 import { Flags } from "./flags.ts";
 import {
   BACKEND_FLAGS,
@@ -95,7 +94,8 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
   // A taken port is worth knowing before a large model is loaded.
   listening(host, port, () => Deno.listen({ hostname: host, port }).close());
 
-  const { engine, backend, choice, loadMs, kvBytes } = await loadWithProgress({ ...load, model });
+  const loaded = await loadWithProgress({ ...load, model });
+  const { engine, backend, choice, loadMs, kvBytes } = loaded;
   const { id, architecture, contextLength } = engine.model;
   err(
     `${id}: ${architecture}, ${contextLength} tokens of context, loaded in ${
@@ -104,7 +104,9 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
       `${describeBackend(backend.info, choice)}; KV cache in ${load.kvType ?? DEFAULT_KV_TYPE}, ` +
       `${(kvBytes / 1e6).toFixed(1)} MB once full\n`,
   );
-  const batches = data === "none" ? undefined : await openBatches(data, engine, load, onError);
+  const batches = data === "none"
+    ? undefined
+    : await openBatches(data, await openedEngine(loaded, load), load.parallel, onError);
   const server = listening(host, port, () => serveHttp(engine, { ...options, batches }));
   // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
   onInterrupt(() => {});
@@ -117,16 +119,17 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
 /** Goes on with the batches of the folder, on this engine. */
 async function openBatches(
   path: string,
-  engine: Engine,
-  load: { readonly parallel: number; readonly kvType?: KvType },
+  { engine, identity, processor }: OpenedEngine,
+  parallel: number,
   report: (error: unknown) => void,
 ): Promise<BatchService> {
   try {
     return await BatchService.open({
       path,
-      parallel: load.parallel,
+      parallel,
       report,
-      settings: answerSettings(engine.model.id, (await Deno.stat(engine.model.path)).size, load.kvType),
+      settings: identity,
+      processor,
       execute: (owner, request) => execute(engine, { ...request, cacheSalt: owner || undefined }),
     });
   } catch (error) {

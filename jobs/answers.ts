@@ -6,6 +6,8 @@ import type { LineRefusal } from "./request.ts";
 export interface Answer {
   readonly status: number;
   readonly body: Record<string, unknown>;
+  /** The name of the engine that gave it, where there may be several. */
+  readonly engine?: string;
 }
 
 /** The ids of a job's answers. They follow from the job and the line, so that a line answered again gets the same. */

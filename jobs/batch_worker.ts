@@ -3,6 +3,7 @@ import type { DataFolder } from "./data_folder.ts";
 import { type Execute, UnansweredLine } from "./dispatch.ts";
 import { BatchError } from "./errors.ts";
 import { ProgressMeter, type ProgressView } from "./progress.ts";
+import { identityDifference, type ModelIdentity } from "./model_identity.ts";
 import type { LineRefusal } from "./request.ts";
 import { type BatchProgress, journalPath, runBatch } from "./runner.ts";
 import { diskStorage } from "./storage.ts";
@@ -14,8 +15,10 @@ export interface WorkerOptions {
   readonly folder: DataFolder;
   /** Answers a line for an owner. */
   readonly execute: (owner: string, request: Parameters<Execute>[0]) => ReturnType<Execute>;
-  /** What the answers depend on: the model. */
-  readonly settings: Readonly<Record<string, string | number>>;
+  /** A batch resumes only with the model that it began with. */
+  readonly settings: ModelIdentity;
+  /** What computes; a batch may resume on another, and `report` hears of it. */
+  readonly processor?: string;
   /** Lines in flight. */
   readonly parallel: number;
   readonly limits: InputLimits;
@@ -53,14 +56,16 @@ export class BatchWorker {
 
   constructor(private readonly options: WorkerOptions) {
     for (const batch of options.store.unfinished()) {
-      if (this.#hasModel(batch)) continue;
-      options.report(
-        new Error(`Batch ${batch.id} waits for the model that it began with: ${words(batch.settings)}`),
-      );
+      const difference = this.#difference(batch);
+      if (difference === undefined) continue;
+      const message = `Batch ${batch.id} waits for the model that it began with: ${difference}`;
+      options.report(new Error(message));
     }
     this.#lanes = Promise.all([
       this.#lane((batch) => batch.status === "validating" || batch.ending !== null),
-      this.#lane((batch) => batch.status !== "validating" && batch.ending === null && this.#hasModel(batch)),
+      this.#lane((batch) =>
+        batch.status !== "validating" && batch.ending === null && this.#difference(batch) === undefined
+      ),
     ]);
   }
 
@@ -93,9 +98,9 @@ export class BatchWorker {
     await this.#lanes;
   }
 
-  /** A batch goes on only with the model that it began with. */
-  #hasModel({ settings }: BatchRecord): boolean {
-    return Object.entries(settings ?? {}).every(([key, value]) => this.options.settings[key] === value);
+  /** What the model has that is not as in the one that the batch began with; undefined before it began. */
+  #difference({ settings }: BatchRecord): string | undefined {
+    return settings === null ? undefined : identityDifference(settings, this.options.settings);
   }
 
   async #lane(isMine: (batch: BatchRecord) => boolean): Promise<void> {
@@ -177,7 +182,7 @@ export class BatchWorker {
   }
 
   async #answer(batch: BatchRecord, live: Live): Promise<void> {
-    const { folder, store, now, settings, limits } = this.options;
+    const { folder, store, now, settings, processor, limits, report } = this.options;
     const job = folder.job(batch.id);
     await Deno.mkdir(folder.at(job.folder), { recursive: true, mode: 0o700 });
     await diskStorage.syncFolderOf(folder.at(job.folder));
@@ -194,12 +199,16 @@ export class BatchWorker {
       connect: () =>
         Promise.resolve({
           settings: batch.settings ?? settings,
+          processor: live.ending === null ? processor : undefined,
           execute: (request) => this.#execute(batch, live, request),
         }),
       onEvent: (event) => {
         if (event.type === "finishing") {
           const status = live.ending === "cancel" ? "cancelling" : "finalizing";
           this.#change(batch, { status, finalizingAt: now() });
+        } else if (event.type === "other_processor") {
+          const message = `Batch ${batch.id} was begun on ${event.before} and resumes on ${event.now}`;
+          report(new Error(`${message}, which rounds otherwise: texts may differ from those of one machine`));
         } else if (event.type !== "refused") {
           live.meter.update(event.progress);
           store.setCounts(batch.id, countsOf(event.progress, live));
@@ -305,10 +314,6 @@ export class BatchWorker {
 
 export function newId(prefix: string): string {
   return `${prefix}${crypto.randomUUID().replaceAll("-", "")}`;
-}
-
-function words(settings: BatchRecord["settings"]): string {
-  return Object.entries(settings ?? {}).map(([key, value]) => `${key} ${value}`).join(", ");
 }
 
 function unanswered(ending: NonNullable<BatchRecord["ending"]>): UnansweredLine {

@@ -6,14 +6,15 @@ import type { Pace } from "./pace.ts";
 
 /**
  * Answers one request as the HTTP endpoint would. Rejects when `signal` ends it, when there is no such answer, and with
- * UnansweredLine when nobody wants it any more.
+ * UnansweredLine when nobody wants it any more. `engine` names the one that answered where there may be several: the
+ * failures of an engine say nothing of the others.
  */
 export type Execute = (request: {
   url: string;
   body: Record<string, unknown>;
   priority: "batch";
   signal: AbortSignal;
-}) => Promise<{ status: number; body: Record<string, unknown> }>;
+}) => Promise<{ status: number; body: Record<string, unknown>; engine?: string }>;
 
 /** A line that is to have no answer, but an error: the job was cancelled, or its time is over. */
 export class UnansweredLine extends Error {

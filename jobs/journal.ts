@@ -1,4 +1,5 @@
 import { BatchError, ioError, syncError } from "./errors.ts";
+import { identityDifference } from "./model_identity.ts";
 import {
   type Counts,
   decodeFrame,
@@ -73,7 +74,7 @@ export class Journal {
   }
 
   /** Throws when the journal belongs to another input or, where they are given, to other settings. */
-  checkIdentity(identity: Omit<JobIdentity, "settings"> & Partial<JobIdentity>): void {
+  checkIdentity({ settings, ...identity }: Omit<JobIdentity, "settings"> & Partial<JobIdentity>): void {
     const stored = this.stored;
     if (stored === undefined) return;
     if (stored.input !== identity.input) {
@@ -85,15 +86,23 @@ export class Journal {
         false,
       );
     }
-    for (const [key, value] of Object.entries(identity.settings ?? {})) {
-      if (stored.settings[key] === value) continue;
-      throw new BatchError(
-        "journal_other_job",
-        `"${this.path}" was begun with ${key} ${JSON.stringify(stored.settings[key] ?? null)}, now it is ` +
-          `${JSON.stringify(value)}: answers of both would be mixed. Use the same, or give another --out`,
-        false,
-      );
-    }
+    const difference = settings && identityDifference(stored.settings, settings);
+    if (difference === undefined) return;
+    const unrecorded = Object.keys(settings!).filter((key) => !Object.hasOwn(stored.settings, key));
+    const message = unrecorded.length > 0
+      ? `"${this.path}" was begun by an earlier version of compy, which did not record ${
+        unrecorded.join(", ")
+      }: ` +
+        "whether this is the same model cannot be told. Finish the job with that version, give another --out, or " +
+        "remove the journal, and its answers with it"
+      : `"${this.path}" was begun with ${difference}: answers of both would be mixed. Resume it as it was begun, ` +
+        "give another --out, or remove the journal, and its answers with it";
+    throw new BatchError("journal_other_job", message, false);
+  }
+
+  /** What computed the answers so far, where that is recorded. */
+  get processor(): string | undefined {
+    return this.stored?.processor;
   }
 
   /** Writes the header of a new job, or finds the answers of one that began earlier. */

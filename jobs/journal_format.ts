@@ -1,5 +1,6 @@
 import { crc32 } from "node:zlib";
 import { BatchError } from "./errors.ts";
+import type { ModelIdentity } from "./model_identity.ts";
 
 /*
  * The journal is the record of a job: every answer, in the order in which answers came.
@@ -31,8 +32,10 @@ export interface JobIdentity {
   readonly input: string;
   readonly inputSize: number;
   readonly lineCount: number;
-  /** What else the answers depend on: the model. A few short values. */
-  readonly settings: Readonly<Record<string, string | number>>;
+  /** What else the answers depend on. */
+  readonly settings: ModelIdentity;
+  /** What computed the first answers. Only recorded: another may resume the job, though it rounds otherwise. */
+  readonly processor?: string;
 }
 
 export interface Counts {

@@ -161,7 +161,12 @@ Deno.test("Journal: refuses another input and another model", async () => {
   await assertRejects(
     () => opened(storage, { ...IDENTITY, settings: { model: "n" } }),
     BatchError,
-    'begun with model "m", now it is "n"',
+    'begun with model "m" (now "n"): answers of both would be mixed',
+  );
+  await assertRejects(
+    () => opened(storage, { ...IDENTITY, settings: { model: "m", weights: "w" } }),
+    BatchError,
+    "begun by an earlier version of compy, which did not record weights",
   );
 });
 

@@ -61,6 +61,9 @@ export class TextReporter implements Reporter {
           this.note(`${this.files.input}: ${event.refusal.message}`);
         }
         break;
+      case "other_processor":
+        this.note(otherProcessor(event));
+        break;
       case "started":
         this.started(event.progress, event.cutBytes);
         break;
@@ -141,6 +144,8 @@ export class JsonReporter implements Reporter {
     if (event.type === "refused") {
       const { customId, ...refusal } = event.refusal;
       this.write({ event: "refused", custom_id: customId, ...refusal });
+    } else if (event.type === "other_processor") {
+      this.note(otherProcessor(event));
     } else if (event.type === "finishing") {
       this.tick();
       this.write({ event: "finishing" });
@@ -187,6 +192,11 @@ export class JsonReporter implements Reporter {
   private write(value: unknown): void {
     this.screen.out(`${JSON.stringify(value)}\n`);
   }
+}
+
+function otherProcessor({ before, now }: { before: string; now: string }): string {
+  return `The answers so far were computed on ${before}, the others will be on ${now}: it rounds otherwise, so that ` +
+    "texts may differ from those of one machine";
 }
 
 function counts(progress: BatchProgress) {

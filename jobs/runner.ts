@@ -6,6 +6,7 @@ import { BatchError, ioError } from "./errors.ts";
 import { type AnswerOrder, Journal } from "./journal.ts";
 import type { Counts, JobIdentity, JournalRecord } from "./journal_format.ts";
 import { LookAhead } from "./look_ahead.ts";
+import type { ModelIdentity } from "./model_identity.ts";
 import { partialPath, writeOutputs } from "./outputs.ts";
 import { Pace } from "./pace.ts";
 import type { LineRefusal } from "./request.ts";
@@ -18,11 +19,8 @@ export interface BatchOptions {
   readonly input: string;
   readonly output: string;
   readonly errors: string;
-  /**
-   * Called once, when there are lines to answer. `settings` are what the answers depend on besides the input (a few
-   * short values, such as the model's name): a job goes on only with those it began with.
-   */
-  readonly connect: () => Promise<{ execute: Execute; settings: JobIdentity["settings"] }>;
+  /** Called once, when there are lines to answer. */
+  readonly connect: () => Promise<Connected>;
   /** Lines in flight; with `most`, to begin with: there will be as many, up to that, as make the job faster. */
   readonly parallel: number;
   readonly most?: number;
@@ -41,8 +39,19 @@ export interface BatchOptions {
   readonly onEvent?: (event: BatchEvent) => void;
 }
 
+/** What answers the lines of a job. */
+export interface Connected {
+  readonly execute: Execute;
+  /** A job resumes only with the model that it began with. */
+  readonly settings: ModelIdentity;
+  /** What computes: an instruction set, a GPU. A job may resume on another. */
+  readonly processor?: string;
+}
+
 export type BatchEvent =
   | { readonly type: "refused"; readonly refusal: LineRefusal }
+  /** The answers so far were computed on `before`, which rounds otherwise than `now`. */
+  | { readonly type: "other_processor"; readonly before: string; readonly now: string }
   /** `progress` has what earlier runs answered; `cutBytes` of a half-written answer were dropped. */
   | { readonly type: "started"; readonly progress: BatchProgress; readonly cutBytes: number }
   /** Lines have become durably answered. */
@@ -123,14 +132,18 @@ class Job {
     if (await stat(this.storage, path) === undefined) await this.refuseOverwriting();
     else this.journal = await this.openJournal(path, check);
     if (this.journal?.ended !== undefined) return this.earlierEnd(this.journal);
-    const { execute, settings } = await connect();
+    const { execute, settings, processor } = await connect();
     this.drainSignal.throwIfAborted();
     const journal = this.journal ??= await this.openJournal(path, check);
     if (journal.ended !== undefined) return this.earlierEnd(journal);
 
     try {
-      const identity = { ...identityOf(check), settings };
+      const identity = { ...identityOf(check), settings, processor };
       await journal.begin(identity);
+      const before = journal.processor;
+      if (processor !== undefined && before !== undefined && before !== processor) {
+        onEvent?.({ type: "other_processor", before, now: processor });
+      }
       await this.answerAll(input, journal, check, execute, new JobIds(identity));
       if (this.counts.completed + this.counts.failed < check.lineCount || this.signal.aborted) {
         return { state: "stopped", counts: this.counts };

@@ -166,6 +166,21 @@ Deno.test("runBatch: another input or another model does not go on with a job", 
   assertEquals((await run(storage, execute)).state, "done");
 });
 
+Deno.test("runBatch: another processor resumes a job, and says so", async () => {
+  const storage = disk(TEN);
+  const stop = new AbortController();
+  const execute: Execute = ({ body }) => {
+    if (body.n === 4) stop.abort();
+    return Promise.resolve(ok(body.n));
+  };
+  const on = (processor: string) => () => Promise.resolve({ execute, settings: { model: "m" }, processor });
+  await run(storage, execute, { drainSignal: stop.signal, connect: on("avx2") });
+  const events: BatchEvent[] = [];
+  await run(storage, execute, { connect: on("neon"), onEvent: (event) => events.push(event) });
+  assertEquals(events[0], { type: "other_processor", before: "avx2", now: "neon" });
+  assertEquals(events.filter(({ type }) => type === "other_processor").length, 1);
+});
+
 Deno.test("runBatch: drained, it ends what is in flight; stopped now, it does not wait; both go on later", async () => {
   for (const kind of ["drainSignal", "signal"] as const) {
     const storage = disk(TEN);

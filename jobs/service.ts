@@ -20,6 +20,7 @@ export interface ServiceOptions {
   readonly path: string;
   readonly execute: WorkerOptions["execute"];
   readonly settings: WorkerOptions["settings"];
+  readonly processor?: WorkerOptions["processor"];
   /** Lines in flight. */
   readonly parallel: number;
   readonly report: (error: unknown) => void;

@@ -1,3 +1,5 @@
+import type { ModelIdentity } from "./model_identity.ts";
+
 /** The shapes that the batch service and its callers share. Times are Unix seconds. */
 
 export type FilePurpose = "batch" | "batch_output";
@@ -76,8 +78,8 @@ export interface BatchRecord extends BatchSpec {
   readonly cancelledAt: number | null;
   /** Why the lines that are left get no answer. */
   readonly ending: "cancel" | "expire" | null;
-  /** The model that answers; a batch that has begun goes on only with the same. */
-  readonly settings: Readonly<Record<string, string | number>> | null;
+  /** The model that answers; a batch that has begun resumes only with the same. */
+  readonly settings: ModelIdentity | null;
   readonly counts: BatchCounts;
 }
 

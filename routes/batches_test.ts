@@ -267,7 +267,7 @@ Deno.test("batches: another model waits for its own; one server at a time uses a
     await withBatches(path, { settings: { model: "other" } }, async ({ client, reports }) => {
       assertEquals((await client.batches.retrieve(id)).status, "in_progress");
       assertEquals(reports.map((report) => (report as Error).message), [
-        `Batch ${id} waits for the model that it began with: model demo`,
+        `Batch ${id} waits for the model that it began with: model "demo" (now "other")`,
       ]);
     });
     await withBatches(path, {}, async ({ client, reports }) => {

@@ -21,7 +21,9 @@ const { counts } = await runBatch({
   connect: () => Promise.resolve({ settings: { model: "fake" }, execute }),
   onEvent: (event) => {
     if (event.type === "finishing") state = { ...state, phase: "finish" };
-    else if (event.type !== "refused") state = { phase: "run", ...event.progress };
+    else if (event.type === "started" || event.type === "progress") {
+      state = { phase: "run", ...event.progress };
+    }
   },
 });
 await server.shutdown();

@@ -14,8 +14,10 @@ const LAYERS: readonly Layer[] = [
   { files: /^main\.ts$/, imports: /^cli\//, why: "main.ts only starts the command line" },
   {
     files: /^cli\//,
-    imports: /^(cli\/|routes\/|jobs\/|bench\/|engine\/(types|load|inspect|convert\/convert)\.ts$)/,
-    why: "commands know the engine by its public face: types.ts, load.ts, inspect.ts and convert/convert.ts",
+    imports:
+      /^(cli\/|routes\/|jobs\/|bench\/|engine\/(types|load|inspect|fingerprint|convert\/convert)\.ts$)/,
+    why:
+      "commands know the engine by its public face: types.ts, load.ts, inspect.ts, fingerprint.ts and convert/convert.ts",
   },
   {
     files: /^routes\//,
@@ -24,7 +26,7 @@ const LAYERS: readonly Layer[] = [
   },
   {
     files: /^jobs\/nats\//,
-    imports: /^jobs\/(nats\/|(answers|errors|runner|dispatch)\.ts$)/,
+    imports: /^jobs\/(nats\/|(answers|errors|runner|dispatch|model_identity)\.ts$)/,
     why:
       "workers and coordinators stand where an engine does; they know the runner's interface, not its parts",
   },
@@ -34,13 +36,14 @@ const LAYERS: readonly Layer[] = [
     why: "jobs know the engine's types and nothing behind them, and not who answers their lines",
   },
   {
-    files: /^engine\/(load|inspect)\.ts$/,
+    files: /^engine\/(load|inspect|fingerprint)\.ts$/,
     imports: /^engine\//,
     why: "this is where the engine's parts are put together; they need nothing beyond it",
   },
   {
     files: /^engine\/[^/]+$/,
-    imports: /^engine\/((?!load\.ts|inspect\.ts)[^/]+|tokenizer\/types\.ts|backend\/backend\.ts)$/,
+    imports:
+      /^engine\/((?!load\.ts|inspect\.ts|fingerprint\.ts)[^/]+|tokenizer\/types\.ts|backend\/backend\.ts)$/,
     why:
       "the engine's core knows tokenizers and backends by their interfaces, and nothing of files and plans",
   },
