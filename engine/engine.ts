@@ -120,8 +120,9 @@ export class LlmEngine implements Engine {
   }
 
   stats(): EngineStats {
-    const { running, waiting, cache } = this.#scheduler;
-    return { running, waiting, kvBlocksUsed: cache.used, kvBlocksTotal: cache.total, ...this.#totals };
+    const { running, waiting, preemptions, cache } = this.#scheduler;
+    const kv = { kvBlocksUsed: cache.used, kvBlocksTotal: cache.total };
+    return { running, waiting, ...kv, preemptions, ...this.#totals };
   }
 
   async drain(graceMs: number): Promise<void> {
@@ -193,8 +194,8 @@ export class LlmEngine implements Engine {
   /** The step's output, or that of several like it; none when it was stopped: all its sequences were cancelled. */
   async #compute(): Promise<StepOutput[]> {
     const backend = this.#backend;
-    const steps = backend.decode ? this.#stepsAtOnce.choose(this.#step) : 1;
-    this.#scheduler.makeRoom(this.#step, steps - 1);
+    const wanted = backend.decode ? this.#stepsAtOnce.choose(this.#step) : 1;
+    const steps = 1 + this.#scheduler.makeRoom(this.#step, wanted - 1);
     const input = this.#writer.write(this.#step, steps - 1);
     this.#totals.submits++;
     this.#totals.steps += steps;

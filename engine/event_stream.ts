@@ -6,18 +6,19 @@ export interface StreamHooks {
   start(): void;
   /** The consumer left before the end. */
   leave(): void;
-  /** The consumer has read from a full queue. */
+  /** The consumer has read half of a full queue. */
   resume(): void;
 }
 
 /** The events of one request between the engine, which pushes, and its consumer, who pulls. */
 export class EventStream implements AsyncIterableIterator<TokenEvent> {
-  /** Events that may lie unread; the engine does not schedule a sequence whose stream is full. */
+  /** Events that may lie unread; the engine does not schedule a sequence whose stream is full, until half is read. */
   static readonly CAPACITY = 1024;
 
   readonly #hooks: StreamHooks;
   #events: TokenEvent[] = [];
   #read = 0;
+  #full = false;
   #readers: PromiseWithResolvers<IteratorResult<TokenEvent>>[] = [];
   #started = false;
   #ended = false;
@@ -28,7 +29,11 @@ export class EventStream implements AsyncIterableIterator<TokenEvent> {
   }
 
   get full(): boolean {
-    return this.#events.length - this.#read >= EventStream.CAPACITY;
+    return this.#full;
+  }
+
+  get #unread(): number {
+    return this.#events.length - this.#read;
   }
 
   /** Ends the stream with a finish event; ignored after the end. */
@@ -38,6 +43,7 @@ export class EventStream implements AsyncIterableIterator<TokenEvent> {
     const reader = this.#readers.shift();
     if (reader) reader.resolve({ value: event, done: false });
     else this.#events.push(event);
+    if (this.#unread >= EventStream.CAPACITY) this.#full = true;
     if (this.#ended) this.#dismissReaders();
   }
 
@@ -90,13 +96,15 @@ export class EventStream implements AsyncIterableIterator<TokenEvent> {
   }
 
   #take(): TokenEvent {
-    const wasFull = this.full;
     const event = this.#events[this.#read++];
     if (this.#read === this.#events.length || this.#read === EventStream.CAPACITY) {
       this.#events = this.#events.slice(this.#read);
       this.#read = 0;
     }
-    if (wasFull && !this.full) this.#hooks.resume();
+    if (this.#full && this.#unread <= EventStream.CAPACITY / 2) {
+      this.#full = false;
+      this.#hooks.resume();
+    }
     return event;
   }
 

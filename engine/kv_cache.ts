@@ -1,11 +1,13 @@
 import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
 import type { RecurrentStates } from "./recurrent_state.ts";
-import { isScoring, type Sequence } from "./sequence.ts";
+import { grown, isScoring, type Sequence } from "./sequence.ts";
 
 const NO_BLOCK = -1;
 
 /**
- * The pool of KV blocks: who holds which, what is reserved, and which full blocks later requests can share.
+ * The pool of KV blocks: who holds which, and which full blocks later requests can share.
+ *
+ * A sequence holds blocks for the tokens that it has, prompt and answer so far, and takes another when the last is full.
  *
  * Full blocks form chains: a block is found by the hash of its predecessor's hash, the salt and its tokens, and taken
  * only if its predecessor, salt and tokens are really the same. Blocks that nobody holds stay in the index, and are
@@ -24,8 +26,6 @@ export class KvCache {
   readonly #free: number[] = [];
   /** Indexed blocks that nobody holds, least recently used first. */
   readonly #idle = new Set<number>();
-  /** Blocks promised to admitted sequences but not yet taken. */
-  #reserved = 0;
 
   /** `states` go along with the blocks, of models with recurrent layers. */
   constructor(blocks: number, private readonly states?: RecurrentStates) {
@@ -42,44 +42,49 @@ export class KvCache {
     return this.#total;
   }
 
-  /** Blocks held or reserved. */
+  /** Blocks that sequences hold. */
   get used(): number {
-    return this.#total - this.#available;
+    return this.#total - this.available;
   }
 
-  get #available(): number {
-    return this.#free.length + this.#idle.size - this.#reserved;
+  /** Blocks that nobody holds; what they keep for later requests is given up when they are taken. */
+  get available(): number {
+    return this.#free.length + this.#idle.size;
   }
 
-  /**
-   * Reserves all the blocks that the sequence can ever need, sharing those of its prefix that are there already.
-   * False, and nothing done, when there are not enough.
-   */
-  admit(sequence: Sequence): boolean {
+  /** How many blocks are wanting to admit the sequence and still have `spare` left; it fits when that is 0 or less. */
+  missing(sequence: Sequence, spare: number): number {
+    let held = 0;
+    for (const block of this.#usable(this.#findPrefix(sequence))) if (this.#holders[block] > 0) held++;
+    return blocksFor(sequence.length) - held + spare - this.available;
+  }
+
+  /** Gives the sequence blocks for all its tokens, those of its prefix that are there already included. They must fit. */
+  admit(sequence: Sequence): void {
     const known = this.#findPrefix(sequence);
-    const shared = this.states ? known.slice(0, this.states.usable(known)) : known;
-    const total = Math.ceil(sequence.maxLength / KV_BLOCK_TOKENS);
-    const heldByOthers = shared.filter((block) => this.#holders[block] > 0).length;
-    if (total - heldByOthers > this.#available) return false;
+    const shared = this.#usable(known);
     for (const block of shared) this.#hold(block);
-    this.#reserved += total - shared.length;
-    sequence.blocks = new Int32Array(total);
+    sequence.blocks = new Int32Array(blocksFor(sequence.length));
     sequence.blocks.set(shared);
     sequence.blockCount = shared.length;
     sequence.indexed = shared.length;
     sequence.cached = shared.length * KV_BLOCK_TOKENS;
     this.states?.start(sequence, shared, known.length);
-    return true;
+    if (!this.extend(sequence, sequence.length)) throw new Error("A sequence was admitted that does not fit");
   }
 
-  /** Takes reserved blocks until the sequence has room for `tokens`. */
-  extend(sequence: Sequence, tokens: number): void {
-    while (sequence.blockCount * KV_BLOCK_TOKENS < tokens) {
+  /** Takes blocks until the sequence has room for `tokens`. False, and nothing done, when there are not enough. */
+  extend(sequence: Sequence, tokens: number): boolean {
+    const wanted = blocksFor(tokens);
+    if (wanted - sequence.blockCount > this.available) return false;
+    while (sequence.blockCount < wanted) {
+      const { blocks, blockCount, maxLength } = sequence;
+      if (blockCount === blocks.length) sequence.blocks = grown(blocks, blocksFor(maxLength));
       const block = this.#takeFree();
       this.#holders[block] = 1;
-      this.#reserved--;
       sequence.blocks[sequence.blockCount++] = block;
     }
+    return true;
   }
 
   /** Makes the blocks that have become full (`cached` has moved) findable for others. */
@@ -103,10 +108,9 @@ export class KvCache {
     }
   }
 
-  /** Gives back all the sequence holds and has reserved; what is indexed stays findable while there is room. */
+  /** Gives back all that the sequence holds; what is indexed stays findable while there is room. */
   release(sequence: Sequence): void {
     this.states?.release(sequence);
-    this.#reserved -= sequence.blocks.length - sequence.blockCount;
     for (let i = sequence.blockCount - 1; i >= 0; i--) this.#letGo(sequence.blocks[i]);
     sequence.blocks = new Int32Array(0);
     sequence.blockCount = 0;
@@ -133,6 +137,11 @@ export class KvCache {
     if (edge <= running.cached || common <= states.usable(this.#findPrefix(waiting))) return false;
     states.mark(running, edge);
     return true;
+  }
+
+  /** Those of a chain's leading blocks that a sequence can continue from. */
+  #usable(known: number[]): number[] {
+    return this.states ? known.slice(0, this.states.usable(known)) : known;
   }
 
   #findPrefix(sequence: Sequence): number[] {
@@ -184,13 +193,18 @@ export class KvCache {
     const block = this.#free.pop();
     if (block !== undefined) return block;
     const oldest = this.#idle.values().next().value;
-    if (oldest === undefined) throw new Error("A KV block was taken without a reservation");
+    if (oldest === undefined) throw new Error("All KV blocks are held");
     this.#idle.delete(oldest);
     this.#index.delete(this.#hashes[oldest]!);
     this.#hashes[oldest] = undefined;
     this.states?.forget(oldest);
     return oldest;
   }
+}
+
+/** Blocks that so many tokens take. */
+export function blocksFor(tokens: number): number {
+  return Math.ceil(tokens / KV_BLOCK_TOKENS);
 }
 
 /** The last token is always computed: its logits are wanted. So are those of every token yet to be scored. */

@@ -1,6 +1,6 @@
 import type { Candidates } from "./backend/backend.ts";
 import { alternatives, sample } from "./sampler.ts";
-import { type Sequence, wantsToken } from "./sequence.ts";
+import { grown, type Sequence, wantsToken } from "./sequence.ts";
 import type { FinishReason } from "./types.ts";
 
 /** Keeps the scores of the prompt's next tokens, one for each of `rows`. */
@@ -48,9 +48,7 @@ export function publishToken(
 function append(sequence: Sequence, token: number): void {
   sequence.firstTokenAt ??= performance.now();
   if (sequence.length === sequence.tokens.length) {
-    const room = new Int32Array(sequence.maxLength);
-    room.set(sequence.tokens);
-    sequence.tokens = room;
+    sequence.tokens = grown(sequence.tokens, sequence.maxLength);
   }
   sequence.tokens[sequence.length++] = token;
   sequence.counts?.addGenerated(token);

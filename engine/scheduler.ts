@@ -1,5 +1,5 @@
 import type { StepState } from "./backend/backend.ts";
-import { KvCache } from "./kv_cache.ts";
+import { blocksFor, KvCache } from "./kv_cache.ts";
 import { RecurrentStates } from "./recurrent_state.ts";
 import { isScoring, type Sequence, wantsToken } from "./sequence.ts";
 import { EngineError } from "./types.ts";
@@ -19,6 +19,12 @@ export interface EngineLimits {
   readonly stateSlots?: number;
 }
 
+/**
+ * Blocks that stay free for each running sequence when another is admitted. Without them, those just admitted would soon
+ * be preempted again; with more, fewer would run.
+ */
+const GROWTH_BLOCKS = 2;
+
 /** A sequence's part of one step: its next `rows` tokens. */
 export interface Scheduled {
   readonly sequence: Sequence;
@@ -35,9 +41,16 @@ export interface Scheduled {
  *
  * Sequences run continuously: each step takes the next token of the running ones and fills up with chunks of prompts.
  * Interactive sequences come before batch ones in everything, earlier before later, decodes before prefills. Waiting
- * ones are admitted in that order too, and one that finds no place stops all behind it; an interactive one takes the
- * place of the latest batch one, which starts over later from what the prefix cache still has. Anyone takes the
- * place of a sequence whose reader is slow.
+ * ones are admitted in that order too, and one that finds no place stops all behind it.
+ *
+ * A running sequence takes KV blocks as it grows. Where none is left, the latest batch sequence is preempted, then the
+ * latest interactive one: it waits again, in its order of arrival, and computes its tokens again when it comes back. An
+ * interactive sequence that waits preempts batch ones too, for their place as for their memory. Sequences whose reader
+ * is slow do not run, and are preempted before others, by anyone.
+ *
+ * What a preemption frees is in part taken at once: who was preempted fits again only when others have ended or given way
+ * in turn. The earliest interactive sequence whose reader keeps up, or else the earliest batch one, is never preempted
+ * for memory, and one always fits. So all come to their end.
  */
 export class Scheduler {
   readonly cache: KvCache;
@@ -46,6 +59,9 @@ export class Scheduler {
   /** Each in order of arrival. */
   readonly #waiting: { interactive: Sequence[]; batch: Sequence[] } = { interactive: [], batch: [] };
   readonly #running: { interactive: Sequence[]; batch: Sequence[] } = { interactive: [], batch: [] };
+  /** In order of urgency. */
+  readonly #runningLists = [this.#running.interactive, this.#running.batch];
+  #preemptions = 0;
 
   constructor(limits: EngineLimits) {
     for (const [name, value] of Object.entries(limits)) {
@@ -69,17 +85,27 @@ export class Scheduler {
     return this.#waiting.interactive.length + this.#waiting.batch.length;
   }
 
+  /** How often a sequence that ran had to give way. */
+  get preemptions(): number {
+    return this.#preemptions;
+  }
+
   /** All sequences, running and waiting. */
   sequences(): Sequence[] {
     const { interactive, batch } = this.#running;
     return [...interactive, ...batch, ...this.#waiting.interactive, ...this.#waiting.batch];
   }
 
-  /** Throws EngineError queue_full. */
+  /** Throws EngineError queue_full. Preempted sequences have as many places of their own as sequences can run. */
   add(sequence: Sequence): void {
-    const free = this.#limits.parallel - this.running;
-    if (this.waiting >= this.#limits.queue + free) {
-      throw new EngineError("queue_full", `${this.waiting} requests are waiting already: try again later`);
+    const { parallel, queue } = this.#limits;
+    const { interactive, batch } = this.#waiting;
+    let preempted = 0;
+    for (const { admittedAt } of interactive) if (admittedAt !== undefined) preempted++;
+    for (const { admittedAt } of batch) if (admittedAt !== undefined) preempted++;
+    const queued = this.waiting - Math.min(preempted, parallel);
+    if (queued >= queue + Math.max(0, parallel - this.running - preempted)) {
+      throw new EngineError("queue_full", `${queued} requests are waiting already: try again later`);
     }
     insert(this.#waiting[classOf(sequence)], sequence);
   }
@@ -92,6 +118,7 @@ export class Scheduler {
 
   /** The next step; empty when nothing can run. */
   schedule(): Scheduled[] {
+    this.#grow();
     this.#admit();
     const step: Scheduled[] = [];
     let rowsLeft = this.#limits.maxRows;
@@ -101,15 +128,23 @@ export class Scheduler {
       if (part.rows === 0) continue;
       rowsLeft -= part.rows;
       logitsLeft -= part.scores + (part.samples ? 1 : 0);
-      this.cache.extend(sequence, sequence.cached + part.rows);
       step.push({ ...part, state: this.#states?.step(sequence, part.rows) });
     }
     return step;
   }
 
-  /** Gives a step's sequences room for the rows of further steps like it. */
-  makeRoom(step: readonly Scheduled[], further: number): void {
-    for (const { sequence, rows } of step) this.cache.extend(sequence, sequence.cached + rows + further);
+  /**
+   * Gives a step's sequences, which all decode, room for the rows of up to `further` steps like it. Returns for how many:
+   * nobody is preempted for them.
+   */
+  makeRoom(step: readonly Scheduled[], further: number): number {
+    while (further > 0 && blocksMissing(step, further) > this.cache.available) further >>= 1;
+    if (further > 0) {
+      for (const { sequence } of step) {
+        this.cache.extend(sequence, sequence.length + further);
+      }
+    }
+    return further;
   }
 
   /** A part of a step has been computed. */
@@ -120,10 +155,26 @@ export class Scheduler {
   }
 
   *#inOrder(): Iterable<Sequence> {
-    for (const sequences of [this.#running.interactive, this.#running.batch]) {
+    for (const sequences of this.#runningLists) {
       const ready = sequences.filter((sequence) => !sequence.stream.full);
       for (const sequence of ready) if (isDecoding(sequence)) yield sequence;
       for (const sequence of ready) if (!isDecoding(sequence)) yield sequence;
+    }
+  }
+
+  /** Gives each running sequence the block that its next token needs. Who finds none preempts another, or itself. */
+  #grow(): void {
+    for (const running of this.#runningLists) {
+      for (let i = 0; i < running.length; i++) {
+        const sequence = running[i];
+        if (sequence.stream.full) continue;
+        while (!this.cache.extend(sequence, sequence.length)) {
+          const victim = this.#victim(sequence) ?? running.at(-1)!;
+          this.#preempt(victim);
+          if (victim === sequence) return; // Nobody is later than itself.
+          i = running.indexOf(sequence);
+        }
+      }
     }
   }
 
@@ -140,6 +191,7 @@ export class Scheduler {
   }
 
   #start(sequence: Sequence): void {
+    this.cache.admit(sequence);
     take(this.#waiting[classOf(sequence)], sequence);
     insert(this.#running[classOf(sequence)], sequence);
     if (sequence.admittedAt !== undefined) return;
@@ -156,22 +208,55 @@ export class Scheduler {
     return this.#running.interactive.some(computes) || (sequence.batch && this.#running.batch.some(computes));
   }
 
+  /** Whether the sequence can be admitted now. Others are preempted for it, but only if that is of use. */
   #findPlace(sequence: Sequence): boolean {
-    while (this.running >= this.#limits.parallel || !this.cache.admit(sequence)) {
+    let places = this.#limits.parallel - this.running;
+    let blocks = 0;
+    let spare = growth(sequence);
+    for (const running of this.#runningLists) {
+      for (const other of running) {
+        if (!givesWay(other, sequence)) spare += growth(other);
+        else {
+          places++;
+          blocks += other.blockCount;
+        }
+      }
+    }
+    if (places < 1 || this.cache.missing(sequence, spare) > blocks) return false;
+    while (this.running >= this.#limits.parallel || this.cache.missing(sequence, spare) > 0) {
       const victim = this.#victim(sequence);
-      if (!victim) return false;
-      this.cache.release(victim);
-      take(this.#running[classOf(victim)], victim);
-      insert(this.#waiting[classOf(victim)], victim);
+      if (!victim) return false; // What others gave up is held by those that stay, too.
+      this.#preempt(victim);
     }
     return true;
   }
 
+  /** Who is preempted first of those that give way to the sequence. */
   #victim(sequence: Sequence): Sequence | undefined {
-    const slow = (other: Sequence) => other.stream.full;
     const { interactive, batch } = this.#running;
-    return batch.findLast(slow) ?? (sequence.batch ? undefined : batch.at(-1)) ?? interactive.findLast(slow);
+    return batch.findLast(isSlow) ?? (sequence.batch ? undefined : batch.at(-1)) ??
+      interactive.findLast(isSlow);
   }
+
+  #preempt(sequence: Sequence): void {
+    this.#preemptions++;
+    this.cache.release(sequence);
+    take(this.#running[classOf(sequence)], sequence);
+    insert(this.#waiting[classOf(sequence)], sequence);
+  }
+}
+
+function isSlow({ stream }: Sequence): boolean {
+  return stream.full;
+}
+
+/** Whether a running sequence gives up its place and its memory to another that waits. */
+function givesWay(running: Sequence, waiting: Sequence): boolean {
+  return isSlow(running) || (running.batch && !waiting.batch);
+}
+
+function growth({ length, maxLength }: Sequence): number {
+  return Math.min(GROWTH_BLOCKS, blocksFor(maxLength) - blocksFor(length));
 }
 
 /** What the sequence can do in a step with that many rows and logits left. */
@@ -189,6 +274,15 @@ function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number): Sched
     scores: scoring ? Math.max(0, Math.min(end, sequence.promptLength - 1) - firstToScore) : 0,
     samples: end === sequence.length && wantsToken(sequence),
   };
+}
+
+/** Blocks that a step's sequences lack for `further` tokens each. */
+function blocksMissing(step: readonly Scheduled[], further: number): number {
+  let blocks = 0;
+  for (const { sequence: { length, blockCount } } of step) {
+    blocks += Math.max(0, blocksFor(length + further) - blockCount);
+  }
+  return blocks;
 }
 
 function isDecoding(sequence: Sequence): boolean {

@@ -87,19 +87,19 @@ Deno.test("an interactive request takes the place of the latest batch one, whose
 Deno.test("a batch request is displaced for memory too, but not by another batch request", async () => {
   const { engine, backend } = startEngine({ parallel: 8, kvBlocks: 10 });
   const steps = stepByStep(backend);
-  const first = generate(engine, asked(100, 92, "batch")); // 6 blocks
+  const first = generate(engine, asked(100, 92, "batch")); // 4 blocks, 6 in the end
   await settle();
   await steps.next();
-  const second = generate(engine, asked(90, 70, "batch")); // 5 blocks
+  const second = generate(engine, asked(90, 70, "batch")); // 3 blocks, 5 in the end
   await settle();
   await steps.next();
-  assertEquals([engine.stats().running, engine.stats().waiting, engine.stats().kvBlocksUsed], [1, 1, 6]);
-  const interactive = generate(engine, asked(80, 80)); // 5 blocks
+  assertEquals([engine.stats().running, engine.stats().waiting, engine.stats().kvBlocksUsed], [1, 1, 4]);
+  const interactive = generate(engine, asked(150, 50)); // 5 blocks, 7 in the end
   await settle();
   await steps.next();
   assertEquals([engine.stats().running, engine.stats().waiting, engine.stats().kvBlocksUsed], [1, 2, 5]);
   steps.release();
-  assertEquals((await interactive).tokens.length, 80);
+  assertEquals((await interactive).tokens.length, 50);
   assertEquals((await first).tokens.length, 92);
   assertEquals((await second).tokens.length, 70);
   await engine.close();
@@ -113,7 +113,7 @@ Deno.test("waiting requests are admitted in order: a small one does not pass a l
     await generate(engine, asked(length, maxTokens));
     ended.push(name);
   };
-  const results = [ask("running", 30, 130), ask("large", 150, 50), ask("small", 5, 5)];
+  const results = [ask("running", 30, 130), ask("large", 220, 50), ask("small", 5, 5)];
   await settle();
   await steps.next();
   assertEquals([engine.stats().running, engine.stats().waiting], [1, 2]);

@@ -8,7 +8,7 @@ import type { SamplingParams, TokenLogprob } from "./types.ts";
 export interface RunningState {
   /** Its own slot. */
   readonly slot: number;
-  /** The snapshot that it goes on from, until its first step is done. */
+  /** The snapshot that it resumes from, until its first step is done. */
   source: number | undefined;
   /** Block edges ahead, in tokens, at which a snapshot is wanted. */
   readonly marks: Set<number>;
@@ -32,8 +32,8 @@ export interface Sequence {
 
   /** Tokens whose KV is computed; the rest, `length - cached`, are rows to run. */
   cached: number;
-  /** KV blocks: the first `blockCount` are held, the others reserved. Empty while waiting. */
-  blocks: Int32Array; // [ceil(maxLength / KV_BLOCK_TOKENS)]
+  /** KV blocks; the first `blockCount` are valid. None while it waits. */
+  blocks: Int32Array; // [capacity]
   blockCount: number;
   /** Leading blocks that are in the prefix index. */
   indexed: number;
@@ -70,6 +70,13 @@ export interface Sequence {
   readonly submittedAt: number;
   admittedAt: number | undefined;
   firstTokenAt: number | undefined;
+}
+
+/** A copy with room for twice as many values, `most` at most. */
+export function grown(values: Int32Array, most: number): Int32Array {
+  const room = new Int32Array(Math.min(most, 2 * values.length));
+  room.set(values);
+  return room;
 }
 
 /** Whether log-probabilities of the prompt's own tokens are still to be computed. */

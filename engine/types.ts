@@ -147,9 +147,11 @@ export interface ModelInfo {
 export interface EngineStats {
   readonly running: number;
   readonly waiting: number;
-  /** Held by sequences, or reserved for them; cached prefixes that nobody uses do not count. */
+  /** Held by sequences; cached prefixes that nobody uses do not count. */
   readonly kvBlocksUsed: number;
   readonly kvBlocksTotal: number;
+  /** How often a running sequence gave way to another, to be computed again later. */
+  readonly preemptions: number;
   readonly promptTokens: number;
   readonly generatedTokens: number;
   readonly cachedTokens: number;

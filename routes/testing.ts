@@ -229,6 +229,7 @@ export class FakeEngine implements Engine {
       waiting: this.#waiting.length,
       kvBlocksUsed: 0,
       kvBlocksTotal: 0,
+      preemptions: 0,
       promptTokens: 0,
       generatedTokens: this.#generated,
       cachedTokens: 0,

@@ -37,6 +37,12 @@ const SERIES: [keyof EngineStats, string, string, string][] = [
   ["waiting", "compy_requests_waiting", "gauge", "Requests in the queue"],
   ["kvBlocksUsed", "compy_kv_blocks_used", "gauge", "KV blocks that hold tokens of running requests"],
   ["kvBlocksTotal", "compy_kv_blocks", "gauge", "KV blocks there are"],
+  [
+    "preemptions",
+    "compy_preemptions_total",
+    "counter",
+    "Running requests that gave way to others until later",
+  ],
   ["promptTokens", "compy_prompt_tokens_total", "counter", "Prompt tokens of all requests"],
   ["cachedTokens", "compy_cached_prompt_tokens_total", "counter", "Prompt tokens found in the KV cache"],
   ["generatedTokens", "compy_generated_tokens_total", "counter", "Tokens generated"],
