@@ -2,6 +2,7 @@ import { BatchError } from "../jobs/errors.ts";
 import { JsonReporter, TextReporter } from "../jobs/reporter.ts";
 import { type AnswerOrder, runBatch } from "../jobs/runner.ts";
 import type { NatsTarget } from "../jobs/nats/connection.ts";
+import { whenReady } from "../jobs/when_ready.ts";
 import { openWorkers } from "./batch_nats.ts";
 import { JobLink } from "./batch_link.ts";
 import {
@@ -101,9 +102,9 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
 }
 
 async function openLocal(options: EngineOptions, world: BatchWorld): Promise<LineEngine> {
-  const { engine, identity, processor } = await world.openEngine(options);
+  const { engine, identity, processor } = await world.openEngine({ ...options, reload: true });
   return {
-    execute: (request) => world.execute(engine, request),
+    execute: whenReady(engine, (request) => world.execute(engine, request)),
     settings: identity,
     processor,
     close: () => engine.close(),

@@ -31,6 +31,8 @@ function openEngine({ model }: { model?: string }): Promise<OpenedEngine> {
   if (model === "missing.gguf") return Promise.reject(new Error(`Cannot open "missing.gguf"`));
   const engine = {
     model: { id: model ?? "demo", path: "demo.gguf" },
+    state: "ready",
+    onState: () => () => {},
     close: () => Promise.resolve(void closed++),
   };
   return Promise.resolve({ engine: engine as unknown as Engine, identity: { model: "demo" } });

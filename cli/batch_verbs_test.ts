@@ -23,7 +23,12 @@ function only(count: number): ExecuteOn {
 }
 
 function openEngine(): Promise<OpenedEngine> {
-  const engine = { model: { id: "demo", path: "demo.gguf" }, close: () => Promise.resolve() };
+  const engine = {
+    model: { id: "demo", path: "demo.gguf" },
+    state: "ready",
+    onState: () => () => {},
+    close: () => Promise.resolve(),
+  };
   return Promise.resolve({ engine: engine as unknown as Engine, identity: { model: "demo" } });
 }
 

@@ -10,12 +10,14 @@ import type { Flags } from "./flags.ts";
 import {
   BACKEND_FLAGS,
   backendOptions,
+  loadReloading,
   loadWithProgress,
   MAX_CONTEXT,
   MAX_PARALLEL,
   MAX_THREADS,
   modelPath,
 } from "./model.ts";
+import { err } from "./terminal.ts";
 
 export interface EngineOptions {
   /** A GGUF file; without it, the one that comes with the program. */
@@ -28,6 +30,8 @@ export interface EngineOptions {
   readonly backend?: BackendName;
   readonly arithmetic?: Arithmetic;
   readonly kvType?: KvType;
+  /** Load the engine again when it fails. */
+  readonly reload?: boolean;
 }
 
 /** What the command does with the world. */
@@ -163,13 +167,12 @@ function writeAll(stream: { writeSync(bytes: Uint8Array): number }, text: string
 export const realWorld: BatchWorld = {
   host,
   execute,
-  openEngine: async ({ model, ...options }) => {
+  openEngine: async ({ model, reload, ...options }) => {
     const size = options.parallel === undefined
       ? { parallel: AUTO_PARALLEL, kvBytes: AUTO_MEMORY * Deno.systemMemoryInfo().available }
       : {};
-    return await openedEngine(
-      await loadWithProgress({ ...options, ...size, model: modelPath(model) }),
-      options,
-    );
+    const all = { ...options, ...size, model: modelPath(model) };
+    const loading = reload ? loadReloading(all, (note) => err(`${note}\n`)) : loadWithProgress(all);
+    return await openedEngine(await loading, options);
   },
 };

@@ -1,5 +1,5 @@
 import { basename, fromFileUrl } from "@std/path";
-import { type LoadedEngine, loadEngine, type LoadOptions } from "../engine/load.ts";
+import { type LoadedEngine, loadEngine, type LoadOptions, loadReloadingEngine } from "../engine/load.ts";
 import { ARITHMETICS, BACKENDS, KV_TYPES } from "../engine/types.ts";
 import type { Flags } from "./flags.ts";
 import { err, ProgressLine } from "./terminal.ts";
@@ -39,10 +39,22 @@ function fileInfo(path: string): Deno.FileInfo | undefined {
 }
 
 /** Loads an engine, with progress on a terminal. */
-export async function loadWithProgress(options: Omit<LoadOptions, "progress">): Promise<LoadedEngine> {
+export function loadWithProgress(options: Omit<LoadOptions, "progress">): Promise<LoadedEngine> {
+  return withProgress(options, loadEngine);
+}
+
+/** The same for a process that lives on: an engine that fails is loaded again, and `note` is told. */
+export function loadReloading(options: Omit<LoadOptions, "progress">, note: (message: string) => void) {
+  return withProgress(options, (all) => loadReloadingEngine(all, note));
+}
+
+async function withProgress<T>(
+  options: Omit<LoadOptions, "progress">,
+  load: (options: LoadOptions) => Promise<T>,
+): Promise<T> {
   const line = new ProgressLine(`Loading ${basename(options.model)}`);
   try {
-    return await loadEngine({ ...options, progress: (done, total) => line.update(done, total) });
+    return await load({ ...options, progress: (done, total) => line.update(done, total) });
   } finally {
     line.done();
   }

@@ -1,7 +1,9 @@
 import { fromFileUrl } from "@std/path";
-import { DEFAULT_KV_TYPE } from "../engine/load.ts";
+import { DEFAULT_KV_TYPE, type LoadedEngine } from "../engine/load.ts";
+import type { Engine, EngineState, KvType } from "../engine/types.ts";
 import { BatchService } from "../jobs/service.ts";
-import { execute } from "../routes/execute.ts";
+import { whenReady } from "../jobs/when_ready.ts";
+import { execute, type ExecuteRequest } from "../routes/execute.ts";
 import { checkReach, type HttpServer, readApiKeys, serveHttp, type ServeOptions } from "../routes/serve.ts";
 import { type OpenedEngine, openedEngine } from "./batch_world.ts";
 import { Flags } from "./flags.ts";
@@ -9,6 +11,7 @@ import {
   BACKEND_FLAGS,
   backendOptions,
   describeBackend,
+  loadReloading,
   loadWithProgress,
   MAX_CONTEXT,
   MAX_PARALLEL,
@@ -42,6 +45,8 @@ Usage: deno task serve [options]
   --api-key KEY      wanted from every client; rather set COMPY_API_KEY, which others cannot see in ps
   --data DIR         the folder of files and batches (default: .compy beside the program); "none" serves without them
   --max-upload-mb N  the largest file that may be uploaded (default ${DEFAULT_UPLOAD_MB})
+  --on-failure WHAT  reload: an engine that fails is loaded again, up to three times in ten minutes; exit: the server
+                     stops with exit code 1, for a supervisor to start it anew (default reload)
   --allow-host NAME  a further host name that clients may call this server by; may be given several times
   --help             this text
 
@@ -50,6 +55,7 @@ Ctrl-C or SIGTERM: takes no new requests, ends the running ones within ten secon
 Batches that have not ended go on when a server starts with the same model and the same folder. The task may write to
 .compy only; for another folder allow it: deno run -P=serve --allow-write=DIR main.ts serve --data DIR
 The API is described at /doc; /health and /metrics are for operators.
+While the engine is loaded again, /ready and new requests get a 503, and batches wait.
 Exit code: 0 stopped when asked to, 1 failed, 2 wrong usage.
 
 Example:
@@ -61,7 +67,7 @@ Example:
 /** `serve …` of the command line. Returns the exit code. */
 export async function serveCommand(args: readonly string[]): Promise<number> {
   const computing = ["model", ...BACKEND_FLAGS, "threads", "ctx", "parallel"];
-  const serving = ["host", "port", "api-key", "allow-host", "data", "max-upload-mb"];
+  const serving = ["host", "port", "api-key", "allow-host", "data", "max-upload-mb", "on-failure"];
   const values = [...computing, ...serving];
   const flags = new Flags(args, { values, repeated: ["allow-host"] });
   if (flags.help) {
@@ -79,7 +85,8 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
   };
   const data = flags.text("data") ?? fromFileUrl(DEFAULT_DATA);
   const uploadBytes = MB * (flags.count("max-upload-mb", 1, 2 ** 20) ?? DEFAULT_UPLOAD_MB);
-  const onError = (error: unknown) => err(`${error instanceof Error ? error.stack : error}\n`);
+  const onFailure = flags.choice("on-failure", ["reload", "exit"]) ?? "reload";
+  const onError = reporter();
   const apiKeys = readApiKeys(flags.text("api-key"), Deno.env.get("COMPY_API_KEY"));
   checkReach(host, apiKeys);
   const options: ServeOptions = {
@@ -94,26 +101,59 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
   // A taken port is worth knowing before a large model is loaded.
   listening(host, port, () => Deno.listen({ hostname: host, port }).close());
 
-  const loaded = await loadWithProgress({ ...load, model });
-  const { engine, backend, choice, loadMs, kvBytes } = loaded;
-  const { id, architecture, contextLength } = engine.model;
-  err(
-    `${id}: ${architecture}, ${contextLength} tokens of context, loaded in ${
-      (loadMs / 1000).toFixed(1)
-    } s; ` +
-      `${describeBackend(backend.info, choice)}; KV cache in ${load.kvType ?? DEFAULT_KV_TYPE}, ` +
-      `${(kvBytes / 1e6).toFixed(1)} MB once full\n`,
-  );
+  const loaded = onFailure === "reload"
+    ? await loadReloading({ ...load, model }, (message) => err(`${message}\n`))
+    : await loadWithProgress({ ...load, model });
+  const { engine } = loaded;
+  err(`${describe(loaded, load.kvType)}\n`);
   const batches = data === "none"
     ? undefined
     : await openBatches(data, await openedEngine(loaded, load), load.parallel, onError);
   const server = listening(host, port, () => serveHttp(engine, { ...options, batches }));
   // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
   onInterrupt(() => {});
+  const failed = stopOnFailure(engine, server);
   out(`listening on ${urlOf(server)}\n`);
   await server.finished;
   await engine.close();
-  return 0;
+  return failed() ? 1 : 0;
+}
+
+/** Writes errors to standard error; one that ended many requests only once. */
+function reporter(): (error: unknown) => void {
+  const told = new WeakSet<Error>();
+  return (error) => {
+    if (!(error instanceof Error)) return err(`${error}\n`);
+    if (told.has(error)) return;
+    told.add(error);
+    err(`${error.stack}\n`);
+  };
+}
+
+/** One line on what was loaded. */
+function describe(loaded: LoadedEngine, kvType: KvType = DEFAULT_KV_TYPE): string {
+  const { id, architecture, contextLength } = loaded.engine.model;
+  return [
+    `${id}: ${architecture}, ${contextLength} tokens of context, loaded in ${
+      (loaded.loadMs / 1000).toFixed(1)
+    } s`,
+    describeBackend(loaded.backend.info, loaded.choice),
+    `KV cache in ${kvType}, ${(loaded.kvBytes / 1e6).toFixed(1)} MB once full`,
+  ].join("; ");
+}
+
+/** Stops the server once its engine has failed for good; the returned function says whether that happened. */
+function stopOnFailure(engine: Engine, server: HttpServer): () => boolean {
+  let failed = false;
+  const look = (state: EngineState) => {
+    if (state !== "failed") return;
+    failed = true;
+    err(`Error: ${engine.failure!.message}; the server stops\n`);
+    server.shutdown();
+  };
+  engine.onState(look);
+  look(engine.state);
+  return () => failed;
 }
 
 /** Goes on with the batches of the folder, on this engine. */
@@ -123,6 +163,10 @@ async function openBatches(
   parallel: number,
   report: (error: unknown) => void,
 ): Promise<BatchService> {
+  const answer = whenReady(
+    engine,
+    (request: ExecuteRequest & { signal: AbortSignal }) => execute(engine, request),
+  );
   try {
     return await BatchService.open({
       path,
@@ -130,7 +174,7 @@ async function openBatches(
       report,
       settings: identity,
       processor,
-      execute: (owner, request) => execute(engine, { ...request, cacheSalt: owner || undefined }),
+      execute: (owner, request) => answer({ ...request, cacheSalt: owner || undefined }),
     });
   } catch (error) {
     if (!(error instanceof Deno.errors.NotCapable)) throw error;

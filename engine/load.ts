@@ -4,11 +4,13 @@ import { type Arithmetic, type BackendName, KV_BLOCK_TOKENS, type KvType } from 
 import { type AnyBackend, prepareBackend } from "./backend/choose.ts";
 import { LlmEngine } from "./engine.ts";
 import { openGguf } from "./gguf/reader.ts";
+import { ReloadingEngine } from "./reloading.ts";
 import { kvBytesPerToken, type Plan, stateBytes, withKvType } from "./plan/plan.ts";
 import type { EngineLimits } from "./scheduler.ts";
 import { createChatTemplate } from "./tokenizer/chat_template.ts";
 import { createTokenizer } from "./tokenizer/tokenizer.ts";
 import type { Tokenizer } from "./tokenizer/types.ts";
+import type { Engine } from "./types.ts";
 
 export interface LoadOptions {
   readonly model: string;
@@ -33,11 +35,13 @@ export interface LoadOptions {
   readonly progress?: (done: number, total: number) => void;
   /** Told what went wrong without stopping anything. */
   readonly warn?: (message: string) => void;
+  /** Ends the loading, between two tensors, with its reason. */
+  readonly signal?: AbortSignal;
 }
 
 /** A loaded engine, and what loading it took. */
 export interface LoadedEngine {
-  readonly engine: LlmEngine;
+  readonly engine: Engine;
   readonly backend: AnyBackend;
   /** Why "auto" chose this backend; empty where there was no choice. */
   readonly choice: string;
@@ -71,7 +75,11 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   const chatTemplate = createChatTemplate(file.metadata, tokenizer);
   const size = engineSize(plan, options);
   const { contextLength, limits } = size;
-  const { backend, choice } = await prepareBackend(file, plan, limits, options);
+  const progress = (done: number, total: number) => {
+    options.signal?.throwIfAborted();
+    options.progress?.(done, total);
+  };
+  const { backend, choice } = await prepareBackend(file, plan, limits, { ...options, progress });
   const model = {
     id: basename(options.model).replace(/\.gguf$/, ""),
     path: options.model,
@@ -88,6 +96,32 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
     kvBytes: size.kvBytes,
     stateBytes: size.stateBytes,
   };
+}
+
+/**
+ * As loadEngine, for a process that lives on: when the engine fails it is loaded again, from the same file and on the same
+ * backend, and `note` is told. See ReloadingEngine.
+ */
+export async function loadReloadingEngine(
+  options: LoadOptions,
+  note: (message: string) => void,
+): Promise<LoadedEngine> {
+  const version = await versionOf(options.model);
+  const loaded = await loadEngine(options);
+  const backend = loaded.backend.info.name as BackendName; // not "auto" again: its answers must stay the same
+  const load = async (signal: AbortSignal) => {
+    if (await versionOf(options.model) !== version) {
+      throw new Error(`Cannot load ${options.model} again: the file has changed since it was loaded first`);
+    }
+    return (await loadEngine({ ...options, backend, signal, progress: undefined })).engine;
+  };
+  return { ...loaded, engine: new ReloadingEngine(loaded.engine, { load, note }) };
+}
+
+/** Another after every change of the file. */
+async function versionOf(path: string): Promise<string> {
+  const { size, mtime, ino } = await Deno.stat(path);
+  return `${size} ${mtime?.getTime()} ${ino}`;
 }
 
 /** How large an engine is: what runs at once, and the KV cache for it. */

@@ -13,7 +13,7 @@ import {
 import { LlmEngine } from "./engine.ts";
 import type { EngineLimits } from "./scheduler.ts";
 import { type EncodeOptions, type StreamDecoder, type Tokenizer, TooManyTokens } from "./tokenizer/types.ts";
-import type { GenerateRequest, TokenEvent } from "./types.ts";
+import type { Engine, GenerateRequest, TokenEvent } from "./types.ts";
 
 export const BOS = 256;
 export const EOS = 257;
@@ -347,7 +347,7 @@ export function expectedTokens(prompt: readonly number[], maxTokens: number): nu
   return fakeGreedy(prompt, maxTokens).filter((token) => token !== EOS);
 }
 
-export async function generate(engine: LlmEngine, request: GenerateRequest) {
+export async function generate(engine: Engine, request: GenerateRequest) {
   const events = await collect(engine.submit(request));
   return { events, tokens: tokensOf(events), text: textOf(events), finish: finishOf(events) };
 }

@@ -15,7 +15,14 @@ import {
   onlyMethods,
 } from "./shared/context.ts";
 import { Metrics } from "./shared/counters.ts";
-import { ApiError, errorResponse, requestId, shuttingDown, toApiError } from "./shared/errors.ts";
+import {
+  ApiError,
+  errorResponse,
+  isUnforeseen,
+  requestId,
+  shuttingDown,
+  toApiError,
+} from "./shared/errors.ts";
 import { fileRoutes } from "./endpoints/files.ts";
 import { checkHost, checkSite, KeyRing } from "./guard.ts";
 import { healthRoutes } from "./endpoints/health.ts";
@@ -46,7 +53,7 @@ export function createApp(engine: Engine, options: AppOptions = {}): OpenAPIHono
     metrics: new Metrics(),
     report(error) {
       const answer = toApiError(error);
-      if (answer.status >= 500 && answer !== error) options.onError?.(error);
+      if (isUnforeseen(error, answer)) options.onError?.(error);
       return answer;
     },
   };

@@ -1,7 +1,7 @@
 import type { Engine } from "../engine/types.ts";
 import { prepareChat } from "./endpoints/chat_completions.ts";
 import { prepareCompletion } from "./endpoints/completions.ts";
-import { ApiError, toApiError } from "./shared/errors.ts";
+import { ApiError, isUnforeseen, toApiError } from "./shared/errors.ts";
 import type { Prepared, RunOptions } from "./shared/generation.ts";
 import { checkDepth } from "./shared/json.ts";
 import { chatRequest } from "./schemas/chat.ts";
@@ -64,7 +64,7 @@ export async function execute(engine: Engine, request: ExecuteRequest): Promise<
   } catch (error) {
     signal.throwIfAborted();
     const refusal = toApiError(error);
-    if (refusal.status >= 500 && refusal !== error) request.onError?.(error);
+    if (isUnforeseen(error, refusal)) request.onError?.(error);
     return { status: refusal.status, body: { ...refusal.body() } };
   }
 }

@@ -17,6 +17,12 @@ export interface LiveServer {
   idle(): Promise<void>;
 }
 
+/** How a server ended: its exit code, undefined where it was killed, and what it said after the line on its model. */
+export interface ServerEnd {
+  readonly code: number | undefined;
+  readonly complaints: string;
+}
+
 /**
  * Runs `test` against `serve …`; throws where the server did not stop cleanly or complained. Files and batches are in
  * `data`, when it is given. `test` may kill the process with `kill`.
@@ -26,9 +32,21 @@ export async function withLiveServer(
   test: (server: LiveServer, kill: () => void) => Promise<void>,
   data = "none",
 ): Promise<void> {
+  const { code, complaints } = await runLiveServer(["main.ts", "serve"], args, test, data);
+  if (code === undefined || (code === 0 && complaints === "")) return;
+  throw new Error(`serve ended with ${code}: ${complaints}`);
+}
+
+/** The same for a `program` of its own, which may end by itself. */
+export async function runLiveServer(
+  program: readonly string[],
+  args: readonly string[],
+  test: (server: LiveServer, kill: () => void) => Promise<void>,
+  data = "none",
+): Promise<ServerEnd> {
   const allowed = data === "none" ? [] : [`--allow-write=${data}`];
   const child = new Deno.Command(Deno.execPath(), {
-    args: ["run", "-q", "-P=serve", ...allowed, "main.ts", "serve", "--port", "0", "--data", data, ...args],
+    args: ["run", "-q", "-P=serve", ...allowed, ...program, "--port", "0", "--data", data, ...args],
     cwd: ROOT,
     env: { NO_COLOR: "1", XDG_RUNTIME_DIR: "/tmp" }, // Vulkan drivers complain where it is not set
     stdin: "null",
@@ -36,6 +54,8 @@ export async function withLiveServer(
     stderr: "piped",
   }).spawn();
   const stderr = new Response(child.stderr).text();
+  let ended = false;
+  const status = child.status.finally(() => ended = true);
   let killed = false;
   const reader = child.stdout.pipeThrough(new TextDecoderStream()).getReader();
   try {
@@ -46,13 +66,12 @@ export async function withLiveServer(
       child.kill("SIGKILL");
     });
   } finally {
-    if (!killed) child.kill("SIGTERM");
+    if (!killed && !ended) child.kill("SIGTERM");
     await reader.cancel();
   }
-  if (killed) return void await child.status;
-  const { code } = await child.status;
+  const { code } = await status;
   const complaints = (await stderr).split("\n").slice(1).join("\n"); // the first tells of the model
-  if (code !== 0 || complaints !== "") throw new Error(`serve ended with ${code}: ${complaints}`);
+  return { code: killed ? undefined : code, complaints };
 }
 
 async function firstLine(reader: ReadableStreamDefaultReader<string>): Promise<string> {

@@ -140,6 +140,11 @@ export function withPromptLength(error: unknown, engine: Engine, promptTokens: n
   });
 }
 
+/** Whether an operator should hear of the error behind an answer: nobody foresaw it, and a wait does not mend it. */
+export function isUnforeseen(error: unknown, answer: ApiError): boolean {
+  return answer.status >= 500 && answer.status !== 503 && answer !== error;
+}
+
 /** The error as an answer of its own. */
 export function errorResponse(error: ApiError): Response {
   return Response.json(error.body(), { status: error.status, headers: error.headers });

@@ -1,0 +1,183 @@
+import { delay } from "@std/async/delay.js";
+import { EngineLife } from "./engine_life.ts";
+import type { ChatMessage, ChatTemplateOptions } from "./tokenizer/types.ts";
+import {
+  type Engine,
+  EngineError,
+  type EngineState,
+  type EngineStats,
+  type GenerateRequest,
+  type TokenEvent,
+} from "./types.ts";
+
+export interface ReloadOptions {
+  /** Loads the engine again; the failed one is closed by then. Ends early where the signal says so. */
+  readonly load: (signal: AbortSignal) => Promise<Engine>;
+  /** Told what an operator should know, a line each. */
+  readonly note: (message: string) => void;
+  /** Most loads within `withinMs`; the failure after them is for good. */
+  readonly times?: number;
+  readonly withinMs?: number;
+  /** Before each load but the first of those: what broke the engine may need time to pass. */
+  readonly pauseMs?: number;
+}
+
+const DEFAULTS = { times: 3, withinMs: 10 * 60_000, pauseMs: 5000 };
+
+/**
+ * An engine that is loaded again when it fails. What ran in it ends with its error; until the new one is there, this one
+ * is `loading` and refuses requests with `engine_unavailable`. It is `failed` only when it is not loaded again.
+ */
+export class ReloadingEngine implements Engine {
+  #inner: Engine;
+  readonly #options: Required<ReloadOptions>;
+  readonly #life = new EngineLife("ready");
+  readonly #stop = new AbortController();
+  /** When it was loaded again, in milliseconds, ascending; none older than `withinMs`. */
+  #loads: number[] = [];
+  /** The engine, once it has failed: `#totals` have its figures. */
+  #counted: Engine | undefined;
+  #reloading: Promise<void> = Promise.resolve();
+  /** Of the engines that failed. */
+  #totals = { promptTokens: 0, generatedTokens: 0, cachedTokens: 0, steps: 0, submits: 0 };
+
+  /** `engine` is ready; this one closes it. */
+  constructor(engine: Engine, options: ReloadOptions) {
+    this.#options = { ...DEFAULTS, ...options };
+    this.#inner = engine;
+    this.#watch(engine);
+  }
+
+  get model() {
+    return this.#inner.model;
+  }
+
+  get tokenizer() {
+    return this.#inner.tokenizer;
+  }
+
+  get chatTemplate() {
+    return this.#inner.chatTemplate;
+  }
+
+  get state(): EngineState {
+    return this.#life.state;
+  }
+
+  get failure(): EngineError | undefined {
+    return this.#life.failure;
+  }
+
+  onState(listener: (state: EngineState) => void): () => void {
+    return this.#life.onState(listener);
+  }
+
+  encodePrompt(text: string): number[] {
+    return this.#inner.encodePrompt(text);
+  }
+
+  encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
+    return this.#inner.encodeChat(messages, options);
+  }
+
+  submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
+    return this.state === "loading" ? refusing() : this.#inner.submit(request);
+  }
+
+  stats(): EngineStats {
+    const stats = this.#inner.stats();
+    return { ...stats, ...this.#counted === this.#inner ? this.#totals : plus(this.#totals, stats) };
+  }
+
+  async drain(graceMs: number): Promise<void> {
+    this.#life.become("draining");
+    this.#stop.abort();
+    await this.#reloading;
+    await this.#inner.drain(graceMs);
+  }
+
+  async close(): Promise<void> {
+    this.#life.become("draining");
+    this.#stop.abort();
+    await this.#reloading;
+    await this.#inner.close();
+  }
+
+  #watch(engine: Engine): void {
+    const unlisten = engine.onState((state) => {
+      if (state !== "failed") return;
+      unlisten();
+      this.#totals = plus(this.#totals, engine.stats());
+      this.#counted = engine;
+      if (!this.#stop.signal.aborted && this.#mayLoad(engine.failure)) this.#reloading = this.#reload(engine);
+    });
+  }
+
+  async #reload(failed: Engine): Promise<void> {
+    const { load, note, pauseMs } = this.#options;
+    const { signal } = this.#stop;
+    try {
+      await failed.close();
+    } catch (error) {
+      note(`Cannot close the failed engine: ${words(error)}`);
+    }
+    while (!signal.aborted) {
+      if (this.#loads.length > 1) await delay(pauseMs, { signal }).catch(() => {});
+      try {
+        signal.throwIfAborted();
+        this.#inner = await load(signal);
+      } catch (error) {
+        if (signal.aborted || !this.#mayLoad(error)) return;
+        continue;
+      }
+      this.#watch(this.#inner);
+      note("The engine is ready again");
+      this.#life.become("ready");
+      return;
+    }
+  }
+
+  /** Whether the engine is to be loaded once more after this failure; says so, and moves to that state. */
+  #mayLoad(cause: unknown): boolean {
+    const { note, times, withinMs } = this.#options;
+    const now = performance.now();
+    this.#loads = this.#loads.filter((at) => now - at < withinMs);
+    const minutes = `${withinMs / 60_000} minutes`;
+    if (this.#loads.length < times) {
+      this.#loads.push(now);
+      note(
+        `${words(cause)}; loading it again (${this.#loads.length} of at most ${times} times in ${minutes})`,
+      );
+      this.#life.become("loading");
+      return true;
+    }
+    const message = `${words(cause)}; it was loaded again ${times} times in ${minutes} and is given up`;
+    const failure = new EngineError("engine_failed", message);
+    failure.cause = cause;
+    this.#life.fail(failure);
+    return false;
+  }
+}
+
+/** A stream of nobody's: the refusal comes from the first `next()`, as an engine's own. */
+function refusing(): AsyncIterable<TokenEvent> {
+  const message = "The engine has failed and is being loaded again; send the request again later";
+  const next = () => Promise.reject(new EngineError("engine_unavailable", message));
+  return { [Symbol.asyncIterator]: () => ({ next }) };
+}
+
+type Totals = Pick<EngineStats, "promptTokens" | "generatedTokens" | "cachedTokens" | "steps" | "submits">;
+
+function plus(a: Totals, b: Totals): Totals {
+  return {
+    promptTokens: a.promptTokens + b.promptTokens,
+    generatedTokens: a.generatedTokens + b.generatedTokens,
+    cachedTokens: a.cachedTokens + b.cachedTokens,
+    steps: a.steps + b.steps,
+    submits: a.submits + b.submits,
+  };
+}
+
+function words(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

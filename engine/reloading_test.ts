@@ -1,0 +1,178 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { ReloadingEngine, type ReloadOptions } from "./reloading.ts";
+import { FakeBackend, generate, GREEDY, promptOf, startEngine, stepByStep } from "./testing.ts";
+import { type Engine, EngineError } from "./types.ts";
+
+/** Computes so many steps, and fails in the next. */
+function engineFor(steps: number) {
+  const started = startEngine();
+  started.backend.gate = () =>
+    steps-- > 0 ? Promise.resolve() : Promise.reject(new Error("the device was lost"));
+  return started;
+}
+
+/** Engines that each live for so many steps, loaded one after the other; -1 is a load that fails. */
+function reloading(lives: number[], options: Partial<ReloadOptions> = {}) {
+  const notes: string[] = [];
+  const states: string[] = [];
+  const backends: FakeBackend[] = [];
+  const next = () => {
+    const steps = lives.shift()!;
+    if (steps < 0) throw new Error("the file is damaged");
+    const { engine, backend } = engineFor(steps);
+    backends.push(backend);
+    return engine;
+  };
+  const engine = new ReloadingEngine(next(), {
+    load: () => new Promise((resolve) => setTimeout(resolve)).then(next),
+    note: (message) => notes.push(message),
+    pauseMs: 0,
+    ...options,
+  });
+  engine.onState((state) => states.push(state));
+  return { engine, notes, states, backends };
+}
+
+const prompt = promptOf(5);
+const ask = (engine: Engine, maxTokens = 5) =>
+  generate(engine, { prompt, maxTokens, ignoreEos: true, sampling: GREEDY });
+
+async function failureOf(promise: Promise<unknown>): Promise<string> {
+  const { code, message } = await assertRejects(() => promise, EngineError);
+  return `${code}: ${message}`;
+}
+
+async function became(engine: Engine, wanted: string): Promise<void> {
+  for (let i = 0; i < 200 && engine.state !== wanted; i++) {
+    await new Promise((resolve) => setTimeout(resolve));
+  }
+  assertEquals(engine.state, wanted);
+}
+
+Deno.test("a failed engine is loaded again and answers as before", async () => {
+  const { engine, notes, states, backends } = reloading([8, Infinity]);
+  const before = await ask(engine);
+  assertEquals(await failureOf(ask(engine)), "engine_failed: The engine has failed: the device was lost");
+  assertEquals([engine.state, engine.failure], ["loading", undefined]);
+  assertEquals(
+    await failureOf(ask(engine)),
+    "engine_unavailable: The engine has failed and is being loaded again; send the request again later",
+  );
+  await became(engine, "ready");
+  assertEquals((await ask(engine)).tokens, before.tokens);
+  assert(backends[0].closed);
+  assertEquals(notes, [
+    "The engine has failed: the device was lost; loading it again (1 of at most 3 times in 10 minutes)",
+    "The engine is ready again",
+  ]);
+  assertEquals(states, ["loading", "ready"]);
+  await engine.close();
+  assert(backends[1].closed);
+  assertEquals(states, ["loading", "ready", "draining"]);
+});
+
+Deno.test("what runs and what waits in a failed engine fails, each once", async () => {
+  const { engine } = reloading([3, Infinity]);
+  const failures = await Promise.all(Array.from({ length: 9 }, () => failureOf(ask(engine, 50))));
+  assertEquals(new Set(failures), new Set(["engine_failed: The engine has failed: the device was lost"]));
+  await became(engine, "ready");
+  assertEquals((await ask(engine)).finish.reason, "length");
+  await engine.close();
+});
+
+Deno.test("after so many loads in a time the engine has failed for good", async () => {
+  const { engine, notes, states } = reloading([0, 0, 0], { times: 2 });
+  for (let i = 0; i < 2; i++) {
+    await failureOf(ask(engine));
+    await became(engine, "ready");
+  }
+  await failureOf(ask(engine));
+  assertEquals(engine.state, "failed");
+  assertEquals(
+    engine.failure?.message,
+    "The engine has failed: the device was lost; it was loaded again 2 times in 10 minutes and is given up",
+  );
+  assertEquals(await failureOf(ask(engine)), "engine_failed: The engine has failed: the device was lost");
+  assertEquals(states, ["loading", "ready", "loading", "ready", "failed"]);
+  assertEquals(notes.length, 4);
+  await engine.close();
+});
+
+Deno.test("loads that are long ago do not count", async () => {
+  const { engine } = reloading([0, 0, 0, Infinity], { times: 1, withinMs: 20 });
+  for (let i = 0; i < 3; i++) {
+    await failureOf(ask(engine));
+    await became(engine, "ready");
+    await new Promise((resolve) => setTimeout(resolve, 30));
+  }
+  await ask(engine);
+  await engine.close();
+});
+
+Deno.test("a load that fails counts, is told, and is tried again after a pause", async () => {
+  const { engine, notes } = reloading([0, -1, -1, Infinity], { pauseMs: 20 });
+  const start = performance.now();
+  await failureOf(ask(engine));
+  await became(engine, "loading");
+  while (engine.state === "loading") await new Promise((resolve) => setTimeout(resolve, 1));
+  assertEquals(engine.state, "ready");
+  assert(performance.now() - start >= 39);
+  assertEquals(notes.map((note) => note.replace(/;.*\(/, " (")), [
+    "The engine has failed: the device was lost (1 of at most 3 times in 10 minutes)",
+    "the file is damaged (2 of at most 3 times in 10 minutes)",
+    "the file is damaged (3 of at most 3 times in 10 minutes)",
+    "The engine is ready again",
+  ]);
+  await engine.close();
+
+  const broken = reloading([0, -1, -1, -1]);
+  await failureOf(ask(broken.engine));
+  await became(broken.engine, "failed");
+  assertEquals(broken.engine.failure?.code, "engine_failed");
+  await broken.engine.close();
+});
+
+Deno.test("figures of the engines before count on", async () => {
+  const { engine } = reloading([6, Infinity]);
+  await ask(engine, 5);
+  await failureOf(ask(engine, 5));
+  const counted = engine.stats();
+  assertEquals([counted.generatedTokens, counted.promptTokens, counted.running], [6, 10, 0]);
+  await became(engine, "ready");
+  await ask(engine, 5);
+  assertEquals(engine.stats().generatedTokens, 11);
+  await engine.close();
+});
+
+Deno.test("an engine that drains or closes is not loaded again", async () => {
+  for (const end of ["drain", "close"] as const) {
+    const { engine, notes, states, backends } = reloading([Infinity]);
+    const steps = stepByStep(backends[0]);
+    const running = failureOf(ask(engine, 100));
+    await steps.next();
+    const ended = engine.drain(1000);
+    assertEquals(engine.state, "draining");
+    backends[0].gate = () => Promise.reject(new Error("the device was lost"));
+    steps.release();
+    assertEquals(await running, "engine_failed: The engine has failed: the device was lost");
+    await ended;
+    await engine[end](0);
+    assertEquals([notes, states], [[], ["draining"]]);
+    await engine.close();
+  }
+});
+
+Deno.test("closing in the middle of a load ends it", async () => {
+  const heard = Promise.withResolvers<void>();
+  const { engine, states } = reloading([0], {
+    load: (signal) =>
+      new Promise((_, reject) => {
+        signal.addEventListener("abort", () => reject(signal.reason));
+        heard.resolve();
+      }),
+  });
+  await failureOf(ask(engine));
+  await heard.promise;
+  await engine.close();
+  assertEquals(states, ["loading", "draining"]);
+});

@@ -1,0 +1,121 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { type Engine, EngineError, type EngineState } from "../engine/types.ts";
+import { BatchError } from "./errors.ts";
+import { whenReady } from "./when_ready.ts";
+
+/** No more of an engine than its state, and lines that are answered when they are told. */
+function open() {
+  const listeners = new Set<(state: EngineState) => void>();
+  const engine = {
+    state: "ready" as EngineState,
+    failure: undefined as EngineError | undefined,
+    onState(listener: (state: EngineState) => void) {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+  };
+  const asked: { name: string; answer(status: number, code?: string): void }[] = [];
+  const ask = whenReady(
+    engine as unknown as Engine,
+    ({ name }: { name: string; signal: AbortSignal }) =>
+      new Promise((resolve) =>
+        asked.push({ name, answer: (status, code) => resolve({ status, body: { name, error: { code } } }) })
+      ),
+  );
+  const become = (state: EngineState) => {
+    engine.state = state;
+    for (const listener of [...listeners]) listener(state);
+  };
+  const line = async (name: string, signal = new AbortController().signal) => {
+    const { status } = await ask({ name, signal });
+    return `${name} ${status}`;
+  };
+  /** Who is in the engine, each named once since the last call. */
+  const inEngine = async () => {
+    await new Promise((resolve) => setTimeout(resolve));
+    return asked.splice(0);
+  };
+  return { engine, become, line, inEngine, listeners };
+}
+
+const names = (asked: { name: string }[]) => asked.map(({ name }) => name).join();
+
+Deno.test("lines wait while the engine is loaded, and go to it when it is ready", async () => {
+  const { become, line, inEngine, listeners } = open();
+  become("loading");
+  const answers = [line("a"), line("b")];
+  assertEquals(names(await inEngine()), "");
+  become("ready");
+  const asked = await inEngine();
+  assertEquals(names(asked), "a,b");
+  asked[0].answer(200);
+  asked[1].answer(400, "invalid_value");
+  assertEquals(await Promise.all(answers), ["a 200", "b 400"]);
+  assertEquals(listeners.size, 0);
+});
+
+Deno.test("lines of an engine that failed are asked once more, one after the other, beside new ones", async () => {
+  const { become, line, inEngine, listeners } = open();
+  const answers = ["a", "b", "c"].map((name) => line(name));
+  const first = await inEngine();
+  become("loading");
+  first[0].answer(200); // it was done already
+  for (const { answer } of first.slice(1)) answer(500, "engine_failed");
+  assertEquals(names(await inEngine()), "");
+  become("ready");
+  const second = await inEngine();
+  assertEquals(names(second), "b");
+  answers.push(line("d"));
+  const third = await inEngine();
+  assertEquals(names(third), "d");
+  // b brings it down again: that is its answer, and d is asked after c.
+  become("loading");
+  second[0].answer(500, "engine_failed");
+  third[0].answer(500, "engine_failed");
+  assertEquals(names(await inEngine()), "");
+  become("ready");
+  for (const name of ["c", "d"]) {
+    const alone = await inEngine();
+    assertEquals(names(alone), name);
+    alone[0].answer(200);
+  }
+  assertEquals(await Promise.all(answers), ["a 200", "b 500", "c 200", "d 200"]);
+  assertEquals(listeners.size, 0);
+});
+
+Deno.test("a failed answer of a sound engine is an answer", async () => {
+  const { line, inEngine } = open();
+  const answer = line("a");
+  (await inEngine())[0].answer(500, "engine_failed");
+  assertEquals(await answer, "a 500");
+});
+
+Deno.test("an engine that has failed for good stops the job, which can be resumed", async () => {
+  const { engine, become, line, inEngine } = open();
+  const running = line("a");
+  const [asked] = await inEngine();
+  engine.failure = new EngineError("engine_failed", "The engine has failed: out of memory");
+  become("loading");
+  const waiting = line("b");
+  become("failed");
+  asked.answer(500, "engine_failed");
+  for (const answer of [running, waiting, line("c")]) {
+    const error = await assertRejects(
+      () => answer,
+      BatchError,
+      "The engine has failed: out of memory. What was",
+    );
+    assertEquals([error.code, error.resumable], ["engine_unavailable", true]);
+  }
+});
+
+Deno.test("an aborted line waits no more", async () => {
+  const { become, line, inEngine, listeners } = open();
+  become("loading");
+  const abort = new AbortController();
+  const answer = line("a", abort.signal);
+  abort.abort(new Error("gone"));
+  await assertRejects(() => answer, Error, "gone");
+  await assertRejects(() => line("b", abort.signal), Error, "gone");
+  assertEquals([names(await inEngine()), listeners.size], ["", 0]);
+});
