@@ -6,7 +6,7 @@ import { openGguf } from "./gguf/reader.ts";
 import type { GgufFile, MetadataValue, TensorType } from "./gguf/types.ts";
 import { DEFAULT_KV_TYPE, engineSize, type LoadOptions } from "./load.ts";
 import { countDispatches } from "./backend/webgpu/dispatch_count.ts";
-import { lower } from "./backend/webgpu/program.ts";
+import { lower } from "./backend/webgpu/lowering.ts";
 import { type Plan, withKvType } from "./plan/plan.ts";
 import { printPlan } from "./plan/print.ts";
 import { planScratch } from "./plan/scratch.ts";

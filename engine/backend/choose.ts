@@ -9,7 +9,7 @@ import {
   type StepInput,
 } from "./backend.ts";
 import { CpuBackend, type CpuOptions } from "./cpu/cpu.ts";
-import { lower } from "./webgpu/program.ts";
+import { lower } from "./webgpu/lowering.ts";
 import { WebGpuBackend, type WebGpuOptions } from "./webgpu/webgpu.ts";
 
 export type AnyBackend = CpuBackend | WebGpuBackend;

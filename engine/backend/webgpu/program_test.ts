@@ -4,7 +4,8 @@ import { firstLayers } from "../../plan/layers.ts";
 import { withKvType } from "../../plan/plan.ts";
 import { smallModel } from "../../plan/testing.ts";
 import { countDispatches } from "./dispatch_count.ts";
-import { lower, type Program } from "./program.ts";
+import { lower } from "./lowering.ts";
+import type { Program } from "./program.ts";
 
 const FFN = ["rms_norm", "matmul swiglu", "matmul add"];
 const ATTENTION = ["rms_norm", "matmul store", "rope_append", "attention", "matmul add", ...FFN];

@@ -11,13 +11,15 @@ import {
   StepStopped,
 } from "../backend.ts";
 import { type Gpu, GpuError, openGpu } from "./device.ts";
-import { type AnswerBuffers, type CandidateDispatches, DispatchWriter } from "./dispatches.ts";
+import { DispatchWriter } from "./dispatches.ts";
 import type { TuningTable } from "./kernels/tuning.ts";
 import { copyBandwidth } from "./limits.ts";
 import { GpuMemory } from "./memory.ts";
 import { Pipelines } from "./pipelines.ts";
 import { planeRowBytes } from "./kernels/planes.ts";
-import { lower, type Program } from "./program.ts";
+import { lower } from "./lowering.ts";
+import { type AnswerBuffers, type CandidateDispatches, candidateDispatches } from "./ops/candidates.ts";
+import type { Program } from "./program.ts";
 import { type Dispatch, Recorder, type StepProfile, type StepSize } from "./recorder.ts";
 import { ReadBack } from "./read_back.ts";
 import { makeStepBuffers, type StepBuffers } from "./step_buffers.ts";
@@ -295,7 +297,7 @@ export class WebGpuBackend implements Backend {
     const wants = await this.#memory.storage("what is wanted of logits", Math.max(wantBytes, FIRST_ANSWERS));
     const answers = await this.#memory.storage("candidates", Math.max(answerBytes, FIRST_ANSWERS));
     const buffers = { wants, answers };
-    this.#answering = { buffers, dispatches: await this.#compiled!.writer.candidates(buffers) };
+    this.#answering = { buffers, dispatches: await candidateDispatches(this.#compiled!.writer, buffers) };
   }
 
   #fail(message: string): void {

@@ -1,6 +1,8 @@
 import { KV_BLOCK_TOKENS } from "../../backend.ts";
 import type { Kernel } from "../kernels/types.ts";
-import type { HeadCounts } from "../program.ts";
+import type { HeadCounts, LoweredOp, Slice } from "../program.ts";
+import type { Dispatch, StepSize } from "../recorder.ts";
+import { float, type GpuKind, label, type PlanOpOf } from "./op.ts";
 import { ROW } from "./shape.ts";
 
 /** Lanes of a workgroup, and positions that it looks at together. */
@@ -10,6 +12,46 @@ const PART = 4 * LANES;
 const MOST_PARTS = 64;
 /** Workgroups that are enough for a GPU: with fewer, a long context is shared out. */
 const ENOUGH = 256;
+
+interface AttentionOp extends LoweredOp {
+  readonly op: "attention";
+  readonly rows: "step";
+  readonly q: Slice;
+  readonly y: Slice;
+  /** Among the layers that have a KV cache. */
+  readonly cache: number;
+  readonly heads: HeadCounts;
+  readonly scale: number;
+}
+
+export const ATTENTION: GpuKind<PlanOpOf<"attention">, AttentionOp> = {
+  op: "attention",
+  lower({ q, out, heads, scale }, to) {
+    const [query, y] = [to.slice(q), to.make([out])];
+    to.push({ op: "attention", rows: "step", q: query, y, cache: heads.layer, heads, scale });
+  },
+  async dispatches(op, w) {
+    const { keys, values, rows, tables, partials, contexts } = w.context.buffers;
+    const { q, y, heads } = op;
+    const words = [w.stride(q), q.offset, w.stride(y), y.offset, float(op.scale), contexts.count];
+    const uniforms = await w.uniforms(words);
+    const cache = [keys[op.cache], values[op.cache], rows, tables];
+    const shares = ({ step, context }: StepSize) => sharesContext(heads, contexts, step, context);
+    const make = (name: string, kernel: Kernel, more: GPUBuffer[], when: Dispatch["when"]): Dispatch => {
+      const bindings = [uniforms, ...more];
+      return { label: `${label(op)}${name}`, rows: op.rows, kernels: [kernel], n: 1, bindings, when };
+    };
+    const alone = attentionKernel(heads, contexts);
+    const shared = attentionKernel(heads, contexts, true);
+    const merge = mergeKernel(heads, contexts);
+    const [query, out] = [w.buffer(q), w.buffer(y)];
+    return [
+      make("", alone, [query, out, ...cache], (size) => !shares(size)),
+      make(" of parts", shared, [query, partials, ...cache], shares),
+      make(" merged", merge, [out, partials, rows, ...heads.gated ? [query] : []], shares),
+    ];
+  },
+};
 
 /** How contexts are cut, the same for all rows: a row's sums have one order whether workgroups share it or not. */
 export interface ContextParts {

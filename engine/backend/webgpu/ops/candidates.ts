@@ -1,11 +1,68 @@
 import { MAX_CANDIDATES } from "../../backend.ts";
+import type { DispatchWriter } from "../dispatches.ts";
 import type { Kernel } from "../kernels/types.ts";
+import type { LoweredOp, Slice } from "../program.ts";
+import type { Dispatch } from "../recorder.ts";
+import { drawKernel } from "./draw.ts";
+import type { GpuKind, PlanOpOf } from "./op.ts";
 import { bestOf, ROW } from "./shape.ts";
 import { ADJUST_WORDS, DRAW, WANT } from "./wants.ts";
 
 /** Logits that one workgroup of the first pass looks at. */
 const PART = 2048;
 const LANES = 256;
+
+interface CandidatesOp extends LoweredOp {
+  readonly op: "candidates";
+  readonly rows: "logits";
+  readonly x: Slice;
+}
+
+/** Its dispatches are written apart (`candidateDispatches`): the buffers of wants and answers grow with what is asked. */
+export const CANDIDATES: GpuKind<PlanOpOf<"candidates">, CandidatesOp> = {
+  op: "candidates",
+  lower(op, to) {
+    to.push({ op: "candidates", rows: "logits", x: to.slice(op.logits) });
+  },
+  // Parts of the vocabulary, the best of all, and the draw.
+  count: 3,
+};
+
+/** What a step's rows want of their logits, and the answers; replaced by larger ones as needed. */
+export interface AnswerBuffers {
+  readonly wants: GPUBuffer;
+  readonly answers: GPUBuffer;
+}
+
+/** In this order: `adjust` only where a row has penalties, bias or a mask, `draw` where one draws its token. */
+export interface CandidateDispatches {
+  readonly parts: Dispatch;
+  readonly adjust: Dispatch;
+  readonly candidates: Dispatch;
+  readonly draw: Dispatch;
+}
+
+/** The dispatches that answer a step. */
+export async function candidateDispatches(
+  w: DispatchWriter,
+  { wants, answers }: AnswerBuffers,
+): Promise<CandidateDispatches> {
+  const op = w.context.program.ops.find((op) => op.op === "candidates")!;
+  const { vocabSize } = w.context.plan;
+  const { parts, chosen, rows } = w.context.buffers;
+  const logits = w.buffer(op.x);
+  const uniforms = await w.uniforms([vocabSize, w.stride(op.x), op.x.offset, partsOf(vocabSize)]);
+  const make = (label: string, kernel: Kernel, buffers: GPUBuffer[]): Dispatch => {
+    const bindings = [uniforms, ...buffers];
+    return { label: `- ${label}`, rows: "logits", kernels: [kernel], n: vocabSize, bindings };
+  };
+  return {
+    parts: make("logit_parts", partsKernel(), [logits, wants, parts, answers, chosen, rows]),
+    adjust: make("adjust", adjustKernel(), [logits, wants, answers]),
+    candidates: make("candidates", candidatesKernel(), [logits, wants, parts, answers]),
+    draw: make("draw_tokens", drawKernel(), [logits, wants, parts, answers, chosen, rows]),
+  };
+}
 
 /** Bytes of a part's findings: largest logit, sum of exponentials, token of the largest; then score, token of a draw. */
 export const PART_BYTES = 32;

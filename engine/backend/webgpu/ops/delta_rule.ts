@@ -1,5 +1,7 @@
-import { CONV_TAPS, type DeltaShape } from "../../../plan/plan.ts";
+import { CONV_TAPS, type DeltaShape, formsOf } from "../../../plan/plan.ts";
 import type { Kernel } from "../kernels/types.ts";
+import type { LoweredOp, Slice, VectorId } from "../program.ts";
+import { float, type GpuKind, label, type PlanOpOf } from "./op.ts";
 
 /** Most floats of the state that a lane holds in registers. */
 const STRIP = 64;
@@ -13,6 +15,66 @@ export const NO_SLOT = 0xffffffff;
 const PAST = CONV_TAPS - 1;
 
 type Heads = Omit<DeltaShape, "layer">;
+
+/** A layer's short convolution, gates, delta rule and gated norm. */
+interface DeltaRuleOp extends LoweredOp {
+  readonly op: "delta_rule";
+  readonly rows: "sequences";
+  /** The one buffer of its inputs, and where each begins in its rows. */
+  readonly buffer: number;
+  readonly at: { readonly qkv: number; readonly gate: number; readonly alpha: number; readonly beta: number };
+  readonly y: Slice;
+  /** The convolution's taps, decay, bias, norm. */
+  readonly weights: VectorId;
+  /** `heads.layer` is among the layers that have a recurrent state. */
+  readonly heads: DeltaShape;
+  readonly lengthEps: number;
+  readonly eps: number;
+}
+
+export const DELTA_RULE: GpuKind<PlanOpOf<"delta_rule">, DeltaRuleOp> = {
+  op: "delta_rule",
+  lower(op, to) {
+    const conv = to.deferred(op.qkv, "short_conv");
+    const [qkv, gate, alpha, beta] = [op.qkv, op.gate, op.alpha, op.beta].map((id) => to.slice(id));
+    if (!conv || [gate, alpha, beta].some(({ buffer }) => buffer !== qkv.buffer)) {
+      throw new Error("Cannot run this plan on the GPU: the delta rule's inputs come from different ops");
+    }
+    const { columns } = to.plan.buffers[op.qkv];
+    const { valueHeads, headDim } = op.heads;
+    to.push({
+      op: "delta_rule",
+      rows: "sequences",
+      buffer: qkv.buffer,
+      at: { qkv: qkv.offset, gate: gate.offset, alpha: alpha.offset, beta: beta.offset },
+      y: to.make(formsOf(op.out)),
+      weights: to.vector([
+        { tensor: conv.weight, length: CONV_TAPS * columns },
+        { tensor: op.decay, length: valueHeads },
+        { tensor: op.bias, length: valueHeads },
+        { tensor: op.norm, length: headDim },
+      ]),
+      heads: op.heads,
+      lengthEps: conv.eps,
+      eps: op.eps,
+    });
+  },
+  async dispatches(op, w) {
+    const { weights, buffers, program } = w.context;
+    const { qkv, gate, alpha, beta } = op.at;
+    const { stride } = program.buffers[op.buffer];
+    const words = [stride, qkv, gate, alpha, beta, w.stride(op.y), op.y.offset, float(op.eps)];
+    const bindings = [
+      await w.uniforms(words),
+      buffers.activations[op.buffer],
+      w.buffer(op.y),
+      buffers.states[op.heads.layer],
+      buffers.carries,
+      weights.vectors[op.weights],
+    ];
+    return [{ label: label(op), rows: op.rows, kernels: [deltaRuleKernel(op)], n: 1, bindings }];
+  },
+};
 
 export interface DeltaRuleShape {
   readonly heads: Heads;

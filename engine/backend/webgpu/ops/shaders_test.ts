@@ -5,8 +5,9 @@ import { attentionKernel, contextParts, mergeKernel } from "./attention.ts";
 import { adjustKernel, candidatesKernel, partsKernel } from "./candidates.ts";
 import { deltaRuleKernel } from "./delta_rule.ts";
 import { drawKernel } from "./draw.ts";
-import { rmsNormKernel, siluMultiplyKernel } from "./norm.ts";
-import { ropeKernel } from "./rope.ts";
+import { rmsNormKernel } from "./rms_norm.ts";
+import { ropeKernel } from "./rope_append.ts";
+import { siluMultiplyKernel } from "./swiglu.ts";
 
 const PLAIN = { heads: 32, kvHeads: 8, headDim: 128, gated: false };
 /** As of Qwen3.6-27B. */

@@ -1,9 +1,68 @@
 import { KV_BLOCK_TOKENS } from "../../backend.ts";
 import type { Kernel } from "../kernels/types.ts";
-import type { HeadCounts } from "../program.ts";
+import type { HeadCounts, LoweredOp, VectorId } from "../program.ts";
+import type { Dispatch } from "../recorder.ts";
+import { float, type GpuKind, label, type PlanOpOf } from "./op.ts";
 import { ROW, treeSum } from "./shape.ts";
 
 const LANES = 64;
+
+interface RopeAppendOp extends LoweredOp {
+  readonly op: "rope_append";
+  readonly rows: "step";
+  /** The one buffer of queries, keys and values, and where each begins in its rows. */
+  readonly buffer: number;
+  readonly at: { readonly q: number; readonly k: number; readonly v: number };
+  /** Of q's heads, then of k's. */
+  readonly norms?: VectorId;
+  /** Among the layers that have a KV cache. */
+  readonly cache: number;
+  readonly heads: HeadCounts;
+  readonly rotated: number;
+  readonly interleaved: boolean;
+  readonly eps: number;
+}
+
+export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
+  op: "rope_append",
+  lower(op, to) {
+    const [q, k, v] = [op.q, op.k, op.v].map((id) => to.slice(id));
+    if (q.buffer !== k.buffer || q.buffer !== v.buffer) {
+      throw new Error("Cannot run this plan on the GPU: q, k and v come from different ops");
+    }
+    const length = op.heads.headDim;
+    to.push({
+      op: "rope_append",
+      rows: "step",
+      buffer: q.buffer,
+      at: { q: q.offset, k: k.offset, v: v.offset },
+      norms: op.qNorm === undefined || op.kNorm === undefined
+        ? undefined
+        : to.vector([{ tensor: op.qNorm, length }, { tensor: op.kNorm, length }]),
+      cache: op.heads.layer,
+      heads: op.heads,
+      rotated: op.rotated,
+      interleaved: op.interleaved,
+      eps: op.eps,
+    });
+  },
+  async dispatches(op, w) {
+    const { weights, buffers, program } = w.context;
+    const { stride } = program.buffers[op.buffer];
+    const kernel = ropeKernel({ ...op, norms: op.norms !== undefined });
+    const bindings: Dispatch["bindings"][number][] = [
+      await w.uniforms([stride, op.at.q, op.at.k, op.at.v, float(op.eps)]),
+      buffers.activations[op.buffer],
+      buffers.keys[op.cache],
+      buffers.values[op.cache],
+      buffers.rows,
+      buffers.tables,
+      buffers.angles,
+    ];
+    if (op.norms !== undefined) bindings.push(weights.vectors[op.norms]);
+    return [{ label: label(op), rows: op.rows, kernels: [kernel], n: 1, bindings }];
+  },
+};
 
 export interface RopeShape {
   readonly heads: HeadCounts;

@@ -1,7 +1,52 @@
+import { formsOf } from "../../../plan/plan.ts";
 import type { Kernel } from "../kernels/types.ts";
+import type { LoweredOp, RowKind, Slice, VectorId } from "../program.ts";
+import { float, type GpuKind, label, type PlanOpOf } from "./op.ts";
 import { treeSum } from "./shape.ts";
 
 const LANES = 256;
+
+interface RmsNormOp extends LoweredOp {
+  readonly op: "rms_norm";
+  readonly rows: RowKind;
+  readonly x: Slice;
+  readonly y: Slice;
+  readonly weight: VectorId;
+  readonly columns: number;
+  readonly eps: number;
+  /** Reads only the rows that want logits. */
+  readonly gather: boolean;
+}
+
+export const RMS_NORM: GpuKind<PlanOpOf<"rms_norm">, RmsNormOp> = {
+  op: "rms_norm",
+  lower(op, to) {
+    const { rows, columns } = to.plan.buffers[formsOf(op.out)[0]];
+    to.push({
+      op: "rms_norm",
+      rows,
+      x: to.slice(op.x),
+      y: to.make(formsOf(op.out)),
+      weight: to.vector([{ tensor: op.weight, length: columns }]),
+      columns,
+      eps: op.eps,
+      gather: rows === "logits" && to.plan.buffers[op.x].rows === "step",
+    });
+  },
+  async dispatches(op, w) {
+    const { weights, buffers } = w.context;
+    const words = [op.columns, w.stride(op.x), op.x.offset, w.stride(op.y), op.y.offset, float(op.eps)];
+    const bindings = [await w.uniforms(words), w.buffer(op.x), w.buffer(op.y), weights.vectors[op.weight]];
+    if (op.gather) bindings.push(buffers.chosen);
+    return [{
+      label: label(op),
+      rows: op.rows,
+      kernels: [rmsNormKernel(op.gather)],
+      n: op.columns,
+      bindings,
+    }];
+  },
+};
 
 /** y = x / rms(x) * weight, a workgroup a row; `gather` reads only the rows that want logits. */
 export function rmsNormKernel(gather: boolean): Kernel {
@@ -36,31 +81,5 @@ fn rms_norm(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_i
     constants: {},
     maxRows: Infinity,
     workgroups: (_n, m) => [m, 1, 1],
-  };
-}
-
-/** y = silu(gate) * up, where gate and up are of two types and so come from two products. */
-export function siluMultiplyKernel(): Kernel {
-  const code = `
-struct Op { columns: u32, x_stride: u32, x_offset: u32, y_stride: u32, y_offset: u32, a: u32, b: u32, c: u32 }
-@group(0) @binding(0) var<uniform> op: Op;
-@group(0) @binding(1) var<storage, read> x: array<f32>;
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;
-
-@compute @workgroup_size(64)
-fn silu_multiply(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let column = group.x * 64u + lane;
-  if (column >= op.columns) { return; }
-  let at = group.y * op.x_stride + op.x_offset + column;
-  let gate = x[at];
-  y[group.y * op.y_stride + op.y_offset + column] = gate / (1.0 + exp(-gate)) * x[at + op.columns];
-}`;
-  return {
-    key: "silu_multiply",
-    code,
-    entryPoint: "silu_multiply",
-    constants: {},
-    maxRows: Infinity,
-    workgroups: (n, m) => [Math.ceil(n / 64), m, 1],
   };
 }

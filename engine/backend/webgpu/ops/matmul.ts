@@ -1,0 +1,79 @@
+import { matMulKernels } from "../kernels/matmul.ts";
+import { tuningKey } from "../kernels/tuning.ts";
+import type { Epilogue } from "../kernels/types.ts";
+import type { Lowering } from "../lowering.ts";
+import type { LoweredOp, MatrixId, RowKind, Slice, VectorId } from "../program.ts";
+import type { Dispatch } from "../recorder.ts";
+import { type GpuKind, label, type PlanOpOf } from "./op.ts";
+
+interface MatMulOp extends LoweredOp {
+  readonly op: "matmul";
+  readonly rows: RowKind;
+  readonly matrix: MatrixId;
+  readonly x: Slice;
+  readonly y: Slice;
+  readonly epilogue: Epilogue;
+  readonly bias?: VectorId;
+}
+
+/** A product, a dispatch for each shard of the matrix. New outputs lie side by side in one buffer. */
+export const MATMUL: GpuKind<PlanOpOf<"matmul">, MatMulOp> = {
+  op: "matmul",
+  lower(op, to) {
+    const x = to.sliceOf(op.x);
+    const made = op.parts.filter((part) => !part.add);
+    if (made.length > 0) to.make(made.map((part) => part.out), true);
+    for (let first = 0; first < op.parts.length;) {
+      const parts = stackable(op.parts.slice(first), to);
+      lowerStack(parts, x, to);
+      first += parts.length;
+    }
+  },
+  dispatches(op, w) {
+    const { program, plan, weights, buffers, arithmetic, tunings, kernels: device } = w.context;
+    const { tensors, columns } = program.matrices[op.matrix];
+    const { type, name } = plan.tensors[tensors[0]].info;
+    const bias = op.bias !== undefined;
+    const spec = { type, arithmetic, columns, epilogue: op.epilogue, bias };
+    const kernels = matMulKernels(spec, device, tunings.get(tuningKey(type, arithmetic)));
+    return Promise.all(weights.matrices[op.matrix].map(async ({ first, rows, planes }) => {
+      const words = [columns, rows, w.stride(op.x), w.stride(op.y), op.y.offset + first, first];
+      const bindings: Dispatch["bindings"][number][] = [
+        await w.uniforms(words),
+        buffers.counts[op.rows],
+        w.buffer(op.x),
+        w.buffer(op.y),
+        ...planes,
+      ];
+      if (bias) bindings.push(weights.vectors[op.bias!]);
+      const bytes = planes.reduce((sum, plane) => sum + plane.size, 0);
+      return { label: `${label(op)} ${name}`, rows: op.rows, kernels, n: rows, bindings, bytes };
+    }));
+  },
+};
+
+type Part = PlanOpOf<"matmul">["parts"][number];
+
+/** The first parts that are one matrix on the GPU: neighbours of one type with new outputs, or one that adds. */
+function stackable(parts: readonly Part[], { plan }: Lowering): readonly Part[] {
+  const typeOf = ({ weight }: Part) => plan.tensors[weight].info.type;
+  if (parts[0].add) return parts.slice(0, 1);
+  const end = parts.findIndex((part) => part.add || typeOf(part) !== typeOf(parts[0]));
+  return end === -1 ? parts : parts.slice(0, end);
+}
+
+function lowerStack(parts: readonly Part[], x: Slice, to: Lowering): void {
+  const { add, out } = parts[0];
+  const biased = parts.some((part) => part.bias !== undefined);
+  to.push({
+    op: "matmul",
+    rows: to.plan.buffers[out].rows,
+    matrix: to.matrix(parts.map((part) => part.weight)),
+    x,
+    y: to.slice(out),
+    epilogue: add ? "add" : "store",
+    bias: biased
+      ? to.vector(parts.map((p) => ({ tensor: p.bias, length: to.plan.tensors[p.weight].rows })))
+      : undefined,
+  });
+}

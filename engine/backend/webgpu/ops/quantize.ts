@@ -1,0 +1,7 @@
+import type { GpuKind, PlanOpOf } from "./op.ts";
+
+/** The GPU reads floats: all forms of a value are one buffer. */
+export const QUANTIZE: GpuKind<PlanOpOf<"quantize">, never> = {
+  op: "quantize",
+  lower: (op, to) => to.alias(op.out, op.x),
+};

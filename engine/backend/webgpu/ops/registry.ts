@@ -1,0 +1,41 @@
+/** The ops that the GPU has. A new one is a file beside this one and a line in this list. */
+import type { PlanOp } from "../../../plan/ops/registry.ts";
+import type { LoweredOp } from "../program.ts";
+import { ATTENTION } from "./attention.ts";
+import { CANDIDATES } from "./candidates.ts";
+import { DELTA_RULE } from "./delta_rule.ts";
+import { EMBED } from "./embed.ts";
+import { MATMUL } from "./matmul.ts";
+import type { GpuKind } from "./op.ts";
+import { QUANTIZE } from "./quantize.ts";
+import { RMS_NORM } from "./rms_norm.ts";
+import { ROPE_APPEND } from "./rope_append.ts";
+import { ROPE_TABLE } from "./rope_table.ts";
+import { SHORT_CONV } from "./short_conv.ts";
+import { SILU_MULTIPLY, SWIGLU } from "./swiglu.ts";
+
+const KINDS = [
+  EMBED,
+  ROPE_TABLE,
+  RMS_NORM,
+  MATMUL,
+  SWIGLU,
+  SILU_MULTIPLY,
+  ROPE_APPEND,
+  ATTENTION,
+  QUANTIZE,
+  CANDIDATES,
+  SHORT_CONV,
+  DELTA_RULE,
+] as const;
+
+/** One op of a program. */
+export type GpuOp = typeof KINDS[number] extends infer K ? K extends GpuKind<infer _, infer G> ? G : never
+  : never;
+
+const BY_NAME = new Map(KINDS.map((kind) => [kind.op, kind as GpuKind<PlanOp, LoweredOp>]));
+
+/** What the GPU has of an op; undefined where it has nothing. */
+export function gpuKindOf({ op }: { readonly op: string }): GpuKind<PlanOp, LoweredOp> | undefined {
+  return BY_NAME.get(op);
+}

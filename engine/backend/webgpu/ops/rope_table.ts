@@ -1,0 +1,4 @@
+import type { GpuKind, PlanOpOf } from "./op.ts";
+
+/** Made for all positions when the plan is compiled (step_buffers.ts). */
+export const ROPE_TABLE: GpuKind<PlanOpOf<"rope_table">, never> = { op: "rope_table", lower() {} };
