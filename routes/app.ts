@@ -1,20 +1,22 @@
 import { OpenAPIHono } from "@hono/zod-openapi";
-import { matchedRoutes } from "hono/route";
 import type { Context } from "hono";
+import { methodNotAllowed } from "hono/method-not-allowed";
+import { requestId as requestIds } from "hono/request-id";
+import { matchedRoutes } from "hono/route";
 import type { Engine } from "../engine/types.ts";
 import type { BatchService } from "../jobs/service.ts";
-import { batchRoutes } from "./endpoints/batches.ts";
-import { chatRoutes } from "./chat.ts";
-import { completionRoutes } from "./completions.ts";
+import { document } from "./document.ts";
+import { BATCH_ENDPOINTS, ENDPOINTS } from "./endpoints.ts";
+import { checkHost, checkSite, keyGuard } from "./guard.ts";
 import {
   type AppContext,
   type ConnectionLimits,
   DEFAULT_LIMITS,
   type Env,
   type Lifecycle,
-  onlyMethods,
 } from "./shared/context.ts";
 import { Metrics } from "./shared/counters.ts";
+import { mount } from "./shared/endpoint.ts";
 import {
   ApiError,
   errorResponse,
@@ -23,12 +25,6 @@ import {
   shuttingDown,
   toApiError,
 } from "./shared/errors.ts";
-import { fileRoutes } from "./endpoints/files.ts";
-import { checkHost, checkSite, KeyRing } from "./guard.ts";
-import { healthRoutes } from "./endpoints/health.ts";
-import { metricsRoutes } from "./endpoints/metrics.ts";
-import { modelRoutes } from "./endpoints/models.ts";
-import { tokenizeRoutes } from "./endpoints/tokenize.ts";
 
 export interface AppOptions {
   /** With any, every route wants one of them. */
@@ -48,6 +44,7 @@ export interface AppOptions {
 export function createApp(engine: Engine, options: AppOptions = {}): OpenAPIHono<Env> {
   const context: AppContext = {
     engine,
+    batches: options.batches,
     limits: { ...DEFAULT_LIMITS, ...options.limits },
     lifecycle: options.lifecycle ?? { draining: false },
     metrics: new Metrics(),
@@ -59,59 +56,51 @@ export function createApp(engine: Engine, options: AppOptions = {}): OpenAPIHono
   };
   const app = new OpenAPIHono<Env>();
   guard(app, context, options);
-  for (
-    const routes of [chatRoutes, completionRoutes, modelRoutes, tokenizeRoutes, healthRoutes, metricsRoutes]
-  ) {
-    app.route("/", routes(context));
+  for (const endpoint of [...ENDPOINTS, ...(options.batches ? BATCH_ENDPOINTS : [])]) {
+    mount(app, context, endpoint);
   }
-  if (options.batches !== undefined) {
-    app.route("/", fileRoutes(context, options.batches));
-    app.route("/", batchRoutes(context, options.batches));
-  }
-  document(app, (options.apiKeys ?? []).length > 0);
+  document(app, engine, (options.apiKeys ?? []).length > 0);
   app.notFound((c) => {
-    const message = `Unknown path ${JSON.stringify(c.req.path.slice(0, 100))}; /doc lists the known ones`;
-    return errorResponse(new ApiError(404, "unknown_url", message));
+    const path = JSON.stringify(c.req.path.slice(0, 100));
+    const message = `Unknown path ${path}; GET /doc lists the known ones`;
+    return errorResponse(new ApiError(404, "unknown_url", message), c);
   });
-  app.onError((error) => errorResponse(context.report(error)));
+  app.onError((error, c) => errorResponse(context.report(error), c));
   return app;
 }
 
+/** What every request goes through before it reaches its endpoint. */
 function guard(app: OpenAPIHono<Env>, { lifecycle, metrics }: AppContext, options: AppOptions): void {
-  const keys = new KeyRing(options.apiKeys ?? []);
   const allowedHosts = options.allowedHosts ?? [];
-  app.use("*", async (c, next) => {
+  app.use(requestIds({ generator: requestId }));
+  app.use(async (c, next) => {
     await next();
-    c.res.headers.set("x-request-id", requestId());
     metrics.count(routeOf(c), c.res.status);
   });
-  app.use("*", async (c, next) => {
+  app.use(async (c, next) => {
     const host = c.req.header("host") ?? new URL(c.req.url).host;
     checkHost(host, allowedHosts);
     checkSite(c.req.method, c.req.raw.headers, host, allowedHosts);
-    const salt = keys.admit(c.req.header("authorization"));
-    c.set("cacheSalt", salt);
-    c.set("owner", salt ?? "");
+    await next();
+  });
+  app.use(keyGuard(options.apiKeys ?? []));
+  app.use(async (c, next) => {
     if (lifecycle.draining && c.req.method !== "GET" && c.req.method !== "HEAD") throw shuttingDown();
     await next();
   });
+  app.use(methodNotAllowed({ app, onMethodNotAllowed: refuseMethod }));
+}
+
+function refuseMethod(c: Context, methods: readonly string[]): Response {
+  const allow = methods.join(", ");
+  const message = `Method ${c.req.method} is not allowed at ${c.req.path.slice(0, 100)}; use ${
+    methods.join(" or ")
+  }`;
+  return errorResponse(new ApiError(405, "method_not_allowed", message, { headers: { allow } }), c);
 }
 
 /** The pattern that answered, or "other". */
 function routeOf(c: Context<Env>): string {
   const pattern = matchedRoutes(c).map(({ path }) => path).find((path) => !path.endsWith("*"));
   return pattern?.replace(/\{.*\}$/, "") ?? "other";
-}
-
-function document(app: OpenAPIHono<Env>, withKeys: boolean): void {
-  if (withKeys) {
-    app.openAPIRegistry.registerComponent("securitySchemes", "key", { type: "http", scheme: "bearer" });
-  }
-  const config = {
-    openapi: "3.1.0",
-    info: { title: "compy", version: "1", description: "The OpenAI API over one GGUF model" },
-    ...(withKeys ? { security: [{ key: [] }] } : {}),
-  };
-  app.get("/doc", (c) => c.json(app.getOpenAPI31Document(config)));
-  app.all("/doc", onlyMethods("GET"));
 }

@@ -377,7 +377,11 @@ Deno.test("a wrong media type or encoding is 415, a wrong method 405, a wrong pa
     for (const path of ["/health", "/ready", "/metrics", "/v1/models", "/v1/models/demo"]) {
       for (const method of ["POST", "PUT", "DELETE"]) {
         const response = await fetch(server.base + path, { method });
-        assertEquals([response.status, response.headers.get("allow")], [405, "GET"], `${method} ${path}`);
+        assertEquals(
+          [response.status, response.headers.get("allow")],
+          [405, "GET, HEAD"],
+          `${method} ${path}`,
+        );
         await refused(response, `${method} ${path}`);
       }
     }

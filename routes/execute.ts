@@ -1,34 +1,11 @@
 import type { Engine } from "../engine/types.ts";
-import { prepareChat } from "./endpoints/chat_completions.ts";
-import { prepareCompletion } from "./endpoints/completions.ts";
+import { GENERATION_URLS, GENERATIONS } from "./generations.ts";
 import { ApiError, isUnforeseen, toApiError } from "./shared/errors.ts";
-import type { Prepared, RunOptions } from "./shared/generation.ts";
+import type { RunOptions } from "./shared/generation.ts";
 import { checkDepth } from "./shared/json.ts";
-import { chatRequest } from "./schemas/chat.ts";
-import { check } from "./shared/check.ts";
-import { completionRequest } from "./schemas/completions.ts";
-
-/** The endpoints that run without HTTP too. */
-export const EXECUTABLE_URLS = ["/v1/chat/completions", "/v1/completions"] as const;
-
-export type ExecutableUrl = typeof EXECUTABLE_URLS[number];
-
-export function isExecutable(url: string): url is ExecutableUrl {
-  return (EXECUTABLE_URLS as readonly string[]).includes(url);
-}
-
-/** Checks a body as a stranger's; throws ApiError, or what the engine throws for a prompt that it refuses. */
-export function prepare(engine: Engine, url: ExecutableUrl, body: unknown, options: RunOptions): Prepared {
-  switch (url) {
-    case "/v1/chat/completions":
-      return prepareChat(engine, check(chatRequest, body), options);
-    case "/v1/completions":
-      return prepareCompletion(engine, check(completionRequest, body), options);
-  }
-}
 
 export interface ExecuteRequest extends RunOptions {
-  /** The path of the endpoint, one of EXECUTABLE_URLS. */
+  /** The path of the endpoint, one of GENERATION_URLS. */
   readonly url: string;
   readonly body: unknown;
   readonly signal?: AbortSignal;
@@ -50,12 +27,15 @@ export async function execute(engine: Engine, request: ExecuteRequest): Promise<
   const signal = request.signal ?? new AbortController().signal;
   signal.throwIfAborted();
   try {
-    if (!isExecutable(request.url)) {
-      const message = `Unknown url ${JSON.stringify(request.url)}, allowed are ${EXECUTABLE_URLS.join(", ")}`;
+    const generation = GENERATIONS.find(({ url }) => url === request.url);
+    if (!generation) {
+      const message = `Invalid "url": must be ${GENERATION_URLS.join(" or ")} (got ${
+        JSON.stringify(request.url)
+      })`;
       throw new ApiError(404, "unknown_url", message, { param: "url" });
     }
     checkDepth(request.body);
-    const prepared = prepare(engine, request.url, request.body, request);
+    const prepared = generation.prepare(engine, request.body, request);
     if (prepared.stream) {
       const message = 'Unsupported "stream": true: the answer is delivered whole; leave the field out';
       throw new ApiError(400, "unsupported_value", message, { param: "stream" });

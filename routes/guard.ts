@@ -1,4 +1,7 @@
+import type { MiddlewareHandler } from "hono";
+import { bearerAuth } from "hono/bearer-auth";
 import { createHash, timingSafeEqual } from "node:crypto";
+import type { Env } from "./shared/context.ts";
 import { ApiError } from "./shared/errors.ts";
 
 /**
@@ -55,32 +58,59 @@ export function isLoopback(name: string): boolean {
     /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(name);
 }
 
+/**
+ * Wants one of the keys as `Authorization: Bearer KEY`, if there are any, and says whose request it is. Throws where a key
+ * could not be sent so.
+ */
+export function keyGuard(keys: readonly string[]): MiddlewareHandler<Env> {
+  const ring = new KeyRing(keys);
+  if (keys.length === 0) {
+    return async (c, next) => {
+      c.set("owner", "");
+      await next();
+    };
+  }
+  return bearerAuth({
+    verifyToken(key, c) {
+      const salt = ring.admit(key);
+      c.set("cacheSalt", salt || undefined);
+      c.set("owner", salt ?? "");
+      return salt !== undefined;
+    },
+    noAuthenticationHeader: { message: refuseKey },
+    invalidAuthenticationHeader: { message: refuseKey },
+    invalidToken: { message: refuseKey },
+  });
+}
+
+function refuseKey(): never {
+  const message = "Missing or wrong API key; send it as `Authorization: Bearer KEY`";
+  throw new ApiError(401, "invalid_api_key", message, { headers: { "www-authenticate": "Bearer" } });
+}
+
 /** The keys of a server, kept as digests of equal length so that comparing takes the same time for any key. */
-export class KeyRing {
+class KeyRing {
   readonly #digests: readonly Uint8Array[];
 
-  /** Throws where a key could not be sent in a header or is no key at all. */
   constructor(keys: readonly string[]) {
-    if (!keys.every((key) => /^[\x21-\x7e]{1,512}$/.test(key))) {
-      throw new Error("Cannot use API key: allowed are 1 to 512 visible ASCII characters without spaces");
+    if (!keys.every((key) => /^[A-Za-z0-9._~+/-]{1,512}=*$/.test(key))) {
+      throw new Error(
+        "Cannot use API key: must be 1 to 512 letters, digits and ._~+/- (then any =), as a Bearer header carries them",
+      );
     }
     this.#digests = keys.map(digest);
   }
 
   /**
-   * Checks an Authorization header; throws ApiError 401. Gives the salt that keeps the prompt caches of several keys
-   * apart, so that no one learns from timing what another sent.
+   * The salt that keeps the prompt caches of several keys apart, so that no one learns from timing what another sent: empty
+   * where there is one key only, undefined for a wrong one.
    */
-  admit(authorization: string | undefined): string | undefined {
-    if (this.#digests.length === 0) return undefined;
-    const given = digest(/^bearer +(\S+)$/i.exec(authorization ?? "")?.[1] ?? "");
+  admit(key: string): string | undefined {
+    const given = digest(key);
     let found: Uint8Array | undefined;
     for (const known of this.#digests) if (timingSafeEqual(known, given)) found = known;
-    if (!found) {
-      const message = "Missing or wrong API key; send it as `Authorization: Bearer KEY`";
-      throw new ApiError(401, "invalid_api_key", message, { headers: { "www-authenticate": "Bearer" } });
-    }
-    return this.#digests.length > 1 ? found.toHex().slice(0, 16) : undefined;
+    if (!found) return undefined;
+    return this.#digests.length > 1 ? found.toHex().slice(0, 16) : "";
   }
 }
 

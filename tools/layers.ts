@@ -20,6 +20,16 @@ const LAYERS: readonly Layer[] = [
       "commands know the engine by its public face: types.ts, load.ts, inspect.ts, fingerprint.ts and convert/convert.ts",
   },
   {
+    files: /^routes\/shared\//,
+    imports: /^(routes\/shared\/|engine\/types\.ts$|jobs\/(service|types|json_depth)\.ts$)/,
+    why: "what endpoints share knows none of them",
+  },
+  {
+    files: /^routes\/endpoints\//,
+    imports: /^(routes\/shared\/|routes\/generations\.ts$|engine\/types\.ts$|jobs\/types\.ts$)/,
+    why: "an endpoint knows what endpoints share, and no other endpoint",
+  },
+  {
     files: /^routes\//,
     imports: /^(routes\/|engine\/types\.ts$|jobs\/(service|types|json_depth)\.ts$)/,
     why: "HTTP knows the engine's types, the batch service and nothing behind them",

@@ -1,74 +1,225 @@
-import { OpenAPIHono, z } from "@hono/zod-openapi";
-import type { BatchService } from "../../jobs/service.ts";
+import { z } from "@hono/zod-openapi";
 import type { BatchRecord, BatchView } from "../../jobs/types.ts";
-import { readJson } from "../shared/body.ts";
-import { type AppContext, type Env, jsonContent, onlyMethods } from "../shared/context.ts";
-import { clientLeft } from "../shared/errors.ts";
-import { pageOf } from "./files.ts";
-import { errorAnswer } from "../shared/answers.ts";
-import { check } from "../shared/check.ts";
-import {
-  batch,
-  type BatchBody,
-  batchEvent,
-  type BatchEventBody,
-  batchQuery,
-  batchRequest,
-  listOf,
-  windowSeconds,
-} from "../schemas/files.ts";
+import { GENERATION_URLS } from "../generations.ts";
+import { abortWhenLeft } from "../shared/client.ts";
+import { storage } from "../shared/context.ts";
+import { endpoint } from "../shared/endpoint.ts";
+import { documented, text } from "../shared/fields.ts";
+import { cursor, digits, expiry, listOf, pageOf } from "../shared/lists.ts";
 import { eventStream } from "../shared/sse.ts";
+
+/* OpenAI's batches, and the progress of one as server-sent events. */
 
 const DEFAULT_LIST = 20;
 
-/** OpenAI's batches, and the progress of one as server-sent events. */
-export function batchRoutes({ limits, report }: AppContext, service: BatchService) {
-  const app = new OpenAPIHono<Env>();
-  describe(app);
+const MAX_METADATA = 16;
 
-  app.post("/v1/batches", async (c) => {
-    const body = check(batchRequest, await readJson(c.req.raw, limits));
-    const created = service.createBatch(c.get("owner"), {
-      inputFileId: body.input_file_id,
-      endpoint: body.endpoint,
-      completionWindow: body.completion_window,
-      windowSeconds: windowSeconds(body.completion_window)!,
-      metadata: body.metadata ?? null,
-      strict: body.strict ?? true,
-      outputSeconds: body.output_expires_after?.seconds ?? null,
+const metadataName = text(1, 64).refine((name) => name.isWellFormed());
+const metadataText = text(0, 512).refine((text) => text.isWellFormed());
+
+const metadata = documented(
+  z.custom<Record<string, string>>((given) => {
+    if (typeof given !== "object" || given === null || Array.isArray(given)) return false;
+    const entries = Object.entries(given);
+    return entries.length <= MAX_METADATA && entries.every(([key, value]) => {
+      return metadataName.safeParse(key).success && metadataText.safeParse(value).success;
     });
-    return c.json(batchBody(created));
-  });
-  app.get("/v1/batches", (c) => {
-    const { after, limit } = check(batchQuery, c.req.query());
-    const { data, hasMore } = service.batches(c.get("owner"), { after, limit: limit ?? DEFAULT_LIST });
-    return c.json(pageOf(data.map(batchBody), hasMore));
-  });
-  app.all("/v1/batches", onlyMethods("GET, POST"));
+  }, {
+    error:
+      `Invalid "metadata": must be an object of at most ${MAX_METADATA} texts of up to 512 characters, ` +
+      "their names of 1 to 64",
+  }).nullish(),
+  {
+    type: ["object", "null"],
+    propertyNames: { minLength: 1, maxLength: 64 },
+    additionalProperties: { type: "string", maxLength: 512 },
+    maxProperties: MAX_METADATA,
+  },
+);
 
-  app.get("/v1/batches/:id", (c) => c.json(batchBody(service.batch(c.get("owner"), c.req.param("id")))));
-  app.all("/v1/batches/:id", onlyMethods("GET"));
+/** 1h to 720h, 1d to 30d. */
+const WINDOW = /^(?:(?:[1-9][0-9]?|[1-6][0-9]{2}|7[01][0-9]|720)h|(?:[1-9]|[12][0-9]|30)d)$/;
 
-  app.post("/v1/batches/:id/cancel", (c) => {
-    return c.json(batchBody(service.cancelBatch(c.get("owner"), c.req.param("id"))));
-  });
-  app.all("/v1/batches/:id/cancel", onlyMethods("POST"));
-
-  app.get("/v1/batches/:id/events", async (c) => {
-    const abort = new AbortController();
-    c.req.raw.signal.addEventListener("abort", () => abort.abort(clientLeft()), { once: true });
-    const owner = c.get("owner");
-    const { id } = service.batch(owner, c.req.param("id"));
-    if (c.req.method === "HEAD") {
-      return c.body(null, 200, { "content-type": "text/event-stream; charset=utf-8" });
-    }
-    return await eventStream(events(service.watch(owner, id, abort.signal)), abort, limits, report);
-  });
-  app.all("/v1/batches/:id/events", onlyMethods("GET"));
-  return app;
+function windowSeconds(window: string): number {
+  return parseInt(window) * (window.endsWith("h") ? 3600 : 24 * 3600);
 }
 
-async function* events(views: AsyncIterable<BatchView>): AsyncGenerator<BatchEventBody> {
+const request = z.object({
+  input_file_id: text(1, 100).openapi({ example: "file-0123456789abcdef" }),
+  endpoint: z.enum(GENERATION_URLS),
+  completion_window: z.string().regex(WINDOW, {
+    error: 'must be 1h to 720h, or 1d to 30d, such as "24h"',
+  }).openapi({
+    description: "After this time lines without an answer expire: 1h to 720h, or 1d to 30d",
+    example: "24h",
+  }),
+  metadata,
+  output_expires_after: expiry.nullish(),
+  strict: z.boolean().nullish().openapi({
+    description: "Fail when any line is bad (the default); false answers bad lines in the error file",
+  }),
+}).openapi("BatchRequest");
+
+const status = z.enum([
+  "validating",
+  "failed",
+  "in_progress",
+  "finalizing",
+  "completed",
+  "expired",
+  "cancelling",
+  "cancelled",
+]);
+
+const time = z.number().int().nullable();
+
+const batch = z.object({
+  id: z.string(),
+  object: z.literal("batch"),
+  endpoint: z.string(),
+  errors: z.object({
+    object: z.literal("list"),
+    data: z.array(z.object({
+      code: z.string(),
+      line: z.number().int().nullable(),
+      message: z.string(),
+      param: z.string().nullable(),
+    })),
+  }).nullable(),
+  input_file_id: z.string(),
+  completion_window: z.string(),
+  status,
+  output_file_id: z.string().nullable(),
+  error_file_id: z.string().nullable(),
+  created_at: z.number().int(),
+  in_progress_at: time,
+  expires_at: time,
+  finalizing_at: time,
+  completed_at: time,
+  failed_at: time,
+  expired_at: time,
+  cancelling_at: time,
+  cancelled_at: time,
+  request_counts: z.object({
+    total: z.number().int(),
+    completed: z.number().int(),
+    failed: z.number().int(),
+  }),
+  usage: z.object({
+    input_tokens: z.number().int(),
+    input_tokens_details: z.object({ cached_tokens: z.number().int() }),
+    output_tokens: z.number().int(),
+    output_tokens_details: z.object({ reasoning_tokens: z.number().int() }),
+    total_tokens: z.number().int(),
+  }),
+  metadata: z.record(z.string(), z.string()).nullable(),
+}).openapi("Batch");
+
+const batchEvent = z.object({
+  object: z.literal("batch.progress"),
+  batch,
+  prompt_tokens_per_second: z.number().nullable(),
+  output_tokens_per_second: z.number().nullable(),
+  eta_seconds: z.number().nullable(),
+}).openapi("BatchProgress");
+
+const params = z.object({ id: z.string().openapi({ example: "batch_0123456789abcdef" }) });
+const missing = { 404: "No such batch" };
+
+const create = endpoint({
+  method: "post",
+  path: "/v1/batches",
+  operationId: "createBatch",
+  tag: "Batches",
+  summary: "Answer the requests of an uploaded file",
+  body: request,
+  example: {
+    input_file_id: "file-0123456789abcdef",
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+    metadata: { name: "evaluation" },
+  },
+  answer: batch,
+  answers: "The batch",
+  refusals: { 404: "No such file", 507: "No room for the batch" },
+}, ({ body, owner }, context) => {
+  const created = storage(context).createBatch(owner, {
+    inputFileId: body.input_file_id,
+    endpoint: body.endpoint,
+    completionWindow: body.completion_window,
+    windowSeconds: windowSeconds(body.completion_window),
+    metadata: body.metadata ?? null,
+    strict: body.strict ?? true,
+    outputSeconds: body.output_expires_after?.seconds ?? null,
+  });
+  return batchBody(created);
+});
+
+const list = endpoint({
+  method: "get",
+  path: "/v1/batches",
+  operationId: "listBatches",
+  tag: "Batches",
+  summary: "List batches, newest first",
+  query: z.object({
+    after: cursor,
+    limit: digits(1, 100).optional().openapi({ description: `Default ${DEFAULT_LIST}` }),
+  }),
+  answer: listOf(batch, "BatchList"),
+  answers: "A page",
+}, ({ query: { after, limit }, owner }, context) => {
+  const { data, hasMore } = storage(context).batches(owner, { after, limit: limit ?? DEFAULT_LIST });
+  return pageOf(data.map(batchBody), hasMore);
+});
+
+const one = endpoint({
+  method: "get",
+  path: "/v1/batches/{id}",
+  operationId: "retrieveBatch",
+  tag: "Batches",
+  summary: "Describe one batch",
+  params,
+  answer: batch,
+  answers: "The batch",
+  refusals: missing,
+}, ({ params, owner }, context) => batchBody(storage(context).batch(owner, params.id)));
+
+const cancel = endpoint({
+  method: "post",
+  path: "/v1/batches/{id}/cancel",
+  operationId: "cancelBatch",
+  tag: "Batches",
+  summary: "Stop answering; lines without an answer go to the error file",
+  params,
+  answer: batch,
+  answers: "The batch",
+  refusals: { 400: "It has ended", ...missing },
+}, ({ params, owner }, context) => batchBody(storage(context).cancelBatch(owner, params.id)));
+
+const follow = endpoint({
+  method: "get",
+  path: "/v1/batches/{id}/events",
+  operationId: "followBatch",
+  tag: "Batches",
+  summary: "Follow a batch",
+  params,
+  content: { "text/event-stream": batchEvent },
+  answers: "An event for each change, at most one a second, until the batch has ended; then `data: [DONE]`",
+  refusals: missing,
+}, async ({ params, raw, owner }, context) => {
+  const service = storage(context);
+  const abort = abortWhenLeft(raw);
+  const { id } = service.batch(owner, params.id);
+  if (raw.method === "HEAD") {
+    return new Response(null, { headers: { "content-type": "text/event-stream; charset=utf-8" } });
+  }
+  const views = service.watch(owner, id, abort.signal);
+  return await eventStream(events(views), abort, context.limits, context.report);
+});
+
+export const batches = [create, list, one, cancel, follow];
+
+async function* events(views: AsyncIterable<BatchView>): AsyncGenerator<z.output<typeof batchEvent>> {
   for await (const view of views) {
     yield {
       object: "batch.progress",
@@ -80,7 +231,7 @@ async function* events(views: AsyncIterable<BatchView>): AsyncGenerator<BatchEve
   }
 }
 
-function batchBody(record: BatchRecord): BatchBody {
+function batchBody(record: BatchRecord): z.output<typeof batch> {
   const { counts, problems } = record;
   return {
     id: record.id,
@@ -111,54 +262,4 @@ function batchBody(record: BatchRecord): BatchBody {
     },
     metadata: record.metadata,
   };
-}
-
-function describe(app: OpenAPIHono<Env>): void {
-  const params = z.object({ id: z.string() });
-  const refusal = (description: string) => ({ description, ...jsonContent(errorAnswer) });
-  const one = { 200: { description: "The batch", ...jsonContent(batch) } };
-  const missing = { 404: refusal("No such batch") };
-  const { openAPIRegistry: registry } = app;
-  registry.registerPath({
-    method: "post",
-    path: "/v1/batches",
-    summary: "Answer the requests of an uploaded file",
-    request: { body: { required: true, ...jsonContent(batchRequest) } },
-    responses: { ...one, 400: refusal("A wrong field"), 404: refusal("No such file") },
-  });
-  registry.registerPath({
-    method: "get",
-    path: "/v1/batches",
-    summary: "List batches, newest first",
-    request: { query: batchQuery },
-    responses: { 200: { description: "A page", ...jsonContent(listOf(batch, "BatchList")) } },
-  });
-  registry.registerPath({
-    method: "get",
-    path: "/v1/batches/{id}",
-    summary: "Describe one batch",
-    request: { params },
-    responses: { ...one, ...missing },
-  });
-  registry.registerPath({
-    method: "post",
-    path: "/v1/batches/{id}/cancel",
-    summary: "Stop answering; lines without an answer go to the error file",
-    request: { params },
-    responses: { ...one, 400: refusal("It has ended"), ...missing },
-  });
-  registry.registerPath({
-    method: "get",
-    path: "/v1/batches/{id}/events",
-    summary: "Follow a batch",
-    request: { params },
-    responses: {
-      200: {
-        description:
-          "An event for each change, at most one a second, until the batch has ended; then `data: [DONE]`",
-        content: { "text/event-stream": { schema: batchEvent } },
-      },
-      ...missing,
-    },
-  });
 }

@@ -1,30 +1,144 @@
-import type { ChatMessage, Engine, GenerateRequest, Usage } from "../../engine/types.ts";
+import { z } from "@hono/zod-openapi";
+import type { Engine, GenerateRequest, Usage } from "../../engine/types.ts";
 import {
   answerHead,
+  chatLogprobs as logprobsSchema,
+  finishReason,
+  promptProgress,
+  usage,
+} from "../shared/answers.ts";
+import {
+  generationFields,
+  LIMITS,
+  refuse,
+  refuseConstraints,
+  refusedFields,
+  special,
+  unsupported,
+} from "../shared/fields.ts";
+import {
   answersTo,
   checkModel,
   engineRequest,
   generate,
+  headOf,
   type Prepared,
   type RunOptions,
   usageOf,
 } from "../shared/generation.ts";
+import { generation } from "../shared/generation_endpoint.ts";
 import { chatLogprobs } from "../shared/logprobs.ts";
+import { promptFields, toMessages } from "../shared/messages.ts";
 import type { Piece, ScoredToken } from "../shared/piece_reader.ts";
-import type { ChatChunk, ChatCompletion } from "../shared/answers.ts";
-import type { ChatBody, ChatMessageBody } from "../schemas/chat.ts";
+
+const NO_TOOLS = { type: ["array", "null"], maxItems: 0, description: "Not supported" };
+const NO_CHOICE = { enum: ["none", "auto", null], description: "Tools are not supported" };
+
+const request = z.object({
+  ...generationFields,
+  ...promptFields,
+  max_completion_tokens: generationFields.max_tokens.openapi({ description: "Supersedes max_tokens" }),
+  logprobs: z.boolean().nullish(),
+  top_logprobs: z.number().int().min(0).max(LIMITS.topLogprobs).nullish().openapi({
+    description: "Needs logprobs: true",
+  }),
+  ...refusedFields,
+  tools: special(NO_TOOLS),
+  functions: special(NO_TOOLS),
+  tool_choice: special(NO_CHOICE),
+  function_call: special(NO_CHOICE),
+  modalities: special({ type: ["array", "null"], items: { type: "string", enum: ["text"] } }),
+}).superRefine((body, ctx) => {
+  refuseConstraints(body, ctx);
+  refuseTools(body, ctx);
+  if (body.top_logprobs && !body.logprobs) {
+    refuse(ctx, ["top_logprobs"], "invalid_value", 'Invalid "top_logprobs": needs "logprobs": true');
+  }
+  const modalities = body.modalities ?? ["text"];
+  if (!Array.isArray(modalities) || modalities.some((modality) => modality !== "text")) {
+    unsupported(ctx, "modalities", "any output but text");
+  }
+}).openapi("ChatCompletionRequest", {
+  anyOf: [
+    { properties: { top_logprobs: { enum: [0, null] } } },
+    { properties: { logprobs: { type: "boolean", enum: [true] } }, required: ["logprobs"] },
+  ],
+});
+
+type Body = z.output<typeof request>;
+
+function refuseTools(body: { [key: string]: unknown }, ctx: z.RefinementCtx): void {
+  for (const field of ["tools", "functions"]) {
+    const value = body[field] ?? [];
+    if (!Array.isArray(value) || value.length > 0) unsupported(ctx, field, "tool calls");
+  }
+  for (const field of ["tool_choice", "function_call"]) {
+    const value = body[field] ?? "none";
+    if (value !== "none" && value !== "auto") unsupported(ctx, field, "tool calls");
+  }
+}
+
+const answer = z.object({
+  ...answerHead,
+  object: z.literal("chat.completion"),
+  choices: z.array(z.object({
+    index: z.number().int(),
+    message: z.object({ role: z.literal("assistant"), content: z.string(), refusal: z.null() }),
+    logprobs: logprobsSchema.nullable(),
+    finish_reason: finishReason,
+  })),
+  usage,
+}).openapi("ChatCompletion");
+
+type Answer = z.output<typeof answer>;
+
+const chunk = z.object({
+  ...answerHead,
+  object: z.literal("chat.completion.chunk"),
+  choices: z.array(z.object({
+    index: z.number().int(),
+    delta: z.object({
+      role: z.literal("assistant").optional(),
+      content: z.string().optional(),
+      refusal: z.null().optional(),
+    }),
+    logprobs: logprobsSchema.nullable(),
+    finish_reason: finishReason.nullable(),
+  })),
+  usage: usage.nullable().optional(),
+  prompt_progress: promptProgress.optional(),
+}).openapi("ChatCompletionChunk");
+
+type Chunk = z.output<typeof chunk>;
+type Choice = Chunk["choices"][number];
+
+export const chatCompletions = generation({
+  path: "/v1/chat/completions",
+  operationId: "createChatCompletion",
+  summary: "Answer a conversation",
+  request,
+  answer,
+  chunk,
+  example: {
+    model: "demo",
+    messages: [{ role: "user", content: "Who are you?" }],
+    max_tokens: 40,
+    temperature: 0,
+  },
+  prepare,
+});
 
 /** Throws ApiError, or what the engine throws for a template that refuses. */
-export function prepareChat(engine: Engine, body: ChatBody, options: RunOptions): Prepared {
+function prepare(engine: Engine, body: Body, options: RunOptions): Prepared {
   checkModel(engine, body.model);
   const n = body.n ?? 1;
-  const request: GenerateRequest = {
+  const first: GenerateRequest = {
     ...engineRequest(engine, body, options),
     prompt: encodeMessages(engine, body),
     maxTokens: body.max_completion_tokens ?? body.max_tokens ?? undefined,
     logprobs: body.logprobs ? body.top_logprobs ?? 0 : undefined,
   };
-  const requests = answersTo(request, n);
+  const requests = answersTo(first, n);
   return {
     stream: body.stream ?? false,
     answer: (signal) => wholeChat(engine, body, generate(engine, requests, signal)),
@@ -32,29 +146,16 @@ export function prepareChat(engine: Engine, body: ChatBody, options: RunOptions)
   };
 }
 
-function encodeMessages(engine: Engine, body: Pick<ChatBody, "messages" | "chat_template_kwargs">): number[] {
+function encodeMessages(engine: Engine, body: Body): number[] {
   const variables = body.chat_template_kwargs ?? {};
   return engine.encodeChat(toMessages(body.messages), { addGenerationPrompt: true, variables });
 }
 
-/** Messages as templates know them: `developer` is `system`, text parts are joined by line breaks. */
-export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] {
-  return messages.map(({ role, content, ...others }) => {
-    const text = Array.isArray(content) ? content.map((part) => part.text).join("\n") : content ?? null;
-    const given = Object.entries(others).filter(([, value]) => value !== undefined && value !== null);
-    return {
-      ...Object.fromEntries(given),
-      role: role === "developer" ? "system" : role,
-      content: text === null ? null : text.toWellFormed(),
-    };
-  });
-}
-
 async function wholeChat(
   engine: Engine,
-  body: ChatBody,
+  body: Body,
   pieces: AsyncIterable<Piece>,
-): Promise<ChatCompletion> {
+): Promise<Answer> {
   const n = body.n ?? 1;
   const texts: string[] = new Array(n).fill("");
   const tokens: ScoredToken[][] = Array.from({ length: n }, () => []);
@@ -70,7 +171,7 @@ async function wholeChat(
     }
   }
   return {
-    ...answerHead(engine, "chatcmpl"),
+    ...headOf(engine, "chatcmpl"),
     object: "chat.completion",
     choices: texts.map((content, index) => ({
       index,
@@ -82,23 +183,21 @@ async function wholeChat(
   };
 }
 
-type ChatChoice = ChatChunk["choices"][number];
-
 async function* chatChunks(
   engine: Engine,
-  body: ChatBody,
+  body: Body,
   pieces: AsyncIterable<Piece>,
-): AsyncGenerator<ChatChunk> {
+): AsyncGenerator<Chunk> {
   const n = body.n ?? 1;
   const withUsage = body.stream_options?.include_usage ?? false;
   const head = {
-    ...answerHead(engine, "chatcmpl"),
+    ...headOf(engine, "chatcmpl"),
     object: "chat.completion.chunk" as const,
     ...(withUsage ? { usage: null } : {}),
   };
   const usages: Usage[] = new Array(n);
   const started: boolean[] = new Array(n).fill(false);
-  const choice = (index: number, delta: ChatChoice["delta"], rest: Partial<ChatChoice> = {}): ChatChunk => ({
+  const choice = (index: number, delta: Choice["delta"], rest: Partial<Choice> = {}): Chunk => ({
     ...head,
     choices: [{ index, delta, logprobs: null, finish_reason: null, ...rest }],
   });

@@ -1,26 +1,150 @@
+import { z } from "@hono/zod-openapi";
 import type { Engine, GenerateRequest, Usage } from "../../engine/types.ts";
-import { ApiError } from "../shared/errors.ts";
 import {
   answerHead,
+  type CompletionLogprobs,
+  completionLogprobs as logprobsSchema,
+  finishReason,
+  promptProgress,
+  usage,
+} from "../shared/answers.ts";
+import { ApiError } from "../shared/errors.ts";
+import {
+  documented,
+  generationFields,
+  isTokenIds,
+  LIMITS,
+  PROMPT_TEXT,
+  refuse,
+  refuseConstraints,
+  refusedFields,
+  special,
+  TOKEN_ID,
+  unsupported,
+} from "../shared/fields.ts";
+import {
   answersTo,
   checkModel,
   checkToken,
   engineRequest,
   generate,
+  headOf,
   type Prepared,
   type RunOptions,
   usageOf,
 } from "../shared/generation.ts";
+import { generation } from "../shared/generation_endpoint.ts";
 import { completionLogprobs, placePrompt } from "../shared/logprobs.ts";
 import { characters, type Piece } from "../shared/piece_reader.ts";
-import type { Completion, CompletionLogprobs } from "../shared/answers.ts";
-import { type CompletionBody, promptsOf } from "../schemas/completions.ts";
 
 /** OpenAI's default for this endpoint. */
 const DEFAULT_MAX_TOKENS = 16;
 
+type Prompt = string | string[] | number[] | number[][];
+
+const isPromptIds = (value: unknown) => isTokenIds(value) && value.length > 0;
+
+/** Checked by hand, as `tokenIds` are. */
+function isPrompt(value: unknown): value is Prompt {
+  if (typeof value === "string" || isPromptIds(value)) return true;
+  if (!Array.isArray(value) || value.length === 0 || value.length > LIMITS.choices) return false;
+  return value.every((prompt) => typeof prompt === "string") || value.every(isPromptIds);
+}
+
+const prompt = documented(
+  z.custom<Prompt>(isPrompt, {
+    error:
+      `Invalid "prompt": must be a text, an array of token ids, or an array of up to ${LIMITS.choices} of either`,
+  }),
+  {
+    type: ["string", "array"],
+    oneOf: [
+      PROMPT_TEXT,
+      { type: "array", items: PROMPT_TEXT, minItems: 1, maxItems: LIMITS.choices },
+      { type: "array", items: TOKEN_ID, minItems: 1 },
+      {
+        type: "array",
+        items: { type: "array", items: TOKEN_ID, minItems: 1 },
+        minItems: 1,
+        maxItems: LIMITS.choices,
+      },
+    ],
+  },
+);
+
+const request = z.object({
+  ...generationFields,
+  prompt,
+  max_tokens: generationFields.max_tokens.openapi({
+    description: `Default ${DEFAULT_MAX_TOKENS}; 0 only reads the prompt`,
+  }),
+  logprobs: z.number().int().min(0).max(LIMITS.topLogprobs).nullish(),
+  echo: z.boolean().nullish(),
+  best_of: z.number().int().min(1).max(LIMITS.choices).nullish().openapi({ description: "Only 1 or n" }),
+  ...refusedFields,
+  suffix: special({ enum: ["", null], description: "Not supported" }),
+}).superRefine((body, ctx) => {
+  refuseConstraints(body, ctx);
+  if (body.suffix !== undefined && body.suffix !== null && body.suffix !== "") {
+    unsupported(ctx, "suffix", "text that is to follow the answer");
+  }
+  const n = body.n ?? 1;
+  if (body.best_of && body.best_of !== 1 && body.best_of !== n) {
+    unsupported(ctx, "best_of", "choosing the best of more answers than n");
+  }
+  const choices = n * promptCount(body.prompt);
+  if (choices > LIMITS.choices) {
+    const message =
+      `Invalid "prompt": prompts x n must be at most ${LIMITS.choices} answers (got ${choices}); ` +
+      "send fewer prompts in a request, or a smaller n";
+    refuse(ctx, ["prompt"], "invalid_value", message);
+  }
+}).openapi("CompletionRequest");
+
+type Body = z.output<typeof request>;
+
+function promptCount(prompt: Prompt): number {
+  return typeof prompt === "string" || typeof prompt[0] === "number" ? 1 : prompt.length;
+}
+
+/** The prompts of a request, each a text or token ids. */
+function promptsOf(prompt: Prompt): (string | number[])[] {
+  if (typeof prompt === "string") return [prompt];
+  return typeof prompt[0] === "number" ? [prompt as number[]] : prompt as (string | number[])[];
+}
+
+const choice = z.object({
+  text: z.string(),
+  index: z.number().int(),
+  logprobs: logprobsSchema.nullable(),
+  finish_reason: finishReason.nullable(),
+});
+
+/** Chunks of a stream have the same shape as the whole. */
+const answer = z.object({
+  ...answerHead,
+  object: z.literal("text_completion"),
+  choices: z.array(choice),
+  usage: usage.nullable().optional(),
+  prompt_progress: promptProgress.optional(),
+}).openapi("Completion");
+
+type Answer = z.output<typeof answer>;
+type Choice = z.output<typeof choice>;
+
+export const completions = generation({
+  path: "/v1/completions",
+  operationId: "createCompletion",
+  summary: "Continue a text, or token ids",
+  request,
+  answer,
+  chunk: answer,
+  example: { model: "demo", prompt: "Once upon a time", max_tokens: 12, temperature: 0 },
+  prepare,
+});
+
 /** Throws ApiError. */
-export function prepareCompletion(engine: Engine, body: CompletionBody, options: RunOptions): Prepared {
+function prepare(engine: Engine, body: Body, options: RunOptions): Prepared {
   checkModel(engine, body.model);
   const withLogprobs = typeof body.logprobs === "number";
   const base = engineRequest(engine, body, options);
@@ -56,20 +180,18 @@ function encodePrompt(engine: Engine, prompt: string | number[]): number[] {
   }
   const ids = engine.encodePrompt(prompt.toWellFormed());
   if (ids.length > 0) return ids;
-  throw new ApiError(400, "invalid_value", 'Invalid "prompt": it has no tokens, allowed is at least one', {
+  throw new ApiError(400, "invalid_value", 'Invalid "prompt": must have at least one token (got 0)', {
     param: "prompt",
   });
 }
 
-type CompletionChoice = Completion["choices"][number];
-
 /** Each piece as a part of its choice; whole answers and streams are made of the same parts. */
 async function* choiceParts(
   engine: Engine,
-  body: CompletionBody,
+  body: Body,
   echoes: readonly string[],
   pieces: AsyncIterable<Piece>,
-): AsyncGenerator<{ part: CompletionChoice; piece: Piece }> {
+): AsyncGenerator<{ part: Choice; piece: Piece }> {
   const n = body.n ?? 1;
   const withLogprobs = typeof body.logprobs === "number";
   const echoed = new Set<number>();
@@ -79,7 +201,7 @@ async function* choiceParts(
     const part = (
       text: string,
       logprobs: CompletionLogprobs | null,
-      finish: CompletionChoice["finish_reason"],
+      finish: Choice["finish_reason"],
     ) => ({
       part: { text, index, logprobs, finish_reason: finish },
       piece,
@@ -104,14 +226,14 @@ async function* choiceParts(
 
 async function wholeCompletion(
   engine: Engine,
-  body: CompletionBody,
+  body: Body,
   echoes: readonly string[],
   pieces: AsyncIterable<Piece>,
-): Promise<Completion> {
+): Promise<Answer> {
   const n = body.n ?? 1;
   const usages: Usage[] = new Array(echoes.length * n);
   const withLogprobs = typeof body.logprobs === "number";
-  const choices = Array.from(usages, (_, index): CompletionChoice => ({
+  const choices = Array.from(usages, (_, index): Choice => ({
     text: "",
     index,
     logprobs: withLogprobs ? { tokens: [], token_logprobs: [], top_logprobs: [], text_offset: [] } : null,
@@ -124,7 +246,7 @@ async function wholeCompletion(
     if (choice.logprobs && part.logprobs) append(choice.logprobs, part.logprobs);
     if (piece.type === "finish") usages[part.index] = piece.usage;
   }
-  return { ...answerHead(engine, "cmpl"), object: "text_completion", choices, usage: usageOf(usages, n) };
+  return { ...headOf(engine, "cmpl"), object: "text_completion", choices, usage: usageOf(usages, n) };
 }
 
 function append(all: CompletionLogprobs, more: CompletionLogprobs): void {
@@ -138,15 +260,15 @@ function append(all: CompletionLogprobs, more: CompletionLogprobs): void {
 
 async function* completionChunks(
   engine: Engine,
-  body: CompletionBody,
+  body: Body,
   echoes: readonly string[],
   pieces: AsyncIterable<Piece>,
-): AsyncGenerator<Completion> {
+): AsyncGenerator<Answer> {
   const withUsage = body.stream_options?.include_usage ?? false;
   const n = body.n ?? 1;
   const usages: Usage[] = new Array(echoes.length * n);
   const head = {
-    ...answerHead(engine, "cmpl"),
+    ...headOf(engine, "cmpl"),
     object: "text_completion" as const,
     ...(withUsage ? { usage: null } : {}),
   };

@@ -1,84 +1,142 @@
-import { OpenAPIHono, z } from "@hono/zod-openapi";
-import type { BatchService } from "../../jobs/service.ts";
+import { z } from "@hono/zod-openapi";
 import type { FileRecord } from "../../jobs/types.ts";
-import { type AppContext, type Env, jsonContent, onlyMethods } from "../shared/context.ts";
-import { ApiError } from "../shared/errors.ts";
-import { errorAnswer } from "../shared/answers.ts";
 import { check } from "../shared/check.ts";
-import {
-  file,
-  type FileBody,
-  fileDeleted,
-  fileQuery,
-  listOf,
-  uploadFields,
-  uploadForm,
-} from "../schemas/files.ts";
+import { storage } from "../shared/context.ts";
+import { endpoint } from "../shared/endpoint.ts";
+import { ApiError } from "../shared/errors.ts";
+import { cursor, digits, expiry, KEPT_SECONDS, listOf, pageOf } from "../shared/lists.ts";
 import { readUpload } from "../shared/upload.ts";
+
+/* OpenAI's files: what batches read and write. */
 
 const MAX_LIST = 10_000;
 
-/** OpenAI's files: what batches read and write. */
-export function fileRoutes({ limits }: AppContext, service: BatchService) {
-  const app = new OpenAPIHono<Env>();
-  describe(app);
+const file = z.object({
+  id: z.string(),
+  object: z.literal("file"),
+  bytes: z.number().int(),
+  created_at: z.number().int(),
+  expires_at: z.number().int().nullable(),
+  filename: z.string(),
+  purpose: z.enum(["batch", "batch_output"]),
+  status: z.literal("processed"),
+}).openapi("File");
 
-  app.post("/v1/files", async (c) => {
-    const form = await readUpload(c.req.raw, limits, () => service.beginUpload());
-    const { filename, sink } = form.file;
-    try {
-      const fields = check(uploadFields, form.fields);
-      if (sink.bytes === 0) {
-        throw new ApiError(
-          400,
-          "invalid_value",
-          "The file is empty; a batch file has a line for each request",
-          {
-            param: "file",
-          },
-        );
-      }
-      const keepSeconds = fields["expires_after[seconds]"] ?? null;
-      return c.json(fileBody(await service.addFile(c.get("owner"), sink, { filename, keepSeconds })));
-    } finally {
-      await sink.discard();
+const params = z.object({ id: z.string().openapi({ example: "file-0123456789abcdef" }) });
+const missing = { 404: "No such file" };
+
+/** As the document shows an upload; it is read as a stream, and its fields by `readFields`. */
+const form = z.object({
+  file: z.string().openapi({ format: "binary", description: "Not empty; a line for each request" }),
+  purpose: z.enum(["batch"]),
+  expires_after: expiry.optional().openapi({
+    description: "In JSON, or as fields `expires_after[anchor]` and `expires_after[seconds]`; " +
+      "without it the file stays until it is deleted",
+  }),
+}).openapi("FileUpload");
+
+const upload = endpoint({
+  method: "post",
+  path: "/v1/files",
+  operationId: "createFile",
+  tag: "Files",
+  summary: "Upload a file of batch requests",
+  form,
+  answer: file,
+  answers: "The file",
+  refusals: { 400: "A wrong field or a broken form", 507: "No room for the file" },
+}, async ({ raw, owner }, context) => {
+  const service = storage(context);
+  const form = await readUpload(raw, context.limits, () => service.beginUpload());
+  const { filename, sink } = form.file;
+  try {
+    const keepSeconds = readFields(form.fields);
+    if (sink.bytes === 0) {
+      const message = 'Invalid "file": must not be empty; a batch file has a line for each request';
+      throw new ApiError(400, "invalid_value", message, { param: "file" });
     }
-  });
+    return fileBody(await service.addFile(owner, sink, { filename, keepSeconds }));
+  } finally {
+    await sink.discard();
+  }
+});
 
-  app.get("/v1/files", (c) => {
-    const { after, limit, order, purpose } = check(fileQuery, c.req.query());
-    const page = { after, limit: limit ?? MAX_LIST, purpose, newestFirst: order !== "asc" };
-    const { data, hasMore } = service.files(c.get("owner"), page);
-    return c.json(pageOf(data.map(fileBody), hasMore));
-  });
-  app.all("/v1/files", onlyMethods("GET, POST"));
+const list = endpoint({
+  method: "get",
+  path: "/v1/files",
+  operationId: "listFiles",
+  tag: "Files",
+  summary: "List files",
+  query: z.object({
+    after: cursor,
+    limit: digits(1, MAX_LIST).optional().openapi({ description: `Default ${MAX_LIST}` }),
+    order: z.enum(["asc", "desc"]).optional().openapi({ description: "By creation; default desc" }),
+    purpose: z.enum(["batch", "batch_output"]).optional(),
+  }),
+  answer: listOf(file, "FileList"),
+  answers: "A page",
+}, ({ query: { after, limit, order, purpose }, owner }, context) => {
+  const page = { after, limit: limit ?? MAX_LIST, purpose, newestFirst: order !== "asc" };
+  const { data, hasMore } = storage(context).files(owner, page);
+  return pageOf(data.map(fileBody), hasMore);
+});
 
-  app.get("/v1/files/:id", (c) => c.json(fileBody(service.file(c.get("owner"), c.req.param("id")))));
-  app.delete("/v1/files/:id", async (c) => {
-    const id = c.req.param("id");
-    await service.deleteFile(c.get("owner"), id);
-    return c.json<z.output<typeof fileDeleted>>({ id, object: "file", deleted: true });
-  });
-  app.all("/v1/files/:id", onlyMethods("GET, DELETE"));
+const one = endpoint({
+  method: "get",
+  path: "/v1/files/{id}",
+  operationId: "retrieveFile",
+  tag: "Files",
+  summary: "Describe one file",
+  params,
+  answer: file,
+  answers: "The file",
+  refusals: missing,
+}, ({ params, owner }, context) => fileBody(storage(context).file(owner, params.id)));
 
-  app.get("/v1/files/:id/content", async (c) => {
-    const { id, bytes } = service.file(c.get("owner"), c.req.param("id"));
-    const headers = {
-      "content-type": "application/octet-stream",
-      "content-length": String(bytes),
-      "content-disposition": "attachment",
-      "x-content-type-options": "nosniff",
-    };
-    // Nobody would read, and so close, the file of a HEAD request.
-    if (c.req.method === "HEAD") return c.body(null, 200, headers);
-    const content = await service.openContent(c.get("owner"), id);
-    return c.body(content.readable, 200, headers);
-  });
-  app.all("/v1/files/:id/content", onlyMethods("GET"));
-  return app;
-}
+const remove = endpoint({
+  method: "delete",
+  path: "/v1/files/{id}",
+  operationId: "deleteFile",
+  tag: "Files",
+  summary: "Delete a file",
+  params,
+  answer: z.object({ id: z.string(), object: z.literal("file"), deleted: z.literal(true) })
+    .openapi("FileDeleted"),
+  answers: "It is gone",
+  refusals: { 400: "A batch that has not ended reads it", ...missing },
+}, async ({ params: { id }, owner }, context) => {
+  await storage(context).deleteFile(owner, id);
+  return { id, object: "file" as const, deleted: true as const };
+});
 
-function fileBody({ id, bytes, createdAt, expiresAt, filename, purpose }: FileRecord): FileBody {
+const content = endpoint({
+  method: "get",
+  path: "/v1/files/{id}/content",
+  operationId: "downloadFile",
+  tag: "Files",
+  summary: "Download a file",
+  params,
+  content: { "application/octet-stream": { type: "string", format: "binary" } },
+  answers: "The content",
+  refusals: missing,
+}, async ({ params, raw, owner }, context) => {
+  const service = storage(context);
+  const { id, bytes } = service.file(owner, params.id);
+  const headers = {
+    "content-type": "application/octet-stream",
+    "content-length": String(bytes),
+    "content-disposition": "attachment",
+    "x-content-type-options": "nosniff",
+  };
+  // Nobody would read, and so close, the file of a HEAD request.
+  if (raw.method === "HEAD") return new Response(null, { headers });
+  const content = await service.openContent(owner, id);
+  return new Response(content.readable, { headers });
+});
+
+export const files = [upload, list, one, remove, content];
+
+function fileBody({ id, bytes, createdAt, expiresAt, filename, purpose }: FileRecord): z.output<typeof file> {
   return {
     id,
     object: "file",
@@ -91,69 +149,42 @@ function fileBody({ id, bytes, createdAt, expiresAt, filename, purpose }: FileRe
   };
 }
 
-/** A page of a list in OpenAI's shape. */
-export function pageOf<T extends { id: string }>(data: T[], hasMore: boolean) {
-  return {
-    object: "list" as const,
-    data,
-    first_id: data.at(0)?.id ?? null,
-    last_id: data.at(-1)?.id ?? null,
-    has_more: hasMore,
-  };
+const fields = z.object({
+  purpose: z.enum(["batch"]),
+  "expires_after[anchor]": z.enum(["created_at"]).optional(),
+  "expires_after[seconds]": digits(KEPT_SECONDS.min, KEPT_SECONDS.max).optional(),
+});
+
+/** Checks the fields beside the file; gives the seconds that it is to be kept, null for ever. Throws ApiError. */
+function readFields(given: Record<string, string>): number | null {
+  const { expires_after: json, ...others } = given;
+  for (const name of Object.keys(others)) {
+    if (!/^expires?.?after/i.test(name) || name in fields.shape) continue;
+    const message =
+      `Invalid "${name}": an expiry must be "expires_after[anchor]" and "expires_after[seconds]", ` +
+      'or "expires_after" in JSON';
+    throw new ApiError(400, "invalid_value", message, { param: name });
+  }
+  const checked = check(fields, others);
+  const anchor = checked["expires_after[anchor]"];
+  const seconds = checked["expires_after[seconds]"];
+  if ((anchor === undefined) !== (seconds === undefined)) {
+    const param = `expires_after[${anchor === undefined ? "anchor" : "seconds"}]`;
+    throw new ApiError(400, "missing_required_parameter", `Missing required parameter "${param}"`, { param });
+  }
+  if (json === undefined) return seconds ?? null;
+  if (seconds !== undefined) {
+    const message = 'Invalid "expires_after": must be given once (got it in JSON and as fields)';
+    throw new ApiError(400, "invalid_value", message, { param: "expires_after" });
+  }
+  return check(z.object({ expires_after: expiry }), { expires_after: parsed(json) }).expires_after.seconds;
 }
 
-function describe(app: OpenAPIHono<Env>): void {
-  const params = z.object({ id: z.string() });
-  const refusal = (description: string) => ({ description, ...jsonContent(errorAnswer) });
-  const missing = { 404: refusal("No such file") };
-  const { openAPIRegistry: registry } = app;
-  registry.registerPath({
-    method: "post",
-    path: "/v1/files",
-    summary: "Upload a file of batch requests",
-    request: { body: { required: true, content: { "multipart/form-data": { schema: uploadForm } } } },
-    responses: {
-      200: { description: "The file", ...jsonContent(file) },
-      400: refusal("A wrong field or a broken form"),
-      413: refusal("The file is too large"),
-    },
-  });
-  registry.registerPath({
-    method: "get",
-    path: "/v1/files",
-    summary: "List files",
-    request: { query: fileQuery },
-    responses: { 200: { description: "A page", ...jsonContent(listOf(file, "FileList")) } },
-  });
-  registry.registerPath({
-    method: "get",
-    path: "/v1/files/{id}",
-    summary: "Describe one file",
-    request: { params },
-    responses: { 200: { description: "The file", ...jsonContent(file) }, ...missing },
-  });
-  registry.registerPath({
-    method: "delete",
-    path: "/v1/files/{id}",
-    summary: "Delete a file",
-    request: { params },
-    responses: {
-      200: { description: "It is gone", ...jsonContent(fileDeleted) },
-      400: refusal("A batch that has not ended reads it"),
-      ...missing,
-    },
-  });
-  registry.registerPath({
-    method: "get",
-    path: "/v1/files/{id}/content",
-    summary: "Download a file",
-    request: { params },
-    responses: {
-      200: {
-        description: "The content",
-        content: { "application/octet-stream": { schema: { type: "string", format: "binary" } } },
-      },
-      ...missing,
-    },
-  });
+/** JSON, or the text itself where it is none. */
+function parsed(json: string): unknown {
+  try {
+    return JSON.parse(json);
+  } catch {
+    return json;
+  }
 }

@@ -1,24 +1,14 @@
-import { OpenAPIHono } from "@hono/zod-openapi";
-import { type AppContext, type Env, onlyMethods } from "../shared/context.ts";
+import { endpoint } from "../shared/endpoint.ts";
 
-export function metricsRoutes({ engine, metrics }: AppContext) {
-  const app = new OpenAPIHono<Env>();
-  app.openAPIRegistry.registerPath({
-    method: "get",
-    path: "/metrics",
-    summary: "Counters for Prometheus",
-    responses: {
-      200: {
-        description: "Prometheus' text format",
-        content: { "text/plain": { schema: { type: "string" } } },
-      },
-    },
-  });
-  app.get("/metrics", (c) => {
-    return c.text(metrics.text(engine.stats(), engine.state), 200, {
-      "content-type": "text/plain; version=0.0.4; charset=utf-8",
-    });
-  });
-  app.all("/metrics", onlyMethods("GET"));
-  return app;
-}
+export const metrics = endpoint({
+  method: "get",
+  path: "/metrics",
+  operationId: "getMetrics",
+  tag: "Operation",
+  summary: "Counters for Prometheus",
+  content: { "text/plain": { type: "string" } },
+  answers: "Prometheus' text format",
+}, (_, { engine, metrics }) => {
+  const headers = { "content-type": "text/plain; version=0.0.4; charset=utf-8" };
+  return new Response(metrics.text(engine.stats(), engine.state), { headers });
+});

@@ -1,14 +1,15 @@
-import type { Context } from "hono";
+import type { BatchService } from "../../jobs/service.ts";
 import type { Engine } from "../../engine/types.ts";
 import type { Metrics } from "./counters.ts";
-import { ApiError } from "./errors.ts";
+import type { ApiError } from "./errors.ts";
 
-/** Hono's type parameters of this app. `Bindings` is what Deno.serve tells of a connection; absent without it. */
+/** Hono's type parameters of this app. */
 export interface Env {
   Variables: {
     cacheSalt: string | undefined;
     /** Whose files and batches a request sees. */
     owner: string;
+    requestId: string;
   };
 }
 
@@ -45,9 +46,11 @@ export const DEFAULT_LIMITS: ConnectionLimits = {
   keepAliveMs: 15_000,
 };
 
-/** What every resource knows. */
+/** What every endpoint knows. */
 export interface AppContext {
   readonly engine: Engine;
+  /** Keeps files and batches; without it their endpoints are not served. */
+  readonly batches?: BatchService;
   readonly limits: ConnectionLimits;
   readonly lifecycle: Lifecycle;
   readonly metrics: Metrics;
@@ -55,15 +58,8 @@ export interface AppContext {
   readonly report: (error: unknown) => ApiError;
 }
 
-/** Stands behind a path's handlers and refuses all other methods. */
-export function onlyMethods(allow: string): (c: Context) => never {
-  return (c) => {
-    const message = `Method ${c.req.method} is not allowed at ${c.req.path}, allowed is ${allow}`;
-    throw new ApiError(405, "method_not_allowed", message, { headers: { allow } });
-  };
-}
-
-/** For resources: `content` of a JSON answer in the OpenAPI document. */
-export function jsonContent<Schema>(schema: Schema) {
-  return { content: { "application/json": { schema } } };
+/** What keeps files and batches, for endpoints that are only served where there is one. */
+export function storage({ batches }: AppContext): BatchService {
+  if (!batches) throw new Error("An endpoint of files or batches is served without a place that keeps them");
+  return batches;
 }

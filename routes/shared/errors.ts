@@ -1,3 +1,4 @@
+import type { Context } from "hono";
 import { ServiceError } from "../../jobs/types.ts";
 import { type Engine, EngineError, type EngineErrorCode, type EngineState } from "../../engine/types.ts";
 
@@ -145,9 +146,10 @@ export function isUnforeseen(error: unknown, answer: ApiError): boolean {
   return answer.status >= 500 && answer.status !== 503 && answer !== error;
 }
 
-/** The error as an answer of its own. */
-export function errorResponse(error: ApiError): Response {
-  return Response.json(error.body(), { status: error.status, headers: error.headers });
+/** The error as an answer of its own; through the context of its request, so that headers set there are sent too. */
+export function errorResponse(error: ApiError, c?: Context): Response {
+  const response = Response.json(error.body(), { status: error.status, headers: error.headers });
+  return c ? c.newResponse(response.body, response) : response;
 }
 
 export function requestId(): string {

@@ -26,36 +26,88 @@ export function boundedArray<Schema extends z.ZodType>(schema: Schema, min: numb
   }, z.array(schema).min(min).max(max));
 }
 
+/** JSON Schema 2020-12, of which the OpenAPI library's types know a part. */
+type JsonSchema = Readonly<Record<string, unknown>>;
+
+/** What the document says of a schema that is checked by hand. */
+export function documented<Schema extends z.ZodType>(schema: Schema, shown: JsonSchema): Schema {
+  return schema.openapi(shown as never);
+}
+
 /** Adds an error that reaches the client as it stands, with its own code. */
 export function refuse(ctx: z.RefinementCtx, path: PropertyKey[], code: string, message: string): void {
   ctx.addIssue({ code: "custom", path, message, params: { code } });
 }
 
-const stopText = z.string().min(1).max(LIMITS.stopCharacters);
+/** A text of so many characters: code points, as JSON Schema counts them, and not UTF-16 units. */
+export function text(min: number, max: number) {
+  return z.string().superRefine((value, ctx) => {
+    // Most texts are short enough without being counted.
+    const length = value.length <= max && value.length >= 2 * min ? value.length : characters(value, 2 * max);
+    if (length < min) {
+      ctx.addIssue({ code: "too_small", origin: "string", minimum: min, inclusive: true, input: value });
+    }
+    if (length > max) {
+      ctx.addIssue({ code: "too_big", origin: "string", maximum: max, inclusive: true, input: value });
+    }
+  }).openapi({ minLength: min, maxLength: max });
+}
+
+/** Counts at most `units` UTF-16 units, so that a long text costs no more than a short one. */
+function characters(value: string, units: number): number {
+  if (value.length > units) return Infinity;
+  let count = 0;
+  for (const _ of value) count++;
+  return count;
+}
+
+const stopText = text(1, LIMITS.stopCharacters);
+
+const MAX_TOKEN_ID = 2 ** 31 - 1;
+
+/** Stands in the document with the vocabulary's size as its bound, and PromptText with what the tokenizer makes of "". */
+export const TOKEN_ID = { $ref: "#/components/schemas/TokenId" };
+export const PROMPT_TEXT = { $ref: "#/components/schemas/PromptText" };
+
+export const isTokenIds = (value: unknown): value is number[] =>
+  Array.isArray(value) && value.every((id) => Number.isInteger(id) && id >= 0 && id <= MAX_TOKEN_ID);
+
+/** Checked by hand, as all arrays of ids are: there may be a million, and a schema would build an error for each bad one. */
+export const tokenIds = documented(
+  z.custom<number[]>(isTokenIds, {
+    error: 'Invalid "tokens": must be an array of token ids',
+  }),
+  { type: "array", items: TOKEN_ID },
+);
 
 /** Token id -> bias. Ids outside the vocabulary are refused where the vocabulary is known. */
-const logitBias = z.custom<Record<string, number>>(
-  (value) => {
-    if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
-    const entries = Object.entries(value);
-    return entries.length <= LIMITS.logitBiases && entries.every(([id, bias]) => {
-      return /^\d{1,9}$/.test(id) && typeof bias === "number" && bias >= -100 && bias <= 100;
-    });
+const logitBias = documented(
+  z.custom<Record<string, number>>(
+    (value) => {
+      if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
+      const entries = Object.entries(value);
+      return entries.length <= LIMITS.logitBiases && entries.every(([id, bias]) => {
+        return /^(?:0|[1-9]\d{0,8})$/.test(id) && typeof bias === "number" && bias >= -100 && bias <= 100;
+      });
+    },
+    `Invalid "logit_bias": must be an object of at most ${LIMITS.logitBiases} token ids, each with a bias from -100 to 100`,
+  ).nullish(),
+  {
+    type: ["object", "null"],
+    propertyNames: { $ref: "#/components/schemas/TokenIdText" },
+    additionalProperties: { type: "number", minimum: -100, maximum: 100 },
+    maxProperties: LIMITS.logitBiases,
+    description: "Token id -> what is added to its logit",
   },
-  `Invalid "logit_bias": allowed is an object of at most ${LIMITS.logitBiases} token ids, each with a bias from -100 to 100`,
-)
-  .openapi({ type: "object", additionalProperties: { type: "number", minimum: -100, maximum: 100 } });
+);
 
-export const modelField = z.string().min(1).max(256).openapi({
-  description: "The model's id, as /v1/models lists it",
-  example: "demo",
-});
+export const modelField = documented(text(1, 256), { $ref: "#/components/schemas/ModelId" });
 
 /** What both generation endpoints honour. Fields that are not named are accepted and ignored. */
 export const generationFields = {
   model: modelField,
   n: int(1, LIMITS.choices).nullish().openapi({ description: "Answers to each prompt" }),
-  max_tokens: int(0, LIMITS.maxTokens).nullish(),
+  max_tokens: int(0, LIMITS.maxTokens).nullish().openapi({ description: "0 only reads the prompt" }),
   temperature: between(0, 2).nullish().openapi({ description: "0 is greedy; default 1" }),
   top_p: between(0, 1).nullish(),
   top_k: int(-1, LIMITS.maxTokens).nullish().openapi({ description: "0 and -1 are off" }),
@@ -63,18 +115,21 @@ export const generationFields = {
   repetition_penalty: between(0.01, 10).nullish().openapi({ description: "1 is off" }),
   presence_penalty: between(-2, 2).nullish(),
   frequency_penalty: between(-2, 2).nullish(),
-  logit_bias: logitBias.nullish(),
+  logit_bias: logitBias,
   // Further answers count on from the seed.
   seed: int(Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER - LIMITS.choices).nullish(),
   stop: z.union([stopText, boundedArray(stopText, 0, LIMITS.stopTexts)], {
-    error: `allowed is a text or up to ${LIMITS.stopTexts}, each of 1 to ${LIMITS.stopCharacters} characters`,
+    error:
+      `must be a text or up to ${LIMITS.stopTexts} texts, each of 1 to ${LIMITS.stopCharacters} characters`,
   }).nullish(),
   stream: z.boolean().nullish(),
   stream_options: z.object({ include_usage: z.boolean().nullish() }).nullish(),
   return_progress: z.boolean().nullish().openapi({
     description: "Stream progress while a long prompt is read",
   }),
-  ignore_eos: z.boolean().nullish().openapi({ description: "Go on past the end of the answer (benchmarks)" }),
+  ignore_eos: z.boolean().nullish().openapi({
+    description: "Continue past the end of the answer (benchmarks)",
+  }),
 };
 
 /** Ways to constrain an answer that this server does not have: ignoring them would break the caller's promise. */
@@ -88,19 +143,22 @@ const CONSTRAINTS = [
   "structured_outputs",
 ] as const;
 
-const anything = z.unknown().optional();
+const NOTHING = { type: "null", description: "Not supported" };
+
+/** A field that is checked by hand; `shown` is what may stand there. */
+export function special(shown: JsonSchema) {
+  return documented(z.unknown().optional(), shown);
+}
 
 /** Fields that are known and refused unless they ask for nothing. */
 export const refusedFields = {
-  response_format: anything.openapi({ description: 'Only {"type":"text"}' }),
-  grammar: anything,
-  json_schema: anything,
-  guided_json: anything,
-  guided_regex: anything,
-  guided_choice: anything,
-  guided_grammar: anything,
-  structured_outputs: anything,
-};
+  response_format: special({
+    type: ["object", "null"],
+    properties: { type: { type: "string", enum: ["text"] } },
+    required: ["type"],
+  }),
+  ...Object.fromEntries(CONSTRAINTS.map((name) => [name, special(NOTHING)])),
+} as Record<"response_format" | typeof CONSTRAINTS[number], ReturnType<typeof special>>;
 
 /** Refuses what `refusedFields` names. */
 export function refuseConstraints(body: { [key: string]: unknown }, ctx: z.RefinementCtx): void {
@@ -119,6 +177,6 @@ export function unsupported(ctx: z.RefinementCtx, field: string, what: string): 
     ctx,
     [field],
     "unsupported_parameter",
-    `Unsupported parameter "${field}": this server does not support ${what}`,
+    `Unsupported parameter "${field}": this server does not support ${what}; leave it out`,
   );
 }

@@ -5,13 +5,13 @@ import {
   type SamplingParams,
   type Usage,
 } from "../../engine/types.ts";
+import type { z } from "@hono/zod-openapi";
 import { ApiError, shuttingDown, withPromptLength } from "./errors.ts";
+import type { generationFields } from "./fields.ts";
 import { merge } from "./merge.ts";
 import { type Piece, PieceReader } from "./piece_reader.ts";
-import type { UsageBody } from "./answers.ts";
-import type { ChatBody } from "../schemas/chat.ts";
+import type { AnswerHead, UsageBody } from "./answers.ts";
 import { show } from "./check.ts";
-import type { CompletionBody } from "../schemas/completions.ts";
 
 /** What a request's sender decides outside its body. */
 export interface RunOptions {
@@ -27,12 +27,13 @@ export interface Prepared {
   chunks(signal: AbortSignal): AsyncGenerator<Record<string, unknown>>;
 }
 
-type Body = ChatBody | CompletionBody;
+/** The fields of both endpoints. */
+type Body = z.output<z.ZodObject<typeof generationFields>>;
 
 /** 404 unless the request names the loaded model. */
 export function checkModel(engine: Engine, name: string): void {
   if (name === engine.model.id) return;
-  const message = `There is no model ${show(name)} here; this server runs "${engine.model.id}"`;
+  const message = `There is no model ${show(name)} here; use "${engine.model.id}", which this server runs`;
   throw new ApiError(404, "model_not_found", message, { param: "model" });
 }
 
@@ -77,7 +78,7 @@ function logitBias(engine: Engine, biases: Record<string, number>): Map<number, 
 export function checkToken(engine: Engine, id: number, param: string): void {
   if (id < engine.tokenizer.vocabSize) return;
   const last = engine.tokenizer.vocabSize - 1;
-  const message = `Invalid "${param}": found token id ${id}, allowed is 0 to ${last}`;
+  const message = `Invalid "${param}": token ids must be from 0 to ${last} (got ${id})`;
   throw new ApiError(400, "invalid_value", message, { param });
 }
 
@@ -151,7 +152,7 @@ export function usageOf(finishes: readonly Usage[], answersPerPrompt: number): U
 }
 
 /** What all chunks of one answer share. */
-export function answerHead(engine: Engine, prefix: string) {
+export function headOf(engine: Engine, prefix: string): AnswerHead {
   return {
     id: `${prefix}-${crypto.randomUUID().replaceAll("-", "")}`,
     created: Math.floor(Date.now() / 1000),

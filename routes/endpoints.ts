@@ -1,0 +1,24 @@
+import { applyTemplate } from "./endpoints/apply_template.ts";
+import { batches } from "./endpoints/batches.ts";
+import { detokenize } from "./endpoints/detokenize.ts";
+import { files } from "./endpoints/files.ts";
+import { health } from "./endpoints/health.ts";
+import { metrics } from "./endpoints/metrics.ts";
+import { models } from "./endpoints/models.ts";
+import { tokenize } from "./endpoints/tokenize.ts";
+import { GENERATIONS } from "./generations.ts";
+import type { Endpoint } from "./shared/endpoint.ts";
+
+/** All that is served, in the order of the OpenAPI document. */
+export const ENDPOINTS: readonly Endpoint[] = [
+  ...GENERATIONS.map(({ endpoint }) => endpoint),
+  ...models,
+  tokenize,
+  detokenize,
+  applyTemplate,
+  ...health,
+  metrics,
+];
+
+/** What is served beside them where files and batches are kept. */
+export const BATCH_ENDPOINTS: readonly Endpoint[] = [...files, ...batches];

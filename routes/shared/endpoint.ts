@@ -1,0 +1,164 @@
+import { createRoute, type OpenAPIHono, type z } from "@hono/zod-openapi";
+import type { Context } from "hono";
+import { errorAnswer, retryAfter } from "./answers.ts";
+import { readJson } from "./body.ts";
+import { check } from "./check.ts";
+import type { AppContext, Env } from "./context.ts";
+
+type Schema = z.ZodType;
+type Fields = z.ZodObject;
+type None = undefined;
+
+/** What a handler gets of a request; what its endpoint has a schema for has passed it. */
+export interface Incoming<Params, Query, Body> {
+  readonly params: Params;
+  readonly query: Query;
+  readonly body: Body;
+  /** As it came, for bodies that are streamed. */
+  readonly raw: Request;
+  /** Whose files and batches the request sees. */
+  readonly owner: string;
+  /** Requests of different salts share no cached prompts. */
+  readonly cacheSalt: string | undefined;
+}
+
+type Output<S> = S extends Schema ? z.output<S> : undefined;
+
+/** How an endpoint looks in the OpenAPI document, and what its requests are checked by. */
+export interface EndpointSpec<P, Q, B, A> {
+  readonly method: "get" | "post" | "delete";
+  /** As in OpenAPI: `/v1/files/{id}`. */
+  readonly path: string;
+  /** hono's pattern, where a parameter may contain slashes. */
+  readonly pattern?: string;
+  readonly operationId: string;
+  readonly tag: string;
+  readonly summary: string;
+  readonly description?: string;
+  readonly params?: P;
+  readonly query?: Q;
+  /** Of a JSON body. */
+  readonly body?: B;
+  readonly example?: B extends Schema ? z.input<B> : never;
+  /** Of a form; the handler reads it. */
+  readonly form?: Schema;
+  /** Of a JSON answer. */
+  readonly answer?: A;
+  /** Answers of other media types, with their schemas. */
+  readonly content?: Record<string, Schema | { readonly type: "string"; readonly format?: string }>;
+  readonly answers: string;
+  /** Refusals beside those that follow from the method, the parameters and the body, by status. */
+  readonly refusals?: Readonly<Record<number, string>>;
+}
+
+/** One operation of the API: a path, its schemas, and what answers it. */
+export interface Endpoint {
+  readonly route: ReturnType<typeof routeOf>;
+  readonly pattern: string;
+  answer(c: Context<Env>, context: AppContext): Promise<Response>;
+}
+
+/**
+ * An endpoint whose document and checks are one: the handler sees nothing that its schemas refuse. It gives the JSON of the
+ * answer, or a Response of its own. OpenAPIHono.openapi() would read and check bodies without a bound on their size, depth
+ * and time.
+ */
+export function endpoint<
+  P extends Fields | None = None,
+  Q extends Fields | None = None,
+  B extends Schema | None = None,
+  A extends Schema | None = None,
+>(
+  spec: EndpointSpec<P, Q, B, A>,
+  handle: (
+    incoming: Incoming<Output<P>, Output<Q>, Output<B>>,
+    context: AppContext,
+  ) => Output<A> | Response | Promise<Output<A> | Response>,
+): Endpoint {
+  const route = routeOf(spec as EndpointSpec<Fields, Fields, Schema, Schema>);
+  return {
+    route,
+    pattern: spec.pattern ?? route.getRoutingPath(),
+    async answer(c, context) {
+      const incoming = {
+        params: spec.params && check(spec.params, c.req.param()),
+        query: spec.query && check(spec.query, c.req.query()),
+        body: spec.body && check(spec.body, await readJson(c.req.raw, context.limits)),
+        raw: c.req.raw,
+        owner: c.get("owner"),
+        cacheSalt: c.get("cacheSalt"),
+      };
+      const answer = await handle(incoming as Incoming<Output<P>, Output<Q>, Output<B>>, context);
+      // Through the context, so that headers set there are sent too.
+      return answer instanceof Response ? c.newResponse(answer.body, answer) : c.json(answer as object);
+    },
+  };
+}
+
+/** Puts an endpoint into the app and its document. */
+export function mount(
+  app: OpenAPIHono<Env>,
+  context: AppContext,
+  { route, pattern, answer }: Endpoint,
+): void {
+  app.openAPIRegistry.registerPath(route);
+  app.on(route.method, pattern, (c) => answer(c, context));
+}
+
+function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
+  const { method, path, operationId, summary, description, tag, params, query, body, form, example } = spec;
+  const content = {
+    ...(spec.answer ? json(spec.answer) : {}),
+    ...Object.fromEntries(
+      Object.entries(spec.content ?? {}).map(([type, schema]) => [type, { schema }]),
+    ),
+  };
+  const refusals = { ...commonRefusals(spec), ...spec.refusals };
+  return createRoute({
+    method,
+    path,
+    operationId,
+    summary,
+    ...(description === undefined ? {} : { description }),
+    tags: [tag],
+    request: {
+      ...(params ? { params } : {}),
+      ...(query ? { query } : {}),
+      ...(body ? { body: { required: true, content: json(body, example) } } : {}),
+      ...(form ? { body: { required: true, content: { "multipart/form-data": { schema: form } } } } : {}),
+    },
+    responses: {
+      200: { description: spec.answers, content },
+      ...Object.fromEntries(Object.entries(refusals).map(([status, why]) => [status, refusal(+status, why)])),
+    },
+  });
+}
+
+/** What any request of this kind can meet. */
+function commonRefusals({ method, body, form, query }: EndpointSpec<unknown, unknown, unknown, unknown>) {
+  const changes = method !== "get";
+  return {
+    ...(body || form || query ? { 400: "A wrong or missing field, which `param` names" } : {}),
+    403: changes
+      ? "The Host header names another machine, or a web page of another site sent the request"
+      : "The Host header names another machine",
+    ...(body || form
+      ? {
+        408: "The body did not come in time",
+        413: "The body is too large",
+        415: `The body is not ${body ? "application/json" : "multipart/form-data"}, or it is compressed`,
+      }
+      : {}),
+    500: "The server failed; its log says why",
+    ...(changes ? { 503: "The server is shutting down" } : {}),
+  };
+}
+
+function refusal(status: number, description: string) {
+  const headers = status === 429 || status === 503 ? { headers: retryAfter } : {};
+  return { description, ...headers, content: json(errorAnswer) };
+}
+
+function json(schema: Schema, example?: unknown) {
+  return { "application/json": example === undefined ? { schema } : { schema, example } };
+}

@@ -1,0 +1,64 @@
+import { z } from "@hono/zod-openapi";
+import type { Engine } from "../../engine/types.ts";
+import { errorAnswer } from "./answers.ts";
+import { check } from "./check.ts";
+import { abortWhenLeft } from "./client.ts";
+import { type Endpoint, endpoint } from "./endpoint.ts";
+import type { Prepared, RunOptions } from "./generation.ts";
+import { eventStream } from "./sse.ts";
+import { wholeAnswer } from "./whole_answer.ts";
+
+/** An endpoint that answers with text, whole or streamed; batches and workers run it too, without HTTP. */
+export interface Generation {
+  readonly url: string;
+  readonly endpoint: Endpoint;
+  /** Checks a body as a stranger's; throws ApiError, or what the engine throws for a prompt that it refuses. */
+  prepare(engine: Engine, body: unknown, options: RunOptions): Prepared;
+}
+
+interface GenerationSpec<Request extends z.ZodType> {
+  readonly path: string;
+  readonly operationId: string;
+  readonly summary: string;
+  readonly request: Request;
+  readonly answer: z.ZodType;
+  /** One event of the stream. */
+  readonly chunk: z.ZodType;
+  readonly example: z.input<Request>;
+  readonly prepare: (engine: Engine, body: z.output<Request>, options: RunOptions) => Prepared;
+}
+
+/** A client that leaves cancels its work. */
+export function generation<Request extends z.ZodType>(spec: GenerationSpec<Request>): Generation {
+  const { path, request, answer, chunk, prepare } = spec;
+  return {
+    url: path,
+    prepare: (engine, body, options) => prepare(engine, check(request, body), options),
+    endpoint: endpoint({
+      method: "post",
+      path,
+      operationId: spec.operationId,
+      tag: "Generation",
+      summary: spec.summary,
+      description:
+        "With `stream` the answer is server-sent events: `data:` and an object of the stream's schema each, " +
+        "at last `data: [DONE]`. A failure in mid-stream is an event with an `error`, after which the stream ends.",
+      body: request,
+      example: spec.example as never,
+      content: { "application/json": answer, "text/event-stream": z.union([chunk, errorAnswer]) },
+      answers: "The answer, or with `stream` its events",
+      refusals: {
+        400: "A wrong or unsupported field, or a prompt longer than the context",
+        404: "Another model than the one that runs",
+        429: "The queue is full; come back after `retry-after` seconds",
+        503: "The model is being loaded, or the server is shutting down",
+      },
+    }, async ({ body, raw, cacheSalt }, { engine, limits, report }) => {
+      const abort = abortWhenLeft(raw);
+      const prepared = prepare(engine, body as z.output<Request>, { cacheSalt });
+      return prepared.stream
+        ? await eventStream(prepared.chunks(abort.signal), abort, limits, report)
+        : await wholeAnswer(prepared.answer(abort.signal), abort, limits, report);
+    }),
+  };
+}
