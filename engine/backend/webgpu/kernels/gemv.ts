@@ -52,13 +52,12 @@ function code(spec: MatMulSpec, numbers: Numbers, rows: number, tokens: number, 
   return `${preamble(spec, numbers)}
 ${blockDot(spec, numbers)}
 override SIZE: u32 = 64u;
-${subgroup ? "" : `var<workgroup> shares: array<f32, SIZE * ${sums.length}u>;`}
+${subgroup ? COUNTED : `var<workgroup> shares: array<f32, SIZE * ${sums.length}u>;`}
 @compute @workgroup_size(SIZE)
 fn matmul(
   @builtin(workgroup_id) group: vec3<u32>,
   @builtin(num_workgroups) groups: vec3<u32>,
   @builtin(local_invocation_index) lane_in_group: u32,
-  ${subgroup ? "@builtin(subgroup_size) lanes: u32," : ""}
 ) {
   ${setup}
   ${subgroup ? SUBGROUP : WORKGROUP}
@@ -82,10 +81,23 @@ fn matmul(
 `;
 }
 
-/** Subgroups side by side: that lanes of a subgroup follow each other holds for one-dimensional workgroups. */
-const SUBGROUP = `let group_rows = SIZE / lanes;
-  let part = lane_in_group / lanes;
-  let lane = lane_in_group % lanes;`;
+/** How many subgroups the workgroup turned out to have. */
+const COUNTED = `var<workgroup> counter: atomic<u32>;
+var<workgroup> counted: u32;`;
+
+/**
+ * A subgroup's place in the workgroup and a lane's place in the subgroup are counted, not computed from the lane's index:
+ * nothing says that lanes of a subgroup follow each other, that a pipeline's subgroups are as wide as the probe's, or
+ * that all are full.
+ */
+const SUBGROUP = `let lane = subgroupExclusiveAdd(1u);
+  let lanes = subgroupAdd(1u);
+  var part = 0u;
+  if (lane == 0u) { part = atomicAdd(&counter, 1u); }
+  part = subgroupBroadcastFirst(part);
+  workgroupBarrier();
+  if (lane_in_group == 0u) { counted = atomicLoad(&counter); }
+  let group_rows = workgroupUniformLoad(&counted);`;
 
 const WORKGROUP = `let group_rows = 1u;
   let part = 0u;

@@ -73,6 +73,24 @@ test("rows are added up by a workgroup where there are no subgroups", async () =
   await assertGates(spec("Q4_0", "f16"), 0, adversarial(1), tuning);
 });
 
+for (const subgroupSize of [1, 4, 12, 24]) {
+  test(`subgroups need not be as wide as the probe's ${subgroupSize}, nor full`, async () => {
+    const of = spec("Q4_0", "f32");
+    const { bytes, exact } = known("Q4_0");
+    const kernels = matMulKernels(of, { ...gpu!.kernels, subgroups: true, subgroupSize });
+    const p: Product = {
+      type: "Q4_0",
+      weights: bytes,
+      rows: ROWS,
+      columns: COLUMNS,
+      x: adversarial(5),
+      m: 5,
+    };
+    const found = await multiply(gpu!, kernels[1], of, p);
+    assert(nmse(found, product(exact, p)) <= GATES.f32);
+  });
+}
+
 test("a row's product has the same bits alone and among others", async () => {
   const { bytes } = known("Q4_0");
   const of = spec("Q4_0", "f16");
