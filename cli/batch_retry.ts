@@ -1,4 +1,4 @@
-import { mergeRetry, prepareRetry, retryFiles } from "../jobs/retry.ts";
+import { Retry } from "../jobs/retry.ts";
 import { diskStorage } from "../jobs/storage.ts";
 import { runJob } from "./batch_job.ts";
 import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, engineOptions, errorsPath } from "./batch_world.ts";
@@ -14,9 +14,11 @@ ${ENGINE_HELP}
   --json           tell the progress as JSON lines, at last {"event":"merged","completed","failed"}
   --help           this text
 
-Lines that the check refused would be refused again, and stay errors. Another --ctx or --model than the job's is
-allowed: longer prompts may fit now. The answers come into OUT.jsonl.retry first, as durably as any job's: after a stop
-the same command goes on, and the merge replaces each file as a whole.
+Only lines in the error file are asked again; those that have a good answer are neither asked nor changed. Lines that
+the check refused would be refused again, and stay errors. Another --ctx or --model than the job's is allowed: longer
+prompts may fit now. The answers come into OUT.jsonl.retry first, as durably as any job's: after a stop the same command
+resumes, and the merge replaces each file as a whole. In a job with --order completed they stand behind the old ones.
+The job's journal must still be there: it says which input and which order the outputs have.
 Exit code: 0 merged (or nothing to do), 1 stopped or failed, 2 wrong usage.
 
 Example:
@@ -38,19 +40,29 @@ export async function retryCommand(args: readonly string[], world: BatchWorld): 
     output,
     errors: flags.text("errors") ?? errorsPath(output),
   };
-  if (!await prepareRetry(diskStorage, job)) {
-    world.host.out(flags.json ? `${JSON.stringify({ event: "nothing_to_retry" })}\n` : "No line to retry\n");
+  const retry = await Retry.open(diskStorage, job);
+  try {
+    if (!retry.merged) {
+      if (!await retry.prepare()) {
+        world.host.out(
+          flags.json ? `${JSON.stringify({ event: "nothing_to_retry" })}\n` : "No line to retry\n",
+        );
+        return 0;
+      }
+      const { files, order } = retry;
+      const code = await runJob({ ...files, order, engine, strict: false, json: flags.json }, world);
+      if (code !== 0) return code;
+      await retry.merge();
+    }
+    const { completed, failed } = retry.counts;
+    const errors = failed > 0 ? ` in ${job.errors}` : "";
+    world.host.out(
+      flags.json
+        ? `${JSON.stringify({ event: "merged", completed, failed })}\n`
+        : `Merged: ${completed} answers in ${output}, ${failed} errors${errors}\n`,
+    );
     return 0;
+  } finally {
+    retry.close();
   }
-  const code = await runJob({ ...retryFiles(job), engine, strict: false, json: flags.json }, world);
-  if (code !== 0) return code;
-  const { completed, failed } = await mergeRetry(diskStorage, job);
-  world.host.out(
-    flags.json
-      ? `${JSON.stringify({ event: "merged", completed, failed })}\n`
-      : `Merged: ${completed} answers in ${output}, ${failed} errors${
-        failed > 0 ? ` in ${job.errors}` : ""
-      }\n`,
-  );
-  return 0;
 }

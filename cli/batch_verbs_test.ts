@@ -171,6 +171,75 @@ Deno.test("batch retry-errors: failed lines run again, and their answers take th
   });
 });
 
+for (const order of ["completed", "input"]) {
+  Deno.test(`batch retry-errors: after --order ${order}, only failed lines are asked, good answers keep their bytes`, async () => {
+    await inFolder(async (path) => {
+      const lines = Array.from({ length: 40 }, (_, n) => line(n));
+      lines[13] = lines[12]; // has the custom_id of a line that fails
+      lines[14] = "{";
+      await Deno.writeTextFile(path("in.jsonl"), lines.join("\n"));
+      const tooLong = (n: number) => n % 4 === 0;
+      const asked: number[] = [];
+      const answering = (isBad: (n: number) => boolean): ExecuteOn => async (engine, request) => {
+        const n = request.body.n as number;
+        asked.push(n);
+        await new Promise((resolve) => setTimeout(resolve, (n * 7) % 11));
+        return isBad(n)
+          ? { status: 400, body: { error: { message: "too long" } } }
+          : await good(engine, request);
+      };
+      const output = path("out.jsonl");
+      const run = ["run", path("in.jsonl"), "--out", output, "--order", order, "--parallel", "8"];
+      assertEquals(await batch(run, answering(tooLong)).code, 0);
+      const read = async (name: string) => (await Deno.readTextFile(path(name))).trim().split("\n");
+      const before = await read("out.jsonl");
+      assertEquals([before.length, (await read("out.errors.jsonl")).length], [28, 12]);
+      for (
+        const [isBad, failing] of [[() => true, 10], [(n: number) => n > 20, 10], [() => false, 4]] as const
+      ) {
+        asked.length = 0;
+        const retry = batch(
+          ["retry-errors", path("in.jsonl"), "--out", output, "--ctx", "10"],
+          answering(isBad),
+        );
+        assertEquals(await retry.code, 0, retry.words.err);
+        assert(asked.every(tooLong), `asked ${asked}`);
+        assertEquals(new Set(asked).size, failing);
+        const now = await read("out.jsonl");
+        assertEquals(now.filter((text) => before.includes(text)), before);
+        if (order === "completed") assertEquals(now.slice(0, before.length), before);
+      }
+      const ids = (await read("out.jsonl")).map((text) => Number(JSON.parse(text).custom_id.slice(1)));
+      const all = Array.from({ length: 40 }, (_, n) => n).filter((n) => n !== 13 && n !== 14);
+      assertEquals(order === "input" ? ids : ids.toSorted((a, b) => a - b), all);
+      const errors = (await read("out.errors.jsonl")).map((text) => JSON.parse(text));
+      assertEquals(errors.map(({ response }) => response.body.error.line).toSorted(), [14, 15]);
+    });
+  });
+}
+
+Deno.test("batch retry-errors: says what it cannot do without the journal, and with outputs that were changed", async () => {
+  await inFolder(async (path) => {
+    const bad: ExecuteOn = () => Promise.resolve({ status: 400, body: { error: { message: "no" } } });
+    const output = path("out.jsonl");
+    assertEquals(await batch(["run", path("in.jsonl"), "--out", output], bad).code, 0);
+    const retry = ["retry-errors", path("in.jsonl"), "--out", output];
+    const errors = await Deno.readTextFile(path("out.errors.jsonl"));
+    await Deno.writeTextFile(path("out.errors.jsonl"), errors.slice(errors.indexOf("\n") + 1));
+    await assertRejects(() => batch(retry).code, Error, "bytes now instead of");
+    await Deno.writeTextFile(path("out.errors.jsonl"), errors);
+    await Deno.writeTextFile(path("other.jsonl"), line(0));
+    await assertRejects(
+      () => batch(["retry-errors", path("other.jsonl"), "--out", output]).code,
+      Error,
+      "is not the input that",
+    );
+    await Deno.remove(path("out.jsonl.journal"));
+    await assertRejects(() => batch(retry).code, Error, "it has no journal");
+    assertEquals(await Deno.readTextFile(path("out.errors.jsonl")), errors);
+  });
+});
+
 Deno.test("batch check: every bad line with its number, exit code 1; a good file is 0", async () => {
   await inFolder(async (path) => {
     const lines = [line(0), "{\u001b[2J", line(0), line(1).replace("completions", "chat/completions")];

@@ -27,21 +27,31 @@ export class CustomIds {
 
   /** 0 when the id is new, else the line (from 1) that has it already. */
   add(customId: string, line: number): number {
-    const digest = hash("sha256", customId);
-    const high = parseInt(digest.slice(0, 8), 16);
-    const low = parseInt(digest.slice(8, 16), 16);
-    for (let entry = this.heads.get(this.bucketOf(high)); entry !== 0; entry = this.at(entry, NEXT)) {
-      if (this.at(entry, KEY) === high && this.at(entry, KEY + 1) === low) return this.at(entry, LINE);
-    }
+    const [high, low] = keyOf(customId);
+    const found = this.lineOf(high, low);
+    if (found !== 0) return found;
     for (const word of [high, low, line, 0]) this.entries.push(word);
     this.link(this.entries.length / ENTRY_WORDS);
     this.split();
     return 0;
   }
 
+  /** The line (from 1) that has the id, 0 when none has. */
+  find(customId: string): number {
+    const [high, low] = keyOf(customId);
+    return this.lineOf(high, low);
+  }
+
   free(): void {
     this.entries.free();
     this.heads.free();
+  }
+
+  private lineOf(high: number, low: number): number {
+    for (let entry = this.heads.get(this.bucketOf(high)); entry !== 0; entry = this.at(entry, NEXT)) {
+      if (this.at(entry, KEY) === high && this.at(entry, KEY + 1) === low) return this.at(entry, LINE);
+    }
+    return 0;
   }
 
   private bucketOf(key: number): number {
@@ -72,4 +82,9 @@ export class CustomIds {
       entry = next;
     }
   }
+}
+
+function keyOf(customId: string): [high: number, low: number] {
+  const digest = hash("sha256", customId);
+  return [parseInt(digest.slice(0, 8), 16), parseInt(digest.slice(8, 16), 16)];
 }

@@ -1,14 +1,15 @@
 import { BatchError, ioError, syncError } from "./errors.ts";
 import { identityDifference } from "./model_identity.ts";
 import {
+  type AnswerOrder,
   type Counts,
+  decodeEnd,
   decodeFrame,
   decodeHeader,
   decodeRecord,
-  decodeState,
+  encodeEnd,
   encodeHeader,
   encodeRecords,
-  encodeState,
   FRAME_BYTES,
   frameLength,
   type JobEnd,
@@ -16,13 +17,11 @@ import {
   type JournalRecord,
   MAX_PAYLOAD,
   RECORDS_OFFSET,
-  STATE_OFFSET,
+  slotOffset,
+  type StoredEnd,
 } from "./journal_format.ts";
 import { PagedReader } from "./paged_reader.ts";
 import { readFully, type Storage, type StorageFile } from "./storage.ts";
-
-/** Of records: as their lines stand in the input, or as they came. */
-export type AnswerOrder = "input" | "completed";
 
 /** One job's journal, open and locked: the only record of which lines are answered. */
 export class Journal {
@@ -43,8 +42,7 @@ export class Journal {
     readonly path: string,
     private readonly file: StorageFile,
     private readonly stored: JobIdentity | undefined,
-    /** How the job ended, undefined while it can go on. */
-    readonly ended: JobEnd | undefined,
+    private storedEnd: StoredEnd | undefined,
   ) {}
 
   /** Opens or makes the journal at `path` and takes its lock, which ends with `close` or the process. */
@@ -61,7 +59,7 @@ export class Journal {
       const size = await file.size();
       const head = blocks.subarray(0, await readFully(file, blocks, 0));
       const stored = decodeHeader(path, head, size);
-      return new Journal(storage, path, file, stored, stored && decodeState(head));
+      return new Journal(storage, path, file, stored, stored && decodeEnd(head));
     } catch (error) {
       file.close();
       throw ioError(reading, error);
@@ -71,6 +69,11 @@ export class Journal {
   /** false for a job that has no header yet. */
   get begun(): boolean {
     return this.stored !== undefined;
+  }
+
+  /** How the job ended, undefined while it can resume. */
+  get ended(): JobEnd | undefined {
+    return this.storedEnd?.end;
   }
 
   /** Throws when the journal belongs to another input or, where they are given, to other settings. */
@@ -98,6 +101,11 @@ export class Journal {
       : `"${this.path}" was begun with ${difference}: answers of both would be mixed. Resume it as it was begun, ` +
         "give another --out, or remove the journal, and its answers with it";
     throw new BatchError("journal_other_job", message, false);
+  }
+
+  /** Whether the journal is that of the input with this `identity` of checkInput. */
+  isOf(input: string): boolean {
+    return this.stored?.input === input;
   }
 
   /** What computed the answers so far, where that is recorded. */
@@ -223,9 +231,15 @@ export class Journal {
     return decodeFrame(offset, await this.io("read", () => reader.read(offset, length)));
   }
 
-  /** Says for good how the job ended. A job that is done keeps no answers here: they are in its output. */
+  /**
+   * Says durably how the job ended; until that is so, what was said before counts. A job that is done keeps no answers
+   * here: they are in its output.
+   */
   async finish(end: JobEnd): Promise<void> {
-    await this.io("write", () => this.file.write(encodeState(end), STATE_OFFSET));
+    const { sequence, slot } = this.storedEnd ?? { sequence: 0, slot: 1 };
+    this.storedEnd = { end, sequence: sequence + 1, slot: slot === 0 ? 1 : 0 };
+    const { storedEnd } = this;
+    await this.io("write", () => this.file.write(encodeEnd(storedEnd), slotOffset(storedEnd.slot)));
     await this.sync();
     // Only room is at stake in the cut: it need not be durable, nor succeed.
     if (end.state === "done") await this.file.truncate(RECORDS_OFFSET).catch(() => {});

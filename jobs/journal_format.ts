@@ -6,19 +6,20 @@ import type { ModelIdentity } from "./model_identity.ts";
  * The journal is the record of a job: every answer, in the order in which answers came.
  *
  *   block 0, 4096 bytes   magic, then a frame with the header (JSON): which input and settings the answers belong to
- *   block 1, 4096 bytes   zeros while the job can go on, then a frame that says how it ended (JSON)
+ *   block 1, 4096 bytes   two slots of 2048 bytes: zeros while the job can resume, then frames that say how it ended
+ *                         (JSON); the one with the higher sequence number counts
  *   from 8192 on          a frame for each answer
  *
  * A frame is: length of the payload u32, CRC-32 u32, payload; all little-endian. The CRC covers the frame's offset, the
  * length and the payload, so that zeros, a frame of another place and a half-written frame are all seen. An answer's
  * payload is: kind u8, line index u32, prompt tokens u32, output tokens u32, then the line of the output file.
  *
- * The blocks are apart so that rewriting how the job ended can never tear the header.
+ * Block and slots are apart so that a torn write of how the job ended harms neither the header nor what was said before.
  */
 const MAGIC = new TextEncoder().encode("compyjob");
 const FORMAT_VERSION = 1;
 const BLOCK = 4096;
-export const STATE_OFFSET = BLOCK;
+const SLOT = BLOCK / 2;
 export const RECORDS_OFFSET = 2 * BLOCK;
 export const FRAME_BYTES = 8;
 const RECORD_BYTES = 13;
@@ -45,15 +46,36 @@ export interface Counts {
   outputTokens: number;
 }
 
-export type JobEnd =
-  | {
-    readonly state: "done";
-    readonly counts: Counts;
-    readonly outputBytes: number;
-    /** 0 when there is no error file. */
-    readonly errorBytes: number;
-  }
-  | { readonly state: "failed"; readonly reason: string };
+/** Of the lines in the output and error files: as in the input, or as the answers came. */
+export type AnswerOrder = "input" | "completed";
+
+/** What is in the files of a job that is done. */
+export interface Outputs {
+  readonly counts: Counts;
+  readonly outputBytes: number;
+  /** 0 when there is no error file. */
+  readonly errorBytes: number;
+}
+
+export interface DoneJob extends Outputs {
+  readonly state: "done";
+  /** Missing in journals of earlier versions. */
+  readonly order?: AnswerOrder;
+  /**
+   * While the failed lines are answered once more: "running" from when its input is whole, then "merging" from when the
+   * new outputs are whole under their partial names until both have taken the place of the old ones.
+   */
+  readonly retry?: { readonly state: "running" } | { readonly state: "merging"; readonly to: Outputs };
+}
+
+export type JobEnd = DoneJob | { readonly state: "failed"; readonly reason: string };
+
+/** How a job ended, as it stands in one of the slots. */
+export interface StoredEnd {
+  readonly end: JobEnd;
+  readonly sequence: number;
+  readonly slot: 0 | 1;
+}
 
 export interface JournalRecord {
   /** Index of the input line. */
@@ -121,17 +143,34 @@ function hasMagic(blocks: Uint8Array): boolean {
   return differs < 0 || blocks.subarray(differs, BLOCK).every((byte) => byte === 0);
 }
 
-/** Block 1 of a job that ended. */
-export function encodeState(end: JobEnd): Uint8Array {
-  const block = new Uint8Array(BLOCK);
-  block.set(encodeFrame(STATE_OFFSET, encodeJson(end)));
-  return block;
+/** Offset of a slot for how a job ended. */
+export function slotOffset(slot: 0 | 1): number {
+  return BLOCK + slot * SLOT;
 }
 
-/** How a job ended, undefined while it can go on. */
-export function decodeState(blocks: Uint8Array): JobEnd | undefined {
-  const payload = decodeFrame(STATE_OFFSET, blocks.subarray(STATE_OFFSET));
-  return payload && decodeJson(payload) as JobEnd;
+/** Characters of a reason that are kept: with escapes in it, it must fit its slot. */
+const MAX_REASON = 300;
+
+/** A slot's content. */
+export function encodeEnd({ end, sequence, slot }: StoredEnd): Uint8Array {
+  const kept = end.state === "failed" ? { ...end, reason: end.reason.slice(0, MAX_REASON) } : end;
+  const bytes = new Uint8Array(SLOT);
+  bytes.set(encodeFrame(slotOffset(slot), encodeJson({ sequence, ...kept })));
+  return bytes;
+}
+
+/** How a job ended, undefined while it can resume. */
+export function decodeEnd(blocks: Uint8Array): StoredEnd | undefined {
+  const found: StoredEnd[] = [];
+  for (const slot of [0, 1] as const) {
+    const offset = slotOffset(slot);
+    const payload = decodeFrame(offset, blocks.subarray(offset, RECORDS_OFFSET));
+    if (payload === undefined) continue;
+    // Earlier versions wrote once, without a number.
+    const { sequence = 0, ...end } = decodeJson(payload) as JobEnd & { sequence?: number };
+    found.push({ end, sequence, slot });
+  }
+  return found.sort((a, b) => b.sequence - a.sequence)[0];
 }
 
 function encodeFrame(offset: number, payload: Uint8Array): Uint8Array {

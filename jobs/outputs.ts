@@ -4,35 +4,99 @@ import type { Storage, StorageFile } from "./storage.ts";
 
 const BUFFER_BYTES = 256 * 1024;
 
+/** A line of one of the two files. */
+export type OutputLine = Pick<JournalRecord, "completed" | "line">;
+
+export interface OutputBytes {
+  readonly outputBytes: number;
+  readonly errorBytes: number;
+}
+
 /**
- * Writes the output and error files from the answers (in input order) so that each appears whole or not at all. The
+ * Writes the output and error files, in the order in which the lines come, so that each appears whole or not at all. The
  * output comes last: where it is, the errors are too. Without failed lines there is no error file.
  */
 export async function writeOutputs(
   storage: Storage,
-  records: AsyncIterable<JournalRecord>,
+  lines: AsyncIterable<OutputLine>,
   output: string,
   errors: string,
-  signal: AbortSignal,
-): Promise<{ outputBytes: number; errorBytes: number }> {
-  const outputFile = new LineFile(storage, output);
-  const errorFile = new LineFile(storage, errors);
+  signal?: AbortSignal,
+): Promise<OutputBytes> {
+  const [outputFile, errorFile] = [new LineFile(storage, output), new LineFile(storage, errors)];
   try {
-    await outputFile.open();
-    for await (const record of records) {
-      signal.throwIfAborted();
-      const file = record.completed ? outputFile : errorFile;
-      await file.add(record.line);
-    }
-    const outputBytes = await outputFile.end();
-    const errorBytes = await errorFile.end();
-    if (errorBytes > 0) await errorFile.show();
+    const bytes = await writeLines(lines, outputFile, errorFile, signal);
+    if (bytes.errorBytes > 0) await errorFile.show();
     await outputFile.show();
-    return { outputBytes, errorBytes };
+    return bytes;
   } finally {
     await outputFile.drop();
     await errorFile.drop();
   }
+}
+
+/** Writes both files under their partial names, whole and durable, for `showStaged`. */
+export async function stageOutputs(
+  storage: Storage,
+  lines: AsyncIterable<OutputLine>,
+  output: string,
+  errors: string,
+): Promise<OutputBytes> {
+  const [outputFile, errorFile] = [new LineFile(storage, output), new LineFile(storage, errors)];
+  try {
+    const bytes = await writeLines(lines, outputFile, errorFile);
+    await outputFile.keep();
+    await errorFile.keep();
+    return bytes;
+  } finally {
+    await outputFile.drop();
+    await errorFile.drop();
+  }
+}
+
+/**
+ * Gives staged outputs their names, in the place of what had them; nothing happens to one that has its name already, so
+ * that a crash between the two is made good by calling it again.
+ */
+export async function showStaged(
+  storage: Storage,
+  output: string,
+  errors: string,
+  { outputBytes, errorBytes }: OutputBytes,
+): Promise<void> {
+  for (const [path, bytes] of [[errors, errorBytes], [output, outputBytes]] as const) {
+    const doing = `write "${path}"`;
+    try {
+      const staged = await storage.stat(partialPath(path));
+      // What the error file's partial name has is a leftover when there are no errors.
+      if (path === errors && bytes === 0) {
+        await storage.remove(errors);
+        if (staged !== undefined) await storage.remove(partialPath(errors));
+      } else if (staged !== undefined) {
+        await storage.rename(partialPath(path), path);
+      }
+    } catch (error) {
+      throw ioError(doing, error);
+    }
+    await storage.syncFolderOf(path).catch((error) => {
+      throw syncError(path, error);
+    });
+  }
+}
+
+/** Writes the lines durably under the partial names. */
+async function writeLines(
+  lines: AsyncIterable<OutputLine>,
+  outputFile: LineFile,
+  errorFile: LineFile,
+  signal?: AbortSignal,
+): Promise<OutputBytes> {
+  await outputFile.open();
+  for await (const { completed, line } of lines) {
+    signal?.throwIfAborted();
+    await (completed ? outputFile : errorFile).add(line);
+  }
+  return { outputBytes: await outputFile.end(), errorBytes: await errorFile.end() };
 }
 
 /** The name a file has until it is whole. */
@@ -82,6 +146,13 @@ class LineFile {
     await this.attempt(() => this.storage.rename(this.partial, this.path));
     this.leftover = false;
     await this.sync(() => this.storage.syncFolderOf(this.path));
+  }
+
+  /** Makes the partial name durable, and leaves the file there. */
+  async keep(): Promise<void> {
+    if (!this.leftover) return;
+    await this.sync(() => this.storage.syncFolderOf(this.partial));
+    this.leftover = false;
   }
 
   /** Gives back the room of a file that did not come to its name, as far as the disk lets. */

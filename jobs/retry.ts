@@ -1,12 +1,27 @@
-import { checkInput, DEFAULT_LIMITS, parseChecked } from "./check.ts";
-import { BatchError } from "./errors.ts";
+import { checkInput, DEFAULT_LIMITS, type InputCheck, parseChecked } from "./check.ts";
+import { CustomIds } from "./custom_ids.ts";
+import { BatchError, ioError } from "./errors.ts";
 import { Journal } from "./journal.ts";
-import type { Counts, JournalRecord } from "./journal_format.ts";
+import type { AnswerOrder, Counts, DoneJob } from "./journal_format.ts";
 import { readLines } from "./lines.ts";
-import { partialPath, writeOutputs } from "./outputs.ts";
-import { journalPath, openInput } from "./runner.ts";
+import { type OutputLine, partialPath, showStaged, stageOutputs, writeOutputs } from "./outputs.ts";
+import { readResults, type ResultLine, ResultReader } from "./results.ts";
+import { checkOutputs, journalPath, openInput } from "./runner.ts";
 import { readJobState } from "./status.ts";
 import type { Storage, StorageFile } from "./storage.ts";
+
+/*
+ * The failed lines of a job that is done, answered once more. The job's journal says how far that has come, so that a
+ * retry that was killed anywhere is resumed or finished, and never done twice:
+ *
+ *   done              what lies there of a retry is a leftover
+ *   done, "running"   OUT.retry-in has the failed lines; they are answered as a job of their own, with its own journal
+ *   done, "merging"   the new outputs are whole beside the old ones, and take their place
+ *   done              the retry's files are removed
+ *
+ * Lines are matched by custom_id, and those that the check refused by their number in the input. What goes into the
+ * retry's input is in the error file, and the lines of the output are copied as they are: a good answer is never touched.
+ */
 
 export interface JobFiles {
   readonly input: string;
@@ -14,12 +29,7 @@ export interface JobFiles {
   readonly errors: string;
 }
 
-/** More than the longest answer. */
-const MAX_RESULT_BYTES = 2 ** 28;
-const NEVER = new AbortController().signal;
-const NO_TOKENS = { promptTokens: 0, outputTokens: 0 };
-
-/** The files of the job that answers a job's failed lines once more. */
+/** The files of the job that answers the failed lines of a job. */
 export function retryFiles({ output }: JobFiles): JobFiles {
   return {
     input: `${output}.retry-in`,
@@ -28,162 +38,301 @@ export function retryFiles({ output }: JobFiles): JobFiles {
   };
 }
 
-/**
- * Writes the lines of a job that is done and that have no good answer into the retry's input; lines that the check
- * refuses would be refused again, and stay. An earlier retry that was stopped keeps its input. Whether there are any.
- */
-export async function prepareRetry(storage: Storage, job: JobFiles): Promise<boolean> {
-  const retry = retryFiles(job);
-  if (await storage.stat(retry.input) !== undefined) return true;
-  let count = 0;
-  const failed = async function* (): AsyncGenerator<JournalRecord> {
-    for await (const line of walk(storage, job)) {
-      if (line.raw === undefined || line.answer) continue;
-      yield { index: count++, completed: true, ...NO_TOKENS, line: line.raw };
+/** One retry of a job's failed lines. It holds the job's journal until it is closed. */
+export class Retry {
+  /** To be run as a job before `merge`; in the order of the job. */
+  readonly files: JobFiles;
+  /** Whether an earlier retry was stopped in its merge, and is done now. */
+  merged = false;
+
+  private constructor(
+    private readonly storage: Storage,
+    private readonly job: JobFiles,
+    private readonly journal: Journal,
+    private done: DoneJob,
+  ) {
+    this.files = retryFiles(job);
+  }
+
+  /**
+   * Takes up the job of `job.output`, which must be done; finishes the merge of an earlier retry that was stopped in it.
+   * Throws BatchError where there is no such job, where it is not done, and where its files were changed.
+   */
+  static async open(storage: Storage, job: JobFiles): Promise<Retry> {
+    if (await storage.stat(journalPath(job.output)) === undefined) throw noJournal(job.output);
+    const journal = await Journal.open(storage, journalPath(job.output));
+    try {
+      const { ended } = journal;
+      if (ended?.state !== "done") throw notDone(job.output, ended?.reason);
+      // A sync that failed may have lost what is seen here. Only what is written anew is known to be durable.
+      await journal.finish(ended);
+      const retry = new Retry(storage, job, journal, ended);
+      retry.merged = ended.retry?.state === "merging";
+      if (retry.merged) await retry.replaceOutputs();
+      else await checkOutputs(storage, job, ended);
+      return retry;
+    } catch (error) {
+      journal.close();
+      throw error;
     }
-  };
-  await writeOutputs(storage, failed(), retry.input, retry.errors, NEVER);
-  if (count === 0) await storage.remove(retry.input);
-  return count > 0;
-}
+  }
 
-/** Puts what the retry answered in the place of the errors, and takes the retry's files away. The job's new counts. */
-export async function mergeRetry(storage: Storage, job: JobFiles): Promise<Counts> {
-  const retry = retryFiles(job);
-  const { ended } = await readJobState(storage, job.output);
-  const { ended: retried } = await readJobState(storage, retry.output);
-  if (ended?.state !== "done" || retried?.state !== "done") throw unfinished(retry.output);
-  const counts: Counts = {
-    completed: 0,
-    failed: 0,
-    promptTokens: ended.counts.promptTokens + retried.counts.promptTokens,
-    outputTokens: ended.counts.outputTokens + retried.counts.outputTokens,
-  };
-  const good = await Results.open(storage, retry.output);
-  const bad = await Results.open(storage, retry.errors);
-  const merged = async function* (): AsyncGenerator<JournalRecord> {
-    for await (const { raw, customId, answer, error, index } of walk(storage, job)) {
-      const better = raw && (await good.take(customId));
-      const again = raw && (await bad.take(customId));
-      const line = answer ?? better ?? again ?? error;
-      if (line === undefined) throw damaged(job.output, index);
-      const completed = (answer ?? better) !== undefined;
-      counts[completed ? "completed" : "failed"] += 1;
-      yield { index, completed, ...NO_TOKENS, line };
+  /** In which the retry is to be run. */
+  get order(): AnswerOrder {
+    return this.done.order ?? "input";
+  }
+
+  /** Counts of the job, without those of a retry that was not merged. */
+  get counts(): Readonly<Counts> {
+    return this.done.counts;
+  }
+
+  /** Makes the retry's input of the failed lines, where an earlier run has not done that. Whether there are any. */
+  async prepare(): Promise<boolean> {
+    const { storage, files } = this;
+    if (this.done.retry?.state === "running" && await storage.stat(files.input) !== undefined) return true;
+    await this.removeFiles();
+    const order = this.done.order ?? await this.findOrder();
+    const count = await this.writeFailedLines();
+    if (count === 0) {
+      await storage.remove(files.input);
+      return false;
     }
-  };
-  const journal = await Journal.open(storage, journalPath(job.output));
-  try {
-    const bytes = await writeOutputs(storage, merged(), job.output, job.errors, NEVER);
-    if (bytes.errorBytes === 0) await storage.remove(job.errors);
-    await journal.finish({ state: "done", counts, ...bytes });
-  } finally {
-    journal.close();
-    good.close();
-    bad.close();
+    await this.setDone({ ...this.done, order, retry: { state: "running" } });
+    return true;
   }
-  for (const path of [retry.input, retry.errors, journalPath(retry.output), retry.output]) {
-    await storage.remove(path);
-    await storage.remove(partialPath(path));
-  }
-  return counts;
-}
 
-interface WalkedLine {
-  readonly index: number;
-  readonly customId: string | null;
-  /** The line of the input, undefined when the check refuses it. */
-  readonly raw: Uint8Array | undefined;
-  /** Its line in the output, or else in the error file; neither where an earlier merge was cut short. */
-  readonly answer: Uint8Array | undefined;
-  readonly error: Uint8Array | undefined;
-}
-
-/** The lines of a job with what became of them: input, output and errors have one order. */
-async function* walk(storage: Storage, job: JobFiles): AsyncGenerator<WalkedLine> {
-  const { identity, ended } = await readJobState(storage, job.output);
-  if (ended?.state !== "done") throw unfinished(job.output);
-  const input = await openInput(storage, job.input);
-  const answers = await Results.open(storage, job.output);
-  const errors = await Results.open(storage, job.errors);
-  try {
-    const check = await checkInput(input, job.input, DEFAULT_LIMITS, () => {});
-    if (check.identity !== identity.input) {
-      const message = `"${job.input}" is not the input that "${job.output}" was made from`;
-      throw new BatchError("journal_other_job", message, false);
+  /**
+   * Puts what the retry answered well into the output, what it did not into the error file, and takes the retry's files
+   * away. The job's new counts.
+   */
+  async merge(): Promise<Readonly<Counts>> {
+    const { storage, job, files } = this;
+    const { ended: retried } = await readJobState(storage, files.output);
+    if (retried?.state !== "done") throw notDone(files.output, retried?.reason);
+    await checkOutputs(storage, files, retried);
+    const input = await openInput(storage, job.input);
+    try {
+      const { check, refused } = await this.checkJobInput(input);
+      const counts = {
+        completed: 0,
+        failed: 0,
+        promptTokens: this.done.counts.promptTokens + retried.counts.promptTokens,
+        outputTokens: this.done.counts.outputTokens + retried.counts.outputTokens,
+      };
+      const lines = this.order === "input" ? this.inInputOrder(input, check) : this.asTheyCame(refused);
+      const bytes = await stageOutputs(storage, counted(lines, counts), job.output, job.errors);
+      if (counts.completed + counts.failed !== check.lineCount) throw this.changed();
+      await this.setDone({ ...this.done, retry: { state: "merging", to: { counts, ...bytes } } });
+    } finally {
+      input.close();
     }
-    for await (const line of readLines(input, DEFAULT_LIMITS.maxLineBytes)) {
-      const { request } = parseChecked(line, check, job.input, DEFAULT_LIMITS);
-      const customId = request?.customId ?? null;
-      const answer = request && await answers.take(customId);
-      const error = request ? await errors.take(customId) : await errors.takeRefusal();
-      yield { index: line.index, customId, raw: request && line.bytes?.slice(), answer, error };
-    }
-  } finally {
-    input.close();
-    answers.close();
-    errors.close();
-  }
-}
-
-/** The lines of an output or error file, taken one after the other. */
-class Results {
-  private next: { line: Uint8Array; customId: string | null; refused: boolean } | undefined;
-  private readonly lines;
-
-  private constructor(private readonly file: StorageFile | undefined) {
-    this.lines = file && readLines(file, MAX_RESULT_BYTES);
-  }
-
-  static async open(storage: Storage, path: string): Promise<Results> {
-    const there = await storage.stat(path) !== undefined;
-    return new Results(there ? await storage.open(path, "read") : undefined);
-  }
-
-  /** The next line, when it is that of the request. */
-  async take(customId: string | null): Promise<Uint8Array | undefined> {
-    const next = await this.peek();
-    return next !== undefined && !next.refused && next.customId === customId ? this.shift() : undefined;
-  }
-
-  /** The next line, when it says that a line was refused by the check. */
-  async takeRefusal(): Promise<Uint8Array | undefined> {
-    return (await this.peek())?.refused ? this.shift() : undefined;
+    await this.replaceOutputs();
+    return this.counts;
   }
 
   close(): void {
-    this.file?.close();
+    this.journal.close();
   }
 
-  private async peek() {
-    if (this.next !== undefined || this.lines === undefined) return this.next;
-    const { value } = await this.lines.next();
-    if (value?.bytes === undefined) return undefined;
-    const line = value.bytes.slice();
-    const { custom_id, response } = JSON.parse(new TextDecoder().decode(line));
-    // Only the check names the line.
-    const refused = typeof response?.body?.error?.line === "number";
-    return this.next = { line, customId: custom_id, refused };
+  /** Ends the merge: from here on the new outputs are whole and durable, under one name or the other. */
+  private async replaceOutputs(): Promise<void> {
+    const { storage, job: { output, errors } } = this;
+    const { order, retry } = this.done;
+    if (retry?.state !== "merging") return;
+    try {
+      await showStaged(storage, output, errors, retry.to);
+    } catch (error) {
+      if (error instanceof BatchError && error.code === "sync_failed") {
+        const reason = `${error.message}. Its outputs are whole, but may still have the names ` +
+          `"${partialPath(output)}" and "${partialPath(errors)}"`;
+        await this.journal.finish({ state: "failed", reason }).catch(() => {});
+      }
+      throw error;
+    }
+    await checkOutputs(storage, this.job, { state: "done", ...retry.to });
+    await this.setDone({ state: "done", order, ...retry.to });
+    await this.removeFiles();
   }
 
-  private shift(): Uint8Array {
-    const { line } = this.next!;
-    this.next = undefined;
-    return line;
+  private async setDone(done: DoneJob): Promise<void> {
+    await this.journal.finish(done);
+    this.done = done;
+  }
+
+  private async removeFiles(): Promise<void> {
+    const { input, output, errors } = this.files;
+    try {
+      for (const path of [input, errors, journalPath(output), output]) {
+        await this.storage.remove(path);
+        await this.storage.remove(partialPath(path));
+      }
+    } catch (error) {
+      throw ioError(`remove the files of the retry of "${this.job.output}"`, error);
+    }
+  }
+
+  /** Checks that it is the input of the job; the numbers of the lines that the check refuses, ascending. */
+  private async checkJobInput(input: StorageFile): Promise<{ check: InputCheck; refused: RefusedLines }> {
+    const { job } = this;
+    const refused = new RefusedLines();
+    const check = await checkInput(input, job.input, DEFAULT_LIMITS, ({ line }) => refused.add(line));
+    if (this.journal.isOf(check.identity)) return { check, refused };
+    const message = `"${job.input}" is not the input that "${job.output}" was made from: give that one`;
+    throw new BatchError("journal_other_job", message, false);
+  }
+
+  /** Writes the input of the retry. How many lines it has. */
+  private async writeFailedLines(): Promise<number> {
+    const { storage, job, files } = this;
+    const input = await openInput(storage, job.input);
+    const failed = new CustomIds(this.done.counts.failed + 1);
+    try {
+      const { check, refused } = await this.checkJobInput(input);
+      let count = 0;
+      for await (const { customId, refusedLine } of this.results(job.errors)) {
+        if (refused.has(refusedLine)) continue;
+        if (customId === null || failed.add(customId, ++count) !== 0) throw this.changed();
+      }
+      let found = 0;
+      const lines = async function* (): AsyncGenerator<OutputLine> {
+        for await (const line of readLines(input, DEFAULT_LIMITS.maxLineBytes)) {
+          const { request } = parseChecked(line, check, job.input, DEFAULT_LIMITS);
+          if (request === undefined || failed.find(request.customId) === 0) continue;
+          found += 1;
+          yield { completed: true, line: line.bytes! };
+        }
+      };
+      await writeOutputs(storage, lines(), files.input, files.errors);
+      if (found !== count) throw this.changed();
+      return count;
+    } finally {
+      failed.free();
+      input.close();
+    }
+  }
+
+  /** The order of outputs whose journal does not say it. */
+  private async findOrder(): Promise<AnswerOrder> {
+    const { storage, job } = this;
+    const input = await openInput(storage, job.input);
+    const good = new ResultReader(storage, job.output);
+    try {
+      const { check } = await this.checkJobInput(input);
+      for await (const line of readLines(input, DEFAULT_LIMITS.maxLineBytes)) {
+        const { request } = parseChecked(line, check, job.input, DEFAULT_LIMITS);
+        if (request !== undefined) await good.take(({ customId }) => customId === request.customId);
+      }
+      return await good.peek() === undefined ? "input" : "completed";
+    } finally {
+      await good.close();
+      input.close();
+    }
+  }
+
+  /** Old and new lines of a job whose outputs are in the order of its input. */
+  private async *inInputOrder(input: StorageFile, check: InputCheck): AsyncGenerator<OutputLine> {
+    const { storage, job, files } = this;
+    const [old, better, again] = [job.output, files.output, files.errors].map((path) =>
+      new ResultReader(storage, path)
+    );
+    const refusals = new ResultReader(storage, job.errors);
+    try {
+      for await (const line of readLines(input, DEFAULT_LIMITS.maxLineBytes)) {
+        const { request } = parseChecked(line, check, job.input, DEFAULT_LIMITS);
+        if (request === undefined) {
+          const isOther = ({ refusedLine }: ResultLine) => refusedLine !== line.number;
+          while (await refusals.take(isOther) !== undefined);
+          const refusal = await refusals.take(() => true);
+          if (refusal === undefined) throw this.changed();
+          yield { completed: false, line: refusal.bytes };
+          continue;
+        }
+        const isIt = ({ customId }: ResultLine) => customId === request.customId;
+        const good = await old.take(isIt) ?? await better.take(isIt);
+        const found = good ?? await again.take(isIt);
+        if (found === undefined) throw this.changed();
+        yield { completed: good !== undefined, line: found.bytes };
+      }
+      for (const reader of [old, better, again]) if (await reader.peek() !== undefined) throw this.changed();
+    } finally {
+      for (const reader of [old, better, again, refusals]) await reader.close();
+    }
+  }
+
+  /** Old lines, then new ones: those of the retry came later. */
+  private async *asTheyCame(refused: RefusedLines): AsyncGenerator<OutputLine> {
+    const { job, files } = this;
+    for (const path of [job.output, files.output]) {
+      for await (const { bytes } of this.results(path)) yield { completed: true, line: bytes };
+    }
+    for await (const { bytes, refusedLine } of this.results(job.errors)) {
+      if (refused.has(refusedLine)) yield { completed: false, line: bytes };
+    }
+    for await (const { bytes } of this.results(files.errors)) yield { completed: false, line: bytes };
+  }
+
+  private async *results(path: string): AsyncGenerator<ResultLine> {
+    try {
+      yield* readResults(this.storage, path);
+    } catch (error) {
+      throw ioError(`read "${path}"`, error);
+    }
+  }
+
+  private changed(): BatchError {
+    const { output, errors } = this.job;
+    const message =
+      `"${output}" and "${errors}" do not have each line of the input exactly once: they were changed ` +
+      "since the job ended. Nothing was replaced";
+    return new BatchError("output_missing", message, false);
   }
 }
 
-function unfinished(output: string): BatchError {
-  return new BatchError(
-    "job_unfinished",
-    `The job of "${output}" is not done yet; run it to its end first`,
-    true,
-  );
+/** The numbers of the lines that the check refuses, which come in ascending order. */
+class RefusedLines {
+  private numbers = new Uint32Array(64);
+  private length = 0;
+
+  add(number: number): void {
+    if (this.length === this.numbers.length) {
+      const grown = new Uint32Array(2 * this.length);
+      grown.set(this.numbers);
+      this.numbers = grown;
+    }
+    this.numbers[this.length++] = number;
+  }
+
+  has(number: number | undefined): boolean {
+    if (number === undefined) return false;
+    let [low, high] = [0, this.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.numbers[middle] < number) low = middle + 1;
+      else high = middle;
+    }
+    return low < this.length && this.numbers[low] === number;
+  }
 }
 
-function damaged(output: string, index: number): BatchError {
-  const message = `"${output}" and its errors do not have the answer of input line ${
-    index + 1
-  }; they were changed`;
-  return new BatchError("output_missing", message, false);
+async function* counted(lines: AsyncIterable<OutputLine>, counts: Counts): AsyncGenerator<OutputLine> {
+  for await (const line of lines) {
+    counts[line.completed ? "completed" : "failed"] += 1;
+    yield line;
+  }
+}
+
+function noJournal(output: string): BatchError {
+  const message =
+    `There is no job with the output "${output}": it has no journal "${journalPath(output)}", and only ` +
+    "that says which lines failed. Put the failed lines into an input of their own and run that as a new job";
+  return new BatchError("no_job", message, false);
+}
+
+function notDone(output: string, reason: string | undefined): BatchError {
+  if (reason !== undefined) {
+    return new BatchError("job_failed", `The job of "${output}" has failed for good: ${reason}`, false);
+  }
+  const message = `The job of "${output}" is not done yet: run it to its end first`;
+  return new BatchError("job_unfinished", message, true);
 }

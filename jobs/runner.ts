@@ -3,8 +3,8 @@ import { cachedTokensOf, JobIds, refusalRecord } from "./answers.ts";
 import { checkInput, DEFAULT_LIMITS, type InputCheck, type InputLimits } from "./check.ts";
 import { dispatch, type Execute } from "./dispatch.ts";
 import { BatchError, ioError } from "./errors.ts";
-import { type AnswerOrder, Journal } from "./journal.ts";
-import type { Counts, JobIdentity, JournalRecord } from "./journal_format.ts";
+import { Journal } from "./journal.ts";
+import type { AnswerOrder, Counts, DoneJob, JobIdentity, JournalRecord } from "./journal_format.ts";
 import { LookAhead } from "./look_ahead.ts";
 import type { ModelIdentity } from "./model_identity.ts";
 import { partialPath, writeOutputs } from "./outputs.ts";
@@ -13,7 +13,7 @@ import type { LineRefusal } from "./request.ts";
 import { diskStorage, type Storage, type StorageFile } from "./storage.ts";
 
 export type { Execute } from "./dispatch.ts";
-export type { AnswerOrder } from "./journal.ts";
+export type { AnswerOrder } from "./journal_format.ts";
 
 export interface BatchOptions {
   readonly input: string;
@@ -223,7 +223,7 @@ class Job {
     const counts = { ...journal.counts };
     onEvent?.({ type: "finishing" });
     const bytes = await writeOutputs(this.storage, journal.records(order), output, errors, this.signal);
-    await journal.finish({ state: "done", counts, ...bytes });
+    await journal.finish({ state: "done", order, counts, ...bytes });
     return { state: "done", counts };
   }
 
@@ -235,19 +235,13 @@ class Job {
         `"${path}" to begin anew`;
       throw new BatchError("job_failed", message, false);
     }
-    for (
-      const [file, bytes] of [[this.options.output, ended.outputBytes], [
-        this.options.errors,
-        ended.errorBytes,
-      ]]
-    ) {
-      const found = await stat(this.storage, file as string);
-      if (found?.size === bytes || (bytes === 0 && found === undefined)) continue;
-      const state = found === undefined ? "is gone" : `has ${found.size} bytes now instead of ${bytes}`;
+    if (ended.retry?.state === "merging") {
       const message =
-        `This job is done, but "${file}" ${state}. To run it again remove "${path}" (and the old output)`;
-      throw new BatchError("output_missing", message, false);
+        `A retry of this job's errors was stopped while it replaced "${this.options.output}": run the ` +
+        "same retry-errors command again, which finishes that first";
+      throw new BatchError("job_unfinished", message, true);
     }
+    await checkOutputs(this.storage, this.options, ended);
     return { state: "already_done", counts: ended.counts };
   }
 
@@ -265,6 +259,23 @@ class Job {
       const message = `"${path}" exists and is not of this job; move it away or give another name`;
       throw new BatchError("output_exists", message, false);
     }
+  }
+}
+
+/** Throws BatchError where an output of a job that is done is not there any more, or has another size. */
+export async function checkOutputs(
+  storage: Storage,
+  { output, errors }: Pick<BatchOptions, "output" | "errors">,
+  { outputBytes, errorBytes }: DoneJob,
+): Promise<void> {
+  for (const [file, bytes] of [[output, outputBytes], [errors, errorBytes]] as const) {
+    const found = await stat(storage, file);
+    if (found?.size === bytes || (bytes === 0 && found === undefined)) continue;
+    const state = found === undefined ? "is gone" : `has ${found.size} bytes now instead of ${bytes}`;
+    const message =
+      `This job is done, but "${file}" ${state}. To run it again remove "${journalPath(output)}" ` +
+      "(and the old output)";
+    throw new BatchError("output_missing", message, false);
   }
 }
 

@@ -1,10 +1,10 @@
 import { BatchError, ioError } from "./errors.ts";
 import {
   type Counts,
+  decodeEnd,
   decodeFrame,
   decodeHeader,
   decodeRecord,
-  decodeState,
   FRAME_BYTES,
   frameLength,
   type JobEnd,
@@ -35,7 +35,7 @@ export async function readJobState(storage: Storage, output: string): Promise<Jo
     const identity = decodeHeader(path, head, size);
     if (identity === undefined) throw noJob(output);
     // Held for a moment only, and given back with the file.
-    return { identity, ended: decodeState(head), running: !await file.tryLock() };
+    return { identity, ended: decodeEnd(head)?.end, running: !await file.tryLock() };
   });
 }
 

@@ -1,13 +1,15 @@
-import { runBatch } from "../jobs/runner.ts";
+import { Retry } from "../jobs/retry.ts";
+import { type AnswerOrder, runBatch } from "../jobs/runner.ts";
 import { diskStorage, type Storage, type StorageFile } from "../jobs/storage.ts";
 
 /*
  * Runs a batch job on the real file system with an engine that always answers the same, for batch_kill_job.ts.
- * Arguments: folder, milliseconds per answer, and a point at which the process group is killed:
+ * Arguments: the order of the outputs (`input`, `completed`), or `retry` to answer the failed lines of the job there once
+ * more, half of them well; folder, milliseconds per answer, and a point at which the process group is killed:
  * `sync out.jsonl.journal 3 after` is after its third sync of the journal. Prints how many lines are answered, each time
  * that it is told. The file `executed` gets each line that runs, `points` each point that is passed.
  */
-const [folder, delay, operation, file, nth, side] = Deno.args;
+const [verb, folder, delay, operation, file, nth, side] = Deno.args;
 
 const seen = new Map<string, number>();
 const points = await Deno.open(`${folder}/points`, { append: true, create: true });
@@ -52,25 +54,38 @@ const storage: Storage = {
   },
 };
 
-const result = await runBatch({
-  input: `${folder}/in.jsonl`,
-  output: `${folder}/out.jsonl`,
-  errors: `${folder}/err.jsonl`,
-  parallel: 4,
-  storage,
-  connect: () => Promise.resolve({ settings: { model: "fake" }, execute }),
-  onEvent: (event) => {
-    if (event.type !== "started" && event.type !== "progress") return;
-    say(Deno.stdout, `${event.type} ${event.progress.completed + event.progress.failed}`);
-  },
-});
-Deno.exit(result.state === "stopped" ? 1 : 0);
+const JOB = { input: `${folder}/in.jsonl`, output: `${folder}/out.jsonl`, errors: `${folder}/err.jsonl` };
+
+function run(files: typeof JOB, order: AnswerOrder) {
+  return runBatch({
+    ...files,
+    order,
+    parallel: 4,
+    storage,
+    connect: () => Promise.resolve({ settings: { model: "fake" }, execute }),
+    onEvent: (event) => {
+      if (event.type !== "started" && event.type !== "progress") return;
+      say(Deno.stdout, `${event.type} ${event.progress.completed + event.progress.failed}`);
+    },
+  });
+}
+
+async function retryErrors(): Promise<void> {
+  const retry = await Retry.open(storage, JOB);
+  if (retry.merged || !await retry.prepare()) return;
+  await run(retry.files, retry.order);
+  await retry.merge();
+}
+
+if (verb === "retry") await retryErrors();
+else await run(JOB, verb as AnswerOrder);
+Deno.exit(0);
 
 async function execute({ body }: { body: Record<string, unknown> }) {
   const n = body.n as number;
   await Deno.writeTextFile(`${folder}/executed`, `${n}\n`, { append: true });
   await new Promise((resolve) => setTimeout(resolve, Number(delay) * (0.5 + (n * 7 % 10) / 10)));
-  if (n % 17 === 0) return { status: 400, body: { error: { message: `no ${n}` } } };
+  if (n % (verb === "retry" ? 34 : 17) === 0) return { status: 400, body: { error: { message: `no ${n}` } } };
   return {
     status: 200,
     body: { text: `${n} `.repeat(n * 13 % 400), usage: { prompt_tokens: n, completion_tokens: 1 } },

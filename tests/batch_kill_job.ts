@@ -1,5 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
+import type { AnswerOrder } from "../jobs/runner.ts";
 
 /* A batch job on the real file system, in a process that is killed: for the tests and the long campaign. */
 
@@ -35,25 +36,7 @@ export class KillJob {
   /** Runs the job once. true when it came to its end; throws when it ended in any way but that or the kill. */
   async run({ delay, killAfter, from = "first line", point }: KillOptions): Promise<boolean> {
     const executedBefore = await this.executed();
-    const child = new Deno.Command(Deno.execPath(), {
-      args: ["run", "-q", "--allow-read", "--allow-write", "--allow-run", CHILD, this.folder, String(delay)]
-        .concat(point?.split(" ") ?? []),
-      stdout: "piped",
-      stderr: "inherit",
-      detached: true,
-    }).spawn();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const arm = () => {
-      if (killAfter !== undefined) timer ??= setTimeout(() => killGroup(child.pid), killAfter);
-    };
-    if (from === "start") arm();
-    let told = "";
-    for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) {
-      arm();
-      told += text;
-    }
-    const { code, signal } = await child.status;
-    clearTimeout(timer);
+    const { told, code, signal } = await runChild("input", this.folder, { delay, killAfter, from, point });
     if (signal === "SIGKILL") this.kills += 1;
     else assertEquals(code, 0);
     this.checkCounts(told);
@@ -104,7 +87,8 @@ export class KillJob {
   }
 }
 
-function line(n: number): string {
+/** Each fiftieth is bad. */
+export function line(n: number): string {
   if (n % 50 === 3) return "{ bad";
   const body = { n, prompt: `p${n}` };
   return JSON.stringify({ custom_id: `id-${n}`, method: "POST", url: "/v1/completions", body });
@@ -112,6 +96,34 @@ function line(n: number): string {
 
 function badLines(lines: number): number {
   return Math.floor((lines + 46) / 50);
+}
+
+/** Runs the child until it ends or is killed, and returns what it told. */
+export async function runChild(
+  verb: AnswerOrder | "retry",
+  folder: string,
+  { delay, killAfter, from, point }: KillOptions,
+): Promise<{ told: string; code: number; signal: Deno.Signal | null }> {
+  const child = new Deno.Command(Deno.execPath(), {
+    args: ["run", "-q", "--allow-read", "--allow-write", "--allow-run", CHILD, verb, folder, String(delay)]
+      .concat(point?.split(" ") ?? []),
+    stdout: "piped",
+    stderr: "inherit",
+    detached: true,
+  }).spawn();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const arm = () => {
+    if (killAfter !== undefined) timer ??= setTimeout(() => killGroup(child.pid), killAfter);
+  };
+  if (from === "start") arm();
+  let told = "";
+  for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) {
+    arm();
+    told += text;
+  }
+  const { code, signal } = await child.status;
+  clearTimeout(timer);
+  return { told, code, signal };
 }
 
 function killGroup(pid: number): void {
@@ -122,7 +134,8 @@ function killGroup(pid: number): void {
   }
 }
 
-async function read(path: string): Promise<string | undefined> {
+/** undefined where there is none. */
+export async function read(path: string): Promise<string | undefined> {
   try {
     return await Deno.readTextFile(path);
   } catch (error) {
@@ -136,9 +149,7 @@ const runs = new Map<number, Promise<{ outputs: Record<string, string>; points: 
 function unkilledRun(lines: number) {
   const run = async () => {
     const job = await KillJob.make(lines);
-    const args = ["run", "-q", "--allow-read", "--allow-write", "--allow-run", CHILD, job.folder, "0"];
-    const { code } = await new Deno.Command(Deno.execPath(), { args, stdout: "null" }).output();
-    assertEquals(code, 0);
+    assertEquals((await runChild("input", job.folder, { delay: 0 })).code, 0);
     const outputs: Record<string, string> = {};
     for (const name of ["out.jsonl", "err.jsonl"]) outputs[name] = (await read(`${job.folder}/${name}`))!;
     const counts = Object.values(outputs).map((text) => text.split("\n").length - 1);

@@ -4,20 +4,25 @@
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { brokenRuns } from "./batch_crash_job.ts";
+import { brokenRetry } from "./batch_crash_retry.ts";
 import { KillJob, pointsOf } from "./batch_kill_job.ts";
+import { KillRetry, retryPoints } from "./batch_kill_retry.ts";
 import { runManyLines } from "./batch_million.ts";
 import { seeded } from "./batch_sim_storage.ts";
 
 const HELP = `Break batch jobs in every way, and look whether a line is lost, doubled or torn.
 
-Usage: deno task batch:torture [--kills N] [--seeds N] [--lines N] [--seed N]
+Usage: deno task batch:torture [--kills N] [--seeds N] [--retry-kills N] [--retry-seeds N] [--lines N] [--seed N]
 
-  --kills N   kill -9 of the process group, half at random moments and half at each point in turn
-  --seeds N   jobs on a simulated disk with kills, power cuts, ENOSPC and EIO, one to four each
-  --lines N   one job of so many lines: its memory, and how long it takes to tell its state meanwhile
-  --seed N    what chance begins with (default 1)
+  --kills N         kill -9 of the process group, half at random moments and half at each point in turn
+  --seeds N         jobs on a simulated disk with kills, power cuts, ENOSPC and EIO, one to four each
+  --retry-kills N   the same kills while retry-errors answers the failed lines of jobs that are done
+  --retry-seeds N   the same simulated disks under retry-errors
+  --lines N         one job of so many lines: its memory, and how long it takes to tell its state meanwhile
+  --seed N          what chance begins with (default 1)
 `;
 
+const RETRY_LINES = 200;
 const RANDOM_LINES = 200;
 const POINT_LINES = 30;
 const KILLS_OF_A_JOB = 20;
@@ -26,17 +31,24 @@ function say(text: string): void {
   Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
 }
 
-async function simulate(count: number, first: number): Promise<void> {
+async function simulate(
+  count: number,
+  first: number,
+  what: string,
+  broken: (seed: number) => Promise<"done" | "failed for good">,
+): Promise<void> {
   const came = { "done": 0, "failed for good": 0 };
   for (let seed = first; seed < first + count; seed++) {
     try {
-      came[await brokenRuns(seed)] += 1;
+      came[await broken(seed)] += 1;
     } catch (error) {
       throw new Error(`Seed ${seed} breaks the promise`, { cause: error });
     }
-    if ((seed - first + 1) % 10_000 === 0) say(`${seed - first + 1} simulated jobs: ${JSON.stringify(came)}`);
+    if ((seed - first + 1) % 10_000 === 0) {
+      say(`${seed - first + 1} simulated ${what}: ${JSON.stringify(came)}`);
+    }
   }
-  say(`${count} simulated jobs, 0 lines lost, doubled or torn: ${JSON.stringify(came)}`);
+  say(`${count} simulated ${what}, 0 lines lost, doubled or torn: ${JSON.stringify(came)}`);
 }
 
 async function kill(count: number, seed: number): Promise<void> {
@@ -77,6 +89,42 @@ async function killAtPoints(count: number): Promise<number> {
   return kills;
 }
 
+/** Half of them at each point in turn, then at random moments, of jobs in either order. */
+async function killRetries(count: number, seed: number): Promise<void> {
+  const orders = ["completed", "input"] as const;
+  const points = await Promise.all(orders.map((order) => retryPoints(RETRY_LINES, order)));
+  say(`${points.map(({ length }) => length).join(" and ")} points of a retry`);
+  const random = seeded(seed);
+  let kills = 0;
+  let atPoints = 0;
+  for (let jobs = 0; kills < count; jobs++) {
+    const which = jobs % orders.length;
+    const job = await KillRetry.make(RETRY_LINES, orders[which]);
+    if (kills < count / 2) {
+      const i = jobs / orders.length | 0;
+      const all = points[which];
+      for (const n of [i * 3, i * 11 + 5]) {
+        if (await job.run({ delay: 0, point: all[n % all.length] })) break;
+      }
+      atPoints += job.kills;
+    } else {
+      const most = Math.min(KILLS_OF_A_JOB, count - kills);
+      for (;;) {
+        const from = random() < 1 / 3 ? "start" : "first line";
+        const killAfter = job.kills < most ? (from === "start" ? 250 : 40) * random() : undefined;
+        if (await job.run({ delay: 12, killAfter, from })) break;
+      }
+    }
+    await job.run({ delay: 0 });
+    kills += job.kills;
+    await job.end();
+    if (jobs % 20 === 19) say(`${kills} kills of retries`);
+  }
+  say(
+    `${kills} kills of retries, ${atPoints} of them at points: no good answer changed, 0 lines lost or doubled`,
+  );
+}
+
 async function manyLines(count: number): Promise<void> {
   const { seconds, peakResident, waits } = await runManyLines(count);
   say(`${count} lines in ${seconds.toFixed(0)} s, at most ${(peakResident / 1e6).toFixed(0)} MB resident`);
@@ -88,7 +136,7 @@ async function manyLines(count: number): Promise<void> {
 }
 
 async function main(args: string[]): Promise<number> {
-  const names = ["kills", "seeds", "lines", "seed"];
+  const names = ["kills", "seeds", "retry-kills", "retry-seeds", "lines", "seed"];
   const flags = parseArgs(args, { string: names, boolean: ["help"] }) as Record<string, string | undefined>;
   const count = (name: string) => Number(flags[name] ?? 0);
   if (flags.help || names.some((name) => !Number.isSafeInteger(count(name)) || count(name) < 0)) {
@@ -96,8 +144,10 @@ async function main(args: string[]): Promise<number> {
     return flags.help ? 0 : 2;
   }
   const seed = flags.seed === undefined ? 1 : count("seed");
-  if (count("seeds") > 0) await simulate(count("seeds"), seed);
+  if (count("seeds") > 0) await simulate(count("seeds"), seed, "jobs", brokenRuns);
+  if (count("retry-seeds") > 0) await simulate(count("retry-seeds"), seed, "retries", brokenRetry);
   if (count("kills") > 0) await kill(count("kills"), seed);
+  if (count("retry-kills") > 0) await killRetries(count("retry-kills"), seed);
   if (count("lines") > 0) await manyLines(count("lines"));
   return 0;
 }
