@@ -4,7 +4,8 @@ import type { Arithmetic, Backend, BackendName, KvType } from "../engine/backend
 import { type AnyBackend, prepareBackend } from "../engine/backend/choose.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
-import { DEFAULT_KV_TYPE, MAX_ROWS } from "../engine/load.ts";
+import { DEFAULT_KV_TYPE } from "../engine/load.ts";
+import { MAX_ROWS } from "../engine/size.ts";
 import { type MachineLimits, planCost } from "../engine/plan/cost.ts";
 import { kvBytesPerToken, type Plan, type PlanTensor, withKvType } from "../engine/plan/plan.ts";
 import { attentionFloor, evenStepFloor } from "./floors.ts";

@@ -67,8 +67,9 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
   const output = flags.text("out");
   if (output === undefined) throw new UsageError("--out is missing: the file that the answers go to");
   const nats = natsFlags(flags);
-  if (nats !== undefined && flags.has("threads")) {
-    throw new UsageError("--threads is the workers' own; leave it out with --nats");
+  const own = ["threads", "kv-mb"].find((name) => flags.has(name));
+  if (nats !== undefined && own) {
+    throw new UsageError(`--${own} is the workers' own; leave it out with --nats`);
   }
   const job = {
     input: flags.operand("IN.jsonl"),

@@ -4,7 +4,7 @@ import { listenForInterrupts } from "./batch_job.ts";
 import { CREDENTIALS_HELP, NATS_FLAGS, natsFlags, workerModel } from "./batch_nats.ts";
 import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, engineOptions } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
-import { MAX_PARALLEL, modelPath } from "./model.ts";
+import { modelPath, sizeOptions } from "./model.ts";
 
 const DEFAULT_PARALLEL = 16;
 
@@ -58,8 +58,8 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
     throw new UsageError(`--name must be up to 60 of A-Z a-z 0-9 _ . -, found "${given}"`);
   }
   const name = `${given}-${crypto.randomUUID().slice(0, 6)}`;
-  const parallel = flags.count("parallel", 1, MAX_PARALLEL) ?? DEFAULT_PARALLEL;
-  const options = { ...engineOptions(flags), parallel };
+  const { parallel, kvShare } = sizeOptions(flags, DEFAULT_PARALLEL);
+  const options = { ...engineOptions(flags), parallel, kvShare };
   const path = modelPath(options.model);
 
   const note = (text: string) => {

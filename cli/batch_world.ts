@@ -10,12 +10,14 @@ import type { Flags } from "./flags.ts";
 import {
   BACKEND_FLAGS,
   backendOptions,
+  kvBytes,
   loadReloading,
   loadWithProgress,
   MAX_CONTEXT,
   MAX_PARALLEL,
   MAX_THREADS,
   modelPath,
+  SIZE_FLAGS,
 } from "./model.ts";
 import { err } from "./terminal.ts";
 
@@ -27,6 +29,9 @@ export interface EngineOptions {
   /** Tokens of a line's prompt and answer together, and threads; without them, the engine's defaults. */
   readonly contextLength?: number;
   readonly threads?: number;
+  /** Of the KV cache; without it, what the lines need, or the share that fits. See LoadOptions. */
+  readonly kvBytes?: number;
+  readonly kvShare?: number;
   readonly backend?: BackendName;
   readonly arithmetic?: Arithmetic;
   readonly kvType?: KvType;
@@ -69,11 +74,13 @@ export const AUTO_PARALLEL = 64;
 const AUTO_MEMORY = 0.25;
 
 /** The options of the verbs that load a model. */
-export const ENGINE_FLAGS = ["model", "parallel", "ctx", "threads", ...BACKEND_FLAGS];
+export const ENGINE_FLAGS = ["model", "threads", ...SIZE_FLAGS, ...BACKEND_FLAGS];
 
 export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one that comes with compy)
   --parallel N     lines that run side by side, 1 to ${MAX_PARALLEL}; the default is below
   --ctx N          tokens that a line's prompt and answer may have together (default: the model's own, at most 4096)
+  --kv-mb N        memory for the KV cache, in units of 10^6 bytes; lines take it as they grow, and wait where it runs out
+                   (default: what --parallel lines of --ctx tokens need; without --parallel as much of that as fits)
   --threads N      threads that compute (default: one a core)
   --backend NAME   cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
@@ -89,6 +96,7 @@ export function engineOptions(
     parallel: flags.count("parallel", 1, parallel.max) ?? parallel.default,
     contextLength: flags.count("ctx", 1, MAX_CONTEXT),
     threads: flags.count("threads", 1, MAX_THREADS),
+    kvBytes: kvBytes(flags),
     ...backendOptions(flags),
   };
 }
@@ -168,9 +176,7 @@ export const realWorld: BatchWorld = {
   host,
   execute,
   openEngine: async ({ model, reload, ...options }) => {
-    const size = options.parallel === undefined
-      ? { parallel: AUTO_PARALLEL, kvBytes: AUTO_MEMORY * Deno.systemMemoryInfo().available }
-      : {};
+    const size = options.parallel === undefined ? { parallel: AUTO_PARALLEL, kvShare: AUTO_MEMORY } : {};
     const all = { ...options, ...size, model: modelPath(model) };
     const loading = reload ? loadReloading(all, (note) => err(`${note}\n`)) : loadWithProgress(all);
     return await openedEngine(await loading, options);

@@ -15,8 +15,8 @@ Usage: deno task inspect [options]
   --kv-type T    of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)
   --json         one JSON object: {"path", "file_bytes", "version", "metadata",
                  "formats": [{"type", "tensors", "elements", "bytes"}, …],
-                 "context", "parallel", "kv_type", "memory": {"weights", "kv", "states", "scratch"}, "plan",
-                 "webgpu": {"layers": [dispatches, …], "total"}}; where compy cannot run the model, the last six are
+                 "context", "parallel", "kv_type", "memory": {"weights", "kv", "states", "scratch"}, "memory_free", "plan",
+                 "webgpu": {"layers": [dispatches, …], "total"}}; where compy cannot run the model, the last seven are
                  left out and "refusal" says why
   --help         this text
 
@@ -56,6 +56,7 @@ function asJson({ path, fileBytes, version, metadata, formats, plan }: ModelRepo
       parallel: plan.parallel,
       kv_type: plan.kvType,
       memory: plan.memory,
+      memory_free: plan.free,
       plan: plan.text,
       webgpu: plan.gpu,
     }),
@@ -91,7 +92,7 @@ function formatLine({ type, tensors, elements, bytes }: FormatReport): string {
   }  ${bits} bits a weight`;
 }
 
-function planLines({ contextLength, parallel, kvType, memory, text, gpu }: PlanReport): string[] {
+function planLines({ contextLength, parallel, kvType, memory, free, text, gpu }: PlanReport): string[] {
   const { weights, kv, states, scratch } = memory;
   return [
     `memory: ${size(weights + kv + states + scratch)}, of it ${size(weights)} packed weights, ${
@@ -99,6 +100,7 @@ function planLines({ contextLength, parallel, kvType, memory, text, gpu }: PlanR
     } KV cache in ${kvType} once full ` +
     `(${parallel} sequences of ${contextLength} tokens), ` +
     (states > 0 ? `${size(states)} recurrent states, ` : "") + `${size(scratch)} activations`,
+    ...(free === undefined ? [] : [`free for it now: ${size(free)}`]),
     gpuLine(gpu),
     "",
     text,

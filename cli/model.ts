@@ -60,6 +60,32 @@ async function withProgress<T>(
   }
 }
 
+/** Most megabytes of a KV cache. */
+const MAX_KV_MB = 2 ** 24;
+
+/** The options that say how much runs side by side, and how much memory that may take. */
+export const SIZE_FLAGS = ["ctx", "parallel", "kv-mb"];
+
+/** `--ctx`, `--parallel` and `--kv-mb`. What the command line names is to be had; a default shrinks to what is free. */
+export function sizeOptions(
+  flags: Flags,
+  defaultParallel: number,
+): Pick<LoadOptions, "contextLength" | "kvBytes" | "kvShare"> & { readonly parallel: number } {
+  const parallel = flags.count("parallel", 1, MAX_PARALLEL);
+  return {
+    contextLength: flags.count("ctx", 1, MAX_CONTEXT),
+    parallel: parallel ?? defaultParallel,
+    kvBytes: kvBytes(flags),
+    kvShare: parallel === undefined ? 1 : undefined,
+  };
+}
+
+/** `--kv-mb` in bytes. */
+export function kvBytes(flags: Flags): number | undefined {
+  const megabytes = flags.count("kv-mb", 1, MAX_KV_MB);
+  return megabytes === undefined ? undefined : megabytes * 1e6;
+}
+
 /** The options that say where and how a model is computed. */
 export const BACKEND_FLAGS = ["backend", "arithmetic", "kv-type"];
 

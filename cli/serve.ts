@@ -13,10 +13,11 @@ import {
   describeBackend,
   loadReloading,
   loadWithProgress,
-  MAX_CONTEXT,
   MAX_PARALLEL,
   MAX_THREADS,
   modelPath,
+  SIZE_FLAGS,
+  sizeOptions,
 } from "./model.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
@@ -42,6 +43,8 @@ Usage: deno task serve [options]
   --ctx N            tokens that one sequence may hold, prompt and answer together
                      (default: the model's own, at most 4096)
   --parallel N       sequences that run side by side, 1 to ${MAX_PARALLEL} (default ${DEFAULT_PARALLEL}); the others wait
+  --kv-mb N          memory for the KV cache, in units of 10^6 bytes (default: what --parallel sequences of --ctx
+                     tokens need); sequences take it as they grow, and wait where it runs out
   --api-key KEY      wanted from every client; rather set COMPY_API_KEY, which others cannot see in ps
   --data DIR         the folder of files and batches (default: .compy beside the program); "none" serves without them
   --max-upload-mb N  the largest file that may be uploaded (default ${DEFAULT_UPLOAD_MB})
@@ -66,7 +69,7 @@ Example:
 
 /** `serve …` of the command line. Returns the exit code. */
 export async function serveCommand(args: readonly string[]): Promise<number> {
-  const computing = ["model", ...BACKEND_FLAGS, "threads", "ctx", "parallel"];
+  const computing = ["model", ...BACKEND_FLAGS, "threads", ...SIZE_FLAGS];
   const serving = ["host", "port", "api-key", "allow-host", "data", "max-upload-mb", "on-failure"];
   const values = [...computing, ...serving];
   const flags = new Flags(args, { values, repeated: ["allow-host"] });
@@ -79,8 +82,7 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
   const allowed = flags.texts("allow-host");
   const load = {
     threads: flags.count("threads", 1, MAX_THREADS),
-    contextLength: flags.count("ctx", 1, MAX_CONTEXT),
-    parallel: flags.count("parallel", 1, MAX_PARALLEL) ?? DEFAULT_PARALLEL,
+    ...sizeOptions(flags, DEFAULT_PARALLEL),
     ...backendOptions(flags),
   };
   const data = flags.text("data") ?? fromFileUrl(DEFAULT_DATA);
@@ -133,12 +135,17 @@ function reporter(): (error: unknown) => void {
 /** One line on what was loaded. */
 function describe(loaded: LoadedEngine, kvType: KvType = DEFAULT_KV_TYPE): string {
   const { id, architecture, contextLength } = loaded.engine.model;
+  const { weights, activations, states, kv } = loaded.memory;
+  const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(1)} MB`;
   return [
     `${id}: ${architecture}, ${contextLength} tokens of context, loaded in ${
       (loaded.loadMs / 1000).toFixed(1)
     } s`,
     describeBackend(loaded.backend.info, loaded.choice),
-    `KV cache in ${kvType}, ${(loaded.kvBytes / 1e6).toFixed(1)} MB once full`,
+    `weights ${megabytes(weights)}, KV cache in ${kvType} ${
+      megabytes(kv)
+    } once full (${loaded.kvTokens} tokens), ` +
+    (states > 0 ? `recurrent states ${megabytes(states)}, ` : "") + `activations ${megabytes(activations)}`,
   ].join("; ");
 }
 

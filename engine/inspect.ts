@@ -1,15 +1,15 @@
 import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
 import type { KvType } from "./backend/backend.ts";
-import { CpuBackend } from "./backend/cpu/cpu.ts";
+import { freeMemory } from "./free_memory.ts";
 import { GgufError } from "./gguf/errors.ts";
 import { openGguf } from "./gguf/reader.ts";
 import type { GgufFile, MetadataValue, TensorType } from "./gguf/types.ts";
-import { DEFAULT_KV_TYPE, engineSize, type LoadOptions } from "./load.ts";
+import { DEFAULT_KV_TYPE, type LoadOptions, weightBytes } from "./load.ts";
+import { engineSize } from "./size.ts";
 import { countDispatches } from "./backend/webgpu/dispatch_count.ts";
 import { lower } from "./backend/webgpu/lowering.ts";
 import { type Plan, withKvType } from "./plan/plan.ts";
 import { printPlan } from "./plan/print.ts";
-import { planScratch } from "./plan/scratch.ts";
 
 export type InspectOptions = Pick<LoadOptions, "model" | "contextLength" | "parallel" | "kvType">;
 
@@ -44,6 +44,8 @@ export interface PlanReport {
     readonly states: number;
     readonly scratch: number;
   };
+  /** Bytes that may be taken here now; undefined where nobody can say. */
+  readonly free: number | undefined;
   readonly text: string;
   /** Dispatches of one token's step on a GPU: of each layer, and of all layers and the rest; the reason where it cannot. */
   readonly gpu: { readonly layers: readonly number[]; readonly total: number } | { readonly refusal: string };
@@ -92,17 +94,14 @@ async function describePlan(
   try {
     const kvType = options.kvType ?? DEFAULT_KV_TYPE;
     const plan = withKvType(buildPlan(file, await readRopeFactors(file)), kvType);
-    const { contextLength, limits, kvBytes, stateBytes } = engineSize(plan, options);
-    const backend = new CpuBackend({ threads: 1 });
-    const weights = backend.packedBytes(plan);
-    backend.close();
-    const scratch = planScratch(plan, limits.maxRows, limits.maxLogitRows).arenaBytes;
-    const memory = { weights, kv: kvBytes, states: stateBytes, scratch };
+    const { contextLength, limits, memory: { kv, states, activations } } = engineSize(plan, options);
+    const memory = { weights: weightBytes(plan, {}), kv, states, scratch: activations };
     return {
       contextLength,
       parallel: limits.parallel,
       kvType,
       memory,
+      free: freeMemory(),
       text: printPlan(plan),
       gpu: gpuDispatches(plan),
     };

@@ -2,17 +2,19 @@ import { basename } from "@std/path";
 import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
 import { type Arithmetic, type BackendName, KV_BLOCK_TOKENS, type KvType } from "./backend/backend.ts";
 import { type AnyBackend, prepareBackend } from "./backend/choose.ts";
+import { CpuBackend } from "./backend/cpu/cpu.ts";
 import { LlmEngine } from "./engine.ts";
+import { freeMemory } from "./free_memory.ts";
 import { openGguf } from "./gguf/reader.ts";
 import { ReloadingEngine } from "./reloading.ts";
-import { kvBytesPerToken, type Plan, stateBytes, withKvType } from "./plan/plan.ts";
-import type { EngineLimits } from "./scheduler.ts";
+import { type Plan, withKvType } from "./plan/plan.ts";
+import { type EngineSize, engineSize, type SizeOptions } from "./size.ts";
 import { createChatTemplate } from "./tokenizer/chat_template.ts";
 import { createTokenizer } from "./tokenizer/tokenizer.ts";
 import type { Tokenizer } from "./tokenizer/types.ts";
 import type { Engine } from "./types.ts";
 
-export interface LoadOptions {
+export interface LoadOptions extends SizeOptions {
   readonly model: string;
   /** Threads that compute; by default one a core. */
   readonly threads?: number;
@@ -24,14 +26,8 @@ export interface LoadOptions {
   readonly arithmetic?: Arithmetic;
   /** What keys and values are kept as; by default halves. */
   readonly kvType?: KvType;
-  /** Tokens that one sequence may hold; by default the model's own context, at most 4,096. */
-  readonly contextLength?: number;
-  /** Sequences that run side by side. */
-  readonly parallel?: number;
-  /** Most bytes that the KV cache may take; it always holds one sequence. By default as many as all sequences need. */
-  readonly kvBytes?: number;
-  /** Requests that may wait beyond those that run. */
-  readonly queue?: number;
+  /** Bytes that may be taken; by default what is free here, where that can be known. Not of a GPU's memory. */
+  readonly freeBytes?: number;
   readonly progress?: (done: number, total: number) => void;
   /** Told what went wrong without stopping anything. */
   readonly warn?: (message: string) => void;
@@ -46,35 +42,35 @@ export interface LoadedEngine {
   /** Why "auto" chose this backend; empty where there was no choice. */
   readonly choice: string;
   readonly loadMs: number;
-  /** Bytes that the KV cache takes once it is full. */
-  readonly kvBytes: number;
-  /** Bytes that recurrent states take once all slots were in use. */
-  readonly stateBytes: number;
+  /** Bytes: the packed weights, the KV cache and recurrent states once full, the activations of a step. */
+  readonly memory: EngineSize["memory"] & { readonly weights: number };
+  /** Tokens that the KV cache holds, of all sequences together. */
+  readonly kvTokens: number;
 }
 
 export const DEFAULT_KV_TYPE: KvType = "f16";
-const DEFAULT_CONTEXT = 4096;
-const DEFAULT_PARALLEL = 4;
-const DEFAULT_QUEUE = 256;
-/** Rows of a step: enough that prefill is bound by arithmetic, few enough that a decode waits under a second. */
-export const MAX_ROWS = 512;
-const MIN_LOGIT_ROWS = 16;
-/** Snapshots of recurrent state for later requests: two for each sequence that runs, while they take no more than this. */
-const SNAPSHOTS_PER_SEQUENCE = 2;
-const SNAPSHOT_BYTES = 512 * 2 ** 20;
-
 /**
  * Opens a model file: checks it, packs its weights, compiles its plan. Throws GgufError for a file that is broken or
- * not supported, KernelError where the kernels refuse, GpuError where the GPU does.
+ * not supported, MemoryError for what does not fit, KernelError where the kernels refuse, GpuError where the GPU does.
  */
 export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   const start = performance.now();
   const file = await openGguf(options.model);
   const plan = withKvType(buildPlan(file, await readRopeFactors(file)), options.kvType ?? DEFAULT_KV_TYPE);
+  const wanted = options.contextLength ?? 0;
+  if (wanted > plan.contextLength) {
+    options.warn?.(`A context of ${wanted} tokens is cut to ${plan.contextLength}, the model's own`);
+  }
+  // Before anything large is read or made.
+  const weights = weightBytes(plan, options);
+  const free = options.backend === "webgpu" ? undefined : options.freeBytes ?? freeMemory();
+  const { contextLength, limits, memory } = engineSize(
+    plan,
+    options,
+    free === undefined ? undefined : { free, weights },
+  );
   const tokenizer = createTokenizer(file.metadata);
   const chatTemplate = createChatTemplate(file.metadata, tokenizer);
-  const size = engineSize(plan, options);
-  const { contextLength, limits } = size;
   const progress = (done: number, total: number) => {
     options.signal?.throwIfAborted();
     options.progress?.(done, total);
@@ -93,8 +89,8 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
     backend,
     choice,
     loadMs: performance.now() - start,
-    kvBytes: size.kvBytes,
-    stateBytes: size.stateBytes,
+    memory: { ...memory, weights },
+    kvTokens: limits.kvBlocks * KV_BLOCK_TOKENS,
   };
 }
 
@@ -108,12 +104,17 @@ export async function loadReloadingEngine(
 ): Promise<LoadedEngine> {
   const version = await versionOf(options.model);
   const loaded = await loadEngine(options);
-  const backend = loaded.backend.info.name as BackendName; // not "auto" again: its answers must stay the same
+  const again = {
+    ...options,
+    backend: loaded.backend.info.name as BackendName, // not "auto" again: its answers must stay the same
+    contextLength: loaded.engine.model.contextLength,
+    progress: undefined,
+  };
   const load = async (signal: AbortSignal) => {
     if (await versionOf(options.model) !== version) {
       throw new Error(`Cannot load ${options.model} again: the file has changed since it was loaded first`);
     }
-    return (await loadEngine({ ...options, backend, signal, progress: undefined })).engine;
+    return (await loadEngine({ ...again, signal })).engine;
   };
   return { ...loaded, engine: new ReloadingEngine(loaded.engine, { load, note }) };
 }
@@ -124,49 +125,15 @@ async function versionOf(path: string): Promise<string> {
   return `${size} ${mtime?.getTime()} ${ino}`;
 }
 
-/** How large an engine is: what runs at once, and the KV cache for it. */
-export interface EngineSize {
-  /** Tokens that one sequence may hold. */
-  readonly contextLength: number;
-  readonly limits: EngineLimits;
-  /** Bytes that the KV cache takes once it is full. */
-  readonly kvBytes: number;
-  /** Bytes that recurrent states take once all slots were in use. */
-  readonly stateBytes: number;
-}
-
-/** The size that a model's engine has with these options. */
-export function engineSize(
-  plan: Plan,
-  options: Pick<LoadOptions, "contextLength" | "parallel" | "kvBytes" | "queue">,
-): EngineSize {
-  const contextLength = Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT);
-  const parallel = options.parallel ?? DEFAULT_PARALLEL;
-  const blockBytes = KV_BLOCK_TOKENS * kvBytesPerToken(plan);
-  const blocks = Math.ceil(contextLength / KV_BLOCK_TOKENS);
-  const affordable = Math.floor((options.kvBytes ?? Infinity) / blockBytes);
-  const kvBlocks = Math.max(blocks, Math.min(parallel * blocks, affordable));
-  const stateSlots = countStateSlots(plan, parallel);
-  return {
-    contextLength,
-    limits: {
-      stateSlots,
-      parallel,
-      kvBlocks,
-      maxRows: Math.max(MAX_ROWS, parallel),
-      maxLogitRows: Math.max(MIN_LOGIT_ROWS, parallel),
-      queue: options.queue ?? DEFAULT_QUEUE,
-    },
-    kvBytes: kvBlocks * blockBytes,
-    stateBytes: (stateSlots ?? 0) * stateBytes(plan),
-  };
-}
-
-/** One for each sequence that runs, and at least one for snapshots; undefined for a model without recurrent layers. */
-function countStateSlots(plan: Plan, parallel: number): number | undefined {
-  if (plan.recurrent.layers === 0) return undefined;
-  const affordable = Math.floor(SNAPSHOT_BYTES / stateBytes(plan));
-  return parallel + Math.max(1, Math.min(affordable, SNAPSHOTS_PER_SEQUENCE * parallel));
+/** Bytes of the weights as the backend holds them; on a GPU about as in the file. */
+export function weightBytes(plan: Plan, { backend, isa }: Pick<LoadOptions, "backend" | "isa">): number {
+  if (backend === "webgpu") return plan.tensors.reduce((sum, { info }) => sum + info.byteLength, 0);
+  const kernels = new CpuBackend({ threads: 1, isa });
+  try {
+    return kernels.packedBytes(plan);
+  } finally {
+    kernels.close();
+  }
 }
 
 /** The tokenizer of a model file, which may have a vocabulary and nothing else. Throws GgufError. */

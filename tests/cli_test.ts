@@ -125,6 +125,33 @@ Deno.test("cli: files that cannot be used are told in a line, exit code 1", asyn
   });
 });
 
+Deno.test("cli: memory that is not there is refused with the sums, before anything is loaded", async () => {
+  const start = performance.now();
+  const { code, stdout, stderr } = await run(["serve", "--kv-mb", "10000000", "--data", "none"]);
+  const seconds = (performance.now() - start) / 1000;
+  assertEquals([code, stdout], [1, ""]);
+  assertMatch(
+    stderr,
+    new RegExp(
+      "^Error: The model needs 10,000,00\\d\\.\\d MB of memory with these settings, and [\\d,]+\\.\\d MB are free for it:\n" +
+        " {2}weights +1\\.\\d MB\n {2}activations +\\d\\.\\d MB\n {2}KV cache +10,000,000\\.0 MB {2}\\(--kv-mb, in f16\\)\n" +
+        "What fits: --kv-mb \\d+\n$",
+    ),
+  );
+  assert(seconds < 10, `it took ${seconds} s`);
+  const batch = ["batch", "run", "in.jsonl", "--out", "out.jsonl"];
+  const workers = await run([...batch, "--kv-mb", "5", "--nats", "nats://127.0.0.1"]);
+  assertEquals(workers.code, 2);
+  assertStringIncludes(workers.stderr, "--kv-mb is the workers' own; leave it out with --nats");
+});
+
+Deno.test("cli: inspect says what is free; a context beyond the model's own is cut and says so", async () => {
+  const { memory_free } = await runJson("inspect");
+  assert(memory_free > 10 * 2 ** 20, `${memory_free}`);
+  const { code, stderr } = await run(["generate", "--prompt", "Once", "-n", "1", "--ctx", "8192"]);
+  assertEquals([code, stderr], [0, "A context of 8192 tokens is cut to 512, the model's own\n"]);
+});
+
 Deno.test("cli: generate --tokens --json gives greedy tokens with their likeliest rivals", async () => {
   const args = ["generate", "--tokens", "65,66,67", "-n", "5"];
   const result = await runJson(...args);

@@ -46,7 +46,7 @@ const LAYERS: readonly Layer[] = [
     why: "jobs know the engine's types and nothing behind them, and not who answers their lines",
   },
   {
-    files: /^engine\/(load|inspect|fingerprint)\.ts$/,
+    files: /^engine\/(load|inspect|fingerprint|size)\.ts$/,
     imports: /^engine\//,
     why: "this is where the engine's parts are put together; they need nothing beyond it",
   },

@@ -1,0 +1,37 @@
+import process from "node:process";
+
+/** What the system says about memory, in bytes. */
+export interface MemoryFigures {
+  /** Of the whole machine: what programs can still get, the file cache included. */
+  readonly available: number;
+  /** The most that this process's control group may hold; huge where there is no limit. */
+  readonly limit: number;
+  /** What this process holds. */
+  readonly resident: number;
+}
+
+/** The share of the free memory that is left to the rest of the program and of the machine, and its upper bound. */
+const KEPT_SHARE = 0.1;
+const MOST_KEPT = 2 ** 30;
+
+/** Bytes that a model may take here: the free memory but for a reserve; undefined where nobody can say. */
+export function freeMemory(figures: MemoryFigures | undefined = systemFigures()): number | undefined {
+  if (figures === undefined) return undefined;
+  const free = Math.max(0, Math.min(figures.available, figures.limit - figures.resident));
+  return Math.floor(free - Math.min(MOST_KEPT, KEPT_SHARE * free));
+}
+
+/**
+ * Linux only: elsewhere the figures leave out what the system would compress or give up. Undefined without the permission
+ * too, which is not asked for.
+ */
+function systemFigures(): MemoryFigures | undefined {
+  if (Deno.build.os !== "linux") return undefined;
+  const { state } = Deno.permissions.querySync({ name: "sys", kind: "systemMemoryInfo" });
+  if (state !== "granted") return undefined;
+  return {
+    available: Deno.systemMemoryInfo().available,
+    limit: process.constrainedMemory(), // of version 1 and 2; Deno lets nobody read these files without all permissions
+    resident: Deno.memoryUsage().rss,
+  };
+}

@@ -1,0 +1,206 @@
+import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
+import { kvBytesPerToken, type Plan, stateBytes } from "./plan/plan.ts";
+import { planScratch } from "./plan/scratch.ts";
+import type { EngineLimits } from "./scheduler.ts";
+
+export interface SizeOptions {
+  /** Tokens that one sequence may hold; by default the model's own context, at most 4,096. */
+  readonly contextLength?: number;
+  /** Sequences that run side by side. */
+  readonly parallel?: number;
+  /** Bytes of the KV cache; by default what all sequences need at once. */
+  readonly kvBytes?: number;
+  /** Without `kvBytes`: what all sequences need, but no more than this share of the free memory that the rest leaves. */
+  readonly kvShare?: number;
+  /** Requests that may wait beyond those that run. */
+  readonly queue?: number;
+}
+
+/** Memory that an engine has to keep to, in bytes. */
+export interface MemoryBounds {
+  readonly free: number;
+  /** Of the packed weights. */
+  readonly weights: number;
+}
+
+/** How large an engine is: what runs at once, and the memory for it. */
+export interface EngineSize {
+  /** Tokens that one sequence may hold. */
+  readonly contextLength: number;
+  readonly limits: EngineLimits;
+  /** In bytes: the KV cache and recurrent states once full, and the activations of a step. */
+  readonly memory: { readonly activations: number; readonly states: number; readonly kv: number };
+}
+
+/** Settings that need more memory than is free; the message has the sums, and settings that fit. */
+export class MemoryError extends Error {
+  override name = "MemoryError";
+}
+
+const DEFAULT_CONTEXT = 4096;
+const DEFAULT_PARALLEL = 4;
+const DEFAULT_QUEUE = 256;
+/** Rows of a step: enough that prefill is bound by arithmetic, few enough that a decode waits under a second. */
+export const MAX_ROWS = 512;
+const MIN_LOGIT_ROWS = 16;
+/** Snapshots of recurrent state for later requests: two for each sequence that runs, while they take no more than this. */
+const SNAPSHOTS_PER_SEQUENCE = 2;
+const SNAPSHOT_BYTES = 512 * 2 ** 20;
+
+/** The size that a model's engine has with these options. Throws MemoryError where it goes beyond the bounds. */
+export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): EngineSize {
+  const contextLength = Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT);
+  const parallel = options.parallel ?? DEFAULT_PARALLEL;
+  const blockBytes = KV_BLOCK_TOKENS * kvBytesPerToken(plan);
+  const fixed = fixedMemory(plan, parallel);
+  const room = bounds === undefined
+    ? Infinity
+    : bounds.free - bounds.weights - fixed.activations - fixed.states;
+  const kvBlocks = countBlocks(contextLength, parallel, blockBytes, options, room);
+  if (kvBlocks * blockBytes > room) {
+    throw new MemoryError(describeShortage(plan, { contextLength, parallel, kvBlocks }, options, bounds!));
+  }
+  return {
+    contextLength,
+    limits: {
+      stateSlots: countStateSlots(plan, parallel),
+      parallel,
+      kvBlocks,
+      ...rowsOf(parallel),
+      queue: options.queue ?? DEFAULT_QUEUE,
+    },
+    memory: { ...fixed, kv: kvBlocks * blockBytes },
+  };
+}
+
+/** Blocks of the pool; always enough for one sequence. */
+function countBlocks(
+  contextLength: number,
+  parallel: number,
+  blockBytes: number,
+  { kvBytes, kvShare }: SizeOptions,
+  room: number,
+): number {
+  const blocks = Math.ceil(contextLength / KV_BLOCK_TOKENS);
+  if (kvBytes === undefined) {
+    const affordable = kvShare === undefined ? Infinity : Math.floor(kvShare * room / blockBytes);
+    return Math.max(blocks, Math.min(parallel * blocks, affordable));
+  }
+  const given = Math.floor(kvBytes / blockBytes);
+  if (given >= blocks) return given;
+  const enough = `--kv-mb ${Math.ceil(blocks * blockBytes / 1e6)}`;
+  const less = given > 0 ? `, or --ctx ${given * KV_BLOCK_TOKENS}` : "";
+  throw new MemoryError(
+    `A KV cache of ${megabytes(kvBytes)} holds ${
+      given * KV_BLOCK_TOKENS
+    } tokens, and one sequence may have ` +
+      `${contextLength} (--ctx). What fits: ${enough}${less}`,
+  );
+}
+
+/** What does not depend on the KV cache's size. */
+function fixedMemory(plan: Plan, parallel: number) {
+  const { maxRows, maxLogitRows } = rowsOf(parallel);
+  return {
+    activations: planScratch(plan, maxRows, maxLogitRows).arenaBytes,
+    states: (countStateSlots(plan, parallel) ?? 0) * stateBytes(plan),
+  };
+}
+
+function rowsOf(parallel: number) {
+  return { maxRows: Math.max(MAX_ROWS, parallel), maxLogitRows: Math.max(MIN_LOGIT_ROWS, parallel) };
+}
+
+/** One for each sequence that runs, and at least one for snapshots; undefined for a model without recurrent layers. */
+function countStateSlots(plan: Plan, parallel: number): number | undefined {
+  if (plan.recurrent.layers === 0) return undefined;
+  const affordable = Math.floor(SNAPSHOT_BYTES / stateBytes(plan));
+  return parallel + Math.max(1, Math.min(affordable, SNAPSHOTS_PER_SEQUENCE * parallel));
+}
+
+interface Wanted {
+  readonly contextLength: number;
+  readonly parallel: number;
+  readonly kvBlocks: number;
+}
+
+/** The sums, a line each, and what could be asked for instead. */
+function describeShortage(
+  plan: Plan,
+  { contextLength, parallel, kvBlocks }: Wanted,
+  options: SizeOptions,
+  { free, weights }: MemoryBounds,
+): string {
+  const { activations, states } = fixedMemory(plan, parallel);
+  const kv = kvBlocks * KV_BLOCK_TOKENS * kvBytesPerToken(plan);
+  const holder = options.kvBytes !== undefined
+    ? "--kv-mb"
+    : options.kvShare !== undefined
+    ? `1 sequence of ${contextLength} tokens, the least`
+    : `${parallel} sequence${parallel > 1 ? "s" : ""} of ${contextLength} tokens`;
+  const lines: [string, number, string?][] = [
+    ["weights", weights],
+    ["activations", activations],
+    ...(states > 0 ? [["recurrent states", states]] as [string, number][] : []),
+    ["KV cache", kv, `${holder}, in ${plan.kv.type}`],
+  ];
+  const sum = lines.reduce((total, [, bytes]) => total + bytes, 0);
+  const fits = settingsThatFit(plan, { contextLength, parallel, kvBlocks }, options, { free, weights });
+  return [
+    `The model needs ${megabytes(sum)} of memory with these settings, and ${
+      megabytes(free)
+    } are free for it:`,
+    ...lines.map(([name, bytes, note]) =>
+      `  ${name.padEnd(17)}${megabytes(bytes).padStart(16)}${note ? `  (${note})` : ""}`
+    ),
+    fits.length > 0
+      ? `What fits: ${fits.join(", or ")}`
+      : "No setting fits: free some memory, or use a smaller model or one in fewer bits",
+  ].join("\n");
+}
+
+/** The largest values of single options that fit, where all others stay as they are; of all together where none does. */
+function settingsThatFit(
+  plan: Plan,
+  { contextLength, parallel }: Wanted,
+  { kvBytes, kvShare }: SizeOptions,
+  { free, weights }: MemoryBounds,
+): string[] {
+  const blockBytes = KV_BLOCK_TOKENS * kvBytesPerToken(plan);
+  const oneBytes = Math.ceil(contextLength / KV_BLOCK_TOKENS) * blockBytes;
+  const room = (sequences: number) => {
+    const { activations, states } = fixedMemory(plan, sequences);
+    return free - weights - activations - states;
+  };
+  const kvRoom = Math.floor(room(parallel) / 1e6);
+  const pool = (sequences: number) => kvBytes ?? (kvShare === undefined ? sequences : 1) * oneBytes;
+  const most = largest(parallel - 1, (n) => pool(n) <= room(n));
+  const held = kvShare === undefined ? parallel : 1; // sequences that the pool has to hold at once
+  const context = Math.floor(room(parallel) / (held * blockBytes)) * KV_BLOCK_TOKENS;
+  const fits = [
+    ...(most > 0 ? [`--parallel ${most}`] : []),
+    ...(kvBytes === undefined && context > 0 ? [`--ctx ${context}`] : []),
+    ...(kvRoom * 1e6 >= oneBytes ? [`--kv-mb ${kvRoom}`] : []),
+  ];
+  if (fits.length > 0) return fits;
+  const least = Math.floor(room(1) / 1e6);
+  const tokens = Math.min(contextLength, Math.floor(least * 1e6 / blockBytes) * KV_BLOCK_TOKENS);
+  return tokens > 0 ? [`--parallel 1 --ctx ${tokens} --kv-mb ${least}`] : [];
+}
+
+/** The largest whole number from 1 to `most` that fits, where all below one that fits do too; 0 where none does. */
+function largest(most: number, fits: (n: number) => boolean): number {
+  let [low, high] = [0, most];
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (fits(middle)) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+/** `1,234.5 MB`. */
+function megabytes(bytes: number): string {
+  const digits = { minimumFractionDigits: 1, maximumFractionDigits: 1 };
+  return `${(bytes / 1e6).toLocaleString("en-US", digits)} MB`;
+}
