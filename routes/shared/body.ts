@@ -1,3 +1,4 @@
+import { concat } from "@std/bytes/concat.js";
 import type { ConnectionLimits } from "./context.ts";
 import { ApiError } from "./errors.ts";
 import { parseJson } from "./json.ts";
@@ -9,16 +10,19 @@ type BodyLimits = Pick<ConnectionLimits, "bodyBytes" | "bodyMs">;
  * can make a browser send plain text here, but not JSON.
  */
 export async function readJson(request: Request, limits: BodyLimits): Promise<unknown> {
-  const mediaType = request.headers.get("content-type")?.split(";")[0].trim().toLowerCase() ?? "none";
+  const mediaType = request.headers.get("content-type")?.split(";")[0].trim().toLowerCase() ?? "";
   if (mediaType !== "application/json") {
-    const message = `Unsupported content-type: found ${mediaType.slice(0, 60)}, allowed is application/json`;
+    const got = mediaType === "" ? "none" : JSON.stringify(mediaType.slice(0, 60));
+    const message = `Unsupported content-type: must be application/json (got ${got})`;
     throw new ApiError(415, "unsupported_media_type", message);
   }
-  if ((request.headers.get("content-encoding") ?? "identity") !== "identity") {
+  const encoding = request.headers.get("content-encoding") ?? "identity";
+  if (encoding !== "identity") {
     throw new ApiError(
       415,
       "unsupported_media_type",
-      "Unsupported content-encoding: send the body uncompressed",
+      `Unsupported content-encoding: must be identity (got ${JSON.stringify(encoding.slice(0, 60))}); ` +
+        "send the body uncompressed",
     );
   }
   return parseJson(await readBody(request, limits));
@@ -48,25 +52,15 @@ async function readBody(request: Request, { bodyBytes, bodyMs }: BodyLimits): Pr
     // Not cancelled: Deno.serve (2.9.6) would then never close the connection by itself.
     reader.releaseLock();
   }
-  return join(parts, length);
-}
-
-function join(parts: readonly Uint8Array[], length: number): Uint8Array {
-  const bytes = new Uint8Array(length);
-  let offset = 0;
-  for (const part of parts) {
-    bytes.set(part, offset);
-    offset += part.length;
-  }
-  return bytes;
+  return concat(parts);
 }
 
 function tooLarge(bodyBytes: number): ApiError {
-  const message = `The request body is too large, allowed are ${bodyBytes} bytes`;
+  const message = `The request body must be at most ${bodyBytes} bytes; send less in one request`;
   return new ApiError(413, "request_too_large", message, { headers: { connection: "close" } });
 }
 
 function tooSlow(bodyMs: number): ApiError {
-  const message = `The request body was not there within ${bodyMs / 1000} s`;
+  const message = `The request body did not arrive within ${bodyMs / 1000} s; send it again, faster`;
   return new ApiError(408, "body_timeout", message, { headers: { connection: "close" } });
 }

@@ -1,7 +1,8 @@
 /**
- * The items of all sources as they come, those of one source in their order. A source goes on only when its item was
+ * The items of all sources as they come, those of one source in their order. A source resumes only when its item was
  * taken, so nothing piles up behind a slow reader. The first failure, or leaving the iteration, aborts `abort`, waits
- * for the other sources to end and, if it was a failure, throws it.
+ * for the other sources to end and, if it was a failure, throws it. (std's MuxAsyncIterator keeps all items, and tells no
+ * failure, until all sources wait at once, which they do not while a slow reader is behind; and it ends no source.)
  */
 export async function* merge<T>(
   sources: readonly AsyncIterable<T>[],

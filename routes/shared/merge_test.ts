@@ -46,3 +46,23 @@ Deno.test("leaving ends all sources", async () => {
   assert(abort.signal.aborted);
   assertEquals(closed.length, 2);
 });
+
+Deno.test("a failure is thrown at once, though the other sources always have an item", async () => {
+  async function* failing(): AsyncGenerator<number> {
+    yield 1;
+    throw new Error("first");
+  }
+  let taken = 0;
+  await assertRejects(
+    async () => {
+      for await (
+        const _ of merge([numbers(0, 100_000), failing(), numbers(0, 100_000)], new AbortController())
+      ) {
+        taken++;
+      }
+    },
+    Error,
+    "first",
+  );
+  assert(taken < 20, `${taken}`);
+});
