@@ -65,6 +65,35 @@ const UPLOADS: Case[] = [
     FILE + PURPOSE + part('name="expires_after[anchor]"', "created_at") + END,
     "missing_required_parameter",
   ),
+  ...[
+    "expires_after[Anchor]",
+    "expires_after.seconds",
+    "expires_after[]",
+    "Expires_After",
+    "expires-after",
+    "expiresAfter",
+    "expire_after[seconds]",
+  ].map((name) =>
+    form(`an expiry as ${name}`, FILE + PURPOSE + part(`name="${name}"`, "3600") + END, "invalid_value")
+  ),
+  ...["3600", "", "{}x", '{"anchor":"created_at","seconds":1}', '{"anchor":"x","seconds":3600}'].map((json) =>
+    form(
+      `an expiry of ${json}`,
+      FILE + PURPOSE + part('name="expires_after"', json) + END,
+      json.startsWith('{"') ? "invalid_value" : "invalid_type",
+    )
+  ),
+  form(
+    "half an expiry in JSON",
+    FILE + PURPOSE + part('name="expires_after"', '{"anchor":"created_at"}') + END,
+    "missing_required_parameter",
+  ),
+  form(
+    "an expiry twice",
+    FILE + PURPOSE + expiry("created_at", "3600") +
+      part('name="expires_after"', '{"anchor":"created_at","seconds":3600}') + END,
+    "invalid_value",
+  ),
   form("JSON", "{}", "unsupported_media_type", { headers: json, status: 415 }),
   form("a form without files", "purpose=batch", "unsupported_media_type", {
     headers: { "content-type": "application/x-www-form-urlencoded" },
@@ -265,6 +294,42 @@ Deno.test("files: an upload that its client gives up, or that stalls, leaves not
       for (let i = 0; uploads() > 0 && i < 500; i++) await new Promise((resolve) => setTimeout(resolve, 2));
       assertEquals(uploads(), 0);
       assertEquals([...Deno.readDirSync(`${path}/files`)], []);
+    })
+  );
+});
+
+Deno.test("files: an expiry is honoured in JSON as it is in fields", async () => {
+  await inDataFolder((path) =>
+    withBatches(path, {}, async ({ base }) => {
+      const json = part('name="expires_after"', '{"anchor":"created_at","seconds":3600}');
+      for (const fields of [expiry("created_at", "3600"), json]) {
+        const body = FILE + PURPOSE + fields + END;
+        const response = await fetch(`${base}/v1/files`, { method: "POST", headers: multipart, body });
+        const file = await response.json();
+        assertEquals(file.expires_at - file.created_at, 3600);
+      }
+    })
+  );
+});
+
+Deno.test("files: an upload that is no form is told what one is", async () => {
+  await inDataFolder((path) =>
+    withBatches(path, {}, async ({ base }) => {
+      const messages: string[] = [];
+      for (const type of ["multipart/form-data", "application/json", ""]) {
+        const response = await fetch(`${base}/v1/files`, {
+          method: "POST",
+          headers: { "content-type": type },
+          body: FILE,
+        });
+        messages.push((await response.json()).error.message);
+      }
+      const start = "Unsupported content-type: must be multipart/form-data with a boundary";
+      assertEquals(messages, [
+        `${start} (got "multipart/form-data")`,
+        `${start} (got "application/json")`,
+        `${start} (got none)`,
+      ]);
     })
   );
 });

@@ -1,5 +1,6 @@
 import type { z } from "@hono/zod-openapi";
 import { ApiError } from "./errors.ts";
+import { HugeNumber } from "./json.ts";
 
 type Issue = z.core.$ZodIssue;
 
@@ -46,29 +47,41 @@ function codeOf(issue: Issue): string {
 
 function describe(issue: Issue, param: string): string {
   if (isMissing(issue)) return `Missing required parameter "${param}"`;
-  if (issue.code === "custom") return issue.message;
-  const where = param ? `"${param}"` : "request body";
-  return `Invalid ${where}: found ${show(issue.input)}, ${allowed(issue)}`;
+  if (issue.code === "custom" && issue.params !== undefined) return issue.message;
+  const got = `(got ${show(issue.input)})`;
+  if (issue.code === "custom") return `${issue.message} ${got}`;
+  return `Invalid ${param ? `"${param}"` : "request body"}: ${rule(issue)} ${got}`;
 }
 
-function allowed(issue: Issue): string {
+const TYPES: Record<string, string> = {
+  array: "an array",
+  boolean: "true or false",
+  int: "an integer",
+  number: "a number",
+  object: "an object",
+  string: "a string",
+};
+
+/** What must hold. */
+function rule(issue: Issue): string {
   switch (issue.code) {
     case "invalid_type":
-      return `allowed is ${issue.expected === "int" ? "an integer" : `type ${issue.expected}`}`;
+      return `must be ${TYPES[issue.expected] ?? issue.expected}`;
     case "too_small":
-      return `allowed is at least ${issue.minimum}${unit(issue.origin)}`;
+      return bound(issue.origin, "at least", Number(issue.minimum));
     case "too_big":
-      return `allowed is at most ${issue.maximum}${unit(issue.origin)}`;
+      return bound(issue.origin, "at most", Number(issue.maximum));
     case "invalid_value":
-      return `allowed is ${issue.values.map((value) => JSON.stringify(value)).join(", ")}`;
+      return `must be ${issue.values.map((value) => JSON.stringify(value)).join(" or ")}`;
     default:
       return issue.message;
   }
 }
 
-function unit(origin: string): string {
-  if (origin === "string") return " characters";
-  return origin === "array" ? " entries" : "";
+function bound(origin: string, which: string, limit: number): string {
+  if (origin === "string") return `must have ${which} ${limit} ${limit === 1 ? "character" : "characters"}`;
+  if (origin === "array") return `must have ${which} ${limit} ${limit === 1 ? "entry" : "entries"}`;
+  return `must be ${which} ${limit}`;
 }
 
 const SHOWN_CHARACTERS = 60;
@@ -79,6 +92,8 @@ function clip(text: string): string {
 
 /** A value for an error message: short, however long or deep the value is. */
 export function show(value: unknown): string {
+  if (value instanceof HugeNumber) return `${clip(value.written)}, more than a 64-bit float holds`;
+  if (value === Infinity || value === -Infinity) return "a number that is more than a 64-bit float holds";
   if (typeof value === "string") return JSON.stringify(clip(value));
   if (Array.isArray(value)) return `an array of ${value.length}`;
   return typeof value === "object" && value !== null ? "an object" : String(value);

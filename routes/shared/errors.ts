@@ -76,6 +76,14 @@ export function notReady(state: EngineState): ApiError | undefined {
   }
 }
 
+/** `seconds`: when to come back. */
+export function queueFull(message: string, seconds: number): ApiError {
+  return new ApiError(429, "queue_full", message, {
+    type: "rate_limit_error",
+    headers: { "retry-after": String(seconds) },
+  });
+}
+
 /** The reason of an abort because nobody reads the answer any more. */
 export function clientLeft(): ApiError {
   return new ApiError(499, "client_closed_request", "The client left before the answer was complete");
@@ -100,11 +108,7 @@ function fromEngine(code: EngineErrorCode, message: string, details: Record<stri
     case "invalid_request":
       return new ApiError(400, code, message, { details });
     case "queue_full":
-      return new ApiError(429, code, message, {
-        type: "rate_limit_error",
-        details,
-        headers: { "retry-after": RETRY_AFTER_SECONDS },
-      });
+      return queueFull(message, Number(RETRY_AFTER_SECONDS));
     case "engine_closed":
       return shuttingDown();
     case "engine_unavailable":

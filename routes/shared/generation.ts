@@ -1,15 +1,17 @@
 import {
   DEFAULT_SAMPLING,
   type Engine,
+  EngineError,
   type GenerateRequest,
   type SamplingParams,
   type Usage,
 } from "../../engine/types.ts";
 import type { z } from "@hono/zod-openapi";
-import { ApiError, shuttingDown, withPromptLength } from "./errors.ts";
+import { ApiError, queueFull, shuttingDown, withPromptLength } from "./errors.ts";
 import type { generationFields } from "./fields.ts";
 import { merge } from "./merge.ts";
 import { type Piece, PieceReader } from "./piece_reader.ts";
+import { noteEnd, noteStart, secondsUntilRoom } from "./queue.ts";
 import type { AnswerHead, UsageBody } from "./answers.ts";
 import { show } from "./check.ts";
 
@@ -121,8 +123,11 @@ async function* generateOne(engine: Engine, request: GenerateRequest, index: num
   const reader = new PieceReader(engine, index, request.logprobs !== undefined);
   const signal = request.signal!;
   signal.throwIfAborted();
+  noteStart(engine);
+  let begun = false;
   try {
     for await (const event of engine.submit(request)) {
+      begun = true;
       if (event.type === "finish" && event.reason === "cancelled") {
         signal.throwIfAborted();
         throw shuttingDown();
@@ -131,7 +136,12 @@ async function* generateOne(engine: Engine, request: GenerateRequest, index: num
     }
   } catch (error) {
     signal.throwIfAborted();
+    if (error instanceof EngineError && error.code === "queue_full") {
+      throw queueFull(error.message, secondsUntilRoom(engine));
+    }
     throw withPromptLength(error, engine, request.prompt.length);
+  } finally {
+    if (begun) noteEnd(engine);
   }
 }
 

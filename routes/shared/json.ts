@@ -21,11 +21,25 @@ export function parseJson(bytes: Uint8Array): unknown {
     );
   }
   try {
-    return JSON.parse(text);
+    return HUGE.test(text)
+      ? JSON.parse(text, keepHuge as (key: string, value: unknown) => unknown)
+      : JSON.parse(text);
   } catch (error) {
     const reason = error instanceof Error ? error.message.slice(0, 200) : "";
     throw new ApiError(400, "invalid_json", `The request body is not valid JSON: ${reason}`);
   }
+}
+
+/** A number that JSON allows and a 64-bit float does not hold: no field takes it, and messages show it as it was written. */
+export class HugeNumber {
+  constructor(readonly written: string) {}
+}
+
+/** What numbers beyond 1.8e308 look like, and other text may. */
+const HUGE = /\d[eE]\+?\d{3}|\d{309}/;
+
+function keepHuge(_key: string, value: unknown, { source }: { source: string }): unknown {
+  return value === Infinity || value === -Infinity ? new HugeNumber(source) : value;
 }
 
 /** Counts brackets and commas outside of strings, before anything is built from them. */
@@ -39,7 +53,7 @@ function checkShape(bytes: Uint8Array): void {
       for (i++; i < bytes.length && bytes[i] !== QUOTE; i++) if (bytes[i] === BACKSLASH) i++;
     } else if (byte === 0x5b || byte === 0x7b) { // [ {
       containers++;
-      if (++depth > JSON_LIMITS.depth) throw tooComplex("levels deep", JSON_LIMITS.depth);
+      if (++depth > JSON_LIMITS.depth) throw tooComplex("levels of arrays and objects", JSON_LIMITS.depth);
     } else if (byte === 0x5d || byte === 0x7d) { // ] }
       depth--;
     } else if (byte === 0x2c) values++; // ,
@@ -49,10 +63,10 @@ function checkShape(bytes: Uint8Array): void {
 }
 
 function tooComplex(what: string, limit: number): ApiError {
-  return new ApiError(400, "invalid_json", `The request body has too many ${what}, allowed are ${limit}`);
+  return new ApiError(400, "invalid_json", `The request body must have at most ${limit} ${what}`);
 }
 
 /** The same depth bound for a value that was parsed elsewhere. */
 export function checkDepth(value: unknown): void {
-  if (isDeeper(value, JSON_LIMITS.depth)) throw tooComplex("levels", JSON_LIMITS.depth);
+  if (isDeeper(value, JSON_LIMITS.depth)) throw tooComplex("levels of arrays and objects", JSON_LIMITS.depth);
 }

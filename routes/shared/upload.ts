@@ -61,8 +61,8 @@ class Form<S extends Sink> {
   ) {
     const type = request.headers.get("content-type") ?? "";
     if (!/^multipart\/form-data\s*;/i.test(type)) {
-      const found = type.split(";")[0].slice(0, 60) || "none";
-      throw wrongType(`found ${found}, allowed is multipart/form-data`);
+      const got = type === "" ? "none" : JSON.stringify(type.slice(0, 60));
+      throw wrongType(`must be multipart/form-data with a boundary (got ${got})`);
     }
     if (Number(request.headers.get("content-length") ?? 0) > limits.uploadBytes + MAX_FORM_BYTES) {
       throw tooLarge(limits);
@@ -155,7 +155,7 @@ class Form<S extends Sink> {
 
   async #receive(name: string, part: Part, filename: string | undefined): Promise<void> {
     if (name !== "file") {
-      throw badForm(`a file named ${JSON.stringify(name.slice(0, 60))}, allowed is "file"`);
+      throw badForm(`its file must be named "file" (got ${JSON.stringify(name.slice(0, 60))})`);
     }
     const sink = await this.open();
     this.#file = { filename: cleanName(filename), sink };
@@ -208,6 +208,7 @@ function incomplete(): ApiError {
 }
 
 function tooLarge({ uploadBytes }: UploadLimits): ApiError {
-  const message = `The file is too large, allowed are ${uploadBytes} bytes`;
+  const message =
+    `The file must be at most ${uploadBytes} bytes; split it, or start the server with another --max-upload-mb`;
   return new ApiError(413, "request_too_large", message, { param: "file", headers: { connection: "close" } });
 }

@@ -1,0 +1,98 @@
+import { assertEquals } from "@std/assert";
+import { withServer } from "../testing_server.ts";
+
+/* Refusals say what, where, the value as it was written, and what is allowed. */
+
+const chat = '"model":"demo","messages":[{"role":"user","content":"Hi"}]';
+
+const CASES: [path: string, body: string, message: string][] = [
+  ["/v1/chat/completions", `{${chat},"n":1000}`, 'Invalid "n": must be at most 128 (got 1000)'],
+  ["/v1/chat/completions", `{${chat},"n":"2"}`, 'Invalid "n": must be a number (got "2")'],
+  ["/v1/chat/completions", `{${chat},"n":1.5}`, 'Invalid "n": must be an integer (got 1.5)'],
+  ["/v1/chat/completions", `{${chat},"stream":"yes"}`, 'Invalid "stream": must be true or false (got "yes")'],
+  [
+    "/v1/chat/completions",
+    `{${chat},"temperature":1e999}`,
+    'Invalid "temperature": must be a number (got 1e999, more than a 64-bit float holds)',
+  ],
+  [
+    "/v1/chat/completions",
+    `{${chat},"temperature":-${"9".repeat(400)}}`,
+    `Invalid "temperature": must be a number (got -${"9".repeat(59)}…, more than a 64-bit float holds)`,
+  ],
+  [
+    "/v1/chat/completions",
+    `{${chat},"stop":["a","b","c","d","e"]}`,
+    'Invalid "stop": must have at most 4 entries (got an array of 5)',
+  ],
+  [
+    "/v1/chat/completions",
+    `{${chat},"logit_bias":5}`,
+    'Invalid "logit_bias": must be an object of at most 1024 token ids, each with a bias from -100 to 100 (got 5)',
+  ],
+  [
+    "/v1/chat/completions",
+    '{"model":"demo","messages":[{"role":"root","content":"Hi"}]}',
+    'Invalid "messages[0].role": must be "system" or "developer" or "user" or "assistant" or "tool" (got "root")',
+  ],
+  [
+    "/v1/chat/completions",
+    '{"model":"","messages":[]}',
+    'Invalid "model": must have at least 1 character (got "")',
+  ],
+  ["/v1/chat/completions", '{"model":"demo"}', 'Missing required parameter "messages"'],
+  ["/v1/chat/completions", "[]", "Invalid request body: must be an object (got an array of 0)"],
+  [
+    "/v1/completions",
+    '{"model":"demo","prompt":[259]}',
+    'Invalid "prompt": token ids must be from 0 to 258 (got 259)',
+  ],
+  [
+    "/v1/completions",
+    '{"model":"demo","prompt":["a","b"],"n":100}',
+    'Invalid "prompt": prompts x n must be at most 128 answers (got 200); send fewer prompts in a request, or a smaller n',
+  ],
+  [
+    "/v1/completions",
+    '{"model":"demo","prompt":"a","suffix":"b"}',
+    'Unsupported parameter "suffix": this server does not support text that is to follow the answer; leave it out',
+  ],
+  [
+    "/v1/completions",
+    '{"model":"other","prompt":"a"}',
+    'There is no model "other" here; use "demo", which this server runs',
+  ],
+];
+
+Deno.test("messages name the field, the rule and the value as it was written", async () => {
+  await withServer({}, async ({ post }) => {
+    for (const [path, body, message] of CASES) {
+      const { error } = await (await post(path, undefined, { body })).json();
+      assertEquals(error?.message, message, body);
+    }
+  });
+});
+
+Deno.test("what is too long or too short is counted in characters, not in UTF-16 units", async () => {
+  await withServer({}, async ({ post }) => {
+    const status = async (name: string) => {
+      const messages = [{ role: "user", content: "Hi", name }];
+      const response = await post("/v1/chat/completions", { model: "demo", messages });
+      await response.body?.cancel();
+      return response.status;
+    };
+    assertEquals([await status("🙂".repeat(256)), await status("🙂".repeat(257))], [200, 400]);
+    assertEquals([await status("a".repeat(256)), await status("a".repeat(257))], [200, 400]);
+    assertEquals(await status("🙂".repeat(1_000_000)), 400);
+  });
+});
+
+Deno.test("a number too large for a float is refused only where a field wants it", async () => {
+  await withServer({}, async ({ post }) => {
+    const response = await post("/v1/chat/completions", undefined, {
+      body: `{${chat},"metadata":[1e999,"1e999"]}`,
+    });
+    assertEquals(response.status, 200);
+    await response.body?.cancel();
+  });
+});
