@@ -1,7 +1,20 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertRejects } from "@std/assert";
 import type { LlmEngine } from "./engine.ts";
-import { generate, GREEDY, promptOf, quiet, settle, startEngine, stepByStep } from "./testing.ts";
-import type { GenerateRequest } from "./types.ts";
+import { EventStream } from "./event_stream.ts";
+import {
+  collect,
+  finishOf,
+  generate,
+  GREEDY,
+  promptOf,
+  quiet,
+  settle,
+  startEngine,
+  stepByStep,
+  tokensOf,
+} from "./testing.ts";
+import { DrawingBackend } from "./testing_draws.ts";
+import { EngineError, type GenerateRequest } from "./types.ts";
 
 /* Sequences take KV blocks as they grow. Where blocks run out some are preempted, and nobody can tell from the answers. */
 
@@ -74,5 +87,199 @@ Deno.test("the latest batch request gives way first, then the latest other one; 
   assertEquals(ended, ["first", "second", "early batch", "late batch"]);
   assertEquals(engine.stats().promptTokens, 29 + 30 + 31 + 32);
   assertEquals(engine.stats().kvBlocksUsed, 0);
+  await engine.close();
+});
+
+/** Two requests in a pool for one and a half; the later one has just been preempted. */
+async function withOnePreempted(
+  limits: Parameters<typeof startEngine>[0] = {},
+  change: Partial<GenerateRequest> = {},
+) {
+  const { engine, backend } = startEngine({ kvBlocks: 9, maxRows: 200, ...limits }, 288);
+  const steps = stepByStep(backend);
+  const stays = generate(engine, { ...endless(40), maxTokens: 150 });
+  const abort = new AbortController();
+  const iterator = engine.submit({ ...endless(41), signal: abort.signal, ...change })[Symbol.asyncIterator]();
+  const first = iterator.next();
+  await settle();
+  while (engine.stats().preemptions === 0) await steps.next();
+  assertEquals([engine.stats().running, engine.stats().waiting], [1, 1]);
+  return { engine, backend, steps, stays, abort, iterator, first };
+}
+
+for (const way of ["return", "signal"] as const) {
+  Deno.test(`${way} while preempted frees the place at once, and nothing is held`, async () => {
+    const { engine, backend, steps, stays, abort, iterator } = await withOnePreempted();
+    const held = engine.stats().kvBlocksUsed;
+    const { tokens } = await lastStep(iterator, backend.steps.length);
+    if (way === "return") await iterator.return!();
+    else abort.abort();
+    assertEquals([engine.stats().running, engine.stats().waiting], [1, 0]);
+    assertEquals([engine.stats().kvBlocksUsed, backend.stopRequests], [held, 0]);
+    if (way === "signal") {
+      const { value } = await iterator.next();
+      assertEquals([value.type, value.reason, value.usage.completionTokens], ["finish", "cancelled", tokens]);
+    }
+    steps.release();
+    assertEquals((await stays).tokens, await greedy(40, 150));
+    assertEquals(engine.stats().kvBlocksUsed, 0);
+    await engine.close();
+  });
+}
+
+/** Reads what lies ready of a sequence that has had a token in each of so many steps but the last. */
+async function lastStep(iterator: AsyncIterator<unknown>, steps: number): Promise<{ tokens: number }> {
+  for (let read = 1; read < steps - 1; read++) await iterator.next();
+  return { tokens: steps - 1 };
+}
+
+Deno.test("drain lets a preempted request come to its end", async () => {
+  const { engine, steps, stays, iterator, first } = await withOnePreempted({}, { maxTokens: 130 });
+  const drained = engine.drain(Infinity);
+  steps.release();
+  const events = [(await first).value];
+  for (let next = await iterator.next(); !next.done; next = await iterator.next()) events.push(next.value);
+  assertEquals(tokensOf(events), await greedy(41, 130));
+  await stays;
+  await drained;
+  await engine.close();
+});
+
+Deno.test("close cancels a preempted request", async () => {
+  const { engine, backend, stays, iterator, first } = await withOnePreempted();
+  const closed = engine.close();
+  const events = [(await first).value];
+  for (let next = await iterator.next(); !next.done; next = await iterator.next()) events.push(next.value);
+  assertEquals(finishOf(events).reason, "cancelled");
+  assertEquals((await stays).finish.reason, "cancelled");
+  await closed;
+  assert(backend.closed);
+});
+
+Deno.test("when the backend fails, a preempted request fails too, after what was generated", async () => {
+  const { engine, backend, steps, stays, iterator, first } = await withOnePreempted();
+  backend.gate = () => Promise.reject(new Error("lost"));
+  const failed = assertRejects(() => stays, EngineError);
+  steps.release();
+  await failed;
+  assertEquals((await first).value.type, "token");
+  await assertRejects(async () => {
+    while (!(await iterator.next()).done);
+  }, EngineError);
+  await engine.close();
+});
+
+Deno.test("a preempted request takes no place in the queue, and is not refused", async () => {
+  const { engine, steps, stays, iterator } = await withOnePreempted({ parallel: 2, queue: 1 });
+  const queued = generate(engine, { ...endless(5), maxTokens: 3 });
+  await settle();
+  assertEquals(engine.stats().waiting, 2);
+  const refused = await assertRejects(() => generate(engine, endless(6)), EngineError);
+  assertEquals(refused.message, "1 requests are waiting already: try again later");
+  steps.release();
+  assertEquals((await queued).tokens, await greedy(5, 3));
+  await stays;
+  await iterator.return!();
+  await engine.close();
+});
+
+Deno.test("newcomers do not pass a preempted request", async () => {
+  const { engine, steps, stays, iterator, first } = await withOnePreempted({}, { maxTokens: 130 });
+  const ended: string[] = [];
+  const newcomer = generate(engine, { ...endless(5), maxTokens: 200 }).then(() => ended.push("newcomer"));
+  steps.release();
+  const events = [(await first).value];
+  for (let next = await iterator.next(); !next.done; next = await iterator.next()) events.push(next.value);
+  ended.push("preempted");
+  await Promise.all([stays, newcomer]);
+  assertEquals(ended, ["preempted", "newcomer"]);
+  await engine.close();
+});
+
+Deno.test("a slow reader is preempted before others, and comes back when half of its events are read", async () => {
+  const { engine } = startEngine({ parallel: 2, kvBlocks: 70, maxRows: 200 }, 2200);
+  const slow = engine.submit({ ...endless(10), maxTokens: 1500 })[Symbol.asyncIterator]();
+  const events = [(await slow.next()).value];
+  await quiet(engine); // 33 blocks
+  const quick = await generate(engine, { ...endless(12), maxTokens: 1400 });
+  assertEquals(quick.tokens.length, 1400);
+  assertEquals([engine.stats().preemptions, engine.stats().running, engine.stats().waiting], [1, 0, 1]);
+  const { steps } = engine.stats();
+  for (let read = 0; read < EventStream.CAPACITY / 2 - 1; read++) events.push((await slow.next()).value);
+  await quiet(engine);
+  assertEquals(engine.stats().steps, steps);
+  for (let next = await slow.next(); !next.done; next = await slow.next()) events.push(next.value);
+  const alone = await generate(engine, { ...endless(10), maxTokens: 1500, cacheSalt: "alone" });
+  assertEquals(tokensOf(events), alone.tokens);
+  await engine.close();
+});
+
+Deno.test("nobody is preempted for a request that would not fit even then", async () => {
+  const { engine, backend } = startEngine({ parallel: 4, kvBlocks: 10, maxRows: 400 }, 320);
+  const steps = stepByStep(backend);
+  const first = generate(engine, { ...endless(100), maxTokens: 20 }); // 4 blocks
+  const batch = generate(engine, { ...endless(40), maxTokens: 60, priority: "batch" }); // 2 blocks
+  await settle();
+  const large = generate(engine, { ...endless(250), maxTokens: 20 }); // 8 blocks: not beside the first
+  await steps.next();
+  assertEquals([engine.stats().running, engine.stats().waiting, engine.stats().preemptions], [2, 1, 0]);
+  steps.release();
+  assertEquals((await large).tokens, await greedy(250, 20));
+  assertEquals((await batch).tokens, await greedy(40, 60));
+  assertEquals((await first).tokens, await greedy(100, 20));
+  assertEquals(engine.stats().preemptions, 1); // the batch request, when the first had ended
+  await engine.close();
+});
+
+Deno.test("several steps at once take what memory is left, and preempt nobody", async () => {
+  const { engine, backend } = startEngine({ kvBlocks: 4, maxRows: 200 }, 128, DrawingBackend);
+  const results = await Promise.all(
+    [31, 32].map((length) => generate(engine, { ...endless(length), maxTokens: 31 })),
+  );
+  for (const [i, { tokens }] of results.entries()) assertEquals(tokens, await greedy(31 + i, 31));
+  assert(backend.calls.some((steps) => steps > 1));
+  assertEquals(engine.stats().preemptions, 0);
+  await engine.close();
+});
+
+Deno.test("scores of a prompt's tokens are the same when it is preempted half-way", async () => {
+  const request = {
+    ...endless(200),
+    maxTokens: 5,
+    logprobs: 2,
+    promptLogprobs: true,
+    priority: "batch",
+  } as const;
+  const told = (events: Awaited<ReturnType<typeof collect>>) =>
+    events.filter(({ type }) => type === "prompt" || type === "token");
+  const { engine, backend } = startEngine({ kvBlocks: 10, maxRows: 200, maxLogitRows: 4 }, 320);
+  const wanted = told(await collect(engine.submit(request)));
+  const steps = stepByStep(backend);
+  const scored = collect(engine.submit({ ...request, cacheSalt: "again" }));
+  for (let i = 0; i < 20; i++) await steps.next();
+  const interactive = generate(engine, { ...endless(100), maxTokens: 100 });
+  await steps.next();
+  assertEquals([engine.stats().preemptions, engine.stats().waiting], [1, 1]);
+  steps.release();
+  assertEquals(told(await scored), wanted);
+  assertEquals(wanted[0].type, "prompt");
+  await interactive;
+  await engine.close();
+});
+
+Deno.test("answers to one prompt share its blocks, and who is preempted gives up only its own", async () => {
+  const { engine, backend } = startEngine({ parallel: 4, kvBlocks: 16, maxRows: 400 }, 512);
+  const request = { ...endless(320), maxTokens: 100 };
+  const steps = stepByStep(backend);
+  const seeds = [1, 2, 3, 4];
+  const ask = (seed: number) => generate(engine, { ...request, sampling: { seed } });
+  const results = seeds.map(ask); // 10 blocks of prompt, and 4 of each answer
+  await settle();
+  while (engine.stats().preemptions === 0) await steps.next();
+  assert(engine.stats().kvBlocksUsed >= 13);
+  steps.release();
+  const answers = await Promise.all(results);
+  assertEquals(answers.map(({ finish }) => finish.usage.cachedTokens), [0, 288, 288, 288]);
+  for (const [i, { tokens }] of answers.entries()) assertEquals(tokens, (await ask(seeds[i])).tokens);
   await engine.close();
 });

@@ -45,7 +45,8 @@ export function publishToken(
   return wantsToken(sequence) ? undefined : "length";
 }
 
-function append(sequence: Sequence, token: number): void {
+/** Adds a token to the sequence. */
+export function append(sequence: Sequence, token: number): void {
   sequence.firstTokenAt ??= performance.now();
   if (sequence.length === sequence.tokens.length) {
     sequence.tokens = grown(sequence.tokens, sequence.maxLength);

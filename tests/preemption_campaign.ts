@@ -1,0 +1,145 @@
+/**
+ * The long campaigns of preemption (`deno task preemption --requests 1000 --chats 64 --model FILE`): the suite runs a
+ * few requests of each. Stops at the first answer that differs from the same request's alone.
+ */
+import { parseArgs } from "@std/cli/parse_args.js";
+import { loadEngine } from "../engine/load.ts";
+import { FakeBackend, type FakeBackendOptions, startEngine } from "../engine/testing.ts";
+import { DrawingBackend } from "../engine/testing_draws.ts";
+import { type Engine, KV_TYPES } from "../engine/types.ts";
+import { compareCrowd, type Crowd } from "./preemption.ts";
+import { type Architecture, synthesize } from "./synth.ts";
+
+const HELP = `Let the KV cache run out, and look whether an answer changes.
+
+Usage: deno task preemption [--requests N] [--seed N] [--chats N --model FILE]
+
+  --requests N   requests in a pool that holds a few of them: on stand-ins of a model, of a hybrid and of a backend
+                 that takes several steps at once, and with the kernels on small models of llama's and qwen35's kind
+  --seed N       what chance begins with (default 1)
+  --chats N      so many chats without max_tokens at once on a model, in 6 GB of KV cache for contexts of 4,096
+                 tokens; each reads 300 tokens and leaves
+  --model FILE   the model of the chats
+`;
+
+type Kind = new (options: FakeBackendOptions) => FakeBackend;
+
+/** Stand-ins: name, slots of recurrent state, backend. */
+export const STAND_INS: readonly [string, number | undefined, Kind][] = [
+  ["a dense model", undefined, FakeBackend],
+  ["a hybrid", 30, FakeBackend],
+  ["a hybrid with one snapshot", 13, FakeBackend],
+  ["several steps at once", undefined, DrawingBackend],
+  ["a hybrid, several steps at once", 16, DrawingBackend],
+];
+export const KERNEL_MODELS = ["llama", "qwen35"] as const;
+
+const CONTEXT = 256;
+const PARALLEL = 12;
+const CHAT_CONTEXT = 4096;
+const CHAT_TOKENS = 300;
+const CHAT_KV_BYTES = 6e9;
+
+function say(text: string): void {
+  Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
+}
+
+/** How often requests were preempted on a stand-in. */
+export async function onStandIn(stateSlots: number | undefined, kind: Kind, crowd: Crowd): Promise<number> {
+  const limits = { stateSlots, parallel: PARALLEL, kvBlocks: CONTEXT / 32, queue: crowd.company };
+  const { engine } = startEngine(limits, CONTEXT, kind);
+  try {
+    return await compareCrowd(engine, engine, crowd);
+  } finally {
+    await engine.close();
+  }
+}
+
+/** How often requests were preempted with the kernels, on a small model. */
+export async function onKernels(
+  architecture: Architecture,
+  kvType: typeof KV_TYPES[number],
+  crowd: Crowd,
+): Promise<number> {
+  const model = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
+  try {
+    await Deno.writeFile(model, synthesize({ architecture, seed: 3, types: ["Q8_0"], layers: 4 }));
+    // A KV cache that is always too small still holds one context.
+    const options = { model, kvType, contextLength: CONTEXT, parallel: PARALLEL, kvBytes: 1, threads: 1 };
+    const { engine } = await loadEngine({ ...options, queue: crowd.company });
+    try {
+      return await compareCrowd(engine, engine, crowd);
+    } finally {
+      await engine.close();
+    }
+  } finally {
+    await Deno.remove(model);
+  }
+}
+
+async function compare(requests: number, seed: number): Promise<void> {
+  const crowd = { requests, company: 2 * PARALLEL, seed };
+  const told = (name: string, preemptions: number) =>
+    say(`${name}: ${requests} requests, ${preemptions} preemptions, every answer as alone`);
+  for (const [name, stateSlots, kind] of STAND_INS) told(name, await onStandIn(stateSlots, kind, crowd));
+  for (const architecture of KERNEL_MODELS) {
+    for (const kvType of KV_TYPES) {
+      told(`${architecture} with the kernels, ${kvType}`, await onKernels(architecture, kvType, crowd));
+    }
+  }
+}
+
+/** Chats without a limit: all at once, if memory is taken as they grow. */
+async function chat(model: string, count: number): Promise<void> {
+  const { engine, limits } = await loadForChats(model, count);
+  say(
+    `${limits.kvBlocksTotal} KV blocks, enough for ${
+      Math.floor(limits.kvBlocksTotal * 32 / CHAT_CONTEXT)
+    } contexts`,
+  );
+  const start = performance.now();
+  let mostRunning = 0;
+  let mostBlocks = 0;
+  const one = async (i: number) => {
+    const prompt = Array.from({ length: 20 + i }, (_, k) => (i * 37 + k * k * 7) % 256);
+    let tokens = 0;
+    for await (const event of engine.submit({ prompt, ignoreEos: true, sampling: { temperature: 0 } })) {
+      const { running, kvBlocksUsed } = engine.stats();
+      mostRunning = Math.max(mostRunning, running);
+      mostBlocks = Math.max(mostBlocks, kvBlocksUsed);
+      if (event.type === "token" && ++tokens === CHAT_TOKENS) return;
+    }
+    throw new Error(`Chat ${i} ended after ${tokens} tokens`);
+  };
+  await Promise.all(Array.from({ length: count }, (_, i) => one(i)));
+  const seconds = (performance.now() - start) / 1000;
+  say(
+    `${count} chats of ${CHAT_TOKENS} tokens without max_tokens: ${mostRunning} ran at once in at most ` +
+      `${mostBlocks} blocks, ${engine.stats().preemptions} preemptions, ` +
+      `${(count * CHAT_TOKENS / seconds).toFixed(0)} tokens/s`,
+  );
+  await engine.close();
+}
+
+async function loadForChats(model: string, parallel: number) {
+  const options = { model, parallel, contextLength: CHAT_CONTEXT, kvBytes: CHAT_KV_BYTES };
+  const { engine } = await loadEngine(options);
+  return { engine: engine as Engine, limits: engine.stats() };
+}
+
+async function main(args: string[]): Promise<number> {
+  const flags = parseArgs(args, { string: ["requests", "seed", "chats", "model"], boolean: ["help"] });
+  const [requests, seed, chats] = [flags.requests, flags.seed ?? "1", flags.chats].map((text) =>
+    Number(text ?? 0)
+  );
+  const valid = [requests, seed, chats].every((count) => Number.isSafeInteger(count) && count >= 0);
+  if (flags.help || !valid || requests + chats === 0 || (chats > 0 && flags.model === undefined)) {
+    say(HELP);
+    return flags.help ? 0 : 2;
+  }
+  if (requests > 0) await compare(requests, seed);
+  if (chats > 0) await chat(flags.model!, chats);
+  return 0;
+}
+
+if (import.meta.main) Deno.exit(await main(Deno.args));
