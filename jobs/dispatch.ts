@@ -1,8 +1,12 @@
-import { answerRecord, type JobIds, unansweredRecord } from "./answers.ts";
+import { abortable } from "@std/async/abortable.js";
+import { delay } from "@std/async/delay.js";
+import { type Answer, answerRecord, type JobIds, unansweredRecord } from "./answers.ts";
+import { type Doubt, Doubts, MAX_DOUBTS } from "./doubts.ts";
 import { BatchError } from "./errors.ts";
 import type { JournalRecord } from "./journal_format.ts";
 import type { PendingLine } from "./look_ahead.ts";
 import type { Pace } from "./pace.ts";
+import type { BatchRequest } from "./request.ts";
 
 /**
  * Answers one request as the HTTP endpoint would. Rejects when `signal` ends it, when there is no such answer, and with
@@ -41,10 +45,11 @@ export interface DispatchOptions {
   readonly signal: AbortSignal;
 }
 
-/** So many server errors with no good answer among them are the engine's fault, not the lines'. */
-const MAX_DOUBTFUL = 16;
 const FIRST_WAIT_MS = 50;
 const LONGEST_WAIT_MS = 5000;
+const UNWELL_WAIT_MS = 1000;
+/** Where an answer names no engine there is one only. */
+const ONLY = "";
 
 /**
  * Keeps lines in flight until none is left or a signal stops it. A line counts as in flight until its answer
@@ -55,9 +60,9 @@ export async function dispatch(options: DispatchOptions): Promise<void> {
   const failed = new AbortController();
   const signal = AbortSignal.any([options.signal, failed.signal]);
   const run = new Dispatch({ ...options, signal });
-  const workers = Array.from({ length: options.parallel }, async (_, place) => {
+  const lanes = Array.from({ length: options.parallel }, async (_, place) => {
     try {
-      await run.worker(place);
+      await run.lane(place);
     } catch (error) {
       failed.abort();
       throw error;
@@ -66,68 +71,175 @@ export async function dispatch(options: DispatchOptions): Promise<void> {
     }
   });
   // All of them, so that nobody writes any more when the caller hears of the error.
-  await Promise.allSettled(workers);
-  await Promise.all(workers);
-  await run.end();
+  await Promise.allSettled(lanes);
+  await Promise.all(lanes);
 }
 
 class Dispatch {
-  /** Records of server errors, held back until another answer shows that the engine is well. */
-  private doubtful: JournalRecord[] = [];
+  private readonly doubts = new Doubts();
+  /** Lines to be asked once more. */
+  private readonly again: PendingLine[] = [];
+  /** The last one that was answered well. */
+  private good: BatchRequest | undefined;
+  private inFlight = 0;
+  private isLastTaken = false;
+  private changed = Promise.withResolvers<void>();
+  /** Since when no engine has given a good answer, as far as that was looked into. */
+  private unwellSince: number | undefined;
+  private readonly checks = new Map<string, Promise<void>>();
 
-  constructor(private readonly options: DispatchOptions) {}
-
-  async worker(place: number): Promise<void> {
-    while (!this.stopping()) {
-      await this.options.pace.turn(place);
-      if (this.stopping()) return;
-      const line = await this.options.next();
-      if (line === undefined || this.stopping()) return;
-      const answer = await this.answer(line);
-      if (answer === undefined) return;
-      await this.record(answer.record, answer.doubtful);
+  constructor(private readonly options: DispatchOptions) {
+    for (const signal of [options.drainSignal, options.signal]) {
+      signal.addEventListener("abort", () => this.change(), { once: true });
     }
   }
 
-  /** Stores what is still in doubt; after a stop it is left to be answered again. */
-  async end(): Promise<void> {
-    if (!this.stopping() && this.doubtful.length > 0) await this.options.store(this.doubtful.splice(0));
+  /** Answers one line after the other. */
+  async lane(place: number): Promise<void> {
+    while (!this.stopping()) {
+      await this.options.pace.turn(place);
+      const line = await this.take();
+      if (line === undefined) return;
+      try {
+        await this.ask(line);
+      } finally {
+        this.inFlight -= 1;
+        this.change();
+      }
+    }
+  }
+
+  /** The next line, which counts as in flight then; undefined when all are answered, and after a stop. */
+  private async take(): Promise<PendingLine | undefined> {
+    while (!this.stopping()) {
+      const { promise } = this.changed;
+      const line = this.again.shift();
+      if (line !== undefined || !this.isLastTaken) {
+        this.inFlight += 1;
+        const taken = line ?? await this.options.next();
+        if (taken !== undefined && !this.stopping()) return taken;
+        this.inFlight -= 1;
+        this.isLastTaken ||= taken === undefined;
+        this.change();
+      } else if (this.inFlight > 0) {
+        await promise; // a line in flight may have to be asked again
+      } else {
+        const engine = this.doubts.engine();
+        if (engine === undefined) return undefined;
+        await this.check(engine);
+      }
+    }
+  }
+
+  private change(): void {
+    this.changed.resolve();
+    this.changed = Promise.withResolvers();
   }
 
   private stopping(): boolean {
     return this.options.drainSignal.aborted || this.options.signal.aborted;
   }
 
-  /** undefined when a signal came first. */
-  private async answer(line: PendingLine): Promise<{ record: JournalRecord; doubtful: boolean } | undefined> {
-    const { index, request: { customId } } = line;
+  private async ask(line: PendingLine): Promise<void> {
+    const { index, request } = line;
     const { ids, signal } = this.options;
+    let answer: Answer | undefined;
     try {
-      const found = await this.patientAnswer(line);
-      if (found === undefined) return undefined;
-      const { answer } = found;
-      this.options.pace.answered(workOf(answer?.body?.usage));
-      return { record: answerRecord(ids, index, customId, answer), doubtful: answer?.status >= 500 };
+      answer = await this.patientAnswer(request);
     } catch (error) {
       if (error instanceof BatchError) throw error;
-      if (signal.aborted) return undefined;
+      if (signal.aborted) return;
       if (error instanceof UnansweredLine) {
-        const record = unansweredRecord(ids, index, customId, error.code, error.message);
-        return { record, doubtful: false };
+        return await this.settle(
+          line,
+          unansweredRecord(ids, index, request.customId, error.code, error.message),
+        );
       }
       const message = error instanceof Error ? error.message : String(error);
-      return { record: unansweredRecord(ids, index, customId, "request_failed", message), doubtful: true };
+      const record = unansweredRecord(ids, index, request.customId, "request_failed", message);
+      return await this.doubt(engineOf(error), { line, record });
     }
+    if (answer === undefined) return;
+    this.options.pace.answered(workOf(answer.body?.usage));
+    const record = answerRecord(ids, index, request.customId, answer);
+    if (answer.status >= 500) return await this.doubt(engineOf(answer), { line, record });
+    await this.settle(line, record);
+    if (!record.completed) return;
+    this.good = request;
+    await this.well(engineOf(answer));
+  }
+
+  private async settle(line: PendingLine, record: JournalRecord): Promise<void> {
+    await this.options.store([record]);
+    this.doubts.answered(line);
+  }
+
+  /** Holds a failure back until it is known whether the engine is well. */
+  private async doubt(engine: string, doubt: Doubt): Promise<void> {
+    if (this.doubts.add(engine, doubt) >= MAX_DOUBTS) await this.check(engine);
+  }
+
+  /** The engine has given a good answer. */
+  private async well(engine: string): Promise<void> {
+    this.unwellSince = undefined;
+    await this.resolve(this.doubts.well(engine));
+  }
+
+  private async resolve({ again, errors }: { again: PendingLine[]; errors: JournalRecord[] }): Promise<void> {
+    this.again.push(...again);
+    if (again.length > 0) this.change();
+    if (errors.length > 0) await this.options.store(errors);
+  }
+
+  /** Finds out whether an engine that failed is well. Throws where it is not, and there is no other. */
+  private check(engine: string): Promise<void> {
+    let check = this.checks.get(engine);
+    if (check === undefined) {
+      check = this.probe(engine).finally(() => this.checks.delete(engine));
+      this.checks.set(engine, check);
+    }
+    return check;
+  }
+
+  private async probe(engine: string): Promise<void> {
+    const { signal, drainSignal, patienceMs } = this.options;
+    const { count, last } = this.doubts.of(engine);
+    if (last === undefined) return;
+    let answer: Answer | undefined;
+    try {
+      answer = await this.patientAnswer(probeOf(last.line.request, this.good));
+    } catch (error) {
+      if (error instanceof BatchError) throw error;
+      if (signal.aborted) return;
+      // The lines are to have no answer any more: each hears of that when it is asked.
+      if (error instanceof UnansweredLine) return await this.resolve(this.doubts.unwell(engine, false));
+    }
+    if (this.stopping()) return;
+    const isAnswered = answer?.status === 200;
+    if (isAnswered) {
+      await this.well(engineOf(answer));
+    } else {
+      const now = performance.now();
+      this.unwellSince ??= now;
+      if (engine === ONLY || now - this.unwellSince > patienceMs) throw failing(count, last.record);
+      // Others may be well, though none of them got the probe. An engine that failed has some time to leave.
+      await sleep(UNWELL_WAIT_MS, AbortSignal.any([signal, drainSignal]));
+      if (this.stopping()) return;
+    }
+    await this.resolve(this.doubts.unwell(engine, isAnswered));
   }
 
   /** Asks again while the engine is busy. undefined when a signal came first. */
-  private async patientAnswer({ request: { url, body } }: PendingLine) {
+  private async patientAnswer(
+    { url, body }: Pick<BatchRequest, "url" | "body">,
+  ): Promise<Answer | undefined> {
     const { execute, patienceMs, signal, drainSignal } = this.options;
     const since = performance.now();
     for (let waitMs = FIRST_WAIT_MS;; waitMs = Math.min(2 * waitMs, LONGEST_WAIT_MS)) {
-      const answer = await unlessAborted(execute({ url, body, priority: "batch", signal }), signal);
+      // An engine that is slow to stop must not hold the job up.
+      const answer = await abortable(execute({ url, body, priority: "batch", signal }), signal);
       if (signal.aborted) return undefined;
-      if (answer?.status !== 429 && answer?.status !== 503) return { answer: answer! };
+      if (answer?.status !== 429 && answer?.status !== 503) return answer ?? { status: 0, body: {} };
       if (performance.now() - since > patienceMs) {
         throw unavailable(
           `it has been busy for ${Math.round(patienceMs / 1000)} s (status ${answer.status})`,
@@ -137,16 +249,24 @@ class Dispatch {
       if (this.stopping()) return undefined;
     }
   }
+}
 
-  private async record(record: JournalRecord, doubtful: boolean): Promise<void> {
-    if (doubtful) {
-      this.doubtful.push(record);
-      if (this.doubtful.length < MAX_DOUBTFUL) return;
-      const last = new TextDecoder().decode(record.line.subarray(0, 400));
-      throw unavailable(`the last ${MAX_DOUBTFUL} requests failed in it, this way: ${last}`);
-    }
-    await this.options.store([...this.doubtful.splice(0), record]);
+/** Errors may name their engine as answers do. */
+function engineOf(answer: unknown): string {
+  const { engine } = (answer ?? {}) as { engine?: unknown };
+  return typeof engine === "string" ? engine : ONLY;
+}
+
+/** A request for one token that a well engine answers: one that was answered before, or else one of the failed kind. */
+function probeOf(failed: BatchRequest, good: BatchRequest | undefined): Pick<BatchRequest, "url" | "body"> {
+  if (good !== undefined) {
+    const { max_completion_tokens: _, ...body } = good.body;
+    return { url: good.url, body: { ...body, max_tokens: 1 } };
   }
+  const { url, body: { model, messages } } = failed;
+  const content = "Hi";
+  const asked = messages === undefined ? { prompt: content } : { messages: [{ role: "user", content }] };
+  return { url, body: { model, ...asked, max_tokens: 1 } };
 }
 
 /** A token of a prompt is computed beside others, for less than one that is generated; one from the cache is free. */
@@ -164,32 +284,21 @@ function workOf(usage: unknown): number {
     count(completion_tokens);
 }
 
+function failing(count: number, { line }: JournalRecord): BatchError {
+  const requests = count === 1 ? "request" : `${count} requests`;
+  const last = new TextDecoder().decode(line.subarray(0, 400));
+  return unavailable(
+    `the last ${requests} failed in it, and so did one that it should answer. The last one: ${last}`,
+  );
+}
+
 function unavailable(why: string): BatchError {
   const message =
     `The engine does not answer: ${why}. What was answered so far is kept; run the same command again`;
   return new BatchError("engine_unavailable", message, true);
 }
 
-/** undefined when the signal comes first: an engine that is slow to stop must not hold the job up. */
-function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
-  return new Promise((resolve, reject) => {
-    const stop = () => resolve(undefined);
-    if (signal.aborted) stop();
-    signal.addEventListener("abort", stop, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
-  });
-}
-
 /** Ends early, without an error, when the signal comes. */
-export function sleep(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) return resolve();
-    const end = () => {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    signal.addEventListener("abort", end, { once: true });
-  });
+export async function sleep(ms: number, signal: AbortSignal): Promise<void> {
+  await delay(ms, { signal }).catch(() => {});
 }
