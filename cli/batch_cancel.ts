@@ -4,7 +4,7 @@ import { runBatch } from "../jobs/runner.ts";
 import { type JobState, readJobState } from "../jobs/status.ts";
 import { diskStorage } from "../jobs/storage.ts";
 import { unanswered } from "./batch_link.ts";
-import { type BatchWorld, errorsPath } from "./batch_world.ts";
+import { type BatchWorld, errorsPath, LINE_LIMITS } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
 
 const HELP =
@@ -52,7 +52,7 @@ export async function cancelCommand(args: readonly string[], { host }: BatchWorl
     const { settings } = state.identity;
     const execute = () => Promise.reject(unanswered());
     const connect = () => Promise.resolve({ execute, settings });
-    await runBatch({ input, output, errors, parallel: PARALLEL, connect });
+    await runBatch({ input, output, errors, parallel: PARALLEL, limits: LINE_LIMITS, connect });
     state = await readJobState(diskStorage, output);
   }
   await forgetCancel(output);

@@ -1,9 +1,10 @@
-import { checkInput, DEFAULT_LIMITS } from "../jobs/check.ts";
-import { BATCH_ENDPOINTS, type LineRefusal } from "../jobs/request.ts";
+import { checkInput } from "../jobs/check.ts";
+import type { LineRefusal } from "../jobs/request.ts";
 import { openInput } from "../jobs/runner.ts";
 import { diskStorage } from "../jobs/storage.ts";
 import { plainText } from "../jobs/reporter.ts";
-import type { BatchWorld } from "./batch_world.ts";
+import { GENERATION_URLS } from "../routes/generations.ts";
+import { type BatchWorld, LINE_LIMITS } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
 
 const HELP = `Check a batch file without running it: no model is loaded and nothing is written.
@@ -11,7 +12,7 @@ const HELP = `Check a batch file without running it: no model is loaded and noth
 Usage: deno task batch check IN.jsonl [options]
 
   --endpoint URL   all lines must name this endpoint, as a batch of the server wants it
-                   (${BATCH_ENDPOINTS.join(" or ")})
+                   (${GENERATION_URLS.join(" or ")})
   --json           one JSON object a line: {"event":"refused","line","custom_id","code","message","param"} for each
                    bad line, then {"event":"checked","lines","bad","bytes"}
   --help           this text
@@ -35,8 +36,8 @@ export async function checkCommand(args: readonly string[], { host }: BatchWorld
     return 0;
   }
   const endpoint = flags.text("endpoint");
-  if (endpoint !== undefined && !(BATCH_ENDPOINTS as readonly string[]).includes(endpoint)) {
-    throw new UsageError(`--endpoint must be ${BATCH_ENDPOINTS.join(" or ")}, found "${endpoint}"`);
+  if (endpoint !== undefined && !GENERATION_URLS.includes(endpoint)) {
+    throw new UsageError(`--endpoint must be ${GENERATION_URLS.join(" or ")} (got "${endpoint}")`);
   }
   const name = flags.operand("IN.jsonl");
   const tell = flags.json
@@ -45,7 +46,7 @@ export async function checkCommand(args: readonly string[], { host }: BatchWorld
     : ({ message }: LineRefusal) => host.out(`${plainText(`${name}: ${message}`)}\n`);
   const input = await openInput(diskStorage, name);
   try {
-    const check = await checkInput(input, name, { ...DEFAULT_LIMITS, endpoint }, tell);
+    const check = await checkInput(input, name, { ...LINE_LIMITS, endpoint }, tell);
     const { lineCount: lines, refusedCount: bad, size: bytes } = check;
     host.out(
       flags.json

@@ -10,6 +10,7 @@ import {
   type BatchWorld,
   type CommandHost,
   type EngineOptions,
+  LINE_LIMITS,
   type LineEngine,
 } from "./batch_world.ts";
 import { UsageError } from "./flags.ts";
@@ -67,6 +68,7 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
       input: run.input,
       output: run.output,
       errors: run.errors,
+      limits: LINE_LIMITS,
       ...linesInFlight(run),
       order: run.order,
       strict: run.strict,

@@ -1,7 +1,14 @@
 import { Retry } from "../jobs/retry.ts";
 import { diskStorage } from "../jobs/storage.ts";
 import { runJob } from "./batch_job.ts";
-import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, engineOptions, errorsPath } from "./batch_world.ts";
+import {
+  type BatchWorld,
+  ENGINE_FLAGS,
+  ENGINE_HELP,
+  engineOptions,
+  errorsPath,
+  LINE_LIMITS,
+} from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
 
 const HELP = `Answer the failed lines of a job once more, and put what comes in the place of the errors.
@@ -40,7 +47,7 @@ export async function retryCommand(args: readonly string[], world: BatchWorld): 
     output,
     errors: flags.text("errors") ?? errorsPath(output),
   };
-  const retry = await Retry.open(diskStorage, job);
+  const retry = await Retry.open(diskStorage, job, LINE_LIMITS);
   try {
     if (!retry.merged) {
       if (!await retry.prepare()) {

@@ -5,7 +5,9 @@ import { type Arithmetic, ARITHMETICS, type BackendName, type Engine, type KvTyp
 import type { ModelIdentity } from "../jobs/model_identity.ts";
 import type { Screen } from "../jobs/reporter.ts";
 import type { Connected, Execute } from "../jobs/runner.ts";
+import { inputLimits } from "../jobs/check.ts";
 import { execute } from "../routes/execute.ts";
+import { GENERATION_URLS } from "../routes/generations.ts";
 import type { Flags } from "./flags.ts";
 import {
   BACKEND_FLAGS,
@@ -70,6 +72,8 @@ export interface BatchWorld {
 
 /** Most lines that run side by side where nobody says how many. */
 export const AUTO_PARALLEL = 64;
+/** What lines of a batch file may be. */
+export const LINE_LIMITS = inputLimits(GENERATION_URLS);
 /** The share of the memory that is free which the KV cache may take then. */
 const AUTO_MEMORY = 0.25;
 

@@ -5,7 +5,7 @@ import { BatchService } from "../jobs/service.ts";
 import { whenReady } from "../jobs/when_ready.ts";
 import { execute, type ExecuteRequest } from "../routes/execute.ts";
 import { checkReach, type HttpServer, readApiKeys, serveHttp, type ServeOptions } from "../routes/serve.ts";
-import { type OpenedEngine, openedEngine } from "./batch_world.ts";
+import { LINE_LIMITS, type OpenedEngine, openedEngine } from "./batch_world.ts";
 import { Flags } from "./flags.ts";
 import {
   BACKEND_FLAGS,
@@ -179,6 +179,7 @@ async function openBatches(
       path,
       parallel,
       report,
+      lineLimits: LINE_LIMITS,
       settings: identity,
       processor,
       execute: (owner, request) => answer({ ...request, cacheSalt: owner || undefined }),

@@ -11,7 +11,10 @@ export interface InputLimits extends LineRules {
   readonly maxLines: number;
 }
 
-export const DEFAULT_LIMITS: InputLimits = { maxLines: 10_000_000, maxLineBytes: 16 * 1024 * 1024 };
+/** The limits of a file whose lines may name these endpoints. */
+export function inputLimits(endpoints: readonly string[]): InputLimits {
+  return { maxLines: 10_000_000, maxLineBytes: 16 * 1024 * 1024, endpoints };
+}
 
 /** What a pass over the whole input has found; 12 bytes a line. */
 export interface InputCheck {

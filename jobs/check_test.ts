@@ -1,6 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { seeded, SimStorage } from "../tests/batch_sim_storage.ts";
-import { checkInput, DEFAULT_LIMITS, parseChecked } from "./check.ts";
+import { checkInput, parseChecked } from "./check.ts";
+import { TEST_LIMITS } from "./testing.ts";
 import { BatchError } from "./errors.ts";
 import { readLines } from "./lines.ts";
 import type { LineRefusal } from "./request.ts";
@@ -9,7 +10,7 @@ function line(customId: string, more = {}): string {
   return JSON.stringify({ custom_id: customId, method: "POST", url: "/v1/completions", body: {}, ...more });
 }
 
-async function check(content: string, limits = DEFAULT_LIMITS) {
+async function check(content: string, limits = TEST_LIMITS) {
   const storage = new SimStorage(seeded(1));
   storage.put("in", content);
   const refusals: LineRefusal[] = [];
@@ -63,7 +64,7 @@ Deno.test("checkInput: refuses a file without lines, and one with too many", asy
   for (const empty of ["", "\n \n\r\n", "\ufeff"]) {
     await assertRejects(() => check(empty), BatchError, "has no lines");
   }
-  const limits = { ...DEFAULT_LIMITS, maxLines: 2 };
+  const limits = { ...TEST_LIMITS, maxLines: 2 };
   await check([line("a"), line("b")].join("\n"), limits);
   await assertRejects(
     () => check([line("a"), line("b"), line("c")].join("\n"), limits),
@@ -79,7 +80,7 @@ Deno.test("parseChecked: a line that is not the checked one stops the job", asyn
   await assertRejects(
     async () => {
       for await (const raw of readLines(changed.file, 1000)) {
-        parsed.push(parseChecked(raw, found, "in", DEFAULT_LIMITS).request?.customId);
+        parsed.push(parseChecked(raw, found, "in", TEST_LIMITS).request?.customId);
       }
     },
     BatchError,

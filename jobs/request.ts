@@ -22,16 +22,15 @@ export type ParsedLine =
   | { readonly request: BatchRequest; readonly refusal?: undefined }
   | { readonly request?: undefined; readonly refusal: LineRefusal };
 
-/** The endpoints that a batch line may name. */
-export const BATCH_ENDPOINTS = ["/v1/chat/completions", "/v1/completions"] as const;
-
 const MAX_CUSTOM_ID_LENGTH = 512;
 /** The body is one level below the line. */
 const MAX_LINE_DEPTH = MAX_JSON_DEPTH + 1;
 
 export interface LineRules {
   readonly maxLineBytes: number;
-  /** The only endpoint that lines may name; without it, each may name any of BATCH_ENDPOINTS. */
+  /** The endpoints that there are. */
+  readonly endpoints: readonly string[];
+  /** The only one that lines may name; without it, each may name any of them. */
   readonly endpoint?: string;
 }
 
@@ -76,7 +75,9 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
     return refuse("invalid_method", `"method" must be "POST", found ${show(value.method)}`, "method");
   }
   const { url } = value;
-  if (!isEndpoint(url)) return refuse("invalid_url", urlRefusal(url), "url");
+  if (typeof url !== "string" || !rules.endpoints.includes(url)) {
+    return refuse("invalid_url", urlRefusal(url, rules.endpoints), "url");
+  }
   if (rules.endpoint !== undefined && url !== rules.endpoint) {
     const message = `"url" must be that of the batch, ${rules.endpoint}, found ${url}`;
     return refuse("endpoint_mismatch", message, "url");
@@ -100,13 +101,9 @@ export function duplicateRefusal(line: number, customId: string, firstLine: numb
   return { line, customId, code: "duplicate_custom_id", message, param: "custom_id" };
 }
 
-function isEndpoint(url: unknown): url is typeof BATCH_ENDPOINTS[number] {
-  return (BATCH_ENDPOINTS as readonly unknown[]).includes(url);
-}
-
-function urlRefusal(url: unknown): string {
+function urlRefusal(url: unknown, endpoints: readonly string[]): string {
   const why = url === "/v1/embeddings" ? "; the models that run here make no embeddings" : "";
-  return `"url" must be one of ${BATCH_ENDPOINTS.join(", ")}, found ${show(url)}${why}`;
+  return `"url" must be one of ${endpoints.join(", ")}, found ${show(url)}${why}`;
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {

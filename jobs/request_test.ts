@@ -1,7 +1,10 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { type LineRules, parseLine } from "./request.ts";
+import { TEST_LIMITS } from "./testing.ts";
 
-function parse(content: string | Uint8Array, rules: LineRules = { maxLineBytes: 100_000 }) {
+const TEST_RULES = { ...TEST_LIMITS, maxLineBytes: 100_000 };
+
+function parse(content: string | Uint8Array, rules: LineRules = TEST_RULES) {
   const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content;
   return parseLine({ index: 3, number: 7, bytes, length: bytes.length }, rules);
 }
@@ -87,7 +90,7 @@ for (const [name, line, code, customId, words] of BAD) {
       : typeof line === "string"
       ? new TextEncoder().encode(line)
       : line;
-    const { refusal } = parseLine({ index: 3, number: 7, bytes, length: size }, { maxLineBytes: 100_000 });
+    const { refusal } = parseLine({ index: 3, number: 7, bytes, length: size }, TEST_RULES);
     assertEquals([refusal?.code, refusal?.customId, refusal?.line], [code, customId, 7]);
     assertStringIncludes(refusal!.message, "Line 7: ");
     assertStringIncludes(refusal!.message, words);
@@ -113,7 +116,7 @@ Deno.test("parseLine: embeddings are refused with the reason", () => {
 });
 
 Deno.test("parseLine: a batch of one endpoint takes no lines of another", () => {
-  const rules = { maxLineBytes: 1000, endpoint: "/v1/chat/completions" };
+  const rules = { ...TEST_RULES, endpoint: "/v1/chat/completions" };
   const { refusal } = parse(JSON.stringify(GOOD), rules);
   assertEquals([refusal?.code, refusal?.param], ["endpoint_mismatch", "url"]);
   assertEquals(parse(JSON.stringify({ ...GOOD, url: rules.endpoint }), rules).refusal, undefined);

@@ -1,4 +1,4 @@
-import { checkInput, DEFAULT_LIMITS, type InputCheck, parseChecked } from "./check.ts";
+import { checkInput, type InputCheck, type InputLimits, parseChecked } from "./check.ts";
 import { CustomIds } from "./custom_ids.ts";
 import { BatchError, ioError } from "./errors.ts";
 import { Journal } from "./journal.ts";
@@ -48,6 +48,7 @@ export class Retry {
   private constructor(
     private readonly storage: Storage,
     private readonly job: JobFiles,
+    private readonly limits: InputLimits,
     private readonly journal: Journal,
     private done: DoneJob,
   ) {
@@ -58,7 +59,7 @@ export class Retry {
    * Takes up the job of `job.output`, which must be done; finishes the merge of an earlier retry that was stopped in it.
    * Throws BatchError where there is no such job, where it is not done, and where its files were changed.
    */
-  static async open(storage: Storage, job: JobFiles): Promise<Retry> {
+  static async open(storage: Storage, job: JobFiles, limits: InputLimits): Promise<Retry> {
     if (await storage.stat(journalPath(job.output)) === undefined) throw noJournal(job.output);
     const journal = await Journal.open(storage, journalPath(job.output));
     try {
@@ -66,7 +67,7 @@ export class Retry {
       if (ended?.state !== "done") throw notDone(job.output, ended?.reason);
       // A sync that failed may have lost what is seen here. Only what is written anew is known to be durable.
       await journal.finish(ended);
-      const retry = new Retry(storage, job, journal, ended);
+      const retry = new Retry(storage, job, limits, journal, ended);
       retry.merged = ended.retry?.state === "merging";
       if (retry.merged) await retry.replaceOutputs();
       else await checkOutputs(storage, job, ended);
@@ -176,7 +177,7 @@ export class Retry {
   private async checkJobInput(input: StorageFile): Promise<{ check: InputCheck; refused: RefusedLines }> {
     const { job } = this;
     const refused = new RefusedLines();
-    const check = await checkInput(input, job.input, DEFAULT_LIMITS, ({ line }) => refused.add(line));
+    const check = await checkInput(input, job.input, this.limits, ({ line }) => refused.add(line));
     if (this.journal.isOf(check.identity)) return { check, refused };
     const message = `"${job.input}" is not the input that "${job.output}" was made from: give that one`;
     throw new BatchError("journal_other_job", message, false);
@@ -195,9 +196,10 @@ export class Retry {
         if (customId === null || failed.add(customId, ++count) !== 0) throw this.changed();
       }
       let found = 0;
+      const { limits } = this;
       const lines = async function* (): AsyncGenerator<OutputLine> {
-        for await (const line of readLines(input, DEFAULT_LIMITS.maxLineBytes)) {
-          const { request } = parseChecked(line, check, job.input, DEFAULT_LIMITS);
+        for await (const line of readLines(input, limits.maxLineBytes)) {
+          const { request } = parseChecked(line, check, job.input, limits);
           if (request === undefined || failed.find(request.customId) === 0) continue;
           found += 1;
           yield { completed: true, line: line.bytes! };
@@ -219,8 +221,8 @@ export class Retry {
     const good = new ResultReader(storage, job.output);
     try {
       const { check } = await this.checkJobInput(input);
-      for await (const line of readLines(input, DEFAULT_LIMITS.maxLineBytes)) {
-        const { request } = parseChecked(line, check, job.input, DEFAULT_LIMITS);
+      for await (const line of readLines(input, this.limits.maxLineBytes)) {
+        const { request } = parseChecked(line, check, job.input, this.limits);
         if (request !== undefined) await good.take(({ customId }) => customId === request.customId);
       }
       return await good.peek() === undefined ? "input" : "completed";
@@ -238,8 +240,8 @@ export class Retry {
     );
     const refusals = new ResultReader(storage, job.errors);
     try {
-      for await (const line of readLines(input, DEFAULT_LIMITS.maxLineBytes)) {
-        const { request } = parseChecked(line, check, job.input, DEFAULT_LIMITS);
+      for await (const line of readLines(input, this.limits.maxLineBytes)) {
+        const { request } = parseChecked(line, check, job.input, this.limits);
         if (request === undefined) {
           const isOther = ({ refusedLine }: ResultLine) => refusedLine !== line.number;
           while (await refusals.take(isOther) !== undefined);

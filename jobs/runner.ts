@@ -1,6 +1,6 @@
 import { dirname, resolve } from "@std/path";
 import { cachedTokensOf, JobIds, refusalRecord } from "./answers.ts";
-import { checkInput, DEFAULT_LIMITS, type InputCheck, type InputLimits } from "./check.ts";
+import { checkInput, type InputCheck, type InputLimits } from "./check.ts";
 import { dispatch, type Execute } from "./dispatch.ts";
 import { BatchError, ioError } from "./errors.ts";
 import { Journal } from "./journal.ts";
@@ -25,7 +25,7 @@ export interface BatchOptions {
   readonly parallel: number;
   readonly most?: number;
   readonly storage?: Storage;
-  readonly limits?: InputLimits;
+  readonly limits: InputLimits;
   /** Refuse the job, before anything runs, when any line is bad. */
   readonly strict?: boolean;
   /** Of the lines in the output and error files: as in the input (by default), or as the answers came. */
@@ -113,7 +113,7 @@ class Job {
     private readonly signal: AbortSignal,
     private readonly drainSignal: AbortSignal,
   ) {
-    this.limits = options.limits ?? DEFAULT_LIMITS;
+    this.limits = options.limits;
   }
 
   get counts(): Counts {

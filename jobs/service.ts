@@ -1,5 +1,5 @@
 import { BatchWorker, newId, type WorkerOptions } from "./batch_worker.ts";
-import { DEFAULT_LIMITS, type InputLimits } from "./check.ts";
+import type { InputLimits } from "./check.ts";
 import { DataFolder, type Upload } from "./data_folder.ts";
 import { sleep } from "./dispatch.ts";
 import { BatchStore } from "./store.ts";
@@ -24,7 +24,7 @@ export interface ServiceOptions {
   /** Lines in flight. */
   readonly parallel: number;
   readonly report: (error: unknown) => void;
-  readonly lineLimits?: InputLimits;
+  readonly lineLimits: InputLimits;
   readonly pauseMs?: number;
   /** How often it is seen what has expired. */
   readonly sweepMs?: number;
@@ -53,7 +53,7 @@ export class BatchService {
     this.#worker = new BatchWorker({
       pauseMs: PAUSE_MS,
       ...options,
-      limits: options.lineLimits ?? DEFAULT_LIMITS,
+      limits: options.lineLimits,
       store,
       folder,
       now,

@@ -1,3 +1,4 @@
+import { TEST_LIMITS } from "../jobs/testing.ts";
 import { BatchService, type ServiceOptions } from "../jobs/service.ts";
 import { execute } from "./execute.ts";
 import { serveHttp, type ServeOptions } from "./serve.ts";
@@ -37,6 +38,7 @@ export async function withBatches(
   const service = await BatchService.open({
     path,
     parallel: 4,
+    lineLimits: TEST_LIMITS,
     settings: { model: "demo" },
     execute: (owner, request) => execute(engine, { ...request, cacheSalt: owner || undefined }),
     report,

@@ -2,6 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { BatchError } from "../jobs/errors.ts";
 import { type BatchOptions, type BatchResult, type Execute, runBatch } from "../jobs/runner.ts";
 import { type Fault, seeded, SimStorage } from "./batch_sim_storage.ts";
+import { TEST_LIMITS } from "../jobs/testing.ts";
 
 /* A small job on a simulated disk, for the tests that break it and the long campaign. */
 export const PARALLEL = 3;
@@ -53,6 +54,7 @@ export async function run(
     output: "out.jsonl",
     errors: "err.jsonl",
     parallel: PARALLEL,
+    limits: TEST_LIMITS,
     storage,
     connect: () => Promise.resolve({ execute: fakeEngine(observed.executed), settings: { model: "fake" } }),
     onEvent: (event) => {

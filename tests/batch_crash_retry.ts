@@ -4,6 +4,7 @@ import type { AnswerOrder } from "../jobs/journal_format.ts";
 import { Retry } from "../jobs/retry.ts";
 import { type Execute, runBatch } from "../jobs/runner.ts";
 import { type Fault, seeded, SimStorage } from "./batch_sim_storage.ts";
+import { TEST_LIMITS } from "../jobs/testing.ts";
 
 /* The failed lines of a small job are answered once more on a simulated disk, for the tests that break this. */
 
@@ -49,7 +50,7 @@ async function makeBase(order: AnswerOrder, errorsStay: boolean): Promise<Base> 
   storage.put("in.jsonl", lines.join("\n"));
   const execute = engine(FAILED, [], "first");
   const connect = () => Promise.resolve({ execute, settings: { model: "fake" } });
-  await runBatch({ ...FILES, order, parallel: PARALLEL, storage, connect });
+  await runBatch({ ...FILES, order, parallel: PARALLEL, limits: TEST_LIMITS, storage, connect });
   const files = new Map(storage.paths().map((path) => [path, storage.bytes(path)!]));
   const [output, errors] = [storage.content("out.jsonl")!, storage.content("err.jsonl")!];
   return { order, errorsStay, files, output, errors };
@@ -74,7 +75,7 @@ async function retry(storage: SimStorage, base: Base): Promise<Retried> {
   const executed: number[] = [];
   const seen = { startedWith: 0, reported: 0 };
   try {
-    const run = await Retry.open(storage, FILES);
+    const run = await Retry.open(storage, FILES, TEST_LIMITS);
     try {
       if (!run.merged && await run.prepare()) {
         const execute = engine(base.errorsStay ? FAILED_AGAIN : [], executed, "again");
@@ -82,6 +83,7 @@ async function retry(storage: SimStorage, base: Base): Promise<Retried> {
           ...run.files,
           order: run.order,
           parallel: PARALLEL,
+          limits: TEST_LIMITS,
           storage,
           connect: () => Promise.resolve({ execute, settings: { model: "fake" } }),
           onEvent: (event) => {

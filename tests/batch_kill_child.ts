@@ -1,6 +1,7 @@
 import { Retry } from "../jobs/retry.ts";
 import { type AnswerOrder, runBatch } from "../jobs/runner.ts";
 import { diskStorage, type Storage, type StorageFile } from "../jobs/storage.ts";
+import { TEST_LIMITS } from "../jobs/testing.ts";
 
 /*
  * Runs a batch job on the real file system with an engine that always answers the same, for batch_kill_job.ts.
@@ -61,6 +62,7 @@ function run(files: typeof JOB, order: AnswerOrder) {
     ...files,
     order,
     parallel: 4,
+    limits: TEST_LIMITS,
     storage,
     connect: () => Promise.resolve({ settings: { model: "fake" }, execute }),
     onEvent: (event) => {
@@ -71,7 +73,7 @@ function run(files: typeof JOB, order: AnswerOrder) {
 }
 
 async function retryErrors(): Promise<void> {
-  const retry = await Retry.open(storage, JOB);
+  const retry = await Retry.open(storage, JOB, TEST_LIMITS);
   if (retry.merged || !await retry.prepare()) return;
   await run(retry.files, retry.order);
   await retry.merge();

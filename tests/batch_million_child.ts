@@ -1,4 +1,5 @@
 import { runBatch } from "../jobs/runner.ts";
+import { TEST_LIMITS } from "../jobs/testing.ts";
 
 /*
  * Runs the job in the folder of its argument with an engine that answers at once, and serves its state over HTTP
@@ -18,6 +19,7 @@ const { counts } = await runBatch({
   output: `${folder}/out.jsonl`,
   errors: `${folder}/err.jsonl`,
   parallel: 16,
+  limits: TEST_LIMITS,
   connect: () => Promise.resolve({ settings: { model: "fake" }, execute }),
   onEvent: (event) => {
     if (event.type === "finishing") state = { ...state, phase: "finish" };

@@ -7,6 +7,7 @@ import { STREAM } from "../jobs/nats/wire.ts";
 import { seeded } from "./batch_sim_storage.ts";
 import { answerTo, jobIn, LEASE_MS, SETTINGS, WORKER_PARALLEL } from "./nats_child.ts";
 import { NatsServer, natsServerPath } from "./nats_server.ts";
+import { TEST_LIMITS } from "../jobs/testing.ts";
 
 /*
  * A batch job over NATS that is disturbed all the time, compared byte for byte with one that nobody disturbed. Three
@@ -83,6 +84,7 @@ async function undisturbed(folder: string): Promise<void> {
     Promise.resolve(answerTo(body.n as number));
   await runBatch({
     ...jobIn(folder, "expected"),
+    limits: TEST_LIMITS,
     connect: () => Promise.resolve({ settings: SETTINGS, execute }),
   });
 }

@@ -2,6 +2,7 @@ import { type Connection, natsTarget, openConnection } from "../jobs/nats/connec
 import { Coordinator } from "../jobs/nats/coordinator.ts";
 import { runWorker } from "../jobs/nats/worker.ts";
 import { type BatchOptions, runBatch } from "../jobs/runner.ts";
+import { TEST_LIMITS } from "../jobs/testing.ts";
 
 /*
  * A coordinator or a worker in a process of its own, that may be killed and stopped, for nats_campaign.ts. The engine
@@ -64,6 +65,7 @@ async function coordinate(url: string, folder: string): Promise<number> {
   const coordinator = await Coordinator.open(options);
   const { state } = await runBatch({
     ...jobIn(folder),
+    limits: TEST_LIMITS,
     connect: () => Promise.resolve({ settings: SETTINGS, execute: coordinator.execute }),
     onEvent: (event) => {
       if (!("progress" in event)) return;
