@@ -2,6 +2,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { seeded, SimStorage } from "../tests/batch_sim_storage.ts";
 import { BatchError } from "./errors.ts";
 import { type BatchOptions, type Execute, runBatch } from "./runner.ts";
+import { TEST_LIMITS } from "./testing.ts";
 
 type Answer = Awaited<ReturnType<Execute>>;
 
@@ -24,6 +25,7 @@ function run(storage: SimStorage, execute: Execute, more: Partial<BatchOptions> 
     output: "out.jsonl",
     errors: "err.jsonl",
     parallel: 4,
+    limits: TEST_LIMITS,
     storage,
     connect: () => Promise.resolve({ execute, settings: { model: "m" } }),
     ...more,
