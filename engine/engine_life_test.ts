@@ -167,7 +167,7 @@ Deno.test("a full queue refuses, and takes requests again when there is room", a
   const refused = await rejection(generate(engine, endless(5)));
   assertEquals([refused.code, refused.message], [
     "queue_full",
-    "3 requests are waiting already: try again later",
+    "The queue is full (3 waiting): try again later",
   ]);
   steps.release();
   await Promise.all(accepted);

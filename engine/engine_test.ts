@@ -136,25 +136,28 @@ Deno.test("a prompt that can never fit is refused, with both lengths", async () 
 Deno.test("bad requests are refused and say why", async () => {
   const { engine } = startEngine();
   const bad: [Partial<GenerateRequest>, string][] = [
-    [{ prompt: [] }, "Invalid prompt: found no tokens, allowed is at least one"],
-    [{ prompt: [1, FAKE_VOCABULARY] }, "Invalid prompt: found token 258, allowed is tokens from 0 to 257"],
-    [{ prompt: [1.5] }, "Invalid prompt: found token 1.5, allowed is tokens from 0 to 257"],
-    [{ maxTokens: -1 }, "Invalid maxTokens: found -1, allowed is a whole number, 0 or more"],
-    [{ logprobs: 21 }, "Invalid logprobs: found 21, allowed is a whole number from 0 to 20"],
-    [{ stop: [""] }, 'Invalid stop: found "", allowed is well-formed text, not empty'],
-    [{ stop: ["\ude00"] }, 'Invalid stop: found "\\ude00", allowed is well-formed text, not empty'],
-    [{ sampling: { temperature: NaN } }, "Invalid temperature: found NaN, allowed is 0 or more"],
-    [{ sampling: { topP: 1.1 } }, "Invalid topP: found 1.1, allowed is 0 to 1"],
-    [{ sampling: { topK: -1 } }, "Invalid topK: found -1, allowed is a whole number, 0 or more"],
-    [{ sampling: { repetitionPenalty: 0 } }, "Invalid repetitionPenalty: found 0, allowed is more than 0"],
-    [{ sampling: { seed: 0.5 } }, "Invalid seed: found 0.5, allowed is a whole number up to 2^53 - 1"],
+    [{ prompt: [] }, "Invalid prompt: must have at least one token (got none)"],
+    [
+      { prompt: [1, FAKE_VOCABULARY] },
+      "Invalid prompt: tokens must be whole numbers from 0 to 257 (got 258)",
+    ],
+    [{ prompt: [1.5] }, "Invalid prompt: tokens must be whole numbers from 0 to 257 (got 1.5)"],
+    [{ maxTokens: -1 }, "Invalid maxTokens: must be a whole number, 0 or more (got -1)"],
+    [{ logprobs: 21 }, "Invalid logprobs: must be a whole number from 0 to 20 (got 21)"],
+    [{ stop: [""] }, 'Invalid stop: must be well-formed text, not empty (got "")'],
+    [{ stop: ["\ude00"] }, 'Invalid stop: must be well-formed text, not empty (got "\\ude00")'],
+    [{ sampling: { temperature: NaN } }, "Invalid temperature: must be 0 or more (got NaN)"],
+    [{ sampling: { topP: 1.1 } }, "Invalid topP: must be from 0 to 1 (got 1.1)"],
+    [{ sampling: { topK: -1 } }, "Invalid topK: must be a whole number, 0 or more (got -1)"],
+    [{ sampling: { repetitionPenalty: 0 } }, "Invalid repetitionPenalty: must be more than 0 (got 0)"],
+    [{ sampling: { seed: 0.5 } }, "Invalid seed: must be a whole number up to 2^53 - 1 (got 0.5)"],
     [
       { sampling: { logitBias: new Map([[-1, 0]]) } },
-      "Invalid logitBias: found token -1, allowed is tokens from 0 to 257",
+      "Invalid logitBias: tokens must be whole numbers from 0 to 257 (got -1)",
     ],
     [
       { sampling: { logitBias: new Map([[1, Infinity]]) } },
-      "Invalid logitBias: found Infinity, allowed is finite numbers",
+      "Invalid logitBias: values must be finite numbers (got Infinity)",
     ],
   ];
   for (const [changes, message] of bad) {

@@ -175,7 +175,7 @@ Deno.test("a preempted request takes no place in the queue, and is not refused",
   await settle();
   assertEquals(engine.stats().waiting, 2);
   const refused = await assertRejects(() => generate(engine, endless(6)), EngineError);
-  assertEquals(refused.message, "1 requests are waiting already: try again later");
+  assertEquals(refused.message, "The queue is full (1 waiting): try again later");
   steps.release();
   assertEquals((await queued).tokens, await greedy(5, 3));
   await stays;

@@ -2,7 +2,7 @@ import { KV_BLOCK_TOKENS, type StepState } from "./backend/backend.ts";
 import type { RunningState, Sequence } from "./sequence.ts";
 
 /**
- * Slots of recurrent state: one for each sequence that runs, and snapshots at block edges that others go on from.
+ * Slots of recurrent state: one for each sequence that runs, and snapshots at block edges that others resume from.
  *
  * A recurrent state cannot be cut back to a shorter prefix, as KV blocks can. So a snapshot is taken where one is likely
  * to be wanted: at the last block edge of a prompt, and where two prompts part. It belongs to the KV block that ends
@@ -16,7 +16,7 @@ export class RecurrentStates {
   readonly #snapshots = new Map<number, number>();
   /** Slots that steps under way save to. */
   #saving = 0;
-  /** How many sequences have yet to go on from a slot. */
+  /** How many sequences have yet to resume from a slot. */
   readonly #readers = new Map<number, number>();
 
   /** More slots than sequences can run at once. */
@@ -34,7 +34,7 @@ export class RecurrentStates {
     return blocks.findLastIndex((block) => this.#snapshots.has(block)) + 1;
   }
 
-  /** Gives a sequence its slot. It goes on from the snapshot after the last block of `shared`; `known` are in the index. */
+  /** Gives a sequence its slot. It resumes from the snapshot after the last block of `shared`; `known` are in the index. */
   start(sequence: Sequence, shared: readonly number[], known: number): void {
     const last = shared.at(-1);
     const source = last === undefined ? undefined : this.#use(last);
@@ -88,7 +88,7 @@ export class RecurrentStates {
     sequence.state = undefined;
   }
 
-  /** A KV block has left the prefix index. Nobody goes on from its snapshot: they would hold the block. */
+  /** A KV block has left the prefix index. Nobody resumes from its snapshot: they would hold the block. */
   forget(block: number): void {
     const slot = this.#snapshots.get(block);
     if (slot === undefined) return;
@@ -112,7 +112,7 @@ export class RecurrentStates {
     state.source = undefined;
   }
 
-  /** Undefined where all snapshots are still to be gone on from. */
+  /** Undefined where all snapshots are still to be resumed from. */
   #takeForSnapshot(): number | undefined {
     if (this.#snapshots.size + this.#saving >= this.#mostSnapshots) {
       const oldest = [...this.#snapshots].find(([, slot]) => !this.#readers.has(slot));

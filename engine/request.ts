@@ -87,7 +87,7 @@ export function contextOverflow(promptLength: number, contextLength: number, abo
   return new EngineError(
     "context_length_exceeded",
     `The prompt has ${about}${promptLength} tokens, but the context holds ${contextLength}, ` +
-      `at least one of them for the answer: shorten the prompt`,
+      `with at least one for the answer: shorten the prompt`,
     { n_prompt_tokens: promptLength, n_ctx: contextLength },
   );
 }
@@ -109,29 +109,34 @@ function logitsTemplate(sampling: SamplingParams, candidates: number, draw?: Dra
 }
 
 function checkPrompt(prompt: readonly number[], vocabSize: number): void {
-  check("prompt", prompt.length > 0, "no tokens", "at least one");
+  check("prompt", prompt.length > 0, "must have at least one token", "none");
   for (const token of prompt) checkToken("prompt", token, vocabSize);
 }
 
 function checkSampling(sampling: SamplingParams, vocabSize: number): void {
   const { temperature, topK, topP, minP, repetitionPenalty, presencePenalty, frequencyPenalty, seed } =
     sampling;
-  check("temperature", temperature >= 0 && temperature < Infinity, temperature, "0 or more");
-  check("topK", Number.isSafeInteger(topK) && topK >= 0, topK, "a whole number, 0 or more");
-  check("topP", topP >= 0 && topP <= 1, topP, "0 to 1");
-  check("minP", minP >= 0 && minP <= 1, minP, "0 to 1");
+  check("temperature", temperature >= 0 && temperature < Infinity, "must be 0 or more", temperature);
+  check("topK", Number.isSafeInteger(topK) && topK >= 0, "must be a whole number, 0 or more", topK);
+  check("topP", topP >= 0 && topP <= 1, "must be from 0 to 1", topP);
+  check("minP", minP >= 0 && minP <= 1, "must be from 0 to 1", minP);
   check(
     "repetitionPenalty",
     repetitionPenalty > 0 && repetitionPenalty < Infinity,
+    "must be more than 0",
     repetitionPenalty,
-    "more than 0",
   );
-  check("presencePenalty", Number.isFinite(presencePenalty), presencePenalty, "a finite number");
-  check("frequencyPenalty", Number.isFinite(frequencyPenalty), frequencyPenalty, "a finite number");
-  check("seed", seed === undefined || Number.isSafeInteger(seed), seed, "a whole number up to 2^53 - 1");
+  check("presencePenalty", Number.isFinite(presencePenalty), "must be a finite number", presencePenalty);
+  check("frequencyPenalty", Number.isFinite(frequencyPenalty), "must be a finite number", frequencyPenalty);
+  check(
+    "seed",
+    seed === undefined || Number.isSafeInteger(seed),
+    "must be a whole number up to 2^53 - 1",
+    seed,
+  );
   for (const [token, bias] of sampling.logitBias) {
     checkToken("logitBias", token, vocabSize);
-    check("logitBias", Number.isFinite(bias), bias, "finite numbers");
+    check("logitBias", Number.isFinite(bias), "values must be finite numbers", bias);
   }
 }
 
@@ -139,21 +144,21 @@ function checkOptions({ maxTokens, logprobs, stop = [] }: GenerateRequest): void
   check(
     "maxTokens",
     maxTokens === undefined || (Number.isSafeInteger(maxTokens) && maxTokens >= 0),
+    "must be a whole number, 0 or more",
     maxTokens,
-    "a whole number, 0 or more",
   );
   check(
     "logprobs",
     logprobs === undefined || (Number.isInteger(logprobs) && logprobs >= 0 && logprobs <= MAX_LOGPROBS),
+    `must be a whole number from 0 to ${MAX_LOGPROBS}`,
     logprobs,
-    `a whole number from 0 to ${MAX_LOGPROBS}`,
   );
   for (const text of stop) {
     check(
       "stop",
       text.length > 0 && text.isWellFormed(),
+      "must be well-formed text, not empty",
       JSON.stringify(text),
-      "well-formed text, not empty",
     );
   }
 }
@@ -162,12 +167,12 @@ function checkToken(field: string, token: number, vocabSize: number): void {
   check(
     field,
     Number.isInteger(token) && token >= 0 && token < vocabSize,
-    `token ${token}`,
-    `tokens from 0 to ${vocabSize - 1}`,
+    `tokens must be whole numbers from 0 to ${vocabSize - 1}`,
+    token,
   );
 }
 
-function check(field: string, valid: boolean, found: unknown, allowed: string): void {
+function check(field: string, valid: boolean, rule: string, got: unknown): void {
   if (valid) return;
-  throw new EngineError("invalid_request", `Invalid ${field}: found ${found}, allowed is ${allowed}`);
+  throw new EngineError("invalid_request", `Invalid ${field}: ${rule} (got ${got})`);
 }

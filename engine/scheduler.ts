@@ -68,7 +68,7 @@ export class Scheduler {
       const least = name === "queue" ? 0 : name === "stateSlots" ? limits.parallel + 1 : 1;
       if (value === undefined || (Number.isSafeInteger(value) && value >= least)) continue;
       throw new RangeError(
-        `Invalid engine limit ${name}: found ${value}, allowed is a whole number from ${least}`,
+        `Invalid engine limit ${name}: must be a whole number, ${least} or more (got ${value})`,
       );
     }
     this.#limits = limits;
@@ -105,7 +105,7 @@ export class Scheduler {
     for (const { admittedAt } of batch) if (admittedAt !== undefined) preempted++;
     const queued = this.waiting - Math.min(preempted, parallel);
     if (queued >= queue + Math.max(0, parallel - this.running - preempted)) {
-      throw new EngineError("queue_full", `${queued} requests are waiting already: try again later`);
+      throw new EngineError("queue_full", `The queue is full (${queued} waiting): try again later`);
     }
     insert(this.#waiting[classOf(sequence)], sequence);
   }
@@ -201,7 +201,7 @@ export class Scheduler {
 
   /**
    * Whether the sequence should wait because one that runs now computes what both begin with. The one that runs must be
-   * sure to go on: it is no less urgent, and its reader is not slow.
+   * sure to get there: it is no less urgent, and its reader is not slow.
    */
   #isHeld(sequence: Sequence): boolean {
     const computes = (other: Sequence) => !other.stream.full && this.cache.isComputing(other, sequence);

@@ -190,7 +190,7 @@ Deno.test("impossible limits are refused", () => {
   assertThrows(
     () => new Scheduler({ ...limits, maxRows: 0 }),
     RangeError,
-    "Invalid engine limit maxRows: found 0",
+    "Invalid engine limit maxRows: must be a whole number, 1 or more (got 0)",
   );
   assertThrows(() => new Scheduler({ ...limits, queue: NaN }), RangeError, "Invalid engine limit queue");
 });

@@ -24,7 +24,7 @@ export class DrawingBackend extends FakeBackend {
   }
 }
 
-/** The step that goes on with what was drawn, beyond the end of a sequence too. */
+/** The step that continues with what was drawn, beyond the end of a sequence too. */
 function after(input: StepInput, { rows }: StepOutput): StepInput {
   if (input.sequences.some(({ length, state }) => length > 1 || (state && state.read !== state.write))) {
     throw new Error("Steps at once of more than one row, or from another's state");

@@ -171,7 +171,7 @@ export interface Engine {
   /** Calls the listener after each change of `state`, until the returned function is called. */
   onState(listener: (state: EngineState) => void): () => void;
   /**
-   * The prompt of a text that the model goes on with: BOS first where the file asks for it, control tokens recognised.
+   * The prompt of a text that the model continues: BOS first where the file asks for it, control tokens recognised.
    * Throws EngineError context_length_exceeded for a text that is several times too long.
    */
   encodePrompt(text: string): number[];
@@ -183,7 +183,8 @@ export interface Engine {
   /**
    * Queues a request at the first `next()`. A refusal (too long, queue full) throws EngineError from there; leaving the
    * iteration early, or `request.signal`, cancels it and frees its slot within one step. A sequence whose events are
-   * not read pauses after about a thousand of them, and its slot goes to whoever waits.
+   * not read pauses after about a thousand of them, and its slot goes to whoever waits. Where the KV cache is full the
+   * latest sequences pause too, and resume with the same answer.
    */
   submit(request: GenerateRequest): AsyncIterable<TokenEvent>;
   stats(): EngineStats;

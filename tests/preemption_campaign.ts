@@ -3,10 +3,14 @@
  * few requests of each. Stops at the first answer that differs from the same request's alone.
  */
 import { parseArgs } from "@std/cli/parse_args.js";
+import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
+import { KV_BLOCK_TOKENS } from "../engine/backend/backend.ts";
+import { openGguf } from "../engine/gguf/reader.ts";
 import { loadEngine } from "../engine/load.ts";
+import { kvBytesPerToken, withKvType } from "../engine/plan/plan.ts";
 import { FakeBackend, type FakeBackendOptions, startEngine } from "../engine/testing.ts";
 import { DrawingBackend } from "../engine/testing_draws.ts";
-import { type Engine, KV_TYPES } from "../engine/types.ts";
+import { type Engine, KV_TYPES, type KvType } from "../engine/types.ts";
 import { compareCrowd, type Crowd } from "./preemption.ts";
 import { type Architecture, synthesize } from "./synth.ts";
 
@@ -55,17 +59,24 @@ export async function onStandIn(stateSlots: number | undefined, kind: Kind, crow
   }
 }
 
+/** Bytes of a KV cache that holds one context of so many tokens, and no more. */
+export async function bytesOfContext(model: string, kvType: KvType, tokens: number): Promise<number> {
+  const file = await openGguf(model);
+  const plan = withKvType(buildPlan(file, await readRopeFactors(file)), kvType);
+  return KV_BLOCK_TOKENS * Math.ceil(tokens / KV_BLOCK_TOKENS) * kvBytesPerToken(plan);
+}
+
 /** How often requests were preempted with the kernels, on a small model. */
 export async function onKernels(
   architecture: Architecture,
-  kvType: typeof KV_TYPES[number],
+  kvType: KvType,
   crowd: Crowd,
 ): Promise<number> {
   const model = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
   try {
     await Deno.writeFile(model, synthesize({ architecture, seed: 3, types: ["Q8_0"], layers: 4 }));
-    // A KV cache that is always too small still holds one context.
-    const options = { model, kvType, contextLength: CONTEXT, parallel: PARALLEL, kvBytes: 1, threads: 1 };
+    const kvBytes = await bytesOfContext(model, kvType, CONTEXT);
+    const options = { model, kvType, contextLength: CONTEXT, parallel: PARALLEL, kvBytes, threads: 1 };
     const { engine } = await loadEngine({ ...options, queue: crowd.company });
     try {
       return await compareCrowd(engine, engine, crowd);

@@ -1,5 +1,9 @@
-import { assert } from "@std/assert";
-import { KERNEL_MODELS, onKernels, onStandIn, STAND_INS } from "./preemption_campaign.ts";
+import { assert, assertEquals } from "@std/assert";
+import { loadEngine } from "../engine/load.ts";
+import type { Engine } from "../engine/types.ts";
+import { gpuTest } from "./gpu.ts";
+import { bytesOfContext, KERNEL_MODELS, onKernels, onStandIn, STAND_INS } from "./preemption_campaign.ts";
+import { synthesize } from "./synth.ts";
 
 /* `deno task preemption` asks thousands. */
 
@@ -16,3 +20,37 @@ for (const architecture of KERNEL_MODELS) {
     assert(preemptions > 10, `only ${preemptions} preemptions`);
   });
 }
+
+/** The tokens of an answer that is longer than what a pool of 192 tokens has for each of four. */
+async function answer(engine: Engine, i: number): Promise<number[]> {
+  const prompt = Array.from({ length: 10 }, (_, k) => i * 31 + k * k);
+  const sampling = i % 2 === 0 ? { temperature: 0 } : { seed: i };
+  const tokens: number[] = [];
+  for await (const event of engine.submit({ prompt, maxTokens: 120, ignoreEos: true, sampling })) {
+    if (event.type === "token") tokens.push(event.token);
+  }
+  return tokens;
+}
+
+// Not to the bit: on the GPU products of more than 16 rows are summed in another order.
+gpuTest("several steps at once where KV memory runs out: the texts are those of each alone", async () => {
+  const model = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
+  try {
+    await Deno.writeFile(model, synthesize({ architecture: "llama", seed: 3, types: ["Q8_0"], layers: 1 }));
+    const kvBytes = await bytesOfContext(model, "f16", 192);
+    const options = { model, backend: "webgpu", contextLength: 192, parallel: 4, kvBytes } as const;
+    const { engine } = await loadEngine(options);
+    const each = [0, 1, 2, 3];
+    const wanted: number[][] = [];
+    for (const i of each) wanted.push(await answer(engine, i));
+    assertEquals(await Promise.all(each.map((i) => answer(engine, i))), wanted);
+    const { preemptions, submits, steps } = engine.stats();
+    assert(
+      preemptions > 0 && submits < steps,
+      `${preemptions} preemptions, ${submits} submits of ${steps} steps`,
+    );
+    await engine.close();
+  } finally {
+    await Deno.remove(model);
+  }
+});
