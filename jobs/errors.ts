@@ -15,6 +15,7 @@ export type BatchErrorCode =
   | "journal_other_job"
   | "job_failed"
   | "disk_full"
+  | "no_descriptors"
   | "io_error"
   | "sync_failed"
   | "engine_unavailable"
@@ -37,6 +38,8 @@ export class BatchError extends Error {
 }
 
 const DISK_FULL = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);
+/** The process, or the system, has as many files open as it may. */
+const NO_DESCRIPTORS = new Set(["EMFILE", "ENFILE"]);
 
 /** Turns a failed file operation (but a sync: see syncError) into a stop that can be resumed. */
 export function ioError(doing: string, cause: unknown): BatchError {
@@ -50,6 +53,15 @@ export function ioError(doing: string, cause: unknown): BatchError {
       { cause },
     );
   }
+  if (NO_DESCRIPTORS.has(errorCode(cause))) {
+    return new BatchError(
+      "no_descriptors",
+      `Cannot ${doing}: ${message}. What was answered so far is kept: close other programs or raise the limit ` +
+        "(ulimit -n), and run the same command again",
+      true,
+      { cause },
+    );
+  }
   return new BatchError("io_error", `Cannot ${doing}: ${message}. What was answered so far is kept`, true, {
     cause,
   });
@@ -57,9 +69,11 @@ export function ioError(doing: string, cause: unknown): BatchError {
 
 /**
  * A failed fsync. The kernel may have dropped the dirty pages and reports the error only once, so that a second fsync
- * that "succeeds" proves nothing: the job ends here for good.
+ * that "succeeds" proves nothing: the job ends here for good. Where a folder could not even be opened to be synced, nothing
+ * was lost.
  */
 export function syncError(path: string, cause: unknown): BatchError {
+  if (NO_DESCRIPTORS.has(errorCode(cause))) return ioError(`make "${path}" durable`, cause);
   const message = cause instanceof Error ? cause.message : String(cause);
   return new BatchError(
     "sync_failed",

@@ -60,7 +60,7 @@ export class Retry {
    * Throws BatchError where there is no such job, where it is not done, and where its files were changed.
    */
   static async open(storage: Storage, job: JobFiles, limits: InputLimits): Promise<Retry> {
-    if (await storage.stat(journalPath(job.output)) === undefined) throw noJournal(job.output);
+    if (!await isThere(storage, journalPath(job.output))) throw noJournal(job.output);
     const journal = await Journal.open(storage, journalPath(job.output));
     try {
       const { ended } = journal;
@@ -91,12 +91,12 @@ export class Retry {
   /** Makes the retry's input of the failed lines, where an earlier run has not done that. Whether there are any. */
   async prepare(): Promise<boolean> {
     const { storage, files } = this;
-    if (this.done.retry?.state === "running" && await storage.stat(files.input) !== undefined) return true;
+    if (this.done.retry?.state === "running" && await isThere(storage, files.input)) return true;
     await this.removeFiles();
     const order = this.done.order ?? await this.findOrder();
     const count = await this.writeFailedLines();
     if (count === 0) {
-      await storage.remove(files.input);
+      await this.removeFiles();
       return false;
     }
     await this.setDone({ ...this.done, order, retry: { state: "running" } });
@@ -321,6 +321,14 @@ async function* counted(lines: AsyncIterable<OutputLine>, counts: Counts): Async
   for await (const line of lines) {
     counts[line.completed ? "completed" : "failed"] += 1;
     yield line;
+  }
+}
+
+async function isThere(storage: Storage, path: string): Promise<boolean> {
+  try {
+    return await storage.stat(path) !== undefined;
+  } catch (error) {
+    throw ioError(`look at "${path}"`, error);
   }
 }
 

@@ -119,7 +119,7 @@ export function batchError(error: unknown): BatchError {
   throw error;
 }
 
-const FAULTS = ["kill", "powerCut", "ENOSPC", "EIO"] as const;
+const FAULTS = ["kill", "powerCut", "ENOSPC", "EIO", "EMFILE"] as const;
 const MOST_FAULTS = 4;
 
 /**

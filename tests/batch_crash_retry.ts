@@ -175,7 +175,7 @@ const CALLS = await Promise.all(BASES.map(countCalls));
 /** Calls of the longest retry. */
 export const RETRY_CALLS = Math.max(...CALLS);
 
-const FAULTS = ["kill", "powerCut", "ENOSPC", "EIO"] as const;
+const FAULTS = ["kill", "powerCut", "ENOSPC", "EIO", "EMFILE"] as const;
 const MOST_FAULTS = 4;
 
 /**
@@ -202,6 +202,7 @@ export async function brokenRetry(seed: number): Promise<"done" | "failed for go
     const { error, executed, startedWith, reported: now } = await retry(storage, base);
     assert(executed.every((n) => FAILED.includes(n)), `asked ${executed}`);
     if (storage.crashed) storage[how as "kill" | "powerCut"]();
+    else if (error !== undefined && !(error instanceof BatchError)) throw error;
     storage.setFault(() => "none");
     assertWhole(storage, base);
     const isNew = storage.content("out.jsonl") !== base.output;

@@ -89,6 +89,27 @@ Deno.test("batch: a full disk at every call stops the job, and it goes on when t
   }
 });
 
+Deno.test("batch: no descriptor at any call stops the job, and it resumes when there are some", async () => {
+  let stopped = 0;
+  for (let call = 0; call < expected.calls; call++) {
+    for (const lasting of [false, true]) {
+      const storage = newDisk(call, (n) => n === call || (lasting && n > call) ? "EMFILE" : "none");
+      const { error, result } = await run(storage);
+      assertNothingTorn(storage);
+      storage.setFault(() => "none");
+      if (error === undefined) {
+        assertDone(storage, result);
+        continue;
+      }
+      stopped += 1;
+      const { code, resumable } = batchError(error);
+      assertEquals([code, resumable], ["no_descriptors", true]);
+      assertDone(storage, (await run(storage)).result);
+    }
+  }
+  assert(stopped > 10, `only ${stopped}`);
+});
+
 Deno.test("batch: an I/O error at every call stops the job; one of a sync is for good", async () => {
   for (let call = 0; call < expected.calls; call++) {
     const storage = newDisk(call, (n) => n === call ? "EIO" : "none");

@@ -7,7 +7,7 @@ import { seeded } from "./batch_sim_storage.ts";
 
 Deno.test("batch retry: any faults at any call keep the good answers, ask no other line, and lose and double none", async () => {
   const came = { "done": 0, "failed for good": 0 };
-  for (let seed = 0; seed < 16 * RETRY_CALLS; seed += 13) {
+  for (let seed = 0; seed < 20 * RETRY_CALLS; seed += 13) {
     try {
       came[await brokenRetry(seed)] += 1;
     } catch (error) {

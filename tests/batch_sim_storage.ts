@@ -1,7 +1,7 @@
 import type { Storage, StorageFile } from "../jobs/storage.ts";
 
 /** What the disk does with one call. */
-export type Fault = "none" | "crash" | "ENOSPC" | "EIO";
+export type Fault = "none" | "crash" | "ENOSPC" | "EIO" | "EMFILE";
 
 /** Thrown by every call from the crash on: the process is dead. */
 export class SimCrash extends Error {
@@ -213,6 +213,8 @@ export class SimStorage implements Storage {
     if (own.includes(fault)) return fault;
     if (fault === "crash") throw this.crash();
     // A read needs no room.
+    // Only what opens a file or a folder needs a descriptor.
+    if (fault === "EMFILE" && /^(open|sync-folder)/.test(name)) throw systemError(fault);
     if (fault === "EIO" || (fault === "ENOSPC" && /^(open-edit|open-replace|rename)/.test(name))) {
       throw systemError(fault);
     }
@@ -268,10 +270,14 @@ function apply(content: Uint8Array<ArrayBuffer>, { offset, bytes }: PendingWrite
   return result;
 }
 
-function systemError(code: "ENOSPC" | "EIO"): Error {
-  return Object.assign(new Error(code === "EIO" ? "Input/output error" : "No space left on device"), {
-    code,
-  });
+const MESSAGES = {
+  EIO: "Input/output error",
+  ENOSPC: "No space left on device",
+  EMFILE: "Too many open files",
+};
+
+function systemError(code: keyof typeof MESSAGES): Error {
+  return Object.assign(new Error(MESSAGES[code]), { code });
 }
 
 /** A small seeded generator of numbers in [0, 1) (mulberry32). */
