@@ -2,8 +2,8 @@ import { checkInput } from "../jobs/check.ts";
 import type { LineRefusal } from "../jobs/request.ts";
 import { openInput } from "../jobs/runner.ts";
 import { diskStorage } from "../jobs/storage.ts";
-import { plainText } from "../jobs/reporter.ts";
 import { GENERATION_URLS } from "../routes/generations.ts";
+import { plainText } from "./batch_reporter.ts";
 import { type BatchWorld, LINE_LIMITS } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
 

@@ -1,5 +1,5 @@
 import { BatchError } from "../jobs/errors.ts";
-import { JsonReporter, TextReporter } from "../jobs/reporter.ts";
+import { JsonReporter, TextReporter } from "./batch_reporter.ts";
 import { type AnswerOrder, runBatch } from "../jobs/runner.ts";
 import type { NatsTarget } from "../jobs/nats/connection.ts";
 import { whenReady } from "../jobs/when_ready.ts";

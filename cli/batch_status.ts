@@ -1,6 +1,6 @@
 import { readStatus } from "../jobs/job_control.ts";
 import type { Counts } from "../jobs/journal_format.ts";
-import { duration } from "../jobs/progress.ts";
+import { duration } from "./batch_progress.ts";
 import { countAnswers, type JobState, readJobState } from "../jobs/status.ts";
 import { diskStorage } from "../jobs/storage.ts";
 import type { BatchWorld } from "./batch_world.ts";

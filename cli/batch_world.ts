@@ -3,7 +3,7 @@ import { fingerprintModel } from "../engine/fingerprint.ts";
 import { DEFAULT_KV_TYPE, type LoadedEngine } from "../engine/load.ts";
 import { type Arithmetic, ARITHMETICS, type BackendName, type Engine, type KvType } from "../engine/types.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
-import type { Screen } from "../jobs/reporter.ts";
+import type { Screen } from "./batch_reporter.ts";
 import type { Connected, Execute } from "../jobs/runner.ts";
 import { inputLimits } from "../jobs/check.ts";
 import { execute } from "../routes/execute.ts";
@@ -21,7 +21,7 @@ import {
   modelPath,
   SIZE_FLAGS,
 } from "./model.ts";
-import { err } from "./terminal.ts";
+import { err, out } from "./terminal.ts";
 
 export interface EngineOptions {
   /** A GGUF file; without it, the one that comes with the program. */
@@ -150,9 +150,18 @@ export function errorsPath(output: string): string {
   return `${output.replace(/\.jsonl$/, "")}.errors.jsonl`;
 }
 
+function unlessBroken(write: () => void): void {
+  try {
+    write();
+  } catch (error) {
+    if (!(error instanceof Deno.errors.BrokenPipe)) throw error;
+  }
+}
+
 const host: CommandHost = {
-  out: (text) => writeAll(Deno.stdout, text),
-  err: (text) => writeAll(Deno.stderr, text),
+  // A reader that went away (a closed terminal, `| head`) is no reason to stop the job.
+  out: (text) => unlessBroken(() => out(text)),
+  err,
   columns: () => Deno.stderr.isTerminal() ? Deno.consoleSize().columns || 80 : undefined,
   now: () => performance.now(),
 
@@ -164,16 +173,6 @@ const host: CommandHost = {
     };
   },
 };
-
-/** A reader that went away (a closed terminal, `| head`) is no reason to stop the job. */
-function writeAll(stream: { writeSync(bytes: Uint8Array): number }, text: string): void {
-  const bytes = new TextEncoder().encode(text);
-  try {
-    for (let done = 0; done < bytes.length;) done += stream.writeSync(bytes.subarray(done));
-  } catch (error) {
-    if (!(error instanceof Deno.errors.BrokenPipe)) throw error;
-  }
-}
 
 /** The real one: an engine in this process, standard output and error, signals. */
 export const realWorld: BatchWorld = {

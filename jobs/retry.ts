@@ -6,7 +6,7 @@ import type { AnswerOrder, Counts, DoneJob } from "./journal_format.ts";
 import { readLines } from "./lines.ts";
 import { type OutputLine, partialPath, showStaged, stageOutputs, writeOutputs } from "./outputs.ts";
 import { readResults, type ResultLine, ResultReader } from "./results.ts";
-import { checkOutputs, journalPath, openInput } from "./runner.ts";
+import { checkOutputs, type JobFiles, journalPath, openInput } from "./runner.ts";
 import { readJobState } from "./status.ts";
 import type { Storage, StorageFile } from "./storage.ts";
 
@@ -22,12 +22,6 @@ import type { Storage, StorageFile } from "./storage.ts";
  * Lines are matched by custom_id, and those that the check refused by their number in the input. What goes into the
  * retry's input is in the error file, and the lines of the output are copied as they are: a good answer is never touched.
  */
-
-export interface JobFiles {
-  readonly input: string;
-  readonly output: string;
-  readonly errors: string;
-}
 
 /** The files of the job that answers the failed lines of a job. */
 export function retryFiles({ output }: JobFiles): JobFiles {

@@ -15,10 +15,14 @@ import { diskStorage, type Storage, type StorageFile } from "./storage.ts";
 export type { Execute } from "./dispatch.ts";
 export type { AnswerOrder } from "./journal_format.ts";
 
-export interface BatchOptions {
+/** The files of a job. */
+export interface JobFiles {
   readonly input: string;
   readonly output: string;
   readonly errors: string;
+}
+
+export interface BatchOptions extends JobFiles {
   /** Called once, when there are lines to answer. */
   readonly connect: () => Promise<Connected>;
   /** Lines in flight; with `most`, to begin with: there will be as many, up to that, as make the job faster. */
@@ -265,7 +269,7 @@ class Job {
 /** Throws BatchError where an output of a job that is done is not there any more, or has another size. */
 export async function checkOutputs(
   storage: Storage,
-  { output, errors }: Pick<BatchOptions, "output" | "errors">,
+  { output, errors }: Pick<JobFiles, "output" | "errors">,
   { outputBytes, errorBytes }: DoneJob,
 ): Promise<void> {
   for (const [file, bytes] of [[output, outputBytes], [errors, errorBytes]] as const) {

@@ -1,5 +1,6 @@
-import { duration, ProgressMeter, renderBar, renderLine } from "./progress.ts";
-import type { BatchEvent, BatchProgress, BatchResult } from "./runner.ts";
+import { ProgressMeter } from "../jobs/progress.ts";
+import type { BatchEvent, BatchProgress, BatchResult, JobFiles } from "../jobs/runner.ts";
+import { duration, renderBar, renderLine } from "./batch_progress.ts";
 
 /** Where a command's words go. */
 export interface Screen {
@@ -11,12 +12,6 @@ export interface Screen {
   columns(): number | undefined;
   /** Milliseconds. */
   now(): number;
-}
-
-export interface JobFiles {
-  readonly input: string;
-  readonly output: string;
-  readonly errors: string;
 }
 
 /** Tells a person or a program how a job goes. */
