@@ -1,11 +1,6 @@
-import { basename } from "@std/path";
 import { inspectModel } from "../engine/inspect.ts";
-import { DEFAULT_KV_TYPE } from "../engine/load.ts";
-import type { KvType } from "../engine/types.ts";
 import { type NatsTarget, natsTarget, openConnection } from "../jobs/nats/connection.ts";
 import { Coordinator } from "../jobs/nats/coordinator.ts";
-import { fingerprint } from "../jobs/nats/fingerprint.ts";
-import type { ModelIdentity } from "../jobs/nats/wire.ts";
 import { type EngineOptions, identifyModel, type LineEngine } from "./batch_world.ts";
 import { type Flags, UsageError } from "./flags.ts";
 import { modelPath } from "./model.ts";
@@ -31,22 +26,6 @@ export function natsFlags(flags: Flags, fallback?: string): NatsTarget | undefin
   }
 }
 
-/** What coordinators and workers compare; the file is at `path`. */
-export async function workerModel(
-  path: string,
-  contextLength: number,
-  kvType: KvType = DEFAULT_KV_TYPE,
-): Promise<ModelIdentity> {
-  const { size } = await Deno.stat(path);
-  return {
-    id: basename(path).replace(/\.gguf$/, ""),
-    bytes: size,
-    fingerprint: await fingerprint(path),
-    contextLength,
-    kvType,
-  };
-}
-
 /** Workers on NATS in the place of an engine in this process. Of the model only the header and some pages are read. */
 export async function openWorkers(
   target: NatsTarget,
@@ -56,7 +35,6 @@ export async function openWorkers(
   const path = modelPath(model);
   const { plan } = await inspectModel({ model: path, contextLength, kvType });
   if ("refusal" in plan) throw new Error(`Cannot run the model ${path}: ${plan.refusal}`);
-  const identity = await workerModel(path, plan.contextLength, kvType);
   const settings = await identifyModel({
     path,
     contextLength: plan.contextLength,
@@ -67,14 +45,14 @@ export async function openWorkers(
   const connection = await openConnection(target, "compy batch run", note);
   const close = () => connection.nats.close();
   try {
-    const coordinator = await Coordinator.open({ connection, model: identity, drainSignal, note });
+    const coordinator = await Coordinator.open({ connection, model: settings, drainSignal, note });
     return {
       execute: coordinator.execute,
       settings,
       close: async () => {
-        const { requeued, fenced } = coordinator.stats;
-        if (requeued > 0) {
-          note(`${requeued} times lines were handed out again, ${fenced} late answers were dropped`);
+        const { repeated, late } = coordinator.stats;
+        if (repeated > 0) {
+          note(`${repeated} times lines were handed out again, ${late} late answers were dropped`);
         }
         await coordinator.close();
         await close();

@@ -1,10 +1,13 @@
 import { openConnection } from "../jobs/nats/connection.ts";
+import type { Engine } from "../engine/types.ts";
+import { BatchError } from "../jobs/errors.ts";
 import { runWorker, type WorkerCounts } from "../jobs/nats/worker.ts";
+import { whenReady } from "../jobs/when_ready.ts";
 import { listenForInterrupts } from "./batch_job.ts";
-import { CREDENTIALS_HELP, NATS_FLAGS, natsFlags, workerModel } from "./batch_nats.ts";
+import { CREDENTIALS_HELP, NATS_FLAGS, natsFlags } from "./batch_nats.ts";
 import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, engineOptions } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
-import { modelPath, sizeOptions } from "./model.ts";
+import { sizeOptions } from "./model.ts";
 
 const DEFAULT_PARALLEL = 16;
 
@@ -25,11 +28,13 @@ Any number of workers, on this machine and others:
   deno task batch worker --nats nats://HOST --model m.gguf                           wherever there are cores
   deno task batch run in.jsonl --out out.jsonl --nats nats://HOST --model m.gguf     where the files are
 
-A worker takes part in every run that it hears of and that wants its model: the same file name, size, content (a
-fingerprint), --ctx and --kv-type. Other runs refuse it and say why, on both sides. It waits for runs until it is stopped.
+A worker takes part in every run that it hears of and that wants its model: the same file name, weights and chat template
+(their fingerprints), --backend, --ctx and --kv-type. Other runs refuse it, and both sides say why. It waits for runs until
+it is stopped, and takes the lines of several by turns.
 
 Workers may come, die and stall at any moment: the coordinator's journal is the record, what a worker had in hand goes
-to another after 15 seconds, and an answer that comes after that is dropped.
+to another after 15 seconds, and an answer that comes after that is dropped. An engine that fails is loaded again; where
+that does not help, or lines fail with nothing but server errors, the worker hands its lines to others at once and ends.
 
 ${CREDENTIALS_HELP}
 Requests and answers travel through the server: on a network that is not yours use tls:// and credentials.
@@ -55,12 +60,11 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
   if (target === undefined) throw new UsageError("--nats is missing: the server, such as nats://127.0.0.1");
   const given = flags.text("name") ?? "worker";
   if (!/^[A-Za-z0-9_.-]{1,60}$/.test(given)) {
-    throw new UsageError(`--name must be up to 60 of A-Z a-z 0-9 _ . -, found "${given}"`);
+    throw new UsageError(`--name must be up to 60 of A-Z a-z 0-9 _ . - (got "${given}")`);
   }
   const name = `${given}-${crypto.randomUUID().slice(0, 6)}`;
   const { parallel, kvShare } = sizeOptions(flags, DEFAULT_PARALLEL);
   const options = { ...engineOptions(flags), parallel, kvShare };
-  const path = modelPath(options.model);
 
   const note = (text: string) => {
     if (flags.json) return host.out(`${JSON.stringify({ event: "note", message: text })}\n`);
@@ -74,16 +78,26 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
   try {
     // A server that is not there is worth knowing before a large model is loaded.
     const connection = await openConnection(target, name, note);
-    const { engine } = await world.openEngine(options);
-    const counts: WorkerCounts = { ranges: 0, lines: 0, lost: 0 };
+    const { engine, identity } = await world.openEngine({ ...options, reload: true });
+    const failed = failureOf(engine);
+    const counts: WorkerCounts = { lines: 0, lost: 0 };
     const timer = setInterval(() => note(`${counts.lines} lines answered so far`), TELL_MS);
     try {
-      const model = await workerModel(path, engine.model.contextLength, options.kvType);
       note(
-        `Worker ${name} waits for runs at ${connection.where}: ${model.id}, ${parallel} lines at once`,
+        `Worker ${name} waits for runs at ${connection.where}: ${engine.model.id}, ${parallel} lines at once`,
       );
-      const answerer = (request: Parameters<BatchWorld["execute"]>[1]) => world.execute(engine, request);
-      await runWorker({ connection, model, name, parallel, answerer, note, counts, drainSignal, signal });
+      await runWorker({
+        connection,
+        model: identity,
+        name,
+        parallel,
+        answerer: whenReady(engine, (request) => world.execute(engine, request)),
+        note,
+        counts,
+        drainSignal,
+        signal,
+        engineFailed: failed,
+      });
       note(`Stopped; ${counts.lines} lines answered`);
       return 0;
     } finally {
@@ -99,4 +113,15 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
   } finally {
     release();
   }
+}
+
+/** Aborted once the engine has failed for good. */
+function failureOf(engine: Engine): AbortSignal {
+  const failed = new AbortController();
+  engine.onState((state) => {
+    if (state !== "failed") return;
+    const message = `${engine.failure?.message}. The lines in hand go to other workers`;
+    failed.abort(new BatchError("engine_unavailable", message, true, { cause: engine.failure }));
+  });
+  return failed.signal;
 }

@@ -8,10 +8,14 @@ export type ModelIdentity = Readonly<Record<string, string | number>>;
 const SHOWN = 16;
 
 /** What of `now` differs from what `before` says, in words; undefined where nothing does. */
-export function identityDifference(before: ModelIdentity, now: ModelIdentity): string | undefined {
+export function identityDifference(
+  before: ModelIdentity,
+  now: ModelIdentity,
+  words = (key: string, one: string, other: string) => `${key} ${one} (now ${other})`,
+): string | undefined {
   const differences = [...new Set([...Object.keys(before), ...Object.keys(now)])]
     .filter((key) => before[key] !== now[key])
-    .map((key) => `${key} ${show(before[key])} (now ${show(now[key])})`);
+    .map((key) => words(key, show(before[key]), show(now[key])));
   return differences.length > 0 ? differences.join(", ") : undefined;
 }
 

@@ -31,6 +31,10 @@ const KINDS = [
   "purge",
   "kill server",
   "kill coordinator",
+  "broken worker",
+  "idle run",
+  "cancelled run",
+  "no workers",
 ] as const;
 type Kind = typeof KINDS[number];
 
@@ -50,9 +54,9 @@ export interface CampaignReport {
   readonly same: boolean;
   /** Lines that ran more than once, beyond the first time. */
   readonly repeated: number;
-  /** What the coordinators counted: ranges handed out again, late answers dropped. */
-  readonly requeued: number;
-  readonly fenced: number;
+  /** What the coordinators counted: lines handed out again, late answers dropped. */
+  readonly handedOutAgain: number;
+  readonly late: number;
   readonly seconds: number;
 }
 
@@ -108,10 +112,12 @@ async function compare(folder: string) {
 }
 
 class DisturbedJob implements AsyncDisposable {
-  readonly stats = { requeued: 0, fenced: 0 };
+  readonly stats = { handedOutAgain: 0, late: 0 };
   private readonly random: () => number;
   private readonly workers: Deno.ChildProcess[];
   private readonly stalls = new Set<Promise<void>>();
+  /** Beside the job: workers that are broken, and other runs; some end by themselves and must do that well. */
+  private readonly others: { child: Deno.ChildProcess; ends: boolean }[] = [];
   private coordinator!: Deno.ChildProcess;
   private ended!: Promise<number>;
   private done = 0;
@@ -140,11 +146,13 @@ class DisturbedJob implements AsyncDisposable {
       counts[kind] = (counts[kind] ?? 0) + 1;
     }
     assert(await this.ended === 0, "the coordinator failed");
+    await this.endOthers();
     return counts;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const child of [...this.workers, this.coordinator]) await kill(child);
+    const others = this.others.map(({ child }) => child);
+    for (const child of [...this.workers, ...others, this.coordinator]) await kill(child);
     await Promise.all(this.stalls);
   }
 
@@ -162,8 +170,37 @@ class DisturbedJob implements AsyncDisposable {
       case "kill coordinator":
         await kill(this.coordinator);
         return this.startCoordinator();
+      case "broken worker":
+        return this.startOther("broken", true);
+      case "idle run":
+        return this.startOther("idle", false);
+      case "cancelled run":
+        return this.startOther("cancelled", true);
+      case "no workers":
+        return await this.leaveAlone();
       default:
         await this.wipe(kind);
+    }
+  }
+
+  private startOther(role: string, ends: boolean): void {
+    this.others.push({ child: this.spawn(role, [`${role}${this.names++}`], "null"), ends });
+  }
+
+  /** For longer than a lease. */
+  private async leaveAlone(): Promise<void> {
+    for (const worker of this.workers.splice(0)) await kill(worker);
+    await new Promise((resolve) => setTimeout(resolve, 1.5 * LEASE_MS));
+    while (this.workers.length < WORKERS) this.workers.push(this.spawnWorker());
+  }
+
+  /** A broken worker that has found no lines waits for some. */
+  private async endOthers(): Promise<void> {
+    for (const { child, ends } of this.others.splice(0)) {
+      if (ends) await Promise.race([child.status, new Promise((resolve) => setTimeout(resolve, 5000))]);
+      await kill(child);
+      const { code, signal } = await child.status;
+      assert(signal === "SIGKILL" || code === 0, `a process beside the job ended with ${code}`);
     }
   }
 
@@ -224,16 +261,16 @@ class DisturbedJob implements AsyncDisposable {
 
   private async listen(child: Deno.ChildProcess): Promise<void> {
     let text = "";
-    let counted = { requeued: 0, fenced: 0 };
+    let counted = { handedOutAgain: 0, late: 0 };
     for await (const part of child.stdout.pipeThrough(new TextDecoderStream())) {
       const lines = (text + part).split("\n");
       text = lines.pop()!;
-      for (const [, done, requeued, fenced] of lines.map((line) => line.split(" ").map(Number))) {
+      for (const [, done, handedOutAgain, late] of lines.map((line) => line.split(" ").map(Number))) {
         assert(done >= this.done, "counts never go back");
         this.done = done;
-        this.stats.requeued += requeued - counted.requeued;
-        this.stats.fenced += fenced - counted.fenced;
-        counted = { requeued, fenced };
+        this.stats.handedOutAgain += handedOutAgain - counted.handedOutAgain;
+        this.stats.late += late - counted.late;
+        counted = { handedOutAgain, late };
         this.progress.resolve();
       }
     }
@@ -263,7 +300,7 @@ if (import.meta.main) {
   if (natsServerPath() === undefined) {
     throw new Error("There is no nats-server here (Debian: apt install nats-server)");
   }
-  const [disturbances = 100, lines = 2000, seed = Date.now() % 2 ** 31] = Deno.args.map(Number);
+  const [disturbances = 200, lines = 4000, seed = Date.now() % 2 ** 31] = Deno.args.map(Number);
   const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
   say(
     `${disturbances} disturbances over ${lines} lines, ${WORKERS} workers of ${WORKER_PARALLEL} lines, seed ${seed}`,

@@ -27,7 +27,7 @@ export class NatsServer implements AsyncDisposable {
     private process: Deno.ChildProcess,
     /** The first start takes any free port, a later one the same. */
     readonly port: number,
-    private readonly args: readonly string[],
+    private args: readonly string[],
   ) {}
 
   get url(): string {
@@ -37,17 +37,17 @@ export class NatsServer implements AsyncDisposable {
   /** `more` are further arguments; without `-js` among them there is no JetStream. */
   static async start(more: readonly string[] = ["-js"]): Promise<NatsServer> {
     const folder = await Deno.makeTempDir({ prefix: "compy-nats-" });
-    const args = [...more, "-a", "127.0.0.1", "-sd", folder];
-    const process = spawn([...args, "-p", "-1", "--ports_file_dir", folder]);
+    const process = spawn([...more, ...place(folder), "-p", "-1", "--ports_file_dir", folder]);
     const port = await readPort(`${folder}/nats-server_${process.pid}.ports`);
-    return new NatsServer(folder, process, port, args);
+    return new NatsServer(folder, process, port, more);
   }
 
-  /** Kills it and starts it again: what was in its memory is gone. */
-  async restart(): Promise<void> {
+  /** Kills it and starts it again, with other arguments if any are given: what was in its memory is gone. */
+  async restart(more: readonly string[] = this.args): Promise<void> {
     this.process.kill("SIGKILL");
     await this.process.status;
-    this.process = spawn([...this.args, "-p", String(this.port)]);
+    this.args = more;
+    this.process = spawn([...more, ...place(this.folder), "-p", String(this.port)]);
     await this.answering();
   }
 
@@ -71,6 +71,10 @@ export class NatsServer implements AsyncDisposable {
       (await Deno.connect({ hostname: "127.0.0.1", port: this.port })).close();
     });
   }
+}
+
+function place(folder: string): string[] {
+  return ["-a", "127.0.0.1", "-sd", folder];
 }
 
 function spawn(args: string[]): Deno.ChildProcess {

@@ -25,9 +25,9 @@ Deno.test({
     "batch over NATS: queue wiped, workers killed and stalled, server and coordinator killed; nothing lost or doubled",
   ignore,
   fn: async () => {
-    const report = await campaign({ disturbances: 10, lines: 240, lineMs: 150, seed: Date.now() % 2 ** 31 });
+    const report = await campaign({ disturbances: 14, lines: 280, lineMs: 150, seed: Date.now() % 2 ** 31 });
     assertEquals([report.lost, report.doubled, report.same], [0, 0, true]);
-    assertEquals(Object.values(report.kinds).reduce((sum, n) => sum + n), 10);
+    assertEquals(Object.values(report.kinds).reduce((sum, n) => sum + n), 14);
   },
 });
 
@@ -134,7 +134,7 @@ Deno.test({
       );
       assertEquals(await run.end(), 0, run.text);
       assertStringIncludes(run.text, "takes part, 16 lines at once");
-      assertStringIncludes(run.text, "the run's lines may have 512 tokens, the worker has room for 64");
+      assertStringIncludes(run.text, "the run wants context length 512, the worker has 64");
       await other.said("Refused by run");
       for (const worker of workers) {
         await worker.said(worker === other ? "Refused" : "has ended");
@@ -202,33 +202,63 @@ Deno.test({
           callback: (_, message) => resolve(message.json<{ run: string }>().run),
         });
       });
-      const fence = crypto.randomUUID();
+      const attempt = crypto.randomUUID();
       const bad: [string, string][] = [
         ["join", "no JSON\n"],
         ["join", "{}\n"],
-        ["lease", '{"range":0,"attempt":0}\n'],
-        ["answer", `{"fence":"${fence}","line":0,"offset":0,"total":1e99}\n`],
-        ["beat", "[]\n"],
-        ["chunk", ""],
+        ["take", `{"line":0,"attempt":"${attempt}","worker":"a b","offset":0}\n`],
+        ["answer", `{"line":0,"attempt":"${attempt}","offset":0,"total":1e99}\n`],
+        ["leave", "[]\n"],
+        ["take", ""],
         ["nonsense", "{}\n"],
       ];
       for (const [verb, message] of bad) {
         const reply = await nats.request(runSubject(id, verb as "join"), message, { timeout: 5000 });
         assertStringIncludes(reply.string(), '"error"', verb);
       }
-      const ask = async (verb: "lease" | "answer" | "chunk", head: unknown) =>
+      const ask = async (verb: "take" | "answer", head: unknown) =>
         JSON.parse(
           (await nats.request(runSubject(id, verb), `${JSON.stringify(head)}\n`)).string().split("\n")[0],
         ).state;
-      assertEquals(await ask("lease", { range: 0, attempt: 0, worker: "nobody" }), "stranger");
-      assertEquals(await ask("answer", { fence, line: 0, offset: 0, total: 2 }), "fenced");
-      assertEquals(await ask("chunk", { fence, offset: 0 }), "fenced");
+      assertEquals(await ask("take", { line: 0, attempt, worker: "nobody", offset: 0 }), "stranger");
+      const unknown = { line: 0, attempt, offset: 0, total: 2 };
+      for (let n = 0; n < 100 && await ask("answer", unknown) === "gone"; n++) {
+        await new Promise((resolve) => setTimeout(resolve, 50)); // the lines are not read yet
+      }
+      assertEquals(await ask("answer", unknown), "fenced");
+      assertEquals(await ask("answer", { line: 9999, attempt, offset: 0, total: 2 }), "gone");
       await nats.close();
 
       const worker = new Command(["worker", "--nats", server.url]);
       assertEquals(await run.end(), 0, run.text);
       worker.interrupt();
       assertEquals(await worker.end(), 0);
+    });
+  },
+});
+
+Deno.test({
+  name: "batch cancel: ends a job whose run waits for workers; a worker that comes later finds nothing",
+  ignore,
+  fn: async () => {
+    await using server = await NatsServer.start();
+    await withJob(20, async (path) => {
+      const files = [path("in.jsonl"), "--out", path("out.jsonl")];
+      const run = new Command(["run", ...files, "--nats", server.url]);
+      await run.said("0 of 20 lines");
+      const cancel = new Command(["cancel", ...files]);
+      assertEquals(await cancel.end(), 0, cancel.text);
+      assertStringIncludes(cancel.text, "Cancelled: 0 answers");
+      assertEquals(await run.end(), 0, run.text);
+      const errors = (await Deno.readTextFile(path("out.errors.jsonl"))).trimEnd().split("\n");
+      assertEquals(errors.map((line) => JSON.parse(line).error.code), Array(20).fill("batch_cancelled"));
+
+      const worker = new Command(["worker", "--nats", server.url]);
+      await worker.said("waits for runs");
+      await new Promise((resolve) => setTimeout(resolve, 1500));
+      worker.interrupt();
+      assertEquals(await worker.end(), 0);
+      assertStringIncludes(worker.text, "Stopped; 0 lines answered");
     });
   },
 });

@@ -41,7 +41,7 @@ const LONGEST_DELAY_MS = 10_000;
 
 /**
  * Reads `nats://[USER:PASSWORD@|TOKEN@]HOST[:PORT]`, several with commas between them, and the credentials that the
- * environment has for it, by the names that NATS's own tools use. Throws Error for a URL that is none.
+ * environment has for it, by the names that NATS's own tools use. Throws Error for an invalid URL.
  */
 export function natsTarget(
   urls: string,
@@ -68,35 +68,33 @@ export function natsTarget(
 }
 
 function parseUrl(text: string): { server: string; tls: boolean; user?: string; password?: string } {
-  const wrong = (why: string) =>
-    new Error(
-      `"${
-        hideSecrets(text)
-      }" is no NATS server: ${why}; allowed is nats://HOST or nats://HOST:PORT (or tls://…)`,
-    );
-  let url: URL;
-  try {
-    // Only known schemes have a host in URL's eyes on all accounts.
-    const [, scheme = "nats", rest] = text.match(/^(?:([a-z]+):\/\/)?(.*)$/i)!;
-    if (!["nats", "tls"].includes(scheme.toLowerCase())) throw wrong(`the scheme "${scheme}" is not known`);
-    url = new URL(`http://${rest}`);
-    const { hostname, port, pathname, search, hash } = url;
-    if (hostname === "" || !["", "/"].includes(pathname) || search !== "" || hash !== "") {
-      throw wrong("there is more than a host and a port in it");
-    }
-    // The port that http has by default is left out by URL.
-    const explicit = port || (/:80\/?$/.test(rest) ? "80" : String(DEFAULT_PORT));
-    return {
-      server: `${hostname}:${explicit}`,
-      tls: scheme.toLowerCase() === "tls",
-      user: url.username === "" ? undefined : decodeURIComponent(url.username),
-      password: url.password === "" ? undefined : decodeURIComponent(url.password),
-    };
-  } catch (error) {
-    throw error instanceof TypeError || error instanceof URIError
-      ? wrong("it cannot be read as a URL")
-      : error;
+  const url = URL.parse(text.includes("://") ? text : `nats://${text}`);
+  if (url === null) throw invalid(text, "it is not a URL");
+  const { protocol, hostname, port, pathname, search, hash, username, password } = url;
+  if (!["nats:", "tls:"].includes(protocol)) {
+    throw invalid(text, `the scheme "${protocol.slice(0, -1)}" is not known`);
   }
+  if (hostname === "" || !["", "/"].includes(pathname) || search !== "" || hash !== "") {
+    throw invalid(text, "it must have a host and nothing but a port after it");
+  }
+  const decoded = (part: string) => {
+    try {
+      return part === "" ? undefined : decodeURIComponent(part);
+    } catch {
+      throw invalid(text, "its credentials have a % that is not followed by two hex digits");
+    }
+  };
+  return {
+    server: `${hostname}:${port || DEFAULT_PORT}`,
+    tls: protocol === "tls:",
+    user: decoded(username),
+    password: decoded(password),
+  };
+}
+
+function invalid(url: string, why: string): Error {
+  const allowed = "nats://HOST or nats://HOST:PORT (or tls://…)";
+  return new Error(`Invalid NATS server "${hideSecrets(url)}": ${why}; must be ${allowed}`);
 }
 
 function hideSecrets(text: string): string {

@@ -27,7 +27,7 @@ Deno.test("natsTarget: credentials from the URL, a file, the environment, in thi
   assertEquals(target("h", { NATS_TOKEN: "t" }), { ...at, token: "t" });
 });
 
-Deno.test("natsTarget: what is no server is refused, and no password is shown", () => {
+Deno.test("natsTarget: an invalid URL is refused, and no password is shown", () => {
   for (
     const url of [
       "",
@@ -37,10 +37,11 @@ Deno.test("natsTarget: what is no server is refused, and no password is shown", 
       "nats://h:99999",
       "nats://h?x",
       "nats://a b",
+      "nats://a:%zz@h",
       "a,,b",
     ]
   ) {
-    assertThrows(() => natsTarget(url, undefined, () => undefined), Error, "is no NATS server");
+    assertThrows(() => natsTarget(url, undefined, () => undefined), Error, "Invalid NATS server");
   }
   const error = assertThrows(() => natsTarget("ws://me:secret@h", undefined, () => undefined), Error);
   assertEquals(error.message.includes("secret"), false);

@@ -1,24 +1,25 @@
 import type { Msg } from "@nats-io/transport-node";
+import { delay } from "@std/async/delay.js";
 import { BatchError } from "../errors.ts";
+import type { ModelIdentity } from "../model_identity.ts";
 import type { Execute } from "../runner.ts";
 import { type Connection, connectionEnded } from "./connection.ts";
+import { OpenLines } from "./open_lines.ts";
 import { WorkQueue } from "./queue.ts";
-import { Ranges } from "./ranges.ts";
 import {
   answerRequest,
-  beatRequest,
   chunkBytes,
-  chunkRequest,
   decodeMessage,
   encodeMessage,
-  type JoinRequest,
-  joinRequest,
-  leaseRequest,
+  joinMessage,
+  leaveMessage,
   modelDifference,
-  type ModelIdentity,
   type RunNotice,
   RUNS_SUBJECT,
   runSubject,
+  takeRequest,
+  versionDifference,
+  versionedJoin,
   WIRE_VERSION,
   WireError,
 } from "./wire.ts";
@@ -34,54 +35,57 @@ export interface CoordinatorOptions {
   readonly leaseMs?: number;
 }
 
-interface KnownWorker {
-  readonly parallel: number;
-  heardAt: number;
-}
-
 export const DEFAULT_LEASE_MS = 15_000;
 const TICK_MS = 500;
-/** Lines that come within this time make one range. */
-const FORM_MS = 5;
-/** A queue's answer may be older than what it is asked about. */
+/** The queue's count may be older than what it is compared with. */
 const SETTLED_MS = 1000;
 const ALONE_NOTE_MS = 30_000;
 const MAX_WORKERS = 10_000;
 const MAX_NOTED_REFUSALS = 20;
-const PUBLISHED_AT_ONCE = 64;
+const PUBLISHED_AT_ONCE = 256;
 const CLOSE_TIMEOUT_MS = 3000;
+
+/** A line's place in the queue. */
+interface Item {
+  /** Since when it is there; undefined while nobody has said that it is. */
+  queuedAt: number | undefined;
+  /** How often it was lost. */
+  lost: number;
+}
 
 /**
  * Answers lines by workers: its `execute` stands where a local engine's does, so that the runner and its journal are
- * the same. What the queue and the workers lose, it hands out again; what comes twice or late, it drops.
+ * the same. JetStream hands the lines out; what it loses, the coordinator puts in again.
  */
 export class Coordinator {
   private readonly run = crypto.randomUUID().replaceAll("-", "").slice(0, 16);
-  private readonly ranges = new Ranges();
-  private readonly workers = new Map<string, KnownWorker>();
+  private readonly lines = new OpenLines();
+  private readonly items = new Map<number, Item>();
+  /** When they were last heard of, those that take part. */
+  private readonly workers = new Map<string, number>();
+  /** Those that do not, as far as that was told. */
+  private readonly refused = new Set<string>();
   private readonly queue: WorkQueue;
   private readonly leaseMs: number;
   private readonly chunk: number;
   private readonly timer: ReturnType<typeof setInterval>;
-  private formTimer: ReturnType<typeof setTimeout> | undefined;
-  private ticking: Promise<void> | undefined;
-  private publishing: Promise<void> | undefined;
-  private refusals = 0;
+  private auditing: Promise<void> | undefined;
   private aloneNotedAt = performance.now();
   private closed = false;
   private failure: BatchError | undefined;
 
   private constructor(private readonly options: CoordinatorOptions) {
-    const { connection: { nats } } = options;
+    const { connection, drainSignal } = options;
+    const { nats } = connection;
     this.leaseMs = options.leaseMs ?? DEFAULT_LEASE_MS;
-    this.queue = new WorkQueue(options.connection, this.run, this.leaseMs);
+    this.queue = new WorkQueue(connection, this.run, this.leaseMs);
     this.chunk = chunkBytes(nats.info!.max_payload);
     nats.subscribe(runSubject(this.run, "*"), {
-      callback: (error, message) => void (error ?? this.reply(message)),
+      callback: (error, message) => void (error ?? this.receive(message)),
     });
     this.timer = setInterval(() => this.tick(), TICK_MS);
-    options.drainSignal.addEventListener("abort", this.drain, { once: true });
-    void nats.closed().then((reason) => this.fail(connectionEnded(options.connection, reason)));
+    drainSignal.addEventListener("abort", this.drain, { once: true });
+    void nats.closed().then((reason) => this.fail(connectionEnded(connection, reason)));
   }
 
   /** Throws BatchError when the queue cannot be made. */
@@ -92,113 +96,118 @@ export class Coordinator {
     } catch (error) {
       await coordinator.close();
       if (error instanceof BatchError) throw error;
-      const message = `Cannot make a work queue on the NATS server at ${options.connection.where}: ${
-        messageOf(error)
-      }`;
+      const why = error instanceof Error ? error.message : String(error);
+      const message = `Cannot make a work queue on the NATS server at ${options.connection.where}: ${why}`;
       throw new BatchError("queue_unavailable", message, true, { cause: error });
     }
     coordinator.announce(false);
     return coordinator;
   }
 
-  /** How often ranges were handed out, handed out again, and how many answers came too late. */
-  get stats(): Readonly<Ranges["stats"]> {
-    return this.ranges.stats;
+  /** How often lines were handed out again, and how many answers came too late. */
+  get stats(): Readonly<OpenLines["stats"]> {
+    return this.lines.stats;
   }
 
   /** Answers one line, by whichever worker takes it. After the drain signal, what nobody has begun is "busy" (503). */
-  readonly execute: Execute = ({ url, body }) => {
-    if (this.failure) return Promise.reject(this.failure);
-    if (this.closed || this.options.drainSignal.aborted) return Promise.resolve(NOT_BEGUN);
-    return new Promise((resolve, reject) => {
-      if (this.ranges.add({ url, body, resolve, reject })) this.form();
-      else this.formTimer ??= setTimeout(() => this.form(), FORM_MS);
-    });
+  readonly execute: Execute = async ({ url, body, signal }) => {
+    signal.throwIfAborted();
+    if (this.failure) throw this.failure;
+    if (this.closed || this.options.drainSignal.aborted) return NOT_BEGUN;
+    const { promise, resolve, reject } = Promise.withResolvers<Awaited<ReturnType<Execute>>>();
+    const line = this.lines.add({ url, body, resolve, reject });
+    const item = { queuedAt: undefined, lost: 0 };
+    this.items.set(line, item);
+    const abort = () => {
+      this.lines.remove(line);
+      reject(signal.reason);
+    };
+    signal.addEventListener("abort", abort, { once: true });
+    void this.publish(line, item);
+    try {
+      return await promise;
+    } finally {
+      signal.removeEventListener("abort", abort);
+      this.items.delete(line);
+    }
   };
 
-  /** Says good-bye to workers and leaves nothing in the queue. The connection stays open. */
+  /** Ends the run and leaves nothing of it in the queue. Lines without an answer are "busy". */
   async close(): Promise<void> {
     if (this.closed) return;
     this.closed = true;
     clearInterval(this.timer);
-    clearTimeout(this.formTimer);
     this.options.drainSignal.removeEventListener("abort", this.drain);
-    for (const line of this.ranges.close()) line.resolve(NOT_BEGUN);
+    for (const line of this.lines.close()) line.resolve(NOT_BEGUN);
     const { nats } = this.options.connection;
     if (nats.isClosed()) return;
     this.announce(true);
-    const removed = this.queue.remove().then(() => nats.flush());
     // A server that is away must not hold up the end: what is left there is forgotten in time.
-    await Promise.race([removed, sleep(CLOSE_TIMEOUT_MS)]).catch(() => {});
+    const removed = this.queue.remove().then(() => nats.flush());
+    const patience = new AbortController();
+    await Promise.race([removed, delay(CLOSE_TIMEOUT_MS, { signal: patience.signal })]).catch(() => {});
+    patience.abort();
   }
 
   private readonly drain = () => {
-    for (const line of this.ranges.withdraw()) line.resolve(NOT_BEGUN);
+    for (const line of this.lines.withdraw()) line.resolve(NOT_BEGUN);
   };
 
   private fail(failure: BatchError): void {
     if (this.closed) return;
+    clearInterval(this.timer);
     this.failure = failure;
-    for (const line of this.ranges.close()) line.reject(failure);
-  }
-
-  private form(): void {
-    clearTimeout(this.formTimer);
-    this.formTimer = undefined;
-    this.ranges.form();
-    this.publish();
-  }
-
-  /** Puts into the queue what should be in it. What fails is tried again at the next tick. */
-  private publish(): void {
-    this.publishing ??= this.publishAll().finally(() => this.publishing = undefined);
-  }
-
-  private async publishAll(): Promise<void> {
-    for (
-      let ranges;
-      !this.closed && (ranges = this.ranges.unqueued().slice(0, PUBLISHED_AT_ONCE)).length > 0;
-    ) {
-      const results = await Promise.allSettled(ranges.map(async ({ id, attempt }) => {
-        const item = { range: id, attempt };
-        await this.queue.put(item);
-        this.ranges.queued(item, performance.now());
-      }));
-      if (results.some(({ status }) => status === "rejected")) return;
-    }
+    for (const line of this.lines.close()) line.reject(failure);
   }
 
   private tick(): void {
+    if (this.options.connection.nats.isClosed()) return;
     this.announce(false);
-    const now = performance.now();
-    // The queue notices a silent worker after one lease; this is for when the queue has lost the item.
-    this.ranges.expire(now - 1.5 * this.leaseMs);
+    this.forgetSilent(performance.now());
     if (this.options.drainSignal.aborted) this.drain();
-    this.forgetWorkers(now);
-    this.ticking ??= this.audit().finally(() => this.ticking = undefined);
+    this.auditing ??= this.audit().finally(() => this.auditing = undefined);
   }
 
-  /** Compares the queue with what it should have, and mends it. */
+  /** Compares the queue with what it should have, and puts in what is missing. */
   private async audit(): Promise<void> {
     try {
       await this.queue.ensure();
-      const before = performance.now() - SETTLED_MS;
-      const expected = this.ranges.waiting(before);
-      if (expected > 0 && await this.queue.count() < this.ranges.waiting(before)) {
-        this.ranges.requeueWaiting(before);
-      }
+      await this.findLost(performance.now() - SETTLED_MS);
     } catch {
-      // The connection is away, or the stream was removed just now: the next tick tries again.
-      return;
+      return; // The connection is away, or the stream was removed just now: the next tick tries again.
     }
-    this.publish();
+    const missing = [...this.items].filter(([, { queuedAt }]) => queuedAt === undefined);
+    for (let from = 0; from < missing.length && !this.closed; from += PUBLISHED_AT_ONCE) {
+      const put = missing.slice(from, from + PUBLISHED_AT_ONCE);
+      await Promise.all(put.map(([line, item]) => this.publish(line, item)));
+    }
   }
 
-  private forgetWorkers(now: number): void {
-    for (const [name, { heardAt }] of this.workers) {
-      if (now - heardAt < 2 * this.leaseMs) continue;
-      this.workers.delete(name);
-      this.options.note(`Worker ${name} is not heard of any more; its lines go to others`);
+  /**
+   * Which items are missing nobody knows, so all are put in again. A second item for a line that a worker has in hand
+   * costs next to nothing: by the time that another has room for it, the line is mostly answered.
+   */
+  private async findLost(before: number): Promise<void> {
+    const settled = () => [...this.items.values()].filter(({ queuedAt }) => queuedAt! < before);
+    if (settled().length === 0 || await this.queue.count() >= settled().length) return;
+    for (const item of settled()) {
+      item.queuedAt = undefined;
+      item.lost += 1;
+    }
+  }
+
+  private async publish(line: number, item: Item): Promise<void> {
+    try {
+      await this.queue.put(line, item.lost);
+      item.queuedAt = performance.now();
+    } catch {
+      // The next audit puts it in.
+    }
+  }
+
+  private forgetSilent(now: number): void {
+    for (const [name, heardAt] of this.workers) {
+      if (now - heardAt > this.leaseMs) this.forget(name, "is not heard of any more; its lines go to others");
     }
     if (this.workers.size > 0) this.aloneNotedAt = now;
     if (now - this.aloneNotedAt < ALONE_NOTE_MS) return;
@@ -208,13 +217,21 @@ export class Coordinator {
     );
   }
 
-  private announce(ended: boolean): void {
-    const notice: RunNotice = { version: WIRE_VERSION, run: this.run, leaseMs: this.leaseMs, ended };
-    this.options.connection.nats.publish(RUNS_SUBJECT, encodeMessage(notice));
+  private forget(worker: string, why: string): void {
+    if (!this.workers.delete(worker)) return;
+    this.lines.fenceOff(worker);
+    this.options.note(`Worker ${worker} ${why}`);
   }
 
-  private reply(message: Msg): void {
-    if (this.closed) return;
+  /** Calls the roll: workers answer with "join". */
+  private announce(ended: boolean): void {
+    const { connection: { nats }, model } = this.options;
+    const notice: RunNotice = { version: WIRE_VERSION, run: this.run, leaseMs: this.leaseMs, model, ended };
+    nats.publish(RUNS_SUBJECT, encodeMessage(notice), { reply: runSubject(this.run, "join") });
+  }
+
+  private receive(message: Msg): void {
+    if (this.closed || this.options.connection.nats.isClosed()) return;
     let reply: Uint8Array;
     try {
       reply = this.answer(message.subject.slice(message.subject.lastIndexOf(".") + 1), message.data);
@@ -226,72 +243,52 @@ export class Coordinator {
   }
 
   private answer(verb: string, data: Uint8Array): Uint8Array {
-    const now = performance.now();
     switch (verb) {
       case "join":
-        return encodeMessage({ refused: this.join(decodeMessage(joinRequest, data).head) });
-      case "lease": {
-        const { head: { worker, ...item } } = decodeMessage(leaseRequest, data);
+        return encodeMessage({ refused: this.join(data) });
+      case "leave":
+        this.forget(decodeMessage(leaveMessage, data).head.worker, "has left");
+        return encodeMessage({});
+      case "take": {
+        const { line, worker, attempt, offset } = decodeMessage(takeRequest, data).head;
         if (!this.workers.has(worker)) return encodeMessage({ state: "stranger" });
-        this.hear(worker, now);
-        const lease = this.ranges.lease(item, worker, now);
-        if (lease === undefined) return encodeMessage({ state: "gone" });
-        const { fence, payload } = lease;
-        return encodeMessage(
-          { state: "granted", fence, total: payload.length },
-          payload.subarray(0, this.chunk),
-        );
-      }
-      case "chunk": {
-        const { fence, offset } = decodeMessage(chunkRequest, data).head;
-        const bytes = this.ranges.payload(fence, offset, now);
-        if (bytes === undefined) return encodeMessage({ state: "fenced" });
-        return encodeMessage({ state: "chunk" }, bytes.subarray(0, this.chunk));
+        const request = this.lines.take(line, attempt, worker);
+        if (request === undefined) return encodeMessage({ state: "gone" });
+        const head = { state: "granted", total: request.length };
+        return encodeMessage(head, request.subarray(offset, offset + this.chunk));
       }
       case "answer": {
         const { head, bytes } = decodeMessage(answerRequest, data);
-        return encodeMessage(this.ranges.answer(head, bytes, now));
-      }
-      case "beat": {
-        const { worker, fences } = decodeMessage(beatRequest, data).head;
-        this.hear(worker, now);
-        return encodeMessage({ fenced: this.ranges.beat(fences, now) });
+        return encodeMessage(this.lines.answer(head, bytes));
       }
     }
-    throw new WireError(`a request "${verb}" that is not known`);
+    throw new WireError(`an unknown request "${verb}"`);
   }
 
-  private hear(worker: string, now: number): void {
-    const known = this.workers.get(worker);
-    if (known) known.heardAt = now;
-  }
-
-  /** Why a worker may not take part; null when it may. */
-  private join({ version, worker, parallel, model }: JoinRequest): string | null {
-    const refused = version !== WIRE_VERSION
-      ? `the run speaks version ${WIRE_VERSION} of compy's batch messages, the worker version ${version}; run the ` +
-        "same compy on both"
-      : modelDifference(this.options.model, model) ??
-        (this.workers.size >= MAX_WORKERS ? "too many workers" : null);
-    if (refused !== null) {
-      if (this.refusals++ < MAX_NOTED_REFUSALS) this.options.note(`Worker ${worker} is refused: ${refused}`);
-      return refused;
-    }
+  /** Why a worker may not take part; null when it may. Workers answer each roll call, so this is how they are heard of. */
+  private join(data: Uint8Array): string | null {
+    const { version, worker } = decodeMessage(versionedJoin, data).head;
+    const wrong = versionDifference(WIRE_VERSION, version);
+    if (wrong !== undefined) return this.refuse(worker, wrong);
+    const { model, parallel } = decodeMessage(joinMessage, data).head;
+    const refused = modelDifference(this.options.model, model);
+    if (refused !== undefined) return this.refuse(worker, refused);
     if (!this.workers.has(worker)) {
+      if (this.workers.size >= MAX_WORKERS) return this.refuse(worker, "too many workers");
       this.options.note(`Worker ${worker} takes part, ${parallel} lines at once`);
     }
-    this.workers.set(worker, { parallel, heardAt: performance.now() });
+    this.workers.set(worker, performance.now());
     return null;
+  }
+
+  private refuse(worker: string, why: string): string {
+    if (this.refused.size < MAX_NOTED_REFUSALS && !this.refused.has(worker)) {
+      this.refused.add(worker);
+      this.options.note(`Worker ${worker} is refused: ${why}`);
+    }
+    return why;
   }
 }
 
 /** To the runner: busy, ask again or stop. */
 const NOT_BEGUN = { status: 503, body: {} };
-
-function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => Deno.unrefTimer(setTimeout(resolve, ms)));
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
-}

@@ -11,16 +11,15 @@ import {
 import { nanos } from "@nats-io/transport-node";
 import { BatchError } from "../errors.ts";
 import type { Connection } from "./connection.ts";
-import { consumerName, STREAM, WORK_SUBJECTS, type WorkItem, workSubject } from "./wire.ts";
+import { consumerName, STREAM, WORK_SUBJECTS, workSubject } from "./wire.ts";
 
 /** Items of runs whose coordinator went away without a word leave the queue after this time, and their consumers. */
 const FORGOTTEN_AFTER_MS = 60 * 60 * 1000;
 const PUBLISH_TIMEOUT_MS = 3000;
-const MAX_UNACKNOWLEDGED = 10_000;
 const STREAM_NAME_IN_USE = 10058;
 
 /**
- * One run's part of the work queue in JetStream. The queue is no record: it may lose everything at any time, and it
+ * One run's part of the work queue in JetStream. The queue is not the record: it may lose everything at any time, and it
  * lives in the server's memory.
  */
 export class WorkQueue {
@@ -46,7 +45,7 @@ export class WorkQueue {
       filter_subject: this.subject,
       ack_policy: AckPolicy.Explicit,
       ack_wait: nanos(this.leaseMs),
-      max_ack_pending: MAX_UNACKNOWLEDGED,
+      max_ack_pending: -1, // workers pull no more than they work on
       inactive_threshold: nanos(FORGOTTEN_AFTER_MS),
     });
   }
@@ -73,9 +72,10 @@ export class WorkQueue {
     }
   }
 
-  /** Resolves when the queue has the item. */
-  async put(item: WorkItem): Promise<void> {
-    await this.client.publish(this.subject, JSON.stringify(item), { timeout: PUBLISH_TIMEOUT_MS });
+  /** Resolves when the queue has an item for the line. The server drops what was put in under the same number of times. */
+  async put(line: number, times: number): Promise<void> {
+    const options = { timeout: PUBLISH_TIMEOUT_MS, msgID: `${this.run}.${line}.${times}` };
+    await this.client.publish(this.subject, JSON.stringify({ line }), options);
   }
 
   /** Items of the run in the queue, with those that are handed out and not acknowledged. */
@@ -84,9 +84,12 @@ export class WorkQueue {
     return state.subjects?.[this.subject] ?? 0;
   }
 
-  /** Leaves nothing of the run behind. */
+  /** Leaves nothing of the run behind, and no stream where no other run needs it. */
   async remove(): Promise<void> {
     await this.manager.consumers.delete(STREAM, consumerName(this.run));
     await this.manager.streams.purge(STREAM, { filter: this.subject });
+    const { state } = await this.manager.streams.info(STREAM);
+    // Another run that begins just now makes it again.
+    if (state.messages + state.consumer_count === 0) await this.manager.streams.delete(STREAM);
   }
 }

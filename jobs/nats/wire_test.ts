@@ -1,71 +1,83 @@
 import { assertEquals, assertStringIncludes, assertThrows } from "@std/assert";
+import type { ModelIdentity } from "../model_identity.ts";
 import {
+  answerReply,
   answerRequest,
-  beatRequest,
   chunkBytes,
   decodeMessage,
   encodeMessage,
-  joinRequest,
-  leaseReply,
-  leaseRequest,
+  joinMessage,
+  leaveMessage,
+  lineAnswer,
+  lineRequest,
   MAX_ANSWER_BYTES,
   modelDifference,
-  type ModelIdentity,
-  rangePayload,
   runNotice,
+  takeReply,
+  takeRequest,
+  versionDifference,
   WireError,
   workItem,
 } from "./wire.ts";
 
 const MODEL: ModelIdentity = {
-  id: "m",
-  bytes: 100,
-  fingerprint: "0123456789ab".padEnd(64, "0"),
-  contextLength: 512,
-  kvType: "f16",
+  "model": "m",
+  "weights": "0123456789ab".padEnd(64, "0"),
+  "KV cache": "f16",
+  "context length": 512,
 };
-const FENCE = crypto.randomUUID();
+const ATTEMPT = crypto.randomUUID();
 
 Deno.test("wire: a message is what was put into it", () => {
   const bytes = Uint8Array.from([10, 0, 255]);
-  const message = encodeMessage({ fence: FENCE, line: 1, offset: 5, total: 8 }, bytes);
+  const message = encodeMessage({ attempt: ATTEMPT, line: 1, offset: 5, total: 8 }, bytes);
   assertEquals(decodeMessage(answerRequest, message), {
-    head: { fence: FENCE, line: 1, offset: 5, total: 8 },
+    head: { attempt: ATTEMPT, line: 1, offset: 5, total: 8 },
     bytes,
   });
 });
 
 Deno.test("wire: what is no message of its kind is refused", () => {
-  const join = { version: 1, worker: "w", parallel: 16, model: MODEL };
-  const answer = { fence: FENCE, line: 1, offset: 0, total: 8 };
+  const notice = { version: 3, run: "0123456789abcdef", leaseMs: 1000, model: MODEL, ended: false };
+  const join = { version: 3, worker: "w", parallel: 16, model: MODEL };
+  const take = { line: 1, worker: "w", attempt: ATTEMPT, offset: 0 };
+  const answer = { attempt: ATTEMPT, line: 1, offset: 0, total: 8 };
   const cases: [Parameters<typeof decodeMessage>[0], unknown][] = [
-    [runNotice, { version: 1, run: "../../etc", leaseMs: 1000, ended: false }],
-    [runNotice, { version: 1, run: "0123456789abcdef", leaseMs: 0, ended: false }],
-    [runNotice, { version: 1, run: "0123456789abcdef.>", leaseMs: 1000, ended: false }],
-    [joinRequest, { ...join, worker: "a b" }],
-    [joinRequest, { ...join, worker: "w".repeat(81) }],
-    [joinRequest, { ...join, parallel: -1 }],
-    [joinRequest, { ...join, parallel: 1e9 }],
-    [joinRequest, { ...join, model: { ...MODEL, bytes: "100" } }],
-    [joinRequest, { ...join, model: { ...MODEL, fingerprint: "x" } }],
-    [leaseRequest, { range: -1, attempt: 0, worker: "w" }],
-    [leaseRequest, { range: 0.5, attempt: 0, worker: "w" }],
-    [leaseReply, { state: "granted", fence: "f", total: 1 }],
-    [leaseReply, { state: "granted", fence: FENCE, total: 1e12 }],
-    [leaseReply, { state: "perhaps" }],
-    [answerRequest, { ...answer, line: 8 }],
+    [runNotice, { ...notice, run: "../../etc" }],
+    [runNotice, { ...notice, leaseMs: 0 }],
+    [runNotice, { ...notice, run: "0123456789abcdef.>" }],
+    [runNotice, { ...notice, model: undefined }],
+    [runNotice, { ...notice, model: "m" }],
+    [joinMessage, { ...join, worker: "a b" }],
+    [joinMessage, { ...join, worker: "w".repeat(81) }],
+    [joinMessage, { ...join, parallel: -1 }],
+    [joinMessage, { ...join, parallel: 1e9 }],
+    [joinMessage, { ...join, model: { ...MODEL, weights: { size: 1 } } }],
+    [joinMessage, { ...join, model: { ...MODEL, weights: "x".repeat(513) } }],
+    [joinMessage, { ...join, model: Object.fromEntries(Array.from({ length: 33 }, (_, n) => [n, n])) }],
+    [leaveMessage, { worker: "" }],
+    [takeRequest, { ...take, line: -1 }],
+    [takeRequest, { ...take, line: 0.5 }],
+    [takeRequest, { ...take, attempt: "a" }],
+    [takeRequest, { ...take, offset: -1 }],
+    [takeReply, { state: "granted", total: 1e12 }],
+    [takeReply, { state: "granted" }],
+    [takeReply, { state: "perhaps" }],
+    [answerRequest, { ...answer, line: -1 }],
+    [answerRequest, { ...answer, attempt: "f" }],
     [answerRequest, { ...answer, total: MAX_ANSWER_BYTES + 1 }],
     [answerRequest, { ...answer, offset: -1 }],
-    [beatRequest, { worker: "w", fences: Array(1025).fill(FENCE) }],
-    [rangePayload, { lines: [{ line: 0, url: "/v1/completions", body: [] }] }],
-    [rangePayload, { lines: Array(9).fill({ line: 0, url: "u", body: {} }) }],
+    [answerReply, { state: "more" }],
+    [lineRequest, { url: "/v1/completions", body: [] }],
+    [lineRequest, { url: "u".repeat(257), body: {} }],
+    [lineAnswer, { status: 99, body: {} }],
     [workItem, null],
   ];
   for (const [schema, value] of cases) {
     assertThrows(
       () => decodeMessage(schema, encodeMessage(value)),
       WireError,
-      "wrong",
+      "a message whose",
       JSON.stringify(value),
     );
   }
@@ -83,23 +95,25 @@ Deno.test("wire: what is no message of its kind is refused", () => {
 });
 
 Deno.test("wire: a message fits what the server allows, with its head", () => {
-  const head = { fence: FENCE, line: 7, offset: MAX_ANSWER_BYTES, total: MAX_ANSWER_BYTES };
+  const head = { line: 2 ** 40, attempt: ATTEMPT, offset: MAX_ANSWER_BYTES, total: MAX_ANSWER_BYTES };
   for (const max of [16_384, 1_048_576]) {
     assertEquals(encodeMessage(head, new Uint8Array(chunkBytes(max))).length <= max, true);
   }
-  assertThrows(() => chunkBytes(1000), Error, "allows messages of 1000 bytes; 16384 are needed");
+  assertThrows(() => chunkBytes(1000), Error, "max_payload must be at least 16384 bytes (got 1000)");
 });
 
-Deno.test("wire: models that differ are told apart, and both are named", () => {
+Deno.test("wire: models and versions that differ are told apart, and both are named", () => {
   assertEquals(modelDifference(MODEL, { ...MODEL }), undefined);
-  const cases: [Partial<ModelIdentity>, string][] = [
-    [{ id: "other" }, 'the run wants the model "m", the worker has "other"'],
-    [{ bytes: 99 }, "the run's file has 100 bytes and the worker's 99"],
-    [{ fingerprint: "f".repeat(64) }, "(fingerprint 0123456789ab… of the run, ffffffffffff… of the worker)"],
-    [{ contextLength: 100 }, "512 tokens, the worker has room for 100; give both the same --ctx"],
-    [{ kvType: "q8_0" }, "wants a KV cache in f16, the worker's is in q8_0; give both the same --kv-type"],
+  const cases: [ModelIdentity, string][] = [
+    [{ "model": "other" }, 'the run wants model "m", the worker has "other"'],
+    [{ "weights": "f".repeat(64) }, "weights 0123456789ab0000…, the worker has ffffffffffffffff…"],
+    [{ "context length": 100 }, "the run wants context length 512, the worker has 100"],
+    [{ "KV cache": "q8_0" }, 'the run wants KV cache "f16", the worker has "q8_0"'],
+    [{ "backend": "cpu" }, 'the run wants backend not recorded, the worker has "cpu"'],
   ];
   for (const [other, words] of cases) {
     assertStringIncludes(modelDifference(MODEL, { ...MODEL, ...other })!, words);
   }
+  assertEquals(versionDifference(3, 3), undefined);
+  assertStringIncludes(versionDifference(3, 2)!, "the run speaks version 3");
 });

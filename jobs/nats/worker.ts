@@ -1,27 +1,37 @@
 import { type Consumer, jetstream, type JsMsg } from "@nats-io/jetstream";
+import type { Msg } from "@nats-io/transport-node";
+import type { Answer } from "../answers.ts";
 import { sleep } from "../dispatch.ts";
+import { BatchError } from "../errors.ts";
+import type { ModelIdentity } from "../model_identity.ts";
+import { Attempt, Refused } from "./attempt.ts";
 import { type Connection, connectionEnded } from "./connection.ts";
-import { type Answerer, Lease } from "./lease.ts";
+import { Slots } from "./slots.ts";
 import {
-  beatReply,
-  beatRequest,
   consumerName,
   decodeMessage,
   encodeMessage,
-  joinReply,
-  leaseReply,
-  type ModelIdentity,
+  type LineAnswer,
+  modelDifference,
   parseJson,
-  type RunNotice,
   runNotice,
   RUNS_SUBJECT,
   runSubject,
   STREAM,
-  type Verb,
+  versionDifference,
+  versionedNotice,
   WIRE_VERSION,
   WireError,
   workItem,
 } from "./wire.ts";
+
+/** Answers one request as the local engine does. */
+export type Answerer = (request: {
+  url: string;
+  body: Record<string, unknown>;
+  priority: "batch";
+  signal: AbortSignal;
+}) => Promise<Answer>;
 
 export interface WorkerOptions {
   readonly connection: Connection;
@@ -38,38 +48,37 @@ export interface WorkerOptions {
   readonly drainSignal: AbortSignal;
   /** Return now; the lines in flight go to others. */
   readonly signal: AbortSignal;
+  /** The engine has failed for good, for the signal's reason: hand the lines in flight to others and throw it. */
+  readonly engineFailed?: AbortSignal;
 }
 
 /** What a worker has done. */
 export interface WorkerCounts {
-  ranges: number;
   lines: number;
-  /** Leases that ended before their lines were answered. */
+  /** Lines that were begun and not answered by this worker. */
   lost: number;
 }
 
-const REQUEST_TIMEOUT_MS = 2000;
-/** The least that NATS lets a pull wait. */
-const PULL_MS = 1000;
+const FETCH_MS = 5000;
 const PAUSE_MS = 500;
-const TICK_MS = 50;
+const TICK_MS = 250;
 /** A run that is silent for a lease, or at least for so long, has no coordinator any more. */
 const SILENT_MS = 2000;
 const MAX_RUNS = 1000;
+/** So many server errors with no good answer among them are the engine's fault, not the lines'. */
+const MAX_FAILURES = 8;
 
 interface Run {
   readonly id: string;
   readonly leaseMs: number;
-  readonly leases: Set<Lease>;
-  state: "new" | "joined" | "refused";
-  consumer: Consumer | undefined;
+  readonly refused: string | undefined;
+  readonly over: AbortController;
   heardAt: number;
-  beatAt: number;
 }
 
 /**
  * Answers lines of all runs that it hears of and that want its model, until a signal comes. Throws BatchError when the
- * connection ends for good.
+ * connection or the engine has failed for good.
  */
 export async function runWorker(options: WorkerOptions): Promise<void> {
   await new Worker(options).work();
@@ -78,190 +87,194 @@ export async function runWorker(options: WorkerOptions): Promise<void> {
 class Worker {
   private readonly runs = new Map<string, Run>();
   private readonly inFlight = new Set<Promise<void>>();
+  private readonly slots: Slots;
+  /** The connection or the engine has, for the reason of `broken`. */
+  private readonly failed = new AbortController();
+  private readonly broken: AbortSignal;
+  /** Give up what is in flight. */
+  private readonly now: AbortSignal;
+  /** Take nothing new. */
   private readonly stopping: AbortSignal;
-  private busyLines = 0;
-  private freed = Promise.withResolvers<void>();
+  /** Server errors since the last good answer. */
+  private failures = 0;
 
   constructor(private readonly options: WorkerOptions) {
-    this.stopping = AbortSignal.any([options.signal, options.drainSignal]);
+    const { engineFailed, signal, drainSignal } = options;
+    this.slots = new Slots(options.parallel);
+    this.broken = AbortSignal.any([this.failed.signal, ...engineFailed ? [engineFailed] : []]);
+    this.now = AbortSignal.any([signal, this.broken]);
+    this.stopping = AbortSignal.any([this.now, drainSignal]);
   }
 
   async work(): Promise<void> {
-    const { connection: { nats }, signal, note } = this.options;
+    const { connection, note } = this.options;
+    const { nats } = connection;
+    void nats.closed().then((reason) => this.failed.abort(connectionEnded(connection, reason)));
     const notices = nats.subscribe(RUNS_SUBJECT, {
-      callback: (error, message) => void (error ?? this.heed(message.data)),
+      callback: (error, message) => void (error ?? this.heed(message)),
     });
-    const ticks = setInterval(() => this.tick(), TICK_MS);
-    const endAll = () => {
-      for (const { leases } of this.runs.values()) for (const lease of leases) lease.end();
-    };
-    signal.addEventListener("abort", endAll, { once: true });
+    const ticks = setInterval(() => this.forgetSilent(performance.now()), TICK_MS);
+    await new Promise((resolve) => {
+      this.stopping.addEventListener("abort", resolve);
+      if (this.stopping.aborted) resolve(undefined);
+    });
+    this.slots.wake();
+    if (this.inFlight.size > 0 && !this.now.aborted) note(`Ending ${this.inFlight.size} lines`);
+    await Promise.all(this.inFlight);
+    clearInterval(ticks);
+    notices.unsubscribe();
+    const leave = encodeMessage({ worker: this.options.name });
+    for (const run of this.runs.values()) {
+      if (run.refused === undefined) this.tell(() => nats.publish(runSubject(run.id, "leave"), leave));
+    }
+    this.broken.throwIfAborted();
+  }
+
+  /** Answers a run's roll call; a run that is new begins. */
+  private heed(message: Msg): void {
+    if (this.stopping.aborted) return;
+    const { name: worker, parallel, model } = this.options;
     try {
-      while (!this.stopping.aborted && !nats.isClosed()) await this.round();
-      if (this.inFlight.size > 0) note(`Ending ${this.busyLines} lines`);
-      await Promise.all(this.inFlight);
-    } finally {
-      clearInterval(ticks);
-      signal.removeEventListener("abort", endAll);
-      notices.unsubscribe();
-    }
-    if (!this.stopping.aborted) throw connectionEnded(this.options.connection, await nats.closed());
-  }
-
-  /** Takes one range, of the run whose turn it is; waits where there is nothing to take or no room for it. */
-  private async round(): Promise<void> {
-    let took = false;
-    for (const run of [...this.runs.values()]) {
-      await this.waitForRoom();
-      if (this.stopping.aborted) return;
-      try {
-        if (run.state === "new") await this.join(run);
-        if (run.state === "joined" && this.runs.has(run.id)) took = await this.pull(run) || took;
-      } catch {
-        // The server, the stream or the coordinator is away for now.
-        run.consumer = undefined;
-      }
-    }
-    if (!took) await sleep(PAUSE_MS / 10, this.stopping);
-  }
-
-  private async waitForRoom(): Promise<void> {
-    const stopped = Promise.withResolvers<void>();
-    const stop = () => stopped.resolve();
-    this.stopping.addEventListener("abort", stop, { once: true });
-    while (this.busyLines >= this.options.parallel && !this.stopping.aborted) {
-      this.freed = Promise.withResolvers<void>();
-      await Promise.race([this.freed.promise, stopped.promise]);
-    }
-    this.stopping.removeEventListener("abort", stop);
-  }
-
-  private heed(data: Uint8Array): void {
-    let notice: RunNotice;
-    try {
-      notice = decodeMessage(runNotice, data).head;
+      this.hear(message.data);
     } catch (error) {
       if (error instanceof WireError) return;
       throw error;
     }
-    const known = this.runs.get(notice.run);
-    if (notice.ended) return this.forget(known);
-    if (known) {
-      known.heardAt = performance.now();
-    } else if (this.runs.size < MAX_RUNS) {
-      const now = performance.now();
-      const { run: id, leaseMs } = notice;
-      const run: Run = {
-        id,
-        leaseMs,
-        leases: new Set(),
-        state: "new",
-        consumer: undefined,
-        heardAt: now,
-        beatAt: now,
-      };
-      this.runs.set(id, run);
+    message.respond(encodeMessage({ version: WIRE_VERSION, worker, parallel, model }));
+  }
+
+  private hear(data: Uint8Array): void {
+    const { run: id, version } = decodeMessage(versionedNotice, data).head;
+    const known = this.runs.get(id);
+    let refused = versionDifference(version, WIRE_VERSION);
+    let leaseMs = SILENT_MS;
+    if (refused === undefined) {
+      const { head } = decodeMessage(runNotice, data);
+      if (head.ended) return this.forget(known);
+      refused = modelDifference(head.model, this.options.model);
+      leaseMs = head.leaseMs;
     }
+    if (known !== undefined) known.heardAt = performance.now();
+    else if (this.runs.size < MAX_RUNS) {
+      this.begin({ id, leaseMs, refused, over: new AbortController(), heardAt: performance.now() });
+    }
+  }
+
+  private begin(run: Run): void {
+    this.runs.set(run.id, run);
+    if (run.refused !== undefined) return this.options.note(`Refused by run ${run.id}: ${run.refused}`);
+    this.options.note(`Working for run ${run.id}`);
+    void this.serve(run);
   }
 
   private forget(run: Run | undefined): void {
     if (run === undefined) return;
     this.runs.delete(run.id);
-    if (run.state === "joined") this.options.note(`Run ${run.id} has ended`);
-    for (const lease of run.leases) lease.end();
+    run.over.abort();
+    this.slots.wake();
+    if (run.refused === undefined) this.options.note(`Run ${run.id} has ended`);
   }
 
-  private tick(): void {
-    const now = performance.now();
+  private forgetSilent(now: number): void {
     for (const run of this.runs.values()) {
       if (now - run.heardAt > Math.max(SILENT_MS, run.leaseMs)) this.forget(run);
-      else if (run.state === "joined" && now - run.beatAt >= run.leaseMs / 3) void this.beat(run, now);
     }
   }
 
-  private async join(run: Run): Promise<void> {
-    const { name, parallel, model, note } = this.options;
-    const message = encodeMessage({ version: WIRE_VERSION, worker: name, parallel, model });
-    const { refused } = decodeMessage(joinReply, await this.ask(run, "join", message)).head;
-    run.state = refused === null ? "joined" : "refused";
-    note(refused === null ? `Working for run ${run.id}` : `Refused by run ${run.id}: ${refused}`);
-  }
-
-  private async pull(run: Run): Promise<boolean> {
-    const { connection: { nats } } = this.options;
-    run.consumer ??= await jetstream(nats).consumers.get(STREAM, consumerName(run.id));
-    const item = await run.consumer.next({ expires: PULL_MS });
-    if (item === null) return false;
-    if (this.stopping.aborted) {
-      item.nak();
-      return false;
+  /** Takes a run's lines as there is room for them, beside those of other runs. */
+  private async serve(run: Run): Promise<void> {
+    const over = AbortSignal.any([this.stopping, run.over.signal]);
+    let consumer: Consumer | undefined;
+    while (!over.aborted) {
+      await this.slots.room();
+      try {
+        consumer ??= await jetstream(this.options.connection.nats).consumers.get(
+          STREAM,
+          consumerName(run.id),
+        );
+        await this.fetch(run, consumer, over);
+      } catch {
+        // The server, the stream or its consumer is away for now.
+        consumer = undefined;
+        await sleep(PAUSE_MS, over);
+      }
     }
-    await this.take(run, item);
-    return true;
   }
 
-  private async take(run: Run, item: JsMsg): Promise<void> {
-    const { connection: { nats }, name } = this.options;
-    let reply: Uint8Array;
+  private async fetch(run: Run, consumer: Consumer, over: AbortSignal): Promise<void> {
+    if (over.aborted) return;
+    const items = await consumer.fetch({
+      max_messages: Math.ceil(Math.max(this.slots.free, 1) / this.runs.size),
+      expires: FETCH_MS,
+    });
+    const stop = () => items.stop();
+    over.addEventListener("abort", stop, { once: true });
+    if (over.aborted) stop();
+    for await (const item of items) {
+      const held = this.hold(run, item).finally(() => this.inFlight.delete(held));
+      this.inFlight.add(held);
+    }
+    over.removeEventListener("abort", stop);
+  }
+
+  /** One item in hand, with signs of life to the queue. Never rejects. */
+  private async hold(run: Run, item: JsMsg): Promise<void> {
+    const signal = AbortSignal.any([this.now, run.over.signal]);
+    const beats = setInterval(() => this.tell(() => item.working()), run.leaseMs / 3);
+    await this.slots.take();
     try {
-      const message = encodeMessage({ ...parseJson(workItem, item.data), worker: name });
-      reply = await this.ask(run, "lease", message);
+      if (this.stopping.aborted) return this.tell(() => item.nak());
+      await this.answer(run, item, signal);
     } catch (error) {
-      item.nak(PAUSE_MS);
-      throw error;
-    }
-    const { head, bytes } = decodeMessage(leaseReply, reply);
-    if (head.state === "gone") return item.ack();
-    if (head.state === "stranger") {
-      run.state = "new";
-      return item.nak(PAUSE_MS);
-    }
-    const lease = new Lease(nats, run.id, head.fence, head.total, bytes);
-    const work = this.hold(run, lease, item).finally(() => this.inFlight.delete(work));
-    this.inFlight.add(work);
-  }
-
-  /** Works through a lease, with signs of life to the queue and the coordinator. */
-  private async hold(run: Run, lease: Lease, item: JsMsg): Promise<void> {
-    run.leases.add(lease);
-    const beats = setInterval(() => item.working(), run.leaseMs / 3);
-    // Until they are counted, as if it were one.
-    let lines = 1;
-    this.busyLines += lines;
-    try {
-      await lease.work(this.options.answerer, (count) => {
-        this.busyLines += count - lines;
-        lines = count;
-      });
-      item.ack();
-      this.options.counts.ranges += 1;
-      this.options.counts.lines += lines;
-    } catch {
       this.options.counts.lost += 1;
-      // To others at once; but a nak for an item that another worker has by now would take it from that one.
-      if (!lease.fenced && !this.options.connection.nats.isClosed()) item.nak();
+      const state = error instanceof Refused ? error.state : undefined;
+      if (state === "gone") this.tell(() => item.ack());
+      // A nak for an item that another worker has by now would take it from that one.
+      else if (state !== "fenced") this.tell(() => item.nak(signal.aborted ? undefined : PAUSE_MS));
     } finally {
       clearInterval(beats);
-      run.leases.delete(lease);
-      this.busyLines -= lines;
-      this.freed.resolve();
+      this.slots.giveBack();
     }
   }
 
-  private async beat(run: Run, now: number): Promise<void> {
-    run.beatAt = now;
-    const fences = [...run.leases].map(({ fence }) => fence);
-    const message = encodeMessage(beatRequest.parse({ worker: this.options.name, fences }));
+  private async answer(run: Run, item: JsMsg, signal: AbortSignal): Promise<void> {
+    const { connection: { nats }, name, answerer, counts } = this.options;
+    const { line } = parseJson(workItem, item.data);
+    const attempt = new Attempt(nats, run.id, line, name, signal);
+    const { url, body } = await attempt.take();
+    let answer: LineAnswer;
     try {
-      const over = new Set(decodeMessage(beatReply, await this.ask(run, "beat", message)).head.fenced);
-      for (const lease of run.leases) if (over.has(lease.fence)) lease.fenceOff();
-    } catch {
-      // The coordinator is away; a run that stays silent is forgotten.
+      answer = await answerer({ url, body, priority: "batch", signal });
+    } catch (error) {
+      answer = { failed: messageOf(error).slice(0, 1000) };
     }
+    signal.throwIfAborted();
+    this.judge(answer);
+    signal.throwIfAborted();
+    await attempt.deliver(answer);
+    this.tell(() => item.ack());
+    counts.lines += 1;
   }
 
-  private async ask(run: Run, verb: Verb, message: Uint8Array): Promise<Uint8Array> {
-    const { connection: { nats } } = this.options;
-    return (await nats.request(runSubject(run.id, verb), message, { timeout: REQUEST_TIMEOUT_MS })).data;
+  /** The runner finds out whose fault a server error was; a worker that gives no other answer is of no use to it. */
+  private judge(answer: LineAnswer): void {
+    if ("status" in answer && answer.status === 200) this.failures = 0;
+    // 503: the engine is busy, and the line is asked again.
+    else if ("failed" in answer || answer.status >= 500 && answer.status !== 503) this.failures += 1;
+    if (this.failures < MAX_FAILURES) return;
+    const last = JSON.stringify(answer).slice(0, 400);
+    const message =
+      `The engine answers with nothing but server errors: the last ${MAX_FAILURES} lines failed in it, ` +
+      `the last one with ${last}. The lines in hand go to other workers`;
+    this.failed.abort(new BatchError("engine_unavailable", message, true));
   }
+
+  /** To a connection that may be closed by now. */
+  private tell(say: () => void): void {
+    if (!this.options.connection.nats.isClosed()) say();
+  }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }
