@@ -1,4 +1,5 @@
 import { UsageError } from "./flags.ts";
+import { messageOf } from "./system_errors.ts";
 import { err, out } from "./terminal.ts";
 
 /** Runs a command with the words after its name; returns the exit code. */
@@ -54,7 +55,9 @@ export async function commandLine([name, ...args]: readonly string[]): Promise<n
   }
   try {
     if (!Object.hasOwn(COMMANDS, name)) {
-      throw new UsageError(`There is no command "${name}", allowed are ${Object.keys(COMMANDS).join(", ")}`);
+      throw new UsageError(
+        `There is no command "${name}"; the commands are ${Object.keys(COMMANDS).join(", ")}`,
+      );
     }
     const command = await COMMANDS[name].load();
     return await command(args);
@@ -75,7 +78,7 @@ export async function commandLine([name, ...args]: readonly string[]): Promise<n
 function describe(error: unknown): string {
   const bug = !(error instanceof Error) || error instanceof TypeError || error instanceof ReferenceError ||
     error instanceof RangeError;
-  if (!bug) return `Error: ${error.message}\n`;
+  if (!bug) return `Error: ${messageOf(error)}\n`;
   return `Error: this is a bug in compy, please report it:\n${
     error instanceof Error ? error.stack : String(error)
   }\n`;

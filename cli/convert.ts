@@ -7,6 +7,7 @@ import {
   type TensorReport,
 } from "../engine/convert/convert.ts";
 import { Flags, UsageError } from "./flags.ts";
+import { explained } from "./system_errors.ts";
 import { onInterrupt, out, ProgressLine } from "./terminal.ts";
 
 const HELP = `Convert a checkpoint of Hugging Face or MLX into a GGUF file.
@@ -44,9 +45,9 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
     out(HELP);
     return 0;
   }
-  if (!folder) throw new UsageError("The checkpoint's folder is wanted first, found none");
+  if (!folder) throw new UsageError("Give the checkpoint's folder first (got none)");
   const path = flags.text("out");
-  if (path === undefined) throw new UsageError("--out FILE.gguf is wanted, found nothing");
+  if (path === undefined) throw new UsageError("Give the file to write: --out FILE.gguf");
   const stop = new AbortController();
   onInterrupt(() => stop.abort(new ConvertError("Stopped; nothing is left behind")));
   const lines = { write: new ProgressLine("converting"), verify: new ProgressLine("reading back") };
@@ -64,6 +65,8 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
     lines.verify.done();
     out(flags.json ? `${JSON.stringify(asJson(report))}\n` : asText(report));
     return 0;
+  } catch (error) {
+    throw explained(`Cannot convert "${folder}" into "${path}"`, error);
   } finally {
     lines.write.done();
     lines.verify.done();
@@ -73,7 +76,7 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
 function readQuantize(text: string | undefined): QuantizeTo | undefined {
   const found = QUANTIZE_TO.find((name) => name === text);
   if (text !== undefined && !found) {
-    throw new UsageError(`--quantize must be ${QUANTIZE_TO.join(", ")}, found "${text}"`);
+    throw new UsageError(`--quantize must be one of ${QUANTIZE_TO.join(", ")} (got "${text}")`);
   }
   return found;
 }

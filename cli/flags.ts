@@ -27,7 +27,7 @@ export class Flags {
   /** Throws UsageError for an option that the command does not have, and for too many or too few words beside them. */
   constructor(args: readonly string[], names: FlagNames) {
     const { values = [], repeated = [], switches = [], operands = [] } = names;
-    const parsed = parseArgs([...args], {
+    const parsed = parseArgs(joinNegatives(args, values), {
       string: [...values, "_"],
       collect: [...values],
       boolean: [...switches, "json", "help"],
@@ -63,12 +63,10 @@ export class Flags {
   texts(name: string): string[] {
     const values = this.#values[name];
     if (values.includes("")) {
-      throw new UsageError(
-        `${dashed(name)} needs a value; one that begins with "-" goes ${dashed(name)}=VALUE`,
-      );
+      throw new UsageError(needsValue(dashed(name)));
     }
     if (values.length > 1 && !this.#repeated.includes(name)) {
-      throw new UsageError(`${dashed(name)} is given ${values.length} times, allowed is once`);
+      throw new UsageError(`${dashed(name)} may be given once (got ${values.length} times)`);
     }
     return values;
   }
@@ -82,18 +80,27 @@ export class Flags {
     const text = this.text(name);
     const found = allowed.find((word) => word === text);
     if (text === undefined || found !== undefined) return found;
-    throw new UsageError(`${dashed(name)} must be one of ${allowed.join(", ")}, found "${text}"`);
+    throw new UsageError(`${dashed(name)} must be one of ${allowed.join(", ")} (got "${text}")`);
   }
 
   /** A whole number from `min` to `max`. */
   count(name: string, min: number, max: number): number | undefined {
     const text = this.text(name);
-    return text === undefined ? undefined : readCount(text, dashed(name), min, max);
+    if (text === undefined) return undefined;
+    const value = toCount(text, min, max);
+    if (value !== undefined) return value;
+    throw new UsageError(`${dashed(name)} must be a whole number from ${min} to ${max} (got "${text}")`);
   }
 
   /** Whole numbers, separated by commas. */
   counts(name: string, min: number, max: number): number[] | undefined {
-    return this.text(name)?.split(",").map((text) => readCount(text.trim(), dashed(name), min, max));
+    const text = this.text(name);
+    return text?.split(",").map((word) => {
+      const value = toCount(word.trim(), min, max);
+      if (value !== undefined) return value;
+      const what = `whole numbers from ${min} to ${max}, with commas between them`;
+      throw new UsageError(`${dashed(name)} must be ${what} (got "${text}")`);
+    });
   }
 
   /** A decimal number from `min` to `max`. */
@@ -102,24 +109,39 @@ export class Flags {
     if (text === undefined) return undefined;
     const value = Number(text);
     if (!/^\d*\.?\d+$/.test(text) || value < min || value > max) {
-      throw new UsageError(`${dashed(name)} must be a number from ${min} to ${max}, found "${text}"`);
+      throw new UsageError(`${dashed(name)} must be a number from ${min} to ${max} (got "${text}")`);
     }
     return value;
   }
 }
 
-function readCount(text: string, name: string, min: number, max: number): number {
+function toCount(text: string, min: number, max: number): number | undefined {
   const value = Number(text);
-  if (!/^\d{1,16}$/.test(text) || value < min || value > max) {
-    throw new UsageError(`${name} must be a whole number from ${min} to ${max}, found "${text}"`);
-  }
-  return value;
+  return /^\d{1,16}$/.test(text) && value >= min && value <= max ? value : undefined;
 }
 
 function refuseUnknown(arg: string, key?: string): void {
-  if (key === undefined) return;
-  const hint = arg.startsWith("--") ? "" : `; a value that begins with "-" goes --OPTION=${arg}`;
-  throw new UsageError(`There is no option ${arg}${hint}`);
+  if (key !== undefined) throw new UsageError(`There is no option ${arg}`);
+}
+
+/**
+ * `--port -1` as `--port=-1`: a negative number is the value of the option before it, so that the option says what is wrong
+ * with it. Throws UsageError for other words after "-" in a value's place: they may be meant as an option or as the value.
+ */
+function joinNegatives(args: readonly string[], values: readonly string[]): string[] {
+  const takesValue = new Set(values.map(dashed));
+  const joined: string[] = [];
+  for (let i = 0; i < args.length; i++) {
+    const [option, next] = [args[i], args[i + 1] ?? ""];
+    if (!takesValue.has(option) || !/^-./.test(next)) joined.push(option);
+    else if (/^-[\d.]/.test(next)) joined.push(`${option}=${args[++i]}`);
+    else throw new UsageError(`${needsValue(option)} (got ${next})`);
+  }
+  return joined;
+}
+
+function needsValue(option: string): string {
+  return `${option} needs a value; write one that begins with "-" as ${option}=VALUE`;
 }
 
 function dashed(name: string): string {

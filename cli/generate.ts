@@ -21,11 +21,11 @@ const HELP = `Generate text from one prompt.
 
 Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
 
-  --prompt TEXT    go on from this text; control tokens such as <|im_start|> in it count as such
+  --prompt TEXT    continue this text; control tokens such as <|im_start|> in it count as such
   --chat TEXT      answer this as a user's message, by the model's chat template
-  --tokens IDS     go on from these token ids, such as 65,66,67; does not stop at end tokens
+  --tokens IDS     continue these token ids, such as 65,66,67; does not stop at end tokens
   --model FILE     the GGUF model (default: the one that comes with compy)
-  -n N             most tokens to generate (default ${DEFAULT_COUNT})
+  -n N             most tokens to generate (default ${DEFAULT_COUNT}; with --chat to the answer's end, as far as --ctx goes)
   --temperature T  0 to ${MAX_TEMPERATURE}; 0 always takes the likeliest token
                    (default ${DEFAULT_TEMPERATURE}; with --tokens 0)
   --seed N         with the same seed the same tokens are drawn
@@ -44,7 +44,7 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
 Exit code: 0 done, 1 failed or interrupted, 2 wrong usage.
 
 Examples:
-  deno task generate --chat 'Who are you?' -n 100
+  deno task generate --chat 'Who are you?'
   deno task generate --tokens 65,66,67 -n 16 --json
 `;
 
@@ -78,12 +78,12 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
   }
   const given = sources.filter((name) => flags.has(name));
   if (given.length !== 1) {
-    const found = given.map((name) => ` --${name}`).join("") || " none of them";
-    throw new UsageError(`One of --prompt, --chat and --tokens is wanted, found${found}`);
+    const got = given.map((name) => `--${name}`).join(" and ") || "none";
+    throw new UsageError(`Give one of --prompt, --chat and --tokens (got ${got})`);
   }
   const tokens = flags.counts("tokens", 0, 2 ** 31 - 1);
   const request = {
-    maxTokens: flags.count("n", 0, MAX_COUNT) ?? DEFAULT_COUNT,
+    maxTokens: flags.count("n", 0, MAX_COUNT) ?? (flags.has("chat") ? undefined : DEFAULT_COUNT),
     sampling: {
       temperature: flags.number("temperature", 0, MAX_TEMPERATURE) ?? (tokens ? 0 : DEFAULT_TEMPERATURE),
       seed: flags.count("seed", 0, Number.MAX_SAFE_INTEGER),

@@ -2,6 +2,7 @@ import { basename, fromFileUrl } from "@std/path";
 import { type LoadedEngine, loadEngine, type LoadOptions, loadReloadingEngine } from "../engine/load.ts";
 import { ARITHMETICS, BACKENDS, KV_TYPES } from "../engine/types.ts";
 import type { Flags } from "./flags.ts";
+import { explained } from "./system_errors.ts";
 import { err, ProgressLine } from "./terminal.ts";
 
 /** The model that comes with compy. */
@@ -12,30 +13,21 @@ export const MAX_THREADS = 1024;
 export const MAX_CONTEXT = 16_777_216;
 export const MAX_PARALLEL = 1024;
 
-/** The file that `--model` names, or the demo model. Throws where it is missing or no file. */
+/** The file that `--model` names, or the demo model. Throws where it cannot be read, or is no file. */
 export function modelPath(given: string | undefined): string {
   const path = given ?? fromFileUrl(DEMO_MODEL);
-  const found = fileInfo(path);
-  if (found?.isFile) return path;
-  if (found) {
-    const what = found.isDirectory ? "a folder" : "a device or the like";
-    throw new Error(`Cannot load a model from ${path}: it is ${what}, allowed is a GGUF file`);
-  }
-  throw new Error(
-    given === undefined
-      ? `Cannot find the demo model ${path}; name a GGUF file with --model`
-      : `Cannot find a model at ${path}: there is no such file`,
-  );
-}
-
-/** Undefined where there is nothing. */
-function fileInfo(path: string): Deno.FileInfo | undefined {
+  const what = `Cannot load a model from "${path}"`;
+  let info: Deno.FileInfo;
   try {
-    return Deno.statSync(path);
+    info = Deno.statSync(path);
+    if (info.isFile) Deno.openSync(path).close();
   } catch (error) {
-    if (error instanceof Deno.errors.NotFound || error instanceof Deno.errors.NotADirectory) return undefined;
-    throw error;
+    throw explained(what, error, given === undefined ? "name a GGUF file with --model" : "");
   }
+  if (info.isFile) return path;
+  throw new Error(
+    `${what}: it must be a GGUF file (got ${info.isDirectory ? "a folder" : "a device or the like"})`,
+  );
 }
 
 /** Loads an engine, with progress on a terminal. */

@@ -19,6 +19,7 @@ import {
   SIZE_FLAGS,
   sizeOptions,
 } from "./model.ts";
+import { explained } from "./system_errors.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
 const DEFAULT_PORT = 8080;
@@ -100,6 +101,7 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
     onError,
   };
   const model = modelPath(flags.text("model"));
+  if (data !== "none") checkDataFolder(data);
   // A taken port is worth knowing before a large model is loaded.
   listening(host, port, () => Deno.listen({ hostname: host, port }).close());
 
@@ -163,7 +165,7 @@ function stopOnFailure(engine: Engine, server: HttpServer): () => boolean {
   return () => failed;
 }
 
-/** Goes on with the batches of the folder, on this engine. */
+/** Resumes the batches of the folder, on this engine. */
 async function openBatches(
   path: string,
   { engine, identity, processor }: OpenedEngine,
@@ -174,23 +176,38 @@ async function openBatches(
     engine,
     (request: ExecuteRequest & { signal: AbortSignal }) => execute(engine, request),
   );
+  return await BatchService.open({
+    path,
+    parallel,
+    report,
+    lineLimits: LINE_LIMITS,
+    settings: identity,
+    processor,
+    execute: (owner, request) => answer({ ...request, cacheSalt: owner || undefined }),
+  }).catch((error) => {
+    throw noDataFolder(path, error);
+  });
+}
+
+/** Makes the folder, and throws where nothing can be written there. */
+function checkDataFolder(path: string): void {
   try {
-    return await BatchService.open({
-      path,
-      parallel,
-      report,
-      lineLimits: LINE_LIMITS,
-      settings: identity,
-      processor,
-      execute: (owner, request) => answer({ ...request, cacheSalt: owner || undefined }),
-    });
+    Deno.mkdirSync(path, { recursive: true, mode: 0o700 });
+    Deno.removeSync(Deno.makeTempFileSync({ dir: path, prefix: "writable-" }));
   } catch (error) {
-    if (!(error instanceof Deno.errors.NotCapable)) throw error;
-    throw new Error(
-      `Cannot keep files and batches in "${path}": this task may write to .compy only. Allow it with ` +
-        `deno run -P=serve --allow-write=${path} main.ts serve --data ${path}, or serve without them: --data none`,
-    );
+    throw noDataFolder(path, error);
   }
+}
+
+/** Says what to do where files and batches cannot be kept. */
+function noDataFolder(path: string, error: unknown): unknown {
+  const what = `Cannot keep files and batches in "${path}"`;
+  const otherwise = "choose another folder with --data, or serve without them: --data none";
+  if (!(error instanceof Deno.errors.NotCapable)) return explained(what, error, otherwise);
+  return new Error(
+    `${what}: this task may write to .compy only. Allow it with deno run -P=serve --allow-write=${path} ` +
+      `main.ts serve --data ${path}, or serve without them: --data none`,
+  );
 }
 
 /** Says what to do where an address cannot be had. */
@@ -208,8 +225,11 @@ function listening<T>(host: string, port: number, action: () => T): T {
           "with --host, or add the address to the permissions in deno.json",
       );
     }
-    if (error instanceof Deno.errors.AddrNotAvailable || error instanceof Deno.errors.PermissionDenied) {
-      throw new Error(`${where}: ${error.message}`);
+    if (error instanceof Deno.errors.AddrNotAvailable) {
+      throw new Error(`${where}: this machine has no such address; choose another with --host`);
+    }
+    if (error instanceof Deno.errors.PermissionDenied) {
+      throw new Error(`${where}: this user may not; choose a port from 1024 with --port`);
     }
     throw error;
   }

@@ -1,6 +1,7 @@
 import { loadTokenizer } from "../engine/load.ts";
 import { Flags, UsageError } from "./flags.ts";
 import { modelPath } from "./model.ts";
+import { explained } from "./system_errors.ts";
 import { out } from "./terminal.ts";
 
 const HELP = `Turn text into token ids, as the model's own tokenizer does.
@@ -30,7 +31,7 @@ export async function tokenizeCommand(args: readonly string[]): Promise<number> 
   }
   if (flags.has("text") === flags.has("file")) {
     throw new UsageError(
-      `One of --text and --file is wanted, found ${flags.has("text") ? "both" : "neither"}`,
+      `Give one of --text and --file (got ${flags.has("text") ? "both" : "neither"})`,
     );
   }
   const tokenizer = await loadTokenizer(modelPath(flags.text("model")));
@@ -44,12 +45,14 @@ export async function tokenizeCommand(args: readonly string[]): Promise<number> 
   return 0;
 }
 
-/** Throws where the file is not there or is not UTF-8. */
+/** Throws where the file cannot be read or is not UTF-8. */
 async function readText(path: string): Promise<string> {
-  const bytes = await Deno.readFile(path);
+  const bytes = await Deno.readFile(path).catch((error) => {
+    throw explained(`Cannot tokenize "${path}"`, error);
+  });
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
-    throw new Error(`Cannot tokenize ${path}: it is not UTF-8`);
+    throw new Error(`Cannot tokenize "${path}": it must be UTF-8, and some of its bytes are not`);
   }
 }

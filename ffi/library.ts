@@ -40,7 +40,7 @@ export class KernelLibrary {
     }
     const found = new DataView(this.call("compy_abi_version", 0n).buffer).getUint32(0, true);
     if (found !== ABI_VERSION) {
-      const detail = `its ABI version is ${found}, wanted ${ABI_VERSION}`;
+      const detail = `its ABI version must be ${ABI_VERSION} (got ${found})`;
       throw new KernelError(`Cannot use the kernels in ${path}: ${detail}. Run \`deno task build\``);
     }
   }

@@ -113,7 +113,7 @@ Deno.test("every honoured field reaches the engine", async () => {
     const { prompt, sampling, stop, maxTokens, ignoreEos, logprobs, priority } = engine.requests[0];
     assertEquals(
       engine.tokenizer.decode(prompt, { special: true }),
-      "<|start|>system\na\nb<|end|><|start|>assistant\n",
+      "<|start|>developer\na\nb<|end|><|start|>assistant\n",
     );
     assertEquals(sampling, {
       temperature: 0,

@@ -60,24 +60,37 @@ for (const command of COMMANDS) {
 }
 
 const WRONG_USAGE: [args: string, message: string][] = [
-  ["generate", "One of --prompt, --chat and --tokens is wanted, found none of them"],
-  ["generate --prompt a --chat b", "found --prompt --chat"],
-  ["generate --prompt a -n -1", "There is no option -1"],
-  ["generate --prompt a -n 1e3", `-n must be a whole number from 0 to 1000000, found "1e3"`],
-  ["generate --prompt a -n 1 -n 2", "-n is given 2 times"],
+  ["generate", "Give one of --prompt, --chat and --tokens (got none)"],
+  ["generate --prompt a --chat b", "Give one of --prompt, --chat and --tokens (got --prompt and --chat)"],
+  ["generate --prompt a -n -1", `-n must be a whole number from 0 to 1000000 (got "-1")`],
+  ["generate --prompt a -n 1e3", `-n must be a whole number from 0 to 1000000 (got "1e3")`],
+  ["generate --prompt a -n 1 -n 2", "-n may be given once (got 2 times)"],
   ["generate --prompt a --temperature=-1", "--temperature must be a number from 0 to 10"],
-  ["generate --tokens 1,x", `--tokens must be a whole number from 0 to 2147483647, found "x"`],
-  ["generate --prompt -x", "a value that begins with"],
+  [
+    "generate --tokens 1,x",
+    `--tokens must be whole numbers from 0 to 2147483647, with commas between them (got "1,x")`,
+  ],
+  ["generate --tokens ,", `(got ",")`],
+  ["generate --temperature -0.5 --prompt a", `--temperature must be a number from 0 to 10 (got "-0.5")`],
+  [
+    "generate --prompt --chat",
+    `--prompt needs a value; write one that begins with "-" as --prompt=VALUE (got --chat)`,
+  ],
+  [
+    "generate --prompt -x",
+    `--prompt needs a value; write one that begins with "-" as --prompt=VALUE (got -x)`,
+  ],
+  ["serve --port -1", `--port must be a whole number from 0 to 65535 (got "-1")`],
   ["serve --port 65536", "--port must be a whole number from 0 to 65535"],
   ["serve --parallel 0", "--parallel must be a whole number from 1"],
-  ["serve --kv-type q4_0", `--kv-type must be one of f16, q8_0, found "q4_0"`],
+  ["serve --kv-type q4_0", `--kv-type must be one of f16, q8_0 (got "q4_0")`],
   ["serve here", `Found "here", which belongs to no option`],
-  ["tokenize", "One of --text and --file is wanted, found neither"],
-  ["bench --npl 1,0", "--npl must be a whole number from 1"],
+  ["tokenize", "Give one of --text and --file (got neither)"],
+  ["bench --npl 1,0", "--npl must be whole numbers from 1 to 1024, with commas between them"],
   ["inspect --model=", "--model needs a value"],
-  ["convert --out a.gguf", "The checkpoint's folder is wanted first, found none"],
-  ["convert here", "--out FILE.gguf is wanted"],
-  ["convert here --out a.gguf --quantize q9", `--quantize must be q8_0, q4_0, mxfp4, found "q9"`],
+  ["convert --out a.gguf", "Give the checkpoint's folder first (got none)"],
+  ["convert here", "Give the file to write: --out FILE.gguf"],
+  ["convert here --out a.gguf --quantize q9", `--quantize must be one of q8_0, q4_0, mxfp4 (got "q9")`],
 ];
 Deno.test("cli: wrong usage is exit code 2 and says what is right", async () => {
   for (const [args, message] of WRONG_USAGE) {
@@ -99,16 +112,40 @@ Deno.test("cli: without a command, or with another, main.ts lists the commands",
   for (const command of COMMANDS) assertStringIncludes(help, `  ${command} `);
   const [wrong, message] = await main("sevre");
   assertEquals(wrong, 2);
-  assertStringIncludes(message, `There is no command "sevre", allowed are serve, generate`);
+  assertStringIncludes(message, `There is no command "sevre"; the commands are serve, generate`);
 });
 
 Deno.test("cli: files that cannot be used are told in a line, exit code 1", async () => {
   await withFolder(async (folder) => {
     const broken = join(folder, "broken.gguf");
     await Deno.writeTextFile(broken, "GGUF and then nothing of use");
+    const loop = join(folder, "loop.gguf");
+    await Deno.symlink(loop, loop);
     const cases = [
-      [["generate", "--prompt", "a", "--model", join(folder, "none.gguf")], "there is no such file"],
-      [["serve", "--port", "0", "--model", folder], "it is a folder, allowed is a GGUF file"],
+      [
+        ["generate", "--prompt", "a", "--model", join(folder, "none.gguf")],
+        "there is no such file or folder\n",
+      ],
+      [
+        ["generate", "--prompt", "a", "--model", "/dev/stdin"],
+        `Cannot load a model from "/dev/stdin": tasks may not open devices, pipes and files of the system; copy it to an ` +
+        "ordinary file first\n",
+      ],
+      [
+        ["inspect", "--model", loop],
+        `Cannot load a model from "${loop}": its symbolic links lead in a circle\n`,
+      ],
+      [
+        ["tokenize", "--text", "a", "--model", join(broken, "x")],
+        "a part of its path is a file and not a folder\n",
+      ],
+      [["tokenize", "--file", loop], `Cannot tokenize "${loop}": its symbolic links lead in a circle\n`],
+      [["convert", loop, "--out", join(folder, "o.gguf")], "its symbolic links lead in a circle\n"],
+      [
+        ["serve", "--port", "0", "--data", join(folder, "d")],
+        "this task may write to .compy only. Allow it with",
+      ],
+      [["serve", "--port", "0", "--model", folder], "it must be a GGUF file (got a folder)\n"],
       [["inspect", "--model", broken], "GGUF_VERSION at byte 4"],
       [
         ["generate", "--prompt", "a", "--backend", "webgpu", "--kv-type", "q8_0"],
@@ -123,6 +160,51 @@ Deno.test("cli: files that cannot be used are told in a line, exit code 1", asyn
       assertStringIncludes(stderr, message);
     }
   });
+});
+
+Deno.test("cli: a data folder that cannot be used is told before the model is loaded", async () => {
+  await withFolder(async (folder) => {
+    const file = join(folder, "file");
+    await Deno.writeTextFile(file, "");
+    for (
+      const [data, reason] of [
+        [file, "something else of that name is there"],
+        [join(file, "data"), "a part of its path is a file and not a folder"],
+      ]
+    ) {
+      const args = [
+        "run",
+        "-q",
+        "-P=serve",
+        `--allow-write=${folder}`,
+        "main.ts",
+        "serve",
+        "--port",
+        "0",
+        "--data",
+        data,
+      ];
+      const { code, stderr } = await new Deno.Command(Deno.execPath(), { args, cwd: root }).output();
+      assertEquals(
+        [code, new TextDecoder().decode(stderr)],
+        [
+          1,
+          `Error: Cannot keep files and batches in "${data}": ${reason}; choose another folder with --data, or serve ` +
+          "without them: --data none\n",
+        ],
+      );
+    }
+  });
+});
+
+Deno.test("cli: generate --chat answers to the end, and no further than the context", async () => {
+  const chat = ["generate", "--chat", "Tell me a story about a small dinosaur.", "--temperature", "0"];
+  const whole = await runJson(...chat);
+  assert(whole.steps.length > 32, `${whole.steps.length}`);
+  assertMatch(whole.text, /[.!]$/);
+  const cut = await runJson(...chat, "--ctx", "48");
+  assertEquals(cut.tokens.length + cut.steps.length, 48);
+  assert(whole.text.startsWith(cut.text));
 });
 
 Deno.test("cli: memory that is not there is refused with the sums, before anything is loaded", async () => {

@@ -81,14 +81,14 @@ export const promptFields = {
   chat_template_kwargs: templateVariables,
 };
 
-/** Messages as templates know them: `developer` is `system`, text parts are joined by line breaks. */
+/** Messages as templates know them: text parts are joined by line breaks. The template itself reads `developer`. */
 export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] {
   return messages.map(({ role, content, ...others }) => {
     const text = Array.isArray(content) ? content.map((part) => part.text).join("\n") : content ?? null;
     const given = Object.entries(others).filter(([, value]) => value !== undefined && value !== null);
     return {
       ...Object.fromEntries(given),
-      role: role === "developer" ? "system" : role,
+      role,
       content: text === null ? null : text.toWellFormed(),
     };
   });

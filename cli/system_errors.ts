@@ -1,0 +1,37 @@
+/** What went wrong with a file, for the errors that people meet. */
+const REASONS: readonly [kind: new (message: string) => Error, reason: string][] = [
+  [Deno.errors.NotFound, "there is no such file or folder"],
+  [Deno.errors.NotADirectory, "a part of its path is a file and not a folder"],
+  [Deno.errors.IsADirectory, "it is a folder"],
+  [Deno.errors.FilesystemLoop, "its symbolic links lead in a circle"],
+  [Deno.errors.PermissionDenied, "permission denied: this user may not do that"],
+  [Deno.errors.AlreadyExists, "something else of that name is there"],
+];
+/** What Deno opens with all permissions only, and would have people ask for. */
+const SPECIAL_FILE =
+  "tasks may not open devices, pipes and files of the system; copy it to an ordinary file first";
+
+/** Why the system refused a file, without its codes and calls; undefined for errors that are not the system's. */
+export function systemReason(error: unknown): string | undefined {
+  if (!(error instanceof Error)) return undefined;
+  if (error instanceof Deno.errors.NotCapable && error.message.includes("--allow-all")) return SPECIAL_FILE;
+  const known = REASONS.find(([kind]) => error instanceof kind);
+  if (known) return known[1];
+  const said = /^(.+?) \(os error \d+\)/.exec(error.message)?.[1];
+  return said && said[0].toLowerCase() + said.slice(1);
+}
+
+/** The message of an error that nobody foresaw; the system's with the path that Deno names at the end. */
+export function messageOf(error: Error): string {
+  const reason = systemReason(error);
+  const path = /['"]([^'"]+)['"](, run again.*)?$/.exec(error.message)?.[1];
+  return reason === undefined || path === undefined ? error.message : `Cannot use "${path}": ${reason}`;
+}
+
+/** The error with what could not be done before its reason; errors that are not the system's are given back. */
+export function explained(what: string, error: unknown, advice = ""): unknown {
+  const reason = systemReason(error);
+  return reason === undefined
+    ? error
+    : new Error(`${what}: ${reason}${advice && `; ${advice}`}`, { cause: error });
+}

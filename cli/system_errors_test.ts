@@ -1,0 +1,53 @@
+import { assertEquals } from "@std/assert";
+import { explained, messageOf, systemReason } from "./system_errors.ts";
+
+const opening = (what: string, code: number) => `${what} (os error ${code}): open '/models/a.gguf'`;
+
+Deno.test("what the system refuses is told in words, without its codes and calls", () => {
+  const cases: [error: Error, reason: string | undefined][] = [
+    [
+      new Deno.errors.PermissionDenied(opening("Permission denied", 13)),
+      "permission denied: this user may not do that",
+    ],
+    [
+      new Deno.errors.FilesystemLoop(opening("Too many levels of symbolic links", 40)),
+      "its symbolic links lead in a circle",
+    ],
+    [new Error(opening("File name too long", 36)), "file name too long"],
+    [new Error(opening("Read-only file system", 30)), "read-only file system"],
+    [new Error("The file is broken"), undefined],
+  ];
+  for (const [error, reason] of cases) assertEquals(systemReason(error), reason);
+});
+
+Deno.test("nobody is told to allow a task everything; other permissions are named", () => {
+  const special = new Deno.errors.NotCapable(
+    'Requires all access to "/dev/stdin", run again with the --allow-all flag',
+  );
+  assertEquals(
+    messageOf(special),
+    'Cannot use "/dev/stdin": tasks may not open devices, pipes and files of the system; copy it to an ordinary file first',
+  );
+  const other = new Deno.errors.NotCapable(
+    'Requires ffi access to "a.so", run again with the --allow-ffi flag',
+  );
+  assertEquals(messageOf(other), other.message);
+});
+
+Deno.test("an explained error says what could not be done, why, and what to do; others stay as they are", () => {
+  const error = explained(
+    'Cannot read "a"',
+    new Deno.errors.PermissionDenied(opening("", 13)),
+    "use another",
+  );
+  assertEquals(
+    (error as Error).message,
+    'Cannot read "a": permission denied: this user may not do that; use another',
+  );
+  const bug = new TypeError("x is not a function");
+  assertEquals(explained('Cannot read "a"', bug), bug);
+  assertEquals(
+    messageOf(new Error(opening("Input/output error", 5))),
+    'Cannot use "/models/a.gguf": input/output error',
+  );
+});
