@@ -177,7 +177,10 @@ unsafe fn call(
         )
     };
     let message = match catch_unwind(AssertUnwindSafe(|| body(handle, input, output))) {
-        Ok(Ok(n)) => return n as i32,
+        Ok(Ok(n)) => match i32::try_from(n) {
+            Ok(n) => return n,
+            Err(_) => format!("An answer of {n} bytes is too long"),
+        },
         Ok(Err(e)) => e.to_string(),
         Err(_) => "A bug in the kernels: a call panicked".to_string(),
     };

@@ -45,8 +45,9 @@ pub struct Kernels {
     pub isa: &'static str,
     pub lanes: usize,
     pub tile: usize,
-    /// Panels that a kernel takes at once where it has many tokens.
+    /// Panels that an integer kernel takes at once where it has many tokens, and a float kernel.
     pub panels: usize,
+    pub float_panels: usize,
     pub format: fn(u32) -> Option<FormatKernels>,
     pub rms_norm: unsafe fn(*const f32, *const f32, usize, f32, &Outputs, usize, *mut f32),
     pub swiglu: unsafe fn(*mut f32, *const f32, usize, &Outputs, usize, usize),
@@ -200,6 +201,7 @@ macro_rules! kernels {
                 lanes: <S as crate::simd::Simd>::LANES,
                 tile: <S as crate::simd::Simd>::TILE,
                 panels: <S as crate::simd::Simd>::PANELS,
+                float_panels: <S as crate::simd::Simd>::FLOAT_PANELS,
                 format,
                 rms_norm,
                 swiglu,
@@ -239,7 +241,14 @@ kernels!(
 #[cfg(target_arch = "x86_64")]
 kernels!(
     avx512,
-    crate::simd::avx512::Avx512,
+    crate::simd::avx512::Avx512<false>,
+    "avx512",
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+);
+#[cfg(target_arch = "x86_64")]
+kernels!(
+    avx512_vnni,
+    crate::simd::avx512::Avx512<true>,
     "avx512-vnni",
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 );
@@ -270,14 +279,17 @@ pub fn available() -> Vec<&'static Kernels> {
         let avx512 = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vnni");
+            && is_x86_feature_detected!("avx512dq");
+        let avx512_vnni = avx512 && is_x86_feature_detected!("avx512vnni");
+        if avx2 && avx512_vnni {
+            tables.push(&avx512_vnni::KERNELS);
+        }
+        let avx_vnni = if cfg!(vnni_evex) { avx512_vnni } else { is_x86_feature_detected!("avxvnni") };
+        if avx2 && avx_vnni {
+            tables.push(&avx2_vnni::KERNELS);
+        }
         if avx2 && avx512 {
             tables.push(&avx512::KERNELS);
-        }
-        let vnni = if cfg!(vnni_evex) { avx512 } else { is_x86_feature_detected!("avxvnni") };
-        if avx2 && vnni {
-            tables.push(&avx2_vnni::KERNELS);
         }
         if avx2 {
             tables.push(&avx2::KERNELS);
@@ -319,6 +331,7 @@ pub struct FormatLayout {
     pub panel_bytes: fn(usize, usize) -> usize,
     pub pack_panel: fn(&[u8], usize, usize, usize, &mut [u8]),
     pub dequantize: fn(&[u8], &mut [f32]),
+    pub find_nan: fn(&[u8]) -> Option<usize>,
 }
 
 fn float_panel_bytes<F: FloatFormat>(columns: usize, lanes: usize) -> usize {
@@ -338,6 +351,7 @@ macro_rules! layout_table {
                     panel_bytes: formats::block_panel_bytes::<formats::$block>,
                     pack_panel: formats::pack_block_panel::<formats::$block>,
                     dequantize: formats::$block::dequantize,
+                    find_nan: formats::$block::find_nan,
                 },)*
                 $($fid => FormatLayout {
                     name: formats::$float::NAME,
@@ -347,6 +361,7 @@ macro_rules! layout_table {
                     panel_bytes: float_panel_bytes::<formats::$float>,
                     pack_panel: formats::pack_float_panel::<formats::$float>,
                     dequantize: formats::$float::dequantize,
+                    find_nan: formats::$float::find_nan,
                 },)*
                 _ => return None,
             })

@@ -1,5 +1,7 @@
 //! A fixed pool of threads that walk a job together, with barriers between its parts.
 use super::sync::{Arc, AtomicBool, AtomicU32, AtomicUsize, Builder, Condvar, JoinHandle, Mutex, spin_until};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// A counter that threads wait on: they spin, then sleep.
@@ -47,14 +49,25 @@ struct Shared {
     start: Gate,
     job: Mutex<Option<SendJob>>,
     closing: AtomicBool,
+    /// Threads at the job's next barrier.
     arrived: AtomicUsize,
     barrier: Gate,
+    /// A thread panicked: the others leave the job at their next barrier.
+    poisoned: AtomicBool,
+    /// What the first thread that panicked had to say.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// Threads that have left the job.
+    left: AtomicUsize,
+    all_left: Gate,
 }
 
 /// The pointer is only followed while `Pool::run`, which owns what it points at, waits for all threads.
 #[derive(Clone, Copy)]
 struct SendJob(Job);
 unsafe impl Send for SendJob {}
+
+/// What unwinds a thread out of a job that another thread cannot finish.
+struct Poisoned;
 
 /// A thread's view of the pool while a job runs.
 pub struct Worker<'a> {
@@ -67,15 +80,26 @@ impl Worker<'_> {
         self.shared.threads
     }
 
-    /// Waits until every thread is here; the last to come runs `leader` before the others go on.
+    /// Waits until every thread is here; the last to come runs `leader` before the others continue. Where a thread has
+    /// panicked, and so never comes, the job ends here: this unwinds.
     pub fn barrier(&self, leader: impl FnOnce()) {
-        let seen = self.shared.barrier.generation.load(SeqCst);
-        if self.shared.arrived.fetch_add(1, SeqCst) + 1 == self.shared.threads {
-            self.shared.arrived.store(0, SeqCst);
+        let shared = self.shared;
+        let seen = shared.barrier.generation.load(SeqCst);
+        // After the generation: whoever saw the one that the panic opened sees the panic too.
+        self.leave_if_poisoned();
+        if shared.arrived.fetch_add(1, SeqCst) + 1 == shared.threads {
+            shared.arrived.store(0, SeqCst);
             leader();
-            self.shared.barrier.open();
+            shared.barrier.open();
         } else {
-            self.shared.barrier.wait(seen);
+            shared.barrier.wait(seen);
+            self.leave_if_poisoned();
+        }
+    }
+
+    fn leave_if_poisoned(&self) {
+        if self.shared.poisoned.load(SeqCst) {
+            resume_unwind(Box::new(Poisoned));
         }
     }
 }
@@ -97,6 +121,10 @@ impl Pool {
             closing: AtomicBool::new(false),
             arrived: AtomicUsize::new(0),
             barrier: Gate::default(),
+            poisoned: AtomicBool::new(false),
+            panic: Mutex::new(None),
+            left: AtomicUsize::new(0),
+            all_left: Gate::default(),
         });
         let mut pool = Self { shared, handles: Vec::new() };
         for index in 1..threads {
@@ -111,20 +139,45 @@ impl Pool {
         self.shared.threads
     }
 
-    /// Runs `job` on every thread and returns when all have ended. The job must not panic.
-    pub fn run(&mut self, job: &(dyn Fn(&Worker) + Sync)) {
-        // SAFETY: the lifetime is forgotten, but no thread follows the pointer after the last barrier below.
+    /// Runs `job` on every thread and returns when all have left it. A panic on one thread ends the job on all, the
+    /// others at their next barrier; the pool can be used again.
+    ///
+    /// # Errors
+    /// Where the job panicked, with the panic's message.
+    pub fn run(&mut self, job: &(dyn Fn(&Worker) + Sync)) -> Result<(), String> {
+        let shared = &*self.shared;
+        // SAFETY: the lifetime is forgotten, but no thread follows the pointer after it has left, and all have below.
         let job: Job = unsafe { std::mem::transmute::<&(dyn Fn(&Worker) + Sync), Job>(job) };
-        *self.shared.job.lock().unwrap_or_else(|e| e.into_inner()) = Some(SendJob(job));
-        self.shared.start.open();
-        Self::run_on(&self.shared, 0, SendJob(job));
+        // Nobody is in a job now, so nobody else looks at these.
+        shared.arrived.store(0, SeqCst);
+        shared.left.store(0, SeqCst);
+        shared.poisoned.store(false, SeqCst);
+        let seen = shared.all_left.generation.load(SeqCst);
+        *shared.job.lock().unwrap_or_else(|e| e.into_inner()) = Some(SendJob(job));
+        shared.start.open();
+        Self::run_on(shared, 0, SendJob(job));
+        shared.all_left.wait(seen);
+        match shared.panic.lock().unwrap_or_else(|e| e.into_inner()).take() {
+            None => Ok(()),
+            Some(panic) => Err(message_of(&*panic)),
+        }
     }
 
     fn run_on(shared: &Shared, index: usize, job: SendJob) {
         let worker = Worker { index, shared };
         // SAFETY: `run` has not returned, see there.
-        unsafe { (*job.0)(&worker) };
-        worker.barrier(|| ());
+        let work = AssertUnwindSafe(|| unsafe { (*job.0)(&worker) });
+        if let Err(panic) = catch_unwind(work)
+            && !panic.is::<Poisoned>()
+        {
+            shared.panic.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(panic);
+            shared.poisoned.store(true, SeqCst);
+            // Those who wait there would wait for this thread.
+            shared.barrier.open();
+        }
+        if shared.left.fetch_add(1, SeqCst) + 1 == shared.threads {
+            shared.all_left.open();
+        }
     }
 
     fn work(shared: &Shared, index: usize) {
@@ -143,12 +196,17 @@ impl Pool {
     }
 }
 
+/// What a panic said.
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message").to_string()
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.closing.store(true, SeqCst);
         self.shared.start.open();
         for handle in self.handles.drain(..) {
-            // A worker that panicked has nothing more to say.
             let _ = handle.join();
         }
     }
@@ -200,13 +258,17 @@ mod tests {
     use super::super::sync::SPIN;
     use super::*;
 
+    fn run(pool: &mut Pool, job: &(dyn Fn(&Worker) + Sync)) {
+        pool.run(job).expect("the job does not panic");
+    }
+
     #[test]
     fn every_thread_runs_every_job_once() {
         for threads in [1, 2, 5] {
             let mut pool = Pool::new(threads).unwrap();
             let counts: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
             for _ in 0..300 {
-                pool.run(&|w| {
+                run(&mut pool, &|w| {
                     counts[w.index].fetch_add(1, SeqCst);
                 });
             }
@@ -218,7 +280,7 @@ mod tests {
     fn a_barrier_separates_the_parts_and_has_one_leader() {
         let mut pool = Pool::new(4).unwrap();
         let (before, leaders, wrong) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-        pool.run(&|w| {
+        run(&mut pool, &|w| {
             for part in 1..=200 {
                 before.fetch_add(1, SeqCst);
                 w.barrier(|| {
@@ -237,7 +299,7 @@ mod tests {
         let count = AtomicUsize::new(0);
         for _ in 0..5 {
             std::thread::sleep(SPIN * 20);
-            pool.run(&|w| {
+            run(&mut pool, &|w| {
                 if w.index == 1 {
                     std::thread::sleep(SPIN * 20);
                 }
@@ -248,12 +310,47 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_on_any_thread_ends_the_job_for_all_and_the_pool_can_be_used_again() {
+        for (threads, index) in [(1, 0), (2, 0), (2, 1), (5, 0), (5, 3)] {
+            let mut pool = Pool::new(threads).unwrap();
+            for part in 0..4 {
+                let (reached, after) = (AtomicUsize::new(0), AtomicUsize::new(0));
+                let result = pool.run(&|w| {
+                    for i in 0..4 {
+                        assert!((w.index, i) != (index, part), "thread {index} in part {part}");
+                        w.barrier(|| ());
+                        reached.fetch_max(i + 1, SeqCst);
+                    }
+                });
+                assert_eq!(result, Err(format!("thread {index} in part {part}")));
+                assert_eq!(reached.load(SeqCst), part);
+                run(&mut pool, &|w| {
+                    w.barrier(|| ());
+                    after.fetch_add(1, SeqCst);
+                });
+                assert_eq!(after.load(SeqCst), threads);
+            }
+        }
+    }
+
+    #[test]
+    fn a_leader_that_panics_ends_the_job_too() {
+        let mut pool = Pool::new(3).unwrap();
+        let after = AtomicUsize::new(0);
+        let result = pool.run(&|w| {
+            w.barrier(|| panic!("a leader"));
+            after.fetch_add(1, SeqCst);
+        });
+        assert_eq!((result, after.load(SeqCst)), (Err("a leader".into()), 0));
+    }
+
+    #[test]
     fn items_are_handed_out_once_each() {
         let mut pool = Pool::new(4).unwrap();
         for tapering in [false, true] {
             let next = AtomicUsize::new(0);
             let seen: Vec<AtomicUsize> = (0..1001).map(|_| AtomicUsize::new(0)).collect();
-            pool.run(&|worker| {
+            run(&mut pool, &|worker| {
                 let items = if tapering {
                     Items::tapering(&next, seen.len(), [3, 48], worker.threads())
                 } else {

@@ -14,6 +14,8 @@ use std::sync::atomic::AtomicUsize;
 
 /// Bytes that a thread reads at a time.
 const READ: usize = 1 << 20;
+/// Far more than any model has.
+const MOST_TENSORS: usize = 1 << 20;
 
 /// Where a tensor lies in the file.
 pub struct Source {
@@ -51,8 +53,11 @@ pub struct Weights {
 
 impl Weights {
     /// # Errors
-    /// Where memory cannot be reserved.
+    /// Too many tensors, or memory that cannot be reserved.
     pub fn new(tensors: usize, bytes: usize) -> Result<Self> {
+        if tensors > MOST_TENSORS {
+            bail!("A model may have at most {MOST_TENSORS} tensors (got {tensors})");
+        }
         let arena = Region::new(bytes, Pages::Huge, "the model's weights")?;
         Ok(Self { tensors: (0..tensors).map(|_| None).collect(), arena, used: 0 })
     }
@@ -78,43 +83,33 @@ impl Weights {
     /// Reads and packs a matrix.
     ///
     /// # Errors
-    /// Unknown format, shape that the format cannot have, no room, or a file that cannot be read there.
+    /// Unknown format, shape that the format cannot have, no room, a file that cannot be read there, or a NaN where the
+    /// format has a scale.
     pub fn load_matrix(&mut self, index: usize, file: &File, s: &Source, k: &Kernels, pool: &mut Pool) -> Result<()> {
         let (layout, kernels) = formats(s.format, k)?;
-        check_shape(s, &layout)?;
-        let panel_bytes = (layout.panel_bytes)(s.columns, k.lanes);
-        let panels = s.rows.div_ceil(k.lanes);
-        let bytes = panels * panel_bytes;
-        if index >= self.tensors.len() || self.arena.len() - self.used < bytes {
-            bail!("Tensor {index} of {bytes} bytes does not fit into what was reserved");
+        let shape = Shape::new(s, &layout, k.lanes)?;
+        if index >= self.tensors.len() || self.arena.len() - self.used < shape.bytes {
+            bail!("Tensor {index} of {} bytes does not fit into what was reserved", shape.bytes);
         }
+        check_extent(file, s, shape.file_bytes)?;
         let base = SendPtr(self.arena.at(self.used));
-        let stride = s.columns / layout.block_columns * layout.block_bytes;
         let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
-        let grain = (READ / (stride * k.lanes)).max(1);
-        pool.run(&|_| {
-            let mut raw = vec![0u8; grain * k.lanes * stride];
-            for range in Items::new(&next, panels, grain) {
-                let first = range.start * k.lanes;
-                let rows = (range.len() * k.lanes).min(s.rows - first);
-                raw[rows * stride..].fill(0);
-                if let Err(e) = file.read_exact_at(&mut raw[..rows * stride], s.offset + (first * stride) as u64) {
-                    *failure.lock().unwrap_or_else(|e| e.into_inner()) = Some(e);
-                    return;
-                }
-                for (i, p) in range.enumerate() {
-                    // SAFETY: panel p is within the tensor's bytes, and only this thread writes it.
-                    let panel = unsafe { std::slice::from_raw_parts_mut(base.get().add(p * panel_bytes), panel_bytes) };
-                    (layout.pack_panel)(&raw[i * k.lanes * stride..], stride, s.columns, k.lanes, panel);
-                }
+        let grain = (READ / shape.panel_source).max(1);
+        let done = pool.run(&|_| {
+            let reader = Reader { file, s, layout: &layout, shape: &shape, lanes: k.lanes };
+            if let Err(e) = reader.pack(Items::new(&next, shape.panels, grain), grain, base) {
+                *failure.lock().unwrap_or_else(|e| e.into_inner()) = Some(e);
             }
         });
-        if let Some(e) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
-            bail!("Cannot read tensor {index} at byte {} of the model file: {e}", s.offset);
+        if let Err(panic) = done {
+            bail!("Packing the tensor panicked: {panic}");
         }
-        self.used += bytes;
-        let matrix =
-            Matrix { format: s.format, kernels, columns: s.columns, rows: s.rows, panel_bytes, panels: base.get() };
+        if let Some(e) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+            return Err(e);
+        }
+        self.used += shape.bytes;
+        let (columns, rows, panel_bytes) = (s.columns, s.rows, shape.panel_bytes);
+        let matrix = Matrix { format: s.format, kernels, columns, rows, panel_bytes, panels: base.get() };
         self.tensors[index] = Some(Tensor::Matrix(matrix));
         Ok(())
     }
@@ -125,19 +120,52 @@ impl Weights {
     /// As `load_matrix`.
     pub fn load_vector(&mut self, index: usize, file: &File, s: &Source) -> Result<()> {
         let Some(layout) = layout(s.format) else { bail!("Tensor type {} is not supported", s.format) };
-        check_shape(s, &layout)?;
+        if s.rows != 1 {
+            bail!("A vector has one row (got {})", s.rows);
+        }
+        let shape = Shape::new(s, &layout, 1)?;
         if index >= self.tensors.len() {
-            bail!("Tensor {index} is out of range");
+            bail!("Tensor {index} is out of range 0..{}", self.tensors.len());
         }
-        let mut raw = vec![0; s.columns / layout.block_columns * layout.block_bytes];
-        if let Err(e) = file.read_exact_at(&mut raw, s.offset) {
-            bail!("Cannot read tensor {index} at byte {} of the model file: {e}", s.offset);
-        }
+        check_extent(file, s, shape.file_bytes)?;
+        let mut raw = zeroes(shape.row_source)?;
+        read(file, &mut raw, s.offset)?;
+        check_scales(&layout, &raw, 0, shape.row_source)?;
         let mut out = vec![0.0; s.columns];
         for (block, y) in raw.chunks_exact(layout.block_bytes).zip(out.chunks_exact_mut(layout.block_columns)) {
             (layout.dequantize)(block, y);
         }
         self.tensors[index] = Some(Tensor::Vector(out));
+        Ok(())
+    }
+}
+
+/// Reads a matrix's rows and packs them.
+struct Reader<'a> {
+    file: &'a File,
+    s: &'a Source,
+    layout: &'a FormatLayout,
+    shape: &'a Shape,
+    lanes: usize,
+}
+
+impl Reader<'_> {
+    /// The panels that `items` hands out, at most `grain` at a time.
+    fn pack(&self, items: Items, grain: usize, base: SendPtr) -> Result<()> {
+        let Shape { row_source, panel_source, panel_bytes, .. } = *self.shape;
+        let mut raw = zeroes(grain * panel_source)?;
+        for range in items {
+            let first = range.start * self.lanes;
+            let bytes = (range.len() * self.lanes).min(self.s.rows - first) * row_source;
+            raw[bytes..].fill(0);
+            read(self.file, &mut raw[..bytes], self.s.offset + (first * row_source) as u64)?;
+            check_scales(self.layout, &raw[..bytes], first, row_source)?;
+            for (i, p) in range.enumerate() {
+                // SAFETY: panel p is within the tensor's bytes, and only this thread writes it.
+                let panel = unsafe { std::slice::from_raw_parts_mut(base.get().add(p * panel_bytes), panel_bytes) };
+                (self.layout.pack_panel)(&raw[i * panel_source..], row_source, self.s.columns, self.lanes, panel);
+            }
+        }
         Ok(())
     }
 }
@@ -148,8 +176,79 @@ impl Weights {
 /// Unknown format, or a shape that it cannot have.
 pub fn packed_bytes(s: &Source, k: &Kernels) -> Result<usize> {
     let (layout, _) = formats(s.format, k)?;
-    check_shape(s, &layout)?;
-    Ok(s.rows.div_ceil(k.lanes) * (layout.panel_bytes)(s.columns, k.lanes))
+    Ok(Shape::new(s, &layout, k.lanes)?.bytes)
+}
+
+/// What a tensor's shape comes to in bytes.
+struct Shape {
+    /// Of a row, of a panel's rows and of the tensor in the file.
+    row_source: usize,
+    panel_source: usize,
+    file_bytes: usize,
+    panels: usize,
+    panel_bytes: usize,
+    /// Of all panels.
+    bytes: usize,
+}
+
+impl Shape {
+    /// # Errors
+    /// A shape that the format cannot have, or that is beyond all memory.
+    fn new(s: &Source, layout: &FormatLayout, lanes: usize) -> Result<Self> {
+        let limit = 1 << 31;
+        if s.columns == 0 || s.rows == 0 || s.columns >= limit || s.rows >= limit {
+            bail!(
+                "A tensor of {} x {} is not supported: rows and columns must be 1 to {}",
+                s.rows,
+                s.columns,
+                limit - 1
+            );
+        }
+        if !s.columns.is_multiple_of(layout.block_columns) {
+            bail!("{} columns are no multiple of {}'s block of {}", s.columns, layout.name, layout.block_columns);
+        }
+        // Columns are below 2^31, elements and lanes few: a row and a panel do not overflow, products with rows may.
+        let row_source = s.columns / layout.block_columns * layout.block_bytes;
+        let (panels, panel_bytes) = (s.rows.div_ceil(lanes), (layout.panel_bytes)(s.columns, lanes));
+        let product = |a: usize, b: usize| a.checked_mul(b).filter(|bytes| *bytes <= isize::MAX as usize);
+        let (Some(file_bytes), Some(bytes)) = (product(row_source, s.rows), product(panels, panel_bytes)) else {
+            bail!("A tensor of {} x {} is beyond all memory", s.rows, s.columns);
+        };
+        Ok(Self { row_source, panel_source: row_source * lanes, file_bytes, panels, panel_bytes, bytes })
+    }
+}
+
+/// That the file has the tensor's bytes: what is allocated to read them is bounded by it.
+fn check_extent(file: &File, s: &Source, bytes: usize) -> Result<()> {
+    let length = file.metadata().map_err(|e| Error::new(format!("Cannot read the model file's length: {e}")))?.len();
+    if s.offset.checked_add(bytes as u64).is_none_or(|end| end > length) {
+        bail!("{bytes} bytes at byte {} end beyond the model file, which has {length}", s.offset);
+    }
+    Ok(())
+}
+
+fn read(file: &File, to: &mut [u8], offset: u64) -> Result<()> {
+    file.read_exact_at(to, offset)
+        .map_err(|e| Error::new(format!("Cannot read {} bytes at byte {offset} of the model file: {e}", to.len())))
+}
+
+/// Refuses scales that stand for no number: the formats' kernels take every scale for one.
+fn check_scales(layout: &FormatLayout, rows: &[u8], first: usize, row_source: usize) -> Result<()> {
+    let Some(block) = (layout.find_nan)(rows) else { return Ok(()) };
+    let at = block * layout.block_bytes;
+    let (row, column) = (first + at / row_source, at % row_source / layout.block_bytes * layout.block_columns);
+    bail!("{}'s scale of row {row}, column {column} is NaN: the file is damaged or badly converted", layout.name)
+}
+
+/// # Errors
+/// Where there is no such amount of memory.
+fn zeroes(bytes: usize) -> Result<Vec<u8>> {
+    let mut room = Vec::new();
+    if room.try_reserve_exact(bytes).is_err() {
+        bail!("Cannot allocate {bytes} bytes to read the tensor into");
+    }
+    room.resize(bytes, 0);
+    Ok(room)
 }
 
 fn formats(id: u32, k: &Kernels) -> Result<(FormatLayout, FormatKernels)> {
@@ -157,17 +256,6 @@ fn formats(id: u32, k: &Kernels) -> Result<(FormatLayout, FormatKernels)> {
         (Some(layout), Some(kernels)) => Ok((layout, kernels)),
         _ => Err(Error::new(format!("Tensor type {id} is not supported"))),
     }
-}
-
-fn check_shape(s: &Source, layout: &FormatLayout) -> Result<()> {
-    let limit = 1 << 31;
-    if s.columns == 0 || s.rows == 0 || s.columns >= limit || s.rows >= limit {
-        bail!("A tensor of {} x {} is not supported", s.columns, s.rows);
-    }
-    if !s.columns.is_multiple_of(layout.block_columns) {
-        bail!("{} columns are no multiple of {}'s block of {}", s.columns, layout.name, layout.block_columns);
-    }
-    Ok(())
 }
 
 #[derive(Clone, Copy)]

@@ -23,9 +23,9 @@ mod sync {
 }
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicBool, AtomicUsize};
+use loom::sync::atomic::AtomicUsize;
 use pool::{Items, Pool};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// What threads write without a lock: loom fails if two could touch it at once.
@@ -55,7 +55,7 @@ fn threads_wake_for_every_job_and_leave_when_the_pool_goes() {
         let mut pool = Pool::new(2).unwrap();
         let cells = [Cell::new(), Cell::new()];
         for job in 1..=2 {
-            pool.run(&|w| cells[w.index].add(job));
+            pool.run(&|w| cells[w.index].add(job)).unwrap();
             // The caller reads what the other thread wrote: `run` has waited for it.
             assert_eq!(cells.iter().map(Cell::get).sum::<usize>(), job * (job + 1));
         }
@@ -79,7 +79,8 @@ fn a_barrier_lets_nobody_through_early_and_its_leader_is_alone() {
                 assert_eq!(lead.get(), part * (part + 1));
                 w.barrier(|| ());
             }
-        });
+        })
+        .unwrap();
     });
 }
 
@@ -92,7 +93,8 @@ fn three_threads_meet() {
             cells[w.index].add(1);
             w.barrier(|| ());
             assert_eq!(cells[(w.index + 1) % 3].get(), 1);
-        });
+        })
+        .unwrap();
     });
 }
 
@@ -101,35 +103,48 @@ fn the_work_counter_gives_each_item_to_one_thread() {
     loom::model(|| {
         let mut pool = Pool::new(2).unwrap();
         let (next, cells) = (AtomicUsize::new(0), [Cell::new(), Cell::new(), Cell::new()]);
-        pool.run(&|_| Items::new(&next, cells.len(), 2).flatten().for_each(|i| cells[i].add(1)));
+        pool.run(&|_| Items::new(&next, cells.len(), 2).flatten().for_each(|i| cells[i].add(1))).unwrap();
         assert!(cells.iter().all(|cell| cell.get() == 1));
     });
 }
 
-/// As the executor does it: a part that fails still comes to its barrier, and its leader tells all to stop.
+/// Whichever thread panics, and whether others wait at the barrier then or come later: all leave, and the pool can be used
+/// again.
 #[test]
-fn a_part_that_panics_ends_the_job_for_all_and_the_pool_goes_on() {
+fn a_panic_ends_the_job_for_all_and_the_pool_can_be_used_again() {
+    for panicking in 0..2 {
+        loom::model(move || {
+            let mut pool = Pool::new(2).unwrap();
+            let (later, after) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let result = pool.run(&|w| {
+                if w.index == panicking {
+                    resume_unwind(Box::new("a bug"));
+                }
+                w.barrier(|| ());
+                later.fetch_add(1, SeqCst);
+            });
+            assert_eq!(result, Err("a bug".to_string()));
+            let result = pool.run(&|w| {
+                w.barrier(|| ());
+                after.fetch_add(1, SeqCst);
+            });
+            assert_eq!(result, Ok(()));
+            assert_eq!((later.load(SeqCst), after.load(SeqCst)), (0, 2));
+        });
+    }
+}
+
+#[test]
+fn a_panic_behind_a_barrier_lets_those_go_who_have_yet_to_pass_it() {
     loom::model(|| {
         let mut pool = Pool::new(2).unwrap();
-        let (failed, halted) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (later, after) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        pool.run(&|w| {
-            let part = || {
-                if w.index == 1 {
-                    resume_unwind(Box::new("a bug"))
-                }
-            };
-            if catch_unwind(AssertUnwindSafe(part)).is_err() {
-                failed.store(true, SeqCst);
+        let result = pool.run(&|w| {
+            w.barrier(|| ());
+            if w.index == 1 {
+                resume_unwind(Box::new("a bug"));
             }
-            w.barrier(|| halted.store(failed.load(SeqCst), SeqCst));
-            if !halted.load(SeqCst) {
-                later.fetch_add(1, SeqCst);
-            }
+            w.barrier(|| ());
         });
-        pool.run(&|_| {
-            after.fetch_add(1, SeqCst);
-        });
-        assert_eq!((later.load(SeqCst), after.load(SeqCst)), (0, 2));
+        assert_eq!(result, Err("a bug".to_string()));
     });
 }

@@ -1,10 +1,10 @@
 //! Ops that multiply by weights: their items are runs of panels.
-use super::scratch::{SWIGLU_COLUMNS, SWIGLU_ROWS, SWIGLU_STEP, Scratch};
-use super::{Run, panels};
-use crate::formats::BLOCK;
+use super::Run;
+use super::scratch::{SWIGLU_COLUMNS, SWIGLU_ROWS, Scratch};
+use super::tiles::{Tiles, runs, swiglu_step};
 use crate::kernels::FormatKernels;
 use crate::ops::float_gemm::FloatRows;
-use crate::ops::gemm::{Epilogue, Gemm, WIDE_TOKENS};
+use crate::ops::gemm::{Epilogue, Gemm};
 use crate::ops::quantize::FineRows;
 use crate::pool::Items;
 use crate::program::{Out, Part};
@@ -24,23 +24,25 @@ impl Run<'_> {
     pub(super) fn matmul(&self, x: Out, parts: &[Part], next: &AtomicUsize, threads: usize, s: &Scratch) {
         let m = self.rows_of_any(x);
         let panels_of = |part: &Part| self.matrix(part.weight).rows.div_ceil(self.k.lanes);
-        let total: usize = parts.iter().map(panels_of).sum();
+        let share = parts.iter().map(panels_of).sum::<usize>() / threads;
+        let tiles_of = |part: &Part| Tiles::new(self.k, &self.matrix(part.weight).kernels, panels_of(part), m, share);
         let mut prepared = None;
         // A run of items may cross from one part into the next.
-        for range in panels(next, total, m, self.k.panels, threads) {
+        for range in runs(next, parts.iter().map(tiles_of), threads) {
             let mut first = 0;
             for part in parts {
-                let count = panels_of(part);
-                let (start, end) = (range.start.max(first), range.end.min(first + count));
+                let tiles = tiles_of(part);
+                let (start, end) = (range.start.max(first), range.end.min(first + tiles.count()));
                 if start < end {
                     let matrix = self.matrix(part.weight);
-                    let row = (start - first) * self.k.lanes;
-                    let rows = ((end - first) * self.k.lanes).min(matrix.rows) - row;
+                    let panels = tiles.panels_of(start - first..end - first);
+                    let row = panels.start * self.k.lanes;
+                    let rows = (panels.end * self.k.lanes).min(matrix.rows) - row;
                     // SAFETY: the panels are the matrix's; output, bias and operand were checked at decode.
                     let args = unsafe {
                         let bias = part.bias.map(|b| self.vector(b, matrix.rows).add(row));
                         Gemm {
-                            panels: matrix.panels.add((start - first) * matrix.panel_bytes),
+                            panels: matrix.panels.add(panels.start * matrix.panel_bytes),
                             panel_bytes: matrix.panel_bytes,
                             rows,
                             columns: matrix.columns,
@@ -61,7 +63,7 @@ impl Run<'_> {
                         self.gemm(&self.some_rows(&args, fine..rows), matrix, x, m, &mut prepared, s);
                     }
                 }
-                first += count;
+                first += tiles.count();
             }
         }
     }
@@ -145,7 +147,7 @@ impl Run<'_> {
     ) {
         let m = self.rows_of_any(x);
         let [gate, up] = weights.map(|w| self.matrix(w));
-        let step = if m < WIDE_TOKENS { BLOCK } else { SWIGLU_STEP };
+        let step = swiglu_step(self.k, [&gate.kernels, &up.kernels], gate.rows, m, threads);
         let outputs = self.outputs(out);
         let mut prepared = [None, None];
         let same = gate.format == up.format;

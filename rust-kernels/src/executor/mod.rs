@@ -7,6 +7,7 @@ mod groups;
 mod matrices;
 mod rows;
 mod scratch;
+pub mod tiles;
 
 use self::delta::DeltaOperands;
 use self::groups::{Group, groups};
@@ -14,28 +15,17 @@ use self::scratch::Scratch;
 use crate::error::{Error, Result};
 use crate::kernels::{Kernels, KvKernels};
 use crate::memory::{Pages, Region};
-use crate::ops::gemm::WIDE_TOKENS;
 use crate::ops::norm::Outputs;
 use crate::ops::quantize::{FineRows, QuantRows, tile_rows};
 use crate::pool::{Items, Pool, Worker};
 use crate::program::{Buffer, Op, Out, Program, Rows};
 use crate::step::Step;
 use crate::weights::{Matrix, Weights};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
 
 /// Items a thread and op: enough that a thread which lost its core for a while does not hold up the rest.
 const ITEMS_PER_THREAD: usize = 6;
-/// Most panels that a thread takes for many tokens.
-const PANELS: usize = 15;
-
-/// The `total` panels of a product with m tokens: whole register tiles of `tile` panels where tokens share what is decoded of
-/// them, and then no more at a time than a core's L2 holds.
-pub fn panels<'i>(next: &'i AtomicUsize, total: usize, m: usize, tile: usize, threads: usize) -> Items<'i> {
-    Items::tapering(next, total, if m < WIDE_TOKENS { [1, total] } else { [tile, PANELS] }, threads)
-}
-
 /// A program with the memory that it runs in.
 pub struct Executor {
     program: Program,
@@ -95,20 +85,17 @@ impl Executor {
         for counter in &self.counters {
             counter.store(0, SeqCst);
         }
-        let (halted, failed) = (AtomicBool::new(false), AtomicBool::new(false));
+        let halted = AtomicBool::new(false);
         let (e, p, output) = (self, &self.program, output.as_mut_ptr());
         let kv = (kernels.kv)(p.kv.kind);
         let run = Run { e, p, weights, k: kernels, kv, step, groups: groups(&step.sequences), output };
         let run = Shared(run);
         let (began, last) = (Instant::now(), AtomicU64::new(0));
-        pool.run(&|worker| {
+        let done = pool.run(&|worker| {
             for (i, op) in self.program.ops.iter().enumerate() {
-                let done = catch_unwind(AssertUnwindSafe(|| run.get().op(op, &self.counters[i], worker)));
-                if done.is_err() {
-                    failed.store(true, SeqCst);
-                }
+                run.get().op(op, &self.counters[i], worker);
                 worker.barrier(|| {
-                    halted.store(stop.load(SeqCst) || failed.load(SeqCst), SeqCst);
+                    halted.store(stop.load(SeqCst), SeqCst);
                     let now = began.elapsed().as_nanos() as u64;
                     self.times[i].fetch_add(now - last.swap(now, SeqCst), SeqCst);
                 });
@@ -117,10 +104,10 @@ impl Executor {
                 }
             }
         });
-        if failed.load(SeqCst) {
-            return Err(Error::new("A kernel panicked; the step's results are void"));
+        match done {
+            Ok(()) => Ok(!halted.load(SeqCst)),
+            Err(panic) => Err(Error::new(format!("A kernel panicked ({panic}); the step's results are void"))),
         }
-        Ok(!halted.load(SeqCst))
     }
 }
 

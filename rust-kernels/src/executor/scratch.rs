@@ -7,10 +7,6 @@ use crate::program::{Kind, Program, ROW_ROUND};
 /// Rows and columns of the tile that SwiGLU keeps gate and up in.
 pub const SWIGLU_ROWS: usize = 128;
 pub const SWIGLU_COLUMNS: usize = 288;
-/// What the columns of a tile for many tokens are a multiple of, but for the last: whole blocks, and whole register tiles of
-/// panels.
-pub const SWIGLU_STEP: usize = 96;
-
 /// A thread's scratch memory, in floats.
 pub struct Scratch {
     pub corrections: *mut f32,

@@ -60,6 +60,10 @@ pub trait GgufType: 'static {
     const BLOCK_BYTES: usize;
     /// The values of one block of the file; `out.len() == BLOCK_COLUMNS`.
     fn dequantize(block: &[u8], out: &mut [f32]);
+    /// The first of some blocks whose scale has a code that stands for NaN, in formats whose kernels do not know it.
+    fn find_nan(_blocks: &[u8]) -> Option<usize> {
+        None
+    }
 }
 
 /// A format of small integers under scales: value = scale * (code - OFFSET) - min.

@@ -32,6 +32,11 @@ impl GgufType for Mxfp4 {
             *y = d * f32::from(VALUES[usize::from(nibble(&block[1..], k))]);
         }
     }
+
+    /// E8M0's 255.
+    fn find_nan(blocks: &[u8]) -> Option<usize> {
+        blocks.chunks_exact(Self::BLOCK_BYTES).position(|block| block[0] == u8::MAX)
+    }
 }
 
 impl BlockFormat for Mxfp4 {

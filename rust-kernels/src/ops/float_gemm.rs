@@ -28,7 +28,11 @@ const LANES: usize = 16;
 /// Columns that are widened at once where many tokens share them: with `PANELS` panels, half of a first-level cache.
 const UNIT: usize = 64;
 /// Tokens from which it pays to widen columns once for all of them.
-const WIDE_TOKENS: usize = 13;
+pub const WIDE_TOKENS: usize = 13;
+/// Fewer tokens wait for memory, whether or not panels share a register tile.
+pub const TILE_TOKENS: usize = 4;
+/// Panels of a register tile of few tokens.
+pub const THIN_PANELS: usize = 4;
 /// How far ahead of its use a panel's column is asked for: the hardware's own prefetch stops at each page.
 const PREFETCH_BYTES: usize = 2048;
 /// Tokens whose sums are kept at once.
@@ -58,7 +62,7 @@ pub unsafe fn float_gemm<S: Simd, F: FloatFormat>(args: &Gemm, x: &FloatRows) {
             // SAFETY: panels p.. and the rows are within `args`; the memory is this call's own.
             p += unsafe {
                 match (panels - p, rows.len() < WIDE_TOKENS) {
-                    (4.., true) => thin::<S, F, 4>(args, x, p, &rows),
+                    (THIN_PANELS.., true) => thin::<S, F, THIN_PANELS>(args, x, p, &rows),
                     (_, true) => thin::<S, F, 1>(args, x, p, &rows),
                     (4.., _) if S::FLOAT_PANELS == 4 => panels_of::<S, F, 4>(args, x, p, &rows, unit, sums),
                     (2.., _) => panels_of::<S, F, 2>(args, x, p, &rows, unit, sums),
@@ -82,7 +86,7 @@ unsafe fn thin<S: Simd, F: FloatFormat, const P: usize>(
         // SAFETY: the rows are within x.
         t += unsafe {
             match rows.end - t {
-                4.. => thin_tile::<S, F, P, 4>(args, x, p, t),
+                TILE_TOKENS.. => thin_tile::<S, F, P, TILE_TOKENS>(args, x, p, t),
                 _ => thin_tile::<S, F, P, 1>(args, x, p, t),
             }
         };

@@ -1,5 +1,5 @@
 //! What operands must be: each reads or finds one, or says why it cannot be used.
-use super::{DeltaHeads, Heads, Kind, Out, Program, Rows};
+use super::{Buffer, DeltaHeads, Heads, Kind, Out, Program, Rows};
 use crate::bail;
 use crate::error::Result;
 use crate::weights::Weights;
@@ -16,10 +16,11 @@ impl Program {
             || h.head_dim == 0
             || !h.head_dim.is_multiple_of(16)
         {
-            bail!("{} heads over {} of {} do not fit the KV cache", h.heads, h.kv_heads, h.head_dim);
+            bail!("{} heads over {} of {} in layer {layer} do not fit the KV cache", heads, kv_heads, head_dim);
         }
         if h.heads / h.kv_heads > crate::ops::kv::MAX_ROWS {
-            bail!("{} query heads a KV head are not supported", h.heads / h.kv_heads);
+            let most = crate::ops::kv::MAX_ROWS;
+            bail!("a KV head must have at most {most} query heads (got {})", h.heads / h.kv_heads);
         }
         Ok(h)
     }
@@ -27,7 +28,7 @@ impl Program {
     pub(super) fn delta_heads(&self, w: &mut Words) -> Result<DeltaHeads> {
         let layer = w.size()?;
         if layer >= self.recurrent.layers {
-            bail!("a state of layer {layer}, of {}", self.recurrent.layers);
+            bail!("layer {layer} has no recurrent state: there are {}", self.recurrent.layers);
         }
         Ok(DeltaHeads { layer, ..self.recurrent.heads })
     }
@@ -36,21 +37,46 @@ impl Program {
         (word != NONE).then_some(word as usize)
     }
 
-    /// A float buffer's index.
-    pub(super) fn float(&self, w: &mut Words, columns: Option<usize>) -> Result<usize> {
-        let index = w.size()?;
+    /// The buffer of that index.
+    fn buffer(&self, index: usize) -> Result<&Buffer> {
         match self.buffers.get(index) {
-            Some(b) if b.kind == Kind::Float && columns.is_none_or(|c| c == b.columns) => Ok(index),
-            _ => bail!("buffer {index} is not what is wanted here"),
+            Some(buffer) => Ok(buffer),
+            None => bail!("buffer {index} is out of range 0..{}", self.buffers.len()),
         }
     }
 
-    /// That the buffer holds floats of that width, a row for each token of the step.
-    pub(super) fn step_rows(&self, index: usize, columns: usize) -> Result<()> {
-        match self.buffers.get(index) {
-            Some(b) if b.kind == Kind::Float && b.rows == Rows::Step && b.columns == columns => Ok(()),
-            _ => bail!("buffer {index} is not {columns} columns of floats for each token"),
+    /// A float buffer's index.
+    pub(super) fn float(&self, w: &mut Words, columns: Option<usize>) -> Result<usize> {
+        let index = w.size()?;
+        self.is_float(index, columns)?;
+        Ok(index)
+    }
+
+    pub(super) fn is_float(&self, index: usize, columns: Option<usize>) -> Result<()> {
+        let buffer = self.buffer(index)?;
+        if buffer.kind != Kind::Float {
+            bail!("buffer {index} must hold floats (got {:?})", buffer.kind);
         }
+        if let Some(columns) = columns
+            && buffer.columns != columns
+        {
+            bail!("buffer {index} must have {columns} columns (got {})", buffer.columns);
+        }
+        Ok(())
+    }
+
+    /// A float buffer's index, with a row for each token of the step.
+    pub(super) fn step_float(&self, w: &mut Words, columns: Option<usize>) -> Result<usize> {
+        let index = self.float(w, columns)?;
+        self.rows_are(index, Rows::Step)?;
+        Ok(index)
+    }
+
+    pub(super) fn rows_are(&self, index: usize, rows: Rows) -> Result<()> {
+        if self.buffer(index)?.rows != rows {
+            bail!("buffer {index} must have a row for each {}", rows.of_what());
+        }
+        Ok(())
     }
 
     /// Forms of ops that neither read nor write two planes.
@@ -64,9 +90,12 @@ impl Program {
     }
 
     fn forms(&self, out: Out) -> Result<Out> {
-        let is = |index: Option<usize>, kind| index.is_none_or(|i| self.buffers.get(i).is_some_and(|b| b.kind == kind));
-        if !is(out.float, Kind::Float) || !is(out.quant, Kind::Quant) || !is(out.fine, Kind::Fine) {
-            bail!("buffers {out:?} are not what is wanted here");
+        for (index, kind) in [(out.float, Kind::Float), (out.quant, Kind::Quant), (out.fine, Kind::Fine)] {
+            if let Some(index) = index
+                && self.buffer(index)?.kind != kind
+            {
+                bail!("buffer {index} must be of the form {kind:?} (got {:?})", self.buffer(index)?.kind);
+            }
         }
         Ok(out)
     }
@@ -82,7 +111,7 @@ impl Program {
         let mut rows = buffers.iter().flatten().map(|i| self.buffers[*i].rows);
         let first = rows.next();
         if rows.any(|r| Some(r) != first) {
-            bail!("operands of one op have other numbers of rows");
+            bail!("operands must all have a row for each token, or all for each row of logits");
         }
         Ok(())
     }
@@ -90,7 +119,7 @@ impl Program {
     pub(super) fn width(&self, out: Out, columns: usize) -> Result<()> {
         let found: Vec<_> = out.forms().map(|i| self.buffers[i].columns).collect();
         if found.is_empty() || found.iter().any(|c| *c != columns) {
-            bail!("outputs of {found:?} columns, {columns} wanted");
+            bail!("outputs must have {columns} columns (got {found:?})");
         }
         Ok(())
     }
@@ -98,7 +127,7 @@ impl Program {
     pub(super) fn shape(&self, weights: &Weights, matrix: usize, rows: usize, columns: usize) -> Result<()> {
         let m = weights.matrix(matrix)?;
         if (m.rows, m.columns) != (rows, columns) {
-            bail!("tensor {matrix} is {} x {}, {rows} x {columns} wanted", m.rows, m.columns);
+            bail!("tensor {matrix} must be {rows} x {columns} (got {} x {})", m.rows, m.columns);
         }
         Ok(())
     }
@@ -112,7 +141,7 @@ impl Program {
         };
         match index {
             Some(i) if self.buffers[i].columns == m.columns => Ok(()),
-            _ => bail!("tensor {matrix} finds no operand in the form that it needs"),
+            _ => bail!("no operand is in the form that the kernels of tensor {matrix} read"),
         }
     }
 }

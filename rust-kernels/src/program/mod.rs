@@ -17,6 +17,10 @@ use crate::words::Words;
 
 pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
 pub const VERSION: u32 = 5;
+/// Rows of a step, at most: what is allocated for one is bounded by it.
+const MOST_ROWS: usize = 1 << 16;
+/// KV heads, and their dimension, at most: products of both with a few words more stay below 2^64.
+const MOST_HEADS: usize = 1 << 16;
 /// Rows that quantised buffers are rounded up to: the widest tile.
 pub const ROW_ROUND: usize = 16;
 
@@ -35,6 +39,15 @@ pub enum Rows {
     Step,
     /// One row for each row whose logits are wanted.
     Logits,
+}
+
+impl Rows {
+    pub fn of_what(self) -> &'static str {
+        match self {
+            Self::Step => "token of the step",
+            Self::Logits => "row of logits",
+        }
+    }
 }
 
 /// A matrix of activations in the arena.
@@ -290,12 +303,18 @@ impl Program {
             bail!("Not a plan of version {VERSION}: found {magic:#x}, version {version}");
         }
         let (max_rows, max_logit_rows, vocab) = (w.size()?, w.size()?, w.size()?);
+        if max_rows.max(max_logit_rows) > MOST_ROWS {
+            bail!("A step may have at most {MOST_ROWS} rows (got {max_rows}, {max_logit_rows} of them with logits)");
+        }
         let kind = match w.u32()? {
             0 => KvType::F16,
             1 => KvType::Q8_0,
             code => bail!("A KV cache of the unknown type {code}"),
         };
         let kv = KvShape { kind, layers: w.size()?, heads: w.size()?, head_dim: w.size()?, blocks: w.size()? };
+        if kv.heads.max(kv.head_dim) > MOST_HEADS {
+            bail!("KV heads and their dimension must be at most {MOST_HEADS} (got {} of {})", kv.heads, kv.head_dim);
+        }
         let Some(kv_bytes) = kv.bytes() else {
             bail!(
                 "A KV cache of {} blocks, {} layers and {} heads is beyond all memory",
@@ -350,7 +369,11 @@ impl Program {
             2 => Kind::Fine,
             code => bail!("A buffer of the unknown form {code}"),
         };
-        let rows = if w.u32()? == 0 { Rows::Step } else { Rows::Logits };
+        let rows = match w.u32()? {
+            0 => Rows::Step,
+            1 => Rows::Logits,
+            code => bail!("A buffer of the unknown kind of rows {code}"),
+        };
         let (columns, offset) = (w.size()?, w.u64()? as usize);
         let buffer = Buffer { kind, rows, columns, offset };
         let most = if rows == Rows::Step { self.max_rows } else { self.max_logit_rows };

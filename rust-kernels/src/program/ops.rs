@@ -1,5 +1,5 @@
 //! Each op's words, and what its operands must be.
-use super::{Exact, Kind, Op, Out, Part, Program, Rows};
+use super::{Exact, Op, Out, Part, Program, Rows};
 use crate::bail;
 use crate::error::Result;
 use crate::ops::gemm::Epilogue;
@@ -15,16 +15,17 @@ impl Program {
     pub(super) fn decode_op(&self, w: &mut Words, weights: &Weights) -> Result<Op> {
         Ok(match w.u32()? {
             0 => {
-                let (weight, out) = (w.size()?, self.float(w, None)?);
+                let (weight, out) = (w.size()?, self.step_float(w, None)?);
                 self.shape(weights, weight, self.vocab, self.buffers[out].columns)?;
                 Op::Embed { weight, out }
             }
-            1 => Op::RopeTable { out: self.float(w, Some(2 * self.frequencies.len()))? },
+            1 => Op::RopeTable { out: self.step_float(w, Some(2 * self.frequencies.len()))? },
             2 => {
-                let (x, weight, eps, out) = (self.float(w, None)?, w.size()?, w.f32()?, self.fine_out(w)?);
+                let (x, weight, eps, out) = (self.step_float(w, None)?, w.size()?, w.f32()?, self.fine_out(w)?);
                 let columns = self.buffers[x].columns;
                 weights.vector(weight, columns)?;
                 self.width(out, columns)?;
+                self.same_rows(&[out.float, out.quant, out.fine])?;
                 Op::RmsNorm { x, weight, eps, out }
             }
             3 => self.decode_matmul(w, weights)?,
@@ -41,9 +42,9 @@ impl Program {
             }
             5 => self.decode_rope_append(w, weights)?,
             6 => {
-                let (q, out, heads, scale) = (self.float(w, None)?, self.float(w, None)?, self.heads(w)?, w.f32()?);
+                let (q, out) = (self.step_float(w, None)?, self.step_float(w, None)?);
+                let (heads, scale) = (self.heads(w)?, w.f32()?);
                 let wide = heads.heads * heads.head_dim;
-                self.same_rows(&[Some(q), Some(out)])?;
                 if self.buffers[q].columns != heads.query_columns() || self.buffers[out].columns != wide {
                     bail!("attention over {wide} columns has operands of other widths");
                 }
@@ -58,9 +59,7 @@ impl Program {
             }
             8 => {
                 let logits = self.float(w, Some(self.vocab))?;
-                if self.buffers[logits].rows != Rows::Logits {
-                    bail!("candidates of a buffer that has no logit rows");
-                }
+                self.rows_are(logits, Rows::Logits)?;
                 Op::Candidates { logits, exact: self.exact(w, weights, logits)? }
             }
             9 => self.decode_short_conv(w, weights)?,
@@ -98,11 +97,11 @@ impl Program {
     }
 
     fn decode_rope_append(&self, w: &mut Words, weights: &Weights) -> Result<Op> {
-        let (q, k, v, table) = (self.float(w, None)?, self.float(w, None)?, self.float(w, None)?, self.float(w, None)?);
+        let (q, k) = (self.step_float(w, None)?, self.step_float(w, None)?);
+        let (v, table) = (self.step_float(w, None)?, self.step_float(w, None)?);
         let (q_norm, k_norm) = (Self::optional(w.u32()?), Self::optional(w.u32()?));
         let heads = self.heads(w)?;
         let (rotated, interleaved, eps) = (w.size()?, w.u32()? != 0, w.f32()?);
-        self.same_rows(&[Some(q), Some(k), Some(v), Some(table)])?;
         let (dim, kv) = (heads.head_dim, heads.kv_heads * heads.head_dim);
         let widths = [q, k, v].map(|b| self.buffers[b].columns);
         if widths != [heads.query_columns(), kv, kv] || self.buffers[table].columns != rotated {
@@ -121,8 +120,9 @@ impl Program {
     fn exact(&self, w: &mut Words, weights: &Weights, logits: usize) -> Result<Option<Exact>> {
         let (x, weight) = (Self::optional(w.u32()?), Self::optional(w.u32()?));
         let (Some(x), Some(weight)) = (x, weight) else { return Ok(None) };
-        if self.buffers.get(x).is_none_or(|b| b.kind != Kind::Float) {
-            bail!("buffer {x} is not what is wanted here");
+        self.is_float(x, None)?;
+        if !self.buffers[x].columns.is_multiple_of(16) {
+            bail!("buffer {x} must have a multiple of 16 columns (got {})", self.buffers[x].columns);
         }
         self.same_rows(&[Some(x), Some(logits)])?;
         self.shape(weights, weight, self.vocab, self.buffers[x].columns)?;
@@ -130,21 +130,22 @@ impl Program {
     }
 
     fn decode_short_conv(&self, w: &mut Words, weights: &Weights) -> Result<Op> {
-        let (x, weight, heads, eps) = (w.size()?, w.size()?, self.delta_heads(w)?, w.f32()?);
+        let (x, weight, heads, eps) = (self.step_float(w, None)?, w.size()?, self.delta_heads(w)?, w.f32()?);
         let channels = heads.channels();
-        self.step_rows(x, channels)?;
+        self.is_float(x, Some(channels))?;
         let taps = by_head(weights.vector(weight, TAPS * channels)?, heads.head_dim);
         Ok(Op::ShortConv { x, taps, heads, eps })
     }
 
     fn decode_delta_rule(&self, w: &mut Words, weights: &Weights) -> Result<Op> {
-        let (qkv, gate, alpha, beta) = (w.size()?, w.size()?, w.size()?, w.size()?);
+        let (qkv, gate) = (self.step_float(w, None)?, self.step_float(w, None)?);
+        let (alpha, beta) = (self.step_float(w, None)?, self.step_float(w, None)?);
         let (decay, bias, norm) = (w.size()?, w.size()?, w.size()?);
         let (heads, eps, out) = (self.delta_heads(w)?, w.f32()?, self.fine_out(w)?);
         let inner = heads.value_heads * heads.head_dim;
         let widths = [heads.channels(), inner, heads.value_heads, heads.value_heads];
         for (buffer, columns) in [qkv, gate, alpha, beta].into_iter().zip(widths) {
-            self.step_rows(buffer, columns)?;
+            self.is_float(buffer, Some(columns))?;
         }
         self.width(out, inner)?;
         self.same_rows(&[Some(qkv), out.float, out.quant, out.fine])?;

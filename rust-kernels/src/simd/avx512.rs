@@ -1,16 +1,94 @@
-//! AVX-512 (F, BW, VL, DQ) with VNNI: sixteen lanes.
+//! AVX-512 (F, BW, VL, DQ): sixteen lanes; with `vpdpbusd` where the CPU has VNNI.
 use super::{Simd, x86};
 use std::arch::x86_64::*;
 
+/// VNNI: with VNNI.
 #[derive(Clone, Copy)]
-pub struct Avx512;
+pub struct Avx512<const VNNI: bool>;
 
-impl Simd for Avx512 {
+/// Codes of four columns a lane as `vpmaddubsw` wants them: without a sign, which the activations take over.
+#[derive(Clone, Copy)]
+struct Codes {
+    magnitudes: __m512i,
+    negative: __mmask64,
+}
+
+impl<const VNNI: bool> Avx512<VNNI> {
+    /// Codes of 8 bits stand for code - 128; narrower ones have no sign.
+    ///
+    /// # Safety
+    /// As `Simd`; so are those below.
+    #[inline(always)]
+    unsafe fn codes<const BITS: u32>(w: __m512i) -> Codes {
+        unsafe {
+            if BITS < 8 {
+                return Codes { magnitudes: w, negative: 0 };
+            }
+            let signed = _mm512_xor_si512(w, _mm512_set1_epi8(-128));
+            Codes { magnitudes: _mm512_abs_epi8(signed), negative: _mm512_movepi8_mask(signed) }
+        }
+    }
+
+    /// Products of four codes and four activations a lane, added up in pairs of 16 bits: at most 128 * 127 * 2.
+    #[inline(always)]
+    unsafe fn pairs<const BITS: u32>(w: Codes, x: __m512i) -> __m512i {
+        unsafe {
+            if BITS < 8 {
+                return _mm512_maddubs_epi16(w.magnitudes, x);
+            }
+            let x = _mm512_mask_sub_epi8(x, w.negative, _mm512_setzero_si512(), x);
+            _mm512_maddubs_epi16(w.magnitudes, x)
+        }
+    }
+
+    /// acc + the products of 16 columns. `vpmaddubsw` saturates at 16 bits: products of BITS-wide codes may be added up in
+    /// 16 bits only as far as 2 * (2^BITS - 1) * 127 a pair allows: four pairs to 5 bits, two to 6, one beyond.
+    #[inline(always)]
+    unsafe fn add_pairs<const BITS: u32>(acc: __m512i, w: [Codes; 4], x: [__m512i; 4]) -> __m512i {
+        unsafe {
+            let [a, b, c, d] = [
+                Self::pairs::<BITS>(w[0], x[0]),
+                Self::pairs::<BITS>(w[1], x[1]),
+                Self::pairs::<BITS>(w[2], x[2]),
+                Self::pairs::<BITS>(w[3], x[3]),
+            ];
+            let ones = _mm512_set1_epi16(1);
+            if BITS <= 5 {
+                let all = _mm512_add_epi16(_mm512_add_epi16(a, b), _mm512_add_epi16(c, d));
+                return _mm512_add_epi32(acc, _mm512_madd_epi16(all, ones));
+            }
+            if BITS == 6 {
+                let low = _mm512_madd_epi16(_mm512_add_epi16(a, b), ones);
+                let high = _mm512_madd_epi16(_mm512_add_epi16(c, d), ones);
+                return _mm512_add_epi32(acc, _mm512_add_epi32(low, high));
+            }
+            let low = _mm512_add_epi32(_mm512_madd_epi16(a, ones), _mm512_madd_epi16(b, ones));
+            let high = _mm512_add_epi32(_mm512_madd_epi16(c, ones), _mm512_madd_epi16(d, ones));
+            _mm512_add_epi32(acc, _mm512_add_epi32(low, high))
+        }
+    }
+
+    /// Activations 4g..4g+4 of 16 in every lane of vector g.
+    #[inline(always)]
+    unsafe fn activations(x: *const i8) -> [__m512i; 4] {
+        unsafe {
+            let x = x.cast::<i32>();
+            [
+                _mm512_set1_epi32(x.read_unaligned()),
+                _mm512_set1_epi32(x.add(1).read_unaligned()),
+                _mm512_set1_epi32(x.add(2).read_unaligned()),
+                _mm512_set1_epi32(x.add(3).read_unaligned()),
+            ]
+        }
+    }
+}
+
+impl<const VNNI: bool> Simd for Avx512<VNNI> {
     const LANES: usize = 16;
     const TILE: usize = 16;
     const PANELS: usize = 3;
     const FLOAT_PANELS: usize = 4;
-    const WIDE_BIAS: i32 = 128;
+    const WIDE_BIAS: i32 = if VNNI { 128 } else { 0 };
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
@@ -146,31 +224,54 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
-            let x = x.cast::<i32>();
-            let acc = _mm512_dpbusd_epi32(acc, w[0], _mm512_set1_epi32(x.read_unaligned()));
-            let acc = _mm512_dpbusd_epi32(acc, w[1], _mm512_set1_epi32(x.add(1).read_unaligned()));
-            let acc = _mm512_dpbusd_epi32(acc, w[2], _mm512_set1_epi32(x.add(2).read_unaligned()));
-            _mm512_dpbusd_epi32(acc, w[3], _mm512_set1_epi32(x.add(3).read_unaligned()))
+            let x = Self::activations(x);
+            if VNNI {
+                let acc = _mm512_dpbusd_epi32(acc, w[0], x[0]);
+                let acc = _mm512_dpbusd_epi32(acc, w[1], x[1]);
+                let acc = _mm512_dpbusd_epi32(acc, w[2], x[2]);
+                return _mm512_dpbusd_epi32(acc, w[3], x[3]);
+            }
+            let [a, b, c, d] = w;
+            let w = [Self::codes::<BITS>(a), Self::codes::<BITS>(b), Self::codes::<BITS>(c), Self::codes::<BITS>(d)];
+            Self::add_pairs::<BITS>(acc, w, x)
         }
     }
 
     #[inline(always)]
     unsafe fn dot16_signed(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
-            let x = x.cast::<i32>();
-            let acc = _mm512_dpbusd_epi32(acc, _mm512_set1_epi32(x.read_unaligned()), w[0]);
-            let acc = _mm512_dpbusd_epi32(acc, _mm512_set1_epi32(x.add(1).read_unaligned()), w[1]);
-            let acc = _mm512_dpbusd_epi32(acc, _mm512_set1_epi32(x.add(2).read_unaligned()), w[2]);
-            _mm512_dpbusd_epi32(acc, _mm512_set1_epi32(x.add(3).read_unaligned()), w[3])
+            let x = Self::activations(x);
+            if VNNI {
+                let acc = _mm512_dpbusd_epi32(acc, x[0], w[0]);
+                let acc = _mm512_dpbusd_epi32(acc, x[1], w[1]);
+                let acc = _mm512_dpbusd_epi32(acc, x[2], w[2]);
+                return _mm512_dpbusd_epi32(acc, x[3], w[3]);
+            }
+            // Pairs of products, at most 2 * 127 * 127, fit 16 bits.
+            let ones = _mm512_set1_epi16(1);
+            let mut sum = acc;
+            for (x, w) in x.into_iter().zip(w) {
+                sum = _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(x, w), ones));
+            }
+            sum
         }
     }
 
-    /// Group by group over all tokens, whose chains of sums hide each other's latency.
+    /// With VNNI group by group over all tokens, whose chains of sums hide each other's latency.
     #[inline(always)]
     unsafe fn dot16_rows<const BITS: u32, const N: usize>(acc: &mut [Self::I; N], w: [Self::B; 4], x: *const i8) {
-        for (g, w) in w.into_iter().enumerate() {
-            for (i, acc) in acc.iter_mut().enumerate() {
-                unsafe {
+        unsafe {
+            if !VNNI {
+                let [a, b, c, d] = w;
+                let w =
+                    [Self::codes::<BITS>(a), Self::codes::<BITS>(b), Self::codes::<BITS>(c), Self::codes::<BITS>(d)];
+                for (i, acc) in acc.iter_mut().enumerate() {
+                    *acc = Self::add_pairs::<BITS>(*acc, w, Self::activations(x.add(32 * i)));
+                }
+                return;
+            }
+            for (g, w) in w.into_iter().enumerate() {
+                for (i, acc) in acc.iter_mut().enumerate() {
                     let x = x.add(32 * i + 4 * g).cast::<i32>().read_unaligned();
                     *acc = _mm512_dpbusd_epi32(*acc, w, _mm512_set1_epi32(x));
                 }
@@ -178,8 +279,8 @@ impl Simd for Avx512 {
         }
     }
 
-    /// Group by group over the whole tile: its P * N chains of sums hide each other's latency, and each load serves
-    /// P or N products.
+    /// With VNNI group by group over the whole tile: its P * N chains of sums hide each other's latency, and each load
+    /// serves P or N products. Without it a panel's codes stay in registers for all tokens.
     #[inline(always)]
     unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
         acc: &mut [[Self::I; N]; P],
@@ -187,8 +288,16 @@ impl Simd for Avx512 {
         panel: usize,
         x: *const i8,
     ) {
-        for g in 0..4 {
-            unsafe {
+        unsafe {
+            if !VNNI {
+                for j in 0..P {
+                    let vector = |g: usize| Self::b_load(w.add(j * panel + 64 * g));
+                    let w = [vector(0), vector(1), vector(2), vector(3)];
+                    Self::dot16_rows::<BITS, N>(&mut acc[j], w, x);
+                }
+                return;
+            }
+            for g in 0..4 {
                 let mut codes = [_mm512_setzero_si512(); P];
                 for j in 0..P {
                     codes[j] = Self::b_load(w.add(j * panel + 64 * g));

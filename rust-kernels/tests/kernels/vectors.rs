@@ -25,7 +25,9 @@ fn check(k: &Kernels, check: &impl Check) -> usize {
             #[cfg(target_arch = "x86_64")]
             "avx2-vnni" => check.run::<compy::simd::avx2::Avx2<true>>(),
             #[cfg(target_arch = "x86_64")]
-            "avx512-vnni" => check.run::<compy::simd::avx512::Avx512>(),
+            "avx512" => check.run::<compy::simd::avx512::Avx512<false>>(),
+            #[cfg(target_arch = "x86_64")]
+            "avx512-vnni" => check.run::<compy::simd::avx512::Avx512<true>>(),
             #[cfg(target_arch = "aarch64")]
             "neon" => check.run::<neon::Neon<{ neon::WIDENING }>>(),
             #[cfg(target_arch = "aarch64")]

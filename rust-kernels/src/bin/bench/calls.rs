@@ -4,7 +4,7 @@ use crate::techniques::{Rows, one_token_at_a_time};
 use crate::{Settings, shape};
 use compy::kernels::Kernels;
 
-pub fn run(k: &Kernels, settings: &Settings) -> Result<(), String> {
+pub fn run(k: &'static Kernels, settings: &Settings) -> Result<(), String> {
     let (rows, columns) = shape(settings.text("shape")?)?;
     let m = settings.count("m")?;
     let how = settings.text("how")?;

@@ -65,14 +65,15 @@ impl Limits {
         Ok(Self { memory, turn: 0 })
     }
 
-    pub fn sample(&mut self, k: &Kernels, pool: &mut Pool) -> [f64; 3] {
+    pub fn sample(&mut self, k: &'static Kernels, pool: &mut Pool) -> [f64; 3] {
         let threads = pool.threads();
         let mut rate = |work: &(dyn Fn(usize) -> u64 + Sync)| {
             let done = AtomicU64::new(0);
             let took = seconds(threads, || {
-                pool.run(&|w| {
+                let run = pool.run(&|w| {
                     done.fetch_add(work(w.index), Relaxed);
-                })
+                });
+                run.expect("kernels do not panic");
             });
             done.into_inner() as f64 / took / 1e9
         };

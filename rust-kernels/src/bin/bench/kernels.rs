@@ -33,7 +33,7 @@ enum Place {
 }
 
 /// The whole sweep.
-pub fn measure(k: &Kernels, settings: &Settings) -> Result<(), String> {
+pub fn measure(k: &'static Kernels, settings: &Settings) -> Result<(), String> {
     let cache = last_level_cache();
     let (rounds, ms) = (settings.count("rounds")?, settings.counts("m")?);
     let (mut limits, mut rows) = (Vec::new(), Vec::new());
@@ -74,7 +74,7 @@ pub fn measure(k: &Kernels, settings: &Settings) -> Result<(), String> {
 }
 
 fn weights(
-    k: &Kernels,
+    k: &'static Kernels,
     name: &str,
     rows: usize,
     columns: usize,
@@ -96,7 +96,7 @@ fn weights(
 /// Each round samples the limits, then every m.
 #[allow(clippy::too_many_arguments)]
 fn sweep(
-    k: &Kernels,
+    k: &'static Kernels,
     pool: &mut Pool,
     w: &Weights,
     ms: &[usize],
@@ -127,7 +127,7 @@ fn sweep(
     rows.into_iter().map(|row| row.cell).collect()
 }
 
-fn row(k: &Kernels, pool: &mut Pool, w: &Weights, m: usize) -> Row {
+fn row(k: &'static Kernels, pool: &mut Pool, w: &Weights, m: usize) -> Row {
     let mut activations = Activations::new(k, m, w.columns);
     activations.prepare(w);
     let mut out = Output::new(m, w.rows);

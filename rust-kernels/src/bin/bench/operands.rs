@@ -1,5 +1,5 @@
 //! What kernels are measured on: seeded matrices in panels, and rows of activations.
-use compy::executor::panels;
+use compy::executor::tiles::{Tiles, runs};
 use compy::formats::BLOCK;
 use compy::kernels::{FormatKernels, FormatLayout, Kernels, layouts};
 use compy::memory::{Pages, Region};
@@ -30,18 +30,17 @@ pub struct Weights {
     pub bytes: usize,
     pub copies: usize,
     pub lanes: usize,
-    /// Panels of its kernels' register tile.
-    pub tile: usize,
     /// The rows as a GGUF file has them, of one copy, and the bytes of a row.
     pub raw: Vec<u8>,
     pub stride: usize,
     region: Region,
+    k: &'static Kernels,
     kernels: FormatKernels,
 }
 
 impl Weights {
     /// `rows` is a multiple of the table's lanes. There are as many copies as take `total` bytes together, at least one.
-    pub fn new(k: &Kernels, name: &str, rows: usize, columns: usize, total: usize) -> Result<Self, String> {
+    pub fn new(k: &'static Kernels, name: &str, rows: usize, columns: usize, total: usize) -> Result<Self, String> {
         let (id, layout) = format_named(name)?;
         if rows == 0 || !rows.is_multiple_of(k.lanes) || columns == 0 || !columns.is_multiple_of(BLOCK) {
             return Err(format!("Cannot measure {rows} x {columns}: wanted are multiples of {} x {BLOCK}", k.lanes));
@@ -65,19 +64,7 @@ impl Weights {
             copy.copy_from_slice(first);
         }
         let kernels = (k.format)(id).ok_or("The format has no kernels")?;
-        Ok(Self {
-            rows,
-            columns,
-            panel_bytes,
-            bytes,
-            copies,
-            lanes: k.lanes,
-            tile: k.panels,
-            raw,
-            stride,
-            region,
-            kernels,
-        })
+        Ok(Self { rows, columns, panel_bytes, bytes, copies, lanes: k.lanes, raw, stride, region, k, kernels })
     }
 
     pub fn copy(&self, i: usize) -> *const u8 {
@@ -86,6 +73,11 @@ impl Weights {
 
     pub fn panels(&self) -> usize {
         self.rows / self.lanes
+    }
+
+    /// Its panels as the executor hands them out.
+    fn tiles(&self, m: usize, share: usize) -> Tiles {
+        Tiles::new(self.k, &self.kernels, self.panels(), m, share)
     }
 }
 
@@ -116,11 +108,11 @@ pub struct Activations {
 
 impl Activations {
     /// In tiles that the kernels choose for m rows.
-    pub fn new(k: &Kernels, m: usize, columns: usize) -> Self {
+    pub fn new(k: &'static Kernels, m: usize, columns: usize) -> Self {
         Self::tiled(k, m, columns, tile_rows(m, k.tile))
     }
 
-    pub fn tiled(k: &Kernels, m: usize, columns: usize, tile: usize) -> Self {
+    pub fn tiled(k: &'static Kernels, m: usize, columns: usize, tile: usize) -> Self {
         let floats = (0..m * columns).map(|i| ((i * 7919) % 201) as f32 / 100.0 - 1.0).collect();
         let bytes = m.next_multiple_of(tile) * row_bytes(columns);
         let memory = Region::new(bytes, Pages::Small, "activations").expect("memory for activations");
@@ -131,7 +123,7 @@ impl Activations {
         x
     }
 
-    pub fn quantize(&mut self, k: &Kernels) {
+    pub fn quantize(&mut self, k: &'static Kernels) {
         for row in 0..self.m {
             // SAFETY: the row is within both; the table was detected.
             unsafe { (k.quantize_row)(self.floats.as_ptr().add(row * self.columns), &self.quant, row) }
@@ -208,23 +200,25 @@ pub fn multiply(w: &Weights, copy: usize, x: &Activations, out: &mut Output) {
 
 /// y = W x for several W on all threads of a pool, as one job.
 pub fn multiply_all(pool: &mut Pool, parts: &mut [(&Weights, &mut Output)], copy: usize, x: &Activations) {
-    let total: usize = parts.iter().map(|(w, _)| w.panels()).sum();
-    let tile = parts.first().map_or(1, |(w, _)| w.tile);
-    let parts: Vec<_> = parts.iter_mut().map(|(w, out)| (*w, Target(out.values.as_mut_ptr()), out.ldo)).collect();
+    let share = parts.iter().map(|(w, _)| w.panels()).sum::<usize>() / pool.threads();
+    let parts: Vec<_> =
+        parts.iter_mut().map(|(w, out)| (*w, w.tiles(x.m, share), Target(out.values.as_mut_ptr()), out.ldo)).collect();
     let next = AtomicUsize::new(0);
     let (parts, x) = (Shared(&parts), Shared(x));
     pool.run(&|worker| {
-        for range in panels(&next, total, x.get().m, tile, worker.threads()) {
+        for range in runs(&next, parts.get().iter().map(|(_, tiles, _, _)| *tiles), worker.threads()) {
             let mut first = 0;
-            for (w, out, ldo) in parts.get() {
-                let (start, end) = (range.start.max(first), range.end.min(first + w.panels()));
+            for (w, tiles, out, ldo) in parts.get() {
+                let (start, end) = (range.start.max(first), range.end.min(first + tiles.count()));
                 if start < end {
-                    run_kernel(w, x.get(), &gemm_args(w, copy, start - first..end - first, 0..x.get().m, out.0, *ldo));
+                    let panels = tiles.panels_of(start - first..end - first);
+                    run_kernel(w, x.get(), &gemm_args(w, copy, panels, 0..x.get().m, out.0, *ldo));
                 }
-                first += w.panels();
+                first += tiles.count();
             }
         }
-    });
+    })
+    .expect("kernels do not panic");
 }
 
 #[derive(Clone, Copy)]

@@ -219,7 +219,13 @@ variants!(avx2_vnni, compy::simd::avx2::Avx2<true>, #[target_feature(enable = "a
 #[cfg(target_arch = "x86_64")]
 variants!(
     avx512,
-    compy::simd::avx512::Avx512,
+    compy::simd::avx512::Avx512<false>,
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+);
+#[cfg(target_arch = "x86_64")]
+variants!(
+    avx512_vnni,
+    compy::simd::avx512::Avx512<true>,
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 );
 #[cfg(target_arch = "aarch64")]
@@ -233,7 +239,9 @@ variants!(neon_i8mm, arm::Neon<{ arm::USDOT }>, #[target_feature(enable = "neon,
 pub fn variants(isa: &str) -> &'static Variants {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        "avx512-vnni" => &avx512::VARIANTS,
+        "avx512-vnni" => &avx512_vnni::VARIANTS,
+        #[cfg(target_arch = "x86_64")]
+        "avx512" => &avx512::VARIANTS,
         #[cfg(target_arch = "x86_64")]
         "avx2-vnni" => &avx2_vnni::VARIANTS,
         #[cfg(target_arch = "x86_64")]

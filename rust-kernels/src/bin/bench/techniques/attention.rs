@@ -49,7 +49,7 @@ struct Sequences {
 }
 
 impl Sequences {
-    fn new(k: &Kernels, shape: Shape) -> Self {
+    fn new(k: &'static Kernels, shape: Shape) -> Self {
         let (common, own) = (shape.shared / KV_BLOCK, shape.own / KV_BLOCK);
         let table = |i: usize| (0..common).chain(common + i * own..common + (i + 1) * own).map(|b| b as i32).collect();
         let rows = shape.count * KV_HEADS * GROUP * HEAD_DIM;
@@ -67,7 +67,7 @@ impl Sequences {
     }
 
     /// Heads of a few different numbers, the same in all layers.
-    fn fill(&mut self, k: &Kernels) {
+    fn fill(&mut self, k: &'static Kernels) {
         let (kv, bytes) = ((k.kv)(self.shape.kind), self.shape.head_block());
         let heads = self.keys.chunks_mut(bytes).zip(self.values.chunks_mut(bytes));
         for (i, (keys, values)) in heads.enumerate() {
@@ -84,7 +84,7 @@ impl Sequences {
     }
 
     /// Attention of one layer, `together` sequences a tile.
-    fn attend(&mut self, k: &Kernels, layer: usize, together: usize) {
+    fn attend(&mut self, k: &'static Kernels, layer: usize, together: usize) {
         let all: Vec<usize> = (0..self.tables.len()).collect();
         for members in all.chunks(together) {
             for head in 0..KV_HEADS {
@@ -93,7 +93,7 @@ impl Sequences {
         }
     }
 
-    fn tile(&mut self, k: &Kernels, layer: usize, members: &[usize], head: usize) {
+    fn tile(&mut self, k: &'static Kernels, layer: usize, members: &[usize], head: usize) {
         let rows: Vec<usize> =
             members.iter().flat_map(|i| (0..GROUP).map(move |r| (i * KV_HEADS + head) * GROUP + r)).collect();
         let parts: Vec<_> = members.iter().map(|i| Part { rows: GROUP, block_table: &self.tables[*i] }).collect();

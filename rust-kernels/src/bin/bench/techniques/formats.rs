@@ -127,7 +127,7 @@ impl Bench<'_> {
 
 /// F16 panels through a buffer: a run of columns of four panels is widened, then used for all tokens.
 fn buffered(
-    k: &Kernels,
+    k: &'static Kernels,
     widen: unsafe fn(*const u16, &mut [f32]),
     w: &Weights,
     copy: usize,

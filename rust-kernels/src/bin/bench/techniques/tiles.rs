@@ -120,7 +120,7 @@ impl Rows {
     }
 
     /// A dot product after the other.
-    pub fn multiply(&self, k: &Kernels, turn: usize, x: &Activations, out: &mut Output) {
+    pub fn multiply(&self, k: &'static Kernels, turn: usize, x: &Activations, out: &mut Output) {
         let start = turn % (self.0.len() / self.1) * self.1;
         for (row, y) in self.0[start..start + self.1].chunks_exact(x.columns).zip(&mut out.values) {
             // SAFETY: both have x.columns floats; the table was detected.

@@ -1,0 +1,138 @@
+//! How the panels of a product are handed out: in whole register tiles of the kernel that takes them.
+use crate::formats::BLOCK;
+use crate::kernels::{FormatKernels, Kernels};
+use crate::ops::{float_gemm, gemm};
+use crate::pool::Items;
+use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+
+/// Most panels that a thread takes at a time for many tokens: what a core's L2 holds.
+const MOST_PANELS: usize = 15;
+
+/// Panels of a register tile of a format's kernels for m tokens.
+fn tile_panels(k: &Kernels, format: &FormatKernels, m: usize) -> usize {
+    match format {
+        FormatKernels::Block(_) if m < gemm::WIDE_TOKENS => 1,
+        FormatKernels::Block(_) => k.panels,
+        FormatKernels::Float(_) if m < float_gemm::TILE_TOKENS => 1,
+        FormatKernels::Float(_) if m < float_gemm::WIDE_TOKENS => float_gemm::THIN_PANELS,
+        FormatKernels::Float(_) => k.float_panels,
+    }
+}
+
+/// Whether tokens share what is decoded of a panel.
+fn is_wide(format: &FormatKernels, m: usize) -> bool {
+    match format {
+        FormatKernels::Block(_) => m >= gemm::WIDE_TOKENS,
+        FormatKernels::Float(_) => m >= float_gemm::WIDE_TOKENS,
+    }
+}
+
+/// A matrix's panels as tiles of some of them, the last of which may be short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiles {
+    pub panels: usize,
+    /// Panels of a tile.
+    pub tile: usize,
+    /// Most tiles that a thread takes at a time.
+    pub most: usize,
+}
+
+impl Tiles {
+    /// `share` is how many panels of the op there are for a thread: a tile is never wider, so that no thread goes without.
+    pub fn new(k: &Kernels, format: &FormatKernels, panels: usize, m: usize, share: usize) -> Self {
+        let tile = tile_panels(k, format, m).min(share).max(1);
+        Self { panels, tile, most: if is_wide(format, m) { MOST_PANELS / tile } else { usize::MAX } }
+    }
+
+    pub fn count(&self) -> usize {
+        self.panels.div_ceil(self.tile)
+    }
+
+    /// The panels of some tiles.
+    pub fn panels_of(&self, tiles: Range<usize>) -> Range<usize> {
+        tiles.start * self.tile..(tiles.end * self.tile).min(self.panels)
+    }
+}
+
+/// Runs of the tiles of several matrices, one matrix after the other.
+pub fn runs<'i>(next: &'i AtomicUsize, parts: impl Iterator<Item = Tiles>, threads: usize) -> Items<'i> {
+    let (total, most) = parts.fold((0, usize::MAX), |(n, most), t| (n + t.count(), most.min(t.most)));
+    Items::tapering(next, total, [1, most.max(1)], threads)
+}
+
+/// What the first row of a run of SwiGLU's rows is a multiple of: whole blocks, and whole tiles of both matrices.
+pub fn swiglu_step(k: &Kernels, matrices: [&FormatKernels; 2], rows: usize, m: usize, threads: usize) -> usize {
+    let step = matrices.iter().fold(BLOCK, |step, format| common_multiple(step, tile_panels(k, format, m) * k.lanes));
+    if rows < step * threads { BLOCK } else { step }
+}
+
+fn common_multiple(a: usize, b: usize) -> usize {
+    (1..=b).map(|n| n * a).find(|n| n.is_multiple_of(b)).unwrap_or(a)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::available;
+
+    const F16: u32 = 1;
+    const Q4_0: u32 = 2;
+
+    /// Panels that each run of a matrix alone has.
+    fn lengths(tiles: Tiles, threads: usize) -> Vec<usize> {
+        let next = AtomicUsize::new(0);
+        runs(&next, [tiles].into_iter(), threads).map(|run| tiles.panels_of(run).len()).collect()
+    }
+
+    #[test]
+    fn runs_fill_register_tiles_of_their_own_format_on_many_threads() {
+        for k in available() {
+            for (id, m, tile) in [
+                (F16, 12, float_gemm::THIN_PANELS),
+                (F16, 13, k.float_panels),
+                (F16, 512, k.float_panels),
+                (Q4_0, 16, 1),
+                (Q4_0, 512, k.panels),
+            ] {
+                let format = (k.format)(id).expect("registered");
+                for threads in [1, 2, 8, 16] {
+                    let panels = 16 * 12;
+                    let lengths = lengths(Tiles::new(k, &format, panels, m, panels / threads), threads);
+                    assert_eq!(lengths.iter().sum::<usize>(), panels);
+                    let whole = lengths.iter().all(|n| n.is_multiple_of(tile));
+                    assert!(whole, "{}, type {id}, {m} tokens, {threads} threads: {lengths:?}", k.isa);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_thread_goes_without_while_there_are_panels_for_all() {
+        for k in available() {
+            for id in [F16, Q4_0] {
+                let format = (k.format)(id).expect("registered");
+                let lengths = lengths(Tiles::new(k, &format, 64, 512, 1), 64);
+                assert_eq!(lengths, [1; 64], "{}, type {id}", k.isa);
+            }
+        }
+    }
+
+    #[test]
+    fn swiglu_takes_whole_blocks_and_tiles() {
+        for k in available() {
+            for (ids, m) in [([F16; 2], 512), ([Q4_0; 2], 512), ([F16, Q4_0], 512), ([F16; 2], 8), ([Q4_0; 2], 1)] {
+                let formats = ids.map(|id| (k.format)(id).expect("registered"));
+                let step = swiglu_step(k, [&formats[0], &formats[1]], 1 << 20, m, 16);
+                assert!(
+                    step.is_multiple_of(BLOCK) && step <= super::super::scratch::SWIGLU_COLUMNS,
+                    "{}: {step}",
+                    k.isa
+                );
+                for format in &formats {
+                    assert!(step.is_multiple_of(tile_panels(k, format, m) * k.lanes), "{}, {m} tokens: {step}", k.isa);
+                }
+            }
+        }
+    }
+}

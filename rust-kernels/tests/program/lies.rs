@@ -1,0 +1,101 @@
+//! Plans made by hand that say what is not so.
+use super::model::{NONE, Plan, buffer, model, steps, tensor};
+use compy::kernels::available;
+use compy::model::Model;
+
+/// Words of an answer that is as long as any of `steps` wants.
+const OUTPUT: usize = 4096;
+
+fn run(model: &Model, plan: &Plan) -> Result<(), String> {
+    model.compile(&plan.bytes()).map_err(|e| e.to_string())?;
+    for step in steps() {
+        let mut output = vec![0; OUTPUT];
+        model.step(&step, &mut output).map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_plan_itself_runs_on_every_instruction_set() {
+    for k in available() {
+        for threads in [1, 3] {
+            let model = model(k, threads);
+            for kv_type in [0, 1] {
+                assert_eq!(run(&model, &Plan::whole(kv_type)), Ok(()), "{}", k.isa);
+            }
+        }
+    }
+}
+
+/// Makes a buffer one with a row for each row of logits, or the other way round.
+fn with_other_rows(index: u32) -> Plan {
+    let mut plan = Plan::whole(0);
+    plan.buffers[index as usize][1] ^= 1;
+    plan
+}
+
+#[test]
+fn operands_that_have_a_row_a_token_must_say_so() {
+    use buffer::*;
+    let model = model(available()[0], 1);
+    for (buffer, op, needed) in [
+        (X, 0, "buffer 0 must have a row for each token of the step"),
+        (ANGLES, 1, "buffer 1 must have a row for each token of the step"),
+        (Q, 3, "operands must all have a row for each token, or all for each row of logits"),
+        (ATTN, 5, "buffer 8 must have a row for each token of the step"),
+        (QKV, 9, "operands must all have"),
+        (LOGITS, 17, "operands must all have"),
+    ] {
+        let error = run(&model, &with_other_rows(buffer)).expect_err("a lie");
+        assert!(error.starts_with(&format!("Op {op} of the plan: {needed}")), "{error}");
+    }
+}
+
+/// An op alone, on buffers that all have a row for each row of logits.
+#[test]
+fn ops_over_tokens_take_no_rows_of_logits() {
+    let model = model(available()[0], 1);
+    for op in [0, 1, 2, 4, 5, 10, 11] {
+        let mut plan = Plan::whole(0);
+        plan.ops = vec![plan.ops[op].clone()];
+        plan.buffers.iter_mut().for_each(|b| b[1] = 1);
+        let error = run(&model, &plan).expect_err("a lie");
+        assert!(error.contains("must have a row for each token of the step"), "op {op}: {error}");
+    }
+}
+
+#[test]
+fn one_op_has_one_number_of_rows() {
+    let model = model(available()[0], 1);
+    let mut plan = Plan::whole(0);
+    plan.buffers[buffer::NORMED_QUANT as usize][1] = 1;
+    let error = run(&model, &plan).expect_err("a lie");
+    assert!(error.starts_with("Op 2 of the plan: operands must all have a row for each token"), "{error}");
+}
+
+#[test]
+fn what_an_op_cannot_be_given_is_refused_by_name() {
+    let model = model(available()[0], 1);
+    type Lie = fn(&mut Plan);
+    let lies: [(Lie, &str); 14] = [
+        (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),
+        (|p| p.ops[0][1] = tensor::NORM, "Op 0 of the plan: Tensor 1 is not a loaded matrix"),
+        (|p| p.ops[0][2] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
+        (|p| p.ops[0][2] = 77, "Op 0 of the plan: buffer 77 is out of range 0..19"),
+        (|p| p.buffers[1][2] = 32, "Op 1 of the plan: buffer 1 must have 16 columns (got 32)"),
+        (|p| p.ops[2][5] = buffer::X, "Op 2 of the plan: buffer 0 must be of the form Quant (got Float)"),
+        (|p| p.ops[2][4..7].fill(NONE), "Op 2 of the plan: outputs must have 64 columns (got [])"),
+        (|p| p.ops[3][1] = NONE, "Op 3 of the plan: no operand is in the form that the kernels of tensor 4 read"),
+        (|p| p.ops[4][8] = 3, "Op 4 of the plan: 3 heads over 2 of 16 in layer 0 do not fit the KV cache"),
+        (|p| p.ops[10][3] = 1, "Op 10 of the plan: layer 1 has no recurrent state: there are 1"),
+        (|p| p.ops[18][0] = 11, "Op 18 of the plan: unknown code 11"),
+        (|p| p.head[0] = 1 << 20, "A step may have at most 65536 rows (got 1048576, 4 of them with logits)"),
+        (|p| p.head[5] = 1 << 20, "KV heads and their dimension must be at most 65536 (got 1048576 of 16)"),
+        (|p| p.buffers[3][1] = 2, "A buffer of the unknown kind of rows 2"),
+    ];
+    for (lie, message) in lies {
+        let mut plan = Plan::whole(0);
+        lie(&mut plan);
+        assert_eq!(run(&model, &plan), Err(message.into()));
+    }
+}

@@ -1,0 +1,225 @@
+//! A tiny model with every op, and the messages for it: words that tests and the fuzzer then change.
+use compy::kernels::{Kernels, layout, layouts};
+use compy::model::Model;
+use compy::weights::{Source, packed_bytes};
+use std::io::Write;
+
+/// "No such operand".
+pub const NONE: u32 = u32::MAX;
+const EPS: u32 = 0x358637bd; // 1e-6
+pub const VOCAB: u32 = 40;
+
+/// A tensor of the model: its name here, GGUF's name of its type, rows and columns; a vector where rows are 0.
+type Tensor = (u32, &'static str, usize, usize);
+
+/// Tensors, in the order of their indices.
+pub mod tensor {
+    pub const EMBD: u32 = 0;
+    pub const NORM: u32 = 1;
+    pub const Q: u32 = 2;
+    pub const K: u32 = 3;
+    pub const V: u32 = 4;
+    pub const ATTN_OUT: u32 = 5;
+    pub const GATE: u32 = 6;
+    pub const UP: u32 = 7;
+    pub const DOWN: u32 = 8;
+    pub const HEAD_NORM: u32 = 9;
+    pub const Q_BIAS: u32 = 10;
+    pub const QKV: u32 = 11;
+    pub const DELTA_GATE: u32 = 12;
+    pub const ALPHA: u32 = 13;
+    pub const BETA: u32 = 14;
+    pub const CONV: u32 = 15;
+    pub const DECAY: u32 = 16;
+    pub const DT_BIAS: u32 = 17;
+    pub const DELTA_NORM: u32 = 18;
+}
+
+#[rustfmt::skip]
+const TENSORS: [Tensor; 19] = [
+    (tensor::EMBD, "Q8_0", VOCAB as usize, 64), (tensor::NORM, "F32", 0, 64), (tensor::Q, "Q4_0", 64, 64),
+    (tensor::K, "Q8_0", 32, 64), (tensor::V, "F16", 32, 64), (tensor::ATTN_OUT, "MXFP4", 64, 64),
+    (tensor::GATE, "Q5_1", 96, 64), (tensor::UP, "Q8_0", 96, 64), (tensor::DOWN, "F32", 64, 96),
+    (tensor::HEAD_NORM, "F16", 0, 16), (tensor::Q_BIAS, "F32", 0, 64), (tensor::QKV, "Q8_0", 128, 64),
+    (tensor::DELTA_GATE, "IQ4_NL", 64, 64), (tensor::ALPHA, "Q8_0", 2, 64), (tensor::BETA, "BF16", 2, 64),
+    (tensor::CONV, "F32", 0, 512), (tensor::DECAY, "F32", 0, 2), (tensor::DT_BIAS, "F32", 0, 2),
+    (tensor::DELTA_NORM, "F32", 0, 32),
+];
+
+/// Buffers of `Plan::whole`, in the order of their indices.
+pub mod buffer {
+    pub const X: u32 = 0;
+    pub const ANGLES: u32 = 1;
+    pub const NORMED_QUANT: u32 = 2;
+    pub const NORMED: u32 = 3;
+    pub const NORMED_FINE: u32 = 4;
+    pub const Q: u32 = 5;
+    pub const K: u32 = 6;
+    pub const V: u32 = 7;
+    pub const ATTN: u32 = 8;
+    pub const ATTN_QUANT: u32 = 9;
+    pub const FFN: u32 = 10;
+    pub const QKV: u32 = 11;
+    pub const GATE: u32 = 12;
+    pub const ALPHA: u32 = 13;
+    pub const BETA: u32 = 14;
+    pub const DELTA: u32 = 15;
+    pub const LAST: u32 = 16;
+    pub const LAST_QUANT: u32 = 17;
+    pub const LOGITS: u32 = 18;
+}
+
+/// A model with its weights loaded.
+pub fn model(kernels: &'static Kernels, threads: usize) -> Model {
+    let model = Model::new(kernels, threads).expect("threads");
+    let (path, offsets) = file();
+    let source = |(_, name, rows, columns): Tensor, offset| {
+        let (format, _) = layouts().into_iter().find(|(_, l)| l.name == name).expect("a format");
+        Source { format, columns, rows: rows.max(1), offset }
+    };
+    let matrices = TENSORS.into_iter().filter(|t| t.2 > 0);
+    let bytes = matrices.map(|t| packed_bytes(&source(t, 0), kernels).expect("a shape")).sum();
+    model.open(path.to_str().expect("UTF-8"), TENSORS.len(), bytes).expect("the file");
+    for (tensor, offset) in TENSORS.into_iter().zip(offsets) {
+        model.load(tensor.0 as usize, &source(tensor, offset), tensor.2 == 0).expect("a tensor");
+    }
+    std::fs::remove_file(path).expect("the file was there");
+    model
+}
+
+/// A file of all tensors, with numbers of ordinary size, and where each begins.
+fn file() -> (std::path::PathBuf, Vec<u64>) {
+    static FILES: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let number = FILES.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    let path = std::env::temp_dir().join(format!("compy-program-{}-{number}", std::process::id()));
+    let (mut bytes, mut offsets) = (Vec::new(), Vec::new());
+    for (index, name, rows, columns) in TENSORS {
+        let (id, _) = layouts().into_iter().find(|(_, l)| l.name == name).expect("a format");
+        let layout = layout(id).expect("registered");
+        offsets.push(bytes.len() as u64);
+        for i in 0..rows.max(1) * columns / layout.block_columns {
+            let hash = |at: usize| ((i * 131 + at * 31 + index as usize * 7) % 251) as u8;
+            let x = f32::from(hash(0)) / 256.0 - 0.5;
+            match name {
+                "F32" => bytes.extend(x.to_le_bytes()),
+                "F16" => bytes.extend(compy::half::f32_to_f16(x).to_le_bytes()),
+                "BF16" => bytes.extend(((x.to_bits() >> 16) as u16).to_le_bytes()),
+                "MXFP4" => bytes.extend((0..layout.block_bytes).map(|at| if at == 0 { 120 } else { hash(at) })),
+                // 0x2c00 and the like: halves of 1/16 and less.
+                _ => {
+                    bytes.extend((0..layout.block_bytes).map(|at| if at % 2 == 1 && at < 4 { 0x24 } else { hash(at) }))
+                }
+            }
+        }
+    }
+    std::fs::File::create(&path).and_then(|mut file| file.write_all(&bytes)).expect("a temporary file");
+    (path, offsets)
+}
+
+/// A buffer's form, kind of rows and columns.
+pub type Buffer = [u32; 3];
+
+/// A plan before it is bytes.
+#[derive(Clone)]
+pub struct Plan {
+    /// Rows, rows of logits, vocabulary; type, layers, heads, dimension and blocks of the KV cache; layers, heads of keys
+    /// and values, dimension and slots of recurrent state.
+    pub head: [u32; 13],
+    pub frequencies: usize,
+    pub buffers: Vec<Buffer>,
+    pub ops: Vec<Vec<u32>>,
+}
+
+impl Plan {
+    /// Every op, in an order that makes sense.
+    #[rustfmt::skip]
+    pub fn whole(kv_type: u32) -> Self {
+        use buffer::*;
+        let (float, quant, fine) = (0, 1, 2);
+        let heads = [0, 4, 2, 16, 0];
+        let of = |code: u32, words: &[&[u32]]| [&[code], &words.concat()[..]].concat();
+        Self {
+            head: [8, 4, VOCAB, kv_type, 1, 2, 16, 6, 1, 1, 2, 32, 6],
+            frequencies: 8,
+            buffers: vec![
+                [float, 0, 64], [float, 0, 16], [quant, 0, 64], [float, 0, 64], [fine, 0, 64], [float, 0, 64],
+                [float, 0, 32], [float, 0, 32], [float, 0, 64], [quant, 0, 64], [float, 0, 96], [float, 0, 128],
+                [float, 0, 64], [float, 0, 2], [float, 0, 2], [quant, 0, 64], [float, 1, 64], [quant, 1, 64],
+                [float, 1, VOCAB],
+            ],
+            ops: vec![
+                of(0, &[&[tensor::EMBD, X]]),
+                of(1, &[&[ANGLES]]),
+                of(2, &[&[X, tensor::NORM, EPS, NORMED, NORMED_QUANT, NORMED_FINE]]),
+                of(3, &[
+                    &[NORMED, NORMED_QUANT, NORMED_FINE, 3],
+                    &[tensor::Q, tensor::Q_BIAS, Q, 0, 0], &[tensor::K, NONE, K, 0, 16], &[tensor::V, NONE, V, 0, 0],
+                ]),
+                of(5, &[&[Q, K, V, ANGLES, tensor::HEAD_NORM, tensor::HEAD_NORM], &heads, &[16, 0, EPS]]),
+                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits()]]),
+                of(7, &[&[ATTN, NONE, ATTN_QUANT]]),
+                of(3, &[&[NONE, ATTN_QUANT, NONE, 1], &[tensor::ATTN_OUT, NONE, X, 1, 0]]),
+                of(2, &[&[X, tensor::NORM, EPS, NORMED, NORMED_QUANT, NONE]]),
+                of(3, &[
+                    &[NORMED, NORMED_QUANT, NONE, 4],
+                    &[tensor::QKV, NONE, QKV, 0, 0], &[tensor::DELTA_GATE, NONE, GATE, 0, 0],
+                    &[tensor::ALPHA, NONE, ALPHA, 0, 0], &[tensor::BETA, NONE, BETA, 0, 0],
+                ]),
+                of(9, &[&[QKV, tensor::CONV, 0, EPS]]),
+                of(10, &[
+                    &[QKV, GATE, ALPHA, BETA, tensor::DECAY, tensor::DT_BIAS, tensor::DELTA_NORM, 0],
+                    &[EPS, NONE, DELTA, NONE],
+                ]),
+                of(3, &[&[NONE, DELTA, NONE, 1], &[tensor::DELTA_GATE, NONE, X, 1, 0]]),
+                of(2, &[&[X, tensor::NORM, EPS, NONE, NORMED_QUANT, NONE]]),
+                of(4, &[&[NONE, NORMED_QUANT, tensor::GATE, tensor::UP, FFN, NONE]]),
+                of(3, &[&[FFN, NONE, NONE, 1], &[tensor::DOWN, NONE, X, 1, 0]]),
+                of(2, &[&[X, tensor::NORM, EPS, LAST, LAST_QUANT, NONE]]),
+                of(3, &[&[NONE, LAST_QUANT, NONE, 1], &[tensor::EMBD, NONE, LOGITS, 0, 0]]),
+                of(8, &[&[LOGITS, LAST, tensor::EMBD]]),
+            ],
+        }
+    }
+
+    /// The words, with buffers one after the other.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut words = vec![0x4e4c_5043, compy::program::VERSION];
+        words.extend(self.head);
+        let mut offsets = vec![0u64];
+        for [form, rows, columns] in &self.buffers {
+            let rows = u64::from(self.head[*rows as usize & 1]).next_multiple_of(16) * if *form == 2 { 2 } else { 1 };
+            let row = u64::from(*columns).next_multiple_of(16) * 4 + 64;
+            offsets.push((offsets[offsets.len() - 1] + rows * row).next_multiple_of(64));
+        }
+        let long = |x: u64| [x as u32, (x >> 32) as u32];
+        words.extend(long(offsets[self.buffers.len()]));
+        words.push(self.frequencies as u32);
+        for i in 0..self.frequencies {
+            words.extend(long(0.1f64.powi(i as i32).to_bits()));
+        }
+        words.push(self.buffers.len() as u32);
+        for (buffer, offset) in self.buffers.iter().zip(&offsets) {
+            words.extend(buffer);
+            words.extend(long(*offset));
+        }
+        words.push(self.ops.len() as u32);
+        words.extend(self.ops.iter().flatten());
+        words.into_iter().flat_map(u32::to_le_bytes).collect()
+    }
+}
+
+/// Steps for `Plan::whole`: a prompt and a token that follows another, then a token each.
+pub fn steps() -> [Vec<u8>; 2] {
+    let one = 1f32.to_bits();
+    let plain = |row: u32| vec![row, 3, one, 0, 0, 0, 0, 0, 0];
+    let mut first = vec![6, 2, 2, 1, 2, 3, 4, 5, 39];
+    first.extend([0, 5, 0, 1, NONE, 0, 1, 2, 3, 2]); // five rows, block 2, to slot 0, after three to slot 2
+    first.extend([5, 1, 0, 1, NONE, 1, 0, 0]); // one row, block 0, to slot 1
+    first.extend(plain(4));
+    first.extend([5, 40, 2f32.to_bits(), one, one, 2, 1, 2, 1, 7, 8, 1, 0, 9, one, u32::MAX, 255, 11]);
+    let mut second = vec![2, 2, 2, 6, 7];
+    second.extend([0, 1, 5, 1, 0, 0, 0, 2]);
+    second.extend([1, 1, 1, 1, 1, 4, 1, 0, 1, 5]);
+    second.extend([plain(0), plain(1)].concat());
+    [first, second].map(|words| words.into_iter().flat_map(u32::to_le_bytes).collect())
+}

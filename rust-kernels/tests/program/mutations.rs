@@ -1,0 +1,73 @@
+//! Plans and steps with words changed at random: each is refused or runs, and none ends the process. The fuzz target
+//! (fuzz/) does the same without end.
+use super::model::{Plan, model, steps};
+use compy::kernels::available;
+use compy::model::Model;
+
+const MUTANTS: usize = 4000;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ z >> 31) >> 11) as usize % n
+    }
+
+    /// Changes up to three words, or cuts the message.
+    fn mutate(&mut self, message: &mut Vec<u8>) {
+        for _ in 0..1 + self.below(3) {
+            let words = message.len() / 4;
+            let at = 4 * self.below(words);
+            let old = u32::from_le_bytes(message[at..at + 4].try_into().expect("four bytes"));
+            let new = match self.below(8) {
+                0 => old.wrapping_add(1),
+                1 => old.wrapping_sub(1),
+                2 => u32::MAX,
+                3 => 1 << self.below(32),
+                4 => old ^ 1 << self.below(32),
+                5 => self.below(1 << 16) as u32,
+                _ => self.below(32) as u32,
+            };
+            match self.below(40) {
+                0 => message.truncate(at.max(4)),
+                1 => drop(message.drain(at..at + 4)),
+                _ => message[at..at + 4].copy_from_slice(&new.to_le_bytes()),
+            }
+        }
+    }
+}
+
+/// Whether the plan was taken, and how many steps were.
+fn run(model: &Model, plan: &[u8], steps: &[Vec<u8>]) -> (bool, usize) {
+    if model.compile(plan).is_err() {
+        return (false, 0);
+    }
+    let mut output = vec![0; 1 << 16];
+    (true, steps.iter().filter(|step| model.step(step, &mut output).is_ok()).count())
+}
+
+#[test]
+fn changed_messages_are_refused_or_run() {
+    for (seed, k) in available().into_iter().enumerate() {
+        let (model, mut random) = (model(k, 1 + seed % 2), Random(seed as u64));
+        let (mut plans, mut taken) = (0, 0);
+        for i in 0..MUTANTS {
+            let (mut plan, mut steps) = (Plan::whole(i as u32 % 2).bytes(), steps());
+            if i % 3 > 0 {
+                random.mutate(&mut plan);
+            }
+            if i % 3 < 2 {
+                steps.iter_mut().for_each(|step| random.mutate(step));
+            }
+            let (plan, count) = run(&model, &plan, &steps);
+            plans += usize::from(plan);
+            taken += count;
+        }
+        // Not all are refused at the door.
+        assert!(plans > MUTANTS / 3 && taken > MUTANTS / 8, "{}: {plans} plans and {taken} steps ran", k.isa);
+    }
+}
