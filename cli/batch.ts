@@ -9,11 +9,11 @@ interface Verb {
 
 const VERBS: Readonly<Record<string, Verb>> = {
   run: {
-    summary: "answer a file of requests; goes on where a stopped job was",
+    summary: "answer a file of requests, or resume a job that was stopped",
     load: async () => (await import("./batch_run.ts")).runCommand,
   },
   status: {
-    summary: "tell how a job goes that another process runs, or how it ended",
+    summary: "show the progress of a job, or how it ended",
     load: async () => (await import("./batch_status.ts")).statusCommand,
   },
   cancel: {
@@ -21,11 +21,11 @@ const VERBS: Readonly<Record<string, Verb>> = {
     load: async () => (await import("./batch_cancel.ts")).cancelCommand,
   },
   "retry-errors": {
-    summary: "answer the failed lines of a job once more",
+    summary: "answer the failed lines of a job again",
     load: async () => (await import("./batch_retry.ts")).retryCommand,
   },
   check: {
-    summary: "look for bad lines without running anything",
+    summary: "check a file for bad lines without running it",
     load: async () => (await import("./batch_check.ts")).checkCommand,
   },
   worker: {
@@ -47,7 +47,7 @@ Example:
   deno task batch run questions.jsonl --out answers.jsonl --model qwen3-4b-q4_0.gguf
 `;
 
-/** `batch …` as a task: who does not use NATS gives up the network, which the task has for it, before anything else. */
+/** `batch …` as a task: without NATS it first gives up the network permission, which the task has for that only. */
 export async function batchTask(args: readonly string[]): Promise<number> {
   const usesNats = args[0] === "worker" || args.some((arg) => /^--nats(=|$)/.test(arg));
   if (!usesNats) await Deno.permissions.revoke({ name: "net" });
@@ -66,7 +66,7 @@ export async function batchCommand(
   try {
     if (name.startsWith("-")) throw new UsageError(`There is no option ${name}`);
     if (!Object.hasOwn(VERBS, name)) {
-      throw new UsageError(`There is no verb "${name}", allowed are ${Object.keys(VERBS).join(", ")}`);
+      throw new UsageError(`Invalid verb "${name}": must be one of ${Object.keys(VERBS).join(", ")}`);
     }
     const verb = await VERBS[name].load();
     return await verb(args, world);

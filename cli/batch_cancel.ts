@@ -18,7 +18,7 @@ Usage: deno task batch cancel IN.jsonl --out OUT.jsonl [options]
   --help          this text
 
 Works on a job that another process runs, which ends it then (this command waits for that), and on one that has
-stopped; no model is loaded. To stop a job that is to go on later, press Ctrl-C where it runs instead.
+stopped; no model is loaded. To stop a job that is to be resumed later, press Ctrl-C where it runs.
 Exit code: 0 cancelled, 1 there is no such job or it has ended before, 2 wrong usage.
 
 Example:

@@ -17,9 +17,9 @@ Usage: deno task batch check IN.jsonl [options]
                    bad line, then {"event":"checked","lines","bad","bytes"}
   --help           this text
 
-Tells each bad line with its number and the reason: no JSON, no UTF-8, no custom_id or one that an earlier line has,
-another method than POST, an unknown endpoint, "stream":true, nesting that is too deep. Whether the endpoint takes
-what the body asks for, and whether it fits the context, is seen only when the line runs.
+Prints each bad line with its number and the reason: invalid JSON or UTF-8, no custom_id or one that an earlier line
+uses, a method other than POST, an unknown endpoint, "stream":true, nesting that is too deep. Whether the endpoint
+accepts the body, and whether it fits the context, is known only when the line runs.
 
 The file is read as a stream: memory grows by 30 bytes a line, not with the lines' length.
 Exit code: 0 all lines are good, 1 some are bad or the file cannot be read, 2 wrong usage.

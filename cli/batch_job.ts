@@ -49,17 +49,17 @@ function withNext(parallel: number): number {
   return Math.ceil(1.5 * parallel);
 }
 
-/** Runs a job in this process and tells how it goes. Returns the exit code. */
+/** Runs a job in this process and reports its progress. Returns the exit code. */
 export async function runJob(run: JobArguments, world: BatchWorld): Promise<number> {
   const { host } = world;
   const reporter = run.json ? new JsonReporter(host, run) : new TextReporter(host, run);
   const { drainSignal, signal, release } = listenForInterrupts(
     host,
-    () => reporter.note("Stopping when the lines in flight have ended; Ctrl-C again stops now"),
+    () => reporter.note("Stopping when the lines in flight are done; press Ctrl-C again to stop now"),
   );
   const timer = setInterval(() => reporter.tick(), reporter.every);
   const link = new JobLink(run.output, () => host.now(), () => {
-    reporter.note("Cancelled: lines without an answer get none any more");
+    reporter.note("Cancelled: lines without an answer will get none");
   });
   let engine: LineEngine | undefined;
   let ended = false;

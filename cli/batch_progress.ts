@@ -20,13 +20,13 @@ export function renderBar(view: ProgressView, columns: number): string {
   return parts[0].slice(0, Math.max(0, columns - 1));
 }
 
-/** The same in words, for a log. */
+/** The same as text, for a log. */
 export function renderLine(view: ProgressView): string {
   const done = `${view.done} of ${view.total} lines, ${view.failed} failed; ` +
     `${rate(view.promptRate)} prompt${cached(view)} and ${rate(view.outputRate)} output tokens/s`;
   if (view.done === view.total) return done;
   return `${done}; ${
-    view.remaining === undefined ? "time left not known yet" : `about ${duration(view.remaining)} left`
+    view.remaining === undefined ? "time left unknown" : `about ${duration(view.remaining)} left`
   }`;
 }
 

@@ -2,22 +2,22 @@ import { ProgressMeter } from "../jobs/progress.ts";
 import type { BatchEvent, BatchProgress, BatchResult, JobFiles } from "../jobs/runner.ts";
 import { duration, renderBar, renderLine } from "./batch_progress.ts";
 
-/** Where a command's words go. */
+/** Where a command writes. */
 export interface Screen {
   /** Writes to standard output. */
   out(text: string): void;
   /** Writes to standard error. */
   err(text: string): void;
-  /** Width of the terminal behind standard error, undefined when it is none. */
+  /** Width of the terminal of standard error, undefined when it is not a terminal. */
   columns(): number | undefined;
   /** Milliseconds. */
   now(): number;
 }
 
-/** Tells a person or a program how a job goes. */
+/** Reports the progress of a job to a person or a program. */
 export interface Reporter {
   event(event: BatchEvent): void;
-  /** Says how it goes now. */
+  /** Reports the current progress. */
   tick(): void;
   /** Milliseconds between ticks. */
   readonly every: number;
@@ -32,7 +32,7 @@ export function plainText(text: string): string {
   return text.replace(/[\x00-\x1f\x7f-\x9f]/g, "\ufffd");
 }
 
-/** Words on standard error: a bar that is drawn over when that is a terminal, lines otherwise. */
+/** Text on standard error: a progress bar on a terminal, lines otherwise. */
 export class TextReporter implements Reporter {
   readonly every: number;
   private static readonly MAX_REFUSALS = 20;
@@ -76,11 +76,11 @@ export class TextReporter implements Reporter {
     this.meter.update(progress);
     const more = this.refused - TextReporter.MAX_REFUSALS;
     if (more > 0) this.note(`… and ${more} more lines`);
-    if (this.refused > 0) this.note(`${this.refused} of ${progress.total} lines are refused; the others run`);
+    if (this.refused > 0) this.note(`${this.refused} of ${progress.total} lines are invalid; the others run`);
     const done = progress.completed + progress.failed;
-    if (done > 0) this.note(`Going on: ${done} of ${progress.total} lines are answered already`);
+    if (done > 0) this.note(`Resuming: ${done} of ${progress.total} lines are answered already`);
     if (cutBytes > 0) {
-      this.note(`The journal ended in a half-written answer (${cutBytes} bytes); its line runs again`);
+      this.note(`The journal ended in an incomplete answer (${cutBytes} bytes); its line runs again`);
     }
     this.tick();
   }
@@ -103,10 +103,10 @@ export class TextReporter implements Reporter {
     if (state === "stopped") {
       this.tick();
       this.breakLine();
-      return this.note("Stopped. What was answered is kept; the same command goes on from here");
+      return this.note("Stopped. The answers so far are kept; the same command resumes the job");
     }
     this.breakLine();
-    if (state === "already_done") this.note("This job was done before; nothing was run");
+    if (state === "already_done") this.note("This job is done already; nothing was run");
     const failed = counts.failed > 0 ? `${counts.failed} errors in ${errors}` : "no errors";
     const tokens = `${counts.promptTokens} prompt and ${counts.outputTokens} output tokens`;
     const took = state === "done" ? `, ${duration((this.screen.now() - this.startedAt) / 1000)}` : "";

@@ -11,14 +11,14 @@ import {
 } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
 
-const HELP = `Answer the failed lines of a job once more, and put what comes in the place of the errors.
+const HELP = `Answer the failed lines of a job again, and replace their errors by the new answers.
 
 Usage: deno task batch retry-errors IN.jsonl --out OUT.jsonl [options]
 
   --out FILE       the --out of a job that is done
   --errors FILE    the --errors of the job (default: OUT.errors.jsonl for OUT.jsonl)
 ${ENGINE_HELP}
-  --json           tell the progress as JSON lines, at last {"event":"merged","completed","failed"}
+  --json           print the progress as JSON lines, at last {"event":"merged","completed","failed"}
   --help           this text
 
 Only lines in the error file are asked again; those that have a good answer are neither asked nor changed. Lines that

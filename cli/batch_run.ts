@@ -28,7 +28,7 @@ ${ENGINE_HELP}
   --nats URL       let workers answer the lines, through this NATS server (nats://HOST[:PORT]), instead of this
                    process; --parallel is then the lines in flight in all of them (default ${NATS_PARALLEL.default})
   --nats-creds F   a credentials file for it
-  --json           tell the progress as JSON lines on standard output
+  --json           print the progress as JSON lines on standard output
   --help           this text
 
 A line of the input:
@@ -37,12 +37,12 @@ A line of the input:
 A line of the output:
   {"id":"batch_req_…","custom_id":"q1","response":{"status_code":200,"request_id":"…","body":{…}},"error":null}
 
-All lines are checked first. A bad one (no JSON, a custom_id twice, "stream":true, …) goes to the errors with its
+All lines are checked first. A bad one (invalid JSON, a custom_id twice, "stream":true, …) goes to the errors with its
 number, and the others run; with --strict nothing runs then. Try it without a model: deno task batch check IN.jsonl
 
 Every answer is on the disk (OUT.jsonl.journal) before it is counted. After a stop, a crash or a power cut the same
-command goes on where it was; OUT.jsonl appears when all lines are answered. The journal that stays behind is small:
-it says that the job is done, so that running it again does nothing. Remove it and OUT.jsonl to run the job anew.
+command resumes the job; OUT.jsonl appears when all lines are answered. The journal that stays behind is small: it says
+that the job is done, so that running it again does nothing. Remove it and OUT.jsonl to run the job from scratch.
 
 With --nats, start workers with deno task batch worker, before or after, here and on other machines; --model names
 the file that they must have, of which this process reads the header only. Workers, the server and what is in its
@@ -65,7 +65,7 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
     return 0;
   }
   const output = flags.text("out");
-  if (output === undefined) throw new UsageError("--out is missing: the file that the answers go to");
+  if (output === undefined) throw new UsageError("--out is missing: the file for the answers");
   const nats = natsFlags(flags);
   const own = ["threads", "kv-mb"].find((name) => flags.has(name));
   if (nats !== undefined && own) {
@@ -86,5 +86,5 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
 
 function answerOrder(given: string | undefined): AnswerOrder {
   if (given === undefined || given === "input" || given === "completed") return given ?? "input";
-  throw new UsageError(`--order must be input or completed, found "${given}"`);
+  throw new UsageError(`--order must be input or completed (got "${given}")`);
 }

@@ -89,8 +89,8 @@ Deno.test("batch run: answers and errors go to their files, words to standard er
     assertEquals([n, model, priority], [0, "m", "batch"]);
     assertEquals(host.stdout, "");
     assertStringIncludes(host.stderr, "Line 5: not valid JSON");
-    assertStringIncludes(host.stderr, 'Line 8: custom_id "id-6" is already that of line 7');
-    assertStringIncludes(host.stderr, "2 of 20 lines are refused; the others run\n");
+    assertStringIncludes(host.stderr, 'Line 8: custom_id "id-6" is already used by line 7');
+    assertStringIncludes(host.stderr, "2 of 20 lines are invalid; the others run\n");
     assertStringIncludes(
       host.stderr,
       `18 answers in ${path("out.jsonl")}, 2 errors in ${path("out.errors.jsonl")}`,
@@ -101,7 +101,7 @@ Deno.test("batch run: answers and errors go to their files, words to standard er
     const again = fakeHost();
     const unneeded = { openEngine: () => Promise.reject(new Error("not needed")), execute, host: again };
     assertEquals(await batchCommand(args, unneeded), 0);
-    assertStringIncludes(again.stderr, "This job was done before; nothing was run\n");
+    assertStringIncludes(again.stderr, "This job is done already; nothing was run\n");
   });
 });
 
@@ -174,12 +174,12 @@ Deno.test("batch run: Ctrl-C ends what is in flight and stops with exit code 1; 
       return execute(engine, request);
     };
     assertEquals(await batchCommand(args, { openEngine, execute: slow, host }), 1);
-    assertStringIncludes(host.stderr, "Stopping when the lines in flight have ended");
-    assertStringIncludes(host.stderr, "the same command goes on from here");
+    assertStringIncludes(host.stderr, "Stopping when the lines in flight are done");
+    assertStringIncludes(host.stderr, "the same command resumes the job");
     assert(asked <= 6, "two that run and one that waits");
     const again = fakeHost();
     assertEquals(await batchCommand(args, { openEngine, execute, host: again }), 0);
-    assertStringIncludes(again.stderr, `Going on: ${asked + 2} of 20 lines are answered already`);
+    assertStringIncludes(again.stderr, `Resuming: ${asked + 2} of 20 lines are answered already`);
   });
 });
 
@@ -226,7 +226,7 @@ Deno.test("batch run: what goes wrong is told in a sentence, exit code 1", async
 
 Deno.test("batch: wrong usage is exit code 2 and says what is right", async () => {
   const cases: [string, string][] = [
-    ["walk", 'There is no verb "walk"'],
+    ["walk", 'Invalid verb "walk": must be one of run'],
     ["run", "IN.jsonl is missing"],
     ["run in.jsonl", "--out is missing"],
     ["run in.jsonl --out", "--out needs a value"],
@@ -236,7 +236,7 @@ Deno.test("batch: wrong usage is exit code 2 and says what is right", async () =
     ["run in.jsonl --out o --parallel 2.5", "must be a whole number from 1 to 1024"],
     ["run in.jsonl --out o --parallel 1025", "must be a whole number from 1 to 1024"],
     ["run in.jsonl --out in.jsonl", "two files of this job"],
-    ["run in.jsonl --out o --order size", "--order must be input or completed"],
+    ["run in.jsonl --out o --order size", '--order must be input or completed (got "size")'],
   ];
   for (const [args, words] of cases) {
     const host = fakeHost();
@@ -263,7 +263,7 @@ Deno.test("batch run --strict: a bad line refuses the job before anything runs o
     const openEngine = () => Promise.reject(new Error("not to be opened"));
     assertEquals(await batchCommand(args, { openEngine, execute, host }), 1);
     assertStringIncludes(host.stderr, "Line 5: not valid JSON");
-    assertStringIncludes(host.stderr, "has 2 bad of 20 lines, and a strict job allows none");
+    assertStringIncludes(host.stderr, "must have no bad lines in a strict job (got 2 of 20)");
     assertEquals([...Deno.readDirSync(path("."))].map(({ name }) => name), ["in.jsonl"]);
   });
 });

@@ -6,18 +6,18 @@ import { diskStorage } from "../jobs/storage.ts";
 import type { BatchWorld } from "./batch_world.ts";
 import { Flags } from "./flags.ts";
 
-const HELP = `Tell how a job goes, while another process runs it or after it has ended.
+const HELP = `Show the progress of a job, while another process runs it or after it has ended.
 
 Usage: deno task batch status OUT.jsonl [options]
 
   --json   one JSON object: {"state","total","done","failed","prompt_tokens","output_tokens",
-           "prompt_tokens_per_second","output_tokens_per_second","eta_seconds","reason"}; what nobody knows is null
+           "prompt_tokens_per_second","output_tokens_per_second","eta_seconds","reason"}; null for what is unknown
   --help   this text
 
-OUT.jsonl is the --out of the job. States: running; stopped (the same batch run goes on); done; failed (for good, with
-the reason). Of a running job this is what its process said within the last second; a stopped one is counted from
-its journal, which takes as long as reading that.
-Exit code: 0 told, 1 there is no such job, 2 wrong usage.
+OUT.jsonl is the --out of the job. States: running; stopped (the same batch run resumes it); done; failed (for good, with
+the reason). Of a running job this is what its process wrote within the last second; a stopped one is counted from
+its journal, which takes as long as reading it.
+Exit code: 0 shown, 1 there is no such job, 2 wrong usage.
 
 Example:
   deno task batch status answers.jsonl

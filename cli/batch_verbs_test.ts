@@ -87,7 +87,7 @@ Deno.test("batch status and cancel: of a job that runs elsewhere", async () => {
     const cancel = batch(["cancel", path("in.jsonl"), "--out", output]);
     assertEquals(await cancel.code, 0);
     assertEquals(await job.code, 0);
-    assertStringIncludes(job.words.err, "Cancelled: lines without an answer get none any more");
+    assertStringIncludes(job.words.err, "Cancelled: lines without an answer will get none");
     assertStringIncludes(cancel.words.out, "Cancelled: 6 answers in ");
     const errors = (await Deno.readTextFile(path("out.errors.jsonl"))).trim().split("\n").map((text) =>
       JSON.parse(text)

@@ -41,9 +41,9 @@ export interface EngineOptions {
   readonly reload?: boolean;
 }
 
-/** What the command does with the world. */
+/** What the command needs of its process. */
 export interface CommandHost extends Screen {
-  /** Hears of Ctrl-C and SIGTERM until the returned function is called. */
+  /** Calls the handler on Ctrl-C and SIGTERM until the returned function is called. */
   onInterrupt(handler: () => void): () => void;
 }
 
@@ -59,7 +59,7 @@ export interface LineEngine extends Connected {
 export interface OpenedEngine {
   readonly engine: Engine;
   readonly identity: ModelIdentity;
-  /** What computes, where there is something to tell: an instruction set, a GPU. */
+  /** What computes: an instruction set, a GPU. */
   readonly processor?: string;
 }
 

@@ -17,20 +17,20 @@ export interface WorkerOptions {
   readonly execute: (owner: string, request: Parameters<Execute>[0]) => ReturnType<Execute>;
   /** A batch resumes only with the model that it began with. */
   readonly settings: ModelIdentity;
-  /** What computes; a batch may resume on another, and `report` hears of it. */
+  /** What computes; a batch may resume on another, which is reported. */
   readonly processor?: string;
   /** Lines in flight. */
   readonly parallel: number;
   readonly limits: InputLimits;
-  /** How long a batch rests after a failure that may pass, such as a full disk. */
+  /** Milliseconds that a batch pauses after a failure that may pass, such as a full disk or no descriptors. */
   readonly pauseMs: number;
   /** Unix seconds. */
   readonly now: () => number;
-  /** Hears of what an operator should know. */
+  /** Called with what an operator should know. */
   readonly report: (error: unknown) => void;
 }
 
-/** A batch that is being worked on. */
+/** A batch in progress. */
 interface Live {
   readonly abort: AbortController;
   ending: BatchRecord["ending"];
@@ -48,7 +48,7 @@ const MAX_PROBLEMS = 1000;
  */
 export class BatchWorker {
   readonly #live = new Map<string, Live>();
-  /** Until when a batch rests, in milliseconds. */
+  /** Until when a batch pauses, in milliseconds. */
   readonly #resting = new Map<string, number>();
   readonly #drain = new AbortController();
   readonly #lanes: Promise<unknown>;
@@ -69,7 +69,7 @@ export class BatchWorker {
     ]);
   }
 
-  /** There is something new to do. */
+  /** Call when there is something new to do. */
   wake(): void {
     this.#wake.resolve();
     this.#wake = Promise.withResolvers<void>();
@@ -86,12 +86,12 @@ export class BatchWorker {
     this.wake();
   }
 
-  /** How a batch goes that is being answered now. */
+  /** The progress of a batch that is being answered now. */
   view(id: string): ProgressView | undefined {
     return this.#live.get(id)?.meter.view();
   }
 
-  /** Takes no new lines; resolves when those in flight have ended. What is left goes on with the next start. */
+  /** Takes no new lines; resolves when those in flight have ended. The rest resumes at the next start. */
   async stop(): Promise<void> {
     this.#drain.abort();
     this.wake();
@@ -283,7 +283,7 @@ export class BatchWorker {
     } catch (another) {
       report(another);
     }
-    report(new Error(`Batch ${batch.id} rests for ${pauseMs / 1000} s`, { cause: error }));
+    report(new Error(`Batch ${batch.id} pauses for ${pauseMs / 1000} s`, { cause: error }));
     this.#resting.set(batch.id, performance.now() + pauseMs);
     setTimeout(() => this.wake(), pauseMs + 1);
   }
@@ -304,7 +304,7 @@ export class BatchWorker {
     return folder.at(store.file(batch.owner, batch.inputFileId).path);
   }
 
-  /** Messages name files by their paths, which are nobody's business. */
+  /** Messages name files by their paths, which clients must not see. */
   #publicWords(batch: BatchRecord, message: string): string {
     const { folder } = this.options;
     return message.replaceAll(folder.at(`files/${batch.inputFileId}`), batch.inputFileId)
@@ -319,7 +319,7 @@ export function newId(prefix: string): string {
 function unanswered(ending: NonNullable<BatchRecord["ending"]>): UnansweredLine {
   return ending === "cancel"
     ? new UnansweredLine("batch_cancelled", "The batch was cancelled before this line was answered")
-    : new UnansweredLine("batch_expired", "The batch's time was over before this line was answered");
+    : new UnansweredLine("batch_expired", "The batch expired before this line was answered");
 }
 
 function problem(code: string, message: string): BatchProblem {

@@ -16,7 +16,7 @@ export function inputLimits(endpoints: readonly string[]): InputLimits {
   return { maxLines: 10_000_000, maxLineBytes: 16 * 1024 * 1024, endpoints };
 }
 
-/** What a pass over the whole input has found; 12 bytes a line. */
+/** What a pass over the whole input finds; 12 bytes a line. */
 export interface InputCheck {
   /** Bytes of the file. */
   readonly size: number;
@@ -35,7 +35,7 @@ export interface InputCheck {
   readonly firstLines: Uint32Array; // [lineCount]
 }
 
-/** Reads and checks every line. `onRefusal` hears of each bad one, in order. */
+/** Reads and checks every line. `onRefusal` is called for each bad one, in order. */
 export async function checkInput(
   file: StorageFile,
   name: string,
@@ -77,7 +77,7 @@ export async function checkInput(
   if (lengths.length === 0) {
     throw new BatchError(
       "input_unreadable",
-      `"${name}" has no lines; a batch line is a JSON object on one line`,
+      `"${name}" must have at least one line: a JSON object on a line of its own`,
       false,
     );
   }
@@ -97,8 +97,8 @@ export async function checkInput(
 }
 
 /**
- * Parses a line again in a later pass, when all is known about duplicates. Throws when it is not the line that was
- * checked: a file that changes under a running job has no right answer.
+ * Parses a line again in a later pass, when all duplicates are known. Throws when it is not the line that was checked: a
+ * file that changes under a running job has no right answer.
  */
 export function parseChecked(
   line: RawLine,
@@ -115,7 +115,7 @@ export function parseChecked(
 export function inputChanged(name: string, line: number): BatchError {
   return new BatchError(
     "input_changed",
-    `"${name}" was changed while the job ran (seen at line ${line}); put the old content back to go on with the job`,
+    `"${name}" was changed while the job ran (seen at line ${line}); put the old content back to resume the job`,
     true,
   );
 }
@@ -131,5 +131,5 @@ function lineChecksum(line: RawLine): number {
 }
 
 function tooManyLines(name: string, maxLines: number): BatchError {
-  return new BatchError("input_too_large", `"${name}" has more than ${maxLines} lines; split it`, false);
+  return new BatchError("input_too_large", `"${name}" must have at most ${maxLines} lines; split it`, false);
 }

@@ -41,7 +41,7 @@ Deno.test("checkInput: finds the one duplicate among many thousand", async () =>
   lines.push(line("id-777"));
   const { refusals } = await check(lines.join("\n"));
   assertEquals(refusals.map(({ line, message }) => [line, message]), [
-    [20_001, 'Line 20001: custom_id "id-777" is already that of line 778'],
+    [20_001, 'Line 20001: custom_id "id-777" is already used by line 778'],
   ]);
 });
 
@@ -62,14 +62,14 @@ Deno.test("checkInput: every change of the content changes the identity", async 
 
 Deno.test("checkInput: refuses a file without lines, and one with too many", async () => {
   for (const empty of ["", "\n \n\r\n", "\ufeff"]) {
-    await assertRejects(() => check(empty), BatchError, "has no lines");
+    await assertRejects(() => check(empty), BatchError, "must have at least one line");
   }
   const limits = { ...TEST_LIMITS, maxLines: 2 };
   await check([line("a"), line("b")].join("\n"), limits);
   await assertRejects(
     () => check([line("a"), line("b"), line("c")].join("\n"), limits),
     BatchError,
-    "more than 2 lines",
+    "must have at most 2 lines",
   );
 });
 

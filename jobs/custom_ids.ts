@@ -9,8 +9,8 @@ const KEY = 0, LINE = 2, NEXT = 3;
  * Which line had a custom_id first. Texts of a million ids would take hundreds of megabytes, so there are 20 bytes for
  * each: an entry, and a bucket's head. Two ids of ten millions have the same 64 bits with a chance of 3 in a million.
  *
- * Linear hashing (Litwin 1980): each new id brings one bucket more, which takes its entries from one other. So no id
- * waits for the whole table to be built anew, nor does anybody who asks this process something meanwhile.
+ * Linear hashing (Litwin 1980): each new id adds one bucket, which takes its entries from one other. So no id waits for
+ * the whole table to be rebuilt, and neither do requests to a server in the same process.
  */
 export class CustomIds {
   private readonly entries: GrowingTable; // [ids, ENTRY_WORDS]

@@ -17,15 +17,15 @@ const FOLDERS = ["uploads", "files", "jobs"];
 export class DataFolder {
   private constructor(readonly path: string, private readonly lock: Deno.FsFile) {}
 
-  /** Makes the folder where it is missing and takes its lock. Throws where another server has it. */
+  /** Creates the folder if it is missing and locks it. Throws if another server uses it. */
   static async open(path: string): Promise<DataFolder> {
     for (const folder of FOLDERS) await Deno.mkdir(join(path, folder), { recursive: true, mode: 0o700 });
     const lock = await Deno.open(join(path, "lock"), { read: true, write: true, create: true });
     if (!await lock.tryLock(true)) {
       lock.close();
       throw new Error(
-        `Cannot use "${path}" for files and batches: another server does; give another folder with --data, or ` +
-          "none with --data none",
+        `Cannot use "${path}" for files and batches: another server uses it; give another folder with --data, or ` +
+          "--data none",
       );
     }
     return new DataFolder(path, lock);

@@ -9,8 +9,8 @@ import type { Pace } from "./pace.ts";
 import type { BatchRequest } from "./request.ts";
 
 /**
- * Answers one request as the HTTP endpoint would. Rejects when `signal` ends it, when there is no such answer, and with
- * UnansweredLine when nobody wants it any more. `engine` names the one that answered where there may be several: the
+ * Answers one request as the HTTP endpoint would. Rejects when `signal` aborts it, when there is no such answer, and with
+ * UnansweredLine when the answer is no longer wanted. `engine` names the one that answered where there may be several: the
  * failures of an engine say nothing of the others.
  */
 export type Execute = (request: {
@@ -70,7 +70,7 @@ export async function dispatch(options: DispatchOptions): Promise<void> {
       options.pace.end(); // one that ends has found no line left, or a stop
     }
   });
-  // All of them, so that nobody writes any more when the caller hears of the error.
+  // All of them, so that nothing is written any more when the caller gets the error.
   await Promise.allSettled(lanes);
   await Promise.all(lanes);
 }
@@ -211,7 +211,7 @@ class Dispatch {
     } catch (error) {
       if (error instanceof BatchError) throw error;
       if (signal.aborted) return;
-      // The lines are to have no answer any more: each hears of that when it is asked.
+      // The job was cancelled: each line gets that answer when it is asked.
       if (error instanceof UnansweredLine) return await this.resolve(this.doubts.unwell(engine, false));
     }
     if (this.stopping()) return;
@@ -294,7 +294,7 @@ function failing(count: number, { line }: JournalRecord): BatchError {
 
 function unavailable(why: string): BatchError {
   const message =
-    `The engine does not answer: ${why}. What was answered so far is kept; run the same command again`;
+    `The engine does not answer: ${why}. The answers so far are kept; run the same command again`;
   return new BatchError("engine_unavailable", message, true);
 }
 

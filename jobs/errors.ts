@@ -22,8 +22,8 @@ export type BatchErrorCode =
   | "queue_unavailable";
 
 /**
- * Why a batch job was refused or stopped. When `resumable`, what was answered so far is safe in the journal and the
- * same command goes on from there; when not, a person has to decide something first (the message says what).
+ * Why a batch job was refused or stopped. When `resumable`, the answers so far are safe in the journal and the same
+ * command resumes from there; otherwise a person has to decide something first (the message says what).
  */
 export class BatchError extends Error {
   override name = "BatchError";
@@ -48,7 +48,7 @@ export function ioError(doing: string, cause: unknown): BatchError {
   if (DISK_FULL.has(errorCode(cause))) {
     return new BatchError(
       "disk_full",
-      `Cannot ${doing}: ${message}. What was answered so far is kept: make room and run the same command again`,
+      `Cannot ${doing}: ${message}. The answers so far are kept: free some space and run the same command again`,
       true,
       { cause },
     );
@@ -56,13 +56,13 @@ export function ioError(doing: string, cause: unknown): BatchError {
   if (NO_DESCRIPTORS.has(errorCode(cause))) {
     return new BatchError(
       "no_descriptors",
-      `Cannot ${doing}: ${message}. What was answered so far is kept: close other programs or raise the limit ` +
+      `Cannot ${doing}: ${message}. The answers so far are kept: close other programs or raise the limit ` +
         "(ulimit -n), and run the same command again",
       true,
       { cause },
     );
   }
-  return new BatchError("io_error", `Cannot ${doing}: ${message}. What was answered so far is kept`, true, {
+  return new BatchError("io_error", `Cannot ${doing}: ${message}. The answers so far are kept`, true, {
     cause,
   });
 }

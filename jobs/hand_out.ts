@@ -14,7 +14,7 @@ const SHARED_CHARACTERS = 256;
  * The order in which a stretch of lines is handed out:
  *
  * - Lines with a common beginning follow each other, so that it is computed once and stays in the prefix cache while it
- *   is needed. Those that go on from `previous`, the key that was handed out last, come first.
+ *   is needed. Those that continue `previous`, the key that was handed out last, come first.
  * - Else lines with long and with short answers take turns: while the long ones add a token a step, the prompts of the
  *   short ones fill the steps up.
  * - In the last stretch long answers come first, so that none of them is left to run alone at the end.

@@ -16,7 +16,7 @@ Deno.test("handOutOrder: lines with a long common beginning follow each other", 
   assertEquals(order(handOutOrder(given, "", true)), [0, 2, 1, 3]);
 });
 
-Deno.test("handOutOrder: what goes on from the last stretch comes first", () => {
+Deno.test("handOutOrder: what continues the last stretch comes first", () => {
   const given = lines([`A${DOCUMENT}1`, 9], [`B${DOCUMENT}1`, 5], [`A${DOCUMENT}2`, 9], [`B${DOCUMENT}2`, 5]);
   assertEquals(order(handOutOrder(given, `B${DOCUMENT}0`, false)), [1, 3, 0, 2]);
 });

@@ -1,16 +1,16 @@
 import type { BatchProgress } from "./runner.ts";
 
 /*
- * How a job in another process is asked and told: beside the output, OUT.jsonl.status says how it goes (rewritten while
- * it runs; the journal stays the record), and OUT.jsonl.cancel asks it to end.
+ * How processes talk about a job that one of them runs: beside the output, OUT.jsonl.status has its progress (rewritten
+ * while it runs; the journal stays the record), and OUT.jsonl.cancel asks it to end.
  */
 
-/** How a running job goes, as its process has last said. */
+/** The progress of a running job, as its process last wrote it. */
 export interface LiveStatus {
   readonly progress: BatchProgress;
   readonly promptRate: number;
   readonly outputRate: number;
-  /** Seconds; null while nobody can say. */
+  /** Seconds; null while unknown. */
   readonly remaining: number | null;
 }
 
@@ -29,7 +29,7 @@ export async function writeStatus(output: string, status: LiveStatus): Promise<v
     await Deno.writeTextFile(`${path}.partial`, JSON.stringify(status));
     await Deno.rename(`${path}.partial`, path);
   } catch {
-    // A full disk: the job itself will tell.
+    // The job itself reports a full disk.
   }
 }
 

@@ -23,11 +23,11 @@ import {
 import { PagedReader } from "./paged_reader.ts";
 import { readFully, type Storage, type StorageFile } from "./storage.ts";
 
-/** One job's journal, open and locked: the only record of which lines are answered. */
+/** A job's journal, open and locked: the only record of which lines are answered. */
 export class Journal {
   /** What is durably in the journal. */
   readonly counts: Counts = { completed: 0, failed: 0, promptTokens: 0, outputTokens: 0 };
-  /** Bytes of a torn end that recovery cut away. */
+  /** Bytes of a torn end that recovery cut off. */
   cutBytes = 0;
   /** Where the next frame goes. */
   private end = RECORDS_OFFSET;
@@ -53,7 +53,11 @@ export class Journal {
     });
     try {
       if (!await file.tryLock()) {
-        throw new BatchError("journal_busy", `Another process is running this job: it holds "${path}"`, true);
+        throw new BatchError(
+          "journal_busy",
+          `Another process is running this job: it has locked "${path}"`,
+          true,
+        );
       }
       const blocks = new Uint8Array(RECORDS_OFFSET);
       const size = await file.size();
@@ -83,9 +87,9 @@ export class Journal {
     if (stored.input !== identity.input) {
       throw new BatchError(
         "journal_other_job",
-        `"${this.path}" belongs to another input: that had ${stored.lineCount} lines and ${stored.inputSize} bytes, ` +
-          `this has ${identity.lineCount} lines and ${identity.inputSize} bytes. Give the same input, or another ` +
-          `--out; to give up the old job, remove the journal`,
+        `"${this.path}" belongs to another input of ${stored.lineCount} lines and ${stored.inputSize} bytes ` +
+          `(got ${identity.lineCount} lines and ${identity.inputSize} bytes). Give the same input or another --out; ` +
+          "to give up the old job, remove the journal",
         false,
       );
     }
@@ -123,7 +127,7 @@ export class Journal {
       await this.io("write", () => this.file.truncate(0));
       await this.io("write", () => this.file.write(encodeHeader(identity), 0));
     }
-    // What a killed process wrote may be in the page cache only. It counts from here on, so it must be durable.
+    // What a killed process wrote may only be in the page cache. It counts from here on, so it must be durable.
     await this.sync();
     await this.storage.syncFolderOf(this.path).catch((error) => {
       throw syncError(this.path, error);
@@ -136,7 +140,7 @@ export class Journal {
 
   /**
    * Resolves when the record is durable and counted; records that come while a sync runs share the next one. A line
-   * that is answered already keeps its answer. After an error nothing is written any more.
+   * that is answered already keeps its answer. After an error nothing more is written.
    */
   append(record: JournalRecord): Promise<void> {
     if (this.broken !== undefined) return Promise.reject(this.broken);
@@ -186,7 +190,7 @@ export class Journal {
     this.counts.outputTokens += record.outputTokens;
   }
 
-  /** Finds the answers, and cuts the file where the first frame is not whole. */
+  /** Finds the answers, and cuts the file at the first incomplete frame. */
   private async recover(): Promise<void> {
     const size = await this.io("read", () => this.file.size());
     const reader = new PagedReader(this.file, size);
@@ -217,8 +221,8 @@ export class Journal {
   private damagedAt(offset: number): BatchError {
     return new BatchError(
       "journal_damaged",
-      `"${this.path}" at byte ${offset}: an answer that was written there is damaged now; the same command ` +
-        `answers it and those behind it once more`,
+      `"${this.path}" at byte ${offset}: the answer that was written there is damaged; the same command answers ` +
+        "this line and those recorded after it again",
       true,
     );
   }

@@ -88,7 +88,7 @@ export interface JournalRecord {
   readonly line: Uint8Array;
 }
 
-/** Blocks 0 and 1 of a job that begins. */
+/** Blocks 0 and 1 of a new job. */
 export function encodeHeader(identity: JobIdentity): Uint8Array {
   const frame = encodeFrame(MAGIC.length, encodeJson({ version: FORMAT_VERSION, ...identity }));
   if (MAGIC.length + frame.length > BLOCK) {
@@ -102,7 +102,7 @@ export function encodeHeader(identity: JobIdentity): Uint8Array {
 
 /**
  * Reads the first blocks of a file of `size` bytes. undefined when it is new, or when its maker was stopped before the
- * header was whole (no answer came then). Throws for a file that is no journal, and for one that lost its header.
+ * header was whole (no answer came then). Throws for a file that is not a journal, and for one that lost its header.
  */
 export function decodeHeader(path: string, blocks: Uint8Array, size: number): JobIdentity | undefined {
   if (!hasMagic(blocks)) {
@@ -117,8 +117,8 @@ export function decodeHeader(path: string, blocks: Uint8Array, size: number): Jo
     if (size <= RECORDS_OFFSET) return undefined;
     throw new BatchError(
       "journal_damaged",
-      `"${path}" is damaged in its first ${BLOCK} bytes, so that nobody can tell which job its answers belong to; ` +
-        `remove it to begin anew`,
+      `"${path}" is damaged in its first ${BLOCK} bytes, so that its answers cannot be matched to a job; remove it ` +
+        "to start over",
       false,
     );
   }
@@ -126,8 +126,8 @@ export function decodeHeader(path: string, blocks: Uint8Array, size: number): Jo
   if (header.version !== FORMAT_VERSION) {
     throw new BatchError(
       "journal_foreign",
-      `"${path}" has journal format ${header.version}, this program knows ${FORMAT_VERSION}; finish the job with the ` +
-        `program that began it, or give another --out`,
+      `"${path}" must have journal format ${FORMAT_VERSION} (got ${header.version}); finish the job with the version ` +
+        "of compy that began it, or give another --out",
       false,
     );
   }
@@ -235,7 +235,7 @@ export function encodeRecords(
   return { bytes, ends };
 }
 
-/** undefined when the payload is no record. */
+/** undefined when the payload is not a record. */
 export function decodeRecord(payload: Uint8Array): JournalRecord | undefined {
   if (payload.length < RECORD_BYTES) return undefined;
   const view = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);

@@ -156,7 +156,7 @@ Deno.test("Journal: refuses another input and another model", async () => {
   await assertRejects(
     () => opened(storage, { ...IDENTITY, input: "other", lineCount: 9 }),
     BatchError,
-    "belongs to another input: that had 4 lines and 100 bytes, this has 9 lines",
+    "belongs to another input of 4 lines and 100 bytes (got 9 lines",
   );
   await assertRejects(
     () => opened(storage, { ...IDENTITY, settings: { model: "n" } }),

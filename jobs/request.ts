@@ -28,15 +28,15 @@ const MAX_LINE_DEPTH = MAX_JSON_DEPTH + 1;
 
 export interface LineRules {
   readonly maxLineBytes: number;
-  /** The endpoints that there are. */
+  /** All endpoints that exist. */
   readonly endpoints: readonly string[];
-  /** The only one that lines may name; without it, each may name any of them. */
+  /** The only one that lines may name; by default each may name any of them. */
   readonly endpoint?: string;
 }
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** Reads one line of a batch file; what is wrong with it comes back as a refusal, never as an exception. */
+/** Parses one line of a batch file; an invalid one is returned as a refusal, never thrown. */
 export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
   let customId: string | null = null;
   const refuse = (code: string, message: string, param: string | null = null): ParsedLine => ({
@@ -44,7 +44,7 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
   });
 
   if (line.bytes === undefined) {
-    return refuse("line_too_long", `${line.length} bytes long; ${rules.maxLineBytes} are allowed`);
+    return refuse("line_too_long", `must have at most ${rules.maxLineBytes} bytes (got ${line.length})`);
   }
   let text: string;
   try {
@@ -58,37 +58,39 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
   } catch (error) {
     return refuse("invalid_json", `not valid JSON: ${clip((error as Error).message, 200)}`);
   }
-  if (!isRecord(value)) return refuse("invalid_json", `a JSON object was expected, ${kindOf(value)} found`);
+  if (!isRecord(value)) return refuse("invalid_json", `must be a JSON object (got ${kindOf(value)})`);
 
   if (isCustomId(value.custom_id)) customId = value.custom_id;
   if (isDeeper(value, MAX_LINE_DEPTH)) {
-    return refuse("too_deep", `nested deeper than ${MAX_JSON_DEPTH} levels`);
+    return refuse("too_deep", `must be nested at most ${MAX_JSON_DEPTH} levels deep`);
   }
   if (customId === null) {
     return refuse(
       "invalid_custom_id",
-      `"custom_id" must be a text of 1 to ${MAX_CUSTOM_ID_LENGTH} characters, found ${show(value.custom_id)}`,
+      `"custom_id" must be a string of 1 to ${MAX_CUSTOM_ID_LENGTH} characters (got ${
+        show(value.custom_id)
+      })`,
       "custom_id",
     );
   }
   if (value.method !== "POST") {
-    return refuse("invalid_method", `"method" must be "POST", found ${show(value.method)}`, "method");
+    return refuse("invalid_method", `"method" must be "POST" (got ${show(value.method)})`, "method");
   }
   const { url } = value;
   if (typeof url !== "string" || !rules.endpoints.includes(url)) {
     return refuse("invalid_url", urlRefusal(url, rules.endpoints), "url");
   }
   if (rules.endpoint !== undefined && url !== rules.endpoint) {
-    const message = `"url" must be that of the batch, ${rules.endpoint}, found ${url}`;
+    const message = `"url" must be the endpoint of the batch, ${rules.endpoint} (got ${url})`;
     return refuse("endpoint_mismatch", message, "url");
   }
   if (!isRecord(value.body)) {
-    return refuse("invalid_body", `"body" must be a JSON object, ${kindOf(value.body)} found`, "body");
+    return refuse("invalid_body", `"body" must be a JSON object (got ${kindOf(value.body)})`, "body");
   }
   if (value.body.stream === true) {
     return refuse(
       "stream_not_allowed",
-      `"stream": true has no meaning in a batch; leave it out`,
+      `"stream" must not be true in a batch: answers are written whole; leave it out`,
       "body.stream",
     );
   }
@@ -97,13 +99,13 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
 
 /** The refusal of a line whose custom_id an earlier line has. */
 export function duplicateRefusal(line: number, customId: string, firstLine: number): LineRefusal {
-  const message = `Line ${line}: custom_id ${show(customId)} is already that of line ${firstLine}`;
+  const message = `Line ${line}: custom_id ${show(customId)} is already used by line ${firstLine}`;
   return { line, customId, code: "duplicate_custom_id", message, param: "custom_id" };
 }
 
 function urlRefusal(url: unknown, endpoints: readonly string[]): string {
-  const why = url === "/v1/embeddings" ? "; the models that run here make no embeddings" : "";
-  return `"url" must be one of ${endpoints.join(", ")}, found ${show(url)}${why}`;
+  const why = url === "/v1/embeddings" ? "; embeddings are not supported" : "";
+  return `"url" must be one of ${endpoints.join(", ")} (got ${show(url)})${why}`;
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {

@@ -23,9 +23,9 @@ Deno.test("parseLine: a good line is a request", () => {
 const BAD: [name: string, line: string | Uint8Array, code: string, customId: string | null, words: string][] =
   [
     ["cut JSON", '{"custom_id":"a"', "invalid_json", null, "not valid JSON"],
-    ["an array", "[1]", "invalid_json", null, "a JSON object was expected, an array found"],
-    ["a number", "12", "invalid_json", null, "a number found"],
-    ["null", "null", "invalid_json", null, "null found"],
+    ["an array", "[1]", "invalid_json", null, "must be a JSON object (got an array)"],
+    ["a number", "12", "invalid_json", null, "(got a number)"],
+    ["null", "null", "invalid_json", null, "(got null)"],
     ["two objects", "{} {}", "invalid_json", null, "not valid JSON"],
     ["Latin-1", new Uint8Array([0x7b, 0x22, 0xe9, 0x22, 0x7d]), "invalid_utf8", null, "not valid UTF-8"],
     ["UTF-16", new Uint8Array([0xff, 0xfe, 0x7b, 0x00]), "invalid_utf8", null, "not valid UTF-8"],
@@ -41,16 +41,16 @@ const BAD: [name: string, line: string | Uint8Array, code: string, customId: str
       JSON.stringify({ ...GOOD, custom_id: undefined }),
       "invalid_custom_id",
       null,
-      "found nothing",
+      "(got nothing)",
     ],
     [
       "a number as custom_id",
       JSON.stringify({ ...GOOD, custom_id: 4 }),
       "invalid_custom_id",
       null,
-      "found 4",
+      "(got 4)",
     ],
-    ["an empty custom_id", JSON.stringify({ ...GOOD, custom_id: "" }), "invalid_custom_id", null, 'found ""'],
+    ["an empty custom_id", JSON.stringify({ ...GOOD, custom_id: "" }), "invalid_custom_id", null, '(got "")'],
     [
       "a long custom_id",
       JSON.stringify({ ...GOOD, custom_id: "x".repeat(513) }),
@@ -59,12 +59,12 @@ const BAD: [name: string, line: string | Uint8Array, code: string, customId: str
       "512",
     ],
     ["half a character as custom_id", '{"custom_id":"\\ud800"}', "invalid_custom_id", null, "custom_id"],
-    ["no method", JSON.stringify({ ...GOOD, method: undefined }), "invalid_method", "a", "found nothing"],
-    ["GET", JSON.stringify({ ...GOOD, method: "GET" }), "invalid_method", "a", 'found "GET"'],
-    ["no url", JSON.stringify({ ...GOOD, url: undefined }), "invalid_url", "a", "found nothing"],
-    ["another url", JSON.stringify({ ...GOOD, url: "/v1/files" }), "invalid_url", "a", 'found "/v1/files"'],
-    ["no body", JSON.stringify({ ...GOOD, body: undefined }), "invalid_body", "a", "nothing found"],
-    ["a text as body", JSON.stringify({ ...GOOD, body: "hi" }), "invalid_body", "a", "a string found"],
+    ["no method", JSON.stringify({ ...GOOD, method: undefined }), "invalid_method", "a", "(got nothing)"],
+    ["GET", JSON.stringify({ ...GOOD, method: "GET" }), "invalid_method", "a", '(got "GET")'],
+    ["no url", JSON.stringify({ ...GOOD, url: undefined }), "invalid_url", "a", "(got nothing)"],
+    ["another url", JSON.stringify({ ...GOOD, url: "/v1/files" }), "invalid_url", "a", '(got "/v1/files")'],
+    ["no body", JSON.stringify({ ...GOOD, body: undefined }), "invalid_body", "a", "(got nothing)"],
+    ["a text as body", JSON.stringify({ ...GOOD, body: "hi" }), "invalid_body", "a", "(got a string)"],
     ["stream", JSON.stringify({ ...GOOD, body: { stream: true } }), "stream_not_allowed", "a", "stream"],
     [
       "deep nesting",
@@ -112,7 +112,7 @@ Deno.test("parseLine: a body may be as deep as at the endpoint, and no deeper", 
 Deno.test("parseLine: embeddings are refused with the reason", () => {
   const { refusal } = parse(JSON.stringify({ ...GOOD, url: "/v1/embeddings" }));
   assertEquals(refusal?.code, "invalid_url");
-  assertStringIncludes(refusal!.message, "make no embeddings");
+  assertStringIncludes(refusal!.message, "embeddings are not supported");
 });
 
 Deno.test("parseLine: a batch of one endpoint takes no lines of another", () => {

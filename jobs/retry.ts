@@ -3,7 +3,7 @@ import { CustomIds } from "./custom_ids.ts";
 import { BatchError, ioError } from "./errors.ts";
 import { Journal } from "./journal.ts";
 import type { AnswerOrder, Counts, DoneJob } from "./journal_format.ts";
-import { readLines } from "./lines.ts";
+import { type RawLine, readLines } from "./lines.ts";
 import { type OutputLine, partialPath, showStaged, stageOutputs, writeOutputs } from "./outputs.ts";
 import { readResults, type ResultLine, ResultReader } from "./results.ts";
 import { checkOutputs, type JobFiles, journalPath, openInput } from "./runner.ts";
@@ -30,6 +30,10 @@ export function retryFiles({ output }: JobFiles): JobFiles {
     output: `${output}.retry`,
     errors: `${output}.retry-errors`,
   };
+}
+
+interface InputLine extends Pick<RawLine, "number" | "bytes"> {
+  readonly customId: string | undefined;
 }
 
 /** One retry of a job's failed lines. It holds the job's journal until it is closed. */
@@ -190,16 +194,15 @@ export class Retry {
         if (customId === null || failed.add(customId, ++count) !== 0) throw this.changed();
       }
       let found = 0;
-      const { limits } = this;
-      const lines = async function* (): AsyncGenerator<OutputLine> {
-        for await (const line of readLines(input, limits.maxLineBytes)) {
-          const { request } = parseChecked(line, check, job.input, limits);
-          if (request === undefined || failed.find(request.customId) === 0) continue;
+      const failedLines = async function* (lines: AsyncIterable<InputLine>): AsyncGenerator<OutputLine> {
+        for await (const { customId, bytes } of lines) {
+          if (customId === undefined || failed.find(customId) === 0) continue;
           found += 1;
-          yield { completed: true, line: line.bytes! };
+          yield { completed: true, line: bytes! };
         }
       };
-      await writeOutputs(storage, lines(), files.input, files.errors);
+      const lines = failedLines(this.inputLines(input, check));
+      await writeOutputs(storage, lines, files.input, files.errors);
       if (found !== count) throw this.changed();
       return count;
     } finally {
@@ -215,9 +218,8 @@ export class Retry {
     const good = new ResultReader(storage, job.output);
     try {
       const { check } = await this.checkJobInput(input);
-      for await (const line of readLines(input, this.limits.maxLineBytes)) {
-        const { request } = parseChecked(line, check, job.input, this.limits);
-        if (request !== undefined) await good.take(({ customId }) => customId === request.customId);
+      for await (const line of this.inputLines(input, check)) {
+        if (line.customId !== undefined) await good.take(({ customId }) => customId === line.customId);
       }
       return await good.peek() === undefined ? "input" : "completed";
     } finally {
@@ -234,9 +236,8 @@ export class Retry {
     );
     const refusals = new ResultReader(storage, job.errors);
     try {
-      for await (const line of readLines(input, this.limits.maxLineBytes)) {
-        const { request } = parseChecked(line, check, job.input, this.limits);
-        if (request === undefined) {
+      for await (const line of this.inputLines(input, check)) {
+        if (line.customId === undefined) {
           const isOther = ({ refusedLine }: ResultLine) => refusedLine !== line.number;
           while (await refusals.take(isOther) !== undefined);
           const refusal = await refusals.take(() => true);
@@ -244,7 +245,7 @@ export class Retry {
           yield { completed: false, line: refusal.bytes };
           continue;
         }
-        const isIt = ({ customId }: ResultLine) => customId === request.customId;
+        const isIt = ({ customId }: ResultLine) => customId === line.customId;
         const good = await old.take(isIt) ?? await better.take(isIt);
         const found = good ?? await again.take(isIt);
         if (found === undefined) throw this.changed();
@@ -266,6 +267,19 @@ export class Retry {
       if (refused.has(refusedLine)) yield { completed: false, line: bytes };
     }
     for await (const { bytes } of this.results(files.errors)) yield { completed: false, line: bytes };
+  }
+
+  /** The lines of the input; without customId those that the check refuses. */
+  private async *inputLines(input: StorageFile, check: InputCheck): AsyncGenerator<InputLine> {
+    const { job, limits } = this;
+    try {
+      for await (const line of readLines(input, limits.maxLineBytes)) {
+        const { request } = parseChecked(line, check, job.input, limits);
+        yield { number: line.number, bytes: line.bytes, customId: request?.customId };
+      }
+    } catch (error) {
+      throw ioError(`read "${job.input}"`, error);
+    }
   }
 
   private async *results(path: string): AsyncGenerator<ResultLine> {

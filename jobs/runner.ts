@@ -36,7 +36,7 @@ export interface BatchOptions extends JobFiles {
   readonly order?: AnswerOrder;
   /** How long a line waits for an engine that says it is busy (429, 503). */
   readonly patienceMs?: number;
-  /** Take no new lines, end what is in flight, stop. */
+  /** Take no new lines, finish those in flight, stop. */
   readonly drainSignal?: AbortSignal;
   /** Stop now. */
   readonly signal?: AbortSignal;
@@ -73,20 +73,21 @@ export interface BatchProgress extends Readonly<Counts> {
 }
 
 export interface BatchResult {
-  /** "already_done": by an earlier run. "stopped": by a signal; the same options go on from there. */
+  /** "already_done": by an earlier run. "stopped": by a signal; the same options resume from there. */
   readonly state: "done" | "already_done" | "stopped";
   readonly counts: Readonly<Counts>;
 }
 
 const DEFAULT_PATIENCE_MS = 10 * 60 * 1000;
 
-/** Where a job's journal is. A small one stays when the job is done, to say so. */
+/** Path of a job's journal. A small one stays when the job is done, to say so. */
 export function journalPath(output: string): string {
   return `${output}.journal`;
 }
 
 /**
- * Answers every line of a batch file exactly once, in `output` (status 200) or in `errors` (everything else). Called again after a stop or a crash, it goes on where it was. Throws BatchError.
+ * Answers every line of a batch file exactly once, in `output` (status 200) or in `errors` (everything else). Called again after a stop or a crash, it
+ * resumes. Throws BatchError.
  */
 export async function runBatch(options: BatchOptions): Promise<BatchResult> {
   checkPaths(options);
@@ -131,7 +132,7 @@ class Job {
     const check = await checkInput(input, name, this.limits, refused, this.drainSignal);
 
     if (this.options.strict && check.refusedCount > 0) throw linesRefused(name, check);
-    // A journal is made only when the engine is there, so that a mistyped model leaves nothing behind.
+    // The journal is created only once the engine is there, so that a mistyped model leaves nothing behind.
     const path = journalPath(this.options.output);
     if (await stat(this.storage, path) === undefined) await this.refuseOverwriting();
     else this.journal = await this.openJournal(path, check);
@@ -235,8 +236,8 @@ class Job {
   private async earlierEnd({ path, ended }: Journal): Promise<BatchResult> {
     if (ended?.state !== "done") {
       const message =
-        `This job has failed for good: ${ended?.reason}. When the disk is trusted again, remove ` +
-        `"${path}" to begin anew`;
+        `This job has failed for good: ${ended?.reason}. When the disk can be trusted again, remove ` +
+        `"${path}" to start over`;
       throw new BatchError("job_failed", message, false);
     }
     if (ended.retry?.state === "merging") {
@@ -249,7 +250,7 @@ class Job {
     return { state: "already_done", counts: ended.counts };
   }
 
-  /** A file that no journal claims is not this job's. */
+  /** A file that no journal claims does not belong to this job. */
   private async refuseOverwriting(): Promise<void> {
     for (const path of [this.options.output, this.options.errors]) {
       if (await stat(this.storage, dirname(path)) === undefined) {
@@ -260,7 +261,7 @@ class Job {
         );
       }
       if (await stat(this.storage, path) === undefined) continue;
-      const message = `"${path}" exists and is not of this job; move it away or give another name`;
+      const message = `"${path}" exists and does not belong to this job; move it away or give another name`;
       throw new BatchError("output_exists", message, false);
     }
   }
@@ -285,7 +286,7 @@ export async function checkOutputs(
 
 function linesRefused(name: string, { refusedCount, lineCount }: InputCheck): BatchError {
   const message =
-    `"${name}" has ${refusedCount} bad of ${lineCount} lines, and a strict job allows none: nothing was run`;
+    `"${name}" must have no bad lines in a strict job (got ${refusedCount} of ${lineCount}): nothing was run`;
   return new BatchError("lines_refused", message, false);
 }
 
@@ -323,7 +324,7 @@ function checkPaths({ input, output, errors }: BatchOptions): void {
     const other = seen.get(resolve(path));
     if (other !== undefined) {
       const message =
-        `"${path}" would be two files of this job at once; give input, output and errors other names`;
+        `"${path}" would be two files of this job at once; give input, output and errors different names`;
       throw new BatchError("same_file", message, false);
     }
     seen.set(resolve(path), path);

@@ -16,7 +16,7 @@ import {
 } from "./types.ts";
 
 export interface ServiceOptions {
-  /** The data folder; made where it is missing. */
+  /** The data folder; created if it is missing. */
   readonly path: string;
   readonly execute: WorkerOptions["execute"];
   readonly settings: WorkerOptions["settings"];
@@ -26,7 +26,7 @@ export interface ServiceOptions {
   readonly report: (error: unknown) => void;
   readonly lineLimits: InputLimits;
   readonly pauseMs?: number;
-  /** How often it is seen what has expired. */
+  /** Milliseconds between looks for what has expired. */
   readonly sweepMs?: number;
   /** Unix seconds. */
   readonly now?: () => number;
@@ -36,7 +36,7 @@ const PAUSE_MS = 10_000;
 const SWEEP_MS = 30_000;
 const WATCH_MS = 1000;
 
-/** The files and batches of a server. What it has accepted survives the process; a new one goes on with it. */
+/** The files and batches of a server. What it has accepted survives the process; a new one resumes it. */
 export class BatchService {
   readonly #store: BatchStore;
   readonly #worker: BatchWorker;
@@ -63,7 +63,7 @@ export class BatchService {
     sweep();
   }
 
-  /** Goes on with what is unfinished in the folder. Throws where another process has it. */
+  /** Resumes what is unfinished in the folder. Throws if another process uses it. */
   static async open(options: ServiceOptions): Promise<BatchService> {
     const folder = await DataFolder.open(options.path);
     let store: BatchStore | undefined;
@@ -80,7 +80,7 @@ export class BatchService {
     }
   }
 
-  /** Takes no new lines; resolves when those in flight have ended and all is closed. */
+  /** Takes no new lines; resolves when those in flight are done and everything is closed. */
   async close(): Promise<void> {
     clearInterval(this.#sweeper);
     this.#closing.abort();
@@ -146,7 +146,7 @@ export class BatchService {
   createBatch(owner: string, spec: BatchSpec): BatchRecord {
     const input = this.#store.file(owner, spec.inputFileId);
     if (input.purpose !== "batch") {
-      const message = `File ${input.id} has purpose "${input.purpose}", allowed is "batch"`;
+      const message = `File ${input.id} must have purpose "batch" (got "${input.purpose}")`;
       throw new ServiceError("file_wrong_purpose", message);
     }
     const createdAt = this.now();
@@ -184,7 +184,7 @@ export class BatchService {
     return this.#store.batches(owner, page);
   }
 
-  /** Lines without an answer get none any more. Throws ServiceError where the batch has ended. */
+  /** Lines without an answer will get none. Throws ServiceError if the batch has ended. */
   cancelBatch(owner: string, id: string): BatchRecord {
     const batch = this.#store.batch(owner, id);
     if (hasEnded(batch)) {

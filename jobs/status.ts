@@ -19,7 +19,7 @@ import { readFully, type Storage, type StorageFile } from "./storage.ts";
 /** What a journal says of its job, read beside the process that writes it. */
 export interface JobState {
   readonly identity: JobIdentity;
-  /** Undefined while the job can go on. */
+  /** undefined while the job can resume. */
   readonly ended: JobEnd | undefined;
   /** Whether a process holds the journal. */
   readonly running: boolean;

@@ -38,7 +38,7 @@ export class BatchStore {
   readonly #db: DatabaseSync;
   readonly #counts: DatabaseSync;
 
-  /** Opens or makes the database. Throws for one of another version, and for a file that is none. */
+  /** Opens or creates the database. Throws for another version, and for a file that is not a database. */
   constructor(path: string) {
     this.#db = open(path, "FULL");
     const { user_version: version } = this.#db.prepare("PRAGMA user_version").get() as Row;
@@ -46,8 +46,7 @@ export class BatchStore {
       this.#inTransaction(() => this.#db.exec(`${SCHEMA} PRAGMA user_version = ${SCHEMA_VERSION}`));
     } else if (version !== SCHEMA_VERSION) {
       throw new Error(
-        `Cannot use "${path}": it has version ${version}, this program knows ${SCHEMA_VERSION}; ` +
-          "give another --data",
+        `Cannot use "${path}": its version must be ${SCHEMA_VERSION} (got ${version}); give another --data`,
       );
     }
     // A sync for every group of answers, beside the journal's own, would halve what a fast disk can take.

@@ -83,10 +83,10 @@ export interface BatchRecord extends BatchSpec {
   readonly counts: BatchCounts;
 }
 
-/** A batch at a moment, as a person who waits for it wants to see it. */
+/** A batch and how fast it progresses. */
 export interface BatchView {
   readonly batch: BatchRecord;
-  /** Tokens a second, and seconds left; null while nobody can say. */
+  /** Tokens a second, and seconds left; null while unknown. */
   readonly promptRate: number | null;
   readonly outputRate: number | null;
   readonly remaining: number | null;

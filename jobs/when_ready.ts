@@ -54,7 +54,7 @@ async function ready(engine: Engine, signal: AbortSignal): Promise<void> {
   signal.throwIfAborted();
   if (engine.state === "loading") await loaded(engine, signal);
   if (engine.state !== "failed") return;
-  const message = `${engine.failure?.message}. What was answered so far is kept; run the same command again`;
+  const message = `${engine.failure?.message}. The answers so far are kept; run the same command again`;
   throw new BatchError("engine_unavailable", message, true, { cause: engine.failure });
 }
 

@@ -103,7 +103,7 @@ Deno.test("an engine that has failed for good stops the job, which can be resume
     const error = await assertRejects(
       () => answer,
       BatchError,
-      "The engine has failed: out of memory. What was",
+      "The engine has failed: out of memory. The answers",
     );
     assertEquals([error.code, error.resumable], ["engine_unavailable", true]);
   }

@@ -257,7 +257,11 @@ Deno.test("batches: another model waits for its own; one server at a time uses a
   await inDataFolder(async (path) => {
     let id = "";
     await withBatches(path, { tokenMs: 5, slots: 1, parallel: 1 }, async ({ client }) => {
-      await assertRejects(() => withBatches(path, {}, () => Promise.resolve()), Error, "another server does");
+      await assertRejects(
+        () => withBatches(path, {}, () => Promise.resolve()),
+        Error,
+        "another server uses it",
+      );
       id = (await createBatch(
         client,
         await upload(client, Array.from({ length: 20 }, (_, n) => chatLine(`q${n}`))),

@@ -158,7 +158,7 @@ export async function brokenRuns(seed: number): Promise<"done" | "failed for goo
 
 /**
  * After a failed sync the mark of failure is there, or the power cut has taken it before it was durable: then the job
- * goes on from answers that prove themselves.
+ * resumes from answers that prove themselves.
  */
 async function endOfFailed(storage: SimStorage): Promise<"done" | "failed for good"> {
   const { error, result } = await run(storage);

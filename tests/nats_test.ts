@@ -163,7 +163,7 @@ Deno.test({
       await waiting.said("0 of 20 lines");
       waiting.interrupt();
       assertEquals(await waiting.end(), 1);
-      assertStringIncludes(waiting.text, "the same command goes on from here");
+      assertStringIncludes(waiting.text, "the same command resumes the job");
       await server[Symbol.asyncDispose]();
 
       const absent = new Command([...job, server.url]);
