@@ -4,7 +4,16 @@ import type { Engine, EngineState, KvType } from "../engine/types.ts";
 import { BatchService } from "../jobs/service.ts";
 import { whenReady } from "../jobs/when_ready.ts";
 import { execute, type ExecuteRequest } from "../routes/execute.ts";
-import { checkReach, type HttpServer, readApiKeys, serveHttp, type ServeOptions } from "../routes/serve.ts";
+import {
+  affordableConnections,
+  checkReach,
+  DEFAULT_CONNECTIONS,
+  type HttpServer,
+  MAX_CONNECTIONS,
+  readApiKeys,
+  serveHttp,
+  type ServeOptions,
+} from "../routes/serve.ts";
 import { LINE_LIMITS, type OpenedEngine, openedEngine } from "./batch_world.ts";
 import { Flags } from "./flags.ts";
 import {
@@ -25,6 +34,7 @@ import { err, onInterrupt, out } from "./terminal.ts";
 const DEFAULT_PORT = 8080;
 const DEFAULT_PARALLEL = 4;
 const DEFAULT_UPLOAD_MB = 4096;
+const DEFAULT_STORAGE_MB = 16_384;
 const MB = 2 ** 20;
 /** The only folder that the task may write to. */
 const DEFAULT_DATA = new URL("../.compy", import.meta.url);
@@ -49,6 +59,11 @@ Usage: deno task serve [options]
   --api-key KEY      wanted from every client; rather set COMPY_API_KEY, which others cannot see in ps
   --data DIR         the folder of files and batches (default: .compy beside the program); "none" serves without them
   --max-upload-mb N  the largest file that may be uploaded (default ${DEFAULT_UPLOAD_MB})
+  --max-storage-mb N what all files in the folder may take together; more uploads are refused
+                     (default ${DEFAULT_STORAGE_MB})
+  --max-connections N
+                     connections open at once, 1 to ${MAX_CONNECTIONS} (default ${DEFAULT_CONNECTIONS}, fewer where the limit of open files is
+                     lower); idle and unfinished ones give their places to others, and the rest wait
   --on-failure WHAT  reload: an engine that fails is loaded again, up to three times in ten minutes; exit: the server
                      stops with exit code 1, for a supervisor to start it anew (default reload)
   --allow-host NAME  a further host name that clients may call this server by; may be given several times
@@ -71,8 +86,9 @@ Example:
 /** `serve …` of the command line. Returns the exit code. */
 export async function serveCommand(args: readonly string[]): Promise<number> {
   const computing = ["model", ...BACKEND_FLAGS, "threads", ...SIZE_FLAGS];
-  const serving = ["host", "port", "api-key", "allow-host", "data", "max-upload-mb", "on-failure"];
-  const values = [...computing, ...serving];
+  const serving = ["host", "port", "api-key", "allow-host", "data", "on-failure"];
+  const bounds = ["max-upload-mb", "max-storage-mb", "max-connections"];
+  const values = [...computing, ...serving, ...bounds];
   const flags = new Flags(args, { values, repeated: ["allow-host"] });
   if (flags.help) {
     out(HELP);
@@ -88,6 +104,8 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
   };
   const data = flags.text("data") ?? fromFileUrl(DEFAULT_DATA);
   const uploadBytes = MB * (flags.count("max-upload-mb", 1, 2 ** 20) ?? DEFAULT_UPLOAD_MB);
+  const storageBytes = MB * (flags.count("max-storage-mb", 1, 2 ** 30) ?? DEFAULT_STORAGE_MB);
+  const wantedConnections = flags.count("max-connections", 1, MAX_CONNECTIONS);
   const onFailure = flags.choice("on-failure", ["reload", "exit"]) ?? "reload";
   const onError = reporter();
   const apiKeys = readApiKeys(flags.text("api-key"), Deno.env.get("COMPY_API_KEY"));
@@ -110,10 +128,11 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
     : await loadWithProgress({ ...load, model });
   const { engine } = loaded;
   err(`${describe(loaded, load.kvType)}\n`);
+  const maxConnections = affordableConnections(wantedConnections);
   const batches = data === "none"
     ? undefined
-    : await openBatches(data, await openedEngine(loaded, load), load.parallel, onError);
-  const server = listening(host, port, () => serveHttp(engine, { ...options, batches }));
+    : await openBatches(data, await openedEngine(loaded, load), load.parallel, storageBytes, onError);
+  const server = listening(host, port, () => serveHttp(engine, { ...options, maxConnections, batches }));
   // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
   onInterrupt(() => {});
   const failed = stopOnFailure(engine, server);
@@ -170,6 +189,7 @@ async function openBatches(
   path: string,
   { engine, identity, processor }: OpenedEngine,
   parallel: number,
+  storageBytes: number,
   report: (error: unknown) => void,
 ): Promise<BatchService> {
   const answer = whenReady(
@@ -179,6 +199,7 @@ async function openBatches(
   return await BatchService.open({
     path,
     parallel,
+    storageBytes,
     report,
     lineLimits: LINE_LIMITS,
     settings: identity,

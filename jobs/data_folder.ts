@@ -14,7 +14,19 @@ import { ServiceError } from "./types.ts";
  */
 const FOLDERS = ["uploads", "files", "jobs"];
 
+/** Files that clients may send, and may fetch, at once: each takes a file descriptor. */
+const MAX_UPLOADS = 16;
+const MAX_DOWNLOADS = 16;
+/** An upload that is slower may be cut, once it had some time, where another waits for its place. */
+const SLOW_BYTES_PER_SECOND = 8 * 2 ** 10;
+const SAFE_MS = 2000;
+
 export class DataFolder {
+  readonly #uploads = new Set<Upload>();
+  /** Bytes of all files that are kept, as they were counted last; undefined where that is known to be out of date. */
+  #stored: number | undefined;
+  #downloads = 0;
+
   private constructor(readonly path: string, private readonly lock: Deno.FsFile) {}
 
   /** Creates the folder if it is missing and locks it. Throws if another server uses it. */
@@ -71,8 +83,55 @@ export class DataFolder {
     }
   }
 
-  beginUpload(): Promise<Upload> {
-    return Upload.begin(this, crypto.randomUUID());
+  /**
+   * Receives a file while all files together, `stored()` bytes and those on their way, take at most `quota` bytes. Throws
+   * ServiceError too_many_transfers where too many are on their way, none of them slow.
+   */
+  async beginUpload(quota: number, stored: () => number): Promise<Upload> {
+    if (this.#uploads.size >= MAX_UPLOADS) {
+      const now = performance.now();
+      const slowest = [...this.#uploads].reduce((one, other) =>
+        one.rate(now) <= other.rate(now) ? one : other
+      );
+      if (slowest.rate(now) >= SLOW_BYTES_PER_SECOND) throw tooMany("uploaded", MAX_UPLOADS);
+      slowest.abandon();
+    }
+    const ended = () => {
+      this.#uploads.delete(upload);
+      this.#stored = undefined;
+    };
+    const upload: Upload = new Upload(this, crypto.randomUUID(), () => this.#fits(quota, stored), ended);
+    this.#uploads.add(upload);
+    this.#stored = undefined;
+    try {
+      await upload.begin();
+      return upload;
+    } catch (error) {
+      ended();
+      throw error;
+    }
+  }
+
+  /** Whether all files and uploads are within the quota. Files are counted anew before the answer is no. */
+  #fits(quota: number, stored: () => number): boolean {
+    let claimed = 0;
+    for (const upload of this.#uploads) claimed += upload.claimed;
+    if (claimed + (this.#stored ??= stored()) <= quota) return true;
+    return claimed + (this.#stored = stored()) <= quota;
+  }
+
+  /** The content of a file. Throws ServiceError too_many_transfers. */
+  async openContent(path: string): Promise<ReadableStream<Uint8Array>> {
+    if (this.#downloads >= MAX_DOWNLOADS) throw tooMany("fetched", MAX_DOWNLOADS);
+    this.#downloads++;
+    const end = () => void this.#downloads--;
+    try {
+      const file = await openFile(this.at(path), { read: true });
+      return file.readable.pipeThrough(new TransformStream({ flush: end, cancel: end }));
+    } catch (error) {
+      end();
+      throw error;
+    }
   }
 
   close(): void {
@@ -83,36 +142,63 @@ export class DataFolder {
 /** A file that is being received: on the disk as it comes, and nowhere once it is discarded. */
 export class Upload {
   bytes = 0;
-  #open = true;
+  /** Bytes with those that are being written. */
+  claimed = 0;
+  readonly #path: string;
+  readonly #began = performance.now();
+  readonly #abandoned = new AbortController();
+  #file: Deno.FsFile | undefined;
 
-  private constructor(
+  constructor(
     private readonly folder: DataFolder,
-    private readonly path: string,
-    private readonly file: Deno.FsFile,
-  ) {}
-
-  static async begin(folder: DataFolder, name: string): Promise<Upload> {
-    const path = `uploads/${name}`;
-    const file = await Deno.open(folder.at(path), { write: true, createNew: true, mode: 0o600 });
-    return new Upload(folder, path, file);
+    name: string,
+    private readonly fits: () => boolean,
+    private readonly ended: () => void,
+  ) {
+    this.#path = `uploads/${name}`;
   }
 
-  /** Throws ServiceError storage_full. */
+  /** Aborted where another upload gets this one's place. */
+  get signal(): AbortSignal {
+    return this.#abandoned.signal;
+  }
+
+  async begin(): Promise<void> {
+    this.#file = await openFile(this.folder.at(this.#path), { write: true, createNew: true, mode: 0o600 });
+  }
+
+  /** Bytes a second so far; Infinity while it is too early to say. */
+  rate(now: number): number {
+    const ms = now - this.#began;
+    return ms < SAFE_MS ? Infinity : this.bytes / ms * 1000;
+  }
+
+  /** Gives the place to another upload. */
+  abandon(): void {
+    this.ended();
+    const message = "The upload is slow, and its place was needed for another; send it again later";
+    this.#abandoned.abort(new ServiceError("upload_too_slow", message));
+  }
+
+  /** Throws ServiceError storage_full or quota_exceeded. */
   async write(bytes: Uint8Array): Promise<void> {
+    this.#abandoned.signal.throwIfAborted();
+    this.claimed += bytes.length;
+    if (!this.fits()) throw overQuota();
     try {
-      for (let done = 0; done < bytes.length;) done += await this.file.write(bytes.subarray(done));
+      for (let done = 0; done < bytes.length;) done += await this.#file!.write(bytes.subarray(done));
     } catch (error) {
       throw refusal(error);
     }
-    this.bytes += bytes.length;
+    this.bytes = this.claimed;
   }
 
   /** Makes the content durable at `path` of the folder. */
   async keep(path: string): Promise<void> {
     try {
-      await this.file.sync();
+      await this.#file!.sync();
       this.#close();
-      await Deno.rename(this.folder.at(this.path), this.folder.at(path));
+      await Deno.rename(this.folder.at(this.#path), this.folder.at(path));
       await diskStorage.syncFolderOf(this.folder.at(path));
     } catch (error) {
       throw refusal(error);
@@ -122,16 +208,44 @@ export class Upload {
   /** Leaves nothing behind; nothing happens when the content was kept. */
   async discard(): Promise<void> {
     this.#close();
-    await this.folder.remove(this.path);
+    await this.folder.remove(this.#path);
+    this.ended();
   }
 
   #close(): void {
-    if (this.#open) this.file.close();
-    this.#open = false;
+    this.#file?.close();
+    this.#file = undefined;
   }
 }
 
 const DISK_FULL = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);
+const NO_DESCRIPTORS = new Set(["EMFILE", "ENFILE"]);
+
+async function openFile(path: string, options: Deno.OpenOptions): Promise<Deno.FsFile> {
+  try {
+    return await Deno.open(path, options);
+  } catch (error) {
+    if (!NO_DESCRIPTORS.has(errorCode(error))) throw error;
+    throw new ServiceError("too_many_transfers", "The server has too many files open; come back later", {
+      cause: error,
+    });
+  }
+}
+
+function tooMany(what: string, most: number): ServiceError {
+  return new ServiceError(
+    "too_many_transfers",
+    `At most ${most} files can be ${what} at once; come back later`,
+  );
+}
+
+function overQuota(): ServiceError {
+  return new ServiceError(
+    "quota_exceeded",
+    "There is no room for this file: all files together may take no more than the server allows (--max-storage-mb). " +
+      "Delete some: DELETE /v1/files/{id}",
+  );
+}
 
 function refusal(cause: unknown): Error {
   if (!DISK_FULL.has(errorCode(cause))) return ioError("keep the file", cause);

@@ -24,6 +24,8 @@ export interface ServiceOptions {
   /** Lines in flight. */
   readonly parallel: number;
   readonly report: (error: unknown) => void;
+  /** Bytes that all files together may take when another is uploaded; default: no bound. What batches write is kept. */
+  readonly storageBytes?: number;
   readonly lineLimits: InputLimits;
   readonly pauseMs?: number;
   /** Milliseconds between looks for what has expired. */
@@ -47,7 +49,7 @@ export class BatchService {
     private readonly folder: DataFolder,
     store: BatchStore,
     private readonly now: () => number,
-    options: ServiceOptions,
+    private readonly options: ServiceOptions,
   ) {
     this.#store = store;
     this.#worker = new BatchWorker({
@@ -89,8 +91,9 @@ export class BatchService {
     this.folder.close();
   }
 
+  /** Throws ServiceError too_many_transfers. */
   beginUpload(): Promise<Upload> {
-    return this.folder.beginUpload();
+    return this.folder.beginUpload(this.options.storageBytes ?? Infinity, () => this.#store.storedBytes());
   }
 
   /** Makes what was received a file. */
@@ -130,8 +133,9 @@ export class BatchService {
     return this.#store.files(owner, page);
   }
 
-  openContent(owner: string, id: string): Promise<Deno.FsFile> {
-    return Deno.open(this.folder.at(this.#store.file(owner, id).path));
+  /** Throws ServiceError too_many_transfers. */
+  openContent(owner: string, id: string): Promise<ReadableStream<Uint8Array>> {
+    return this.folder.openContent(this.#store.file(owner, id).path);
   }
 
   /** Throws ServiceError where a batch still needs the file. */

@@ -100,6 +100,11 @@ export class BatchStore {
   }
 
   /** Every file, whoever has it. */
+  /** Bytes of all files together. */
+  storedBytes(): number {
+    return this.#row("SELECT coalesce(sum(bytes), 0) AS bytes FROM files")!.bytes as number;
+  }
+
   allFiles(): FileRecord[] {
     return this.#rows(`SELECT ${FILE_COLUMNS} FROM files`) as unknown as FileRecord[];
   }

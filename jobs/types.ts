@@ -110,7 +110,10 @@ export type ServiceErrorCode =
   | "file_wrong_purpose"
   | "cursor_not_found"
   | "batch_has_ended"
-  | "storage_full";
+  | "storage_full"
+  | "quota_exceeded"
+  | "too_many_transfers"
+  | "upload_too_slow";
 
 /** What the batch service refuses. */
 export class ServiceError extends Error {

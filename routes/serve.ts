@@ -1,7 +1,9 @@
 import type { Engine } from "../engine/types.ts";
 import { type AppOptions, createApp } from "./app.ts";
-import { ApiError, errorResponse, requestId, toApiError } from "./shared/errors.ts";
+import { DEFAULT_LIMITS } from "./shared/context.ts";
 import { isLoopback } from "./guard.ts";
+import { freeDescriptors } from "./listener/descriptors.ts";
+import { Listener } from "./listener/listener.ts";
 import { settledWithin } from "./shared/settled.ts";
 
 export interface ServeOptions extends Omit<AppOptions, "lifecycle"> {
@@ -9,6 +11,8 @@ export interface ServeOptions extends Omit<AppOptions, "lifecycle"> {
   readonly host?: string;
   /** Default 0: any free port. */
   readonly port?: number;
+  /** Connections that may be open at once; default: what affordableConnections() says. */
+  readonly maxConnections?: number;
   /** How long live requests may go on after the stop; default 10,000 ms. */
   readonly drainMs?: number;
   /** Stop on SIGTERM and SIGINT; a second signal cancels what still runs. Default true. */
@@ -18,10 +22,7 @@ export interface ServeOptions extends Omit<AppOptions, "lifecycle"> {
 export interface HttpServer {
   readonly hostname: string;
   readonly port: number;
-  /**
-   * Resolves when the server has stopped; the engine is drained then, not closed. Connections of clients that do not
-   * take their answer may linger: exit the process.
-   */
+  /** Resolves when the server has stopped; the engine is drained then, not closed. */
   readonly finished: Promise<void>;
   /** Takes no new work, lets live requests end within `drainMs`, then cancels them. Stops once, however often called. */
   shutdown(drainMs?: number): Promise<void>;
@@ -29,8 +30,16 @@ export interface HttpServer {
 
 /** After their cancellation, requests have this long to say goodbye. */
 const GOODBYE_MS = 1000;
-/** One Ctrl-C can reach the process twice: from the terminal, and through the task runner. */
-const SAME_SIGNAL_MS = 300;
+/**
+ * One Ctrl-C can reach the process twice, from the terminal and through the task runner, within a millisecond on an idle
+ * machine. No person is so fast.
+ */
+const SAME_PRESS_MS = 50;
+/** File descriptors that connections leave free: for uploads, downloads, batches, their database and the model's file. */
+const RESERVED_DESCRIPTORS = 64;
+const MIN_CONNECTIONS = 16;
+export const DEFAULT_CONNECTIONS = 1024;
+export const MAX_CONNECTIONS = 65_536;
 
 /** Listens and answers. Throws where the address would be open to others without a key. */
 export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServer {
@@ -39,18 +48,14 @@ export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServe
   const lifecycle = { draining: false };
   const allowedHosts = options.allowedHosts ?? (isLoopback(host) ? [] : "any");
   const app = createApp(engine, { ...options, allowedHosts, lifecycle });
-  const server = Deno.serve({
+  const listener = new Listener({
     hostname: host,
     port,
-    onListen() {},
-    onError(error) {
-      // Deno tells of interrupted answers here too; those were reported already.
-      if (!(error instanceof ApiError)) options.onError?.(error);
-      const answer = errorResponse(toApiError(error));
-      answer.headers.set("x-request-id", requestId());
-      return answer;
-    },
-  }, (request) => app.fetch(request));
+    maxConnections: options.maxConnections ?? affordableConnections(),
+    limits: { ...DEFAULT_LIMITS, ...options.limits },
+    handle: (request) => app.fetch(request),
+    onError: (error) => options.onError?.(error),
+  });
 
   const stopped = Promise.withResolvers<void>();
   let stopping: Promise<void> | undefined;
@@ -61,25 +66,55 @@ export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServe
     lifecycle.draining = true;
     const batches = options.batches?.close().catch((error) => options.onError?.(error));
     await settledWithin(Promise.all([drain(ms), batches]), ms + GOODBYE_MS);
-    await settledWithin(server.shutdown(), GOODBYE_MS);
-    for (const name of watched) Deno.removeSignalListener(name, onSignal);
+    await listener.stop(GOODBYE_MS);
+    for (const name of watched) Deno.removeSignalListener(name, onSignal[name]);
     stopped.resolve();
   }
 
-  let signalledAt = -Infinity;
-  function onSignal(): void {
-    const now = performance.now();
-    if (!lifecycle.draining) {
-      signalledAt = now;
-      shutdown();
-    } else if (now - signalledAt > SAME_SIGNAL_MS) {
-      drain(0);
-    }
-  }
+  const isRepeated = repeatedPress();
+  const signalled = (name: "SIGTERM" | "SIGINT") => () => {
+    if (isRepeated(name, performance.now())) return;
+    if (stopping === undefined) shutdown();
+    else drain(0);
+  };
+  const onSignal = { SIGTERM: signalled("SIGTERM"), SIGINT: signalled("SIGINT") };
+  const watched = signals ? ["SIGTERM", "SIGINT"] as const : [];
+  for (const name of watched) Deno.addSignalListener(name, onSignal[name]);
+  return {
+    hostname: listener.address.hostname,
+    port: listener.address.port,
+    finished: stopped.promise,
+    shutdown,
+  };
+}
 
-  const watched: Deno.Signal[] = signals ? ["SIGTERM", "SIGINT"] : [];
-  for (const name of watched) Deno.addSignalListener(name, onSignal);
-  return { hostname: server.addr.hostname, port: server.addr.port, finished: stopped.promise, shutdown };
+/**
+ * Tells of each signal whether it is the first one again: one press of Ctrl-C that arrives twice at once. Whatever comes
+ * after that is a press of its own, whenever it comes.
+ */
+export function repeatedPress(): (name: string, now: number) => boolean {
+  let first: { readonly name: string; readonly at: number } | undefined;
+  let repeated = false;
+  return (name, now) => {
+    const again = !repeated && first?.name === name && now - first.at < SAME_PRESS_MS;
+    first ??= { name, at: now };
+    repeated ||= again;
+    return again;
+  };
+}
+
+/**
+ * At most `wanted` connections, so many that file descriptors are left for all else. Throws where there are hardly any.
+ * Call it while nothing else opens files.
+ */
+export function affordableConnections(wanted: number = DEFAULT_CONNECTIONS): number {
+  const free = freeDescriptors(Deno.execPath(), wanted + RESERVED_DESCRIPTORS);
+  const most = free - RESERVED_DESCRIPTORS;
+  if (most >= Math.min(wanted, MIN_CONNECTIONS)) return most;
+  throw new Error(
+    `Cannot serve with ${free} free file descriptors: ${RESERVED_DESCRIPTORS} are kept for files, and at least ` +
+      `${MIN_CONNECTIONS} for connections; raise the limit (ulimit -n)`,
+  );
 }
 
 /** Throws where an address that other machines reach would be open to them without a key. */

@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes, assertThrows } from "@std/assert";
 import OpenAI from "openai";
-import { readApiKeys, serveHttp } from "./serve.ts";
+import { affordableConnections, readApiKeys, repeatedPress, serveHttp } from "./serve.ts";
 import { FakeEngine } from "./testing.ts";
 import { until, withServer } from "./testing_server.ts";
 
@@ -112,7 +112,7 @@ Deno.test("shutdown: not ready, no new work, live requests end with a finish or 
   assertEquals((await fetch(`${base}/ready`)).status, 200);
 
   const started = performance.now();
-  const stopped = server.shutdown(150);
+  const stopped = server.shutdown(500);
   const ready = await fetch(`${base}/ready`);
   assertEquals(ready.status, 503);
   assertEquals((await ready.json()).error.code, "shutting_down");
@@ -146,6 +146,54 @@ Deno.test("SIGTERM stops the server within its drain time", async () => {
   Deno.kill(Deno.pid, "SIGTERM");
   await assertRejects(() => Array.fromAsync(stream), OpenAI.APIError, "shutting down");
   await server.finished;
+});
+
+Deno.test("one press of Ctrl-C may arrive twice; every other press counts, however soon it comes", () => {
+  const presses = (...times: number[]) => {
+    const isRepeated = repeatedPress();
+    return times.map((time) => !isRepeated("SIGINT", time)).reduce((sum, counts) => sum + Number(counts), 0);
+  };
+  assertEquals(presses(0), 1);
+  assertEquals(presses(0, 0.3), 1);
+  assertEquals(presses(0, 0.3, 100, 100.3), 3);
+  assertEquals(presses(0, 100), 2);
+  assertEquals(presses(0, 250), 2);
+  assertEquals(presses(0, 0.3, 30), 2);
+  const isRepeated = repeatedPress();
+  assertEquals([isRepeated("SIGTERM", 0), isRepeated("SIGINT", 1)], [false, false]);
+});
+
+Deno.test("a second signal cuts the drain, 100 ms after the first", async () => {
+  const engine = new FakeEngine(endless);
+  const server = serveHttp(engine, { drainMs: 60_000 });
+  const client = new OpenAI({
+    baseURL: `http://127.0.0.1:${server.port}/v1`,
+    apiKey: "unused",
+    maxRetries: 0,
+  });
+  const stream = await client.chat.completions.create({ ...chat, stream: true });
+  const started = performance.now();
+  Deno.kill(Deno.pid, "SIGTERM");
+  setTimeout(() => Deno.kill(Deno.pid, "SIGTERM"), 100);
+  await assertRejects(() => Array.fromAsync(stream), OpenAI.APIError, "shutting down");
+  await server.finished;
+  assert(performance.now() - started < 10_000);
+});
+
+Deno.test("connections leave file descriptors for files, and too few are refused with the sums", async () => {
+  assertEquals(affordableConnections(10), 10);
+  const served = async (descriptors: number) => {
+    const code =
+      `import { affordableConnections } from "./routes/serve.ts"; console.log(affordableConnections())`;
+    const { stdout, stderr } = await new Deno.Command("sh", {
+      args: ["-c", `ulimit -n ${descriptors}; exec "$0" eval -q '${code}'`, Deno.execPath()],
+      env: { NO_COLOR: "1" },
+    }).output();
+    return new TextDecoder().decode(stdout) + new TextDecoder().decode(stderr);
+  };
+  const most = Number(await served(256));
+  assert(most > 100 && most < 256 - 64, `${most}`);
+  assertStringIncludes(await served(90), "free file descriptors: 64 are kept for files");
 });
 
 Deno.test("an address that others reach needs a key", () => {

@@ -241,7 +241,12 @@ export class FakeEngine implements Engine {
   async drain(graceMs: number): Promise<void> {
     this.become("draining");
     if (this.#running === 0) return;
-    const idle = new Promise<void>((resolve) => this.#idle = resolve);
+    const { promise: idle, resolve } = Promise.withResolvers<void>();
+    const earlier = this.#idle;
+    this.#idle = () => {
+      earlier();
+      resolve();
+    };
     const timer = setTimeout(() => this.#cancelAll.abort(), graceMs);
     await idle;
     clearTimeout(timer);

@@ -44,7 +44,12 @@ const upload = endpoint({
   form,
   answer: file,
   answers: "The file",
-  refusals: { 400: "A wrong field or a broken form", 507: "No room for the file" },
+  refusals: {
+    400: "A wrong field, or a form that is broken or cut short",
+    413: "The file, or all files together, would be too large",
+    429: "Too many files are being uploaded",
+    507: "No room for the file on the disk",
+  },
 }, async ({ raw, owner }, context) => {
   const service = storage(context);
   const form = await readUpload(raw, context.limits, () => service.beginUpload());
@@ -118,7 +123,7 @@ const content = endpoint({
   params,
   content: { "application/octet-stream": { type: "string", format: "binary" } },
   answers: "The content",
-  refusals: missing,
+  refusals: { ...missing, 429: "Too many files are being downloaded" },
 }, async ({ params, raw, owner }, context) => {
   const service = storage(context);
   const { id, bytes } = service.file(owner, params.id);
@@ -130,8 +135,7 @@ const content = endpoint({
   };
   // Nobody would read, and so close, the file of a HEAD request.
   if (raw.method === "HEAD") return new Response(null, { headers });
-  const content = await service.openContent(owner, id);
-  return new Response(content.readable, { headers });
+  return new Response(await service.openContent(owner, id), { headers });
 });
 
 export const files = [upload, list, one, remove, content];

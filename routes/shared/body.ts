@@ -1,6 +1,6 @@
 import { concat } from "@std/bytes/concat.js";
 import type { ConnectionLimits } from "./context.ts";
-import { ApiError } from "./errors.ts";
+import { ApiError, incompleteBody } from "./errors.ts";
 import { parseJson } from "./json.ts";
 
 type BodyLimits = Pick<ConnectionLimits, "bodyBytes" | "bodyMs">;
@@ -46,11 +46,11 @@ async function readBody(request: Request, { bodyBytes, bodyMs }: BodyLimits): Pr
     }
   } catch (error) {
     if (error instanceof ApiError) throw error;
-    throw new ApiError(400, "incomplete_body", "The request body ended before it was complete");
+    throw incompleteBody();
   } finally {
     clearTimeout(timer);
-    // Not cancelled: Deno.serve (2.9.6) would then never close the connection by itself.
-    reader.releaseLock();
+    // What still comes is thrown away.
+    reader.cancel().catch(() => {});
   }
   return concat(parts);
 }

@@ -24,8 +24,14 @@ export interface ConnectionLimits {
   readonly bodyBytes: number;
   /** Largest uploaded file. */
   readonly uploadBytes: number;
-  /** Within this time a body must be there, and of an uploaded file the next part. */
+  /** Within this time the head of a request must be there, and a new connection must send one. */
+  readonly headMs: number;
+  /** A connection on which no further request comes is closed after this time. */
+  readonly idleMs: number;
+  /** Within this time a body must be there; an uploaded file has a second more for each `bodyBytesPerSecond`. */
   readonly bodyMs: number;
+  /** The slowest that an uploaded file may arrive. */
+  readonly bodyBytesPerSecond: number;
   /** The status line is sent after this time, even if there is nothing to say yet; a client that left is noticed then. */
   readonly headersAfterMs: number;
   /** Bytes of a stream that may wait for its reader. */
@@ -39,7 +45,10 @@ export interface ConnectionLimits {
 export const DEFAULT_LIMITS: ConnectionLimits = {
   bodyBytes: 8 * 2 ** 20,
   uploadBytes: 4 * 2 ** 30,
+  headMs: 10_000,
+  idleMs: 60_000,
   bodyMs: 30_000,
+  bodyBytesPerSecond: 8 * 2 ** 10,
   headersAfterMs: 100,
   unreadBytes: 256 * 2 ** 10,
   stallMs: 15_000,

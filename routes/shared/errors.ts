@@ -89,6 +89,11 @@ export function clientLeft(): ApiError {
   return new ApiError(499, "client_closed_request", "The client left before the answer was complete");
 }
 
+/** A body of which less came than its head promised. */
+export function incompleteBody(): ApiError {
+  return new ApiError(400, "incomplete_body", "The request body ended before it was complete");
+}
+
 /** The answer for whatever was thrown. Errors that nobody foresaw say nothing about the inside of the server. */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
@@ -130,6 +135,15 @@ function fromService({ code, message }: ServiceError): ApiError {
     case "file_in_use":
     case "batch_has_ended":
       return new ApiError(400, code, message, { param: "id" });
+    case "too_many_transfers":
+      return new ApiError(429, code, message, {
+        type: "rate_limit_error",
+        headers: { "retry-after": RETRY_AFTER_SECONDS },
+      });
+    case "upload_too_slow":
+      return new ApiError(408, "body_timeout", message, { headers: { connection: "close" } });
+    case "quota_exceeded":
+      return new ApiError(413, code, message, { param: "file", headers: { connection: "close" } });
     case "storage_full":
       return new ApiError(507, code, message, { headers: NO_RETRY });
   }

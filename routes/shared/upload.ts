@@ -2,11 +2,13 @@ import { Busboy } from "@fastify/busboy";
 import { Buffer } from "node:buffer";
 import type { Readable } from "node:stream";
 import type { ConnectionLimits } from "./context.ts";
-import { ApiError } from "./errors.ts";
+import { ApiError, incompleteBody } from "./errors.ts";
 
 /** Where the content of a file goes while it is received. */
 export interface Sink {
   readonly bytes: number;
+  /** Aborted where the sink takes no more, with the reason. */
+  readonly signal: AbortSignal;
   write(bytes: Uint8Array): Promise<void>;
   discard(): Promise<void>;
 }
@@ -16,7 +18,7 @@ export interface ReceivedForm<S extends Sink> {
   readonly file: { readonly filename: string; readonly sink: S };
 }
 
-type UploadLimits = Pick<ConnectionLimits, "uploadBytes" | "bodyMs">;
+type UploadLimits = Pick<ConnectionLimits, "uploadBytes" | "bodyMs" | "bodyBytesPerSecond">;
 type Part = Readable & { readonly truncated: boolean };
 
 const MAX_FIELDS = 16;
@@ -51,6 +53,8 @@ class Form<S extends Sink> {
   #part: Part | undefined;
   #writing: Promise<void> | undefined;
   #failure: Error | undefined;
+  readonly #began = performance.now();
+  #received = 0;
   /** Ends the wait that is under way. */
   #interrupt: (failure: Error) => void = () => {};
 
@@ -94,15 +98,16 @@ class Form<S extends Sink> {
         for (;;) {
           const { done, value } = await this.#soon(reader.read());
           if (done) break;
+          this.#received += value.length;
           if (!this.#parser.write(Buffer.from(value.buffer, value.byteOffset, value.byteLength))) {
             await this.#orFailure(new Promise((resolve) => this.#parser.once("drain", resolve)));
           }
         }
       } catch (error) {
-        throw error instanceof Error && error.name === "TypeError" ? incomplete() : error;
+        throw this.#failure ?? (error instanceof ApiError ? error : incompleteBody());
       } finally {
-        // Not cancelled: Deno.serve (2.9.6) would then never close the connection by itself.
-        reader.releaseLock();
+        // What still comes is thrown away.
+        reader.cancel().catch(() => {});
       }
     }
     this.#parser.end();
@@ -127,10 +132,7 @@ class Form<S extends Sink> {
   }
 
   #listen(): void {
-    const fail = (error: Error) => {
-      this.#failure ??= error;
-      this.#interrupt(this.#failure);
-    };
+    const fail = (error: Error) => this.#fail(error);
     this.#parser.on("error", (error) => fail(badForm((error as Error).message)));
     this.#parser.on("filesLimit", () => fail(badForm("more than one file")));
     this.#parser.on("fieldsLimit", () => fail(badForm(`more than ${MAX_FIELDS} fields`)));
@@ -153,12 +155,18 @@ class Form<S extends Sink> {
     });
   }
 
+  #fail(error: Error): void {
+    this.#failure ??= error;
+    this.#interrupt(this.#failure);
+  }
+
   async #receive(name: string, part: Part, filename: string | undefined): Promise<void> {
     if (name !== "file") {
       throw badForm(`its file must be named "file" (got ${JSON.stringify(name.slice(0, 60))})`);
     }
     const sink = await this.open();
     this.#file = { filename: cleanName(filename), sink };
+    sink.signal.addEventListener("abort", () => this.#fail(sink.signal.reason), { once: true });
     for await (const chunk of part) await sink.write(chunk);
     if (part.truncated) throw tooLarge(this.limits);
   }
@@ -175,11 +183,12 @@ class Form<S extends Sink> {
     });
   }
 
+  /** Some of the body must come within `bodyMs`, and all of it at a bearable rate. */
   async #soon<T>(work: Promise<T>): Promise<T> {
-    const { bodyMs } = this.limits;
-    const message = `Nothing of the request body came within ${bodyMs / 1000} s`;
-    const error = new ApiError(408, "body_timeout", message, { headers: { connection: "close" } });
-    const timer = setTimeout(() => this.#interrupt(error), bodyMs);
+    const { bodyMs, bodyBytesPerSecond } = this.limits;
+    const allowedMs = bodyMs + this.#received / bodyBytesPerSecond * 1000;
+    const leftMs = Math.min(bodyMs, this.#began + allowedMs - performance.now());
+    const timer = setTimeout(() => this.#fail(tooSlow(this.limits)), Math.max(leftMs, 0));
     try {
       return await this.#orFailure(work);
     } finally {
@@ -203,8 +212,10 @@ function badForm(what: string): ApiError {
   return new ApiError(400, "invalid_form", `The form cannot be read: ${what.slice(0, 200)}`);
 }
 
-function incomplete(): ApiError {
-  return new ApiError(400, "incomplete_body", "The request body ended before it was complete");
+function tooSlow({ bodyMs, bodyBytesPerSecond }: UploadLimits): ApiError {
+  const message = `The upload is too slow: nothing came within ${bodyMs / 1000} s, or less than ` +
+    `${bodyBytesPerSecond} bytes a second over all`;
+  return new ApiError(408, "body_timeout", message, { headers: { connection: "close" } });
 }
 
 function tooLarge({ uploadBytes }: UploadLimits): ApiError {

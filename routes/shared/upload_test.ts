@@ -26,6 +26,7 @@ Deno.test("an upload passes through: what was written is not held", async () => 
   let most = 0;
   const sink = {
     bytes: 0,
+    signal: new AbortController().signal,
     write(chunk: Uint8Array) {
       this.bytes += chunk.length;
       most = Math.max(most, Deno.memoryUsage().external - before);
@@ -33,7 +34,7 @@ Deno.test("an upload passes through: what was written is not held", async () => 
     },
     discard: () => Promise.resolve(),
   };
-  const limits = { uploadBytes: 300 * MIB, bodyMs: 10_000 };
+  const limits = { uploadBytes: 300 * MIB, bodyMs: 10_000, bodyBytesPerSecond: 1 };
   const form = await readUpload(formOf(256), limits, () => Promise.resolve(sink));
   assertEquals([form.file.filename, sink.bytes], ["f.jsonl", 256 * MIB]);
   assert(most < 128 * MIB, `${most / MIB} MiB were held`);

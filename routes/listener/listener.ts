@@ -1,0 +1,232 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { ConnectionLimits } from "../shared/context.ts";
+import { ApiError, clientLeft, errorResponse, requestId, toApiError } from "../shared/errors.ts";
+import { settledWithin } from "../shared/settled.ts";
+import { Connection } from "./connection.ts";
+import { isShortage } from "./descriptors.ts";
+import { send, toRequest } from "./messages.ts";
+
+export interface ListenerOptions {
+  readonly hostname: string;
+  readonly port: number;
+  /** Connections that may be open at once. */
+  readonly maxConnections: number;
+  readonly limits: ConnectionLimits;
+  readonly handle: (request: Request) => Response | Promise<Response>;
+  /** Told of what nobody foresaw. */
+  readonly onError: (error: unknown) => void;
+}
+
+/** Of the places for connections; beyond, each connection ends with its answer. */
+const CROWDED = 0.75;
+/** How long a new connection, an incomplete head or an idle one is safe from giving its place to another. */
+const SAFE_MS = { new: 500, head: 500, closing: 250, idle: 1000, body: 2000 };
+/** What the client still sends after the last answer is read for so long. */
+const LINGER_MS = 2000;
+/** An idle connection is open for longer than it is told to be, so that a last request is not lost. */
+const IDLE_GRACE_MS = 1000;
+/** Requests that a client may send ahead of their answers. */
+const MAX_PIPELINED = 32;
+const RETRY_MS = 50;
+const SHORTAGE_REPORT_MS = 60_000;
+
+/**
+ * HTTP/1.1 over TCP in bounded numbers and times: beyond `maxConnections`, whoever has sent no whole request for the
+ * longest gives its place to the next; where all are being answered, the next waits in the system's queue. A shortage of
+ * file descriptors is waited out. node:http reads and writes the messages.
+ */
+export class Listener {
+  readonly #socket: Deno.TcpListener;
+  readonly #http: Server;
+  readonly #open = new Set<Connection>();
+  readonly #sweeper: ReturnType<typeof setInterval>;
+  #stopping = false;
+  /** Ends the wait for a place. */
+  #freed = () => {};
+  #reportedAt = -Infinity;
+
+  constructor(private readonly options: ListenerOptions) {
+    const { hostname, port, limits } = options;
+    this.#socket = Deno.listen({ hostname, port });
+    this.#http = createServer({ keepAliveTimeout: limits.idleMs, requireHostHeader: false });
+    // Node:http closes each connection after its answer unless it listens; connections come from here instead.
+    Object.defineProperty(this.#http, "listening", { get: () => !this.#stopping });
+    this.#http.on("request", (incoming, outgoing) => this.#answer(incoming, outgoing));
+    this.#http.on("clientError", (error, connection) => refuse(error, connection as unknown as Connection));
+    const shortest = Math.min(limits.headMs, limits.idleMs, limits.stallMs);
+    this.#sweeper = setInterval(() => this.#sweep(), Math.min(Math.max(shortest / 4, 10), 500));
+    this.#accept();
+  }
+
+  get address(): Deno.NetAddr {
+    return this.#socket.addr;
+  }
+
+  /** Connections that are open. */
+  get connections(): number {
+    return this.#open.size;
+  }
+
+  /** Takes no more connections; resolves when those that are being answered have ended, at most after `ms`. */
+  async stop(ms: number): Promise<void> {
+    this.#stopping = true;
+    this.#socket.close();
+    this.#freed();
+    for (const connection of this.#open) {
+      if (connection.pipelined === 0) connection.destroy();
+    }
+    const ended = [...this.#open].map((connection) =>
+      new Promise<void>((resolve) => connection.once("close", resolve))
+    );
+    await settledWithin(Promise.all(ended), ms);
+    clearInterval(this.#sweeper);
+    for (const connection of this.#open) connection.destroy();
+  }
+
+  async #accept(): Promise<void> {
+    const { maxConnections } = this.options;
+    while (!this.#stopping) {
+      try {
+        this.#welcome(await this.#socket.accept());
+      } catch (error) {
+        if (!this.#stopping) await this.#waitOut(error);
+      }
+      // The one too many is served already: a place is made for it before another is let in.
+      while (this.#open.size > maxConnections && !this.#stopping) {
+        if (!this.#evict()) await this.#place();
+      }
+    }
+  }
+
+  #welcome(tcp: Deno.TcpConn): void {
+    const connection = new Connection(tcp);
+    this.#open.add(connection);
+    connection.once("close", () => {
+      this.#open.delete(connection);
+      this.#freed();
+    });
+    this.#http.emit("connection", connection);
+  }
+
+  /** After an error of the system: gives up what nobody needs, and some time. */
+  async #waitOut(error: unknown): Promise<void> {
+    if (performance.now() - this.#reportedAt > SHORTAGE_REPORT_MS) {
+      this.#reportedAt = performance.now();
+      this.options.onError(isShortage(error) ? shortageOf(this.#open.size, error) : error);
+    }
+    this.#evict();
+    await this.#place();
+  }
+
+  /** Resolves when a connection has closed, or soon, for one may have become idle. */
+  async #place(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#freed = resolve;
+    await settledWithin(promise, RETRY_MS);
+  }
+
+  /** Closes the connection that is worth least. false where each is worth keeping. */
+  #evict(): boolean {
+    const now = performance.now();
+    let [worst, most] = [undefined as Connection | undefined, 0];
+    for (const connection of this.#open) {
+      const worthlessness = this.#worthlessness(connection, now);
+      if (worthlessness > most) [worst, most] = [connection, worthlessness];
+    }
+    if (worst === undefined) return false;
+    worst.destroy();
+    this.#open.delete(worst);
+    return true;
+  }
+
+  /** How long a connection has held its place for nothing; 0 for one that is kept. Idle ones are closed last. */
+  #worthlessness(connection: Connection, now: number): number {
+    const { phase, since, received } = connection;
+    if (phase === "answer") return 0;
+    const age = now - since;
+    if (age < SAFE_MS[phase]) return 0;
+    if (phase === "body") return received < age * this.options.limits.bodyBytesPerSecond / 1000 ? age : 0;
+    return phase === "idle" ? age / 1e6 : age;
+  }
+
+  #sweep(): void {
+    const { headMs, idleMs, stallMs } = this.options.limits;
+    const now = performance.now();
+    for (const connection of this.#open) {
+      const { phase, since, stalledSince = now } = connection;
+      const age = now - since;
+      if (now - stalledSince > stallMs) connection.destroy();
+      else if (phase === "new" && age > headMs) connection.destroy();
+      else if (phase === "head" && age > headMs) refuse(lateHead(headMs), connection);
+      else if (phase === "idle" && age > idleMs + IDLE_GRACE_MS) connection.destroy();
+      else if (phase === "closing" && age > LINGER_MS) connection.destroy();
+    }
+  }
+
+  async #answer(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
+    const connection = incoming.socket as unknown as Connection;
+    if (connection.pipelined >= MAX_PIPELINED) return void connection.destroy();
+    connection.beginRequest(incoming);
+    const abort = new AbortController();
+    outgoing.once("close", () => {
+      connection.endRequest(incoming);
+      if (!outgoing.writableFinished) abort.abort(clientLeft());
+    });
+    const response = await this.#handle(incoming, abort.signal);
+    const last = () =>
+      !incoming.complete || this.#stopping || this.connections > CROWDED * this.options.maxConnections;
+    await send(response, outgoing, last);
+  }
+
+  async #handle(incoming: IncomingMessage, signal: AbortSignal): Promise<Response> {
+    try {
+      return await this.options.handle(toRequest(incoming, signal));
+    } catch (error) {
+      if (!(error instanceof ApiError)) this.options.onError(error);
+      const answer = errorResponse(toApiError(error));
+      answer.headers.set("x-request-id", requestId());
+      return answer;
+    }
+  }
+}
+
+/** Answers what is no request, as far as that is possible, and closes. */
+function refuse(error: Error & { code?: string }, connection: Connection): void {
+  if (connection.pipelined > 0 || !connection.writable) return void connection.destroy();
+  const refusal = refusalOf(error);
+  const body = JSON.stringify(refusal.body());
+  connection.end(
+    `HTTP/1.1 ${refusal.status} ${REASONS[refusal.status]}\r\ncontent-type: application/json\r\n` +
+      `content-length: ${body.length}\r\nconnection: close\r\nx-request-id: ${requestId()}\r\n\r\n${body}`,
+  );
+}
+
+const REASONS: Record<number, string> = {
+  400: "Bad Request",
+  408: "Request Timeout",
+  431: "Request Header Fields Too Large",
+};
+
+function refusalOf(error: Error & { code?: string }): ApiError {
+  if (error instanceof ApiError) return error;
+  if (error.code === "HPE_HEADER_OVERFLOW") {
+    return new ApiError(
+      431,
+      "headers_too_large",
+      "The request's headers are too large; at most 16 KiB are read",
+    );
+  }
+  return new ApiError(400, "invalid_request", "The request is not HTTP/1.1");
+}
+
+function lateHead(headMs: number): ApiError {
+  return new ApiError(408, "head_timeout", `The request's head did not arrive within ${headMs / 1000} s`);
+}
+
+function shortageOf(connections: number, cause: unknown): Error {
+  return new Error(
+    `No file descriptors are left with ${connections} connections open; new ones wait. Raise the limit (ulimit -n) or ` +
+      "lower --max-connections",
+    { cause },
+  );
+}

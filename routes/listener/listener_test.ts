@@ -1,0 +1,193 @@
+import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { DEFAULT_LIMITS } from "../shared/context.ts";
+import { RawClient, statusOf } from "../testing_raw.ts";
+import { until, withServer } from "../testing_server.ts";
+import { Listener } from "./listener.ts";
+
+const encoder = new TextEncoder();
+const messages = [{ role: "user", content: "Hi" }];
+const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+const HEALTH = "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+Deno.test("connections that send no whole request are closed after a bound", async () => {
+  const limits = { headMs: 80, idleMs: 80, bodyMs: 80 };
+  await withServer({ limits }, async ({ base, errors }) => {
+    const connect = () => RawClient.connect(base);
+    const [silent, head, slowHead, idle, body] = await Promise.all([0, 1, 2, 3, 4].map(connect));
+    await head.send("GET /health HTTP/1.1\r\nhost: loc");
+    await idle.send(HEALTH);
+    await body.send(
+      "POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{",
+    );
+    const dripping = setInterval(() => slowHead.send("a"), 20);
+    await slowHead.send("GET /");
+    await Promise.all([silent, head, slowHead, body].map(({ closed }) => closed));
+    clearInterval(dripping);
+    assertEquals([silent.answer, statusOf(head), statusOf(slowHead), statusOf(body)], ["", 408, 408, 408]);
+    assertStringIncludes(head.answer, '"code":"head_timeout"');
+    assertEquals(statusOf(idle), 200);
+    assertEquals(idle.closedAt, undefined); // for a second longer than it was told
+    await idle.closed;
+    assertEquals(errors, []);
+  });
+});
+
+Deno.test("beyond the most connections, whoever sends nothing gives its place to the next", async () => {
+  await withServer({ maxConnections: 8 }, async ({ base, errors }) => {
+    const silent = await Promise.all(Array.from({ length: 40 }, () => RawClient.connect(base)));
+    for (const client of silent.slice(0, 20)) await client.send("POST /v1/files HTTP/1.1\r\nhost");
+    for (let n = 0; n < 5; n++) {
+      const response = await fetch(`${base}/health`);
+      assertEquals([response.status, await response.json()], [200, { status: "ok" }]);
+    }
+    assert(silent.filter(({ closedAt }) => closedAt !== undefined).length >= 32);
+    for (const client of silent) client.close();
+    await Promise.all(silent.map(({ closed }) => closed));
+    assertEquals(errors, []);
+  });
+});
+
+Deno.test("where all are being answered, the next wait, and none is lost", async () => {
+  const options = { maxConnections: 4, slots: 4, tokenMs: 5 };
+  await withServer(options, async ({ post, engine }) => {
+    const body = { model: "demo", messages };
+    const answers = await Promise.all(
+      Array.from({ length: 24 }, async () => (await post("/v1/chat/completions", body)).json()),
+    );
+    const texts = answers.map(({ choices }) => choices[0].message.content);
+    assertEquals(new Set(texts), new Set(["Hello, wörld 🙂!"]));
+    assertEquals(engine.requests.length, 24);
+  });
+});
+
+Deno.test("a body that is cut is a 400, whether the connection can still be answered or not", async () => {
+  await withServer({}, async ({ base, engine, errors }) => {
+    const head =
+      "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    const bodies = [
+      'content-length: 100\r\n\r\n{"model":"demo"',
+      'transfer-encoding: chunked\r\n\r\nff\r\n{"model":"demo"',
+    ];
+    for (const body of bodies) {
+      const client = await RawClient.connect(base);
+      await client.send(head + body);
+      await client.closeWrite();
+      await client.closed;
+      assertEquals(statusOf(client), 400);
+      assertStringIncludes(client.answer, '"code":"incomplete_body"');
+      assertStringIncludes(client.answer.toLowerCase(), "connection: close");
+
+      const gone = await RawClient.connect(base);
+      await gone.send(head + body);
+      gone.close();
+      await gone.closed;
+    }
+    const { status } = await fetch(`${base}/health`).then(async (r) => (await r.body!.cancel(), r));
+    assertEquals([status, engine.requests.length, errors], [200, 0, []]);
+  });
+});
+
+Deno.test("a request names one host, and what is no request is a 4xx in OpenAI's shape", async () => {
+  await withServer({}, async ({ base }) => {
+    const cases: [string, number, string][] = [
+      ["GET /health HTTP/1.1\r\n\r\n", 400, "invalid_host"],
+      ["GET /health HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n\r\n", 400, "invalid_host"],
+      ["GET /health HTTP/1.1\r\nhost: a b\r\n\r\n", 400, "invalid_host"],
+      ["GET /health HTTP/1.1\r\nhost: localhost@evil.example\r\n\r\n", 400, "invalid_host"],
+      ["NONSENSE\r\n\r\n", 400, "invalid_request"],
+      ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "invalid_request"],
+      [
+        `GET /health HTTP/1.1\r\nhost: localhost\r\nx: ${"a".repeat(200_000)}\r\n\r\n`,
+        431,
+        "headers_too_large",
+      ],
+    ];
+    for (const [request, status, code] of cases) {
+      const client = await RawClient.connect(base);
+      await client.send(request);
+      await client.closeWrite().catch(() => {});
+      await client.closed;
+      assertEquals(statusOf(client), status, request.slice(0, 60));
+      const body = JSON.parse(client.answer.split("\r\n\r\n")[1].replace(/^[0-9a-f]+\r\n/, ""));
+      assertEquals([body.error.code, body.error.param], [code, null]);
+      assertMatch(client.answer, /x-request-id: req_/);
+    }
+    const old = await RawClient.connect(base);
+    await old.send("GET /health HTTP/1.0\r\n\r\n");
+    await old.closed;
+    assertEquals(statusOf(old), 200);
+    const absolute = await RawClient.connect(base);
+    await absolute.send(
+      "GET http://localhost/health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+    );
+    await absolute.closed;
+    assertEquals(statusOf(absolute), 200);
+  });
+});
+
+Deno.test("requests sent ahead are answered in their order, and not without bound", async () => {
+  await withServer({}, async ({ base, engine }) => {
+    const request = (path: string, close = "") => `GET ${path} HTTP/1.1\r\nhost: localhost\r\n${close}\r\n`;
+    const polite = await RawClient.connect(base);
+    await polite.send(request("/health") + request("/nothing") + request("/ready", "connection: close\r\n"));
+    await polite.closed;
+    assertEquals(polite.answer.match(/HTTP\/1\.1 \d+/g), ["HTTP/1.1 200", "HTTP/1.1 404", "HTTP/1.1 200"]);
+
+    const body = JSON.stringify({ model: "demo", messages, max_tokens: 1 });
+    const post =
+      `POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n` +
+      `content-length: ${body.length}\r\n\r\n${body}`;
+    const greedy = await RawClient.connect(base);
+    await greedy.send(post.repeat(200));
+    await greedy.closed;
+    assert(engine.requests.length <= 32, `${engine.requests.length}`);
+  });
+});
+
+Deno.test("an answer that nobody reads is cut after a bound, one that is read slowly is not", async () => {
+  const large = new Uint8Array(16 << 20);
+  const cancelled: unknown[] = [];
+  const handle = ({ url }: Request) => {
+    if (url.endsWith("/whole")) return new Response(large);
+    let sent = 0;
+    return new Response(
+      new ReadableStream({
+        pull(controller) {
+          controller.enqueue(large.subarray(0, 1 << 20));
+          if (++sent === 16) controller.close();
+        },
+        cancel: (reason) => void cancelled.push(reason.code),
+      }),
+    );
+  };
+  const limits = { ...DEFAULT_LIMITS, stallMs: 300 };
+  const errors: unknown[] = [];
+  const onError = (error: unknown) => errors.push(error);
+  const options = { hostname: "127.0.0.1", port: 0, maxConnections: 8, limits, handle, onError };
+  const listener = new Listener(options);
+  const { hostname, port } = listener.address;
+  const buffer = new Uint8Array(1 << 20);
+  async function fetched(path: string, pauseMs: number, everyMs: number): Promise<number> {
+    const tcp = await Deno.connect({ hostname, port });
+    await tcp.write(encoder.encode(`GET ${path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n`));
+    await sleep(pauseMs);
+    let read = 0;
+    try {
+      for (let n = await tcp.read(buffer); n !== null; n = await tcp.read(buffer)) {
+        read += n;
+        await sleep(everyMs);
+      }
+    } catch {
+      // Reset.
+    }
+    tcp.close();
+    return read;
+  }
+  for (const path of ["/whole", "/stream"]) {
+    assert(await fetched(path, 1200, 0) < large.length, path);
+    assert(await fetched(path, 0, 5) > large.length, path);
+  }
+  await until(() => listener.connections === 0);
+  assertEquals([cancelled, errors], [["client_closed_request"], []]);
+  await listener.stop(0);
+});

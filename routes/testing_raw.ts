@@ -1,0 +1,53 @@
+const encoder = new TextEncoder();
+
+/** A client that sends what it is told to, and reads what comes. */
+export class RawClient {
+  answer = "";
+  /** When the server closed; undefined while it has not. */
+  closedAt: number | undefined;
+  readonly closed: Promise<void>;
+
+  private constructor(private readonly tcp: Deno.TcpConn) {
+    this.closed = this.#read();
+  }
+
+  static async connect(base: string): Promise<RawClient> {
+    const { hostname, port } = new URL(base);
+    return new RawClient(await Deno.connect({ hostname, port: Number(port) }));
+  }
+
+  async send(text: string): Promise<void> {
+    await this.tcp.write(encoder.encode(text)).catch(() => {});
+  }
+
+  closeWrite(): Promise<void> {
+    return this.tcp.closeWrite();
+  }
+
+  close(): void {
+    try {
+      this.tcp.close();
+    } catch {
+      // The server was first.
+    }
+  }
+
+  async #read(): Promise<void> {
+    const decoder = new TextDecoder();
+    const buffer = new Uint8Array(1 << 16);
+    try {
+      for (let n = await this.tcp.read(buffer); n !== null; n = await this.tcp.read(buffer)) {
+        this.answer += decoder.decode(buffer.subarray(0, n), { stream: true });
+      }
+    } catch {
+      // Reset.
+    }
+    this.closedAt = performance.now();
+    this.close();
+  }
+}
+
+/** Of the first answer; 0 where none came. */
+export function statusOf({ answer }: RawClient): number {
+  return Number(/^HTTP\/1\.1 (\d+)/.exec(answer)?.[1] ?? 0);
+}
