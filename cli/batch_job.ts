@@ -32,7 +32,7 @@ export interface JobArguments {
   readonly json: boolean;
 }
 
-/** Lines in flight where nobody says how many, to begin with. */
+/** Lines in flight at first, without --parallel. */
 const FIRST_PARALLEL = 24;
 
 /**

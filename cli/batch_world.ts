@@ -70,7 +70,7 @@ export interface BatchWorld {
   readonly execute: ExecuteOn;
 }
 
-/** Most lines that run side by side where nobody says how many. */
+/** Most lines that run side by side without --parallel. */
 export const AUTO_PARALLEL = 64;
 /** What lines of a batch file may be. */
 export const LINE_LIMITS = inputLimits(GENERATION_URLS);

@@ -1,7 +1,7 @@
 const STEP_BYTES = 256 * 1024;
 
 /**
- * Numbers (u32) of which nobody knows yet how many will come. They lie in address space that is set aside for all that
+ * Numbers (u32) whose count is not known in advance. They lie in address space that is set aside for all that
  * may come and takes memory as it fills: nothing is copied, there is no garbage, and `free` gives all back at once.
  */
 export class GrowingTable {

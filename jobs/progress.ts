@@ -1,6 +1,6 @@
 import type { BatchProgress } from "./runner.ts";
 
-/** How a job goes, as far as it can be said honestly. */
+/** The progress of a job. */
 export interface ProgressView {
   readonly done: number;
   readonly failed: number;

@@ -1,4 +1,4 @@
-import { BatchWorker, newId, type WorkerOptions } from "./batch_worker.ts";
+import { BatchQueue, newId, type QueueOptions } from "./batch_queue.ts";
 import type { InputLimits } from "./check.ts";
 import { DataFolder, type Upload } from "./data_folder.ts";
 import { sleep } from "./dispatch.ts";
@@ -18,9 +18,9 @@ import {
 export interface ServiceOptions {
   /** The data folder; created if it is missing. */
   readonly path: string;
-  readonly execute: WorkerOptions["execute"];
-  readonly settings: WorkerOptions["settings"];
-  readonly processor?: WorkerOptions["processor"];
+  readonly execute: QueueOptions["execute"];
+  readonly settings: QueueOptions["settings"];
+  readonly processor?: QueueOptions["processor"];
   /** Lines in flight. */
   readonly parallel: number;
   readonly report: (error: unknown) => void;
@@ -41,7 +41,7 @@ const WATCH_MS = 1000;
 /** The files and batches of a server. What it has accepted survives the process; a new one resumes it. */
 export class BatchService {
   readonly #store: BatchStore;
-  readonly #worker: BatchWorker;
+  readonly #queue: BatchQueue;
   readonly #sweeper: ReturnType<typeof setInterval>;
   readonly #closing = new AbortController();
 
@@ -52,7 +52,7 @@ export class BatchService {
     private readonly options: ServiceOptions,
   ) {
     this.#store = store;
-    this.#worker = new BatchWorker({
+    this.#queue = new BatchQueue({
       pauseMs: PAUSE_MS,
       ...options,
       limits: options.lineLimits,
@@ -86,7 +86,7 @@ export class BatchService {
   async close(): Promise<void> {
     clearInterval(this.#sweeper);
     this.#closing.abort();
-    await this.#worker.stop();
+    await this.#queue.stop();
     this.#store.close();
     this.folder.close();
   }
@@ -176,7 +176,7 @@ export class BatchService {
       counts: { total: 0, completed: 0, failed: 0, promptTokens: 0, cachedTokens: 0, outputTokens: 0 },
     };
     this.#store.addBatch(batch);
-    this.#worker.wake();
+    this.#queue.wake();
     return batch;
   }
 
@@ -197,7 +197,7 @@ export class BatchService {
     if (batch.ending === "cancel") return batch;
     const change = { status: "cancelling", ending: "cancel", cancellingAt: this.now() } as const;
     const changed = this.#store.change(batch, change);
-    this.#worker.end(id, "cancel");
+    this.#queue.end(id, "cancel");
     return changed;
   }
 
@@ -215,7 +215,7 @@ export class BatchService {
   }
 
   #view(batch: BatchRecord): BatchView {
-    const view = this.#worker.view(batch.id);
+    const view = this.#queue.view(batch.id);
     return {
       batch,
       promptRate: view?.promptRate ?? null,
@@ -229,7 +229,7 @@ export class BatchService {
     for (const batch of this.#store.unfinished()) {
       if (batch.ending !== null || batch.status === "finalizing" || batch.expiresAt > now) continue;
       this.#store.change(batch, { ending: "expire" });
-      this.#worker.end(batch.id, "expire");
+      this.#queue.end(batch.id, "expire");
     }
     for (const file of this.#store.expiredFiles(now)) {
       if (!this.#store.isInput(file.id)) await this.#remove(file);

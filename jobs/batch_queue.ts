@@ -10,7 +10,7 @@ import { diskStorage } from "./storage.ts";
 import type { BatchStore } from "./store.ts";
 import { type BatchProblem, type BatchRecord, type FileRecord, hasEnded } from "./types.ts";
 
-export interface WorkerOptions {
+export interface QueueOptions {
   readonly store: BatchStore;
   readonly folder: DataFolder;
   /** Answers a line for an owner. */
@@ -46,15 +46,15 @@ const MAX_PROBLEMS = 1000;
  * Works through the batches of a store: one lane checks files and ends what was cancelled, so that neither waits for the
  * model; the other answers lines, one batch after the other, oldest first.
  */
-export class BatchWorker {
+export class BatchQueue {
   readonly #live = new Map<string, Live>();
   /** Until when a batch pauses, in milliseconds. */
-  readonly #resting = new Map<string, number>();
+  readonly #paused = new Map<string, number>();
   readonly #drain = new AbortController();
   readonly #lanes: Promise<unknown>;
   #wake = Promise.withResolvers<void>();
 
-  constructor(private readonly options: WorkerOptions) {
+  constructor(private readonly options: QueueOptions) {
     for (const batch of options.store.unfinished()) {
       const difference = this.#difference(batch);
       if (difference === undefined) continue;
@@ -77,7 +77,7 @@ export class BatchWorker {
 
   /** A batch is to end without the answers that it does not have yet; the store knows it already. */
   end(id: string, ending: NonNullable<BatchRecord["ending"]>): void {
-    this.#resting.delete(id);
+    this.#paused.delete(id);
     const live = this.#live.get(id);
     if (live !== undefined) {
       live.ending = ending;
@@ -113,10 +113,10 @@ export class BatchWorker {
   }
 
   #next(isMine: (batch: BatchRecord) => boolean): BatchRecord | undefined {
-    const rests = (id: string) => performance.now() < (this.#resting.get(id) ?? 0);
+    const isPaused = (id: string) => performance.now() < (this.#paused.get(id) ?? 0);
     try {
       return this.options.store.unfinished().find((batch) =>
-        !this.#live.has(batch.id) && !rests(batch.id) && isMine(batch)
+        !this.#live.has(batch.id) && !isPaused(batch.id) && isMine(batch)
       );
     } catch (error) {
       this.options.report(error);
@@ -284,7 +284,7 @@ export class BatchWorker {
       report(another);
     }
     report(new Error(`Batch ${batch.id} pauses for ${pauseMs / 1000} s`, { cause: error }));
-    this.#resting.set(batch.id, performance.now() + pauseMs);
+    this.#paused.set(batch.id, performance.now() + pauseMs);
     setTimeout(() => this.wake(), pauseMs + 1);
   }
 
