@@ -121,7 +121,7 @@ const batchEvent = z.object({
   prompt_tokens_per_second: z.number().nullable(),
   output_tokens_per_second: z.number().nullable(),
   eta_seconds: z.number().nullable(),
-}).openapi("BatchProgress");
+});
 
 const params = z.object({ id: z.string().openapi({ example: "batch_0123456789abcdef" }) });
 const missing = { 404: "No such batch" };
@@ -203,7 +203,7 @@ const follow = endpoint({
   tag: "Batches",
   summary: "Follow a batch",
   params,
-  content: { "text/event-stream": batchEvent },
+  events: { name: "BatchProgress", schema: batchEvent },
   answers: "An event for each change, at most one a second, until the batch has ended; then `data: [DONE]`",
   refusals: missing,
 }, async ({ params, raw, owner }, context) => {

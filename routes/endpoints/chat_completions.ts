@@ -107,7 +107,7 @@ const chunk = z.object({
   })),
   usage: usage.nullable().optional(),
   prompt_progress: promptProgress.optional(),
-}).openapi("ChatCompletionChunk");
+});
 
 type Chunk = z.output<typeof chunk>;
 type Choice = Chunk["choices"][number];
@@ -118,7 +118,7 @@ export const chatCompletions = generation({
   summary: "Answer a conversation",
   request,
   answer,
-  chunk,
+  chunk: { name: "ChatCompletionChunk", schema: chunk },
   example: {
     model: "demo",
     messages: [{ role: "user", content: "Who are you?" }],

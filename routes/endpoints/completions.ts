@@ -138,7 +138,7 @@ export const completions = generation({
   summary: "Continue a text, or token ids",
   request,
   answer,
-  chunk: answer,
+  chunk: { name: "Completion", schema: answer },
   example: { model: "demo", prompt: "Once upon a time", max_tokens: 12, temperature: 0 },
   prepare,
 });

@@ -55,7 +55,7 @@ const upload = endpoint({
   const form = await readUpload(raw, context.limits, () => service.beginUpload());
   const { filename, sink } = form.file;
   try {
-    const keepSeconds = readFields(form.fields);
+    const keepSeconds = readFields(form.fields, form.repeated);
     if (sink.bytes === 0) {
       const message = 'Invalid "file": must not be empty; a batch file has a line for each request';
       throw new ApiError(400, "invalid_value", message, { param: "file" });
@@ -160,7 +160,11 @@ const fields = z.object({
 });
 
 /** Checks the fields beside the file; gives the seconds that it is to be kept, null for ever. Throws ApiError. */
-function readFields(given: Record<string, string>): number | null {
+function readFields(given: Record<string, string>, repeated: ReadonlySet<string>): number | null {
+  const twice = ["expires_after", ...Object.keys(fields.shape)].find((name) => repeated.has(name));
+  if (twice !== undefined) {
+    throw new ApiError(400, "invalid_form", `The form must have "${twice}" once`, { param: twice });
+  }
   const { expires_after: json, ...others } = given;
   for (const name of Object.keys(others)) {
     if (!/^expires?.?after/i.test(name) || name in fields.shape) continue;

@@ -1,9 +1,10 @@
-import { createRoute, type OpenAPIHono, type z } from "@hono/zod-openapi";
+import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { errorAnswer, retryAfter } from "./answers.ts";
 import { readJson } from "./body.ts";
 import { check } from "./check.ts";
 import type { AppContext, Env } from "./context.ts";
+import { documented } from "./fields.ts";
 
 type Schema = z.ZodType;
 type Fields = z.ZodObject;
@@ -46,6 +47,8 @@ export interface EndpointSpec<P, Q, B, A> {
   readonly answer?: A;
   /** Answers of other media types, with their schemas. */
   readonly content?: Record<string, Schema | { readonly type: "string"; readonly format?: string }>;
+  /** Of an answer in server-sent events: the objects in them, and the name of their schema. */
+  readonly events?: { readonly name: string; readonly schema: Schema };
   readonly answers: string;
   /** Refusals beside those that follow from the method, the parameters and the body, by status. */
   readonly refusals?: Readonly<Record<number, string>>;
@@ -55,6 +58,7 @@ export interface EndpointSpec<P, Q, B, A> {
 export interface Endpoint {
   readonly route: ReturnType<typeof routeOf>;
   readonly pattern: string;
+  readonly events: EndpointSpec<None, None, None, None>["events"];
   answer(c: Context<Env>, context: AppContext): Promise<Response>;
 }
 
@@ -79,6 +83,7 @@ export function endpoint<
   return {
     route,
     pattern: spec.pattern ?? route.getRoutingPath(),
+    events: spec.events,
     async answer(c, context) {
       const incoming = {
         params: spec.params && check(spec.params, c.req.param()),
@@ -96,11 +101,9 @@ export function endpoint<
 }
 
 /** Puts an endpoint into the app and its document. */
-export function mount(
-  app: OpenAPIHono<Env>,
-  context: AppContext,
-  { route, pattern, answer }: Endpoint,
-): void {
+export function mount(app: OpenAPIHono<Env>, context: AppContext, endpoint: Endpoint): void {
+  const { route, pattern, events, answer } = endpoint;
+  if (events) app.openAPIRegistry.register(events.name, events.schema);
   app.openAPIRegistry.registerPath(route);
   app.on(route.method, pattern, (c) => answer(c, context));
 }
@@ -109,6 +112,7 @@ function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
   const { method, path, operationId, summary, description, tag, params, query, body, form, example } = spec;
   const content = {
     ...(spec.answer ? json(spec.answer) : {}),
+    ...(spec.events ? { "text/event-stream": { schema: eventOf(spec.events.name) } } : {}),
     ...Object.fromEntries(
       Object.entries(spec.content ?? {}).map(([type, schema]) => [type, { schema }]),
     ),
@@ -152,6 +156,14 @@ function commonRefusals({ method, body, form, query }: EndpointSpec<unknown, unk
     500: "The server failed; its log says why",
     ...(changes ? { 503: "The server is shutting down" } : {}),
   };
+}
+
+/** One server-sent event, as OpenAPI describes it: `data` is JSON, but the last. */
+function eventOf(name: string) {
+  const schemas = [name, "Error"].map((name) => ({ $ref: `#/components/schemas/${name}` }));
+  const object = { type: "string", contentMediaType: "application/json", contentSchema: { anyOf: schemas } };
+  const data = documented(z.string(), { anyOf: [object, { type: "string", enum: ["[DONE]"] }] });
+  return z.object({ data });
 }
 
 function refusal(status: number, description: string) {

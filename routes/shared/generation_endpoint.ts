@@ -1,6 +1,5 @@
-import { z } from "@hono/zod-openapi";
+import type { z } from "@hono/zod-openapi";
 import type { Engine } from "../../engine/types.ts";
-import { errorAnswer } from "./answers.ts";
 import { check } from "./check.ts";
 import { abortWhenLeft } from "./client.ts";
 import { type Endpoint, endpoint } from "./endpoint.ts";
@@ -23,7 +22,7 @@ interface GenerationSpec<Request extends z.ZodType> {
   readonly request: Request;
   readonly answer: z.ZodType;
   /** One event of the stream. */
-  readonly chunk: z.ZodType;
+  readonly chunk: { readonly name: string; readonly schema: z.ZodType };
   readonly example: z.input<Request>;
   readonly prepare: (engine: Engine, body: z.output<Request>, options: RunOptions) => Prepared;
 }
@@ -45,7 +44,8 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
         "at last `data: [DONE]`. A failure in mid-stream is an event with an `error`, after which the stream ends.",
       body: request,
       example: spec.example as never,
-      content: { "application/json": answer, "text/event-stream": z.union([chunk, errorAnswer]) },
+      content: { "application/json": answer },
+      events: chunk,
       answers: "The answer, or with `stream` its events",
       refusals: {
         400: "A wrong or unsupported field, or a prompt longer than the context",

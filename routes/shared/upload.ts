@@ -14,7 +14,10 @@ export interface Sink {
 }
 
 export interface ReceivedForm<S extends Sink> {
+  /** The first value of each. */
   readonly fields: Record<string, string>;
+  /** Names of fields that came more than once. */
+  readonly repeated: ReadonlySet<string>;
   readonly file: { readonly filename: string; readonly sink: S };
 }
 
@@ -48,6 +51,7 @@ export async function readUpload<S extends Sink>(
 
 class Form<S extends Sink> {
   readonly #fields: Record<string, string> = {};
+  readonly #repeated = new Set<string>();
   readonly #parser: InstanceType<typeof Busboy>;
   #file: { filename: string; sink: S } | undefined;
   #part: Part | undefined;
@@ -121,7 +125,7 @@ class Form<S extends Sink> {
         param: "file",
       });
     }
-    return { fields: this.#fields, file: this.#file };
+    return { fields: this.#fields, repeated: this.#repeated, file: this.#file };
   }
 
   async discard(): Promise<void> {
@@ -138,10 +142,8 @@ class Form<S extends Sink> {
     this.#parser.on("fieldsLimit", () => fail(badForm(`more than ${MAX_FIELDS} fields`)));
     this.#parser.on("field", (name, value, nameCut, valueCut) => {
       if (nameCut || valueCut) return fail(badForm("a field that is too long"));
-      if (Object.hasOwn(this.#fields, name)) {
-        return fail(badForm(`${JSON.stringify(name.slice(0, 60))} twice`));
-      }
-      Object.defineProperty(this.#fields, name, { value, enumerable: true });
+      if (Object.hasOwn(this.#fields, name)) this.#repeated.add(name);
+      else Object.defineProperty(this.#fields, name, { value, enumerable: true });
     });
     this.#parser.on("file", (name, part, filename) => {
       this.#part = part as Part;
