@@ -80,7 +80,7 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
     const connection = await openConnection(target, name, note);
     const { engine, identity } = await world.openEngine({ ...options, reload: true });
     const failed = failureOf(engine);
-    const counts: WorkerCounts = { lines: 0, lost: 0 };
+    const counts: WorkerCounts = { lines: 0 };
     const timer = setInterval(() => note(`${counts.lines} lines answered so far`), TELL_MS);
     try {
       note(

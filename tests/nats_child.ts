@@ -1,8 +1,8 @@
 import type { BatchError } from "../jobs/errors.ts";
 import { type Connection, natsTarget, openConnection } from "../jobs/nats/connection.ts";
 import { Coordinator } from "../jobs/nats/coordinator.ts";
-import { type Answerer, runWorker } from "../jobs/nats/worker.ts";
-import { type BatchOptions, runBatch } from "../jobs/runner.ts";
+import { runWorker } from "../jobs/nats/worker.ts";
+import { type BatchOptions, type Execute, runBatch } from "../jobs/runner.ts";
 import { TEST_LIMITS } from "../jobs/testing.ts";
 
 /*
@@ -76,7 +76,7 @@ async function coordinate(url: string, folder: string): Promise<number> {
   return state === "done" ? 0 : 1;
 }
 
-async function work(url: string, name: string, answerer: Answerer): Promise<number> {
+async function work(url: string, name: string, answerer: Execute): Promise<number> {
   const never = new AbortController().signal;
   await runWorker({
     connection: await connected(url, name),
@@ -84,7 +84,7 @@ async function work(url: string, name: string, answerer: Answerer): Promise<numb
     name,
     parallel: WORKER_PARALLEL,
     note: () => {},
-    counts: { lines: 0, lost: 0 },
+    counts: { lines: 0 },
     drainSignal: never,
     signal: never,
     answerer,
@@ -92,7 +92,7 @@ async function work(url: string, name: string, answerer: Answerer): Promise<numb
   return 0;
 }
 
-function sound(folder: string, ms: number): Answerer {
+function sound(folder: string, ms: number): Execute {
   return async ({ body }) => {
     const n = body.n as number;
     // Lines of other runs have no number.

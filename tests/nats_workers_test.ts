@@ -4,8 +4,8 @@ import { jetstreamManager } from "@nats-io/jetstream";
 import { BatchError } from "../jobs/errors.ts";
 import { type Connection, natsTarget, openConnection } from "../jobs/nats/connection.ts";
 import { Coordinator } from "../jobs/nats/coordinator.ts";
-import { type Answerer, runWorker, type WorkerOptions } from "../jobs/nats/worker.ts";
-import { runBatch } from "../jobs/runner.ts";
+import { runWorker, type WorkerOptions } from "../jobs/nats/worker.ts";
+import { type Execute, runBatch } from "../jobs/runner.ts";
 import { TEST_LIMITS } from "../jobs/testing.ts";
 import { NatsServer, natsServerPath } from "./nats_server.ts";
 
@@ -14,7 +14,7 @@ import { NatsServer, natsServerPath } from "./nats_server.ts";
 const ignore = natsServerPath() === undefined;
 const MODEL = { model: "fake" };
 const URL = "/v1/completions";
-const GOOD: Answerer = ({ body }) => Promise.resolve({ status: 200, body: { n: body.n } });
+const GOOD: Execute = ({ body }) => Promise.resolve({ status: 200, body: { n: body.n } });
 
 /** What a test opens is closed at its end, the workers first. */
 class Bench implements AsyncDisposable {
@@ -45,10 +45,10 @@ class Bench implements AsyncDisposable {
     return made;
   }
 
-  async worker(name: string, answerer: Answerer, options: Partial<WorkerOptions> = {}) {
+  async worker(name: string, answerer: Execute, options: Partial<WorkerOptions> = {}) {
     const stop = new AbortController();
     const connection = options.connection ?? await this.connect();
-    const counts = { lines: 0, lost: 0 };
+    const counts = { lines: 0 };
     const ended = runWorker({
       model: MODEL,
       name,
@@ -168,7 +168,7 @@ Deno.test({
         done[which] += 1;
       }))
     );
-    const slow: Answerer = async () => {
+    const slow: Execute = async () => {
       await delay(5);
       return { status: 200, body: {} };
     };
@@ -188,7 +188,7 @@ Deno.test({
     await using bench = await Bench.start();
     const [one, other] = [await bench.connect(), await bench.connect()];
     const coordinator = await bench.coordinator({ connection: one });
-    const forever: Answerer = async ({ signal }) => {
+    const forever: Execute = async ({ signal }) => {
       await delay(60_000, { signal });
       return { status: 200, body: {} };
     };
@@ -282,6 +282,30 @@ Deno.test({
 });
 
 Deno.test({
+  name: "workers: one that stops ends its lines, however long they take, and takes no new ones",
+  ignore,
+  fn: async () => {
+    await using bench = await Bench.start();
+    const coordinator = await bench.coordinator({ leaseMs: 1500 });
+    const begun = Promise.withResolvers<void>();
+    const slow: Execute = async ({ body, signal }) => {
+      begun.resolve();
+      await delay(4000, { signal });
+      return { status: 200, body };
+    };
+    const worker = await bench.worker("slow", slow, { parallel: 1 });
+    const [first, second] = [ask(coordinator, 0), ask(coordinator, 1)];
+    await begun.promise;
+    worker.stop();
+    await worker.ended;
+    await bench.worker("next", GOOD);
+    assertEquals([(await first).engine, worker.counts.lines], ["slow", 1]);
+    assertEquals((await second).engine, "next");
+    assertEquals(coordinator.stats, { repeated: 0, late: 0 });
+  },
+});
+
+Deno.test({
   name: "workers: answers and failures name the worker",
   ignore,
   fn: async () => {
@@ -301,7 +325,7 @@ Deno.test({
     assertEquals((error as { engine?: string }).engine, "w");
     worker.stop();
     await worker.ended;
-    assertEquals(worker.counts, { lines: 5, lost: 0 });
+    assertEquals(worker.counts, { lines: 5 });
   },
 });
 
@@ -317,7 +341,7 @@ Deno.test({
         status: 200,
         body: { text: (body.prompt as string).replaceAll("a", "xy"), n: (body.prompt as string).length },
       }));
-    const prompt = `${"ab".repeat(6_000_000)}\u20ac`;
+    const prompt = `${"ab".repeat(2_000_000)}\u20ac`;
     const { status, body } = await coordinator.execute({
       url: URL,
       body: { prompt },
@@ -378,11 +402,16 @@ Deno.test({
       const coordinator = await bench.coordinator({ connection: await as("run") });
       await bench.worker("w", GOOD, { connection: await as("worker") });
       assertEquals((await askAll(coordinator, 20)).length, 20);
+      await bench.worker("deaf", GOOD, { connection: await as("poor") });
       const connection = await as("poor");
       const error = await assertRejects(() => bench.coordinator({ connection }), BatchError);
       assertEquals(error.code, "queue_unavailable");
-      assertStringIncludes(error.message, "Cannot make a work queue on the NATS server");
+      assertStringIncludes(error.message, "Cannot make the stream");
       assertStringIncludes(error.message.toLowerCase(), "permission");
+      assert(
+        bench.notes.some((note) => /permissions violation.*compy\.batch\.runs/i.test(note)),
+        `${bench.notes}`,
+      );
     } finally {
       await Deno.remove(folder, { recursive: true });
     }

@@ -1,10 +1,9 @@
 import { concat } from "@std/bytes/concat.js";
 import { delay } from "@std/async/delay.js";
-import type { NatsConnection } from "@nats-io/transport-node";
-import { z } from "zod";
+import type { z } from "zod";
+import type { Connection } from "./connection.ts";
 import {
   answerReply,
-  chunkBytes,
   decodeMessage,
   encodeJson,
   encodeMessage,
@@ -38,17 +37,14 @@ export class Refused extends Error {
 export class Attempt {
   /** Tells the answer of this try from those of others. */
   private readonly attempt = crypto.randomUUID();
-  private readonly chunk: number;
 
   constructor(
-    private readonly nats: NatsConnection,
+    private readonly connection: Connection,
     private readonly run: string,
     private readonly line: number,
     private readonly worker: string,
     private readonly signal: AbortSignal,
-  ) {
-    this.chunk = chunkBytes(nats.info!.max_payload);
-  }
+  ) {}
 
   async take(): Promise<z.infer<typeof lineRequest>> {
     const { line, worker, attempt } = this;
@@ -70,7 +66,12 @@ export class Attempt {
     const bytes = bounded(answer);
     for (let offset = 0, pause = FIRST_PAUSE_MS;;) {
       const head = { line, attempt, offset, total: bytes.length };
-      const reply = await this.ask("answer", answerReply, head, bytes.subarray(offset, offset + this.chunk));
+      const reply = await this.ask(
+        "answer",
+        answerReply,
+        head,
+        bytes.subarray(offset, offset + this.connection.chunk),
+      );
       if (reply.head.state === "taken") return;
       if (reply.head.state !== "more") throw new Refused(reply.head.state);
       if (reply.head.offset <= offset) {
@@ -83,15 +84,16 @@ export class Attempt {
 
   /** Asks again and again while the coordinator is away. */
   private async ask<T>(verb: Verb, schema: z.ZodType<T>, head: unknown, bytes?: Uint8Array) {
+    const { nats } = this.connection;
     const message = encodeMessage(head, bytes);
     for (let pause = FIRST_PAUSE_MS;; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
       this.signal.throwIfAborted();
       let reply: Uint8Array | undefined;
       try {
         const options = { timeout: REQUEST_TIMEOUT_MS };
-        reply = (await this.nats.request(runSubject(this.run, verb), message, options)).data;
+        reply = (await nats.request(runSubject(this.run, verb), message, options)).data;
       } catch (error) {
-        if (this.nats.isClosed()) throw error;
+        if (nats.isClosed()) throw error;
       }
       if (reply !== undefined) return decodeMessage(schema, reply);
       await delay(pause, { signal: this.signal });

@@ -11,6 +11,7 @@ import {
   jetstreamManager,
 } from "@nats-io/jetstream";
 import { BatchError } from "../errors.ts";
+import { chunkBytes, WireError } from "./wire.ts";
 
 /** How to reach a NATS server. */
 export interface NatsTarget {
@@ -30,14 +31,18 @@ export interface Connection {
   readonly manager: JetStreamManager;
   /** The servers, in words. */
   readonly where: string;
+  /** Bytes that one message carries beside its head. */
+  readonly chunk: number;
 }
 
 const DEFAULT_PORT = 4222;
 const CONNECT_TIMEOUT_MS = 5000;
 const REQUEST_TIMEOUT_MS = 3000;
 const PING_INTERVAL_MS = 10_000;
-const FIRST_DELAY_MS = 250;
-const LONGEST_DELAY_MS = 10_000;
+/** Between two tries to come back. */
+const RECONNECT_MS = 1000;
+/** Many workers must not come back in step. */
+const RECONNECT_JITTER_MS = 1000;
 
 /**
  * Reads `nats://[USER:PASSWORD@|TOKEN@]HOST[:PORT]`, several with commas between them, and the credentials that the
@@ -102,8 +107,8 @@ function hideSecrets(text: string): string {
 }
 
 /**
- * Connects, and sees that JetStream is there; later losses are mended in the background, with growing pauses. `note`
- * hears of them. Throws BatchError that says what to do.
+ * Connects, and sees that JetStream is there; later losses are mended in the background, and `note` hears of them. Throws
+ * BatchError that says what to do.
  */
 export async function openConnection(
   target: NatsTarget,
@@ -111,14 +116,15 @@ export async function openConnection(
   note: (text: string) => void,
 ): Promise<Connection> {
   const where = target.servers.join(", ");
-  const loss: Loss = { at: undefined };
-  const nats = await dial(target, name, where, loss);
+  const nats = await dial(target, name, where);
   try {
+    const chunk = chunkBytes(nats.info!.max_payload);
     const manager = await jetstreamManager(nats, { timeout: REQUEST_TIMEOUT_MS });
-    void watch(nats, where, note, loss);
-    return { nats, manager, where };
+    void watch(nats, where, note);
+    return { nats, manager, where, chunk };
   } catch (error) {
     await nats.close();
+    if (error instanceof WireError) throw unavailable(`The NATS server at ${where}: ${error.message}`, error);
     // The library does not export this error's class.
     const absent = (error as Error).name === "JetStreamNotEnabled" ||
       (error instanceof JetStreamApiError && error.code === JetStreamApiCodes.JetStreamNotEnabledForAccount);
@@ -133,15 +139,8 @@ export async function openConnection(
   }
 }
 
-/** When the connection was lost; undefined while it stands. */
-interface Loss {
-  at: number | undefined;
-}
-
-async function dial(target: NatsTarget, name: string, where: string, loss: Loss): Promise<NatsConnection> {
+async function dial(target: NatsTarget, name: string, where: string): Promise<NatsConnection> {
   const { user, password, token, credsFile } = target;
-  // Many workers must not come back in step.
-  const jitter = 0.75 + Math.random() / 2;
   try {
     return await connect({
       servers: [...target.servers],
@@ -154,11 +153,9 @@ async function dial(target: NatsTarget, name: string, where: string, loss: Loss)
       timeout: CONNECT_TIMEOUT_MS,
       pingInterval: PING_INTERVAL_MS,
       maxReconnectAttempts: -1,
-      // Asked more often than it dials, so the pause follows from the time and not from the number of calls.
-      reconnectDelayHandler: () => {
-        const away = performance.now() - (loss.at ?? performance.now());
-        return jitter * Math.min(Math.max(away / 2, FIRST_DELAY_MS), LONGEST_DELAY_MS);
-      },
+      reconnectTimeWait: RECONNECT_MS,
+      reconnectJitter: RECONNECT_JITTER_MS,
+      reconnectJitterTLS: RECONNECT_JITTER_MS,
     });
   } catch (error) {
     if (error instanceof BatchError) throw error;
@@ -188,16 +185,10 @@ async function readCreds(path: string): Promise<Uint8Array> {
 }
 
 /** Tells of losses until the connection is closed. */
-async function watch(nats: NatsConnection, where: string, note: (text: string) => void, loss: Loss) {
+async function watch(nats: NatsConnection, where: string, note: (text: string) => void): Promise<void> {
   for await (const status of nats.status()) {
-    if (status.type === "disconnect") {
-      loss.at = performance.now();
-      note(`The connection to NATS at ${where} is lost; trying again`);
-    }
-    if (status.type === "reconnect") {
-      loss.at = undefined;
-      note(`Connected to NATS at ${status.server} again`);
-    }
+    if (status.type === "disconnect") note(`The connection to NATS at ${where} is lost; trying again`);
+    if (status.type === "reconnect") note(`Connected to NATS at ${status.server} again`);
     if (status.type === "error") note(`NATS: ${text(status.error)}`);
   }
 }

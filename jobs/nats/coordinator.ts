@@ -8,7 +8,6 @@ import { OpenLines } from "./open_lines.ts";
 import { WorkQueue } from "./queue.ts";
 import {
   answerRequest,
-  chunkBytes,
   decodeMessage,
   encodeMessage,
   joinMessage,
@@ -17,6 +16,7 @@ import {
   type RunNotice,
   RUNS_SUBJECT,
   runSubject,
+  STREAM,
   takeRequest,
   versionDifference,
   versionedJoin,
@@ -35,7 +35,7 @@ export interface CoordinatorOptions {
   readonly leaseMs?: number;
 }
 
-export const DEFAULT_LEASE_MS = 15_000;
+const DEFAULT_LEASE_MS = 15_000;
 const TICK_MS = 500;
 /** The queue's count may be older than what it is compared with. */
 const SETTLED_MS = 1000;
@@ -67,7 +67,6 @@ export class Coordinator {
   private readonly refused = new Set<string>();
   private readonly queue: WorkQueue;
   private readonly leaseMs: number;
-  private readonly chunk: number;
   private readonly timer: ReturnType<typeof setInterval>;
   private auditing: Promise<void> | undefined;
   private aloneNotedAt = performance.now();
@@ -79,7 +78,6 @@ export class Coordinator {
     const { nats } = connection;
     this.leaseMs = options.leaseMs ?? DEFAULT_LEASE_MS;
     this.queue = new WorkQueue(connection, this.run, this.leaseMs);
-    this.chunk = chunkBytes(nats.info!.max_payload);
     nats.subscribe(runSubject(this.run, "*"), {
       callback: (error, message) => void (error ?? this.receive(message)),
     });
@@ -95,9 +93,10 @@ export class Coordinator {
       await coordinator.queue.ensure();
     } catch (error) {
       await coordinator.close();
-      if (error instanceof BatchError) throw error;
       const why = error instanceof Error ? error.message : String(error);
-      const message = `Cannot make a work queue on the NATS server at ${options.connection.where}: ${why}`;
+      const message =
+        `Cannot make the stream "${STREAM}" on the NATS server at ${options.connection.where}: ${why}. If there ` +
+        `is one of another configuration, remove it with "nats stream rm ${STREAM}"`;
       throw new BatchError("queue_unavailable", message, true, { cause: error });
     }
     coordinator.announce(false);
@@ -255,7 +254,7 @@ export class Coordinator {
         const request = this.lines.take(line, attempt, worker);
         if (request === undefined) return encodeMessage({ state: "gone" });
         const head = { state: "granted", total: request.length };
-        return encodeMessage(head, request.subarray(offset, offset + this.chunk));
+        return encodeMessage(head, request.subarray(offset, offset + this.options.connection.chunk));
       }
       case "answer": {
         const { head, bytes } = decodeMessage(answerRequest, data);

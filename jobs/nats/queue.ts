@@ -1,22 +1,18 @@
 import {
   AckPolicy,
-  DiscardPolicy,
   jetstream,
-  JetStreamApiError,
   type JetStreamClient,
   type JetStreamManager,
   RetentionPolicy,
   StorageType,
 } from "@nats-io/jetstream";
 import { nanos } from "@nats-io/transport-node";
-import { BatchError } from "../errors.ts";
 import type { Connection } from "./connection.ts";
 import { consumerName, STREAM, WORK_SUBJECTS, workSubject } from "./wire.ts";
 
 /** Items of runs whose coordinator went away without a word leave the queue after this time, and their consumers. */
 const FORGOTTEN_AFTER_MS = 60 * 60 * 1000;
 const PUBLISH_TIMEOUT_MS = 3000;
-const STREAM_NAME_IN_USE = 10058;
 
 /**
  * One run's part of the work queue in JetStream. The queue is not the record: it may lose everything at any time, and it
@@ -28,18 +24,24 @@ export class WorkQueue {
   private readonly subject: string;
 
   constructor(
-    private readonly connection: Connection,
+    { nats, manager }: Connection,
     private readonly run: string,
     private readonly leaseMs: number,
   ) {
-    this.client = jetstream(connection.nats, { timeout: PUBLISH_TIMEOUT_MS });
-    this.manager = connection.manager;
+    this.client = jetstream(nats, { timeout: PUBLISH_TIMEOUT_MS });
+    this.manager = manager;
     this.subject = workSubject(run);
   }
 
   /** Makes the stream and the run's consumer where they are missing. */
   async ensure(): Promise<void> {
-    await this.ensureStream();
+    await this.manager.streams.add({
+      name: STREAM,
+      subjects: [WORK_SUBJECTS],
+      retention: RetentionPolicy.Workqueue,
+      storage: StorageType.Memory,
+      max_age: nanos(FORGOTTEN_AFTER_MS),
+    });
     await this.manager.consumers.add(STREAM, {
       durable_name: consumerName(this.run),
       filter_subject: this.subject,
@@ -48,28 +50,6 @@ export class WorkQueue {
       max_ack_pending: -1, // workers pull no more than they work on
       inactive_threshold: nanos(FORGOTTEN_AFTER_MS),
     });
-  }
-
-  private async ensureStream(): Promise<void> {
-    try {
-      await this.manager.streams.add({
-        name: STREAM,
-        subjects: [WORK_SUBJECTS],
-        retention: RetentionPolicy.Workqueue,
-        storage: StorageType.Memory,
-        discard: DiscardPolicy.New,
-        max_age: nanos(FORGOTTEN_AFTER_MS),
-      });
-    } catch (error) {
-      if (!(error instanceof JetStreamApiError) || error.code !== STREAM_NAME_IN_USE) throw error;
-      throw new BatchError(
-        "queue_unavailable",
-        `The NATS server at ${this.connection.where} has a stream "${STREAM}" of another configuration: ` +
-          `${error.message}; remove it with "nats stream rm ${STREAM}"`,
-        true,
-        { cause: error },
-      );
-    }
   }
 
   /** Resolves when the queue has an item for the line. The server drops what was put in under the same number of times. */

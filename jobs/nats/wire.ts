@@ -22,8 +22,8 @@ export const STREAM = "compy-batch";
 export const WORK_SUBJECTS = "compy.batch.work.*";
 export const RUNS_SUBJECT = "compy.batch.runs";
 
-/** Bytes of one line's request: a line has at most 16 MiB, and escapes can make it longer when it is written again. */
-export const MAX_REQUEST_BYTES = 64 * 1024 * 1024;
+/** Bytes of one line's request: a line has at most 16 MiB, and numbers can make it longer when it is written again. */
+export const MAX_REQUEST_BYTES = 128 * 1024 * 1024;
 /** Bytes of one line's answer. */
 export const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 /** Room for a message's head beside its bytes. */
@@ -47,12 +47,11 @@ export function consumerName(run: string): string {
   return `run-${run}`;
 }
 
-/** Bytes that one message carries beside its head. Throws where the server allows too little. */
+/** Bytes that one message carries beside its head. Throws WireError where the server allows too little. */
 export function chunkBytes(maxPayload: number): number {
   if (maxPayload < LEAST_PAYLOAD) {
-    throw new Error(
-      `The NATS server's max_payload must be at least ${LEAST_PAYLOAD} bytes (got ${maxPayload}); raise it in the ` +
-        "server's configuration",
+    throw new WireError(
+      `max_payload must be at least ${LEAST_PAYLOAD} bytes (got ${maxPayload}); raise it there`,
     );
   }
   return Math.min(maxPayload, MOST_CHUNK) - HEAD_BYTES;

@@ -99,7 +99,7 @@ Deno.test("wire: a message fits what the server allows, with its head", () => {
   for (const max of [16_384, 1_048_576]) {
     assertEquals(encodeMessage(head, new Uint8Array(chunkBytes(max))).length <= max, true);
   }
-  assertThrows(() => chunkBytes(1000), Error, "max_payload must be at least 16384 bytes (got 1000)");
+  assertThrows(() => chunkBytes(1000), WireError, "max_payload must be at least 16384 bytes (got 1000)");
 });
 
 Deno.test("wire: models and versions that differ are told apart, and both are named", () => {

@@ -1,7 +1,6 @@
 import { type Consumer, jetstream, type JsMsg } from "@nats-io/jetstream";
 import type { Msg } from "@nats-io/transport-node";
-import type { Answer } from "../answers.ts";
-import { sleep } from "../dispatch.ts";
+import { type Execute, sleep } from "../dispatch.ts";
 import { BatchError } from "../errors.ts";
 import type { ModelIdentity } from "../model_identity.ts";
 import { Attempt, Refused } from "./attempt.ts";
@@ -25,14 +24,6 @@ import {
   workItem,
 } from "./wire.ts";
 
-/** Answers one request as the local engine does. */
-export type Answerer = (request: {
-  url: string;
-  body: Record<string, unknown>;
-  priority: "batch";
-  signal: AbortSignal;
-}) => Promise<Answer>;
-
 export interface WorkerOptions {
   readonly connection: Connection;
   readonly model: ModelIdentity;
@@ -40,7 +31,8 @@ export interface WorkerOptions {
   readonly name: string;
   /** Lines at once. */
   readonly parallel: number;
-  readonly answerer: Answerer;
+  /** Answers a line as a local engine does. */
+  readonly answerer: Execute;
   readonly note: (text: string) => void;
   /** Kept up to date. */
   readonly counts: WorkerCounts;
@@ -55,8 +47,6 @@ export interface WorkerOptions {
 /** What a worker has done. */
 export interface WorkerCounts {
   lines: number;
-  /** Lines that were begun and not answered by this worker. */
-  lost: number;
 }
 
 const FETCH_MS = 5000;
@@ -132,7 +122,6 @@ class Worker {
 
   /** Answers a run's roll call; a run that is new begins. */
   private heed(message: Msg): void {
-    if (this.stopping.aborted) return;
     const { name: worker, parallel, model } = this.options;
     try {
       this.hear(message.data);
@@ -140,24 +129,24 @@ class Worker {
       if (error instanceof WireError) return;
       throw error;
     }
-    message.respond(encodeMessage({ version: WIRE_VERSION, worker, parallel, model }));
+    this.tell(() => message.respond(encodeMessage({ version: WIRE_VERSION, worker, parallel, model })));
   }
 
   private hear(data: Uint8Array): void {
     const { run: id, version } = decodeMessage(versionedNotice, data).head;
     const known = this.runs.get(id);
-    let refused = versionDifference(version, WIRE_VERSION);
-    let leaseMs = SILENT_MS;
-    if (refused === undefined) {
-      const { head } = decodeMessage(runNotice, data);
-      if (head.ended) return this.forget(known);
-      refused = modelDifference(head.model, this.options.model);
-      leaseMs = head.leaseMs;
-    }
     if (known !== undefined) known.heardAt = performance.now();
-    else if (this.runs.size < MAX_RUNS) {
-      this.begin({ id, leaseMs, refused, over: new AbortController(), heardAt: performance.now() });
-    }
+    const wrong = versionDifference(version, WIRE_VERSION);
+    const notice = wrong === undefined ? decodeMessage(runNotice, data).head : undefined;
+    if (notice?.ended) return this.forget(known);
+    if (known !== undefined || this.runs.size === MAX_RUNS || this.stopping.aborted) return;
+    this.begin({
+      id,
+      leaseMs: notice?.leaseMs ?? SILENT_MS,
+      refused: wrong ?? modelDifference(notice!.model, this.options.model),
+      over: new AbortController(),
+      heardAt: performance.now(),
+    });
   }
 
   private begin(run: Run): void {
@@ -184,14 +173,12 @@ class Worker {
   /** Takes a run's lines as there is room for them, beside those of other runs. */
   private async serve(run: Run): Promise<void> {
     const over = AbortSignal.any([this.stopping, run.over.signal]);
+    const { consumers } = jetstream(this.options.connection.nats);
     let consumer: Consumer | undefined;
     while (!over.aborted) {
       await this.slots.room();
       try {
-        consumer ??= await jetstream(this.options.connection.nats).consumers.get(
-          STREAM,
-          consumerName(run.id),
-        );
+        consumer ??= await consumers.get(STREAM, consumerName(run.id));
         await this.fetch(run, consumer, over);
       } catch {
         // The server, the stream or its consumer is away for now.
@@ -210,11 +197,14 @@ class Worker {
     const stop = () => items.stop();
     over.addEventListener("abort", stop, { once: true });
     if (over.aborted) stop();
-    for await (const item of items) {
-      const held = this.hold(run, item).finally(() => this.inFlight.delete(held));
-      this.inFlight.add(held);
+    try {
+      for await (const item of items) {
+        const held = this.hold(run, item).finally(() => this.inFlight.delete(held));
+        this.inFlight.add(held);
+      }
+    } finally {
+      over.removeEventListener("abort", stop);
     }
-    over.removeEventListener("abort", stop);
   }
 
   /** One item in hand, with signs of life to the queue. Never rejects. */
@@ -226,7 +216,6 @@ class Worker {
       if (this.stopping.aborted) return this.tell(() => item.nak());
       await this.answer(run, item, signal);
     } catch (error) {
-      this.options.counts.lost += 1;
       const state = error instanceof Refused ? error.state : undefined;
       if (state === "gone") this.tell(() => item.ack());
       // A nak for an item that another worker has by now would take it from that one.
@@ -238,15 +227,15 @@ class Worker {
   }
 
   private async answer(run: Run, item: JsMsg, signal: AbortSignal): Promise<void> {
-    const { connection: { nats }, name, answerer, counts } = this.options;
+    const { connection, name, answerer, counts } = this.options;
     const { line } = parseJson(workItem, item.data);
-    const attempt = new Attempt(nats, run.id, line, name, signal);
+    const attempt = new Attempt(connection, run.id, line, name, signal);
     const { url, body } = await attempt.take();
     let answer: LineAnswer;
     try {
       answer = await answerer({ url, body, priority: "batch", signal });
     } catch (error) {
-      answer = { failed: messageOf(error).slice(0, 1000) };
+      answer = { failed: String(error instanceof Error ? error.message : error).slice(0, 1000) };
     }
     signal.throwIfAborted();
     this.judge(answer);
@@ -273,8 +262,4 @@ class Worker {
   private tell(say: () => void): void {
     if (!this.options.connection.nats.isClosed()) say();
   }
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
