@@ -4,9 +4,9 @@
 //! ffi/bindings.ts is generated from `EXPORTS`: `cargo run --bin bindings`.
 use crate::bail;
 use crate::error::Result;
-use crate::kernels::{available, detect};
 use crate::limits::measure;
 use crate::model::Model;
+use crate::simd::Isa;
 use crate::weights::{Source, packed_bytes};
 use crate::words::Words;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -55,17 +55,17 @@ exports! {
     blocking compy_abi_version = |_, _, out| put(out, &ABI_VERSION.to_le_bytes());
     /// Output: the names of the instruction sets that this CPU can run, best first, separated by commas.
     blocking compy_instruction_sets = |_, _, out| {
-        put(out, available().iter().map(|k| k.isa).collect::<Vec<_>>().join(",").as_bytes())
+        put(out, Isa::available().iter().map(|isa| isa.name()).collect::<Vec<_>>().join(",").as_bytes())
     };
     /// Input: threads (u32), name of the instruction set (the best one where empty). Output: a handle (u64).
     blocking compy_model_new = model_new;
     /// Output: name of the instruction set in use.
-    blocking compy_model_isa = |h, _, out| put(out, model(h)?.kernels.isa.as_bytes());
+    blocking compy_model_isa = |h, _, out| put(out, model(h)?.isa.name().as_bytes());
     /// Input: type, columns, rows (u32 each). Output: bytes that the matrix takes when packed (u64).
     blocking compy_packed_bytes = |h, input, out| {
         let mut w = Words::new(input);
         let source = Source { format: w.u32()?, columns: w.size()?, rows: w.size()?, offset: 0 };
-        put(out, &(packed_bytes(&source, model(h)?.kernels)? as u64).to_le_bytes())
+        put(out, &(packed_bytes(&source, model(h)?.isa)? as u64).to_le_bytes())
     };
     /// Input: tensors (u32), bytes of all packed matrices (u64), the file's path.
     blocking compy_model_open = |h, input, _| {
@@ -102,7 +102,7 @@ exports! {
     /// a second (f64 each).
     nonblocking compy_limits = |h, input, out| {
         let m = model(h)?;
-        let figures = measure(m.kernels, Words::new(input).size()?.clamp(1, 1024));
+        let figures = measure(m.isa, Words::new(input).size()?.clamp(1, 1024));
         put(out, &figures.map(f64::to_le_bytes).concat())
     };
     /// Gives the model's memory back; the handle is stale from then on.
@@ -131,8 +131,8 @@ fn model(handle: u64) -> Result<Arc<Model>> {
 
 fn model_new(_: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
     let threads = Words::new(input).size()?;
-    let kernels = detect(text(&input[4..])?)?;
-    let model = Arc::new(Model::new(kernels, threads)?);
+    let isa = Isa::detect(text(&input[4..])?)?;
+    let model = Arc::new(Model::new(isa, threads)?);
     let mut slots = handles();
     let free = slots.iter().position(|slot| slot.1.is_none());
     let index = free.unwrap_or_else(|| {

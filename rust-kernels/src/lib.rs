@@ -9,7 +9,6 @@ pub mod executor;
 pub mod ffi;
 pub mod formats;
 pub mod half;
-pub mod kernels;
 pub mod limits;
 pub mod memory;
 pub mod model;

@@ -1,21 +1,24 @@
 //! What this machine can do at best, measured with the same vectors that the kernels use.
-use crate::kernels::Kernels;
+use crate::ops::peaks::F32Peak;
+use crate::ops::peaks::Int8Peak;
+use crate::ops::peaks::Read;
+use crate::simd::Isa;
 use std::time::Instant;
 
 /// Read bandwidth in GB/s, int8 and f32 peaks in 10^9 operations (a multiply-add is two) a second, with `threads`
 /// threads; each the best of five rounds.
-pub fn measure(k: &Kernels, threads: usize) -> [f64; 3] {
+pub fn measure(isa: Isa, threads: usize) -> [f64; 3] {
     // Larger than any last-level cache there is to fear, in all.
     let share = (512 << 20) / threads;
     let buffers: Vec<Vec<u8>> = (0..threads).map(|t| vec![t as u8 + 1; share]).collect();
-    // SAFETY: the table's promise, here and below.
+    // SAFETY: these kernels have no operands but a slice.
     let bandwidth = best(threads, |t| {
-        std::hint::black_box(unsafe { (k.read)(&buffers[t]) });
+        std::hint::black_box(unsafe { isa.run(Read(&buffers[t])) });
         share as u64
     });
     drop(buffers);
-    let int8 = best(threads, |_| unsafe { (k.int8_peak)(200_000) });
-    let f32 = best(threads, |_| unsafe { (k.f32_peak)(2_000_000) });
+    let int8 = best(threads, |_| unsafe { isa.run(Int8Peak(200_000)) });
+    let f32 = best(threads, |_| unsafe { isa.run(F32Peak(2_000_000)) });
     [bandwidth, 2.0 * int8, 2.0 * f32]
 }
 

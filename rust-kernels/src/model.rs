@@ -2,9 +2,9 @@
 use crate::bail;
 use crate::error::{Error, Result};
 use crate::executor::Executor;
-use crate::kernels::Kernels;
 use crate::pool::Pool;
 use crate::program::Program;
+use crate::simd::Isa;
 use crate::step::Step;
 use crate::weights::{Source, Weights};
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 pub struct Model {
-    pub kernels: &'static Kernels,
+    pub isa: Isa,
     pub threads: usize,
     stop: AtomicBool,
     state: Mutex<State>,
@@ -28,13 +28,13 @@ struct State {
 impl Model {
     /// # Errors
     /// Where threads cannot be started.
-    pub fn new(kernels: &'static Kernels, threads: usize) -> Result<Self> {
+    pub fn new(isa: Isa, threads: usize) -> Result<Self> {
         if !(1..=1024).contains(&threads) {
             bail!("{threads} threads; 1 to 1024 are allowed");
         }
         let pool = Pool::new(threads).map_err(|e| Error::new(format!("Cannot start {threads} threads: {e}")))?;
         let state = State { pool, file: None, weights: None, executor: None };
-        Ok(Self { kernels, threads, stop: AtomicBool::new(false), state: Mutex::new(state) })
+        Ok(Self { isa, threads, stop: AtomicBool::new(false), state: Mutex::new(state) })
     }
 
     /// Only one call at a time may work on a model.
@@ -69,7 +69,7 @@ impl Model {
         if vector {
             return weights.load_vector(index, file, source);
         }
-        weights.load_matrix(index, file, source, self.kernels, pool)
+        weights.load_matrix(index, file, source, self.isa, pool)
     }
 
     /// # Errors
@@ -91,7 +91,7 @@ impl Model {
         let State { pool, weights, executor, .. } = &mut *state;
         let (Some(weights), Some(executor)) = (weights, executor) else { bail!("No plan is compiled") };
         let step = Step::decode(input, executor.program())?;
-        let done = executor.run(weights, self.kernels, pool, &step, &self.stop, output)?;
+        let done = executor.run(weights, self.isa, pool, &step, &self.stop, output)?;
         Ok(done.then_some(4 * step.output_words))
     }
 

@@ -4,9 +4,10 @@
 //! here instead of a SIGBUS, and no page of it counts as resident.
 use crate::bail;
 use crate::error::{Error, Result};
-use crate::kernels::{FormatKernels, FormatLayout, Kernels, layout};
+use crate::formats::{Format, format};
 use crate::memory::{Pages, Region};
 use crate::pool::{Items, Pool};
+use crate::simd::Isa;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
@@ -27,8 +28,7 @@ pub struct Source {
 
 /// A packed matrix.
 pub struct Matrix {
-    pub format: u32,
-    pub kernels: FormatKernels,
+    pub format: &'static Format,
     pub columns: usize,
     pub rows: usize,
     pub panel_bytes: usize,
@@ -85,9 +85,9 @@ impl Weights {
     /// # Errors
     /// Unknown format, shape that the format cannot have, no room, a file that cannot be read there, or a NaN where the
     /// format has a scale.
-    pub fn load_matrix(&mut self, index: usize, file: &File, s: &Source, k: &Kernels, pool: &mut Pool) -> Result<()> {
-        let (layout, kernels) = formats(s.format, k)?;
-        let shape = Shape::new(s, &layout, k.lanes)?;
+    pub fn load_matrix(&mut self, index: usize, file: &File, s: &Source, isa: Isa, pool: &mut Pool) -> Result<()> {
+        let layout = known(s.format)?;
+        let shape = Shape::new(s, layout, isa.lanes())?;
         if index >= self.tensors.len() || self.arena.len() - self.used < shape.bytes {
             bail!("Tensor {index} of {} bytes does not fit into what was reserved", shape.bytes);
         }
@@ -96,7 +96,7 @@ impl Weights {
         let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
         let grain = (READ / shape.panel_source).max(1);
         let done = pool.run(&|_| {
-            let reader = Reader { file, s, layout: &layout, shape: &shape, lanes: k.lanes };
+            let reader = Reader { file, s, layout, shape: &shape, lanes: isa.lanes() };
             if let Err(e) = reader.pack(Items::new(&next, shape.panels, grain), grain, base) {
                 *failure.lock().unwrap_or_else(|e| e.into_inner()) = Some(e);
             }
@@ -109,7 +109,7 @@ impl Weights {
         }
         self.used += shape.bytes;
         let (columns, rows, panel_bytes) = (s.columns, s.rows, shape.panel_bytes);
-        let matrix = Matrix { format: s.format, kernels, columns, rows, panel_bytes, panels: base.get() };
+        let matrix = Matrix { format: layout, columns, rows, panel_bytes, panels: base.get() };
         self.tensors[index] = Some(Tensor::Matrix(matrix));
         Ok(())
     }
@@ -119,18 +119,18 @@ impl Weights {
     /// # Errors
     /// As `load_matrix`.
     pub fn load_vector(&mut self, index: usize, file: &File, s: &Source) -> Result<()> {
-        let Some(layout) = layout(s.format) else { bail!("Tensor type {} is not supported", s.format) };
+        let layout = known(s.format)?;
         if s.rows != 1 {
             bail!("A vector has one row (got {})", s.rows);
         }
-        let shape = Shape::new(s, &layout, 1)?;
+        let shape = Shape::new(s, layout, 1)?;
         if index >= self.tensors.len() {
             bail!("Tensor {index} is out of range 0..{}", self.tensors.len());
         }
         check_extent(file, s, shape.file_bytes)?;
         let mut raw = zeroes(shape.row_source)?;
         read(file, &mut raw, s.offset)?;
-        check_scales(&layout, &raw, 0, shape.row_source)?;
+        check_scales(layout, &raw, 0, shape.row_source)?;
         let mut out = vec![0.0; s.columns];
         for (block, y) in raw.chunks_exact(layout.block_bytes).zip(out.chunks_exact_mut(layout.block_columns)) {
             (layout.dequantize)(block, y);
@@ -144,7 +144,7 @@ impl Weights {
 struct Reader<'a> {
     file: &'a File,
     s: &'a Source,
-    layout: &'a FormatLayout,
+    layout: &'a Format,
     shape: &'a Shape,
     lanes: usize,
 }
@@ -174,9 +174,9 @@ impl Reader<'_> {
 ///
 /// # Errors
 /// Unknown format, or a shape that it cannot have.
-pub fn packed_bytes(s: &Source, k: &Kernels) -> Result<usize> {
-    let (layout, _) = formats(s.format, k)?;
-    Ok(Shape::new(s, &layout, k.lanes)?.bytes)
+pub fn packed_bytes(s: &Source, isa: Isa) -> Result<usize> {
+    let layout = known(s.format)?;
+    Ok(Shape::new(s, layout, isa.lanes())?.bytes)
 }
 
 /// What a tensor's shape comes to in bytes.
@@ -194,7 +194,7 @@ struct Shape {
 impl Shape {
     /// # Errors
     /// A shape that the format cannot have, or that is beyond all memory.
-    fn new(s: &Source, layout: &FormatLayout, lanes: usize) -> Result<Self> {
+    fn new(s: &Source, layout: &Format, lanes: usize) -> Result<Self> {
         let limit = 1 << 31;
         if s.columns == 0 || s.rows == 0 || s.columns >= limit || s.rows >= limit {
             bail!(
@@ -233,7 +233,7 @@ fn read(file: &File, to: &mut [u8], offset: u64) -> Result<()> {
 }
 
 /// Refuses scales that stand for no number: the formats' kernels take every scale for one.
-fn check_scales(layout: &FormatLayout, rows: &[u8], first: usize, row_source: usize) -> Result<()> {
+fn check_scales(layout: &Format, rows: &[u8], first: usize, row_source: usize) -> Result<()> {
     let Some(block) = (layout.find_nan)(rows) else { return Ok(()) };
     let at = block * layout.block_bytes;
     let (row, column) = (first + at / row_source, at % row_source / layout.block_bytes * layout.block_columns);
@@ -251,11 +251,8 @@ fn zeroes(bytes: usize) -> Result<Vec<u8>> {
     Ok(room)
 }
 
-fn formats(id: u32, k: &Kernels) -> Result<(FormatLayout, FormatKernels)> {
-    match (layout(id), (k.format)(id)) {
-        (Some(layout), Some(kernels)) => Ok((layout, kernels)),
-        _ => Err(Error::new(format!("Tensor type {id} is not supported"))),
-    }
+fn known(id: u32) -> Result<&'static Format> {
+    format(id).ok_or_else(|| Error::new(format!("Tensor type {id} is not supported")))
 }
 
 #[derive(Clone, Copy)]

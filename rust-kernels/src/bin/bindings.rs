@@ -1,6 +1,6 @@
 //! Prints what TypeScript must know of the kernels: `bindings` ffi/bindings.ts, `formats` engine/gguf/formats.ts.
 use compy::ffi::{ABI_VERSION, EXPORTS};
-use compy::kernels::layouts;
+use compy::formats::FORMATS;
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
@@ -22,8 +22,10 @@ fn formats() {
     println!(" * whether the kernels multiply by f32 activations instead of 8-bit blocks.");
     println!(" */");
     println!("export const FORMATS = {{");
-    for (id, f) in layouts() {
-        let (elements, bytes, float) = (f.block_columns, f.block_bytes, !f.is_block);
+    let mut formats: Vec<_> = FORMATS.iter().collect();
+    formats.sort_by_key(|f| f.id);
+    for f in formats {
+        let (id, elements, bytes, float) = (f.id, f.block_columns, f.block_bytes, !f.is_block());
         println!("  {}: {{ id: {id}, elements: {elements}, bytes: {bytes}, float: {float} }},", f.name);
     }
     println!("}} as const;");

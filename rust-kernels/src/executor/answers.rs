@@ -1,5 +1,8 @@
 //! What goes back: the candidates of each row whose logits are wanted.
 use super::{Run, Scratch};
+use crate::ops::candidates::Dot;
+use crate::ops::candidates::LogSumExp;
+use crate::ops::candidates::Select;
 use crate::ops::candidates::{Penalties, adjust, apply_mask};
 use crate::pool::Items;
 use crate::program::Exact;
@@ -17,14 +20,14 @@ impl Run<'_> {
             // SAFETY: one row of the buffer, which only this item touches.
             let logits = unsafe { std::slice::from_raw_parts_mut(self.float(logits, row), self.p.vocab) };
             if let Some(exact) = exact {
-                // SAFETY: the table's promise.
-                unsafe { (self.k.select)(logits, SHARPENED, &mut best) };
+                // SAFETY: its operands are a slice.
+                unsafe { self.isa.run(Select { logits, k: SHARPENED, best: &mut best }) };
                 let tokens = best.iter().map(|(_, token)| *token).chain(request.probe.iter().copied());
                 self.sharpen(exact, row, tokens, logits, scratch);
             }
             let probed: Vec<f32> = request.probe.iter().map(|t| logits[*t as usize]).collect();
-            // SAFETY: the table's promise.
-            let total = unsafe { (self.k.log_sum_exp)(logits) };
+            // SAFETY: its operands are a slice.
+            let total = unsafe { self.isa.run(LogSumExp(logits)) };
             let penalties = Penalties {
                 repetition: request.repetition,
                 presence: request.presence,
@@ -35,7 +38,7 @@ impl Run<'_> {
             adjust(logits, &penalties, (&request.bias_tokens, &request.bias_values), &mut raw);
             apply_mask(logits, &request.mask);
             // SAFETY: as above.
-            unsafe { (self.k.select)(logits, request.candidates, &mut best) };
+            unsafe { self.isa.run(Select { logits, k: request.candidates, best: &mut best }) };
             self.answer(request, total, &best, &raw, &probed);
         }
     }
@@ -47,7 +50,7 @@ impl Run<'_> {
             // SAFETY: the token is below the matrix's rows; the scratch row and x hold its columns.
             unsafe {
                 self.decode_row(m, token as usize, scratch.row);
-                logits[token as usize] = (self.k.dot)(scratch.row, x, m.columns);
+                logits[token as usize] = self.isa.run(Dot { a: scratch.row, b: x, n: m.columns });
             }
         }
     }

@@ -5,6 +5,7 @@ use super::scratch::Scratch;
 use crate::memory::Region;
 use crate::ops::attention::{Attention, Part};
 use crate::ops::kv::{KV_BLOCK, MAX_ROWS};
+use crate::ops::rope::NormAndRotate;
 use crate::ops::rope::RopeShape;
 use crate::pool::Items;
 use crate::program::Heads;
@@ -47,13 +48,18 @@ impl Run<'_> {
             unsafe {
                 let angles = self.float(table, row);
                 for i in head * group..(head + 1) * group {
-                    (self.k.norm_and_rotate)(self.float(q, row).add(i * h.query_stride()), q_norm, angles, rope);
+                    self.isa.run(NormAndRotate {
+                        x: self.float(q, row).add(i * h.query_stride()),
+                        weight: q_norm,
+                        table: angles,
+                        shape: rope,
+                    });
                 }
                 let (key, value) = (self.float(k, row).add(head * dim), self.float(v, row).add(head * dim));
-                (self.k.norm_and_rotate)(key, k_norm, angles, rope);
+                self.isa.run(NormAndRotate { x: key, weight: k_norm, table: angles, shape: rope });
                 let at = self.kv_offset(block, head);
-                (self.kv.append_key)(key, dim, keys.add(at), slot);
-                (self.kv.append_value)(value, dim, values.add(at), slot);
+                (self.kv.append_key)(self.isa, key, dim, keys.add(at), slot);
+                (self.kv.append_value)(self.isa, value, dim, values.add(at), slot);
             }
         }
     }
@@ -170,6 +176,6 @@ impl<'a> Tile<'a> {
             scratch: s.attention,
         };
         // SAFETY: the tables cover the positions, RopeAppend wrote them before the barrier.
-        unsafe { (run.kv.attention)(&args) }
+        unsafe { (run.kv.attend)(run.isa, &args) }
     }
 }

@@ -74,7 +74,7 @@ impl Run<'_> {
             self.carry(sequence, self.layer_offset(h.layer) + head * len, len, |tokens, state| {
                 // SAFETY: widths were checked at decode; each head of a sequence is one item.
                 unsafe {
-                    (self.k.short_conv)(&ShortConv {
+                    self.isa.run(&ShortConv {
                         x: self.float(x, sequence.start + tokens.start).add(head * dim),
                         stride,
                         tokens: tokens.len(),
@@ -110,7 +110,7 @@ impl Run<'_> {
                 // SAFETY: as above; the vectors' lengths were checked at decode.
                 unsafe {
                     let qkv = self.float(o.qkv, row);
-                    (self.k.delta_rule)(&DeltaRule {
+                    self.isa.run(&DeltaRule {
                         q: qkv.add(key_head * dim),
                         k: qkv.add((h.key_heads + key_head) * dim),
                         v: qkv.add((2 * h.key_heads + head) * dim),

@@ -2,10 +2,11 @@
 use super::Run;
 use super::scratch::{SWIGLU_COLUMNS, SWIGLU_ROWS, Scratch};
 use super::tiles::{Tiles, runs, swiglu_step};
-use crate::kernels::FormatKernels;
+use crate::formats::FormatKernels;
 use crate::ops::float_gemm::FloatRows;
 use crate::ops::gemm::{Epilogue, Gemm};
 use crate::ops::quantize::FineRows;
+use crate::ops::swiglu::SwigluRow;
 use crate::pool::Items;
 use crate::program::{Out, Part};
 use crate::weights::Matrix;
@@ -23,9 +24,10 @@ type Prepared = Option<(u32, bool)>;
 impl Run<'_> {
     pub(super) fn matmul(&self, x: Out, parts: &[Part], next: &AtomicUsize, threads: usize, s: &Scratch) {
         let m = self.rows_of_any(x);
-        let panels_of = |part: &Part| self.matrix(part.weight).rows.div_ceil(self.k.lanes);
+        let panels_of = |part: &Part| self.matrix(part.weight).rows.div_ceil(self.isa.lanes());
         let share = parts.iter().map(panels_of).sum::<usize>() / threads;
-        let tiles_of = |part: &Part| Tiles::new(self.k, &self.matrix(part.weight).kernels, panels_of(part), m, share);
+        let tiles_of =
+            |part: &Part| Tiles::new(self.isa, &self.matrix(part.weight).format.kernels, panels_of(part), m, share);
         let mut prepared = None;
         // A run of items may cross from one part into the next.
         for range in runs(next, parts.iter().map(tiles_of), threads) {
@@ -36,8 +38,8 @@ impl Run<'_> {
                 if start < end {
                     let matrix = self.matrix(part.weight);
                     let panels = tiles.panels_of(start - first..end - first);
-                    let row = panels.start * self.k.lanes;
-                    let rows = (panels.end * self.k.lanes).min(matrix.rows) - row;
+                    let row = panels.start * self.isa.lanes();
+                    let rows = (panels.end * self.isa.lanes()).min(matrix.rows) - row;
                     // SAFETY: the panels are the matrix's; output, bias and operand were checked at decode.
                     let args = unsafe {
                         let bias = part.bias.map(|b| self.vector(b, matrix.rows).add(row));
@@ -73,7 +75,7 @@ impl Run<'_> {
         // SAFETY: the rows are args' own.
         unsafe {
             Gemm {
-                panels: args.panels.add(rows.start / self.k.lanes * args.panel_bytes),
+                panels: args.panels.add(rows.start / self.isa.lanes() * args.panel_bytes),
                 rows: rows.len(),
                 out: args.out.add(rows.start),
                 bias: if args.bias.is_null() { args.bias } else { args.bias.add(rows.start) },
@@ -84,41 +86,41 @@ impl Run<'_> {
 
     /// Runs a matrix's own kernel.
     fn gemm(&self, args: &Gemm, matrix: &Matrix, x: Out, m: usize, prepared: &mut Prepared, s: &Scratch) {
-        match &matrix.kernels {
+        match &matrix.format.kernels {
             FormatKernels::Block(k) => {
                 let rows = self.quant(x.quant.expect("checked at decode"));
                 // SAFETY: x holds m rows, scratch was sized for the largest operand.
                 unsafe {
-                    if *prepared != Some((matrix.format, false)) {
-                        (k.prepare)(&rows, m, s.corrections);
-                        *prepared = Some((matrix.format, false));
+                    if *prepared != Some((matrix.format.id, false)) {
+                        (k.prepare)(self.isa, &rows, m, s.corrections);
+                        *prepared = Some((matrix.format.id, false));
                     }
-                    (k.gemm)(args, &rows, s.corrections);
+                    (k.gemm)(self.isa, args, &rows, s.corrections);
                 }
             }
             FormatKernels::Float(k) => {
                 let index = x.float.expect("checked at decode");
                 let rows = FloatRows { base: self.float(index, 0), stride: self.p.buffers[index].stride() };
                 // SAFETY: as above.
-                unsafe { (k.gemm)(args, &rows) }
+                unsafe { (k.gemm)(self.isa, args, &rows) }
             }
         }
     }
 
     /// As `gemm`, of x in two planes.
     fn gemm_finely(&self, args: &Gemm, matrix: &Matrix, x: &FineRows, prepared: &mut Prepared, s: &Scratch) {
-        let FormatKernels::Block(k) = &matrix.kernels else { unreachable!("checked at decode") };
+        let FormatKernels::Block(k) = &matrix.format.kernels else { unreachable!("checked at decode") };
         let (m, end) = (args.to, x.rest + args.to);
         // SAFETY: x holds both planes of all rows, and the scratch was sized for as many.
         unsafe {
-            if *prepared != Some((matrix.format, true)) {
-                (k.prepare)(&x.rows, end, s.corrections);
-                *prepared = Some((matrix.format, true));
+            if *prepared != Some((matrix.format.id, true)) {
+                (k.prepare)(self.isa, &x.rows, end, s.corrections);
+                *prepared = Some((matrix.format.id, true));
             }
         }
-        let few = end <= self.k.tile; // one tile then holds both planes
-        let panels = if few { FINE_COLUMNS / self.k.lanes } else { (L2_BYTES / args.panel_bytes).max(1) };
-        let step = panels * self.k.lanes;
+        let few = end <= self.isa.tile(); // one tile then holds both planes
+        let panels = if few { FINE_COLUMNS / self.isa.lanes() } else { (L2_BYTES / args.panel_bytes).max(1) };
+        let step = panels * self.isa.lanes();
         for row in (0..args.rows).step_by(step) {
             let first = self.some_rows(args, row..args.rows.min(row + step));
             let rest = Gemm { from: x.rest, to: end, bias: std::ptr::null(), epilogue: Epilogue::Add, ..first };
@@ -126,11 +128,11 @@ impl Run<'_> {
             // SAFETY: as above; the tile holds all rows of both planes and FINE_COLUMNS of each.
             unsafe {
                 if few {
-                    (k.gemm)(&both, &x.rows, s.corrections);
+                    (k.gemm)(self.isa, &both, &x.rows, s.corrections);
                     add_planes(&first, s.gate, m);
                 } else {
-                    (k.gemm)(&first, &x.rows, s.corrections);
-                    (k.gemm)(&rest, &x.rows, s.corrections);
+                    (k.gemm)(self.isa, &first, &x.rows, s.corrections);
+                    (k.gemm)(self.isa, &rest, &x.rows, s.corrections);
                 }
             }
         }
@@ -147,10 +149,10 @@ impl Run<'_> {
     ) {
         let m = self.rows_of_any(x);
         let [gate, up] = weights.map(|w| self.matrix(w));
-        let step = swiglu_step(self.k, [&gate.kernels, &up.kernels], gate.rows, m, threads);
+        let step = swiglu_step(self.isa, [&gate.format.kernels, &up.format.kernels], gate.rows, m, threads);
         let outputs = self.outputs(out);
         let mut prepared = [None, None];
-        let same = gate.format == up.format;
+        let same = gate.format.id == up.format.id;
         for Range { start, end } in Items::tapering(next, gate.rows, [step, SWIGLU_COLUMNS], threads) {
             let rows = end - start;
             for from in (0..m).step_by(SWIGLU_ROWS) {
@@ -158,7 +160,7 @@ impl Run<'_> {
                 for (i, (matrix, tile)) in [(gate, s.gate), (up, s.up)].into_iter().enumerate() {
                     // SAFETY: start is a multiple of BLOCK, so of LANES; the tiles hold SWIGLU_ROWS x SWIGLU_COLUMNS.
                     let args = Gemm {
-                        panels: unsafe { matrix.panels.add(start / self.k.lanes * matrix.panel_bytes) },
+                        panels: unsafe { matrix.panels.add(start / self.isa.lanes() * matrix.panel_bytes) },
                         panel_bytes: matrix.panel_bytes,
                         rows,
                         columns: matrix.columns,
@@ -181,7 +183,16 @@ impl Run<'_> {
                 for row in from..to {
                     let at = (row - from) * SWIGLU_COLUMNS;
                     // SAFETY: the row is within the tiles and the outputs.
-                    unsafe { (self.k.swiglu)(s.gate.add(at), s.up.add(at), rows, &outputs, row, start) }
+                    unsafe {
+                        self.isa.run(SwigluRow {
+                            gate: s.gate.add(at),
+                            up: s.up.add(at),
+                            n: rows,
+                            out: &outputs,
+                            row,
+                            start,
+                        })
+                    }
                 }
             }
         }

@@ -13,12 +13,13 @@ use self::delta::DeltaOperands;
 use self::groups::{Group, groups};
 use self::scratch::Scratch;
 use crate::error::{Error, Result};
-use crate::kernels::{Kernels, KvKernels};
 use crate::memory::{Pages, Region};
+use crate::ops::kv::KvKernels;
 use crate::ops::norm::Outputs;
 use crate::ops::quantize::{FineRows, QuantRows, tile_rows};
 use crate::pool::{Items, Pool, Worker};
 use crate::program::{Buffer, Op, Out, Program, Rows};
+use crate::simd::Isa;
 use crate::step::Step;
 use crate::weights::{Matrix, Weights};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -73,7 +74,7 @@ impl Executor {
     pub fn run(
         &self,
         weights: &Weights,
-        kernels: &Kernels,
+        isa: Isa,
         pool: &mut Pool,
         step: &Step,
         stop: &AtomicBool,
@@ -87,8 +88,8 @@ impl Executor {
         }
         let halted = AtomicBool::new(false);
         let (e, p, output) = (self, &self.program, output.as_mut_ptr());
-        let kv = (kernels.kv)(p.kv.kind);
-        let run = Run { e, p, weights, k: kernels, kv, step, groups: groups(&step.sequences), output };
+        let kv = p.kv.kind.kernels();
+        let run = Run { e, p, weights, isa, kv, step, groups: groups(&step.sequences), output };
         let run = Shared(run);
         let (began, last) = (Instant::now(), AtomicU64::new(0));
         let done = pool.run(&|worker| {
@@ -116,7 +117,7 @@ struct Run<'a> {
     e: &'a Executor,
     p: &'a Program,
     weights: &'a Weights,
-    k: &'a Kernels,
+    isa: Isa,
     /// Of the cache's type.
     kv: KvKernels,
     step: &'a Step,
@@ -181,12 +182,12 @@ impl Run<'_> {
 
     fn fine(&self, index: usize) -> FineRows {
         let buffer = &self.p.buffers[index];
-        FineRows::new(self.e.arena.at(buffer.offset), buffer.columns, self.rows_of(buffer), self.k.tile)
+        FineRows::new(self.e.arena.at(buffer.offset), buffer.columns, self.rows_of(buffer), self.isa.tile())
     }
 
     fn quant(&self, index: usize) -> QuantRows {
         let buffer = &self.p.buffers[index];
-        let tile = tile_rows(self.rows_of(buffer), self.k.tile);
+        let tile = tile_rows(self.rows_of(buffer), self.isa.tile());
         QuantRows { base: self.e.arena.at(buffer.offset), columns: buffer.columns, tile }
     }
 

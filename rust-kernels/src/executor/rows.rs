@@ -1,7 +1,8 @@
 //! Ops whose items are single rows.
 use super::Run;
 use super::scratch::Scratch;
-use crate::kernels::FormatKernels;
+use crate::ops::norm::NormRow;
+use crate::ops::quantize::QuantizeRow;
 use crate::ops::rope::rope_table;
 use crate::pool::Items;
 use crate::program::{Out, Rows};
@@ -22,13 +23,9 @@ impl Run<'_> {
     /// # Safety
     /// `row` is below the matrix's rows, `out` holds its columns.
     pub(super) unsafe fn decode_row(&self, m: &Matrix, row: usize, out: *mut f32) {
-        let read = match &m.kernels {
-            FormatKernels::Block(k) => k.row,
-            FormatKernels::Float(k) => k.row,
-        };
-        let (panel, lane) = (row / self.k.lanes, row % self.k.lanes);
+        let (panel, lane) = (row / self.isa.lanes(), row % self.isa.lanes());
         // SAFETY: the caller's promise.
-        unsafe { read(m.panels.add(panel * m.panel_bytes), m.columns, lane, out) }
+        unsafe { m.format.row(self.isa, m.panels.add(panel * m.panel_bytes), m.columns, lane, out) }
     }
 
     pub(super) fn rope_table(&self, out: usize, items: Items) {
@@ -54,7 +51,17 @@ impl Run<'_> {
         for row in items(self.rows_of(to)).flatten() {
             let source = if gather { self.step.logits[row].row } else { row };
             // SAFETY: rows and widths were checked at decode.
-            unsafe { (self.k.rms_norm)(self.float(x, source), weight, columns, eps, &outputs, row, s.row) }
+            unsafe {
+                self.isa.run(NormRow {
+                    x: self.float(x, source),
+                    weight,
+                    columns,
+                    eps,
+                    out: &outputs,
+                    row,
+                    scratch: s.row,
+                })
+            }
         }
     }
 
@@ -62,7 +69,7 @@ impl Run<'_> {
         let quant = self.quant(out);
         for row in items(self.rows_of(&self.p.buffers[x])).flatten() {
             // SAFETY: rows and widths were checked at decode.
-            unsafe { (self.k.quantize_row)(self.float(x, row), &quant, row) }
+            unsafe { self.isa.run(QuantizeRow { x: self.float(x, row), out: &quant, row }) }
         }
     }
 }

@@ -1,8 +1,9 @@
 //! How the panels of a product are handed out: in whole register tiles of the kernel that takes them.
 use crate::formats::BLOCK;
-use crate::kernels::{FormatKernels, Kernels};
+use crate::formats::FormatKernels;
 use crate::ops::{float_gemm, gemm};
 use crate::pool::Items;
+use crate::simd::Isa;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
@@ -10,13 +11,13 @@ use std::sync::atomic::AtomicUsize;
 const MOST_PANELS: usize = 15;
 
 /// Panels of a register tile of a format's kernels for m tokens.
-fn tile_panels(k: &Kernels, format: &FormatKernels, m: usize) -> usize {
+fn tile_panels(isa: Isa, format: &FormatKernels, m: usize) -> usize {
     match format {
         FormatKernels::Block(_) if m < gemm::WIDE_TOKENS => 1,
-        FormatKernels::Block(_) => k.panels,
+        FormatKernels::Block(_) => isa.panels(),
         FormatKernels::Float(_) if m < float_gemm::TILE_TOKENS => 1,
         FormatKernels::Float(_) if m < float_gemm::WIDE_TOKENS => float_gemm::THIN_PANELS,
-        FormatKernels::Float(_) => k.float_panels,
+        FormatKernels::Float(_) => isa.float_panels(),
     }
 }
 
@@ -40,8 +41,8 @@ pub struct Tiles {
 
 impl Tiles {
     /// `share` is how many panels of the op there are for a thread: a tile is never wider, so that no thread goes without.
-    pub fn new(k: &Kernels, format: &FormatKernels, panels: usize, m: usize, share: usize) -> Self {
-        let tile = tile_panels(k, format, m).min(share).max(1);
+    pub fn new(isa: Isa, format: &FormatKernels, panels: usize, m: usize, share: usize) -> Self {
+        let tile = tile_panels(isa, format, m).min(share).max(1);
         Self { panels, tile, most: if is_wide(format, m) { MOST_PANELS / tile } else { usize::MAX } }
     }
 
@@ -62,8 +63,9 @@ pub fn runs<'i>(next: &'i AtomicUsize, parts: impl Iterator<Item = Tiles>, threa
 }
 
 /// What the first row of a run of SwiGLU's rows is a multiple of: whole blocks, and whole tiles of both matrices.
-pub fn swiglu_step(k: &Kernels, matrices: [&FormatKernels; 2], rows: usize, m: usize, threads: usize) -> usize {
-    let step = matrices.iter().fold(BLOCK, |step, format| common_multiple(step, tile_panels(k, format, m) * k.lanes));
+pub fn swiglu_step(isa: Isa, matrices: [&FormatKernels; 2], rows: usize, m: usize, threads: usize) -> usize {
+    let step =
+        matrices.iter().fold(BLOCK, |step, format| common_multiple(step, tile_panels(isa, format, m) * isa.lanes()));
     if rows < step * threads { BLOCK } else { step }
 }
 
@@ -74,7 +76,7 @@ fn common_multiple(a: usize, b: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::available;
+    use crate::formats::format;
 
     const F16: u32 = 1;
     const Q4_0: u32 = 2;
@@ -87,21 +89,21 @@ mod tests {
 
     #[test]
     fn runs_fill_register_tiles_of_their_own_format_on_many_threads() {
-        for k in available() {
+        for isa in Isa::available() {
             for (id, m, tile) in [
                 (F16, 12, float_gemm::THIN_PANELS),
-                (F16, 13, k.float_panels),
-                (F16, 512, k.float_panels),
+                (F16, 13, isa.float_panels()),
+                (F16, 512, isa.float_panels()),
                 (Q4_0, 16, 1),
-                (Q4_0, 512, k.panels),
+                (Q4_0, 512, isa.panels()),
             ] {
-                let format = (k.format)(id).expect("registered");
+                let format = &format(id).expect("registered").kernels;
                 for threads in [1, 2, 8, 16] {
                     let panels = 16 * 12;
-                    let lengths = lengths(Tiles::new(k, &format, panels, m, panels / threads), threads);
+                    let lengths = lengths(Tiles::new(isa, format, panels, m, panels / threads), threads);
                     assert_eq!(lengths.iter().sum::<usize>(), panels);
                     let whole = lengths.iter().all(|n| n.is_multiple_of(tile));
-                    assert!(whole, "{}, type {id}, {m} tokens, {threads} threads: {lengths:?}", k.isa);
+                    assert!(whole, "{}, type {id}, {m} tokens, {threads} threads: {lengths:?}", isa.name());
                 }
             }
         }
@@ -109,28 +111,32 @@ mod tests {
 
     #[test]
     fn no_thread_goes_without_while_there_are_panels_for_all() {
-        for k in available() {
+        for isa in Isa::available() {
             for id in [F16, Q4_0] {
-                let format = (k.format)(id).expect("registered");
-                let lengths = lengths(Tiles::new(k, &format, 64, 512, 1), 64);
-                assert_eq!(lengths, [1; 64], "{}, type {id}", k.isa);
+                let format = &format(id).expect("registered").kernels;
+                let lengths = lengths(Tiles::new(isa, format, 64, 512, 1), 64);
+                assert_eq!(lengths, [1; 64], "{}, type {id}", isa.name());
             }
         }
     }
 
     #[test]
     fn swiglu_takes_whole_blocks_and_tiles() {
-        for k in available() {
+        for isa in Isa::available() {
             for (ids, m) in [([F16; 2], 512), ([Q4_0; 2], 512), ([F16, Q4_0], 512), ([F16; 2], 8), ([Q4_0; 2], 1)] {
-                let formats = ids.map(|id| (k.format)(id).expect("registered"));
-                let step = swiglu_step(k, [&formats[0], &formats[1]], 1 << 20, m, 16);
+                let formats = ids.map(|id| &format(id).expect("registered").kernels);
+                let step = swiglu_step(isa, formats, 1 << 20, m, 16);
                 assert!(
                     step.is_multiple_of(BLOCK) && step <= super::super::scratch::SWIGLU_COLUMNS,
                     "{}: {step}",
-                    k.isa
+                    isa.name()
                 );
-                for format in &formats {
-                    assert!(step.is_multiple_of(tile_panels(k, format, m) * k.lanes), "{}, {m} tokens: {step}", k.isa);
+                for format in formats {
+                    assert!(
+                        step.is_multiple_of(tile_panels(isa, format, m) * isa.lanes()),
+                        "{}, {m} tokens: {step}",
+                        isa.name()
+                    );
                 }
             }
         }

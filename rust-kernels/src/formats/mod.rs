@@ -25,7 +25,9 @@ mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod registry;
 
+pub use self::registry::{BlockKernels, FORMATS, FloatKernels, Format, FormatKernels, format, format_named};
 pub use self::{bf16::Bf16, f16::F16, f32::F32};
 pub use self::{iq4_nl::Iq4Nl, iq4_xs::Iq4Xs, mxfp4::Mxfp4};
 pub use self::{q2_k::Q2K, q3_k::Q3K, q4_k::Q4K, q5_k::Q5K, q6_k::Q6K};

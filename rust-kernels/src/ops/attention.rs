@@ -5,7 +5,8 @@
 //! with values are those of the cache's type (`kv`). The softmax is taken online, CHUNK positions at a time at absolute
 //! positions, so a row's result does not depend on the tile it stands in, nor on how its prompt was cut.
 use super::kv::{Block, FloatMatrix, KV_BLOCK, KvFormat, KvType, MAX_BLOCKS, MAX_ROWS, Queries};
-use crate::simd::{Simd, exp};
+use crate::simd::{Kernel, Simd, exp};
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Positions between two rescalings of the running softmax.
@@ -47,44 +48,50 @@ pub fn scratch_len(kind: KvType, head_dim: usize) -> usize {
     MAX_ROWS * (CHUNK + head_dim + 16) + 2 * MAX_ROWS + kind.scratch_len(head_dim)
 }
 
-/// Computes the tile.
+/// Computes the tile, over a cache of type K.
 ///
 /// # Safety
-/// All pointers hold what the struct says, the tables cover the last positions, which were appended; S as simd
-/// says.
-#[inline(always)]
-pub unsafe fn attention<S: Simd, K: KvFormat>(a: &Attention) {
-    unsafe {
-        let rows = a.q.len();
-        let stride = a.head_dim.next_multiple_of(S::LANES);
-        let scores = FloatMatrix { at: a.scratch, stride: CHUNK };
-        let acc = FloatMatrix { at: scores.row(MAX_ROWS), stride };
-        let top = acc.at.add(MAX_ROWS * (a.head_dim + 16));
-        let total = top.add(MAX_ROWS);
-        std::slice::from_raw_parts_mut(acc.at, rows * stride).fill(0.0);
-        std::slice::from_raw_parts_mut(top, rows).fill(f32::NEG_INFINITY);
-        std::slice::from_raw_parts_mut(total, rows).fill(0.0);
-        let queries = Queries { q: a.q, head_dim: a.head_dim, scratch: total.add(MAX_ROWS) };
-        K::prepare::<S>(&queries);
-        let running = Running { queries, scores, acc, top, total };
-        // What is shared for all rows together, then what is each part's own: `chunk` is inlined, once.
-        let everything = Part { rows, block_table: a.parts[0].block_table };
-        let mut first = 0;
-        for (i, part) in std::iter::once(&everything).chain(a.parts).enumerate() {
-            let end = first + part.rows;
-            let positions = if i == 0 { 0..a.shared } else { a.shared..a.positions[end - 1] + 1 };
-            for start in positions.clone().step_by(CHUNK) {
-                chunk::<S, K>(a, &running, first..end, start..positions.end.min(start + CHUNK), part.block_table);
+/// All pointers hold what the struct says, the tables cover the last positions, which were appended.
+pub struct Attend<'a, K>(pub &'a Attention<'a>, pub PhantomData<K>);
+
+impl<K: KvFormat> Kernel for Attend<'_, K> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let a = self.0;
+        unsafe {
+            let rows = a.q.len();
+            let stride = a.head_dim.next_multiple_of(S::LANES);
+            let scores = FloatMatrix { at: a.scratch, stride: CHUNK };
+            let acc = FloatMatrix { at: scores.row(MAX_ROWS), stride };
+            let top = acc.at.add(MAX_ROWS * (a.head_dim + 16));
+            let total = top.add(MAX_ROWS);
+            std::slice::from_raw_parts_mut(acc.at, rows * stride).fill(0.0);
+            std::slice::from_raw_parts_mut(top, rows).fill(f32::NEG_INFINITY);
+            std::slice::from_raw_parts_mut(total, rows).fill(0.0);
+            let queries = Queries { q: a.q, head_dim: a.head_dim, scratch: total.add(MAX_ROWS) };
+            K::prepare::<S>(&queries);
+            let running = Running { queries, scores, acc, top, total };
+            // What is shared for all rows together, then what is each part's own: `chunk` is inlined, once.
+            let everything = Part { rows, block_table: a.parts[0].block_table };
+            let mut first = 0;
+            for (i, part) in std::iter::once(&everything).chain(a.parts).enumerate() {
+                let end = first + part.rows;
+                let positions = if i == 0 { 0..a.shared } else { a.shared..a.positions[end - 1] + 1 };
+                for start in positions.clone().step_by(CHUNK) {
+                    chunk::<S, K>(a, &running, first..end, start..positions.end.min(start + CHUNK), part.block_table);
+                }
+                first = if i == 0 { 0 } else { end };
             }
-            first = if i == 0 { 0 } else { end };
-        }
-        for r in 0..rows {
-            let inverse = 1.0 / *total.add(r);
-            for d in 0..a.head_dim {
-                *a.out[r].add(d) = *acc.row(r).add(d) * inverse;
-            }
-            if a.gated {
-                weigh::<S>(a.out[r], a.q[r].add(a.head_dim), a.head_dim);
+            for r in 0..rows {
+                let inverse = 1.0 / *total.add(r);
+                for d in 0..a.head_dim {
+                    *a.out[r].add(d) = *acc.row(r).add(d) * inverse;
+                }
+                if a.gated {
+                    weigh::<S>(a.out[r], a.q[r].add(a.head_dim), a.head_dim);
+                }
             }
         }
     }

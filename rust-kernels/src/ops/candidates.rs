@@ -1,5 +1,5 @@
 //! From a row of logits to its best candidates and the log of the sum of exponentials.
-use crate::simd::{Simd, exp};
+use crate::simd::{Kernel, Simd, exp};
 
 /// Candidates as (logit, token).
 pub type Best = Vec<(f32, i32)>;
@@ -28,25 +28,48 @@ pub unsafe fn dot<S: Simd>(a: *const f32, b: *const f32, n: usize) -> f32 {
     }
 }
 
-/// log(sum(e^x)).
+/// `dot` as a kernel.
 ///
 /// # Safety
-/// S as simd says.
-#[inline(always)]
-pub unsafe fn log_sum_exp<S: Simd>(logits: &[f32]) -> f32 {
-    unsafe {
-        let whole = logits.len() / S::LANES * S::LANES;
-        let mut largest = S::splat(f32::NEG_INFINITY);
-        for chunk in logits[..whole].chunks_exact(S::LANES) {
-            largest = S::max(largest, S::load(chunk.as_ptr()));
+/// As `dot`.
+pub struct Dot {
+    pub a: *const f32,
+    pub b: *const f32,
+    pub n: usize,
+}
+
+impl Kernel for Dot {
+    type Output = f32;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> f32 {
+        unsafe { dot::<S>(self.a, self.b, self.n) }
+    }
+}
+
+/// log(sum(e^x)) of logits.
+pub struct LogSumExp<'a>(pub &'a [f32]);
+
+impl Kernel for LogSumExp<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> f32 {
+        let logits = self.0;
+        unsafe {
+            let whole = logits.len() / S::LANES * S::LANES;
+            let mut largest = S::splat(f32::NEG_INFINITY);
+            for chunk in logits[..whole].chunks_exact(S::LANES) {
+                largest = S::max(largest, S::load(chunk.as_ptr()));
+            }
+            let top = logits[whole..].iter().copied().fold(S::largest(largest), f32::max);
+            let mut sums = S::splat(0.0);
+            for chunk in logits[..whole].chunks_exact(S::LANES) {
+                sums = S::add(sums, exp::<S>(S::sub(S::load(chunk.as_ptr()), S::splat(top))));
+            }
+            let rest: f32 = logits[whole..].iter().map(|x| (x - top).exp()).sum();
+            top + (S::sum(sums) + rest).ln()
         }
-        let top = logits[whole..].iter().copied().fold(S::largest(largest), f32::max);
-        let mut sums = S::splat(0.0);
-        for chunk in logits[..whole].chunks_exact(S::LANES) {
-            sums = S::add(sums, exp::<S>(S::sub(S::load(chunk.as_ptr()), S::splat(top))));
-        }
-        let rest: f32 = logits[whole..].iter().map(|x| (x - top).exp()).sum();
-        top + (S::sum(sums) + rest).ln()
     }
 }
 
@@ -83,29 +106,37 @@ pub fn apply_mask(logits: &mut [f32], mask: &[u32]) {
 }
 
 /// The `k` largest logits as (logit, token), best first; the lower token first among equals. NaN is never chosen.
-///
-/// # Safety
-/// S as simd says.
-#[inline(always)]
-pub unsafe fn select<S: Simd>(logits: &[f32], k: usize, best: &mut Best) {
-    best.clear();
-    // `best` collects up to 2k hopefuls above `floor`, then is cut back to k, which raises the floor.
-    let mut floor = f32::NEG_INFINITY;
-    for (c, chunk) in logits.chunks(64).enumerate() {
-        if best.len() >= k && unsafe { largest::<S>(chunk) } <= floor {
-            continue;
-        }
-        for (i, x) in chunk.iter().enumerate() {
-            if *x > floor || (best.len() < k && !x.is_nan()) {
-                best.push((*x, (64 * c + i) as i32));
-                if best.len() == 2 * k {
-                    floor = cut(best, k);
+pub struct Select<'a> {
+    pub logits: &'a [f32],
+    pub k: usize,
+    pub best: &'a mut Best,
+}
+
+impl Kernel for Select<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { logits, k, best } = self;
+        best.clear();
+        // `best` collects up to 2k hopefuls above `floor`, then is cut back to k, which raises the floor.
+        let mut floor = f32::NEG_INFINITY;
+        for (c, chunk) in logits.chunks(64).enumerate() {
+            if best.len() >= k && unsafe { largest::<S>(chunk) } <= floor {
+                continue;
+            }
+            for (i, x) in chunk.iter().enumerate() {
+                if *x > floor || (best.len() < k && !x.is_nan()) {
+                    best.push((*x, (64 * c + i) as i32));
+                    if best.len() == 2 * k {
+                        floor = cut(best, k);
+                    }
                 }
             }
         }
+        cut(best, k);
+        best.sort_unstable_by(order);
     }
-    cut(best, k);
-    best.sort_unstable_by(order);
 }
 
 #[inline(always)]

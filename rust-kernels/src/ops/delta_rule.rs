@@ -14,7 +14,7 @@ use super::norm::{Outputs, inverse_rms};
 use super::quantize::{quantize_block, quantize_block_finely};
 use super::short_conv::silu;
 use crate::formats::BLOCK;
-use crate::simd::Simd;
+use crate::simd::{Kernel, Simd};
 
 /// Largest dimension of a head.
 pub const MAX_DIM: usize = 256;
@@ -70,25 +70,30 @@ struct Gates {
 /// Takes the state through the tokens and writes y = RMSNorm(S q) * silu(gate) of each.
 ///
 /// # Safety
-/// The pointers hold what the struct says, dim is a multiple of 32; S as simd says.
-#[inline(always)]
-pub unsafe fn delta_rule<S: Simd>(a: &DeltaRule) {
-    let mut gates = Gates { decay: [0.0; CHUNK], beta: [0.0; CHUNK], overlap: [0.0; CHUNK] };
-    for start in (0..a.tokens).step_by(CHUNK) {
-        let n = CHUNK.min(a.tokens - start);
-        unsafe {
-            for t in 0..n {
-                let at = start + t;
-                let alpha = *a.alpha.add(at * a.alpha_stride) + a.bias;
-                gates.decay[t] = (a.decay * softplus(alpha)).exp();
-                gates.beta[t] = 1.0 / (1.0 + (-*a.beta.add(at * a.beta_stride)).exp());
-                gates.overlap[t] = dot::<S>(a.k.add(at * a.stride), a.q.add(at * a.stride), a.dim);
-            }
-            for column in (0..a.dim).step_by(WIDE * S::LANES) {
-                scan::<S>(a, start, n, &gates, column);
-            }
-            for t in 0..n {
-                finish::<S>(a, start + t, a.scratch.add(t * a.dim));
+/// The pointers hold what the struct says, dim is a multiple of 32.
+impl Kernel for &DeltaRule<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let a = self;
+        let mut gates = Gates { decay: [0.0; CHUNK], beta: [0.0; CHUNK], overlap: [0.0; CHUNK] };
+        for start in (0..a.tokens).step_by(CHUNK) {
+            let n = CHUNK.min(a.tokens - start);
+            unsafe {
+                for t in 0..n {
+                    let at = start + t;
+                    let alpha = *a.alpha.add(at * a.alpha_stride) + a.bias;
+                    gates.decay[t] = (a.decay * softplus(alpha)).exp();
+                    gates.beta[t] = 1.0 / (1.0 + (-*a.beta.add(at * a.beta_stride)).exp());
+                    gates.overlap[t] = dot::<S>(a.k.add(at * a.stride), a.q.add(at * a.stride), a.dim);
+                }
+                for column in (0..a.dim).step_by(WIDE * S::LANES) {
+                    scan::<S>(a, start, n, &gates, column);
+                }
+                for t in 0..n {
+                    finish::<S>(a, start + t, a.scratch.add(t * a.dim));
+                }
             }
         }
     }

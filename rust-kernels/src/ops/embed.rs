@@ -1,13 +1,46 @@
 //! Rows of the embedding matrix, out of its panels.
 use crate::formats::{BLOCK, BlockFormat, FloatFormat, UNIT, UNIT_BLOCKS};
-use crate::simd::Simd;
+use crate::simd::{Kernel, Simd};
+use std::marker::PhantomData;
 
-/// The row of lane `lane` of a panel of a block format as floats.
+/// The row of lane `lane` of a panel of format F, as floats.
 ///
 /// # Safety
-/// `panel` is a whole panel, `out` holds `columns` floats, lane < LANES; S as simd says.
+/// `panel` is a whole panel, `out` holds `columns` floats, lane < LANES.
+pub struct PanelRow<F> {
+    pub panel: *const u8,
+    pub columns: usize,
+    pub lane: usize,
+    pub out: *mut f32,
+    pub format: PhantomData<F>,
+}
+
+/// `PanelRow` of a block format.
+pub struct BlockRow<F>(pub PanelRow<F>);
+
+impl<F: BlockFormat> Kernel for BlockRow<F> {
+    type Output = ();
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let PanelRow { panel, columns, lane, out, .. } = self.0;
+        unsafe { block_row::<S, F>(panel, columns, lane, out) }
+    }
+}
+
+/// `PanelRow` of a float format.
+pub struct FloatRow<F>(pub PanelRow<F>);
+
+impl<F: FloatFormat> Kernel for FloatRow<F> {
+    type Output = ();
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let PanelRow { panel, columns, lane, out, .. } = self.0;
+        unsafe { float_row::<S, F>(panel, columns, lane, out) }
+    }
+}
+
 #[inline(always)]
-pub unsafe fn block_row<S: Simd, F: BlockFormat>(panel: *const u8, columns: usize, lane: usize, out: *mut f32) {
+unsafe fn block_row<S: Simd, F: BlockFormat>(panel: *const u8, columns: usize, lane: usize, out: *mut f32) {
     let mut unit = panel;
     for start in (0..columns).step_by(UNIT) {
         let blocks = if columns - start >= UNIT { UNIT_BLOCKS } else { (columns - start) / BLOCK };
@@ -39,12 +72,8 @@ unsafe fn block_of_row<S: Simd, F: BlockFormat>(unit: *const u8, blocks: usize, 
     }
 }
 
-/// The row of lane `lane` of a panel of a float format.
-///
-/// # Safety
-/// As `block_row`.
 #[inline(always)]
-pub unsafe fn float_row<S: Simd, F: FloatFormat>(panel: *const u8, columns: usize, lane: usize, out: *mut f32) {
+unsafe fn float_row<S: Simd, F: FloatFormat>(panel: *const u8, columns: usize, lane: usize, out: *mut f32) {
     let mut lanes = [0f32; 16];
     for k in 0..columns {
         unsafe {

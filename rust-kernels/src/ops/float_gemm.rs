@@ -3,7 +3,8 @@
 //! As in `gemm`, a row is added up in one order, column after column, whatever the tile.
 use super::gemm::{Ahead, Gemm, finish_rows, finish_tile, prefetch_out};
 use crate::formats::FloatFormat;
-use crate::simd::Simd;
+use crate::simd::{Kernel, Simd};
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -49,26 +50,37 @@ struct Sums([[f32; PANELS * LANES]; CHUNK]);
 /// Computes `args.rows` rows of W x.
 ///
 /// # Safety
-/// All pointers hold what `args` says; S as simd says.
-#[inline(always)]
-pub unsafe fn float_gemm<S: Simd, F: FloatFormat>(args: &Gemm, x: &FloatRows) {
-    let (mut unit, mut sums) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    let panels = args.rows.div_ceil(S::LANES);
-    for from in (args.from..args.to).step_by(CHUNK) {
-        let rows = from..args.to.min(from + CHUNK);
-        let mut p = 0;
-        while p < panels {
-            let (unit, sums) = (unit.as_mut_ptr(), sums.as_mut_ptr());
-            // SAFETY: panels p.. and the rows are within `args`; the memory is this call's own.
-            p += unsafe {
-                match (panels - p, rows.len() < WIDE_TOKENS) {
-                    (THIN_PANELS.., true) => thin::<S, F, THIN_PANELS>(args, x, p, &rows),
-                    (_, true) => thin::<S, F, 1>(args, x, p, &rows),
-                    (4.., _) if S::FLOAT_PANELS == 4 => panels_of::<S, F, 4>(args, x, p, &rows, unit, sums),
-                    (2.., _) => panels_of::<S, F, 2>(args, x, p, &rows, unit, sums),
-                    _ => panels_of::<S, F, 1>(args, x, p, &rows, unit, sums),
-                }
-            };
+/// All pointers hold what `args` says.
+pub struct FloatGemm<'a, F> {
+    pub args: &'a Gemm,
+    pub x: &'a FloatRows,
+    pub format: PhantomData<F>,
+}
+
+impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { args, x, .. } = self;
+        let (mut unit, mut sums) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        let panels = args.rows.div_ceil(S::LANES);
+        for from in (args.from..args.to).step_by(CHUNK) {
+            let rows = from..args.to.min(from + CHUNK);
+            let mut p = 0;
+            while p < panels {
+                let (unit, sums) = (unit.as_mut_ptr(), sums.as_mut_ptr());
+                // SAFETY: panels p.. and the rows are within `args`; the memory is this call's own.
+                p += unsafe {
+                    match (panels - p, rows.len() < WIDE_TOKENS) {
+                        (THIN_PANELS.., true) => thin::<S, F, THIN_PANELS>(args, x, p, &rows),
+                        (_, true) => thin::<S, F, 1>(args, x, p, &rows),
+                        (4.., _) if S::FLOAT_PANELS == 4 => panels_of::<S, F, 4>(args, x, p, &rows, unit, sums),
+                        (2.., _) => panels_of::<S, F, 2>(args, x, p, &rows, unit, sums),
+                        _ => panels_of::<S, F, 1>(args, x, p, &rows, unit, sums),
+                    }
+                };
+            }
         }
     }
 }

@@ -6,8 +6,9 @@
 use super::quantize::QuantRows;
 use super::{thin_gemm, wide_gemm};
 use crate::formats::{BLOCK, BlockFormat};
-use crate::simd::{BIAS, BIAS_BITS, Simd};
+use crate::simd::{BIAS, BIAS_BITS, Kernel, Simd};
 use crate::unroll16;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// What is done with the sums of a matrix product.
@@ -41,7 +42,7 @@ pub struct Gemm {
     pub epilogue: Epilogue,
 }
 
-/// Floats of scratch that `prepare` fills for m rows.
+/// Floats of scratch that `Prepare` fills for m rows.
 pub fn corrections_len(m: usize, columns: usize, widest: usize) -> usize {
     m.next_multiple_of(widest) * (columns / BLOCK) * 2
 }
@@ -51,25 +52,38 @@ pub fn corrections_len(m: usize, columns: usize, widest: usize) -> usize {
 ///
 /// # Safety
 /// `x` holds m rows; `corrections` has `corrections_len` floats.
-pub unsafe fn prepare<S: Simd, F: BlockFormat>(x: &QuantRows, m: usize, corrections: *mut f32) {
-    let (blocks, t) = (x.columns / BLOCK, x.tile);
-    let offset = if F::BITS == 8 { S::WIDE_BIAS } else { F::OFFSET };
-    let parts = parts::<F>();
-    for tile in 0..m.div_ceil(t) {
-        for b in 0..blocks {
-            // SAFETY: the tile and the block are within x, and the target was sized for them.
-            unsafe {
-                let (meta, to) = (x.meta(tile, b, 0), corrections.add((tile * blocks + b) * parts * t));
-                let sums = meta.add(t).cast::<i32>();
-                for slot in 0..t.min(m - tile * t) {
-                    let (first, second) = (*sums.add(slot), *sums.add(t + slot));
-                    let values = if parts == 1 { [first + second, 0] } else { [first, second] };
-                    for (part, value) in values.into_iter().take(parts).enumerate() {
-                        let at = to.add(part * t + slot);
-                        if F::HAS_MIN {
-                            *at = *meta.add(slot) * value as f32;
-                        } else {
-                            at.cast::<i32>().write(BIAS_BITS - offset * value);
+pub struct Prepare<'a, F> {
+    pub x: &'a QuantRows,
+    pub m: usize,
+    pub corrections: *mut f32,
+    pub format: PhantomData<F>,
+}
+
+impl<F: BlockFormat> Kernel for Prepare<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { x, m, corrections, .. } = self;
+        let (blocks, t) = (x.columns / BLOCK, x.tile);
+        let offset = if F::BITS == 8 { S::WIDE_BIAS } else { F::OFFSET };
+        let parts = parts::<F>();
+        for tile in 0..m.div_ceil(t) {
+            for b in 0..blocks {
+                // SAFETY: the tile and the block are within x, and the target was sized for them.
+                unsafe {
+                    let (meta, to) = (x.meta(tile, b, 0), corrections.add((tile * blocks + b) * parts * t));
+                    let sums = meta.add(t).cast::<i32>();
+                    for slot in 0..t.min(m - tile * t) {
+                        let (first, second) = (*sums.add(slot), *sums.add(t + slot));
+                        let values = if parts == 1 { [first + second, 0] } else { [first, second] };
+                        for (part, value) in values.into_iter().take(parts).enumerate() {
+                            let at = to.add(part * t + slot);
+                            if F::HAS_MIN {
+                                *at = *meta.add(slot) * value as f32;
+                            } else {
+                                at.cast::<i32>().write(BIAS_BITS - offset * value);
+                            }
                         }
                     }
                 }
@@ -78,18 +92,30 @@ pub unsafe fn prepare<S: Simd, F: BlockFormat>(x: &QuantRows, m: usize, correcti
     }
 }
 
-/// Computes `args.rows` rows of W x. `corrections` is what `prepare` made of x for this format.
+/// Computes `args.rows` rows of W x. `corrections` is what `Prepare` made of x for this format.
 ///
 /// # Safety
-/// All pointers hold what `args` says; S as simd says.
-#[inline(always)]
-pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, corrections: *const f32) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if args.to - args.from >= WIDE_TOKENS && x.tile >= wide_gemm::tokens::<S>() {
-            wide_gemm::gemm::<S, F>(args, x, corrections);
-        } else {
-            thin_gemm::gemm::<S, F>(args, x, corrections);
+/// All pointers hold what `args` says.
+pub struct BlockGemm<'a, F> {
+    pub args: &'a Gemm,
+    pub x: &'a QuantRows,
+    pub corrections: *const f32,
+    pub format: PhantomData<F>,
+}
+
+impl<F: BlockFormat> Kernel for BlockGemm<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { args, x, corrections, .. } = self;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if args.to - args.from >= WIDE_TOKENS && x.tile >= wide_gemm::tokens::<S>() {
+                wide_gemm::gemm::<S, F>(args, x, corrections);
+            } else {
+                thin_gemm::gemm::<S, F>(args, x, corrections);
+            }
         }
     }
 }

@@ -1,17 +1,20 @@
 //! Busy work of known size: what the vectors can compute and read at best.
-use crate::simd::Simd;
+use crate::simd::{Kernel, Simd};
 use crate::unroll16;
 
 /// Sums kept side by side: more than a multiply-add's latency times its throughput.
 const CHAINS: usize = 16;
 
-/// Multiply-adds of `rounds` rounds of int8 dot products: a register tile as the kernels have it, and nothing else.
-///
-/// # Safety
-/// S as simd says.
-#[inline(always)]
-pub unsafe fn int8_peak<S: Simd>(rounds: u64) -> u64 {
-    unsafe { if S::PANELS == 3 { int8_tile::<S, 3>(rounds) } else { int8_tile::<S, 1>(rounds) } }
+/// Multiply-adds of so many rounds of int8 dot products: a register tile as the kernels have it, and nothing else.
+pub struct Int8Peak(pub u64);
+
+impl Kernel for Int8Peak {
+    type Output = u64;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> u64 {
+        unsafe { if S::PANELS == 3 { int8_tile::<S, 3>(self.0) } else { int8_tile::<S, 1>(self.0) } }
+    }
 }
 
 #[inline(always)]
@@ -29,43 +32,51 @@ unsafe fn int8_tile<S: Simd, const P: usize>(rounds: u64) -> u64 {
     rounds * (P * 4 * S::LANES * 16) as u64
 }
 
-/// Multiply-adds of `rounds` rounds of independent f32 FMAs.
-///
-/// # Safety
-/// S as simd says.
-#[inline(always)]
-pub unsafe fn f32_peak<S: Simd>(rounds: u64) -> u64 {
-    unsafe {
-        let (a, b) = (S::splat(std::hint::black_box(0.5)), S::splat(std::hint::black_box(0.25)));
-        let mut acc = [S::splat(0.0); CHAINS];
-        for _ in 0..rounds {
-            unroll16!(I => acc[I] = S::fma(acc[I], a, b));
+/// Multiply-adds of so many rounds of independent f32 FMAs.
+pub struct F32Peak(pub u64);
+
+impl Kernel for F32Peak {
+    type Output = u64;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> u64 {
+        let rounds = self.0;
+        unsafe {
+            let (a, b) = (S::splat(std::hint::black_box(0.5)), S::splat(std::hint::black_box(0.25)));
+            let mut acc = [S::splat(0.0); CHAINS];
+            for _ in 0..rounds {
+                unroll16!(I => acc[I] = S::fma(acc[I], a, b));
+            }
+            std::hint::black_box(acc.map(|x| S::sum(x)));
         }
-        std::hint::black_box(acc.map(|x| S::sum(x)));
+        rounds * (CHAINS * S::LANES) as u64
     }
-    rounds * (CHAINS * S::LANES) as u64
 }
 
 /// Reads every byte of a buffer; returns something that depends on all of them.
-///
-/// # Safety
-/// S as simd says.
-#[inline(always)]
-pub unsafe fn read<S: Simd>(buffer: &[u8]) -> u64 {
-    let step = 4 * 4 * S::LANES;
-    let mut sum = 0u8;
-    unsafe {
-        let mut or = [S::b_load([0u8; 64].as_ptr()); 4];
-        for at in (0..buffer.len() / step * step).step_by(step) {
-            for (i, v) in or.iter_mut().enumerate() {
-                *v = S::b_or(*v, S::b_load(buffer.as_ptr().add(at + i * 4 * S::LANES)));
+pub struct Read<'a>(pub &'a [u8]);
+
+impl Kernel for Read<'_> {
+    type Output = u64;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> u64 {
+        let buffer = self.0;
+        let step = 4 * 4 * S::LANES;
+        let mut sum = 0u8;
+        unsafe {
+            let mut or = [S::b_load([0u8; 64].as_ptr()); 4];
+            for at in (0..buffer.len() / step * step).step_by(step) {
+                for (i, v) in or.iter_mut().enumerate() {
+                    *v = S::b_or(*v, S::b_load(buffer.as_ptr().add(at + i * 4 * S::LANES)));
+                }
+            }
+            let mut bytes = [0u8; 64];
+            for v in or {
+                S::b_store(bytes.as_mut_ptr(), v);
+                sum |= bytes.iter().fold(0, |a, b| a | b);
             }
         }
-        let mut bytes = [0u8; 64];
-        for v in or {
-            S::b_store(bytes.as_mut_ptr(), v);
-            sum |= bytes.iter().fold(0, |a, b| a | b);
-        }
+        u64::from(sum)
     }
-    u64::from(sum)
 }

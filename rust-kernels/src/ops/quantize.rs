@@ -5,7 +5,7 @@
 //! each block, T x 32 codes, and after all codes, for each block, T scales (f32), T sums of the first 16 codes and T of
 //! the second (i32). A tile's bytes are T * row_bytes(columns).
 use crate::formats::BLOCK;
-use crate::simd::Simd;
+use crate::simd::{Kernel, Simd};
 
 /// Where the quantised rows of one matrix lie.
 #[derive(Clone, Copy)]
@@ -156,5 +156,24 @@ pub unsafe fn quantize_row<S: Simd>(x: *const f32, out: &QuantRows, row: usize) 
 pub unsafe fn quantize_row_finely<S: Simd>(x: *const f32, out: &FineRows, row: usize) {
     for b in 0..out.rows.columns / BLOCK {
         unsafe { quantize_block_finely::<S>(x.add(b * BLOCK), out, row, b) }
+    }
+}
+
+/// `quantize_row` as a kernel.
+///
+/// # Safety
+/// As `quantize_row`.
+pub struct QuantizeRow<'a> {
+    pub x: *const f32,
+    pub out: &'a QuantRows,
+    pub row: usize,
+}
+
+impl Kernel for QuantizeRow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        unsafe { quantize_row::<S>(self.x, self.out, self.row) }
     }
 }

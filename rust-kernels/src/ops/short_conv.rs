@@ -1,6 +1,6 @@
 //! A short causal convolution over each channel's own past, then silu: what a Gated DeltaNet puts its queries, keys and
 //! values through. Source: "Gated Delta Networks" (arXiv 2412.06464), section 3.4.
-use crate::simd::{Simd, exp};
+use crate::simd::{Kernel, Simd, exp};
 
 /// Inputs that a result is made of: the token's own and those of the tokens before it.
 pub const TAPS: usize = 4;
@@ -25,32 +25,37 @@ pub struct ShortConv {
 /// y = silu(sum of taps * inputs), scaled to `length`, token after token.
 ///
 /// # Safety
-/// The pointers hold what the struct says, dim is a multiple of 16; S as simd says.
-#[inline(always)]
-pub unsafe fn short_conv<S: Simd>(a: &ShortConv) {
-    unsafe {
-        for t in 0..a.tokens {
-            let x = a.x.add(t * a.stride);
-            let mut squares = S::splat(0.0);
-            for c in (0..a.dim).step_by(S::LANES) {
-                let (taps, past) = (a.taps.add(c), a.state.add(c));
-                let input = S::load(x.add(c));
-                let mut y = S::mul(S::load(taps), S::load(past));
-                for i in 1..TAPS - 1 {
-                    let older = S::load(past.add(i * a.dim));
-                    y = S::fma(S::load(taps.add(i * a.dim)), older, y);
-                    S::store(past.add((i - 1) * a.dim), older);
-                }
-                y = S::fma(S::load(taps.add((TAPS - 1) * a.dim)), input, y);
-                S::store(past.add((TAPS - 2) * a.dim), input);
-                let y = silu::<S>(y);
-                squares = S::fma(y, y, squares);
-                S::store(x.add(c), y);
-            }
-            if a.length > 0.0 {
-                let factor = S::splat(a.length / S::sum(squares).sqrt().max(a.eps));
+/// The pointers hold what the struct says, dim is a multiple of 16.
+impl Kernel for &ShortConv {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let a = self;
+        unsafe {
+            for t in 0..a.tokens {
+                let x = a.x.add(t * a.stride);
+                let mut squares = S::splat(0.0);
                 for c in (0..a.dim).step_by(S::LANES) {
-                    S::store(x.add(c), S::mul(S::load(x.add(c)), factor));
+                    let (taps, past) = (a.taps.add(c), a.state.add(c));
+                    let input = S::load(x.add(c));
+                    let mut y = S::mul(S::load(taps), S::load(past));
+                    for i in 1..TAPS - 1 {
+                        let older = S::load(past.add(i * a.dim));
+                        y = S::fma(S::load(taps.add(i * a.dim)), older, y);
+                        S::store(past.add((i - 1) * a.dim), older);
+                    }
+                    y = S::fma(S::load(taps.add((TAPS - 1) * a.dim)), input, y);
+                    S::store(past.add((TAPS - 2) * a.dim), input);
+                    let y = silu::<S>(y);
+                    squares = S::fma(y, y, squares);
+                    S::store(x.add(c), y);
+                }
+                if a.length > 0.0 {
+                    let factor = S::splat(a.length / S::sum(squares).sqrt().max(a.eps));
+                    for c in (0..a.dim).step_by(S::LANES) {
+                        S::store(x.add(c), S::mul(S::load(x.add(c)), factor));
+                    }
                 }
             }
         }

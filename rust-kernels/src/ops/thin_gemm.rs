@@ -9,10 +9,10 @@ use std::sync::atomic::{Ordering, compiler_fence};
 /// core reads 20 to 40 % faster where it waits for memory (docs/BENCHMARKS.md).
 const PREFETCH_BYTES: usize = 4096;
 
-/// As `gemm::gemm`.
+/// As `BlockGemm`.
 ///
 /// # Safety
-/// As `gemm::gemm`.
+/// As `BlockGemm`.
 #[inline(always)]
 pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, corrections: *const f32) {
     for p in 0..args.rows.div_ceil(S::LANES) {

@@ -41,10 +41,10 @@ struct Codes {
 #[repr(C, align(64))]
 struct Sums([[f32; PANELS * LANES]; CHUNK]);
 
-/// As `gemm::gemm`, with tiles of x of `tokens` at least.
+/// As `BlockGemm`, with tiles of x of `tokens` at least.
 ///
 /// # Safety
-/// As `gemm::gemm`.
+/// As `BlockGemm`.
 #[inline(always)]
 pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, corrections: *const f32) {
     let (mut unit, mut sums) = (MaybeUninit::uninit(), MaybeUninit::uninit());
@@ -69,7 +69,7 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, correcti
     }
 }
 
-/// Activations with what `prepare` made of them.
+/// Activations with what `Prepare` made of them.
 struct Operand<'a> {
     x: &'a QuantRows,
     corrections: *const f32,

@@ -135,9 +135,9 @@ impl Program {
     /// That x is there in the form that the matrix's kernels read, with the right width.
     pub(super) fn operand(&self, weights: &Weights, matrix: usize, x: Out) -> Result<()> {
         let m = weights.matrix(matrix)?;
-        let index = match m.kernels {
-            crate::kernels::FormatKernels::Block(_) => x.quant,
-            crate::kernels::FormatKernels::Float(_) => x.float,
+        let index = match m.format.kernels {
+            crate::formats::FormatKernels::Block(_) => x.quant,
+            crate::formats::FormatKernels::Float(_) => x.float,
         };
         match index {
             Some(i) if self.buffers[i].columns == m.columns => Ok(()),

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 /// VNNI: with AVX-VNNI.
 #[derive(Clone, Copy)]
-pub struct Avx2<const VNNI: bool>;
+pub struct Avx2<const VNNI: bool>(pub(super) ());
 
 // AVX-512 has the same instruction in another encoding: with `--cfg vnni_evex`, CPUs without AVX-VNNI can run its tests.
 #[cfg(not(vnni_evex))]

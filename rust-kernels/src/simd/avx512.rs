@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 /// VNNI: with VNNI.
 #[derive(Clone, Copy)]
-pub struct Avx512<const VNNI: bool>;
+pub struct Avx512<const VNNI: bool>(pub(super) ());
 
 /// Codes of four columns a lane as `vpmaddubsw` wants them: without a sign, which the activations take over.
 #[derive(Clone, Copy)]

@@ -4,18 +4,32 @@
 //! scalar, 4 for NEON. `F` and `I` hold one f32 or i32 a lane, `B` holds four bytes a lane (four columns).
 //!
 //! # Safety
-//! Every function may only run on a CPU that has the instruction set. The kernel tables in `kernels.rs`
-//! are the only callers, and `kernels::detect` hands out a table only after it has asked the CPU.
+//! Every function may only run on a CPU that has the instruction set. A type that implements `Simd` is a token of which
+//! there is a value only on such a CPU, and kernels reach `Simd` through `Isa::run` alone, which has that value.
 
 #[cfg(target_arch = "x86_64")]
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
+mod isa;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
 pub mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+
+pub use self::isa::Isa;
+
+/// Something to be done with the vectors of any instruction set: a kernel with its operands.
+pub trait Kernel {
+    type Output;
+    /// Implementations are `#[inline(always)]`, and so is what they call with an `S`, or it would not be compiled for
+    /// the instruction set.
+    ///
+    /// # Safety
+    /// The operands are what the kernel says; S as the module's head says.
+    unsafe fn run<S: Simd>(self) -> Self::Output;
+}
 
 /// Repeats an expression for the constants 0..16.
 #[macro_export]

@@ -7,7 +7,7 @@ use std::arch::asm;
 
 /// DOT: what it multiplies bytes with.
 #[derive(Clone, Copy)]
-pub struct Neon<const DOT: u8>;
+pub struct Neon<const DOT: u8>(pub(super) ());
 
 /// Widening multiplications, which every CPU has.
 pub const WIDENING: u8 = 0;

@@ -6,7 +6,7 @@ use crate::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
 const N: usize = 8;
 
 #[derive(Clone, Copy)]
-pub struct Scalar;
+pub struct Scalar(pub(super) ());
 
 #[inline(always)]
 fn map(f: impl Fn(usize) -> f32) -> [f32; N] {

@@ -1,9 +1,9 @@
 //! Attention over a paged cache: against f64, and bit for bit the same whatever else is in the tile.
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::half::f16_to_f32;
-use compy::kernels::Kernels;
 use compy::ops::attention::{Attention, CHUNK, Part, scratch_len};
 use compy::ops::kv::{KV_BLOCK, KvType, MAX_ROWS, f16, q8_0};
+use compy::simd::Isa;
 
 const HEAD_DIMS: [usize; 7] = [32, 48, 64, 80, 96, 128, 256];
 /// Positions seen by the last row: around the edges of blocks and of chunks of 128.
@@ -23,7 +23,7 @@ struct Cache {
 impl Cache {
     const HEADS: usize = 2;
 
-    fn new(k: &Kernels, kind: KvType, head_dim: usize, seen: usize, random: &mut Random) -> Self {
+    fn new(k: Isa, kind: KvType, head_dim: usize, seen: usize, random: &mut Random) -> Self {
         let blocks = seen.div_ceil(KV_BLOCK);
         let mut block_table: Vec<i32> = (0..blocks as i32 + 3).collect();
         for i in (1..block_table.len()).rev() {
@@ -31,16 +31,16 @@ impl Cache {
         }
         let size = block_table.len() * Self::HEADS * kind.block_bytes(head_dim);
         block_table.truncate(blocks);
-        let (keys, values, lanes) = (vec![0xff; size], vec![0xff; size], k.lanes);
+        let (keys, values, lanes) = (vec![0xff; size], vec![0xff; size], k.lanes());
         let mut cache = Self { kind, lanes, head_dim, head: random.below(Self::HEADS), block_table, keys, values };
         for position in 0..seen {
             let mut head = |size: f32| -> Vec<f32> { (0..head_dim).map(|_| random.unit() * size).collect() };
             let (key, value, block, slot) = (head(2.0), head(1.0), cache.block(position), position % KV_BLOCK);
             // SAFETY: a head each, and its block.
             unsafe {
-                let kv = (k.kv)(kind);
-                (kv.append_key)(key.as_ptr(), head_dim, cache.keys[block..].as_mut_ptr(), slot);
-                (kv.append_value)(value.as_ptr(), head_dim, cache.values[block..].as_mut_ptr(), slot);
+                let kv = kind.kernels();
+                (kv.append_key)(k, key.as_ptr(), head_dim, cache.keys[block..].as_mut_ptr(), slot);
+                (kv.append_value)(k, value.as_ptr(), head_dim, cache.values[block..].as_mut_ptr(), slot);
             }
         }
         cache
@@ -165,7 +165,7 @@ impl<'a> Rows<'a> {
 }
 
 /// Runs the kernel, all operands at guard pages; returns the rows of the result.
-fn run(k: &Kernels, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<Vec<f32>> {
+fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<Vec<f32>> {
     let (q, dim) = (&rows.q, cache.head_dim);
     let stride = q[0].len();
     let queries = b.q.copy(&q.concat()).as_ptr();
@@ -190,13 +190,13 @@ fn run(k: &Kernels, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> 
     };
     // SAFETY: the cache holds all positions, the scratch has its size.
     unsafe {
-        ((k.kv)(cache.kind).attention)(&args);
+        (cache.kind.kernels().attend)(k, &args);
         std::slice::from_raw_parts(out, q.len() * dim).chunks(dim).map(<[f32]>::to_vec).collect()
     }
 }
 
 /// One tile of tokens x group rows, then some of its rows alone; returns the calls.
-fn tile(k: &Kernels, kind: KvType, head_dim: usize, group: usize, random: &mut Random, b: &mut Buffers) -> usize {
+fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random, b: &mut Buffers) -> usize {
     let seen = random.pick(&SEEN);
     let most = if random.below(8) == 0 { MAX_ROWS } else { 5 };
     let tokens = random.between(1, most.min(MAX_ROWS / group).min(seen));
@@ -206,8 +206,9 @@ fn tile(k: &Kernels, kind: KvType, head_dim: usize, group: usize, random: &mut R
     let width = if random.below(4) == 0 { 2 * head_dim } else { head_dim };
     let q: Vec<Vec<f32>> = positions.iter().map(|_| (0..width).map(|_| random.unit() * size).collect()).collect();
     let scale = 1.0 / (head_dim as f32).sqrt();
-    let name =
-        |r: usize| format!("{} {kind:?} head_dim {head_dim}, group {group}, row {r}, position {}", k.isa, positions[r]);
+    let name = |r: usize| {
+        format!("{} {kind:?} head_dim {head_dim}, group {group}, row {r}, position {}", k.name(), positions[r])
+    };
     let together = run(k, &cache, &Rows::of(&q, &positions, &cache.block_table), scale, b);
     for (r, got) in together.iter().enumerate().filter(|(r, _)| tokens <= 5 || r % 7 == 0) {
         let (query, gates) = q[r].split_at(head_dim);
@@ -243,7 +244,7 @@ fn attention_matches_f64_and_does_not_depend_on_the_tile() {
 }
 
 /// Sequences that begin with the same blocks, together and each alone; returns the calls.
-fn prefix(k: &Kernels, kind: KvType, head_dim: usize, group: usize, random: &mut Random, b: &mut Buffers) -> usize {
+fn prefix(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random, b: &mut Buffers) -> usize {
     let shared = CHUNK * random.between(1, 3);
     let count = random.between(2, (MAX_ROWS / group).min(12));
     let lengths: Vec<usize> = (0..count).map(|_| shared + random.between(1, 200)).collect();
@@ -268,7 +269,7 @@ fn prefix(k: &Kernels, kind: KvType, head_dim: usize, group: usize, random: &mut
         let alone = run(k, &cache, &Rows::of(&q[mine.clone()], &positions[mine.clone()], table), scale, b);
         for (r, row) in mine.zip(alone) {
             assert_same_bits(&together[r], &row, || {
-                format!("{} {kind:?} head_dim {head_dim}, {count} sequences, row {r}", k.isa)
+                format!("{} {kind:?} head_dim {head_dim}, {count} sequences, row {r}", k.name())
             });
         }
     }

@@ -1,6 +1,9 @@
 //! From logits to candidates.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
-use compy::kernels::Kernels;
+use compy::ops::candidates::Dot;
+use compy::ops::candidates::LogSumExp;
+use compy::ops::candidates::Select;
+use compy::simd::Isa;
 
 /// Logits with ties, masked ones, and now and then NaN; `n` of them.
 fn logits(n: usize, random: &mut Random) -> Vec<f32> {
@@ -20,7 +23,7 @@ fn length(random: &mut Random) -> usize {
     if random.below(20) == 0 { random.between(1000, 9000) } else { random.between(1, 400) }
 }
 
-fn select_case(k: &Kernels, random: &mut Random, buffer: &mut Guarded) {
+fn select_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
     let n = length(random);
     let x = logits(n, random);
     let wanted = random.pick(&[1, 2, 10, 64, 256]);
@@ -29,8 +32,8 @@ fn select_case(k: &Kernels, random: &mut Random, buffer: &mut Guarded) {
     want.truncate(wanted);
     let mut got = vec![(1.0, 7)];
     // SAFETY: the CPU has the instructions.
-    unsafe { (k.select)(buffer.copy(&x), wanted, &mut got) }
-    assert_eq!(got, want, "{}, {wanted} of {n}", k.isa);
+    unsafe { k.run(Select { logits: buffer.copy(&x), k: wanted, best: &mut got }) }
+    assert_eq!(got, want, "{}, {wanted} of {n}", k.name());
 }
 
 #[test]
@@ -54,14 +57,14 @@ fn select_sees_numbers_beside_nan() {
             x[1] = 2.0;
             let mut got = Vec::new();
             // SAFETY: the CPU has the instructions.
-            unsafe { (k.select)(&x, 1, &mut got) }
-            assert_eq!(got, [(5.0, best as i32)], "{}, NaN at {nan}", k.isa);
+            unsafe { k.run(Select { logits: &x, k: 1, best: &mut got }) }
+            assert_eq!(got, [(5.0, best as i32)], "{}, NaN at {nan}", k.name());
         }
         64 * 63
     });
 }
 
-fn log_sum_exp_case(k: &Kernels, random: &mut Random, buffer: &mut Guarded) {
+fn log_sum_exp_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
     let n = length(random);
     let mut x = logits(n, random);
     x.iter_mut().filter(|x| x.is_nan()).for_each(|x| *x = -3.0);
@@ -69,10 +72,10 @@ fn log_sum_exp_case(k: &Kernels, random: &mut Random, buffer: &mut Guarded) {
     let top = f64::from(x.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     let want = top + x.iter().map(|x| (f64::from(*x) - top).exp()).sum::<f64>().ln();
     // SAFETY: the CPU has the instructions.
-    let got = unsafe { (k.log_sum_exp)(buffer.copy(&x)) };
+    let got = unsafe { k.run(LogSumExp(buffer.copy(&x))) };
     // Terms are off by the rounding of x - top, by e^x's two units and by the sum's roundings: n / 4 at most.
     let limit = ROUNDING * ((n / 4 + 16) as f64 + 2.0 * (top.abs() + want.abs()));
-    assert_near(got, want, limit, || format!("{}, {n} logits", k.isa));
+    assert_near(got, want, limit, || format!("{}, {n} logits", k.name()));
 }
 
 #[test]
@@ -96,8 +99,8 @@ fn dot_is_the_sum_of_products() {
             let products = || x.iter().zip(&y).map(|(x, y)| f64::from(*x) * f64::from(*y));
             let size: f64 = products().map(f64::abs).sum();
             // SAFETY: the CPU has the instructions, both buffers hold n floats.
-            let got = unsafe { (k.dot)(a.copy(&x).as_ptr(), b.copy(&y).as_ptr(), n) };
-            assert_near(got, products().sum(), ROUNDING * n as f64 * size, || format!("{}, {n}", k.isa));
+            let got = unsafe { k.run(Dot { a: a.copy(&x).as_ptr(), b: b.copy(&y).as_ptr(), n }) };
+            assert_near(got, products().sum(), ROUNDING * n as f64 * size, || format!("{}, {n}", k.name()));
         }
         cases
     });

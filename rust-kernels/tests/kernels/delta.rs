@@ -1,9 +1,9 @@
 //! The recurrent layers' kernels: against f64, and bit for bit the same however their tokens are cut.
 use super::support::{Guarded, Random, assert_near, assert_same_bits, on_every_isa, share};
-use compy::kernels::Kernels;
 use compy::ops::delta_rule::{DeltaRule, scratch_len};
 use compy::ops::norm::Outputs;
 use compy::ops::short_conv::{ShortConv, TAPS};
+use compy::simd::Isa;
 
 /// Where 1..=tokens is cut, at random.
 fn cuts(random: &mut Random, tokens: usize) -> Vec<usize> {
@@ -43,7 +43,7 @@ impl Conv {
     }
 
     /// Results in place of inputs, and the state after the last.
-    fn run(&self, k: &Kernels, ends: &[usize], buffers: &mut [Guarded; 3]) -> (Vec<f32>, Vec<f32>) {
+    fn run(&self, k: Isa, ends: &[usize], buffers: &mut [Guarded; 3]) -> (Vec<f32>, Vec<f32>) {
         let [x, taps, state] = buffers;
         let (x, taps, state) = (x.copy(&self.x), taps.copy(&self.taps), state.copy(&self.state));
         let mut start = 0;
@@ -60,7 +60,7 @@ impl Conv {
                 eps: 1e-6,
             };
             // SAFETY: the buffers hold what the struct says.
-            unsafe { (k.short_conv)(&args) }
+            unsafe { k.run(&args) }
             start = *end;
         }
         (x.to_vec(), state.to_vec())
@@ -82,19 +82,19 @@ impl Conv {
     }
 }
 
-fn conv_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
+fn conv_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let conv = Conv::new(random);
     let (whole, state) = conv.run(k, &[conv.tokens], buffers);
     for t in 0..conv.tokens {
         let want = conv.reference(t);
         for c in 0..conv.dim {
             let got = whole[t * conv.stride + c];
-            assert_near(got, want[c], 1e-5, || format!("{} token {t}, channel {c} of {}", k.isa, conv.dim));
+            assert_near(got, want[c], 1e-5, || format!("{} token {t}, channel {c} of {}", k.name(), conv.dim));
         }
     }
     let cut = conv.run(k, &cuts(random, conv.tokens), buffers);
-    assert_same_bits(&cut.0, &whole, || format!("{} cut", k.isa));
-    assert_same_bits(&cut.1, &state, || format!("{} state", k.isa));
+    assert_same_bits(&cut.0, &whole, || format!("{} cut", k.name()));
+    assert_same_bits(&cut.1, &state, || format!("{} state", k.name()));
 }
 
 #[test]
@@ -154,7 +154,7 @@ impl Delta {
         v / tile * tile * self.dim + k * tile + v % tile
     }
 
-    fn run(&self, k: &Kernels, ends: &[usize], b: &mut [Guarded; 4]) -> (Vec<f32>, Vec<f32>) {
+    fn run(&self, k: Isa, ends: &[usize], b: &mut [Guarded; 4]) -> (Vec<f32>, Vec<f32>) {
         let dim = self.dim;
         let [qkv, state, out, scratch] = b;
         let (qkv, state) = (qkv.copy(&self.qkv).as_ptr(), state.copy(&self.state));
@@ -165,7 +165,7 @@ impl Delta {
             // SAFETY: all rows from `start` to `end` are in the buffers.
             unsafe {
                 let row = qkv.add(start * 3 * dim);
-                (k.delta_rule)(&DeltaRule {
+                k.run(&DeltaRule {
                     q: row,
                     k: row.add(dim),
                     v: row.add(2 * dim),
@@ -222,19 +222,19 @@ impl Delta {
     }
 }
 
-fn delta_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 4]) {
+fn delta_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 4]) {
     let delta = Delta::new(random);
     let whole = delta.run(k, &[delta.tokens], buffers);
-    let want = delta.reference(k.lanes);
+    let want = delta.reference(k.lanes());
     for (got, want, what) in [(&whole.0, &want.0, "result"), (&whole.1, &want.1, "state")] {
         let size = want.iter().fold(0.0f64, |a, x| a.max(x.abs()));
         for (i, (got, want)) in got.iter().zip(want).enumerate() {
-            assert_near(*got, *want, 1e-5 * size, || format!("{} {what} {i}, {} wide", k.isa, delta.dim));
+            assert_near(*got, *want, 1e-5 * size, || format!("{} {what} {i}, {} wide", k.name(), delta.dim));
         }
     }
     let cut = delta.run(k, &cuts(random, delta.tokens), buffers);
-    assert_same_bits(&cut.0, &whole.0, || format!("{} cut", k.isa));
-    assert_same_bits(&cut.1, &whole.1, || format!("{} state", k.isa));
+    assert_same_bits(&cut.0, &whole.0, || format!("{} cut", k.name()));
+    assert_same_bits(&cut.1, &whole.1, || format!("{} state", k.name()));
 }
 
 #[test]

@@ -2,9 +2,10 @@
 use super::sources::activations;
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::formats::BLOCK;
-use compy::kernels::Kernels;
+use compy::ops::norm::NormRow;
 use compy::ops::norm::Outputs;
 use compy::ops::quantize::{FineRows, QuantRows, row_bytes};
+use compy::simd::Isa;
 
 /// What block b of a row of one plane stands for.
 fn restored(rows: &QuantRows, row: usize, b: usize) -> [f64; BLOCK] {
@@ -14,11 +15,11 @@ fn restored(rows: &QuantRows, row: usize, b: usize) -> [f64; BLOCK] {
     codes.map(|code| f64::from(scale) * f64::from(code))
 }
 
-fn case(k: &Kernels, random: &mut Random, [input, weight, floats, planes]: &mut [Guarded; 4]) {
+fn case(k: Isa, random: &mut Random, [input, weight, floats, planes]: &mut [Guarded; 4]) {
     let (columns, count) = (BLOCK * random.between(1, 8), random.between(1, 40));
     let bytes = FineRows::planes(count, 16).unwrap() * row_bytes(columns);
-    let fine = FineRows::new(planes.tail::<u8>(bytes).as_mut_ptr(), columns, count, k.tile);
-    let few = 2 * count <= k.tile;
+    let fine = FineRows::new(planes.tail::<u8>(bytes).as_mut_ptr(), columns, count, k.tile());
+    let few = 2 * count <= k.tile();
     assert!(
         fine.rest >= count && (few == (fine.rest + count <= fine.rows.tile)),
         "{count} rows, rests at {}",
@@ -35,7 +36,7 @@ fn case(k: &Kernels, random: &mut Random, [input, weight, floats, planes]: &mut 
         // SAFETY: inputs have the columns, outputs the rows; nothing needs scratch where floats are wanted.
         unsafe {
             let (x, ones) = (input.copy(&x).as_ptr(), weight.copy(&ones).as_ptr());
-            (k.rms_norm)(x, ones, columns, 1e-6, &outputs, row, std::ptr::null_mut());
+            k.run(NormRow { x, weight: ones, columns, eps: 1e-6, out: &outputs, row, scratch: std::ptr::null_mut() });
         }
     }
     for (row, y) in y.chunks_exact(columns).enumerate() {
@@ -47,7 +48,7 @@ fn case(k: &Kernels, random: &mut Random, [input, weight, floats, planes]: &mut 
                 // Half a step of the second plane, whose largest is half a step of the first; a scale beyond f32's
                 // range is none.
                 let limit = (top / 127.0 / 2.0 / 127.0 / 2.0 * 1.001).max(127.0 * f64::from(f32::MIN_POSITIVE));
-                assert!(off <= limit, "{} row {row} of {count}: {y} is {off:e} off", k.isa);
+                assert!(off <= limit, "{} row {row} of {count}: {y} is {off:e} off", k.name());
             }
         }
     }

@@ -2,10 +2,12 @@
 use super::sources::{BLOCK_FORMATS, DRAWS, FLOAT_FORMATS, Source, activations};
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::formats::BLOCK;
-use compy::kernels::{BlockKernels, FloatKernels, FormatKernels, Kernels};
+use compy::formats::{BlockKernels, FloatKernels, FormatKernels, format};
 use compy::ops::float_gemm::FloatRows;
 use compy::ops::gemm::{Epilogue, Gemm, corrections_len};
+use compy::ops::quantize::QuantizeRow;
 use compy::ops::quantize::{QuantRows, row_bytes, tile_rows};
+use compy::simd::Isa;
 
 const MOST_TOKENS: usize = 40;
 const MOST_ROWS: usize = 70;
@@ -39,7 +41,7 @@ enum Product<'a> {
 
 /// A weight, its activations, and what every product with them must come to.
 struct Setting<'a> {
-    k: &'a Kernels,
+    k: Isa,
     product: Product<'a>,
     source: Source,
     packed: Vec<u8>,
@@ -50,8 +52,8 @@ struct Setting<'a> {
 }
 
 impl<'a> Setting<'a> {
-    fn new(k: &'a Kernels, product: Product<'a>, source: Source, tokens: usize, random: &mut Random) -> Self {
-        let (packed, panel_bytes) = source.pack(k.lanes);
+    fn new(k: Isa, product: Product<'a>, source: Source, tokens: usize, random: &mut Random) -> Self {
+        let (packed, panel_bytes) = source.pack(k.lanes());
         let x = (0..tokens).map(|_| activations(source.columns, random)).collect();
         let bias = (0..source.rows).map(|_| random.unit()).collect();
         let held = (0..64).map(|_| random.unit()).collect();
@@ -64,7 +66,7 @@ impl<'a> Setting<'a> {
 
     /// Runs the call on guarded copies of its operands; returns [m - from][rows], NaN where the call has no business.
     fn run(&self, call: &Call, buffers: &mut Buffers) -> Vec<f32> {
-        let lanes = self.k.lanes;
+        let lanes = self.k.lanes();
         let (first, ldo) = (call.first_panel * lanes, call.rows + call.gap);
         let bytes = call.first_panel * self.panel_bytes..call.rows.div_ceil(lanes) * self.panel_bytes;
         let panels = buffers.panels.copy(&self.packed[bytes]);
@@ -97,18 +99,18 @@ impl<'a> Setting<'a> {
         match self.product {
             Product::Block(kernels) => {
                 let quant = quantised(self.k, &self.x[..args.to], x);
-                let corrections = corrections.tail(corrections_len(args.to, args.columns, self.k.tile)).as_mut_ptr();
+                let corrections = corrections.tail(corrections_len(args.to, args.columns, self.k.tile())).as_mut_ptr();
                 // SAFETY: all operands have the sizes that `args` says, the CPU has the instructions.
                 unsafe {
-                    (kernels.prepare)(&quant, args.to, corrections);
-                    (kernels.gemm)(args, &quant, corrections);
+                    (kernels.prepare)(self.k, &quant, args.to, corrections);
+                    (kernels.gemm)(self.k, args, &quant, corrections);
                 }
             }
             Product::Float(kernels) => {
                 let rows = x.copy(&self.x[..args.to].concat());
                 let rows = FloatRows { base: rows.as_mut_ptr(), stride: args.columns };
                 // SAFETY: as above.
-                unsafe { (kernels.gemm)(args, &rows) }
+                unsafe { (kernels.gemm)(self.k, args, &rows) }
             }
         }
     }
@@ -136,7 +138,7 @@ impl<'a> Setting<'a> {
     /// be subnormal, where a rounding is 2^-150 whatever the size.
     fn check(&self, got: &[f32], buffer: &mut Guarded) {
         let (rows, columns) = (self.source.rows, self.source.columns);
-        let terms = if self.source.layout.is_block { columns / BLOCK } else { columns };
+        let terms = if self.source.layout.is_block() { columns / BLOCK } else { columns };
         let size: Vec<f64> = (0..rows * columns).map(|i| self.source.term(i / columns, i % columns)).collect();
         for (t, x) in self.seen(buffer).iter().enumerate() {
             for r in 0..rows {
@@ -145,7 +147,7 @@ impl<'a> Setting<'a> {
                 let sizes: f64 = x.iter().zip(&size[of_row]).map(|(x, size)| x.abs() * size).sum();
                 let limit = (terms + 8) as f64 * (ROUNDING * sizes + 2f64.powi(-145));
                 assert_near(got[t * rows + r], want, limit, || {
-                    format!("{} on {}, {columns} columns, token {t}, row {r}", self.source.layout.name, self.k.isa)
+                    format!("{} on {}, {columns} columns, token {t}, row {r}", self.source.layout.name, self.k.name())
                 });
             }
         }
@@ -163,14 +165,14 @@ impl<'a> Setting<'a> {
                 if call.epilogue == Epilogue::Add {
                     y += self.held(t, r);
                 }
-                want.push(if r < call.first_panel * self.k.lanes { f32::from_bits(u32::MAX) } else { y });
+                want.push(if r < call.first_panel * self.k.lanes() { f32::from_bits(u32::MAX) } else { y });
             }
         }
         want
     }
 
     fn name(&self, call: &Call) -> String {
-        format!("{} on {}, {} columns, {call:?}", self.source.layout.name, self.k.isa, self.source.columns)
+        format!("{} on {}, {} columns, {call:?}", self.source.layout.name, self.k.name(), self.source.columns)
     }
 
     /// Every token and row at once, checked.
@@ -184,14 +186,14 @@ impl<'a> Setting<'a> {
 }
 
 /// The first tokens as quantised rows that end at a guard page.
-fn quantised(k: &Kernels, x: &[Vec<f32>], buffer: &mut Guarded) -> QuantRows {
+fn quantised(k: Isa, x: &[Vec<f32>], buffer: &mut Guarded) -> QuantRows {
     let columns = x[0].len();
-    let tile = tile_rows(x.len(), k.tile);
+    let tile = tile_rows(x.len(), k.tile());
     let base = buffer.tail::<u8>(x.len().next_multiple_of(tile) * row_bytes(columns)).as_mut_ptr();
     let quant = QuantRows { base, columns, tile };
     for (t, row) in x.iter().enumerate() {
         // SAFETY: the buffer has room for every tile.
-        unsafe { (k.quantize_row)(row.as_ptr(), &quant, t) }
+        unsafe { k.run(QuantizeRow { x: row.as_ptr(), out: &quant, row: t }) }
     }
     quant
 }
@@ -204,28 +206,28 @@ fn product(kernels: &FormatKernels) -> Product<'_> {
 }
 
 /// Random calls on `rounds` weights of a format: every m from 1 to 40, five numbers of rows each.
-fn calls_of_format(k: &Kernels, id: u32, buffers: &mut Buffers) -> usize {
-    let kernels = (k.format)(id).expect("registered");
+fn calls_of_format(k: Isa, id: u32, buffers: &mut Buffers) -> usize {
+    let kernels = &format(id).expect("registered").kernels;
     let mut random = Random::new(u64::from(id));
     let (rounds, mut cases) = (share(12), 0);
     for round in 0..rounds {
-        let columns = match compy::kernels::layout(id).expect("registered").block_columns {
+        let columns = match format(id).expect("registered").block_columns {
             1 => random.between(1, 300),
             32 => 32 * random.between(1, 17),
             block => block * random.between(1, 3),
         };
         let source = Source::new(id, MOST_ROWS, columns, DRAWS[round % DRAWS.len()], &mut random);
-        let setting = Setting::new(k, product(&kernels), source, MOST_TOKENS, &mut random);
+        let setting = Setting::new(k, product(kernels), source, MOST_TOKENS, &mut random);
         let sums = setting.all(buffers);
         for m in 1..=MOST_TOKENS {
             for i in 0..5 {
                 // 3 and 70 have no common factor: every number of rows comes up.
                 let rows = 3 * (5 * (40 * round + m) + i) % MOST_ROWS + 1;
                 let call = Call {
-                    from: random.below(m.div_ceil(k.tile)) * k.tile,
+                    from: random.below(m.div_ceil(k.tile())) * k.tile(),
                     m,
                     rows,
-                    first_panel: random.below(rows.div_ceil(k.lanes)),
+                    first_panel: random.below(rows.div_ceil(k.lanes())),
                     with_bias: random.below(2) == 0,
                     epilogue: random.pick(&[Epilogue::Store, Epilogue::Add]),
                     gap: random.below(4),
@@ -268,9 +270,9 @@ fn passes_over_the_panels_do_not_change_the_sums() {
         let mut random = Random::new(5);
         let ids = BLOCK_FORMATS.iter().chain(FLOAT_FORMATS);
         for id in ids.clone() {
-            let kernels = (k.format)(*id).expect("registered");
-            let source = Source::new(*id, k.lanes + 1, 15_872, DRAWS[0], &mut random);
-            let setting = Setting::new(k, product(&kernels), source, MOST_TOKENS, &mut random);
+            let kernels = &format(*id).expect("registered").kernels;
+            let source = Source::new(*id, k.lanes() + 1, 15_872, DRAWS[0], &mut random);
+            let setting = Setting::new(k, product(kernels), source, MOST_TOKENS, &mut random);
             let sums = setting.all(&mut buffers);
             let (rows, epilogue) = (setting.source.rows, Epilogue::Store);
             let call = Call { from: 0, m: 1, rows, first_panel: 0, with_bias: false, epilogue, gap: 0 };
@@ -286,11 +288,11 @@ fn tokens_that_are_not_numbers_stay_visible() {
     on_every_isa("gemm of NaN", |k| {
         let mut buffers = buffers();
         let mut random = Random::new(6);
-        let (m, rows) = (MOST_TOKENS, k.lanes + 3);
+        let (m, rows) = (MOST_TOKENS, k.lanes() + 3);
         for id in BLOCK_FORMATS.iter().chain(FLOAT_FORMATS) {
-            let kernels = (k.format)(*id).expect("registered");
+            let kernels = &format(*id).expect("registered").kernels;
             let source = Source::new(*id, rows, 512, DRAWS[0], &mut random);
-            let mut setting = Setting::new(k, product(&kernels), source, m, &mut random);
+            let mut setting = Setting::new(k, product(kernels), source, m, &mut random);
             let clean = setting.all(&mut buffers);
             let bad = random.below(m);
             setting.x[bad][random.below(512)] = random.pick(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);

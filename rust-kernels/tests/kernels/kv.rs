@@ -2,8 +2,8 @@
 //! touched.
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::half::f32_to_f16;
-use compy::kernels::Kernels;
 use compy::ops::kv::{KV_BLOCK, KvType, f16, q8_0};
+use compy::simd::Isa;
 
 /// A key or a value: small numbers, now and then one at the ends of what halves hold, or none at all.
 fn draw(head_dim: usize, random: &mut Random) -> Vec<f32> {
@@ -15,19 +15,19 @@ fn draw(head_dim: usize, random: &mut Random) -> Vec<f32> {
 
 /// Appends x as key and as value to a slot of blocks of 0xff; returns both blocks.
 fn append<'a>(
-    k: &Kernels,
+    k: Isa,
     kind: KvType,
     x: &[f32],
     slot: usize,
     [head, keys, values]: &'a mut [Guarded; 3],
 ) -> [&'a [u8]; 2] {
-    let (kv, bytes) = ((k.kv)(kind), kind.block_bytes(x.len()));
+    let (kv, bytes) = (kind.kernels(), kind.block_bytes(x.len()));
     let head = head.copy(x).as_ptr();
     let (keys, values) = (keys.tail::<u8>(bytes), values.tail::<u8>(bytes));
     // SAFETY: one head and one block each.
     unsafe {
-        (kv.append_key)(head, x.len(), keys.as_mut_ptr(), slot);
-        (kv.append_value)(head, x.len(), values.as_mut_ptr(), slot);
+        (kv.append_key)(k, head, x.len(), keys.as_mut_ptr(), slot);
+        (kv.append_value)(k, head, x.len(), values.as_mut_ptr(), slot);
     }
     [keys, values]
 }
@@ -42,7 +42,7 @@ fn assert_block(found: &[u8], wanted: impl Iterator<Item = (usize, u8)>, what: i
     }
 }
 
-fn halves_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
+fn halves_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let (head_dim, slot) = (16 * random.between(1, 16), random.below(KV_BLOCK));
     let x = draw(head_dim, random);
     // What is no number counts as large.
@@ -50,7 +50,7 @@ fn halves_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let half = |d: usize| f32_to_f16(finite(&x[d])).to_ne_bytes();
     let at = |index: usize, half: [u8; 2]| [(2 * index, half[0]), (2 * index + 1, half[1])];
     let [keys, values] = append(k, KvType::F16, &x, slot, buffers);
-    let what = |of: &str| format!("{} {of} of {head_dim} in slot {slot}", k.isa);
+    let what = |of: &str| format!("{} {of} of {head_dim} in slot {slot}", k.name());
     assert_block(keys, (0..head_dim).flat_map(|d| at(f16::key_index(head_dim, d, slot), half(d))), || what("key"));
     assert_block(values, (0..head_dim).flat_map(|d| at(slot * head_dim + d, half(d))), || what("value"));
 }
@@ -66,7 +66,7 @@ fn quantised(x: &[f32]) -> (u16, Vec<i8>) {
     (f32_to_f16(top / 127.0), codes.collect())
 }
 
-fn codes_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
+fn codes_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let (head_dim, slot) = (16 * random.between(1, 16), random.below(KV_BLOCK));
     let x = draw(head_dim, random);
     let (mut keys, mut values) = (vec![], vec![]);
@@ -78,11 +78,11 @@ fn codes_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
         values.extend(scale);
         for (i, code) in codes.into_iter().enumerate() {
             let d = b * q8_0::SCALED + i;
-            keys.push((q8_0::key_index(k.lanes, head_dim, d, slot), code as u8 ^ 0x80));
-            values.push((q8_0::value_index(k.lanes, d, slot), code as u8));
+            keys.push((q8_0::key_index(k.lanes(), head_dim, d, slot), code as u8 ^ 0x80));
+            values.push((q8_0::value_index(k.lanes(), d, slot), code as u8));
         }
     }
-    let what = |of: &str| format!("{} {of} of {head_dim} in slot {slot}, from {x:?}", k.isa);
+    let what = |of: &str| format!("{} {of} of {head_dim} in slot {slot}, from {x:?}", k.name());
     let found = append(k, KvType::Q8_0, &x, slot, buffers);
     assert_block(found[0], keys.into_iter(), || what("key"));
     assert_block(found[1], values.into_iter(), || what("value"));

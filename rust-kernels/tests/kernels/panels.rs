@@ -1,38 +1,39 @@
 //! Packing into panels and reading rows back out of them.
 use super::sources::{BLOCK_FORMATS, DRAWS, FLOAT_FORMATS, Source};
 use super::support::{Guarded, Random, on_every_isa, share};
-use compy::kernels::{FormatKernels, Kernels};
+use compy::formats::{FormatKernels, format};
+use compy::simd::Isa;
 
 /// The row that comes out of a panel equals what the plain dequantiser says, exactly but for the sign of 0.
-fn round_trips(k: &Kernels, id: u32, kernels: &FormatKernels, buffers: &mut [Guarded; 2]) -> usize {
+fn round_trips(k: Isa, id: u32, kernels: &FormatKernels, buffers: &mut [Guarded; 2]) -> usize {
     let mut random = Random::new(u64::from(id) + 1000);
     let rounds = share(60);
     for round in 0..rounds {
         let draw = DRAWS[round % DRAWS.len()];
-        let columns = match compy::kernels::layout(id).expect("registered").block_columns {
+        let columns = match format(id).expect("registered").block_columns {
             1 => random.between(1, 300),
             block => block * random.between(1, 768 / block),
         };
-        let source = Source::new(id, k.lanes, columns, draw, &mut random);
-        let (packed, panel_bytes) = source.pack(k.lanes);
+        let source = Source::new(id, k.lanes(), columns, draw, &mut random);
+        let (packed, panel_bytes) = source.pack(k.lanes());
         assert_eq!(panel_bytes % 64, 0);
         let [panel, out] = &mut *buffers;
         let panel = panel.copy(&packed);
-        for lane in 0..k.lanes {
+        for lane in 0..k.lanes() {
             let out = out.tail::<f32>(columns);
             let (panel, to) = (panel.as_ptr(), out.as_mut_ptr());
             // SAFETY: the panel is whole, `out` has the columns, the CPU has the instructions.
             match kernels {
-                FormatKernels::Block(b) => unsafe { (b.row)(panel, columns, lane, to) },
-                FormatKernels::Float(f) => unsafe { (f.row)(panel, columns, lane, to) },
+                FormatKernels::Block(b) => unsafe { (b.row)(k, panel, columns, lane, to) },
+                FormatKernels::Float(f) => unsafe { (f.row)(k, panel, columns, lane, to) },
             }
             for (column, (got, want)) in out.iter().zip(&source.values[lane * columns..]).enumerate() {
                 let name = source.layout.name;
-                assert_eq!(got, want, "{name} on {}, {draw:?}, lane {lane}, column {column} of {columns}", k.isa);
+                assert_eq!(got, want, "{name} on {}, {draw:?}, lane {lane}, column {column} of {columns}", k.name());
             }
         }
     }
-    rounds * k.lanes
+    rounds * k.lanes()
 }
 
 #[test]
@@ -40,14 +41,14 @@ fn rows_come_out_of_panels_as_they_went_in() {
     on_every_isa("panels", |k| {
         let mut buffers = [Guarded::new(1 << 16), Guarded::new(1 << 12)];
         let ids = BLOCK_FORMATS.iter().chain(FLOAT_FORMATS);
-        ids.map(|id| round_trips(k, *id, &(k.format)(*id).expect("registered"), &mut buffers)).sum()
+        ids.map(|id| round_trips(k, *id, &format(*id).expect("registered").kernels, &mut buffers)).sum()
     });
 }
 
 #[test]
 fn panels_are_little_larger_than_the_file() {
     for id in BLOCK_FORMATS {
-        let layout = compy::kernels::layout(*id).expect("registered");
+        let layout = format(*id).expect("registered");
         for lanes in [4, 8, 16] {
             let file = 1024 / layout.block_columns * layout.block_bytes * lanes;
             let panel = (layout.panel_bytes)(1024, lanes);

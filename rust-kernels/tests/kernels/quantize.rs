@@ -2,8 +2,9 @@
 use super::sources::activations;
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::formats::BLOCK;
-use compy::kernels::Kernels;
+use compy::ops::quantize::QuantizeRow;
 use compy::ops::quantize::{QuantRows, row_bytes, tile_rows};
+use compy::simd::Isa;
 
 /// Checks block b of a row: scale, codes and sums.
 fn check_block(x: &[f32], quant: &QuantRows, row: usize, b: usize) {
@@ -31,12 +32,12 @@ fn check_block(x: &[f32], quant: &QuantRows, row: usize, b: usize) {
     }
 }
 
-fn rows(k: &Kernels, seed: u64, buffers: &mut [Guarded; 2]) -> usize {
+fn rows(k: Isa, seed: u64, buffers: &mut [Guarded; 2]) -> usize {
     let mut random = Random::new(seed);
     let columns = BLOCK * random.between(1, 16);
     let count = random.between(1, 20);
     let [input, output] = buffers;
-    let tile = tile_rows(count, k.tile);
+    let tile = tile_rows(count, k.tile());
     let bytes = count.next_multiple_of(tile) * row_bytes(columns);
     let quant = QuantRows { base: output.tail::<u8>(bytes).as_mut_ptr(), columns, tile };
     let mut all = Vec::new();
@@ -48,7 +49,7 @@ fn rows(k: &Kernels, seed: u64, buffers: &mut [Guarded; 2]) -> usize {
             _ => {}
         }
         // SAFETY: the row has the columns, the output the row.
-        unsafe { (k.quantize_row)(input.copy(&x).as_ptr(), &quant, row) }
+        unsafe { k.run(QuantizeRow { x: input.copy(&x).as_ptr(), out: &quant, row }) }
         all.push(x);
     }
     for (row, x) in all.iter().enumerate() {
@@ -78,7 +79,7 @@ fn nan_is_seen_wherever_it_stands() {
             let base = buffer.tail::<u8>(row_bytes(BLOCK)).as_mut_ptr();
             let quant = QuantRows { base, columns: BLOCK, tile: 1 };
             // SAFETY: one row of one block.
-            unsafe { (k.quantize_row)(x.as_ptr(), &quant, 0) }
+            unsafe { k.run(QuantizeRow { x: x.as_ptr(), out: &quant, row: 0 }) }
             check_block(&x, &quant, 0, 0);
         }
         BLOCK

@@ -1,9 +1,10 @@
 //! Rotary positions and per-head norms.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
-use compy::kernels::Kernels;
+use compy::ops::rope::NormAndRotate;
 use compy::ops::rope::{RopeShape, rope_table};
+use compy::simd::Isa;
 
-fn rotate_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
+fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let head_dim = 2 * random.between(1, 128);
     let rotated = if random.below(2) == 0 { head_dim } else { 2 * random.between(0, head_dim / 2) };
     let shape = RopeShape { head_dim, rotated, interleaved: random.below(2) == 0, eps: 1e-6 };
@@ -21,7 +22,7 @@ fn rotate_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
     unsafe {
         rope_table(position, &frequencies, table.as_mut_ptr());
         let by = if normed { by.as_ptr() } else { std::ptr::null() };
-        (k.norm_and_rotate)(head.as_mut_ptr(), by, table.as_ptr(), &shape);
+        k.run(NormAndRotate { x: head.as_mut_ptr(), weight: by, table: table.as_ptr(), shape: &shape });
     }
 
     let mut want: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
@@ -39,7 +40,7 @@ fn rotate_case(k: &Kernels, random: &mut Random, buffers: &mut [Guarded; 3]) {
     }
     for i in 0..head_dim {
         let limit = ((if normed { head_dim / 8 + 8 } else { 0 }) + 4) as f64 * ROUNDING * size[i];
-        assert_near(head[i], want[i], limit, || format!("{} dimension {i} of {head_dim}, {rotated} rotated", k.isa));
+        assert_near(head[i], want[i], limit, || format!("{} dimension {i} of {head_dim}, {rotated} rotated", k.name()));
     }
 }
 

@@ -2,9 +2,12 @@
 use super::sources::activations;
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::formats::BLOCK;
-use compy::kernels::Kernels;
+use compy::ops::norm::NormRow;
 use compy::ops::norm::Outputs;
+use compy::ops::quantize::QuantizeRow;
 use compy::ops::quantize::{QuantRows, row_bytes};
+use compy::ops::swiglu::SwigluRow;
+use compy::simd::Isa;
 
 struct Buffers {
     inputs: [Guarded; 2],
@@ -43,18 +46,18 @@ fn block(quant: &QuantRows, row: usize, b: usize) -> ([i8; BLOCK], [u32; 3]) {
 }
 
 /// Fails unless blocks first.. of a row are what `quantize_row` makes of `x`, and all other bytes are untouched.
-fn assert_quantised(k: &Kernels, quant: &QuantRows, row: usize, first: usize, x: &[f32], buffer: &mut Guarded) {
+fn assert_quantised(k: Isa, quant: &QuantRows, row: usize, first: usize, x: &[f32], buffer: &mut Guarded) {
     let want = quant_rows(buffer, x.len());
     // SAFETY: x is a row of `want`.
-    unsafe { (k.quantize_row)(x.as_ptr(), &want, row) }
+    unsafe { k.run(QuantizeRow { x: x.as_ptr(), out: &want, row }) }
     for (r, b) in (0..4).flat_map(|r| (0..quant.columns / BLOCK).map(move |b| (r, b))) {
         let own = r == row && (first..first + x.len() / BLOCK).contains(&b);
         let want = if own { block(&want, row, b - first) } else { ([-1; BLOCK], [u32::MAX; 3]) };
-        assert_eq!(block(quant, r, b), want, "{} row {r}, block {b}", k.isa);
+        assert_eq!(block(quant, r, b), want, "{} row {r}, block {b}", k.name());
     }
 }
 
-fn rms_norm_case(k: &Kernels, random: &mut Random, b: &mut Buffers) {
+fn rms_norm_case(k: Isa, random: &mut Random, b: &mut Buffers) {
     let wanted = random.pick(&[Wanted::Float, Wanted::Quant, Wanted::Both]);
     let n = if wanted == Wanted::Float { random.between(1, 257) } else { BLOCK * random.between(1, 16) };
     let (stride, eps) = (n + random.below(3), 1e-6f32);
@@ -78,7 +81,17 @@ fn rms_norm_case(k: &Kernels, random: &mut Random, b: &mut Buffers) {
         fine: None,
     };
     // SAFETY: all buffers have the sizes that the op wants.
-    unsafe { (k.rms_norm)(from.as_ptr(), by.as_ptr(), n, eps, &outputs, row, scratch.as_mut_ptr()) }
+    unsafe {
+        k.run(NormRow {
+            x: from.as_ptr(),
+            weight: by.as_ptr(),
+            columns: n,
+            eps,
+            out: &outputs,
+            row,
+            scratch: scratch.as_mut_ptr(),
+        })
+    }
     let got = if wanted == Wanted::Quant { &*scratch } else { &float[row * stride..] };
     let squares: f64 = x.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
     let factor = 1.0 / (squares / n as f64 + f64::from(eps)).sqrt();
@@ -86,7 +99,7 @@ fn rms_norm_case(k: &Kernels, random: &mut Random, b: &mut Buffers) {
         let want = f64::from(x[i]) * factor * f64::from(weight[i]);
         // A lane adds up at least n / 4 squares at worst; the root halves their error.
         assert_near(got[i], want, (n / 8 + 8) as f64 * ROUNDING * want.abs(), || {
-            format!("{} column {i} of {n}", k.isa)
+            format!("{} column {i} of {n}", k.name())
         });
     }
     if wanted != Wanted::Float {
@@ -104,7 +117,7 @@ fn rms_norm_matches_f64() {
     });
 }
 
-fn swiglu_case(k: &Kernels, random: &mut Random, b: &mut Buffers) {
+fn swiglu_case(k: Isa, random: &mut Random, b: &mut Buffers) {
     let wanted = random.pick(&[Wanted::Float, Wanted::Quant, Wanted::Both]);
     let whole = wanted != Wanted::Float;
     let n = if whole { BLOCK * random.between(1, 8) } else { random.between(1, 257) };
@@ -114,7 +127,7 @@ fn swiglu_case(k: &Kernels, random: &mut Random, b: &mut Buffers) {
     let gate: Vec<f32> = (0..n).map(|_| random.unit() * reach).collect();
     let up = activations(n, random);
     let [gates, ups] = &mut b.inputs;
-    let (gates, ups) = (gates.tail(n.next_multiple_of(k.lanes)), ups.tail(n.next_multiple_of(k.lanes)));
+    let (gates, ups) = (gates.tail(n.next_multiple_of(k.lanes())), ups.tail(n.next_multiple_of(k.lanes())));
     gates[..n].copy_from_slice(&gate);
     ups[..n].copy_from_slice(&up);
     let stride = start + n;
@@ -128,16 +141,16 @@ fn swiglu_case(k: &Kernels, random: &mut Random, b: &mut Buffers) {
         fine: None,
     };
     // SAFETY: all buffers have the sizes that the op wants.
-    unsafe { (k.swiglu)(gates.as_mut_ptr(), ups.as_ptr(), n, &outputs, row, start) }
+    unsafe { k.run(SwigluRow { gate: gates.as_mut_ptr(), up: ups.as_ptr(), n, out: &outputs, row, start }) }
     if wanted != Wanted::Quant {
-        assert_same_bits(&float[row * stride + start..], &gates[..n], || format!("{} float output", k.isa));
+        assert_same_bits(&float[row * stride + start..], &gates[..n], || format!("{} float output", k.name()));
     }
     for i in 0..n {
         let (g, u) = (f64::from(gate[i]), f64::from(up[i]));
         let want = g / (1.0 + (-g).exp()) * u;
         // e^x is held at e^88 from there on, which leaves g * e^-88; results may be subnormal.
         let limit = 8.0 * ROUNDING * want.abs() + 1e-38 * (g * u).abs() + 2f64.powi(-148);
-        assert_near(gates[i], want, limit, || format!("{} silu({g}) * {u}", k.isa));
+        assert_near(gates[i], want, limit, || format!("{} silu({g}) * {u}", k.name()));
     }
     if whole {
         assert_quantised(k, &quant, row, start / BLOCK, &gates[..n], want_quant);

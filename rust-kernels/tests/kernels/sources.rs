@@ -1,6 +1,6 @@
 //! Random tensors of every registered format, as they would lie in a GGUF file.
 use super::support::Random;
-use compy::kernels::{FormatLayout, layout};
+use compy::formats::{Format, format};
 
 /// What the tests know of a format beyond its layout.
 struct Row {
@@ -71,7 +71,7 @@ pub const DRAWS: [Draw; 10] = [
 
 /// A tensor of a format: rows of file blocks, and the truth about it.
 pub struct Source {
-    pub layout: FormatLayout,
+    pub layout: &'static Format,
     pub rows: usize,
     pub columns: usize,
     /// Bytes of a row.
@@ -85,7 +85,7 @@ pub struct Source {
 
 impl Source {
     pub fn new(id: u32, rows: usize, columns: usize, draw: Draw, random: &mut Random) -> Self {
-        let layout = layout(id).expect("a registered format");
+        let layout = format(id).expect("a registered format");
         let blocks = rows * columns / layout.block_columns;
         let mut bytes = vec![0; blocks * layout.block_bytes];
         let mut values = vec![0.0; rows * columns];
@@ -98,7 +98,7 @@ impl Source {
                 Draw::Zero => {}
                 Draw::Plain | Draw::Wide => random.fill(block),
             }
-            if layout.is_block {
+            if layout.is_block() {
                 set_scales(row(id), block, draw, random);
                 mins.push(row(id).min.map_or(0.0, |(at, most)| f64::from(half(&block[at..]).abs()) * most));
             } else {

@@ -1,5 +1,5 @@
 //! What all suites share: random numbers, buffers that end at a guard page, counting of cases.
-use compy::kernels::{Kernels, available};
+use compy::simd::Isa;
 
 /// SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
 pub struct Random(u64);
@@ -115,9 +115,9 @@ pub fn share(n: usize) -> usize {
 }
 
 /// Runs a suite for every instruction set and prints how many cases it counted.
-pub fn on_every_isa(suite: &str, run: impl Fn(&'static Kernels) -> usize) {
-    for kernels in available() {
-        println!("cases of {suite} on {}: {}", kernels.isa, run(kernels));
+pub fn on_every_isa(suite: &str, run: impl Fn(Isa) -> usize) {
+    for isa in Isa::available() {
+        println!("cases of {suite} on {}: {}", isa.name(), run(isa));
     }
 }
 

@@ -1,42 +1,12 @@
 //! The vector operations themselves, against plain Rust.
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::half::{bf16_to_f32, e8m0_half, f16_to_f32, f32_to_f16};
-use compy::kernels::Kernels;
-#[cfg(target_arch = "aarch64")]
-use compy::simd::neon;
-use compy::simd::{Simd, exp};
+use compy::simd::{Isa, Kernel, Simd, exp};
 
-/// Something to be done with the vectors of an instruction set.
-trait Check {
-    /// Returns the cases done.
-    ///
-    /// # Safety
-    /// S as simd says.
-    unsafe fn run<S: Simd>(&self) -> usize;
-}
-
-fn check(k: &Kernels, check: &impl Check) -> usize {
-    // SAFETY: the CPU has the instructions, or `k` would not be available.
-    unsafe {
-        match k.isa {
-            "scalar" => check.run::<compy::simd::scalar::Scalar>(),
-            #[cfg(target_arch = "x86_64")]
-            "avx2" => check.run::<compy::simd::avx2::Avx2<false>>(),
-            #[cfg(target_arch = "x86_64")]
-            "avx2-vnni" => check.run::<compy::simd::avx2::Avx2<true>>(),
-            #[cfg(target_arch = "x86_64")]
-            "avx512" => check.run::<compy::simd::avx512::Avx512<false>>(),
-            #[cfg(target_arch = "x86_64")]
-            "avx512-vnni" => check.run::<compy::simd::avx512::Avx512<true>>(),
-            #[cfg(target_arch = "aarch64")]
-            "neon" => check.run::<neon::Neon<{ neon::WIDENING }>>(),
-            #[cfg(target_arch = "aarch64")]
-            "neon-dotprod" => check.run::<neon::Neon<{ neon::SDOT }>>(),
-            #[cfg(target_arch = "aarch64")]
-            "neon-i8mm" => check.run::<neon::Neon<{ neon::USDOT }>>(),
-            other => panic!("instruction set {other} is not known to tests/kernels/vectors.rs"),
-        }
-    }
+/// A check as a kernel; returns the cases done.
+fn check(isa: Isa, check: impl Kernel<Output = usize>) -> usize {
+    // SAFETY: checks have no operands.
+    unsafe { isa.run(check) }
 }
 
 /// The lanes of a vector of floats, and of one of four bytes a lane.
@@ -58,8 +28,11 @@ fn same(a: f32, b: f32) -> bool {
 
 struct Exp;
 
-impl Check for Exp {
-    unsafe fn run<S: Simd>(&self) -> usize {
+impl Kernel for Exp {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> usize {
         let step = if share(100) == 100 { 401 } else { 40_009 };
         let top = 88f32.to_bits();
         let inputs: Vec<f32> = (0..=top).step_by(step).flat_map(|b| [f32::from_bits(b), -f32::from_bits(b)]).collect();
@@ -88,13 +61,16 @@ impl Check for Exp {
 
 #[test]
 fn exp_is_exact_to_two_units_in_the_last_place() {
-    on_every_isa("exp (not counted as cases of kernels)", |k| check(k, &Exp));
+    on_every_isa("exp (not counted as cases of kernels)", |k| check(k, Exp));
 }
 
 struct Conversions;
 
-impl Check for Conversions {
-    unsafe fn run<S: Simd>(&self) -> usize {
+impl Kernel for Conversions {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> usize {
         let mut buffer = Guarded::new(1 << 12);
         for start in (0..=u16::MAX as usize).step_by(S::LANES) {
             let numbers: Vec<u16> = (start..start + S::LANES).map(|h| h as u16).collect();
@@ -127,13 +103,16 @@ impl Check for Conversions {
 
 #[test]
 fn conversions_are_exact() {
-    on_every_isa("conversions (not counted as cases of kernels)", |k| check(k, &Conversions));
+    on_every_isa("conversions (not counted as cases of kernels)", |k| check(k, Conversions));
 }
 
 struct Arithmetic;
 
-impl Check for Arithmetic {
-    unsafe fn run<S: Simd>(&self) -> usize {
+impl Kernel for Arithmetic {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> usize {
         let mut random = Random::new(11);
         let mut buffer = Guarded::new(1 << 12);
         let rounds = share(5000);
@@ -206,13 +185,16 @@ impl Check for Arithmetic {
 
 #[test]
 fn arithmetic_is_plain_arithmetic() {
-    on_every_isa("arithmetic (not counted as cases of kernels)", |k| check(k, &Arithmetic));
+    on_every_isa("arithmetic (not counted as cases of kernels)", |k| check(k, Arithmetic));
 }
 
 struct NanMax;
 
-impl Check for NanMax {
-    unsafe fn run<S: Simd>(&self) -> usize {
+impl Kernel for NanMax {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> usize {
         unsafe {
             let (one, nan) = (S::splat(1.0), S::splat(f32::NAN));
             assert_eq!(lanes::<S>(S::max(nan, one))[0], 1.0);
@@ -227,13 +209,16 @@ impl Check for NanMax {
 
 #[test]
 fn max_and_min_return_the_second_operand_where_one_is_nan() {
-    on_every_isa("NaN (not counted as cases of kernels)", |k| check(k, &NanMax));
+    on_every_isa("NaN (not counted as cases of kernels)", |k| check(k, NanMax));
 }
 
 struct Bytes;
 
-impl Check for Bytes {
-    unsafe fn run<S: Simd>(&self) -> usize {
+impl Kernel for Bytes {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> usize {
         let mut random = Random::new(12);
         let mut buffer = Guarded::new(1 << 12);
         let rounds = share(2000);
@@ -269,14 +254,17 @@ impl Check for Bytes {
 
 #[test]
 fn bytes_shift_mask_and_look_up() {
-    on_every_isa("bytes (not counted as cases of kernels)", |k| check(k, &Bytes));
+    on_every_isa("bytes (not counted as cases of kernels)", |k| check(k, Bytes));
 }
 
 /// `dot16` with codes of BITS bits; the extremes are where sums in 16 bits would saturate.
 struct Dot<const BITS: u32>;
 
-impl<const BITS: u32> Check for Dot<BITS> {
-    unsafe fn run<S: Simd>(&self) -> usize {
+impl<const BITS: u32> Kernel for Dot<BITS> {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> usize {
         let mut random = Random::new(13);
         let mut buffer = Guarded::new(1 << 12);
         let rounds = share(2000);
@@ -314,8 +302,11 @@ impl<const BITS: u32> Check for Dot<BITS> {
 /// `dot16_signed`, likewise.
 struct SignedDot;
 
-impl Check for SignedDot {
-    unsafe fn run<S: Simd>(&self) -> usize {
+impl Kernel for SignedDot {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> usize {
         let (mut random, mut buffer) = (Random::new(15), Guarded::new(1 << 12));
         let rounds = share(2000);
         for round in 0..rounds {
@@ -344,12 +335,12 @@ impl Check for SignedDot {
 #[test]
 fn dot_products_are_exact_at_the_extremes() {
     on_every_isa("dot products (not counted as cases of kernels)", |k| {
-        check(k, &Dot::<2>)
-            + check(k, &Dot::<4>)
-            + check(k, &Dot::<5>)
-            + check(k, &Dot::<6>)
-            + check(k, &Dot::<7>)
-            + check(k, &Dot::<8>)
-            + check(k, &SignedDot)
+        check(k, Dot::<2>)
+            + check(k, Dot::<4>)
+            + check(k, Dot::<5>)
+            + check(k, Dot::<6>)
+            + check(k, Dot::<7>)
+            + check(k, Dot::<8>)
+            + check(k, SignedDot)
     });
 }

@@ -1,7 +1,7 @@
 //! Plans made by hand that say what is not so.
 use super::model::{NONE, Plan, buffer, model, steps, tensor};
-use compy::kernels::available;
 use compy::model::Model;
+use compy::simd::Isa;
 
 /// Words of an answer that is as long as any of `steps` wants.
 const OUTPUT: usize = 4096;
@@ -17,11 +17,11 @@ fn run(model: &Model, plan: &Plan) -> Result<(), String> {
 
 #[test]
 fn the_plan_itself_runs_on_every_instruction_set() {
-    for k in available() {
+    for k in Isa::available() {
         for threads in [1, 3] {
             let model = model(k, threads);
             for kv_type in [0, 1] {
-                assert_eq!(run(&model, &Plan::whole(kv_type)), Ok(()), "{}", k.isa);
+                assert_eq!(run(&model, &Plan::whole(kv_type)), Ok(()), "{}", k.name());
             }
         }
     }
@@ -37,7 +37,7 @@ fn with_other_rows(index: u32) -> Plan {
 #[test]
 fn operands_that_have_a_row_a_token_must_say_so() {
     use buffer::*;
-    let model = model(available()[0], 1);
+    let model = model(Isa::available()[0], 1);
     for (buffer, op, needed) in [
         (X, 0, "buffer 0 must have a row for each token of the step"),
         (ANGLES, 1, "buffer 1 must have a row for each token of the step"),
@@ -54,7 +54,7 @@ fn operands_that_have_a_row_a_token_must_say_so() {
 /// An op alone, on buffers that all have a row for each row of logits.
 #[test]
 fn ops_over_tokens_take_no_rows_of_logits() {
-    let model = model(available()[0], 1);
+    let model = model(Isa::available()[0], 1);
     for op in [0, 1, 2, 4, 5, 10, 11] {
         let mut plan = Plan::whole(0);
         plan.ops = vec![plan.ops[op].clone()];
@@ -66,7 +66,7 @@ fn ops_over_tokens_take_no_rows_of_logits() {
 
 #[test]
 fn one_op_has_one_number_of_rows() {
-    let model = model(available()[0], 1);
+    let model = model(Isa::available()[0], 1);
     let mut plan = Plan::whole(0);
     plan.buffers[buffer::NORMED_QUANT as usize][1] = 1;
     let error = run(&model, &plan).expect_err("a lie");
@@ -75,7 +75,7 @@ fn one_op_has_one_number_of_rows() {
 
 #[test]
 fn what_an_op_cannot_be_given_is_refused_by_name() {
-    let model = model(available()[0], 1);
+    let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
     let lies: [(Lie, &str); 14] = [
         (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),

@@ -1,6 +1,6 @@
 //! Tensors that cannot be loaded, and sizes that no machine has.
-use compy::kernels::available;
 use compy::model::Model;
+use compy::simd::Isa;
 use compy::weights::{Source, packed_bytes};
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ impl File {
 
     /// Loads tensor 0 from it.
     fn load(&self, source: &Source, vector: bool) -> Result<(), String> {
-        let model = Model::new(available()[0], 2).expect("threads");
+        let model = Model::new(Isa::available()[0], 2).expect("threads");
         model.open(self.0.to_str().expect("UTF-8"), 1, 1 << 20).expect("the file");
         model.load(0, source, vector).map_err(|e| e.to_string())
     }
@@ -46,7 +46,7 @@ fn a_scale_that_stands_for_nan_is_refused_with_its_place() {
 
 #[test]
 fn sizes_beyond_all_memory_are_refused() {
-    for k in available() {
+    for k in Isa::available() {
         let vast = Source { format: F32, columns: (1 << 31) - 1, rows: (1 << 31) - 1, offset: 0 };
         let error = packed_bytes(&vast, k).expect_err("no such memory").to_string();
         assert_eq!(error, "A tensor of 2147483647 x 2147483647 is beyond all memory");
@@ -68,7 +68,7 @@ fn nothing_is_allocated_for_bytes_that_the_file_does_not_have() {
 #[test]
 fn a_model_of_too_many_tensors_is_refused() {
     let file = File::new("many", &[0; 64]);
-    let model = Model::new(available()[0], 1).expect("threads");
+    let model = Model::new(Isa::available()[0], 1).expect("threads");
     let error = model.open(file.0.to_str().expect("UTF-8"), u32::MAX as usize, 0).expect_err("too many").to_string();
     assert_eq!(error, "A model may have at most 1048576 tensors (got 4294967295)");
 }

@@ -1,6 +1,7 @@
 //! A tiny model with every op, and the messages for it: words that tests and the fuzzer then change.
-use compy::kernels::{Kernels, layout, layouts};
+use compy::formats::{Format, format_named};
 use compy::model::Model;
+use compy::simd::Isa;
 use compy::weights::{Source, packed_bytes};
 use std::io::Write;
 
@@ -70,21 +71,27 @@ pub mod buffer {
 }
 
 /// A model with its weights loaded.
-pub fn model(kernels: &'static Kernels, threads: usize) -> Model {
-    let model = Model::new(kernels, threads).expect("threads");
+pub fn model(isa: Isa, threads: usize) -> Model {
+    let model = Model::new(isa, threads).expect("threads");
     let (path, offsets) = file();
-    let source = |(_, name, rows, columns): Tensor, offset| {
-        let (format, _) = layouts().into_iter().find(|(_, l)| l.name == name).expect("a format");
-        Source { format, columns, rows: rows.max(1), offset }
+    let source = |(_, name, rows, columns): Tensor, offset| Source {
+        format: known(name).id,
+        columns,
+        rows: rows.max(1),
+        offset,
     };
     let matrices = TENSORS.into_iter().filter(|t| t.2 > 0);
-    let bytes = matrices.map(|t| packed_bytes(&source(t, 0), kernels).expect("a shape")).sum();
+    let bytes = matrices.map(|t| packed_bytes(&source(t, 0), isa).expect("a shape")).sum();
     model.open(path.to_str().expect("UTF-8"), TENSORS.len(), bytes).expect("the file");
     for (tensor, offset) in TENSORS.into_iter().zip(offsets) {
         model.load(tensor.0 as usize, &source(tensor, offset), tensor.2 == 0).expect("a tensor");
     }
     std::fs::remove_file(path).expect("the file was there");
     model
+}
+
+fn known(name: &str) -> &'static Format {
+    format_named(name).expect("a format")
 }
 
 /// A file of all tensors, with numbers of ordinary size, and where each begins.
@@ -94,8 +101,7 @@ fn file() -> (std::path::PathBuf, Vec<u64>) {
     let path = std::env::temp_dir().join(format!("compy-program-{}-{number}", std::process::id()));
     let (mut bytes, mut offsets) = (Vec::new(), Vec::new());
     for (index, name, rows, columns) in TENSORS {
-        let (id, _) = layouts().into_iter().find(|(_, l)| l.name == name).expect("a format");
-        let layout = layout(id).expect("registered");
+        let layout = known(name);
         offsets.push(bytes.len() as u64);
         for i in 0..rows.max(1) * columns / layout.block_columns {
             let hash = |at: usize| ((i * 131 + at * 31 + index as usize * 7) % 251) as u8;

@@ -1,8 +1,8 @@
 //! Plans and steps with words changed at random: each is refused or runs, and none ends the process. The fuzz target
 //! (fuzz/) does the same without end.
 use super::model::{Plan, model, steps};
-use compy::kernels::available;
 use compy::model::Model;
+use compy::simd::Isa;
 
 const MUTANTS: usize = 4000;
 
@@ -52,7 +52,7 @@ fn run(model: &Model, plan: &[u8], steps: &[Vec<u8>]) -> (bool, usize) {
 
 #[test]
 fn changed_messages_are_refused_or_run() {
-    for (seed, k) in available().into_iter().enumerate() {
+    for (seed, k) in Isa::available().into_iter().enumerate() {
         let (model, mut random) = (model(k, 1 + seed % 2), Random(seed as u64));
         let (mut plans, mut taken) = (0, 0);
         for i in 0..MUTANTS {
@@ -68,6 +68,6 @@ fn changed_messages_are_refused_or_run() {
             taken += count;
         }
         // Not all are refused at the door.
-        assert!(plans > MUTANTS / 3 && taken > MUTANTS / 8, "{}: {plans} plans and {taken} steps ran", k.isa);
+        assert!(plans > MUTANTS / 3 && taken > MUTANTS / 8, "{}: {plans} plans and {taken} steps ran", k.name());
     }
 }

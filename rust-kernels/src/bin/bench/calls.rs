@@ -2,14 +2,14 @@
 use crate::operands::{Activations, Output, Weights, multiply};
 use crate::techniques::{Rows, one_token_at_a_time};
 use crate::{Settings, shape};
-use compy::kernels::Kernels;
+use compy::simd::Isa;
 
-pub fn run(k: &'static Kernels, settings: &Settings) -> Result<(), String> {
+pub fn run(k: Isa, settings: &Settings) -> Result<(), String> {
     let (rows, columns) = shape(settings.text("shape")?)?;
     let m = settings.count("m")?;
     let how = settings.text("how")?;
     let w = Weights::new(k, settings.text("format")?, rows, columns, 0)?;
-    let tile = if how == "token-by-token" { 1 } else { m.next_power_of_two().min(k.tile) };
+    let tile = if how == "token-by-token" { 1 } else { m.next_power_of_two().min(k.tile()) };
     let mut x = Activations::tiled(k, m, columns, tile);
     x.prepare(&w);
     let mut out = Output::new(m, rows);

@@ -1,7 +1,10 @@
 //! Times, their middles, and JSON.
-use compy::kernels::Kernels;
 use compy::memory::{Pages, Region};
+use compy::ops::peaks::F32Peak;
+use compy::ops::peaks::Int8Peak;
+use compy::ops::peaks::Read;
 use compy::pool::Pool;
+use compy::simd::Isa;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Seconds that a call takes: of the clock, or where one thread does all the work, of that thread, so that what other
@@ -65,7 +68,7 @@ impl Limits {
         Ok(Self { memory, turn: 0 })
     }
 
-    pub fn sample(&mut self, k: &'static Kernels, pool: &mut Pool) -> [f64; 3] {
+    pub fn sample(&mut self, k: Isa, pool: &mut Pool) -> [f64; 3] {
         let threads = pool.threads();
         let mut rate = |work: &(dyn Fn(usize) -> u64 + Sync)| {
             let done = AtomicU64::new(0);
@@ -77,16 +80,16 @@ impl Limits {
             });
             done.into_inner() as f64 / took / 1e9
         };
-        // SAFETY: the table was detected on this CPU; here and below.
-        let int8 = 2.0 * rate(&|_| unsafe { (k.int8_peak)(10_000) });
-        let f32 = 2.0 * rate(&|_| unsafe { (k.f32_peak)(100_000) });
+        // SAFETY: no operands but a slice; here and below.
+        let int8 = 2.0 * rate(&|_| unsafe { k.run(Int8Peak(10_000)) });
+        let f32 = 2.0 * rate(&|_| unsafe { k.run(F32Peak(100_000)) });
         let step = READ_BYTES * threads;
         let start = self.turn * step % self.memory.len();
         self.turn += 1;
         let read = rate(&|thread| {
             let from = self.memory.at(start + thread * READ_BYTES);
             // SAFETY: `start` is a multiple of what all threads read, within the memory.
-            std::hint::black_box(unsafe { (k.read)(std::slice::from_raw_parts(from, READ_BYTES)) });
+            std::hint::black_box(unsafe { k.run(Read(std::slice::from_raw_parts(from, READ_BYTES))) });
             READ_BYTES as u64
         });
         [read, int8, f32]

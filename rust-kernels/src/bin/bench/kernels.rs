@@ -2,8 +2,8 @@
 use crate::figures::{Limits, field, largest, last_level_cache, median, seconds};
 use crate::operands::{Activations, Output, Weights, format_named, multiply_all};
 use crate::{Settings, shape};
-use compy::kernels::Kernels;
 use compy::pool::Pool;
+use compy::simd::Isa;
 
 /// Shorter work is repeated until a sample takes this long.
 const SAMPLE_SECONDS: f64 = 3e-4;
@@ -33,7 +33,7 @@ enum Place {
 }
 
 /// The whole sweep.
-pub fn measure(k: &'static Kernels, settings: &Settings) -> Result<(), String> {
+pub fn measure(k: Isa, settings: &Settings) -> Result<(), String> {
     let cache = last_level_cache();
     let (rounds, ms) = (settings.count("rounds")?, settings.counts("m")?);
     let (mut limits, mut rows) = (Vec::new(), Vec::new());
@@ -66,7 +66,7 @@ pub fn measure(k: &'static Kernels, settings: &Settings) -> Result<(), String> {
     }
     println!(
         "{{\"kind\": \"kernels\", \"isa\": \"{}\", \"cache_bytes\": {cache}, \"rounds\": {rounds}, \"limits\": [{}],\n\"rows\": [\n{}\n]}}",
-        k.isa,
+        k.name(),
         limits.join(", "),
         rows.join(",\n")
     );
@@ -74,7 +74,7 @@ pub fn measure(k: &'static Kernels, settings: &Settings) -> Result<(), String> {
 }
 
 fn weights(
-    k: &'static Kernels,
+    k: Isa,
     name: &str,
     rows: usize,
     columns: usize,
@@ -85,10 +85,10 @@ fn weights(
     match place {
         Place::Memory => Weights::new(k, name, rows, columns, 2 * cache),
         Place::Cache => {
-            let panel = (format_named(name)?.1.panel_bytes)(columns, k.lanes);
+            let panel = (format_named(name)?.panel_bytes)(columns, k.lanes());
             // Four panels for each thread at least: what the float kernels take at once.
-            let panels = (CACHED_BYTES * threads / panel).max(4 * threads).min(rows / k.lanes) / 4 * 4;
-            Weights::new(k, name, panels.max(1) * k.lanes, columns, 0)
+            let panels = (CACHED_BYTES * threads / panel).max(4 * threads).min(rows / k.lanes()) / 4 * 4;
+            Weights::new(k, name, panels.max(1) * k.lanes(), columns, 0)
         }
     }
 }
@@ -96,7 +96,7 @@ fn weights(
 /// Each round samples the limits, then every m.
 #[allow(clippy::too_many_arguments)]
 fn sweep(
-    k: &'static Kernels,
+    k: Isa,
     pool: &mut Pool,
     w: &Weights,
     ms: &[usize],
@@ -127,7 +127,7 @@ fn sweep(
     rows.into_iter().map(|row| row.cell).collect()
 }
 
-fn row(k: &'static Kernels, pool: &mut Pool, w: &Weights, m: usize) -> Row {
+fn row(k: Isa, pool: &mut Pool, w: &Weights, m: usize) -> Row {
     let mut activations = Activations::new(k, m, w.columns);
     activations.prepare(w);
     let mut out = Output::new(m, w.rows);
@@ -148,7 +148,7 @@ fn as_json(
     best: &[f64; 3],
 ) -> Result<String, String> {
     let (gbps, gops) = (largest(&cell.gbps), largest(&cell.gops));
-    let peak = if format_named(format)?.1.is_block { best[1] } else { best[2] };
+    let peak = if format_named(format)?.is_block() { best[1] } else { best[2] };
     let place = match place {
         Place::Memory => "memory",
         Place::Cache => "cache",

@@ -57,7 +57,7 @@ fn run() -> Result<(), String> {
     let what = args.next().unwrap_or_default();
     let settings = Settings::read(args)?;
     let isa = settings.text("isa").unwrap_or("");
-    let k = compy::kernels::detect(isa).map_err(|e| e.to_string())?;
+    let k = compy::simd::Isa::detect(isa).map_err(|e| e.to_string())?;
     match what.as_str() {
         "kernels" => kernels::measure(k, &settings),
         "techniques" => techniques::measure(k, &settings),

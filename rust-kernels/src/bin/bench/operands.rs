@@ -1,24 +1,22 @@
 //! What kernels are measured on: seeded matrices in panels, and rows of activations.
 use compy::executor::tiles::{Tiles, runs};
 use compy::formats::BLOCK;
-use compy::kernels::{FormatKernels, FormatLayout, Kernels, layouts};
+use compy::formats::{Format, FormatKernels};
 use compy::memory::{Pages, Region};
 use compy::ops::float_gemm::FloatRows;
 use compy::ops::gemm::{Epilogue, Gemm, corrections_len};
+use compy::ops::quantize::QuantizeRow;
 use compy::ops::quantize::{QuantRows, row_bytes, tile_rows};
 use compy::pool::Pool;
+use compy::simd::Isa;
 use std::sync::atomic::AtomicUsize;
 
-/// The id and layout of a format, by name.
-pub fn format_named(name: &str) -> Result<(u32, FormatLayout), String> {
-    let mut all = layouts();
-    match all.iter().position(|(_, l)| l.name == name) {
-        Some(i) => Ok(all.swap_remove(i)),
-        None => {
-            let names: Vec<_> = all.iter().map(|(_, l)| l.name).collect();
-            Err(format!("There is no format {name:?}; allowed: {}", names.join(", ")))
-        }
-    }
+/// A format, by name.
+pub fn format_named(name: &str) -> Result<&'static Format, String> {
+    compy::formats::format_named(name).ok_or_else(|| {
+        let names: Vec<_> = compy::formats::FORMATS.iter().map(|f| f.name).collect();
+        format!("A format must be one of {} (got {name:?})", names.join(", "))
+    })
 }
 
 /// Copies of one matrix of one format, packed, used in turn.
@@ -34,37 +32,37 @@ pub struct Weights {
     pub raw: Vec<u8>,
     pub stride: usize,
     region: Region,
-    k: &'static Kernels,
-    kernels: FormatKernels,
+    k: Isa,
+    kernels: &'static FormatKernels,
 }
 
 impl Weights {
     /// `rows` is a multiple of the table's lanes. There are as many copies as take `total` bytes together, at least one.
-    pub fn new(k: &'static Kernels, name: &str, rows: usize, columns: usize, total: usize) -> Result<Self, String> {
-        let (id, layout) = format_named(name)?;
-        if rows == 0 || !rows.is_multiple_of(k.lanes) || columns == 0 || !columns.is_multiple_of(BLOCK) {
-            return Err(format!("Cannot measure {rows} x {columns}: wanted are multiples of {} x {BLOCK}", k.lanes));
+    pub fn new(k: Isa, name: &str, rows: usize, columns: usize, total: usize) -> Result<Self, String> {
+        let layout = format_named(name)?;
+        if rows == 0 || !rows.is_multiple_of(k.lanes()) || columns == 0 || !columns.is_multiple_of(BLOCK) {
+            return Err(format!("Cannot measure {rows} x {columns}: wanted are multiples of {} x {BLOCK}", k.lanes()));
         }
         if !columns.is_multiple_of(layout.block_columns) {
             return Err(format!("{columns} columns are no multiple of {name}'s block of {}", layout.block_columns));
         }
         let stride = columns / layout.block_columns * layout.block_bytes;
-        let raw = raw_rows(&layout, stride * rows);
-        let panel_bytes = (layout.panel_bytes)(columns, k.lanes);
-        let bytes = rows / k.lanes * panel_bytes;
+        let raw = raw_rows(layout, stride * rows);
+        let panel_bytes = (layout.panel_bytes)(columns, k.lanes());
+        let bytes = rows / k.lanes() * panel_bytes;
         let copies = total.div_ceil(bytes).max(1);
         let region = Region::new(copies * bytes, Pages::Huge, "weights").map_err(|e| e.to_string())?;
         // SAFETY: fresh memory of this size, which nothing else has seen.
         let all = unsafe { std::slice::from_raw_parts_mut(region.at(0), copies * bytes) };
         let (first, others) = all.split_at_mut(bytes);
         for (p, panel) in first.chunks_exact_mut(panel_bytes).enumerate() {
-            (layout.pack_panel)(&raw[p * k.lanes * stride..], stride, columns, k.lanes, panel);
+            (layout.pack_panel)(&raw[p * k.lanes() * stride..], stride, columns, k.lanes(), panel);
         }
         for copy in others.chunks_exact_mut(bytes) {
             copy.copy_from_slice(first);
         }
-        let kernels = (k.format)(id).ok_or("The format has no kernels")?;
-        Ok(Self { rows, columns, panel_bytes, bytes, copies, lanes: k.lanes, raw, stride, region, k, kernels })
+        let kernels = &layout.kernels;
+        Ok(Self { rows, columns, panel_bytes, bytes, copies, lanes: k.lanes(), raw, stride, region, k, kernels })
     }
 
     pub fn copy(&self, i: usize) -> *const u8 {
@@ -75,14 +73,18 @@ impl Weights {
         self.rows / self.lanes
     }
 
+    pub fn isa(&self) -> Isa {
+        self.k
+    }
+
     /// Its panels as the executor hands them out.
     fn tiles(&self, m: usize, share: usize) -> Tiles {
-        Tiles::new(self.k, &self.kernels, self.panels(), m, share)
+        Tiles::new(self.k, self.kernels, self.panels(), m, share)
     }
 }
 
 /// Bytes that are valid weights of ordinary size in every format, the same at each call.
-fn raw_rows(layout: &FormatLayout, bytes: usize) -> Vec<u8> {
+fn raw_rows(layout: &Format, bytes: usize) -> Vec<u8> {
     let hash = |i: usize| (i.wrapping_mul(2_654_435_761) >> 13) as u8;
     let value = |i: usize| f32::from(hash(i)) / 128.0 - 1.0;
     match layout.name {
@@ -108,11 +110,11 @@ pub struct Activations {
 
 impl Activations {
     /// In tiles that the kernels choose for m rows.
-    pub fn new(k: &'static Kernels, m: usize, columns: usize) -> Self {
-        Self::tiled(k, m, columns, tile_rows(m, k.tile))
+    pub fn new(k: Isa, m: usize, columns: usize) -> Self {
+        Self::tiled(k, m, columns, tile_rows(m, k.tile()))
     }
 
-    pub fn tiled(k: &'static Kernels, m: usize, columns: usize, tile: usize) -> Self {
+    pub fn tiled(k: Isa, m: usize, columns: usize, tile: usize) -> Self {
         let floats = (0..m * columns).map(|i| ((i * 7919) % 201) as f32 / 100.0 - 1.0).collect();
         let bytes = m.next_multiple_of(tile) * row_bytes(columns);
         let memory = Region::new(bytes, Pages::Small, "activations").expect("memory for activations");
@@ -123,17 +125,17 @@ impl Activations {
         x
     }
 
-    pub fn quantize(&mut self, k: &'static Kernels) {
+    pub fn quantize(&mut self, k: Isa) {
         for row in 0..self.m {
-            // SAFETY: the row is within both; the table was detected.
-            unsafe { (k.quantize_row)(self.floats.as_ptr().add(row * self.columns), &self.quant, row) }
+            // SAFETY: the row is within both.
+            unsafe { k.run(QuantizeRow { x: self.floats.as_ptr().add(row * self.columns), out: &self.quant, row }) }
         }
     }
 
     pub fn prepare(&mut self, w: &Weights) {
-        if let FormatKernels::Block(b) = &w.kernels {
+        if let FormatKernels::Block(b) = w.kernels {
             // SAFETY: as above; corrections were sized for m rows.
-            unsafe { (b.prepare)(&self.quant, self.m, self.corrections.as_mut_ptr()) }
+            unsafe { (b.prepare)(w.k, &self.quant, self.m, self.corrections.as_mut_ptr()) }
         }
     }
 
@@ -184,10 +186,10 @@ pub fn run_kernel(w: &Weights, x: &Activations, args: &Gemm) {
     assert!(x.columns == w.columns && args.to <= x.m);
     // SAFETY: the arguments came from `gemm_args`, x was quantised and prepared for this format.
     unsafe {
-        match &w.kernels {
-            FormatKernels::Block(b) => (b.gemm)(args, &x.quant, x.corrections()),
+        match w.kernels {
+            FormatKernels::Block(b) => (b.gemm)(w.k, args, &x.quant, x.corrections()),
             FormatKernels::Float(f) => {
-                (f.gemm)(args, &FloatRows { base: x.floats.as_ptr().cast_mut(), stride: x.columns })
+                (f.gemm)(w.k, args, &FloatRows { base: x.floats.as_ptr().cast_mut(), stride: x.columns })
             }
         }
     }

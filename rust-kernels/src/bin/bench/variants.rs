@@ -1,18 +1,16 @@
 //! What the kernels would be without a technique: compiled for the same instruction sets, called by benchmarks only.
 use compy::formats::{BlockFormat, Q4_0, Q4K, Q8_0};
 use compy::half::f16_to_f32;
-use compy::ops::gemm::{self, Gemm};
+use compy::ops::gemm::{BlockGemm, Gemm};
 use compy::ops::quantize::QuantRows;
-use compy::simd::Simd;
-#[cfg(target_arch = "aarch64")]
-use compy::simd::neon as arm;
-use compy::simd::scalar::Scalar;
+use compy::simd::{Isa, Kernel, Simd};
+use std::marker::PhantomData;
 
-pub type GemmFn = unsafe fn(&Gemm, &QuantRows, *const f32);
-type PlainFn = unsafe fn(&[u8], &QuantRows, usize) -> f32;
-type WidenFn = unsafe fn(&[u8], &mut [f32]);
+pub type GemmFn = unsafe fn(Isa, &Gemm, &QuantRows, *const f32);
+type PlainFn = unsafe fn(Isa, &[u8], &QuantRows, usize) -> f32;
+type WidenFn = unsafe fn(Isa, &[u8], &mut [f32]);
 
-/// The variants of one instruction set. Safety of the functions: as in `compy::kernels`.
+/// Safety of the functions: as of the kernels that they stand for.
 pub struct Variants {
     /// The kernels without prefetch, of Q8_0, Q4_0 and Q4_K.
     pub unprefetched: [GemmFn; 3],
@@ -22,7 +20,7 @@ pub struct Variants {
     /// A GGUF row as floats, of Q8_0 and Q4_0.
     pub widen: [WidenFn; 2],
     /// Half floats as floats.
-    pub widen_f16: unsafe fn(*const u16, &mut [f32]),
+    pub widen_f16: unsafe fn(Isa, *const u16, &mut [f32]),
 }
 
 /// An instruction set without its prefetch: the trait's own does nothing.
@@ -166,92 +164,75 @@ unsafe fn plain_q4_0(row: &[u8], x: &QuantRows, token: usize) -> f32 {
     sum
 }
 
-macro_rules! variants {
-    ($module:ident, $simd:ty $(, #[$feature:meta])?) => {
-        mod $module {
-            use super::*;
+/// A product without prefetch.
+struct UnprefetchedGemm<'a, F>(BlockGemm<'a, F>);
 
-            $(#[$feature])?
-            unsafe fn unprefetched<F: BlockFormat>(args: &Gemm, x: &QuantRows, corrections: *const f32) {
-                unsafe { gemm::gemm::<Unprefetched<$simd>, F>(args, x, corrections) }
-            }
-            $(#[$feature])?
-            unsafe fn plain_8(row: &[u8], x: &QuantRows, token: usize) -> f32 {
-                unsafe { plain_q8_0(row, x, token) }
-            }
-            $(#[$feature])?
-            unsafe fn plain_4(row: &[u8], x: &QuantRows, token: usize) -> f32 {
-                unsafe { plain_q4_0(row, x, token) }
-            }
-            $(#[$feature])?
-            unsafe fn q8_0(row: &[u8], out: &mut [f32]) {
-                widen_q8_0(row, out);
-            }
-            $(#[$feature])?
-            unsafe fn q4_0(row: &[u8], out: &mut [f32]) {
-                widen_q4_0(row, out);
-            }
-            $(#[$feature])?
-            unsafe fn widen_f16(halves: *const u16, out: &mut [f32]) {
-                for (i, y) in out.chunks_exact_mut(<$simd>::LANES).enumerate() {
-                    unsafe {
-                        let wide = <$simd>::load_f16(halves.add(i * <$simd>::LANES));
-                        <$simd>::store(y.as_mut_ptr(), wide);
-                    }
-                }
-            }
-
-            pub static VARIANTS: Variants = Variants {
-                unprefetched: [unprefetched::<Q8_0>, unprefetched::<Q4_0>, unprefetched::<Q4K>],
-                plain: [plain_8, plain_4],
-                widen: [q8_0, q4_0],
-                widen_f16,
-            };
-        }
-    };
-}
-
-variants!(scalar, Scalar);
-#[cfg(target_arch = "x86_64")]
-variants!(avx2, compy::simd::avx2::Avx2<false>, #[target_feature(enable = "avx2,fma,f16c")]);
-#[cfg(target_arch = "x86_64")]
-variants!(avx2_vnni, compy::simd::avx2::Avx2<true>, #[target_feature(enable = "avx2,fma,f16c,avxvnni")]);
-#[cfg(target_arch = "x86_64")]
-variants!(
-    avx512,
-    compy::simd::avx512::Avx512<false>,
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-);
-#[cfg(target_arch = "x86_64")]
-variants!(
-    avx512_vnni,
-    compy::simd::avx512::Avx512<true>,
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-);
-#[cfg(target_arch = "aarch64")]
-variants!(neon, arm::Neon<{ arm::WIDENING }>);
-#[cfg(target_arch = "aarch64")]
-variants!(neon_dotprod, arm::Neon<{ arm::SDOT }>, #[target_feature(enable = "neon,dotprod")]);
-#[cfg(target_arch = "aarch64")]
-variants!(neon_i8mm, arm::Neon<{ arm::USDOT }>, #[target_feature(enable = "neon,dotprod,i8mm")]);
-
-/// The variants that belong to a kernel table of this name, which was detected.
-pub fn variants(isa: &str) -> &'static Variants {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        "avx512-vnni" => &avx512_vnni::VARIANTS,
-        #[cfg(target_arch = "x86_64")]
-        "avx512" => &avx512::VARIANTS,
-        #[cfg(target_arch = "x86_64")]
-        "avx2-vnni" => &avx2_vnni::VARIANTS,
-        #[cfg(target_arch = "x86_64")]
-        "avx2" => &avx2::VARIANTS,
-        #[cfg(target_arch = "aarch64")]
-        "neon-i8mm" => &neon_i8mm::VARIANTS,
-        #[cfg(target_arch = "aarch64")]
-        "neon-dotprod" => &neon_dotprod::VARIANTS,
-        #[cfg(target_arch = "aarch64")]
-        "neon" => &neon::VARIANTS,
-        _ => &scalar::VARIANTS,
+impl<F: BlockFormat> Kernel for UnprefetchedGemm<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        unsafe { self.0.run::<Unprefetched<S>>() }
     }
 }
+
+unsafe fn unprefetched<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, corrections: *const f32) {
+    unsafe { isa.run(UnprefetchedGemm(BlockGemm { args, x, corrections, format: PhantomData::<F> })) }
+}
+
+/// A row in plain loops: of Q8_0 or of Q4_0.
+struct PlainRow<'a, const BITS: u32> {
+    row: &'a [u8],
+    x: &'a QuantRows,
+    token: usize,
+}
+
+impl<const BITS: u32> Kernel for PlainRow<'_, BITS> {
+    type Output = f32;
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> f32 {
+        let Self { row, x, token } = self;
+        unsafe { if BITS == 8 { plain_q8_0(row, x, token) } else { plain_q4_0(row, x, token) } }
+    }
+}
+
+/// A row as floats: of Q8_0 or of Q4_0.
+struct WidenRow<'a, const BITS: u32> {
+    row: &'a [u8],
+    out: &'a mut [f32],
+}
+
+impl<const BITS: u32> Kernel for WidenRow<'_, BITS> {
+    type Output = ();
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        if BITS == 8 { widen_q8_0(self.row, self.out) } else { widen_q4_0(self.row, self.out) }
+    }
+}
+
+struct WidenF16<'a> {
+    halves: *const u16,
+    out: &'a mut [f32],
+}
+
+impl Kernel for WidenF16<'_> {
+    type Output = ();
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        for (i, y) in self.out.chunks_exact_mut(S::LANES).enumerate() {
+            unsafe { S::store(y.as_mut_ptr(), S::load_f16(self.halves.add(i * S::LANES))) }
+        }
+    }
+}
+
+pub static VARIANTS: Variants = Variants {
+    unprefetched: [unprefetched::<Q8_0>, unprefetched::<Q4_0>, unprefetched::<Q4K>],
+    plain: [
+        |isa, row, x, token| unsafe { isa.run(PlainRow::<8> { row, x, token }) },
+        |isa, row, x, token| unsafe { isa.run(PlainRow::<4> { row, x, token }) },
+    ],
+    widen: [
+        |isa, row, out| unsafe { isa.run(WidenRow::<8> { row, out }) },
+        |isa, row, out| unsafe { isa.run(WidenRow::<4> { row, out }) },
+    ],
+    widen_f16: |isa, halves, out| unsafe { isa.run(WidenF16 { halves, out }) },
+};

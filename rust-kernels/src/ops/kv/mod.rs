@@ -5,7 +5,9 @@ pub mod q8_0;
 
 use self::f16::F16;
 use self::q8_0::Q8_0;
-use crate::simd::Simd;
+use super::attention::{Attend, Attention};
+use crate::simd::{Isa, Kernel, Simd};
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Tokens of a KV block; engine/backend/backend.ts has the same number.
@@ -38,11 +40,73 @@ impl KvType {
         }
     }
 
+    pub fn kernels(self) -> KvKernels {
+        match self {
+            Self::F16 => KvKernels::of::<F16>(),
+            Self::Q8_0 => KvKernels::of::<Q8_0>(),
+        }
+    }
+
     /// Floats of working memory that `Queries` wants.
     pub fn scratch_len(self, head_dim: usize) -> usize {
         match self {
             Self::F16 => F16::scratch_len(head_dim),
             Self::Q8_0 => Q8_0::scratch_len(head_dim),
+        }
+    }
+}
+
+/// Writes head_dim floats at `x` as a key to its slot of a block.
+struct AppendKey<K> {
+    x: *const f32,
+    head_dim: usize,
+    block: *mut u8,
+    slot: usize,
+    kind: PhantomData<K>,
+}
+
+impl<K: KvFormat> Kernel for AppendKey<K> {
+    type Output = ();
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        unsafe { K::append_key::<S>(self.x, self.head_dim, self.block, self.slot) }
+    }
+}
+
+/// The same of a value.
+struct AppendValue<K> {
+    x: *const f32,
+    head_dim: usize,
+    block: *mut u8,
+    slot: usize,
+    kind: PhantomData<K>,
+}
+
+impl<K: KvFormat> Kernel for AppendValue<K> {
+    type Output = ();
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        unsafe { K::append_value::<S>(self.x, self.head_dim, self.block, self.slot) }
+    }
+}
+
+/// The kernels of a type of cache. Safety: as `KvFormat`.
+pub struct KvKernels {
+    pub append_key: unsafe fn(Isa, *const f32, usize, *mut u8, usize),
+    pub append_value: unsafe fn(Isa, *const f32, usize, *mut u8, usize),
+    pub attend: unsafe fn(Isa, &Attention),
+}
+
+impl KvKernels {
+    const fn of<K: KvFormat>() -> Self {
+        Self {
+            append_key: |isa, x, head_dim, block, slot| unsafe {
+                isa.run(AppendKey { x, head_dim, block, slot, kind: PhantomData::<K> })
+            },
+            append_value: |isa, x, head_dim, block, slot| unsafe {
+                isa.run(AppendValue { x, head_dim, block, slot, kind: PhantomData::<K> })
+            },
+            attend: |isa, args| unsafe { isa.run(Attend(args, PhantomData::<K>)) },
         }
     }
 }

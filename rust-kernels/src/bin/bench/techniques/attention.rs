@@ -1,8 +1,8 @@
 //! Attention of sequences that decode: prefix, kv.
 use super::{Bench, Case};
-use compy::kernels::Kernels;
 use compy::ops::attention::{Attention, CHUNK, Part, scratch_len};
 use compy::ops::kv::{KV_BLOCK, KvType};
+use compy::simd::Isa;
 
 /// Qwen3-0.6B: a layer's KV heads, the query heads of each, and their width.
 const KV_HEADS: usize = 8;
@@ -49,7 +49,7 @@ struct Sequences {
 }
 
 impl Sequences {
-    fn new(k: &'static Kernels, shape: Shape) -> Self {
+    fn new(k: Isa, shape: Shape) -> Self {
         let (common, own) = (shape.shared / KV_BLOCK, shape.own / KV_BLOCK);
         let table = |i: usize| (0..common).chain(common + i * own..common + (i + 1) * own).map(|b| b as i32).collect();
         let rows = shape.count * KV_HEADS * GROUP * HEAD_DIM;
@@ -67,8 +67,8 @@ impl Sequences {
     }
 
     /// Heads of a few different numbers, the same in all layers.
-    fn fill(&mut self, k: &'static Kernels) {
-        let (kv, bytes) = ((k.kv)(self.shape.kind), self.shape.head_block());
+    fn fill(&mut self, k: Isa) {
+        let (kv, bytes) = (self.shape.kind.kernels(), self.shape.head_block());
         let heads = self.keys.chunks_mut(bytes).zip(self.values.chunks_mut(bytes));
         for (i, (keys, values)) in heads.enumerate() {
             for slot in 0..KV_BLOCK {
@@ -76,15 +76,15 @@ impl Sequences {
                 let x: Vec<f32> = (0..HEAD_DIM).map(|d| ((seed * 31 + d * 7) % 97) as f32 / 100.0 - 0.48).collect();
                 // SAFETY: a head and its block.
                 unsafe {
-                    (kv.append_key)(x.as_ptr(), HEAD_DIM, keys.as_mut_ptr(), slot);
-                    (kv.append_value)(x.as_ptr(), HEAD_DIM, values.as_mut_ptr(), slot);
+                    (kv.append_key)(k, x.as_ptr(), HEAD_DIM, keys.as_mut_ptr(), slot);
+                    (kv.append_value)(k, x.as_ptr(), HEAD_DIM, values.as_mut_ptr(), slot);
                 }
             }
         }
     }
 
     /// Attention of one layer, `together` sequences a tile.
-    fn attend(&mut self, k: &'static Kernels, layer: usize, together: usize) {
+    fn attend(&mut self, k: Isa, layer: usize, together: usize) {
         let all: Vec<usize> = (0..self.tables.len()).collect();
         for members in all.chunks(together) {
             for head in 0..KV_HEADS {
@@ -93,7 +93,7 @@ impl Sequences {
         }
     }
 
-    fn tile(&mut self, k: &'static Kernels, layer: usize, members: &[usize], head: usize) {
+    fn tile(&mut self, k: Isa, layer: usize, members: &[usize], head: usize) {
         let rows: Vec<usize> =
             members.iter().flat_map(|i| (0..GROUP).map(move |r| (i * KV_HEADS + head) * GROUP + r)).collect();
         let parts: Vec<_> = members.iter().map(|i| Part { rows: GROUP, block_table: &self.tables[*i] }).collect();
@@ -115,7 +115,7 @@ impl Sequences {
             scratch: self.scratch.as_mut_ptr(),
         };
         // SAFETY: the table was detected; tables, queries and results are as large as the arguments say.
-        unsafe { ((k.kv)(self.shape.kind).attention)(&args) }
+        unsafe { (self.shape.kind.kernels().attend)(k, &args) }
     }
 }
 

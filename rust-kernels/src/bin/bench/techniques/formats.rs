@@ -1,9 +1,10 @@
 //! What weights are kept as, and how they become numbers: T1, T3, F16.
 use super::{Bench, Case, GATES, MODEL, agree};
-use crate::operands::{Activations, Output, Weights, multiply};
-use compy::kernels::Kernels;
+use crate::operands::{Activations, Output, Weights, format_named, multiply};
+use compy::ops::candidates::Dot;
 use compy::ops::float_gemm::FloatRows;
 use compy::ops::gemm::{Epilogue, Gemm};
+use compy::simd::Isa;
 
 /// Columns of four panels of floats that fill half of a 32 KB first-level cache.
 const BUFFER_COLUMNS: usize = 64;
@@ -36,10 +37,10 @@ impl Bench<'_> {
                 |turn| {
                     let raw = &raw[turn % w.copies * w.raw.len()..][..w.raw.len()];
                     for (bytes, y) in raw.chunks_exact(w.stride).zip(&mut other.values) {
-                        // SAFETY: the table and its variants were detected; both vectors have MODEL floats.
+                        // SAFETY: both vectors have MODEL floats.
                         *y = unsafe {
-                            widen(bytes, &mut row);
-                            (k.dot)(row.as_ptr(), x.floats.as_ptr(), MODEL)
+                            widen(k, bytes, &mut row);
+                            k.run(Dot { a: row.as_ptr(), b: x.floats.as_ptr(), n: MODEL })
                         };
                     }
                 },
@@ -66,7 +67,7 @@ impl Bench<'_> {
                 let w = Weights::new(self.k, name, 256, MODEL, 0)?;
                 let (x, mut out) = self.operands(&w, m);
                 let single = Activations::tiled(self.k, m, MODEL, 1);
-                let (mut other, plain) = (Output::new(m, w.rows), self.off.plain[i]);
+                let (mut other, plain, k) = (Output::new(m, w.rows), self.off.plain[i], self.k);
                 let what = format!("{name}, {m} tokens, in cache");
                 let case =
                     Case { id: "T3", what: &what, threads: 1, on: "vectors by hand", off: "left to the compiler" };
@@ -76,8 +77,8 @@ impl Bench<'_> {
                     |_| {
                         for (r, row) in w.raw.chunks_exact(w.stride).enumerate() {
                             for t in 0..m {
-                                // SAFETY: the variants belong to the detected table; row and token are there.
-                                other.values[t * other.ldo + r] = unsafe { plain(row, &single.quant, t) };
+                                // SAFETY: row and token are there.
+                                other.values[t * other.ldo + r] = unsafe { plain(k, row, &single.quant, t) };
                             }
                         }
                     },
@@ -107,7 +108,7 @@ impl Bench<'_> {
                 off: "through a buffer of floats in L1",
             };
             let (k, widen) = (self.k, self.off.widen_f16);
-            let mut buffer = vec![0.0f32; BUFFER_COLUMNS * BUFFER_PANELS * k.lanes];
+            let mut buffer = vec![0.0f32; BUFFER_COLUMNS * BUFFER_PANELS * k.lanes()];
             self.compare(
                 &case,
                 |turn| multiply(&half, turn, &x, &mut out),
@@ -127,17 +128,17 @@ impl Bench<'_> {
 
 /// F16 panels through a buffer: a run of columns of four panels is widened, then used for all tokens.
 fn buffered(
-    k: &'static Kernels,
-    widen: unsafe fn(*const u16, &mut [f32]),
+    k: Isa,
+    widen: unsafe fn(Isa, *const u16, &mut [f32]),
     w: &Weights,
     copy: usize,
     x: &Activations,
     out: &mut Output,
     buffer: &mut [f32],
 ) {
-    let floats = BUFFER_COLUMNS * k.lanes;
-    let f32_kernels = (k.format)(0).expect("F32 has kernels");
-    let compy::kernels::FormatKernels::Float(kernels) = f32_kernels else { unreachable!("F32 is a float format") };
+    let floats = BUFFER_COLUMNS * k.lanes();
+    let f32_kernels = &format_named("F32").expect("registered").kernels;
+    let compy::formats::FormatKernels::Float(kernels) = f32_kernels else { unreachable!("F32 is a float format") };
     for p in (0..w.panels()).step_by(BUFFER_PANELS) {
         let count = (w.panels() - p).min(BUFFER_PANELS);
         for start in (0..w.columns).step_by(BUFFER_COLUMNS) {
@@ -145,15 +146,15 @@ fn buffered(
                 // SAFETY: the columns are within panel p + i.
                 unsafe {
                     let panel = w.copy(copy).add((p + i) * w.panel_bytes).cast::<u16>();
-                    widen(panel.add(start * k.lanes), part);
+                    widen(k, panel.add(start * k.lanes()), part);
                 }
             }
             // SAFETY: row 0's part of the output is within it.
-            let to = unsafe { out.values.as_mut_ptr().add(p * k.lanes) };
+            let to = unsafe { out.values.as_mut_ptr().add(p * k.lanes()) };
             let args = Gemm {
                 panels: buffer.as_ptr().cast(),
                 panel_bytes: 4 * floats,
-                rows: count * k.lanes,
+                rows: count * k.lanes(),
                 columns: BUFFER_COLUMNS,
                 from: 0,
                 to: x.m,
@@ -165,7 +166,7 @@ fn buffered(
             // SAFETY: the buffer holds `count` panels of BUFFER_COLUMNS, x has these columns from `start`.
             unsafe {
                 let rows = FloatRows { base: x.floats.as_ptr().add(start).cast_mut(), stride: x.columns };
-                (kernels.gemm)(&args, &rows);
+                (kernels.gemm)(k, &args, &rows);
             }
         }
     }

@@ -8,8 +8,8 @@ pub use self::tiles::{Rows, one_token_at_a_time};
 use crate::Settings;
 use crate::figures::{field, last_level_cache, median, quantile, seconds};
 use crate::operands::{Activations, Output, Weights};
-use crate::variants::{Variants, variants};
-use compy::kernels::Kernels;
+use crate::variants::{VARIANTS, Variants};
+use compy::simd::Isa;
 
 /// Qwen3-0.6B: the width of the model, of its queries, of its keys and of its gates.
 const MODEL: usize = 1024;
@@ -21,7 +21,7 @@ const GATES: usize = 3072;
 const SAMPLE_SECONDS: f64 = 1e-3;
 
 struct Bench<'a> {
-    k: &'static Kernels,
+    k: Isa,
     off: &'static Variants,
     threads: usize,
     rounds: usize,
@@ -31,11 +31,11 @@ struct Bench<'a> {
     rows: Vec<String>,
 }
 
-pub fn measure(k: &'static Kernels, settings: &Settings) -> Result<(), String> {
+pub fn measure(k: Isa, settings: &Settings) -> Result<(), String> {
     let threads = settings.count("threads")?;
     let mut bench = Bench {
         k,
-        off: variants(k.isa),
+        off: &VARIANTS,
         threads,
         rounds: settings.count("rounds")?,
         total: 2 * last_level_cache(),
@@ -55,7 +55,7 @@ pub fn measure(k: &'static Kernels, settings: &Settings) -> Result<(), String> {
     bench.eight_bit_cache()?;
     println!(
         "{{\"kind\": \"techniques\", \"isa\": \"{}\", \"threads\": {threads}, \"rounds\": {}, \"rows\": [\n{}\n]}}",
-        k.isa,
+        k.name(),
         bench.rounds,
         bench.rows.join(",\n")
     );

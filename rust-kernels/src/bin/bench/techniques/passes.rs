@@ -121,6 +121,6 @@ impl Bench<'_> {
 /// A kernel of `variants` on all of W.
 fn run_variant(gemm: GemmFn, w: &Weights, copy: usize, x: &Activations, out: &mut Output) {
     let args = gemm_args(w, copy, 0..w.panels(), 0..x.m, out.values.as_mut_ptr(), out.ldo);
-    // SAFETY: the variants belong to a table that was detected, W and x to the variant.
-    unsafe { gemm(&args, &x.quant, x.corrections()) }
+    // SAFETY: W and x belong to the variant.
+    unsafe { gemm(w.isa(), &args, &x.quant, x.corrections()) }
 }

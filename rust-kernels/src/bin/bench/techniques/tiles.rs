@@ -1,7 +1,8 @@
 //! The shapes that work is cut into: T7, T9, tile.
 use super::{Bench, Case, GATES, MODEL, agree};
 use crate::operands::{Activations, Output, Weights, gemm_args, multiply, run_kernel};
-use compy::kernels::Kernels;
+use compy::ops::candidates::Dot;
+use compy::simd::Isa;
 
 /// Panels of floats that the kernel takes side by side.
 const FLOAT_PANELS: usize = 4;
@@ -15,8 +16,8 @@ impl Bench<'_> {
         for name in ["Q8_0", "Q4_0", "Q6_K"] {
             let w = self.weights(name, GATES, MODEL)?;
             let (x, mut out) = self.operands(&w, 1);
-            let (wide, mut other) = self.operands(&w, self.k.tile);
-            let (what, off) = (format!("{name}, one token"), format!("tile of {}", self.k.tile));
+            let (wide, mut other) = self.operands(&w, self.k.tile());
+            let (what, off) = (format!("{name}, one token"), format!("tile of {}", self.k.tile()));
             let case = Case { id: "T7", what: &what, threads: 1, on: "tile of one", off: &off };
             self.compare(&case, |turn| multiply(&w, turn, &x, &mut out), |turn| multiply(&w, turn, &wide, &mut other));
         }
@@ -42,7 +43,7 @@ impl Bench<'_> {
                 on: "chunks of x in L2",
                 off: "all of x for each run of panels",
             };
-            let step = if name == "F16" { FLOAT_PANELS } else { self.k.panels };
+            let step = if name == "F16" { FLOAT_PANELS } else { self.k.panels() };
             self.compare(
                 &case,
                 |turn| multiply(&w, turn, &x, &mut out),
@@ -120,11 +121,11 @@ impl Rows {
     }
 
     /// A dot product after the other.
-    pub fn multiply(&self, k: &'static Kernels, turn: usize, x: &Activations, out: &mut Output) {
+    pub fn multiply(&self, k: Isa, turn: usize, x: &Activations, out: &mut Output) {
         let start = turn % (self.0.len() / self.1) * self.1;
         for (row, y) in self.0[start..start + self.1].chunks_exact(x.columns).zip(&mut out.values) {
             // SAFETY: both have x.columns floats; the table was detected.
-            *y = unsafe { (k.dot)(row.as_ptr(), x.floats.as_ptr(), x.columns) };
+            *y = unsafe { k.run(Dot { a: row.as_ptr(), b: x.floats.as_ptr(), n: x.columns }) };
         }
     }
 }

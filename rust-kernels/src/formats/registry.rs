@@ -1,0 +1,128 @@
+//! The formats by GGUF's type id: how they are laid out and packed, and their kernels.
+use super::{BlockFormat, FloatFormat, block_panel_bytes, pack_block_panel, pack_float_panel};
+use crate::ops::embed::{BlockRow, FloatRow, PanelRow};
+use crate::ops::float_gemm::{FloatGemm, FloatRows};
+use crate::ops::gemm::{BlockGemm, Gemm, Prepare};
+use crate::ops::quantize::QuantRows;
+use crate::simd::Isa;
+use std::marker::PhantomData;
+
+/// A weight format.
+pub struct Format {
+    /// GGUF's type id.
+    pub id: u32,
+    /// ggml's name of the type.
+    pub name: &'static str,
+    /// Columns of a block of the file, and its bytes.
+    pub block_columns: usize,
+    pub block_bytes: usize,
+    /// Bytes of a panel of so many columns and lanes.
+    pub panel_bytes: fn(usize, usize) -> usize,
+    /// Packs LANES rows, a stride apart: source, stride, columns, lanes, panel.
+    pub pack_panel: fn(&[u8], usize, usize, usize, &mut [u8]),
+    pub dequantize: fn(&[u8], &mut [f32]),
+    pub find_nan: fn(&[u8]) -> Option<usize>,
+    pub kernels: FormatKernels,
+}
+
+/// The kernels of a block format. Safety: as `Prepare`, `BlockGemm` and `PanelRow`.
+pub struct BlockKernels {
+    pub prepare: unsafe fn(Isa, &QuantRows, usize, *mut f32),
+    pub gemm: unsafe fn(Isa, &Gemm, &QuantRows, *const f32),
+    pub row: unsafe fn(Isa, *const u8, usize, usize, *mut f32),
+}
+
+/// The kernels of a float format. Safety: as `FloatGemm` and `PanelRow`.
+pub struct FloatKernels {
+    pub gemm: unsafe fn(Isa, &Gemm, &FloatRows),
+    pub row: unsafe fn(Isa, *const u8, usize, usize, *mut f32),
+}
+
+pub enum FormatKernels {
+    Block(BlockKernels),
+    Float(FloatKernels),
+}
+
+impl Format {
+    const fn of_blocks<F: BlockFormat>(id: u32) -> Self {
+        Self {
+            id,
+            name: F::NAME,
+            block_columns: F::BLOCK_COLUMNS,
+            block_bytes: F::BLOCK_BYTES,
+            panel_bytes: block_panel_bytes::<F>,
+            pack_panel: pack_block_panel::<F>,
+            dequantize: F::dequantize,
+            find_nan: F::find_nan,
+            kernels: FormatKernels::Block(BlockKernels {
+                prepare: |isa, x, m, corrections| unsafe {
+                    isa.run(Prepare { x, m, corrections, format: PhantomData::<F> })
+                },
+                gemm: |isa, args, x, corrections| unsafe {
+                    isa.run(BlockGemm { args, x, corrections, format: PhantomData::<F> })
+                },
+                row: |isa, panel, columns, lane, out| unsafe {
+                    isa.run(BlockRow(PanelRow { panel, columns, lane, out, format: PhantomData::<F> }))
+                },
+            }),
+        }
+    }
+
+    const fn of_floats<F: FloatFormat>(id: u32) -> Self {
+        Self {
+            id,
+            name: F::NAME,
+            block_columns: 1,
+            block_bytes: F::BLOCK_BYTES,
+            panel_bytes: |columns, lanes| (columns * lanes * F::BLOCK_BYTES).next_multiple_of(64),
+            pack_panel: pack_float_panel::<F>,
+            dequantize: F::dequantize,
+            find_nan: F::find_nan,
+            kernels: FormatKernels::Float(FloatKernels {
+                gemm: |isa, args, x| unsafe { isa.run(FloatGemm { args, x, format: PhantomData::<F> }) },
+                row: |isa, panel, columns, lane, out| unsafe {
+                    isa.run(FloatRow(PanelRow { panel, columns, lane, out, format: PhantomData::<F> }))
+                },
+            }),
+        }
+    }
+
+    /// Whether its kernels multiply by 8-bit blocks instead of f32.
+    pub fn is_block(&self) -> bool {
+        matches!(self.kernels, FormatKernels::Block(_))
+    }
+
+    /// A row of a panel as floats.
+    ///
+    /// # Safety
+    /// As `PanelRow`.
+    pub unsafe fn row(&self, isa: Isa, panel: *const u8, columns: usize, lane: usize, out: *mut f32) {
+        let row = match &self.kernels {
+            FormatKernels::Block(k) => k.row,
+            FormatKernels::Float(k) => k.row,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { row(isa, panel, columns, lane, out) }
+    }
+}
+
+macro_rules! formats {
+    (blocks: [$(($id:literal, $block:ident)),*], floats: [$(($fid:literal, $float:ident)),*]) => {
+        /// All formats, blocks first.
+        pub static FORMATS: &[Format] = &[
+            $(Format::of_blocks::<super::$block>($id),)*
+            $(Format::of_floats::<super::$float>($fid),)*
+        ];
+    };
+}
+crate::for_each_format!(formats);
+
+/// The format of a GGUF type.
+pub fn format(id: u32) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| format.id == id)
+}
+
+/// The format of that name.
+pub fn format_named(name: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| format.name == name)
+}

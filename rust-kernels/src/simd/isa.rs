@@ -1,0 +1,139 @@
+//! Which instruction sets there are, and the one place where code is compiled for each of them.
+//!
+//! An instruction set is a token that `new` makes only where the CPU has the instructions, so whoever holds one may
+//! use them. `Isa::run` takes a kernel, which is written over any `Simd`, into a function that is compiled for the
+//! token's features; what the kernel calls is inlined there.
+#[cfg(target_arch = "aarch64")]
+use super::neon::{Neon, SDOT, USDOT, WIDENING};
+use super::scalar::Scalar;
+use super::{Kernel, Simd};
+#[cfg(target_arch = "x86_64")]
+use super::{avx2::Avx2, avx512::Avx512};
+use crate::error::{Error, Result};
+
+#[cfg(target_arch = "aarch64")]
+use std::arch::is_aarch64_feature_detected as has;
+#[cfg(target_arch = "x86_64")]
+use std::arch::is_x86_feature_detected as has;
+
+macro_rules! instruction_sets {
+    ($($(#[$cfg:meta])* $variant:ident($token:ty), $name:literal, needs [$($feature:tt),*];)*) => {
+        /// An instruction set that this CPU has.
+        #[derive(Clone, Copy)]
+        pub enum Isa {
+            $($(#[$cfg])* #[doc = $name] $variant($token),)*
+        }
+
+        $($(#[$cfg])*
+        impl $token {
+            /// None where the CPU lacks an instruction.
+            pub fn new() -> Option<Self> {
+                let has_all = true $(&& has!($feature))*;
+                has_all.then_some(Self(()))
+            }
+        })*
+
+        impl Isa {
+            /// All that this CPU has, best first.
+            pub fn available() -> Vec<Self> {
+                let mut found = Vec::new();
+                $($(#[$cfg])* found.extend(<$token>::new().map(Self::$variant));)*
+                found
+            }
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($(#[$cfg])* Self::$variant(_) => $name,)*
+                }
+            }
+
+            /// Rows of a panel.
+            pub fn lanes(self) -> usize {
+                match self {
+                    $($(#[$cfg])* Self::$variant(_) => <$token>::LANES,)*
+                }
+            }
+
+            /// Tokens of the widest tile of quantised rows.
+            pub fn tile(self) -> usize {
+                match self {
+                    $($(#[$cfg])* Self::$variant(_) => <$token>::TILE,)*
+                }
+            }
+
+            /// Panels that an integer kernel takes at once where it has many tokens.
+            pub fn panels(self) -> usize {
+                match self {
+                    $($(#[$cfg])* Self::$variant(_) => <$token>::PANELS,)*
+                }
+            }
+
+            /// The same of a float kernel.
+            pub fn float_panels(self) -> usize {
+                match self {
+                    $($(#[$cfg])* Self::$variant(_) => <$token>::FLOAT_PANELS,)*
+                }
+            }
+
+            /// Runs a kernel with the set's instructions.
+            ///
+            /// # Safety
+            /// As the kernel says of its operands.
+            #[inline]
+            pub unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
+                match self {
+                    $($(#[$cfg])*
+                    Self::$variant(_) => {
+                        $(#[target_feature(enable = $feature)])*
+                        unsafe fn enabled<K: Kernel>(kernel: K) -> K::Output {
+                            // SAFETY: the token's; the operands are the caller's.
+                            unsafe { kernel.run::<$token>() }
+                        }
+                        // SAFETY: the token exists, so the CPU has the features.
+                        unsafe { enabled(kernel) }
+                    })*
+                }
+            }
+        }
+    };
+}
+
+// In the order in which they are chosen.
+instruction_sets! {
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni(Avx512<true>), "avx512-vnni",
+        needs ["avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avx2", "fma", "f16c"];
+    #[cfg(all(target_arch = "x86_64", not(vnni_evex)))]
+    Avx2Vnni(Avx2<true>), "avx2-vnni", needs ["avx2", "fma", "f16c", "avxvnni"];
+    #[cfg(all(target_arch = "x86_64", vnni_evex))]
+    Avx2Vnni(Avx2<true>), "avx2-vnni", needs ["avx2", "fma", "f16c", "avx512vl", "avx512vnni"];
+    #[cfg(target_arch = "x86_64")]
+    Avx512Plain(Avx512<false>), "avx512",
+        needs ["avx512f", "avx512bw", "avx512vl", "avx512dq", "avx2", "fma", "f16c"];
+    #[cfg(target_arch = "x86_64")]
+    Avx2Plain(Avx2<false>), "avx2", needs ["avx2", "fma", "f16c"];
+    #[cfg(target_arch = "aarch64")]
+    NeonI8mm(Neon<{ USDOT }>), "neon-i8mm", needs ["neon", "dotprod", "i8mm"];
+    #[cfg(target_arch = "aarch64")]
+    NeonDotprod(Neon<{ SDOT }>), "neon-dotprod", needs ["neon", "dotprod"];
+    #[cfg(target_arch = "aarch64")]
+    NeonPlain(Neon<{ WIDENING }>), "neon", needs ["neon"];
+    Plain(Scalar), "scalar", needs [];
+}
+
+impl Isa {
+    /// The best set, or the one of that name.
+    ///
+    /// # Errors
+    /// An unknown name, or a set that the CPU lacks.
+    pub fn detect(wanted: &str) -> Result<Self> {
+        let sets = Self::available();
+        if wanted.is_empty() {
+            return Ok(sets[0]);
+        }
+        sets.iter().find(|isa| isa.name() == wanted).copied().ok_or_else(|| {
+            let names: Vec<_> = sets.iter().map(|isa| isa.name()).collect();
+            Error::new(format!("Instruction set must be one that this CPU has: {} (got {wanted:?})", names.join(", ")))
+        })
+    }
+}
