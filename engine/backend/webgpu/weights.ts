@@ -1,7 +1,7 @@
 import type { GgufFile, TensorInfo } from "../../gguf/types.ts";
 import type { Plan } from "../../plan/plan.ts";
 import { GpuError } from "./device.ts";
-import { packPlanes, planeRowBytes } from "./kernels/planes.ts";
+import { findNan, packPlanes, planeRowBytes } from "./kernels/planes.ts";
 import type { GpuMemory } from "./memory.ts";
 import type { GpuMatrix, GpuVector, Program } from "./program.ts";
 
@@ -113,6 +113,13 @@ export class WeightLoader {
     for (let row = from; row < to; row += pieceRows) {
       const count = Math.min(pieceRows, to - row);
       const bytes = await this.#read(source, info, row * bytesOfRow, count * bytesOfRow);
+      const nan = findNan(info.type, bytes, columns);
+      if (nan) {
+        throw new GpuError(
+          `Cannot load tensor "${info.name}" of ${this.file.path}: ${info.type}'s scale of row ${row + nan[0]}, ` +
+            `column ${nan[1]} is NaN: the file is damaged or badly converted`,
+        );
+      }
       const packed = packPlanes(info.type, bytes, count, columns);
       for (const [p, plane] of packed.entries()) {
         this.device.queue.writeBuffer(target.planes[p], (target.at + row - from) * target.rowBytes[p], plane);

@@ -18,6 +18,18 @@ export function elementsInRow(plane: Plane, columns: number): number {
   return Math.ceil(Math.ceil(whole / plane.columns) * plane.bytes / ELEMENT_BYTES[plane.element]);
 }
 
+/** The row and column of the first of a matrix's blocks whose scale stands for NaN; only some formats have such a code. */
+export function findNan(type: TensorType, bytes: Uint8Array, columns: number): [number, number] | undefined {
+  const { isNan, blockColumns, blockBytes } = GPU_FORMATS[type];
+  if (!isNan) return undefined;
+  for (let at = 0; at < bytes.length; at += blockBytes) {
+    if (!isNan(bytes, at)) continue;
+    const column = at / blockBytes * blockColumns;
+    return [Math.floor(column / columns), column % columns];
+  }
+  return undefined;
+}
+
 /**
  * Whole rows of a file's matrix as planes. `bytes` holds `rows` rows of `columns` columns, which must be whole blocks of
  * the type. Nothing is rounded: decoding gives the file's values.

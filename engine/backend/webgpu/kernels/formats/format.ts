@@ -43,6 +43,8 @@ export interface WeightFormat {
   /** Columns and bytes of a block in the file. */
   readonly blockColumns: number;
   readonly blockBytes: number;
+  /** Whether the scale of the file's block at `from[at]` stands for NaN, which its decoder does not know. */
+  readonly isNan?: (from: Uint8Array, at: number) => boolean;
   /** Packs the file's block at `from[at]`; `places[p]` is where its bytes start in plane p. */
   pack(from: Uint8Array, at: number, planes: readonly Uint8Array[], places: readonly number[]): void;
   decoder(scalar: Scalar): Decoder;

@@ -15,6 +15,8 @@ export const MXFP4: WeightFormat = {
   ],
   sub: 32,
   bounded: true,
+  // E8M0's 255.
+  isNan: (from, at) => from[at] === 255,
   blockColumns: 32,
   blockBytes: 17,
   pack(from, at, [codes, scales], [c, s]) {
