@@ -5,7 +5,7 @@ import { type Forms, withKvType } from "./plan.ts";
 import { planScratch } from "./scratch.ts";
 import { smallHybrid, smallTransformer } from "./testing.ts";
 
-/** Reads an encoded plan back, in the order that rust-kernels/src/program.rs has. */
+/** Reads an encoded plan back, in the order that rust-kernels/src/program/ and ops/ has. */
 class Reader {
   #at = 0;
   readonly #view: DataView;

@@ -12,7 +12,7 @@ export interface Scratch {
   readonly arenaBytes: number;
 }
 
-/** Bytes of a buffer of `rows` rows, as the kernels lay it out (rust-kernels/src/ops/quantize.rs, program.rs). */
+/** Bytes of a buffer of `rows` rows, as the kernels lay it out (rust-kernels/src/program/buffer.rs). */
 export function bufferBytes(buffer: PlanBuffer, rows: number): number {
   if (buffer.form === "float") return rows * roundUp(buffer.columns, ROUND) * 4;
   const rowBytes = roundUp(buffer.columns + buffer.columns / 32 * 12, ALIGN);

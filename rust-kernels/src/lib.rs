@@ -9,6 +9,7 @@ pub mod executor;
 pub mod ffi;
 pub mod formats;
 pub mod half;
+pub mod kernels;
 pub mod limits;
 pub mod memory;
 pub mod model;

@@ -1,7 +1,7 @@
 //! What this machine can do at best, measured with the same vectors that the kernels use.
-use crate::ops::peaks::F32Peak;
-use crate::ops::peaks::Int8Peak;
-use crate::ops::peaks::Read;
+use crate::kernels::peaks::F32Peak;
+use crate::kernels::peaks::Int8Peak;
+use crate::kernels::peaks::Read;
 use crate::simd::Isa;
 use std::time::Instant;
 

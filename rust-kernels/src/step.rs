@@ -1,7 +1,7 @@
 //! What changes from step to step, decoded and checked. engine/backend/cpu/step_words.ts writes these words.
 use crate::bail;
 use crate::error::Result;
-use crate::ops::kv::KV_BLOCK;
+use crate::kernels::kv::KV_BLOCK;
 use crate::program::Program;
 use crate::words::{NONE, Words};
 use std::collections::HashMap;

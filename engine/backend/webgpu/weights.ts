@@ -115,9 +115,9 @@ export class WeightLoader {
       const bytes = await this.#read(source, info, row * bytesOfRow, count * bytesOfRow);
       const nan = findNan(info.type, bytes, columns);
       if (nan) {
+        const place = `${info.type}'s scale of row ${row + nan[0]}, column ${nan[1]}`;
         throw new GpuError(
-          `Cannot load tensor "${info.name}" of ${this.file.path}: ${info.type}'s scale of row ${row + nan[0]}, ` +
-            `column ${nan[1]} is NaN: the file is damaged or badly converted`,
+          `Cannot load tensor "${info.name}" of ${this.file.path}: ${place} is NaN: the file is damaged or badly converted`,
         );
       }
       const packed = packPlanes(info.type, bytes, count, columns);

@@ -1,9 +1,9 @@
 //! The formats by GGUF's type id: how they are laid out and packed, and their kernels.
 use super::{BlockFormat, FloatFormat, block_panel_bytes, pack_block_panel, pack_float_panel};
-use crate::ops::embed::{BlockRow, FloatRow, PanelRow};
-use crate::ops::float_gemm::{FloatGemm, FloatRows};
-use crate::ops::gemm::{BlockGemm, Gemm, Prepare};
-use crate::ops::quantize::QuantRows;
+use crate::kernels::float_gemm::{FloatGemm, FloatRows};
+use crate::kernels::gemm::{BlockGemm, Gemm, Prepare};
+use crate::kernels::panel_row::{BlockRow, FloatRow, PanelRow};
+use crate::kernels::quant_rows::QuantRows;
 use crate::simd::Isa;
 use std::marker::PhantomData;
 

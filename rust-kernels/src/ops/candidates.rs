@@ -1,5 +1,110 @@
-//! From a row of logits to its best candidates and the log of the sum of exponentials.
+//! What goes back: of each row whose logits are wanted the best candidates, and the log of the sum of exponentials.
+use super::{Decode, Op};
+use crate::bail;
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::kernels::dot::Dot;
+use crate::program::{Operands, Program, Rows};
 use crate::simd::{Kernel, Simd, exp};
+use crate::step::LogitsRequest;
+
+/// Logits of a row that are computed twice: all that a request may have reported (20), and those that may overtake them.
+const SHARPENED: usize = 32;
+
+pub struct Candidates {
+    logits: usize,
+    exact: Option<Exact>,
+}
+
+/// What the best logits are computed from once more: rows of floats, and the matrix.
+#[derive(Clone, Copy)]
+struct Exact {
+    x: usize,
+    weight: usize,
+    columns: usize,
+}
+
+impl Decode for Candidates {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let logits = o.float(Some(o.program.vocab))?;
+        o.rows_are(logits, Rows::Logits)?;
+        let (Some(x), Some(weight)) = (o.optional()?, o.optional()?) else { return Ok(Self { logits, exact: None }) };
+        o.is_float(x, None)?;
+        o.same_rows(&[Some(x), Some(logits)])?;
+        let columns = o.buffer(x)?.columns;
+        if !columns.is_multiple_of(16) {
+            bail!("buffer {x} must have a multiple of 16 columns (got {columns})");
+        }
+        o.shape(weight, o.program.vocab, columns)?;
+        Ok(Self { logits, exact: Some(Exact { x, weight, columns }) })
+    }
+}
+
+impl Op for Candidates {
+    fn scratch(&self, _: &Program) -> usize {
+        self.exact.map_or(0, |exact| exact.columns)
+    }
+
+    fn run(&self, run: &Run, work: &Work) {
+        let (mut best, mut raw) = (Vec::new(), Vec::new());
+        for row in work.single_items(run.step.logits.len()).flatten() {
+            let request = &run.step.logits[row];
+            // SAFETY: one row of the buffer, which only this item touches.
+            let logits = unsafe { std::slice::from_raw_parts_mut(run.float(self.logits, row), run.p.vocab) };
+            if let Some(exact) = self.exact {
+                // SAFETY: its operands are slices; here and below.
+                unsafe { run.isa.run(Select { logits, k: SHARPENED, best: &mut best }) };
+                let tokens = best.iter().map(|(_, token)| *token).chain(request.probe.iter().copied());
+                exact.sharpen(run, row, tokens, logits, work.scratch);
+            }
+            let probed: Vec<f32> = request.probe.iter().map(|t| logits[*t as usize]).collect();
+            let total = unsafe { run.isa.run(LogSumExp(logits)) };
+            let penalties = Penalties {
+                repetition: request.repetition,
+                presence: request.presence,
+                frequency: request.frequency,
+                tokens: &request.penalty_tokens,
+                counts: &request.penalty_counts,
+            };
+            adjust(logits, &penalties, (&request.bias_tokens, &request.bias_values), &mut raw);
+            apply_mask(logits, &request.mask);
+            unsafe { run.isa.run(Select { logits, k: request.candidates, best: &mut best }) };
+            answer(run, request, total, &best, &raw, &probed);
+        }
+    }
+}
+
+impl Exact {
+    /// Computes the logits of `tokens` again, from the row as it was before it was rounded to 8 bits.
+    fn sharpen(self, run: &Run, row: usize, tokens: impl Iterator<Item = i32>, logits: &mut [f32], scratch: *mut f32) {
+        let (m, x) = (run.matrix(self.weight), run.float(self.x, row));
+        for token in tokens {
+            // SAFETY: the token is below the matrix's rows; the scratch row and x hold its columns.
+            unsafe {
+                run.matrix_row(m, token as usize, scratch);
+                logits[token as usize] = run.isa.run(Dot { a: scratch, b: x, n: self.columns });
+            }
+        }
+    }
+}
+
+/// Writes one request's answer; the words are laid out in `LogitsRequest::answer_words`.
+fn answer(run: &Run, request: &LogitsRequest, total: f32, best: &[(f32, i32)], raw: &[(i32, f32)], probed: &[f32]) {
+    // SAFETY: the words are this request's.
+    let put = |at: usize, word: u32| unsafe { run.answer(request.answer + at, word) };
+    put(0, best.len() as u32);
+    put(1, total.to_bits());
+    let k = request.candidates;
+    for (i, (logit, token)) in best.iter().enumerate() {
+        let before = raw.binary_search_by_key(token, |pair| pair.0).map_or(*logit, |at| raw[at].1);
+        put(2 + i, *token as u32);
+        put(2 + k + i, logit.to_bits());
+        put(2 + 2 * k + i, before.to_bits());
+    }
+    for (i, logit) in probed.iter().enumerate() {
+        put(2 + 3 * k + i, logit.to_bits());
+    }
+}
 
 /// Candidates as (logit, token).
 pub type Best = Vec<(f32, i32)>;
@@ -11,40 +116,6 @@ pub struct Penalties<'a> {
     pub frequency: f32,
     pub tokens: &'a [i32],
     pub counts: &'a [i32],
-}
-
-/// The sum of a[i] * b[i].
-///
-/// # Safety
-/// `a` and `b` hold `n` floats, a multiple of LANES; S as simd says.
-#[inline(always)]
-pub unsafe fn dot<S: Simd>(a: *const f32, b: *const f32, n: usize) -> f32 {
-    unsafe {
-        let mut sum = S::splat(0.0);
-        for i in (0..n).step_by(S::LANES) {
-            sum = S::fma(S::load(a.add(i)), S::load(b.add(i)), sum);
-        }
-        S::sum(sum)
-    }
-}
-
-/// `dot` as a kernel.
-///
-/// # Safety
-/// As `dot`.
-pub struct Dot {
-    pub a: *const f32,
-    pub b: *const f32,
-    pub n: usize,
-}
-
-impl Kernel for Dot {
-    type Output = f32;
-
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> f32 {
-        unsafe { dot::<S>(self.a, self.b, self.n) }
-    }
 }
 
 /// log(sum(e^x)) of logits.

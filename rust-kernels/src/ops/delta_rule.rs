@@ -9,12 +9,95 @@
 //! outrun their vectors. Here chunks of 16 save little and longer ones less (docs/BENCHMARKS.md), and its sums would
 //! depend on where a prompt is cut; these do not.
 //! Source: "Gated Delta Networks" (arXiv 2412.06464), equation 10.
-use super::candidates::dot;
-use super::norm::{Outputs, inverse_rms};
-use super::quantize::{quantize_block, quantize_block_finely};
-use super::short_conv::silu;
+use super::{Decode, Op};
+use crate::error::Result;
+use crate::executor::{Run, Work};
 use crate::formats::BLOCK;
+use crate::kernels::dot::dot;
+use crate::kernels::norm::{Outputs, inverse_rms};
+use crate::kernels::quant_rows::{quantize_block, quantize_block_finely};
+use crate::kernels::silu::silu;
+use crate::program::{DeltaHeads, Operands, Out, Program};
 use crate::simd::{Kernel, Simd};
+
+pub struct DeltaRule {
+    qkv: usize,
+    gate: usize,
+    alpha: usize,
+    beta: usize,
+    decay: usize,
+    bias: usize,
+    norm: usize,
+    heads: DeltaHeads,
+    eps: f32,
+    out: Out,
+}
+
+impl Decode for DeltaRule {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let (qkv, gate) = (o.step_float(None)?, o.step_float(None)?);
+        let (alpha, beta) = (o.step_float(None)?, o.step_float(None)?);
+        let (decay, bias, norm) = (o.size()?, o.size()?, o.size()?);
+        let (heads, eps, out) = (o.delta_heads()?, o.f32()?, o.fine_out()?);
+        let inner = heads.value_heads * heads.head_dim;
+        let widths = [heads.channels(), inner, heads.value_heads, heads.value_heads];
+        for (buffer, columns) in [qkv, gate, alpha, beta].into_iter().zip(widths) {
+            o.is_float(buffer, Some(columns))?;
+        }
+        o.width(out, inner)?;
+        o.same_rows(&[Some(qkv), out.float, out.quant, out.fine])?;
+        for (vector, len) in [(decay, heads.value_heads), (bias, heads.value_heads), (norm, heads.head_dim)] {
+            o.vector(vector, len)?;
+        }
+        Ok(Self { qkv, gate, alpha, beta, decay, bias, norm, heads, eps, out })
+    }
+}
+
+impl Op for DeltaRule {
+    fn scratch(&self, _: &Program) -> usize {
+        scratch_len(self.heads.head_dim)
+    }
+
+    fn run(&self, run: &Run, work: &Work) {
+        let (h, dim) = (&self.heads, self.heads.head_dim);
+        let out = run.outputs(self.out);
+        let states = run.p.recurrent.layer_offset(h.layer) + run.p.recurrent.conv_floats();
+        for item in work.single_items(run.step.sequences.len() * h.value_heads).flatten() {
+            let (sequence, head) = (&run.step.sequences[item / h.value_heads], item % h.value_heads);
+            let key_head = head % h.key_heads;
+            run.carry(sequence, states + head * dim * dim, dim * dim, |tokens, state| {
+                let row = sequence.start + tokens.start;
+                // SAFETY: widths and the vectors' lengths were checked at decode; each head of a sequence is one item.
+                unsafe {
+                    let qkv = run.float(self.qkv, row);
+                    run.isa.run(&DeltaHead {
+                        q: qkv.add(key_head * dim),
+                        k: qkv.add((h.key_heads + key_head) * dim),
+                        v: qkv.add((2 * h.key_heads + head) * dim),
+                        stride: run.stride(self.qkv),
+                        gate: run.float(self.gate, row).add(head * dim),
+                        gate_stride: run.stride(self.gate),
+                        alpha: run.float(self.alpha, row).add(head),
+                        alpha_stride: run.stride(self.alpha),
+                        beta: run.float(self.beta, row).add(head),
+                        beta_stride: run.stride(self.beta),
+                        decay: *run.vector(self.decay, h.value_heads).add(head),
+                        bias: *run.vector(self.bias, h.value_heads).add(head),
+                        norm: run.vector(self.norm, dim),
+                        eps: self.eps,
+                        state,
+                        dim,
+                        tokens: tokens.len(),
+                        out: &out,
+                        row,
+                        column: head * dim,
+                        scratch: work.scratch,
+                    });
+                }
+            });
+        }
+    }
+}
 
 /// Largest dimension of a head.
 pub const MAX_DIM: usize = 256;
@@ -24,7 +107,7 @@ const CHUNK: usize = 64;
 const WIDE: usize = 2;
 
 /// One value head, over tokens of one sequence. Token t's vectors stand `t` strides after the first's.
-pub struct DeltaRule<'a> {
+pub struct DeltaHead<'a> {
     pub q: *const f32,
     pub k: *const f32,
     pub v: *const f32,
@@ -71,7 +154,7 @@ struct Gates {
 ///
 /// # Safety
 /// The pointers hold what the struct says, dim is a multiple of 32.
-impl Kernel for &DeltaRule<'_> {
+impl Kernel for &DeltaHead<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -101,7 +184,7 @@ impl Kernel for &DeltaRule<'_> {
 
 /// One tile of values, from `column` on, through the chunk's n tokens; their S q go to the scratch rows.
 #[inline(always)]
-unsafe fn scan<S: Simd>(a: &DeltaRule, start: usize, n: usize, gates: &Gates, column: usize) {
+unsafe fn scan<S: Simd>(a: &DeltaHead, start: usize, n: usize, gates: &Gates, column: usize) {
     unsafe {
         let tile = a.state.add(column * a.dim);
         let key = |t: usize| a.k.add((start + t) * a.stride);
@@ -170,7 +253,7 @@ unsafe fn pass<S: Simd, const WRITE: bool, const READ: bool>(
 
 /// Norms and gates token t's result `y`, in place, and hands it on.
 #[inline(always)]
-unsafe fn finish<S: Simd>(a: &DeltaRule, t: usize, y: *mut f32) {
+unsafe fn finish<S: Simd>(a: &DeltaHead, t: usize, y: *mut f32) {
     unsafe {
         let gate = a.gate.add(t * a.gate_stride);
         let factor = S::splat(inverse_rms::<S>(y, a.dim, a.eps));

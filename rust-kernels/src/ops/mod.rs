@@ -1,17 +1,67 @@
-//! The kernels, each written once over `Simd`.
+//! The ops of a plan, a module each: what its words are and what they must say, how its work is cut into items, and its
+//! kernel. docs/ADDING_A_MODEL.md says how to add one.
 pub mod attention;
 pub mod candidates;
 pub mod delta_rule;
 pub mod embed;
-pub mod float_gemm;
-pub mod gemm;
-pub mod kv;
-pub mod norm;
-pub mod outer_product;
-pub mod peaks;
+pub mod matmul;
+mod product;
 pub mod quantize;
-pub mod rope;
+pub mod rms_norm;
+pub mod rope_append;
+pub mod rope_table;
 pub mod short_conv;
 pub mod swiglu;
-pub mod thin_gemm;
-pub mod wide_gemm;
+
+use crate::bail;
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::program::{Operands, Program};
+
+/// An op, decoded and checked.
+pub trait Op: Send + Sync {
+    /// Floats of working memory that a thread wants.
+    fn scratch(&self, _program: &Program) -> usize {
+        0
+    }
+
+    /// Computes a thread's share: every thread calls it once a step, and takes items from `work` until there are none.
+    fn run(&self, run: &Run, work: &Work);
+}
+
+/// How an op comes out of its words.
+trait Decode: Op + Sized + 'static {
+    /// # Errors
+    /// Words that are not this op's, or operands that do not fit it or each other.
+    fn decode(operands: &mut Operands) -> Result<Self>;
+}
+
+macro_rules! ops {
+    ($($code:literal => $op:ty,)*) => {
+        /// The next op.
+        ///
+        /// # Errors
+        /// An unknown code, or what the op refuses.
+        pub fn decode(operands: &mut Operands) -> Result<Box<dyn Op>> {
+            Ok(match operands.words.u32()? {
+                $($code => Box::new(<$op>::decode(operands)?),)*
+                code => bail!("unknown code {code}"),
+            })
+        }
+    };
+}
+
+// By the codes of engine/plan/encode.ts.
+ops! {
+    0 => embed::Embed,
+    1 => rope_table::RopeTable,
+    2 => rms_norm::RmsNorm,
+    3 => matmul::MatMul,
+    4 => swiglu::SwiGlu,
+    5 => rope_append::RopeAppend,
+    6 => attention::Attention,
+    7 => quantize::Quantize,
+    8 => candidates::Candidates,
+    9 => short_conv::ShortConv,
+    10 => delta_rule::DeltaRule,
+}

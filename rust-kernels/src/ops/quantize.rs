@@ -1,161 +1,34 @@
-//! Activations in 8 bits: blocks of 32 columns under one f32 scale.
-//!
-//! # Layout
-//! Rows are kept in tiles of T (1, 2, 4, 8 or 16) so that a kernel reads its tokens as one stream. A tile holds, for
-//! each block, T x 32 codes, and after all codes, for each block, T scales (f32), T sums of the first 16 codes and T of
-//! the second (i32). A tile's bytes are T * row_bytes(columns).
-use crate::formats::BLOCK;
+//! Rows of floats as 8-bit blocks.
+use super::{Decode, Op};
+use crate::bail;
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::kernels::quant_rows::{QuantRows, quantize_row};
+use crate::program::Operands;
 use crate::simd::{Kernel, Simd};
 
-/// Where the quantised rows of one matrix lie.
-#[derive(Clone, Copy)]
-pub struct QuantRows {
-    pub base: *mut u8,
-    pub columns: usize,
-    /// Rows of a tile.
-    pub tile: usize,
+pub struct Quantize {
+    x: usize,
+    out: usize,
 }
 
-/// Rows in two planes: the codes of the second stand for what those of the first leave, so that both together hold some
-/// 15 bits of each number.
-#[derive(Clone, Copy)]
-pub struct FineRows {
-    pub rows: QuantRows,
-    /// Where in `rows` the second plane begins.
-    pub rest: usize,
-}
-
-impl FineRows {
-    /// `count` rows at `base`, which has room for `planes(count)`; `widest` is the widest tile. Few rows share a tile
-    /// with their rests, so that one pass over the weights serves both.
-    pub fn new(base: *mut u8, columns: usize, count: usize, widest: usize) -> Self {
-        let rest = if 2 * count <= widest { count } else { count.next_multiple_of(widest) };
-        Self { rows: QuantRows { base, columns, tile: tile_rows(2 * count, widest) }, rest }
-    }
-
-    /// Rows of both planes of `count` rows, with whatever lies between; `widest` is the widest tile of any kernel.
-    pub fn planes(count: usize, widest: usize) -> Option<usize> {
-        count.checked_next_multiple_of(widest)?.checked_mul(2)
+impl Decode for Quantize {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let (x, out) = (o.float(None)?, o.out()?);
+        o.width(out, o.buffer(x)?.columns)?;
+        o.same_rows(&[Some(x), out.quant])?;
+        let Some(out) = out.quant else { bail!("quantize without a quantised output") };
+        Ok(Self { x, out })
     }
 }
 
-/// Bytes that one row takes: codes, a scale and two sums a block, padded so that tiles start on cache lines.
-pub const fn row_bytes(columns: usize) -> usize {
-    (columns + columns / BLOCK * 12).next_multiple_of(64)
-}
-
-/// The tile that `rows` rows are kept in.
-pub fn tile_rows(rows: usize, widest: usize) -> usize {
-    rows.next_power_of_two().min(widest)
-}
-
-impl QuantRows {
-    /// The codes of row `slot` of a tile, block b.
-    ///
-    /// # Safety
-    /// They lie within the matrix.
-    #[inline(always)]
-    pub unsafe fn codes(&self, tile: usize, b: usize, slot: usize) -> *mut i8 {
-        unsafe { self.tile(tile).add((b * self.tile + slot) * BLOCK).cast() }
-    }
-
-    /// Scale (f32), then at +T and +2T the sums (i32), of row `slot` of a tile, block b.
-    ///
-    /// # Safety
-    /// They lie within the matrix.
-    #[inline(always)]
-    pub unsafe fn meta(&self, tile: usize, b: usize, slot: usize) -> *mut f32 {
-        unsafe { self.tile(tile).add(self.tile * self.columns).cast::<f32>().add(b * 3 * self.tile + slot) }
-    }
-
-    #[inline(always)]
-    unsafe fn tile(&self, tile: usize) -> *mut u8 {
-        unsafe { self.base.add(tile * self.tile * row_bytes(self.columns)) }
-    }
-}
-
-/// Quantises 32 floats into block `b` of row `row`: scale = max |x| / 127, codes rounded to nearest. A block that holds
-/// NaN or an infinity gets the scale NaN, so that nothing computed from it passes for a number.
-///
-/// # Safety
-/// `x` points at 32 floats, `out` has the row and the block; S as simd says.
-#[inline(always)]
-pub unsafe fn quantize_block<S: Simd>(x: *const f32, out: &QuantRows, row: usize, b: usize) {
-    unsafe {
-        let vectors = BLOCK / S::LANES;
-        let mut top = S::splat(0.0);
-        let mut zeros = S::splat(0.0);
-        for v in 0..vectors {
-            let x = S::load(x.add(v * S::LANES));
-            top = S::max(top, S::abs(x));
-            zeros = S::fma(x, S::splat(0.0), zeros);
+impl Op for Quantize {
+    fn run(&self, run: &Run, work: &Work) {
+        let out = run.quant(self.out);
+        for row in work.items(run.rows_of(self.x)).flatten() {
+            // SAFETY: rows and widths were checked at decode.
+            unsafe { run.isa.run(QuantizeRow { x: run.float(self.x, row), out: &out, row }) }
         }
-        let (tile, slot) = (row / out.tile, row % out.tile);
-        let (codes, meta) = (out.codes(tile, b, slot), out.meta(tile, b, slot));
-        let put_sums = |first: i32, second: i32| {
-            meta.add(out.tile).cast::<i32>().write(first);
-            meta.add(2 * out.tile).cast::<i32>().write(second);
-        };
-        if S::sum(zeros).is_nan() {
-            codes.write_bytes(0, BLOCK);
-            meta.write(f32::NAN);
-            return put_sums(0, 0);
-        }
-        let top = S::largest(top);
-        let scale = top / 127.0;
-        // A block whose scale is too small to invert is zero to within f32's range.
-        let inverse = if scale > f32::MIN_POSITIVE { 127.0 / top } else { 0.0 };
-        let mut sums = [S::i_splat(0); 2];
-        for v in 0..vectors {
-            let scaled = S::mul(S::load(x.add(v * S::LANES)), S::splat(inverse));
-            let q = S::store_i8(codes.add(v * S::LANES), scaled);
-            let half = 2 * v / vectors;
-            sums[half] = S::i_add(sums[half], q);
-        }
-        meta.write(if inverse > 0.0 { scale } else { 0.0 });
-        put_sums(S::i_sum(sums[0]), S::i_sum(sums[1]));
-    }
-}
-
-/// Quantises 32 floats in two planes.
-///
-/// # Safety
-/// `x` points at 32 floats, `out` has the row and the block; S as simd says.
-#[inline(always)]
-pub unsafe fn quantize_block_finely<S: Simd>(x: *const f32, out: &FineRows, row: usize, b: usize) {
-    unsafe {
-        let rows = &out.rows;
-        quantize_block::<S>(x, rows, row, b);
-        let (tile, slot) = (row / rows.tile, row % rows.tile);
-        let (codes, scale) = (rows.codes(tile, b, slot), S::splat(*rows.meta(tile, b, slot)));
-        let mut rest = [0f32; BLOCK];
-        for c in (0..BLOCK).step_by(S::LANES) {
-            let left = S::fnma(scale, S::load_i8(codes.add(c)), S::load(x.add(c)));
-            S::store(rest.as_mut_ptr().add(c), left);
-        }
-        quantize_block::<S>(rest.as_ptr(), rows, out.rest + row, b);
-    }
-}
-
-/// Quantises a whole row.
-///
-/// # Safety
-/// `x` points at `out.columns` floats, a multiple of 32; `out` has the row; S as simd says.
-#[inline(always)]
-pub unsafe fn quantize_row<S: Simd>(x: *const f32, out: &QuantRows, row: usize) {
-    for b in 0..out.columns / BLOCK {
-        unsafe { quantize_block::<S>(x.add(b * BLOCK), out, row, b) }
-    }
-}
-
-/// Quantises a whole row in two planes.
-///
-/// # Safety
-/// As `quantize_row`.
-#[inline(always)]
-pub unsafe fn quantize_row_finely<S: Simd>(x: *const f32, out: &FineRows, row: usize) {
-    for b in 0..out.rows.columns / BLOCK {
-        unsafe { quantize_block_finely::<S>(x.add(b * BLOCK), out, row, b) }
     }
 }
 

@@ -1,12 +1,73 @@
 //! A short causal convolution over each channel's own past, then silu: what a Gated DeltaNet puts its queries, keys and
 //! values through. Source: "Gated Delta Networks" (arXiv 2412.06464), section 3.4.
-use crate::simd::{Kernel, Simd, exp};
+use super::{Decode, Op};
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::kernels::silu::silu;
+use crate::program::{DeltaHeads, Operands};
+use crate::simd::{Kernel, Simd};
+
+pub struct ShortConv {
+    x: usize,
+    /// [head][tap][channel of the head]
+    taps: Vec<f32>,
+    heads: DeltaHeads,
+    eps: f32,
+}
+
+impl Decode for ShortConv {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let (x, weight, heads, eps) = (o.step_float(None)?, o.size()?, o.delta_heads()?, o.f32()?);
+        let channels = heads.channels();
+        o.is_float(x, Some(channels))?;
+        let taps = by_head(o.vector(weight, TAPS * channels)?, heads.head_dim);
+        Ok(Self { x, taps, heads, eps })
+    }
+}
+
+/// The weights of a convolution, [channel][tap], as its kernel reads them: [head][tap][channel of the head].
+fn by_head(weights: &[f32], head_dim: usize) -> Vec<f32> {
+    let heads = weights.chunks_exact(TAPS * head_dim);
+    heads.flat_map(|head| (0..TAPS).flat_map(move |tap| head.iter().skip(tap).step_by(TAPS))).copied().collect()
+}
+
+impl Op for ShortConv {
+    fn run(&self, run: &Run, work: &Work) {
+        let h = &self.heads;
+        let (dim, stride) = (h.head_dim, run.stride(self.x));
+        for item in work.items(run.step.sequences.len() * h.heads()).flatten() {
+            let (sequence, head) = (&run.step.sequences[item / h.heads()], item % h.heads());
+            // Keys are unit vectors, and queries too, but for attention's usual factor.
+            let length = match head {
+                q if q < h.key_heads => 1.0 / (dim as f32).sqrt(),
+                k if k < 2 * h.key_heads => 1.0,
+                _ => 0.0,
+            };
+            let len = (TAPS - 1) * dim;
+            run.carry(sequence, run.p.recurrent.layer_offset(h.layer) + head * len, len, |tokens, state| {
+                // SAFETY: widths were checked at decode; each head of a sequence is one item.
+                unsafe {
+                    run.isa.run(&ConvHead {
+                        x: run.float(self.x, sequence.start + tokens.start).add(head * dim),
+                        stride,
+                        tokens: tokens.len(),
+                        taps: self.taps.as_ptr().add(head * TAPS * dim),
+                        state,
+                        dim,
+                        length,
+                        eps: self.eps,
+                    });
+                }
+            });
+        }
+    }
+}
 
 /// Inputs that a result is made of: the token's own and those of the tokens before it.
 pub const TAPS: usize = 4;
 
 /// The channels of one head, over tokens of one sequence.
-pub struct ShortConv {
+pub struct ConvHead {
     /// Token t's inputs at `x + t * stride`; the results take their place.
     pub x: *mut f32,
     pub stride: usize,
@@ -26,7 +87,7 @@ pub struct ShortConv {
 ///
 /// # Safety
 /// The pointers hold what the struct says, dim is a multiple of 16.
-impl Kernel for &ShortConv {
+impl Kernel for &ConvHead {
     type Output = ();
 
     #[inline(always)]
@@ -59,17 +120,5 @@ impl Kernel for &ShortConv {
                 }
             }
         }
-    }
-}
-
-/// x / (1 + e^-x).
-///
-/// # Safety
-/// S as simd says.
-#[inline(always)]
-pub unsafe fn silu<S: Simd>(x: S::F) -> S::F {
-    unsafe {
-        let negated = S::sub(S::splat(0.0), x);
-        S::div(x, S::add(S::splat(1.0), exp::<S>(negated)))
     }
 }

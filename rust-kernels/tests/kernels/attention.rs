@@ -1,8 +1,8 @@
 //! Attention over a paged cache: against f64, and bit for bit the same whatever else is in the tile.
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::half::f16_to_f32;
-use compy::ops::attention::{Attention, CHUNK, Part, scratch_len};
-use compy::ops::kv::{KV_BLOCK, KvType, MAX_ROWS, f16, q8_0};
+use compy::kernels::kv::{KV_BLOCK, KvType, MAX_ROWS, f16, q8_0};
+use compy::ops::attention::{AttentionTile, CHUNK, Part, attend, scratch_len};
 use compy::simd::Isa;
 
 const HEAD_DIMS: [usize; 7] = [32, 48, 64, 80, 96, 128, 256];
@@ -38,9 +38,9 @@ impl Cache {
             let (key, value, block, slot) = (head(2.0), head(1.0), cache.block(position), position % KV_BLOCK);
             // SAFETY: a head each, and its block.
             unsafe {
-                let kv = kind.kernels();
-                (kv.append_key)(k, key.as_ptr(), head_dim, cache.keys[block..].as_mut_ptr(), slot);
-                (kv.append_value)(k, value.as_ptr(), head_dim, cache.values[block..].as_mut_ptr(), slot);
+                let append = kind.appenders();
+                (append.key)(k, key.as_ptr(), head_dim, cache.keys[block..].as_mut_ptr(), slot);
+                (append.value)(k, value.as_ptr(), head_dim, cache.values[block..].as_mut_ptr(), slot);
             }
         }
         cache
@@ -173,7 +173,7 @@ fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<V
     // SAFETY: both have a row for each query.
     let (queries, results): (Vec<_>, Vec<_>) =
         unsafe { (0..q.len()).map(|r| (queries.add(r * stride), out.add(r * dim))).unzip() };
-    let args = Attention {
+    let args = AttentionTile {
         q: &queries,
         out: &results,
         positions: rows.positions,
@@ -190,7 +190,7 @@ fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<V
     };
     // SAFETY: the cache holds all positions, the scratch has its size.
     unsafe {
-        (cache.kind.kernels().attend)(k, &args);
+        attend(k, cache.kind, &args);
         std::slice::from_raw_parts(out, q.len() * dim).chunks(dim).map(<[f32]>::to_vec).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! From logits to candidates.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
-use compy::ops::candidates::Dot;
+use compy::kernels::dot::Dot;
 use compy::ops::candidates::LogSumExp;
 use compy::ops::candidates::Select;
 use compy::simd::Isa;

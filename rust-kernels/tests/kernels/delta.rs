@@ -1,8 +1,8 @@
 //! The recurrent layers' kernels: against f64, and bit for bit the same however their tokens are cut.
 use super::support::{Guarded, Random, assert_near, assert_same_bits, on_every_isa, share};
-use compy::ops::delta_rule::{DeltaRule, scratch_len};
-use compy::ops::norm::Outputs;
-use compy::ops::short_conv::{ShortConv, TAPS};
+use compy::kernels::norm::Outputs;
+use compy::ops::delta_rule::{DeltaHead, scratch_len};
+use compy::ops::short_conv::{ConvHead, TAPS};
 use compy::simd::Isa;
 
 /// Where 1..=tokens is cut, at random.
@@ -48,7 +48,7 @@ impl Conv {
         let (x, taps, state) = (x.copy(&self.x), taps.copy(&self.taps), state.copy(&self.state));
         let mut start = 0;
         for end in ends {
-            let args = ShortConv {
+            let args = ConvHead {
                 // SAFETY: the token is one of the buffer's.
                 x: unsafe { x.as_mut_ptr().add(start * self.stride) },
                 stride: self.stride,
@@ -165,7 +165,7 @@ impl Delta {
             // SAFETY: all rows from `start` to `end` are in the buffers.
             unsafe {
                 let row = qkv.add(start * 3 * dim);
-                k.run(&DeltaRule {
+                k.run(&DeltaHead {
                     q: row,
                     k: row.add(dim),
                     v: row.add(2 * dim),

@@ -2,9 +2,9 @@
 use super::sources::activations;
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::formats::BLOCK;
-use compy::ops::norm::NormRow;
-use compy::ops::norm::Outputs;
-use compy::ops::quantize::{FineRows, QuantRows, row_bytes};
+use compy::kernels::norm::Outputs;
+use compy::kernels::quant_rows::{FineRows, QuantRows, row_bytes};
+use compy::ops::rms_norm::NormRow;
 use compy::simd::Isa;
 
 /// What block b of a row of one plane stands for.

@@ -3,10 +3,10 @@ use super::sources::{BLOCK_FORMATS, DRAWS, FLOAT_FORMATS, Source, activations};
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::formats::BLOCK;
 use compy::formats::{BlockKernels, FloatKernels, FormatKernels, format};
-use compy::ops::float_gemm::FloatRows;
-use compy::ops::gemm::{Epilogue, Gemm, corrections_len};
+use compy::kernels::float_gemm::FloatRows;
+use compy::kernels::gemm::{Epilogue, Gemm, corrections_len};
+use compy::kernels::quant_rows::{QuantRows, row_bytes, tile_rows};
 use compy::ops::quantize::QuantizeRow;
-use compy::ops::quantize::{QuantRows, row_bytes, tile_rows};
 use compy::simd::Isa;
 
 const MOST_TOKENS: usize = 40;

@@ -2,7 +2,7 @@
 //! touched.
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::half::f32_to_f16;
-use compy::ops::kv::{KV_BLOCK, KvType, f16, q8_0};
+use compy::kernels::kv::{KV_BLOCK, KvType, f16, q8_0};
 use compy::simd::Isa;
 
 /// A key or a value: small numbers, now and then one at the ends of what halves hold, or none at all.
@@ -21,13 +21,13 @@ fn append<'a>(
     slot: usize,
     [head, keys, values]: &'a mut [Guarded; 3],
 ) -> [&'a [u8]; 2] {
-    let (kv, bytes) = (kind.kernels(), kind.block_bytes(x.len()));
+    let (append, bytes) = (kind.appenders(), kind.block_bytes(x.len()));
     let head = head.copy(x).as_ptr();
     let (keys, values) = (keys.tail::<u8>(bytes), values.tail::<u8>(bytes));
     // SAFETY: one head and one block each.
     unsafe {
-        (kv.append_key)(k, head, x.len(), keys.as_mut_ptr(), slot);
-        (kv.append_value)(k, head, x.len(), values.as_mut_ptr(), slot);
+        (append.key)(k, head, x.len(), keys.as_mut_ptr(), slot);
+        (append.value)(k, head, x.len(), values.as_mut_ptr(), slot);
     }
     [keys, values]
 }

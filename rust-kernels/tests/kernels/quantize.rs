@@ -2,8 +2,8 @@
 use super::sources::activations;
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::formats::BLOCK;
+use compy::kernels::quant_rows::{QuantRows, row_bytes, tile_rows};
 use compy::ops::quantize::QuantizeRow;
-use compy::ops::quantize::{QuantRows, row_bytes, tile_rows};
 use compy::simd::Isa;
 
 /// Checks block b of a row: scale, codes and sums.

@@ -1,7 +1,7 @@
 //! Rotary positions and per-head norms.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
-use compy::ops::rope::NormAndRotate;
-use compy::ops::rope::{RopeShape, rope_table};
+use compy::ops::rope_append::NormAndRotate;
+use compy::ops::{rope_append::RopeShape, rope_table::angles};
 use compy::simd::Isa;
 
 fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
@@ -20,7 +20,7 @@ fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let (head, by, table) = (head.copy(&x), by.copy(&weight), table.tail::<f32>(rotated));
     // SAFETY: all have the sizes that the ops want.
     unsafe {
-        rope_table(position, &frequencies, table.as_mut_ptr());
+        angles(position, &frequencies, table.as_mut_ptr());
         let by = if normed { by.as_ptr() } else { std::ptr::null() };
         k.run(NormAndRotate { x: head.as_mut_ptr(), weight: by, table: table.as_ptr(), shape: &shape });
     }

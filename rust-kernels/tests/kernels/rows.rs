@@ -2,10 +2,10 @@
 use super::sources::activations;
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::formats::BLOCK;
-use compy::ops::norm::NormRow;
-use compy::ops::norm::Outputs;
+use compy::kernels::norm::Outputs;
+use compy::kernels::quant_rows::{QuantRows, row_bytes};
 use compy::ops::quantize::QuantizeRow;
-use compy::ops::quantize::{QuantRows, row_bytes};
+use compy::ops::rms_norm::NormRow;
 use compy::ops::swiglu::SwigluRow;
 use compy::simd::Isa;
 

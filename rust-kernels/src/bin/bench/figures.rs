@@ -1,8 +1,8 @@
 //! Times, their middles, and JSON.
+use compy::kernels::peaks::F32Peak;
+use compy::kernels::peaks::Int8Peak;
+use compy::kernels::peaks::Read;
 use compy::memory::{Pages, Region};
-use compy::ops::peaks::F32Peak;
-use compy::ops::peaks::Int8Peak;
-use compy::ops::peaks::Read;
 use compy::pool::Pool;
 use compy::simd::Isa;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

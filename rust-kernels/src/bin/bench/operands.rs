@@ -1,13 +1,13 @@
 //! What kernels are measured on: seeded matrices in panels, and rows of activations.
-use compy::executor::tiles::{Tiles, runs};
 use compy::formats::BLOCK;
 use compy::formats::{Format, FormatKernels};
+use compy::kernels::float_gemm::FloatRows;
+use compy::kernels::gemm::{Epilogue, Gemm, corrections_len};
+use compy::kernels::quant_rows::{QuantRows, row_bytes, tile_rows};
+use compy::kernels::tiles::{Tiles, runs};
 use compy::memory::{Pages, Region};
-use compy::ops::float_gemm::FloatRows;
-use compy::ops::gemm::{Epilogue, Gemm, corrections_len};
 use compy::ops::quantize::QuantizeRow;
-use compy::ops::quantize::{QuantRows, row_bytes, tile_rows};
-use compy::pool::Pool;
+use compy::pool::{Items, Pool};
 use compy::simd::Isa;
 use std::sync::atomic::AtomicUsize;
 
@@ -205,10 +205,11 @@ pub fn multiply_all(pool: &mut Pool, parts: &mut [(&Weights, &mut Output)], copy
     let share = parts.iter().map(|(w, _)| w.panels()).sum::<usize>() / pool.threads();
     let parts: Vec<_> =
         parts.iter_mut().map(|(w, out)| (*w, w.tiles(x.m, share), Target(out.values.as_mut_ptr()), out.ldo)).collect();
+    let (total, most) = runs(parts.iter().map(|(_, tiles, _, _)| *tiles));
     let next = AtomicUsize::new(0);
     let (parts, x) = (Shared(&parts), Shared(x));
     pool.run(&|worker| {
-        for range in runs(&next, parts.get().iter().map(|(_, tiles, _, _)| *tiles), worker.threads()) {
+        for range in Items::tapering(&next, total, [1, most], worker.threads()) {
             let mut first = 0;
             for (w, tiles, out, ldo) in parts.get() {
                 let (start, end) = (range.start.max(first), range.end.min(first + tiles.count()));

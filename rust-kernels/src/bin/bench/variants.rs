@@ -1,8 +1,8 @@
 //! What the kernels would be without a technique: compiled for the same instruction sets, called by benchmarks only.
 use compy::formats::{BlockFormat, Q4_0, Q4K, Q8_0};
 use compy::half::f16_to_f32;
-use compy::ops::gemm::{BlockGemm, Gemm};
-use compy::ops::quantize::QuantRows;
+use compy::kernels::gemm::{BlockGemm, Gemm};
+use compy::kernels::quant_rows::QuantRows;
 use compy::simd::{Isa, Kernel, Simd};
 use std::marker::PhantomData;
 

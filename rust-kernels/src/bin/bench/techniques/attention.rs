@@ -1,7 +1,7 @@
 //! Attention of sequences that decode: prefix, kv.
 use super::{Bench, Case};
-use compy::ops::attention::{Attention, CHUNK, Part, scratch_len};
-use compy::ops::kv::{KV_BLOCK, KvType};
+use compy::kernels::kv::{KV_BLOCK, KvType};
+use compy::ops::attention::{AttentionTile, CHUNK, Part, attend, scratch_len};
 use compy::simd::Isa;
 
 /// Qwen3-0.6B: a layer's KV heads, the query heads of each, and their width.
@@ -68,7 +68,7 @@ impl Sequences {
 
     /// Heads of a few different numbers, the same in all layers.
     fn fill(&mut self, k: Isa) {
-        let (kv, bytes) = (self.shape.kind.kernels(), self.shape.head_block());
+        let (append, bytes) = (self.shape.kind.appenders(), self.shape.head_block());
         let heads = self.keys.chunks_mut(bytes).zip(self.values.chunks_mut(bytes));
         for (i, (keys, values)) in heads.enumerate() {
             for slot in 0..KV_BLOCK {
@@ -76,8 +76,8 @@ impl Sequences {
                 let x: Vec<f32> = (0..HEAD_DIM).map(|d| ((seed * 31 + d * 7) % 97) as f32 / 100.0 - 0.48).collect();
                 // SAFETY: a head and its block.
                 unsafe {
-                    (kv.append_key)(k, x.as_ptr(), HEAD_DIM, keys.as_mut_ptr(), slot);
-                    (kv.append_value)(k, x.as_ptr(), HEAD_DIM, values.as_mut_ptr(), slot);
+                    (append.key)(k, x.as_ptr(), HEAD_DIM, keys.as_mut_ptr(), slot);
+                    (append.value)(k, x.as_ptr(), HEAD_DIM, values.as_mut_ptr(), slot);
                 }
             }
         }
@@ -99,7 +99,7 @@ impl Sequences {
         let parts: Vec<_> = members.iter().map(|i| Part { rows: GROUP, block_table: &self.tables[*i] }).collect();
         let at = |row: &usize| row * HEAD_DIM;
         let Shape { shared, own, .. } = self.shape;
-        let args = Attention {
+        let args = AttentionTile {
             q: &rows.iter().map(|row| self.queries[at(row)..].as_ptr()).collect::<Vec<_>>(),
             out: &rows.iter().map(|row| self.out[at(row)..].as_mut_ptr()).collect::<Vec<_>>(),
             positions: &vec![shared + own - 1; rows.len()],
@@ -115,7 +115,7 @@ impl Sequences {
             scratch: self.scratch.as_mut_ptr(),
         };
         // SAFETY: the table was detected; tables, queries and results are as large as the arguments say.
-        unsafe { (self.shape.kind.kernels().attend)(k, &args) }
+        unsafe { attend(k, self.shape.kind, &args) }
     }
 }
 

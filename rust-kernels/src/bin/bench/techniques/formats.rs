@@ -1,9 +1,9 @@
 //! What weights are kept as, and how they become numbers: T1, T3, F16.
 use super::{Bench, Case, GATES, MODEL, agree};
 use crate::operands::{Activations, Output, Weights, format_named, multiply};
-use compy::ops::candidates::Dot;
-use compy::ops::float_gemm::FloatRows;
-use compy::ops::gemm::{Epilogue, Gemm};
+use compy::kernels::dot::Dot;
+use compy::kernels::float_gemm::FloatRows;
+use compy::kernels::gemm::{Epilogue, Gemm};
 use compy::simd::Isa;
 
 /// Columns of four panels of floats that fill half of a 32 KB first-level cache.

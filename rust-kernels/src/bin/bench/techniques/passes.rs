@@ -2,7 +2,7 @@
 use super::{Bench, Case, GATES, KEYS, MODEL, QUERIES, agree};
 use crate::operands::{Activations, Output, Weights, gemm_args, multiply, multiply_all, run_kernel};
 use crate::variants::GemmFn;
-use compy::ops::gemm::{Epilogue, Gemm};
+use compy::kernels::gemm::{Epilogue, Gemm};
 use compy::pool::Pool;
 use std::cell::RefCell;
 

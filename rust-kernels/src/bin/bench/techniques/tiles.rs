@@ -1,7 +1,7 @@
 //! The shapes that work is cut into: T7, T9, tile.
 use super::{Bench, Case, GATES, MODEL, agree};
 use crate::operands::{Activations, Output, Weights, gemm_args, multiply, run_kernel};
-use compy::ops::candidates::Dot;
+use compy::kernels::dot::Dot;
 use compy::simd::Isa;
 
 /// Panels of floats that the kernel takes side by side.

@@ -2,7 +2,7 @@
 //! ([KV_BLOCK][head_dim]), so that both products of attention are the same outer product with positions or dimensions in
 //! the lanes.
 use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_BLOCKS, Queries, WIDEN_ROWS, row_pointers};
-use crate::ops::outer_product::{Rhs, outer_product};
+use crate::kernels::outer_product::{Rhs, outer_product};
 use crate::simd::Simd;
 use std::ops::Range;
 

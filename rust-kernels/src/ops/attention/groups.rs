@@ -1,6 +1,6 @@
 //! Which sequences of a step attend together: those that decode one token and begin with the same KV blocks.
-use crate::ops::attention::CHUNK;
-use crate::ops::kv::KV_BLOCK;
+use super::CHUNK;
+use crate::kernels::kv::KV_BLOCK;
 use crate::step::Sequence;
 use std::cmp::Reverse;
 

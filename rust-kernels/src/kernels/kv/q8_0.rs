@@ -9,7 +9,7 @@
 //! last of them counts for 16 values where head_dim is no multiple of SCALED.
 use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_ROWS, Queries};
 use crate::formats::BLOCK;
-use crate::ops::quantize::{QuantRows, quantize_block, row_bytes};
+use crate::kernels::quant_rows::{QuantRows, quantize_block, row_bytes};
 use crate::simd::Simd;
 use std::ops::Range;
 

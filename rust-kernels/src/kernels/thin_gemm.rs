@@ -1,6 +1,6 @@
 //! GEMV and thin GEMM: a register tile of one panel and 1 to 16 tokens, over codes that are decoded into registers.
 use super::gemm::{DotBits, Factors, Gemm, Tokens, finish_tile};
-use super::quantize::QuantRows;
+use super::quant_rows::QuantRows;
 use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::Simd;
 use std::sync::atomic::{Ordering, compiler_fence};

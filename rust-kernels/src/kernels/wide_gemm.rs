@@ -3,7 +3,7 @@
 //!
 //! Sums wait in memory while the next unit is decoded; as floats they lose nothing there.
 use super::gemm::{Ahead, DotBits, FACTORS, Factors, Gemm, Tokens, finish_rows, parts, prefetch_out};
-use super::quantize::QuantRows;
+use super::quant_rows::QuantRows;
 use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::Simd;
 use std::mem::MaybeUninit;

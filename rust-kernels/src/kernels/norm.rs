@@ -1,6 +1,6 @@
-//! RMSNorm, and rows handed on in the forms that their readers need.
-use super::quantize::{FineRows, QuantRows, quantize_row, quantize_row_finely};
-use crate::simd::{Kernel, Simd};
+//! Root mean squares, and where ops put their rows.
+use super::quant_rows::{FineRows, QuantRows};
+use crate::simd::Simd;
 
 /// Where an op puts its rows: any may be absent.
 #[derive(Clone, Copy)]
@@ -10,41 +10,6 @@ pub struct Outputs {
     pub float_stride: usize,
     pub quant: Option<QuantRows>,
     pub fine: Option<FineRows>,
-}
-
-/// y = x / sqrt(mean(x^2) + eps) * weight for one row.
-///
-/// # Safety
-/// `x`, `weight` and `scratch` hold `columns` floats; the outputs have the row.
-pub struct NormRow<'a> {
-    pub x: *const f32,
-    pub weight: *const f32,
-    pub columns: usize,
-    pub eps: f32,
-    pub out: &'a Outputs,
-    pub row: usize,
-    /// Used where no float output is wanted.
-    pub scratch: *mut f32,
-}
-
-impl Kernel for NormRow<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        let Self { x, weight, columns, eps, out, row, scratch } = self;
-        unsafe {
-            let y = if out.float.is_null() { scratch } else { out.float.add(row * out.float_stride) };
-            let factor = inverse_rms::<S>(x, columns, eps);
-            scale_by::<S>(x, weight, columns, factor, y);
-            if let Some(quant) = &out.quant {
-                quantize_row::<S>(y, quant, row);
-            }
-            if let Some(fine) = &out.fine {
-                quantize_row_finely::<S>(y, fine, row);
-            }
-        }
-    }
 }
 
 /// 1 / sqrt(mean(x^2) + eps).

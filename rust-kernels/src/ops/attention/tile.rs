@@ -4,8 +4,9 @@
 //! several sequences that begin with the same blocks, times the query heads of the group. The products with keys and
 //! with values are those of the cache's type (`kv`). The softmax is taken online, CHUNK positions at a time at absolute
 //! positions, so a row's result does not depend on the tile it stands in, nor on how its prompt was cut.
-use super::kv::{Block, FloatMatrix, KV_BLOCK, KvFormat, KvType, MAX_BLOCKS, MAX_ROWS, Queries};
-use crate::simd::{Kernel, Simd, exp};
+use crate::kernels::kv::{Block, FloatMatrix, KV_BLOCK, KvFormat, KvType, MAX_BLOCKS, MAX_ROWS, Queries};
+use crate::kernels::kv::{f16::F16, q8_0::Q8_0};
+use crate::simd::{Isa, Kernel, Simd, exp};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -19,7 +20,7 @@ pub struct Part<'a> {
 }
 
 /// A tile of query rows.
-pub struct Attention<'a> {
+pub struct AttentionTile<'a> {
     /// Query row r, head_dim floats, at `q[r]`; its result goes to `out[r]`.
     pub q: &'a [*const f32],
     pub out: &'a [*mut f32],
@@ -48,11 +49,25 @@ pub fn scratch_len(kind: KvType, head_dim: usize) -> usize {
     MAX_ROWS * (CHUNK + head_dim + 16) + 2 * MAX_ROWS + kind.scratch_len(head_dim)
 }
 
-/// Computes the tile, over a cache of type K.
+/// Computes the tile, over a cache of that type.
 ///
 /// # Safety
 /// All pointers hold what the struct says, the tables cover the last positions, which were appended.
-pub struct Attend<'a, K>(pub &'a Attention<'a>, pub PhantomData<K>);
+pub unsafe fn attend(isa: Isa, kind: KvType, tile: &AttentionTile) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match kind {
+            KvType::F16 => isa.run(Attend(tile, PhantomData::<F16>)),
+            KvType::Q8_0 => isa.run(Attend(tile, PhantomData::<Q8_0>)),
+        }
+    }
+}
+
+/// `attend`, over a cache of type K.
+///
+/// # Safety
+/// As `attend`.
+struct Attend<'a, K>(&'a AttentionTile<'a>, PhantomData<K>);
 
 impl<K: KvFormat> Kernel for Attend<'_, K> {
     type Output = ();
@@ -110,7 +125,7 @@ struct Running<'a> {
 /// Takes some rows through a chunk of positions, or the begin of one.
 #[inline(always)]
 unsafe fn chunk<S: Simd, K: KvFormat>(
-    a: &Attention,
+    a: &AttentionTile,
     to: &Running,
     rows: Range<usize>,
     positions: Range<usize>,

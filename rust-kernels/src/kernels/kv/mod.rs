@@ -5,7 +5,6 @@ pub mod q8_0;
 
 use self::f16::F16;
 use self::q8_0::Q8_0;
-use super::attention::{Attend, Attention};
 use crate::simd::{Isa, Kernel, Simd};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -40,10 +39,10 @@ impl KvType {
         }
     }
 
-    pub fn kernels(self) -> KvKernels {
+    pub fn appenders(self) -> Appenders {
         match self {
-            Self::F16 => KvKernels::of::<F16>(),
-            Self::Q8_0 => KvKernels::of::<Q8_0>(),
+            Self::F16 => Appenders::of::<F16>(),
+            Self::Q8_0 => Appenders::of::<Q8_0>(),
         }
     }
 
@@ -90,23 +89,21 @@ impl<K: KvFormat> Kernel for AppendValue<K> {
     }
 }
 
-/// The kernels of a type of cache. Safety: as `KvFormat`.
-pub struct KvKernels {
-    pub append_key: unsafe fn(Isa, *const f32, usize, *mut u8, usize),
-    pub append_value: unsafe fn(Isa, *const f32, usize, *mut u8, usize),
-    pub attend: unsafe fn(Isa, &Attention),
+/// How a type of cache takes keys and values: floats, head dimension, block, slot. Safety: as `KvFormat`.
+pub struct Appenders {
+    pub key: unsafe fn(Isa, *const f32, usize, *mut u8, usize),
+    pub value: unsafe fn(Isa, *const f32, usize, *mut u8, usize),
 }
 
-impl KvKernels {
+impl Appenders {
     const fn of<K: KvFormat>() -> Self {
         Self {
-            append_key: |isa, x, head_dim, block, slot| unsafe {
+            key: |isa, x, head_dim, block, slot| unsafe {
                 isa.run(AppendKey { x, head_dim, block, slot, kind: PhantomData::<K> })
             },
-            append_value: |isa, x, head_dim, block, slot| unsafe {
+            value: |isa, x, head_dim, block, slot| unsafe {
                 isa.run(AppendValue { x, head_dim, block, slot, kind: PhantomData::<K> })
             },
-            attend: |isa, args| unsafe { isa.run(Attend(args, PhantomData::<K>)) },
         }
     }
 }

@@ -1,11 +1,9 @@
 //! How the panels of a product are handed out: in whole register tiles of the kernel that takes them.
+use super::{float_gemm, gemm};
 use crate::formats::BLOCK;
 use crate::formats::FormatKernels;
-use crate::ops::{float_gemm, gemm};
-use crate::pool::Items;
 use crate::simd::Isa;
 use std::ops::Range;
-use std::sync::atomic::AtomicUsize;
 
 /// Most panels that a thread takes at a time for many tokens: what a core's L2 holds.
 const MOST_PANELS: usize = 15;
@@ -56,14 +54,14 @@ impl Tiles {
     }
 }
 
-/// Runs of the tiles of several matrices, one matrix after the other.
-pub fn runs<'i>(next: &'i AtomicUsize, parts: impl Iterator<Item = Tiles>, threads: usize) -> Items<'i> {
+/// Tiles of several matrices, one matrix after the other: how many there are, and how many a thread takes at most.
+pub fn runs(parts: impl Iterator<Item = Tiles>) -> (usize, usize) {
     let (total, most) = parts.fold((0, usize::MAX), |(n, most), t| (n + t.count(), most.min(t.most)));
-    Items::tapering(next, total, [1, most.max(1)], threads)
+    (total, most.max(1))
 }
 
-/// What the first row of a run of SwiGLU's rows is a multiple of: whole blocks, and whole tiles of both matrices.
-pub fn swiglu_step(isa: Isa, matrices: [&FormatKernels; 2], rows: usize, m: usize, threads: usize) -> usize {
+/// Rows of which a run of two matrices' rows has a multiple: whole blocks of what they become, and whole tiles of both.
+pub fn whole_blocks(isa: Isa, matrices: [&FormatKernels; 2], rows: usize, m: usize, threads: usize) -> usize {
     let step =
         matrices.iter().fold(BLOCK, |step, format| common_multiple(step, tile_panels(isa, format, m) * isa.lanes()));
     if rows < step * threads { BLOCK } else { step }
@@ -77,14 +75,17 @@ fn common_multiple(a: usize, b: usize) -> usize {
 mod tests {
     use super::*;
     use crate::formats::format;
+    use crate::pool::Items;
+    use std::sync::atomic::AtomicUsize;
 
     const F16: u32 = 1;
     const Q4_0: u32 = 2;
 
     /// Panels that each run of a matrix alone has.
     fn lengths(tiles: Tiles, threads: usize) -> Vec<usize> {
+        let (total, most) = runs([tiles].into_iter());
         let next = AtomicUsize::new(0);
-        runs(&next, [tiles].into_iter(), threads).map(|run| tiles.panels_of(run).len()).collect()
+        Items::tapering(&next, total, [1, most], threads).map(|run| tiles.panels_of(run).len()).collect()
     }
 
     #[test]
@@ -121,16 +122,12 @@ mod tests {
     }
 
     #[test]
-    fn swiglu_takes_whole_blocks_and_tiles() {
+    fn rows_of_two_matrices_come_in_whole_blocks_and_tiles() {
         for isa in Isa::available() {
             for (ids, m) in [([F16; 2], 512), ([Q4_0; 2], 512), ([F16, Q4_0], 512), ([F16; 2], 8), ([Q4_0; 2], 1)] {
                 let formats = ids.map(|id| &format(id).expect("registered").kernels);
-                let step = swiglu_step(isa, formats, 1 << 20, m, 16);
-                assert!(
-                    step.is_multiple_of(BLOCK) && step <= super::super::scratch::SWIGLU_COLUMNS,
-                    "{}: {step}",
-                    isa.name()
-                );
+                let step = whole_blocks(isa, formats, 1 << 20, m, 16);
+                assert!(step.is_multiple_of(BLOCK) && step <= 192, "{}: {step}", isa.name());
                 for format in formats {
                     assert!(
                         step.is_multiple_of(tile_panels(isa, format, m) * isa.lanes()),

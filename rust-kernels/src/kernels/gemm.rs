@@ -3,7 +3,7 @@
 //!
 //! A row of y is added up in one float order whatever the tile: columns that share a scale after columns that do,
 //! acc += x.scale * (scale * float(sum of code products)), so results do not depend on what else is in a batch.
-use super::quantize::QuantRows;
+use super::quant_rows::QuantRows;
 use super::{thin_gemm, wide_gemm};
 use crate::formats::{BLOCK, BlockFormat};
 use crate::simd::{BIAS, BIAS_BITS, Kernel, Simd};

@@ -1,0 +1,109 @@
+//! A step under way.
+use super::Executor;
+use crate::kernels::norm::Outputs;
+use crate::kernels::quant_rows::{FineRows, QuantRows, tile_rows};
+use crate::ops::attention::groups::Group;
+use crate::program::{Buffer, Out, Program, Rows};
+use crate::simd::Isa;
+use crate::step::Step;
+use crate::weights::{Matrix, Weights};
+
+/// One step under way, as every thread sees it: where the operands are that ops name by their indices.
+pub struct Run<'a> {
+    pub(super) e: &'a Executor,
+    pub p: &'a Program,
+    pub(super) weights: &'a Weights,
+    pub isa: Isa,
+    pub step: &'a Step,
+    /// Of the step's sequences.
+    pub groups: Vec<Group>,
+    pub(super) output: *mut u8,
+}
+
+impl Run<'_> {
+    /// Rows of the step.
+    pub fn tokens(&self) -> usize {
+        self.step.tokens.len()
+    }
+
+    pub fn rows_of(&self, index: usize) -> usize {
+        self.buffer_rows(&self.p.buffers[index])
+    }
+
+    fn buffer_rows(&self, buffer: &Buffer) -> usize {
+        match buffer.rows {
+            Rows::Step => self.step.tokens.len(),
+            Rows::Logits => self.step.logits.len(),
+        }
+    }
+
+    /// Rows of an op's operand or result.
+    pub fn rows_of_any(&self, out: Out) -> usize {
+        self.rows_of(out.forms().next().expect("checked at decode"))
+    }
+
+    /// Row `row` of a float buffer.
+    pub fn float(&self, index: usize, row: usize) -> *mut f32 {
+        let buffer = &self.p.buffers[index];
+        self.e.arena.at(buffer.offset + 4 * row * buffer.stride()).cast()
+    }
+
+    /// Floats between two rows of a float buffer.
+    pub fn stride(&self, index: usize) -> usize {
+        self.p.buffers[index].stride()
+    }
+
+    pub fn quant(&self, index: usize) -> QuantRows {
+        let buffer = &self.p.buffers[index];
+        let tile = tile_rows(self.buffer_rows(buffer), self.isa.tile());
+        QuantRows { base: self.e.arena.at(buffer.offset), columns: buffer.columns, tile }
+    }
+
+    pub fn fine(&self, index: usize) -> FineRows {
+        let buffer = &self.p.buffers[index];
+        FineRows::new(self.e.arena.at(buffer.offset), buffer.columns, self.buffer_rows(buffer), self.isa.tile())
+    }
+
+    pub fn outputs(&self, out: Out) -> Outputs {
+        Outputs {
+            float: out.float.map_or(std::ptr::null_mut(), |i| self.float(i, 0)),
+            float_stride: out.float.map_or(0, |i| self.stride(i)),
+            quant: out.quant.map(|i| self.quant(i)),
+            fine: out.fine.map(|i| self.fine(i)),
+        }
+    }
+
+    // The program was checked against the weights when it was decoded.
+    pub fn matrix(&self, index: usize) -> &Matrix {
+        self.weights.matrix(index).expect("checked at decode")
+    }
+
+    pub fn vector(&self, index: usize, len: usize) -> *const f32 {
+        self.weights.vector(index, len).expect("checked at decode").as_ptr()
+    }
+
+    /// A row of a matrix as floats.
+    ///
+    /// # Safety
+    /// `row` is below the matrix's rows, `out` holds its columns.
+    pub unsafe fn matrix_row(&self, m: &Matrix, row: usize, out: *mut f32) {
+        let (panel, lane) = (row / self.isa.lanes(), row % self.isa.lanes());
+        // SAFETY: the caller's promise.
+        unsafe { m.format.row(self.isa, m.panels.add(panel * m.panel_bytes), m.columns, lane, out) }
+    }
+
+    /// A layer's keys, and its values.
+    pub fn kv_layer(&self, layer: usize) -> [*mut u8; 2] {
+        let at = layer * self.p.kv.offset(0, self.p.kv.heads);
+        [self.e.keys.at(at), self.e.values.at(at)]
+    }
+
+    /// Writes a word of the step's answers.
+    ///
+    /// # Safety
+    /// It is one of the words that `step.output_words` counts, and nobody else writes it.
+    pub unsafe fn answer(&self, at: usize, word: u32) {
+        // SAFETY: `Executor::run` checked the output's size against the sum of all answers.
+        unsafe { self.output.add(4 * at).cast::<[u8; 4]>().write(word.to_le_bytes()) }
+    }
+}

@@ -1,0 +1,142 @@
+//! Attention over the KV cache: rows of queries that read the same keys and values go through them together.
+pub mod groups;
+mod tile;
+
+pub use self::tile::{AttentionTile, CHUNK, Part, attend, scratch_len};
+
+use self::groups::Group;
+use super::{Decode, Op};
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::kernels::kv::MAX_ROWS;
+use crate::program::{Heads, Operands, Program};
+use std::ops::Range;
+
+pub struct Attention {
+    q: usize,
+    out: usize,
+    heads: Heads,
+    scale: f32,
+}
+
+impl Decode for Attention {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let (q, out) = (o.step_float(None)?, o.step_float(None)?);
+        let (heads, scale) = (o.heads()?, o.f32()?);
+        o.is_float(q, Some(heads.query_columns()))?;
+        o.is_float(out, Some(heads.heads * heads.head_dim))?;
+        Ok(Self { q, out, heads, scale })
+    }
+}
+
+impl Op for Attention {
+    fn scratch(&self, p: &Program) -> usize {
+        scratch_len(p.kv.kind, p.kv.head_dim)
+    }
+
+    fn run(&self, run: &Run, work: &Work) {
+        let h = &self.heads;
+        let tokens = (MAX_ROWS / (h.heads / h.kv_heads)).max(1);
+        // Few sequences a tile where there are many threads: all are to have one.
+        let decoding = run.step.sequences.len() * h.kv_heads;
+        let together = decoding.div_ceil(2 * work.threads).min(tokens);
+        let tiles = |g: &Group| match g.members[..] {
+            [one] => run.step.sequences[one].length.div_ceil(tokens),
+            _ => g.members.len().div_ceil(together),
+        };
+        let total: usize = run.groups.iter().map(tiles).sum();
+        for item in work.single_items(total * h.kv_heads).flatten() {
+            // The last first: a prompt's later tokens see more, and the longest items are not to come at the end.
+            let (mut tile, head) = (total - 1 - item / h.kv_heads, item % h.kv_heads);
+            let mut index = 0;
+            while tile >= tiles(&run.groups[index]) {
+                tile -= tiles(&run.groups[index]);
+                index += 1;
+            }
+            let g = &run.groups[index];
+            let mut rows = Rows::new(run, self, head);
+            match g.members[..] {
+                [one] => {
+                    let start = tile * tokens;
+                    rows.add(one, start..run.step.sequences[one].length.min(start + tokens));
+                }
+                _ => {
+                    let start = tile * together;
+                    g.members[start..g.members.len().min(start + together)].iter().for_each(|i| rows.add(*i, 0..1));
+                }
+            }
+            rows.attend(g.shared, work.scratch);
+        }
+    }
+}
+
+/// Query rows under one KV head.
+struct Rows<'a> {
+    run: &'a Run<'a>,
+    op: &'a Attention,
+    head: usize,
+    rows: usize,
+    queries: [*const f32; MAX_ROWS],
+    results: [*mut f32; MAX_ROWS],
+    positions: [usize; MAX_ROWS],
+    parts: usize,
+    tables: [Part<'a>; MAX_ROWS],
+}
+
+impl<'a> Rows<'a> {
+    fn new(run: &'a Run<'a>, op: &'a Attention, head: usize) -> Self {
+        Self {
+            run,
+            op,
+            head,
+            rows: 0,
+            queries: [std::ptr::null(); MAX_ROWS],
+            results: [std::ptr::null_mut(); MAX_ROWS],
+            positions: [0; MAX_ROWS],
+            parts: 0,
+            tables: [const { Part { rows: 0, block_table: &[] } }; MAX_ROWS],
+        }
+    }
+
+    /// Adds some tokens of a sequence.
+    fn add(&mut self, index: usize, tokens: Range<usize>) {
+        let (h, sequence) = (&self.op.heads, &self.run.step.sequences[index]);
+        let group = h.heads / h.kv_heads;
+        self.tables[self.parts] = Part { rows: tokens.len() * group, block_table: &sequence.block_table };
+        self.parts += 1;
+        for token in tokens {
+            for i in self.head * group..(self.head + 1) * group {
+                // SAFETY: the row is one of the sequence's, the head one of the buffer's.
+                unsafe {
+                    let [q, out] = [self.op.q, self.op.out].map(|b| self.run.float(b, sequence.start + token));
+                    self.queries[self.rows] = q.add(i * h.query_stride());
+                    self.results[self.rows] = out.add(i * h.head_dim);
+                }
+                self.positions[self.rows] = sequence.cached + token;
+                self.rows += 1;
+            }
+        }
+    }
+
+    fn attend(&self, shared: usize, scratch: *mut f32) {
+        let (run, h) = (self.run, &self.op.heads);
+        let [keys, values] = run.kv_layer(h.layer);
+        let args = AttentionTile {
+            q: &self.queries[..self.rows],
+            out: &self.results[..self.rows],
+            positions: &self.positions[..self.rows],
+            parts: &self.tables[..self.parts],
+            shared,
+            keys,
+            values,
+            block_stride: run.p.kv.offset(1, 0),
+            head_offset: run.p.kv.offset(0, self.head),
+            head_dim: h.head_dim,
+            scale: self.op.scale,
+            gated: h.gated,
+            scratch,
+        };
+        // SAFETY: the tables cover the positions, RopeAppend wrote them before the barrier.
+        unsafe { attend(run.isa, run.p.kv.kind, &args) }
+    }
+}

@@ -1,0 +1,146 @@
+//! Panels of a matrix times the rows of an op's operand.
+use crate::executor::Run;
+use crate::formats::FormatKernels;
+use crate::kernels::float_gemm::FloatRows;
+use crate::kernels::gemm::{Epilogue, Gemm, corrections_len};
+use crate::program::{Out, Program, ROW_ROUND, Rows};
+use crate::weights::Matrix;
+use std::ops::Range;
+
+/// Columns of the tile that both planes' products of few rows are kept in.
+const FINE_COLUMNS: usize = 256;
+/// Bytes of weights that stay in a core's L2 from one plane's pass to the other's.
+const L2_BYTES: usize = 256 * 1024;
+
+/// Products with x on one thread. What its formats' kernels want of x is prepared once.
+pub(super) struct Product<'a> {
+    run: &'a Run<'a>,
+    x: Out,
+    /// Rows of x.
+    pub m: usize,
+    corrections: *mut f32,
+    /// Both planes' products of few rows.
+    tile: *mut f32,
+    /// For which format the corrections are, and whether of both planes.
+    prepared: Option<(u32, bool)>,
+}
+
+impl<'a> Product<'a> {
+    /// Floats of working memory.
+    pub fn scratch(p: &Program, x: Out) -> usize {
+        let Some(index) = x.quant.or(x.fine) else { return 0 };
+        let most = match p.buffers[index].rows {
+            Rows::Step => p.max_rows,
+            Rows::Logits => p.max_logit_rows,
+        };
+        let (planes, tile) = if x.fine.is_some() { (2, ROW_ROUND * FINE_COLUMNS) } else { (1, 0) };
+        let rows = planes * most.next_multiple_of(ROW_ROUND);
+        corrections_len(rows, p.buffers[index].columns, ROW_ROUND).next_multiple_of(16) + tile
+    }
+
+    /// `scratch` is what the function of that name says.
+    pub fn new(run: &'a Run<'a>, x: Out, scratch: *mut f32) -> Self {
+        let tile = if x.fine.is_some() { ROW_ROUND * FINE_COLUMNS } else { 0 };
+        Self { run, x, m: run.rows_of_any(x), corrections: scratch.wrapping_add(tile), tile: scratch, prepared: None }
+    }
+
+    /// Multiplies with the matrix's own kernel.
+    ///
+    /// # Safety
+    /// `args` are panels of the matrix, rows of x, and an output with room; x is in the form that the matrix reads.
+    pub unsafe fn multiply(&mut self, args: &Gemm, matrix: &Matrix) {
+        match &matrix.format.kernels {
+            FormatKernels::Block(k) => {
+                let rows = self.run.quant(self.x.quant.expect("checked at decode"));
+                // SAFETY: x holds m rows, the scratch was sized for them.
+                unsafe {
+                    if self.prepared != Some((matrix.format.id, false)) {
+                        (k.prepare)(self.run.isa, &rows, self.m, self.corrections);
+                        self.prepared = Some((matrix.format.id, false));
+                    }
+                    (k.gemm)(self.run.isa, args, &rows, self.corrections);
+                }
+            }
+            FormatKernels::Float(k) => {
+                let index = self.x.float.expect("checked at decode");
+                let rows = FloatRows { base: self.run.float(index, 0), stride: self.run.stride(index) };
+                // SAFETY: as above.
+                unsafe { (k.gemm)(self.run.isa, args, &rows) }
+            }
+        }
+    }
+
+    /// As `multiply`, of x in two planes.
+    ///
+    /// # Safety
+    /// As `multiply`.
+    pub unsafe fn multiply_finely(&mut self, args: &Gemm, matrix: &Matrix) {
+        let FormatKernels::Block(k) = &matrix.format.kernels else { unreachable!("checked at decode") };
+        let (isa, x) = (self.run.isa, self.run.fine(self.x.fine.expect("checked at decode")));
+        let (m, end) = (args.to, x.rest + args.to);
+        // SAFETY: x holds both planes of all rows, and the scratch was sized for as many.
+        unsafe {
+            if self.prepared != Some((matrix.format.id, true)) {
+                (k.prepare)(isa, &x.rows, end, self.corrections);
+                self.prepared = Some((matrix.format.id, true));
+            }
+        }
+        let few = end <= isa.tile(); // one tile then holds both planes
+        let panels = if few { FINE_COLUMNS / isa.lanes() } else { (L2_BYTES / args.panel_bytes).max(1) };
+        let step = panels * isa.lanes();
+        for row in (0..args.rows).step_by(step) {
+            let first = some_rows(args, isa.lanes(), row..args.rows.min(row + step));
+            let rest = Gemm { from: x.rest, to: end, bias: std::ptr::null(), epilogue: Epilogue::Add, ..first };
+            let both = Gemm { from: 0, out: self.tile, ldo: FINE_COLUMNS, epilogue: Epilogue::Store, ..rest };
+            // SAFETY: as above; the tile holds all rows of both planes and FINE_COLUMNS of each.
+            unsafe {
+                if few {
+                    (k.gemm)(isa, &both, &x.rows, self.corrections);
+                    add_planes(&first, self.tile, m);
+                } else {
+                    (k.gemm)(isa, &first, &x.rows, self.corrections);
+                    (k.gemm)(isa, &rest, &x.rows, self.corrections);
+                }
+            }
+        }
+    }
+}
+
+/// The part of a product that belongs to some rows of W, which begin with a panel.
+pub(super) fn some_rows(args: &Gemm, lanes: usize, rows: Range<usize>) -> Gemm {
+    // SAFETY: the rows are args' own.
+    unsafe {
+        Gemm {
+            panels: args.panels.add(rows.start / lanes * args.panel_bytes),
+            rows: rows.len(),
+            out: args.out.add(rows.start),
+            bias: if args.bias.is_null() { args.bias } else { args.bias.add(rows.start) },
+            ..*args
+        }
+    }
+}
+
+/// Does with the products of m rows of x, and of their rests behind them, what a pass over each plane would do, in the
+/// same float order.
+///
+/// # Safety
+/// `products` holds 2 m rows of FINE_COLUMNS; `args` has m rows, and bias and output for them.
+unsafe fn add_planes(args: &Gemm, products: *const f32, m: usize) {
+    for row in 0..m {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [coarse, rest] = [row, m + row].map(|r| products.add(r * FINE_COLUMNS));
+            let out = args.out.add(row * args.ldo);
+            for i in 0..args.rows {
+                let mut y = *coarse.add(i);
+                if !args.bias.is_null() {
+                    y += *args.bias.add(i);
+                }
+                if args.epilogue == Epilogue::Add {
+                    y += *out.add(i);
+                }
+                *out.add(i) = *rest.add(i) + y;
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! RMSNorm, in the forms that its readers need. From rows of the step to rows of logits it takes those that are wanted.
+use super::{Decode, Op};
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::kernels::norm::{Outputs, inverse_rms, scale_by};
+use crate::kernels::quant_rows::{quantize_row, quantize_row_finely};
+use crate::program::{Operands, Out, Program, Rows};
+use crate::simd::{Kernel, Simd};
+
+pub struct RmsNorm {
+    x: usize,
+    weight: usize,
+    eps: f32,
+    out: Out,
+    columns: usize,
+    /// Whether only rows whose logits are wanted go on.
+    gather: bool,
+}
+
+impl Decode for RmsNorm {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let (x, weight, eps, out) = (o.step_float(None)?, o.size()?, o.f32()?, o.fine_out()?);
+        let columns = o.buffer(x)?.columns;
+        o.vector(weight, columns)?;
+        o.width(out, columns)?;
+        o.same_rows(&[out.float, out.quant, out.fine])?;
+        let gather = out.forms().any(|i| o.program.buffers[i].rows == Rows::Logits);
+        Ok(Self { x, weight, eps, out, columns, gather })
+    }
+}
+
+impl Op for RmsNorm {
+    fn scratch(&self, _: &Program) -> usize {
+        self.columns
+    }
+
+    fn run(&self, run: &Run, work: &Work) {
+        let &Self { columns, eps, .. } = self;
+        let (out, weight) = (run.outputs(self.out), run.vector(self.weight, columns));
+        for row in work.items(run.rows_of_any(self.out)).flatten() {
+            let x = run.float(self.x, if self.gather { run.step.logits[row].row } else { row });
+            // SAFETY: rows and widths were checked at decode.
+            unsafe { run.isa.run(NormRow { x, weight, columns, eps, out: &out, row, scratch: work.scratch }) }
+        }
+    }
+}
+
+/// y = x / sqrt(mean(x^2) + eps) * weight for one row.
+///
+/// # Safety
+/// `x`, `weight` and `scratch` hold `columns` floats; the outputs have the row.
+pub struct NormRow<'a> {
+    pub x: *const f32,
+    pub weight: *const f32,
+    pub columns: usize,
+    pub eps: f32,
+    pub out: &'a Outputs,
+    pub row: usize,
+    /// Used where no float output is wanted.
+    pub scratch: *mut f32,
+}
+
+impl Kernel for NormRow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { x, weight, columns, eps, out, row, scratch } = self;
+        unsafe {
+            let y = if out.float.is_null() { scratch } else { out.float.add(row * out.float_stride) };
+            let factor = inverse_rms::<S>(x, columns, eps);
+            scale_by::<S>(x, weight, columns, factor, y);
+            if let Some(quant) = &out.quant {
+                quantize_row::<S>(y, quant, row);
+            }
+            if let Some(fine) = &out.fine {
+                quantize_row_finely::<S>(y, fine, row);
+            }
+        }
+    }
+}

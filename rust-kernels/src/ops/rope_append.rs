@@ -1,0 +1,136 @@
+//! Per-head norms and rotary positions of queries and keys; keys and values go into the KV cache.
+use super::{Decode, Op};
+use crate::bail;
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::kernels::kv::KV_BLOCK;
+use crate::kernels::norm::{inverse_rms, scale_by};
+use crate::program::{Heads, Operands};
+use crate::simd::{Kernel, Simd};
+
+pub struct RopeAppend {
+    q: usize,
+    k: usize,
+    v: usize,
+    table: usize,
+    q_norm: Option<usize>,
+    k_norm: Option<usize>,
+    heads: Heads,
+    rope: RopeShape,
+}
+
+impl Decode for RopeAppend {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let (q, k, v) = (o.step_float(None)?, o.step_float(None)?, o.step_float(None)?);
+        let (table, q_norm, k_norm) = (o.step_float(None)?, o.optional()?, o.optional()?);
+        let heads = o.heads()?;
+        let (rotated, interleaved, eps) = (o.size()?, o.flag()?, o.f32()?);
+        let (dim, kv) = (heads.head_dim, heads.kv_heads * heads.head_dim);
+        for (buffer, columns) in [(q, heads.query_columns()), (k, kv), (v, kv), (table, rotated)] {
+            o.is_float(buffer, Some(columns))?;
+        }
+        let frequencies = o.program.frequencies.len();
+        if rotated > dim || rotated != 2 * frequencies {
+            bail!("{rotated} rotated dimensions of {dim}, with {frequencies} frequencies");
+        }
+        for norm in [q_norm, k_norm].into_iter().flatten() {
+            o.vector(norm, dim)?;
+        }
+        let rope = RopeShape { head_dim: dim, rotated, interleaved, eps };
+        Ok(Self { q, k, v, table, q_norm, k_norm, heads, rope })
+    }
+}
+
+impl Op for RopeAppend {
+    fn run(&self, run: &Run, work: &Work) {
+        let (h, dim) = (&self.heads, self.heads.head_dim);
+        let group = h.heads / h.kv_heads;
+        let [q_norm, k_norm] = [self.q_norm, self.k_norm].map(|n| n.map_or(std::ptr::null(), |n| run.vector(n, dim)));
+        let [keys, values] = run.kv_layer(h.layer);
+        let append = run.p.kv.kind.appenders();
+        for item in work.items(run.tokens() * h.kv_heads).flatten() {
+            let (row, head) = (item / h.kv_heads, item % h.kv_heads);
+            let sequence = &run.step.sequences[run.step.sequence_of[row]];
+            let position = run.step.position_of[row];
+            let block = sequence.block_table[position / KV_BLOCK] as usize;
+            let slot = position % KV_BLOCK;
+            let (table, shape) = (run.float(self.table, row), &self.rope);
+            // SAFETY: widths, norms and table were checked at decode, the block when the step was decoded; each (row,
+            // head) is one item.
+            unsafe {
+                for i in head * group..(head + 1) * group {
+                    let x = run.float(self.q, row).add(i * h.query_stride());
+                    run.isa.run(NormAndRotate { x, weight: q_norm, table, shape });
+                }
+                let (key, value) = (run.float(self.k, row).add(head * dim), run.float(self.v, row).add(head * dim));
+                run.isa.run(NormAndRotate { x: key, weight: k_norm, table, shape });
+                let at = run.p.kv.offset(block, head);
+                (append.key)(run.isa, key, dim, keys.add(at), slot);
+                (append.value)(run.isa, value, dim, values.add(at), slot);
+            }
+        }
+    }
+}
+
+/// How heads are turned.
+#[derive(Clone, Copy)]
+pub struct RopeShape {
+    pub head_dim: usize,
+    /// Leading dimensions that are rotated.
+    pub rotated: usize,
+    /// Pairs (2i, 2i + 1) as in llama's GGUF layout; otherwise (i, i + rotated / 2).
+    pub interleaved: bool,
+    pub eps: f32,
+}
+
+/// Normalises (with a weight) and rotates one head in place.
+///
+/// # Safety
+/// `x` holds head_dim floats, `table` `rotated`, `weight` head_dim or is null.
+pub struct NormAndRotate<'a> {
+    pub x: *mut f32,
+    pub weight: *const f32,
+    pub table: *const f32,
+    pub shape: &'a RopeShape,
+}
+
+impl Kernel for NormAndRotate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { x, weight, table, shape } = self;
+        unsafe {
+            if !weight.is_null() {
+                let factor = inverse_rms::<S>(x, shape.head_dim, shape.eps);
+                scale_by::<S>(x, weight, shape.head_dim, factor, x);
+            }
+            let half = shape.rotated / 2;
+            if shape.interleaved {
+                for i in 0..half {
+                    rotate_pair(x.add(2 * i), x.add(2 * i + 1), *table.add(i), *table.add(half + i));
+                }
+                return;
+            }
+            let whole = half / S::LANES * S::LANES;
+            for i in (0..whole).step_by(S::LANES) {
+                let (cos, sin) = (S::load(table.add(i)), S::load(table.add(half + i)));
+                let (a, b) = (S::load(x.add(i)), S::load(x.add(half + i)));
+                S::store(x.add(i), S::sub(S::mul(a, cos), S::mul(b, sin)));
+                S::store(x.add(half + i), S::add(S::mul(a, sin), S::mul(b, cos)));
+            }
+            for i in whole..half {
+                rotate_pair(x.add(i), x.add(half + i), *table.add(i), *table.add(half + i));
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn rotate_pair(first: *mut f32, second: *mut f32, cos: f32, sin: f32) {
+    unsafe {
+        let (a, b) = (*first, *second);
+        *first = a * cos - b * sin;
+        *second = a * sin + b * cos;
+    }
+}

@@ -1,0 +1,184 @@
+//! An op's operands: each is read or found, or it is said why it cannot be used.
+use super::{Buffer, DeltaHeads, Heads, Kind, Out, Program, Rows};
+use crate::bail;
+use crate::error::Result;
+use crate::formats::FormatKernels;
+use crate::kernels::kv::MAX_ROWS;
+use crate::weights::Weights;
+use crate::words::{NONE, Words};
+
+/// What an op is decoded from: its words, the buffers of the plan so far, the weights.
+pub struct Operands<'a, 'w> {
+    pub words: &'a mut Words<'w>,
+    pub program: &'a Program,
+    pub weights: &'a Weights,
+}
+
+impl Operands<'_, '_> {
+    /// # Errors
+    /// Here and below: past the end of the words, or what is read is not what is asked for.
+    pub fn size(&mut self) -> Result<usize> {
+        self.words.size()
+    }
+
+    pub fn f32(&mut self) -> Result<f32> {
+        self.words.f32()
+    }
+
+    pub fn flag(&mut self) -> Result<bool> {
+        match self.words.u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            word => bail!("a flag must be 0 or 1 (got {word})"),
+        }
+    }
+
+    /// An index, or none.
+    pub fn optional(&mut self) -> Result<Option<usize>> {
+        let word = self.words.u32()?;
+        Ok((word != NONE).then_some(word as usize))
+    }
+
+    /// Heads of attention, which must be those of the KV cache.
+    pub fn heads(&mut self) -> Result<Heads> {
+        let (layer, heads, kv_heads, head_dim) = (self.size()?, self.size()?, self.size()?, self.size()?);
+        let (h, kv) = (Heads { layer, heads, kv_heads, head_dim, gated: self.flag()? }, &self.program.kv);
+        let same = kv_heads == kv.heads && head_dim == kv.head_dim && layer < kv.layers;
+        let fits = kv_heads > 0 && heads.is_multiple_of(kv_heads) && head_dim > 0 && head_dim.is_multiple_of(16);
+        if !same || !fits {
+            bail!("{heads} heads over {kv_heads} of {head_dim} in layer {layer} do not fit the KV cache");
+        }
+        if heads / kv_heads > MAX_ROWS {
+            bail!("a KV head must have at most {MAX_ROWS} query heads (got {})", heads / kv_heads);
+        }
+        Ok(h)
+    }
+
+    /// Heads of a layer that has a recurrent state.
+    pub fn delta_heads(&mut self) -> Result<DeltaHeads> {
+        let (layer, recurrent) = (self.size()?, &self.program.recurrent);
+        if layer >= recurrent.layers {
+            bail!("layer {layer} has no recurrent state: there are {}", recurrent.layers);
+        }
+        Ok(DeltaHeads { layer, ..recurrent.heads })
+    }
+
+    /// A float buffer's index.
+    pub fn float(&mut self, columns: Option<usize>) -> Result<usize> {
+        let index = self.size()?;
+        self.is_float(index, columns)?;
+        Ok(index)
+    }
+
+    /// A float buffer's index, with a row for each token of the step.
+    pub fn step_float(&mut self, columns: Option<usize>) -> Result<usize> {
+        let index = self.float(columns)?;
+        self.rows_are(index, Rows::Step)?;
+        Ok(index)
+    }
+
+    /// Forms of ops that neither read nor write two planes.
+    pub fn out(&mut self) -> Result<Out> {
+        let out = Out { float: self.optional()?, quant: self.optional()?, fine: None };
+        self.forms(out)
+    }
+
+    pub fn fine_out(&mut self) -> Result<Out> {
+        let out = Out { float: self.optional()?, quant: self.optional()?, fine: self.optional()? };
+        self.forms(out)
+    }
+
+    fn forms(&self, out: Out) -> Result<Out> {
+        for (index, kind) in [(out.float, Kind::Float), (out.quant, Kind::Quant), (out.fine, Kind::Fine)] {
+            if let Some(index) = index
+                && self.buffer(index)?.kind != kind
+            {
+                bail!("buffer {index} must be of the form {kind:?} (got {:?})", self.buffer(index)?.kind);
+            }
+        }
+        Ok(out)
+    }
+
+    /// The buffer of that index.
+    pub fn buffer(&self, index: usize) -> Result<&Buffer> {
+        match self.program.buffers.get(index) {
+            Some(buffer) => Ok(buffer),
+            None => bail!("buffer {index} is out of range 0..{}", self.program.buffers.len()),
+        }
+    }
+
+    /// That the buffer holds floats, of that width where one is given.
+    pub fn is_float(&self, index: usize, columns: Option<usize>) -> Result<()> {
+        let buffer = self.buffer(index)?;
+        if buffer.kind != Kind::Float {
+            bail!("buffer {index} must hold floats (got {:?})", buffer.kind);
+        }
+        if let Some(columns) = columns
+            && buffer.columns != columns
+        {
+            bail!("buffer {index} must have {columns} columns (got {})", buffer.columns);
+        }
+        Ok(())
+    }
+
+    pub fn rows_are(&self, index: usize, rows: Rows) -> Result<()> {
+        if self.buffer(index)?.rows != rows {
+            bail!("buffer {index} must have a row for each {}", rows.of_what());
+        }
+        Ok(())
+    }
+
+    /// That all of some buffers have the same number of rows.
+    pub fn same_rows(&self, buffers: &[Option<usize>]) -> Result<()> {
+        let mut rows = buffers.iter().flatten().map(|i| self.program.buffers[*i].rows);
+        let first = rows.next();
+        if rows.any(|r| Some(r) != first) {
+            bail!("operands must all have a row for each token, or all for each row of logits");
+        }
+        Ok(())
+    }
+
+    /// Columns of an operand in whatever form.
+    pub fn columns(&self, out: Out) -> Result<usize> {
+        match out.forms().next() {
+            Some(index) => Ok(self.buffer(index)?.columns),
+            None => bail!("an op without operands"),
+        }
+    }
+
+    /// That there is an output, and that it has that width in each form.
+    pub fn width(&self, out: Out, columns: usize) -> Result<()> {
+        let found: Vec<_> = out.forms().map(|i| self.program.buffers[i].columns).collect();
+        if found.is_empty() || found.iter().any(|c| *c != columns) {
+            bail!("outputs must have {columns} columns (got {found:?})");
+        }
+        Ok(())
+    }
+
+    /// That the tensor is a matrix of that shape.
+    pub fn shape(&self, matrix: usize, rows: usize, columns: usize) -> Result<()> {
+        let m = self.weights.matrix(matrix)?;
+        if (m.rows, m.columns) != (rows, columns) {
+            bail!("tensor {matrix} must be {rows} x {columns} (got {} x {})", m.rows, m.columns);
+        }
+        Ok(())
+    }
+
+    /// That the tensor is a vector of that length.
+    pub fn vector(&self, index: usize, len: usize) -> Result<&[f32]> {
+        self.weights.vector(index, len)
+    }
+
+    /// That x is there in the form that the matrix's kernels read, with the right width.
+    pub fn reads(&self, matrix: usize, x: Out) -> Result<()> {
+        let m = self.weights.matrix(matrix)?;
+        let index = match m.format.kernels {
+            FormatKernels::Block(_) => x.quant,
+            FormatKernels::Float(_) => x.float,
+        };
+        match index {
+            Some(i) if self.program.buffers[i].columns == m.columns => Ok(()),
+            _ => bail!("no operand is in the form that the kernels of tensor {matrix} read"),
+        }
+    }
+}
