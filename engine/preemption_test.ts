@@ -232,13 +232,33 @@ Deno.test("nobody is preempted for a request that would not fit even then", asyn
 });
 
 Deno.test("several steps at once take what memory is left, and preempt nobody", async () => {
-  const { engine, backend } = startEngine({ kvBlocks: 4, maxRows: 200 }, 128, DrawingBackend);
+  const { engine, backend } = startEngine({ kvBlocks: 6, maxRows: 200 }, 192, DrawingBackend);
+  const limits = [33, 100]; // They end with two blocks, and with four.
   const results = await Promise.all(
-    [31, 32].map((length) => generate(engine, { ...endless(length), maxTokens: 31 })),
+    limits.map((maxTokens, i) => generate(engine, { ...endless(31 - 5 * i), maxTokens })),
   );
-  for (const [i, { tokens }] of results.entries()) assertEquals(tokens, await greedy(31 + i, 31));
+  for (const [i, { tokens }] of results.entries()) assertEquals(tokens, await greedy(31 - 5 * i, limits[i]));
   assert(backend.calls.some((steps) => steps > 1));
   assertEquals(engine.stats().preemptions, 0);
+  const both = [0, 1].map((i) =>
+    generate(engine, { ...endless(31 - 5 * i), maxTokens: 100, cacheSalt: "both" })
+  );
+  for (const [i, { tokens }] of (await Promise.all(both)).entries()) {
+    assertEquals(tokens, await greedy(31 - 5 * i, 100));
+  }
+  assertEquals(engine.stats().preemptions, 1);
+  await engine.close();
+});
+
+Deno.test("a slow reader's sequence takes no block while it pauses", async () => {
+  const { engine } = startEngine({ kvBlocks: 70, maxRows: 200 }, 2200);
+  const slow = engine.submit({ ...endless(32), maxTokens: 1500 })[Symbol.asyncIterator]();
+  await slow.next();
+  await quiet(engine);
+  assertEquals(32 + engine.stats().generatedTokens, 33 * 32 + 1);
+  await generate(engine, { ...endless(12), maxTokens: 3 });
+  assertEquals(engine.stats().kvBlocksUsed, 33);
+  await slow.return!();
   await engine.close();
 });
 
