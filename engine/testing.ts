@@ -255,6 +255,7 @@ function adjusted(raw: Float32Array, request: LogitsRequest): Float32Array {
 export class ByteTokenizer implements Tokenizer {
   readonly vocabSize = FAKE_VOCABULARY;
   readonly bosToken = BOS;
+  readonly padToken = undefined;
   readonly eosToken = EOS;
   readonly endTokens: ReadonlySet<number> = new Set([EOS]);
 
@@ -306,6 +307,7 @@ export function startEngine<B extends FakeBackend = FakeBackend>(
     },
     tokenizer: new ByteTokenizer(),
     chatTemplate: {
+      source: "{{ messages }}",
       render: (messages) => messages.map(({ content }) => content).join("\n"),
       encode: (messages, options) =>
         new ByteTokenizer().encode(messages.map(({ content }) => content).join("\n"), options),

@@ -31,10 +31,31 @@ Deno.test("the tokenizer's endpoints speak llama-server's shapes", async () => {
       { id: 257, piece: "<|end|>" },
     ],
   });
-  assertEquals(await post("/detokenize", { tokens: [104, 195, 169, 257] }), { content: "hé<|end|>" });
-  assertEquals(await post("/detokenize", { tokens: [] }), { content: "" });
+  assertEquals(await post("/detokenize", { tokens: [104, 195, 169, 257] }), {
+    content: "hé<|end|>",
+    prompt: "hé<|end|>",
+  });
+  assertEquals(await post("/detokenize", { tokens: [] }), { content: "", prompt: "" });
   const prompt = "<|start|>user\nHi<|end|><|start|>assistant\n";
   assertEquals(await post("/apply-template", { messages }), { prompt });
+});
+
+Deno.test("lm-eval's remote tokenizer finds vLLM's shapes", async () => {
+  const { get, post } = open();
+  assertEquals(await get("/tokenizer_info"), {
+    eos_token: "<|end|>",
+    bos_token: "<s>",
+    pad_token: null,
+    chat_template: "{{ messages }}",
+    model_max_length: 1024,
+  });
+  assertEquals(await post("/tokenize", { prompt: "a<|end|>", add_special_tokens: false }), {
+    tokens: [97, 257],
+    count: 2,
+    max_model_len: 1024,
+  });
+  assertEquals((await post("/tokenize", { prompt: "a" })).tokens, [256, 97]);
+  assertEquals((await post("/tokenize", { prompt: "a", content: "a" })).error.param, "prompt");
 });
 
 Deno.test("the document names every route, its schemas, and the key where one is wanted", async () => {
@@ -47,7 +68,7 @@ Deno.test("the document names every route, its schemas, and the key where one is
   });
   const names = served.map(({ method, path }) => `${method} ${path.replace(":model{.+}", "{model}")}`);
   assertEquals(documented.sort(), names.sort());
-  assertEquals(documented.length, 10);
+  assertEquals(documented.length, 11);
 
   const references = [...JSON.stringify(document).matchAll(/"#\/components\/schemas\/(\w+)"/g)];
   for (const [, name] of references) assert(name in document.components.schemas, name);

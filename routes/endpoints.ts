@@ -6,6 +6,7 @@ import { health } from "./endpoints/health.ts";
 import { metrics } from "./endpoints/metrics.ts";
 import { models } from "./endpoints/models.ts";
 import { tokenize } from "./endpoints/tokenize.ts";
+import { tokenizerInfo } from "./endpoints/tokenizer_info.ts";
 import { GENERATIONS } from "./generations.ts";
 import type { Endpoint } from "./shared/endpoint.ts";
 
@@ -16,6 +17,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
   tokenize,
   detokenize,
   applyTemplate,
+  tokenizerInfo,
   ...health,
   metrics,
 ];

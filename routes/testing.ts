@@ -23,6 +23,7 @@ export const byteTokenizer: Tokenizer = {
   vocabSize: 259,
   bosToken: BOS,
   eosToken: END,
+  padToken: undefined,
   endTokens: new Set([END]),
   encode(text, { addSpecial = false, parseSpecial = false } = {}) {
     const parts = parseSpecial ? text.split(/(<s>|<\|end\|>|<\|start\|>)/) : [text];
@@ -76,7 +77,7 @@ export class FakeEngine implements Engine {
     created: 1_700_000_000,
   };
   readonly tokenizer = byteTokenizer;
-  readonly chatTemplate = { render: renderChat, encode: encodeChat };
+  readonly chatTemplate = { source: "{{ messages }}", render: renderChat, encode: encodeChat };
   /** Every request that was submitted, in order. */
   readonly requests: GenerateRequest[] = [];
   readonly #options: Required<Omit<FakeEngineOptions, "failure">> & { failure?: Error };

@@ -59,6 +59,7 @@ export function createChatTemplate(metadata: Metadata, tokenizer: Tokenizer): Ch
 }
 
 class JinjaChatTemplate implements ChatTemplate {
+  readonly source: string;
   readonly #main: Variant;
   readonly #toolUse: Variant;
   readonly #knowsTools: boolean;
@@ -71,6 +72,7 @@ class JinjaChatTemplate implements ChatTemplate {
     this.#specialTexts = { bos_token: text(tokenizer.bosToken), eos_token: text(tokenizer.eosToken) };
     this.#controls = controlFinder(metadata, tokens, tokenizer);
     this.#knowsTools = !sources.fallback || sources.toolUse !== undefined;
+    this.source = sources.main;
     this.#main = new Variant(KEY, sources.main);
     this.#toolUse = sources.toolUse === undefined
       ? this.#main

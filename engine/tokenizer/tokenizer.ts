@@ -73,6 +73,7 @@ class GgufTokenizer implements Tokenizer {
   readonly vocabSize: number;
   readonly bosToken: number | undefined;
   readonly eosToken: number | undefined;
+  readonly padToken: number | undefined;
   readonly endTokens: ReadonlySet<number>;
   readonly #parts: Parts;
   /** What is a token wherever it stands, and what is one only where control tokens are recognised. */
@@ -87,6 +88,7 @@ class GgufTokenizer implements Tokenizer {
     this.vocabSize = vocabulary.tokens.length;
     this.bosToken = vocabulary.bos;
     this.eosToken = vocabulary.eos;
+    this.padToken = vocabulary.padding;
     this.endTokens = vocabulary.end;
     this.#longest = vocabulary.tokens.reduce((most, token) => Math.max(most, token.length), 1);
     this.#userDefined = finderOf(vocabulary, [TOKEN_TYPE.USER_DEFINED]);

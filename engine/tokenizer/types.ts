@@ -40,6 +40,8 @@ export interface Tokenizer {
   readonly vocabSize: number;
   readonly bosToken: number | undefined;
   readonly eosToken: number | undefined;
+  /** What the file fills batches with, where it says. */
+  readonly padToken: number | undefined;
   /** Every token that ends a generation: EOS, end of turn, end of message. */
   readonly endTokens: ReadonlySet<number>;
   encode(text: string, options?: EncodeOptions): number[];
@@ -69,6 +71,8 @@ export interface ChatTemplateOptions {
 }
 
 export interface ChatTemplate {
+  /** In Jinja, as in the model's file, or what stands in for a file without one. */
+  readonly source: string;
   /** The prompt's text, for people to read. Throws ChatTemplateError with the template's reason. */
   render(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string;
   /**

@@ -14,6 +14,7 @@ export interface Vocabulary {
   readonly bos: number | undefined;
   readonly eos: number | undefined;
   readonly unknown: number | undefined;
+  readonly padding: number | undefined;
   readonly end: ReadonlySet<number>;
 }
 
@@ -43,6 +44,7 @@ export function createVocabulary(
     bos: special("bos", defaults.bos),
     eos,
     unknown: special("unknown", defaults.unknown),
+    padding: special("padding"),
     end: endTokens(types, ids, special, eos),
   };
 }

@@ -5,9 +5,9 @@ import { checkToken } from "../shared/generation.ts";
 
 const request = z.object({ tokens: tokenIds }).openapi("DetokenizeRequest");
 
-const answer = z.object({ content: z.string() }).openapi("DetokenizeAnswer");
+const answer = z.object({ content: z.string(), prompt: z.string() }).openapi("DetokenizeAnswer");
 
-/** In llama-server's shape. */
+/** The text is `content` to llama-server's clients, and `prompt` to vLLM's, whose requests are the same. */
 export const detokenize = endpoint({
   method: "post",
   path: "/detokenize",
@@ -20,5 +20,6 @@ export const detokenize = endpoint({
   answers: "The text",
 }, ({ body: { tokens } }, { engine }) => {
   for (const token of tokens) checkToken(engine, token, "tokens");
-  return { content: engine.tokenizer.decode(tokens, { special: true }) };
+  const content = engine.tokenizer.decode(tokens, { special: true });
+  return { content, prompt: content };
 });

@@ -2,37 +2,57 @@ import { z } from "@hono/zod-openapi";
 import { type EncodeOptions, type Engine, TooManyTokens } from "../../engine/types.ts";
 import { endpoint } from "../shared/endpoint.ts";
 import { ApiError } from "../shared/errors.ts";
+import { refuse } from "../shared/fields.ts";
 import { tokenBytes } from "../shared/logprobs.ts";
 
 const request = z.object({
-  content: z.string(),
+  content: z.string().optional(),
+  prompt: z.string().optional().openapi({ description: "In the place of content, in vLLM's shape" }),
+  add_special_tokens: z.boolean().nullish().openapi({
+    description: "With prompt: add what the model begins texts with; default true",
+  }),
   add_special: z.boolean().nullish().openapi({
-    description: "Add what the model begins texts with; default false",
+    description: "With content: add what the model begins texts with; default false",
   }),
   parse_special: z.boolean().nullish().openapi({ description: "Recognise control tokens; default true" }),
   with_pieces: z.boolean().nullish().openapi({
     description: "Give each token's text, or its bytes; default false",
   }),
-}).openapi("TokenizeRequest");
+}).superRefine(({ content, prompt }, ctx) => {
+  if (content === undefined && prompt === undefined) {
+    refuse(ctx, ["content"], "missing_required_parameter", 'Missing required parameter "content"');
+  } else if (content !== undefined && prompt !== undefined) {
+    refuse(
+      ctx,
+      ["prompt"],
+      "invalid_value",
+      'Invalid "prompt": must not stand beside "content"; give one of them',
+    );
+  }
+}).openapi("TokenizeRequest", { oneOf: [{ required: ["content"] }, { required: ["prompt"] }] });
 
 const piece = z.object({ id: z.number().int(), piece: z.union([z.string(), z.array(z.number().int())]) });
 
-const answer = z.object({ tokens: z.union([z.array(z.number().int()), z.array(piece)]) })
+const answer = z.object({
+  tokens: z.union([z.array(z.number().int()), z.array(piece)]),
+  count: z.number().int().optional().openapi({ description: "With prompt" }),
+  max_model_len: z.number().int().optional().openapi({ description: "With prompt: tokens of the context" }),
+})
   .openapi("TokenizeAnswer");
 
 /** Of one text: half a second's work. */
 const MAX_TOKENS = 1 << 18;
 
 /** Other requests wait meanwhile. */
-function encode({ tokenizer }: Engine, text: string, options: EncodeOptions): number[] {
+function encode({ tokenizer }: Engine, field: string, text: string, options: EncodeOptions): number[] {
   try {
     return tokenizer.encode(text, { ...options, atMost: MAX_TOKENS });
   } catch (error) {
     if (!(error instanceof TooManyTokens)) throw error;
     const message =
-      `Invalid "content": must have at most ${MAX_TOKENS} tokens (got ${error.atLeast} or more); ` +
+      `Invalid "${field}": must have at most ${MAX_TOKENS} tokens (got ${error.atLeast} or more); ` +
       "send it in parts";
-    throw new ApiError(400, "invalid_value", message, { param: "content" });
+    throw new ApiError(400, "invalid_value", message, { param: field });
   }
 }
 
@@ -45,7 +65,7 @@ function pieceOf(engine: Engine, id: number): z.output<typeof piece> {
   }
 }
 
-/** In llama-server's shape. */
+/** In llama-server's shape, and with `prompt` in vLLM's, which lm-eval's remote tokenizer speaks. */
 export const tokenize = endpoint({
   method: "post",
   path: "/tokenize",
@@ -57,7 +77,13 @@ export const tokenize = endpoint({
   answer,
   answers: "The ids",
 }, ({ body }, { engine }) => {
-  const options = { addSpecial: body.add_special ?? false, parseSpecial: body.parse_special ?? true };
-  const tokens = encode(engine, body.content.toWellFormed(), options);
-  return { tokens: body.with_pieces ? tokens.map((id) => pieceOf(engine, id)) : tokens };
+  const { content, prompt, with_pieces, parse_special } = body;
+  const addSpecial = prompt === undefined ? body.add_special ?? false : body.add_special_tokens ?? true;
+  const text = (prompt ?? content)!.toWellFormed();
+  const field = prompt === undefined ? "content" : "prompt";
+  const ids = encode(engine, field, text, { addSpecial, parseSpecial: parse_special ?? true });
+  const tokens = with_pieces ? ids.map((id) => pieceOf(engine, id)) : ids;
+  return prompt === undefined
+    ? { tokens }
+    : { tokens, count: ids.length, max_model_len: engine.model.contextLength };
 });

@@ -33,5 +33,8 @@ for _ in $(seq 100); do
 done
 [ -n "$url" ] || { cat "$data.log"; exit 1; }
 
-SCHEMATHESIS_HOOKS=tools/schemathesis/hooks.py "$venv/bin/schemathesis" run "$url/doc" \
+hooks=$PWD/tools/schemathesis/hooks.py
+venv=$(cd "$venv" && pwd)
+cd "$data" # schemathesis keeps a cache where it runs
+SCHEMATHESIS_HOOKS=$hooks "$venv/bin/schemathesis" run "$url/doc" \
   --phases examples,coverage,fuzzing --continue-on-failure --request-timeout 60 "$@"

@@ -1,0 +1,34 @@
+import { z } from "@hono/zod-openapi";
+import type { Engine } from "../../engine/types.ts";
+import { endpoint } from "../shared/endpoint.ts";
+
+const special = z.string().nullable();
+
+const answer = z.object({
+  eos_token: special,
+  bos_token: special,
+  pad_token: special,
+  chat_template: z.string(),
+  model_max_length: z.number().int(),
+}).openapi("TokenizerInfo");
+
+function textOf({ tokenizer }: Engine, token: number | undefined): string | null {
+  return token === undefined ? null : tokenizer.decode([token], { special: true });
+}
+
+/** In vLLM's shape, for clients that render conversations themselves (lm-eval's remote tokenizer). */
+export const tokenizerInfo = endpoint({
+  method: "get",
+  path: "/tokenizer_info",
+  operationId: "getTokenizerInfo",
+  tag: "Tokenizer",
+  summary: "The control tokens and the chat template",
+  answer,
+  answers: "The texts of the tokens, and the template in Jinja",
+}, (_, { engine }) => ({
+  eos_token: textOf(engine, engine.tokenizer.eosToken),
+  bos_token: textOf(engine, engine.tokenizer.bosToken),
+  pad_token: textOf(engine, engine.tokenizer.padToken),
+  chat_template: engine.chatTemplate.source,
+  model_max_length: engine.model.contextLength,
+}));
