@@ -4,6 +4,7 @@ import OpenAI from "openai";
 import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
 import { loadReloadingEngine } from "../engine/load.ts";
 import { chatLine, createBatch, linesOf, upload, waitFor } from "../routes/testing_batches.ts";
+import { gpuTest } from "./gpu.ts";
 import { type LiveServer, runLiveServer, type ServerEnd } from "./live_server.ts";
 
 /* What the server does when its engine fails, in a process of its own, on the demo model. */
@@ -112,6 +113,22 @@ Deno.test("server: an engine that fails again and again is given up, and the ser
   });
   assertEquals(code, 1);
   assertMatch(complaints, /it was loaded again 3 times in 10 minutes and is given up; the server stops\n/);
+});
+
+gpuTest("a device that is lost is opened anew, and the answer is the same", async () => {
+  const { code, complaints } = await failing(["--backend", "webgpu"], async (server, fail) => {
+    const before = await textOf(server);
+    fail(1);
+    const { error } = await server.post("/v1/chat/completions", request);
+    assertEquals(error.code, "engine_failed");
+    await ready(server);
+    assertEquals(await textOf(server), before);
+  });
+  assertEquals(code, 0);
+  assertMatch(
+    complaints,
+    /^The engine has failed: The GPU .+; loading it again \(1 of at most 3 times in 10 minutes\)\n/,
+  );
 });
 
 Deno.test("a model file that has changed is not loaded in the failed one's place", async () => {

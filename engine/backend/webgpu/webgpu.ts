@@ -90,7 +90,7 @@ export class WebGpuBackend implements Backend {
     this.#readBack = new ReadBack(this.#memory, gpu.synchronousMap);
     device.lost.then(({ reason, message }) => {
       if (!this.#closed) {
-        this.#fail(`The GPU was lost (${reason || "unknown"}): ${message}. Start compy again`);
+        this.#fail(`The GPU was lost (${reason || "unknown"}): ${message}`);
       }
     });
     device.addEventListener("uncapturederror", (event) => {
