@@ -56,7 +56,7 @@ Usage: deno task serve [options]
   --parallel N       sequences that run side by side, 1 to ${MAX_PARALLEL} (default ${DEFAULT_PARALLEL}); the others wait
   --kv-mb N          memory for the KV cache, in units of 10^6 bytes (default: what --parallel sequences of --ctx
                      tokens need); sequences take it as they grow, and wait where it runs out
-  --api-key KEY      wanted from every client; rather set COMPY_API_KEY, which others cannot see in ps
+  --api-key KEY      required of every client; better set COMPY_API_KEY, which others cannot see in ps
   --data DIR         the folder of files and batches (default: .compy beside the program); "none" serves without them
   --max-upload-mb N  the largest file that may be uploaded (default ${DEFAULT_UPLOAD_MB})
   --max-storage-mb N what all files in the folder may take together; more uploads are refused
@@ -65,13 +65,13 @@ Usage: deno task serve [options]
                      connections open at once, 1 to ${MAX_CONNECTIONS} (default ${DEFAULT_CONNECTIONS}, fewer where the limit of open files is
                      lower); idle and unfinished ones give their places to others, and the rest wait
   --on-failure WHAT  reload: an engine that fails is loaded again, up to three times in ten minutes; exit: the server
-                     stops with exit code 1, for a supervisor to start it anew (default reload)
+                     stops with exit code 1, for a supervisor to restart it (default reload)
   --allow-host NAME  a further host name that clients may call this server by; may be given several times
   --help             this text
 
 When it is ready it prints: listening on http://HOST:PORT
 Ctrl-C or SIGTERM: takes no new requests, ends the running ones within ten seconds, then stops.
-Batches that have not ended go on when a server starts with the same model and the same folder. The task may write to
+Batches that have not ended resume when a server starts with the same model and the same folder. The task may write to
 .compy only; for another folder allow it: deno run -P=serve --allow-write=DIR main.ts serve --data DIR
 The API is described at /doc; /health and /metrics are for operators.
 While the engine is loaded again, /ready and new requests get a 503, and batches wait.
@@ -94,30 +94,16 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
     out(HELP);
     return 0;
   }
-  const host = flags.text("host") ?? "127.0.0.1";
-  const port = flags.count("port", 0, 65_535) ?? DEFAULT_PORT;
-  const allowed = flags.texts("allow-host");
+  const options = serveOptions(flags);
+  const { host, port, onError } = options;
   const load = {
     threads: flags.count("threads", 1, MAX_THREADS),
     ...sizeOptions(flags, DEFAULT_PARALLEL),
     ...backendOptions(flags),
   };
   const data = flags.text("data") ?? fromFileUrl(DEFAULT_DATA);
-  const uploadBytes = MB * (flags.count("max-upload-mb", 1, 2 ** 20) ?? DEFAULT_UPLOAD_MB);
   const storageBytes = MB * (flags.count("max-storage-mb", 1, 2 ** 30) ?? DEFAULT_STORAGE_MB);
-  const wantedConnections = flags.count("max-connections", 1, MAX_CONNECTIONS);
   const onFailure = flags.choice("on-failure", ["reload", "exit"]) ?? "reload";
-  const onError = reporter();
-  const apiKeys = readApiKeys(flags.text("api-key"), Deno.env.get("COMPY_API_KEY"));
-  checkReach(host, apiKeys);
-  const options: ServeOptions = {
-    host,
-    port,
-    apiKeys,
-    allowedHosts: allowed.length > 0 ? allowed : undefined,
-    limits: { uploadBytes },
-    onError,
-  };
   const model = modelPath(flags.text("model"));
   if (data !== "none") checkDataFolder(data);
   // A taken port is worth knowing before a large model is loaded.
@@ -128,7 +114,7 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
     : await loadWithProgress({ ...load, model });
   const { engine } = loaded;
   err(`${describe(loaded, load.kvType)}\n`);
-  const maxConnections = affordableConnections(wantedConnections);
+  const maxConnections = affordableConnections(options.maxConnections);
   const batches = data === "none"
     ? undefined
     : await openBatches(data, await openedEngine(loaded, load), load.parallel, storageBytes, onError);
@@ -140,6 +126,23 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
   await server.finished;
   await engine.close();
   return failed() ? 1 : 0;
+}
+
+/** The options that have nothing to do with the model. Throws where others could reach the server without a key. */
+function serveOptions(flags: Flags) {
+  const host = flags.text("host") ?? "127.0.0.1";
+  const allowed = flags.texts("allow-host");
+  const apiKeys = readApiKeys(flags.text("api-key"), Deno.env.get("COMPY_API_KEY"));
+  checkReach(host, apiKeys);
+  return {
+    host,
+    port: flags.count("port", 0, 65_535) ?? DEFAULT_PORT,
+    apiKeys,
+    allowedHosts: allowed.length > 0 ? allowed : undefined,
+    limits: { uploadBytes: MB * (flags.count("max-upload-mb", 1, 2 ** 20) ?? DEFAULT_UPLOAD_MB) },
+    maxConnections: flags.count("max-connections", 1, MAX_CONNECTIONS),
+    onError: reporter(),
+  } satisfies ServeOptions;
 }
 
 /** Writes errors to standard error; one that ended many requests only once. */

@@ -24,7 +24,7 @@ export interface LoadOptions extends SizeOptions {
   readonly backend?: BackendName;
   /** How the GPU computes matrix products; by default in f32. */
   readonly arithmetic?: Arithmetic;
-  /** What keys and values are kept as; by default halves. */
+  /** What keys and values are kept as; by default f16. */
   readonly kvType?: KvType;
   /** Bytes that may be taken; by default what is free here, where that can be known. Not of a GPU's memory. */
   readonly freeBytes?: number;

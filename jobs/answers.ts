@@ -8,6 +8,8 @@ export interface Answer {
   readonly body: Record<string, unknown>;
   /** The name of the engine that gave it, where there may be several. */
   readonly engine?: string;
+  /** Of a failure: it is the line's own, so that the line is not asked again. */
+  readonly final?: boolean;
 }
 
 /** The ids of a job's answers. They follow from the job and the line, so that a line answered again gets the same. */

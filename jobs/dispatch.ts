@@ -18,7 +18,7 @@ export type Execute = (request: {
   body: Record<string, unknown>;
   priority: "batch";
   signal: AbortSignal;
-}) => Promise<{ status: number; body: Record<string, unknown>; engine?: string }>;
+}) => Promise<Answer>;
 
 /** A line that is to have no answer, but an error: the job was cancelled, or its time is over. */
 export class UnansweredLine extends Error {
@@ -162,7 +162,7 @@ class Dispatch {
     if (answer === undefined) return;
     this.options.pace.answered(workOf(answer.body?.usage));
     const record = answerRecord(ids, index, request.customId, answer);
-    if (answer.status >= 500) return await this.doubt(engineOf(answer), { line, record });
+    if (answer.status >= 500 && !answer.final) return await this.doubt(engineOf(answer), { line, record });
     await this.settle(line, record);
     if (!record.completed) return;
     this.good = request;

@@ -1,46 +1,57 @@
 import type { Engine, EngineState } from "../engine/types.ts";
+import type { Answer } from "./answers.ts";
 import { BatchError } from "./errors.ts";
-
-interface Answer {
-  readonly status: number;
-  readonly body: Record<string, unknown>;
-}
 
 /**
  * `execute` for lines that an engine of this process answers. While it is loaded they wait. Those that were in it when it
- * failed are asked once more, one after the other: if one of them brought it down, it does not take the others with it. Throws a
- * resumable BatchError once the engine has failed for good.
+ * failed are asked again together, and those that were in it twice one after the other, until one brings it down alone: its
+ * failure is `final`, and the others are together again. So a line that the engine cannot bear takes no other with it.
+ * Throws a resumable BatchError once the engine has failed for good.
  */
 export function whenReady<Request extends { readonly signal: AbortSignal }>(
   engine: Engine,
   execute: (request: Request) => Promise<Answer>,
 ): (request: Request) => Promise<Answer> {
+  /** Ends with the line that is asked alone. */
   let turn: Promise<unknown> = Promise.resolve();
+  let culprit = Promise.withResolvers<void>();
 
-  /** undefined where the engine failed meanwhile. */
-  async function ask(request: Request): Promise<Answer | undefined> {
+  /** `failed`: the answer is the failure of the engine, which has gone down meanwhile. */
+  async function ask(request: Request): Promise<{ answer: Answer; failed: boolean }> {
     await ready(engine, request.signal);
-    let failed = false;
-    const unlisten = engine.onState((state) => failed ||= state === "loading" || state === "failed");
+    let down = false;
+    const unlisten = engine.onState((state) => down ||= state === "loading" || state === "failed");
     try {
       const answer = await execute(request);
-      return failed && isFailure(answer) ? undefined : answer;
+      return { answer, failed: down && isFailure(answer) };
     } finally {
       unlisten();
     }
   }
 
-  async function askAgain(request: Request): Promise<Answer> {
-    await ready(engine, request.signal);
-    return await execute(request);
+  async function askAlone(request: Request): Promise<Answer> {
+    for (;;) {
+      const before = Promise.race([turn.then(() => true), culprit.promise.then(() => false)]);
+      const asked = before.then(async (alone) => {
+        const { answer, failed } = await ask(request);
+        if (!failed) return answer;
+        if (!alone) return undefined;
+        culprit.resolve(); // before the turn ends: whoever waits is not alone then
+        culprit = Promise.withResolvers();
+        return { ...answer, final: true };
+      });
+      turn = asked.catch(() => {});
+      const answer = await asked;
+      if (answer !== undefined) return answer;
+    }
   }
 
   return async (request) => {
-    const answer = await ask(request);
-    if (answer !== undefined) return answer;
-    const again = turn.then(() => askAgain(request));
-    turn = again.catch(() => {});
-    return await again;
+    for (let failures = 0; failures < 2; failures++) {
+      const { answer, failed } = await ask(request);
+      if (!failed) return answer;
+    }
+    return await askAlone(request);
   };
 }
 

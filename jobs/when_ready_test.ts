@@ -27,8 +27,8 @@ function open() {
     for (const listener of [...listeners]) listener(state);
   };
   const line = async (name: string, signal = new AbortController().signal) => {
-    const { status } = await ask({ name, signal });
-    return `${name} ${status}`;
+    const { status, final } = await ask({ name, signal });
+    return `${name} ${status}${final ? " final" : ""}`;
   };
   /** Who is in the engine, each named once since the last call. */
   const inEngine = async () => {
@@ -54,33 +54,60 @@ Deno.test("lines wait while the engine is loaded, and go to it when it is ready"
   assertEquals(listeners.size, 0);
 });
 
-Deno.test("lines of an engine that failed are asked once more, one after the other, beside new ones", async () => {
+Deno.test("lines of an engine that failed are asked again together, and after a second failure alone", async () => {
   const { become, line, inEngine, listeners } = open();
-  const answers = ["a", "b", "c"].map((name) => line(name));
+  /** The engine fails with these in it, and is ready again. */
+  const fail = async (asked: Awaited<ReturnType<typeof inEngine>>) => {
+    become("loading");
+    for (const { answer } of asked) answer(500, "engine_failed");
+    assertEquals(names(await inEngine()), "");
+    become("ready");
+  };
+  const answers = ["done", "a", "b", "bad", "c", "d"].map((name) => line(name));
   const first = await inEngine();
   become("loading");
-  first[0].answer(200); // it was done already
-  for (const { answer } of first.slice(1)) answer(500, "engine_failed");
-  assertEquals(names(await inEngine()), "");
-  become("ready");
-  const second = await inEngine();
-  assertEquals(names(second), "b");
-  answers.push(line("d"));
-  const third = await inEngine();
-  assertEquals(names(third), "d");
-  // b brings it down again: that is its answer, and d is asked after c.
-  become("loading");
-  second[0].answer(500, "engine_failed");
-  third[0].answer(500, "engine_failed");
-  assertEquals(names(await inEngine()), "");
-  become("ready");
-  for (const name of ["c", "d"]) {
-    const alone = await inEngine();
-    assertEquals(names(alone), name);
-    alone[0].answer(200);
-  }
-  assertEquals(await Promise.all(answers), ["a 200", "b 500", "c 200", "d 200"]);
+  first.shift()!.answer(200);
+  await fail(first);
+  const together = await inEngine();
+  assertEquals(names(together), "a,b,bad,c,d");
+  together.shift()!.answer(200);
+  await fail(together);
+  const alone = await inEngine();
+  assertEquals(names(alone), "b");
+  alone[0].answer(400);
+  answers.push(line("new"));
+  const culprit = await inEngine();
+  assertEquals(names(culprit), "new,bad");
+  culprit[0].answer(200);
+  await fail(culprit.slice(1));
+  const rest = await inEngine();
+  assertEquals(names(rest), "c,d");
+  for (const { answer } of rest) answer(200);
+  assertEquals(await Promise.all(answers), [
+    "done 200",
+    "a 200",
+    "b 400",
+    "bad 500 final",
+    "c 200",
+    "d 200",
+    "new 200",
+  ]);
   assertEquals(listeners.size, 0);
+});
+
+Deno.test("a line that is together with others when it fails once more is asked alone again", async () => {
+  const { become, line, inEngine } = open();
+  const answers = ["x", "y", "z"].map((name) => line(name));
+  const lives: string[] = [];
+  for (let asked = await inEngine(); asked.length > 0; asked = await inEngine()) {
+    lives.push(names(asked));
+    become("loading");
+    for (const { answer } of asked) answer(500, "engine_failed");
+    become("ready");
+  }
+  const [last, other] = lives.slice(4);
+  assertEquals([...lives.slice(0, 4), ...[last, other].sort()], ["x,y,z", "x,y,z", "x", "y,z", "y", "z"]);
+  assertEquals(await Promise.all(answers), ["x 500 final", "y 500 final", "z 500 final"]);
 });
 
 Deno.test("a failed answer of a sound engine is an answer", async () => {

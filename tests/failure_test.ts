@@ -30,9 +30,15 @@ function failing(
   return inFolder((folder) => {
     const control = join(folder, "failures");
     let failures = 0;
-    const fail = (steps: number) => Deno.writeTextFileSync(control, String(failures += steps));
+    const fail = (steps: number) =>
+      Deno.writeTextFileSync(control, JSON.stringify({ now: failures += steps, at: [] }));
     fail(0);
-    return runLiveServer(["tests/failing_serve.ts", control], args, (server) => test(server, fail), folder);
+    return runLiveServer(
+      ["tests/failing_backend.ts", control, "serve"],
+      args,
+      (server) => test(server, fail),
+      folder,
+    );
   });
 }
 
@@ -113,6 +119,59 @@ Deno.test("server: an engine that fails again and again is given up, and the ser
   });
   assertEquals(code, 1);
   assertMatch(complaints, /it was loaded again 3 times in 10 minutes and is given up; the server stops\n/);
+});
+
+/** `batch run` over that many lines, with failures at these steps. */
+async function batchRun(folder: string, count: number, at: number[]) {
+  const [control, input, output] = ["failures", "in.jsonl", "out.jsonl"].map((name) => join(folder, name));
+  await Deno.writeTextFile(control, JSON.stringify({ now: 0, at }));
+  const lines = Array.from(
+    { length: count },
+    (_, n) => chatLine(`q${n}`, { max_tokens: 8 + n % 9, temperature: 0 }),
+  );
+  await Deno.writeTextFile(input, lines.join("\n"));
+  const command = [
+    "tests/failing_backend.ts",
+    control,
+    "batch",
+    "run",
+    input,
+    "--out",
+    output,
+    "--parallel",
+    "4",
+  ];
+  const { code, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "-q", "-P=batch", ...command],
+    env: { NO_COLOR: "1" },
+  }).output();
+  const read = (path: string) => Deno.readTextFile(path).catch(() => "");
+  const answers = (await read(output)).trimEnd().split("\n").filter(Boolean).map((line) => JSON.parse(line));
+  return {
+    code,
+    stderr: new TextDecoder().decode(stderr),
+    answers: answers.map(({ custom_id, response }) => [custom_id, response.body.choices[0].message.content]),
+    errors: await read(join(folder, "out.errors.jsonl")),
+  };
+}
+
+Deno.test("batch run: an engine that fails is loaded again, and the answers are those of a run without failures", async () => {
+  const whole = await inFolder((folder) => batchRun(folder, 40, []));
+  assertEquals([whole.code, whole.answers.length, whole.errors], [0, 40, ""]);
+  const run = await inFolder((folder) => batchRun(folder, 40, [5, 60]));
+  assertEquals([run.code, run.errors], [0, ""]);
+  assertEquals(run.answers, whole.answers);
+  assertEquals(run.stderr.match(/loading it again/g)?.length, 2);
+});
+
+Deno.test("batch run: an engine that is given up stops the job, which resumes where it was", async () => {
+  await inFolder(async (folder) => {
+    const stopped = await batchRun(folder, 40, [20, 40, 42, 44]);
+    assertEquals(stopped.code, 1);
+    assertMatch(stopped.stderr, /it was loaded again 3 times in 10 minutes and is given up/);
+    const resumed = await batchRun(folder, 40, []);
+    assertEquals([resumed.code, resumed.answers.length, resumed.errors], [0, 40, ""]);
+  });
 });
 
 gpuTest("a device that is lost is opened anew, and the answer is the same", async () => {

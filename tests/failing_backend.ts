@@ -3,15 +3,19 @@ import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 
 /*
- * `serve` whose backend fails when a test wants it: `failing_serve.ts CONTROL options…`. The file CONTROL holds how many
- * steps are to fail from now on, all in all: of the CPU by an error, of a GPU by the loss of its device.
+ * A command whose backend fails when a test wants it: `failing_backend.ts CONTROL COMMAND options…`. The file CONTROL says
+ * which steps fail, of the CPU by an error, of a GPU by the loss of its device: `at`, counted from 1, and the next ones
+ * until there were `now` failures.
  */
 const [control, ...args] = Deno.args;
+let steps = 0;
 let failures = 0;
 
 /** Whether the next step is to fail. */
 function fails(): boolean {
-  if (failures >= Number(Deno.readTextFileSync(control))) return false;
+  const { now, at } = JSON.parse(Deno.readTextFileSync(control)) as { now: number; at: number[] };
+  steps++;
+  if (!at.includes(steps) && failures >= now) return false;
   failures++;
   return true;
 }
@@ -36,4 +40,4 @@ WebGpuBackend.prototype.decode = function (input, steps) {
   return decode.call(this, input, steps);
 };
 
-Deno.exit(await commandLine(["serve", ...args]));
+Deno.exit(await commandLine(args));
