@@ -37,30 +37,18 @@ export interface CoordinatorOptions {
 
 const DEFAULT_LEASE_MS = 15_000;
 const TICK_MS = 500;
-/** The queue's count may be older than what it is compared with. */
-const SETTLED_MS = 1000;
 const ALONE_NOTE_MS = 30_000;
 const MAX_WORKERS = 10_000;
 const MAX_NOTED_REFUSALS = 20;
-const PUBLISHED_AT_ONCE = 256;
 const CLOSE_TIMEOUT_MS = 3000;
-
-/** A line's place in the queue. */
-interface Item {
-  /** Since when it is there; undefined while nobody has said that it is. */
-  queuedAt: number | undefined;
-  /** How often it was lost. */
-  lost: number;
-}
 
 /**
  * Answers lines by workers: its `execute` stands where a local engine's does, so that the runner and its journal are
- * the same. JetStream hands the lines out; what it loses, the coordinator puts in again.
+ * the same. JetStream hands the lines out, and out again.
  */
 export class Coordinator {
   private readonly run = crypto.randomUUID().replaceAll("-", "").slice(0, 16);
   private readonly lines = new OpenLines();
-  private readonly items = new Map<number, Item>();
   /** When they were last heard of, those that take part. */
   private readonly workers = new Map<string, number>();
   /** Those that do not, as far as that was told. */
@@ -68,7 +56,7 @@ export class Coordinator {
   private readonly queue: WorkQueue;
   private readonly leaseMs: number;
   private readonly timer: ReturnType<typeof setInterval>;
-  private auditing: Promise<void> | undefined;
+  private mending: Promise<void> | undefined;
   private aloneNotedAt = performance.now();
   private closed = false;
   private failure: BatchError | undefined;
@@ -115,19 +103,17 @@ export class Coordinator {
     if (this.closed || this.options.drainSignal.aborted) return NOT_BEGUN;
     const { promise, resolve, reject } = Promise.withResolvers<Awaited<ReturnType<Execute>>>();
     const line = this.lines.add({ url, body, resolve, reject });
-    const item = { queuedAt: undefined, lost: 0 };
-    this.items.set(line, item);
+    this.queue.add(line);
     const abort = () => {
       this.lines.remove(line);
       reject(signal.reason);
     };
     signal.addEventListener("abort", abort, { once: true });
-    void this.publish(line, item);
     try {
       return await promise;
     } finally {
       signal.removeEventListener("abort", abort);
-      this.items.delete(line);
+      this.queue.delete(line);
     }
   };
 
@@ -164,44 +150,8 @@ export class Coordinator {
     this.announce(false);
     this.forgetSilent(performance.now());
     if (this.options.drainSignal.aborted) this.drain();
-    this.auditing ??= this.audit().finally(() => this.auditing = undefined);
-  }
-
-  /** Compares the queue with what it should have, and puts in what is missing. */
-  private async audit(): Promise<void> {
-    try {
-      await this.queue.ensure();
-      await this.findLost(performance.now() - SETTLED_MS);
-    } catch {
-      return; // The connection is away, or the stream was removed just now: the next tick tries again.
-    }
-    const missing = [...this.items].filter(([, { queuedAt }]) => queuedAt === undefined);
-    for (let from = 0; from < missing.length && !this.closed; from += PUBLISHED_AT_ONCE) {
-      const put = missing.slice(from, from + PUBLISHED_AT_ONCE);
-      await Promise.all(put.map(([line, item]) => this.publish(line, item)));
-    }
-  }
-
-  /**
-   * Which items are missing nobody knows, so all are put in again. A second item for a line that a worker has in hand
-   * costs next to nothing: by the time that another has room for it, the line is mostly answered.
-   */
-  private async findLost(before: number): Promise<void> {
-    const settled = () => [...this.items.values()].filter(({ queuedAt }) => queuedAt! < before);
-    if (settled().length === 0 || await this.queue.count() >= settled().length) return;
-    for (const item of settled()) {
-      item.queuedAt = undefined;
-      item.lost += 1;
-    }
-  }
-
-  private async publish(line: number, item: Item): Promise<void> {
-    try {
-      await this.queue.put(line, item.lost);
-      item.queuedAt = performance.now();
-    } catch {
-      // The next audit puts it in.
-    }
+    // What fails is tried again at the next tick.
+    this.mending ??= this.queue.mend().catch(() => {}).finally(() => this.mending = undefined);
   }
 
   private forgetSilent(now: number): void {

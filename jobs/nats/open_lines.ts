@@ -54,19 +54,11 @@ export class OpenLines {
   /** Attempts at lines that had been tried before, and answers that came too late. */
   readonly stats = { repeated: 0, late: 0 };
 
-  get size(): number {
-    return this.lines.size;
-  }
-
   /** Takes a line in, and says by which number it goes. */
   add(line: OpenLine): number {
     const id = this.nextId++;
     this.lines.set(id, { ...line, id, request: undefined, attempts: new Map() });
     return id;
-  }
-
-  has(id: number): boolean {
-    return this.lines.has(id);
   }
 
   /** Nobody wants the line's answer any more. */
