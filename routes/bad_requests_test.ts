@@ -474,3 +474,17 @@ Deno.test("broken HTTP never gets a 5xx, nor an answer to a body that was not co
     assertEquals(server.engine.requests.length, 1);
   });
 });
+
+Deno.test("TRACE, which fetch does not know, is a 405 like any other method", async () => {
+  await withServer({}, async ({ base }) => {
+    for (const [path, status] of [[CHAT, 405], ["/health", 405], ["/nowhere", 404]] as const) {
+      const answer = await raw(
+        base,
+        `TRACE ${path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n`,
+        true,
+      );
+      assert(answer.startsWith(`HTTP/1.1 ${status}`), answer);
+      if (path === CHAT) assert(/^allow: POST\r$/m.test(answer), answer);
+    }
+  });
+});

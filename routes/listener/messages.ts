@@ -4,6 +4,8 @@ import { ApiError, clientLeft, incompleteBody } from "../shared/errors.ts";
 
 /** Bytes of a request body that may wait for whoever reads it. */
 const BODY_BUFFER = 256 << 10;
+/** Methods that no Request of fetch can have; what is asked for by another name gets the same 405. */
+const FORBIDDEN = /^(?:trace|track|connect)$/i;
 const HOST = /^[\w.:[\]-]+$/;
 
 /**
@@ -11,7 +13,7 @@ const HOST = /^[\w.:[\]-]+$/;
  * HTTP/1.1 allows.
  */
 export function toRequest(incoming: IncomingMessage, signal: AbortSignal): Request {
-  const method = incoming.method!;
+  const method = FORBIDDEN.test(incoming.method!) ? "OTHER" : incoming.method!;
   const hasBody = method !== "GET" && method !== "HEAD";
   const url = urlOf(incoming);
   try {
