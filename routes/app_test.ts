@@ -87,6 +87,50 @@ Deno.test("the document names every route, its schemas, and the key where one is
   assertEquals((await response.json()).security, [{ key: [] }]);
 });
 
+Deno.test("the document says of every operation what it is called, and which statuses it has", async () => {
+  const app = createApp(new FakeEngine(), { apiKeys: ["k"], batches: {} as never });
+  const document = await (await app.request("/doc", { headers: { authorization: "Bearer k" } })).json();
+  type Operation = {
+    operationId: string;
+    tags: string[];
+    responses: object;
+    requestBody?: { content: object };
+  };
+  const all = Object.entries(document.paths as Record<string, Record<string, Operation>>)
+    .flatMap(([path, item]) =>
+      Object.entries(item).map(([method, operation]) => ({ path, method, operation }))
+    );
+  assertEquals(all.length, 21);
+  assertEquals(new Set(all.map(({ operation }) => operation.operationId)).size, all.length);
+  for (const { path, method, operation: { tags, responses, requestBody } } of all) {
+    const statuses = Object.keys(responses).map(Number);
+    const wanted = [200, 400, 401, 403, 500];
+    if (method !== "get") wanted.push(503);
+    if (requestBody) wanted.push(408, 413, 415);
+    if (path.includes("{")) wanted.push(404);
+    for (const status of wanted) assert(statuses.includes(status), `${method} ${path}: ${status}`);
+    assertEquals(tags.length, 1);
+  }
+  const generations = all.filter(({ path }) => path.endsWith("completions"));
+  for (const { path, operation: { responses, requestBody } } of generations) {
+    assert([404, 429].every((status) => status in responses), path);
+    const { example } = Object.values(requestBody!.content)[0];
+    const body = JSON.stringify(example);
+    const answer = await app.request(path, {
+      method: "POST",
+      headers: { authorization: "Bearer k", "content-type": "application/json" },
+      body,
+    });
+    assertEquals(answer.status, 200, body);
+    await answer.body?.cancel();
+  }
+  const { TokenId, TokenIdText, ModelId } = document.components.schemas;
+  assertEquals([TokenId.maximum, ModelId.enum], [258, ["demo"]]);
+  const id = new RegExp(TokenIdText.pattern);
+  for (let n = 0; n < 1000; n++) assertEquals([n, id.test(`${n}`)], [n, n <= 258]);
+  for (const text of ["", "00", "01", "-1", "1.0", "1e2", "258\n"]) assert(!id.test(text), text);
+});
+
 Deno.test("metrics count answers by route and status, never by a stranger's path", async () => {
   const { app, post } = open();
   await post("/v1/completions", { model: "demo", prompt: "a" });

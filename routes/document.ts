@@ -27,7 +27,22 @@ export function document(app: OpenAPIHono<Env>, engine: Engine, withKeys: boolea
     info: { title: "compy", version: "1", description: DESCRIPTION },
     ...(withKeys ? { security: [{ key: [] }] } : {}),
   };
-  app.get("/doc", (c) => c.json(app.getOpenAPI31Document(config)));
+  app.get("/doc", (c) => {
+    const document = app.getOpenAPI31Document(config);
+    if (withKeys) { for (const operation of operationsOf(document)) operation.responses![401] = WRONG_KEY; }
+    return c.json(document);
+  });
+}
+
+const WRONG_KEY = {
+  description: "Missing or wrong API key",
+  content: { "application/json": { schema: { $ref: "#/components/schemas/Error" } } },
+};
+
+function operationsOf({ paths }: ReturnType<OpenAPIHono["getOpenAPI31Document"]>) {
+  return Object.values(paths ?? {}).flatMap(({ get, post, delete: remove }) => {
+    return [get, post, remove].filter((operation) => operation !== undefined);
+  });
 }
 
 /** A pattern of the whole numbers from 0 to `last`, in digits. */

@@ -142,7 +142,9 @@ function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
 function commonRefusals({ method, body, form, query }: EndpointSpec<unknown, unknown, unknown, unknown>) {
   const changes = method !== "get";
   return {
-    ...(body || form || query ? { 400: "A wrong or missing field, which `param` names" } : {}),
+    400: body || form || query
+      ? "A wrong or missing field, which `param` names"
+      : "The Host header or the path is not valid",
     403: changes
       ? "The Host header names another machine, or a web page of another site sent the request"
       : "The Host header names another machine",
