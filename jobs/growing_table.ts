@@ -1,3 +1,4 @@
+const FIRST_BYTES = 4 * 1024;
 const STEP_BYTES = 256 * 1024;
 
 /**
@@ -16,8 +17,14 @@ export class GrowingTable {
   }
 
   push(value: number): void {
-    if (this.length === this.values.length) this.buffer.resize(this.buffer.byteLength + STEP_BYTES);
+    if (this.length === this.values.length) this.grow();
     this.values[this.length++] = value;
+  }
+
+  private grow(): void {
+    const { byteLength, maxByteLength } = this.buffer;
+    const step = Math.min(STEP_BYTES, Math.max(FIRST_BYTES, byteLength));
+    this.buffer.resize(Math.min(maxByteLength, byteLength + step));
   }
 
   /** Of an index below `length`. */

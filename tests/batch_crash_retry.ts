@@ -8,6 +8,8 @@ import { TEST_LIMITS } from "../jobs/testing.ts";
 
 /* The failed lines of a small job are answered once more on a simulated disk, for the tests that break this. */
 
+/** Few lines: room for ten million costs time in each of many runs. */
+const LIMITS = { ...TEST_LIMITS, maxLines: 100 };
 const FILES = { input: "in.jsonl", output: "out.jsonl", errors: "err.jsonl" };
 const PATHS = ["err.jsonl", "in.jsonl", "out.jsonl", "out.jsonl.journal"];
 const LINES = 14;
@@ -50,7 +52,7 @@ async function makeBase(order: AnswerOrder, errorsStay: boolean): Promise<Base> 
   storage.put("in.jsonl", lines.join("\n"));
   const execute = engine(FAILED, [], "first");
   const connect = () => Promise.resolve({ execute, settings: { model: "fake" } });
-  await runBatch({ ...FILES, order, parallel: PARALLEL, limits: TEST_LIMITS, storage, connect });
+  await runBatch({ ...FILES, order, parallel: PARALLEL, limits: LIMITS, storage, connect });
   const files = new Map(storage.paths().map((path) => [path, storage.bytes(path)!]));
   const [output, errors] = [storage.content("out.jsonl")!, storage.content("err.jsonl")!];
   return { order, errorsStay, files, output, errors };
@@ -75,7 +77,7 @@ async function retry(storage: SimStorage, base: Base): Promise<Retried> {
   const executed: number[] = [];
   const seen = { startedWith: 0, reported: 0 };
   try {
-    const run = await Retry.open(storage, FILES, TEST_LIMITS);
+    const run = await Retry.open(storage, FILES, LIMITS);
     try {
       if (!run.merged && await run.prepare()) {
         const execute = engine(base.errorsStay ? FAILED_AGAIN : [], executed, "again");
@@ -83,7 +85,7 @@ async function retry(storage: SimStorage, base: Base): Promise<Retried> {
           ...run.files,
           order: run.order,
           parallel: PARALLEL,
-          limits: TEST_LIMITS,
+          limits: LIMITS,
           storage,
           connect: () => Promise.resolve({ execute, settings: { model: "fake" } }),
           onEvent: (event) => {
