@@ -15,6 +15,8 @@ export interface LiveServer {
   metric(name: string): Promise<number>;
   /** Waits until nothing runs or waits; throws after ten seconds. */
   idle(): Promise<void>;
+  /** File descriptors that the process has open; Linux only. */
+  descriptors(): Promise<number>;
 }
 
 /** How a server ended: its exit code, undefined where it was killed, and what it said after the line on its model. */
@@ -25,14 +27,15 @@ export interface ServerEnd {
 
 /**
  * Runs `test` against `serve …`; throws where the server did not stop cleanly or complained. Files and batches are in
- * `data`, when it is given. `test` may kill the process with `kill`.
+ * `data`, when it is given; with `descriptors` it may open no more files. `test` may kill the process with `kill`.
  */
 export async function withLiveServer(
   args: readonly string[],
   test: (server: LiveServer, kill: () => void) => Promise<void>,
   data = "none",
+  descriptors?: number,
 ): Promise<void> {
-  const { code, complaints } = await runLiveServer(["main.ts", "serve"], args, test, data);
+  const { code, complaints } = await runLiveServer(["main.ts", "serve"], args, test, data, descriptors);
   if (code === undefined || (code === 0 && complaints === "")) return;
   throw new Error(`serve ended with ${code}: ${complaints}`);
 }
@@ -43,10 +46,13 @@ export async function runLiveServer(
   args: readonly string[],
   test: (server: LiveServer, kill: () => void) => Promise<void>,
   data = "none",
+  descriptors?: number,
 ): Promise<ServerEnd> {
   const allowed = data === "none" ? [] : [`--allow-write=${data}`];
-  const child = new Deno.Command(Deno.execPath(), {
-    args: ["run", "-q", "-P=serve", ...allowed, ...program, "--port", "0", "--data", data, ...args],
+  const limit = descriptors === undefined ? "" : `ulimit -n ${descriptors};`;
+  const run = ["run", "-q", "-P=serve", ...allowed, ...program, "--port", "0", "--data", data, ...args];
+  const child = new Deno.Command("sh", {
+    args: ["-c", `${limit} exec "$0" "$@"`, Deno.execPath(), ...run],
     cwd: ROOT,
     env: { NO_COLOR: "1", XDG_RUNTIME_DIR: "/tmp" }, // Vulkan drivers complain where it is not set
     stdin: "null",
@@ -61,7 +67,7 @@ export async function runLiveServer(
   try {
     const url = /listening on (\S+)\n/.exec(await firstLine(reader))?.[1];
     if (!url) throw new Error(`serve did not start: ${await stderr}`);
-    await test(serverAt(url), () => {
+    await test(serverAt(url, child.pid), () => {
       killed = true;
       child.kill("SIGKILL");
     });
@@ -84,7 +90,7 @@ async function firstLine(reader: ReadableStreamDefaultReader<string>): Promise<s
   return line;
 }
 
-function serverAt(url: string): LiveServer {
+function serverAt(url: string, pid: number): LiveServer {
   async function post(path: string, body: unknown) {
     const headers = { "content-type": "application/json" };
     const response = await fetch(url + path, { method: "POST", headers, body: JSON.stringify(body) });
@@ -105,6 +111,10 @@ function serverAt(url: string): LiveServer {
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
   }
+  async function descriptors(): Promise<number> {
+    const { stdout } = await new Deno.Command("ls", { args: [`/proc/${pid}/fd`] }).output();
+    return new TextDecoder().decode(stdout).trimEnd().split("\n").length;
+  }
   const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "unused", maxRetries: 0 });
-  return { url, client, post, metric, idle };
+  return { url, client, post, metric, idle, descriptors };
 }

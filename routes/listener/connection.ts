@@ -1,6 +1,7 @@
 import { Buffer } from "node:buffer";
 import type { IncomingMessage } from "node:http";
 import { Duplex } from "node:stream";
+import type { Clock } from "./clock.ts";
 
 /** What a connection is doing: who may be closed, and after how long, depends on it. */
 export type Phase =
@@ -25,8 +26,8 @@ const LARGE_READ = 64 << 10;
  * one write are under way at most. A request emits "cut" where the client ends in the middle of its body.
  */
 export class Connection extends Duplex {
-  /** When the phase began, and bytes that were received since. */
-  since = performance.now();
+  /** When the phase began, by the clock, and bytes that were received since. */
+  since: number;
   received = 0;
   /** Since when the client has taken nothing of what is being written; undefined while nothing is. */
   stalledSince: number | undefined;
@@ -39,8 +40,9 @@ export class Connection extends Duplex {
   #reading = false;
   #readSize = SMALL_READ;
 
-  constructor(private readonly tcp: Deno.TcpConn) {
+  constructor(private readonly tcp: Deno.TcpConn, private readonly clock: Clock) {
     super({ allowHalfOpen: true, readableHighWaterMark: 1 });
+    this.since = clock.now;
     tcp.setNoDelay(true);
     tcp.setKeepAlive(true);
   }
@@ -73,7 +75,7 @@ export class Connection extends Duplex {
   }
 
   #enterPhase(): void {
-    this.since = performance.now();
+    this.since = this.clock.now;
     this.received = 0;
   }
 
@@ -125,7 +127,7 @@ export class Connection extends Duplex {
   async #send(bytes: Uint8Array): Promise<void> {
     try {
       for (let sent = 0; sent < bytes.length;) {
-        this.stalledSince = performance.now();
+        this.stalledSince = this.clock.now;
         sent += await this.tcp.write(bytes.subarray(sent, sent + LARGE_READ));
       }
     } finally {

@@ -1,7 +1,9 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { setImmediate } from "node:timers";
 import type { ConnectionLimits } from "../shared/context.ts";
 import { ApiError, clientLeft, errorResponse, requestId, toApiError } from "../shared/errors.ts";
 import { settledWithin } from "../shared/settled.ts";
+import { Clock } from "./clock.ts";
 import { Connection } from "./connection.ts";
 import { isShortage } from "./descriptors.ts";
 import { send, toRequest } from "./messages.ts";
@@ -39,7 +41,7 @@ export class Listener {
   readonly #socket: Deno.TcpListener;
   readonly #http: Server;
   readonly #open = new Set<Connection>();
-  readonly #sweeper: ReturnType<typeof setInterval>;
+  readonly #clock: Clock;
   #stopping = false;
   /** Ends the wait for a place. */
   #freed = () => {};
@@ -54,7 +56,7 @@ export class Listener {
     this.#http.on("request", (incoming, outgoing) => this.#answer(incoming, outgoing));
     this.#http.on("clientError", (error, connection) => refuse(error, connection as unknown as Connection));
     const shortest = Math.min(limits.headMs, limits.idleMs, limits.stallMs);
-    this.#sweeper = setInterval(() => this.#sweep(), Math.min(Math.max(shortest / 4, 10), 500));
+    this.#clock = new Clock(() => this.#sweep(), shortest / 4);
     this.#accept();
   }
 
@@ -79,7 +81,7 @@ export class Listener {
       new Promise<void>((resolve) => connection.once("close", resolve))
     );
     await settledWithin(Promise.all(ended), ms);
-    clearInterval(this.#sweeper);
+    this.#clock.stop();
     for (const connection of this.#open) connection.destroy();
   }
 
@@ -93,13 +95,13 @@ export class Listener {
       }
       // The one too many is served already: a place is made for it before another is let in.
       while (this.#open.size > maxConnections && !this.#stopping) {
-        if (!this.#evict()) await this.#place();
+        await (this.#evict() ? nextTurn() : this.#place());
       }
     }
   }
 
   #welcome(tcp: Deno.TcpConn): void {
-    const connection = new Connection(tcp);
+    const connection = new Connection(tcp, this.#clock);
     this.#open.add(connection);
     connection.once("close", () => {
       this.#open.delete(connection);
@@ -127,7 +129,7 @@ export class Listener {
 
   /** Closes the connection that is worth least. false where each is worth keeping. */
   #evict(): boolean {
-    const now = performance.now();
+    const { now } = this.#clock;
     let [worst, most] = [undefined as Connection | undefined, 0];
     for (const connection of this.#open) {
       const worthlessness = this.#worthlessness(connection, now);
@@ -151,7 +153,7 @@ export class Listener {
 
   #sweep(): void {
     const { headMs, idleMs, stallMs } = this.options.limits;
-    const now = performance.now();
+    const { now } = this.#clock;
     for (const connection of this.#open) {
       const { phase, since, stalledSince = now } = connection;
       const age = now - since;
@@ -188,6 +190,11 @@ export class Listener {
       return answer;
     }
   }
+}
+
+/** The descriptor of what was closed is free then. */
+function nextTurn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
 }
 
 /** Answers what is no request, as far as that is possible, and closes. */
