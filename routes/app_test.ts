@@ -111,6 +111,11 @@ Deno.test("the document says of every operation what it is called, and which sta
     for (const status of wanted) assert(statuses.includes(status), `${method} ${path}: ${status}`);
     assertEquals(tags.length, 1);
   }
+  const links = [...JSON.stringify(document).matchAll(/"operationId":"(\w+)","parameters"/g)].map(([, id]) =>
+    id
+  );
+  assertEquals(links.length, 6);
+  for (const id of links) assert(all.some(({ operation }) => operation.operationId === id), id);
   const generations = all.filter(({ path }) => path.endsWith("completions"));
   for (const { path, operation: { responses, requestBody } } of generations) {
     assert([404, 429].every((status) => status in responses), path);

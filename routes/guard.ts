@@ -13,7 +13,8 @@ export function checkHost(host: string, allowed: readonly string[] | "any"): voi
   const name = host.toLowerCase().replace(/:\d*$/, "");
   if (isLoopback(name) || allowed.some((other) => other.toLowerCase() === name)) return;
   const shown = JSON.stringify(name.slice(0, 100));
-  const message = `The host name ${shown} is not served here; use localhost, or start the server with --allow-host and that name`;
+  const message =
+    `The host name ${shown} is not served here; use localhost, or start the server with --allow-host and that name`;
   throw new ApiError(403, "host_not_allowed", message);
 }
 

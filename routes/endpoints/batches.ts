@@ -141,6 +141,7 @@ const create = endpoint({
   },
   answer: batch,
   answers: "The batch",
+  leadsTo: ["retrieveBatch", "followBatch", "cancelBatch"],
   refusals: { 404: "No such file", 507: "No room for the batch" },
 }, ({ body, owner }, context) => {
   const created = storage(context).createBatch(owner, {

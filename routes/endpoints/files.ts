@@ -44,6 +44,7 @@ const upload = endpoint({
   form,
   answer: file,
   answers: "The file",
+  leadsTo: ["retrieveFile", "downloadFile", "deleteFile"],
   refusals: {
     400: "A wrong field, or a form that is broken or cut short",
     413: "The file, or all files together, would be too large",

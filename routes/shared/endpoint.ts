@@ -50,6 +50,8 @@ export interface EndpointSpec<P, Q, B, A> {
   /** Of an answer in server-sent events: the objects in them, and the name of their schema. */
   readonly events?: { readonly name: string; readonly schema: Schema };
   readonly answers: string;
+  /** Operations that take the id of the answer. */
+  readonly leadsTo?: readonly string[];
   /** Refusals beside those that follow from the method, the parameters and the body, by status. */
   readonly refusals?: Readonly<Record<number, string>>;
 }
@@ -132,7 +134,7 @@ function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
       ...(form ? { body: { required: true, content: { "multipart/form-data": { schema: form } } } } : {}),
     },
     responses: {
-      200: { description: spec.answers, content },
+      200: { description: spec.answers, content, ...(spec.leadsTo ? { links: linksTo(spec.leadsTo) } : {}) },
       ...Object.fromEntries(Object.entries(refusals).map(([status, why]) => [status, refusal(+status, why)])),
     },
   });
@@ -166,6 +168,11 @@ function eventOf(name: string) {
   const object = { type: "string", contentMediaType: "application/json", contentSchema: { anyOf: schemas } };
   const data = documented(z.string(), { anyOf: [object, { type: "string", enum: ["[DONE]"] }] });
   return z.object({ data });
+}
+
+function linksTo(operations: readonly string[]) {
+  const parameters = { id: "$response.body#/id" };
+  return Object.fromEntries(operations.map((operationId) => [operationId, { operationId, parameters }]));
 }
 
 function refusal(status: number, description: string) {

@@ -37,4 +37,4 @@ hooks=$PWD/tools/schemathesis/hooks.py
 venv=$(cd "$venv" && pwd)
 cd "$data" # schemathesis keeps a cache where it runs
 SCHEMATHESIS_HOOKS=$hooks "$venv/bin/schemathesis" run "$url/doc" \
-  --phases examples,coverage,fuzzing --continue-on-failure --request-timeout 60 "$@"
+  --phases examples,coverage,fuzzing,stateful --continue-on-failure --request-timeout 60 "$@"
