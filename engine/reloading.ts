@@ -39,7 +39,14 @@ export class ReloadingEngine implements Engine {
   #counted: Engine | undefined;
   #reloading: Promise<void> = Promise.resolve();
   /** Of the engines that failed. */
-  #totals = { promptTokens: 0, generatedTokens: 0, cachedTokens: 0, steps: 0, submits: 0 };
+  #totals: Totals = {
+    promptTokens: 0,
+    generatedTokens: 0,
+    cachedTokens: 0,
+    steps: 0,
+    submits: 0,
+    preemptions: 0,
+  };
 
   /** `engine` is ready; this one closes it. */
   constructor(engine: Engine, options: ReloadOptions) {
@@ -166,7 +173,7 @@ function refusing(): AsyncIterable<TokenEvent> {
   return { [Symbol.asyncIterator]: () => ({ next }) };
 }
 
-type Totals = Pick<EngineStats, "promptTokens" | "generatedTokens" | "cachedTokens" | "steps" | "submits">;
+type Totals = Omit<EngineStats, "running" | "waiting" | "kvBlocksUsed" | "kvBlocksTotal">;
 
 function plus(a: Totals, b: Totals): Totals {
   return {
@@ -175,6 +182,7 @@ function plus(a: Totals, b: Totals): Totals {
     cachedTokens: a.cachedTokens + b.cachedTokens,
     steps: a.steps + b.steps,
     submits: a.submits + b.submits,
+    preemptions: a.preemptions + b.preemptions,
   };
 }
 

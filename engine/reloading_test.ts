@@ -144,6 +144,19 @@ Deno.test("figures of the engines before count on", async () => {
   await engine.close();
 });
 
+Deno.test("preemptions of the engines before count on", async () => {
+  const { engine } = reloading([30, Infinity]);
+  const request = { maxTokens: 10, ignoreEos: true, sampling: GREEDY, priority: "batch" } as const;
+  const batch = [1, 2, 3, 4].map((seed) => generate(engine, { ...request, prompt: promptOf(5, seed) }));
+  for (let i = 0; i < 50 && engine.stats().running < 4; i++) await null;
+  await Promise.all([...batch, ask(engine)]);
+  assertEquals(engine.stats().preemptions, 1);
+  await failureOf(ask(engine, 100));
+  await became(engine, "ready");
+  assertEquals(engine.stats().preemptions, 1);
+  await engine.close();
+});
+
 Deno.test("an engine that drains or closes is not loaded again", async () => {
   for (const end of ["drain", "close"] as const) {
     const { engine, notes, states, backends } = reloading([Infinity]);
