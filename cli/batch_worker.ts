@@ -1,6 +1,6 @@
-import { openConnection } from "../jobs/nats/connection.ts";
 import type { Engine } from "../engine/types.ts";
 import { BatchError } from "../jobs/errors.ts";
+import { openConnection } from "../jobs/nats/connection.ts";
 import { runWorker, type WorkerCounts } from "../jobs/nats/worker.ts";
 import { whenReady } from "../jobs/when_ready.ts";
 import { listenForInterrupts } from "./batch_job.ts";
@@ -76,35 +76,32 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
     () => note("Stopping when the lines in hand have ended; Ctrl-C again stops now"),
   );
   try {
+    await using opened = new AsyncDisposableStack();
     // A server that is not there is worth knowing before a large model is loaded.
     const connection = await openConnection(target, name, note);
+    opened.defer(() => connection.nats.close());
     const { engine, identity } = await world.openEngine({ ...options, reload: true });
-    const failed = failureOf(engine);
+    opened.defer(() => engine.close());
     const counts: WorkerCounts = { lines: 0 };
     const timer = setInterval(() => note(`${counts.lines} lines answered so far`), TELL_MS);
-    try {
-      note(
-        `Worker ${name} waits for runs at ${connection.where}: ${engine.model.id}, ${parallel} lines at once`,
-      );
-      await runWorker({
-        connection,
-        model: identity,
-        name,
-        parallel,
-        answerer: whenReady(engine, (request) => world.execute(engine, request)),
-        note,
-        counts,
-        drainSignal,
-        signal,
-        engineFailed: failed,
-      });
-      note(`Stopped; ${counts.lines} lines answered`);
-      return 0;
-    } finally {
-      clearInterval(timer);
-      await connection.nats.close();
-      await engine.close();
-    }
+    opened.defer(() => clearInterval(timer));
+    note(
+      `Worker ${name} waits for runs at ${connection.where}: ${engine.model.id}, ${parallel} lines at once`,
+    );
+    await runWorker({
+      connection,
+      model: identity,
+      name,
+      parallel,
+      answerer: whenReady(engine, (request) => world.execute(engine, request)),
+      note,
+      counts,
+      drainSignal,
+      signal,
+      engineFailed: failureOf(engine),
+    });
+    note(`Stopped; ${counts.lines} lines answered`);
+    return 0;
   } catch (error) {
     const message = error instanceof Error ? error.message : String(error);
     if (flags.json) host.out(`${JSON.stringify({ event: "failed", message })}\n`);
@@ -118,10 +115,12 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
 /** Aborted once the engine has failed for good. */
 function failureOf(engine: Engine): AbortSignal {
   const failed = new AbortController();
-  engine.onState((state) => {
-    if (state !== "failed") return;
+  const look = () => {
+    if (engine.state !== "failed") return;
     const message = `${engine.failure?.message}. The lines in hand go to other workers`;
     failed.abort(new BatchError("engine_unavailable", message, true, { cause: engine.failure }));
-  });
+  };
+  engine.onState(look);
+  look();
   return failed.signal;
 }

@@ -1,6 +1,10 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { delay } from "@std/async/delay.js";
 import { jetstreamManager } from "@nats-io/jetstream";
+import type { BatchWorld } from "../cli/batch_world.ts";
+import { workerCommand } from "../cli/batch_worker.ts";
+import { EngineLife } from "../engine/engine_life.ts";
+import { type Engine, EngineError } from "../engine/types.ts";
 import { BatchError } from "../jobs/errors.ts";
 import { type Connection, natsTarget, openConnection } from "../jobs/nats/connection.ts";
 import { Coordinator } from "../jobs/nats/coordinator.ts";
@@ -302,6 +306,52 @@ Deno.test({
     assertEquals([(await first).engine, worker.counts.lines], ["slow", 1]);
     assertEquals((await second).engine, "next");
     assertEquals(coordinator.stats, { repeated: 0, late: 0 });
+  },
+});
+
+Deno.test({
+  name: "batch worker: an engine that fails for good ends it with exit code 1, and its lines go to others",
+  ignore,
+  fn: async () => {
+    await using bench = await Bench.start();
+    const coordinator = await bench.coordinator();
+    const life = new EngineLife("ready");
+    const engine = {
+      model: { id: "fake" },
+      get state() {
+        return life.state;
+      },
+      get failure() {
+        return life.failure;
+      },
+      onState: (listener: Parameters<Engine["onState"]>[0]) => life.onState(listener),
+      close: () => Promise.resolve(),
+    } as unknown as Engine;
+    const begun = Promise.withResolvers<void>();
+    let said = "";
+    const world: BatchWorld = {
+      host: {
+        out: (text) => void (said += text),
+        err: (text) => void (said += text),
+        columns: () => undefined,
+        now: () => performance.now(),
+        onInterrupt: () => () => {},
+      },
+      openEngine: () => Promise.resolve({ engine, identity: MODEL }),
+      execute: async (_, { signal }) => {
+        begun.resolve();
+        await delay(60_000, { signal });
+        return { status: 200, body: {} };
+      },
+    };
+    const command = workerCommand(["--nats", bench.server.url, "--name", "dying", "--parallel", "4"], world);
+    const lines = askAll(coordinator, 4);
+    await begun.promise;
+    life.fail(new EngineError("engine_failed", "The backend is gone"));
+    assertEquals(await command, 1, said);
+    assertStringIncludes(said, "Error: The backend is gone. The lines in hand go to other workers");
+    await bench.worker("sound", GOOD);
+    assertEquals((await lines).map(({ engine }) => engine), Array(4).fill("sound"));
   },
 });
 
