@@ -173,6 +173,8 @@ class DisturbedJob implements AsyncDisposable {
       case "broken worker":
         return this.startOther("broken", true);
       case "idle run":
+        // The one before is killed and leaves its consumer behind.
+        for (const { child, ends } of this.others) if (!ends) await kill(child);
         return this.startOther("idle", false);
       case "cancelled run":
         return this.startOther("cancelled", true);

@@ -422,6 +422,41 @@ Deno.test({
 });
 
 Deno.test({
+  name:
+    "workers: what a killed coordinator left in the queue is answered by nobody, and the next one is not disturbed",
+  ignore,
+  fn: async () => {
+    await using bench = await Bench.start();
+    const connection = await bench.connect();
+    const killed = await bench.coordinator({ connection });
+    const lines = askAll(killed, 10).catch(() => {});
+    await delay(500);
+    await connection.nats.close();
+    await lines;
+    const worker = await bench.worker("w", GOOD);
+    await delay(1200);
+    assertEquals([await bench.streams(), worker.counts.lines], [["compy-batch"], 0]);
+    const next = await bench.coordinator();
+    assertEquals((await askAll(next, 10)).map(({ body }) => body.n), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  },
+});
+
+Deno.test({
+  name: "openConnection: a server whose messages are too small is refused",
+  ignore,
+  fn: async () => {
+    const file = await Deno.makeTempFile({ prefix: "compy-nats-payload-" });
+    await Deno.writeTextFile(file, "max_payload: 8192\n");
+    try {
+      await using bench = await Bench.start(["-js", "-c", file]);
+      await assertRejects(() => bench.connect(), BatchError, "must be at least 16384 bytes (got 8192)");
+    } finally {
+      await Deno.remove(file);
+    }
+  },
+});
+
+Deno.test({
   name: "workers: the permissions that the documents name are enough, and less is told",
   ignore,
   fn: async () => {
