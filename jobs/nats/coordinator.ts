@@ -49,7 +49,7 @@ const CLOSE_TIMEOUT_MS = 3000;
 export class Coordinator {
   private readonly run = crypto.randomUUID().replaceAll("-", "").slice(0, 16);
   private readonly lines = new OpenLines();
-  /** When they were last heard of, those that take part. */
+  /** Those that take part, and how many roll calls they have not answered: a process that slept has called none. */
   private readonly workers = new Map<string, number>();
   /** Those that do not, as far as that was told. */
   private readonly refused = new Set<string>();
@@ -148,16 +148,20 @@ export class Coordinator {
   private tick(): void {
     if (this.options.connection.nats.isClosed()) return;
     this.announce(false);
-    this.forgetSilent(performance.now());
+    this.forgetSilent();
     if (this.options.drainSignal.aborted) this.drain();
     // What fails is tried again at the next tick.
     this.mending ??= this.queue.mend().catch(() => {}).finally(() => this.mending = undefined);
   }
 
-  private forgetSilent(now: number): void {
-    for (const [name, heardAt] of this.workers) {
-      if (now - heardAt > this.leaseMs) this.forget(name, "is not heard of any more; its lines go to others");
+  private forgetSilent(): void {
+    for (const [name, missed] of this.workers) {
+      this.workers.set(name, missed + 1);
+      if (missed * TICK_MS > this.leaseMs) {
+        this.forget(name, "is not heard of any more; its lines go to others");
+      }
     }
+    const now = performance.now();
     if (this.workers.size > 0) this.aloneNotedAt = now;
     if (now - this.aloneNotedAt < ALONE_NOTE_MS) return;
     this.aloneNotedAt = now;
@@ -226,7 +230,7 @@ export class Coordinator {
       if (this.workers.size >= MAX_WORKERS) return this.refuse(worker, "too many workers");
       this.options.note(`Worker ${worker} takes part, ${parallel} lines at once`);
     }
-    this.workers.set(worker, performance.now());
+    this.workers.set(worker, 0);
     return null;
   }
 

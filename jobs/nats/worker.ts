@@ -63,7 +63,8 @@ interface Run {
   readonly leaseMs: number;
   readonly refused: string | undefined;
   readonly over: AbortController;
-  heardAt: number;
+  /** Ticks since it was heard of: a process that slept has had none. */
+  silent: number;
 }
 
 /**
@@ -103,7 +104,7 @@ class Worker {
     const notices = nats.subscribe(RUNS_SUBJECT, {
       callback: (error, message) => void (error ?? this.heed(message)),
     });
-    const ticks = setInterval(() => this.forgetSilent(performance.now()), TICK_MS);
+    const ticks = setInterval(() => this.forgetSilent(), TICK_MS);
     await new Promise((resolve) => {
       this.stopping.addEventListener("abort", resolve);
       if (this.stopping.aborted) resolve(undefined);
@@ -135,7 +136,7 @@ class Worker {
   private hear(data: Uint8Array): void {
     const { run: id, version } = decodeMessage(versionedNotice, data).head;
     const known = this.runs.get(id);
-    if (known !== undefined) known.heardAt = performance.now();
+    if (known !== undefined) known.silent = 0;
     const wrong = versionDifference(version, WIRE_VERSION);
     const notice = wrong === undefined ? decodeMessage(runNotice, data).head : undefined;
     if (notice?.ended) return this.forget(known);
@@ -145,7 +146,7 @@ class Worker {
       leaseMs: notice?.leaseMs ?? SILENT_MS,
       refused: wrong ?? modelDifference(notice!.model, this.options.model),
       over: new AbortController(),
-      heardAt: performance.now(),
+      silent: 0,
     });
   }
 
@@ -164,9 +165,10 @@ class Worker {
     if (run.refused === undefined) this.options.note(`Run ${run.id} has ended`);
   }
 
-  private forgetSilent(now: number): void {
+  private forgetSilent(): void {
     for (const run of this.runs.values()) {
-      if (now - run.heardAt > Math.max(SILENT_MS, run.leaseMs)) this.forget(run);
+      run.silent += 1;
+      if (run.silent * TICK_MS > Math.max(SILENT_MS, run.leaseMs)) this.forget(run);
     }
   }
 
