@@ -223,5 +223,15 @@ Deno.test("every answer has a request id of its own", async () => {
     }
   }
   assertEquals(ids.size, 9);
+  const own = await app.request("/nothing", { headers: { ...good, "x-request-id": "mine-1" } });
+  assertEquals(own.headers.get("x-request-id"), "mine-1");
+  for (const odd of ["a".repeat(256), "a b", "<script>"]) {
+    ids.add(
+      (await app.request("/health", { headers: { ...good, "x-request-id": odd } })).headers.get(
+        "x-request-id",
+      )!,
+    );
+  }
+  assertEquals(ids.size, 12);
   assert([...ids].every((id) => /^req_[0-9a-f]{32}$/.test(id)));
 });
