@@ -27,7 +27,7 @@ const missing = { 404: "No such file" };
 
 /** As the document shows an upload; it is read as a stream, and its fields by `readFields`. */
 const form = z.object({
-  file: z.string().openapi({ format: "binary", description: "Not empty; a line for each request" }),
+  file: z.string().min(1).openapi({ format: "binary", description: "Not empty; a line for each request" }),
   purpose: z.enum(["batch"]),
   expires_after: expiry.optional().openapi({
     description: "In JSON, or as fields `expires_after[anchor]` and `expires_after[seconds]`; " +

@@ -15,7 +15,7 @@ fi
 data=$(mktemp -d)
 server=
 cleanup() {
-  [ -z "$server" ] || kill -KILL -- "-$server" 2>/dev/null || true
+  [ -z "$server" ] || { kill -KILL -- "-$server" && wait "$server"; } 2>/dev/null || true
   rm -rf "$data" "$data.log"
 }
 trap cleanup EXIT
