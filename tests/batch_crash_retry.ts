@@ -216,7 +216,13 @@ export async function brokenRetry(seed: number): Promise<"done" | "failed for go
     if (error === undefined) assertMerged(storage, base);
     else if (error instanceof BatchError && !error.resumable) {
       assertEquals(error.code, "sync_failed", error.message);
+      // What the failed sync dropped is seen until the power fails, at once or in a later run.
+      const cutAt = choose(2 * calls);
+      storage.setFault((n) => n === cutAt ? "crash" : "none");
+      if (cutAt < calls) await retry(storage, base);
       storage.powerCut();
+      storage.setFault(() => "none");
+      assertWhole(storage, base);
       return await endOfFailed(storage, base);
     }
     [call, fault] = [choose(calls), FAULTS[choose(FAULTS.length)]];
