@@ -14,14 +14,17 @@ export interface EvenStep {
   readonly logitRows: number;
 }
 
-/** Tokens that a row attends to, averaged over the rows of a sequence. */
-function meanContext({ rows, cached }: EvenStep): number {
-  return cached + (rows + 1) / 2;
+/** Tokens that a row sees, averaged over the rows of a sequence. */
+function meanContext({ rows, cached }: EvenStep, window: number): number {
+  const growing = Math.max(0, Math.min(rows, window - cached)); // the others see a whole window
+  const whole = rows > growing ? (rows - growing) * window : 0;
+  return (growing * cached + growing * (growing + 1) / 2 + whole) / rows;
 }
 
-/** Operations of attention for one row and one token of its context. */
-function attentionOperations(op: PlanOp): number {
-  return kindOf(op).contextOperations?.(op) ?? 0;
+/** Operations that an op takes for each row, because of the row's context. */
+function contextOperations(op: PlanOp, step: EvenStep): number {
+  const work = kindOf(op).context?.(op);
+  return work ? work.operations * meanContext(step, work.window ?? Infinity) : 0;
 }
 
 function workOf(step: EvenStep): StepWork {
@@ -31,7 +34,7 @@ function workOf(step: EvenStep): StepWork {
 
 /** Seconds that a step takes at least: bytes, and operations of matrices and of attention (f32). */
 export function evenStepFloor(plan: Plan, cost: PlanCost, step: EvenStep, limits: MachineLimits): number {
-  const attention = plan.ops.reduce((sum, op) => sum + attentionOperations(op), 0) * meanContext(step);
+  const attention = plan.ops.reduce((sum, op) => sum + contextOperations(op, step), 0);
   const row = { ...cost.row, float: cost.row.float + attention };
   return stepFloor({ ...cost, row }, workOf(step), limits);
 }
@@ -39,8 +42,7 @@ export function evenStepFloor(plan: Plan, cost: PlanCost, step: EvenStep, limits
 /** Seconds that all attention of a step takes at least: the cache's bytes or its operations, whichever is more. */
 export function attentionFloor(plan: Plan, cost: PlanCost, step: EvenStep, limits: MachineLimits): number {
   const { rows, kvTokens } = workOf(step);
-  const operations = plan.ops.reduce((sum, op) => sum + attentionOperations(op), 0) * meanContext(step) *
-    rows;
+  const operations = rows * plan.ops.reduce((sum, op) => sum + contextOperations(op, step), 0);
   return Math.max(kvTokens * cost.kvBytesPerToken / limits.readGbps, operations / limits.f32Gflops) / 1e9;
 }
 
@@ -53,9 +55,11 @@ export function opFloor(
   limits: MachineLimits,
 ): number {
   const work = workOf(step);
-  if (attentionOperations(op) > 0) {
-    const bytes = work.kvTokens * kvBytesPerLayer(plan);
-    const operations = attentionOperations(op) * meanContext(step) * work.rows;
+  const context = kindOf(op).context?.(op);
+  if (context) {
+    const seen = Math.min(step.cached, (context.window ?? Infinity) - 1) + step.rows;
+    const bytes = step.sequences * seen * kvBytesPerLayer(plan.kv.type, plan.kv.layers[context.cache]);
+    const operations = contextOperations(op, step) * work.rows;
     return Math.max(bytes / limits.readGbps, operations / limits.f32Gflops) / 1e9;
   }
   if (productsOf(op).length === 0) return 0;

@@ -11,7 +11,8 @@ import {
 } from "../engine/backend/backend.ts";
 import { CpuBackend, type CpuOptions } from "../engine/backend/cpu/cpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
-import { withKvType } from "../engine/plan/plan.ts";
+import type { GgufFile } from "../engine/gguf/types.ts";
+import { type Plan, withKvType } from "../engine/plan/plan.ts";
 import { KernelLibrary } from "../ffi/library.ts";
 
 /** Some tokens of one sequence in a step, and what is wanted after them. */
@@ -47,7 +48,17 @@ export class KernelModel implements Disposable {
   private constructor(readonly backend: Backend, private readonly recurrent: boolean) {}
 
   /** Loads a file's bytes, which need not outlive the call, on the CPU or on the backend given. */
-  static async load(
+  static load(
+    bytes: Uint8Array,
+    compile: CompileOptions,
+    options: CpuModelOptions | Backend = {},
+  ): Promise<KernelModel> {
+    return this.loadAs(async (file) => buildPlan(file, await readRopeFactors(file)), bytes, compile, options);
+  }
+
+  /** The same with a plan that is none of the registry's. */
+  static async loadAs(
+    build: (file: GgufFile) => Plan | Promise<Plan>,
     bytes: Uint8Array,
     compile: CompileOptions,
     options: CpuModelOptions | Backend = {},
@@ -56,7 +67,7 @@ export class KernelModel implements Disposable {
     try {
       await Deno.writeFile(path, bytes);
       const file = await openGguf(path);
-      const built = buildPlan(file, await readRopeFactors(file));
+      const built = await build(file);
       const onBackend = "step" in options;
       const plan = onBackend ? built : withKvType(built, options.kvType ?? "f16");
       const backend = onBackend ? options : new CpuBackend(options);

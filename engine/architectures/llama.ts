@@ -21,14 +21,19 @@ export interface LlamaTraits {
  * The decoder of Llama, and with other traits of Qwen2 and Qwen3: pre-norm attention with grouped heads, SwiGLU.
  * Biases of q, k and v are read where the file has them. Source: "LLaMA" (arXiv 2302.13971), "Qwen3" (2505.09388).
  */
-export function buildLlama(b: PlanBuilder, h: Hparams, traits: LlamaTraits): void {
+export function buildLlama(
+  b: PlanBuilder,
+  h: Hparams,
+  frequencies: Float64Array,
+  traits: LlamaTraits,
+): void {
   const eps = h.rmsEpsilon;
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
-  const table = ropeTable(b, h.ropeDimensionCount);
+  const table = ropeTable(b, frequencies);
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     const heads = {
-      layer: b.kvLayer(),
+      layer: b.kvLayer({ heads: h.headCountKv, headDim: h.keyLength }),
       heads: h.headCount,
       kvHeads: h.headCountKv,
       headDim: h.keyLength,

@@ -17,12 +17,12 @@ import { swiglu } from "../plan/ops/swiglu.ts";
  * value heads in the order that pairs head h with key head h % keyHeads, the decay as -e^A, and 1 added to the norms.
  * Sources: "Gated Delta Networks" (arXiv 2412.06464); Hugging Face transformers, models/qwen3_5.
  */
-export function buildQwen35(b: PlanBuilder, h: Hparams): void {
+export function buildQwen35(b: PlanBuilder, h: Hparams, frequencies: Float64Array): void {
   const delta = readDeltaHparams(b.file, h);
   const eps = h.rmsEpsilon;
   b.leaveOut((name) => isDrafting(name, delta.layers));
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
-  const table = ropeTable(b, h.ropeDimensionCount);
+  const table = ropeTable(b, frequencies);
   for (let layer = 0; layer < delta.layers; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     const mixIn = rmsNorm(b, x, name("attn_norm"), eps);
@@ -45,7 +45,7 @@ type TensorName = (tensor: string) => string;
 
 function gatedAttention(b: PlanBuilder, x: Value, h: Hparams, table: Value, name: TensorName): Value {
   const heads = {
-    layer: b.kvLayer(),
+    layer: b.kvLayer({ heads: h.headCountKv, headDim: h.keyLength }),
     heads: h.headCount,
     kvHeads: h.headCountKv,
     headDim: h.keyLength,

@@ -6,14 +6,14 @@ import type { Plan } from "../plan/plan.ts";
 import { buildLlama } from "./llama.ts";
 import { buildQwen35 } from "./qwen35.ts";
 
-/** Writes the plan of a model file, whose hyper-parameters are checked. */
-type Build = (b: PlanBuilder, h: Hparams) => void;
+/** Writes the plan of a model file, whose hyper-parameters are checked; `frequencies` are those of its rotary positions. */
+type Build = (b: PlanBuilder, h: Hparams, frequencies: Float64Array) => void;
 
 /** The architectures that compy computes, by GGUF's name. */
 const ARCHITECTURES: Readonly<Record<string, Build>> = {
-  llama: (b, h) => buildLlama(b, h, { interleavedRope: true, headNorms: false }),
-  qwen2: (b, h) => buildLlama(b, h, { interleavedRope: false, headNorms: false }),
-  qwen3: (b, h) => buildLlama(b, h, { interleavedRope: false, headNorms: true }),
+  llama: (b, h, f) => buildLlama(b, h, f, { interleavedRope: true, headNorms: false }),
+  qwen2: (b, h, f) => buildLlama(b, h, f, { interleavedRope: false, headNorms: false }),
+  qwen3: (b, h, f) => buildLlama(b, h, f, { interleavedRope: false, headNorms: true }),
   qwen35: buildQwen35,
 };
 
@@ -39,12 +39,11 @@ export function buildPlan(file: GgufFile, ropeFactors?: Float32Array): Plan {
   checkHeads(hparams);
   const builder = new PlanBuilder(file);
   builder.leaveOut((name) => name === ROPE_FREQS);
-  build(builder, hparams);
+  build(builder, hparams, ropeFrequencies(hparams, ropeFactors));
   return builder.finish({
     architecture,
     vocabSize: hparams.vocabSize,
     contextLength: hparams.contextLength,
-    frequencies: ropeFrequencies(hparams, ropeFactors),
   });
 }
 

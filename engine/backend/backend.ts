@@ -121,6 +121,11 @@ export interface StepInput {
   readonly tokens: Int32Array; // [rows]
   readonly sequences: readonly StepSequence[];
   readonly logits: readonly LogitsRequest[];
+  /**
+   * Indices of the sequences whose pooled row is wanted; only of plans that pool. By mean or by the first row, a
+   * sequence must begin in the step that pools it.
+   */
+  readonly pools?: readonly number[];
 }
 
 /** The candidates of one LogitsRequest. */
@@ -140,6 +145,8 @@ export interface Candidates {
 export interface StepOutput {
   /** In the order of `StepInput.logits`. */
   readonly rows: Candidates[];
+  /** In the order of `StepInput.pools`: a row each; undefined where none was wanted. */
+  readonly pooled?: readonly Float32Array[];
 }
 
 export interface CompileOptions {

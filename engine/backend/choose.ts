@@ -103,7 +103,7 @@ async function race(
     }
   }
   const [c, g] = [cpu, webgpu].map(({ times }) => times.sort((a, b) => a - b)[TRIAL_STEPS >> 1]);
-  const layers = `${trial.kv.layers + trial.recurrent.layers} layers take ${
+  const layers = `${trial.kv.layers.length + trial.recurrent.layers} layers take ${
     c.toFixed(2)
   } ms a token on the CPU`;
   return {

@@ -8,7 +8,7 @@ import type {
   BufferId,
   BufferRows,
   DeltaShape,
-  HeadShape,
+  KvLayer,
   Plan,
   PlanBuffer,
   PlanTensor,
@@ -39,7 +39,8 @@ export class PlanBuilder {
   readonly #floatOnly = new Set<Value>();
   /** Tensors of the file that the model is right to be computed without. */
   readonly #leftOut: ((name: string) => boolean)[] = [];
-  #kv = { type: "f16" as const, layers: 0, heads: 0, headDim: 0 };
+  readonly #kvLayers: KvLayer[] = [];
+  readonly #rope: Float64Array[] = [];
   #recurrent = { layers: 0, keyHeads: 0, valueHeads: 0, headDim: 0 };
 
   constructor(readonly file: GgufFile) {}
@@ -94,14 +95,14 @@ export class PlanBuilder {
     return this.#tensor(requireTensor(this.file, name, shape), "vector", length, 1);
   }
 
-  /** The place in the KV cache of the next layer that has one. */
-  kvLayer(): number {
-    return this.#kv.layers++;
+  /** The place in the KV cache of a layer that keeps keys and values of such heads. */
+  kvLayer(layer: KvLayer): number {
+    return this.#kvLayers.push(layer) - 1;
   }
 
-  /** Says what the KV cache's layers hold. */
-  keepsKeys({ kvHeads, headDim }: HeadShape): void {
-    this.#kv = { ...this.#kv, heads: kvHeads, headDim };
+  /** Adds a table of angles a position; returns its place among them. */
+  ropeTable(frequencies: Float64Array): number {
+    return this.#rope.push(frequencies) - 1;
   }
 
   /** The place among the recurrent states of the next layer that has one. */
@@ -120,11 +121,12 @@ export class PlanBuilder {
   }
 
   /** The plan; refuses a file with tensors that no op reads and that were not left out. */
-  finish(head: Pick<Plan, "architecture" | "vocabSize" | "contextLength" | "frequencies">): Plan {
+  finish(head: Pick<Plan, "architecture" | "vocabSize" | "contextLength">): Plan {
     this.#refuseUnread(head.architecture);
     return {
       ...head,
-      kv: this.#kv,
+      kv: { type: "f16", layers: this.#kvLayers },
+      rope: this.#rope,
       recurrent: this.#recurrent,
       tensors: this.#tensors,
       buffers: this.#buffers,

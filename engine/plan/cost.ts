@@ -1,8 +1,8 @@
 import { FORMATS } from "../gguf/formats.ts";
-import { buffersOf, type PlanOp, productsOf } from "./ops/registry.ts";
+import { buffersOf, kindOf, type PlanOp, productsOf } from "./ops/registry.ts";
 import {
   type BufferRows,
-  kvBytesPerToken,
+  kvBytesPerLayer,
   type Plan,
   type PlanTensor,
   stateBytes,
@@ -24,7 +24,7 @@ export interface PlanCost {
   /** Operations for each row of the step, and for each row that wants logits. */
   readonly row: Operations;
   readonly logitsRow: Operations;
-  /** Bytes that attention reads for each token of context. */
+  /** Bytes that attention reads for each token of context; layers with a window read a bounded number and are left out. */
   readonly kvBytesPerToken: number;
   /** Bytes of recurrent state that each sequence's part of a step reads, and writes. */
   readonly stateBytes: number;
@@ -61,7 +61,7 @@ export function planCost(plan: Plan, packedBytes: (tensor: PlanTensor) => number
     logitsWeightBytes: bytes.logits,
     row: operations.step,
     logitsRow: operations.logits,
-    kvBytesPerToken: kvBytesPerToken(plan),
+    kvBytesPerToken: plan.ops.reduce((sum, op) => sum + contextBytes(plan, op), 0),
     stateBytes: stateBytes(plan),
   };
 }
@@ -77,6 +77,12 @@ export function stepFloor(cost: PlanCost, work: StepWork, limits: MachineLimits)
     work.rows * cost.row[kind] + work.logitRows * cost.logitsRow[kind];
   const arithmetic = total("int8") / limits.int8Gops + total("float") / limits.f32Gflops;
   return Math.max(bytes / limits.readGbps, arithmetic) / 1e9;
+}
+
+/** Bytes that an op reads for each token of an unbounded context. */
+function contextBytes({ kv }: Plan, op: PlanOp): number {
+  const work = kindOf(op).context?.(op);
+  return work && work.window === undefined ? kvBytesPerLayer(kv.type, kv.layers[work.cache]) : 0;
 }
 
 /** The matrices that are read whole, with the rows that they are multiplied by: all but the embedding's look-up. */

@@ -45,8 +45,11 @@ const MODELS = {
   qwen35: smallHybrid({ architecture: "qwen35", type: "Q8_0" }),
 };
 const SIZES = { kvBlocks: 9, stateSlots: 3, maxRows: 48, maxLogitRows: 5 };
-/** KV type, layers, heads and head dimension; recurrent layers, key and value heads and head dimension. */
-const SHAPES = { qwen2: [[0, 2, 2, 32], [0, 0, 0, 0]], qwen35: [[1, 1, 2, 32], [3, 2, 4, 64]] } as const;
+/** KV type, blocks, layers, and each one's heads and head dimension; recurrent layers, key and value heads and head dimension. */
+const SHAPES = {
+  qwen2: [[0, 9, 2, 2, 32, 2, 32], [0, 0, 0, 0]],
+  qwen35: [[1, 9, 1, 2, 32], [3, 2, 4, 64]],
+} as const;
 
 for (const name of ["qwen2", "qwen35"] as const) {
   Deno.test(`encode: ${name}'s head and buffers say what the plan says`, () => {
@@ -54,10 +57,11 @@ for (const name of ["qwen2", "qwen35"] as const) {
     const [kv, recurrent] = SHAPES[name];
     const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);
     const r = new Reader(encodePlan(plan, SIZES));
-    assertEquals(r.u32s(10), [0x4e4c5043, 5, 48, 5, plan.vocabSize, ...kv, 9]);
+    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 6, 48, 5, plan.vocabSize, ...kv]);
     assertEquals(r.u32s(5), [...recurrent, 3]);
     assertEquals(r.u64(), arenaBytes);
-    assertEquals(Array.from({ length: r.u32() }, () => r.f64()), [...plan.frequencies]);
+    const tables = Array.from({ length: r.u32() }, () => Array.from({ length: r.u32() }, () => r.f64()));
+    assertEquals(tables, plan.rope.map((frequencies) => [...frequencies]));
     const buffers = Array.from({ length: r.u32() }, () => [...r.u32s(3), r.u64()]);
     const expected = plan.buffers.map((b, i) => [
       ["float", "quant", "fine"].indexOf(b.form),
@@ -72,8 +76,8 @@ for (const name of ["qwen2", "qwen35"] as const) {
   Deno.test(`encode: every op of ${name} comes with its operands, and nothing follows the last`, () => {
     const plan = buildPlan(MODELS[name]);
     const r = new Reader(encodePlan(plan, SIZES));
-    r.u32s(15 + 2);
-    for (let n = r.u32(); n > 0; n--) r.f64();
+    r.u32s(5 + 3 + 2 * plan.kv.layers.length + 5 + 2);
+    for (let tables = r.u32(); tables > 0; tables--) for (let n = r.u32(); n > 0; n--) r.f64();
     for (let n = r.u32(); n > 0; n--) r.u32s(5);
     const operand = (id: number | undefined) => id ?? NONE;
     const forms = (f: Forms) => [f.float, f.quant, f.fine].map(operand);
@@ -85,7 +89,7 @@ for (const name of ["qwen2", "qwen35"] as const) {
           assertEquals([code, ...r.u32s(2)], [0, op.weight, op.out]);
           break;
         case "rope_table":
-          assertEquals([code, r.u32()], [1, op.out]);
+          assertEquals([code, ...r.u32s(2)], [1, op.out, op.table]);
           break;
         case "rms_norm":
           assertEquals([code, ...r.u32s(2), r.f32()], [2, op.x, op.weight, op.eps]);
@@ -102,7 +106,7 @@ for (const name of ["qwen2", "qwen35"] as const) {
           assertEquals(r.u32s(4), [op.gate, op.up, operand(op.out.float), operand(op.out.quant)]);
           break;
         case "rope_append":
-          assertEquals([code, ...r.u32s(4)], [5, op.q, op.k, op.v, op.table]);
+          assertEquals([code, ...r.u32s(4)], [5, op.q, operand(op.k), operand(op.v), op.table]);
           assertEquals(r.u32s(2), [operand(op.qNorm), operand(op.kNorm)]);
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
           assertEquals([...r.u32s(2), r.f32()], [op.rotated, Number(op.interleaved), op.eps]);
@@ -110,13 +114,16 @@ for (const name of ["qwen2", "qwen35"] as const) {
         case "attention":
           assertEquals([code, ...r.u32s(2)], [6, op.q, op.out]);
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
-          assertEquals(r.f32(), Math.fround(op.scale));
+          assertEquals([r.f32(), r.u32()], [Math.fround(op.scale), op.window]);
           break;
         case "quantize":
           assertEquals([code, ...r.u32s(3)], [7, op.x, NONE, op.out]);
           break;
         case "candidates":
           assertEquals([code, ...r.u32s(3)], [8, op.logits, operand(op.exact?.x), operand(op.exact?.weight)]);
+          break;
+        case "pool":
+          assertEquals([code, ...r.u32s(2)], [11, op.x, op.way]);
           break;
         case "short_conv":
           assertEquals([code, ...r.u32s(3), r.f32()], [9, op.x, op.weight, op.heads.layer, op.eps]);

@@ -1,4 +1,4 @@
-import { type PlanOp, renumberTensors, tensorsOf } from "./ops/registry.ts";
+import { cachesOf, type PlanOp, renumberTensors, statesOf, tensorsOf } from "./ops/registry.ts";
 import type { Plan, TensorId } from "./plan.ts";
 
 /** The layer that each op belongs to; undefined for what comes before and after all layers. */
@@ -26,7 +26,12 @@ export function firstLayers(plan: Plan, count: number): Plan {
     ...plan,
     tensors: used.map((old) => plan.tensors[old]),
     ops: ops.map((op) => renumberTensors(op, id)),
-    kv: { ...plan.kv, layers: ops.filter(({ op }) => op === "attention").length },
-    recurrent: { ...plan.recurrent, layers: ops.filter(({ op }) => op === "delta_rule").length },
+    kv: { ...plan.kv, layers: plan.kv.layers.slice(0, countOf(ops.flatMap(cachesOf))) },
+    recurrent: { ...plan.recurrent, layers: countOf(ops.flatMap(statesOf)) },
   };
+}
+
+/** How many layers there must be for all of these to be among them. */
+function countOf(layers: readonly number[]): number {
+  return layers.reduce((count, layer) => Math.max(count, layer + 1), 0);
 }

@@ -11,8 +11,18 @@ export interface OpKind<Name extends string = string, L extends Operands = Opera
   readonly operands: L;
   /** The op in a printed plan. It names all that the op computes. */
   text(op: Values<L>, names: Names): string;
-  /** Operations in f32, besides those of matrices, that each row takes for each token of its context; by default none. */
-  contextOperations?(op: Values<L>): number;
+  /** What each row does with each token of its context; absent where an op has nothing to do with contexts. */
+  context?(op: Values<L>): ContextWork;
+}
+
+/** What an op does with a token of a row's context. */
+export interface ContextWork {
+  /** Operations in f32. */
+  readonly operations: number;
+  /** The layer of the KV cache that is read. */
+  readonly cache: number;
+  /** Tokens that a row sees, its own the last of them; undefined where it sees all. */
+  readonly window?: number;
 }
 
 /** The ops of a kind. */

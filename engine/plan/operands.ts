@@ -30,6 +30,9 @@ export interface Operand<T> {
   readonly words?: number;
   buffers?(value: T): readonly BufferUse[];
   tensors?(value: T): readonly TensorUse[];
+  /** Layers of the KV cache, and of recurrent state, that it names. */
+  caches?(value: T): readonly number[];
+  states?(value: T): readonly number[];
   /** The same operand with its tensors numbered anew. */
   renumber?(value: T, id: (old: TensorId) => TensorId): T;
 }
@@ -58,6 +61,11 @@ export function buffersOfAll(list: Operands, values: object): BufferUse[] {
 
 export function tensorsOfAll(list: Operands, values: object): TensorUse[] {
   return pairs(list, values).flatMap(([operand, value]) => operand.tensors?.(value) ?? []);
+}
+
+/** The layers of the KV cache, or of recurrent state, that operands name. */
+export function layersOfAll(kind: "caches" | "states", list: Operands, values: object): number[] {
+  return pairs(list, values).flatMap(([operand, value]) => operand[kind]?.(value) ?? []);
 }
 
 export function renumberAll<T extends object>(list: Operands, values: T, id: (old: TensorId) => TensorId): T {
@@ -126,10 +134,15 @@ export const attentionHeads: Operand<HeadShape> = {
   words: 5,
   encode: (w, { layer, heads, kvHeads, headDim, gated }) =>
     w.u32(layer, heads, kvHeads, headDim, gated ? 1 : 0),
+  caches: ({ layer }) => [layer],
 };
 
 /** Heads of a recurrent layer, whose shape the plan's head says. */
-export const deltaHeads: Operand<DeltaShape> = { words: 1, encode: (w, { layer }) => w.u32(layer) };
+export const deltaHeads: Operand<DeltaShape> = {
+  words: 1,
+  encode: (w, { layer }) => w.u32(layer),
+  states: ({ layer }) => [layer],
+};
 
 /** An operand of a fixed number of words that may be absent. */
 export function optional<T>(operand: Operand<T>): Operand<T | undefined> {

@@ -49,8 +49,14 @@ export function formsOf({ float, quant, fine }: Forms): BufferId[] {
   return [float, quant, fine].filter((id) => id !== undefined);
 }
 
+/** What a layer keeps of each token: a key and a value a head. */
+export interface KvLayer {
+  readonly heads: number;
+  readonly headDim: number;
+}
+
 export interface HeadShape {
-  /** Among the layers that have a KV cache. */
+  /** Index into `Plan.kv.layers`: the layer's own cache, or that of an earlier layer which it reads. */
   readonly layer: number;
   readonly heads: number;
   readonly kvHeads: number;
@@ -78,14 +84,12 @@ export interface Plan {
   readonly tensors: readonly PlanTensor[];
   readonly buffers: readonly PlanBuffer[];
   readonly ops: readonly PlanOp[];
-  /** Angle a position, of each rotated pair of dimensions. */
-  readonly frequencies: Float64Array;
-  /** Shape of the KV cache; the same in all layers that have one. */
+  /** Tables of angles: angle a position, of each rotated pair of dimensions. */
+  readonly rope: readonly Float64Array[];
   readonly kv: {
     readonly type: KvType;
-    readonly layers: number;
-    readonly heads: number;
-    readonly headDim: number;
+    /** The layers that have a cache; each has a shape of its own. */
+    readonly layers: readonly KvLayer[];
   };
   /** Shape of the recurrent state; the same in all layers that have one. No layers where the model has none. */
   readonly recurrent: Omit<DeltaShape, "layer"> & { readonly layers: number };
@@ -100,14 +104,20 @@ export function withKvType(plan: Plan, type: KvType): Plan {
 const KV_SCALED = 32;
 
 /** Bytes that one token takes in the KV cache of one layer: keys and values. */
-export function kvBytesPerLayer({ kv: { type, heads, headDim } }: Plan): number {
+export function kvBytesPerLayer(type: KvType, { heads, headDim }: KvLayer): number {
   const head = type === "f16" ? 2 * headDim : headDim + 2 * Math.ceil(headDim / KV_SCALED);
   return 2 * heads * head;
 }
 
 /** Bytes that one token takes in the KV cache, over all layers. */
-export function kvBytesPerToken(plan: Plan): number {
-  return plan.kv.layers * kvBytesPerLayer(plan);
+export function kvBytesPerToken({ kv: { type, layers } }: Plan): number {
+  return layers.reduce((sum, layer) => sum + kvBytesPerLayer(type, layer), 0);
+}
+
+/** Floats of a pooled row; 0 where the plan pools nothing. */
+export function pooledColumns(plan: Plan): number {
+  const op = plan.ops.find((op) => op.op === "pool");
+  return op ? plan.buffers[op.x].columns : 0;
 }
 
 /** Bytes of the recurrent state of one sequence: f32, the convolutions' inputs and a square matrix for each value head. */

@@ -2,6 +2,7 @@
 use crate::bail;
 use crate::error::Result;
 use crate::kernels::kv::KV_BLOCK;
+use crate::ops::pool::Way;
 use crate::program::Program;
 use crate::words::{NONE, Words};
 use std::collections::HashMap;
@@ -57,6 +58,13 @@ impl LogitsRequest {
     }
 }
 
+/// A sequence whose pooled row is wanted, and where it goes.
+pub struct PoolRequest {
+    pub sequence: usize,
+    /// First word of the answer in the output.
+    pub answer: usize,
+}
+
 pub struct Step {
     pub tokens: Vec<i32>,
     /// Index into `sequences` and position, of each row.
@@ -64,6 +72,7 @@ pub struct Step {
     pub position_of: Vec<usize>,
     pub sequences: Vec<Sequence>,
     pub logits: Vec<LogitsRequest>,
+    pub pools: Vec<PoolRequest>,
     pub output_words: usize,
 }
 
@@ -72,7 +81,7 @@ impl Step {
     /// Words that are no step of this program.
     pub fn decode(bytes: &[u8], p: &Program) -> Result<Self> {
         let mut w = Words::new(bytes);
-        let (rows, sequences, logits) = (w.size()?, w.size()?, w.size()?);
+        let (rows, sequences, logits, pools) = (w.size()?, w.size()?, w.size()?, w.size()?);
         if rows == 0 || rows > p.max_rows || logits > p.max_logit_rows {
             bail!("A step of {rows} rows and {logits} logits; at most {} and {}", p.max_rows, p.max_logit_rows);
         }
@@ -82,6 +91,7 @@ impl Step {
             position_of: Vec::with_capacity(rows),
             sequences: Vec::with_capacity(sequences.min(rows)),
             logits: Vec::with_capacity(logits),
+            pools: Vec::new(),
             output_words: 0,
         };
         ids(&step.tokens, p.vocab, "token")?;
@@ -98,7 +108,28 @@ impl Step {
             step.output_words += request.answer_words();
             step.logits.push(request);
         }
+        for _ in 0..pools {
+            step.decode_pool(&mut w, p)?;
+        }
         Ok(step)
+    }
+
+    fn decode_pool(&mut self, w: &mut Words, p: &Program) -> Result<()> {
+        let (sequence, answer) = (w.size()?, self.output_words);
+        let Some(pooling) = p.pooling else { bail!("A pooled row of a model that pools nothing") };
+        let Some(rows) = self.sequences.get(sequence) else {
+            bail!("A pooled row of sequence {sequence}, which is out of range 0..{}", self.sequences.len());
+        };
+        if pooling.way != Way::Last && rows.cached > 0 {
+            bail!(
+                "Sequence {sequence} must begin in the step that pools it by its {:?} (got {} tokens before)",
+                pooling.way,
+                rows.cached
+            );
+        }
+        self.output_words += pooling.columns;
+        self.pools.push(PoolRequest { sequence, answer });
+        Ok(())
     }
 
     fn decode_sequence(&mut self, w: &mut Words, p: &Program) -> Result<()> {

@@ -3,7 +3,7 @@ import { FORMATS } from "../../gguf/formats.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { MachineLimits } from "../../plan/cost.ts";
 import { encodePlan } from "../../plan/encode.ts";
-import type { Plan, PlanTensor } from "../../plan/plan.ts";
+import { type Plan, type PlanTensor, pooledColumns } from "../../plan/plan.ts";
 import { WordWriter } from "../../plan/words.ts";
 import type { Backend, BackendInfo, CompileOptions, StepInput, StepOutput } from "../backend.ts";
 import { StepStopped } from "../backend.ts";
@@ -23,6 +23,8 @@ export class CpuBackend implements Backend {
   readonly #handle: bigint;
   readonly #words = new WordWriter(1 << 16);
   #output = new Uint8Array(1 << 16);
+  /** Floats of a pooled row. */
+  #pooled = 0;
 
   /** Throws KernelError where the instruction set is not there or the threads cannot be started. */
   constructor(options: CpuOptions = {}) {
@@ -72,16 +74,17 @@ export class CpuBackend implements Backend {
 
   async compile(plan: Plan, options: CompileOptions): Promise<void> {
     await this.#library.callAsync("compy_plan_compile", this.#handle, encodePlan(plan, options));
+    this.#pooled = pooledColumns(plan);
   }
 
   async step(input: StepInput): Promise<StepOutput> {
-    const bytes = answerBytes(input);
+    const bytes = answerBytes(input, this.#pooled);
     if (this.#output.length < bytes) this.#output = new Uint8Array(2 * bytes);
     const words = encodeStep(this.#words.clear(), input);
     this.#stop(false);
     const answers = await this.#library.callAsync("compy_step", this.#handle, words, this.#output);
     if (answers.length !== bytes) throw new StepStopped("The step was stopped");
-    return decodeAnswers(answers, input);
+    return decodeAnswers(answers, input, this.#pooled);
   }
 
   requestStop(): void {

@@ -6,7 +6,8 @@ const NONE = 0xffffffff;
 
 /** A step as the words that rust-kernels/src/step.rs reads. */
 export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuffer> {
-  w.u32(input.tokens.length, input.sequences.length, input.logits.length).i32s(input.tokens);
+  const { pools = [] } = input;
+  w.u32(input.tokens.length, input.sequences.length, input.logits.length, pools.length).i32s(input.tokens);
   for (const s of input.sequences) {
     const { read = NONE, write = NONE, saves = [] } = s.state ?? {};
     w.u32(s.start, s.length, s.cached, s.blockTable.length, read, write, saves.length);
@@ -20,7 +21,7 @@ export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuf
     if (r.mask) w.i32s(r.mask);
     w.i32s(r.probe);
   }
-  return w.bytes();
+  return w.u32(...pools).bytes();
 }
 
 /** Words of one answer: count, log-sum-exp, ids, logits, raw logits, probed logits. */
@@ -28,13 +29,14 @@ function answerWords(r: LogitsRequest): number {
   return 2 + 3 * r.candidates + r.probe.length;
 }
 
-/** Bytes that a step's answers take. */
-export function answerBytes(input: StepInput): number {
-  return 4 * input.logits.reduce((sum, r) => sum + answerWords(r), 0);
+/** Bytes that a step's answers take; `pooled` is the floats of a pooled row. */
+export function answerBytes(input: StepInput, pooled: number): number {
+  const candidates = input.logits.reduce((sum, r) => sum + answerWords(r), 0);
+  return 4 * (candidates + pooled * (input.pools?.length ?? 0));
 }
 
 /** Copies the answers out of the buffer, which the next step overwrites. */
-export function decodeAnswers(bytes: Uint8Array<ArrayBuffer>, input: StepInput): StepOutput {
+export function decodeAnswers(bytes: Uint8Array<ArrayBuffer>, input: StepInput, pooled: number): StepOutput {
   const ints = new Int32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
   const floats = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
   let at = 0;
@@ -51,5 +53,5 @@ export function decodeAnswers(bytes: Uint8Array<ArrayBuffer>, input: StepInput):
     at += answerWords(r);
     return row;
   });
-  return { rows };
+  return { rows, pooled: input.pools?.map(() => floats.slice(at, at += pooled)) };
 }

@@ -18,7 +18,7 @@ export interface StepBuffers {
   readonly carries: GPUBuffer;
   readonly rows: GPUBuffer;
   readonly tables: GPUBuffer;
-  readonly angles: GPUBuffer;
+  readonly angles: readonly GPUBuffer[]; // [tables]
   /** Row of each row that wants logits. */
   readonly chosen: GPUBuffer;
   readonly parts: GPUBuffer;
@@ -37,11 +37,11 @@ export async function makeStepBuffers(
   program: Program,
   { kvBlocks, maxRows, maxLogitRows, stateSlots = 0 }: CompileOptions,
 ): Promise<StepBuffers> {
-  const kvBytes = kvBlocks * KV_BLOCK_TOKENS * plan.kv.heads * plan.kv.headDim * 2;
   const layers = async (what: string) => {
     const buffers: GPUBuffer[] = [];
-    for (let i = 0; i < plan.kv.layers; i++) {
-      buffers.push(await memory.storage(`the ${what} of layer ${i}'s KV cache`, kvBytes));
+    for (const [i, { heads, headDim }] of plan.kv.layers.entries()) {
+      const bytes = kvBlocks * KV_BLOCK_TOKENS * heads * headDim * 2;
+      buffers.push(await memory.storage(`the ${what} of layer ${i}'s KV cache`, bytes));
     }
     return buffers;
   };
@@ -67,7 +67,7 @@ export async function makeStepBuffers(
     chosen: await memory.storage("logit rows", 4 * maxLogitRows),
     parts: await memory.storage("parts of logits", PART_BYTES * partsOf(plan.vocabSize) * maxLogitRows),
     contexts,
-    partials: await memory.storage("parts of attention", 4 * partialFloats(plan.kv, contexts)),
+    partials: await memory.storage("parts of attention", 4 * partialFloats(largestHead(plan), contexts)),
     counts: { step: await uniform(), logits: await uniform() },
   };
 }
@@ -81,24 +81,37 @@ async function statesOf(memory: GpuMemory, { recurrent }: Plan, slots: number): 
   return buffers;
 }
 
-/** cos, then sin, of every position's angles, from f64: a GPU's own are wrong for large angles. */
+function largestHead({ kv: { layers } }: Plan): number {
+  return layers.reduce((largest, { headDim }) => Math.max(largest, headDim), 0);
+}
+
+/** cos, then sin, of every position's angles, table by table, from f64: a GPU's own are wrong for large angles. */
 async function anglesOf(
   device: GPUDevice,
   memory: GpuMemory,
   plan: Plan,
   kvTokens: number,
-): Promise<GPUBuffer> {
+): Promise<GPUBuffer[]> {
   const positions = Math.min(plan.contextLength, kvTokens);
-  const half = plan.frequencies.length;
+  const buffers: GPUBuffer[] = [];
+  for (const frequencies of plan.rope) {
+    const table = angleTable(frequencies, positions);
+    const buffer = await memory.storage("angles", table.byteLength);
+    device.queue.writeBuffer(buffer, 0, table);
+    buffers.push(buffer);
+  }
+  return buffers;
+}
+
+function angleTable(frequencies: Float64Array, positions: number): Float32Array<ArrayBuffer> {
+  const half = frequencies.length;
   const table = new Float32Array(positions * 2 * half);
   for (let position = 0; position < positions; position++) {
     for (let i = 0; i < half; i++) {
-      const angle = position * plan.frequencies[i];
+      const angle = position * frequencies[i];
       table[(2 * position) * half + i] = Math.cos(angle);
       table[(2 * position + 1) * half + i] = Math.sin(angle);
     }
   }
-  const buffer = await memory.storage("angles", table.byteLength);
-  device.queue.writeBuffer(buffer, 0, table);
-  return buffer;
+  return table;
 }

@@ -4,6 +4,7 @@ import {
   buffersOfAll,
   type BufferUse,
   encodeAll,
+  layersOfAll,
   renumberAll,
   tensorsOfAll,
   type TensorUse,
@@ -15,6 +16,7 @@ import { CANDIDATES } from "./candidates.ts";
 import { DELTA_RULE } from "./delta_rule.ts";
 import { EMBED } from "./embed.ts";
 import { MATMUL } from "./matmul.ts";
+import { POOL } from "./pool.ts";
 import { QUANTIZE } from "./quantize.ts";
 import { RMS_NORM } from "./rms_norm.ts";
 import { ROPE_APPEND } from "./rope_append.ts";
@@ -34,6 +36,7 @@ const KINDS = [
   CANDIDATES,
   SHORT_CONV,
   DELTA_RULE,
+  POOL,
 ] as const;
 
 /** One op of a plan. */
@@ -54,6 +57,16 @@ export function buffersOf(op: PlanOp): BufferUse[] {
 /** Every tensor that an op reads. */
 export function tensorsOf(op: PlanOp): TensorUse[] {
   return tensorsOfAll(kindOf(op).operands, op);
+}
+
+/** Layers of the KV cache that an op reads or writes. */
+export function cachesOf(op: PlanOp): number[] {
+  return layersOfAll("caches", kindOf(op).operands, op);
+}
+
+/** Layers of recurrent state that an op carries. */
+export function statesOf(op: PlanOp): number[] {
+  return layersOfAll("states", kindOf(op).operands, op);
 }
 
 /** The matrices that an op multiplies by. */

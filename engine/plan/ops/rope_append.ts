@@ -3,14 +3,17 @@ import { opKind } from "../op.ts";
 import { attentionHeads, flag, floats, integer, optional, real, weights } from "../operands.ts";
 import type { HeadShape } from "../plan.ts";
 
-/** Norms (where given) and rotates q and k heads, appends k and v to the cache. */
+/**
+ * Norms (where given) and rotates q and k heads, appends k and v to the cache. Without k and v, which come together, a
+ * layer reads what an earlier one has kept.
+ */
 export const ROPE_APPEND = opKind({
   op: "rope_append",
   code: 5,
   operands: {
     q: floats("update"),
-    k: floats("update"),
-    v: floats("read"),
+    k: optional(floats("update")),
+    v: optional(floats("read")),
     table: floats("read"),
     qNorm: optional(weights),
     kNorm: optional(weights),
@@ -23,7 +26,8 @@ export const ROPE_APPEND = opKind({
     const { layer, heads, kvHeads, headDim, gated } = op.heads;
     const what = `layer ${layer}, ${heads}/${kvHeads} heads of ${headDim}, rotated ${op.rotated}` +
       (op.interleaved ? " interleaved" : "") + (gated ? ", gated" : "");
-    const operands = [t.buffers(op.q, op.k, op.v, op.table), t.tensors(op.qNorm, op.kNorm)].filter(Boolean);
+    const buffers = [op.q, op.k, op.v, op.table].filter((id) => id !== undefined);
+    const operands = [t.buffers(...buffers), t.tensors(op.qNorm, op.kNorm)].filter(Boolean);
     return `rope_append(${operands.join(", ")}; ${what})`;
   },
 });
@@ -38,7 +42,10 @@ export interface RopeOptions {
   readonly kNorm?: string;
 }
 
-/** Turns queries and keys by their positions, in place, and keeps keys and values. */
+/**
+ * Turns queries and keys by their positions, in place, and keeps keys and values. Queries alone are those of a layer that
+ * reads another's cache.
+ */
 export function ropeAppend(
   b: PlanBuilder,
   [q, k, v]: readonly Value[],
@@ -46,12 +53,11 @@ export function ropeAppend(
   rope: RopeOptions,
 ): void {
   const norm = (name?: string) => name ? b.vector(`${name}.weight`, heads.headDim) : undefined;
-  b.keepsKeys(heads);
   b.push({
     op: "rope_append",
     q: b.asFloat(q),
-    k: b.asFloat(k),
-    v: b.asFloat(v),
+    k: k && b.asFloat(k),
+    v: v && b.asFloat(v),
     table: b.asFloat(rope.table),
     qNorm: norm(rope.qNorm),
     kNorm: norm(rope.kNorm),

@@ -92,9 +92,9 @@ impl Run<'_> {
         unsafe { m.format.row(self.isa, m.panels.add(panel * m.panel_bytes), m.columns, lane, out) }
     }
 
-    /// A layer's keys, and its values.
-    pub fn kv_layer(&self, layer: usize) -> [*mut u8; 2] {
-        let at = layer * self.p.kv.offset(0, self.p.kv.heads);
+    /// A layer's keys of a block, and its values.
+    pub fn kv_block(&self, layer: usize, block: usize) -> [*mut u8; 2] {
+        let at = block * self.p.kv.block_bytes + self.p.kv.layers[layer].offset;
         [self.e.keys.at(at), self.e.values.at(at)]
     }
 

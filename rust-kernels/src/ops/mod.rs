@@ -5,6 +5,7 @@ pub mod candidates;
 pub mod delta_rule;
 pub mod embed;
 pub mod matmul;
+pub mod pool;
 mod product;
 pub mod quantize;
 pub mod rms_norm;
@@ -13,6 +14,7 @@ pub mod rope_table;
 pub mod short_conv;
 pub mod swiglu;
 
+use self::pool::Pooling;
 use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
@@ -23,6 +25,11 @@ pub trait Op: Send + Sync {
     /// Floats of working memory that a thread wants.
     fn scratch(&self, _program: &Program) -> usize {
         0
+    }
+
+    /// What the op pools sequences to; none for all but one.
+    fn pooling(&self) -> Option<Pooling> {
+        None
     }
 
     /// Computes a thread's share: every thread calls it once a step, and takes items from `work` until there are none.
@@ -64,4 +71,5 @@ ops! {
     8 => candidates::Candidates,
     9 => short_conv::ShortConv,
     10 => delta_rule::DeltaRule,
+    11 => pool::Pool,
 }

@@ -1,17 +1,18 @@
-//! Per-head norms and rotary positions of queries and keys; keys and values go into the KV cache.
+//! Per-head norms and rotary positions of queries and keys; keys and values go into the KV cache. A layer that reads what
+//! another keeps has queries alone.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::kv::KV_BLOCK;
 use crate::kernels::norm::{inverse_rms, scale_by};
-use crate::program::{Heads, Operands};
+use crate::program::{Heads, Operands, Rows};
 use crate::simd::{Kernel, Simd};
 
 pub struct RopeAppend {
     q: usize,
-    k: usize,
-    v: usize,
+    /// Keys and values; none where a layer reads what another keeps.
+    kept: Option<[usize; 2]>,
     table: usize,
     q_norm: Option<usize>,
     k_norm: Option<usize>,
@@ -21,23 +22,31 @@ pub struct RopeAppend {
 
 impl Decode for RopeAppend {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let (q, k, v) = (o.step_float(None)?, o.step_float(None)?, o.step_float(None)?);
+        let q = o.step_float(None)?;
+        let kept = match [o.optional()?, o.optional()?] {
+            [Some(k), Some(v)] => Some([k, v]),
+            [None, None] => None,
+            _ => bail!("keys and values must come together"),
+        };
         let (table, q_norm, k_norm) = (o.step_float(None)?, o.optional()?, o.optional()?);
         let heads = o.heads()?;
         let (rotated, interleaved, eps) = (o.size()?, o.flag()?, o.f32()?);
         let (dim, kv) = (heads.head_dim, heads.kv_heads * heads.head_dim);
-        for (buffer, columns) in [(q, heads.query_columns()), (k, kv), (v, kv), (table, rotated)] {
+        for (buffer, columns) in [(q, heads.query_columns()), (table, rotated)] {
             o.is_float(buffer, Some(columns))?;
         }
-        let frequencies = o.program.frequencies.len();
-        if rotated > dim || rotated != 2 * frequencies {
-            bail!("{rotated} rotated dimensions of {dim}, with {frequencies} frequencies");
+        for buffer in kept.into_iter().flatten() {
+            o.is_float(buffer, Some(kv))?;
+            o.rows_are(buffer, Rows::Step)?;
+        }
+        if rotated > dim || !rotated.is_multiple_of(2) {
+            bail!("rotated dimensions must be an even number of at most {dim} (got {rotated})");
         }
         for norm in [q_norm, k_norm].into_iter().flatten() {
             o.vector(norm, dim)?;
         }
         let rope = RopeShape { head_dim: dim, rotated, interleaved, eps };
-        Ok(Self { q, k, v, table, q_norm, k_norm, heads, rope })
+        Ok(Self { q, kept, table, q_norm, k_norm, heads, rope })
     }
 }
 
@@ -46,7 +55,6 @@ impl Op for RopeAppend {
         let (h, dim) = (&self.heads, self.heads.head_dim);
         let group = h.heads / h.kv_heads;
         let [q_norm, k_norm] = [self.q_norm, self.k_norm].map(|n| n.map_or(std::ptr::null(), |n| run.vector(n, dim)));
-        let [keys, values] = run.kv_layer(h.layer);
         let append = run.p.kv.kind.appenders();
         for item in work.items(run.tokens() * h.kv_heads).flatten() {
             let (row, head) = (item / h.kv_heads, item % h.kv_heads);
@@ -62,9 +70,11 @@ impl Op for RopeAppend {
                     let x = run.float(self.q, row).add(i * h.query_stride());
                     run.isa.run(NormAndRotate { x, weight: q_norm, table, shape });
                 }
-                let (key, value) = (run.float(self.k, row).add(head * dim), run.float(self.v, row).add(head * dim));
+                let Some(kept) = self.kept else { continue };
+                let [key, value] = kept.map(|buffer| run.float(buffer, row).add(head * dim));
                 run.isa.run(NormAndRotate { x: key, weight: k_norm, table, shape });
-                let at = run.p.kv.offset(block, head);
+                let at = head * run.p.kv.layers[h.layer].head_bytes;
+                let [keys, values] = run.kv_block(h.layer, block);
                 (append.key)(run.isa, key, dim, keys.add(at), slot);
                 (append.value)(run.isa, value, dim, values.add(at), slot);
             }

@@ -1,24 +1,32 @@
-//! Angles of rotary positions, for all layers of a step.
+//! Angles of rotary positions, for all layers that turn heads by the same table.
 use super::{Decode, Op};
+use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::program::Operands;
 
 pub struct RopeTable {
     out: usize,
+    table: usize,
 }
 
 impl Decode for RopeTable {
     fn decode(o: &mut Operands) -> Result<Self> {
-        Ok(Self { out: o.step_float(Some(2 * o.program.frequencies.len()))? })
+        let (out, table) = (o.step_float(None)?, o.size()?);
+        let Some(frequencies) = o.program.rope.get(table) else {
+            bail!("table {table} of angles is out of range 0..{}", o.program.rope.len());
+        };
+        o.is_float(out, Some(2 * frequencies.len()))?;
+        Ok(Self { out, table })
     }
 }
 
 impl Op for RopeTable {
     fn run(&self, run: &Run, work: &Work) {
+        let frequencies = &run.p.rope[self.table];
         for row in work.items(run.tokens()).flatten() {
             // SAFETY: the buffer's rows hold 2 * frequencies floats, checked at decode.
-            unsafe { angles(run.step.position_of[row], &run.p.frequencies, run.float(self.out, row)) }
+            unsafe { angles(run.step.position_of[row], frequencies, run.float(self.out, row)) }
         }
     }
 }

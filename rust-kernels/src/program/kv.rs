@@ -1,5 +1,9 @@
 //! The shape of the KV cache, and of the heads that read it.
+use super::MOST_HEADS;
+use crate::bail;
+use crate::error::Result;
 use crate::kernels::kv::KvType;
+use crate::words::Words;
 
 /// Heads of the attention ops.
 #[derive(Clone, Copy)]
@@ -23,32 +27,58 @@ impl Heads {
     }
 }
 
-/// Shapes of the KV cache; the same in every layer that has one.
+/// A layer of the KV cache.
 #[derive(Clone, Copy)]
-pub struct KvShape {
-    pub kind: KvType,
-    pub layers: usize,
+pub struct KvLayer {
     pub heads: usize,
     pub head_dim: usize,
+    /// Bytes of a head's keys in a block; its values take as many.
+    pub head_bytes: usize,
+    /// Bytes from a block's start to the layer's first head.
+    pub offset: usize,
+}
+
+/// The KV cache is [block][layer][head]: a block's layers lie together, so that what a sequence uses is made of few pages.
+pub struct KvShape {
+    pub kind: KvType,
     pub blocks: usize,
+    pub layers: Vec<KvLayer>,
+    /// Bytes of a block's keys, over all layers; its values take as many.
+    pub block_bytes: usize,
 }
 
 impl KvShape {
-    /// Bytes of a head's keys in a block.
-    pub fn block_bytes(&self) -> usize {
-        self.kind.block_bytes(self.head_dim)
+    pub(super) fn decode(w: &mut Words) -> Result<Self> {
+        let kind = match w.u32()? {
+            0 => KvType::F16,
+            1 => KvType::Q8_0,
+            code => bail!("A KV cache of the unknown type {code}"),
+        };
+        let (blocks, count) = (w.size()?, w.size()?);
+        let mut kv = Self { kind, blocks, layers: Vec::new(), block_bytes: 0 };
+        for _ in 0..count {
+            let (heads, head_dim) = (w.size()?, w.size()?);
+            if heads.max(head_dim) > MOST_HEADS {
+                bail!("KV heads and their dimension must be at most {MOST_HEADS} (got {heads} of {head_dim})");
+            }
+            if heads == 0 || head_dim == 0 || !head_dim.is_multiple_of(16) {
+                bail!("KV heads must be at least 1, their dimension a multiple of 16 (got {heads} of {head_dim})");
+            }
+            let (head_bytes, offset) = (kind.block_bytes(head_dim), kv.block_bytes);
+            kv.layers.push(KvLayer { heads, head_dim, head_bytes, offset });
+            let Some(bytes) = offset.checked_add(heads * head_bytes) else {
+                bail!("A KV cache of {count} layers is beyond all memory");
+            };
+            kv.block_bytes = bytes;
+        }
+        Ok(kv)
     }
 
-    /// Bytes of all keys, which are those of all values; None where they are beyond all memory.
-    pub(super) fn bytes(&self) -> Option<usize> {
-        [self.blocks, self.heads, self.layers].iter().try_fold(self.block_bytes(), |n, m| n.checked_mul(*m))
-    }
-}
-
-impl KvShape {
-    /// Bytes from a layer's start to a block's and head's keys (or values). The cache is [block][layer][head]: a
-    /// block's layers lie together, so that what a sequence uses is made of few pages.
-    pub fn offset(&self, block: usize, head: usize) -> usize {
-        (block * self.layers * self.heads + head) * self.block_bytes()
+    /// Bytes of all keys, which are those of all values.
+    pub(super) fn bytes(&self) -> Result<usize> {
+        match self.blocks.checked_mul(self.block_bytes) {
+            Some(bytes) => Ok(bytes),
+            None => bail!("A KV cache of {} blocks of {} bytes is beyond all memory", self.blocks, self.block_bytes),
+        }
     }
 }

@@ -7,20 +7,20 @@ mod operands;
 mod recurrent;
 
 pub use self::buffer::{Buffer, Kind, Out, Rows};
-pub use self::kv::{Heads, KvShape};
+pub use self::kv::{Heads, KvLayer, KvShape};
 pub use self::operands::Operands;
 pub use self::recurrent::{DeltaHeads, RecurrentShape};
 
 use crate::bail;
 use crate::error::Result;
 use crate::formats::BLOCK;
-use crate::kernels::kv::KvType;
+use crate::ops::pool::Pooling;
 use crate::ops::{self, Op};
 use crate::weights::Weights;
 use crate::words::Words;
 
 pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Rows of a step, at most: what is allocated for one is bounded by it.
 const MOST_ROWS: usize = 1 << 16;
 /// KV heads, and their dimension, at most: products of both with a few words more stay below 2^64.
@@ -37,9 +37,12 @@ pub struct Program {
     pub kv_bytes: usize,
     pub recurrent: RecurrentShape,
     pub state_bytes: usize,
-    pub frequencies: Vec<f64>,
+    /// Tables of angles: angles a position.
+    pub rope: Vec<Vec<f64>>,
     pub buffers: Vec<Buffer>,
     pub ops: Vec<Box<dyn Op>>,
+    /// What sequences are pooled to; none where the plan has no such op.
+    pub pooling: Option<Pooling>,
     pub arena_bytes: usize,
 }
 
@@ -56,23 +59,8 @@ impl Program {
         if max_rows.max(max_logit_rows) > MOST_ROWS {
             bail!("A step may have at most {MOST_ROWS} rows (got {max_rows}, {max_logit_rows} of them with logits)");
         }
-        let kind = match w.u32()? {
-            0 => KvType::F16,
-            1 => KvType::Q8_0,
-            code => bail!("A KV cache of the unknown type {code}"),
-        };
-        let kv = KvShape { kind, layers: w.size()?, heads: w.size()?, head_dim: w.size()?, blocks: w.size()? };
-        if kv.heads.max(kv.head_dim) > MOST_HEADS {
-            bail!("KV heads and their dimension must be at most {MOST_HEADS} (got {} of {})", kv.heads, kv.head_dim);
-        }
-        let Some(kv_bytes) = kv.bytes() else {
-            bail!(
-                "A KV cache of {} blocks, {} layers and {} heads is beyond all memory",
-                kv.blocks,
-                kv.layers,
-                kv.heads
-            );
-        };
+        let kv = KvShape::decode(&mut w)?;
+        let kv_bytes = kv.bytes()?;
         let recurrent = RecurrentShape {
             layers: w.size()?,
             heads: DeltaHeads { layer: 0, key_heads: w.size()?, value_heads: w.size()?, head_dim: w.size()? },
@@ -80,8 +68,8 @@ impl Program {
         };
         let state_bytes = recurrent.bytes()?;
         let arena_bytes = w.u64()? as usize;
-        let count = w.size()?;
-        let frequencies = (0..count).map(|_| w.f64()).collect::<Result<_>>()?;
+        let tables = w.size()?;
+        let rope = (0..tables).map(|_| (0..w.size()?).map(|_| w.f64()).collect()).collect::<Result<_>>()?;
         let mut p = Self {
             max_rows,
             max_logit_rows,
@@ -90,7 +78,8 @@ impl Program {
             kv_bytes,
             recurrent,
             state_bytes,
-            frequencies,
+            rope,
+            pooling: None,
             buffers: Vec::new(),
             ops: Vec::new(),
             arena_bytes,
@@ -108,6 +97,11 @@ impl Program {
         if !w.is_empty() {
             bail!("The plan has words after its last op");
         }
+        let poolings: Vec<_> = p.ops.iter().filter_map(|op| op.pooling()).collect();
+        if poolings.len() > 1 {
+            bail!("A plan may pool once (got {} such ops)", poolings.len());
+        }
+        p.pooling = poolings.first().copied();
         Ok(p)
     }
 

@@ -43,9 +43,8 @@ impl Operands<'_, '_> {
     pub fn heads(&mut self) -> Result<Heads> {
         let (layer, heads, kv_heads, head_dim) = (self.size()?, self.size()?, self.size()?, self.size()?);
         let (h, kv) = (Heads { layer, heads, kv_heads, head_dim, gated: self.flag()? }, &self.program.kv);
-        let same = kv_heads == kv.heads && head_dim == kv.head_dim && layer < kv.layers;
-        let fits = kv_heads > 0 && heads.is_multiple_of(kv_heads) && head_dim > 0 && head_dim.is_multiple_of(16);
-        if !same || !fits {
+        let same = kv.layers.get(layer).is_some_and(|kept| (kept.heads, kept.head_dim) == (kv_heads, head_dim));
+        if !same || !heads.is_multiple_of(kv_heads) {
             bail!("{heads} heads over {kv_heads} of {head_dim} in layer {layer} do not fit the KV cache");
         }
         if heads / kv_heads > MAX_ROWS {

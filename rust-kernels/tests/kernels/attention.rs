@@ -94,10 +94,13 @@ impl Cache {
     }
 
     /// Attention of one query in f64, and a bound on what f32 may be off by in each dimension.
-    fn reference(&self, q: &[f32], position: usize, scale: f32) -> Vec<(f64, f64)> {
+    fn reference(&self, q: &[f32], position: usize, window: usize, scale: f32) -> Vec<(f64, f64)> {
         let (q, mut doubt) = (self.query(q), 0.0f64);
         let scores: Vec<f64> = (0..=position)
             .map(|p| {
+                if position - p >= window {
+                    return f64::NEG_INFINITY;
+                }
                 let product = |d: usize| q[d] * self.key(p, d);
                 let (sum, size) = (0..q.len()).map(product).fold((0.0, 0.0), |(s, a), x| (s + x, a + x.abs()));
                 // The sum's roundings, the product with the scale, the difference from the largest.
@@ -154,13 +157,23 @@ struct Rows<'a> {
     positions: &'a [usize],
     parts: Vec<Part<'a>>,
     shared: usize,
+    window: usize,
 }
 
 impl<'a> Rows<'a> {
     /// Of one sequence.
-    fn of(q: &'a [Vec<f32>], positions: &'a [usize], block_table: &'a [i32]) -> Self {
+    fn of(q: &'a [Vec<f32>], positions: &'a [usize], block_table: &'a [i32], window: usize) -> Self {
         let parts = vec![Part { rows: q.len(), block_table }];
-        Self { q: q.iter().map(Vec::as_slice).collect(), positions, parts, shared: 0 }
+        Self { q: q.iter().map(Vec::as_slice).collect(), positions, parts, shared: 0, window }
+    }
+}
+
+/// None, or one that may begin anywhere in the context, at the edges of blocks and chunks too.
+fn window(seen: usize, random: &mut Random) -> usize {
+    match random.below(3) {
+        0 => usize::MAX,
+        1 => random.between(1, seen + 3),
+        _ => random.pick(&SEEN),
     }
 }
 
@@ -179,6 +192,7 @@ fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<V
         positions: rows.positions,
         parts: &rows.parts,
         shared: rows.shared,
+        window: rows.window,
         keys: b.keys.copy(&cache.keys).as_ptr(),
         values: b.values.copy(&cache.values).as_ptr(),
         block_stride: cache.block_stride(),
@@ -206,20 +220,25 @@ fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random
     let width = if random.below(4) == 0 { 2 * head_dim } else { head_dim };
     let q: Vec<Vec<f32>> = positions.iter().map(|_| (0..width).map(|_| random.unit() * size).collect()).collect();
     let scale = 1.0 / (head_dim as f32).sqrt();
+    let window = window(seen, random);
     let name = |r: usize| {
-        format!("{} {kind:?} head_dim {head_dim}, group {group}, row {r}, position {}", k.name(), positions[r])
+        format!(
+            "{} {kind:?} head_dim {head_dim}, group {group}, window {window}, row {r}, position {}",
+            k.name(),
+            positions[r]
+        )
     };
-    let together = run(k, &cache, &Rows::of(&q, &positions, &cache.block_table), scale, b);
+    let together = run(k, &cache, &Rows::of(&q, &positions, &cache.block_table, window), scale, b);
     for (r, got) in together.iter().enumerate().filter(|(r, _)| tokens <= 5 || r % 7 == 0) {
         let (query, gates) = q[r].split_at(head_dim);
-        for (d, (want, limit)) in cache.reference(query, positions[r], scale).into_iter().enumerate() {
+        for (d, (want, limit)) in cache.reference(query, positions[r], window, scale).into_iter().enumerate() {
             let gate = gates.get(d).map_or(1.0, |g| 1.0 / (1.0 + (-f64::from(*g)).exp()));
             assert_near(got[d], want * gate, (limit + 8.0 * ROUNDING * want.abs()) * gate, || name(r));
         }
     }
     for _ in 0..4 {
         let r = random.below(q.len());
-        let alone = run(k, &cache, &Rows::of(&q[r..=r], &positions[r..=r], &cache.block_table), scale, b);
+        let alone = run(k, &cache, &Rows::of(&q[r..=r], &positions[r..=r], &cache.block_table, window), scale, b);
         assert_same_bits(&alone[0], &together[r], || name(r));
     }
     5
@@ -262,14 +281,15 @@ fn prefix(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Rand
     let q: Vec<Vec<f32>> = positions.iter().map(|_| (0..head_dim).map(|_| random.unit() * 2.0).collect()).collect();
     let scale = 1.0 / (head_dim as f32).sqrt();
     let parts = tables.iter().map(|table| Part { rows: group, block_table: table }).collect();
-    let rows = Rows { q: q.iter().map(Vec::as_slice).collect(), positions: &positions, parts, shared };
+    let window = window(shared, random);
+    let rows = Rows { q: q.iter().map(Vec::as_slice).collect(), positions: &positions, parts, shared, window };
     let together = run(k, &cache, &rows, scale, b);
     for (i, table) in tables.iter().enumerate() {
         let mine = i * group..(i + 1) * group;
-        let alone = run(k, &cache, &Rows::of(&q[mine.clone()], &positions[mine.clone()], table), scale, b);
+        let alone = run(k, &cache, &Rows::of(&q[mine.clone()], &positions[mine.clone()], table, window), scale, b);
         for (r, row) in mine.zip(alone) {
             assert_same_bits(&together[r], &row, || {
-                format!("{} {kind:?} head_dim {head_dim}, {count} sequences, row {r}", k.name())
+                format!("{} {kind:?} head_dim {head_dim}, {count} sequences, window {window}, row {r}", k.name())
             });
         }
     }

@@ -43,8 +43,8 @@ fn operands_that_have_a_row_a_token_must_say_so() {
         (ANGLES, 1, "buffer 1 must have a row for each token of the step"),
         (Q, 3, "operands must all have a row for each token, or all for each row of logits"),
         (ATTN, 5, "buffer 8 must have a row for each token of the step"),
-        (QKV, 9, "operands must all have"),
-        (LOGITS, 17, "operands must all have"),
+        (QKV, 11, "operands must all have"),
+        (LOGITS, 19, "operands must all have"),
     ] {
         let error = run(&model, &with_other_rows(buffer)).expect_err("a lie");
         assert!(error.starts_with(&format!("Op {op} of the plan: {needed}")), "{error}");
@@ -55,7 +55,7 @@ fn operands_that_have_a_row_a_token_must_say_so() {
 #[test]
 fn ops_over_tokens_take_no_rows_of_logits() {
     let model = model(Isa::available()[0], 1);
-    for op in [0, 1, 2, 4, 5, 10, 11] {
+    for op in [0, 1, 2, 4, 5, 6, 7, 12, 13, 21] {
         let mut plan = Plan::whole(0);
         plan.ops = vec![plan.ops[op].clone()];
         plan.buffers.iter_mut().for_each(|b| b[1] = 1);
@@ -77,7 +77,7 @@ fn one_op_has_one_number_of_rows() {
 fn what_an_op_cannot_be_given_is_refused_by_name() {
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 14] = [
+    let lies: [(Lie, &str); 21] = [
         (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),
         (|p| p.ops[0][1] = tensor::NORM, "Op 0 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[0][2] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
@@ -86,11 +86,18 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[2][5] = buffer::X, "Op 2 of the plan: buffer 0 must be of the form Quant (got Float)"),
         (|p| p.ops[2][4..7].fill(NONE), "Op 2 of the plan: outputs must have 64 columns (got [])"),
         (|p| p.ops[3][1] = NONE, "Op 3 of the plan: no operand is in the form that the kernels of tensor 4 read"),
-        (|p| p.ops[4][8] = 3, "Op 4 of the plan: 3 heads over 2 of 16 in layer 0 do not fit the KV cache"),
-        (|p| p.ops[10][3] = 1, "Op 10 of the plan: layer 1 has no recurrent state: there are 1"),
-        (|p| p.ops[18][0] = 11, "Op 18 of the plan: unknown code 11"),
+        (|p| p.ops[1][2] = 2, "Op 1 of the plan: table 2 of angles is out of range 0..2"),
+        (|p| p.ops[1][2] = 0, "Op 1 of the plan: buffer 1 must have 6 columns (got 16)"),
+        (|p| p.ops[4][2] = NONE, "Op 4 of the plan: keys and values must come together"),
+        (|p| p.ops[4][8] = 3, "Op 4 of the plan: 3 heads over 2 of 16 in layer 1 do not fit the KV cache"),
+        (|p| p.ops[5][3] = 0, "Op 5 of the plan: 4 heads over 2 of 16 in layer 0 do not fit the KV cache"),
+        (|p| p.ops[12][3] = 1, "Op 12 of the plan: layer 1 has no recurrent state: there are 1"),
+        (|p| p.ops[20][0] = 99, "Op 20 of the plan: unknown code 99"),
+        (|p| p.ops[21][2] = 3, "Op 21 of the plan: a sequence cannot be pooled in the unknown way 3"),
+        (|p| p.ops.push(p.ops[21].clone()), "A plan may pool once (got 2 such ops)"),
         (|p| p.head[0] = 1 << 20, "A step may have at most 65536 rows (got 1048576, 4 of them with logits)"),
-        (|p| p.head[5] = 1 << 20, "KV heads and their dimension must be at most 65536 (got 1048576 of 16)"),
+        (|p| p.head[8] = 1 << 20, "KV heads and their dimension must be at most 65536 (got 1048576 of 16)"),
+        (|p| p.head[9] = 24, "KV heads must be at least 1, their dimension a multiple of 16 (got 2 of 24)"),
         (|p| p.buffers[3][1] = 2, "A buffer of the unknown kind of rows 2"),
     ];
     for (lie, message) in lies {

@@ -128,10 +128,10 @@ pub type Buffer = [u32; 3];
 /// A plan before it is bytes.
 #[derive(Clone)]
 pub struct Plan {
-    /// Rows, rows of logits, vocabulary; type, layers, heads, dimension and blocks of the KV cache; layers, heads of keys
-    /// and values, dimension and slots of recurrent state.
-    pub head: [u32; 13],
-    pub frequencies: usize,
+    /// Rows, rows of logits, vocabulary; type, blocks and layers of the KV cache, heads and dimension of each; layers, heads
+    /// of keys and values, dimension and slots of recurrent state.
+    pub head: [u32; 15],
+    pub frequencies: [usize; 2],
     pub buffers: Vec<Buffer>,
     pub ops: Vec<Vec<u32>>,
 }
@@ -142,11 +142,11 @@ impl Plan {
     pub fn whole(kv_type: u32) -> Self {
         use buffer::*;
         let (float, quant, fine) = (0, 1, 2);
-        let heads = [0, 4, 2, 16, 0];
+        let heads = [1, 4, 2, 16, 0];
         let of = |code: u32, words: &[&[u32]]| [&[code], &words.concat()[..]].concat();
         Self {
-            head: [8, 4, VOCAB, kv_type, 1, 2, 16, 6, 1, 1, 2, 32, 6],
-            frequencies: 8,
+            head: [8, 4, VOCAB, kv_type, 6, 2, 1, 48, 2, 16, 1, 1, 2, 32, 6],
+            frequencies: [3, 8],
             buffers: vec![
                 [float, 0, 64], [float, 0, 16], [quant, 0, 64], [float, 0, 64], [fine, 0, 64], [float, 0, 64],
                 [float, 0, 32], [float, 0, 32], [float, 0, 64], [quant, 0, 64], [float, 0, 96], [float, 0, 128],
@@ -155,14 +155,17 @@ impl Plan {
             ],
             ops: vec![
                 of(0, &[&[tensor::EMBD, X]]),
-                of(1, &[&[ANGLES]]),
+                of(1, &[&[ANGLES, 1]]),
                 of(2, &[&[X, tensor::NORM, EPS, NORMED, NORMED_QUANT, NORMED_FINE]]),
                 of(3, &[
                     &[NORMED, NORMED_QUANT, NORMED_FINE, 3],
                     &[tensor::Q, tensor::Q_BIAS, Q, 0, 0], &[tensor::K, NONE, K, 0, 16], &[tensor::V, NONE, V, 0, 0],
                 ]),
                 of(5, &[&[Q, K, V, ANGLES, tensor::HEAD_NORM, tensor::HEAD_NORM], &heads, &[16, 0, EPS]]),
-                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits()]]),
+                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 3]]),
+                // A layer that reads what another keeps.
+                of(5, &[&[Q, NONE, NONE, ANGLES, NONE, NONE], &heads, &[16, 1, EPS]]),
+                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 0]]),
                 of(7, &[&[ATTN, NONE, ATTN_QUANT]]),
                 of(3, &[&[NONE, ATTN_QUANT, NONE, 1], &[tensor::ATTN_OUT, NONE, X, 1, 0]]),
                 of(2, &[&[X, tensor::NORM, EPS, NORMED, NORMED_QUANT, NONE]]),
@@ -183,6 +186,7 @@ impl Plan {
                 of(2, &[&[X, tensor::NORM, EPS, LAST, LAST_QUANT, NONE]]),
                 of(3, &[&[NONE, LAST_QUANT, NONE, 1], &[tensor::EMBD, NONE, LOGITS, 0, 0]]),
                 of(8, &[&[LOGITS, LAST, tensor::EMBD]]),
+                of(11, &[&[X, 0]]),
             ],
         }
     }
@@ -199,9 +203,10 @@ impl Plan {
         }
         let long = |x: u64| [x as u32, (x >> 32) as u32];
         words.extend(long(offsets[self.buffers.len()]));
-        words.push(self.frequencies as u32);
-        for i in 0..self.frequencies {
-            words.extend(long(0.1f64.powi(i as i32).to_bits()));
+        words.push(self.frequencies.len() as u32);
+        for count in self.frequencies {
+            words.push(count as u32);
+            words.extend((0..count).flat_map(|i| long(0.1f64.powi(i as i32).to_bits())));
         }
         words.push(self.buffers.len() as u32);
         for (buffer, offset) in self.buffers.iter().zip(&offsets) {
@@ -218,12 +223,13 @@ impl Plan {
 pub fn steps() -> [Vec<u8>; 2] {
     let one = 1f32.to_bits();
     let plain = |row: u32| vec![row, 3, one, 0, 0, 0, 0, 0, 0];
-    let mut first = vec![6, 2, 2, 1, 2, 3, 4, 5, 39];
+    let mut first = vec![6, 2, 2, 2, 1, 2, 3, 4, 5, 39];
     first.extend([0, 5, 0, 1, NONE, 0, 1, 2, 3, 2]); // five rows, block 2, to slot 0, after three to slot 2
     first.extend([5, 1, 0, 1, NONE, 1, 0, 0]); // one row, block 0, to slot 1
     first.extend(plain(4));
     first.extend([5, 40, 2f32.to_bits(), one, one, 2, 1, 2, 1, 7, 8, 1, 0, 9, one, u32::MAX, 255, 11]);
-    let mut second = vec![2, 2, 2, 6, 7];
+    first.extend([1, 0]); // both sequences are pooled
+    let mut second = vec![2, 2, 2, 0, 6, 7];
     second.extend([0, 1, 5, 1, 0, 0, 0, 2]);
     second.extend([1, 1, 1, 1, 1, 4, 1, 0, 1, 5]);
     second.extend([plain(0), plain(1)].concat());

@@ -26,7 +26,12 @@ interface AttentionOp extends LoweredOp {
 
 export const ATTENTION: GpuKind<PlanOpOf<"attention">, AttentionOp> = {
   op: "attention",
-  lower({ q, out, heads, scale }, to) {
+  lower({ q, out, heads, scale, window }, to) {
+    if (window !== 0) {
+      throw new Error(
+        "Cannot run this model on the GPU: its attention has a sliding window; use --backend cpu",
+      );
+    }
     const [query, y] = [to.slice(q), to.make([out])];
     to.push({ op: "attention", rows: "step", q: query, y, cache: heads.layer, heads, scale });
   },
@@ -73,7 +78,7 @@ export function sharesContext({ heads }: HeadCounts, parts: ContextParts, rows: 
 }
 
 /** Floats that hold what the workgroups of a step find that shares its contexts. */
-export function partialFloats({ headDim }: { readonly headDim: number }, { count }: ContextParts): number {
+export function partialFloats(headDim: number, { count }: ContextParts): number {
   return ENOUGH * count * (headDim + 2);
 }
 

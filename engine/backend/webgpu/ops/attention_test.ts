@@ -48,7 +48,7 @@ async function both(shape: Heads, tokens: number, positions: readonly number[]) 
   const op = new Uint32Array([stride, 0, width, 0, 0, parts.count, 0, 0]);
   new Float32Array(op.buffer)[4] = SCALE;
   const y = upload(device, new Float32Array(positions.length * width), STORAGE | COPY_SRC);
-  const partials = upload(device, new Float32Array(partialFloats(shape, parts)).fill(NaN), STORAGE);
+  const partials = upload(device, new Float32Array(partialFloats(shape.headDim, parts)).fill(NaN), STORAGE);
   const [uniforms, rowBuffer] = [upload(device, op, UNIFORM), upload(device, rows, STORAGE)];
   const inputs = [keys, values].map((data) => upload(device, data, STORAGE));
   const cache = [...inputs, rowBuffer, upload(device, tables, STORAGE)];

@@ -17,6 +17,8 @@ interface RopeAppendOp extends LoweredOp {
   readonly norms?: VectorId;
   /** Among the layers that have a KV cache. */
   readonly cache: number;
+  /** Index into the tables of angles. */
+  readonly table: number;
   readonly heads: HeadCounts;
   readonly rotated: number;
   readonly interleaved: boolean;
@@ -26,6 +28,11 @@ interface RopeAppendOp extends LoweredOp {
 export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
   op: "rope_append",
   lower(op, to) {
+    if (op.k === undefined || op.v === undefined) {
+      throw new Error(
+        "Cannot run this model on the GPU: some of its layers read another layer's KV cache; use --backend cpu",
+      );
+    }
     const [q, k, v] = [op.q, op.k, op.v].map((id) => to.slice(id));
     if (q.buffer !== k.buffer || q.buffer !== v.buffer) {
       throw new Error("Cannot run this plan on the GPU: q, k and v come from different ops");
@@ -40,6 +47,7 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
         ? undefined
         : to.vector([{ tensor: op.qNorm, length }, { tensor: op.kNorm, length }]),
       cache: op.heads.layer,
+      table: to.deferred(op.table, "rope_table")!.table,
       heads: op.heads,
       rotated: op.rotated,
       interleaved: op.interleaved,
@@ -57,7 +65,7 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
       buffers.values[op.cache],
       buffers.rows,
       buffers.tables,
-      buffers.angles,
+      buffers.angles[op.table],
     ];
     if (op.norms !== undefined) bindings.push(weights.vectors[op.norms]);
     return [{ label: label(op), rows: op.rows, kernels: [kernel], n: 1, bindings }];

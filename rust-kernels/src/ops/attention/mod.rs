@@ -17,21 +17,24 @@ pub struct Attention {
     out: usize,
     heads: Heads,
     scale: f32,
+    /// Positions that a row sees, its own the last of them; usize::MAX is all.
+    window: usize,
 }
 
 impl Decode for Attention {
     fn decode(o: &mut Operands) -> Result<Self> {
         let (q, out) = (o.step_float(None)?, o.step_float(None)?);
-        let (heads, scale) = (o.heads()?, o.f32()?);
+        let (heads, scale, window) = (o.heads()?, o.f32()?, o.size()?);
+        let window = if window == 0 { usize::MAX } else { window };
         o.is_float(q, Some(heads.query_columns()))?;
         o.is_float(out, Some(heads.heads * heads.head_dim))?;
-        Ok(Self { q, out, heads, scale })
+        Ok(Self { q, out, heads, scale, window })
     }
 }
 
 impl Op for Attention {
     fn scratch(&self, p: &Program) -> usize {
-        scratch_len(p.kv.kind, p.kv.head_dim)
+        scratch_len(p.kv.kind, self.heads.head_dim)
     }
 
     fn run(&self, run: &Run, work: &Work) {
@@ -120,17 +123,18 @@ impl<'a> Rows<'a> {
 
     fn attend(&self, shared: usize, scratch: *mut f32) {
         let (run, h) = (self.run, &self.op.heads);
-        let [keys, values] = run.kv_layer(h.layer);
+        let [keys, values] = run.kv_block(h.layer, 0);
         let args = AttentionTile {
             q: &self.queries[..self.rows],
             out: &self.results[..self.rows],
             positions: &self.positions[..self.rows],
             parts: &self.tables[..self.parts],
             shared,
+            window: self.op.window,
             keys,
             values,
-            block_stride: run.p.kv.offset(1, 0),
-            head_offset: run.p.kv.offset(0, self.head),
+            block_stride: run.p.kv.block_bytes,
+            head_offset: self.head * run.p.kv.layers[h.layer].head_bytes,
             head_dim: h.head_dim,
             scale: self.op.scale,
             gated: h.gated,

@@ -24,12 +24,15 @@ pub struct AttentionTile<'a> {
     /// Query row r, head_dim floats, at `q[r]`; its result goes to `out[r]`.
     pub q: &'a [*const f32],
     pub out: &'a [*mut f32],
-    /// Position of each query row: it sees the cache up to and including it. Ascending in each part.
+    /// Position of each query row: it sees the cache up to and including it, `window` positions of it. Ascending in
+    /// each part.
     pub positions: &'a [usize],
     /// The rows' sequences, one after the other.
     pub parts: &'a [Part<'a>],
     /// Leading positions that all parts have in the same blocks and all rows see: a multiple of CHUNK.
     pub shared: usize,
+    /// Positions that a row sees, its own the last of them; usize::MAX is all.
+    pub window: usize,
     /// Keys and values of the layer, and bytes from one block to the next.
     pub keys: *const u8,
     pub values: *const u8,
@@ -90,10 +93,16 @@ impl<K: KvFormat> Kernel for Attend<'_, K> {
             let running = Running { queries, scores, acc, top, total };
             // What is shared for all rows together, then what is each part's own: `chunk` is inlined, once.
             let everything = Part { rows, block_table: a.parts[0].block_table };
+            // The chunk that a row's window begins in.
+            let begin = |r: usize| first_seen(a, r) / CHUNK * CHUNK;
             let mut first = 0;
             for (i, part) in std::iter::once(&everything).chain(a.parts).enumerate() {
                 let end = first + part.rows;
-                let positions = if i == 0 { 0..a.shared } else { a.shared..a.positions[end - 1] + 1 };
+                let positions = if i == 0 {
+                    (0..rows).map(begin).min().unwrap_or(0)..a.shared
+                } else {
+                    begin(first).max(a.shared)..a.positions[end - 1] + 1
+                };
                 for start in positions.clone().step_by(CHUNK) {
                     chunk::<S, K>(a, &running, first..end, start..positions.end.min(start + CHUNK), part.block_table);
                 }
@@ -122,6 +131,12 @@ struct Running<'a> {
     total: *mut f32,
 }
 
+/// The first position that a row sees.
+#[inline(always)]
+fn first_seen(a: &AttentionTile, row: usize) -> usize {
+    (a.positions[row] + 1).saturating_sub(a.window)
+}
+
 /// Takes some rows through a chunk of positions, or the begin of one.
 #[inline(always)]
 unsafe fn chunk<S: Simd, K: KvFormat>(
@@ -144,8 +159,8 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
             K::scores::<S>(&to.queries, rows.clone(), Block { at: at(a.keys, b), next }, scores);
         }
         for r in rows.clone() {
-            let visible = (a.positions[r] + 1).saturating_sub(start).min(n);
-            let factor = softmax_chunk::<S>(to.scores.row(r), visible, n, a.scale, to.top.add(r), to.total.add(r));
+            let seen = [first_seen(a, r), a.positions[r] + 1].map(|p| p.saturating_sub(start).min(n));
+            let factor = softmax_chunk::<S>(to.scores.row(r), seen, n, a.scale, to.top.add(r), to.total.add(r));
             rescale::<S>(to.acc.row(r), to.acc.stride, factor);
         }
         let mut values = [Block { at: a.values, next: a.values }; MAX_BLOCKS];
@@ -169,11 +184,11 @@ unsafe fn weigh<S: Simd>(x: *mut f32, gate: *const f32, n: usize) {
     }
 }
 
-/// Turns a row of scores into weights e^(s - top), 0 beyond `visible`; returns what older sums are scaled by.
+/// Turns a row of scores into weights e^(s - top), 0 before `first` and from `end` on; returns what older sums are scaled by.
 #[inline(always)]
 unsafe fn softmax_chunk<S: Simd>(
     scores: *mut f32,
-    visible: usize,
+    [first, end]: [usize; 2],
     n: usize,
     scale: f32,
     top: *mut f32,
@@ -181,12 +196,17 @@ unsafe fn softmax_chunk<S: Simd>(
 ) -> f32 {
     unsafe {
         // Whole vectors: the row has CHUNK floats.
-        let end = n.next_multiple_of(S::LANES);
-        for i in visible..end {
+        let whole = n.next_multiple_of(S::LANES);
+        if first >= end {
+            // Nothing to see. A row that has seen nothing yet has no largest score to subtract.
+            std::slice::from_raw_parts_mut(scores, whole).fill(0.0);
+            return 1.0;
+        }
+        for i in (0..first).chain(end..whole) {
             *scores.add(i) = f32::NEG_INFINITY;
         }
         let mut largest = S::splat(f32::NEG_INFINITY);
-        for i in (0..end).step_by(S::LANES) {
+        for i in (0..whole).step_by(S::LANES) {
             let s = S::mul(S::load(scores.add(i)), S::splat(scale));
             S::store(scores.add(i), s);
             largest = S::max(largest, s);
@@ -194,7 +214,7 @@ unsafe fn softmax_chunk<S: Simd>(
         let old = *top;
         let new = old.max(S::largest(largest));
         let mut sum = S::splat(0.0);
-        for i in (0..end).step_by(S::LANES) {
+        for i in (0..whole).step_by(S::LANES) {
             let w = exp::<S>(S::sub(S::load(scores.add(i)), S::splat(new)));
             S::store(scores.add(i), w);
             sum = S::add(sum, w);

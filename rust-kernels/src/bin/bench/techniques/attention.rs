@@ -105,6 +105,7 @@ impl Sequences {
             positions: &vec![shared + own - 1; rows.len()],
             parts: &parts,
             shared: if members.len() > 1 { shared } else { 0 },
+            window: usize::MAX,
             keys: self.keys.as_ptr(),
             values: self.values.as_ptr(),
             block_stride: self.shape.block_stride(),

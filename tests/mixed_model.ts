@@ -1,0 +1,261 @@
+/**
+ * A model whose layers differ, made for tests: heads, head sizes, windows, rotary tables, and layers that read what an
+ * earlier one keeps. Its plan, its file, and the same computed in float64 from the formulas.
+ */
+import { openGguf } from "../engine/gguf/reader.ts";
+import { GgufBuilder } from "../engine/gguf/testing.ts";
+import type { GgufFile } from "../engine/gguf/types.ts";
+import { PlanBuilder, type Value } from "../engine/plan/builder.ts";
+import { attention } from "../engine/plan/ops/attention.ts";
+import { candidates } from "../engine/plan/ops/candidates.ts";
+import { embed } from "../engine/plan/ops/embed.ts";
+import { linear } from "../engine/plan/ops/matmul.ts";
+import { rmsNorm } from "../engine/plan/ops/rms_norm.ts";
+import { ropeAppend } from "../engine/plan/ops/rope_append.ts";
+import { ropeTable } from "../engine/plan/ops/rope_table.ts";
+import { swiglu } from "../engine/plan/ops/swiglu.ts";
+import type { Plan } from "../engine/plan/plan.ts";
+import { Random, seedOf } from "./random.ts";
+
+export interface MixedLayer {
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  /** Leading dimensions of a head that are rotated, their base, and which pairs. */
+  readonly rotated: number;
+  readonly base: number;
+  readonly interleaved: boolean;
+  /** Tokens that a row sees, its own the last of them; 0 is all. */
+  readonly window: number;
+  /** Reads the keys and values of that layer and keeps none. */
+  readonly reads?: number;
+}
+
+export const EMBEDDING = 64;
+export const VOCABULARY = 80;
+const FEED_FORWARD = 96;
+const EPSILON = 2 ** -20;
+
+const SLIDING = { heads: 4, kvHeads: 2, headDim: 32, rotated: 32, base: 1e4, interleaved: false, window: 5 };
+const FULL = { heads: 4, kvHeads: 1, headDim: 64, rotated: 48, base: 1e6, interleaved: true, window: 0 };
+/** Windows of 5 and of 140 tokens, the one less than a block of the cache, the other more than a chunk of attention. */
+export const LAYERS: readonly MixedLayer[] = [
+  SLIDING,
+  FULL,
+  { ...SLIDING, window: 140, heads: 6, kvHeads: 3, headDim: 16, rotated: 16 },
+  { ...SLIDING, reads: 0, heads: 8 },
+  { ...FULL, reads: 1 },
+];
+
+/** A model file of F32 weights, and its values by tensor name. */
+export function mixedFile(layers: readonly MixedLayer[] = LAYERS) {
+  const builder = new GgufBuilder();
+  const values = new Map<string, Float32Array>();
+  const add = (name: string, shape: number[], mean = 0) => {
+    const random = new Random(seedOf(`mixed ${name}`));
+    const spread = mean === 0 ? 1 / Math.sqrt(shape[0]) : 0.1;
+    const data = Float32Array.from(
+      { length: shape.reduce((a, b) => a * b) },
+      () => mean + spread * random.normal(),
+    );
+    builder.tensor(`${name}.weight`, "F32", shape, data);
+    values.set(name, data);
+  };
+  builder.set("general.architecture", "STRING", "mixed");
+  add("token_embd", [EMBEDDING, VOCABULARY]);
+  add("output_norm", [EMBEDDING], 2);
+  for (const [i, { heads, kvHeads, headDim, reads }] of layers.entries()) {
+    const name = (tensor: string) => `blk.${i}.${tensor}`;
+    for (const norm of ["attn_norm", "ffn_norm"]) add(name(norm), [EMBEDDING], 1);
+    add(name("attn_q"), [EMBEDDING, heads * headDim]);
+    add(name("attn_q_norm"), [headDim], 1);
+    if (reads === undefined) {
+      for (const kept of ["attn_k", "attn_v"]) add(name(kept), [EMBEDDING, kvHeads * headDim]);
+      add(name("attn_k_norm"), [headDim], 1);
+    }
+    add(name("attn_output"), [heads * headDim, EMBEDDING]);
+    for (const half of ["ffn_gate", "ffn_up"]) add(name(half), [EMBEDDING, FEED_FORWARD]);
+    add(name("ffn_down"), [FEED_FORWARD, EMBEDDING]);
+  }
+  return { bytes: builder.build().bytes, values };
+}
+
+/** What a plan's end makes of the last layer's rows. */
+export type Ending = (b: PlanBuilder, x: Value) => void;
+
+const LOGITS: Ending = (b, x) => {
+  candidates(b, rmsNorm(b, x, "output_norm", EPSILON, "logits"), VOCABULARY);
+};
+
+/** The plan of a file that `mixedFile` made. */
+export function mixedPlan(layers: readonly MixedLayer[] = LAYERS, ending = LOGITS): (file: GgufFile) => Plan {
+  return (file) => {
+    const b = new PlanBuilder(file);
+    const x = embed(b, "token_embd", VOCABULARY, EMBEDDING);
+    const tables = new Map<string, Value>();
+    const tableOf = ({ rotated, base }: MixedLayer) => {
+      const key = `${rotated} ${base}`;
+      const table = tables.get(key) ?? ropeTable(b, frequencies(rotated, base));
+      tables.set(key, table);
+      return table;
+    };
+    const caches: number[] = [];
+    for (const [i, layer] of layers.entries()) {
+      const { heads, kvHeads, headDim, reads } = layer;
+      const name = (tensor: string) => `blk.${i}.${tensor}`;
+      const table = tableOf(layer);
+      caches.push(reads === undefined ? b.kvLayer({ heads: kvHeads, headDim }) : caches[reads]);
+      const shape = { layer: caches[i], heads, kvHeads, headDim, gated: false };
+      const rows = { attn_q: heads * headDim, attn_k: kvHeads * headDim, attn_v: kvHeads * headDim };
+      const wanted = reads === undefined ? Object.entries(rows) : Object.entries(rows).slice(0, 1);
+      const attnIn = rmsNorm(b, x, name("attn_norm"), EPSILON);
+      const qkv = linear(b, attnIn, wanted.map(([part, rows]) => ({ name: name(part), rows })));
+      ropeAppend(b, qkv, shape, {
+        table,
+        rotated: layer.rotated,
+        interleaved: layer.interleaved,
+        eps: EPSILON,
+        qNorm: name("attn_q_norm"),
+        kNorm: reads === undefined ? name("attn_k_norm") : undefined,
+      });
+      const attn = attention(b, qkv[0], shape, 1 / Math.sqrt(headDim), layer.window);
+      linear(b, attn, [{ name: name("attn_output"), rows: EMBEDDING, addTo: x }]);
+      const ffn = swiglu(
+        b,
+        rmsNorm(b, x, name("ffn_norm"), EPSILON),
+        name("ffn_gate"),
+        name("ffn_up"),
+        FEED_FORWARD,
+      );
+      linear(b, ffn, [{ name: name("ffn_down"), rows: EMBEDDING, addTo: x }]);
+    }
+    ending(b, x);
+    return b.finish({ architecture: "mixed", vocabSize: VOCABULARY, contextLength: 512 });
+  };
+}
+
+/** The plan without a backend. */
+export async function mixedPlanOf(layers: readonly MixedLayer[] = LAYERS, ending = LOGITS): Promise<Plan> {
+  const path = await Deno.makeTempFile({ suffix: ".gguf" });
+  try {
+    await Deno.writeFile(path, mixedFile(layers).bytes);
+    return mixedPlan(layers, ending)(await openGguf(path));
+  } finally {
+    await Deno.remove(path);
+  }
+}
+
+function frequencies(rotated: number, base: number): Float64Array {
+  return Float64Array.from({ length: rotated / 2 }, (_, i) => base ** (-2 * i / rotated));
+}
+
+type Rows = Float64Array[];
+type Weights = ReadonlyMap<string, Float32Array>;
+
+/** The final norm's rows of a sequence, in float64 but for the cache, which holds halves. */
+export function exactRows(
+  values: Weights,
+  tokens: readonly number[],
+  layers: readonly MixedLayer[] = LAYERS,
+): Rows {
+  const embedding = values.get("token_embd")!;
+  let x: Rows = tokens.map((t) => Float64Array.from(embedding.subarray(t * EMBEDDING, (t + 1) * EMBEDDING)));
+  const kept: { keys: Rows[]; values: Rows[] }[] = [];
+  for (const [i, layer] of layers.entries()) {
+    const get = (tensor: string) => values.get(`blk.${i}.${tensor}`)!;
+    const input = x.map((row) => norm(row, get("attn_norm")));
+    const heads = (tensor: string) => input.map((row) => split(multiply(get(tensor), row), layer.headDim));
+    const turned = (of: Rows[], weight: Float32Array) =>
+      of.map((row, t) => row.map((head) => rotate(norm(head, weight), t, layer)));
+    kept.push(
+      layer.reads === undefined
+        ? {
+          keys: turned(heads("attn_k"), get("attn_k_norm")).map((row) => row.map(rounded)),
+          values: heads("attn_v").map((row) => row.map(rounded)),
+        }
+        : kept[layer.reads],
+    );
+    const queries = turned(heads("attn_q"), get("attn_q_norm"));
+    const attn = queries.map((row, t) => attend(row, t, kept[i], layer));
+    x = add(x, attn.map((row) => multiply(get("attn_output"), row)));
+    x = add(x, x.map((row) => feedForward(norm(row, get("ffn_norm")), get)));
+  }
+  return x.map((row) => norm(row, values.get("output_norm")!));
+}
+
+/** The logits after each token. */
+export function exactLogits(
+  values: Weights,
+  tokens: readonly number[],
+  layers: readonly MixedLayer[] = LAYERS,
+): Rows {
+  return exactRows(values, tokens, layers).map((row) => multiply(values.get("token_embd")!, row));
+}
+
+/**
+ * The root of the mean squared error. Kernels and this file round keys and values to f16 on either side of a tie now and
+ * then, so single numbers are further off than all together.
+ */
+export function distance(found: Float32Array, exact: Float64Array): number {
+  return Math.sqrt(exact.reduce((sum, value, i) => sum + (value - found[i]) ** 2, 0) / exact.length);
+}
+
+function attend(
+  queries: Rows,
+  t: number,
+  kept: { keys: Rows[]; values: Rows[] },
+  layer: MixedLayer,
+): Float64Array {
+  const { heads, kvHeads, headDim, window } = layer;
+  const first = window === 0 ? 0 : Math.max(0, t + 1 - window);
+  return Float64Array.from(queries.flatMap((query, h) => {
+    const kv = Math.floor(h / (heads / kvHeads));
+    const scores = kept.keys.slice(first, t + 1).map((row) => dot(query, row[kv]) / Math.sqrt(headDim));
+    const top = Math.max(...scores);
+    const weights = scores.map((score) => Math.exp(score - top));
+    const total = weights.reduce((a, b) => a + b);
+    const mixed = new Float64Array(headDim);
+    weights.forEach((w, s) => kept.values[first + s][kv].forEach((v, d) => mixed[d] += w / total * v));
+    return Array.from(mixed);
+  }));
+}
+
+function feedForward(row: Float64Array, get: (tensor: string) => Float32Array): Float64Array {
+  const [gate, up] = ["ffn_gate", "ffn_up"].map((name) => multiply(get(name), row));
+  return multiply(get("ffn_down"), gate.map((g, i) => g / (1 + Math.exp(-g)) * up[i]));
+}
+
+function rotate(
+  head: Float64Array,
+  position: number,
+  { rotated, base, interleaved }: MixedLayer,
+): Float64Array {
+  const out = head.slice();
+  const half = rotated / 2;
+  for (const [i, frequency] of frequencies(rotated, base).entries()) {
+    const [a, b] = interleaved ? [2 * i, 2 * i + 1] : [i, i + half];
+    const [cos, sin] = [Math.cos(position * frequency), Math.sin(position * frequency)];
+    out[a] = head[a] * cos - head[b] * sin;
+    out[b] = head[a] * sin + head[b] * cos;
+  }
+  return out;
+}
+
+function norm(row: Float64Array, weight: Float32Array): Float64Array {
+  const scale = 1 / Math.sqrt(dot(row, row) / row.length + EPSILON);
+  return row.map((value, i) => value * scale * weight[i]);
+}
+
+function multiply(matrix: Float32Array, row: Float64Array): Float64Array {
+  return Float64Array.from({ length: matrix.length / row.length }, (_, r) => {
+    let sum = 0;
+    for (let c = 0; c < row.length; c++) sum += matrix[r * row.length + c] * row[c];
+    return sum;
+  });
+}
+
+const rounded = (head: Float64Array): Float64Array => head.map((value) => Math.f16round(value));
+const split = (row: Float64Array, width: number): Rows =>
+  Array.from({ length: row.length / width }, (_, h) => row.subarray(h * width, (h + 1) * width));
+const add = (x: Rows, y: Rows): Rows => x.map((row, t) => row.map((value, i) => value + y[t][i]));
+const dot = (a: Float64Array, b: Float64Array): number => a.reduce((sum, value, i) => sum + value * b[i], 0);
