@@ -186,5 +186,6 @@ export function versionDifference(run: number, worker: number): string | undefin
 export function modelDifference(run: ModelIdentity, worker: ModelIdentity): string | undefined {
   const words = (key: string, wanted: string, got: string) =>
     `the run wants ${key} ${wanted}, the worker has ${got}`;
-  return identityDifference(run, worker, words);
+  const difference = identityDifference(run, worker, words);
+  return difference && `${difference}; give both the same model file and options`;
 }
