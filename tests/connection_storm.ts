@@ -31,6 +31,7 @@ export interface StormReport {
 
 const GOOD_CLIENTS = 4;
 const BATCH_LINES = 60;
+const OWN_STALL_MS = 500;
 const QUESTIONS = ["What is a fern?", "Once upon a time", "Tell me a story", "Hi"];
 
 const encoder = new TextEncoder();
@@ -128,28 +129,32 @@ function close(tcp: Deno.TcpConn): void {
   }
 }
 
-/** A request on a connection of its own, so that none can be lost for having come when an idle one was closed. */
-async function ask(
-  server: LiveServer,
-  path: string,
-  body?: unknown,
-): Promise<{ status: number; text: string }> {
+interface Answer {
+  readonly status: number;
+  readonly text: string;
+}
+
+/**
+ * A request on a connection of its own, so that none can be lost for having come when an idle one was closed. Where this
+ * process itself was held up for so long that the server takes the connection for a silent one, it is sent again.
+ */
+async function ask(server: LiveServer, path: string, body?: unknown): Promise<Answer> {
   const { hostname, port } = new URL(server.url);
   const tcp = await Deno.connect({ hostname, port: Number(port) });
+  const connected = performance.now();
   const head = "host: localhost\r\nconnection: close\r\n";
-  const text = JSON.stringify(body);
-  await write(
-    tcp,
-    body === undefined
-      ? `GET ${path} HTTP/1.1\r\n${head}\r\n`
-      : `POST ${path} HTTP/1.1\r\n${head}${JSON_TYPE}content-length: ${
-        encoder.encode(text).length
-      }\r\n\r\n${text}`,
-  );
+  const json = JSON.stringify(body) ?? "";
+  const sized = `${JSON_TYPE}content-length: ${encoder.encode(json).length}\r\n\r\n${json}`;
+  const request = body === undefined
+    ? `GET ${path} HTTP/1.1\r\n${head}\r\n`
+    : `POST ${path} HTTP/1.1\r\n${head}${sized}`;
+  await write(tcp, request);
+  const sentAfter = performance.now() - connected;
   const answer = await new Response(tcp.readable).text();
   const status = Number(/^HTTP\/1\.1 (\d+)/.exec(answer)?.[1] ?? 0);
-  if (status === 0) throw new Error(`A good request was lost: ${JSON.stringify(answer.slice(0, 100))}`);
-  return { status, text: answer.slice(answer.indexOf("\r\n\r\n") + 4) };
+  if (status !== 0) return { status, text: answer.slice(answer.indexOf("\r\n\r\n") + 4) };
+  if (sentAfter > OWN_STALL_MS) return await ask(server, path, body);
+  throw new Error(`A request that was sent after ${sentAfter.toFixed(0)} ms was lost`);
 }
 
 class GoodClients {

@@ -22,7 +22,7 @@ export interface ListenerOptions {
 /** Of the places for connections; beyond, each connection ends with its answer. */
 const CROWDED = 0.75;
 /** How long a new connection, an incomplete head or an idle one is safe from giving its place to another. */
-const SAFE_MS = { new: 500, head: 500, closing: 250, idle: 1000, body: 2000 };
+const SAFE_MS = { new: 1000, head: 1000, closing: 250, idle: 1000, body: 2000 };
 /** What the client still sends after the last answer is read for so long. */
 const LINGER_MS = 2000;
 /** An idle connection is open for longer than it is told to be, so that a last request is not lost. */

@@ -191,3 +191,30 @@ Deno.test("an answer that nobody reads is cut after a bound, one that is read sl
   assertEquals([cancelled, errors], [["client_closed_request"], []]);
   await listener.stop(0);
 });
+
+Deno.test("a shortage of file descriptors is waited out: told once, and whoever asks is answered", async () => {
+  const code = `import { Listener } from "./routes/listener/listener.ts";
+    import { DEFAULT_LIMITS } from "./routes/shared/context.ts";
+    const options = { hostname: "127.0.0.1", port: 0, maxConnections: 1000, limits: DEFAULT_LIMITS };
+    const handle = () => new Response("here");
+    const onError = (error) => console.log(error.message);
+    console.log(new Listener({ ...options, handle, onError }).address.port);`;
+  const child = new Deno.Command("sh", {
+    args: ["-c", `ulimit -n 64; exec "$0" eval -q '${code}'`, Deno.execPath()],
+    stdin: "null",
+    stdout: "piped",
+  }).spawn();
+  const output = child.stdout.pipeThrough(new TextDecoderStream()).getReader();
+  const base = `http://127.0.0.1:${(await output.read()).value!.trim()}`;
+  await sleep(1000); // Deno itself opens files in its first moments
+  const silent = await Promise.all(Array.from({ length: 150 }, () => RawClient.connect(base)));
+  for (let n = 0; n < 3; n++) assertEquals(await (await fetch(base)).text(), "here");
+  for (const client of silent) client.close();
+  await Promise.all(silent.map(({ closed }) => closed));
+  assertEquals(await (await fetch(base)).text(), "here");
+  child.kill("SIGTERM");
+  let told = "";
+  for (let part = await output.read(); !part.done; part = await output.read()) told += part.value;
+  await child.status;
+  assertMatch(told, /^No file descriptors are left with \d+ connections open; [^\n]*\n$/);
+});
