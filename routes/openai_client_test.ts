@@ -297,13 +297,14 @@ Deno.test("an engine's failure is a 500 that is not retried and says nothing of 
   });
 });
 
-Deno.test("a failure after the answer began is an error event in a stream, else it resets the connection", async () => {
+Deno.test("a failure that comes late is an error event in a stream, else a 500 that is not retried", async () => {
   const late = { failure: new Error("late"), limits: { headersAfterMs: 1 }, tokenMs: 5, chunk: 4 };
   await withServer(late, async ({ client, errors }) => {
     const stream = await client.chat.completions.create({ model: "demo", messages, stream: true });
     const error = await assertRejects(() => Array.fromAsync(stream), OpenAI.APIError);
     assertEquals(error.code, "internal_error");
-    await assertRejects(async () => await client.chat.completions.create({ model: "demo", messages }));
+    const whole = client.withOptions({ maxRetries: 2 }).chat.completions.create({ model: "demo", messages });
+    await assertRejects(async () => await whole, OpenAI.InternalServerError);
     assertEquals(errors, [late.failure, late.failure]);
   });
 });

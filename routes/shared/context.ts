@@ -32,7 +32,7 @@ export interface ConnectionLimits {
   readonly bodyMs: number;
   /** The slowest that an uploaded file may arrive. */
   readonly bodyBytesPerSecond: number;
-  /** The status line is sent after this time, even if there is nothing to say yet; a client that left is noticed then. */
+  /** The status line of a stream is sent after this time, even if there is nothing to say yet. */
   readonly headersAfterMs: number;
   /** Bytes of a stream that may wait for its reader. */
   readonly unreadBytes: number;

@@ -5,7 +5,6 @@ import { abortWhenLeft } from "./client.ts";
 import { type Endpoint, endpoint } from "./endpoint.ts";
 import type { Prepared, RunOptions } from "./generation.ts";
 import { eventStream } from "./sse.ts";
-import { wholeAnswer } from "./whole_answer.ts";
 
 /** An endpoint that answers with text, whole or streamed; batches and workers run it too, without HTTP. */
 export interface Generation {
@@ -58,7 +57,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       const prepared = prepare(engine, body as z.output<Request>, { cacheSalt });
       return prepared.stream
         ? await eventStream(prepared.chunks(abort.signal), abort, limits, report)
-        : await wholeAnswer(prepared.answer(abort.signal), abort, limits, report);
+        : Response.json(await prepared.answer(abort.signal));
     }),
   };
 }
