@@ -103,8 +103,7 @@ class Dispatch {
       try {
         await this.ask(line);
       } finally {
-        this.inFlight -= 1;
-        this.change();
+        this.landed();
       }
     }
   }
@@ -118,9 +117,8 @@ class Dispatch {
         this.inFlight += 1;
         const taken = line ?? await this.options.next();
         if (taken !== undefined && !this.stopping()) return taken;
-        this.inFlight -= 1;
         this.isLastTaken ||= taken === undefined;
-        this.change();
+        this.landed();
       } else if (this.inFlight > 0) {
         await promise; // a line in flight may have to be asked again
       } else {
@@ -131,6 +129,13 @@ class Dispatch {
     }
   }
 
+  /** A line is in flight no more. Lanes that wait are woken for the last one only: there may be thousands of them. */
+  private landed(): void {
+    this.inFlight -= 1;
+    if (this.inFlight === 0) this.change();
+  }
+
+  /** Wakes the lanes that wait. */
   private change(): void {
     this.changed.resolve();
     this.changed = Promise.withResolvers();
