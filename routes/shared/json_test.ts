@@ -1,0 +1,31 @@
+import { assert, assertEquals } from "@std/assert";
+import { HugeNumber, parseJson } from "./json.ts";
+
+const parse = (text: string) => parseJson(new TextEncoder().encode(text));
+
+Deno.test("numbers beyond a float's range keep how they were written; all others are what JSON.parse gives", () => {
+  const nines = "9".repeat(309);
+  const huge = ["1e999", "-1E+400", "1.5e309", nines, `-${nines}.0`];
+  assertEquals(parse(`[${huge.join()}]`), huge.map((written) => new HugeNumber(written)));
+  const others =
+    '{"a":1e308,"b":-1e308,"c":1e-999,"d":"1e999","e":[1e3,0.1,12345678901234567890],"f":"9e999"}';
+  assertEquals(parse(others), JSON.parse(others));
+});
+
+Deno.test("bodies of 8 MB that look like huge numbers take no longer than others", () => {
+  const runs = `[${"1".repeat(308)}${`,${"1".repeat(308)}`.repeat(26_000)}]`;
+  const values = `[${"123,".repeat(1_900_000)}1e999]`;
+  const plain = `[${"123456,".repeat(1_100_000)}1]`;
+  const time = (text: string) => {
+    const bytes = new TextEncoder().encode(text);
+    const start = performance.now();
+    parseJson(bytes);
+    return performance.now() - start;
+  };
+  const usual = Math.min(...[1, 2, 3].map(() => time(plain)));
+  for (const text of [runs, values]) {
+    const ms = Math.min(...[1, 2, 3].map(() => time(text)));
+    assert(ms < 10 * usual, `${ms} ms, ${usual} usually`);
+  }
+  assertEquals((parse(values) as number[]).at(-1), Infinity);
+});
