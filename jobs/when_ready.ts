@@ -4,26 +4,31 @@ import { BatchError } from "./errors.ts";
 
 /**
  * `execute` for lines that an engine of this process answers. While it is loaded they wait. Those that were in it when it
- * failed are asked again together, and those that were in it twice one after the other, until one brings it down alone: its
- * failure is `final`, and the others are together again. So a line that the engine cannot bear takes no other with it.
- * Throws a resumable BatchError once the engine has failed for good.
+ * failed are asked again together, and those that were in it twice each alone. If it fails with one of these, and answers
+ * another line before it fails again, that one is to blame: its failure is `final`. So a line that the engine cannot bear takes
+ * no other with it, and no line is to blame for an engine that answers none. Throws a resumable BatchError once the engine has
+ * failed for good.
  */
 export function whenReady<Request extends { readonly signal: AbortSignal }>(
   engine: Engine,
   execute: (request: Request) => Promise<Answer>,
 ): (request: Request) => Promise<Answer> {
-  /** Ends with the line that is asked alone. */
-  let turn: Promise<unknown> = Promise.resolve();
-  let culprit = Promise.withResolvers<void>();
+  const turns = new Turns();
+  let inFlight = 0;
+  /** Resolves when the next line is answered. */
+  let good = Promise.withResolvers<true>();
 
-  /** `failed`: the answer is the failure of the engine, which has gone down meanwhile. */
-  async function ask(request: Request): Promise<{ answer: Answer; failed: boolean }> {
+  /** undefined where the engine has failed meanwhile. */
+  async function ask(request: Request): Promise<Answer | undefined> {
     await ready(engine, request.signal);
     let down = false;
-    const unlisten = engine.onState((state) => down ||= state === "loading" || state === "failed");
+    const unlisten = engine.onState((state) => down ||= isDown(state));
     try {
       const answer = await execute(request);
-      return { answer, failed: down && isFailure(answer) };
+      if (down && isFailure(answer)) return undefined;
+      good.resolve(true);
+      good = Promise.withResolvers();
+      return answer;
     } finally {
       unlisten();
     }
@@ -31,28 +36,96 @@ export function whenReady<Request extends { readonly signal: AbortSignal }>(
 
   async function askAlone(request: Request): Promise<Answer> {
     for (;;) {
-      const before = Promise.race([turn.then(() => true), culprit.promise.then(() => false)]);
-      const asked = before.then(async (alone) => {
-        const { answer, failed } = await ask(request);
-        if (!failed) return answer;
-        if (!alone) return undefined;
-        culprit.resolve(); // before the turn ends: whoever waits is not alone then
-        culprit = Promise.withResolvers();
-        return { ...answer, final: true };
-      });
-      turn = asked.catch(() => {});
-      const answer = await asked;
+      const answer = await turns.alone(() => ask(request));
       if (answer !== undefined) return answer;
+      const isToBlame = inFlight === 1 || await beforeFailure(engine, good.promise, request.signal);
+      await ready(engine, request.signal);
+      if (isToBlame) return BLAMED;
     }
   }
 
   return async (request) => {
-    for (let failures = 0; failures < 2; failures++) {
-      const { answer, failed } = await ask(request);
-      if (!failed) return answer;
+    const together = () => turns.together(() => ask(request));
+    inFlight++;
+    try {
+      return await together() ?? await together() ?? await askAlone(request);
+    } finally {
+      inFlight--;
     }
-    return await askAlone(request);
   };
+}
+
+/** Work that goes on beside other such work, and work that wants to be alone, which goes first. */
+class Turns {
+  private running = 0;
+  private loners = 0;
+  private changed = Promise.withResolvers<void>();
+
+  together<T>(work: () => Promise<T>): Promise<T> {
+    return this.run(() => this.loners === 0, work);
+  }
+
+  async alone<T>(work: () => Promise<T>): Promise<T> {
+    this.loners++;
+    try {
+      return await this.run(() => this.running === 0, work);
+    } finally {
+      this.loners--;
+      this.change();
+    }
+  }
+
+  private async run<T>(may: () => boolean, work: () => Promise<T>): Promise<T> {
+    while (!may()) await this.changed.promise;
+    this.running++;
+    try {
+      return await work();
+    } finally {
+      this.running--;
+      this.change();
+    }
+  }
+
+  private change(): void {
+    this.changed.resolve();
+    this.changed = Promise.withResolvers();
+  }
+}
+
+/** The answer of a line that brings the engine down. */
+const BLAMED: Answer = {
+  status: 500,
+  body: {
+    error: {
+      message: "The engine fails whenever it answers this request",
+      type: "server_error",
+      param: null,
+      code: "engine_failed",
+    },
+  },
+  final: true,
+};
+
+/** Whether that happens before the engine, once it is ready, fails again. Rejects with the signal's reason. */
+async function beforeFailure(engine: Engine, event: Promise<true>, signal: AbortSignal): Promise<boolean> {
+  const other = Promise.withResolvers<false>();
+  const abort = () => other.reject(signal.reason);
+  let isReady = engine.state === "ready";
+  const unlisten = engine.onState((state) => {
+    if (state === "failed" || (isReady && isDown(state))) other.resolve(false);
+    isReady = state === "ready";
+  });
+  signal.addEventListener("abort", abort);
+  try {
+    return await Promise.race([event, other.promise]);
+  } finally {
+    unlisten();
+    signal.removeEventListener("abort", abort);
+  }
+}
+
+function isDown(state: EngineState): boolean {
+  return state === "loading" || state === "failed";
 }
 
 /** Of the engine; a single answer can fail on a sound one too. */

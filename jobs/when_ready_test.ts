@@ -77,12 +77,13 @@ Deno.test("lines of an engine that failed are asked again together, and after a 
   alone[0].answer(400);
   answers.push(line("new"));
   const culprit = await inEngine();
-  assertEquals(names(culprit), "new,bad");
-  culprit[0].answer(200);
-  await fail(culprit.slice(1));
-  const rest = await inEngine();
-  assertEquals(names(rest), "c,d");
-  for (const { answer } of rest) answer(200);
+  assertEquals(names(culprit), "bad");
+  await fail(culprit);
+  for (const name of ["c", "d", "new"]) {
+    const next = await inEngine();
+    assertEquals(names(next), name);
+    next[0].answer(200);
+  }
   assertEquals(await Promise.all(answers), [
     "done 200",
     "a 200",
@@ -95,19 +96,36 @@ Deno.test("lines of an engine that failed are asked again together, and after a 
   assertEquals(listeners.size, 0);
 });
 
-Deno.test("a line that is together with others when it fails once more is asked alone again", async () => {
+Deno.test("a line is not to blame for an engine that answers no other line before it fails again", async () => {
   const { become, line, inEngine } = open();
-  const answers = ["x", "y", "z"].map((name) => line(name));
+  const answers = ["a", "b"].map((name) => line(name));
   const lives: string[] = [];
-  for (let asked = await inEngine(); asked.length > 0; asked = await inEngine()) {
+  for (let life = 0; life < 6; life++) {
+    const asked = await inEngine();
     lives.push(names(asked));
     become("loading");
     for (const { answer } of asked) answer(500, "engine_failed");
     become("ready");
   }
-  const [last, other] = lives.slice(4);
-  assertEquals([...lives.slice(0, 4), ...[last, other].sort()], ["x,y,z", "x,y,z", "x", "y,z", "y", "z"]);
-  assertEquals(await Promise.all(answers), ["x 500 final", "y 500 final", "z 500 final"]);
+  assertEquals(lives, ["a,b", "a,b", "a", "b", "a", "b"]);
+  const [first] = await inEngine();
+  first.answer(200);
+  const [second] = await inEngine();
+  second?.answer(200);
+  assertEquals((await Promise.all(answers)).toSorted(), ["a 200", "b 500 final"]);
+});
+
+Deno.test("a line that was alone in an engine that is given up is not to blame", async () => {
+  const { engine, become, line, inEngine } = open();
+  const answer = line("a");
+  for (const state of ["loading", "loading", "failed"] as const) {
+    const [asked] = await inEngine();
+    engine.failure = new EngineError("engine_failed", "The engine has failed");
+    become(state);
+    asked.answer(500, "engine_failed");
+    if (state === "loading") become("ready");
+  }
+  await assertRejects(() => answer, BatchError, "The engine has failed");
 });
 
 Deno.test("a failed answer of a sound engine is an answer", async () => {
