@@ -149,7 +149,7 @@ Deno.test("cli: files that cannot be used are told in a line, exit code 1", asyn
       [["inspect", "--model", broken], "GGUF_VERSION at byte 4"],
       [
         ["generate", "--prompt", "a", "--backend", "webgpu", "--kv-type", "q8_0"],
-        "allowed is f16; use it on the CPU",
+        "on the GPU: it must be f16; use --kv-type f16 or --backend cpu",
       ],
       [["tokenize", "--text", "a", "--model", broken], "GGUF_VERSION at byte 4"],
     ] as const;

@@ -152,7 +152,7 @@ function frequencies(rotated: number, base: number): Float64Array {
 type Rows = Float64Array[];
 type Weights = ReadonlyMap<string, Float32Array>;
 
-/** The final norm's rows of a sequence, in float64 but for the cache, which holds halves. */
+/** The final norm's rows of a sequence, in float64 but for the cache, which is in f16. */
 export function exactRows(
   values: Weights,
   tokens: readonly number[],

@@ -31,8 +31,8 @@ export function buildPlan(file: GgufFile, ropeFactors?: Float32Array): Plan {
   const architecture = file.metadata.getString("general.architecture");
   const build = Object.hasOwn(ARCHITECTURES, architecture) ? ARCHITECTURES[architecture] : undefined;
   if (!build) {
-    const allowed = Object.keys(ARCHITECTURES).map(quote).join(", ");
-    const detail = `found ${quote(architecture)}, allowed ${allowed}`;
+    const known = Object.keys(ARCHITECTURES).map(quote).join(", ");
+    const detail = `must be one of ${known} (got ${quote(architecture)})`;
     throw new GgufError("GGUF_HPARAM", detail, { field: 'key "general.architecture"' });
   }
   const hparams = readHparams(file);
@@ -53,7 +53,7 @@ export async function readRopeFactors(file: GgufFile): Promise<Float32Array | un
   const info = requireTensor(file, ROPE_FREQS, [readHparams(file).ropeDimensionCount / 2]);
   const field = `tensor ${quote(ROPE_FREQS)}`;
   if (info.type !== "F32") {
-    throw new GgufError("GGUF_HPARAM", `found type ${info.type}, allowed F32`, { field });
+    throw new GgufError("GGUF_HPARAM", `must be of type F32 (got ${info.type})`, { field });
   }
   using source = await Deno.open(file.path);
   await source.seek(info.offset, Deno.SeekMode.Start);
@@ -67,15 +67,15 @@ export async function readRopeFactors(file: GgufFile): Promise<Float32Array | un
   }
   const factors = new Float32Array(bytes.buffer);
   if (factors.some((f) => !(f > 0) || f === Infinity)) {
-    throw new GgufError("GGUF_DATA", "found a factor that is not above 0 and finite", { field });
+    throw new GgufError("GGUF_DATA", "must have factors above 0 and finite only", { field });
   }
   return factors;
 }
 
 function checkHeads(h: Hparams): void {
-  const refuse = (key: string, found: number, allowed: string) => {
+  const refuse = (key: string, got: number, must: string) => {
     const field = `key ${quote(`${h.architecture}.attention.${key}`)}`;
-    throw new GgufError("GGUF_HPARAM", `found ${found}, allowed ${allowed}`, { field });
+    throw new GgufError("GGUF_HPARAM", `must be ${must} (got ${got})`, { field });
   };
   if (h.valueLength !== h.keyLength) refuse("value_length", h.valueLength, `the key length ${h.keyLength}`);
   if (h.keyLength % HEAD_DIM_STEP !== 0) {

@@ -21,7 +21,7 @@ const ROUND = 64;
 export function lower(plan: Plan): Program {
   if (plan.kv.type !== "f16") {
     throw new Error(
-      `Cannot keep the KV cache in ${plan.kv.type} on the GPU, allowed is f16; use it on the CPU`,
+      `Cannot keep the KV cache in ${plan.kv.type} on the GPU: it must be f16; use --kv-type f16 or --backend cpu`,
     );
   }
   return new Lowering(plan).run();

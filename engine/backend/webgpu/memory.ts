@@ -23,7 +23,7 @@ export class GpuMemory {
     const limit = Math.min(this.device.limits.maxBufferSize, this.device.limits.maxStorageBufferBindingSize);
     if (bytes > limit) {
       throw new GpuError(
-        `Cannot hold ${what} on the GPU: it takes ${mib(bytes)}, allowed in one buffer is ${mib(limit)}; ` +
+        `Cannot hold ${what} on the GPU: a buffer must take at most ${mib(limit)} (got ${mib(bytes)}); ` +
           "ask for less with --ctx or --parallel, or use --backend cpu",
       );
     }

@@ -41,7 +41,7 @@ async function run(device: GPUDevice, code: string, words: Uint32Array<ArrayBuff
   }
 }
 
-/** Eight products and sums of halves, exact ones: some drivers have compiled them to zeros. */
+/** Eight products and sums in f16, exact ones: some drivers have compiled them to zeros. */
 export async function probeF16(device: GPUDevice): Promise<boolean> {
   const code = `enable f16;
 @group(0) @binding(0) var<storage, read_write> data: array<u32>;

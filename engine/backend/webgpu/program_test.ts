@@ -40,7 +40,7 @@ Deno.test("layers of a hybrid count their caches and states each for themselves"
 
 Deno.test("a KV cache in 8 bits is the CPU's only", () => {
   const plan = withKvType(buildPlan(smallModel({ architecture: "llama", type: "F16" })), "q8_0");
-  assertThrows(() => lower(plan), Error, "Cannot keep the KV cache in q8_0 on the GPU, allowed is f16");
+  assertThrows(() => lower(plan), Error, "Cannot keep the KV cache in q8_0 on the GPU: it must be f16");
 });
 
 Deno.test("the first layers of a hybrid are a plan of their own", () => {

@@ -266,13 +266,15 @@ export class WebGpuBackend implements Backend {
     const [rows, logits] = [data.rows.length / ROW_WORDS, data.chosen.length];
     if (rows > options.maxRows || logits > options.maxLogitRows) {
       throw new RangeError(
-        `A step has ${rows} rows, ${logits} of them with logits; allowed are ${options.maxRows} and ` +
-          `${options.maxLogitRows}`,
+        `A step must have at most ${options.maxRows} rows, ${options.maxLogitRows} of them with logits ` +
+          `(got ${rows}, ${logits})`,
       );
     }
     if (4 * data.tables.length > buffers.tables.size) {
       throw new RangeError(
-        `A step's block tables have ${data.tables.length} entries, allowed ${buffers.tables.size / 4}`,
+        `A step's block tables must have at most ${
+          buffers.tables.size / 4
+        } entries (got ${data.tables.length})`,
       );
     }
     const { wants, answers } = this.#answering!.buffers;

@@ -173,6 +173,6 @@ function floats(info: TensorInfo, bytes: Uint8Array<ArrayBuffer>): Float32Array 
     return new Float32Array(words.buffer);
   }
   throw new GpuError(
-    `Cannot load tensor "${info.name}": vectors must be F32, F16 or BF16, found ${info.type}; use --backend cpu`,
+    `Cannot load tensor "${info.name}": vectors must be F32, F16 or BF16 (got ${info.type}); use --backend cpu`,
   );
 }

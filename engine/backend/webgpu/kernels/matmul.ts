@@ -25,7 +25,7 @@ export function matMulKernels(
 ): Kernel[] {
   if (spec.arithmetic !== "f32" && !device.f16) {
     throw new Error(
-      `Cannot compute with arithmetic "${spec.arithmetic}": the device has no f16; allowed here is "f32"`,
+      `Cannot compute with arithmetic "${spec.arithmetic}": the device has no f16; use "f32"`,
     );
   }
   const several: Tuning = { ...tuning, rows: Math.min(tuning.rows, spec.epilogue === "swiglu" ? 1 : 2) };

@@ -124,7 +124,7 @@ export function attentionKernel(shape: HeadCounts, parts: ContextParts, shared =
   const strands = Math.floor(LANES / pairs);
   if (strands < 1) {
     throw new Error(
-      `Cannot run this model on the GPU: its head dimension is ${headDim}, allowed is at most 256; use --backend cpu`,
+      `Cannot run this model on the GPU: its head dimension must be at most 256 (got ${headDim}); use --backend cpu`,
     );
   }
   const code = `

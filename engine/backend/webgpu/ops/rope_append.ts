@@ -80,7 +80,7 @@ export interface RopeShape {
 }
 
 /**
- * Norms and rotates q and k heads, appends k and v to the cache; a workgroup a head of q, k or v. The cache holds halves
+ * Norms and rotates q and k heads, appends k and v to the cache; a workgroup a head of q, k or v. The cache holds f16,
  * two a word, [block][kv head][slot][head dimension], so that it needs no f16 in the shader.
  */
 export function ropeKernel({ heads, rotated, interleaved, norms }: RopeShape): Kernel {

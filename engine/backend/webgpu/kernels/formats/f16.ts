@@ -1,4 +1,4 @@
-/** F16: halves as they are. */
+/** F16, as it is. */
 import { copy, NATURAL, type WeightFormat } from "./format.ts";
 
 /** Quads of a format of 16 bits a weight, `pair` making a vec2 of a word. */
