@@ -33,18 +33,19 @@ Deno.test("connections that send no whole request are closed after a bound", asy
 });
 
 Deno.test("beyond the most connections, whoever sends nothing gives its place to the next", async () => {
+  let silent: RawClient[] = [];
   await withServer({ maxConnections: 8 }, async ({ base, errors }) => {
-    const silent = await Promise.all(Array.from({ length: 40 }, () => RawClient.connect(base)));
+    silent = await Promise.all(Array.from({ length: 40 }, () => RawClient.connect(base)));
     for (const client of silent.slice(0, 20)) await client.send("POST /v1/files HTTP/1.1\r\nhost");
     for (let n = 0; n < 5; n++) {
       const response = await fetch(`${base}/health`);
       assertEquals([response.status, await response.json()], [200, { status: "ok" }]);
     }
     assert(silent.filter(({ closedAt }) => closedAt !== undefined).length >= 32);
-    for (const client of silent) client.close();
-    await Promise.all(silent.map(({ closed }) => closed));
     assertEquals(errors, []);
   });
+  // The server was stopped with all its places taken.
+  await Promise.all(silent.map(({ closed }) => closed));
 });
 
 Deno.test("where all are being answered, the next wait, and none is lost", async () => {
@@ -190,6 +191,20 @@ Deno.test("an answer that nobody reads is cut after a bound, one that is read sl
   await until(() => listener.connections === 0);
   assertEquals([cancelled, errors], [["client_closed_request"], []]);
   await listener.stop(0);
+});
+
+Deno.test("an answer that takes long is not cut, whole or streamed, however quiet", async () => {
+  const limits = { headMs: 50, idleMs: 50, stallMs: 50, bodyMs: 50 };
+  await withServer({ limits, tokenMs: 400, reply: () => "abc" }, async ({ client, errors }) => {
+    const body = { model: "demo", messages: [{ role: "user" as const, content: "Hi" }] };
+    const [whole, chunks] = await Promise.all([
+      client.chat.completions.create(body),
+      client.chat.completions.create({ ...body, stream: true }).then((stream) => Array.fromAsync(stream)),
+    ]);
+    assertEquals(whole.choices[0].message.content, "abc");
+    assertEquals(chunks.map(({ choices }) => choices[0].delta.content ?? "").join(""), "abc");
+    assertEquals(errors, []);
+  });
 });
 
 Deno.test("a shortage of file descriptors is waited out: told once, and whoever asks is answered", async () => {
