@@ -71,6 +71,10 @@ export async function runLiveServer(
       killed = true;
       child.kill("SIGKILL");
     });
+  } catch (error) {
+    if (!ended) child.kill("SIGTERM");
+    const { code } = await status;
+    throw new Error(`The server ended with ${code} and said: ${await stderr}`, { cause: error });
   } finally {
     if (!killed && !ended) child.kill("SIGTERM");
     await reader.cancel();

@@ -43,8 +43,12 @@ export class Connection extends Duplex {
   constructor(private readonly tcp: Deno.TcpConn, private readonly clock: Clock) {
     super({ allowHalfOpen: true, readableHighWaterMark: 1 });
     this.since = clock.now;
-    tcp.setNoDelay(true);
-    tcp.setKeepAlive(true);
+    try {
+      tcp.setNoDelay(true);
+      tcp.setKeepAlive(true);
+    } catch {
+      // The client has left already; the first read says so.
+    }
   }
 
   get phase(): Phase {

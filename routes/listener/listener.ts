@@ -200,6 +200,8 @@ function nextTurn(): Promise<void> {
 /** Answers what is no request, as far as that is possible, and closes. */
 function refuse(error: Error & { code?: string }, connection: Connection): void {
   if (connection.pipelined > 0 || !connection.writable) return void connection.destroy();
+  // The parser may serve another connection already: what still comes must not reach it.
+  connection.removeAllListeners("data").resume();
   const refusal = refusalOf(error);
   const body = JSON.stringify(refusal.body());
   connection.end(

@@ -233,3 +233,24 @@ Deno.test("a shortage of file descriptors is waited out: told once, and whoever 
   await child.status;
   assertMatch(told, /^No file descriptors are left with \d+ connections open; [^\n]*\n$/);
 });
+
+Deno.test("what follows a refused request reaches no other connection", async () => {
+  await withServer({}, async ({ base }) => {
+    for (let n = 0; n < 20; n++) {
+      const broken = await RawClient.connect(base);
+      await broken.send("NONSENSE\r\n\r\n");
+      while (broken.answer === "") await sleep(1);
+      // Takes the parser that was given back.
+      const good = await RawClient.connect(base);
+      await good.send("GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx: ");
+      await sleep(5);
+      await broken.send("y\r\n\r\nGET /nothing HTTP/1.1\r\nhost: localhost\r\n\r\n");
+      await sleep(5);
+      await good.send("1\r\n\r\n");
+      await good.closed;
+      assertEquals(good.answer.match(/HTTP\/1\.1 \d+/g), ["HTTP/1.1 200"]);
+      broken.close();
+      await broken.closed;
+    }
+  });
+});
