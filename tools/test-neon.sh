@@ -17,5 +17,6 @@ export KERNEL_CASES="${KERNEL_CASES:-5}"
 for cpu in "${cpus[@]}"; do
   echo "== aarch64, qemu -cpu $cpu"
   export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -cpu $cpu"
-  cargo test --release --lib --tests --target "$target" -- "$@"
+  # Changed plans ask for terabytes of address space, which qemu keeps books of, page by page.
+  cargo test --release --lib --tests --target "$target" -- "$@" --skip mutations
 done

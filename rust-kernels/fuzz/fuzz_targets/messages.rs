@@ -4,6 +4,7 @@
 #![no_main]
 
 #[path = "../../tests/program/model.rs"]
+#[allow(dead_code)] // the tests use more of it
 mod model;
 
 use compy::simd::Isa;

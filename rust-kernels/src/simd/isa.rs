@@ -79,7 +79,8 @@ macro_rules! instruction_sets {
             ///
             /// # Safety
             /// As the kernel says of its operands.
-            #[inline]
+            // Small kernels are called for each row and head: a call within a call would cost them some per cent.
+            #[inline(always)]
             pub unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
                 match self {
                     $($(#[$cfg])*

@@ -1,5 +1,6 @@
 //! Writes the inputs that fuzzing begins with: `cargo run --bin seeds -- FOLDER`.
 #[path = "../../../tests/program/model.rs"]
+#[allow(dead_code)] // the tests use more of it
 mod model;
 
 use model::{Plan, steps};
