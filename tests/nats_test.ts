@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { assert, assertEquals, assertStringIncludes, fail } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { natsTarget, openConnection } from "../jobs/nats/connection.ts";
 import { RUNS_SUBJECT, runSubject } from "../jobs/nats/wire.ts";
@@ -197,11 +197,12 @@ Deno.test({
         "stranger",
         () => {},
       );
-      const id = await new Promise<string>((resolve) => {
+      const called = new Promise<string>((resolve) => {
         nats.subscribe(RUNS_SUBJECT, {
           callback: (_, message) => resolve(message.json<{ run: string }>().run),
         });
       });
+      const id = await Promise.race([called, run.end().then(() => fail(run.text))]);
       const attempt = crypto.randomUUID();
       const bad: [string, string][] = [
         ["join", "no JSON\n"],
