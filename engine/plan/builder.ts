@@ -2,6 +2,7 @@ import { GgufError, quote } from "../gguf/errors.ts";
 import { FORMATS } from "../gguf/formats.ts";
 import { requireTensor } from "../gguf/hparams.ts";
 import type { GgufFile, TensorInfo } from "../gguf/types.ts";
+import { checkBuffers } from "./check.ts";
 import type { PlanOp } from "./ops/registry.ts";
 import type {
   BufferForm,
@@ -123,7 +124,7 @@ export class PlanBuilder {
   /** The plan; refuses a file with tensors that no op reads and that were not left out. */
   finish(head: Pick<Plan, "architecture" | "vocabSize" | "contextLength">): Plan {
     this.#refuseUnread(head.architecture);
-    return {
+    const plan: Plan = {
       ...head,
       kv: { type: "f16", layers: this.#kvLayers },
       rope: this.#rope,
@@ -132,6 +133,8 @@ export class PlanBuilder {
       buffers: this.#buffers,
       ops: this.#ops,
     };
+    checkBuffers(plan);
+    return plan;
   }
 
   #refuseUnread(architecture: string): void {

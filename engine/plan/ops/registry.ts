@@ -24,7 +24,8 @@ import { ROPE_TABLE } from "./rope_table.ts";
 import { SHORT_CONV } from "./short_conv.ts";
 import { SWIGLU } from "./swiglu.ts";
 
-const KINDS = [
+/** By their codes. */
+export const KINDS = [
   EMBED,
   ROPE_TABLE,
   RMS_NORM,
