@@ -13,7 +13,7 @@ Deno.test({
       await withLiveServer(
         [],
         async (server) => {
-          const options = { connections: 600, wave: 300, waveMs: 2000, seed: 1 };
+          const options = { connections: 520, wave: 260, waveMs: 2000, seed: 1 };
           const { answered, health, descriptors } = await storm(server, options);
           assert(answered > 0 && health.length > 0);
           assert(descriptors.after <= descriptors.before + 2, JSON.stringify(descriptors));
