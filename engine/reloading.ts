@@ -15,7 +15,7 @@ export interface ReloadOptions {
   readonly load: (signal: AbortSignal) => Promise<Engine>;
   /** Told what an operator should know, a line each. */
   readonly note: (message: string) => void;
-  /** Most loads within `withinMs`; the failure after them is for good. */
+  /** Most loads within `withinMs`; a failure after them is final. */
   readonly times?: number;
   readonly withinMs?: number;
   /** Before each load but the first of those: what broke the engine may need time to pass. */

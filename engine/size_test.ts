@@ -14,7 +14,7 @@ function refusal(options: SizeOptions, within = bounds, plan = dense): string {
   return assertThrows(() => engineSize(plan, options, within), MemoryError).message;
 }
 
-Deno.test("what all sequences need is taken, where it is free or nobody knows", () => {
+Deno.test("what all sequences need is taken, where it is free or free memory is unknown", () => {
   const size = engineSize(dense, { contextLength: 4096, parallel: 8 }, bounds);
   assertEquals([size.limits.kvBlocks, size.memory.kv], [1024, 1024 * BLOCK]);
   assertEquals(engineSize(dense, { contextLength: 4096, parallel: 1024 }).limits.kvBlocks, 131_072);

@@ -55,7 +55,7 @@ export function whenReady<Request extends { readonly signal: AbortSignal }>(
   };
 }
 
-/** Work that goes on beside other such work, and work that wants to be alone, which goes first. */
+/** Work that runs beside other such work, and work that wants to be alone, which goes first. */
 class Turns {
   private running = 0;
   private loners = 0;

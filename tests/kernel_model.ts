@@ -56,7 +56,7 @@ export class KernelModel implements Disposable {
     return this.loadAs(async (file) => buildPlan(file, await readRopeFactors(file)), bytes, compile, options);
   }
 
-  /** The same with a plan that is none of the registry's. */
+  /** The same with a plan that is not in the registry. */
   static async loadAs(
     build: (file: GgufFile) => Plan | Promise<Plan>,
     bytes: Uint8Array,

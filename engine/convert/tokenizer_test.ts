@@ -184,7 +184,11 @@ const WRONG: Record<string, [tokenizer: object, config: object, words: string]> 
     CONFIG,
     `token "th": the id 300 is a duplicate (also 256)`,
   ],
-  "an id that is none": [{ ...BPE, added_tokens: [{ id: 1.5, content: "<x>" }] }, CONFIG, "(got 1.5)"],
+  "an id that is not a whole number": [
+    { ...BPE, added_tokens: [{ id: 1.5, content: "<x>" }] },
+    CONFIG,
+    "(got 1.5)",
+  ],
   "a special token that is none": [BPE, { eos_token: "<nobody>" }, `key "eos_token"`],
   "merges out of order": [
     { ...SPM, model: { ...SPM.model, merges: ["ab c", "a b", "a bc"] } },

@@ -69,7 +69,7 @@ export class OpenLines {
     this.lines.delete(id);
   }
 
-  /** The line's request as JSON, for a worker that begins an attempt, or that goes on to fetch it. */
+  /** The line's request as JSON, for a worker that begins an attempt, or that continues to fetch it. */
   take(id: number, token: string, worker: string): Uint8Array | undefined {
     const line = this.lines.get(id);
     if (line === undefined) return undefined;

@@ -88,7 +88,7 @@ Deno.test("open lines: half-received answers have a bound, and room is made when
   assertEquals(begin(5), { state: "more", offset: 1 });
 });
 
-Deno.test("open lines: an answer that is none is its line's failure, and names the worker", () => {
+Deno.test("open lines: an invalid answer is its line's failure, and names the worker", () => {
   const { lines, outcomes } = openLines(3);
   for (const line of [0, 1, 2]) lines.take(line, "a", "w");
   assertEquals(answer(lines, 0, "a", { status: 200, body: [] }), "taken");

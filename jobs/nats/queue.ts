@@ -92,7 +92,7 @@ export class WorkQueue {
   }
 
   /**
-   * Which items are lost nobody knows, so all are put in again. A second item for a line that a worker has in hand
+   * Which items are lost is unknown, so all are put in again. A second item for a line that a worker has in hand
    * costs next to nothing: by the time that another has room for it, the line is mostly answered.
    */
   private async findLost(before: number): Promise<void> {

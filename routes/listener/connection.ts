@@ -140,7 +140,7 @@ export class Connection extends Duplex {
   }
 
   /**
-   * Says that nothing more will come, and goes on reading until the client closes or the listener's patience ends: closed
+   * Says that nothing more will come, and keeps reading until the client closes or the listener's patience ends: closed
    * with bytes unread, the system would send a reset, which can overtake the answer.
    */
   override _final(done: (error?: Error) => void): void {
