@@ -139,8 +139,23 @@ export async function openConnection(
   }
 }
 
+/**
+ * The transport takes its listeners off a socket before it destroys it. What the socket still reports then, such as a
+ * server that resets the connection instead of closing it, reaches nobody and would end the process; the loss itself is
+ * told by `status()` and `closed()`.
+ */
+function outliveLateSocketErrors(): void {
+  globalThis.addEventListener("error", preventLateSocketErrors); // a second time it changes nothing
+}
+
+function preventLateSocketErrors(event: ErrorEvent): void {
+  const { code, syscall } = (event.error ?? {}) as { code?: string; syscall?: string };
+  if (syscall === "read" && (code === "ECONNRESET" || code === "ECONNABORTED")) event.preventDefault();
+}
+
 async function dial(target: NatsTarget, name: string, where: string): Promise<NatsConnection> {
   const { user, password, token, credsFile } = target;
+  outliveLateSocketErrors();
   try {
     return await connect({
       servers: [...target.servers],

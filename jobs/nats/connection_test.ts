@@ -1,5 +1,6 @@
 import { assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { BatchError } from "../errors.ts";
+import { createConnection, createServer } from "node:net";
 import { natsTarget, openConnection } from "./connection.ts";
 
 function target(urls: string, env: Record<string, string> = {}, creds?: string) {
@@ -59,4 +60,17 @@ Deno.test("openConnection: where no server is, it says what to do", async () => 
   assertEquals([error.code, error.resumable], ["queue_unavailable", true]);
   const creds = natsTarget(`127.0.0.1:${port}`, "missing.creds", () => undefined);
   await assertRejects(() => openConnection(creds, "test", () => {}), BatchError, '"missing.creds"');
+});
+
+Deno.test("openConnection: a socket that is reset when nobody listens to it any more ends nothing", async () => {
+  const unreachable = natsTarget("127.0.0.1:1", undefined, () => undefined);
+  await assertRejects(() => openConnection(unreachable, "test", () => {}), BatchError);
+  const server = createServer((socket) => socket.on("data", () => socket.resetAndDestroy()));
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as { port: number };
+  const socket = createConnection(port, "127.0.0.1");
+  const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
+  socket.write("PING\r\n");
+  await closed;
+  await new Promise<void>((resolve) => server.close(() => resolve()));
 });
