@@ -21,7 +21,7 @@ import {
   modelPath,
   SIZE_FLAGS,
 } from "./model.ts";
-import { err, out } from "./terminal.ts";
+import { err, onInterrupt, out } from "./terminal.ts";
 
 export interface EngineOptions {
   /** A GGUF file; without it, the one that comes with the program. */
@@ -165,13 +165,7 @@ const host: CommandHost = {
   columns: () => Deno.stderr.isTerminal() ? Deno.consoleSize().columns || 80 : undefined,
   now: () => performance.now(),
 
-  onInterrupt(handler) {
-    const signals: Deno.Signal[] = Deno.build.os === "windows" ? ["SIGINT"] : ["SIGINT", "SIGTERM"];
-    for (const signal of signals) Deno.addSignalListener(signal, handler);
-    return () => {
-      for (const signal of signals) Deno.removeSignalListener(signal, handler);
-    };
-  },
+  onInterrupt,
 };
 
 /** The real one: an engine in this process, standard output and error, signals. */

@@ -49,10 +49,14 @@ export class ProgressLine {
 }
 
 /**
- * Calls the handler on every Ctrl-C and SIGTERM from now on, instead of ending the process. One Ctrl-C can come twice:
+ * Calls the handler on every Ctrl-C and SIGTERM from now on, instead of ending the process, until the
+ * function that it returns is called. One Ctrl-C can come twice:
  * from the terminal, and through the task runner.
  */
-export function onInterrupt(handler: () => void): void {
+export function onInterrupt(handler: () => void): () => void {
   const signals: Deno.Signal[] = Deno.build.os === "windows" ? ["SIGINT"] : ["SIGINT", "SIGTERM"];
   for (const signal of signals) Deno.addSignalListener(signal, handler);
+  return () => {
+    for (const signal of signals) Deno.removeSignalListener(signal, handler);
+  };
 }
