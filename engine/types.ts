@@ -9,6 +9,8 @@ export {
 import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./tokenizer/types.ts";
 
 export { TooManyTokens } from "./tokenizer/types.ts";
+export { type Constraint, ConstraintError } from "./grammar/types.ts";
+export type * from "./chat/types.ts";
 export type {
   ChatMessage,
   ChatTemplate,

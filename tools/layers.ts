@@ -53,9 +53,9 @@ const LAYERS: readonly Layer[] = [
   {
     files: /^engine\/[^/]+$/,
     imports:
-      /^engine\/((?!load\.ts|inspect\.ts|fingerprint\.ts)[^/]+|tokenizer\/types\.ts|backend\/backend\.ts)$/,
+      /^engine\/((?!load\.ts|inspect\.ts|fingerprint\.ts)[^/]+|(tokenizer|grammar|chat)\/types\.ts|backend\/backend\.ts)$/,
     why:
-      "the engine's core knows tokenizers and backends by their interfaces, and nothing of files and plans",
+      "the engine's core knows tokenizers, grammars, chats and backends by their interfaces, and nothing of files and plans",
   },
   {
     files: /^engine\/convert\//,
@@ -97,6 +97,16 @@ const LAYERS: readonly Layer[] = [
     files: /^engine\/backend\/webgpu\//,
     imports: /^engine\/(backend\/(backend\.ts$|webgpu\/)|plan\/|gguf\/)/,
     why: "the GPU's backend runs plans and knows no other backend; only the CPU's calls the kernels",
+  },
+  {
+    files: /^engine\/grammar\//,
+    imports: /^(engine\/(grammar\/|tokenizer\/types\.ts$)|ffi\/)/,
+    why: "grammars know the vocabulary and their own library, and nothing of the engine",
+  },
+  {
+    files: /^engine\/chat\//,
+    imports: /^engine\/(chat\/|grammar\/types\.ts$|tokenizer\/types\.ts$)/,
+    why: "chat forms know templates and tokenizers by their interface, and nothing of the engine",
   },
   { files: /^ffi\//, imports: /^ffi\//, why: "the kernels' bindings stand alone" },
   { files: /^bench\//, imports: /^(bench|engine)\//, why: "benchmarks measure the engine's parts" },

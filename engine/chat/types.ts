@@ -1,0 +1,81 @@
+/** A model's way to answer in a conversation (thinking, calls of tools) as the rest of the program sees it. */
+
+import type { Constraint } from "../grammar/types.ts";
+import type { ChatMessage } from "../tokenizer/types.ts";
+
+/** A function that the model may call. */
+export interface Tool {
+  readonly name: string;
+  readonly description?: string;
+  /** JSON schema of its arguments; absent where it takes none. */
+  readonly parameters?: Readonly<Record<string, unknown>>;
+}
+
+/** "auto": a text, calls or both; "required": at least one call; a name: a call of that tool. */
+export type ToolChoice = "none" | "auto" | "required" | { readonly name: string };
+
+export interface ChatRequest {
+  readonly messages: readonly ChatMessage[];
+  readonly tools?: readonly Tool[];
+  readonly toolChoice?: ToolChoice; // default: auto with tools
+  /** Default true. */
+  readonly parallelToolCalls?: boolean;
+  /** The form of the answer's content; thinking and calls are not part of it. */
+  readonly constraint?: Constraint;
+  /** How much is thought: false is not at all, a word is handed to templates that know such words. */
+  readonly effort?: false | string;
+  /** Most tokens of thinking, after which its end is forced. */
+  readonly thinkingBudget?: number;
+  /** Extra variables for the template (`chat_template_kwargs`). */
+  readonly variables?: Readonly<Record<string, unknown>>;
+  /** The last message is the assistant's, and the answer continues it. */
+  readonly continueFinal?: boolean;
+}
+
+/** Thinking as the engine counts it: by tokens, not by text. */
+export interface ThinkingBounds {
+  /** The prompt has opened it. */
+  readonly open: boolean;
+  /** Tokens that open it, where the model does. */
+  readonly begin: readonly number[];
+  /** Tokens that close it; they are forced when the budget is spent. */
+  readonly end: readonly number[];
+  /** Tokens between `begin` and `end`. */
+  readonly budget: number;
+}
+
+/** What a conversation asks of the engine, and how its answer is read. */
+export interface ChatPlan {
+  readonly prompt: readonly number[];
+  /** Of the whole answer: thinking, marks, calls and content. */
+  readonly constraint?: Constraint;
+  /** Tokens that are no text here. */
+  readonly markers: ReadonlySet<number>;
+  readonly thinking?: ThinkingBounds;
+  /** A new reader for each answer. */
+  reader(): ChatReader;
+}
+
+/** A part of an answer. The texts of one call, put together, are its arguments as JSON. */
+export type ChatPart =
+  | { readonly type: "reasoning"; readonly text: string }
+  | { readonly type: "content"; readonly text: string }
+  | { readonly type: "call"; readonly index: number; readonly id: string; readonly name: string }
+  | { readonly type: "arguments"; readonly index: number; readonly text: string };
+
+/** Reads an answer as it comes: holds back what may still become a mark. */
+export interface ChatReader {
+  text(text: string): ChatPart[];
+  marker(token: number): ChatPart[];
+  /** What was held back. */
+  end(): ChatPart[];
+  /** Whether what comes next is thinking. */
+  readonly thinking: boolean;
+}
+
+/** Throws an error named ChatTemplateError for what the model's template refuses. */
+export interface ChatForm {
+  /** The format of its calls, e.g. "hermes". */
+  readonly toolFormat: string;
+  plan(request: ChatRequest): ChatPlan;
+}
