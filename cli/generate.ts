@@ -131,7 +131,7 @@ async function generate(loaded: LoadedEngine, request: GenerateRequest, json: bo
       steps.push({ token: event.token, text: event.text, logprob: event.logprob, top: event.top ?? [] });
       if (!json && request.logprobs !== undefined) out(stepLine(steps.at(-1)!, tokenizer));
     }
-    if (event.type === "token" || event.type === "finish") show(event.text);
+    if (event.type === "token" || event.type === "text" || event.type === "finish") show(event.text);
     if (event.type === "finish") finish = event;
   }
   if (json) out(`${JSON.stringify(report(loaded, request, steps, text, finish!))}\n`);

@@ -5,6 +5,7 @@ import {
   type StepOutput,
   StepStopped,
 } from "./backend/backend.ts";
+import type { ChatForm } from "./chat/types.ts";
 import { EngineLife } from "./engine_life.ts";
 import { EventStream } from "./event_stream.ts";
 import { keepScores, publishFinish, publishProgress, publishToken } from "./publish.ts";
@@ -42,6 +43,7 @@ export interface LlmEngineOptions {
   readonly model: ModelInfo;
   readonly tokenizer: Tokenizer;
   readonly chatTemplate: ChatTemplate;
+  readonly chatForm: ChatForm;
   /** kvBlocks, maxRows and maxLogitRows are those that the backend was compiled with. */
   readonly limits: EngineLimits;
 }
@@ -51,6 +53,7 @@ export class LlmEngine implements Engine {
   readonly model: ModelInfo;
   readonly tokenizer: Tokenizer;
   readonly chatTemplate: ChatTemplate;
+  readonly chatForm: ChatForm;
   readonly #backend: Backend;
   readonly #scheduler: Scheduler;
   readonly #writer: StepWriter;
@@ -67,10 +70,11 @@ export class LlmEngine implements Engine {
   #requests = 0;
   readonly #totals = { promptTokens: 0, generatedTokens: 0, cachedTokens: 0, steps: 0, submits: 0 };
 
-  constructor({ backend, model, tokenizer, chatTemplate, limits }: LlmEngineOptions) {
+  constructor({ backend, model, tokenizer, chatTemplate, chatForm, limits }: LlmEngineOptions) {
     this.model = model;
     this.tokenizer = tokenizer;
     this.chatTemplate = chatTemplate;
+    this.chatForm = chatForm;
     this.#backend = backend;
     this.#scheduler = new Scheduler(limits);
     this.#writer = new StepWriter(limits.maxRows);
@@ -148,6 +152,7 @@ export class LlmEngine implements Engine {
 
   #enqueue(request: GenerateRequest, stream: EventStream): Sequence {
     if (this.#refusal) throw this.#refusal;
+    if (request.constraint) throw new EngineError("invalid_constraint", "Constraints are not supported yet");
     const sequence = createSequence(request, {
       id: this.#requests++,
       stream,

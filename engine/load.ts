@@ -3,6 +3,7 @@ import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
 import { type Arithmetic, type BackendName, KV_BLOCK_TOKENS, type KvType } from "./backend/backend.ts";
 import { type AnyBackend, prepareBackend } from "./backend/choose.ts";
 import { CpuBackend } from "./backend/cpu/cpu.ts";
+import { plainChatForm } from "./chat/plain.ts";
 import { LlmEngine } from "./engine.ts";
 import { freeMemory } from "./free_memory.ts";
 import { openGguf } from "./gguf/reader.ts";
@@ -85,7 +86,14 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
     created: Math.floor(Date.now() / 1000),
   };
   return {
-    engine: new LlmEngine({ backend, model, tokenizer, chatTemplate, limits }),
+    engine: new LlmEngine({
+      backend,
+      model,
+      tokenizer,
+      chatTemplate,
+      chatForm: plainChatForm(chatTemplate),
+      limits,
+    }),
     backend,
     choice,
     loadMs: performance.now() - start,

@@ -67,6 +67,10 @@ export class ReloadingEngine implements Engine {
     return this.#inner.chatTemplate;
   }
 
+  get chatForm() {
+    return this.#inner.chatForm;
+  }
+
   get state(): EngineState {
     return this.#life.state;
   }

@@ -10,9 +10,16 @@ import {
   type StepSequence,
   StepStopped,
 } from "./backend/backend.ts";
+import { plainChatForm } from "./chat/plain.ts";
 import { LlmEngine } from "./engine.ts";
 import type { EngineLimits } from "./scheduler.ts";
-import { type EncodeOptions, type StreamDecoder, type Tokenizer, TooManyTokens } from "./tokenizer/types.ts";
+import {
+  type ChatTemplate,
+  type EncodeOptions,
+  type StreamDecoder,
+  type Tokenizer,
+  TooManyTokens,
+} from "./tokenizer/types.ts";
 import type { Engine, GenerateRequest, TokenEvent } from "./types.ts";
 
 export const BOS = 256;
@@ -286,6 +293,13 @@ export class ByteTokenizer implements Tokenizer {
   }
 }
 
+const CHAT_TEMPLATE: ChatTemplate = {
+  source: "{{ messages }}",
+  render: (messages) => messages.map(({ content }) => content).join("\n"),
+  encode: (messages, options) =>
+    new ByteTokenizer().encode(messages.map(({ content }) => content).join("\n"), options),
+};
+
 const LIMITS: EngineLimits = { parallel: 4, kvBlocks: 64, maxRows: 64, maxLogitRows: 16, queue: 100 };
 
 export function startEngine<B extends FakeBackend = FakeBackend>(
@@ -306,12 +320,8 @@ export function startEngine<B extends FakeBackend = FakeBackend>(
       created: 0,
     },
     tokenizer: new ByteTokenizer(),
-    chatTemplate: {
-      source: "{{ messages }}",
-      render: (messages) => messages.map(({ content }) => content).join("\n"),
-      encode: (messages, options) =>
-        new ByteTokenizer().encode(messages.map(({ content }) => content).join("\n"), options),
-    },
+    chatTemplate: CHAT_TEMPLATE,
+    chatForm: plainChatForm(CHAT_TEMPLATE),
     limits: all,
   });
   return { engine, backend };
@@ -335,7 +345,9 @@ export function tokensOf(events: TokenEvent[]): number[] {
 }
 
 export function textOf(events: TokenEvent[]): string {
-  return events.map((event) => event.type === "token" || event.type === "finish" ? event.text : "").join("");
+  return events.map((event) =>
+    event.type === "token" || event.type === "text" || event.type === "finish" ? event.text : ""
+  ).join("");
 }
 
 export function finishOf(events: TokenEvent[]) {

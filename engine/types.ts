@@ -6,6 +6,8 @@ export {
   KV_TYPES,
   type KvType,
 } from "./backend/backend.ts";
+import type { ChatForm, ThinkingBounds } from "./chat/types.ts";
+import type { Constraint } from "./grammar/types.ts";
 import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./tokenizer/types.ts";
 
 export { TooManyTokens } from "./tokenizer/types.ts";
@@ -56,8 +58,14 @@ export interface GenerateRequest {
   readonly sampling?: Partial<SamplingParams>;
   /** Texts that end the generation; they are not part of the output. */
   readonly stop?: readonly string[];
-  /** Go on past end-of-generation tokens (benchmarks). */
+  /** Go on past end-of-generation tokens (benchmarks); with a constraint as long as it lets anything else follow. */
   readonly ignoreEos?: boolean;
+  /** The form that the whole answer has, from its first token on. */
+  readonly constraint?: Constraint;
+  /** Tokens that are no text here: each comes as an event of its own. */
+  readonly markers?: ReadonlySet<number>;
+  /** Where the answer thinks, and how long it may. Stop texts do not look into it. */
+  readonly thinking?: ThinkingBounds;
   /** Give each token's log-probability and that many alternatives (0 to 20). */
   readonly logprobs?: number;
   /** Give the log-probabilities of the prompt's own tokens too (`echo` with logprobs). */
@@ -79,6 +87,8 @@ export interface Usage {
   readonly completionTokens: number;
   /** Prompt tokens that were found in the KV cache. */
   readonly cachedTokens: number;
+  /** Only of requests with `thinking`: those of the completion tokens that lie inside it, its marks not counted. */
+  readonly thinkingTokens?: number;
 }
 
 export type FinishReason = "stop" | "length" | "cancelled";
@@ -97,7 +107,11 @@ export type TokenEvent =
     text: string;
     logprob?: number;
     top?: TokenLogprob[];
+    /** It is one of the request's markers: its text is empty. */
+    marker?: true;
   }
+  /** What tokens before a marker held back; the marker comes next. Stop texts do not reach across it. */
+  | { type: "text"; text: string }
   | {
     type: "finish";
     reason: FinishReason;
@@ -110,6 +124,10 @@ export type TokenEvent =
 export type EngineErrorCode =
   | "context_length_exceeded"
   | "invalid_request"
+  /** The constraint is malformed, not supported, or over a limit. Nothing has run. */
+  | "invalid_constraint"
+  /** The answer cannot be completed in the form that its constraint asks for. */
+  | "constraint_failed"
   | "queue_full"
   | "engine_closed"
   | "engine_unavailable"
@@ -167,6 +185,8 @@ export interface Engine {
   readonly model: ModelInfo;
   readonly tokenizer: Tokenizer;
   readonly chatTemplate: ChatTemplate;
+  /** How conversations become requests, and answers parts of messages. */
+  readonly chatForm: ChatForm;
   readonly state: EngineState;
   /** Why it failed; undefined unless it did. */
   readonly failure: EngineError | undefined;
@@ -183,7 +203,7 @@ export interface Engine {
    */
   encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
   /**
-   * Queues a request at the first `next()`. A refusal (too long, queue full) throws EngineError from there; leaving the
+   * Queues a request at the first `next()`. A refusal (too long, bad constraint, queue full) throws EngineError from there; leaving the
    * iteration early, or `request.signal`, cancels it and frees its slot within one step. A sequence whose events are
    * not read pauses after about a thousand of them, and its slot goes to whoever waits. Where the KV cache is full the
    * latest sequences pause too, and resume with the same answer.

@@ -1,3 +1,4 @@
+import { plainChatForm } from "../engine/chat/plain.ts";
 import {
   type ChatMessage,
   type ChatTemplateOptions,
@@ -78,6 +79,7 @@ export class FakeEngine implements Engine {
   };
   readonly tokenizer = byteTokenizer;
   readonly chatTemplate = { source: "{{ messages }}", render: renderChat, encode: encodeChat };
+  readonly chatForm = plainChatForm(this.chatTemplate);
   /** Every request that was submitted, in order. */
   readonly requests: GenerateRequest[] = [];
   readonly #options: Required<Omit<FakeEngineOptions, "failure">> & { failure?: Error };

@@ -40,7 +40,7 @@ export interface ThinkingBounds {
   readonly begin: readonly number[];
   /** Tokens that close it; they are forced when the budget is spent. */
   readonly end: readonly number[];
-  /** Tokens between `begin` and `end`. */
+  /** Tokens between `begin` and `end`; Infinity where there is no limit. */
   readonly budget: number;
 }
 

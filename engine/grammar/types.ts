@@ -27,7 +27,8 @@ export interface Grammars {
   compile(constraint: Constraint): Promise<Grammar>;
   /**
    * For each matcher one bit a token, set where the token may come next: end tokens where the answer may end. All at once, on
-   * threads beside the step's. None of the matchers may be used before it resolves. No bit is set where nothing can follow.
+   * threads beside the step's. None of the matchers may be used before it resolves. No bit is set where nothing can follow,
+   * and where the matcher has failed (a limit was reached).
    */
   masks(matchers: readonly Matcher[]): Promise<Uint32Array[]>; // [ceil(vocabSize / 32)] each
   close(): void;
@@ -40,7 +41,10 @@ export interface Grammar {
 
 /** How far one answer is. */
 export interface Matcher {
-  /** Takes the answer's next token; false, and nothing is changed, where the grammar refuses it. */
+  /**
+   * Takes the answer's next token; false, and nothing is changed, where the grammar refuses it. It takes an end token where the
+   * answer may end, and is complete then.
+   */
   consume(token: number): boolean;
   /**
    * The tokens that must come next, divided as the tokenizer divides their text; empty where there is a choice. They are not
@@ -49,5 +53,7 @@ export interface Matcher {
   forced(): readonly number[];
   /** Whether the answer is whole and nothing but its end may follow. */
   readonly complete: boolean;
+  /** Whether the answer may end here, although more may follow. */
+  readonly mayEnd: boolean;
   close(): void;
 }

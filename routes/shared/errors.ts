@@ -111,6 +111,7 @@ function fromEngine(code: EngineErrorCode, message: string, details: Record<stri
   switch (code) {
     case "context_length_exceeded":
     case "invalid_request":
+    case "invalid_constraint":
       return new ApiError(400, code, message, { details });
     case "queue_full":
       return queueFull(message, Number(RETRY_AFTER_SECONDS));
@@ -118,6 +119,7 @@ function fromEngine(code: EngineErrorCode, message: string, details: Record<stri
       return shuttingDown();
     case "engine_unavailable":
       return new ApiError(503, code, message, { details, headers: { "retry-after": RETRY_AFTER_SECONDS } });
+    case "constraint_failed":
     case "engine_failed":
       return new ApiError(500, code, message, { details, headers: NO_RETRY });
   }

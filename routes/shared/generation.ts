@@ -149,7 +149,7 @@ async function* generateOne(engine: Engine, request: GenerateRequest, index: num
 export function usageOf(finishes: readonly Usage[], answersPerPrompt: number): UsageBody {
   const prompts = finishes.filter((_, i) => i % answersPerPrompt === 0);
   const sum = (usages: readonly Usage[], field: keyof Usage) =>
-    usages.reduce((total, usage) => total + usage[field], 0);
+    usages.reduce((total, usage) => total + (usage[field] ?? 0), 0);
   const prompt_tokens = sum(prompts, "promptTokens");
   const completion_tokens = sum(finishes, "completionTokens");
   return {
@@ -157,7 +157,7 @@ export function usageOf(finishes: readonly Usage[], answersPerPrompt: number): U
     completion_tokens,
     total_tokens: prompt_tokens + completion_tokens,
     prompt_tokens_details: { cached_tokens: sum(prompts, "cachedTokens") },
-    completion_tokens_details: { reasoning_tokens: 0 },
+    completion_tokens_details: { reasoning_tokens: sum(finishes, "thinkingTokens") },
   };
 }
 

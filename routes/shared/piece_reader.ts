@@ -55,6 +55,8 @@ export class PieceReader {
       case "token":
         this.#score(event);
         return event.text === "" ? [] : [this.#text(event.text)];
+      case "text":
+        return [this.#text(event.text)];
       case "finish": {
         const { text, usage } = event;
         const reason = event.reason === "stop" ? "stop" : "length";
