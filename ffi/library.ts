@@ -12,10 +12,16 @@ const NOTHING = new Uint8Array(0);
 /** Room for every answer that is not a step's, and for a message. */
 const ANSWER_BYTES = 4096;
 
-/** Where `deno task build` leaves the library. */
+/** Where `deno task build` leaves the kernels' library. */
 export function libraryPath(): string {
-  const name = { windows: "compy.dll", darwin: "libcompy.dylib" }[Deno.build.os as string] ?? "libcompy.so";
-  return decodeURIComponent(new URL(`../rust-kernels/target/release/${name}`, import.meta.url).pathname);
+  return builtLibrary("rust-kernels", "compy");
+}
+
+/** Where cargo leaves the library of one of the crates. */
+export function builtLibrary(crate: string, name: string): string {
+  const file = { windows: `${name}.dll`, darwin: `lib${name}.dylib` }[Deno.build.os as string] ??
+    `lib${name}.so`;
+  return decodeURIComponent(new URL(`../${crate}/target/release/${file}`, import.meta.url).pathname);
 }
 
 /**
@@ -70,5 +76,10 @@ export class KernelLibrary {
 /** The bytes written, or the error that was reported instead. */
 function answer(n: number, output: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   if (n >= 0) return output.subarray(0, n);
-  throw new KernelError(new TextDecoder().decode(output.subarray(0, -1 - n)));
+  throw new KernelError(reported(n, output));
+}
+
+/** The message that an export wrote instead of an answer. */
+export function reported(n: number, output: Uint8Array): string {
+  return new TextDecoder().decode(output.subarray(0, -1 - n));
 }

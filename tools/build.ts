@@ -1,11 +1,25 @@
 /**
- * Builds the kernels' library (`deno task build`) when it is missing or older than its sources. Every task that
- * computes runs this first: when there is nothing to do, it looks at some file times and says nothing.
+ * Builds the libraries (`deno task build`) that are missing or older than their sources. Every task that computes runs
+ * this first: when there is nothing to do, it looks at some file times and says nothing.
  */
+import { grammarLibraryPath } from "../ffi/grammar.ts";
 import { libraryPath } from "../ffi/library.ts";
 
-const CRATE = new URL("../rust-kernels/", import.meta.url);
-/** What the library is made of, in the crate's folder. */
+interface Crate {
+  readonly name: string;
+  readonly folder: URL;
+  readonly library: string;
+}
+
+const CRATES: readonly Crate[] = [
+  { name: "the kernels", folder: new URL("../rust-kernels/", import.meta.url), library: libraryPath() },
+  {
+    name: "the grammar library",
+    folder: new URL("../rust-grammar/", import.meta.url),
+    library: grammarLibraryPath(),
+  },
+];
+/** What a library is made of, in the crate's folder. */
 const SOURCES = ["Cargo.toml", "Cargo.lock", "src/"];
 
 /** When the newest of the files, or of the files under a folder (a URL that ends in "/"), was written. */
@@ -40,11 +54,11 @@ function say(text: string): void {
 }
 
 /** Runs cargo in the crate's folder. Returns the exit code. */
-async function cargo(args: readonly string[]): Promise<number> {
+async function cargo({ name, folder }: Crate, args: readonly string[]): Promise<number> {
   try {
     const command = new Deno.Command("cargo", {
       args: [...args],
-      cwd: CRATE,
+      cwd: folder,
       stdin: "null",
       stdout: "inherit",
     });
@@ -52,25 +66,34 @@ async function cargo(args: readonly string[]): Promise<number> {
   } catch (error) {
     if (error instanceof Deno.errors.NotFound) {
       say(
-        "Cannot build the kernels: cargo is not on the PATH. Install Rust 1.95 or newer: https://rustup.rs",
+        `Cannot build ${name}: cargo is not on the PATH. Install Rust 1.95 or newer: https://rustup.rs`,
       );
     } else {
-      say(`Cannot build the kernels: ${error instanceof Error ? error.message : error}`);
+      say(`Cannot build ${name}: ${error instanceof Error ? error.message : error}`);
     }
     return 1;
   }
 }
 
 /** Returns the exit code. */
-async function build(): Promise<number> {
-  const library = libraryPath();
-  const built = await written(library);
-  if (built !== undefined && built >= await newest(SOURCES.map((name) => new URL(name, CRATE)))) return 0;
-  say("Building the kernels (once, and whenever their sources change; a minute or two) …");
-  const code = await cargo(["build", "--release", "--locked", "--quiet", "--lib"]);
+async function build(crate: Crate): Promise<number> {
+  const built = await written(crate.library);
+  const sources = SOURCES.map((name) => new URL(name, crate.folder));
+  if (built !== undefined && built >= await newest(sources)) return 0;
+  say(`Building ${crate.name} (once, and whenever its sources change; a minute or two) …`);
+  const code = await cargo(crate, ["build", "--release", "--locked", "--quiet", "--lib"]);
   // Cargo leaves the file alone where only times have changed.
-  if (code === 0) await Deno.utime(library, new Date(), new Date());
+  if (code === 0) await Deno.utime(crate.library, new Date(), new Date());
   return code;
 }
 
-if (import.meta.main) Deno.exit(await build());
+/** One after the other: cargo uses all cores for each. Returns the exit code. */
+async function buildAll(): Promise<number> {
+  for (const crate of CRATES) {
+    const code = await build(crate);
+    if (code !== 0) return code;
+  }
+  return 0;
+}
+
+if (import.meta.main) Deno.exit(await buildAll());

@@ -1,0 +1,255 @@
+import { GrammarLibrary, GrammarLibraryError } from "../../ffi/grammar.ts";
+import type { Tokenizer } from "../tokenizer/types.ts";
+import { Divider } from "./forced.ts";
+import { checkBytes, limitWords } from "./limits.ts";
+import { grammarsOf } from "./source.ts";
+import { type Constraint, ConstraintError, type Grammar, type Grammars, type Matcher } from "./types.ts";
+
+/** Compiled grammars are kept as long as they take no more bytes than this. */
+const CACHE_BYTES = 32 << 20;
+/** Of the answer's last tokens, how many a forced text may be divided behind. */
+const HISTORY = 16;
+
+const noTokens: readonly number[] = [];
+
+/**
+ * Grammars for one model's vocabulary. `markers` are the tokens that are no text in its answers even where they spell one, such as
+ * `<tool_call>`: only a `<[id]>` of a grammar brings them. The library is opened, and the vocabulary handed to it, at the first
+ * constraint.
+ */
+export function createGrammars(tokenizer: Tokenizer, markers: Iterable<number> = []): Grammars {
+  return new LibraryGrammars(tokenizer, new Set(markers));
+}
+
+interface Kept {
+  readonly compiled: Promise<CompiledGrammar>;
+  bytes: number;
+}
+
+class LibraryGrammars implements Grammars {
+  readonly #maskWords: number;
+  readonly #divider: Divider;
+  readonly #isText: (token: number) => boolean;
+  /** In the order of their last use. */
+  readonly #cache = new Map<string, Kept>();
+  #cachedBytes = 0;
+  #vocabulary: Promise<bigint> | undefined;
+  #closed = false;
+
+  constructor(private readonly tokenizer: Tokenizer, markers: ReadonlySet<number>) {
+    this.#maskWords = Math.ceil(tokenizer.vocabSize / 32);
+    this.#isText = (token) =>
+      !markers.has(token) && !tokenizer.endTokens.has(token) && tokenizer.bytes(token).length > 0;
+    this.#divider = new Divider(tokenizer, this.#isText);
+  }
+
+  async compile(constraint: Constraint): Promise<Grammar> {
+    const source = JSON.stringify({ grammars: grammarsOf(constraint) });
+    checkBytes(source);
+    const key = await digest(source);
+    const kept = this.#cache.get(key);
+    if (kept) {
+      this.#cache.delete(key);
+      this.#cache.set(key, kept);
+      return kept.compiled;
+    }
+    const entry: Kept = { compiled: this.#compile(source), bytes: 0 };
+    this.#cache.set(key, entry);
+    try {
+      const grammar = await entry.compiled;
+      entry.bytes = grammar.bytes;
+      this.#cachedBytes += entry.bytes;
+      this.#trim(key);
+      return grammar;
+    } catch (error) {
+      this.#cache.delete(key);
+      throw error;
+    }
+  }
+
+  async masks(matchers: readonly Matcher[]): Promise<Uint32Array[]> {
+    if (matchers.length === 0) return [];
+    const handles = BigUint64Array.from(matchers, (matcher) => own(matcher).handle);
+    const masks = new Uint32Array(this.#maskWords * matchers.length);
+    await GrammarLibrary.open()
+      .callAsync("compy_grammar_masks", 0n, new Uint8Array(handles.buffer), new Uint8Array(masks.buffer));
+    return matchers.map((_, i) => masks.subarray(i * this.#maskWords, (i + 1) * this.#maskWords));
+  }
+
+  close(): void {
+    this.#closed = true;
+    for (const { compiled } of this.#cache.values()) compiled.then((grammar) => grammar.free(), () => {});
+    this.#cache.clear();
+    this.#vocabulary?.then((handle) => GrammarLibrary.open().call("compy_grammar_free", handle), () => {});
+    this.#vocabulary = undefined;
+  }
+
+  async #compile(source: string): Promise<CompiledGrammar> {
+    if (this.#closed) throw new Error("The grammars are closed");
+    const vocabulary = await (this.#vocabulary ??= this.#loadVocabulary());
+    const input = join([new Uint8Array(limitWords().buffer), new TextEncoder().encode(source)]);
+    const words = await refusable(() =>
+      GrammarLibrary.open().callAsync("compy_grammar_compile", vocabulary, input)
+    );
+    const compileNow = () => handles(GrammarLibrary.open().call("compile_now", vocabulary, input))[0];
+    const [handle, bytes] = handles(words);
+    return new CompiledGrammar(
+      handle,
+      Number(bytes) + 4 * source.length,
+      compileNow,
+      this.#divider,
+      this.#isText,
+    );
+  }
+
+  async #loadVocabulary(): Promise<bigint> {
+    const { vocabSize, endTokens } = this.tokenizer;
+    const texts = Array.from({ length: vocabSize }, (_, token) => {
+      return this.#isText(token) ? this.tokenizer.bytes(token) : new Uint8Array(0);
+    });
+    const head = [vocabSize, endTokens.size, ...endTokens];
+    const words = new Uint32Array(head.length + vocabSize);
+    words.set(head);
+    words.set(texts.map((text) => text.length), head.length);
+    const input = join([new Uint8Array(words.buffer), ...texts]);
+    return handles(await GrammarLibrary.open().callAsync("compy_grammar_vocabulary", 0n, input))[0];
+  }
+
+  /** Lets the grammars go that were used longest ago, but not this one. */
+  #trim(newest: string): void {
+    for (const [key, { compiled, bytes }] of this.#cache) {
+      if (this.#cachedBytes <= CACHE_BYTES) break;
+      if (key === newest || bytes === 0) continue;
+      this.#cache.delete(key);
+      this.#cachedBytes -= bytes;
+      compiled.then((grammar) => grammar.free());
+    }
+  }
+}
+
+class CompiledGrammar implements Grammar {
+  #freed = false;
+
+  constructor(
+    private readonly handle: bigint,
+    readonly bytes: number,
+    /** Compiles it again; the caller frees what comes. */
+    private readonly compileNow: () => bigint,
+    private readonly divider: Divider,
+    private readonly isText: (token: number) => boolean,
+  ) {}
+
+  matcher(): Matcher {
+    const library = GrammarLibrary.open();
+    // Pushed out of the cache between its compilation and this call.
+    const handle = this.#freed ? this.compileNow() : this.handle;
+    const answer = library.call("compy_grammar_matcher", handle);
+    if (this.#freed) library.call("compy_grammar_free", handle);
+    return new LibraryMatcher(handles(answer.subarray(0, 8))[0], answer[8] === 1, this.divider, this.isText);
+  }
+
+  free(): void {
+    if (this.#freed) return;
+    this.#freed = true;
+    GrammarLibrary.open().call("compy_grammar_free", this.handle);
+  }
+}
+
+class LibraryMatcher implements Matcher {
+  #complete = false;
+  #mayEnd: boolean;
+  #closed = false;
+  /** The last tokens of text since one that is none. */
+  #history: number[] = [];
+  readonly #input = new Uint32Array(1);
+  readonly #taken = new Uint8Array(256);
+
+  constructor(
+    readonly handle: bigint,
+    mayEnd: boolean,
+    private readonly divider: Divider,
+    private readonly isText: (token: number) => boolean,
+  ) {
+    this.#mayEnd = mayEnd;
+  }
+
+  get complete(): boolean {
+    return this.#complete;
+  }
+
+  get mayEnd(): boolean {
+    return this.#mayEnd;
+  }
+
+  consume(token: number): boolean {
+    this.#input[0] = token;
+    const answer = GrammarLibrary.open()
+      .call("compy_grammar_consume", this.handle, new Uint8Array(this.#input.buffer), this.#taken);
+    this.#complete = answer[1] === 1;
+    this.#mayEnd = answer[2] === 1;
+    if (answer[0] === 0) return false;
+    if (this.isText(token)) {
+      this.#history.push(token);
+      if (this.#history.length >= 2 * HISTORY) this.#history = this.#history.slice(-HISTORY);
+    } else {
+      this.#history = [];
+    }
+    return true;
+  }
+
+  forced(): readonly number[] {
+    if (this.#complete) return noTokens;
+    const answer = GrammarLibrary.open().call("compy_grammar_forced", this.handle, undefined, forcedRoom);
+    if (answer.length === 0) return noTokens;
+    const count = new DataView(answer.buffer, answer.byteOffset).getUint32(0, true);
+    const next = 4 + 4 * count;
+    return this.divider.divide({
+      crossings: new Uint32Array(answer.slice(4, next).buffer),
+      next: answer.slice(next, next + 32),
+      bytes: answer.slice(next + 32),
+    }, this.#history);
+  }
+
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    GrammarLibrary.open().call("compy_grammar_free", this.handle);
+  }
+}
+
+function own(matcher: Matcher): LibraryMatcher {
+  if (!(matcher instanceof LibraryMatcher)) throw new TypeError("A matcher must come from these grammars");
+  return matcher;
+}
+
+/** Forced texts are read before the next call. */
+const forcedRoom = new Uint8Array(1 << 20);
+
+/** What the library refuses is a constraint that is refused. */
+async function refusable<T>(call: () => Promise<T>): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    if (error instanceof GrammarLibraryError) throw new ConstraintError(error.message);
+    throw error;
+  }
+}
+
+function handles(bytes: Uint8Array): BigUint64Array {
+  return new BigUint64Array(bytes.slice().buffer);
+}
+
+async function digest(text: string): Promise<string> {
+  const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
+  return new Uint8Array(hash).toBase64();
+}
+
+function join(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  const all = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let length = 0;
+  for (const part of parts) {
+    all.set(part, length);
+    length += part.length;
+  }
+  return all;
+}

@@ -1,0 +1,191 @@
+//! What Deno calls. Every export has one shape, as the kernels' exports have: a handle, input bytes, output bytes, and a
+//! result that is the number of bytes written, or -1 - n where an error's message of n bytes (UTF-8) was written instead.
+//!
+//! ffi/grammar.ts has the same table.
+use crate::compile::{Grammar, Limits};
+use crate::handles::{self, Object};
+use crate::input::Input;
+use crate::matcher::Matcher;
+use crate::vocabulary::Vocabulary;
+use anyhow::{Result, anyhow, bail, ensure};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Changes whenever an export's meaning or a message's layout does.
+pub const ABI_VERSION: u32 = 1;
+
+macro_rules! exports {
+    ($($(#[doc = $doc:literal])+ $name:ident = $body:expr;)*) => {
+        $(
+            $(#[doc = $doc])+
+            /// # Safety
+            /// `input` and `output` point at as many bytes as their lengths say (null where 0), and stay so until
+            /// the call returns.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(
+                handle: u64,
+                input: *const u8,
+                input_len: usize,
+                output: *mut u8,
+                output_len: usize,
+            ) -> i32 {
+                unsafe { call($body, handle, (input, input_len), (output, output_len)) }
+            }
+        )*
+    };
+}
+
+exports! {
+    /// Output: the ABI version (u32).
+    compy_grammar_abi_version = |_, _, out| put(out, &ABI_VERSION.to_le_bytes());
+    /// Input: tokens, end tokens (u32 each); the end tokens; each token's length in bytes (u32 each); their bytes. A token
+    /// without bytes is no text. Output: a handle (u64).
+    compy_grammar_vocabulary = vocabulary;
+    /// Handle: a vocabulary. Input: limits (u32 each, as in `Limits`), llguidance's grammars as JSON. Output: a handle, and
+    /// about how many bytes the grammar takes (u64 each).
+    compy_grammar_compile = |handle, input, out| {
+        let mut input = Input::new(input);
+        let limits = Limits::read(&mut input)?;
+        let grammar = Grammar::compile(handles::vocabulary(handle)?, input.rest(), limits)?;
+        let bytes = grammar.bytes() as u64;
+        let handle = handles::insert(Object::Grammar(Arc::new(grammar)));
+        put(out, &[handle.to_le_bytes(), bytes.to_le_bytes()].concat())
+    };
+    /// Handle: a grammar. Output: the handle of a matcher at an answer's beginning (u64); whether the answer may be empty (a byte).
+    compy_grammar_matcher = |handle, _, out| {
+        let mut matcher = Matcher::new(&*handles::grammar(handle)?);
+        let may_end = matcher.may_end();
+        let handle = handles::insert(Object::Matcher(Arc::new(Mutex::new(matcher))));
+        put(out, &[&handle.to_le_bytes()[..], &[may_end.into()]].concat())
+    };
+    /// Handle: a matcher. Input: a token (u32). Output: whether it was taken; whether the answer is
+    /// complete; whether it may end (a byte each).
+    compy_grammar_consume = |handle, input, out| {
+        let token = Input::new(input).u32()?;
+        let matcher = handles::matcher(handle)?;
+        let mut matcher = lock(&matcher)?;
+        let taken = matcher.consume(token);
+        put(out, &[taken.into(), matcher.complete().into(), matcher.may_end().into()])
+    };
+    /// Handle: a matcher. Output: nothing where no text is forced; else how many places (u32); from the text's end, in bytes, the
+    /// places where a token may begin that goes on past it (u32 each); a bit for each byte that may follow (32 bytes); the text.
+    compy_grammar_forced = |handle, _, out| {
+        let matcher = handles::matcher(handle)?;
+        let forced = lock(&matcher)?.forced();
+        if forced.bytes.is_empty() {
+            return Ok(0);
+        }
+        let mut answer = (forced.crossings.len() as u32).to_le_bytes().to_vec();
+        answer.extend(forced.crossings.iter().flat_map(|c| c.to_le_bytes()));
+        answer.extend(forced.next);
+        answer.extend(forced.bytes);
+        put(out, &answer)
+    };
+    /// Input: matchers' handles (u64 each), all of one vocabulary. Output: their masks, one after the other, one bit a token in
+    /// words of 32; zeros where nothing can follow.
+    compy_grammar_masks = |_, input, out| masks(input, out);
+    /// Lets go of a vocabulary, a grammar or a matcher; the handle is stale from then on.
+    compy_grammar_free = |handle, _, _| {
+        handles::remove(handle)?;
+        Ok(0)
+    };
+}
+
+fn vocabulary(_: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
+    let mut input = Input::new(input);
+    let (tokens, ends) = (input.u32()? as usize, input.u32()? as usize);
+    ensure!(tokens <= input.len() / 4 && ends <= input.len() / 4, "A message ends too early");
+    let ends = (0..ends).map(|_| input.u32()).collect::<Result<Vec<_>>>()?;
+    let lengths = (0..tokens).map(|_| input.u32()).collect::<Result<Vec<_>>>()?;
+    let words = lengths.iter().map(|&n| Ok(input.bytes(n as usize)?.to_vec())).collect::<Result<Vec<_>>>()?;
+    let vocabulary = Vocabulary::new(words, &ends)?;
+    put(out, &handles::insert(Object::Vocabulary(Arc::new(vocabulary))).to_le_bytes())
+}
+
+/// Rows that a thread of its own is worth.
+const ROWS_A_THREAD: usize = 2;
+const MAX_THREADS: usize = 8;
+
+fn masks(input: &[u8], out: &mut [u8]) -> Result<usize> {
+    let (handles, []) = input.as_chunks::<8>() else { bail!("Handles must be of 8 bytes each") };
+    let Some(row) = out.len().checked_div(handles.len()) else { return Ok(0) };
+    let matchers = handles.iter().map(|h| handles::matcher(u64::from_le_bytes(*h))).collect::<Result<Vec<_>>>()?;
+    let bytes = out.len();
+    for matcher in &matchers {
+        let want = lock(matcher)?.mask_words() * 4;
+        ensure!(row == want && bytes == row * matchers.len(), "A mask must have {want} bytes (got {row})");
+    }
+    let jobs: Vec<_> = matchers.iter().zip(out.chunks_mut(row)).map(|job| Mutex::new(Some(job))).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let Some((matcher, out)) = job.lock().ok().and_then(|mut job| job.take()) else { continue };
+            let mut mask = vec![0; out.len() / 4];
+            // A matcher that panicked is held to have failed: its row stays zero.
+            if let Ok(mut matcher) = matcher.lock() {
+                matcher.mask(&mut mask);
+            }
+            for (bytes, word) in out.chunks_exact_mut(4).zip(mask) {
+                bytes.copy_from_slice(&word.to_le_bytes());
+            }
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let helpers = (jobs.len() / ROWS_A_THREAD).min(cores).min(MAX_THREADS).saturating_sub(1);
+    std::thread::scope(|scope| {
+        for _ in 0..helpers {
+            // Where no thread is to be had, this one does it all.
+            let _ = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+        }
+        work();
+    });
+    Ok(bytes)
+}
+
+const STACK: usize = 16 << 20;
+
+fn lock(matcher: &Mutex<Matcher>) -> Result<std::sync::MutexGuard<'_, Matcher>> {
+    matcher.lock().map_err(|_| anyhow!("A matcher is unusable after a bug"))
+}
+
+fn put(out: &mut [u8], bytes: &[u8]) -> Result<usize> {
+    let Some(room) = out.get_mut(..bytes.len()) else {
+        bail!("An answer of {} bytes does not fit an output of {}", bytes.len(), out.len());
+    };
+    room.copy_from_slice(bytes);
+    Ok(bytes.len())
+}
+
+/// Runs an export's body behind `catch_unwind`, with checked slices.
+///
+/// # Safety
+/// As the exports.
+unsafe fn call(
+    body: impl FnOnce(u64, &[u8], &mut [u8]) -> Result<usize>,
+    handle: u64,
+    input: (*const u8, usize),
+    output: (*mut u8, usize),
+) -> i32 {
+    // SAFETY: the caller's promise; null stands for empty.
+    let (input, output) = unsafe {
+        (
+            if input.0.is_null() { &[] } else { std::slice::from_raw_parts(input.0, input.1) },
+            if output.0.is_null() { &mut [][..] } else { std::slice::from_raw_parts_mut(output.0, output.1) },
+        )
+    };
+    let message = match catch_unwind(AssertUnwindSafe(|| body(handle, input, output))) {
+        Ok(Ok(n)) => match i32::try_from(n) {
+            Ok(n) => return n,
+            Err(_) => format!("An answer of {n} bytes is too long"),
+        },
+        Ok(Err(e)) => e.to_string(),
+        Err(_) => "A bug in the grammar library: a call panicked".to_string(),
+    };
+    let mut n = message.len().min(output.len());
+    while !message.is_char_boundary(n) {
+        n -= 1;
+    }
+    output[..n].copy_from_slice(&message.as_bytes()[..n]);
+    -1 - n as i32
+}

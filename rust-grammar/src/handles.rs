@@ -1,0 +1,65 @@
+//! What Deno holds by number. A number that is stale, or that of something else, is an error and never a pointer.
+use crate::{Grammar, Matcher, Vocabulary};
+use anyhow::{Result, bail};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+#[derive(Clone)]
+pub enum Object {
+    Vocabulary(Arc<Vocabulary>),
+    Grammar(Arc<Grammar>),
+    Matcher(Arc<Mutex<Matcher>>),
+}
+
+type Slot = (u32, Option<Object>);
+static SLOTS: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
+
+fn slots() -> MutexGuard<'static, Vec<Slot>> {
+    SLOTS.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// The slot's index below, its generation above.
+pub fn insert(object: Object) -> u64 {
+    let mut slots = slots();
+    let free = slots.iter().position(|slot| slot.1.is_none());
+    let index = free.unwrap_or_else(|| {
+        slots.push((0, None));
+        slots.len() - 1
+    });
+    let generation = slots[index].0.wrapping_add(1);
+    slots[index] = (generation, Some(object));
+    u64::from(generation) << 32 | index as u64
+}
+
+fn get(handle: u64, what: &str) -> Result<Object> {
+    match slots().get(handle as u32 as usize) {
+        Some((generation, Some(object))) if u64::from(*generation) == handle >> 32 => Ok(object.clone()),
+        _ => bail!("{handle:#x} is not the handle of {what}"),
+    }
+}
+
+pub fn vocabulary(handle: u64) -> Result<Arc<Vocabulary>> {
+    match get(handle, "a vocabulary")? {
+        Object::Vocabulary(vocabulary) => Ok(vocabulary),
+        _ => bail!("{handle:#x} is not the handle of a vocabulary"),
+    }
+}
+
+pub fn grammar(handle: u64) -> Result<Arc<Grammar>> {
+    match get(handle, "a grammar")? {
+        Object::Grammar(grammar) => Ok(grammar),
+        _ => bail!("{handle:#x} is not the handle of a grammar"),
+    }
+}
+
+pub fn matcher(handle: u64) -> Result<Arc<Mutex<Matcher>>> {
+    match get(handle, "a matcher")? {
+        Object::Matcher(matcher) => Ok(matcher),
+        _ => bail!("{handle:#x} is not the handle of a matcher"),
+    }
+}
+
+/// Lets go of it; what a call under way holds goes when that call ends.
+pub fn remove(handle: u64) -> Result<Option<Object>> {
+    get(handle, "anything")?;
+    Ok(slots()[handle as u32 as usize].1.take())
+}

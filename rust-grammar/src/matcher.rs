@@ -1,0 +1,141 @@
+//! How far one answer is.
+use crate::compile::Grammar;
+use crate::guarded;
+use crate::vocabulary::Vocabulary;
+use anyhow::Result;
+use llguidance::TokenParser;
+use llguidance::api::StopReason;
+use llguidance::toktrie::{Recognizer, TokTrie, TokenId};
+use std::sync::Arc;
+
+pub struct Matcher {
+    parser: TokenParser,
+    vocabulary: Arc<Vocabulary>,
+    /// An end token was taken.
+    ended: bool,
+    /// A limit was passed or something broke: nothing can follow any more.
+    failed: bool,
+}
+
+/// Text that must come next, and what must be known of its surroundings to divide it into tokens.
+#[derive(Default)]
+pub struct Forced {
+    /// UTF-8, and 0xFF `[id]` for tokens that are no text.
+    pub bytes: Vec<u8>,
+    /// From the text's end backwards, in bytes: where a token may begin that goes on past it.
+    pub crossings: Vec<u32>,
+    /// A bit for each byte that may follow the text.
+    pub next: [u8; 32],
+}
+
+impl Matcher {
+    pub fn new(grammar: &Grammar) -> Self {
+        Self {
+            parser: grammar.parser.deep_clone(),
+            vocabulary: Arc::clone(&grammar.vocabulary),
+            ended: false,
+            failed: false,
+        }
+    }
+
+    pub fn mask_words(&self) -> usize {
+        self.vocabulary.mask_words()
+    }
+
+    /// Whether the answer is whole and nothing but its end may follow.
+    pub fn complete(&self) -> bool {
+        !self.failed
+            && (self.ended || matches!(self.parser.stop_reason(), StopReason::NoExtension | StopReason::EndOfSentence))
+    }
+
+    /// Whether the answer is whole as it stands.
+    pub fn may_end(&mut self) -> bool {
+        if self.failed || self.complete() {
+            return !self.failed;
+        }
+        let accepting = guarded(|| Ok(self.parser.is_accepting()));
+        self.settle(accepting).unwrap_or(false)
+    }
+
+    /// Takes a token; false, and nothing is changed, where it may not come here.
+    pub fn consume(&mut self, token: TokenId) -> bool {
+        if self.failed || self.ended || token as usize >= self.vocabulary.size {
+            return false;
+        }
+        if self.complete() {
+            self.ended = self.vocabulary.ends.contains(&token);
+            return self.ended;
+        }
+        let taken = guarded(|| {
+            if !self.parser.validate_token(token)? {
+                return Ok(false);
+            }
+            self.parser.consume_token(token)?;
+            self.parser.check_stop()?;
+            Ok(true)
+        });
+        self.settle(taken).unwrap_or(false)
+    }
+
+    /// One bit a token into `mask`, which comes zeroed: set where the token may come next.
+    pub fn mask(&mut self, mask: &mut [u32]) {
+        if self.failed || self.ended {
+            return;
+        }
+        if self.complete() {
+            for &end in &self.vocabulary.ends {
+                mask[end as usize / 32] |= 1 << (end % 32);
+            }
+            return;
+        }
+        let computed = guarded(|| self.parser.compute_mask());
+        if let Some(set) = self.settle(computed) {
+            mask.copy_from_slice(&set.as_slice()[..mask.len()]);
+        }
+    }
+
+    pub fn forced(&mut self) -> Forced {
+        if self.failed || self.complete() {
+            return Forced::default();
+        }
+        let forced = guarded(|| Ok(self.forced_here()));
+        self.settle(forced).unwrap_or_default()
+    }
+
+    fn forced_here(&mut self) -> Forced {
+        let bytes = self.parser.force_bytes();
+        if bytes.is_empty() {
+            return Forced::default();
+        }
+        let trie = self.parser.token_env.tok_trie();
+        // A token that is no text parts what is before it from what comes after.
+        let text = bytes.iter().rposition(|&b| b == TokTrie::SPECIAL_TOKEN_MARKER).map_or(0, |marker| {
+            marker + bytes[marker..].iter().position(|&b| b == b']').map_or(bytes.len() - marker, |end| end + 1)
+        });
+        let tail = &bytes[text.max(bytes.len().saturating_sub(trie.max_token_len()))..];
+        let mut crossings = Vec::new();
+        let mut next = [0; 32];
+        self.parser.parser.with_recognizer(|recognizer| {
+            for start in 0..tail.len() {
+                if trie.has_valid_extensions(recognizer, &tail[start..]) {
+                    crossings.push((tail.len() - start) as u32);
+                }
+            }
+            recognizer.trie_started("next bytes");
+            for byte in 0..TokTrie::SPECIAL_TOKEN_MARKER {
+                if recognizer.byte_allowed(byte) {
+                    next[byte as usize / 8] |= 1 << (byte % 8);
+                }
+            }
+            recognizer.trie_finished();
+        });
+        Forced { bytes, crossings, next }
+    }
+
+    /// What went well; else the matcher has failed for good.
+    fn settle<T>(&mut self, result: Result<T>) -> Option<T> {
+        let broken = result.is_err() || self.parser.parser.get_error().is_some();
+        self.failed |= broken;
+        if broken { None } else { result.ok() }
+    }
+}
