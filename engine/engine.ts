@@ -74,7 +74,10 @@ export class LlmEngine implements Engine {
     this.model = model;
     this.tokenizer = tokenizer;
     this.chatTemplate = chatTemplate;
-    this.chatForm = chatForm;
+    this.chatForm = {
+      toolFormat: chatForm.toolFormat,
+      plan: (request) => this.#encode((atMost) => chatForm.plan({ ...request, atMost })),
+    };
     this.#backend = backend;
     this.#scheduler = new Scheduler(limits);
     this.#writer = new StepWriter(limits.maxRows);
@@ -104,7 +107,7 @@ export class LlmEngine implements Engine {
   }
 
   /** A prompt that is many times too long is refused before all of it is counted: nothing else runs meanwhile. */
-  #encode(encode: (atMost: number) => number[]): number[] {
+  #encode<T>(encode: (atMost: number) => T): T {
     try {
       return encode(COUNTED_CONTEXTS * this.#contextLength);
     } catch (error) {

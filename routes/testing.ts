@@ -1,7 +1,8 @@
-import { plainChatForm } from "../engine/chat/plain.ts";
+import { channelForm } from "./testing_chat.ts";
 import {
   type ChatMessage,
   type ChatTemplateOptions,
+  type Constraint,
   type Engine,
   EngineError,
   type EngineState,
@@ -61,10 +62,12 @@ export interface FakeEngineOptions {
   tokenMs?: number;
   /** Prompt tokens per progress event; default 64. */
   chunk?: number;
-  /** The answer; default "Hello, wörld 🙂!". */
+  /** The answer; control tokens in it are tokens. Default "Hello, wörld 🙂!". */
   reply?: (prompt: string, request: GenerateRequest) => string;
   /** Thrown when the answer begins. */
   failure?: Error;
+  /** Why a constraint is refused; undefined where it is taken. */
+  refuses?: (constraint: Constraint) => string | undefined;
 }
 
 /** An Engine that keeps the event contract and says what it is told to: deterministic, one byte a token. */
@@ -79,10 +82,16 @@ export class FakeEngine implements Engine {
   };
   readonly tokenizer = byteTokenizer;
   readonly chatTemplate = { source: "{{ messages }}", render: renderChat, encode: encodeChat };
-  readonly chatForm = plainChatForm(this.chatTemplate);
+  readonly chatForm = channelForm(
+    START,
+    (request) =>
+      encodeChat(request.messages, { addGenerationPrompt: true, continueFinal: request.continueFinal }),
+  );
   /** Every request that was submitted, in order. */
   readonly requests: GenerateRequest[] = [];
-  readonly #options: Required<Omit<FakeEngineOptions, "failure">> & { failure?: Error };
+  readonly #options:
+    & Required<Omit<FakeEngineOptions, "failure" | "refuses">>
+    & Pick<FakeEngineOptions, "failure" | "refuses">;
   readonly #cancelAll = new AbortController();
   readonly #waiting: (() => void)[] = [];
   #running = 0;
@@ -144,7 +153,9 @@ export class FakeEngine implements Engine {
     if (this.#state === "draining") throw new EngineError("engine_closed", "The engine is closed");
     if (this.#state === "loading") throw new EngineError("engine_unavailable", "The engine is being loaded");
     if (this.#failure) throw this.#failure;
-    const { contextLength, queue, slots } = this.#options;
+    const { contextLength, queue, slots, refuses } = this.#options;
+    const refusal = request.constraint && refuses?.(request.constraint);
+    if (refusal !== undefined) throw new EngineError("invalid_constraint", refusal);
     if (request.prompt.length >= contextLength) {
       throw new EngineError("context_length_exceeded", `The prompt has ${request.prompt.length} tokens`);
     }
@@ -178,7 +189,7 @@ export class FakeEngine implements Engine {
     }
     if (failure) throw failure;
     if (request.promptLogprobs) yield { type: "prompt", logprobs: scorePrompt(prompt, logprobs ?? 0) };
-    const answer = utf8.encode(reply(byteTokenizer.decode(prompt), request));
+    const answer = byteTokenizer.encode(reply(byteTokenizer.decode(prompt), request), { parseSpecial: true });
     const most = Math.min(request.maxTokens ?? contextLength, contextLength - prompt.length);
     const decoder = byteTokenizer.streamDecoder();
     let text = ""; // decoded so far
@@ -192,7 +203,12 @@ export class FakeEngine implements Engine {
       type: "finish",
       reason,
       text: take(end),
-      usage: { promptTokens: prompt.length, completionTokens: count, cachedTokens: 0 },
+      usage: {
+        promptTokens: prompt.length,
+        completionTokens: count,
+        cachedTokens: 0,
+        ...(request.thinking ? { thinkingTokens: thinkingTokens(answer.slice(0, count)) } : {}),
+      },
       timings: { queueMs: 0, prefillMs: 0, decodeMs: 0 },
     });
     for (let count = 0; count < most; count++) {
@@ -201,11 +217,15 @@ export class FakeEngine implements Engine {
       if (count >= answer.length && !request.ignoreEos) return yield finish("stop", count + 1);
       const token = answer[count % answer.length];
       this.#generated++;
+      if (request.markers?.has(token)) {
+        if (sent < text.length) yield { type: "text", text: take(text.length) };
+        yield { type: "token", token, text: "", marker: true, ...score(token, logprobs) };
+        continue;
+      }
       text += decoder.push(token);
       const found = firstStop(text, stop);
       const certain = found ?? text.length - longestPrefix(text, stop);
-      const event: TokenEvent = { type: "token", token, text: take(certain) };
-      yield logprobs === undefined ? event : { ...event, logprob: -token / 256, top: topOf(token, logprobs) };
+      yield { type: "token", token, text: take(certain), ...score(token, logprobs) };
       if (found !== undefined) return yield finish("stop", count + 1, found);
     }
     text += decoder.end();
@@ -260,18 +280,31 @@ export class FakeEngine implements Engine {
   }
 }
 
-function encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
+type RenderOptions = ChatTemplateOptions & { continueFinal?: boolean };
+
+function encodeChat(messages: readonly ChatMessage[], options?: RenderOptions): number[] {
   return byteTokenizer.encode(renderChat(messages, options), { parseSpecial: true });
 }
 
-function renderChat(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): string {
+function renderChat(messages: readonly ChatMessage[], options: RenderOptions = {}): string {
   const text = messages.map(({ role, content }) => {
     if (content === "raise") {
       throw Object.assign(new Error("The template says no"), { name: "ChatTemplateError" });
     }
     return `<|start|>${role}\n${content ?? ""}<|end|>`;
   }).join("");
+  if (options.continueFinal) return text.slice(0, -"<|end|>".length);
   return options.addGenerationPrompt ? `${text}<|start|>assistant\n` : text;
+}
+
+function score(token: number, logprobs: number | undefined) {
+  return logprobs === undefined ? {} : { logprob: -token / 256, top: topOf(token, logprobs) };
+}
+
+/** Those of the channel `think`, its name not counted. */
+function thinkingTokens(answer: readonly number[]): number {
+  const thought = byteTokenizer.decode(answer, { special: true }).matchAll(/<\|start\|>think\n([^<]*)/g);
+  return [...thought].reduce((sum, [, text]) => sum + utf8.encode(text).length, 0);
 }
 
 function topOf(token: number, count: number): TokenLogprob[] {

@@ -9,10 +9,10 @@ class ChatTemplateError extends Error {
 export function plainChatForm(template: ChatTemplate): ChatForm {
   return {
     toolFormat: "none",
-    plan({ messages, tools = [], toolChoice, variables, continueFinal, constraint }) {
+    plan({ messages, tools = [], toolChoice, variables, continueFinal, constraint, atMost }) {
       if (tools.length > 0 && toolChoice !== "none") throw new ChatTemplateError("The model takes no tools");
       if (continueFinal) throw new ChatTemplateError("The model continues no message");
-      const prompt = template.encode(messages, { variables: { ...variables } });
+      const prompt = template.encode(messages, { variables: { ...variables }, atMost });
       return { prompt, constraint, markers: new Set(), reader: () => new PlainReader() };
     },
   };

@@ -30,6 +30,8 @@ export interface ChatRequest {
   readonly variables?: Readonly<Record<string, unknown>>;
   /** The last message is the assistant's, and the answer continues it. */
   readonly continueFinal?: boolean;
+  /** `plan` throws TooManyTokens where the prompt has more. */
+  readonly atMost?: number;
 }
 
 /** Thinking as the engine counts it: by tokens, not by text. */

@@ -1,56 +1,42 @@
 import { z } from "@hono/zod-openapi";
-import type { Engine, GenerateRequest, Usage } from "../../engine/types.ts";
-import {
-  answerHead,
-  chatLogprobs as logprobsSchema,
-  finishReason,
-  promptProgress,
-  usage,
-} from "../shared/answers.ts";
-import {
-  generationFields,
-  LIMITS,
-  refuse,
-  refuseConstraints,
-  refusedFields,
-  special,
-  unsupported,
-} from "../shared/fields.ts";
+import type { ChatPlan, Engine } from "../../engine/types.ts";
+import { chatAnswer, chatChunk, chatChunks, type ChatShape, wholeChat } from "../shared/chat_answer.ts";
+import { chatPieces } from "../shared/chat_pieces.ts";
+import { checkForms, constraintFields, foreignFields, formOf } from "../shared/constraints.ts";
+import { generationFields, LIMITS, refuse, special, unsupported } from "../shared/fields.ts";
 import {
   answersTo,
   checkModel,
   engineRequest,
   generate,
-  headOf,
   type Prepared,
   type RunOptions,
-  usageOf,
 } from "../shared/generation.ts";
 import { generation } from "../shared/generation_endpoint.ts";
-import { chatLogprobs } from "../shared/logprobs.ts";
-import { promptFields, toMessages } from "../shared/messages.ts";
-import type { Piece, ScoredToken } from "../shared/piece_reader.ts";
-
-const NO_TOOLS = { type: ["array", "null"], maxItems: 0, description: "Not supported" };
-const NO_CHOICE = { enum: ["none", "auto", null], description: "Tools are not supported" };
+import { checkPrefill, continuesLast, prefillFields, promptFields, toMessages } from "../shared/messages.ts";
+import { checkReasoning, reasoningFields, reasoningOf } from "../shared/reasoning.ts";
+import { checkTools, toolFields, toolsOf } from "../shared/tools.ts";
 
 const request = z.object({
   ...generationFields,
   ...promptFields,
+  ...prefillFields,
+  ...constraintFields,
+  ...toolFields,
+  ...reasoningFields,
   max_completion_tokens: generationFields.max_tokens.openapi({ description: "Supersedes max_tokens" }),
   logprobs: z.boolean().nullish(),
   top_logprobs: z.number().int().min(0).max(LIMITS.topLogprobs).nullish().openapi({
     description: "Needs logprobs: true",
   }),
-  ...refusedFields,
-  tools: special(NO_TOOLS),
-  functions: special(NO_TOOLS),
-  tool_choice: special(NO_CHOICE),
-  function_call: special(NO_CHOICE),
+  ...foreignFields,
   modalities: special({ type: ["array", "null"], items: { type: "string", enum: ["text"] } }),
 }).superRefine((body, ctx) => {
-  refuseConstraints(body, ctx);
-  refuseTools(body, ctx);
+  checkForms(body, ctx);
+  checkTools(body, ctx);
+  checkReasoning(body, ctx);
+  checkPrefill(body, ctx);
+  checkContinued(body, ctx);
   if (body.top_logprobs && !body.logprobs) {
     refuse(ctx, ["top_logprobs"], "invalid_value", 'Invalid "top_logprobs": needs "logprobs": true');
   }
@@ -67,58 +53,26 @@ const request = z.object({
 
 type Body = z.output<typeof request>;
 
-function refuseTools(body: { [key: string]: unknown }, ctx: z.RefinementCtx): void {
-  for (const field of ["tools", "functions"]) {
-    const value = body[field] ?? [];
-    if (!Array.isArray(value) || value.length > 0) unsupported(ctx, field, "tool calls");
-  }
-  for (const field of ["tool_choice", "function_call"]) {
-    const value = body[field] ?? "none";
-    if (value !== "none" && value !== "auto") unsupported(ctx, field, "tool calls");
-  }
+/** The beginning of a continued answer is the request's own: it cannot have a form, or be a call. */
+function checkContinued(body: Body, ctx: z.RefinementCtx): void {
+  if (!continuesLast(body)) return;
+  const form = formOf(body);
+  const choice = toolsOf(body)?.choice ?? "auto";
+  const forced = choice === "required" || typeof choice === "object";
+  const param = form?.param ?? (forced ? body.tool_choice ? "tool_choice" : "function_call" : undefined);
+  if (param === undefined) return;
+  const message = `"${param}" cannot be kept where the answer continues the last message; ` +
+    'let the conversation end with the user\'s message, or send "add_generation_prompt": true';
+  refuse(ctx, param.split("."), "conflicting_parameters", message);
 }
-
-const answer = z.object({
-  ...answerHead,
-  object: z.literal("chat.completion"),
-  choices: z.array(z.object({
-    index: z.number().int(),
-    message: z.object({ role: z.literal("assistant"), content: z.string(), refusal: z.null() }),
-    logprobs: logprobsSchema.nullable(),
-    finish_reason: finishReason,
-  })),
-  usage,
-}).openapi("ChatCompletion");
-
-type Answer = z.output<typeof answer>;
-
-const chunk = z.object({
-  ...answerHead,
-  object: z.literal("chat.completion.chunk"),
-  choices: z.array(z.object({
-    index: z.number().int(),
-    delta: z.object({
-      role: z.literal("assistant").optional(),
-      content: z.string().optional(),
-      refusal: z.null().optional(),
-    }),
-    logprobs: logprobsSchema.nullable(),
-    finish_reason: finishReason.nullable(),
-  })),
-  usage: usage.nullable().optional(),
-  prompt_progress: promptProgress.optional(),
-});
-
-type Chunk = z.output<typeof chunk>;
-type Choice = Chunk["choices"][number];
 
 export const chatCompletions = generation({
   path: "/v1/chat/completions",
   operationId: "createChatCompletion",
   summary: "Answer a conversation",
   request,
-  answer,
-  chunk: { name: "ChatCompletionChunk", schema: chunk },
+  answer: chatAnswer,
+  chunk: { name: "ChatCompletionChunk", schema: chatChunk },
   example: {
     model: "demo",
     messages: [{ role: "user", content: "Who are you?" }],
@@ -132,90 +86,43 @@ export const chatCompletions = generation({
 function prepare(engine: Engine, body: Body, options: RunOptions): Prepared {
   checkModel(engine, body.model);
   const n = body.n ?? 1;
-  const first: GenerateRequest = {
+  const tools = toolsOf(body);
+  const plan = planOf(engine, body);
+  const requests = answersTo({
     ...engineRequest(engine, body, options),
-    prompt: encodeMessages(engine, body),
+    prompt: plan.prompt,
+    constraint: plan.constraint,
+    markers: plan.markers,
+    thinking: plan.thinking,
     maxTokens: body.max_completion_tokens ?? body.max_tokens ?? undefined,
     logprobs: body.logprobs ? body.top_logprobs ?? 0 : undefined,
+  }, n);
+  const shape: ChatShape = {
+    n,
+    logprobs: body.logprobs ?? false,
+    calls: tools && (tools.older ? "function_call" : "tool_calls"),
+    withUsage: body.stream_options?.include_usage ?? false,
+    withProgress: body.return_progress ?? false,
   };
-  const requests = answersTo(first, n);
+  const param = formOf(body)?.param ?? (tools && (tools.older ? "functions" : "tools"));
+  const run = (signal: AbortSignal) =>
+    chatPieces(generate(engine, requests, signal, param), requests.map(() => plan.reader()));
   return {
     stream: body.stream ?? false,
-    answer: (signal) => wholeChat(engine, body, generate(engine, requests, signal)),
-    chunks: (signal) => chatChunks(engine, body, generate(engine, requests, signal)),
+    answer: (signal) => wholeChat(engine, shape, run(signal)),
+    chunks: (signal) => chatChunks(engine, shape, run(signal)),
   };
 }
 
-function encodeMessages(engine: Engine, body: Body): number[] {
+function planOf(engine: Engine, body: Body): ChatPlan {
   const variables = body.chat_template_kwargs ?? {};
-  return engine.encodeChat(toMessages(body.messages), { addGenerationPrompt: true, variables });
-}
-
-async function wholeChat(
-  engine: Engine,
-  body: Body,
-  pieces: AsyncIterable<Piece>,
-): Promise<Answer> {
-  const n = body.n ?? 1;
-  const texts: string[] = new Array(n).fill("");
-  const tokens: ScoredToken[][] = Array.from({ length: n }, () => []);
-  const reasons: ("stop" | "length")[] = new Array(n).fill("length");
-  const usages: Usage[] = new Array(n);
-  for await (const piece of pieces) {
-    if (piece.type === "text") {
-      texts[piece.index] += piece.text;
-      for (const token of piece.tokens) tokens[piece.index].push(token);
-    } else if (piece.type === "finish") {
-      reasons[piece.index] = piece.reason;
-      usages[piece.index] = piece.usage;
-    }
-  }
-  return {
-    ...headOf(engine, "chatcmpl"),
-    object: "chat.completion",
-    choices: texts.map((content, index) => ({
-      index,
-      message: { role: "assistant", content, refusal: null },
-      logprobs: body.logprobs ? chatLogprobs(engine, tokens[index]) : null,
-      finish_reason: reasons[index],
-    })),
-    usage: usageOf(usages, n),
-  };
-}
-
-async function* chatChunks(
-  engine: Engine,
-  body: Body,
-  pieces: AsyncIterable<Piece>,
-): AsyncGenerator<Chunk> {
-  const n = body.n ?? 1;
-  const withUsage = body.stream_options?.include_usage ?? false;
-  const head = {
-    ...headOf(engine, "chatcmpl"),
-    object: "chat.completion.chunk" as const,
-    ...(withUsage ? { usage: null } : {}),
-  };
-  const usages: Usage[] = new Array(n);
-  const started: boolean[] = new Array(n).fill(false);
-  const choice = (index: number, delta: Choice["delta"], rest: Partial<Choice> = {}): Chunk => ({
-    ...head,
-    choices: [{ index, delta, logprobs: null, finish_reason: null, ...rest }],
+  const tools = toolsOf(body);
+  return engine.chatForm.plan({
+    messages: toMessages(body.messages),
+    ...(tools ? { tools: tools.tools, toolChoice: tools.choice, parallelToolCalls: tools.parallel } : {}),
+    constraint: formOf(body)?.constraint,
+    ...reasoningOf(body, variables),
+    variables,
+    continueFinal: continuesLast(body),
   });
-  for await (const piece of pieces) {
-    const { index } = piece;
-    if (!started[index]) {
-      started[index] = true;
-      yield choice(index, { role: "assistant", content: "", refusal: null });
-    }
-    if (piece.type === "progress" && body.return_progress) {
-      yield { ...choice(index, {}), prompt_progress: piece.progress };
-    } else if (piece.type === "text") {
-      const logprobs = body.logprobs ? chatLogprobs(engine, piece.tokens) : null;
-      yield choice(index, { content: piece.text }, { logprobs });
-    } else if (piece.type === "finish") {
-      usages[index] = piece.usage;
-      yield choice(index, {}, { finish_reason: piece.reason });
-    }
-  }
-  if (withUsage) yield { ...head, choices: [], usage: usageOf(usages, n) };
 }

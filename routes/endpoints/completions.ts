@@ -8,6 +8,7 @@ import {
   promptProgress,
   usage,
 } from "../shared/answers.ts";
+import { checkForms, constraintFields, foreignFields, formOf } from "../shared/constraints.ts";
 import { ApiError } from "../shared/errors.ts";
 import {
   documented,
@@ -16,8 +17,6 @@ import {
   LIMITS,
   PROMPT_TEXT,
   refuse,
-  refuseConstraints,
-  refusedFields,
   special,
   TOKEN_ID,
   unsupported,
@@ -81,10 +80,11 @@ const request = z.object({
   logprobs: z.number().int().min(0).max(LIMITS.topLogprobs).nullish(),
   echo: z.boolean().nullish(),
   best_of: z.number().int().min(1).max(LIMITS.choices).nullish().openapi({ description: "Only 1 or n" }),
-  ...refusedFields,
+  ...constraintFields,
+  ...foreignFields,
   suffix: special({ enum: ["", null], description: "Not supported" }),
 }).superRefine((body, ctx) => {
-  refuseConstraints(body, ctx);
+  checkForms(body, ctx);
   if (body.suffix !== undefined && body.suffix !== null && body.suffix !== "") {
     unsupported(ctx, "suffix", "text that is to follow the answer");
   }
@@ -147,6 +147,7 @@ export const completions = generation({
 function prepare(engine: Engine, body: Body, options: RunOptions): Prepared {
   checkModel(engine, body.model);
   const withLogprobs = typeof body.logprobs === "number";
+  const form = formOf(body);
   const base = engineRequest(engine, body, options);
   const prompts = promptsOf(body.prompt);
   const requests = prompts.flatMap((prompt) => {
@@ -156,6 +157,7 @@ function prepare(engine: Engine, body: Body, options: RunOptions): Prepared {
       maxTokens: body.max_tokens ?? DEFAULT_MAX_TOKENS,
       logprobs: body.logprobs ?? undefined,
       promptLogprobs: withLogprobs && (body.echo ?? false),
+      constraint: form?.constraint,
     };
     return answersTo(request, body.n ?? 1);
   });
@@ -166,10 +168,11 @@ function prepare(engine: Engine, body: Body, options: RunOptions): Prepared {
       ? prompt.toWellFormed()
       : engine.tokenizer.decode(prompt, { special: true });
   });
+  const run = (signal: AbortSignal) => generate(engine, requests, signal, form?.param);
   return {
     stream: body.stream ?? false,
-    answer: (signal) => wholeCompletion(engine, body, echoes, generate(engine, requests, signal)),
-    chunks: (signal) => completionChunks(engine, body, echoes, generate(engine, requests, signal)),
+    answer: (signal) => wholeCompletion(engine, body, echoes, run(signal)),
+    chunks: (signal) => completionChunks(engine, body, echoes, run(signal)),
   };
 }
 

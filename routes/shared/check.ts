@@ -19,9 +19,15 @@ export function check<Schema extends z.ZodType>(schema: Schema, value: unknown):
 /** In a union, the alternative that came furthest is the one that the caller meant. */
 function culprit(issue: Issue): Issue {
   if (issue.code !== "invalid_union") return issue;
+  if (issue.errors.length === 0) return { ...issue, input: fieldAt(issue.input, issue.path.at(-1)!) };
   const alternatives = issue.errors.map((issues) => culprit(issues[0]));
   const meant = alternatives.reduce((best, other) => depth(other) > depth(best) ? other : best);
   return depth(meant) > 0 ? { ...meant, path: [...issue.path, ...meant.path] } as Issue : issue;
+}
+
+/** What tells the alternatives apart; the whole value is the issue's input. */
+function fieldAt(value: unknown, name: PropertyKey): unknown {
+  return (value as Record<PropertyKey, unknown>)[name];
 }
 
 function depth(issue: Issue): number {
@@ -49,7 +55,7 @@ function describe(issue: Issue, param: string): string {
   if (isMissing(issue)) return `Missing required parameter "${param}"`;
   if (issue.code === "custom" && issue.params !== undefined) return issue.message;
   const got = `(got ${show(issue.input)})`;
-  if (issue.code === "custom") return `${issue.message} ${got}`;
+  if (issue.code === "custom" && !issue.message.startsWith("must ")) return `${issue.message} ${got}`;
   return `Invalid ${param ? `"${param}"` : "request body"}: ${rule(issue)} ${got}`;
 }
 

@@ -33,7 +33,7 @@ const CASES: [path: string, body: string, message: string][] = [
   [
     "/v1/chat/completions",
     '{"model":"demo","messages":[{"role":"root","content":"Hi"}]}',
-    'Invalid "messages[0].role": must be "system" or "developer" or "user" or "assistant" or "tool" (got "root")',
+    'Invalid "messages[0].role": must be "system" or "developer" or "user" or "assistant" or "tool" or "function" (got "root")',
   ],
   [
     "/v1/chat/completions",
@@ -42,6 +42,36 @@ const CASES: [path: string, body: string, message: string][] = [
   ],
   ["/v1/chat/completions", '{"model":"demo"}', 'Missing required parameter "messages"'],
   ["/v1/chat/completions", "[]", "Invalid request body: must be an object (got an array of 0)"],
+  [
+    "/v1/chat/completions",
+    `{${chat},"response_format":{"type":"xml"}}`,
+    'Invalid "response_format.type": must be "text", "json_object" or "json_schema" (got "xml")',
+  ],
+  [
+    "/v1/chat/completions",
+    `{${chat},"tools":[{"type":"function","function":{"name":"a b"}}]}`,
+    'Invalid "tools[0].function.name": must have 1 to 128 letters, digits and _ . - (got "a b")',
+  ],
+  [
+    "/v1/chat/completions",
+    `{${chat},"tools":[{"type":"function","function":{"name":"a"}},{"type":"function","function":{"name":"a"}}]}`,
+    'Invalid "tools[1].function.name": must be another name than that of entry 0 (got "a")',
+  ],
+  [
+    "/v1/chat/completions",
+    `{${chat},"tool_choice":{"type":"function","function":{"name":"a"}}}`,
+    'Invalid "tool_choice.function.name": must be the name of one of "tools" (got "a")',
+  ],
+  [
+    "/v1/chat/completions",
+    `{${chat},"grammar":"root ::= \\"a\\"","guided_regex":"a"}`,
+    '"grammar" and "guided_regex" both ask for a form of the answer; send one of them',
+  ],
+  [
+    "/v1/chat/completions",
+    `{${chat},"json_schema":{"const":1e400}}`,
+    'Invalid "json_schema": must be a JSON schema whose numbers a 64-bit float holds (got an object)',
+  ],
   [
     "/v1/completions",
     '{"model":"demo","prompt":[259]}',

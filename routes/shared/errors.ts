@@ -120,6 +120,8 @@ function fromEngine(code: EngineErrorCode, message: string, details: Record<stri
     case "engine_unavailable":
       return new ApiError(503, code, message, { details, headers: { "retry-after": RETRY_AFTER_SECONDS } });
     case "constraint_failed":
+      // The same request would most likely fail again, and nothing is wrong with the engine.
+      return new ApiError(422, code, message, { details });
     case "engine_failed":
       return new ApiError(500, code, message, { details, headers: NO_RETRY });
   }

@@ -12,6 +12,11 @@ export const LIMITS = {
   templateVariables: 16,
   templateVariableCharacters: 1000,
   maxTokens: 2 ** 31 - 1,
+  grammarCharacters: 2 ** 18,
+  guidedChoices: 10_000,
+  tools: 128,
+  toolBytes: 2 ** 20,
+  toolCalls: 128,
 } as const;
 
 const int = (min: number, max: number) => z.number().int().min(min).max(max);
@@ -132,44 +137,9 @@ export const generationFields = {
   }),
 };
 
-/** Ways to constrain an answer that this server does not have: ignoring them would break the caller's promise. */
-const CONSTRAINTS = [
-  "grammar",
-  "json_schema",
-  "guided_json",
-  "guided_regex",
-  "guided_choice",
-  "guided_grammar",
-  "structured_outputs",
-] as const;
-
-const NOTHING = { type: "null", description: "Not supported" };
-
 /** A field that is checked by hand; `shown` is what may stand there. */
 export function special(shown: JsonSchema) {
   return documented(z.unknown().optional(), shown);
-}
-
-/** Fields that are known and refused unless they ask for nothing. */
-export const refusedFields = {
-  response_format: special({
-    type: ["object", "null"],
-    properties: { type: { type: "string", enum: ["text"] } },
-    required: ["type"],
-  }),
-  ...Object.fromEntries(CONSTRAINTS.map((name) => [name, special(NOTHING)])),
-} as Record<"response_format" | typeof CONSTRAINTS[number], ReturnType<typeof special>>;
-
-/** Refuses what `refusedFields` names. */
-export function refuseConstraints(body: { [key: string]: unknown }, ctx: z.RefinementCtx): void {
-  for (const field of CONSTRAINTS) {
-    if (body[field] !== undefined && body[field] !== null) unsupported(ctx, field, "constrained output");
-  }
-  const format = body.response_format;
-  if (format === undefined || format === null) return;
-  if (typeof format !== "object" || (format as { type?: unknown }).type !== "text") {
-    unsupported(ctx, "response_format", 'any format but {"type":"text"}');
-  }
 }
 
 export function unsupported(ctx: z.RefinementCtx, field: string, what: string): void {

@@ -96,12 +96,13 @@ export function answersTo(request: GenerateRequest, n: number): GenerateRequest[
 
 /**
  * Runs the requests side by side; the index of a piece is that of its request. Leaving the iteration, `signal` or
- * the failure of one cancels all.
+ * the failure of one cancels all. `formParam`: the parameter that a refused form is to be put down to.
  */
 export async function* generate(
   engine: Engine,
   requests: readonly GenerateRequest[],
   signal: AbortSignal,
+  formParam?: string,
 ): AsyncGenerator<Piece> {
   const abort = new AbortController();
   const stop = () => abort.abort(signal.reason);
@@ -109,7 +110,7 @@ export async function* generate(
   if (signal.aborted) stop();
   try {
     const choices = requests.map((request, i) =>
-      generateOne(engine, { ...request, signal: abort.signal }, i)
+      generateOne(engine, { ...request, signal: abort.signal }, i, formParam)
     );
     if (choices.length === 1) yield* choices[0];
     else yield* merge(choices, abort);
@@ -119,7 +120,12 @@ export async function* generate(
   }
 }
 
-async function* generateOne(engine: Engine, request: GenerateRequest, index: number): AsyncGenerator<Piece> {
+async function* generateOne(
+  engine: Engine,
+  request: GenerateRequest,
+  index: number,
+  formParam: string | undefined,
+): AsyncGenerator<Piece> {
   const reader = new PieceReader(engine, index, request.logprobs !== undefined);
   const signal = request.signal!;
   signal.throwIfAborted();
@@ -138,6 +144,9 @@ async function* generateOne(engine: Engine, request: GenerateRequest, index: num
     signal.throwIfAborted();
     if (error instanceof EngineError && error.code === "queue_full") {
       throw queueFull(error.message, secondsUntilRoom(engine));
+    }
+    if (error instanceof EngineError && error.code === "invalid_constraint") {
+      throw new ApiError(400, error.code, error.message, { param: formParam });
     }
     throw withPromptLength(error, engine, request.prompt.length);
   } finally {

@@ -49,6 +49,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       refusals: {
         400: "A wrong or unsupported field, or a prompt longer than the context",
         404: "Another model than the one that runs",
+        422: "The answer cannot be completed in the form that it was to have",
         429: "The queue is full; come back after `retry-after` seconds",
         503: "The model is being loaded, or the server is shutting down",
       },

@@ -1,6 +1,6 @@
 import { z } from "@hono/zod-openapi";
 import { type ChatMessage, isReservedVariable, RESERVED_TEMPLATE_VARIABLES } from "../../engine/types.ts";
-import { boundedArray, documented, LIMITS, refuse, special, text } from "./fields.ts";
+import { boundedArray, documented, LIMITS, refuse, text } from "./fields.ts";
 
 const textPart = z.object({
   type: z.string().openapi({ enum: ["text"] }),
@@ -19,23 +19,91 @@ const content = z.union([z.string(), boundedArray(textPart, 1, LIMITS.contentPar
   error: "must be a text or an array of text parts",
 });
 
+const name = text(1, 256);
+
+const NO_CALLS = { tool_calls: { type: ["array", "null"], maxItems: 0 }, function_call: { type: "null" } };
+
+/** A call's arguments are the text that a model wrote: it need not be JSON. */
+const calledFunction = z.object({ name, arguments: z.string() });
+
+const toolCall = z.object({
+  id: name,
+  type: z.literal("function").nullish(),
+  function: calledFunction,
+}).openapi("MessageToolCall");
+
 const chatMessage = z.object({
-  role: z.enum(["system", "developer", "user", "assistant", "tool"]),
+  role: z.enum(["system", "developer", "user", "assistant", "tool", "function"]),
   content: content.nullish(),
   name: text(0, 256).nullish(),
   reasoning_content: z.string().nullish(),
-  tool_calls: special({ description: "Handed to the template" }),
+  tool_calls: boundedArray(toolCall, 0, LIMITS.toolCalls).nullish(),
   tool_call_id: text(0, 256).nullish(),
+  function_call: calledFunction.nullish().openapi({ description: "Older than tool_calls" }),
 }).superRefine((message, ctx) => {
-  if (message.role !== "assistant" && (message.content === undefined || message.content === null)) {
-    refuse(ctx, ["content"], "missing_required_parameter", `A message of role ${message.role} needs content`);
+  const { role } = message;
+  const needs = (field: "content" | "name" | "tool_call_id") => {
+    const value = message[field];
+    if (value !== undefined && value !== null && (field === "content" || value !== "")) return;
+    refuse(ctx, [field], "missing_required_parameter", `A message of role ${role} needs ${field}`);
+  };
+  if (role === "tool") needs("tool_call_id");
+  if (role === "function") needs("name");
+  if (role !== "assistant") {
+    needs("content");
+    for (const field of ["tool_calls", "function_call"] as const) {
+      const value = message[field] ?? [];
+      if (Array.isArray(value) && value.length === 0) continue;
+      refuse(
+        ctx,
+        [field],
+        "invalid_value",
+        `Only a message of role assistant has ${field} (got role ${role})`,
+      );
+    }
   }
+  const ids = message.tool_calls?.map(({ id }) => id) ?? [];
+  ids.forEach((id, i) => {
+    if (ids.indexOf(id) === i) return;
+    const path = ["tool_calls", i, "id"];
+    ctx.addIssue({
+      code: "custom",
+      path,
+      message: "must be another id than that of an earlier call",
+      input: id,
+    });
+  });
 }).openapi("ChatMessage", {
   anyOf: [
     { properties: { role: { type: "string", enum: ["assistant"] } } },
-    { required: ["content"], properties: { content: { type: ["string", "array"] } } },
+    {
+      required: ["content"],
+      properties: {
+        role: { type: "string", enum: ["system", "developer", "user"] },
+        content: { type: ["string", "array"] },
+        ...NO_CALLS,
+      },
+    },
+    {
+      required: ["content", "tool_call_id"],
+      properties: {
+        role: { type: "string", enum: ["tool"] },
+        content: { type: ["string", "array"] },
+        tool_call_id: { type: "string", minLength: 1 },
+        ...NO_CALLS,
+      },
+    },
+    {
+      required: ["content", "name"],
+      properties: {
+        role: { type: "string", enum: ["function"] },
+        content: { type: ["string", "array"] },
+        name: { type: "string", minLength: 1 },
+        ...NO_CALLS,
+      },
+    },
   ],
-});
+} as never);
 
 export type ChatMessageBody = z.output<typeof chatMessage>;
 
@@ -81,15 +149,77 @@ export const promptFields = {
   chat_template_kwargs: templateVariables,
 };
 
-/** Messages as templates know them: text parts are joined by line breaks. The template itself reads `developer`. */
+/** How the answer goes on from the last message. */
+export const prefillFields = {
+  continue_final_message: z.boolean().nullish().openapi({
+    description:
+      "The answer continues the last message; default where that is the assistant's and calls nothing",
+  }),
+  add_generation_prompt: z.boolean().nullish().openapi({
+    description: "true: a last message of the assistant is complete, and the answer is another",
+  }),
+};
+
+interface Prefill {
+  messages: readonly ChatMessageBody[];
+  continue_final_message?: boolean | null;
+  add_generation_prompt?: boolean | null;
+}
+
+/** Refuses to continue what cannot be. */
+export function checkPrefill(body: Prefill, ctx: z.RefinementCtx): void {
+  const { continue_final_message: asked, add_generation_prompt: head } = body;
+  if (asked && head) {
+    const message =
+      '"continue_final_message" and "add_generation_prompt" contradict each other: an answer goes on or begins';
+    return refuse(ctx, ["add_generation_prompt"], "conflicting_parameters", message);
+  }
+  if (canContinue(body.messages)) {
+    if (asked !== false || head !== false) return;
+    const message =
+      '"continue_final_message" or "add_generation_prompt" must be true: the answer goes on or begins';
+    return refuse(ctx, ["add_generation_prompt"], "conflicting_parameters", message);
+  }
+  const field = asked ? "continue_final_message" : head === false ? "add_generation_prompt" : undefined;
+  if (field === undefined) return;
+  const message =
+    `Invalid "${field}": the last message must be the assistant's, and without calls, to be continued`;
+  refuse(ctx, [field], "invalid_value", message);
+}
+
+/** As llama-server does, a last message of the assistant is continued unless the request says otherwise. */
+export function continuesLast(body: Prefill): boolean {
+  if (!canContinue(body.messages)) return false;
+  return body.continue_final_message ?? body.add_generation_prompt !== true;
+}
+
+function canContinue(messages: readonly ChatMessageBody[]): boolean {
+  const last = messages.at(-1);
+  return last?.role === "assistant" && !last.tool_calls?.length && !last.function_call;
+}
+
+/**
+ * Messages as templates know them: text parts are joined by line breaks, and calls in the older shape become calls of
+ * tools. The template itself reads `developer`.
+ */
 export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] {
-  return messages.map(({ role, content, ...others }) => {
+  let calls = 0;
+  return messages.map(({ role, content, function_call, tool_calls, ...others }) => {
     const text = Array.isArray(content) ? content.map((part) => part.text).join("\n") : content ?? null;
     const given = Object.entries(others).filter(([, value]) => value !== undefined && value !== null);
+    const made = function_call
+      ? [{ id: olderId(++calls), type: "function", function: function_call }]
+      : tool_calls?.map((call) => ({ ...call, type: "function" })) ?? [];
     return {
       ...Object.fromEntries(given),
-      role,
+      ...(role === "function" ? { role: "tool", tool_call_id: olderId(calls) } : { role }),
+      ...(made.length > 0 ? { tool_calls: made } : {}),
       content: text === null ? null : text.toWellFormed(),
     };
   });
+}
+
+/** Calls in the older shape have no ids; these are the same each time, so that prompts have common prefixes. */
+function olderId(call: number): string {
+  return `call_${String(call).padStart(24, "0")}`;
 }

@@ -11,12 +11,14 @@ export interface ScoredToken {
 
 export type PromptTokens = Extract<TokenEvent, { type: "prompt" }>["logprobs"];
 
-/** What an answer is made of, in order: progress, the prompt's own tokens, texts, one finish. */
+/** What an answer is made of, in order: progress, the prompt's own tokens, texts and markers, one finish. */
 export type Piece =
   | { type: "progress"; index: number; progress: PromptProgress }
   | { type: "prompt"; index: number; tokens: PromptTokens }
   /** `tokens` are those that `text` was made of, where log-probabilities were asked for. */
   | { type: "text"; index: number; text: string; tokens: ScoredToken[] }
+  /** A token that is no text, such as one that opens a call. */
+  | { type: "marker"; index: number; token: number }
   | { type: "finish"; index: number; reason: "stop" | "length"; usage: Usage };
 
 /** Unicode characters, as text offsets count them. */
@@ -33,14 +35,14 @@ export function characters(text: string): number {
 export class PieceReader {
   readonly #index: number;
   /** Set where log-probabilities were asked for: follows where each token's text begins. */
-  readonly #decoder: StreamDecoder | undefined;
+  #decoder: StreamDecoder | undefined;
   #decoded = 0;
   #sent = 0;
   #waiting: ScoredToken[] = [];
 
-  constructor(engine: Engine, index: number, withLogprobs: boolean) {
+  constructor(private readonly engine: Engine, index: number, withLogprobs: boolean) {
     this.#index = index;
-    this.#decoder = withLogprobs ? engine.tokenizer.streamDecoder({ continuation: true }) : undefined;
+    if (withLogprobs) this.#decoder = this.#newDecoder();
   }
 
   read(event: TokenEvent): Piece[] {
@@ -53,6 +55,7 @@ export class PieceReader {
       case "prompt":
         return [{ type: "prompt", index, tokens: event.logprobs }];
       case "token":
+        if (event.marker) return this.#marker(event.token);
         this.#score(event);
         return event.text === "" ? [] : [this.#text(event.text)];
       case "text":
@@ -64,10 +67,24 @@ export class PieceReader {
           const end = this.#sent + characters(text);
           this.#waiting = this.#waiting.filter((token) => token.offset < end);
         }
-        const finish: Piece = { type: "finish", index, reason, usage };
-        return text === "" && this.#waiting.length === 0 ? [finish] : [this.#text(text), finish];
+        const last = text === "" && this.#waiting.length === 0 ? [] : [this.#text(text)];
+        return [...last, { type: "finish", index, reason, usage }];
       }
     }
+  }
+
+  /** The engine has given out all text before it, whether or not its last character was whole. */
+  #marker(token: number): Piece[] {
+    this.#waiting = [];
+    if (this.#decoder) {
+      this.#decoder = this.#newDecoder();
+      this.#decoded = this.#sent;
+    }
+    return [{ type: "marker", index: this.#index, token }];
+  }
+
+  #newDecoder(): StreamDecoder {
+    return this.engine.tokenizer.streamDecoder({ continuation: true });
   }
 
   #score(event: Extract<TokenEvent, { type: "token" }>): void {

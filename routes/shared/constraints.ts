@@ -1,0 +1,221 @@
+import { z } from "@hono/zod-openapi";
+import type { Constraint } from "../../engine/types.ts";
+import { boundedArray, documented, LIMITS, refuse, special, text, unsupported } from "./fields.ts";
+import { HugeNumber } from "./json.ts";
+
+/** JSON Schema, as it comes; whether it is one, and what of it is supported, is for the engine to say. */
+export type JsonSchemaBody = boolean | Readonly<Record<string, unknown>>;
+
+/** A number that was not kept would be left out of the schema, or become another rule. */
+function hasHugeNumber(value: unknown): boolean {
+  if (typeof value === "number") return !Number.isFinite(value);
+  if (typeof value !== "object" || value === null) return false;
+  return value instanceof HugeNumber || Object.values(value).some(hasHugeNumber);
+}
+
+/** Depth is bounded for the whole body. */
+function jsonObject(what: string, orBoolean: boolean) {
+  return z.custom<JsonSchemaBody>((value) => {
+    if (typeof value === "boolean") return orBoolean;
+    return typeof value === "object" && value !== null && !Array.isArray(value) && !hasHugeNumber(value);
+  }, { error: `must be ${what} whose numbers a 64-bit float holds` });
+}
+
+const SCHEMA = { type: ["object", "boolean"], description: "JSON Schema 2020-12" };
+
+export const jsonSchema = documented(jsonObject("a JSON schema", true), SCHEMA);
+/** Of a function's arguments, which are an object always. */
+export const argumentsSchema = documented(
+  jsonObject("a JSON schema of an object", false) as z.ZodType<Readonly<Record<string, unknown>>>,
+  { ...SCHEMA, type: "object" },
+);
+
+const schemaText = text(1, LIMITS.grammarCharacters);
+/** vLLM takes a schema as JSON in a text too. */
+const schemaOrText = z.union([schemaText, jsonSchema], { error: "must be a JSON schema, or one in a text" })
+  .superRefine((value, ctx) => {
+    if (typeof value === "string" && parseSchema(value) === undefined) {
+      ctx.addIssue({ code: "custom", message: "must be a JSON schema; this text is none", input: value });
+    }
+  });
+
+const grammarText = text(1, LIMITS.grammarCharacters);
+const choices = boundedArray(text(1, LIMITS.grammarCharacters), 1, LIMITS.guidedChoices);
+
+function parseSchema(value: string): JsonSchemaBody | undefined {
+  try {
+    const parsed = jsonSchema.safeParse(JSON.parse(value));
+    return parsed.success ? parsed.data : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+const namedSchema = z.object({
+  name: text(1, 256).nullish(),
+  description: z.string().nullish(),
+  strict: z.boolean().nullish().openapi({ description: "The schema is followed in any case" }),
+  schema: jsonSchema,
+});
+
+const responseFormat = z.discriminatedUnion("type", [
+  z.object({ type: z.literal("text") }),
+  z.object({ type: z.literal("json_object"), schema: jsonSchema.nullish() }),
+  z.object({
+    type: z.literal("json_schema"),
+    json_schema: namedSchema.nullish().openapi({ description: "In OpenAI's shape" }),
+    schema: jsonSchema.nullish().openapi({ description: "In llama-server's shape" }),
+  }).openapi({
+    oneOf: [
+      {
+        required: ["json_schema"],
+        properties: { json_schema: { type: "object" }, schema: { type: "null" } },
+      },
+      {
+        required: ["schema"],
+        properties: { schema: { type: ["object", "boolean"] }, json_schema: { type: "null" } },
+      },
+    ],
+  } as never),
+], { error: 'must be "text", "json_object" or "json_schema"' }).superRefine((format, ctx) => {
+  if (format.type !== "json_schema") return;
+  const given = [format.json_schema, format.schema].filter((value) => value !== undefined && value !== null);
+  if (given.length === 1) return;
+  const message = given.length === 0
+    ? 'A "response_format" of type json_schema needs "json_schema" with a "schema"'
+    : 'A "response_format" must have one schema: "json_schema" or "schema" (got both)';
+  refuse(ctx, ["json_schema"], given.length === 0 ? "missing_required_parameter" : "invalid_value", message);
+});
+
+const STRUCTURES = ["json", "regex", "choice", "grammar", "json_object"] as const;
+
+const structuredOutputs = z.object({
+  json: schemaOrText.nullish(),
+  regex: grammarText.nullish(),
+  choice: choices.nullish(),
+  grammar: grammarText.nullish(),
+  json_object: z.boolean().nullish(),
+  structural_tag: special({ type: "null", description: "Not supported" }),
+}).superRefine((outputs, ctx) => {
+  if (outputs.structural_tag !== undefined && outputs.structural_tag !== null) {
+    unsupported(ctx, "structural_tag", "tags; use tools");
+  }
+  const given = STRUCTURES.filter((name) => asks(outputs[name]));
+  if (given.length === 1) return;
+  refuse(
+    ctx,
+    [],
+    "invalid_value",
+    `Invalid "structured_outputs": must have exactly one of ${STRUCTURES.join(", ")} (got ${
+      given.join(" and ") || "none"
+    })`,
+  );
+}).openapi({
+  oneOf: STRUCTURES.map((name) => ({
+    required: [name],
+    properties: Object.fromEntries(STRUCTURES.map((other) => {
+      if (other !== name) {
+        return [other, other === "json_object" ? { enum: [null, false] } : { type: "null" }];
+      }
+      return [name, name === "json_object" ? { enum: [true] } : { not: { type: "null" } }];
+    })),
+  })),
+} as never);
+
+/** Whether a field is more than a way to say nothing. */
+function asks(value: unknown): boolean {
+  return value !== undefined && value !== null && value !== false;
+}
+
+/** Forms of an answer in the ways in which clients ask for them: OpenAI's, llama-server's and vLLM's. */
+export const constraintFields = {
+  response_format: responseFormat.nullish(),
+  grammar: text(0, LIMITS.grammarCharacters).nullish().openapi({
+    description: 'In llama.cpp\'s GBNF; "" is none',
+  }),
+  json_schema: jsonSchema.nullish(),
+  guided_json: schemaOrText.nullish(),
+  guided_regex: grammarText.nullish(),
+  guided_choice: choices.nullish(),
+  guided_grammar: grammarText.nullish().openapi({ description: "In GBNF, or in Lark where it has no ::=" }),
+  structured_outputs: structuredOutputs.nullish(),
+};
+
+type Fields = { [name in keyof typeof constraintFields]?: z.output<(typeof constraintFields)[name]> };
+
+/** The form that a request asks for, and which of its parameters does. */
+export interface AskedForm {
+  readonly constraint: Constraint;
+  readonly param: string;
+}
+
+/** Ways of other servers that are not known here: who sends one must not get an answer in any form. */
+const FOREIGN = ["ebnf", "guided_json_object", "regex", "structural_tag"] as const;
+
+export const foreignFields = Object.fromEntries(
+  FOREIGN.map((name) => [name, special({ type: "null", description: "Not supported" })]),
+) as Record<typeof FOREIGN[number], ReturnType<typeof special>>;
+
+/** Refuses two forms at once, and forms that nobody here knows. */
+export function checkForms(body: Fields & { [name: string]: unknown }, ctx: z.RefinementCtx): void {
+  for (const name of FOREIGN) {
+    if (asks(body[name])) unsupported(ctx, name, "this way to constrain an answer");
+  }
+  const asked = formsOf(body);
+  if (asked.length < 2) return;
+  const [first, second] = asked.map(({ field }) => field);
+  const message = `"${first}" and "${second}" both ask for a form of the answer; send one of them`;
+  refuse(ctx, [second], "conflicting_parameters", message);
+}
+
+/** undefined where any text will do. */
+export function formOf(body: Fields): AskedForm | undefined {
+  return formsOf(body)[0];
+}
+
+function formsOf(body: Fields): (AskedForm & { field: string })[] {
+  const forms: (AskedForm & { field: string })[] = [];
+  const add = (param: string, constraint: Constraint) =>
+    forms.push({ field: param.split(".")[0], param, constraint });
+  const { response_format: format, structured_outputs: structured } = body;
+  if (format?.type === "json_object") {
+    if (isGiven(format.schema) && format.schema !== true && Object.keys(format.schema).length > 0) {
+      add("response_format.schema", jsonForm(format.schema));
+    } else add("response_format", ANY_OBJECT);
+  } else if (format?.type === "json_schema") {
+    if (format.json_schema) add("response_format.json_schema.schema", jsonForm(format.json_schema.schema));
+    else add("response_format.schema", jsonForm(format.schema!));
+  }
+  if (body.grammar) add("grammar", { kind: "gbnf", grammar: body.grammar });
+  if (isGiven(body.json_schema)) add("json_schema", jsonForm(body.json_schema));
+  if (isGiven(body.guided_json)) add("guided_json", jsonForm(body.guided_json));
+  if (isGiven(body.guided_regex)) add("guided_regex", { kind: "regex", pattern: body.guided_regex });
+  if (isGiven(body.guided_choice)) add("guided_choice", { kind: "choice", choices: body.guided_choice });
+  if (isGiven(body.guided_grammar)) add("guided_grammar", grammarForm(body.guided_grammar));
+  if (isGiven(structured)) add(...structuredForm(structured));
+  return forms;
+}
+
+function structuredForm(structured: z.output<typeof structuredOutputs>): [string, Constraint] {
+  const { json, regex, choice, grammar } = structured;
+  if (isGiven(json)) return ["structured_outputs.json", jsonForm(json)];
+  if (isGiven(regex)) return ["structured_outputs.regex", { kind: "regex", pattern: regex }];
+  if (isGiven(choice)) return ["structured_outputs.choice", { kind: "choice", choices: choice }];
+  if (isGiven(grammar)) return ["structured_outputs.grammar", grammarForm(grammar)];
+  return ["structured_outputs.json_object", ANY_OBJECT];
+}
+
+function isGiven<T>(value: T | null | undefined): value is T {
+  return value !== undefined && value !== null;
+}
+
+const ANY_OBJECT: Constraint = { kind: "json_schema", schema: { type: "object" } };
+
+function jsonForm(schema: JsonSchemaBody | string): Constraint {
+  return { kind: "json_schema", schema: typeof schema === "string" ? parseSchema(schema) : schema };
+}
+
+/** As vLLM tells them apart: rules of GBNF are written with ::=, those of Lark are not. */
+function grammarForm(grammar: string): Constraint {
+  return grammar.includes("::=") ? { kind: "gbnf", grammar } : { kind: "lark", grammar };
+}

@@ -1,0 +1,157 @@
+import { z } from "@hono/zod-openapi";
+import type { Tool, ToolChoice } from "../../engine/types.ts";
+import { argumentsSchema } from "./constraints.ts";
+import { boundedArray, documented, LIMITS, refuse, unsupported } from "./fields.ts";
+
+const NAME = /^[A-Za-z0-9_.-]{1,128}$/;
+
+export const functionName = z.string().regex(NAME, {
+  error: "must have 1 to 128 letters, digits and _ . -",
+});
+
+const functionBody = z.object({
+  name: functionName,
+  description: z.string().nullish(),
+  parameters: argumentsSchema.nullish(),
+  strict: z.boolean().nullish().openapi({ description: "Arguments follow their schema in any case" }),
+});
+
+/** What is no function is said to be unsupported before anything else of it is looked at. */
+const tool = z.object({
+  type: documented(z.string(), { type: "string", enum: ["function"] }),
+  function: functionBody.optional(),
+}).superRefine((tool, ctx) => {
+  if (tool.type !== "function") {
+    unsupported(ctx, "type", `tools of the type ${JSON.stringify(tool.type.slice(0, 60))}`);
+  } else if (tool.function === undefined) {
+    refuse(ctx, ["function"], "missing_required_parameter", 'A tool needs the field "function"');
+  }
+}).openapi({ required: ["type", "function"] });
+
+const namedFunction = z.object({ name: functionName });
+
+const MODES = ["none", "auto", "required"] as const;
+
+const toolChoice = z.union([
+  z.enum(MODES),
+  z.object({ type: z.literal("function"), function: namedFunction }),
+], {
+  error: `must be ${
+    MODES.map((mode) => `"${mode}"`).join(", ")
+  } or {"type":"function","function":{"name":…}}`,
+});
+
+const functionCall = z.union([z.enum(["none", "auto"]), namedFunction], {
+  error: 'must be "none", "auto" or {"name":…}',
+});
+
+export const toolFields = {
+  tools: boundedArray(tool, 0, LIMITS.tools).nullish(),
+  tool_choice: toolChoice.nullish(),
+  parallel_tool_calls: z.boolean().nullish().openapi({ description: "Default true" }),
+  functions: boundedArray(functionBody, 0, LIMITS.tools).nullish().openapi({
+    description: "Older than tools",
+  }),
+  function_call: functionCall.nullish(),
+};
+
+type Fields = { [name in keyof typeof toolFields]?: z.output<(typeof toolFields)[name]> };
+
+/** What a request says of tools, in whichever of the two shapes. */
+export interface AskedTools {
+  readonly tools: readonly Tool[];
+  readonly choice: ToolChoice;
+  readonly parallel: boolean;
+  /** `functions` were given: calls are answered as `function_call`. */
+  readonly older: boolean;
+}
+
+/** undefined where there are none. */
+export function toolsOf(body: Fields): AskedTools | undefined {
+  const { tools, functions } = body;
+  if (tools?.length) {
+    const choice = body.tool_choice ?? "auto";
+    return {
+      tools: tools.flatMap((tool) => tool.function ? [toolOf(tool.function)] : []),
+      choice: typeof choice === "string" ? choice : { name: choice.function.name },
+      parallel: body.parallel_tool_calls ?? true,
+      older: false,
+    };
+  }
+  if (functions?.length) {
+    return {
+      tools: functions.map(toolOf),
+      choice: body.function_call ?? "auto",
+      parallel: false,
+      older: true,
+    };
+  }
+}
+
+function toolOf({ name, description, parameters }: z.output<typeof functionBody>): Tool {
+  return { name, description: description?.toWellFormed(), parameters: parameters ?? undefined };
+}
+
+/** What one schema alone cannot say: names are there once, choices name what there is, and all of it is bounded. */
+export function checkTools(body: Fields, ctx: z.RefinementCtx): void {
+  if (body.tools?.length && body.functions?.length) {
+    const message = '"tools" and "functions" are two shapes of the same; send one of them';
+    return refuse(ctx, ["functions"], "conflicting_parameters", message);
+  }
+  // What has no name here has its own refusal.
+  const names = body.tools?.flatMap((tool) => tool.function?.name ?? []) ?? [];
+  const olderNames = body.functions?.map(({ name }) => name) ?? [];
+  checkNames(names, (i) => ["tools", i, "function", "name"], ctx);
+  checkNames(olderNames, (i) => ["functions", i, "name"], ctx);
+  for (const field of ["tools", "functions"] as const) checkSize(body[field] ?? [], field, ctx);
+  const choice = body.tool_choice;
+  if (choice === "required" && !body.tools?.length) {
+    refuse(ctx, ["tool_choice"], "invalid_value", 'Invalid "tool_choice": "required" needs tools');
+  }
+  if (typeof choice === "object" && choice !== null) {
+    checkChoice(choice.function.name, names, ["tool_choice", "function", "name"], "tools", ctx);
+  }
+  if (typeof body.function_call === "object" && body.function_call !== null) {
+    checkChoice(body.function_call.name, olderNames, ["function_call", "name"], "functions", ctx);
+  }
+}
+
+function checkNames(names: string[], path: (index: number) => PropertyKey[], ctx: z.RefinementCtx): void {
+  const first = new Map<string, number>();
+  names.forEach((name, i) => {
+    const earlier = first.get(name);
+    if (earlier === undefined) first.set(name, i);
+    else {
+      const message = `must be another name than that of entry ${earlier}`;
+      ctx.addIssue({ code: "custom", path: path(i), message, input: name });
+    }
+  });
+}
+
+const utf8 = new TextEncoder();
+
+function checkSize(given: unknown[], field: string, ctx: z.RefinementCtx): void {
+  if (given.length === 0) return;
+  const bytes = utf8.encode(JSON.stringify(given)).length;
+  if (bytes <= LIMITS.toolBytes) return;
+  const message =
+    `Invalid "${field}": must have at most ${LIMITS.toolBytes} bytes of JSON together (got ${bytes})`;
+  refuse(ctx, [field], "invalid_value", message);
+}
+
+function checkChoice(
+  name: string,
+  names: string[],
+  path: string[],
+  where: string,
+  ctx: z.RefinementCtx,
+): void {
+  if (names.includes(name)) return;
+  const param = path.join(".");
+  refuse(
+    ctx,
+    path,
+    "invalid_value",
+    `Invalid "${param}": must be the name of one of "${where}" (got "${name}")`,
+  );
+}
