@@ -100,14 +100,10 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
   const most = Math.max(...options.sequences);
   const longest = Math.max(shape.prefill, ...contexts) + shape.decode;
   const together = options.together ? TOGETHER.sequences : 0;
-  const kvBlocks = Math.max(
-    most * shape.blocks,
-    blocksOf(longest),
-    together * blocksOf(TOGETHER.tokens),
-  );
+  const blocks = Math.max(most * shape.blocks, blocksOf(longest), together * blocksOf(TOGETHER.tokens));
   const size = {
-    kvBlocks,
-    stateSlots: plan.recurrent.layers > 0 ? Math.max(most, together) : 0,
+    kvBlocks: blocks * plan.kv.windows.length,
+    stateSlots: plan.states.length > 0 ? Math.max(most, together) : 0,
     maxRows: Math.max(MAX_ROWS, most),
     maxLogitRows: Math.max(most, together),
   };

@@ -6,14 +6,16 @@ import {
   type StepSequence,
 } from "../engine/backend/backend.ts";
 import { MAX_ROWS } from "../engine/size.ts";
-import type { Plan } from "../engine/plan/plan.ts";
+import { type Plan, wholeTables } from "../engine/plan/plan.ts";
 
 /** KV blocks that hold some tokens. */
 export function blocksOf(tokens: number): number {
   return Math.ceil(tokens / KV_BLOCK_TOKENS);
 }
 
-/** Steps as the engine would have them, of sequences of at most `blocks` KV blocks that lie apart. */
+/**
+ * Steps as the engine would have them, of sequences of at most `blocks` KV blocks that lie apart in each group of layers.
+ */
 export class Steps {
   readonly #tables: Int32Array[] = [];
 
@@ -73,8 +75,8 @@ export class Steps {
 
   #part(sequence: number, start: number, length: number, cached: number): StepSequence {
     const read = cached === 0 ? undefined : sequence;
-    const state = this.plan.recurrent.layers > 0 ? { read, write: sequence, saves: [] } : undefined;
-    return { start, length, cached, blockTable: this.#table(sequence), state };
+    const state = this.plan.states.length > 0 ? { read, write: sequence, saves: [] } : undefined;
+    return { start, length, cached, ...wholeTables(this.plan, this.#table(sequence)), state };
   }
 
   #table(sequence: number): Int32Array {

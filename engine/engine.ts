@@ -1,13 +1,8 @@
-import {
-  type Backend,
-  type Candidates,
-  KV_BLOCK_TOKENS,
-  type StepOutput,
-  StepStopped,
-} from "./backend/backend.ts";
+import { type Backend, type Candidates, type StepOutput, StepStopped } from "./backend/backend.ts";
 import type { ChatForm } from "./chat/types.ts";
 import { EngineLife } from "./engine_life.ts";
 import { EventStream } from "./event_stream.ts";
+import { longestSequence } from "./kv_blocks.ts";
 import { keepScores, publishFinish, publishProgress, publishToken } from "./publish.ts";
 import { contextOverflow, createSequence } from "./request.ts";
 import { type EngineLimits, type Scheduled, Scheduler } from "./scheduler.ts";
@@ -81,7 +76,8 @@ export class LlmEngine implements Engine {
     this.#backend = backend;
     this.#scheduler = new Scheduler(limits);
     this.#writer = new StepWriter(limits.maxRows);
-    this.#contextLength = Math.min(model.contextLength, limits.kvBlocks * KV_BLOCK_TOKENS);
+    const { kvBlocks, kvWindows: windows = [], maxRows } = limits;
+    this.#contextLength = Math.min(model.contextLength, longestSequence({ windows, maxRows }, kvBlocks));
   }
 
   get state(): EngineState {

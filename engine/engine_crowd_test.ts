@@ -47,6 +47,22 @@ for (
       maxLogitRows: 8,
       stateSlots: 9,
     },
+    "with windows": { parallel: 16, kvBlocks: 300, maxRows: 128, maxLogitRows: 16, kvWindows: [40, 0, 3] },
+    "with windows and little memory": {
+      parallel: 8,
+      kvBlocks: 40,
+      maxRows: 40,
+      maxLogitRows: 8,
+      kvWindows: [33, 3],
+    },
+    "with windows, recurrent states and little memory": {
+      parallel: 8,
+      kvBlocks: 40,
+      maxRows: 40,
+      maxLogitRows: 8,
+      kvWindows: [33, 64],
+      stateSlots: 12,
+    },
   })
 ) {
   Deno.test(`${name}, a crowd of random requests changes nobody's text and leaves nothing behind`, async () => {

@@ -1,18 +1,31 @@
 import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
+import { blocksFor, blocksOfWindow, firstSeen, type KvDemand } from "./kv_blocks.ts";
 import type { RecurrentStates } from "./recurrent_state.ts";
-import { grown, isScoring, type Sequence } from "./sequence.ts";
+import { grown, isScoring, type Sequence, type WindowBlocks } from "./sequence.ts";
 
 const NO_BLOCK = -1;
+/**
+ * Blocks of each group that stay free for each running sequence when another is admitted. Without them, those just
+ * admitted would soon be preempted again; with more, fewer would run.
+ */
+const GROWTH_BLOCKS = 2;
+const NO_WINDOWS: KvDemand = { windows: [], maxRows: 1 };
 
 /**
  * The pool of KV blocks: who holds which, and which full blocks later requests can share.
  *
  * A sequence holds blocks for the tokens that it has, prompt and answer so far, and takes another when the last is full.
+ * Layers are in groups, and a block holds tokens of one group. In a group whose layers see a window, a sequence holds what
+ * the rows of its next step see, and gives back the rest as it goes on.
  *
  * Full blocks form chains: a block is found by the hash of its predecessor's hash, the salt and its tokens, and taken
  * only if its predecessor, salt and tokens are really the same. Blocks that nobody holds stay in the index, and are
  * given up least recently used first. Whoever holds a block holds all before it in the chain, and blocks are let go
  * from the last to the first: so a block never leaves the index before its successors, and a chain is never broken.
+ *
+ * These chains are of the first group's blocks, which are kept for all tokens. Blocks of the other groups are found as
+ * companions of the block that holds the same tokens, as long as they are there. A prefix can be shared as far as
+ * every group has what the next row sees of it.
  */
 export class KvCache {
   readonly #total: number;
@@ -22,14 +35,24 @@ export class KvCache {
   readonly #salts: string[]; // [blocks], of indexed blocks
   readonly #hashes: (number | undefined)[]; // [blocks], undefined: not indexed
   readonly #index = new Map<number, number>();
+  /** Of each group after the first, by indexed blocks of the first: the block that holds the same tokens. */
+  readonly #companions: Int32Array[]; // [groups - 1][blocks]
+  /** The other way round: whose companion a block is. */
+  readonly #leaders: Int32Array; // [blocks]
   /** Blocks without content worth keeping. */
   readonly #free: number[] = [];
   /** Indexed blocks that nobody holds, least recently used first. */
   readonly #idle = new Set<number>();
 
   /** `states` go along with the blocks, of models with recurrent layers. */
-  constructor(blocks: number, private readonly states?: RecurrentStates) {
+  constructor(
+    blocks: number,
+    private readonly states?: RecurrentStates,
+    private readonly demand: KvDemand = NO_WINDOWS,
+  ) {
     this.#total = blocks;
+    this.#companions = demand.windows.map(() => new Int32Array(blocks).fill(NO_BLOCK));
+    this.#leaders = new Int32Array(blocks).fill(NO_BLOCK);
     this.#holders = new Int32Array(blocks);
     this.#tokens = new Int32Array(blocks * KV_BLOCK_TOKENS);
     this.#parents = new Int32Array(blocks);
@@ -54,41 +77,99 @@ export class KvCache {
 
   /** How many blocks are wanting to admit the sequence and still have `spare` left; it fits when that is 0 or less. */
   missing(sequence: Sequence, spare: number): number {
+    const shared = this.#usable(this.#findPrefix(sequence));
     let held = 0;
-    for (const block of this.#usable(this.#findPrefix(sequence))) if (this.#holders[block] > 0) held++;
-    return blocksFor(sequence.length) - held + spare - this.available;
+    for (const block of this.#sharedBlocks(shared)) if (this.#holders[block] > 0) held++;
+    const { length } = sequence;
+    const needed = blocksFor(length) + this.#mostInWindows(length, length - shared.length * KV_BLOCK_TOKENS);
+    return needed - held + spare - this.available;
+  }
+
+  /** Blocks that the sequence, which runs or waits, will soon want besides those that it has, or would have at first. */
+  growth({ length, maxLength, cached, blockCount, windows }: Sequence): number {
+    const now = blocksFor(length);
+    const blocks = Math.min(GROWTH_BLOCKS, blocksFor(maxLength) - now);
+    if (this.#companions.length === 0) return blocks;
+    const most = (tokens: number) => this.#mostInWindows(tokens, length - cached);
+    const held = blockCount === 0
+      ? most(length)
+      : windows.reduce((sum, { first, end }) => sum + end - first, 0);
+    return blocks + Math.max(0, most((now + blocks) * KV_BLOCK_TOKENS) - held);
+  }
+
+  /** Blocks that the sequence holds. */
+  held({ blockCount, windows }: Sequence): number {
+    return windows.reduce((sum, { first, end }) => sum + end - first, blockCount);
   }
 
   /** Gives the sequence blocks for all its tokens, those of its prefix that are there already included. They must fit. */
   admit(sequence: Sequence): void {
     const known = this.#findPrefix(sequence);
     const shared = this.#usable(known);
-    for (const block of shared) this.#hold(block);
+    for (const block of this.#sharedBlocks(shared)) this.#hold(block);
     sequence.blocks = new Int32Array(blocksFor(sequence.length));
     sequence.blocks.set(shared);
     sequence.blockCount = shared.length;
     sequence.indexed = shared.length;
     sequence.cached = shared.length * KV_BLOCK_TOKENS;
+    sequence.windows = this.demand.windows.map((window, group): WindowBlocks => {
+      const first = firstSeen(window, sequence.cached);
+      const blocks = new Int32Array(blocksFor(sequence.length));
+      for (let i = first; i < shared.length; i++) blocks[i] = this.#companions[group][shared[i]];
+      return { blocks, first, end: shared.length };
+    });
     this.states?.start(sequence, shared, known.length);
     if (!this.extend(sequence, sequence.length)) throw new Error("A sequence was admitted that does not fit");
   }
 
   /** Takes blocks until the sequence has room for `tokens`. False, and nothing done, when there are not enough. */
   extend(sequence: Sequence, tokens: number): boolean {
-    const wanted = blocksFor(tokens);
-    if (wanted - sequence.blockCount > this.available) return false;
+    if (this.lacking(sequence, tokens) > this.available) return false;
+    const [wanted, most] = [blocksFor(tokens), blocksFor(sequence.maxLength)];
     while (sequence.blockCount < wanted) {
-      const { blocks, blockCount, maxLength } = sequence;
-      if (blockCount === blocks.length) sequence.blocks = grown(blocks, blocksFor(maxLength));
-      const block = this.#takeFree();
-      this.#holders[block] = 1;
-      sequence.blocks[sequence.blockCount++] = block;
+      const { blocks, blockCount } = sequence;
+      if (blockCount === blocks.length) sequence.blocks = grown(blocks, most);
+      sequence.blocks[sequence.blockCount++] = this.#take();
+    }
+    const end = this.#windowEnd(sequence, tokens);
+    for (const window of sequence.windows) {
+      while (window.end < end) {
+        if (window.end === window.blocks.length) window.blocks = grown(window.blocks, most);
+        window.blocks[window.end++] = this.#take();
+      }
     }
     return true;
   }
 
-  /** Makes the blocks that have become full (`cached` has moved) findable for others. */
+  /** How many blocks the sequence lacks to have room for `tokens`. */
+  lacking(sequence: Sequence, tokens: number): number {
+    const lacking = Math.max(0, blocksFor(tokens) - sequence.blockCount);
+    if (sequence.windows.length === 0) return lacking;
+    const end = this.#windowEnd(sequence, tokens);
+    return sequence.windows.reduce((sum, window) => sum + Math.max(0, end - window.end), lacking);
+  }
+
+  /** Where windows end so that a sequence has room for `tokens`: of a long prompt for the rows of its next step. */
+  #windowEnd({ length, cached }: Sequence, tokens: number): number {
+    return blocksFor(Math.min(tokens, cached + this.demand.maxRows + tokens - length));
+  }
+
+  /** Blocks of the groups with windows that so many tokens take at most, `pending` of which are yet to be computed. */
+  #mostInWindows(tokens: number, pending: number): number {
+    const rows = Math.max(1, Math.min(pending, this.demand.maxRows));
+    return this.demand.windows.reduce((sum, window) => sum + blocksOfWindow(window, tokens, rows), 0);
+  }
+
+  /** `cached` has moved: makes the blocks that have become full findable for others, and gives back those out of sight. */
   share(sequence: Sequence): void {
+    this.#indexFull(sequence);
+    for (const [group, window] of sequence.windows.entries()) {
+      const first = Math.min(window.end, firstSeen(this.demand.windows[group], sequence.cached));
+      while (window.first < first) this.#letGo(window.blocks[window.first++]);
+    }
+  }
+
+  #indexFull(sequence: Sequence): void {
     while ((sequence.indexed + 1) * KV_BLOCK_TOKENS <= sequence.cached) {
       const position = sequence.indexed;
       const block = sequence.blocks[position];
@@ -104,15 +185,40 @@ export class KvCache {
       } else {
         this.#insert(sequence, position, block, parent);
       }
+      this.#shareWindows(sequence, position);
       sequence.indexed++;
+    }
+  }
+
+  /** Makes the other groups' blocks companions of an indexed block, or takes those that are. */
+  #shareWindows({ blocks, windows }: Sequence, position: number): void {
+    const leader = blocks[position];
+    for (const [group, window] of windows.entries()) {
+      if (position < window.first || position >= window.end) continue;
+      const known = this.#companions[group][leader];
+      const block = window.blocks[position];
+      if (known === NO_BLOCK) {
+        this.#companions[group][leader] = block;
+        this.#leaders[block] = leader;
+      } else {
+        this.#hold(known);
+        this.#letGo(block);
+        window.blocks[position] = known;
+      }
     }
   }
 
   /** Gives back all that the sequence holds; what is indexed stays findable while there is room. */
   release(sequence: Sequence): void {
     this.states?.release(sequence);
-    for (let i = sequence.blockCount - 1; i >= 0; i--) this.#letGo(sequence.blocks[i]);
+    for (let i = sequence.blockCount - 1; i >= 0; i--) {
+      for (const { blocks, first, end } of sequence.windows) {
+        if (i >= first && i < end) this.#letGo(blocks[i]);
+      }
+      this.#letGo(sequence.blocks[i]);
+    }
     sequence.blocks = new Int32Array(0);
+    sequence.windows = [];
     sequence.blockCount = 0;
     sequence.indexed = 0;
     sequence.cached = 0;
@@ -134,14 +240,35 @@ export class KvCache {
     let common = 0;
     while (common < limit && hashOf(running, common) === hashOf(waiting, common)) common++;
     const edge = common * KV_BLOCK_TOKENS;
-    if (edge <= running.cached || common <= states.usable(this.#findPrefix(waiting))) return false;
+    if (edge <= running.cached || common <= this.#usable(this.#findPrefix(waiting)).length) return false;
     states.mark(running, edge);
     return true;
   }
 
-  /** Those of a chain's leading blocks that a sequence can continue from. */
+  /** Those of a chain's leading blocks that a sequence can continue from: all windows and the state before it are there. */
   #usable(known: number[]): number[] {
-    return this.states ? known.slice(0, this.states.usable(known)) : known;
+    const { states, demand: { windows } } = this;
+    if (!states && windows.length === 0) return known;
+    const since = windows.map(() => 0); // of each group, from where on no companion is missing
+    let usable = 0;
+    for (let end = 1; end <= known.length; end++) {
+      const block = known[end - 1];
+      for (let group = 0; group < windows.length; group++) {
+        if (this.#companions[group][block] === NO_BLOCK) since[group] = end;
+      }
+      const seen = windows.every((window, group) => since[group] <= firstSeen(window, end * KV_BLOCK_TOKENS));
+      if (seen && (!states || states.has(block))) usable = end;
+    }
+    return known.slice(0, usable);
+  }
+
+  /** The blocks of all groups that a sequence holds which continues from these. */
+  *#sharedBlocks(shared: readonly number[]): Iterable<number> {
+    yield* shared;
+    for (const [group, window] of this.demand.windows.entries()) {
+      const first = firstSeen(window, shared.length * KV_BLOCK_TOKENS);
+      for (let i = first; i < shared.length; i++) yield this.#companions[group][shared[i]];
+    }
   }
 
   #findPrefix(sequence: Sequence): number[] {
@@ -185,26 +312,44 @@ export class KvCache {
 
   #letGo(block: number): void {
     if (--this.#holders[block] > 0) return;
-    if (this.#hashes[block] === undefined) this.#free.push(block);
+    if (this.#hashes[block] === undefined && this.#leaders[block] === NO_BLOCK) this.#free.push(block);
     else this.#idle.add(block);
   }
 
-  #takeFree(): number {
-    const block = this.#free.pop();
-    if (block !== undefined) return block;
+  /** A block that is held from now on. */
+  #take(): number {
+    const block = this.#free.pop() ?? this.#giveUpOldest();
+    this.#holders[block] = 1;
+    return block;
+  }
+
+  #giveUpOldest(): number {
     const oldest = this.#idle.values().next().value;
     if (oldest === undefined) throw new Error("All KV blocks are held");
     this.#idle.delete(oldest);
-    this.#index.delete(this.#hashes[oldest]!);
-    this.#hashes[oldest] = undefined;
-    this.states?.forget(oldest);
+    if (this.#leaders[oldest] === NO_BLOCK) this.#forget(oldest);
+    else {
+      const companions = this.#companions.find((of) => of[this.#leaders[oldest]] === oldest)!;
+      companions[this.#leaders[oldest]] = NO_BLOCK;
+      this.#leaders[oldest] = NO_BLOCK;
+    }
     return oldest;
   }
-}
 
-/** Blocks that so many tokens take. */
-export function blocksFor(tokens: number): number {
-  return Math.ceil(tokens / KV_BLOCK_TOKENS);
+  /** Takes a block out of the index. Nobody holds its companions: they would hold it too. */
+  #forget(block: number): void {
+    this.#index.delete(this.#hashes[block]!);
+    this.#hashes[block] = undefined;
+    this.states?.forget(block);
+    for (const companions of this.#companions) {
+      const companion = companions[block];
+      if (companion === NO_BLOCK) continue;
+      companions[block] = NO_BLOCK;
+      this.#leaders[companion] = NO_BLOCK;
+      this.#idle.delete(companion);
+      this.#free.push(companion);
+    }
+  }
 }
 
 /** The last token is always computed: its logits are wanted. So are those of every token yet to be scored. */

@@ -1,12 +1,14 @@
 import { assert, assertEquals } from "@std/assert";
 import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
+import { blocksOfSequence, longestSequence } from "./kv_blocks.ts";
 import { KvCache } from "./kv_cache.ts";
 import type { Sequence } from "./sequence.ts";
 import { promptOf } from "./testing.ts";
 
 /** As much of a sequence as the cache looks at. */
 function sequenceOf(tokens: number[], maxLength = tokens.length + 1, salt = ""): Sequence {
-  const state = { cached: 0, blocks: new Int32Array(0), blockCount: 0, indexed: 0, promptLogprobs: false };
+  const blocks = new Int32Array(0);
+  const state = { cached: 0, blocks, blockCount: 0, windows: [], indexed: 0, promptLogprobs: false };
   return {
     ...state,
     tokens: Int32Array.from(tokens),
@@ -188,49 +190,182 @@ Deno.test("a sequence that comes back finds of its blocks what nobody else took"
 });
 
 Deno.test("random lives of sequences that grow: no block is lost, held twice for writing, or shared wrongly", () => {
+  randomLives(new KvCache(40), 40);
+});
+
+Deno.test("random lives with windows: the same in every group, as far as rows see", () => {
+  const windows = [40, 0, 5];
+  const cache = new KvCache(130, undefined, { windows, maxRows: 50 });
+  const shared = randomLives(cache, 130, windows);
+  assert(shared > 10_000, `only ${shared} tokens were found again`);
+});
+
+/** A sequence's blocks by group and place; "1 5" is the sixth of the second group. */
+function places(sequence: Sequence): Map<string, number> {
+  const all = new Map(held(sequence).map((block, i) => [`0 ${i}`, block]));
+  for (const [group, { blocks, first, end }] of sequence.windows.entries()) {
+    for (let i = first; i < end; i++) all.set(`${group + 1} ${i}`, blocks[i]);
+  }
+  return all;
+}
+
+/** Sequences that come, grow and leave; returns how many tokens they found in the cache. */
+function randomLives(cache: KvCache, total: number, windows: readonly number[] = []): number {
   let seed = 5;
+  let shared = 0;
+  let preempted = 0;
   const roll = (below: number) => (seed = (seed * 48271) % 0x7fffffff) % below;
-  const cache = new KvCache(40);
   const contents = new Map<number, string>(); // what was computed into each block, with all before it
   const alive: Sequence[] = [];
-  let preempted = 0;
+  const enter = (sequence: Sequence) => {
+    if (!admit(cache, sequence)) return;
+    alive.push(sequence);
+    shared += sequence.cached;
+  };
   for (let round = 0; round < 20_000; round++) {
     if (roll(3) === 0) {
       const tokens = [...promptOf(roll(150)), ...promptOf(1 + roll(80), roll(5))];
       const sequence = sequenceOf(tokens, tokens.length + 1 + roll(100), ["", "a"][roll(2)]);
       sequence.length = 1 + roll(tokens.length);
-      if (admit(cache, sequence)) alive.push(sequence);
+      enter(sequence);
     }
     const sequence = alive[roll(alive.length || 1)];
     if (!sequence) continue;
-    const end = Math.min(sequence.length, sequence.cached + 1 + roll(50));
-    if (!cache.extend(sequence, end)) {
+    const { cached } = sequence;
+    const end = Math.min(sequence.length, cached + 1 + roll(50));
+    if (!cache.extend(sequence, sequence.length)) {
       const victim = alive.splice(roll(alive.length), 1)[0];
       cache.release(victim);
       preempted++;
-      if (admit(cache, victim)) alive.push(victim);
+      enter(victim);
       continue;
     }
-    for (let block = Math.floor(sequence.cached / KV_BLOCK_TOKENS); block * KV_BLOCK_TOKENS < end; block++) {
-      assert(alive.every((other) => other === sequence || !held(other).includes(sequence.blocks[block])));
-      const text = sequence.tokens.subarray(0, Math.min(end, (block + 1) * KV_BLOCK_TOKENS));
-      contents.set(sequence.blocks[block], sequence.salt + text.join());
+    const others = new Set(alive.flatMap((other) => other === sequence ? [] : [...places(other).values()]));
+    const mine = places(sequence);
+    const textTo = (tokens: number) => sequence.salt + sequence.tokens.subarray(0, tokens).join();
+    for (const [group, window] of [0, ...windows].entries()) {
+      const first = window === 0 ? 0 : Math.max(0, cached + 1 - window);
+      for (let i = Math.floor(first / KV_BLOCK_TOKENS); i * KV_BLOCK_TOKENS < end; i++) {
+        const block = mine.get(`${group} ${i}`)!;
+        const [from, to] = [i * KV_BLOCK_TOKENS, (i + 1) * KV_BLOCK_TOKENS];
+        if (to <= cached) assertEquals(contents.get(block), `${group} ${textTo(to)}`);
+        else {
+          assert(!others.has(block), "a block is written that another holds");
+          if (from < cached) assertEquals(contents.get(block), `${group} ${textTo(cached)}`);
+          contents.set(block, `${group} ${textTo(Math.min(end, to))}`);
+        }
+      }
     }
     sequence.cached = end;
     cache.share(sequence);
-    held(sequence).slice(0, Math.floor(end / KV_BLOCK_TOKENS)).forEach((block, i) => {
-      assertEquals(
-        contents.get(block),
-        sequence.salt + sequence.tokens.subarray(0, (i + 1) * KV_BLOCK_TOKENS).join(),
-      );
-    });
+    for (const [place, block] of places(sequence)) {
+      const [group, i] = place.split(" ").map(Number);
+      const to = (i + 1) * KV_BLOCK_TOKENS;
+      if (to <= end) assertEquals(contents.get(block), `${group} ${textTo(to)}`);
+    }
+    assertEquals(new Set(alive.flatMap((one) => [...places(one).values()])).size, cache.used);
     if (end === sequence.length) sequence.length = Math.min(sequence.tokens.length, end + roll(40));
     if (end === sequence.length || roll(20) === 0) {
       cache.release(sequence);
       alive.splice(alive.indexOf(sequence), 1);
     }
   }
-  assert(preempted > 100);
+  assert(preempted > 100, `only ${preempted} were preempted`);
   for (const sequence of alive) cache.release(sequence);
-  assertEquals(cache.used, 0);
+  assertEquals([cache.used, cache.available], [0, total]);
+  return shared;
+}
+
+/** Steps of at most 32 rows until all tokens are computed; returns the most blocks that it held. */
+function chunks(cache: KvCache, sequence: Sequence): number {
+  let most = 0;
+  while (sequence.cached < sequence.length) {
+    assert(cache.extend(sequence, sequence.length));
+    most = Math.max(most, cache.held(sequence));
+    sequence.cached = Math.min(sequence.length, sequence.cached + 32);
+    cache.share(sequence);
+  }
+  return most;
+}
+
+Deno.test("a window's cache costs the window, not the context", () => {
+  const demand = { windows: [64], maxRows: 32 };
+  const cache = new KvCache(200, undefined, demand);
+  const sequence = sequenceOf(promptOf(3200), 5000);
+  assert(admit(cache, sequence));
+  // 95 tokens from the first row's window to the last row: in three blocks here, in four wherever blocks begin.
+  assertEquals(chunks(cache, sequence), 100 + 3);
+  assertEquals(blocksOfSequence(demand, 3200), 100 + 4);
+  assertEquals([cache.used, cache.held(sequence)], [102, 102]);
+  assertEquals(longestSequence(demand, 104), 3200);
+  for (let i = 0; i < 400; i++) {
+    assert(cache.extend(sequence, ++sequence.length));
+    sequence.cached++;
+    cache.share(sequence);
+    const { first, end } = sequence.windows[0];
+    assertEquals([first, end], [Math.floor((sequence.cached - 63) / 32), Math.ceil(sequence.cached / 32)]);
+  }
+});
+
+Deno.test("a prefix is shared where the last window before its end is still there", () => {
+  const demand = { windows: [64], maxRows: 32 };
+  const shared = (blocks: number, prompt: number[]) => {
+    const cache = new KvCache(blocks, undefined, demand);
+    const first = sequenceOf(promptOf(321));
+    assert(admit(cache, first));
+    chunks(cache, first);
+    cache.release(first);
+    const second = sequenceOf(prompt);
+    assert(admit(cache, second));
+    return second.cached;
+  };
+  const half = [...promptOf(200), ...promptOf(121, 1)];
+  assertEquals(shared(40, promptOf(330)), 320);
+  assertEquals(shared(40, half), 192);
+  // No room to keep windows but the last one: only the whole prefix is of use.
+  assertEquals(shared(15, promptOf(330)), 320);
+  assertEquals(shared(15, half), 0);
+});
+
+Deno.test("what is taken of a window's blocks is computed again, and found again", () => {
+  const cache = new KvCache(30, undefined, { windows: [64], maxRows: 32 });
+  const first = sequenceOf(promptOf(321));
+  assert(admit(cache, first));
+  chunks(cache, first);
+  const other = sequenceOf(promptOf(300, 3)); // takes the first windows' blocks, which are the oldest
+  assert(admit(cache, other));
+  chunks(cache, other);
+  const again = sequenceOf([...promptOf(200), ...promptOf(60, 1)]);
+  cache.release(other);
+  assert(admit(cache, again));
+  assertEquals(again.cached, 0);
+  chunks(cache, again);
+  cache.release(again);
+  const last = sequenceOf([...promptOf(200), ...promptOf(60, 2)]);
+  assert(admit(cache, last));
+  assertEquals(last.cached, 192);
+  for (const sequence of [first, last]) cache.release(sequence);
+  assertEquals([cache.used, cache.available], [0, 30]);
+});
+
+Deno.test("one sequence of the longest context always fits, however its blocks lie", () => {
+  for (const windows of [[], [33], [1, 0], [64, 500, 7]]) {
+    for (const maxRows of [1, 5, 32, 100]) {
+      const demand = { windows, maxRows };
+      const blocks = blocksOfSequence(demand, 1000);
+      assertEquals(longestSequence(demand, blocks), 1024);
+      assert(longestSequence(demand, blocks - 1) < 1000);
+      const cache = new KvCache(blocks, undefined, demand);
+      const sequence = sequenceOf(promptOf(1000), 1001);
+      sequence.length = 700;
+      assert(cache.missing(sequence, cache.growth(sequence)) <= 0);
+      cache.admit(sequence);
+      for (let i = 0; sequence.cached < 1000; i++) {
+        assert(cache.extend(sequence, sequence.length), `${windows} ${maxRows} at ${sequence.cached}`);
+        sequence.cached = Math.min(sequence.length, sequence.cached + 1 + (i * 7) % maxRows);
+        cache.share(sequence);
+        if (sequence.cached === sequence.length && sequence.length < 1000) sequence.length++;
+      }
+    }
+  }
 });

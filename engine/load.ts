@@ -7,8 +7,10 @@ import { plainChatForm } from "./chat/plain.ts";
 import { LlmEngine } from "./engine.ts";
 import { freeMemory } from "./free_memory.ts";
 import { openGguf } from "./gguf/reader.ts";
+import { blocksFor, blocksOfSequence } from "./kv_blocks.ts";
 import { ReloadingEngine } from "./reloading.ts";
 import { type Plan, withKvType } from "./plan/plan.ts";
+import type { EngineLimits } from "./scheduler.ts";
 import { type EngineSize, engineSize, type SizeOptions } from "./size.ts";
 import { createChatTemplate } from "./tokenizer/chat_template.ts";
 import { createTokenizer } from "./tokenizer/tokenizer.ts";
@@ -98,8 +100,17 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
     choice,
     loadMs: performance.now() - start,
     memory: { ...memory, weights },
-    kvTokens: limits.kvBlocks * KV_BLOCK_TOKENS,
+    kvTokens: tokensOf(limits, contextLength),
   };
+}
+
+/** Tokens that the KV cache holds: of sequences as long as can be, where layers see windows. */
+function tokensOf(
+  { kvBlocks, kvWindows: windows = [], maxRows }: EngineLimits,
+  contextLength: number,
+): number {
+  const share = blocksFor(contextLength) / blocksOfSequence({ windows, maxRows }, contextLength);
+  return Math.floor(kvBlocks * share) * KV_BLOCK_TOKENS;
 }
 
 /**

@@ -1,6 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { EventStream } from "./event_stream.ts";
 import { append } from "./publish.ts";
+import { longestSequence } from "./kv_blocks.ts";
 import { createSequence } from "./request.ts";
 import { Scheduler } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
@@ -22,20 +23,23 @@ Deno.test("a sequence without a limit has no room beyond what it uses", () => {
   assertEquals(scheduler.cache.used, 4);
 });
 
-Deno.test("in a thousand random pools every sequence ends, and the earliest is never preempted for memory", () => {
-  let preemptions = 0;
-  let rows = 0;
-  let needed = 0;
-  for (let seed = 1; seed <= 1000; seed++) {
-    const life = new RandomLife(seed);
-    while (life.step());
-    preemptions += life.scheduler.preemptions;
-    rows += life.rows;
-    needed += life.needed;
-  }
-  assert(preemptions > 5000, `only ${preemptions} preemptions`);
-  assert(rows < 1.5 * needed, `${rows} rows computed for ${needed} tokens`);
-});
+for (const windowed of [false, true]) {
+  const name = windowed ? "in a thousand random pools for layers with windows" : "in a thousand random pools";
+  Deno.test(`${name} every sequence ends, and the earliest is never preempted for memory`, () => {
+    let preemptions = 0;
+    let rows = 0;
+    let needed = 0;
+    for (let seed = 1; seed <= 1000; seed++) {
+      const life = new RandomLife(seed, windowed);
+      while (life.step());
+      preemptions += life.scheduler.preemptions;
+      rows += life.rows;
+      needed += life.needed;
+    }
+    assert(preemptions > 5000, `only ${preemptions} preemptions`);
+    assert(rows < 1.5 * needed, `${rows} rows computed for ${needed} tokens`);
+  });
+}
 
 /** Sequences that come, grow, pause and leave at random in a pool of random size. */
 class RandomLife {
@@ -51,16 +55,18 @@ class RandomLife {
   /** Rows that would be computed if nobody was ever preempted. */
   needed = 0;
 
-  constructor(seed: number) {
+  constructor(seed: number, windowed: boolean) {
     const roll = (below: number) => (seed = (seed * 48271) % 0x7fffffff) % below;
     for (let i = 0; i < 9; i++) roll(2); // The first of neighbouring seeds are alike.
     this.#roll = roll;
     const parallel = 1 + roll(8);
-    const kvBlocks = 1 + roll(24);
-    this.#contextLength = Math.min(32 * kvBlocks, 2 + roll(400));
+    const kvWindows = windowed ? Array.from({ length: 1 + roll(3) }, () => roll(4) * roll(60)) : [];
+    const kvBlocks = 1 + roll(24) + kvWindows.length * (1 + roll(24));
+    const contextLength = 2 + roll(400);
     const stateSlots = roll(3) === 0 ? parallel + 1 + roll(5) : undefined;
     const maxRows = parallel + roll(100);
-    const limits = { parallel, kvBlocks, maxRows, maxLogitRows: parallel, queue: 1000 };
+    this.#contextLength = Math.min(longestSequence({ windows: kvWindows, maxRows }, kvBlocks), contextLength);
+    const limits = { parallel, kvBlocks, kvWindows, maxRows, maxLogitRows: parallel, queue: 1000 };
     this.scheduler = new Scheduler({ ...limits, stateSlots });
     this.#requests = 4 + roll(12);
   }

@@ -29,9 +29,9 @@ export class RecurrentStates {
     return this.#snapshots.size;
   }
 
-  /** How many of a chain's leading blocks a sequence can leave to a snapshot. */
-  usable(blocks: readonly number[]): number {
-    return blocks.findLastIndex((block) => this.#snapshots.has(block)) + 1;
+  /** Whether there is a snapshot after this KV block. */
+  has(block: number): boolean {
+    return this.#snapshots.has(block);
   }
 
   /** Gives a sequence its slot. It resumes from the snapshot after the last block of `shared`; `known` are in the index. */

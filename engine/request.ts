@@ -46,6 +46,7 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     cached: 0,
     blocks: new Int32Array(0),
     blockCount: 0,
+    windows: [],
     indexed: 0,
     state: undefined,
     salt: request.cacheSalt ?? "",

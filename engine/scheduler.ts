@@ -1,5 +1,5 @@
 import type { StepState } from "./backend/backend.ts";
-import { blocksFor, KvCache } from "./kv_cache.ts";
+import { KvCache } from "./kv_cache.ts";
 import { RecurrentStates } from "./recurrent_state.ts";
 import { isScoring, type Sequence, wantsToken } from "./sequence.ts";
 import { EngineError } from "./types.ts";
@@ -9,6 +9,8 @@ export interface EngineLimits {
   readonly parallel: number;
   /** KV blocks in the pool. */
   readonly kvBlocks: number;
+  /** Tokens that rows see in the layers of each group of the KV cache but the first; 0 is all. None by default. */
+  readonly kvWindows?: readonly number[];
   /** Most rows (tokens) in one step. */
   readonly maxRows: number;
   /** Most rows in one step whose logits are wanted. */
@@ -18,12 +20,6 @@ export interface EngineLimits {
   /** Slots of recurrent state: more than `parallel`. Only of models with recurrent layers. */
   readonly stateSlots?: number;
 }
-
-/**
- * Blocks that stay free for each running sequence when another is admitted. Without them, those just admitted would soon
- * be preempted again; with more, fewer would run.
- */
-const GROWTH_BLOCKS = 2;
 
 /** A sequence's part of one step: its next `rows` tokens. */
 export interface Scheduled {
@@ -64,7 +60,8 @@ export class Scheduler {
   #preemptions = 0;
 
   constructor(limits: EngineLimits) {
-    for (const [name, value] of Object.entries(limits)) {
+    const { kvWindows: windows = [], ...numbers } = limits;
+    for (const [name, value] of Object.entries(numbers)) {
       const least = name === "queue" ? 0 : name === "stateSlots" ? limits.parallel + 1 : 1;
       if (value === undefined || (Number.isSafeInteger(value) && value >= least)) continue;
       throw new RangeError(
@@ -74,7 +71,7 @@ export class Scheduler {
     this.#limits = limits;
     const { stateSlots, parallel } = limits;
     this.#states = stateSlots === undefined ? undefined : new RecurrentStates(stateSlots, parallel);
-    this.cache = new KvCache(limits.kvBlocks, this.#states);
+    this.cache = new KvCache(limits.kvBlocks, this.#states, { windows, maxRows: limits.maxRows });
   }
 
   get running(): number {
@@ -138,7 +135,9 @@ export class Scheduler {
    * nobody is preempted for them.
    */
   makeRoom(step: readonly Scheduled[], further: number): number {
-    while (further > 0 && blocksMissing(step, further) > this.cache.available) further >>= 1;
+    const lacking = (blocks: number, { sequence }: Scheduled) =>
+      blocks + this.cache.lacking(sequence, sequence.length + further);
+    while (further > 0 && step.reduce(lacking, 0) > this.cache.available) further >>= 1;
     if (further > 0) {
       for (const { sequence } of step) {
         this.cache.extend(sequence, sequence.length + further);
@@ -212,13 +211,13 @@ export class Scheduler {
   #findPlace(sequence: Sequence): boolean {
     let places = this.#limits.parallel - this.running;
     let blocks = 0;
-    let spare = growth(sequence);
+    let spare = this.cache.growth(sequence);
     for (const running of this.#runningLists) {
       for (const other of running) {
-        if (!givesWay(other, sequence)) spare += growth(other);
+        if (!givesWay(other, sequence)) spare += this.cache.growth(other);
         else {
           places++;
-          blocks += other.blockCount;
+          blocks += this.cache.held(other);
         }
       }
     }
@@ -255,10 +254,6 @@ function givesWay(running: Sequence, waiting: Sequence): boolean {
   return isSlow(running) || (running.batch && !waiting.batch);
 }
 
-function growth({ length, maxLength }: Sequence): number {
-  return Math.min(GROWTH_BLOCKS, blocksFor(maxLength) - blocksFor(length));
-}
-
 /** What the sequence can do in a step with that many rows and logits left. */
 function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number): Scheduled {
   const pending = sequence.length - sequence.cached;
@@ -274,15 +269,6 @@ function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number): Sched
     scores: scoring ? Math.max(0, Math.min(end, sequence.promptLength - 1) - firstToScore) : 0,
     samples: end === sequence.length && wantsToken(sequence),
   };
-}
-
-/** Blocks that a step's sequences lack for `further` tokens each. */
-function blocksMissing(step: readonly Scheduled[], further: number): number {
-  let blocks = 0;
-  for (const { sequence: { length, blockCount } } of step) {
-    blocks += Math.max(0, blocksFor(length + further) - blockCount);
-  }
-  return blocks;
 }
 
 function isDecoding(sequence: Sequence): boolean {

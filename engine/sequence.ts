@@ -16,6 +16,14 @@ export interface RunningState {
   saves: { readonly position: number; readonly slot: number }[];
 }
 
+/** A sequence's KV blocks in a group of layers that see a window. */
+export interface WindowBlocks {
+  /** By their places in the sequence; those from `first` to before `end` are held. */
+  blocks: Int32Array; // [capacity]
+  first: number;
+  end: number;
+}
+
 /** One request on its way through the engine. Data only: the scheduler, the KV cache and the engine change it. */
 export interface Sequence {
   /** Order of arrival. */
@@ -32,9 +40,11 @@ export interface Sequence {
 
   /** Tokens whose KV is computed; the rest, `length - cached`, are rows to run. */
   cached: number;
-  /** KV blocks; the first `blockCount` are valid. None while it waits. */
+  /** KV blocks of the first group of layers; the first `blockCount` are valid. None while it waits. */
   blocks: Int32Array; // [capacity]
   blockCount: number;
+  /** KV blocks of the groups after the first. None while it waits. */
+  windows: WindowBlocks[];
   /** Leading blocks that are in the prefix index. */
   indexed: number;
   /** Only while it runs, of models with recurrent layers. */

@@ -1,5 +1,5 @@
-import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
-import { kvBytesPerToken, type Plan, stateBytes } from "./plan/plan.ts";
+import { blocksOfSequence, type KvDemand, longestSequence } from "./kv_blocks.ts";
+import { kvBlockBytes, type Plan, stateBytes } from "./plan/plan.ts";
 import { planScratch } from "./plan/scratch.ts";
 import type { EngineLimits } from "./scheduler.ts";
 
@@ -51,12 +51,13 @@ const SNAPSHOT_BYTES = 512 * 2 ** 20;
 export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): EngineSize {
   const contextLength = Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT);
   const parallel = options.parallel ?? DEFAULT_PARALLEL;
-  const blockBytes = KV_BLOCK_TOKENS * kvBytesPerToken(plan);
+  const blockBytes = kvBlockBytes(plan);
+  const demand = kvDemand(plan, parallel);
   const fixed = fixedMemory(plan, parallel);
   const room = bounds === undefined
     ? Infinity
     : bounds.free - bounds.weights - fixed.activations - fixed.states;
-  const kvBlocks = countBlocks(contextLength, parallel, blockBytes, options, room);
+  const kvBlocks = countBlocks({ contextLength, parallel }, demand, blockBytes, options, room);
   if (kvBlocks * blockBytes > room) {
     throw new MemoryError(describeShortage(plan, { contextLength, parallel, kvBlocks }, options, bounds!));
   }
@@ -66,6 +67,7 @@ export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBoun
       stateSlots: countStateSlots(plan, parallel),
       parallel,
       kvBlocks,
+      kvWindows: demand.windows,
       ...rowsOf(parallel),
       queue: options.queue ?? DEFAULT_QUEUE,
     },
@@ -75,27 +77,33 @@ export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBoun
 
 /** Blocks of the pool; always enough for one sequence. */
 function countBlocks(
-  contextLength: number,
-  parallel: number,
+  { contextLength, parallel }: Pick<Wanted, "contextLength" | "parallel">,
+  demand: KvDemand,
   blockBytes: number,
   { kvBytes, kvShare }: SizeOptions,
   room: number,
 ): number {
-  const blocks = Math.ceil(contextLength / KV_BLOCK_TOKENS);
+  const blocks = blocksOfSequence(demand, contextLength);
   if (kvBytes === undefined) {
-    const affordable = kvShare === undefined ? Infinity : Math.floor(kvShare * room / blockBytes);
+    // A share of what is not known is no bound.
+    const bounded = kvShare !== undefined && room < Infinity;
+    const affordable = bounded ? Math.floor(kvShare * room / blockBytes) : Infinity;
     return Math.max(blocks, Math.min(parallel * blocks, affordable));
   }
   const given = Math.floor(kvBytes / blockBytes);
   if (given >= blocks) return given;
   const enough = `--kv-mb ${Math.ceil(blocks * blockBytes / 1e6)}`;
-  const less = given > 0 ? `, or --ctx ${given * KV_BLOCK_TOKENS}` : "";
+  const longest = longestSequence(demand, given);
+  const less = longest > 0 ? `, or --ctx ${longest}` : "";
   throw new MemoryError(
-    `A KV cache of ${megabytes(kvBytes)} holds ${
-      given * KV_BLOCK_TOKENS
-    } tokens, and one sequence may have ` +
+    `A KV cache of ${megabytes(kvBytes)} holds ${longest} tokens, and one sequence may have ` +
       `${contextLength} (--ctx). What fits: ${enough}${less}`,
   );
+}
+
+/** How the plan's sequences take blocks, where so many run at once. */
+function kvDemand(plan: Plan, parallel: number): KvDemand {
+  return { windows: plan.kv.windows.slice(1), maxRows: rowsOf(parallel).maxRows };
 }
 
 /** What does not depend on the KV cache's size. */
@@ -113,7 +121,7 @@ function rowsOf(parallel: number) {
 
 /** One for each sequence that runs, and at least one for snapshots; undefined for a model without recurrent layers. */
 function countStateSlots(plan: Plan, parallel: number): number | undefined {
-  if (plan.recurrent.layers === 0) return undefined;
+  if (plan.states.length === 0) return undefined;
   const affordable = Math.floor(SNAPSHOT_BYTES / stateBytes(plan));
   return parallel + Math.max(1, Math.min(affordable, SNAPSHOTS_PER_SEQUENCE * parallel));
 }
@@ -132,7 +140,7 @@ function describeShortage(
   { free, weights }: MemoryBounds,
 ): string {
   const { activations, states } = fixedMemory(plan, parallel);
-  const kv = kvBlocks * KV_BLOCK_TOKENS * kvBytesPerToken(plan);
+  const kv = kvBlocks * kvBlockBytes(plan);
   const holder = options.kvBytes !== undefined
     ? "--kv-mb"
     : options.kvShare !== undefined
@@ -166,25 +174,29 @@ function settingsThatFit(
   { kvBytes, kvShare }: SizeOptions,
   { free, weights }: MemoryBounds,
 ): string[] {
-  const blockBytes = KV_BLOCK_TOKENS * kvBytesPerToken(plan);
-  const oneBytes = Math.ceil(contextLength / KV_BLOCK_TOKENS) * blockBytes;
+  const blockBytes = kvBlockBytes(plan);
+  // Of one sequence, where so many run at once.
+  const bytesOf = (sequences: number) =>
+    blockBytes * blocksOfSequence(kvDemand(plan, sequences), contextLength);
+  const longest = (sequences: number, bytes: number) =>
+    longestSequence(kvDemand(plan, sequences), Math.max(0, Math.floor(bytes / blockBytes)));
   const room = (sequences: number) => {
     const { activations, states } = fixedMemory(plan, sequences);
     return free - weights - activations - states;
   };
   const kvRoom = Math.floor(room(parallel) / 1e6);
-  const pool = (sequences: number) => kvBytes ?? (kvShare === undefined ? sequences : 1) * oneBytes;
+  const pool = (sequences: number) => kvBytes ?? (kvShare === undefined ? sequences : 1) * bytesOf(sequences);
   const most = largest(parallel - 1, (n) => pool(n) <= room(n));
   const held = kvShare === undefined ? parallel : 1; // sequences that the pool has to hold at once
-  const context = Math.floor(room(parallel) / (held * blockBytes)) * KV_BLOCK_TOKENS;
+  const context = longest(parallel, room(parallel) / held);
   const fits = [
     ...(most > 0 ? [`--parallel ${most}`] : []),
     ...(kvBytes === undefined && context > 0 ? [`--ctx ${context}`] : []),
-    ...(kvRoom * 1e6 >= oneBytes ? [`--kv-mb ${kvRoom}`] : []),
+    ...(kvRoom * 1e6 >= bytesOf(parallel) ? [`--kv-mb ${kvRoom}`] : []),
   ];
   if (fits.length > 0) return fits;
   const least = Math.floor(room(1) / 1e6);
-  const tokens = Math.min(contextLength, Math.floor(least * 1e6 / blockBytes) * KV_BLOCK_TOKENS);
+  const tokens = Math.min(contextLength, longest(1, least * 1e6));
   return tokens > 0 ? [`--parallel 1 --ctx ${tokens} --kv-mb ${least}`] : [];
 }
 

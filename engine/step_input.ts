@@ -1,10 +1,11 @@
 import {
   greedyRequest,
-  KV_BLOCK_TOKENS,
   type LogitsRequest,
   type StepInput,
   type StepSequence,
+  type WindowTable,
 } from "./backend/backend.ts";
+import { blocksFor } from "./kv_blocks.ts";
 import type { Scheduled } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
 
@@ -26,8 +27,12 @@ export class StepWriter {
     for (const { sequence, rows, scores, samples, state } of step) {
       const end = sequence.cached + rows;
       this.#tokens.set(sequence.tokens.subarray(sequence.cached, end), start);
-      const blockTable = sequence.blocks.subarray(0, Math.ceil((end + further) / KV_BLOCK_TOKENS));
-      sequences.push({ start, length: rows, cached: sequence.cached, blockTable, state });
+      const blocks = blocksFor(end + further);
+      const blockTable = sequence.blocks.subarray(0, blocks);
+      const windowTables = sequence.windows.map((window): WindowTable => (
+        { first: window.first, blocks: window.blocks.subarray(window.first, blocks) }
+      ));
+      sequences.push({ start, length: rows, cached: sequence.cached, blockTable, windowTables, state });
       for (let i = 0; i < scores; i++) {
         const scored = sequence.scores.length + i;
         logits.push(scoreRequest(sequence, scored, start + scored - 1 - sequence.cached));

@@ -68,12 +68,13 @@ export interface FakeBackendOptions {
   maxRows: number;
   maxLogitRows: number;
   stateSlots?: number;
+  kvWindows?: readonly number[];
 }
 
 /**
  * A model whose "KV" is the tokens themselves, in paged storage: it reads each text back through the block table. So
  * a wrong block, position or shared prefix gives a wrong token or an error. With state slots, its recurrent state is
- * the text as well, and has to say the same as the KV.
+ * the text as well, and has to say the same as the KV; and so has what the layers of each window see.
  */
 export class FakeBackend implements Backend {
   readonly info = { name: "fake", isa: "none", threads: 1 };
@@ -87,6 +88,8 @@ export class FakeBackend implements Backend {
   readonly #options: FakeBackendOptions;
   readonly #tokens: Int32Array;
   readonly #positions: Int32Array;
+  /** The group of layers that each was written for. */
+  readonly #groups: Int32Array;
   readonly #states: (number[] | undefined)[];
   #busy = false;
   #stop: (() => void) | undefined;
@@ -95,6 +98,7 @@ export class FakeBackend implements Backend {
     this.#options = options;
     this.#tokens = new Int32Array(options.kvBlocks * KV_BLOCK_TOKENS).fill(-1);
     this.#positions = new Int32Array(options.kvBlocks * KV_BLOCK_TOKENS).fill(-1);
+    this.#groups = new Int32Array(options.kvBlocks * KV_BLOCK_TOKENS).fill(-1);
     this.#states = new Array(options.stateSlots ?? 0).fill(undefined);
   }
 
@@ -116,6 +120,7 @@ export class FakeBackend implements Backend {
       this.#checkSlots(input.sequences);
       for (const sequence of input.sequences) this.#write(input.tokens, sequence);
       for (const sequence of input.sequences) this.#carry(sequence);
+      for (const sequence of input.sequences) this.#look(sequence);
       const stopped = new Promise<boolean>((resolve) => this.#stop = () => resolve(true));
       if (await Promise.race([this.gate(), stopped]) === true) throw new StepStopped();
       return { rows: input.logits.map((request) => this.#candidates(input, request)) };
@@ -143,12 +148,21 @@ export class FakeBackend implements Backend {
   #check({ tokens, sequences, logits }: StepInput): void {
     const { kvBlocks, maxRows, maxLogitRows } = this.#options;
     let rows = 0;
-    for (const { start, length, cached, blockTable } of sequences) {
+    for (const sequence of sequences) {
+      const { start, length, cached } = sequence;
       if (start !== rows || length < 1) throw new Error("Rows do not follow each other");
       rows += length;
-      if (blockTable.length * KV_BLOCK_TOKENS < cached + length) throw new Error("Block table too short");
-      if (new Set(blockTable).size !== blockTable.length) throw new Error("A block stands in a table twice");
-      if (blockTable.some((block) => block < 0 || block >= kvBlocks)) throw new Error("No such block");
+      const held = this.#tablesOf(sequence).flatMap(({ window, first, blocks }) => {
+        if (first * KV_BLOCK_TOKENS > Math.max(0, cached + 1 - window)) {
+          throw new Error("A window's block is gone");
+        }
+        if ((first + blocks.length) * KV_BLOCK_TOKENS < cached + length) {
+          throw new Error("Block table too short");
+        }
+        return [...blocks];
+      });
+      if (new Set(held).size !== held.length) throw new Error("A sequence has a block twice");
+      if (held.some((block) => block < 0 || block >= kvBlocks)) throw new Error("No such block");
     }
     if (rows !== tokens.length || rows > maxRows || rows === 0) {
       throw new Error(`Bad number of rows: ${rows}`);
@@ -160,12 +174,39 @@ export class FakeBackend implements Backend {
   /** A block that is written in a step belongs to one sequence. */
   #checkPrivate(sequences: readonly StepSequence[]): void {
     const holders = new Map<number, number>();
-    for (const { blockTable } of sequences) {
-      for (const block of blockTable) holders.set(block, (holders.get(block) ?? 0) + 1);
+    const tables = sequences.flatMap((sequence) =>
+      this.#tablesOf(sequence).map((table) => ({ ...table, cached: sequence.cached }))
+    );
+    for (const { blocks } of tables) {
+      for (const block of blocks) holders.set(block, (holders.get(block) ?? 0) + 1);
     }
-    for (const { blockTable, cached } of sequences) {
-      const written = blockTable.subarray(Math.floor(cached / KV_BLOCK_TOKENS));
+    for (const { first, blocks, cached } of tables) {
+      const written = blocks.subarray(Math.floor(cached / KV_BLOCK_TOKENS) - first);
       if (written.some((block) => holders.get(block)! > 1)) throw new Error("A shared block is written");
+    }
+  }
+
+  /** A sequence's tables by groups of layers, the first of which see all. */
+  #tablesOf({ blockTable, windowTables = [] }: StepSequence) {
+    const { kvWindows = [] } = this.#options;
+    if (windowTables.length !== kvWindows.length) throw new Error("Not a table for each group of layers");
+    return [{ first: 0, blocks: blockTable }, ...windowTables].map(({ first, blocks }, group) => (
+      { group, window: kvWindows[group - 1] || Infinity, first, blocks }
+    ));
+  }
+
+  /** What the rows of each group see is the text. */
+  #look(sequence: StepSequence): void {
+    const { cached, length } = sequence;
+    const history = this.#history(sequence, cached + length);
+    for (const { group, window, first, blocks } of this.#tablesOf(sequence)) {
+      for (let position = Math.max(0, cached + 1 - window); position < cached + length; position++) {
+        const slot = slotOf(blocks, position - first * KV_BLOCK_TOKENS);
+        const found = [this.#groups[slot], this.#positions[slot], this.#tokens[slot]];
+        if (found.join() !== [group, position, history[position]].join()) {
+          throw new Error(`KV of position ${position} in group ${group} is that of another`);
+        }
+      }
     }
   }
 
@@ -202,11 +243,15 @@ export class FakeBackend implements Backend {
     this.#states[state.write] = after;
   }
 
-  #write(tokens: Int32Array, { start, length, cached, blockTable }: StepSequence): void {
-    for (let i = 0; i < length; i++) {
-      const slot = slotOf(blockTable, cached + i);
-      this.#tokens[slot] = tokens[start + i];
-      this.#positions[slot] = cached + i;
+  #write(tokens: Int32Array, sequence: StepSequence): void {
+    const { start, length, cached } = sequence;
+    for (const { group, first, blocks } of this.#tablesOf(sequence)) {
+      for (let i = 0; i < length; i++) {
+        const slot = slotOf(blocks, cached + i - first * KV_BLOCK_TOKENS);
+        this.#tokens[slot] = tokens[start + i];
+        this.#positions[slot] = cached + i;
+        this.#groups[slot] = group;
+      }
     }
   }
 

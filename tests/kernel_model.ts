@@ -8,11 +8,12 @@ import {
   type LogitsRequest,
   type StepSequence,
   type StepState,
+  type WindowTable,
 } from "../engine/backend/backend.ts";
 import { CpuBackend, type CpuOptions } from "../engine/backend/cpu/cpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import type { GgufFile } from "../engine/gguf/types.ts";
-import { type Plan, withKvType } from "../engine/plan/plan.ts";
+import { type Plan, wholeTables, withKvType } from "../engine/plan/plan.ts";
 import { KernelLibrary } from "../ffi/library.ts";
 
 /** Some tokens of one sequence in a step, and what is wanted after them. */
@@ -20,7 +21,9 @@ export interface Run {
   readonly tokens: readonly number[];
   /** Tokens of the sequence that went before. */
   readonly cached?: number;
+  /** Each stands for a block of each group of layers, as `wholeTables` says; or, with `windowTables`, of the first. */
   readonly blockTable: Int32Array;
+  readonly windowTables?: readonly WindowTable[];
   /** Slot of its recurrent state; it stays there from step to step. */
   readonly slot?: number;
   /** Slots that get a copy of the state after so many of the tokens. */
@@ -45,7 +48,7 @@ export type CpuModelOptions = CpuOptions & { readonly kvType?: KvType };
 
 /** A model file on the kernels, without an engine around it. */
 export class KernelModel implements Disposable {
-  private constructor(readonly backend: Backend, private readonly recurrent: boolean) {}
+  private constructor(readonly backend: Backend, private readonly plan: Plan) {}
 
   /** Loads a file's bytes, which need not outlive the call, on the CPU or on the backend given. */
   static load(
@@ -72,8 +75,9 @@ export class KernelModel implements Disposable {
       const plan = onBackend ? built : withKvType(built, options.kvType ?? "f16");
       const backend = onBackend ? options : new CpuBackend(options);
       await backend.loadWeights(file, plan);
-      await backend.compile(plan, { stateSlots: STATE_SLOTS, ...compile });
-      return new KernelModel(backend, plan.recurrent.layers > 0);
+      const kvBlocks = compile.kvBlocks * plan.kv.windows.length;
+      await backend.compile(plan, { stateSlots: STATE_SLOTS, ...compile, kvBlocks });
+      return new KernelModel(backend, plan);
     } finally {
       await Deno.remove(path);
     }
@@ -86,7 +90,9 @@ export class KernelModel implements Disposable {
     let start = 0;
     for (const run of runs) {
       const { tokens, cached = 0, blockTable, wanted = [] } = run;
-      sequences.push({ start, length: tokens.length, cached, blockTable, state: this.#state(run) });
+      const { windowTables } = run;
+      const tables = windowTables ? { blockTable, windowTables } : wholeTables(this.plan, blockTable);
+      sequences.push({ start, length: tokens.length, cached, ...tables, state: this.#state(run) });
       start += tokens.length;
       wanted.forEach((want, i) => logits.push(request(start - wanted.length + i, want)));
     }
@@ -97,7 +103,9 @@ export class KernelModel implements Disposable {
   }
 
   #state({ cached = 0, slot = 0, source = slot, saves = [] }: Run): StepState | undefined {
-    return this.recurrent ? { read: cached === 0 ? undefined : source, write: slot, saves } : undefined;
+    return this.plan.states.length > 0
+      ? { read: cached === 0 ? undefined : source, write: slot, saves }
+      : undefined;
   }
 
   [Symbol.dispose](): void {

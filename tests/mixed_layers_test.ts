@@ -113,9 +113,16 @@ Deno.test("mixed layers: only layers that keep keys have memory for them", async
   assertEquals(kvBytesPerToken(plan), 2 * 2 * (2 * 32 + 1 * 64 + 3 * 16));
   // Of a long context only the two full layers read all, both the cache of one.
   assertEquals(planCost(plan, () => 0).kvBytesPerToken, 2 * (2 * 2 * 64));
-  assertEquals(firstLayers(plan, 1).kv.layers, [{ heads: 2, headDim: 32 }]);
+  assertEquals(firstLayers(plan, 1).kv, {
+    type: "f16",
+    layers: [{ heads: 2, headDim: 32, group: 0 }],
+    windows: [0],
+  });
   const text = printPlan(plan);
-  assert(text.includes("kv 1 x 2 x 32 + 1 x 1 x 64 + 1 x 3 x 16 in f16, 16 + 24 + 8 frequencies"), text);
+  assert(
+    text.includes("kv 1 x 2 x 32 + 1 x 1 x 64 + 1 x 3 x 16 in f16 in 3 groups, 16 + 24 + 8 frequencies"),
+    text,
+  );
   assert(/attention\([^)]*; layer 0, scale [^,]*, window 5\)/.test(text), text);
 });
 

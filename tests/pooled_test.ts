@@ -17,6 +17,7 @@ import {
   mixedPlanOf,
   VOCABULARY,
 } from "./mixed_model.ts";
+import { wholeTables } from "../engine/plan/plan.ts";
 import { Random, seedOf } from "./random.ts";
 
 const EPSILON = 2 ** -20;
@@ -33,13 +34,15 @@ function prompt(length: number, seed: string): number[] {
   return Array.from({ length }, () => random.below(VOCABULARY));
 }
 
+const PLAN = await mixedPlanOf();
+const tables = (first: number) => wholeTables(PLAN, shuffledBlocks(first, 8));
+
 /** A step of whole sequences that pools some of them. */
 function stepOf(texts: readonly (readonly number[])[], pools: readonly number[]): StepInput {
   let start = 0;
   const sequences = texts.map((tokens, i) => {
-    const blockTable = shuffledBlocks(8 * i, 8);
     start += tokens.length;
-    return { start: start - tokens.length, length: tokens.length, cached: 0, blockTable };
+    return { start: start - tokens.length, length: tokens.length, cached: 0, ...tables(8 * i) };
   });
   return { tokens: Int32Array.from(texts.flat()), sequences, logits: [], pools };
 }
@@ -71,10 +74,9 @@ for (const way of POOLINGS) {
 
 Deno.test("pool: the last row is the same however a prompt is cut; the others need all rows in the step", async () => {
   const tokens = prompt(90, "cut");
-  const blockTable = shuffledBlocks(0, 8);
   const part = (from: number, to: number, pools?: number[]): StepInput => ({
     tokens: Int32Array.from(tokens.slice(from, to)),
-    sequences: [{ start: 0, length: to - from, cached: from, blockTable }],
+    sequences: [{ start: 0, length: to - from, cached: from, ...tables(0) }],
     logits: [],
     pools,
   });

@@ -12,7 +12,7 @@ import {
 import { prepareBackend } from "../engine/backend/choose.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import type { GgufFile } from "../engine/gguf/types.ts";
-import type { Plan } from "../engine/plan/plan.ts";
+import { type Plan, wholeTables } from "../engine/plan/plan.ts";
 import { Random, sample } from "../engine/sampler.ts";
 import { DEFAULT_SAMPLING } from "../engine/types.ts";
 import { floatCopy } from "./float_copy.ts";
@@ -72,7 +72,12 @@ export class Readers implements Disposable {
       throw new Error(`Cannot read ${tokens} tokens: the model's context holds ${plan.contextLength}`);
     }
     const kvBlocks = Math.ceil(tokens / KV_BLOCK_TOKENS);
-    const size = { kvBlocks, stateSlots: 1, maxRows: ROWS, maxLogitRows: ROWS };
+    const size = {
+      kvBlocks: kvBlocks * plan.kv.windows.length,
+      stateSlots: 1,
+      maxRows: ROWS,
+      maxLogitRows: ROWS,
+    };
     const backends = new Map<string, Backend>();
     const readers = new Readers(plan, tokens, backends);
     try {
@@ -157,12 +162,12 @@ export class Readers implements Disposable {
   }
 
   #step(text: Int32Array, from: number, to: number): Omit<StepInput, "logits"> {
-    const blockTable = Int32Array.from({ length: Math.ceil(to / KV_BLOCK_TOKENS) }, (_, block) => block);
+    const blocks = Int32Array.from({ length: Math.ceil(to / KV_BLOCK_TOKENS) }, (_, block) => block);
     const read = from === 0 ? undefined : 0;
-    const state = this.plan.recurrent.layers > 0 ? { read, write: 0, saves: [] } : undefined;
+    const state = this.plan.states.length > 0 ? { read, write: 0, saves: [] } : undefined;
     return {
       tokens: text.subarray(from, to),
-      sequences: [{ start: 0, length: to - from, cached: from, blockTable, state }],
+      sequences: [{ start: 0, length: to - from, cached: from, ...wholeTables(this.plan, blocks), state }],
     };
   }
 

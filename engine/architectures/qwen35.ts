@@ -11,6 +11,7 @@ import { ropeAppend } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import { shortConv } from "../plan/ops/short_conv.ts";
 import { swiglu } from "../plan/ops/swiglu.ts";
+import { deltaState } from "../plan/plan.ts";
 
 /**
  * Qwen3.5 and 3.6: layers of Gated DeltaNet, and every fourth of full attention with an output gate. The file has the
@@ -69,7 +70,7 @@ function gatedAttention(b: PlanBuilder, x: Value, h: Hparams, table: Value, name
 
 function gatedDeltaNet(b: PlanBuilder, x: Value, d: DeltaHparams, eps: number, name: TensorName): Value {
   const { keyHeads, valueHeads, headDim } = d;
-  const heads = { layer: b.recurrentLayer(), keyHeads, valueHeads, headDim };
+  const heads = { layer: b.stateLayer(deltaState(d)), keyHeads, valueHeads, headDim };
   const [qkv, gate, alpha, beta] = linear(b, x, [
     { name: name("attn_qkv"), rows: (2 * keyHeads + valueHeads) * headDim, fine: 2 * keyHeads * headDim },
     { name: name("attn_gate"), rows: valueHeads * headDim },

@@ -35,10 +35,20 @@ export interface StepSequence {
   readonly length: number;
   /** Tokens of this sequence that are in the KV cache before the step; the first row's position. */
   readonly cached: number;
-  /** KV block ids; covers at least cached + length tokens. */
+  /** KV block ids of the first group of layers; covers at least cached + length tokens. */
   readonly blockTable: Int32Array;
+  /** One for each group of layers after the first. */
+  readonly windowTables?: readonly WindowTable[];
   /** Where its recurrent state is kept; only of models that have one. */
   readonly state?: StepState;
+}
+
+/** Where the tokens are that layers of a group see. */
+export interface WindowTable {
+  /** Leading blocks of the sequence that are not in the table: no row sees into them. */
+  readonly first: number;
+  /** KV block ids from there on; covers at least cached + length tokens. */
+  readonly blocks: Int32Array;
 }
 
 /** Slots of recurrent state that a sequence's rows go through. */

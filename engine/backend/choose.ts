@@ -103,7 +103,7 @@ async function race(
     }
   }
   const [c, g] = [cpu, webgpu].map(({ times }) => times.sort((a, b) => a - b)[TRIAL_STEPS >> 1]);
-  const layers = `${trial.kv.layers.length + trial.recurrent.layers} layers take ${
+  const layers = `${trial.kv.layers.length + trial.states.length} layers take ${
     c.toFixed(2)
   } ms a token on the CPU`;
   return {
@@ -120,7 +120,7 @@ function decodeStep(trial: Plan, position: number): StepInput {
       length: 1,
       cached: position,
       blockTable: Int32Array.of(0),
-      state: trial.recurrent.layers === 0
+      state: trial.states.length === 0
         ? undefined
         : { read: position === 0 ? undefined : 0, write: 0, saves: [] },
     }],

@@ -3,16 +3,17 @@ import { FORMATS } from "../gguf/formats.ts";
 import { requireTensor } from "../gguf/hparams.ts";
 import type { GgufFile, TensorInfo } from "../gguf/types.ts";
 import { checkBuffers } from "./check.ts";
+import { groupKvLayers } from "./kv_groups.ts";
 import type { PlanOp } from "./ops/registry.ts";
 import type {
   BufferForm,
   BufferId,
   BufferRows,
-  DeltaShape,
   KvLayer,
   Plan,
   PlanBuffer,
   PlanTensor,
+  StateLayer,
   TensorId,
 } from "./plan.ts";
 
@@ -40,9 +41,9 @@ export class PlanBuilder {
   readonly #floatOnly = new Set<Value>();
   /** Tensors of the file that the model is right to be computed without. */
   readonly #leftOut: ((name: string) => boolean)[] = [];
-  readonly #kvLayers: KvLayer[] = [];
+  readonly #kvLayers: Omit<KvLayer, "group">[] = [];
   readonly #rope: Float64Array[] = [];
-  #recurrent = { layers: 0, keyHeads: 0, valueHeads: 0, headDim: 0 };
+  readonly #states: StateLayer[] = [];
 
   constructor(readonly file: GgufFile) {}
 
@@ -97,7 +98,7 @@ export class PlanBuilder {
   }
 
   /** The place in the KV cache of a layer that keeps keys and values of such heads. */
-  kvLayer(layer: KvLayer): number {
+  kvLayer(layer: Omit<KvLayer, "group">): number {
     return this.#kvLayers.push(layer) - 1;
   }
 
@@ -106,14 +107,9 @@ export class PlanBuilder {
     return this.#rope.push(frequencies) - 1;
   }
 
-  /** The place among the recurrent states of the next layer that has one. */
-  recurrentLayer(): number {
-    return this.#recurrent.layers++;
-  }
-
-  /** Says what the recurrent layers hold. */
-  carriesState({ keyHeads, valueHeads, headDim }: DeltaShape): void {
-    this.#recurrent = { layers: this.#recurrent.layers, keyHeads, valueHeads, headDim };
+  /** The place among the recurrent states of a layer that carries this. */
+  stateLayer(layer: StateLayer): number {
+    return this.#states.push(layer) - 1;
   }
 
   /** Says that tensors of these names are no part of what is computed. */
@@ -126,9 +122,9 @@ export class PlanBuilder {
     this.#refuseUnread(head.architecture);
     const plan: Plan = {
       ...head,
-      kv: { type: "f16", layers: this.#kvLayers },
+      kv: { type: "f16", ...groupKvLayers(this.#kvLayers, this.#ops) },
       rope: this.#rope,
-      recurrent: this.#recurrent,
+      states: this.#states,
       tensors: this.#tensors,
       buffers: this.#buffers,
       ops: this.#ops,

@@ -25,7 +25,10 @@ Deno.test("cost: each matrix counts once, the embedding's look-up not at all", (
 Deno.test("cost: a KV cache of 8-bit blocks takes a byte a value, and a half's scale for each 32 or the rest", () => {
   const plan = withKvType(buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0" })), "q8_0");
   assertEquals(planCost(plan, bytesOf).kvBytesPerToken, 2 * 2 * 2 * (32 + 2));
-  const odd = { ...plan, kv: { ...plan.kv, layers: [{ heads: 2, headDim: 80 }, { heads: 2, headDim: 80 }] } };
+  const odd = {
+    ...plan,
+    kv: { ...plan.kv, layers: plan.kv.layers.map((layer) => ({ ...layer, headDim: 80 })) },
+  };
   assertEquals(planCost(odd, bytesOf).kvBytesPerToken, 2 * 2 * 2 * (80 + 3 * 2));
 });
 

@@ -1,11 +1,11 @@
 import { type CompileOptions, KV_TYPES } from "../backend/backend.ts";
 import { encodeOp } from "./ops/registry.ts";
-import type { BufferForm, Plan } from "./plan.ts";
+import { type BufferForm, NO_MATRICES, type Plan } from "./plan.ts";
 import { planScratch } from "./scratch.ts";
 import { WordWriter } from "./words.ts";
 
 const MAGIC = 0x4e4c5043; // "CPLN"
-const VERSION = 6;
+const VERSION = 7;
 const BUFFER_FORMS: readonly BufferForm[] = ["float", "quant", "fine"];
 
 /** A plan as the words that rust-kernels/src/program reads; the two change together, with VERSION. */
@@ -13,11 +13,14 @@ export function encodePlan(plan: Plan, options: CompileOptions): Uint8Array<Arra
   const scratch = planScratch(plan, options.maxRows, options.maxLogitRows);
   const w = new WordWriter(65536);
   w.u32(MAGIC, VERSION, options.maxRows, options.maxLogitRows, plan.vocabSize);
-  w.u32(KV_TYPES.indexOf(plan.kv.type), options.kvBlocks, plan.kv.layers.length);
-  for (const { heads, headDim } of plan.kv.layers) w.u32(heads, headDim);
-  const { recurrent } = plan;
-  w.u32(recurrent.layers, recurrent.keyHeads, recurrent.valueHeads, recurrent.headDim);
-  w.u32(options.stateSlots ?? 0);
+  const { type, layers, windows } = plan.kv;
+  w.u32(KV_TYPES.indexOf(type), options.kvBlocks, windows.length, layers.length, ...windows);
+  for (const { heads, headDim, group } of layers) w.u32(heads, headDim, group);
+  w.u32(plan.states.length, options.stateSlots ?? 0);
+  for (const { conv, matrices } of plan.states) {
+    const { heads, rows, columns } = matrices ?? NO_MATRICES;
+    w.u32(conv.channels, conv.inputs, heads, rows, columns);
+  }
   w.u64(scratch.arenaBytes);
   w.u32(plan.rope.length);
   for (const frequencies of plan.rope) {

@@ -45,10 +45,14 @@ const MODELS = {
   qwen35: smallHybrid({ architecture: "qwen35", type: "Q8_0" }),
 };
 const SIZES = { kvBlocks: 9, stateSlots: 3, maxRows: 48, maxLogitRows: 5 };
-/** KV type, blocks, layers, and each one's heads and head dimension; recurrent layers, key and value heads and head dimension. */
+const DELTA = [8 * 64, 3, 4, 64, 64];
+/**
+ * KV type, blocks, groups, layers, each group's window, each layer's heads, head dimension and group; recurrent layers and
+ * slots, each layer's channels and inputs of the convolution, and heads, rows and columns of its matrices.
+ */
 const SHAPES = {
-  qwen2: [[0, 9, 2, 2, 32, 2, 32], [0, 0, 0, 0]],
-  qwen35: [[1, 9, 1, 2, 32], [3, 2, 4, 64]],
+  qwen2: [[0, 9, 1, 2, 0, 2, 32, 0, 2, 32, 0], [0, 3]],
+  qwen35: [[1, 9, 1, 1, 0, 2, 32, 0], [3, 3, ...DELTA, ...DELTA, ...DELTA]],
 } as const;
 
 for (const name of ["qwen2", "qwen35"] as const) {
@@ -57,8 +61,8 @@ for (const name of ["qwen2", "qwen35"] as const) {
     const [kv, recurrent] = SHAPES[name];
     const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);
     const r = new Reader(encodePlan(plan, SIZES));
-    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 6, 48, 5, plan.vocabSize, ...kv]);
-    assertEquals(r.u32s(5), [...recurrent, 3]);
+    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 7, 48, 5, plan.vocabSize, ...kv]);
+    assertEquals(r.u32s(recurrent.length), recurrent);
     assertEquals(r.u64(), arenaBytes);
     const tables = Array.from({ length: r.u32() }, () => Array.from({ length: r.u32() }, () => r.f64()));
     assertEquals(tables, plan.rope.map((frequencies) => [...frequencies]));
@@ -76,7 +80,7 @@ for (const name of ["qwen2", "qwen35"] as const) {
   Deno.test(`encode: every op of ${name} comes with its operands, and nothing follows the last`, () => {
     const plan = buildPlan(MODELS[name]);
     const r = new Reader(encodePlan(plan, SIZES));
-    r.u32s(5 + 3 + 2 * plan.kv.layers.length + 5 + 2);
+    r.u32s(5 + 4 + 1 + 3 * plan.kv.layers.length + 2 + 5 * plan.states.length + 2);
     for (let tables = r.u32(); tables > 0; tables--) for (let n = r.u32(); n > 0; n--) r.f64();
     for (let n = r.u32(); n > 0; n--) r.u32s(5);
     const operand = (id: number | undefined) => id ?? NONE;
@@ -126,12 +130,13 @@ for (const name of ["qwen2", "qwen35"] as const) {
           assertEquals([code, ...r.u32s(2)], [11, op.x, op.way]);
           break;
         case "short_conv":
-          assertEquals([code, ...r.u32s(3), r.f32()], [9, op.x, op.weight, op.heads.layer, op.eps]);
+          assertEquals([code, ...r.u32s(3)], [9, op.x, op.weight, op.heads.layer]);
+          assertEquals([...r.u32s(3), r.f32()], [2, 4, 64, op.eps]);
           break;
         case "delta_rule":
           assertEquals([code, ...r.u32s(4)], [10, op.qkv, op.gate, op.alpha, op.beta]);
           assertEquals(r.u32s(4), [op.decay, op.bias, op.norm, op.heads.layer]);
-          assertEquals([r.f32(), ...r.u32s(3)], [op.eps, ...forms(op.out)]);
+          assertEquals([...r.u32s(3), r.f32(), ...r.u32s(3)], [2, 4, 64, op.eps, ...forms(op.out)]);
           break;
       }
     }

@@ -1,3 +1,4 @@
+import { groupKvLayers } from "./kv_groups.ts";
 import { cachesOf, type PlanOp, renumberTensors, statesOf, tensorsOf } from "./ops/registry.ts";
 import type { Plan, TensorId } from "./plan.ts";
 
@@ -26,8 +27,8 @@ export function firstLayers(plan: Plan, count: number): Plan {
     ...plan,
     tensors: used.map((old) => plan.tensors[old]),
     ops: ops.map((op) => renumberTensors(op, id)),
-    kv: { ...plan.kv, layers: plan.kv.layers.slice(0, countOf(ops.flatMap(cachesOf))) },
-    recurrent: { ...plan.recurrent, layers: countOf(ops.flatMap(statesOf)) },
+    kv: { ...plan.kv, ...groupKvLayers(plan.kv.layers.slice(0, countOf(ops.flatMap(cachesOf))), ops) },
+    states: plan.states.slice(0, countOf(ops.flatMap(statesOf))),
   };
 }
 

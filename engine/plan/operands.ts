@@ -137,10 +137,10 @@ export const attentionHeads: Operand<HeadShape> = {
   caches: ({ layer }) => [layer],
 };
 
-/** Heads of a recurrent layer, whose shape the plan's head says. */
+/** Heads of a layer that carries what the delta rule does. */
 export const deltaHeads: Operand<DeltaShape> = {
-  words: 1,
-  encode: (w, { layer }) => w.u32(layer),
+  words: 4,
+  encode: (w, { layer, keyHeads, valueHeads, headDim }) => w.u32(layer, keyHeads, valueHeads, headDim),
   states: ({ layer }) => [layer],
 };
 

@@ -2,7 +2,7 @@
  * The compiled form of a model: a flat list of fused ops over named buffers. No views, reshapes or transposes are
  * ever ops. What changes from step to step (rows of the step, rows that want logits, KV lengths) is no part of a plan.
  */
-import type { KvType } from "../backend/backend.ts";
+import { KV_BLOCK_TOKENS, type KvType, type WindowTable } from "../backend/backend.ts";
 import type { TensorInfo } from "../gguf/types.ts";
 import type { PlanOp } from "./ops/registry.ts";
 
@@ -53,6 +53,23 @@ export function formsOf({ float, quant, fine }: Forms): BufferId[] {
 export interface KvLayer {
   readonly heads: number;
   readonly headDim: number;
+  /** The group that the layer belongs to. */
+  readonly group: number;
+}
+
+/**
+ * The KV cache. Its blocks hold KV_BLOCK_TOKENS tokens of the layers of one group, and sequences have a block table for
+ * each group.
+ */
+export interface KvShape {
+  readonly type: KvType;
+  /** The layers that have a cache; each has a shape of its own. */
+  readonly layers: readonly KvLayer[];
+  /**
+   * Of each group the tokens that its layers' rows see, their own the last of them; 0 is all, and so it is in the first
+   * group. There is a first group where there are no layers.
+   */
+  readonly windows: readonly number[];
 }
 
 export interface HeadShape {
@@ -74,6 +91,16 @@ export interface DeltaShape {
   readonly headDim: number;
 }
 
+/** What a recurrent layer carries from token to token, in f32. */
+export interface StateLayer {
+  /** The last inputs of a short convolution. */
+  readonly conv: { readonly inputs: number; readonly channels: number };
+  /** A matrix a head. */
+  readonly matrices?: { readonly heads: number; readonly rows: number; readonly columns: number };
+}
+
+export const NO_MATRICES = { heads: 0, rows: 0, columns: 0 };
+
 /** Inputs that the short convolution reads: the token's own and those of the three before it. */
 export const CONV_TAPS = 4;
 
@@ -86,13 +113,9 @@ export interface Plan {
   readonly ops: readonly PlanOp[];
   /** Tables of angles: angle a position, of each rotated pair of dimensions. */
   readonly rope: readonly Float64Array[];
-  readonly kv: {
-    readonly type: KvType;
-    /** The layers that have a cache; each has a shape of its own. */
-    readonly layers: readonly KvLayer[];
-  };
-  /** Shape of the recurrent state; the same in all layers that have one. No layers where the model has none. */
-  readonly recurrent: Omit<DeltaShape, "layer"> & { readonly layers: number };
+  readonly kv: KvShape;
+  /** Of each layer that has a recurrent state what it carries. */
+  readonly states: readonly StateLayer[];
 }
 
 /** The same model with its KV cache kept as another type. */
@@ -104,7 +127,10 @@ export function withKvType(plan: Plan, type: KvType): Plan {
 const KV_SCALED = 32;
 
 /** Bytes that one token takes in the KV cache of one layer: keys and values. */
-export function kvBytesPerLayer(type: KvType, { heads, headDim }: KvLayer): number {
+export function kvBytesPerLayer(
+  type: KvType,
+  { heads, headDim }: Pick<KvLayer, "heads" | "headDim">,
+): number {
   const head = type === "f16" ? 2 * headDim : headDim + 2 * Math.ceil(headDim / KV_SCALED);
   return 2 * heads * head;
 }
@@ -114,14 +140,43 @@ export function kvBytesPerToken({ kv: { type, layers } }: Plan): number {
   return layers.reduce((sum, layer) => sum + kvBytesPerLayer(type, layer), 0);
 }
 
+/** Bytes of a KV block: keys and values of KV_BLOCK_TOKENS tokens, in all layers of the largest group. */
+export function kvBlockBytes({ kv: { type, layers, windows } }: Plan): number {
+  const groups = windows.map(() => 0);
+  for (const layer of layers) groups[layer.group] += kvBytesPerLayer(type, layer);
+  return KV_BLOCK_TOKENS * Math.max(...groups);
+}
+
+/**
+ * Block tables of a sequence that gives nothing back, in a cache of as many blocks for each group of layers: its block b in
+ * the first group stands for blocks b x groups, b x groups + 1 and so on, one a group.
+ */
+export function wholeTables(
+  { kv: { windows } }: Plan,
+  blocks: Int32Array,
+): { blockTable: Int32Array; windowTables: WindowTable[] } {
+  const [blockTable, ...others] = windows.map((_, group) => blocks.map((b) => b * windows.length + group));
+  return { blockTable, windowTables: others.map((blocks) => ({ first: 0, blocks })) };
+}
+
 /** Floats of a pooled row; 0 where the plan pools nothing. */
 export function pooledColumns(plan: Plan): number {
   const op = plan.ops.find((op) => op.op === "pool");
   return op ? plan.buffers[op.x].columns : 0;
 }
 
-/** Bytes of the recurrent state of one sequence: f32, the convolutions' inputs and a square matrix for each value head. */
-export function stateBytes({ recurrent: { layers, keyHeads, valueHeads, headDim } }: Plan): number {
-  const inputs = (CONV_TAPS - 1) * (2 * keyHeads + valueHeads) * headDim;
-  return 4 * layers * (inputs + valueHeads * headDim * headDim);
+/** What a layer of Gated DeltaNet carries: inputs of queries, keys and values, and a square matrix for each value head. */
+export function deltaState({ keyHeads, valueHeads, headDim }: Omit<DeltaShape, "layer">): StateLayer {
+  return {
+    conv: { inputs: CONV_TAPS - 1, channels: (2 * keyHeads + valueHeads) * headDim },
+    matrices: { heads: valueHeads, rows: headDim, columns: headDim },
+  };
+}
+
+/** Bytes of the recurrent state of one sequence, over all layers. */
+export function stateBytes({ states }: Plan): number {
+  return states.reduce((sum, { conv, matrices }) => {
+    const { heads, rows, columns } = matrices ?? NO_MATRICES;
+    return sum + 4 * (conv.inputs * conv.channels + heads * rows * columns);
+  }, 0);
 }

@@ -28,8 +28,7 @@ function randomPlan(random: (n: number) => number): Plan {
   const ops = Array.from({ length: 1 + random(40) }, (): PlanOp => (
     { op: "quantize", x: random(buffers.length), out: random(buffers.length) }
   ));
-  const kv = { type: "f16" as const, layers: [{ heads: 1, headDim: 16 }] };
-  const recurrent = { layers: 0, keyHeads: 0, valueHeads: 0, headDim: 0 };
+  const kv = { type: "f16" as const, layers: [{ heads: 1, headDim: 16, group: 0 }], windows: [0] };
   return {
     architecture: "random",
     vocabSize: 1,
@@ -39,7 +38,7 @@ function randomPlan(random: (n: number) => number): Plan {
     ops,
     rope: [],
     kv,
-    recurrent,
+    states: [],
   };
 }
 

@@ -13,9 +13,26 @@ pub struct Sequence {
     pub length: usize,
     /// Tokens in the cache before the step.
     pub cached: usize,
-    pub block_table: Vec<i32>,
+    /// One for each group of layers in the KV cache.
+    pub block_tables: Vec<BlockTable>,
     /// Only of programs with recurrent layers.
     pub state: Option<StateUse>,
+}
+
+/// Where a sequence's keys and values are, in the layers of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockTable {
+    /// Leading blocks of the sequence that are not there: no row sees into them.
+    pub first: usize,
+    /// The blocks after these.
+    pub blocks: Vec<i32>,
+}
+
+impl BlockTable {
+    /// The block of a position, which must be one of the table's.
+    pub fn at(&self, position: usize) -> usize {
+        self.blocks[position / KV_BLOCK - self.first] as usize
+    }
 }
 
 /// Slots of recurrent state that a sequence's rows go through.
@@ -133,18 +150,17 @@ impl Step {
     }
 
     fn decode_sequence(&mut self, w: &mut Words, p: &Program) -> Result<()> {
-        let (start, length, cached, blocks) = (w.size()?, w.size()?, w.size()?, w.size()?);
+        let (start, length, cached) = (w.size()?, w.size()?, w.size()?);
         let (read, write, saves) = (w.u32()?, w.u32()?, w.size()?);
-        let block_table = w.i32s(blocks)?;
         let saves = w.u32s(saves.saturating_mul(2))?;
         let index = self.sequences.len();
         if start != self.sequence_of.len() || length == 0 || length > self.tokens.len() - start {
             bail!("Sequence {index} claims rows {start}.. of length {length}, out of turn");
         }
-        if (cached + length).div_ceil(KV_BLOCK) > blocks {
-            bail!("Sequence {index} has {blocks} KV blocks for {} tokens", cached + length);
-        }
-        ids(&block_table, p.kv.blocks, "KV block")?;
+        let block_tables = match decode_tables(w, p, cached, length) {
+            Ok(tables) => tables,
+            Err(e) => bail!("Sequence {index}: {e}"),
+        };
         for i in 0..length {
             self.sequence_of.push(index);
             self.position_of.push(cached + i);
@@ -153,7 +169,7 @@ impl Step {
             Ok(state) => state,
             Err(e) => bail!("Sequence {index}: {e}"),
         };
-        self.sequences.push(Sequence { start, length, cached, block_table, state });
+        self.sequences.push(Sequence { start, length, cached, block_tables, state });
         Ok(())
     }
 
@@ -180,6 +196,28 @@ impl Step {
     }
 }
 
+/// A table for each group of layers: from the block that the first row's window begins in to that of the last row.
+fn decode_tables(w: &mut Words, p: &Program, cached: usize, length: usize) -> Result<Vec<BlockTable>> {
+    let mut tables = Vec::with_capacity(p.kv.windows.len());
+    for (group, window) in p.kv.windows.iter().enumerate() {
+        let (first, count) = (w.size()?, w.size()?);
+        let table = BlockTable { first, blocks: w.i32s(count)? };
+        let wanted = (cached + 1).saturating_sub(*window) / KV_BLOCK..(cached + length).div_ceil(KV_BLOCK);
+        if first > wanted.start || first + count < wanted.end {
+            bail!(
+                "group {group} has KV blocks {first}..{}, and {}..{} are wanted for {} tokens",
+                first + count,
+                wanted.start,
+                wanted.end,
+                cached + length
+            );
+        }
+        ids(&table.blocks, p.kv.blocks, "KV block")?;
+        tables.push(table);
+    }
+    Ok(tables)
+}
+
 /// `saves` are pairs of rows and slot.
 fn decode_state(
     p: &Program,
@@ -188,7 +226,7 @@ fn decode_state(
     length: usize,
     cached: usize,
 ) -> Result<Option<StateUse>> {
-    if p.recurrent.layers == 0 {
+    if p.recurrent.layers.is_empty() {
         if read != NONE || write != NONE || !saves.is_empty() {
             bail!("slots of recurrent state for a model without");
         }

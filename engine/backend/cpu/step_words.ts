@@ -10,9 +10,10 @@ export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuf
   w.u32(input.tokens.length, input.sequences.length, input.logits.length, pools.length).i32s(input.tokens);
   for (const s of input.sequences) {
     const { read = NONE, write = NONE, saves = [] } = s.state ?? {};
-    w.u32(s.start, s.length, s.cached, s.blockTable.length, read, write, saves.length);
-    w.i32s(s.blockTable);
+    w.u32(s.start, s.length, s.cached, read, write, saves.length);
     for (const { after, slot } of saves) w.u32(after, slot);
+    w.u32(0, s.blockTable.length).i32s(s.blockTable);
+    for (const { first, blocks } of s.windowTables ?? []) w.u32(first, blocks.length).i32s(blocks);
   }
   for (const r of input.logits) {
     w.u32(r.row, r.candidates).f32(r.repetitionPenalty).f32(r.presencePenalty).f32(r.frequencyPenalty);

@@ -46,7 +46,7 @@ Deno.test("a KV cache in 8 bits is the CPU's only", () => {
 Deno.test("the first layers of a hybrid are a plan of their own", () => {
   const plan = buildPlan(smallModel({ architecture: "qwen35", type: "F16" }));
   const cut = firstLayers(plan, 2);
-  assertEquals([cut.kv.layers, cut.recurrent.layers], [[], 2]);
+  assertEquals([cut.kv.layers, cut.states.length], [[], 2]);
   assertEquals(layersOf(lower(cut)), [DELTA, DELTA]);
   assertEquals(firstLayers(plan, 4), plan);
 });

@@ -72,11 +72,13 @@ export async function makeStepBuffers(
   };
 }
 
-async function statesOf(memory: GpuMemory, { recurrent }: Plan, slots: number): Promise<GPUBuffer[]> {
-  const bytes = 4 * slots * recurrent.valueHeads * headStateFloats(recurrent);
+async function statesOf(memory: GpuMemory, { ops }: Plan, slots: number): Promise<GPUBuffer[]> {
   const buffers: GPUBuffer[] = [];
-  for (let i = 0; i < recurrent.layers; i++) {
-    buffers.push(await memory.storage(`the buffer of layer ${i}'s ${slots} recurrent states`, bytes));
+  for (const op of ops) {
+    if (op.op !== "delta_rule") continue;
+    const { layer, valueHeads } = op.heads;
+    const bytes = 4 * slots * valueHeads * headStateFloats(op.heads);
+    buffers[layer] = await memory.storage(`the buffer of layer ${layer}'s ${slots} recurrent states`, bytes);
   }
   return buffers;
 }

@@ -21,6 +21,5 @@ export const SHORT_CONV = opKind({
 /** Convolves queries, keys and values, in place. `name` is the tensor of the weights, [CONV_TAPS, channels]. */
 export function shortConv(b: PlanBuilder, qkv: Value, name: string, heads: DeltaShape, eps: number): void {
   const weight = b.vector(`${name}.weight`, CONV_TAPS, qkv.columns);
-  b.carriesState(heads);
   b.push({ op: "short_conv", x: b.asFloat(qkv), weight, heads, eps });
 }

@@ -8,7 +8,7 @@ impl Run<'_> {
     /// step finds it, and copied wherever the step wants it kept.
     pub fn carry(&self, sequence: &Sequence, offset: usize, len: usize, work: impl Fn(Range<usize>, *mut f32)) {
         let state = sequence.state.as_ref().expect("checked when the step was decoded");
-        let slot_floats = self.p.recurrent.slot_floats();
+        let slot_floats = self.p.recurrent.slot_floats;
         let at = |slot: usize| self.e.states.at(4 * (slot * slot_floats + offset)).cast::<f32>();
         let own = at(state.write);
         // SAFETY: slots were checked when the step was decoded: no two sequences write one, or one that another reads.

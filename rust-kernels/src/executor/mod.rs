@@ -80,7 +80,8 @@ impl Executor {
         }
         let halted = AtomicBool::new(false);
         let (e, p, output) = (self, &self.program, output.as_mut_ptr());
-        let run = Run { e, p, weights, isa, step, groups: groups(&step.sequences), output };
+        let groups = (0..p.kv.windows.len()).map(|group| groups(&step.sequences, group)).collect();
+        let run = Run { e, p, weights, isa, step, groups, output };
         let run = Shared(run);
         let (began, last) = (Instant::now(), AtomicU64::new(0));
         let done = pool.run(&|worker| {

@@ -15,8 +15,8 @@ pub struct Run<'a> {
     pub(super) weights: &'a Weights,
     pub isa: Isa,
     pub step: &'a Step,
-    /// Of the step's sequences.
-    pub groups: Vec<Group>,
+    /// Of the step's sequences, for each group of layers in the KV cache.
+    pub groups: Vec<Vec<Group>>,
     pub(super) output: *mut u8,
 }
 

@@ -61,7 +61,8 @@ impl Op for DeltaRule {
     fn run(&self, run: &Run, work: &Work) {
         let (h, dim) = (&self.heads, self.heads.head_dim);
         let out = run.outputs(self.out);
-        let states = run.p.recurrent.layer_offset(h.layer) + run.p.recurrent.conv_floats();
+        let carried = run.p.recurrent.layers[h.layer];
+        let states = carried.offset + carried.conv_floats();
         for item in work.single_items(run.step.sequences.len() * h.value_heads).flatten() {
             let (sequence, head) = (&run.step.sequences[item / h.value_heads], item % h.value_heads);
             let key_head = head % h.key_heads;

@@ -60,7 +60,7 @@ impl Op for RopeAppend {
             let (row, head) = (item / h.kv_heads, item % h.kv_heads);
             let sequence = &run.step.sequences[run.step.sequence_of[row]];
             let position = run.step.position_of[row];
-            let block = sequence.block_table[position / KV_BLOCK] as usize;
+            let block = sequence.block_tables[run.p.kv.layers[h.layer].group].at(position);
             let slot = position % KV_BLOCK;
             let (table, shape) = (run.float(self.table, row), &self.rope);
             // SAFETY: widths, norms and table were checked at decode, the block when the step was decoded; each (row,

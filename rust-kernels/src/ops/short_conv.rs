@@ -44,7 +44,7 @@ impl Op for ShortConv {
                 _ => 0.0,
             };
             let len = (TAPS - 1) * dim;
-            run.carry(sequence, run.p.recurrent.layer_offset(h.layer) + head * len, len, |tokens, state| {
+            run.carry(sequence, run.p.recurrent.layers[h.layer].offset + head * len, len, |tokens, state| {
                 // SAFETY: widths were checked at decode; each head of a sequence is one item.
                 unsafe {
                     run.isa.run(&ConvHead {

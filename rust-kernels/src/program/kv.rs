@@ -34,16 +34,21 @@ pub struct KvLayer {
     pub head_dim: usize,
     /// Bytes of a head's keys in a block; its values take as many.
     pub head_bytes: usize,
+    /// The group that the layer belongs to.
+    pub group: usize,
     /// Bytes from a block's start to the layer's first head.
     pub offset: usize,
 }
 
-/// The KV cache is [block][layer][head]: a block's layers lie together, so that what a sequence uses is made of few pages.
+/// The KV cache is [block][layer of a group][head]: a block holds KV_BLOCK tokens of the layers of one group, any group's,
+/// and these lie together, so that what a sequence uses is made of few pages. Sequences have a block table for each group.
 pub struct KvShape {
     pub kind: KvType,
     pub blocks: usize,
+    /// Of each group the positions that its layers' rows see, at most, their own the last of them; usize::MAX is all.
+    pub windows: Vec<usize>,
     pub layers: Vec<KvLayer>,
-    /// Bytes of a block's keys, over all layers; its values take as many.
+    /// Bytes of a block's keys, over all layers of the largest group; its values take as many.
     pub block_bytes: usize,
 }
 
@@ -54,24 +59,38 @@ impl KvShape {
             1 => KvType::Q8_0,
             code => bail!("A KV cache of the unknown type {code}"),
         };
-        let (blocks, count) = (w.size()?, w.size()?);
-        let mut kv = Self { kind, blocks, layers: Vec::new(), block_bytes: 0 };
+        let (blocks, groups, count) = (w.size()?, w.size()?, w.size()?);
+        let mut kv = Self { kind, blocks, windows: Vec::new(), layers: Vec::new(), block_bytes: 0 };
+        for _ in 0..groups {
+            let window = w.size()?;
+            kv.windows.push(if window == 0 { usize::MAX } else { window });
+        }
+        let mut group_bytes = vec![0; kv.windows.len()];
         for _ in 0..count {
-            let (heads, head_dim) = (w.size()?, w.size()?);
+            let (heads, head_dim, group) = (w.size()?, w.size()?, w.size()?);
             if heads.max(head_dim) > MOST_HEADS {
                 bail!("KV heads and their dimension must be at most {MOST_HEADS} (got {heads} of {head_dim})");
             }
             if heads == 0 || head_dim == 0 || !head_dim.is_multiple_of(16) {
                 bail!("KV heads must be at least 1, their dimension a multiple of 16 (got {heads} of {head_dim})");
             }
-            let (head_bytes, offset) = (kind.block_bytes(head_dim), kv.block_bytes);
-            kv.layers.push(KvLayer { heads, head_dim, head_bytes, offset });
-            let Some(bytes) = offset.checked_add(heads * head_bytes) else {
-                bail!("A KV cache of {count} layers is beyond all memory");
+            let Some(bytes) = group_bytes.get_mut(group) else {
+                bail!("The group of a layer's KV cache must be below {groups} (got {group})");
             };
-            kv.block_bytes = bytes;
+            let (head_bytes, offset) = (kind.block_bytes(head_dim), *bytes);
+            kv.layers.push(KvLayer { heads, head_dim, head_bytes, group, offset });
+            *bytes = match offset.checked_add(heads * head_bytes) {
+                Some(bytes) => bytes,
+                None => bail!("A KV cache of {count} layers is beyond all memory"),
+            };
+            kv.block_bytes = kv.block_bytes.max(*bytes);
         }
         Ok(kv)
+    }
+
+    /// The positions that rows of the layer see, at most; usize::MAX is all.
+    pub fn window(&self, layer: usize) -> usize {
+        self.windows[self.layers[layer].group]
     }
 
     /// Bytes of all keys, which are those of all values.

@@ -9,7 +9,7 @@ mod recurrent;
 pub use self::buffer::{Buffer, Kind, Out, Rows};
 pub use self::kv::{Heads, KvLayer, KvShape};
 pub use self::operands::Operands;
-pub use self::recurrent::{DeltaHeads, RecurrentShape};
+pub use self::recurrent::{DeltaHeads, RecurrentShape, StateLayer};
 
 use crate::bail;
 use crate::error::Result;
@@ -20,7 +20,7 @@ use crate::weights::Weights;
 use crate::words::Words;
 
 pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Rows of a step, at most: what is allocated for one is bounded by it.
 const MOST_ROWS: usize = 1 << 16;
 /// KV heads, and their dimension, at most: products of both with a few words more stay below 2^64.
@@ -61,11 +61,7 @@ impl Program {
         }
         let kv = KvShape::decode(&mut w)?;
         let kv_bytes = kv.bytes()?;
-        let recurrent = RecurrentShape {
-            layers: w.size()?,
-            heads: DeltaHeads { layer: 0, key_heads: w.size()?, value_heads: w.size()?, head_dim: w.size()? },
-            slots: w.size()?,
-        };
+        let recurrent = RecurrentShape::decode(&mut w)?;
         let state_bytes = recurrent.bytes()?;
         let arena_bytes = w.u64()? as usize;
         let tables = w.size()?;

@@ -53,13 +53,15 @@ impl Operands<'_, '_> {
         Ok(h)
     }
 
-    /// Heads of a layer that has a recurrent state.
+    /// Heads of a layer that carries what the delta rule does.
     pub fn delta_heads(&mut self) -> Result<DeltaHeads> {
-        let (layer, recurrent) = (self.size()?, &self.program.recurrent);
-        if layer >= recurrent.layers {
-            bail!("layer {layer} has no recurrent state: there are {}", recurrent.layers);
+        let (layer, key_heads, value_heads, head_dim) = (self.size()?, self.size()?, self.size()?, self.size()?);
+        let (heads, layers) = (DeltaHeads { layer, key_heads, value_heads, head_dim }, &self.program.recurrent.layers);
+        match layers.get(layer) {
+            Some(state) => heads.check(state)?,
+            None => bail!("layer {layer} has no recurrent state: there are {}", layers.len()),
         }
-        Ok(DeltaHeads { layer, ..recurrent.heads })
+        Ok(heads)
     }
 
     /// A float buffer's index.

@@ -1,8 +1,12 @@
 //! The shape of what sequences carry from token to token beside the KV cache.
 use crate::bail;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops::delta_rule::MAX_DIM;
 use crate::ops::short_conv::TAPS;
+use crate::words::Words;
+
+/// Channels of a convolution, and heads, rows and columns of matrices, at most: their products stay below 2^64.
+const MOST: usize = 1 << 20;
 
 /// Heads of the recurrent ops: value head h reads key head h % key_heads.
 #[derive(Clone, Copy)]
@@ -24,51 +28,85 @@ impl DeltaHeads {
     pub fn heads(&self) -> usize {
         2 * self.key_heads + self.value_heads
     }
+
+    /// Refuses heads that the kernels cannot hold, and those of another state.
+    pub(super) fn check(&self, state: &StateLayer) -> Result<()> {
+        let Self { layer, key_heads, value_heads, head_dim } = *self;
+        let dim = head_dim.is_multiple_of(32) && (32..=MAX_DIM).contains(&head_dim);
+        let grouped = key_heads > 0 && key_heads <= value_heads && value_heads.is_multiple_of(key_heads);
+        if !dim || !grouped || value_heads > MOST {
+            bail!("recurrent heads: {value_heads} over {key_heads} of {head_dim} are not supported");
+        }
+        let wanted = [self.channels(), TAPS - 1, value_heads, head_dim, head_dim];
+        if [state.channels, state.inputs, state.heads, state.rows, state.columns] != wanted {
+            bail!("{value_heads} heads over {key_heads} of {head_dim} do not fit the state of layer {layer}");
+        }
+        Ok(())
+    }
 }
 
-/// What sequences carry from token to token in layers without a KV cache: a slot for each sequence, and in it, layer by
-/// layer, the convolution's last inputs [head][TAPS - 1][head_dim], then a matrix [head_dim][head_dim] a value head.
+/// What a layer carries: the last inputs of a convolution, then a matrix [rows][columns] a head. Either may be nothing.
 #[derive(Clone, Copy)]
+pub struct StateLayer {
+    pub channels: usize,
+    pub inputs: usize,
+    pub heads: usize,
+    pub rows: usize,
+    pub columns: usize,
+    /// Floats from a slot's start to the layer's.
+    pub offset: usize,
+}
+
+impl StateLayer {
+    fn decode(w: &mut Words, offset: usize) -> Result<Self> {
+        let [channels, inputs, heads, rows, columns] = [w.size()?, w.size()?, w.size()?, w.size()?, w.size()?];
+        for n in [channels, inputs, heads, rows, columns] {
+            if n > MOST {
+                bail!("sizes of a recurrent state must be at most {MOST} (got {n})");
+            }
+        }
+        Ok(Self { channels, inputs, heads, rows, columns, offset })
+    }
+
+    /// Floats of the convolution's inputs.
+    pub fn conv_floats(&self) -> usize {
+        self.inputs * self.channels
+    }
+
+    fn floats(&self) -> usize {
+        self.conv_floats() + self.heads * self.rows * self.columns
+    }
+}
+
+/// What sequences carry from token to token in layers without a KV cache: a slot for each sequence, and in it layer by
+/// layer what each carries.
 pub struct RecurrentShape {
-    pub layers: usize,
-    pub heads: DeltaHeads,
+    pub layers: Vec<StateLayer>,
+    /// Floats of a slot.
+    pub slot_floats: usize,
     pub slots: usize,
 }
 
 impl RecurrentShape {
-    /// Floats of a layer's inputs of the convolution.
-    pub fn conv_floats(&self) -> usize {
-        (TAPS - 1) * self.heads.channels()
+    pub(super) fn decode(w: &mut Words) -> Result<Self> {
+        let (count, slots) = (w.size()?, w.size()?);
+        let (mut layers, mut slot_floats) = (Vec::new(), 0usize);
+        for _ in 0..count {
+            let layer = StateLayer::decode(w, slot_floats)?;
+            layers.push(layer);
+            slot_floats = match slot_floats.checked_add(layer.floats()) {
+                Some(floats) => floats,
+                None => bail!("A recurrent state of {count} layers is beyond all memory"),
+            };
+        }
+        Ok(Self { layers, slot_floats, slots })
     }
 
-    /// Floats of a layer in a slot.
-    pub fn layer_floats(&self) -> usize {
-        self.conv_floats() + self.heads.value_heads * self.heads.head_dim * self.heads.head_dim
-    }
-
-    /// Bytes of all slots. Refuses heads that the kernels cannot hold, and sizes beyond all memory.
+    /// Bytes of all slots.
     pub(super) fn bytes(&self) -> Result<usize> {
-        let h = &self.heads;
-        if self.layers == 0 {
-            return Ok(0);
+        match self.slot_floats.checked_mul(4).and_then(|bytes| bytes.checked_mul(self.slots)) {
+            Some(bytes) => Ok(bytes),
+            None => bail!("{} recurrent states of {} floats are beyond all memory", self.slots, self.slot_floats),
         }
-        let fits = h.head_dim.is_multiple_of(32) && (32..=MAX_DIM).contains(&h.head_dim);
-        if !fits || h.key_heads == 0 || !h.value_heads.is_multiple_of(h.key_heads) || h.value_heads > 1 << 16 {
-            bail!("recurrent heads: {} over {} of {} are not supported", h.value_heads, h.key_heads, h.head_dim);
-        }
-        let bytes = [self.layers, self.slots, 4].iter().try_fold(self.layer_floats(), |n, m| n.checked_mul(*m));
-        bytes.ok_or_else(|| Error::new(format!("{} recurrent states are beyond all memory", self.slots)))
-    }
-}
-
-impl RecurrentShape {
-    /// Floats of a slot.
-    pub fn slot_floats(&self) -> usize {
-        self.layers * self.layer_floats()
-    }
-
-    /// Floats from a slot's start to a layer's states.
-    pub fn layer_offset(&self, layer: usize) -> usize {
-        layer * self.layer_floats()
     }
 }

@@ -163,7 +163,7 @@ struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// Of one sequence.
     fn of(q: &'a [Vec<f32>], positions: &'a [usize], block_table: &'a [i32], window: usize) -> Self {
-        let parts = vec![Part { rows: q.len(), block_table }];
+        let parts = vec![Part { rows: q.len(), first_block: 0, block_table }];
         Self { q: q.iter().map(Vec::as_slice).collect(), positions, parts, shared: 0, window }
     }
 }
@@ -280,7 +280,7 @@ fn prefix(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Rand
     let positions: Vec<usize> = lengths.iter().flat_map(|n| vec![n - 1; group]).collect();
     let q: Vec<Vec<f32>> = positions.iter().map(|_| (0..head_dim).map(|_| random.unit() * 2.0).collect()).collect();
     let scale = 1.0 / (head_dim as f32).sqrt();
-    let parts = tables.iter().map(|table| Part { rows: group, block_table: table }).collect();
+    let parts = tables.iter().map(|table| Part { rows: group, first_block: 0, block_table: table }).collect();
     let window = window(shared, random);
     let rows = Rows { q: q.iter().map(Vec::as_slice).collect(), positions: &positions, parts, shared, window };
     let together = run(k, &cache, &rows, scale, b);

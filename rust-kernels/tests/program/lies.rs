@@ -77,7 +77,7 @@ fn one_op_has_one_number_of_rows() {
 fn what_an_op_cannot_be_given_is_refused_by_name() {
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 21] = [
+    let lies: [(Lie, &str); 29] = [
         (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),
         (|p| p.ops[0][1] = tensor::NORM, "Op 0 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[0][2] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
@@ -91,13 +91,21 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[4][2] = NONE, "Op 4 of the plan: keys and values must come together"),
         (|p| p.ops[4][8] = 3, "Op 4 of the plan: 3 heads over 2 of 16 in layer 1 do not fit the KV cache"),
         (|p| p.ops[5][3] = 0, "Op 5 of the plan: 4 heads over 2 of 16 in layer 0 do not fit the KV cache"),
-        (|p| p.ops[12][3] = 1, "Op 12 of the plan: layer 1 has no recurrent state: there are 1"),
+        (|p| p.head[14] = 0, "Op 7 of the plan: layer 1's cache keeps a window of 3, and the attention sees more"),
+        (|p| p.ops[12][3] = 2, "Op 12 of the plan: layer 2 has no recurrent state: there are 2"),
+        (|p| p.ops[12][3] = 1, "Op 12 of the plan: 2 heads over 1 of 32 do not fit the state of layer 1"),
+        (|p| p.ops[12][4] = 0, "Op 12 of the plan: recurrent heads: 2 over 0 of 32 are not supported"),
+        (|p| p.ops[12][6] = 48, "Op 12 of the plan: recurrent heads: 2 over 1 of 48 are not supported"),
+        (|p| p.head[21] = 16, "Op 12 of the plan: 2 heads over 1 of 32 do not fit the state of layer 0"),
+        (|p| p.head[19] = 1 << 21, "sizes of a recurrent state must be at most 1048576 (got 2097152)"),
+        (|p| p.head[24..27].fill(1 << 20), "6 recurrent states of 1152921504606849536 floats are beyond all memory"),
+        (|p| p.head[11] = 2, "The group of a layer's KV cache must be below 2 (got 2)"),
         (|p| p.ops[20][0] = 99, "Op 20 of the plan: unknown code 99"),
         (|p| p.ops[21][2] = 3, "Op 21 of the plan: a sequence cannot be pooled in the unknown way 3"),
         (|p| p.ops.push(p.ops[21].clone()), "A plan may pool once (got 2 such ops)"),
         (|p| p.head[0] = 1 << 20, "A step may have at most 65536 rows (got 1048576, 4 of them with logits)"),
-        (|p| p.head[8] = 1 << 20, "KV heads and their dimension must be at most 65536 (got 1048576 of 16)"),
-        (|p| p.head[9] = 24, "KV heads must be at least 1, their dimension a multiple of 16 (got 2 of 24)"),
+        (|p| p.head[12] = 1 << 20, "KV heads and their dimension must be at most 65536 (got 1048576 of 16)"),
+        (|p| p.head[13] = 24, "KV heads must be at least 1, their dimension a multiple of 16 (got 2 of 24)"),
         (|p| p.buffers[3][1] = 2, "A buffer of the unknown kind of rows 2"),
     ];
     for (lie, message) in lies {
@@ -105,4 +113,22 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         lie(&mut plan);
         assert_eq!(run(&model, &plan), Err(message.into()));
     }
+}
+
+#[test]
+fn block_tables_reach_from_the_window_to_the_last_row() {
+    let model = model(Isa::available()[0], 1);
+    model.compile(&Plan::whole(0).bytes()).expect("a plan");
+    let mut output = vec![0; OUTPUT];
+    // Of the second step's first sequence, with 40 tokens before its row: its tables from word 12 on.
+    let mut refused = |lie: &[(usize, u32)]| {
+        let mut step = steps()[1].clone();
+        for (word, value) in lie {
+            step[4 * word..][..4].copy_from_slice(&value.to_le_bytes());
+        }
+        model.step(&step, &mut output).expect_err("a lie").to_string()
+    };
+    assert_eq!(refused(&[(12, 2)]), "Sequence 0: group 0 has KV blocks 2..4, and 1..2 are wanted for 41 tokens");
+    assert_eq!(refused(&[(16, 1)]), "Sequence 0: group 1 has KV blocks 1..4, and 0..2 are wanted for 41 tokens");
+    assert_eq!(refused(&[(14, 32)]), "Sequence 0: KV block 32 is out of range 0..32");
 }

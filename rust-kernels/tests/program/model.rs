@@ -128,9 +128,10 @@ pub type Buffer = [u32; 3];
 /// A plan before it is bytes.
 #[derive(Clone)]
 pub struct Plan {
-    /// Rows, rows of logits, vocabulary; type, blocks and layers of the KV cache, heads and dimension of each; layers, heads
-    /// of keys and values, dimension and slots of recurrent state.
-    pub head: [u32; 15],
+    /// Rows, rows of logits, vocabulary; type, blocks, groups and layers of the KV cache, each group's window, heads,
+    /// dimension and group of each layer; layers and slots of recurrent state, and of each layer channels and inputs of the
+    /// convolution, heads, rows and columns of the matrices.
+    pub head: [u32; 27],
     pub frequencies: [usize; 2],
     pub buffers: Vec<Buffer>,
     pub ops: Vec<Vec<u32>>,
@@ -142,10 +143,13 @@ impl Plan {
     pub fn whole(kv_type: u32) -> Self {
         use buffer::*;
         let (float, quant, fine) = (0, 1, 2);
-        let heads = [1, 4, 2, 16, 0];
+        let (heads, delta) = ([1, 4, 2, 16, 0], [0, 1, 2, 32]);
         let of = |code: u32, words: &[&[u32]]| [&[code], &words.concat()[..]].concat();
         Self {
-            head: [8, 4, VOCAB, kv_type, 6, 2, 1, 48, 2, 16, 1, 1, 2, 32, 6],
+            head: [
+                8, 4, VOCAB, kv_type, 32, 2, 2, 3, 0, 1, 48, 0, 2, 16, 1, //
+                2, 6, 128, 3, 2, 32, 32, 64, 2, 0, 0, 0,
+            ],
             frequencies: [3, 8],
             buffers: vec![
                 [float, 0, 64], [float, 0, 16], [quant, 0, 64], [float, 0, 64], [fine, 0, 64], [float, 0, 64],
@@ -174,9 +178,9 @@ impl Plan {
                     &[tensor::QKV, NONE, QKV, 0, 0], &[tensor::DELTA_GATE, NONE, GATE, 0, 0],
                     &[tensor::ALPHA, NONE, ALPHA, 0, 0], &[tensor::BETA, NONE, BETA, 0, 0],
                 ]),
-                of(9, &[&[QKV, tensor::CONV, 0, EPS]]),
+                of(9, &[&[QKV, tensor::CONV], &delta, &[EPS]]),
                 of(10, &[
-                    &[QKV, GATE, ALPHA, BETA, tensor::DECAY, tensor::DT_BIAS, tensor::DELTA_NORM, 0],
+                    &[QKV, GATE, ALPHA, BETA, tensor::DECAY, tensor::DT_BIAS, tensor::DELTA_NORM], &delta,
                     &[EPS, NONE, DELTA, NONE],
                 ]),
                 of(3, &[&[NONE, DELTA, NONE, 1], &[tensor::DELTA_GATE, NONE, X, 1, 0]]),
@@ -224,14 +228,16 @@ pub fn steps() -> [Vec<u8>; 2] {
     let one = 1f32.to_bits();
     let plain = |row: u32| vec![row, 3, one, 0, 0, 0, 0, 0, 0];
     let mut first = vec![6, 2, 2, 2, 1, 2, 3, 4, 5, 39];
-    first.extend([0, 5, 0, 1, NONE, 0, 1, 2, 3, 2]); // five rows, block 2, to slot 0, after three to slot 2
-    first.extend([5, 1, 0, 1, NONE, 1, 0, 0]); // one row, block 0, to slot 1
+    // Five rows, to slot 0, after three to slot 2; block 4 of the small window, block 2 of the rest. One row, to slot 1.
+    first.extend([0, 5, 0, NONE, 0, 1, 3, 2, 0, 2, 4, 5, 0, 2, 2, 5]);
+    first.extend([5, 1, 0, NONE, 1, 0, 0, 2, 3, 5, 0, 2, 0, 5]);
     first.extend(plain(4));
     first.extend([5, 40, 2f32.to_bits(), one, one, 2, 1, 2, 1, 7, 8, 1, 0, 9, one, u32::MAX, 255, 11]);
     first.extend([1, 0]); // both sequences are pooled
     let mut second = vec![2, 2, 2, 0, 6, 7];
-    second.extend([0, 1, 5, 1, 0, 0, 0, 2]);
-    second.extend([1, 1, 1, 1, 1, 4, 1, 0, 1, 5]);
+    // One row each. The first is that of 40 tokens before, of which the small window has a block.
+    second.extend([0, 1, 40, 0, 0, 0, 1, 2, 4, 5, 0, 3, 2, 1, 5]);
+    second.extend([1, 1, 1, 1, 4, 1, 1, 5, 0, 2, 3, 5, 0, 2, 0, 5]);
     second.extend([plain(0), plain(1)].concat());
     [first, second].map(|words| words.into_iter().flat_map(u32::to_le_bytes).collect())
 }

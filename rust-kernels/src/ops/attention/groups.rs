@@ -16,13 +16,13 @@ pub struct Group {
     pub shared: usize,
 }
 
-/// Every sequence in one group.
-pub fn groups(sequences: &[Sequence]) -> Vec<Group> {
+/// Every sequence in one group, by its blocks in the layers of the `tables`th group of the KV cache.
+pub fn groups(sequences: &[Sequence], tables: usize) -> Vec<Group> {
     let mut taken = vec![false; sequences.len()];
     let mut groups = Vec::with_capacity(sequences.len());
     for first in 0..sequences.len() {
         if !taken[first] {
-            let group = group_of(first, sequences, &taken);
+            let group = group_of(first, sequences, tables, &taken);
             group.members.iter().for_each(|i| taken[*i] = true);
             groups.push(group);
         }
@@ -31,11 +31,11 @@ pub fn groups(sequences: &[Sequence]) -> Vec<Group> {
 }
 
 /// The group of `first` and later sequences that saves most: common chunks times those who need not go through them.
-fn group_of(first: usize, sequences: &[Sequence], taken: &[bool]) -> Group {
+fn group_of(first: usize, sequences: &[Sequence], tables: usize, taken: &[bool]) -> Group {
     let one = &sequences[first];
     let mut others: Vec<(usize, usize)> = (first + 1..sequences.len())
         .filter(|i| !taken[*i])
-        .map(|i| (common_chunks(one, &sequences[i]), i))
+        .map(|i| (common_chunks(one, &sequences[i], tables), i))
         .filter(|(chunks, _)| *chunks > 0)
         .collect();
     others.sort_unstable_by_key(|(chunks, i)| (Reverse(*chunks), *i));
@@ -47,26 +47,29 @@ fn group_of(first: usize, sequences: &[Sequence], taken: &[bool]) -> Group {
     Group { members, shared: others[best].0 * CHUNK }
 }
 
-/// Leading chunks of which both have the same blocks in their caches; none unless both decode.
-fn common_chunks(a: &Sequence, b: &Sequence) -> usize {
-    if a.length != 1 || b.length != 1 {
+/// Leading chunks of which both have the same blocks in their caches; none unless both decode and have their first blocks.
+fn common_chunks(a: &Sequence, b: &Sequence, tables: usize) -> usize {
+    let [x, y] = [a, b].map(|sequence| &sequence.block_tables[tables]);
+    if a.length != 1 || b.length != 1 || x.first != 0 || y.first != 0 {
         return 0;
     }
     let full = a.cached.min(b.cached) / CHUNK * CHUNK_BLOCKS;
-    let tables = a.block_table.iter().zip(&b.block_table);
-    tables.take(full).take_while(|(x, y)| x == y).count() / CHUNK_BLOCKS
+    let pairs = x.blocks.iter().zip(&y.blocks);
+    pairs.take(full).take_while(|(x, y)| x == y).count() / CHUNK_BLOCKS
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::step::BlockTable;
 
     fn decoding(cached: usize, block_table: &[i32]) -> Sequence {
-        Sequence { start: 0, length: 1, cached, block_table: block_table.to_vec(), state: None }
+        let block_tables = vec![BlockTable { first: 0, blocks: block_table.to_vec() }];
+        Sequence { start: 0, length: 1, cached, block_tables, state: None }
     }
 
     fn shared(sequences: &[Sequence]) -> Vec<(Vec<usize>, usize)> {
-        groups(sequences).into_iter().map(|g| (g.members, g.shared)).collect()
+        groups(sequences, 0).into_iter().map(|g| (g.members, g.shared)).collect()
     }
 
     #[test]
@@ -84,6 +87,16 @@ mod tests {
         let table = [1, 2, 3, 4, 5];
         assert_eq!(shared(&[decoding(128, &table), decoding(127, &table)]), [(vec![0], 0), (vec![1], 0)]);
         assert_eq!(shared(&[decoding(130, &table), decoding(130, &[1, 2, 3, 6, 7])]), [(vec![0], 0), (vec![1], 0)]);
+    }
+
+    #[test]
+    fn sequences_whose_first_blocks_are_gone_go_alone() {
+        let gone = |cached| {
+            let mut sequence = decoding(cached, &[5, 6, 7, 8, 9, 10]);
+            sequence.block_tables[0].first = 4;
+            sequence
+        };
+        assert_eq!(shared(&[gone(300), gone(310)]), [(vec![0], 0), (vec![1], 0)]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub use self::tile::{AttentionTile, CHUNK, Part, attend, scratch_len};
 
 use self::groups::Group;
 use super::{Decode, Op};
+use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::kv::MAX_ROWS;
@@ -28,6 +29,10 @@ impl Decode for Attention {
         let window = if window == 0 { usize::MAX } else { window };
         o.is_float(q, Some(heads.query_columns()))?;
         o.is_float(out, Some(heads.heads * heads.head_dim))?;
+        let kept = o.program.kv.window(heads.layer);
+        if window > kept {
+            bail!("layer {}'s cache keeps a window of {kept}, and the attention sees more", heads.layer);
+        }
         Ok(Self { q, out, heads, scale, window })
     }
 }
@@ -47,16 +52,17 @@ impl Op for Attention {
             [one] => run.step.sequences[one].length.div_ceil(tokens),
             _ => g.members.len().div_ceil(together),
         };
-        let total: usize = run.groups.iter().map(tiles).sum();
+        let groups = &run.groups[run.p.kv.layers[h.layer].group];
+        let total: usize = groups.iter().map(tiles).sum();
         for item in work.single_items(total * h.kv_heads).flatten() {
             // The last first: a prompt's later tokens see more, and the longest items are not to come at the end.
             let (mut tile, head) = (total - 1 - item / h.kv_heads, item % h.kv_heads);
             let mut index = 0;
-            while tile >= tiles(&run.groups[index]) {
-                tile -= tiles(&run.groups[index]);
+            while tile >= tiles(&groups[index]) {
+                tile -= tiles(&groups[index]);
                 index += 1;
             }
-            let g = &run.groups[index];
+            let g = &groups[index];
             let mut rows = Rows::new(run, self, head);
             match g.members[..] {
                 [one] => {
@@ -97,7 +103,7 @@ impl<'a> Rows<'a> {
             results: [std::ptr::null_mut(); MAX_ROWS],
             positions: [0; MAX_ROWS],
             parts: 0,
-            tables: [const { Part { rows: 0, block_table: &[] } }; MAX_ROWS],
+            tables: [const { Part { rows: 0, first_block: 0, block_table: &[] } }; MAX_ROWS],
         }
     }
 
@@ -105,7 +111,9 @@ impl<'a> Rows<'a> {
     fn add(&mut self, index: usize, tokens: Range<usize>) {
         let (h, sequence) = (&self.op.heads, &self.run.step.sequences[index]);
         let group = h.heads / h.kv_heads;
-        self.tables[self.parts] = Part { rows: tokens.len() * group, block_table: &sequence.block_table };
+        let table = &sequence.block_tables[self.run.p.kv.layers[h.layer].group];
+        self.tables[self.parts] =
+            Part { rows: tokens.len() * group, first_block: table.first, block_table: &table.blocks };
         self.parts += 1;
         for token in tokens {
             for i in self.head * group..(self.head + 1) * group {

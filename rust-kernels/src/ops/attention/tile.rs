@@ -14,8 +14,11 @@ use std::ops::Range;
 pub const CHUNK: usize = MAX_BLOCKS * KV_BLOCK;
 
 /// The rows of one sequence in a tile.
+#[derive(Clone, Copy)]
 pub struct Part<'a> {
     pub rows: usize,
+    /// The blocks of its cache from the `first_block`th on: from the one that its first row's window begins in.
+    pub first_block: usize,
     pub block_table: &'a [i32],
 }
 
@@ -92,9 +95,9 @@ impl<K: KvFormat> Kernel for Attend<'_, K> {
             K::prepare::<S>(&queries);
             let running = Running { queries, scores, acc, top, total };
             // What is shared for all rows together, then what is each part's own: `chunk` is inlined, once.
-            let everything = Part { rows, block_table: a.parts[0].block_table };
-            // The chunk that a row's window begins in.
-            let begin = |r: usize| first_seen(a, r) / CHUNK * CHUNK;
+            let everything = Part { rows, ..a.parts[0] };
+            // The block that a row's window begins in; blocks before it are not looked at, and may not be there.
+            let begin = |r: usize| first_seen(a, r) / KV_BLOCK * KV_BLOCK;
             let mut first = 0;
             for (i, part) in std::iter::once(&everything).chain(a.parts).enumerate() {
                 let end = first + part.rows;
@@ -103,8 +106,11 @@ impl<K: KvFormat> Kernel for Attend<'_, K> {
                 } else {
                     begin(first).max(a.shared)..a.positions[end - 1] + 1
                 };
-                for start in positions.clone().step_by(CHUNK) {
-                    chunk::<S, K>(a, &running, first..end, start..positions.end.min(start + CHUNK), part.block_table);
+                let mut start = positions.start;
+                while start < positions.end {
+                    let next = positions.end.min((start / CHUNK + 1) * CHUNK);
+                    chunk::<S, K>(a, &running, first..end, start..next, part);
+                    start = next;
                 }
                 first = if i == 0 { 0 } else { end };
             }
@@ -137,20 +143,21 @@ fn first_seen(a: &AttentionTile, row: usize) -> usize {
     (a.positions[row] + 1).saturating_sub(a.window)
 }
 
-/// Takes some rows through a chunk of positions, or the begin of one.
+/// Takes some rows through a chunk of positions, or a part of one that begins with a block.
 #[inline(always)]
 unsafe fn chunk<S: Simd, K: KvFormat>(
     a: &AttentionTile,
     to: &Running,
     rows: Range<usize>,
     positions: Range<usize>,
-    table: &[i32],
+    part: &Part,
 ) {
     unsafe {
         let (start, n) = (positions.start, positions.len());
         // Position b's block of the head; beyond the table its last, of which nothing is read then.
         let at = |base: *const u8, b: usize| {
-            let block = table[(b / KV_BLOCK).min(table.len() - 1)];
+            let table = part.block_table;
+            let block = table[(b / KV_BLOCK - part.first_block).min(table.len() - 1)];
             base.add(block as usize * a.block_stride + a.head_offset)
         };
         for (i, b) in positions.clone().step_by(KV_BLOCK).enumerate() {

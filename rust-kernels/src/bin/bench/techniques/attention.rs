@@ -96,7 +96,8 @@ impl Sequences {
     fn tile(&mut self, k: Isa, layer: usize, members: &[usize], head: usize) {
         let rows: Vec<usize> =
             members.iter().flat_map(|i| (0..GROUP).map(move |r| (i * KV_HEADS + head) * GROUP + r)).collect();
-        let parts: Vec<_> = members.iter().map(|i| Part { rows: GROUP, block_table: &self.tables[*i] }).collect();
+        let parts: Vec<_> =
+            members.iter().map(|i| Part { rows: GROUP, first_block: 0, block_table: &self.tables[*i] }).collect();
         let at = |row: &usize| row * HEAD_DIM;
         let Shape { shared, own, .. } = self.shape;
         let args = AttentionTile {

@@ -1,0 +1,80 @@
+import { kindOf, type PlanOp } from "./ops/registry.ts";
+import type { KvLayer, KvShape } from "./plan.ts";
+
+/** What a group more is held to cost, as a share of the memory: it has a block table of its own in every step. */
+const COST_OF_A_GROUP = 0.01;
+
+/** Layers that keep keys and values, in groups: all of a group have one window, and the same block tables. */
+export type KvGroups = Pick<KvShape, "layers" | "windows">;
+
+/**
+ * Puts layers into groups. The layers of one window make up one group or several, so that blocks, which are as large as
+ * the largest group, waste little. Where all have windows, those of the largest keep everything: prefixes are found by
+ * the blocks of the first group.
+ */
+export function groupKvLayers(layers: readonly Omit<KvLayer, "group">[], ops: readonly PlanOp[]): KvGroups {
+  const windows = windowsOf(layers.length, ops);
+  const kinds = [...new Set(windows)].sort((a, b) => b - a);
+  const byKind = kinds.map((kind) => [...layers.keys()].filter((i) => windows[i] === kind));
+  const sizes = layers.map(({ heads, headDim }) => heads * headDim);
+  const groups = smallest(candidateSizes(byKind, sizes).map((most) => packed(byKind, sizes, most)));
+  const groupOf = (layer: number) => groups.findIndex((group) => group.layers.includes(layer));
+  return {
+    layers: layers.map(({ heads, headDim }, i) => ({ heads, headDim, group: groupOf(i) })),
+    windows: groups.length === 0 ? [0] : groups.map(({ kind }) => kind === 0 ? 0 : finite(kinds[kind])),
+  };
+}
+
+function finite(window: number): number {
+  return window === Infinity ? 0 : window;
+}
+
+/** The largest window that an op reads each layer with; Infinity is all. */
+function windowsOf(layers: number, ops: readonly PlanOp[]): number[] {
+  const windows = Array<number>(layers).fill(1);
+  for (const op of ops) {
+    const work = kindOf(op).context?.(op);
+    if (work) windows[work.cache] = Math.max(windows[work.cache], work.window ?? Infinity);
+  }
+  return windows;
+}
+
+interface Group {
+  /** Index of its window among all there are, the largest first. */
+  readonly kind: number;
+  readonly layers: number[];
+  size: number;
+}
+
+/** Sizes that the first layers of a kind have together: a block of any other is no better than one of these. */
+function candidateSizes(byKind: readonly number[][], sizes: readonly number[]): number[] {
+  const largest = Math.max(...sizes);
+  const sums = byKind.flatMap((kind) => {
+    let sum = 0;
+    return kind.map((layer) => sum += sizes[layer]);
+  });
+  return [...new Set(sums)].filter((sum) => sum >= largest);
+}
+
+/** Fills groups with layers of a kind, one after the other, to `most` values a token at most. */
+function packed(byKind: readonly number[][], sizes: readonly number[], most: number): Group[] {
+  const groups: Group[] = [];
+  for (const [kind, layers] of byKind.entries()) {
+    for (const layer of layers) {
+      const last = groups.at(-1);
+      if (last?.kind === kind && last.size + sizes[layer] <= most) {
+        last.layers.push(layer);
+        last.size += sizes[layer];
+      } else groups.push({ kind, layers: [layer], size: sizes[layer] });
+    }
+  }
+  return groups;
+}
+
+function smallest(ways: readonly Group[][]): Group[] {
+  const cost = (groups: readonly Group[]) => {
+    const block = Math.max(...groups.map(({ size }) => size));
+    return groups.length * block * (1 + COST_OF_A_GROUP * groups.length);
+  };
+  return ways.reduce((best, way) => cost(way) < cost(best) ? way : best, ways[0] ?? []);
+}
