@@ -3,7 +3,7 @@ import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
 import { type Arithmetic, type BackendName, KV_BLOCK_TOKENS, type KvType } from "./backend/backend.ts";
 import { type AnyBackend, prepareBackend } from "./backend/choose.ts";
 import { CpuBackend } from "./backend/cpu/cpu.ts";
-import { plainChatForm } from "./chat/plain.ts";
+import { createChatForm } from "./chat/chat_form.ts";
 import { LlmEngine } from "./engine.ts";
 import { freeMemory } from "./free_memory.ts";
 import { openGguf } from "./gguf/reader.ts";
@@ -93,7 +93,7 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
       model,
       tokenizer,
       chatTemplate,
-      chatForm: plainChatForm(chatTemplate),
+      chatForm: createChatForm(chatTemplate, tokenizer),
       limits,
     }),
     backend,

@@ -10,7 +10,7 @@ import {
   type StepSequence,
   StepStopped,
 } from "./backend/backend.ts";
-import { plainChatForm } from "./chat/plain.ts";
+import { createChatForm } from "./chat/chat_form.ts";
 import { LlmEngine } from "./engine.ts";
 import type { EngineLimits } from "./scheduler.ts";
 import {
@@ -366,7 +366,7 @@ export function startEngine<B extends FakeBackend = FakeBackend>(
     },
     tokenizer: new ByteTokenizer(),
     chatTemplate: CHAT_TEMPLATE,
-    chatForm: plainChatForm(CHAT_TEMPLATE),
+    chatForm: createChatForm(CHAT_TEMPLATE, new ByteTokenizer()),
     limits: all,
   });
   return { engine, backend };

@@ -75,7 +75,10 @@ export interface ChatReader {
   readonly thinking: boolean;
 }
 
-/** Throws an error named ChatTemplateError for what the model's template refuses. */
+/**
+ * `plan` throws ChatTemplateError for what the model's template refuses, ConstraintError for a tool whose parameters are
+ * no schema of an object, and TooManyTokens.
+ */
 export interface ChatForm {
   /** The format of its calls, e.g. "hermes". */
   readonly toolFormat: string;

@@ -8,15 +8,11 @@ import { TOKEN_TYPE } from "./token_types.ts";
 import {
   type ChatMessage,
   type ChatTemplate,
+  ChatTemplateError,
   type ChatTemplateOptions,
   isReservedVariable,
   type Tokenizer,
 } from "./types.ts";
-
-/** A template that is none, or one that cannot or will not render a conversation. */
-export class ChatTemplateError extends Error {
-  override name = "ChatTemplateError";
-}
 
 /** For files without a template whose vocabulary has `<|im_start|>`. */
 const CHATML = `{% for message in messages %}<|im_start|>{{ message.role }}
@@ -60,6 +56,7 @@ export function createChatTemplate(metadata: Metadata, tokenizer: Tokenizer): Ch
 
 class JinjaChatTemplate implements ChatTemplate {
   readonly source: string;
+  readonly toolSource: string | undefined;
   readonly #main: Variant;
   readonly #toolUse: Variant;
   readonly #knowsTools: boolean;
@@ -73,6 +70,7 @@ class JinjaChatTemplate implements ChatTemplate {
     this.#controls = controlFinder(metadata, tokens, tokenizer);
     this.#knowsTools = !sources.fallback || sources.toolUse !== undefined;
     this.source = sources.main;
+    this.toolSource = sources.toolUse;
     this.#main = new Variant(KEY, sources.main);
     this.#toolUse = sources.toolUse === undefined
       ? this.#main

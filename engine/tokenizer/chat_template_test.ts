@@ -1,10 +1,10 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import type { Metadata, MetadataValue } from "../gguf/types.ts";
-import { ChatTemplateError, createChatTemplate } from "./chat_template.ts";
+import { createChatTemplate } from "./chat_template.ts";
 import { bpeMetadata, tokenizerMetadata } from "./testing.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
 import { createTokenizer } from "./tokenizer.ts";
-import type { ChatMessage, ChatTemplate, ChatTemplateOptions } from "./types.ts";
+import { type ChatMessage, type ChatTemplate, ChatTemplateError, type ChatTemplateOptions } from "./types.ts";
 
 const { CONTROL, USER_DEFINED } = TOKEN_TYPE;
 const [BOS, START, END, THINK, TOOL] = [256, 257, 258, 259, 260];

@@ -70,9 +70,16 @@ export interface ChatTemplateOptions {
   atMost?: number;
 }
 
+/** A template that is none, or one that cannot or will not render a conversation. */
+export class ChatTemplateError extends Error {
+  override name = "ChatTemplateError";
+}
+
 export interface ChatTemplate {
   /** In Jinja, as in the model's file, or what stands in for a file without one. */
   readonly source: string;
+  /** The variant for conversations with tools, where the file has one. */
+  readonly toolSource?: string;
   /** The prompt's text, for people to read. Throws ChatTemplateError with the template's reason. */
   render(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string;
   /**

@@ -1,0 +1,156 @@
+import { assertEquals, assertMatch, assertThrows } from "@std/assert";
+import { ConstraintError } from "../grammar/types.ts";
+import { ChatTemplateError } from "../tokenizer/types.ts";
+import { readEveryWay, testModel, USER, WEATHER } from "./testing.ts";
+
+const CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" +
+  "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+const HERMES =
+  '{% if tools %}{{ tools | tojson }} as <tool_call>{"name", "arguments"}</tool_call>{% endif %}' +
+  CHATML;
+const THINKING = HERMES + "{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}";
+const TURNS = ["<|im_start|>", "<|im_end|>"];
+const MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>"];
+
+const thinker = () => testModel({ template: THINKING, control: TURNS, userDefined: MARKS });
+const call = (args: string, name = "get_weather") =>
+  `<tool_call>\n{"name": "${name}", "arguments": ${args}}\n</tool_call>`;
+
+Deno.test("thinking, text and calls are parted", () => {
+  const model = thinker();
+  assertEquals(model.form.toolFormat, "hermes");
+  const plan = model.form.plan({ messages: USER, tools: [WEATHER] });
+  const text = `<think>\nLet me see.\n</think>\n\nI look.\n${call('{"city": "Köln"}')}\n${call("{}")}`;
+  assertEquals(readEveryWay(model, plan, text), {
+    reasoning: "Let me see.",
+    content: "I look.",
+    calls: [{ name: "get_weather", arguments: '{"city": "Köln"}' }, {
+      name: "get_weather",
+      arguments: "{}",
+    }],
+  });
+});
+
+Deno.test("marks that are no tokens are found in the text", () => {
+  const model = testModel({ template: THINKING });
+  const plan = model.form.plan({ messages: USER, tools: [WEATHER] });
+  assertEquals(plan.markers.size, 0);
+  const read = readEveryWay(
+    model,
+    plan,
+    `<think>a < b</think>x <tool_ <b> ${call('{"city":"</tool_call>"}')}`,
+  );
+  assertEquals(read, {
+    reasoning: "a < b",
+    content: "x <tool_ <b>",
+    calls: [{ name: "get_weather", arguments: '{"city":"</tool_call>"}' }],
+  });
+});
+
+Deno.test("marks without a meaning where they stand are text in what has a form, and left out of free text", () => {
+  const model = thinker();
+  const constraint = { kind: "json_schema", schema: { type: "string" } } as const;
+  const formed = model.form.plan({ messages: USER, tools: [WEATHER], constraint });
+  assertEquals(readEveryWay(model, formed, '"<tool_call></think>"').content, '"<tool_call></think>"');
+  const free = model.form.plan({ messages: USER });
+  assertEquals(readEveryWay(model, free, "a</think>b").content, "ab");
+  const called = readEveryWay(model, formed, call('{"city": "<think></tool_call>"}'));
+  assertEquals(called.calls[0].arguments, '{"city": "<think></tool_call>"}');
+});
+
+Deno.test("an answer that stops anywhere gives what it has", () => {
+  const model = thinker();
+  const plan = model.form.plan({ messages: USER, tools: [WEATHER] });
+  const reasoning = readEveryWay(model, plan, "<think>half a");
+  assertEquals(reasoning, { reasoning: "half a", content: "", calls: [] });
+  const cut = readEveryWay(model, plan, call('{"city": "Kö').slice(0, -14));
+  assertEquals(cut.calls, [{ name: "get_weather", arguments: '{"city": "Kö' }]);
+  assertEquals(readEveryWay(model, plan, "text \n").content, "text \n");
+});
+
+Deno.test("calls have ids of 24 letters, each its own", () => {
+  const model = thinker();
+  const plan = model.form.plan({ messages: USER, tools: [WEATHER] });
+  const tokens = model.tokenizer.encode(call("{}").repeat(3), { parseSpecial: true });
+  const reader = plan.reader();
+  const parts = tokens.flatMap((token) =>
+    plan.markers.has(token) ? reader.marker(token) : reader.text(model.tokenizer.decode([token]))
+  );
+  const ids = parts.flatMap((part) => part.type === "call" ? [part.id] : []);
+  for (const id of ids) assertMatch(id, /^call_[A-Za-z]{24}$/);
+  assertEquals(new Set(ids).size, 3);
+});
+
+Deno.test("no thinking, where it is asked for, is said to the template and kept by the grammar", () => {
+  const model = thinker();
+  const constraint = { kind: "json_schema", schema: { type: "object" } } as const;
+  const plan = model.form.plan({ messages: USER, constraint, effort: false });
+  assertEquals(plan.constraint, constraint);
+  assertEquals(plan.thinking?.open, false);
+  assertMatch(model.tokenizer.decode(plan.prompt, { special: true }), /assistant\n<think>\n\n<\/think>\n\n$/);
+});
+
+Deno.test("a thought that the prompt begins is read from the first token on, and ended at once where none is wanted", () => {
+  const model = testModel({
+    template: CHATML.replace("assistant\n", "assistant\n<think>\n"),
+    control: TURNS,
+    userDefined: MARKS,
+  });
+  const plan = model.form.plan({ messages: [{ role: "user", content: "<think>" }] });
+  assertEquals(plan.thinking?.open, true);
+  assertEquals(readEveryWay(model, plan, "so\n</think>\n\nyes").reasoning, "so");
+  const without = model.form.plan({ messages: USER, effort: false });
+  assertMatch(model.tokenizer.decode(without.prompt, { special: true }), /<think>\n\n<\/think>\n\n$/);
+  assertEquals(readEveryWay(model, without, "yes").content, "yes");
+});
+
+Deno.test("a user's marks open no thought", () => {
+  const model = thinker();
+  assertEquals(model.form.plan({ messages: [{ role: "user", content: "<think>" }] }).thinking?.open, false);
+});
+
+Deno.test("templates that know no tools get them in the system message", () => {
+  const model = testModel({ template: CHATML, control: TURNS });
+  assertEquals(model.form.toolFormat, "general");
+  const messages = [
+    { role: "system", content: "Be kind." },
+    ...USER,
+    {
+      role: "assistant",
+      content: null,
+      tool_calls: [{ id: "1", function: { name: "get_weather", arguments: '{"city":"Bonn"}' } }],
+    },
+    { role: "tool", tool_call_id: "1", content: "sun" },
+    { role: "tool", tool_call_id: "2", content: "rain" },
+  ];
+  const prompt = model.tokenizer.decode(model.form.plan({ messages, tools: [WEATHER] }).prompt);
+  assertMatch(
+    prompt,
+    /Be kind\.\n\nYou can call[^]*"get_weather"[^]*\{"name": "get_weather", "arguments": \{"city":"Bonn"\}\}/,
+  );
+  assertMatch(
+    prompt,
+    /user\n<tool_response>\nsun\n<\/tool_response>\n<tool_response>\nrain\n<\/tool_response>\n/,
+  );
+});
+
+Deno.test("tools that are not to be called are not shown, and their marks are text", () => {
+  const model = thinker();
+  const plan = model.form.plan({ messages: USER, tools: [WEATHER], toolChoice: "none" });
+  assertEquals(plan.constraint, undefined);
+  assertEquals(model.tokenizer.decode(plan.prompt).includes("get_weather"), false);
+  assertEquals(readEveryWay(model, plan, call("{}")).calls, []);
+});
+
+Deno.test("choices that no tool allows and parameters that are no object are refused", () => {
+  const { form } = thinker();
+  const plan = (tools: typeof WEATHER[], toolChoice?: "required" | { name: string }) => () =>
+    form.plan({ messages: USER, tools, toolChoice });
+  assertThrows(plan([], "required"), ChatTemplateError, "there are no tools");
+  assertThrows(plan([WEATHER], { name: "other" }), ChatTemplateError, '"other"');
+  assertThrows(
+    plan([{ name: "f", parameters: { type: "string" } }]),
+    ConstraintError,
+    '"type" must be "object" (got "string")',
+  );
+});

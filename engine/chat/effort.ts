@@ -1,0 +1,27 @@
+/** What a template takes to think more, less or not at all. */
+
+type Variables = Record<string, unknown>;
+
+/** Words that every template with efforts knows. */
+const NEAREST: Readonly<Record<string, string>> = { minimal: "low", xhigh: "high", max: "high" };
+
+/** Variables of the template for `reasoning_effort`: false is no thinking; undefined leaves it to the template. */
+export function effortVariables(source: string, effort: false | string | undefined): Variables {
+  if (effort === undefined) return {};
+  const thinks = effort !== false && effort !== "none";
+  const variables: Variables = {};
+  if (/\benable_thinking\b/.test(source)) variables.enable_thinking = thinks;
+  // A variable of that name, not a message's field.
+  if (/(?<![.\w'"[])thinking\b(?!['"\w])/.test(source)) variables.thinking = thinks;
+  if (!thinks && /\bthinking_budget\b/.test(source)) variables.thinking_budget = 0;
+  if (/\breasoning_effort\b/.test(source)) variables.reasoning_effort = effortWord(source, effort);
+  return variables;
+}
+
+/** The word that the template knows for it. */
+function effortWord(source: string, effort: false | string): string {
+  const word = effort === false ? "none" : effort;
+  if (source.includes(`"${word}"`) || source.includes(`'${word}'`)) return word;
+  if (word === "none") return "low";
+  return NEAREST[word] ?? word;
+}

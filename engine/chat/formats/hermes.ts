@@ -1,0 +1,28 @@
+import type { CallFormat, CallSyntax } from "./format.ts";
+import type { Marks } from "../marks.ts";
+import { jsonCall, readJsonCall } from "./json_call.ts";
+import { markedSyntax } from "./marked.ts";
+
+/** Hermes, Qwen 2.5 and 3, and many others: `<tool_call>\n{"name": "f", "arguments": {…}}\n</tool_call>`. */
+export const hermes: CallFormat = {
+  name: "hermes",
+  recognises: (source) => source.includes("<tool_call>") && /\\?"arguments\\?"/.test(source),
+  syntax: hermesSyntax,
+};
+
+export function hermesSyntax(marks: Marks): CallSyntax {
+  const [begin, end] = [marks.mark("<tool_call>"), marks.mark("</tool_call>")];
+  return markedSyntax({
+    begin,
+    others: [end],
+    rest(lark, { tools, many }) {
+      const call = lark.rule(`"\\n" ${jsonCall(lark, tools)} "\\n" ${lark.mark(end)}`);
+      return many ? `${call} (${lark.blank} ${lark.mark(begin)} ${call})*` : call;
+    },
+    *readRest(input, answer) {
+      yield* input.blank();
+      yield* readJsonCall(input, answer);
+      yield* input.until([end], () => {}); // nothing but blanks in an answer that kept to its form
+    },
+  });
+}

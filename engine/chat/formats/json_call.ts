@@ -1,0 +1,65 @@
+import type { Answer } from "../answer.ts";
+import type { Input, Reading } from "../input.ts";
+import type { LarkGrammar } from "../lark.ts";
+import type { CheckedTool } from "../tools.ts";
+
+/** A call as a JSON object, as `json.dumps` writes it: `{"name": "f", "arguments": {…}}`. */
+export function jsonCall(
+  lark: LarkGrammar,
+  tools: readonly CheckedTool[],
+  argumentsKey = "arguments",
+): string {
+  const calls = tools.map(({ name, parameters }) => {
+    const head = lark.text(`{"name": ${JSON.stringify(name)}, "${argumentsKey}": `);
+    return `${head} ${lark.part({ kind: "json_schema", schema: parameters })} "}"`;
+  });
+  return lark.rule(calls.join(" | "));
+}
+
+/** A list of calls: `[{…}, {…}]`. */
+export function jsonCallList(lark: LarkGrammar, tools: readonly CheckedTool[], many: boolean): string {
+  const call = jsonCall(lark, tools);
+  return `"[" ${call} ${many ? `(", " ${call})*` : ""} "]"`;
+}
+
+/** Reads a call as a JSON object; false where there is none, or not to its end. */
+export function* readJsonCall(input: Input, answer: Answer): Reading<boolean> {
+  if (!(yield* input.accept(["{"]))) return false;
+  let index: number | undefined;
+  let early = "";
+  let some = false;
+  for (;;) {
+    yield* input.blank();
+    const key = yield* input.string();
+    if (key === undefined) break;
+    yield* input.blank();
+    if (!(yield* input.accept([":"]))) return false;
+    yield* input.blank();
+    if (key === "name" && index === undefined) {
+      const name = yield* input.string();
+      if (name === undefined) return false;
+      index = answer.call(name);
+      answer.args(index, early);
+    } else if ((key === "arguments" || key === "parameters") && !some) {
+      some = true;
+      const take = (text: string) => index === undefined ? void (early += text) : answer.args(index, text);
+      if (!(yield* input.json(take))) return false;
+    } else if (!(yield* input.json(() => {}))) return false;
+    yield* input.blank();
+    if (!(yield* input.accept([","]))) break;
+  }
+  if (index !== undefined && !some) answer.args(index, "{}");
+  return (yield* input.accept(["}"])) !== undefined;
+}
+
+/** Reads one call or a list of calls. */
+export function* readJsonCalls(input: Input, answer: Answer): Reading<boolean> {
+  yield* input.blank();
+  if (!(yield* input.accept(["["]))) return yield* readJsonCall(input, answer);
+  for (;;) {
+    yield* input.blank();
+    if (!(yield* readJsonCall(input, answer))) return false;
+    yield* input.blank();
+    if (!(yield* input.accept([","]))) return (yield* input.accept(["]"])) !== undefined;
+  }
+}

@@ -1,0 +1,50 @@
+import type { Answer } from "../answer.ts";
+import type { Input, Reading } from "../input.ts";
+import type { LarkGrammar } from "../lark.ts";
+import type { Mark } from "../marks.ts";
+import type { AnswerShape, CallSyntax } from "./format.ts";
+
+/** A syntax in which a mark opens what is a call and no text. */
+export interface MarkedSyntax {
+  readonly begin: Mark;
+  /** Other marks of calls; they are dropped from texts. */
+  readonly others: readonly Mark[];
+  /** What follows the first `begin`: one call, or several where there may be many. */
+  rest(lark: LarkGrammar, shape: AnswerShape): string;
+  /** Reads what follows a `begin`. */
+  readRest(input: Input, answer: Answer): Reading;
+  readonly messages?: CallSyntax["messages"];
+  readonly toolsInMessages?: boolean;
+}
+
+/** The body of an answer with such calls: a text, then calls. */
+export function markedSyntax(syntax: MarkedSyntax): CallSyntax {
+  const { begin, others, messages, toolsInMessages } = syntax;
+  const marks = [begin, ...others];
+  return {
+    marks,
+    messages,
+    toolsInMessages,
+    body: (lark, shape) => markedBody(lark, shape, begin, syntax.rest(lark, shape)),
+    *read(input, answer, formed) {
+      if (formed) {
+        if (!(yield* input.mark([begin]))) {
+          return void (yield* input.until([], (text) => answer.content(text)));
+        }
+        yield* syntax.readRest(input, answer);
+      }
+      for (;;) {
+        const mark = yield* input.until(marks, (text) => answer.content(text));
+        if (!mark) return;
+        if (mark === begin) yield* syntax.readRest(input, answer);
+      }
+    },
+  };
+}
+
+function markedBody(lark: LarkGrammar, shape: AnswerShape, begin: Mark, rest: string): string {
+  const calls = `${lark.mark(begin)} ${rest}`;
+  if (shape.required) return calls;
+  if (shape.content !== undefined) return `(${shape.content} | ${calls})`;
+  return `(${lark.until(begin)} ${rest} | ${lark.anything})`;
+}

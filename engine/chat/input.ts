@@ -1,0 +1,201 @@
+import type { Mark, Marks } from "./marks.ts";
+
+/** A piece of a reader: it yields where it cannot go on without more input. */
+export type Reading<T = void> = Generator<undefined, T, undefined>;
+
+const BLANK = /[^ \n\r\t]/;
+
+/**
+ * What of an answer has come and is not read yet. What its methods give does not depend on the cuts in which the answer comes:
+ * each waits where more input could change it.
+ */
+export class Input {
+  #text = "";
+  #ended = false;
+
+  constructor(private readonly marks: Marks) {}
+
+  add(text: string): void {
+    this.#text += text;
+  }
+
+  /** Nothing more comes. */
+  end(): void {
+    this.#ended = true;
+  }
+
+  /** Hands on the text before the first of the marks, which is taken; undefined where the answer ends without one. */
+  *until(marks: readonly Mark[], emit: (text: string) => void): Reading<Mark | undefined> {
+    for (;;) {
+      const found = this.#first(marks);
+      if (found) {
+        this.#emit(found.at, emit);
+        this.#text = this.#text.slice(found.mark.sign.length);
+        return found.mark;
+      }
+      this.#emit(this.#text.length - (this.#ended ? 0 : this.#undecided(marks)), emit);
+      if (this.#ended) return undefined;
+      yield;
+    }
+  }
+
+  /** Takes blanks and line breaks. */
+  *blank(): Reading<string> {
+    let blank = "";
+    for (;;) {
+      const at = this.#text.search(BLANK);
+      blank += this.#take(at < 0 ? this.#text.length : at);
+      if (at >= 0 || this.#ended) return blank;
+      yield;
+    }
+  }
+
+  /** Takes one of the marks if it comes next. */
+  *mark(marks: readonly Mark[]): Reading<Mark | undefined> {
+    const sign = yield* this.accept(marks.map(({ sign }) => sign));
+    return marks.find((mark) => mark.sign === sign);
+  }
+
+  /** Takes one of the texts, none of which begins another, if it comes next. */
+  *accept(texts: readonly string[]): Reading<string | undefined> {
+    for (;;) {
+      const found = texts.find((text) => this.#text.startsWith(text));
+      if (found !== undefined) {
+        this.#take(found.length);
+        return found;
+      }
+      if (this.#ended || !texts.some((text) => text.startsWith(this.#text))) return undefined;
+      yield;
+    }
+  }
+
+  /** Takes the longest text that the pattern's characters make up. */
+  *characters(pattern: RegExp): Reading<string> {
+    let taken = "";
+    for (;;) {
+      let at = 0;
+      while (at < this.#text.length && pattern.test(this.#text[at])) at++;
+      taken += this.#take(at);
+      if (this.#text !== "" || this.#ended) return taken;
+      yield;
+    }
+  }
+
+  /** The next unit, which is not taken; empty at the end. */
+  *peek(): Reading<string> {
+    while (this.#text === "" && !this.#ended) yield;
+    return this.#text.slice(0, 1);
+  }
+
+  /** Hands on one JSON value as it is written; false where it does not end. */
+  *json(emit: (text: string) => void): Reading<boolean> {
+    const scan = new JsonScan();
+    for (;;) {
+      let at = 0;
+      while (at < this.#text.length && scan.state === "inside") {
+        const isSign = !scan.quoted && this.marks.plain(this.#text[at]) !== this.#text[at];
+        if (scan.take(isSign ? undefined : this.#text[at])) at++;
+      }
+      this.#emit(at, emit);
+      if (scan.state !== "inside") return scan.state === "complete";
+      if (this.#ended) return scan.endsHere;
+      yield;
+    }
+  }
+
+  /** Takes a JSON string; undefined where there is none. */
+  *string(): Reading<string | undefined> {
+    if ((yield* this.peek()) !== '"') return undefined;
+    let json = "";
+    if (!(yield* this.json((text) => json += text))) return undefined;
+    try {
+      return JSON.parse(json);
+    } catch {
+      return undefined;
+    }
+  }
+
+  #first(marks: readonly Mark[]): { at: number; mark: Mark } | undefined {
+    let first: { at: number; mark: Mark } | undefined;
+    for (const mark of marks) {
+      const at = this.#text.indexOf(mark.sign);
+      if (at >= 0 && (!first || at < first.at)) first = { at, mark };
+    }
+    return first;
+  }
+
+  /** How much of the end may be the beginning of a mark. */
+  #undecided(marks: readonly Mark[]): number {
+    let most = 0;
+    for (const { sign } of marks) {
+      for (let length = Math.min(sign.length - 1, this.#text.length); length > most; length--) {
+        if (this.#text.endsWith(sign.slice(0, length))) most = length;
+      }
+    }
+    return most;
+  }
+
+  #emit(length: number, emit: (text: string) => void): void {
+    if (length > 0) emit(this.marks.plain(this.#take(length)));
+  }
+
+  #take(length: number): string {
+    const taken = this.#text.slice(0, length);
+    this.#text = this.#text.slice(length);
+    return taken;
+  }
+}
+
+/** Finds where a JSON value ends, without judging what is inside. */
+class JsonScan {
+  state: "inside" | "complete" | "broken" = "inside";
+  quoted = false;
+  #depth = 0;
+  #escaped = false;
+  #begun = false;
+
+  /** Whether the unit belongs to the value; undefined is what cannot stand outside a string. */
+  take(unit: string | undefined): boolean {
+    if (this.quoted) {
+      if (this.#escaped) this.#escaped = false;
+      else if (unit === "\\") this.#escaped = true;
+      else if (unit === '"') this.#close();
+      return true;
+    }
+    if (unit === undefined) return this.#stop();
+    if (unit === '"' && !(this.#begun && this.#depth === 0)) {
+      this.#begun = this.quoted = true;
+      return true;
+    }
+    if (unit === "{" || unit === "[") {
+      if (this.#begun && this.#depth === 0) return this.#stop();
+      this.#begun = true;
+      this.#depth++;
+      return true;
+    }
+    if (unit === "}" || unit === "]") {
+      if (this.#depth === 0) return this.#stop();
+      this.#depth--;
+      this.#close();
+      return true;
+    }
+    if (this.#depth === 0 && /[\s,:)"]/.test(unit)) return this.#stop();
+    this.#begun = true;
+    return true;
+  }
+
+  /** Whether what was taken is whole if nothing follows: a number or a word. */
+  get endsHere(): boolean {
+    return this.#begun && this.#depth === 0 && !this.quoted;
+  }
+
+  #close(): void {
+    this.quoted = false;
+    if (this.#depth === 0) this.state = "complete";
+  }
+
+  #stop(): boolean {
+    this.state = this.endsHere ? "complete" : "broken";
+    return false;
+  }
+}

@@ -1,0 +1,120 @@
+import { assertEquals } from "@std/assert";
+import { createChatTemplate } from "../tokenizer/chat_template.ts";
+import { bpeMetadata } from "../tokenizer/testing.ts";
+import { TOKEN_TYPE } from "../tokenizer/token_types.ts";
+import { createTokenizer } from "../tokenizer/tokenizer.ts";
+import type { Tokenizer } from "../tokenizer/types.ts";
+import { createChatForm } from "./chat_form.ts";
+import type { ChatForm, ChatPart, ChatPlan, ChatReader, Tool } from "./types.ts";
+
+/** Models for tests of chats: a template, and a vocabulary of bytes and marks. */
+
+export interface TestModel {
+  readonly form: ChatForm;
+  readonly tokenizer: Tokenizer;
+}
+
+interface ModelParts {
+  readonly template?: string;
+  readonly toolUse?: string;
+  readonly control?: readonly string[];
+  readonly userDefined?: readonly string[];
+}
+
+export function testModel({ template, toolUse, control = [], userDefined = [] }: ModelParts): TestModel {
+  const metadata = bpeMetadata({
+    extra: [
+      ...control.map((text) => [text, TOKEN_TYPE.CONTROL] as const),
+      ...userDefined.map((text) => [text, TOKEN_TYPE.USER_DEFINED] as const),
+    ],
+    values: {
+      ...(template === undefined ? {} : { chat_template: template }),
+      ...(toolUse === undefined ? {} : { "chat_template.tool_use": toolUse }),
+    },
+  });
+  const tokenizer = createTokenizer(metadata);
+  return { form: createChatForm(createChatTemplate(metadata, tokenizer), tokenizer), tokenizer };
+}
+
+/** An answer put together from its parts. */
+export interface Read {
+  reasoning: string;
+  content: string;
+  calls: { name: string; arguments: string }[];
+}
+
+export function put(parts: readonly ChatPart[]): Read {
+  const read: Read = { reasoning: "", content: "", calls: [] };
+  for (const part of parts) {
+    if (part.type === "reasoning" || part.type === "content") read[part.type] += part.text;
+    else if (part.type === "call") {
+      assertEquals(part.index, read.calls.length);
+      read.calls.push({ name: part.name, arguments: "" });
+    } else read.calls[part.index].arguments += part.text;
+  }
+  return read;
+}
+
+/** What an engine gives for a text: pieces of it, and marker tokens. */
+type Event = string | number;
+
+/** `text` as the model would have written it, marks as tokens where the vocabulary has them. */
+function eventsOf({ tokenizer }: TestModel, plan: ChatPlan, text: string): Event[] {
+  const events: Event[] = [];
+  let held: number[] = [];
+  const flush = () => {
+    if (held.length > 0) events.push(tokenizer.decode(held, { continuation: true }));
+    held = [];
+  };
+  for (const token of tokenizer.encode(text, { parseSpecial: true })) {
+    if (!plan.markers.has(token)) held.push(token);
+    else {
+      flush();
+      events.push(token);
+    }
+  }
+  flush();
+  return events;
+}
+
+function feed(reader: ChatReader, events: readonly Event[]): ChatPart[] {
+  const parts = events.flatMap((event) =>
+    typeof event === "number" ? reader.marker(event) : reader.text(event)
+  );
+  return [...parts, ...reader.end()];
+}
+
+/** The answer read in one piece, in single characters and in every cut in two: it must be the same each time. */
+export function readEveryWay(model: TestModel, plan: ChatPlan, text: string): Read {
+  const events = eventsOf(model, plan, text);
+  const whole = put(feed(plan.reader(), events));
+  const units = events.flatMap((event): Event[] => typeof event === "number" ? [event] : [...event]);
+  assertEquals(put(feed(plan.reader(), units)), whole, `in single characters: ${JSON.stringify(text)}`);
+  for (let cut = 1; cut < units.length; cut++) {
+    const halves = [...joined(units.slice(0, cut)), ...joined(units.slice(cut))];
+    assertEquals(put(feed(plan.reader(), halves)), whole, `cut at ${cut}: ${JSON.stringify(text)}`);
+  }
+  return whole;
+}
+
+function joined(events: readonly Event[]): Event[] {
+  const result: Event[] = [];
+  for (const event of events) {
+    const last = result.at(-1);
+    if (typeof event === "string" && typeof last === "string") result[result.length - 1] = last + event;
+    else result.push(event);
+  }
+  return result;
+}
+
+export const WEATHER: Tool = {
+  name: "get_weather",
+  description: "The weather at a place",
+  parameters: {
+    type: "object",
+    properties: { city: { type: "string" }, days: { type: "integer" } },
+    required: ["city"],
+  },
+};
+
+export const USER = [{ role: "user", content: "How is the weather?" }];

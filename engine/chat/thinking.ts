@@ -1,0 +1,80 @@
+import type { Answer } from "./answer.ts";
+import type { Input, Reading } from "./input.ts";
+import type { LarkGrammar } from "./lark.ts";
+import type { Mark, Marks } from "./marks.ts";
+
+/** How a model marks its thinking. */
+export interface Thinking {
+  readonly begin: Mark;
+  readonly end: Mark;
+  /** What stands between `begin` and the thought, as templates write it. */
+  readonly afterBegin: string;
+  /** What stands between the end of the thought and `end`. */
+  readonly beforeEnd: string;
+  /** What stands between `end` and the answer. */
+  readonly afterEnd: string;
+}
+
+/** "open": the prompt has begun it; "closed": the prompt has ended it; "free": the model may begin it. */
+export type ThinkingState = "open" | "closed" | "free";
+
+const STYLES: readonly { begin: string; end: string; lines: boolean }[] = [
+  { begin: "<think>", end: "</think>", lines: true },
+  { begin: "[THINK]", end: "[/THINK]", lines: false },
+  { begin: "<seed:think>", end: "</seed:think>", lines: false },
+  { begin: "<|START_THINKING|>", end: "<|END_THINKING|>", lines: false },
+  { begin: "<|channel>thought\n", end: "<channel|>", lines: false },
+];
+
+/**
+ * How the model of a template thinks; undefined where it does not. Its marks stand in the template, or are tokens of the
+ * vocabulary: then the model may write them though the template never does.
+ */
+export function findThinking(source: string, marks: Marks): Thinking | undefined {
+  const written = source.replaceAll("\\n", "\n");
+  const style = STYLES.find(({ begin, end }) =>
+    written.includes(end) || written.includes(begin) || (marks.isToken(begin) && marks.isToken(end))
+  );
+  if (!style) return undefined;
+  return {
+    begin: marks.mark(style.begin),
+    end: marks.mark(style.end),
+    afterBegin: style.lines ? "\n" : "",
+    beforeEnd: style.lines ? "\n" : "",
+    afterEnd: style.lines ? "\n\n" : "",
+  };
+}
+
+/** What the end of a prompt says about the thinking. */
+export function thinkingState({ begin, end }: Thinking, prompt: string): ThinkingState {
+  const tail = prompt.trimEnd();
+  if (tail.endsWith(end.text.trimEnd())) return "closed";
+  return tail.endsWith(begin.text.trimEnd()) ? "open" : "free";
+}
+
+/** What may or must come before the answer proper, as the beginning of a sequence. */
+export function thinkingGrammar(lark: LarkGrammar, thinking: Thinking, state: ThinkingState, blank: string) {
+  const rest = `${lark.until(thinking.end)} ${blank}`;
+  if (state === "open") return rest;
+  return state === "free" ? `(${lark.mark(thinking.begin)} ${rest})?` : "";
+}
+
+/** Reads the thinking, if there is one. `blanks`: those before and after it are no part of what follows. */
+export function* readThinking(
+  input: Input,
+  answer: Answer,
+  thinking: Thinking,
+  open: boolean,
+  blanks: boolean,
+): Reading {
+  const { begin, end } = thinking;
+  if (!open) {
+    const blank = yield* input.blank();
+    if (!(yield* input.mark([begin]))) return answer.content(blank);
+  }
+  answer.beginThinking();
+  const take = (text: string) => answer.reasoning(text);
+  while ((yield* input.until([begin, end], take)) === begin);
+  answer.endThinking();
+  if (blanks) yield* input.blank();
+}
