@@ -1,9 +1,10 @@
 import { inspectModel } from "../engine/inspect.ts";
-import { type NatsTarget, natsTarget, openConnection } from "../jobs/nats/connection.ts";
+import { type NatsTarget, openConnection } from "../jobs/nats/connection.ts";
 import { Coordinator } from "../jobs/nats/coordinator.ts";
-import { type EngineOptions, identifyModel, type LineEngine } from "./batch_world.ts";
+import { type AnsweringModel, type EngineOptions, identifyModel, type LineEngine } from "./batch_world.ts";
 import { type Flags, UsageError } from "./flags.ts";
 import { modelPath } from "./model.ts";
+import { natsTarget } from "./nats_target.ts";
 
 export const NATS_FLAGS = ["nats", "nats-creds"];
 
@@ -26,6 +27,14 @@ export function natsFlags(flags: Flags, fallback?: string): NatsTarget | undefin
   }
 }
 
+/** What all workers of a run compute with: "auto" may be another one on each machine, and is refused. */
+export function workersBackend(backend: EngineOptions["backend"]): AnsweringModel["backend"] {
+  if (backend !== "auto") return backend;
+  throw new UsageError(
+    '--backend must be cpu or webgpu with --nats (got "auto"): all workers must have the same',
+  );
+}
+
 /** Workers on NATS in the place of an engine in this process. Of the model only the header and some pages are read. */
 export async function openWorkers(
   target: NatsTarget,
@@ -38,7 +47,7 @@ export async function openWorkers(
   const settings = await identifyModel({
     path,
     contextLength: plan.contextLength,
-    backend: backend === "auto" ? "cpu" : backend,
+    backend: workersBackend(backend),
     arithmetic,
     kvType,
   });

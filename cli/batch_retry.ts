@@ -1,4 +1,4 @@
-import { Retry } from "../jobs/retry.ts";
+import { Retry, RETRY_AGAIN } from "../jobs/retry.ts";
 import { diskStorage } from "../jobs/storage.ts";
 import { runJob } from "./batch_job.ts";
 import {
@@ -47,6 +47,10 @@ export async function retryCommand(args: readonly string[], world: BatchWorld): 
     output,
     errors: flags.text("errors") ?? errorsPath(output),
   };
+  const note = (message: string) =>
+    flags.json
+      ? world.host.out(`${JSON.stringify({ event: "note", message })}\n`)
+      : world.host.err(`${message}\n`);
   const retry = await Retry.open(diskStorage, job, LINE_LIMITS);
   try {
     if (!retry.merged) {
@@ -58,7 +62,10 @@ export async function retryCommand(args: readonly string[], world: BatchWorld): 
       }
       const { files, order } = retry;
       const code = await runJob({ ...files, order, engine, strict: false, json: flags.json }, world);
-      if (code !== 0) return code;
+      if (code !== 0) {
+        if (await retry.hasFailed()) note(`${RETRY_AGAIN}; it begins anew`);
+        return code;
+      }
       await retry.merge();
     }
     const { completed, failed } = retry.counts;

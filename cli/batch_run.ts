@@ -1,6 +1,6 @@
 import type { AnswerOrder } from "../jobs/runner.ts";
 import { runJob } from "./batch_job.ts";
-import { CREDENTIALS_HELP, NATS_FLAGS, natsFlags } from "./batch_nats.ts";
+import { CREDENTIALS_HELP, NATS_FLAGS, natsFlags, workersBackend } from "./batch_nats.ts";
 import {
   AUTO_PARALLEL,
   type BatchWorld,
@@ -71,11 +71,13 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
   if (nats !== undefined && own) {
     throw new UsageError(`--${own} is the workers' own; leave it out with --nats`);
   }
+  const engine = engineOptions(flags, nats === undefined ? undefined : NATS_PARALLEL);
+  if (nats !== undefined) workersBackend(engine.backend);
   const job = {
     input: flags.operand("IN.jsonl"),
     output,
     errors: flags.text("errors") ?? errorsPath(output),
-    engine: engineOptions(flags, nats === undefined ? undefined : NATS_PARALLEL),
+    engine,
     nats,
     order: answerOrder(flags.text("order")),
     strict: flags.is("strict"),

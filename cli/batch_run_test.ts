@@ -237,6 +237,10 @@ Deno.test("batch: wrong usage is exit code 2 and says what is right", async () =
     ["run in.jsonl --out o --parallel 1025", "must be a whole number from 1 to 1024"],
     ["run in.jsonl --out in.jsonl", "two files of this job"],
     ["run in.jsonl --out o --order size", '--order must be input or completed (got "size")'],
+    [
+      "run in.jsonl --out o --nats host --backend auto",
+      '--backend must be cpu or webgpu with --nats (got "auto")',
+    ],
   ];
   for (const [args, words] of cases) {
     const host = fakeHost();

@@ -6,7 +6,7 @@ import { BatchError } from "./errors.ts";
 import type { JournalRecord } from "./journal_format.ts";
 import type { PendingLine } from "./look_ahead.ts";
 import type { Pace } from "./pace.ts";
-import type { BatchRequest } from "./request.ts";
+import { type Call, probeOf } from "./probe.ts";
 
 /**
  * Answers one request as the HTTP endpoint would. Rejects when `signal` aborts it, when there is no such answer, and with
@@ -80,7 +80,7 @@ class Dispatch {
   /** Lines to be asked once more. */
   private readonly again: PendingLine[] = [];
   /** The last one that was answered well. */
-  private good: BatchRequest | undefined;
+  private good: Call | undefined;
   private inFlight = 0;
   private isLastTaken = false;
   private changed = Promise.withResolvers<void>();
@@ -236,7 +236,7 @@ class Dispatch {
 
   /** Asks again while the engine is busy. undefined when a signal came first. */
   private async patientAnswer(
-    { url, body }: Pick<BatchRequest, "url" | "body">,
+    { url, body }: Call,
   ): Promise<Answer | undefined> {
     const { execute, patienceMs, signal, drainSignal } = this.options;
     const since = performance.now();
@@ -260,18 +260,6 @@ class Dispatch {
 function engineOf(answer: unknown): string {
   const { engine } = (answer ?? {}) as { engine?: unknown };
   return typeof engine === "string" ? engine : ONLY;
-}
-
-/** A request for one token that a well engine answers: one that was answered before, or else one of the failed kind. */
-function probeOf(failed: BatchRequest, good: BatchRequest | undefined): Pick<BatchRequest, "url" | "body"> {
-  if (good !== undefined) {
-    const { max_completion_tokens: _, ...body } = good.body;
-    return { url: good.url, body: { ...body, max_tokens: 1 } };
-  }
-  const { url, body: { model, messages } } = failed;
-  const content = "Hi";
-  const asked = messages === undefined ? { prompt: content } : { messages: [{ role: "user", content }] };
-  return { url, body: { model, ...asked, max_tokens: 1 } };
 }
 
 /** A token of a prompt is computed beside others, for less than one that is generated; one from the cache is free. */

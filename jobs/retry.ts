@@ -23,6 +23,10 @@ import type { Storage, StorageFile } from "./storage.ts";
  * retry's input is in the error file, and the lines of the output are copied as they are: a good answer is never touched.
  */
 
+/** After a sync that failed in a retry. */
+export const RETRY_AGAIN =
+  "The answers of the job are as they were: when the disk can be trusted, run the same retry-errors command again";
+
 /** The files of the job that answers the failed lines of a job. */
 export function retryFiles({ output }: JobFiles): JobFiles {
   return {
@@ -63,12 +67,14 @@ export class Retry {
     try {
       const { ended } = journal;
       if (ended?.state !== "done") throw notDone(job.output, ended?.reason);
-      // A sync that failed may have lost what is seen here. Only what is written anew is known to be durable.
-      await journal.finish(ended);
       const retry = new Retry(storage, job, limits, journal, ended);
-      retry.merged = ended.retry?.state === "merging";
-      if (retry.merged) await retry.replaceOutputs();
-      else await checkOutputs(storage, job, ended);
+      await retry.step(async () => {
+        // A sync that failed may have lost what is seen here. Only what is written anew is known to be durable.
+        await journal.finish(ended);
+        retry.merged = ended.retry?.state === "merging";
+        if (retry.merged) await retry.replaceOutputs();
+        else await checkOutputs(storage, job, ended);
+      });
       return retry;
     } catch (error) {
       journal.close();
@@ -86,10 +92,18 @@ export class Retry {
     return this.done.counts;
   }
 
-  /** Makes the retry's input of the failed lines, where an earlier run has not done that. Whether there are any. */
-  async prepare(): Promise<boolean> {
+  /**
+   * Makes the retry's input of the failed lines, where an earlier run has not done that or where its job has failed for
+   * good. Whether there are any.
+   */
+  prepare(): Promise<boolean> {
+    return this.step(() => this.makeInput());
+  }
+
+  private async makeInput(): Promise<boolean> {
     const { storage, files } = this;
-    if (this.done.retry?.state === "running" && await isThere(storage, files.input)) return true;
+    const isMade = this.done.retry?.state === "running" && await isThere(storage, files.input);
+    if (isMade && !await this.hasFailed()) return true;
     await this.removeFiles();
     const order = this.done.order ?? await this.findOrder();
     const count = await this.writeFailedLines();
@@ -105,7 +119,11 @@ export class Retry {
    * Puts what the retry answered well into the output, what it did not into the error file, and takes the retry's files
    * away. The job's new counts.
    */
-  async merge(): Promise<Readonly<Counts>> {
+  merge(): Promise<Readonly<Counts>> {
+    return this.step(() => this.mergeOutputs());
+  }
+
+  private async mergeOutputs(): Promise<Readonly<Counts>> {
     const { storage, job, files } = this;
     const { ended: retried } = await readJobState(storage, files.output);
     if (retried?.state !== "done") throw notDone(files.output, retried?.reason);
@@ -130,8 +148,32 @@ export class Retry {
     return this.counts;
   }
 
+  /** Whether the job that answers the failed lines has failed for good. `prepare` begins anew then. */
+  async hasFailed(): Promise<boolean> {
+    try {
+      return (await readJobState(this.storage, this.files.output)).ended?.state === "failed";
+    } catch (error) {
+      if (error instanceof BatchError && error.code === "no_job") return false; // it has not begun
+      throw error;
+    }
+  }
+
   close(): void {
     this.journal.close();
+  }
+
+  /** A sync that fails here ends this run. The job has failed only where its journal says so. */
+  private async step<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      const isSync = error instanceof BatchError && error.code === "sync_failed";
+      if (!isSync || this.journal.ended?.state === "failed") throw error;
+      const why = error.cause instanceof Error ? error.cause.message : String(error.cause);
+      const message =
+        `Cannot make the files of the retry of "${this.job.output}" durable: ${why}. ${RETRY_AGAIN}`;
+      throw new BatchError("sync_failed", message, false, { cause: error.cause });
+    }
   }
 
   /** Ends the merge: from here on the new outputs are whole and durable, under one name or the other. */
@@ -146,6 +188,7 @@ export class Retry {
         const reason = `${error.message}. Its outputs are whole, but may still have the names ` +
           `"${partialPath(output)}" and "${partialPath(errors)}"`;
         await this.journal.finish({ state: "failed", reason }).catch(() => {});
+        throw new BatchError("sync_failed", reason, false, { cause: error.cause });
       }
       throw error;
     }

@@ -180,12 +180,14 @@ export const RETRY_CALLS = Math.max(...CALLS);
 const FAULTS = ["kill", "powerCut", "ENOSPC", "EIO", "EMFILE"] as const;
 const MOST_FAULTS = 4;
 
+export type RetryEnd = "done" | "done after a failed sync" | "failed for good";
+
 /**
  * Breaks a retry up to four times, at any call and in any way that `seed` chooses, and runs it until it is done: good
  * answers stay as they are to the byte, only failed lines are asked, and none is lost or doubled. Returns what it came
- * to: a failed sync may end it for good.
+ * to: a sync that fails while the outputs are replaced may end it for good.
  */
-export async function brokenRetry(seed: number): Promise<"done" | "failed for good"> {
+export async function brokenRetry(seed: number): Promise<RetryEnd> {
   const random = seeded(seed);
   const choose = (count: number) => Math.floor(random() * count);
   // The first seeds go through every job, every fault and every call.
@@ -216,6 +218,7 @@ export async function brokenRetry(seed: number): Promise<"done" | "failed for go
     if (error === undefined) assertMerged(storage, base);
     else if (error instanceof BatchError && !error.resumable) {
       assertEquals(error.code, "sync_failed", error.message);
+      const again = error.message.includes("run the same retry-errors command again");
       // What the failed sync dropped is seen until the power fails, at once or in a later run.
       const cutAt = choose(2 * calls);
       storage.setFault((n) => n === cutAt ? "crash" : "none");
@@ -223,7 +226,9 @@ export async function brokenRetry(seed: number): Promise<"done" | "failed for go
       storage.powerCut();
       storage.setFault(() => "none");
       assertWhole(storage, base);
-      return await endOfFailed(storage, base);
+      const end = await endOfFailed(storage, base);
+      if (again) assertEquals(end, "done after a failed sync", error.message);
+      return end;
     }
     [call, fault] = [choose(calls), FAULTS[choose(FAULTS.length)]];
   }
@@ -233,13 +238,13 @@ export async function brokenRetry(seed: number): Promise<"done" | "failed for go
   return "done";
 }
 
-async function endOfFailed(storage: SimStorage, base: Base): Promise<"done" | "failed for good"> {
+async function endOfFailed(storage: SimStorage, base: Base): Promise<RetryEnd> {
   const { error, executed } = await retry(storage, base);
   assert(executed.every((n) => FAILED.includes(n)), `asked ${executed}`);
   assertWhole(storage, base);
   if (error === undefined) {
     assertMerged(storage, base);
-    return "done";
+    return "done after a failed sync";
   }
   assert(error instanceof BatchError && error.code === "job_failed", String(error));
   return "failed for good";

@@ -1,5 +1,6 @@
 import type { BatchError } from "../jobs/errors.ts";
-import { type Connection, natsTarget, openConnection } from "../jobs/nats/connection.ts";
+import { natsTarget } from "../cli/nats_target.ts";
+import { type Connection, openConnection } from "../jobs/nats/connection.ts";
 import { Coordinator } from "../jobs/nats/coordinator.ts";
 import { runWorker } from "../jobs/nats/worker.ts";
 import { type BatchOptions, type Execute, runBatch } from "../jobs/runner.ts";

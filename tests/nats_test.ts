@@ -1,6 +1,7 @@
 import { assert, assertEquals, assertStringIncludes, fail } from "@std/assert";
 import { fromFileUrl } from "@std/path";
-import { natsTarget, openConnection } from "../jobs/nats/connection.ts";
+import { natsTarget } from "../cli/nats_target.ts";
+import { openConnection } from "../jobs/nats/connection.ts";
 import { RUNS_SUBJECT, runSubject } from "../jobs/nats/wire.ts";
 import { campaign } from "./nats_campaign.ts";
 import { NatsServer, natsServerPath } from "./nats_server.ts";

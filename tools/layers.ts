@@ -36,7 +36,7 @@ const LAYERS: readonly Layer[] = [
   },
   {
     files: /^jobs\/nats\//,
-    imports: /^jobs\/(nats\/|(answers|errors|runner|dispatch|model_identity)\.ts$)/,
+    imports: /^jobs\/(nats\/|(answers|errors|runner|dispatch|probe|model_identity)\.ts$)/,
     why:
       "workers and coordinators stand where an engine does; they know the runner's interface, not its parts",
   },

@@ -1,5 +1,6 @@
 import { concat } from "@std/bytes/concat.js";
 import { delay } from "@std/async/delay.js";
+import { retry } from "@std/async/retry.js";
 import type { z } from "zod";
 import type { Connection } from "./connection.ts";
 import {
@@ -19,8 +20,9 @@ import {
 } from "./wire.ts";
 
 const REQUEST_TIMEOUT_MS = 2000;
-const FIRST_PAUSE_MS = 100;
-const LONGEST_PAUSE_MS = 2000;
+/** Between requests to a coordinator that is away, and up to twice a second to one that has no room for an answer. */
+const PAUSES = { minTimeout: 100, maxTimeout: 2000, maxAttempts: Number.MAX_SAFE_INTEGER };
+const NO_ROOM_PAUSE_MS = 500;
 
 /** The coordinator wants nothing of this attempt any more. */
 export class Refused extends Error {
@@ -64,21 +66,18 @@ export class Attempt {
   async deliver(answer: LineAnswer): Promise<void> {
     const { line, attempt } = this;
     const bytes = bounded(answer);
-    for (let offset = 0, pause = FIRST_PAUSE_MS;;) {
-      const head = { line, attempt, offset, total: bytes.length };
-      const reply = await this.ask(
+    for (let offset = 0;;) {
+      const part = bytes.subarray(offset, offset + this.connection.chunk);
+      const { head } = await this.ask(
         "answer",
         answerReply,
-        head,
-        bytes.subarray(offset, offset + this.connection.chunk),
+        { line, attempt, offset, total: bytes.length },
+        part,
       );
-      if (reply.head.state === "taken") return;
-      if (reply.head.state !== "more") throw new Refused(reply.head.state);
-      if (reply.head.offset <= offset) {
-        await delay(pause, { signal: this.signal });
-        pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
-      }
-      offset = reply.head.offset;
+      if (head.state === "taken") return;
+      if (head.state !== "more") throw new Refused(head.state);
+      if (head.offset <= offset) await delay(NO_ROOM_PAUSE_MS, { signal: this.signal });
+      offset = head.offset;
     }
   }
 
@@ -86,18 +85,10 @@ export class Attempt {
   private async ask<T>(verb: Verb, schema: z.ZodType<T>, head: unknown, bytes?: Uint8Array) {
     const { nats } = this.connection;
     const message = encodeMessage(head, bytes);
-    for (let pause = FIRST_PAUSE_MS;; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
-      this.signal.throwIfAborted();
-      let reply: Uint8Array | undefined;
-      try {
-        const options = { timeout: REQUEST_TIMEOUT_MS };
-        reply = (await nats.request(runSubject(this.run, verb), message, options)).data;
-      } catch (error) {
-        if (nats.isClosed()) throw error;
-      }
-      if (reply !== undefined) return decodeMessage(schema, reply);
-      await delay(pause, { signal: this.signal });
-    }
+    const request = () => nats.request(runSubject(this.run, verb), message, { timeout: REQUEST_TIMEOUT_MS });
+    const isRetriable = () => !nats.isClosed();
+    const reply = await retry(request, { ...PAUSES, isRetriable, signal: this.signal });
+    return decodeMessage(schema, reply.data);
   }
 }
 

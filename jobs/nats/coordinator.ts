@@ -1,5 +1,7 @@
 import type { Msg } from "@nats-io/transport-node";
-import { delay } from "@std/async/delay.js";
+import { abortable } from "@std/async/abortable.js";
+import { deadline } from "@std/async/deadline.js";
+import type { z } from "zod";
 import { BatchError } from "../errors.ts";
 import type { ModelIdentity } from "../model_identity.ts";
 import type { Execute } from "../runner.ts";
@@ -11,15 +13,13 @@ import {
   decodeMessage,
   encodeMessage,
   joinMessage,
+  lastWord,
   leaveMessage,
-  modelDifference,
   type RunNotice,
   RUNS_SUBJECT,
   runSubject,
   STREAM,
   takeRequest,
-  versionDifference,
-  versionedJoin,
   WIRE_VERSION,
   WireError,
 } from "./wire.ts";
@@ -87,6 +87,7 @@ export class Coordinator {
         `is one of another configuration, remove it with "nats stream rm ${STREAM}"`;
       throw new BatchError("queue_unavailable", message, true, { cause: error });
     }
+    await coordinator.queue.removeForgotten().catch(() => {}); // the end of the run tries again
     coordinator.announce(false);
     return coordinator;
   }
@@ -104,16 +105,10 @@ export class Coordinator {
     const { promise, resolve, reject } = Promise.withResolvers<Awaited<ReturnType<Execute>>>();
     const line = this.lines.add({ url, body, resolve, reject });
     this.queue.add(line);
-    const abort = () => {
-      this.lines.remove(line);
-      reject(signal.reason);
-    };
-    signal.addEventListener("abort", abort, { once: true });
     try {
-      return await promise;
+      return await abortable(promise, signal);
     } finally {
-      signal.removeEventListener("abort", abort);
-      this.queue.delete(line);
+      this.lines.remove(line);
     }
   };
 
@@ -128,10 +123,7 @@ export class Coordinator {
     if (nats.isClosed()) return;
     this.announce(true);
     // A server that is away must not hold up the end: what is left there is forgotten in time.
-    const removed = this.queue.remove().then(() => nats.flush());
-    const patience = new AbortController();
-    await Promise.race([removed, delay(CLOSE_TIMEOUT_MS, { signal: patience.signal })]).catch(() => {});
-    patience.abort();
+    await deadline(this.queue.remove().then(() => nats.flush()), CLOSE_TIMEOUT_MS).catch(() => {});
   }
 
   private readonly drain = () => {
@@ -151,14 +143,16 @@ export class Coordinator {
     this.forgetSilent();
     if (this.options.drainSignal.aborted) this.drain();
     // What fails is tried again at the next tick.
-    this.mending ??= this.queue.mend().catch(() => {}).finally(() => this.mending = undefined);
+    this.mending ??= this.queue.mend(this.lines.ids()).catch(() => {}).finally(() =>
+      this.mending = undefined
+    );
   }
 
   private forgetSilent(): void {
     for (const [name, missed] of this.workers) {
       this.workers.set(name, missed + 1);
       if (missed * TICK_MS > this.leaseMs) {
-        this.forget(name, "is not heard of any more; its lines go to others");
+        this.forget(name, true, "is not heard of any more; its lines go to others");
       }
     }
     const now = performance.now();
@@ -170,9 +164,9 @@ export class Coordinator {
     );
   }
 
-  private forget(worker: string, why: string): void {
+  private forget(worker: string, silent: boolean, why: string): void {
     if (!this.workers.delete(worker)) return;
-    this.lines.fenceOff(worker);
+    this.lines.fenceOff(worker, silent);
     this.options.note(`Worker ${worker} ${why}`);
   }
 
@@ -187,7 +181,7 @@ export class Coordinator {
     if (this.closed || this.options.connection.nats.isClosed()) return;
     let reply: Uint8Array;
     try {
-      reply = this.answer(message.subject.slice(message.subject.lastIndexOf(".") + 1), message.data);
+      reply = this.answer(lastWord(message.subject), message.data);
     } catch (error) {
       if (!(error instanceof WireError)) throw error;
       reply = encodeMessage({ error: error.message });
@@ -197,16 +191,19 @@ export class Coordinator {
 
   private answer(verb: string, data: Uint8Array): Uint8Array {
     switch (verb) {
+      case "ping":
+        return encodeMessage({});
       case "join":
-        return encodeMessage({ refused: this.join(data) });
+        this.join(decodeMessage(joinMessage, data).head);
+        return encodeMessage({});
       case "leave":
-        this.forget(decodeMessage(leaveMessage, data).head.worker, "has left");
+        this.forget(decodeMessage(leaveMessage, data).head.worker, false, "has left");
         return encodeMessage({});
       case "take": {
         const { line, worker, attempt, offset } = decodeMessage(takeRequest, data).head;
         if (!this.workers.has(worker)) return encodeMessage({ state: "stranger" });
         const request = this.lines.take(line, attempt, worker);
-        if (request === undefined) return encodeMessage({ state: "gone" });
+        if (typeof request === "string") return encodeMessage({ state: request });
         const head = { state: "granted", total: request.length };
         return encodeMessage(head, request.subarray(offset, offset + this.options.connection.chunk));
       }
@@ -218,28 +215,20 @@ export class Coordinator {
     throw new WireError(`an unknown request "${verb}"`);
   }
 
-  /** Why a worker may not take part; null when it may. Workers answer each roll call, so this is how they are heard of. */
-  private join(data: Uint8Array): string | null {
-    const { version, worker } = decodeMessage(versionedJoin, data).head;
-    const wrong = versionDifference(WIRE_VERSION, version);
-    if (wrong !== undefined) return this.refuse(worker, wrong);
-    const { model, parallel } = decodeMessage(joinMessage, data).head;
-    const refused = modelDifference(this.options.model, model);
-    if (refused !== undefined) return this.refuse(worker, refused);
+  /** Workers answer each roll call, so this is how they are heard of. */
+  private join({ worker, parallel, refused }: z.infer<typeof joinMessage>): void {
+    if (refused !== null) return this.noteRefusal(worker, refused);
     if (!this.workers.has(worker)) {
-      if (this.workers.size >= MAX_WORKERS) return this.refuse(worker, "too many workers");
+      if (this.workers.size >= MAX_WORKERS) return this.noteRefusal(worker, "too many workers");
       this.options.note(`Worker ${worker} takes part, ${parallel} lines at once`);
     }
     this.workers.set(worker, 0);
-    return null;
   }
 
-  private refuse(worker: string, why: string): string {
-    if (this.refused.size < MAX_NOTED_REFUSALS && !this.refused.has(worker)) {
-      this.refused.add(worker);
-      this.options.note(`Worker ${worker} is refused: ${why}`);
-    }
-    return why;
+  private noteRefusal(worker: string, why: string): void {
+    if (this.refused.size >= MAX_NOTED_REFUSALS || this.refused.has(worker)) return;
+    this.refused.add(worker);
+    this.options.note(`Worker ${worker} is refused: ${why}`);
   }
 }
 

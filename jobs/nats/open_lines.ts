@@ -38,10 +38,16 @@ interface LineState extends OpenLine {
   /** The request as JSON, once somebody has asked for it. */
   request: Uint8Array | undefined;
   readonly attempts: Map<string, Attempt>;
+  /** Workers that fell silent while they had it. */
+  silenced: number;
 }
 
 /** Bytes of half-received answers at once, of all workers. */
 const MAX_PARTIAL_BYTES = 4 * MAX_ANSWER_BYTES;
+/** A line with which so many workers fell silent may be what ends them. Such lines are tried one after the other. */
+const SUSPECT_AFTER = 2;
+/** With so many it is taken for that. */
+const MAX_SILENCED = 6;
 
 /**
  * The lines of a run that have no answer yet, and which workers try them. Knows nothing of the network and of time. The
@@ -57,8 +63,13 @@ export class OpenLines {
   /** Takes a line in, and says by which number it goes. */
   add(line: OpenLine): number {
     const id = this.nextId++;
-    this.lines.set(id, { ...line, id, request: undefined, attempts: new Map() });
+    this.lines.set(id, { ...line, id, request: undefined, attempts: new Map(), silenced: 0 });
     return id;
+  }
+
+  /** The lines, in the order in which they came. */
+  ids(): number[] {
+    return [...this.lines.keys()];
   }
 
   /** Nobody wants the line's answer any more. */
@@ -70,10 +81,11 @@ export class OpenLines {
   }
 
   /** The line's request as JSON, for a worker that begins an attempt, or that continues to fetch it. */
-  take(id: number, token: string, worker: string): Uint8Array | undefined {
+  take(id: number, token: string, worker: string): Uint8Array | "gone" | "later" {
     const line = this.lines.get(id);
-    if (line === undefined) return undefined;
+    if (line === undefined) return "gone";
     if (!line.attempts.has(token)) {
+      if (isSuspect(line) && this.isSuspectTried()) return "later";
       if (line.attempts.size > 0) this.stats.repeated += 1;
       line.attempts.set(token, { worker, parts: [], total: 0, have: 0 });
     }
@@ -102,14 +114,20 @@ export class OpenLines {
     return { state: "taken" };
   }
 
-  /** A worker is gone: what it still brings is dropped. */
-  fenceOff(worker: string): void {
-    for (const { attempts } of this.lines.values()) {
+  /** A worker is gone, without a word where it is `silent`: what it still brings is dropped. */
+  fenceOff(worker: string, silent: boolean): void {
+    for (const line of this.lines.values()) {
+      const { attempts } = line;
+      const tried = attempts.size;
       for (const [token, attempt] of attempts) {
         if (attempt.worker !== worker) continue;
         this.dropParts(attempt);
         attempts.delete(token);
       }
+      if (silent && attempts.size < tried) line.silenced += 1;
+      if (line.silenced < MAX_SILENCED) continue;
+      this.remove(line.id);
+      line.resolve(SILENCER);
     }
   }
 
@@ -127,6 +145,10 @@ export class OpenLines {
     return taken;
   }
 
+  private isSuspectTried(): boolean {
+    return this.lines.values().some((line) => isSuspect(line) && line.attempts.size > 0);
+  }
+
   private late(state: Refusal): AnswerReply {
     this.stats.late += 1;
     return { state };
@@ -138,6 +160,25 @@ export class OpenLines {
     attempt.parts.length = 0;
   }
 }
+
+function isSuspect({ silenced }: LineState): boolean {
+  return silenced >= SUSPECT_AFTER;
+}
+
+/** The answer of a line that seems to end the workers that try it. */
+const SILENCER: Answer = {
+  status: 500,
+  body: {
+    error: {
+      message:
+        `${MAX_SILENCED} workers ended, or were not heard of any more, while they answered this request`,
+      type: "server_error",
+      param: null,
+      code: "workers_lost",
+    },
+  },
+  final: true,
+};
 
 function settle(line: OpenLine, worker: string, bytes: Uint8Array): void {
   const fail = (message: string) => line.reject(Object.assign(new Error(message), { engine: worker }));

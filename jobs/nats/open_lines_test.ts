@@ -1,4 +1,4 @@
-import { assertEquals, assertStringIncludes } from "@std/assert";
+import { assertEquals, assertStringIncludes, fail } from "@std/assert";
 import { OpenLines, type WorkerAnswer } from "./open_lines.ts";
 import { encodeJson, lineRequest, MAX_ANSWER_BYTES, parseJson } from "./wire.ts";
 
@@ -23,6 +23,11 @@ function openLines(count: number): { lines: OpenLines; outcomes: Outcome[] } {
   return { lines, outcomes };
 }
 
+/** Of a line that may be tried. */
+function taken(request: Uint8Array | string): Uint8Array {
+  return typeof request === "string" ? fail(request) : request;
+}
+
 const GOOD = { status: 200, body: { text: "yes" } };
 
 /** Brings a whole answer in one piece. */
@@ -33,10 +38,13 @@ function answer(lines: OpenLines, line: number, attempt: string, value: unknown 
 
 Deno.test("open lines: each answer goes to its line, with the worker's name, and a settled line is gone", () => {
   const { lines, outcomes } = openLines(2);
-  assertEquals(parseJson(lineRequest, lines.take(1, "a", "w")!), { url: "/v1/completions", body: { n: 1 } });
+  assertEquals(parseJson(lineRequest, taken(lines.take(1, "a", "w"))), {
+    url: "/v1/completions",
+    body: { n: 1 },
+  });
   assertEquals(answer(lines, 1, "a"), "taken");
   assertEquals(outcomes, [{ answers: [], errors: [] }, { answers: [{ ...GOOD, engine: "w" }], errors: [] }]);
-  assertEquals([lines.take(1, "b", "w"), answer(lines, 1, "a")], [undefined, "gone"]);
+  assertEquals([lines.take(1, "b", "w"), answer(lines, 1, "a")], ["gone", "gone"]);
 });
 
 Deno.test("open lines: of two workers that try a line the first one counts, and the second is dropped", () => {
@@ -51,7 +59,7 @@ Deno.test("open lines: of two workers that try a line the first one counts, and 
 Deno.test("open lines: a worker that is gone is fenced off, and so is who never took the line", () => {
   const { lines, outcomes } = openLines(1);
   lines.take(0, "a", "gone");
-  lines.fenceOff("gone");
+  lines.fenceOff("gone", true);
   assertEquals([answer(lines, 0, "a"), answer(lines, 0, "guessed")], ["fenced", "fenced"]);
   lines.take(0, "b", "next");
   assertEquals(answer(lines, 0, "b"), "taken");
@@ -81,7 +89,7 @@ Deno.test("open lines: half-received answers have a bound, and room is made when
   for (let line = 0; line < 6; line++) lines.take(line, `${line}`, `w${line}`);
   for (let line = 0; line < 4; line++) assertEquals(begin(line), { state: "more", offset: 1 });
   assertEquals(begin(4), { state: "more", offset: 0 });
-  lines.fenceOff("w0");
+  lines.fenceOff("w0", true);
   assertEquals(begin(4), { state: "more", offset: 1 });
   assertEquals(begin(5), { state: "more", offset: 0 });
   lines.remove(1);
@@ -103,7 +111,34 @@ Deno.test("open lines: what nobody tries can be taken back, and all of it at the
   const { lines } = openLines(3);
   lines.take(1, "a", "w");
   assertEquals(lines.withdraw().map(({ body }) => body.n), [0, 2]);
-  lines.fenceOff("w");
+  lines.fenceOff("w", true);
   assertEquals(lines.withdraw().map(({ body }) => body.n), [1]);
   assertEquals(openLines(2).lines.close().length, 2);
+});
+
+Deno.test("open lines: one that workers fall silent with is tried alone among such lines, and has an end", () => {
+  const { lines, outcomes } = openLines(3);
+  const fallSilent = (worker: string, ...ids: number[]) => {
+    const replies = ids.map((id) => lines.take(id, `${worker}${id}`, worker)).map((reply) =>
+      typeof reply === "string" ? reply : "granted"
+    );
+    lines.fenceOff(worker, true);
+    return replies;
+  };
+  assertEquals(fallSilent("a", 0, 1), ["granted", "granted"]);
+  assertEquals(fallSilent("b", 0, 1), ["granted", "granted"]);
+  // Now both are suspect, and line 2 is not.
+  assertEquals(fallSilent("c", 0, 1, 2), ["granted", "later", "granted"]);
+  taken(lines.take(1, "sound", "d"));
+  assertEquals(lines.take(0, "z", "e"), "later");
+  assertEquals(answer(lines, 1, "sound"), "taken");
+  for (const worker of ["f", "g"]) assertEquals(fallSilent(worker, 0), ["granted"]);
+  assertEquals(outcomes[0].answers, []);
+  taken(lines.take(0, "left", "leaver"));
+  lines.fenceOff("leaver", false);
+  assertEquals(outcomes[0].answers, []);
+  assertEquals(fallSilent("h", 0), ["granted"]);
+  const [{ status, final }] = outcomes[0].answers;
+  assertEquals([status, final, lines.take(0, "late", "i")], [500, true, "gone"]);
+  assertEquals([outcomes[1].answers.length, outcomes[2].answers.length], [1, 0]);
 });

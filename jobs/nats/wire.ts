@@ -1,3 +1,4 @@
+import { concat } from "@std/bytes/concat.js";
 import { z } from "zod";
 import { identityDifference, type ModelIdentity } from "../model_identity.ts";
 
@@ -7,19 +8,19 @@ import { identityDifference, type ModelIdentity } from "../model_identity.ts";
  *
  *   compy.batch.runs              coordinator to all, twice a second: the roll call of a run (RunNotice)
  *   compy.batch.run.RUN.VERB      worker to coordinator: join (its reply to each roll call) and leave, and the requests
- *                                 take and answer
- *   compy.batch.work.RUN          the queue, in the JetStream stream STREAM: one item for each line
+ *                                 take and answer; ping, from other coordinators
+ *   compy.batch.work.RUN.LINE     the queue, in the JetStream stream STREAM: an empty item for each line
  *
  * JetStream hands out the items, hands them out again when a worker falls silent, and keeps them until they are
- * acknowledged. An item names a line and nothing else: requests and answers go straight between worker and coordinator
+ * acknowledged. An item is nothing but its subject: requests and answers go straight between worker and coordinator
  * and are never stored by the queue. Messages come from a network, so each is parsed by its schema here before anything
  * looks at it.
  */
 
 /** Coordinators and workers of other versions refuse each other. */
-export const WIRE_VERSION = 3;
+export const WIRE_VERSION = 4;
 export const STREAM = "compy-batch";
-export const WORK_SUBJECTS = "compy.batch.work.*";
+export const WORK_SUBJECTS = "compy.batch.work.>";
 export const RUNS_SUBJECT = "compy.batch.runs";
 
 /** Bytes of one line's request: a line has at most 16 MiB, and numbers can make it longer when it is written again. */
@@ -33,10 +34,15 @@ const MOST_CHUNK = 512 * 1024;
 const MAX_HEAD_BYTES = 256 * 1024;
 const MAX_IDENTITY = 32;
 
-export type Verb = "join" | "leave" | "take" | "answer";
+export type Verb = "join" | "leave" | "take" | "answer" | "ping";
 
-export function workSubject(run: string): string {
-  return `compy.batch.work.${run}`;
+export function lineSubject(run: string, line: number | "*"): string {
+  return `compy.batch.work.${run}.${line}`;
+}
+
+/** The last word of a subject: a line's number, a verb. */
+export function lastWord(subject: string): string {
+  return subject.slice(subject.lastIndexOf(".") + 1);
 }
 
 export function runSubject(run: string, verb: Verb | "*"): string {
@@ -45,6 +51,10 @@ export function runSubject(run: string, verb: Verb | "*"): string {
 
 export function consumerName(run: string): string {
   return `run-${run}`;
+}
+
+export function runOfConsumer(name: string): string | undefined {
+  return /^run-([0-9a-f]{16})$/.exec(name)?.[1];
 }
 
 /** Bytes that one message carries beside its head. Throws WireError where the server allows too little. */
@@ -78,22 +88,22 @@ export const runNotice = versionedNotice.extend({
 });
 export type RunNotice = z.infer<typeof runNotice>;
 
-/** What a message of any version has. */
-export const versionedJoin = z.object({ version, worker: workerName });
-export const joinMessage = versionedJoin.extend({
+/** The worker compares the versions and the models, and says here why it does not take part. */
+export const joinMessage = z.object({
+  worker: workerName,
   parallel: z.number().int().min(1).max(65_536),
-  model: modelIdentity,
+  refused: reason.nullable(),
 });
 export const leaveMessage = z.object({ worker: workerName });
 
-export const workItem = z.object({ line: count });
-
 /** A worker makes a new `attempt` each time that it gets a line. */
-export const takeRequest = workItem.extend({ worker: workerName, attempt, offset: count });
+export const takeRequest = z.object({ line: count, worker: workerName, attempt, offset: count });
 /** Why a worker is to let go of a line. */
 export const refusal = z.enum([
   /** It is answered, or nobody wants it any more: the item has no worth. */
   "gone",
+  /** Not now: workers fell silent with it, and such lines are tried one after the other. */
+  "later",
   /** The worker was silent for a lease, and the line went to others. */
   "fenced",
   /** The worker has not joined, or was refused. */
@@ -112,7 +122,8 @@ export const lineRequest = z.object({
 });
 
 /** The bytes beside it are those of a LineAnswer as JSON, from `offset` on, of `total` in all. */
-export const answerRequest = workItem.extend({
+export const answerRequest = z.object({
+  line: count,
   attempt,
   offset: count,
   total: count.min(2).max(MAX_ANSWER_BYTES),
@@ -127,7 +138,11 @@ export const answerReply = z.union([
 export type AnswerReply = z.infer<typeof answerReply>;
 
 export const lineAnswer = z.union([
-  z.object({ status: z.number().int().min(100).max(599), body: z.record(z.string(), z.unknown()) }),
+  z.object({
+    status: z.number().int().min(100).max(599),
+    body: z.record(z.string(), z.unknown()),
+    final: z.boolean().optional(),
+  }),
   /** There is no answer like HTTP's. */
   z.object({ failed: reason }),
 ]);
@@ -147,11 +162,7 @@ export function encodeJson(value: unknown): Uint8Array {
 
 /** A message: its head as JSON, a line feed, and bytes. */
 export function encodeMessage(head: unknown, bytes: Uint8Array = new Uint8Array(0)): Uint8Array {
-  const text = encoder.encode(`${JSON.stringify(head)}\n`);
-  const message = new Uint8Array(text.length + bytes.length);
-  message.set(text);
-  message.set(bytes, text.length);
-  return message;
+  return concat([encoder.encode(`${JSON.stringify(head)}\n`), bytes]);
 }
 
 /** Throws WireError. */

@@ -17,7 +17,6 @@ import {
   takeRequest,
   versionDifference,
   WireError,
-  workItem,
 } from "./wire.ts";
 
 const MODEL: ModelIdentity = {
@@ -38,8 +37,8 @@ Deno.test("wire: a message is what was put into it", () => {
 });
 
 Deno.test("wire: what is no message of its kind is refused", () => {
-  const notice = { version: 3, run: "0123456789abcdef", leaseMs: 1000, model: MODEL, ended: false };
-  const join = { version: 3, worker: "w", parallel: 16, model: MODEL };
+  const notice = { version: 4, run: "0123456789abcdef", leaseMs: 1000, model: MODEL, ended: false };
+  const join = { worker: "w", parallel: 16, refused: null };
   const take = { line: 1, worker: "w", attempt: ATTEMPT, offset: 0 };
   const answer = { attempt: ATTEMPT, line: 1, offset: 0, total: 8 };
   const cases: [Parameters<typeof decodeMessage>[0], unknown][] = [
@@ -52,9 +51,11 @@ Deno.test("wire: what is no message of its kind is refused", () => {
     [joinMessage, { ...join, worker: "w".repeat(81) }],
     [joinMessage, { ...join, parallel: -1 }],
     [joinMessage, { ...join, parallel: 1e9 }],
-    [joinMessage, { ...join, model: { ...MODEL, weights: { size: 1 } } }],
-    [joinMessage, { ...join, model: { ...MODEL, weights: "x".repeat(513) } }],
-    [joinMessage, { ...join, model: Object.fromEntries(Array.from({ length: 33 }, (_, n) => [n, n])) }],
+    [joinMessage, { ...join, refused: undefined }],
+    [joinMessage, { ...join, refused: "x".repeat(2001) }],
+    [runNotice, { ...notice, model: { ...MODEL, weights: { size: 1 } } }],
+    [runNotice, { ...notice, model: { ...MODEL, weights: "x".repeat(513) } }],
+    [runNotice, { ...notice, model: Object.fromEntries(Array.from({ length: 33 }, (_, n) => [n, n])) }],
     [leaveMessage, { worker: "" }],
     [takeRequest, { ...take, line: -1 }],
     [takeRequest, { ...take, line: 0.5 }],
@@ -71,7 +72,7 @@ Deno.test("wire: what is no message of its kind is refused", () => {
     [lineRequest, { url: "/v1/completions", body: [] }],
     [lineRequest, { url: "u".repeat(257), body: {} }],
     [lineAnswer, { status: 99, body: {} }],
-    [workItem, null],
+    [leaveMessage, null],
   ];
   for (const [schema, value] of cases) {
     assertThrows(
@@ -87,9 +88,9 @@ Deno.test("wire: what is no message of its kind is refused", () => {
     new TextEncoder().encode("{}"),
     Uint8Array.from([255, 10]),
   ];
-  for (const bytes of noJson) assertThrows(() => decodeMessage(workItem, bytes), WireError);
+  for (const bytes of noJson) assertThrows(() => decodeMessage(leaveMessage, bytes), WireError);
   assertThrows(
-    () => decodeMessage(workItem, new TextEncoder().encode("[".repeat(100_000) + "\n")),
+    () => decodeMessage(leaveMessage, new TextEncoder().encode("[".repeat(100_000) + "\n")),
     WireError,
   );
 });

@@ -1,8 +1,10 @@
 import { type Consumer, jetstream, type JsMsg } from "@nats-io/jetstream";
 import type { Msg } from "@nats-io/transport-node";
+import { abortable } from "@std/async/abortable.js";
 import { type Execute, sleep } from "../dispatch.ts";
 import { BatchError } from "../errors.ts";
 import type { ModelIdentity } from "../model_identity.ts";
+import { type Call, probeOf } from "../probe.ts";
 import { Attempt, Refused } from "./attempt.ts";
 import { type Connection, connectionEnded } from "./connection.ts";
 import { Slots } from "./slots.ts";
@@ -10,9 +12,9 @@ import {
   consumerName,
   decodeMessage,
   encodeMessage,
+  lastWord,
   type LineAnswer,
   modelDifference,
-  parseJson,
   runNotice,
   RUNS_SUBJECT,
   runSubject,
@@ -21,7 +23,6 @@ import {
   versionedNotice,
   WIRE_VERSION,
   WireError,
-  workItem,
 } from "./wire.ts";
 
 export interface WorkerOptions {
@@ -55,7 +56,7 @@ const TICK_MS = 250;
 /** A run that is silent for a lease, or at least for so long, has no coordinator any more. */
 const SILENT_MS = 2000;
 const MAX_RUNS = 1000;
-/** So many server errors with no good answer among them are the engine's fault, not the lines'. */
+/** So many server errors with no good answer among them may be the engine's fault, not the lines'. */
 const MAX_FAILURES = 8;
 
 interface Run {
@@ -63,6 +64,8 @@ interface Run {
   readonly leaseMs: number;
   readonly refused: string | undefined;
   readonly over: AbortController;
+  /** Give up its lines. */
+  readonly signal: AbortSignal;
   /** Ticks since it was heard of: a process that slept has had none. */
   silent: number;
 }
@@ -86,8 +89,10 @@ class Worker {
   private readonly now: AbortSignal;
   /** Take nothing new. */
   private readonly stopping: AbortSignal;
-  /** Server errors since the last good answer. */
+  /** Server errors since the last good answer, and what that answered. */
   private failures = 0;
+  private good: Call | undefined;
+  private probing: Promise<void> | undefined;
 
   constructor(private readonly options: WorkerOptions) {
     const { engineFailed, signal, drainSignal } = options;
@@ -105,10 +110,7 @@ class Worker {
       callback: (error, message) => void (error ?? this.heed(message)),
     });
     const ticks = setInterval(() => this.forgetSilent(), TICK_MS);
-    await new Promise((resolve) => {
-      this.stopping.addEventListener("abort", resolve);
-      if (this.stopping.aborted) resolve(undefined);
-    });
+    await abortable(new Promise(() => {}), this.stopping).catch(() => {});
     this.slots.wake();
     if (this.inFlight.size > 0 && !this.now.aborted) note(`Ending ${this.inFlight.size} lines`);
     await Promise.all(this.inFlight);
@@ -123,41 +125,47 @@ class Worker {
 
   /** Answers a run's roll call; a run that is new begins. */
   private heed(message: Msg): void {
-    const { name: worker, parallel, model } = this.options;
+    const { name: worker, parallel } = this.options;
+    let run: Run | undefined;
     try {
-      this.hear(message.data);
+      run = this.hear(message.data);
     } catch (error) {
       if (error instanceof WireError) return;
       throw error;
     }
-    this.tell(() => message.respond(encodeMessage({ version: WIRE_VERSION, worker, parallel, model })));
+    const refused = run?.refused ?? null;
+    if (run !== undefined) this.tell(() => message.respond(encodeMessage({ worker, parallel, refused })));
   }
 
-  private hear(data: Uint8Array): void {
+  /** The run of a notice, as far as it concerns this worker. */
+  private hear(data: Uint8Array): Run | undefined {
     const { run: id, version } = decodeMessage(versionedNotice, data).head;
     const known = this.runs.get(id);
     if (known !== undefined) known.silent = 0;
     const wrong = versionDifference(version, WIRE_VERSION);
     const notice = wrong === undefined ? decodeMessage(runNotice, data).head : undefined;
     if (notice?.ended) return this.forget(known);
-    if (known !== undefined || this.runs.size === MAX_RUNS || this.stopping.aborted) return;
-    this.begin({
+    if (known !== undefined || this.runs.size === MAX_RUNS || this.stopping.aborted) return known;
+    const over = new AbortController();
+    return this.begin({
       id,
       leaseMs: notice?.leaseMs ?? SILENT_MS,
       refused: wrong ?? modelDifference(notice!.model, this.options.model),
-      over: new AbortController(),
+      over,
+      signal: AbortSignal.any([this.now, over.signal]),
       silent: 0,
     });
   }
 
-  private begin(run: Run): void {
-    this.runs.set(run.id, run);
-    if (run.refused !== undefined) return this.options.note(`Refused by run ${run.id}: ${run.refused}`);
-    this.options.note(`Working for run ${run.id}`);
-    void this.serve(run);
+  private begin(run: Run): Run {
+    const { id, refused } = run;
+    this.runs.set(id, run);
+    this.options.note(refused === undefined ? `Working for run ${id}` : `Refused by run ${id}: ${refused}`);
+    if (refused === undefined) void this.serve(run);
+    return run;
   }
 
-  private forget(run: Run | undefined): void {
+  private forget(run: Run | undefined): undefined {
     if (run === undefined) return;
     this.runs.delete(run.id);
     run.over.abort();
@@ -177,11 +185,16 @@ class Worker {
     const over = AbortSignal.any([this.stopping, run.over.signal]);
     const { consumers } = jetstream(this.options.connection.nats);
     let consumer: Consumer | undefined;
-    while (!over.aborted) {
-      await this.slots.room();
+    for (; !over.aborted; await this.slots.room()) {
+      const share = Math.ceil(this.slots.free / this.runs.size);
+      if (share === 0) continue;
       try {
         consumer ??= await consumers.get(STREAM, consumerName(run.id));
-        await this.fetch(run, consumer, over);
+        const items = await consumer.fetch({ max_messages: share, expires: FETCH_MS });
+        for await (const item of items) {
+          const held = this.hold(run, item).finally(() => this.inFlight.delete(held));
+          this.inFlight.add(held);
+        }
       } catch {
         // The server, the stream or its consumer is away for now.
         consumer = undefined;
@@ -190,73 +203,65 @@ class Worker {
     }
   }
 
-  private async fetch(run: Run, consumer: Consumer, over: AbortSignal): Promise<void> {
-    if (over.aborted) return;
-    const items = await consumer.fetch({
-      max_messages: Math.ceil(Math.max(this.slots.free, 1) / this.runs.size),
-      expires: FETCH_MS,
-    });
-    const stop = () => items.stop();
-    over.addEventListener("abort", stop, { once: true });
-    if (over.aborted) stop();
-    try {
-      for await (const item of items) {
-        const held = this.hold(run, item).finally(() => this.inFlight.delete(held));
-        this.inFlight.add(held);
-      }
-    } finally {
-      over.removeEventListener("abort", stop);
-    }
-  }
-
   /** One item in hand, with signs of life to the queue. Never rejects. */
   private async hold(run: Run, item: JsMsg): Promise<void> {
-    const signal = AbortSignal.any([this.now, run.over.signal]);
     const beats = setInterval(() => this.tell(() => item.working()), run.leaseMs / 3);
     await this.slots.take();
     try {
       if (this.stopping.aborted) return this.tell(() => item.nak());
-      await this.answer(run, item, signal);
+      await this.answer(run, Number(lastWord(item.subject)));
+      this.options.counts.lines += 1;
+      this.tell(() => item.ack());
     } catch (error) {
       const state = error instanceof Refused ? error.state : undefined;
       if (state === "gone") this.tell(() => item.ack());
       // A nak for an item that another worker has by now would take it from that one.
-      else if (state !== "fenced") this.tell(() => item.nak(signal.aborted ? undefined : PAUSE_MS));
+      else if (state !== "fenced") this.tell(() => item.nak(run.signal.aborted ? undefined : PAUSE_MS));
     } finally {
       clearInterval(beats);
       this.slots.giveBack();
     }
   }
 
-  private async answer(run: Run, item: JsMsg, signal: AbortSignal): Promise<void> {
-    const { connection, name, answerer, counts } = this.options;
-    const { line } = parseJson(workItem, item.data);
-    const attempt = new Attempt(connection, run.id, line, name, signal);
-    const { url, body } = await attempt.take();
-    let answer: LineAnswer;
-    try {
-      answer = await answerer({ url, body, priority: "batch", signal });
-    } catch (error) {
-      answer = { failed: String(error instanceof Error ? error.message : error).slice(0, 1000) };
-    }
+  private async answer({ id, signal }: Run, line: number): Promise<void> {
+    const { connection, name } = this.options;
+    const attempt = new Attempt(connection, id, line, name, signal);
+    const request = await attempt.take();
+    const answer = await this.execute(request, signal);
     signal.throwIfAborted();
-    this.judge(answer);
+    await this.judge(request, answer);
     signal.throwIfAborted();
     await attempt.deliver(answer);
-    this.tell(() => item.ack());
-    counts.lines += 1;
+  }
+
+  private async execute({ url, body }: Call, signal: AbortSignal): Promise<LineAnswer> {
+    try {
+      return await this.options.answerer({ url, body, priority: "batch", signal });
+    } catch (error) {
+      return { failed: String(error instanceof Error ? error.message : error).slice(0, 1000) };
+    }
   }
 
   /** The runner finds out whose fault a server error was; a worker that gives no other answer is of no use to it. */
-  private judge(answer: LineAnswer): void {
-    if ("status" in answer && answer.status === 200) this.failures = 0;
-    // 503: the engine is busy, and the line is asked again.
-    else if ("failed" in answer || answer.status >= 500 && answer.status !== 503) this.failures += 1;
-    if (this.failures < MAX_FAILURES) return;
-    const last = JSON.stringify(answer).slice(0, 400);
+  private async judge(request: Call, answer: LineAnswer): Promise<void> {
+    if (isGood(answer)) {
+      this.failures = 0;
+      this.good = request;
+    } else if ("failed" in answer || answer.status >= 500 && !isBusy(answer)) {
+      this.failures += 1;
+      if (this.failures < MAX_FAILURES) return;
+      await (this.probing ??= this.probe(request, answer).finally(() => this.probing = undefined));
+    }
+  }
+
+  /** Lines may be bad, many of them: the engine is broken if it does not answer a good one either. */
+  private async probe(failed: Call, last: LineAnswer): Promise<void> {
+    const answer = await this.execute(probeOf(failed, this.good), this.now);
+    if (isGood(answer)) this.failures = 0;
+    if (isGood(answer) || isBusy(answer)) return;
     const message =
-      `The engine answers with nothing but server errors: the last ${MAX_FAILURES} lines failed in it, ` +
-      `the last one with ${last}. The lines in hand go to other workers`;
+      `The engine answers with nothing but server errors: the last ${this.failures} lines failed in it, ` +
+      `the last one with ${JSON.stringify(last).slice(0, 400)}. The lines in hand go to other workers`;
     this.failed.abort(new BatchError("engine_unavailable", message, true));
   }
 
@@ -264,4 +269,13 @@ class Worker {
   private tell(say: () => void): void {
     if (!this.options.connection.nats.isClosed()) say();
   }
+}
+
+function isGood(answer: LineAnswer): boolean {
+  return "status" in answer && answer.status === 200;
+}
+
+/** The line is asked again. */
+function isBusy(answer: LineAnswer): boolean {
+  return "status" in answer && answer.status === 503;
 }
