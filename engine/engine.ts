@@ -71,6 +71,7 @@ export class LlmEngine implements Engine {
     this.chatTemplate = chatTemplate;
     this.chatForm = {
       toolFormat: chatForm.toolFormat,
+      markers: chatForm.markers,
       plan: (request) => this.#encode((atMost) => chatForm.plan({ ...request, atMost })),
     };
     this.#backend = backend;

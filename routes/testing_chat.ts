@@ -17,6 +17,7 @@ export function channelForm(
   const conversations: ChatRequest[] = [];
   return {
     toolFormat: "channels",
+    markers: new Set([start]),
     conversations,
     plan(request) {
       conversations.push(request);

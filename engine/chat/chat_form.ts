@@ -1,35 +1,25 @@
 import type { Constraint } from "../grammar/types.ts";
 import { type ChatTemplate, ChatTemplateError, type Tokenizer } from "../tokenizer/types.ts";
 import { Answer } from "./answer.ts";
-import { effortVariables } from "./effort.ts";
 import type { AnswerShape, CallSyntax } from "./formats/format.ts";
 import { CALL_FORMATS } from "./formats/registry.ts";
-import { withReasoning } from "./history.ts";
 import type { Input, Reading } from "./input.ts";
 import { LarkGrammar } from "./lark.ts";
 import { Marks } from "./marks.ts";
 import { PartReader } from "./part_reader.ts";
-import {
-  findThinking,
-  readThinking,
-  type Thinking,
-  thinkingGrammar,
-  type ThinkingState,
-  thinkingState,
-} from "./thinking.ts";
-import { type CheckedTool, checkTool, toolSpec } from "./tools.ts";
-import type { ChatForm, ChatPlan, ChatRequest } from "./types.ts";
+import { type Prompt, promptOf } from "./prompt.ts";
+import { findThinking, readThinking, type Thinking, thinkingGrammar } from "./thinking.ts";
+import { type CheckedTool, checkTool } from "./tools.ts";
+import type { ChatForm, ChatPlan, ChatRequest, ThinkingBounds } from "./types.ts";
 
-/** How the model of this template thinks and calls tools. Never throws for a template that the file has. */
+/** How the model of this template thinks and calls tools. */
 export function createChatForm(template: ChatTemplate, tokenizer: Tokenizer): ChatForm {
   return new TemplateChatForm(template, tokenizer);
 }
 
-/** Tokens at the end of a prompt in which a mark of thinking may stand. */
-const TAIL = 64;
-
 class TemplateChatForm implements ChatForm {
   readonly toolFormat: string;
+  readonly markers: ReadonlySet<number>;
   /** The template, and its variant for tools. */
   readonly #source: string;
   readonly #marks: Marks;
@@ -42,80 +32,97 @@ class TemplateChatForm implements ChatForm {
     const format = CALL_FORMATS.find((format) => format.recognises(this.#source))!;
     this.toolFormat = format.name;
     this.#syntax = format.syntax(this.#marks, this.#source);
-    this.#thinking = findThinking(this.#source, this.#marks);
+    this.#thinking = this.#syntax.whole ? undefined : findThinking(this.#source, this.#marks);
+    this.markers = this.#markersOf(true);
   }
 
   plan(request: ChatRequest): ChatPlan {
-    if (request.continueFinal) throw new ChatTemplateError("Cannot continue a message: not supported");
     const tools = chooseTools(request);
-    const { prompt, state } = this.#prompt(request, tools.offered);
-    const { callable } = tools;
-    const { constraint } = request;
+    const { template, tokenizer } = this;
+    const model = {
+      template,
+      tokenizer,
+      source: this.#source,
+      syntax: this.#syntax,
+      thinking: this.#thinking,
+    };
+    const prompt = promptOf(model, request, tools.offered);
+    if (prompt.continues === "content" && request.constraint) {
+      throw new ChatTemplateError(
+        "Cannot continue a message's content in a given form: only all of it can have one",
+      );
+    }
     return {
-      prompt,
-      constraint: this.#constraint(request, tools, state),
-      markers: this.#markers(callable.length > 0),
-      thinking: this.#thinking && {
-        open: state === "open",
-        begin: this.#marks.encode(this.#thinking.begin.text),
-        end: this.#marks.encode(this.#thinking.end.text),
-        budget: request.thinkingBudget ?? Infinity,
-      },
+      prompt: prompt.tokens,
+      constraint: this.#constraint(request, tools, prompt),
+      markers: this.#markersOf(tools.callable.length > 0),
+      thinking: this.#bounds(request, prompt),
       reader: () => {
-        const answer = new Answer(callable.length > 0 && !constraint);
-        const read = (input: Input) =>
-          this.#read(input, answer, state === "open", callable.length > 0, constraint);
-        return new PartReader(this.#marks, answer, read);
+        const answer = new Answer(tools.callable.length > 0 && !request.constraint);
+        return new PartReader(
+          this.#marks,
+          answer,
+          (input) => this.#read(input, answer, request, tools, prompt),
+        );
       },
     };
   }
 
-  #prompt(request: ChatRequest, tools: readonly CheckedTool[]): { prompt: number[]; state: ThinkingState } {
-    const reasoned = withReasoning(request.messages, this.#source, this.#thinking);
-    const messages = this.#syntax.messages?.(reasoned, tools) ?? reasoned;
-    const prompt = this.template.encode(messages, {
-      tools: this.#syntax.toolsInMessages ? [] : tools.map(toolSpec),
-      variables: { ...effortVariables(this.#source, request.effort), ...request.variables },
-      atMost: request.atMost,
-    });
-    if (!this.#thinking) return { prompt, state: "closed" };
-    const tail = this.tokenizer.decode(prompt.slice(-TAIL), { special: true, continuation: true });
-    const state = thinkingState(this.#thinking, tail);
-    const { beforeEnd, end, afterEnd } = this.#thinking;
-    if (request.effort !== false || state === "closed") return { prompt, state };
-    // Not to think was asked for: a thought that the template always begins is ended at once.
-    if (state === "open") prompt.push(...this.#marks.encode(beforeEnd + end.text + afterEnd));
-    return { prompt, state: "closed" };
-  }
-
-  #markers(calls: boolean): Set<number> {
+  #markersOf(calls: boolean): Set<number> {
     const thinking = this.#thinking ? [this.#thinking.begin, this.#thinking.end] : [];
-    const marks = [...thinking, ...(calls ? this.#syntax.marks : [])];
+    const marks = [...thinking, ...(calls || this.#syntax.whole ? this.#syntax.marks : [])];
     return new Set(marks.flatMap(({ token }) => token ?? []));
   }
 
+  #bounds({ thinkingBudget: budget = Infinity }: ChatRequest, prompt: Prompt): ThinkingBounds | undefined {
+    const { whole } = this.#syntax;
+    const begin = whole?.begin ?? this.#thinking?.begin.text;
+    const end = whole?.end ?? this.#thinking?.end.text;
+    if (begin === undefined || end === undefined) return undefined;
+    return {
+      open: prompt.thinking === "open",
+      begin: this.#marks.encode(begin),
+      end: this.#marks.encode(end),
+      budget,
+    };
+  }
+
   /** Thinking, if there may be any, then content in its form or calls. */
-  #constraint({ constraint }: ChatRequest, tools: ChosenTools, state: ThinkingState): Constraint | undefined {
+  #constraint({ constraint }: ChatRequest, tools: ChosenTools, prompt: Prompt): Constraint | undefined {
     const { callable, required, many } = tools;
     if (callable.length === 0 && !constraint) return undefined;
-    const thinks = this.#thinking && state !== "closed";
-    if (callable.length === 0 && !thinks) return constraint;
+    const { whole } = this.#syntax;
+    const thinks = this.#thinking && prompt.thinking !== "closed";
+    if (callable.length === 0 && !thinks && !whole) return constraint;
     const lark = new LarkGrammar();
     const content = constraint && lark.part(constraint);
     const shape: AnswerShape = { tools: callable, required, many, content };
+    if (whole) return lark.build(whole.grammar(lark, shape, prompt.continues));
     const body = callable.length > 0 ? this.#syntax.body(lark, shape) : content!;
     if (!thinks) return lark.build(body);
     const blank = dropsBlanks(constraint) ? lark.blank : "";
-    return lark.build(`${thinkingGrammar(lark, this.#thinking!, state, blank)} ${body}`);
+    return lark.build(`${thinkingGrammar(lark, this.#thinking!, prompt.thinking, blank)} ${body}`);
   }
 
-  *#read(input: Input, answer: Answer, open: boolean, calls: boolean, constraint?: Constraint): Reading {
-    if (this.#thinking) yield* readThinking(input, answer, this.#thinking, open, dropsBlanks(constraint));
-    if (calls) return yield* this.#syntax.read(input, answer, constraint !== undefined);
-    const content = (text: string) => answer.content(text);
+  *#read(
+    input: Input,
+    answer: Answer,
+    { constraint }: ChatRequest,
+    { callable, required }: ChosenTools,
+    prompt: Prompt,
+  ): Reading {
+    if (this.#syntax.whole) return yield* this.#syntax.whole.read(input, answer, prompt.continues);
+    if (this.#thinking) {
+      const open = prompt.thinking === "open";
+      yield* readThinking(input, answer, this.#thinking, open, dropsBlanks(constraint));
+    }
+    const formed = constraint !== undefined;
+    if (callable.length > 0) {
+      return yield* this.#syntax.read(input, answer, { tools: callable, required, formed });
+    }
     // An end without a beginning is no text, but where the content has a form it can only be some.
-    const strays = this.#thinking && !constraint ? [this.#thinking.end] : [];
-    while (yield* input.until(strays, content));
+    const strays = this.#thinking && !formed ? [this.#thinking.end] : [];
+    while (yield* input.until(strays, (text) => answer.content(text)));
   }
 }
 

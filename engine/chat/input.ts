@@ -87,6 +87,19 @@ export class Input {
     return this.#text.slice(0, 1);
   }
 
+  /** Takes the next character; empty at the end. */
+  *next(): Reading<string> {
+    const unit = yield* this.peek();
+    const code = unit === "" ? undefined : this.#text.codePointAt(0);
+    return this.#take(code !== undefined && code > 0xffff ? 2 : unit.length);
+  }
+
+  /** Whether the text comes next; it is not taken. */
+  *startsWith(text: string): Reading<boolean> {
+    while (this.#text.length < text.length && text.startsWith(this.#text) && !this.#ended) yield;
+    return this.#text.startsWith(text);
+  }
+
   /** Hands on one JSON value as it is written; false where it does not end. */
   *json(emit: (text: string) => void): Reading<boolean> {
     const scan = new JsonScan();

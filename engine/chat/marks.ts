@@ -8,6 +8,11 @@ export interface Mark {
   readonly sign: string;
 }
 
+/** A mark that is text in every vocabulary. */
+export function textMark(text: string): Mark {
+  return { text, token: undefined, sign: text };
+}
+
 /** Lone surrogates stand for marker tokens: no decoded text has them. */
 const FIRST_SIGN = 0xdc00;
 const MOST_SIGNS = 0x400;

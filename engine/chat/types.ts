@@ -82,5 +82,7 @@ export interface ChatReader {
 export interface ChatForm {
   /** The format of its calls, e.g. "hermes". */
   readonly toolFormat: string;
+  /** Tokens that are no text in some of its answers. */
+  readonly markers: ReadonlySet<number>;
   plan(request: ChatRequest): ChatPlan;
 }

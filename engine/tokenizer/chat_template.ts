@@ -96,7 +96,7 @@ class JinjaChatTemplate implements ChatTemplate {
 
   /** Marked: what would read like a control token in messages, tools and variables is marked as text. */
   #render(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}, marked: boolean): string {
-    const { addGenerationPrompt = true, tools = [], variables = {} } = options;
+    const { addGenerationPrompt = true, tools = [], variables = {}, endBefore } = options;
     if (tools.length > 0 && !this.#knowsTools) {
       throw new ChatTemplateError("Cannot use tools: the model's file has no chat template");
     }
@@ -116,7 +116,11 @@ class JinjaChatTemplate implements ChatTemplate {
           throw new Error(`the variable ${quote(name)} cannot be set from outside`);
         }
       }
-      return variant.render({ ...data(variables), ...own });
+      const prompt = variant.render({ ...data(variables), ...own });
+      if (endBefore === undefined) return prompt;
+      const end = prompt.lastIndexOf(endBefore);
+      if (end < 0) throw new Error(`it leaves ${quote(endBefore)} out`);
+      return prompt.slice(0, end);
     });
   }
 }

@@ -68,6 +68,8 @@ export interface ChatTemplateOptions {
   variables?: Record<string, unknown>;
   /** `encode` throws TooManyTokens where the prompt has more. */
   atMost?: number;
+  /** The prompt ends before the last place where this text stands; ChatTemplateError where it does not stand. */
+  endBefore?: string;
 }
 
 /** A template that is none, or one that cannot or will not render a conversation. */

@@ -24,16 +24,42 @@ export interface AnswerShape {
   readonly content: string | undefined;
 }
 
-/** A format with one model's marks. */
-export interface CallSyntax {
+/** What a reader knows of the answer. */
+export interface ReadShape {
+  readonly tools: readonly CheckedTool[];
+  readonly required: boolean;
+  /** Its content has a given form, and marks inside it are text. */
+  readonly formed: boolean;
+}
+
+interface Syntax {
   /** Every mark that it reads; those that are tokens come to the reader as markers. */
   readonly marks: readonly Mark[];
-  /** The grammar of an answer after its thinking. */
-  body(lark: LarkGrammar, shape: AnswerShape): string;
-  /** Reads an answer after its thinking. `formed`: its content has a given form, and marks inside it are text. */
-  read(input: Input, answer: Answer, formed: boolean): Reading;
   /** The conversation as the template wants it. */
   messages?(messages: readonly ChatMessage[], tools: readonly CheckedTool[]): ChatMessage[];
   /** The template knows nothing of tools: what it must say of them is in the messages. */
   readonly toolsInMessages?: boolean;
 }
+
+/** A format with one model's marks: an answer is thinking, then what this describes. */
+export interface BodySyntax extends Syntax {
+  readonly whole?: undefined;
+  /** The grammar of what follows the thinking. */
+  body(lark: LarkGrammar, shape: AnswerShape): string;
+  /** Reads what follows the thinking. */
+  read(input: Input, answer: Answer, shape: ReadShape): Reading;
+}
+
+/** Answers that are divided otherwise: into messages, each on a channel of its own. */
+export interface WholeSyntax extends Syntax {
+  readonly whole: {
+    /** What stands before and after a thought. */
+    readonly begin: string;
+    readonly end: string;
+    /** Of an answer with thinking, content and, if there are tools, calls. `inside`: what the prompt has begun. */
+    grammar(lark: LarkGrammar, shape: AnswerShape, inside?: "reasoning" | "content"): string;
+    read(input: Input, answer: Answer, inside?: "reasoning" | "content"): Reading;
+  };
+}
+
+export type CallSyntax = BodySyntax | WholeSyntax;

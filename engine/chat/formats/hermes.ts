@@ -1,4 +1,4 @@
-import type { CallFormat, CallSyntax } from "./format.ts";
+import type { BodySyntax, CallFormat } from "./format.ts";
 import type { Marks } from "../marks.ts";
 import { jsonCall, readJsonCall } from "./json_call.ts";
 import { markedSyntax } from "./marked.ts";
@@ -10,7 +10,7 @@ export const hermes: CallFormat = {
   syntax: hermesSyntax,
 };
 
-export function hermesSyntax(marks: Marks): CallSyntax {
+export function hermesSyntax(marks: Marks): BodySyntax {
   const [begin, end] = [marks.mark("<tool_call>"), marks.mark("</tool_call>")];
   return markedSyntax({
     begin,

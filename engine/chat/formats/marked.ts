@@ -2,7 +2,8 @@ import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import type { LarkGrammar } from "../lark.ts";
 import type { Mark } from "../marks.ts";
-import type { AnswerShape, CallSyntax } from "./format.ts";
+import type { CheckedTool } from "../tools.ts";
+import type { AnswerShape, BodySyntax } from "./format.ts";
 
 /** A syntax in which a mark opens what is a call and no text. */
 export interface MarkedSyntax {
@@ -12,13 +13,13 @@ export interface MarkedSyntax {
   /** What follows the first `begin`: one call, or several where there may be many. */
   rest(lark: LarkGrammar, shape: AnswerShape): string;
   /** Reads what follows a `begin`. */
-  readRest(input: Input, answer: Answer): Reading;
-  readonly messages?: CallSyntax["messages"];
+  readRest(input: Input, answer: Answer, tools: readonly CheckedTool[]): Reading;
+  readonly messages?: BodySyntax["messages"];
   readonly toolsInMessages?: boolean;
 }
 
 /** The body of an answer with such calls: a text, then calls. */
-export function markedSyntax(syntax: MarkedSyntax): CallSyntax {
+export function markedSyntax(syntax: MarkedSyntax): BodySyntax {
   const { begin, others, messages, toolsInMessages } = syntax;
   const marks = [begin, ...others];
   return {
@@ -26,17 +27,16 @@ export function markedSyntax(syntax: MarkedSyntax): CallSyntax {
     messages,
     toolsInMessages,
     body: (lark, shape) => markedBody(lark, shape, begin, syntax.rest(lark, shape)),
-    *read(input, answer, formed) {
-      if (formed) {
-        if (!(yield* input.mark([begin]))) {
-          return void (yield* input.until([], (text) => answer.content(text)));
-        }
-        yield* syntax.readRest(input, answer);
+    *read(input, answer, { tools, required, formed }) {
+      const content = (text: string) => answer.content(text);
+      if (formed && !required) {
+        if (!(yield* input.mark([begin]))) return void (yield* input.until([], content));
+        yield* syntax.readRest(input, answer, tools);
       }
       for (;;) {
-        const mark = yield* input.until(marks, (text) => answer.content(text));
+        const mark = yield* input.until(marks, content);
         if (!mark) return;
-        if (mark === begin) yield* syntax.readRest(input, answer);
+        if (mark === begin) yield* syntax.readRest(input, answer, tools);
       }
     },
   };

@@ -1,9 +1,25 @@
 import type { CallFormat } from "./format.ts";
+import { gemma } from "./gemma.ts";
 import { general } from "./general.ts";
+import { granite } from "./granite.ts";
+import { harmony } from "./harmony.ts";
 import { hermes } from "./hermes.ts";
+import { lfm2 } from "./lfm2.ts";
+import { llama } from "./llama.ts";
+import { mistral } from "./mistral.ts";
+import { phi4 } from "./phi4.ts";
+import { qwenXml } from "./qwen_xml.ts";
 
 /** The first that recognises a model's template is its format; the last takes every template. */
 export const CALL_FORMATS: readonly CallFormat[] = [
+  harmony,
+  mistral,
+  gemma,
+  lfm2,
+  qwenXml,
+  phi4,
+  granite,
   hermes,
+  llama,
   general,
 ];

@@ -1,0 +1,19 @@
+import type { CallFormat } from "./format.ts";
+import { jsonCallList, readJsonCalls } from "./json_call.ts";
+import { markedSyntax } from "./marked.ts";
+
+/** Granite 3: `<|tool_call|>[{"name": "f", "arguments": {…}}]`. */
+export const granite: CallFormat = {
+  name: "granite",
+  recognises: (source) => source.includes("<|tool_call|>"),
+  syntax(marks) {
+    return markedSyntax({
+      begin: marks.mark("<|tool_call|>"),
+      others: [],
+      rest: (lark, { tools, many }) => jsonCallList(lark, tools, many),
+      *readRest(input, answer) {
+        yield* readJsonCalls(input, answer);
+      },
+    });
+  },
+};

@@ -1,0 +1,124 @@
+import type { Answer } from "../answer.ts";
+import type { Input, Reading } from "../input.ts";
+import type { LarkGrammar } from "../lark.ts";
+import type { Mark, Marks } from "../marks.ts";
+import type { AnswerShape, CallFormat } from "./format.ts";
+
+/**
+ * gpt-oss: messages on channels. `<|channel|>analysis<|message|>…<|end|><|start|>assistant`, then `<|channel|>final<|message|>…`
+ * or `<|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>`, which ends the answer.
+ */
+export const harmony: CallFormat = {
+  name: "harmony",
+  recognises: (source) => source.includes("<|channel|>") && source.includes("<|message|>"),
+  syntax(marks) {
+    const harmony = new Harmony(marks);
+    return {
+      marks: harmony.all,
+      whole: {
+        begin: "<|channel|>analysis<|message|>",
+        end: "<|end|>",
+        grammar: (lark, shape, inside) => harmony.grammar(lark, shape, inside),
+        read: (input, answer, inside) => harmony.read(input, answer, inside),
+      },
+    };
+  },
+};
+
+interface Message {
+  readonly channel: string;
+  /** The tool that it is for. */
+  readonly recipient?: string;
+}
+
+type Inside = "reasoning" | "content" | undefined;
+
+class Harmony {
+  readonly #channel: Mark;
+  readonly #message: Mark;
+  readonly #start: Mark;
+  readonly #constrain: Mark;
+  /** What ends a message. */
+  readonly #ends: readonly Mark[];
+
+  constructor(marks: Marks) {
+    [this.#channel, this.#message, this.#start, this.#constrain] = [
+      "channel",
+      "message",
+      "start",
+      "constrain",
+    ]
+      .map((name) => marks.mark(`<|${name}|>`));
+    this.#ends = ["end", "return", "call"].map((name) => marks.mark(`<|${name}|>`));
+  }
+
+  get all(): Mark[] {
+    return [this.#channel, this.#message, this.#start, this.#constrain, ...this.#ends];
+  }
+
+  grammar(lark: LarkGrammar, { tools, required, content }: AnswerShape, inside: Inside): string {
+    const [channel, message, start, constrain] = [this.#channel, this.#message, this.#start, this.#constrain]
+      .map((mark) => lark.mark(mark));
+    const thoughtEnd = `${lark.until(this.#ends[0])} ${start} "assistant"`;
+    const text = (name: string) => `${channel} ${lark.text(name)} ${message} ${thoughtEnd}`;
+    const final = `${channel} "final" ${message} ${content ?? lark.anything}`;
+    const calls = tools.map(({ name, parameters: schema }) => {
+      const to = lark.text(` to=functions.${name}`);
+      const args = `${constrain} "json" ${message} ${lark.part({ kind: "json_schema", schema })}`;
+      // The recipient stands behind the channel, or before it as templates write it.
+      return lark.rule(`(${channel} "commentary" ${to} | ${to} ${channel} "commentary") " " ${args}`);
+    });
+    const preamble = !required && content === undefined && tools.length > 0 ? `(${text("commentary")})?` : "";
+    const ends = [...(required ? [] : [final]), ...calls];
+    if (inside === "content") return content ?? lark.anything;
+    const thought = inside === "reasoning" ? thoughtEnd : `(${text("analysis")})?`;
+    return `${thought} ${preamble} (${ends.join(" | ")})`;
+  }
+
+  *read(input: Input, answer: Answer, inside: Inside): Reading {
+    let message: Message | undefined = inside && { channel: inside === "content" ? "final" : "analysis" };
+    for (;;) {
+      message ??= yield* this.#header(input, answer);
+      if (!message || !(yield* this.#body(input, answer, message))) return;
+      message = undefined;
+    }
+  }
+
+  /** Reads a message; undefined where the answer ends with it. */
+  *#body(input: Input, answer: Answer, { channel, recipient }: Message): Reading<Mark | undefined> {
+    const stops = [...this.#ends, this.#start, this.#channel];
+    if (recipient !== undefined) {
+      const call = answer.call(recipient);
+      return yield* input.until(stops, (text) => answer.args(call, text));
+    }
+    if (channel !== "analysis") return yield* input.until(stops, (text) => answer.content(text));
+    answer.beginThinking();
+    const stop = yield* input.until(stops, (text) => answer.reasoning(text));
+    if (stop) answer.endThinking();
+    return stop;
+  }
+
+  /** What stands before a message; undefined at the end. Text that belongs to no message is content. */
+  *#header(
+    input: Input,
+    answer: Answer,
+  ): Reading<{ channel: string; recipient: string | undefined } | undefined> {
+    let text = "";
+    for (;;) {
+      let piece = "";
+      const mark = yield* input.until(this.all, (found) => piece += found);
+      if (mark === this.#constrain || mark === this.#channel) text += `${piece} `;
+      else if (mark === this.#start || (mark && this.#ends.includes(mark))) text = "";
+      else if (mark === this.#message) {
+        text += piece;
+        const [, recipient] = /\bto=functions\.([^\s<]+)/.exec(text) ?? [];
+        const [channel = "final"] = /\b(analysis|commentary|final)\b/.exec(text.replace(/\bto=\S*/, "")) ??
+          [];
+        return { channel, recipient };
+      } else {
+        if (text === "") answer.content(piece);
+        return undefined;
+      }
+    }
+  }
+}

@@ -1,0 +1,33 @@
+import { jsonCall, readJsonCall } from "./json_call.ts";
+import type { CallFormat } from "./format.ts";
+
+/** Llama 3.1 and later: the answer is one call as JSON, `{"name": "f", "parameters": {…}}`, or begins with `<|python_tag|>`. */
+export const llama: CallFormat = {
+  name: "llama",
+  recognises: (source) =>
+    source.includes("<|python_tag|>") || /\{\\?"name\\?": function name, \\?"parameters\\?":/.test(source),
+  syntax(marks) {
+    const tag = marks.mark("<|python_tag|>");
+    return {
+      marks: [tag],
+      body(lark, { tools, required, content }) {
+        const call = jsonCall(lark, tools, "parameters");
+        const tagged = tag.token === undefined ? [] : [`${lark.mark(tag)} ${call}`];
+        if (required) return `(${[call, ...tagged].join(" | ")})`;
+        // A brace may begin content in its form, so that only the tag tells a call from it.
+        if (content !== undefined) return `(${[content, ...tagged].join(" | ")})`;
+        const text = lark.rule("/[ \\n\\r\\t]*([^ \\n\\r\\t{](?s:.*))?/");
+        return `(${[call, ...tagged, text].join(" | ")})`;
+      },
+      *read(input, answer, { required, formed }) {
+        const content = (text: string) => answer.content(text);
+        const blank = formed && !required ? "" : yield* input.blank();
+        const tagged = yield* input.mark([tag]);
+        const bare = (!formed || required) && (yield* input.peek()) === "{";
+        if (tagged || bare) yield* readJsonCall(input, answer);
+        else content(blank);
+        while (yield* input.until(formed ? [] : [tag], content));
+      },
+    };
+  },
+};

@@ -1,0 +1,110 @@
+import type { Input, Reading } from "../input.ts";
+import type { Mark } from "../marks.ts";
+
+/**
+ * Reads a value as models write it that are not bound to JSON, and hands it on as JSON: Python's words and quotes, keys without
+ * quotes, strings between marks. False where it does not end.
+ */
+export function* readLooseValue(input: Input, emit: (json: string) => void, quote?: Mark): Reading<boolean> {
+  yield* input.blank();
+  if (quote && (yield* input.mark([quote]))) return yield* readQuoted(input, emit, quote);
+  const next = yield* input.peek();
+  if (next === '"') return yield* input.json(emit);
+  if (next === "'") return yield* readPythonString(input, emit);
+  if (yield* input.accept(["["])) {
+    emit("[");
+    return yield* readItems(input, emit, "]", () => readLooseValue(input, emit, quote));
+  }
+  if (yield* input.accept(["{"])) {
+    emit("{");
+    return yield* readItems(input, emit, "}", () => readEntry(input, emit, quote));
+  }
+  const word = yield* input.characters(/[^\s,:)\]}\p{Surrogate}]/u);
+  emit(WORDS[word] ?? (isNumber(word) ? word : JSON.stringify(word)));
+  return word !== "";
+}
+
+const WORDS: Readonly<Record<string, string>> = {
+  True: "true",
+  False: "false",
+  None: "null",
+  true: "true",
+  false: "false",
+  null: "null",
+};
+
+function isNumber(word: string): boolean {
+  return /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(word);
+}
+
+/** What stands between an opening and `close`, parted by commas. */
+export function* readItems(
+  input: Input,
+  emit: (json: string) => void,
+  close: string,
+  item: () => Reading<boolean>,
+  closed = close,
+): Reading<boolean> {
+  for (let first = true;; first = false) {
+    yield* input.blank();
+    if (yield* input.accept([close])) {
+      emit(closed);
+      return true;
+    }
+    if (!first) {
+      if (!(yield* input.accept([","]))) return false;
+      yield* input.blank();
+      if (yield* input.accept([close])) {
+        emit(closed);
+        return true;
+      }
+      emit(", ");
+    }
+    if (!(yield* item())) return false;
+  }
+}
+
+export function* readEntry(input: Input, emit: (json: string) => void, quote?: Mark): Reading<boolean> {
+  if (!(yield* readKey(input, emit, quote))) return false;
+  yield* input.blank();
+  if (!(yield* input.accept([":"]))) return false;
+  emit(": ");
+  return yield* readLooseValue(input, emit, quote);
+}
+
+function* readKey(input: Input, emit: (json: string) => void, quote?: Mark): Reading<boolean> {
+  const next = yield* input.peek();
+  if (next === '"' || next === "'" || (quote && next === quote.sign[0])) {
+    return yield* readLooseValue(input, emit, quote);
+  }
+  const key = yield* input.characters(/[^:,}\p{Surrogate}]/u);
+  emit(JSON.stringify(key.trim()));
+  return key !== "";
+}
+
+function* readQuoted(input: Input, emit: (json: string) => void, quote: Mark): Reading<boolean> {
+  emit('"');
+  const end = yield* input.until([quote], (text) => emit(JSON.stringify(text).slice(1, -1)));
+  if (end) emit('"');
+  return end !== undefined;
+}
+
+const ESCAPES: Readonly<Record<string, string>> = { n: "\n", r: "\r", t: "\t", b: "\b", f: "\f", "\n": "" };
+
+/** A Python string in single quotes, without its rarer escapes. */
+function* readPythonString(input: Input, emit: (json: string) => void): Reading<boolean> {
+  yield* input.accept(["'"]);
+  emit('"');
+  for (;;) {
+    const plain = yield* input.characters(/[^'\\]/);
+    if (plain !== "") emit(JSON.stringify(plain).slice(1, -1));
+    if (yield* input.accept(["'"])) {
+      emit('"');
+      return true;
+    }
+    if (!(yield* input.accept(["\\"]))) return false;
+    const escaped = yield* input.next();
+    if (escaped === "") return false;
+    emit(JSON.stringify(ESCAPES[escaped] ?? escaped).slice(1, -1));
+  }
+}

@@ -1,0 +1,122 @@
+import { ConstraintError } from "../../grammar/types.ts";
+import type { Answer } from "../answer.ts";
+import type { Input, Reading } from "../input.ts";
+import { type LarkGrammar, oneOf } from "../lark.ts";
+import { type Mark, textMark } from "../marks.ts";
+import { type Parameter, parametersOf, type Value } from "../parameters.ts";
+import type { CheckedTool } from "../tools.ts";
+import type { CallFormat } from "./format.ts";
+import { markedSyntax } from "./marked.ts";
+
+/** Qwen3-Coder, Qwen3.5, Nemotron; with other marks Seed-OSS: `<function=f><parameter=p>value</parameter></function>`. */
+export const qwenXml: CallFormat = {
+  name: "qwen-xml",
+  recognises: (source) => source.includes("<function=") && source.includes("<parameter="),
+  syntax(marks, source) {
+    const tag = source.includes("<seed:tool_call>") ? "seed:tool_call" : "tool_call";
+    const [begin, end] = [marks.mark(`<${tag}>`), marks.mark(`</${tag}>`)];
+    return markedSyntax({
+      begin,
+      others: [end],
+      rest(lark, { tools, many }) {
+        const call = lark.rule(
+          `"\\n" ${oneOf(tools.map((tool) => toolCall(lark, tool)))} "\\n" ${lark.mark(end)}`,
+        );
+        return many ? `${call} (${lark.blank} ${lark.mark(begin)} ${call})*` : call;
+      },
+      *readRest(input, answer, tools) {
+        yield* input.blank();
+        if (yield* input.accept(["<function="])) yield* readCall(input, answer, tools);
+        yield* input.until([end], () => {});
+      },
+    });
+  },
+};
+
+const VALUE_END = "\n</parameter>\n";
+
+function toolCall(lark: LarkGrammar, tool: CheckedTool): string {
+  const parameters = parametersOf(tool).map((parameter) => {
+    const written = writeParameter(lark, tool, parameter);
+    return parameter.required ? written : `(${written})?`;
+  });
+  return lark.rule([lark.text(`<function=${tool.name}>\n`), ...parameters, '"</function>"'].join(" "));
+}
+
+function writeParameter(lark: LarkGrammar, tool: CheckedTool, { name, value }: Parameter): string {
+  if (/[>\n]/.test(name)) {
+    throw new ConstraintError(
+      `Cannot use the tool ${
+        JSON.stringify(tool.name)
+      }: this model's calls cannot write the parameter's name ` +
+        JSON.stringify(name.slice(0, 80)),
+    );
+  }
+  const head = lark.text(`<parameter=${name}>\n`);
+  if (value.kind === "text") return `${head} ${lark.untilText(VALUE_END)}`;
+  return `${head} ${writeValue(lark, value)} ${lark.text(VALUE_END)}`;
+}
+
+function writeValue(lark: LarkGrammar, value: Exclude<Value, { kind: "text" }>): string {
+  if (value.kind === "choice" && isPlainChoice(value)) {
+    return oneOf(value.choices.map((text) => lark.text(text)));
+  }
+  return lark.part({ kind: "json_schema", schema: schemaOf(value) });
+}
+
+/** Whether the texts can stand as they are. */
+function isPlainChoice({ choices }: { choices: readonly string[] }): boolean {
+  return choices.every((text) => !text.includes("</parameter>") && text.trim() === text);
+}
+
+function schemaOf(value: Exclude<Value, { kind: "text" }>): unknown {
+  if (value.kind === "choice") return { enum: value.choices };
+  return value.kind === "boolean" ? { type: "boolean" } : value.schema;
+}
+
+const [NAME_END, FUNCTION_END] = [textMark(">"), "</function>"];
+/** With and without the line break that belongs to the mark. */
+const VALUE_ENDS: readonly Mark[] = [textMark("\n</parameter>"), textMark("</parameter>")];
+
+function* readCall(input: Input, answer: Answer, tools: readonly CheckedTool[]): Reading {
+  let name = "";
+  if (!(yield* input.until([NAME_END], (text) => name += text))) return;
+  const call = answer.call(name);
+  const tool = tools.find((tool) => tool.name === name);
+  const values = new Map((tool ? parametersOf(tool) : []).map(({ name, value }) => [name, value]));
+  answer.args(call, "{");
+  for (let separator = "";; separator = ", ") {
+    yield* input.blank();
+    if (!(yield* input.accept(["<parameter="]))) break;
+    let key = "";
+    if (!(yield* input.until([NAME_END], (text) => key += text))) return;
+    answer.args(call, `${separator}${JSON.stringify(key)}: `);
+    yield* input.accept(["\n"]);
+    if (!(yield* readValue(input, (text) => answer.args(call, text), values.get(key)))) return;
+  }
+  if (yield* input.accept([FUNCTION_END])) answer.args(call, "}");
+}
+
+/** Text becomes a JSON string as it comes; another value is JSON already, and text only if it is not. */
+function* readValue(input: Input, emit: (json: string) => void, value?: Value): Reading<boolean> {
+  const isText = value?.kind === "text" || (value?.kind === "choice" && isPlainChoice(value));
+  if (isText) {
+    emit('"');
+    const ended = yield* input.until(VALUE_ENDS, (text) => emit(JSON.stringify(text).slice(1, -1)));
+    if (ended) emit('"');
+    return ended !== undefined;
+  }
+  let text = "";
+  const ended = yield* input.until(VALUE_ENDS, (piece) => text += piece);
+  if (ended) emit(isJson(text) ? text.trim() : JSON.stringify(text));
+  return ended !== undefined;
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}

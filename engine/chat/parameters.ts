@@ -1,0 +1,122 @@
+import { ConstraintError } from "../grammar/types.ts";
+import type { CheckedTool } from "./tools.ts";
+
+/** A tool's parameters one by one, for formats that do not write arguments as one JSON object. */
+
+type Schema = Readonly<Record<string, unknown>>;
+
+export interface Parameter {
+  readonly name: string;
+  readonly required: boolean;
+  readonly value: Value;
+}
+
+/** What a value may be, as far as formats have ways of their own to write it; the rest is written as JSON. */
+export type Value =
+  | { readonly kind: "text" }
+  /** One of these texts. */
+  | { readonly kind: "choice"; readonly choices: readonly string[] }
+  | { readonly kind: "boolean" }
+  | { readonly kind: "list"; readonly items: Value; readonly schema: unknown }
+  | { readonly kind: "object"; readonly properties: readonly Parameter[]; readonly schema: unknown }
+  | { readonly kind: "json"; readonly schema: unknown };
+
+/** Keywords that say nothing about which values are valid. */
+const NOTES = ["title", "description", "default", "examples", "deprecated", "readOnly", "$comment"];
+/** Keywords of parameters that a list of them does justice to. */
+const OBJECT = ["type", "properties", "required", "additionalProperties"];
+const ROOT = [...OBJECT, "$schema", "$id", "$defs", "definitions", "strict", "unevaluatedProperties"];
+
+/** Throws ConstraintError for a schema that is more than a list of parameters. */
+export function parametersOf({ name, parameters }: CheckedTool): Parameter[] {
+  const more = Object.keys(parameters).find((key) => !ROOT.includes(key) && !NOTES.includes(key));
+  if (more !== undefined) {
+    throw new ConstraintError(
+      `Cannot use the tool ${JSON.stringify(name)}: this model's calls name their arguments one by one, so ` +
+        `its parameters may not have ${JSON.stringify(more)} at the top`,
+    );
+  }
+  return propertiesOf(parameters, (schema) => within(parameters, schema));
+}
+
+/** The properties of an object's schema; `whole` makes of a part of it a schema that stands alone. */
+function propertiesOf(schema: Schema, whole: (schema: unknown) => unknown): Parameter[] {
+  const properties = isObject(schema.properties) ? schema.properties : {};
+  const required = Array.isArray(schema.required) ? schema.required.map(String) : [];
+  const others = required.filter((name) => !Object.hasOwn(properties, name));
+  const other = schema.additionalProperties ?? true;
+  return [
+    ...Object.entries(properties).map(([name, schema]) => ({
+      name,
+      required: required.includes(name),
+      value: valueOf(schema, whole),
+    })),
+    ...others.map((name) => ({ name, required: true, value: valueOf(other, whole) })),
+  ];
+}
+
+function valueOf(schema: unknown, whole: (schema: unknown) => unknown): Value {
+  if (!isObject(schema)) return { kind: "json", schema };
+  const has = (...keys: string[]) =>
+    Object.keys(schema).every((key) => keys.includes(key) || NOTES.includes(key));
+  const { type } = schema;
+  if (type === "string" && has("type")) return { kind: "text" };
+  if (type === "boolean" && has("type")) return { kind: "boolean" };
+  const choices = Array.isArray(schema.enum) ? schema.enum : [schema.const];
+  if (has("type", "enum") || has("type", "const")) {
+    const isText = (type ?? "string") === "string" && choices.every((choice) => typeof choice === "string");
+    if (isText && choices.every((choice) => choice !== "")) return { kind: "choice", choices };
+  }
+  if (type === "array" && has("type", "items")) {
+    return { kind: "list", items: valueOf(schema.items ?? true, whole), schema: whole(schema) };
+  }
+  if (type === "object" && has(...OBJECT) && isObject(schema.properties)) {
+    return { kind: "object", properties: propertiesOf(schema, whole), schema: whole(schema) };
+  }
+  return { kind: "json", schema: whole(schema) };
+}
+
+/** A part of a schema as one of its own: what it refers to stands in `$defs`. */
+function within(root: Schema, part: unknown): unknown {
+  if (!isObject(part) || !refers(part)) return part;
+  return { ...moved(part) as Schema, $defs: { root: moved(root) } };
+}
+
+function refers(value: unknown): boolean {
+  if (Array.isArray(value)) return value.some(refers);
+  return isObject(value) && Object.entries(value).some(([key, inner]) => key === "$ref" || refers(inner));
+}
+
+/** With references into what is now `$defs.root`. */
+function moved(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(moved);
+  if (!isObject(value)) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, inner]) => {
+      const isReference = key === "$ref" && typeof inner === "string" && inner.startsWith("#");
+      return [key, isReference ? `#/$defs/root${inner.slice(1)}` : moved(inner)];
+    }),
+  );
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** The expression of parameters in their order, those that are not required left out or not. */
+export function parameterList(
+  parameters: readonly Parameter[],
+  separator: string,
+  write: (parameter: Parameter) => string,
+  rule: (expression: string) => string,
+): string {
+  let first = "";
+  let next = "";
+  for (const parameter of parameters.toReversed()) {
+    const written = rule(write(parameter));
+    const here = `${written} ${next}`.trim();
+    first = parameter.required ? here : first === "" ? `(${here})?` : `(${here} | ${rule(first)})`;
+    next = `${parameter.required ? `${separator} ${written}` : `(${separator} ${written})?`} ${next}`.trim();
+  }
+  return first;
+}

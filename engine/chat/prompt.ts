@@ -1,0 +1,158 @@
+import { type ChatMessage, type ChatTemplate, ChatTemplateError } from "../tokenizer/types.ts";
+import { type ChatTemplateOptions, type Tokenizer } from "../tokenizer/types.ts";
+import { effortVariables } from "./effort.ts";
+import type { CallSyntax } from "./formats/format.ts";
+import { withReasoning } from "./history.ts";
+import { type Thinking, type ThinkingState, thinkingState } from "./thinking.ts";
+import { type CheckedTool, toolSpec } from "./tools.ts";
+import type { ChatRequest } from "./types.ts";
+
+/** A model as prompts are made for it. */
+export interface PromptModel {
+  readonly template: ChatTemplate;
+  readonly tokenizer: Tokenizer;
+  /** The template, and its variant for tools. */
+  readonly source: string;
+  readonly syntax: CallSyntax;
+  readonly thinking: Thinking | undefined;
+}
+
+export interface Prompt {
+  readonly tokens: number[];
+  readonly thinking: ThinkingState;
+  /** Where the last message is continued: in its thinking or in its content. */
+  readonly continues?: "reasoning" | "content";
+}
+
+/** Tokens at the end of a prompt in which a mark of thinking may stand. */
+const TAIL = 64;
+/** Stands where a message is to be continued; nobody's text has it. */
+const CUT = "\ufdd1continue\ufdd1";
+
+/** The prompt of a conversation. Throws as ChatForm.plan does. */
+export function promptOf(model: PromptModel, request: ChatRequest, tools: readonly CheckedTool[]): Prompt {
+  const maker = new PromptMaker(model, request, tools);
+  return request.continueFinal ? maker.continued() : maker.next();
+}
+
+class PromptMaker {
+  readonly #options: ChatTemplateOptions;
+
+  constructor(
+    private readonly model: PromptModel,
+    private readonly request: ChatRequest,
+    private readonly tools: readonly CheckedTool[],
+  ) {
+    this.#options = {
+      tools: model.syntax.toolsInMessages ? [] : tools.map(toolSpec),
+      variables: { ...effortVariables(model.source, request.effort), ...request.variables },
+      atMost: request.atMost,
+    };
+  }
+
+  /** For an answer of its own. */
+  next(messages: readonly ChatMessage[] = this.request.messages): Prompt {
+    const { thinking } = this.model;
+    const tokens = this.#encode(messages);
+    const state = this.#state(tokens);
+    if (this.request.effort !== false || !thinking) return { tokens, thinking: state };
+    // Not to think was asked for: a thought that the template always begins is ended at once.
+    if (state === "open") {
+      tokens.push(...this.#marks(thinking.beforeEnd + thinking.end.text + thinking.afterEnd));
+    }
+    return { tokens, thinking: "closed" };
+  }
+
+  /** For an answer that continues the last message. */
+  continued(): Prompt {
+    const { messages } = this.request;
+    const last = messages.at(-1);
+    if (last?.role !== "assistant") {
+      throw new ChatTemplateError("Cannot continue the last message: it must be the assistant's");
+    }
+    if (Array.isArray(last.tool_calls) && last.tool_calls.length > 0) {
+      throw new ChatTemplateError("Cannot continue the last message: after its calls it is complete");
+    }
+    const content = textOf(last.content);
+    const reasoning = typeof last.reasoning_content === "string" ? last.reasoning_content : "";
+    if (content !== "") {
+      const tokens = this.#cut(content) ?? this.#appended(reasoning, content);
+      return { tokens, thinking: "closed", continues: "content" };
+    }
+    if (reasoning === "") return this.next(messages.slice(0, -1));
+    return { tokens: this.#appended(reasoning), thinking: "open", continues: "reasoning" };
+  }
+
+  /** The conversation as the template writes it, up to where the last message's content ends; undefined where it cannot. */
+  #cut(content: string): number[] | undefined {
+    const messages = this.request.messages.with(-1, {
+      ...this.request.messages.at(-1)!,
+      content: content + CUT,
+    });
+    try {
+      const tokens = this.#encode(messages, { addGenerationPrompt: false, endBefore: CUT });
+      return this.#decode(tokens).endsWith(content.trimStart()) ? tokens : undefined;
+    } catch (error) {
+      if (error instanceof ChatTemplateError) return undefined;
+      throw error;
+    }
+  }
+
+  /** The prompt of an answer of its own, and what the last message says already. */
+  #appended(reasoning: string, content?: string): number[] {
+    const tokens = this.#encode(this.request.messages.slice(0, -1));
+    const state = this.#state(tokens);
+    const marks = this.model.syntax.whole ?? this.#thinkingMarks();
+    if (reasoning !== "") {
+      if (!marks || state === "closed" && !this.model.syntax.whole) {
+        throw new ChatTemplateError(
+          "Cannot continue the last message's reasoning_content: the model does not think here",
+        );
+      }
+      if (state !== "open") tokens.push(...this.#marks(marks.begin));
+      tokens.push(...this.#text(reasoning));
+    }
+    if (content === undefined) return tokens;
+    if (marks && (state === "open" || reasoning !== "")) tokens.push(...this.#marks(marks.end));
+    return [...tokens, ...this.#text(content)];
+  }
+
+  #thinkingMarks(): { begin: string; end: string } | undefined {
+    const { thinking } = this.model;
+    return thinking && {
+      begin: thinking.begin.text + thinking.afterBegin,
+      end: thinking.beforeEnd + thinking.end.text + thinking.afterEnd,
+    };
+  }
+
+  #encode(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): number[] {
+    const { template, source, syntax, thinking } = this.model;
+    const reasoned = withReasoning(messages, source, thinking);
+    const written = syntax.messages?.(reasoned, this.tools) ?? reasoned;
+    return template.encode(written, { ...this.#options, ...options });
+  }
+
+  #state(tokens: readonly number[]): ThinkingState {
+    return this.model.thinking
+      ? thinkingState(this.model.thinking, this.#decode(tokens.slice(-TAIL)))
+      : "closed";
+  }
+
+  #decode(tokens: readonly number[]): string {
+    return this.model.tokenizer.decode(tokens, { special: true, continuation: true });
+  }
+
+  /** What templates write. */
+  #marks(text: string): number[] {
+    return this.model.tokenizer.encode(text, { parseSpecial: true });
+  }
+
+  /** What people say. */
+  #text(text: string): number[] {
+    return this.model.tokenizer.encode(text);
+  }
+}
+
+function textOf(content: ChatMessage["content"] | undefined): string {
+  return Array.isArray(content) ? content.map(({ text }) => text ?? "").join("\n") : content ?? "";
+}
