@@ -17,7 +17,7 @@ impl GgufType for Bf16 {
 
 impl FloatFormat for Bf16 {
     #[inline(always)]
-    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
-        unsafe { S::load_bf16(p.cast()) }
+    unsafe fn load<S: Simd>(s: S, p: *const u8) -> S::F {
+        unsafe { s.load_bf16(p.cast()) }
     }
 }

@@ -17,7 +17,7 @@ impl GgufType for F16 {
 
 impl FloatFormat for F16 {
     #[inline(always)]
-    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
-        unsafe { S::load_f16(p.cast()) }
+    unsafe fn load<S: Simd>(s: S, p: *const u8) -> S::F {
+        unsafe { s.load_f16(p.cast()) }
     }
 }

@@ -17,7 +17,7 @@ impl GgufType for F32 {
 
 impl FloatFormat for F32 {
     #[inline(always)]
-    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
-        unsafe { S::load(p.cast()) }
+    unsafe fn load<S: Simd>(s: S, p: *const u8) -> S::F {
+        unsafe { s.load(p.cast()) }
     }
 }

@@ -20,8 +20,8 @@ const CODES: [u8; 16] = {
 
 /// The codes of a block whose planes are four bits of look-up. Safety: as BlockFormat::planes.
 #[inline(always)]
-pub(super) unsafe fn codes<S: Simd>(planes: *const u8) -> [S::B; 8] {
-    unsafe { planes::groups!(G => S::b_lookup(&CODES, planes::get::<S, 4, 0, G>(planes))) }
+pub(super) unsafe fn codes<S: Simd>(s: S, planes: *const u8) -> [S::B; 8] {
+    unsafe { planes::groups!(G => s.b_lookup(&CODES, planes::get::<S, 4, 0, G>(s, planes))) }
 }
 
 impl GgufType for Iq4Nl {
@@ -52,12 +52,12 @@ impl BlockFormat for Iq4Nl {
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
-        unsafe { codes::<S>(Self::planes::<S>(unit, blocks, b)) }
+    unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
+        unsafe { codes(s, Self::planes::<S>(unit, blocks, b)) }
     }
 
     #[inline(always)]
-    unsafe fn scales<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
-        unsafe { [S::load_f16(unit.add(2 * b * S::LANES).cast()); 2] }
+    unsafe fn scales<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [s.load_f16(unit.add(2 * b * S::LANES).cast()); 2] }
     }
 }

@@ -45,12 +45,12 @@ impl BlockFormat for Iq4Xs {
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
-        unsafe { iq4_nl::codes::<S>(Self::planes::<S>(unit, blocks, b)) }
+    unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
+        unsafe { iq4_nl::codes(s, Self::planes::<S>(unit, blocks, b)) }
     }
 
     #[inline(always)]
-    unsafe fn scales<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
-        unsafe { [S::mul(S::load_f16(unit.cast()), S::load_i8(unit.add((2 + b) * S::LANES).cast())); 2] }
+    unsafe fn scales<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [s.mul(s.load_f16(unit.cast()), s.load_i8(unit.add((2 + b) * S::LANES).cast())); 2] }
     }
 }

@@ -71,7 +71,7 @@ pub trait GgufType: 'static {
 /// A format of small integers under scales: value = scale * (code - OFFSET) - min.
 ///
 /// A unit's scales are vectors of LANES bytes or halves: first those that stand once a unit, then each block's.
-#[allow(clippy::missing_safety_doc)] // `unit` is a whole unit of `blocks` blocks, `b < blocks`; S as simd says
+#[allow(clippy::missing_safety_doc)] // `unit` is a whole unit of `blocks` blocks, `b < blocks`
 pub trait BlockFormat: GgufType {
     /// Codes are below 2^BITS. With 8 bits a code stands for code - 128, and OFFSET is 128.
     const BITS: u32;
@@ -91,13 +91,13 @@ pub trait BlockFormat: GgufType {
     fn pack_block(block: &[u8], b: usize, to: &mut Slot);
 
     /// The 32 columns of block b: columns 4g..4g+4 of every row in vector g.
-    unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8];
+    unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8];
     /// Scales of block b's first and second 16 columns; only the first counts where SUB is 32.
-    unsafe fn scales<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::F; 2];
+    unsafe fn scales<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::F; 2];
     /// Mins likewise, where HAS_MIN.
     #[inline(always)]
-    unsafe fn mins<S: Simd>(_unit: *const u8, _blocks: usize, _b: usize) -> [S::F; 2] {
-        unsafe { [S::splat(0.0); 2] }
+    unsafe fn mins<S: Simd>(s: S, _unit: *const u8, _blocks: usize, _b: usize) -> [S::F; 2] {
+        [s.splat(0.0); 2]
     }
 
     /// Bytes of a block's codes of LANES rows.
@@ -176,8 +176,8 @@ pub trait FloatFormat: GgufType {
     /// LANES elements from a panel.
     ///
     /// # Safety
-    /// `p` points at LANES elements; S as simd says.
-    unsafe fn load<S: Simd>(p: *const u8) -> S::F;
+    /// `p` points at LANES elements.
+    unsafe fn load<S: Simd>(s: S, p: *const u8) -> S::F;
 }
 
 /// Bytes of one panel of a block format, a multiple of 64.

@@ -54,15 +54,15 @@ impl BlockFormat for Mxfp4 {
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
+    unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => S::b_lookup(&CODES, planes::get::<S, 4, 0, G>(p)))
+            planes::groups!(G => s.b_lookup(&CODES, planes::get::<S, 4, 0, G>(s, p)))
         }
     }
 
     #[inline(always)]
-    unsafe fn scales<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
-        unsafe { [S::load_e8m0_half(unit.add(b * S::LANES)); 2] }
+    unsafe fn scales<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [s.load_e8m0_half(unit.add(b * S::LANES)); 2] }
     }
 }

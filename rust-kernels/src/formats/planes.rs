@@ -31,23 +31,23 @@ pub fn put<const WIDTH: usize, const SHIFT: usize>(planes: &mut [u8], lanes: usi
 /// Group G's bits out of the plane of bits SHIFT..SHIFT+WIDTH, at bit SHIFT of each byte.
 ///
 /// # Safety
-/// `planes` points at the planes of a block; S as simd says.
+/// `planes` points at the planes of a block.
 #[inline(always)]
-pub unsafe fn get<S: Simd, const WIDTH: usize, const SHIFT: usize, const G: usize>(planes: *const u8) -> S::B {
+pub unsafe fn get<S: Simd, const WIDTH: usize, const SHIFT: usize, const G: usize>(s: S, planes: *const u8) -> S::B {
     unsafe {
-        let v = S::b_load(planes.add(plane_bytes(SHIFT + G % WIDTH, S::LANES)));
+        let v = s.b_load(planes.add(plane_bytes(SHIFT + G % WIDTH, S::LANES)));
         if WIDTH == 8 {
             return v;
         }
         let bit = G / WIDTH * WIDTH;
         let moved = if bit > SHIFT {
-            S::b_shr(v, (bit - SHIFT) as u32)
+            s.b_shr(v, (bit - SHIFT) as u32)
         } else if bit < SHIFT {
-            S::b_shl(v, (SHIFT - bit) as u32)
+            s.b_shl(v, (SHIFT - bit) as u32)
         } else {
             v
         };
-        S::b_and(moved, (((1u16 << WIDTH) - 1) << SHIFT) as u8)
+        s.b_and(moved, (((1u16 << WIDTH) - 1) << SHIFT) as u8)
     }
 }
 
@@ -70,14 +70,14 @@ mod tests {
     use crate::simd::scalar::Scalar;
 
     fn round_trip<const WIDTH: usize, const SHIFT: usize>() {
-        let lanes = Scalar::LANES;
+        let (scalar, lanes) = (Scalar::new().expect("everywhere"), Scalar::LANES);
         let code = |lane: usize, k: usize| ((lane * 37 + k * 11) % 256) as u8;
         let mut planes = vec![0; plane_bytes(8, lanes)];
         for lane in 0..lanes {
             put::<WIDTH, SHIFT>(&mut planes, lanes, lane, &std::array::from_fn(|k| code(lane, k)));
         }
-        // SAFETY: the planes have their full size, and Scalar runs everywhere.
-        let vectors = groups!(G => unsafe { get::<Scalar, WIDTH, SHIFT, G>(planes.as_ptr()) });
+        // SAFETY: the planes have their full size.
+        let vectors = groups!(G => unsafe { get::<Scalar, WIDTH, SHIFT, G>(scalar, planes.as_ptr()) });
         let mask = (((1 << WIDTH) - 1) << SHIFT) as u8;
         for (g, v) in vectors.iter().enumerate() {
             for (i, got) in v.iter().enumerate() {

@@ -13,11 +13,11 @@ pub(super) fn low_code(qs: &[u8], k: usize) -> u8 {
 /// The low and high nibbles of the bytes of one sub-block as floats. With v = 16 * min + scale, v / 16 - 15 / 32 lies
 /// less than a half from min. Safety: as BlockFormat::scales.
 #[inline(always)]
-unsafe fn scale_min<S: Simd>(unit: *const u8, b: usize, part: usize) -> (S::F, S::F) {
+unsafe fn scale_min<S: Simd>(s: S, unit: *const u8, b: usize, part: usize) -> (S::F, S::F) {
     unsafe {
-        let v = S::load_u8(unit.add((4 + 2 * b + part) * S::LANES));
-        let min = S::round(S::fma(v, S::splat(1.0 / 16.0), S::splat(-15.0 / 32.0)));
-        (S::fnma(min, S::splat(16.0), v), min)
+        let v = s.load_u8(unit.add((4 + 2 * b + part) * S::LANES));
+        let min = s.round(s.fma(v, s.splat(1.0 / 16.0), s.splat(-15.0 / 32.0)));
+        (s.fnma(min, s.splat(16.0), v), min)
     }
 }
 
@@ -54,26 +54,26 @@ impl BlockFormat for Q2K {
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
+    unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => planes::get::<S, 2, 0, G>(p))
+            planes::groups!(G => planes::get::<S, 2, 0, G>(s, p))
         }
     }
 
     #[inline(always)]
-    unsafe fn scales<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+    unsafe fn scales<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
         unsafe {
-            let d = S::load_f16(unit.cast());
-            [S::mul(d, scale_min::<S>(unit, b, 0).0), S::mul(d, scale_min::<S>(unit, b, 1).0)]
+            let d = s.load_f16(unit.cast());
+            [s.mul(d, scale_min(s, unit, b, 0).0), s.mul(d, scale_min(s, unit, b, 1).0)]
         }
     }
 
     #[inline(always)]
-    unsafe fn mins<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+    unsafe fn mins<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
         unsafe {
-            let dmin = S::load_f16(unit.add(2 * S::LANES).cast());
-            [S::mul(dmin, scale_min::<S>(unit, b, 0).1), S::mul(dmin, scale_min::<S>(unit, b, 1).1)]
+            let dmin = s.load_f16(unit.add(2 * S::LANES).cast());
+            [s.mul(dmin, scale_min(s, unit, b, 0).1), s.mul(dmin, scale_min(s, unit, b, 1).1)]
         }
     }
 }

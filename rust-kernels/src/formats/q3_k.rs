@@ -51,15 +51,15 @@ impl BlockFormat for Q3K {
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
+    unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => S::b_or(planes::get::<S, 2, 0, G>(p), planes::get::<S, 1, 2, G>(p)))
+            planes::groups!(G => s.b_or(planes::get::<S, 2, 0, G>(s, p), planes::get::<S, 1, 2, G>(s, p)))
         }
     }
 
     #[inline(always)]
-    unsafe fn scales<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
-        unsafe { q6_k::signed_scales::<S>(unit, b) }
+    unsafe fn scales<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { q6_k::signed_scales(s, unit, b) }
     }
 }

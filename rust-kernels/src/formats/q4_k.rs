@@ -38,14 +38,14 @@ pub(super) fn pack_scales(block: &[u8], b: usize, to: &mut Slot) {
 
 /// d * scale of block b. Safety: as BlockFormat::scales.
 #[inline(always)]
-pub(super) unsafe fn scale<S: Simd>(unit: *const u8, b: usize) -> S::F {
-    unsafe { S::mul(S::load_f16(unit.cast()), S::load_u8(unit.add((4 + 2 * b) * S::LANES))) }
+pub(super) unsafe fn scale<S: Simd>(s: S, unit: *const u8, b: usize) -> S::F {
+    unsafe { s.mul(s.load_f16(unit.cast()), s.load_u8(unit.add((4 + 2 * b) * S::LANES))) }
 }
 
 /// dmin * min of block b. Safety: as BlockFormat::mins.
 #[inline(always)]
-pub(super) unsafe fn min<S: Simd>(unit: *const u8, b: usize) -> S::F {
-    unsafe { S::mul(S::load_f16(unit.add(2 * S::LANES).cast()), S::load_u8(unit.add((5 + 2 * b) * S::LANES))) }
+pub(super) unsafe fn min<S: Simd>(s: S, unit: *const u8, b: usize) -> S::F {
+    unsafe { s.mul(s.load_f16(unit.add(2 * S::LANES).cast()), s.load_u8(unit.add((5 + 2 * b) * S::LANES))) }
 }
 
 impl GgufType for Q4K {
@@ -77,20 +77,20 @@ impl BlockFormat for Q4K {
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
+    unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => planes::get::<S, 4, 0, G>(p))
+            planes::groups!(G => planes::get::<S, 4, 0, G>(s, p))
         }
     }
 
     #[inline(always)]
-    unsafe fn scales<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
-        unsafe { [scale::<S>(unit, b); 2] }
+    unsafe fn scales<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [scale(s, unit, b); 2] }
     }
 
     #[inline(always)]
-    unsafe fn mins<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
-        unsafe { [min::<S>(unit, b); 2] }
+    unsafe fn mins<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [min(s, unit, b); 2] }
     }
 }

@@ -35,20 +35,20 @@ impl BlockFormat for Q5_1 {
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
+    unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => S::b_or(planes::get::<S, 4, 0, G>(p), planes::get::<S, 1, 4, G>(p)))
+            planes::groups!(G => s.b_or(planes::get::<S, 4, 0, G>(s, p), planes::get::<S, 1, 4, G>(s, p)))
         }
     }
 
     #[inline(always)]
-    unsafe fn scales<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
-        unsafe { [S::load_f16(unit.add(4 * b * S::LANES).cast()); 2] }
+    unsafe fn scales<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [s.load_f16(unit.add(4 * b * S::LANES).cast()); 2] }
     }
 
     #[inline(always)]
-    unsafe fn mins<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
-        unsafe { [S::load_f16(unit.add((4 * b + 2) * S::LANES).cast()); 2] }
+    unsafe fn mins<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [s.load_f16(unit.add((4 * b + 2) * S::LANES).cast()); 2] }
     }
 }

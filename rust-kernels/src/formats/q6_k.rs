@@ -17,11 +17,11 @@ fn code(block: &[u8], k: usize) -> u8 {
 /// d times the two signed scales of block b, where d stands first and each block has two bytes, as in Q3_K too.
 /// Safety: as BlockFormat::scales.
 #[inline(always)]
-pub(super) unsafe fn signed_scales<S: Simd>(unit: *const u8, b: usize) -> [S::F; 2] {
+pub(super) unsafe fn signed_scales<S: Simd>(s: S, unit: *const u8, b: usize) -> [S::F; 2] {
     unsafe {
-        let d = S::load_f16(unit.cast());
+        let d = s.load_f16(unit.cast());
         let at = unit.add((2 + 2 * b) * S::LANES).cast();
-        [S::mul(d, S::load_i8(at)), S::mul(d, S::load_i8(at.add(S::LANES)))]
+        [s.mul(d, s.load_i8(at)), s.mul(d, s.load_i8(at.add(S::LANES)))]
     }
 }
 
@@ -58,15 +58,15 @@ impl BlockFormat for Q6K {
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
+    unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => S::b_or(planes::get::<S, 4, 0, G>(p), planes::get::<S, 2, 4, G>(p)))
+            planes::groups!(G => s.b_or(planes::get::<S, 4, 0, G>(s, p), planes::get::<S, 2, 4, G>(s, p)))
         }
     }
 
     #[inline(always)]
-    unsafe fn scales<S: Simd>(unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
-        unsafe { signed_scales::<S>(unit, b) }
+    unsafe fn scales<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { signed_scales(s, unit, b) }
     }
 }

@@ -4,15 +4,15 @@ use crate::simd::{Kernel, Simd};
 /// The sum of a[i] * b[i].
 ///
 /// # Safety
-/// `a` and `b` hold `n` floats, a multiple of LANES; S as simd says.
+/// `a` and `b` hold `n` floats, a multiple of LANES.
 #[inline(always)]
-pub unsafe fn dot<S: Simd>(a: *const f32, b: *const f32, n: usize) -> f32 {
+pub unsafe fn dot<S: Simd>(s: S, a: *const f32, b: *const f32, n: usize) -> f32 {
     unsafe {
-        let mut sum = S::splat(0.0);
+        let mut sum = s.splat(0.0);
         for i in (0..n).step_by(S::LANES) {
-            sum = S::fma(S::load(a.add(i)), S::load(b.add(i)), sum);
+            sum = s.fma(s.load(a.add(i)), s.load(b.add(i)), sum);
         }
-        S::sum(sum)
+        s.sum(sum)
     }
 }
 
@@ -30,7 +30,7 @@ impl Kernel for Dot {
     type Output = f32;
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> f32 {
-        unsafe { dot::<S>(self.a, self.b, self.n) }
+    unsafe fn run<S: Simd>(self, s: S) -> f32 {
+        unsafe { dot(s, self.a, self.b, self.n) }
     }
 }

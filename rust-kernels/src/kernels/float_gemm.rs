@@ -61,7 +61,7 @@ impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let Self { args, x, .. } = self;
         let (mut unit, mut sums) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         let panels = args.rows.div_ceil(S::LANES);
@@ -73,11 +73,11 @@ impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
                 // SAFETY: panels p.. and the rows are within `args`; the memory is this call's own.
                 p += unsafe {
                     match (panels - p, rows.len() < WIDE_TOKENS) {
-                        (THIN_PANELS.., true) => thin::<S, F, THIN_PANELS>(args, x, p, &rows),
-                        (_, true) => thin::<S, F, 1>(args, x, p, &rows),
-                        (4.., _) if S::FLOAT_PANELS == 4 => panels_of::<S, F, 4>(args, x, p, &rows, unit, sums),
-                        (2.., _) => panels_of::<S, F, 2>(args, x, p, &rows, unit, sums),
-                        _ => panels_of::<S, F, 1>(args, x, p, &rows, unit, sums),
+                        (THIN_PANELS.., true) => thin::<S, F, THIN_PANELS>(s, args, x, p, &rows),
+                        (_, true) => thin::<S, F, 1>(s, args, x, p, &rows),
+                        (4.., _) if S::FLOAT_PANELS == 4 => panels_of::<S, F, 4>(s, args, x, p, &rows, unit, sums),
+                        (2.., _) => panels_of::<S, F, 2>(s, args, x, p, &rows, unit, sums),
+                        _ => panels_of::<S, F, 1>(s, args, x, p, &rows, unit, sums),
                     }
                 };
             }
@@ -88,6 +88,7 @@ impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
 /// P panels from panel p times few rows of x, widened in registers; returns P.
 #[inline(always)]
 unsafe fn thin<S: Simd, F: FloatFormat, const P: usize>(
+    s: S,
     args: &Gemm,
     x: &FloatRows,
     p: usize,
@@ -98,8 +99,8 @@ unsafe fn thin<S: Simd, F: FloatFormat, const P: usize>(
         // SAFETY: the rows are within x.
         t += unsafe {
             match rows.end - t {
-                TILE_TOKENS.. => thin_tile::<S, F, P, TILE_TOKENS>(args, x, p, t),
-                _ => thin_tile::<S, F, P, 1>(args, x, p, t),
+                TILE_TOKENS.. => thin_tile::<S, F, P, TILE_TOKENS>(s, args, x, p, t),
+                _ => thin_tile::<S, F, P, 1>(s, args, x, p, t),
             }
         };
     }
@@ -109,6 +110,7 @@ unsafe fn thin<S: Simd, F: FloatFormat, const P: usize>(
 /// P panels times N rows of x from row t; returns N.
 #[inline(always)]
 unsafe fn thin_tile<S: Simd, F: FloatFormat, const P: usize, const N: usize>(
+    s: S,
     args: &Gemm,
     x: &FloatRows,
     p: usize,
@@ -117,19 +119,19 @@ unsafe fn thin_tile<S: Simd, F: FloatFormat, const P: usize, const N: usize>(
     unsafe {
         let column_bytes = F::BLOCK_BYTES * S::LANES;
         let panel = args.panels.add(p * args.panel_bytes);
-        let mut acc = [[S::splat(0.0); N]; P];
+        let mut acc = [[s.splat(0.0); N]; P];
         for k in 0..args.columns {
             for j in 0..P {
                 let column = panel.add(j * args.panel_bytes + k * column_bytes);
-                S::prefetch(column.wrapping_add(PREFETCH_BYTES));
-                let w = F::load::<S>(column);
+                s.prefetch(column.wrapping_add(PREFETCH_BYTES));
+                let w = F::load(s, column);
                 for i in 0..N {
-                    acc[j][i] = S::fma(w, S::splat(*x.at(t + i, k)), acc[j][i]);
+                    acc[j][i] = s.fma(w, s.splat(*x.at(t + i, k)), acc[j][i]);
                 }
             }
         }
         for j in 0..P {
-            finish_tile::<S, N>(args, &acc[j], t, (p + j) * S::LANES);
+            finish_tile::<S, N>(s, args, &acc[j], t, (p + j) * S::LANES);
         }
     }
     N
@@ -138,6 +140,7 @@ unsafe fn thin_tile<S: Simd, F: FloatFormat, const P: usize, const N: usize>(
 /// P panels from panel p times rows of x: each unit of columns is widened once, then used for all rows; returns P.
 #[inline(always)]
 unsafe fn panels_of<S: Simd, F: FloatFormat, const P: usize>(
+    s: S,
     args: &Gemm,
     x: &FloatRows,
     p: usize,
@@ -151,7 +154,7 @@ unsafe fn panels_of<S: Simd, F: FloatFormat, const P: usize>(
         let sums = sums.cast::<f32>();
         for start in (0..args.columns).step_by(UNIT) {
             let columns = UNIT.min(args.columns - start);
-            let w = widen::<S, F, P>(panel.add(start * column_bytes), args.panel_bytes, columns, unit);
+            let w = widen::<S, F, P>(s, panel.add(start * column_bytes), args.panel_bytes, columns, unit);
             let last = start + columns == args.columns;
             let ahead = Ahead {
                 base: panel.wrapping_add(if last { P * args.panel_bytes } else { (start + UNIT) * column_bytes }),
@@ -160,19 +163,19 @@ unsafe fn panels_of<S: Simd, F: FloatFormat, const P: usize>(
             };
             let mut t = rows.start;
             while t < rows.end {
-                ahead.prefetch::<S, P>(t - rows.start..rows.end.min(t + 6) - rows.start, rows.len());
+                ahead.prefetch::<S, P>(s, t - rows.start..rows.end.min(t + 6) - rows.start, rows.len());
                 if last {
-                    prefetch_out::<S, P>(args, p, t..rows.end.min(t + 6));
+                    prefetch_out::<S, P>(s, args, p, t..rows.end.min(t + 6));
                 }
                 let sums = sums.add((t - rows.start) * P * S::LANES);
                 let done = match rows.end - t {
-                    6.. if S::FLOAT_PANELS == 4 => tile::<S, P, 6>(&w, columns, x, t, start, sums),
-                    4.. => tile::<S, P, 4>(&w, columns, x, t, start, sums),
-                    2.. => tile::<S, P, 2>(&w, columns, x, t, start, sums),
-                    _ => tile::<S, P, 1>(&w, columns, x, t, start, sums),
+                    6.. if S::FLOAT_PANELS == 4 => tile::<S, P, 6>(s, &w, columns, x, t, start, sums),
+                    4.. => tile::<S, P, 4>(s, &w, columns, x, t, start, sums),
+                    2.. => tile::<S, P, 2>(s, &w, columns, x, t, start, sums),
+                    _ => tile::<S, P, 1>(s, &w, columns, x, t, start, sums),
                 };
                 if last {
-                    finish_rows::<S, P>(args, sums, p, t..t + done);
+                    finish_rows::<S, P>(s, args, sums, p, t..t + done);
                 }
                 t += done;
             }
@@ -191,6 +194,7 @@ struct Floats {
 /// Columns of P panels as floats: F32 where it is, others in `unit`.
 #[inline(always)]
 unsafe fn widen<S: Simd, F: FloatFormat, const P: usize>(
+    s: S,
     from: *const u8,
     panel_bytes: usize,
     columns: usize,
@@ -203,8 +207,8 @@ unsafe fn widen<S: Simd, F: FloatFormat, const P: usize>(
     for k in 0..columns {
         for j in 0..P {
             unsafe {
-                let w = F::load::<S>(from.add(j * panel_bytes + k * F::BLOCK_BYTES * S::LANES));
-                S::store(unit.add((k * P + j) * S::LANES), w);
+                let w = F::load(s, from.add(j * panel_bytes + k * F::BLOCK_BYTES * S::LANES));
+                s.store(unit.add((k * P + j) * S::LANES), w);
             }
         }
     }
@@ -215,6 +219,7 @@ unsafe fn widen<S: Simd, F: FloatFormat, const P: usize>(
 /// `sums`, or starts them; returns N.
 #[inline(always)]
 unsafe fn tile<S: Simd, const P: usize, const N: usize>(
+    s: S,
     floats: &Floats,
     columns: usize,
     x: &FloatRows,
@@ -223,29 +228,29 @@ unsafe fn tile<S: Simd, const P: usize, const N: usize>(
     sums: *mut f32,
 ) -> usize {
     unsafe {
-        let mut acc = [[S::splat(0.0); P]; N];
+        let mut acc = [[s.splat(0.0); P]; N];
         if start > 0 {
             for i in 0..N {
                 for j in 0..P {
-                    acc[i][j] = S::load(sums.add((i * P + j) * S::LANES));
+                    acc[i][j] = s.load(sums.add((i * P + j) * S::LANES));
                 }
             }
         }
         for k in 0..columns {
-            let mut w = [S::splat(0.0); P];
+            let mut w = [s.splat(0.0); P];
             for j in 0..P {
-                w[j] = S::load(floats.base.add(k * floats.column + j * floats.panel));
+                w[j] = s.load(floats.base.add(k * floats.column + j * floats.panel));
             }
             for i in 0..N {
-                let value = S::splat(*x.at(t + i, start + k));
+                let value = s.splat(*x.at(t + i, start + k));
                 for j in 0..P {
-                    acc[i][j] = S::fma(w[j], value, acc[i][j]);
+                    acc[i][j] = s.fma(w[j], value, acc[i][j]);
                 }
             }
         }
         for i in 0..N {
             for j in 0..P {
-                S::store(sums.add((i * P + j) * S::LANES), acc[i][j]);
+                s.store(sums.add((i * P + j) * S::LANES), acc[i][j]);
             }
         }
     }

@@ -63,7 +63,7 @@ impl<F: BlockFormat> Kernel for Prepare<'_, F> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
+    unsafe fn run<S: Simd>(self, _: S) {
         let Self { x, m, corrections, .. } = self;
         let (blocks, t) = (x.columns / BLOCK, x.tile);
         let offset = if F::BITS == 8 { S::WIDE_BIAS } else { F::OFFSET };
@@ -107,14 +107,14 @@ impl<F: BlockFormat> Kernel for BlockGemm<'_, F> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let Self { args, x, corrections, .. } = self;
         // SAFETY: the caller's promise.
         unsafe {
             if args.to - args.from >= WIDE_TOKENS && x.tile >= wide_gemm::tokens::<S>() {
-                wide_gemm::gemm::<S, F>(args, x, corrections);
+                wide_gemm::gemm::<S, F>(s, args, x, corrections);
             } else {
-                thin_gemm::gemm::<S, F>(args, x, corrections);
+                thin_gemm::gemm::<S, F>(s, args, x, corrections);
             }
         }
     }
@@ -140,35 +140,35 @@ impl<S: Simd> Factors<S> {
     /// # Safety
     /// As `BlockFormat::scales`.
     #[inline(always)]
-    pub unsafe fn new<F: BlockFormat>(unit: *const u8, blocks: usize, b: usize, part: usize) -> Self {
+    pub unsafe fn new<F: BlockFormat>(s: S, unit: *const u8, blocks: usize, b: usize, part: usize) -> Self {
         unsafe {
-            let (scale, min) = (F::scales::<S>(unit, blocks, b)[part], F::mins::<S>(unit, blocks, b)[part]);
-            Self { scale, bias: S::mul(scale, S::splat(-BIAS)), min }
+            let (scale, min) = (F::scales(s, unit, blocks, b)[part], F::mins(s, unit, blocks, b)[part]);
+            Self { scale, bias: s.mul(scale, s.splat(-BIAS)), min }
         }
     }
 
     /// Keeps them in memory, FACTORS vectors.
     ///
     /// # Safety
-    /// There is room; S as simd says.
+    /// There is room.
     #[inline(always)]
-    pub unsafe fn store<F: BlockFormat>(&self, to: *mut f32) {
+    pub unsafe fn store<F: BlockFormat>(&self, s: S, to: *mut f32) {
         unsafe {
-            S::store(to, self.scale);
-            S::store(to.add(S::LANES), self.bias);
+            s.store(to, self.scale);
+            s.store(to.add(S::LANES), self.bias);
             if F::HAS_MIN {
-                S::store(to.add(2 * S::LANES), self.min);
+                s.store(to.add(2 * S::LANES), self.min);
             }
         }
     }
 
     /// # Safety
-    /// `store` left them there; S as simd says.
+    /// `store` left them there.
     #[inline(always)]
-    pub unsafe fn load<F: BlockFormat>(from: *const f32) -> Self {
+    pub unsafe fn load<F: BlockFormat>(s: S, from: *const f32) -> Self {
         unsafe {
-            let min = if F::HAS_MIN { S::load(from.add(2 * S::LANES)) } else { S::splat(0.0) };
-            Self { scale: S::load(from), bias: S::load(from.add(S::LANES)), min }
+            let min = if F::HAS_MIN { s.load(from.add(2 * S::LANES)) } else { s.splat(0.0) };
+            Self { scale: s.load(from), bias: s.load(from.add(S::LANES)), min }
         }
     }
 }
@@ -224,11 +224,11 @@ impl Tokens {
     /// # Safety
     /// Token i is within the tile.
     #[inline(always)]
-    pub unsafe fn first<S: Simd, F: BlockFormat>(&self, part: usize, i: usize) -> S::I {
+    pub unsafe fn first<S: Simd, F: BlockFormat>(&self, s: S, part: usize, i: usize) -> S::I {
         if F::HAS_MIN {
-            return unsafe { S::i_splat(BIAS_BITS) };
+            return s.i_splat(BIAS_BITS);
         }
-        unsafe { S::i_splat(*self.corrections.add(part * self.width + i).cast()) }
+        unsafe { s.i_splat(*self.corrections.add(part * self.width + i).cast()) }
     }
 
     /// acc + a part of the dot products with token i; `sum` is the sum of the part's products, from `first` on.
@@ -238,6 +238,7 @@ impl Tokens {
     #[inline(always)]
     pub unsafe fn add<S: Simd, F: BlockFormat>(
         &self,
+        s: S,
         w: &Factors<S>,
         sum: S::I,
         part: usize,
@@ -245,10 +246,10 @@ impl Tokens {
         acc: S::F,
     ) -> S::F {
         unsafe {
-            let product = S::scale_biased(w.scale, sum, w.bias);
-            let acc = S::fma(product, S::splat(*self.scales.add(i)), acc);
+            let product = s.scale_biased(w.scale, sum, w.bias);
+            let acc = s.fma(product, s.splat(*self.scales.add(i)), acc);
             if F::HAS_MIN {
-                return S::fnma(w.min, S::splat(*self.corrections.add(part * self.width + i)), acc);
+                return s.fnma(w.min, s.splat(*self.corrections.add(part * self.width + i)), acc);
             }
             acc
         }
@@ -264,30 +265,24 @@ pub(super) struct Ahead {
 
 impl Ahead {
     /// Asks for the share of parts `done` of `all`.
-    ///
-    /// # Safety
-    /// S as simd says.
     #[inline(always)]
-    pub unsafe fn prefetch<S: Simd, const P: usize>(&self, done: Range<usize>, all: usize) {
+    pub fn prefetch<S: Simd, const P: usize>(&self, s: S, done: Range<usize>, all: usize) {
         let share = self.lines.div_ceil(all);
         for line in done.start * share..self.lines.min(done.end * share) {
             for j in 0..P {
-                unsafe { S::prefetch_l2(self.base.wrapping_add(j * self.panel + 64 * line)) }
+                s.prefetch_l2(self.base.wrapping_add(j * self.panel + 64 * line));
             }
         }
     }
 }
 
 /// Asks for the lines of the output that rows of x times P panels from panel p will be stored to.
-///
-/// # Safety
-/// S as simd says.
 #[inline(always)]
-pub(super) unsafe fn prefetch_out<S: Simd, const P: usize>(args: &Gemm, p: usize, rows: Range<usize>) {
+pub(super) fn prefetch_out<S: Simd, const P: usize>(s: S, args: &Gemm, p: usize, rows: Range<usize>) {
     for t in rows {
         let row = args.out.wrapping_add((t - args.from) * args.ldo + p * S::LANES);
         for line in (0..P * S::LANES).step_by(16) {
-            unsafe { S::prefetch_write(row.wrapping_add(line).cast()) }
+            s.prefetch_write(row.wrapping_add(line).cast());
         }
     }
 }
@@ -310,19 +305,25 @@ fn opaque<T>(mut p: *const T) -> *const T {
 /// `dot16_rows` and `dot16_tile` with the format's width: a const generic cannot name an associated constant.
 pub(super) trait DotBits: Simd {
     #[inline(always)]
-    unsafe fn dot16_rows_bits<F: BlockFormat, const N: usize>(acc: &mut [Self::I; N], w: [Self::B; 4], x: *const i8) {
+    unsafe fn dot16_rows_bits<F: BlockFormat, const N: usize>(
+        self,
+        acc: &mut [Self::I; N],
+        w: [Self::B; 4],
+        x: *const i8,
+    ) {
         unsafe {
             match F::BITS {
-                0..=5 => Self::dot16_rows::<5, N>(acc, w, x),
-                6 => Self::dot16_rows::<6, N>(acc, w, x),
-                7 => Self::dot16_rows::<7, N>(acc, w, x),
-                _ => Self::dot16_rows::<8, N>(acc, w, x),
+                0..=5 => self.dot16_rows::<5, N>(acc, w, x),
+                6 => self.dot16_rows::<6, N>(acc, w, x),
+                7 => self.dot16_rows::<7, N>(acc, w, x),
+                _ => self.dot16_rows::<8, N>(acc, w, x),
             }
         }
     }
 
     #[inline(always)]
     unsafe fn dot16_tile_bits<F: BlockFormat, const P: usize, const N: usize>(
+        self,
         acc: &mut [[Self::I; N]; P],
         w: *const u8,
         panel: usize,
@@ -330,10 +331,10 @@ pub(super) trait DotBits: Simd {
     ) {
         unsafe {
             match F::BITS {
-                0..=5 => Self::dot16_tile::<5, P, N>(acc, w, panel, x),
-                6 => Self::dot16_tile::<6, P, N>(acc, w, panel, x),
-                7 => Self::dot16_tile::<7, P, N>(acc, w, panel, x),
-                _ => Self::dot16_tile::<8, P, N>(acc, w, panel, x),
+                0..=5 => self.dot16_tile::<5, P, N>(acc, w, panel, x),
+                6 => self.dot16_tile::<6, P, N>(acc, w, panel, x),
+                7 => self.dot16_tile::<7, P, N>(acc, w, panel, x),
+                _ => self.dot16_tile::<8, P, N>(acc, w, panel, x),
             }
         }
     }
@@ -345,12 +346,12 @@ impl<S: Simd> DotBits for S {}
 /// # Safety
 /// As `finish`.
 #[inline(always)]
-pub(super) unsafe fn finish_tile<S: Simd, const M: usize>(args: &Gemm, acc: &[S::F; M], t: usize, row: usize) {
+pub(super) unsafe fn finish_tile<S: Simd, const M: usize>(s: S, args: &Gemm, acc: &[S::F; M], t: usize, row: usize) {
     unsafe {
         let mut sums = [[0f32; 16]; M];
-        unroll16!(I => if I < M { S::store(sums[I].as_mut_ptr(), acc[I]) });
+        unroll16!(I => if I < M { s.store(sums[I].as_mut_ptr(), acc[I]) });
         for i in 0..std::hint::black_box(M) {
-            finish::<S>(args, S::load(sums.as_ptr().add(i).cast()), t + i, row);
+            finish(s, args, s.load(sums.as_ptr().add(i).cast()), t + i, row);
         }
     }
 }
@@ -360,10 +361,16 @@ pub(super) unsafe fn finish_tile<S: Simd, const M: usize>(args: &Gemm, acc: &[S:
 /// # Safety
 /// As `finish`.
 #[inline(always)]
-pub(super) unsafe fn finish_rows<S: Simd, const P: usize>(args: &Gemm, sums: *const f32, p: usize, rows: Range<usize>) {
+pub(super) unsafe fn finish_rows<S: Simd, const P: usize>(
+    s: S,
+    args: &Gemm,
+    sums: *const f32,
+    p: usize,
+    rows: Range<usize>,
+) {
     for (i, t) in rows.enumerate() {
         for j in 0..P {
-            unsafe { finish::<S>(args, S::load(sums.add((i * P + j) * S::LANES)), t, (p + j) * S::LANES) }
+            unsafe { finish(s, args, s.load(sums.add((i * P + j) * S::LANES)), t, (p + j) * S::LANES) }
         }
     }
 }
@@ -373,13 +380,13 @@ pub(super) unsafe fn finish_rows<S: Simd, const P: usize>(args: &Gemm, sums: *co
 /// # Safety
 /// Row t and panel row `row` are within `args`.
 #[inline(always)]
-unsafe fn finish<S: Simd>(args: &Gemm, sums: S::F, t: usize, row: usize) {
+unsafe fn finish<S: Simd>(s: S, args: &Gemm, sums: S::F, t: usize, row: usize) {
     unsafe {
         let out = args.out.add((t - args.from) * args.ldo + row);
         let bias = if args.bias.is_null() { args.bias } else { args.bias.add(row) };
         let left = args.rows - row;
         if left >= S::LANES {
-            return complete::<S>(args.epilogue, sums, bias, out);
+            return complete(s, args.epilogue, sums, bias, out);
         }
         // A partial panel takes the same steps on padded copies.
         let (mut y, mut b) = ([0f32; 16], [0f32; 16]);
@@ -387,21 +394,21 @@ unsafe fn finish<S: Simd>(args: &Gemm, sums: S::F, t: usize, row: usize) {
         if !bias.is_null() {
             std::ptr::copy_nonoverlapping(bias, b.as_mut_ptr(), left);
         }
-        complete::<S>(args.epilogue, sums, if bias.is_null() { bias } else { b.as_ptr() }, y.as_mut_ptr());
+        complete(s, args.epilogue, sums, if bias.is_null() { bias } else { b.as_ptr() }, y.as_mut_ptr());
         std::ptr::copy_nonoverlapping(y.as_ptr(), out, left);
     }
 }
 
 #[inline(always)]
-unsafe fn complete<S: Simd>(epilogue: Epilogue, sums: S::F, bias: *const f32, out: *mut f32) {
+unsafe fn complete<S: Simd>(s: S, epilogue: Epilogue, sums: S::F, bias: *const f32, out: *mut f32) {
     unsafe {
         let mut y = sums;
         if !bias.is_null() {
-            y = S::add(y, S::load(bias));
+            y = s.add(y, s.load(bias));
         }
         if epilogue == Epilogue::Add {
-            y = S::add(y, S::load(out));
+            y = s.add(y, s.load(out));
         }
-        S::store(out, y);
+        s.store(out, y);
     }
 }

@@ -15,17 +15,17 @@ pub struct Outputs {
 /// 1 / sqrt(mean(x^2) + eps).
 ///
 /// # Safety
-/// `x` holds `n` floats; S as simd says.
+/// `x` holds `n` floats.
 #[inline(always)]
-pub unsafe fn inverse_rms<S: Simd>(x: *const f32, n: usize, eps: f32) -> f32 {
+pub unsafe fn inverse_rms<S: Simd>(s: S, x: *const f32, n: usize, eps: f32) -> f32 {
     unsafe {
         let whole = n / S::LANES * S::LANES;
-        let mut squares = S::splat(0.0);
+        let mut squares = s.splat(0.0);
         for i in (0..whole).step_by(S::LANES) {
-            let v = S::load(x.add(i));
-            squares = S::fma(v, v, squares);
+            let v = s.load(x.add(i));
+            squares = s.fma(v, v, squares);
         }
-        let mut sum = S::sum(squares);
+        let mut sum = s.sum(squares);
         for i in whole..n {
             sum += *x.add(i) * *x.add(i);
         }
@@ -36,14 +36,14 @@ pub unsafe fn inverse_rms<S: Simd>(x: *const f32, n: usize, eps: f32) -> f32 {
 /// y = x * factor * weight.
 ///
 /// # Safety
-/// All three hold `n` floats; `y` may be `x`; S as simd says.
+/// All three hold `n` floats; `y` may be `x`.
 #[inline(always)]
-pub unsafe fn scale_by<S: Simd>(x: *const f32, weight: *const f32, n: usize, factor: f32, y: *mut f32) {
+pub unsafe fn scale_by<S: Simd>(s: S, x: *const f32, weight: *const f32, n: usize, factor: f32, y: *mut f32) {
     unsafe {
         let whole = n / S::LANES * S::LANES;
         for i in (0..whole).step_by(S::LANES) {
-            let v = S::mul(S::mul(S::load(x.add(i)), S::splat(factor)), S::load(weight.add(i)));
-            S::store(y.add(i), v);
+            let v = s.mul(s.mul(s.load(x.add(i)), s.splat(factor)), s.load(weight.add(i)));
+            s.store(y.add(i), v);
         }
         for i in whole..n {
             *y.add(i) = *x.add(i) * factor * *weight.add(i);

@@ -8,8 +8,8 @@ pub trait Element: Copy {
     /// LANES elements as floats.
     ///
     /// # Safety
-    /// They lie there; S as simd says.
-    unsafe fn load<S: Simd>(p: *const Self) -> S::F;
+    /// They lie there.
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F;
     /// Whether the elements come from memory, in the order in which they are used.
     const STREAMED: bool;
 }
@@ -17,16 +17,16 @@ pub trait Element: Copy {
 impl Element for u16 {
     const STREAMED: bool = true;
     #[inline(always)]
-    unsafe fn load<S: Simd>(p: *const u16) -> S::F {
-        unsafe { S::load_f16(p) }
+    unsafe fn load<S: Simd>(s: S, p: *const u16) -> S::F {
+        unsafe { s.load_f16(p) }
     }
 }
 
 impl Element for f32 {
     const STREAMED: bool = false;
     #[inline(always)]
-    unsafe fn load<S: Simd>(p: *const f32) -> S::F {
-        unsafe { S::load(p) }
+    unsafe fn load<S: Simd>(s: S, p: *const f32) -> S::F {
+        unsafe { s.load(p) }
     }
 }
 
@@ -52,11 +52,11 @@ impl<E: Element> Rhs<E> {
     /// The same as floats, in `wide`.
     ///
     /// # Safety
-    /// There are `n` elements, a multiple of 16, here and room for them there; S as simd says.
+    /// There are `n` elements, a multiple of 16, here and room for them there.
     #[inline(always)]
-    pub unsafe fn widen<S: Simd>(&self, n: usize, wide: *mut f32) -> Rhs<f32> {
+    pub unsafe fn widen<S: Simd>(&self, s: S, n: usize, wide: *mut f32) -> Rhs<f32> {
         for i in (0..n).step_by(S::LANES) {
-            unsafe { S::store(wide.add(i), E::load::<S>(self.base.add(i))) }
+            unsafe { s.store(wide.add(i), E::load(s, self.base.add(i))) }
         }
         Rhs { base: wide, row: self.row, group: self.group, next_group: self.next_group, ahead: 0 }
     }
@@ -66,9 +66,10 @@ impl<E: Element> Rhs<E> {
 ///
 /// # Safety
 /// All rows of `lhs` have `depth` floats, `rhs` as many rows of `n` columns, a multiple of 16, `c` a row for each of
-/// `lhs`; S as simd says.
+/// `lhs`.
 #[inline(always)]
 pub unsafe fn outer_product<S: Simd, E: Element>(
+    s: S,
     lhs: &[*const f32],
     depth: usize,
     rhs: &Rhs<E>,
@@ -97,14 +98,14 @@ pub unsafe fn outer_product<S: Simd, E: Element>(
                 };
                 let (l, out) = (&lhs[r..], FloatMatrix { at: c.row(r).add(col), ..c });
                 match (rows, two) {
-                    (8, true) => block::<S, _, 8, 2>(l, depth, &columns, out, add),
-                    (4, true) => block::<S, _, 4, 2>(l, depth, &columns, out, add),
-                    (2, true) => block::<S, _, 2, 2>(l, depth, &columns, out, add),
-                    (_, true) => block::<S, _, 1, 2>(l, depth, &columns, out, add),
-                    (8, false) => block::<S, _, 8, 1>(l, depth, &columns, out, add),
-                    (4, false) => block::<S, _, 4, 1>(l, depth, &columns, out, add),
-                    (2, false) => block::<S, _, 2, 1>(l, depth, &columns, out, add),
-                    (_, false) => block::<S, _, 1, 1>(l, depth, &columns, out, add),
+                    (8, true) => block::<S, _, 8, 2>(s, l, depth, &columns, out, add),
+                    (4, true) => block::<S, _, 4, 2>(s, l, depth, &columns, out, add),
+                    (2, true) => block::<S, _, 2, 2>(s, l, depth, &columns, out, add),
+                    (_, true) => block::<S, _, 1, 2>(s, l, depth, &columns, out, add),
+                    (8, false) => block::<S, _, 8, 1>(s, l, depth, &columns, out, add),
+                    (4, false) => block::<S, _, 4, 1>(s, l, depth, &columns, out, add),
+                    (2, false) => block::<S, _, 2, 1>(s, l, depth, &columns, out, add),
+                    (_, false) => block::<S, _, 1, 1>(s, l, depth, &columns, out, add),
                 }
                 r += rows;
             }
@@ -123,6 +124,7 @@ struct Columns<E> {
 /// R rows times V <= 2 vectors of `outer_product`.
 #[inline(always)]
 unsafe fn block<S: Simd, E: Element, const R: usize, const V: usize>(
+    s: S,
     lhs: &[*const f32],
     depth: usize,
     rhs: &Columns<E>,
@@ -130,35 +132,35 @@ unsafe fn block<S: Simd, E: Element, const R: usize, const V: usize>(
     add: bool,
 ) {
     unsafe {
-        let mut acc = [[S::splat(0.0); V]; R];
+        let mut acc = [[s.splat(0.0); V]; R];
         if add {
             for r in 0..R {
                 for v in 0..V {
-                    acc[r][v] = S::load(c.row(r).add(v * S::LANES));
+                    acc[r][v] = s.load(c.row(r).add(v * S::LANES));
                 }
             }
         }
         let lhs: [*const f32; R] = std::array::from_fn(|r| lhs[r]);
         let mut at = rhs.at;
         for k in 0..depth {
-            let mut w = [S::splat(0.0); V];
+            let mut w = [s.splat(0.0); V];
             for v in 0..V {
                 if E::STREAMED {
-                    S::prefetch(at[v].wrapping_byte_offset(rhs.ahead).cast());
+                    s.prefetch(at[v].wrapping_byte_offset(rhs.ahead).cast());
                 }
-                w[v] = E::load::<S>(at[v]);
+                w[v] = E::load(s, at[v]);
                 at[v] = at[v].wrapping_add(rhs.row);
             }
             for r in 0..R {
-                let x = S::splat(*lhs[r].add(k));
+                let x = s.splat(*lhs[r].add(k));
                 for v in 0..V {
-                    acc[r][v] = S::fma(x, w[v], acc[r][v]);
+                    acc[r][v] = s.fma(x, w[v], acc[r][v]);
                 }
             }
         }
         for r in 0..R {
             for v in 0..V {
-                S::store(c.row(r).add(v * S::LANES), acc[r][v]);
+                s.store(c.row(r).add(v * S::LANES), acc[r][v]);
             }
         }
     }

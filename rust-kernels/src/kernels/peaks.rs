@@ -12,22 +12,22 @@ impl Kernel for Int8Peak {
     type Output = u64;
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> u64 {
-        unsafe { if S::PANELS == 3 { int8_tile::<S, 3>(self.0) } else { int8_tile::<S, 1>(self.0) } }
+    unsafe fn run<S: Simd>(self, s: S) -> u64 {
+        unsafe { if S::PANELS == 3 { int8_tile::<S, 3>(s, self.0) } else { int8_tile::<S, 1>(s, self.0) } }
     }
 }
 
 #[inline(always)]
-unsafe fn int8_tile<S: Simd, const P: usize>(rounds: u64) -> u64 {
+unsafe fn int8_tile<S: Simd, const P: usize>(s: S, rounds: u64) -> u64 {
     let (codes, x) = ([[17u8; 16 * 16]; 3], [3i8; 32 * 4]);
     unsafe {
-        let mut acc = [[S::i_splat(0); 4]; P];
+        let mut acc = [[s.i_splat(0); 4]; P];
         for _ in 0..rounds {
             // Read anew in each round, or the compiler takes AVX2's products once.
             let (w, x) = (std::hint::black_box(codes[0].as_ptr()), std::hint::black_box(x.as_ptr()));
-            S::dot16_tile::<5, P, 4>(&mut acc, w, codes[0].len(), x);
+            s.dot16_tile::<5, P, 4>(&mut acc, w, codes[0].len(), x);
         }
-        std::hint::black_box(acc.map(|panel| panel.map(|a| S::i_sum(a))));
+        std::hint::black_box(acc.map(|panel| panel.map(|a| s.i_sum(a))));
     }
     rounds * (P * 4 * S::LANES * 16) as u64
 }
@@ -39,16 +39,14 @@ impl Kernel for F32Peak {
     type Output = u64;
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> u64 {
+    unsafe fn run<S: Simd>(self, s: S) -> u64 {
         let rounds = self.0;
-        unsafe {
-            let (a, b) = (S::splat(std::hint::black_box(0.5)), S::splat(std::hint::black_box(0.25)));
-            let mut acc = [S::splat(0.0); CHAINS];
-            for _ in 0..rounds {
-                unroll16!(I => acc[I] = S::fma(acc[I], a, b));
-            }
-            std::hint::black_box(acc.map(|x| S::sum(x)));
+        let (a, b) = (s.splat(std::hint::black_box(0.5)), s.splat(std::hint::black_box(0.25)));
+        let mut acc = [s.splat(0.0); CHAINS];
+        for _ in 0..rounds {
+            unroll16!(I => acc[I] = s.fma(acc[I], a, b));
         }
+        std::hint::black_box(acc.map(|x| s.sum(x)));
         rounds * (CHAINS * S::LANES) as u64
     }
 }
@@ -60,20 +58,20 @@ impl Kernel for Read<'_> {
     type Output = u64;
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> u64 {
+    unsafe fn run<S: Simd>(self, s: S) -> u64 {
         let buffer = self.0;
         let step = 4 * 4 * S::LANES;
         let mut sum = 0u8;
         unsafe {
-            let mut or = [S::b_load([0u8; 64].as_ptr()); 4];
+            let mut or = [s.b_load([0u8; 64].as_ptr()); 4];
             for at in (0..buffer.len() / step * step).step_by(step) {
                 for (i, v) in or.iter_mut().enumerate() {
-                    *v = S::b_or(*v, S::b_load(buffer.as_ptr().add(at + i * 4 * S::LANES)));
+                    *v = s.b_or(*v, s.b_load(buffer.as_ptr().add(at + i * 4 * S::LANES)));
                 }
             }
             let mut bytes = [0u8; 64];
             for v in or {
-                S::b_store(bytes.as_mut_ptr(), v);
+                s.b_store(bytes.as_mut_ptr(), v);
                 sum |= bytes.iter().fold(0, |a, b| a | b);
             }
         }

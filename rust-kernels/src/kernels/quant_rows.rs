@@ -78,17 +78,17 @@ impl QuantRows {
 /// NaN or an infinity gets the scale NaN, so that nothing computed from it passes for a number.
 ///
 /// # Safety
-/// `x` points at 32 floats, `out` has the row and the block; S as simd says.
+/// `x` points at 32 floats, `out` has the row and the block.
 #[inline(always)]
-pub unsafe fn quantize_block<S: Simd>(x: *const f32, out: &QuantRows, row: usize, b: usize) {
+pub unsafe fn quantize_block<S: Simd>(s: S, x: *const f32, out: &QuantRows, row: usize, b: usize) {
     unsafe {
         let vectors = BLOCK / S::LANES;
-        let mut top = S::splat(0.0);
-        let mut zeros = S::splat(0.0);
+        let mut top = s.splat(0.0);
+        let mut zeros = s.splat(0.0);
         for v in 0..vectors {
-            let x = S::load(x.add(v * S::LANES));
-            top = S::max(top, S::abs(x));
-            zeros = S::fma(x, S::splat(0.0), zeros);
+            let x = s.load(x.add(v * S::LANES));
+            top = s.max(top, s.abs(x));
+            zeros = s.fma(x, s.splat(0.0), zeros);
         }
         let (tile, slot) = (row / out.tile, row % out.tile);
         let (codes, meta) = (out.codes(tile, b, slot), out.meta(tile, b, slot));
@@ -96,55 +96,55 @@ pub unsafe fn quantize_block<S: Simd>(x: *const f32, out: &QuantRows, row: usize
             meta.add(out.tile).cast::<i32>().write(first);
             meta.add(2 * out.tile).cast::<i32>().write(second);
         };
-        if S::sum(zeros).is_nan() {
+        if s.sum(zeros).is_nan() {
             codes.write_bytes(0, BLOCK);
             meta.write(f32::NAN);
             return put_sums(0, 0);
         }
-        let top = S::largest(top);
+        let top = s.largest(top);
         let scale = top / 127.0;
         // A block whose scale is too small to invert is zero to within f32's range.
         let inverse = if scale > f32::MIN_POSITIVE { 127.0 / top } else { 0.0 };
-        let mut sums = [S::i_splat(0); 2];
+        let mut sums = [s.i_splat(0); 2];
         for v in 0..vectors {
-            let scaled = S::mul(S::load(x.add(v * S::LANES)), S::splat(inverse));
-            let q = S::store_i8(codes.add(v * S::LANES), scaled);
+            let scaled = s.mul(s.load(x.add(v * S::LANES)), s.splat(inverse));
+            let q = s.store_i8(codes.add(v * S::LANES), scaled);
             let half = 2 * v / vectors;
-            sums[half] = S::i_add(sums[half], q);
+            sums[half] = s.i_add(sums[half], q);
         }
         meta.write(if inverse > 0.0 { scale } else { 0.0 });
-        put_sums(S::i_sum(sums[0]), S::i_sum(sums[1]));
+        put_sums(s.i_sum(sums[0]), s.i_sum(sums[1]));
     }
 }
 
 /// Quantises 32 floats in two planes.
 ///
 /// # Safety
-/// `x` points at 32 floats, `out` has the row and the block; S as simd says.
+/// `x` points at 32 floats, `out` has the row and the block.
 #[inline(always)]
-pub unsafe fn quantize_block_finely<S: Simd>(x: *const f32, out: &FineRows, row: usize, b: usize) {
+pub unsafe fn quantize_block_finely<S: Simd>(s: S, x: *const f32, out: &FineRows, row: usize, b: usize) {
     unsafe {
         let rows = &out.rows;
-        quantize_block::<S>(x, rows, row, b);
+        quantize_block(s, x, rows, row, b);
         let (tile, slot) = (row / rows.tile, row % rows.tile);
-        let (codes, scale) = (rows.codes(tile, b, slot), S::splat(*rows.meta(tile, b, slot)));
+        let (codes, scale) = (rows.codes(tile, b, slot), s.splat(*rows.meta(tile, b, slot)));
         let mut rest = [0f32; BLOCK];
         for c in (0..BLOCK).step_by(S::LANES) {
-            let left = S::fnma(scale, S::load_i8(codes.add(c)), S::load(x.add(c)));
-            S::store(rest.as_mut_ptr().add(c), left);
+            let left = s.fnma(scale, s.load_i8(codes.add(c)), s.load(x.add(c)));
+            s.store(rest.as_mut_ptr().add(c), left);
         }
-        quantize_block::<S>(rest.as_ptr(), rows, out.rest + row, b);
+        quantize_block(s, rest.as_ptr(), rows, out.rest + row, b);
     }
 }
 
 /// Quantises a whole row.
 ///
 /// # Safety
-/// `x` points at `out.columns` floats, a multiple of 32; `out` has the row; S as simd says.
+/// `x` points at `out.columns` floats, a multiple of 32; `out` has the row.
 #[inline(always)]
-pub unsafe fn quantize_row<S: Simd>(x: *const f32, out: &QuantRows, row: usize) {
+pub unsafe fn quantize_row<S: Simd>(s: S, x: *const f32, out: &QuantRows, row: usize) {
     for b in 0..out.columns / BLOCK {
-        unsafe { quantize_block::<S>(x.add(b * BLOCK), out, row, b) }
+        unsafe { quantize_block(s, x.add(b * BLOCK), out, row, b) }
     }
 }
 
@@ -153,8 +153,8 @@ pub unsafe fn quantize_row<S: Simd>(x: *const f32, out: &QuantRows, row: usize) 
 /// # Safety
 /// As `quantize_row`.
 #[inline(always)]
-pub unsafe fn quantize_row_finely<S: Simd>(x: *const f32, out: &FineRows, row: usize) {
+pub unsafe fn quantize_row_finely<S: Simd>(s: S, x: *const f32, out: &FineRows, row: usize) {
     for b in 0..out.rows.columns / BLOCK {
-        unsafe { quantize_block_finely::<S>(x.add(b * BLOCK), out, row, b) }
+        unsafe { quantize_block_finely(s, x.add(b * BLOCK), out, row, b) }
     }
 }

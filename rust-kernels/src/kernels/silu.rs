@@ -2,13 +2,8 @@
 use crate::simd::{Simd, exp};
 
 /// x / (1 + e^-x).
-///
-/// # Safety
-/// S as simd says.
 #[inline(always)]
-pub unsafe fn silu<S: Simd>(x: S::F) -> S::F {
-    unsafe {
-        let negated = S::sub(S::splat(0.0), x);
-        S::div(x, S::add(S::splat(1.0), exp::<S>(negated)))
-    }
+pub fn silu<S: Simd>(s: S, x: S::F) -> S::F {
+    let negated = s.sub(s.splat(0.0), x);
+    s.div(x, s.add(s.splat(1.0), exp(s, negated)))
 }

@@ -14,7 +14,7 @@ const PREFETCH_BYTES: usize = 4096;
 /// # Safety
 /// As `BlockGemm`.
 #[inline(always)]
-pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, corrections: *const f32) {
+pub unsafe fn gemm<S: Simd, F: BlockFormat>(s: S, args: &Gemm, x: &QuantRows, corrections: *const f32) {
     for p in 0..args.rows.div_ceil(S::LANES) {
         let mut t = args.from;
         while t < args.to {
@@ -22,11 +22,11 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, correcti
             // SAFETY: the tile lies within one tile of x, as `run` wants.
             t += unsafe {
                 match left {
-                    16.. if S::TILE >= 16 => run::<S, F, 2, 8>(args, x, corrections, p, t),
-                    8.. if S::TILE >= 8 => run::<S, F, 1, 8>(args, x, corrections, p, t),
-                    4.. => run::<S, F, 1, 4>(args, x, corrections, p, t),
-                    2.. => run::<S, F, 1, 2>(args, x, corrections, p, t),
-                    _ => run::<S, F, 1, 1>(args, x, corrections, p, t),
+                    16.. if S::TILE >= 16 => run::<S, F, 2, 8>(s, args, x, corrections, p, t),
+                    8.. if S::TILE >= 8 => run::<S, F, 1, 8>(s, args, x, corrections, p, t),
+                    4.. => run::<S, F, 1, 4>(s, args, x, corrections, p, t),
+                    2.. => run::<S, F, 1, 2>(s, args, x, corrections, p, t),
+                    _ => run::<S, F, 1, 1>(s, args, x, corrections, p, t),
                 }
             };
         }
@@ -36,6 +36,7 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, correcti
 /// One panel times G * N rows of x from row t; returns how many rows.
 #[inline(always)]
 unsafe fn run<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
+    s: S,
     args: &Gemm,
     x: &QuantRows,
     corrections: *const f32,
@@ -43,9 +44,9 @@ unsafe fn run<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     t: usize,
 ) -> usize {
     unsafe {
-        let acc = tile::<S, F, G, N>(args.panels.add(p * args.panel_bytes), x, corrections, t);
+        let acc = tile::<S, F, G, N>(s, args.panels.add(p * args.panel_bytes), x, corrections, t);
         for (g, acc) in acc.iter().enumerate() {
-            finish_tile::<S, N>(args, acc, t + g * N, p * S::LANES);
+            finish_tile::<S, N>(s, args, acc, t + g * N, p * S::LANES);
         }
     }
     G * N
@@ -54,6 +55,7 @@ unsafe fn run<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
 /// The register tile: LANES rows of W times G groups of N rows of x.
 #[inline(always)]
 unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
+    s: S,
     panel: *const u8,
     x: &QuantRows,
     corrections: *const f32,
@@ -61,16 +63,16 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
 ) -> [[S::F; N]; G] {
     unsafe {
         let mut tokens = Tokens::new::<F>(x, corrections, t, 0);
-        let mut acc = [[S::splat(0.0); N]; G];
+        let mut acc = [[s.splat(0.0); N]; G];
         let mut unit = panel;
         for start in (0..x.columns).step_by(UNIT) {
             let in_unit = ((x.columns - start) / BLOCK).min(UNIT_BLOCKS);
             for b in 0..in_unit {
                 let next = unit.wrapping_add(PREFETCH_BYTES + b * F::code_bytes(S::LANES));
-                prefetch_part::<S, F, G>(next, 0);
-                add_part::<S, F, G, N>(unit, in_unit, b, 0, &tokens, next, &mut acc);
+                prefetch_part::<S, F, G>(s, next, 0);
+                add_part::<S, F, G, N>(s, unit, [in_unit, b], 0, &tokens, next, &mut acc);
                 if F::SUB == 16 {
-                    add_part::<S, F, G, N>(unit, in_unit, b, 1, &tokens, next, &mut acc);
+                    add_part::<S, F, G, N>(s, unit, [in_unit, b], 1, &tokens, next, &mut acc);
                 }
                 tokens.next();
             }
@@ -83,9 +85,9 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
 
 /// Asks for part `part` of G of the codes of the block at `next`.
 #[inline(always)]
-unsafe fn prefetch_part<S: Simd, F: BlockFormat, const G: usize>(next: *const u8, part: usize) {
+fn prefetch_part<S: Simd, F: BlockFormat, const G: usize>(s: S, next: *const u8, part: usize) {
     for line in (64 * part..F::code_bytes(S::LANES)).step_by(64 * G) {
-        unsafe { S::prefetch(next.wrapping_add(line)) }
+        s.prefetch(next.wrapping_add(line));
     }
 }
 
@@ -93,25 +95,25 @@ unsafe fn prefetch_part<S: Simd, F: BlockFormat, const G: usize>(next: *const u8
 /// others.
 #[inline(always)]
 unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
+    s: S,
     unit: *const u8,
-    blocks: usize,
-    b: usize,
+    [blocks, b]: [usize; 2],
     part: usize,
     tokens: &Tokens,
     next: *const u8,
     acc: &mut [[S::F; N]; G],
 ) {
     unsafe {
-        let codes = F::codes::<S>(unit, blocks, b);
-        let w = Factors::<S>::new::<F>(unit, blocks, b, part);
-        add_group::<S, F, N>(&codes, &w, part, tokens, 0, &mut acc[0]);
+        let codes = F::codes(s, unit, blocks, b);
+        let w = Factors::new::<F>(s, unit, blocks, b, part);
+        add_group::<S, F, N>(s, &codes, &w, part, tokens, 0, &mut acc[0]);
         if G == 2 {
             // Sums of sixteen tokens side by side would not fit in the registers.
             compiler_fence(Ordering::SeqCst);
             if part == 0 {
-                prefetch_part::<S, F, G>(next, 1);
+                prefetch_part::<S, F, G>(s, next, 1);
             }
-            add_group::<S, F, N>(&codes, &w, part, tokens, N, &mut acc[1]);
+            add_group::<S, F, N>(s, &codes, &w, part, tokens, N, &mut acc[1]);
             if F::SUB == 16 {
                 compiler_fence(Ordering::SeqCst);
             }
@@ -122,6 +124,7 @@ unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
 /// Adds a part of the products with N tokens from token `from` of the tile.
 #[inline(always)]
 unsafe fn add_group<S: Simd, F: BlockFormat, const N: usize>(
+    s: S,
     codes: &[S::B; 8],
     w: &Factors<S>,
     part: usize,
@@ -132,18 +135,18 @@ unsafe fn add_group<S: Simd, F: BlockFormat, const N: usize>(
     unsafe {
         let [a, b, c, d, e, f, g, h] = *codes;
         let x = tokens.codes.add(from * BLOCK);
-        let mut sums = [S::i_splat(0); N];
+        let mut sums = [s.i_splat(0); N];
         for i in 0..N {
-            sums[i] = tokens.first::<S, F>(part, from + i);
+            sums[i] = tokens.first::<S, F>(s, part, from + i);
         }
         if part == 0 {
-            S::dot16_rows_bits::<F, N>(&mut sums, [a, b, c, d], x);
+            s.dot16_rows_bits::<F, N>(&mut sums, [a, b, c, d], x);
         }
         if part == 1 || F::SUB == 32 {
-            S::dot16_rows_bits::<F, N>(&mut sums, [e, f, g, h], x.add(16));
+            s.dot16_rows_bits::<F, N>(&mut sums, [e, f, g, h], x.add(16));
         }
         for i in 0..N {
-            acc[i] = tokens.add::<S, F>(w, sums[i], part, from + i, acc[i]);
+            acc[i] = tokens.add::<S, F>(s, w, sums[i], part, from + i, acc[i]);
         }
     }
 }

@@ -46,7 +46,7 @@ struct Sums([[f32; PANELS * LANES]; CHUNK]);
 /// # Safety
 /// As `BlockGemm`.
 #[inline(always)]
-pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, corrections: *const f32) {
+pub unsafe fn gemm<S: Simd, F: BlockFormat>(s: S, args: &Gemm, x: &QuantRows, corrections: *const f32) {
     let (mut unit, mut sums) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let x = Operand { x, corrections };
     let panels = args.rows.div_ceil(S::LANES);
@@ -57,12 +57,12 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(args: &Gemm, x: &QuantRows, correcti
             // SAFETY: panels p.. and rows from..to are within `args`; the memory is this call's own.
             p += unsafe {
                 match (panels - p).min(S::PANELS) {
-                    3.. => panels_of::<S, F, 3, 4>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),
+                    3.. => panels_of::<S, F, 3, 4>(s, args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),
                     // Four chains of sums would not hide the products' latency.
                     _ if S::PANELS > 1 => {
-                        panels_of::<S, F, 1, 8>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr())
+                        panels_of::<S, F, 1, 8>(s, args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr())
                     }
-                    _ => panels_of::<S, F, 1, 4>(args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),
+                    _ => panels_of::<S, F, 1, 4>(s, args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),
                 }
             };
         }
@@ -78,6 +78,7 @@ struct Operand<'a> {
 /// P panels from panel p times rows of x; returns P.
 #[inline(always)]
 unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
+    s: S,
     args: &Gemm,
     x: &Operand,
     p: usize,
@@ -91,7 +92,7 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
         let mut at = 0;
         for start in (0..args.columns).step_by(UNIT) {
             let blocks = ((args.columns - start) / BLOCK).min(UNIT_BLOCKS);
-            let codes = decode::<S, F, P>(panel.add(at), args.panel_bytes, blocks, unit);
+            let codes = decode::<S, F, P>(s, panel.add(at), args.panel_bytes, blocks, unit);
             let (scale_bytes, code_bytes) = F::unit_layout(blocks, S::LANES);
             at += scale_bytes + code_bytes;
             let last = start + UNIT >= args.columns;
@@ -106,15 +107,15 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
                 },
             };
             for (i, t) in rows.clone().step_by(N).enumerate() {
-                ahead.prefetch::<S, P>(i..i + 1, tiles);
+                ahead.prefetch::<S, P>(s, i..i + 1, tiles);
                 if last {
-                    prefetch_out::<S, P>(args, p, t..rows.end.min(t + N));
+                    prefetch_out::<S, P>(s, args, p, t..rows.end.min(t + N));
                 }
                 let tokens = Tokens::new::<F>(x.x, x.corrections, t, start / BLOCK);
                 let sums = sums.cast::<f32>().add(i * N * P * S::LANES);
-                tile::<S, F, P, N>(&codes, unit, blocks, tokens, sums, start == 0);
+                tile::<S, F, P, N>(s, &codes, unit, blocks, tokens, sums, start == 0);
                 if last {
-                    finish_rows::<S, P>(args, sums, p, t..rows.end.min(t + N));
+                    finish_rows::<S, P>(s, args, sums, p, t..rows.end.min(t + N));
                 }
             }
         }
@@ -125,6 +126,7 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
 /// A unit of P panels, the first at `unit`; returns where its codes are.
 #[inline(always)]
 unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(
+    s: S,
     unit: *const u8,
     panel_bytes: usize,
     blocks: usize,
@@ -138,14 +140,14 @@ unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(
                 let unit = unit.add(j * panel_bytes);
                 if !in_place {
                     let codes = (&raw mut (*to).codes[j][b]).cast::<u8>();
-                    let w = F::codes::<S>(unit, blocks, b);
+                    let w = F::codes(s, unit, blocks, b);
                     for g in 0..8 {
-                        S::b_store(codes.add(4 * S::LANES * g), w[g]);
+                        s.b_store(codes.add(4 * S::LANES * g), w[g]);
                     }
                 }
                 for part in 0..parts::<F>() {
                     let factors = (&raw mut (*to).factors[j][b][part]).cast();
-                    Factors::<S>::new::<F>(unit, blocks, b, part).store::<F>(factors);
+                    Factors::new::<F>(s, unit, blocks, b, part).store::<F>(s, factors);
                 }
             }
         }
@@ -160,6 +162,7 @@ unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(
 /// The register tile: adds `blocks` blocks of P panels times N tokens to `sums`, or starts them.
 #[inline(always)]
 unsafe fn tile<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
+    s: S,
     codes: &Codes,
     unit: *const Unit,
     blocks: usize,
@@ -168,32 +171,32 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
     start: bool,
 ) {
     unsafe {
-        let mut acc = [[S::splat(0.0); N]; P];
+        let mut acc = [[s.splat(0.0); N]; P];
         if !start {
             for j in 0..P {
                 for i in 0..N {
-                    acc[j][i] = S::load(sums.add((i * P + j) * S::LANES));
+                    acc[j][i] = s.load(sums.add((i * P + j) * S::LANES));
                 }
             }
         }
         for b in 0..blocks {
             let (base, panel) = (codes.base.add(b * codes.block), codes.panel);
             for part in 0..parts::<F>() {
-                let mut dots = [[S::i_splat(0); N]; P];
+                let mut dots = [[s.i_splat(0); N]; P];
                 for i in 0..N {
-                    let first = x.first::<S, F>(part, i);
+                    let first = x.first::<S, F>(s, part, i);
                     for j in 0..P {
                         dots[j][i] = first;
                     }
                 }
                 for half in part..part + F::SUB / 16 {
                     let codes = base.add(16 * S::LANES * half);
-                    S::dot16_tile_bits::<F, P, N>(&mut dots, codes, panel, x.codes.add(16 * half));
+                    s.dot16_tile_bits::<F, P, N>(&mut dots, codes, panel, x.codes.add(16 * half));
                 }
                 for j in 0..P {
-                    let w = Factors::<S>::load::<F>((&raw const (*unit).factors[j][b][part]).cast());
+                    let w = Factors::load::<F>(s, (&raw const (*unit).factors[j][b][part]).cast());
                     for i in 0..N {
-                        acc[j][i] = x.add::<S, F>(&w, dots[j][i], part, i, acc[j][i]);
+                        acc[j][i] = x.add::<S, F>(s, &w, dots[j][i], part, i, acc[j][i]);
                     }
                 }
             }
@@ -201,7 +204,7 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
         }
         for j in 0..P {
             for i in 0..N {
-                S::store(sums.add((i * P + j) * S::LANES), acc[j][i]);
+                s.store(sums.add((i * P + j) * S::LANES), acc[j][i]);
             }
         }
     }

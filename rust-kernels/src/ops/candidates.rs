@@ -125,21 +125,21 @@ impl Kernel for LogSumExp<'_> {
     type Output = f32;
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> f32 {
+    unsafe fn run<S: Simd>(self, s: S) -> f32 {
         let logits = self.0;
         unsafe {
             let whole = logits.len() / S::LANES * S::LANES;
-            let mut largest = S::splat(f32::NEG_INFINITY);
+            let mut largest = s.splat(f32::NEG_INFINITY);
             for chunk in logits[..whole].chunks_exact(S::LANES) {
-                largest = S::max(largest, S::load(chunk.as_ptr()));
+                largest = s.max(largest, s.load(chunk.as_ptr()));
             }
-            let top = logits[whole..].iter().copied().fold(S::largest(largest), f32::max);
-            let mut sums = S::splat(0.0);
+            let top = logits[whole..].iter().copied().fold(s.largest(largest), f32::max);
+            let mut sums = s.splat(0.0);
             for chunk in logits[..whole].chunks_exact(S::LANES) {
-                sums = S::add(sums, exp::<S>(S::sub(S::load(chunk.as_ptr()), S::splat(top))));
+                sums = s.add(sums, exp(s, s.sub(s.load(chunk.as_ptr()), s.splat(top))));
             }
             let rest: f32 = logits[whole..].iter().map(|x| (x - top).exp()).sum();
-            top + (S::sum(sums) + rest).ln()
+            top + (s.sum(sums) + rest).ln()
         }
     }
 }
@@ -187,13 +187,13 @@ impl Kernel for Select<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let Self { logits, k, best } = self;
         best.clear();
         // `best` collects up to 2k hopefuls above `floor`, then is cut back to k, which raises the floor.
         let mut floor = f32::NEG_INFINITY;
         for (c, chunk) in logits.chunks(64).enumerate() {
-            if best.len() >= k && unsafe { largest::<S>(chunk) } <= floor {
+            if best.len() >= k && unsafe { largest(s, chunk) } <= floor {
                 continue;
             }
             for (i, x) in chunk.iter().enumerate() {
@@ -211,17 +211,17 @@ impl Kernel for Select<'_> {
 }
 
 #[inline(always)]
-unsafe fn largest<S: Simd>(chunk: &[f32]) -> f32 {
+unsafe fn largest<S: Simd>(s: S, chunk: &[f32]) -> f32 {
     if chunk.len() < 64 {
         return f32::INFINITY;
     }
     unsafe {
-        let mut top = S::splat(f32::NEG_INFINITY);
+        let mut top = s.splat(f32::NEG_INFINITY);
         for i in (0..64).step_by(S::LANES) {
             // The order of operands keeps NaN out.
-            top = S::max(S::load(chunk.as_ptr().add(i)), top);
+            top = s.max(s.load(chunk.as_ptr().add(i)), top);
         }
-        S::largest(top)
+        s.largest(top)
     }
 }
 

@@ -159,7 +159,7 @@ impl Kernel for &DeltaHead<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let a = self;
         let mut gates = Gates { decay: [0.0; CHUNK], beta: [0.0; CHUNK], overlap: [0.0; CHUNK] };
         for start in (0..a.tokens).step_by(CHUNK) {
@@ -170,13 +170,13 @@ impl Kernel for &DeltaHead<'_> {
                     let alpha = *a.alpha.add(at * a.alpha_stride) + a.bias;
                     gates.decay[t] = (a.decay * softplus(alpha)).exp();
                     gates.beta[t] = 1.0 / (1.0 + (-*a.beta.add(at * a.beta_stride)).exp());
-                    gates.overlap[t] = dot::<S>(a.k.add(at * a.stride), a.q.add(at * a.stride), a.dim);
+                    gates.overlap[t] = dot(s, a.k.add(at * a.stride), a.q.add(at * a.stride), a.dim);
                 }
                 for column in (0..a.dim).step_by(WIDE * S::LANES) {
-                    scan::<S>(a, start, n, &gates, column);
+                    scan(s, a, start, n, &gates, column);
                 }
                 for t in 0..n {
-                    finish::<S>(a, start + t, a.scratch.add(t * a.dim));
+                    finish(s, a, start + t, a.scratch.add(t * a.dim));
                 }
             }
         }
@@ -185,27 +185,27 @@ impl Kernel for &DeltaHead<'_> {
 
 /// One tile of values, from `column` on, through the chunk's n tokens; their S q go to the scratch rows.
 #[inline(always)]
-unsafe fn scan<S: Simd>(a: &DeltaHead, start: usize, n: usize, gates: &Gates, column: usize) {
+unsafe fn scan<S: Simd>(s: S, a: &DeltaHead, start: usize, n: usize, gates: &Gates, column: usize) {
     unsafe {
         let tile = a.state.add(column * a.dim);
         let key = |t: usize| a.k.add((start + t) * a.stride);
         let query = |t: usize| a.q.add((start + t) * a.stride);
-        let none = [S::splat(0.0); WIDE];
-        let mut products = pass::<S, false, true>(tile, a.dim, 0.0, none, key(0), key(0), query(0));
+        let none = [s.splat(0.0); WIDE];
+        let mut products = pass::<S, false, true>(s, tile, a.dim, 0.0, none, key(0), [key(0), query(0)]);
         for t in 0..n {
-            let (decay, beta) = (S::splat(gates.decay[t]), S::splat(gates.beta[t]));
-            let overlap = S::splat(gates.overlap[t]);
+            let (decay, beta) = (s.splat(gates.decay[t]), s.splat(gates.beta[t]));
+            let overlap = s.splat(gates.overlap[t]);
             let mut update = none;
             for v in 0..WIDE {
-                let value = S::load(a.v.add((start + t) * a.stride + column + v * S::LANES));
-                update[v] = S::mul(beta, S::fnma(decay, products[0][v], value));
-                let result = S::fma(update[v], overlap, S::mul(decay, products[1][v]));
-                S::store(a.scratch.add(t * a.dim + column + v * S::LANES), result);
+                let value = s.load(a.v.add((start + t) * a.stride + column + v * S::LANES));
+                update[v] = s.mul(beta, s.fnma(decay, products[0][v], value));
+                let result = s.fma(update[v], overlap, s.mul(decay, products[1][v]));
+                s.store(a.scratch.add(t * a.dim + column + v * S::LANES), result);
             }
             products = if t + 1 < n {
-                pass::<S, true, true>(tile, a.dim, gates.decay[t], update, key(t), key(t + 1), query(t + 1))
+                pass::<S, true, true>(s, tile, a.dim, gates.decay[t], update, key(t), [key(t + 1), query(t + 1)])
             } else {
-                pass::<S, true, false>(tile, a.dim, gates.decay[t], update, key(t), key(t), query(t))
+                pass::<S, true, false>(s, tile, a.dim, gates.decay[t], update, key(t), [key(t), query(t)])
             };
         }
     }
@@ -214,30 +214,30 @@ unsafe fn scan<S: Simd>(a: &DeltaHead, start: usize, n: usize, gates: &Gates, co
 /// One pass over a tile: with WRITE, S <- decay S + update k^T; with READ, returns S next_k and S next_q.
 #[inline(always)]
 unsafe fn pass<S: Simd, const WRITE: bool, const READ: bool>(
+    s: S,
     tile: *mut f32,
     dim: usize,
     decay: f32,
     update: [S::F; WIDE],
     k: *const f32,
-    next_k: *const f32,
-    next_q: *const f32,
+    [next_k, next_q]: [*const f32; 2],
 ) -> [[S::F; WIDE]; 2] {
     unsafe {
-        let decay = S::splat(decay);
+        let decay = s.splat(decay);
         // Even and odd keys apart: sums enough to hide a multiply-add's latency.
-        let mut sums = [[[S::splat(0.0); WIDE]; 2]; 2];
+        let mut sums = [[[s.splat(0.0); WIDE]; 2]; 2];
         for i in (0..dim).step_by(2) {
             for odd in 0..2 {
                 let row = tile.add((i + odd) * WIDE * S::LANES);
                 for v in 0..WIDE {
-                    let mut s = S::load(row.add(v * S::LANES));
+                    let mut state = s.load(row.add(v * S::LANES));
                     if WRITE {
-                        s = S::fma(update[v], S::splat(*k.add(i + odd)), S::mul(s, decay));
-                        S::store(row.add(v * S::LANES), s);
+                        state = s.fma(update[v], s.splat(*k.add(i + odd)), s.mul(state, decay));
+                        s.store(row.add(v * S::LANES), state);
                     }
                     if READ {
-                        sums[odd][0][v] = S::fma(s, S::splat(*next_k.add(i + odd)), sums[odd][0][v]);
-                        sums[odd][1][v] = S::fma(s, S::splat(*next_q.add(i + odd)), sums[odd][1][v]);
+                        sums[odd][0][v] = s.fma(state, s.splat(*next_k.add(i + odd)), sums[odd][0][v]);
+                        sums[odd][1][v] = s.fma(state, s.splat(*next_q.add(i + odd)), sums[odd][1][v]);
                     }
                 }
             }
@@ -245,7 +245,7 @@ unsafe fn pass<S: Simd, const WRITE: bool, const READ: bool>(
         let mut totals = sums[0];
         for i in 0..2 {
             for v in 0..WIDE {
-                totals[i][v] = S::add(sums[0][i][v], sums[1][i][v]);
+                totals[i][v] = s.add(sums[0][i][v], sums[1][i][v]);
             }
         }
         totals
@@ -254,13 +254,13 @@ unsafe fn pass<S: Simd, const WRITE: bool, const READ: bool>(
 
 /// Norms and gates token t's result `y`, in place, and hands it on.
 #[inline(always)]
-unsafe fn finish<S: Simd>(a: &DeltaHead, t: usize, y: *mut f32) {
+unsafe fn finish<S: Simd>(s: S, a: &DeltaHead, t: usize, y: *mut f32) {
     unsafe {
         let gate = a.gate.add(t * a.gate_stride);
-        let factor = S::splat(inverse_rms::<S>(y, a.dim, a.eps));
+        let factor = s.splat(inverse_rms(s, y, a.dim, a.eps));
         for c in (0..a.dim).step_by(S::LANES) {
-            let normed = S::mul(S::mul(S::load(y.add(c)), factor), S::load(a.norm.add(c)));
-            S::store(y.add(c), S::mul(normed, silu::<S>(S::load(gate.add(c)))));
+            let normed = s.mul(s.mul(s.load(y.add(c)), factor), s.load(a.norm.add(c)));
+            s.store(y.add(c), s.mul(normed, silu(s, s.load(gate.add(c)))));
         }
         let row = a.row + t;
         if !a.out.float.is_null() {
@@ -268,12 +268,12 @@ unsafe fn finish<S: Simd>(a: &DeltaHead, t: usize, y: *mut f32) {
         }
         if let Some(quant) = &a.out.quant {
             for b in 0..a.dim / BLOCK {
-                quantize_block::<S>(y.add(b * BLOCK), quant, row, a.column / BLOCK + b);
+                quantize_block(s, y.add(b * BLOCK), quant, row, a.column / BLOCK + b);
             }
         }
         if let Some(fine) = &a.out.fine {
             for b in 0..a.dim / BLOCK {
-                quantize_block_finely::<S>(y.add(b * BLOCK), fine, row, a.column / BLOCK + b);
+                quantize_block_finely(s, y.add(b * BLOCK), fine, row, a.column / BLOCK + b);
             }
         }
     }

@@ -86,13 +86,13 @@ impl Kernel for Mean {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let Self { x, stride, rows, columns, out } = self;
         for i in (0..columns).step_by(S::LANES) {
             unsafe {
-                let count = S::splat(rows as f32);
-                let sum = (0..rows).fold(S::splat(0.0), |sum, row| S::add(sum, S::load(x.add(row * stride + i))));
-                S::store(out.add(i), S::div(sum, count));
+                let count = s.splat(rows as f32);
+                let sum = (0..rows).fold(s.splat(0.0), |sum, row| s.add(sum, s.load(x.add(row * stride + i))));
+                s.store(out.add(i), s.div(sum, count));
             }
         }
     }

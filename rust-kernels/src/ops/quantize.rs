@@ -46,7 +46,7 @@ impl Kernel for QuantizeRow<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        unsafe { quantize_row::<S>(self.x, self.out, self.row) }
+    unsafe fn run<S: Simd>(self, s: S) {
+        unsafe { quantize_row(s, self.x, self.out, self.row) }
     }
 }

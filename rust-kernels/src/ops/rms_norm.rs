@@ -64,17 +64,17 @@ impl Kernel for NormRow<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let Self { x, weight, columns, eps, out, row, scratch } = self;
         unsafe {
             let y = if out.float.is_null() { scratch } else { out.float.add(row * out.float_stride) };
-            let factor = inverse_rms::<S>(x, columns, eps);
-            scale_by::<S>(x, weight, columns, factor, y);
+            let factor = inverse_rms(s, x, columns, eps);
+            scale_by(s, x, weight, columns, factor, y);
             if let Some(quant) = &out.quant {
-                quantize_row::<S>(y, quant, row);
+                quantize_row(s, y, quant, row);
             }
             if let Some(fine) = &out.fine {
-                quantize_row_finely::<S>(y, fine, row);
+                quantize_row_finely(s, y, fine, row);
             }
         }
     }

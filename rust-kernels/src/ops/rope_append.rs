@@ -108,12 +108,12 @@ impl Kernel for NormAndRotate<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let Self { x, weight, table, shape } = self;
         unsafe {
             if !weight.is_null() {
-                let factor = inverse_rms::<S>(x, shape.head_dim, shape.eps);
-                scale_by::<S>(x, weight, shape.head_dim, factor, x);
+                let factor = inverse_rms(s, x, shape.head_dim, shape.eps);
+                scale_by(s, x, weight, shape.head_dim, factor, x);
             }
             let half = shape.rotated / 2;
             if shape.interleaved {
@@ -124,10 +124,10 @@ impl Kernel for NormAndRotate<'_> {
             }
             let whole = half / S::LANES * S::LANES;
             for i in (0..whole).step_by(S::LANES) {
-                let (cos, sin) = (S::load(table.add(i)), S::load(table.add(half + i)));
-                let (a, b) = (S::load(x.add(i)), S::load(x.add(half + i)));
-                S::store(x.add(i), S::sub(S::mul(a, cos), S::mul(b, sin)));
-                S::store(x.add(half + i), S::add(S::mul(a, sin), S::mul(b, cos)));
+                let (cos, sin) = (s.load(table.add(i)), s.load(table.add(half + i)));
+                let (a, b) = (s.load(x.add(i)), s.load(x.add(half + i)));
+                s.store(x.add(i), s.sub(s.mul(a, cos), s.mul(b, sin)));
+                s.store(x.add(half + i), s.add(s.mul(a, sin), s.mul(b, cos)));
             }
             for i in whole..half {
                 rotate_pair(x.add(i), x.add(half + i), *table.add(i), *table.add(half + i));

@@ -91,31 +91,31 @@ impl Kernel for &ConvHead {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let a = self;
         unsafe {
             for t in 0..a.tokens {
                 let x = a.x.add(t * a.stride);
-                let mut squares = S::splat(0.0);
+                let mut squares = s.splat(0.0);
                 for c in (0..a.dim).step_by(S::LANES) {
                     let (taps, past) = (a.taps.add(c), a.state.add(c));
-                    let input = S::load(x.add(c));
-                    let mut y = S::mul(S::load(taps), S::load(past));
+                    let input = s.load(x.add(c));
+                    let mut y = s.mul(s.load(taps), s.load(past));
                     for i in 1..TAPS - 1 {
-                        let older = S::load(past.add(i * a.dim));
-                        y = S::fma(S::load(taps.add(i * a.dim)), older, y);
-                        S::store(past.add((i - 1) * a.dim), older);
+                        let older = s.load(past.add(i * a.dim));
+                        y = s.fma(s.load(taps.add(i * a.dim)), older, y);
+                        s.store(past.add((i - 1) * a.dim), older);
                     }
-                    y = S::fma(S::load(taps.add((TAPS - 1) * a.dim)), input, y);
-                    S::store(past.add((TAPS - 2) * a.dim), input);
-                    let y = silu::<S>(y);
-                    squares = S::fma(y, y, squares);
-                    S::store(x.add(c), y);
+                    y = s.fma(s.load(taps.add((TAPS - 1) * a.dim)), input, y);
+                    s.store(past.add((TAPS - 2) * a.dim), input);
+                    let y = silu(s, y);
+                    squares = s.fma(y, y, squares);
+                    s.store(x.add(c), y);
                 }
                 if a.length > 0.0 {
-                    let factor = S::splat(a.length / S::sum(squares).sqrt().max(a.eps));
+                    let factor = s.splat(a.length / s.sum(squares).sqrt().max(a.eps));
                     for c in (0..a.dim).step_by(S::LANES) {
-                        S::store(x.add(c), S::mul(S::load(x.add(c)), factor));
+                        s.store(x.add(c), s.mul(s.load(x.add(c)), factor));
                     }
                 }
             }

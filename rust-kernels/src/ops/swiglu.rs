@@ -103,18 +103,18 @@ impl Kernel for SwigluRow<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let Self { gate, up, n, out, row, start } = self;
         unsafe {
             for i in (0..n).step_by(S::LANES) {
-                S::store(gate.add(i), S::mul(silu::<S>(S::load(gate.add(i))), S::load(up.add(i))));
+                s.store(gate.add(i), s.mul(silu(s, s.load(gate.add(i))), s.load(up.add(i))));
             }
             if !out.float.is_null() {
                 std::ptr::copy_nonoverlapping(gate, out.float.add(row * out.float_stride + start), n);
             }
             if let Some(quant) = &out.quant {
                 for b in 0..n / BLOCK {
-                    quantize_block::<S>(gate.add(b * BLOCK), quant, row, start / BLOCK + b);
+                    quantize_block(s, gate.add(b * BLOCK), quant, row, start / BLOCK + b);
                 }
             }
         }

@@ -42,70 +42,70 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type B = __m256i;
 
     #[inline(always)]
-    unsafe fn splat(x: f32) -> Self::F {
+    fn splat(self, x: f32) -> Self::F {
         unsafe { _mm256_set1_ps(x) }
     }
     #[inline(always)]
-    unsafe fn load(p: *const f32) -> Self::F {
+    unsafe fn load(self, p: *const f32) -> Self::F {
         unsafe { _mm256_loadu_ps(p) }
     }
     #[inline(always)]
-    unsafe fn store(p: *mut f32, v: Self::F) {
+    unsafe fn store(self, p: *mut f32, v: Self::F) {
         unsafe { _mm256_storeu_ps(p, v) }
     }
     #[inline(always)]
-    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { _mm256_add_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { _mm256_sub_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { _mm256_mul_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn div(a: Self::F, b: Self::F) -> Self::F {
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { _mm256_div_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         unsafe { _mm256_fmadd_ps(a, b, c) }
     }
     #[inline(always)]
-    unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         unsafe { _mm256_fnmadd_ps(a, b, c) }
     }
     #[inline(always)]
-    unsafe fn max(a: Self::F, b: Self::F) -> Self::F {
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { _mm256_max_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn min(a: Self::F, b: Self::F) -> Self::F {
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { _mm256_min_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn abs(a: Self::F) -> Self::F {
+    fn abs(self, a: Self::F) -> Self::F {
         unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), a) }
     }
     #[inline(always)]
-    unsafe fn round(a: Self::F) -> Self::F {
+    fn round(self, a: Self::F) -> Self::F {
         unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
     }
     #[inline(always)]
-    unsafe fn pow2(n: Self::F) -> Self::F {
+    fn pow2(self, n: Self::F) -> Self::F {
         unsafe {
             let e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
             _mm256_castsi256_ps(_mm256_slli_epi32::<23>(e))
         }
     }
     #[inline(always)]
-    unsafe fn zero_below(x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
+    fn zero_below(self, x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
         unsafe { _mm256_and_ps(_mm256_cmp_ps::<_CMP_GE_OQ>(x, limit), y) }
     }
     #[inline(always)]
-    unsafe fn sum(a: Self::F) -> f32 {
+    fn sum(self, a: Self::F) -> f32 {
         unsafe {
             let x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
             let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
@@ -113,7 +113,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
     #[inline(always)]
-    unsafe fn largest(a: Self::F) -> f32 {
+    fn largest(self, a: Self::F) -> f32 {
         unsafe {
             let x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
             let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
@@ -122,27 +122,27 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn load_f16(p: *const u16) -> Self::F {
+    unsafe fn load_f16(self, p: *const u16) -> Self::F {
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
     }
     #[inline(always)]
-    unsafe fn store_f16(p: *mut u16, v: Self::F) {
+    unsafe fn store_f16(self, p: *mut u16, v: Self::F) {
         unsafe { _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
     }
     #[inline(always)]
-    unsafe fn load_bf16(p: *const u16) -> Self::F {
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F {
         unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))) }
     }
     #[inline(always)]
-    unsafe fn load_u8(p: *const u8) -> Self::F {
+    unsafe fn load_u8(self, p: *const u8) -> Self::F {
         unsafe { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()))) }
     }
     #[inline(always)]
-    unsafe fn load_i8(p: *const i8) -> Self::F {
+    unsafe fn load_i8(self, p: *const i8) -> Self::F {
         unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
     }
     #[inline(always)]
-    unsafe fn load_e8m0_half(p: *const u8) -> Self::F {
+    unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F {
         unsafe {
             let e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
             let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, _mm256_set1_epi32(1)));
@@ -152,7 +152,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
     #[inline(always)]
-    unsafe fn store_i8(p: *mut i8, v: Self::F) -> Self::I {
+    unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I {
         unsafe {
             let q = _mm256_cvtps_epi32(v);
             let words = _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256::<1>(q));
@@ -162,15 +162,15 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn i_splat(x: i32) -> Self::I {
+    fn i_splat(self, x: i32) -> Self::I {
         unsafe { _mm256_set1_epi32(x) }
     }
     #[inline(always)]
-    unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I {
+    fn i_add(self, a: Self::I, b: Self::I) -> Self::I {
         unsafe { _mm256_add_epi32(a, b) }
     }
     #[inline(always)]
-    unsafe fn i_sum(a: Self::I) -> i32 {
+    fn i_sum(self, a: Self::I) -> i32 {
         unsafe {
             let x = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
             let x = _mm_add_epi32(x, _mm_shuffle_epi32::<0b00_00_11_10>(x));
@@ -178,17 +178,17 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
     #[inline(always)]
-    unsafe fn i_to_f(a: Self::I) -> Self::F {
+    fn i_to_f(self, a: Self::I) -> Self::F {
         unsafe { _mm256_cvtepi32_ps(a) }
     }
     #[inline(always)]
-    unsafe fn i_as_f(a: Self::I) -> Self::F {
+    fn i_as_f(self, a: Self::I) -> Self::F {
         unsafe { _mm256_castsi256_ps(a) }
     }
 
     /// Pairs of products, at most 2 * 127 * 127, fit 16 bits.
     #[inline(always)]
-    unsafe fn dot16_signed(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+    unsafe fn dot16_signed(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
             let (x, mut sum) = (x.cast::<i32>(), acc);
             for (g, codes) in w.into_iter().enumerate() {
@@ -207,7 +207,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     /// Without AVX-VNNI, `maddubs` saturates at 16 bits: the products of BITS-wide codes may be added up in 16 bits only
     /// as far as 2 * (2^BITS - 1) * 127 a pair allows: four pairs to 5 bits, two to 6, one beyond.
     #[inline(always)]
-    unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+    unsafe fn dot16<const BITS: u32>(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
             let x = x.cast::<i32>();
             if VNNI {
@@ -244,43 +244,43 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn prefetch(p: *const u8) {
+    fn prefetch(self, p: *const u8) {
         x86::prefetch(p);
     }
     #[inline(always)]
-    unsafe fn prefetch_l2(p: *const u8) {
+    fn prefetch_l2(self, p: *const u8) {
         x86::prefetch_l2(p);
     }
     #[inline(always)]
-    unsafe fn prefetch_write(p: *const u8) {
+    fn prefetch_write(self, p: *const u8) {
         x86::prefetch_write(p);
     }
     #[inline(always)]
-    unsafe fn b_load(p: *const u8) -> Self::B {
+    unsafe fn b_load(self, p: *const u8) -> Self::B {
         unsafe { _mm256_loadu_si256(p.cast()) }
     }
     #[inline(always)]
-    unsafe fn b_store(p: *mut u8, v: Self::B) {
+    unsafe fn b_store(self, p: *mut u8, v: Self::B) {
         unsafe { _mm256_storeu_si256(p.cast(), v) }
     }
     #[inline(always)]
-    unsafe fn b_and(a: Self::B, mask: u8) -> Self::B {
+    fn b_and(self, a: Self::B, mask: u8) -> Self::B {
         unsafe { _mm256_and_si256(a, _mm256_set1_epi8(mask as i8)) }
     }
     #[inline(always)]
-    unsafe fn b_or(a: Self::B, b: Self::B) -> Self::B {
+    fn b_or(self, a: Self::B, b: Self::B) -> Self::B {
         unsafe { _mm256_or_si256(a, b) }
     }
     #[inline(always)]
-    unsafe fn b_shr(a: Self::B, n: u32) -> Self::B {
+    fn b_shr(self, a: Self::B, n: u32) -> Self::B {
         unsafe { _mm256_srl_epi16(a, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
-    unsafe fn b_shl(a: Self::B, n: u32) -> Self::B {
+    fn b_shl(self, a: Self::B, n: u32) -> Self::B {
         unsafe { _mm256_sll_epi16(a, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
-    unsafe fn b_lookup(table: &[u8; 16], index: Self::B) -> Self::B {
+    fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B {
         unsafe { _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())), index) }
     }
 }

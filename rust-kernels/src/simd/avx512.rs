@@ -94,96 +94,96 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     type B = __m512i;
 
     #[inline(always)]
-    unsafe fn splat(x: f32) -> Self::F {
+    fn splat(self, x: f32) -> Self::F {
         unsafe { _mm512_set1_ps(x) }
     }
     #[inline(always)]
-    unsafe fn load(p: *const f32) -> Self::F {
+    unsafe fn load(self, p: *const f32) -> Self::F {
         unsafe { _mm512_loadu_ps(p) }
     }
     #[inline(always)]
-    unsafe fn store(p: *mut f32, v: Self::F) {
+    unsafe fn store(self, p: *mut f32, v: Self::F) {
         unsafe { _mm512_storeu_ps(p, v) }
     }
     #[inline(always)]
-    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { _mm512_add_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { _mm512_sub_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { _mm512_mul_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn div(a: Self::F, b: Self::F) -> Self::F {
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { _mm512_div_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         unsafe { _mm512_fmadd_ps(a, b, c) }
     }
     #[inline(always)]
-    unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         unsafe { _mm512_fnmadd_ps(a, b, c) }
     }
     #[inline(always)]
-    unsafe fn max(a: Self::F, b: Self::F) -> Self::F {
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { _mm512_max_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn min(a: Self::F, b: Self::F) -> Self::F {
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { _mm512_min_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn abs(a: Self::F) -> Self::F {
+    fn abs(self, a: Self::F) -> Self::F {
         unsafe { _mm512_abs_ps(a) }
     }
     #[inline(always)]
-    unsafe fn round(a: Self::F) -> Self::F {
+    fn round(self, a: Self::F) -> Self::F {
         unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
     }
     #[inline(always)]
-    unsafe fn pow2(n: Self::F) -> Self::F {
+    fn pow2(self, n: Self::F) -> Self::F {
         unsafe { _mm512_scalef_ps(_mm512_set1_ps(1.0), n) }
     }
     #[inline(always)]
-    unsafe fn zero_below(x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
+    fn zero_below(self, x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
         unsafe { _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, limit), y) }
     }
     #[inline(always)]
-    unsafe fn sum(a: Self::F) -> f32 {
+    fn sum(self, a: Self::F) -> f32 {
         unsafe { _mm512_reduce_add_ps(a) }
     }
     #[inline(always)]
-    unsafe fn largest(a: Self::F) -> f32 {
+    fn largest(self, a: Self::F) -> f32 {
         unsafe { _mm512_reduce_max_ps(a) }
     }
 
     #[inline(always)]
-    unsafe fn load_f16(p: *const u16) -> Self::F {
+    unsafe fn load_f16(self, p: *const u16) -> Self::F {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
     }
     #[inline(always)]
-    unsafe fn store_f16(p: *mut u16, v: Self::F) {
+    unsafe fn store_f16(self, p: *mut u16, v: Self::F) {
         unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
     }
     #[inline(always)]
-    unsafe fn load_bf16(p: *const u16) -> Self::F {
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F {
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())))) }
     }
     #[inline(always)]
-    unsafe fn load_u8(p: *const u8) -> Self::F {
+    unsafe fn load_u8(self, p: *const u8) -> Self::F {
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))) }
     }
     #[inline(always)]
-    unsafe fn load_i8(p: *const i8) -> Self::F {
+    unsafe fn load_i8(self, p: *const i8) -> Self::F {
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
     }
     #[inline(always)]
-    unsafe fn load_e8m0_half(p: *const u8) -> Self::F {
+    unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F {
         unsafe {
             let e = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
             let normal = _mm512_slli_epi32::<23>(_mm512_sub_epi32(e, _mm512_set1_epi32(1)));
@@ -193,7 +193,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
     }
     #[inline(always)]
-    unsafe fn store_i8(p: *mut i8, v: Self::F) -> Self::I {
+    unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I {
         unsafe {
             let q = _mm512_cvtps_epi32(v);
             _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(q));
@@ -202,27 +202,27 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn i_splat(x: i32) -> Self::I {
+    fn i_splat(self, x: i32) -> Self::I {
         unsafe { _mm512_set1_epi32(x) }
     }
     #[inline(always)]
-    unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I {
+    fn i_add(self, a: Self::I, b: Self::I) -> Self::I {
         unsafe { _mm512_add_epi32(a, b) }
     }
     #[inline(always)]
-    unsafe fn i_sum(a: Self::I) -> i32 {
+    fn i_sum(self, a: Self::I) -> i32 {
         unsafe { _mm512_reduce_add_epi32(a) }
     }
     #[inline(always)]
-    unsafe fn i_to_f(a: Self::I) -> Self::F {
+    fn i_to_f(self, a: Self::I) -> Self::F {
         unsafe { _mm512_cvtepi32_ps(a) }
     }
     #[inline(always)]
-    unsafe fn i_as_f(a: Self::I) -> Self::F {
+    fn i_as_f(self, a: Self::I) -> Self::F {
         unsafe { _mm512_castsi512_ps(a) }
     }
     #[inline(always)]
-    unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+    unsafe fn dot16<const BITS: u32>(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
             let x = Self::activations(x);
             if VNNI {
@@ -238,7 +238,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn dot16_signed(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+    unsafe fn dot16_signed(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
             let x = Self::activations(x);
             if VNNI {
@@ -259,7 +259,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
 
     /// With VNNI group by group over all tokens, whose chains of sums hide each other's latency.
     #[inline(always)]
-    unsafe fn dot16_rows<const BITS: u32, const N: usize>(acc: &mut [Self::I; N], w: [Self::B; 4], x: *const i8) {
+    unsafe fn dot16_rows<const BITS: u32, const N: usize>(self, acc: &mut [Self::I; N], w: [Self::B; 4], x: *const i8) {
         unsafe {
             if !VNNI {
                 let [a, b, c, d] = w;
@@ -283,6 +283,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     /// serves P or N products. Without it a panel's codes stay in registers for all tokens.
     #[inline(always)]
     unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
+        self,
         acc: &mut [[Self::I; N]; P],
         w: *const u8,
         panel: usize,
@@ -291,16 +292,16 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         unsafe {
             if !VNNI {
                 for j in 0..P {
-                    let vector = |g: usize| Self::b_load(w.add(j * panel + 64 * g));
+                    let vector = |g: usize| self.b_load(w.add(j * panel + 64 * g));
                     let w = [vector(0), vector(1), vector(2), vector(3)];
-                    Self::dot16_rows::<BITS, N>(&mut acc[j], w, x);
+                    self.dot16_rows::<BITS, N>(&mut acc[j], w, x);
                 }
                 return;
             }
             for g in 0..4 {
                 let mut codes = [_mm512_setzero_si512(); P];
                 for j in 0..P {
-                    codes[j] = Self::b_load(w.add(j * panel + 64 * g));
+                    codes[j] = self.b_load(w.add(j * panel + 64 * g));
                 }
                 for i in 0..N {
                     let x = _mm512_set1_epi32(x.add(32 * i + 4 * g).cast::<i32>().read_unaligned());
@@ -313,43 +314,43 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn prefetch(p: *const u8) {
+    fn prefetch(self, p: *const u8) {
         x86::prefetch(p);
     }
     #[inline(always)]
-    unsafe fn prefetch_l2(p: *const u8) {
+    fn prefetch_l2(self, p: *const u8) {
         x86::prefetch_l2(p);
     }
     #[inline(always)]
-    unsafe fn prefetch_write(p: *const u8) {
+    fn prefetch_write(self, p: *const u8) {
         x86::prefetch_write(p);
     }
     #[inline(always)]
-    unsafe fn b_load(p: *const u8) -> Self::B {
+    unsafe fn b_load(self, p: *const u8) -> Self::B {
         unsafe { _mm512_loadu_si512(p.cast()) }
     }
     #[inline(always)]
-    unsafe fn b_store(p: *mut u8, v: Self::B) {
+    unsafe fn b_store(self, p: *mut u8, v: Self::B) {
         unsafe { _mm512_storeu_si512(p.cast(), v) }
     }
     #[inline(always)]
-    unsafe fn b_and(a: Self::B, mask: u8) -> Self::B {
+    fn b_and(self, a: Self::B, mask: u8) -> Self::B {
         unsafe { _mm512_and_si512(a, _mm512_set1_epi8(mask as i8)) }
     }
     #[inline(always)]
-    unsafe fn b_or(a: Self::B, b: Self::B) -> Self::B {
+    fn b_or(self, a: Self::B, b: Self::B) -> Self::B {
         unsafe { _mm512_or_si512(a, b) }
     }
     #[inline(always)]
-    unsafe fn b_shr(a: Self::B, n: u32) -> Self::B {
+    fn b_shr(self, a: Self::B, n: u32) -> Self::B {
         unsafe { _mm512_srl_epi16(a, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
-    unsafe fn b_shl(a: Self::B, n: u32) -> Self::B {
+    fn b_shl(self, a: Self::B, n: u32) -> Self::B {
         unsafe { _mm512_sll_epi16(a, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
-    unsafe fn b_lookup(table: &[u8; 16], index: Self::B) -> Self::B {
+    fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B {
         unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), index) }
     }
 }

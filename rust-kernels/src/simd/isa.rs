@@ -84,14 +84,14 @@ macro_rules! instruction_sets {
             pub unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
                 match self {
                     $($(#[$cfg])*
-                    Self::$variant(_) => {
+                    Self::$variant(token) => {
                         $(#[target_feature(enable = $feature)])*
-                        unsafe fn enabled<K: Kernel>(kernel: K) -> K::Output {
+                        unsafe fn enabled<K: Kernel>(token: $token, kernel: K) -> K::Output {
                             // SAFETY: the token's; the operands are the caller's.
-                            unsafe { kernel.run::<$token>() }
+                            unsafe { kernel.run(token) }
                         }
                         // SAFETY: the token exists, so the CPU has the features.
-                        unsafe { enabled(kernel) }
+                        unsafe { enabled(token, kernel) }
                     })*
                 }
             }

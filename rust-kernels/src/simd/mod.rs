@@ -3,9 +3,9 @@
 //! A vector has `LANES` lanes and every lane is one row of a weight panel: 16 for AVX-512, 8 for AVX2 and
 //! scalar, 4 for NEON. `F` and `I` hold one f32 or i32 a lane, `B` holds four bytes a lane (four columns).
 //!
-//! # Safety
-//! Every function may only run on a CPU that has the instruction set. A type that implements `Simd` is a token of which
-//! there is a value only on such a CPU, and kernels reach `Simd` through `Isa::run` alone, which has that value.
+//! A value of a type that implements `Simd` is a token: there is one only on a CPU that has the instruction set, so whoever
+//! holds it may compute. What is `unsafe` here follows pointers: they must lead to what a function loads or stores.
+//! Kernels get their token from `Isa::run`.
 
 #[cfg(target_arch = "x86_64")]
 pub mod avx2;
@@ -27,8 +27,8 @@ pub trait Kernel {
     /// the instruction set.
     ///
     /// # Safety
-    /// The operands are what the kernel says; S as the module's head says.
-    unsafe fn run<S: Simd>(self) -> Self::Output;
+    /// The operands are what the kernel says.
+    unsafe fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
 /// Repeats an expression for the constants 0..16.
@@ -50,7 +50,7 @@ macro_rules! unroll16 {
 pub const BIAS: f32 = 12_582_912.0;
 pub const BIAS_BITS: i32 = BIAS.to_bits() as i32;
 
-#[allow(clippy::missing_safety_doc)] // one contract for all, in the module's head
+#[allow(clippy::missing_safety_doc)] // pointers lead to what is loaded or stored
 pub trait Simd: Copy + 'static {
     const LANES: usize;
     /// Tokens in a register tile of the integer kernels: a power of two.
@@ -66,67 +66,67 @@ pub trait Simd: Copy + 'static {
     type I: Copy;
     type B: Copy;
 
-    unsafe fn splat(x: f32) -> Self::F;
-    unsafe fn load(p: *const f32) -> Self::F;
-    unsafe fn store(p: *mut f32, v: Self::F);
-    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
-    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
-    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
-    unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
+    fn splat(self, x: f32) -> Self::F;
+    unsafe fn load(self, p: *const f32) -> Self::F;
+    unsafe fn store(self, p: *mut f32, v: Self::F);
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
     /// a * b + c, rounded once.
-    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// c - a * b, rounded once.
-    unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// The larger; b where one is NaN. `min` likewise.
-    unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
-    unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
-    unsafe fn abs(a: Self::F) -> Self::F;
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    fn abs(self, a: Self::F) -> Self::F;
     /// To the nearest integer, ties to even.
-    unsafe fn round(a: Self::F) -> Self::F;
+    fn round(self, a: Self::F) -> Self::F;
     /// 2^n for integral n in -126..=127.
-    unsafe fn pow2(n: Self::F) -> Self::F;
+    fn pow2(self, n: Self::F) -> Self::F;
     /// y where x >= limit, else 0.
-    unsafe fn zero_below(x: Self::F, limit: Self::F, y: Self::F) -> Self::F;
-    unsafe fn sum(a: Self::F) -> f32;
-    unsafe fn largest(a: Self::F) -> f32;
+    fn zero_below(self, x: Self::F, limit: Self::F, y: Self::F) -> Self::F;
+    fn sum(self, a: Self::F) -> f32;
+    fn largest(self, a: Self::F) -> f32;
 
     /// LANES half floats.
-    unsafe fn load_f16(p: *const u16) -> Self::F;
-    unsafe fn store_f16(p: *mut u16, v: Self::F);
-    unsafe fn load_bf16(p: *const u16) -> Self::F;
+    unsafe fn load_f16(self, p: *const u16) -> Self::F;
+    unsafe fn store_f16(self, p: *mut u16, v: Self::F);
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F;
     /// LANES bytes as numbers 0..=255.
-    unsafe fn load_u8(p: *const u8) -> Self::F;
+    unsafe fn load_u8(self, p: *const u8) -> Self::F;
     /// LANES bytes as numbers -128..=127.
-    unsafe fn load_i8(p: *const i8) -> Self::F;
+    unsafe fn load_i8(self, p: *const i8) -> Self::F;
     /// LANES exponent bytes e as 2^(e - 128), exactly, subnormal results included (E8M0, halved).
-    unsafe fn load_e8m0_half(p: *const u8) -> Self::F;
+    unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F;
     /// Rounds to the nearest integer (ties to even) and stores LANES signed bytes; |v| <= 127. Returns the integers.
-    unsafe fn store_i8(p: *mut i8, v: Self::F) -> Self::I;
+    unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I;
 
-    unsafe fn i_splat(x: i32) -> Self::I;
-    unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I;
-    unsafe fn i_sum(a: Self::I) -> i32;
-    unsafe fn i_to_f(a: Self::I) -> Self::F;
+    fn i_splat(self, x: i32) -> Self::I;
+    fn i_add(self, a: Self::I, b: Self::I) -> Self::I;
+    fn i_sum(self, a: Self::I) -> i32;
+    fn i_to_f(self, a: Self::I) -> Self::F;
     /// The lanes' bits, as floats.
-    unsafe fn i_as_f(a: Self::I) -> Self::F;
+    fn i_as_f(self, a: Self::I) -> Self::F;
     /// scale * n, rounded once, where `sum` is n on top of BIAS's bits and `bias` is -scale * BIAS, exactly.
     #[inline(always)]
-    unsafe fn scale_biased(scale: Self::F, sum: Self::I, bias: Self::F) -> Self::F {
-        unsafe { Self::fma(scale, Self::i_as_f(sum), bias) }
+    fn scale_biased(self, scale: Self::F, sum: Self::I, bias: Self::F) -> Self::F {
+        self.fma(scale, self.i_as_f(sum), bias)
     }
     /// acc + sum over 16 columns of code * x, lane by lane. `w` holds columns 4g..4g+4 in `w[g]`, `x` points
     /// at 16 signed bytes in -127..=127. Codes are unsigned and below 2^BITS. With BITS = 8 a code stands for
     /// code - 128, and WIDE_BIAS times the sum of x is left in the result.
-    unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I;
+    unsafe fn dot16<const BITS: u32>(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I;
 
     /// acc + sum over 16 columns of code * x, of signed codes in -127..=127 and x in 0..=127; both lie as `dot16`'s.
-    unsafe fn dot16_signed(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I;
+    unsafe fn dot16_signed(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I;
 
     /// `dot16` of N tokens: token i's 16 activations stand at `x + 32 * i`.
     #[inline(always)]
-    unsafe fn dot16_rows<const BITS: u32, const N: usize>(acc: &mut [Self::I; N], w: [Self::B; 4], x: *const i8) {
+    unsafe fn dot16_rows<const BITS: u32, const N: usize>(self, acc: &mut [Self::I; N], w: [Self::B; 4], x: *const i8) {
         for (i, acc) in acc.iter_mut().enumerate() {
-            *acc = unsafe { Self::dot16::<BITS>(*acc, w, x.add(32 * i)) };
+            *acc = unsafe { self.dot16::<BITS>(*acc, w, x.add(32 * i)) };
         }
     }
 
@@ -134,6 +134,7 @@ pub trait Simd: Copy + 'static {
     /// activations at `x + 32 * i`.
     #[inline(always)]
     unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
+        self,
         acc: &mut [[Self::I; N]; P],
         w: *const u8,
         panel: usize,
@@ -141,53 +142,48 @@ pub trait Simd: Copy + 'static {
     ) {
         for j in 0..P {
             unsafe {
-                let vector = |g: usize| Self::b_load(w.add(j * panel + g * 4 * Self::LANES));
+                let vector = |g: usize| self.b_load(w.add(j * panel + g * 4 * Self::LANES));
                 let w = [vector(0), vector(1), vector(2), vector(3)];
                 for i in 0..N {
-                    acc[j][i] = Self::dot16::<BITS>(acc[j][i], w, x.add(32 * i));
+                    acc[j][i] = self.dot16::<BITS>(acc[j][i], w, x.add(32 * i));
                 }
             }
         }
     }
 
-    unsafe fn b_load(p: *const u8) -> Self::B;
+    unsafe fn b_load(self, p: *const u8) -> Self::B;
     /// Hints that the cache line at `p`, which may lie anywhere, will be read soon.
     #[inline(always)]
-    unsafe fn prefetch(_p: *const u8) {}
+    fn prefetch(self, _p: *const u8) {}
     /// The same, of a second-level cache, for what is used later.
     #[inline(always)]
-    unsafe fn prefetch_l2(_p: *const u8) {}
+    fn prefetch_l2(self, _p: *const u8) {}
     /// The same, of a line that will be written.
     #[inline(always)]
-    unsafe fn prefetch_write(_p: *const u8) {}
-    unsafe fn b_store(p: *mut u8, v: Self::B);
-    unsafe fn b_and(a: Self::B, mask: u8) -> Self::B;
-    unsafe fn b_or(a: Self::B, b: Self::B) -> Self::B;
+    fn prefetch_write(self, _p: *const u8) {}
+    unsafe fn b_store(self, p: *mut u8, v: Self::B);
+    fn b_and(self, a: Self::B, mask: u8) -> Self::B;
+    fn b_or(self, a: Self::B, b: Self::B) -> Self::B;
     /// Shifts by n bits, 0 <= n < 8; bits that cross into a neighbour byte are the caller's to mask away.
-    unsafe fn b_shr(a: Self::B, n: u32) -> Self::B;
-    unsafe fn b_shl(a: Self::B, n: u32) -> Self::B;
+    fn b_shr(self, a: Self::B, n: u32) -> Self::B;
+    fn b_shl(self, a: Self::B, n: u32) -> Self::B;
     /// table[index] for bytes index < 16.
-    unsafe fn b_lookup(table: &[u8; 16], index: Self::B) -> Self::B;
+    fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B;
 }
 
 /// e^x, off by at most 2 units in the last place; 0 below -87.
-///
-/// # Safety
-/// As the module's head says.
 #[inline(always)]
-pub unsafe fn exp<S: Simd>(x: S::F) -> S::F {
-    unsafe {
-        let limit = S::splat(-87.0);
-        let clamped = S::min(S::max(x, limit), S::splat(88.0));
-        let n = S::round(S::mul(clamped, S::splat(std::f32::consts::LOG2_E)));
-        // ln 2 in two parts, so that n * LN2_HIGH is exact.
-        let r = S::fnma(n, S::splat(0.693_359_4), clamped);
-        let r = S::fnma(n, S::splat(-2.121_944_4e-4), r);
-        // Taylor's series of e^r to r^7 on |r| <= ln(2) / 2, where its remainder is below 6e-9.
-        let mut p = S::splat(1.0 / 5040.0);
-        for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
-            p = S::fma(p, r, S::splat(c));
-        }
-        S::zero_below(x, limit, S::mul(p, S::pow2(n)))
+pub fn exp<S: Simd>(s: S, x: S::F) -> S::F {
+    let limit = s.splat(-87.0);
+    let clamped = s.min(s.max(x, limit), s.splat(88.0));
+    let n = s.round(s.mul(clamped, s.splat(std::f32::consts::LOG2_E)));
+    // ln 2 in two parts, so that n * LN2_HIGH is exact.
+    let r = s.fnma(n, s.splat(0.693_359_4), clamped);
+    let r = s.fnma(n, s.splat(-2.121_944_4e-4), r);
+    // Taylor's series of e^r to r^7 on |r| <= ln(2) / 2, where its remainder is below 6e-9.
+    let mut p = s.splat(1.0 / 5040.0);
+    for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+        p = s.fma(p, r, s.splat(c));
     }
+    s.zero_below(x, limit, s.mul(p, s.pow2(n)))
 }

@@ -106,76 +106,76 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     type B = uint8x16_t;
 
     #[inline(always)]
-    unsafe fn splat(x: f32) -> Self::F {
+    fn splat(self, x: f32) -> Self::F {
         unsafe { vdupq_n_f32(x) }
     }
     #[inline(always)]
-    unsafe fn load(p: *const f32) -> Self::F {
+    unsafe fn load(self, p: *const f32) -> Self::F {
         unsafe { vld1q_f32(p) }
     }
     #[inline(always)]
-    unsafe fn store(p: *mut f32, v: Self::F) {
+    unsafe fn store(self, p: *mut f32, v: Self::F) {
         unsafe { vst1q_f32(p, v) }
     }
     #[inline(always)]
-    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { vaddq_f32(a, b) }
     }
     #[inline(always)]
-    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { vsubq_f32(a, b) }
     }
     #[inline(always)]
-    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { vmulq_f32(a, b) }
     }
     #[inline(always)]
-    unsafe fn div(a: Self::F, b: Self::F) -> Self::F {
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { vdivq_f32(a, b) }
     }
     #[inline(always)]
-    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         unsafe { vfmaq_f32(c, a, b) }
     }
     #[inline(always)]
-    unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         unsafe { vfmsq_f32(c, a, b) }
     }
     #[inline(always)]
-    unsafe fn max(a: Self::F, b: Self::F) -> Self::F {
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { vbslq_f32(vcgtq_f32(a, b), a, b) } // fmax would hand on NaN from either side
     }
     #[inline(always)]
-    unsafe fn min(a: Self::F, b: Self::F) -> Self::F {
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
         unsafe { vbslq_f32(vcltq_f32(a, b), a, b) }
     }
     #[inline(always)]
-    unsafe fn abs(a: Self::F) -> Self::F {
+    fn abs(self, a: Self::F) -> Self::F {
         unsafe { vabsq_f32(a) }
     }
     #[inline(always)]
-    unsafe fn round(a: Self::F) -> Self::F {
+    fn round(self, a: Self::F) -> Self::F {
         unsafe { vrndnq_f32(a) }
     }
     #[inline(always)]
-    unsafe fn pow2(n: Self::F) -> Self::F {
+    fn pow2(self, n: Self::F) -> Self::F {
         unsafe { vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)))) }
     }
     #[inline(always)]
-    unsafe fn zero_below(x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
+    fn zero_below(self, x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
         unsafe { vreinterpretq_f32_u32(vandq_u32(vcgeq_f32(x, limit), vreinterpretq_u32_f32(y))) }
     }
     #[inline(always)]
-    unsafe fn sum(a: Self::F) -> f32 {
+    fn sum(self, a: Self::F) -> f32 {
         unsafe { vaddvq_f32(a) }
     }
     #[inline(always)]
-    unsafe fn largest(a: Self::F) -> f32 {
+    fn largest(self, a: Self::F) -> f32 {
         unsafe { vmaxvq_f32(a) }
     }
 
     #[inline(always)]
-    unsafe fn load_f16(p: *const u16) -> Self::F {
+    unsafe fn load_f16(self, p: *const u16) -> Self::F {
         unsafe {
             let out: float32x4_t;
             asm!(
@@ -188,7 +188,7 @@ impl<const DOT: u8> Simd for Neon<DOT> {
         }
     }
     #[inline(always)]
-    unsafe fn store_f16(p: *mut u16, v: Self::F) {
+    unsafe fn store_f16(self, p: *mut u16, v: Self::F) {
         unsafe {
             let halves: uint16x4_t;
             asm!(
@@ -201,22 +201,22 @@ impl<const DOT: u8> Simd for Neon<DOT> {
         }
     }
     #[inline(always)]
-    unsafe fn load_bf16(p: *const u16) -> Self::F {
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F {
         unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(p))) }
     }
     #[inline(always)]
-    unsafe fn load_u8(p: *const u8) -> Self::F {
+    unsafe fn load_u8(self, p: *const u8) -> Self::F {
         unsafe { vcvtq_f32_u32(load_bytes(p)) }
     }
     #[inline(always)]
-    unsafe fn load_i8(p: *const i8) -> Self::F {
+    unsafe fn load_i8(self, p: *const i8) -> Self::F {
         unsafe {
             let bytes = vreinterpret_s8_u32(vdup_n_u32(p.cast::<u32>().read_unaligned()));
             vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))))
         }
     }
     #[inline(always)]
-    unsafe fn load_e8m0_half(p: *const u8) -> Self::F {
+    unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F {
         unsafe {
             let e = load_bytes(p);
             let normal = vshlq_n_u32::<23>(vsubq_u32(e, vdupq_n_u32(1)));
@@ -225,7 +225,7 @@ impl<const DOT: u8> Simd for Neon<DOT> {
         }
     }
     #[inline(always)]
-    unsafe fn store_i8(p: *mut i8, v: Self::F) -> Self::I {
+    unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I {
         unsafe {
             let q = vcvtnq_s32_f32(v);
             let words = vmovn_s32(q);
@@ -236,27 +236,27 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     }
 
     #[inline(always)]
-    unsafe fn i_splat(x: i32) -> Self::I {
+    fn i_splat(self, x: i32) -> Self::I {
         unsafe { vdupq_n_s32(x) }
     }
     #[inline(always)]
-    unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I {
+    fn i_add(self, a: Self::I, b: Self::I) -> Self::I {
         unsafe { vaddq_s32(a, b) }
     }
     #[inline(always)]
-    unsafe fn i_sum(a: Self::I) -> i32 {
+    fn i_sum(self, a: Self::I) -> i32 {
         unsafe { vaddvq_s32(a) }
     }
     #[inline(always)]
-    unsafe fn i_to_f(a: Self::I) -> Self::F {
+    fn i_to_f(self, a: Self::I) -> Self::F {
         unsafe { vcvtq_f32_s32(a) }
     }
     #[inline(always)]
-    unsafe fn i_as_f(a: Self::I) -> Self::F {
+    fn i_as_f(self, a: Self::I) -> Self::F {
         unsafe { vreinterpretq_f32_s32(a) }
     }
     #[inline(always)]
-    unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+    unsafe fn dot16<const BITS: u32>(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
             let x = vld1q_s8(x);
             let mut sum = acc;
@@ -285,7 +285,7 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     }
 
     #[inline(always)]
-    unsafe fn dot16_signed(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+    unsafe fn dot16_signed(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
             let x = vld1q_s8(x);
             let w = [
@@ -307,31 +307,31 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     }
 
     #[inline(always)]
-    unsafe fn b_load(p: *const u8) -> Self::B {
+    unsafe fn b_load(self, p: *const u8) -> Self::B {
         unsafe { vld1q_u8(p) }
     }
     #[inline(always)]
-    unsafe fn b_store(p: *mut u8, v: Self::B) {
+    unsafe fn b_store(self, p: *mut u8, v: Self::B) {
         unsafe { vst1q_u8(p, v) }
     }
     #[inline(always)]
-    unsafe fn b_and(a: Self::B, mask: u8) -> Self::B {
+    fn b_and(self, a: Self::B, mask: u8) -> Self::B {
         unsafe { vandq_u8(a, vdupq_n_u8(mask)) }
     }
     #[inline(always)]
-    unsafe fn b_or(a: Self::B, b: Self::B) -> Self::B {
+    fn b_or(self, a: Self::B, b: Self::B) -> Self::B {
         unsafe { vorrq_u8(a, b) }
     }
     #[inline(always)]
-    unsafe fn b_shr(a: Self::B, n: u32) -> Self::B {
+    fn b_shr(self, a: Self::B, n: u32) -> Self::B {
         unsafe { shift!(vshrq_n_u8, a, n) }
     }
     #[inline(always)]
-    unsafe fn b_shl(a: Self::B, n: u32) -> Self::B {
+    fn b_shl(self, a: Self::B, n: u32) -> Self::B {
         unsafe { shift!(vshlq_n_u8, a, n) }
     }
     #[inline(always)]
-    unsafe fn b_lookup(table: &[u8; 16], index: Self::B) -> Self::B {
+    fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B {
         unsafe { vqtbl1q_u8(vld1q_u8(table.as_ptr()), index) }
     }
 }

@@ -24,103 +24,103 @@ impl Simd for Scalar {
     type B = [u8; 4 * N];
 
     #[inline(always)]
-    unsafe fn splat(x: f32) -> Self::F {
+    fn splat(self, x: f32) -> Self::F {
         [x; N]
     }
     #[inline(always)]
-    unsafe fn load(p: *const f32) -> Self::F {
+    unsafe fn load(self, p: *const f32) -> Self::F {
         unsafe { p.cast::<Self::F>().read_unaligned() }
     }
     #[inline(always)]
-    unsafe fn store(p: *mut f32, v: Self::F) {
+    unsafe fn store(self, p: *mut f32, v: Self::F) {
         unsafe { p.cast::<Self::F>().write_unaligned(v) }
     }
     #[inline(always)]
-    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
         map(|i| a[i] + b[i])
     }
     #[inline(always)]
-    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
         map(|i| a[i] - b[i])
     }
     #[inline(always)]
-    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
         map(|i| a[i] * b[i])
     }
     #[inline(always)]
-    unsafe fn div(a: Self::F, b: Self::F) -> Self::F {
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
         map(|i| a[i] / b[i])
     }
     #[inline(always)]
-    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         // Two roundings: without FMA hardware `mul_add` is a library call a lane.
         map(|i| a[i] * b[i] + c[i])
     }
     #[inline(always)]
-    unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         map(|i| c[i] - a[i] * b[i])
     }
     #[inline(always)]
-    unsafe fn max(a: Self::F, b: Self::F) -> Self::F {
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
         map(|i| if a[i] > b[i] { a[i] } else { b[i] })
     }
     #[inline(always)]
-    unsafe fn min(a: Self::F, b: Self::F) -> Self::F {
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
         map(|i| if a[i] < b[i] { a[i] } else { b[i] })
     }
     #[inline(always)]
-    unsafe fn abs(a: Self::F) -> Self::F {
+    fn abs(self, a: Self::F) -> Self::F {
         map(|i| a[i].abs())
     }
     #[inline(always)]
-    unsafe fn round(a: Self::F) -> Self::F {
+    fn round(self, a: Self::F) -> Self::F {
         map(|i| a[i].round_ties_even())
     }
     #[inline(always)]
-    unsafe fn pow2(n: Self::F) -> Self::F {
+    fn pow2(self, n: Self::F) -> Self::F {
         map(|i| f32::from_bits(((n[i] as i32 + 127) << 23) as u32))
     }
     #[inline(always)]
-    unsafe fn zero_below(x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
+    fn zero_below(self, x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
         map(|i| if x[i] >= limit[i] { y[i] } else { 0.0 })
     }
     #[inline(always)]
-    unsafe fn sum(a: Self::F) -> f32 {
+    fn sum(self, a: Self::F) -> f32 {
         a.iter().sum()
     }
     #[inline(always)]
-    unsafe fn largest(a: Self::F) -> f32 {
+    fn largest(self, a: Self::F) -> f32 {
         a.iter().copied().fold(f32::NEG_INFINITY, f32::max)
     }
 
     #[inline(always)]
-    unsafe fn load_f16(p: *const u16) -> Self::F {
+    unsafe fn load_f16(self, p: *const u16) -> Self::F {
         map(|i| f16_to_f32(unsafe { p.add(i).read_unaligned() }))
     }
     #[inline(always)]
-    unsafe fn store_f16(p: *mut u16, v: Self::F) {
+    unsafe fn store_f16(self, p: *mut u16, v: Self::F) {
         for (i, x) in v.into_iter().enumerate() {
             unsafe { p.add(i).write_unaligned(f32_to_f16(x)) }
         }
     }
     #[inline(always)]
-    unsafe fn load_bf16(p: *const u16) -> Self::F {
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F {
         map(|i| bf16_to_f32(unsafe { p.add(i).read_unaligned() }))
     }
     #[inline(always)]
-    unsafe fn load_u8(p: *const u8) -> Self::F {
+    unsafe fn load_u8(self, p: *const u8) -> Self::F {
         map(|i| f32::from(unsafe { *p.add(i) }))
     }
     #[inline(always)]
-    unsafe fn load_i8(p: *const i8) -> Self::F {
+    unsafe fn load_i8(self, p: *const i8) -> Self::F {
         map(|i| f32::from(unsafe { *p.add(i) }))
     }
     #[inline(always)]
-    unsafe fn load_e8m0_half(p: *const u8) -> Self::F {
+    unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F {
         map(|i| crate::half::e8m0_half(unsafe { *p.add(i) }))
     }
     #[inline(always)]
-    unsafe fn store_i8(p: *mut i8, v: Self::F) -> Self::I {
+    unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I {
         std::array::from_fn(|i| {
             let q = v[i].round_ties_even() as i32;
             unsafe { *p.add(i) = q as i8 };
@@ -129,32 +129,32 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn i_splat(x: i32) -> Self::I {
+    fn i_splat(self, x: i32) -> Self::I {
         [x; N]
     }
     #[inline(always)]
-    unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I {
+    fn i_add(self, a: Self::I, b: Self::I) -> Self::I {
         std::array::from_fn(|i| a[i] + b[i])
     }
     #[inline(always)]
-    unsafe fn i_sum(a: Self::I) -> i32 {
+    fn i_sum(self, a: Self::I) -> i32 {
         a.iter().sum()
     }
     #[inline(always)]
-    unsafe fn i_to_f(a: Self::I) -> Self::F {
+    fn i_to_f(self, a: Self::I) -> Self::F {
         map(|i| a[i] as f32)
     }
     #[inline(always)]
-    unsafe fn i_as_f(a: Self::I) -> Self::F {
+    fn i_as_f(self, a: Self::I) -> Self::F {
         map(|i| f32::from_bits(a[i] as u32))
     }
     /// `fma` rounds twice here.
     #[inline(always)]
-    unsafe fn scale_biased(scale: Self::F, sum: Self::I, _bias: Self::F) -> Self::F {
+    fn scale_biased(self, scale: Self::F, sum: Self::I, _bias: Self::F) -> Self::F {
         map(|i| scale[i] * (f32::from_bits(sum[i] as u32) - BIAS))
     }
     #[inline(always)]
-    unsafe fn dot16<const BITS: u32>(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+    unsafe fn dot16<const BITS: u32>(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         let bias = if BITS == 8 { 128 } else { 0 };
         let mut out = acc;
         for (g, codes) in w.iter().enumerate() {
@@ -169,7 +169,7 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn dot16_signed(acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
+    unsafe fn dot16_signed(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         let mut out = acc;
         for (g, codes) in w.iter().enumerate() {
             for c in 0..4 {
@@ -183,31 +183,31 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn b_load(p: *const u8) -> Self::B {
+    unsafe fn b_load(self, p: *const u8) -> Self::B {
         unsafe { p.cast::<Self::B>().read_unaligned() }
     }
     #[inline(always)]
-    unsafe fn b_store(p: *mut u8, v: Self::B) {
+    unsafe fn b_store(self, p: *mut u8, v: Self::B) {
         unsafe { p.cast::<Self::B>().write_unaligned(v) }
     }
     #[inline(always)]
-    unsafe fn b_and(a: Self::B, mask: u8) -> Self::B {
+    fn b_and(self, a: Self::B, mask: u8) -> Self::B {
         a.map(|x| x & mask)
     }
     #[inline(always)]
-    unsafe fn b_or(a: Self::B, b: Self::B) -> Self::B {
+    fn b_or(self, a: Self::B, b: Self::B) -> Self::B {
         std::array::from_fn(|i| a[i] | b[i])
     }
     #[inline(always)]
-    unsafe fn b_shr(a: Self::B, n: u32) -> Self::B {
+    fn b_shr(self, a: Self::B, n: u32) -> Self::B {
         a.map(|x| x >> n)
     }
     #[inline(always)]
-    unsafe fn b_shl(a: Self::B, n: u32) -> Self::B {
+    fn b_shl(self, a: Self::B, n: u32) -> Self::B {
         a.map(|x| x << n)
     }
     #[inline(always)]
-    unsafe fn b_lookup(table: &[u8; 16], index: Self::B) -> Self::B {
+    fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B {
         index.map(|i| table[usize::from(i & 15)])
     }
 }

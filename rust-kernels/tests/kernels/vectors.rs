@@ -10,15 +10,15 @@ fn check(isa: Isa, check: impl Kernel<Output = usize>) -> usize {
 }
 
 /// The lanes of a vector of floats, and of one of four bytes a lane.
-unsafe fn lanes<S: Simd>(v: S::F) -> Vec<f32> {
+unsafe fn lanes<S: Simd>(s: S, v: S::F) -> Vec<f32> {
     let mut lanes = vec![0f32; S::LANES];
-    unsafe { S::store(lanes.as_mut_ptr(), v) };
+    unsafe { s.store(lanes.as_mut_ptr(), v) };
     lanes
 }
 
-unsafe fn bytes<S: Simd>(v: S::B) -> Vec<u8> {
+unsafe fn bytes<S: Simd>(s: S, v: S::B) -> Vec<u8> {
     let mut bytes = vec![0u8; 4 * S::LANES];
-    unsafe { S::b_store(bytes.as_mut_ptr(), v) };
+    unsafe { s.b_store(bytes.as_mut_ptr(), v) };
     bytes
 }
 
@@ -32,13 +32,13 @@ impl Kernel for Exp {
     type Output = usize;
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> usize {
+    unsafe fn run<S: Simd>(self, s: S) -> usize {
         let step = if share(100) == 100 { 401 } else { 40_009 };
         let top = 88f32.to_bits();
         let inputs: Vec<f32> = (0..=top).step_by(step).flat_map(|b| [f32::from_bits(b), -f32::from_bits(b)]).collect();
         let mut worst = 0.0f64;
         for chunk in inputs.chunks_exact(S::LANES) {
-            let got = unsafe { lanes::<S>(exp::<S>(S::load(chunk.as_ptr()))) };
+            let got = unsafe { lanes(s, exp(s, s.load(chunk.as_ptr()))) };
             for (x, y) in chunk.iter().zip(got) {
                 let want = f64::from(*x).exp();
                 if *x < -87.0 {
@@ -52,7 +52,7 @@ impl Kernel for Exp {
             }
         }
         for (x, want) in [(f32::NEG_INFINITY, 0.0), (-1e30, 0.0), (0.0, 1.0), (-0.0, 1.0), (-87.5, 0.0)] {
-            assert_eq!(unsafe { lanes::<S>(exp::<S>(S::splat(x))) }[0], want, "exp({x})");
+            assert_eq!(unsafe { lanes(s, exp(s, s.splat(x))) }[0], want, "exp({x})");
         }
         println!("exp: {} values, off by at most {worst:.3} units in the last place", inputs.len());
         inputs.len() / S::LANES
@@ -70,15 +70,15 @@ impl Kernel for Conversions {
     type Output = usize;
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> usize {
+    unsafe fn run<S: Simd>(self, s: S) -> usize {
         let mut buffer = Guarded::new(1 << 12);
         for start in (0..=u16::MAX as usize).step_by(S::LANES) {
             let numbers: Vec<u16> = (start..start + S::LANES).map(|h| h as u16).collect();
             let halves = buffer.copy(&numbers).as_ptr();
-            let (wide, brain) = unsafe { (S::load_f16(halves), S::load_bf16(halves)) };
+            let (wide, brain) = unsafe { (s.load_f16(halves), s.load_bf16(halves)) };
             let mut back = vec![0u16; S::LANES];
-            unsafe { S::store_f16(back.as_mut_ptr(), wide) };
-            let (wide, brain) = unsafe { (lanes::<S>(wide), lanes::<S>(brain)) };
+            unsafe { s.store_f16(back.as_mut_ptr(), wide) };
+            let (wide, brain) = unsafe { (lanes(s, wide), lanes(s, brain)) };
             for (i, h) in numbers.iter().enumerate() {
                 assert!(same(wide[i], f16_to_f32(*h)), "f16 {h:#06x}: {}", wide[i]);
                 assert!(same(brain[i], bf16_to_f32(*h)), "bf16 {h:#06x}: {}", brain[i]);
@@ -88,9 +88,8 @@ impl Kernel for Conversions {
         for start in (0..256).step_by(S::LANES) {
             let numbers: Vec<u8> = (start..start + S::LANES).map(|e| e as u8).collect();
             let at = buffer.copy(&numbers).as_ptr();
-            let (unsigned, signed, powers) = unsafe {
-                (lanes::<S>(S::load_u8(at)), lanes::<S>(S::load_i8(at.cast())), lanes::<S>(S::load_e8m0_half(at)))
-            };
+            let (unsigned, signed, powers) =
+                unsafe { (lanes(s, s.load_u8(at)), lanes(s, s.load_i8(at.cast())), lanes(s, s.load_e8m0_half(at))) };
             for (i, e) in numbers.iter().enumerate() {
                 assert_eq!(unsigned[i], f32::from(*e));
                 assert_eq!(signed[i], f32::from(*e as i8));
@@ -112,7 +111,7 @@ impl Kernel for Arithmetic {
     type Output = usize;
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> usize {
+    unsafe fn run<S: Simd>(self, s: S) -> usize {
         let mut random = Random::new(11);
         let mut buffer = Guarded::new(1 << 12);
         let rounds = share(5000);
@@ -124,30 +123,30 @@ impl Kernel for Arithmetic {
             };
             let (a, b, c) = (draw(&mut random), draw(&mut random), draw(&mut random));
             let n: Vec<f32> = (0..S::LANES).map(|_| random.below(254) as f32 - 126.0).collect();
-            let load = |x: &[f32]| unsafe { S::load(x.as_ptr()) };
+            let load = |x: &[f32]| unsafe { s.load(x.as_ptr()) };
             let (va, vb, vc) = (load(&a), load(&b), load(&c));
             let each = |name: &str, v: S::F, f: &dyn Fn(usize) -> f32| {
-                for (i, got) in unsafe { lanes::<S>(v) }.into_iter().enumerate() {
+                for (i, got) in unsafe { lanes(s, v) }.into_iter().enumerate() {
                     assert!(same(got, f(i)), "{name}, round {round}, lane {i}: {got:e} and not {:e}", f(i));
                 }
             };
             unsafe {
-                each("add", S::add(va, vb), &|i| a[i] + b[i]);
-                each("sub", S::sub(va, vb), &|i| a[i] - b[i]);
-                each("mul", S::mul(va, vb), &|i| a[i] * b[i]);
-                each("div", S::div(va, vb), &|i| a[i] / b[i]);
-                each("abs", S::abs(va), &|i| a[i].abs());
-                each("round", S::round(va), &|i| a[i].round_ties_even());
-                each("pow2", S::pow2(load(&n)), &|i| f32::from_bits(((n[i] as i32 + 127) as u32) << 23));
-                each("zero_below", S::zero_below(va, vb, vc), &|i| if a[i] >= b[i] { c[i] } else { 0.0 });
-                for (i, got) in lanes::<S>(S::max(va, vb)).into_iter().enumerate() {
+                each("add", s.add(va, vb), &|i| a[i] + b[i]);
+                each("sub", s.sub(va, vb), &|i| a[i] - b[i]);
+                each("mul", s.mul(va, vb), &|i| a[i] * b[i]);
+                each("div", s.div(va, vb), &|i| a[i] / b[i]);
+                each("abs", s.abs(va), &|i| a[i].abs());
+                each("round", s.round(va), &|i| a[i].round_ties_even());
+                each("pow2", s.pow2(load(&n)), &|i| f32::from_bits(((n[i] as i32 + 127) as u32) << 23));
+                each("zero_below", s.zero_below(va, vb, vc), &|i| if a[i] >= b[i] { c[i] } else { 0.0 });
+                for (i, got) in lanes(s, s.max(va, vb)).into_iter().enumerate() {
                     assert_eq!(got, a[i].max(b[i]));
                 }
-                for (i, got) in lanes::<S>(S::min(va, vb)).into_iter().enumerate() {
+                for (i, got) in lanes(s, s.min(va, vb)).into_iter().enumerate() {
                     assert_eq!(got, a[i].min(b[i]));
                 }
                 let fused = |name: &str, v: S::F, sign: f32| {
-                    for (i, got) in lanes::<S>(v).into_iter().enumerate() {
+                    for (i, got) in lanes(s, v).into_iter().enumerate() {
                         let split = c[i] + sign * (a[i] * b[i]);
                         let once = (sign * a[i]).mul_add(b[i], c[i]);
                         // The scalar set rounds twice, as its comment says; all others round once.
@@ -155,28 +154,26 @@ impl Kernel for Arithmetic {
                         assert!(same(got, wanted), "{name}, round {round}, lane {i}: {got:e} and not {wanted:e}");
                     }
                 };
-                fused("fma", S::fma(va, vb, vc), 1.0);
-                fused("fnma", S::fnma(va, vb, vc), -1.0);
+                fused("fma", s.fma(va, vb, vc), 1.0);
+                fused("fnma", s.fnma(va, vb, vc), -1.0);
                 let sum: f64 = a.iter().map(|x| f64::from(*x)).sum();
-                assert!(
-                    (f64::from(S::sum(va)) - sum).abs() <= 1e-6 * a.iter().map(|x| f64::from(x.abs())).sum::<f64>()
-                );
-                assert_eq!(S::largest(va), a.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+                assert!((f64::from(s.sum(va)) - sum).abs() <= 1e-6 * a.iter().map(|x| f64::from(x.abs())).sum::<f64>());
+                assert_eq!(s.largest(va), a.iter().copied().fold(f32::NEG_INFINITY, f32::max));
                 let halves = buffer.tail::<u16>(S::LANES);
-                S::store_f16(halves.as_mut_ptr(), va);
+                s.store_f16(halves.as_mut_ptr(), va);
                 for (x, h) in a.iter().zip(&*halves) {
                     assert_eq!(*h, f32_to_f16(*x), "{x:e} as a half");
                 }
                 let clamped: Vec<f32> = a.iter().map(|x| x.clamp(-127.0, 127.0)).collect();
                 let codes = buffer.tail::<i8>(S::LANES);
-                let q = S::store_i8(codes.as_mut_ptr(), load(&clamped));
-                each("store_i8", S::i_to_f(q), &|i| clamped[i].round_ties_even() + 0.0);
+                let q = s.store_i8(codes.as_mut_ptr(), load(&clamped));
+                each("store_i8", s.i_to_f(q), &|i| clamped[i].round_ties_even() + 0.0);
                 for (x, code) in clamped.iter().zip(&*codes) {
                     assert_eq!(f32::from(*code), x.round_ties_even(), "{x} as a byte");
                 }
-                let twice = S::i_add(q, S::i_add(q, S::i_splat(3)));
+                let twice = s.i_add(q, s.i_add(q, s.i_splat(3)));
                 let sum: i32 = codes.iter().map(|c| 2 * i32::from(*c) + 3).sum();
-                assert_eq!(S::i_sum(twice), sum);
+                assert_eq!(s.i_sum(twice), sum);
             }
         }
         rounds
@@ -194,14 +191,14 @@ impl Kernel for NanMax {
     type Output = usize;
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> usize {
+    unsafe fn run<S: Simd>(self, s: S) -> usize {
         unsafe {
-            let (one, nan) = (S::splat(1.0), S::splat(f32::NAN));
-            assert_eq!(lanes::<S>(S::max(nan, one))[0], 1.0);
-            assert_eq!(lanes::<S>(S::min(nan, one))[0], 1.0);
-            assert!(lanes::<S>(S::max(one, nan))[0].is_nan());
-            assert!(lanes::<S>(S::min(one, nan))[0].is_nan());
-            assert_eq!(lanes::<S>(S::zero_below(nan, one, one))[0], 0.0);
+            let (one, nan) = (s.splat(1.0), s.splat(f32::NAN));
+            assert_eq!(lanes(s, s.max(nan, one))[0], 1.0);
+            assert_eq!(lanes(s, s.min(nan, one))[0], 1.0);
+            assert!(lanes(s, s.max(one, nan))[0].is_nan());
+            assert!(lanes(s, s.min(one, nan))[0].is_nan());
+            assert_eq!(lanes(s, s.zero_below(nan, one, one))[0], 0.0);
         }
         5
     }
@@ -218,7 +215,7 @@ impl Kernel for Bytes {
     type Output = usize;
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> usize {
+    unsafe fn run<S: Simd>(self, s: S) -> usize {
         let mut random = Random::new(12);
         let mut buffer = Guarded::new(1 << 12);
         let rounds = share(2000);
@@ -232,19 +229,19 @@ impl Kernel for Bytes {
             let mut table = [0u8; 16];
             random.fill(&mut table);
             unsafe {
-                let (va, vb) = (S::b_load(buffer.copy(&a).as_ptr()), S::b_load(b.as_ptr()));
+                let (va, vb) = (s.b_load(buffer.copy(&a).as_ptr()), s.b_load(b.as_ptr()));
                 let each = |v: S::B, f: &dyn Fn(usize) -> u8| {
-                    for (i, got) in bytes::<S>(v).into_iter().enumerate() {
+                    for (i, got) in bytes(s, v).into_iter().enumerate() {
                         assert_eq!(got, f(i), "byte {i} of {:#04x}", a[i]);
                     }
                 };
                 each(va, &|i| a[i]);
-                each(S::b_and(va, 0x5a), &|i| a[i] & 0x5a);
-                each(S::b_or(va, vb), &|i| a[i] | b[i]);
-                each(S::b_lookup(&table, S::b_and(va, 15)), &|i| table[usize::from(a[i] & 15)]);
+                each(s.b_and(va, 0x5a), &|i| a[i] & 0x5a);
+                each(s.b_or(va, vb), &|i| a[i] | b[i]);
+                each(s.b_lookup(&table, s.b_and(va, 15)), &|i| table[usize::from(a[i] & 15)]);
                 for n in 0..8 {
-                    each(S::b_and(S::b_shr(va, n), 0xff >> n), &|i| a[i] >> n);
-                    each(S::b_and(S::b_shl(va, n), (0xff << n) as u8), &|i| a[i] << n);
+                    each(s.b_and(s.b_shr(va, n), 0xff >> n), &|i| a[i] >> n);
+                    each(s.b_and(s.b_shl(va, n), (0xff << n) as u8), &|i| a[i] << n);
                 }
             }
         }
@@ -264,7 +261,7 @@ impl<const BITS: u32> Kernel for Dot<BITS> {
     type Output = usize;
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> usize {
+    unsafe fn run<S: Simd>(self, s: S) -> usize {
         let mut random = Random::new(13);
         let mut buffer = Guarded::new(1 << 12);
         let rounds = share(2000);
@@ -285,8 +282,8 @@ impl<const BITS: u32> Kernel for Dot<BITS> {
             let codes: Vec<u8> = (0..16 * S::LANES).map(|_| code(&mut random)).collect();
             let xs: Vec<i8> = (0..16).map(|_| x(&mut random).max(-127)).collect();
             let got = unsafe {
-                let w = [0, 1, 2, 3].map(|g| S::b_load(codes[4 * g * S::LANES..].as_ptr()));
-                lanes::<S>(S::i_to_f(S::dot16::<BITS>(S::i_splat(-5), w, buffer.copy(&xs).as_ptr())))
+                let w = [0, 1, 2, 3].map(|g| s.b_load(codes[4 * g * S::LANES..].as_ptr()));
+                lanes(s, s.i_to_f(s.dot16::<BITS>(s.i_splat(-5), w, buffer.copy(&xs).as_ptr())))
             };
             let bias = if BITS == 8 { 128 - S::WIDE_BIAS } else { 0 };
             for (lane, got) in got.into_iter().enumerate() {
@@ -306,7 +303,7 @@ impl Kernel for SignedDot {
     type Output = usize;
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> usize {
+    unsafe fn run<S: Simd>(self, s: S) -> usize {
         let (mut random, mut buffer) = (Random::new(15), Guarded::new(1 << 12));
         let rounds = share(2000);
         for round in 0..rounds {
@@ -320,8 +317,8 @@ impl Kernel for SignedDot {
             let codes: Vec<i8> = (0..16 * S::LANES).map(|_| code(&mut random)).collect();
             let xs: Vec<i8> = (0..16).map(|_| x(&mut random)).collect();
             let got = unsafe {
-                let w = [0, 1, 2, 3].map(|g| S::b_load(codes[4 * g * S::LANES..].as_ptr().cast()));
-                lanes::<S>(S::i_to_f(S::dot16_signed(S::i_splat(7), w, buffer.copy(&xs).as_ptr())))
+                let w = [0, 1, 2, 3].map(|g| s.b_load(codes[4 * g * S::LANES..].as_ptr().cast()));
+                lanes(s, s.i_to_f(s.dot16_signed(s.i_splat(7), w, buffer.copy(&xs).as_ptr())))
             };
             for (lane, got) in got.into_iter().enumerate() {
                 let term = |c: usize| i32::from(codes[c / 4 * 4 * S::LANES + 4 * lane + c % 4]) * i32::from(xs[c]);

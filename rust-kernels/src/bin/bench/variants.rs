@@ -28,13 +28,20 @@ pub struct Variants {
 struct Unprefetched<S>(S);
 
 macro_rules! as_the_original {
-    ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
-        $(
-            #[inline(always)]
-            unsafe fn $name($($arg: $type),*) $(-> $result)? {
-                unsafe { S::$name($($arg),*) }
-            }
-        )*
+    () => {};
+    (fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?; $($rest:tt)*) => {
+        #[inline(always)]
+        fn $name(self, $($arg: $type),*) $(-> $result)? {
+            self.0.$name($($arg),*)
+        }
+        as_the_original! { $($rest)* }
+    };
+    (unsafe fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?; $($rest:tt)*) => {
+        #[inline(always)]
+        unsafe fn $name(self, $($arg: $type),*) $(-> $result)? {
+            unsafe { self.0.$name($($arg),*) }
+        }
+        as_the_original! { $($rest)* }
     };
 }
 
@@ -50,8 +57,6 @@ impl<S: Simd> Simd for Unprefetched<S> {
 
     as_the_original! {
         fn splat(x: f32) -> S::F;
-        fn load(p: *const f32) -> S::F;
-        fn store(p: *mut f32, v: S::F);
         fn add(a: S::F, b: S::F) -> S::F;
         fn sub(a: S::F, b: S::F) -> S::F;
         fn mul(a: S::F, b: S::F) -> S::F;
@@ -66,46 +71,49 @@ impl<S: Simd> Simd for Unprefetched<S> {
         fn zero_below(x: S::F, limit: S::F, y: S::F) -> S::F;
         fn sum(a: S::F) -> f32;
         fn largest(a: S::F) -> f32;
-        fn load_f16(p: *const u16) -> S::F;
-        fn store_f16(p: *mut u16, v: S::F);
-        fn load_bf16(p: *const u16) -> S::F;
-        fn load_u8(p: *const u8) -> S::F;
-        fn load_i8(p: *const i8) -> S::F;
-        fn load_e8m0_half(p: *const u8) -> S::F;
-        fn store_i8(p: *mut i8, v: S::F) -> S::I;
         fn i_splat(x: i32) -> S::I;
         fn i_add(a: S::I, b: S::I) -> S::I;
         fn i_sum(a: S::I) -> i32;
         fn i_to_f(a: S::I) -> S::F;
         fn i_as_f(a: S::I) -> S::F;
-        fn dot16_signed(acc: S::I, w: [S::B; 4], x: *const i8) -> S::I;
-        fn b_load(p: *const u8) -> S::B;
-        fn b_store(p: *mut u8, v: S::B);
         fn b_and(a: S::B, mask: u8) -> S::B;
         fn b_or(a: S::B, b: S::B) -> S::B;
         fn b_shr(a: S::B, n: u32) -> S::B;
         fn b_shl(a: S::B, n: u32) -> S::B;
         fn b_lookup(table: &[u8; 16], index: S::B) -> S::B;
+        unsafe fn load(p: *const f32) -> S::F;
+        unsafe fn store(p: *mut f32, v: S::F);
+        unsafe fn load_f16(p: *const u16) -> S::F;
+        unsafe fn store_f16(p: *mut u16, v: S::F);
+        unsafe fn load_bf16(p: *const u16) -> S::F;
+        unsafe fn load_u8(p: *const u8) -> S::F;
+        unsafe fn load_i8(p: *const i8) -> S::F;
+        unsafe fn load_e8m0_half(p: *const u8) -> S::F;
+        unsafe fn store_i8(p: *mut i8, v: S::F) -> S::I;
+        unsafe fn dot16_signed(acc: S::I, w: [S::B; 4], x: *const i8) -> S::I;
+        unsafe fn b_load(p: *const u8) -> S::B;
+        unsafe fn b_store(p: *mut u8, v: S::B);
     }
 
     #[inline(always)]
-    unsafe fn dot16<const BITS: u32>(acc: S::I, w: [S::B; 4], x: *const i8) -> S::I {
-        unsafe { S::dot16::<BITS>(acc, w, x) }
+    unsafe fn dot16<const BITS: u32>(self, acc: S::I, w: [S::B; 4], x: *const i8) -> S::I {
+        unsafe { self.0.dot16::<BITS>(acc, w, x) }
     }
 
     #[inline(always)]
-    unsafe fn dot16_rows<const BITS: u32, const N: usize>(acc: &mut [S::I; N], w: [S::B; 4], x: *const i8) {
-        unsafe { S::dot16_rows::<BITS, N>(acc, w, x) }
+    unsafe fn dot16_rows<const BITS: u32, const N: usize>(self, acc: &mut [S::I; N], w: [S::B; 4], x: *const i8) {
+        unsafe { self.0.dot16_rows::<BITS, N>(acc, w, x) }
     }
 
     #[inline(always)]
     unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
+        self,
         acc: &mut [[S::I; N]; P],
         w: *const u8,
         panel: usize,
         x: *const i8,
     ) {
-        unsafe { S::dot16_tile::<BITS, P, N>(acc, w, panel, x) }
+        unsafe { self.0.dot16_tile::<BITS, P, N>(acc, w, panel, x) }
     }
 }
 
@@ -170,8 +178,8 @@ struct UnprefetchedGemm<'a, F>(BlockGemm<'a, F>);
 impl<F: BlockFormat> Kernel for UnprefetchedGemm<'_, F> {
     type Output = ();
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        unsafe { self.0.run::<Unprefetched<S>>() }
+    unsafe fn run<S: Simd>(self, s: S) {
+        unsafe { self.0.run(Unprefetched(s)) }
     }
 }
 
@@ -189,7 +197,7 @@ struct PlainRow<'a, const BITS: u32> {
 impl<const BITS: u32> Kernel for PlainRow<'_, BITS> {
     type Output = f32;
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> f32 {
+    unsafe fn run<S: Simd>(self, _: S) -> f32 {
         let Self { row, x, token } = self;
         unsafe { if BITS == 8 { plain_q8_0(row, x, token) } else { plain_q4_0(row, x, token) } }
     }
@@ -204,7 +212,7 @@ struct WidenRow<'a, const BITS: u32> {
 impl<const BITS: u32> Kernel for WidenRow<'_, BITS> {
     type Output = ();
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
+    unsafe fn run<S: Simd>(self, _: S) {
         if BITS == 8 { widen_q8_0(self.row, self.out) } else { widen_q4_0(self.row, self.out) }
     }
 }
@@ -217,9 +225,9 @@ struct WidenF16<'a> {
 impl Kernel for WidenF16<'_> {
     type Output = ();
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
+    unsafe fn run<S: Simd>(self, s: S) {
         for (i, y) in self.out.chunks_exact_mut(S::LANES).enumerate() {
-            unsafe { S::store(y.as_mut_ptr(), S::load_f16(self.halves.add(i * S::LANES))) }
+            unsafe { s.store(y.as_mut_ptr(), s.load_f16(self.halves.add(i * S::LANES))) }
         }
     }
 }

@@ -24,11 +24,11 @@ impl KvFormat for F16 {
     }
 
     #[inline(always)]
-    unsafe fn append_key<S: Simd>(x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
+    unsafe fn append_key<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
         let (mut halves, block) = ([0u16; 16], block.cast::<u16>());
         for d in (0..head_dim).step_by(S::LANES) {
             unsafe {
-                store_halves::<S>(x.add(d), halves.as_mut_ptr());
+                store_halves(s, x.add(d), halves.as_mut_ptr());
                 for (i, half) in halves.iter().enumerate().take(S::LANES) {
                     *block.add(key_index(head_dim, d + i, slot)) = *half;
                 }
@@ -37,17 +37,17 @@ impl KvFormat for F16 {
     }
 
     #[inline(always)]
-    unsafe fn append_value<S: Simd>(x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
+    unsafe fn append_value<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
         for d in (0..head_dim).step_by(S::LANES) {
-            unsafe { store_halves::<S>(x.add(d), block.cast::<u16>().add(slot * head_dim + d)) }
+            unsafe { store_halves(s, x.add(d), block.cast::<u16>().add(slot * head_dim + d)) }
         }
     }
 
     #[inline(always)]
-    unsafe fn prepare<S: Simd>(_queries: &Queries) {}
+    unsafe fn prepare<S: Simd>(_: S, _queries: &Queries) {}
 
     #[inline(always)]
-    unsafe fn scores<S: Simd>(queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix) {
+    unsafe fn scores<S: Simd>(s: S, queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix) {
         unsafe {
             let (dim, lhs) = (queries.head_dim, &queries.q[rows.clone()]);
             let rhs = Rhs {
@@ -59,16 +59,17 @@ impl KvFormat for F16 {
             };
             let out = FloatMatrix { at: out.row(rows.start), ..out };
             if lhs.len() >= WIDEN_ROWS {
-                let rhs = rhs.widen::<S>(KV_BLOCK * dim, queries.scratch);
-                outer_product::<S, _>(lhs, dim, &rhs, KV_BLOCK, out, false);
+                let rhs = rhs.widen(s, KV_BLOCK * dim, queries.scratch);
+                outer_product::<S, _>(s, lhs, dim, &rhs, KV_BLOCK, out, false);
             } else {
-                outer_product::<S, _>(lhs, dim, &rhs, KV_BLOCK, out, false);
+                outer_product::<S, _>(s, lhs, dim, &rhs, KV_BLOCK, out, false);
             }
         }
     }
 
     #[inline(always)]
     unsafe fn mix<S: Simd>(
+        s: S,
         queries: &Queries,
         rows: Range<usize>,
         weights: FloatMatrix,
@@ -80,15 +81,15 @@ impl KvFormat for F16 {
             let (dim, lhs) = (queries.head_dim, row_pointers(weights, &rows));
             let out = FloatMatrix { at: out.row(rows.start), ..out };
             if rows.len() >= WIDEN_ROWS {
-                let rhs = widen_values::<S>(values, depth, dim, queries.scratch);
-                return outer_product::<S, _>(&lhs[..rows.len()], depth, &rhs, dim, out, true);
+                let rhs = widen_values(s, values, depth, dim, queries.scratch);
+                return outer_product::<S, _>(s, &lhs[..rows.len()], depth, &rhs, dim, out, true);
             }
             for (i, block) in values.iter().enumerate() {
                 let rhs =
                     Rhs { base: block.at.cast::<u16>(), row: dim, group: dim, next_group: 0, ahead: block.ahead() };
                 let lhs = lhs.map(|row| row.wrapping_add(i * KV_BLOCK));
                 let depth = (depth - i * KV_BLOCK).min(KV_BLOCK);
-                outer_product::<S, _>(&lhs[..rows.len()], depth, &rhs, dim, out, true);
+                outer_product::<S, _>(s, &lhs[..rows.len()], depth, &rhs, dim, out, true);
             }
         }
     }
@@ -100,14 +101,14 @@ impl KvFormat for F16 {
 /// # Safety
 /// As `KvFormat::mix`; `wide` has room for whole pairs of vectors.
 #[inline(always)]
-unsafe fn widen_values<S: Simd>(values: &[Block], depth: usize, dim: usize, wide: *mut f32) -> Rhs<f32> {
+unsafe fn widen_values<S: Simd>(s: S, values: &[Block], depth: usize, dim: usize, wide: *mut f32) -> Rhs<f32> {
     let pair = 2 * S::LANES;
     for position in 0..depth {
         let (block, slot) = (values[position / KV_BLOCK], position % KV_BLOCK);
         for d in (0..dim).step_by(S::LANES) {
             unsafe {
-                let value = S::load_f16(block.at.cast::<u16>().add(slot * dim + d));
-                S::store(wide.add((d / pair * depth + position) * pair + d % pair), value);
+                let value = s.load_f16(block.at.cast::<u16>().add(slot * dim + d));
+                s.store(wide.add((d / pair * depth + position) * pair + d % pair), value);
             }
         }
     }
@@ -116,6 +117,6 @@ unsafe fn widen_values<S: Simd>(values: &[Block], depth: usize, dim: usize, wide
 
 /// Stores LANES floats as halves, clamped to the finite range.
 #[inline(always)]
-unsafe fn store_halves<S: Simd>(x: *const f32, halves: *mut u16) {
-    unsafe { S::store_f16(halves, S::max(S::min(S::load(x), S::splat(HALF_MAX)), S::splat(-HALF_MAX))) }
+unsafe fn store_halves<S: Simd>(s: S, x: *const f32, halves: *mut u16) {
+    unsafe { s.store_f16(halves, s.max(s.min(s.load(x), s.splat(HALF_MAX)), s.splat(-HALF_MAX))) }
 }

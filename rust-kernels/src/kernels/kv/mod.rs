@@ -67,8 +67,8 @@ struct AppendKey<K> {
 impl<K: KvFormat> Kernel for AppendKey<K> {
     type Output = ();
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        unsafe { K::append_key::<S>(self.x, self.head_dim, self.block, self.slot) }
+    unsafe fn run<S: Simd>(self, s: S) {
+        unsafe { K::append_key(s, self.x, self.head_dim, self.block, self.slot) }
     }
 }
 
@@ -84,8 +84,8 @@ struct AppendValue<K> {
 impl<K: KvFormat> Kernel for AppendValue<K> {
     type Output = ();
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        unsafe { K::append_value::<S>(self.x, self.head_dim, self.block, self.slot) }
+    unsafe fn run<S: Simd>(self, s: S) {
+        unsafe { K::append_value(s, self.x, self.head_dim, self.block, self.slot) }
     }
 }
 
@@ -158,21 +158,22 @@ fn row_pointers(matrix: FloatMatrix, rows: &Range<usize>) -> [*const f32; MAX_RO
 ///
 /// # Safety
 /// Of all functions: pointers hold what is said, `head_dim` is a multiple of 16 and the same everywhere, blocks have
-/// `KvType::block_bytes`, slots are below KV_BLOCK; S as simd says.
+/// `KvType::block_bytes`, slots are below KV_BLOCK.
 #[allow(clippy::missing_safety_doc)]
 pub trait KvFormat {
     /// Floats of working memory.
     fn scratch_len(head_dim: usize) -> usize;
     /// Writes the key at `x`, head_dim floats, to its slot of the block.
-    unsafe fn append_key<S: Simd>(x: *const f32, head_dim: usize, block: *mut u8, slot: usize);
-    unsafe fn append_value<S: Simd>(x: *const f32, head_dim: usize, block: *mut u8, slot: usize);
+    unsafe fn append_key<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize);
+    unsafe fn append_value<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize);
     /// Makes of the queries what `scores` reads.
-    unsafe fn prepare<S: Simd>(queries: &Queries);
+    unsafe fn prepare<S: Simd>(s: S, queries: &Queries);
     /// out[r] = products of query r with each of the block's keys, for some of the rows.
-    unsafe fn scores<S: Simd>(queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix);
+    unsafe fn scores<S: Simd>(s: S, queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix);
     /// out[r] += the blocks' first `depth` values, weighed with `weights[r]`, for some of the rows. There are just as many
     /// blocks as that takes, MAX_BLOCKS at most. The weights of further positions may be overwritten.
     unsafe fn mix<S: Simd>(
+        s: S,
         queries: &Queries,
         rows: Range<usize>,
         weights: FloatMatrix,

@@ -46,9 +46,9 @@ impl KvFormat for Q8_0 {
     }
 
     #[inline(always)]
-    unsafe fn append_key<S: Simd>(x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
+    unsafe fn append_key<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
         unsafe {
-            append::<S>(x, head_dim, block, slot, |d, codes| {
+            append(s, x, head_dim, block, slot, |d, codes| {
                 for (i, four) in codes.as_chunks::<4>().0.iter().enumerate() {
                     let at = block.add(key_index(S::LANES, head_dim, d + 4 * i, slot)).cast::<u32>();
                     at.write_unaligned(u32::from_ne_bytes(four.map(i8::cast_unsigned)) ^ 0x8080_8080);
@@ -58,9 +58,9 @@ impl KvFormat for Q8_0 {
     }
 
     #[inline(always)]
-    unsafe fn append_value<S: Simd>(x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
+    unsafe fn append_value<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
         unsafe {
-            append::<S>(x, head_dim, block, slot, |d, codes| {
+            append(s, x, head_dim, block, slot, |d, codes| {
                 for (i, code) in codes.iter().enumerate() {
                     *block.cast::<i8>().add(value_index(S::LANES, d + i, slot)) = *code;
                 }
@@ -69,7 +69,7 @@ impl KvFormat for Q8_0 {
     }
 
     #[inline(always)]
-    unsafe fn prepare<S: Simd>(queries: &Queries) {
+    unsafe fn prepare<S: Simd>(s: S, queries: &Queries) {
         unsafe {
             let rows = quantised(queries);
             for (r, q) in queries.q.iter().enumerate() {
@@ -77,7 +77,7 @@ impl KvFormat for Q8_0 {
                     let n = SCALED.min(queries.head_dim - b * SCALED);
                     let mut padded = [0f32; SCALED];
                     std::ptr::copy_nonoverlapping(q.add(b * SCALED), padded.as_mut_ptr(), n);
-                    quantize_block::<S>(padded.as_ptr(), &rows, r, b);
+                    quantize_block(s, padded.as_ptr(), &rows, r, b);
                     // What takes the codes' 128 out again, in place of the sums.
                     let sums = rows.meta(0, b, r).cast::<i32>();
                     let sum = *sums.add(rows.tile) + *sums.add(2 * rows.tile);
@@ -88,18 +88,19 @@ impl KvFormat for Q8_0 {
     }
 
     #[inline(always)]
-    unsafe fn scores<S: Simd>(queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix) {
+    unsafe fn scores<S: Simd>(s: S, queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix) {
         unsafe {
             if S::PANELS >= 2 {
-                scores_by::<S, 2>(queries, rows, keys, out);
+                scores_by::<S, 2>(s, queries, rows, keys, out);
             } else {
-                scores_by::<S, 1>(queries, rows, keys, out);
+                scores_by::<S, 1>(s, queries, rows, keys, out);
             }
         }
     }
 
     #[inline(always)]
     unsafe fn mix<S: Simd>(
+        s: S,
         queries: &Queries,
         rows: Range<usize>,
         weights: FloatMatrix,
@@ -110,7 +111,7 @@ impl KvFormat for Q8_0 {
         for (i, block) in values.iter().enumerate() {
             let depth = (depth - i * KV_BLOCK).min(KV_BLOCK);
             let weights = FloatMatrix { at: weights.at.wrapping_add(i * KV_BLOCK), ..weights };
-            unsafe { mix_block::<S>(queries, rows.clone(), weights, depth, *block, out) }
+            unsafe { mix_block(s, queries, rows.clone(), weights, depth, *block, out) }
         }
     }
 }
@@ -121,6 +122,7 @@ impl KvFormat for Q8_0 {
 /// As `KvFormat::mix`.
 #[inline(always)]
 unsafe fn mix_block<S: Simd>(
+    s: S,
     queries: &Queries,
     rows: Range<usize>,
     weights: FloatMatrix,
@@ -136,14 +138,14 @@ unsafe fn mix_block<S: Simd>(
         }
         for d in (0..queries.head_dim).step_by(SCALED) {
             let scales = values.at.add(scale_index(queries.head_dim, d, 0));
-            S::prefetch(scales.wrapping_offset(values.ahead()));
+            s.prefetch(scales.wrapping_offset(values.ahead()));
             let mut wide = [0f32; KV_BLOCK];
             for i in (0..KV_BLOCK).step_by(S::LANES) {
-                S::store(wide.as_mut_ptr().add(i), S::load_f16(scales.cast::<u16>().add(i)));
+                s.store(wide.as_mut_ptr().add(i), s.load_f16(scales.cast::<u16>().add(i)));
             }
             wide[depth..].fill(0.0);
             for (i, r) in rows.clone().enumerate() {
-                x.quantize::<S>(i, weights.row(r), &wide);
+                x.quantize(s, i, weights.row(r), &wide);
             }
             let end = queries.head_dim.min(d + SCALED);
             let mut from = d;
@@ -152,9 +154,9 @@ unsafe fn mix_block<S: Simd>(
                 let out = FloatMatrix { at: out.row(rows.start).add(from), ..out };
                 from += S::LANES
                     * if S::PANELS >= 2 && end - from >= 2 * S::LANES {
-                        tile.rows::<S, 2>(rows.len(), values.ahead(), out)
+                        tile.rows::<S, 2>(s, rows.len(), values.ahead(), out)
                     } else {
-                        tile.rows::<S, 1>(rows.len(), values.ahead(), out)
+                        tile.rows::<S, 1>(s, rows.len(), values.ahead(), out)
                     };
             }
         }
@@ -167,7 +169,14 @@ unsafe fn mix_block<S: Simd>(
 /// # Safety
 /// As `KvFormat`.
 #[inline(always)]
-unsafe fn append<S: Simd>(x: *const f32, head_dim: usize, block: *mut u8, slot: usize, put: impl Fn(usize, &[i8])) {
+unsafe fn append<S: Simd>(
+    s: S,
+    x: *const f32,
+    head_dim: usize,
+    block: *mut u8,
+    slot: usize,
+    put: impl Fn(usize, &[i8]),
+) {
     unsafe {
         let mut room = [0f32; row_bytes(SCALED) / 4];
         let out = QuantRows { base: room.as_mut_ptr().cast(), columns: SCALED, tile: 1 };
@@ -175,12 +184,12 @@ unsafe fn append<S: Simd>(x: *const f32, head_dim: usize, block: *mut u8, slot: 
             let n = SCALED.min(head_dim - d);
             let mut clamped = [0f32; SCALED];
             for i in (0..n).step_by(S::LANES) {
-                let finite = S::max(S::min(S::load(x.add(d + i)), S::splat(HALF_MAX)), S::splat(-HALF_MAX));
-                S::store(clamped.as_mut_ptr().add(i), finite);
+                let finite = s.max(s.min(s.load(x.add(d + i)), s.splat(HALF_MAX)), s.splat(-HALF_MAX));
+                s.store(clamped.as_mut_ptr().add(i), finite);
             }
-            quantize_block::<S>(clamped.as_ptr(), &out, 0, 0);
+            quantize_block(s, clamped.as_ptr(), &out, 0, 0);
             let mut halves = [0u16; 16];
-            S::store_f16(halves.as_mut_ptr(), S::splat(*out.meta(0, 0, 0)));
+            s.store_f16(halves.as_mut_ptr(), s.splat(*out.meta(0, 0, 0)));
             block.add(scale_index(head_dim, d, slot)).cast::<u16>().write_unaligned(halves[0]);
             put(d, std::slice::from_raw_parts(out.codes(0, 0, 0), n));
         }
@@ -202,7 +211,13 @@ fn quantised(queries: &Queries) -> QuantRows {
 /// # Safety
 /// As `scores`; P * LANES divides KV_BLOCK.
 #[inline(always)]
-unsafe fn scores_by<S: Simd, const P: usize>(queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix) {
+unsafe fn scores_by<S: Simd, const P: usize>(
+    s: S,
+    queries: &Queries,
+    rows: Range<usize>,
+    keys: Block,
+    out: FloatMatrix,
+) {
     unsafe {
         let x = quantised(queries);
         for slot in (0..KV_BLOCK).step_by(P * S::LANES) {
@@ -212,9 +227,9 @@ unsafe fn scores_by<S: Simd, const P: usize>(queries: &Queries, rows: Range<usiz
                 let tile = KeyTile { x, row, keys: keys.at, slot, head_dim: queries.head_dim, ahead };
                 let at = FloatMatrix { at: out.row(row).add(slot), ..out };
                 row += match rows.end - row {
-                    4.. => tile.products::<S, P, 4>(at),
-                    2.. => tile.products::<S, P, 2>(at),
-                    _ => tile.products::<S, P, 1>(at),
+                    4.. => tile.products::<S, P, 4>(s, at),
+                    2.. => tile.products::<S, P, 2>(s, at),
+                    _ => tile.products::<S, P, 1>(s, at),
                 };
             }
         }
@@ -236,17 +251,17 @@ impl KeyTile {
     /// Products of N queries with the keys of P groups of LANES positions; returns N.
     ///
     /// # Safety
-    /// The rows and positions are there; S as simd says.
+    /// The rows and positions are there.
     #[inline(always)]
-    unsafe fn products<S: Simd, const P: usize, const N: usize>(&self, out: FloatMatrix) -> usize {
+    unsafe fn products<S: Simd, const P: usize, const N: usize>(&self, s: S, out: FloatMatrix) -> usize {
         unsafe {
             let panel = self.head_dim * S::LANES;
-            let mut sums = [[S::splat(0.0); N]; P];
+            let mut sums = [[s.splat(0.0); N]; P];
             for (b, d) in (0..self.head_dim).step_by(SCALED).enumerate() {
-                let mut acc = [[S::i_splat(0); N]; P];
+                let mut acc = [[s.i_splat(0); N]; P];
                 let meta = self.x.meta(0, b, self.row);
                 for i in 0..N {
-                    let unbias = S::i_splat(*meta.add(self.x.tile + i).cast::<i32>());
+                    let unbias = s.i_splat(*meta.add(self.x.tile + i).cast::<i32>());
                     for acc in &mut acc {
                         acc[i] = unbias;
                     }
@@ -254,21 +269,21 @@ impl KeyTile {
                 let x = self.x.codes(0, b, self.row);
                 for c in (0..SCALED.min(self.head_dim - d)).step_by(16) {
                     let codes = self.keys.add(key_index(S::LANES, self.head_dim, d + c, self.slot));
-                    self.ask_for_next::<S, P>(codes, panel);
-                    S::dot16_tile::<8, P, N>(&mut acc, codes, panel, x.add(c));
+                    self.ask_for_next::<S, P>(s, codes, panel);
+                    s.dot16_tile::<8, P, N>(&mut acc, codes, panel, x.add(c));
                 }
                 let scales = self.keys.add(scale_index(self.head_dim, d, self.slot));
                 for j in 0..P {
-                    let scale = S::load_f16(scales.cast::<u16>().add(j * S::LANES));
+                    let scale = s.load_f16(scales.cast::<u16>().add(j * S::LANES));
                     for i in 0..N {
-                        let product = S::mul(S::i_to_f(acc[j][i]), scale);
-                        sums[j][i] = S::fma(product, S::splat(*meta.add(i)), sums[j][i]);
+                        let product = s.mul(s.i_to_f(acc[j][i]), scale);
+                        sums[j][i] = s.fma(product, s.splat(*meta.add(i)), sums[j][i]);
                     }
                 }
             }
             for (j, sums) in sums.iter().enumerate() {
                 for (i, sum) in sums.iter().enumerate() {
-                    S::store(out.row(i).add(j * S::LANES), *sum);
+                    s.store(out.row(i).add(j * S::LANES), *sum);
                 }
             }
             N
@@ -277,11 +292,11 @@ impl KeyTile {
 
     /// Of 16 columns of P groups.
     #[inline(always)]
-    unsafe fn ask_for_next<S: Simd, const P: usize>(&self, codes: *const u8, panel: usize) {
+    fn ask_for_next<S: Simd, const P: usize>(&self, s: S, codes: *const u8, panel: usize) {
         let Some(ahead) = self.ahead else { return };
         for line in (0..P * 16 * S::LANES).step_by(64) {
             let (group, line) = (line / (16 * S::LANES), line % (16 * S::LANES));
-            unsafe { S::prefetch(codes.wrapping_add(group * panel + line).wrapping_offset(ahead)) }
+            s.prefetch(codes.wrapping_add(group * panel + line).wrapping_offset(ahead));
         }
     }
 }
@@ -304,27 +319,27 @@ impl Weights {
     /// have codes of 0, so what a row gets does not depend on how far its neighbours see.
     ///
     /// # Safety
-    /// `weights` holds KV_BLOCK floats; S as simd says.
+    /// `weights` holds KV_BLOCK floats.
     #[inline(always)]
-    unsafe fn quantize<S: Simd>(&self, r: usize, weights: *const f32, by: &[f32; KV_BLOCK]) {
+    unsafe fn quantize<S: Simd>(&self, s: S, r: usize, weights: *const f32, by: &[f32; KV_BLOCK]) {
         unsafe {
             let mut products = [0f32; KV_BLOCK];
-            let mut top = S::splat(0.0);
+            let mut top = s.splat(0.0);
             for i in (0..KV_BLOCK).step_by(S::LANES) {
-                let product = S::mul(S::load(weights.add(i)), S::load(by.as_ptr().add(i)));
-                S::store(products.as_mut_ptr().add(i), product);
-                top = S::max(top, product);
+                let product = s.mul(s.load(weights.add(i)), s.load(by.as_ptr().add(i)));
+                s.store(products.as_mut_ptr().add(i), product);
+                top = s.max(top, product);
             }
-            let top = S::largest(top);
+            let top = s.largest(top);
             let inverse = if top > f32::MIN_POSITIVE * MOST { MOST / top } else { 0.0 };
             *self.scales.add(r) = top / (MOST * MOST);
             let codes = self.codes.add(r * 2 * KV_BLOCK);
             for i in (0..KV_BLOCK).step_by(S::LANES) {
-                let x = S::mul(S::load(products.as_ptr().add(i)), S::splat(inverse));
+                let x = s.mul(s.load(products.as_ptr().add(i)), s.splat(inverse));
                 // Rounded down, near enough: what is left is 0 to 1, and counts MOST times as much.
-                let first = S::round(S::sub(x, S::splat(0.5)));
-                S::store_i8(codes.add(i), first);
-                S::store_i8(codes.add(KV_BLOCK + i), S::mul(S::sub(x, first), S::splat(MOST)));
+                let first = s.round(s.sub(x, s.splat(0.5)));
+                s.store_i8(codes.add(i), first);
+                s.store_i8(codes.add(KV_BLOCK + i), s.mul(s.sub(x, first), s.splat(MOST)));
             }
         }
     }
@@ -344,17 +359,17 @@ impl ValueTile {
     /// # Safety
     /// As `KvFormat::mix`; `out` is the first row's first dimension.
     #[inline(always)]
-    unsafe fn rows<S: Simd, const P: usize>(&self, rows: usize, ahead: isize, out: FloatMatrix) -> usize {
+    unsafe fn rows<S: Simd, const P: usize>(&self, s: S, rows: usize, ahead: isize, out: FloatMatrix) -> usize {
         unsafe {
             for line in (0..P * KV_BLOCK * S::LANES).step_by(64) {
-                S::prefetch(self.codes.wrapping_add(line).wrapping_offset(ahead));
+                s.prefetch(self.codes.wrapping_add(line).wrapping_offset(ahead));
             }
             let mut r = 0;
             while r < rows {
                 r += if rows - r >= 2 {
-                    self.products::<S, P, 2, 4>(r, out)
+                    self.products::<S, P, 2, 4>(s, r, out)
                 } else {
-                    self.products::<S, P, 1, 2>(r, out)
+                    self.products::<S, P, 1, 2>(s, r, out)
                 };
             }
             P
@@ -365,32 +380,33 @@ impl ValueTile {
     #[inline(always)]
     unsafe fn products<S: Simd, const P: usize, const N: usize, const XS: usize>(
         &self,
+        s: S,
         row: usize,
         out: FloatMatrix,
     ) -> usize {
         unsafe {
-            let mut acc = [[S::i_splat(0); XS]; P];
+            let mut acc = [[s.i_splat(0); XS]; P];
             let x = self.x.codes.add(row * 2 * KV_BLOCK);
             for slot in (0..self.depth).step_by(16) {
                 for (j, acc) in acc.iter_mut().enumerate() {
                     let codes = self.codes.add((j * KV_BLOCK + slot) * S::LANES);
                     let four = 4 * S::LANES;
                     let w = [
-                        S::b_load(codes),
-                        S::b_load(codes.add(four)),
-                        S::b_load(codes.add(2 * four)),
-                        S::b_load(codes.add(3 * four)),
+                        s.b_load(codes),
+                        s.b_load(codes.add(four)),
+                        s.b_load(codes.add(2 * four)),
+                        s.b_load(codes.add(3 * four)),
                     ];
                     for (i, acc) in acc.iter_mut().enumerate() {
-                        *acc = S::dot16_signed(*acc, w, x.add(i * KV_BLOCK + slot));
+                        *acc = s.dot16_signed(*acc, w, x.add(i * KV_BLOCK + slot));
                     }
                 }
             }
             for (j, acc) in acc.iter().enumerate() {
                 for i in 0..N {
                     let at = out.row(row + i).add(j * S::LANES);
-                    let sum = S::fma(S::i_to_f(acc[2 * i]), S::splat(MOST), S::i_to_f(acc[2 * i + 1]));
-                    S::store(at, S::fma(sum, S::splat(*self.x.scales.add(row + i)), S::load(at)));
+                    let sum = s.fma(s.i_to_f(acc[2 * i]), s.splat(MOST), s.i_to_f(acc[2 * i + 1]));
+                    s.store(at, s.fma(sum, s.splat(*self.x.scales.add(row + i)), s.load(at)));
                 }
             }
             N

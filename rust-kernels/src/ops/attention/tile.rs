@@ -79,7 +79,7 @@ impl<K: KvFormat> Kernel for Attend<'_, K> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
+    unsafe fn run<S: Simd>(self, s: S) {
         let a = self.0;
         unsafe {
             let rows = a.q.len();
@@ -92,7 +92,7 @@ impl<K: KvFormat> Kernel for Attend<'_, K> {
             std::slice::from_raw_parts_mut(top, rows).fill(f32::NEG_INFINITY);
             std::slice::from_raw_parts_mut(total, rows).fill(0.0);
             let queries = Queries { q: a.q, head_dim: a.head_dim, scratch: total.add(MAX_ROWS) };
-            K::prepare::<S>(&queries);
+            K::prepare(s, &queries);
             let running = Running { queries, scores, acc, top, total };
             // What is shared for all rows together, then what is each part's own: `chunk` is inlined, once.
             let everything = Part { rows, ..a.parts[0] };
@@ -109,7 +109,7 @@ impl<K: KvFormat> Kernel for Attend<'_, K> {
                 let mut start = positions.start;
                 while start < positions.end {
                     let next = positions.end.min((start / CHUNK + 1) * CHUNK);
-                    chunk::<S, K>(a, &running, first..end, start..next, part);
+                    chunk::<S, K>(s, a, &running, first..end, start..next, part);
                     start = next;
                 }
                 first = if i == 0 { 0 } else { end };
@@ -120,7 +120,7 @@ impl<K: KvFormat> Kernel for Attend<'_, K> {
                     *a.out[r].add(d) = *acc.row(r).add(d) * inverse;
                 }
                 if a.gated {
-                    weigh::<S>(a.out[r], a.q[r].add(a.head_dim), a.head_dim);
+                    weigh(s, a.out[r], a.q[r].add(a.head_dim), a.head_dim);
                 }
             }
         }
@@ -146,6 +146,7 @@ fn first_seen(a: &AttentionTile, row: usize) -> usize {
 /// Takes some rows through a chunk of positions, or a part of one that begins with a block.
 #[inline(always)]
 unsafe fn chunk<S: Simd, K: KvFormat>(
+    s: S,
     a: &AttentionTile,
     to: &Running,
     rows: Range<usize>,
@@ -163,12 +164,12 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
         for (i, b) in positions.clone().step_by(KV_BLOCK).enumerate() {
             let next = if b + KV_BLOCK < positions.end { at(a.keys, b + KV_BLOCK) } else { at(a.values, start) };
             let scores = FloatMatrix { at: to.scores.at.add(i * KV_BLOCK), ..to.scores };
-            K::scores::<S>(&to.queries, rows.clone(), Block { at: at(a.keys, b), next }, scores);
+            K::scores(s, &to.queries, rows.clone(), Block { at: at(a.keys, b), next }, scores);
         }
         for r in rows.clone() {
             let seen = [first_seen(a, r), a.positions[r] + 1].map(|p| p.saturating_sub(start).min(n));
-            let factor = softmax_chunk::<S>(to.scores.row(r), seen, n, a.scale, to.top.add(r), to.total.add(r));
-            rescale::<S>(to.acc.row(r), to.acc.stride, factor);
+            let factor = softmax_chunk(s, to.scores.row(r), seen, n, a.scale, to.top.add(r), to.total.add(r));
+            rescale(s, to.acc.row(r), to.acc.stride, factor);
         }
         let mut values = [Block { at: a.values, next: a.values }; MAX_BLOCKS];
         for (i, b) in positions.clone().step_by(KV_BLOCK).enumerate() {
@@ -176,17 +177,17 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
             let next = at(if after < positions.end { a.values } else { a.keys }, after);
             values[i] = Block { at: at(a.values, b), next };
         }
-        K::mix::<S>(&to.queries, rows, to.scores, n, &values[..n.div_ceil(KV_BLOCK)], to.acc);
+        K::mix(s, &to.queries, rows, to.scores, n, &values[..n.div_ceil(KV_BLOCK)], to.acc);
     }
 }
 
 /// x * sigmoid(gate), in place; n is a multiple of 16.
 #[inline(always)]
-unsafe fn weigh<S: Simd>(x: *mut f32, gate: *const f32, n: usize) {
+unsafe fn weigh<S: Simd>(s: S, x: *mut f32, gate: *const f32, n: usize) {
     for i in (0..n).step_by(S::LANES) {
         unsafe {
-            let negated = S::sub(S::splat(0.0), S::load(gate.add(i)));
-            S::store(x.add(i), S::div(S::load(x.add(i)), S::add(S::splat(1.0), exp::<S>(negated))));
+            let negated = s.sub(s.splat(0.0), s.load(gate.add(i)));
+            s.store(x.add(i), s.div(s.load(x.add(i)), s.add(s.splat(1.0), exp(s, negated))));
         }
     }
 }
@@ -194,6 +195,7 @@ unsafe fn weigh<S: Simd>(x: *mut f32, gate: *const f32, n: usize) {
 /// Turns a row of scores into weights e^(s - top), 0 before `first` and from `end` on; returns what older sums are scaled by.
 #[inline(always)]
 unsafe fn softmax_chunk<S: Simd>(
+    s: S,
     scores: *mut f32,
     [first, end]: [usize; 2],
     n: usize,
@@ -212,33 +214,33 @@ unsafe fn softmax_chunk<S: Simd>(
         for i in (0..first).chain(end..whole) {
             *scores.add(i) = f32::NEG_INFINITY;
         }
-        let mut largest = S::splat(f32::NEG_INFINITY);
+        let mut largest = s.splat(f32::NEG_INFINITY);
         for i in (0..whole).step_by(S::LANES) {
-            let s = S::mul(S::load(scores.add(i)), S::splat(scale));
-            S::store(scores.add(i), s);
-            largest = S::max(largest, s);
+            let scaled = s.mul(s.load(scores.add(i)), s.splat(scale));
+            s.store(scores.add(i), scaled);
+            largest = s.max(largest, scaled);
         }
         let old = *top;
-        let new = old.max(S::largest(largest));
-        let mut sum = S::splat(0.0);
+        let new = old.max(s.largest(largest));
+        let mut sum = s.splat(0.0);
         for i in (0..whole).step_by(S::LANES) {
-            let w = exp::<S>(S::sub(S::load(scores.add(i)), S::splat(new)));
-            S::store(scores.add(i), w);
-            sum = S::add(sum, w);
+            let w = exp(s, s.sub(s.load(scores.add(i)), s.splat(new)));
+            s.store(scores.add(i), w);
+            sum = s.add(sum, w);
         }
         let factor = if old == new { 1.0 } else { (old - new).exp() };
         *top = new;
-        *total = *total * factor + S::sum(sum);
+        *total = *total * factor + s.sum(sum);
         factor
     }
 }
 
 #[inline(always)]
-unsafe fn rescale<S: Simd>(acc: *mut f32, n: usize, factor: f32) {
+unsafe fn rescale<S: Simd>(s: S, acc: *mut f32, n: usize, factor: f32) {
     if factor == 1.0 {
         return;
     }
     for i in (0..n).step_by(S::LANES) {
-        unsafe { S::store(acc.add(i), S::mul(S::load(acc.add(i)), S::splat(factor))) }
+        unsafe { s.store(acc.add(i), s.mul(s.load(acc.add(i)), s.splat(factor))) }
     }
 }
