@@ -13,11 +13,12 @@ export interface ForcedText {
 }
 
 const MARKER = 0xff;
+const BLANK = 0x20;
 /** Most tokens at once; the rest is forced again after them. */
 const MOST_TOKENS = 256;
-/** A longer text is cut here, in UTF-16 units; what stands beyond is looked at as far as a token may reach. */
-const LONGEST = 2048;
-const BEYOND = 256;
+/** A longer text is cut here, in bytes; what ends closer to the cut than a token may reach is not forced yet. */
+const LONGEST = 4096;
+const BEYOND = 1024;
 /** Of how many tokens before it the text is divided; fewer where those are not what the tokenizer makes of their text. */
 const WINDOWS = [8, 1, 0];
 
@@ -77,91 +78,104 @@ export class Divider {
       if (typeof part === "number") {
         tokens.push(part);
         context = [];
-      } else if (part.end < forced.bytes.length) {
-        const text = this.#text.decode(forced.bytes.subarray(part.start, part.end));
-        const division = text.length > LONGEST
-          ? this.#longest(text, context)
-          : this.#after(text, this.#window(text, context));
-        if (!division) break;
-        tokens.push(...division.tokens);
-        if (text.length > LONGEST) break;
+        continue;
+      }
+      const bytes = forced.bytes.subarray(part.start, part.end);
+      if (bytes.length > LONGEST) {
+        tokens.push(...this.#beginning(bytes, context));
+        break;
+      }
+      if (part.end === forced.bytes.length) {
+        tokens.push(...this.#open(bytes, forced, context));
       } else {
-        tokens.push(...this.#open(forced, part.start, context));
+        const division = this.#after(bytes, this.#window(bytes, context));
+        tokens.push(...division?.tokens ?? []);
+        if (division?.ends.at(-1) !== bytes.length) break;
       }
     }
     return tokens.slice(0, MOST_TOKENS);
   }
 
   /** Of a text whose end is open, what no later text can change. */
-  #open(forced: ForcedText, start: number, context: readonly number[]): readonly number[] {
-    const bytes = forced.bytes.subarray(start);
-    const whole = bytes.length - unfinished(bytes);
-    const text = this.#text.decode(bytes.subarray(0, whole));
-    if (text.length > LONGEST) return this.#longest(text, context)?.tokens ?? [];
-    if (whole < bytes.length) return this.#untilLastWord(text, context);
-    const window = this.#window(text, context);
-    const divisions = probes(forced.next).map((probe) => this.#after(text + probe, window));
-    divisions.push(this.#after(text, window));
-    for (const crossing of forced.crossings) {
+  #open(bytes: Uint8Array, { next, crossings }: ForcedText, context: readonly number[]): readonly number[] {
+    if (unfinished(bytes) > 0) return this.#untilLastWord(bytes, context);
+    const window = this.#window(bytes, context);
+    const divisions = [bytes, ...probes(next).map((probe) => join(bytes, this.#utf8.encode(probe)))]
+      .map((text) => this.#after(text, window));
+    for (const crossing of crossings) {
       let cut = bytes.length - crossing;
       while ((bytes[cut] & 0xc0) === 0x80) cut--;
-      divisions.push(this.#after(this.#text.decode(bytes.subarray(0, cut)), window));
+      divisions.push(this.#after(bytes.subarray(0, Math.max(cut, 0)), window));
     }
     return common(divisions, bytes.length);
   }
 
-  /** A text that ends inside a character: all before its last word. */
-  #untilLastWord(text: string, context: readonly number[]): readonly number[] {
-    const cut = text.search(/(?<=[^\s]) [^\s]*$/u);
+  /** Of a text that ends inside a character, all before its last word. */
+  #untilLastWord(bytes: Uint8Array, context: readonly number[]): readonly number[] {
+    let cut = bytes.lastIndexOf(BLANK);
+    if (cut > 0 && isBlank(bytes[cut - 1])) cut = 0;
     if (cut <= 0) return [];
-    return this.#after(text.slice(0, cut), this.#window(text, context))?.tokens ?? [];
+    const head = bytes.subarray(0, cut);
+    return this.#after(head, this.#window(head, context))?.tokens ?? [];
   }
 
-  /** The beginning of a long text. */
-  #longest(text: string, context: readonly number[]): Division | undefined {
-    const head = text.slice(0, LONGEST).toWellFormed();
-    const division = this.#after(text.slice(0, LONGEST + BEYOND).toWellFormed(), this.#window(head, context));
-    return division && { ...division, tokens: common([division], this.#utf8.encode(head).length - BEYOND) };
+  /** The beginning of a long text: what ends so far before the cut that nothing beyond it is looked at. */
+  #beginning(bytes: Uint8Array, context: readonly number[]): readonly number[] {
+    const cut = bytes.subarray(0, LONGEST);
+    const head = cut.subarray(0, cut.length - unfinished(cut));
+    return common([this.#after(head, this.#window(head, context))], head.length - BEYOND);
   }
 
   /** As many of the tokens before a text as it can be divided behind. */
-  #window(text: string, context: readonly number[]): readonly number[] {
+  #window(bytes: Uint8Array, context: readonly number[]): readonly number[] {
     for (const size of WINDOWS) {
       const window = context.slice(context.length - Math.min(size, context.length));
-      if (this.#after(text, window)) return window;
+      if (this.#after(bytes, window)) return window;
     }
     return [];
   }
 
   /** A text's tokens behind others; nothing where the tokenizer would not have made those others. */
-  #after(text: string, window: readonly number[]): Division | undefined {
-    const before = this.#textOf(window);
-    if (before === undefined) return undefined;
-    const all = this.tokenizer.encode(this.#anchor + before + text);
+  #after(bytes: Uint8Array, window: readonly number[]): Division | undefined {
+    const before = window.flatMap((token) => [...this.tokenizer.bytes(token)]);
+    const text = this.#decode(join(Uint8Array.from(before), bytes));
+    if (text === undefined) return undefined;
+    const all = this.tokenizer.encode(this.#anchor + text);
     const fixed = [...this.#anchorTokens, ...window];
     if (!fixed.every((token, i) => all[i] === token)) return undefined;
-    const expected = this.#utf8.encode(text);
     const tokens: number[] = [];
     const ends: number[] = [];
     let end = 0;
     for (let i = fixed.length; i < all.length; i++) {
-      const bytes = this.tokenizer.bytes(all[i]);
+      const spelled = this.tokenizer.bytes(all[i]);
       // A token that is not to stand for text, such as a mark that the text spells, is not forced.
-      if (!this.isText(all[i]) || !bytes.every((byte, j) => expected[end + j] === byte)) break;
-      end += bytes.length;
+      if (!this.isText(all[i]) || !spelled.every((byte, j) => bytes[end + j] === byte)) break;
+      end += spelled.length;
       tokens.push(all[i]);
       ends.push(end);
     }
     return { tokens, ends };
   }
 
-  #textOf(tokens: readonly number[]): string | undefined {
+  /** Nothing where the bytes begin or end inside a character. */
+  #decode(bytes: Uint8Array): string | undefined {
     try {
-      return this.#text.decode(Uint8Array.from(tokens.flatMap((token) => [...this.tokenizer.bytes(token)])));
+      return this.#text.decode(bytes);
     } catch {
       return undefined;
     }
   }
+}
+
+function join(first: Uint8Array, second: Uint8Array): Uint8Array {
+  const all = new Uint8Array(first.length + second.length);
+  all.set(first);
+  all.set(second, first.length);
+  return all;
+}
+
+function isBlank(byte: number): boolean {
+  return byte === BLANK || (byte >= 9 && byte <= 13);
 }
 
 /** Tokens by their number, and texts between them by where they stand. */

@@ -2,64 +2,13 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { openGguf } from "../gguf/reader.ts";
 import { createTokenizer } from "../tokenizer/tokenizer.ts";
-import type { Tokenizer } from "../tokenizer/types.ts";
 import { createGrammars } from "./grammars.ts";
-import { type Constraint, ConstraintError, type Grammars, type Matcher } from "./types.ts";
+import { allowed, randomAnswer, randomFrom } from "./testing.ts";
+import { ConstraintError, type Matcher } from "./types.ts";
 
 const demo = createTokenizer(
   (await openGguf(fromFileUrl(new URL("../../models/demo.gguf", import.meta.url)))).metadata,
 );
-
-/** A generator of numbers from 0 to below 1, from a seed. */
-function randomFrom(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
-}
-
-function allowed(mask: Uint32Array, size: number): number[] {
-  return Array.from({ length: size }, (_, token) => token).filter((t) =>
-    (mask[t >> 5] >>> (t & 31) & 1) === 1
-  );
-}
-
-/** An answer of random tokens among those that may come. */
-async function answer(
-  grammars: Grammars,
-  tokenizer: Tokenizer,
-  constraint: Constraint,
-  random: () => number,
-  most = 400,
-): Promise<{ text: string; tokens: number[]; finished: boolean }> {
-  const matcher = (await grammars.compile(constraint)).matcher();
-  const tokens: number[] = [];
-  try {
-    while (tokens.length < most) {
-      const forced = matcher.forced();
-      for (const token of forced) {
-        assert(matcher.consume(token), `forced token ${token} is refused`);
-        tokens.push(token);
-      }
-      if (matcher.complete) {
-        return { text: tokenizer.decode(tokens, { continuation: true }), tokens, finished: true };
-      }
-      const [mask] = await grammars.masks([matcher]);
-      const choices = allowed(mask, tokenizer.vocabSize);
-      assert(choices.length > 0, "nothing may follow");
-      const token = choices[Math.floor(random() * choices.length)];
-      assert(matcher.consume(token), `token ${token} is in the mask and is refused`);
-      if (tokenizer.endTokens.has(token)) {
-        return { text: tokenizer.decode(tokens, { continuation: true }), tokens, finished: true };
-      }
-      tokens.push(token);
-    }
-    return { text: tokenizer.decode(tokens, { continuation: true }), tokens, finished: false };
-  } finally {
-    matcher.close();
-  }
-}
 
 const person = {
   type: "object",
@@ -72,8 +21,8 @@ Deno.test("random tokens under a schema's masks make JSON that the schema accept
   const grammars = createGrammars(demo);
   const random = randomFrom(1);
   for (let i = 0; i < 20; i++) {
-    const { text, finished } = await answer(grammars, demo, { kind: "json_schema", schema: person }, random);
-    assert(finished, text);
+    const { text, end } = await randomAnswer(grammars, demo, { kind: "json_schema", schema: person }, random);
+    assertEquals(end, "stop", text);
     const value = JSON.parse(text);
     assertEquals(Object.keys(value), ["name", "age"]);
     assert(Number.isInteger(value.age) && value.age >= 0 && value.age <= 99, text);

@@ -1,0 +1,68 @@
+/** What tests of constraints share. */
+
+import { assert } from "@std/assert";
+import type { Tokenizer } from "../tokenizer/types.ts";
+import type { Constraint, Grammars } from "./types.ts";
+
+/** A generator of numbers from 0 to below 1, from a seed. */
+export function randomFrom(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** The tokens whose bits are set. */
+export function allowed(mask: Uint32Array, vocabSize: number): number[] {
+  const tokens: number[] = [];
+  for (let token = 0; token < vocabSize; token++) {
+    if ((mask[token >> 5] >>> (token & 31) & 1) === 1) tokens.push(token);
+  }
+  return tokens;
+}
+
+export interface RandomAnswer {
+  readonly text: string;
+  readonly tokens: readonly number[];
+  /** "stop": whole; "length": cut; "failed": nothing could follow. */
+  readonly end: "stop" | "length" | "failed";
+}
+
+/** An answer of random tokens among those that may come: the model that is hardest on a constraint. */
+export async function randomAnswer(
+  grammars: Grammars,
+  tokenizer: Tokenizer,
+  constraint: Constraint,
+  random: () => number,
+  most = 400,
+): Promise<RandomAnswer> {
+  const matcher = (await grammars.compile(constraint)).matcher();
+  const tokens: number[] = [];
+  const answer = (end: RandomAnswer["end"]) => ({
+    text: tokenizer.decode(tokens, { continuation: true }),
+    tokens,
+    end,
+  });
+  try {
+    while (tokens.length < most) {
+      for (const token of matcher.forced()) {
+        assert(matcher.consume(token), `forced token ${token} is refused`);
+        tokens.push(token);
+      }
+      if (matcher.complete) return answer("stop");
+      const [mask] = await grammars.masks([matcher]);
+      const choices = allowed(mask, tokenizer.vocabSize);
+      if (choices.length === 0) return answer("failed");
+      const token = choices[Math.floor(random() * choices.length)];
+      assert(matcher.consume(token), `token ${token} is in the mask and is refused`);
+      if (tokenizer.endTokens.has(token)) return answer("stop");
+      tokens.push(token);
+    }
+    return answer("length");
+  } finally {
+    matcher.close();
+  }
+}
