@@ -1,5 +1,6 @@
 /** Constraints as llguidance takes them: a list of grammars, of which the first is the answer's. */
 
+import { compilableSchema } from "./schema.ts";
 import { type Constraint, ConstraintError } from "./types.ts";
 
 export interface Source {
@@ -7,9 +8,6 @@ export interface Source {
   readonly lark_grammar?: string;
   readonly json_schema?: unknown;
 }
-
-/** How JSON is written: as Python's json.dumps does by default, which is what models have seen most of. */
-const JSON_OPTIONS = { whitespace_flexible: false, item_separator: ", ", key_separator: ": " };
 
 const ROOT = "answer";
 
@@ -23,7 +21,7 @@ export function grammarsOf(constraint: Constraint): Source[] {
 function add(constraint: Constraint, name: string, sources: Source[]): void {
   switch (constraint.kind) {
     case "json_schema":
-      sources.push({ name, json_schema: jsonSchema(constraint.schema) });
+      sources.push({ name, json_schema: compilableSchema(constraint.schema) });
       break;
     case "regex":
       sources.push({ name, lark_grammar: `start: ${larkRegex(constraint.pattern)}` });
@@ -39,15 +37,6 @@ function add(constraint: Constraint, name: string, sources: Source[]): void {
     case "gbnf":
       throw new ConstraintError("GBNF grammars are not supported yet");
   }
-}
-
-function jsonSchema(schema: unknown): unknown {
-  if (typeof schema === "boolean") return schema ? { "x-guidance": JSON_OPTIONS } : schema;
-  if (typeof schema !== "object" || schema === null || Array.isArray(schema)) {
-    throw new ConstraintError("The schema must be an object or a boolean");
-  }
-  const { "x-guidance": _, ...rest } = schema as Record<string, unknown>;
-  return { "x-guidance": JSON_OPTIONS, ...rest };
 }
 
 /** A regex between slashes, which Lark wants escaped. */

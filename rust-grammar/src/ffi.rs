@@ -11,6 +11,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Changes whenever an export's meaning or a message's layout does.
 pub const ABI_VERSION: u32 = 1;
@@ -103,8 +104,8 @@ fn vocabulary(_: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
     put(out, &handles::insert(Object::Vocabulary(Arc::new(vocabulary))).to_le_bytes())
 }
 
-/// Rows that a thread of its own is worth.
-const ROWS_A_THREAD: usize = 2;
+/// A mask mostly takes some microseconds, which no thread is worth; when it has become clear that these take longer, others help.
+const ALONE: Duration = Duration::from_micros(300);
 const MAX_THREADS: usize = 8;
 
 fn masks(input: &[u8], out: &mut [u8]) -> Result<usize> {
@@ -118,27 +119,33 @@ fn masks(input: &[u8], out: &mut [u8]) -> Result<usize> {
     }
     let jobs: Vec<_> = matchers.iter().zip(out.chunks_mut(row)).map(|job| Mutex::new(Some(job))).collect();
     let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let Some((matcher, out)) = job.lock().ok().and_then(|mut job| job.take()) else { continue };
-            let mut mask = vec![0; out.len() / 4];
-            // A matcher that panicked is held to have failed: its row stays zero.
-            if let Ok(mut matcher) = matcher.lock() {
-                matcher.mask(&mut mask);
-            }
-            for (bytes, word) in out.chunks_exact_mut(4).zip(mask) {
-                bytes.copy_from_slice(&word.to_le_bytes());
-            }
+    let work_on = |job: &Mutex<Option<(&Arc<Mutex<Matcher>>, &mut [u8])>>| {
+        let Some((matcher, out)) = job.lock().ok().and_then(|mut job| job.take()) else { return };
+        let mut mask = vec![0; out.len() / 4];
+        // A matcher that panicked is held to have failed: its row stays zero.
+        if let Ok(mut matcher) = matcher.lock() {
+            matcher.mask(&mut mask);
+        }
+        for (bytes, word) in out.chunks_exact_mut(4).zip(mask) {
+            bytes.copy_from_slice(&word.to_le_bytes());
         }
     };
+    let take = || jobs.get(next.fetch_add(1, Ordering::Relaxed));
+    let start = Instant::now();
+    while start.elapsed() < ALONE {
+        let Some(job) = take() else { return Ok(bytes) };
+        work_on(job);
+    }
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let helpers = (jobs.len() / ROWS_A_THREAD).min(cores).min(MAX_THREADS).saturating_sub(1);
+    let left = jobs.len().saturating_sub(next.load(Ordering::Relaxed));
     std::thread::scope(|scope| {
-        for _ in 0..helpers {
+        for _ in 1..left.min(cores).min(MAX_THREADS) {
             // Where no thread is to be had, this one does it all.
-            let _ = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+            let _ = std::thread::Builder::new()
+                .stack_size(STACK)
+                .spawn_scoped(scope, || std::iter::from_fn(take).for_each(work_on));
         }
-        work();
+        std::iter::from_fn(take).for_each(work_on);
     });
     Ok(bytes)
 }

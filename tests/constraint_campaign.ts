@@ -1,0 +1,131 @@
+/**
+ * Answers of random tokens under constraints (`deno task constraints`): 200 schemas, each answered several times, every whole answer
+ * judged by ajv; then hostile schemas and grammars. Random choice among the tokens that a mask allows is the model that is hardest on
+ * it. `--answers N` for each schema, `--vocabulary FILE.gguf`, `--seed N`.
+ */
+import { Ajv2020 } from "ajv/dist/2020.js";
+import formats from "ajv-formats";
+import { parseArgs } from "@std/cli/parse_args.js";
+import { fromFileUrl } from "@std/path";
+import { openGguf } from "../engine/gguf/reader.ts";
+import { createGrammars } from "../engine/grammar/grammars.ts";
+import { randomAnswer, randomFrom } from "../engine/grammar/testing.ts";
+import { ConstraintError } from "../engine/grammar/types.ts";
+import { createTokenizer } from "../engine/tokenizer/tokenizer.ts";
+import type { Tokenizer } from "../engine/tokenizer/types.ts";
+import { KEYWORDS, keywordsOf, randomSchema, SCHEMAS } from "./constraint_schemas.ts";
+
+export interface SchemaFigures {
+  schemas: number;
+  refused: { schema: unknown; message: string }[];
+  whole: number;
+  cut: number;
+  /** Nothing could follow. */
+  failed: { schema: unknown; text: string }[];
+  invalid: { schema: unknown; text: string; why: string }[];
+  /** Keywords that no compiled schema used. */
+  unused: string[];
+}
+
+/** Answers `count` schemas, `answers` times each. */
+export async function answerSchemas(
+  tokenizer: Tokenizer,
+  { count, answers, seed, most = 300 }: { count: number; answers: number; seed: number; most?: number },
+): Promise<SchemaFigures> {
+  const random = randomFrom(seed);
+  const grammars = createGrammars(tokenizer);
+  const figures: SchemaFigures = {
+    schemas: 0,
+    refused: [],
+    whole: 0,
+    cut: 0,
+    failed: [],
+    invalid: [],
+    unused: [],
+  };
+  const used = new Set<string>();
+  for (let i = 0; figures.schemas < count; i++) {
+    const schema = i < SCHEMAS.length ? SCHEMAS[i] : randomSchema(random);
+    const constraint = { kind: "json_schema", schema } as const;
+    try {
+      await grammars.compile(constraint);
+    } catch (error) {
+      if (!(error instanceof ConstraintError)) throw error;
+      figures.refused.push({ schema, message: error.message });
+      continue;
+    }
+    figures.schemas++;
+    keywordsOf(schema, used);
+    const judge = judgeOf(schema);
+    for (let j = 0; j < answers; j++) {
+      const { text, end } = await randomAnswer(grammars, tokenizer, constraint, random, most);
+      if (end === "length") figures.cut++;
+      else if (end === "failed") figures.failed.push({ schema, text });
+      else {
+        figures.whole++;
+        const why = judge(text);
+        if (why !== undefined) figures.invalid.push({ schema, text, why });
+      }
+    }
+  }
+  figures.unused = KEYWORDS.filter((keyword) => !used.has(keyword));
+  grammars.close();
+  return figures;
+}
+
+/** Says what is wrong with a text; nothing where it is valid. */
+function judgeOf(schema: unknown): (text: string) => string | undefined {
+  const ajv = new Ajv2020({ strict: false, allErrors: true });
+  formats.default(ajv);
+  const { $schema: old, ...rest } = typeof schema === "object" ? schema as Record<string, unknown> : {};
+  const validate = ajv.compile(old ? asNew(rest) : schema as Record<string, unknown>);
+  return (text) => {
+    let value: unknown;
+    try {
+      value = JSON.parse(text);
+    } catch (error) {
+      return String(error);
+    }
+    return validate(value) ? undefined : ajv.errorsText(validate.errors);
+  };
+}
+
+/** A schema of an older draft, whose `items` is a list, as of 2020-12. */
+function asNew({ items, additionalItems, ...rest }: Record<string, unknown>): Record<string, unknown> {
+  return { ...rest, prefixItems: items, items: additionalItems };
+}
+
+async function main(): Promise<number> {
+  const args = parseArgs(Deno.args, { string: ["vocabulary", "answers", "seed", "schemas"] });
+  const paths = args.vocabulary
+    ? [args.vocabulary]
+    : [fromFileUrl(new URL("../models/demo.gguf", import.meta.url))];
+  let code = 0;
+  const say = (line: string) => Deno.stdout.writeSync(new TextEncoder().encode(line + "\n"));
+  for (const path of paths) {
+    const tokenizer = createTokenizer((await openGguf(path)).metadata);
+    const { invalid, failed, refused, unused, ...counts } = await answerSchemas(tokenizer, {
+      count: Number(args.schemas ?? 200),
+      answers: Number(args.answers ?? 10),
+      seed: Number(args.seed ?? 1),
+    });
+    say(
+      `${path}: ${
+        JSON.stringify({
+          ...counts,
+          refused: refused.length,
+          invalid: invalid.length,
+          failed: failed.length,
+          unused,
+        })
+      }`,
+    );
+    for (const { schema, message } of refused) say(`  refused ${JSON.stringify(schema)}: ${message}`);
+    for (const { schema, text, why } of invalid) say(`  INVALID ${JSON.stringify(schema)}: ${text}: ${why}`);
+    for (const { schema, text } of failed) say(`  FAILED ${JSON.stringify(schema)}: ${text}`);
+    if (invalid.length + failed.length + unused.length > 0) code = 1;
+  }
+  return code;
+}
+
+if (import.meta.main) Deno.exit(await main());
