@@ -17,6 +17,8 @@ import { createTokenizer } from "./tokenizer/tokenizer.ts";
 import type { Tokenizer } from "./tokenizer/types.ts";
 import type { Engine } from "./types.ts";
 
+export { checkConstraint } from "./grammar/check.ts";
+
 export interface LoadOptions extends SizeOptions {
   readonly model: string;
   /** Threads that compute; by default one a core. */

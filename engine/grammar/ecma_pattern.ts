@@ -9,9 +9,8 @@ const CONTROLS: Readonly<Record<string, string>> = { t: "\\t", n: "\\n", r: "\\r
 
 /** Throws SyntaxError for what is no pattern, and for what only a backtracking engine can do. */
 export function rustPattern(source: string): string {
-  try {
-    new RegExp(source, "u");
-  } catch {
+  // Without the flag, more may be escaped, as in "\\-", with no other meaning for what is left of the syntax then.
+  if (!isPattern(source, "u") && (/\\[up]\{/i.test(source) || !isPattern(source, ""))) {
     throw new SyntaxError(`is not a valid regular expression: ${JSON.stringify(source.slice(0, 100))}`);
   }
   const result: string[] = [];
@@ -21,6 +20,15 @@ export function rustPattern(source: string): string {
     at = read.end;
   }
   return result.join("");
+}
+
+function isPattern(source: string, flags: string): boolean {
+  try {
+    new RegExp(source, flags);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 interface Read {

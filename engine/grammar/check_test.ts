@@ -1,0 +1,23 @@
+import { assertRejects } from "@std/assert";
+import { checkConstraint } from "./check.ts";
+import { ConstraintError } from "./types.ts";
+
+Deno.test("constraints are checked without a model", async () => {
+  await checkConstraint({ kind: "json_schema", schema: { type: "integer" } });
+  await checkConstraint({
+    kind: "lark",
+    grammar: "start: <[151667]> @content\n",
+    parts: { content: { kind: "regex", pattern: "a+" } },
+  });
+  await assertRejects(
+    () => checkConstraint({ kind: "json_schema", schema: { not: {} } }),
+    ConstraintError,
+    "/not",
+  );
+  await assertRejects(() => checkConstraint({ kind: "regex", pattern: "a(" }), ConstraintError);
+  await assertRejects(
+    () => checkConstraint({ kind: "choice", choices: [] }),
+    ConstraintError,
+    "at least one",
+  );
+});

@@ -1,0 +1,75 @@
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import { rustPattern } from "./ecma_pattern.ts";
+import { compilableSchema } from "./schema.ts";
+import { ConstraintError } from "./types.ts";
+
+const REFUSED: readonly [unknown, string][] = [
+  [{ not: {} }, '"/not" is not supported'],
+  [{ properties: { "a/b": { if: {}, then: {} } } }, '"/properties/a~1b/if" is not supported'],
+  [{ anyOf: [{}, { uniqueItems: true }] }, '"/anyOf/1/uniqueItems" is not supported'],
+  [{ $defs: { x: { contains: {} } } }, '"/$defs/x/contains" is not supported'],
+  [{ unevaluatedProperties: false }, '"/unevaluatedProperties" is not supported'],
+  [{ dependentRequired: { a: ["b"] } }, '"/dependentRequired" is not supported'],
+  [{ propertyNames: { pattern: "x" } }, '"/propertyNames" is not supported'],
+  [{ format: "iri" }, '"/format" must be one of date-time, date'],
+  [{ pattern: "(?=a)" }, '"/pattern" has (?=, which is not supported'],
+  [{ pattern: "(a)\\1" }, '"/pattern" has \\1, which is not supported'],
+  [{ pattern: "a(" }, '"/pattern" is not a valid regular expression'],
+  [{ patternProperties: { "\\bx": {} } }, "has \\b, which is not supported"],
+  [{ $ref: "https://example.org/x.json" }, '"/$ref" must lead to a place in the schema itself'],
+  [{ $ref: "#/$defs/missing" }, '"/$ref" there is no schema at "#/$defs/missing"'],
+  [{ $ref: "#/default", default: { not: {} } }, 'there is no schema at "#/default"'],
+  [{ $defs: { a: { $id: "b" } } }, '"/$defs/a/$id" is supported at the schema\'s root only'],
+  [{ properties: [] }, '"/properties" must be an object'],
+  [{ anyOf: {} }, '"/anyOf" must be a list'],
+  [{ items: 5 }, '"/items" must be an object or a boolean'],
+  [5, "The schema must be an object or a boolean"],
+  [{ minimum: 1e300 }, '"/minimum" must be a number from'],
+  [{ exclusiveMinimum: true }, '"/exclusiveMinimum" must be a number from'],
+  [{ multipleOf: 0.01 }, '"/multipleOf" must be a whole number, or a binary fraction'],
+  [{ multipleOf: 0 }, '"/multipleOf" must be a number above 0'],
+  [
+    { properties: { a: {} }, maxProperties: 1 },
+    '"/maxProperties" is supported only where all properties are required',
+  ],
+  [{ minProperties: 2 }, '"/minProperties" must be at most 1 where other properties may come (got 2)'],
+];
+
+for (const [schema, message] of REFUSED) {
+  Deno.test(`a schema is refused with the keyword's path: ${message}`, () => {
+    const error = assertThrows(() => compilableSchema(schema), ConstraintError);
+    assert(error.message.includes(message), error.message);
+  });
+}
+
+Deno.test("what a client says to llguidance in a schema is not handed on", () => {
+  const { "x-guidance": options, ...rest } = compilableSchema({
+    "x-guidance": { lenient: true, whitespace_flexible: true },
+    type: "object",
+    properties: { "x-guidance": { type: "null" } },
+  }) as Record<string, unknown>;
+  assertEquals((options as { lenient?: boolean }).lenient, undefined);
+  assertEquals(rest, { type: "object", properties: { "x-guidance": { type: "null" } } });
+});
+
+Deno.test("keywords that say nothing here are left out, and properties named like them stay", () => {
+  const { "x-guidance": _, ...rest } = compilableSchema({
+    uniqueItems: false,
+    then: { not: {} },
+    minContains: 3,
+    default: 1,
+    deprecated: true,
+    vendor: { anything: [] },
+    properties: { not: { type: "null" }, ["__proto__"]: { type: "null" } },
+  }) as Record<string, unknown>;
+  assertEquals(JSON.stringify(rest), '{"properties":{"not":{"type":"null"},"__proto__":{"type":"null"}}}');
+});
+
+/** ECMAScript's meaning of a pattern is checked by the campaign's judge; this is its spelling. */
+Deno.test("patterns keep their meaning in Rust's syntax", () => {
+  assertEquals(rustPattern("^[a-z&&[]$"), "^[a-z\\u{26}\\u{26}\\u{5b}]$");
+  assertEquals(rustPattern("[-a][^-][\\d-x]"), "[\\x2da][^\\x2d][[0-9]\\x2dx]");
+  assertEquals(rustPattern("a.b"), "a[^\\n\\r\\u{2028}\\u{2029}]b");
+  assertEquals(rustPattern("\\/\\ud83d\\ude00\\x41"), "\\u{2f}\\u{1f600}\\u{41}");
+  assertEquals(rustPattern("(?<n>x)(?:y)"), "(?:x)(?:y)");
+});
