@@ -6,13 +6,15 @@ import { ProgressMeter, type ProgressView } from "./progress.ts";
 import { identityDifference, type ModelIdentity } from "./model_identity.ts";
 import type { LineRefusal } from "./request.ts";
 import { type BatchProgress, journalPath, runBatch } from "./runner.ts";
-import { diskStorage } from "./storage.ts";
+import type { Storage } from "./storage.ts";
 import type { BatchStore } from "./store.ts";
 import { type BatchProblem, type BatchRecord, type FileRecord, hasEnded } from "./types.ts";
 
 export interface QueueOptions {
   readonly store: BatchStore;
   readonly folder: DataFolder;
+  /** Where the folder is. */
+  readonly storage: Storage;
   /** Answers a line for an owner. */
   readonly execute: (owner: string, request: Parameters<Execute>[0]) => ReturnType<Execute>;
   /** A batch resumes only with the model that it began with. */
@@ -172,7 +174,7 @@ export class BatchQueue {
     onRefusal: (refusal: LineRefusal) => void,
   ): Promise<InputCheck> {
     const input = this.#input(batch);
-    const file = await diskStorage.open(input, "read");
+    const file = await this.options.storage.open(input, "read");
     try {
       const limits = { ...this.options.limits, endpoint: batch.endpoint };
       return await checkInput(file, input, limits, onRefusal, signal);
@@ -182,16 +184,17 @@ export class BatchQueue {
   }
 
   async #answer(batch: BatchRecord, live: Live): Promise<void> {
-    const { folder, store, now, settings, processor, limits, report } = this.options;
+    const { folder, storage, store, now, settings, processor, limits, report } = this.options;
     const job = folder.job(batch.id);
     await Deno.mkdir(folder.at(job.folder), { recursive: true, mode: 0o700 });
-    await diskStorage.syncFolderOf(folder.at(job.folder));
+    await storage.syncFolderOf(folder.at(job.folder));
     const output = folder.at(job.output);
     const errors = folder.at(job.errors);
     const result = await runBatch({
       input: this.#input(batch),
       output,
       errors,
+      storage,
       // Lines that get no answer cost nothing but their place in the journal.
       parallel: live.ending === null ? this.options.parallel : 256,
       limits: { ...limits, endpoint: batch.endpoint },
@@ -256,8 +259,8 @@ export class BatchQueue {
 
   /** undefined when nothing went there. */
   async #outputFile(batch: BatchRecord, path: string, kind: string): Promise<FileRecord | undefined> {
-    const { folder, now } = this.options;
-    const found = await diskStorage.stat(folder.at(path));
+    const { folder, storage, now } = this.options;
+    const found = await storage.stat(folder.at(path));
     if (found === undefined || found.size === 0) return undefined;
     const createdAt = now();
     return {

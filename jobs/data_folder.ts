@@ -225,11 +225,15 @@ async function openFile(path: string, options: Deno.OpenOptions): Promise<Deno.F
   try {
     return await Deno.open(path, options);
   } catch (error) {
-    if (!NO_DESCRIPTORS.has(errorCode(error))) throw error;
-    throw new ServiceError("too_many_transfers", "The server has too many files open; come back later", {
-      cause: error,
-    });
+    throw noDescriptors(error) ?? error;
   }
+}
+
+function noDescriptors(cause: unknown): ServiceError | undefined {
+  if (!NO_DESCRIPTORS.has(errorCode(cause))) return undefined;
+  return new ServiceError("too_many_transfers", "The server has too many files open; come back later", {
+    cause,
+  });
 }
 
 function tooMany(what: string, most: number): ServiceError {
@@ -248,6 +252,6 @@ function overQuota(): ServiceError {
 }
 
 function refusal(cause: unknown): Error {
-  if (!DISK_FULL.has(errorCode(cause))) return ioError("keep the file", cause);
+  if (!DISK_FULL.has(errorCode(cause))) return noDescriptors(cause) ?? ioError("keep the file", cause);
   return new ServiceError("storage_full", "There is no room on the server's disk for this file", { cause });
 }

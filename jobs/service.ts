@@ -2,6 +2,7 @@ import { BatchQueue, newId, type QueueOptions } from "./batch_queue.ts";
 import type { InputLimits } from "./check.ts";
 import { DataFolder, type Upload } from "./data_folder.ts";
 import { sleep } from "./dispatch.ts";
+import { diskStorage, type Storage } from "./storage.ts";
 import { BatchStore } from "./store.ts";
 import {
   type BatchRecord,
@@ -28,6 +29,8 @@ export interface ServiceOptions {
   readonly storageBytes?: number;
   readonly lineLimits: InputLimits;
   readonly pauseMs?: number;
+  /** What batches read and write the folder with; by default the file system. */
+  readonly storage?: Storage;
   /** Milliseconds between looks for what has expired. */
   readonly sweepMs?: number;
   /** Unix seconds. */
@@ -54,6 +57,7 @@ export class BatchService {
     this.#store = store;
     this.#queue = new BatchQueue({
       pauseMs: PAUSE_MS,
+      storage: diskStorage,
       ...options,
       limits: options.lineLimits,
       store,

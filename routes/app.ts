@@ -36,6 +36,8 @@ export interface AppOptions {
   readonly onError?: (error: unknown) => void;
   /** Say `draining` there to refuse new work. */
   readonly lifecycle?: Lifecycle;
+  /** How many connections are open; without it none. */
+  readonly connections?: () => number;
   /** Keeps files and batches; without it there are no such routes. */
   readonly batches?: BatchService;
 }
@@ -48,6 +50,7 @@ export function createApp(engine: Engine, options: AppOptions = {}): OpenAPIHono
     limits: { ...DEFAULT_LIMITS, ...options.limits },
     lifecycle: options.lifecycle ?? { draining: false },
     metrics: new Metrics(),
+    connections: options.connections ?? (() => 0),
     report(error) {
       const answer = toApiError(error);
       if (isUnforeseen(error, answer)) options.onError?.(error);

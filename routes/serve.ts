@@ -6,7 +6,7 @@ import { freeDescriptors } from "./listener/descriptors.ts";
 import { Listener } from "./listener/listener.ts";
 import { settledWithin } from "./shared/settled.ts";
 
-export interface ServeOptions extends Omit<AppOptions, "lifecycle"> {
+export interface ServeOptions extends Omit<AppOptions, "lifecycle" | "connections"> {
   /** Default 127.0.0.1. Another machine's reach needs a key. */
   readonly host?: string;
   /** Default 0: any free port. */
@@ -47,7 +47,8 @@ export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServe
   checkReach(host, options.apiKeys ?? []);
   const lifecycle = { draining: false };
   const allowedHosts = options.allowedHosts ?? (isLoopback(host) ? [] : "any");
-  const app = createApp(engine, { ...options, allowedHosts, lifecycle });
+  const connections = () => listener.connections;
+  const app = createApp(engine, { ...options, allowedHosts, lifecycle, connections });
   const listener = new Listener({
     hostname: host,
     port,

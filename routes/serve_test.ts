@@ -249,6 +249,21 @@ Deno.test("with keys every route wants one; several keys share no cached prompts
   });
 });
 
+Deno.test("metrics say how many connections are open", async () => {
+  await withServer({}, async ({ base }) => {
+    const { hostname, port } = new URL(base);
+    const connections = async () => {
+      const text = await (await fetch(`${base}/metrics`)).text();
+      return Number(/^compy_connections (\d+)$/m.exec(text)![1]);
+    };
+    const before = await connections();
+    const open = await Promise.all([1, 2, 3].map(() => Deno.connect({ hostname, port: Number(port) })));
+    await until(async () => await connections() === before + 3);
+    for (const connection of open) connection.close();
+    await until(async () => await connections() === before);
+  });
+});
+
 Deno.test("a Host header of another machine is refused, and no origin is allowed", async () => {
   await withServer({ allowedHosts: ["models.lan"] }, async ({ base }) => {
     const { hostname, port } = new URL(base);

@@ -35,8 +35,8 @@ export async function withServer(
 }
 
 /** Waits until `condition` holds; throws after two seconds. */
-export async function until(condition: () => boolean): Promise<void> {
-  for (const end = performance.now() + 2000; !condition();) {
+export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  for (const end = performance.now() + 2000; !await condition();) {
     if (performance.now() > end) throw new Error("It did not happen within two seconds");
     await new Promise((resolve) => setTimeout(resolve, 2));
   }

@@ -19,7 +19,8 @@ export type Phase =
   | "closing";
 
 const SMALL_READ = 4 << 10;
-const LARGE_READ = 64 << 10;
+const LARGE_READ = 256 << 10;
+const LARGE_WRITE = 64 << 10;
 
 /**
  * A TCP connection as the stream that node:http takes, which counts what passes and says what it is doing. One read and
@@ -132,7 +133,7 @@ export class Connection extends Duplex {
     try {
       for (let sent = 0; sent < bytes.length;) {
         this.stalledSince = this.clock.now;
-        sent += await this.tcp.write(bytes.subarray(sent, sent + LARGE_READ));
+        sent += await this.tcp.write(bytes.subarray(sent, sent + LARGE_WRITE));
       }
     } finally {
       this.stalledSince = undefined;

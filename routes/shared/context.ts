@@ -63,6 +63,8 @@ export interface AppContext {
   readonly limits: ConnectionLimits;
   readonly lifecycle: Lifecycle;
   readonly metrics: Metrics;
+  /** How many are open. */
+  readonly connections: () => number;
   /** The error as clients see it; tells the operator of those that nobody foresaw. */
   readonly report: (error: unknown) => ApiError;
 }

@@ -11,7 +11,7 @@ export class Metrics {
   }
 
   /** In Prometheus' text format. */
-  text(stats: EngineStats, state: EngineState): string {
+  text(stats: EngineStats, state: EngineState, connections: number): string {
     const lines = SERIES.flatMap(([field, name, type, help]) => {
       return [...head(name, type, help), `${name} ${stats[field]}`];
     });
@@ -25,6 +25,8 @@ export class Metrics {
       ...lines,
       ...head("compy_engine_state", "gauge", "1 for the state that the engine is in"),
       ...states,
+      ...head("compy_connections", "gauge", "Connections that are open"),
+      `compy_connections ${connections}`,
       ...head("compy_http_responses_total", "counter", "Answers by route and status"),
       ...answers,
       "",

@@ -27,6 +27,8 @@ type Part = Readable & { readonly truncated: boolean };
 const MAX_FIELDS = 16;
 const MAX_FIELD_BYTES = 1024;
 const MAX_NAME_BYTES = 200;
+/** Of the file's content, received while the sink still writes what came before. */
+const AHEAD_BYTES = 512 * 1024;
 /** The form around the file. */
 const MAX_FORM_BYTES = 64 * 1024;
 
@@ -78,6 +80,7 @@ class Form<S extends Sink> {
     try {
       this.#parser = new Busboy({
         headers: { "content-type": type },
+        fileHwm: AHEAD_BYTES,
         limits: {
           files: 1,
           fields: MAX_FIELDS,

@@ -1,0 +1,115 @@
+import { assert, assertEquals } from "@std/assert";
+import { diskStorage, type Storage } from "../jobs/storage.ts";
+import {
+  chatLine,
+  createBatch,
+  inDataFolder,
+  linesOf,
+  upload,
+  waitFor,
+  withBatches,
+} from "./testing_batches.ts";
+
+/* Batches of the server on a disk without room, and without file descriptors, at any call. */
+
+type Shortage = "ENOSPC" | "EMFILE";
+
+/** The file system, of whose calls some fail. Faults are as long as `lasting` says, from the call with that number on. */
+class ShortDisk implements Storage {
+  calls = 0;
+  /** The operation that failed first. */
+  failed: string | undefined;
+
+  constructor(
+    private readonly shortage: Shortage,
+    private readonly from: number,
+    private readonly lasting: number,
+  ) {}
+
+  async open(path: string, mode: "read" | "edit" | "replace") {
+    this.#call("open");
+    const file = await diskStorage.open(path, mode);
+    const { write, sync } = file;
+    // The system needs no descriptor for a file that is open.
+    if (this.shortage === "EMFILE") return file;
+    return Object.assign(file, {
+      write: (bytes: Uint8Array, offset: number) => {
+        this.#call("write");
+        return write.call(file, bytes, offset);
+      },
+      sync: () => {
+        this.#call("sync");
+        return sync.call(file);
+      },
+    });
+  }
+
+  stat(path: string) {
+    return diskStorage.stat(path);
+  }
+
+  async rename(from: string, to: string) {
+    if (this.shortage === "ENOSPC") this.#call("rename");
+    await diskStorage.rename(from, to);
+  }
+
+  remove(path: string) {
+    return diskStorage.remove(path);
+  }
+
+  async syncFolderOf(path: string) {
+    this.#call(this.shortage === "ENOSPC" ? "sync" : "open");
+    await diskStorage.syncFolderOf(path);
+  }
+
+  #call(operation: string): void {
+    const number = this.calls++;
+    if (number < this.from || number >= this.from + this.lasting) return;
+    this.failed ??= operation;
+    throw Object.assign(new Error(`${operation}: ${this.shortage}`), { code: this.shortage });
+  }
+}
+
+const LINES = 5;
+const lines = Array.from({ length: LINES }, (_, n) => chatLine(`q${n}`, n === 2 ? { max_tokens: -1 } : {}));
+
+/** How the batch ends; each line has its answer where it does not fail. */
+async function answered(storage: ShortDisk): Promise<string> {
+  let end = "";
+  await inDataFolder((path) =>
+    withBatches(path, { storage, pauseMs: 1 }, async ({ client, reports }) => {
+      const { id } = await createBatch(client, await upload(client, lines));
+      const batch = await waitFor(client, id, "completed", "failed");
+      end = batch.status;
+      if (end === "failed") return;
+      const answers = [
+        ...await linesOf(client, batch.output_file_id),
+        ...await linesOf(client, batch.error_file_id),
+      ];
+      assertEquals(
+        answers.map(({ custom_id }) => custom_id).toSorted(),
+        Array.from({ length: LINES }, (_, n) => `q${n}`),
+      );
+      assertEquals(batch.request_counts, { total: LINES, completed: LINES - 1, failed: 1 });
+      assertEquals(reports.length > 0, storage.failed !== undefined, "an operator is told of a pause");
+    })
+  );
+  return end;
+}
+
+for (const shortage of ["ENOSPC", "EMFILE"] as const) {
+  Deno.test(`batches: ${shortage} at any call makes a batch pause, and it resumes; nothing is lost or doubled`, async () => {
+    const unharmed = new ShortDisk(shortage, Infinity, 0);
+    assertEquals(await answered(unharmed), "completed");
+    let paused = 0;
+    for (let from = 0; from < unharmed.calls; from++) {
+      const storage = new ShortDisk(shortage, from, 1 + 2 * (from % 2));
+      const end = await answered(storage);
+      // A sync that fails may have lost something: such a job ends.
+      if (storage.failed === "sync" && end === "failed") continue;
+      assertEquals(end, "completed", `${from}: ${storage.failed}`);
+      if (storage.failed !== undefined) paused += 1;
+    }
+    assert(paused >= 4, `only ${paused} of ${unharmed.calls}`);
+  });
+}
