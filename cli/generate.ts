@@ -1,5 +1,6 @@
 import { type LoadedEngine } from "../engine/load.ts";
-import type { GenerateRequest, TokenEvent, TokenLogprob } from "../engine/types.ts";
+import type { ChatReader, Constraint, GenerateRequest, TokenEvent, TokenLogprob } from "../engine/types.ts";
+import { AnswerText, type ShownThinking } from "./answer_text.ts";
 import { Flags, UsageError } from "./flags.ts";
 import {
   BACKEND_FLAGS,
@@ -9,6 +10,7 @@ import {
   MAX_THREADS,
   modelPath,
 } from "./model.ts";
+import { explained } from "./system_errors.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
 const DEFAULT_COUNT = 32;
@@ -16,6 +18,9 @@ const DEFAULT_TEMPERATURE = 0.7;
 const MAX_COUNT = 1_000_000;
 const MAX_TEMPERATURE = 10;
 const MAX_LOGPROBS = 20;
+
+const CHAT_ONLY = ["effort", "think-tokens"];
+const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "max"] as const;
 
 const HELP = `Generate text from one prompt.
 
@@ -25,10 +30,17 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
   --chat TEXT      answer this as a user's message, by the model's chat template
   --tokens IDS     continue these token ids, such as 65,66,67; does not stop at end tokens
   --model FILE     the GGUF model (default: the one that comes with compy)
-  -n N             most tokens to generate (default ${DEFAULT_COUNT}; with --chat to the answer's end, as far as --ctx goes)
+  -n N             most tokens to generate (default ${DEFAULT_COUNT}; with --chat, --schema or --grammar to the answer's end,
+                   as far as --ctx goes)
   --temperature T  0 to ${MAX_TEMPERATURE}; 0 always takes the likeliest token
                    (default ${DEFAULT_TEMPERATURE}; with --tokens 0)
   --seed N         with the same seed the same tokens are drawn
+  --schema FILE    the answer is JSON that this JSON schema accepts; with --chat what is thought before it is free
+  --grammar FILE   the answer has the form of this grammar: llama.cpp's GBNF, or Lark where no rule has ::=
+  --effort WORD    with --chat, how much the model thinks before it answers: ${EFFORTS.join(", ")};
+                   none is not at all, other words are for models that know them
+  --think-tokens N with --chat, most tokens of thinking, after which the answer begins
+  --thinking       with --chat, show what is thought in a pipe or file too; a terminal shows it dimmed in any case
   --logprobs K     instead of the text, a line a token: its log-probability and the K likeliest tokens, 0 to ${MAX_LOGPROBS}
   --ctx N          tokens that prompt and answer may have together (default: the model's own, at most 4096)
   --threads N      threads that compute (default: one a core)
@@ -36,15 +48,16 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
   --backend NAME   cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
-  --json           one JSON object at the end: {"tokens": [ids of the prompt], "text", "steps": [{"token",
+  --json           one JSON object at the end: {"tokens": [ids of the prompt], "text", "reasoning", "steps": [{"token",
                    "top": [[id, logprob], …]}, …], "timings": {"load_ms", "prefill_tps", "decode_tps"}},
                    with the --logprobs likeliest tokens a step (default ${MAX_LOGPROBS}), best first
   --help           this text
 
-Exit code: 0 done, 1 failed or interrupted, 2 wrong usage.
+Exit code: 0 done, 1 failed, interrupted, or cut before the answer had its form, 2 wrong usage.
 
 Examples:
   deno task generate --chat 'Who are you?'
+  deno task generate --chat 'A city and its population' --schema city.json | jq .population
   deno task generate --tokens 65,66,67 -n 16 --json
 `;
 
@@ -65,13 +78,16 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
     "n",
     "temperature",
     "seed",
+    "schema",
+    "grammar",
+    ...CHAT_ONLY,
     "logprobs",
     "ctx",
     "threads",
     "isa",
     ...BACKEND_FLAGS,
   ];
-  const flags = new Flags(args, { values });
+  const flags = new Flags(args, { values, switches: ["thinking"] });
   if (flags.help) {
     out(HELP);
     return 0;
@@ -81,9 +97,11 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
     const got = given.map((name) => `--${name}`).join(" and ") || "none";
     throw new UsageError(`Give one of --prompt, --chat and --tokens (got ${got})`);
   }
+  checkCombination(flags);
   const tokens = flags.counts("tokens", 0, 2 ** 31 - 1);
+  const toTheEnd = ["chat", "schema", "grammar"].some((name) => flags.has(name));
   const request = {
-    maxTokens: flags.count("n", 0, MAX_COUNT) ?? (flags.has("chat") ? undefined : DEFAULT_COUNT),
+    maxTokens: flags.count("n", 0, MAX_COUNT) ?? (toTheEnd ? undefined : DEFAULT_COUNT),
     sampling: {
       temperature: flags.number("temperature", 0, MAX_TEMPERATURE) ?? (tokens ? 0 : DEFAULT_TEMPERATURE),
       seed: flags.count("seed", 0, Number.MAX_SAFE_INTEGER),
@@ -91,6 +109,10 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
     logprobs: flags.count("logprobs", 0, MAX_LOGPROBS) ?? (flags.json ? MAX_LOGPROBS : undefined),
     ignoreEos: tokens !== undefined,
   };
+  const constraint = await readConstraint(flags);
+  const ask = askOf(flags, tokens, constraint);
+  const terminal = Deno.stdout.isTerminal();
+  const thinking = { shown: terminal || flags.is("thinking"), dimmed: terminal };
   const loaded = await loadWithProgress({
     model: modelPath(flags.text("model")),
     contextLength: flags.count("ctx", 1, MAX_CONTEXT),
@@ -100,44 +122,115 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
     parallel: 1,
   });
   try {
-    const prompt = tokens ?? encode(loaded, flags);
-    return await generate(loaded, { ...request, prompt }, flags.json);
+    const { reader, ...asked } = ask(loaded);
+    return await generate(loaded, { ...request, ...asked }, {
+      json: flags.json,
+      reader,
+      thinking,
+      hasForm: constraint !== undefined,
+    });
   } finally {
     await loaded.engine.close();
   }
 }
 
-function encode({ engine }: LoadedEngine, flags: Flags): number[] {
-  const chat = flags.text("chat");
-  if (chat !== undefined) {
-    return engine.encodeChat([{ role: "user", content: chat }], { addGenerationPrompt: true });
+function checkCombination(flags: Flags): void {
+  if (flags.has("schema") && flags.has("grammar")) throw new UsageError("Give one of --schema and --grammar");
+  if (flags.has("tokens") && (flags.has("schema") || flags.has("grammar"))) {
+    throw new UsageError(
+      "--schema and --grammar need --prompt or --chat: with --tokens nothing ends the answer",
+    );
   }
-  return engine.encodePrompt(flags.text("prompt")!);
+  const chatOnly = [
+    ...CHAT_ONLY.filter((name) => flags.has(name)),
+    ...(flags.is("thinking") ? ["thinking"] : []),
+  ];
+  if (chatOnly.length > 0 && !flags.has("chat")) throw new UsageError(`--${chatOnly[0]} needs --chat`);
 }
 
-async function generate(loaded: LoadedEngine, request: GenerateRequest, json: boolean): Promise<number> {
+/** The form of the answer, from a file. */
+async function readConstraint(flags: Flags): Promise<Constraint | undefined> {
+  const schemaFile = flags.text("schema");
+  const grammarFile = flags.text("grammar");
+  if (schemaFile !== undefined) {
+    const text = await readText("schema", schemaFile);
+    try {
+      return { kind: "json_schema", schema: JSON.parse(text) };
+    } catch (error) {
+      throw new Error(`Cannot use the schema "${schemaFile}": it is not JSON: ${(error as Error).message}`);
+    }
+  }
+  if (grammarFile === undefined) return undefined;
+  const grammar = await readText("grammar", grammarFile);
+  return grammar.includes("::=") ? { kind: "gbnf", grammar } : { kind: "lark", grammar };
+}
+
+async function readText(what: string, file: string): Promise<string> {
+  try {
+    return await Deno.readTextFile(file);
+  } catch (error) {
+    throw explained(`Cannot read the ${what} "${file}"`, error);
+  }
+}
+
+type Ask = Pick<GenerateRequest, "prompt" | "constraint" | "markers" | "thinking"> & { reader?: ChatReader };
+
+/** What a loaded engine is to be asked. */
+function askOf(
+  flags: Flags,
+  tokens: number[] | undefined,
+  constraint: Constraint | undefined,
+): (loaded: LoadedEngine) => Ask {
+  const effort = flags.choice("effort", EFFORTS);
+  const thinkingBudget = flags.count("think-tokens", 0, MAX_COUNT);
+  return ({ engine }) => {
+    if (tokens) return { prompt: tokens };
+    const content = flags.text("chat");
+    if (content === undefined) return { prompt: engine.encodePrompt(flags.text("prompt")!), constraint };
+    const plan = engine.chatForm.plan({
+      messages: [{ role: "user", content }],
+      constraint,
+      ...(effort === undefined ? {} : { effort: effort === "none" ? false : effort }),
+      thinkingBudget,
+    });
+    const { prompt, markers, thinking } = plan;
+    return { prompt, constraint: plan.constraint, markers, thinking, reader: plan.reader() };
+  };
+}
+
+interface Showing {
+  readonly json: boolean;
+  readonly reader: ChatReader | undefined;
+  readonly thinking: ShownThinking;
+  /** What is cut is no answer. */
+  readonly hasForm: boolean;
+}
+
+async function generate(loaded: LoadedEngine, request: GenerateRequest, showing: Showing): Promise<number> {
   const { tokenizer } = loaded.engine;
+  const { json } = showing;
   const abort = new AbortController();
   onInterrupt(() => abort.abort());
   const steps: Step[] = [];
-  let text = "";
+  const answer = new AnswerText(showing.reader, showing.thinking);
   let finish: Finish | undefined;
-  const show = (more: string) => {
-    text += more;
-    if (!json && request.logprobs === undefined) out(more);
-  };
+  const asText = !json && request.logprobs === undefined;
   for await (const event of loaded.engine.submit({ ...request, signal: abort.signal })) {
     if (event.type === "token") {
       steps.push({ token: event.token, text: event.text, logprob: event.logprob, top: event.top ?? [] });
       if (!json && request.logprobs !== undefined) out(stepLine(steps.at(-1)!, tokenizer));
     }
-    if (event.type === "token" || event.type === "text" || event.type === "finish") show(event.text);
+    const more = answer.read(event);
+    if (asText) out(more);
     if (event.type === "finish") finish = event;
   }
-  if (json) out(`${JSON.stringify(report(loaded, request, steps, text, finish!))}\n`);
-  else show("\n");
-  if (finish!.reason !== "cancelled") return 0;
-  err(`Interrupted after ${steps.length} tokens\n`);
+  if (json) out(`${JSON.stringify(report(loaded, request, steps, answer, finish!))}\n`);
+  else if (asText) out("\n");
+  if (finish!.reason === "cancelled") err(`Interrupted after ${steps.length} tokens\n`);
+  else if (finish!.reason === "stop" || !showing.hasForm) return 0;
+  else {err(
+      `Cut after ${steps.length} tokens: the answer has not its form yet; allow more with -n or --ctx\n`,
+    );}
   return 1;
 }
 
@@ -152,13 +245,14 @@ function report(
   { loadMs }: LoadedEngine,
   { prompt }: GenerateRequest,
   steps: readonly Step[],
-  text: string,
+  { text, reasoning }: AnswerText,
   { timings, usage }: Finish,
 ) {
   const rate = (tokens: number, ms: number) => ms > 0 && tokens > 0 ? tokens * 1000 / ms : null;
   return {
     tokens: prompt,
     text,
+    ...(reasoning === "" ? {} : { reasoning }),
     steps: steps.map(({ token, top }) => ({ token, top: top.map((t) => [t.token, t.logprob]) })),
     timings: {
       load_ms: loadMs,
