@@ -3,6 +3,7 @@ import type { LineRefusal } from "../jobs/request.ts";
 import { openInput } from "../jobs/runner.ts";
 import { diskStorage } from "../jobs/storage.ts";
 import { GENERATION_URLS } from "../routes/generations.ts";
+import { bodyExaminer } from "./batch_bodies.ts";
 import { plainText } from "./batch_reporter.ts";
 import { type BatchWorld, LINE_LIMITS } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
@@ -18,8 +19,9 @@ Usage: deno task batch check IN.jsonl [options]
   --help           this text
 
 Prints each bad line with its number and the reason: invalid JSON or UTF-8, no custom_id or one that an earlier line
-uses, a method other than POST, an unknown endpoint, "stream":true, nesting that is too deep. Whether the endpoint
-accepts the body, and whether it fits the context, is known only when the line runs.
+uses, a method other than POST, an unknown endpoint, "stream":true, nesting that is too deep; and in the body fields that
+the endpoint refuses, and schemas, grammars and tools that no answer could follow. Whether the model is the one that runs,
+whether its template takes the conversation, and whether that fits the context, is known only when the line runs.
 
 The file is read as a stream: memory grows by 30 bytes a line, not with the lines' length.
 Exit code: 0 all lines are good, 1 some are bad or the file cannot be read, 2 wrong usage.
@@ -46,7 +48,9 @@ export async function checkCommand(args: readonly string[], { host }: BatchWorld
     : ({ message }: LineRefusal) => host.out(`${plainText(`${name}: ${message}`)}\n`);
   const input = await openInput(diskStorage, name);
   try {
-    const check = await checkInput(input, name, { ...LINE_LIMITS, endpoint }, tell);
+    const check = await checkInput(input, name, { ...LINE_LIMITS, endpoint }, tell, {
+      examine: bodyExaminer(),
+    });
     const { lineCount: lines, refusedCount: bad, size: bytes } = check;
     host.out(
       flags.json

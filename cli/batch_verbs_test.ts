@@ -4,9 +4,14 @@ import { batchCommand } from "./batch.ts";
 import type { CommandHost, ExecuteOn, OpenedEngine } from "./batch_world.ts";
 
 const LINES = 20;
+const CHAT = "/v1/chat/completions";
+
+function lineOf(customId: string, url: string, body: unknown): string {
+  return JSON.stringify({ custom_id: customId, method: "POST", url, body });
+}
 
 function line(n: number): string {
-  return JSON.stringify({ custom_id: `q${n}`, method: "POST", url: "/v1/completions", body: { n } });
+  return lineOf(`q${n}`, "/v1/completions", { model: "demo", prompt: "Hi", seed: n });
 }
 
 const good: ExecuteOn = () =>
@@ -105,7 +110,7 @@ Deno.test("batch status and cancel: of a job that has stopped, without a model",
   await inFolder(async (path) => {
     const output = path("out.jsonl");
     const job = batch(["run", path("in.jsonl"), "--out", output, "--parallel", "1"], async (...request) => {
-      if (request[1].body.n === 4) job.interrupt();
+      if (request[1].body.seed === 4) job.interrupt();
       return await good(...request);
     });
     assertEquals(await job.code, 1);
@@ -138,7 +143,7 @@ Deno.test("batch retry-errors: failed lines run again, and their answers take th
     lines[3] = lines[2];
     await Deno.writeTextFile(path("in.jsonl"), lines.join("\n"));
     const failing = (...bad: number[]): ExecuteOn => async (engine, request) => {
-      const n = request.body.n as number;
+      const n = request.body.seed as number;
       const answer = await good(engine, request);
       return bad.includes(n) ? { status: 400, body: { error: { message: `no ${n}` } } } : answer;
     };
@@ -151,7 +156,7 @@ Deno.test("batch retry-errors: failed lines run again, and their answers take th
     for (const [bad, failed] of [[[2, 19], ["q2", "q2", "q19"]], [[], ["q2"]]] as [number[], string[]][]) {
       const asked: unknown[] = [];
       const { code, words } = batch(retry, (engine, request) => {
-        asked.push(request.body.n);
+        asked.push(request.body.seed);
         return failing(...bad)(engine, request);
       });
       assertEquals(await code, 0, words.err);
@@ -181,7 +186,7 @@ for (const order of ["completed", "input"]) {
       const tooLong = (n: number) => n % 4 === 0;
       const asked: number[] = [];
       const answering = (isBad: (n: number) => boolean): ExecuteOn => async (engine, request) => {
-        const n = request.body.n as number;
+        const n = request.body.seed as number;
         asked.push(n);
         await new Promise((resolve) => setTimeout(resolve, (n * 7) % 11));
         return isBad(n)
@@ -242,8 +247,13 @@ Deno.test("batch retry-errors: says what it cannot do without the journal, and w
 
 Deno.test("batch check: every bad line with its number, exit code 1; a good file is 0", async () => {
   await inFolder(async (path) => {
-    const lines = [line(0), "{\u001b[2J", line(0), line(1).replace("completions", "chat/completions")];
-    lines.push(line(2).replace('"n"', '"stream":true,"n"'));
+    const lines = [
+      line(0),
+      "{\u001b[2J",
+      line(0),
+      lineOf("q1", CHAT, { model: "demo", messages: [{ role: "user", content: "Hi" }] }),
+    ];
+    lines.push(line(2).replace('"seed"', '"stream":true,"seed"'));
     await Deno.writeTextFile(path("bad.jsonl"), lines.join("\n"));
     const text = batch(["check", path("bad.jsonl")]);
     assertEquals(await text.code, 1);
@@ -264,6 +274,70 @@ Deno.test("batch check: every bad line with its number, exit code 1; a good file
     assertEquals(await batch(["check", path("in.jsonl")]).code, 0);
     assertEquals(await batch(["check", path("in.jsonl"), "--endpoint", "/v1/embeddings"]).code, 2);
     await assertRejects(() => batch(["check", path("none.jsonl")]).code, Error, "there is no such file");
+  });
+});
+
+Deno.test("batch check: bodies that the endpoint refuses, and forms that no answer can follow, without a model", async () => {
+  const tool = (name: string, parameters: unknown) => ({ type: "function", function: { name, parameters } });
+  const chat = (extra: Record<string, unknown>) => {
+    return { model: "demo", messages: [{ role: "user", content: "Hi" }], ...extra };
+  };
+  const schema = { type: "object", properties: { a: { type: "integer" } } };
+  const bad = { type: "no-such-type" };
+  const bodies: [url: string, body: Record<string, unknown>, refusal?: [code: string, param: string]][] = [
+    [CHAT, chat({ response_format: { type: "json_schema", json_schema: { name: "a", schema } } })],
+    [CHAT, chat({ tools: [tool("f", schema), tool("g", {})], tool_choice: "required", stop: ["x"] })],
+    [CHAT, chat({ functions: [{ name: "f", parameters: schema }] })],
+    ["/v1/completions", { model: "demo", prompt: "Hi", grammar: 'root ::= "a" | "b"' }],
+    ["/v1/completions", { model: "demo", prompt: "Hi", guided_choice: ["a", "b"] }],
+    [CHAT, chat({ temperature: 3 }), ["invalid_value", "body.temperature"]],
+    [CHAT, { model: "demo" }, ["missing_required_parameter", "body.messages"]],
+    [
+      CHAT,
+      chat({ response_format: { type: "json_schema", json_schema: { name: "a", schema: bad } } }),
+      ["invalid_constraint", "body.response_format.json_schema.schema"],
+    ],
+    [CHAT, chat({ json_schema: bad }), ["invalid_constraint", "body.json_schema"]],
+    [
+      CHAT,
+      chat({ tools: [tool("f", schema), tool("g", bad)] }),
+      ["invalid_constraint", "body.tools[1].function.parameters"],
+    ],
+    [
+      CHAT,
+      chat({ functions: [{ name: "f", parameters: bad }] }),
+      ["invalid_constraint", "body.functions[0].parameters"],
+    ],
+    [CHAT, chat({ tool_choice: "required" }), ["invalid_value", "body.tool_choice"]],
+    [
+      "/v1/completions",
+      { model: "demo", prompt: "Hi", grammar: "root ::= (" },
+      ["invalid_constraint", "body.grammar"],
+    ],
+    [
+      "/v1/completions",
+      { model: "demo", prompt: "Hi", guided_regex: "(" },
+      ["invalid_constraint", "body.guided_regex"],
+    ],
+    [
+      "/v1/completions",
+      { model: "demo", prompt: "Hi", guided_regex: "a", guided_choice: ["a"] },
+      ["conflicting_parameters", "body.guided_choice"],
+    ],
+  ];
+  await inFolder(async (path) => {
+    const lines = bodies.map(([url, body], i) => lineOf(`q${i}`, url, body));
+    await Deno.writeTextFile(path("forms.jsonl"), lines.join("\n"));
+    const { code, words } = batch(["check", path("forms.jsonl"), "--json"]);
+    assertEquals(await code, 1);
+    const events = words.out.trim().split("\n").map((text) => JSON.parse(text));
+    const refused = bodies.flatMap(([, , refusal], i) => refusal ? [[i + 1, `q${i}`, ...refusal]] : []);
+    assertEquals(
+      events.slice(0, -1).map(({ line, custom_id, code, param }) => [line, custom_id, code, param]),
+      refused,
+    );
+    assertEquals([events.at(-1).lines, events.at(-1).bad], [bodies.length, refused.length]);
+    assert(events.every(({ line, message }) => line === undefined || message.startsWith(`Line ${line}: `)));
   });
 });
 

@@ -177,7 +177,7 @@ export class BatchQueue {
     const file = await this.options.storage.open(input, "read");
     try {
       const limits = { ...this.options.limits, endpoint: batch.endpoint };
-      return await checkInput(file, input, limits, onRefusal, signal);
+      return await checkInput(file, input, limits, onRefusal, { signal });
     } finally {
       file.close();
     }

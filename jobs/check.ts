@@ -4,7 +4,14 @@ import { CustomIds } from "./custom_ids.ts";
 import { BatchError, ioError } from "./errors.ts";
 import { GrowingTable } from "./growing_table.ts";
 import { type RawLine, readLines } from "./lines.ts";
-import { duplicateRefusal, type LineRefusal, type LineRules, type ParsedLine, parseLine } from "./request.ts";
+import {
+  type BatchRequest,
+  duplicateRefusal,
+  type LineRefusal,
+  type LineRules,
+  type ParsedLine,
+  parseLine,
+} from "./request.ts";
 import type { StorageFile } from "./storage.ts";
 
 export interface InputLimits extends LineRules {
@@ -35,13 +42,18 @@ export interface InputCheck {
   readonly firstLines: Uint32Array; // [lineCount]
 }
 
+/** What is wrong with a line's body, as far as somebody who knows its endpoint can tell. */
+export type Examine = (
+  request: BatchRequest,
+) => Promise<Pick<LineRefusal, "code" | "message" | "param"> | undefined>;
+
 /** Reads and checks every line. `onRefusal` is called for each bad one, in order. */
 export async function checkInput(
   file: StorageFile,
   name: string,
   limits: InputLimits,
   onRefusal: (refusal: LineRefusal) => void,
-  signal?: AbortSignal,
+  { signal, examine }: { signal?: AbortSignal; examine?: Examine } = {},
 ): Promise<InputCheck> {
   const lengths = new GrowingTable(limits.maxLines);
   const checksums = new GrowingTable(limits.maxLines);
@@ -62,7 +74,8 @@ export async function checkInput(
       checksums.push(lineChecksum(line));
       firstLines.push(firstLine);
       totalBytes += line.length;
-      const { refusal } = withoutDuplicate(parsed, line.number, firstLine);
+      const { request, refusal: own } = withoutDuplicate(parsed, line.number, firstLine);
+      const refusal = own ?? await examined(request!, line.number, examine);
       if (refusal !== undefined) {
         refusedCount += 1;
         onRefusal(refusal);
@@ -94,6 +107,16 @@ export async function checkInput(
     checksums: sums,
     firstLines: firstLines.view(),
   };
+}
+
+async function examined(
+  request: BatchRequest,
+  line: number,
+  examine: Examine | undefined,
+): Promise<LineRefusal | undefined> {
+  const wrong = await examine?.(request);
+  if (wrong === undefined) return undefined;
+  return { line, customId: request.customId, ...wrong, message: `Line ${line}: ${wrong.message}` };
 }
 
 /**

@@ -129,7 +129,9 @@ class Job {
     const { input: name, connect, onEvent } = this.options;
     const input = this.input = await openInput(this.storage, name);
     const refused = (refusal: LineRefusal) => onEvent?.({ type: "refused", refusal });
-    const check = await checkInput(input, name, this.limits, refused, this.drainSignal);
+    const check = await checkInput(input, name, this.limits, refused, {
+      signal: this.drainSignal,
+    });
 
     if (this.options.strict && check.refusedCount > 0) throw linesRefused(name, check);
     // The journal is created only once the engine is there, so that a mistyped model leaves nothing behind.

@@ -15,7 +15,7 @@ import {
 import { generation } from "../shared/generation_endpoint.ts";
 import { checkPrefill, continuesLast, prefillFields, promptFields, toMessages } from "../shared/messages.ts";
 import { checkReasoning, reasoningFields, reasoningOf } from "../shared/reasoning.ts";
-import { checkTools, toolFields, toolsOf } from "../shared/tools.ts";
+import { checkTools, toolFields, toolForms, toolsOf } from "../shared/tools.ts";
 
 const request = z.object({
   ...generationFields,
@@ -79,6 +79,7 @@ export const chatCompletions = generation({
     max_tokens: 40,
     temperature: 0,
   },
+  forms: (body) => [formOf(body) ?? [], toolForms(body)].flat(),
   prepare,
 });
 

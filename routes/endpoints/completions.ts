@@ -140,6 +140,7 @@ export const completions = generation({
   answer,
   chunk: { name: "Completion", schema: answer },
   example: { model: "demo", prompt: "Once upon a time", max_tokens: 12, temperature: 0 },
+  forms: (body) => [formOf(body) ?? []].flat(),
   prepare,
 });
 

@@ -170,7 +170,7 @@ export function checkForms(body: Fields & { [name: string]: unknown }, ctx: z.Re
 
 /** undefined where any text will do. */
 export function formOf(body: Fields): AskedForm | undefined {
-  return formsOf(body)[0];
+  return formsOf(body).map(({ param, constraint }) => ({ param, constraint }))[0];
 }
 
 function formsOf(body: Fields): (AskedForm & { field: string })[] {

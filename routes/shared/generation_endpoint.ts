@@ -2,6 +2,7 @@ import type { z } from "@hono/zod-openapi";
 import type { Engine } from "../../engine/types.ts";
 import { check } from "./check.ts";
 import { abortWhenLeft } from "./client.ts";
+import type { AskedForm } from "./constraints.ts";
 import { type Endpoint, endpoint } from "./endpoint.ts";
 import type { Prepared, RunOptions } from "./generation.ts";
 import { eventStream } from "./sse.ts";
@@ -10,6 +11,8 @@ import { eventStream } from "./sse.ts";
 export interface Generation {
   readonly url: string;
   readonly endpoint: Endpoint;
+  /** Checks a body as far as that needs no model, and gives the forms that it asks for. Throws ApiError. */
+  check(body: unknown): AskedForm[];
   /** Checks a body as a stranger's; throws ApiError, or what the engine throws for a prompt that it refuses. */
   prepare(engine: Engine, body: unknown, options: RunOptions): Prepared;
 }
@@ -23,6 +26,8 @@ interface GenerationSpec<Request extends z.ZodType> {
   /** One event of the stream. */
   readonly chunk: { readonly name: string; readonly schema: z.ZodType };
   readonly example: z.input<Request>;
+  /** All forms that parts of the answer are to have. */
+  readonly forms: (body: z.output<Request>) => AskedForm[];
   readonly prepare: (engine: Engine, body: z.output<Request>, options: RunOptions) => Prepared;
 }
 
@@ -31,6 +36,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
   const { path, request, answer, chunk, prepare } = spec;
   return {
     url: path,
+    check: (body) => spec.forms(check(request, body)),
     prepare: (engine, body, options) => prepare(engine, check(request, body), options),
     endpoint: endpoint({
       method: "post",

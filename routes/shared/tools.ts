@@ -1,6 +1,6 @@
 import { z } from "@hono/zod-openapi";
 import type { Tool, ToolChoice } from "../../engine/types.ts";
-import { argumentsSchema } from "./constraints.ts";
+import { argumentsSchema, type AskedForm } from "./constraints.ts";
 import { boundedArray, documented, LIMITS, refuse, unsupported } from "./fields.ts";
 
 const NAME = /^[A-Za-z0-9_.-]{1,128}$/;
@@ -86,6 +86,15 @@ export function toolsOf(body: Fields): AskedTools | undefined {
       older: true,
     };
   }
+}
+
+/** The schemas that calls follow. */
+export function toolForms(body: Fields): AskedForm[] {
+  const asked = toolsOf(body);
+  return asked?.tools.flatMap(({ parameters: schema }, i) => {
+    const param = asked.older ? `functions[${i}].parameters` : `tools[${i}].function.parameters`;
+    return schema ? [{ param, constraint: { kind: "json_schema" as const, schema } }] : [];
+  }) ?? [];
 }
 
 function toolOf({ name, description, parameters }: z.output<typeof functionBody>): Tool {
