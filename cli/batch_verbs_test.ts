@@ -288,7 +288,6 @@ Deno.test("batch check: bodies that the endpoint refuses, and forms that no answ
     [CHAT, chat({ response_format: { type: "json_schema", json_schema: { name: "a", schema } } })],
     [CHAT, chat({ tools: [tool("f", schema), tool("g", {})], tool_choice: "required", stop: ["x"] })],
     [CHAT, chat({ functions: [{ name: "f", parameters: schema }] })],
-    ["/v1/completions", { model: "demo", prompt: "Hi", grammar: 'root ::= "a" | "b"' }],
     ["/v1/completions", { model: "demo", prompt: "Hi", guided_choice: ["a", "b"] }],
     [CHAT, chat({ temperature: 3 }), ["invalid_value", "body.temperature"]],
     [CHAT, { model: "demo" }, ["missing_required_parameter", "body.messages"]],

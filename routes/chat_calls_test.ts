@@ -1,5 +1,7 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import OpenAI from "openai";
+import { zodFunction, zodResponseFormat } from "openai/helpers/zod.js";
+import { z } from "zod";
 import type { Constraint, GenerateRequest } from "../engine/types.ts";
 import { EngineError } from "../engine/types.ts";
 import { type TestServer, withServer } from "./testing_server.ts";
@@ -294,6 +296,53 @@ Deno.test("how much is thought comes in the shapes that clients send", async () 
       const { error } = await response.json();
       assertEquals([response.status, error.code], [400, "conflicting_parameters"]);
     }
+  });
+});
+
+Deno.test("the client's helpers: zodResponseFormat with parse and stream, zodFunction, runTools", async () => {
+  const City = z.object({ city: z.string(), population: z.number() });
+  const format = zodResponseFormat(City, "city");
+  const json = '{"city": "Rome", "population": 2.8}';
+  await withServer(replying(THINK + "<|start|>text\n" + json), async ({ client, engine }) => {
+    const request = { model: "demo", messages, response_format: format };
+    const expected = { city: "Rome", population: 2.8 };
+    const { choices } = await client.chat.completions.parse(request);
+    assertEquals(choices[0].message.parsed, expected);
+    const streamed = await client.chat.completions.stream(request).finalChatCompletion();
+    assertEquals(streamed.choices[0].message.parsed, expected);
+    assertEquals(engine.chatForm.conversations[0].constraint, {
+      kind: "json_schema",
+      schema: (format.json_schema as { schema: unknown }).schema,
+    });
+  });
+  const asked: unknown[] = [];
+  const weather = zodFunction({
+    name: "weather",
+    parameters: z.object({ city: z.string() }),
+    function: (given) => {
+      asked.push(given);
+      return "sunny";
+    },
+  });
+  const reply = (prompt: string) => prompt.includes("sunny") ? "It is sunny." : PARIS;
+  await withServer({ reply }, async ({ client, engine }) => {
+    const parsed = await client.chat.completions.parse({ model: "demo", messages, tools: [weather] });
+    const [call] = parsed.choices[0].message.tool_calls!;
+    if (call.type !== "function") throw new Error(`A call of type ${call.type}`);
+    assertEquals(call.function.parsed_arguments, { city: "Paris 🙂" });
+    for (const stream of [false, true]) {
+      const request = { model: "demo", messages, tools: [weather] };
+      const runner = stream
+        ? client.chat.completions.runTools({ ...request, stream: true })
+        : client.chat.completions.runTools(request);
+      assertEquals(await runner.finalContent(), "It is sunny.");
+      const history = engine.chatForm.conversations.at(-1)!.messages;
+      assertEquals(history.map(({ role }) => role), ["user", "assistant", "tool"]);
+      const [made] = history[1].tool_calls as { id: string; function: unknown }[];
+      assertEquals(made.function, { name: "weather", arguments: '{"city": "Paris 🙂"}' });
+      assertEquals(history[2].tool_call_id, made.id);
+    }
+    assertEquals(asked, [{ city: "Paris 🙂" }, { city: "Paris 🙂" }]);
   });
 });
 
