@@ -1,4 +1,3 @@
-export { checkConstraint } from "./grammar/check.ts";
 import { basename } from "@std/path";
 import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
 import { type Arithmetic, type BackendName, KV_BLOCK_TOKENS, type KvType } from "./backend/backend.ts";
