@@ -1,6 +1,14 @@
 import { FORMATS } from "../engine/gguf/formats.ts";
-import { type MachineLimits, type PlanCost, rowsOf, stepFloor, type StepWork } from "../engine/plan/cost.ts";
-import { kindOf, type PlanOp, productsOf } from "../engine/plan/ops/registry.ts";
+import {
+  type MachineLimits,
+  type PlanCost,
+  rowsOf,
+  shareOf,
+  shareRead,
+  stepFloor,
+  type StepWork,
+} from "../engine/plan/cost.ts";
+import { choiceOf, kindOf, type PlanOp, productsOf } from "../engine/plan/ops/registry.ts";
 import { kvBytesPerLayer, type Plan, type PlanTensor } from "../engine/plan/plan.ts";
 
 /** A step of sequences that all add as many rows to as much context. */
@@ -65,11 +73,12 @@ export function opFloor(
   if (productsOf(op).length === 0) return 0;
   const rows = rowsOf(plan, op) === "logits" ? work.logitRows : work.rows;
   if (rows === 0) return 0;
+  const choice = choiceOf(op);
   let [bytes, seconds] = [0, 0];
   for (const tensor of weightsOf(plan, op)) {
     const peak = FORMATS[tensor.info.type].float ? limits.f32Gflops : limits.int8Gops;
-    bytes += packedBytes(tensor);
-    seconds += 2 * tensor.rows * tensor.columns * rows / peak;
+    bytes += packedBytes(tensor) * shareRead(choice, rows);
+    seconds += 2 * tensor.rows * tensor.columns * shareOf(choice) * rows / peak;
   }
   return Math.max(bytes / limits.readGbps, seconds) / 1e9;
 }

@@ -6,7 +6,7 @@ import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import { DEFAULT_KV_TYPE } from "../engine/load.ts";
 import { MAX_ROWS } from "../engine/size.ts";
-import { type MachineLimits, planCost } from "../engine/plan/cost.ts";
+import { activeBytes, type MachineLimits, planCost } from "../engine/plan/cost.ts";
 import { kvBytesPerToken, type Plan, type PlanTensor, withKvType } from "../engine/plan/plan.ts";
 import { attentionFloor, evenStepFloor } from "./floors.ts";
 import { gpuProfileRows, profileGpu } from "./gpu_profile.ts";
@@ -67,6 +67,8 @@ export interface BenchReport {
   readonly isa: string;
   readonly threads: number;
   readonly kv: { readonly type: KvType; readonly bytesPerToken: number };
+  /** Packed bytes: of all, and of those that a step of one token reads, which has few of many experts. */
+  readonly weights: { readonly bytes: number; readonly token: number };
   readonly limits: MachineLimits;
   readonly rows: readonly BenchRow[];
   /** By work, largest gap first; empty where none was wanted. */
@@ -143,6 +145,7 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
       isa: backend.info.isa,
       threads: backend.info.threads,
       kv: { type: kvType, bytesPerToken: kvBytesPerToken(plan) },
+      weights: { bytes: plan.tensors.reduce((sum, t) => sum + bytesOf(t), 0), token: activeBytes(cost) },
       limits,
       rows: [
         ...samples.map(asRow),

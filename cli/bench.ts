@@ -34,6 +34,7 @@ Usage: deno task bench [options]
   --arithmetic A of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --kv-type T    of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
   --json         one JSON object: {"model", "architecture", "backend", "choice", "isa", "threads", "kv": {"type", "bytes_per_token"},
+                 "weights": {"bytes", "bytes_per_token"},
                  "limits": {"read_gbps", "int8_gops", "f32_gflops"},
                  "rows": [{"work", "sequences", "context", "tokens_per_second", "share_of_limit"}, …],
                  "profile": [{"work", "op", "count", "ms", "floor_ms"}, …], "rss_mb", "load_ms"};
@@ -110,10 +111,11 @@ async function compare(options: BenchOptions, other: string, json: boolean): Pro
   return `${models.join(" against ")}, medians of three runs\n\n${asTable([head, ...cells])}`;
 }
 
-function asJson({ kv, limits, rows, profile, rssMb, loadMs, ...head }: BenchReport) {
+function asJson({ kv, weights, limits, rows, profile, rssMb, loadMs, ...head }: BenchReport) {
   return {
     ...head,
     kv: { type: kv.type, bytes_per_token: kv.bytesPerToken },
+    weights: { bytes: weights.bytes, bytes_per_token: weights.token },
     limits: { read_gbps: limits.readGbps, int8_gops: limits.int8Gops, f32_gflops: limits.f32Gflops },
     rows: rows.map(({ tokensPerSecond, shareOfLimit, overPaper, ...row }) => (
       { ...row, tokens_per_second: tokensPerSecond, share_of_limit: shareOfLimit, over_paper: overPaper }
@@ -124,7 +126,7 @@ function asJson({ kv, limits, rows, profile, rssMb, loadMs, ...head }: BenchRepo
   };
 }
 
-function describe({ kv, limits, rows, profile, ...head }: BenchReport): string {
+function describe({ kv, weights, limits, rows, profile, ...head }: BenchReport): string {
   const cells = rows.map((row) => [
     row.work,
     String(row.sequences),
@@ -139,6 +141,7 @@ function describe({ kv, limits, rows, profile, ...head }: BenchReport): string {
       describeBackend({ name: head.backend, ...head }, head.choice)
     }; loaded in ${seconds} s, ` +
     `${head.rssMb.toFixed(0)} MB resident`,
+    `weights: ${megabytes(weights.bytes)}, of which a token reads ${megabytes(weights.token)}`,
     `KV cache in ${kv.type}: ${kv.bytesPerToken} bytes a token`,
     head.backend === "cpu"
       ? `this machine: reads ${limits.readGbps.toFixed(1)} GB/s, int8 ${limits.int8Gops.toFixed(0)} GOPS, ` +
@@ -148,6 +151,10 @@ function describe({ kv, limits, rows, profile, ...head }: BenchReport): string {
     asTable([["work", "sequences", "context", "tokens/s", "of the limit", "over paper"], ...cells]),
     ...profile.length > 0 ? [describeProfile(profile)] : [],
   ].join("\n");
+}
+
+function megabytes(bytes: number): string {
+  return `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
 function describeProfile(profile: BenchReport["profile"]): string {

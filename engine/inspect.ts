@@ -4,7 +4,7 @@ import { freeMemory } from "./free_memory.ts";
 import { GgufError } from "./gguf/errors.ts";
 import { openGguf } from "./gguf/reader.ts";
 import type { GgufFile, MetadataValue, TensorType } from "./gguf/types.ts";
-import { DEFAULT_KV_TYPE, type LoadOptions, weightBytes } from "./load.ts";
+import { DEFAULT_KV_TYPE, type LoadOptions, tokenWeightBytes, weightBytes } from "./load.ts";
 import { engineSize } from "./size.ts";
 import { countDispatches } from "./backend/webgpu/dispatch_count.ts";
 import { lower } from "./backend/webgpu/lowering.ts";
@@ -44,6 +44,8 @@ export interface PlanReport {
     readonly states: number;
     readonly scratch: number;
   };
+  /** Of the weights' bytes, those that a token is computed from: all but the embedding, and few of many experts. */
+  readonly tokenWeights: number;
   /** Bytes that may be taken here now; undefined where nobody can say. */
   readonly free: number | undefined;
   readonly text: string;
@@ -101,6 +103,7 @@ async function describePlan(
       parallel: limits.parallel,
       kvType,
       memory,
+      tokenWeights: tokenWeightBytes(plan),
       free: freeMemory(),
       text: printPlan(plan),
       gpu: gpuDispatches(plan),

@@ -9,6 +9,7 @@ import { freeMemory } from "./free_memory.ts";
 import { openGguf } from "./gguf/reader.ts";
 import { blocksFor, blocksOfSequence } from "./kv_blocks.ts";
 import { ReloadingEngine } from "./reloading.ts";
+import { activeBytes, planCost } from "./plan/cost.ts";
 import { type Plan, withKvType } from "./plan/plan.ts";
 import type { EngineLimits } from "./scheduler.ts";
 import { type EngineSize, engineSize, type SizeOptions } from "./size.ts";
@@ -152,6 +153,16 @@ export function weightBytes(plan: Plan, { backend, isa }: Pick<LoadOptions, "bac
   const kernels = new CpuBackend({ threads: 1, isa });
   try {
     return kernels.packedBytes(plan);
+  } finally {
+    kernels.close();
+  }
+}
+
+/** Bytes of the CPU's packed weights that a step of one token reads for its logits: of experts, those that it chooses. */
+export function tokenWeightBytes(plan: Plan): number {
+  const kernels = new CpuBackend({ threads: 1 });
+  try {
+    return activeBytes(planCost(plan, (tensor) => kernels.tensorBytes(tensor)));
   } finally {
     kernels.close();
   }

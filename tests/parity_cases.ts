@@ -4,7 +4,7 @@ import { FORMATS as TENSOR_FORMATS } from "../engine/gguf/formats.ts";
 import type { TensorType } from "../engine/gguf/types.ts";
 import { type Architecture, synthesize, type SynthOptions } from "./synth.ts";
 
-export const ARCHITECTURES: readonly Architecture[] = ["llama", "qwen2", "qwen3", "qwen35"];
+export const ARCHITECTURES: readonly Architecture[] = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35"];
 export const SEEDS: readonly number[] = [1, 2];
 /** Tokens of the prompts. */
 export const PROMPT_LENGTHS: readonly number[] = [1, 8, 200];

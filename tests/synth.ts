@@ -24,7 +24,7 @@ export interface SynthOptions {
   readonly dequantized?: boolean;
 }
 
-export type Architecture = "llama" | "qwen2" | "qwen3" | "qwen35";
+export type Architecture = "llama" | "qwen2" | "qwen3" | "qwen3moe" | "qwen35";
 
 interface Shape {
   readonly heads: number;
@@ -41,6 +41,8 @@ interface Shape {
   readonly rotated?: number;
   /** Three layers of four are Gated DeltaNet, and attention has output gates. */
   readonly delta?: { readonly keyHeads: number; readonly valueHeads: number; readonly headDim: number };
+  /** Every feed-forward layer is a mixture of experts, of which a row chooses `used`. */
+  readonly experts?: { readonly count: number; readonly used: number; readonly feedForward: number };
   readonly layers?: number;
 }
 
@@ -48,6 +50,14 @@ const SHAPES: Readonly<Record<Architecture, Shape>> = {
   llama: { heads: 8, kvHeads: 4, headDim: 32, ropeBase: 5e5, untied: true, ropeFactors: true },
   qwen2: { heads: 8, kvHeads: 2, headDim: 32, ropeBase: 1e6, biases: true },
   qwen3: { heads: 8, kvHeads: 4, headDim: 64, ropeBase: 1e6, headNorms: true },
+  qwen3moe: {
+    heads: 4,
+    kvHeads: 2,
+    headDim: 64,
+    ropeBase: 1e6,
+    headNorms: true,
+    experts: { count: 12, used: 3, feedForward: 256 },
+  },
   qwen35: {
     heads: 4,
     kvHeads: 2,
@@ -65,6 +75,8 @@ const LAYERS = 4;
 /** No multiple of any panel's rows, so that the last panel of the output is partial. */
 const VOCABULARY = 500;
 const SIGMA = 0.02;
+/** Of routers: logits that are some units apart, as trained ones are, so that rounding seldom changes a choice. */
+const ROUTER_SIGMA = 0.3;
 
 /** The bytes of a model file. */
 export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
@@ -75,13 +87,14 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
   describe(builder, architecture, layers, vocabulary);
   let matrices = 0;
   const random = (name: string) => new Random(seedOf(`${architecture} ${seed} ${name}`));
-  const matrix = (name: string, columns: number, rows: number) => {
+  const matrix = (name: string, ...shape: number[]) => {
     const type = options.types[matrices++ % options.types.length];
-    const values = weights(type, columns * rows, random(name));
-    if (!options.dequantized) return void builder.tensor(`${name}.weight`, type, [columns, rows], values);
+    const count = shape.reduce((product, n) => product * n);
+    const values = weights(type, count, random(name));
+    if (!options.dequantized) return void builder.tensor(`${name}.weight`, type, shape, values);
     const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-    const floats = Float32Array.from(dequantize(type, bytes, columns * rows));
-    builder.tensor(`${name}.weight`, "F32", [columns, rows], floats);
+    const floats = Float32Array.from(dequantize(type, bytes, count));
+    builder.tensor(`${name}.weight`, "F32", shape, floats);
   };
   const vector = (name: string, length: number, mean = 1, spread = 0.1) => {
     const source = random(name);
@@ -125,12 +138,24 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
     vector(`${block}.ssm_norm.weight`, headDim);
     matrix(`${block}.ssm_out`, valueHeads * headDim, EMBEDDING);
   };
+  const mixture = (block: string, { count, feedForward }: NonNullable<Shape["experts"]>) => {
+    const source = random(`${block}.ffn_gate_inp`);
+    const router = Float32Array.from({ length: EMBEDDING * count }, () => ROUTER_SIGMA * source.normal());
+    builder.tensor(`${block}.ffn_gate_inp.weight`, "F32", [EMBEDDING, count], router);
+    matrix(`${block}.ffn_gate_exps`, EMBEDDING, feedForward, count);
+    matrix(`${block}.ffn_up_exps`, EMBEDDING, feedForward, count);
+    matrix(`${block}.ffn_down_exps`, feedForward, EMBEDDING, count);
+  };
   for (let layer = 0; layer < layers; layer++) {
     const block = `blk.${layer}`;
     vector(`${block}.attn_norm.weight`, EMBEDDING);
     if (shape.delta && (layer + 1) % 4 !== 0) deltaNet(block, shape.delta);
     else attention(block);
     vector(`${block}.${shape.delta ? "post_attention_norm" : "ffn_norm"}.weight`, EMBEDDING);
+    if (shape.experts) {
+      mixture(block, shape.experts);
+      continue;
+    }
     matrix(`${block}.ffn_gate`, EMBEDDING, FEED_FORWARD);
     matrix(`${block}.ffn_up`, EMBEDDING, FEED_FORWARD);
     matrix(`${block}.ffn_down`, FEED_FORWARD, EMBEDDING);
@@ -165,8 +190,13 @@ function describe(
     "ssm.group_count": shape.delta.keyHeads,
     full_attention_interval: 4,
   };
+  const expertCounts = shape.experts && {
+    expert_count: shape.experts.count,
+    expert_used_count: shape.experts.used,
+    expert_feed_forward_length: shape.experts.feedForward,
+  };
   builder.set("general.architecture", "STRING", architecture).set("general.name", "STRING", "synthetic");
-  for (const [key, value] of Object.entries({ ...counts, ...deltaCounts })) {
+  for (const [key, value] of Object.entries({ ...counts, ...deltaCounts, ...expertCounts })) {
     builder.set(`${architecture}.${key}`, "UINT32", value);
   }
   if (shape.delta) builder.array(`${architecture}.rope.dimension_sections`, "INT32", [3, 3, 2, 0]);

@@ -1,5 +1,5 @@
 import type { Hparams } from "../gguf/hparams.ts";
-import type { PlanBuilder } from "../plan/builder.ts";
+import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { attention } from "../plan/ops/attention.ts";
 import { candidates } from "../plan/ops/candidates.ts";
 import { embed } from "../plan/ops/embed.ts";
@@ -15,7 +15,12 @@ export interface LlamaTraits {
   readonly interleavedRope: boolean;
   /** RMSNorm of each query and key head, before rotation. */
   readonly headNorms: boolean;
+  /** What a layer's feed-forward half adds to `addTo`, of x, which is normed; by default SwiGLU. */
+  readonly feedForward?: (x: Value, addTo: Value, name: TensorName) => void;
 }
+
+/** A layer's tensor, without `.weight`. */
+export type TensorName = (tensor: string) => string;
 
 /**
  * The decoder of Llama, and with other traits of Qwen2 and Qwen3: pre-norm attention with grouped heads, SwiGLU.
@@ -58,6 +63,10 @@ export function buildLlama(
     linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
 
     const ffnIn = rmsNorm(b, x, name("ffn_norm"), eps);
+    if (traits.feedForward) {
+      traits.feedForward(ffnIn, x, name);
+      continue;
+    }
     const ffn = swiglu(b, ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
     linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
   }

@@ -12,6 +12,7 @@ import { ropeTable } from "../plan/ops/rope_table.ts";
 import { shortConv } from "../plan/ops/short_conv.ts";
 import { swiglu } from "../plan/ops/swiglu.ts";
 import { deltaState } from "../plan/plan.ts";
+import type { TensorName } from "./llama.ts";
 
 /**
  * Qwen3.5 and 3.6: layers of Gated DeltaNet, and every fourth of full attention with an output gate. The file has the
@@ -41,8 +42,6 @@ export function buildQwen35(b: PlanBuilder, h: Hparams, frequencies: Float64Arra
   }
   candidates(b, rmsNorm(b, x, "output_norm", eps, "logits"), h.vocabSize);
 }
-
-type TensorName = (tensor: string) => string;
 
 function gatedAttention(b: PlanBuilder, x: Value, h: Hparams, table: Value, name: TensorName): Value {
   const heads = {

@@ -4,6 +4,7 @@ import type { GgufFile } from "../gguf/types.ts";
 import { PlanBuilder } from "../plan/builder.ts";
 import type { Plan } from "../plan/plan.ts";
 import { buildLlama } from "./llama.ts";
+import { buildQwen3Moe } from "./qwen3moe.ts";
 import { buildQwen35 } from "./qwen35.ts";
 
 /** Writes the plan of a model file, whose hyper-parameters are checked; `frequencies` are those of its rotary positions. */
@@ -14,8 +15,12 @@ const ARCHITECTURES: Readonly<Record<string, Build>> = {
   llama: (b, h, f) => buildLlama(b, h, f, { interleavedRope: true, headNorms: false }),
   qwen2: (b, h, f) => buildLlama(b, h, f, { interleavedRope: false, headNorms: false }),
   qwen3: (b, h, f) => buildLlama(b, h, f, { interleavedRope: false, headNorms: true }),
+  qwen3moe: buildQwen3Moe,
   qwen35: buildQwen35,
 };
+
+/** Those whose feed-forward layers are mixtures of experts. */
+const MIXTURES: ReadonlySet<string> = new Set(["qwen3moe"]);
 
 /** Llama 3's factors on the rotary frequencies, in its own tensor. */
 const ROPE_FREQS = "rope_freqs.weight";
@@ -35,7 +40,7 @@ export function buildPlan(file: GgufFile, ropeFactors?: Float32Array): Plan {
     const detail = `must be one of ${known} (got ${quote(architecture)})`;
     throw new GgufError("GGUF_HPARAM", detail, { field: 'key "general.architecture"' });
   }
-  const hparams = readHparams(file);
+  const hparams = readHparams(file, MIXTURES.has(architecture));
   checkHeads(hparams);
   const builder = new PlanBuilder(file);
   builder.leaveOut((name) => name === ROPE_FREQS);
@@ -50,7 +55,8 @@ export function buildPlan(file: GgufFile, ropeFactors?: Float32Array): Plan {
 /** The values of `rope_freqs.weight`, read from the file; undefined where it has none. */
 export async function readRopeFactors(file: GgufFile): Promise<Float32Array | undefined> {
   if (!file.tensors.has(ROPE_FREQS)) return undefined;
-  const info = requireTensor(file, ROPE_FREQS, [readHparams(file).ropeDimensionCount / 2]);
+  const mixture = MIXTURES.has(file.metadata.getString("general.architecture"));
+  const info = requireTensor(file, ROPE_FREQS, [readHparams(file, mixture).ropeDimensionCount / 2]);
   const field = `tensor ${quote(ROPE_FREQS)}`;
   if (info.type !== "F32") {
     throw new GgufError("GGUF_HPARAM", `must be of type F32 (got ${info.type})`, { field });

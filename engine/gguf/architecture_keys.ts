@@ -48,12 +48,16 @@ export class ArchitectureKeys {
     return value;
   }
 
-  /** Keys that change what a dense decoder computes, and that compy does not compute. */
-  refuseUnsupported(): void {
+  /** Refuses a mixture of experts, of an architecture that compy has without them only. */
+  refuseExperts(): void {
     const experts = this.metadata.getCount(this.name("expert_count"), 0);
-    if (experts !== 0) {
-      this.refuse("expert_count", String(experts), "0, because mixtures of experts are not supported");
-    }
+    if (experts === 0) return;
+    const detail = "0, because mixtures of experts of this architecture are not supported";
+    this.refuse("expert_count", String(experts), detail);
+  }
+
+  /** Keys that change what a decoder computes, and that compy does not compute. */
+  refuseUnsupported(): void {
     if (!this.metadata.getBoolean(this.name("attention.causal"), true)) {
       this.refuse("attention.causal", "false", "true, because only causal attention is supported");
     }

@@ -41,17 +41,18 @@ const MAX = {
 };
 
 /**
- * Reads the hyper-parameters that the dense decoders (llama, qwen2, qwen3) have in common, and checks the token
- * embedding against them. Throws GgufError: GGUF_HPARAM naming the key, GGUF_VOCAB where embedding and tokens differ.
+ * Reads the hyper-parameters that all decoders have in common, and checks the token embedding against them; `mixture`
+ * says that the architecture may have experts. Throws GgufError: GGUF_HPARAM naming the key, GGUF_VOCAB where embedding and tokens differ.
  * Defaults are llama.cpp's.  Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md#llm
  */
-export function readHparams(file: GgufFile): Hparams {
+export function readHparams(file: GgufFile, mixture = false): Hparams {
   refuseSplit(file.metadata);
   const architecture = file.metadata.getString("general.architecture");
   const keys = new ArchitectureKeys(file.metadata, architecture);
   const blockCount = keys.count("block_count", MAX.blockCount);
   const embeddingLength = keys.count("embedding_length", MAX.embeddingLength);
   const feedForwardLength = keys.uniformCount("feed_forward_length", MAX.feedForwardLength, blockCount);
+  if (!mixture) keys.refuseExperts();
   keys.refuseUnsupported();
   const heads = readHeads(keys, blockCount, embeddingLength);
   return {

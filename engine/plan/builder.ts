@@ -1,7 +1,7 @@
 import { GgufError, quote } from "../gguf/errors.ts";
 import { FORMATS } from "../gguf/formats.ts";
 import { requireTensor } from "../gguf/hparams.ts";
-import type { GgufFile, TensorInfo } from "../gguf/types.ts";
+import type { GgufFile } from "../gguf/types.ts";
 import { checkBuffers } from "./check.ts";
 import { groupKvLayers } from "./kv_groups.ts";
 import type { PlanOp } from "./ops/registry.ts";
@@ -16,6 +16,9 @@ import type {
   StateLayer,
   TensorId,
 } from "./plan.ts";
+
+/** What an expert's rows come in, so that each expert's weights begin with a panel of any instruction set. */
+const EXPERT_ROWS = 16;
 
 /** What the names of buffers say of their form. */
 const SUFFIXES: Readonly<Record<BufferForm, string>> = { float: "", quant: ".q8", fine: ".q15" };
@@ -88,13 +91,25 @@ export class PlanBuilder {
   }
 
   matrix(name: string, columns: number, rows: number): TensorId {
-    return this.#tensor(requireTensor(this.file, name, [columns, rows]), "matrix", columns, rows);
+    const info = requireTensor(this.file, name, [columns, rows]);
+    return this.#tensor({ info, kind: "matrix", columns, rows });
+  }
+
+  /** A tensor of `count` matrices, one an expert. */
+  experts(name: string, columns: number, rows: number, count: number): TensorId {
+    const info = requireTensor(this.file, name, [columns, rows, count]);
+    if (rows % EXPERT_ROWS !== 0) {
+      const detail = `an expert must have a multiple of ${EXPERT_ROWS} rows (got ${rows})`;
+      throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(name)}` });
+    }
+    return this.#tensor({ info, kind: "matrix", columns, rows: count * rows, experts: count });
   }
 
   /** A tensor that is kept as f32, whatever its shape. */
   vector(name: string, ...shape: number[]): TensorId {
     const length = shape.reduce((product, n) => product * n, 1);
-    return this.#tensor(requireTensor(this.file, name, shape), "vector", length, 1);
+    const info = requireTensor(this.file, name, shape);
+    return this.#tensor({ info, kind: "vector", columns: length, rows: 1 });
   }
 
   /** The place in the KV cache of a layer that keeps keys and values of such heads. */
@@ -157,11 +172,11 @@ export class PlanBuilder {
     return value.forms.quant;
   }
 
-  #tensor(info: TensorInfo, kind: PlanTensor["kind"], columns: number, rows: number): TensorId {
-    const known = this.#tensorIds.get(info.name);
+  #tensor(tensor: PlanTensor): TensorId {
+    const known = this.#tensorIds.get(tensor.info.name);
     if (known !== undefined) return known;
-    this.#tensors.push({ info, kind, columns, rows });
-    this.#tensorIds.set(info.name, this.#tensors.length - 1);
+    this.#tensors.push(tensor);
+    this.#tensorIds.set(tensor.info.name, this.#tensors.length - 1);
     return this.#tensors.length - 1;
   }
 }

@@ -1,13 +1,6 @@
 import { FORMATS } from "../gguf/formats.ts";
-import { buffersOf, kindOf, type PlanOp, productsOf } from "./ops/registry.ts";
-import {
-  type BufferRows,
-  kvBytesPerLayer,
-  type Plan,
-  type PlanTensor,
-  stateBytes,
-  type TensorId,
-} from "./plan.ts";
+import { buffersOf, choiceOf, kindOf, type PlanOp, productsOf } from "./ops/registry.ts";
+import { type Choice, kvBytesPerLayer, type Plan, type PlanTensor, stateBytes } from "./plan.ts";
 
 /** Operations of matrices, a multiply-add being two, by the arithmetic that the weights' format is computed in. */
 export interface Operations {
@@ -19,6 +12,8 @@ export interface Operations {
 export interface PlanCost {
   /** Packed bytes of the matrices that every step reads once. */
   readonly weightBytes: number;
+  /** Packed bytes of all experts' matrices, of which a step reads those that its rows choose. */
+  readonly experts: readonly (Choice & { readonly bytes: number })[];
   /** Packed bytes of those that a step reads in which some row wants logits. */
   readonly logitsWeightBytes: number;
   /** Operations for each row of the step, and for each row that wants logits. */
@@ -48,16 +43,18 @@ export interface MachineLimits {
 
 /** Counts bytes and multiply-adds op by op. `packedBytes` says what a matrix takes in memory. */
 export function planCost(plan: Plan, packedBytes: (tensor: PlanTensor) => number): PlanCost {
-  const bytes: Record<BufferRows, number> = { step: 0, logits: 0 };
+  const bytes = { step: 0, logits: 0 };
+  const experts: (Choice & { bytes: number })[] = [];
   const operations = { step: { int8: 0, float: 0 }, logits: { int8: 0, float: 0 } };
-  for (const { weight, rows } of matricesRead(plan)) {
-    const tensor = plan.tensors[weight];
-    bytes[rows] += packedBytes(tensor);
+  for (const { tensor, rows, choice } of matricesRead(plan)) {
+    if (choice) addExperts(experts, choice, packedBytes(tensor));
+    else bytes[rows] += packedBytes(tensor);
     operations[rows][FORMATS[tensor.info.type].float ? "float" : "int8"] += 2 * tensor.rows *
-      tensor.columns;
+      tensor.columns * shareOf(choice);
   }
   return {
     weightBytes: bytes.step,
+    experts,
     logitsWeightBytes: bytes.logits,
     row: operations.step,
     logitsRow: operations.logits,
@@ -71,7 +68,8 @@ export function planCost(plan: Plan, packedBytes: (tensor: PlanTensor) => number
  * their arithmetic, whichever is more. Attention's own arithmetic and what norms and activations move are left out.
  */
 export function stepFloor(cost: PlanCost, work: StepWork, limits: MachineLimits): number {
-  const bytes = cost.weightBytes + (work.logitRows > 0 ? cost.logitsWeightBytes : 0) +
+  const bytes = cost.weightBytes + expertBytes(cost, work.rows) +
+    (work.logitRows > 0 ? cost.logitsWeightBytes : 0) +
     work.kvTokens * cost.kvBytesPerToken + 2 * work.sequences * cost.stateBytes;
   const total = (kind: keyof Operations) =>
     work.rows * cost.row[kind] + work.logitRows * cost.logitsRow[kind];
@@ -85,14 +83,49 @@ function contextBytes({ kv }: Plan, op: PlanOp): number {
   return work && work.window === undefined ? kvBytesPerLayer(kv.type, kv.layers[work.cache]) : 0;
 }
 
-/** The matrices that are read whole, with the rows that they are multiplied by: all but the embedding's look-up. */
-function matricesRead(plan: Plan): { weight: TensorId; rows: BufferRows }[] {
-  return plan.ops.flatMap((op) => productsOf(op).map((weight) => ({ weight, rows: rowsOf(plan, op) })));
+/** Packed bytes of the experts that a step of so many rows reads, where each expert is as likely to be chosen as any. */
+export function expertBytes({ experts }: Pick<PlanCost, "experts">, rows: number): number {
+  return experts.reduce((sum, { bytes, ...choice }) => sum + bytes * shareRead(choice, rows), 0);
 }
 
-/** The rows that an op reads. */
-export function rowsOf(plan: Plan, op: PlanOp): BufferRows {
+/** Packed bytes of the matrices that a step of one token reads, which is asked for its logits. */
+export function activeBytes(cost: PlanCost): number {
+  return cost.weightBytes + expertBytes(cost, 1) + cost.logitsWeightBytes;
+}
+
+/** The share of the experts that some of so many rows choose; of matrices that all rows read, 1. */
+export function shareRead(choice: Choice | undefined, rows: number): number {
+  return 1 - (1 - shareOf(choice)) ** rows;
+}
+
+/** The share of the experts that a row chooses; of matrices that all rows read, 1. */
+export function shareOf(choice: Choice | undefined): number {
+  return choice ? choice.used / choice.count : 1;
+}
+
+function addExperts(to: (Choice & { bytes: number })[], { count, used }: Choice, bytes: number): void {
+  const known = to.find((experts) => experts.count === count && experts.used === used);
+  if (known) known.bytes += bytes;
+  else to.push({ count, used, bytes });
+}
+
+/** A matrix that is read whole, and the rows that it is multiplied by; of experts, how many of them each row chooses. */
+interface MatrixRead {
+  readonly tensor: PlanTensor;
+  readonly rows: "step" | "logits";
+  readonly choice?: Choice;
+}
+
+/** All but the embedding's look-up. */
+function matricesRead(plan: Plan): MatrixRead[] {
+  return plan.ops.flatMap((op) =>
+    productsOf(op).map((id) => ({ tensor: plan.tensors[id], rows: rowsOf(plan, op), choice: choiceOf(op) }))
+  );
+}
+
+/** Which rows an op works for. */
+export function rowsOf(plan: Plan, op: PlanOp): "step" | "logits" {
   const read = buffersOf(op).find(({ access }) => access !== "write");
   if (!read) throw new TypeError(`${op.op} reads no rows`);
-  return plan.buffers[read.buffer].rows;
+  return plan.buffers[read.buffer].rows === "logits" ? "logits" : "step";
 }

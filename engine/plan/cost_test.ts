@@ -14,6 +14,7 @@ Deno.test("cost: each matrix counts once, the embedding's look-up not at all", (
   const plan = buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0", output: true }));
   assertEquals(planCost(plan, bytesOf), {
     weightBytes: 2 * byteLengthOf("Q8_0", LAYER),
+    experts: [],
     logitsWeightBytes: byteLengthOf("Q8_0", OUTPUT),
     row: { int8: 2 * 2 * LAYER, float: 0 },
     logitsRow: { int8: 2 * OUTPUT, float: 0 },
@@ -50,6 +51,7 @@ Deno.test("cost: float formats count as float operations", () => {
 Deno.test("cost: a step takes what it reads or what it computes, whichever is longer", () => {
   const cost = {
     weightBytes: 8e9,
+    experts: [],
     logitsWeightBytes: 1e9,
     row: { int8: 100e9, float: 10e9 },
     logitsRow: { int8: 40e9, float: 0 },

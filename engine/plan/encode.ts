@@ -1,11 +1,11 @@
 import { type CompileOptions, KV_TYPES } from "../backend/backend.ts";
 import { encodeOp } from "./ops/registry.ts";
-import { type BufferForm, NO_MATRICES, type Plan } from "./plan.ts";
+import { type BufferForm, type BufferRows, NO_MATRICES, type Plan } from "./plan.ts";
 import { planScratch } from "./scratch.ts";
 import { WordWriter } from "./words.ts";
 
 const MAGIC = 0x4e4c5043; // "CPLN"
-const VERSION = 7;
+const VERSION = 8;
 const BUFFER_FORMS: readonly BufferForm[] = ["float", "quant", "fine"];
 
 /** A plan as the words that rust-kernels/src/program reads; the two change together, with VERSION. */
@@ -29,9 +29,14 @@ export function encodePlan(plan: Plan, options: CompileOptions): Uint8Array<Arra
   }
   w.u32(plan.buffers.length);
   plan.buffers.forEach((b, i) => {
-    w.u32(BUFFER_FORMS.indexOf(b.form), b.rows === "step" ? 0 : 1, b.columns).u64(scratch.offsets[i]);
+    w.u32(BUFFER_FORMS.indexOf(b.form), ...rowWords(b.rows), b.columns).u64(scratch.offsets[i]);
   });
   w.u32(plan.ops.length);
   for (const op of plan.ops) encodeOp(w, op);
   return w.bytes();
+}
+
+function rowWords(rows: BufferRows): number[] {
+  if (typeof rows !== "string") return [2, rows.count, rows.used];
+  return [rows === "step" ? 0 : 1];
 }

@@ -43,6 +43,7 @@ const NONE = 0xffffffff;
 const MODELS = {
   qwen2: smallTransformer({ architecture: "qwen2", type: "Q8_0", biases: true, types: { ffn_down: "F16" } }),
   qwen35: smallHybrid({ architecture: "qwen35", type: "Q8_0" }),
+  qwen3moe: smallTransformer({ architecture: "qwen3moe", type: "Q8_0", headNorms: true }),
 };
 const SIZES = { kvBlocks: 9, stateSlots: 3, maxRows: 48, maxLogitRows: 5 };
 const DELTA = [8 * 64, 3, 4, 64, 64];
@@ -53,23 +54,30 @@ const DELTA = [8 * 64, 3, 4, 64, 64];
 const SHAPES = {
   qwen2: [[0, 9, 1, 2, 0, 2, 32, 0, 2, 32, 0], [0, 3]],
   qwen35: [[1, 9, 1, 1, 0, 2, 32, 0], [3, 3, ...DELTA, ...DELTA, ...DELTA]],
+  qwen3moe: [[0, 9, 1, 2, 0, 2, 32, 0, 2, 32, 0], [0, 3]],
 } as const;
 
-for (const name of ["qwen2", "qwen35"] as const) {
+/** Form, kind of rows (and of experts how many there are and how many a row chooses), columns, place. */
+function readBuffer(r: Reader): number[] {
+  const [form, rows] = r.u32s(2);
+  return [form, rows, ...rows === 2 ? r.u32s(2) : [], r.u32(), r.u64()];
+}
+
+for (const name of ["qwen2", "qwen35", "qwen3moe"] as const) {
   Deno.test(`encode: ${name}'s head and buffers say what the plan says`, () => {
     const plan = withKvType(buildPlan(MODELS[name]), name === "qwen35" ? "q8_0" : "f16");
     const [kv, recurrent] = SHAPES[name];
     const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);
     const r = new Reader(encodePlan(plan, SIZES));
-    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 7, 48, 5, plan.vocabSize, ...kv]);
+    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 8, 48, 5, plan.vocabSize, ...kv]);
     assertEquals(r.u32s(recurrent.length), recurrent);
     assertEquals(r.u64(), arenaBytes);
     const tables = Array.from({ length: r.u32() }, () => Array.from({ length: r.u32() }, () => r.f64()));
     assertEquals(tables, plan.rope.map((frequencies) => [...frequencies]));
-    const buffers = Array.from({ length: r.u32() }, () => [...r.u32s(3), r.u64()]);
+    const buffers = Array.from({ length: r.u32() }, () => readBuffer(r));
     const expected = plan.buffers.map((b, i) => [
       ["float", "quant", "fine"].indexOf(b.form),
-      b.rows === "step" ? 0 : 1,
+      ...typeof b.rows === "string" ? [b.rows === "step" ? 0 : 1] : [2, 6, 2],
       b.columns,
       offsets[i],
     ]);
@@ -82,7 +90,7 @@ for (const name of ["qwen2", "qwen35"] as const) {
     const r = new Reader(encodePlan(plan, SIZES));
     r.u32s(5 + 4 + 1 + 3 * plan.kv.layers.length + 2 + 5 * plan.states.length + 2);
     for (let tables = r.u32(); tables > 0; tables--) for (let n = r.u32(); n > 0; n--) r.f64();
-    for (let n = r.u32(); n > 0; n--) r.u32s(5);
+    for (let n = r.u32(); n > 0; n--) readBuffer(r);
     const operand = (id: number | undefined) => id ?? NONE;
     const forms = (f: Forms) => [f.float, f.quant, f.fine].map(operand);
     assertEquals(r.u32(), plan.ops.length);
@@ -128,6 +136,20 @@ for (const name of ["qwen2", "qwen35"] as const) {
           break;
         case "pool":
           assertEquals([code, ...r.u32s(2)], [11, op.x, op.way]);
+          break;
+        case "route":
+          assertEquals([code, ...r.u32s(3)], [12, op.logits, operand(op.bias), 0]);
+          assertEquals([r.f32(), ...r.u32s(3)], [1, op.chosen.buffer, 6, 2]);
+          break;
+        case "expert_swiglu":
+          assertEquals([code, ...r.u32s(2)], [13, operand(op.x.float), operand(op.x.quant)]);
+          assertEquals(r.u32s(5), [op.chosen.buffer, 6, 2, op.gate, op.up]);
+          assertEquals(r.u32s(2), [operand(op.out.float), operand(op.out.quant)]);
+          break;
+        case "expert_sum":
+          assertEquals([code, ...r.u32s(3)], [14, op.chosen.buffer, 6, 2]);
+          assertEquals(r.u32s(2), [operand(op.x.float), operand(op.x.quant)]);
+          assertEquals(r.u32s(3), [op.weight, op.out, Number(op.add)]);
           break;
         case "short_conv":
           assertEquals([code, ...r.u32s(3)], [9, op.x, op.weight, op.heads.layer]);

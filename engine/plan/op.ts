@@ -41,7 +41,7 @@ export class Names {
 
   buffer(id: number): string {
     const { name, rows, columns } = this.plan.buffers[id];
-    return `${name}[${rows},${columns}]`;
+    return `${name}[${typeof rows === "string" ? rows : `${rows.used} of ${rows.count}`},${columns}]`;
   }
 
   buffers(...ids: readonly number[]): string {
@@ -54,8 +54,9 @@ export class Names {
   }
 
   tensor(id: number): string {
-    const { info, kind, rows, columns } = this.plan.tensors[id];
-    return `${info.name}:${info.type}:${kind === "matrix" ? `${rows}x${columns}` : `${columns}`}`;
+    const { info, kind, rows, columns, experts } = this.plan.tensors[id];
+    const matrix = experts === undefined ? `${rows}x${columns}` : `${experts}x${rows / experts}x${columns}`;
+    return `${info.name}:${info.type}:${kind === "matrix" ? matrix : `${columns}`}`;
   }
 
   tensors(...ids: readonly (number | undefined)[]): string {

@@ -2,7 +2,7 @@
  * What an op's operands are made of. An op lists its operands once, in the order that they cross the FFI; which buffers
  * and tensors it touches, its words and its type follow from that list.
  */
-import type { BufferForm, BufferId, DeltaShape, Forms, HeadShape, TensorId } from "./plan.ts";
+import type { BufferForm, BufferId, Choice, Chosen, DeltaShape, Forms, HeadShape, TensorId } from "./plan.ts";
 import type { WordWriter } from "./words.ts";
 
 /** "No such operand" among the words. */
@@ -19,7 +19,7 @@ export interface BufferUse {
 
 export interface TensorUse {
   readonly tensor: TensorId;
-  /** A matrix that activations are multiplied by, and so is read whole. */
+  /** A matrix that activations are multiplied by, and so is read whole; of experts, those that rows chose. */
   readonly product: boolean;
 }
 
@@ -33,6 +33,8 @@ export interface Operand<T> {
   /** Layers of the KV cache, and of recurrent state, that it names. */
   caches?(value: T): readonly number[];
   states?(value: T): readonly number[];
+  /** How many experts its rows choose. */
+  choice?(value: T): Choice;
   /** The same operand with its tensors numbered anew. */
   renumber?(value: T, id: (old: TensorId) => TensorId): T;
 }
@@ -66,6 +68,11 @@ export function tensorsOfAll(list: Operands, values: object): TensorUse[] {
 /** The layers of the KV cache, or of recurrent state, that operands name. */
 export function layersOfAll(kind: "caches" | "states", list: Operands, values: object): number[] {
   return pairs(list, values).flatMap(([operand, value]) => operand[kind]?.(value) ?? []);
+}
+
+/** How many experts the rows of operands choose; undefined where they are not about experts. */
+export function choiceOfAll(list: Operands, values: object): Choice | undefined {
+  return pairs(list, values).map(([operand, value]) => operand.choice?.(value)).find(Boolean);
 }
 
 export function renumberAll<T extends object>(list: Operands, values: T, id: (old: TensorId) => TensorId): T {
@@ -128,6 +135,16 @@ export const product = tensor(true);
 export const integer: Operand<number> = { words: 1, encode: (w, value) => w.u32(value) };
 export const real: Operand<number> = { words: 1, encode: (w, value) => w.f32(value) };
 export const flag: Operand<boolean> = { words: 1, encode: (w, value) => w.u32(value ? 1 : 0) };
+
+/** The experts that each row chose. */
+export function chosenExperts(access: Access): Operand<Chosen> {
+  return {
+    words: 3,
+    encode: (w, { buffer, count, used }) => w.u32(buffer, count, used),
+    buffers: ({ buffer }) => [{ buffer, form: "float", access }],
+    choice: (chosen) => chosen,
+  };
+}
 
 /** Heads of attention over a KV cache. */
 export const attentionHeads: Operand<HeadShape> = {

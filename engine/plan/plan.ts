@@ -8,8 +8,22 @@ import type { PlanOp } from "./ops/registry.ts";
 
 export type { PlanOp };
 
-/** Rows of a buffer: one a token of the step, or one a row whose logits are wanted. */
-export type BufferRows = "step" | "logits";
+/** How many experts there are, and how many of them each row chooses. */
+export interface Choice {
+  readonly count: number;
+  readonly used: number;
+}
+
+/** The experts that rows chose: a buffer of f32 rows, their numbers ascending, then their weights. */
+export interface Chosen extends Choice {
+  readonly buffer: BufferId;
+}
+
+/**
+ * Rows of a buffer: one a token of the step, one a row whose logits are wanted, or one for each expert that a token of the
+ * step chose, those of an expert together.
+ */
+export type BufferRows = "step" | "logits" | Choice;
 
 /**
  * f32 rows; rows in 8-bit blocks of 32 under f32 scales; or such blocks in two planes, of which the second holds what the
@@ -30,7 +44,10 @@ export interface PlanTensor {
   readonly info: TensorInfo;
   readonly kind: "matrix" | "vector";
   readonly columns: number;
+  /** Of all experts together, where there are several. */
   readonly rows: number;
+  /** Matrices in it, one an expert; absent where it is a single one. */
+  readonly experts?: number;
 }
 
 /** Indices into `Plan.buffers` and `Plan.tensors`. */

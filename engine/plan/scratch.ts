@@ -1,5 +1,5 @@
 import { buffersOf } from "./ops/registry.ts";
-import type { Plan, PlanBuffer } from "./plan.ts";
+import type { BufferRows, Plan, PlanBuffer } from "./plan.ts";
 
 /** Alignment of buffers in the arena: a cache line. */
 const ALIGN = 64;
@@ -19,6 +19,14 @@ export function bufferBytes(buffer: PlanBuffer, rows: number): number {
   return roundUp(rows, ROUND) * rowBytes * (buffer.form === "fine" ? 2 : 1);
 }
 
+/** Rows that a buffer of that kind has room for. Each expert's begin with a tile, of ROUND rows at most. */
+export function mostRows(rows: BufferRows, maxRows: number, maxLogitRows: number): number {
+  if (rows === "step") return maxRows;
+  if (rows === "logits") return maxLogitRows;
+  const chosen = maxRows * rows.used;
+  return chosen + Math.min(chosen, rows.count) * (ROUND - 1);
+}
+
 /** Places buffers in one arena; buffers that are never alive together share bytes. First fit, in order of birth. */
 export function planScratch(plan: Plan, maxRows: number, maxLogitRows: number): Scratch {
   const lives = lifetimes(plan);
@@ -27,7 +35,7 @@ export function planScratch(plan: Plan, maxRows: number, maxLogitRows: number): 
   const order = plan.buffers.map((_, i) => i).sort((a, b) => lives[a].first - lives[b].first);
   for (const id of order) {
     const buffer = plan.buffers[id];
-    const size = roundUp(bufferBytes(buffer, buffer.rows === "step" ? maxRows : maxLogitRows), ALIGN);
+    const size = roundUp(bufferBytes(buffer, mostRows(buffer.rows, maxRows, maxLogitRows)), ALIGN);
     const rivals = placed.filter((p) => p.first <= lives[id].last && p.last >= lives[id].first)
       .sort((a, b) => a.start - b.start);
     let start = 0;

@@ -19,6 +19,8 @@ const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid>> = {
   "qwen2-q8_0": { architecture: "qwen2", type: "Q8_0", biases: true },
   "qwen3-bf16": { architecture: "qwen3", type: "BF16", headNorms: true, output: true },
   "qwen3-mxfp4": { architecture: "qwen3", type: "MXFP4", headNorms: true, types: { token_embd: "Q8_0" } },
+  "qwen3moe-q4_0": { architecture: "qwen3moe", type: "Q4_0", headNorms: true, output: true },
+  "qwen3moe-f16": { architecture: "qwen3moe", type: "F16", headNorms: true, types: { ffn_up_exps: "Q8_0" } },
   "qwen35-q8_0": { architecture: "qwen35", type: "Q8_0" },
   "qwen35-f16": { architecture: "qwen35", type: "F16" },
 };

@@ -4,7 +4,7 @@ import { GgufBuilder } from "../gguf/testing.ts";
 import type { GgufFile, TensorType } from "../gguf/types.ts";
 
 export interface SmallTransformer {
-  readonly architecture: "llama" | "qwen2" | "qwen3";
+  readonly architecture: "llama" | "qwen2" | "qwen3" | "qwen3moe";
   /** Format of the matrices. */
   readonly type: TensorType;
   /** Of single matrices, by name without block and `.weight`. */
@@ -14,6 +14,9 @@ export interface SmallTransformer {
   readonly headNorms?: boolean;
   readonly output?: boolean;
 }
+
+/** Experts of "qwen3moe", and how many of them a row chooses. */
+const EXPERTS = { count: 6, used: 2, feedForward: 256 };
 
 /** Three layers of Gated DeltaNet, one of attention, and a drafting layer that is left out. */
 export interface SmallHybrid {
@@ -67,6 +70,16 @@ class SmallFile {
     this.builder.tensor(`${name}.weight`, type, [columns, rows]);
   }
 
+  /** The router and the experts of a layer. */
+  experts(prefix: string, types: Readonly<Record<string, TensorType>>): void {
+    const { count, feedForward } = EXPERTS;
+    this.matrix(`${prefix}ffn_gate_inp`, EMBEDDING, count, "F32");
+    for (const name of ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"]) {
+      const shape = name === "ffn_down_exps" ? [feedForward, EMBEDDING] : [EMBEDDING, feedForward];
+      this.builder.tensor(`${prefix}${name}.weight`, types[name] ?? this.type, [...shape, count]);
+    }
+  }
+
   vector(name: string, ...shape: number[]): void {
     this.builder.tensor(name, "F32", shape);
   }
@@ -80,6 +93,10 @@ class SmallFile {
 export function smallTransformer(options: SmallTransformer): GgufFile {
   const { architecture, type, types = {} } = options;
   const file = new SmallFile(architecture, LAYERS, type);
+  if (architecture === "qwen3moe") {
+    const { count, used, feedForward } = EXPERTS;
+    file.keys({ expert_count: count, expert_used_count: used, expert_feed_forward_length: feedForward });
+  }
   const matrix = (prefix: string, name: string, columns: number, rows: number) =>
     file.matrix(prefix + name, columns, rows, types[name]);
   matrix("", "token_embd", EMBEDDING, VOCAB);
@@ -94,8 +111,11 @@ export function smallTransformer(options: SmallTransformer): GgufFile {
       file.vector(`${prefix}${name}.weight`, HEAD);
     }
     matrix(prefix, "attn_output", HEADS * HEAD, EMBEDDING);
-    for (const name of ["ffn_gate", "ffn_up"]) matrix(prefix, name, EMBEDDING, FEED_FORWARD);
-    matrix(prefix, "ffn_down", FEED_FORWARD, EMBEDDING);
+    if (architecture === "qwen3moe") file.experts(prefix, types);
+    else {
+      for (const name of ["ffn_gate", "ffn_up"]) matrix(prefix, name, EMBEDDING, FEED_FORWARD);
+      matrix(prefix, "ffn_down", FEED_FORWARD, EMBEDDING);
+    }
     for (const name of ["attn_norm", "ffn_norm"]) file.vector(`${prefix}${name}.weight`, EMBEDDING);
   }
   file.vector("output_norm.weight", EMBEDDING);

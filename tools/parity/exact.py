@@ -4,8 +4,8 @@
 
 Follows the greedy tokens from each prompt of a JSON list of lists, and prints one line a model and prompt:
 {"model", "prompt", "steps": [{"token", "top": [[id, log-probability], ...]}, ...]}.
-Plain on purpose: numpy and the package gguf's own dequantisers, for the dense llama, qwen2 and qwen3, and the hybrid
-qwen35 (Gated DeltaNet, token after token as the paper has it: arXiv 2412.06464).
+Plain on purpose: numpy and the package gguf's own dequantisers, for the dense llama, qwen2 and qwen3, the mixture
+of experts qwen3moe, and the hybrid qwen35 (Gated DeltaNet, token after token as the paper has it: arXiv 2412.06464).
 """
 import argparse
 import json
@@ -58,6 +58,7 @@ class Model:
         self.eps = key("attention.layer_norm_rms_epsilon")
         self.key_heads, self.value_heads = key("ssm.group_count"), key("ssm.time_step_rank")
         self.state_dim = key("ssm.state_size")
+        self.experts_used = key("expert_used_count")
         self.frequencies = float(key("rope.freq_base", 1e4)) ** -(np.arange(0, self.rotated, 2) / self.rotated)
         if "rope_freqs.weight" in self.weights:
             self.frequencies = self.frequencies / self.weights["rope_freqs.weight"]
@@ -137,6 +138,20 @@ class Model:
         gate = self.linear(x, f"{name}.attn_gate").reshape(n, self.value_heads, dim)
         return self.linear((self.norm(out, f"{name}.ssm_norm") * silu(gate)).reshape(n, -1), f"{name}.ssm_out")
 
+    def feed_forward(self, x, name):
+        if f"{name}.ffn_gate_inp.weight" not in self.weights:
+            return self.linear(silu(self.linear(x, f"{name}.ffn_gate")) * self.linear(x, f"{name}.ffn_up"), f"{name}.ffn_down")
+        scores = np.exp(self.linear(x, f"{name}.ffn_gate_inp"))
+        scores /= scores.sum(axis=-1, keepdims=True)
+        gate, up, down = (self.weights[f"{name}.ffn_{part}_exps.weight"] for part in ("gate", "up", "down"))
+        out = np.zeros_like(x)
+        for row, (h, score) in enumerate(zip(x, scores)):
+            chosen = np.argsort(-score, kind="stable")[:self.experts_used]
+            for expert in chosen:
+                weight = score[expert] / score[chosen].sum()
+                out[row] += weight * (down[expert] @ (silu(gate[expert] @ h) * (up[expert] @ h)))
+        return out
+
     def log_probs(self, tokens, cache):
         """Appends `tokens`; returns the log-probabilities after each: (tokens, vocabulary)."""
         x = self.weights["token_embd.weight"][tokens]
@@ -146,8 +161,7 @@ class Model:
             x = x + mix(self.norm(x, f"{name}.attn_norm"), layer, cache)
             dense = f"{name}.ffn_norm.weight" in self.weights
             h = self.norm(x, f"{name}.ffn_norm" if dense else f"{name}.post_attention_norm")
-            h = silu(self.linear(h, f"{name}.ffn_gate")) * self.linear(h, f"{name}.ffn_up")
-            x = x + self.linear(h, f"{name}.ffn_down")
+            x = x + self.feed_forward(h, name)
         cache.length += len(tokens)
         head = "output" if "output.weight" in self.weights else "token_embd"
         logits = self.linear(self.norm(x, "output_norm"), head)

@@ -1,6 +1,7 @@
 /**
  * Writes tests/parity_expected.json (`deno task parity`): exact answers from exact.py, and how far llama.cpp is from
- * them, for every model of tests/parity_cases.ts. README.md beside this file says what must be installed.
+ * them, for every model of tests/parity_cases.ts; with the name of an architecture for its models, and keeps the others.
+ * README.md beside this file says what must be installed.
  */
 import { fromFileUrl, join } from "@std/path";
 import {
@@ -35,14 +36,22 @@ interface PeerLine {
   readonly steps: readonly number[][];
 }
 
+/** The models that are asked for, all or of one architecture. */
+const [ASKED] = Deno.args;
+const FILES = PARITY_FILES.filter(({ options }) => ASKED === undefined || options.architecture === ASKED);
+
 if (import.meta.main) {
   const folder = await Deno.makeTempDir({ prefix: "compy-parity-" });
   try {
     const hashes = await writeModels(folder);
     const exact = await exactAnswers(folder);
     const peer = await peerAnswers(folder, exact);
-    const table = JSON.stringify(tableOf(hashes, exact, peer), undefined, 2);
-    await Deno.writeTextFile(TABLE_URL, table + "\n");
+    const made = tableOf(hashes, exact, peer).files;
+    const kept: ParityTable["files"] = JSON.parse(await Deno.readTextFile(TABLE_URL)).files;
+    const files = Object.fromEntries(
+      PARITY_FILES.map(({ name }) => [name, made[name] ?? kept[name]]).filter(([, answers]) => answers),
+    );
+    await Deno.writeTextFile(TABLE_URL, JSON.stringify({ files }, undefined, 2) + "\n");
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
@@ -51,7 +60,7 @@ if (import.meta.main) {
 /** Writes all model files; returns their digests by name. */
 async function writeModels(folder: string): Promise<Map<string, string>> {
   const hashes = new Map<string, string>();
-  for (const file of PARITY_FILES) {
+  for (const file of FILES) {
     const bytes = parityBytes(file);
     await Deno.writeFile(join(folder, `${file.name}.gguf`), bytes);
     hashes.set(file.name, await digest(bytes));
@@ -61,7 +70,7 @@ async function writeModels(folder: string): Promise<Map<string, string>> {
 
 /** The lines of exact.py. */
 async function exactAnswers(folder: string): Promise<string> {
-  const models = PARITY_FILES.map(({ name }) => join(folder, `${name}.gguf`));
+  const models = FILES.map(({ name }) => join(folder, `${name}.gguf`));
   const args = [here("exact.py"), "--steps", `${STEPS}`, "--top", `${TOP}`, ...models];
   return await run("python3", args, folder, JSON.stringify(PROMPT_LENGTHS.map(prompt)));
 }

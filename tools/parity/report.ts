@@ -7,6 +7,8 @@ import { FORMATS, PARITY_FILES, type ParityFile } from "../../tests/parity_cases
 import { compare, judge, type Judged, maxOfTopFive, wrongChoices } from "../../tests/parity_judge.ts";
 
 const CLEAR_MARGIN = 0.3;
+/** Judged apart: hybrids, and mixtures of experts. */
+const APART: readonly string[] = ["qwen35", "qwen3moe"];
 
 const rows = [
   ["format", "mean", "llama.cpp", "ratio", "max", "llama.cpp", "ratio", "max of top 5", "wrong choices"],
@@ -14,7 +16,7 @@ const rows = [
 ];
 const [isa, architecture, kvType] = Deno.args;
 const asked = ({ options }: ParityFile) =>
-  architecture ? options.architecture === architecture : options.architecture !== "qwen35";
+  architecture ? options.architecture === architecture : !APART.includes(options.architecture);
 for (const format of FORMATS) {
   const judged: Judged[] = [];
   for (const file of PARITY_FILES.filter((file) => file.format === format && asked(file))) {

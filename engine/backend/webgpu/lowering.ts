@@ -24,6 +24,9 @@ export function lower(plan: Plan): Program {
       `Cannot keep the KV cache in ${plan.kv.type} on the GPU: it must be f16; use --kv-type f16 or --backend cpu`,
     );
   }
+  if (plan.tensors.some(({ experts }) => experts !== undefined)) {
+    throw new Error("Cannot run mixtures of experts on the GPU yet; use --backend cpu");
+  }
   return new Lowering(plan).run();
 }
 
@@ -95,9 +98,16 @@ export class Lowering {
     this.#slices.set(id, this.slice(of));
   }
 
+  /** Which rows a buffer of the plan has. */
+  rowsOf(id: BufferId): RowKind {
+    const { rows } = this.plan.buffers[id];
+    if (typeof rows !== "string") throw new TypeError("The GPU has no buffers of rows by experts");
+    return rows;
+  }
+
   /** A buffer for values of one kind of rows: forms of one value, or (side by side) several values. */
   make(ids: readonly BufferId[], sideBySide = false): Slice {
-    const { rows } = this.plan.buffers[ids[0]];
+    const rows = this.rowsOf(ids[0]);
     const columns = ids.map((id) => this.plan.buffers[id].columns);
     const width = sideBySide ? columns.reduce((a, b) => a + b, 0) : columns[0];
     const buffer = this.buffer(rows, width);

@@ -3,24 +3,28 @@ import type { OpKind, OpOf } from "../op.ts";
 import {
   buffersOfAll,
   type BufferUse,
+  choiceOfAll,
   encodeAll,
   layersOfAll,
   renumberAll,
   tensorsOfAll,
   type TensorUse,
 } from "../operands.ts";
-import type { TensorId } from "../plan.ts";
+import type { Choice, TensorId } from "../plan.ts";
 import type { WordWriter } from "../words.ts";
 import { ATTENTION } from "./attention.ts";
 import { CANDIDATES } from "./candidates.ts";
 import { DELTA_RULE } from "./delta_rule.ts";
 import { EMBED } from "./embed.ts";
+import { EXPERT_SUM } from "./expert_sum.ts";
+import { EXPERT_SWIGLU } from "./expert_swiglu.ts";
 import { MATMUL } from "./matmul.ts";
 import { POOL } from "./pool.ts";
 import { QUANTIZE } from "./quantize.ts";
 import { RMS_NORM } from "./rms_norm.ts";
 import { ROPE_APPEND } from "./rope_append.ts";
 import { ROPE_TABLE } from "./rope_table.ts";
+import { ROUTE } from "./route.ts";
 import { SHORT_CONV } from "./short_conv.ts";
 import { SWIGLU } from "./swiglu.ts";
 
@@ -38,6 +42,9 @@ export const KINDS = [
   SHORT_CONV,
   DELTA_RULE,
   POOL,
+  ROUTE,
+  EXPERT_SWIGLU,
+  EXPERT_SUM,
 ] as const;
 
 /** One op of a plan. */
@@ -73,6 +80,11 @@ export function statesOf(op: PlanOp): number[] {
 /** The matrices that an op multiplies by. */
 export function productsOf(op: PlanOp): TensorId[] {
   return tensorsOf(op).filter(({ product }) => product).map(({ tensor }) => tensor);
+}
+
+/** How many experts the op's rows choose; undefined for an op that has nothing to do with experts. */
+export function choiceOf(op: PlanOp): Choice | undefined {
+  return choiceOfAll(kindOf(op).operands, op);
 }
 
 /** The same op with its tensors numbered anew. */

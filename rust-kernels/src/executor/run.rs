@@ -1,5 +1,6 @@
 //! A step under way.
 use super::Executor;
+use crate::kernels::float_gemm::FloatRows;
 use crate::kernels::norm::Outputs;
 use crate::kernels::quant_rows::{FineRows, QuantRows, tile_rows};
 use crate::ops::attention::groups::Group;
@@ -34,6 +35,7 @@ impl Run<'_> {
         match buffer.rows {
             Rows::Step => self.step.tokens.len(),
             Rows::Logits => self.step.logits.len(),
+            Rows::Chosen(_) => unreachable!("only ops that count these rows themselves get such a buffer"),
         }
     }
 
@@ -53,10 +55,19 @@ impl Run<'_> {
         self.p.buffers[index].stride()
     }
 
+    pub fn float_rows(&self, index: usize) -> FloatRows {
+        FloatRows { base: self.float(index, 0), stride: self.stride(index) }
+    }
+
     pub fn quant(&self, index: usize) -> QuantRows {
+        let tile = tile_rows(self.rows_of(index), self.isa.tile());
+        QuantRows { tile, ..self.quant_rows(index) }
+    }
+
+    /// Quantised rows, each a tile of its own: whoever knows how many there are says how many a tile has.
+    pub fn quant_rows(&self, index: usize) -> QuantRows {
         let buffer = &self.p.buffers[index];
-        let tile = tile_rows(self.buffer_rows(buffer), self.isa.tile());
-        QuantRows { base: self.e.arena.at(buffer.offset), columns: buffer.columns, tile }
+        QuantRows { base: self.e.arena.at(buffer.offset), columns: buffer.columns, tile: 1 }
     }
 
     pub fn fine(&self, index: usize) -> FineRows {

@@ -158,3 +158,21 @@ pub unsafe fn quantize_row_finely<S: Simd>(s: S, x: *const f32, out: &FineRows, 
         unsafe { quantize_block_finely(s, x.add(b * BLOCK), out, row, b) }
     }
 }
+
+/// Copies row `row` of `from` to row `to_row` of `to`, whose tiles may differ.
+///
+/// # Safety
+/// Both have the row, and as many columns.
+pub unsafe fn copy_row(from: &QuantRows, row: usize, to: &QuantRows, to_row: usize) {
+    let (tile, slot) = (row / from.tile, row % from.tile);
+    let (to_tile, to_slot) = (to_row / to.tile, to_row % to.tile);
+    for b in 0..from.columns / BLOCK {
+        unsafe {
+            to.codes(to_tile, b, to_slot).copy_from_nonoverlapping(from.codes(tile, b, slot), BLOCK);
+            let (meta, copy) = (from.meta(tile, b, slot), to.meta(to_tile, b, to_slot));
+            for word in 0..3 {
+                *copy.add(word * to.tile) = *meta.add(word * from.tile);
+            }
+        }
+    }
+}

@@ -4,6 +4,9 @@ pub mod attention;
 pub mod candidates;
 pub mod delta_rule;
 pub mod embed;
+pub mod expert_sum;
+pub mod expert_swiglu;
+mod experts;
 pub mod matmul;
 pub mod pool;
 mod product;
@@ -11,6 +14,7 @@ pub mod quantize;
 pub mod rms_norm;
 pub mod rope_append;
 pub mod rope_table;
+pub mod route;
 pub mod short_conv;
 pub mod swiglu;
 
@@ -72,4 +76,7 @@ ops! {
     9 => short_conv::ShortConv,
     10 => delta_rule::DeltaRule,
     11 => pool::Pool,
+    12 => route::Route,
+    13 => expert_swiglu::ExpertSwiGlu,
+    14 => expert_sum::ExpertSum,
 }

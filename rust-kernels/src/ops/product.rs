@@ -3,7 +3,9 @@ use crate::executor::Run;
 use crate::formats::FormatKernels;
 use crate::kernels::float_gemm::FloatRows;
 use crate::kernels::gemm::{Epilogue, Gemm, corrections_len};
-use crate::program::{Out, Program, ROW_ROUND, Rows};
+use crate::kernels::quant_rows::{FineRows, QuantRows};
+use crate::program::{Out, Program, ROW_ROUND};
+use crate::simd::Isa;
 use crate::weights::Matrix;
 use std::ops::Range;
 
@@ -12,10 +14,19 @@ const FINE_COLUMNS: usize = 256;
 /// Bytes of weights that stay in a core's L2 from one plane's pass to the other's.
 const L2_BYTES: usize = 256 * 1024;
 
+/// Rows of x, in the forms that are there.
+#[derive(Clone, Copy)]
+pub(super) struct Operand {
+    pub m: usize,
+    pub float: Option<FloatRows>,
+    pub quant: Option<QuantRows>,
+    pub fine: Option<FineRows>,
+}
+
 /// Products with x on one thread. What its formats' kernels want of x is prepared once.
-pub(super) struct Product<'a> {
-    run: &'a Run<'a>,
-    x: Out,
+pub(super) struct Product {
+    isa: Isa,
+    x: Operand,
     /// Rows of x.
     pub m: usize,
     corrections: *mut f32,
@@ -25,23 +36,32 @@ pub(super) struct Product<'a> {
     prepared: Option<(u32, bool)>,
 }
 
-impl<'a> Product<'a> {
+impl Product {
     /// Floats of working memory.
     pub fn scratch(p: &Program, x: Out) -> usize {
         let Some(index) = x.quant.or(x.fine) else { return 0 };
-        let most = match p.buffers[index].rows {
-            Rows::Step => p.max_rows,
-            Rows::Logits => p.max_logit_rows,
-        };
+        let most = p.most_rows(p.buffers[index].rows).expect("checked at decode");
         let (planes, tile) = if x.fine.is_some() { (2, ROW_ROUND * FINE_COLUMNS) } else { (1, 0) };
         let rows = planes * most.next_multiple_of(ROW_ROUND);
         corrections_len(rows, p.buffers[index].columns, ROW_ROUND).next_multiple_of(16) + tile
     }
 
     /// `scratch` is what the function of that name says.
-    pub fn new(run: &'a Run<'a>, x: Out, scratch: *mut f32) -> Self {
+    pub fn new(run: &Run, x: Out, scratch: *mut f32) -> Self {
+        let x = Operand {
+            m: run.rows_of_any(x),
+            float: x.float.map(|i| run.float_rows(i)),
+            quant: x.quant.map(|i| run.quant(i)),
+            fine: x.fine.map(|i| run.fine(i)),
+        };
+        Self::of(run.isa, x, scratch)
+    }
+
+    /// Products with rows that are no whole buffer; `scratch` has the corrections of as many, and in front of them the tile
+    /// that two planes want.
+    pub fn of(isa: Isa, x: Operand, scratch: *mut f32) -> Self {
         let tile = if x.fine.is_some() { ROW_ROUND * FINE_COLUMNS } else { 0 };
-        Self { run, x, m: run.rows_of_any(x), corrections: scratch.wrapping_add(tile), tile: scratch, prepared: None }
+        Self { isa, x, m: x.m, corrections: scratch.wrapping_add(tile), tile: scratch, prepared: None }
     }
 
     /// Multiplies with the matrix's own kernel.
@@ -51,21 +71,20 @@ impl<'a> Product<'a> {
     pub unsafe fn multiply(&mut self, args: &Gemm, matrix: &Matrix) {
         match &matrix.format.kernels {
             FormatKernels::Block(k) => {
-                let rows = self.run.quant(self.x.quant.expect("checked at decode"));
+                let rows = self.x.quant.expect("checked at decode");
                 // SAFETY: x holds m rows, the scratch was sized for them.
                 unsafe {
                     if self.prepared != Some((matrix.format.id, false)) {
-                        (k.prepare)(self.run.isa, &rows, self.m, self.corrections);
+                        (k.prepare)(self.isa, &rows, self.m, self.corrections);
                         self.prepared = Some((matrix.format.id, false));
                     }
-                    (k.gemm)(self.run.isa, args, &rows, self.corrections);
+                    (k.gemm)(self.isa, args, &rows, self.corrections);
                 }
             }
             FormatKernels::Float(k) => {
-                let index = self.x.float.expect("checked at decode");
-                let rows = FloatRows { base: self.run.float(index, 0), stride: self.run.stride(index) };
+                let rows = self.x.float.expect("checked at decode");
                 // SAFETY: as above.
-                unsafe { (k.gemm)(self.run.isa, args, &rows) }
+                unsafe { (k.gemm)(self.isa, args, &rows) }
             }
         }
     }
@@ -76,7 +95,7 @@ impl<'a> Product<'a> {
     /// As `multiply`.
     pub unsafe fn multiply_finely(&mut self, args: &Gemm, matrix: &Matrix) {
         let FormatKernels::Block(k) = &matrix.format.kernels else { unreachable!("checked at decode") };
-        let (isa, x) = (self.run.isa, self.run.fine(self.x.fine.expect("checked at decode")));
+        let (isa, x) = (self.isa, self.x.fine.expect("checked at decode"));
         let (m, end) = (args.to, x.rest + args.to);
         // SAFETY: x holds both planes of all rows, and the scratch was sized for as many.
         unsafe {

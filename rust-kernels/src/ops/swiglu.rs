@@ -15,8 +15,8 @@ use crate::weights::Matrix;
 use std::ops::Range;
 
 /// Rows and columns of the tile that gate and up are kept in.
-const ROWS: usize = 128;
-const COLUMNS: usize = 288;
+pub(super) const ROWS: usize = 128;
+pub(super) const COLUMNS: usize = 288;
 
 pub struct SwiGlu {
     x: Out,

@@ -1,6 +1,12 @@
 //! Matrices of activations in the arena.
 use super::ROW_ROUND;
+use crate::bail;
+use crate::error::Result;
 use crate::kernels::quant_rows::{FineRows, row_bytes};
+use crate::words::Words;
+
+/// Experts at most: far more than any model has.
+const MOST_EXPERTS: usize = 1 << 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -17,6 +23,33 @@ pub enum Rows {
     Step,
     /// One row for each row whose logits are wanted.
     Logits,
+    /// One row for each expert that a token of the step chose, those of an expert together.
+    Chosen(Choice),
+}
+
+/// How many experts there are, and how many of them each row chooses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Choice {
+    pub experts: usize,
+    pub used: usize,
+}
+
+impl Choice {
+    /// # Errors
+    /// Past the end of the words, or numbers that no model has.
+    pub(super) fn decode(w: &mut Words) -> Result<Self> {
+        let choice = Self { experts: w.size()?, used: w.size()? };
+        if choice.used == 0 || choice.used > choice.experts || choice.experts > MOST_EXPERTS {
+            bail!("{} of {} experts cannot be chosen", choice.used, choice.experts);
+        }
+        Ok(choice)
+    }
+
+    /// Rows that a buffer of `Rows::Chosen` has room for: each expert's begin with a tile. None beyond all memory.
+    pub fn rows(self, tokens: usize) -> Option<usize> {
+        let chosen = tokens.checked_mul(self.used)?;
+        chosen.checked_add(chosen.min(self.experts).checked_mul(ROW_ROUND - 1)?)
+    }
 }
 
 impl Rows {
@@ -24,6 +57,7 @@ impl Rows {
         match self {
             Self::Step => "token of the step",
             Self::Logits => "row of logits",
+            Self::Chosen(_) => "expert that a token chose",
         }
     }
 }

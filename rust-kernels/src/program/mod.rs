@@ -6,7 +6,7 @@ mod kv;
 mod operands;
 mod recurrent;
 
-pub use self::buffer::{Buffer, Kind, Out, Rows};
+pub use self::buffer::{Buffer, Choice, Kind, Out, Rows};
 pub use self::kv::{Heads, KvLayer, KvShape};
 pub use self::operands::Operands;
 pub use self::recurrent::{DeltaHeads, RecurrentShape, StateLayer};
@@ -20,7 +20,7 @@ use crate::weights::Weights;
 use crate::words::Words;
 
 pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Rows of a step, at most: what is allocated for one is bounded by it.
 const MOST_ROWS: usize = 1 << 16;
 /// KV heads, and their dimension, at most: products of both with a few words more stay below 2^64.
@@ -101,6 +101,15 @@ impl Program {
         Ok(p)
     }
 
+    /// Rows that a buffer of that kind has at most; none where that is beyond all memory.
+    pub fn most_rows(&self, rows: Rows) -> Option<usize> {
+        match rows {
+            Rows::Step => Some(self.max_rows),
+            Rows::Logits => Some(self.max_logit_rows),
+            Rows::Chosen(choice) => choice.rows(self.max_rows),
+        }
+    }
+
     fn decode_buffer(&self, w: &mut Words) -> Result<Buffer> {
         let kind = match w.u32()? {
             0 => Kind::Float,
@@ -111,12 +120,13 @@ impl Program {
         let rows = match w.u32()? {
             0 => Rows::Step,
             1 => Rows::Logits,
+            2 => Rows::Chosen(Choice::decode(w)?),
             code => bail!("A buffer of the unknown kind of rows {code}"),
         };
         let (columns, offset) = (w.size()?, w.u64()? as usize);
         let buffer = Buffer { kind, rows, columns, offset };
-        let most = if rows == Rows::Step { self.max_rows } else { self.max_logit_rows };
-        let end = buffer.bytes(most).and_then(|bytes| offset.checked_add(bytes));
+        let bytes = self.most_rows(rows).and_then(|most| buffer.bytes(most));
+        let end = bytes.and_then(|bytes| offset.checked_add(bytes));
         if columns == 0 || !offset.is_multiple_of(64) || end.is_none_or(|end| end > self.arena_bytes) {
             bail!("A buffer of {columns} columns at byte {offset} does not fit an arena of {}", self.arena_bytes);
         }

@@ -1,5 +1,5 @@
 //! An op's operands: each is read or found, or it is said why it cannot be used.
-use super::{Buffer, DeltaHeads, Heads, Kind, Out, Program, Rows};
+use super::{Buffer, Choice, DeltaHeads, Heads, Kind, Out, Program, Rows};
 use crate::bail;
 use crate::error::Result;
 use crate::formats::FormatKernels;
@@ -84,12 +84,46 @@ impl Operands<'_, '_> {
         self.forms(out)
     }
 
+    /// Such forms, with a row for each token of the step.
+    pub fn step_out(&mut self) -> Result<Out> {
+        let out = self.out()?;
+        for index in out.forms() {
+            self.rows_are(index, Rows::Step)?;
+        }
+        Ok(out)
+    }
+
     pub fn fine_out(&mut self) -> Result<Out> {
         let out = Out { float: self.optional()?, quant: self.optional()?, fine: self.optional()? };
         self.forms(out)
     }
 
+    /// A float buffer with what each row of the step chose: numbers of experts, then their weights.
+    pub fn choice(&mut self) -> Result<(usize, Choice)> {
+        let (buffer, choice) = (self.size()?, Choice::decode(self.words)?);
+        self.is_float(buffer, Some(2 * choice.used))?;
+        self.rows_are(buffer, Rows::Step)?;
+        Ok((buffer, choice))
+    }
+
+    /// Forms of a value that has a row for each expert that a row of the step chose.
+    pub fn chosen_out(&mut self, choice: Choice) -> Result<Out> {
+        let out = Out { float: self.optional()?, quant: self.optional()?, fine: None };
+        self.kinds(out)?;
+        for index in out.forms() {
+            self.rows_are(index, Rows::Chosen(choice))?;
+        }
+        Ok(out)
+    }
+
     fn forms(&self, out: Out) -> Result<Out> {
+        for index in out.forms() {
+            self.is_plain(index)?;
+        }
+        self.kinds(out)
+    }
+
+    fn kinds(&self, out: Out) -> Result<Out> {
         for (index, kind) in [(out.float, Kind::Float), (out.quant, Kind::Quant), (out.fine, Kind::Fine)] {
             if let Some(index) = index
                 && self.buffer(index)?.kind != kind
@@ -108,8 +142,17 @@ impl Operands<'_, '_> {
         }
     }
 
+    /// That the buffer has rows that a step says the number of: most ops know no others.
+    fn is_plain(&self, index: usize) -> Result<()> {
+        match self.buffer(index)?.rows {
+            Rows::Step | Rows::Logits => Ok(()),
+            rows => bail!("buffer {index} has a row for each {}, which this op cannot use", rows.of_what()),
+        }
+    }
+
     /// That the buffer holds floats, of that width where one is given.
     pub fn is_float(&self, index: usize, columns: Option<usize>) -> Result<()> {
+        self.is_plain(index)?;
         let buffer = self.buffer(index)?;
         if buffer.kind != Kind::Float {
             bail!("buffer {index} must hold floats (got {:?})", buffer.kind);

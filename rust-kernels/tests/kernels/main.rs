@@ -10,6 +10,7 @@
 mod attention;
 mod candidates;
 mod delta;
+mod experts;
 mod fine;
 mod gemm;
 mod kv;

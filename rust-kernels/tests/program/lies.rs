@@ -44,7 +44,7 @@ fn operands_that_have_a_row_a_token_must_say_so() {
         (Q, 3, "operands must all have a row for each token, or all for each row of logits"),
         (ATTN, 5, "buffer 8 must have a row for each token of the step"),
         (QKV, 11, "operands must all have"),
-        (LOGITS, 19, "operands must all have"),
+        (LOGITS, 26, "operands must all have"),
     ] {
         let error = run(&model, &with_other_rows(buffer)).expect_err("a lie");
         assert!(error.starts_with(&format!("Op {op} of the plan: {needed}")), "{error}");
@@ -55,7 +55,7 @@ fn operands_that_have_a_row_a_token_must_say_so() {
 #[test]
 fn ops_over_tokens_take_no_rows_of_logits() {
     let model = model(Isa::available()[0], 1);
-    for op in [0, 1, 2, 4, 5, 6, 7, 12, 13, 21] {
+    for op in [0, 1, 2, 4, 5, 6, 7, 12, 13, 20, 21, 22, 28] {
         let mut plan = Plan::whole(0);
         plan.ops = vec![plan.ops[op].clone()];
         plan.buffers.iter_mut().for_each(|b| b[1] = 1);
@@ -77,11 +77,11 @@ fn one_op_has_one_number_of_rows() {
 fn what_an_op_cannot_be_given_is_refused_by_name() {
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 29] = [
+    let lies: [(Lie, &str); 38] = [
         (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),
         (|p| p.ops[0][1] = tensor::NORM, "Op 0 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[0][2] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
-        (|p| p.ops[0][2] = 77, "Op 0 of the plan: buffer 77 is out of range 0..19"),
+        (|p| p.ops[0][2] = 77, "Op 0 of the plan: buffer 77 is out of range 0..22"),
         (|p| p.buffers[1][2] = 32, "Op 1 of the plan: buffer 1 must have 16 columns (got 32)"),
         (|p| p.ops[2][5] = buffer::X, "Op 2 of the plan: buffer 0 must be of the form Quant (got Float)"),
         (|p| p.ops[2][4..7].fill(NONE), "Op 2 of the plan: outputs must have 64 columns (got [])"),
@@ -100,13 +100,34 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.head[19] = 1 << 21, "sizes of a recurrent state must be at most 1048576 (got 2097152)"),
         (|p| p.head[24..27].fill(1 << 20), "6 recurrent states of 1152921504606849536 floats are beyond all memory"),
         (|p| p.head[11] = 2, "The group of a layer's KV cache must be below 2 (got 2)"),
-        (|p| p.ops[20][0] = 99, "Op 20 of the plan: unknown code 99"),
-        (|p| p.ops[21][2] = 3, "Op 21 of the plan: a sequence cannot be pooled in the unknown way 3"),
-        (|p| p.ops.push(p.ops[21].clone()), "A plan may pool once (got 2 such ops)"),
+        (|p| p.ops[27][0] = 99, "Op 27 of the plan: unknown code 99"),
+        (|p| p.ops[28][2] = 3, "Op 28 of the plan: a sequence cannot be pooled in the unknown way 3"),
+        (|p| p.ops.push(p.ops[28].clone()), "A plan may pool once (got 2 such ops)"),
+        (|p| p.ops[20][3] = 0, "Op 20 of the plan: a bias of the choice is for scores out of sigmoids only"),
+        (|p| p.ops[20][6] = 5, "Op 20 of the plan: buffer 19 must have 5 columns (got 4)"),
+        (|p| p.ops[20][7] = 5, "Op 20 of the plan: 5 of 4 experts cannot be chosen"),
+        (|p| p.ops[20][7] = 1, "Op 20 of the plan: buffer 20 must have 2 columns (got 4)"),
+        (|p| p.ops[21][4] = 1, "Op 21 of the plan: 2 of 1 experts cannot be chosen"),
+        (|p| p.ops[21][6] = tensor::GATE, "Op 21 of the plan: tensor 6 must be 128 x 64 (got 96 x 64)"),
+        (
+            |p| p.ops[22][5] = buffer::ATTN_QUANT,
+            "Op 22 of the plan: buffer 9 must have a row for each expert that a token chose",
+        ),
+        (
+            |p| p.ops[8][3] = buffer::EXPERT_FFN,
+            "Op 8 of the plan: buffer 21 has a row for each expert that a token chose, which this op cannot use",
+        ),
         (|p| p.head[0] = 1 << 20, "A step may have at most 65536 rows (got 1048576, 4 of them with logits)"),
         (|p| p.head[12] = 1 << 20, "KV heads and their dimension must be at most 65536 (got 1048576 of 16)"),
         (|p| p.head[13] = 24, "KV heads must be at least 1, their dimension a multiple of 16 (got 2 of 24)"),
-        (|p| p.buffers[3][1] = 2, "A buffer of the unknown kind of rows 2"),
+        (|p| p.buffers[3][1] = 3, "A buffer of the unknown kind of rows 3"),
+        (
+            |p| {
+                p.buffers[21] = [0, 2, 24];
+                p.ops[21][8..10].copy_from_slice(&[buffer::EXPERT_FFN, NONE]);
+            },
+            "Op 21 of the plan: an expert's rows must be a multiple of 16 (got 24), of tensor 21",
+        ),
     ];
     for (lie, message) in lies {
         let mut plan = Plan::whole(0);

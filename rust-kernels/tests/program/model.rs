@@ -7,6 +7,8 @@ use std::io::Write;
 
 /// "No such operand".
 pub const NONE: u32 = u32::MAX;
+/// How many experts there are, and how many a row chooses.
+const EXPERTS: [u32; 2] = [4, 2];
 const EPS: u32 = 0x358637bd; // 1e-6
 pub const VOCAB: u32 = 40;
 
@@ -34,17 +36,24 @@ pub mod tensor {
     pub const DECAY: u32 = 16;
     pub const DT_BIAS: u32 = 17;
     pub const DELTA_NORM: u32 = 18;
+    pub const ROUTER: u32 = 19;
+    pub const CHOICE_BIAS: u32 = 20;
+    pub const EXPERT_GATE: u32 = 21;
+    pub const EXPERT_UP: u32 = 22;
+    pub const EXPERT_DOWN: u32 = 23;
 }
 
 #[rustfmt::skip]
-const TENSORS: [Tensor; 19] = [
+const TENSORS: [Tensor; 24] = [
     (tensor::EMBD, "Q8_0", VOCAB as usize, 64), (tensor::NORM, "F32", 0, 64), (tensor::Q, "Q4_0", 64, 64),
     (tensor::K, "Q8_0", 32, 64), (tensor::V, "F16", 32, 64), (tensor::ATTN_OUT, "MXFP4", 64, 64),
     (tensor::GATE, "Q5_1", 96, 64), (tensor::UP, "Q8_0", 96, 64), (tensor::DOWN, "F32", 64, 96),
     (tensor::HEAD_NORM, "F16", 0, 16), (tensor::Q_BIAS, "F32", 0, 64), (tensor::QKV, "Q8_0", 128, 64),
     (tensor::DELTA_GATE, "IQ4_NL", 64, 64), (tensor::ALPHA, "Q8_0", 2, 64), (tensor::BETA, "BF16", 2, 64),
     (tensor::CONV, "F32", 0, 512), (tensor::DECAY, "F32", 0, 2), (tensor::DT_BIAS, "F32", 0, 2),
-    (tensor::DELTA_NORM, "F32", 0, 32),
+    (tensor::DELTA_NORM, "F32", 0, 32), (tensor::ROUTER, "F32", 4, 64), (tensor::CHOICE_BIAS, "F32", 0, 4),
+    (tensor::EXPERT_GATE, "Q4_0", 4 * 32, 64), (tensor::EXPERT_UP, "F16", 4 * 32, 64),
+    (tensor::EXPERT_DOWN, "Q8_0", 4 * 64, 32),
 ];
 
 /// Buffers of `Plan::whole`, in the order of their indices.
@@ -68,6 +77,9 @@ pub mod buffer {
     pub const LAST: u32 = 16;
     pub const LAST_QUANT: u32 = 17;
     pub const LOGITS: u32 = 18;
+    pub const ROUTER: u32 = 19;
+    pub const CHOSEN: u32 = 20;
+    pub const EXPERT_FFN: u32 = 21;
 }
 
 /// A model with its weights loaded.
@@ -122,7 +134,7 @@ fn file() -> (std::path::PathBuf, Vec<u64>) {
     (path, offsets)
 }
 
-/// A buffer's form, kind of rows and columns.
+/// A buffer's form, kind of rows and columns. Kind 2 has a row for each of two experts of four.
 pub type Buffer = [u32; 3];
 
 /// A plan before it is bytes.
@@ -144,6 +156,7 @@ impl Plan {
         use buffer::*;
         let (float, quant, fine) = (0, 1, 2);
         let (heads, delta) = ([1, 4, 2, 16, 0], [0, 1, 2, 32]);
+        let chosen = [CHOSEN, EXPERTS[0], EXPERTS[1]];
         let of = |code: u32, words: &[&[u32]]| [&[code], &words.concat()[..]].concat();
         Self {
             head: [
@@ -155,7 +168,7 @@ impl Plan {
                 [float, 0, 64], [float, 0, 16], [quant, 0, 64], [float, 0, 64], [fine, 0, 64], [float, 0, 64],
                 [float, 0, 32], [float, 0, 32], [float, 0, 64], [quant, 0, 64], [float, 0, 96], [float, 0, 128],
                 [float, 0, 64], [float, 0, 2], [float, 0, 2], [quant, 0, 64], [float, 1, 64], [quant, 1, 64],
-                [float, 1, VOCAB],
+                [float, 1, VOCAB], [float, 0, 4], [float, 0, 4], [quant, 2, 32],
             ],
             ops: vec![
                 of(0, &[&[tensor::EMBD, X]]),
@@ -187,6 +200,15 @@ impl Plan {
                 of(2, &[&[X, tensor::NORM, EPS, NONE, NORMED_QUANT, NONE]]),
                 of(4, &[&[NONE, NORMED_QUANT, tensor::GATE, tensor::UP, FFN, NONE]]),
                 of(3, &[&[FFN, NONE, NONE, 1], &[tensor::DOWN, NONE, X, 1, 0]]),
+                of(2, &[&[X, tensor::NORM, EPS, NORMED, NORMED_QUANT, NONE]]),
+                of(3, &[&[NORMED, NORMED_QUANT, NONE, 1], &[tensor::ROUTER, NONE, ROUTER, 0, 0]]),
+                of(12, &[&[ROUTER, tensor::CHOICE_BIAS, 1, 2f32.to_bits()], &chosen]),
+                of(13, &[
+                    &[NORMED, NORMED_QUANT], &chosen, &[tensor::EXPERT_GATE, tensor::EXPERT_UP, NONE, EXPERT_FFN],
+                ]),
+                of(14, &[&chosen, &[NONE, EXPERT_FFN, tensor::EXPERT_DOWN, X, 1]]),
+                of(12, &[&[ROUTER, NONE, 0, 1f32.to_bits()], &chosen]),
+                of(14, &[&chosen, &[NONE, EXPERT_FFN, tensor::EXPERT_DOWN, ATTN, 0]]),
                 of(2, &[&[X, tensor::NORM, EPS, LAST, LAST_QUANT, NONE]]),
                 of(3, &[&[NONE, LAST_QUANT, NONE, 1], &[tensor::EMBD, NONE, LOGITS, 0, 0]]),
                 of(8, &[&[LOGITS, LAST, tensor::EMBD]]),
@@ -201,7 +223,11 @@ impl Plan {
         words.extend(self.head);
         let mut offsets = vec![0u64];
         for [form, rows, columns] in &self.buffers {
-            let rows = u64::from(self.head[*rows as usize & 1]).next_multiple_of(16) * if *form == 2 { 2 } else { 1 };
+            let rows = match rows {
+                2 => EXPERTS[1] * self.head[0] + 15 * EXPERTS[0],
+                _ => self.head[*rows as usize & 1],
+            };
+            let rows = u64::from(rows).next_multiple_of(16) * if *form == 2 { 2 } else { 1 };
             let row = u64::from(*columns).next_multiple_of(16) * 4 + 64;
             offsets.push((offsets[offsets.len() - 1] + rows * row).next_multiple_of(64));
         }
@@ -214,7 +240,9 @@ impl Plan {
         }
         words.push(self.buffers.len() as u32);
         for (buffer, offset) in self.buffers.iter().zip(&offsets) {
-            words.extend(buffer);
+            words.extend(&buffer[..2]);
+            words.extend(EXPERTS.iter().filter(|_| buffer[1] == 2));
+            words.push(buffer[2]);
             words.extend(long(*offset));
         }
         words.push(self.ops.len() as u32);

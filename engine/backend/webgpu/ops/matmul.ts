@@ -67,7 +67,7 @@ function lowerStack(parts: readonly Part[], x: Slice, to: Lowering): void {
   const biased = parts.some((part) => part.bias !== undefined);
   to.push({
     op: "matmul",
-    rows: to.plan.buffers[out].rows,
+    rows: to.rowsOf(out),
     matrix: to.matrix(parts.map((part) => part.weight)),
     x,
     y: to.slice(out),

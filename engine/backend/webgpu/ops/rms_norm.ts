@@ -21,7 +21,8 @@ interface RmsNormOp extends LoweredOp {
 export const RMS_NORM: GpuKind<PlanOpOf<"rms_norm">, RmsNormOp> = {
   op: "rms_norm",
   lower(op, to) {
-    const { rows, columns } = to.plan.buffers[formsOf(op.out)[0]];
+    const [out] = formsOf(op.out);
+    const [rows, { columns }] = [to.rowsOf(out), to.plan.buffers[out]];
     to.push({
       op: "rms_norm",
       rows,
@@ -30,7 +31,7 @@ export const RMS_NORM: GpuKind<PlanOpOf<"rms_norm">, RmsNormOp> = {
       weight: to.vector([{ tensor: op.weight, length: columns }]),
       columns,
       eps: op.eps,
-      gather: rows === "logits" && to.plan.buffers[op.x].rows === "step",
+      gather: rows === "logits" && to.rowsOf(op.x) === "step",
     });
   },
   async dispatches(op, w) {

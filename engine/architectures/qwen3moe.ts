@@ -1,0 +1,32 @@
+import { type ExpertHparams, readExpertHparams } from "../gguf/expert_hparams.ts";
+import type { Hparams } from "../gguf/hparams.ts";
+import type { PlanBuilder, Value } from "../plan/builder.ts";
+import { expertSum } from "../plan/ops/expert_sum.ts";
+import { expertSwiglu } from "../plan/ops/expert_swiglu.ts";
+import { linear } from "../plan/ops/matmul.ts";
+import { route } from "../plan/ops/route.ts";
+import { buildLlama, type TensorName } from "./llama.ts";
+
+/**
+ * Qwen3's mixtures of experts: the dense decoder with other feed-forward halves. The weights of the chosen experts are
+ * divided by their sum, whatever the checkpoint's `norm_topk_prob` was: files do not say it, and llama.cpp does so.
+ * Source: "Qwen3" (arXiv 2505.09388).
+ */
+export function buildQwen3Moe(b: PlanBuilder, h: Hparams, frequencies: Float64Array): void {
+  const experts = readExpertHparams(b.file, h);
+  buildLlama(b, h, frequencies, {
+    interleavedRope: false,
+    headNorms: true,
+    feedForward: (x, addTo, name) => mixture(b, x, addTo, experts, name),
+  });
+}
+
+/** Each row goes through the experts that its router chooses. */
+function mixture(b: PlanBuilder, x: Value, addTo: Value, e: ExpertHparams, name: TensorName): void {
+  // A choice hangs on small differences: a router in blocks reads x in two planes.
+  const [logits] = linear(b, x, [{ name: name("ffn_gate_inp"), rows: e.count, fine: e.count }]);
+  const chosen = route(b, logits, { used: e.used });
+  const gates = [name("ffn_gate_exps"), name("ffn_up_exps")] as const;
+  const ffn = expertSwiglu(b, x, chosen, ...gates, e.feedForwardLength);
+  expertSum(b, ffn, chosen, name("ffn_down_exps"), addTo);
+}

@@ -1,0 +1,53 @@
+import type { PlanBuilder, Value } from "../builder.ts";
+import { opKind } from "../op.ts";
+import { chosenExperts, flag, floats, optional, real, weights } from "../operands.ts";
+import type { Chosen } from "../plan.ts";
+
+/**
+ * For each row the experts of the largest scores, ascending by their numbers, and their weights; of equal scores the lower
+ * number is chosen. Scores are the softmax of the logits, and weights are divided by the sum of the chosen; with `sigmoid`
+ * scores are sigmoids, chosen by score + bias, and weights are divided by max(sum, 2^-14). All weights are times `scale`.
+ */
+export const ROUTE = opKind({
+  op: "route",
+  code: 12,
+  operands: {
+    logits: floats("read"),
+    bias: optional(weights),
+    sigmoid: flag,
+    scale: real,
+    chosen: chosenExperts("write"),
+  },
+  text: (op, t) => {
+    const operands = [t.buffer(op.logits), t.tensors(op.bias)].filter(Boolean).join(", ");
+    const scale = op.scale === 1 ? "" : `, scale ${op.scale}`;
+    const { used, count } = op.chosen;
+    return `${t.buffer(op.chosen.buffer)} = route(${operands}; ${used} of ${count} by ${
+      op.sigmoid ? "sigmoid" : "softmax"
+    }${scale})`;
+  },
+});
+
+export interface RouteOptions {
+  /** Experts that each row chooses, of as many as there are logits. */
+  readonly used: number;
+  /** Scores are sigmoids and not the softmax; what a tensor of this name adds counts for the choice alone. */
+  readonly sigmoid?: { readonly bias?: string };
+  /** What all weights are multiplied by; by default 1. */
+  readonly scale?: number;
+}
+
+/** The experts that each row chooses by the logits of its router. */
+export function route(b: PlanBuilder, logits: Value, { used, sigmoid, scale = 1 }: RouteOptions): Chosen {
+  const buffer = b.asFloat(b.floats("chosen", logits.rows, 2 * used));
+  const chosen = { buffer, count: logits.columns, used };
+  b.push({
+    op: "route",
+    logits: b.asFloat(logits),
+    bias: sigmoid?.bias === undefined ? undefined : b.vector(sigmoid.bias, logits.columns),
+    sigmoid: sigmoid !== undefined,
+    scale,
+    chosen,
+  });
+  return chosen;
+}

@@ -1,0 +1,138 @@
+//! The results of the experts that each row chose, weighed and added up in the order of the experts' numbers.
+use super::experts::{Chosen, Group, Groups, Member, panels_of};
+use super::product::Product;
+use super::{Decode, Op};
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::kernels::gemm::{Epilogue, Gemm, corrections_len};
+use crate::kernels::tiles::Tiles;
+use crate::program::{Operands, Out, Program, ROW_ROUND};
+use crate::simd::{Kernel, Simd};
+use std::ops::Range;
+
+/// Rows and columns of the tile that an expert's results are kept in.
+const ROWS: usize = 128;
+const COLUMNS: usize = 288;
+
+pub struct ExpertSum {
+    x: Out,
+    chosen: Chosen,
+    weight: usize,
+    out: usize,
+    /// Adds to what `out` holds: a residual connection.
+    add: bool,
+}
+
+impl Decode for ExpertSum {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let chosen = Chosen::decode(o)?;
+        let (x, weight, out, add) = (o.chosen_out(chosen.choice)?, o.size()?, o.step_float(None)?, o.flag()?);
+        chosen.shape(o, weight, o.buffer(out)?.columns, o.columns(x)?)?;
+        o.reads(weight, x)?;
+        Ok(Self { x, chosen, weight, out, add })
+    }
+}
+
+impl Op for ExpertSum {
+    fn scratch(&self, p: &Program) -> usize {
+        ROWS * COLUMNS + self.x.quant.map_or(0, |i| corrections_len(self.most_rows(p), p.buffers[i].columns, ROW_ROUND))
+    }
+
+    /// Every item adds up all experts of its columns, so none waits for another.
+    fn run(&self, run: &Run, work: &Work) {
+        let (groups, matrix) = (Groups::new(run, self.chosen), run.matrix(self.weight));
+        let rows = groups.operand(run, self.x);
+        let corrections = work.scratch.wrapping_add(ROWS * COLUMNS);
+        let product = |group: &Group| {
+            let before = rows.quant.map_or(0, |x| corrections_len(group.at, x.columns, 1));
+            Product::of(run.isa, groups.rows_of(group, &rows), corrections.wrapping_add(before))
+        };
+        let mut products: Vec<Product> = groups.groups.iter().map(product).collect();
+        let lanes = run.isa.lanes();
+        let panels = matrix.rows / self.chosen.choice.experts / lanes;
+        let tiles = Tiles::new(run.isa, &matrix.format.kernels, panels, groups.most, panels / work.threads);
+        let most = tiles.most.min(COLUMNS / lanes / tiles.tile);
+        for range in work.tapering(tiles.count(), [1, most]) {
+            let panels = tiles.panels_of(range);
+            let columns = panels.start * lanes..panels.end * lanes;
+            if !self.add {
+                for row in 0..run.tokens() {
+                    // SAFETY: the columns are the row's.
+                    unsafe { run.float(self.out, row).add(columns.start).write_bytes(0, columns.len()) }
+                }
+            }
+            for (group, product) in groups.groups.iter().zip(&mut products) {
+                self.add_group(run, group.expert, groups.members(group), product, &columns, work.scratch);
+            }
+        }
+    }
+}
+
+impl ExpertSum {
+    fn most_rows(&self, p: &Program) -> usize {
+        self.chosen.choice.rows(p.max_rows).expect("checked at decode")
+    }
+
+    /// Adds columns of one expert's results to the rows that chose it.
+    fn add_group(
+        &self,
+        run: &Run,
+        expert: usize,
+        members: &[Member],
+        product: &mut Product,
+        columns: &Range<usize>,
+        tile: *mut f32,
+    ) {
+        let matrix = run.matrix(self.weight);
+        let panels = panels_of(run.isa, matrix, self.chosen.choice.experts, expert, columns.start);
+        for (part, members) in members.chunks(ROWS).enumerate() {
+            let from = part * ROWS;
+            let args = Gemm {
+                panels,
+                panel_bytes: matrix.panel_bytes,
+                rows: columns.len(),
+                columns: matrix.columns,
+                from,
+                to: from + members.len(),
+                out: tile,
+                ldo: COLUMNS,
+                bias: std::ptr::null(),
+                epilogue: Epilogue::Store,
+            };
+            // SAFETY: the columns are whole panels of the expert's; the tile holds them.
+            unsafe { product.multiply(&args, matrix) }
+            for (i, member) in members.iter().enumerate() {
+                // SAFETY: the columns are the row's, and of no other thread.
+                unsafe {
+                    let to = run.float(self.out, member.row).add(columns.start);
+                    run.isa.run(AddScaled { x: tile.add(i * COLUMNS), by: member.weight, n: columns.len(), to });
+                }
+            }
+        }
+    }
+}
+
+/// to += by * x.
+///
+/// # Safety
+/// `x` and `to` hold `n` floats, a multiple of LANES.
+pub struct AddScaled {
+    pub x: *const f32,
+    pub by: f32,
+    pub n: usize,
+    pub to: *mut f32,
+}
+
+impl Kernel for AddScaled {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        let Self { x, by, n, to } = self;
+        unsafe {
+            for i in (0..n).step_by(S::LANES) {
+                s.store(to.add(i), s.fma(s.splat(by), s.load(x.add(i)), s.load(to.add(i))));
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Which experts a row chooses, by the logits of its router, and how it weighs them. It depends on nothing but the row.
+use super::experts::Chosen;
+use super::{Decode, Op};
+use crate::bail;
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::program::{Choice, Operands, Program};
+use crate::simd::{Kernel, Simd, exp};
+
+/// What weights out of sigmoids are divided by at least: the smallest normal number in f16, as in llama.cpp.
+const LEAST_SUM: f32 = 1.0 / 16384.0;
+
+pub struct Route {
+    logits: usize,
+    /// Scores are sigmoids of the logits, and chosen by their sum with this bias; otherwise the softmax's.
+    sigmoid: bool,
+    bias: Option<usize>,
+    scale: f32,
+    chosen: Chosen,
+}
+
+impl Decode for Route {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let logits = o.step_float(None)?;
+        let (bias, sigmoid, scale, chosen) = (o.optional()?, o.flag()?, o.f32()?, Chosen::decode(o)?);
+        let experts = chosen.choice.experts;
+        o.is_float(logits, Some(experts))?;
+        if let Some(bias) = bias {
+            o.vector(bias, experts)?;
+            if !sigmoid {
+                bail!("a bias of the choice is for scores out of sigmoids only");
+            }
+        }
+        Ok(Self { logits, sigmoid, bias, scale, chosen })
+    }
+}
+
+impl Op for Route {
+    fn scratch(&self, _: &Program) -> usize {
+        2 * self.chosen.choice.experts.next_multiple_of(16)
+    }
+
+    fn run(&self, run: &Run, work: &Work) {
+        let Choice { experts, used } = self.chosen.choice;
+        let bias = self.bias.map_or(std::ptr::null(), |bias| run.vector(bias, experts));
+        for row in work.items(run.tokens()).flatten() {
+            let (logits, out) = (run.float(self.logits, row), self.chosen.row(run, row));
+            let &Self { sigmoid, scale, .. } = self;
+            // SAFETY: widths were checked at decode; rows of buffers are whole vectors long.
+            unsafe {
+                run.isa.run(RouteRow { logits, experts, bias, sigmoid, scale, used, out, scratch: work.scratch });
+            }
+        }
+    }
+}
+
+/// Chooses `used` of `experts` by their logits; of equals the lower number, and whatever is NaN last. With `sigmoid`, the
+/// scores are sigmoids of the logits, chosen by score + bias, and the weights are score * scale / (sum of the chosen
+/// scores); otherwise the weights are scale * softmax over the chosen, which is the softmax over all divided by its sum.
+/// Where a logit is NaN, all weights are.
+///
+/// # Safety
+/// `logits` and, where it is not null, `bias` hold `experts` floats, `logits` in whole vectors; `scratch` holds twice as
+/// many in vectors of 16, and `out` 2 * `used`: the numbers, ascending, then their weights. 1 <= used <= experts.
+pub struct RouteRow {
+    pub logits: *const f32,
+    pub experts: usize,
+    pub bias: *const f32,
+    pub sigmoid: bool,
+    pub scale: f32,
+    pub used: usize,
+    pub out: *mut f32,
+    pub scratch: *mut f32,
+}
+
+impl Kernel for RouteRow {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        let Self { logits, experts, bias, sigmoid, scale, used, out, scratch } = self;
+        let padded = experts.next_multiple_of(16);
+        unsafe {
+            let (scores, keys) = (scratch, scratch.add(padded));
+            if sigmoid {
+                for i in (0..experts).step_by(S::LANES) {
+                    let e = exp(s, s.sub(s.splat(0.0), s.load(logits.add(i))));
+                    s.store(scores.add(i), s.div(s.splat(1.0), s.add(s.splat(1.0), e)));
+                }
+            } else {
+                scores.copy_from_nonoverlapping(logits, experts);
+            }
+            let mut nan = false;
+            for i in 0..experts {
+                let score = *scores.add(i);
+                let key = if bias.is_null() { score } else { score + *bias.add(i) };
+                nan |= (*logits.add(i)).is_nan();
+                *keys.add(i) = if key.is_nan() || (*logits.add(i)).is_nan() { f32::NEG_INFINITY } else { key };
+            }
+            let keys = std::slice::from_raw_parts(keys, experts);
+            let out = std::slice::from_raw_parts_mut(out, 2 * used);
+            let (numbers, weights) = out.split_at_mut(used);
+            choose(keys, numbers);
+            let score = |number: &f32| *scores.add(*number as usize);
+            let (mut sum, top) = (0.0, numbers.iter().map(score).fold(f32::NEG_INFINITY, f32::max));
+            for (weight, number) in weights.iter_mut().zip(&*numbers) {
+                *weight = if sigmoid { score(number) } else { (score(number) - top).exp() };
+                sum += *weight;
+            }
+            let by = if nan { f32::NAN } else { scale / if sigmoid { sum.max(LEAST_SUM) } else { sum } };
+            weights.iter_mut().for_each(|weight| *weight *= by);
+        }
+    }
+}
+
+/// The places of the largest keys, ascending; of equal keys the lower places.
+fn choose(keys: &[f32], places: &mut [f32]) {
+    let mut count = 0;
+    for (i, key) in keys.iter().enumerate() {
+        // Best first while choosing: after all that are as large.
+        let before = places[..count].partition_point(|place| keys[*place as usize] >= *key);
+        if before < places.len() {
+            count = (count + 1).min(places.len());
+            places[before..count].rotate_right(1);
+            places[before] = i as f32;
+        }
+    }
+    places.sort_unstable_by(f32::total_cmp);
+}

@@ -1,0 +1,172 @@
+//! Which experts a row chooses, beside a plain sort; and rows that are put together, or added up.
+use super::sources::activations;
+use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
+use compy::formats::BLOCK;
+use compy::kernels::quant_rows::{QuantRows, copy_row, row_bytes};
+use compy::ops::expert_sum::AddScaled;
+use compy::ops::quantize::QuantizeRow;
+use compy::ops::route::RouteRow;
+use compy::simd::Isa;
+
+struct Case<'a> {
+    logits: &'a [f32],
+    bias: Option<&'a [f32]>,
+    sigmoid: bool,
+    scale: f32,
+    used: usize,
+}
+
+/// The numbers that a row chose, and their weights.
+fn route(k: Isa, case: &Case, [logits, bias, scratch, out]: &mut [Guarded; 4]) -> (Vec<usize>, Vec<f32>) {
+    let experts = case.logits.len();
+    // Buffers have rows of whole vectors.
+    let row = logits.tail(experts.next_multiple_of(16));
+    row[..experts].copy_from_slice(case.logits);
+    row[experts..].fill(f32::NAN);
+    let out = out.tail::<f32>(2 * case.used);
+    // SAFETY: all have the sizes that the kernel wants.
+    unsafe {
+        k.run(RouteRow {
+            logits: row.as_ptr(),
+            experts,
+            bias: case.bias.map_or(std::ptr::null(), |b| bias.copy(b).as_ptr()),
+            sigmoid: case.sigmoid,
+            scale: case.scale,
+            used: case.used,
+            out: out.as_mut_ptr(),
+            scratch: scratch.tail::<f32>(2 * experts.next_multiple_of(16)).as_mut_ptr(),
+        });
+    }
+    (out[..case.used].iter().map(|n| *n as usize).collect(), out[case.used..].to_vec())
+}
+
+/// The same by sorting, in f64.
+fn sorted(case: &Case) -> (Vec<usize>, Vec<f64>) {
+    let score = |i: usize| {
+        let logit = f64::from(case.logits[i]);
+        if case.sigmoid { 1.0 / (1.0 + (-logit).exp()) } else { logit }
+    };
+    let key = |i: usize| score(i) + case.bias.map_or(0.0, |b| f64::from(b[i]));
+    let mut order: Vec<usize> = (0..case.logits.len()).collect();
+    order.sort_by(|a, b| key(*b).total_cmp(&key(*a)));
+    let mut chosen = order[..case.used].to_vec();
+    chosen.sort_unstable();
+    let top = chosen.iter().map(|i| score(*i)).fold(f64::NEG_INFINITY, f64::max);
+    let value = |i: &usize| if case.sigmoid { score(*i) } else { (score(*i) - top).exp() };
+    let sum: f64 = chosen.iter().map(value).sum();
+    let by = f64::from(case.scale) / if case.sigmoid { sum.max(2f64.powi(-14)) } else { sum };
+    let weights = chosen.iter().map(|i| value(i) * by).collect();
+    (chosen, weights)
+}
+
+fn memory() -> [Guarded; 4] {
+    [(); 4].map(|()| Guarded::new(1 << 13))
+}
+
+#[test]
+fn the_choice_is_that_of_a_sort() {
+    on_every_isa("route", |k| {
+        let (mut random, mut memory, cases) = (Random::new(31), memory(), share(4000));
+        for _ in 0..cases {
+            let experts = random.pick(&[1, 4, 15, 32, 60, 128, 256, 512]);
+            // Multiples of 1/64, so that there are equals, and sums with the bias that no rounding brings in another order.
+            let reach = random.pick(&[1.0, 8.0, 20.0]);
+            let values = |random: &mut Random| -> Vec<f32> {
+                (0..experts).map(|_| (random.unit() * reach * 64.0).round() / 64.0).collect()
+            };
+            let (logits, bias) = (values(&mut random), values(&mut random));
+            let sigmoid = random.below(2) == 0;
+            let used = random.between(1, experts.min(10));
+            let bias = (sigmoid && random.below(2) == 0).then_some(&bias[..]);
+            let case = Case { logits: &logits, bias, sigmoid, scale: random.pick(&[1.0, 2.5]), used };
+            let (numbers, weights) = route(k, &case, &mut memory);
+            let (want, exact) = sorted(&case);
+            // A sigmoid's rounding may make equals of what f64 tells apart, or change their order.
+            if numbers != want {
+                assert!(sigmoid, "{}: {numbers:?}, want {want:?} of {logits:?}", k.name());
+                continue;
+            }
+            for (weight, exact) in weights.iter().zip(exact) {
+                assert_near(*weight, exact, 64.0 * ROUNDING * exact.abs() + 1e-37, || format!("{} weights", k.name()));
+            }
+        }
+        cases
+    });
+}
+
+#[test]
+fn of_equals_the_lower_number_is_chosen_and_a_nan_spoils_the_row() {
+    on_every_isa("route, equals", |k| {
+        let mut memory = memory();
+        let chosen = |logits: &[f32], sigmoid, memory: &mut _| {
+            route(k, &Case { logits, bias: None, sigmoid, scale: 1.0, used: 3 }, memory)
+        };
+        for sigmoid in [false, true] {
+            let third = 1.0 / 3.0;
+            let (numbers, weights) = chosen(&[0.5; 7], sigmoid, &mut memory);
+            assert_eq!(numbers, [0, 1, 2]);
+            weights.iter().for_each(|w| assert_near(*w, third, ROUNDING, || "equals".into()));
+            assert_eq!(chosen(&[1.0, 2.0, 1.0, 2.0, 1.0], sigmoid, &mut memory).0, [0, 1, 3]);
+            // A row that is no number chooses experts that there are, and its weights are none either.
+            let (numbers, weights) = chosen(&[f32::NAN, 0.0, f32::NAN, f32::NAN], sigmoid, &mut memory);
+            assert_eq!(numbers, [0, 1, 2]);
+            assert!(weights.iter().all(|w| w.is_nan()));
+            assert!(chosen(&[f32::NAN, 3.0, 2.0, 1.0], sigmoid, &mut memory).1.iter().all(|w| w.is_nan()));
+        }
+        // Scores that all round to 0 are not divided by it.
+        let (_, weights) = chosen(&[-200.0; 5], true, &mut memory);
+        assert!(weights.iter().all(|w| (0.0..1e-30).contains(w)), "{weights:?}");
+        let (_, weights) = chosen(&[-3e38, 3e38, 0.0], false, &mut memory);
+        assert_eq!(weights, [0.0, 1.0, 0.0]);
+        6
+    });
+}
+
+#[test]
+fn copied_rows_are_what_quantising_them_gives() {
+    on_every_isa("copy_row", |k| {
+        let (mut random, cases) = (Random::new(32), share(400));
+        let [mut a, mut b, mut c] = [(); 3].map(|()| Guarded::new(1 << 15));
+        for _ in 0..cases {
+            let columns = BLOCK * random.between(1, 12);
+            let [from, to] = [(); 2].map(|()| random.pick(&[1, 2, 4, 8, 16]));
+            let rows = |memory: &mut Guarded, tile: usize| {
+                let base = memory.tail::<u8>(32usize.next_multiple_of(tile) * row_bytes(columns));
+                base.fill(0xa5);
+                QuantRows { base: base.as_mut_ptr(), columns, tile }
+            };
+            let (from, to, want) = (rows(&mut a, from), rows(&mut b, to), rows(&mut c, to));
+            let (row, to_row, x) = (random.below(32), random.below(32), activations(columns, &mut random));
+            // SAFETY: all have 32 rows.
+            unsafe {
+                k.run(QuantizeRow { x: x.as_ptr(), out: &from, row });
+                k.run(QuantizeRow { x: x.as_ptr(), out: &want, row: to_row });
+                copy_row(&from, row, &to, to_row);
+            }
+            let bytes = |memory: &mut Guarded| memory.tail::<u8>(32 * row_bytes(columns)).to_vec();
+            assert!(bytes(&mut b) == bytes(&mut c), "{} row {row} of {columns} columns to {to_row}", k.name());
+        }
+        cases
+    });
+}
+
+#[test]
+fn scaled_rows_are_added() {
+    on_every_isa("add_scaled", |k| {
+        let (mut random, cases) = (Random::new(33), share(1000));
+        let [mut from, mut to] = [(); 2].map(|()| Guarded::new(1 << 12));
+        for _ in 0..cases {
+            let n = 16 * random.between(1, 18);
+            let (x, y, by) = (activations(n, &mut random), activations(n, &mut random), random.unit());
+            let (from, to) = (from.copy(&x), to.copy(&y));
+            // SAFETY: both hold n floats.
+            unsafe { k.run(AddScaled { x: from.as_ptr(), by, n, to: to.as_mut_ptr() }) }
+            for (i, sum) in to.iter().enumerate() {
+                let (product, y) = (f64::from(x[i]) * f64::from(by), f64::from(y[i]));
+                // Two roundings where there is no fused multiply-add.
+                assert_near(*sum, product + y, ROUNDING * (2.0 * product.abs() + y.abs()) + 1e-44, || k.name().into());
+            }
+        }
+        cases
+    });
+}
