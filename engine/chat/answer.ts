@@ -12,7 +12,7 @@ export class Answer {
   #atStart = false;
   readonly #trims: boolean;
 
-  /** `trims`: blanks between the content and calls are no part of it. Else content is handed on as it is. */
+  /** `trims`: blanks between the content and calls are no part of it. Else it is handed on as it is, up to the first call. */
   constructor(trims: boolean) {
     this.#trims = trims;
   }
@@ -39,7 +39,7 @@ export class Answer {
   }
 
   content(text: string): void {
-    if (this.#trims) this.#trimmed("content", text);
+    if (this.#trims || this.#calls > 0) this.#trimmed("content", text);
     else this.#add("content", text);
   }
 

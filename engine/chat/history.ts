@@ -15,8 +15,8 @@ export function withReasoning(
     }
     if (place !== "content") return { ...rest, [place]: reasoning };
     if (!thinking || !source.includes(thinking.end.text) || Array.isArray(rest.content)) return rest;
-    const { begin, end, afterBegin, beforeEnd, afterEnd } = thinking;
-    const text = begin.text + afterBegin + reasoning + beforeEnd + end.text + afterEnd;
+    const { begin, end, label, afterBegin, beforeEnd, afterEnd } = thinking;
+    const text = begin.text + label + afterBegin + reasoning + beforeEnd + end.text + afterEnd;
     return { ...rest, content: text + (rest.content ?? "") };
   });
 }

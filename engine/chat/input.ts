@@ -3,6 +3,7 @@ import type { Mark, Marks } from "./marks.ts";
 /** A piece of a reader: it yields where it cannot go on without more input. */
 export type Reading<T = void> = Generator<undefined, T, undefined>;
 
+const SURROGATE = /[\ud800-\udfff]/;
 const BLANK = /[^ \n\r\t]/;
 
 /**
@@ -69,6 +70,11 @@ export class Input {
     }
   }
 
+  /** Takes the text if it comes next, or as much of it as the answer has before it ends. */
+  *skip(text: string): Reading {
+    if (!(yield* this.accept([text])) && this.#ended && text.startsWith(this.#text)) this.#text = "";
+  }
+
   /** Takes the longest text that the pattern's characters make up. */
   *characters(pattern: RegExp): Reading<string> {
     let taken = "";
@@ -106,8 +112,7 @@ export class Input {
     for (;;) {
       let at = 0;
       while (at < this.#text.length && scan.state === "inside") {
-        const isSign = !scan.quoted && this.marks.plain(this.#text[at]) !== this.#text[at];
-        if (scan.take(isSign ? undefined : this.#text[at])) at++;
+        if (scan.take(this.#text[at])) at++;
       }
       this.#emit(at, emit);
       if (scan.state !== "inside") return scan.state === "complete";
@@ -167,15 +172,15 @@ class JsonScan {
   #escaped = false;
   #begun = false;
 
-  /** Whether the unit belongs to the value; undefined is what cannot stand outside a string. */
-  take(unit: string | undefined): boolean {
+  /** Whether the unit belongs to the value. */
+  take(unit: string): boolean {
     if (this.quoted) {
       if (this.#escaped) this.#escaped = false;
       else if (unit === "\\") this.#escaped = true;
       else if (unit === '"') this.#close();
       return true;
     }
-    if (unit === undefined) return this.#stop();
+    if (SURROGATE.test(unit)) return this.#stop(); // a mark; no text has these outside strings
     if (unit === '"' && !(this.#begun && this.#depth === 0)) {
       this.#begun = this.quoted = true;
       return true;

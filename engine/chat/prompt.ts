@@ -120,7 +120,7 @@ class PromptMaker {
   #thinkingMarks(): { begin: string; end: string } | undefined {
     const { thinking } = this.model;
     return thinking && {
-      begin: thinking.begin.text + thinking.afterBegin,
+      begin: thinking.begin.text + thinking.label + thinking.afterBegin,
       end: thinking.beforeEnd + thinking.end.text + thinking.afterEnd,
     };
   }

@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, equal } from "@std/assert";
 import { createChatTemplate } from "../tokenizer/chat_template.ts";
 import { bpeMetadata } from "../tokenizer/testing.ts";
 import { TOKEN_TYPE } from "../tokenizer/token_types.ts";
@@ -24,8 +24,11 @@ interface ModelParts {
 export function testModel({ template, toolUse, control = [], userDefined = [] }: ModelParts): TestModel {
   const metadata = bpeMetadata({
     extra: [
-      ...control.map((text) => [text, TOKEN_TYPE.CONTROL] as const),
+      ...control.filter((text) => text !== "<|end_of_text|>").map((text) =>
+        [text, TOKEN_TYPE.CONTROL] as const
+      ),
       ...userDefined.map((text) => [text, TOKEN_TYPE.USER_DEFINED] as const),
+      ["<|end_of_text|>", TOKEN_TYPE.CONTROL], // ends answers
     ],
     values: {
       ...(template === undefined ? {} : { chat_template: template }),
@@ -84,17 +87,29 @@ function feed(reader: ChatReader, events: readonly Event[]): ChatPart[] {
   return [...parts, ...reader.end()];
 }
 
+/** Marks and single characters: the finest pieces in which an answer can come. */
+function unitsOf(events: readonly Event[]): Event[] {
+  return events.flatMap((event): Event[] => typeof event === "number" ? [event] : [...event]);
+}
+
 /** The answer read in one piece, in single characters and in every cut in two: it must be the same each time. */
 export function readEveryWay(model: TestModel, plan: ChatPlan, text: string): Read {
   const events = eventsOf(model, plan, text);
   const whole = put(feed(plan.reader(), events));
-  const units = events.flatMap((event): Event[] => typeof event === "number" ? [event] : [...event]);
+  const units = unitsOf(events);
   assertEquals(put(feed(plan.reader(), units)), whole, `in single characters: ${JSON.stringify(text)}`);
   for (let cut = 1; cut < units.length; cut++) {
     const halves = [...joined(units.slice(0, cut)), ...joined(units.slice(cut))];
-    assertEquals(put(feed(plan.reader(), halves)), whole, `cut at ${cut}: ${JSON.stringify(text)}`);
+    const read = put(feed(plan.reader(), halves));
+    if (!equal(read, whole)) assertEquals(read, whole, `cut at ${cut}: ${JSON.stringify(text)}`);
   }
   return whole;
+}
+
+/** The answer read up to each of its pieces, where it ends. */
+export function readEveryBeginning(model: TestModel, plan: ChatPlan, text: string): Read[] {
+  const units = unitsOf(eventsOf(model, plan, text));
+  return units.map((_, end) => put(feed(plan.reader(), joined(units.slice(0, end)))));
 }
 
 function joined(events: readonly Event[]): Event[] {

