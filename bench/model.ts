@@ -1,13 +1,23 @@
 import { basename } from "@std/path";
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
-import type { Arithmetic, Backend, BackendName, KvType } from "../engine/backend/backend.ts";
+import type { Arithmetic, Backend, BackendName, CompileOptions, KvType } from "../engine/backend/backend.ts";
 import { type AnyBackend, prepareBackend } from "../engine/backend/choose.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
+import { freeMemory } from "../engine/free_memory.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
-import { DEFAULT_KV_TYPE } from "../engine/load.ts";
+import { DEFAULT_KV_TYPE, weightBytes } from "../engine/load.ts";
+import { megabytes, shortage, totalOf } from "../engine/memory_error.ts";
 import { MAX_ROWS } from "../engine/size.ts";
 import { activeBytes, type MachineLimits, planCost } from "../engine/plan/cost.ts";
-import { kvBytesPerToken, type Plan, type PlanTensor, withKvType } from "../engine/plan/plan.ts";
+import {
+  kvBlockBytes,
+  kvBytesPerToken,
+  type Plan,
+  type PlanTensor,
+  stateBytes,
+  withKvType,
+} from "../engine/plan/plan.ts";
+import { planScratch } from "../engine/plan/scratch.ts";
 import { attentionFloor, evenStepFloor } from "./floors.ts";
 import { gpuProfileRows, profileGpu } from "./gpu_profile.ts";
 import { profile, type ProfileRow, profileRows } from "./profile.ts";
@@ -38,6 +48,8 @@ export interface BenchOptions {
   readonly together?: boolean;
   /** Whether each op's time is compared with its floor. */
   readonly profile?: boolean;
+  /** Bytes that may be taken; by default what is free here, where that can be known. Not of a GPU's memory. */
+  readonly freeBytes?: number;
   /** Told what is being measured. */
   readonly onPhase?: (phase: string) => void;
 }
@@ -109,6 +121,7 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
     maxRows: Math.max(MAX_ROWS, most),
     maxLogitRows: Math.max(most, together),
   };
+  checkMemory(plan, size, options);
   const { backend, choice } = await prepareBackend(file, plan, size, options);
   const loadMs = performance.now() - start;
   try {
@@ -218,6 +231,29 @@ async function measureDecode(
 }
 
 /** Many prompts together, and one as long as all of them, in turn. */
+/** Throws MemoryError where the weights and what is measured do not fit into what is free, as serving does. */
+function checkMemory(plan: Plan, size: CompileOptions, options: BenchOptions): void {
+  const free = options.backend === "webgpu" ? undefined : options.freeBytes ?? freeMemory();
+  if (free === undefined) return;
+  const needs = {
+    weights: weightBytes(plan, options),
+    activations: planScratch(plan, size.maxRows, size.maxLogitRows).arenaBytes,
+    states: (size.stateSlots ?? 0) * stateBytes(plan),
+    kv: size.kvBlocks * kvBlockBytes(plan),
+    kvNote: `--pp, --tg, --npl and --context, in ${plan.kv.type}`,
+  };
+  if (totalOf(needs) <= free) return;
+  const fixed = needs.weights + needs.activations;
+  const fits = fixed < free
+    ? [
+      `fewer sequences (--npl) or tokens (--pp, --tg, --context): ${
+        megabytes(free - fixed)
+      } are left for them`,
+    ]
+    : [];
+  throw shortage(needs, free, fits);
+}
+
 async function measureTogether(
   backend: Backend,
   plan: Plan,

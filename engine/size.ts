@@ -1,4 +1,5 @@
 import { blocksOfSequence, type KvDemand, longestSequence } from "./kv_blocks.ts";
+import { largest, megabytes, MemoryError, shortage } from "./memory_error.ts";
 import { kvBlockBytes, type Plan, stateBytes } from "./plan/plan.ts";
 import { planScratch } from "./plan/scratch.ts";
 import type { EngineLimits } from "./scheduler.ts";
@@ -32,11 +33,6 @@ export interface EngineSize {
   readonly memory: { readonly activations: number; readonly states: number; readonly kv: number };
 }
 
-/** Settings that need more memory than is free; the message has the sums, and settings that fit. */
-export class MemoryError extends Error {
-  override name = "MemoryError";
-}
-
 const DEFAULT_CONTEXT = 4096;
 const DEFAULT_PARALLEL = 4;
 const DEFAULT_QUEUE = 256;
@@ -59,7 +55,7 @@ export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBoun
     : bounds.free - bounds.weights - fixed.activations - fixed.states;
   const kvBlocks = countBlocks({ contextLength, parallel }, demand, blockBytes, options, room);
   if (kvBlocks * blockBytes > room) {
-    throw new MemoryError(describeShortage(plan, { contextLength, parallel, kvBlocks }, options, bounds!));
+    throw describeShortage(plan, { contextLength, parallel, kvBlocks }, options, bounds!);
   }
   return {
     contextLength,
@@ -132,39 +128,22 @@ interface Wanted {
   readonly kvBlocks: number;
 }
 
-/** The sums, a line each, and what could be asked for instead. */
+/** What could be asked for instead stands behind the sums. */
 function describeShortage(
   plan: Plan,
-  { contextLength, parallel, kvBlocks }: Wanted,
+  wanted: Wanted,
   options: SizeOptions,
   { free, weights }: MemoryBounds,
-): string {
-  const { activations, states } = fixedMemory(plan, parallel);
-  const kv = kvBlocks * kvBlockBytes(plan);
+): MemoryError {
+  const { contextLength, parallel, kvBlocks } = wanted;
   const holder = options.kvBytes !== undefined
     ? "--kv-mb"
     : options.kvShare !== undefined
     ? `1 sequence of ${contextLength} tokens, the least`
     : `${parallel} sequence${parallel > 1 ? "s" : ""} of ${contextLength} tokens`;
-  const lines: [string, number, string?][] = [
-    ["weights", weights],
-    ["activations", activations],
-    ...(states > 0 ? [["recurrent states", states]] as [string, number][] : []),
-    ["KV cache", kv, `${holder}, in ${plan.kv.type}`],
-  ];
-  const sum = lines.reduce((total, [, bytes]) => total + bytes, 0);
-  const fits = settingsThatFit(plan, { contextLength, parallel, kvBlocks }, options, { free, weights });
-  return [
-    `The model needs ${megabytes(sum)} of memory with these settings, and ${
-      megabytes(free)
-    } are free for it:`,
-    ...lines.map(([name, bytes, note]) =>
-      `  ${name.padEnd(17)}${megabytes(bytes).padStart(16)}${note ? `  (${note})` : ""}`
-    ),
-    fits.length > 0
-      ? `What fits: ${fits.join(", or ")}`
-      : "No setting fits: free some memory, or use a smaller model or one in fewer bits",
-  ].join("\n");
+  const kv = { kv: kvBlocks * kvBlockBytes(plan), kvNote: `${holder}, in ${plan.kv.type}` };
+  const needs = { weights, ...fixedMemory(plan, parallel), ...kv };
+  return shortage(needs, free, settingsThatFit(plan, wanted, options, { free, weights }));
 }
 
 /** The largest values of single options that fit, where all others stay as they are; of all together where none does. */
@@ -198,21 +177,4 @@ function settingsThatFit(
   const least = Math.floor(room(1) / 1e6);
   const tokens = Math.min(contextLength, longest(1, least * 1e6));
   return tokens > 0 ? [`--parallel 1 --ctx ${tokens} --kv-mb ${least}`] : [];
-}
-
-/** The largest whole number from 1 to `most` that fits, where all below one that fits do too; 0 where none does. */
-function largest(most: number, fits: (n: number) => boolean): number {
-  let [low, high] = [0, most];
-  while (low < high) {
-    const middle = Math.ceil((low + high) / 2);
-    if (fits(middle)) low = middle;
-    else high = middle - 1;
-  }
-  return low;
-}
-
-/** `1,234.5 MB`. */
-function megabytes(bytes: number): string {
-  const digits = { minimumFractionDigits: 1, maximumFractionDigits: 1 };
-  return `${(bytes / 1e6).toLocaleString("en-US", digits)} MB`;
 }

@@ -1,13 +1,23 @@
 import { assert, assertAlmostEquals, assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { buildPlan } from "./architectures/registry.ts";
 import { freeMemory } from "./free_memory.ts";
+import { MemoryError } from "./memory_error.ts";
+import { groupKvLayers } from "./plan/kv_groups.ts";
+import type { Plan } from "./plan/plan.ts";
 import { smallModel } from "./plan/testing.ts";
-import { engineSize, type MemoryBounds, MemoryError, type SizeOptions } from "./size.ts";
+import { engineSize, type MemoryBounds, type SizeOptions } from "./size.ts";
 
 /** 512 bytes of KV a token, 16 KiB a block. */
 const dense = { ...buildPlan(smallModel({ architecture: "llama", type: "Q8_0" })), contextLength: 8192 };
 const hybrid = { ...buildPlan(smallModel({ architecture: "qwen35", type: "Q8_0" })), contextLength: 8192 };
 const BLOCK = 16_384;
+/** Two layers as those of `dense`, one of which sees 64 tokens: 256 bytes a token each, 8 KiB a block. */
+const windowed = withWindow(dense, 64);
+
+function withWindow(plan: Plan, window: number): Plan {
+  const ops = plan.ops.map((op) => op.op === "attention" && op.heads.layer === 0 ? { ...op, window } : op);
+  return { ...plan, ops, kv: { ...plan.kv, ...groupKvLayers(plan.kv.layers, ops) } };
+}
 const bounds: MemoryBounds = { free: 1000e6, weights: 200e6 };
 
 function refusal(options: SizeOptions, within = bounds, plan = dense): string {
@@ -46,7 +56,7 @@ const STEP: Record<string, number> = { "--parallel": 1, "--ctx": 32, "--kv-mb": 
 Deno.test("each setting that is offered fits, and the next larger one does not", () => {
   let offers = 0;
   let combinations = 0;
-  for (const plan of [dense, hybrid]) {
+  for (const plan of [dense, hybrid, windowed]) {
     for (const free of [210e6, 215e6, 260e6, 400e6, 1000e6, 3000e6]) {
       const all: SizeOptions[] = [
         { parallel: 1024 },
@@ -109,6 +119,28 @@ Deno.test("a pool of a given size is had to the block, or refused", () => {
     refusal({ kvBytes: 900e6 }),
     /KV cache +900\.\d MB {2}\(--kv-mb, in f16\)\nWhat fits: --kv-mb 79\d$/,
   );
+});
+
+Deno.test("no share of the free memory is room for one sequence, and bounds nothing where free memory is unknown", () => {
+  const blocks = (kvShare: number, within?: MemoryBounds) =>
+    engineSize(dense, { parallel: 4, contextLength: 1024, kvShare }, within).limits.kvBlocks;
+  assertEquals([blocks(0, bounds), blocks(0), blocks(1)], [32, 128, 128]);
+});
+
+Deno.test("layers with a window take the window and the rows of a step, whatever the context", () => {
+  // 63 tokens before 512 rows, in 19 blocks wherever they begin.
+  const size = engineSize(windowed, { parallel: 2, contextLength: 4096 }, bounds);
+  assertEquals([size.limits.kvBlocks, size.limits.kvWindows], [2 * (128 + 19), [64]]);
+  assertEquals(size.memory.kv, 2 * (128 + 19) * BLOCK / 2);
+  assertEquals(
+    engineSize(windowed, { parallel: 2, contextLength: 512 }, bounds).limits.kvBlocks,
+    2 * (16 + 16),
+  );
+  assertEquals(
+    refusal({ contextLength: 4096, kvBytes: (100 + 19) * BLOCK / 2 }, bounds, windowed),
+    "A KV cache of 1.0 MB holds 3200 tokens, and one sequence may have 4096 (--ctx). What fits: --kv-mb 2, or --ctx 3200",
+  );
+  engineSize(windowed, { contextLength: 3200, kvBytes: (100 + 19) * BLOCK / 2 }, bounds);
 });
 
 Deno.test("weights that do not fit are refused whatever the settings", () => {

@@ -354,22 +354,31 @@ export function startEngine<B extends FakeBackend = FakeBackend>(
 ) {
   const all = { ...LIMITS, ...limits };
   const backend = new kind(all);
-  const engine = new LlmEngine({
+  return { engine: engineOver(backend, all, contextLength), backend };
+}
+
+/** An engine whose tokens are bytes, on a backend that is loaded. */
+export function engineOver(
+  backend: Backend,
+  limits: EngineLimits,
+  contextLength: number,
+  vocabSize = FAKE_VOCABULARY,
+): LlmEngine {
+  return new LlmEngine({
     backend,
     model: {
       id: "m",
       path: "m.gguf",
       architecture: "fake",
       contextLength,
-      vocabSize: FAKE_VOCABULARY,
+      vocabSize,
       created: 0,
     },
     tokenizer: new ByteTokenizer(),
     chatTemplate: CHAT_TEMPLATE,
     chatForm: createChatForm(CHAT_TEMPLATE, new ByteTokenizer()),
-    limits: all,
+    limits,
   });
-  return { engine, backend };
 }
 
 /** A prompt of that many tokens; each seed its own. */

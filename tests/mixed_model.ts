@@ -15,6 +15,7 @@ import { ropeAppend } from "../engine/plan/ops/rope_append.ts";
 import { ropeTable } from "../engine/plan/ops/rope_table.ts";
 import { swiglu } from "../engine/plan/ops/swiglu.ts";
 import type { Plan } from "../engine/plan/plan.ts";
+import { addDelta, type DeltaHeads, exactDelta, mixDelta } from "./mixed_delta.ts";
 import { Random, seedOf } from "./random.ts";
 
 export interface MixedLayer {
@@ -29,6 +30,8 @@ export interface MixedLayer {
   readonly window: number;
   /** Reads the keys and values of that layer and keeps none. */
   readonly reads?: number;
+  /** Carries a state of such heads; all of the above says nothing then. */
+  readonly delta?: DeltaHeads;
 }
 
 export const EMBEDDING = 64;
@@ -45,6 +48,16 @@ export const LAYERS: readonly MixedLayer[] = [
   { ...SLIDING, window: 140, heads: 6, kvHeads: 3, headDim: 16, rotated: 16 },
   { ...SLIDING, reads: 0, heads: 8 },
   { ...FULL, reads: 1 },
+];
+
+/** The same among recurrent layers of two shapes. */
+export const HYBRID_LAYERS: readonly MixedLayer[] = [
+  { ...SLIDING, delta: { keyHeads: 2, valueHeads: 4, headDim: 32 } },
+  SLIDING,
+  { ...SLIDING, delta: { keyHeads: 1, valueHeads: 2, headDim: 64 } },
+  FULL,
+  { ...SLIDING, window: 140, heads: 6, kvHeads: 3, headDim: 16, rotated: 16 },
+  { ...SLIDING, reads: 1, heads: 8 },
 ];
 
 /** A model file of F32 weights, and its values by tensor name. */
@@ -64,20 +77,29 @@ export function mixedFile(layers: readonly MixedLayer[] = LAYERS) {
   builder.set("general.architecture", "STRING", "mixed");
   add("token_embd", [EMBEDDING, VOCABULARY]);
   add("output_norm", [EMBEDDING], 2);
-  for (const [i, { heads, kvHeads, headDim, reads }] of layers.entries()) {
+  for (const [i, layer] of layers.entries()) {
     const name = (tensor: string) => `blk.${i}.${tensor}`;
     for (const norm of ["attn_norm", "ffn_norm"]) add(name(norm), [EMBEDDING], 1);
-    add(name("attn_q"), [EMBEDDING, heads * headDim]);
-    add(name("attn_q_norm"), [headDim], 1);
-    if (reads === undefined) {
-      for (const kept of ["attn_k", "attn_v"]) add(name(kept), [EMBEDDING, kvHeads * headDim]);
-      add(name("attn_k_norm"), [headDim], 1);
-    }
-    add(name("attn_output"), [heads * headDim, EMBEDDING]);
+    if (layer.delta) addDelta(add, name, layer.delta, EMBEDDING);
+    else addAttention(add, name, layer);
     for (const half of ["ffn_gate", "ffn_up"]) add(name(half), [EMBEDDING, FEED_FORWARD]);
     add(name("ffn_down"), [FEED_FORWARD, EMBEDDING]);
   }
   return { bytes: builder.build().bytes, values };
+}
+
+function addAttention(
+  add: (name: string, shape: number[], mean?: number) => void,
+  name: (tensor: string) => string,
+  { heads, kvHeads, headDim, reads }: MixedLayer,
+): void {
+  add(name("attn_q"), [EMBEDDING, heads * headDim]);
+  add(name("attn_q_norm"), [headDim], 1);
+  if (reads === undefined) {
+    for (const kept of ["attn_k", "attn_v"]) add(name(kept), [EMBEDDING, kvHeads * headDim]);
+    add(name("attn_k_norm"), [headDim], 1);
+  }
+  add(name("attn_output"), [heads * headDim, EMBEDDING]);
 }
 
 /** What a plan's end makes of the last layer's rows. */
@@ -101,14 +123,21 @@ export function mixedPlan(layers: readonly MixedLayer[] = LAYERS, ending = LOGIT
     };
     const caches: number[] = [];
     for (const [i, layer] of layers.entries()) {
-      const { heads, kvHeads, headDim, reads } = layer;
+      const { heads, kvHeads, headDim, reads, delta } = layer;
       const name = (tensor: string) => `blk.${i}.${tensor}`;
+      const attnIn = rmsNorm(b, x, name("attn_norm"), EPSILON);
+      if (delta) {
+        caches.push(NaN);
+        const mixed = mixDelta(b, attnIn, delta, name, EPSILON);
+        linear(b, mixed, [{ name: name("ssm_out"), rows: EMBEDDING, addTo: x }]);
+        addFeedForward(b, x, name);
+        continue;
+      }
       const table = tableOf(layer);
       caches.push(reads === undefined ? b.kvLayer({ heads: kvHeads, headDim }) : caches[reads]);
       const shape = { layer: caches[i], heads, kvHeads, headDim, gated: false };
       const rows = { attn_q: heads * headDim, attn_k: kvHeads * headDim, attn_v: kvHeads * headDim };
       const wanted = reads === undefined ? Object.entries(rows) : Object.entries(rows).slice(0, 1);
-      const attnIn = rmsNorm(b, x, name("attn_norm"), EPSILON);
       const qkv = linear(b, attnIn, wanted.map(([part, rows]) => ({ name: name(part), rows })));
       ropeAppend(b, qkv, shape, {
         table,
@@ -120,18 +149,17 @@ export function mixedPlan(layers: readonly MixedLayer[] = LAYERS, ending = LOGIT
       });
       const attn = attention(b, qkv[0], shape, 1 / Math.sqrt(headDim), layer.window);
       linear(b, attn, [{ name: name("attn_output"), rows: EMBEDDING, addTo: x }]);
-      const ffn = swiglu(
-        b,
-        rmsNorm(b, x, name("ffn_norm"), EPSILON),
-        name("ffn_gate"),
-        name("ffn_up"),
-        FEED_FORWARD,
-      );
-      linear(b, ffn, [{ name: name("ffn_down"), rows: EMBEDDING, addTo: x }]);
+      addFeedForward(b, x, name);
     }
     ending(b, x);
     return b.finish({ architecture: "mixed", vocabSize: VOCABULARY, contextLength: 512 });
   };
+}
+
+function addFeedForward(b: PlanBuilder, x: Value, name: (tensor: string) => string): void {
+  const normed = rmsNorm(b, x, name("ffn_norm"), EPSILON);
+  const ffn = swiglu(b, normed, name("ffn_gate"), name("ffn_up"), FEED_FORWARD);
+  linear(b, ffn, [{ name: name("ffn_down"), rows: EMBEDDING, addTo: x }]);
 }
 
 /** The plan without a backend. */
@@ -164,6 +192,13 @@ export function exactRows(
   for (const [i, layer] of layers.entries()) {
     const get = (tensor: string) => values.get(`blk.${i}.${tensor}`)!;
     const input = x.map((row) => norm(row, get("attn_norm")));
+    if (layer.delta) {
+      kept.push({ keys: [], values: [] });
+      const mixed = exactDelta(input, layer.delta, get, EPSILON);
+      x = add(x, mixed.map((row) => multiply(get("ssm_out"), row)));
+      x = add(x, x.map((row) => feedForward(norm(row, get("ffn_norm")), get)));
+      continue;
+    }
     const heads = (tensor: string) => input.map((row) => split(multiply(get(tensor), row), layer.headDim));
     const turned = (of: Rows[], weight: Float32Array) =>
       of.map((row, t) => row.map((head) => rotate(norm(head, weight), t, layer)));

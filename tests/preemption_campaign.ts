@@ -6,11 +6,14 @@ import { parseArgs } from "@std/cli/parse_args.js";
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import { KV_BLOCK_TOKENS } from "../engine/backend/backend.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
+import { blocksOfSequence } from "../engine/kv_blocks.ts";
 import { loadEngine } from "../engine/load.ts";
 import { kvBytesPerToken, withKvType } from "../engine/plan/plan.ts";
-import { FakeBackend, type FakeBackendOptions, startEngine } from "../engine/testing.ts";
+import { engineOver, FakeBackend, type FakeBackendOptions, startEngine } from "../engine/testing.ts";
 import { DrawingBackend } from "../engine/testing_draws.ts";
 import { type Engine, KV_TYPES, type KvType } from "../engine/types.ts";
+import { KernelModel } from "./kernel_model.ts";
+import { HYBRID_LAYERS, mixedFile, mixedPlan, mixedPlanOf } from "./mixed_model.ts";
 import { compareCrowd, type Crowd } from "./preemption.ts";
 import { type Architecture, synthesize } from "./synth.ts";
 
@@ -18,8 +21,9 @@ const HELP = `Let the KV cache run out, and look whether an answer changes.
 
 Usage: deno task preemption [--requests N] [--seed N] [--chats N --model FILE]
 
-  --requests N   requests in a pool that holds a few of them: on stand-ins of a model, of a hybrid and of a backend
-                 that takes several steps at once, and with the kernels on small models of llama's and qwen35's kind
+  --requests N   requests in a pool that holds a few of them: on stand-ins of a model, of a hybrid, of layers with windows
+                 and of a backend that takes several steps at once, and with the kernels on small models of llama's and
+                 qwen35's kind and on one of windows, shared caches and recurrent states of two shapes
   --seed N       what chance begins with (default 1)
   --chats N      so many chats without max_tokens at once on a model, in 6 GB of KV cache for contexts of 4,096
                  tokens; each reads 300 tokens and leaves
@@ -28,13 +32,24 @@ Usage: deno task preemption [--requests N] [--seed N] [--chats N --model FILE]
 
 type Kind = new (options: FakeBackendOptions) => FakeBackend;
 
-/** Stand-ins: name, slots of recurrent state, backend. */
-export const STAND_INS: readonly [string, number | undefined, Kind][] = [
-  ["a dense model", undefined, FakeBackend],
-  ["a hybrid", 30, FakeBackend],
-  ["a hybrid with one snapshot", 13, FakeBackend],
-  ["several steps at once", undefined, DrawingBackend],
-  ["a hybrid, several steps at once", 16, DrawingBackend],
+export interface StandIn {
+  readonly name: string;
+  readonly kind: Kind;
+  readonly stateSlots?: number;
+  readonly kvWindows?: readonly number[];
+  /** Of a step; with few of them a window's sequence needs little. */
+  readonly maxRows?: number;
+}
+
+export const STAND_INS: readonly StandIn[] = [
+  { name: "a dense model", kind: FakeBackend },
+  { name: "a hybrid", kind: FakeBackend, stateSlots: 30 },
+  { name: "a hybrid with one snapshot", kind: FakeBackend, stateSlots: 13 },
+  { name: "several steps at once", kind: DrawingBackend },
+  { name: "a hybrid, several steps at once", kind: DrawingBackend, stateSlots: 16 },
+  { name: "layers with windows", kind: FakeBackend, kvWindows: [40, 3, 100], maxRows: 20 },
+  { name: "a hybrid with windows", kind: FakeBackend, stateSlots: 14, kvWindows: [64, 0], maxRows: 20 },
+  { name: "windows, several steps at once", kind: DrawingBackend, kvWindows: [33], maxRows: 20 },
 ];
 export const KERNEL_MODELS = ["llama", "qwen35"] as const;
 
@@ -49,8 +64,13 @@ function say(text: string): void {
 }
 
 /** How often requests were preempted on a stand-in. */
-export async function onStandIn(stateSlots: number | undefined, kind: Kind, crowd: Crowd): Promise<number> {
-  const limits = { stateSlots, parallel: PARALLEL, kvBlocks: CONTEXT / 32, queue: crowd.company };
+export async function onStandIn(
+  { kind, stateSlots, kvWindows = [], maxRows = 64 }: StandIn,
+  crowd: Crowd,
+): Promise<number> {
+  const kvBlocks = blocksOfSequence({ windows: kvWindows, maxRows }, CONTEXT);
+  const sizes = { kvBlocks, maxRows, parallel: PARALLEL, queue: crowd.company };
+  const limits = { stateSlots, kvWindows, ...sizes };
   const { engine } = startEngine(limits, CONTEXT, kind);
   try {
     return await compareCrowd(engine, engine, crowd);
@@ -88,14 +108,40 @@ export async function onKernels(
   }
 }
 
+/** The same on a model of every kind of layer at once, whose plan is no architecture's. */
+export async function onMixedKernels(kvType: KvType, maxRows: number, crowd: Crowd): Promise<number> {
+  const plan = await mixedPlanOf(HYBRID_LAYERS);
+  const kvWindows = plan.kv.windows.slice(1);
+  const kvBlocks = blocksOfSequence({ windows: kvWindows, maxRows }, CONTEXT);
+  const sizes = { kvBlocks, stateSlots: PARALLEL + 3, maxRows, maxLogitRows: PARALLEL };
+  const { bytes } = mixedFile(HYBRID_LAYERS);
+  const { backend } = await KernelModel.loadAs(mixedPlan(HYBRID_LAYERS), bytes, sizes, {
+    kvType,
+    threads: 1,
+  });
+  const limits = { ...sizes, kvWindows, parallel: PARALLEL, queue: crowd.company };
+  const engine = engineOver(backend, limits, CONTEXT, plan.vocabSize);
+  try {
+    return await compareCrowd(engine, engine, crowd);
+  } finally {
+    await engine.close();
+  }
+}
+
 async function compare(requests: number, seed: number): Promise<void> {
   const crowd = { requests, company: 2 * PARALLEL, seed };
   const told = (name: string, preemptions: number) =>
     say(`${name}: ${requests} requests, ${preemptions} preemptions, every answer as alone`);
-  for (const [name, stateSlots, kind] of STAND_INS) told(name, await onStandIn(stateSlots, kind, crowd));
+  for (const standIn of STAND_INS) told(standIn.name, await onStandIn(standIn, crowd));
   for (const architecture of KERNEL_MODELS) {
     for (const kvType of KV_TYPES) {
       told(`${architecture} with the kernels, ${kvType}`, await onKernels(architecture, kvType, crowd));
+    }
+  }
+  for (const kvType of KV_TYPES) {
+    for (const maxRows of [PARALLEL, 40]) {
+      const name = `windows, shared caches and states with the kernels, ${kvType}, ${maxRows} rows a step`;
+      told(name, await onMixedKernels(kvType, maxRows, crowd));
     }
   }
 }

@@ -2,21 +2,35 @@ import { assert, assertEquals } from "@std/assert";
 import { loadEngine } from "../engine/load.ts";
 import type { Engine } from "../engine/types.ts";
 import { gpuTest } from "./gpu.ts";
-import { bytesOfContext, KERNEL_MODELS, onKernels, onStandIn, STAND_INS } from "./preemption_campaign.ts";
+import {
+  bytesOfContext,
+  KERNEL_MODELS,
+  onKernels,
+  onMixedKernels,
+  onStandIn,
+  STAND_INS,
+} from "./preemption_campaign.ts";
 import { synthesize } from "./synth.ts";
 
 /* `deno task preemption` asks thousands. */
 
-for (const [name, stateSlots, kind] of STAND_INS) {
-  Deno.test(`${name}: where KV memory runs out all the time, each request is answered as alone`, async () => {
-    const preemptions = await onStandIn(stateSlots, kind, { requests: 150, company: 24, seed: 1 });
-    assert(preemptions > 40, `only ${preemptions} preemptions`);
+for (const standIn of STAND_INS) {
+  Deno.test(`${standIn.name}: where KV memory runs out all the time, each request is answered as alone`, async () => {
+    const preemptions = await onStandIn(standIn, { requests: 150, company: 24, seed: 1 });
+    assert(preemptions > (standIn.kvWindows ? 25 : 40), `only ${preemptions} preemptions`);
   });
 }
 
 for (const architecture of KERNEL_MODELS) {
   Deno.test(`${architecture} with the kernels: preempted requests are answered as alone, to the bit`, async () => {
     const preemptions = await onKernels(architecture, "f16", { requests: 60, company: 24, seed: 1 });
+    assert(preemptions > 10, `only ${preemptions} preemptions`);
+  });
+}
+
+for (const [kvType, maxRows] of [["f16", 40], ["q8_0", 12]] as const) {
+  Deno.test(`windows, shared caches and two kinds of states in ${kvType}, ${maxRows} rows a step: preempted requests are answered as alone, to the bit`, async () => {
+    const preemptions = await onMixedKernels(kvType, maxRows, { requests: 60, company: 24, seed: 1 });
     assert(preemptions > 10, `only ${preemptions} preemptions`);
   });
 }

@@ -1,0 +1,57 @@
+/** Settings that need more memory than is free; the message has the sums, and settings that fit. */
+export class MemoryError extends Error {
+  override name = "MemoryError";
+}
+
+/** What a model takes with some settings, in bytes. */
+export interface MemoryNeeds {
+  readonly weights: number;
+  readonly activations: number;
+  /** Of recurrent state; 0 where the model has none. */
+  readonly states: number;
+  readonly kv: number;
+  /** What the KV cache is for. */
+  readonly kvNote: string;
+}
+
+export function totalOf({ weights, activations, states, kv }: MemoryNeeds): number {
+  return weights + activations + states + kv;
+}
+
+/** Why it cannot be: the sums, a line each, and what could be asked for instead. */
+export function shortage(needs: MemoryNeeds, free: number, fits: readonly string[]): MemoryError {
+  const lines: [string, number, string?][] = [
+    ["weights", needs.weights],
+    ["activations", needs.activations],
+    ...(needs.states > 0 ? [["recurrent states", needs.states]] as [string, number][] : []),
+    ["KV cache", needs.kv, needs.kvNote],
+  ];
+  return new MemoryError([
+    `The model needs ${megabytes(totalOf(needs))} of memory with these settings, and ${
+      megabytes(free)
+    } are free for it:`,
+    ...lines.map(([name, bytes, note]) =>
+      `  ${name.padEnd(17)}${megabytes(bytes).padStart(16)}${note ? `  (${note})` : ""}`
+    ),
+    fits.length > 0
+      ? `What fits: ${fits.join(", or ")}`
+      : "No setting fits: free some memory, or use a smaller model or one in fewer bits",
+  ].join("\n"));
+}
+
+/** `1,234.5 MB`. */
+export function megabytes(bytes: number): string {
+  const digits = { minimumFractionDigits: 1, maximumFractionDigits: 1 };
+  return `${(bytes / 1e6).toLocaleString("en-US", digits)} MB`;
+}
+
+/** The largest whole number from 1 to `most` that fits, where all below one that fits do too; 0 where none does. */
+export function largest(most: number, fits: (n: number) => boolean): number {
+  let [low, high] = [0, most];
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (fits(middle)) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
