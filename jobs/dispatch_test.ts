@@ -1,35 +1,15 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { seeded, SimStorage } from "../tests/batch_sim_storage.ts";
 import { BatchError } from "./errors.ts";
-import { type BatchOptions, type Execute, runBatch } from "./runner.ts";
-import { TEST_LIMITS } from "./testing.ts";
+import type { Execute } from "./runner.ts";
+import { batchLine, runOn } from "./testing.ts";
 
 type Answer = Awaited<ReturnType<Execute>>;
 
 function disk(count: number): SimStorage {
   const storage = new SimStorage(seeded(1));
-  const line = (n: number) =>
-    JSON.stringify({
-      custom_id: `id-${n}`,
-      method: "POST",
-      url: "/v1/completions",
-      body: { n, prompt: "p" },
-    });
-  storage.put("in.jsonl", Array.from({ length: count }, (_, n) => line(n)).join("\n"));
+  storage.put("in.jsonl", Array.from({ length: count }, (_, n) => batchLine(n)).join("\n"));
   return storage;
-}
-
-function run(storage: SimStorage, execute: Execute, more: Partial<BatchOptions> = {}) {
-  return runBatch({
-    input: "in.jsonl",
-    output: "out.jsonl",
-    errors: "err.jsonl",
-    parallel: 4,
-    limits: TEST_LIMITS,
-    storage,
-    connect: () => Promise.resolve({ execute, settings: { model: "m" } }),
-    ...more,
-  });
 }
 
 function ids(storage: SimStorage, path: string): number[] {
@@ -62,9 +42,9 @@ Deno.test("dispatch: an engine that broke burns no line, though it still refuses
   const { execute } = answering((n) =>
     ++count <= 20 ? GOOD : n !== undefined && n % 3 === 0 ? REFUSED : BROKEN
   );
-  const error = await assertRejects(() => run(storage, execute), BatchError, "does not answer");
+  const error = await assertRejects(() => runOn(storage, execute), BatchError, "does not answer");
   assertEquals([error.code, error.resumable], ["engine_unavailable", true]);
-  const { counts } = await run(storage, answering((n) => n! % 3 === 0 ? REFUSED : GOOD).execute);
+  const { counts } = await runOn(storage, answering((n) => n! % 3 === 0 ? REFUSED : GOOD).execute);
   const refused = Array.from({ length: 100 }, (_, n) => n).filter((n) => n % 3 === 0);
   const errors = ids(storage, "err.jsonl");
   assert(errors.every((n) => refused.includes(n)), `${errors}`);
@@ -74,15 +54,15 @@ Deno.test("dispatch: an engine that broke burns no line, though it still refuses
 Deno.test("dispatch: an engine that broke at the last lines burns none of them", async () => {
   const storage = disk(10);
   const broken = answering((n) => n !== undefined && n < 7 ? GOOD : BROKEN);
-  await assertRejects(() => run(storage, broken.execute), BatchError, "does not answer");
-  assertEquals((await run(storage, answering(() => GOOD).execute)).counts.completed, 10);
+  await assertRejects(() => runOn(storage, broken.execute), BatchError, "does not answer");
+  assertEquals((await runOn(storage, answering(() => GOOD).execute)).counts.completed, 10);
 });
 
 Deno.test("dispatch: a line that fails in a well engine is asked twice, then that is its answer", async () => {
   const storage = disk(60);
   const isBad = (n: number | undefined) => n !== undefined && (n % 7 === 0 || n === 59);
   const { execute, asked } = answering((n) => isBad(n) ? BROKEN : GOOD);
-  const { counts } = await run(storage, execute);
+  const { counts } = await runOn(storage, execute);
   const bad = Array.from({ length: 60 }, (_, n) => n).filter(isBad);
   assertEquals([counts.completed, ids(storage, "err.jsonl")], [60 - bad.length, bad]);
   for (let n = 0; n < 60; n++) assertEquals(asked.get(n), isBad(n) ? 2 : 1, `line ${n}`);
@@ -96,7 +76,7 @@ Deno.test("dispatch: a file of nothing but lines that fail in a well engine come
       if (throws) throw new Error("lost");
       return BROKEN;
     });
-    const { counts } = await run(storage, execute);
+    const { counts } = await runOn(storage, execute);
     assertEquals([counts.completed, counts.failed], [0, count]);
   }
 });
@@ -109,7 +89,7 @@ Deno.test("dispatch: one broken engine among several stops no job and burns no l
     const engine = "abc"[Math.floor(3 * random())];
     return engine === "b" ? { ...BROKEN, engine } : { ...GOOD, engine };
   });
-  const { counts } = await run(storage, execute, { parallel: 20 });
+  const { counts } = await runOn(storage, execute, { parallel: 20 });
   assertEquals([counts.completed, ids(storage, "err.jsonl")], [199, [66]]);
 });
 
@@ -121,7 +101,7 @@ Deno.test("dispatch: an engine's failure is not forgiven for the good answer of 
     if (isFirst) failed.push(n);
     return isFirst ? { ...BROKEN, engine: "broken" } : { ...GOOD, engine: "well" };
   });
-  const { counts } = await run(storage, execute);
+  const { counts } = await runOn(storage, execute);
   assertEquals([counts.completed, counts.failed], [50, 0]);
   assertEquals(asked.get(3), 2);
 });
@@ -129,7 +109,7 @@ Deno.test("dispatch: an engine's failure is not forgiven for the good answer of 
 Deno.test("dispatch: engines that all fail stop the job when patience is over", async () => {
   const storage = disk(5);
   const { execute } = answering(() => ({ ...BROKEN, engine: "w1" }));
-  const error = await assertRejects(() => run(storage, execute, { patienceMs: 0 }), BatchError);
+  const error = await assertRejects(() => runOn(storage, execute, { patienceMs: 0 }), BatchError);
   assertEquals(error.code, "engine_unavailable");
   assertEquals(ids(storage, "err.jsonl"), []);
 });

@@ -1,22 +1,13 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { seeded, SimStorage } from "../tests/batch_sim_storage.ts";
 import { BatchError } from "./errors.ts";
-import { type BatchEvent, type BatchOptions, type Execute, runBatch } from "./runner.ts";
-import { TEST_LIMITS } from "./testing.ts";
+import type { BatchEvent, Execute } from "./runner.ts";
+import { batchLine, runOn } from "./testing.ts";
 
 type Answer = Awaited<ReturnType<Execute>>;
 
 function ok(n: unknown): Answer {
   return { status: 200, body: { n, usage: { prompt_tokens: 3, completion_tokens: 2 } } };
-}
-
-function line(n: number, body: Record<string, unknown> = {}): string {
-  return JSON.stringify({
-    custom_id: `id-${n}`,
-    method: "POST",
-    url: "/v1/completions",
-    body: { n, prompt: "p", ...body },
-  });
 }
 
 function disk(lines: string[]): SimStorage {
@@ -25,35 +16,22 @@ function disk(lines: string[]): SimStorage {
   return storage;
 }
 
-function run(storage: SimStorage, execute: Execute, more: Partial<BatchOptions> = {}) {
-  return runBatch({
-    input: "in.jsonl",
-    output: "out.jsonl",
-    errors: "err.jsonl",
-    parallel: 4,
-    limits: TEST_LIMITS,
-    storage,
-    connect: () => Promise.resolve({ execute, settings: { model: "m" } }),
-    ...more,
-  });
-}
-
 function outputOf(storage: SimStorage, path = "out.jsonl") {
   return (storage.content(path) ?? "").split("\n").filter((text) => text !== "").map((text) =>
     JSON.parse(text)
   );
 }
 
-const TEN = Array.from({ length: 10 }, (_, n) => line(n));
+const TEN = Array.from({ length: 10 }, (_, n) => batchLine(n));
 
 Deno.test("runBatch: 200 lines, five of them bad in different ways, end as 195 answers and 5 errors", async () => {
-  const lines = Array.from({ length: 200 }, (_, n) => line(n));
+  const lines = Array.from({ length: 200 }, (_, n) => batchLine(n));
   lines[10] = "{";
-  lines[50] = line(49);
-  lines[90] = line(90, { stream: true });
-  lines[130] = line(130).replace("POST", "GET");
+  lines[50] = batchLine(49);
+  lines[90] = batchLine(90, { stream: true });
+  lines[130] = batchLine(130).replace("POST", "GET");
   const storage = disk(lines);
-  const result = await run(storage, ({ body }) => {
+  const result = await runOn(storage, ({ body }) => {
     if (body.n === 170) return Promise.resolve({ status: 400, body: { error: { message: "too long" } } });
     return Promise.resolve(ok(body.n));
   });
@@ -75,7 +53,7 @@ Deno.test("runBatch: 200 lines, five of them bad in different ways, end as 195 a
 });
 
 Deno.test("runBatch: the lines have OpenAI's shape, with ids that do not change", async () => {
-  const lines = [line(0), line(1), line(2)];
+  const lines = [batchLine(0), batchLine(1), batchLine(2)];
   const execute: Execute = ({ body }) => {
     if (body.n === 2) return Promise.reject(new Error("lost"));
     return Promise.resolve(
@@ -83,8 +61,8 @@ Deno.test("runBatch: the lines have OpenAI's shape, with ids that do not change"
     );
   };
   const [storage, other] = [disk(lines), disk(lines)];
-  await run(storage, execute);
-  await run(other, execute);
+  await runOn(storage, execute);
+  await runOn(other, execute);
   const [answer] = outputOf(storage);
   const [refused, lost] = outputOf(storage, "err.jsonl");
   for (const out of [answer, refused, lost]) {
@@ -100,7 +78,7 @@ Deno.test("runBatch: the lines have OpenAI's shape, with ids that do not change"
 
 Deno.test("runBatch: keeps that many lines in flight, and no more", async () => {
   let now = 0, most = 0;
-  await run(disk(TEN), async ({ body, priority }) => {
+  await runOn(disk(TEN), async ({ body, priority }) => {
     assertEquals(priority, "batch");
     most = Math.max(most, ++now);
     await new Promise((resolve) => setTimeout(resolve, 2));
@@ -111,9 +89,12 @@ Deno.test("runBatch: keeps that many lines in flight, and no more", async () => 
 });
 
 Deno.test("runBatch: requests with a common beginning follow each other", async () => {
-  const lines = Array.from({ length: 30 }, (_, n) => line(n, { prompt: `system ${n % 3} question ${n}` }));
+  const lines = Array.from(
+    { length: 30 },
+    (_, n) => batchLine(n, { prompt: `system ${n % 3} question ${n}` }),
+  );
   const order: number[] = [];
-  await run(disk(lines), ({ body }) => {
+  await runOn(disk(lines), ({ body }) => {
     order.push((body.n as number) % 3);
     return Promise.resolve(ok(body.n));
   }, { parallel: 1 });
@@ -123,20 +104,20 @@ Deno.test("runBatch: requests with a common beginning follow each other", async 
 Deno.test("runBatch: a job that is done is not run again, and its files are not written over", async () => {
   const storage = disk(TEN);
   const execute: Execute = ({ body }) => Promise.resolve(ok(body.n));
-  const first = await run(storage, execute);
+  const first = await runOn(storage, execute);
   const connect = () => Promise.reject(new Error("not needed"));
-  assertEquals(await run(storage, execute, { connect }), { state: "already_done", counts: first.counts });
+  assertEquals(await runOn(storage, execute, { connect }), { state: "already_done", counts: first.counts });
   storage.put("out.jsonl", "mine");
-  await assertRejects(() => run(storage, execute, { connect }), BatchError, "has 4 bytes now instead of");
+  await assertRejects(() => runOn(storage, execute, { connect }), BatchError, "has 4 bytes now instead of");
   await storage.remove("out.jsonl");
-  await assertRejects(() => run(storage, execute, { connect }), BatchError, '"out.jsonl" is gone');
+  await assertRejects(() => runOn(storage, execute, { connect }), BatchError, '"out.jsonl" is gone');
 });
 
 Deno.test("runBatch: files that are not of this job are not written over", async () => {
   for (const path of ["out.jsonl", "err.jsonl"]) {
     const storage = disk(TEN);
     storage.put(path, "precious");
-    const error = await assertRejects(() => run(storage, () => Promise.resolve(ok(1))), BatchError);
+    const error = await assertRejects(() => runOn(storage, () => Promise.resolve(ok(1))), BatchError);
     assertEquals([(error as BatchError).code, (error as BatchError).resumable], ["output_exists", false]);
     assertEquals(storage.paths(), ["in.jsonl", path].sort());
   }
@@ -147,7 +128,7 @@ Deno.test("runBatch: one file cannot be two", async () => {
     errors: "out.jsonl.journal",
   }];
   for (const more of options) {
-    const error = await assertRejects(() => run(disk(TEN), () => Promise.resolve(ok(1)), more), BatchError);
+    const error = await assertRejects(() => runOn(disk(TEN), () => Promise.resolve(ok(1)), more), BatchError);
     assertEquals((error as BatchError).code, "same_file");
   }
 });
@@ -159,13 +140,13 @@ Deno.test("runBatch: another input or another model does not go on with a job", 
     if (body.n === 4) stop.abort();
     return Promise.resolve(ok(body.n));
   };
-  assertEquals((await run(storage, execute, { drainSignal: stop.signal })).state, "stopped");
+  assertEquals((await runOn(storage, execute, { drainSignal: stop.signal })).state, "stopped");
   const connect = () => Promise.resolve({ execute, settings: { model: "other" } });
-  await assertRejects(() => run(storage, execute, { connect }), BatchError, 'begun with model "m"');
+  await assertRejects(() => runOn(storage, execute, { connect }), BatchError, 'begun with model "m"');
   storage.put("in.jsonl", TEN.slice(1).join("\n"));
-  await assertRejects(() => run(storage, execute), BatchError, "belongs to another input");
+  await assertRejects(() => runOn(storage, execute), BatchError, "belongs to another input");
   storage.put("in.jsonl", TEN.join("\n"));
-  assertEquals((await run(storage, execute)).state, "done");
+  assertEquals((await runOn(storage, execute)).state, "done");
 });
 
 Deno.test("runBatch: another processor resumes a job, and says so", async () => {
@@ -176,9 +157,9 @@ Deno.test("runBatch: another processor resumes a job, and says so", async () => 
     return Promise.resolve(ok(body.n));
   };
   const on = (processor: string) => () => Promise.resolve({ execute, settings: { model: "m" }, processor });
-  await run(storage, execute, { drainSignal: stop.signal, connect: on("avx2") });
+  await runOn(storage, execute, { drainSignal: stop.signal, connect: on("avx2") });
   const events: BatchEvent[] = [];
-  await run(storage, execute, { connect: on("neon"), onEvent: (event) => events.push(event) });
+  await runOn(storage, execute, { connect: on("neon"), onEvent: (event) => events.push(event) });
   assertEquals(events[0], { type: "other_processor", before: "avx2", now: "neon" });
   assertEquals(events.filter(({ type }) => type === "other_processor").length, 1);
 });
@@ -189,7 +170,7 @@ Deno.test("runBatch: drained, it ends what is in flight; stopped now, it does no
     const stop = new AbortController();
     const gate = Promise.withResolvers<void>();
     const executed: number[] = [];
-    const first = run(storage, async ({ body }) => {
+    const first = runOn(storage, async ({ body }) => {
       executed.push(body.n as number);
       if (executed.length === 6) stop.abort();
       if (executed.length > 4) await gate.promise;
@@ -202,7 +183,7 @@ Deno.test("runBatch: drained, it ends what is in flight; stopped now, it does no
     if (kind === "drainSignal") assertEquals(counts.completed, executed.length);
     const before = counts.completed;
     let again = 0;
-    const second = await run(storage, ({ body }) => {
+    const second = await runOn(storage, ({ body }) => {
       again += 1;
       return Promise.resolve(ok(body.n));
     });
@@ -219,7 +200,7 @@ Deno.test("runBatch: stopped while the engine loads, it says so and leaves nothi
     stop.abort();
     return Promise.reject(stop.signal.reason);
   };
-  const result = await run(storage, () => Promise.resolve(ok(1)), { connect, signal: stop.signal });
+  const result = await runOn(storage, () => Promise.resolve(ok(1)), { connect, signal: stop.signal });
   assertEquals(result.state, "stopped");
   assertEquals(storage.paths(), ["in.jsonl"]);
 });
@@ -227,14 +208,18 @@ Deno.test("runBatch: stopped while the engine loads, it says so and leaves nothi
 Deno.test("runBatch: a model that cannot be opened leaves nothing behind", async () => {
   const storage = disk(TEN);
   const connect = () => Promise.reject(new Error("no such model"));
-  await assertRejects(() => run(storage, () => Promise.resolve(ok(1)), { connect }), Error, "no such model");
+  await assertRejects(
+    () => runOn(storage, () => Promise.resolve(ok(1)), { connect }),
+    Error,
+    "no such model",
+  );
   assertEquals(storage.paths(), ["in.jsonl"]);
 });
 
 Deno.test("runBatch: an engine that is busy is asked again", async () => {
   const storage = disk(TEN.slice(0, 2));
   const asked = new Map<unknown, number>();
-  const result = await run(storage, ({ body }) => {
+  const result = await runOn(storage, ({ body }) => {
     asked.set(body.n, (asked.get(body.n) ?? 0) + 1);
     const status = asked.get(body.n) === 1 ? 429 : 503;
     return Promise.resolve(asked.get(body.n)! < 3 ? { status, body: {} } : ok(body.n));
@@ -245,13 +230,13 @@ Deno.test("runBatch: an engine that is busy is asked again", async () => {
 Deno.test("runBatch: an engine that stays busy stops the job, which can go on", async () => {
   const storage = disk(TEN);
   const busy: Execute = () => Promise.resolve({ status: 503, body: {} });
-  const error = await assertRejects(() => run(storage, busy, { patienceMs: 20 }), BatchError, "busy");
+  const error = await assertRejects(() => runOn(storage, busy, { patienceMs: 20 }), BatchError, "busy");
   assertEquals((error as BatchError).resumable, true);
-  assertEquals((await run(storage, ({ body }) => Promise.resolve(ok(body.n)))).counts.completed, 10);
+  assertEquals((await runOn(storage, ({ body }) => Promise.resolve(ok(body.n)))).counts.completed, 10);
 });
 
 Deno.test("runBatch: an engine that broke does not turn the rest of the file into errors", async () => {
-  const lines = Array.from({ length: 100 }, (_, n) => line(n));
+  const lines = Array.from({ length: 100 }, (_, n) => batchLine(n));
   for (
     const broken of [
       () => Promise.reject(new Error("worker died")),
@@ -261,9 +246,9 @@ Deno.test("runBatch: an engine that broke does not turn the rest of the file int
     const storage = disk(lines);
     let asked = 0;
     const execute: Execute = ({ body }) => ++asked > 20 ? broken() : Promise.resolve(ok(body.n));
-    const error = await assertRejects(() => run(storage, execute), BatchError, "last 16 requests failed");
+    const error = await assertRejects(() => runOn(storage, execute), BatchError, "last 16 requests failed");
     assertEquals((error as BatchError).resumable, true);
-    const result = await run(storage, ({ body }) => Promise.resolve(ok(body.n)));
+    const result = await runOn(storage, ({ body }) => Promise.resolve(ok(body.n)));
     assertEquals([result.counts.completed, result.counts.failed], [100, 0]);
   }
 });
@@ -280,7 +265,7 @@ Deno.test("runBatch: an answer that is none is an error of its line", async () =
     ok(5),
   ];
   const storage = disk(TEN.slice(0, answers.length));
-  const result = await run(storage, ({ body }) => Promise.resolve(answers[body.n as number] as Answer));
+  const result = await runOn(storage, ({ body }) => Promise.resolve(answers[body.n as number] as Answer));
   assertEquals([result.counts.completed, result.counts.failed], [1, 5]);
   for (const { error } of outputOf(storage, "err.jsonl")) assertEquals(error.code, "invalid_answer");
 });
@@ -292,7 +277,7 @@ Deno.test("runBatch: an input that changes under the job stops it", async () => 
     return Promise.resolve({ execute: () => Promise.resolve(ok(1)), settings: {} });
   };
   const error = await assertRejects(
-    () => run(storage, () => Promise.resolve(ok(1)), { connect }),
+    () => runOn(storage, () => Promise.resolve(ok(1)), { connect }),
     BatchError,
   );
   assertEquals((error as BatchError).code, "input_changed");
@@ -300,7 +285,7 @@ Deno.test("runBatch: an input that changes under the job stops it", async () => 
 
 Deno.test("runBatch: tells refusals first, then how it goes", async () => {
   const events: BatchEvent[] = [];
-  await run(disk([...TEN, "{"]), ({ body }) => Promise.resolve(ok(body.n)), {
+  await runOn(disk([...TEN, "{"]), ({ body }) => Promise.resolve(ok(body.n)), {
     onEvent: (event) => events.push(event),
   });
   assertEquals([events[0].type, events[1].type, events.at(-1)!.type], ["refused", "started", "finishing"]);
@@ -316,10 +301,10 @@ Deno.test("runBatch: tells refusals first, then how it goes", async () => {
 
 Deno.test("runBatch: a missing input and a missing folder are told plainly", async () => {
   const execute: Execute = () => Promise.resolve(ok(1));
-  const missing = await assertRejects(() => run(disk([]), execute, { input: "no.jsonl" }), BatchError);
+  const missing = await assertRejects(() => runOn(disk([]), execute, { input: "no.jsonl" }), BatchError);
   assertStringIncludes((missing as Error).message, 'Cannot read "no.jsonl": there is no such file');
   await assertRejects(
-    () => run(disk(TEN), execute, { output: "no/out.jsonl" }),
+    () => runOn(disk(TEN), execute, { output: "no/out.jsonl" }),
     BatchError,
     'there is no folder "no"',
   );

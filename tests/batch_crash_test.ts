@@ -66,49 +66,39 @@ for (const how of ["kill", "powerCut"] as const) {
   });
 }
 
-Deno.test("batch: a full disk at every call stops the job, and it goes on when there is room", async () => {
-  for (let call = 0; call < expected.calls; call++) {
-    for (const lasting of [false, true]) {
-      const storage = newDisk(call, (n) => n === call || (lasting && n > call) ? "ENOSPC" : "none");
-      const { error, result } = await run(storage);
-      assertNothingTorn(storage);
-      storage.setFault(() => "none");
-      if (error === undefined) {
-        assertDone(storage, result);
-        continue;
-      }
-      const { code, resumable } = batchError(error);
-      if (code === "sync_failed") {
-        // A disk that takes nothing any more does not take the mark of failure either.
-        if (!lasting) await assertFailedForGood(storage);
-      } else {
-        assertEquals([code, resumable], ["disk_full", true]);
+for (
+  const [fault, what, code] of [["ENOSPC", "a full disk", "disk_full"], [
+    "EMFILE",
+    "no descriptor",
+    "no_descriptors",
+  ]] as const
+) {
+  Deno.test(`batch: ${what} at any call stops the job, and it resumes when there is room`, async () => {
+    let stopped = 0;
+    for (let call = 0; call < expected.calls; call++) {
+      for (const lasting of [false, true]) {
+        const storage = newDisk(call, (n) => n === call || (lasting && n > call) ? fault : "none");
+        const { error, result } = await run(storage);
+        assertNothingTorn(storage);
+        storage.setFault(() => "none");
+        if (error === undefined) {
+          assertDone(storage, result);
+          continue;
+        }
+        stopped += 1;
+        const found = batchError(error);
+        if (fault === "ENOSPC" && found.code === "sync_failed") {
+          // A disk that takes nothing any more does not take the mark of failure either.
+          if (!lasting) await assertFailedForGood(storage);
+          continue;
+        }
+        assertEquals([found.code, found.resumable], [code, true]);
         assertDone(storage, (await run(storage)).result);
       }
     }
-  }
-});
-
-Deno.test("batch: no descriptor at any call stops the job, and it resumes when there are some", async () => {
-  let stopped = 0;
-  for (let call = 0; call < expected.calls; call++) {
-    for (const lasting of [false, true]) {
-      const storage = newDisk(call, (n) => n === call || (lasting && n > call) ? "EMFILE" : "none");
-      const { error, result } = await run(storage);
-      assertNothingTorn(storage);
-      storage.setFault(() => "none");
-      if (error === undefined) {
-        assertDone(storage, result);
-        continue;
-      }
-      stopped += 1;
-      const { code, resumable } = batchError(error);
-      assertEquals([code, resumable], ["no_descriptors", true]);
-      assertDone(storage, (await run(storage)).result);
-    }
-  }
-  assert(stopped > 10, `only ${stopped}`);
-});
+    assert(stopped > 10, `only ${stopped}`);
+  });
+}
 
 Deno.test("batch: an I/O error at every call stops the job; one of a sync is for good", async () => {
   for (let call = 0; call < expected.calls; call++) {

@@ -50,7 +50,7 @@ function watchStalls(): () => void {
 const QUESTIONS = ["What is a fern?", "Once upon a time", "Tell me a story", "Hi"];
 
 const encoder = new TextEncoder();
-const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, Math.max(ms, 0)));
 const JSON_TYPE = "content-type: application/json\r\n";
 const FORM_TYPE = "content-type: multipart/form-data; boundary=b\r\n";
 const FORM = '--b\r\ncontent-disposition: form-data; name="file"; filename="f"\r\n\r\n{"custom_id": "a"';
