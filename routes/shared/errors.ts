@@ -1,6 +1,12 @@
 import type { Context } from "hono";
 import { ServiceError } from "../../jobs/types.ts";
-import { type Engine, EngineError, type EngineErrorCode, type EngineState } from "../../engine/types.ts";
+import {
+  ConstraintError,
+  type Engine,
+  EngineError,
+  type EngineErrorCode,
+  type EngineState,
+} from "../../engine/types.ts";
 
 /** What clients of the OpenAI API find in the body of every refusal: all four keys, always. */
 export interface ErrorBody {
@@ -101,6 +107,9 @@ export function toApiError(error: unknown): ApiError {
   if (error instanceof ServiceError) return fromService(error);
   if (error instanceof Error && error.name === "ChatTemplateError") {
     return new ApiError(400, "chat_template_error", error.message, { param: "messages" });
+  }
+  if (error instanceof ConstraintError) {
+    return new ApiError(400, "invalid_constraint", error.message, { param: "tools" });
   }
   return new ApiError(500, "internal_error", "The server failed on this request; its log says why", {
     headers: NO_RETRY,
