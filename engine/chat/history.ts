@@ -31,3 +31,8 @@ export function reasoningPlace(source: string): "reasoning_content" | "thinking"
   }
   return "content";
 }
+
+/** What a message says; empty where it says nothing. */
+export function textOf({ content }: ChatMessage): string {
+  return Array.isArray(content) ? content.map(({ text }) => text ?? "").join("\n") : content ?? "";
+}

@@ -2,7 +2,7 @@ import { type ChatMessage, type ChatTemplate, ChatTemplateError } from "../token
 import { type ChatTemplateOptions, type Tokenizer } from "../tokenizer/types.ts";
 import { effortVariables } from "./effort.ts";
 import type { CallSyntax } from "./formats/format.ts";
-import { withReasoning } from "./history.ts";
+import { textOf, withReasoning } from "./history.ts";
 import { type Thinking, type ThinkingState, thinkingState } from "./thinking.ts";
 import { type CheckedTool, toolSpec } from "./tools.ts";
 import type { ChatRequest } from "./types.ts";
@@ -73,7 +73,7 @@ class PromptMaker {
     if (Array.isArray(last.tool_calls) && last.tool_calls.length > 0) {
       throw new ChatTemplateError("Cannot continue the last message: after its calls it is complete");
     }
-    const content = textOf(last.content);
+    const content = textOf(last);
     const reasoning = typeof last.reasoning_content === "string" ? last.reasoning_content : "";
     if (content !== "") {
       const tokens = this.#cut(content) ?? this.#appended(reasoning, content);
@@ -151,8 +151,4 @@ class PromptMaker {
   #text(text: string): number[] {
     return this.model.tokenizer.encode(text);
   }
-}
-
-function textOf(content: ChatMessage["content"] | undefined): string {
-  return Array.isArray(content) ? content.map(({ text }) => text ?? "").join("\n") : content ?? "";
 }

@@ -1,4 +1,6 @@
+import type { ChatMessage } from "../../tokenizer/types.ts";
 import type { Answer } from "../answer.ts";
+import { textOf } from "../history.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
 import type { Mark } from "../marks.ts";
@@ -19,6 +21,7 @@ export const gemma: CallFormat = {
     return markedSyntax({
       begin,
       others: [end, quote],
+      messages: source.includes("tool_responses") ? withResponses : undefined,
       rest(lark, { tools, many }) {
         const calls = tools.map((tool) =>
           `${lark.text(`call:${tool.name}{`)} ${entries(lark, parametersOf(tool), quote)} "}" ${
@@ -36,6 +39,39 @@ export const gemma: CallFormat = {
     });
   },
 };
+
+/** Results stand in the message of the calls, by their names. */
+function withResponses(messages: readonly ChatMessage[]): ChatMessage[] {
+  const written: ChatMessage[] = [];
+  const names = new Map<unknown, unknown>();
+  for (const message of messages) {
+    const last = written.at(-1);
+    if (Array.isArray(message.tool_calls)) {
+      for (const { id, function: called } of message.tool_calls) names.set(id, called?.name);
+    }
+    if (message.role !== "tool" || !Array.isArray(last?.tool_calls)) {
+      written.push(message);
+      continue;
+    }
+    const response = {
+      name: names.get(message.tool_call_id) ?? "unknown",
+      response: objectOr(textOf(message)),
+    };
+    const responses = Array.isArray(last.tool_responses) ? last.tool_responses : [];
+    written[written.length - 1] = { ...last, tool_responses: [...responses, response] };
+  }
+  return written;
+}
+
+/** What a tool gave, as an object where it is one. */
+function objectOr(text: string): unknown {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? value : text;
+  } catch {
+    return text;
+  }
+}
 
 function entries(lark: LarkGrammar, parameters: readonly Parameter[], quote: Mark): string {
   const write = ({ name, value }: Parameter) => {

@@ -1,4 +1,5 @@
 import type { ChatMessage } from "../../tokenizer/types.ts";
+import { textOf } from "../history.ts";
 import { type CheckedTool, toolSpec } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { hermesSyntax } from "./hermes.ts";
@@ -7,18 +8,32 @@ import { hermesSyntax } from "./hermes.ts";
 export const general: CallFormat = {
   name: "general",
   recognises: () => true,
-  syntax: (marks) => ({ ...hermesSyntax(marks), toolsInMessages: true, messages: inWords }),
+  syntax(marks, source) {
+    // Some templates take no system message.
+    const role = /raise_exception\([^)]*system/i.test(source) ? "user" : "system";
+    return {
+      ...hermesSyntax(marks),
+      toolsInMessages: true,
+      messages: (messages, tools) => inWords(messages, tools, role),
+    };
+  },
 };
 
-/** The conversation without anything that only templates for tools understand. */
-function inWords(messages: readonly ChatMessage[], tools: readonly CheckedTool[]): ChatMessage[] {
+/** The conversation without anything that only templates for tools understand; the first message of `role` tells of tools. */
+function inWords(
+  messages: readonly ChatMessage[],
+  tools: readonly CheckedTool[],
+  role: "system" | "user",
+): ChatMessage[] {
   const told = joinResults(messages.map(callsInWords));
   if (tools.length === 0) return told;
   const [first, ...others] = told;
-  if (first?.role !== "system" && first?.role !== "developer") {
-    return [{ role: "system", content: instructions(tools) }, ...told];
+  if (first?.role === role || first?.role === "developer") {
+    const texts = [textOf(first), instructions(tools)];
+    const content = (role === "user" ? texts.reverse() : texts).join("\n\n");
+    return [{ ...first, content }, ...others];
   }
-  return [{ ...first, content: `${textOf(first)}\n\n${instructions(tools)}` }, ...others];
+  return [{ role, content: instructions(tools) }, ...told];
 }
 
 function instructions(tools: readonly CheckedTool[]): string {
@@ -59,8 +74,4 @@ function joinResults(messages: readonly ChatMessage[]): ChatMessage[] {
     else joined.push(message);
   }
   return joined;
-}
-
-function textOf({ content }: ChatMessage): string {
-  return Array.isArray(content) ? content.map(({ text }) => text ?? "").join("\n") : content ?? "";
 }

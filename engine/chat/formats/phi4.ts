@@ -1,4 +1,5 @@
 import type { ChatMessage } from "../../tokenizer/types.ts";
+import { textOf } from "../history.ts";
 import { type CheckedTool, toolSpec } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { jsonCallList, readJsonCalls } from "./json_call.ts";
@@ -32,7 +33,7 @@ function toolsInField(messages: readonly ChatMessage[], tools: readonly CheckedT
     const list = JSON.stringify(
       calls.map(({ function: called }) => ({ ...called, arguments: parsed(called) })),
     );
-    return { ...message, content: `${message.content ?? ""}<|tool_call|>${list}<|/tool_call|>` };
+    return { ...message, content: `${textOf(message)}<|tool_call|>${list}<|/tool_call|>` };
   });
   if (tools.length === 0) return shown;
   const [first, ...others] = shown;

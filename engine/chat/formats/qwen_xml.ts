@@ -2,7 +2,7 @@ import { ConstraintError } from "../../grammar/types.ts";
 import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
-import { type Mark, textMark } from "../marks.ts";
+import { textMark } from "../marks.ts";
 import { type Parameter, parametersOf, type Value } from "../parameters.ts";
 import type { CheckedTool } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
@@ -74,13 +74,12 @@ function schemaOf(value: Exclude<Value, { kind: "text" }>): unknown {
   return value.kind === "boolean" ? { type: "boolean" } : value.schema;
 }
 
-const [NAME_END, FUNCTION_END] = [textMark(">"), "</function>"];
-/** With and without the line break that belongs to the mark. */
-const VALUE_ENDS: readonly Mark[] = [textMark("\n</parameter>"), textMark("</parameter>")];
+const NAME_ENDS = [textMark(">")];
+const VALUE_ENDS = [textMark(VALUE_END)];
 
 function* readCall(input: Input, answer: Answer, tools: readonly CheckedTool[]): Reading {
   let name = "";
-  if (!(yield* input.until([NAME_END], (text) => name += text))) return;
+  if (!(yield* input.until(NAME_ENDS, (text) => name += text))) return;
   const call = answer.call(name);
   const tool = tools.find((tool) => tool.name === name);
   const values = new Map((tool ? parametersOf(tool) : []).map(({ name, value }) => [name, value]));
@@ -89,12 +88,12 @@ function* readCall(input: Input, answer: Answer, tools: readonly CheckedTool[]):
     yield* input.blank();
     if (!(yield* input.accept(["<parameter="]))) break;
     let key = "";
-    if (!(yield* input.until([NAME_END], (text) => key += text))) return;
+    if (!(yield* input.until(NAME_ENDS, (text) => key += text))) return;
     answer.args(call, `${separator}${JSON.stringify(key)}: `);
     yield* input.accept(["\n"]);
     if (!(yield* readValue(input, (text) => answer.args(call, text), values.get(key)))) return;
   }
-  if (yield* input.accept([FUNCTION_END])) answer.args(call, "}");
+  if (yield* input.accept(["</function>"])) answer.args(call, "}");
 }
 
 /** Text becomes a JSON string as it comes; another value is JSON already, and text only if it is not. */
