@@ -13,6 +13,7 @@ import { randomAnswer, randomFrom } from "../engine/grammar/testing.ts";
 import { ConstraintError } from "../engine/grammar/types.ts";
 import { createTokenizer } from "../engine/tokenizer/tokenizer.ts";
 import type { Tokenizer } from "../engine/tokenizer/types.ts";
+import { HOSTILES } from "./constraint_hostiles.ts";
 import { KEYWORDS, keywordsOf, randomSchema, SCHEMAS } from "./constraint_schemas.ts";
 
 export interface SchemaFigures {
@@ -95,6 +96,60 @@ function asNew({ items, additionalItems, ...rest }: Record<string, unknown>): Re
   return { ...rest, prefixItems: items, items: additionalItems };
 }
 
+export interface HostileFigures {
+  readonly compiled: number;
+  readonly refused: number;
+  /** By what of them: milliseconds of each that took longer than `within`. */
+  readonly late: readonly string[];
+  /** Bytes that the process grew by. */
+  readonly grown: number;
+}
+
+/** Compiles each hostile constraint, and lets random tokens follow where it is accepted. */
+export async function compileHostiles(
+  tokenizer: Tokenizer,
+  within: number,
+  { most = 30, tell = () => {} }: { most?: number; tell?: (line: string) => void } = {},
+): Promise<HostileFigures> {
+  const grammars = createGrammars(tokenizer);
+  await grammars.compile({ kind: "regex", pattern: "a" });
+  const random = randomFrom(5);
+  const before = Deno.memoryUsage().rss;
+  const late: string[] = [];
+  let compiled = 0, refused = 0;
+  for (const [what, make] of HOSTILES) {
+    const constraint = make();
+    const start = performance.now();
+    let outcome: string;
+    try {
+      await grammars.compile(constraint);
+      outcome = "compiled";
+      compiled++;
+    } catch (error) {
+      if (!(error instanceof ConstraintError)) throw error;
+      outcome = error.message;
+      refused++;
+    }
+    const time = performance.now() - start;
+    if (time > within) late.push(`${what}: ${Math.round(time)} ms`);
+    if (outcome === "compiled") {
+      const answering = performance.now();
+      const { tokens, end } = await randomAnswer(grammars, tokenizer, constraint, random, most);
+      const each = (performance.now() - answering) / Math.max(tokens.length, 1);
+      outcome += `; answered: ${end} after ${tokens.length} tokens of ${each.toFixed(1)} ms`;
+    }
+    tell(
+      `${what}: ${Math.round(time)} ms, ${outcome}, ${mebibytes(Deno.memoryUsage().rss - before)} MiB grown`,
+    );
+  }
+  grammars.close();
+  return { compiled, refused, late, grown: Deno.memoryUsage().rss - before };
+}
+
+function mebibytes(bytes: number): number {
+  return Math.round(bytes / 2 ** 20);
+}
+
 async function main(): Promise<number> {
   const args = parseArgs(Deno.args, { string: ["vocabulary", "answers", "seed", "schemas"] });
   const paths = args.vocabulary
@@ -123,6 +178,16 @@ async function main(): Promise<number> {
     for (const { schema, message } of refused) say(`  refused ${JSON.stringify(schema)}: ${message}`);
     for (const { schema, text, why } of invalid) say(`  INVALID ${JSON.stringify(schema)}: ${text}: ${why}`);
     for (const { schema, text } of failed) say(`  FAILED ${JSON.stringify(schema)}: ${text}`);
+    const hostiles = await compileHostiles(tokenizer, 1000, {
+      tell: (line) => say(`  ${line.slice(0, 300)}`),
+    });
+    const { compiled, refused: turnedAway, late, grown } = hostiles;
+    say(
+      `hostile: ${compiled} compiled, ${turnedAway} refused, late: ${late.join("; ") || "none"}, ${
+        mebibytes(grown)
+      } MiB grown`,
+    );
+    if (late.length > 0) code = 1;
     if (invalid.length + failed.length + unused.length > 0) code = 1;
   }
   return code;

@@ -1,7 +1,7 @@
 import { GrammarLibrary, GrammarLibraryError } from "../../ffi/grammar.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import { Divider } from "./forced.ts";
-import { checkBytes, limitWords } from "./limits.ts";
+import { limitWords } from "./limits.ts";
 import { grammarsOf } from "./source.ts";
 import { type Constraint, ConstraintError, type Grammar, type Grammars, type Matcher } from "./types.ts";
 
@@ -45,7 +45,6 @@ class LibraryGrammars implements Grammars {
 
   async compile(constraint: Constraint): Promise<Grammar> {
     const source = JSON.stringify({ grammars: grammarsOf(constraint) });
-    checkBytes(source);
     const key = await digest(source);
     const kept = this.#cache.get(key);
     if (kept) {

@@ -1,5 +1,8 @@
 /** Constraints as llguidance takes them: a list of grammars, of which the first is the answer's. */
 
+import { larkOfGbnf } from "./gbnf_to_lark.ts";
+import { compilableLark } from "./lark.ts";
+import { checkSize } from "./limits.ts";
 import { compilableSchema } from "./schema.ts";
 import { type Constraint, ConstraintError } from "./types.ts";
 
@@ -13,6 +16,7 @@ const ROOT = "answer";
 
 /** Throws ConstraintError for what is refused before it is compiled. */
 export function grammarsOf(constraint: Constraint): Source[] {
+  checkSize(constraint);
   const sources: Source[] = [];
   add(constraint, ROOT, sources);
   return sources;
@@ -28,14 +32,19 @@ function add(constraint: Constraint, name: string, sources: Source[]): void {
       break;
     case "choice":
       if (constraint.choices.length === 0) throw new ConstraintError("choices must have at least one text");
-      sources.push({ name, lark_grammar: `start: ${constraint.choices.map(larkString).join(" | ")}` });
+      // One terminal: a lexer finds its way among thousands, where a parser would go through each.
+      sources.push({
+        name,
+        lark_grammar: `start: CHOICE\nCHOICE: ${constraint.choices.map(larkString).join(" | ")}`,
+      });
       break;
     case "lark":
-      sources.push({ name, lark_grammar: constraint.grammar });
+      sources.push({ name, lark_grammar: compilableLark(constraint.grammar) });
       for (const [part, inner] of Object.entries(constraint.parts ?? {})) add(inner, part, sources);
       break;
     case "gbnf":
-      throw new ConstraintError("GBNF grammars are not supported yet");
+      sources.push({ name, lark_grammar: larkOfGbnf(constraint.grammar) });
+      break;
   }
 }
 
@@ -48,6 +57,7 @@ function larkRegex(pattern: string): string {
   return `/${escaped}/`;
 }
 
-export function larkString(text: string): string {
-  return JSON.stringify(text);
+/** Lark's strings are JSON's, without what is no character. */
+function larkString(text: string): string {
+  return JSON.stringify(text.toWellFormed());
 }

@@ -46,10 +46,16 @@ export async function randomAnswer(
     tokens,
     end,
   });
+  /** A token that was allowed is refused only where a limit was passed, and then nothing can follow. */
+  const failed = async (token: number) => {
+    const [mask] = await grammars.masks([matcher]);
+    assert(mask.every((word) => word === 0), `token ${token} was allowed and is refused`);
+    return answer("failed");
+  };
   try {
     while (tokens.length < most) {
       for (const token of matcher.forced()) {
-        assert(matcher.consume(token), `forced token ${token} is refused`);
+        if (!matcher.consume(token)) return await failed(token);
         tokens.push(token);
       }
       if (matcher.complete) return answer("stop");
@@ -57,7 +63,7 @@ export async function randomAnswer(
       const choices = allowed(mask, tokenizer.vocabSize);
       if (choices.length === 0) return answer("failed");
       const token = choices[Math.floor(random() * choices.length)];
-      assert(matcher.consume(token), `token ${token} is in the mask and is refused`);
+      if (!matcher.consume(token)) return await failed(token);
       if (tokenizer.endTokens.has(token)) return answer("stop");
       tokens.push(token);
     }

@@ -55,7 +55,7 @@ exports! {
     };
     /// Handle: a grammar. Output: the handle of a matcher at an answer's beginning (u64); whether the answer may be empty (a byte).
     compy_grammar_matcher = |handle, _, out| {
-        let mut matcher = Matcher::new(&*handles::grammar(handle)?);
+        let mut matcher = handles::grammar(handle)?.matcher();
         let may_end = matcher.may_end();
         let handle = handles::insert(Object::Matcher(Arc::new(Mutex::new(matcher))));
         put(out, &[&handle.to_le_bytes()[..], &[may_end.into()]].concat())

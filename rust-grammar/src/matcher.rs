@@ -29,13 +29,8 @@ pub struct Forced {
 }
 
 impl Matcher {
-    pub fn new(grammar: &Grammar) -> Self {
-        Self {
-            parser: grammar.parser.deep_clone(),
-            vocabulary: Arc::clone(&grammar.vocabulary),
-            ended: false,
-            failed: false,
-        }
+    pub(crate) fn new(grammar: &Grammar, parser: TokenParser) -> Self {
+        Self { parser, vocabulary: Arc::clone(&grammar.vocabulary), ended: false, failed: false }
     }
 
     pub fn mask_words(&self) -> usize {
@@ -74,7 +69,20 @@ impl Matcher {
             self.parser.check_stop()?;
             Ok(true)
         });
-        self.settle(taken).unwrap_or(false)
+        match self.settle(taken) {
+            Some(false) if self.vocabulary.ends.contains(&token) => {
+                // llguidance takes an end token only where the answer may end; a grammar may also name one.
+                self.ended = self.allows(token);
+                self.ended
+            }
+            taken => taken.unwrap_or(false),
+        }
+    }
+
+    fn allows(&mut self, token: TokenId) -> bool {
+        let mut mask = vec![0; self.mask_words()];
+        self.mask(&mut mask);
+        mask[token as usize / 32] >> (token % 32) & 1 == 1
     }
 
     /// One bit a token into `mask`, which comes zeroed: set where the token may come next.
