@@ -1,3 +1,5 @@
+import type { ChatRequest } from "./types.ts";
+
 /** What a template takes to think more, less or not at all. */
 
 type Variables = Record<string, unknown>;
@@ -5,15 +7,22 @@ type Variables = Record<string, unknown>;
 /** Words that every template with efforts knows. */
 const NEAREST: Readonly<Record<string, string>> = { minimal: "low", xhigh: "high", max: "high" };
 
-/** Variables of the template for `reasoning_effort`: false is no thinking; undefined leaves it to the template. */
-export function effortVariables(source: string, effort: false | string | undefined): Variables {
-  if (effort === undefined) return {};
+/** Variables of the template for how much is thought; what the request says nothing of is left to the template. */
+export function effortVariables(
+  source: string,
+  { effort, thinkingBudget = Infinity }: Pick<ChatRequest, "effort" | "thinkingBudget">,
+): Variables {
+  const takesBudget = /\bthinking_budget\b/.test(source);
+  const budget: Variables = takesBudget && Number.isFinite(thinkingBudget)
+    ? { thinking_budget: thinkingBudget }
+    : {};
+  if (effort === undefined) return budget;
   const thinks = effort !== false && effort !== "none";
-  const variables: Variables = {};
+  const variables = budget;
   if (/\benable_thinking\b/.test(source)) variables.enable_thinking = thinks;
   // A variable of that name, not a message's field.
   if (/(?<![.\w'"[])thinking\b(?!['"\w])/.test(source)) variables.thinking = thinks;
-  if (!thinks && /\bthinking_budget\b/.test(source)) variables.thinking_budget = 0;
+  if (!thinks && takesBudget) variables.thinking_budget = 0;
   if (/\breasoning_effort\b/.test(source)) variables.reasoning_effort = effortWord(source, effort);
   return variables;
 }

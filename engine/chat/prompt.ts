@@ -45,7 +45,7 @@ class PromptMaker {
   ) {
     this.#options = {
       tools: model.syntax.toolsInMessages ? [] : tools.map(toolSpec),
-      variables: { ...effortVariables(model.source, request.effort), ...request.variables },
+      variables: { ...effortVariables(model.source, request), ...request.variables },
       atMost: request.atMost,
     };
   }

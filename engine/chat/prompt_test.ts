@@ -164,6 +164,11 @@ Deno.test("an effort is said as the template wants it", () => {
   assertEquals(shown(`${word}{# "none", "minimal" #}`, false), "none");
   assertEquals(shown("{% if thinking is defined %}{{ thinking }}{% endif %}", false), "false");
   assertEquals(shown("{% if thinking_budget is defined %}{{ thinking_budget }}{% endif %}", false), "0");
+  const budget = testModel({
+    template: "{% if thinking_budget is defined %}{{ thinking_budget }}{% endif %}",
+  });
+  assertEquals(promptText(budget, { thinkingBudget: 512 }), "512");
+  assertEquals(promptText(budget, {}), "");
   // What the request itself sets comes last.
   const variables = { enable_thinking: true };
   assertMatch(promptText(testModel({ template: thinks }), { effort: false, variables }), /true/);

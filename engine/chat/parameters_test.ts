@@ -1,0 +1,98 @@
+import { assertEquals, assertThrows } from "@std/assert";
+import { createGrammars } from "../grammar/grammars.ts";
+import { ConstraintError } from "../grammar/types.ts";
+import { LarkGrammar } from "./lark.ts";
+import { type Parameter, parameterList, parametersOf } from "./parameters.ts";
+import { testModel } from "./testing.ts";
+import { checkTool } from "./tools.ts";
+
+const parameters = (schema: Record<string, unknown>) =>
+  parametersOf(checkTool({ name: "f", parameters: schema }));
+
+Deno.test("parameters are told apart by what formats can write in their own way", () => {
+  const found = parameters({
+    properties: {
+      text: { type: "string", description: "any" },
+      choice: { enum: ["a", "b"] },
+      constant: { const: "c" },
+      flag: { type: "boolean", default: true },
+      list: { type: "array", items: { type: "string" } },
+      object: { type: "object", properties: { x: { type: "number" } }, required: ["x"] },
+      short: { type: "string", maxLength: 3 },
+      few: { type: "array", items: { type: "string" }, maxItems: 2 },
+      mixed: { enum: ["a", 1] },
+      any: true,
+    },
+    required: ["text", "unnamed"],
+  });
+  assertEquals(
+    found.map(({ name, value, required }) => [name, value.kind, required]),
+    [
+      ["text", "text", true],
+      ["choice", "choice", false],
+      ["constant", "choice", false],
+      ["flag", "boolean", false],
+      ["list", "list", false],
+      ["object", "object", false],
+      ["short", "json", false],
+      ["few", "json", false],
+      ["mixed", "json", false],
+      ["any", "json", false],
+      ["unnamed", "json", true],
+    ],
+  );
+});
+
+Deno.test("a part of a schema keeps what it refers to", () => {
+  const $defs = { page: { type: "integer" }, next: { $ref: "#/$defs/page" } };
+  const [{ value }] = parameters({ properties: { page: { $ref: "#/$defs/next" } }, $defs });
+  assertEquals(value, {
+    kind: "json",
+    schema: {
+      $ref: "#/$defs/root/$defs/next",
+      $defs: {
+        root: {
+          type: "object",
+          properties: { page: { $ref: "#/$defs/root/$defs/next" } },
+          $defs: { page: { type: "integer" }, next: { $ref: "#/$defs/root/$defs/page" } },
+        },
+      },
+    },
+  });
+});
+
+Deno.test("schemas that are more than a list of parameters are refused where arguments are named one by one", () => {
+  for (
+    const more of ["allOf", "anyOf", "if", "minProperties", "patternProperties", "dependentRequired", "$ref"]
+  ) {
+    assertThrows(() => parameters({ properties: {}, [more]: [] }), ConstraintError, `"${more}" at the top`);
+  }
+});
+
+Deno.test("a list of parameters takes every choice of those that are not required, in order, and nothing else", async () => {
+  const grammars = createGrammars(testModel({}).tokenizer);
+  try {
+    for (let required = 0; required < 8; required++) {
+      const list: Parameter[] = ["a", "b", "c"].map((name, i) => ({
+        name,
+        required: (required >> i & 1) === 1,
+        value: { kind: "boolean" },
+      }));
+      const lark = new LarkGrammar();
+      const expression = parameterList(list, '","', ({ name }) => lark.text(name), (rule) => lark.rule(rule));
+      const grammar = await grammars.compile(lark.build(`"(" ${expression} ")"`));
+      for (const text of ["", "a", "b", "c", "a,b", "a,c", "b,c", "a,b,c", "b,a", "a,a", ",a", "a,"]) {
+        const names = text.split(",").filter((name) => name !== "");
+        const isList = names.join(",") === text && names.toSorted().join() === names.join() &&
+          new Set(names).size === names.length;
+        const expected = isList && list.every(({ name, required }) => !required || names.includes(name));
+        const matcher = grammar.matcher();
+        const taken = [...`(${text})`].every((unit) => matcher.consume(unit.charCodeAt(0)));
+        assertEquals(taken && (matcher.mayEnd || matcher.complete), expected, `${text} of ${required}`);
+        matcher.close();
+      }
+    }
+  } finally {
+    grammars.close();
+  }
+});

@@ -1,0 +1,116 @@
+import { assert, assertEquals } from "@std/assert";
+import { createGrammars } from "../grammar/grammars.ts";
+import type { Constraint, Grammars } from "../grammar/types.ts";
+import { type TestModel, testModel, USER, WEATHER } from "./testing.ts";
+import type { ChatRequest } from "./types.ts";
+
+/** A content's form beside thinking: the thinking is free, its end may always come, and the form holds after it. */
+
+const STYLES = [
+  ["<think>\n", "\n</think>\n\n"],
+  ["[THINK]", "[/THINK]"],
+  ["<seed:think>", "</seed:think>"],
+  ["<|START_THINKING|>", "<|END_THINKING|>"],
+  ["<|channel>thought\n", "<channel|>"],
+] as const;
+
+const OK: Constraint = {
+  kind: "json_schema",
+  schema: {
+    type: "object",
+    properties: { ok: { type: "boolean" } },
+    required: ["ok"],
+    additionalProperties: false,
+  },
+};
+
+function styled(
+  [begin, end]: typeof STYLES[number],
+  { open, asTokens }: { open: boolean; asTokens: boolean },
+) {
+  const marks = [begin, end].map((text) => text.trim().replace(/thought$/, ""));
+  const template = `{{ messages[0].content }}[assistant]${open ? begin : ""}{# ${begin} ${end} #}`;
+  return testModel({ template, control: asTokens ? marks : [] });
+}
+
+/** Says how much of a text a model's grammars take. */
+class Judge implements Disposable {
+  readonly #grammars: Grammars;
+
+  constructor(readonly model: TestModel) {
+    this.#grammars = createGrammars(model.tokenizer, model.form.markers);
+  }
+
+  /** "whole", "unfinished", or the text that was taken before the grammar refused. */
+  async taken(request: Partial<ChatRequest>, text: string): Promise<string> {
+    const { form, tokenizer } = this.model;
+    const { constraint } = form.plan({ messages: USER, ...request });
+    const matcher = (await this.#grammars.compile(constraint!)).matcher();
+    try {
+      const tokens = tokenizer.encode(text, { parseSpecial: true });
+      const refused = tokens.findIndex((token) => !matcher.consume(token));
+      if (refused >= 0) return tokenizer.decode(tokens.slice(0, refused), { special: true });
+      return matcher.mayEnd || matcher.complete ? "whole" : "unfinished";
+    } finally {
+      matcher.close();
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.#grammars.close();
+  }
+}
+
+for (const style of STYLES) {
+  const [begin, end] = style;
+  Deno.test(`${begin.trim()}: a form is that of the content, whatever is thought before`, async () => {
+    for (const asTokens of [true, false]) {
+      using free = new Judge(styled(style, { open: false, asTokens }));
+      using open = new Judge(styled(style, { open: true, asTokens }));
+      for (const request of [{ constraint: OK }, { constraint: OK, tools: [WEATHER] }]) {
+        for (const thought of ["", 'so {"ok": 1} or <b', "日本 🙂\n\n"]) {
+          for (const [judge, before] of [[free, begin], [open, ""]] as const) {
+            const thinking = `${before}${thought}${end}`;
+            assertEquals(await judge.taken(request, `${thinking}{"ok": true}`), "whole", thinking);
+            assertEquals(await judge.taken(request, `${before}${thought}`), "unfinished");
+            assertEquals(await judge.taken(request, `${thinking}{"ok": 1}`), `${thinking}{"ok": `);
+            assertEquals(await judge.taken(request, `${thinking}Yes`), thinking);
+          }
+        }
+        assertEquals(await free.taken(request, '{"ok": true}'), "whole");
+      }
+    }
+  });
+
+  Deno.test(`${begin.trim()}: calls come after the thinking, and where one is required nothing else`, async () => {
+    for (const asTokens of [true, false]) {
+      using judge = new Judge(styled(style, { open: true, asTokens }));
+      const call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bonn"}}\n</tool_call>';
+      const auto = { tools: [WEATHER] };
+      const required = { tools: [WEATHER], toolChoice: "required" } as const;
+      assertEquals(await judge.taken(auto, `hm${end}I look. ${call}`), "whole");
+      assertEquals(await judge.taken(auto, `hm${end}I know.`), "whole");
+      assertEquals(await judge.taken(auto, "hm"), "unfinished");
+      assertEquals(await judge.taken(required, `hm${end}${call}`), "whole");
+      assert((await judge.taken(required, `hm${end}I know.`)).endsWith(end));
+    }
+  });
+}
+
+Deno.test("where no thinking is wanted there is none", async () => {
+  for (const style of STYLES) {
+    using judge = new Judge(styled(style, { open: false, asTokens: true }));
+    assertEquals(await judge.taken({ constraint: OK, effort: false }, `${style[0]}hm`), "");
+  }
+});
+
+Deno.test("content that is no JSON follows the thinking at once, and keeps its blanks", async () => {
+  const model = styled(["[THINK]", "[/THINK]"], { open: true, asTokens: true });
+  using judge = new Judge(model);
+  const constraint = { kind: "regex", pattern: " +[a-z]" } as const;
+  assertEquals(await judge.taken({ constraint }, "hm[/THINK]  a"), "whole");
+  const reader = model.form.plan({ messages: USER, constraint }).reader();
+  const [end] = model.tokenizer.encode("[/THINK]", { parseSpecial: true });
+  const parts = [...reader.text("hm"), ...reader.marker(end), ...reader.text("  a"), ...reader.end()];
+  assertEquals(parts, [{ type: "reasoning", text: "hm" }, { type: "content", text: "  a" }]);
+});
