@@ -122,7 +122,9 @@ Deno.test({
     await using bench = await Bench.start();
     const coordinator = await bench.coordinator();
     const worker = await bench.worker("w", ({ body }) => {
-      if (body.n === 3) return Promise.resolve({ status: 500, body: { error: { message: "no" } } });
+      if (body.n === 3) {
+        return Promise.resolve({ status: 500, body: { error: { message: "no" } }, final: true });
+      }
       if (body.n === 4) return Promise.reject(new Error("never"));
       return Promise.resolve({ status: 200, body: {} });
     });
@@ -131,6 +133,7 @@ Deno.test({
       answers.map(({ status, engine }) => [status, engine]),
       [200, 200, 200, 500].map((s) => [s, "w"]),
     );
+    assertEquals(answers.map(({ final }) => final), [undefined, undefined, undefined, true]);
     const error = await assertRejects(() => ask(coordinator, 4), Error, "never");
     assertEquals((error as { engine?: string }).engine, "w");
     worker.stop();
