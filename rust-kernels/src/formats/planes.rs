@@ -8,6 +8,7 @@ use super::BLOCK;
 use crate::simd::Simd;
 
 /// Bytes of a block's codes of `bits` bits.
+#[inline(always)]
 pub const fn plane_bytes(bits: usize, lanes: usize) -> usize {
     bits * 4 * lanes
 }

@@ -40,6 +40,7 @@ impl FineRows {
 }
 
 /// Bytes that one row takes: codes, a scale and two sums a block, padded so that tiles start on cache lines.
+#[inline]
 pub const fn row_bytes(columns: usize) -> usize {
     (columns + columns / BLOCK * 12).next_multiple_of(64)
 }
