@@ -1,4 +1,5 @@
 import { benchAgainst } from "../bench/against.ts";
+import { benchForms } from "../bench/forms.ts";
 import { benchModel, type BenchOptions, type BenchReport } from "../bench/model.ts";
 import { asTable, percent } from "../bench/table.ts";
 import { Flags } from "./flags.ts";
@@ -14,6 +15,8 @@ import {
 import { err, out } from "./terminal.ts";
 
 const DEFAULT_SEQUENCES = [1, 4, 16];
+/** Tokens of answers in a form. */
+const DEFAULT_ANSWER = 128;
 
 const HELP = `Measure how fast a model runs here, and what share of this machine's limits that is.
 
@@ -26,6 +29,8 @@ Usage: deno task bench [options]
   --context LIST context lengths at which one sequence is prefilled and decoded besides, such as 512,2048,8192
   --together     prefill 16 prompts of 128 tokens together besides, and one of 2,048
   --against FILE compare with a second model, such as the same in F32: three runs of each, in turn
+  --schema       compare answers in a form with free ones, through the whole engine: in a JSON schema, counting the tokens that
+                 were sampled, and in one whose names make about half of the tokens, counting all
   --profile      list ops by how much longer they take than their floor; on a GPU the dispatches of one decoded token, by
                  its own clock, beside the time in which their weights could be copied, and what recording them takes
   --threads N    threads that compute (default: one a core)
@@ -39,7 +44,8 @@ Usage: deno task bench [options]
                  "rows": [{"work", "sequences", "context", "tokens_per_second", "share_of_limit"}, …],
                  "profile": [{"work", "op", "count", "ms", "floor_ms"}, …], "rss_mb", "load_ms"};
                  rows of --context have "over_paper" too. With --against: {"models", "rows": [{"work",
-                 "sequences", "context", "first", "second", "ratio", "lowest", "highest"}, …]}
+                 "sequences", "context", "first", "second", "ratio", "lowest", "highest"}, …]}. With --schema: {"rows": [{"form", "sequences",
+                 "forced", "free", "formed", "sampledOnly", "ratio", "lowest", "highest"}, …]}
   --help         this text
 
 The limits are this machine's now: how fast it reads memory, and how many operations it does in a second (a
@@ -63,7 +69,7 @@ Example:
 export async function benchCommand(args: readonly string[]): Promise<number> {
   const flags = new Flags(args, {
     values: ["model", "pp", "tg", "npl", "threads", "isa", "context", "against", ...BACKEND_FLAGS],
-    switches: ["together", "profile"],
+    switches: ["together", "profile", "schema"],
   });
   if (flags.help) {
     out(HELP);
@@ -84,7 +90,11 @@ export async function benchCommand(args: readonly string[]): Promise<number> {
     onPhase: (phase: string) => terminal && err(`\r\x1b[K${phase} …`),
   };
   const other = flags.text("against");
-  const text = other ? await compare(options, other, flags.json) : await report(options, flags.json);
+  const text = flags.is("schema")
+    ? await forms(options, flags.json)
+    : other
+    ? await compare(options, other, flags.json)
+    : await report(options, flags.json);
   if (terminal) err("\r\x1b[K");
   out(text);
   return 0;
@@ -93,6 +103,22 @@ export async function benchCommand(args: readonly string[]): Promise<number> {
 async function report(options: BenchOptions, json: boolean): Promise<string> {
   const measured = await benchModel(options);
   return json ? `${JSON.stringify(asJson(measured))}\n` : describe(measured);
+}
+
+async function forms({ decode = DEFAULT_ANSWER, ...options }: BenchOptions, json: boolean): Promise<string> {
+  const rows = await benchForms({ ...options, decode });
+  if (json) return `${JSON.stringify({ rows })}\n`;
+  const cells = rows.map((row) => [
+    row.form + (row.sampledOnly ? ", sampled tokens" : ""),
+    String(row.sequences),
+    percent(row.forced),
+    row.free.toFixed(1),
+    row.formed.toFixed(1),
+    row.ratio.toFixed(2),
+    `${row.lowest.toFixed(2)}-${row.highest.toFixed(2)}`,
+  ]);
+  const head = ["form", "sequences", "forced", "free tok/s", "formed tok/s", "ratio", "low-high"];
+  return `Answers of ${decode} tokens, medians of rounds in turn\n\n${asTable([head, ...cells])}`;
 }
 
 async function compare(options: BenchOptions, other: string, json: boolean): Promise<string> {

@@ -1,12 +1,23 @@
+import { AnswerForm } from "./answer_form.ts";
 import { type Backend, type Candidates, type StepOutput, StepStopped } from "./backend/backend.ts";
 import type { ChatForm } from "./chat/types.ts";
 import { EngineLife } from "./engine_life.ts";
 import { EventStream } from "./event_stream.ts";
+import { ConstraintError, type Grammars } from "./grammar/types.ts";
 import { longestSequence } from "./kv_blocks.ts";
-import { keepScores, publishFinish, publishProgress, publishToken } from "./publish.ts";
+import {
+  addForced,
+  constraintFailed,
+  keepScores,
+  publishFinish,
+  publishHeld,
+  publishProgress,
+  publishToken,
+} from "./publish.ts";
 import { contextOverflow, createSequence } from "./request.ts";
 import { type EngineLimits, type Scheduled, Scheduler } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
+import { type MaskResult, StepMasks } from "./step_masks.ts";
 import { StepWriter } from "./step_input.ts";
 import { StepsAtOnce } from "./steps_at_once.ts";
 import {
@@ -39,6 +50,8 @@ export interface LlmEngineOptions {
   readonly tokenizer: Tokenizer;
   readonly chatTemplate: ChatTemplate;
   readonly chatForm: ChatForm;
+  /** The engine closes them. */
+  readonly grammars: Grammars;
   /** kvBlocks, maxRows and maxLogitRows are those that the backend was compiled with. */
   readonly limits: EngineLimits;
 }
@@ -50,6 +63,7 @@ export class LlmEngine implements Engine {
   readonly chatTemplate: ChatTemplate;
   readonly chatForm: ChatForm;
   readonly #backend: Backend;
+  readonly #grammars: Grammars;
   readonly #scheduler: Scheduler;
   readonly #writer: StepWriter;
   readonly #stepsAtOnce = new StepsAtOnce();
@@ -57,15 +71,24 @@ export class LlmEngine implements Engine {
   readonly #life = new EngineLife("ready");
   /** What the backend computes now. */
   #step: readonly Scheduled[] = [];
+  /** Sequences whose constraint is compiled now. */
+  readonly #starting = new Set<Sequence>();
   #looping = false;
   /** Why new requests are refused. */
   #refusal: EngineError | undefined;
   #backendOpen = true;
   #idleCallbacks: (() => void)[] = [];
   #requests = 0;
-  readonly #totals = { promptTokens: 0, generatedTokens: 0, cachedTokens: 0, steps: 0, submits: 0 };
+  readonly #totals = {
+    promptTokens: 0,
+    generatedTokens: 0,
+    forcedTokens: 0,
+    cachedTokens: 0,
+    steps: 0,
+    submits: 0,
+  };
 
-  constructor({ backend, model, tokenizer, chatTemplate, chatForm, limits }: LlmEngineOptions) {
+  constructor({ backend, model, tokenizer, chatTemplate, chatForm, grammars, limits }: LlmEngineOptions) {
     this.model = model;
     this.tokenizer = tokenizer;
     this.chatTemplate = chatTemplate;
@@ -75,6 +98,7 @@ export class LlmEngine implements Engine {
       plan: (request) => this.#encode((atMost) => chatForm.plan({ ...request, atMost })),
     };
     this.#backend = backend;
+    this.#grammars = grammars;
     this.#scheduler = new Scheduler(limits);
     this.#writer = new StepWriter(limits.maxRows);
     const { kvBlocks, kvWindows: windows = [], maxRows } = limits;
@@ -116,7 +140,10 @@ export class LlmEngine implements Engine {
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
     let sequence: Sequence | undefined;
     const stream: EventStream = new EventStream({
-      start: () => sequence = this.#enqueue(request, stream),
+      start: () => {
+        sequence = this.#sequenceOf(request, stream);
+        return this.#start(sequence, request);
+      },
       leave: () => this.#cancel(sequence!),
       resume: () => this.#wake(),
     });
@@ -146,14 +173,15 @@ export class LlmEngine implements Engine {
     this.#life.become("draining");
     this.#cancelAll();
     await this.#idle();
-    if (this.#backendOpen) this.#backend.close();
+    if (!this.#backendOpen) return;
     this.#backendOpen = false;
+    this.#backend.close();
+    this.#grammars.close();
   }
 
-  #enqueue(request: GenerateRequest, stream: EventStream): Sequence {
+  #sequenceOf(request: GenerateRequest, stream: EventStream): Sequence {
     if (this.#refusal) throw this.#refusal;
-    if (request.constraint) throw new EngineError("invalid_constraint", "Constraints are not supported yet");
-    const sequence = createSequence(request, {
+    return createSequence(request, {
       id: this.#requests++,
       stream,
       tokenizer: this.tokenizer,
@@ -161,10 +189,43 @@ export class LlmEngine implements Engine {
       contextLength: this.#contextLength,
       draws: this.#backend.decode !== undefined,
     });
-    const signal = request.signal;
-    if (signal?.aborted) {
-      this.#finish(sequence, "cancelled");
-      return sequence;
+  }
+
+  /** Queues the sequence: at once, or when its constraint is compiled. */
+  #start(sequence: Sequence, { constraint, thinking, signal }: GenerateRequest): void | Promise<void> {
+    if (signal?.aborted) return this.#finish(sequence, "cancelled");
+    if (constraint) return this.#compile(sequence, { constraint, thinking, signal });
+    if (thinking) sequence.form = new AnswerForm(undefined, thinking);
+    this.#enqueue(sequence, signal);
+  }
+
+  async #compile(
+    sequence: Sequence,
+    { constraint, thinking, signal }: Pick<GenerateRequest, "constraint" | "thinking" | "signal">,
+  ): Promise<void> {
+    this.#starting.add(sequence);
+    try {
+      const grammar = await this.#grammars.compile(constraint!);
+      if (sequence.done) return;
+      if (this.#refusal) throw this.#refusal;
+      if (signal?.aborted) return this.#finish(sequence, "cancelled");
+      sequence.form = new AnswerForm(grammar, thinking);
+      this.#enqueue(sequence, signal);
+    } catch (error) {
+      this.#end(sequence);
+      if (!(error instanceof ConstraintError)) throw error;
+      throw new EngineError("invalid_constraint", error.message);
+    } finally {
+      this.#starting.delete(sequence);
+      this.#noteIdle();
+    }
+  }
+
+  #enqueue(sequence: Sequence, signal: AbortSignal | undefined): void {
+    if (sequence.form) {
+      const ending = addForced(sequence, this.tokenizer);
+      if (ending instanceof EngineError) throw ending;
+      sequence.ending = ending;
     }
     this.#scheduler.add(sequence);
     if (signal) {
@@ -173,7 +234,6 @@ export class LlmEngine implements Engine {
       sequence.unlisten = () => signal.removeEventListener("abort", cancel);
     }
     this.#wake();
-    return sequence;
   }
 
   #wake(): void {
@@ -185,8 +245,10 @@ export class LlmEngine implements Engine {
   async #loop(): Promise<void> {
     try {
       while ((this.#step = this.#scheduler.schedule()).length > 0) {
-        const outputs = await this.#compute();
-        for (const [i, output] of outputs.entries()) this.#publish(output, i);
+        const { endTokens } = this.tokenizer;
+        const masks = new StepMasks(this.#grammars, this.#step, this.model.vocabSize, endTokens);
+        const outputs = await this.#compute(masks);
+        for (const [i, output] of outputs.entries()) this.#publish(output, masks, i);
         this.#removeDone();
       }
     } catch (error) {
@@ -197,11 +259,11 @@ export class LlmEngine implements Engine {
   }
 
   /** The step's output, or that of several like it; none when it was stopped: all its sequences were cancelled. */
-  async #compute(): Promise<StepOutput[]> {
+  async #compute(masks: StepMasks): Promise<StepOutput[]> {
     const backend = this.#backend;
     const wanted = backend.decode ? this.#stepsAtOnce.choose(this.#step) : 1;
     const steps = 1 + this.#scheduler.makeRoom(this.#step, wanted - 1);
-    const input = this.#writer.write(this.#step, steps - 1);
+    const input = this.#writer.write(this.#step, masks, steps - 1);
     this.#totals.submits++;
     this.#totals.steps += steps;
     const start = performance.now();
@@ -216,7 +278,7 @@ export class LlmEngine implements Engine {
   }
 
   /** `earlier`: how many outputs came from the same call. */
-  #publish(output: StepOutput, earlier: number): void {
+  #publish(output: StepOutput, masks: StepMasks, earlier: number): void {
     let row = 0;
     for (const part of this.#step) {
       const { sequence, scores, samples } = part;
@@ -226,31 +288,52 @@ export class LlmEngine implements Engine {
       this.#scheduler.advance(part);
       if (sequence.done) continue;
       keepScores(sequence, scored);
-      if (sequence.length === sequence.promptLength) this.#publishPrompt(sequence);
-      if (sampled) this.#publishToken(sequence, sampled);
-      else if (sequence.cached === sequence.length) this.#finish(sequence, "length");
+      if (!sequence.prefilled) this.#publishPrompt(sequence);
+      publishHeld(sequence);
+      if (sampled) this.#publishToken(sequence, sampled, masks.resultOf(sequence));
+      else if (sequence.cached === sequence.length) this.#finish(sequence, sequence.ending ?? "length");
     }
   }
 
   #publishPrompt(sequence: Sequence): void {
     publishProgress(sequence);
     if (sequence.cached < sequence.promptLength) return;
+    sequence.prefilled = true;
     this.#totals.promptTokens += sequence.promptLength;
     this.#totals.cachedTokens += sequence.reused;
+    this.#count(sequence.length - sequence.promptLength, 0);
     if (sequence.promptLogprobs) sequence.stream.push({ type: "prompt", logprobs: sequence.scores });
   }
 
-  #publishToken(sequence: Sequence, candidates: Candidates): void {
+  #publishToken(sequence: Sequence, candidates: Candidates, mask: MaskResult): void {
+    if (mask === "nothing follows") return this.#finish(sequence, "stop");
+    if (mask !== "allows") return this.#failOne(sequence, constraintFailed(mask.failure));
     if (candidates.ids.length === 0 || !Number.isFinite(candidates.logSumExp)) {
       const message =
         `The model gave no usable logits for token ${sequence.length}: its weights may be damaged`;
-      this.#end(sequence);
-      sequence.stream.fail(new EngineError("engine_failed", message));
-      return;
+      return this.#failOne(sequence, new EngineError("engine_failed", message));
     }
-    this.#totals.generatedTokens++;
-    const reason = publishToken(sequence, candidates, this.tokenizer.endTokens);
-    if (reason) this.#finish(sequence, reason);
+    const before = sequence.length;
+    const ending = this.#chooseToken(sequence, candidates);
+    this.#count(sequence.length - before, 1);
+    if (ending instanceof EngineError) return this.#failOne(sequence, ending);
+    sequence.ending = ending;
+    if (ending && sequence.held.length === 0) this.#finish(sequence, ending);
+  }
+
+  #count(added: number, sampled: number): void {
+    this.#totals.generatedTokens += added;
+    this.#totals.forcedTokens += added - sampled;
+  }
+
+  /** As publishToken. A matcher that breaks ends its own sequence, and not the engine. */
+  #chooseToken(sequence: Sequence, candidates: Candidates): FinishReason | EngineError | undefined {
+    try {
+      return publishToken(sequence, candidates, this.tokenizer);
+    } catch (error) {
+      if (!sequence.form?.constrained) throw error;
+      return constraintFailed(error instanceof Error ? error.message : String(error));
+    }
   }
 
   /** Frees the sequence's place at once, or at the end of the step that computes it now. */
@@ -266,17 +349,23 @@ export class LlmEngine implements Engine {
   }
 
   #cancelAll(): void {
-    for (const sequence of this.#scheduler.sequences()) this.#cancel(sequence);
+    for (const sequence of [...this.#scheduler.sequences(), ...this.#starting]) this.#cancel(sequence);
   }
 
   #finish(sequence: Sequence, reason: FinishReason): void {
-    this.#end(sequence);
     publishFinish(sequence, reason);
+    this.#end(sequence);
+  }
+
+  #failOne(sequence: Sequence, error: EngineError): void {
+    this.#end(sequence);
+    sequence.stream.fail(error);
   }
 
   #end(sequence: Sequence): void {
     sequence.done = true;
     sequence.unlisten();
+    sequence.form?.close();
   }
 
   #removeDone(): void {
@@ -291,9 +380,7 @@ export class LlmEngine implements Engine {
     this.#step = [];
     for (const sequence of this.#scheduler.sequences()) {
       this.#scheduler.remove(sequence);
-      if (sequence.done) continue;
-      this.#end(sequence);
-      sequence.stream.fail(error);
+      if (!sequence.done) this.#failOne(sequence, error);
     }
     this.#life.fail(error);
   }
@@ -307,7 +394,8 @@ export class LlmEngine implements Engine {
   }
 
   #noteIdle(): void {
-    if (this.#looping || this.#scheduler.running + this.#scheduler.waiting > 0) return;
+    const busy = this.#scheduler.running + this.#scheduler.waiting + this.#starting.size > 0;
+    if (this.#looping || busy) return;
     for (const callback of this.#idleCallbacks.splice(0)) callback();
   }
 }

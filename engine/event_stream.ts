@@ -1,9 +1,9 @@
-import type { EngineError, TokenEvent } from "./types.ts";
+import type { TokenEvent } from "./types.ts";
 
 /** What the engine does when the consumer acts. */
 export interface StreamHooks {
-  /** First `next()`. What it throws is thrown from there. */
-  start(): void;
+  /** First `next()`. What it throws is thrown from there, and so is what its promise is rejected with. */
+  start(): void | Promise<void>;
   /** The consumer left before the end. */
   leave(): void;
   /** The consumer has read half of a full queue. */
@@ -22,7 +22,7 @@ export class EventStream implements AsyncIterableIterator<TokenEvent> {
   #readers: PromiseWithResolvers<IteratorResult<TokenEvent>>[] = [];
   #started = false;
   #ended = false;
-  #error: EngineError | undefined;
+  #error: Error | undefined;
 
   constructor(hooks: StreamHooks) {
     this.#hooks = hooks;
@@ -48,7 +48,7 @@ export class EventStream implements AsyncIterableIterator<TokenEvent> {
   }
 
   /** Ends the stream with an error, thrown after the events that lie unread. */
-  fail(error: EngineError): void {
+  fail(error: Error): void {
     if (this.#ended) return;
     this.#ended = true;
     const reader = this.#readers.shift();
@@ -61,7 +61,7 @@ export class EventStream implements AsyncIterableIterator<TokenEvent> {
     if (!this.#started) {
       this.#started = true;
       try {
-        this.#hooks.start();
+        this.#hooks.start()?.catch((error) => this.fail(error));
       } catch (error) {
         this.#ended = true;
         return Promise.reject(error);

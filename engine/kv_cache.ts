@@ -1,7 +1,7 @@
 import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
 import { blocksFor, blocksOfWindow, firstSeen, type KvDemand } from "./kv_blocks.ts";
 import type { RecurrentStates } from "./recurrent_state.ts";
-import { grown, isScoring, type Sequence, type WindowBlocks } from "./sequence.ts";
+import { grown, type Sequence, unscored, type WindowBlocks } from "./sequence.ts";
 
 const NO_BLOCK = -1;
 /**
@@ -354,7 +354,7 @@ export class KvCache {
 
 /** The last token is always computed: its logits are wanted. So are those of every token yet to be scored. */
 function reusableTokens(sequence: Sequence): number {
-  return isScoring(sequence) ? sequence.scores.length - 1 : sequence.length - 1;
+  return (unscored(sequence)?.first ?? sequence.length) - 1;
 }
 
 function hashOf(sequence: Sequence, position: number): number {

@@ -7,6 +7,7 @@ import { createChatForm } from "./chat/chat_form.ts";
 import { LlmEngine } from "./engine.ts";
 import { freeMemory } from "./free_memory.ts";
 import { openGguf } from "./gguf/reader.ts";
+import { createGrammars } from "./grammar/grammars.ts";
 import { blocksFor, blocksOfSequence } from "./kv_blocks.ts";
 import { ReloadingEngine } from "./reloading.ts";
 import { activeBytes, planCost } from "./plan/cost.ts";
@@ -90,15 +91,10 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
     vocabSize: plan.vocabSize,
     created: Math.floor(Date.now() / 1000),
   };
+  const chatForm = createChatForm(chatTemplate, tokenizer);
+  const grammars = createGrammars(tokenizer, chatForm.markers);
   return {
-    engine: new LlmEngine({
-      backend,
-      model,
-      tokenizer,
-      chatTemplate,
-      chatForm: createChatForm(chatTemplate, tokenizer),
-      limits,
-    }),
+    engine: new LlmEngine({ backend, model, tokenizer, chatTemplate, chatForm, grammars, limits }),
     backend,
     choice,
     loadMs: performance.now() - start,

@@ -1,72 +1,112 @@
 import type { Candidates } from "./backend/backend.ts";
 import { alternatives, sample } from "./sampler.ts";
-import { grown, type Sequence, wantsToken } from "./sequence.ts";
-import type { FinishReason } from "./types.ts";
+import { grown, publishedLength, type Sequence, unscored } from "./sequence.ts";
+import type { Tokenizer } from "./tokenizer/types.ts";
+import { EngineError, type FinishReason, type TokenEvent, type TokenLogprob } from "./types.ts";
 
-/** Keeps the scores of the prompt's next tokens, one for each of `rows`. */
+/** Keeps the scores of the next tokens that want one, one for each of `rows`. */
 export function keepScores(sequence: Sequence, rows: readonly Candidates[]): void {
+  let position = unscored(sequence)?.first ?? 0;
+  const waiting = sequence.held.filter((event) => event.type === "token");
   for (const row of rows) {
-    const token = sequence.tokens[sequence.scores.length];
-    const top = alternatives(row, sequence.logprobs ?? 0);
-    sequence.scores.push({ token, logprob: row.probed[0] - row.logSumExp, top });
+    const token = sequence.tokens[position];
+    const logprob = row.probed[0] - row.logSumExp;
+    if (position < sequence.promptLength) {
+      sequence.scores.push({ token, logprob, top: alternatives(row, sequence.logprobs ?? 0) });
+    } else {
+      const top = sequence.logprobs ? [{ token, logprob }] : [];
+      Object.assign(waiting.shift()!, { logprob, top });
+    }
+    position++;
   }
 }
 
 /** Tells how far the prompt is, when it takes more than one step. */
 export function publishProgress(sequence: Sequence): void {
-  const { cached, reported, promptLength, reused, admittedAt } = sequence;
-  const complete = cached >= promptLength;
-  if (sequence.length > promptLength || cached <= reported || (complete && reported === 0)) return;
+  const { reported, promptLength, reused, admittedAt } = sequence;
+  const cached = Math.min(sequence.cached, promptLength);
+  const complete = cached === promptLength;
+  if (cached <= reported || (complete && reported === 0)) return;
   sequence.reported = cached;
   const timeMs = performance.now() - admittedAt!;
   sequence.stream.push({ type: "progress", processed: cached, total: promptLength, cached: reused, timeMs });
 }
 
-/** Chooses the sequence's next token and publishes it. Returns the reason when it is the last. */
+/**
+ * Chooses the sequence's next token and publishes it, and adds those that must come after it. Returns why the answer ends
+ * with them, where it does.
+ */
 export function publishToken(
   sequence: Sequence,
   candidates: Candidates,
-  endTokens: ReadonlySet<number>,
-): FinishReason | undefined {
+  tokenizer: Tokenizer,
+): FinishReason | EngineError | undefined {
+  const { form, logprobs } = sequence;
   const chosen = sequence.logits.draw
     ? candidates.drawn!
-    : sample(candidates, sequence.sampling, sequence.random);
+    : sample(candidates, sequence.sampling, sequence.random, form?.constrained);
   const token = candidates.ids[chosen];
   append(sequence, token);
-  if (!sequence.ignoreEos && endTokens.has(token)) return "stop";
-  const text = sequence.output.push(token);
-  if (sequence.logprobs === undefined) sequence.stream.push({ type: "token", token, text });
-  else {
-    const logprob = candidates.rawLogits[chosen] - candidates.logSumExp;
-    const top = alternatives(candidates, sequence.logprobs);
-    sequence.stream.push({ type: "token", token, text, logprob, top });
+  const taken = form?.take(token) ?? true;
+  if (
+    tokenizer.endTokens.has(token) && !sequence.ignoreEos && !(form?.constrained && taken && !form.complete)
+  ) {
+    sequence.firstTokenAt ??= performance.now();
+    return "stop";
   }
-  if (sequence.output.stopped) return "stop";
-  return wantsToken(sequence) ? undefined : "length";
+  if (!taken) return constraintFailed(`token ${token} was allowed and is refused`);
+  hold(
+    sequence,
+    token,
+    logprobs === undefined ? {} : {
+      logprob: candidates.rawLogits[chosen] - candidates.logSumExp,
+      top: alternatives(candidates, logprobs),
+    },
+  );
+  publishHeld(sequence);
+  const ending = addForced(sequence, tokenizer);
+  publishHeld(sequence);
+  return ending;
 }
 
-/** Adds a token to the sequence. */
-export function append(sequence: Sequence, token: number): void {
-  sequence.firstTokenAt ??= performance.now();
-  if (sequence.length === sequence.tokens.length) {
-    sequence.tokens = grown(sequence.tokens, sequence.maxLength);
+/**
+ * Adds the tokens that must come next; their events are held. Returns why the answer ends with the last of its tokens, where
+ * it does.
+ */
+export function addForced(sequence: Sequence, tokenizer: Tokenizer): FinishReason | EngineError | undefined {
+  for (;;) {
+    const ending = endingOf(sequence, tokenizer);
+    const token = ending ? undefined : sequence.form?.takeForced();
+    if (token === undefined) return ending;
+    append(sequence, token);
+    if (!tokenizer.endTokens.has(token) || !sequence.form!.complete) hold(sequence, token, {});
   }
-  sequence.tokens[sequence.length++] = token;
-  sequence.counts?.addGenerated(token);
+}
+
+/** Publishes the events that nothing stands in the way of. */
+export function publishHeld(sequence: Sequence): void {
+  const { held, logprobs, stream } = sequence;
+  if (!sequence.prefilled || held.length === 0) return;
+  sequence.firstTokenAt ??= performance.now();
+  const waits = held.findIndex((event) =>
+    event.type === "token" && logprobs !== undefined && event.logprob === undefined
+  );
+  for (const event of held.splice(0, waits < 0 ? held.length : waits)) stream.push(event);
 }
 
 export function publishFinish(sequence: Sequence, reason: FinishReason): void {
-  const { submittedAt, admittedAt, firstTokenAt, promptLength } = sequence;
+  const { submittedAt, admittedAt, firstTokenAt, promptLength, form } = sequence;
   const now = performance.now();
   const text = sequence.output.end();
   sequence.stream.push({
     type: "finish",
-    reason: reason === "length" && sequence.output.stopped ? "stop" : reason,
+    reason: reason === "length" && sequence.output.stopped && !form?.constrained ? "stop" : reason,
     text,
     usage: {
       promptTokens: promptLength,
-      completionTokens: sequence.length - promptLength,
+      completionTokens: publishedLength(sequence) - promptLength,
       cachedTokens: sequence.reused,
+      ...form?.thinking && { thinkingTokens: form.thinking.tokens },
     },
     timings: {
       queueMs: (admittedAt ?? now) - submittedAt,
@@ -74,4 +114,57 @@ export function publishFinish(sequence: Sequence, reason: FinishReason): void {
       decodeMs: now - (firstTokenAt ?? now),
     },
   });
+}
+
+export function constraintFailed(reason: string): EngineError {
+  return new EngineError(
+    "constraint_failed",
+    `The answer cannot be completed in the form that its constraint asks for: ${reason}`,
+  );
+}
+
+/** Adds a token to the sequence. */
+export function append(sequence: Sequence, token: number): void {
+  if (sequence.length === sequence.tokens.length) {
+    sequence.tokens = grown(sequence.tokens, sequence.maxLength);
+  }
+  sequence.tokens[sequence.length++] = token;
+  sequence.counts?.addGenerated(token);
+}
+
+/** Makes the event of the token that was added last. */
+function hold(sequence: Sequence, token: number, score: { logprob?: number; top?: TokenLogprob[] }): void {
+  const { output, held, form } = sequence;
+  const event: TokenEvent = { type: "token", token, text: "", ...score };
+  if (sequence.markers.has(token)) {
+    const text = output.cut();
+    if (text !== "") held.push({ type: "text", text });
+    event.marker = true;
+  } else {
+    event.text = form?.thinking?.took ? output.pushUnwatched(token) : output.push(token);
+  }
+  held.push(event);
+}
+
+/** Why the answer ends with the last of its tokens, where it does. */
+function endingOf(sequence: Sequence, tokenizer: Tokenizer): FinishReason | EngineError | undefined {
+  const { output, form } = sequence;
+  if (output.stopped) {
+    if (!form?.constrained || form.isWhole(keptTokens(sequence, tokenizer))) return "stop";
+    return constraintFailed("a stop text came in its midst");
+  }
+  if (form?.complete) return "stop";
+  return sequence.length < sequence.maxLength ? undefined : "length";
+}
+
+/** The answer's tokens up to a stop text, which may begin inside a token. */
+function keptTokens({ tokens, length, promptLength, output }: Sequence, tokenizer: Tokenizer): number[] {
+  let end = length;
+  let text = "";
+  // From inside a character on, the text of tokens is another.
+  while (end > promptLength && (text.length < output.dropped || text.startsWith("\ufffd"))) {
+    text = tokenizer.decode(tokens.subarray(--end, length), { continuation: true });
+  }
+  const rest = text.slice(0, Math.max(0, text.length - output.dropped));
+  return [...tokens.subarray(promptLength, end), ...rest === "" ? [] : tokenizer.encode(rest)];
 }

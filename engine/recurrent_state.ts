@@ -41,7 +41,9 @@ export class RecurrentStates {
     const state: RunningState = { slot: this.#free.pop()!, source, marks: new Set(), saves: [] };
     sequence.state = state;
     this.mark(sequence, known * KV_BLOCK_TOKENS);
-    this.mark(sequence, Math.floor((sequence.length - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS);
+    // What came without being sampled belongs to the answer.
+    const end = sequence.admittedAt === undefined ? sequence.promptLength : sequence.length;
+    this.mark(sequence, Math.floor((end - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS);
   }
 
   /** Wants a snapshot of the sequence at this block edge, if it is still ahead. */

@@ -42,6 +42,7 @@ export class ReloadingEngine implements Engine {
   #totals: Totals = {
     promptTokens: 0,
     generatedTokens: 0,
+    forcedTokens: 0,
     cachedTokens: 0,
     steps: 0,
     submits: 0,
@@ -183,6 +184,7 @@ function plus(a: Totals, b: Totals): Totals {
   return {
     promptTokens: a.promptTokens + b.promptTokens,
     generatedTokens: a.generatedTokens + b.generatedTokens,
+    forcedTokens: a.forcedTokens + b.forcedTokens,
     cachedTokens: a.cachedTokens + b.cachedTokens,
     steps: a.steps + b.steps,
     submits: a.submits + b.submits,

@@ -8,6 +8,7 @@ import { DEFAULT_SAMPLING, EngineError, type GenerateRequest, type SamplingParam
 
 /** Alternatives that a request can have reported for each token (the OpenAI API's limit). */
 const MAX_LOGPROBS = 20;
+const NO_MARKERS: ReadonlySet<number> = new Set();
 
 export interface SequenceContext {
   readonly id: number;
@@ -24,6 +25,7 @@ export interface SequenceContext {
 export function createSequence(request: GenerateRequest, context: SequenceContext): Sequence {
   const sampling = withDefaults(request.sampling ?? {});
   checkOptions(request);
+  checkTokens(request, context.vocabSize);
   checkSampling(sampling, context.vocabSize);
   const promptLength = request.prompt.length;
   const maxLength = lengthLimit(promptLength, request.maxTokens, context.contextLength);
@@ -32,7 +34,7 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
   for (const token of counts ? request.prompt : []) counts!.addPrompt(token);
   const random = sampling.seed === undefined ? Random.unpredictable() : new Random(sampling.seed);
   const ends = Int32Array.from(request.ignoreEos ? [] : context.tokenizer.endTokens);
-  const draw = context.draws ? drawOf(sampling, random, ends) : undefined;
+  const draw = context.draws && !request.constraint ? drawOf(sampling, random, ends) : undefined;
   const logprobs = request.logprobs ?? 0;
   const candidates = draw?.whole ? Math.max(1, logprobs) : candidatesWanted(sampling, logprobs);
   return {
@@ -58,8 +60,13 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     ignoreEos: request.ignoreEos ?? false,
     output: new OutputText(context.tokenizer.streamDecoder({ continuation: true }), request.stop ?? []),
     logprobs: request.logprobs,
+    form: undefined,
+    markers: request.markers ?? NO_MARKERS,
+    ending: undefined,
     promptLogprobs: request.promptLogprobs ?? false,
     scores: request.promptLogprobs ? [{ token: request.prompt[0], logprob: null, top: [] }] : [],
+    prefilled: false,
+    held: [],
     done: false,
     unlisten: () => {},
     reused: 0,
@@ -162,6 +169,16 @@ function checkOptions({ maxTokens, logprobs, stop = [] }: GenerateRequest): void
       JSON.stringify(text),
     );
   }
+}
+
+function checkTokens({ markers = NO_MARKERS, thinking }: GenerateRequest, vocabSize: number): void {
+  for (const token of markers) checkToken("markers", token, vocabSize);
+  if (!thinking) return;
+  const { begin, end, budget } = thinking;
+  for (const token of [...begin, ...end]) checkToken("thinking", token, vocabSize);
+  check("thinking", end.length > 0, "must have an end", "none");
+  const counted = budget === Infinity || (Number.isSafeInteger(budget) && budget >= 0);
+  check("thinking", counted, "the budget must be a whole number, 0 or more", budget);
 }
 
 function checkToken(field: string, token: number, vocabSize: number): void {

@@ -42,11 +42,19 @@ export function drawOf(sampling: SamplingParams, random: Random, ends: Int32Arra
 
 const weights = new Float64Array(MAX_CANDIDATES);
 
-/** The index of the chosen candidate. Draws one random number, or none at temperature 0. */
-export function sample(candidates: Candidates, sampling: SamplingParams, random: Random): number {
+/**
+ * The index of the chosen candidate. Draws one random number, or none at temperature 0. `masked`: the candidates are those of
+ * a part of the vocabulary.
+ */
+export function sample(
+  candidates: Candidates,
+  sampling: SamplingParams,
+  random: Random,
+  masked = false,
+): number {
   if (sampling.temperature === 0) return 0;
   const logits = candidates.logits;
-  const kept = truncate(candidates, sampling);
+  const kept = truncate(candidates, sampling, masked);
   let total = 0;
   for (let i = 0; i < kept; i++) {
     weights[i] = Math.exp((logits[i] - logits[0]) / sampling.temperature);
@@ -62,14 +70,14 @@ export function sample(candidates: Candidates, sampling: SamplingParams, random:
 }
 
 /** How many of the best candidates top-k, top-p and min-p leave; at least one. */
-export function truncate(candidates: Candidates, sampling: SamplingParams): number {
+export function truncate(candidates: Candidates, sampling: SamplingParams, masked = false): number {
   const { logits, logSumExp } = candidates;
   const best = logits[0];
   let kept = Math.min(logits.length, MAX_CANDIDATES);
   if (sampling.topK > 0) kept = Math.min(kept, sampling.topK);
   if (sampling.topP < 1) {
     // logSumExp is of the raw logits and of all tokens: the right total only where neither was changed.
-    const whole = sampling.topK === 0 && !adjustsLogits(sampling);
+    const whole = sampling.topK === 0 && !masked && !adjustsLogits(sampling);
     const total = whole ? Math.exp(logSumExp - best) : sumOfExp(logits, kept);
     const wanted = sampling.topP * total;
     let sum = 0;

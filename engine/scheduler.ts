@@ -1,7 +1,7 @@
 import type { StepState } from "./backend/backend.ts";
 import { KvCache } from "./kv_cache.ts";
 import { RecurrentStates } from "./recurrent_state.ts";
-import { isScoring, type Sequence, wantsToken } from "./sequence.ts";
+import { type Sequence, unscored, wantsToken } from "./sequence.ts";
 import { EngineError } from "./types.ts";
 
 export interface EngineLimits {
@@ -25,7 +25,7 @@ export interface EngineLimits {
 export interface Scheduled {
   readonly sequence: Sequence;
   readonly rows: number;
-  /** Rows whose next prompt token is to be scored. They end `rows` or stand just before the last row. */
+  /** Rows whose next token is to be scored (`unscored`). They end `rows` or stand just before the last row. */
   readonly scores: number;
   /** Whether the last row's logits choose a new token. */
   readonly samples: boolean;
@@ -156,8 +156,9 @@ export class Scheduler {
   *#inOrder(): Iterable<Sequence> {
     for (const sequences of this.#runningLists) {
       const ready = sequences.filter((sequence) => !sequence.stream.full);
-      for (const sequence of ready) if (isDecoding(sequence)) yield sequence;
-      for (const sequence of ready) if (!isDecoding(sequence)) yield sequence;
+      for (const urgency of [isDecoding, isForced, isPrefilling]) {
+        for (const sequence of ready) if (urgency(sequence)) yield sequence;
+      }
     }
   }
 
@@ -195,7 +196,7 @@ export class Scheduler {
     insert(this.#running[classOf(sequence)], sequence);
     if (sequence.admittedAt !== undefined) return;
     sequence.admittedAt = performance.now();
-    sequence.reused = sequence.cached;
+    sequence.reused = Math.min(sequence.cached, sequence.promptLength);
   }
 
   /**
@@ -257,22 +258,31 @@ function givesWay(running: Sequence, waiting: Sequence): boolean {
 /** What the sequence can do in a step with that many rows and logits left. */
 function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number): Scheduled {
   const pending = sequence.length - sequence.cached;
-  const scoring = isScoring(sequence);
-  const firstToScore = scoring ? sequence.scores.length - 1 : 0; // its row gives the next token's score
+  const scoring = unscored(sequence);
+  const firstRow = scoring ? scoring.first - 1 : 0; // a row gives the next token's score
   let rows = Math.min(pending, rowsLeft);
-  if (scoring) rows = Math.min(rows, Math.max(0, firstToScore - sequence.cached) + logitsLeft);
+  if (scoring) rows = Math.min(rows, Math.max(0, firstRow - sequence.cached) + logitsLeft);
   else if (rows === pending && wantsToken(sequence) && logitsLeft === 0) rows--;
   const end = sequence.cached + rows;
   return {
     sequence,
     rows,
-    scores: scoring ? Math.max(0, Math.min(end, sequence.promptLength - 1) - firstToScore) : 0,
+    scores: scoring ? Math.max(0, Math.min(end, scoring.end - 1) - firstRow) : 0,
     samples: end === sequence.length && wantsToken(sequence),
   };
 }
 
 function isDecoding(sequence: Sequence): boolean {
   return sequence.length - sequence.cached === 1;
+}
+
+/** Whether its next rows are an answer's: tokens that came without being sampled, most of the time. */
+function isForced(sequence: Sequence): boolean {
+  return !isDecoding(sequence) && sequence.cached >= sequence.promptLength;
+}
+
+function isPrefilling(sequence: Sequence): boolean {
+  return !isDecoding(sequence) && sequence.cached < sequence.promptLength;
 }
 
 function classOf(sequence: Sequence): "interactive" | "batch" {

@@ -1,8 +1,9 @@
+import type { AnswerForm } from "./answer_form.ts";
 import type { LogitsRequest } from "./backend/backend.ts";
 import type { EventStream } from "./event_stream.ts";
 import type { Random, TokenCounts } from "./sampler.ts";
 import type { OutputText } from "./stop.ts";
-import type { SamplingParams, TokenLogprob } from "./types.ts";
+import type { FinishReason, SamplingParams, TokenEvent, TokenLogprob } from "./types.ts";
 
 /** A sequence's recurrent state while it runs. */
 export interface RunningState {
@@ -64,9 +65,20 @@ export interface Sequence {
   /** Alternatives to report; undefined when no log-probabilities are wanted. */
   readonly logprobs: number | undefined;
 
+  /** What the answer is bound to; undefined where it is free. */
+  form: AnswerForm | undefined;
+  readonly markers: ReadonlySet<number>;
+  /** Why the answer ends with the last of its tokens, once that is known. */
+  ending: FinishReason | undefined;
+
   readonly promptLogprobs: boolean;
   /** Only with promptLogprobs: the prompt's tokens that have their score, the first (null) included from the start. */
   readonly scores: { token: number; logprob: number | null; top: TokenLogprob[] }[];
+
+  /** Whether the prompt was in the KV cache once, and all about it is published. */
+  prefilled: boolean;
+  /** Events of the last tokens, which came without being sampled: they wait for the prompt, or for their scores. */
+  held: TokenEvent[];
 
   /** Finished, failed or cancelled: nothing more is published. */
   done: boolean;
@@ -89,12 +101,27 @@ export function grown(values: Int32Array, most: number): Int32Array {
   return room;
 }
 
-/** Whether log-probabilities of the prompt's own tokens are still to be computed. */
-export function isScoring(sequence: Sequence): boolean {
-  return sequence.promptLogprobs && sequence.scores.length < sequence.promptLength;
+/**
+ * The tokens whose log-probabilities are still to be computed, first and end: the prompt's own, and those that came without
+ * being sampled. Undefined where there are none.
+ */
+export function unscored(sequence: Sequence): { first: number; end: number } | undefined {
+  const { scores, promptLength, logprobs, length } = sequence;
+  if (sequence.promptLogprobs && scores.length < promptLength) {
+    return { first: scores.length, end: logprobs === undefined ? promptLength : length };
+  }
+  const first = logprobs === undefined ? length : publishedLength(sequence);
+  return first < length ? { first, end: length } : undefined;
+}
+
+/** The prompt's tokens and those of the answer that need no event any more. */
+export function publishedLength({ length, held }: Sequence): number {
+  let waiting = 0;
+  for (const { type } of held) if (type === "token") waiting++;
+  return length - waiting;
 }
 
 /** Whether a token is to be sampled once all tokens are in the KV cache. */
 export function wantsToken(sequence: Sequence): boolean {
-  return sequence.length < sequence.maxLength;
+  return sequence.length < sequence.maxLength && sequence.ending === undefined;
 }

@@ -7,7 +7,8 @@ import {
 } from "./backend/backend.ts";
 import { blocksFor } from "./kv_blocks.ts";
 import type { Scheduled } from "./scheduler.ts";
-import type { Sequence } from "./sequence.ts";
+import type { StepMasks } from "./step_masks.ts";
+import { type Sequence, unscored } from "./sequence.ts";
 
 const EMPTY = new Int32Array(0);
 
@@ -19,8 +20,8 @@ export class StepWriter {
     this.#tokens = new Int32Array(maxRows);
   }
 
-  /** With room for `further` rows of each sequence. Valid until the next call and until the sequences change. */
-  write(step: readonly Scheduled[], further = 0): StepInput {
+  /** With room for `further` rows of each sequence; `masks` are of those that sample. Valid until the next call and until the sequences change. */
+  write(step: readonly Scheduled[], masks?: StepMasks, further = 0): StepInput {
     const sequences: StepSequence[] = [];
     const logits: LogitsRequest[] = [];
     let start = 0;
@@ -33,31 +34,33 @@ export class StepWriter {
         { first: window.first, blocks: window.blocks.subarray(window.first, blocks) }
       ));
       sequences.push({ start, length: rows, cached: sequence.cached, blockTable, windowTables, state });
-      for (let i = 0; i < scores; i++) {
-        const scored = sequence.scores.length + i;
+      const first = unscored(sequence)?.first ?? 0;
+      for (let scored = first; scored < first + scores; scored++) {
         logits.push(scoreRequest(sequence, scored, start + scored - 1 - sequence.cached));
       }
       start += rows;
-      if (samples) logits.push(tokenRequest(sequence, start - 1));
+      if (samples) logits.push(tokenRequest(sequence, start - 1, masks?.get(sequence)));
     }
     return { tokens: this.#tokens.subarray(0, start), sequences, logits };
   }
 }
 
-function tokenRequest(sequence: Sequence, row: number): LogitsRequest {
+function tokenRequest(sequence: Sequence, row: number, mask?: Promise<Uint32Array>): LogitsRequest {
   const { logits, counts } = sequence;
   return {
     ...logits,
     row,
+    mask,
     penaltyTokens: counts ? counts.tokens : EMPTY,
     penaltyCounts: counts ? counts.counts : EMPTY,
   };
 }
 
+/** Beside a token of the prompt its alternatives are reported. One of the answer had none: it was not chosen. */
 function scoreRequest(sequence: Sequence, scored: number, row: number): LogitsRequest {
   return {
     ...greedyRequest(row),
-    candidates: Math.max(1, sequence.logprobs ?? 0),
+    candidates: scored < sequence.promptLength ? Math.max(1, sequence.logprobs ?? 0) : 1,
     probe: sequence.tokens.subarray(scored, scored + 1),
   };
 }

@@ -24,7 +24,10 @@ export class StepsAtOnce {
 /** Steps that a sequence can take without the scheduler: up to its last token, or a snapshot of its state. */
 function stepsAlone({ sequence, rows, scores, samples, state }: Scheduled): number {
   if (rows > 1 || scores > 0 || !samples || !sequence.logits.draw) return 1;
-  const untilEnd = sequence.maxLength - sequence.length;
+  const untilEnd = Math.min(
+    sequence.maxLength - sequence.length,
+    Math.max(1, sequence.form?.ahead ?? Infinity),
+  );
   if (!state) return untilEnd;
   if (state.read !== state.write || state.saves.length > 0) return 1;
   return Math.min(untilEnd, ...[...sequence.state!.marks].map((mark) => mark - sequence.cached - 1));

@@ -15,6 +15,7 @@ export class StopMatcher {
   readonly #matched: Int32Array; // [stops]
   #held = "";
   #stopped = false;
+  #dropped = 0;
 
   /** `stops`: not empty and well-formed UTF-16 each. */
   constructor(stops: readonly string[]) {
@@ -28,6 +29,11 @@ export class StopMatcher {
     return this.#stopped;
   }
 
+  /** UTF-16 units from the stop string's first on, of all that was pushed until it was found. */
+  get dropped(): number {
+    return this.#dropped;
+  }
+
   /** Takes whole characters; gives the text that is certain now, up to a stop string. */
   push(piece: string): string {
     if (this.#stopped) return "";
@@ -38,6 +44,7 @@ export class StopMatcher {
       if (length === 0) continue;
       this.#stopped = true;
       this.#held = "";
+      this.#dropped = text.length - (i + 1 - length);
       return text.slice(0, i + 1 - length);
     }
     const certain = text.length - Math.max(...this.#matched);
@@ -82,10 +89,12 @@ function fallbacks(stop: string): Int32Array {
 /** A sequence's tokens as text: whole characters, up to a stop string. */
 export class OutputText {
   readonly #decoder: StreamDecoder;
-  readonly #matcher: StopMatcher;
+  readonly #stops: readonly string[];
+  #matcher: StopMatcher;
 
   constructor(decoder: StreamDecoder, stops: readonly string[]) {
     this.#decoder = decoder;
+    this.#stops = stops;
     this.#matcher = new StopMatcher(stops);
   }
 
@@ -93,8 +102,27 @@ export class OutputText {
     return this.#matcher.stopped;
   }
 
+  /** How much of the text's end is no part of the output, since a stop string was found: UTF-16 units. */
+  get dropped(): number {
+    return this.#matcher.dropped;
+  }
+
   push(token: number): string {
     return this.#matcher.push(this.#decoder.push(token));
+  }
+
+  /** What is held back where text ends that stop strings look into; after it they are looked for anew. */
+  cut(): string {
+    const held = this.#decoder.end() + this.#matcher.end();
+    this.#matcher = new StopMatcher(this.#stops);
+    return held;
+  }
+
+  /** As `push`, but stop strings do not look into the token's text, nor reach across it. */
+  pushUnwatched(token: number): string {
+    const held = this.#matcher.end();
+    if (held !== "") this.#matcher = new StopMatcher(this.#stops);
+    return held + this.#decoder.push(token);
   }
 
   /** What was still held back; it may end with a stop string (`stopped`). */

@@ -11,7 +11,9 @@ import {
   StepStopped,
 } from "./backend/backend.ts";
 import { createChatForm } from "./chat/chat_form.ts";
+import { FakeGrammars } from "./testing_grammars.ts";
 import { LlmEngine } from "./engine.ts";
+import type { Grammars } from "./grammar/types.ts";
 import type { EngineLimits } from "./scheduler.ts";
 import {
   type ChatTemplate,
@@ -121,9 +123,12 @@ export class FakeBackend implements Backend {
       for (const sequence of input.sequences) this.#write(input.tokens, sequence);
       for (const sequence of input.sequences) this.#carry(sequence);
       for (const sequence of input.sequences) this.#look(sequence);
-      const stopped = new Promise<boolean>((resolve) => this.#stop = () => resolve(true));
-      if (await Promise.race([this.gate(), stopped]) === true) throw new StepStopped();
-      return { rows: input.logits.map((request) => this.#candidates(input, request)) };
+      const stopped = new Promise<true>((resolve) => this.#stop = () => resolve(true));
+      const masks = Promise.all(input.logits.map(({ mask }) => mask));
+      const computed = this.gate().then(() => masks);
+      const given = await Promise.race([computed, stopped]);
+      if (given === true) throw new StepStopped();
+      return { rows: input.logits.map((request, i) => this.#candidates(input, request, given[i])) };
     } finally {
       this.#busy = false;
       this.#stop = undefined;
@@ -265,18 +270,23 @@ export class FakeBackend implements Backend {
     return history;
   }
 
-  #candidates(input: StepInput, request: LogitsRequest): Candidates {
+  #candidates(input: StepInput, request: LogitsRequest, mask?: Uint32Array): Candidates {
     const sequence = input.sequences.find(({ start, length }) =>
       request.row >= start && request.row < start + length
     )!;
     const raw = fakeLogits(this.#history(sequence, sequence.cached + request.row - sequence.start + 1));
     const logits = adjusted(raw, request);
+    if (mask) {
+      logits.forEach((_, token) => mask[token >> 5] >> (token & 31) & 1 || (logits[token] = -Infinity));
+    }
+    if (mask && logits.every((logit) => logit === -Infinity)) throw new Error("A mask allows nothing");
     if (request.candidates < 1 || request.candidates > MAX_CANDIDATES) {
       throw new Error("Bad number of candidates");
     }
     const ids = request.candidates === 1
       ? Int32Array.of(best(logits))
-      : Int32Array.from(logits.keys()).sort((a, b) => logits[b] - logits[a]).slice(0, request.candidates);
+      : Int32Array.from(logits.keys()).filter((token) => logits[token] > -Infinity)
+        .sort((a, b) => logits[b] - logits[a]).slice(0, request.candidates);
     return {
       ids,
       logits: Float32Array.from(ids, (id) => logits[id]),
@@ -354,7 +364,8 @@ export function startEngine<B extends FakeBackend = FakeBackend>(
 ) {
   const all = { ...LIMITS, ...limits };
   const backend = new kind(all);
-  return { engine: engineOver(backend, all, contextLength), backend };
+  const grammars = new FakeGrammars({ vocabSize: FAKE_VOCABULARY, ends: [EOS] });
+  return { engine: engineOver(backend, all, contextLength, FAKE_VOCABULARY, grammars), backend, grammars };
 }
 
 /** An engine whose tokens are bytes, on a backend that is loaded. */
@@ -363,6 +374,7 @@ export function engineOver(
   limits: EngineLimits,
   contextLength: number,
   vocabSize = FAKE_VOCABULARY,
+  grammars: Grammars = new FakeGrammars({ vocabSize, ends: [EOS] }),
 ): LlmEngine {
   return new LlmEngine({
     backend,
@@ -377,6 +389,7 @@ export function engineOver(
     tokenizer: new ByteTokenizer(),
     chatTemplate: CHAT_TEMPLATE,
     chatForm: createChatForm(CHAT_TEMPLATE, new ByteTokenizer()),
+    grammars,
     limits,
   });
 }

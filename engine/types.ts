@@ -174,6 +174,8 @@ export interface EngineStats {
   readonly preemptions: number;
   readonly promptTokens: number;
   readonly generatedTokens: number;
+  /** Of these, those that came without being sampled: nothing else could follow. */
+  readonly forcedTokens: number;
   readonly cachedTokens: number;
   readonly steps: number;
   /** Calls of the backend; fewer than steps where it takes several at once. */

@@ -1,7 +1,7 @@
 // Generated from rust-kernels/src/ffi.rs by `deno task bindings`; do not edit.
 
 /** Changes whenever an export's meaning or a message's layout does. */
-export const ABI_VERSION = 4;
+export const ABI_VERSION = 5;
 
 const parameters = ["u64", "buffer", "usize", "buffer", "usize"] as const;
 
@@ -25,7 +25,11 @@ export const SYMBOLS = {
   compy_plan_compile: { parameters, result: "i32", nonblocking: true },
   /** Input: an encoded step. Output: its answers; nothing at all if the step was stopped. */
   compy_step: { parameters, result: "i32", nonblocking: true },
-  /** Input: 1 asks the step under way to stop, 0 withdraws that before the next (u32). */
+  /** Before each step. Input: a number for it, how many masks will come while it runs, and words of each (u32 each). */
+  compy_step_prepare: { parameters, result: "i32" },
+  /** Hands over a mask. Input: number of its step, its index (u32 each), one bit a token. */
+  compy_mask: { parameters, result: "i32" },
+  /** Asks the step under way to stop. */
   compy_stop: { parameters, result: "i32" },
   /** Output: nanoseconds spent in each op of the plan since the last call (u64 each). */
   compy_profile: { parameters, result: "i32", nonblocking: true },

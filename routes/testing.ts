@@ -253,6 +253,7 @@ export class FakeEngine implements Engine {
       kvBlocksUsed: 0,
       kvBlocksTotal: 0,
       preemptions: 0,
+      forcedTokens: 0,
       promptTokens: 0,
       generatedTokens: this.#generated,
       cachedTokens: 0,

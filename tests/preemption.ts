@@ -1,6 +1,6 @@
 /** Requests of every kind in a pool of KV blocks that holds a few of them: each is answered as it is alone. */
 import { assertEquals } from "@std/assert";
-import type { Engine, GenerateRequest, SamplingParams, TokenEvent } from "../engine/types.ts";
+import type { Constraint, Engine, GenerateRequest, SamplingParams, TokenEvent } from "../engine/types.ts";
 import { Random } from "./random.ts";
 
 export interface Crowd {
@@ -23,7 +23,7 @@ export function requestOf(id: number, { seed }: Crowd, vocabSize: number): Gener
   const random = new Random(seed * 1_000_003 + id);
   const shared = random.below(2) * random.below(SHARED + 1);
   const limited = random.below(3) > 0;
-  return {
+  const free: GenerateRequest = {
     prompt: [...tokens(shared, new Random(seed)), ...tokens(1 + random.below(40), random)],
     maxTokens: limited ? SHORTEST + random.below(LONGEST - SHORTEST + 1) : 1 + random.below(20),
     ignoreEos: limited,
@@ -34,6 +34,21 @@ export function requestOf(id: number, { seed }: Crowd, vocabSize: number): Gener
     priority: random.below(2) === 0 ? "batch" : "interactive",
     cacheSalt: random.below(4) === 0 ? "salt" : undefined,
   };
+  const constraint = random.below(3) === 0 ? formOf(random) : undefined;
+  const thinking = random.below(4) === 0
+    ? { open: random.below(2) === 0, begin: tokens(1, random), end: [32, 97], budget: random.below(40) }
+    : undefined;
+  const markers = random.below(3) === 0 ? new Set(tokens(20, random)) : undefined;
+  return { ...free, constraint, thinking, markers };
+}
+
+/** Texts that are given, and characters between them that are free. */
+function formOf(random: Random): Constraint {
+  const words = () =>
+    Array.from({ length: random.below(12) }, () => ["some", "given", "words"][random.below(3)]);
+  const parts = () => [words().join(" "), ".".repeat(1 + random.below(12))];
+  const pattern = () => Array.from({ length: 2 + random.below(6) }, parts).flat().join("");
+  return { kind: "regex", pattern: random.below(2) === 0 ? pattern() : `${pattern()}|${pattern()}` };
 }
 
 function samplingOf(random: Random): Partial<SamplingParams> {

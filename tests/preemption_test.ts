@@ -16,7 +16,7 @@ import { synthesize } from "./synth.ts";
 
 for (const standIn of STAND_INS) {
   Deno.test(`${standIn.name}: where KV memory runs out all the time, each request is answered as alone`, async () => {
-    const preemptions = await onStandIn(standIn, { requests: 150, company: 24, seed: 1 });
+    const preemptions = await onStandIn(standIn, { requests: 220, company: 24, seed: 1 });
     assert(preemptions > (standIn.kvWindows ? 25 : 40), `only ${preemptions} preemptions`);
   });
 }

@@ -167,8 +167,8 @@ gpuTest("candidates are the CPU's, with penalties, bias and mask too", async () 
     { candidates: 20, ...bias },
     { candidates: 20, ...penalties, penaltyTokens, penaltyCounts },
     { candidates: 1, ...penalties, penaltyTokens, penaltyCounts, ...bias, probe: Int32Array.of(9) },
-    { candidates: 10, mask },
-    { candidates: 1, mask, ...bias },
+    { candidates: 10, mask: Promise.resolve(mask) },
+    { candidates: 1, mask: Promise.resolve(mask), ...bias },
   ], assertSame);
 });
 

@@ -79,8 +79,11 @@ export interface LogitsRequest {
   readonly penaltyCounts: Int32Array;
   readonly biasTokens: Int32Array;
   readonly biasValues: Float32Array;
-  /** One bit a token, set where the token is allowed (a grammar's mask); absent when all are. */
-  readonly mask?: Uint32Array;
+  /**
+   * One bit a token, set where the token is allowed (a grammar's mask); absent when all are. At least one bit is set. It is
+   * computed while the step runs, which needs it for its last op only; the promise is never rejected.
+   */
+  readonly mask?: Promise<Uint32Array>; // [ceil(vocabulary / 32)]
   /** Tokens whose raw logits are wanted whatever their rank (scoring of a given text). */
   readonly probe: Int32Array;
   /** Draws a token besides. Only for backends with `decode`. */

@@ -48,6 +48,12 @@ const SERIES: [keyof EngineStats, string, string, string][] = [
   ["promptTokens", "compy_prompt_tokens_total", "counter", "Prompt tokens of all requests"],
   ["cachedTokens", "compy_cached_prompt_tokens_total", "counter", "Prompt tokens found in the KV cache"],
   ["generatedTokens", "compy_generated_tokens_total", "counter", "Tokens generated"],
+  [
+    "forcedTokens",
+    "compy_forced_tokens_total",
+    "counter",
+    "Generated tokens that a constraint left no choice about",
+  ],
   ["steps", "compy_steps_total", "counter", "Steps of the model"],
   ["submits", "compy_submits_total", "counter", "Calls of the backend, of one step or several"],
 ];

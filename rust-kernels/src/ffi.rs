@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 /// Changes whenever an export's meaning or a message's layout does.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// A name, whether Deno calls it on a thread of its own, and what it does.
 pub struct Export {
@@ -89,9 +89,22 @@ exports! {
     };
     /// Input: an encoded step. Output: its answers; nothing at all if the step was stopped.
     nonblocking compy_step = |h, input, out| Ok(model(h)?.step(input, out)?.unwrap_or(0));
-    /// Input: 1 asks the step under way to stop, 0 withdraws that before the next (u32).
-    blocking compy_stop = |h, input, _| {
-        model(h)?.stop(Words::new(input).u32()? == 1);
+    /// Before each step. Input: a number for it, how many masks will come while it runs, and words of each (u32 each).
+    blocking compy_step_prepare = |h, input, _| {
+        let mut w = Words::new(input);
+        model(h)?.prepare(w.u32()?, w.size()?, w.size()?)?;
+        Ok(0)
+    };
+    /// Hands over a mask. Input: number of its step, its index (u32 each), one bit a token.
+    blocking compy_mask = |h, input, _| {
+        let mut w = Words::new(input);
+        let (step, index) = (w.u32()?, w.size()?);
+        model(h)?.give_mask(step, index, &w.u32s(input.len().saturating_sub(8) / 4)?)?;
+        Ok(0)
+    };
+    /// Asks the step under way to stop.
+    blocking compy_stop = |h, _, _| {
+        model(h)?.stop();
         Ok(0)
     };
     /// Output: nanoseconds spent in each op of the plan since the last call (u64 each).

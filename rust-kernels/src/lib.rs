@@ -11,6 +11,7 @@ pub mod formats;
 pub mod half;
 pub mod kernels;
 pub mod limits;
+pub mod masks;
 pub mod memory;
 pub mod model;
 pub mod ops;

@@ -2,6 +2,7 @@
 use crate::bail;
 use crate::error::{Error, Result};
 use crate::executor::Executor;
+use crate::masks::Masks;
 use crate::pool::Pool;
 use crate::program::Program;
 use crate::simd::Isa;
@@ -15,6 +16,7 @@ pub struct Model {
     pub isa: Isa,
     pub threads: usize,
     stop: AtomicBool,
+    masks: Masks,
     state: Mutex<State>,
 }
 
@@ -34,7 +36,7 @@ impl Model {
         }
         let pool = Pool::new(threads).map_err(|e| Error::new(format!("Cannot start {threads} threads: {e}")))?;
         let state = State { pool, file: None, weights: None, executor: None };
-        Ok(Self { isa, threads, stop: AtomicBool::new(false), state: Mutex::new(state) })
+        Ok(Self { isa, threads, stop: AtomicBool::new(false), masks: Masks::default(), state: Mutex::new(state) })
     }
 
     /// Only one call at a time may work on a model.
@@ -90,8 +92,8 @@ impl Model {
         let mut state = self.state()?;
         let State { pool, weights, executor, .. } = &mut *state;
         let (Some(weights), Some(executor)) = (weights, executor) else { bail!("No plan is compiled") };
-        let step = Step::decode(input, executor.program())?;
-        let done = executor.run(weights, self.isa, pool, &step, &self.stop, output)?;
+        let step = Step::decode(input, executor.program(), &self.masks)?;
+        let done = executor.run(weights, self.isa, pool, &step, (&self.masks, &self.stop), output)?;
         Ok(done.then_some(4 * step.output_words))
     }
 
@@ -106,9 +108,27 @@ impl Model {
         }
     }
 
-    /// Asks the step under way to end at its next barrier. The wish stands until it is withdrawn: whoever starts
-    /// steps withdraws it before each, so that one that came too late for a step never ends the next.
-    pub fn stop(&self, wanted: bool) {
-        self.stop.store(wanted, SeqCst);
+    /// Before each step: withdraws what was asked of earlier ones, so that a stop that came too late never ends the next, and
+    /// says how many masks of so many words will come while it runs.
+    ///
+    /// # Errors
+    /// As `Masks::expect`.
+    pub fn prepare(&self, step: u32, masks: usize, words: usize) -> Result<()> {
+        self.stop.store(false, SeqCst);
+        self.masks.expect(step, masks, words)
+    }
+
+    /// Hands over a mask to the step under way.
+    ///
+    /// # Errors
+    /// As `Masks::give`.
+    pub fn give_mask(&self, step: u32, index: usize, mask: &[u32]) -> Result<()> {
+        self.masks.give(step, index, mask)
+    }
+
+    /// Asks the step under way to end at its next barrier, or where it waits for a mask.
+    pub fn stop(&self) {
+        self.stop.store(true, SeqCst);
+        self.masks.wake();
     }
 }

@@ -2,6 +2,7 @@
 use crate::bail;
 use crate::error::Result;
 use crate::kernels::kv::KV_BLOCK;
+use crate::masks::Masks;
 use crate::ops::pool::Way;
 use crate::program::Program;
 use crate::words::{NONE, Words};
@@ -62,7 +63,8 @@ pub struct LogitsRequest {
     pub penalty_counts: Vec<i32>,
     pub bias_tokens: Vec<i32>,
     pub bias_values: Vec<f32>,
-    pub mask: Vec<u32>,
+    /// Index of the mask, which comes while the step runs.
+    pub mask: Option<usize>,
     pub probe: Vec<i32>,
     /// First word of the answer in the output.
     pub answer: usize,
@@ -96,7 +98,7 @@ pub struct Step {
 impl Step {
     /// # Errors
     /// Words that are no step of this program.
-    pub fn decode(bytes: &[u8], p: &Program) -> Result<Self> {
+    pub fn decode(bytes: &[u8], p: &Program, masks: &Masks) -> Result<Self> {
         let mut w = Words::new(bytes);
         let (rows, sequences, logits, pools) = (w.size()?, w.size()?, w.size()?, w.size()?);
         if rows == 0 || rows > p.max_rows || logits > p.max_logit_rows {
@@ -120,7 +122,7 @@ impl Step {
             bail!("{} of {rows} rows belong to a sequence", step.sequence_of.len());
         }
         for _ in 0..logits {
-            let mut request = decode_logits(&mut w, p, rows)?;
+            let mut request = decode_logits(&mut w, p, rows, masks)?;
             request.answer = step.output_words;
             step.output_words += request.answer_words();
             step.logits.push(request);
@@ -250,15 +252,18 @@ fn decode_state(
     Ok(Some(StateUse { read, write: write as usize, saves }))
 }
 
-fn decode_logits(w: &mut Words, p: &Program, rows: usize) -> Result<LogitsRequest> {
+fn decode_logits(w: &mut Words, p: &Program, rows: usize, masks: &Masks) -> Result<LogitsRequest> {
     let (row, candidates) = (w.size()?, w.size()?);
     let (repetition, presence, frequency) = (w.f32()?, w.f32()?, w.f32()?);
     let (penalties, biases, mask, probe) = (w.size()?, w.size()?, w.size()?, w.size()?);
     if row >= rows || candidates == 0 || candidates > p.vocab || repetition.is_nan() || repetition <= 0.0 {
         bail!("Logits of row {row} with {candidates} candidates and a repetition penalty of {repetition}");
     }
-    if mask != 0 && mask != p.vocab.div_ceil(32) {
-        bail!("A mask of {mask} words; {} wanted", p.vocab.div_ceil(32));
+    let mask = mask.checked_sub(1);
+    if let Some(mask) = mask
+        && !masks.is_expected(mask, p.vocab)
+    {
+        bail!("Logits of row {row} with mask {mask}, which is not to come, or not for a vocabulary of {}", p.vocab);
     }
     let request = LogitsRequest {
         row,
@@ -270,7 +275,7 @@ fn decode_logits(w: &mut Words, p: &Program, rows: usize) -> Result<LogitsReques
         penalty_counts: w.i32s(penalties)?,
         bias_tokens: w.i32s(biases)?,
         bias_values: w.f32s(biases)?,
-        mask: w.u32s(mask)?,
+        mask,
         probe: w.i32s(probe)?,
         answer: 0,
     };

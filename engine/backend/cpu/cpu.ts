@@ -25,6 +25,9 @@ export class CpuBackend implements Backend {
   #output = new Uint8Array(1 << 16);
   /** Floats of a pooled row. */
   #pooled = 0;
+  #vocabSize = 0;
+  /** Number of the step under way, or of the next. */
+  #step = 0;
 
   /** Throws KernelError where the instruction set is not there or the threads cannot be started. */
   constructor(options: CpuOptions = {}) {
@@ -75,24 +78,45 @@ export class CpuBackend implements Backend {
   async compile(plan: Plan, options: CompileOptions): Promise<void> {
     await this.#library.callAsync("compy_plan_compile", this.#handle, encodePlan(plan, options));
     this.#pooled = pooledColumns(plan);
+    this.#vocabSize = plan.vocabSize;
   }
 
   async step(input: StepInput): Promise<StepOutput> {
     const bytes = answerBytes(input, this.#pooled);
     if (this.#output.length < bytes) this.#output = new Uint8Array(2 * bytes);
     const words = encodeStep(this.#words.clear(), input);
-    this.#stop(false);
-    const answers = await this.#library.callAsync("compy_step", this.#handle, words, this.#output);
-    if (answers.length !== bytes) throw new StepStopped("The step was stopped");
+    const masks = input.logits.flatMap(({ mask }) => mask ?? []);
+    const step = this.#prepare(masks.length);
+    let failure: unknown;
+    for (const [index, mask] of masks.entries()) {
+      mask.then((words) => this.#giveMask(step, index, words)).catch((error) => {
+        failure ??= error;
+        this.requestStop();
+      });
+    }
+    const answers = await this.#library.callAsync("compy_step", this.#handle, words, this.#output)
+      .finally(() => this.#step++);
+    if (answers.length !== bytes) throw failure ?? new StepStopped("The step was stopped");
     return decodeAnswers(answers, input, this.#pooled);
   }
 
   requestStop(): void {
-    this.#stop(true);
+    this.#library.call("compy_stop", this.#handle);
   }
 
-  #stop(wanted: boolean): void {
-    this.#library.call("compy_stop", this.#handle, new WordWriter(4).u32(wanted ? 1 : 0).bytes());
+  /** Announces a step with so many masks to come; gives its number. */
+  #prepare(masks: number): number {
+    const words = Math.ceil(this.#vocabSize / 32);
+    const input = new WordWriter(12).u32(this.#step, masks, words).bytes();
+    this.#library.call("compy_step_prepare", this.#handle, input);
+    return this.#step;
+  }
+
+  /** The step that waits for the mask goes on; one that has ended needs it no more. */
+  #giveMask(step: number, index: number, mask: Uint32Array): void {
+    if (step !== this.#step) return;
+    const input = new WordWriter(8 + mask.byteLength).u32(step, index).i32s(mask).bytes();
+    this.#library.call("compy_mask", this.#handle, input);
   }
 
   /** Milliseconds spent in each op of the plan since the last call. */

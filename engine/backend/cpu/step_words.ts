@@ -4,7 +4,7 @@ import type { Candidates, LogitsRequest, StepInput, StepOutput } from "../backen
 /** "No such slot" among the words. */
 const NONE = 0xffffffff;
 
-/** A step as the words that rust-kernels/src/step.rs reads. */
+/** A step as the words that rust-kernels/src/step.rs reads. Masks follow while it runs, numbered from 1 in the requests' order. */
 export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuffer> {
   const { pools = [] } = input;
   w.u32(input.tokens.length, input.sequences.length, input.logits.length, pools.length).i32s(input.tokens);
@@ -15,11 +15,11 @@ export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuf
     w.u32(0, s.blockTable.length).i32s(s.blockTable);
     for (const { first, blocks } of s.windowTables ?? []) w.u32(first, blocks.length).i32s(blocks);
   }
+  let masks = 0;
   for (const r of input.logits) {
     w.u32(r.row, r.candidates).f32(r.repetitionPenalty).f32(r.presencePenalty).f32(r.frequencyPenalty);
-    w.u32(r.penaltyTokens.length, r.biasTokens.length, r.mask?.length ?? 0, r.probe.length);
+    w.u32(r.penaltyTokens.length, r.biasTokens.length, r.mask ? ++masks : 0, r.probe.length);
     w.i32s(r.penaltyTokens).i32s(r.penaltyCounts).i32s(r.biasTokens).f32s(r.biasValues);
-    if (r.mask) w.i32s(r.mask);
     w.i32s(r.probe);
   }
   return w.u32(...pools).bytes();

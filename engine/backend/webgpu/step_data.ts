@@ -10,6 +10,8 @@ export interface StepData {
   readonly carries: Uint32Array<ArrayBuffer>;
   readonly chosen: Uint32Array<ArrayBuffer>; // [logit rows]
   readonly wants: Uint32Array<ArrayBuffer>;
+  /** Words of `wants` that come while the step runs. */
+  readonly masks: readonly { readonly at: number; readonly mask: Promise<Uint32Array> }[];
   readonly answerWords: number;
   /** Whether any row has penalties, bias or a mask. */
   readonly adjusts: boolean;
@@ -21,7 +23,8 @@ export const ROW_WORDS = 4;
 /** Words of one entry of `carries`. */
 export const CARRY_WORDS = 4;
 
-export function encodeStep(input: StepInput): StepData {
+/** `vocabSize`: tokens that a mask is of. */
+export function encodeStep(input: StepInput, vocabSize: number): StepData {
   const rows = new Uint32Array(ROW_WORDS * input.tokens.length);
   const tables = new Uint32Array(input.sequences.reduce((sum, s) => sum + s.blockTable.length, 0));
   let table = 0;
@@ -33,13 +36,14 @@ export function encodeStep(input: StepInput): StepData {
     table += blockTable.length;
   }
   const adjustments = input.logits.map(adjustmentsOf);
-  const { wants, answerWords } = encodeWants(input.logits, adjustments);
+  const { wants, masks, answerWords } = encodeWants(input.logits, adjustments, Math.ceil(vocabSize / 32));
   return {
     rows,
     tables,
     carries: encodeCarries(input.sequences),
     chosen: Uint32Array.from(input.logits, ({ row }) => row),
     wants,
+    masks,
     answerWords,
     adjusts: input.logits.some((r, i) => adjustments[i].length > 0 || r.mask),
     draws: input.logits.some(({ draw }) => draw),
@@ -98,21 +102,27 @@ function drawWords(draw: Draw | undefined): number {
   return draw ? DRAW_WORDS + draw.ends.length : 0;
 }
 
-function encodeWants(requests: readonly LogitsRequest[], adjustments: readonly Adjustment[][]) {
+function encodeWants(
+  requests: readonly LogitsRequest[],
+  adjustments: readonly Adjustment[][],
+  maskWords: number,
+) {
   const extra = requests.reduce(
     (sum, r, i) =>
-      sum + r.probe.length + ADJUST_WORDS * adjustments[i].length + (r.mask?.length ?? 0) + drawWords(r.draw),
+      sum + r.probe.length + ADJUST_WORDS * adjustments[i].length + (r.mask ? maskWords : 0) +
+      drawWords(r.draw),
     0,
   );
   const wants = new Uint32Array(WANT_WORDS * requests.length + extra);
   const floats = new Float32Array(wants.buffer);
   let at = WANT_WORDS * requests.length;
   let answer = 0;
+  const masks: { at: number; mask: Promise<Uint32Array> }[] = [];
   for (const [i, r] of requests.entries()) {
     const list = adjustments[i];
     const [probes, adjusts] = [at, at + r.probe.length];
     const mask = adjusts + ADJUST_WORDS * list.length;
-    const draw = mask + (r.mask?.length ?? 0);
+    const draw = mask + (r.mask ? maskWords : 0);
     wants.set(
       [
         r.candidates,
@@ -131,7 +141,7 @@ function encodeWants(requests: readonly LogitsRequest[], adjustments: readonly A
       wants[adjusts + ADJUST_WORDS * j] = token;
       floats.set([penalty, minus, plus], adjusts + ADJUST_WORDS * j + 1);
     }
-    if (r.mask) wants.set(r.mask, mask);
+    if (r.mask) masks.push({ at: mask, mask: r.mask });
     if (r.draw) {
       const { temperature, topK, topP, minP, key, ends } = r.draw;
       wants.set([drawFlags(r.draw), 0, 0, 0, ...key, topK, ends.length, ...ends], draw);
@@ -140,7 +150,7 @@ function encodeWants(requests: readonly LogitsRequest[], adjustments: readonly A
     at = draw + drawWords(r.draw);
     answer += answerWordsOf(r, list.length);
   }
-  return { wants, answerWords: answer };
+  return { wants, masks, answerWords: answer };
 }
 
 /** Reads a step's answers. `words` may be overwritten afterwards. */

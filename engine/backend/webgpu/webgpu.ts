@@ -46,6 +46,7 @@ interface Compiled {
   readonly buffers: StepBuffers;
   readonly writer: DispatchWriter;
   readonly model: readonly Dispatch[];
+  readonly vocabSize: number;
 }
 
 interface Answering {
@@ -66,6 +67,8 @@ export class WebGpuBackend implements Backend {
   #compiled: Compiled | undefined;
   #answering: Answering | undefined;
   #stopped = false;
+  /** Wakes who waits for a mask. */
+  #onStop = () => {};
   #closed = false;
   /** Why nothing works any more. */
   #failure: GpuError | undefined;
@@ -153,7 +156,7 @@ export class WebGpuBackend implements Backend {
       buffers,
     });
     const model = await writer.model();
-    this.#compiled = { options, buffers, writer, model };
+    this.#compiled = { options, buffers, writer, model, vocabSize: plan.vocabSize };
     await this.#makeAnswers(FIRST_ANSWERS, FIRST_ANSWERS);
     const dispatches = [...model, ...Object.values<Dispatch>({ ...this.#answering!.dispatches })];
     await this.#pipelines.compile(dispatches.flatMap(({ kernels }) => kernels));
@@ -168,7 +171,7 @@ export class WebGpuBackend implements Backend {
   async decode(input: StepInput, steps: number): Promise<StepOutput[]> {
     this.#check();
     this.#stopped = false;
-    const data = encodeStep(input);
+    const data = encodeStep(input, this.#compiled!.vocabSize);
     let answers: Uint32Array<ArrayBuffer>;
     try {
       answers = await this.#run(data, sizeOf(input, steps), steps);
@@ -185,15 +188,16 @@ export class WebGpuBackend implements Backend {
 
   requestStop(): void {
     this.#stopped = true;
+    this.#onStop();
   }
 
   /** Runs a step, then again with a timestamp before and after each dispatch. Throws GpuError where the GPU has none. */
   async profile(input: StepInput): Promise<StepProfile> {
     if (!this.gpu.timestamps) throw new GpuError(`Cannot profile: ${this.info.isa} has no timestamps`);
     this.#check();
-    const data = encodeStep(input);
+    const data = encodeStep(input, this.#compiled!.vocabSize);
     await this.#upload(data);
-    const [dispatches, size] = [this.#dispatches(data), sizeOf(input, 1)];
+    const [dispatches, size] = [[...this.#compiled!.model, ...this.#choosing(data)], sizeOf(input, 1)];
     const start = performance.now();
     this.#submit(dispatches, size);
     const recordMs = performance.now() - start;
@@ -214,7 +218,12 @@ export class WebGpuBackend implements Backend {
     const bytes = 4 * data.answerWords;
     await this.#readBack.reserve(steps * bytes);
     await this.#upload(data);
-    const dispatches = this.#dispatches(data);
+    const { model } = this.#compiled!;
+    if (data.masks.length > 0) {
+      this.#submit(model, size);
+      if (!await this.#uploadMasks(data)) return new Uint32Array(0);
+    }
+    const dispatches = [...data.masks.length > 0 ? [] : model, ...this.#choosing(data)];
     for (let i = 0; i < steps; i++) {
       // The GPU computes a step while the next one is recorded.
       this.#submit(dispatches, size, (encoder) => {
@@ -249,10 +258,10 @@ export class WebGpuBackend implements Backend {
     return this.#failure ?? new GpuError(`The GPU refused a step: ${reason}`, { cause: error });
   }
 
-  #dispatches(data: StepData): Dispatch[] {
+  /** From logits to candidates. */
+  #choosing(data: StepData): Dispatch[] {
     const { parts, adjust, candidates, draw } = this.#answering!.dispatches;
     return [
-      ...this.#compiled!.model,
       parts,
       ...data.adjusts ? [adjust] : [],
       candidates,
@@ -289,6 +298,19 @@ export class WebGpuBackend implements Backend {
     if (logits === 0) return;
     queue.writeBuffer(buffers.chosen, 0, data.chosen);
     queue.writeBuffer(this.#answering!.buffers.wants, 0, data.wants);
+  }
+
+  /** Writes masks as they come, while the GPU computes logits; false where the step is to stop first. */
+  async #uploadMasks({ masks }: StepData): Promise<boolean> {
+    const { promise, resolve } = Promise.withResolvers<"stop">();
+    this.#onStop = () => resolve("stop");
+    if (this.#stopped) return false;
+    for (const { at, mask } of masks) {
+      const words = await Promise.race([mask, promise]);
+      if (words === "stop") return false;
+      this.gpu.device.queue.writeBuffer(this.#answering!.buffers.wants, 4 * at, words.slice());
+    }
+    return true;
   }
 
   async #makeAnswers(wantBytes: number, answerBytes: number): Promise<void> {

@@ -8,6 +8,7 @@ pub use self::run::Run;
 pub use self::work::Work;
 
 use crate::error::{Error, Result};
+use crate::masks::Masks;
 use crate::memory::{Pages, Region};
 use crate::ops::attention::groups::groups;
 use crate::pool::Pool;
@@ -69,7 +70,7 @@ impl Executor {
         isa: Isa,
         pool: &mut Pool,
         step: &Step,
-        stop: &AtomicBool,
+        (masks, stop): (&Masks, &AtomicBool),
         output: &mut [u8],
     ) -> Result<bool> {
         if output.len() < 4 * step.output_words {
@@ -81,7 +82,7 @@ impl Executor {
         let halted = AtomicBool::new(false);
         let (e, p, output) = (self, &self.program, output.as_mut_ptr());
         let groups = (0..p.kv.windows.len()).map(|group| groups(&step.sequences, group)).collect();
-        let run = Run { e, p, weights, isa, step, groups, output };
+        let run = Run { e, p, weights, isa, step, groups, masks, stop, output };
         let run = Shared(run);
         let (began, last) = (Instant::now(), AtomicU64::new(0));
         let done = pool.run(&|worker| {

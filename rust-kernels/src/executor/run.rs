@@ -3,11 +3,13 @@ use super::Executor;
 use crate::kernels::float_gemm::FloatRows;
 use crate::kernels::norm::Outputs;
 use crate::kernels::quant_rows::{FineRows, QuantRows, tile_rows};
+use crate::masks::{Mask, Masks};
 use crate::ops::attention::groups::Group;
 use crate::program::{Buffer, Out, Program, Rows};
 use crate::simd::Isa;
 use crate::step::Step;
 use crate::weights::{Matrix, Weights};
+use std::sync::atomic::AtomicBool;
 
 /// One step under way, as every thread sees it: where the operands are that ops name by their indices.
 pub struct Run<'a> {
@@ -18,6 +20,8 @@ pub struct Run<'a> {
     pub step: &'a Step,
     /// Of the step's sequences, for each group of layers in the KV cache.
     pub groups: Vec<Vec<Group>>,
+    pub(super) masks: &'a Masks,
+    pub(super) stop: &'a AtomicBool,
     pub(super) output: *mut u8,
 }
 
@@ -107,6 +111,11 @@ impl Run<'_> {
     pub fn kv_block(&self, layer: usize, block: usize) -> [*mut u8; 2] {
         let at = block * self.p.kv.block_bytes + self.p.kv.layers[layer].offset;
         [self.e.keys.at(at), self.e.values.at(at)]
+    }
+
+    /// Waits for a mask of the step's; none where the step is to stop.
+    pub fn mask(&self, index: usize) -> Option<Mask> {
+        self.masks.wait(index, self.stop)
     }
 
     /// Writes a word of the step's answers.

@@ -49,16 +49,17 @@ impl Op for Candidates {
         let (mut best, mut raw) = (Vec::new(), Vec::new());
         for row in work.single_items(run.step.logits.len()).flatten() {
             let request = &run.step.logits[row];
+            let mask = match request.mask.map(|index| run.mask(index)) {
+                Some(None) => return, // The step is to stop.
+                mask => mask.flatten(),
+            };
             // SAFETY: one row of the buffer, which only this item touches.
             let logits = unsafe { std::slice::from_raw_parts_mut(run.float(self.logits, row), run.p.vocab) };
-            if let Some(exact) = self.exact {
-                // SAFETY: its operands are slices; here and below.
-                unsafe { run.isa.run(Select { logits, k: SHARPENED, best: &mut best }) };
-                let tokens = best.iter().map(|(_, token)| *token).chain(request.probe.iter().copied());
-                exact.sharpen(run, row, tokens, logits, work.scratch);
-            }
-            let probed: Vec<f32> = request.probe.iter().map(|t| logits[*t as usize]).collect();
-            let total = unsafe { run.isa.run(LogSumExp(logits)) };
+            let mut chosen = Chosen { run, row, logits, best: &mut best, scratch: work.scratch };
+            let (total, probed) = match &mask {
+                None => chosen.among_all(self.exact, &request.probe),
+                Some(mask) => chosen.among_allowed(self.exact, &request.probe, mask),
+            };
             let penalties = Penalties {
                 repetition: request.repetition,
                 presence: request.presence,
@@ -67,10 +68,62 @@ impl Op for Candidates {
                 counts: &request.penalty_counts,
             };
             adjust(logits, &penalties, (&request.bias_tokens, &request.bias_values), &mut raw);
-            apply_mask(logits, &request.mask);
+            // SAFETY: its operands are slices.
             unsafe { run.isa.run(Select { logits, k: request.candidates, best: &mut best }) };
+            if mask.is_some() {
+                best.retain(|(logit, _)| *logit > f32::NEG_INFINITY);
+            }
             answer(run, request, total, &best, &raw, &probed);
         }
+    }
+}
+
+/// One row's logits on their way to candidates.
+struct Chosen<'a> {
+    run: &'a Run<'a>,
+    row: usize,
+    logits: &'a mut [f32],
+    best: &'a mut Best,
+    scratch: *mut f32,
+}
+
+impl Chosen<'_> {
+    /// The log-sum-exp and the probed tokens' logits, once the best logits have been computed again.
+    fn among_all(&mut self, exact: Option<Exact>, probe: &[i32]) -> (f32, Vec<f32>) {
+        if let Some(exact) = exact {
+            self.find_best();
+            let tokens = self.best.iter().map(|(_, token)| *token).chain(probe.iter().copied());
+            exact.sharpen(self.run, self.row, tokens, self.logits, self.scratch);
+        }
+        (self.log_sum_exp(), self.probed(probe))
+    }
+
+    /// The same where a part of the tokens may come: the others' logits are minus infinity afterwards.
+    fn among_allowed(&mut self, exact: Option<Exact>, probe: &[i32], mask: &[u32]) -> (f32, Vec<f32>) {
+        if let Some(exact) = exact {
+            exact.sharpen(self.run, self.row, probe.iter().copied(), self.logits, self.scratch);
+        }
+        let (total, probed) = (self.log_sum_exp(), self.probed(probe));
+        // SAFETY: its operands are slices.
+        unsafe { self.run.isa.run(ApplyMask { logits: self.logits, mask }) };
+        let Some(exact) = exact else { return (total, probed) };
+        self.find_best();
+        self.best.retain(|(logit, _)| *logit > f32::NEG_INFINITY);
+        exact.sharpen(self.run, self.row, self.best.iter().map(|(_, token)| *token), self.logits, self.scratch);
+        (corrected(total, self.best, self.logits), probed)
+    }
+
+    fn find_best(&mut self) {
+        // SAFETY: its operands are slices; here and below.
+        unsafe { self.run.isa.run(Select { logits: self.logits, k: SHARPENED, best: self.best }) };
+    }
+
+    fn log_sum_exp(&self) -> f32 {
+        unsafe { self.run.isa.run(LogSumExp(self.logits)) }
+    }
+
+    fn probed(&self, probe: &[i32]) -> Vec<f32> {
+        probe.iter().map(|t| self.logits[*t as usize]).collect()
     }
 }
 
@@ -163,13 +216,28 @@ pub fn adjust(logits: &mut [f32], penalties: &Penalties, bias: (&[i32], &[f32]),
     }
 }
 
+/// A log-sum-exp after the logits of the tokens in `before` have changed to what is in `logits` now.
+fn corrected(total: f32, before: &Best, logits: &[f32]) -> f32 {
+    let weight = |logit: f32| f64::from(logit - total).exp();
+    let change: f64 = before.iter().map(|(old, token)| weight(logits[*token as usize]) - weight(*old)).sum();
+    total + change.ln_1p() as f32
+}
+
 /// Takes tokens out whose bit in `mask` is 0.
-pub fn apply_mask(logits: &mut [f32], mask: &[u32]) {
-    for (word, chunk) in mask.iter().zip(logits.chunks_mut(32)) {
-        if *word != u32::MAX {
-            for (i, x) in chunk.iter_mut().enumerate() {
-                if word >> i & 1 == 0 {
-                    *x = f32::NEG_INFINITY;
+pub struct ApplyMask<'a> {
+    pub logits: &'a mut [f32],
+    pub mask: &'a [u32],
+}
+
+impl Kernel for ApplyMask<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, _: S) {
+        for (word, chunk) in self.mask.iter().zip(self.logits.chunks_mut(32)) {
+            if *word != u32::MAX {
+                for (i, x) in chunk.iter_mut().enumerate() {
+                    *x = if word >> i & 1 == 0 { f32::NEG_INFINITY } else { *x };
                 }
             }
         }

@@ -1,8 +1,7 @@
 //! From logits to candidates.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::kernels::dot::Dot;
-use compy::ops::candidates::LogSumExp;
-use compy::ops::candidates::Select;
+use compy::ops::candidates::{ApplyMask, LogSumExp, Select};
 use compy::simd::Isa;
 
 /// Logits with ties, masked ones, and now and then NaN; `n` of them.
@@ -84,6 +83,29 @@ fn log_sum_exp_matches_f64() {
         let (mut random, mut buffer) = (Random::new(8), Guarded::new(1 << 12));
         let cases = share(6_000);
         (0..cases).for_each(|_| log_sum_exp_case(k, &mut random, &mut buffer));
+        cases
+    });
+}
+
+#[test]
+fn a_mask_takes_out_the_tokens_whose_bit_is_not_set() {
+    on_every_isa("apply_mask", |k| {
+        let (mut random, mut buffer) = (Random::new(10), Guarded::new(1 << 12));
+        let cases = share(4_000);
+        for _ in 0..cases {
+            let n = length(&mut random);
+            let x: Vec<f32> = (0..n).map(|_| random.unit()).collect();
+            let kind = random.below(3);
+            let mask: Vec<u32> =
+                (0..n.div_ceil(32)).map(|_| [0, u32::MAX, random.below(1 << 32) as u32][kind]).collect();
+            let allowed = |i: usize| mask[i / 32] >> (i % 32) & 1 == 1;
+            let want: Vec<f32> =
+                x.iter().enumerate().map(|(i, x)| if allowed(i) { *x } else { f32::NEG_INFINITY }).collect();
+            let got = buffer.copy(&x);
+            // SAFETY: the CPU has the instructions.
+            unsafe { k.run(ApplyMask { logits: got, mask: &mask }) }
+            assert_eq!(got, want, "{}, {n} logits", k.name());
+        }
         cases
     });
 }

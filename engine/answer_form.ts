@@ -1,0 +1,82 @@
+import type { Grammar, Matcher } from "./grammar/types.ts";
+import { Thinking } from "./thinking.ts";
+import type { ThinkingBounds } from "./types.ts";
+
+/** What an answer is bound to: the form that its constraint gives it, and the length of its thinking. */
+export class AnswerForm {
+  readonly thinking: Thinking | undefined;
+  readonly #grammar: Grammar | undefined;
+  readonly #matcher: Matcher | undefined;
+  /** The matcher computes a mask: nobody else may use it, not even to close it. */
+  #computing: Promise<unknown> | undefined;
+  /** Tokens that must come next, not yet taken. */
+  #run: readonly number[] = [];
+  #closed = false;
+
+  constructor(grammar: Grammar | undefined, thinking: ThinkingBounds | undefined) {
+    this.#grammar = grammar;
+    this.#matcher = grammar?.matcher();
+    this.thinking = thinking && new Thinking(thinking);
+  }
+
+  get constrained(): boolean {
+    return this.#matcher !== undefined;
+  }
+
+  /** Whether the answer is whole and nothing but its end may follow. */
+  get complete(): boolean {
+    return this.#matcher?.complete ?? false;
+  }
+
+  /** Whether these tokens, from the answer's first on, are a whole answer. */
+  isWhole(tokens: Iterable<number>): boolean {
+    const matcher = this.#grammar?.matcher();
+    if (!matcher) return true;
+    try {
+      for (const token of tokens) if (!matcher.consume(token)) return false;
+      return matcher.mayEnd;
+    } finally {
+      matcher.close();
+    }
+  }
+
+  /** Tokens that may come before one is due that thinking did not choose, at least. */
+  get ahead(): number {
+    return this.#matcher ? 0 : this.thinking?.ahead ?? Infinity;
+  }
+
+  /** The answer's next token; false, and nothing is changed, where its constraint refuses it. */
+  take(token: number): boolean {
+    if (this.#matcher && !this.#matcher.consume(token)) return false;
+    this.#run = this.#run[0] === token ? this.#run.slice(1) : [];
+    this.thinking?.take(token);
+    return true;
+  }
+
+  /**
+   * Takes a token that must come next, and gives it; undefined where there is a choice. The end of a thinking whose budget is
+   * spent comes as soon as the constraint takes it: not inside a character, for one.
+   */
+  takeForced(): number | undefined {
+    const due = this.thinking?.due;
+    if (due !== undefined && this.take(due)) return due;
+    if (this.#run.length === 0) this.#run = this.#matcher?.forced() ?? [];
+    const [forced] = this.#run;
+    return forced !== undefined && this.take(forced) ? forced : undefined;
+  }
+
+  /** Lends the matcher to who computes its mask, until the promise settles. */
+  lend(compute: (matcher: Matcher) => Promise<unknown>): void {
+    const done = () => {
+      this.#computing = undefined;
+      if (this.#closed) this.#matcher!.close();
+    };
+    this.#computing = compute(this.#matcher!).then(done, done);
+  }
+
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    if (!this.#computing) this.#matcher?.close();
+  }
+}

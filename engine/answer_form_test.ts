@@ -1,0 +1,463 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { AnswerForm } from "./answer_form.ts";
+import type { Constraint } from "./grammar/types.ts";
+import { EngineError, type GenerateRequest } from "./types.ts";
+import {
+  collect,
+  EOS,
+  finishOf,
+  generate,
+  GREEDY,
+  promptOf,
+  settle,
+  startEngine,
+  stepByStep,
+  textOf,
+  tokensOf,
+} from "./testing.ts";
+
+const form = (pattern: string): Constraint => ({ kind: "regex", pattern });
+const bytes = (text: string) => [...new TextEncoder().encode(text)];
+const PROMPT = promptOf(40);
+
+/** Keys that are given, values that are free. */
+const OBJECT = form('{"name": "....", "town": "......"}');
+const OBJECT_TEXT = /^\{"name": "[a-z]{4}", "town": "[a-z]{6}"\}$/;
+
+Deno.test("an answer with a constraint has its form, and ends without an end token once it is whole", async () => {
+  const { engine, backend, grammars } = startEngine();
+  const { text, tokens, finish } = await generate(engine, { prompt: PROMPT, constraint: OBJECT });
+  assert(OBJECT_TEXT.test(text), text);
+  assertEquals([finish.reason, finish.usage.completionTokens], ["stop", tokens.length]);
+  assertEquals(tokens, bytes(text));
+  // Ten letters were sampled, one a step, the first after the prompt; all else came with them.
+  assertEquals(backend.steps.length, 10);
+  const { generatedTokens, forcedTokens } = engine.stats();
+  assertEquals([generatedTokens, forcedTokens], [tokens.length, tokens.length - 10]);
+  assertEquals(grammars.open, 0);
+  await engine.close();
+  assert(grammars.closed);
+});
+
+Deno.test("forced tokens are rows of the next step; those at the answer's start come with the prompt", async () => {
+  const { engine, backend } = startEngine();
+  await generate(engine, { prompt: PROMPT, constraint: form("<begin>.<middle>.<end>"), sampling: GREEDY });
+  assertEquals(backend.steps.flat(), [
+    { cached: 0, length: 40 + "<begin>".length },
+    { cached: 47, length: 1 + "<middle>".length },
+  ]);
+  await engine.close();
+});
+
+Deno.test("an answer that is given whole is not sampled at all", async () => {
+  const { engine, backend } = startEngine();
+  const { text, finish } = await generate(engine, { prompt: PROMPT, constraint: form("just this") });
+  assertEquals([text, finish.reason, finish.usage.completionTokens], ["just this", "stop", 9]);
+  assertEquals(backend.logitRequests.flat(), []);
+  await engine.close();
+});
+
+Deno.test("a constrained answer that is cut says length", async () => {
+  const { engine } = startEngine();
+  for (const maxTokens of [0, 1, 8, 10, 14]) {
+    const { text, finish } = await generate(engine, { prompt: PROMPT, constraint: OBJECT, maxTokens });
+    assertEquals([finish.reason, text.length, finish.usage.completionTokens], [
+      "length",
+      maxTokens,
+      maxTokens,
+    ]);
+  }
+  const whole = await generate(engine, { prompt: PROMPT, constraint: form("{}"), maxTokens: 2 });
+  assertEquals([whole.finish.reason, whole.text], ["stop", "{}"]);
+  await engine.close();
+});
+
+Deno.test("an end token comes only where the answer may end", async () => {
+  const { engine } = startEngine();
+  const answer = (seed: number, more: Partial<GenerateRequest>) =>
+    generate(engine, {
+      prompt: PROMPT,
+      constraint: form("a|ab|abc|abcd"),
+      sampling: { seed, logitBias: new Map([[EOS, 24]]) },
+      ...more,
+    });
+  const lengths = new Set<number>();
+  for (let seed = 0; seed < 20; seed++) {
+    const { text, finish } = await answer(seed, {});
+    assert("abcd".startsWith(text) && text !== "", text);
+    assertEquals(finish.reason, "stop");
+    lengths.add(text.length);
+  }
+  assert(lengths.size > 1);
+  // Going on past end tokens means here: as long as something else may follow.
+  assertEquals((await answer(0, { ignoreEos: true })).text, "abcd");
+  await engine.close();
+});
+
+Deno.test("biases, penalties, top-k and temperatures choose among what the constraint allows", async () => {
+  const { engine } = startEngine();
+  const [a, b, z] = bytes("abz");
+  const one = (sampling: GenerateRequest["sampling"]) =>
+    generate(engine, { prompt: PROMPT, constraint: form("...."), sampling });
+  assertEquals((await one({ logitBias: new Map([[z, 200], [EOS, 200]]), temperature: 0 })).text, "zzzz");
+  const bias = new Map([[a, 100], [b, 85]]);
+  assertEquals((await one({ logitBias: bias, temperature: 0 })).text[0], "a");
+  const penalised = (await one({ logitBias: bias, temperature: 0, presencePenalty: 30 })).text;
+  assertEquals(penalised.slice(0, 2), "ab");
+  for (const topP of [0.01, 0.9]) {
+    for (const topK of [0, 1, 5]) {
+      const { text } = await one({ topP, topK, temperature: 2, seed: 3, minP: 0.01 });
+      assert(/^[a-z]{4}$/.test(text), text);
+    }
+  }
+  await engine.close();
+});
+
+Deno.test("a stop text in the midst of a constrained answer fails it; one where it may end ends it", async () => {
+  const { engine, grammars } = startEngine();
+  const ask = (constraint: Constraint, stop: string, logprobs?: number) =>
+    generate(engine, { prompt: PROMPT, constraint, stop: [stop], sampling: GREEDY, logprobs });
+  for (const logprobs of [undefined, 1]) {
+    const midst: [Constraint, string][] = [[OBJECT, '", "town'], [form("one two three"), " two"]];
+    for (const [constraint, stop] of midst) {
+      const error = await assertRejects(() => ask(constraint, stop, logprobs), EngineError, "stop text");
+      assertEquals(error.code, "constraint_failed");
+    }
+    const whole = await ask(form("one two three|one two"), " th", logprobs);
+    assertEquals([whole.text, whole.finish.reason], ["one two", "stop"]);
+    const cut = await ask(form("one two three|one tw"), "o th", logprobs);
+    assertEquals([cut.text, cut.finish.reason], ["one tw", "stop"]);
+  }
+  assertEquals(grammars.open, 0);
+  await engine.close();
+});
+
+Deno.test("log-probabilities cover forced tokens, and are those of the same tokens alone", async () => {
+  const { engine, backend } = startEngine({ maxLogitRows: 3 });
+  const request: GenerateRequest = {
+    prompt: PROMPT,
+    constraint: form("<abc>..<def>."),
+    logprobs: 2,
+    sampling: { seed: 5 },
+  };
+  const { events, tokens, text } = await generate(engine, request);
+  assert(/^<abc>[a-z]{2}<def>[a-z]$/.test(text), text);
+  const given = events.filter((event) => event.type === "token");
+  // The truth: the prompt with the answer, scored as a prompt.
+  const scored = await collect(
+    engine.submit({ prompt: [...PROMPT, ...tokens], maxTokens: 0, promptLogprobs: true, logprobs: 2 }),
+  );
+  const truth = scored.find((event) => event.type === "prompt")!.logprobs.slice(PROMPT.length);
+  assertEquals(given.map(({ logprob }) => logprob), truth.map(({ logprob }) => logprob));
+  const forced = [0, 1, 2, 3, 4, 7, 8, 9, 10, 11];
+  for (const i of forced) {
+    assertEquals(given[i].top, [{ token: tokens[i], logprob: given[i].logprob! }]);
+  }
+  assert(backend.logitRequests.every((requests) => requests.length <= 3));
+  const plain = await generate(engine, { ...request, logprobs: undefined });
+  assertEquals(plain.tokens, tokens);
+  const both = await generate(engine, { ...request, promptLogprobs: true });
+  assertEquals(both.events.filter(({ type }) => type === "token"), given);
+  await engine.close();
+});
+
+Deno.test("a stop text inside a forced run ends the answer with the same tokens with and without log-probabilities", async () => {
+  const { engine } = startEngine();
+  const request = {
+    prompt: PROMPT,
+    constraint: form(".one two three|.one "),
+    stop: ["two"],
+    sampling: GREEDY,
+  } satisfies GenerateRequest;
+  const plain = await generate(engine, request);
+  const scored = await generate(engine, { ...request, logprobs: 0 });
+  assertEquals(plain.text.slice(1), "one ");
+  assertEquals([scored.text, scored.tokens], [plain.text, plain.tokens]);
+  assertEquals(scored.finish.usage, {
+    ...plain.finish.usage,
+    cachedTokens: scored.finish.usage.cachedTokens,
+  });
+  await engine.close();
+});
+
+Deno.test("constrained answers are the same alone, in a crowd, in any chunking, streamed, and after preemption", async () => {
+  const requests = Array.from({ length: 12 }, (_, i): GenerateRequest => ({
+    prompt: promptOf(20 + 7 * i, i % 5),
+    constraint: i % 3 === 2
+      ? undefined
+      : form(i % 3 ? `{"some key ${i}": "......", "b": ".."}` : "yes|no|maybe so"),
+    maxTokens: 60,
+    logprobs: i % 4 === 0 ? 1 : undefined,
+    promptLogprobs: i % 8 === 0,
+    sampling: { seed: i, ...i % 2 ? { frequencyPenalty: 0.5 } : {} },
+    priority: i % 2 ? "batch" : "interactive",
+    thinking: i % 6 === 4 ? { open: true, begin: [1], end: bytes("}"), budget: 30 } : undefined,
+  }));
+  const alone = startEngine();
+  const truth = [];
+  for (const request of requests) truth.push(await generate(alone.engine, { ...request, cacheSalt: "x" }));
+  await alone.engine.close();
+  for (const seed of [1, 2, 3]) {
+    for (const stateSlots of [undefined, 9]) {
+      const limits = { parallel: 5, kvBlocks: 12 + seed, maxRows: 7 * seed, maxLogitRows: 5, stateSlots };
+      const { engine, grammars } = startEngine(limits, 320);
+      const all = await Promise.all(requests.map((request) => generate(engine, request)));
+      for (const [i, { text, tokens, finish }] of all.entries()) {
+        assertEquals(
+          [text, tokens, finish.reason],
+          [truth[i].text, truth[i].tokens, truth[i].finish.reason],
+          `${i}`,
+        );
+        assertEquals(finish.usage.completionTokens, truth[i].finish.usage.completionTokens);
+        assertEquals(
+          all[i].events.filter(({ type }) => type === "token"),
+          truth[i].events.filter(({ type }) => type === "token"),
+        );
+      }
+      if (seed === 1) assert(engine.stats().preemptions > 0);
+      assertEquals([grammars.open, engine.stats().kvBlocksUsed], [0, 0]);
+      await engine.close();
+    }
+  }
+});
+
+Deno.test("masks are computed while the step runs, all of a step's together, and none where none is wanted", async () => {
+  const { engine, backend, grammars } = startEngine();
+  const steps = stepByStep(backend);
+  const asked = [1, 2, 3].map((i) =>
+    generate(engine, { prompt: promptOf(20, i), constraint: i < 3 ? form("....") : undefined, maxTokens: 4 })
+  );
+  await settle();
+  await steps.next();
+  assertEquals([backend.steps.length, grammars.batches], [2, [2]]);
+  steps.release();
+  await Promise.all(asked);
+  assertEquals(grammars.batches, [2, 2, 2, 2]);
+  await generate(engine, { prompt: PROMPT, maxTokens: 3 });
+  assertEquals(grammars.batches.length, 4);
+  await engine.close();
+});
+
+Deno.test("a constraint that cannot be compiled is refused before anything runs", async () => {
+  const { engine, backend } = startEngine();
+  const request: GenerateRequest = { prompt: PROMPT, constraint: { kind: "lark", grammar: "start: x" } };
+  const error = await assertRejects(() => collect(engine.submit(request)), EngineError);
+  assertEquals(error.code, "invalid_constraint");
+  assertEquals([backend.steps.length, engine.stats().waiting], [0, 0]);
+  await engine.close();
+});
+
+Deno.test("a mask that fails ends its sequences with constraint_failed, and nobody else's", async () => {
+  const { engine, grammars } = startEngine();
+  let failing = true;
+  grammars.maskGate = () => failing ? Promise.reject(new Error("out of fuel")) : Promise.resolve();
+  const free = generate(engine, { prompt: promptOf(30, 1), maxTokens: 5, sampling: GREEDY });
+  const error = await assertRejects(
+    () => collect(engine.submit({ prompt: PROMPT, constraint: form("a....") })),
+    EngineError,
+    "out of fuel",
+  );
+  assertEquals(error.code, "constraint_failed");
+  assertEquals((await free).finish.reason, "length");
+  failing = false;
+  assertEquals((await generate(engine, { prompt: PROMPT, constraint: form("ab.") })).text.length, 3);
+  assertEquals(grammars.open, 0);
+  await engine.close();
+});
+
+Deno.test("a constraint under which nothing can follow is constraint_failed, and no damaged model", async () => {
+  const { engine, grammars } = startEngine();
+  const masks = grammars.masks.bind(grammars);
+  grammars.masks = async (matchers) => (await masks(matchers)).map((mask) => mask.fill(0));
+  const error = await assertRejects(
+    () => collect(engine.submit({ prompt: PROMPT, constraint: form("a....") })),
+    EngineError,
+  );
+  assertEquals(error.code, "constraint_failed");
+  assertEquals([engine.state, grammars.open], ["ready", 0]);
+  await engine.close();
+});
+
+Deno.test("who is cancelled while a constraint compiles or a mask is computed leaves nothing behind", async () => {
+  const { engine, backend, grammars } = startEngine();
+  const gate = Promise.withResolvers<void>();
+  grammars.compileGate = () => gate.promise;
+  const compiling = new AbortController();
+  const first = generate(engine, { prompt: PROMPT, constraint: OBJECT, signal: compiling.signal });
+  const left = engine.submit({ prompt: PROMPT, constraint: OBJECT })[Symbol.asyncIterator]();
+  const unread = left.next();
+  await settle();
+  compiling.abort();
+  await left.return!();
+  assertEquals((await unread).done, true);
+  gate.resolve();
+  assertEquals((await first).finish.reason, "cancelled");
+  assertEquals([backend.steps.length, grammars.open], [0, 0]);
+
+  const masks = Promise.withResolvers<void>();
+  grammars.maskGate = () => masks.promise;
+  const stop = new AbortController();
+  const second = generate(engine, { prompt: PROMPT, constraint: OBJECT, signal: stop.signal });
+  await settle();
+  await settle();
+  assertEquals(grammars.open, 1);
+  stop.abort();
+  assertEquals((await second).finish.reason, "cancelled");
+  assertEquals(backend.stopRequests, 1);
+  masks.resolve();
+  await settle();
+  assertEquals(grammars.open, 0);
+  await engine.close();
+});
+
+Deno.test("an engine that fails or closes closes its matchers", async () => {
+  const failing = startEngine();
+  failing.backend.gate = () => Promise.reject(new Error("broken"));
+  const asked = [OBJECT, form("...")].map((constraint) => {
+    return assertRejects(
+      () => generate(failing.engine, { prompt: PROMPT, constraint }),
+      EngineError,
+      "broken",
+    );
+  });
+  await Promise.all(asked);
+  await settle();
+  assertEquals(failing.grammars.open, 0);
+  await failing.engine.close();
+  const closing = startEngine({ parallel: 1 });
+  const steps = stepByStep(closing.backend);
+  const left = [OBJECT, OBJECT].map((constraint) => generate(closing.engine, { prompt: PROMPT, constraint }));
+  await settle();
+  await closing.engine.close();
+  steps.release();
+  for (const { finish } of await Promise.all(left)) assertEquals(finish.reason, "cancelled");
+  assertEquals(closing.grammars.open, 0);
+});
+
+Deno.test("thinking is ended when its budget is spent, and counted", async () => {
+  const { engine } = startEngine();
+  const [begin, end] = [[1], [2, 3]];
+  const ask = (open: boolean, budget: number, more: Partial<GenerateRequest> = {}) =>
+    generate(engine, {
+      prompt: PROMPT,
+      maxTokens: 20,
+      thinking: { open, begin, end, budget },
+      sampling: { temperature: 0, logitBias: new Map([[EOS, -100], [1, -100], [2, -100]]) },
+      ...more,
+    });
+  for (const budget of [0, 1, 7]) {
+    const { tokens, finish } = await ask(true, budget);
+    assertEquals(tokens.slice(budget, budget + 2), end);
+    assertEquals([tokens.length, finish.usage.thinkingTokens], [20, budget]);
+  }
+  // It never begins, or ends by itself before.
+  const never = await ask(false, 0);
+  assertEquals([never.tokens.includes(2), never.finish.usage.thinkingTokens], [false, 0]);
+  const willing = new Map([[EOS, -100], [1, 100], [2, -100]]);
+  const begun = await ask(false, 3, { sampling: { temperature: 0, logitBias: willing } });
+  assertEquals(begun.tokens.slice(0, 6), [1, 1, 1, 1, 2, 3]);
+  // What it may think is used up: another thought ends at once.
+  assertEquals(begun.tokens.slice(6, 9), [1, 2, 3]);
+  assertEquals(begun.finish.usage.thinkingTokens, 3);
+  await engine.close();
+});
+
+Deno.test("a constraint follows the end of a thinking that was cut short", async () => {
+  const { engine } = startEngine();
+  const request = (budget: number): GenerateRequest => ({
+    prompt: PROMPT,
+    constraint: form("t/ok|tt/ok|ttt/ok|tttt/ok|tttt|tttttt"),
+    thinking: { open: true, begin: [], end: bytes("/"), budget },
+    sampling: { temperature: 0, logitBias: new Map([[bytes("t")[0], 100]]) },
+  });
+  for (const budget of [1, 3, 4]) {
+    assertEquals((await generate(engine, request(budget))).text, `${"t".repeat(budget)}/ok`);
+  }
+  // Where the constraint refuses it, it comes as soon as it is taken.
+  assertEquals((await generate(engine, request(0))).text, "t/ok");
+  await engine.close();
+});
+
+Deno.test("markers are events of their own, after what was held back before them", async () => {
+  const { engine } = startEngine();
+  const [mark] = bytes("#");
+  const { events } = await generate(engine, {
+    prompt: PROMPT,
+    constraint: form("one#two#three"),
+    markers: new Set([mark]),
+    stop: ["eth", "e#t", "#"],
+  });
+  const shown = events.flatMap((event) => {
+    return event.type === "text" || event.type === "finish"
+      ? [[event.type, event.text]]
+      : event.type === "token" && (event.text || event.marker)
+      ? [[event.marker ? "marker" : "token", event.text]]
+      : [];
+  });
+  assertEquals(shown, [
+    ["token", "o"],
+    ["token", "n"],
+    ["text", "e"],
+    ["marker", ""],
+    ["token", "t"],
+    ["token", "w"],
+    ["token", "o"],
+    ["marker", ""],
+    ["token", "t"],
+    ["token", "h"],
+    ["token", "r"],
+    ["token", "e"],
+    ["finish", "e"],
+  ]);
+  assertEquals(textOf(events), "onetwothree");
+  assertEquals(tokensOf(events).length, 13);
+  await engine.close();
+});
+
+Deno.test("stop texts do not look into thinking", async () => {
+  const { engine } = startEngine();
+  const ask = (open: boolean) =>
+    generate(engine, {
+      prompt: PROMPT,
+      constraint: form("stop it/go on, stop it|stop it/go on, |"),
+      stop: ["stop", "it/go"],
+      thinking: { open, begin: bytes("@"), end: bytes("/"), budget: Infinity },
+    });
+  assertEquals((await ask(true)).text, "stop it/go on, ");
+  assertEquals((await ask(false)).text, "");
+  await engine.close();
+});
+
+Deno.test("a matcher is closed once, and not while its mask is computed", async () => {
+  let closed = 0;
+  const matcher = {
+    consume: () => true,
+    forced: () => [],
+    complete: false,
+    mayEnd: true,
+    close: () => void closed++,
+  };
+  const bound = new AnswerForm({ matcher: () => matcher }, undefined);
+  const masks = Promise.withResolvers<void>();
+  bound.lend(() => masks.promise);
+  bound.close();
+  bound.close();
+  assertEquals(closed, 0);
+  masks.resolve();
+  await settle();
+  assertEquals(closed, 1);
+});
+
+Deno.test("forced tokens of a long answer take KV blocks as they come, and others go on beside them", async () => {
+  const { engine } = startEngine({ kvBlocks: 14, maxRows: 40, parallel: 3 }, 400);
+  const long = "long ".repeat(50);
+  const answers = await Promise.all([
+    generate(engine, { prompt: PROMPT, constraint: form(`.${long}.`) }),
+    generate(engine, { prompt: promptOf(40, 1), maxTokens: 60, sampling: GREEDY, ignoreEos: true }),
+    generate(engine, { prompt: promptOf(40, 2), constraint: form(`${long}.`), logprobs: 1 }),
+  ]);
+  assertEquals(answers[0].text.slice(1, -1), long);
+  assertEquals(answers[2].text.slice(0, -1), long);
+  assertEquals(answers.map(({ events }) => finishOf(events).reason), ["stop", "length", "stop"]);
+  await engine.close();
+});
