@@ -216,7 +216,7 @@ class Parser {
     if (low === undefined && high === undefined) throw this.#error("a repetition must have a number", start);
     const least = Number(low ?? 0);
     const most = high !== undefined ? Number(high) : comma ? Infinity : least;
-    const largest = most === Infinity ? least : most;
+    const largest = Math.max(least, most === Infinity ? 0 : most);
     if (largest > LIMITS.repetitions) throw over("repetitions", "number of repetitions", largest);
     if (most < least) throw this.#error("a repetition's second number must not be below its first", start);
     return [least, most];

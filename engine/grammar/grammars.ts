@@ -10,6 +10,8 @@ const CACHE_BYTES = 32 << 20;
 /** Of the answer's last tokens, how many a forced text may be divided behind. */
 const HISTORY = 16;
 
+const LONGEST_MESSAGE = 500;
+
 const noTokens: readonly number[] = [];
 
 /**
@@ -229,9 +231,19 @@ async function refusable<T>(call: () => Promise<T>): Promise<T> {
   try {
     return await call();
   } catch (error) {
-    if (error instanceof GrammarLibraryError) throw new ConstraintError(error.message);
+    if (error instanceof GrammarLibraryError) throw new ConstraintError(plain(error.message));
     throw error;
   }
+}
+
+/** What llguidance says, without what only its own users can do about it, and not at any length. */
+function plain(message: string): string {
+  if (message.includes("coerce_one_of")) {
+    return "The schema's oneOf is supported only where its schemas plainly exclude each other: by their types, or by constants of a " +
+      "property that they require. Use anyOf where more than one may be valid";
+  }
+  const short = message.replace(/\s*<non-verbose\/>/, "").trim();
+  return short.length > LONGEST_MESSAGE ? `${short.slice(0, LONGEST_MESSAGE).toWellFormed()} …` : short;
 }
 
 function handles(bytes: Uint8Array): BigUint64Array {

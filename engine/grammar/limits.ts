@@ -6,7 +6,11 @@ export const LIMITS = {
   /** Characters of all texts and names in a constraint. */
   characters: 128 * 1024,
   /** Values of a constraint's schemas, choices and parts. */
-  values: 20_000,
+  values: 10_000,
+  /** Properties of one object in a schema. */
+  properties: 1000,
+  /** `patternProperties` of one object: each is compared with each. */
+  patternProperties: 50,
   /** How deep schemas, parts and a grammar's parentheses may be nested. */
   depth: 64,
   /** Rules and terminals of a grammar. */
@@ -14,7 +18,7 @@ export const LIMITS = {
   /** In a grammar's `{m,n}`. */
   repetitions: 100_000,
   /** From the call to the compiled grammar. */
-  milliseconds: 900,
+  milliseconds: 600,
   /** Symbols in all rules of the compiled grammar. */
   grammarSize: 100_000,
   /** Work to build the lexer and to work out its large expressions, about 50,000 a millisecond. */

@@ -2,6 +2,7 @@
 
 import { FORMATS } from "./formats.ts";
 import { rustPattern } from "./ecma_pattern.ts";
+import { LIMITS } from "./limits.ts";
 import { ConstraintError } from "./types.ts";
 
 /** How JSON is written: as Python's json.dumps does, which is what models have seen most of. */
@@ -149,8 +150,13 @@ class Reader {
     if (typeof value !== "object" || value === null || Array.isArray(value)) {
       throw refused(path, "must be an object");
     }
+    const most = path.at(-1) === "patternProperties" ? LIMITS.patternProperties : LIMITS.properties;
+    const entries = Object.entries(value);
+    if (entries.length > most) {
+      throw refused(path, `must have at most ${most} members (got ${entries.length})`);
+    }
     const result: Record<string, unknown> = {};
-    for (const [name, schema] of Object.entries(value)) {
+    for (const [name, schema] of entries) {
       const key = path.at(-1) === "patternProperties" ? pattern(name, [...path, name]) : name;
       define(result, key, this.read(schema, [...path, name]));
     }

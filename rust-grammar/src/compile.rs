@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const STACK: usize = 256 << 20;
 /// Compilers that went on after their time was up, in the whole process.
 static OVERDUE: AtomicUsize = AtomicUsize::new(0);
-const MAX_OVERDUE: usize = 2;
+const MAX_OVERDUE: usize = 4;
 
 /// Tokens of the answer that a grammar is warmed up with.
 const WARM_UP_TOKENS: usize = 48;
@@ -53,6 +53,16 @@ fn computed(thread: &JoinHandle<()>) -> Option<Duration> {
 fn computed(_: &JoinHandle<()>) -> Option<Duration> {
     None
 }
+
+/// Gives the system back what compiling needed for a while; else the C library keeps it for the next time.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn trim() {
+    // SAFETY: it takes no pointers, and other threads may allocate meanwhile.
+    unsafe { libc::malloc_trim(0) };
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn trim() {}
 
 /// What a constraint may cost; llguidance's names and units.
 #[derive(Clone, Copy)]
@@ -107,13 +117,20 @@ impl Grammar {
     /// # Errors
     /// What llguidance refuses, in its words, and what takes too long.
     pub fn compile(vocabulary: Arc<Vocabulary>, source: &[u8], limits: Limits) -> Result<Self> {
-        if OVERDUE.load(Ordering::Relaxed) >= MAX_OVERDUE {
-            bail!("Constraints are still being compiled that take too long; try again later");
+        let patience = Instant::now() + Duration::from_millis(limits.milliseconds.into());
+        while OVERDUE.load(Ordering::Relaxed) >= MAX_OVERDUE {
+            ensure!(
+                Instant::now() < patience,
+                "Constraints that take too long are still being compiled; try again later"
+            );
+            std::thread::sleep(TICK);
         }
         let source = source.to_vec();
         let (send, receive) = mpsc::sync_channel(0);
         let worker = std::thread::Builder::new().name("grammar".into()).stack_size(STACK).spawn(move || {
             let result = guarded(|| Self::compile_here(vocabulary, &source, limits));
+            drop(source);
+            trim();
             if send.send(result).is_err() {
                 OVERDUE.fetch_sub(1, Ordering::Relaxed);
             }
@@ -155,11 +172,13 @@ impl Grammar {
 
     /// Walks through one answer, so that the lexer has worked out what every answer asks of it first. The copy shares the
     /// grammar's lexer; the way depends on nothing but the grammar.
+    ///
+    /// The lexer is held to its limits from the first mask on, and has for each mask, with what follows up to the next, its fuel
+    /// anew: so masks come first here, and one comes last.
     fn warm_up(&self, limits: Limits) -> Result<()> {
-        let mut scout = Matcher::new(self, self.parser.clone());
         let mut mask = vec![0; self.vocabulary.mask_words()];
+        let mut scout = Matcher::new(self, self.parser.clone());
         for step in 0..WARM_UP_TOKENS {
-            scout.forced();
             mask.fill(0);
             scout.mask(&mut mask);
             let Some(token) = chosen(&mask, step) else {
@@ -170,11 +189,17 @@ impl Grammar {
                 );
                 break;
             };
+            scout.forced();
             let states = self.parser.parser.lexer_stats().num_states;
             if !scout.consume(token) || scout.complete() || states > limits.lexer_states as usize / 4 {
                 break;
             }
         }
+        let mut first = Matcher::new(self, self.parser.clone());
+        first.mask(&mut mask);
+        first.forced();
+        ensure!(!first.failed(), "The constraint's first token is too much work to find");
+        first.mask(&mut mask);
         Ok(())
     }
 

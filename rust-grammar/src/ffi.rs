@@ -108,6 +108,9 @@ fn vocabulary(_: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
 const ALONE: Duration = Duration::from_micros(300);
 const MAX_THREADS: usize = 8;
 
+/// A matcher and where its mask goes, until somebody takes them.
+type Job<'a> = Mutex<Option<(&'a Arc<Mutex<Matcher>>, &'a mut [u8])>>;
+
 fn masks(input: &[u8], out: &mut [u8]) -> Result<usize> {
     let (handles, []) = input.as_chunks::<8>() else { bail!("Handles must be of 8 bytes each") };
     let Some(row) = out.len().checked_div(handles.len()) else { return Ok(0) };
@@ -117,9 +120,9 @@ fn masks(input: &[u8], out: &mut [u8]) -> Result<usize> {
         let want = lock(matcher)?.mask_words() * 4;
         ensure!(row == want && bytes == row * matchers.len(), "A mask must have {want} bytes (got {row})");
     }
-    let jobs: Vec<_> = matchers.iter().zip(out.chunks_mut(row)).map(|job| Mutex::new(Some(job))).collect();
+    let jobs: Vec<Job> = matchers.iter().zip(out.chunks_mut(row)).map(|job| Mutex::new(Some(job))).collect();
     let next = AtomicUsize::new(0);
-    let work_on = |job: &Mutex<Option<(&Arc<Mutex<Matcher>>, &mut [u8])>>| {
+    let work_on = |job: &Job| {
         let Some((matcher, out)) = job.lock().ok().and_then(|mut job| job.take()) else { return };
         let mut mask = vec![0; out.len() / 4];
         // A matcher that panicked is held to have failed: its row stays zero.

@@ -37,6 +37,10 @@ impl Matcher {
         self.vocabulary.mask_words()
     }
 
+    pub(crate) fn failed(&self) -> bool {
+        self.failed
+    }
+
     /// Whether the answer is whole and nothing but its end may follow.
     pub fn complete(&self) -> bool {
         !self.failed
