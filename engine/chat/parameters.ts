@@ -29,14 +29,34 @@ const ROOT = [...OBJECT, "$schema", "$id", "$defs", "definitions", "strict", "un
 
 /** Throws ConstraintError for a schema that is more than a list of parameters. */
 export function parametersOf({ name, parameters }: CheckedTool): Parameter[] {
-  const more = Object.keys(parameters).find((key) => !ROOT.includes(key) && !NOTES.includes(key));
+  const schema = followed(parameters);
+  const more = Object.keys(schema).find((key) => !ROOT.includes(key) && !NOTES.includes(key));
   if (more !== undefined) {
     throw new ConstraintError(
       `Cannot use the tool ${JSON.stringify(name)}: this model's calls name their arguments one by one, so ` +
         `its parameters may not have ${JSON.stringify(more)} at the top`,
     );
   }
-  return propertiesOf(parameters, (schema) => within(parameters, schema));
+  return propertiesOf(schema, (part) => within(parameters, part));
+}
+
+/** Generators like to say all of a schema in `definitions`, and refer to that. */
+function followed(root: Schema): Schema {
+  let schema = root;
+  for (
+    let steps = 0;
+    steps < 16 && typeof schema.$ref === "string" && schema.$ref.startsWith("#/");
+    steps++
+  ) {
+    const target = schema.$ref.slice(2).split("/").reduce<unknown>((value, key) => {
+      const name = decodeURIComponent(key).replaceAll("~1", "/").replaceAll("~0", "~");
+      return isObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
+    }, root);
+    if (!isObject(target)) break;
+    const { $ref: _, ...rest } = schema;
+    schema = { ...rest, ...target };
+  }
+  return schema;
 }
 
 /** The properties of an object's schema; `whole` makes of a part of it a schema that stands alone. */

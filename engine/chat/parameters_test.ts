@@ -61,6 +61,21 @@ Deno.test("a part of a schema keeps what it refers to", () => {
   });
 });
 
+Deno.test("parameters that stand elsewhere in the schema are followed", () => {
+  const definitions = { f: { type: "object", properties: { a: { type: "string" } }, required: ["a"] } };
+  assertEquals(parameters({ $ref: "#/definitions/f", definitions }), [
+    { name: "a", required: true, value: { kind: "text" } },
+  ]);
+  assertThrows(
+    () => parameters({ $ref: "#/definitions/g", definitions }),
+    ConstraintError,
+    '"$ref" at the top',
+  );
+  assertThrows(() =>
+    parameters({ $ref: "#/definitions/g", definitions: { g: { $ref: "#/definitions/g" } } })
+  );
+});
+
 Deno.test("schemas that are more than a list of parameters are refused where arguments are named one by one", () => {
   for (
     const more of ["allOf", "anyOf", "if", "minProperties", "patternProperties", "dependentRequired", "$ref"]
