@@ -99,12 +99,12 @@ export class BatchStore {
     return listed(this.#rows(sql, ...values, limit + 1) as unknown as FileRecord[], limit);
   }
 
-  /** Every file, whoever has it. */
   /** Bytes of all files together. */
   storedBytes(): number {
     return this.#row("SELECT coalesce(sum(bytes), 0) AS bytes FROM files")!.bytes as number;
   }
 
+  /** Every file, whoever has it. */
   allFiles(): FileRecord[] {
     return this.#rows(`SELECT ${FILE_COLUMNS} FROM files`) as unknown as FileRecord[];
   }
@@ -177,10 +177,10 @@ export class BatchStore {
   }
 
   setCounts(id: string, counts: BatchCounts): void {
-    this.#counts.prepare(
+    const sql =
       `UPDATE batches SET total = ?, completed = ?, failed = ?, prompt_tokens = ?, cached_tokens = ?,
-       output_tokens = ? WHERE id = ?`,
-    ).run(...countValues(counts), id);
+       output_tokens = ? WHERE id = ?`;
+    orFull(() => this.#counts.prepare(sql).run(...countValues(counts), id));
   }
 
   /** Where in the order the entry is; throws ServiceError cursor_not_found. */
@@ -194,7 +194,7 @@ export class BatchStore {
   }
 
   #run(sql: string, ...values: SQLInputValue[]): void {
-    this.#db.prepare(sql).run(...values);
+    orFull(() => this.#db.prepare(sql).run(...values));
   }
 
   #row(sql: string, ...values: SQLInputValue[]): Row | undefined {
@@ -209,11 +209,24 @@ export class BatchStore {
     this.#db.exec("BEGIN IMMEDIATE");
     try {
       work();
-      this.#db.exec("COMMIT");
+      orFull(() => this.#db.exec("COMMIT"));
     } catch (error) {
-      this.#db.exec("ROLLBACK");
+      // A full disk has ended it already.
+      if (this.#db.isTransaction) this.#db.exec("ROLLBACK");
       throw error;
     }
+  }
+}
+
+const SQLITE_FULL = 13;
+
+/** Throws ServiceError storage_full where there is no room for a change. */
+function orFull(change: () => unknown): void {
+  try {
+    change();
+  } catch (cause) {
+    if ((cause as { errcode?: unknown }).errcode !== SQLITE_FULL) throw cause;
+    throw new ServiceError("storage_full", "There is no room on the server's disk", { cause });
   }
 }
 

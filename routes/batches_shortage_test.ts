@@ -1,4 +1,6 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { DatabaseSync } from "node:sqlite";
+import OpenAI from "openai";
 import { diskStorage, type Storage } from "../jobs/storage.ts";
 import {
   chatLine,
@@ -113,3 +115,41 @@ for (const shortage of ["ENOSPC", "EMFILE"] as const) {
     assert(paused >= 4, `only ${paused} of ${unharmed.calls}`);
   });
 }
+
+/** Bounds the databases that are opened while it runs; `test` may lift that. */
+async function withSmallDatabases(pages: number, test: (lift: () => void) => Promise<void>): Promise<void> {
+  const { exec } = DatabaseSync.prototype;
+  const opened = new Set<DatabaseSync>();
+  const bound = (database: DatabaseSync, most: number) =>
+    exec.call(database, `PRAGMA max_page_count = ${most}`);
+  DatabaseSync.prototype.exec = function (sql) {
+    exec.call(this, sql);
+    if (sql.includes("journal_mode")) {
+      opened.add(this);
+      bound(this, pages);
+    }
+  };
+  try {
+    await test(() => opened.forEach((database) => bound(database, 1 << 20)));
+  } finally {
+    DatabaseSync.prototype.exec = exec;
+  }
+}
+
+Deno.test("batches: a database without room is a 507; batches that are there wait for room and resume", () =>
+  inDataFolder((path) =>
+    withSmallDatabases(24, (lift) =>
+      withBatches(path, { pauseMs: 1 }, async ({ client }) => {
+        const input = await upload(client, lines);
+        const metadata = Object.fromEntries(Array.from({ length: 8 }, (_, n) => [`k${n}`, "x".repeat(500)]));
+        const ids: string[] = [];
+        const fill = async () => {
+          for (;;) ids.push((await createBatch(client, input, { metadata })).id);
+        };
+        const error = await assertRejects(fill, OpenAI.APIError);
+        assertEquals([error.status, error.code], [507, "storage_full"]);
+        assert(ids.length > 0);
+        lift();
+        for (const id of ids) await waitFor(client, id, "completed");
+      }))
+  ));

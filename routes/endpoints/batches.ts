@@ -194,7 +194,7 @@ const cancel = endpoint({
   params,
   answer: batch,
   answers: "The batch",
-  refusals: { 400: "It has ended", ...missing },
+  refusals: { 400: "It has ended", ...missing, 507: "No room to keep that" },
 }, ({ params, owner }, context) => batchBody(storage(context).cancelBatch(owner, params.id)));
 
 const follow = endpoint({

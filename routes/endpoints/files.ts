@@ -109,7 +109,7 @@ const remove = endpoint({
   answer: z.object({ id: z.string(), object: z.literal("file"), deleted: z.literal(true) })
     .openapi("FileDeleted"),
   answers: "It is gone",
-  refusals: { 400: "A batch that has not ended reads it", ...missing },
+  refusals: { 400: "A batch that has not ended reads it", ...missing, 507: "No room to keep that" },
 }, async ({ params: { id }, owner }, context) => {
   await storage(context).deleteFile(owner, id);
   return { id, object: "file" as const, deleted: true as const };
