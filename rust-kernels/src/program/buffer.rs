@@ -5,8 +5,9 @@ use crate::error::Result;
 use crate::kernels::quant_rows::{FineRows, row_bytes};
 use crate::words::Words;
 
-/// Experts at most: far more than any model has.
+/// Experts, and those of a row, at most: far more than any model has. What is allocated for a step is bounded by it.
 const MOST_EXPERTS: usize = 1 << 16;
+const MOST_USED: usize = 1 << 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -39,7 +40,7 @@ impl Choice {
     /// Past the end of the words, or numbers that no model has.
     pub(super) fn decode(w: &mut Words) -> Result<Self> {
         let choice = Self { experts: w.size()?, used: w.size()? };
-        if choice.used == 0 || choice.used > choice.experts || choice.experts > MOST_EXPERTS {
+        if choice.used == 0 || choice.used > choice.experts.min(MOST_USED) || choice.experts > MOST_EXPERTS {
             bail!("{} of {} experts cannot be chosen", choice.used, choice.experts);
         }
         Ok(choice)
