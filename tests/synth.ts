@@ -20,6 +20,8 @@ export interface SynthOptions {
   readonly layers?: number;
   /** Tokens; not fewer than 258. */
   readonly vocabulary?: number;
+  /** A chat template, and the marks that it writes or models answer with: tokens of their own, after the first 258. */
+  readonly chat?: { readonly template: string; readonly marks: readonly string[] };
   /** Writes what the matrices stand for in F32: the same model for arithmetic that rounds no activations. */
   readonly dequantized?: boolean;
 }
@@ -84,7 +86,7 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
   const shape = SHAPES[architecture];
   const layers = options.layers ?? shape.layers ?? LAYERS;
   const builder = new GgufBuilder();
-  describe(builder, architecture, layers, vocabulary);
+  describe(builder, architecture, layers, vocabulary, options.chat);
   let matrices = 0;
   const random = (name: string) => new Random(seedOf(`${architecture} ${seed} ${name}`));
   const matrix = (name: string, ...shape: number[]) => {
@@ -168,6 +170,7 @@ function describe(
   architecture: Architecture,
   layers: number,
   vocabulary: number,
+  chat: SynthOptions["chat"],
 ): void {
   const shape = SHAPES[architecture];
   const counts = {
@@ -206,6 +209,10 @@ function describe(
   const bytes = Array.from(CODE_OF_BYTE, (code) => String.fromCharCode(code));
   const tokens = [...bytes, "<|endoftext|>", "th"];
   const types = [...bytes.map(() => 1), 3, 1];
+  for (const mark of chat?.marks ?? []) {
+    tokens.push(mark);
+    types.push(4);
+  }
   for (let i = tokens.length; i < vocabulary; i++) {
     tokens.push(`<unused${i}>`);
     types.push(5);
@@ -215,6 +222,7 @@ function describe(
   builder.array("tokenizer.ggml.merges", "STRING", ["t h"]);
   builder.set("tokenizer.ggml.bos_token_id", "UINT32", 256).set("tokenizer.ggml.eos_token_id", "UINT32", 256);
   builder.set("tokenizer.ggml.add_bos_token", "BOOL", false);
+  if (chat) builder.set("tokenizer.chat_template", "STRING", chat.template);
 }
 
 /**
