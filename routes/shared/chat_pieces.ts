@@ -10,7 +10,7 @@ export type ChatPiece =
   | { type: "part"; index: number; part: ChatPart; tokens: ScoredToken[] }
   | { type: "finish"; index: number; reason: "stop" | "length" | "tool_calls"; usage: Usage };
 
-/** Reads the pieces of several answers, each with its own reader. Throws ApiError for calls that are cut by a stop text. */
+/** Reads the pieces of several answers, each with its own reader. Throws ApiError for calls that are not whole. */
 export async function* chatPieces(
   pieces: AsyncIterable<Piece>,
   readers: readonly ChatReader[],
@@ -65,14 +65,16 @@ class ChatAnswer {
   }
 }
 
-/** A whole answer promises whole calls; one that was cut by `max_tokens` says so. */
+/** Nothing that merely looks like a whole call is given out as one. */
 function checkArguments(text: string, call: number): void {
   try {
     JSON.parse(text);
   } catch {
-    const message =
-      `The arguments of call ${call} are no JSON: a stop text ended the answer in them; choose stop texts that calls do not have`;
-    throw new ApiError(422, "constraint_failed", message, { param: "stop" });
+    throw new ApiError(
+      422,
+      "constraint_failed",
+      `The arguments of call ${call} of the answer are no whole JSON`,
+    );
   }
 }
 
