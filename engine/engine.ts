@@ -3,7 +3,7 @@ import { type Backend, type Candidates, type StepOutput, StepStopped } from "./b
 import type { ChatForm } from "./chat/types.ts";
 import { EngineLife } from "./engine_life.ts";
 import { EventStream } from "./event_stream.ts";
-import { ConstraintError, type Grammars } from "./grammar/types.ts";
+import { type Constraint, ConstraintError, type Grammar, type Grammars } from "./grammar/types.ts";
 import { longestSequence } from "./kv_blocks.ts";
 import {
   addForced,
@@ -137,6 +137,11 @@ export class LlmEngine implements Engine {
     }
   }
 
+  async checkConstraint(constraint: Constraint): Promise<void> {
+    if (this.#refusal) throw this.#refusal;
+    await this.#grammarOf(constraint);
+  }
+
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
     let sequence: Sequence | undefined;
     const stream: EventStream = new EventStream({
@@ -205,7 +210,7 @@ export class LlmEngine implements Engine {
   ): Promise<void> {
     this.#starting.add(sequence);
     try {
-      const grammar = await this.#grammars.compile(constraint!);
+      const grammar = await this.#grammarOf(constraint!);
       if (sequence.done) return;
       if (this.#refusal) throw this.#refusal;
       if (signal?.aborted) return this.#finish(sequence, "cancelled");
@@ -213,11 +218,20 @@ export class LlmEngine implements Engine {
       this.#enqueue(sequence, signal);
     } catch (error) {
       this.#end(sequence);
-      if (!(error instanceof ConstraintError)) throw error;
-      throw new EngineError("invalid_constraint", error.message);
+      throw error;
     } finally {
       this.#starting.delete(sequence);
       this.#noteIdle();
+    }
+  }
+
+  async #grammarOf(constraint: Constraint): Promise<Grammar> {
+    try {
+      return await this.#grammars.compile(constraint);
+    } catch (error) {
+      // Grammars that were closed meanwhile have no say of their own.
+      if (!(error instanceof ConstraintError)) throw this.#refusal ?? error;
+      throw new EngineError("invalid_constraint", error.message);
     }
   }
 

@@ -2,6 +2,7 @@ import { delay } from "@std/async/delay.js";
 import { EngineLife } from "./engine_life.ts";
 import type { ChatMessage, ChatTemplateOptions } from "./tokenizer/types.ts";
 import {
+  type Constraint,
   type Engine,
   EngineError,
   type EngineState,
@@ -92,6 +93,10 @@ export class ReloadingEngine implements Engine {
     return this.#inner.encodeChat(messages, options);
   }
 
+  checkConstraint(constraint: Constraint): Promise<void> {
+    return this.state === "loading" ? Promise.reject(reloading()) : this.#inner.checkConstraint(constraint);
+  }
+
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
     return this.state === "loading" ? refusing() : this.#inner.submit(request);
   }
@@ -173,9 +178,13 @@ export class ReloadingEngine implements Engine {
 
 /** A stream of nobody's: the refusal comes from the first `next()`, as an engine's own. */
 function refusing(): AsyncIterable<TokenEvent> {
-  const message = "The engine has failed and is being loaded again; send the request again later";
-  const next = () => Promise.reject(new EngineError("engine_unavailable", message));
+  const next = () => Promise.reject(reloading());
   return { [Symbol.asyncIterator]: () => ({ next }) };
+}
+
+function reloading(): EngineError {
+  const message = "The engine has failed and is being loaded again; send the request again later";
+  return new EngineError("engine_unavailable", message);
 }
 
 type Totals = Omit<EngineStats, "running" | "waiting" | "kvBlocksUsed" | "kvBlocksTotal">;

@@ -205,6 +205,11 @@ export interface Engine {
    */
   encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
   /**
+   * Compiles a constraint, so that requests with it begin at once. Throws EngineError invalid_constraint for one that no answer
+   * can follow.
+   */
+  checkConstraint(constraint: Constraint): Promise<void>;
+  /**
    * Queues a request at the first `next()`. A refusal (too long, bad constraint, queue full) throws EngineError from there; leaving the
    * iteration early, or `request.signal`, cancels it and frees its slot within one step. A sequence whose events are
    * not read pauses after about a thousand of them, and its slot goes to whoever waits. Where the KV cache is full the

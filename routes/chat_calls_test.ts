@@ -451,7 +451,10 @@ Deno.test("a form that is refused is a 400 that names its parameter, also of a s
       }
     }
     const asked = { messages, tools, tool_choice: "required" };
-    assertEquals((await refusal(server, "/v1/chat/completions", asked)).param, "tools");
+    assertEquals(
+      (await refusal(server, "/v1/chat/completions", asked)).param,
+      "tools[0].function.parameters",
+    );
     assertEquals(server.errors, []);
   });
 });

@@ -35,7 +35,7 @@ export async function execute(engine: Engine, request: ExecuteRequest): Promise<
       throw new ApiError(404, "unknown_url", message, { param: "url" });
     }
     checkDepth(request.body);
-    const prepared = generation.prepare(engine, request.body, request);
+    const prepared = await generation.prepare(engine, request.body, request);
     if (prepared.stream) {
       const message = 'Unsupported "stream": true: the answer is delivered whole; leave the field out';
       throw new ApiError(400, "unsupported_value", message, { param: "stream" });

@@ -135,6 +135,13 @@ export class FakeEngine implements Engine {
     return encodeChat(messages, options);
   }
 
+  checkConstraint(constraint: Constraint): Promise<void> {
+    const refusal = this.#options.refuses?.(constraint);
+    return refusal === undefined
+      ? Promise.resolve()
+      : Promise.reject(new EngineError("invalid_constraint", refusal));
+  }
+
   async *submit(request: GenerateRequest): AsyncGenerator<TokenEvent> {
     this.#refuse(request);
     this.requests.push(request);
@@ -153,9 +160,7 @@ export class FakeEngine implements Engine {
     if (this.#state === "draining") throw new EngineError("engine_closed", "The engine is closed");
     if (this.#state === "loading") throw new EngineError("engine_unavailable", "The engine is being loaded");
     if (this.#failure) throw this.#failure;
-    const { contextLength, queue, slots, refuses } = this.#options;
-    const refusal = request.constraint && refuses?.(request.constraint);
-    if (refusal !== undefined) throw new EngineError("invalid_constraint", refusal);
+    const { contextLength, queue, slots } = this.#options;
     if (request.prompt.length >= contextLength) {
       throw new EngineError("context_length_exceeded", `The prompt has ${request.prompt.length} tokens`);
     }

@@ -1,5 +1,5 @@
-import { assert, assertEquals } from "@std/assert";
-import type OpenAI from "openai";
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import OpenAI from "openai";
 import { execute } from "../routes/execute.ts";
 import { type ChatModel, type Thinks, withChatModel } from "./chat_model.ts";
 import { askBothWays, judgeCalls, judgeJson, type Said, saidWhole, type Tool } from "./tool_calls.ts";
@@ -182,20 +182,32 @@ Deno.test("formed answers: what max_tokens cuts says length, wherever that is", 
   });
 });
 
-Deno.test("formed answers: what a stop text cuts says length, and a bias breaks no form, whole, streamed and in batches", async () => {
+Deno.test("formed answers: what a stop text cuts is an error, and a bias breaks no form, whole, streamed and in batches", async () => {
   await withChatModel("by itself", async ({ client, engine }) => {
     const request = { model: "random", messages, reasoning_effort: "none" };
-    for (const [bias, content, finish] of [[-100, "no", "stop"], [100, "y", "length"]] as const) {
-      const logit_bias = { ["y".charCodeAt(0)]: bias };
-      const body = { ...request, guided_choice: ["yes", "no"], stop: ["e"], logit_bias };
-      const [said] = await askBothWays(client, body as never);
-      assertEquals([said.content, said.finish], [content, finish]);
-      const { status, body: answer } = await execute(engine, { url: "/v1/chat/completions", body });
-      assertEquals([status, saidWhole((answer as unknown as OpenAI.ChatCompletion).choices[0])], [200, said]);
+    const url = "/v1/chat/completions";
+    const stopped = { ...request, guided_choice: ["yes", "no"], stop: ["e"] };
+    const no = { ...stopped, logit_bias: { ["y".charCodeAt(0)]: -100 } };
+    const [said] = await askBothWays(client, no as never);
+    assertEquals([said.content, said.finish], ["no", "stop"]);
+    const { body } = await execute(engine, { url, body: no });
+    assertEquals(saidWhole((body as unknown as OpenAI.ChatCompletion).choices[0]), said);
+
+    const yes = { ...stopped, logit_bias: { ["y".charCodeAt(0)]: 100 } };
+    const call = { ...request, tools, tool_choice: "required", parallel_tool_calls: false, stop: [":"] };
+    for (const body of [yes, { ...yes, n: 2 }, call]) {
+      const { status, body: answer } = await execute(engine, { url, body });
+      assertEquals([status, (answer.error as { code: string }).code], [422, "constraint_failed"]);
+      const chunks: OpenAI.ChatCompletionChunk[] = [];
+      const error = await assertRejects(async () => {
+        const stream = await client.chat.completions.create({ ...body, stream: true } as never);
+        for await (const chunk of stream as unknown as AsyncIterable<OpenAI.ChatCompletionChunk>) {
+          chunks.push(chunk);
+        }
+      }, OpenAI.APIError);
+      assertEquals(error.code, "constraint_failed");
+      assertEquals(chunks.flatMap(({ choices }) => choices).filter((choice) => choice.finish_reason), []);
     }
-    const called = { ...request, tools, tool_choice: "required", parallel_tool_calls: false, stop: [":"] };
-    const [cut] = await askBothWays(client, { ...called, max_tokens: 100 } as never);
-    assertEquals(cut.finish, "length");
     // Biases make tokens unlikely; they do not forbid what must come.
     const forbidden = ["{", '"', "}", " ", "\n"].map((text) => [text.charCodeAt(0), -100]);
     const biased = {
@@ -205,8 +217,8 @@ Deno.test("formed answers: what a stop text cuts says length, and a bias breaks 
       max_tokens: 250,
     };
     const answer = await client.chat.completions.create(biased as never);
-    const said = saidWhole((answer as OpenAI.ChatCompletion).choices[0]);
-    if (said.finish === "stop") judgeJson(said.content, schema);
+    const { content, finish } = saidWhole((answer as OpenAI.ChatCompletion).choices[0]);
+    if (finish === "stop") judgeJson(content, schema);
   });
 });
 

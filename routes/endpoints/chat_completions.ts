@@ -2,10 +2,17 @@ import { z } from "@hono/zod-openapi";
 import type { ChatPlan, Engine } from "../../engine/types.ts";
 import { chatAnswer, chatChunk, chatChunks, type ChatShape, wholeChat } from "../shared/chat_answer.ts";
 import { chatPieces } from "../shared/chat_pieces.ts";
-import { checkForms, constraintFields, foreignFields, formOf } from "../shared/constraints.ts";
+import {
+  type AskedForm,
+  checkForms,
+  constraintFields,
+  foreignFields,
+  formOf,
+} from "../shared/constraints.ts";
 import { generationFields, LIMITS, refuse, special, unsupported } from "../shared/fields.ts";
 import {
   answersTo,
+  checkForm,
   checkModel,
   engineRequest,
   generate,
@@ -79,16 +86,17 @@ export const chatCompletions = generation({
     max_tokens: 40,
     temperature: 0,
   },
-  forms: (body) => [formOf(body) ?? [], toolForms(body)].flat(),
+  forms: formsOf,
   prepare,
 });
 
 /** Throws ApiError, or what the engine throws for a template that refuses. */
-function prepare(engine: Engine, body: Body, options: RunOptions): Prepared {
+async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   checkModel(engine, body.model);
   const n = body.n ?? 1;
   const tools = toolsOf(body);
   const plan = planOf(engine, body);
+  await checkForm(engine, plan.constraint, formsOf(body));
   const requests = answersTo({
     ...engineRequest(engine, body, options),
     prompt: plan.prompt,
@@ -105,14 +113,17 @@ function prepare(engine: Engine, body: Body, options: RunOptions): Prepared {
     withUsage: body.stream_options?.include_usage ?? false,
     withProgress: body.return_progress ?? false,
   };
-  const param = formOf(body)?.param ?? (tools && (tools.older ? "functions" : "tools"));
   const run = (signal: AbortSignal) =>
-    chatPieces(generate(engine, requests, signal, param), requests.map(() => plan.reader()));
+    chatPieces(generate(engine, requests, signal), requests.map(() => plan.reader()));
   return {
     stream: body.stream ?? false,
     answer: (signal) => wholeChat(engine, shape, run(signal)),
     chunks: (signal) => chatChunks(engine, shape, run(signal)),
   };
+}
+
+function formsOf(body: Body): AskedForm[] {
+  return [formOf(body) ?? [], toolForms(body)].flat();
 }
 
 function planOf(engine: Engine, body: Body): ChatPlan {

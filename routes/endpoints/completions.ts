@@ -23,6 +23,7 @@ import {
 } from "../shared/fields.ts";
 import {
   answersTo,
+  checkForm,
   checkModel,
   checkToken,
   engineRequest,
@@ -145,10 +146,11 @@ export const completions = generation({
 });
 
 /** Throws ApiError. */
-function prepare(engine: Engine, body: Body, options: RunOptions): Prepared {
+async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   checkModel(engine, body.model);
   const withLogprobs = typeof body.logprobs === "number";
   const form = formOf(body);
+  await checkForm(engine, form?.constraint, form ? [form] : []);
   const base = engineRequest(engine, body, options);
   const prompts = promptsOf(body.prompt);
   const requests = prompts.flatMap((prompt) => {
@@ -169,7 +171,7 @@ function prepare(engine: Engine, body: Body, options: RunOptions): Prepared {
       ? prompt.toWellFormed()
       : engine.tokenizer.decode(prompt, { special: true });
   });
-  const run = (signal: AbortSignal) => generate(engine, requests, signal, form?.param);
+  const run = (signal: AbortSignal) => generate(engine, requests, signal);
   return {
     stream: body.stream ?? false,
     answer: (signal) => wholeCompletion(engine, body, echoes, run(signal)),

@@ -1,4 +1,5 @@
 import {
+  type Constraint,
   DEFAULT_SAMPLING,
   type Engine,
   EngineError,
@@ -7,6 +8,7 @@ import {
   type Usage,
 } from "../../engine/types.ts";
 import type { z } from "@hono/zod-openapi";
+import type { AskedForm } from "./constraints.ts";
 import { ApiError, queueFull, shuttingDown, withPromptLength } from "./errors.ts";
 import type { generationFields } from "./fields.ts";
 import { merge } from "./merge.ts";
@@ -95,14 +97,42 @@ export function answersTo(request: GenerateRequest, n: number): GenerateRequest[
 }
 
 /**
+ * Sees that answers can follow the constraint, before anything is queued or streamed. Throws ApiError 400 for one that they
+ * cannot, which names the parameter of those that `asked` for a form.
+ */
+export async function checkForm(
+  engine: Engine,
+  constraint: Constraint | undefined,
+  asked: readonly AskedForm[],
+): Promise<void> {
+  if (!constraint) return;
+  const whole = await refusalOf(engine, constraint);
+  if (whole === undefined) return;
+  for (const { constraint, param } of asked) {
+    const own = await refusalOf(engine, constraint);
+    if (own !== undefined) throw new ApiError(400, "invalid_constraint", own, { param });
+  }
+  throw new ApiError(400, "invalid_constraint", whole, { param: asked[0]?.param });
+}
+
+/** Why no answer can follow the constraint; undefined where one can. */
+async function refusalOf(engine: Engine, constraint: Constraint): Promise<string | undefined> {
+  try {
+    await engine.checkConstraint(constraint);
+  } catch (error) {
+    if (error instanceof EngineError && error.code === "invalid_constraint") return error.message;
+    throw error;
+  }
+}
+
+/**
  * Runs the requests side by side; the index of a piece is that of its request. Leaving the iteration, `signal` or
- * the failure of one cancels all. `formParam`: the parameter that a refused form is to be put down to.
+ * the failure of one cancels all.
  */
 export async function* generate(
   engine: Engine,
   requests: readonly GenerateRequest[],
   signal: AbortSignal,
-  formParam?: string,
 ): AsyncGenerator<Piece> {
   const abort = new AbortController();
   const stop = () => abort.abort(signal.reason);
@@ -110,7 +140,7 @@ export async function* generate(
   if (signal.aborted) stop();
   try {
     const choices = requests.map((request, i) =>
-      generateOne(engine, { ...request, signal: abort.signal }, i, formParam)
+      generateOne(engine, { ...request, signal: abort.signal }, i)
     );
     if (choices.length === 1) yield* choices[0];
     else yield* merge(choices, abort);
@@ -120,12 +150,7 @@ export async function* generate(
   }
 }
 
-async function* generateOne(
-  engine: Engine,
-  request: GenerateRequest,
-  index: number,
-  formParam: string | undefined,
-): AsyncGenerator<Piece> {
+async function* generateOne(engine: Engine, request: GenerateRequest, index: number): AsyncGenerator<Piece> {
   const reader = new PieceReader(engine, index, request.logprobs !== undefined);
   const signal = request.signal!;
   signal.throwIfAborted();
@@ -144,9 +169,6 @@ async function* generateOne(
     signal.throwIfAborted();
     if (error instanceof EngineError && error.code === "queue_full") {
       throw queueFull(error.message, secondsUntilRoom(engine));
-    }
-    if (error instanceof EngineError && error.code === "invalid_constraint") {
-      throw new ApiError(400, error.code, error.message, { param: formParam });
     }
     throw withPromptLength(error, engine, request.prompt.length);
   } finally {

@@ -14,7 +14,7 @@ export interface Generation {
   /** Checks a body as far as that needs no model, and gives the forms that it asks for. Throws ApiError. */
   check(body: unknown): AskedForm[];
   /** Checks a body as a stranger's; throws ApiError, or what the engine throws for a prompt that it refuses. */
-  prepare(engine: Engine, body: unknown, options: RunOptions): Prepared;
+  prepare(engine: Engine, body: unknown, options: RunOptions): Promise<Prepared>;
 }
 
 interface GenerationSpec<Request extends z.ZodType> {
@@ -28,7 +28,7 @@ interface GenerationSpec<Request extends z.ZodType> {
   readonly example: z.input<Request>;
   /** All forms that parts of the answer are to have. */
   readonly forms: (body: z.output<Request>) => AskedForm[];
-  readonly prepare: (engine: Engine, body: z.output<Request>, options: RunOptions) => Prepared;
+  readonly prepare: (engine: Engine, body: z.output<Request>, options: RunOptions) => Promise<Prepared>;
 }
 
 /** A client that leaves cancels its work. */
@@ -37,7 +37,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
   return {
     url: path,
     check: (body) => spec.forms(check(request, body)),
-    prepare: (engine, body, options) => prepare(engine, check(request, body), options),
+    prepare: async (engine, body, options) => await prepare(engine, check(request, body), options),
     endpoint: endpoint({
       method: "post",
       path,
@@ -61,7 +61,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       },
     }, async ({ body, raw, cacheSalt }, { engine, limits, report }) => {
       const abort = abortWhenLeft(raw);
-      const prepared = prepare(engine, body as z.output<Request>, { cacheSalt });
+      const prepared = await prepare(engine, body as z.output<Request>, { cacheSalt });
       return prepared.stream
         ? await eventStream(prepared.chunks(abort.signal), abort, limits, report)
         : Response.json(await prepared.answer(abort.signal));
