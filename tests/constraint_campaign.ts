@@ -114,6 +114,8 @@ export async function compileHostiles(
   const grammars = createGrammars(tokenizer);
   await grammars.compile({ kind: "regex", pattern: "a" });
   const random = randomFrom(5);
+  // JavaScript's heap has room for all of them from here on.
+  for (const [, make] of HOSTILES) make();
   const before = resident();
   const late: string[] = [];
   let compiled = 0, refused = 0;

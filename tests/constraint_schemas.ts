@@ -149,6 +149,22 @@ export const SCHEMAS: readonly unknown[] = [
     }],
   },
   { oneOf: [{ const: "a" }, { const: "b" }, { type: "integer" }] },
+  {
+    oneOf: [{ $ref: "#/$defs/cat" }, { $ref: "#/$defs/dog" }],
+    $defs: {
+      cat: {
+        type: "object",
+        properties: { kind: { const: "cat" }, lives: { type: "integer" } },
+        required: ["kind"],
+      },
+      dog: {
+        type: "object",
+        properties: { kind: { enum: ["dog", "puppy"] } },
+        required: ["kind"],
+        additionalProperties: false,
+      },
+    },
+  },
   { allOf: [{ type: "integer", minimum: 3 }, { maximum: 8 }] },
   {
     allOf: [{ type: "object", properties: { a: { type: "integer" } }, required: ["a"] }, {

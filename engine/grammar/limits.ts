@@ -22,7 +22,7 @@ export const LIMITS = {
   /** Symbols in all rules of the compiled grammar. */
   grammarSize: 100_000,
   /** Work to build the lexer and to work out its large expressions, about 50,000 a millisecond. */
-  initialLexerFuel: 1_000_000,
+  initialLexerFuel: 400_000,
   /** Work of the lexer for one mask, about 14,000 a millisecond. */
   stepLexerFuel: 200_000,
   /** States of one answer's lexer, of 1 to 2 kB each. */
@@ -48,9 +48,13 @@ export function checkSize(constraint: Constraint): void {
     if (depth > LIMITS.depth) throw over("depth", "depth", depth);
     const next: unknown[] = [];
     for (const value of layer) {
-      if (++values > LIMITS.values) throw over("values", "number of values", values);
+      values++;
       if (typeof value === "string") characters += value.length;
       if (typeof value !== "object" || value === null) continue;
+      const length = Array.isArray(value) ? value.length : Object.keys(value).length;
+      if (values + next.length + length > LIMITS.values) {
+        throw over("values", "number of values", values + next.length + length);
+      }
       for (const [key, inner] of Object.entries(value)) {
         if (!Array.isArray(value)) characters += key.length;
         next.push(inner);

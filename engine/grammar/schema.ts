@@ -2,6 +2,7 @@
 
 import { FORMATS } from "./formats.ts";
 import { rustPattern } from "./ecma_pattern.ts";
+import { areExclusive } from "./exclusive.ts";
 import { LIMITS } from "./limits.ts";
 import { ConstraintError } from "./types.ts";
 
@@ -84,7 +85,10 @@ class Reader {
   readonly #references: { path: readonly string[]; target: string }[] = [];
   readonly #base: string | undefined;
 
+  readonly #root: unknown;
+
   constructor(root: unknown) {
+    this.#root = root;
     const id = (root as Schema | null)?.["$id"];
     if (typeof id === "string") this.#base = id.replace(/#$/, "");
   }
@@ -103,6 +107,12 @@ class Reader {
     checkNumbers(schema as Schema, path);
     Object.assign(result, boundsOfMultiples(schema as Schema, path));
     checkProperties(schema as Schema, path);
+    const { oneOf } = schema as Schema;
+    if (Array.isArray(oneOf) && areExclusive(oneOf, this.#root)) {
+      if ("anyOf" in result) result.allOf = [...(result.allOf as unknown[] ?? []), { anyOf: result.oneOf }];
+      else result.anyOf = result.oneOf;
+      delete result.oneOf;
+    }
     const patterns = patternsOf(schema as Schema, path);
     if (patterns.length === 1) result.pattern = patterns[0];
     if (patterns.length === 2) {
@@ -253,6 +263,12 @@ function boundsOfMultiples(schema: Schema, path: readonly string[]): Record<stri
 function checkProperties(schema: Schema, path: readonly string[]): void {
   const { minProperties, maxProperties, patternProperties, additionalProperties } = schema;
   const required = new Set(Array.isArray(schema.required) ? schema.required : []);
+  if (required.size > LIMITS.properties) {
+    throw refused(
+      [...path, "required"],
+      `must have at most ${LIMITS.properties} names (got ${required.size})`,
+    );
+  }
   const listed = Object.keys(schema.properties ?? {});
   for (const [keyword, value] of Object.entries({ minProperties, maxProperties })) {
     if (value !== undefined && listed.some((name) => !required.has(name))) {

@@ -65,6 +65,33 @@ Deno.test("keywords that say nothing here are left out, and properties named lik
   assertEquals(JSON.stringify(rest), '{"properties":{"not":{"type":"null"},"__proto__":{"type":"null"}}}');
 });
 
+const KINDS = {
+  cat: {
+    type: "object",
+    properties: { kind: { const: "cat" }, lives: { type: "integer" } },
+    required: ["kind", "lives"],
+  },
+  dog: { type: "object", properties: { kind: { enum: ["dog", "puppy"] } }, required: ["kind"] },
+};
+
+Deno.test("a oneOf whose schemas plainly exclude each other is an anyOf, by references too", () => {
+  const oneOfs: [unknown, boolean][] = [
+    [{ oneOf: [{ $ref: "#/$defs/cat" }, { $ref: "#/$defs/dog" }], $defs: KINDS }, true],
+    [{ oneOf: [{ type: "integer" }, { type: ["string", "null"] }] }, true],
+    [{ oneOf: [{ const: 1 }, { enum: [2, 3] }] }, true],
+    [{ oneOf: [{ type: "integer" }, { type: "number" }] }, false],
+    [{ oneOf: [{ $ref: "#/$defs/cat" }, { $ref: "#/$defs/cat" }], $defs: KINDS }, false],
+    [{ oneOf: [KINDS.cat, { ...KINDS.dog, required: [] }] }, false],
+    // What is no object is valid by both.
+    [{ oneOf: [{ ...KINDS.cat, type: undefined }, { ...KINDS.dog, type: undefined }] }, false],
+    [{ $defs: { a: { oneOf: [{ $ref: "#/$defs/a" }, { type: "null" }] } }, $ref: "#/$defs/a" }, false],
+  ];
+  for (const [schema, exclusive] of oneOfs) {
+    const compilable = JSON.stringify(compilableSchema(JSON.parse(JSON.stringify(schema))));
+    assertEquals(!compilable.includes("oneOf"), exclusive, compilable);
+  }
+});
+
 /** ECMAScript's meaning of a pattern is checked by the campaign's judge; this is its spelling. */
 Deno.test("patterns keep their meaning in Rust's syntax", () => {
   assertEquals(rustPattern("^[a-z&&[]$"), "^[a-z\\u{26}\\u{26}\\u{5b}]$");

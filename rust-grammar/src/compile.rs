@@ -1,7 +1,7 @@
 //! Constraints compiled, within limits.
 use crate::matcher::Matcher;
 use crate::vocabulary::Vocabulary;
-use crate::{guarded, input::Input};
+use crate::{guarded, input::Input, memory};
 use anyhow::{Result, anyhow, bail, ensure};
 use llguidance::TokenParser;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
@@ -109,6 +109,7 @@ impl Limits {
 pub struct Grammar {
     parser: TokenParser,
     pub(crate) vocabulary: Arc<Vocabulary>,
+    bytes: usize,
 }
 
 impl Grammar {
@@ -156,6 +157,7 @@ impl Grammar {
     }
 
     fn compile_here(vocabulary: Arc<Vocabulary>, source: &[u8], limits: Limits) -> Result<Self> {
+        let before = memory::held();
         let grammar: TopLevelGrammar = serde_json::from_slice(source).map_err(|e| anyhow!("{e}"))?;
         let factory = &vocabulary.factory;
         let mut parser = factory.create_parser_from_init_ext(
@@ -165,8 +167,9 @@ impl Grammar {
             limits.parser(),
         )?;
         parser.start_without_prompt();
-        let grammar = Self { parser, vocabulary };
+        let mut grammar = Self { parser, vocabulary, bytes: 0 };
         grammar.warm_up(limits)?;
+        grammar.bytes = usize::try_from(memory::held() - before).unwrap_or(0);
         Ok(grammar)
     }
 
@@ -208,8 +211,8 @@ impl Grammar {
         Matcher::new(self, self.parser.deep_clone())
     }
 
-    /// About how many bytes it takes.
+    /// How many bytes it takes.
     pub fn bytes(&self) -> usize {
-        self.parser.parser.lexer_stats().num_bytes
+        self.bytes
     }
 }

@@ -44,7 +44,7 @@ exports! {
     /// without bytes is no text. Output: a handle (u64).
     compy_grammar_vocabulary = vocabulary;
     /// Handle: a vocabulary. Input: limits (u32 each, as in `Limits`), llguidance's grammars as JSON. Output: a handle, and
-    /// about how many bytes the grammar takes (u64 each).
+    /// how many bytes the grammar takes (u64 each).
     compy_grammar_compile = |handle, input, out| {
         let mut input = Input::new(input);
         let limits = Limits::read(&mut input)?;

@@ -8,6 +8,7 @@ pub mod ffi;
 mod handles;
 mod input;
 mod matcher;
+mod memory;
 mod vocabulary;
 
 pub use compile::{Grammar, Limits};

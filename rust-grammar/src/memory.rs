@@ -1,0 +1,45 @@
+//! The system's allocator, which counts for each thread what it has taken and not given back.
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+thread_local! {
+    static HELD: Cell<isize> = const { Cell::new(0) };
+}
+
+/// Bytes that this thread has allocated, less those that it has freed.
+pub fn held() -> isize {
+    HELD.get()
+}
+
+fn count(bytes: isize) {
+    // A thread that is ending has no counter any more.
+    let _ = HELD.try_with(|held| held.set(held.get() + bytes));
+}
+
+// SAFETY: everything is handed on to the system's allocator as it is; the counter allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as isize - layout.size() as isize);
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}

@@ -1,0 +1,161 @@
+//! The exports as Deno calls them: whatever comes is answered or refused, and nothing ends the process.
+use compy_grammar::ffi::*;
+
+type Export = unsafe extern "C" fn(u64, *const u8, usize, *mut u8, usize) -> i32;
+
+const LIMITS: [u32; 7] = [5000, 100_000, 400_000, 200_000, 10_000, 2000, 50_000];
+const END: u32 = 256;
+const TOKENS: usize = 258;
+
+fn call(export: Export, handle: u64, input: &[u8]) -> Result<Vec<u8>, String> {
+    let mut output = vec![0; 4096];
+    // SAFETY: both slices are as long as is said, and live until the call returns.
+    let n = unsafe { export(handle, input.as_ptr(), input.len(), output.as_mut_ptr(), output.len()) };
+    if n >= 0 {
+        output.truncate(n as usize);
+        return Ok(output);
+    }
+    output.truncate((-1 - n) as usize);
+    Err(String::from_utf8(output).unwrap())
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn handle(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[..8].try_into().unwrap())
+}
+
+/// A token for each byte, one that ends, and one that is no text.
+fn vocabulary() -> u64 {
+    let mut message = words(&[TOKENS as u32, 1, END]);
+    message.extend((0..TOKENS).flat_map(|token| u32::from(token < 256).to_le_bytes()));
+    message.extend(0..=255u8);
+    handle(&call(compy_grammar_vocabulary, 0, &message).unwrap())
+}
+
+fn compile(vocabulary: u64, grammar: &str) -> Result<u64, String> {
+    let mut message = words(&LIMITS);
+    message.extend(format!("{{\"grammars\":[{grammar}]}}").as_bytes());
+    Ok(handle(&call(compy_grammar_compile, vocabulary, &message)?))
+}
+
+fn lark(source: &str) -> String {
+    format!("{{\"name\":\"answer\",\"lark_grammar\":{source:?}}}")
+}
+
+fn matcher(grammar: u64) -> u64 {
+    handle(&call(compy_grammar_matcher, grammar, &[]).unwrap())
+}
+
+fn mask(matchers: &[u64]) -> Vec<Vec<u32>> {
+    let input: Vec<u8> = matchers.iter().flat_map(|m| m.to_le_bytes()).collect();
+    let row = TOKENS.div_ceil(32) * 4;
+    let mut output = vec![0; row * matchers.len()];
+    // SAFETY: as in `call`.
+    let n = unsafe { compy_grammar_masks(0, input.as_ptr(), input.len(), output.as_mut_ptr(), output.len()) };
+    assert_eq!(n as usize, output.len());
+    let set = |row: &[u8]| (0..TOKENS as u32).filter(|&t| row[t as usize / 8] >> (t % 8) & 1 == 1).collect::<Vec<_>>();
+    output.chunks(row).map(set).collect()
+}
+
+fn consume(matcher: u64, token: u32) -> Vec<u8> {
+    call(compy_grammar_consume, matcher, &token.to_le_bytes()).unwrap()
+}
+
+#[test]
+fn an_answer_follows_its_grammar_to_the_end() {
+    let grammar = compile(vocabulary(), &lark("start: (\"ab\" | \"ac\") <[257]>")).unwrap();
+    let m = matcher(grammar);
+    assert_eq!(mask(&[m])[0], [u32::from(b'a')]);
+    assert_eq!(consume(m, u32::from(b'x')), [0, 0, 0]);
+    assert_eq!(consume(m, END), [0, 0, 0]);
+    assert_eq!(consume(m, u32::from(b'a')), [1, 0, 0]);
+    assert_eq!(mask(&[m])[0], [u32::from(b'b'), u32::from(b'c')]);
+    assert_eq!(consume(m, u32::from(b'c')), [1, 0, 0]);
+    assert!(call(compy_grammar_forced, m, &[]).unwrap().ends_with(b"\xff[257]"));
+    assert_eq!(consume(m, 257), [1, 1, 1]);
+    assert_eq!(mask(&[m])[0], [END]);
+    assert_eq!(consume(m, END), [1, 1, 1]);
+    assert_eq!(consume(m, END)[0], 0);
+}
+
+#[test]
+fn matchers_of_one_grammar_do_not_depend_on_each_other() {
+    let grammar = compile(vocabulary(), &lark("start: /[a-c]{1,3}/")).unwrap();
+    let all: Vec<u64> = (0..20).map(|_| matcher(grammar)).collect();
+    let alone = mask(&all[..1]);
+    consume(all[1], u32::from(b'a'));
+    for token in [b'a', b'b', b'c'] {
+        consume(all[2], token.into());
+    }
+    let together = mask(&all);
+    assert_eq!(together[0], alone[0]);
+    assert_eq!(together[1], [u32::from(b'a'), u32::from(b'b'), u32::from(b'c'), END]);
+    assert_eq!(together[2], [END]);
+    assert!(together[3..].iter().all(|mask| *mask == alone[0]));
+}
+
+#[test]
+fn a_lexer_that_grows_too_large_ends_the_answer_and_nothing_else() {
+    let vocabulary = vocabulary();
+    // Each character of the last 30 matters: the states double with each.
+    let grammar = compile(vocabulary, &lark("start: /(a|b)*a(a|b){30}/")).unwrap();
+    let m = matcher(grammar);
+    let mut state = 1u32;
+    let taken = (0..200_000).take_while(|_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        consume(m, u32::from(if state >> 31 == 0 { b'a' } else { b'b' }))[0] == 1
+    });
+    assert!(taken.count() < 200_000);
+    assert!(mask(&[m])[0].is_empty());
+    assert!(call(compy_grammar_forced, m, &[]).unwrap().is_empty());
+    assert_eq!(mask(&[matcher(grammar)])[0].len(), 2);
+}
+
+#[test]
+fn stale_and_wrong_handles_are_refused() {
+    let vocabulary = vocabulary();
+    let grammar = compile(vocabulary, &lark("start: \"a\"")).unwrap();
+    let m = matcher(grammar);
+    call(compy_grammar_free, grammar, &[]).unwrap();
+    for (export, handle) in [
+        (compy_grammar_matcher as Export, grammar),
+        (compy_grammar_matcher, vocabulary),
+        (compy_grammar_consume, vocabulary),
+        (compy_grammar_forced, 0),
+        (compy_grammar_compile, m),
+        (compy_grammar_free, grammar),
+        (compy_grammar_free, u64::MAX),
+    ] {
+        assert!(call(export, handle, &[0; 64]).unwrap_err().contains("is not the handle of"));
+    }
+    // What was made of the grammar lives on.
+    assert_eq!(consume(m, u32::from(b'a')), [1, 1, 1]);
+}
+
+#[test]
+fn messages_that_lie_are_refused() {
+    for message in [
+        vec![],
+        words(&[1]),
+        words(&[u32::MAX, 0]),
+        words(&[0, 0]),
+        words(&[1, 1, 5, 1]),
+        words(&[2, 0, u32::MAX, 1]),
+        [words(&[1, 0, 2000]), vec![b'a'; 2000]].concat(),
+    ] {
+        assert!(call(compy_grammar_vocabulary, 0, &message).is_err(), "{message:?}");
+    }
+    let vocabulary = vocabulary();
+    for grammar in
+        ["", "{}", "{\"lark_grammar\": 5}", "{\"lark_grammar\":\"start:\\\"\"}", "{\"json_schema\":{\"type\":5}}"]
+    {
+        assert!(compile(vocabulary, grammar).is_err(), "{grammar}");
+    }
+    let m = matcher(compile(vocabulary, &lark("start: \"a\"")).unwrap());
+    assert!(call(compy_grammar_masks, 0, &m.to_le_bytes()).is_err());
+    assert!(call(compy_grammar_masks, 0, &[1, 2, 3]).is_err());
+    assert_eq!(consume(m, u32::MAX)[0], 0);
+}
