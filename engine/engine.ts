@@ -236,11 +236,7 @@ export class LlmEngine implements Engine {
   }
 
   #enqueue(sequence: Sequence, signal: AbortSignal | undefined): void {
-    if (sequence.form) {
-      const ending = addForced(sequence, this.tokenizer);
-      if (ending instanceof EngineError) throw ending;
-      sequence.ending = ending;
-    }
+    if (sequence.form) sequence.ending = addForced(sequence, this.tokenizer);
     this.#scheduler.add(sequence);
     if (signal) {
       const cancel = () => this.#cancel(sequence);

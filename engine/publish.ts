@@ -73,7 +73,7 @@ export function publishToken(
  * Adds the tokens that must come next; their events are held. Returns why the answer ends with the last of its tokens, where
  * it does.
  */
-export function addForced(sequence: Sequence, tokenizer: Tokenizer): FinishReason | EngineError | undefined {
+export function addForced(sequence: Sequence, tokenizer: Tokenizer): FinishReason | undefined {
   for (;;) {
     const ending = endingOf(sequence, tokenizer);
     const token = ending ? undefined : sequence.form?.takeForced();
@@ -147,11 +147,10 @@ function hold(sequence: Sequence, token: number, score: { logprob?: number; top?
 }
 
 /** Why the answer ends with the last of its tokens, where it does. */
-function endingOf(sequence: Sequence, tokenizer: Tokenizer): FinishReason | EngineError | undefined {
+function endingOf(sequence: Sequence, tokenizer: Tokenizer): FinishReason | undefined {
   const { output, form } = sequence;
   if (output.stopped) {
-    if (!form?.constrained || form.isWhole(keptTokens(sequence, tokenizer))) return "stop";
-    return constraintFailed("a stop text came in its midst");
+    return !form?.constrained || form.isWhole(keptTokens(sequence, tokenizer)) ? "stop" : "length";
   }
   if (form?.complete) return "stop";
   return sequence.length < sequence.maxLength ? undefined : "length";
