@@ -245,6 +245,24 @@ Deno.test("a character that is never completed comes as U+FFFD with the finish, 
   await engine.close();
 });
 
+Deno.test("DRY ends a repetition that nothing else would, and counts the prompt", async () => {
+  const { engine } = startEngine();
+  const logitBias = new Map([[65, 100]]);
+  const request = { prompt: promptOf(5), maxTokens: 12, ignoreEos: true, sampling: { ...GREEDY, logitBias } };
+  const dry = { dryMultiplier: 60, dryBase: 2, dryAllowedLength: 2 };
+  const [free, bound, prompted] = await Promise.all([
+    generate(engine, request),
+    generate(engine, { ...request, sampling: { ...request.sampling, ...dry } }),
+    generate(engine, { ...request, prompt: [66, 65, 65, 65, 65], sampling: { ...request.sampling, ...dry } }),
+  ]);
+  assertEquals(free.tokens, new Array(12).fill(65));
+  // "AAA" repeats "A" after "A": the match grows by one with each further token, and its cost doubles.
+  assertEquals(bound.tokens.slice(0, 4), [65, 65, 65, 65]);
+  assert(bound.tokens[4] !== 65, bound.tokens.join());
+  assert(prompted.tokens[0] !== 65, prompted.tokens.join());
+  await engine.close();
+});
+
 Deno.test("log-probabilities are those of the raw logits, whatever the sampling", async () => {
   const { engine } = startEngine();
   const prompt = promptOf(30);

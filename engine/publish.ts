@@ -130,6 +130,7 @@ export function append(sequence: Sequence, token: number): void {
   }
   sequence.tokens[sequence.length++] = token;
   sequence.counts?.addGenerated(token);
+  sequence.dry?.push(token);
 }
 
 /** Makes the event of the token that was added last. */

@@ -1,6 +1,8 @@
 import type { Draw, LogitsRequest } from "./backend/backend.ts";
 import type { EventStream } from "./event_stream.ts";
-import { candidatesWanted, drawOf, Random, TokenCounts, usesPenalties } from "./sampler.ts";
+import { Dry } from "./dry.ts";
+import { Random } from "./random.ts";
+import { candidatesWanted, drawOf, TokenCounts, usesPenalties } from "./sampler.ts";
 import type { Sequence } from "./sequence.ts";
 import { OutputText } from "./stop.ts";
 import type { Tokenizer } from "./tokenizer/types.ts";
@@ -17,7 +19,7 @@ export interface SequenceContext {
   readonly vocabSize: number;
   /** Tokens that one sequence may hold: the model's context length, or what the KV pool can hold. */
   readonly contextLength: number;
-  /** Whether the backend draws tokens. */
+  /** Whether the backend takes several steps at once, and draws their tokens. */
   readonly draws: boolean;
 }
 
@@ -34,9 +36,12 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
   for (const token of counts ? request.prompt : []) counts!.addPrompt(token);
   const random = sampling.seed === undefined ? Random.unpredictable() : new Random(sampling.seed);
   const ends = Int32Array.from(request.ignoreEos ? [] : context.tokenizer.endTokens);
-  const draw = context.draws && !request.constraint ? drawOf(sampling, random, ends) : undefined;
+  const draw = drawOf(sampling, random, ends, {
+    severalSteps: context.draws,
+    masked: request.constraint !== undefined,
+  });
   const logprobs = request.logprobs ?? 0;
-  const candidates = draw?.whole ? Math.max(1, logprobs) : candidatesWanted(sampling, logprobs);
+  const candidates = candidatesWanted(sampling, logprobs, draw?.whole);
   return {
     id: context.id,
     batch: request.priority === "batch",
@@ -56,6 +61,7 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     sampling,
     random,
     counts,
+    dry: sampling.dryMultiplier > 0 ? new Dry(sampling, context.tokenizer, request.prompt) : undefined,
     logits: logitsTemplate(sampling, Math.min(context.vocabSize, candidates), draw),
     ignoreEos: request.ignoreEos ?? false,
     output: new OutputText(context.tokenizer.streamDecoder({ continuation: true }), request.stop ?? []),
@@ -124,10 +130,16 @@ function checkPrompt(prompt: readonly number[], vocabSize: number): void {
 function checkSampling(sampling: SamplingParams, vocabSize: number): void {
   const { temperature, topK, topP, minP, repetitionPenalty, presencePenalty, frequencyPenalty, seed } =
     sampling;
+  const { typicalP, topNSigma, xtcProbability, xtcThreshold } = sampling;
   check("temperature", temperature >= 0 && temperature < Infinity, "must be 0 or more", temperature);
   check("topK", Number.isSafeInteger(topK) && topK >= 0, "must be a whole number, 0 or more", topK);
   check("topP", topP >= 0 && topP <= 1, "must be from 0 to 1", topP);
   check("minP", minP >= 0 && minP <= 1, "must be from 0 to 1", minP);
+  check("typicalP", typicalP >= 0 && typicalP <= 1, "must be from 0 to 1", typicalP);
+  check("topNSigma", topNSigma >= 0 && topNSigma < Infinity, "must be 0 or more", topNSigma);
+  check("xtcProbability", xtcProbability >= 0 && xtcProbability <= 1, "must be from 0 to 1", xtcProbability);
+  check("xtcThreshold", xtcThreshold >= 0 && xtcThreshold <= 1, "must be from 0 to 1", xtcThreshold);
+  checkDry(sampling);
   check(
     "repetitionPenalty",
     repetitionPenalty > 0 && repetitionPenalty < Infinity,
@@ -146,6 +158,20 @@ function checkSampling(sampling: SamplingParams, vocabSize: number): void {
     checkToken("logitBias", token, vocabSize);
     check("logitBias", Number.isFinite(bias), "values must be finite numbers", bias);
   }
+}
+
+function checkDry({ dryMultiplier, dryBase, dryAllowedLength, dryLastN, dryBreakers }: SamplingParams): void {
+  check("dryMultiplier", dryMultiplier >= 0 && dryMultiplier < Infinity, "must be 0 or more", dryMultiplier);
+  check("dryBase", dryBase >= 1 && dryBase < Infinity, "must be 1 or more", dryBase);
+  const wholeLength = Number.isSafeInteger(dryAllowedLength) && dryAllowedLength >= 0;
+  check("dryAllowedLength", wholeLength, "must be a whole number, 0 or more", dryAllowedLength);
+  check(
+    "dryLastN",
+    Number.isSafeInteger(dryLastN) && dryLastN >= -1,
+    "must be a whole number, -1 or more",
+    dryLastN,
+  );
+  check("dryBreakers", dryBreakers.every((text) => text !== ""), "must be texts that are not empty", '""');
 }
 
 function checkOptions({ maxTokens, logprobs, stop = [] }: GenerateRequest): void {

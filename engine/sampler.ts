@@ -1,22 +1,22 @@
 import { type Candidates, type Draw, MAX_CANDIDATES } from "./backend/backend.ts";
+import type { Random } from "./random.ts";
+import { keepsAll, truncate } from "./truncation.ts";
 import type { SamplingParams, TokenLogprob } from "./types.ts";
 
 /**
  * From candidates to a token.
  *
- * The backend has applied penalties and bias already; then, in llama.cpp's order, top-k, top-p and min-p cut the
- * list by the model's own probabilities, and the temperature is applied to what is left. So a high temperature
- * makes the choice among the kept tokens bolder, but never lets more of the tail in. (At temperature 1, the
- * default, this is the same as vLLM's order, which scales first.)
- *
- * Only the MAX_CANDIDATES best tokens are ever considered: without top-k the tail beyond them, usually a few
- * thousandths of the probability, is never drawn.
+ * The backend has applied penalties, bias and mask already. Where nothing else cuts the distribution, it draws from the whole
+ * vocabulary itself (`Draw.whole`). Else the MAX_CANDIDATES best tokens are considered, truncation.ts cuts them by the model's
+ * own probabilities, in llama.cpp's order, and the temperature is applied to what is left. So a high temperature makes the
+ * choice among the kept tokens bolder, but never lets more of the tail in. (At temperature 1, the default, this is the same
+ * as vLLM's order, which scales first.)
  */
 
-/** How many candidates the backend must return so that `sample` and `alternatives` can work. */
-export function candidatesWanted(sampling: SamplingParams, logprobs: number): number {
+/** How many candidates the backend must return so that `sample`, or the backend where it `draws`, and `alternatives` can work. */
+export function candidatesWanted(sampling: SamplingParams, logprobs: number, draws = false): number {
   if (logprobs > 0 && adjustsLogits(sampling)) return MAX_CANDIDATES;
-  if (sampling.temperature === 0) return Math.max(1, logprobs);
+  if (sampling.temperature === 0 || draws) return Math.max(1, logprobs);
   if (sampling.topK > 0) return Math.min(MAX_CANDIDATES, Math.max(sampling.topK, logprobs));
   return MAX_CANDIDATES;
 }
@@ -27,24 +27,34 @@ export function usesPenalties(sampling: SamplingParams): boolean {
 }
 
 function adjustsLogits(sampling: SamplingParams): boolean {
-  return sampling.logitBias.size > 0 || usesPenalties(sampling);
+  return sampling.logitBias.size > 0 || usesPenalties(sampling) || sampling.dryMultiplier > 0;
 }
 
-/** How a backend that draws tokens itself is to do it. Undefined where it cannot: penalties count what was drawn. */
-export function drawOf(sampling: SamplingParams, random: Random, ends: Int32Array): Draw | undefined {
-  if (usesPenalties(sampling)) return undefined;
-  const { temperature, topK, topP, minP, logitBias } = sampling;
+/**
+ * How the backend is to draw the tokens; undefined where `sample` does. Every backend draws from the whole vocabulary. Those
+ * that take several steps at once draw from the candidates too, where nothing depends on what was drawn before.
+ */
+export function drawOf(
+  sampling: SamplingParams,
+  random: Random,
+  ends: Int32Array,
+  { severalSteps, masked }: { severalSteps: boolean; masked: boolean },
+): Draw | undefined {
+  const { temperature, topK, topP, minP, typicalP, topNSigma, xtcProbability } = sampling;
+  const whole = temperature > 0 && keepsAll(sampling);
+  const fixed = !usesPenalties(sampling) && sampling.dryMultiplier === 0;
+  const simple = typicalP === 1 && topNSigma === 0 && xtcProbability === 0;
+  if (!whole && !(severalSteps && fixed && simple)) return undefined;
   const key = [random.next() * 2 ** 32, random.next() * 2 ** 32] as const;
-  const massOfAll = topK === 0 && logitBias.size === 0;
-  const whole = massOfAll && topP === 1 && minP === 0 && temperature > 0;
+  const massOfAll = topK === 0 && !adjustsLogits(sampling) && !masked;
   return { temperature, topK: topK || MAX_CANDIDATES, topP, minP, whole, massOfAll, key, ends };
 }
 
 const weights = new Float64Array(MAX_CANDIDATES);
 
 /**
- * The index of the chosen candidate. Draws one random number, or none at temperature 0. `masked`: the candidates are those of
- * a part of the vocabulary.
+ * The index of the chosen candidate, the best at temperature 0. `masked`: a mask has left tokens out. Draws the same count of
+ * random numbers for each token of a request.
  */
 export function sample(
   candidates: Candidates,
@@ -53,49 +63,22 @@ export function sample(
   masked = false,
 ): number {
   if (sampling.temperature === 0) return 0;
-  const logits = candidates.logits;
-  const kept = truncate(candidates, sampling, masked);
+  const { logits, logSumExp } = candidates;
+  // logSumExp is of the raw logits: the right total only where they were not changed.
+  const all = masked || adjustsLogits(sampling) ? undefined : Math.exp(logSumExp - logits[0]);
+  const kept = truncate(candidates, sampling, random, all);
   let total = 0;
-  for (let i = 0; i < kept; i++) {
-    weights[i] = Math.exp((logits[i] - logits[0]) / sampling.temperature);
+  for (const [i, index] of kept.entries()) {
+    weights[i] = Math.exp((logits[index] - logits[kept[0]]) / sampling.temperature);
     total += weights[i];
   }
   const mark = random.next() * total;
   let sum = 0;
-  for (let i = 0; i < kept; i++) {
+  for (const [i, index] of kept.entries()) {
     sum += weights[i];
-    if (mark < sum) return i;
+    if (mark < sum) return index;
   }
-  return 0;
-}
-
-/** How many of the best candidates top-k, top-p and min-p leave; at least one. */
-export function truncate(candidates: Candidates, sampling: SamplingParams, masked = false): number {
-  const { logits, logSumExp } = candidates;
-  const best = logits[0];
-  let kept = Math.min(logits.length, MAX_CANDIDATES);
-  if (sampling.topK > 0) kept = Math.min(kept, sampling.topK);
-  if (sampling.topP < 1) {
-    // logSumExp is of the raw logits and of all tokens: the right total only where neither was changed.
-    const whole = sampling.topK === 0 && !masked && !adjustsLogits(sampling);
-    const total = whole ? Math.exp(logSumExp - best) : sumOfExp(logits, kept);
-    const wanted = sampling.topP * total;
-    let sum = 0;
-    let count = 0;
-    while (count < kept && sum < wanted) sum += Math.exp(logits[count++] - best);
-    kept = Math.max(1, count);
-  }
-  if (sampling.minP > 0) {
-    const least = best + Math.log(sampling.minP);
-    while (kept > 1 && logits[kept - 1] < least) kept--;
-  }
-  return kept;
-}
-
-function sumOfExp(logits: Float32Array, count: number): number {
-  let sum = 0;
-  for (let i = 0; i < count; i++) sum += Math.exp(logits[i] - logits[0]);
-  return sum;
+  return kept[0];
 }
 
 /**
@@ -112,54 +95,6 @@ export function alternatives(candidates: Candidates, count: number): TokenLogpro
     if (best.length > count) best.pop();
   }
   return best.map((i) => ({ token: ids[i], logprob: rawLogits[i] - logSumExp }));
-}
-
-/** xoshiro128** (Blackman and Vigna), seeded by splitmix32: 128 bits of state, one sequence's own. */
-export class Random {
-  #a: number;
-  #b: number;
-  #c: number;
-  #d: number;
-
-  /** Any safe integer; all its bits count. */
-  constructor(seed: number) {
-    const low = splitmix(seed | 0, 0x9e3779b9);
-    const high = splitmix(Math.floor(seed / 2 ** 32) | 0, 0x85ebca6b);
-    this.#a = low() ^ high();
-    this.#b = low() ^ high();
-    this.#c = low() ^ high();
-    this.#d = (low() ^ high()) | 1; // never all zero
-  }
-
-  static unpredictable(): Random {
-    const [low, high] = crypto.getRandomValues(new Uint32Array(2));
-    return new Random((high & 0xfffff) * 2 ** 32 + low);
-  }
-
-  /** Uniform in [0, 1), in steps of 2^-32. */
-  next(): number {
-    const product = Math.imul(this.#b, 5);
-    const result = Math.imul((product << 7) | (product >>> 25), 9);
-    const shifted = this.#b << 9;
-    this.#c ^= this.#a;
-    this.#d ^= this.#b;
-    this.#b ^= this.#c;
-    this.#a ^= this.#d;
-    this.#c ^= shifted;
-    this.#d = (this.#d << 11) | (this.#d >>> 21);
-    return (result >>> 0) / 2 ** 32;
-  }
-}
-
-/** splitmix32: well mixed numbers from a counter. */
-function splitmix(state: number, increment: number): () => number {
-  return () => {
-    state = (state + increment) | 0;
-    let z = state;
-    z = Math.imul(z ^ (z >>> 16), 0x21f0aaad);
-    z = Math.imul(z ^ (z >>> 15), 0x735a2d97);
-    return z ^ (z >>> 15);
-  };
 }
 
 /** The tokens that penalties look at, counted as they come: no step ever walks the whole text again. */

@@ -1,42 +1,15 @@
 import { assert, assertAlmostEquals, assertEquals, assertNotEquals } from "@std/assert";
 import { type Candidates, MAX_CANDIDATES } from "./backend/backend.ts";
-import { alternatives, candidatesWanted, Random, sample, TokenCounts, truncate } from "./sampler.ts";
-import { DEFAULT_SAMPLING, type SamplingParams } from "./types.ts";
-
-function candidatesOf(logits: number[], tail = 0): Candidates {
-  return {
-    ids: Int32Array.from(logits.keys(), (i) => i + 100),
-    logits: Float32Array.from(logits),
-    rawLogits: Float32Array.from(logits),
-    logSumExp: Math.log(logits.reduce((sum, logit) => sum + Math.exp(logit), tail)),
-    probed: new Float32Array(0),
-  };
-}
-
-function withSampling(changes: Partial<SamplingParams>): SamplingParams {
-  return { ...DEFAULT_SAMPLING, ...changes };
-}
+import { Random } from "./random.ts";
+import { alternatives, candidatesWanted, drawOf, sample, TokenCounts } from "./sampler.ts";
+import { candidatesOf, chiSquare, softmax, withSampling } from "./testing_sampling.ts";
+import type { SamplingParams } from "./types.ts";
 
 function frequencies(candidates: Candidates, sampling: SamplingParams, draws: number): number[] {
   const random = new Random(7);
   const counts = new Array(candidates.ids.length).fill(0);
   for (let i = 0; i < draws; i++) counts[sample(candidates, sampling, random)]++;
   return counts;
-}
-
-/** Pearson's statistic; its expectation is the degrees of freedom. */
-function chiSquare(counts: number[], probabilities: number[]): number {
-  const draws = counts.reduce((sum, count) => sum + count, 0);
-  return counts.reduce((sum, count, i) => {
-    const expected = draws * probabilities[i];
-    return expected === 0 ? sum + count * Infinity || sum : sum + (count - expected) ** 2 / expected;
-  }, 0);
-}
-
-function softmax(logits: number[], temperature = 1): number[] {
-  const weights = logits.map((logit) => Math.exp(logit / temperature));
-  const total = weights.reduce((sum, weight) => sum + weight, 0);
-  return weights.map((weight) => weight / total);
 }
 
 const LOGITS = [3, 2.5, 2, 1, 0.5, 0, -1, -2];
@@ -86,27 +59,6 @@ Deno.test("a temperature near 0 or very high neither overflows nor gets stuck", 
   assert(Math.abs(first - second) < 400);
 });
 
-Deno.test("top-k, top-p and min-p keep the most probable tokens", () => {
-  const candidates = candidatesOf(LOGITS); // probabilities 0.43 0.26 0.16 0.06 0.04 …
-  assertEquals(truncate(candidates, withSampling({})), 8);
-  assertEquals(truncate(candidates, withSampling({ topK: 3 })), 3);
-  assertEquals(truncate(candidates, withSampling({ topK: 100 })), 8);
-  assertEquals(truncate(candidates, withSampling({ topP: 0.43 })), 1);
-  assertEquals(truncate(candidates, withSampling({ topP: 0.5 })), 2);
-  assertEquals(truncate(candidates, withSampling({ topP: 0 })), 1);
-  assertEquals(truncate(candidates, withSampling({ minP: 0.3 })), 3); // e^-1 = 0.37, e^-2 = 0.14
-  assertEquals(truncate(candidates, withSampling({ minP: 1 })), 1);
-  assertEquals(truncate(candidates, withSampling({ topK: 2, topP: 0.6 })), 1); // of 0.43 + 0.26, 0.43 is 62 %
-});
-
-Deno.test("top-p counts the probability of tokens that are no candidates", () => {
-  const candidates = candidatesOf([0, 0, 0, 0], 4); // the four hold half of the probability
-  assertEquals(truncate(candidates, withSampling({ topP: 0.25 })), 2);
-  assertEquals(truncate(candidates, withSampling({ topP: 0.9 })), 4);
-  // With a bias the total is of other logits: then the candidates stand for all.
-  assertEquals(truncate(candidates, withSampling({ topP: 0.25, logitBias: new Map([[1, 1]]) })), 1);
-});
-
 Deno.test("the temperature does not change which tokens top-p keeps", () => {
   for (const temperature of [0.1, 1, 10]) {
     const counts = frequencies(candidatesOf(LOGITS), withSampling({ temperature, topP: 0.5 }), 1000);
@@ -123,6 +75,9 @@ Deno.test("as few candidates are asked for as will do", () => {
   assertEquals(candidatesWanted(withSampling({ topK: 5 }), 20), 20);
   assertEquals(candidatesWanted(withSampling({ topK: 1000 }), 0), MAX_CANDIDATES);
   assertEquals(candidatesWanted(withSampling({}), 0), MAX_CANDIDATES);
+  assertEquals(candidatesWanted(withSampling({}), 0, true), 1);
+  assertEquals(candidatesWanted(withSampling({}), 5, true), 5);
+  assertEquals(candidatesWanted(withSampling({ repetitionPenalty: 1.1 }), 5, true), MAX_CANDIDATES);
 });
 
 Deno.test("alternatives are the best by raw logits, as log-probabilities", () => {
@@ -144,4 +99,21 @@ Deno.test("token counts: the prompt's tokens are listed with 0, generated ones a
   assertEquals(counts.counts[counts.tokens.indexOf(5)], 2);
   assertEquals(counts.counts[counts.tokens.indexOf(1000)], 1);
   assertEquals(counts.counts[counts.tokens.indexOf(6)], 0);
+});
+
+Deno.test("a draw from the whole vocabulary is left to the backend, whatever it can do besides", () => {
+  const draw = (changes: Partial<SamplingParams>, severalSteps: boolean, masked = false) =>
+    drawOf(withSampling(changes), new Random(1), new Int32Array(0), { severalSteps, masked });
+  for (const severalSteps of [false, true]) {
+    assertEquals(draw({}, severalSteps)?.whole, true);
+    assertEquals(draw({ repetitionPenalty: 1.2, logitBias: new Map([[1, 2]]) }, severalSteps)?.whole, true);
+    assertEquals(draw({}, severalSteps, true)?.whole, true);
+    assertEquals(draw({ typicalP: 0.9 }, severalSteps), undefined);
+    assertEquals(draw({ topK: 5, dryMultiplier: 1 }, severalSteps), undefined);
+  }
+  assertEquals(draw({ topP: 0.9 }, false), undefined);
+  assertEquals(draw({ topP: 0.9 }, true)?.massOfAll, true);
+  assertEquals(draw({ topP: 0.9 }, true, true)?.massOfAll, false);
+  assertEquals(draw({ temperature: 0 }, true)?.whole, false);
+  assertEquals(draw({ temperature: 0 }, false), undefined);
 });

@@ -1,7 +1,9 @@
 import type { AnswerForm } from "./answer_form.ts";
 import type { LogitsRequest } from "./backend/backend.ts";
 import type { EventStream } from "./event_stream.ts";
-import type { Random, TokenCounts } from "./sampler.ts";
+import type { Dry } from "./dry.ts";
+import type { Random } from "./random.ts";
+import type { TokenCounts } from "./sampler.ts";
 import type { OutputText } from "./stop.ts";
 import type { FinishReason, SamplingParams, TokenEvent, TokenLogprob } from "./types.ts";
 
@@ -58,6 +60,8 @@ export interface Sequence {
   readonly random: Random;
   /** Only with penalties. */
   readonly counts: TokenCounts | undefined;
+  /** Only with a DRY penalty. */
+  readonly dry: Dry | undefined;
   /** What is asked of the backend for each token to sample, but for the row and the counts. */
   readonly logits: LogitsRequest;
   readonly ignoreEos: boolean;

@@ -53,7 +53,17 @@ function tokenRequest(sequence: Sequence, row: number, mask?: Promise<Uint32Arra
     mask,
     penaltyTokens: counts ? counts.tokens : EMPTY,
     penaltyCounts: counts ? counts.counts : EMPTY,
+    ...biasesAfter(sequence),
   };
+}
+
+/** The request's biases, less what a repetition costs. */
+function biasesAfter({ dry, tokens, length, sampling }: Sequence): Partial<LogitsRequest> {
+  const penalties = dry?.penalties(tokens.subarray(0, length));
+  if (!penalties || penalties.size === 0) return {};
+  const biases = new Map(sampling.logitBias);
+  for (const [token, penalty] of penalties) biases.set(token, (biases.get(token) ?? 0) - penalty);
+  return { biasTokens: Int32Array.from(biases.keys()), biasValues: Float32Array.from(biases.values()) };
 }
 
 /** Beside a token of the prompt its alternatives are reported. One of the answer had none: it was not chosen. */

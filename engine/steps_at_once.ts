@@ -23,7 +23,8 @@ export class StepsAtOnce {
 
 /** Steps that a sequence can take without the scheduler: up to its last token, or a snapshot of its state. */
 function stepsAlone({ sequence, rows, scores, samples, state }: Scheduled): number {
-  if (rows > 1 || scores > 0 || !samples || !sequence.logits.draw) return 1;
+  const { draw } = sequence.logits;
+  if (rows > 1 || scores > 0 || !samples || !draw || sequence.counts || sequence.dry) return 1;
   const untilEnd = Math.min(
     sequence.maxLength - sequence.length,
     Math.max(1, sequence.form?.ahead ?? Infinity),

@@ -2,6 +2,8 @@
 import {
   type Backend,
   type Candidates,
+  type Draw,
+  drawMark,
   KV_BLOCK_TOKENS,
   type LogitsRequest,
   MAX_CANDIDATES,
@@ -15,6 +17,7 @@ import { FakeGrammars } from "./testing_grammars.ts";
 import { LlmEngine } from "./engine.ts";
 import type { Grammars } from "./grammar/types.ts";
 import type { EngineLimits } from "./scheduler.ts";
+import { deviationOf } from "./testing_sampling.ts";
 import {
   type ChatTemplate,
   type EncodeOptions,
@@ -287,14 +290,29 @@ export class FakeBackend implements Backend {
       ? Int32Array.of(best(logits))
       : Int32Array.from(logits.keys()).filter((token) => logits[token] > -Infinity)
         .sort((a, b) => logits[b] - logits[a]).slice(0, request.candidates);
+    const position = sequence.cached + request.row - sequence.start;
+    const token = request.draw?.whole ? drawnToken(logits, request.draw, position) : undefined;
+    const known = token === undefined ? undefined : ids.indexOf(token);
+    const all = known === -1 ? Int32Array.of(...ids, token!) : ids;
     return {
-      ids,
-      logits: Float32Array.from(ids, (id) => logits[id]),
-      rawLogits: Float32Array.from(ids, (id) => raw[id]),
+      ids: all,
+      logits: Float32Array.from(all, (id) => logits[id]),
+      rawLogits: Float32Array.from(all, (id) => raw[id]),
       logSumExp: Math.log(raw.reduce((sum, logit) => sum + Math.exp(logit), 0)),
+      deviation: deviationOf(raw),
       probed: Float32Array.from(request.probe, (id) => raw[id]),
+      drawn: known === -1 ? ids.length : known,
     };
   }
+}
+
+/** The token at the draw's mark, in the order of tokens. */
+function drawnToken(logits: Float32Array, draw: Draw, position: number): number {
+  const top = Math.max(...logits);
+  const weights = Array.from(logits, (logit) => Math.exp((logit - top) / draw.temperature));
+  const wanted = drawMark(draw, position) / 2 ** 32 * weights.reduce((sum, weight) => sum + weight);
+  let sum = 0;
+  return weights.findIndex((weight) => (sum += weight) > wanted);
 }
 
 function slotOf(blockTable: Int32Array, position: number): number {

@@ -38,7 +38,7 @@ function after(input: StepInput, { rows }: StepOutput): StepInput {
 
 /** The best, or one that depends on key and position. */
 function drawn(candidates: Candidates, input: StepInput, { draw, row }: LogitsRequest): Candidates {
-  if (!draw) return candidates;
+  if (!draw || draw.whole) return candidates;
   const { cached, start } = input.sequences.find(({ start, length }) =>
     row >= start && row < start + length
   )!;

@@ -31,6 +31,22 @@ export interface SamplingParams {
   topK: number;
   topP: number;
   minP: number;
+  /** Keeps the tokens whose surprise is nearest to what is expected, up to this share of the probability; 1 is off. */
+  typicalP: number;
+  /** Keeps logits that are at most so many standard deviations (of all raw logits) below the best; 0 is off. */
+  topNSigma: number;
+  /** How often all tokens of at least `xtcThreshold` are left out but the least probable of them; 0 is off. */
+  xtcProbability: number;
+  xtcThreshold: number;
+  /** What a token loses that would repeat what follows an earlier match (dry.ts); 0 is off. */
+  dryMultiplier: number;
+  dryBase: number;
+  /** Repetitions of up to so many tokens cost nothing. */
+  dryAllowedLength: number;
+  /** The last tokens that are looked at; -1 is all. */
+  dryLastN: number;
+  /** Texts that repetitions do not reach across. */
+  dryBreakers: readonly string[];
   repetitionPenalty: number;
   presencePenalty: number;
   frequencyPenalty: number;
@@ -43,6 +59,15 @@ export const DEFAULT_SAMPLING: Readonly<SamplingParams> = {
   topK: 0,
   topP: 1,
   minP: 0,
+  typicalP: 1,
+  topNSigma: 0,
+  xtcProbability: 0,
+  xtcThreshold: 0.1,
+  dryMultiplier: 0,
+  dryBase: 1.75,
+  dryAllowedLength: 2,
+  dryLastN: -1,
+  dryBreakers: ["\n", ":", '"', "*"],
   repetitionPenalty: 1,
   presencePenalty: 0,
   frequencyPenalty: 0,

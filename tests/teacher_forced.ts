@@ -13,7 +13,8 @@ import { prepareBackend } from "../engine/backend/choose.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import type { GgufFile } from "../engine/gguf/types.ts";
 import { type Plan, wholeTables } from "../engine/plan/plan.ts";
-import { Random, sample } from "../engine/sampler.ts";
+import { Random } from "../engine/random.ts";
+import { sample } from "../engine/sampler.ts";
 import { DEFAULT_SAMPLING } from "../engine/types.ts";
 import { floatCopy } from "./float_copy.ts";
 

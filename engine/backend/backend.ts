@@ -86,13 +86,13 @@ export interface LogitsRequest {
   readonly mask?: Promise<Uint32Array>; // [ceil(vocabulary / 32)]
   /** Tokens whose raw logits are wanted whatever their rank (scoring of a given text). */
   readonly probe: Int32Array;
-  /** Draws a token besides. Only for backends with `decode`. */
+  /** Draws a token besides: every backend from the whole vocabulary, those with `decode` from the candidates too. */
   readonly draw?: Draw;
 }
 
 /**
- * How a backend draws a token: as engine/sampler.ts does, but with noise that depends on nothing but the key, the
- * position and the token. So a text does not depend on how many steps were taken at once.
+ * How a backend draws a token: as engine/sampler.ts does, but with noise that depends on nothing but the key and the
+ * position (on a GPU the token too). So a text does not depend on how many steps were taken at once.
  */
 export interface Draw {
   /** 0 takes the best. */
@@ -110,6 +110,18 @@ export interface Draw {
   readonly ends: Int32Array;
 }
 export const MAX_CANDIDATES = 256;
+
+/** Where in the distribution the token after `position` is drawn, in steps of 2^-32, for backends that sum it up. */
+export function drawMark({ key }: Draw, position: number): number {
+  return mix(mix(mix(key[0] ^ Math.imul(position, 0x9e3779b9)) ^ key[1])) >>> 0;
+}
+
+/** The finalizer of MurmurHash3. */
+function mix(x: number): number {
+  let h = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);
+  return h ^ (h >>> 16);
+}
 
 const NO_TOKENS = new Int32Array(0);
 
@@ -150,6 +162,8 @@ export interface Candidates {
   readonly rawLogits: Float32Array; // [n]
   /** log(sum(exp(raw logits))) over the whole vocabulary: raw logit - this = log-probability. */
   readonly logSumExp: number;
+  /** The standard deviation of the raw logits of the whole vocabulary. */
+  readonly deviation: number;
   readonly probed: Float32Array; // [probe.length], raw logits
   /** Index of the token that was drawn; undefined without a draw, and after the sequence's end. */
   readonly drawn?: number;

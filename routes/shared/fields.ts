@@ -6,6 +6,8 @@ export const LIMITS = {
   topLogprobs: 20,
   stopTexts: 4,
   stopCharacters: 1024,
+  breakers: 64,
+  breakerCharacters: 40,
   logitBiases: 1024,
   messages: 10_000,
   contentParts: 1000,
@@ -106,6 +108,13 @@ const logitBias = documented(
   },
 );
 
+/** llama-server's other way to sample, which is known and refused: what it promises cannot be had of a few candidates. */
+const mirostat = special({ enum: [0, null], description: "Not supported" }).superRefine((value, ctx) => {
+  if (value === undefined || value === null || value === 0) return;
+  const message = 'Unsupported parameter "mirostat": must be 0 (off); use top_p, min_p or typical_p instead';
+  refuse(ctx, [], "unsupported_parameter", message);
+});
+
 export const modelField = documented(text(1, 256), { $ref: "#/components/schemas/ModelId" });
 
 /** What both generation endpoints honour. Fields that are not named are accepted and ignored. */
@@ -117,6 +126,16 @@ export const generationFields = {
   top_p: between(0, 1).nullish(),
   top_k: int(-1, LIMITS.maxTokens).nullish().openapi({ description: "0 and -1 are off" }),
   min_p: between(0, 1).nullish(),
+  typical_p: between(0, 1).nullish().openapi({ description: "1 is off" }),
+  top_n_sigma: between(-1, 1000).nullish().openapi({ description: "0 and -1 are off" }),
+  xtc_probability: between(0, 1).nullish().openapi({ description: "0 is off" }),
+  xtc_threshold: between(0, 1).nullish(),
+  dry_multiplier: between(0, 100).nullish().openapi({ description: "0 is off" }),
+  dry_base: between(1, 100).nullish(),
+  dry_allowed_length: int(0, LIMITS.maxTokens).nullish(),
+  dry_penalty_last_n: int(-1, LIMITS.maxTokens).nullish().openapi({ description: "-1 is the whole text" }),
+  dry_sequence_breakers: boundedArray(text(1, LIMITS.breakerCharacters), 0, LIMITS.breakers).nullish(),
+  mirostat,
   repetition_penalty: between(0.01, 10).nullish().openapi({ description: "1 is off" }),
   presence_penalty: between(-2, 2).nullish(),
   frequency_penalty: between(-2, 2).nullish(),

@@ -66,14 +66,25 @@ pub struct LogitsRequest {
     /// Index of the mask, which comes while the step runs.
     pub mask: Option<usize>,
     pub probe: Vec<i32>,
+    pub draw: Option<DrawRequest>,
     /// First word of the answer in the output.
     pub answer: usize,
 }
 
+/// A token to be drawn from the whole vocabulary, after penalties, bias and mask.
+pub struct DrawRequest {
+    pub temperature: f32,
+    /// Where in the distribution, in steps of 2^-32.
+    pub mark: u32,
+}
+
+/// Words at the head of an answer: count, log-sum-exp, standard deviation.
+pub const HEAD_WORDS: usize = 3;
+
 impl LogitsRequest {
-    /// Words of the answer: count, log-sum-exp, ids, logits, raw logits, probed logits.
+    /// Words of the answer: its head, ids, logits, raw logits, probed logits; id, logit and raw logit of what was drawn.
     pub fn answer_words(&self) -> usize {
-        2 + 3 * self.candidates + self.probe.len()
+        HEAD_WORDS + 3 * self.candidates + self.probe.len() + if self.draw.is_some() { 3 } else { 0 }
     }
 }
 
@@ -255,9 +266,13 @@ fn decode_state(
 fn decode_logits(w: &mut Words, p: &Program, rows: usize, masks: &Masks) -> Result<LogitsRequest> {
     let (row, candidates) = (w.size()?, w.size()?);
     let (repetition, presence, frequency) = (w.f32()?, w.f32()?, w.f32()?);
+    let (temperature, mark) = (w.f32()?, w.u32()?);
     let (penalties, biases, mask, probe) = (w.size()?, w.size()?, w.size()?, w.size()?);
     if row >= rows || candidates == 0 || candidates > p.vocab || repetition.is_nan() || repetition <= 0.0 {
         bail!("Logits of row {row} with {candidates} candidates and a repetition penalty of {repetition}");
+    }
+    if temperature.is_nan() || temperature < 0.0 {
+        bail!("A token of row {row} to be drawn at temperature {temperature}");
     }
     let mask = mask.checked_sub(1);
     if let Some(mask) = mask
@@ -277,6 +292,7 @@ fn decode_logits(w: &mut Words, p: &Program, rows: usize, masks: &Masks) -> Resu
         bias_values: w.f32s(biases)?,
         mask,
         probe: w.i32s(probe)?,
+        draw: (temperature > 0.0).then_some(DrawRequest { temperature, mark }),
         answer: 0,
     };
     ids(&request.penalty_tokens, p.vocab, "penalised token")?;

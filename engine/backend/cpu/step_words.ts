@@ -1,5 +1,11 @@
 import type { WordWriter } from "../../plan/words.ts";
-import type { Candidates, LogitsRequest, StepInput, StepOutput } from "../backend.ts";
+import {
+  type Candidates,
+  drawMark,
+  type LogitsRequest,
+  type StepInput,
+  type StepOutput,
+} from "../backend.ts";
 
 /** "No such slot" among the words. */
 const NONE = 0xffffffff;
@@ -18,6 +24,7 @@ export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuf
   let masks = 0;
   for (const r of input.logits) {
     w.u32(r.row, r.candidates).f32(r.repetitionPenalty).f32(r.presencePenalty).f32(r.frequencyPenalty);
+    w.f32(r.draw ? r.draw.temperature : 0).u32(r.draw ? drawMark(r.draw, positionOf(r.row, input)) : 0);
     w.u32(r.penaltyTokens.length, r.biasTokens.length, r.mask ? ++masks : 0, r.probe.length);
     w.i32s(r.penaltyTokens).i32s(r.penaltyCounts).i32s(r.biasTokens).f32s(r.biasValues);
     w.i32s(r.probe);
@@ -25,9 +32,19 @@ export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuf
   return w.u32(...pools).bytes();
 }
 
-/** Words of one answer: count, log-sum-exp, ids, logits, raw logits, probed logits. */
+function positionOf(row: number, { sequences }: StepInput): number {
+  const { start, cached } = sequences.find(({ start, length }) => row < start + length)!;
+  return cached + row - start;
+}
+
+/** Words at the head of an answer: count, log-sum-exp, standard deviation. */
+const HEAD_WORDS = 3;
+/** Words of a drawn token: its id, logit and raw logit. */
+const DRAWN_WORDS = 3;
+
+/** Words of one answer: its head, ids, logits, raw logits, probed logits, what was drawn. */
 function answerWords(r: LogitsRequest): number {
-  return 2 + 3 * r.candidates + r.probe.length;
+  return HEAD_WORDS + 3 * r.candidates + r.probe.length + (r.draw ? DRAWN_WORDS : 0);
 }
 
 /** Bytes that a step's answers take; `pooled` is the floats of a pooled row. */
@@ -43,16 +60,33 @@ export function decodeAnswers(bytes: Uint8Array<ArrayBuffer>, input: StepInput, 
   let at = 0;
   const rows = input.logits.map((r): Candidates => {
     const [n, k] = [ints[at], r.candidates];
-    const from = (part: number) => at + 2 + part * k;
+    const from = (part: number) => at + HEAD_WORDS + part * k;
+    const probed = from(3);
     const row = {
       ids: ints.slice(from(0), from(0) + n),
       logits: floats.slice(from(1), from(1) + n),
       rawLogits: floats.slice(from(2), from(2) + n),
       logSumExp: floats[at + 1],
-      probed: floats.slice(from(3), from(3) + r.probe.length),
+      deviation: floats[at + 2],
+      probed: floats.slice(probed, probed + r.probe.length),
     };
     at += answerWords(r);
-    return row;
+    if (!r.draw || n === 0) return row;
+    const drawn = probed + r.probe.length;
+    return withDrawn(row, ints[drawn], floats[drawn + 1], floats[drawn + 2]);
   });
   return { rows, pooled: input.pools?.map(() => floats.slice(at, at += pooled)) };
+}
+
+/** The token that was drawn is one of the candidates, or is added to them. */
+function withDrawn(row: Candidates, token: number, logit: number, rawLogit: number): Candidates {
+  const drawn = row.ids.indexOf(token);
+  if (drawn >= 0) return { ...row, drawn };
+  return {
+    ...row,
+    ids: Int32Array.of(...row.ids, token),
+    logits: Float32Array.of(...row.logits, logit),
+    rawLogits: Float32Array.of(...row.rawLogits, rawLogit),
+    drawn: row.ids.length,
+  };
 }

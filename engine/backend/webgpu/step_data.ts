@@ -1,6 +1,6 @@
 import type { Candidates, Draw, LogitsRequest, StepInput } from "../backend.ts";
 import { NO_SLOT } from "./ops/delta_rule.ts";
-import { ADJUST_WORDS, DRAW_WORDS, drawFlags, DRAWN_WORDS, WANT_WORDS } from "./ops/wants.ts";
+import { ADJUST_WORDS, DRAW_WORDS, drawFlags, DRAWN_WORDS, HEAD_WORDS, WANT_WORDS } from "./ops/wants.ts";
 
 /** A step as the kernels read it. */
 export interface StepData {
@@ -91,11 +91,11 @@ function adjustmentsOf(r: LogitsRequest): Adjustment[] {
 }
 
 /**
- * Words of a row's answer: count, log-sum-exp, ids, logits, probed logits, raw logits of adjusted tokens, and what was
+ * Words of a row's answer: its head, ids, logits, probed logits, raw logits of adjusted tokens, and what was
  * drawn.
  */
 function answerWordsOf(r: LogitsRequest, adjusts: number): number {
-  return 2 + 2 * r.candidates + r.probe.length + adjusts + (r.draw ? DRAWN_WORDS : 0);
+  return HEAD_WORDS + 2 * r.candidates + r.probe.length + adjusts + (r.draw ? DRAWN_WORDS : 0);
 }
 
 function drawWords(draw: Draw | undefined): number {
@@ -160,7 +160,8 @@ export function decodeAnswers(words: Uint32Array<ArrayBuffer>, input: StepInput)
   return input.logits.map((r): Candidates => {
     const [count, k] = [words[at], r.candidates];
     const adjusted = adjustmentsOf(r);
-    const [first, probed, next] = [at + 2, at + 2 + 2 * k, at + answerWordsOf(r, adjusted.length)];
+    const first = at + HEAD_WORDS;
+    const [probed, next] = [first + 2 * k, at + answerWordsOf(r, adjusted.length)];
     const drawn = r.draw && count > 0 ? whereDrawn(words, next - DRAWN_WORDS, first, count) : undefined;
     const [beyond, beyondLogit] = drawn === count ? [[words[next - 2]], [floats[next - 1]]] : [[], []];
     const ids = Int32Array.of(...words.subarray(first, first + count), ...beyond);
@@ -171,6 +172,7 @@ export function decodeAnswers(words: Uint32Array<ArrayBuffer>, input: StepInput)
       logits,
       rawLogits: rawOf.size === 0 ? logits : logits.map((logit, i) => rawOf.get(ids[i]) ?? logit),
       logSumExp: floats[at + 1],
+      deviation: floats[at + 2],
       probed: floats.slice(probed, probed + r.probe.length),
       drawn,
     };

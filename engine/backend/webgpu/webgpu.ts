@@ -260,10 +260,11 @@ export class WebGpuBackend implements Backend {
 
   /** From logits to candidates. */
   #choosing(data: StepData): Dispatch[] {
-    const { parts, adjust, candidates, draw } = this.#answering!.dispatches;
+    const { parts, adjust, races, candidates, draw } = this.#answering!.dispatches;
     return [
       parts,
       ...data.adjusts ? [adjust] : [],
+      ...data.draws ? [races] : [],
       candidates,
       ...data.draws ? [draw] : [],
     ];

@@ -1,4 +1,4 @@
-//! What goes back: of each row whose logits are wanted the best candidates, and the log of the sum of exponentials.
+//! What goes back: of each row whose logits are wanted the best candidates, how all logits spread, and a token drawn from all.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::executor::{Run, Work};
 use crate::kernels::dot::Dot;
 use crate::program::{Operands, Program, Rows};
 use crate::simd::{Kernel, Simd, exp};
-use crate::step::LogitsRequest;
+use crate::step::{DrawRequest, HEAD_WORDS, LogitsRequest};
 
 /// Logits of a row that are computed twice: all that a request may have reported (20), and those that may overtake them.
 const SHARPENED: usize = 32;
@@ -46,7 +46,7 @@ impl Op for Candidates {
     }
 
     fn run(&self, run: &Run, work: &Work) {
-        let (mut best, mut raw) = (Vec::new(), Vec::new());
+        let (mut best, mut raw, mut sums) = (Vec::new(), Vec::new(), Vec::new());
         for row in work.single_items(run.step.logits.len()).flatten() {
             let request = &run.step.logits[row];
             let mask = match request.mask.map(|index| run.mask(index)) {
@@ -56,7 +56,7 @@ impl Op for Candidates {
             // SAFETY: one row of the buffer, which only this item touches.
             let logits = unsafe { std::slice::from_raw_parts_mut(run.float(self.logits, row), run.p.vocab) };
             let mut chosen = Chosen { run, row, logits, best: &mut best, scratch: work.scratch };
-            let (total, probed) = match &mask {
+            let (spread, probed) = match &mask {
                 None => chosen.among_all(self.exact, &request.probe),
                 Some(mask) => chosen.among_allowed(self.exact, &request.probe, mask),
             };
@@ -73,7 +73,12 @@ impl Op for Candidates {
             if mask.is_some() {
                 best.retain(|(logit, _)| *logit > f32::NEG_INFINITY);
             }
-            answer(run, request, total, &best, &raw, &probed);
+            let drawn = request.draw.as_ref().and_then(|draw| {
+                let DrawRequest { temperature, mark } = *draw;
+                let token = unsafe { run.isa.run(Draw { logits, temperature, mark, sums: &mut sums }) }?;
+                Some((logits[token], token as i32))
+            });
+            answer(run, request, &spread, &best, drawn, &raw, &probed);
         }
     }
 }
@@ -88,29 +93,30 @@ struct Chosen<'a> {
 }
 
 impl Chosen<'_> {
-    /// The log-sum-exp and the probed tokens' logits, once the best logits have been computed again.
-    fn among_all(&mut self, exact: Option<Exact>, probe: &[i32]) -> (f32, Vec<f32>) {
+    /// The logits' spread and the probed tokens' logits, once the best logits have been computed again.
+    fn among_all(&mut self, exact: Option<Exact>, probe: &[i32]) -> (Spread, Vec<f32>) {
         if let Some(exact) = exact {
             self.find_best();
             let tokens = self.best.iter().map(|(_, token)| *token).chain(probe.iter().copied());
             exact.sharpen(self.run, self.row, tokens, self.logits, self.scratch);
         }
-        (self.log_sum_exp(), self.probed(probe))
+        (self.spread(), self.probed(probe))
     }
 
     /// The same where a part of the tokens may come: the others' logits are minus infinity afterwards.
-    fn among_allowed(&mut self, exact: Option<Exact>, probe: &[i32], mask: &[u32]) -> (f32, Vec<f32>) {
+    fn among_allowed(&mut self, exact: Option<Exact>, probe: &[i32], mask: &[u32]) -> (Spread, Vec<f32>) {
         if let Some(exact) = exact {
             exact.sharpen(self.run, self.row, probe.iter().copied(), self.logits, self.scratch);
         }
-        let (total, probed) = (self.log_sum_exp(), self.probed(probe));
+        let (mut spread, probed) = (self.spread(), self.probed(probe));
         // SAFETY: its operands are slices.
         unsafe { self.run.isa.run(ApplyMask { logits: self.logits, mask }) };
-        let Some(exact) = exact else { return (total, probed) };
+        let Some(exact) = exact else { return (spread, probed) };
         self.find_best();
         self.best.retain(|(logit, _)| *logit > f32::NEG_INFINITY);
         exact.sharpen(self.run, self.row, self.best.iter().map(|(_, token)| *token), self.logits, self.scratch);
-        (corrected(total, self.best, self.logits), probed)
+        spread.log_sum_exp = corrected(spread.log_sum_exp, self.best, self.logits);
+        (spread, probed)
     }
 
     fn find_best(&mut self) {
@@ -118,8 +124,8 @@ impl Chosen<'_> {
         unsafe { self.run.isa.run(Select { logits: self.logits, k: SHARPENED, best: self.best }) };
     }
 
-    fn log_sum_exp(&self) -> f32 {
-        unsafe { self.run.isa.run(LogSumExp(self.logits)) }
+    fn spread(&self) -> Spread {
+        unsafe { self.run.isa.run(SpreadOf(self.logits)) }
     }
 
     fn probed(&self, probe: &[i32]) -> Vec<f32> {
@@ -142,20 +148,36 @@ impl Exact {
 }
 
 /// Writes one request's answer; the words are laid out in `LogitsRequest::answer_words`.
-fn answer(run: &Run, request: &LogitsRequest, total: f32, best: &[(f32, i32)], raw: &[(i32, f32)], probed: &[f32]) {
+fn answer(
+    run: &Run,
+    request: &LogitsRequest,
+    spread: &Spread,
+    best: &[(f32, i32)],
+    drawn: Option<(f32, i32)>,
+    raw: &[(i32, f32)],
+    probed: &[f32],
+) {
     // SAFETY: the words are this request's.
     let put = |at: usize, word: u32| unsafe { run.answer(request.answer + at, word) };
     put(0, best.len() as u32);
-    put(1, total.to_bits());
+    put(1, spread.log_sum_exp.to_bits());
+    put(2, spread.deviation.to_bits());
     let k = request.candidates;
-    for (i, (logit, token)) in best.iter().enumerate() {
-        let before = raw.binary_search_by_key(token, |pair| pair.0).map_or(*logit, |at| raw[at].1);
-        put(2 + i, *token as u32);
-        put(2 + k + i, logit.to_bits());
-        put(2 + 2 * k + i, before.to_bits());
+    let candidate = |at: usize, step: usize, (logit, token): (f32, i32)| {
+        let before = raw.binary_search_by_key(&token, |pair| pair.0).map_or(logit, |at| raw[at].1);
+        put(at, token as u32);
+        put(at + step, logit.to_bits());
+        put(at + 2 * step, before.to_bits());
+    };
+    for (i, pair) in best.iter().enumerate() {
+        candidate(HEAD_WORDS + i, k, *pair);
     }
     for (i, logit) in probed.iter().enumerate() {
-        put(2 + 3 * k + i, logit.to_bits());
+        put(HEAD_WORDS + 3 * k + i, logit.to_bits());
+    }
+    if request.draw.is_some() {
+        // No token is drawn where there is no candidate: that is told by their count.
+        candidate(HEAD_WORDS + 3 * k + probed.len(), 1, drawn.unwrap_or((0.0, 0)));
     }
 }
 
@@ -171,14 +193,22 @@ pub struct Penalties<'a> {
     pub counts: &'a [i32],
 }
 
-/// log(sum(e^x)) of logits.
-pub struct LogSumExp<'a>(pub &'a [f32]);
+/// How a row's logits are spread.
+pub struct Spread {
+    /// log(sum(e^x)).
+    pub log_sum_exp: f32,
+    /// The standard deviation.
+    pub deviation: f32,
+}
 
-impl Kernel for LogSumExp<'_> {
-    type Output = f32;
+/// Finds the spread of logits.
+pub struct SpreadOf<'a>(pub &'a [f32]);
+
+impl Kernel for SpreadOf<'_> {
+    type Output = Spread;
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self, s: S) -> f32 {
+    unsafe fn run<S: Simd>(self, s: S) -> Spread {
         let logits = self.0;
         unsafe {
             let whole = logits.len() / S::LANES * S::LANES;
@@ -187,12 +217,19 @@ impl Kernel for LogSumExp<'_> {
                 largest = s.max(largest, s.load(chunk.as_ptr()));
             }
             let top = logits[whole..].iter().copied().fold(s.largest(largest), f32::max);
-            let mut sums = s.splat(0.0);
+            let (mut sums, mut distances, mut squares) = (s.splat(0.0), s.splat(0.0), s.splat(0.0));
             for chunk in logits[..whole].chunks_exact(S::LANES) {
-                sums = s.add(sums, exp(s, s.sub(s.load(chunk.as_ptr()), s.splat(top))));
+                let below = s.sub(s.load(chunk.as_ptr()), s.splat(top));
+                sums = s.add(sums, exp(s, below));
+                distances = s.add(distances, below);
+                squares = s.fma(below, below, squares);
             }
-            let rest: f32 = logits[whole..].iter().map(|x| (x - top).exp()).sum();
-            top + (s.sum(sums) + rest).ln()
+            let rest = || logits[whole..].iter().map(|x| x - top);
+            let sum = s.sum(sums) + rest().map(f32::exp).sum::<f32>();
+            let n = logits.len() as f32;
+            let mean = (s.sum(distances) + rest().sum::<f32>()) / n;
+            let variance = (s.sum(squares) + rest().map(|x| x * x).sum::<f32>()) / n - mean * mean;
+            Spread { log_sum_exp: top + sum.ln(), deviation: variance.max(0.0).sqrt() }
         }
     }
 }
@@ -242,6 +279,94 @@ impl Kernel for ApplyMask<'_> {
             }
         }
     }
+}
+
+/// Draws a token out of the whole vocabulary: the one at the share (mark + 1/2) / 2^32 of the sum of e^(logit / temperature), in the
+/// order of tokens. NaN is never drawn; nothing is where there is no logit above -infinity.
+pub struct Draw<'a> {
+    pub logits: &'a [f32],
+    pub temperature: f32,
+    pub mark: u32,
+    pub sums: &'a mut Vec<f64>,
+}
+
+/// Logits that are summed before the sums are.
+const CHUNK: usize = 256;
+
+impl Kernel for Draw<'_> {
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) -> Option<usize> {
+        let Self { logits, temperature, mark, sums } = self;
+        let top = unsafe { greatest(s, logits) };
+        if top == f32::NEG_INFINITY {
+            return None;
+        }
+        let scale = temperature.recip().min(f32::MAX);
+        let mut weights = [0.0; CHUNK];
+        sums.clear();
+        for chunk in logits.chunks(CHUNK) {
+            sums.push(f64::from(unsafe { weigh(s, chunk, top, scale, &mut weights) }));
+        }
+        let wanted = (f64::from(mark) + 0.5) / 2f64.powi(32) * sums.iter().sum::<f64>();
+        let (c, before) = reach(sums.iter().copied(), wanted);
+        let chunk = &logits[c * CHUNK..logits.len().min((c + 1) * CHUNK)];
+        unsafe { weigh(s, chunk, top, scale, &mut weights) };
+        let (i, _) = reach(weights[..chunk.len()].iter().map(|w| f64::from(*w)), wanted - before);
+        Some(c * CHUNK + i)
+    }
+}
+
+/// The greatest logit; NaN does not count.
+#[inline(always)]
+unsafe fn greatest<S: Simd>(s: S, logits: &[f32]) -> f32 {
+    let chunks = logits.chunks_exact(S::LANES);
+    let rest = chunks.remainder().iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    unsafe {
+        let mut top = s.splat(f32::NEG_INFINITY);
+        for chunk in chunks {
+            // The order of operands keeps NaN out.
+            top = s.max(s.load(chunk.as_ptr()), top);
+        }
+        s.largest(top).max(rest)
+    }
+}
+
+/// e^((x - top) * scale) of each logit, 0 of NaN; returns the sum.
+#[inline(always)]
+unsafe fn weigh<S: Simd>(s: S, chunk: &[f32], top: f32, scale: f32, weights: &mut [f32; CHUNK]) -> f32 {
+    let whole = chunk.len() / S::LANES * S::LANES;
+    for i in whole..chunk.len() {
+        weights[i] = ((chunk[i].max(f32::NEG_INFINITY) - top) * scale).exp();
+    }
+    let rest: f32 = weights[whole..chunk.len()].iter().sum();
+    unsafe {
+        let mut sums = s.splat(0.0);
+        for i in (0..whole).step_by(S::LANES) {
+            let x = s.max(s.load(chunk.as_ptr().add(i)), s.splat(f32::NEG_INFINITY));
+            let weight = exp(s, s.mul(s.sub(x, s.splat(top)), s.splat(scale)));
+            s.store(weights.as_mut_ptr().add(i), weight);
+            sums = s.add(sums, weight);
+        }
+        s.sum(sums) + rest
+    }
+}
+
+/// The first part with which the sum exceeds `wanted`, and the sum before it; the last part that is not 0 where rounding has
+/// left none.
+fn reach(parts: impl Iterator<Item = f64>, wanted: f64) -> (usize, f64) {
+    let (mut sum, mut last) = (0.0, (0, 0.0));
+    for (i, part) in parts.enumerate() {
+        if part > 0.0 {
+            last = (i, sum);
+            sum += part;
+            if sum > wanted {
+                break;
+            }
+        }
+    }
+    last
 }
 
 /// The `k` largest logits as (logit, token), best first; the lower token first among equals. NaN is never chosen.

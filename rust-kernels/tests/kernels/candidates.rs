@@ -1,7 +1,7 @@
 //! From logits to candidates.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::kernels::dot::Dot;
-use compy::ops::candidates::{ApplyMask, LogSumExp, Select};
+use compy::ops::candidates::{ApplyMask, Draw, Select, SpreadOf};
 use compy::simd::Isa;
 
 /// Logits with ties, masked ones, and now and then NaN; `n` of them.
@@ -63,7 +63,7 @@ fn select_sees_numbers_beside_nan() {
     });
 }
 
-fn log_sum_exp_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
+fn spread_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
     let n = length(random);
     let mut x = logits(n, random);
     x.iter_mut().filter(|x| x.is_nan()).for_each(|x| *x = -3.0);
@@ -71,18 +71,68 @@ fn log_sum_exp_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
     let top = f64::from(x.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     let want = top + x.iter().map(|x| (f64::from(*x) - top).exp()).sum::<f64>().ln();
     // SAFETY: the CPU has the instructions.
-    let got = unsafe { k.run(LogSumExp(buffer.copy(&x))) };
+    let got = unsafe { k.run(SpreadOf(buffer.copy(&x))) };
     // Terms are off by the rounding of x - top, by e^x's two units and by the sum's roundings: n / 4 at most.
     let limit = ROUNDING * ((n / 4 + 16) as f64 + 2.0 * (top.abs() + want.abs()));
-    assert_near(got, want, limit, || format!("{}, {n} logits", k.name()));
+    assert_near(got.log_sum_exp, want, limit, || format!("{}, {n} logits", k.name()));
+    if x.iter().all(|x| x.is_finite()) {
+        let mean = x.iter().map(|x| f64::from(*x)).sum::<f64>() / n as f64;
+        let variance = x.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / n as f64;
+        // The squares are of distances from the top, which are rounded and added n / 4 times at most.
+        let square = x.iter().map(|x| (f64::from(*x) - top).powi(2)).sum::<f64>() / n as f64;
+        let limit = 2.0 * ROUNDING * (n / 4 + 16) as f64 * square;
+        assert_near(got.deviation * got.deviation, variance, limit, || {
+            format!("{}, deviation of {n} logits", k.name())
+        });
+    }
+}
+
+/// The draw of every mark is where the exact sums put it, or next to it where they put it near an edge.
+fn draw_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
+    let n = length(random);
+    let x = logits(n, random);
+    let temperature = random.pick(&[0.3f32, 1.0, 2.0]);
+    let top = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f64> = x
+        .iter()
+        .map(|x| if x.is_nan() { 0.0 } else { (f64::from(*x - top) / f64::from(temperature)).exp() })
+        .map(|w| if w.is_nan() { 0.0 } else { w })
+        .collect();
+    let total = weights.iter().sum::<f64>();
+    for _ in 0..8 {
+        let mark = random.below(1 << 32) as u32;
+        let draw = Draw { logits: buffer.copy(&x), temperature, mark, sums: &mut Vec::new() };
+        // SAFETY: the CPU has the instructions.
+        let got = unsafe { k.run(draw) };
+        let Some(token) = got else {
+            assert_eq!(top, f32::NEG_INFINITY, "{}: nothing drawn", k.name());
+            continue;
+        };
+        assert!(x[token] > f32::NEG_INFINITY, "{}: drew {token}, whose logit is {}", k.name(), x[token]);
+        let wanted = (f64::from(mark) + 0.5) / 2f64.powi(32) * total;
+        let before: f64 = weights[..token].iter().sum();
+        let slack = ROUNDING * 300.0 * total;
+        let near = wanted > before - slack && wanted < before + weights[token] + slack;
+        assert!(near, "{}: drew {token} at {wanted} of {total}, its share begins at {before}", k.name());
+    }
 }
 
 #[test]
-fn log_sum_exp_matches_f64() {
-    on_every_isa("log_sum_exp", |k| {
+fn draws_are_where_exact_sums_put_them() {
+    on_every_isa("draw", |k| {
+        let (mut random, mut buffer) = (Random::new(18), Guarded::new(1 << 14));
+        let cases = share(1500);
+        (0..cases).for_each(|_| draw_case(k, &mut random, &mut buffer));
+        cases
+    });
+}
+
+#[test]
+fn spread_matches_f64() {
+    on_every_isa("spread", |k| {
         let (mut random, mut buffer) = (Random::new(8), Guarded::new(1 << 12));
         let cases = share(6_000);
-        (0..cases).for_each(|_| log_sum_exp_case(k, &mut random, &mut buffer));
+        (0..cases).for_each(|_| spread_case(k, &mut random, &mut buffer));
         cases
     });
 }

@@ -6,7 +6,7 @@ import type { Dispatch } from "../recorder.ts";
 import { drawKernel } from "./draw.ts";
 import type { GpuKind, PlanOpOf } from "./op.ts";
 import { bestOf, ROW } from "./shape.ts";
-import { ADJUST_WORDS, DRAW, WANT } from "./wants.ts";
+import { ADJUST_WORDS, DRAW, HEAD_WORDS, WANT } from "./wants.ts";
 
 /** Logits that one workgroup of the first pass looks at. */
 const PART = 2048;
@@ -24,8 +24,8 @@ export const CANDIDATES: GpuKind<PlanOpOf<"candidates">, CandidatesOp> = {
   lower(op, to) {
     to.push({ op: "candidates", rows: "logits", x: to.slice(op.logits) });
   },
-  // Parts of the vocabulary, the best of all, and the draw.
-  count: 3,
+  // Parts of the vocabulary, the best of all, the races of the parts, and the draw.
+  count: 4,
 };
 
 /** What a step's rows want of their logits, and the answers; replaced by larger ones as needed. */
@@ -34,10 +34,11 @@ export interface AnswerBuffers {
   readonly answers: GPUBuffer;
 }
 
-/** In this order: `adjust` only where a row has penalties, bias or a mask, `draw` where one draws its token. */
+/** In this order: `adjust` only where a row has penalties, bias or a mask, `races` and `draw` where one draws its token. */
 export interface CandidateDispatches {
   readonly parts: Dispatch;
   readonly adjust: Dispatch;
+  readonly races: Dispatch;
   readonly candidates: Dispatch;
   readonly draw: Dispatch;
 }
@@ -57,14 +58,18 @@ export async function candidateDispatches(
     return { label: `- ${label}`, rows: "logits", kernels: [kernel], n: vocabSize, bindings };
   };
   return {
-    parts: make("logit_parts", partsKernel(), [logits, wants, parts, answers, chosen, rows]),
+    parts: make("logit_parts", partsKernel(), [logits, wants, parts, answers]),
+    races: make("races", racesKernel(), [logits, wants, parts, chosen, rows]),
     adjust: make("adjust", adjustKernel(), [logits, wants, answers]),
     candidates: make("candidates", candidatesKernel(), [logits, wants, parts, answers]),
     draw: make("draw_tokens", drawKernel(), [logits, wants, parts, answers, chosen, rows]),
   };
 }
 
-/** Bytes of a part's findings: largest logit, sum of exponentials, token of the largest; then score, token of a draw. */
+/**
+ * Bytes of a part's findings: largest logit, sum of exponentials, token of the largest, sum of distances from the largest; then
+ * score and token of a race's winner, and sum of the squares of those distances.
+ */
 export const PART_BYTES = 32;
 
 /** Parts of the vocabulary that have their own largest logit and sum. */
@@ -72,10 +77,7 @@ export function partsOf(vocabulary: number): number {
   return Math.ceil(vocabulary / PART);
 }
 
-/**
- * For each part of each row: largest logit, its token, sum of exponentials; and the token with the best score, where
- * the row draws from the whole vocabulary. Copies the probed logits.
- */
+/** For each part of each row: its largest logit, that one's token, and sums. Copies the probed logits. */
 export function partsKernel(): Kernel {
   const code = `
 ${WANT}
@@ -84,11 +86,8 @@ ${WANT}
 @group(0) @binding(2) var<storage, read> wants: array<u32>;
 @group(0) @binding(3) var<storage, read_write> parts: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> answers: array<u32>;
-@group(0) @binding(5) var<storage, read> chosen: array<u32>;
-@group(0) @binding(6) var<storage, read> rows: array<Row>;
-${ROW}
-${DRAW}
-var<workgroup> sums: array<f32, ${LANES}>;
+/* of exponentials, of distances from the largest, and of their squares */
+var<workgroup> sums: array<vec3<f32>, ${LANES}>;
 ${bestOf(LANES)}
 
 @compute @workgroup_size(${LANES})
@@ -104,18 +103,11 @@ fn logit_parts(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
   }
   let best = best_of(lane, top, token);
   let largest = best.value;
-  var drawn = Best(-3.4e38, op.vocabulary);
-  if (want.draw > 0u && (wants[want.draw] & DRAW_WHOLE) > 0u) {
-    let draw = draw_of(want.draw);
-    let position = rows[chosen[group.y]].y;
-    for (var i = group.x * ${PART}u + lane; i < end; i += ${LANES}u) {
-      let score = score_of(draw, logits[row + i], position, i);
-      if (score > drawn.value) { drawn = Best(score, i); }
-    }
+  var sum = vec3(0.0);
+  for (var i = group.x * ${PART}u + lane; i < end; i += ${LANES}u) {
+    let distance = logits[row + i] - largest;
+    sum += vec3(exp(distance), distance, distance * distance);
   }
-  drawn = best_of(lane, drawn.value, drawn.token);
-  var sum = 0.0;
-  for (var i = group.x * ${PART}u + lane; i < end; i += ${LANES}u) { sum += exp(logits[row + i] - largest); }
   sums[lane] = sum;
   workgroupBarrier();
   for (var reach = ${LANES / 2}u; reach > 0u; reach >>= 1u) {
@@ -124,13 +116,13 @@ fn logit_parts(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
   }
   if (lane == 0u) {
     let at = 2u * (group.y * op.parts + group.x);
-    parts[at] = vec4(largest, sums[0], f32(best.token), 0.0);
-    parts[at + 1u] = vec4(drawn.value, f32(drawn.token), 0.0, 0.0);
+    parts[at] = vec4(largest, sums[0].x, f32(best.token), sums[0].y);
+    parts[at + 1u] = vec4(0.0, 0.0, sums[0].z, 0.0);
   }
   if (group.x == 0u) {
     for (var i = lane; i < want.probe_count; i += ${LANES}u) {
       let probed = logits[row + min(wants[want.probes + i], op.vocabulary - 1u)];
-      answers[want.answer + 2u + 2u * want.k + i] = bitcast<u32>(probed);
+      answers[want.answer + ${HEAD_WORDS}u + 2u * want.k + i] = bitcast<u32>(probed);
     }
   }
 }`;
@@ -138,6 +130,53 @@ fn logit_parts(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     key: "logit_parts",
     code,
     entryPoint: "logit_parts",
+    constants: {},
+    maxRows: Infinity,
+    workgroups: (n, m) => [partsOf(n), m, 1],
+  };
+}
+
+/** For each part of each row that draws from the whole vocabulary: the token with the best score, and that score. */
+export function racesKernel(): Kernel {
+  const code = `
+${WANT}
+@group(0) @binding(0) var<uniform> op: Op;
+@group(0) @binding(1) var<storage, read> logits: array<f32>;
+@group(0) @binding(2) var<storage, read> wants: array<u32>;
+@group(0) @binding(3) var<storage, read_write> parts: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> chosen: array<u32>;
+@group(0) @binding(5) var<storage, read> rows: array<Row>;
+${ROW}
+${DRAW}
+${bestOf(LANES)}
+
+@compute @workgroup_size(${LANES})
+fn races(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let want = want_of(group.y);
+  if (want.draw == 0u || (wants[want.draw] & DRAW_WHOLE) == 0u) { return; }
+  let row = group.y * op.stride + op.offset;
+  let draw = draw_of(want.draw);
+  let position = rows[chosen[group.y]].y;
+  let end = min(op.vocabulary, (group.x + 1u) * ${PART}u);
+  var score = -3.4e38;
+  var token = op.vocabulary;
+  for (var i = group.x * ${PART}u + lane; i < end; i += ${LANES}u) {
+    let x = logits[row + i];
+    let its = score_of(draw, x, position, i);
+    /* masked tokens do not run */
+    if (x > -3.3e38 && its > score) { score = its; token = i; }
+  }
+  let best = best_of(lane, score, token);
+  if (lane == 0u) {
+    let at = 2u * (group.y * op.parts + group.x) + 1u;
+    parts[at].x = best.value;
+    parts[at].y = f32(best.token);
+  }
+}`;
+  return {
+    key: "races",
+    code,
+    entryPoint: "races",
     constants: {},
     maxRows: Infinity,
     workgroups: (n, m) => [partsOf(n), m, 1],
@@ -157,7 +196,7 @@ ${WANT}
 fn adjust(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let row = group.x * op.stride + op.offset;
   let want = want_of(group.x);
-  let raws = want.answer + 2u + 2u * want.k + want.probe_count;
+  let raws = want.answer + ${HEAD_WORDS}u + 2u * want.k + want.probe_count;
   for (var i = lane; i < want.adjust_count; i += ${LANES}u) {
     let entry = want.adjusts + ${ADJUST_WORDS}u * i;
     let at = row + min(wants[entry], op.vocabulary - 1u);
@@ -196,7 +235,8 @@ ${WANT}
 @group(0) @binding(2) var<storage, read> wants: array<u32>;
 @group(0) @binding(3) var<storage, read> parts: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> answers: array<u32>;
-var<workgroup> work: array<f32, ${LANES}>;
+/* sums of exponentials, of distances from the largest logit, and of their squares */
+var<workgroup> work: array<vec3<f32>, ${LANES}>;
 var<workgroup> counts: array<atomic<u32>, 256>;
 var<workgroup> keys: array<u32, ${MAX_CANDIDATES}>;
 var<workgroup> tokens: array<u32, ${MAX_CANDIDATES}>;
@@ -232,10 +272,14 @@ fn candidates(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     let part = parts[first_part + 2u * i];
     if (part.x > top) { top = part.x; best = u32(part.z); }
   }
-  var sum = 0.0;
+  var sum = vec3(0.0);
   for (var i = lane; i < op.parts; i += ${LANES}u) {
     let part = parts[first_part + 2u * i];
-    sum += part.y * exp(part.x - top);
+    let squares = parts[first_part + 2u * i + 1u].z;
+    let shift = part.x - top;
+    let count = f32(min(${PART}u, op.vocabulary - i * ${PART}u));
+    sum += vec3(
+      part.y * exp(shift), part.w + count * shift, squares + 2.0 * shift * part.w + count * shift * shift);
   }
   work[lane] = sum;
   workgroupBarrier();
@@ -243,12 +287,17 @@ fn candidates(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     if (lane < reach) { work[lane] += work[lane + reach]; }
     workgroupBarrier();
   }
-  if (lane == 0u) { answers[want.answer + 1u] = bitcast<u32>(top + log(work[0])); }
+  if (lane == 0u) {
+    let mean = work[0].y / f32(op.vocabulary);
+    let variance = max(work[0].z / f32(op.vocabulary) - mean * mean, 0.0);
+    answers[want.answer + 1u] = bitcast<u32>(top + log(work[0].x));
+    answers[want.answer + 2u] = bitcast<u32>(sqrt(variance));
+  }
   if (want.k == 1u && want.adjust_count == 0u && want.mask == 0u) {
     if (lane == 0u) {
       answers[want.answer] = select(0u, 1u, best < op.vocabulary);
-      answers[want.answer + 2u] = best;
-      answers[want.answer + 3u] = bitcast<u32>(top);
+      answers[want.answer + ${HEAD_WORDS}u] = best;
+      answers[want.answer + ${HEAD_WORDS + 1}u] = bitcast<u32>(top);
     }
     return;
   }
@@ -320,8 +369,8 @@ fn candidates(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
   }
   if (lane == 0u) { answers[want.answer] = chosen; }
   if (lane < chosen) {
-    answers[want.answer + 2u + lane] = tokens[lane];
-    answers[want.answer + 2u + want.k + lane] = bitcast<u32>(logits[row + tokens[lane]]);
+    answers[want.answer + ${HEAD_WORDS}u + lane] = tokens[lane];
+    answers[want.answer + ${HEAD_WORDS}u + want.k + lane] = bitcast<u32>(logits[row + tokens[lane]]);
   }
 }`;
   return {

@@ -1,7 +1,7 @@
 import { MAX_CANDIDATES } from "../../backend.ts";
 import type { Kernel } from "../kernels/types.ts";
 import { bestOf, ROW } from "./shape.ts";
-import { DRAW, MASS_OF_ALL, WANT, WHOLE } from "./wants.ts";
+import { DRAW, HEAD_WORDS, MASS_OF_ALL, WANT, WHOLE } from "./wants.ts";
 
 const LANES = MAX_CANDIDATES;
 
@@ -32,7 +32,7 @@ fn draw_tokens(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
   let at = chosen[group.x];
   let row = rows[at];
   let count = min(answers[want.answer], draw.top_k);
-  let ids = want.answer + 2u;
+  let ids = want.answer + ${HEAD_WORDS}u;
   let values = ids + want.k;
   let whole = (draw.flags & ${WHOLE}u) > 0u;
   var logit = -3.4e38;

@@ -2,7 +2,7 @@ import { assert } from "@std/assert";
 import { translate } from "../kernels/testing_shaders.ts";
 import type { Kernel } from "../kernels/types.ts";
 import { attentionKernel, contextParts, mergeKernel } from "./attention.ts";
-import { adjustKernel, candidatesKernel, partsKernel } from "./candidates.ts";
+import { adjustKernel, candidatesKernel, partsKernel, racesKernel } from "./candidates.ts";
 import { deltaRuleKernel } from "./delta_rule.ts";
 import { drawKernel } from "./draw.ts";
 import { rmsNormKernel } from "./rms_norm.ts";
@@ -30,6 +30,7 @@ function kernels(): Kernel[] {
     // Dawn's adapter without a GPU has workgroups of 256 lanes; a head of 256 takes more.
     ...[32, 96, 128].map((headDim) => deltaRuleKernel({ heads: { ...DELTA, headDim }, lengthEps: 1e-6 })),
     partsKernel(),
+    racesKernel(),
     adjustKernel(),
     candidatesKernel(),
     drawKernel(),

@@ -17,6 +17,9 @@ fn want_of(row: u32) -> Want {
     wants[i + 7u]);
 }`;
 
+/** Words at an answer's head: count, log-sum-exp and standard deviation as f32. */
+export const HEAD_WORDS = 3;
+
 /** Words of a draw: flags, temperature, top-p, min-p, key, top-k, how many tokens end the sequence; those tokens follow. */
 export const DRAW_WORDS = 8;
 /** Words that a draw has at the end of the row's answer: the token, and its logit as f32. */
