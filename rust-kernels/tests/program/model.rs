@@ -254,13 +254,14 @@ impl Plan {
 /// Steps for `Plan::whole`: a prompt and a token that follows another, then a token each.
 pub fn steps() -> [Vec<u8>; 2] {
     let one = 1f32.to_bits();
-    let plain = |row: u32| vec![row, 3, one, 0, 0, 0, 0, 0, 0];
+    let plain = |row: u32| vec![row, 3, one, 0, 0, 0, 0, 0, 0, 0, 0];
     let mut first = vec![6, 2, 2, 2, 1, 2, 3, 4, 5, 39];
     // Five rows, to slot 0, after three to slot 2; block 4 of the small window, block 2 of the rest. One row, to slot 1.
     first.extend([0, 5, 0, NONE, 0, 1, 3, 2, 0, 2, 4, 5, 0, 2, 2, 5]);
     first.extend([5, 1, 0, NONE, 1, 0, 0, 2, 3, 5, 0, 2, 0, 5]);
     first.extend(plain(4));
-    first.extend([5, 40, 2f32.to_bits(), one, one, 2, 1, 2, 1, 7, 8, 1, 0, 9, one, u32::MAX, 255, 11]);
+    // One that draws, with penalties, a bias and a probed token.
+    first.extend([5, 40, 2f32.to_bits(), one, one, one, 0x9e37_79b9, 2, 1, 0, 1, 7, 8, 1, 0, 9, one, 11]);
     first.extend([1, 0]); // both sequences are pooled
     let mut second = vec![2, 2, 2, 0, 6, 7];
     // One row each. The first is that of 40 tokens before, of which the small window has a block.
