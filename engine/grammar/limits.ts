@@ -4,9 +4,9 @@ import { type Constraint, ConstraintError } from "./types.ts";
 
 export const LIMITS = {
   /** Characters of all texts and names in a constraint. */
-  characters: 128 * 1024,
+  characters: 256 * 1024,
   /** Values of a constraint's schemas, choices and parts. */
-  values: 10_000,
+  values: 20_000,
   /** Properties of one object in a schema. */
   properties: 1000,
   /** `patternProperties` of one object: each is compared with each. */
