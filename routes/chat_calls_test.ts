@@ -3,7 +3,7 @@ import OpenAI from "openai";
 import { zodFunction, zodResponseFormat } from "openai/helpers/zod.js";
 import { z } from "zod";
 import type { Constraint, GenerateRequest } from "../engine/types.ts";
-import { EngineError } from "../engine/types.ts";
+import { ConstraintError, EngineError } from "../engine/types.ts";
 import { type TestServer, withServer } from "./testing_server.ts";
 
 /* Thinking and calls in answers; the fake model writes them in channels (testing_chat.ts). */
@@ -485,5 +485,21 @@ Deno.test("a schema holds beside tools, thinking, n and streaming: the engine is
       for (const { message } of answer.choices) assertEquals(message.content, '{"a": 1}');
     }
     assert(engine.chatForm.conversations.every(({ constraint }) => constraint !== undefined));
+  });
+});
+
+Deno.test("parameters that the model's calls cannot have are a 400 before anything runs", async () => {
+  await withServer({}, async ({ client, engine, errors }) => {
+    const plan = () => {
+      throw new ConstraintError('Cannot use the tool "weather": no allOf');
+    };
+    Object.assign(engine.chatForm, { plan });
+    const request = { model: "demo", messages, tools };
+    for (const stream of [false, true]) {
+      const create = async () => await client.chat.completions.create({ ...request, stream });
+      const error = await assertRejects(create, OpenAI.BadRequestError);
+      assertEquals([error.code, error.param], ["invalid_constraint", "tools"]);
+    }
+    assertEquals([engine.requests, errors], [[], []]);
   });
 });
