@@ -22,7 +22,7 @@ export function withReasoning(
 }
 
 /** The field of a message in which the template looks for thinking; "content" where it has none of its own. */
-export function reasoningPlace(source: string): "reasoning_content" | "thinking" | "reasoning" | "content" {
+function reasoningPlace(source: string): "reasoning_content" | "thinking" | "reasoning" | "content" {
   for (const field of ["reasoning_content", "thinking", "reasoning"] as const) {
     const read = new RegExp(
       `message(\\.${field}\\b|\\[['"]${field}['"]\\]|\\.get\\(['"]${field}['"])|['"]${field}['"] in message`,

@@ -1,5 +1,10 @@
-import { type ChatMessage, type ChatTemplate, ChatTemplateError } from "../tokenizer/types.ts";
-import { type ChatTemplateOptions, type Tokenizer } from "../tokenizer/types.ts";
+import {
+  type ChatMessage,
+  type ChatTemplate,
+  ChatTemplateError,
+  type ChatTemplateOptions,
+  type Tokenizer,
+} from "../tokenizer/types.ts";
 import { effortVariables } from "./effort.ts";
 import type { CallSyntax } from "./formats/format.ts";
 import { textOf, withReasoning } from "./history.ts";
@@ -113,6 +118,11 @@ class PromptMaker {
       tokens.push(...this.#text(reasoning));
     }
     if (content === undefined) return tokens;
+    if (this.model.syntax.whole) {
+      throw new ChatTemplateError(
+        "Cannot continue the last message: the model's template leaves it out or changes it",
+      );
+    }
     if (marks && (state === "open" || reasoning !== "")) tokens.push(...this.#marks(marks.end));
     return [...tokens, ...this.#text(content)];
   }

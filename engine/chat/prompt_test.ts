@@ -113,6 +113,16 @@ Deno.test("Harmony's messages are continued on their channels", () => {
   assertEquals(read, { reasoning: ", yes.", content: "Sun", calls: [] });
 });
 
+Deno.test("a message on channels that the template leaves out is not continued", () => {
+  const marks = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"];
+  const { form } = testModel({
+    template: "{{ messages[0].content }}{# <|channel|><|message|> #}",
+    control: marks,
+  });
+  const plan = () => form.plan({ messages: USER, ...continued({ content: "It is" }) });
+  assertThrows(plan, ChatTemplateError, "leaves it out");
+});
+
 Deno.test("each marker of thinking is known, opened by the prompt, by the model or not at all", () => {
   const styles = [
     ["<think>\n", "\n</think>\n\n"],
