@@ -5,9 +5,12 @@ use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::Simd;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// How far ahead of its use a panel's code is asked for. The hardware's own prefetch stops at each page; with this a
-/// core reads 20 to 40 % faster where it waits for memory (docs/BENCHMARKS.md).
+/// How far ahead of its use a panel's code is asked for, into the first-level cache: sums of several tokens take so long
+/// that the core itself does not look as far (docs/BENCHMARKS.md, T6).
 const PREFETCH_BYTES: usize = 4096;
+/// The same for one token or two, into the second-level cache. The core's own loads are ahead then, and would wait for
+/// the first level's few buffers of misses if those were full of lines that are wanted later.
+const PREFETCH_L2_BYTES: usize = 2048;
 
 /// As `BlockGemm`.
 ///
@@ -68,8 +71,8 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
         for start in (0..x.columns).step_by(UNIT) {
             let in_unit = ((x.columns - start) / BLOCK).min(UNIT_BLOCKS);
             for b in 0..in_unit {
-                let next = unit.wrapping_add(PREFETCH_BYTES + b * F::code_bytes(S::LANES));
-                prefetch_part::<S, F, G>(s, next, 0);
+                let next = unit.wrapping_add(prefetch_bytes::<G, N>() + b * F::code_bytes(S::LANES));
+                prefetch_part::<S, F, G, N>(s, next, 0);
                 add_part::<S, F, G, N>(s, unit, [in_unit, b], 0, &tokens, next, &mut acc);
                 if F::SUB == 16 {
                     add_part::<S, F, G, N>(s, unit, [in_unit, b], 1, &tokens, next, &mut acc);
@@ -83,11 +86,21 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     }
 }
 
+/// Whether a tile of G * N tokens asks the second-level cache only.
+const fn asks_l2<const G: usize, const N: usize>() -> bool {
+    G * N <= 2
+}
+
+const fn prefetch_bytes<const G: usize, const N: usize>() -> usize {
+    if asks_l2::<G, N>() { PREFETCH_L2_BYTES } else { PREFETCH_BYTES }
+}
+
 /// Asks for part `part` of G of the codes of the block at `next`.
 #[inline(always)]
-fn prefetch_part<S: Simd, F: BlockFormat, const G: usize>(s: S, next: *const u8, part: usize) {
+fn prefetch_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(s: S, next: *const u8, part: usize) {
     for line in (64 * part..F::code_bytes(S::LANES)).step_by(64 * G) {
-        s.prefetch(next.wrapping_add(line));
+        let line = next.wrapping_add(line);
+        if asks_l2::<G, N>() { s.prefetch_l2(line) } else { s.prefetch(line) }
     }
 }
 
@@ -111,7 +124,7 @@ unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
             // Sums of sixteen tokens side by side would not fit in the registers.
             compiler_fence(Ordering::SeqCst);
             if part == 0 {
-                prefetch_part::<S, F, G>(s, next, 1);
+                prefetch_part::<S, F, G, N>(s, next, 1);
             }
             add_group::<S, F, N>(s, &codes, &w, part, tokens, N, &mut acc[1]);
             if F::SUB == 16 {
