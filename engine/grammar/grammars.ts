@@ -19,8 +19,12 @@ const noTokens: readonly number[] = [];
  * `<tool_call>`: only a `<[id]>` of a grammar brings them. The library is opened, and the vocabulary handed to it, at the first
  * constraint.
  */
-export function createGrammars(tokenizer: Tokenizer, markers: Iterable<number> = []): Grammars {
-  return new LibraryGrammars(tokenizer, new Set(markers));
+export function createGrammars(
+  tokenizer: Tokenizer,
+  markers: Iterable<number> = [],
+  cacheBytes = CACHE_BYTES,
+): Grammars {
+  return new LibraryGrammars(tokenizer, new Set(markers), cacheBytes);
 }
 
 interface Kept {
@@ -38,7 +42,11 @@ class LibraryGrammars implements Grammars {
   #vocabulary: Promise<bigint> | undefined;
   #closed = false;
 
-  constructor(private readonly tokenizer: Tokenizer, markers: ReadonlySet<number>) {
+  constructor(
+    private readonly tokenizer: Tokenizer,
+    markers: ReadonlySet<number>,
+    private readonly cacheBytes: number,
+  ) {
     this.#maskWords = Math.ceil(tokenizer.vocabSize / 32);
     this.#isText = (token) =>
       !markers.has(token) && !tokenizer.endTokens.has(token) && tokenizer.bytes(token).length > 0;
@@ -119,7 +127,7 @@ class LibraryGrammars implements Grammars {
   /** Lets the grammars go that were used longest ago, but not this one. */
   #trim(newest: string): void {
     for (const [key, { compiled, bytes }] of this.#cache) {
-      if (this.#cachedBytes <= CACHE_BYTES) break;
+      if (this.#cachedBytes <= this.cacheBytes) break;
       if (key === newest || bytes === 0) continue;
       this.#cache.delete(key);
       this.#cachedBytes -= bytes;

@@ -1,6 +1,8 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { openGguf } from "../gguf/reader.ts";
+import { bpeMetadata } from "../tokenizer/testing.ts";
+import { TOKEN_TYPE } from "../tokenizer/token_types.ts";
 import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import { createGrammars } from "./grammars.ts";
 import { allowed, randomAnswer, randomFrom } from "./testing.ts";
@@ -56,5 +58,70 @@ Deno.test("what cannot be compiled is a ConstraintError", async () => {
     ConstraintError,
     "nothing",
   );
+  grammars.close();
+});
+
+Deno.test("a constraint is compiled once, and what the cache has let go still answers", async () => {
+  const grammars = createGrammars(demo, [], 1);
+  const constraint = { kind: "choice", choices: ["one", "two"] } as const;
+  const [first, second] = await Promise.all([
+    grammars.compile(constraint),
+    grammars.compile({ ...constraint }),
+  ]);
+  assert(first === second);
+  // Pushes the first out.
+  await grammars.compile({ kind: "choice", choices: ["three"] });
+  assert(await grammars.compile(constraint) !== first);
+  const matcher = first.matcher();
+  for (const token of demo.encode("two")) assert(matcher.consume(token));
+  assert(matcher.complete);
+  matcher.close();
+  matcher.close();
+  grammars.close();
+});
+
+Deno.test("markers are never text, though their text may be written in pieces", async () => {
+  const mark = "<mark>";
+  const tokenizer = createTokenizer(
+    bpeMetadata({ extra: [[mark, TOKEN_TYPE.USER_DEFINED], ["<end>", TOKEN_TYPE.CONTROL]] }),
+  );
+  const [marker] = tokenizer.encode(mark);
+  assertEquals(tokenizer.encode(mark).length, 1);
+  for (const [markers, first] of [[[], marker], [[marker], "<".charCodeAt(0)]] as const) {
+    const grammars = createGrammars(tokenizer, markers);
+    const matcher = (await grammars.compile({ kind: "regex", pattern: "<mark>[a-z]" })).matcher();
+    const [mask] = await grammars.masks([matcher]);
+    assertEquals(allowed(mask, tokenizer.vocabSize).includes(marker), markers.length === 0);
+    const forced = matcher.forced();
+    if (forced.length > 0) assertEquals(forced[0], first);
+    for (const byte of new TextEncoder().encode(`${mark}x`)) assert(matcher.consume(byte));
+    assert(matcher.complete);
+    matcher.close();
+    const marked = (await grammars.compile({ kind: "lark", grammar: `start: <[${marker}]> "a"` })).matcher();
+    assertEquals(marked.forced(), [marker, "a".charCodeAt(0)]);
+    marked.close();
+    grammars.close();
+  }
+});
+
+Deno.test("a pattern whose lexer grows without end ends in a matcher to which nothing may follow", async () => {
+  const grammars = createGrammars(demo);
+  const random = randomFrom(4);
+  // Each of the last 24 characters matters: the states double with each.
+  const grammar = await grammars.compile({ kind: "regex", pattern: "(a|b)*a(a|b){24}" });
+  const [a, b] = [demo.encode("a")[0], demo.encode("b")[0]];
+  const before = Deno.memoryUsage().rss;
+  const matcher = grammar.matcher();
+  let taken = 0;
+  while (taken < 100_000 && matcher.consume(random() < 0.5 ? a : b)) taken++;
+  assert(taken < 100_000, "no limit was reached");
+  assertEquals(allowed((await grammars.masks([matcher]))[0], demo.vocabSize), []);
+  assertEquals([matcher.forced(), matcher.complete, matcher.mayEnd], [[], false, false]);
+  matcher.close();
+  assert(Deno.memoryUsage().rss - before < 128 << 20);
+  // Another answer begins as if nothing had been.
+  const other = grammar.matcher();
+  assert(other.consume(a));
+  other.close();
   grammars.close();
 });
