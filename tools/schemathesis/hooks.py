@@ -1,5 +1,8 @@
 """What JSON Schema cannot say of compy's API, and what keeps a run short."""
 
+import json
+import re
+
 import schemathesis
 
 MAX_TOKENS = 4
@@ -28,6 +31,38 @@ def answers(body):
     return body.get("n") or 1
 
 
+FORMS = (
+    "response_format", "grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+    "structured_outputs",
+)
+
+
+def given(body, *names):
+    return [name for name in names if body.get(name) not in (None, [], "", {"type": "text"})]
+
+
+def names(body):
+    """Of the tools or functions that a request gives."""
+    functions = [tool.get("function", {}) for tool in body.get("tools") or []] + list(body.get("functions") or [])
+    return [function.get("name") for function in functions]
+
+
+def is_schema(text):
+    try:
+        return isinstance(json.loads(text), (dict, bool))
+    except ValueError:
+        return False
+
+
+def last_is_continued(body):
+    last = body["messages"][-1]
+    return last["role"] == "assistant" and not last.get("tool_calls") and not last.get("function_call")
+
+
+def has_twice(values):
+    return any(values.count(value) > 1 for value in values)
+
+
 # Refusals of requests that follow the document, each told there in words, and when they are right: by (code, param).
 EXPECTED = {
     # The prompt is longer than the model's context.
@@ -36,14 +71,27 @@ EXPECTED = {
     ("chat_template_error", "messages"): lambda body: "messages" in body,
     # It is neither 1 nor n.
     ("unsupported_parameter", "best_of"): lambda body: body["best_of"] not in (1, answers(body)),
-    # It names no tool of the request.
-    ("invalid_value", "tool_choice.function.name"): lambda body: "tool_choice" in body,
+    # Which schemas and grammars an answer can follow is more than a schema of schemas can say.
+    ("invalid_constraint", "*"): lambda body: given(body, *FORMS, "tools", "functions"),
+    # Two parameters that contradict each other, or ask for the same.
+    ("conflicting_parameters", "*"): lambda body: len(given(
+        body, *FORMS, "tools", "functions", "tool_choice", "thinking", "reasoning_effort", "thinking_budget_tokens",
+        "continue_final_message", "add_generation_prompt",
+    )) > 1 or ("messages" in body and last_is_continued(body)),
+    ("invalid_value", "tools[].function.name"): lambda body: has_twice(names(body)),
+    ("invalid_value", "functions[].name"): lambda body: has_twice(names(body)),
+    ("invalid_value", "tool_choice"): lambda body: not body.get("tools"),
+    ("invalid_value", "tool_choice.function.name"): lambda body: body["tool_choice"]["function"]["name"] not in names(body),
+    ("invalid_value", "function_call.name"): lambda body: body["function_call"]["name"] not in names(body),
+    ("invalid_value", "messages[].tool_calls[].id"): lambda body: any(
+        has_twice([call["id"] for call in message.get("tool_calls") or []]) for message in body["messages"]
+    ),
+    ("invalid_value", "guided_json"): lambda body: not is_schema(body["guided_json"]),
+    ("invalid_value", "structured_outputs.json"): lambda body: not is_schema(body["structured_outputs"]["json"]),
+    ("invalid_value", "continue_final_message"): lambda body: not last_is_continued(body),
+    ("invalid_value", "add_generation_prompt"): lambda body: not last_is_continued(body),
     ("invalid_value", "prompt"): lambda body: prompts(body) * answers(body) > MAX_ANSWERS,
 }
-
-
-# A field beside another that it cannot go with; a schema or grammar that is none, or that no answer satisfies.
-ABOUT_A_FIELD = {"conflicting_parameters", "invalid_constraint"}
 
 
 @schemathesis.hook
@@ -54,9 +102,8 @@ def filter_failure(context, failure, case, response):
     error = response.json()["error"]
     if (error["code"], error["param"]) == ("invalid_value", "after"):
         return "after" not in (case.query or {})  # no entry of the list has this id
-    if error["code"] in ABOUT_A_FIELD:
-        return not isinstance(case.body, dict) or error["param"].split(".")[0] not in case.body
-    is_right = EXPECTED.get((error["code"], error["param"]))
+    param = re.sub(r"\[\d+\]", "[]", error["param"] or "") or None
+    is_right = EXPECTED.get((error["code"], param)) or EXPECTED.get((error["code"], "*"))
     return is_right is None or not isinstance(case.body, dict) or not is_right(case.body)
 
 
