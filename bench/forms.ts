@@ -62,7 +62,7 @@ const HALF_GIVEN = {
     type: "object",
     properties: Object.fromEntries(
       ["customer_name", "street_and_number", "town_or_village", "name_of_the_country"]
-        .map((name) => [name, { type: "string", minLength: 24, maxLength: 32 }]),
+        .map((name) => [name, { type: "string", minLength: 14, maxLength: 18 }]),
     ),
     required: ["customer_name", "street_and_number", "town_or_village", "name_of_the_country"],
     additionalProperties: false,
