@@ -370,6 +370,11 @@ const FORMS: [Record<string, unknown>, Constraint, string][] = [
   [{ guided_grammar: 'root ::= "a"' }, { kind: "gbnf", grammar: 'root ::= "a"' }, "guided_grammar"],
   [{ guided_grammar: 'start: "a"' }, { kind: "lark", grammar: 'start: "a"' }, "guided_grammar"],
   [{ structured_outputs: { json: schema } }, json, "structured_outputs.json"],
+  [
+    { structured_outputs: { json: false } },
+    { kind: "json_schema", schema: false },
+    "structured_outputs.json",
+  ],
   [{ structured_outputs: { regex: "a" } }, { kind: "regex", pattern: "a" }, "structured_outputs.regex"],
   [
     { structured_outputs: { choice: ["a"] } },

@@ -97,10 +97,10 @@ const structuredOutputs = z.object({
   json_object: z.boolean().nullish(),
   structural_tag: special({ type: "null", description: "Not supported" }),
 }).superRefine((outputs, ctx) => {
-  if (outputs.structural_tag !== undefined && outputs.structural_tag !== null) {
+  if (isGiven(outputs.structural_tag)) {
     unsupported(ctx, "structural_tag", "tags; use tools");
   }
-  const given = STRUCTURES.filter((name) => asks(outputs[name]));
+  const given = STRUCTURES.filter((name) => name === "json_object" ? outputs[name] : isGiven(outputs[name]));
   if (given.length === 1) return;
   refuse(
     ctx,
@@ -121,11 +121,6 @@ const structuredOutputs = z.object({
     })),
   })),
 } as never);
-
-/** Whether a field is more than a way to say nothing. */
-function asks(value: unknown): boolean {
-  return value !== undefined && value !== null && value !== false;
-}
 
 /** Forms of an answer in the ways in which clients ask for them: OpenAI's, llama-server's and vLLM's. */
 export const constraintFields = {
@@ -159,7 +154,7 @@ export const foreignFields = Object.fromEntries(
 /** Refuses two forms at once, and forms that nobody here knows. */
 export function checkForms(body: Fields & { [name: string]: unknown }, ctx: z.RefinementCtx): void {
   for (const name of FOREIGN) {
-    if (asks(body[name])) unsupported(ctx, name, "this way to constrain an answer");
+    if (isGiven(body[name])) unsupported(ctx, name, "this way to constrain an answer");
   }
   const asked = formsOf(body);
   if (asked.length < 2) return;
