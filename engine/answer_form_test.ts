@@ -1,6 +1,9 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { AnswerForm } from "./answer_form.ts";
 import type { Constraint } from "./grammar/types.ts";
+import type { Sequence } from "./sequence.ts";
+import { StepMasks } from "./step_masks.ts";
+import { FakeGrammars } from "./testing_grammars.ts";
 import { EngineError, type GenerateRequest } from "./types.ts";
 import {
   collect,
@@ -267,6 +270,23 @@ Deno.test("a mask that fails ends its sequences with constraint_failed, and nobo
   assertEquals((await generate(engine, { prompt: PROMPT, constraint: form("ab.") })).text.length, 3);
   assertEquals(grammars.open, 0);
   await engine.close();
+});
+
+Deno.test("a mask that never comes ends its sequence, and its step goes on without it", async () => {
+  const grammars = new FakeGrammars({ vocabSize: 258, ends: [EOS] });
+  const gate = Promise.withResolvers<void>();
+  grammars.maskGate = () => gate.promise;
+  const bound = new AnswerForm(await grammars.compile(form("a....")), undefined);
+  const sequence = { form: bound, ignoreEos: false } as Sequence;
+  const part = { sequence, rows: 1, scores: 0, samples: true };
+  const masks = new StepMasks(grammars, [part], 258, new Set([EOS]), 20);
+  assertEquals([...await masks.get(sequence)!], Array(9).fill(0xffffffff));
+  assertEquals(masks.resultOf(sequence), { failure: "no mask was computed within 0.02 s" });
+  bound.close();
+  assertEquals(grammars.open, 1);
+  gate.resolve();
+  await settle();
+  assertEquals(grammars.open, 0);
 });
 
 Deno.test("a constraint under which nothing can follow is constraint_failed, and no damaged model", async () => {

@@ -15,33 +15,27 @@ export type MaskResult = "allows" | "nothing follows" | { readonly failure: stri
 export class StepMasks {
   readonly #masks = new Map<Sequence, Promise<Uint32Array>>();
   readonly #results = new Map<Sequence, MaskResult>();
+  readonly #ends: ReadonlySet<number>;
 
-  constructor(grammars: Grammars, step: readonly Scheduled[], vocabSize: number, ends: ReadonlySet<number>) {
-    const sequences = step.filter(({ sequence, samples }) => samples && sequence.form?.constrained)
-      .map(({ sequence }) => sequence);
+  constructor(
+    grammars: Grammars,
+    step: readonly Scheduled[],
+    vocabSize: number,
+    ends: ReadonlySet<number>,
+    timeoutMs = MASK_TIMEOUT_MS,
+  ) {
+    this.#ends = ends;
+    const sequences = step.flatMap(({ sequence, samples }) => {
+      return samples && sequence.form?.constrained ? [sequence] : [];
+    });
     if (sequences.length === 0) return;
-    const matchers: Matcher[] = [];
-    const all = Promise.withResolvers<Uint32Array[]>();
-    for (const { form } of sequences) form!.lend((matcher) => (matchers.push(matcher), all.promise));
-    computed(grammars, matchers).then(all.resolve, all.reject);
-    const inTime = within(all.promise, MASK_TIMEOUT_MS);
+    const inTime = within(lendAll(grammars, sequences), timeoutMs);
     const whole = new Uint32Array(Math.ceil(vocabSize / 32)).fill(0xffffffff);
     for (const [i, sequence] of sequences.entries()) {
-      const use = (masks: Uint32Array[]): Uint32Array => {
-        const mask = sequence.ignoreEos ? without(masks[i], ends) : masks[i];
-        const allows = mask.some((word) => word !== 0);
-        const ended = !allows && masks[i].some((word) => word !== 0);
-        this.#results.set(
-          sequence,
-          allows ? "allows" : ended ? "nothing follows" : { failure: "its constraint lets nothing follow" },
-        );
-        return allows ? mask : whole;
-      };
-      const fail = (error: unknown): Uint32Array => {
+      const mask = inTime.then((masks) => this.#use(sequence, masks[i])).catch((error) => {
         this.#results.set(sequence, { failure: error instanceof Error ? error.message : String(error) });
-        return whole;
-      };
-      this.#masks.set(sequence, inTime.then(use).catch(fail));
+      });
+      this.#masks.set(sequence, mask.then((mask) => mask ?? whole));
     }
   }
 
@@ -54,11 +48,30 @@ export class StepMasks {
   resultOf(sequence: Sequence): MaskResult {
     return this.#results.get(sequence) ?? "allows";
   }
+
+  /** The mask for the step; undefined where it allows nothing. */
+  #use(sequence: Sequence, mask: Uint32Array): Uint32Array | undefined {
+    const rest = sequence.ignoreEos ? without(mask, this.#ends) : mask;
+    if (!isEmpty(rest)) return rest;
+    this.#results.set(
+      sequence,
+      isEmpty(mask) ? { failure: "its constraint lets nothing follow" } : "nothing follows",
+    );
+  }
 }
 
-/** What throws at once is a rejection too. */
-async function computed(grammars: Grammars, matchers: readonly Matcher[]): Promise<Uint32Array[]> {
-  return await grammars.masks(matchers);
+/** Lends the sequences' matchers to the grammars until all their masks are computed. What throws at once is a rejection too. */
+function lendAll(grammars: Grammars, sequences: readonly Sequence[]): Promise<Uint32Array[]> {
+  const matchers: Matcher[] = [];
+  const { promise, resolve } = Promise.withResolvers<Uint32Array[]>();
+  for (const { form } of sequences) {
+    form!.lend((matcher) => {
+      matchers.push(matcher);
+      return promise;
+    });
+  }
+  resolve((async () => await grammars.masks(matchers))());
+  return promise;
 }
 
 function within<T>(promise: Promise<T>, ms: number): Promise<T> {
@@ -66,6 +79,10 @@ function within<T>(promise: Promise<T>, ms: number): Promise<T> {
   const timer = setTimeout(() => late.reject(new Error(`no mask was computed within ${ms / 1000} s`)), ms);
   promise.then(late.resolve, late.reject).finally(() => clearTimeout(timer));
   return late.promise;
+}
+
+function isEmpty(mask: Uint32Array): boolean {
+  return mask.every((word) => word === 0);
 }
 
 function without(mask: Uint32Array, tokens: Iterable<number>): Uint32Array {
