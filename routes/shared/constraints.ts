@@ -1,5 +1,6 @@
 import { z } from "@hono/zod-openapi";
 import type { Constraint } from "../../engine/types.ts";
+import { isDeeper, MAX_JSON_DEPTH } from "../../jobs/json_depth.ts";
 import { boundedArray, documented, LIMITS, refuse, special, text, unsupported } from "./fields.ts";
 import { HugeNumber } from "./json.ts";
 
@@ -30,12 +31,13 @@ export const argumentsSchema = documented(
   { ...SCHEMA, type: "object" },
 );
 
+const NO_SCHEMA = `must be a JSON schema of at most ${MAX_JSON_DEPTH} levels, which this text is not`;
 const schemaText = text(1, LIMITS.grammarCharacters);
 /** vLLM takes a schema as JSON in a text too. */
 const schemaOrText = z.union([schemaText, jsonSchema], { error: "must be a JSON schema, or one in a text" })
   .superRefine((value, ctx) => {
     if (typeof value === "string" && parseSchema(value) === undefined) {
-      ctx.addIssue({ code: "custom", message: "must be a JSON schema; this text is none", input: value });
+      ctx.addIssue({ code: "custom", message: NO_SCHEMA, input: value });
     }
   });
 
@@ -44,8 +46,9 @@ const choices = boundedArray(text(1, LIMITS.grammarCharacters), 1, LIMITS.guided
 
 function parseSchema(value: string): JsonSchemaBody | undefined {
   try {
-    const parsed = jsonSchema.safeParse(JSON.parse(value));
-    return parsed.success ? parsed.data : undefined;
+    const parsed: unknown = JSON.parse(value);
+    if (isDeeper(parsed, MAX_JSON_DEPTH)) return undefined;
+    return jsonSchema.safeParse(parsed).data;
   } catch {
     return undefined;
   }
