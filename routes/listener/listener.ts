@@ -30,6 +30,11 @@ const IDLE_GRACE_MS = 1000;
 /** Requests that a client may send ahead of their answers. */
 const MAX_PIPELINED = 32;
 const RETRY_MS = 50;
+/**
+ * Connections that wait in the system's queue; the system has a bound of its own. What a client sends while that is full is
+ * lost at first and comes seconds later, so that its connection looks like one that sends nothing.
+ */
+const BACKLOG = 4096;
 const SHORTAGE_REPORT_MS = 60_000;
 
 /**
@@ -49,7 +54,7 @@ export class Listener {
 
   constructor(private readonly options: ListenerOptions) {
     const { hostname, port, limits } = options;
-    this.#socket = Deno.listen({ hostname, port });
+    this.#socket = Deno.listen({ hostname, port, tcpBacklog: BACKLOG });
     this.#http = createServer({ keepAliveTimeout: limits.idleMs, requireHostHeader: false });
     // Node:http closes each connection after its answer unless it listens; connections come from here instead.
     Object.defineProperty(this.#http, "listening", { get: () => !this.#stopping });
