@@ -1,5 +1,5 @@
-import { assert, assertEquals, assertRejects } from "@std/assert";
-import OpenAI from "openai";
+import { assert, assertEquals } from "@std/assert";
+import type OpenAI from "openai";
 import { execute } from "../routes/execute.ts";
 import { type ChatModel, type Thinks, withChatModel } from "./chat_model.ts";
 import { askBothWays, judgeCalls, judgeJson, type Said, saidWhole, type Tool } from "./tool_calls.ts";
@@ -86,7 +86,7 @@ Deno.test("formed answers: a schema holds with n, streaming, tools, thinking and
       }
     }));
   });
-  assert(count.whole > 3 * count.cut, JSON.stringify(count));
+  assert(count.whole > count.cut, JSON.stringify(count));
 });
 
 Deno.test("formed answers: required calls are calls, with and without thinking, n and one at a time", async () => {
@@ -128,7 +128,7 @@ Deno.test("formed answers: required calls are calls, with and without thinking, 
       }
     }));
   });
-  assert(count.whole > 2 * count.cut, JSON.stringify(count));
+  assert(count.whole > count.cut, JSON.stringify(count));
 });
 
 Deno.test("formed answers: text before a call breaks nothing, and what looks like a mark in a text is text", async () => {
@@ -182,7 +182,7 @@ Deno.test("formed answers: what max_tokens cuts says length, wherever that is", 
   });
 });
 
-Deno.test("formed answers: what a stop text cuts is an error, and a bias breaks no form, whole, streamed and in batches", async () => {
+Deno.test("formed answers: what a stop text cuts says length, and a bias breaks no form, whole, streamed and in batches", async () => {
   await withChatModel("by itself", async ({ client, engine }) => {
     const request = { model: "random", messages, reasoning_effort: "none" };
     const url = "/v1/chat/completions";
@@ -196,17 +196,10 @@ Deno.test("formed answers: what a stop text cuts is an error, and a bias breaks 
     const yes = { ...stopped, logit_bias: { ["y".charCodeAt(0)]: 100 } };
     const call = { ...request, tools, tool_choice: "required", parallel_tool_calls: false, stop: [":"] };
     for (const body of [yes, { ...yes, n: 2 }, call]) {
-      const { status, body: answer } = await execute(engine, { url, body });
-      assertEquals([status, (answer.error as { code: string }).code], [422, "constraint_failed"]);
-      const chunks: OpenAI.ChatCompletionChunk[] = [];
-      const error = await assertRejects(async () => {
-        const stream = await client.chat.completions.create({ ...body, stream: true } as never);
-        for await (const chunk of stream as unknown as AsyncIterable<OpenAI.ChatCompletionChunk>) {
-          chunks.push(chunk);
-        }
-      }, OpenAI.APIError);
-      assertEquals(error.code, "constraint_failed");
-      assertEquals(chunks.flatMap(({ choices }) => choices).filter((choice) => choice.finish_reason), []);
+      for (const { finish } of await askBothWays(client, body as never)) assertEquals(finish, "length");
+      const { body: answer } = await execute(engine, { url, body });
+      const { choices } = answer as unknown as OpenAI.ChatCompletion;
+      for (const { finish_reason } of choices) assertEquals(finish_reason, "length");
     }
     // Biases make tokens unlikely; they do not forbid what must come.
     const forbidden = ["{", '"', "}", " ", "\n"].map((text) => [text.charCodeAt(0), -100]);
