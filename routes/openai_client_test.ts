@@ -88,7 +88,21 @@ Deno.test("log-probabilities of a chat cover exactly its text, streamed or not",
 
 Deno.test("every honoured field reaches the engine", async () => {
   await withServer({}, async ({ client, engine }) => {
-    const own = { top_k: 5, min_p: 0.1, repetition_penalty: 1.2, ignore_eos: true };
+    const own = {
+      top_k: 5,
+      min_p: 0.1,
+      typical_p: 0.9,
+      top_n_sigma: 1.5,
+      xtc_probability: 0.25,
+      xtc_threshold: 0.2,
+      dry_multiplier: 0.8,
+      dry_base: 2,
+      dry_allowed_length: 3,
+      dry_penalty_last_n: 64,
+      dry_sequence_breakers: ["."],
+      repetition_penalty: 1.2,
+      ignore_eos: true,
+    };
     await client.chat.completions.create({
       ...own,
       model: "demo",
@@ -120,6 +134,15 @@ Deno.test("every honoured field reaches the engine", async () => {
       topK: 5,
       topP: 0.5,
       minP: 0.1,
+      typicalP: 0.9,
+      topNSigma: 1.5,
+      xtcProbability: 0.25,
+      xtcThreshold: 0.2,
+      dryMultiplier: 0.8,
+      dryBase: 2,
+      dryAllowedLength: 3,
+      dryLastN: 64,
+      dryBreakers: ["."],
       repetitionPenalty: 1.2,
       presencePenalty: -2,
       frequencyPenalty: 2,

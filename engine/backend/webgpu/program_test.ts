@@ -21,14 +21,14 @@ function layersOf({ ops }: Program): string[][] {
   return layers;
 }
 
-Deno.test("a layer takes eight dispatches, one of Gated DeltaNet seven, and the rest five", () => {
+Deno.test("a layer takes eight dispatches, one of Gated DeltaNet seven, and the rest seven at most", () => {
   const dense = lower(buildPlan(smallModel({ architecture: "qwen3", type: "Q4_0", headNorms: true })));
   assertEquals(layersOf(dense), [ATTENTION, ATTENTION]);
-  assertEquals(countDispatches(dense), { layers: [8, 8], others: 6, total: 22 });
+  assertEquals(countDispatches(dense), { layers: [8, 8], others: 7, total: 23 });
 
   const hybrid = lower(buildPlan(smallModel({ architecture: "qwen35", type: "MXFP4" })));
   assertEquals(layersOf(hybrid), [DELTA, DELTA, DELTA, ATTENTION]);
-  assertEquals(countDispatches(hybrid), { layers: [7, 7, 7, 8], others: 6, total: 35 });
+  assertEquals(countDispatches(hybrid), { layers: [7, 7, 7, 8], others: 7, total: 36 });
 });
 
 Deno.test("layers of a hybrid count their caches and states each for themselves", () => {

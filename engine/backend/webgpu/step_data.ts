@@ -15,8 +15,9 @@ export interface StepData {
   readonly answerWords: number;
   /** Whether any row has penalties, bias or a mask. */
   readonly adjusts: boolean;
-  /** Whether any row draws its token. */
+  /** Whether any row draws its token, and whether one does from the whole vocabulary. */
   readonly draws: boolean;
+  readonly wholeDraws: boolean;
 }
 
 export const ROW_WORDS = 4;
@@ -47,6 +48,7 @@ export function encodeStep(input: StepInput, vocabSize: number): StepData {
     answerWords,
     adjusts: input.logits.some((r, i) => adjustments[i].length > 0 || r.mask),
     draws: input.logits.some(({ draw }) => draw),
+    wholeDraws: input.logits.some(({ draw }) => draw?.whole),
   };
 }
 

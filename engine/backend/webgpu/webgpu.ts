@@ -264,7 +264,7 @@ export class WebGpuBackend implements Backend {
     return [
       parts,
       ...data.adjusts ? [adjust] : [],
-      ...data.draws ? [races] : [],
+      ...data.wholeDraws ? [races] : [],
       candidates,
       ...data.draws ? [draw] : [],
     ];

@@ -34,7 +34,7 @@ export interface AnswerBuffers {
   readonly answers: GPUBuffer;
 }
 
-/** In this order: `adjust` only where a row has penalties, bias or a mask, `races` and `draw` where one draws its token. */
+/** In this order: `adjust` only where a row has penalties, bias or a mask, `races` where one draws from all tokens, `draw` where one draws. */
 export interface CandidateDispatches {
   readonly parts: Dispatch;
   readonly adjust: Dispatch;
