@@ -76,13 +76,14 @@ impl<F: BlockFormat> Kernel for Prepare<'_, F> {
                     let sums = meta.add(t).cast::<i32>();
                     for slot in 0..t.min(m - tile * t) {
                         let (first, second) = (*sums.add(slot), *sums.add(t + slot));
-                        let values = if parts == 1 { [first + second, 0] } else { [first, second] };
+                        let values = if parts == 1 { [first.wrapping_add(second), 0] } else { [first, second] };
                         for (part, value) in values.into_iter().take(parts).enumerate() {
                             let at = to.add(part * t + slot);
                             if F::HAS_MIN {
                                 *at = *meta.add(slot) * value as f32;
                             } else {
-                                at.cast::<i32>().write(BIAS_BITS - offset * value);
+                                // A plan may read what nothing quantised: any number, but no panic.
+                                at.cast::<i32>().write(BIAS_BITS.wrapping_sub(offset.wrapping_mul(value)));
                             }
                         }
                     }
