@@ -36,8 +36,8 @@ function after(input: StepInput, { rows }: StepOutput): StepInput {
   };
 }
 
-/** The best, or one that depends on key and position. */
-function drawn(candidates: Candidates, input: StepInput, { draw, row }: LogitsRequest): Candidates {
+/** The best, or one that depends on key and position; tokens from the whole vocabulary are drawn by FakeBackend already. */
+function drawn(candidates: Candidates, input: StepInput, { draw, row, mask }: LogitsRequest): Candidates {
   if (!draw || draw.whole) return candidates;
   const { cached, start } = input.sequences.find(({ start, length }) =>
     row >= start && row < start + length
@@ -45,7 +45,9 @@ function drawn(candidates: Candidates, input: StepInput, { draw, row }: LogitsRe
   const { rawLogits, logits, ids } = candidates;
   const { length } = ids;
   const noise = (draw.key[0] ^ Math.imul(cached + row - start + 1, 0x9e3779b1)) >>> 0;
-  const token = draw.temperature === 0 ? ids[0] : noise % 200;
+  // Under a mask the candidates are all that may come.
+  const any = mask ? ids[noise % length] : noise % 200;
+  const token = draw.temperature === 0 ? ids[0] : any;
   const known = ids.indexOf(token);
   if (known >= 0) return { ...candidates, drawn: known };
   return {
