@@ -250,7 +250,11 @@ function plain(message: string): string {
     return "The schema's oneOf is supported only where its schemas plainly exclude each other: by their types, or by constants of a " +
       "property that they require. Use anyOf where more than one may be valid";
   }
-  const short = message.replace(/\s*<non-verbose\/>/, "").trim();
+  // The library's excerpts are of the grammar that was made of the constraint, which its sender has not seen.
+  const regex = /invalid regex ("(?:[^"\\]|\\.)*").*?\berror: ([^\n]+)/s.exec(message);
+  const short = regex ? `Invalid regex ${regex[1]}: ${regex[2]}` : message.replace(/\s*<non-verbose\/>/, "")
+    .replace(/\n\s*\d+ \| [\s\S]*$/, "").replace(/^at (\d+)\((\d+)\): /, "Line $1, column $2: ")
+    .replaceAll(/\s+/g, " ").trim();
   return short.length > LONGEST_MESSAGE ? `${short.slice(0, LONGEST_MESSAGE).toWellFormed()} …` : short;
 }
 

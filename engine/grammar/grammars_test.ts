@@ -6,7 +6,7 @@ import { TOKEN_TYPE } from "../tokenizer/token_types.ts";
 import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import { createGrammars } from "./grammars.ts";
 import { allowed, randomAnswer, randomFrom } from "./testing.ts";
-import { ConstraintError, type Matcher } from "./types.ts";
+import { type Constraint, ConstraintError, type Matcher } from "./types.ts";
 
 const demo = createTokenizer(
   (await openGguf(fromFileUrl(new URL("../../models/demo.gguf", import.meta.url)))).metadata,
@@ -58,6 +58,25 @@ Deno.test("what cannot be compiled is a ConstraintError", async () => {
     ConstraintError,
     "nothing",
   );
+  grammars.close();
+});
+
+Deno.test("a refusal is one line of plain words, about what was sent", async () => {
+  const grammars = createGrammars(demo);
+  const refusals: [Constraint, string][] = [
+    [{ kind: "regex", pattern: "[unclosed" }, 'Invalid regex "[unclosed": unclosed character class'],
+    [
+      { kind: "regex", pattern: "(?=a)b" },
+      'Invalid regex "(?=a)b": look-around, including look-ahead and look-behind, is not supported',
+    ],
+  ];
+  for (const [constraint, message] of refusals) {
+    const error = await assertRejects(() => grammars.compile(constraint), ConstraintError);
+    assertEquals(error.message, message);
+  }
+  const lark = { kind: "lark", grammar: "start: a\na: nothing_here" } as const;
+  const { message } = await assertRejects(() => grammars.compile(lark), ConstraintError);
+  assert(/nothing_here/.test(message) && !/[\n\t]| {2}/.test(message), message);
   grammars.close();
 });
 
