@@ -272,7 +272,7 @@ Deno.test("a mask that fails ends its sequences with constraint_failed, and nobo
   await engine.close();
 });
 
-Deno.test("a mask that never comes ends its sequence, and its step goes on without it", async () => {
+Deno.test("a mask that never comes ends its sequence, and its step finishes without it", async () => {
   const grammars = new FakeGrammars({ vocabSize: 258, ends: [EOS] });
   const gate = Promise.withResolvers<void>();
   grammars.maskGate = () => gate.promise;

@@ -6,7 +6,7 @@ import type { Tokenizer } from "../tokenizer/types.ts";
 export interface ForcedText {
   /** UTF-8; 0xFF and `[id]` for a token that is no text. */
   readonly bytes: Uint8Array;
-  /** From the text's end backwards, in bytes: where a token may begin that goes on past it. */
+  /** From the text's end backwards, in bytes: where a token may begin that extends past it. */
   readonly crossings: Uint32Array;
   /** A bit for each byte that may follow the text. */
   readonly next: Uint8Array; // [32]

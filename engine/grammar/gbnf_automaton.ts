@@ -10,7 +10,7 @@ const MAX_STATES = 4000;
 export interface Automaton {
   /** What a text may begin with. */
   readonly first: CharacterSet;
-  /** Whether a whole text of this one is the beginning of one of the other that goes on with a character in `follow`. */
+  /** Whether a whole text of this one is the beginning of one of the other that continues with a character in `follow`. */
   readsOnIn(other: Automaton, follow: CharacterSet): boolean;
 }
 

@@ -149,7 +149,7 @@ export const promptFields = {
   chat_template_kwargs: templateVariables,
 };
 
-/** How the answer goes on from the last message. */
+/** How the answer continues the last message. */
 export const prefillFields = {
   continue_final_message: z.boolean().nullish().openapi({
     description:
@@ -171,13 +171,13 @@ export function checkPrefill(body: Prefill, ctx: z.RefinementCtx): void {
   const { continue_final_message: asked, add_generation_prompt: head } = body;
   if (asked && head) {
     const message =
-      '"continue_final_message" and "add_generation_prompt" contradict each other: an answer goes on or begins';
+      '"continue_final_message" and "add_generation_prompt" contradict each other: an answer continues a message or begins one';
     return refuse(ctx, ["add_generation_prompt"], "conflicting_parameters", message);
   }
   if (canContinue(body.messages)) {
     if (asked !== false || head !== false) return;
     const message =
-      '"continue_final_message" or "add_generation_prompt" must be true: the answer goes on or begins';
+      '"continue_final_message" or "add_generation_prompt" must be true: the answer continues a message or begins one';
     return refuse(ctx, ["add_generation_prompt"], "conflicting_parameters", message);
   }
   const field = asked ? "continue_final_message" : head === false ? "add_generation_prompt" : undefined;

@@ -70,7 +70,7 @@ exports! {
         put(out, &[taken.into(), matcher.complete().into(), matcher.may_end().into()])
     };
     /// Handle: a matcher. Output: nothing where no text is forced; else how many places (u32); from the text's end, in bytes, the
-    /// places where a token may begin that goes on past it (u32 each); a bit for each byte that may follow (32 bytes); the text.
+    /// places where a token may begin that extends past it (u32 each); a bit for each byte that may follow (32 bytes); the text.
     compy_grammar_forced = |handle, _, out| {
         let matcher = handles::matcher(handle)?;
         let forced = lock(&matcher)?.forced();

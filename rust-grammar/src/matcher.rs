@@ -22,7 +22,7 @@ pub struct Matcher {
 pub struct Forced {
     /// UTF-8, and 0xFF `[id]` for tokens that are no text.
     pub bytes: Vec<u8>,
-    /// From the text's end backwards, in bytes: where a token may begin that goes on past it.
+    /// From the text's end backwards, in bytes: where a token may begin that extends past it.
     pub crossings: Vec<u32>,
     /// A bit for each byte that may follow the text.
     pub next: [u8; 32],
