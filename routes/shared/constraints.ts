@@ -114,7 +114,8 @@ const structuredOutputs = z.object({
     })`,
   );
 }).openapi({
-  oneOf: STRUCTURES.map((name) => ({
+  // The alternatives exclude each other; of null, which is allowed too, they say nothing.
+  anyOf: STRUCTURES.map((name) => ({
     required: [name],
     properties: Object.fromEntries(STRUCTURES.map((other) => {
       if (other !== name) {
