@@ -4,6 +4,7 @@ import { zodFunction, zodResponseFormat } from "openai/helpers/zod.js";
 import { z } from "zod";
 import type { Constraint, GenerateRequest } from "../engine/types.ts";
 import { ConstraintError, EngineError } from "../engine/types.ts";
+import { saidInStream, saidWhole } from "../tests/tool_calls.ts";
 import { type TestServer, withServer } from "./testing_server.ts";
 
 /* Thinking and calls in answers; the fake model writes them in channels (testing_chat.ts). */
@@ -24,45 +25,6 @@ const TEXT = "<|start|>text\nHere you are";
 const replying = (text: string) => ({ reply: () => text });
 
 type Chunk = OpenAI.ChatCompletionChunk;
-type Extra = { reasoning_content?: string };
-
-/** A stream put together by hand, strictly: names first, each once, arguments in order. */
-function assemble(chunks: Chunk[], index = 0) {
-  const message = {
-    content: "",
-    reasoning: "",
-    calls: [] as { id: string; name: string; arguments: string }[],
-  };
-  let finish: string | null = null;
-  for (const choice of chunks.flatMap(({ choices }) => choices).filter((choice) => choice.index === index)) {
-    assertEquals(finish, null, "something follows the finish");
-    finish = choice.finish_reason;
-    message.content += choice.delta.content ?? "";
-    message.reasoning += (choice.delta as Extra).reasoning_content ?? "";
-    for (const { index, id, type, function: called } of choice.delta.tool_calls ?? []) {
-      if (id !== undefined) {
-        assertEquals([index, type, called?.arguments], [message.calls.length, "function", ""]);
-        message.calls.push({ id, name: called!.name!, arguments: "" });
-      } else {
-        assertEquals([index, called?.name], [message.calls.length - 1, undefined]);
-        message.calls[index].arguments += called!.arguments!;
-      }
-    }
-  }
-  return { ...message, finish };
-}
-
-function whole({ message, finish_reason }: OpenAI.ChatCompletion.Choice) {
-  return {
-    content: message.content ?? "",
-    reasoning: (message as Extra).reasoning_content ?? "",
-    calls: (message.tool_calls ?? []).map((call) => {
-      if (call.type !== "function") throw new Error(`A call of type ${call.type}`);
-      return { id: call.id, name: call.function.name, arguments: call.function.arguments };
-    }),
-    finish: finish_reason,
-  };
-}
 
 async function both(
   client: OpenAI,
@@ -78,7 +40,7 @@ async function both(
     }),
   );
   for (const { index, ...choice } of answer.choices) {
-    assertEquals(assemble(chunks, index), whole({ index, ...choice }), "streamed and whole differ");
+    assertEquals(saidInStream(chunks, index), saidWhole({ index, ...choice }), "streamed and whole differ");
   }
   assertEquals(chunks.at(-1)!.usage, answer.usage);
   return { answer, chunks };
@@ -88,7 +50,7 @@ Deno.test("thinking, text and several calls, whole and streamed alike", async ()
   await withServer(replying(THINK + TEXT + PARIS + ROME), async ({ client, engine }) => {
     const { answer, chunks } = await both(client, { tools, n: 2 });
     for (const choice of answer.choices) {
-      assertEquals(whole(choice), {
+      assertEquals(saidWhole(choice), {
         content: "Here you are",
         reasoning: "Paris… and wörld 🙂",
         calls: [

@@ -51,7 +51,7 @@ export class Marks {
     return this.#tokenizer.encode(text, { parseSpecial: true });
   }
 
-  /** How a marker token stands in a reader's input; undefined for a token that is none. */
+  /** How a marker token stands in a reader's input; undefined for any other token. */
   sign(token: number): string | undefined {
     return this.#signs.get(token);
   }

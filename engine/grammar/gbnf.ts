@@ -89,7 +89,7 @@ class Parser {
     return items.length === 1 ? items[0] : { type: "sequence", items };
   }
 
-  /** What a sequence goes on with, and how often; nothing at its end. */
+  /** The next part of a sequence, and how often it repeats; undefined at its end. */
   #item(): Gbnf | undefined {
     const node = this.#atom();
     if (!node) return undefined;

@@ -168,7 +168,7 @@ class LibraryMatcher implements Matcher {
   #complete = false;
   #mayEnd: boolean;
   #closed = false;
-  /** The last tokens of text since one that is none. */
+  /** The last tokens, all of them text: those after the last marker. */
   #history: number[] = [];
   readonly #input = new Uint32Array(1);
   readonly #taken = new Uint8Array(256);

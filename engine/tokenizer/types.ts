@@ -72,7 +72,7 @@ export interface ChatTemplateOptions {
   endBefore?: string;
 }
 
-/** A template that is none, or one that cannot or will not render a conversation. */
+/** An invalid template, or one that cannot or will not render a conversation. */
 export class ChatTemplateError extends Error {
   override name = "ChatTemplateError";
 }
