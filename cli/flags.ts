@@ -23,6 +23,7 @@ export class Flags {
   readonly #values: Record<string, string[]>;
   readonly #switches: Record<string, boolean>;
   readonly #repeated: readonly string[];
+  readonly #args: readonly string[];
 
   /** Throws UsageError for an option that the command does not have, and for too many or too few words beside them. */
   constructor(args: readonly string[], names: FlagNames) {
@@ -39,6 +40,7 @@ export class Flags {
     this.#values = parsed as Record<string, string[]>;
     this.#switches = parsed as Record<string, boolean>;
     this.#repeated = repeated;
+    this.#args = args;
     const words = parsed._ as string[];
     this.#operands = Object.fromEntries(operands.map((name, i) => [name, words[i]]));
     if (this.help) return;
@@ -54,6 +56,12 @@ export class Flags {
 
   is(name: string): boolean {
     return this.#switches[name];
+  }
+
+  /** What was given of a switch, as a list of one word: `true`, or what stands after `=`; none where it was not given. */
+  switched(name: string): string[] {
+    const given = this.#args.filter((arg) => arg === dashed(name) || arg.startsWith(`${dashed(name)}=`));
+    return given.slice(-1).map((arg) => arg.slice(dashed(name).length + 1) || "true");
   }
 
   has(name: string): boolean {

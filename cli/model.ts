@@ -53,7 +53,7 @@ async function withProgress<T>(
 }
 
 /** Most megabytes of a KV cache. */
-const MAX_KV_MB = 2 ** 24;
+export const MAX_KV_MB = 2 ** 24;
 
 /** The options that say how much runs side by side, and how much memory that may take. */
 export const SIZE_FLAGS = ["ctx", "parallel", "kv-mb"];

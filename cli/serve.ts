@@ -1,5 +1,4 @@
-import { fromFileUrl } from "@std/path";
-import { DEFAULT_KV_TYPE, type LoadedEngine } from "../engine/load.ts";
+import { DEFAULT_KV_TYPE, type LoadedEngine, type LoadOptions } from "../engine/load.ts";
 import type { Engine, EngineState, KvType } from "../engine/types.ts";
 import { BatchService } from "../jobs/service.ts";
 import { whenReady } from "../jobs/when_ready.ts";
@@ -7,68 +6,30 @@ import { execute, type ExecuteRequest } from "../routes/execute.ts";
 import {
   affordableConnections,
   checkReach,
-  DEFAULT_CONNECTIONS,
   type HttpServer,
-  MAX_CONNECTIONS,
-  readApiKeys,
   serveHttp,
   type ServeOptions,
 } from "../routes/serve.ts";
 import { LINE_LIMITS, type OpenedEngine, openedEngine } from "./batch_world.ts";
-import { Flags } from "./flags.ts";
-import {
-  BACKEND_FLAGS,
-  backendOptions,
-  describeBackend,
-  loadReloading,
-  loadWithProgress,
-  MAX_PARALLEL,
-  MAX_THREADS,
-  modelPath,
-  SIZE_FLAGS,
-  sizeOptions,
-} from "./model.ts";
+import { describeBackend, loadReloading, loadWithProgress, modelPath } from "./model.ts";
+import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
+import { describeSettings, helpEntry, helpOf, readSettings, settingsFlags } from "./settings.ts";
 import { explained } from "./system_errors.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
-const DEFAULT_PORT = 8080;
-const DEFAULT_PARALLEL = 4;
-const DEFAULT_UPLOAD_MB = 4096;
-const DEFAULT_STORAGE_MB = 16_384;
 const MB = 2 ** 20;
-/** The only folder that the task may write to. */
-const DEFAULT_DATA = new URL("../.compy", import.meta.url);
 
 const HELP = `Serve the OpenAI API over one model.
 
 Usage: deno task serve [options]
 
-  --model FILE       the GGUF model (default: the one that comes with compy)
-  --host ADDRESS     where to listen (default 127.0.0.1, this machine only); with another address than
-                     this machine's own a key is needed
-  --port N           0 to 65535 (default ${DEFAULT_PORT}); 0 takes any free port
-  --threads N        threads that compute (default: one a core)
-  --backend NAME     cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
-  --arithmetic A     of the GPU's matrix products: f32, f16-activations or f16 (default f32)
-  --kv-type T        of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
-  --ctx N            tokens that one sequence may hold, prompt and answer together
-                     (default: the model's own, at most 4096)
-  --parallel N       sequences that run side by side, 1 to ${MAX_PARALLEL} (default ${DEFAULT_PARALLEL}); the others wait
-  --kv-mb N          memory for the KV cache, in units of 10^6 bytes (default: what --parallel sequences of --ctx
-                     tokens need); sequences take it as they grow, and wait where it runs out
-  --api-key KEY      required of every client; better set COMPY_API_KEY, which others cannot see in ps
-  --data DIR         the folder of files and batches (default: .compy beside the program); "none" serves without them
-  --max-upload-mb N  the largest file that may be uploaded (default ${DEFAULT_UPLOAD_MB})
-  --max-storage-mb N what all files in the folder may take together; more uploads are refused
-                     (default ${DEFAULT_STORAGE_MB})
-  --max-connections N
-                     connections open at once, 1 to ${MAX_CONNECTIONS} (default ${DEFAULT_CONNECTIONS}, fewer where the limit of open files is
-                     lower); idle and unfinished ones give their places to others, and the rest wait
-  --on-failure WHAT  reload: an engine that fails is loaded again, up to three times in ten minutes; exit: the server
-                     stops with exit code 1, for a supervisor to restart it (default reload)
-  --allow-host NAME  a further host name that clients may call this server by; may be given several times
-  --help             this text
-
+${helpOf(SERVE_SETTINGS)}${
+  helpEntry("  --config FILE", "a JSON file of settings; its keys are the options' names with _ for -")
+}${helpEntry("  --print-config", "shows what holds and where it comes from, and ends; with --json as JSON")}${
+  helpEntry("  --help", "this text")
+}
+Each option may also be an environment variable (COMPY_PORT for --port; lists with commas) or a key of the config file
+("port": 8080). An option wins over the environment, and that over the file.
 When it is ready it prints: listening on http://HOST:PORT
 Ctrl-C or SIGTERM: takes no new requests, ends the running ones within ten seconds, then stops.
 Batches that have not ended resume when a server starts with the same model and the same folder. The task may write to
@@ -85,26 +46,25 @@ Example:
 
 /** `serve …` of the command line. Returns the exit code. */
 export async function serveCommand(args: readonly string[]): Promise<number> {
-  const computing = ["model", ...BACKEND_FLAGS, "threads", ...SIZE_FLAGS];
-  const serving = ["host", "port", "api-key", "allow-host", "data", "on-failure"];
-  const bounds = ["max-upload-mb", "max-storage-mb", "max-connections"];
-  const values = [...computing, ...serving, ...bounds];
-  const flags = new Flags(args, { values, repeated: ["allow-host"] });
+  const flags = settingsFlags(SERVE_SETTINGS, args);
   if (flags.help) {
     out(HELP);
     return 0;
   }
-  const options = serveOptions(flags);
+  const settings = readSettings(SERVE_SETTINGS, flags, (name) => Deno.env.get(name));
+  if (flags.is("print-config")) {
+    out(describeSettings(SERVE_SETTINGS, settings, flags.json));
+    return 0;
+  }
+  return await serve(settings);
+}
+
+async function serve(settings: ServeSettings): Promise<number> {
+  const { data, onFailure, maxStorageMb } = settings.values;
+  const options = serveOptions(settings);
   const { host, port, onError } = options;
-  const load = {
-    threads: flags.count("threads", 1, MAX_THREADS),
-    ...sizeOptions(flags, DEFAULT_PARALLEL),
-    ...backendOptions(flags),
-  };
-  const data = flags.text("data") ?? fromFileUrl(DEFAULT_DATA);
-  const storageBytes = MB * (flags.count("max-storage-mb", 1, 2 ** 30) ?? DEFAULT_STORAGE_MB);
-  const onFailure = flags.choice("on-failure", ["reload", "exit"]) ?? "reload";
-  const model = modelPath(flags.text("model"));
+  const load = loadOptions(settings);
+  const model = modelPath(settings.values.model);
   if (data !== "none") checkDataFolder(data);
   // A taken port is worth knowing before a large model is loaded.
   listening(host, port, () => Deno.listen({ hostname: host, port }).close());
@@ -117,7 +77,7 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
   const maxConnections = affordableConnections(options.maxConnections);
   const batches = data === "none"
     ? undefined
-    : await openBatches(data, await openedEngine(loaded, load), load.parallel, storageBytes, onError);
+    : await openBatches(data, await openedEngine(loaded, load), load.parallel, MB * maxStorageMb, onError);
   const server = listening(host, port, () => serveHttp(engine, { ...options, maxConnections, batches }));
   // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
   onInterrupt(() => {});
@@ -128,19 +88,34 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
   return failed() ? 1 : 0;
 }
 
+/** How the model is computed, and how much at once. What is asked for is to be had; a default shrinks to what is free. */
+function loadOptions({ values, sources }: ServeSettings) {
+  const { threads, ctx, parallel, kvMb, backend, arithmetic, kvType } = values;
+  return {
+    threads,
+    contextLength: ctx,
+    parallel,
+    kvBytes: kvMb === undefined ? undefined : kvMb * 1e6,
+    kvShare: sources.parallel === "default" ? 1 : undefined,
+    backend,
+    arithmetic,
+    kvType,
+    warn: (message: string) => err(`${message}\n`),
+  } satisfies Omit<LoadOptions, "model">;
+}
+
 /** The options that have nothing to do with the model. Throws where others could reach the server without a key. */
-function serveOptions(flags: Flags) {
-  const host = flags.text("host") ?? "127.0.0.1";
-  const allowed = flags.texts("allow-host");
-  const apiKeys = readApiKeys(flags.text("api-key"), Deno.env.get("COMPY_API_KEY"));
+function serveOptions({ values }: ServeSettings) {
+  const { host, port, apiKey, allowHost, maxUploadMb, maxConnections } = values;
+  const apiKeys = apiKey === undefined ? [] : [apiKey];
   checkReach(host, apiKeys);
   return {
     host,
-    port: flags.count("port", 0, 65_535) ?? DEFAULT_PORT,
+    port,
     apiKeys,
-    allowedHosts: allowed.length > 0 ? allowed : undefined,
-    limits: { uploadBytes: MB * (flags.count("max-upload-mb", 1, 2 ** 20) ?? DEFAULT_UPLOAD_MB) },
-    maxConnections: flags.count("max-connections", 1, MAX_CONNECTIONS),
+    allowedHosts: allowHost.length > 0 ? allowHost : undefined,
+    limits: { uploadBytes: MB * maxUploadMb },
+    maxConnections,
     onError: reporter(),
   } satisfies ServeOptions;
 }

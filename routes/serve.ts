@@ -126,13 +126,3 @@ export function checkReach(host: string, apiKeys: readonly string[]): void {
       "give --api-key or COMPY_API_KEY, or listen on 127.0.0.1",
   );
 }
-
-/**
- * The keys from the command line, else from the environment (COMPY_API_KEY). Throws for an empty option: a server
- * that was meant to be guarded must not be open.
- */
-export function readApiKeys(option: string | undefined, environment: string | undefined): string[] {
-  if (option === "") throw new Error("Cannot use --api-key: it is empty");
-  const key = option ?? environment;
-  return key ? [key] : [];
-}

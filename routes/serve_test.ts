@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes, assertThrows } from "@std/assert";
 import OpenAI from "openai";
-import { affordableConnections, readApiKeys, repeatedPress, serveHttp } from "./serve.ts";
+import { affordableConnections, repeatedPress, serveHttp } from "./serve.ts";
 import { FakeEngine } from "./testing.ts";
 import { until, withServer } from "./testing_server.ts";
 
@@ -203,14 +203,6 @@ Deno.test("an address that others reach needs a key", () => {
     assertThrows(() => serveHttp(engine, { host, signals: false }), Error, "needs an API key");
     assertThrows(() => serveHttp(engine, { host, signals: false, apiKeys: [] }), Error, "needs an API key");
   }
-});
-
-Deno.test("keys come from the option, else the environment; an empty option is refused", () => {
-  assertEquals(readApiKeys("a", "b"), ["a"]);
-  assertEquals(readApiKeys(undefined, "b"), ["b"]);
-  assertEquals(readApiKeys(undefined, undefined), []);
-  assertEquals(readApiKeys(undefined, ""), []);
-  assertThrows(() => readApiKeys("", "b"), Error, "empty");
 });
 
 Deno.test("with keys every route wants one; several keys share no cached prompts", async () => {

@@ -71,6 +71,25 @@ Deno.test("cli: serve refuses an address that others reach without a key", async
   assertStringIncludes(stderr, "needs an API key");
 });
 
+Deno.test("cli: serve reads its config file and shows what holds", async () => {
+  await withFolder(async (folder) => {
+    const file = join(folder, "compy.json");
+    await Deno.writeTextFile(file, '{ "ctx": 128, "parallel": 2, "model": "/no/such.gguf" }');
+    const shown = await run(["serve", "--config", file, "--parallel", "3", "--print-config", "--json"]);
+    assertEquals(shown.code, 0, shown.stderr);
+    const { ctx, parallel } = JSON.parse(shown.stdout);
+    assertEquals(ctx, { value: 128, source: "config file" });
+    assertEquals(parallel, { value: 3, source: "flag" });
+    const served = await run(["serve", "--config", file, "--port", "0", "--data", "none"]);
+    assertEquals([served.code, served.stdout], [1, ""]);
+    assertStringIncludes(served.stderr, 'Cannot load a model from "/no/such.gguf"');
+    await Deno.writeTextFile(file, '{ "ctx": 0 }');
+    const wrong = await run(["serve", "--config", file]);
+    assertEquals(wrong.code, 2);
+    assertStringIncludes(wrong.stderr, `"ctx" in "${file}" must be a whole number from 1 to`);
+  });
+});
+
 Deno.test("cli: a data folder that cannot be used is told before the model is loaded", async () => {
   await withFolder(async (folder) => {
     const file = join(folder, "file");

@@ -1,0 +1,96 @@
+import { fromFileUrl } from "@std/path";
+import { ARITHMETICS, BACKENDS, KV_TYPES } from "../engine/types.ts";
+import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS } from "../routes/serve.ts";
+import { MAX_CONTEXT, MAX_KV_MB, MAX_PARALLEL, MAX_THREADS } from "./model.ts";
+import { choice, count, path, type Settings, text, texts } from "./settings.ts";
+
+/** The only folder that the task may write to. */
+const DEFAULT_DATA = fromFileUrl(new URL("../.compy", import.meta.url));
+
+/**
+ * All settings of the server, each described once: its flag, its environment variable, its key in the config file and its line
+ * in the help follow from its place here.
+ */
+export const SERVE_SETTINGS = {
+  model: path("FILE", { help: "the GGUF model (default: the one that comes with compy)" }),
+  host: text("ADDRESS", {
+    default: "127.0.0.1",
+    help:
+      "where to listen (default 127.0.0.1, this machine only); with another address than this machine's own " +
+      "a key is needed",
+  }),
+  port: count({
+    min: 0,
+    max: 65_535,
+    default: 8080,
+    help: "0 to 65535 (default 8080); 0 takes any free port",
+  }),
+  threads: count({ min: 1, max: MAX_THREADS, help: "threads that compute (default: one a core)" }),
+  backend: choice("NAME", BACKENDS, {
+    help: "cpu, webgpu, or auto: the GPU if it measures faster (default cpu)",
+  }),
+  arithmetic: choice("A", ARITHMETICS, {
+    help: "of the GPU's matrix products: f32, f16-activations or f16 (default f32)",
+  }),
+  kvType: choice("T", KV_TYPES, {
+    help: "of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)",
+  }),
+  ctx: count({
+    min: 1,
+    max: MAX_CONTEXT,
+    help:
+      "tokens that one sequence may hold, prompt and answer together (default: the model's own, at most 4096)",
+  }),
+  parallel: count({
+    min: 1,
+    max: MAX_PARALLEL,
+    default: 4,
+    help: `sequences that run side by side, 1 to ${MAX_PARALLEL} (default 4); the others wait`,
+  }),
+  kvMb: count({
+    min: 1,
+    max: MAX_KV_MB,
+    help:
+      "memory for the KV cache, in units of 10^6 bytes (default: what --parallel sequences of --ctx tokens " +
+      "need); sequences take it as they grow, and wait where it runs out",
+  }),
+  apiKey: text("KEY", {
+    secret: true,
+    help: "required of every client; better set COMPY_API_KEY, which others cannot see in ps",
+  }),
+  data: path("DIR", {
+    default: DEFAULT_DATA,
+    words: ["none"],
+    help: 'the folder of files and batches (default: .compy beside the program); "none" serves without them',
+  }),
+  maxUploadMb: count({
+    min: 1,
+    max: 2 ** 20,
+    default: 4096,
+    help: "the largest file that may be uploaded (default 4096)",
+  }),
+  maxStorageMb: count({
+    min: 1,
+    max: 2 ** 30,
+    default: 16_384,
+    help: "what all files in the folder may take together; more uploads are refused (default 16384)",
+  }),
+  maxConnections: count({
+    min: 1,
+    max: MAX_CONNECTIONS,
+    help:
+      `connections open at once, 1 to ${MAX_CONNECTIONS} (default ${DEFAULT_CONNECTIONS}, fewer where the limit of ` +
+      "open files is lower); idle and unfinished ones give their places to others, and the rest wait",
+  }),
+  onFailure: choice("WHAT", ["reload", "exit"], {
+    default: "reload",
+    help:
+      "reload: an engine that fails is loaded again, up to three times in ten minutes; exit: the server stops " +
+      "with exit code 1, for a supervisor to restart it (default reload)",
+  }),
+  allowHost: texts("NAME", {
+    help: "a further host name that clients may call this server by; may be given several times",
+  }),
+};
+
+export type ServeSettings = Settings<typeof SERVE_SETTINGS>;
