@@ -1,6 +1,7 @@
 import { hash } from "node:crypto";
 import { type JobIdentity, type JournalRecord, MAX_RECORD_LINE } from "./journal_format.ts";
 import type { LineRefusal } from "./request.ts";
+import { tokenCounts } from "./usage.ts";
 
 /** What an endpoint answered. */
 export interface Answer {
@@ -55,12 +56,12 @@ export function answerRecord(ids: JobIds, index: number, customId: string, answe
       `The answer has ${line.length} bytes; ${MAX_RECORD_LINE} are allowed. Ask for less in one line`;
     return unansweredRecord(ids, index, customId, "answer_too_large", message);
   }
-  const usage = answer.body.usage as Record<string, unknown> | undefined;
+  const tokens = tokenCounts(answer.body.usage);
   return {
     index,
     completed: answer.status === 200,
-    promptTokens: tokenCount(usage?.prompt_tokens),
-    outputTokens: tokenCount(usage?.completion_tokens),
+    promptTokens: tokens.prompt,
+    outputTokens: tokens.output,
     line,
   };
 }
@@ -101,19 +102,6 @@ function failedRecord(index: number, line: unknown): JournalRecord {
 function isAnswer(answer: Answer): boolean {
   return Number.isInteger(answer?.status) && answer.status >= 100 && answer.status <= 599 &&
     typeof answer.body === "object" && answer.body !== null;
-}
-
-/** Counts are u32 in the journal. */
-/** Prompt tokens of an answer that were found in the prefix cache. */
-export function cachedTokensOf(body: Record<string, unknown>): number {
-  const usage = body.usage as { prompt_tokens_details?: { cached_tokens?: unknown } } | undefined;
-  return tokenCount(usage?.prompt_tokens_details?.cached_tokens);
-}
-
-function tokenCount(value: unknown): number {
-  return Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32
-    ? value as number
-    : 0;
 }
 
 function encode(value: unknown): Uint8Array {

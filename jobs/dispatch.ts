@@ -7,6 +7,7 @@ import type { JournalRecord } from "./journal_format.ts";
 import type { PendingLine } from "./look_ahead.ts";
 import type { Pace } from "./pace.ts";
 import { type Call, probeOf } from "./probe.ts";
+import { tokenCounts } from "./usage.ts";
 
 /**
  * Answers one request as the HTTP endpoint would. Rejects when `signal` aborts it, when there is no such answer, and with
@@ -267,14 +268,8 @@ const PROMPT_TOKEN_WORK = 0.25;
 
 /** `usage` as the endpoint has it. */
 function workOf(usage: unknown): number {
-  const { prompt_tokens, completion_tokens, prompt_tokens_details } = (usage ?? {}) as Record<
-    string,
-    unknown
-  >;
-  const { cached_tokens } = (prompt_tokens_details ?? {}) as Record<string, unknown>;
-  const count = (value: unknown) => typeof value === "number" && value > 0 ? value : 0;
-  return PROMPT_TOKEN_WORK * Math.max(0, count(prompt_tokens) - count(cached_tokens)) +
-    count(completion_tokens);
+  const { prompt, cached, output } = tokenCounts(usage);
+  return PROMPT_TOKEN_WORK * Math.max(0, prompt - cached) + output;
 }
 
 function failing(count: number, { line }: JournalRecord): BatchError {

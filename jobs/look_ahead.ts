@@ -77,7 +77,8 @@ export class LookAhead {
 
 /** Orders requests as their prompts begin: templates put the tools before the messages. */
 function promptKey({ url, body }: BatchRequest): string {
-  return [url, body.model, body.tools, body.messages ?? body.prompt ?? body.input]
+  const before = body.instructions ?? body.system;
+  return [url, body.model, body.tools, before, body.messages ?? body.prompt ?? body.input]
     .map((part) => JSON.stringify(part) ?? "").join("\n");
 }
 
@@ -87,7 +88,7 @@ const COMPLETION_DEFAULT = 16;
 
 /** Tokens that the answer may have. The body is a stranger's, and is checked only when it runs. */
 function answerLimit({ url, body }: BatchRequest): number {
-  const asked = body.max_completion_tokens ?? body.max_tokens;
+  const asked = body.max_completion_tokens ?? body.max_tokens ?? body.max_output_tokens;
   if (typeof asked === "number" && asked >= 0) return asked;
   return url === "/v1/completions" ? COMPLETION_DEFAULT : UNBOUNDED;
 }

@@ -1,5 +1,5 @@
 import { dirname, resolve } from "@std/path";
-import { cachedTokensOf, JobIds, refusalRecord } from "./answers.ts";
+import { JobIds, refusalRecord } from "./answers.ts";
 import { checkInput, type InputCheck, type InputLimits } from "./check.ts";
 import { dispatch, type Execute } from "./dispatch.ts";
 import { BatchError, ioError } from "./errors.ts";
@@ -11,6 +11,7 @@ import { partialPath, writeOutputs } from "./outputs.ts";
 import { Pace } from "./pace.ts";
 import type { LineRefusal } from "./request.ts";
 import { diskStorage, type Storage, type StorageFile } from "./storage.ts";
+import { tokenCounts } from "./usage.ts";
 
 export type { Execute } from "./dispatch.ts";
 export type { AnswerOrder } from "./journal_format.ts";
@@ -206,7 +207,7 @@ class Job {
     await dispatch({
       execute: async (request) => {
         const answer = await execute(request);
-        this.cachedTokens += cachedTokensOf(answer?.body ?? {});
+        this.cachedTokens += tokenCounts(answer?.body?.usage).cached;
         return answer;
       },
       ids,

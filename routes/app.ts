@@ -16,7 +16,7 @@ import {
   type Lifecycle,
 } from "./shared/context.ts";
 import { Metrics } from "./shared/counters.ts";
-import { mount } from "./shared/endpoint.ts";
+import { mount, shapeErrors } from "./shared/endpoint.ts";
 import {
   ApiError,
   errorResponse,
@@ -58,10 +58,10 @@ export function createApp(engine: Engine, options: AppOptions = {}): OpenAPIHono
     },
   };
   const app = new OpenAPIHono<Env>();
+  const endpoints = [...ENDPOINTS, ...(options.batches ? BATCH_ENDPOINTS : [])];
+  for (const endpoint of endpoints) shapeErrors(app, endpoint);
   guard(app, context, options);
-  for (const endpoint of [...ENDPOINTS, ...(options.batches ? BATCH_ENDPOINTS : [])]) {
-    mount(app, context, endpoint);
-  }
+  for (const endpoint of endpoints) mount(app, context, endpoint);
   document(app, engine, (options.apiKeys ?? []).length > 0);
   app.notFound((c) => {
     const path = JSON.stringify(c.req.path.slice(0, 100));
@@ -94,7 +94,7 @@ function guard(app: OpenAPIHono<Env>, { lifecycle, metrics }: AppContext, option
   app.use(methodNotAllowed({ app, onMethodNotAllowed: refuseMethod }));
 }
 
-function refuseMethod(c: Context, methods: readonly string[]): Response {
+function refuseMethod(c: Context<Env>, methods: readonly string[]): Response {
   const allow = methods.join(", ");
   const message = `Method ${c.req.method} is not allowed at ${c.req.path.slice(0, 100)}; use ${
     methods.join(" or ")

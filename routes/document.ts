@@ -36,15 +36,15 @@ export function document(app: OpenAPIHono<Env>, engine: Engine, withKeys: boolea
 
   function make() {
     const document = app.getOpenAPI31Document(config);
-    if (withKeys) { for (const operation of operationsOf(document)) operation.responses![401] = WRONG_KEY; }
+    if (withKeys) {
+      for (const { responses } of operationsOf(document)) {
+        // A wrong key is refused in the shape of all refusals there.
+        responses![401] = { ...responses![400], description: "Missing or wrong API key" };
+      }
+    }
     return document;
   }
 }
-
-const WRONG_KEY = {
-  description: "Missing or wrong API key",
-  content: { "application/json": { schema: { $ref: "#/components/schemas/Error" } } },
-};
 
 function operationsOf({ paths }: ReturnType<OpenAPIHono["getOpenAPI31Document"]>) {
   return Object.values(paths ?? {}).flatMap(({ get, post, delete: remove }) => {

@@ -1,6 +1,6 @@
 import type { Engine } from "../engine/types.ts";
 import { GENERATION_URLS, GENERATIONS } from "./generations.ts";
-import { ApiError, isUnforeseen, toApiError } from "./shared/errors.ts";
+import { ApiError, isUnforeseen, OPENAI_ERRORS, toApiError } from "./shared/errors.ts";
 import type { RunOptions } from "./shared/generation.ts";
 import { checkDepth } from "./shared/json.ts";
 
@@ -15,7 +15,7 @@ export interface ExecuteRequest extends RunOptions {
 
 export interface ExecuteResult {
   readonly status: number;
-  /** The answer, or `{error}` as HTTP clients get it. */
+  /** The answer, or the error as HTTP clients get it. */
   readonly body: Record<string, unknown>;
 }
 
@@ -26,8 +26,8 @@ export interface ExecuteResult {
 export async function execute(engine: Engine, request: ExecuteRequest): Promise<ExecuteResult> {
   const signal = request.signal ?? new AbortController().signal;
   signal.throwIfAborted();
+  const generation = GENERATIONS.find(({ url }) => url === request.url);
   try {
-    const generation = GENERATIONS.find(({ url }) => url === request.url);
     if (!generation) {
       const message = `Invalid "url": must be ${GENERATION_URLS.join(" or ")} (got ${
         JSON.stringify(request.url)
@@ -45,6 +45,6 @@ export async function execute(engine: Engine, request: ExecuteRequest): Promise<
     signal.throwIfAborted();
     const refusal = toApiError(error);
     if (isUnforeseen(error, refusal)) request.onError?.(error);
-    return { status: refusal.status, body: { ...refusal.body() } };
+    return { status: refusal.status, body: { ...(generation?.errors ?? OPENAI_ERRORS).body(refusal) } };
   }
 }

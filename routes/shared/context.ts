@@ -1,7 +1,7 @@
 import type { BatchService } from "../../jobs/service.ts";
 import type { Engine } from "../../engine/types.ts";
 import type { Metrics } from "./counters.ts";
-import type { ApiError } from "./errors.ts";
+import type { ApiError, ErrorShape } from "./errors.ts";
 
 /** Hono's type parameters of this app. */
 export interface Env {
@@ -10,6 +10,8 @@ export interface Env {
     /** Whose files and batches a request sees. */
     owner: string;
     requestId: string;
+    /** Set where the path belongs to an API whose errors have a shape of their own. */
+    errors?: ErrorShape;
   };
 }
 

@@ -1,9 +1,10 @@
 import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
-import { errorAnswer, retryAfter } from "./answers.ts";
+import { retryAfter } from "./answers.ts";
 import { readJson } from "./body.ts";
 import { check } from "./check.ts";
 import type { AppContext, Env } from "./context.ts";
+import { type ErrorShape, OPENAI_ERRORS } from "./errors.ts";
 import { documented } from "./fields.ts";
 
 type Schema = z.ZodType;
@@ -24,6 +25,14 @@ export interface Incoming<Params, Query, Body> {
 }
 
 type Output<S> = S extends Schema ? z.output<S> : undefined;
+
+/** An answer in server-sent events: the objects in them, and the name of their schema. */
+export interface EventsSpec {
+  readonly name: string;
+  readonly schema: Schema;
+  /** Each event has a name, the `type` of its object, and no `[DONE]` ends the stream. */
+  readonly named?: boolean;
+}
 
 /** How an endpoint looks in the OpenAPI document, and what its requests are checked by. */
 export interface EndpointSpec<P, Q, B, A> {
@@ -47,8 +56,9 @@ export interface EndpointSpec<P, Q, B, A> {
   readonly answer?: A;
   /** Answers of other media types, with their schemas. */
   readonly content?: Record<string, Schema | { readonly type: "string"; readonly format?: string }>;
-  /** Of an answer in server-sent events: the objects in them, and the name of their schema. */
-  readonly events?: { readonly name: string; readonly schema: Schema };
+  readonly events?: EventsSpec;
+  /** Where refusals do not look as OpenAI's do. */
+  readonly errors?: ErrorShape;
   readonly answers: string;
   /** Operations that take the id of the answer. */
   readonly leadsTo?: readonly string[];
@@ -60,7 +70,8 @@ export interface EndpointSpec<P, Q, B, A> {
 export interface Endpoint {
   readonly route: ReturnType<typeof routeOf>;
   readonly pattern: string;
-  readonly events: EndpointSpec<None, None, None, None>["events"];
+  readonly events: EventsSpec | undefined;
+  readonly errors: ErrorShape | undefined;
   answer(c: Context<Env>, context: AppContext): Promise<Response>;
 }
 
@@ -86,6 +97,7 @@ export function endpoint<
     route,
     pattern: spec.pattern ?? route.getRoutingPath(),
     events: spec.events,
+    errors: spec.errors,
     async answer(c, context) {
       const incoming = {
         params: spec.params && check(spec.params, c.req.param()),
@@ -104,17 +116,28 @@ export function endpoint<
 
 /** Puts an endpoint into the app and its document. */
 export function mount(app: OpenAPIHono<Env>, context: AppContext, endpoint: Endpoint): void {
-  const { route, pattern, events, answer } = endpoint;
+  const { route, pattern, events, errors, answer } = endpoint;
   if (events) app.openAPIRegistry.register(events.name, events.schema);
+  if (errors) app.openAPIRegistry.register(errors.name, errors.schema);
   app.openAPIRegistry.registerPath(route);
   app.on(route.method, pattern, (c) => answer(c, context));
 }
 
+/** Says how errors look at an endpoint's path, whoever refuses a request there. Comes before all that may. */
+export function shapeErrors(app: OpenAPIHono<Env>, { pattern, errors }: Endpoint): void {
+  if (!errors) return;
+  app.use(pattern, async (c, next) => {
+    c.set("errors", errors);
+    await next();
+  });
+}
+
 function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
   const { method, path, operationId, summary, description, tag, params, query, body, form, example } = spec;
+  const errors = spec.errors ?? OPENAI_ERRORS;
   const content = {
     ...(spec.answer ? json(spec.answer) : {}),
-    ...(spec.events ? { "text/event-stream": { schema: eventOf(spec.events.name) } } : {}),
+    ...(spec.events ? { "text/event-stream": { schema: eventOf(spec.events, errors) } } : {}),
     ...Object.fromEntries(
       Object.entries(spec.content ?? {}).map(([type, schema]) => [type, { schema }]),
     ),
@@ -135,7 +158,9 @@ function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
     },
     responses: {
       200: { description: spec.answers, content, ...(spec.leadsTo ? { links: linksTo(spec.leadsTo) } : {}) },
-      ...Object.fromEntries(Object.entries(refusals).map(([status, why]) => [status, refusal(+status, why)])),
+      ...Object.fromEntries(
+        Object.entries(refusals).map(([status, why]) => [status, refusal(+status, why, errors)]),
+      ),
     },
   });
 }
@@ -162,10 +187,14 @@ function commonRefusals({ method, body, form, query }: EndpointSpec<unknown, unk
   };
 }
 
-/** One server-sent event, as OpenAPI describes it: `data` is JSON, but the last. */
-function eventOf(name: string) {
-  const schemas = [name, "Error"].map((name) => ({ $ref: `#/components/schemas/${name}` }));
+/** One server-sent event, as OpenAPI describes it: `data` is JSON, but the last of a stream whose events have no names. */
+function eventOf({ name, named }: EventsSpec, errors: ErrorShape) {
+  const schemas = [name, errors.name].map((name) => ({ $ref: `#/components/schemas/${name}` }));
   const object = { type: "string", contentMediaType: "application/json", contentSchema: { anyOf: schemas } };
+  if (named) {
+    const event = z.string().openapi({ description: "The `type` of the object in `data`" });
+    return z.object({ event, data: documented(z.string(), object) });
+  }
   const data = documented(z.string(), { anyOf: [object, { type: "string", enum: ["[DONE]"] }] });
   return z.object({ data });
 }
@@ -175,9 +204,9 @@ function linksTo(operations: readonly string[]) {
   return Object.fromEntries(operations.map((operationId) => [operationId, { operationId, parameters }]));
 }
 
-function refusal(status: number, description: string) {
+function refusal(status: number, description: string, errors: ErrorShape) {
   const headers = status === 429 || status === 503 ? { headers: retryAfter } : {};
-  return { description, ...headers, content: json(errorAnswer) };
+  return { description, ...headers, content: json(errors.schema) };
 }
 
 function json(schema: Schema, example?: unknown) {

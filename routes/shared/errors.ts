@@ -1,3 +1,4 @@
+import type { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { ServiceError } from "../../jobs/types.ts";
 import {
@@ -7,6 +8,8 @@ import {
   type EngineErrorCode,
   type EngineState,
 } from "../../engine/types.ts";
+import { errorAnswer } from "./answers.ts";
+import type { Env } from "./context.ts";
 
 /** What clients of the OpenAI API find in the body of every refusal: all four keys, always. */
 export interface ErrorBody {
@@ -17,6 +20,15 @@ export interface ErrorBody {
     code: string | null;
     [detail: string]: string | number | null;
   };
+}
+
+/** How errors look in the answers of an API. */
+export interface ErrorShape {
+  /** Of the schema in the OpenAPI document. */
+  readonly name: string;
+  readonly schema: z.ZodType;
+  /** Batches read `error.code`. `requestId`: of an answer over HTTP. */
+  body(error: ApiError, requestId?: string): { error: { code: string | null } };
 }
 
 interface ApiErrorOptions {
@@ -54,6 +66,12 @@ export class ApiError extends Error {
     return { error: { message, type, param, code, ...this.details } };
   }
 }
+
+export const OPENAI_ERRORS: ErrorShape = {
+  name: "Error",
+  schema: errorAnswer,
+  body: (error) => error.body(),
+};
 
 const RETRY_AFTER_SECONDS = "1";
 
@@ -177,9 +195,13 @@ export function isUnforeseen(error: unknown, answer: ApiError): boolean {
   return answer.status >= 500 && answer.status !== 503 && answer !== error;
 }
 
-/** The error as an answer of its own; through the context of its request, so that headers set there are sent too. */
-export function errorResponse(error: ApiError, c?: Context): Response {
-  const response = Response.json(error.body(), { status: error.status, headers: error.headers });
+/**
+ * The error as an answer of its own; through the context of its request, so that headers set there are sent too, and in the
+ * shape of the path's API.
+ */
+export function errorResponse(error: ApiError, c?: Context<Env>): Response {
+  const body = (c?.get("errors") ?? OPENAI_ERRORS).body(error, c?.get("requestId"));
+  const response = Response.json(body, { status: error.status, headers: error.headers });
   return c ? c.newResponse(response.body, response) : response;
 }
 

@@ -29,6 +29,8 @@ export interface Prepared {
   readonly stream: boolean;
   answer(signal: AbortSignal): Promise<Record<string, unknown>>;
   chunks(signal: AbortSignal): AsyncGenerator<Record<string, unknown>>;
+  /** The events at the end of a stream that failed; default the error as a refusal would show it. */
+  failure?(error: ApiError): object[];
 }
 
 /** The fields of both endpoints. */

@@ -3,7 +3,8 @@ import type { Engine } from "../../engine/types.ts";
 import { check } from "./check.ts";
 import { abortWhenLeft } from "./client.ts";
 import type { AskedForm } from "./constraints.ts";
-import { type Endpoint, endpoint } from "./endpoint.ts";
+import { type Endpoint, endpoint, type EventsSpec } from "./endpoint.ts";
+import { type ErrorShape, OPENAI_ERRORS } from "./errors.ts";
 import type { Prepared, RunOptions } from "./generation.ts";
 import { eventStream } from "./sse.ts";
 
@@ -11,6 +12,7 @@ import { eventStream } from "./sse.ts";
 export interface Generation {
   readonly url: string;
   readonly endpoint: Endpoint;
+  readonly errors: ErrorShape;
   /** Checks a body as far as that needs no model, and gives the forms that it asks for. Throws ApiError. */
   check(body: unknown): AskedForm[];
   /** Checks a body as a stranger's; throws ApiError, or what the engine throws for a prompt that it refuses. */
@@ -24,7 +26,9 @@ interface GenerationSpec<Request extends z.ZodType> {
   readonly request: Request;
   readonly answer: z.ZodType;
   /** One event of the stream. */
-  readonly chunk: { readonly name: string; readonly schema: z.ZodType };
+  readonly chunk: EventsSpec;
+  /** Where errors do not look as OpenAI's do. */
+  readonly errors?: ErrorShape;
   readonly example: z.input<Request>;
   /** All forms that parts of the answer are to have. */
   readonly forms: (body: z.output<Request>) => AskedForm[];
@@ -34,8 +38,10 @@ interface GenerationSpec<Request extends z.ZodType> {
 /** A client that leaves cancels its work. */
 export function generation<Request extends z.ZodType>(spec: GenerationSpec<Request>): Generation {
   const { path, request, answer, chunk, prepare } = spec;
+  const errors = spec.errors ?? OPENAI_ERRORS;
   return {
     url: path,
+    errors,
     check: (body) => spec.forms(check(request, body)),
     prepare: async (engine, body, options) => await prepare(engine, check(request, body), options),
     endpoint: endpoint({
@@ -44,13 +50,16 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       operationId: spec.operationId,
       tag: "Generation",
       summary: spec.summary,
-      description:
-        "With `stream` the answer is server-sent events: `data:` and an object of the stream's schema each, " +
-        "at last `data: [DONE]`. A failure in mid-stream is an event with an `error`, after which the stream ends.",
+      description: chunk.named
+        ? "With `stream` the answer is server-sent events: `event:` and a name, `data:` and an object of the stream's " +
+          "schema each. A failure in mid-stream is an event named `error`; the stream ends with it or soon after."
+        : "With `stream` the answer is server-sent events: `data:` and an object of the stream's schema each, " +
+          "at last `data: [DONE]`. A failure in mid-stream is an event with an `error`, after which the stream ends.",
       body: request,
       example: spec.example as never,
       content: { "application/json": answer },
       events: chunk,
+      errors: spec.errors,
       answers: "The answer, or with `stream` its events",
       refusals: {
         400: "A wrong or unsupported field, or a prompt longer than the context",
@@ -62,9 +71,10 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
     }, async ({ body, raw, cacheSalt }, { engine, limits, report }) => {
       const abort = abortWhenLeft(raw);
       const prepared = await prepare(engine, body as z.output<Request>, { cacheSalt });
-      return prepared.stream
-        ? await eventStream(prepared.chunks(abort.signal), abort, limits, report)
-        : Response.json(await prepared.answer(abort.signal));
+      if (!prepared.stream) return Response.json(await prepared.answer(abort.signal));
+      const failure = prepared.failure ?? ((error) => [errors.body(error)]);
+      const shape = { named: chunk.named ?? false, failure };
+      return await eventStream(prepared.chunks(abort.signal), abort, limits, report, shape);
     }),
   };
 }

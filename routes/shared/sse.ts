@@ -9,8 +9,18 @@ const HEADERS = {
   "x-accel-buffering": "no",
 };
 
+/** What tells the streams of one API from those of another. */
+export interface StreamShape {
+  /** Each event has the `type` of its object as its name, and no `[DONE]` ends the stream. */
+  readonly named: boolean;
+  /** The events at the end of a stream that failed. */
+  readonly failure: (error: ApiError) => readonly object[];
+}
+
+const PLAIN: StreamShape = { named: false, failure: (error) => [error.body()] };
+
 const utf8 = new TextEncoder();
-const event = (data: string) => utf8.encode(`data: ${data}\n\n`);
+const DONE = utf8.encode("data: [DONE]\n\n");
 const KEEP_ALIVE = utf8.encode(": waiting\n\n");
 
 /**
@@ -23,10 +33,11 @@ export async function eventStream(
   abort: AbortController,
   limits: ConnectionLimits,
   report: (error: unknown) => ApiError,
+  shape: StreamShape = PLAIN,
 ): Promise<Response> {
   const first = chunks.next();
   await settledWithin(first, limits.headersAfterMs);
-  return new Response(streamBody(first, chunks, abort, limits, report), { headers: HEADERS });
+  return new Response(streamBody(first, chunks, abort, limits, report, shape), { headers: HEADERS });
 }
 
 function streamBody(
@@ -35,7 +46,12 @@ function streamBody(
   abort: AbortController,
   { unreadBytes, stallMs, keepAliveMs }: ConnectionLimits,
   report: (error: unknown) => ApiError,
+  { named, failure }: StreamShape,
 ): ReadableStream<Uint8Array> {
+  const event = (data: unknown) => {
+    const name = named ? `event: ${(data as { type: string }).type}\n` : "";
+    return utf8.encode(`${name}data: ${JSON.stringify(data)}\n\n`);
+  };
   let drained = () => {};
   abort.signal.addEventListener("abort", () => drained(), { once: true });
 
@@ -53,14 +69,14 @@ function streamBody(
     }, keepAliveMs);
     try {
       for (let next = await first; !next.done; next = await chunks.next()) {
-        controller.enqueue(event(JSON.stringify(next.value)));
+        controller.enqueue(event(next.value));
         await room(controller);
         abort.signal.throwIfAborted();
       }
-      controller.enqueue(event("[DONE]"));
+      if (!named) controller.enqueue(DONE);
     } catch (error) {
       if (abort.signal.aborted) throw error;
-      controller.enqueue(event(JSON.stringify(report(error).body())));
+      for (const last of failure(report(error))) controller.enqueue(event(last));
     } finally {
       clearInterval(keepAlive);
       await chunks.return(undefined);

@@ -70,3 +70,29 @@ Deno.test("what fails at once is thrown, what fails later is an event", async ()
     code: "some_code",
   });
 });
+
+Deno.test("named events carry their type, no DONE ends them, and a failure looks as its API has it", async () => {
+  async function* events(fails: boolean): AsyncGenerator<{ type: string }> {
+    yield { type: "begin" };
+    await Promise.resolve();
+    if (fails) throw new ApiError(400, "some_code", "some reason");
+  }
+  const failure = ({ code }: ApiError) => [{ type: "error", code }, { type: "end" }];
+  const ask = async (fails: boolean) => {
+    const shape = { named: true, failure };
+    return await (await eventStream(
+      events(fails),
+      new AbortController(),
+      DEFAULT_LIMITS,
+      toApiError,
+      shape,
+    )).text();
+  };
+  assertEquals(await ask(false), 'event: begin\ndata: {"type":"begin"}\n\n');
+  assertEquals(
+    await ask(true),
+    'event: begin\ndata: {"type":"begin"}\n\n' +
+      'event: error\ndata: {"type":"error","code":"some_code"}\n\n' +
+      'event: end\ndata: {"type":"end"}\n\n',
+  );
+});

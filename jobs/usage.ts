@@ -1,0 +1,35 @@
+/** Tokens of one answer. */
+export interface TokenCounts {
+  /** Of the prompt, with those that were cached. */
+  readonly prompt: number;
+  /** Of the prompt, found in the prefix cache. */
+  readonly cached: number;
+  readonly output: number;
+}
+
+/**
+ * What an answer's `usage` says, in the shape of any endpoint: Messages counts cached tokens beside `input_tokens`, the others
+ * count them among their prompt's.
+ */
+export function tokenCounts(usage: unknown): TokenCounts {
+  const counts = record(usage);
+  const beside = count(counts.cache_read_input_tokens);
+  const details = record(counts.prompt_tokens_details ?? counts.input_tokens_details);
+  const prompt = count(counts.prompt_tokens ?? counts.input_tokens);
+  return {
+    prompt: prompt + beside + count(counts.cache_creation_input_tokens),
+    cached: beside + count(details.cached_tokens),
+    output: count(counts.completion_tokens ?? counts.output_tokens),
+  };
+}
+
+function record(value: unknown): Record<string, unknown> {
+  return typeof value === "object" && value !== null ? value as Record<string, unknown> : {};
+}
+
+/** Counts are u32 in the journal. */
+function count(value: unknown): number {
+  return Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32
+    ? value as number
+    : 0;
+}

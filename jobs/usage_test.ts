@@ -1,0 +1,23 @@
+import { assertEquals } from "@std/assert";
+import { tokenCounts } from "./usage.ts";
+
+Deno.test("tokens are counted in the usage of every endpoint", () => {
+  const chat = { prompt_tokens: 9, completion_tokens: 4, prompt_tokens_details: { cached_tokens: 5 } };
+  assertEquals(tokenCounts(chat), { prompt: 9, cached: 5, output: 4 });
+  const responses = { input_tokens: 9, output_tokens: 4, input_tokens_details: { cached_tokens: 5 } };
+  assertEquals(tokenCounts(responses), { prompt: 9, cached: 5, output: 4 });
+  const messages = {
+    input_tokens: 3,
+    output_tokens: 4,
+    cache_read_input_tokens: 5,
+    cache_creation_input_tokens: 1,
+  };
+  assertEquals(tokenCounts(messages), { prompt: 9, cached: 5, output: 4 });
+  assertEquals(tokenCounts({ prompt_tokens: 9, total_tokens: 9 }), { prompt: 9, cached: 0, output: 0 });
+});
+
+Deno.test("what is no count counts nothing", () => {
+  for (const usage of [undefined, null, "9", { prompt_tokens: -1, completion_tokens: 2 ** 32 }]) {
+    assertEquals(tokenCounts(usage), { prompt: 0, cached: 0, output: 0 });
+  }
+});
