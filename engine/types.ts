@@ -13,6 +13,8 @@ import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "
 export { TooManyTokens } from "./tokenizer/types.ts";
 export { type Constraint, ConstraintError } from "./grammar/types.ts";
 export type * from "./chat/types.ts";
+export { modelRequired, modelsOf, oneModel, unknownModel } from "./models/one_model.ts";
+export * from "./models/types.ts";
 export type {
   ChatMessage,
   ChatTemplate,

@@ -3,7 +3,7 @@ import type { Context } from "hono";
 import { methodNotAllowed } from "hono/method-not-allowed";
 import { requestId as requestIds } from "hono/request-id";
 import { matchedRoutes } from "hono/route";
-import type { Engine } from "../engine/types.ts";
+import { type Engine, type Models, modelsOf } from "../engine/types.ts";
 import type { BatchService } from "../jobs/service.ts";
 import { document } from "./document.ts";
 import { BATCH_ENDPOINTS, ENDPOINTS } from "./endpoints.ts";
@@ -42,10 +42,10 @@ export interface AppOptions {
   readonly batches?: BatchService;
 }
 
-/** The whole HTTP API. Throws where a key cannot be one. */
-export function createApp(engine: Engine, options: AppOptions = {}): OpenAPIHono<Env> {
+/** The whole HTTP API, over several models or one engine. Throws where a key cannot be one. */
+export function createApp(served: Models | Engine, options: AppOptions = {}): OpenAPIHono<Env> {
   const context: AppContext = {
-    engine,
+    models: modelsOf(served),
     batches: options.batches,
     limits: { ...DEFAULT_LIMITS, ...options.limits },
     lifecycle: options.lifecycle ?? { draining: false },
@@ -62,7 +62,7 @@ export function createApp(engine: Engine, options: AppOptions = {}): OpenAPIHono
   for (const endpoint of endpoints) shapeErrors(app, endpoint);
   guard(app, context, options);
   for (const endpoint of endpoints) mount(app, context, endpoint);
-  document(app, engine, (options.apiKeys ?? []).length > 0);
+  document(app, context.models, (options.apiKeys ?? []).length > 0);
   app.notFound((c) => {
     const path = JSON.stringify(c.req.path.slice(0, 100));
     const message = `Unknown path ${path}; GET /doc lists the known ones`;

@@ -41,7 +41,7 @@ const long = `"${"x".repeat(2 ** 18 + 1)}"`;
 const call = '{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}';
 
 const generation: Record<string, string[]> = {
-  model: [...notTexts, "null", '""', `"${"m".repeat(257)}"`],
+  model: [...notTexts, '""', `"${"m".repeat(257)}"`],
   n: [...notInt(1, 128), "0", "-1", "2147483647", "100000"],
   max_tokens: [...notInt(0, 2 ** 31 - 1), "-1", "-2147483648"],
   temperature: notBetween(0, 2),
@@ -393,7 +393,7 @@ Deno.test("every wrong value of every field is a 4xx that names the field, and t
           if (count++ % 10 === 0) await stillServes(server, what);
         }
       }
-      for (const field of Object.keys(required[path])) {
+      for (const field of Object.keys(required[path]).filter((name) => name !== "model")) {
         const missing = Object.fromEntries(Object.entries(required[path]).filter(([name]) => name !== field));
         const error = await refused(await send(server, path, json(missing)), `${path} without ${field}`);
         assertEquals({ code: error.code, param: error.param }, {

@@ -1,26 +1,20 @@
 import type { OpenAPIHono } from "@hono/zod-openapi";
-import type { Engine } from "../engine/types.ts";
+import type { Engine, Models } from "../engine/types.ts";
 import type { Env } from "./shared/context.ts";
 
+type Document = ReturnType<OpenAPIHono["getOpenAPI31Document"]>;
+type SchemaObject = Exclude<
+  NonNullable<NonNullable<Document["components"]>["schemas"]>[string],
+  { $ref: string }
+>;
+
 const DESCRIPTION =
-  "The OpenAI API over one GGUF model. Every answer has an x-request-id. A path answers other " +
+  "The OpenAI API over GGUF models. Every answer has an x-request-id. A path answers other " +
   "methods than those listed with 405 and an Allow header.";
 
-/** Serves the OpenAPI document: what the endpoints say of themselves, and what only the loaded model can say. */
-export function document(app: OpenAPIHono<Env>, engine: Engine, withKeys: boolean): void {
+/** Serves the OpenAPI document: what the endpoints say of themselves, and what only the models can say. */
+export function document(app: OpenAPIHono<Env>, models: Models, withKeys: boolean): void {
   const { openAPIRegistry: registry } = app;
-  const last = engine.tokenizer.vocabSize - 1;
-  registry.registerComponent("schemas", "ModelId", {
-    type: "string",
-    enum: [engine.model.id],
-    description: "The model's id, as /v1/models lists it",
-  });
-  registry.registerComponent("schemas", "TokenId", { type: "integer", minimum: 0, maximum: last });
-  registry.registerComponent("schemas", "TokenIdText", { type: "string", pattern: upTo(last).source });
-  registry.registerComponent("schemas", "PromptText", {
-    type: "string",
-    minLength: engine.encodePrompt("").length > 0 ? 0 : 1,
-  });
   if (withKeys) registry.registerComponent("securitySchemes", "key", { type: "http", scheme: "bearer" });
   const config = {
     openapi: "3.1.0",
@@ -28,14 +22,18 @@ export function document(app: OpenAPIHono<Env>, engine: Engine, withKeys: boolea
     ...(withKeys ? { security: [{ key: [] }] } : {}),
   };
   // Making it takes a tenth of a second, in which nobody else is answered.
-  let made: string | undefined;
+  let made: { readonly facts: string; readonly text: string } | undefined;
   app.get("/doc", (c) => {
-    made ??= JSON.stringify(make());
-    return c.body(made, 200, { "content-type": "application/json" });
+    const facts = factsOf(models);
+    const key = JSON.stringify(facts);
+    if (made?.facts !== key) made = { facts: key, text: JSON.stringify(make(facts)) };
+    return c.body(made.text, 200, { "content-type": "application/json" });
   });
 
-  function make() {
+  function make({ schemas, isModelRequired }: Facts) {
     const document = app.getOpenAPI31Document(config);
+    document.components!.schemas = { ...document.components?.schemas, ...schemas };
+    if (isModelRequired) requireModel(document);
     if (withKeys) {
       for (const { responses } of operationsOf(document)) {
         // A wrong key is refused in the shape of all refusals there.
@@ -46,7 +44,58 @@ export function document(app: OpenAPIHono<Env>, engine: Engine, withKeys: boolea
   }
 }
 
-function operationsOf({ paths }: ReturnType<OpenAPIHono["getOpenAPI31Document"]>) {
+interface Facts {
+  readonly schemas: Record<string, SchemaObject>;
+  readonly isModelRequired: boolean;
+}
+
+/** What only the models know. Bounds of token ids are given where there is one model, which stays the same. */
+function factsOf(models: Models): Facts {
+  const offered = models.list();
+  const names = offered.flatMap(({ id, aliases }) => [id, ...aliases]);
+  const only = offered.length === 1 ? offered[0].engine : undefined;
+  const ModelId: SchemaObject = {
+    type: "string",
+    ...(names.length > 0 ? { enum: names } : {}),
+    description: "A model's id or alias, as /v1/models lists them",
+  };
+  const reference = { $ref: "#/components/schemas/ModelId" };
+  const ModelChoice: SchemaObject = offered.length === 1
+    ? { anyOf: [reference, { type: "null" }], description: "Default: the only model" }
+    : { allOf: [reference] };
+  return { schemas: { ModelId, ModelChoice, ...tokenSchemas(only) }, isModelRequired: offered.length !== 1 };
+}
+
+const MAX_TOKEN_ID = 2 ** 31 - 1;
+
+function tokenSchemas(engine: Engine | undefined): Record<string, SchemaObject> {
+  const last = engine ? engine.tokenizer.vocabSize - 1 : MAX_TOKEN_ID;
+  return {
+    TokenId: { type: "integer", minimum: 0, maximum: last },
+    TokenIdText: { type: "string", pattern: upTo(last).source },
+    PromptText: {
+      type: "string",
+      minLength: engine === undefined || engine.encodePrompt("").length > 0 ? 0 : 1,
+    },
+  };
+}
+
+/** Where there are several models, whoever needs one names it. */
+function requireModel(document: Document): void {
+  for (const schema of Object.values(document.components?.schemas ?? {})) {
+    if (!("properties" in schema)) continue;
+    const model = schema.properties?.model;
+    if (model === undefined || !("$ref" in model) || !model.$ref?.endsWith("/ModelChoice")) continue;
+    schema.required = ["model", ...(schema.required ?? []).filter((name) => name !== "model")];
+  }
+  for (const { parameters } of operationsOf(document)) {
+    for (const parameter of parameters ?? []) {
+      if ("name" in parameter && parameter.name === "model") parameter.required = true;
+    }
+  }
+}
+
+function operationsOf({ paths }: Document) {
   return Object.values(paths ?? {}).flatMap(({ get, post, delete: remove }) => {
     return [get, post, remove].filter((operation) => operation !== undefined);
   });

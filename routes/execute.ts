@@ -1,4 +1,4 @@
-import type { Engine } from "../engine/types.ts";
+import { type Engine, type Models, modelsOf } from "../engine/types.ts";
 import { GENERATION_URLS, GENERATIONS } from "./generations.ts";
 import { ApiError, isUnforeseen, OPENAI_ERRORS, toApiError } from "./shared/errors.ts";
 import type { RunOptions } from "./shared/generation.ts";
@@ -23,7 +23,10 @@ export interface ExecuteResult {
  * Answers one request as the server would, without HTTP. Refusals and failures are results; only an aborted `signal`
  * rejects, with its reason. A stream cannot be had this way: `stream: true` is refused.
  */
-export async function execute(engine: Engine, request: ExecuteRequest): Promise<ExecuteResult> {
+export async function execute(
+  served: Models | Engine,
+  request: ExecuteRequest,
+): Promise<ExecuteResult> {
   const signal = request.signal ?? new AbortController().signal;
   signal.throwIfAborted();
   const generation = GENERATIONS.find(({ url }) => url === request.url);
@@ -35,12 +38,13 @@ export async function execute(engine: Engine, request: ExecuteRequest): Promise<
       throw new ApiError(404, "unknown_url", message, { param: "url" });
     }
     checkDepth(request.body);
-    const prepared = await generation.prepare(engine, request.body, request);
-    if (prepared.stream) {
+    const running = await generation.begin(modelsOf(served), request.body, request, signal);
+    if (running.stream) {
+      running.release();
       const message = 'Unsupported "stream": true: the answer is delivered whole; leave the field out';
       throw new ApiError(400, "unsupported_value", message, { param: "stream" });
     }
-    return { status: 200, body: await prepared.answer(signal) };
+    return { status: 200, body: await running.answer(signal) };
   } catch (error) {
     signal.throwIfAborted();
     const refusal = toApiError(error);

@@ -1,4 +1,4 @@
-import type { Engine } from "../engine/types.ts";
+import { type Engine, type Models, modelsOf } from "../engine/types.ts";
 import { type AppOptions, createApp } from "./app.ts";
 import { DEFAULT_LIMITS } from "./shared/context.ts";
 import { isLoopback } from "./guard.ts";
@@ -22,7 +22,7 @@ export interface ServeOptions extends Omit<AppOptions, "lifecycle" | "connection
 export interface HttpServer {
   readonly hostname: string;
   readonly port: number;
-  /** Resolves when the server has stopped; the engine is drained then, not closed. */
+  /** Resolves when the server has stopped; the models are drained then, not closed. */
   readonly finished: Promise<void>;
   /** Takes no new work, lets live requests end within `drainMs`, then cancels them. Stops once, however often called. */
   shutdown(drainMs?: number): Promise<void>;
@@ -42,13 +42,14 @@ export const DEFAULT_CONNECTIONS = 1024;
 export const MAX_CONNECTIONS = 65_536;
 
 /** Listens and answers. Throws where the address would be open to others without a key. */
-export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServer {
+export function serveHttp(served: Models | Engine, options: ServeOptions = {}): HttpServer {
   const { host = "127.0.0.1", port = 0, drainMs = 10_000, signals = true } = options;
   checkReach(host, options.apiKeys ?? []);
   const lifecycle = { draining: false };
   const allowedHosts = options.allowedHosts ?? (isLoopback(host) ? [] : "any");
   const connections = () => listener.connections;
-  const app = createApp(engine, { ...options, allowedHosts, lifecycle, connections });
+  const models = modelsOf(served);
+  const app = createApp(models, { ...options, allowedHosts, lifecycle, connections });
   const listener = new Listener({
     hostname: host,
     port,
@@ -60,7 +61,7 @@ export function serveHttp(engine: Engine, options: ServeOptions = {}): HttpServe
 
   const stopped = Promise.withResolvers<void>();
   let stopping: Promise<void> | undefined;
-  const drain = (ms: number) => engine.drain(ms).catch((error) => options.onError?.(error));
+  const drain = (ms: number) => models.drain(ms).catch((error) => options.onError?.(error));
   const shutdown = (ms = drainMs) => stopping ??= stop(ms);
 
   async function stop(ms: number): Promise<void> {

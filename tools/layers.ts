@@ -53,9 +53,14 @@ const LAYERS: readonly Layer[] = [
   {
     files: /^engine\/[^/]+$/,
     imports:
-      /^engine\/((?!load\.ts|inspect\.ts|fingerprint\.ts)[^/]+|(tokenizer|grammar|chat)\/types\.ts|backend\/backend\.ts)$/,
+      /^engine\/((?!load\.ts|inspect\.ts|fingerprint\.ts)[^/]+|(tokenizer|grammar|chat)\/types\.ts|models\/(types|one_model)\.ts|backend\/backend\.ts)$/,
     why:
       "the engine's core knows tokenizers, grammars, chats and backends by their interfaces, and nothing of files and plans",
+  },
+  {
+    files: /^engine\/models\//,
+    imports: /^engine\/(models\/|types\.ts$)/,
+    why: "what a server offers is made of engines, and of who loads them; it knows no part of either",
   },
   {
     files: /^engine\/convert\//,

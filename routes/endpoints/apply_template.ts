@@ -1,8 +1,10 @@
 import { z } from "@hono/zod-openapi";
 import { endpoint } from "../shared/endpoint.ts";
+import { modelField } from "../shared/fields.ts";
 import { promptFields, toMessages } from "../shared/messages.ts";
+import { MODEL_REFUSALS, withModel } from "../shared/models.ts";
 
-const request = z.object(promptFields).openapi("ApplyTemplateRequest");
+const request = z.object({ model: modelField, ...promptFields }).openapi("ApplyTemplateRequest");
 
 const answer = z.object({ prompt: z.string() }).openapi("ApplyTemplateAnswer");
 
@@ -17,7 +19,9 @@ export const applyTemplate = endpoint({
   example: { messages: [{ role: "user", content: "Hi" }] },
   answer,
   answers: "The prompt",
-}, ({ body }, { engine }) => {
-  const options = { addGenerationPrompt: true, variables: body.chat_template_kwargs ?? {} };
-  return { prompt: engine.chatTemplate.render(toMessages(body.messages), options) };
-});
+  refusals: MODEL_REFUSALS,
+}, ({ body, raw }, { models }) =>
+  withModel(models, body.model, raw, (engine) => {
+    const options = { addGenerationPrompt: true, variables: body.chat_template_kwargs ?? {} };
+    return { prompt: engine.chatTemplate.render(toMessages(body.messages), options) };
+  }));

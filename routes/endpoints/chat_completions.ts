@@ -13,7 +13,6 @@ import { generationFields, LIMITS, refuse, special, unsupported } from "../share
 import {
   answersTo,
   checkForm,
-  checkModel,
   engineRequest,
   generate,
   type Prepared,
@@ -92,7 +91,6 @@ export const chatCompletions = generation({
 
 /** Throws ApiError, or what the engine throws for a template that refuses. */
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
-  checkModel(engine, body.model);
   const n = body.n ?? 1;
   const tools = toolsOf(body);
   const plan = planOf(engine, body);

@@ -24,7 +24,6 @@ import {
 import {
   answersTo,
   checkForm,
-  checkModel,
   checkToken,
   engineRequest,
   generate,
@@ -147,7 +146,6 @@ export const completions = generation({
 
 /** Throws ApiError. */
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
-  checkModel(engine, body.model);
   const withLogprobs = typeof body.logprobs === "number";
   const form = formOf(body);
   await checkForm(engine, form?.constraint, form ? [form] : []);

@@ -1,9 +1,10 @@
 import { z } from "@hono/zod-openapi";
 import { endpoint } from "../shared/endpoint.ts";
-import { tokenIds } from "../shared/fields.ts";
+import { modelField, tokenIds } from "../shared/fields.ts";
 import { checkToken } from "../shared/generation.ts";
+import { MODEL_REFUSALS, withModel } from "../shared/models.ts";
 
-const request = z.object({ tokens: tokenIds }).openapi("DetokenizeRequest");
+const request = z.object({ model: modelField, tokens: tokenIds }).openapi("DetokenizeRequest");
 
 const answer = z.object({ content: z.string(), prompt: z.string() }).openapi("DetokenizeAnswer");
 
@@ -18,8 +19,10 @@ export const detokenize = endpoint({
   example: { tokens: [71, 72] },
   answer,
   answers: "The text",
-}, ({ body: { tokens } }, { engine }) => {
-  for (const token of tokens) checkToken(engine, token, "tokens");
-  const content = engine.tokenizer.decode(tokens, { special: true });
-  return { content, prompt: content };
-});
+  refusals: MODEL_REFUSALS,
+}, ({ body: { model, tokens }, raw }, { models }) =>
+  withModel(models, model, raw, (engine) => {
+    for (const token of tokens) checkToken(engine, token, "tokens");
+    const content = engine.tokenizer.decode(tokens, { special: true });
+    return { content, prompt: content };
+  }));

@@ -15,7 +15,7 @@ const alive = endpoint({
   answers: "It does",
 }, () => ({ status: "ok" as const }));
 
-/** It takes new work, and its engine is ready. */
+/** It takes new work, and has a model for it. */
 const ready = endpoint({
   method: "get",
   path: "/ready",
@@ -25,11 +25,11 @@ const ready = endpoint({
   answer: status,
   answers: "It is",
   refusals: {
-    503: "The model is being loaded, has failed, or the server is shutting down: `code` says which",
+    503: "Every model is being loaded or has failed, or the server is shutting down: `code` says which",
   },
-}, (_, { engine, lifecycle }) => {
+}, (_, { models, lifecycle }) => {
   if (lifecycle.draining) throw shuttingDown();
-  const refusal = notReady(engine.state);
+  const refusal = notReady(models.list().map(({ state }) => state));
   if (refusal) throw refusal;
   return { status: "ready" as const };
 });

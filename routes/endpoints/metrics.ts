@@ -8,7 +8,7 @@ export const metrics = endpoint({
   summary: "Counters for Prometheus",
   content: { "text/plain": { type: "string" } },
   answers: "Prometheus' text format",
-}, (_, { engine, metrics, connections }) => {
+}, (_, { models, metrics, connections }) => {
   const headers = { "content-type": "text/plain; version=0.0.4; charset=utf-8" };
-  return new Response(metrics.text(engine.stats(), engine.state, connections()), { headers });
+  return new Response(metrics.text(models.list(), connections()), { headers });
 });

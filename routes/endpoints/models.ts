@@ -1,21 +1,32 @@
 import { z } from "@hono/zod-openapi";
-import type { Engine } from "../../engine/types.ts";
+import { MODEL_STATES, type OfferedModel, unknownModel } from "../../engine/types.ts";
 import { endpoint } from "../shared/endpoint.ts";
-import { checkModel } from "../shared/generation.ts";
 
 const model = z.object({
   id: z.string(),
   object: z.literal("model"),
   created: z.number().int(),
   owned_by: z.string(),
-  meta: z.object({ n_ctx: z.number().int(), n_vocab: z.number().int() }),
+  aliases: z.array(z.string()),
+  status: z.object({ value: z.enum(MODEL_STATES) }),
+  meta: z.object({ n_ctx: z.number().int(), n_vocab: z.number().int() }).optional().openapi({
+    description: "Of a model that is loaded",
+  }),
 }).openapi("Model");
 
 const modelList = z.object({ object: z.literal("list"), data: z.array(model) }).openapi("ModelList");
 
-function loaded({ model: { id, created, contextLength, vocabSize } }: Engine): z.output<typeof model> {
-  const meta = { n_ctx: contextLength, n_vocab: vocabSize };
-  return { id, object: "model", created, owned_by: "compy", meta };
+function shown({ id, aliases, state, engine, created }: OfferedModel): z.output<typeof model> {
+  const meta = engine && { n_ctx: engine.model.contextLength, n_vocab: engine.model.vocabSize };
+  return {
+    id,
+    object: "model",
+    created,
+    owned_by: "compy",
+    aliases: [...aliases],
+    status: { value: state },
+    meta,
+  };
 }
 
 const list = endpoint({
@@ -23,10 +34,10 @@ const list = endpoint({
   path: "/v1/models",
   operationId: "listModels",
   tag: "Models",
-  summary: "List the loaded model",
+  summary: "List the models",
   answer: modelList,
   answers: "The list",
-}, (_, { engine }) => ({ object: "list" as const, data: [loaded(engine)] }));
+}, (_, { models }) => ({ object: "list" as const, data: models.list().map(shown) }));
 
 const one = endpoint({
   method: "get",
@@ -39,9 +50,10 @@ const one = endpoint({
   answer: model,
   answers: "The model",
   refusals: { 404: "No such model" },
-}, ({ params }, { engine }) => {
-  checkModel(engine, params.model);
-  return loaded(engine);
+}, ({ params }, { models }) => {
+  const found = models.find(params.model);
+  if (!found) throw unknownModel(params.model, models.list());
+  return shown(found);
 });
 
 export const models = [list, one];

@@ -2,10 +2,12 @@ import { z } from "@hono/zod-openapi";
 import { type EncodeOptions, type Engine, TooManyTokens } from "../../engine/types.ts";
 import { endpoint } from "../shared/endpoint.ts";
 import { ApiError } from "../shared/errors.ts";
-import { refuse } from "../shared/fields.ts";
+import { modelField, refuse } from "../shared/fields.ts";
 import { tokenBytes } from "../shared/logprobs.ts";
+import { MODEL_REFUSALS, withModel } from "../shared/models.ts";
 
 const request = z.object({
+  model: modelField,
   content: z.string().optional(),
   prompt: z.string().optional().openapi({ description: "In the place of content, in vLLM's shape" }),
   add_special_tokens: z.boolean().nullish().openapi({
@@ -76,7 +78,10 @@ export const tokenize = endpoint({
   example: { content: "Hello, world!" },
   answer,
   answers: "The ids",
-}, ({ body }, { engine }) => {
+  refusals: MODEL_REFUSALS,
+}, ({ body, raw }, { models }) => withModel(models, body.model, raw, (engine) => tokensOf(engine, body)));
+
+function tokensOf(engine: Engine, body: z.output<typeof request>): z.output<typeof answer> {
   const { content, prompt, with_pieces, parse_special } = body;
   const addSpecial = prompt === undefined ? body.add_special ?? false : body.add_special_tokens ?? true;
   const text = (prompt ?? content)!.toWellFormed();
@@ -86,4 +91,4 @@ export const tokenize = endpoint({
   return prompt === undefined
     ? { tokens }
     : { tokens, count: ids.length, max_model_len: engine.model.contextLength };
-});
+}

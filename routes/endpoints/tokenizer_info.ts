@@ -1,6 +1,8 @@
 import { z } from "@hono/zod-openapi";
 import type { Engine } from "../../engine/types.ts";
 import { endpoint } from "../shared/endpoint.ts";
+import { modelQuery } from "../shared/fields.ts";
+import { MODEL_REFUSALS, withModel } from "../shared/models.ts";
 
 const special = z.string().nullable();
 
@@ -23,12 +25,15 @@ export const tokenizerInfo = endpoint({
   operationId: "getTokenizerInfo",
   tag: "Tokenizer",
   summary: "The control tokens and the chat template",
+  query: z.object({ model: modelQuery }),
   answer,
+  refusals: MODEL_REFUSALS,
   answers: "The texts of the tokens, and the template in Jinja",
-}, (_, { engine }) => ({
-  eos_token: textOf(engine, engine.tokenizer.eosToken),
-  bos_token: textOf(engine, engine.tokenizer.bosToken),
-  pad_token: textOf(engine, engine.tokenizer.padToken),
-  chat_template: engine.chatTemplate.source,
-  model_max_length: engine.model.contextLength,
-}));
+}, ({ query, raw }, { models }) =>
+  withModel(models, query.model, raw, (engine) => ({
+    eos_token: textOf(engine, engine.tokenizer.eosToken),
+    bos_token: textOf(engine, engine.tokenizer.bosToken),
+    pad_token: textOf(engine, engine.tokenizer.padToken),
+    chat_template: engine.chatTemplate.source,
+    model_max_length: engine.model.contextLength,
+  })));

@@ -1,5 +1,5 @@
 import type { BatchService } from "../../jobs/service.ts";
-import type { Engine } from "../../engine/types.ts";
+import type { Models } from "../../engine/types.ts";
 import type { Metrics } from "./counters.ts";
 import type { ApiError, ErrorShape } from "./errors.ts";
 
@@ -59,7 +59,7 @@ export const DEFAULT_LIMITS: ConnectionLimits = {
 
 /** What every endpoint knows. */
 export interface AppContext {
-  readonly engine: Engine;
+  readonly models: Models;
   /** Keeps files and batches; without it their endpoints are not served. */
   readonly batches?: BatchService;
   readonly limits: ConnectionLimits;

@@ -1,4 +1,4 @@
-import { ENGINE_STATES, type EngineState, type EngineStats } from "../../engine/types.ts";
+import { ENGINE_STATES, type EngineStats, type OfferedModel } from "../../engine/types.ts";
 
 /** Answers by route and status since the start. */
 export class Metrics {
@@ -10,16 +10,22 @@ export class Metrics {
     this.#answers.set(labels, (this.#answers.get(labels) ?? 0) + 1);
   }
 
-  /** In Prometheus' text format. */
-  text(stats: EngineStats, state: EngineState, connections: number): string {
+  /** In Prometheus' text format. Of several models, each has a label of its own. */
+  text(models: readonly OfferedModel[], connections: number): string {
+    const engines = models.flatMap(({ id, engine }) =>
+      engine ? [{ model: labelOf(models, id), engine }] : []
+    );
     const lines = SERIES.flatMap(([field, name, type, help]) => {
-      return [...head(name, type, help), `${name} ${stats[field]}`];
+      const values = engines.map(({ model, engine }) => `${name}${labels(model)} ${engine.stats()[field]}`);
+      return [...head(name, type, help), ...values];
     });
     const answers = [...this.#answers].map(([labels, count]) =>
       `compy_http_responses_total${labels} ${count}`
     );
-    const states = ENGINE_STATES.map((name) =>
-      `compy_engine_state{state="${name}"} ${name === state ? 1 : 0}`
+    const states = engines.flatMap(({ model, engine: { state } }) =>
+      ENGINE_STATES.map((name) => {
+        return `compy_engine_state${labels(model, `state="${name}"`)} ${name === state ? 1 : 0}`;
+      })
     );
     return [
       ...lines,
@@ -32,6 +38,15 @@ export class Metrics {
       "",
     ].join("\n");
   }
+}
+
+function labelOf(models: readonly OfferedModel[], id: string): string {
+  return models.length > 1 ? `model=${JSON.stringify(id)}` : "";
+}
+
+function labels(...all: string[]): string {
+  const given = all.filter((label) => label !== "");
+  return given.length > 0 ? `{${given.join(",")}}` : "";
 }
 
 const SERIES: [keyof EngineStats, string, string, string][] = [

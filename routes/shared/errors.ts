@@ -6,7 +6,8 @@ import {
   type Engine,
   EngineError,
   type EngineErrorCode,
-  type EngineState,
+  ModelError,
+  type ModelState,
 } from "../../engine/types.ts";
 import { errorAnswer } from "./answers.ts";
 import type { Env } from "./context.ts";
@@ -84,20 +85,17 @@ export function shuttingDown(): ApiError {
   });
 }
 
-/** Why an engine that is not ready takes no work; undefined where it is. Says nothing about the inside of the server. */
-export function notReady(state: EngineState): ApiError | undefined {
-  switch (state) {
-    case "ready":
-      return undefined;
-    case "draining":
-      return shuttingDown();
-    case "loading":
-      return new ApiError(503, "engine_loading", "The model is being loaded; send the request again later", {
-        headers: { "retry-after": RETRY_AFTER_SECONDS },
-      });
-    case "failed":
-      return new ApiError(503, "engine_failed", "The engine has failed; the server's log says why");
+/** Why models of these states take no work; undefined where any does. Says nothing about the inside of the server. */
+export function notReady(states: readonly ModelState[]): ApiError | undefined {
+  const has = (state: ModelState) => states.includes(state);
+  if (states.length === 0 || has("ready") || has("unloaded")) return undefined;
+  if (has("draining")) return shuttingDown();
+  if (!has("loading")) {
+    return new ApiError(503, "engine_failed", "The engine has failed; the server's log says why");
   }
+  return new ApiError(503, "engine_loading", "The model is being loaded; send the request again later", {
+    headers: { "retry-after": RETRY_AFTER_SECONDS },
+  });
 }
 
 /** `seconds`: when to come back. */
@@ -122,6 +120,7 @@ export function incompleteBody(): ApiError {
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   if (error instanceof EngineError) return fromEngine(error.code, error.message, error.details);
+  if (error instanceof ModelError) return fromModels(error);
   if (error instanceof ServiceError) return fromService(error);
   if (error instanceof Error && error.name === "ChatTemplateError") {
     return new ApiError(400, "chat_template_error", error.message, { param: "messages" });
@@ -151,6 +150,22 @@ function fromEngine(code: EngineErrorCode, message: string, details: Record<stri
       return new ApiError(422, code, message, { details });
     case "engine_failed":
       return new ApiError(500, code, message, { details, headers: NO_RETRY });
+  }
+}
+
+function fromModels({ code, message, more: { retryAfter, details } }: ModelError): ApiError {
+  const headers = { "retry-after": String(retryAfter ?? RETRY_AFTER_SECONDS) };
+  switch (code) {
+    case "model_not_found":
+      return new ApiError(404, code, message, { param: "model" });
+    case "model_required":
+    case "model_stays":
+      return new ApiError(400, code, message, { param: "model" });
+    case "queue_full":
+      return new ApiError(429, code, message, { type: "rate_limit_error", headers });
+    case "no_memory_for_model":
+    case "model_load_failed":
+      return new ApiError(503, code, message, { param: "model", details, headers });
   }
 }
 

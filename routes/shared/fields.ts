@@ -115,7 +115,10 @@ const mirostat = special({ enum: [0, null], description: "Not supported" }).supe
   refuse(ctx, [], "unsupported_parameter", message);
 });
 
-export const modelField = documented(text(1, 256), { $ref: "#/components/schemas/ModelId" });
+const modelId = text(1, 256);
+/** Both stand in the document with the names there are, and as required where there are several. */
+export const modelField = documented(modelId.nullish(), { $ref: "#/components/schemas/ModelChoice" });
+export const modelQuery = documented(modelId.optional(), { $ref: "#/components/schemas/ModelId" });
 
 /** What both generation endpoints honour. Fields that are not named are accepted and ignored. */
 export const generationFields = {

@@ -15,7 +15,6 @@ import { merge } from "./merge.ts";
 import { type Piece, PieceReader } from "./piece_reader.ts";
 import { noteEnd, noteStart, secondsUntilRoom } from "./queue.ts";
 import type { AnswerHead, UsageBody } from "./answers.ts";
-import { show } from "./check.ts";
 
 /** What a request's sender decides outside its body. */
 export interface RunOptions {
@@ -33,15 +32,13 @@ export interface Prepared {
   failure?(error: ApiError): object[];
 }
 
+/** A request on an engine that stays loaded until the answer or the stream has ended, however it does; or until it is released. */
+export interface Running extends Prepared {
+  release(): void;
+}
+
 /** The fields of both endpoints. */
 type Body = z.output<z.ZodObject<typeof generationFields>>;
-
-/** 404 unless the request names the loaded model. */
-export function checkModel(engine: Engine, name: string): void {
-  if (name === engine.model.id) return;
-  const message = `There is no model ${show(name)} here; use "${engine.model.id}", which this server runs`;
-  throw new ApiError(404, "model_not_found", message, { param: "model" });
-}
 
 /** The fields that both endpoints hand to the engine alike. */
 export function engineRequest(

@@ -1,11 +1,12 @@
 import type { z } from "@hono/zod-openapi";
-import type { Engine } from "../../engine/types.ts";
+import type { Engine, HeldEngine, Models } from "../../engine/types.ts";
 import { check } from "./check.ts";
 import { abortWhenLeft } from "./client.ts";
 import type { AskedForm } from "./constraints.ts";
 import { type Endpoint, endpoint, type EventsSpec } from "./endpoint.ts";
 import { type ErrorShape, OPENAI_ERRORS } from "./errors.ts";
-import type { Prepared, RunOptions } from "./generation.ts";
+import type { Prepared, Running, RunOptions } from "./generation.ts";
+import { modelName } from "./models.ts";
 import { eventStream } from "./sse.ts";
 
 /** An endpoint that answers with text, whole or streamed; batches and workers run it too, without HTTP. */
@@ -15,8 +16,11 @@ export interface Generation {
   readonly errors: ErrorShape;
   /** Checks a body as far as that needs no model, and gives the forms that it asks for. Throws ApiError. */
   check(body: unknown): AskedForm[];
-  /** Checks a body as a stranger's; throws ApiError, or what the engine throws for a prompt that it refuses. */
-  prepare(engine: Engine, body: unknown, options: RunOptions): Promise<Prepared>;
+  /**
+   * Checks a body as a stranger's and takes the engine of the model that it names. Throws ApiError, ModelError, or what the
+   * engine throws for a prompt that it refuses; while the model is loaded, `signal` ends the wait.
+   */
+  begin(models: Models, body: unknown, options: RunOptions, signal: AbortSignal): Promise<Running>;
 }
 
 interface GenerationSpec<Request extends z.ZodType> {
@@ -32,18 +36,29 @@ interface GenerationSpec<Request extends z.ZodType> {
   readonly example: z.input<Request>;
   /** All forms that parts of the answer are to have. */
   readonly forms: (body: z.output<Request>) => AskedForm[];
+  /** A request on the engine that it is answered by, which is held meanwhile. */
   readonly prepare: (engine: Engine, body: z.output<Request>, options: RunOptions) => Promise<Prepared>;
 }
 
 /** A client that leaves cancels its work. */
 export function generation<Request extends z.ZodType>(spec: GenerationSpec<Request>): Generation {
-  const { path, request, answer, chunk, prepare } = spec;
+  const { path, request, answer, chunk } = spec;
   const errors = spec.errors ?? OPENAI_ERRORS;
+  async function begin(models: Models, body: z.output<Request>, options: RunOptions, signal: AbortSignal) {
+    const held = await models.use(modelName(body), { signal, priority: options.priority });
+    try {
+      return running(await spec.prepare(held.engine, body, options), held);
+    } catch (error) {
+      held.release();
+      throw error;
+    }
+  }
   return {
     url: path,
     errors,
     check: (body) => spec.forms(check(request, body)),
-    prepare: async (engine, body, options) => await prepare(engine, check(request, body), options),
+    begin: async (models, body, options, signal) =>
+      await begin(models, check(request, body), options, signal),
     endpoint: endpoint({
       method: "post",
       path,
@@ -63,18 +78,36 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       answers: "The answer, or with `stream` its events",
       refusals: {
         400: "A wrong or unsupported field, or a prompt longer than the context",
-        404: "Another model than the one that runs",
+        404: "No such model",
         422: "The answer cannot be completed in the form that it was to have",
         429: "The queue is full; come back after `retry-after` seconds",
-        503: "The model is being loaded, or the server is shutting down",
+        503:
+          "The model is being loaded again, cannot be loaded now, or the server is shutting down: `code` says which",
       },
-    }, async ({ body, raw, cacheSalt }, { engine, limits, report }) => {
+    }, async ({ body, raw, cacheSalt }, { models, limits, report }) => {
       const abort = abortWhenLeft(raw);
-      const prepared = await prepare(engine, body as z.output<Request>, { cacheSalt });
-      if (!prepared.stream) return Response.json(await prepared.answer(abort.signal));
-      const failure = prepared.failure ?? ((error) => [errors.body(error)]);
+      const running = await begin(models, body as z.output<Request>, { cacheSalt }, abort.signal);
+      if (!running.stream) return Response.json(await running.answer(abort.signal));
+      const failure = running.failure ?? ((error) => [errors.body(error)]);
       const shape = { named: chunk.named ?? false, failure };
-      return await eventStream(prepared.chunks(abort.signal), abort, limits, report, shape);
+      return await eventStream(running.chunks(abort.signal), abort, limits, report, shape);
     }),
+  };
+}
+
+/** The prepared request, whose end releases the engine. */
+function running(prepared: Prepared, held: HeldEngine): Running {
+  const release = () => held.release();
+  return {
+    ...prepared,
+    release,
+    answer: (signal) => prepared.answer(signal).finally(release),
+    async *chunks(signal) {
+      try {
+        yield* prepared.chunks(signal);
+      } finally {
+        release();
+      }
+    },
   };
 }

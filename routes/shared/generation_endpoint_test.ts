@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { OpenAPIHono, z } from "@hono/zod-openapi";
-import type { Engine } from "../../engine/types.ts";
+import { type Engine, oneModel } from "../../engine/types.ts";
 import { FakeEngine } from "../testing.ts";
 import { type AppContext, DEFAULT_LIMITS, type Env } from "./context.ts";
 import { Metrics } from "./counters.ts";
@@ -40,7 +40,7 @@ const OWN = generation({
 
 function appOf(): OpenAPIHono<Env> {
   const context = {
-    engine: new FakeEngine(),
+    models: oneModel(new FakeEngine()),
     limits: DEFAULT_LIMITS,
     lifecycle: { draining: false },
     metrics: new Metrics(),
