@@ -1,7 +1,7 @@
 // Generated from rust-kernels/src/ffi.rs by `deno task bindings`; do not edit.
 
 /** Changes whenever an export's meaning or a message's layout does. */
-export const ABI_VERSION = 6;
+export const ABI_VERSION = 7;
 
 const parameters = ["u64", "buffer", "usize", "buffer", "usize"] as const;
 
@@ -31,6 +31,10 @@ export const SYMBOLS = {
   compy_mask: { parameters, result: "i32" },
   /** Asks the step under way to stop. */
   compy_stop: { parameters, result: "i32" },
+  /** Copies KV blocks and recurrent states out of the model. Input: how many of either, a group and a block for each block, the slots (u32 each). Output: keys and values of each block, floats of each slot. */
+  compy_cache_read: { parameters, result: "i32", nonblocking: true },
+  /** Copies KV blocks and recurrent states into the model. Input: as for compy_cache_read, then its output. */
+  compy_cache_write: { parameters, result: "i32", nonblocking: true },
   /** Output: nanoseconds spent in each op of the plan since the last call (u64 each). */
   compy_profile: { parameters, result: "i32", nonblocking: true },
   /** Measures this machine. Input: threads (u32). Output: read bandwidth in GB/s, int8 and f32 peaks in 10^9 operations a second (f64 each). */

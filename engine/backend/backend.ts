@@ -187,6 +187,18 @@ export interface CompileOptions {
   readonly maxLogitRows: number;
 }
 
+/** Parts of what a model keeps from step to step: blocks of the KV cache and slots of recurrent state. */
+export interface CacheParts {
+  readonly blocks: readonly CacheBlock[];
+  readonly slots: readonly number[];
+}
+
+/** A block of the KV cache, and the group of layers whose tokens it holds. */
+export interface CacheBlock {
+  readonly group: number;
+  readonly block: number;
+}
+
 /** Where plans run. One step at a time: `step` must not be called again before it has returned. */
 export interface Backend {
   readonly info: BackendInfo;
@@ -201,6 +213,13 @@ export interface Backend {
    * is read where it is written, and not saved. What follows a sequence's end is void.
    */
   decode?(input: StepInput, steps: number): Promise<StepOutput[]>;
+  /**
+   * Only of backends whose cache can be copied, which is not done during a step: the parts' bytes, blocks first, one after
+   * the other.
+   */
+  readCache?(parts: CacheParts): Promise<Uint8Array<ArrayBuffer>>;
+  /** The way back: `bytes` are those that `readCache` gave of as many parts of the same kinds, in any pieces. */
+  writeCache?(parts: CacheParts, bytes: readonly Uint8Array[]): Promise<void>;
   requestStop(): void;
   close(): void;
 }

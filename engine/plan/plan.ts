@@ -158,10 +158,15 @@ export function kvBytesPerToken({ kv: { type, layers } }: Plan): number {
 }
 
 /** Bytes of a KV block: keys and values of KV_BLOCK_TOKENS tokens, in all layers of the largest group. */
-export function kvBlockBytes({ kv: { type, layers, windows } }: Plan): number {
+export function kvBlockBytes(plan: Plan): number {
+  return Math.max(...kvGroupBytes(plan));
+}
+
+/** Of each group the bytes of keys and values of KV_BLOCK_TOKENS tokens in its layers. */
+export function kvGroupBytes({ kv: { type, layers, windows } }: Plan): number[] {
   const groups = windows.map(() => 0);
-  for (const layer of layers) groups[layer.group] += kvBytesPerLayer(type, layer);
-  return KV_BLOCK_TOKENS * Math.max(...groups);
+  for (const layer of layers) groups[layer.group] += KV_BLOCK_TOKENS * kvBytesPerLayer(type, layer);
+  return groups;
 }
 
 /**

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 /// Changes whenever an export's meaning or a message's layout does.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 
 /// A name, whether Deno calls it on a thread of its own, and what it does.
 pub struct Export {
@@ -105,6 +105,14 @@ exports! {
     /// Asks the step under way to stop.
     blocking compy_stop = |h, _, _| {
         model(h)?.stop();
+        Ok(0)
+    };
+    /// Copies KV blocks and recurrent states out of the model. Input: how many of either, a group and a block for each block,
+    /// the slots (u32 each). Output: keys and values of each block, floats of each slot.
+    nonblocking compy_cache_read = |h, input, out| model(h)?.read_cache(input, out);
+    /// Copies KV blocks and recurrent states into the model. Input: as for compy_cache_read, then its output.
+    nonblocking compy_cache_write = |h, input, _| {
+        model(h)?.write_cache(input)?;
         Ok(0)
     };
     /// Output: nanoseconds spent in each op of the plan since the last call (u64 each).

@@ -4,6 +4,7 @@
 // Kernels index arrays of registers by constants: iterators there cost readability and, at times, registers.
 #![allow(clippy::needless_range_loop)]
 
+pub mod cache;
 pub mod error;
 pub mod executor;
 pub mod ffi;

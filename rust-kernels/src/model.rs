@@ -1,5 +1,6 @@
 //! A model behind a handle: the file, its weights, its program.
 use crate::bail;
+use crate::cache;
 use crate::error::{Error, Result};
 use crate::executor::Executor;
 use crate::masks::Masks;
@@ -95,6 +96,31 @@ impl Model {
         let step = Step::decode(input, executor.program(), &self.masks)?;
         let done = executor.run(weights, self.isa, pool, &step, (&self.masks, &self.stop), output)?;
         Ok(done.then_some(4 * step.output_words))
+    }
+
+    /// Copies KV blocks and recurrent states to `output`; returns the bytes written.
+    ///
+    /// # Errors
+    /// As `cache::decode` and `Executor::read_cache`.
+    pub fn read_cache(&self, input: &[u8], output: &mut [u8]) -> Result<usize> {
+        let mut state = self.state()?;
+        let Some(executor) = &mut state.executor else { bail!("No plan is compiled") };
+        let (parts, rest) = cache::decode(input, executor.program())?;
+        if !rest.is_empty() {
+            bail!("The message has {} bytes behind its last word", rest.len());
+        }
+        executor.read_cache(&parts, output)
+    }
+
+    /// Replaces KV blocks and recurrent states.
+    ///
+    /// # Errors
+    /// As `cache::decode` and `Executor::write_cache`.
+    pub fn write_cache(&self, input: &[u8]) -> Result<()> {
+        let mut state = self.state()?;
+        let Some(executor) = &mut state.executor else { bail!("No plan is compiled") };
+        let (parts, bytes) = cache::decode(input, executor.program())?;
+        executor.write_cache(&parts, bytes)
     }
 
     /// Nanoseconds spent in each op of the plan since the last call.

@@ -1,11 +1,12 @@
+import { concat } from "@std/bytes/concat.js";
 import { KernelLibrary } from "../../../ffi/library.ts";
 import { FORMATS } from "../../gguf/formats.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { MachineLimits } from "../../plan/cost.ts";
 import { encodePlan } from "../../plan/encode.ts";
-import { type Plan, type PlanTensor, pooledColumns } from "../../plan/plan.ts";
+import { kvGroupBytes, type Plan, type PlanTensor, pooledColumns, stateBytes } from "../../plan/plan.ts";
 import { WordWriter } from "../../plan/words.ts";
-import type { Backend, BackendInfo, CompileOptions, StepInput, StepOutput } from "../backend.ts";
+import type { Backend, BackendInfo, CacheParts, CompileOptions, StepInput, StepOutput } from "../backend.ts";
 import { StepStopped } from "../backend.ts";
 import { answerBytes, decodeAnswers, encodeStep } from "./step_words.ts";
 
@@ -15,6 +16,9 @@ export interface CpuOptions {
   /** Name of the instruction set; by default the best that the CPU has. */
   readonly isa?: string;
 }
+
+/** Room for the message of an error. */
+const MESSAGE_BYTES = 4096;
 
 /** Plans on the Rust kernels: one non-blocking call a step. */
 export class CpuBackend implements Backend {
@@ -26,6 +30,8 @@ export class CpuBackend implements Backend {
   /** Floats of a pooled row. */
   #pooled = 0;
   #vocabSize = 0;
+  /** Bytes of a KV block of each group, and of a slot of recurrent state. */
+  #sizes = { groups: [0], state: 0 };
   /** Number of the step under way, or of the next. */
   #step = 0;
 
@@ -79,6 +85,7 @@ export class CpuBackend implements Backend {
     await this.#library.callAsync("compy_plan_compile", this.#handle, encodePlan(plan, options));
     this.#pooled = pooledColumns(plan);
     this.#vocabSize = plan.vocabSize;
+    this.#sizes = { groups: kvGroupBytes(plan), state: stateBytes(plan) };
   }
 
   async step(input: StepInput): Promise<StepOutput> {
@@ -98,6 +105,18 @@ export class CpuBackend implements Backend {
       .finally(() => this.#step++);
     if (answers.length !== bytes) throw failure ?? new StepStopped("The step was stopped");
     return decodeAnswers(answers, input, this.#pooled);
+  }
+
+  async readCache(parts: CacheParts): Promise<Uint8Array<ArrayBuffer>> {
+    const { groups, state } = this.#sizes;
+    const bytes = parts.blocks.reduce((sum, { group }) => sum + groups[group], parts.slots.length * state);
+    const output = new Uint8Array(Math.max(bytes, MESSAGE_BYTES));
+    return await this.#library.callAsync("compy_cache_read", this.#handle, partWords(parts).bytes(), output);
+  }
+
+  async writeCache(parts: CacheParts, bytes: readonly Uint8Array[]): Promise<void> {
+    const words = partWords(parts).bytes();
+    await this.#library.callAsync("compy_cache_write", this.#handle, concat([words, ...bytes]));
   }
 
   requestStop(): void {
@@ -139,6 +158,13 @@ export class CpuBackend implements Backend {
   close(): void {
     this.#library.call("compy_model_free", this.#handle);
   }
+}
+
+/** Which parts of the cache are copied; rust-kernels/src/cache.rs reads these words. */
+function partWords({ blocks, slots }: CacheParts): WordWriter {
+  const words = new WordWriter().u32(blocks.length, slots.length);
+  for (const { group, block } of blocks) words.u32(group, block);
+  return words.u32(...slots);
 }
 
 function view(bytes: Uint8Array): DataView {

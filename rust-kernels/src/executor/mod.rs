@@ -7,6 +7,8 @@ mod work;
 pub use self::run::Run;
 pub use self::work::Work;
 
+use crate::bail;
+use crate::cache::{Part, total};
 use crate::error::{Error, Result};
 use crate::masks::Masks;
 use crate::memory::{Pages, Region};
@@ -58,6 +60,56 @@ impl Executor {
     /// Nanoseconds spent in each op since the last call.
     pub fn take_times(&self) -> Vec<u64> {
         self.times.iter().map(|t| t.swap(0, SeqCst)).collect()
+    }
+
+    /// Copies what `parts` (of this program) name to `output`; returns the bytes written.
+    ///
+    /// # Errors
+    /// An output that is too small.
+    pub fn read_cache(&mut self, parts: &[Part], output: &mut [u8]) -> Result<usize> {
+        let (bytes, room) = (total(parts), output.len());
+        if bytes > room {
+            bail!("KV blocks and states of {bytes} bytes do not fit an output of {room}");
+        }
+        let mut rest = output;
+        for (region, at, bytes) in parts.iter().flat_map(|part| self.spans(*part)) {
+            let (to, behind) = rest.split_at_mut(bytes);
+            // SAFETY: `spans` lie within their region; no step runs while `self` is borrowed.
+            to.copy_from_slice(unsafe { std::slice::from_raw_parts(region.at(at), bytes) });
+            rest = behind;
+        }
+        Ok(bytes)
+    }
+
+    /// The way back: `input` has what `read_cache` wrote.
+    ///
+    /// # Errors
+    /// Another number of bytes than the parts have.
+    pub fn write_cache(&mut self, parts: &[Part], input: &[u8]) -> Result<()> {
+        let (bytes, given) = (total(parts), input.len());
+        if bytes != given {
+            bail!("KV blocks and states have {bytes} bytes (got {given})");
+        }
+        let mut rest = input;
+        for (region, at, bytes) in parts.iter().flat_map(|part| self.spans(*part)) {
+            let (from, behind) = rest.split_at(bytes);
+            // SAFETY: `spans` lie within their region; no step runs while `self` is borrowed alone.
+            unsafe { std::slice::from_raw_parts_mut(region.at(at), bytes) }.copy_from_slice(from);
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Where a part lies: regions, offsets and bytes.
+    fn spans(&self, part: Part) -> impl Iterator<Item = (&Region, usize, usize)> + use<'_> {
+        let spans = match part {
+            Part::Kv { at, bytes } => [Some((&self.keys, at, bytes)), Some((&self.values, at, bytes))],
+            Part::State { at, bytes } => [Some((&self.states, at, bytes)), None],
+        };
+        for (region, at, bytes) in spans.iter().flatten() {
+            assert!(at + bytes <= region.len());
+        }
+        spans.into_iter().flatten()
     }
 
     /// Runs one step; the answers go to `output`. Returns false if `stop` ended it early.

@@ -50,6 +50,8 @@ pub struct KvShape {
     pub layers: Vec<KvLayer>,
     /// Bytes of a block's keys, over all layers of the largest group; its values take as many.
     pub block_bytes: usize,
+    /// Of each group the bytes of a block's keys that are its own; its values take as many.
+    pub group_bytes: Vec<usize>,
 }
 
 impl KvShape {
@@ -60,12 +62,13 @@ impl KvShape {
             code => bail!("A KV cache of the unknown type {code}"),
         };
         let (blocks, groups, count) = (w.size()?, w.size()?, w.size()?);
-        let mut kv = Self { kind, blocks, windows: Vec::new(), layers: Vec::new(), block_bytes: 0 };
+        let mut kv =
+            Self { kind, blocks, windows: Vec::new(), layers: Vec::new(), block_bytes: 0, group_bytes: Vec::new() };
         for _ in 0..groups {
             let window = w.size()?;
             kv.windows.push(if window == 0 { usize::MAX } else { window });
         }
-        let mut group_bytes = vec![0; kv.windows.len()];
+        kv.group_bytes = vec![0; kv.windows.len()];
         for _ in 0..count {
             let (heads, head_dim, group) = (w.size()?, w.size()?, w.size()?);
             if heads.max(head_dim) > MOST_HEADS {
@@ -74,7 +77,7 @@ impl KvShape {
             if heads == 0 || head_dim == 0 || !head_dim.is_multiple_of(16) {
                 bail!("KV heads must be at least 1, their dimension a multiple of 16 (got {heads} of {head_dim})");
             }
-            let Some(bytes) = group_bytes.get_mut(group) else {
+            let Some(bytes) = kv.group_bytes.get_mut(group) else {
                 bail!("The group of a layer's KV cache must be below {groups} (got {group})");
             };
             let (head_bytes, offset) = (kind.block_bytes(head_dim), *bytes);

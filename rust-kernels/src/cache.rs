@@ -1,0 +1,65 @@
+//! Whole KV blocks and recurrent states, copied out of a model and into it between steps.
+use crate::bail;
+use crate::error::Result;
+use crate::program::Program;
+use crate::words::Words;
+
+/// One part of what is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A block of the KV cache that holds tokens of a group of layers: its keys, then its values, from the byte `at` of
+    /// either on and so many of each.
+    Kv { at: usize, bytes: usize },
+    /// A slot of recurrent state, from the byte `at` on.
+    State { at: usize, bytes: usize },
+}
+
+impl Part {
+    /// Bytes that are copied.
+    pub fn len(&self) -> usize {
+        match *self {
+            Self::Kv { bytes, .. } => 2 * bytes,
+            Self::State { bytes, .. } => bytes,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What is to be copied: blocks and slots (their numbers), a group and a block for each block, and the slots. Every index
+/// is checked. engine/backend/cpu/cpu.ts writes these words. Returns the bytes of `message` behind them, too.
+///
+/// # Errors
+/// Words that name what the program has not.
+pub fn decode<'a>(message: &'a [u8], p: &Program) -> Result<(Vec<Part>, &'a [u8])> {
+    let mut w = Words::new(message);
+    let (blocks, slots) = (w.size()?, w.size()?);
+    let named = w.u32s(blocks.saturating_mul(2).saturating_add(slots))?;
+    let mut parts = Vec::with_capacity(blocks + slots);
+    let (pairs, slots) = named.split_at(2 * blocks);
+    for pair in pairs.chunks_exact(2) {
+        let (group, block) = (pair[0] as usize, pair[1] as usize);
+        let Some(&bytes) = p.kv.group_bytes.get(group) else {
+            bail!("The group of a KV block must be below {} (got {group})", p.kv.group_bytes.len());
+        };
+        if block >= p.kv.blocks {
+            bail!("A KV block must be below {} (got {block})", p.kv.blocks);
+        }
+        parts.push(Part::Kv { at: block * p.kv.block_bytes, bytes });
+    }
+    for &slot in slots {
+        if slot as usize >= p.recurrent.slots {
+            bail!("A slot of recurrent state must be below {} (got {slot})", p.recurrent.slots);
+        }
+        let bytes = 4 * p.recurrent.slot_floats;
+        parts.push(Part::State { at: slot as usize * bytes, bytes });
+    }
+    Ok((parts, &message[8 + 4 * named.len()..]))
+}
+
+/// Bytes of all parts together; usize::MAX where that is beyond all memory.
+pub fn total(parts: &[Part]) -> usize {
+    parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len()))
+}

@@ -1,0 +1,103 @@
+//! KV blocks and recurrent states copied from one model to another.
+use super::model::{Plan, model, steps};
+use compy::model::Model;
+use compy::simd::Isa;
+
+/// Bytes of a block of the first group, one of the second and a slot, in f16 and in 8-bit blocks.
+const BYTES: [[usize; 3]; 2] = [[2 * 3072, 2 * 2048, 4 * 2560], [2 * 1664, 2 * 1152, 4 * 2560]];
+
+/// Blocks and slots that the second of `steps` reads, as words.
+fn held() -> Vec<u8> {
+    message(&[(0, 4), (0, 3), (0, 5), (1, 2), (1, 5), (1, 1), (1, 0)], &[0, 1])
+}
+
+fn message(blocks: &[(u32, u32)], slots: &[u32]) -> Vec<u8> {
+    let counts = [blocks.len() as u32, slots.len() as u32];
+    let pairs = blocks.iter().flat_map(|&(group, block)| [group, block]);
+    counts.into_iter().chain(pairs).chain(slots.iter().copied()).flat_map(u32::to_le_bytes).collect()
+}
+
+fn compiled(isa: Isa, kv_type: u32) -> Model {
+    let model = model(isa, 1);
+    model.compile(&Plan::whole(kv_type).bytes()).expect("a plan");
+    model
+}
+
+fn step(model: &Model, step: &[u8]) -> Vec<u8> {
+    let mut output = vec![0; 4096];
+    let n = model.step(step, &mut output).expect("a step").expect("not stopped");
+    output.truncate(n);
+    output
+}
+
+#[test]
+fn a_model_goes_on_where_another_was_to_the_bit() {
+    let [first, second] = steps();
+    for isa in Isa::available() {
+        for kv_type in [0, 1] {
+            let [block, other, slot] = BYTES[kv_type as usize];
+            let bytes = 3 * block + 4 * other + 2 * slot;
+            let (one, two) = (compiled(isa, kv_type), compiled(isa, kv_type));
+            step(&one, &first);
+            let mut copy = vec![0; bytes + 7];
+            assert_eq!(one.read_cache(&held(), &mut copy).expect("a copy"), bytes);
+            copy.truncate(bytes);
+            assert_ne!(step(&two, &second), step(&one, &second), "nothing was there to go on from");
+            one.write_cache(&[held(), copy.clone()].concat()).expect("a copy");
+            two.write_cache(&[held(), copy.clone()].concat()).expect("a copy");
+            let mut again = vec![0; bytes];
+            two.read_cache(&held(), &mut again).expect("a copy");
+            assert!(again == copy, "{}", isa.name());
+            assert_eq!(step(&two, &second), step(&one, &second), "{}", isa.name());
+        }
+    }
+}
+
+#[test]
+fn blocks_beside_those_that_are_written_stay() {
+    let model = compiled(Isa::available()[0], 0);
+    step(&model, &steps()[0]);
+    let all = message(&(0..32).map(|block| (0, block)).collect::<Vec<_>>(), &[0, 1, 2, 3, 4, 5]);
+    let [block, _, slot] = BYTES[0];
+    let read = || {
+        let mut bytes = vec![0; 32 * block + 6 * slot];
+        model.read_cache(&all, &mut bytes).expect("a copy");
+        bytes
+    };
+    let mut wanted = read();
+    wanted[7 * block..8 * block].fill(9);
+    wanted[32 * block + 2 * slot..32 * block + 3 * slot].fill(9);
+    model.write_cache(&[message(&[(0, 7)], &[2]), vec![9; block + slot]].concat()).expect("a copy");
+    assert!(read() == wanted);
+}
+
+#[test]
+fn what_is_not_there_is_refused() {
+    let [block, ..] = BYTES[0];
+    let unready = model(Isa::available()[0], 1);
+    let error = unready.read_cache(&message(&[(0, 0)], &[]), &mut []).expect_err("no plan");
+    assert_eq!(error.to_string(), "No plan is compiled");
+    let model = compiled(Isa::available()[0], 0);
+    for (words, expected) in [
+        (message(&[(2, 0)], &[]), "The group of a KV block must be below 2 (got 2)"),
+        (message(&[(0, 32)], &[]), "A KV block must be below 32 (got 32)"),
+        (message(&[(1, u32::MAX)], &[]), "A KV block must be below 32"),
+        (message(&[], &[6]), "A slot of recurrent state must be below 6 (got 6)"),
+        (message(&[(0, 0)], &[])[..12].to_vec(), "A message ends too early"),
+        ([u32::MAX; 3].into_iter().flat_map(u32::to_le_bytes).collect(), "A message ends too early"),
+    ] {
+        for result in [model.read_cache(&words, &mut [0; 1 << 16]).map(|_| ()), model.write_cache(&words)] {
+            let error = result.expect_err("a lie").to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+    let words = message(&[(0, 1)], &[]);
+    let error = model.read_cache(&words, &mut vec![0; block - 1]).expect_err("no room");
+    assert!(error.to_string().ends_with("do not fit an output of 6143"), "{error}");
+    let error = model.read_cache(&[words.clone(), vec![0]].concat(), &mut vec![0; block]).expect_err("too long");
+    assert_eq!(error.to_string(), "The message has 1 bytes behind its last word");
+    for bytes in [block - 1, block + 1] {
+        let error = model.write_cache(&[words.clone(), vec![0; bytes]].concat()).expect_err("another size");
+        assert_eq!(error.to_string(), format!("KV blocks and states have {block} bytes (got {bytes})"));
+    }
+}
