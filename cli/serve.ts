@@ -2,6 +2,7 @@ import { DEFAULT_KV_TYPE, type LoadedEngine, type LoadOptions } from "../engine/
 import type { Engine, EngineState, KvType } from "../engine/types.ts";
 import { BatchService } from "../jobs/service.ts";
 import { whenReady } from "../jobs/when_ready.ts";
+import { KeyRing } from "../routes/keys.ts";
 import { execute, type ExecuteRequest } from "../routes/execute.ts";
 import {
   affordableConnections,
@@ -107,7 +108,7 @@ function loadOptions({ values, sources }: ServeSettings) {
 /** The options that have nothing to do with the model. Throws where others could reach the server without a key. */
 function serveOptions({ values }: ServeSettings) {
   const { host, port, apiKey, allowHost, maxUploadMb, maxConnections } = values;
-  const apiKeys = apiKey === undefined ? [] : [apiKey];
+  const apiKeys = new KeyRing(apiKey === undefined ? [] : [apiKey]);
   checkReach(host, apiKeys);
   return {
     host,

@@ -8,6 +8,7 @@ import type { BatchService } from "../jobs/service.ts";
 import { document } from "./document.ts";
 import { BATCH_ENDPOINTS, ENDPOINTS } from "./endpoints.ts";
 import { checkHost, checkSite, keyGuard } from "./guard.ts";
+import { KeyRing } from "./keys.ts";
 import {
   type AppContext,
   type ConnectionLimits,
@@ -28,7 +29,7 @@ import {
 
 export interface AppOptions {
   /** With any, every route wants one of them. */
-  readonly apiKeys?: readonly string[];
+  readonly apiKeys?: readonly string[] | KeyRing;
   /** Host names, without port, that requests may name besides this machine's own, or "any". Default none. */
   readonly allowedHosts?: readonly string[] | "any";
   readonly limits?: Partial<ConnectionLimits>;
@@ -60,9 +61,10 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
   const app = new OpenAPIHono<Env>();
   const endpoints = [...ENDPOINTS, ...(options.batches ? BATCH_ENDPOINTS : [])];
   for (const endpoint of endpoints) shapeErrors(app, endpoint);
-  guard(app, context, options);
+  const ring = ringOf(options.apiKeys);
+  guard(app, context, ring, options);
   for (const endpoint of endpoints) mount(app, context, endpoint);
-  document(app, context.models, (options.apiKeys ?? []).length > 0);
+  document(app, context.models, !ring.isEmpty);
   app.notFound((c) => {
     const path = JSON.stringify(c.req.path.slice(0, 100));
     const message = `Unknown path ${path}; GET /doc lists the known ones`;
@@ -72,8 +74,18 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
   return app;
 }
 
+/** Throws where a key cannot be one. */
+export function ringOf(keys: AppOptions["apiKeys"] = []): KeyRing {
+  return keys instanceof KeyRing ? keys : new KeyRing(keys);
+}
+
 /** What every request goes through before it reaches its endpoint. */
-function guard(app: OpenAPIHono<Env>, { lifecycle, metrics }: AppContext, options: AppOptions): void {
+function guard(
+  app: OpenAPIHono<Env>,
+  { lifecycle, metrics }: AppContext,
+  ring: KeyRing,
+  options: AppOptions,
+): void {
   const allowedHosts = options.allowedHosts ?? [];
   app.use(requestIds({ generator: requestId }));
   app.use(async (c, next) => {
@@ -86,7 +98,7 @@ function guard(app: OpenAPIHono<Env>, { lifecycle, metrics }: AppContext, option
     checkSite(c.req.method, c.req.raw.headers, host, allowedHosts);
     await next();
   });
-  app.use(keyGuard(options.apiKeys ?? []));
+  app.use(keyGuard(ring));
   app.use(async (c, next) => {
     if (lifecycle.draining && c.req.method !== "GET" && c.req.method !== "HEAD") throw shuttingDown();
     await next();

@@ -84,7 +84,7 @@ Deno.test("the document names every route, its schemas, and the key where one is
 
   const guarded = createApp(new FakeEngine(), { apiKeys: ["k"] });
   const response = await guarded.request("/doc", { headers: { authorization: "Bearer k" } });
-  assertEquals((await response.json()).security, [{ key: [] }]);
+  assertEquals((await response.json()).security, [{ bearer: [] }, { header: [] }]);
 });
 
 Deno.test("the document says of every operation what it is called, and which statuses it has", async () => {

@@ -1,6 +1,8 @@
-import type { MiddlewareHandler } from "hono";
+import type { Context, MiddlewareHandler } from "hono";
 import { bearerAuth } from "hono/bearer-auth";
-import { createHash, timingSafeEqual } from "node:crypto";
+import { some } from "hono/combine";
+import type { KeyRing } from "./keys.ts";
+import { anyone } from "./shared/caller.ts";
 import type { Env } from "./shared/context.ts";
 import { ApiError } from "./shared/errors.ts";
 
@@ -60,61 +62,30 @@ export function isLoopback(name: string): boolean {
 }
 
 /**
- * Wants one of the keys as `Authorization: Bearer KEY`, if there are any, and says whose request it is. Throws where a key
- * could not be sent so.
+ * Wants one of the keys, if there are any, as `Authorization: Bearer KEY` or `x-api-key: KEY`, and says whose request it is.
  */
-export function keyGuard(keys: readonly string[]): MiddlewareHandler<Env> {
-  const ring = new KeyRing(keys);
-  if (keys.length === 0) {
+export function keyGuard(ring: KeyRing): MiddlewareHandler<Env> {
+  const everyone = anyone();
+  if (ring.isEmpty) {
     return async (c, next) => {
-      c.set("owner", "");
+      c.set("caller", everyone);
       await next();
     };
   }
-  return bearerAuth({
-    verifyToken(key, c) {
-      const salt = ring.admit(key);
-      c.set("cacheSalt", salt || undefined);
-      c.set("owner", salt ?? "");
-      return salt !== undefined;
+  const options = {
+    verifyToken(key: string, c: Context<Env>) {
+      const caller = ring.admit(key);
+      if (caller) c.set("caller", caller);
+      return caller !== undefined;
     },
     noAuthenticationHeader: { message: refuseKey },
     invalidAuthenticationHeader: { message: refuseKey },
     invalidToken: { message: refuseKey },
-  });
+  };
+  return some(bearerAuth(options), bearerAuth({ ...options, headerName: "x-api-key", prefix: "" }));
 }
 
 function refuseKey(): never {
-  const message = "Missing or wrong API key; send it as `Authorization: Bearer KEY`";
+  const message = "Missing or wrong API key; send it as `Authorization: Bearer KEY` or `x-api-key: KEY`";
   throw new ApiError(401, "invalid_api_key", message, { headers: { "www-authenticate": "Bearer" } });
-}
-
-/** The keys of a server, kept as digests of equal length so that comparing takes the same time for any key. */
-class KeyRing {
-  readonly #digests: readonly Uint8Array[];
-
-  constructor(keys: readonly string[]) {
-    if (!keys.every((key) => /^[A-Za-z0-9._~+/-]{1,512}=*$/.test(key))) {
-      throw new Error(
-        "Cannot use API key: must be 1 to 512 letters, digits and ._~+/- (then any =), as a Bearer header carries them",
-      );
-    }
-    this.#digests = keys.map(digest);
-  }
-
-  /**
-   * The salt that keeps the prompt caches of several keys apart, so that no one learns from timing what another sent: empty
-   * where there is one key only, undefined for a wrong one.
-   */
-  admit(key: string): string | undefined {
-    const given = digest(key);
-    let found: Uint8Array | undefined;
-    for (const known of this.#digests) if (timingSafeEqual(known, given)) found = known;
-    if (!found) return undefined;
-    return this.#digests.length > 1 ? found.toHex().slice(0, 16) : "";
-  }
-}
-
-function digest(key: string): Uint8Array {
-  return createHash("sha256").update(key).digest();
 }

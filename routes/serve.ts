@@ -1,5 +1,6 @@
 import { type Engine, type Models, modelsOf } from "../engine/types.ts";
-import { type AppOptions, createApp } from "./app.ts";
+import { type AppOptions, createApp, ringOf } from "./app.ts";
+import type { KeyRing } from "./keys.ts";
 import { DEFAULT_LIMITS } from "./shared/context.ts";
 import { isLoopback } from "./guard.ts";
 import { freeDescriptors } from "./listener/descriptors.ts";
@@ -44,12 +45,13 @@ export const MAX_CONNECTIONS = 65_536;
 /** Listens and answers. Throws where the address would be open to others without a key. */
 export function serveHttp(served: Models | Engine, options: ServeOptions = {}): HttpServer {
   const { host = "127.0.0.1", port = 0, drainMs = 10_000, signals = true } = options;
-  checkReach(host, options.apiKeys ?? []);
+  const apiKeys = ringOf(options.apiKeys);
+  checkReach(host, apiKeys);
   const lifecycle = { draining: false };
   const allowedHosts = options.allowedHosts ?? (isLoopback(host) ? [] : "any");
   const connections = () => listener.connections;
   const models = modelsOf(served);
-  const app = createApp(models, { ...options, allowedHosts, lifecycle, connections });
+  const app = createApp(models, { ...options, apiKeys, allowedHosts, lifecycle, connections });
   const listener = new Listener({
     hostname: host,
     port,
@@ -120,10 +122,10 @@ export function affordableConnections(wanted: number = DEFAULT_CONNECTIONS): num
 }
 
 /** Throws where an address that other machines reach would be open to them without a key. */
-export function checkReach(host: string, apiKeys: readonly string[]): void {
-  if (isLoopback(host) || apiKeys.length > 0) return;
+export function checkReach(host: string, apiKeys: KeyRing): void {
+  if (isLoopback(host) || !apiKeys.isEmpty) return;
   throw new Error(
     `Cannot listen on "${host}": an address that other machines reach needs an API key; ` +
-      "give --api-key or COMPY_API_KEY, or listen on 127.0.0.1",
+      "give --api-keys, --api-key or COMPY_API_KEY, or listen on 127.0.0.1",
   );
 }

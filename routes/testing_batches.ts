@@ -48,7 +48,7 @@ export async function withBatches(
   const base = `http://127.0.0.1:${server.port}`;
   const client = new OpenAI({
     baseURL: `${base}/v1`,
-    apiKey: options.apiKeys?.[0] ?? "unused",
+    apiKey: (options.apiKeys as string[] | undefined)?.[0] ?? "unused",
     maxRetries: 0,
   });
   try {

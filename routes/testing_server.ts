@@ -21,7 +21,7 @@ export async function withServer(
   const onError = (error: unknown) => errors.push(error);
   const server = serveHttp(engine, { signals: false, onError, ...options });
   const base = `http://127.0.0.1:${server.port}`;
-  const apiKey = options.apiKeys?.[0] ?? "unused";
+  const apiKey = (options.apiKeys as string[] | undefined)?.[0] ?? "unused";
   const client = new OpenAI({ baseURL: `${base}/v1`, apiKey, maxRetries: 0 });
   const post = (path: string, body: unknown, init: RequestInit = {}) => {
     const headers = { "content-type": "application/json", ...init.headers };

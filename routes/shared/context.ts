@@ -1,14 +1,13 @@
 import type { BatchService } from "../../jobs/service.ts";
 import type { Models } from "../../engine/types.ts";
+import type { Caller } from "./caller.ts";
 import type { Metrics } from "./counters.ts";
 import type { ApiError, ErrorShape } from "./errors.ts";
 
 /** Hono's type parameters of this app. */
 export interface Env {
   Variables: {
-    cacheSalt: string | undefined;
-    /** Whose files and batches a request sees. */
-    owner: string;
+    caller: Caller;
     requestId: string;
     /** Set where the path belongs to an API whose errors have a shape of their own. */
     errors?: ErrorShape;

@@ -2,6 +2,7 @@ import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { retryAfter } from "./answers.ts";
 import { readJson } from "./body.ts";
+import type { Caller } from "./caller.ts";
 import { check } from "./check.ts";
 import type { AppContext, Env } from "./context.ts";
 import { type ErrorShape, OPENAI_ERRORS } from "./errors.ts";
@@ -18,10 +19,9 @@ export interface Incoming<Params, Query, Body> {
   readonly body: Body;
   /** As it came, for bodies that are streamed. */
   readonly raw: Request;
-  /** Whose files and batches the request sees. */
+  readonly caller: Caller;
+  /** Whose files and batches the request sees: the caller's. */
   readonly owner: string;
-  /** Requests of different salts share no cached prompts. */
-  readonly cacheSalt: string | undefined;
 }
 
 type Output<S> = S extends Schema ? z.output<S> : undefined;
@@ -104,8 +104,8 @@ export function endpoint<
         query: spec.query && check(spec.query, c.req.query()),
         body: spec.body && check(spec.body, await readJson(c.req.raw, context.limits)),
         raw: c.req.raw,
-        owner: c.get("owner"),
-        cacheSalt: c.get("cacheSalt"),
+        caller: c.get("caller"),
+        owner: c.get("caller").owner,
       };
       const answer = await handle(incoming as Incoming<Output<P>, Output<Q>, Output<B>>, context);
       // Through the context, so that headers set there are sent too.

@@ -21,6 +21,8 @@ export interface RunOptions {
   readonly priority?: "interactive" | "batch";
   /** Requests of different salts share no cached prompts. */
   readonly cacheSalt?: string;
+  /** Lets the request in; the returned function says that it has ended. Throws ApiError where a limit is reached. */
+  readonly enter?: () => () => void;
 }
 
 /** A request that passed every check: answered whole or as chunks, once. */

@@ -45,11 +45,17 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
   const { path, request, answer, chunk } = spec;
   const errors = spec.errors ?? OPENAI_ERRORS;
   async function begin(models: Models, body: z.output<Request>, options: RunOptions, signal: AbortSignal) {
-    const held = await models.use(modelName(body), { signal, priority: options.priority });
+    const leave = options.enter?.();
+    let held: HeldEngine | undefined;
+    const release = () => {
+      held?.release();
+      leave?.();
+    };
     try {
-      return running(await spec.prepare(held.engine, body, options), held);
+      held = await models.use(modelName(body), { signal, priority: options.priority });
+      return running(await spec.prepare(held.engine, body, options), release);
     } catch (error) {
-      held.release();
+      release();
       throw error;
     }
   }
@@ -84,9 +90,11 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
         503:
           "The model is being loaded again, cannot be loaded now, or the server is shutting down: `code` says which",
       },
-    }, async ({ body, raw, cacheSalt }, { models, limits, report }) => {
+    }, async ({ body, raw, caller }, { models, limits, report }) => {
       const abort = abortWhenLeft(raw);
-      const running = await begin(models, body as z.output<Request>, { cacheSalt }, abort.signal);
+      const { cacheSalt, allowance } = caller;
+      const options = { cacheSalt, enter: () => allowance.enter() };
+      const running = await begin(models, body as z.output<Request>, options, abort.signal);
       if (!running.stream) return Response.json(await running.answer(abort.signal));
       const failure = running.failure ?? ((error) => [errors.body(error)]);
       const shape = { named: chunk.named ?? false, failure };
@@ -95,9 +103,8 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
   };
 }
 
-/** The prepared request, whose end releases the engine. */
-function running(prepared: Prepared, held: HeldEngine): Running {
-  const release = () => held.release();
+/** The prepared request, whose end releases what it holds. */
+function running(prepared: Prepared, release: () => void): Running {
   return {
     ...prepared,
     release,

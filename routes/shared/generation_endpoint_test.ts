@@ -2,6 +2,7 @@ import { assertEquals } from "@std/assert";
 import { OpenAPIHono, z } from "@hono/zod-openapi";
 import { type Engine, oneModel } from "../../engine/types.ts";
 import { FakeEngine } from "../testing.ts";
+import { anyone } from "./caller.ts";
 import { type AppContext, DEFAULT_LIMITS, type Env } from "./context.ts";
 import { Metrics } from "./counters.ts";
 import { mount, shapeErrors } from "./endpoint.ts";
@@ -51,6 +52,7 @@ function appOf(): OpenAPIHono<Env> {
   shapeErrors(app, OWN.endpoint);
   app.use(async (c, next) => {
     if (c.req.header("authorization") === undefined) throw new ApiError(401, "invalid_api_key", "No key");
+    c.set("caller", anyone());
     await next();
   });
   mount(app, context, OWN.endpoint);

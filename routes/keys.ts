@@ -1,0 +1,97 @@
+import { createHash, timingSafeEqual } from "node:crypto";
+import { Allowance, type Caller, type KeyLimits } from "./shared/caller.ts";
+
+/** A key that clients may send. */
+export interface NamedKey extends KeyLimits {
+  /** Names the owner of files and batches too: a new key under an old name finds them. */
+  readonly name: string;
+  /** SHA-256 of the key, 32 bytes. */
+  readonly digest: Uint8Array;
+}
+
+/** What a bearer header can carry. */
+const KEY = /^[A-Za-z0-9._~+/-]{1,512}=*$/;
+/** The name of a key that was given without one. */
+const UNNAMED = "api-key";
+
+/** The keys of a server, kept as digests of equal length so that comparing takes the same time for any key. */
+export class KeyRing {
+  readonly #plain: readonly Entry[];
+  #entries: readonly Entry[];
+
+  /**
+   * `plain`: keys without a name. A single one owns what is stored without an owner, so that a server may begin without keys or
+   * get named ones later; several are told apart by their digests. Throws where a key could not be sent.
+   */
+  constructor(plain: readonly string[], named: readonly NamedKey[] = []) {
+    this.#plain = plain.map((key, i) => {
+      const digest = digestOf(key);
+      const owner = plain.length > 1 ? digest.toHex().slice(0, 16) : "";
+      return entryOf(plain.length > 1 ? `${UNNAMED}-${i + 1}` : UNNAMED, digest, owner, {});
+    });
+    this.#entries = this.#plain;
+    this.named = named;
+  }
+
+  /** Whether the server is open to all. */
+  get isEmpty(): boolean {
+    return this.#entries.length === 0;
+  }
+
+  /** Takes the place of all named keys; what keys that stay have running and have used still counts. Throws for keys or names given twice. */
+  set named(keys: readonly NamedKey[]) {
+    const before = new Map(this.#entries.map((entry) => [entry.caller.name, entry]));
+    const entries = [...this.#plain];
+    for (const key of keys) {
+      const twin = entries.find(({ digest, caller }) =>
+        caller.name === key.name || timingSafeEqual(digest, key.digest)
+      );
+      if (twin) {
+        const what = twin.caller.name === key.name ? "name" : "key";
+        throw new Error(`Cannot use the API key "${key.name}": its ${what} is there already`);
+      }
+      const known = before.get(key.name);
+      if (known) known.caller.allowance.limits = key;
+      entries.push(
+        known ? { ...known, digest: key.digest } : entryOf(key.name, key.digest, ownerOf(key.name), key),
+      );
+    }
+    this.#entries = entries;
+  }
+
+  /** Who sends a key; undefined for a wrong one. */
+  admit(key: string): Caller | undefined {
+    const given = sha256(key);
+    let found: Caller | undefined;
+    for (const { digest, caller } of this.#entries) if (timingSafeEqual(digest, given)) found = caller;
+    return found;
+  }
+}
+
+interface Entry {
+  readonly digest: Uint8Array;
+  readonly caller: Caller;
+}
+
+/** Keys of different owners share no cached prompts, so that no one learns from timing what another sent. */
+function entryOf(name: string, digest: Uint8Array, owner: string, limits: KeyLimits): Entry {
+  const allowance = new Allowance(`The API key "${name}"`, limits);
+  return { digest, caller: { name, owner, cacheSalt: owner || undefined, allowance } };
+}
+
+/** Stored with files and batches; must stay as it is. */
+function ownerOf(name: string): string {
+  return sha256(`compy key ${name}`).toHex().slice(0, 16);
+}
+
+/** Throws for what no client could send. */
+export function digestOf(key: string): Uint8Array {
+  if (KEY.test(key)) return sha256(key);
+  throw new Error(
+    "Cannot use API key: must be 1 to 512 letters, digits and ._~+/- (then any =), as a Bearer header carries them",
+  );
+}
+
+function sha256(text: string): Uint8Array {
+  return createHash("sha256").update(text).digest();
+}

@@ -1,0 +1,116 @@
+import { assert, assertEquals, assertNotEquals, assertThrows } from "@std/assert";
+import { createApp } from "./app.ts";
+import { digestOf, KeyRing } from "./keys.ts";
+import { Allowance } from "./shared/caller.ts";
+import { ApiError } from "./shared/errors.ts";
+import { FakeEngine } from "./testing.ts";
+import { until } from "./testing_server.ts";
+
+const named = (name: string, key: string, limits = {}) => ({ name, digest: digestOf(key), ...limits });
+
+Deno.test("keys: a single one without a name owns what was stored without keys, several are apart", () => {
+  const { name, owner, cacheSalt } = new KeyRing(["one"]).admit("one")!;
+  assertEquals([name, owner, cacheSalt], ["api-key", "", undefined]);
+  const two = new KeyRing(["one", "two"]);
+  assertEquals(two.admit("one")!.owner, digestOf("one").toHex().slice(0, 16));
+  assertNotEquals(two.admit("one")!.owner, two.admit("two")!.owner);
+  assertEquals(two.admit("on"), undefined);
+});
+
+Deno.test("keys: owner and salt follow from the name, whatever the key and the other keys are", () => {
+  const before = new KeyRing([], [named("alice", "a1"), named("bob", "b1")]).admit("a1")!;
+  const after = new KeyRing(["plain"], [named("alice", "a2")]).admit("a2")!;
+  assertEquals([after.owner, after.cacheSalt], [before.owner, before.cacheSalt]);
+  assertEquals(before.owner, "67db8dd4a2654b20"); // stored by servers that have run
+  assertEquals(new KeyRing(["plain"], [named("alice", "a2")]).admit("plain")!.owner, "");
+});
+
+Deno.test("keys: names and keys are given once", () => {
+  assertThrows(
+    () => new KeyRing([], [named("a", "1"), named("a", "2")]),
+    Error,
+    '"a": its name is there already',
+  );
+  assertThrows(() => new KeyRing(["1"], [named("a", "1")]), Error, '"a": its key is there already');
+  assertThrows(() => new KeyRing(["white space"]), Error, "must be 1 to 512 letters");
+});
+
+Deno.test("keys: others take their place while requests run; what is used up stays so", () => {
+  const ring = new KeyRing([], [named("a", "1", { requestsAtOnce: 1, tokensPerMinute: 100 })]);
+  const { allowance } = ring.admit("1")!;
+  const leave = allowance.enter(0);
+  allowance.take(150);
+  assertThrows(() => ring.named = [named("b", "1"), named("c", "1")], Error, '"c": its key is there already');
+  ring.named = [named("a", "2", { requestsAtOnce: 2, tokensPerMinute: 140 }), named("b", "3")];
+  assertEquals(ring.admit("1"), undefined);
+  const again = ring.admit("2")!.allowance;
+  assertThrows(() => again.enter(0), ApiError, "140 tokens a minute");
+  const second = again.enter(60_000);
+  assertThrows(() => again.enter(60_000), ApiError, "2 requests at once");
+  leave();
+  leave();
+  second();
+  again.enter(60_000);
+});
+
+Deno.test("keys: tokens come back evenly, and the wait is as long as it takes", () => {
+  const allowance = new Allowance("It", { tokensPerMinute: 600 });
+  const refusal = (now: number) => assertThrows(() => allowance.enter(now), ApiError);
+  allowance.enter(0)();
+  allowance.take(700); // one request may take more than there is
+  const error = refusal(0);
+  assertEquals([error.status, error.code, error.type], [429, "rate_limit_exceeded", "rate_limit_error"]);
+  assertEquals(error.headers["retry-after"], "11");
+  assertEquals(refusal(9_900).headers["retry-after"], "1");
+  allowance.enter(11_000)();
+  allowance.take(10_000);
+  assertEquals(refusal(11_000).headers["retry-after"], "1000");
+  allowance.enter(10 * 3_600_000)();
+  allowance.take(600); // no more than a minute's were saved up
+  refusal(10 * 3_600_000);
+});
+
+Deno.test("keys: Authorization and x-api-key are as good as each other on every route", async () => {
+  const engine = new FakeEngine();
+  const app = createApp(engine, { apiKeys: ["secret"] });
+  const status = async (headers: Record<string, string>) => {
+    const response = await app.request("/health", { headers });
+    await response.body?.cancel();
+    return response.status;
+  };
+  assertEquals(await status({ "x-api-key": "secret" }), 200);
+  assertEquals(await status({ authorization: "Bearer secret" }), 200);
+  assertEquals(await status({ authorization: "Bearer unused", "x-api-key": "secret" }), 200);
+  assertEquals(await status({ authorization: "Bearer secret", "x-api-key": "unused" }), 200);
+  assertEquals(await status({ "x-api-key": "" }), 401);
+  assertEquals(await status({ "x-api-key": "Bearer secret" }), 401);
+  assertEquals(await status({ "x-api-key": "wrong", authorization: "Bearer wrong" }), 401);
+});
+
+Deno.test("keys: requests at once are bounded by key; a stream counts until it ends or its reader leaves", async () => {
+  const engine = new FakeEngine();
+  const keys = new KeyRing([], [named("a", "1", { requestsAtOnce: 1 }), named("b", "2")]);
+  const app = createApp(engine, { apiKeys: keys });
+  const ask = (key: string, body: object, signal?: AbortSignal) =>
+    app.request("/v1/completions", {
+      method: "POST",
+      headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+      body: JSON.stringify({ model: "demo", prompt: "a", ...body }),
+      signal,
+    });
+  const open = await ask("1", { stream: true, max_tokens: 100 });
+  assertEquals(open.status, 200);
+  const refused = await ask("1", { max_tokens: 1 });
+  assertEquals([refused.status, refused.headers.get("retry-after")], [429, "1"]);
+  assertEquals(
+    (await refused.json()).error.message,
+    'The API key "a" has a limit of 1 request at once, which is reached; send the request again in 1 s',
+  );
+  assertEquals((await ask("2", { max_tokens: 1 })).status, 200);
+  await open.body!.cancel();
+  await until(async () => (await ask("1", { max_tokens: 1 })).status === 200);
+  // Refusals, whole answers and whole streams give their places back.
+  assertEquals((await ask("1", { model: "other" })).status, 404);
+  assert((await (await ask("1", { stream: true, max_tokens: 1 })).text()).includes("[DONE]"));
+  assertEquals((await ask("1", { max_tokens: 1 })).status, 200);
+});
