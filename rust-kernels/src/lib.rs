@@ -21,5 +21,6 @@ pub mod program;
 pub mod simd;
 pub mod step;
 mod sync;
+pub mod turns;
 pub mod weights;
 pub mod words;

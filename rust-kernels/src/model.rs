@@ -8,21 +8,38 @@ use crate::pool::Pool;
 use crate::program::Program;
 use crate::simd::Isa;
 use crate::step::Step;
+use crate::turns::Turns;
 use crate::weights::{Source, Weights};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+
+/// The pools of this process, by their threads.
+static POOLS: Mutex<Vec<(usize, Weak<Turns<Pool>>)>> = Mutex::new(Vec::new());
+
+/// All models that want as many threads have the same pool, and take turns step by step: more threads than cores would stand in
+/// each other's way. It lives as long as any of them.
+fn shared_pool(threads: usize) -> std::io::Result<Arc<Turns<Pool>>> {
+    let mut pools = POOLS.lock().unwrap_or_else(|e| e.into_inner());
+    pools.retain(|(_, pool)| pool.strong_count() > 0);
+    if let Some(pool) = pools.iter().find_map(|(of, pool)| (*of == threads).then(|| pool.upgrade())?) {
+        return Ok(pool);
+    }
+    let pool = Arc::new(Turns::new(Pool::new(threads)?));
+    pools.push((threads, Arc::downgrade(&pool)));
+    Ok(pool)
+}
 
 pub struct Model {
     pub isa: Isa,
     pub threads: usize,
     stop: AtomicBool,
     masks: Masks,
+    pool: Arc<Turns<Pool>>,
     state: Mutex<State>,
 }
 
 struct State {
-    pool: Pool,
     file: Option<File>,
     weights: Option<Weights>,
     executor: Option<Executor>,
@@ -35,9 +52,10 @@ impl Model {
         if !(1..=1024).contains(&threads) {
             bail!("{threads} threads; 1 to 1024 are allowed");
         }
-        let pool = Pool::new(threads).map_err(|e| Error::new(format!("Cannot start {threads} threads: {e}")))?;
-        let state = State { pool, file: None, weights: None, executor: None };
-        Ok(Self { isa, threads, stop: AtomicBool::new(false), masks: Masks::default(), state: Mutex::new(state) })
+        let pool = shared_pool(threads).map_err(|e| Error::new(format!("Cannot start {threads} threads: {e}")))?;
+        let (stop, masks) = (AtomicBool::new(false), Masks::default());
+        let state = State { file: None, weights: None, executor: None };
+        Ok(Self { isa, threads, stop, masks, pool, state: Mutex::new(state) })
     }
 
     /// Only one call at a time may work on a model.
@@ -65,14 +83,14 @@ impl Model {
     /// As `Weights::load_matrix` and `load_vector`; or nothing is open.
     pub fn load(&self, index: usize, source: &Source, vector: bool) -> Result<()> {
         let mut state = self.state()?;
-        let State { pool, file, weights, executor } = &mut *state;
+        let State { file, weights, executor } = &mut *state;
         let (Some(file), Some(weights)) = (file, weights) else { bail!("No model file is open") };
         // The executor's program was checked against the weights as they were.
         *executor = None;
         if vector {
             return weights.load_vector(index, file, source);
         }
-        weights.load_matrix(index, file, source, self.isa, pool)
+        weights.load_matrix(index, file, source, self.isa, &mut self.pool.take())
     }
 
     /// # Errors
@@ -91,10 +109,11 @@ impl Model {
     /// A step that does not fit the program, or a kernel that failed.
     pub fn step(&self, input: &[u8], output: &mut [u8]) -> Result<Option<usize>> {
         let mut state = self.state()?;
-        let State { pool, weights, executor, .. } = &mut *state;
+        let State { weights, executor, .. } = &mut *state;
         let (Some(weights), Some(executor)) = (weights, executor) else { bail!("No plan is compiled") };
         let step = Step::decode(input, executor.program(), &self.masks)?;
-        let done = executor.run(weights, self.isa, pool, &step, (&self.masks, &self.stop), output)?;
+        let mut pool = self.pool.take();
+        let done = executor.run(weights, self.isa, &mut pool, &step, (&self.masks, &self.stop), output)?;
         Ok(done.then_some(4 * step.output_words))
     }
 
@@ -156,5 +175,22 @@ impl Model {
     pub fn stop(&self) {
         self.stop.store(true, SeqCst);
         self.masks.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_that_want_as_many_threads_have_the_same_ones() {
+        let new = |threads| Model::new(Isa::available()[0], threads).expect("threads");
+        let (one, other, wide) = (new(7), new(7), new(5));
+        assert!(Arc::ptr_eq(&one.pool, &other.pool) && !Arc::ptr_eq(&one.pool, &wide.pool));
+        let pool = Arc::downgrade(&one.pool);
+        drop((one, wide));
+        assert!(Arc::ptr_eq(&new(7).pool, &other.pool));
+        drop(other);
+        assert!(pool.upgrade().is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! What the pool is built on. tests/pool_model.rs puts loom's in its place, which tries every order of threads.
 pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
-pub use std::sync::{Arc, Condvar, Mutex};
+pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 pub use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 

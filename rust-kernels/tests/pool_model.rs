@@ -11,9 +11,12 @@
 #[path = "../src/pool.rs"]
 mod pool;
 
+#[path = "../src/turns.rs"]
+mod turns;
+
 mod sync {
     pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
-    pub use loom::sync::{Arc, Condvar, Mutex};
+    pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub use loom::thread::{Builder, JoinHandle};
 
     /// One look, then sleep: time does not pass in a model, and more looks are orders that one look has too.
@@ -27,6 +30,7 @@ use loom::sync::atomic::AtomicUsize;
 use pool::{Items, Pool};
 use std::panic::resume_unwind;
 use std::sync::atomic::Ordering::SeqCst;
+use turns::Turns;
 
 /// What threads write without a lock: loom fails if two could touch it at once.
 struct Cell(UnsafeCell<usize>);
@@ -146,5 +150,23 @@ fn a_panic_behind_a_barrier_lets_those_go_who_have_yet_to_pass_it() {
             w.barrier(|| ());
         });
         assert_eq!(result, Err("a bug".to_string()));
+    });
+}
+
+#[test]
+fn threads_that_take_turns_all_come_to_theirs_and_are_alone_in_it() {
+    loom::model(|| {
+        let turns = loom::sync::Arc::new(Turns::new(Cell::new()));
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let turns = loom::sync::Arc::clone(&turns);
+                loom::thread::spawn(move || turns.take().add(1))
+            })
+            .collect();
+        turns.take().add(1);
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!(turns.take().get(), 3);
     });
 }

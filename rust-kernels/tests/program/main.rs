@@ -5,3 +5,4 @@ mod lies;
 mod load;
 mod model;
 mod mutations;
+mod turns;
