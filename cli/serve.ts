@@ -12,6 +12,7 @@ import {
   type ServeOptions,
 } from "../routes/serve.ts";
 import { LINE_LIMITS, type OpenedEngine, openedEngine } from "./batch_world.ts";
+import { followKeyFile, readKeyFile } from "./key_file.ts";
 import { describeBackend, loadReloading, loadWithProgress, modelPath } from "./model.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { describeSettings, helpEntry, helpOf, readSettings, settingsFlags } from "./settings.ts";
@@ -71,7 +72,7 @@ async function serve(settings: ServeSettings): Promise<number> {
   listening(host, port, () => Deno.listen({ hostname: host, port }).close());
 
   const loaded = onFailure === "reload"
-    ? await loadReloading({ ...load, model }, (message) => err(`${message}\n`))
+    ? await loadReloading({ ...load, model }, note)
     : await loadWithProgress({ ...load, model });
   const { engine } = loaded;
   err(`${describe(loaded, load.kvType)}\n`);
@@ -83,10 +84,25 @@ async function serve(settings: ServeSettings): Promise<number> {
   // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
   onInterrupt(() => {});
   const failed = stopOnFailure(engine, server);
+  const followed = followFiles(settings, options.apiKeys);
   out(`listening on ${urlOf(server)}\n`);
   await server.finished;
+  followed.stop();
   await engine.close();
   return failed() ? 1 : 0;
+}
+
+/** Reads files again that change while the server runs, on SIGHUP at once. */
+function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing) {
+  const keys = apiKeys === undefined ? undefined : followKeyFile(apiKeys, ring, note);
+  const reload = () => keys?.reload();
+  Deno.addSignalListener("SIGHUP", reload);
+  return {
+    stop() {
+      Deno.removeSignalListener("SIGHUP", reload);
+      keys?.stop();
+    },
+  };
 }
 
 /** How the model is computed, and how much at once. What is asked for is to be had; a default shrinks to what is free. */
@@ -101,14 +117,15 @@ function loadOptions({ values, sources }: ServeSettings) {
     backend,
     arithmetic,
     kvType,
-    warn: (message: string) => err(`${message}\n`),
+    warn: note,
   } satisfies Omit<LoadOptions, "model">;
 }
 
 /** The options that have nothing to do with the model. Throws where others could reach the server without a key. */
 function serveOptions({ values }: ServeSettings) {
-  const { host, port, apiKey, allowHost, maxUploadMb, maxConnections } = values;
-  const apiKeys = new KeyRing(apiKey === undefined ? [] : [apiKey]);
+  const { host, port, apiKey, apiKeys: keyFile, allowHost, maxUploadMb, maxConnections } = values;
+  const named = keyFile === undefined ? [] : readKeyFile(keyFile, note);
+  const apiKeys = new KeyRing(apiKey === undefined ? [] : [apiKey], named);
   checkReach(host, apiKeys);
   return {
     host,
@@ -119,6 +136,11 @@ function serveOptions({ values }: ServeSettings) {
     maxConnections,
     onError: reporter(),
   } satisfies ServeOptions;
+}
+
+/** Tells the operator. */
+function note(message: string): void {
+  err(`${message}\n`);
 }
 
 /** Writes errors to standard error; one that ended many requests only once. */

@@ -58,6 +58,10 @@ export const SERVE_SETTINGS = {
     secret: true,
     help: "required of every client; better set COMPY_API_KEY, which others cannot see in ps",
   }),
+  apiKeys: path("FILE", {
+    help:
+      "a JSON file of keys with names and limits, read again when it changes or on SIGHUP (docs/OPERATIONS.md)",
+  }),
   data: path("DIR", {
     default: DEFAULT_DATA,
     words: ["none"],

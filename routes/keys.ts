@@ -85,8 +85,8 @@ function ownerOf(name: string): string {
 }
 
 /** Throws for what no client could send. */
-export function digestOf(key: string): Uint8Array {
-  if (KEY.test(key)) return sha256(key);
+export function digestOf(key: unknown): Uint8Array {
+  if (typeof key === "string" && KEY.test(key)) return sha256(key);
   throw new Error(
     "Cannot use API key: must be 1 to 512 letters, digits and ._~+/- (then any =), as a Bearer header carries them",
   );
