@@ -9,6 +9,7 @@ import { document } from "./document.ts";
 import { BATCH_ENDPOINTS, ENDPOINTS } from "./endpoints.ts";
 import { checkHost, checkSite, keyGuard } from "./guard.ts";
 import { KeyRing } from "./keys.ts";
+import { mountPage } from "./page.ts";
 import {
   type AppContext,
   type ConnectionLimits,
@@ -98,6 +99,8 @@ function guard(
     checkSite(c.req.method, c.req.raw.headers, host, allowedHosts);
     await next();
   });
+  // Before the key: the page asks for one.
+  mountPage(app);
   app.use(keyGuard(ring));
   app.use(async (c, next) => {
     if (lifecycle.draining && c.req.method !== "GET" && c.req.method !== "HEAD") throw shuttingDown();

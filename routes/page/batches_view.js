@@ -1,0 +1,197 @@
+// @ts-check
+/// <reference lib="dom" />
+/// <reference lib="dom.iterable" />
+import { adviceFor, Failure } from "./api.js";
+import { batchCard, hasEnded, nameOf } from "./batch_card.js";
+import { announce, fill, h, saveBlob } from "./dom.js";
+import { toast } from "./toast.js";
+import { UploadView } from "./upload_view.js";
+
+/**
+ * @typedef {import("./batch_card.js").Batch} Batch
+ * @typedef {import("./batch_card.js").Pace} Pace
+ */
+
+/** Batches wait for each other, so the list is asked for anew this often while one has not ended. */
+const REFRESH_MS = 3000;
+const LISTED = 100;
+
+/** Files of requests and what became of them. Follows what runs while somebody looks. */
+export class BatchesView {
+  /** @type {Batch[]} */
+  #batches = [];
+  #paces = /** @type {Map<string, Pace>} */ (new Map());
+  #list = h("ul", { class: "plain cards" });
+  #note = h("div", { class: "note" });
+  #upload;
+  #shown = false;
+  #timer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
+  /** The batch whose events are read. */
+  #followed = /** @type {{ id: string, abort: AbortController } | undefined} */ (undefined);
+
+  /**
+   * @param {HTMLElement} element
+   * @param {import("./session.js").Session} session
+   */
+  constructor(element, session) {
+    this.session = session;
+    this.#upload = new UploadView(session, (batch) => {
+      toast(`${nameOf(batch)} has begun.`);
+      this.refresh();
+    });
+    fill(
+      element,
+      h("div", { class: "bar" }, h("h1", { id: "batches-title" }, "Batches")),
+      h(
+        "div",
+        { class: "page" },
+        h(
+          "p",
+          { class: "lead" },
+          "Many requests in one file, answered whenever the server has time, each exactly once, also after a restart.",
+        ),
+        this.#upload.element,
+        this.#note,
+        this.#list,
+      ),
+    );
+    document.addEventListener("visibilitychange", () => this.#look());
+    session.addEventListener("connection", () => session.connected && this.#look());
+  }
+
+  /** @param {boolean} shown */
+  show(shown) {
+    this.#shown = shown;
+    this.#look();
+  }
+
+  #look() {
+    if (this.#shown && !document.hidden) this.refresh();
+    else {
+      clearTimeout(this.#timer);
+      this.#followed?.abort.abort();
+    }
+  }
+
+  /** The whole list anew. */
+  async refresh() {
+    clearTimeout(this.#timer);
+    try {
+      const { data } = await this.session.call(() => this.session.api.json(`v1/batches?limit=${LISTED}`));
+      this.#tellEnds(data);
+      this.#batches = data;
+      this.#upload.element.hidden = false;
+      fill(this.#note, data.length === 0 && h("p", { class: "hint" }, "There are no batches yet."));
+      this.#draw();
+      this.#follow();
+    } catch (error) {
+      this.#showTrouble(error);
+    }
+    const open = this.#batches.some((batch) => !hasEnded(batch));
+    if (open && this.#shown && !document.hidden) this.#timer = setTimeout(() => this.refresh(), REFRESH_MS);
+  }
+
+  /** @param {unknown} error */
+  #showTrouble(error) {
+    if (error instanceof Failure && error.code === "unknown_url") {
+      this.#upload.element.hidden = true;
+      fill(
+        this.#note,
+        h("p", {}, "This server keeps no files, so it answers no batches."),
+        h(
+          "p",
+          { class: "hint" },
+          "It was started with ",
+          h("code", {}, "--data none"),
+          ". With a folder, ",
+          h("code", {}, "--data DIR"),
+          ", they are here.",
+        ),
+      );
+      return;
+    }
+    const advice = error instanceof Failure ? adviceFor(error) : "";
+    const text = error instanceof Error ? error.message : String(error);
+    fill(
+      this.#note,
+      h("div", { class: "trouble", role: "alert" }, h("p", {}, text), h("p", { class: "advice" }, advice)),
+    );
+  }
+
+  /**
+   * Says which batches have ended since the last look.
+   * @param {Batch[]} batches
+   */
+  #tellEnds(batches) {
+    for (const batch of batches) {
+      const before = this.#batches.find(({ id }) => id === batch.id);
+      if (before && !hasEnded(before) && hasEnded(batch)) announce(`${nameOf(batch)}: ${batch.status}`);
+    }
+  }
+
+  #draw() {
+    const focused = document.activeElement;
+    const [card, name] = focused instanceof HTMLButtonElement && this.#list.contains(focused)
+      ? [focused.closest("li")?.id, focused.dataset.name]
+      : [];
+    fill(
+      this.#list,
+      this.#batches.map((batch) => batchCard(batch, this.#paces.get(batch.id), this.#actions)),
+    );
+    // A keyboard stays where it was.
+    if (card && name) {
+      const again = [...this.#list.querySelectorAll("button")].find((button) => {
+        return button.closest("li")?.id === card && button.dataset.name === name;
+      });
+      again?.focus();
+    }
+  }
+
+  /** Reads the events of the batch that runs: the server says there how fast it is. */
+  async #follow() {
+    const running = this.#batches.find(({ status }) => status === "in_progress");
+    if (!running || !this.#shown || document.hidden || this.#followed) return;
+    const followed = { id: running.id, abort: new AbortController() };
+    this.#followed = followed;
+    try {
+      const { signal } = followed.abort;
+      for await (const event of this.session.api.stream(`v1/batches/${running.id}/events`, { signal })) {
+        const place = this.#batches.findIndex(({ id }) => id === running.id);
+        if (place < 0) break;
+        this.#paces.set(running.id, event);
+        this.#tellEnds([event.batch]);
+        this.#batches[place] = event.batch;
+        this.#draw();
+      }
+    } catch {
+      // The list, which is asked for again, says what there is to say.
+    }
+    this.#followed = undefined;
+    if (!followed.abort.signal.aborted) this.refresh();
+  }
+
+  /** @type {import("./batch_card.js").BatchActions} */
+  #actions = {
+    cancel: async (batch) => {
+      try {
+        await this.session.call(() => this.session.api.post(`v1/batches/${batch.id}/cancel`, {}));
+        toast(`${nameOf(batch)} is being cancelled. What is answered already is kept.`);
+      } catch (error) {
+        toast(error instanceof Error ? error.message : String(error));
+      }
+      this.refresh();
+    },
+    download: async (id, name) => {
+      const path = `v1/files/${encodeURIComponent(id)}/content`;
+      const { api } = this.session;
+      // Without a key the browser writes the file as it comes.
+      if (api.key === "") return h("a", { href: new URL(path, api.base).href, download: name }).click();
+      try {
+        const response = await this.session.call(() => api.send(path));
+        saveBlob(name, await response.blob());
+      } catch (error) {
+        toast(`${name} could not be had: ${error instanceof Error ? error.message : error}`);
+      }
+    },
+  };
+}

@@ -1,0 +1,251 @@
+// @ts-check
+/// <reference lib="dom" />
+import { adviceFor, Failure } from "./api.js";
+import { AnswerReader, newAnswer, newConversation, requestBody } from "./conversation.js";
+import { recall, remember } from "./store.js";
+
+/**
+ * @typedef {import("./conversation.js").Conversation} Conversation
+ * @typedef {import("./conversation.js").Answer} Answer
+ * @typedef {{ abort: AbortController, note: string, rate: number | undefined }} Run
+ */
+
+/** A busy server is asked so often before the page gives up. */
+const ATTEMPTS = 5;
+const SAVE_MS = 1000;
+
+/**
+ * All conversations, and the answers that are being written.
+ * Events: "list" (titles, order), "conversation" (what is shown of the open one changes), "answer" (its last answer grew).
+ */
+export class Chats extends EventTarget {
+  /** @type {Conversation[]} */
+  list = [];
+  /** Answers that are being written, by conversation. @type {Map<string, Run>} */
+  runs = new Map();
+  #timers = /** @type {Map<string, ReturnType<typeof setTimeout>>} */ (new Map());
+
+  /**
+   * @param {import("./session.js").Session} session
+   * @param {import("./store.js").ConversationStore} store
+   */
+  constructor(session, store) {
+    super();
+    this.session = session;
+    this.store = store;
+    this.current = this.#fresh();
+  }
+
+  async load() {
+    this.list = await this.store.all();
+    this.#tell("list");
+  }
+
+  /** @returns {Conversation} */
+  #fresh() {
+    return newConversation(recall("model"), lastSettings(), Date.now());
+  }
+
+  begin() {
+    this.current = this.#fresh();
+    this.#tell("list");
+    this.#tell("conversation");
+  }
+
+  /**
+   * Shows another conversation; a new one where there is none with this id.
+   * @param {string} id
+   */
+  open(id) {
+    if (id === this.current.id) return;
+    const found = this.list.find((conversation) => conversation.id === id);
+    if (!found) return this.begin();
+    this.current = found;
+    this.#tell("list");
+    this.#tell("conversation");
+  }
+
+  /** The answer that is being written in the open conversation. */
+  get run() {
+    return this.runs.get(this.current.id);
+  }
+
+  /** @param {string} model */
+  chooseModel(model) {
+    this.current.model = model;
+    remember("model", model);
+    this.#keep(this.current);
+  }
+
+  /** @param {import("./settings.js").Settings} settings */
+  changeSettings(settings) {
+    this.current.settings = settings;
+    // A system prompt belongs to its conversation.
+    remember("settings", JSON.stringify({ ...settings, system: "" }));
+    this.#keep(this.current);
+  }
+
+  /** @param {string} title */
+  rename(title) {
+    this.current.title = title.trim() || "New conversation";
+    this.current.named = title.trim() !== "";
+    this.#keep(this.current);
+    this.#tell("list");
+    this.#tell("conversation");
+  }
+
+  /** Takes the open conversation away; gives what brings it back. */
+  remove() {
+    const removed = this.current;
+    this.stop();
+    const place = this.list.indexOf(removed);
+    this.list = this.list.filter((conversation) => conversation !== removed);
+    clearTimeout(this.#timers.get(removed.id));
+    this.store.remove(removed.id).catch(() => {});
+    this.begin();
+    return () => {
+      this.list.splice(Math.max(place, 0), 0, removed);
+      this.current = removed;
+      this.#keep(removed);
+      this.#tell("list");
+      this.#tell("conversation");
+    };
+  }
+
+  stop() {
+    this.run?.abort.abort(new DOMException("Stopped", "AbortError"));
+  }
+
+  /**
+   * Asks for the next answer of the open conversation, or for more of the last one where that is its end.
+   */
+  async answer() {
+    const conversation = this.current;
+    const { messages } = conversation;
+    if (this.runs.has(conversation.id) || messages.length === 0) return;
+    const last = messages[messages.length - 1];
+    if (last.role === "assistant" && last.content === "" && last.calls.length === 0) messages.pop();
+    const body = requestBody(conversation);
+    const end = messages[messages.length - 1];
+    const answer = end?.role === "assistant" ? end : newAnswer(conversation.model);
+    if (answer !== end) messages.push(answer);
+    Object.assign(answer, { trouble: null, finish: null });
+    const run = { abort: new AbortController(), note: "Waiting for the server", rate: undefined };
+    this.runs.set(conversation.id, run);
+    if (!this.list.includes(conversation)) this.list.unshift(conversation);
+    this.#tell("list");
+    this.#tell("conversation");
+    await this.#write(conversation, answer, body, run);
+    this.runs.delete(conversation.id);
+    conversation.updated = Date.now();
+    await this.#save(conversation);
+    this.#tell("list");
+    if (conversation === this.current) this.#tell("conversation");
+  }
+
+  /**
+   * Reads an answer to its end, or says in it what went wrong. Waits and asks again where the server wants that.
+   * @param {Conversation} conversation
+   * @param {Answer} answer
+   * @param {object} body
+   * @param {Run} run
+   */
+  async #write(conversation, answer, body, run) {
+    for (let attempt = 1;; attempt++) {
+      try {
+        // A wrong key is asked for, and the same sent again.
+        return await this.session.call(() => this.#read(conversation, answer, body, run));
+      } catch (error) {
+        if (run.abort.signal.aborted) {
+          answer.finish = "stopped";
+          return;
+        }
+        const failure = error instanceof Failure ? error : new Failure("failed", String(error));
+        const again = failure.kind === "wait" && attempt < ATTEMPTS;
+        if (!again) {
+          answer.trouble = { text: failure.message, advice: adviceFor(failure), kind: failure.kind };
+          if (failure.code === "model_not_found") this.session.loadModels().catch(() => {});
+          return;
+        }
+        await this.#pause(conversation, failure, run);
+      }
+    }
+  }
+
+  /**
+   * @param {Conversation} conversation
+   * @param {Answer} answer
+   * @param {object} body
+   * @param {Run} run
+   */
+  async #read(conversation, answer, body, run) {
+    const reader = new AnswerReader(answer, performance.now());
+    const { signal } = run.abort;
+    for await (const chunk of this.session.api.stream("v1/chat/completions", { body, signal })) {
+      const progress = reader.read(chunk, performance.now());
+      run.rate = reader.rate;
+      run.note = progress && progress.processed < progress.total
+        ? `Reading ${progress.processed} of ${progress.total} tokens`
+        : answer.firstTokenMs === null
+        ? run.note
+        : "Answering";
+      this.#keep(conversation);
+      if (conversation === this.current) this.#tell("answer");
+    }
+  }
+
+  /**
+   * @param {Conversation} conversation
+   * @param {Failure} failure
+   * @param {Run} run
+   */
+  async #pause(conversation, failure, run) {
+    for (let left = failure.retrySeconds ?? 1; left > 0 && !run.abort.signal.aborted; left--) {
+      run.note = `${failure.message} ${adviceFor(failure, left)}`;
+      if (conversation === this.current) this.#tell("answer");
+      await new Promise((resolve) => {
+        const timer = setTimeout(resolve, 1000);
+        run.abort.signal.addEventListener("abort", () => {
+          clearTimeout(timer);
+          resolve(undefined);
+        }, { once: true });
+      });
+    }
+    run.note = "Waiting for the server";
+  }
+
+  /**
+   * Saves a conversation soon: an answer that is being written changes often.
+   * @param {Conversation} conversation
+   */
+  #keep(conversation) {
+    if (!this.list.includes(conversation) || this.#timers.has(conversation.id)) return;
+    this.#timers.set(conversation.id, setTimeout(() => this.#save(conversation), SAVE_MS));
+  }
+
+  /** @param {Conversation} conversation */
+  async #save(conversation) {
+    clearTimeout(this.#timers.get(conversation.id));
+    this.#timers.delete(conversation.id);
+    if (this.list.includes(conversation)) await this.store.put(conversation).catch(() => {});
+  }
+
+  /** Saves what waits to be saved. */
+  flush() {
+    for (const conversation of this.list) if (this.#timers.has(conversation.id)) this.#save(conversation);
+  }
+
+  /** @param {"list" | "conversation" | "answer"} name */
+  #tell(name) {
+    this.dispatchEvent(new Event(name));
+  }
+}
+
+/** @returns {import("./settings.js").Settings} */
+function lastSettings() {
+  try {
+    return JSON.parse(recall("settings") || "{}");
+  } catch {
+    return {};
+  }
+}

@@ -1,0 +1,279 @@
+// @ts-check
+import { requestFields } from "./settings.js";
+
+/*
+ * A conversation and what can be done with it. Nothing here knows of the page or the network.
+ */
+
+/**
+ * @typedef {{ id: string, name: string, arguments: string }} Call
+ * @typedef {{ text: string, advice: string, kind: string }} Trouble
+ * @typedef {{ promptTokens: number, answerTokens: number, cachedTokens: number }} Usage
+ * @typedef {{ role: "user", content: string }} UserMessage
+ * @typedef {{ role: "tool", callId: string, name: string, content: string }} ToolMessage
+ * @typedef {{ role: "assistant", content: string, reasoning: string, calls: Call[], model: string,
+ *   finish: string | null, usage: Usage | null, tokensPerSecond: number | null, firstTokenMs: number | null,
+ *   thinkingMs: number | null, trouble: Trouble | null }} Answer
+ * @typedef {UserMessage | ToolMessage | Answer} Message
+ * @typedef {{ id: string, title: string, named: boolean, created: number, updated: number, model: string,
+ *   settings: import("./settings.js").Settings, messages: Message[] }} Conversation
+ */
+
+/**
+ * @param {string} model
+ * @param {import("./settings.js").Settings} settings
+ * @param {number} now milliseconds since 1970
+ * @returns {Conversation}
+ */
+export function newConversation(model, settings, now) {
+  const id = Array.from(
+    crypto.getRandomValues(new Uint8Array(8)),
+    (byte) => byte.toString(16).padStart(2, "0"),
+  );
+  return {
+    id: id.join(""),
+    title: "New conversation",
+    named: false,
+    created: now,
+    updated: now,
+    model,
+    settings: { ...settings },
+    messages: [],
+  };
+}
+
+/**
+ * @param {string} model
+ * @returns {Answer}
+ */
+export function newAnswer(model) {
+  return {
+    role: "assistant",
+    content: "",
+    reasoning: "",
+    calls: [],
+    model,
+    finish: null,
+    usage: null,
+    tokensPerSecond: null,
+    firstTokenMs: null,
+    thinkingMs: null,
+    trouble: null,
+  };
+}
+
+/**
+ * Adds what the user says; the first words name the conversation.
+ * @param {Conversation} conversation
+ * @param {string} content
+ */
+export function say(conversation, content) {
+  conversation.messages.push({ role: "user", content });
+  nameByFirstWords(conversation);
+}
+
+/**
+ * Takes another text for a message of the user. What came after it is gone.
+ * @param {Conversation} conversation
+ * @param {number} index of the message
+ * @param {string} content
+ */
+export function replaceFrom(conversation, index, content) {
+  conversation.messages.length = index;
+  say(conversation, content);
+}
+
+/** @param {Conversation} conversation */
+function nameByFirstWords(conversation) {
+  if (conversation.named) return;
+  const first = conversation.messages.find(({ role }) => role === "user");
+  const words = first?.content.trim().replace(/\s+/g, " ") ?? "";
+  if (words !== "") conversation.title = words.length > 60 ? `${words.slice(0, 59).trimEnd()}…` : words;
+}
+
+/**
+ * The calls of the last answer that have no result yet.
+ * @param {Conversation} conversation
+ * @returns {Call[]}
+ */
+export function openCalls({ messages }) {
+  const last = messages.findLastIndex(({ role }) => role === "assistant");
+  const answer = messages[last];
+  if (answer?.role !== "assistant") return [];
+  const after = messages.slice(last + 1);
+  if (after.some(({ role }) => role === "user")) return [];
+  return answer.calls.filter(({ id }) =>
+    !after.some((message) => message.role === "tool" && message.callId === id)
+  );
+}
+
+/**
+ * @param {Conversation} conversation
+ * @param {Call} call
+ * @param {string} content the call's result
+ */
+export function answerCall(conversation, call, content) {
+  conversation.messages.push({ role: "tool", callId: call.id, name: call.name, content });
+}
+
+/**
+ * Whether an answer ended early and can go on where it stopped: the server takes it up from its last character.
+ * @param {Answer} answer
+ */
+export function canContinue({ content, calls, finish, trouble }) {
+  return content !== "" && calls.length === 0 &&
+    (trouble !== null || finish === "length" || finish === "stopped");
+}
+
+/**
+ * The body of a request for the conversation's next answer, or for more of the last one where the last message is the
+ * assistant's.
+ * @param {Conversation} conversation
+ */
+export function requestBody({ model, settings, messages }) {
+  const system = (settings.system ?? "").trim();
+  return {
+    model,
+    messages: [
+      ...(system === "" ? [] : [{ role: "system", content: system }]),
+      ...messages.filter(saysSomething).map(onTheWire),
+    ],
+    stream: true,
+    stream_options: { include_usage: true },
+    return_progress: true,
+    ...requestFields(settings),
+  };
+}
+
+/**
+ * An answer that failed before its first word is no part of the conversation.
+ * @param {Message} message
+ */
+function saysSomething(message) {
+  return message.role !== "assistant" || message.content !== "" || message.calls.length > 0;
+}
+
+/** @param {Message} message */
+function onTheWire(message) {
+  switch (message.role) {
+    case "user":
+      return { role: "user", content: message.content };
+    case "tool":
+      return { role: "tool", tool_call_id: message.callId, content: message.content };
+    case "assistant": {
+      const { content, reasoning, calls } = message;
+      return {
+        role: "assistant",
+        content: content === "" && calls.length > 0 ? null : content,
+        ...(reasoning === "" ? {} : { reasoning_content: reasoning }),
+        ...(calls.length === 0 ? {} : {
+          tool_calls: calls.map(({ id, name, arguments: text }) => ({
+            id,
+            type: "function",
+            function: { name, arguments: text },
+          })),
+        }),
+      };
+    }
+  }
+}
+
+/**
+ * Reads the chunks of a stream into an answer, and measures. Times are in milliseconds, of any one clock.
+ */
+export class AnswerReader {
+  /** When the first token came, and the thinking's end. */
+  #first = /** @type {number | undefined} */ (undefined);
+  #last = 0;
+  /** Chunks with text; as good as tokens until the usage says how many there were. */
+  #chunks = 0;
+  #callOffset;
+
+  /**
+   * @param {Answer} answer
+   * @param {number} start
+   */
+  constructor(answer, start) {
+    this.answer = answer;
+    this.start = start;
+    this.#callOffset = answer.calls.length;
+  }
+
+  /**
+   * @param {any} chunk of a chat completion
+   * @param {number} now
+   * @returns {{ processed: number, total: number } | undefined} how much of the prompt is read, where the chunk says
+   */
+  read(chunk, now) {
+    const { answer } = this;
+    if (chunk.usage) this.#measure(chunk.usage, chunk.timings);
+    const choice = chunk.choices?.[0];
+    if (choice?.finish_reason) answer.finish = choice.finish_reason;
+    const delta = choice?.delta ?? {};
+    const calls = delta.tool_calls ?? [];
+    if (delta.content || delta.reasoning_content || calls.length > 0) {
+      this.#mark(now, Boolean(delta.reasoning_content));
+    }
+    if (delta.reasoning_content) answer.reasoning += delta.reasoning_content;
+    if (delta.content) answer.content += delta.content;
+    for (const part of calls) {
+      const index = this.#callOffset + part.index;
+      answer.calls[index] ??= { id: "", name: "", arguments: "" };
+      const call = answer.calls[index];
+      call.id ||= part.id ?? "";
+      call.name ||= part.function?.name ?? "";
+      call.arguments += part.function?.arguments ?? "";
+    }
+    const progress = chunk.prompt_progress;
+    return progress && { processed: progress.processed, total: progress.total };
+  }
+
+  /** Tokens a second so far; undefined before there are two. */
+  get rate() {
+    if (this.#first === undefined || this.#chunks < 2) return undefined;
+    return 1000 * (this.#chunks - 1) / Math.max(this.#last - this.#first, 1);
+  }
+
+  /**
+   * @param {number} now
+   * @param {boolean} thinking
+   */
+  #mark(now, thinking) {
+    this.#chunks++;
+    this.#last = now;
+    if (this.#first === undefined) {
+      this.#first = now;
+      this.answer.firstTokenMs = now - this.start;
+    }
+    if (thinking) this.answer.thinkingMs = now - this.#first;
+  }
+
+  /**
+   * @param {any} usage
+   * @param {any} timings as llama-server has them, where the server sends them
+   */
+  #measure(usage, timings) {
+    const { answer } = this;
+    answer.usage = {
+      promptTokens: usage.prompt_tokens ?? 0,
+      answerTokens: usage.completion_tokens ?? 0,
+      cachedTokens: usage.prompt_tokens_details?.cached_tokens ?? 0,
+    };
+    const seconds = (this.#last - (this.#first ?? 0)) / 1000;
+    const measured = answer.usage.answerTokens > 1 && seconds > 0
+      ? (answer.usage.answerTokens - 1) / seconds
+      : null;
+    answer.tokensPerSecond = timings?.predicted_per_second ?? measured;
+  }
+}
+
+/**
+ * The conversation as other programs read it: the body of a request, and when it was.
+ * @param {Conversation} conversation
+ */
+export function exported(conversation) {
+  const { model, messages } = requestBody(conversation);
+  const { title, created, updated, settings } = conversation;
+  const times = { created: new Date(created).toISOString(), updated: new Date(updated).toISOString() };
+  return `${JSON.stringify({ title, ...times, model, ...requestFields(settings), messages }, null, 2)}\n`;
+}

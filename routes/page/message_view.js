@@ -1,0 +1,239 @@
+// @ts-check
+/// <reference lib="dom" />
+/// <reference lib="dom.iterable" />
+import { canContinue } from "./conversation.js";
+import { copyButton, fill, h, icon, iconButton } from "./dom.js";
+import { count, duration, rate } from "./format.js";
+import { GrowingText, renderCode } from "./render.js";
+
+/**
+ * @typedef {import("./conversation.js").Message} Message
+ * @typedef {import("./conversation.js").Answer} Answer
+ * @typedef {import("./conversation.js").Call} Call
+ */
+
+/**
+ * What can be done with messages.
+ * @typedef {object} MessageActions
+ * @property {(message: Message, content: string) => void} edit a message of the user, and what comes after it
+ * @property {(message: Message) => void} regenerate an answer
+ * @property {() => void} resume the last answer
+ * @property {(call: Call, result: string) => void} giveResult
+ */
+
+/**
+ * What the user said; it can be edited and sent again.
+ * @param {import("./conversation.js").UserMessage} message
+ * @param {MessageActions} actions
+ */
+export function userView(message, actions) {
+  const text = h("div", { class: "said" }, message.content);
+  const article = h("article", { class: "message user", "aria-label": "You" }, text, tools());
+  return article;
+
+  function tools() {
+    return h(
+      "div",
+      { class: "tools" },
+      copyButton("Copy the message", () => message.content),
+      iconButton("edit", "Edit and send again", edit),
+    );
+  }
+
+  function edit() {
+    const area = h("textarea", { "aria-label": "Your message", rows: 3 });
+    area.value = message.content;
+    const send = () => {
+      if (area.value.trim() !== "") actions.edit(message, area.value);
+    };
+    const leave = () => {
+      fill(article, text, tools());
+      lastButton(article)?.focus();
+    };
+    area.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") {
+        event.stopPropagation();
+        leave();
+      } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        send();
+      }
+    });
+    fill(
+      article,
+      h(
+        "form",
+        {
+          class: "edit",
+          onsubmit: (/** @type {Event} */ event) => {
+            event.preventDefault();
+            send();
+          },
+        },
+        area,
+        h("p", { class: "hint" }, "What comes after this message is replaced."),
+        h(
+          "div",
+          { class: "row" },
+          h("button", { type: "submit", class: "primary" }, "Send again"),
+          h("button", { type: "button", onclick: leave }, "Leave as it was"),
+        ),
+      ),
+    );
+    area.focus();
+    area.setSelectionRange(area.value.length, area.value.length);
+  }
+}
+
+/** @param {HTMLElement} element */
+function lastButton(element) {
+  return [...element.querySelectorAll("button")].at(-1);
+}
+
+/** @param {import("./conversation.js").ToolMessage} message */
+export function toolView({ name, content }) {
+  return h(
+    "article",
+    { class: "message tool", "aria-label": `Result of ${name}` },
+    h("details", {}, h("summary", {}, "Result of ", h("code", {}, name)), renderCode("", content)),
+  );
+}
+
+/** An answer, which grows while it is written. */
+export class AnswerView {
+  #text = new GrowingText();
+  #thoughts = new GrowingText();
+  #thinking;
+  #summary = h("summary");
+  #calls = h("div", { class: "calls" });
+  #end = h("div", { class: "end" });
+  /** The calls that are shown, in a word each, so that typing into one is not disturbed. */
+  #shownCalls = "";
+
+  /**
+   * @param {Answer} answer
+   * @param {MessageActions} actions
+   */
+  constructor(answer, actions) {
+    this.answer = answer;
+    this.actions = actions;
+    this.#thinking = h("details", { class: "thinking", hidden: true }, this.#summary, this.#thoughts.element);
+    this.element = h(
+      "article",
+      { class: "message answer", "aria-label": `Answer of ${answer.model || "the model"}` },
+      this.#thinking,
+      this.#text.element,
+      this.#calls,
+      this.#end,
+    );
+  }
+
+  /**
+   * @param {import("./chats.js").Run | undefined} run where it is being written
+   * @param {readonly Call[]} open calls that wait for a result
+   * @param {{ last: boolean, form: boolean }} place whether it is the last message; whether answers have a form
+   */
+  show(run, open, place) {
+    const { answer } = this;
+    this.element.setAttribute("aria-busy", String(run !== undefined));
+    this.#thinking.hidden = answer.reasoning === "";
+    if (answer.reasoning !== "") {
+      const still = run !== undefined && answer.content === "" && answer.calls.length === 0;
+      const time = answer.thinkingMs === null ? "" : ` for ${duration(answer.thinkingMs / 1000)}`;
+      const said = still ? `Thinking${time} …` : `Thought${time}`;
+      if (this.#summary.textContent !== said) fill(this.#summary, said);
+      this.#thoughts.show(answer.reasoning);
+    }
+    this.#text.show(answer.content);
+    this.#showCalls(run === undefined ? open : []);
+    fill(this.#end, run ? progress(run) : this.#footer(place));
+  }
+
+  /** @param {readonly Call[]} open */
+  #showCalls(open) {
+    const shown = JSON.stringify([this.answer.calls, open.map(({ id }) => id)]);
+    if (shown === this.#shownCalls) return;
+    this.#shownCalls = shown;
+    fill(this.#calls, this.answer.calls.map((call) => callView(call, open.includes(call), this.actions)));
+  }
+
+  /** @param {{ last: boolean, form: boolean }} place */
+  #footer({ last, form }) {
+    const { answer, actions } = this;
+    const resumable = last && !form && canContinue(answer);
+    return [
+      answer.trouble && troubleView(answer.trouble),
+      h(
+        "div",
+        { class: "tools" },
+        copyButton("Copy the answer", () => answer.content),
+        iconButton("again", answer.trouble ? "Try again" : "Answer again", () => actions.regenerate(answer)),
+        resumable && iconButton("forward", "Continue the answer", () => actions.resume()),
+        h("span", { class: "figures" }, figures(answer)),
+      ),
+    ];
+  }
+}
+
+/** @param {import("./conversation.js").Trouble} trouble */
+function troubleView({ text, advice }) {
+  return h("div", { class: "trouble", role: "alert" }, h("p", {}, text), h("p", { class: "advice" }, advice));
+}
+
+/** @param {import("./chats.js").Run} run */
+function progress({ note, rate: speed }) {
+  const said = speed === undefined ? note : `${note}, ${rate(speed)} tokens/s`;
+  return h("p", { class: "progress" }, h("span", { class: "pulse", "aria-hidden": "true" }), said);
+}
+
+/**
+ * What an answer took, in a line.
+ * @param {Answer} answer
+ */
+function figures({ usage, tokensPerSecond, firstTokenMs, finish }) {
+  return [
+    finish === "length" && "cut at the most tokens",
+    finish === "stopped" && "stopped",
+    usage && `${count(usage.answerTokens)} tokens`,
+    tokensPerSecond !== null && `${rate(tokensPerSecond)} tokens/s`,
+    firstTokenMs !== null && `first after ${duration(firstTokenMs / 1000)}`,
+    usage && usage.cachedTokens > 0 &&
+    `${count(usage.cachedTokens)} of ${count(usage.promptTokens)} read before`,
+  ].filter(Boolean).join(" · ");
+}
+
+/**
+ * A call with its arguments; where it waits for a result, with a place for that.
+ * @param {Call} call
+ * @param {boolean} open
+ * @param {MessageActions} actions
+ */
+function callView(call, open, actions) {
+  const heading = h("h3", {}, icon("forward"), "Calls ", h("code", {}, call.name || "…"));
+  const section = h("section", { class: "call" }, heading, renderCode("json", pretty(call.arguments)));
+  if (!open) return section;
+  const area = h("textarea", { rows: 3, placeholder: "What the function gives back, as text or JSON" });
+  const give = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    actions.giveResult(call, area.value);
+  };
+  area.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) give(event);
+  });
+  section.append(h(
+    "form",
+    { onsubmit: give },
+    h("label", {}, h("span", {}, `Result of ${call.name}`), area),
+    h("button", { type: "submit", class: "primary" }, "Give this result"),
+  ));
+  return section;
+}
+
+/** @param {string} json */
+function pretty(json) {
+  try {
+    return JSON.stringify(JSON.parse(json), null, 2);
+  } catch {
+    return json; // not whole yet
+  }
+}

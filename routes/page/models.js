@@ -1,0 +1,31 @@
+// @ts-check
+
+/**
+ * A model that the server offers.
+ * @typedef {{ id: string, state: string, context: number | undefined }} Model
+ */
+
+/** States in which a first request loads the model, as they are shown. */
+const SHOWN = /** @type {Record<string, string>} */ ({
+  unloaded: "not loaded yet",
+  loading: "being loaded",
+  failed: "failed",
+});
+
+/**
+ * The models of a list as `/v1/models` gives it.
+ * @param {any} list
+ * @returns {Model[]}
+ */
+export function modelsOf(list) {
+  return (list?.data ?? []).map((/** @type {any} */ { id, state, status, meta }) => ({
+    id,
+    state: state ?? status?.value ?? "loaded",
+    context: meta?.n_ctx ?? undefined,
+  }));
+}
+
+/** @param {Model} model */
+export function modelLabel({ id, state }) {
+  return SHOWN[state] ? `${id} (${SHOWN[state]})` : id;
+}

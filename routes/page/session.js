@@ -1,0 +1,105 @@
+// @ts-check
+/// <reference lib="dom" />
+import { Failure } from "./api.js";
+import { modelsOf } from "./models.js";
+import { recall, remember } from "./store.js";
+
+/** How long a server that does not answer is left alone, in ms. */
+const PAUSES = [1000, 2000, 4000, 8000];
+
+/**
+ * What all views share of the server: its key, its models, and whether it answers.
+ * Events: "models" and "connection".
+ */
+export class Session extends EventTarget {
+  /** @type {import("./models.js").Model[]} */
+  models = [];
+  connected = true;
+  #asking = /** @type {Promise<boolean> | undefined} */ (undefined);
+
+  /**
+   * @param {import("./api.js").Api} api
+   * @param {(reason: string) => Promise<{ key: string, keep: boolean } | undefined>} promptForKey
+   */
+  constructor(api, promptForKey) {
+    super();
+    this.api = api;
+    this.promptForKey = promptForKey;
+    api.key = recall("key", sessionStorage) || recall("key");
+  }
+
+  /**
+   * Does what asks the server; where a key is missing, asks for it first. Throws Failure.
+   * @template T
+   * @param {() => Promise<T>} action
+   * @returns {Promise<T>}
+   */
+  async call(action) {
+    for (;;) {
+      const { key } = this.api;
+      try {
+        const value = await action();
+        this.#reached();
+        return value;
+      } catch (error) {
+        if (!(error instanceof Failure)) throw error;
+        if (error.kind === "network") this.lost();
+        else this.#reached();
+        if (error.kind !== "key") throw error;
+        // Another call may have asked meanwhile.
+        if (key === this.api.key && !(await this.askForKey(error.message))) throw error;
+      }
+    }
+  }
+
+  /**
+   * Asks who sits here for a key. False where none was given.
+   * @param {string} reason
+   */
+  askForKey(reason) {
+    return this.#asking ??= this.#ask(reason).finally(() => this.#asking = undefined);
+  }
+
+  /** @param {string} reason */
+  async #ask(reason) {
+    const given = await this.promptForKey(reason);
+    if (!given) return false;
+    this.api.key = given.key;
+    remember("key", given.key, sessionStorage);
+    remember("key", given.keep ? given.key : "");
+    return true;
+  }
+
+  /** Throws Failure. */
+  async loadModels() {
+    this.models = modelsOf(await this.call(() => this.api.json("v1/models")));
+    this.dispatchEvent(new Event("models"));
+  }
+
+  #reached() {
+    if (this.connected) return;
+    this.connected = true;
+    this.dispatchEvent(new Event("connection"));
+  }
+
+  /** Says that the server is gone, and looks for it until it is back. */
+  async lost() {
+    if (!this.connected) return;
+    this.connected = false;
+    this.dispatchEvent(new Event("connection"));
+    for (let i = 0; !this.connected; i++) {
+      await new Promise((resolve) => setTimeout(resolve, PAUSES[Math.min(i, PAUSES.length - 1)]));
+      if (!document.hidden) await this.look();
+    }
+  }
+
+  /** Whatever it answers, it is there. */
+  async look() {
+    try {
+      await this.api.send("health");
+      this.#reached();
+    } catch (error) {
+      if (error instanceof Failure && error.kind !== "network") this.#reached();
+    }
+  }
+}

@@ -1,0 +1,45 @@
+import { assertEquals } from "@std/assert";
+import { FIELDS, problemOf, requestFields } from "./settings.js";
+
+const problem = (name: string, typed: string) =>
+  problemOf(FIELDS.find((field) => field.name === name)!, typed);
+
+Deno.test("settings: what was typed becomes the fields of a request", () => {
+  const schema = { type: "object", properties: { city: { type: "string" } } };
+  const weather = { name: "weather", parameters: { type: "object" } };
+  assertEquals(
+    requestFields({
+      temperature: " 0.5 ",
+      top_k: "40",
+      seed: "7",
+      stop: "END\n\nSTOP",
+      reasoning_effort: "low",
+      response_format: JSON.stringify(schema),
+      tools: JSON.stringify([weather, { type: "function", function: weather }]),
+      system: "not a field",
+      max_tokens: "",
+    }),
+    {
+      temperature: 0.5,
+      top_k: 40,
+      seed: 7,
+      stop: ["END", "STOP"],
+      reasoning_effort: "low",
+      response_format: { type: "json_schema", json_schema: { name: "answer", schema } },
+      tools: [{ type: "function", function: weather }, { type: "function", function: weather }],
+    },
+  );
+});
+
+Deno.test("settings: what is wrong is named, and not sent", () => {
+  assertEquals(problem("temperature", "warm"), "must be a number");
+  assertEquals(problem("temperature", "3"), "must be 0 to 2");
+  assertEquals(problem("top_k", "1.5"), "must be a whole number");
+  assertEquals(problem("stop", "a\nb\nc\nd\ne"), "must be at most 4 lines");
+  assertEquals(problem("response_format", "{"), "must be JSON");
+  assertEquals(problem("response_format", "[]"), "must be a JSON object");
+  assertEquals(problem("tools", "{}"), "must be a list, in [ ]");
+  assertEquals(problem("tools", '[{"name":"a"},{}]'), "entry 2 has no name");
+  for (const { name } of FIELDS) assertEquals(problem(name, " "), undefined);
+  assertEquals(requestFields({ temperature: "3", response_format: "{" }), {});
+});

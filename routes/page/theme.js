@@ -1,0 +1,9 @@
+// @ts-check
+/// <reference lib="dom" />
+// Runs before anything is painted, so that the page never flashes in the other theme.
+try {
+  const theme = localStorage.getItem("compy.theme");
+  if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
+} catch {
+  // Without storage the system's theme it is.
+}

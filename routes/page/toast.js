@@ -1,0 +1,25 @@
+// @ts-check
+/// <reference lib="dom" />
+import { announce, byId, h } from "./dom.js";
+
+const SHOWN_MS = 8000;
+
+/**
+ * Says for a while what was done, with a way back.
+ * @param {string} text
+ * @param {{ label: string, action: () => void }} [way]
+ */
+export function toast(text, way) {
+  const element = h("div", { class: "toast" }, h("span", {}, text));
+  const close = () => element.remove();
+  if (way) {
+    const act = () => {
+      close();
+      way.action();
+    };
+    element.append(h("button", { type: "button", onclick: act }, way.label));
+  }
+  byId("toasts", HTMLElement).replaceChildren(element);
+  announce(text);
+  setTimeout(close, SHOWN_MS);
+}

@@ -1,0 +1,110 @@
+import { assert, assertEquals } from "@std/assert";
+import { createApp } from "./app.ts";
+import { FakeEngine } from "./testing.ts";
+
+const FOLDER = new URL("./page/", import.meta.url);
+const app = createApp(new FakeEngine(), { apiKeys: ["secret"] });
+
+/** What a browser would be served of the folder. */
+const PATHS = Array.from(Deno.readDirSync(FOLDER), ({ name }) => name)
+  .filter((name) => !name.endsWith(".ts"))
+  .map((name) => name === "index.html" ? "/" : `/page/${name}`);
+
+Deno.test("page: all its parts are served without a key, each as what it is", async () => {
+  assert(PATHS.length > 10);
+  for (const path of PATHS) {
+    const answer = await app.request(path);
+    const type = answer.headers.get("content-type")!;
+    assertEquals(answer.status, 200, path);
+    const expected = path.endsWith(".js")
+      ? "text/javascript"
+      : path.endsWith(".css")
+      ? "text/css"
+      : path.endsWith(".svg")
+      ? "image/svg+xml"
+      : "text/html";
+    assert(type.startsWith(expected), `${path}: ${type}`);
+    assertEquals(answer.headers.get("x-content-type-options"), "nosniff");
+    assert((await answer.text()).length > 50, path);
+  }
+});
+
+Deno.test("page: the API behind it wants the key as before, and so does every other path", async () => {
+  for (
+    const path of [
+      "/v1/models",
+      "/metrics",
+      "/page/",
+      "/page/none.js",
+      "/page/markdown_test.ts",
+      "/page/../guard.ts",
+    ]
+  ) {
+    assertEquals((await app.request(path)).status, 401, path);
+  }
+  assertEquals((await app.request("/", { method: "POST" })).status, 401);
+  assertEquals((await app.request("/", { headers: { host: "evil.example" } })).status, 403);
+});
+
+Deno.test("page: its policy lets nothing in but its own files", async () => {
+  const { headers } = await app.request("/");
+  const policy = new Map(
+    headers.get("content-security-policy")!.split("; ").map((rule) => {
+      const [name, ...values] = rule.split(" ");
+      return [name, values.join(" ")];
+    }),
+  );
+  assertEquals(Object.fromEntries(policy), {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "connect-src": "'self'",
+    "img-src": "'self' data:",
+    "base-uri": "'none'",
+    "form-action": "'none'",
+    "frame-ancestors": "'none'",
+    "require-trusted-types-for": "'script'",
+    "trusted-types": "'none'",
+  });
+  assertEquals(headers.get("x-frame-options"), "DENY");
+  assertEquals(headers.get("referrer-policy"), "no-referrer");
+  assertEquals(headers.get("strict-transport-security"), null);
+});
+
+Deno.test("page: a browser that has a part asks whether it changed, and gets it once", async () => {
+  const first = await app.request("/page/app.js");
+  await first.body?.cancel();
+  const tag = first.headers.get("etag")!;
+  assertEquals(first.headers.get("cache-control"), "no-cache");
+  const again = await app.request("/page/app.js", { headers: { "if-none-match": tag } });
+  assertEquals([again.status, await again.text()], [304, ""]);
+  const head = await app.request("/page/app.js", { method: "HEAD" });
+  assertEquals([head.status, await head.text()], [200, ""]);
+});
+
+Deno.test("page: it is no part of the API's document, and other methods are refused", async () => {
+  const open = createApp(new FakeEngine());
+  const { paths } = await (await open.request("/doc")).json();
+  assertEquals(Object.keys(paths).filter((path) => path === "/" || path.startsWith("/page")), []);
+  const answer = await open.request("/", { method: "DELETE" });
+  assertEquals([answer.status, answer.headers.get("allow")], [405, "GET, HEAD"]);
+  await answer.body?.cancel();
+});
+
+Deno.test("page: its parts name each other by relative paths, and no other place", async () => {
+  for (const path of PATHS) {
+    const text = await Deno.readTextFile(
+      new URL(path === "/" ? "index.html" : path.slice("/page/".length), FOLDER),
+    );
+    const named = path.endsWith(".js")
+      ? [...text.matchAll(/^import [^;]*?"([^"]+)";$/gm)].map(([, name]) => `page/${name}`)
+      : [...text.matchAll(/(?:href|src)="([^"#]+)"/g)].map(([, name]) => name);
+    for (const name of named) {
+      const target = new URL(name.replace("page/./", "page/"), "http://host/");
+      assert(PATHS.includes(target.pathname), `${path} names ${name}`);
+      assert(!name.startsWith("/"), `${path} names ${name}`);
+    }
+    assert(!/innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(/.test(text), path);
+    if (path === "/") assert(!/\sstyle=|\son\w+=|<style|<script>/.test(text), "something inline");
+  }
+});
