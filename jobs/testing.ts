@@ -3,7 +3,7 @@ import { type BatchOptions, type BatchResult, type Execute, runBatch } from "./r
 import type { Storage } from "./storage.ts";
 
 /** Limits of a file whose lines may name what the server answers. */
-export const TEST_LIMITS = inputLimits(["/v1/chat/completions", "/v1/completions"]);
+export const TEST_LIMITS = inputLimits(["/v1/chat/completions", "/v1/completions", "/v1/responses"]);
 
 /** The n-th line of an input. */
 export function batchLine(n: number, body: Record<string, unknown> = {}): string {

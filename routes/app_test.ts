@@ -68,7 +68,7 @@ Deno.test("the document names every route, its schemas, and the key where one is
   });
   const names = served.map(({ method, path }) => `${method} ${path.replace(":model{.+}", "{model}")}`);
   assertEquals(documented.sort(), names.sort());
-  assertEquals(documented.length, 11);
+  assertEquals(documented.length, 13);
 
   const references = [...JSON.stringify(document).matchAll(/"#\/components\/schemas\/(\w+)"/g)];
   for (const [, name] of references) assert(name in document.components.schemas, name);
@@ -100,7 +100,7 @@ Deno.test("the document says of every operation what it is called, and which sta
     .flatMap(([path, item]) =>
       Object.entries(item).map(([method, operation]) => ({ path, method, operation }))
     );
-  assertEquals(all.length, 21);
+  assertEquals(all.length, 23);
   assertEquals(new Set(all.map(({ operation }) => operation.operationId)).size, all.length);
   for (const { path, method, operation: { tags, responses, requestBody } } of all) {
     const statuses = Object.keys(responses).map(Number);

@@ -5,6 +5,7 @@ import { files } from "./endpoints/files.ts";
 import { health } from "./endpoints/health.ts";
 import { metrics } from "./endpoints/metrics.ts";
 import { models } from "./endpoints/models.ts";
+import { responseTokens } from "./endpoints/responses.ts";
 import { tokenize } from "./endpoints/tokenize.ts";
 import { tokenizerInfo } from "./endpoints/tokenizer_info.ts";
 import { GENERATIONS } from "./generations.ts";
@@ -13,6 +14,7 @@ import type { Endpoint } from "./shared/endpoint.ts";
 /** All that is served, in the order of the OpenAPI document. */
 export const ENDPOINTS: readonly Endpoint[] = [
   ...GENERATIONS.map(({ endpoint }) => endpoint),
+  responseTokens,
   ...models,
   tokenize,
   detokenize,

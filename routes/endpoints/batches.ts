@@ -4,38 +4,13 @@ import { GENERATION_URLS } from "../generations.ts";
 import { abortWhenLeft } from "../shared/client.ts";
 import { storage } from "../shared/context.ts";
 import { endpoint } from "../shared/endpoint.ts";
-import { documented, text } from "../shared/fields.ts";
+import { metadata, text } from "../shared/fields.ts";
 import { cursor, digits, expiry, listOf, pageOf } from "../shared/lists.ts";
 import { eventStream } from "../shared/sse.ts";
 
 /* OpenAI's batches, and the progress of one as server-sent events. */
 
 const DEFAULT_LIST = 20;
-
-const MAX_METADATA = 16;
-
-const metadataName = text(1, 64).refine((name) => name.isWellFormed());
-const metadataText = text(0, 512).refine((text) => text.isWellFormed());
-
-const metadata = documented(
-  z.custom<Record<string, string>>((given) => {
-    if (typeof given !== "object" || given === null || Array.isArray(given)) return false;
-    const entries = Object.entries(given);
-    return entries.length <= MAX_METADATA && entries.every(([key, value]) => {
-      return metadataName.safeParse(key).success && metadataText.safeParse(value).success;
-    });
-  }, {
-    error:
-      `Invalid "metadata": must be an object of at most ${MAX_METADATA} texts of up to 512 characters, ` +
-      "their names of 1 to 64",
-  }).nullish(),
-  {
-    type: ["object", "null"],
-    propertyNames: { minLength: 1, maxLength: 64 },
-    additionalProperties: { type: "string", maxLength: 512 },
-    maxProperties: MAX_METADATA,
-  },
-);
 
 /** 1h to 720h, 1d to 30d. */
 const WINDOW = /^(?:(?:[1-9][0-9]?|[1-6][0-9]{2}|7[01][0-9]|720)h|(?:[1-9]|[12][0-9]|30)d)$/;

@@ -35,7 +35,7 @@ function depth(issue: Issue): number {
 }
 
 /** `["messages", 0, "content"]` -> `messages[0].content`. */
-function pathText(path: readonly PropertyKey[]): string {
+export function pathText(path: readonly PropertyKey[]): string {
   return path.map((key, i) => typeof key === "number" ? `[${key}]` : `${i ? "." : ""}${clip(String(key))}`)
     .join("");
 }

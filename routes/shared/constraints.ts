@@ -155,27 +155,30 @@ export const foreignFields = Object.fromEntries(
   FOREIGN.map((name) => [name, special({ type: "null", description: "Not supported" })]),
 ) as Record<typeof FOREIGN[number], ReturnType<typeof special>>;
 
-/** Refuses two forms at once, and forms that nobody here knows. */
-export function checkForms(body: Fields & { [name: string]: unknown }, ctx: z.RefinementCtx): void {
+/** Refuses two forms at once, and forms that nobody here knows. `own`: one that the endpoint has a field of its own for. */
+export function checkForms(
+  body: Fields & { [name: string]: unknown },
+  ctx: z.RefinementCtx,
+  own?: AskedForm,
+): void {
   for (const name of FOREIGN) {
     if (isGiven(body[name])) unsupported(ctx, name, "this way to constrain an answer");
   }
-  const asked = formsOf(body);
+  const asked = [...(own ? [own] : []), ...formsOf(body)];
   if (asked.length < 2) return;
-  const [first, second] = asked.map(({ field }) => field);
+  const [first, second] = asked.map(({ param }) => param.split(".")[0]);
   const message = `"${first}" and "${second}" both ask for a form of the answer; send one of them`;
   refuse(ctx, [second], "conflicting_parameters", message);
 }
 
 /** undefined where any text will do. */
 export function formOf(body: Fields): AskedForm | undefined {
-  return formsOf(body).map(({ param, constraint }) => ({ param, constraint }))[0];
+  return formsOf(body)[0];
 }
 
-function formsOf(body: Fields): (AskedForm & { field: string })[] {
-  const forms: (AskedForm & { field: string })[] = [];
-  const add = (param: string, constraint: Constraint) =>
-    forms.push({ field: param.split(".")[0], param, constraint });
+function formsOf(body: Fields): AskedForm[] {
+  const forms: AskedForm[] = [];
+  const add = (param: string, constraint: Constraint) => forms.push({ param, constraint });
   const { response_format: format, structured_outputs: structured } = body;
   if (format?.type === "json_object") {
     if (isGiven(format.schema) && format.schema !== true && Object.keys(format.schema).length > 0) {
@@ -208,9 +211,9 @@ function isGiven<T>(value: T | null | undefined): value is T {
   return value !== undefined && value !== null;
 }
 
-const ANY_OBJECT: Constraint = { kind: "json_schema", schema: { type: "object" } };
+export const ANY_OBJECT: Constraint = { kind: "json_schema", schema: { type: "object" } };
 
-function jsonForm(schema: JsonSchemaBody | string): Constraint {
+export function jsonForm(schema: JsonSchemaBody | string): Constraint {
   return { kind: "json_schema", schema: typeof schema === "string" ? parseSchema(schema) : schema };
 }
 

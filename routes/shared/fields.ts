@@ -159,6 +159,32 @@ export const generationFields = {
   }),
 };
 
+const MAX_METADATA = 16;
+
+const metadataName = text(1, 64).refine((name) => name.isWellFormed());
+const metadataText = text(0, 512).refine((text) => text.isWellFormed());
+
+/** Texts of the client's own, which come back with the answer. */
+export const metadata = documented(
+  z.custom<Record<string, string>>((given) => {
+    if (typeof given !== "object" || given === null || Array.isArray(given)) return false;
+    const entries = Object.entries(given);
+    return entries.length <= MAX_METADATA && entries.every(([key, value]) => {
+      return metadataName.safeParse(key).success && metadataText.safeParse(value).success;
+    });
+  }, {
+    error:
+      `Invalid "metadata": must be an object of at most ${MAX_METADATA} texts of up to 512 characters, ` +
+      "their names of 1 to 64",
+  }).nullish(),
+  {
+    type: ["object", "null"],
+    propertyNames: { minLength: 1, maxLength: 64 },
+    additionalProperties: { type: "string", maxLength: 512 },
+    maxProperties: MAX_METADATA,
+  },
+);
+
 /** A field that is checked by hand; `shown` is what may stand there. */
 export function special(shown: JsonSchema) {
   return documented(z.unknown().optional(), shown);

@@ -1,5 +1,6 @@
 import { z } from "@hono/zod-openapi";
 import type { Tool, ToolChoice } from "../../engine/types.ts";
+import { pathText } from "./check.ts";
 import { argumentsSchema, type AskedForm } from "./constraints.ts";
 import { boundedArray, documented, LIMITS, refuse, unsupported } from "./fields.ts";
 
@@ -9,7 +10,7 @@ export const functionName = z.string().regex(NAME, {
   error: "must have 1 to 128 letters, digits and _ . -",
 });
 
-const functionBody = z.object({
+export const functionBody = z.object({
   name: functionName,
   description: z.string().nullish(),
   parameters: argumentsSchema.nullish(),
@@ -30,14 +31,14 @@ const tool = z.object({
 
 const namedFunction = z.object({ name: functionName });
 
-const MODES = ["none", "auto", "required"] as const;
+export const TOOL_MODES = ["none", "auto", "required"] as const;
 
 const toolChoice = z.union([
-  z.enum(MODES),
+  z.enum(TOOL_MODES),
   z.object({ type: z.literal("function"), function: namedFunction }),
 ], {
   error: `must be ${
-    MODES.map((mode) => `"${mode}"`).join(", ")
+    TOOL_MODES.map((mode) => `"${mode}"`).join(", ")
   } or {"type":"function","function":{"name":…}}`,
 });
 
@@ -97,7 +98,7 @@ export function toolForms(body: Fields): AskedForm[] {
   }) ?? [];
 }
 
-function toolOf({ name, description, parameters }: z.output<typeof functionBody>): Tool {
+export function toolOf({ name, description, parameters }: z.output<typeof functionBody>): Tool {
   return { name, description: description?.toWellFormed(), parameters: parameters ?? undefined };
 }
 
@@ -125,7 +126,11 @@ export function checkTools(body: Fields, ctx: z.RefinementCtx): void {
   }
 }
 
-function checkNames(names: string[], path: (index: number) => PropertyKey[], ctx: z.RefinementCtx): void {
+export function checkNames(
+  names: string[],
+  path: (index: number) => PropertyKey[],
+  ctx: z.RefinementCtx,
+): void {
   const first = new Map<string, number>();
   names.forEach((name, i) => {
     const earlier = first.get(name);
@@ -139,7 +144,7 @@ function checkNames(names: string[], path: (index: number) => PropertyKey[], ctx
 
 const utf8 = new TextEncoder();
 
-function checkSize(given: unknown[], field: string, ctx: z.RefinementCtx): void {
+export function checkSize(given: unknown[], field: string, ctx: z.RefinementCtx): void {
   if (given.length === 0) return;
   const bytes = utf8.encode(JSON.stringify(given)).length;
   if (bytes <= LIMITS.toolBytes) return;
@@ -148,19 +153,18 @@ function checkSize(given: unknown[], field: string, ctx: z.RefinementCtx): void 
   refuse(ctx, [field], "invalid_value", message);
 }
 
-function checkChoice(
+export function checkChoice(
   name: string,
   names: string[],
-  path: string[],
+  path: PropertyKey[],
   where: string,
   ctx: z.RefinementCtx,
 ): void {
   if (names.includes(name)) return;
-  const param = path.join(".");
   refuse(
     ctx,
     path,
     "invalid_value",
-    `Invalid "${param}": must be the name of one of "${where}" (got "${name}")`,
+    `Invalid "${pathText(path)}": must be the name of one of "${where}" (got "${name}")`,
   );
 }
