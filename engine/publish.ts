@@ -101,6 +101,7 @@ export function publishFinish(sequence: Sequence, reason: FinishReason): void {
   sequence.stream.push({
     type: "finish",
     reason: reason === "length" && sequence.output.stopped && !form?.constrained ? "stop" : reason,
+    ...sequence.output.stopped && { stop: sequence.output.stop },
     text,
     usage: {
       promptTokens: promptLength,

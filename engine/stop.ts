@@ -14,7 +14,7 @@ export class StopMatcher {
   /** Characters of each stop string that the text so far ends with. */
   readonly #matched: Int32Array; // [stops]
   #held = "";
-  #stopped = false;
+  #found: string | undefined;
   #dropped = 0;
 
   /** `stops`: not empty and well-formed UTF-16 each. */
@@ -24,9 +24,9 @@ export class StopMatcher {
     this.#matched = new Int32Array(stops.length);
   }
 
-  /** Whether a stop string was found; what comes after it is ignored. */
-  get stopped(): boolean {
-    return this.#stopped;
+  /** The stop string that was found; what comes after it is ignored. */
+  get found(): string | undefined {
+    return this.#found;
   }
 
   /** UTF-16 units from the stop string's first on, of all that was pushed until it was found. */
@@ -36,16 +36,17 @@ export class StopMatcher {
 
   /** Takes whole characters; gives the text that is certain now, up to a stop string. */
   push(piece: string): string {
-    if (this.#stopped) return "";
+    if (this.#found !== undefined) return "";
     if (this.#stops.length === 0) return piece;
     const text = this.#held + piece;
     for (let i = this.#held.length; i < text.length; i++) {
-      const length = this.#advance(text.charCodeAt(i));
-      if (length === 0) continue;
-      this.#stopped = true;
+      const found = this.#advance(text.charCodeAt(i));
+      if (found === undefined) continue;
+      const end = i + 1 - found.length;
+      this.#found = found;
       this.#held = "";
-      this.#dropped = text.length - (i + 1 - length);
-      return text.slice(0, i + 1 - length);
+      this.#dropped = text.length - end;
+      return text.slice(0, end);
     }
     const certain = text.length - Math.max(...this.#matched);
     this.#held = text.slice(certain);
@@ -59,15 +60,15 @@ export class StopMatcher {
     return held;
   }
 
-  /** The length of the longest stop string that this character completes; 0 when none. */
-  #advance(unit: number): number {
-    let longest = 0;
+  /** The longest stop string that this character completes. */
+  #advance(unit: number): string | undefined {
+    let longest: string | undefined;
     for (let s = 0; s < this.#stops.length; s++) {
       const stop = this.#stops[s];
       let matched = this.#matched[s];
       while (matched > 0 && stop.charCodeAt(matched) !== unit) matched = this.#fallbacks[s][matched - 1];
       if (stop.charCodeAt(matched) === unit) matched++;
-      if (matched === stop.length) longest = Math.max(longest, matched);
+      if (matched === stop.length && matched > (longest?.length ?? 0)) longest = stop;
       this.#matched[s] = matched;
     }
     return longest;
@@ -98,8 +99,13 @@ export class OutputText {
     this.#matcher = new StopMatcher(stops);
   }
 
+  /** The stop string that ended the text. */
+  get stop(): string | undefined {
+    return this.#matcher.found;
+  }
+
   get stopped(): boolean {
-    return this.#matcher.stopped;
+    return this.stop !== undefined;
   }
 
   /** How much of the text's end is no part of the output, since a stop string was found: UTF-16 units. */

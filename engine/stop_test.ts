@@ -3,22 +3,22 @@ import { OutputText, StopMatcher } from "./stop.ts";
 import { ByteTokenizer, EOS } from "./testing.ts";
 
 /** What the rule says, over the whole text at once: the match that ends first, the longest of those. */
-function expected(text: string, stops: string[]): { text: string; stopped: boolean } {
+function expected(text: string, stops: string[]): { text: string; found: string | undefined } {
   for (let end = 1; end <= text.length; end++) {
     const found = stops.filter((stop) =>
       text.slice(0, end).endsWith(stop)
     ).sort((a, b) => b.length - a.length)[0];
-    if (found) return { text: text.slice(0, end - found.length), stopped: true };
+    if (found) return { text: text.slice(0, end - found.length), found };
   }
-  return { text, stopped: false };
+  return { text, found: undefined };
 }
 
-function streamed(pieces: string[], stops: string[]): { text: string; stopped: boolean } {
+function streamed(pieces: string[], stops: string[]): { text: string; found: string | undefined } {
   const matcher = new StopMatcher(stops);
   let text = "";
   for (const piece of pieces) text += matcher.push(piece);
   text += matcher.end();
-  return { text, stopped: matcher.stopped };
+  return { text, found: matcher.found };
 }
 
 /** All ways to cut a text into pieces. */
@@ -92,7 +92,7 @@ Deno.test("nothing comes after a stop string", () => {
   assertEquals(matcher.push("a.b"), "a");
   assertEquals(matcher.push("c"), "");
   assertEquals(matcher.end(), "");
-  assert(matcher.stopped);
+  assertEquals(matcher.found, ".");
 });
 
 Deno.test("a long stop string costs no more than its text", () => {

@@ -142,6 +142,8 @@ export type TokenEvent =
   | {
     type: "finish";
     reason: FinishReason;
+    /** The stop text that the answer ended at; its form may want more (`length`). */
+    stop?: string;
     /** What was still held back. */
     text: string;
     usage: Usage;

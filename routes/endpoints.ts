@@ -1,6 +1,7 @@
 import { applyTemplate } from "./endpoints/apply_template.ts";
 import { batches } from "./endpoints/batches.ts";
 import { detokenize } from "./endpoints/detokenize.ts";
+import { countTokens } from "./endpoints/count_tokens.ts";
 import { files } from "./endpoints/files.ts";
 import { health } from "./endpoints/health.ts";
 import { metrics } from "./endpoints/metrics.ts";
@@ -15,6 +16,7 @@ import type { Endpoint } from "./shared/endpoint.ts";
 export const ENDPOINTS: readonly Endpoint[] = [
   ...GENERATIONS.map(({ endpoint }) => endpoint),
   responseTokens,
+  countTokens,
   ...models,
   tokenize,
   detokenize,

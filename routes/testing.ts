@@ -204,9 +204,11 @@ export class FakeEngine implements Engine {
       reason: "stop" | "length" | "cancelled",
       count: number,
       end = text.length,
+      stop?: string,
     ): TokenEvent => ({
       type: "finish",
       reason,
+      ...(stop === undefined ? {} : { stop }),
       text: take(end),
       usage: {
         promptTokens: prompt.length,
@@ -229,9 +231,9 @@ export class FakeEngine implements Engine {
       }
       text += decoder.push(token);
       const found = firstStop(text, stop);
-      const certain = found ?? text.length - longestPrefix(text, stop);
+      const certain = found?.place ?? text.length - longestPrefix(text, stop);
       yield { type: "token", token, text: take(certain), ...score(token, logprobs) };
-      if (found !== undefined) return yield finish("stop", count + 1, found);
+      if (found) return yield finish("stop", count + 1, found.place, found.word);
     }
     text += decoder.end();
     yield finish("length", most);
@@ -321,9 +323,9 @@ function scorePrompt(prompt: readonly number[], count: number) {
   return prompt.map((token, i) => ({ token, logprob: i ? -1 : null, top: i ? topOf(token, count) : [] }));
 }
 
-function firstStop(text: string, stop: readonly string[]): number | undefined {
-  const places = stop.map((word) => text.indexOf(word)).filter((place) => place >= 0);
-  return places.length > 0 ? Math.min(...places) : undefined;
+function firstStop(text: string, stop: readonly string[]): { word: string; place: number } | undefined {
+  const found = stop.map((word) => ({ word, place: text.indexOf(word) })).filter(({ place }) => place >= 0);
+  return found.sort((a, b) => a.place - b.place)[0];
 }
 
 /** Characters at the end of `text` that a stop text may begin with. */

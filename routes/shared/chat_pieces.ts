@@ -8,7 +8,14 @@ export type ChatPiece =
   | { type: "progress"; index: number; progress: PromptProgress }
   /** `tokens`: those of a part of the content, where log-probabilities were asked for. */
   | { type: "part"; index: number; part: ChatPart; tokens: ScoredToken[] }
-  | { type: "finish"; index: number; reason: "stop" | "length" | "tool_calls"; usage: Usage };
+  | {
+    type: "finish";
+    index: number;
+    reason: "stop" | "length" | "tool_calls";
+    /** The stop text that the answer ended at. */
+    stop?: string;
+    usage: Usage;
+  };
 
 /** Reads the pieces of several answers, each with its own reader. Throws ApiError for calls that are not whole. */
 export async function* chatPieces(

@@ -5,7 +5,8 @@ import { boundedArray, documented, LIMITS, refuse, special, text, unsupported } 
 import { HugeNumber } from "./json.ts";
 
 /** JSON Schema, as it comes; whether it is one, and what of it is supported, is for the engine to say. */
-export type JsonSchemaBody = boolean | Readonly<Record<string, unknown>>;
+export type JsonSchemaBody = boolean | JsonObject;
+type JsonObject = Readonly<Record<string, unknown>>;
 
 /** A number that was not kept would be left out of the schema, or become another rule. */
 function hasHugeNumber(value: unknown): boolean {
@@ -15,8 +16,8 @@ function hasHugeNumber(value: unknown): boolean {
 }
 
 /** Depth is bounded for the whole body. */
-function jsonObject(what: string, orBoolean: boolean) {
-  return z.custom<JsonSchemaBody>((value) => {
+function jsonValue<T>(what: string, orBoolean: boolean) {
+  return z.custom<T>((value) => {
     if (typeof value === "boolean") return orBoolean;
     return typeof value === "object" && value !== null && !Array.isArray(value) && !hasHugeNumber(value);
   }, { error: `must be ${what} whose numbers a 64-bit float holds` });
@@ -24,12 +25,14 @@ function jsonObject(what: string, orBoolean: boolean) {
 
 const SCHEMA = { type: ["object", "boolean"], description: "JSON Schema 2020-12" };
 
-export const jsonSchema = documented(jsonObject("a JSON schema", true), SCHEMA);
+export const jsonSchema = documented(jsonValue<JsonSchemaBody>("a JSON schema", true), SCHEMA);
 /** Of a function's arguments, which are an object always. */
 export const argumentsSchema = documented(
-  jsonObject("a JSON schema of an object", false) as z.ZodType<Readonly<Record<string, unknown>>>,
+  jsonValue<JsonObject>("a JSON schema of an object", false),
   { ...SCHEMA, type: "object" },
 );
+/** An object whose numbers are kept as they came. */
+export const jsonObject = documented(jsonValue<JsonObject>("an object", false), { type: "object" });
 
 const NO_SCHEMA = `must be a JSON schema of at most ${MAX_JSON_DEPTH} levels, which this text is not`;
 const schemaText = text(1, LIMITS.grammarCharacters);

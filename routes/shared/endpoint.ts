@@ -129,6 +129,7 @@ export function shapeErrors(app: OpenAPIHono<Env>, { pattern, errors }: Endpoint
   app.use(pattern, async (c, next) => {
     c.set("errors", errors);
     await next();
+    if (errors.idHeader) c.header(errors.idHeader, c.get("requestId"));
   });
 }
 

@@ -30,6 +30,8 @@ export interface ErrorShape {
   readonly schema: z.ZodType;
   /** Batches read `error.code`. `requestId`: of an answer over HTTP. */
   body(error: ApiError, requestId?: string): { error: { code: string | null } };
+  /** The header of answers in which clients look for the request's id, beside x-request-id. */
+  readonly idHeader?: string;
 }
 
 interface ApiErrorOptions {

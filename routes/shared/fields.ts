@@ -5,6 +5,7 @@ export const LIMITS = {
   choices: 128,
   topLogprobs: 20,
   stopTexts: 4,
+  stopSequences: 64,
   stopCharacters: 1024,
   breakers: 64,
   breakerCharacters: 40,

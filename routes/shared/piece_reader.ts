@@ -19,7 +19,8 @@ export type Piece =
   | { type: "text"; index: number; text: string; tokens: ScoredToken[] }
   /** A token that is no text, such as one that opens a call. */
   | { type: "marker"; index: number; token: number }
-  | { type: "finish"; index: number; reason: "stop" | "length"; usage: Usage };
+  /** `stop`: the stop text that the answer ended at. */
+  | { type: "finish"; index: number; reason: "stop" | "length"; stop?: string; usage: Usage };
 
 /** Unicode characters, as text offsets count them. */
 export function characters(text: string): number {
@@ -61,14 +62,14 @@ export class PieceReader {
       case "text":
         return [this.#text(event.text)];
       case "finish": {
-        const { text, usage } = event;
+        const { text, stop, usage } = event;
         const reason = event.reason === "stop" ? "stop" : "length";
         if (reason === "stop") {
           const end = this.#sent + characters(text);
           this.#waiting = this.#waiting.filter((token) => token.offset < end);
         }
         const last = text === "" && this.#waiting.length === 0 ? [] : [this.#text(text)];
-        return [...last, { type: "finish", index, reason, usage }];
+        return [...last, { type: "finish", index, reason, stop, usage }];
       }
     }
   }

@@ -1,0 +1,478 @@
+import Anthropic from "@anthropic-ai/sdk";
+import { betaZodTool } from "@anthropic-ai/sdk/helpers/beta/zod.js";
+import { zodOutputFormat } from "@anthropic-ai/sdk/helpers/zod.js";
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { z } from "zod";
+import { EngineError } from "../engine/types.ts";
+import { type TestServer, until, withServer } from "./testing_server.ts";
+
+/* Messages, asked by the unmodified client of its own API; the fake model writes thoughts and calls in channels. */
+
+const TEXT = "Hello, wörld 🙂!";
+const THINK = "<|start|>think\nParis… and wörld 🙂";
+const PARIS = '<|start|>call weather\n{"city": "Paris 🙂"}';
+const ROME = '<|start|>call time\n{"city": "Rome"}';
+const SAID = "<|start|>text\nHere you are";
+
+const replying = (text: string) => ({ reply: () => text });
+const messages: Anthropic.MessageParam[] = [{ role: "user", content: "Weather in Paris and Rome?" }];
+const usual = { model: "demo", max_tokens: 400, messages };
+const thinking = { type: "enabled" as const, budget_tokens: 1024 };
+
+function clientOf({ base }: TestServer, options: ConstructorParameters<typeof Anthropic>[0] = {}) {
+  return new Anthropic({ baseURL: base, apiKey: "unused", maxRetries: 0, logLevel: "off", ...options });
+}
+
+function toolOf(name: string): Anthropic.Tool {
+  const properties = { city: { type: "string" } };
+  return {
+    name,
+    description: `About ${name}`,
+    input_schema: { type: "object", properties, required: ["city"] },
+  };
+}
+const tools = [toolOf("weather"), toolOf("time")];
+
+/** The answer, after the same was put together from a stream by the client's own helper. */
+async function both(
+  server: TestServer,
+  body: Partial<Anthropic.MessageCreateParams> & Record<string, unknown> = {},
+) {
+  const client = clientOf(server);
+  const { stream: _, ...request } = { ...usual, ...body };
+  const whole = await client.messages.create(request);
+  const stream = client.messages.stream(request as Anthropic.MessageStreamParams);
+  const events = await Array.fromAsync(stream);
+  const streamed = await stream.finalMessage();
+  const { id: _id, ...rest } = whole;
+  const { id: _other, parsed_output: _none, ...others } = JSON.parse(JSON.stringify(streamed));
+  assertEquals(others, JSON.parse(JSON.stringify(rest)), "streamed and whole differ");
+  return { whole, events };
+}
+
+Deno.test("an answer in Anthropic's shape, and the engine asked for what the body says", async () => {
+  await withServer({}, async (server) => {
+    const { whole, events } = await both(server, { system: [{ type: "text", text: "Be brief" }], top_k: 5 });
+    assert(whole.id.startsWith("msg_"));
+    assert(whole._request_id?.startsWith("req_"));
+    assertEquals(whole.content, [{ type: "text", text: TEXT, citations: null }]);
+    assertEquals([whole.role, whole.model, whole.stop_reason, whole.stop_sequence], [
+      "assistant",
+      "demo",
+      "end_turn",
+      null,
+    ]);
+    const [request] = server.engine.requests;
+    const prompt = [{ role: "system", content: "Be brief" }, {
+      role: "user",
+      content: messages[0].content as string,
+    }];
+    assertEquals(request.prompt, server.engine.encodeChat(prompt, { addGenerationPrompt: true }));
+    assertEquals([request.maxTokens, request.sampling?.topK, request.stop], [400, 5, []]);
+    assertEquals(whole.usage.input_tokens, request.prompt.length);
+    assertEquals(whole.usage.output_tokens, new TextEncoder().encode(TEXT).length + 1);
+    assertEquals([whole.usage.cache_read_input_tokens, whole.usage.cache_creation_input_tokens], [0, 0]);
+    assertEquals(events.map(({ type }) => type).filter((type, i, all) => type !== all[i - 1]), [
+      "message_start",
+      "content_block_start",
+      "content_block_delta",
+      "content_block_stop",
+      "message_delta",
+      "message_stop",
+    ]);
+  });
+});
+
+Deno.test("events are named on the wire, and no [DONE] ends them", async () => {
+  await withServer({ ...replying("ab"), chunk: 16 }, async ({ post }) => {
+    const text = await (await post("/v1/messages", { ...usual, stream: true })).text();
+    const events = text.trimEnd().split("\n\n").map((event) => {
+      const [, name, data] = event.match(/^event: (\w+)\ndata: (.*)$/)!;
+      assertEquals(JSON.parse(data).type, name);
+      return name;
+    });
+    assertEquals(events[0], "message_start");
+    assert(
+      events.filter((name) => name === "ping").length === 2,
+      "no signs of life while the prompt is read",
+    );
+    assertEquals(events.at(-1), "message_stop");
+  });
+});
+
+Deno.test("thinking is asked for, budgeted, shown, left out and given back", async () => {
+  await withServer(replying(THINK + SAID), async (server) => {
+    const { whole } = await both(server, { thinking });
+    const [thought, said] = whole.content as [Anthropic.ThinkingBlock, Anthropic.TextBlock];
+    assertEquals([thought.thinking, said.text], ["Paris… and wörld 🙂", "Here you are"]);
+    assert(thought.signature.length > 0);
+    assertEquals(whole.usage.output_tokens_details?.thinking_tokens, 24);
+    assertEquals(server.engine.requests[0].thinking?.budget, 1024);
+    assertEquals(server.engine.chatForm.conversations[0].effort, "medium");
+
+    const { whole: omitted } = await both(server, { thinking: { type: "adaptive", display: "omitted" } });
+    assertEquals((omitted.content[0] as Anthropic.ThinkingBlock).thinking, "");
+    for (const content of [whole.content, omitted.content] as Anthropic.ContentBlockParam[][]) {
+      await both(server, {
+        messages: [...messages, { role: "assistant", content }, { role: "user", content: "And?" }],
+      });
+      const { messages: planned } = server.engine.chatForm.conversations.at(-1)!;
+      assertEquals(planned[1].reasoning_content, "Paris… and wörld 🙂");
+      assertEquals(planned[1].content, "Here you are");
+    }
+
+    // Who does not ask for thoughts gets none, and the model is told so.
+    for (const none of [{}, { thinking: { type: "disabled" as const } }]) {
+      const { whole } = await both(server, none);
+      assertEquals(whole.content, [{ type: "text", text: "Here you are", citations: null }]);
+      assertEquals(server.engine.chatForm.conversations.at(-1)!.effort, false);
+    }
+    await both(server, { thinking: { type: "adaptive" }, output_config: { effort: "xhigh" } });
+    assertEquals(server.engine.chatForm.conversations.at(-1)!.effort, "xhigh");
+  });
+});
+
+Deno.test("thinking, text and several calls, whole and streamed alike", async () => {
+  await withServer(replying(THINK + SAID + PARIS + ROME), async (server) => {
+    const { whole } = await both(server, { tools, thinking });
+    assertEquals(whole.stop_reason, "tool_use");
+    const caller = { type: "direct" };
+    assertEquals(whole.content.slice(1), [
+      { type: "text", text: "Here you are", citations: null },
+      {
+        type: "tool_use",
+        id: `call_${"x".repeat(23)}0`,
+        name: "weather",
+        input: { city: "Paris 🙂" },
+        caller,
+      },
+      { type: "tool_use", id: `call_${"x".repeat(23)}1`, name: "time", input: { city: "Rome" }, caller },
+    ] as never);
+    const [{ tools: planned, toolChoice, parallelToolCalls }] = server.engine.chatForm.conversations;
+    assertEquals(planned?.map(({ name, parameters }) => [name, parameters]), [
+      ["weather", tools[0].input_schema],
+      ["time", tools[1].input_schema],
+    ] as never);
+    assertEquals([toolChoice, parallelToolCalls], ["auto", true]);
+  });
+});
+
+Deno.test("choices of tools are those of the chat form", async () => {
+  await withServer(replying(PARIS), async (server) => {
+    const cases: [Anthropic.ToolChoice, unknown, boolean][] = [
+      [{ type: "auto" }, "auto", true],
+      [{ type: "any", disable_parallel_tool_use: true }, "required", false],
+      [{ type: "tool", name: "time" }, { name: "time" }, true],
+      [{ type: "none" }, "none", true],
+    ];
+    for (const [tool_choice, choice, parallel] of cases) {
+      await clientOf(server).messages.create({ ...usual, tools, tool_choice });
+      const { toolChoice, parallelToolCalls } = server.engine.chatForm.conversations.at(-1)!;
+      assertEquals([toolChoice, parallelToolCalls], [choice, parallel]);
+    }
+  });
+});
+
+Deno.test("stop sequences: which of them ended the answer is told", async () => {
+  await withServer(replying("Here you are"), async (server) => {
+    const cases: [string[], string | null, string][] = [
+      [["zzz", "you"], "you", "Here "],
+      [["zzz"], null, "Here you are"],
+      [["e", "re y"], "e", "H"],
+    ];
+    for (const [stop_sequences, found, text] of cases) {
+      const { whole } = await both(server, { stop_sequences });
+      assertEquals([whole.stop_reason, whole.stop_sequence], [found ? "stop_sequence" : "end_turn", found]);
+      assertEquals(whole.content, [{ type: "text", text, citations: null }]);
+    }
+  });
+});
+
+Deno.test("what ended an answer that is too long: its own bound, or the context", async () => {
+  await withServer({ contextLength: 128 }, async (server) => {
+    const { whole } = await both(server, { max_tokens: 3 });
+    assertEquals([whole.stop_reason, whole.usage.output_tokens], ["max_tokens", 3]);
+    const { whole: nothing } = await both(server, { max_tokens: 0 });
+    assertEquals([nothing.stop_reason, nothing.content], ["max_tokens", []]);
+    const { whole: full } = await both(server, { max_tokens: 1000, ignore_eos: true });
+    assertEquals(full.stop_reason, "model_context_window_exceeded");
+  });
+});
+
+Deno.test("an answer that ends inside a call: its tokens are told, its input is not made up", async () => {
+  await withServer(replying(PARIS), async (server) => {
+    const whole = await clientOf(server).messages.create({ ...usual, tools, max_tokens: 26 });
+    assertEquals(whole.stop_reason, "max_tokens");
+    assertEquals((whole.content[0] as Anthropic.ToolUseBlock).input, {});
+  });
+});
+
+Deno.test("the last message of the assistant is the beginning of the answer", async () => {
+  await withServer({}, async (server) => {
+    const prefilled: Anthropic.MessageParam[] = [...messages, {
+      role: "assistant",
+      content: [{ type: "text", text: "It is" }],
+    }];
+    await both(server, { messages: prefilled });
+    const { continueFinal, messages: planned } = server.engine.chatForm.conversations[0];
+    assertEquals([continueFinal, planned.at(-1)], [true, { role: "assistant", content: "It is" }]);
+    const schema = { type: "object" };
+    for (
+      const bound of [
+        { output_config: { format: { type: "json_schema" as const, schema } } },
+        { tools, tool_choice: { type: "any" as const } },
+      ]
+    ) {
+      const error = await assertRejects(
+        () => clientOf(server).messages.create({ ...usual, messages: prefilled, ...bound }),
+        Anthropic.BadRequestError,
+      );
+      assertEquals(bodyOf(error).error.code, "conflicting_parameters");
+    }
+  });
+});
+
+Deno.test("a schema for the answer, in its place, its older place and from zod", async () => {
+  await withServer(replying('<|start|>text\n{"city":"Rome"}'), async (server) => {
+    const schema = { type: "object", properties: { city: { type: "string" } } };
+    const format = { type: "json_schema" as const, schema };
+    for (const body of [{ output_config: { format } }, { output_format: format }]) {
+      await both(server, body);
+      assertEquals(server.engine.requests.at(-1)!.constraint, { kind: "json_schema", schema });
+    }
+    const parsed = await clientOf(server).messages.parse({
+      ...usual,
+      output_config: { format: zodOutputFormat(z.object({ city: z.string() })) },
+    });
+    assertEquals(parsed.parsed_output, { city: "Rome" });
+    const beta = await clientOf(server).beta.messages.create({
+      ...usual,
+      messages: messages as Anthropic.Beta.BetaMessageParam[],
+      output_format: format,
+      betas: ["structured-outputs-2025-11-13"],
+      context_management: { edits: [{ type: "clear_tool_uses_20250919" }] },
+    });
+    assertEquals(beta.content[0].type, "text");
+  });
+});
+
+Deno.test("the client's tool runner calls, sends results and failures, and ends with the answer", async () => {
+  const reply = (prompt: string) => prompt.includes("sunny") ? "<|start|>text\nIt is sunny" : PARIS + ROME;
+  await withServer({ reply }, async (server) => {
+    const inputSchema = z.object({ city: z.string() });
+    const asked: string[] = [];
+    const runner = clientOf(server).beta.messages.toolRunner({
+      model: "demo",
+      max_tokens: 400,
+      messages: [{ role: "user", content: "Weather?" }],
+      tools: [
+        betaZodTool({
+          name: "weather",
+          description: "Weather",
+          inputSchema,
+          run: ({ city }) => (asked.push(city), [{ type: "text", text: `sunny in ${city}` }]),
+        }),
+        betaZodTool({
+          name: "time",
+          description: "Time",
+          inputSchema,
+          run: () => {
+            throw new Error("no clock");
+          },
+        }),
+      ],
+    });
+    const last = await runner.runUntilDone();
+    assertEquals(asked, ["Paris 🙂"]);
+    assertEquals(last.content, [{ type: "text", text: "It is sunny", citations: null }] as never);
+    const { messages: planned } = server.engine.chatForm.conversations.at(-1)!;
+    assertEquals(planned.map(({ role }) => role), ["user", "assistant", "tool", "tool"]);
+    assertEquals(planned[2].content, "sunny in Paris 🙂");
+    assert((planned[3].content as string).startsWith("Error: "));
+    assertEquals(planned[1].tool_calls, [
+      {
+        id: `call_${"x".repeat(23)}0`,
+        type: "function",
+        function: { name: "weather", arguments: '{"city":"Paris 🙂"}' },
+      },
+      {
+        id: `call_${"x".repeat(23)}1`,
+        type: "function",
+        function: { name: "time", arguments: '{"city":"Rome"}' },
+      },
+    ]);
+  });
+});
+
+Deno.test("counted tokens are those that the same request uses", async () => {
+  await withServer({}, async (server) => {
+    const client = clientOf(server);
+    const bodies: Partial<Anthropic.MessageCountTokensParams>[] = [
+      {},
+      { system: "Be brief", tools, tool_choice: { type: "any" } },
+      { messages: [...messages, { role: "assistant", content: "It" }] },
+      { thinking: { type: "enabled", budget_tokens: 2000 } },
+    ];
+    for (const body of bodies) {
+      const { input_tokens } = await client.messages.countTokens({ model: "demo", messages, ...body });
+      const { usage } = await client.messages.create({ ...usual, ...body });
+      assertEquals(input_tokens, usage.input_tokens);
+    }
+    assertEquals(server.engine.requests.length, bodies.length, "counting generates nothing");
+    await assertRejects(
+      () => client.messages.countTokens({ model: "demo", messages: [] }),
+      Anthropic.BadRequestError,
+    );
+  });
+});
+
+interface ErrorBody {
+  type: string;
+  error: { type: string; message: string; code: string; param: string | null };
+  request_id: string | null;
+}
+const bodyOf = (error: InstanceType<typeof Anthropic.APIError>) => error.error as unknown as ErrorBody;
+
+Deno.test("refusals have Anthropic's shape, whoever refuses", async () => {
+  await withServer({ apiKeys: ["secret"] }, async (server) => {
+    const client = clientOf(server, { apiKey: null, authToken: "secret" });
+    const wrong = clientOf(server, { apiKey: null, authToken: "wrong" });
+    const cases: [() => Promise<unknown>, number, string, string][] = [
+      [() => wrong.messages.create(usual), 401, "authentication_error", "invalid_api_key"],
+      [() => client.messages.create({ ...usual, model: "other" }), 404, "not_found_error", "model_not_found"],
+      [
+        () => client.messages.create({ ...usual, max_tokens: -1 }),
+        400,
+        "invalid_request_error",
+        "invalid_value",
+      ],
+      [
+        () => client.messages.create({ ...usual, messages: [{ role: "user", content: "x".repeat(2000) }] }),
+        400,
+        "invalid_request_error",
+        "context_length_exceeded",
+      ],
+      [() => client.get("/v1/messages"), 405, "invalid_request_error", "method_not_allowed"],
+      [
+        () =>
+          client.post("/v1/messages/count_tokens", { body: {}, headers: { "content-type": "text/plain" } }),
+        415,
+        "invalid_request_error",
+        "unsupported_media_type",
+      ],
+      [
+        () => client.messages.create({ ...usual, system: "x".repeat(9 * 2 ** 20) }),
+        413,
+        "request_too_large",
+        "request_too_large",
+      ],
+      [
+        () => client.messages.create(usual, { headers: { origin: "https://elsewhere.example" } }),
+        403,
+        "permission_error",
+        "cross_site_request",
+      ],
+    ];
+    for (const [call, status, type, code] of cases) {
+      const error = await assertRejects(call, Anthropic.APIError);
+      const body = bodyOf(error);
+      assertEquals([error.status, body.type, body.error.type, body.error.code], [
+        status,
+        "error",
+        type,
+        code,
+      ]);
+      assertEquals(error.type, type as never);
+      assert(error.requestID?.startsWith("req_"));
+      assertEquals(body.request_id, error.requestID);
+    }
+  });
+});
+
+Deno.test("what a text model cannot read, or this server cannot do, is refused with its place", async () => {
+  const image = { type: "image", source: { type: "url", url: "https://a.example/b.png" } };
+  const pdf = { type: "document", source: { type: "url", url: "https://a.example/b.pdf" } };
+  const user = (...content: unknown[]) => ({ messages: [{ role: "user", content }] });
+  const text = { type: "text", text: "What is it?" };
+  const cases: [Record<string, unknown>, string][] = [
+    [user(text, image), "messages[0].content[1].type"],
+    [user(pdf), "messages[0].content[0].source.type"],
+    [
+      user({ type: "tool_result", tool_use_id: "a", content: [image] }),
+      "messages[0].content[0].content[0].type",
+    ],
+    [user({ type: "tool_use", id: "a", name: "f", input: {} }), "messages[0].content[0].type"],
+    [
+      { messages: [{ role: "assistant", content: [{ type: "tool_use", id: "a", name: "f", input: [] }] }] },
+      "messages[0].content[0].input",
+    ],
+    [{ messages: [{ role: "tool", content: "a" }] }, "messages[0].role"],
+    [{ system: [image] }, "system[0].type"],
+    [{ tools: [{ type: "web_search_20250305", name: "web_search" }] }, "tools[0].type"],
+    [{ tools: [{ name: "f" }] }, "tools[0].input_schema"],
+    [{ tools: [tools[0], tools[0]] }, "tools[1].name"],
+    [{ tool_choice: { type: "any" } }, "tool_choice"],
+    [{ tools, tool_choice: { type: "tool", name: "other" } }, "tool_choice.name"],
+    [{ thinking: { type: "enabled" } }, "thinking.budget_tokens"],
+    [{ thinking: { type: "between_tools" } }, "thinking.type"],
+    [{ max_tokens: undefined }, "max_tokens"],
+    [{ stop_sequences: [""] }, "stop_sequences[0]"],
+    [{ mcp_servers: [{ type: "url" }] }, "mcp_servers"],
+    [{ thread: { id: "a" } }, "thread"],
+  ];
+  await withServer({}, async ({ post }) => {
+    for (const [body, param] of cases) {
+      const response = await post("/v1/messages", { ...usual, ...body });
+      const { error }: ErrorBody = await response.json();
+      assertEquals([response.status, error.param], [400, param], error.message);
+      assert(error.message.includes(param.split(".").at(-1)!.replace(/\[\d+\]$/, "")), error.message);
+    }
+  });
+});
+
+Deno.test("a failure in mid-stream is an event, and one before the first is a refusal that is not repeated", async () => {
+  const failure = new EngineError("engine_failed", "It broke");
+  await withServer({ failure, chunk: 16 }, async (server) => {
+    const stream = clientOf(server).messages.stream(usual);
+    const error = await assertRejects(() => stream.finalMessage(), Anthropic.APIError);
+    assertEquals(bodyOf(error).error, {
+      type: "api_error",
+      message: "It broke",
+      code: "engine_failed",
+      param: null,
+      details: { error_code: "engine_failed" },
+    } as never);
+    assertEquals(error.status, undefined);
+  });
+  await withServer({ failure }, async (server) => {
+    const client = clientOf(server, { maxRetries: 2 });
+    await assertRejects(() => client.messages.create(usual), Anthropic.InternalServerError);
+    assertEquals(server.engine.requests.length, 1);
+  });
+});
+
+Deno.test("a full queue is a limit that the client waits for", async () => {
+  await withServer({ slots: 1, queue: 0, tokenMs: 10, ...replying("abc") }, async (server) => {
+    const patient = clientOf(server, { maxRetries: 5 });
+    const first = patient.messages.create(usual);
+    await until(() => server.engine.stats().running === 1);
+    const error = await assertRejects(
+      () => clientOf(server).messages.create(usual),
+      Anthropic.RateLimitError,
+    );
+    assertEquals(error.type, "rate_limit_error");
+    assert(Number(error.headers.get("retry-after")) >= 1);
+    const second = patient.messages.create(usual);
+    assertEquals((await first).stop_reason, "end_turn");
+    assertEquals((await second).stop_reason, "end_turn");
+  });
+});
+
+Deno.test("who leaves a stream cancels it", async () => {
+  await withServer({ tokenMs: 5, reply: () => "a".repeat(500) }, async (server) => {
+    const stream = clientOf(server).messages.stream(usual);
+    stream.on("text", () => stream.abort());
+    await assertRejects(() => stream.finalMessage(), Anthropic.APIUserAbortError);
+    await until(() => server.engine.stats().running === 0);
+  });
+});

@@ -1,0 +1,25 @@
+import { z } from "@hono/zod-openapi";
+import { ANTHROPIC_ERRORS } from "../shared/anthropic/errors.ts";
+import { countRequest, planOf } from "../shared/anthropic/request.ts";
+import { endpoint } from "../shared/endpoint.ts";
+import { checkModel } from "../shared/generation.ts";
+
+const answer = z.object({ input_tokens: z.number().int() }).openapi("MessageTokensCount");
+
+/** Of the prompt that Messages would make of the same conversation. */
+export const countTokens = endpoint({
+  method: "post",
+  path: "/v1/messages/count_tokens",
+  operationId: "countMessageTokens",
+  tag: "Generation",
+  summary: "Count the tokens of a conversation in Anthropic's shape",
+  body: countRequest,
+  example: { model: "demo", messages: [{ role: "user", content: "Who are you?" }] },
+  answer,
+  answers: "How many tokens the prompt has",
+  errors: ANTHROPIC_ERRORS,
+  refusals: { 404: "Another model than the one that runs" },
+}, async ({ body }, { engine }) => {
+  checkModel(engine, body.model);
+  return { input_tokens: (await planOf(engine, body)).prompt.length };
+});

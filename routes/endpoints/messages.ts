@@ -1,0 +1,59 @@
+import type { Engine } from "../../engine/types.ts";
+import { messageAnswer, messageEvent } from "../shared/anthropic/answer.ts";
+import { ANTHROPIC_ERRORS } from "../shared/anthropic/errors.ts";
+import { messageEvents, wholeMessage } from "../shared/anthropic/events.ts";
+import {
+  formsOf,
+  type MessagesBody,
+  messagesRequest,
+  planOf,
+  thoughtsOf,
+} from "../shared/anthropic/request.ts";
+import { chatPieces } from "../shared/chat_pieces.ts";
+import { checkModel, engineRequest, generate, type Prepared, type RunOptions } from "../shared/generation.ts";
+import { generation } from "../shared/generation_endpoint.ts";
+
+/** Anthropic's Messages. */
+export const messages = generation({
+  path: "/v1/messages",
+  operationId: "createMessage",
+  summary: "Answer a conversation in Anthropic's shape",
+  request: messagesRequest,
+  answer: messageAnswer,
+  chunk: { name: "MessageEvent", schema: messageEvent, named: true },
+  errors: ANTHROPIC_ERRORS,
+  example: {
+    model: "demo",
+    max_tokens: 40,
+    messages: [{ role: "user", content: "Who are you?" }],
+    temperature: 0,
+  },
+  forms: formsOf,
+  prepare,
+});
+
+/** Throws ApiError, or what the engine throws for a template that refuses. */
+async function prepare(engine: Engine, body: MessagesBody, options: RunOptions): Promise<Prepared> {
+  checkModel(engine, body.model);
+  const plan = await planOf(engine, body);
+  const request = {
+    ...engineRequest(engine, { ...body, stop: body.stop_sequences }, options),
+    prompt: plan.prompt,
+    constraint: plan.constraint,
+    markers: plan.markers,
+    thinking: plan.thinking,
+    maxTokens: body.max_tokens,
+  };
+  const shape = {
+    promptTokens: plan.prompt.length,
+    maxTokens: body.max_tokens,
+    thoughts: thoughtsOf(body),
+  };
+  const events = (signal: AbortSignal) =>
+    messageEvents(engine, shape, chatPieces(generate(engine, [request], signal), [plan.reader()]));
+  return {
+    stream: body.stream ?? false,
+    answer: (signal) => wholeMessage(events(signal)),
+    chunks: events,
+  };
+}

@@ -1,0 +1,119 @@
+import { assertEquals } from "@std/assert";
+import { message } from "./content.ts";
+import { conversationOf, signatureOf } from "./conversation.ts";
+
+/** The turns of messages that passed their schema. */
+function turns(messages: unknown[], system?: Parameters<typeof conversationOf>[0]["system"]) {
+  return conversationOf({ system, messages: messages.map((one) => message.parse(one)) });
+}
+
+const text = (text: string) => ({ type: "text" as const, text });
+
+Deno.test("texts and blocks of text are the same conversation; blocks stand one below the other", () => {
+  const asTexts = turns([{ role: "user", content: "A\nB" }, { role: "assistant", content: "C" }], "S\nT");
+  const asBlocks = turns([
+    { role: "user", content: [text("A"), { ...text("B"), cache_control: { type: "ephemeral" } }] },
+    { role: "assistant", content: [text("C")] },
+  ], [text("S"), text("T")]);
+  assertEquals(asBlocks, asTexts);
+  assertEquals(asTexts, [
+    { role: "system", content: "S\nT" },
+    { role: "user", content: "A\nB" },
+    { role: "assistant", content: "C" },
+  ]);
+});
+
+Deno.test("calls and their results, failed ones too, in the order in which they were told", () => {
+  const input = { city: "Paris", days: [1, 2.5], deep: { yes: true } };
+  const conversation = turns([
+    { role: "user", content: "Weather?" },
+    {
+      role: "assistant",
+      content: [
+        { type: "thinking", thinking: "Two calls", signature: "anybody's" },
+        { type: "redacted_thinking", data: "secret" },
+        text("Looking"),
+        { type: "tool_use", id: "a", name: "weather", input },
+        { type: "tool_use", id: "b", name: "time", input: {} },
+      ],
+    },
+    {
+      role: "user",
+      content: [
+        { type: "tool_result", tool_use_id: "a", content: [text("sunny"), text("warm")] },
+        { type: "tool_result", tool_use_id: "b", content: "no clock", is_error: true },
+        { type: "tool_result", tool_use_id: "c" },
+        text("Hurry"),
+        text("please"),
+      ],
+    },
+  ]);
+  assertEquals(conversation, [
+    { role: "user", content: "Weather?" },
+    {
+      role: "assistant",
+      content: "Looking",
+      reasoning_content: "Two calls",
+      tool_calls: [
+        { id: "a", function: { name: "weather", arguments: JSON.stringify(input) } },
+        { id: "b", function: { name: "time", arguments: "{}" } },
+      ],
+    },
+    { role: "tool", tool_call_id: "a", content: "sunny\nwarm" },
+    { role: "tool", tool_call_id: "b", content: "Error: no clock" },
+    { role: "tool", tool_call_id: "c", content: "" },
+    { role: "user", content: "Hurry\nplease" },
+  ]);
+});
+
+Deno.test("neighbours of one role are one turn, but nothing joins an answer that has called", () => {
+  const call = { type: "tool_use", id: "a", name: "f", input: {} };
+  const conversation = turns([
+    { role: "system", content: [text("T")] },
+    { role: "user", content: "A" },
+    { role: "user", content: [] },
+    { role: "user", content: "B" },
+    { role: "assistant", content: "C" },
+    { role: "assistant", content: [{ type: "thinking", thinking: "D" }, call] },
+    { role: "assistant", content: "E" },
+  ], "S");
+  assertEquals(conversation.map(({ role, content }) => [role, content]), [
+    ["system", "S\nT"],
+    ["user", "A\nB"],
+    ["assistant", "C"],
+    ["assistant", "E"],
+  ]);
+  assertEquals(conversation[2].reasoning_content, "D");
+});
+
+Deno.test("documents and search results are their texts", () => {
+  const [turn] = turns([{
+    role: "user",
+    content: [
+      {
+        type: "document",
+        title: "T",
+        context: "C",
+        source: { type: "text", media_type: "text/plain", data: "D" },
+      },
+      {
+        type: "document",
+        source: { type: "content", content: [text("E"), text("F")] },
+        citations: { enabled: false },
+      },
+      { type: "search_result", title: "G", source: "https://h", content: [text("I")] },
+    ],
+  }]);
+  assertEquals(turn.content, "T\nC\nD\nE\nF\nG\nhttps://h\nI");
+});
+
+Deno.test("a thought that was not shown comes back from its signature, and from no other", () => {
+  const thought = "Paris… 🙂";
+  const thoughtOf = (thinking: string, signature: string) =>
+    turns([{ role: "assistant", content: [{ type: "thinking", thinking, signature }] }])[0].reasoning_content;
+  assertEquals(thoughtOf("", signatureOf(thought, false)), thought);
+  assertEquals(thoughtOf(thought, signatureOf(thought, true)), thought);
+  assertEquals(thoughtOf("", signatureOf(thought, true)), "");
+  assertEquals(thoughtOf("", "EqQBCgIYAhIM"), "");
+  assertEquals(typeof thoughtOf("", "hidden:no base64 …"), "string");
+});

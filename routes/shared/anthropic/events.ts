@@ -1,0 +1,173 @@
+import type { ChatPart, Engine, Usage } from "../../../engine/types.ts";
+import type { ChatPiece } from "../chat_pieces.ts";
+import type { ContentBlock, MessageAnswer, MessageEvent, MessageUsage, StopReason } from "./answer.ts";
+import { signatureOf } from "./conversation.ts";
+
+/** How a request wants to be answered. */
+export interface MessageShape {
+  readonly promptTokens: number;
+  readonly maxTokens: number;
+  /** Of a model that thinks though nobody asked it to, none are told. */
+  readonly thoughts: "none" | "shown" | "omitted";
+}
+
+/** The answer as the events of a stream. */
+export async function* messageEvents(
+  engine: Engine,
+  shape: MessageShape,
+  pieces: AsyncIterable<ChatPiece>,
+): AsyncGenerator<MessageEvent> {
+  const blocks = new Blocks(shape.thoughts);
+  let started = false;
+  for await (const piece of pieces) {
+    if (!started) {
+      started = true;
+      yield { type: "message_start", message: emptyMessage(engine, shape, piece) };
+      yield { type: "ping" };
+    } else if (piece.type === "progress") yield { type: "ping" };
+    if (piece.type === "part") yield* blocks.add(piece.part);
+    if (piece.type === "finish") {
+      yield* blocks.close();
+      const ending = { stop_details: null, container: null, ...endingOf(piece, shape) };
+      yield { type: "message_delta", delta: ending, usage: usageOf(piece.usage) };
+    }
+  }
+  yield { type: "message_stop" };
+}
+
+/** The answer whole: what the events of a stream add up to. */
+export async function wholeMessage(events: AsyncIterable<MessageEvent>): Promise<MessageAnswer> {
+  let message: MessageAnswer | undefined;
+  const json: string[] = [];
+  for await (const event of events) {
+    if (event.type === "message_start") message = event.message;
+    else if (event.type === "content_block_start") {
+      message!.content.push({ ...event.content_block });
+      json.push("");
+    } else if (event.type === "content_block_delta") {
+      const block = message!.content[event.index];
+      const { delta } = event;
+      if (delta.type === "input_json_delta") json[event.index] += delta.partial_json;
+      if (delta.type === "signature_delta" && block.type === "thinking") block.signature = delta.signature;
+      if (delta.type === "thinking_delta" && block.type === "thinking") block.thinking += delta.thinking;
+      if (delta.type === "text_delta" && block.type === "text") block.text += delta.text;
+    } else if (event.type === "content_block_stop") {
+      const block = message!.content[event.index];
+      if (block.type === "tool_use") block.input = inputOf(json[event.index]);
+    } else if (event.type === "message_delta") {
+      Object.assign(message!, event.delta);
+      Object.assign(message!.usage, event.usage);
+    }
+  }
+  return message!;
+}
+
+/** A call that the answer ends in has no input yet. */
+function inputOf(json: string): Record<string, unknown> {
+  try {
+    return JSON.parse(json);
+  } catch {
+    return {};
+  }
+}
+
+/** The parts of an answer as blocks, one after the other. */
+class Blocks {
+  #index = -1;
+  #open: ContentBlock["type"] | undefined;
+  #thought = "";
+
+  constructor(private readonly thoughts: MessageShape["thoughts"]) {}
+
+  *add(part: ChatPart): Generator<MessageEvent> {
+    switch (part.type) {
+      case "content":
+        if (this.#open !== "text") yield* this.#begin({ type: "text", text: "", citations: null });
+        yield this.#delta({ type: "text_delta", text: part.text });
+        break;
+      case "reasoning":
+        if (this.thoughts === "none") return;
+        if (this.#open !== "thinking") {
+          yield* this.#begin({ type: "thinking", thinking: "", signature: "" });
+        }
+        this.#thought += part.text;
+        if (this.thoughts === "shown") yield this.#delta({ type: "thinking_delta", thinking: part.text });
+        break;
+      case "call": {
+        const { id, name } = part;
+        yield* this.#begin({ type: "tool_use", id, name, input: {}, caller: { type: "direct" } });
+        break;
+      }
+      case "arguments":
+        yield this.#delta({ type: "input_json_delta", partial_json: part.text });
+    }
+  }
+
+  *close(): Generator<MessageEvent> {
+    if (this.#open === undefined) return;
+    if (this.#open === "thinking") {
+      const signature = signatureOf(this.#thought, this.thoughts === "shown");
+      yield this.#delta({ type: "signature_delta", signature });
+      this.#thought = "";
+    }
+    this.#open = undefined;
+    yield { type: "content_block_stop", index: this.#index };
+  }
+
+  *#begin(block: ContentBlock): Generator<MessageEvent> {
+    yield* this.close();
+    this.#index++;
+    this.#open = block.type;
+    yield { type: "content_block_start", index: this.#index, content_block: block };
+  }
+
+  #delta(delta: Extract<MessageEvent, { type: "content_block_delta" }>["delta"]): MessageEvent {
+    return { type: "content_block_delta", index: this.#index, delta };
+  }
+}
+
+function endingOf(
+  { reason, stop, usage }: Extract<ChatPiece, { type: "finish" }>,
+  { maxTokens }: MessageShape,
+): { stop_reason: StopReason; stop_sequence: string | null } {
+  if (reason === "tool_calls") return { stop_reason: "tool_use", stop_sequence: null };
+  if (stop !== undefined) return { stop_reason: "stop_sequence", stop_sequence: stop };
+  if (reason === "stop") return { stop_reason: "end_turn", stop_sequence: null };
+  const hasRoom = usage.completionTokens < maxTokens;
+  return { stop_reason: hasRoom ? "model_context_window_exceeded" : "max_tokens", stop_sequence: null };
+}
+
+/** `first`: what is known when the answer begins; the end of the stream tells the rest. */
+function emptyMessage(engine: Engine, { promptTokens }: MessageShape, first: ChatPiece): MessageAnswer {
+  const cachedTokens = first.type === "progress" ? first.progress.cache : 0;
+  return {
+    id: `msg_${crypto.randomUUID().replaceAll("-", "")}`,
+    type: "message",
+    role: "assistant",
+    model: engine.model.id,
+    content: [],
+    stop_reason: null,
+    stop_sequence: null,
+    stop_details: null,
+    container: null,
+    usage: {
+      ...usageOf({ promptTokens, completionTokens: 0, cachedTokens }),
+      cache_creation: null,
+      inference_geo: null,
+      service_tier: "standard",
+      speed: null,
+    },
+  };
+}
+
+/** As Anthropic counts: what was read from the cache is no part of the input. */
+function usageOf({ promptTokens, completionTokens, cachedTokens, thinkingTokens = 0 }: Usage): MessageUsage {
+  return {
+    input_tokens: promptTokens - cachedTokens,
+    cache_creation_input_tokens: 0,
+    cache_read_input_tokens: cachedTokens,
+    output_tokens: completionTokens,
+    output_tokens_details: { thinking_tokens: thinkingTokens },
+    server_tool_use: null,
+  };
+}
