@@ -3,35 +3,21 @@ import { betaZodTool } from "@anthropic-ai/sdk/helpers/beta/zod.js";
 import { zodOutputFormat } from "@anthropic-ai/sdk/helpers/zod.js";
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { z } from "zod";
-import { EngineError } from "../engine/types.ts";
-import { type TestServer, until, withServer } from "./testing_server.ts";
+import { inputLimits } from "../jobs/check.ts";
+import { GENERATION_URLS } from "./generations.ts";
+import { createBatch, inDataFolder, linesOf, upload, waitFor, withBatches } from "./testing_batches.ts";
+import { bodyOf, clientOf, messages, PARIS, tools, usual } from "./testing_anthropic.ts";
+import { type TestServer, withServer } from "./testing_server.ts";
 
 /* Messages, asked by the unmodified client of its own API; the fake model writes thoughts and calls in channels. */
 
 const TEXT = "Hello, wörld 🙂!";
 const THINK = "<|start|>think\nParis… and wörld 🙂";
-const PARIS = '<|start|>call weather\n{"city": "Paris 🙂"}';
 const ROME = '<|start|>call time\n{"city": "Rome"}';
 const SAID = "<|start|>text\nHere you are";
 
 const replying = (text: string) => ({ reply: () => text });
-const messages: Anthropic.MessageParam[] = [{ role: "user", content: "Weather in Paris and Rome?" }];
-const usual = { model: "demo", max_tokens: 400, messages };
 const thinking = { type: "enabled" as const, budget_tokens: 1024 };
-
-function clientOf({ base }: TestServer, options: ConstructorParameters<typeof Anthropic>[0] = {}) {
-  return new Anthropic({ baseURL: base, apiKey: "unused", maxRetries: 0, logLevel: "off", ...options });
-}
-
-function toolOf(name: string): Anthropic.Tool {
-  const properties = { city: { type: "string" } };
-  return {
-    name,
-    description: `About ${name}`,
-    input_schema: { type: "object", properties, required: ["city"] },
-  };
-}
-const tools = [toolOf("weather"), toolOf("time")];
 
 /** The answer, after the same was put together from a stream by the client's own helper. */
 async function both(
@@ -326,153 +312,33 @@ Deno.test("counted tokens are those that the same request uses", async () => {
   });
 });
 
-interface ErrorBody {
-  type: string;
-  error: { type: string; message: string; code: string; param: string | null };
-  request_id: string | null;
-}
-const bodyOf = (error: InstanceType<typeof Anthropic.APIError>) => error.error as unknown as ErrorBody;
-
-Deno.test("refusals have Anthropic's shape, whoever refuses", async () => {
-  await withServer({ apiKeys: ["secret"] }, async (server) => {
-    const client = clientOf(server, { apiKey: null, authToken: "secret" });
-    const wrong = clientOf(server, { apiKey: null, authToken: "wrong" });
-    const cases: [() => Promise<unknown>, number, string, string][] = [
-      [() => wrong.messages.create(usual), 401, "authentication_error", "invalid_api_key"],
-      [() => client.messages.create({ ...usual, model: "other" }), 404, "not_found_error", "model_not_found"],
-      [
-        () => client.messages.create({ ...usual, max_tokens: -1 }),
-        400,
-        "invalid_request_error",
-        "invalid_value",
-      ],
-      [
-        () => client.messages.create({ ...usual, messages: [{ role: "user", content: "x".repeat(2000) }] }),
-        400,
-        "invalid_request_error",
-        "context_length_exceeded",
-      ],
-      [() => client.get("/v1/messages"), 405, "invalid_request_error", "method_not_allowed"],
-      [
-        () =>
-          client.post("/v1/messages/count_tokens", { body: {}, headers: { "content-type": "text/plain" } }),
-        415,
-        "invalid_request_error",
-        "unsupported_media_type",
-      ],
-      [
-        () => client.messages.create({ ...usual, system: "x".repeat(9 * 2 ** 20) }),
-        413,
-        "request_too_large",
-        "request_too_large",
-      ],
-      [
-        () => client.messages.create(usual, { headers: { origin: "https://elsewhere.example" } }),
-        403,
-        "permission_error",
-        "cross_site_request",
-      ],
-    ];
-    for (const [call, status, type, code] of cases) {
-      const error = await assertRejects(call, Anthropic.APIError);
-      const body = bodyOf(error);
-      assertEquals([error.status, body.type, body.error.type, body.error.code], [
-        status,
-        "error",
-        type,
-        code,
-      ]);
-      assertEquals(error.type, type as never);
-      assert(error.requestID?.startsWith("req_"));
-      assertEquals(body.request_id, error.requestID);
-    }
-  });
-});
-
-Deno.test("what a text model cannot read, or this server cannot do, is refused with its place", async () => {
-  const image = { type: "image", source: { type: "url", url: "https://a.example/b.png" } };
-  const pdf = { type: "document", source: { type: "url", url: "https://a.example/b.pdf" } };
-  const user = (...content: unknown[]) => ({ messages: [{ role: "user", content }] });
-  const text = { type: "text", text: "What is it?" };
-  const cases: [Record<string, unknown>, string][] = [
-    [user(text, image), "messages[0].content[1].type"],
-    [user(pdf), "messages[0].content[0].source.type"],
-    [
-      user({ type: "tool_result", tool_use_id: "a", content: [image] }),
-      "messages[0].content[0].content[0].type",
-    ],
-    [user({ type: "tool_use", id: "a", name: "f", input: {} }), "messages[0].content[0].type"],
-    [
-      { messages: [{ role: "assistant", content: [{ type: "tool_use", id: "a", name: "f", input: [] }] }] },
-      "messages[0].content[0].input",
-    ],
-    [{ messages: [{ role: "tool", content: "a" }] }, "messages[0].role"],
-    [{ system: [image] }, "system[0].type"],
-    [{ tools: [{ type: "web_search_20250305", name: "web_search" }] }, "tools[0].type"],
-    [{ tools: [{ name: "f" }] }, "tools[0].input_schema"],
-    [{ tools: [tools[0], tools[0]] }, "tools[1].name"],
-    [{ tool_choice: { type: "any" } }, "tool_choice"],
-    [{ tools, tool_choice: { type: "tool", name: "other" } }, "tool_choice.name"],
-    [{ thinking: { type: "enabled" } }, "thinking.budget_tokens"],
-    [{ thinking: { type: "between_tools" } }, "thinking.type"],
-    [{ max_tokens: undefined }, "max_tokens"],
-    [{ stop_sequences: [""] }, "stop_sequences[0]"],
-    [{ mcp_servers: [{ type: "url" }] }, "mcp_servers"],
-    [{ thread: { id: "a" } }, "thread"],
+Deno.test("lines of a batch are answered as the server answers them, refusals in their shape too", async () => {
+  const bodies = [
+    { ...usual, tools },
+    { ...usual, max_tokens: -1 },
+    { ...usual, messages: [{ role: "user", content: [{ type: "image" }] }] },
   ];
-  await withServer({}, async ({ post }) => {
-    for (const [body, param] of cases) {
-      const response = await post("/v1/messages", { ...usual, ...body });
-      const { error }: ErrorBody = await response.json();
-      assertEquals([response.status, error.param], [400, param], error.message);
-      assert(error.message.includes(param.split(".").at(-1)!.replace(/\[\d+\]$/, "")), error.message);
-    }
-  });
-});
-
-Deno.test("a failure in mid-stream is an event, and one before the first is a refusal that is not repeated", async () => {
-  const failure = new EngineError("engine_failed", "It broke");
-  await withServer({ failure, chunk: 16 }, async (server) => {
-    const stream = clientOf(server).messages.stream(usual);
-    const error = await assertRejects(() => stream.finalMessage(), Anthropic.APIError);
-    assertEquals(bodyOf(error).error, {
-      type: "api_error",
-      message: "It broke",
-      code: "engine_failed",
-      param: null,
-      details: { error_code: "engine_failed" },
-    } as never);
-    assertEquals(error.status, undefined);
-  });
-  await withServer({ failure }, async (server) => {
-    const client = clientOf(server, { maxRetries: 2 });
-    await assertRejects(() => client.messages.create(usual), Anthropic.InternalServerError);
-    assertEquals(server.engine.requests.length, 1);
-  });
-});
-
-Deno.test("a full queue is a limit that the client waits for", async () => {
-  await withServer({ slots: 1, queue: 0, tokenMs: 10, ...replying("abc") }, async (server) => {
-    const patient = clientOf(server, { maxRetries: 5 });
-    const first = patient.messages.create(usual);
-    await until(() => server.engine.stats().running === 1);
-    const error = await assertRejects(
-      () => clientOf(server).messages.create(usual),
-      Anthropic.RateLimitError,
-    );
-    assertEquals(error.type, "rate_limit_error");
-    assert(Number(error.headers.get("retry-after")) >= 1);
-    const second = patient.messages.create(usual);
-    assertEquals((await first).stop_reason, "end_turn");
-    assertEquals((await second).stop_reason, "end_turn");
-  });
-});
-
-Deno.test("who leaves a stream cancels it", async () => {
-  await withServer({ tokenMs: 5, reply: () => "a".repeat(500) }, async (server) => {
-    const stream = clientOf(server).messages.stream(usual);
-    stream.on("text", () => stream.abort());
-    await assertRejects(() => stream.finalMessage(), Anthropic.APIUserAbortError);
-    await until(() => server.engine.stats().running === 0);
-  });
+  await inDataFolder((path) =>
+    withBatches(
+      path,
+      { ...replying(PARIS), lineLimits: inputLimits(GENERATION_URLS) },
+      async ({ client }) => {
+        const lines = bodies.map((body, i) => {
+          return JSON.stringify({ custom_id: `${i}`, method: "POST", url: "/v1/messages", body });
+        });
+        const input = await upload(client, lines);
+        const { id } = await createBatch(client, input, { endpoint: "/v1/messages" as never });
+        const batch = await waitFor(client, id, "completed");
+        assertEquals(batch.request_counts, { total: 3, completed: 1, failed: 2 });
+        const [{ response }] = await linesOf(client, batch.output_file_id);
+        assertEquals([response.body.type, response.body.stop_reason], ["message", "tool_use"]);
+        assertEquals(batch.usage?.input_tokens, response.body.usage.input_tokens);
+        const refusals = await linesOf(client, batch.error_file_id);
+        assertEquals(
+          refusals.map(({ response: { status_code, body } }) => [status_code, body.type, body.error.param]),
+          [[400, "error", "max_tokens"], [400, "error", "messages[0].content[0].type"]],
+        );
+      },
+    )
+  );
 });

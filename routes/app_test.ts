@@ -1,6 +1,8 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { EngineError } from "../engine/types.ts";
 import { createApp } from "./app.ts";
+import { BATCH_ENDPOINTS, ENDPOINTS } from "./endpoints.ts";
+import { GENERATION_URLS } from "./generations.ts";
 import { FakeEngine } from "./testing.ts";
 
 const messages = [{ role: "user", content: "Hi" }];
@@ -62,13 +64,16 @@ Deno.test("the document names every route, its schemas, and the key where one is
   const { app, get } = open();
   const document = await get("/doc");
   assertEquals(document.openapi, "3.1.0");
-  const served = app.routes.filter(({ method, path }) => method !== "ALL" && path !== "/doc");
+  const isPage = (path: string) => path === "/" || path.startsWith("/page/");
+  const served = app.routes.filter(({ method, path }) => {
+    return method !== "ALL" && path !== "/doc" && !isPage(path);
+  });
   const documented = Object.entries(document.paths as Record<string, object>).flatMap(([path, item]) => {
     return Object.keys(item).map((method) => `${method.toUpperCase()} ${path}`);
   });
   const names = served.map(({ method, path }) => `${method} ${path.replace(":model{.+}", "{model}")}`);
   assertEquals(documented.sort(), names.sort());
-  assertEquals(documented.length, 13);
+  assertEquals(documented.length, ENDPOINTS.length);
 
   const references = [...JSON.stringify(document).matchAll(/"#\/components\/schemas\/(\w+)"/g)];
   for (const [, name] of references) assert(name in document.components.schemas, name);
@@ -100,7 +105,7 @@ Deno.test("the document says of every operation what it is called, and which sta
     .flatMap(([path, item]) =>
       Object.entries(item).map(([method, operation]) => ({ path, method, operation }))
     );
-  assertEquals(all.length, 23);
+  assertEquals(all.length, ENDPOINTS.length + BATCH_ENDPOINTS.length);
   assertEquals(new Set(all.map(({ operation }) => operation.operationId)).size, all.length);
   for (const { path, method, operation: { tags, responses, requestBody } } of all) {
     const statuses = Object.keys(responses).map(Number);
@@ -116,7 +121,8 @@ Deno.test("the document says of every operation what it is called, and which sta
   );
   assertEquals(links.length, 6);
   for (const id of links) assert(all.some(({ operation }) => operation.operationId === id), id);
-  const generations = all.filter(({ path }) => path.endsWith("completions"));
+  const generations = all.filter(({ path }) => GENERATION_URLS.includes(path));
+  assertEquals(generations.length, GENERATION_URLS.length);
   for (const { path, operation: { responses, requestBody } } of generations) {
     assert([404, 429].every((status) => status in responses), path);
     const { example } = Object.values(requestBody!.content)[0];

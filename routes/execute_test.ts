@@ -9,7 +9,7 @@ const completion = { model: "demo", prompt: ["a", "b"], logprobs: 1, echo: true 
 
 /** The answer without what differs from call to call. */
 function lasting(body: Record<string, unknown>): Record<string, unknown> {
-  return { ...body, id: undefined, created: undefined };
+  return { ...body, id: undefined, created: undefined, request_id: undefined };
 }
 
 Deno.test("status and body are those of the server, for answers and refusals", async () => {
@@ -24,6 +24,9 @@ Deno.test("status and body are those of the server, for answers and refusals", a
     ["/v1/chat/completions", { ...chat, tools: [{}] }],
     ["/v1/chat/completions", { ...chat, messages: [{ role: "user", content: "raise" }] }],
     ["/v1/completions", { model: "demo", prompt: "x".repeat(500) }],
+    ["/v1/messages", { ...chat, max_tokens: 9 }],
+    ["/v1/messages", chat],
+    ["/v1/messages", { ...chat, max_tokens: 9, model: "other" }],
     ["/v1/completions", null],
     ["/v1/completions", [completion]],
   ];

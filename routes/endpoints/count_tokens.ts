@@ -2,7 +2,7 @@ import { z } from "@hono/zod-openapi";
 import { ANTHROPIC_ERRORS } from "../shared/anthropic/errors.ts";
 import { countRequest, planOf } from "../shared/anthropic/request.ts";
 import { endpoint } from "../shared/endpoint.ts";
-import { checkModel } from "../shared/generation.ts";
+import { MODEL_REFUSALS, withModel } from "../shared/models.ts";
 
 const answer = z.object({ input_tokens: z.number().int() }).openapi("MessageTokensCount");
 
@@ -18,8 +18,8 @@ export const countTokens = endpoint({
   answer,
   answers: "How many tokens the prompt has",
   errors: ANTHROPIC_ERRORS,
-  refusals: { 404: "Another model than the one that runs" },
-}, async ({ body }, { engine }) => {
-  checkModel(engine, body.model);
-  return { input_tokens: (await planOf(engine, body)).prompt.length };
-});
+  refusals: MODEL_REFUSALS,
+}, ({ body, raw }, { models }) =>
+  withModel(models, body.model, raw, async (engine) => {
+    return { input_tokens: (await planOf(engine, body)).prompt.length };
+  }));

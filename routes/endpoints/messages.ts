@@ -10,7 +10,7 @@ import {
   thoughtsOf,
 } from "../shared/anthropic/request.ts";
 import { chatPieces } from "../shared/chat_pieces.ts";
-import { checkModel, engineRequest, generate, type Prepared, type RunOptions } from "../shared/generation.ts";
+import { engineRequest, generate, type Prepared, type RunOptions } from "../shared/generation.ts";
 import { generation } from "../shared/generation_endpoint.ts";
 
 /** Anthropic's Messages. */
@@ -34,7 +34,6 @@ export const messages = generation({
 
 /** Throws ApiError, or what the engine throws for a template that refuses. */
 async function prepare(engine: Engine, body: MessagesBody, options: RunOptions): Promise<Prepared> {
-  checkModel(engine, body.model);
   const plan = await planOf(engine, body);
   const request = {
     ...engineRequest(engine, { ...body, stop: body.stop_sequences }, options),

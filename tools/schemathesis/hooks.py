@@ -32,7 +32,7 @@ def answers(body):
 
 
 FORMS = (
-    "response_format", "grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+    "output_config", "output_format", "response_format", "grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
     "structured_outputs",
 )
 
@@ -56,7 +56,8 @@ def is_schema(text):
 
 def last_is_continued(body):
     last = body["messages"][-1]
-    return last["role"] == "assistant" and not last.get("tool_calls") and not last.get("function_call")
+    calls = [block for block in last.get("content") or [] if isinstance(block, dict) and block["type"] == "tool_use"]
+    return last["role"] == "assistant" and not (calls or last.get("tool_calls") or last.get("function_call"))
 
 
 def has_twice(values):
@@ -86,6 +87,11 @@ EXPECTED = {
     ("invalid_value", "messages[].tool_calls[].id"): lambda body: any(
         has_twice([call["id"] for call in message.get("tool_calls") or []]) for message in body["messages"]
     ),
+    # In Anthropic's shape.
+    ("invalid_value", "tools[].name"): lambda body: has_twice([tool.get("name") for tool in body["tools"]]),
+    ("invalid_value", "tool_choice.name"): lambda body: body["tool_choice"]["name"] not in [
+        tool.get("name") for tool in body.get("tools") or []
+    ],
     ("invalid_value", "guided_json"): lambda body: not is_schema(body["guided_json"]),
     ("invalid_value", "structured_outputs.json"): lambda body: not is_schema(body["structured_outputs"]["json"]),
     ("invalid_value", "continue_final_message"): lambda body: not last_is_continued(body),
