@@ -52,6 +52,43 @@ Deno.test("forced tokens are rows of the next step; those at the answer's start 
   await engine.close();
 });
 
+Deno.test("forced tokens fill whole tiles of rows in large steps, and answers are the same", async () => {
+  /** The rows of each step after the prompts', and the answers, of so many requests side by side. */
+  const crowd = async (forms: (string | undefined)[]) => {
+    const { engine, backend } = startEngine({ parallel: 32, maxRows: 1024, kvBlocks: 300 });
+    const answers = await Promise.all(forms.map((pattern, i) =>
+      generate(engine, {
+        prompt: [100 + i, ...PROMPT],
+        constraint: pattern === undefined ? undefined : form(pattern),
+        maxTokens: 12,
+        ignoreEos: true,
+        sampling: { seed: i },
+      })
+    ));
+    const { forcedTokens } = engine.stats();
+    await engine.close();
+    const answering = backend.steps.filter((step) => step.every(({ cached }) => cached > PROMPT.length));
+    const rows = answering.map((step) => step.map(({ length }) => length));
+    return { rows, forcedTokens, tokens: answers.map(({ tokens }) => tokens) };
+  };
+  const run = ".abcde.fg.";
+  const free = (count: number) => Array.from({ length: count }, () => undefined);
+  const [alone, few, many, all] = await Promise.all([
+    crowd([run]),
+    crowd([run, ...free(7)]),
+    crowd([run, ...free(15)]),
+    crowd(Array.from({ length: 16 }, () => run)),
+  ]);
+  assertEquals(alone.rows, [[6], [3]]);
+  assertEquals(few.rows.slice(0, 2).map((rows) => rows.toSorted().join("")), ["11111116", "11111113"]);
+  assert(many.rows.every((rows) => rows.every((count) => count === 1)), JSON.stringify(many.rows));
+  assertEquals(all.rows.map((rows) => rows.reduce((sum, count) => sum + count)), [96, 48]);
+  for (const { tokens, forcedTokens } of [few, many]) {
+    assertEquals([tokens[0], forcedTokens], [alone.tokens[0], 7]);
+  }
+  assertEquals([all.tokens[0], all.forcedTokens], [alone.tokens[0], 16 * 7]);
+});
+
 Deno.test("an answer that is given whole is not sampled at all", async () => {
   const { engine, backend } = startEngine();
   const { text, finish } = await generate(engine, { prompt: PROMPT, constraint: form("just this") });

@@ -4,6 +4,12 @@ import { RecurrentStates } from "./recurrent_state.ts";
 import { type Sequence, unscored, wantsToken } from "./sequence.ts";
 import { EngineError } from "./types.ts";
 
+/**
+ * Rows that a step's matrix products take as well as fewer: a multiple of every kernel's register tile, and beyond it, up to twice
+ * as many, a row costs more than in a step of its own (docs/BENCHMARKS.md, "Answers in a form").
+ */
+const ROW_TILE = 16;
+
 export interface EngineLimits {
   /** Sequences that run at once. */
   readonly parallel: number;
@@ -35,7 +41,8 @@ export interface Scheduled {
 /**
  * Who runs in the next step: all policy is here.
  *
- * Sequences run continuously: each step takes the next token of the running ones and fills up with chunks of prompts.
+ * Sequences run continuously: each step takes the next token of the running ones and fills up with chunks of prompts. Tokens
+ * that came without being sampled are rows to compute too: many of a sequence at a time where that costs little.
  * Interactive sequences come before batch ones in everything, earlier before later, decodes before prefills. Waiting
  * ones are admitted in that order too, and one that finds no place stops all behind it.
  *
@@ -120,9 +127,12 @@ export class Scheduler {
     const step: Scheduled[] = [];
     let rowsLeft = this.#limits.maxRows;
     let logitsLeft = this.#limits.maxLogitRows;
+    let forcedLeft = this.#forcedRows();
     for (const sequence of this.#inOrder()) {
-      const part = partOf(sequence, rowsLeft, logitsLeft);
+      const forced = isForced(sequence);
+      const part = partOf(sequence, forced ? Math.min(rowsLeft, 1 + forcedLeft) : rowsLeft, logitsLeft);
       if (part.rows === 0) continue;
+      if (forced) forcedLeft -= part.rows - 1;
       rowsLeft -= part.rows;
       logitsLeft -= part.scores + (part.samples ? 1 : 0);
       step.push({ ...part, state: this.#states?.step(sequence, part.rows) });
@@ -151,6 +161,25 @@ export class Scheduler {
     sequence.cached += rows;
     this.cache.share(sequence);
     this.#states?.advance(sequence);
+  }
+
+  /**
+   * How many rows forced tokens may take in the next step beside one of each sequence that answers: all, while those are few and
+   * the step is bound by reading the weights; else what fills whole tiles. The rest comes in steps that are computed anyway.
+   */
+  #forcedRows(): number {
+    let answering = 0;
+    let forced = 0;
+    for (const running of this.#runningLists) {
+      for (const sequence of running) {
+        if (sequence.stream.full || isPrefilling(sequence)) continue;
+        answering++;
+        forced += sequence.length - sequence.cached - 1;
+      }
+    }
+    if (answering <= ROW_TILE / 2) return forced;
+    const whole = (rows: number) => rows - rows % ROW_TILE;
+    return Math.min(forced, Math.max(whole(answering + ROW_TILE - 1), whole(answering + forced)) - answering);
   }
 
   *#inOrder(): Iterable<Sequence> {
