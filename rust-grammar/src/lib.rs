@@ -9,6 +9,7 @@ mod handles;
 mod input;
 mod matcher;
 mod memory;
+mod text_masks;
 mod vocabulary;
 
 pub use compile::{Grammar, Limits};

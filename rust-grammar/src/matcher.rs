@@ -29,7 +29,9 @@ pub struct Forced {
 }
 
 impl Matcher {
-    pub(crate) fn new(grammar: &Grammar, parser: TokenParser) -> Self {
+    pub(crate) fn new(grammar: &Grammar, mut parser: TokenParser) -> Self {
+        // It remembers states of this parser's lexer, which is a copy.
+        parser.bias_computer = grammar.vocabulary.masks();
         Self { parser, vocabulary: Arc::clone(&grammar.vocabulary), ended: false, failed: false }
     }
 

@@ -1,4 +1,5 @@
 //! A model's tokens as llguidance wants them: a trie of their bytes, and slices of it whose masks are known beforehand.
+use crate::text_masks::{TextMasks, TextTokens};
 use anyhow::{Result, bail, ensure};
 use llguidance::ParserFactory;
 use llguidance::earley::SlicedBiasComputer;
@@ -31,6 +32,7 @@ impl TokenizerEnv for Trie {
 
 pub struct Vocabulary {
     pub(crate) factory: ParserFactory,
+    text: Arc<TextTokens>,
     pub(crate) size: usize,
     pub(crate) ends: Vec<TokenId>,
 }
@@ -71,7 +73,13 @@ impl Vocabulary {
         let mut factory =
             ParserFactory::new(&env, InferenceCapabilities::default(), &SlicedBiasComputer::general_slices())?;
         factory.quiet();
-        Ok(Self { factory, size, ends: ends.to_vec() })
+        let text = Arc::new(TextTokens::new(env.tok_trie()));
+        Ok(Self { factory, text, size, ends: ends.to_vec() })
+    }
+
+    /// What computes the masks of one matcher.
+    pub(crate) fn masks(&self) -> Arc<TextMasks> {
+        Arc::new(TextMasks::new(Arc::clone(&self.text), self.factory.slicer()))
     }
 
     pub(crate) fn mask_words(&self) -> usize {

@@ -1,0 +1,283 @@
+//! Masks inside free text, such as a JSON string of bounded length: there any plain character may come as well as any other, and
+//! what matters of a token is how many it has.
+//!
+//! llguidance knows that of texts of up to 10 and 30 characters; in a string of at most 18 it walks through most of the vocabulary.
+//! Here the lexer's states are followed character by character, as long as all plain ones lead to the same next state, and are
+//! remembered: a mask is then that of the tokens of so many characters, and a walk through the few that are not plain.
+use llguidance::earley::regexvec::StateID;
+use llguidance::earley::{BiasComputer, ParserRecognizer, SlicedBiasComputer};
+use llguidance::toktrie::{SimpleVob, TokTrie};
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex};
+
+/// Characters of plain tokens that are counted; longer ones are walked through.
+const MOST: usize = 32;
+
+/// Plain characters are those that stand for themselves in a JSON string.
+fn is_plain(c: char) -> bool {
+    !c.is_ascii_control() && c != '"' && c != '\\'
+}
+
+/// UTF-8 of the plain characters that are not ASCII: first bytes, and what follows each of them.
+const SEQUENCES: [(RangeInclusive<u8>, &[RangeInclusive<u8>]); 8] = {
+    const TAIL: RangeInclusive<u8> = 0x80..=0xbf;
+    [
+        (0xc2..=0xdf, &[TAIL]),
+        (0xe0..=0xe0, &[0xa0..=0xbf, TAIL]),
+        (0xe1..=0xec, &[TAIL, TAIL]),
+        (0xed..=0xed, &[0x80..=0x9f, TAIL]),
+        (0xee..=0xef, &[TAIL, TAIL]),
+        (0xf0..=0xf0, &[0x90..=0xbf, TAIL, TAIL]),
+        (0xf1..=0xf3, &[TAIL, TAIL, TAIL]),
+        (0xf4..=0xf4, &[0x80..=0x8f, TAIL, TAIL]),
+    ]
+};
+
+/// A vocabulary's tokens by their plain characters.
+pub struct TextTokens {
+    /// Those of at most so many plain characters and no others, by that number; of any number at the end.
+    up_to: Vec<SimpleVob>,
+    /// Of more than `MOST` plain characters.
+    longer: TokTrie,
+    /// Not of plain characters alone.
+    others: TokTrie,
+}
+
+impl TextTokens {
+    pub fn new(trie: &TokTrie) -> Self {
+        let mut by_length = vec![trie.alloc_token_set(); MOST + 2];
+        let mut others = trie.alloc_token_set();
+        for token in 0..trie.vocab_size() as u32 {
+            let bytes = trie.token(token);
+            match str::from_utf8(bytes) {
+                Ok(text) if !text.is_empty() && text.chars().all(is_plain) => {
+                    by_length[text.chars().count().min(MOST + 1)].allow_token(token);
+                }
+                _ => others.allow_token(token),
+            }
+        }
+        let (longer, others) = (trie.filter(&by_length[MOST + 1]), trie.filter(&others));
+        let mut up_to = by_length;
+        for length in 1..up_to.len() {
+            let (shorter, from) = up_to.split_at_mut(length);
+            from[0].or(&shorter[length - 1]);
+        }
+        Self { up_to, longer, others }
+    }
+}
+
+/// Where a plain character leads from a state of the lexer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// Any one of them to this state, inside the same lexeme.
+    State(StateID),
+    /// Nowhere, and the lexeme may not end here.
+    Nowhere,
+    /// It depends.
+    Mixed,
+}
+
+/// How many plain characters may follow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Exactly(usize),
+    MoreThanCounted,
+    Any,
+}
+
+/// Computes the masks of one matcher, whose lexer's states it remembers.
+pub struct TextMasks {
+    tokens: Arc<TextTokens>,
+    slices: Arc<SlicedBiasComputer>,
+    known: Mutex<HashMap<StateID, Next>>,
+}
+
+impl TextMasks {
+    pub fn new(tokens: Arc<TextTokens>, slices: Arc<SlicedBiasComputer>) -> Self {
+        Self { tokens, slices, known: Mutex::default() }
+    }
+
+    /// How far plain text may go on from where the lexer is; nothing where that depends on the characters.
+    fn reach(&self, rec: &mut ParserRecognizer) -> Option<Reach> {
+        let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
+        let mut state = rec.lexer_state();
+        for length in 0..=MOST {
+            match *known.entry(state).or_insert_with(|| next(rec, state)) {
+                Next::State(next) if next == state => return Some(Reach::Any),
+                Next::State(next) => state = next,
+                Next::Nowhere if length > 0 => return Some(Reach::Exactly(length)),
+                Next::Nowhere | Next::Mixed => return None,
+            }
+        }
+        Some(Reach::MoreThanCounted)
+    }
+}
+
+impl BiasComputer for TextMasks {
+    fn compute_bias(&self, rec: &mut ParserRecognizer<'_>, start: &[u8]) -> SimpleVob {
+        let Some(reach) = start.is_empty().then(|| self.reach(rec)).flatten() else {
+            return self.slices.compute_bias(rec, start);
+        };
+        let tokens = &self.tokens;
+        let mut mask = self.trie().alloc_token_set();
+        mask.or(&tokens.up_to[match reach {
+            Reach::Exactly(length) => length,
+            Reach::MoreThanCounted => MOST,
+            Reach::Any => MOST + 1,
+        }]);
+        if reach == Reach::MoreThanCounted {
+            tokens.longer.add_bias(rec, &mut mask, &[]);
+        }
+        tokens.others.add_bias(rec, &mut mask, &[]);
+        mask
+    }
+
+    fn trie(&self) -> &TokTrie {
+        self.slices.trie()
+    }
+}
+
+fn next(rec: &mut ParserRecognizer, state: StateID) -> Next {
+    let lexer = rec.lexer_mut();
+    let mut found = None;
+    let mut step = |state: StateID, byte: u8| {
+        if state.is_dead() { state } else { lexer.transition_start_state(state, Some(byte), &None) }
+    };
+    let mut agrees = |to: StateID| !to.has_lowest_match() && *found.get_or_insert(to) == to;
+    for c in (0x20..0x7f).map(char::from).filter(|&c| is_plain(c)) {
+        if !agrees(step(state, c as u8)) {
+            return Next::Mixed;
+        }
+    }
+    for (first, rest) in SEQUENCES {
+        let mut states: Vec<StateID> = first.map(|byte| step(state, byte)).collect();
+        for bytes in rest {
+            states.sort_unstable_by_key(StateID::as_u32);
+            states.dedup();
+            // A lexeme that ends inside a character is left by the parser, not by the lexer.
+            if states.iter().any(StateID::has_lowest_match) {
+                return Next::Mixed;
+            }
+            let pairs = states.iter().flat_map(|&state| bytes.clone().map(move |byte| (state, byte)));
+            states = pairs.map(|(state, byte)| step(state, byte)).collect();
+        }
+        if !states.into_iter().all(&mut agrees) {
+            return Next::Mixed;
+        }
+    }
+    match found {
+        Some(to) if !to.is_dead() => Next::State(to),
+        Some(_) if lexer.try_lexeme_end(state).is_error() => Next::Nowhere,
+        _ => Next::Mixed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vocabulary::Vocabulary;
+    use llguidance::TokenParser;
+    use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+
+    /// The plain way: every token is tried, byte by byte.
+    struct Walk(TokTrie);
+
+    impl BiasComputer for Walk {
+        fn compute_bias(&self, rec: &mut ParserRecognizer<'_>, start: &[u8]) -> SimpleVob {
+            let mut mask = self.0.alloc_token_set();
+            self.0.add_bias(rec, &mut mask, start);
+            mask
+        }
+
+        fn trie(&self) -> &TokTrie {
+            &self.0
+        }
+    }
+
+    /// Bytes, and tokens of up to 40 characters: plain ones, parts of characters, such with quotes, escapes and line breaks.
+    fn vocabulary(random: &mut impl FnMut(usize) -> usize) -> Vocabulary {
+        let characters: Vec<&str> =
+            "a b c d e f x y 0 1 é ß Я 中 日 \u{800} \u{d7ff} \u{e000} 👍 \u{10ffff} \u{7f} \u{80}"
+                .split(' ')
+                .chain([" ", "\"", "\\", "\n", ",", ":", "}", "\\u00", "\": ", "\", \"", "aa", "==="])
+                .collect();
+        let mut words: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte]).collect();
+        while words.len() < 1200 {
+            let most = [3, 12, 40][random(3)];
+            let count = 1 + random(most);
+            let plain = random(3) > 0;
+            let from = |i: usize| if plain { characters[i % 22] } else { characters[i] };
+            let mut word = (0..count).map(|_| from(random(characters.len()))).collect::<String>().into_bytes();
+            if random(8) == 0 {
+                word.truncate(word.len() - 1);
+            }
+            if !word.is_empty() {
+                words.push(word);
+            }
+        }
+        words.push(Vec::new());
+        let end = words.len() as u32 - 1;
+        Vocabulary::new(words, &[end]).unwrap()
+    }
+
+    fn parser(vocabulary: &Vocabulary, schema: &str) -> TokenParser {
+        let source = format!("{{\"grammars\":[{{\"name\":\"answer\",{schema}}}]}}");
+        let grammar: TopLevelGrammar = serde_json::from_str(&source).unwrap();
+        let init = GrammarInit::Serialized(grammar);
+        let logger = llguidance::Logger::new(0, 0);
+        let limits = ParserLimits::default();
+        let mut parser =
+            vocabulary.factory.create_parser_from_init_ext(init, logger, Default::default(), limits).unwrap();
+        parser.start_without_prompt();
+        parser
+    }
+
+    #[test]
+    fn masks_in_text_are_those_of_a_walk_through_all_tokens() {
+        let mut state = 11_u64;
+        let mut random = move |below: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % below
+        };
+        let vocabulary = vocabulary(&mut random);
+        let (mut within, mut all) = (0, 0);
+        for schema in [
+            r#""json_schema": {"type": "string"}"#,
+            r#""json_schema": {"type": "string", "minLength": 5, "maxLength": 18}"#,
+            r#""json_schema": {"type": "string", "maxLength": 33}"#,
+            r#""json_schema": {"type": "string", "maxLength": 100}"#,
+            r#""json_schema": {"type": "string", "pattern": "^ab.{3,12}$"}"#,
+            r#""json_schema": {"anyOf": [{"type": "string", "maxLength": 9}, {"enum": ["abcdefxy", "a"]}]}"#,
+            r#""json_schema": {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}}}"#,
+            r#""json_schema": {"type": "array", "items": {"type": "string", "maxLength": 6}}"#,
+            r#""lark_grammar": "start: /.{0,12}/ \"a\"""#,
+            r#""lark_grammar": "start: /[^\\n\"]{4,9}/ /[a-f]+/""#,
+            r#""lark_grammar": "start: (/[a-z]{1,3}/ \" \"){1,9} | /[^\"]{1,8}x/""#,
+        ] {
+            for _ in 0..12 {
+                let (mut fast, mut plain) = (parser(&vocabulary, schema), parser(&vocabulary, schema));
+                let masks = vocabulary.masks();
+                fast.bias_computer = masks.clone();
+                plain.bias_computer = Arc::new(Walk(vocabulary.factory.tok_env().tok_trie().clone()));
+                for _ in 0..40 {
+                    let (mask, wanted) = (fast.compute_mask(), plain.compute_mask());
+                    let (Ok(mask), Ok(wanted)) = (mask, wanted) else { panic!("{schema}: no mask") };
+                    assert_eq!(mask.to_list(), wanted.to_list(), "{schema}");
+                    let reach = fast.parser.with_recognizer(|rec| masks.reach(rec));
+                    within += usize::from(reach.is_some());
+                    all += 1;
+                    let choices = mask.to_list();
+                    let token = choices[random(choices.len())];
+                    for parser in [&mut fast, &mut plain] {
+                        parser.consume_token(token).unwrap();
+                    }
+                    if fast.check_stop().unwrap() {
+                        break;
+                    }
+                }
+            }
+        }
+        assert!(within > all / 4 && within < all, "{within} of {all} masks were taken in text");
+    }
+}
