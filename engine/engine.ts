@@ -1,6 +1,7 @@
 import { AnswerForm } from "./answer_form.ts";
 import { type Backend, type Candidates, type StepOutput, StepStopped } from "./backend/backend.ts";
 import type { ChatForm } from "./chat/types.ts";
+import { Embeddings } from "./embeddings.ts";
 import { EngineLife } from "./engine_life.ts";
 import { EventStream } from "./event_stream.ts";
 import { type Constraint, ConstraintError, type Grammar, type Grammars } from "./grammar/types.ts";
@@ -24,10 +25,13 @@ import {
   type ChatMessage,
   type ChatTemplate,
   type ChatTemplateOptions,
+  type RankTemplate,
   type Tokenizer,
   TooManyTokens,
 } from "./tokenizer/types.ts";
 import {
+  type EmbedRequest,
+  type EmbedResult,
   type Engine,
   EngineError,
   type EngineState,
@@ -50,6 +54,7 @@ export interface LlmEngineOptions {
   readonly tokenizer: Tokenizer;
   readonly chatTemplate: ChatTemplate;
   readonly chatForm: ChatForm;
+  readonly rankTemplate: RankTemplate;
   /** The engine closes them. */
   readonly grammars: Grammars;
   /** kvBlocks, maxRows and maxLogitRows are those that the backend was compiled with. */
@@ -66,6 +71,8 @@ export class LlmEngine implements Engine {
   readonly #grammars: Grammars;
   readonly #scheduler: Scheduler;
   readonly #writer: StepWriter;
+  readonly #rankTemplate: RankTemplate;
+  readonly #embeddings: Embeddings;
   readonly #stepsAtOnce = new StepsAtOnce();
   readonly #contextLength: number;
   readonly #life = new EngineLife("ready");
@@ -88,7 +95,8 @@ export class LlmEngine implements Engine {
     submits: 0,
   };
 
-  constructor({ backend, model, tokenizer, chatTemplate, chatForm, grammars, limits }: LlmEngineOptions) {
+  constructor(options: LlmEngineOptions) {
+    const { backend, model, tokenizer, chatTemplate, chatForm, rankTemplate, grammars, limits } = options;
     this.model = model;
     this.tokenizer = tokenizer;
     this.chatTemplate = chatTemplate;
@@ -103,6 +111,17 @@ export class LlmEngine implements Engine {
     this.#writer = new StepWriter(limits.maxRows);
     const { kvBlocks, kvWindows: windows = [], maxRows } = limits;
     this.#contextLength = Math.min(model.contextLength, longestSequence({ windows, maxRows }, kvBlocks));
+    this.#rankTemplate = rankTemplate;
+    this.#embeddings = new Embeddings({
+      model,
+      tokenizer,
+      contextLength: this.#contextLength,
+      maxRows,
+      most: limits.parallel + limits.queue,
+      nextId: () => this.#requests++,
+      add: (sequence) => this.#enqueue(sequence, undefined),
+      cancel: (sequence) => this.#cancel(sequence),
+    });
   }
 
   get state(): EngineState {
@@ -125,6 +144,10 @@ export class LlmEngine implements Engine {
 
   encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
     return this.#encode((atMost) => this.chatTemplate.encode(messages, { ...options, atMost }));
+  }
+
+  encodePair(query: string, document: string): number[] {
+    return this.#encode((atMost) => this.#rankTemplate.encode(query, document, atMost));
   }
 
   /** A prompt that is many times too long is refused before all of it is counted: nothing else runs meanwhile. */
@@ -153,6 +176,11 @@ export class LlmEngine implements Engine {
       resume: () => this.#wake(),
     });
     return stream;
+  }
+
+  async embed(request: EmbedRequest): Promise<EmbedResult> {
+    if (this.#refusal) throw this.#refusal;
+    return await this.#embeddings.run(request);
   }
 
   stats(): EngineStats {
@@ -289,20 +317,32 @@ export class LlmEngine implements Engine {
 
   /** `earlier`: how many outputs came from the same call. */
   #publish(output: StepOutput, masks: StepMasks, earlier: number): void {
-    let row = 0;
+    let [row, pooled] = [0, 0];
     for (const part of this.#step) {
-      const { sequence, scores, samples } = part;
+      const { sequence, scores, samples, pools } = part;
       const scored = output.rows.slice(row, row += scores);
       const sampled = samples ? output.rows[row++] : undefined;
+      const pooledRow = pools ? output.pooled![pooled++] : undefined;
       if (sequence.done && earlier > 0) continue; // void: it comes after the sequence's end
       this.#scheduler.advance(part);
       if (sequence.done) continue;
+      if (sequence.pooled) {
+        if (pooledRow) this.#publishPooled(sequence, pooledRow);
+        continue;
+      }
       keepScores(sequence, scored);
       if (!sequence.prefilled) this.#publishPrompt(sequence);
       publishHeld(sequence);
       if (sampled) this.#publishToken(sequence, sampled, masks.resultOf(sequence));
       else if (sequence.cached === sequence.length) this.#finish(sequence, sequence.ending ?? "length");
     }
+  }
+
+  #publishPooled(sequence: Sequence, row: Float32Array): void {
+    this.#totals.promptTokens += sequence.length;
+    this.#totals.cachedTokens += sequence.reused;
+    this.#end(sequence);
+    sequence.pooled!.give(row);
   }
 
   #publishPrompt(sequence: Sequence): void {
@@ -363,8 +403,9 @@ export class LlmEngine implements Engine {
   }
 
   #finish(sequence: Sequence, reason: FinishReason): void {
-    publishFinish(sequence, reason);
+    if (!sequence.pooled) publishFinish(sequence, reason);
     this.#end(sequence);
+    sequence.pooled?.cancel();
   }
 
   #failOne(sequence: Sequence, error: EngineError): void {

@@ -354,6 +354,7 @@ export class KvCache {
 
 /** The last token is always computed: its logits are wanted. So are those of every token yet to be scored. */
 function reusableTokens(sequence: Sequence): number {
+  if (sequence.pooled?.whole) return 0;
   return (unscored(sequence)?.first ?? sequence.length) - 1;
 }
 

@@ -6,15 +6,17 @@ import { CpuBackend } from "./backend/cpu/cpu.ts";
 import { createChatForm } from "./chat/chat_form.ts";
 import { LlmEngine } from "./engine.ts";
 import { freeMemory } from "./free_memory.ts";
+import { type PoolingKind, readPooling } from "./gguf/pooling.ts";
 import { openGguf } from "./gguf/reader.ts";
 import { createGrammars } from "./grammar/grammars.ts";
 import { blocksFor, blocksOfSequence } from "./kv_blocks.ts";
 import { ReloadingEngine } from "./reloading.ts";
 import { activeBytes, planCost } from "./plan/cost.ts";
-import { type Plan, withKvType } from "./plan/plan.ts";
+import { type Plan, pooledColumns, withKvType } from "./plan/plan.ts";
 import type { EngineLimits } from "./scheduler.ts";
 import { type EngineSize, engineSize, type SizeOptions } from "./size.ts";
 import { createChatTemplate } from "./tokenizer/chat_template.ts";
+import { createRankTemplate } from "./tokenizer/rank_template.ts";
 import { createTokenizer } from "./tokenizer/tokenizer.ts";
 import type { Tokenizer } from "./tokenizer/types.ts";
 import type { Engine } from "./types.ts";
@@ -33,6 +35,8 @@ export interface LoadOptions extends SizeOptions {
   readonly arithmetic?: Arithmetic;
   /** What keys and values are kept as; by default f16. */
   readonly kvType?: KvType;
+  /** How a text's rows become one; by default what the file says, or else the last. */
+  readonly pooling?: PoolingKind;
   /** Bytes that may be taken; by default what is free here, where that can be known. Not of a GPU's memory. */
   readonly freeBytes?: number;
   readonly progress?: (done: number, total: number) => void;
@@ -63,7 +67,9 @@ export const DEFAULT_KV_TYPE: KvType = "f16";
 export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   const start = performance.now();
   const file = await openGguf(options.model);
-  const plan = withKvType(buildPlan(file, await readRopeFactors(file)), options.kvType ?? DEFAULT_KV_TYPE);
+  const pooling = readPooling(file, options.pooling);
+  const decoder = buildPlan(file, await readRopeFactors(file), pooling);
+  const plan = withKvType(decoder, options.kvType ?? DEFAULT_KV_TYPE);
   const wanted = options.contextLength ?? 0;
   if (wanted > plan.contextLength) {
     options.warn?.(`A context of ${wanted} tokens is cut to ${plan.contextLength}, the model's own`);
@@ -90,11 +96,22 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
     contextLength,
     vocabSize: plan.vocabSize,
     created: Math.floor(Date.now() / 1000),
+    pooled: backend.info.name === "cpu" ? { kind: pooling.kind, size: pooledColumns(plan) } : undefined,
   };
   const chatForm = createChatForm(chatTemplate, tokenizer);
+  const rankTemplate = createRankTemplate(file.metadata, tokenizer);
   const grammars = createGrammars(tokenizer, chatForm.markers);
   return {
-    engine: new LlmEngine({ backend, model, tokenizer, chatTemplate, chatForm, grammars, limits }),
+    engine: new LlmEngine({
+      backend,
+      model,
+      tokenizer,
+      chatTemplate,
+      chatForm,
+      rankTemplate,
+      grammars,
+      limits,
+    }),
     backend,
     choice,
     loadMs: performance.now() - start,

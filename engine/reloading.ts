@@ -3,6 +3,8 @@ import { EngineLife } from "./engine_life.ts";
 import type { ChatMessage, ChatTemplateOptions } from "./tokenizer/types.ts";
 import {
   type Constraint,
+  type EmbedRequest,
+  type EmbedResult,
   type Engine,
   EngineError,
   type EngineState,
@@ -93,12 +95,20 @@ export class ReloadingEngine implements Engine {
     return this.#inner.encodeChat(messages, options);
   }
 
+  encodePair(query: string, document: string): number[] {
+    return this.#inner.encodePair(query, document);
+  }
+
   checkConstraint(constraint: Constraint): Promise<void> {
     return this.state === "loading" ? Promise.reject(reloading()) : this.#inner.checkConstraint(constraint);
   }
 
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
     return this.state === "loading" ? refusing() : this.#inner.submit(request);
+  }
+
+  embed(request: EmbedRequest): Promise<EmbedResult> {
+    return this.state === "loading" ? Promise.reject(reloading()) : this.#inner.embed(request);
   }
 
   stats(): EngineStats {

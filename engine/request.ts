@@ -31,7 +31,7 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
   checkSampling(sampling, context.vocabSize);
   const promptLength = request.prompt.length;
   const maxLength = lengthLimit(promptLength, request.maxTokens, context.contextLength);
-  checkPrompt(request.prompt, context.vocabSize);
+  checkPrompt("prompt", request.prompt, context.vocabSize);
   const counts = usesPenalties(sampling) ? new TokenCounts() : undefined;
   for (const token of counts ? request.prompt : []) counts!.addPrompt(token);
   const random = sampling.seed === undefined ? Random.unpredictable() : new Random(sampling.seed);
@@ -97,11 +97,16 @@ function lengthLimit(promptLength: number, maxTokens: number | undefined, contex
 }
 
 /** The refusal of a prompt that does not fit; `about` says that it was not counted to the end. */
-export function contextOverflow(promptLength: number, contextLength: number, about = ""): EngineError {
+export function contextOverflow(
+  promptLength: number,
+  contextLength: number,
+  about = "",
+  what: "prompt" | "text" = "prompt",
+): EngineError {
+  const room = what === "prompt" ? ", with at least one for the answer" : "";
   return new EngineError(
     "context_length_exceeded",
-    `The prompt has ${about}${promptLength} tokens, but the context holds ${contextLength}, ` +
-      `with at least one for the answer: shorten the prompt`,
+    `The ${what} has ${about}${promptLength} tokens, but the context holds ${contextLength}${room}: shorten the ${what}`,
     { n_prompt_tokens: promptLength, n_ctx: contextLength },
   );
 }
@@ -122,9 +127,10 @@ function logitsTemplate(sampling: SamplingParams, candidates: number, draw?: Dra
   };
 }
 
-function checkPrompt(prompt: readonly number[], vocabSize: number): void {
-  check("prompt", prompt.length > 0, "must have at least one token", "none");
-  for (const token of prompt) checkToken("prompt", token, vocabSize);
+/** Throws EngineError invalid_request, which names the field, for a prompt that is empty or has a token that there is not. */
+export function checkPrompt(field: string, prompt: readonly number[], vocabSize: number): void {
+  check(field, prompt.length > 0, "must have at least one token", "none");
+  for (const token of prompt) checkToken(field, token, vocabSize);
 }
 
 function checkSampling(sampling: SamplingParams, vocabSize: number): void {

@@ -35,6 +35,8 @@ export interface Scheduled {
   readonly scores: number;
   /** Whether the last row's logits choose a new token. */
   readonly samples: boolean;
+  /** Whether the sequence is a text, all computed with these rows, and its pooled row is wanted. */
+  readonly pools: boolean;
   readonly state?: StepState;
 }
 
@@ -51,6 +53,10 @@ export interface Scheduled {
  * interactive sequence that waits preempts batch ones too, for their place as for their memory. Sequences whose reader
  * is slow do not run, and are preempted before others, by anyone.
  *
+ * Texts that are pooled need no place but memory: as many run as the next step has rows for. (With recurrent states, of which
+ * there is one a place, they take places too.) One that must be computed whole, and found too few rows left, comes first in the
+ * next step.
+ *
  * What a preemption frees is in part taken at once: who was preempted fits again only when others have ended or given way
  * in turn. The earliest interactive sequence whose reader keeps up, or else the earliest batch one, is never preempted
  * for memory, and one always fits. So all come to their end.
@@ -65,6 +71,8 @@ export class Scheduler {
   /** In order of urgency. */
   readonly #runningLists = [this.#running.interactive, this.#running.batch];
   #preemptions = 0;
+  /** A text that must be computed whole and did not fit the step. */
+  #leftOut: Sequence | undefined;
 
   constructor(limits: EngineLimits) {
     const { kvWindows: windows = [], ...numbers } = limits;
@@ -100,16 +108,21 @@ export class Scheduler {
     return [...interactive, ...batch, ...this.#waiting.interactive, ...this.#waiting.batch];
   }
 
-  /** Throws EngineError queue_full. Preempted sequences have as many places of their own as sequences can run. */
+  /**
+   * Throws EngineError queue_full. Preempted sequences have as many places of their own as sequences can run. Texts to be pooled
+   * do not count: whoever adds them sees to it that they are not too many.
+   */
   add(sequence: Sequence): void {
     const { parallel, queue } = this.#limits;
-    const { interactive, batch } = this.#waiting;
-    let preempted = 0;
-    for (const { admittedAt } of interactive) if (admittedAt !== undefined) preempted++;
-    for (const { admittedAt } of batch) if (admittedAt !== undefined) preempted++;
-    const queued = this.waiting - Math.min(preempted, parallel);
-    if (queued >= queue + Math.max(0, parallel - this.running - preempted)) {
-      throw new EngineError("queue_full", `The queue is full (${queued} waiting): try again later`);
+    if (!sequence.pooled) {
+      const [running, waiting] = [this.#running, this.#waiting].map(({ interactive, batch }) =>
+        [...interactive, ...batch].filter(({ pooled }) => pooled === undefined)
+      );
+      const preempted = waiting.filter(({ admittedAt }) => admittedAt !== undefined).length;
+      const queued = waiting.length - Math.min(preempted, parallel);
+      if (queued >= queue + Math.max(0, parallel - running.length - preempted)) {
+        throw new EngineError("queue_full", `The queue is full (${queued} waiting): try again later`);
+      }
     }
     insert(this.#waiting[classOf(sequence)], sequence);
   }
@@ -128,10 +141,15 @@ export class Scheduler {
     let rowsLeft = this.#limits.maxRows;
     let logitsLeft = this.#limits.maxLogitRows;
     let forcedLeft = this.#forcedRows();
-    for (const sequence of this.#inOrder()) {
+    const first = this.#leftOut;
+    this.#leftOut = undefined;
+    for (const sequence of this.#inOrder(first)) {
       const forced = isForced(sequence);
       const part = partOf(sequence, forced ? Math.min(rowsLeft, 1 + forcedLeft) : rowsLeft, logitsLeft);
-      if (part.rows === 0) continue;
+      if (part.rows === 0) {
+        if (sequence.pooled?.whole) this.#leftOut ??= sequence;
+        continue;
+      }
       if (forced) forcedLeft -= part.rows - 1;
       rowsLeft -= part.rows;
       logitsLeft -= part.scores + (part.samples ? 1 : 0);
@@ -182,9 +200,11 @@ export class Scheduler {
     return Math.min(forced, Math.max(whole(answering + ROW_TILE - 1), whole(answering + forced)) - answering);
   }
 
-  *#inOrder(): Iterable<Sequence> {
+  /** Those that run by urgency, with `first` before all others if it runs. */
+  *#inOrder(first: Sequence | undefined): Iterable<Sequence> {
+    if (first && this.#runningLists.some((running) => running.includes(first))) yield first;
     for (const sequences of this.#runningLists) {
-      const ready = sequences.filter((sequence) => !sequence.stream.full);
+      const ready = sequences.filter((sequence) => sequence !== first && !sequence.stream.full);
       for (const urgency of [isDecoding, isForced, isPrefilling]) {
         for (const sequence of ready) if (urgency(sequence)) yield sequence;
       }
@@ -208,15 +228,26 @@ export class Scheduler {
   }
 
   #admit(): void {
+    const places = { text: true, answer: true };
     for (const kind of ["interactive", "batch"] as const) {
       const waiting = this.#waiting[kind];
-      for (let i = 0; i < waiting.length;) {
+      for (let i = 0; i < waiting.length && (places.text || places.answer);) {
         const sequence = waiting[i];
-        if (sequence.stream.full || this.#isHeld(sequence)) i++;
-        else if (!this.#findPlace(sequence)) return;
+        const needs = this.#takesPlace(sequence) ? "answer" : "text";
+        if (!places[needs] || sequence.stream.full || this.#isHeld(sequence)) {
+          i++;
+          continue;
+        }
+        const found = this.#findPlace(sequence);
+        if (found === "no memory") return;
+        if (found === "no place") places[needs] = false;
         else this.#start(sequence);
       }
     }
+  }
+
+  #takesPlace({ pooled }: Sequence): boolean {
+    return pooled === undefined || this.#states !== undefined;
   }
 
   #start(sequence: Sequence): void {
@@ -237,34 +268,43 @@ export class Scheduler {
     return this.#running.interactive.some(computes) || (sequence.batch && this.#running.batch.some(computes));
   }
 
-  /** Whether the sequence can be admitted now. Others are preempted for it, but only if that is of use. */
-  #findPlace(sequence: Sequence): boolean {
-    let places = this.#limits.parallel - this.running;
+  /** Whether the sequence can be admitted now, and if not why. Others are preempted for it, but only if that is of use. */
+  #findPlace(sequence: Sequence): "found" | "no place" | "no memory" {
+    let [places, rows] = [this.#limits.parallel, 0];
+    let taken = 0;
     let blocks = 0;
     let spare = this.cache.growth(sequence);
     for (const running of this.#runningLists) {
       for (const other of running) {
+        if (this.#takesPlace(other)) taken++;
+        else rows += other.length - other.cached;
         if (!givesWay(other, sequence)) spare += this.cache.growth(other);
         else {
-          places++;
+          if (this.#takesPlace(other)) places++;
           blocks += this.cache.held(other);
         }
       }
     }
-    if (places < 1 || this.cache.missing(sequence, spare) > blocks) return false;
-    while (this.running >= this.#limits.parallel || this.cache.missing(sequence, spare) > 0) {
-      const victim = this.#victim(sequence);
-      if (!victim) return false; // What others gave up is held by those that stay, too.
+    const takes = this.#takesPlace(sequence);
+    if (takes ? taken >= places : rows >= this.#limits.maxRows) return "no place";
+    if (this.cache.missing(sequence, spare) > blocks) return "no memory";
+    for (;;) {
+      const placeless = takes && taken >= this.#limits.parallel;
+      if (!placeless && this.cache.missing(sequence, spare) <= 0) return "found";
+      const victim = this.#victim(sequence, placeless);
+      if (!victim) return placeless ? "no place" : "no memory"; // What others gave up is held by those that stay, too.
+      if (this.#takesPlace(victim)) taken--;
       this.#preempt(victim);
     }
-    return true;
   }
 
-  /** Who is preempted first of those that give way to the sequence. */
-  #victim(sequence: Sequence): Sequence | undefined {
+  /** Who is preempted first of those that give way to the sequence; `placed`: of those that take a place. */
+  #victim(sequence: Sequence, placed = false): Sequence | undefined {
     const { interactive, batch } = this.#running;
-    return batch.findLast(isSlow) ?? (sequence.batch ? undefined : batch.at(-1)) ??
-      interactive.findLast(isSlow);
+    const suits = (other: Sequence) => !placed || this.#takesPlace(other);
+    const slow = (other: Sequence) => isSlow(other) && suits(other);
+    return batch.findLast(slow) ?? (sequence.batch ? undefined : batch.findLast(suits)) ??
+      interactive.findLast(slow);
   }
 
   #preempt(sequence: Sequence): void {
@@ -293,11 +333,13 @@ function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number): Sched
   if (scoring) rows = Math.min(rows, Math.max(0, firstRow - sequence.cached) + logitsLeft);
   else if (rows === pending && wantsToken(sequence) && logitsLeft === 0) rows--;
   const end = sequence.cached + rows;
+  if (sequence.pooled?.whole && rows < pending) rows = 0;
   return {
     sequence,
     rows,
     scores: scoring ? Math.max(0, Math.min(end, scoring.end - 1) - firstRow) : 0,
     samples: end === sequence.length && wantsToken(sequence),
+    pools: end === sequence.length && sequence.pooled !== undefined,
   };
 }
 

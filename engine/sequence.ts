@@ -1,6 +1,5 @@
 import type { AnswerForm } from "./answer_form.ts";
 import type { LogitsRequest } from "./backend/backend.ts";
-import type { EventStream } from "./event_stream.ts";
 import type { Dry } from "./dry.ts";
 import type { Random } from "./random.ts";
 import type { TokenCounts } from "./sampler.ts";
@@ -27,12 +26,30 @@ export interface WindowBlocks {
   end: number;
 }
 
+/** Where a sequence's events go. */
+export interface EventSink {
+  /** Its reader is slow: the sequence is not scheduled meanwhile. */
+  readonly full: boolean;
+  push(event: TokenEvent): void;
+  fail(error: Error): void;
+}
+
+/** Who gets the row that a text is pooled to. */
+export interface PooledText {
+  /** All its rows are pooled: they are computed in one step, and none comes from the cache. */
+  readonly whole: boolean;
+  give(row: Float32Array): void;
+  cancel(): void;
+}
+
 /** One request on its way through the engine. Data only: the scheduler, the KV cache and the engine change it. */
 export interface Sequence {
   /** Order of arrival. */
   readonly id: number;
   readonly batch: boolean;
-  readonly stream: EventStream;
+  readonly stream: EventSink;
+  /** Only of a text that is pooled: it gets no tokens. */
+  readonly pooled?: PooledText;
 
   /** The prompt and what was generated; the first `length` are valid. */
   tokens: Int32Array; // [capacity]

@@ -24,8 +24,10 @@ export class StepWriter {
   write(step: readonly Scheduled[], masks?: StepMasks, further = 0): StepInput {
     const sequences: StepSequence[] = [];
     const logits: LogitsRequest[] = [];
+    const pools: number[] = [];
     let start = 0;
-    for (const { sequence, rows, scores, samples, state } of step) {
+    for (const { sequence, rows, scores, samples, pools: pooled, state } of step) {
+      if (pooled) pools.push(sequences.length);
       const end = sequence.cached + rows;
       this.#tokens.set(sequence.tokens.subarray(sequence.cached, end), start);
       const blocks = blocksFor(end + further);
@@ -41,7 +43,7 @@ export class StepWriter {
       start += rows;
       if (samples) logits.push(tokenRequest(sequence, start - 1, masks?.get(sequence)));
     }
-    return { tokens: this.#tokens.subarray(0, start), sequences, logits };
+    return { tokens: this.#tokens.subarray(0, start), sequences, logits, pools };
   }
 }
 

@@ -407,6 +407,7 @@ export function engineOver(
     tokenizer: new ByteTokenizer(),
     chatTemplate: CHAT_TEMPLATE,
     chatForm: createChatForm(CHAT_TEMPLATE, new ByteTokenizer()),
+    rankTemplate: { encode: (query, document) => new ByteTokenizer().encode(`${query}\n${document}`) },
     grammars,
     limits,
   });

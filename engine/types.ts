@@ -5,8 +5,11 @@ export {
   BACKENDS,
   KV_TYPES,
   type KvType,
+  POOLING_KINDS,
+  type PoolingKind,
 } from "./backend/backend.ts";
 import type { ChatForm, ThinkingBounds } from "./chat/types.ts";
+import type { PoolingKind } from "./backend/backend.ts";
 import type { Constraint } from "./grammar/types.ts";
 import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./tokenizer/types.ts";
 
@@ -150,9 +153,28 @@ export type TokenEvent =
     timings: { queueMs: number; prefillMs: number; decodeMs: number };
   };
 
+/** Texts that are to become a row each. */
+export interface EmbedRequest {
+  /** Token ids of each text, at least one. */
+  readonly inputs: readonly (readonly number[])[];
+  /** As of generations. */
+  readonly priority?: "interactive" | "batch";
+  readonly cacheSalt?: string;
+  readonly signal?: AbortSignal;
+}
+
+export interface EmbedResult {
+  /** In the order of the inputs: `ModelInfo.pooled.size` floats each, as the model gives them (not normalised). */
+  readonly rows: readonly Float32Array[];
+  /** Over all texts. */
+  readonly usage: Pick<Usage, "promptTokens" | "cachedTokens">;
+}
+
 export type EngineErrorCode =
   | "context_length_exceeded"
   | "invalid_request"
+  /** The model, or what it is computed on, cannot do what is asked for. */
+  | "not_supported"
   /** The constraint is malformed, not supported, or over a limit. Nothing has run. */
   | "invalid_constraint"
   /** The answer cannot be completed in the form that its constraint asks for. */
@@ -191,6 +213,15 @@ export interface ModelInfo {
   readonly vocabSize: number;
   /** Unix seconds, when the model was loaded. */
   readonly created: number;
+  /** What it gives for whole texts; undefined where that cannot be computed (on the GPU). */
+  readonly pooled?: PooledInfo;
+}
+
+/** The row that a text becomes. */
+export interface PooledInfo {
+  readonly kind: PoolingKind;
+  /** Floats of a row: of a model that ranks ("rank") a logit for each of its labels, else the model's width. */
+  readonly size: number;
 }
 
 export interface EngineStats {
@@ -234,6 +265,11 @@ export interface Engine {
    */
   encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
   /**
+   * The prompt by which a model that ranks judges a document: by the file's template for that, or else query and document with
+   * end tokens between. Control tokens are the template's alone. Throws as encodePrompt.
+   */
+  encodePair(query: string, document: string): number[];
+  /**
    * Compiles a constraint, so that requests with it begin at once. Throws EngineError invalid_constraint for one that no answer
    * can follow.
    */
@@ -245,6 +281,12 @@ export interface Engine {
    * latest sequences pause too, and resume with the same answer.
    */
   submit(request: GenerateRequest): AsyncIterable<TokenEvent>;
+  /**
+   * A row for each text, computed beside whatever else runs: texts share steps with each other and with answers. Rejects with
+   * EngineError where a text is too long or has no tokens, the queue is full or the model cannot, and with the reason of
+   * `request.signal`, which frees what the request holds within one step.
+   */
+  embed(request: EmbedRequest): Promise<EmbedResult>;
   stats(): EngineStats;
   /** Refuses new work; resolves when what runs has ended, or when `graceMs` have passed and it was cancelled. */
   drain(graceMs: number): Promise<void>;

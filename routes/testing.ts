@@ -3,11 +3,14 @@ import {
   type ChatMessage,
   type ChatTemplateOptions,
   type Constraint,
+  type EmbedRequest,
+  type EmbedResult,
   type Engine,
   EngineError,
   type EngineState,
   type EngineStats,
   type GenerateRequest,
+  type PooledInfo,
   type TokenEvent,
   type Tokenizer,
   type TokenLogprob,
@@ -68,6 +71,8 @@ export interface FakeEngineOptions {
   failure?: Error;
   /** Why a constraint is refused; undefined where it is taken. */
   refuses?: (constraint: Constraint) => string | undefined;
+  /** What texts become; default rows of 8 by the last token. */
+  pooled?: PooledInfo;
 }
 
 /** An Engine that keeps the event contract and says what it is told to: deterministic, one byte a token. */
@@ -79,6 +84,7 @@ export class FakeEngine implements Engine {
     contextLength: 1024,
     vocabSize: byteTokenizer.vocabSize,
     created: 1_700_000_000,
+    pooled: { kind: "last", size: 8 } as PooledInfo,
   };
   readonly tokenizer = byteTokenizer;
   readonly chatTemplate = { source: "{{ messages }}", render: renderChat, encode: encodeChat };
@@ -90,8 +96,10 @@ export class FakeEngine implements Engine {
   /** Every request that was submitted, in order. */
   readonly requests: GenerateRequest[] = [];
   readonly #options:
-    & Required<Omit<FakeEngineOptions, "failure" | "refuses">>
+    & Required<Omit<FakeEngineOptions, "failure" | "refuses" | "pooled">>
     & Pick<FakeEngineOptions, "failure" | "refuses">;
+  /** Every request for rows, in order. */
+  readonly embeds: EmbedRequest[] = [];
   readonly #cancelAll = new AbortController();
   readonly #waiting: (() => void)[] = [];
   #running = 0;
@@ -105,6 +113,7 @@ export class FakeEngine implements Engine {
     const reply = () => "Hello, wörld 🙂!";
     this.#options = { contextLength: 1024, slots: 4, queue: 128, tokenMs: 0, chunk: 64, reply, ...options };
     this.model.contextLength = this.#options.contextLength;
+    if (options.pooled) this.model.pooled = options.pooled;
   }
 
   get state(): EngineState {
@@ -133,6 +142,30 @@ export class FakeEngine implements Engine {
 
   encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
     return encodeChat(messages, options);
+  }
+
+  encodePair(query: string, document: string): number[] {
+    return byteTokenizer.encode(`${query}\n${document}`);
+  }
+
+  /** Rows that depend on all tokens of a text. */
+  embed(request: EmbedRequest): Promise<EmbedResult> {
+    this.embeds.push(request);
+    const { contextLength, pooled } = this.model;
+    const tooLong = request.inputs.find(({ length }) => length > contextLength);
+    if (tooLong) {
+      const details = { n_prompt_tokens: tooLong.length, n_ctx: contextLength };
+      return Promise.reject(new EngineError("context_length_exceeded", "The text is too long", details));
+    }
+    if (request.signal?.aborted) return Promise.reject(request.signal.reason);
+    const rows = request.inputs.map((tokens) =>
+      Float32Array.from(
+        { length: pooled.size },
+        (_, i) => tokens.reduce((h, t) => Math.sin(h + t * (i + 1)), 1),
+      )
+    );
+    const promptTokens = request.inputs.reduce((sum, { length }) => sum + length, 0);
+    return Promise.resolve({ rows, usage: { promptTokens, cachedTokens: 0 } });
   }
 
   checkConstraint(constraint: Constraint): Promise<void> {

@@ -4,6 +4,7 @@ import type { StepInput } from "../engine/backend/backend.ts";
 import { lower } from "../engine/backend/webgpu/lowering.ts";
 import { candidates } from "../engine/plan/ops/candidates.ts";
 import { pool, type Pooling, POOLINGS } from "../engine/plan/ops/pool.ts";
+import { returnPooled } from "../engine/plan/ops/return_pooled.ts";
 import { rmsNorm } from "../engine/plan/ops/rms_norm.ts";
 import { printPlan } from "../engine/plan/print.ts";
 import { instructionSets, KernelModel, shuffledBlocks } from "./kernel_model.ts";
@@ -25,7 +26,8 @@ const { bytes, values } = mixedFile();
 /** No row of logits is ever wanted. */
 const SIZE = { kvBlocks: 40, maxRows: 256, maxLogitRows: 0 };
 
-const pooled = (way: Pooling): Ending => (b, x) => pool(b, rmsNorm(b, x, "output_norm", EPSILON), way);
+const NORM = { name: "output_norm", eps: EPSILON };
+const pooled = (way: Pooling): Ending => (b, x) => returnPooled(b, pool(b, x, way, NORM));
 const open = (way: Pooling, isa?: string, threads = 2) =>
   KernelModel.loadAs(mixedPlan(LAYERS, pooled(way)), bytes, SIZE, { isa, threads });
 
@@ -103,6 +105,8 @@ Deno.test("pool: what a plan does not give is refused", async () => {
     Error,
     "A pooled row of sequence 1, which is out of range 0..1",
   );
+  const many = { ...step, pools: [0, 0] };
+  await assertRejects(() => model.backend.step(many), Error, "2 of 1 sequences cannot be pooled");
   using other = await KernelModel.loadAs(mixedPlan(), bytes, { ...SIZE, maxLogitRows: 1 });
   await assertRejects(() => other.backend.step(step), Error, "A pooled row of a model that pools nothing");
   const plan = await mixedPlanOf([{ ...LAYERS[1], window: 0 }], pooled("mean"));
@@ -115,7 +119,11 @@ Deno.test("pool: what a plan does not give is refused", async () => {
 
 Deno.test("pool: a plan without candidates has no logits, and may have both", async () => {
   const text = printPlan(await mixedPlanOf(LAYERS, pooled("mean")));
-  assert(text.includes("; mean)") && !text.includes("candidates") && !text.includes("logits]"), text);
+  assert(
+    text.includes("; mean)") && text.includes("return_pooled(pooled#") && !text.includes("candidates") &&
+      !text.includes("logits]"),
+    text,
+  );
   const both: Ending = (b, x) => {
     candidates(b, rmsNorm(b, x, "output_norm", EPSILON, "logits"), VOCABULARY);
     pooled("last")(b, x);

@@ -1,7 +1,6 @@
 import type { Hparams } from "../gguf/hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { attention } from "../plan/ops/attention.ts";
-import { candidates } from "../plan/ops/candidates.ts";
 import { embed } from "../plan/ops/embed.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
@@ -31,7 +30,7 @@ export function buildLlama(
   h: Hparams,
   frequencies: Float64Array,
   traits: LlamaTraits,
-): void {
+): Value {
   const eps = h.rmsEpsilon;
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
   const table = ropeTable(b, frequencies);
@@ -70,6 +69,5 @@ export function buildLlama(
     const ffn = swiglu(b, ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
     linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
   }
-  const last = rmsNorm(b, x, "output_norm", eps, "logits");
-  candidates(b, last, h.vocabSize);
+  return x;
 }

@@ -2,7 +2,6 @@ import { type DeltaHparams, readDeltaHparams } from "../gguf/delta_hparams.ts";
 import type { Hparams } from "../gguf/hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { attention } from "../plan/ops/attention.ts";
-import { candidates } from "../plan/ops/candidates.ts";
 import { deltaRule } from "../plan/ops/delta_rule.ts";
 import { embed } from "../plan/ops/embed.ts";
 import { linear } from "../plan/ops/matmul.ts";
@@ -19,7 +18,7 @@ import type { TensorName } from "./llama.ts";
  * value heads in the order that pairs head h with key head h % keyHeads, the decay as -e^A, and 1 added to the norms.
  * Sources: "Gated Delta Networks" (arXiv 2412.06464); Hugging Face transformers, models/qwen3_5.
  */
-export function buildQwen35(b: PlanBuilder, h: Hparams, frequencies: Float64Array): void {
+export function buildQwen35(b: PlanBuilder, h: Hparams, frequencies: Float64Array): Value {
   const delta = readDeltaHparams(b.file, h);
   const eps = h.rmsEpsilon;
   b.leaveOut((name) => isDrafting(name, delta.layers));
@@ -40,7 +39,7 @@ export function buildQwen35(b: PlanBuilder, h: Hparams, frequencies: Float64Arra
     const ffn = swiglu(b, ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
     linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
   }
-  candidates(b, rmsNorm(b, x, "output_norm", eps, "logits"), h.vocabSize);
+  return x;
 }
 
 function gatedAttention(b: PlanBuilder, x: Value, h: Hparams, table: Value, name: TensorName): Value {

@@ -12,9 +12,9 @@ import { buildLlama, type TensorName } from "./llama.ts";
  * divided by their sum, whatever the checkpoint's `norm_topk_prob` was: files do not say it, and llama.cpp does so.
  * Source: "Qwen3" (arXiv 2505.09388).
  */
-export function buildQwen3Moe(b: PlanBuilder, h: Hparams, frequencies: Float64Array): void {
+export function buildQwen3Moe(b: PlanBuilder, h: Hparams, frequencies: Float64Array): Value {
   const experts = readExpertHparams(b.file, h);
-  buildLlama(b, h, frequencies, {
+  return buildLlama(b, h, frequencies, {
     interleavedRope: false,
     headNorms: true,
     feedForward: (x, addTo, name) => mixture(b, x, addTo, experts, name),

@@ -1,14 +1,23 @@
 import { GgufError, quote } from "../gguf/errors.ts";
 import { type Hparams, readHparams, requireTensor } from "../gguf/hparams.ts";
 import type { GgufFile } from "../gguf/types.ts";
-import { PlanBuilder } from "../plan/builder.ts";
+import { type ModelPooling, RANK_HEAD, readPooling } from "../gguf/pooling.ts";
+import { PlanBuilder, type Value } from "../plan/builder.ts";
 import type { Plan } from "../plan/plan.ts";
+import { candidates } from "../plan/ops/candidates.ts";
+import { linear } from "../plan/ops/matmul.ts";
+import { pool } from "../plan/ops/pool.ts";
+import { returnPooled } from "../plan/ops/return_pooled.ts";
+import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { buildLlama } from "./llama.ts";
 import { buildQwen3Moe } from "./qwen3moe.ts";
 import { buildQwen35 } from "./qwen35.ts";
 
-/** Writes the plan of a model file, whose hyper-parameters are checked; `frequencies` are those of its rotary positions. */
-type Build = (b: PlanBuilder, h: Hparams, frequencies: Float64Array) => void;
+/**
+ * Writes the layers of a model file, whose hyper-parameters are checked; `frequencies` are those of its rotary positions.
+ * Returns the rows after the last layer, which are not normed yet.
+ */
+type Build = (b: PlanBuilder, h: Hparams, frequencies: Float64Array) => Value;
 
 /** The architectures that compy computes, by GGUF's name. */
 const ARCHITECTURES: Readonly<Record<string, Build>> = {
@@ -25,14 +34,22 @@ const MIXTURES: ReadonlySet<string> = new Set(["qwen3moe"]);
 /** Llama 3's factors on the rotary frequencies, in its own tensor. */
 const ROPE_FREQS = "rope_freqs.weight";
 
+/** The norm after the last layer. */
+const OUTPUT_NORM = "output_norm";
+
 /** What the kernels can hold: heads in whole vectors. */
 const HEAD_DIM_STEP = 16;
 
 /**
- * Compiles a file's model into its plan. `ropeFactors` are the values of `rope_freqs.weight` where the file has it.
+ * Compiles a file's model into its plan. `ropeFactors` are the values of `rope_freqs.weight` where the file has it; `pooling` is
+ * by default what the file says.
  * Throws GgufError for another architecture, a missing or unexpected tensor, or a shape that compy cannot compute.
  */
-export function buildPlan(file: GgufFile, ropeFactors?: Float32Array): Plan {
+export function buildPlan(
+  file: GgufFile,
+  ropeFactors?: Float32Array,
+  pooling: ModelPooling = readPooling(file),
+): Plan {
   const architecture = file.metadata.getString("general.architecture");
   const build = Object.hasOwn(ARCHITECTURES, architecture) ? ARCHITECTURES[architecture] : undefined;
   if (!build) {
@@ -44,12 +61,30 @@ export function buildPlan(file: GgufFile, ropeFactors?: Float32Array): Plan {
   checkHeads(hparams);
   const builder = new PlanBuilder(file);
   builder.leaveOut((name) => name === ROPE_FREQS);
-  build(builder, hparams, ropeFrequencies(hparams, ropeFactors));
+  const x = build(builder, hparams, ropeFrequencies(hparams, ropeFactors));
+  candidates(builder, rmsNorm(builder, x, OUTPUT_NORM, hparams.rmsEpsilon, "logits"), hparams.vocabSize);
+  addPooling(builder, x, hparams, pooling);
   return builder.finish({
     architecture,
     vocabSize: hparams.vocabSize,
     contextLength: hparams.contextLength,
   });
+}
+
+/** Beside the candidates, a row for each text that is to be embedded or ranked. */
+function addPooling(
+  b: PlanBuilder,
+  x: Value,
+  { rmsEpsilon: eps }: Hparams,
+  { kind, labels }: ModelPooling,
+): void {
+  const pooled = pool(b, x, kind === "rank" ? "last" : kind, { name: OUTPUT_NORM, eps });
+  if (kind !== "rank") {
+    b.leaveOut((name) => name.startsWith(`${RANK_HEAD}.`));
+    returnPooled(b, pooled);
+  } else {
+    returnPooled(b, linear(b, pooled, [{ name: RANK_HEAD, rows: labels }])[0]);
+  }
 }
 
 /** The values of `rope_freqs.weight`, read from the file; undefined where it has none. */

@@ -1,4 +1,5 @@
 import type { GgufFile } from "../gguf/types.ts";
+export { POOLING_KINDS, type PoolingKind } from "../gguf/pooling.ts";
 import type { Plan } from "../plan/plan.ts";
 
 /** Where a model can be computed; "auto" is the GPU if it measures faster. */

@@ -1,5 +1,5 @@
 import { FORMATS } from "../gguf/formats.ts";
-import { buffersOf, choiceOf, kindOf, type PlanOp, productsOf } from "./ops/registry.ts";
+import { buffersOf, choiceOf, isPooling, kindOf, type PlanOp, productsOf } from "./ops/registry.ts";
 import { type Choice, kvBytesPerLayer, type Plan, type PlanTensor, stateBytes } from "./plan.ts";
 
 /** Operations of matrices, a multiply-add being two, by the arithmetic that the weights' format is computed in. */
@@ -41,12 +41,13 @@ export interface MachineLimits {
   readonly f32Gflops: number;
 }
 
-/** Counts bytes and multiply-adds op by op. `packedBytes` says what a matrix takes in memory. */
+/** Counts bytes and multiply-adds op by op; those for pooled sequences, one a text, are left out. `packedBytes` says what a matrix takes in memory. */
 export function planCost(plan: Plan, packedBytes: (tensor: PlanTensor) => number): PlanCost {
   const bytes = { step: 0, logits: 0 };
   const experts: (Choice & { bytes: number })[] = [];
   const operations = { step: { int8: 0, float: 0 }, logits: { int8: 0, float: 0 } };
   for (const { tensor, rows, choice } of matricesRead(plan)) {
+    if (rows === "pools") continue;
     if (choice) addExperts(experts, choice, packedBytes(tensor));
     else bytes[rows] += packedBytes(tensor);
     operations[rows][FORMATS[tensor.info.type].float ? "float" : "int8"] += 2 * tensor.rows *
@@ -112,7 +113,7 @@ function addExperts(to: (Choice & { bytes: number })[], { count, used }: Choice,
 /** A matrix that is read whole, and the rows that it is multiplied by; of experts, how many of them each row chooses. */
 interface MatrixRead {
   readonly tensor: PlanTensor;
-  readonly rows: "step" | "logits";
+  readonly rows: WorkedRows;
   readonly choice?: Choice;
 }
 
@@ -123,8 +124,12 @@ function matricesRead(plan: Plan): MatrixRead[] {
   );
 }
 
+/** All rows of a step, those whose logits are wanted, or one for each sequence that is pooled. */
+type WorkedRows = "step" | "logits" | "pools";
+
 /** Which rows an op works for. */
-export function rowsOf(plan: Plan, op: PlanOp): "step" | "logits" {
+export function rowsOf(plan: Plan, op: PlanOp): WorkedRows {
+  if (isPooling(plan, op)) return "pools";
   const read = buffersOf(op).find(({ access }) => access !== "write");
   if (!read) throw new TypeError(`${op.op} reads no rows`);
   return plan.buffers[read.buffer].rows === "logits" ? "logits" : "step";

@@ -5,7 +5,8 @@ import { planScratch } from "./scratch.ts";
 import { WordWriter } from "./words.ts";
 
 const MAGIC = 0x4e4c5043; // "CPLN"
-const VERSION = 8;
+const VERSION = 9;
+const ROW_CODES = { step: 0, logits: 1, pools: 3 };
 const BUFFER_FORMS: readonly BufferForm[] = ["float", "quant", "fine"];
 
 /** A plan as the words that rust-kernels/src/program reads; the two change together, with VERSION. */
@@ -38,5 +39,5 @@ export function encodePlan(plan: Plan, options: CompileOptions): Uint8Array<Arra
 
 function rowWords(rows: BufferRows): number[] {
   if (typeof rows !== "string") return [2, rows.count, rows.used];
-  return [rows === "step" ? 0 : 1];
+  return [ROW_CODES[rows]];
 }

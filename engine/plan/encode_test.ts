@@ -69,7 +69,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe"] as const) {
     const [kv, recurrent] = SHAPES[name];
     const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);
     const r = new Reader(encodePlan(plan, SIZES));
-    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 8, 48, 5, plan.vocabSize, ...kv]);
+    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 9, 48, 5, plan.vocabSize, ...kv]);
     assertEquals(r.u32s(recurrent.length), recurrent);
     assertEquals(r.u64(), arenaBytes);
     const tables = Array.from({ length: r.u32() }, () => Array.from({ length: r.u32() }, () => r.f64()));
@@ -77,7 +77,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe"] as const) {
     const buffers = Array.from({ length: r.u32() }, () => readBuffer(r));
     const expected = plan.buffers.map((b, i) => [
       ["float", "quant", "fine"].indexOf(b.form),
-      ...typeof b.rows === "string" ? [b.rows === "step" ? 0 : 1] : [2, 6, 2],
+      ...typeof b.rows === "string" ? [{ step: 0, logits: 1, pools: 3 }[b.rows]] : [2, 6, 2],
       b.columns,
       offsets[i],
     ]);
@@ -135,7 +135,11 @@ for (const name of ["qwen2", "qwen35", "qwen3moe"] as const) {
           assertEquals([code, ...r.u32s(3)], [8, op.logits, operand(op.exact?.x), operand(op.exact?.weight)]);
           break;
         case "pool":
-          assertEquals([code, ...r.u32s(2)], [11, op.x, op.way]);
+          assertEquals([code, ...r.u32s(2), r.f32()], [11, op.x, op.norm!.weight, op.norm!.eps]);
+          assertEquals(r.u32s(2), [op.way, op.out]);
+          break;
+        case "return_pooled":
+          assertEquals([code, r.u32()], [15, op.x]);
           break;
         case "route":
           assertEquals([code, ...r.u32s(3)], [12, op.logits, operand(op.bias), 0]);

@@ -20,10 +20,10 @@ export interface Chosen extends Choice {
 }
 
 /**
- * Rows of a buffer: one a token of the step, one a row whose logits are wanted, or one for each expert that a token of the
- * step chose, those of an expert together.
+ * Rows of a buffer: one a token of the step, one a row whose logits are wanted, one a sequence that is pooled, or one for each
+ * expert that a token of the step chose, those of an expert together.
  */
-export type BufferRows = "step" | "logits" | Choice;
+export type BufferRows = "step" | "logits" | "pools" | Choice;
 
 /**
  * f32 rows; rows in 8-bit blocks of 32 under f32 scales; or such blocks in two planes, of which the second holds what the
@@ -183,7 +183,7 @@ export function wholeTables(
 
 /** Floats of a pooled row; 0 where the plan pools nothing. */
 export function pooledColumns(plan: Plan): number {
-  const op = plan.ops.find((op) => op.op === "pool");
+  const op = plan.ops.find((op) => op.op === "return_pooled");
   return op ? plan.buffers[op.x].columns : 0;
 }
 

@@ -19,9 +19,9 @@ export function bufferBytes(buffer: PlanBuffer, rows: number): number {
   return roundUp(rows, ROUND) * rowBytes * (buffer.form === "fine" ? 2 : 1);
 }
 
-/** Rows that a buffer of that kind has room for. Each expert's begin with a tile, of ROUND rows at most. */
+/** Rows that a buffer of that kind has room for: each row of a step may be a sequence to be pooled. Each expert's begin with a tile, of ROUND rows at most. */
 export function mostRows(rows: BufferRows, maxRows: number, maxLogitRows: number): number {
-  if (rows === "step") return maxRows;
+  if (rows === "step" || rows === "pools") return maxRows;
   if (rows === "logits") return maxLogitRows;
   const chosen = maxRows * rows.used;
   return chosen + Math.min(chosen, rows.count) * (ROUND - 1);

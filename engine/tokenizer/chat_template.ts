@@ -67,7 +67,7 @@ class JinjaChatTemplate implements ChatTemplate {
     const tokens = metadata.getStrings("tokenizer.ggml.tokens") ?? [];
     const text = (token: number | undefined) => token === undefined ? "" : tokens[token];
     this.#specialTexts = { bos_token: text(tokenizer.bosToken), eos_token: text(tokenizer.eosToken) };
-    this.#controls = controlFinder(metadata, tokens, tokenizer);
+    this.#controls = controlFinder(metadata, tokenizer, "but thinking");
     this.#knowsTools = !sources.fallback || sources.toolUse !== undefined;
     this.source = sources.main;
     this.toolSource = sources.toolUse;
@@ -181,13 +181,18 @@ const PROBE: readonly ChatMessage[] = [
 ];
 
 /** What must not be read as a token when it stands in somebody's text. */
-function controlFinder(metadata: Metadata, tokens: readonly string[], tokenizer: Tokenizer): TokenFinder {
+export function controlFinder(
+  metadata: Metadata,
+  tokenizer: Tokenizer,
+  which: "all" | "but thinking",
+): TokenFinder {
+  const tokens = metadata.getStrings("tokenizer.ggml.tokens") ?? [];
   const types = metadata.getNumbers("tokenizer.ggml.token_type");
   const texts = new Map<number, string>();
   for (const [token, text] of tokens.entries()) {
     const isControl = tokenizer.isControl(token) || types?.[token] === TOKEN_TYPE.UNKNOWN;
     // Templates look for the end of a thought to leave it out of earlier turns; it ends no turn.
-    if (isControl && !/think/i.test(text)) texts.set(token, text);
+    if (isControl && (which === "all" || !/think/i.test(text))) texts.set(token, text);
   }
   return new TokenFinder(texts);
 }

@@ -92,6 +92,12 @@ export interface ChatTemplate {
   encode(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
 }
 
+/** How a query and a document become the prompt of a model that ranks. */
+export interface RankTemplate {
+  /** Throws TooManyTokens where the prompt has more than `atMost` tokens. */
+  encode(query: string, document: string, atMost?: number): number[];
+}
+
 /** Names that templates get from the program or from Jinja, never from a request. */
 export const RESERVED_TEMPLATE_VARIABLES = [
   "messages",

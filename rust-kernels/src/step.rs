@@ -138,6 +138,9 @@ impl Step {
             step.output_words += request.answer_words();
             step.logits.push(request);
         }
+        if pools > sequences {
+            bail!("{pools} of {sequences} sequences cannot be pooled");
+        }
         for _ in 0..pools {
             step.decode_pool(&mut w, p)?;
         }

@@ -1,5 +1,5 @@
 import { layersOf } from "../../plan/layers.ts";
-import { buffersOf, type PlanOp } from "../../plan/ops/registry.ts";
+import { buffersOf, isPooling, type PlanOp } from "../../plan/ops/registry.ts";
 import { type BufferId, type Forms, formsOf, type Plan, type TensorId } from "../../plan/plan.ts";
 import { gpuKindOf } from "./ops/registry.ts";
 import type {
@@ -27,7 +27,13 @@ export function lower(plan: Plan): Program {
   if (plan.tensors.some(({ experts }) => experts !== undefined)) {
     throw new Error("Cannot run mixtures of experts on the GPU yet; use --backend cpu");
   }
-  return new Lowering(plan).run();
+  return new Lowering(withoutPooling(plan)).run();
+}
+
+/** What a model that gives candidates pools besides is left out. */
+function withoutPooling(plan: Plan): Plan {
+  const candidates = plan.ops.some(({ op }) => op === "candidates");
+  return candidates ? { ...plan, ops: plan.ops.filter((op) => !isPooling(plan, op)) } : plan;
 }
 
 /** A program under way. The ops (`ops/*.ts`) put themselves into it. */
@@ -101,8 +107,8 @@ export class Lowering {
   /** Which rows a buffer of the plan has. */
   rowsOf(id: BufferId): RowKind {
     const { rows } = this.plan.buffers[id];
-    if (typeof rows !== "string") throw new TypeError("The GPU has no buffers of rows by experts");
-    return rows;
+    if (rows === "step" || rows === "logits") return rows;
+    throw new TypeError("The GPU has no buffers of rows by experts, or of pooled sequences");
   }
 
   /** A buffer for values of one kind of rows: forms of one value, or (side by side) several values. */

@@ -10,7 +10,7 @@ import {
   tensorsOfAll,
   type TensorUse,
 } from "../operands.ts";
-import type { Choice, TensorId } from "../plan.ts";
+import type { Choice, Plan, TensorId } from "../plan.ts";
 import type { WordWriter } from "../words.ts";
 import { ATTENTION } from "./attention.ts";
 import { CANDIDATES } from "./candidates.ts";
@@ -21,6 +21,7 @@ import { EXPERT_SWIGLU } from "./expert_swiglu.ts";
 import { MATMUL } from "./matmul.ts";
 import { POOL } from "./pool.ts";
 import { QUANTIZE } from "./quantize.ts";
+import { RETURN_POOLED } from "./return_pooled.ts";
 import { RMS_NORM } from "./rms_norm.ts";
 import { ROPE_APPEND } from "./rope_append.ts";
 import { ROPE_TABLE } from "./rope_table.ts";
@@ -45,6 +46,7 @@ export const KINDS = [
   ROUTE,
   EXPERT_SWIGLU,
   EXPERT_SUM,
+  RETURN_POOLED,
 ] as const;
 
 /** One op of a plan. */
@@ -60,6 +62,11 @@ export function kindOf({ op }: PlanOp): OpKind {
 /** Every buffer that an op reads or writes. */
 export function buffersOf(op: PlanOp): BufferUse[] {
   return buffersOfAll(kindOf(op).operands, op);
+}
+
+/** Whether an op works for sequences that are pooled, a row each, and for nothing else. */
+export function isPooling({ buffers }: Pick<Plan, "buffers">, op: PlanOp): boolean {
+  return buffersOf(op).some(({ buffer }) => buffers[buffer].rows === "pools");
 }
 
 /** Every tensor that an op reads. */

@@ -39,6 +39,7 @@ impl Run<'_> {
         match buffer.rows {
             Rows::Step => self.step.tokens.len(),
             Rows::Logits => self.step.logits.len(),
+            Rows::Pools => self.step.pools.len(),
             Rows::Chosen(_) => unreachable!("only ops that count these rows themselves get such a buffer"),
         }
     }

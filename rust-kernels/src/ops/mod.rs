@@ -11,6 +11,7 @@ pub mod matmul;
 pub mod pool;
 mod product;
 pub mod quantize;
+pub mod return_pooled;
 pub mod rms_norm;
 pub mod rope_append;
 pub mod rope_table;
@@ -18,7 +19,7 @@ pub mod route;
 pub mod short_conv;
 pub mod swiglu;
 
-use self::pool::Pooling;
+use self::pool::Way;
 use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
@@ -31,8 +32,13 @@ pub trait Op: Send + Sync {
         0
     }
 
-    /// What the op pools sequences to; none for all but one.
-    fn pooling(&self) -> Option<Pooling> {
+    /// How the op pools sequences; none for all but one.
+    fn pools(&self) -> Option<Way> {
+        None
+    }
+
+    /// Floats of a pooled row that the op gives back; none for all but one.
+    fn returns(&self) -> Option<usize> {
         None
     }
 
@@ -79,4 +85,5 @@ ops! {
     12 => route::Route,
     13 => expert_swiglu::ExpertSwiGlu,
     14 => expert_sum::ExpertSum,
+    15 => return_pooled::ReturnPooled,
 }

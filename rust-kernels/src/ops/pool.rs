@@ -1,9 +1,10 @@
-//! A sequence's rows as one: their mean, the first or the last. It goes back beside the candidates.
+//! A sequence's rows as one: their mean, the first or the last. With a norm, each row goes through it first.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
-use crate::program::{Operands, Program};
+use crate::kernels::norm::{inverse_rms, scale_by};
+use crate::program::{Operands, Program, Rows};
 use crate::simd::{Kernel, Simd};
 use crate::step::Sequence;
 
@@ -14,71 +15,79 @@ pub enum Way {
     Last,
 }
 
-/// What a plan pools sequences to.
-#[derive(Clone, Copy)]
-pub struct Pooling {
-    pub columns: usize,
-    pub way: Way,
-}
-
 pub struct Pool {
     x: usize,
-    pooling: Pooling,
+    norm: Option<Norm>,
+    way: Way,
+    out: usize,
+    columns: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Norm {
+    weight: usize,
+    eps: f32,
 }
 
 impl Decode for Pool {
     fn decode(o: &mut Operands) -> Result<Self> {
         let x = o.step_float(None)?;
+        let columns = o.buffer(x)?.columns;
+        let (weight, eps) = (o.optional()?, o.f32()?);
         let way = match o.size()? {
             0 => Way::Mean,
             1 => Way::First,
             2 => Way::Last,
             code => bail!("a sequence cannot be pooled in the unknown way {code}"),
         };
-        Ok(Self { x, pooling: Pooling { columns: o.buffer(x)?.columns, way } })
+        let out = o.float(Some(columns))?;
+        o.rows_are(out, Rows::Pools)?;
+        if let Some(weight) = weight {
+            o.vector(weight, columns)?;
+        }
+        Ok(Self { x, norm: weight.map(|weight| Norm { weight, eps }), way, out, columns })
     }
 }
 
 impl Op for Pool {
     fn scratch(&self, _: &Program) -> usize {
-        self.pooling.columns.next_multiple_of(16)
+        self.columns.next_multiple_of(16)
     }
 
-    fn pooling(&self) -> Option<Pooling> {
-        Some(self.pooling)
+    fn pools(&self) -> Option<Way> {
+        Some(self.way)
     }
 
     fn run(&self, run: &Run, work: &Work) {
-        let Pooling { columns, way } = self.pooling;
+        let columns = self.columns;
+        let norm = self.norm.map(|Norm { weight, eps }| (run.vector(weight, columns), eps));
         for item in work.single_items(run.step.pools.len()).flatten() {
-            let pool = &run.step.pools[item];
-            let &Sequence { start, length, .. } = &run.step.sequences[pool.sequence];
-            let (from, rows) = match way {
+            let &Sequence { start, length, .. } = &run.step.sequences[run.step.pools[item].sequence];
+            let (from, rows) = match self.way {
                 Way::Mean => (start, length),
                 Way::First => (start, 1),
                 Way::Last => (start + length - 1, 1),
             };
-            let (x, stride) = (run.float(self.x, from), run.stride(self.x));
-            // SAFETY: the rows are the sequence's, the scratch holds a row, the words are this request's.
-            unsafe {
-                run.isa.run(Mean { x, stride, rows, columns, out: work.scratch });
-                for i in 0..columns {
-                    run.answer(pool.answer + i, (*work.scratch.add(i)).to_bits());
-                }
-            }
+            let (x, stride, out) = (run.float(self.x, from), run.stride(self.x), run.float(self.out, item));
+            // SAFETY: the rows are the sequence's, the output has a row for it, the scratch holds one.
+            unsafe { run.isa.run(Mean { x, stride, rows, columns, norm, normed: work.scratch, out }) }
         }
     }
 }
 
-/// The mean of some rows, which are added up one after the other.
+/// The mean of some rows, which are added up one after the other, each of them normed where there is a norm.
 ///
 /// # Safety
-/// `x` holds the rows, `stride` floats apart and whole vectors of any set long; `out` one of them.
+/// `x` holds the rows, `stride` floats apart and whole vectors of any set long; `normed` and `out` hold one of them, a norm's
+/// weight `columns` floats.
 pub struct Mean {
     pub x: *const f32,
     pub stride: usize,
     pub rows: usize,
     pub columns: usize,
+    /// Weight and epsilon.
+    pub norm: Option<(*const f32, f32)>,
+    pub normed: *mut f32,
     pub out: *mut f32,
 }
 
@@ -87,12 +96,25 @@ impl Kernel for Mean {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) {
-        let Self { x, stride, rows, columns, out } = self;
-        for i in (0..columns).step_by(S::LANES) {
-            unsafe {
-                let count = s.splat(rows as f32);
-                let sum = (0..rows).fold(s.splat(0.0), |sum, row| s.add(sum, s.load(x.add(row * stride + i))));
-                s.store(out.add(i), s.div(sum, count));
+        let Self { x, stride, rows, columns, norm, normed, out } = self;
+        let vectors = || (0..columns).step_by(S::LANES);
+        unsafe {
+            for i in vectors() {
+                s.store(out.add(i), s.splat(0.0));
+            }
+            for row in 0..rows {
+                let mut row = x.add(row * stride);
+                if let Some((weight, eps)) = norm {
+                    scale_by(s, row, weight, columns, inverse_rms(s, row, columns, eps), normed);
+                    row = normed;
+                }
+                for i in vectors() {
+                    s.store(out.add(i), s.add(s.load(out.add(i)), s.load(row.add(i))));
+                }
+            }
+            let count = s.splat(rows as f32);
+            for i in vectors() {
+                s.store(out.add(i), s.div(s.load(out.add(i)), count));
             }
         }
     }

@@ -24,6 +24,9 @@ impl Decode for RmsNorm {
         o.vector(weight, columns)?;
         o.width(out, columns)?;
         o.same_rows(&[out.float, out.quant, out.fine])?;
+        for index in out.forms() {
+            o.no_pools(index)?;
+        }
         let gather = out.forms().any(|i| o.program.buffers[i].rows == Rows::Logits);
         Ok(Self { x, weight, eps, out, columns, gather })
     }

@@ -24,6 +24,8 @@ pub enum Rows {
     Step,
     /// One row for each row whose logits are wanted.
     Logits,
+    /// One row for each sequence that is pooled.
+    Pools,
     /// One row for each expert that a token of the step chose, those of an expert together.
     Chosen(Choice),
 }
@@ -58,6 +60,7 @@ impl Rows {
         match self {
             Self::Step => "token of the step",
             Self::Logits => "row of logits",
+            Self::Pools => "pooled sequence",
             Self::Chosen(_) => "expert that a token chose",
         }
     }

@@ -14,13 +14,13 @@ pub use self::recurrent::{DeltaHeads, RecurrentShape, StateLayer};
 use crate::bail;
 use crate::error::Result;
 use crate::formats::BLOCK;
-use crate::ops::pool::Pooling;
+use crate::ops::pool::Way;
 use crate::ops::{self, Op};
 use crate::weights::Weights;
 use crate::words::Words;
 
 pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Rows of a step, at most: what is allocated for one is bounded by it.
 const MOST_ROWS: usize = 1 << 16;
 /// KV heads, and their dimension, at most: products of both with a few words more stay below 2^64.
@@ -41,9 +41,16 @@ pub struct Program {
     pub rope: Vec<Vec<f64>>,
     pub buffers: Vec<Buffer>,
     pub ops: Vec<Box<dyn Op>>,
-    /// What sequences are pooled to; none where the plan has no such op.
+    /// How sequences are pooled; none where the plan does not give their rows back.
     pub pooling: Option<Pooling>,
     pub arena_bytes: usize,
+}
+
+/// What goes back of a sequence that is pooled.
+#[derive(Clone, Copy)]
+pub struct Pooling {
+    pub way: Way,
+    pub columns: usize,
 }
 
 impl Program {
@@ -93,12 +100,18 @@ impl Program {
         if !w.is_empty() {
             bail!("The plan has words after its last op");
         }
-        let poolings: Vec<_> = p.ops.iter().filter_map(|op| op.pooling()).collect();
-        if poolings.len() > 1 {
-            bail!("A plan may pool once (got {} such ops)", poolings.len());
-        }
-        p.pooling = poolings.first().copied();
+        p.pooling = p.find_pooling()?;
         Ok(p)
+    }
+
+    fn find_pooling(&self) -> Result<Option<Pooling>> {
+        let ways: Vec<_> = self.ops.iter().filter_map(|op| op.pools()).collect();
+        let returns: Vec<_> = self.ops.iter().filter_map(|op| op.returns()).collect();
+        match (&ways[..], &returns[..]) {
+            ([], []) => Ok(None),
+            (&[way], &[columns]) => Ok(Some(Pooling { way, columns })),
+            _ => bail!("A plan may pool once and return that once (got {} and {} ops)", ways.len(), returns.len()),
+        }
     }
 
     /// Rows that a buffer of that kind has at most; none where that is beyond all memory.
@@ -106,6 +119,7 @@ impl Program {
         match rows {
             Rows::Step => Some(self.max_rows),
             Rows::Logits => Some(self.max_logit_rows),
+            Rows::Pools => Some(self.max_rows),
             Rows::Chosen(choice) => choice.rows(self.max_rows),
         }
     }
@@ -121,6 +135,7 @@ impl Program {
             0 => Rows::Step,
             1 => Rows::Logits,
             2 => Rows::Chosen(Choice::decode(w)?),
+            3 => Rows::Pools,
             code => bail!("A buffer of the unknown kind of rows {code}"),
         };
         let (columns, offset) = (w.size()?, w.u64()? as usize);

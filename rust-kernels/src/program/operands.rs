@@ -145,7 +145,7 @@ impl Operands<'_, '_> {
     /// That the buffer has rows that a step says the number of: most ops know no others.
     fn is_plain(&self, index: usize) -> Result<()> {
         match self.buffer(index)?.rows {
-            Rows::Step | Rows::Logits => Ok(()),
+            Rows::Step | Rows::Logits | Rows::Pools => Ok(()),
             rows => bail!("buffer {index} has a row for each {}, which this op cannot use", rows.of_what()),
         }
     }
@@ -172,12 +172,22 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
+    /// That the buffer does not have a row for each pooled sequence.
+    pub fn no_pools(&self, index: usize) -> Result<()> {
+        if self.buffer(index)?.rows == Rows::Pools {
+            bail!("buffer {index} must not have a row for each {}", Rows::Pools.of_what());
+        }
+        Ok(())
+    }
+
     /// That all of some buffers have the same number of rows.
     pub fn same_rows(&self, buffers: &[Option<usize>]) -> Result<()> {
         let mut rows = buffers.iter().flatten().map(|i| self.program.buffers[*i].rows);
         let first = rows.next();
         if rows.any(|r| Some(r) != first) {
-            bail!("operands must all have a row for each token, or all for each row of logits");
+            bail!(
+                "operands must all have a row for each token, or all for each row of logits, or all for each pooled sequence"
+            );
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ fn operands_that_have_a_row_a_token_must_say_so() {
     for (buffer, op, needed) in [
         (X, 0, "buffer 0 must have a row for each token of the step"),
         (ANGLES, 1, "buffer 1 must have a row for each token of the step"),
-        (Q, 3, "operands must all have a row for each token, or all for each row of logits"),
+        (Q, 3, "operands must all have a row for each token, or all for each row of logits, or all for each pooled"),
         (ATTN, 5, "buffer 8 must have a row for each token of the step"),
         (QKV, 11, "operands must all have"),
         (LOGITS, 26, "operands must all have"),
@@ -77,11 +77,11 @@ fn one_op_has_one_number_of_rows() {
 fn what_an_op_cannot_be_given_is_refused_by_name() {
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 38] = [
+    let lies: [(Lie, &str); 42] = [
         (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),
         (|p| p.ops[0][1] = tensor::NORM, "Op 0 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[0][2] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
-        (|p| p.ops[0][2] = 77, "Op 0 of the plan: buffer 77 is out of range 0..22"),
+        (|p| p.ops[0][2] = 77, "Op 0 of the plan: buffer 77 is out of range 0..23"),
         (|p| p.buffers[1][2] = 32, "Op 1 of the plan: buffer 1 must have 16 columns (got 32)"),
         (|p| p.ops[2][5] = buffer::X, "Op 2 of the plan: buffer 0 must be of the form Quant (got Float)"),
         (|p| p.ops[2][4..7].fill(NONE), "Op 2 of the plan: outputs must have 64 columns (got [])"),
@@ -101,8 +101,15 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.head[24..27].fill(1 << 20), "6 recurrent states of 1152921504606849536 floats are beyond all memory"),
         (|p| p.head[11] = 2, "The group of a layer's KV cache must be below 2 (got 2)"),
         (|p| p.ops[27][0] = 99, "Op 27 of the plan: unknown code 99"),
-        (|p| p.ops[28][2] = 3, "Op 28 of the plan: a sequence cannot be pooled in the unknown way 3"),
-        (|p| p.ops.push(p.ops[28].clone()), "A plan may pool once (got 2 such ops)"),
+        (|p| p.ops[28][4] = 3, "Op 28 of the plan: a sequence cannot be pooled in the unknown way 3"),
+        (|p| p.ops[28][5] = buffer::X, "Op 28 of the plan: buffer 0 must have a row for each pooled sequence"),
+        (|p| p.ops[29][1] = buffer::X, "Op 29 of the plan: buffer 0 must have a row for each pooled sequence"),
+        (
+            |p| p.ops[2][4..7].copy_from_slice(&[buffer::POOLED, NONE, NONE]),
+            "Op 2 of the plan: buffer 22 must not have a row for each pooled sequence",
+        ),
+        (|p| p.ops.push(p.ops[28].clone()), "A plan may pool once and return that once (got 2 and 1 ops)"),
+        (|p| p.ops.truncate(29), "A plan may pool once and return that once (got 1 and 0 ops)"),
         (|p| p.ops[20][3] = 0, "Op 20 of the plan: a bias of the choice is for scores out of sigmoids only"),
         (|p| p.ops[20][6] = 5, "Op 20 of the plan: buffer 19 must have 5 columns (got 4)"),
         (|p| p.ops[20][7] = 5, "Op 20 of the plan: 5 of 4 experts cannot be chosen"),
@@ -120,7 +127,7 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.head[0] = 1 << 20, "A step may have at most 65536 rows (got 1048576, 4 of them with logits)"),
         (|p| p.head[12] = 1 << 20, "KV heads and their dimension must be at most 65536 (got 1048576 of 16)"),
         (|p| p.head[13] = 24, "KV heads must be at least 1, their dimension a multiple of 16 (got 2 of 24)"),
-        (|p| p.buffers[3][1] = 3, "A buffer of the unknown kind of rows 3"),
+        (|p| p.buffers[3][1] = 4, "A buffer of the unknown kind of rows 4"),
         (
             |p| {
                 p.buffers[21] = [0, 2, 24];

@@ -80,6 +80,7 @@ pub mod buffer {
     pub const ROUTER: u32 = 19;
     pub const CHOSEN: u32 = 20;
     pub const EXPERT_FFN: u32 = 21;
+    pub const POOLED: u32 = 22;
 }
 
 /// A model with its weights loaded.
@@ -168,7 +169,7 @@ impl Plan {
                 [float, 0, 64], [float, 0, 16], [quant, 0, 64], [float, 0, 64], [fine, 0, 64], [float, 0, 64],
                 [float, 0, 32], [float, 0, 32], [float, 0, 64], [quant, 0, 64], [float, 0, 96], [float, 0, 128],
                 [float, 0, 64], [float, 0, 2], [float, 0, 2], [quant, 0, 64], [float, 1, 64], [quant, 1, 64],
-                [float, 1, VOCAB], [float, 0, 4], [float, 0, 4], [quant, 2, 32],
+                [float, 1, VOCAB], [float, 0, 4], [float, 0, 4], [quant, 2, 32], [float, 3, 64],
             ],
             ops: vec![
                 of(0, &[&[tensor::EMBD, X]]),
@@ -212,7 +213,8 @@ impl Plan {
                 of(2, &[&[X, tensor::NORM, EPS, LAST, LAST_QUANT, NONE]]),
                 of(3, &[&[NONE, LAST_QUANT, NONE, 1], &[tensor::EMBD, NONE, LOGITS, 0, 0]]),
                 of(8, &[&[LOGITS, LAST, tensor::EMBD]]),
-                of(11, &[&[X, 0]]),
+                of(11, &[&[X, tensor::NORM, EPS, 0, POOLED]]),
+                of(15, &[&[POOLED]]),
             ],
         }
     }
@@ -225,6 +227,7 @@ impl Plan {
         for [form, rows, columns] in &self.buffers {
             let rows = match rows {
                 2 => EXPERTS[1] * self.head[0] + 15 * EXPERTS[0],
+                3 => self.head[0],
                 _ => self.head[*rows as usize & 1],
             };
             let rows = u64::from(rows).next_multiple_of(16) * if *form == 2 { 2 } else { 1 };

@@ -1,0 +1,225 @@
+import { greedyRequest } from "./backend/backend.ts";
+import { Random } from "./random.ts";
+import { checkPrompt, contextOverflow } from "./request.ts";
+import type { PooledText, Sequence } from "./sequence.ts";
+import { OutputText } from "./stop.ts";
+import type { Tokenizer } from "./tokenizer/types.ts";
+import {
+  DEFAULT_SAMPLING,
+  type EmbedRequest,
+  type EmbedResult,
+  EngineError,
+  type ModelInfo,
+} from "./types.ts";
+
+export interface EmbeddingsContext {
+  readonly model: ModelInfo;
+  readonly tokenizer: Tokenizer;
+  /** Tokens that one sequence may hold. */
+  readonly contextLength: number;
+  /** Most rows in one step. */
+  readonly maxRows: number;
+  /** Requests that may be under way. */
+  readonly most: number;
+  /** The next in order of arrival. */
+  nextId(): number;
+  /** Lets a text into the schedule. */
+  add(sequence: Sequence): void;
+  cancel(sequence: Sequence): void;
+}
+
+/**
+ * Requests for rows of whole texts. A request may have thousands of texts: no more of them are in the schedule than the next
+ * steps have rows for, so whoever comes meanwhile waits for a step or two only.
+ */
+export class Embeddings {
+  readonly #context: EmbeddingsContext;
+  /** What all texts have in common; none of it is looked at where no token is sampled. */
+  readonly #common: Common;
+  #underWay = 0;
+
+  constructor(context: EmbeddingsContext) {
+    this.#context = context;
+    this.#common = commonFields(context.tokenizer);
+  }
+
+  /** Throws EngineError; where `signal` was aborted, its reason. */
+  async run(request: EmbedRequest): Promise<EmbedResult> {
+    const { signal } = request;
+    signal?.throwIfAborted();
+    const whole = this.#check(request);
+    if (this.#underWay >= this.#context.most) {
+      const message =
+        `The queue is full (${this.#underWay} requests for embeddings under way): try again later`;
+      throw new EngineError("queue_full", message);
+    }
+    const texts = new Texts(request, { ...this.#context, common: this.#common, whole });
+    const abort = () => texts.fail(signal!.reason);
+    signal?.addEventListener("abort", abort, { once: true });
+    this.#underWay++;
+    try {
+      return await texts.run();
+    } finally {
+      this.#underWay--;
+      signal?.removeEventListener("abort", abort);
+    }
+  }
+
+  /** Whether all rows of a text must be computed in one step. */
+  #check({ inputs }: EmbedRequest): boolean {
+    const { model, contextLength, maxRows } = this.#context;
+    const { pooled } = model;
+    if (!pooled) {
+      throw new EngineError(
+        "not_supported",
+        "The GPU computes no embeddings and ranks nothing yet: use --backend cpu",
+      );
+    }
+    const whole = pooled.kind === "mean" || pooled.kind === "cls";
+    for (const tokens of inputs) {
+      if (tokens.length > contextLength) throw contextOverflow(tokens.length, contextLength, "", "text");
+      if (whole && tokens.length > maxRows) throw tooLongAsAWhole(tokens.length, maxRows, pooled.kind);
+      checkPrompt("input", tokens, model.vocabSize);
+    }
+    return whole;
+  }
+}
+
+function tooLongAsAWhole(length: number, maxRows: number, kind: string): EngineError {
+  return new EngineError(
+    "context_length_exceeded",
+    `The text has ${length} tokens, but with the pooling "${kind}" all of them must fit one step, which has ${maxRows}: ` +
+      "shorten the text",
+    { n_prompt_tokens: length, n_ctx: maxRows },
+  );
+}
+
+type Common = Omit<Sequence, "id" | "tokens" | "length" | "promptLength" | "maxLength" | "stream" | "pooled">;
+
+interface TextsContext extends EmbeddingsContext {
+  readonly common: Common;
+  readonly whole: boolean;
+}
+
+/** The texts of one request. */
+class Texts {
+  readonly #request: EmbedRequest;
+  readonly #context: TextsContext;
+  readonly #rows: Float32Array[];
+  readonly #live = new Set<Sequence>();
+  readonly #done = Promise.withResolvers<EmbedResult>();
+  /** The next text to go into the schedule, and the tokens of those that are in it. */
+  #next = 0;
+  #scheduled = 0;
+  #usage = { promptTokens: 0, cachedTokens: 0 };
+
+  constructor(request: EmbedRequest, context: TextsContext) {
+    this.#request = request;
+    this.#context = context;
+    this.#rows = new Array(request.inputs.length);
+  }
+
+  run(): Promise<EmbedResult> {
+    this.#feed();
+    return this.#done.promise;
+  }
+
+  fail(error: unknown): void {
+    const live = [...this.#live];
+    this.#live.clear();
+    this.#next = this.#request.inputs.length;
+    this.#done.reject(error);
+    for (const sequence of live) this.#context.cancel(sequence);
+  }
+
+  #feed(): void {
+    const { inputs } = this.#request;
+    while (this.#next < inputs.length && this.#scheduled < 2 * this.#context.maxRows) {
+      const sequence = this.#sequenceOf(this.#next++);
+      this.#scheduled += sequence.length;
+      this.#live.add(sequence);
+      this.#context.add(sequence);
+    }
+    if (this.#live.size === 0) this.#done.resolve({ rows: this.#rows, usage: this.#usage });
+  }
+
+  #sequenceOf(index: number): Sequence {
+    const { common, whole, nextId } = this.#context;
+    const { inputs, priority, cacheSalt = "" } = this.#request;
+    const { length } = inputs[index];
+    const fail = (error: Error) => {
+      this.#live.delete(sequence);
+      this.fail(error);
+    };
+    const pooled: PooledText = {
+      whole,
+      give: (row) => this.#take(index, sequence, row),
+      cancel: () =>
+        fail(new EngineError("engine_closed", "The engine is shutting down and takes no new requests")),
+    };
+    const sequence: Sequence = {
+      ...common,
+      id: nextId(),
+      batch: priority === "batch",
+      tokens: Int32Array.from(inputs[index]),
+      length,
+      promptLength: length,
+      maxLength: length,
+      salt: cacheSalt,
+      hashes: [],
+      windows: [],
+      stream: { full: false, push: () => {}, fail },
+      pooled,
+    };
+    return sequence;
+  }
+
+  #take(index: number, sequence: Sequence, row: Float32Array): void {
+    this.#live.delete(sequence);
+    if (!row.every(Number.isFinite)) {
+      const message = `The model gave no usable row for text ${index}: its weights may be damaged`;
+      return this.fail(new EngineError("engine_failed", message));
+    }
+    this.#rows[index] = row;
+    this.#scheduled -= sequence.length;
+    this.#usage.promptTokens += sequence.length;
+    this.#usage.cachedTokens += sequence.reused;
+    this.#feed();
+  }
+}
+
+function commonFields(tokenizer: Tokenizer): Common {
+  return {
+    batch: false,
+    cached: 0,
+    blocks: new Int32Array(0),
+    blockCount: 0,
+    windows: [],
+    indexed: 0,
+    state: undefined,
+    salt: "",
+    hashes: [],
+    sampling: DEFAULT_SAMPLING,
+    random: new Random(0),
+    counts: undefined,
+    dry: undefined,
+    logits: greedyRequest(0),
+    ignoreEos: false,
+    output: new OutputText(tokenizer.streamDecoder(), []),
+    logprobs: undefined,
+    form: undefined,
+    markers: new Set(),
+    ending: undefined,
+    promptLogprobs: false,
+    scores: [],
+    prefilled: false,
+    held: [],
+    done: false,
+    unlisten: () => {},
+    reused: 0,
+    reported: 0,
+    submittedAt: 0,
+    admittedAt: undefined,
+    firstTokenAt: undefined,
+  };
+}

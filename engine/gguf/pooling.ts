@@ -1,0 +1,62 @@
+import { ArchitectureKeys } from "./architecture_keys.ts";
+import { GgufError, quote } from "./errors.ts";
+import type { GgufFile } from "./types.ts";
+
+/**
+ * How the rows of a text become one: their mean, the first (`cls`), the last; or the last, on which a head gives a logit for
+ * each label (`rank`).
+ */
+export const POOLING_KINDS = ["mean", "cls", "last", "rank"] as const;
+export type PoolingKind = typeof POOLING_KINDS[number];
+
+/** What a model gives for a whole text. */
+export interface ModelPooling {
+  readonly kind: PoolingKind;
+  /** Labels of the head; 0 without one. */
+  readonly labels: number;
+}
+
+/** The head's tensor, without `.weight`. */
+export const RANK_HEAD = "cls.output";
+const MAX_LABELS = 1024;
+
+/** The values of `pooling_type`. */
+const KINDS: readonly (PoolingKind | undefined)[] = [undefined, ...POOLING_KINDS];
+
+/**
+ * What the file says of pooling, or what is `chosen` instead: without either, a decoder's last row. Throws
+ * GgufError(GGUF_HPARAM) for a kind that is not known, and for a ranking without a head.
+ */
+export function readPooling(file: GgufFile, chosen?: PoolingKind): ModelPooling {
+  const kind = chosen ?? kindOf(file) ?? "last";
+  return { kind, labels: kind === "rank" ? labelsOf(file) : 0 };
+}
+
+function kindOf(file: GgufFile): PoolingKind | undefined {
+  const keys = new ArchitectureKeys(file.metadata, file.metadata.getString("general.architecture"));
+  const code = file.metadata.getCount(keys.name("pooling_type"), 0);
+  if (code >= KINDS.length) {
+    keys.refuse("pooling_type", String(code), "0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank)");
+  }
+  return KINDS[code];
+}
+
+function labelsOf(file: GgufFile): number {
+  const name = `${RANK_HEAD}.weight`;
+  const place = { field: `tensor ${quote(name)}` };
+  const head = file.tensors.get(name);
+  if (!head) {
+    const detail =
+      "missing; a model that ranks has it. Choose another pooling to embed texts: --pooling last";
+    throw new GgufError("GGUF_HPARAM", detail, place);
+  }
+  const labels = head.shape[1] ?? 0;
+  if (labels < 1 || labels > MAX_LABELS) {
+    throw new GgufError(
+      "GGUF_HPARAM",
+      `must have 1 to ${MAX_LABELS} rows, one a label (got ${labels})`,
+      place,
+    );
+  }
+  return labels;
+}

@@ -1,0 +1,47 @@
+import type { Metadata } from "../gguf/types.ts";
+import { controlFinder } from "./chat_template.ts";
+import { addMarks } from "./literal_marks.ts";
+import { type RankTemplate, type Tokenizer, TooManyTokens } from "./types.ts";
+
+const KEY = "tokenizer.chat_template.rerank";
+
+/**
+ * The file's template (`tokenizer.chat_template.rerank`: a text with `{query}` and `{document}` in it); for a file without one
+ * [BOS] query [EOS] [SEP] document [EOS], of which the file says which it wants. As llama-server does, but for control tokens:
+ * what spells one in a query or a document stays text.
+ */
+export function createRankTemplate(metadata: Metadata, tokenizer: Tokenizer): RankTemplate {
+  const template = metadata.has(KEY) ? metadata.getString(KEY) : undefined;
+  if (template === undefined) return { encode: plainPair(metadata, tokenizer) };
+  const controls = controlFinder(metadata, tokenizer, "all");
+  const parts = template.split(/(\{query\}|\{document\})/);
+  return {
+    encode(query, document, atMost) {
+      const texts = new Map([["{query}", query], ["{document}", document]]);
+      const prompt = parts.map((part) => {
+        const text = texts.get(part);
+        return text === undefined ? part : addMarks(text, controls);
+      });
+      return tokenizer.encode(prompt.join(""), { parseSpecial: true, marked: true, atMost });
+    },
+  };
+}
+
+function plainPair(metadata: Metadata, tokenizer: Tokenizer): RankTemplate["encode"] {
+  const { bosToken, eosToken } = tokenizer;
+  const asked = (name: string) => metadata.getBoolean(`tokenizer.ggml.add_${name}_token`, false);
+  const separator = asked("sep") && metadata.has("tokenizer.ggml.seperator_token_id")
+    ? metadata.getCount("tokenizer.ggml.seperator_token_id")
+    : undefined;
+  // What the tokenizer itself would add to a text.
+  const added = tokenizer.encode("", { addSpecial: true });
+  const bos = bosToken !== undefined && added[0] === bosToken ? [bosToken] : [];
+  const eos = eosToken !== undefined && added.length > bos.length ? [eosToken] : [];
+  const sep = separator === undefined ? [] : [separator];
+  return (query, document, atMost = Infinity) => {
+    const [q, d] = [query, document].map((text) => tokenizer.encode(text, { atMost }));
+    const tokens = [...bos, ...q, ...eos, ...sep, ...d, ...eos];
+    if (tokens.length > atMost) throw new TooManyTokens(tokens.length);
+    return tokens;
+  };
+}

@@ -1,0 +1,34 @@
+//! What goes back of pooled sequences, beside the candidates: a row of floats each.
+use super::{Decode, Op};
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::program::{Operands, Rows};
+
+pub struct ReturnPooled {
+    x: usize,
+    columns: usize,
+}
+
+impl Decode for ReturnPooled {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let x = o.float(None)?;
+        o.rows_are(x, Rows::Pools)?;
+        Ok(Self { x, columns: o.buffer(x)?.columns })
+    }
+}
+
+impl Op for ReturnPooled {
+    fn returns(&self) -> Option<usize> {
+        Some(self.columns)
+    }
+
+    fn run(&self, run: &Run, work: &Work) {
+        for item in work.single_items(run.step.pools.len()).flatten() {
+            let (row, answer) = (run.float(self.x, item), run.step.pools[item].answer);
+            for i in 0..self.columns {
+                // SAFETY: the row is the item's, and the words are its sequence's.
+                unsafe { run.answer(answer + i, (*row.add(i)).to_bits()) }
+            }
+        }
+    }
+}
