@@ -107,7 +107,7 @@ function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing) {
 
 /** How the model is computed, and how much at once. What is asked for is to be had; a default shrinks to what is free. */
 function loadOptions({ values, sources }: ServeSettings) {
-  const { threads, ctx, parallel, kvMb, backend, arithmetic, kvType } = values;
+  const { threads, ctx, parallel, kvMb, backend, arithmetic, kvType, pooling } = values;
   return {
     threads,
     contextLength: ctx,
@@ -117,6 +117,7 @@ function loadOptions({ values, sources }: ServeSettings) {
     backend,
     arithmetic,
     kvType,
+    pooling,
     warn: note,
   } satisfies Omit<LoadOptions, "model">;
 }

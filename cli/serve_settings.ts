@@ -1,5 +1,5 @@
 import { fromFileUrl } from "@std/path";
-import { ARITHMETICS, BACKENDS, KV_TYPES } from "../engine/types.ts";
+import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS } from "../engine/types.ts";
 import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS } from "../routes/serve.ts";
 import { MAX_CONTEXT, MAX_KV_MB, MAX_PARALLEL, MAX_THREADS } from "./model.ts";
 import { choice, count, path, type Settings, text, texts } from "./settings.ts";
@@ -34,6 +34,11 @@ export const SERVE_SETTINGS = {
   }),
   kvType: choice("T", KV_TYPES, {
     help: "of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)",
+  }),
+  pooling: choice("P", POOLING_KINDS, {
+    help:
+      "how a text becomes one vector in /v1/embeddings: by the mean of its rows, the first (cls) or the last of them, " +
+      "or by a head that ranks (rank) (default: what the file says, or else last)",
   }),
   ctx: count({
     min: 1,

@@ -1,6 +1,6 @@
 import { greedyRequest } from "./backend/backend.ts";
 import { Random } from "./random.ts";
-import { checkPrompt, contextOverflow } from "./request.ts";
+import { checkPrompt } from "./request.ts";
 import type { PooledText, Sequence } from "./sequence.ts";
 import { OutputText } from "./stop.ts";
 import type { Tokenizer } from "./tokenizer/types.ts";
@@ -76,22 +76,21 @@ export class Embeddings {
       );
     }
     const whole = pooled.kind === "mean" || pooled.kind === "cls";
-    for (const tokens of inputs) {
-      if (tokens.length > contextLength) throw contextOverflow(tokens.length, contextLength, "", "text");
-      if (whole && tokens.length > maxRows) throw tooLongAsAWhole(tokens.length, maxRows, pooled.kind);
-      checkPrompt("input", tokens, model.vocabSize);
+    const most = whole ? Math.min(maxRows, contextLength) : contextLength;
+    const holder = most === contextLength
+      ? "the context holds"
+      : `a step, in which "${pooled.kind}" needs all of them, has`;
+    for (const [index, tokens] of inputs.entries()) {
+      const name = inputs.length > 1 ? `text ${index}` : "text";
+      if (tokens.length > most) {
+        const message = `The ${name} has ${tokens.length} tokens, but ${holder} ${most}: shorten it`;
+        const details = { n_prompt_tokens: tokens.length, n_ctx: most };
+        throw new EngineError("context_length_exceeded", message, details);
+      }
+      checkPrompt(name, tokens, model.vocabSize);
     }
     return whole;
   }
-}
-
-function tooLongAsAWhole(length: number, maxRows: number, kind: string): EngineError {
-  return new EngineError(
-    "context_length_exceeded",
-    `The text has ${length} tokens, but with the pooling "${kind}" all of them must fit one step, which has ${maxRows}: ` +
-      "shorten the text",
-    { n_prompt_tokens: length, n_ctx: maxRows },
-  );
 }
 
 type Common = Omit<Sequence, "id" | "tokens" | "length" | "promptLength" | "maxLength" | "stream" | "pooled">;

@@ -97,16 +97,11 @@ function lengthLimit(promptLength: number, maxTokens: number | undefined, contex
 }
 
 /** The refusal of a prompt that does not fit; `about` says that it was not counted to the end. */
-export function contextOverflow(
-  promptLength: number,
-  contextLength: number,
-  about = "",
-  what: "prompt" | "text" = "prompt",
-): EngineError {
-  const room = what === "prompt" ? ", with at least one for the answer" : "";
+export function contextOverflow(promptLength: number, contextLength: number, about = ""): EngineError {
   return new EngineError(
     "context_length_exceeded",
-    `The ${what} has ${about}${promptLength} tokens, but the context holds ${contextLength}${room}: shorten the ${what}`,
+    `The prompt has ${about}${promptLength} tokens, but the context holds ${contextLength}, ` +
+      `with at least one for the answer: shorten the prompt`,
     { n_prompt_tokens: promptLength, n_ctx: contextLength },
   );
 }

@@ -79,6 +79,11 @@ function tokenSchemas(engine: Engine | undefined): Record<string, SchemaObject> 
   return {
     TokenId: { type: "integer", minimum: 0, maximum: last },
     TokenIdText: { type: "string", pattern: upTo(last).source },
+    Dimensions: {
+      type: "integer",
+      minimum: 1,
+      ...(engine?.model.pooled ? { maximum: engine.model.pooled.size } : {}),
+    },
     PromptText: {
       type: "string",
       minLength: engine === undefined || engine.encodePrompt("").length > 0 ? 0 : 1,

@@ -22,8 +22,22 @@ export interface SynthOptions {
   readonly vocabulary?: number;
   /** A chat template, and the marks that it writes or models answer with: tokens of their own, after the first 258. */
   readonly chat?: { readonly template: string; readonly marks: readonly string[] };
+  /** What the file says of whole texts. */
+  readonly texts?: SynthTexts;
   /** Writes what the matrices stand for in F32: the same model for arithmetic that rounds no activations. */
   readonly dequantized?: boolean;
+}
+
+/** Keys and tensors of models that embed or rank. */
+export interface SynthTexts {
+  /** `pooling_type`. */
+  readonly pooling?: number;
+  /** Rows of the head that ranks. */
+  readonly labels?: number;
+  /** Texts end with EOS. */
+  readonly addEos?: boolean;
+  /** Makes a prompt of a query and a document. */
+  readonly template?: string;
 }
 
 export type Architecture = "llama" | "qwen2" | "qwen3" | "qwen3moe" | "qwen35";
@@ -87,6 +101,7 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
   const layers = options.layers ?? shape.layers ?? LAYERS;
   const builder = new GgufBuilder();
   describe(builder, architecture, layers, vocabulary, options.chat);
+  describeTexts(builder, architecture, options.texts ?? {});
   let matrices = 0;
   const random = (name: string) => new Random(seedOf(`${architecture} ${seed} ${name}`));
   const matrix = (name: string, ...shape: number[]) => {
@@ -162,7 +177,22 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
     matrix(`${block}.ffn_up`, EMBEDDING, FEED_FORWARD);
     matrix(`${block}.ffn_down`, FEED_FORWARD, EMBEDDING);
   }
+  const { labels = 0 } = options.texts ?? {};
+  if (labels > 0) {
+    matrix("cls.output", EMBEDDING, labels);
+    vector("cls.output.bias", labels, 0, 0.3);
+  }
   return builder.build().bytes;
+}
+
+function describeTexts(
+  builder: GgufBuilder,
+  architecture: Architecture,
+  { pooling, addEos, template }: SynthTexts,
+): void {
+  if (pooling !== undefined) builder.set(`${architecture}.pooling_type`, "UINT32", pooling);
+  if (addEos) builder.set("tokenizer.ggml.add_eos_token", "BOOL", true);
+  if (template !== undefined) builder.set("tokenizer.chat_template.rerank", "STRING", template);
 }
 
 function describe(

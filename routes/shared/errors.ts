@@ -140,6 +140,7 @@ function fromEngine(code: EngineErrorCode, message: string, details: Record<stri
     case "context_length_exceeded":
     case "invalid_request":
     case "invalid_constraint":
+    case "not_supported":
       return new ApiError(400, code, message, { details });
     case "queue_full":
       return queueFull(message, Number(RETRY_AFTER_SECONDS));

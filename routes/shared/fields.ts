@@ -20,6 +20,7 @@ export const LIMITS = {
   tools: 128,
   toolBytes: 2 ** 20,
   toolCalls: 128,
+  texts: 2048,
 } as const;
 
 const int = (min: number, max: number) => z.number().int().min(min).max(max);

@@ -25,11 +25,11 @@ export interface RunOptions {
   readonly enter?: () => () => void;
 }
 
-/** A request that passed every check: answered whole or as chunks, once. */
+/** A request that passed every check: answered whole or, where it can be streamed, as chunks, once. */
 export interface Prepared {
   readonly stream: boolean;
   answer(signal: AbortSignal): Promise<Record<string, unknown>>;
-  chunks(signal: AbortSignal): AsyncGenerator<Record<string, unknown>>;
+  chunks?(signal: AbortSignal): AsyncGenerator<Record<string, unknown>>;
   /** The events at the end of a stream that failed; default the error as a refusal would show it. */
   failure?(error: ApiError): object[];
 }

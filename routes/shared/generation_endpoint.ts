@@ -9,7 +9,7 @@ import type { Prepared, Running, RunOptions } from "./generation.ts";
 import { modelName } from "./models.ts";
 import { eventStream } from "./sse.ts";
 
-/** An endpoint that answers with text, whole or streamed; batches and workers run it too, without HTTP. */
+/** An endpoint that answers by what a model computes, whole or streamed; batches and workers run it too, without HTTP. */
 export interface Generation {
   readonly url: string;
   readonly endpoint: Endpoint;
@@ -27,10 +27,13 @@ interface GenerationSpec<Request extends z.ZodType> {
   readonly path: string;
   readonly operationId: string;
   readonly summary: string;
+  /** Of an answer that comes whole. */
+  readonly description?: string;
   readonly request: Request;
   readonly answer: z.ZodType;
-  /** One event of the stream. */
-  readonly chunk: EventsSpec;
+  /** One event of the stream; absent where the answer always comes whole. */
+  readonly chunk?: EventsSpec;
+  readonly tag?: string;
   /** Where errors do not look as OpenAI's do. */
   readonly errors?: ErrorShape;
   readonly example: z.input<Request>;
@@ -39,6 +42,18 @@ interface GenerationSpec<Request extends z.ZodType> {
   /** A request on the engine that it is answered by, which is held meanwhile. */
   readonly prepare: (engine: Engine, body: z.output<Request>, options: RunOptions) => Promise<Prepared>;
 }
+
+const REFUSALS: Readonly<Record<number, string>> = {
+  400: "A wrong or unsupported field, or a prompt longer than the context",
+  404: "No such model",
+  429: "The queue is full; come back after `retry-after` seconds",
+  503:
+    "The model is being loaded again, cannot be loaded now, or the server is shutting down: `code` says which",
+};
+const TEXT_REFUSALS = {
+  ...REFUSALS,
+  422: "The answer cannot be completed in the form that it was to have",
+};
 
 /** A client that leaves cancels its work. */
 export function generation<Request extends z.ZodType>(spec: GenerationSpec<Request>): Generation {
@@ -69,33 +84,24 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       method: "post",
       path,
       operationId: spec.operationId,
-      tag: "Generation",
+      tag: spec.tag ?? "Generation",
       summary: spec.summary,
-      description: chunk.named
-        ? "With `stream` the answer is server-sent events: `event:` and a name, `data:` and an object of the stream's " +
-          "schema each. A failure in mid-stream is an event named `error`; the stream ends with it or soon after."
-        : "With `stream` the answer is server-sent events: `data:` and an object of the stream's schema each, " +
-          "at last `data: [DONE]`. A failure in mid-stream is an event with an `error`, after which the stream ends.",
+      description: chunk ? describeStream(chunk) : spec.description,
       body: request,
       example: spec.example as never,
       content: { "application/json": answer },
       events: chunk,
       errors: spec.errors,
-      answers: "The answer, or with `stream` its events",
-      refusals: {
-        400: "A wrong or unsupported field, or a prompt longer than the context",
-        404: "No such model",
-        422: "The answer cannot be completed in the form that it was to have",
-        429: "The queue is full; come back after `retry-after` seconds",
-        503:
-          "The model is being loaded again, cannot be loaded now, or the server is shutting down: `code` says which",
-      },
+      answers: chunk ? "The answer, or with `stream` its events" : "The answer",
+      refusals: chunk ? TEXT_REFUSALS : REFUSALS,
     }, async ({ body, raw, caller }, { models, limits, report }) => {
       const abort = abortWhenLeft(raw);
       const { cacheSalt, allowance } = caller;
       const options = { cacheSalt, enter: () => allowance.enter() };
       const running = await begin(models, body as z.output<Request>, options, abort.signal);
-      if (!running.stream) return Response.json(await running.answer(abort.signal));
+      if (!chunk || !running.stream || !running.chunks) {
+        return Response.json(await running.answer(abort.signal));
+      }
       const failure = running.failure ?? ((error) => [errors.body(error)]);
       const shape = { named: chunk.named ?? false, failure };
       return await eventStream(running.chunks(abort.signal), abort, limits, report, shape);
@@ -103,15 +109,24 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
   };
 }
 
+function describeStream({ named }: EventsSpec): string {
+  return named
+    ? "With `stream` the answer is server-sent events: `event:` and a name, `data:` and an object of the stream's " +
+      "schema each. A failure in mid-stream is an event named `error`; the stream ends with it or soon after."
+    : "With `stream` the answer is server-sent events: `data:` and an object of the stream's schema each, " +
+      "at last `data: [DONE]`. A failure in mid-stream is an event with an `error`, after which the stream ends.";
+}
+
 /** The prepared request, whose end releases what it holds. */
 function running(prepared: Prepared, release: () => void): Running {
+  const chunks = prepared.chunks?.bind(prepared);
   return {
     ...prepared,
     release,
     answer: (signal) => prepared.answer(signal).finally(release),
-    async *chunks(signal) {
+    chunks: chunks && async function* (signal: AbortSignal) {
       try {
-        yield* prepared.chunks(signal);
+        yield* chunks(signal);
       } finally {
         release();
       }

@@ -1,0 +1,28 @@
+import { loadEngine, type LoadOptions } from "../engine/load.ts";
+import type { Engine } from "../engine/types.ts";
+import { synthesize, type SynthOptions, type SynthTexts } from "./synth.ts";
+
+/** How a seeded model makes a prompt of a query and a document. */
+export const RANK_TEMPLATE = "Judge.\n<Query>: {query}\n<Document>: {document}<|endoftext|>answer";
+
+/** A seeded model that gives rows for texts, in a folder of its own; `test` gets its engine and its file. */
+export async function withTextModel(
+  texts: SynthTexts,
+  options: Partial<LoadOptions> & Partial<Pick<SynthOptions, "architecture" | "types" | "layers">>,
+  test: (engine: Engine, path: string) => Promise<void>,
+): Promise<void> {
+  const { architecture = "qwen3", types = ["F32"], layers, ...load } = options;
+  const folder = await Deno.makeTempDir();
+  try {
+    const path = `${folder}/texts.gguf`;
+    await Deno.writeFile(path, synthesize({ architecture, types, layers, seed: 5, texts }));
+    const { engine } = await loadEngine({ threads: 2, contextLength: 1024, ...load, model: path });
+    try {
+      await test(engine, path);
+    } finally {
+      await engine.close();
+    }
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
