@@ -94,6 +94,7 @@ Deno.test("the document names every route, its schemas, and the key where one is
 
 Deno.test("the document says of every operation what it is called, and which statuses it has", async () => {
   const app = createApp(new FakeEngine(), { apiKeys: ["k"], batches: {} as never });
+  const ranking = createApp(new FakeEngine({ pooled: { kind: "rank", size: 2 } }), { apiKeys: ["k"] });
   const document = await (await app.request("/doc", { headers: { authorization: "Bearer k" } })).json();
   type Operation = {
     operationId: string;
@@ -127,7 +128,7 @@ Deno.test("the document says of every operation what it is called, and which sta
     assert([404, 429].every((status) => status in responses), path);
     const { example } = Object.values(requestBody!.content)[0];
     const body = JSON.stringify(example);
-    const answer = await app.request(path, {
+    const answer = await (path.endsWith("rerank") ? ranking : app).request(path, {
       method: "POST",
       headers: { authorization: "Bearer k", "content-type": "application/json" },
       body,
