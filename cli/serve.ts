@@ -11,9 +11,11 @@ import {
   serveHttp,
   type ServeOptions,
 } from "../routes/serve.ts";
+import { Metrics } from "../routes/shared/metrics.ts";
 import { LINE_LIMITS, type OpenedEngine, openedEngine } from "./batch_world.ts";
 import { followKeyFile, readKeyFile } from "./key_file.ts";
 import { describeBackend, loadReloading, loadWithProgress, modelPath } from "./model.ts";
+import { openRequestLog, type RequestLog } from "./request_log.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { describeSettings, helpEntry, helpOf, readSettings, settingsFlags } from "./settings.ts";
 import { explained } from "./system_errors.ts";
@@ -68,6 +70,8 @@ async function serve(settings: ServeSettings): Promise<number> {
   const load = loadOptions(settings);
   const model = modelPath(settings.values.model);
   if (data !== "none") checkDataFolder(data);
+  const log = settings.values.log === undefined ? undefined : openRequestLog(settings.values.log, note);
+  const metrics = new Metrics();
   // A taken port is worth knowing before a large model is loaded.
   listening(host, port, () => Deno.listen({ hostname: host, port }).close());
 
@@ -77,25 +81,45 @@ async function serve(settings: ServeSettings): Promise<number> {
   const { engine } = loaded;
   err(`${describe(loaded, load.kvType)}\n`);
   const maxConnections = affordableConnections(options.maxConnections);
-  const batches = data === "none"
-    ? undefined
-    : await openBatches(data, await openedEngine(loaded, load), load.parallel, MB * maxStorageMb, onError);
-  const server = listening(host, port, () => serveHttp(engine, { ...options, maxConnections, batches }));
+  const batches = data === "none" ? undefined : await openBatches(
+    data,
+    await openedEngine(loaded, load),
+    load.parallel,
+    MB * maxStorageMb,
+    metrics,
+    onError,
+  );
+  const server = listening(
+    host,
+    port,
+    () =>
+      serveHttp(engine, {
+        ...options,
+        maxConnections,
+        batches,
+        metrics,
+        log: log && ((entry) => log.add(entry)),
+      }),
+  );
   // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
   onInterrupt(() => {});
   const failed = stopOnFailure(engine, server);
-  const followed = followFiles(settings, options.apiKeys);
+  const followed = followFiles(settings, options.apiKeys, log);
   out(`listening on ${urlOf(server)}\n`);
   await server.finished;
   followed.stop();
+  await log?.close();
   await engine.close();
   return failed() ? 1 : 0;
 }
 
 /** Reads files again that change while the server runs, on SIGHUP at once. */
-function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing) {
+function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing, log: RequestLog | undefined) {
   const keys = apiKeys === undefined ? undefined : followKeyFile(apiKeys, ring, note);
-  const reload = () => keys?.reload();
+  const reload = () => {
+    keys?.reload();
+    log?.reopen();
+  };
   Deno.addSignalListener("SIGHUP", reload);
   return {
     stop() {
@@ -192,6 +216,7 @@ async function openBatches(
   { engine, identity, processor }: OpenedEngine,
   parallel: number,
   storageBytes: number,
+  metrics: Metrics,
   report: (error: unknown) => void,
 ): Promise<BatchService> {
   const answer = whenReady(
@@ -206,7 +231,8 @@ async function openBatches(
     lineLimits: LINE_LIMITS,
     settings: identity,
     processor,
-    execute: (owner, request) => answer({ ...request, cacheSalt: owner || undefined }),
+    execute: (owner, request) =>
+      answer({ ...request, cacheSalt: owner || undefined, account: metrics.ofBatches }),
   }).catch((error) => {
     throw noDataFolder(path, error);
   });

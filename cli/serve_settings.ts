@@ -72,6 +72,12 @@ export const SERVE_SETTINGS = {
     words: ["none"],
     help: 'the folder of files and batches (default: .compy beside the program); "none" serves without them',
   }),
+  log: path("FILE", {
+    words: ["-"],
+    help:
+      "adds a line of JSON for each request: what it was and took, without its texts; - is standard output; " +
+      "opened anew on SIGHUP",
+  }),
   maxUploadMb: count({
     min: 1,
     max: 2 ** 20,

@@ -46,6 +46,8 @@ import {
 const COUNTED_CONTEXTS = 4;
 /** Longer timeouts fire at once. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
+/** Steps are counted by their rows up to 2^12. */
+const STEP_ROWS_ENTRIES = 14;
 
 export interface LlmEngineOptions {
   /** Loaded and compiled; the engine closes it. */
@@ -92,8 +94,10 @@ export class LlmEngine implements Engine {
     forcedTokens: 0,
     cachedTokens: 0,
     steps: 0,
+    rows: 0,
     submits: 0,
   };
+  readonly #stepRows: number[] = new Array(STEP_ROWS_ENTRIES).fill(0);
 
   constructor(options: LlmEngineOptions) {
     const { backend, model, tokenizer, chatTemplate, chatForm, rankTemplate, grammars, limits } = options;
@@ -186,7 +190,7 @@ export class LlmEngine implements Engine {
   stats(): EngineStats {
     const { running, waiting, preemptions, cache } = this.#scheduler;
     const kv = { kvBlocksUsed: cache.used, kvBlocksTotal: cache.total };
-    return { running, waiting, ...kv, preemptions, ...this.#totals };
+    return { running, waiting, ...kv, preemptions, ...this.#totals, stepRows: [...this.#stepRows] };
   }
 
   async drain(graceMs: number): Promise<void> {
@@ -303,7 +307,7 @@ export class LlmEngine implements Engine {
     const steps = 1 + this.#scheduler.makeRoom(this.#step, wanted - 1);
     const input = this.#writer.write(this.#step, masks, steps - 1);
     this.#totals.submits++;
-    this.#totals.steps += steps;
+    this.#countSteps(steps, input.tokens.length);
     const start = performance.now();
     try {
       return steps > 1 ? await backend.decode!(input, steps) : [await backend.step(input)];
@@ -313,6 +317,14 @@ export class LlmEngine implements Engine {
     } finally {
       this.#stepsAtOnce.took(performance.now() - start, steps);
     }
+  }
+
+  /** Counts steps of so many rows each. */
+  #countSteps(steps: number, rows: number): void {
+    this.#totals.steps += steps;
+    this.#totals.rows += steps * rows;
+    const entry = rows > 1 ? 32 - Math.clz32(rows - 1) : 0;
+    this.#stepRows[Math.min(entry, STEP_ROWS_ENTRIES - 1)] += steps;
   }
 
   /** `earlier`: how many outputs came from the same call. */

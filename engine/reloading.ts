@@ -48,6 +48,8 @@ export class ReloadingEngine implements Engine {
     forcedTokens: 0,
     cachedTokens: 0,
     steps: 0,
+    rows: 0,
+    stepRows: [],
     submits: 0,
     preemptions: 0,
   };
@@ -206,6 +208,8 @@ function plus(a: Totals, b: Totals): Totals {
     forcedTokens: a.forcedTokens + b.forcedTokens,
     cachedTokens: a.cachedTokens + b.cachedTokens,
     steps: a.steps + b.steps,
+    rows: a.rows + b.rows,
+    stepRows: b.stepRows.map((count, i) => count + (a.stepRows[i] ?? 0)),
     submits: a.submits + b.submits,
     preemptions: a.preemptions + b.preemptions,
   };

@@ -238,6 +238,10 @@ export interface EngineStats {
   readonly forcedTokens: number;
   readonly cachedTokens: number;
   readonly steps: number;
+  /** Tokens that went through the model, those of prompts too. */
+  readonly rows: number;
+  /** Steps by their rows: entry i counts those of at most 2^i that no entry before counts; the last all others. */
+  readonly stepRows: readonly number[];
   /** Calls of the backend; fewer than steps where it takes several at once. */
   readonly submits: number;
 }

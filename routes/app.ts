@@ -1,5 +1,5 @@
 import { OpenAPIHono } from "@hono/zod-openapi";
-import type { Context } from "hono";
+import type { Context, MiddlewareHandler } from "hono";
 import { methodNotAllowed } from "hono/method-not-allowed";
 import { requestId as requestIds } from "hono/request-id";
 import { matchedRoutes } from "hono/route";
@@ -17,7 +17,8 @@ import {
   type Env,
   type Lifecycle,
 } from "./shared/context.ts";
-import { Metrics } from "./shared/counters.ts";
+import { Metrics } from "./shared/metrics.ts";
+import { type LogEntry, RequestRecord } from "./shared/request_record.ts";
 import { mount, shapeErrors } from "./shared/endpoint.ts";
 import {
   ApiError,
@@ -40,6 +41,10 @@ export interface AppOptions {
   readonly lifecycle?: Lifecycle;
   /** How many connections are open; without it none. */
   readonly connections?: () => number;
+  /** Default: figures of this app alone. */
+  readonly metrics?: Metrics;
+  /** Told of every request once it is answered. */
+  readonly log?: (entry: LogEntry) => void;
   /** Keeps files and batches; without it there are no such routes. */
   readonly batches?: BatchService;
 }
@@ -51,14 +56,17 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
     batches: options.batches,
     limits: { ...DEFAULT_LIMITS, ...options.limits },
     lifecycle: options.lifecycle ?? { draining: false },
-    metrics: new Metrics(),
-    connections: options.connections ?? (() => 0),
+    metrics: options.metrics ?? new Metrics(),
     report(error) {
       const answer = toApiError(error);
       if (isUnforeseen(error, answer)) options.onError?.(error);
       return answer;
     },
   };
+  context.metrics.observe({
+    models: () => context.models.list(),
+    connections: options.connections ?? (() => 0),
+  });
   const app = new OpenAPIHono<Env>();
   const endpoints = [...ENDPOINTS, ...(options.batches ? BATCH_ENDPOINTS : [])];
   for (const endpoint of endpoints) shapeErrors(app, endpoint);
@@ -89,10 +97,7 @@ function guard(
 ): void {
   const allowedHosts = options.allowedHosts ?? [];
   app.use(requestIds({ generator: requestId }));
-  app.use(async (c, next) => {
-    await next();
-    metrics.count(routeOf(c), c.res.status);
-  });
+  app.use(recording(metrics, options.log));
   app.use(async (c, next) => {
     const host = c.req.header("host") ?? new URL(c.req.url).host;
     checkHost(host, allowedHosts);
@@ -107,6 +112,23 @@ function guard(
     await next();
   });
   app.use(methodNotAllowed({ app, onMethodNotAllowed: refuseMethod }));
+}
+
+/** Counts every request, and tells the log of it when its last byte was sent. */
+function recording(metrics: Metrics, log: AppOptions["log"]): MiddlewareHandler<Env> {
+  return async (c, next) => {
+    const record = new RequestRecord(metrics);
+    c.set("record", record);
+    await next();
+    const route = routeOf(c);
+    const { status } = c.res;
+    metrics.count(route, status);
+    if (!log) return;
+    const head = { id: c.get("requestId"), method: c.req.method, route, status };
+    const end = (whole: boolean) => log(record.entry(head, !whole));
+    if (c.env?.sent) c.env.sent.then(end);
+    else end(true);
+  };
 }
 
 function refuseMethod(c: Context<Env>, methods: readonly string[]): Response {

@@ -157,11 +157,15 @@ Deno.test("metrics count answers by route and status, never by a stranger's path
       'compy_http_responses_total{route="/v1/completions",status="400"} 1',
       'compy_http_responses_total{route="/v1/models/:model",status="404"} 1',
       'compy_http_responses_total{route="other",status="404"} 2',
-      "compy_requests_running 0",
-      "compy_generated_tokens_total 16",
+      'compy_requests_running{model="demo"} 0',
+      'compy_generated_tokens_total{model="demo"} 16',
+      'compy_time_to_first_token_seconds_count{model="demo"} 1',
+      'compy_inter_token_seconds_count{model="demo"} 15',
+      'compy_queue_seconds_count{model="demo"} 1',
+      'compy_cached_prompt_share_count{model="demo"} 1',
     ]
   ) assertStringIncludes(text, `${line}\n`);
-  for (const line of text.trimEnd().split("\n")) {
+  for (const line of text.trimEnd().split(/\n+/)) {
     assert(/^(# (HELP|TYPE) )?[a-z_]+(\{[^}]*\})? .+$/.test(line), line);
   }
 });
@@ -199,11 +203,11 @@ Deno.test("not ready while the engine is loaded, has failed or drains; says whic
   engine.become("draining");
   await look();
   assertEquals(seen, [
-    [200, "ready", false, 'compy_engine_state{state="ready"} 1'],
-    [503, "engine_failed", false, 'compy_engine_state{state="failed"} 1'],
-    [503, "engine_loading", true, 'compy_engine_state{state="loading"} 1'],
-    [200, "ready", false, 'compy_engine_state{state="ready"} 1'],
-    [503, "shutting_down", true, 'compy_engine_state{state="draining"} 1'],
+    [200, "ready", false, 'compy_engine_state{model="demo",state="ready"} 1'],
+    [503, "engine_failed", false, 'compy_engine_state{model="demo",state="failed"} 1'],
+    [503, "engine_loading", true, 'compy_engine_state{model="demo",state="loading"} 1'],
+    [200, "ready", false, 'compy_engine_state{model="demo",state="ready"} 1'],
+    [503, "shutting_down", true, 'compy_engine_state{model="demo",state="draining"} 1'],
   ]);
 });
 

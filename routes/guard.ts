@@ -2,7 +2,7 @@ import type { Context, MiddlewareHandler } from "hono";
 import { bearerAuth } from "hono/bearer-auth";
 import { some } from "hono/combine";
 import type { KeyRing } from "./keys.ts";
-import { anyone } from "./shared/caller.ts";
+import { anyone, type Caller } from "./shared/caller.ts";
 import type { Env } from "./shared/context.ts";
 import { ApiError } from "./shared/errors.ts";
 
@@ -68,14 +68,14 @@ export function keyGuard(ring: KeyRing): MiddlewareHandler<Env> {
   const everyone = anyone();
   if (ring.isEmpty) {
     return async (c, next) => {
-      c.set("caller", everyone);
+      welcome(c, everyone);
       await next();
     };
   }
   const options = {
     verifyToken(key: string, c: Context<Env>) {
       const caller = ring.admit(key);
-      if (caller) c.set("caller", caller);
+      if (caller) welcome(c, caller);
       return caller !== undefined;
     },
     noAuthenticationHeader: { message: refuseKey },
@@ -83,6 +83,11 @@ export function keyGuard(ring: KeyRing): MiddlewareHandler<Env> {
     invalidToken: { message: refuseKey },
   };
   return some(bearerAuth(options), bearerAuth({ ...options, headerName: "x-api-key", prefix: "" }));
+}
+
+function welcome(c: Context<Env>, caller: Caller): void {
+  c.set("caller", caller);
+  c.get("record").caller = caller;
 }
 
 function refuseKey(): never {

@@ -57,7 +57,7 @@ export function serveHttp(served: Models | Engine, options: ServeOptions = {}): 
     port,
     maxConnections: options.maxConnections ?? affordableConnections(),
     limits: { ...DEFAULT_LIMITS, ...options.limits },
-    handle: (request) => app.fetch(request),
+    handle: (request, sent) => app.fetch(request, { sent }),
     onError: (error) => options.onError?.(error),
   });
 

@@ -298,6 +298,8 @@ export class FakeEngine implements Engine {
       generatedTokens: this.#generated,
       cachedTokens: 0,
       steps: 0,
+      rows: 0,
+      stepRows: [],
       submits: 0,
     };
   }

@@ -11,7 +11,7 @@ export interface LiveServer {
   /** Posts JSON and reads the answer, whatever its status. */
   // deno-lint-ignore no-explicit-any -- shapes are what the tests are about
   post(path: string, body: unknown): Promise<any>;
-  /** One series of /metrics, without labels. */
+  /** One name of /metrics, summed over its labels. */
   metric(name: string): Promise<number>;
   /** Waits until nothing runs or waits; throws after ten seconds. */
   idle(): Promise<void>;
@@ -102,9 +102,11 @@ function serverAt(url: string, pid: number): LiveServer {
   }
   async function metric(name: string): Promise<number> {
     const text = await (await fetch(`${url}/metrics`)).text();
-    const line = text.split("\n").find((line) => line.startsWith(`${name} `));
-    if (!line) throw new Error(`/metrics has no ${name}`);
-    return Number(line.slice(name.length + 1));
+    const series = text.split("\n").filter((line) =>
+      line.startsWith(`${name} `) || line.startsWith(`${name}{`)
+    );
+    if (series.length === 0) throw new Error(`/metrics has no ${name}`);
+    return series.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" ") + 1)), 0);
   }
   async function idle(): Promise<void> {
     const names = ["compy_requests_running", "compy_requests_waiting", "compy_kv_blocks_used"];

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import type { Engine, GenerateRequest, Usage } from "../../engine/types.ts";
+import type { Engine, Usage } from "../../engine/types.ts";
 import {
   answerHead,
   type CompletionLogprobs,
@@ -25,6 +25,7 @@ import {
   answersTo,
   checkForm,
   checkToken,
+  type CountedRequest,
   engineRequest,
   generate,
   headOf,
@@ -152,7 +153,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   const base = engineRequest(engine, body, options);
   const prompts = promptsOf(body.prompt);
   const requests = prompts.flatMap((prompt) => {
-    const request: GenerateRequest = {
+    const request: CountedRequest = {
       ...base,
       prompt: encodePrompt(engine, prompt),
       maxTokens: body.max_tokens ?? DEFAULT_MAX_TOKENS,

@@ -5,10 +5,9 @@ export const metrics = endpoint({
   path: "/metrics",
   operationId: "getMetrics",
   tag: "Operation",
-  summary: "Counters for Prometheus",
+  summary: "Figures for Prometheus",
   content: { "text/plain": { type: "string" } },
   answers: "Prometheus' text format",
-}, (_, { models, metrics, connections }) => {
-  const headers = { "content-type": "text/plain; version=0.0.4; charset=utf-8" };
-  return new Response(metrics.text(models.list(), connections()), { headers });
+}, async (_, { metrics }) => {
+  return new Response(await metrics.text(), { headers: { "content-type": metrics.contentType } });
 });

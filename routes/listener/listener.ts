@@ -14,7 +14,8 @@ export interface ListenerOptions {
   /** Connections that may be open at once. */
   readonly maxConnections: number;
   readonly limits: ConnectionLimits;
-  readonly handle: (request: Request) => Response | Promise<Response>;
+  /** `sent` resolves when the connection is done with the answer: to whether all of it was sent. */
+  readonly handle: (request: Request, sent: Promise<boolean>) => Response | Promise<Response>;
   /** Told of what nobody foresaw. */
   readonly onError: (error: unknown) => void;
 }
@@ -175,19 +176,22 @@ export class Listener {
     if (connection.pipelined >= MAX_PIPELINED) return void connection.destroy();
     connection.beginRequest(incoming);
     const abort = new AbortController();
-    outgoing.once("close", () => {
-      connection.endRequest(incoming);
-      if (!outgoing.writableFinished) abort.abort(clientLeft());
+    const sent = new Promise<boolean>((resolve) => {
+      outgoing.once("close", () => {
+        connection.endRequest(incoming);
+        if (!outgoing.writableFinished) abort.abort(clientLeft());
+        resolve(outgoing.writableFinished);
+      });
     });
-    const response = await this.#handle(incoming, abort.signal);
+    const response = await this.#handle(incoming, abort.signal, sent);
     const last = () =>
       !incoming.complete || this.#stopping || this.connections > CROWDED * this.options.maxConnections;
     await send(response, outgoing, last);
   }
 
-  async #handle(incoming: IncomingMessage, signal: AbortSignal): Promise<Response> {
+  async #handle(incoming: IncomingMessage, signal: AbortSignal, sent: Promise<boolean>): Promise<Response> {
     try {
-      return await this.options.handle(toRequest(incoming, signal));
+      return await this.options.handle(toRequest(incoming, signal), sent);
     } catch (error) {
       if (!(error instanceof ApiError)) this.options.onError(error);
       const answer = errorResponse(toApiError(error));

@@ -1,13 +1,19 @@
 import type { BatchService } from "../../jobs/service.ts";
 import type { Models } from "../../engine/types.ts";
 import type { Caller } from "./caller.ts";
-import type { Metrics } from "./counters.ts";
+import type { Metrics } from "./metrics.ts";
+import type { RequestRecord } from "./request_record.ts";
 import type { ApiError, ErrorShape } from "./errors.ts";
 
 /** Hono's type parameters of this app. */
 export interface Env {
+  Bindings: {
+    /** Whether the whole answer was sent, once its connection is done with it; without it answers end when they are made. */
+    sent?: Promise<boolean>;
+  };
   Variables: {
     caller: Caller;
+    record: RequestRecord;
     requestId: string;
     /** Set where the path belongs to an API whose errors have a shape of their own. */
     errors?: ErrorShape;
@@ -64,8 +70,6 @@ export interface AppContext {
   readonly limits: ConnectionLimits;
   readonly lifecycle: Lifecycle;
   readonly metrics: Metrics;
-  /** How many are open. */
-  readonly connections: () => number;
   /** The error as clients see it; tells the operator of those that nobody foresaw. */
   readonly report: (error: unknown) => ApiError;
 }

@@ -1,6 +1,7 @@
 import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { retryAfter } from "./answers.ts";
+import type { Account } from "./account.ts";
 import { readJson } from "./body.ts";
 import type { Caller } from "./caller.ts";
 import { check } from "./check.ts";
@@ -20,6 +21,7 @@ export interface Incoming<Params, Query, Body> {
   /** As it came, for bodies that are streamed. */
   readonly raw: Request;
   readonly caller: Caller;
+  readonly account: Account;
   /** Whose files and batches the request sees: the caller's. */
   readonly owner: string;
 }
@@ -105,6 +107,7 @@ export function endpoint<
         body: spec.body && check(spec.body, await readJson(c.req.raw, context.limits)),
         raw: c.req.raw,
         caller: c.get("caller"),
+        account: c.get("record"),
         owner: c.get("caller").owner,
       };
       const answer = await handle(incoming as Incoming<Output<P>, Output<Q>, Output<B>>, context);

@@ -214,10 +214,11 @@ export function isUnforeseen(error: unknown, answer: ApiError): boolean {
 }
 
 /**
- * The error as an answer of its own; through the context of its request, so that headers set there are sent too, and in the
+ * The error as an answer of its own, noted in the record of its request; through the context of its request, so that headers set there are sent too, and in the
  * shape of the path's API.
  */
 export function errorResponse(error: ApiError, c?: Context<Env>): Response {
+  c?.get("record")?.failed(error.code);
   const body = (c?.get("errors") ?? OPENAI_ERRORS).body(error, c?.get("requestId"));
   const response = Response.json(body, { status: error.status, headers: error.headers });
   return c ? c.newResponse(response.body, response) : response;

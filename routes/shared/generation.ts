@@ -7,6 +7,7 @@ import {
   type SamplingParams,
   type Usage,
 } from "../../engine/types.ts";
+import type { Account } from "./account.ts";
 import type { z } from "@hono/zod-openapi";
 import type { AskedForm } from "./constraints.ts";
 import { ApiError, queueFull, shuttingDown, withPromptLength } from "./errors.ts";
@@ -21,8 +22,8 @@ export interface RunOptions {
   readonly priority?: "interactive" | "batch";
   /** Requests of different salts share no cached prompts. */
   readonly cacheSalt?: string;
-  /** Lets the request in; the returned function says that it has ended. Throws ApiError where a limit is reached. */
-  readonly enter?: () => () => void;
+  /** Hears of the request and its answers. */
+  readonly account?: Account;
 }
 
 /** A request that passed every check: answered whole or, where it can be streamed, as chunks, once. */
@@ -42,12 +43,17 @@ export interface Running extends Prepared {
 /** The fields of both endpoints. */
 type Body = z.output<z.ZodObject<typeof generationFields>>;
 
+/** A request for the engine, and who hears of its answer. */
+export interface CountedRequest extends GenerateRequest {
+  readonly account?: Account;
+}
+
 /** The fields that both endpoints hand to the engine alike. */
 export function engineRequest(
   engine: Engine,
   body: Body,
   options: RunOptions,
-): Omit<GenerateRequest, "prompt" | "maxTokens" | "logprobs"> {
+): Omit<CountedRequest, "prompt" | "maxTokens" | "logprobs"> {
   const stop = typeof body.stop === "string" ? [body.stop] : body.stop ?? [];
   return {
     sampling: sampling(engine, body),
@@ -55,6 +61,7 @@ export function engineRequest(
     ignoreEos: body.ignore_eos ?? false,
     priority: options.priority ?? "interactive",
     cacheSalt: options.cacheSalt,
+    account: options.account,
   };
 }
 
@@ -97,7 +104,7 @@ export function checkToken(engine: Engine, id: number, param: string): void {
 }
 
 /** `n` requests that differ in their seeds only, so that a seeded request has the same answers every time. */
-export function answersTo(request: GenerateRequest, n: number): GenerateRequest[] {
+export function answersTo(request: CountedRequest, n: number): CountedRequest[] {
   const seed = request.sampling?.seed;
   if (seed === undefined) return Array.from({ length: n }, () => request);
   return Array.from(
@@ -141,7 +148,7 @@ async function refusalOf(engine: Engine, constraint: Constraint): Promise<string
  */
 export async function* generate(
   engine: Engine,
-  requests: readonly GenerateRequest[],
+  requests: readonly CountedRequest[],
   signal: AbortSignal,
 ): AsyncGenerator<Piece> {
   const abort = new AbortController();
@@ -160,15 +167,18 @@ export async function* generate(
   }
 }
 
-async function* generateOne(engine: Engine, request: GenerateRequest, index: number): AsyncGenerator<Piece> {
+async function* generateOne(engine: Engine, counted: CountedRequest, index: number): AsyncGenerator<Piece> {
+  const { account, ...request } = counted;
   const reader = new PieceReader(engine, index, request.logprobs !== undefined);
   const signal = request.signal!;
   signal.throwIfAborted();
   noteStart(engine);
+  const watch = account?.watch(engine.model.id, request);
   let begun = false;
   try {
     for await (const event of engine.submit(request)) {
       begun = true;
+      watch?.event(event);
       if (event.type === "finish" && event.reason === "cancelled") {
         signal.throwIfAborted();
         throw shuttingDown();
@@ -176,6 +186,7 @@ async function* generateOne(engine: Engine, request: GenerateRequest, index: num
       yield* reader.read(event);
     }
   } catch (error) {
+    if (!begun) watch?.refused();
     signal.throwIfAborted();
     if (error instanceof EngineError && error.code === "queue_full") {
       throw queueFull(error.message, secondsUntilRoom(engine));

@@ -46,7 +46,7 @@ interface GenerationSpec<Request extends z.ZodType> {
 const REFUSALS: Readonly<Record<number, string>> = {
   400: "A wrong or unsupported field, or a prompt longer than the context",
   404: "No such model",
-  429: "The queue is full; come back after `retry-after` seconds",
+  429: "The queue is full, or a limit of the key is reached; come back after `retry-after` seconds",
   503:
     "The model is being loaded again, cannot be loaded now, or the server is shutting down: `code` says which",
 };
@@ -60,7 +60,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
   const { path, request, answer, chunk } = spec;
   const errors = spec.errors ?? OPENAI_ERRORS;
   async function begin(models: Models, body: z.output<Request>, options: RunOptions, signal: AbortSignal) {
-    const leave = options.enter?.();
+    const leave = options.account?.enter();
     let held: HeldEngine | undefined;
     const release = () => {
       held?.release();
@@ -94,17 +94,21 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       errors: spec.errors,
       answers: chunk ? "The answer, or with `stream` its events" : "The answer",
       refusals: chunk ? TEXT_REFUSALS : REFUSALS,
-    }, async ({ body, raw, caller }, { models, limits, report }) => {
+    }, async ({ body, raw, caller, account }, { models, limits, report }) => {
       const abort = abortWhenLeft(raw);
-      const { cacheSalt, allowance } = caller;
-      const options = { cacheSalt, enter: () => allowance.enter() };
+      const options = { cacheSalt: caller.cacheSalt, account };
       const running = await begin(models, body as z.output<Request>, options, abort.signal);
       if (!chunk || !running.stream || !running.chunks) {
         return Response.json(await running.answer(abort.signal));
       }
+      const failed = (error: unknown) => {
+        const answer = report(error);
+        account.failed(answer.code);
+        return answer;
+      };
       const failure = running.failure ?? ((error) => [errors.body(error)]);
       const shape = { named: chunk.named ?? false, failure };
-      return await eventStream(running.chunks(abort.signal), abort, limits, report, shape);
+      return await eventStream(running.chunks(abort.signal), abort, limits, failed, shape);
     }),
   };
 }

@@ -4,9 +4,10 @@ import { type Engine, oneModel } from "../../engine/types.ts";
 import { FakeEngine } from "../testing.ts";
 import { anyone } from "./caller.ts";
 import { type AppContext, DEFAULT_LIMITS, type Env } from "./context.ts";
-import { Metrics } from "./counters.ts";
+import { Metrics } from "./metrics.ts";
 import { mount, shapeErrors } from "./endpoint.ts";
 import { ApiError, errorResponse, type ErrorShape, toApiError } from "./errors.ts";
+import { RequestRecord } from "./request_record.ts";
 import { generation } from "./generation_endpoint.ts";
 
 const OWN_ERRORS: ErrorShape = {
@@ -45,7 +46,6 @@ function appOf(): OpenAPIHono<Env> {
     limits: DEFAULT_LIMITS,
     lifecycle: { draining: false },
     metrics: new Metrics(),
-    connections: () => 0,
     report: toApiError,
   } as AppContext;
   const app = new OpenAPIHono<Env>();
@@ -53,6 +53,7 @@ function appOf(): OpenAPIHono<Env> {
   app.use(async (c, next) => {
     if (c.req.header("authorization") === undefined) throw new ApiError(401, "invalid_api_key", "No key");
     c.set("caller", anyone());
+    c.set("record", new RequestRecord(new Metrics()));
     await next();
   });
   mount(app, context, OWN.endpoint);

@@ -1,0 +1,130 @@
+import { assert, assertEquals, assertMatch } from "@std/assert";
+import { createApp } from "./app.ts";
+import { digestOf, KeyRing } from "./keys.ts";
+import type { LogEntry } from "./shared/request_record.ts";
+import { FakeEngine } from "./testing.ts";
+import { until, withServer } from "./testing_server.ts";
+
+const PROMPT = "Nobody else's business";
+
+/** An app whose log is read; `ask` posts JSON with a key. */
+function logged(limits: { requestsAtOnce?: number; tokensPerMinute?: number } = {}) {
+  const entries: LogEntry[] = [];
+  const keys = new KeyRing([], [{ name: "alice", digest: digestOf("1"), ...limits }]);
+  const engine = new FakeEngine();
+  const app = createApp(engine, { apiKeys: keys, log: (entry) => entries.push(entry) });
+  const ask = (path: string, body: object, key = "1") =>
+    app.request(path, {
+      method: "POST",
+      headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+      body: JSON.stringify(body),
+    });
+  return { app, engine, entries, ask };
+}
+
+Deno.test("the log says what a request was and took, and none of its texts", async () => {
+  const { ask, app, entries } = logged();
+  const answer = await ask("/v1/completions", { model: "demo", prompt: PROMPT, max_tokens: 5 });
+  const { usage, choices } = await answer.json();
+  await ask("/v1/chat/completions", { model: "nothing", messages: [{ role: "user", content: PROMPT }] });
+  await ask("/v1/completions", {}, "wrong");
+  await app.request(`/somewhere/${encodeURIComponent(PROMPT)}?q=${PROMPT}`, {
+    headers: { authorization: "Bearer 1" },
+  });
+  const { time, id, ms, ...first } = entries[0];
+  assertMatch(time, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+  assertEquals(id, answer.headers.get("x-request-id"));
+  assert(ms >= 0);
+  assertEquals(first, {
+    key: "alice",
+    method: "POST",
+    route: "/v1/completions",
+    status: 200,
+    model: "demo",
+    prompt_tokens: usage.prompt_tokens,
+    completion_tokens: 5,
+    cached_tokens: 0,
+    queue_ms: first.queue_ms,
+    prefill_ms: first.prefill_ms,
+    decode_ms: first.decode_ms,
+    finish: ["length"],
+  });
+  assertEquals(entries.slice(1).map(({ key, route, status, error }) => [key, route, status, error]), [
+    ["alice", "/v1/chat/completions", 404, "model_not_found"],
+    [undefined, "/v1/completions", 401, "invalid_api_key"],
+    ["alice", "other", 404, "unknown_url"],
+  ]);
+  const text = JSON.stringify(entries);
+  assert(!text.includes("Nobody") && !text.includes(choices[0].text));
+});
+
+Deno.test("several answers to one prompt count it once", async () => {
+  const { ask, entries } = logged();
+  const { usage } =
+    await (await ask("/v1/completions", { model: "demo", prompt: PROMPT, n: 3, max_tokens: 4 }))
+      .json();
+  const [{ prompt_tokens, completion_tokens, finish }] = entries;
+  assertEquals([prompt_tokens, completion_tokens], [usage.prompt_tokens, usage.completion_tokens]);
+  assertEquals(finish, ["length", "length", "length"]);
+});
+
+Deno.test("a limit of tokens counts prompts and answers, of streams too, and refuses the next request", async () => {
+  for (const stream of [false, true]) {
+    const { ask, entries } = logged({ tokensPerMinute: 30 });
+    const body = { model: "demo", prompt: [1, 2, 3, 4, 5], max_tokens: 30, ignore_eos: true, stream };
+    await (await ask("/v1/completions", body)).text();
+    const refused = await ask("/v1/completions", body);
+    assertEquals(refused.status, 429);
+    const wait = Number(refused.headers.get("retry-after"));
+    assert(wait === 10 || wait === 11, `${wait}`); // 5 tokens too many at 30 a minute
+    assertMatch((await refused.json()).error.message, /"alice" has a limit of 30 tokens a minute/);
+    assertEquals(entries.at(-1)!.error, "rate_limit_exceeded");
+    // What does not generate is no business of the limit.
+    assertEquals((await ask("/tokenize", { content: "a" })).status, 200);
+  }
+});
+
+Deno.test("a stream whose reader leaves pays for the tokens that it got", async () => {
+  const { ask, engine } = logged({ tokensPerMinute: 1000 });
+  const stream = await ask("/v1/completions", {
+    model: "demo",
+    prompt: [1],
+    max_tokens: 900,
+    ignore_eos: true,
+    stream: true,
+  });
+  const reader = stream.body!.getReader();
+  await reader.read();
+  await reader.cancel();
+  await until(() => engine.stats().running === 0);
+  const { generatedTokens } = engine.stats();
+  assert(generatedTokens > 0 && generatedTokens < 900, `${generatedTokens}`);
+  // Most are left: a request that needs them is let in.
+  assertEquals((await ask("/v1/completions", { model: "demo", prompt: [1], max_tokens: 1 })).status, 200);
+});
+
+Deno.test("over a connection the log hears of a request when its last byte was sent, or its client left", async () => {
+  const entries: LogEntry[] = [];
+  const log = (entry: LogEntry) => entries.push(entry);
+  await withServer({ log, tokenMs: 5 }, async ({ base, post }) => {
+    const body = { model: "demo", prompt: "a", max_tokens: 20, ignore_eos: true, stream: true };
+    const whole = await post("/v1/completions", body);
+    assertEquals(entries.length, 0);
+    await whole.text();
+    await until(() => entries.length === 1);
+    assertEquals([entries[0].left, entries[0].completion_tokens], [undefined, 20]);
+    assert(entries[0].ms >= 5 * 19, `${entries[0].ms}`);
+    const abort = new AbortController();
+    const cut = await fetch(`${base}/v1/completions`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ ...body, max_tokens: 500 }),
+      signal: abort.signal,
+    });
+    await cut.body!.getReader().read();
+    abort.abort();
+    await until(() => entries.length === 2);
+    assertEquals([entries[1].status, entries[1].left], [200, true]);
+    assert(entries[1].completion_tokens! > 0 && entries[1].completion_tokens! < 500);
+  });
+});

@@ -1,0 +1,153 @@
+import { Counter, Gauge, Histogram, Registry } from "prom-client";
+import { ENGINE_STATES, type EngineStats, type OfferedModel } from "../../engine/types.ts";
+import type { Account, AnswerWatch } from "./account.ts";
+import { registerStepRows } from "./step_rows.ts";
+
+/** What is looked at when the figures are asked for. */
+export interface Watched {
+  readonly models: () => readonly OfferedModel[];
+  /** How many are open. */
+  readonly connections: () => number;
+}
+
+/** Seconds; a wait for a place, a first token. */
+const WAITS = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300];
+/** Seconds between two tokens. */
+const GAPS = [0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5, 10];
+const SHARES = [0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1];
+
+/** The figures of a server, under Prometheus' conventions: base units, `_total` for counters, one name for one thing. */
+export class Metrics {
+  readonly #registry = new Registry();
+  readonly #registers = [this.#registry];
+  readonly #responses = new Counter({
+    name: "compy_http_responses_total",
+    help: "Answers by route and status",
+    labelNames: ["route", "status"],
+    registers: this.#registers,
+  });
+  readonly #queue = this.#histogram("compy_queue_seconds", "Wait of a request before it is computed", WAITS);
+  readonly #firstToken = this.#histogram(
+    "compy_time_to_first_token_seconds",
+    "From the request for an answer to its first token",
+    WAITS,
+  );
+  readonly #gap = this.#histogram("compy_inter_token_seconds", "Between two tokens of an answer", GAPS);
+  readonly #cached = this.#histogram(
+    "compy_cached_prompt_share",
+    "Share of a prompt's tokens that was found in the KV cache",
+    SHARES,
+  );
+
+  /** `route`: the pattern, never a stranger's path, so that the number of series stays bounded. */
+  count(route: string, status: number): void {
+    this.#responses.inc({ route, status });
+  }
+
+  /** Hears of an answer, whoever asked for it. */
+  watch(model: string): AnswerWatch {
+    const labels = { model };
+    let last = performance.now();
+    let begun = false;
+    return {
+      event: (event) => {
+        if (event.type === "token") {
+          const now = performance.now();
+          (begun ? this.#gap : this.#firstToken).observe(labels, (now - last) / 1000);
+          begun = true;
+          last = now;
+        } else if (event.type === "finish") {
+          const { promptTokens, cachedTokens } = event.usage;
+          this.#queue.observe(labels, event.timings.queueMs / 1000);
+          this.#cached.observe(labels, cachedTokens / promptTokens);
+        }
+      },
+      refused() {},
+    };
+  }
+
+  /** For lines of batches, which no limit counts. */
+  get ofBatches(): Account {
+    return { enter: () => () => {}, failed() {}, watch: (model) => this.watch(model) };
+  }
+
+  /** Adds what is looked at when the figures are asked for. Once. */
+  observe({ models, connections }: Watched): void {
+    const registers = this.#registers;
+    const engines = () =>
+      models().flatMap(({ id, engine }) => engine ? [{ labels: { model: id }, engine }] : []);
+    for (const [field, name, help] of GAUGES) {
+      const collect = function (this: Gauge) {
+        this.reset();
+        for (const { labels, engine } of engines()) this.set(labels, engine.stats()[field]);
+      };
+      new Gauge({ name, help, labelNames: ["model"], registers, collect });
+    }
+    for (const [field, name, help] of COUNTERS) {
+      const collect = function (this: Counter) {
+        this.reset();
+        for (const { labels, engine } of engines()) this.inc(labels, engine.stats()[field]);
+      };
+      new Counter({ name, help, labelNames: ["model"], registers, collect });
+    }
+    registerStepRows(this.#registry, () => engines().map(({ labels, engine }) => [labels, engine.stats()]));
+    new Gauge({
+      name: "compy_engine_state",
+      help: "1 for the state that the engine is in",
+      labelNames: ["model", "state"],
+      registers,
+      collect() {
+        this.reset();
+        for (const { labels, engine } of engines()) {
+          for (const state of ENGINE_STATES) this.set({ ...labels, state }, state === engine.state ? 1 : 0);
+        }
+      },
+    });
+    this.#figure("compy_connections", "Connections that are open", connections);
+    this.#figure("process_resident_memory_bytes", "Memory of the process that is in RAM", () => {
+      return Deno.memoryUsage().rss;
+    });
+    this.#figure("process_start_time_seconds", "When the process began, in Unix time", () => STARTED);
+  }
+
+  /** In Prometheus' text format, whose media type is `contentType`. */
+  text(): Promise<string> {
+    return this.#registry.metrics();
+  }
+
+  get contentType(): string {
+    return this.#registry.contentType;
+  }
+
+  #histogram(name: string, help: string, buckets: number[]): Histogram {
+    return new Histogram({ name, help, buckets, labelNames: ["model"], registers: [this.#registry] });
+  }
+
+  #figure(name: string, help: string, read: () => number): void {
+    const collect = function (this: Gauge) {
+      this.set(read());
+    };
+    new Gauge({ name, help, registers: this.#registers, collect });
+  }
+}
+
+const STARTED = performance.timeOrigin / 1000;
+
+type Figure = Exclude<keyof EngineStats, "stepRows">;
+
+const GAUGES: readonly [Figure, name: string, help: string][] = [
+  ["running", "compy_requests_running", "Requests that are being computed"],
+  ["waiting", "compy_requests_waiting", "Requests in the queue"],
+  ["kvBlocksUsed", "compy_kv_blocks_used", "KV blocks that hold tokens of running requests"],
+  ["kvBlocksTotal", "compy_kv_blocks", "KV blocks there are"],
+];
+
+const COUNTERS: readonly [Figure, name: string, help: string][] = [
+  ["preemptions", "compy_preemptions_total", "Running requests that gave way to others until later"],
+  ["promptTokens", "compy_prompt_tokens_total", "Prompt tokens of all requests"],
+  ["cachedTokens", "compy_cached_prompt_tokens_total", "Prompt tokens found in the KV cache"],
+  ["generatedTokens", "compy_generated_tokens_total", "Tokens generated"],
+  ["forcedTokens", "compy_forced_tokens_total", "Generated tokens that a constraint left no choice about"],
+  ["steps", "compy_steps_total", "Steps of the model"],
+  ["submits", "compy_submits_total", "Calls of the backend, of one step or several"],
+];

@@ -1,0 +1,149 @@
+import type { GenerateRequest } from "../../engine/types.ts";
+import type { Account, AnswerWatch } from "./account.ts";
+import type { Caller } from "./caller.ts";
+import type { Metrics } from "./metrics.ts";
+
+/** A line of the log: what a request was and took, without its texts. Times are milliseconds. */
+export interface LogEntry {
+  /** When it came, ISO 8601 in UTC. */
+  readonly time: string;
+  readonly id: string;
+  /** The name of its key. */
+  readonly key?: string;
+  readonly method: string;
+  /** The pattern of the path, `other` where there is none. */
+  readonly route: string;
+  readonly status: number;
+  /** From the request's head to the answer's last byte. */
+  readonly ms: number;
+  /** The code of a refusal, or of a failure in mid-stream. */
+  readonly error?: string;
+  /** The client left before the answer was complete. */
+  readonly left?: true;
+  readonly model?: string;
+  readonly prompt_tokens?: number;
+  readonly completion_tokens?: number;
+  readonly cached_tokens?: number;
+  /** Of several answers to one request, the longest of each. */
+  readonly queue_ms?: number;
+  readonly prefill_ms?: number;
+  readonly decode_ms?: number;
+  /** Why the answers ended, in the order in which they did. */
+  readonly finish?: readonly string[];
+}
+
+/** What is known of one HTTP request; counts its tokens against its caller's limits. */
+export class RequestRecord implements Account {
+  readonly #began = performance.now();
+  readonly #time = new Date();
+  readonly #prompts = new Set<GenerateRequest["prompt"]>();
+  #answers: Answers | undefined;
+  /** Once its key is known. */
+  caller: Caller | undefined;
+  #error: string | undefined;
+
+  constructor(private readonly metrics: Metrics) {}
+
+  enter(): () => void {
+    return this.caller?.allowance.enter() ?? (() => {});
+  }
+
+  failed(code: string): void {
+    this.#error = code;
+  }
+
+  watch(model: string, request: Pick<GenerateRequest, "prompt">): AnswerWatch {
+    const answers = this.#answers ??= new Answers(model);
+    const metered = this.metrics.watch(model);
+    const { allowance } = this.caller ?? {};
+    const { prompt } = request;
+    const isFirst = !this.#prompts.has(prompt);
+    const promptTokens = isFirst ? prompt.length : 0;
+    this.#prompts.add(prompt);
+    answers.promptTokens += promptTokens;
+    allowance?.take(promptTokens);
+    let counted = 0;
+    const generated = (tokens: number) => {
+      counted += tokens;
+      answers.completionTokens += tokens;
+      allowance?.take(tokens);
+    };
+    return {
+      event(event) {
+        if (event.type === "token") generated(1);
+        else if (event.type === "finish") {
+          generated(event.usage.completionTokens - counted); // the one that ended it is no event
+          answers.finished(event, isFirst);
+        }
+        metered.event(event);
+      },
+      refused() {
+        answers.promptTokens -= promptTokens;
+        allowance?.take(-promptTokens);
+      },
+    };
+  }
+
+  /** The line of the log, once the answer has ended. */
+  entry(request: Pick<LogEntry, "id" | "method" | "route" | "status">, left: boolean): LogEntry {
+    const { caller } = this;
+    const error = this.#error;
+    return {
+      time: this.#time.toISOString(),
+      id: request.id,
+      ...(caller?.name === undefined ? {} : { key: caller.name }),
+      method: request.method,
+      route: request.route,
+      status: request.status,
+      ms: rounded(performance.now() - this.#began),
+      ...(error === undefined ? {} : { error }),
+      ...(left ? { left: true } : {}),
+      ...this.#answers?.fields(),
+    };
+  }
+}
+
+/** The answers to one request. */
+class Answers {
+  promptTokens = 0;
+  completionTokens = 0;
+  #cachedTokens = 0;
+  readonly #finish: string[] = [];
+  #queueMs = 0;
+  #prefillMs = 0;
+  #decodeMs = 0;
+
+  constructor(private readonly model: string) {}
+
+  finished(
+    { reason, usage, timings }: Extract<Parameters<AnswerWatch["event"]>[0], { type: "finish" }>,
+    isFirst: boolean,
+  ): void {
+    this.#finish.push(reason);
+    if (isFirst) this.#cachedTokens += usage.cachedTokens;
+    this.#queueMs = Math.max(this.#queueMs, timings.queueMs);
+    this.#prefillMs = Math.max(this.#prefillMs, timings.prefillMs);
+    this.#decodeMs = Math.max(this.#decodeMs, timings.decodeMs);
+  }
+
+  fields(): Partial<LogEntry> {
+    const tokens = {
+      model: this.model,
+      prompt_tokens: this.promptTokens,
+      completion_tokens: this.completionTokens,
+    };
+    if (this.#finish.length === 0) return tokens;
+    return {
+      ...tokens,
+      cached_tokens: this.#cachedTokens,
+      queue_ms: rounded(this.#queueMs),
+      prefill_ms: rounded(this.#prefillMs),
+      decode_ms: rounded(this.#decodeMs),
+      finish: this.#finish,
+    };
+  }
+}
+
+function rounded(ms: number): number {
+  return Math.round(10 * ms) / 10;
+}
