@@ -105,7 +105,7 @@ async function serve(settings: ServeSettings): Promise<number> {
   onInterrupt(() => {});
   const failed = stopOnFailure(engine, server);
   const followed = followFiles(settings, options.apiKeys, log);
-  out(`listening on ${urlOf(server)}\n`);
+  out(`listening on ${urlOf(server)}${settings.values.pathPrefix ?? ""}\n`);
   await server.finished;
   followed.stop();
   await log?.close();
@@ -149,6 +149,7 @@ function loadOptions({ values, sources }: ServeSettings) {
 /** The options that have nothing to do with the model. Throws where others could reach the server without a key. */
 function serveOptions({ values }: ServeSettings) {
   const { host, port, apiKey, apiKeys: keyFile, allowHost, maxUploadMb, maxConnections } = values;
+  const { cors, openHealth, pathPrefix } = values;
   const named = keyFile === undefined ? [] : readKeyFile(keyFile, note);
   const apiKeys = new KeyRing(apiKey === undefined ? [] : [apiKey], named);
   checkReach(host, apiKeys);
@@ -156,6 +157,9 @@ function serveOptions({ values }: ServeSettings) {
     host,
     port,
     apiKeys,
+    corsOrigins: cors,
+    openHealth,
+    pathPrefix,
     allowedHosts: allowHost.length > 0 ? allowHost : undefined,
     limits: { uploadBytes: MB * maxUploadMb },
     maxConnections,

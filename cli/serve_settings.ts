@@ -2,7 +2,8 @@ import { fromFileUrl } from "@std/path";
 import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS } from "../engine/types.ts";
 import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS } from "../routes/serve.ts";
 import { MAX_CONTEXT, MAX_KV_MB, MAX_PARALLEL, MAX_THREADS } from "./model.ts";
-import { choice, count, path, type Settings, text, texts } from "./settings.ts";
+import { PATH_PREFIX } from "../routes/path_prefix.ts";
+import { choice, count, onOff, path, type Settings, text, texts } from "./settings.ts";
 
 /** The only folder that the task may write to. */
 const DEFAULT_DATA = fromFileUrl(new URL("../.compy", import.meta.url));
@@ -71,6 +72,18 @@ export const SERVE_SETTINGS = {
     default: DEFAULT_DATA,
     words: ["none"],
     help: 'the folder of files and batches (default: .compy beside the program); "none" serves without them',
+  }),
+  openHealth: onOff({ help: "/health wants no key" }),
+  cors: texts("ORIGIN", {
+    look: {
+      pattern: /^[a-z][a-z0-9+.-]*:\/\/[a-z0-9.:[\]-]+$/,
+      rule: "origins as browsers send them, such as https://app.example",
+    },
+    help: "an origin, such as https://app.example, whose pages may use the API; may be given several times",
+  }),
+  pathPrefix: text("PATH", {
+    look: { pattern: PATH_PREFIX, rule: "a path such as /llm, without a slash at its end" },
+    help: "begins every path, such as /llm, where a proxy hands on a part of a site",
   }),
   log: path("FILE", {
     words: ["-"],

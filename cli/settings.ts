@@ -65,13 +65,24 @@ export function choice<const T extends string, D extends T | undefined = undefin
   return { ...PLAIN, placeholder, help, schema: z.enum(words), rule, fallback: fallback as D };
 }
 
-/** Any text but the empty one. */
+/** What texts must look like, and that in words. */
+interface Look {
+  readonly pattern: RegExp;
+  readonly rule: string;
+}
+
+const ANY_TEXT: Look = { pattern: /^.+$/s, rule: "a text that is not empty" };
+
+/** Any text but the empty one, or one that looks as it should. */
 export function text<D extends string | undefined = undefined>(
   placeholder: string,
-  { help, default: fallback, secret = false }: Spec<D> & { readonly secret?: boolean },
+  { help, default: fallback, secret = false, look = ANY_TEXT }: Spec<D> & {
+    readonly secret?: boolean;
+    readonly look?: Look;
+  },
 ): Setting<string | D> {
-  const rule = "a text that is not empty";
-  return { ...PLAIN, placeholder, help, schema: z.string().min(1), rule, fallback: fallback as D, secret };
+  const schema = z.string().regex(look.pattern);
+  return { ...PLAIN, placeholder, help, schema, rule: look.rule, fallback: fallback as D, secret };
 }
 
 /** The path of a file or folder; `words` are values that are none, such as `none`. */
@@ -83,13 +94,16 @@ export function path<D extends string | undefined = undefined>(
 }
 
 /** Several texts; none where the setting is not given. */
-export function texts(placeholder: string, { help }: { readonly help: string }): Setting<readonly string[]> {
+export function texts(
+  placeholder: string,
+  { help, look }: { readonly help: string; readonly look?: Look },
+): Setting<readonly string[]> {
   return {
     ...PLAIN,
     placeholder,
     help,
-    schema: z.array(z.string().min(1)).min(1),
-    rule: "an array of texts that are not empty",
+    schema: z.array(z.string().regex((look ?? ANY_TEXT).pattern)).min(1),
+    rule: look?.rule ?? "an array of texts that are not empty",
     fallback: [],
     several: true,
   };

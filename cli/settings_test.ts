@@ -25,6 +25,7 @@ const TABLE = {
   openHealth: onOff({ help: "no key" }),
   data: path("DIR", { words: ["none"], help: "a folder" }),
   model: paths("FILE", { help: "files" }),
+  cors: texts("ORIGIN", { look: { pattern: /^https:/, rule: "origins" }, help: "pages" }),
 };
 
 function read(args: string[] = [], environment: Record<string, string> = {}) {
@@ -57,6 +58,7 @@ Deno.test("settings: where nothing is given the defaults hold", () => {
     openHealth: false,
     data: undefined,
     model: [],
+    cors: [],
   });
   assertEquals(new Set(Object.values(sources)), new Set(["default"]));
 });
@@ -111,6 +113,7 @@ Deno.test("settings: a refusal says where the value stands, what is allowed and 
     ],
     [() => read(["--prot", "1"]), "There is no option --prot"],
     [() => read(["--open-health=maybe"]), '--open-health must be true or false (got "maybe")'],
+    [() => read(["--cors", "https://a", "--cors", "b"]), "--cors must be origins (got an array of 2)"],
     [() => read([], { COMPY_PORT: "-1" }), 'COMPY_PORT must be a whole number from 0 to 65535 (got "-1")'],
     [() => read([], { COMPY_ON_FAILURE: "no" }), 'COMPY_ON_FAILURE must be one of reload, exit (got "no")'],
     [
@@ -132,7 +135,7 @@ Deno.test("settings: a refusal says where the value stands, what is allowed and 
     [
       () => readWith('{ "kvMb": 1 }'),
       'There is no setting "kvMb" (in "FOLDER/compy.json"); there are port, kv_mb, on_failure, api_key, allow_host, ' +
-      "open_health, data, model",
+      "open_health, data, model, cors",
     ],
     [() => readWith("[]"), 'The config file "FOLDER/compy.json" must be a JSON object (got an array of 0)'],
   ];

@@ -1,15 +1,17 @@
 import { OpenAPIHono } from "@hono/zod-openapi";
-import type { Context, MiddlewareHandler } from "hono";
+import type { Context } from "hono";
 import { methodNotAllowed } from "hono/method-not-allowed";
 import { requestId as requestIds } from "hono/request-id";
-import { matchedRoutes } from "hono/route";
+import { secureHeaders } from "hono/secure-headers";
 import { type Engine, type Models, modelsOf } from "../engine/types.ts";
 import type { BatchService } from "../jobs/service.ts";
 import { document } from "./document.ts";
 import { BATCH_ENDPOINTS, ENDPOINTS } from "./endpoints.ts";
-import { checkHost, checkSite, keyGuard } from "./guard.ts";
+import { allowOrigins, checkHost, checkSite, keyGuard } from "./guard.ts";
 import { KeyRing } from "./keys.ts";
 import { mountPage } from "./page.ts";
+import { pathBelow } from "./path_prefix.ts";
+import { recording } from "./recording.ts";
 import {
   type AppContext,
   type ConnectionLimits,
@@ -18,7 +20,7 @@ import {
   type Lifecycle,
 } from "./shared/context.ts";
 import { Metrics } from "./shared/metrics.ts";
-import { type LogEntry, RequestRecord } from "./shared/request_record.ts";
+import type { LogEntry } from "./shared/request_record.ts";
 import { mount, shapeErrors } from "./shared/endpoint.ts";
 import {
   ApiError,
@@ -34,6 +36,12 @@ export interface AppOptions {
   readonly apiKeys?: readonly string[] | KeyRing;
   /** Host names, without port, that requests may name besides this machine's own, or "any". Default none. */
   readonly allowedHosts?: readonly string[] | "any";
+  /** Origins, such as `https://app.example`, whose pages may use the API from a browser. Default none. */
+  readonly corsOrigins?: readonly string[];
+  /** `/health` wants no key. */
+  readonly openHealth?: boolean;
+  /** Begins every path, such as `/llm`; see PATH_PREFIX. */
+  readonly pathPrefix?: string;
   readonly limits?: Partial<ConnectionLimits>;
   /** Told of every failure that nobody foresaw; clients learn nothing of it. */
   readonly onError?: (error: unknown) => void;
@@ -67,16 +75,17 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
     models: () => context.models.list(),
     connections: options.connections ?? (() => 0),
   });
-  const app = new OpenAPIHono<Env>();
+  const { pathPrefix } = options;
+  const app = new OpenAPIHono<Env>(pathPrefix === undefined ? {} : { getPath: pathBelow(pathPrefix) });
   const endpoints = [...ENDPOINTS, ...(options.batches ? BATCH_ENDPOINTS : [])];
   for (const endpoint of endpoints) shapeErrors(app, endpoint);
   const ring = ringOf(options.apiKeys);
   guard(app, context, ring, options);
   for (const endpoint of endpoints) mount(app, context, endpoint);
-  document(app, context.models, !ring.isEmpty);
+  document(app, context.models, { withKeys: !ring.isEmpty, openHealth: options.openHealth, pathPrefix });
   app.notFound((c) => {
-    const path = JSON.stringify(c.req.path.slice(0, 100));
-    const message = `Unknown path ${path}; GET /doc lists the known ones`;
+    const path = JSON.stringify(new URL(c.req.url).pathname.slice(0, 100));
+    const message = `Unknown path ${path}; GET ${pathPrefix ?? ""}/doc lists the known ones`;
     return errorResponse(new ApiError(404, "unknown_url", message), c);
   });
   app.onError((error, c) => errorResponse(context.report(error), c));
@@ -95,18 +104,24 @@ function guard(
   ring: KeyRing,
   options: AppOptions,
 ): void {
-  const allowedHosts = options.allowedHosts ?? [];
+  const { allowedHosts = [], corsOrigins = [], pathPrefix } = options;
   app.use(requestIds({ generator: requestId }));
   app.use(recording(metrics, options.log));
   app.use(async (c, next) => {
     const host = c.req.header("host") ?? new URL(c.req.url).host;
     checkHost(host, allowedHosts);
-    checkSite(c.req.method, c.req.raw.headers, host, allowedHosts);
+    checkSite(c.req.method, c.req.raw.headers, host, { allowedHosts, corsOrigins });
+    // The page's own paths begin where it is.
+    if (pathPrefix !== undefined && new URL(c.req.url).pathname === pathPrefix) {
+      return c.redirect(`${pathPrefix}/`, 308);
+    }
     await next();
   });
+  if (corsOrigins.length > 0) app.use(allowOrigins(corsOrigins));
   // Before the key: the page asks for one.
   mountPage(app);
-  app.use(keyGuard(ring));
+  app.use(API_HEADERS);
+  app.use(keyGuard(ring, (c) => options.openHealth === true && c.req.path === "/health"));
   app.use(async (c, next) => {
     if (lifecycle.draining && c.req.method !== "GET" && c.req.method !== "HEAD") throw shuttingDown();
     await next();
@@ -114,22 +129,18 @@ function guard(
   app.use(methodNotAllowed({ app, onMethodNotAllowed: refuseMethod }));
 }
 
-/** Counts every request, and tells the log of it when its last byte was sent. */
-function recording(metrics: Metrics, log: AppOptions["log"]): MiddlewareHandler<Env> {
-  return async (c, next) => {
-    const record = new RequestRecord(metrics);
-    c.set("record", record);
-    await next();
-    const route = routeOf(c);
-    const { status } = c.res;
-    metrics.count(route, status);
-    if (!log) return;
-    const head = { id: c.get("requestId"), method: c.req.method, route, status };
-    const end = (whole: boolean) => log(record.entry(head, !whole));
-    if (c.env?.sent) c.env.sent.then(end);
-    else end(true);
-  };
-}
+/** Browsers are to take answers for what they say they are, and to put them into no page. */
+const API_HEADERS = secureHeaders({
+  contentSecurityPolicy: { defaultSrc: ["'none'"], frameAncestors: ["'none'"] },
+  crossOriginResourcePolicy: false,
+  xFrameOptions: "DENY",
+  strictTransportSecurity: false,
+  xDownloadOptions: false,
+  xDnsPrefetchControl: false,
+  xPermittedCrossDomainPolicies: false,
+  xXssProtection: false,
+  originAgentCluster: false,
+});
 
 function refuseMethod(c: Context<Env>, methods: readonly string[]): Response {
   const allow = methods.join(", ");
@@ -137,10 +148,4 @@ function refuseMethod(c: Context<Env>, methods: readonly string[]): Response {
     methods.join(" or ")
   }`;
   return errorResponse(new ApiError(405, "method_not_allowed", message, { headers: { allow } }), c);
-}
-
-/** The pattern that answered, or "other". */
-function routeOf(c: Context<Env>): string {
-  const pattern = matchedRoutes(c).map(({ path }) => path).find((path) => !path.endsWith("*"));
-  return pattern?.replace(/\{.*\}$/, "") ?? "other";
 }

@@ -12,8 +12,19 @@ const DESCRIPTION =
   "The OpenAI API over GGUF models. Every answer has an x-request-id. A path answers other " +
   "methods than those listed with 405 and an Allow header.";
 
+export interface DocumentOptions {
+  readonly withKeys: boolean;
+  /** `/health` wants no key all the same. */
+  readonly openHealth?: boolean;
+  readonly pathPrefix?: string;
+}
+
 /** Serves the OpenAPI document: what the endpoints say of themselves, and what only the models can say. */
-export function document(app: OpenAPIHono<Env>, models: Models, withKeys: boolean): void {
+export function document(
+  app: OpenAPIHono<Env>,
+  models: Models,
+  { withKeys, openHealth, pathPrefix }: DocumentOptions,
+): void {
   const { openAPIRegistry: registry } = app;
   if (withKeys) {
     const header = { type: "apiKey", in: "header", name: "x-api-key" } as const;
@@ -23,6 +34,7 @@ export function document(app: OpenAPIHono<Env>, models: Models, withKeys: boolea
   const config = {
     openapi: "3.1.0",
     info: { title: "compy", version: "1", description: DESCRIPTION },
+    ...(pathPrefix === undefined ? {} : { servers: [{ url: pathPrefix }] }),
     ...(withKeys ? { security: EITHER_HEADER } : {}),
   };
   // Making it takes a tenth of a second, in which nobody else is answered.
@@ -39,7 +51,12 @@ export function document(app: OpenAPIHono<Env>, models: Models, withKeys: boolea
     document.components!.schemas = { ...document.components?.schemas, ...schemas };
     if (isModelRequired) requireModel(document);
     if (withKeys) {
-      for (const { responses } of operationsOf(document)) {
+      for (const operation of operationsOf(document)) {
+        const { responses, operationId } = operation;
+        if (openHealth && operationId === "getHealth") {
+          operation.security = [];
+          continue;
+        }
         // A wrong key is refused in the shape of all refusals there.
         responses![401] = { ...responses![400], description: "Missing or wrong API key" };
       }

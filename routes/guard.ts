@@ -1,6 +1,7 @@
 import type { Context, MiddlewareHandler } from "hono";
 import { bearerAuth } from "hono/bearer-auth";
 import { some } from "hono/combine";
+import { cors } from "hono/cors";
 import type { KeyRing } from "./keys.ts";
 import { anyone, type Caller } from "./shared/caller.ts";
 import type { Env } from "./shared/context.ts";
@@ -24,24 +25,45 @@ export function checkHost(host: string, allowed: readonly string[] | "any"): voi
  * Refuses what a page of another site makes a browser send, by any method that changes something: forms and plain
  * text need no preflight. What browsers alone send decides, `Origin` and `Sec-Fetch-Site`; requests without them come
  * from programs and pass. A page of this server passes, also through a proxy that changes the Host header where
- * `allowed` has the page's host name. hono's csrf looks at forms only, and refuses programs that send no Origin.
+ * `allowedHosts` has the page's host name, and one of an origin that is in `corsOrigins`. hono's csrf looks at forms only, and refuses programs that send no Origin.
  */
 export function checkSite(
   method: string,
   headers: Headers,
   host: string,
-  allowed: readonly string[] | "any",
+  { allowedHosts, corsOrigins }: Sites,
 ) {
   if (SAFE_METHODS.has(method)) return;
   const origin = headers.get("origin");
+  if (origin !== null && corsOrigins.includes(origin)) return;
   const site = headers.get("sec-fetch-site")?.toLowerCase() ?? "none";
-  const own = origin === null || isOwnOrigin(origin, host, allowed === "any" ? [] : allowed);
+  const own = origin === null || isOwnOrigin(origin, host, allowedHosts === "any" ? [] : allowedHosts);
   if (own && (site === "none" || site === "same-origin")) return;
   const from = origin === null ? `Sec-Fetch-Site: ${site}` : `Origin: ${origin}`;
   const message =
     `A web page of another site sent this request (${from.slice(0, 100)}); only pages of this ` +
-    "server may; where a proxy serves them under another name, allow that name with --allow-host";
+    "server may, and those that --cors names; where a proxy serves them under another name, allow that name with --allow-host";
   throw new ApiError(403, "cross_site_request", message);
+}
+
+/** Where pages may come from. */
+interface Sites {
+  readonly allowedHosts: readonly string[] | "any";
+  readonly corsOrigins: readonly string[];
+}
+
+/** Lets pages of these origins read answers. Their preflights, which carry no key, are answered here; others are as good as unknown. */
+export function allowOrigins(origins: readonly string[]): MiddlewareHandler<Env> {
+  const allow = cors({
+    origin: [...origins],
+    allowMethods: ["GET", "POST", "DELETE"],
+    exposeHeaders: ["x-request-id", "retry-after"],
+    maxAge: 600,
+  });
+  return async (c, next) => {
+    const isForeign = !origins.includes(c.req.header("origin") ?? "");
+    return c.req.method === "OPTIONS" && isForeign ? await next() : await allow(c, next);
+  };
 }
 
 const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS"]);
@@ -62,16 +84,16 @@ export function isLoopback(name: string): boolean {
 }
 
 /**
- * Wants one of the keys, if there are any, as `Authorization: Bearer KEY` or `x-api-key: KEY`, and says whose request it is.
+ * Wants one of the keys, if there are any, as `Authorization: Bearer KEY` or `x-api-key: KEY`, and says whose request it is. What is
+ * open needs none.
  */
-export function keyGuard(ring: KeyRing): MiddlewareHandler<Env> {
+export function keyGuard(ring: KeyRing, isOpen: (c: Context<Env>) => boolean): MiddlewareHandler<Env> {
   const everyone = anyone();
-  if (ring.isEmpty) {
-    return async (c, next) => {
-      welcome(c, everyone);
-      await next();
-    };
-  }
+  const letIn: MiddlewareHandler<Env> = async (c, next) => {
+    welcome(c, everyone);
+    await next();
+  };
+  if (ring.isEmpty) return letIn;
   const options = {
     verifyToken(key: string, c: Context<Env>) {
       const caller = ring.admit(key);
@@ -82,7 +104,8 @@ export function keyGuard(ring: KeyRing): MiddlewareHandler<Env> {
     invalidAuthenticationHeader: { message: refuseKey },
     invalidToken: { message: refuseKey },
   };
-  return some(bearerAuth(options), bearerAuth({ ...options, headerName: "x-api-key", prefix: "" }));
+  const keyed = some(bearerAuth(options), bearerAuth({ ...options, headerName: "x-api-key", prefix: "" }));
+  return (c, next) => isOpen(c) ? letIn(c, next) : keyed(c, next);
 }
 
 function welcome(c: Context<Env>, caller: Caller): void {

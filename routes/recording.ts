@@ -1,0 +1,31 @@
+import type { Context, MiddlewareHandler } from "hono";
+import { matchedRoutes } from "hono/route";
+import type { Env } from "./shared/context.ts";
+import type { Metrics } from "./shared/metrics.ts";
+import { type LogEntry, RequestRecord } from "./shared/request_record.ts";
+
+/** Counts every request, and tells the log of it when its last byte was sent. */
+export function recording(
+  metrics: Metrics,
+  log: ((entry: LogEntry) => void) | undefined,
+): MiddlewareHandler<Env> {
+  return async (c, next) => {
+    const record = new RequestRecord(metrics);
+    c.set("record", record);
+    await next();
+    const route = routeOf(c);
+    const { status } = c.res;
+    metrics.count(route, status);
+    if (!log) return;
+    const head = { id: c.get("requestId"), method: c.req.method, route, status };
+    const end = (whole: boolean) => log(record.entry(head, !whole));
+    if (c.env?.sent) c.env.sent.then(end);
+    else end(true);
+  };
+}
+
+/** The pattern that answered, or "other". */
+function routeOf(c: Context<Env>): string {
+  const pattern = matchedRoutes(c).map(({ path }) => path).find((path) => !path.endsWith("*"));
+  return pattern?.replace(/\{.*\}$/, "") ?? "other";
+}
