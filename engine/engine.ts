@@ -17,7 +17,7 @@ import {
 } from "./publish.ts";
 import { contextOverflow, createSequence } from "./request.ts";
 import { type EngineLimits, type Scheduled, Scheduler } from "./scheduler.ts";
-import type { Sequence } from "./sequence.ts";
+import { inNumbers, type Sequence } from "./sequence.ts";
 import { type MaskResult, StepMasks } from "./step_masks.ts";
 import { StepWriter } from "./step_input.ts";
 import { StepsAtOnce } from "./steps_at_once.ts";
@@ -39,6 +39,7 @@ import {
   type FinishReason,
   type GenerateRequest,
   type ModelInfo,
+  type RunningSequence,
   type TokenEvent,
 } from "./types.ts";
 
@@ -191,6 +192,10 @@ export class LlmEngine implements Engine {
     const { running, waiting, preemptions, cache } = this.#scheduler;
     const kv = { kvBlocksUsed: cache.used, kvBlocksTotal: cache.total };
     return { running, waiting, ...kv, preemptions, ...this.#totals, stepRows: [...this.#stepRows] };
+  }
+
+  slots(): (RunningSequence | undefined)[] {
+    return this.#scheduler.slots().map((sequence) => sequence && inNumbers(sequence));
   }
 
   async drain(graceMs: number): Promise<void> {

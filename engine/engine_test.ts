@@ -227,9 +227,10 @@ Deno.test("stop strings end the answer, and streamed text is the text before the
     const stop = [...text].slice(from, from + length).join("");
     const stopped = await generate(engine, { ...request, stop: ["never in it", stop] });
     assertEquals(stopped.text, text.slice(0, text.indexOf(stop)));
-    assertEquals(stopped.finish.reason, "stop");
+    assertEquals([stopped.finish.reason, stopped.finish.stop], ["stop", stop]);
   }
   const unstopped = await generate(engine, { ...request, stop: [text + "!"] });
+  assertEquals(unstopped.finish.stop, undefined);
   assertEquals([unstopped.text, unstopped.finish.text, unstopped.finish.reason], [text, text, "length"]);
   await engine.close();
 });
@@ -241,7 +242,24 @@ Deno.test("a character that is never completed comes as U+FFFD with the finish, 
   const cut = await generate(engine, request);
   assertEquals([cut.finish.text, cut.finish.reason, cut.text], ["\ufffd", "length", "\ufffd"]);
   const stopped = await generate(engine, { ...request, stop: ["\ufffd"] });
-  assertEquals([stopped.finish.reason, stopped.text], ["stop", ""]);
+  assertEquals([stopped.finish.reason, stopped.finish.stop, stopped.text], ["stop", "\ufffd", ""]);
+  await engine.close();
+});
+
+Deno.test("slots tell how far each sequence is, and nothing when all have ended", async () => {
+  const { engine } = startEngine({ parallel: 3 });
+  assertEquals(engine.slots(), [undefined, undefined, undefined]);
+  const first = engine.submit({ prompt: promptOf(40), maxTokens: 9, ignoreEos: true })
+    [Symbol.asyncIterator]();
+  await first.next();
+  const [running, ...free] = engine.slots();
+  assertEquals(free, [undefined, undefined]);
+  assertEquals([running!.promptTokens, running!.maxTokens], [40, 9]);
+  assert(running!.generatedTokens >= 1 && running!.cachedTokens >= 40, JSON.stringify(running));
+  const others = Array.from({ length: 5 }, () => generate(engine, { prompt: promptOf(50), maxTokens: 2 }));
+  while ((await first.next()).value?.type !== "finish");
+  await Promise.all(others);
+  assertEquals(engine.slots(), [undefined, undefined, undefined]);
   await engine.close();
 });
 

@@ -10,6 +10,7 @@ import {
   type EngineState,
   type EngineStats,
   type GenerateRequest,
+  type RunningSequence,
   type TokenEvent,
 } from "./types.ts";
 
@@ -116,6 +117,10 @@ export class ReloadingEngine implements Engine {
   stats(): EngineStats {
     const stats = this.#inner.stats();
     return { ...stats, ...this.#counted === this.#inner ? this.#totals : plus(this.#totals, stats) };
+  }
+
+  slots(): readonly (RunningSequence | undefined)[] {
+    return this.#inner.slots();
   }
 
   async drain(graceMs: number): Promise<void> {

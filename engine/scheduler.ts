@@ -102,6 +102,15 @@ export class Scheduler {
     return this.#preemptions;
   }
 
+  /** A place for each sequence that can run, those that run first. */
+  slots(): (Sequence | undefined)[] {
+    const { interactive, batch } = this.#running;
+    return Array.from(
+      { length: this.#limits.parallel },
+      (_, i) => interactive[i] ?? batch[i - interactive.length],
+    );
+  }
+
   /** All sequences, running and waiting. */
   sequences(): Sequence[] {
     const { interactive, batch } = this.#running;

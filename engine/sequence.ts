@@ -4,7 +4,7 @@ import type { Dry } from "./dry.ts";
 import type { Random } from "./random.ts";
 import type { TokenCounts } from "./sampler.ts";
 import type { OutputText } from "./stop.ts";
-import type { FinishReason, SamplingParams, TokenEvent, TokenLogprob } from "./types.ts";
+import type { FinishReason, RunningSequence, SamplingParams, TokenEvent, TokenLogprob } from "./types.ts";
 
 /** A sequence's recurrent state while it runs. */
 export interface RunningState {
@@ -140,6 +140,16 @@ export function publishedLength({ length, held }: Sequence): number {
   let waiting = 0;
   for (const { type } of held) if (type === "token") waiting++;
   return length - waiting;
+}
+
+export function inNumbers({ id, promptLength, maxLength, length, cached }: Sequence): RunningSequence {
+  return {
+    id,
+    promptTokens: promptLength,
+    cachedTokens: cached,
+    generatedTokens: length - promptLength,
+    maxTokens: maxLength - promptLength,
+  };
 }
 
 /** Whether a token is to be sampled once all tokens are in the KV cache. */

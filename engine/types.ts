@@ -23,6 +23,7 @@ export type {
   ChatTemplate,
   ChatTemplateOptions,
   EncodeOptions,
+  InfillTokens,
   StreamDecoder,
   Tokenizer,
 } from "./tokenizer/types.ts";
@@ -246,6 +247,18 @@ export interface EngineStats {
   readonly submits: number;
 }
 
+/** A sequence that runs, in numbers. */
+export interface RunningSequence {
+  /** Counts the engine's requests. */
+  readonly id: number;
+  readonly promptTokens: number;
+  /** Tokens of prompt and answer that the KV cache holds; where it gave way to another, as far as it was computed again. */
+  readonly cachedTokens: number;
+  readonly generatedTokens: number;
+  /** Most tokens that the answer may have. */
+  readonly maxTokens: number;
+}
+
 /** The public face: routes/ and jobs/ know this and nothing behind it. */
 export interface Engine {
   readonly model: ModelInfo;
@@ -292,6 +305,8 @@ export interface Engine {
    */
   embed(request: EmbedRequest): Promise<EmbedResult>;
   stats(): EngineStats;
+  /** A place for each sequence that can run at once, those that run first. */
+  slots(): readonly (RunningSequence | undefined)[];
   /** Refuses new work; resolves when what runs has ended, or when `graceMs` have passed and it was cancelled. */
   drain(graceMs: number): Promise<void>;
   close(): Promise<void>;

@@ -88,7 +88,7 @@ const COMPLETION_DEFAULT = 16;
 
 /** Tokens that the answer may have. The body is a stranger's, and is checked only when it runs. */
 function answerLimit({ url, body }: BatchRequest): number {
-  const asked = body.max_completion_tokens ?? body.max_tokens ?? body.max_output_tokens;
+  const asked = body.max_completion_tokens ?? body.max_tokens ?? body.max_output_tokens ?? body.n_predict;
   if (typeof asked === "number" && asked >= 0) return asked;
   return url === "/v1/completions" ? COMPLETION_DEFAULT : UNBOUNDED;
 }

@@ -93,7 +93,8 @@ Deno.test("the document names every route, its schemas, and the key where one is
 });
 
 Deno.test("the document says of every operation what it is called, and which statuses it has", async () => {
-  const app = createApp(new FakeEngine(), { apiKeys: ["k"], batches: {} as never });
+  const infill = { prefix: 1, suffix: 2, middle: 3, repo: undefined, file: undefined };
+  const app = createApp(new FakeEngine({ infill }), { apiKeys: ["k"], batches: {} as never });
   const ranking = createApp(new FakeEngine({ pooled: { kind: "rank", size: 2 } }), { apiKeys: ["k"] });
   const document = await (await app.request("/doc", { headers: { authorization: "Bearer k" } })).json();
   type Operation = {

@@ -7,6 +7,8 @@ import { health } from "./endpoints/health.ts";
 import { metrics } from "./endpoints/metrics.ts";
 import { models } from "./endpoints/models.ts";
 import { responseTokens } from "./endpoints/responses.ts";
+import { props } from "./endpoints/props.ts";
+import { slots } from "./endpoints/slots.ts";
 import { tokenize } from "./endpoints/tokenize.ts";
 import { tokenizerInfo } from "./endpoints/tokenizer_info.ts";
 import { GENERATIONS } from "./generations.ts";
@@ -22,6 +24,8 @@ export const ENDPOINTS: readonly Endpoint[] = [
   detokenize,
   applyTemplate,
   tokenizerInfo,
+  props,
+  slots,
   ...health,
   metrics,
 ];

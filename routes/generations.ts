@@ -1,6 +1,8 @@
 import { chatCompletions } from "./endpoints/chat_completions.ts";
+import { completion } from "./endpoints/completion.ts";
 import { completions } from "./endpoints/completions.ts";
 import { embeddings } from "./endpoints/embeddings.ts";
+import { infill } from "./endpoints/infill.ts";
 import { messages } from "./endpoints/messages.ts";
 import { RERANKS } from "./endpoints/rerank.ts";
 import { responses } from "./endpoints/responses.ts";
@@ -12,6 +14,8 @@ export const GENERATIONS: readonly Generation[] = [
   completions,
   responses,
   messages,
+  completion,
+  infill,
   embeddings,
   ...RERANKS,
 ];

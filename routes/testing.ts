@@ -10,10 +10,13 @@ import {
   type EngineState,
   type EngineStats,
   type GenerateRequest,
+  type InfillTokens,
   type PooledInfo,
+  type RunningSequence,
   type TokenEvent,
   type Tokenizer,
   type TokenLogprob,
+  TooManyTokens,
 } from "../engine/types.ts";
 
 const BOS = 256;
@@ -30,11 +33,13 @@ export const byteTokenizer: Tokenizer = {
   eosToken: END,
   padToken: undefined,
   endTokens: new Set([END]),
-  encode(text, { addSpecial = false, parseSpecial = false } = {}) {
+  infill: undefined,
+  encode(text, { addSpecial = false, parseSpecial = false, atMost = Infinity } = {}) {
     const parts = parseSpecial ? text.split(/(<s>|<\|end\|>|<\|start\|>)/) : [text];
     const ids = parts.flatMap((part, i) => {
       return i % 2 === 1 ? [[...SPECIAL].find(([, name]) => name === part)![0]] : [...utf8.encode(part)];
     });
+    if (ids.length > atMost) throw new TooManyTokens(ids.length);
     return addSpecial ? [BOS, ...ids] : ids;
   },
   decode(tokens, { special = false } = {}) {
@@ -69,6 +74,8 @@ export interface FakeEngineOptions {
   reply?: (prompt: string, request: GenerateRequest) => string;
   /** Thrown when the answer begins. */
   failure?: Error;
+  /** Of the vocabulary; default none. */
+  infill?: InfillTokens;
   /** Why a constraint is refused; undefined where it is taken. */
   refuses?: (constraint: Constraint) => string | undefined;
   /** What texts become; default rows of 8 by the last token. */
@@ -86,7 +93,7 @@ export class FakeEngine implements Engine {
     created: 1_700_000_000,
     pooled: { kind: "last", size: 8 } as PooledInfo,
   };
-  readonly tokenizer = byteTokenizer;
+  readonly tokenizer: Tokenizer;
   readonly chatTemplate = { source: "{{ messages }}", render: renderChat, encode: encodeChat };
   readonly chatForm = channelForm(
     START,
@@ -96,13 +103,13 @@ export class FakeEngine implements Engine {
   /** Every request that was submitted, in order. */
   readonly requests: GenerateRequest[] = [];
   readonly #options:
-    & Required<Omit<FakeEngineOptions, "failure" | "refuses" | "pooled">>
+    & Required<Omit<FakeEngineOptions, "failure" | "infill" | "refuses" | "pooled">>
     & Pick<FakeEngineOptions, "failure" | "refuses">;
   /** Every request for rows, in order. */
   readonly embeds: EmbedRequest[] = [];
   readonly #cancelAll = new AbortController();
   readonly #waiting: (() => void)[] = [];
-  #running = 0;
+  readonly #running: { -readonly [name in keyof RunningSequence]: RunningSequence[name] }[] = [];
   #generated = 0;
   #state: EngineState = "ready";
   #failure: EngineError | undefined;
@@ -114,6 +121,7 @@ export class FakeEngine implements Engine {
     this.#options = { contextLength: 1024, slots: 4, queue: 128, tokenMs: 0, chunk: 64, reply, ...options };
     this.model.contextLength = this.#options.contextLength;
     if (options.pooled) this.model.pooled = options.pooled;
+    this.tokenizer = { ...byteTokenizer, infill: options.infill };
   }
 
   get state(): EngineState {
@@ -180,12 +188,24 @@ export class FakeEngine implements Engine {
     this.requests.push(request);
     const signal = AbortSignal.any([this.#cancelAll.signal, ...(request.signal ? [request.signal] : [])]);
     await this.#admit(signal);
+    const { prompt, maxTokens } = request;
+    const sequence = {
+      id: this.requests.length - 1,
+      promptTokens: prompt.length,
+      cachedTokens: prompt.length,
+      generatedTokens: 0,
+      maxTokens: maxTokens ?? this.#options.contextLength - prompt.length,
+    };
+    this.#running.push(sequence);
     try {
-      yield* this.#answer(request, signal);
+      for await (const event of this.#answer(request, signal)) {
+        if (event.type === "token") sequence.generatedTokens++;
+        yield event;
+      }
     } finally {
-      this.#running--;
+      this.#running.splice(this.#running.indexOf(sequence), 1);
       this.#waiting.shift()?.();
-      if (this.#running === 0) this.#idle();
+      if (this.#running.length === 0) this.#idle();
     }
   }
 
@@ -197,13 +217,13 @@ export class FakeEngine implements Engine {
     if (request.prompt.length >= contextLength) {
       throw new EngineError("context_length_exceeded", `The prompt has ${request.prompt.length} tokens`);
     }
-    if (this.#running >= slots && this.#waiting.length >= queue) {
+    if (this.#running.length >= slots && this.#waiting.length >= queue) {
       throw new EngineError("queue_full", `${queue} requests wait already`);
     }
   }
 
   async #admit(signal: AbortSignal): Promise<void> {
-    if (this.#running >= this.#options.slots && !signal.aborted) {
+    if (this.#running.length >= this.#options.slots && !signal.aborted) {
       const { promise, resolve } = Promise.withResolvers<void>();
       const leave = () => {
         const place = this.#waiting.indexOf(resolve);
@@ -215,7 +235,6 @@ export class FakeEngine implements Engine {
       await promise;
       signal.removeEventListener("abort", leave);
     }
-    this.#running++;
   }
 
   async *#answer(request: GenerateRequest, signal: AbortSignal): AsyncGenerator<TokenEvent> {
@@ -288,7 +307,7 @@ export class FakeEngine implements Engine {
 
   stats(): EngineStats {
     return {
-      running: this.#running,
+      running: this.#running.length,
       waiting: this.#waiting.length,
       kvBlocksUsed: 0,
       kvBlocksTotal: 0,
@@ -304,9 +323,13 @@ export class FakeEngine implements Engine {
     };
   }
 
+  slots(): (RunningSequence | undefined)[] {
+    return Array.from({ length: this.#options.slots }, (_, i) => this.#running[i]);
+  }
+
   async drain(graceMs: number): Promise<void> {
     this.become("draining");
-    if (this.#running === 0) return;
+    if (this.#running.length === 0) return;
     const { promise: idle, resolve } = Promise.withResolvers<void>();
     const earlier = this.#idle;
     this.#idle = () => {

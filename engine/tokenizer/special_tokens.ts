@@ -1,4 +1,5 @@
 import { TOKEN_TYPE } from "./token_types.ts";
+import type { InfillTokens } from "./types.ts";
 
 /**
  * Which tokens end a generation and which are control tokens, where a file's own types say otherwise. The lists of
@@ -70,17 +71,38 @@ const INFILL_TEXTS: Readonly<Record<string, readonly string[]>> = {
   fim_sep: ["<|file_sep|>"],
 };
 
+/** Keys that files used before the ones above. */
+const OLDER_INFILL_KEYS: Readonly<Record<string, string>> = {
+  fim_pre: "prefix",
+  fim_suf: "suffix",
+  fim_mid: "middle",
+};
+
 /** Keys of the tokens that end a generation, beside EOS. */
 const END_KEYS = ["eot", "eom", "fim_pad", "fim_rep", "fim_sep"];
 
 /** Parts of a message in the harmony format, shown although they are control tokens. */
 const SHOWN_TEXTS = ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
+/** What the file's keys say. */
+function infillId(name: string, special: SpecialId): number | undefined {
+  return special(name) ?? (name in OLDER_INFILL_KEYS ? special(OLDER_INFILL_KEYS[name]) : undefined);
+}
+
 function infillToken(name: string, ids: ReadonlyMap<string, number>, special: SpecialId): number | undefined {
-  const byKey = special(name);
-  if (byKey !== undefined) return byKey;
+  const given = infillId(name, special);
+  if (given !== undefined) return given;
   const text = INFILL_TEXTS[name].find((text) => ids.has(text));
   return text === undefined ? undefined : ids.get(text);
+}
+
+/** undefined where one of the three is missing that every such prompt has. */
+export function infillTokens(ids: ReadonlyMap<string, number>, special: SpecialId): InfillTokens | undefined {
+  const [prefix, suffix, middle, repo, file] = ["fim_pre", "fim_suf", "fim_mid", "fim_rep", "fim_sep"].map(
+    (name) => infillToken(name, ids, special),
+  );
+  if (prefix === undefined || suffix === undefined || middle === undefined) return undefined;
+  return { prefix, suffix, middle, repo, file };
 }
 
 /** Makes control tokens of those whose text says that they are, whatever their type. */
@@ -90,7 +112,7 @@ export function overrideTypes(types: Uint8Array, ids: ReadonlyMap<string, number
     if (id !== undefined) types[id] = TOKEN_TYPE.CONTROL;
   }
   for (const name of Object.keys(INFILL_TEXTS)) {
-    const id = special(name) === undefined ? infillToken(name, ids, special) : undefined;
+    const id = infillId(name, special) === undefined ? infillToken(name, ids, special) : undefined;
     if (id !== undefined) types[id] = TOKEN_TYPE.CONTROL;
   }
   for (const text of SHOWN_TEXTS) {

@@ -11,6 +11,7 @@ import { TOKEN_TYPE } from "./token_types.ts";
 import {
   type DecodeOptions,
   type EncodeOptions,
+  type InfillTokens,
   type StreamDecoder,
   type Tokenizer,
   TooManyTokens,
@@ -75,6 +76,7 @@ class GgufTokenizer implements Tokenizer {
   readonly eosToken: number | undefined;
   readonly padToken: number | undefined;
   readonly endTokens: ReadonlySet<number>;
+  readonly infill: InfillTokens | undefined;
   readonly #parts: Parts;
   /** What is a token wherever it stands, and what is one only where control tokens are recognised. */
   readonly #userDefined: TokenFinder;
@@ -90,6 +92,7 @@ class GgufTokenizer implements Tokenizer {
     this.eosToken = vocabulary.eos;
     this.padToken = vocabulary.padding;
     this.endTokens = vocabulary.end;
+    this.infill = vocabulary.infill;
     this.#longest = vocabulary.tokens.reduce((most, token) => Math.max(most, token.length), 1);
     this.#userDefined = finderOf(vocabulary, [TOKEN_TYPE.USER_DEFINED]);
     this.#special = finderOf(vocabulary, [TOKEN_TYPE.USER_DEFINED, TOKEN_TYPE.CONTROL, TOKEN_TYPE.UNKNOWN]);

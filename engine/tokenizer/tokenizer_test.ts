@@ -140,6 +140,22 @@ Deno.test("a generation ends at EOS, at the ids that the file names, and at what
   assertEquals(ends(["</s>", "<|tool_response>"]), [257]);
 });
 
+Deno.test("tokens for gaps are those that the file names, by either key, or known by their texts", () => {
+  const infill = (texts: string[], values: Record<string, MetadataValue> = {}) => {
+    const extra = texts.map((text) => [text, NORMAL] as const);
+    return createTokenizer(bpeMetadata({ extra, values })).infill;
+  };
+  const texts = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
+  const three = { prefix: 256, suffix: 257, middle: 258, repo: undefined, file: undefined };
+  assertEquals(infill(texts), three);
+  assertEquals(infill([...texts, "<|repo_name|>", "<|file_sep|>"]), { ...three, repo: 259, file: 260 });
+  assertEquals(infill(["<SUF>", "<PRE>", "<MID>"]), { ...three, prefix: 257, suffix: 256 });
+  assertEquals(infill(texts, { "ggml.fim_pre_token_id": 7 }), { ...three, prefix: 7 });
+  const older = { "ggml.prefix_token_id": 7, "ggml.suffix_token_id": 8, "ggml.middle_token_id": 9 };
+  assertEquals(infill([], older), { ...three, prefix: 7, suffix: 8, middle: 9 });
+  assertEquals([infill([]), infill(texts.slice(1))], [undefined, undefined]);
+});
+
 Deno.test("tokens that end a generation are control tokens, whatever their type", () => {
   const tokenizer = createTokenizer(bpeMetadata({ extra: [["<|eot_id|>", NORMAL]] }));
   assert(tokenizer.isControl(256));

@@ -36,6 +36,16 @@ export interface StreamDecoder {
   end(): string;
 }
 
+/** Control tokens that stand between the parts of a prompt whose answer fills a gap. */
+export interface InfillTokens {
+  readonly prefix: number;
+  readonly suffix: number;
+  readonly middle: number;
+  /** Before the name of a repository, and before that of each of its files; undefined where the model knows none. */
+  readonly repo: number | undefined;
+  readonly file: number | undefined;
+}
+
 export interface Tokenizer {
   readonly vocabSize: number;
   readonly bosToken: number | undefined;
@@ -44,6 +54,8 @@ export interface Tokenizer {
   readonly padToken: number | undefined;
   /** Every token that ends a generation: EOS, end of turn, end of message. */
   readonly endTokens: ReadonlySet<number>;
+  /** undefined where the vocabulary has none. */
+  readonly infill: InfillTokens | undefined;
   encode(text: string, options?: EncodeOptions): number[];
   /** Throws RangeError for what is no token id. */
   decode(tokens: Iterable<number>, options?: DecodeOptions): string;

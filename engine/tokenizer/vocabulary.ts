@@ -1,8 +1,9 @@
 import { GgufError, quote } from "../gguf/errors.ts";
 import type { Metadata } from "../gguf/types.ts";
 import type { VocabularyTables } from "../gguf/vocabulary.ts";
-import { endTokens, overrideTypes } from "./special_tokens.ts";
+import { endTokens, infillTokens, overrideTypes } from "./special_tokens.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
+import type { InfillTokens } from "./types.ts";
 
 /** What a file says of its tokens, checked. */
 export interface Vocabulary {
@@ -16,6 +17,7 @@ export interface Vocabulary {
   readonly unknown: number | undefined;
   readonly padding: number | undefined;
   readonly end: ReadonlySet<number>;
+  readonly infill: InfillTokens | undefined;
 }
 
 /** Characters of all the tokens that are looked for in a text before it is encoded: each may cost a node of a trie. */
@@ -46,6 +48,7 @@ export function createVocabulary(
     unknown: special("unknown", defaults.unknown),
     padding: special("padding"),
     end: endTokens(types, ids, special, eos),
+    infill: infillTokens(ids, special),
   };
 }
 

@@ -9,7 +9,6 @@ import {
   usage,
 } from "../shared/answers.ts";
 import { checkForms, constraintFields, foreignFields, formOf } from "../shared/constraints.ts";
-import { ApiError } from "../shared/errors.ts";
 import {
   documented,
   generationFields,
@@ -24,12 +23,12 @@ import {
 import {
   answersTo,
   checkForm,
-  checkToken,
   type CountedRequest,
   engineRequest,
   generate,
   headOf,
   type Prepared,
+  promptTokens,
   type RunOptions,
   usageOf,
 } from "../shared/generation.ts";
@@ -155,7 +154,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   const requests = prompts.flatMap((prompt) => {
     const request: CountedRequest = {
       ...base,
-      prompt: encodePrompt(engine, prompt),
+      prompt: promptTokens(engine, prompt),
       maxTokens: body.max_tokens ?? DEFAULT_MAX_TOKENS,
       logprobs: body.logprobs ?? undefined,
       promptLogprobs: withLogprobs && (body.echo ?? false),
@@ -176,18 +175,6 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
     answer: (signal) => wholeCompletion(engine, body, echoes, run(signal)),
     chunks: (signal) => completionChunks(engine, body, echoes, run(signal)),
   };
-}
-
-function encodePrompt(engine: Engine, prompt: string | number[]): number[] {
-  if (typeof prompt !== "string") {
-    checkToken(engine, prompt.reduce((most, id) => Math.max(most, id), 0), "prompt");
-    return prompt;
-  }
-  const ids = engine.encodePrompt(prompt.toWellFormed());
-  if (ids.length > 0) return ids;
-  throw new ApiError(400, "invalid_value", 'Invalid "prompt": must have at least one token (got 0)', {
-    param: "prompt",
-  });
 }
 
 /** Each piece as a part of its choice; whole answers and streams are made of the same parts. */

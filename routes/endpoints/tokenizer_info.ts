@@ -1,8 +1,7 @@
 import { z } from "@hono/zod-openapi";
-import type { Engine } from "../../engine/types.ts";
 import { endpoint } from "../shared/endpoint.ts";
 import { modelQuery } from "../shared/fields.ts";
-import { MODEL_REFUSALS, withModel } from "../shared/models.ts";
+import { MODEL_REFUSALS, textOfToken, withModel } from "../shared/models.ts";
 
 const special = z.string().nullable();
 
@@ -13,10 +12,6 @@ const answer = z.object({
   chat_template: z.string(),
   model_max_length: z.number().int(),
 }).openapi("TokenizerInfo");
-
-function textOf({ tokenizer }: Engine, token: number | undefined): string | null {
-  return token === undefined ? null : tokenizer.decode([token], { special: true });
-}
 
 /** In vLLM's shape, for clients that render conversations themselves (lm-eval's remote tokenizer). */
 export const tokenizerInfo = endpoint({
@@ -31,9 +26,9 @@ export const tokenizerInfo = endpoint({
   answers: "The texts of the tokens, and the template in Jinja",
 }, ({ query, raw }, { models }) =>
   withModel(models, query.model, raw, (engine) => ({
-    eos_token: textOf(engine, engine.tokenizer.eosToken),
-    bos_token: textOf(engine, engine.tokenizer.bosToken),
-    pad_token: textOf(engine, engine.tokenizer.padToken),
+    eos_token: textOfToken(engine, engine.tokenizer.eosToken),
+    bos_token: textOfToken(engine, engine.tokenizer.bosToken),
+    pad_token: textOfToken(engine, engine.tokenizer.padToken),
     chat_template: engine.chatTemplate.source,
     model_max_length: engine.model.contextLength,
   })));

@@ -34,6 +34,8 @@ export interface EventsSpec {
   readonly schema: Schema;
   /** Each event has a name, the `type` of its object, and no `[DONE]` ends the stream. */
   readonly named?: boolean;
+  /** No `[DONE]` ends the stream: its last object says that it is the last. */
+  readonly withoutDone?: boolean;
 }
 
 /** How an endpoint looks in the OpenAPI document, and what its requests are checked by. */
@@ -191,14 +193,15 @@ function commonRefusals({ method, body, form, query }: EndpointSpec<unknown, unk
   };
 }
 
-/** One server-sent event, as OpenAPI describes it: `data` is JSON, but the last of a stream whose events have no names. */
-function eventOf({ name, named }: EventsSpec, errors: ErrorShape) {
+/** One server-sent event, as OpenAPI describes it: `data` is JSON, but for a `[DONE]`. */
+function eventOf({ name, named, withoutDone }: EventsSpec, errors: ErrorShape) {
   const schemas = [name, errors.name].map((name) => ({ $ref: `#/components/schemas/${name}` }));
   const object = { type: "string", contentMediaType: "application/json", contentSchema: { anyOf: schemas } };
   if (named) {
     const event = z.string().openapi({ description: "The `type` of the object in `data`" });
     return z.object({ event, data: documented(z.string(), object) });
   }
+  if (withoutDone) return z.object({ data: documented(z.string(), object) });
   const data = documented(z.string(), { anyOf: [object, { type: "string", enum: ["[DONE]"] }] });
   return z.object({ data });
 }

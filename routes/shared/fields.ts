@@ -6,6 +6,7 @@ export const LIMITS = {
   topLogprobs: 20,
   stopTexts: 4,
   stopSequences: 64,
+  infillFiles: 1000,
   stopCharacters: 1024,
   breakers: 64,
   breakerCharacters: 40,
@@ -122,11 +123,9 @@ const modelId = text(1, 256);
 export const modelField = documented(modelId.nullish(), { $ref: "#/components/schemas/ModelChoice" });
 export const modelQuery = documented(modelId.optional(), { $ref: "#/components/schemas/ModelId" });
 
-/** What both generation endpoints honour. Fields that are not named are accepted and ignored. */
-export const generationFields = {
+/** What every generation honours. Fields that are not named are accepted and ignored. */
+export const samplingFields = {
   model: modelField,
-  n: int(1, LIMITS.choices).nullish().openapi({ description: "Answers to each prompt" }),
-  max_tokens: int(0, LIMITS.maxTokens).nullish().openapi({ description: "0 only reads the prompt" }),
   temperature: between(0, 2).nullish().openapi({ description: "0 is greedy; default 1" }),
   top_p: between(0, 1).nullish(),
   top_k: int(-1, LIMITS.maxTokens).nullish().openapi({ description: "0 and -1 are off" }),
@@ -147,17 +146,24 @@ export const generationFields = {
   logit_bias: logitBias,
   // Further answers count on from the seed.
   seed: int(Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER - LIMITS.choices).nullish(),
+  stream: z.boolean().nullish(),
+  ignore_eos: z.boolean().nullish().openapi({
+    description: "Continue past the end of the answer (benchmarks)",
+  }),
+};
+
+/** What OpenAI's chats and completions honour. */
+export const generationFields = {
+  ...samplingFields,
+  n: int(1, LIMITS.choices).nullish().openapi({ description: "Answers to each prompt" }),
+  max_tokens: int(0, LIMITS.maxTokens).nullish().openapi({ description: "0 only reads the prompt" }),
   stop: z.union([stopText, boundedArray(stopText, 0, LIMITS.stopTexts)], {
     error:
       `must be a text or up to ${LIMITS.stopTexts} texts, each of 1 to ${LIMITS.stopCharacters} characters`,
   }).nullish(),
-  stream: z.boolean().nullish(),
   stream_options: z.object({ include_usage: z.boolean().nullish() }).nullish(),
   return_progress: z.boolean().nullish().openapi({
     description: "Stream progress while a long prompt is read",
-  }),
-  ignore_eos: z.boolean().nullish().openapi({
-    description: "Continue past the end of the answer (benchmarks)",
   }),
 };
 

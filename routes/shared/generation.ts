@@ -11,7 +11,7 @@ import type { Account } from "./account.ts";
 import type { z } from "@hono/zod-openapi";
 import type { AskedForm } from "./constraints.ts";
 import { ApiError, queueFull, shuttingDown, withPromptLength } from "./errors.ts";
-import type { generationFields } from "./fields.ts";
+import type { samplingFields } from "./fields.ts";
 import { merge } from "./merge.ts";
 import { type Piece, PieceReader } from "./piece_reader.ts";
 import { noteEnd, noteStart, secondsUntilRoom } from "./queue.ts";
@@ -40,15 +40,17 @@ export interface Running extends Prepared {
   release(): void;
 }
 
-/** The fields of both endpoints. */
-type Body = z.output<z.ZodObject<typeof generationFields>>;
+/** The fields of every generation. */
+type Body = z.output<z.ZodObject<typeof samplingFields>> & {
+  readonly stop?: string | readonly string[] | null;
+};
 
 /** A request for the engine, and who hears of its answer. */
 export interface CountedRequest extends GenerateRequest {
   readonly account?: Account;
 }
 
-/** The fields that both endpoints hand to the engine alike. */
+/** The fields that every generation hands to the engine alike. */
 export function engineRequest(
   engine: Engine,
   body: Body,
@@ -56,7 +58,7 @@ export function engineRequest(
 ): Omit<CountedRequest, "prompt" | "maxTokens" | "logprobs"> {
   const stop = typeof body.stop === "string" ? [body.stop] : body.stop ?? [];
   return {
-    sampling: sampling(engine, body),
+    sampling: samplingOf(engine, body),
     stop: stop.map((text) => text.toWellFormed()),
     ignoreEos: body.ignore_eos ?? false,
     priority: options.priority ?? "interactive",
@@ -65,7 +67,8 @@ export function engineRequest(
   };
 }
 
-function sampling(engine: Engine, body: Body): SamplingParams {
+/** What the request asks of the sampler, the rest as it is without being asked. */
+export function samplingOf(engine: Engine, body: Body): SamplingParams {
   const unset = DEFAULT_SAMPLING;
   return {
     temperature: body.temperature ?? unset.temperature,
@@ -101,6 +104,19 @@ export function checkToken(engine: Engine, id: number, param: string): void {
   const last = engine.tokenizer.vocabSize - 1;
   const message = `Invalid "${param}": token ids must be from 0 to ${last} (got ${id})`;
   throw new ApiError(400, "invalid_value", message, { param });
+}
+
+/** The tokens of a prompt that is a text or ids; throws ApiError 400 for ids that are none, and for no tokens. */
+export function promptTokens(engine: Engine, prompt: string | number[]): number[] {
+  if (typeof prompt !== "string") {
+    checkToken(engine, prompt.reduce((most, id) => Math.max(most, id), 0), "prompt");
+    return prompt;
+  }
+  const ids = engine.encodePrompt(prompt.toWellFormed());
+  if (ids.length > 0) return ids;
+  throw new ApiError(400, "invalid_value", 'Invalid "prompt": must have at least one token (got 0)', {
+    param: "prompt",
+  });
 }
 
 /** `n` requests that differ in their seeds only, so that a seeded request has the same answers every time. */

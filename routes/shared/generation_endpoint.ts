@@ -107,18 +107,22 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
         return answer;
       };
       const failure = running.failure ?? ((error) => [errors.body(error)]);
-      const shape = { named: chunk.named ?? false, failure };
+      const { named = false, withoutDone = named } = chunk;
+      const shape = { named, done: !withoutDone, failure };
       return await eventStream(running.chunks(abort.signal), abort, limits, failed, shape);
     }),
   };
 }
 
-function describeStream({ named }: EventsSpec): string {
-  return named
-    ? "With `stream` the answer is server-sent events: `event:` and a name, `data:` and an object of the stream's " +
-      "schema each. A failure in mid-stream is an event named `error`; the stream ends with it or soon after."
-    : "With `stream` the answer is server-sent events: `data:` and an object of the stream's schema each, " +
-      "at last `data: [DONE]`. A failure in mid-stream is an event with an `error`, after which the stream ends.";
+function describeStream({ named, withoutDone }: EventsSpec): string {
+  if (named) {
+    return "With `stream` the answer is server-sent events: `event:` and a name, `data:` and an object of the stream's " +
+      "schema each. A failure in mid-stream is an event named `error`; the stream ends with it or soon after.";
+  }
+  return "With `stream` the answer is server-sent events: `data:` and an object of the stream's schema each" +
+    `${
+      withoutDone ? "" : ", at last `data: [DONE]`"
+    }. A failure in mid-stream is an event with an \`error\`, after which the stream ends.`;
 }
 
 /** The prepared request, whose end releases what it holds. */

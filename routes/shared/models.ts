@@ -20,6 +20,11 @@ export async function withModel<T>(
   }
 }
 
+/** A control token as templates write it; null where there is none. */
+export function textOfToken({ tokenizer }: Engine, token: number | undefined): string | null {
+  return token === undefined ? null : tokenizer.decode([token], { special: true });
+}
+
 /** Of endpoints that need a model beside those that generate. */
 export const MODEL_REFUSALS = {
   404: "No such model",

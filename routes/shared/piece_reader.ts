@@ -9,6 +9,8 @@ export interface ScoredToken {
   readonly offset: number;
 }
 
+export type Timings = Extract<TokenEvent, { type: "finish" }>["timings"];
+
 export type PromptTokens = Extract<TokenEvent, { type: "prompt" }>["logprobs"];
 
 /** What an answer is made of, in order: progress, the prompt's own tokens, texts and markers, one finish. */
@@ -20,7 +22,14 @@ export type Piece =
   /** A token that is no text, such as one that opens a call. */
   | { type: "marker"; index: number; token: number }
   /** `stop`: the stop text that the answer ended at. */
-  | { type: "finish"; index: number; reason: "stop" | "length"; stop?: string; usage: Usage };
+  | {
+    type: "finish";
+    index: number;
+    reason: "stop" | "length";
+    stop?: string;
+    usage: Usage;
+    timings: Timings;
+  };
 
 /** Unicode characters, as text offsets count them. */
 export function characters(text: string): number {
@@ -62,14 +71,14 @@ export class PieceReader {
       case "text":
         return [this.#text(event.text)];
       case "finish": {
-        const { text, stop, usage } = event;
+        const { text, stop, usage, timings } = event;
         const reason = event.reason === "stop" ? "stop" : "length";
         if (reason === "stop") {
           const end = this.#sent + characters(text);
           this.#waiting = this.#waiting.filter((token) => token.offset < end);
         }
         const last = text === "" && this.#waiting.length === 0 ? [] : [this.#text(text)];
-        return [...last, { type: "finish", index, reason, stop, usage }];
+        return [...last, { type: "finish", index, reason, stop, usage, timings }];
       }
     }
   }

@@ -11,13 +11,15 @@ const HEADERS = {
 
 /** What tells the streams of one API from those of another. */
 export interface StreamShape {
-  /** Each event has the `type` of its object as its name, and no `[DONE]` ends the stream. */
+  /** Each event has the `type` of its object as its name. */
   readonly named: boolean;
+  /** `[DONE]` ends the stream. */
+  readonly done: boolean;
   /** The events at the end of a stream that failed. */
   readonly failure: (error: ApiError) => readonly object[];
 }
 
-const PLAIN: StreamShape = { named: false, failure: (error) => [error.body()] };
+const PLAIN: StreamShape = { named: false, done: true, failure: (error) => [error.body()] };
 
 const utf8 = new TextEncoder();
 const DONE = utf8.encode("data: [DONE]\n\n");
@@ -46,7 +48,7 @@ function streamBody(
   abort: AbortController,
   { unreadBytes, stallMs, keepAliveMs }: ConnectionLimits,
   report: (error: unknown) => ApiError,
-  { named, failure }: StreamShape,
+  { named, done, failure }: StreamShape,
 ): ReadableStream<Uint8Array> {
   const event = (data: unknown) => {
     const name = named ? `event: ${(data as { type: string }).type}\n` : "";
@@ -73,7 +75,7 @@ function streamBody(
         await room(controller);
         abort.signal.throwIfAborted();
       }
-      if (!named) controller.enqueue(DONE);
+      if (done) controller.enqueue(DONE);
     } catch (error) {
       if (abort.signal.aborted) throw error;
       for (const last of failure(report(error))) controller.enqueue(event(last));

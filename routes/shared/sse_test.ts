@@ -79,7 +79,7 @@ Deno.test("named events carry their type, no DONE ends them, and a failure looks
   }
   const failure = ({ code }: ApiError) => [{ type: "error", code }, { type: "end" }];
   const ask = async (fails: boolean) => {
-    const shape = { named: true, failure };
+    const shape = { named: true, done: false, failure };
     return await (await eventStream(
       events(fails),
       new AbortController(),

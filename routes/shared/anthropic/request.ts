@@ -3,10 +3,10 @@ import type { ChatPlan, Engine } from "../../../engine/types.ts";
 import { type AskedForm, jsonSchema } from "../constraints.ts";
 import {
   boundedArray,
-  generationFields,
   LIMITS,
   modelField,
   refuse,
+  samplingFields,
   special,
   text,
   unsupported,
@@ -61,11 +61,8 @@ const promptFields = {
   thread: special({ type: "null", description: "Not supported: nothing is kept" }),
 };
 
-const { n: _n, stop: _stop, stream_options: _options, return_progress: _progress, ...sampling } =
-  generationFields;
-
 export const messagesRequest = z.object({
-  ...sampling,
+  ...samplingFields,
   ...promptFields,
   max_tokens: z.number().int().min(0).max(LIMITS.maxTokens).openapi({
     description: "0 only reads the prompt",

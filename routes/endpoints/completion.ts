@@ -1,0 +1,37 @@
+import { z } from "@hono/zod-openapi";
+import { documented, isTokenIds, PROMPT_TEXT, TOKEN_ID } from "../shared/fields.ts";
+import { promptTokens } from "../shared/generation.ts";
+import { generation } from "../shared/generation_endpoint.ts";
+import { llamaServerAnswer, llamaServerEvent } from "../shared/llama_server/answer.ts";
+import {
+  checkLlamaServer,
+  formsOf,
+  llamaServerFields,
+  prepareLlamaServer,
+} from "../shared/llama_server/request.ts";
+
+const prompt = documented(
+  z.custom<string | number[]>((value) => typeof value === "string" || isTokenIds(value) && value.length > 0, {
+    error: 'Invalid "prompt": must be a text or an array of token ids',
+  }),
+  { type: ["string", "array"], oneOf: [PROMPT_TEXT, { type: "array", items: TOKEN_ID, minItems: 1 }] },
+);
+
+const request = z.object({ ...llamaServerFields, prompt }).superRefine(checkLlamaServer)
+  .openapi("LlamaServerCompletionRequest");
+
+/** In llama-server's shape. */
+export const completion = generation({
+  path: "/completion",
+  operationId: "createLlamaServerCompletion",
+  summary: "Continue a text, or token ids, in llama-server's shape",
+  request,
+  answer: llamaServerAnswer,
+  chunk: { name: "LlamaServerEvent", schema: llamaServerEvent, withoutDone: true },
+  example: { prompt: "Once upon a time", n_predict: 12, temperature: 0 },
+  forms: formsOf,
+  prepare: (engine, body, options) => {
+    const tokens = promptTokens(engine, body.prompt);
+    return prepareLlamaServer(engine, body, options, { tokens, truncated: false });
+  },
+});
