@@ -38,7 +38,7 @@ export function workersBackend(backend: EngineOptions["backend"]): AnsweringMode
 /** Workers on NATS in the place of an engine in this process. Of the model only the header and some pages are read. */
 export async function openWorkers(
   target: NatsTarget,
-  { model, contextLength, kvType, backend, arithmetic }: EngineOptions,
+  { model, contextLength, kvType, backend, arithmetic, pooling }: EngineOptions,
   { drainSignal, note }: { drainSignal: AbortSignal; note: (text: string) => void },
 ): Promise<LineEngine> {
   const path = modelPath(model);
@@ -50,6 +50,7 @@ export async function openWorkers(
     backend: workersBackend(backend),
     arithmetic,
     kvType,
+    pooling,
   });
   const connection = await openConnection(target, "compy batch run", note);
   const close = () => connection.nats.close();

@@ -1,7 +1,14 @@
 import { basename } from "@std/path";
 import { fingerprintModel } from "../engine/fingerprint.ts";
 import { DEFAULT_KV_TYPE, type LoadedEngine } from "../engine/load.ts";
-import { type Arithmetic, ARITHMETICS, type BackendName, type Engine, type KvType } from "../engine/types.ts";
+import {
+  type Arithmetic,
+  ARITHMETICS,
+  type BackendName,
+  type Engine,
+  type KvType,
+  type PoolingKind,
+} from "../engine/types.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
 import type { Screen } from "./batch_reporter.ts";
 import type { Connected, Execute } from "../jobs/runner.ts";
@@ -19,6 +26,7 @@ import {
   MAX_PARALLEL,
   MAX_THREADS,
   modelPath,
+  poolingOption,
   SIZE_FLAGS,
 } from "./model.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
@@ -37,6 +45,8 @@ export interface EngineOptions {
   readonly backend?: BackendName;
   readonly arithmetic?: Arithmetic;
   readonly kvType?: KvType;
+  /** How texts become vectors, where the file is not to say. */
+  readonly pooling?: PoolingKind;
   /** Load the engine again when it fails. */
   readonly reload?: boolean;
 }
@@ -78,7 +88,7 @@ export const LINE_LIMITS = inputLimits(GENERATION_URLS);
 const AUTO_MEMORY = 0.25;
 
 /** The options of the verbs that load a model. */
-export const ENGINE_FLAGS = ["model", "threads", ...SIZE_FLAGS, ...BACKEND_FLAGS];
+export const ENGINE_FLAGS = ["model", "threads", "pooling", ...SIZE_FLAGS, ...BACKEND_FLAGS];
 
 export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one that comes with compy)
   --parallel N     lines that run side by side, 1 to ${MAX_PARALLEL}; the default is below
@@ -88,7 +98,8 @@ export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one 
   --threads N      threads that compute (default: one a core)
   --backend NAME   cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
-  --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)`;
+  --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
+  --pooling P      how a text becomes one vector: mean, cls, last or rank (default: what the file says, or else last)`;
 
 /** `parallel` says otherwise how many lines run side by side. */
 export function engineOptions(
@@ -102,6 +113,7 @@ export function engineOptions(
     threads: flags.count("threads", 1, MAX_THREADS),
     kvBytes: kvBytes(flags),
     ...backendOptions(flags),
+    ...poolingOption(flags),
   };
 }
 
@@ -113,6 +125,8 @@ export interface AnsweringModel {
   readonly backend?: Exclude<BackendName, "auto">;
   readonly arithmetic?: Arithmetic;
   readonly kvType?: KvType;
+  /** Only where it is not left to the file. */
+  readonly pooling?: PoolingKind;
 }
 
 /**
@@ -121,8 +135,8 @@ export interface AnsweringModel {
  * that on which it began.
  */
 export async function identifyModel(model: AnsweringModel): Promise<ModelIdentity> {
-  const { path, contextLength, backend = "cpu", arithmetic = ARITHMETICS[0], kvType = DEFAULT_KV_TYPE } =
-    model;
+  const { path, contextLength, pooling } = model;
+  const { backend = "cpu", arithmetic = ARITHMETICS[0], kvType = DEFAULT_KV_TYPE } = model;
   const { weights, chatTemplate } = await fingerprintModel(path);
   return {
     "model": basename(path).replace(/\.gguf$/, ""),
@@ -131,17 +145,18 @@ export async function identifyModel(model: AnsweringModel): Promise<ModelIdentit
     "backend": backend === "cpu" ? backend : `${backend}, ${arithmetic}`,
     "KV cache": kvType,
     "context length": contextLength,
+    ...(pooling === undefined ? {} : { "pooling": pooling }),
   };
 }
 
 /** A loaded engine with what its answers depend on. */
 export async function openedEngine(
   { engine, backend: { info } }: LoadedEngine,
-  { arithmetic, kvType }: Pick<EngineOptions, "arithmetic" | "kvType">,
+  { arithmetic, kvType, pooling }: Pick<EngineOptions, "arithmetic" | "kvType" | "pooling">,
 ): Promise<OpenedEngine> {
   const { path, contextLength } = engine.model;
   const backend = info.name as Exclude<BackendName, "auto">;
-  const identity = await identifyModel({ path, contextLength, backend, arithmetic, kvType });
+  const identity = await identifyModel({ path, contextLength, backend, arithmetic, kvType, pooling });
   return { engine, identity, processor: info.isa };
 }
 

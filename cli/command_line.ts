@@ -23,6 +23,10 @@ const COMMANDS: Readonly<Record<string, { summary: string; load: () => Promise<C
     summary: "answer a file of requests, as OpenAI's batches do",
     load: async () => (await import("./batch.ts")).batchTask,
   },
+  embed: {
+    summary: "turn a file of texts into vectors",
+    load: async () => (await import("./embed.ts")).embedCommand,
+  },
   inspect: {
     summary: "describe a model file and what running it takes",
     load: async () => (await import("./inspect.ts")).inspectCommand,

@@ -1,6 +1,6 @@
 import { basename, fromFileUrl } from "@std/path";
 import { type LoadedEngine, loadEngine, type LoadOptions, loadReloadingEngine } from "../engine/load.ts";
-import { ARITHMETICS, BACKENDS, KV_TYPES } from "../engine/types.ts";
+import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS } from "../engine/types.ts";
 import type { Flags } from "./flags.ts";
 import { explained } from "./system_errors.ts";
 import { err, ProgressLine } from "./terminal.ts";
@@ -80,6 +80,11 @@ export function kvBytes(flags: Flags): number | undefined {
 
 /** The options that say where and how a model is computed. */
 export const BACKEND_FLAGS = ["backend", "arithmetic", "kv-type"];
+
+/** `--pooling`, of commands that may embed texts. */
+export function poolingOption(flags: Flags): Pick<LoadOptions, "pooling"> {
+  return { pooling: flags.choice("pooling", POOLING_KINDS) };
+}
 
 /** `--backend`, `--arithmetic` and `--kv-type`; what a backend warns of goes to stderr. */
 export function backendOptions(

@@ -34,12 +34,14 @@ export class ProgressLine {
 
   constructor(private readonly what: string) {}
 
-  update(done: number, total: number): void {
+  /** `detail` stands behind the share. */
+  update(done: number, total: number, detail = ""): void {
     const now = performance.now();
     if (!this.#active || now < this.#next) return;
     this.#next = now + REDRAW_MS;
     this.#drawn = true;
-    err(`\r${this.what} ${Math.floor(100 * done / Math.max(total, 1))} %`);
+    const share = `${Math.floor(100 * done / Math.max(total, 1))} %`;
+    err(`\r${this.what} ${share}${detail && ` (${detail})\x1b[K`}`);
   }
 
   done(): void {

@@ -98,3 +98,18 @@ Deno.test("a full queue and a closing engine are results that can be retried", a
   await closed.close();
   assertEquals((await execute(closed, { url: "/v1/chat/completions", body: chat })).status, 503);
 });
+
+Deno.test("embeddings and rankings are answered whole, with the priority and salt of their lines", async () => {
+  const engine = new FakeEngine();
+
+  const options = { priority: "batch", cacheSalt: "a" } as const;
+  const embed = { url: "/v1/embeddings", body: { model: "demo", input: ["a", "b"] }, ...options };
+  const { status, body } = await execute(engine, embed);
+  assertEquals([status, (body.data as unknown[]).length], [200, 2]);
+  assertEquals(engine.embeds.map(({ priority, cacheSalt }) => [priority, cacheSalt]), [["batch", "a"]]);
+  const rerank = { url: "/v1/rerank", body: { model: "demo", query: "a", documents: ["b"] }, ...options };
+  assertEquals((await execute(engine, rerank)).status, 400);
+  const ranking = new FakeEngine({ pooled: { kind: "rank", size: 2 } });
+  assertEquals((await execute(ranking, rerank)).status, 200);
+  assertEquals((await execute(ranking, embed)).status, 400);
+});

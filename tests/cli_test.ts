@@ -2,7 +2,7 @@ import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/as
 import { join } from "@std/path";
 import { GgufBuilder } from "../engine/gguf/testing.ts";
 import { root, run, runJson, task, withFolder } from "./commands.ts";
-const COMMANDS = ["serve", "generate", "tokenize", "batch", "inspect", "convert", "bench"];
+const COMMANDS = ["serve", "generate", "tokenize", "batch", "inspect", "convert", "bench", "embed"];
 
 for (const command of COMMANDS) {
   Deno.test(`cli: ${command} --help teaches, exit code 0; an unknown option is exit code 2`, async () => {
@@ -49,6 +49,10 @@ const WRONG_USAGE: [args: string, message: string][] = [
   ["tokenize", "Give one of --text and --file (got neither)"],
   ["bench --npl 1,0", "--npl must be whole numbers from 1 to 1024, with commas between them"],
   ["inspect --model=", "--model needs a value"],
+  ["embed", "TEXTS.jsonl is missing"],
+  ["embed a.jsonl", "Give the file to write: --out FILE.npy or FILE.jsonl"],
+  ["embed a.jsonl --out b.csv", '--out must end in .npy or .jsonl (got "b.csv")'],
+  ["embed a.jsonl --out b.npy --pooling rank", '--pooling must be one of mean, cls, last (got "rank")'],
   ["convert --out a.gguf", "Give the checkpoint's folder first (got none)"],
   ["convert here", "Give the file to write: --out FILE.gguf"],
   ["convert here --out a.gguf --quantize q9", `--quantize must be one of q8_0, q4_0, mxfp4 (got "q9")`],
