@@ -21,6 +21,8 @@ import { inNumbers, type Sequence } from "./sequence.ts";
 import { type MaskResult, StepMasks } from "./step_masks.ts";
 import { StepWriter } from "./step_input.ts";
 import { StepsAtOnce } from "./steps_at_once.ts";
+import type { PromptKeeping } from "./prompt_cache/types.ts";
+import { StoredPrefixes } from "./stored_prefixes.ts";
 import {
   type ChatMessage,
   type ChatTemplate,
@@ -62,6 +64,8 @@ export interface LlmEngineOptions {
   readonly grammars: Grammars;
   /** kvBlocks, maxRows and maxLogitRows are those that the backend was compiled with. */
   readonly limits: EngineLimits;
+  /** Keeps prompts on a disk, where the backend's cache can be copied. The engine closes it. */
+  readonly keeping?: PromptKeeping;
 }
 
 /** Runs requests together on one backend: schedule, compute, publish, over and over. */
@@ -73,6 +77,7 @@ export class LlmEngine implements Engine {
   readonly #backend: Backend;
   readonly #grammars: Grammars;
   readonly #scheduler: Scheduler;
+  readonly #stored: StoredPrefixes | undefined;
   readonly #writer: StepWriter;
   readonly #rankTemplate: RankTemplate;
   readonly #embeddings: Embeddings;
@@ -101,7 +106,8 @@ export class LlmEngine implements Engine {
   readonly #stepRows: number[] = new Array(STEP_ROWS_ENTRIES).fill(0);
 
   constructor(options: LlmEngineOptions) {
-    const { backend, model, tokenizer, chatTemplate, chatForm, rankTemplate, grammars, limits } = options;
+    const { backend, model, tokenizer, chatTemplate, chatForm, rankTemplate, grammars, limits, keeping } =
+      options;
     this.model = model;
     this.tokenizer = tokenizer;
     this.chatTemplate = chatTemplate;
@@ -112,7 +118,8 @@ export class LlmEngine implements Engine {
     };
     this.#backend = backend;
     this.#grammars = grammars;
-    this.#scheduler = new Scheduler(limits);
+    this.#stored = keeping && new StoredPrefixes(keeping, backend, () => this.#wake());
+    this.#scheduler = new Scheduler(limits, this.#stored);
     this.#writer = new StepWriter(limits.maxRows);
     const { kvBlocks, kvWindows: windows = [], maxRows } = limits;
     this.#contextLength = Math.min(model.contextLength, longestSequence({ windows, maxRows }, kvBlocks));
@@ -191,7 +198,8 @@ export class LlmEngine implements Engine {
   stats(): EngineStats {
     const { running, waiting, preemptions, cache } = this.#scheduler;
     const kv = { kvBlocksUsed: cache.used, kvBlocksTotal: cache.total };
-    return { running, waiting, ...kv, preemptions, ...this.#totals, stepRows: [...this.#stepRows] };
+    const disk = this.#stored?.stats();
+    return { running, waiting, ...kv, preemptions, ...this.#totals, stepRows: [...this.#stepRows], disk };
   }
 
   slots(): (RunningSequence | undefined)[] {
@@ -217,6 +225,8 @@ export class LlmEngine implements Engine {
     await this.#idle();
     if (!this.#backendOpen) return;
     this.#backendOpen = false;
+    await this.#stored?.flush(this.#scheduler).catch(() => {}); // what is not kept is computed again
+    await this.#stored?.close();
     this.#backend.close();
     this.#grammars.close();
   }
@@ -230,6 +240,7 @@ export class LlmEngine implements Engine {
       vocabSize: this.model.vocabSize,
       contextLength: this.#contextLength,
       draws: this.#backend.decode !== undefined,
+      stores: this.#stored !== undefined,
     });
   }
 
@@ -291,7 +302,7 @@ export class LlmEngine implements Engine {
 
   async #loop(): Promise<void> {
     try {
-      while ((this.#step = this.#scheduler.schedule()).length > 0) {
+      while (await this.#next()) {
         const { endTokens } = this.tokenizer;
         const masks = new StepMasks(this.#grammars, this.#step, this.model.vocabSize, endTokens);
         const outputs = await this.#compute(masks);
@@ -303,6 +314,18 @@ export class LlmEngine implements Engine {
     }
     this.#looping = false;
     this.#noteIdle();
+  }
+
+  /** Makes the next step, with what is to be copied before it; false where nothing can run. */
+  async #next(): Promise<boolean> {
+    const stored = this.#stored;
+    if (stored?.pending) await stored.exchange(this.#scheduler, this.#step.length === 0);
+    while ((this.#step = this.#scheduler.schedule()).length === 0) {
+      if (!stored?.pending) return false;
+      await stored.exchange(this.#scheduler, true);
+    }
+    stored?.stepped(this.#step.reduce((rows, part) => rows + part.rows, 0));
+    return true;
   }
 
   /** The step's output, or that of several like it; none when it was stopped: all its sequences were cancelled. */
@@ -351,7 +374,9 @@ export class LlmEngine implements Engine {
       if (!sequence.prefilled) this.#publishPrompt(sequence);
       publishHeld(sequence);
       if (sampled) this.#publishToken(sequence, sampled, masks.resultOf(sequence));
-      else if (sequence.cached === sequence.length) this.#finish(sequence, sequence.ending ?? "length");
+      else if (sequence.cached < sequence.length) continue;
+      else if (sequence.keeps) this.#keep(sequence);
+      else this.#finish(sequence, sequence.ending ?? "length");
     }
   }
 
@@ -360,6 +385,25 @@ export class LlmEngine implements Engine {
     this.#totals.cachedTokens += sequence.reused;
     this.#end(sequence);
     sequence.pooled!.give(row);
+  }
+
+  /** Ends the sequence when its prompt is on the disk. It holds its memory until then. */
+  async #keep(sequence: Sequence): Promise<void> {
+    const stored = this.#stored!;
+    const attempt = sequence.keeping = {};
+    try {
+      const tokens = await stored.keep(sequence);
+      if (sequence.keeping !== attempt || sequence.done) return;
+      sequence.stored = { tokens, cache: stored.id };
+      this.#finish(sequence, "length");
+    } catch (error) {
+      if (sequence.keeping !== attempt || sequence.done) return;
+      const reason = error instanceof Error ? error.message : String(error);
+      const message = `The prompt cannot be kept on the disk: ${reason}`;
+      this.#failOne(sequence, new EngineError("prompt_not_stored", message));
+    }
+    this.#scheduler.remove(sequence);
+    this.#wake();
   }
 
   #publishPrompt(sequence: Sequence): void {
@@ -446,6 +490,7 @@ export class LlmEngine implements Engine {
     error.cause = cause;
     this.#refusal = error;
     this.#step = [];
+    this.#stored?.drop();
     for (const sequence of this.#scheduler.sequences()) {
       this.#scheduler.remove(sequence);
       if (!sequence.done) this.#failOne(sequence, error);

@@ -1,7 +1,8 @@
 import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
 import { blocksFor, blocksOfWindow, firstSeen, type KvDemand } from "./kv_blocks.ts";
 import type { RecurrentStates } from "./recurrent_state.ts";
-import { grown, type Sequence, unscored, type WindowBlocks } from "./sequence.ts";
+import { grown, type Restore, type Sequence, unscored, type WindowBlocks } from "./sequence.ts";
+import type { StoredPrefixes } from "./stored_prefixes.ts";
 
 const NO_BLOCK = -1;
 /**
@@ -26,6 +27,9 @@ const NO_WINDOWS: KvDemand = { windows: [], maxRows: 1 };
  * These chains are of the first group's blocks, which are kept for all tokens. Blocks of the other groups are found as
  * companions of the block that holds the same tokens, as long as they are there. A prefix can be shared as far as
  * every group has what the next row sees of it.
+ *
+ * Where prompts are kept on a disk (`stored`), a sequence is admitted with blocks for what is there beyond memory, too; they
+ * are in the index once they have been read.
  */
 export class KvCache {
   readonly #total: number;
@@ -49,6 +53,7 @@ export class KvCache {
     blocks: number,
     private readonly states?: RecurrentStates,
     private readonly demand: KvDemand = NO_WINDOWS,
+    private readonly stored?: StoredPrefixes,
   ) {
     this.#total = blocks;
     this.#companions = demand.windows.map(() => new Int32Array(blocks).fill(NO_BLOCK));
@@ -63,6 +68,31 @@ export class KvCache {
 
   get total(): number {
     return this.#total;
+  }
+
+  /** Tokens that rows see in the layers of each group but the first. */
+  get windows(): readonly number[] {
+    return this.demand.windows;
+  }
+
+  get hasStates(): boolean {
+    return this.states !== undefined;
+  }
+
+  /** Whether the recurrent state after this block is in memory. */
+  hasState(block: number): boolean {
+    return this.states?.has(block) ?? false;
+  }
+
+  /**
+   * Where the tokens of an indexed block are now: the block of a group of layers, or the slot of the state after them.
+   * Undefined where they are gone, or `block` is not in the index under that hash.
+   */
+  locate(block: number, hash: number, kind: number | "state"): number | undefined {
+    if (this.#hashes[block] !== hash) return undefined;
+    if (kind === "state") return this.states?.slotOf(block);
+    const place = kind === 0 ? block : this.#companions[kind - 1][block];
+    return place === NO_BLOCK ? undefined : place;
   }
 
   /** Blocks that sequences hold. */
@@ -102,24 +132,85 @@ export class KvCache {
     return windows.reduce((sum, { first, end }) => sum + end - first, blockCount);
   }
 
-  /** Gives the sequence blocks for all its tokens, those of its prefix that are there already included. They must fit. */
-  admit(sequence: Sequence): void {
+  /**
+   * Gives the sequence blocks for all its tokens, those of its prefix that are there already included. They must fit. What it
+   * has to wait for is returned: parts of its prefix that are on a disk.
+   */
+  admit(sequence: Sequence): Restore | undefined {
     const known = this.#findPrefix(sequence);
-    const shared = this.#usable(known);
-    for (const block of this.#sharedBlocks(shared)) this.#hold(block);
+    const usable = this.#usable(known).length;
+    const end = this.#restorable(sequence, known, usable);
+    const shared = known.slice(0, end);
+    for (const block of this.#sharedBlocks(shared, end)) this.#hold(block);
     sequence.blocks = new Int32Array(blocksFor(sequence.length));
     sequence.blocks.set(shared);
     sequence.blockCount = shared.length;
     sequence.indexed = shared.length;
-    sequence.cached = shared.length * KV_BLOCK_TOKENS;
+    sequence.cached = end * KV_BLOCK_TOKENS;
     sequence.windows = this.demand.windows.map((window, group): WindowBlocks => {
       const first = firstSeen(window, sequence.cached);
       const blocks = new Int32Array(blocksFor(sequence.length));
-      for (let i = first; i < shared.length; i++) blocks[i] = this.#companions[group][shared[i]];
-      return { blocks, first, end: shared.length };
+      for (let i = first; i < shared.length; i++) {
+        const companion = this.#companions[group][shared[i]];
+        blocks[i] = companion === NO_BLOCK ? this.#take() : companion;
+      }
+      return { blocks, first, end: Math.max(first, shared.length) };
     });
-    this.states?.start(sequence, shared, known.length);
+    this.states?.start(sequence, shared.length === end ? shared : [], known.length);
     if (!this.extend(sequence, sequence.length)) throw new Error("A sequence was admitted that does not fit");
+    this.stored?.reused(sequence, Math.min(usable, end));
+    return end > usable ? this.#restoreOf(sequence, end, usable) : undefined;
+  }
+
+  /** Blocks that the sequence can go on after with what is on the disk; `usable` where that is no more. */
+  #restorable(sequence: Sequence, known: readonly number[], usable: number): number {
+    const { stored, states, demand: { windows } } = this;
+    if (!stored) return usable;
+    const limit = Math.floor(reusableTokens(sequence) / KV_BLOCK_TOKENS);
+    let end = known.length;
+    while (end < limit && stored.has(sequence, end, 0)) end++;
+    const isThere = (position: number, group: number) =>
+      (position < known.length && this.#companions[group][known[position]] !== NO_BLOCK) ||
+      stored.has(sequence, position, group + 1);
+    for (; end > usable; end--) {
+      const state = !states || (end <= known.length && states.has(known[end - 1])) ||
+        stored.has(sequence, end - 1, "state");
+      const seen = (window: number, group: number) => {
+        for (let i = firstSeen(window, end * KV_BLOCK_TOKENS); i < end; i++) {
+          if (!isThere(i, group)) return false;
+        }
+        return true;
+      };
+      if (state && windows.every(seen)) return end;
+    }
+    return usable;
+  }
+
+  /** What an admitted sequence has blocks for, but no content yet. */
+  #restoreOf(sequence: Sequence, end: number, usable: number): Restore {
+    const { blocks, indexed, windows } = sequence;
+    const parts: { position: number; kind: number; place: number }[] = [];
+    for (let position = 0; position < end; position++) {
+      if (position >= indexed) parts.push({ position, kind: 0, place: blocks[position] });
+      for (const [group, window] of windows.entries()) {
+        if (position < window.first) continue;
+        const companion = position < indexed ? this.#companions[group][blocks[position]] : NO_BLOCK;
+        if (companion === NO_BLOCK) {
+          parts.push({ position, kind: group + 1, place: window.blocks[position] });
+        }
+      }
+    }
+    const slot = this.states && sequence.state!.source === undefined
+      ? this.states.reserve(sequence)
+      : undefined;
+    return { end, tokens: (end - usable) * KV_BLOCK_TOKENS, parts, slot };
+  }
+
+  /** The blocks before `end` of a sequence that waits for its prefix are there: others find them. */
+  restored(sequence: Sequence, end: number): void {
+    this.#indexFull(sequence, end * KV_BLOCK_TOKENS);
+    const known = Math.min(end, sequence.indexed);
+    for (let position = 0; position < known; position++) this.#shareWindows(sequence, position);
   }
 
   /** Takes blocks until the sequence has room for `tokens`. False, and nothing done, when there are not enough. */
@@ -169,8 +260,8 @@ export class KvCache {
     }
   }
 
-  #indexFull(sequence: Sequence): void {
-    while ((sequence.indexed + 1) * KV_BLOCK_TOKENS <= sequence.cached) {
+  #indexFull(sequence: Sequence, cached = sequence.cached): void {
+    while ((sequence.indexed + 1) * KV_BLOCK_TOKENS <= cached) {
       const position = sequence.indexed;
       const block = sequence.blocks[position];
       const parent = position === 0 ? NO_BLOCK : sequence.blocks[position - 1];
@@ -184,6 +275,7 @@ export class KvCache {
         return; // Other tokens have the same hash: this chain cannot be indexed.
       } else {
         this.#insert(sequence, position, block, parent);
+        this.stored?.computed(sequence, position);
       }
       this.#shareWindows(sequence, position);
       sequence.indexed++;
@@ -222,12 +314,14 @@ export class KvCache {
     sequence.blockCount = 0;
     sequence.indexed = 0;
     sequence.cached = 0;
+    sequence.restoring = undefined;
+    sequence.keeping = undefined;
   }
 
   /** Whether `running` computes what `waiting` could share once it is there. */
   isComputing(running: Sequence, waiting: Sequence): boolean {
     if (this.states) return this.#willSave(running, waiting, this.states);
-    const position = Math.floor(running.cached / KV_BLOCK_TOKENS);
+    const position = running.restoring ? running.indexed : Math.floor(running.cached / KV_BLOCK_TOKENS);
     const end = (position + 1) * KV_BLOCK_TOKENS;
     if (end > running.length || end > reusableTokens(waiting)) return false;
     const hash = hashOf(running, position);
@@ -240,6 +334,10 @@ export class KvCache {
     let common = 0;
     while (common < limit && hashOf(running, common) === hashOf(waiting, common)) common++;
     const edge = common * KV_BLOCK_TOKENS;
+    const { restoring } = running;
+    if (restoring && common >= restoring.end) {
+      return restoring.end > this.#usable(this.#findPrefix(waiting)).length;
+    }
     if (edge <= running.cached || common <= this.#usable(this.#findPrefix(waiting)).length) return false;
     states.mark(running, edge);
     return true;
@@ -262,12 +360,15 @@ export class KvCache {
     return known.slice(0, usable);
   }
 
-  /** The blocks of all groups that a sequence holds which continues from these. */
-  *#sharedBlocks(shared: readonly number[]): Iterable<number> {
+  /** Those of a sequence's blocks, of all groups, that are in the index, where it goes on after `end` blocks. */
+  *#sharedBlocks(shared: readonly number[], end = shared.length): Iterable<number> {
     yield* shared;
     for (const [group, window] of this.demand.windows.entries()) {
-      const first = firstSeen(window, shared.length * KV_BLOCK_TOKENS);
-      for (let i = first; i < shared.length; i++) yield this.#companions[group][shared[i]];
+      const first = firstSeen(window, end * KV_BLOCK_TOKENS);
+      for (let i = first; i < shared.length; i++) {
+        const companion = this.#companions[group][shared[i]];
+        if (companion !== NO_BLOCK) yield companion;
+      }
     }
   }
 

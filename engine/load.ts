@@ -5,14 +5,20 @@ import { type AnyBackend, prepareBackend } from "./backend/choose.ts";
 import { CpuBackend } from "./backend/cpu/cpu.ts";
 import { createChatForm } from "./chat/chat_form.ts";
 import { LlmEngine } from "./engine.ts";
+import { fingerprintModel } from "./fingerprint.ts";
 import { freeMemory } from "./free_memory.ts";
 import { type PoolingKind, readPooling } from "./gguf/pooling.ts";
 import { openGguf } from "./gguf/reader.ts";
+import type { GgufFile } from "./gguf/types.ts";
 import { createGrammars } from "./grammar/grammars.ts";
 import { blocksFor, blocksOfSequence } from "./kv_blocks.ts";
 import { ReloadingEngine } from "./reloading.ts";
 import { activeBytes, planCost } from "./plan/cost.ts";
-import { type Plan, pooledColumns, withKvType } from "./plan/plan.ts";
+import { encodePlan } from "./plan/encode.ts";
+import { kvGroupBytes, type Plan, pooledColumns, stateBytes, withKvType } from "./plan/plan.ts";
+import { createNames, sha256 } from "./prompt_cache/names.ts";
+import { type OpenedStore, openStore } from "./prompt_cache/open.ts";
+import type { PromptKeeping } from "./prompt_cache/types.ts";
 import type { EngineLimits } from "./scheduler.ts";
 import { type EngineSize, engineSize, type SizeOptions } from "./size.ts";
 import { createChatTemplate } from "./tokenizer/chat_template.ts";
@@ -42,8 +48,21 @@ export interface LoadOptions extends SizeOptions {
   readonly progress?: (done: number, total: number) => void;
   /** Told what went wrong without stopping anything. */
   readonly warn?: (message: string) => void;
+  /** Keeps prompts on a disk, on the CPU only. */
+  readonly promptCache?: PromptCacheOptions;
   /** Ends the loading, between two tensors, with its reason. */
   readonly signal?: AbortSignal;
+}
+
+/** Where prompts are kept that a later process can go on from. */
+export interface PromptCacheOptions {
+  readonly folder: string;
+  /** Most bytes on the disk. */
+  readonly bytes: number;
+  /** Write what is computed at once, and not only when it is used a second time. */
+  readonly eager?: boolean;
+  /** Give up nothing that this process has written or used. */
+  readonly keep?: boolean;
 }
 
 /** A loaded engine, and what loading it took. */
@@ -74,6 +93,26 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   if (wanted > plan.contextLength) {
     options.warn?.(`A context of ${wanted} tokens is cut to ${plan.contextLength}, the model's own`);
   }
+  const opened = options.promptCache && await openPromptStore(options.promptCache, options);
+  try {
+    return await loadWith(options, { start, file, plan, pooling: pooling.kind, opened });
+  } catch (error) {
+    await opened?.close();
+    throw error;
+  }
+}
+
+interface Parts {
+  /** When loading began, of performance.now(). */
+  readonly start: number;
+  readonly file: GgufFile;
+  readonly plan: Plan;
+  readonly pooling: ReturnType<typeof readPooling>["kind"];
+  readonly opened: OpenedStore | undefined;
+}
+
+async function loadWith(options: LoadOptions, parts: Parts): Promise<LoadedEngine> {
+  const { start, file, plan, pooling, opened } = parts;
   // Before anything large is read or made.
   const weights = weightBytes(plan, options);
   const free = options.backend === "webgpu" ? undefined : options.freeBytes ?? freeMemory();
@@ -96,11 +135,15 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
     contextLength,
     vocabSize: plan.vocabSize,
     created: Math.floor(Date.now() / 1000),
-    pooled: backend.info.name === "cpu" ? { kind: pooling.kind, size: pooledColumns(plan) } : undefined,
+    pooled: backend.info.name === "cpu" ? { kind: pooling, size: pooledColumns(plan) } : undefined,
   };
   const chatForm = createChatForm(chatTemplate, tokenizer);
   const rankTemplate = createRankTemplate(file.metadata, tokenizer);
   const grammars = createGrammars(tokenizer, chatForm.markers);
+  const keeping = opened && await promptKeeping(options, { plan, backend, opened }).catch((error) => {
+    backend.close();
+    throw error;
+  });
   return {
     engine: new LlmEngine({
       backend,
@@ -111,12 +154,50 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
       rankTemplate,
       grammars,
       limits,
+      keeping,
     }),
     backend,
     choice,
     loadMs: performance.now() - start,
     memory: { ...memory, weights },
     kvTokens: tokensOf(limits, contextLength),
+  };
+}
+
+/** Opens the folder. Throws where the backend's cache cannot be copied, and where the folder cannot be had. */
+function openPromptStore(
+  { folder, bytes, keep }: PromptCacheOptions,
+  { backend = "cpu", warn }: LoadOptions,
+): Promise<OpenedStore> {
+  if (backend !== "cpu") {
+    throw new Error(`Prompts are kept on a disk with the CPU backend only (got "${backend}")`);
+  }
+  return openStore(folder, { limit: bytes, keep, warn: (message) => warn?.(`${message} (${folder})`) });
+}
+
+/** How an engine keeps its prompts: under names of all that their bytes depend on. */
+async function promptKeeping(
+  { model, promptCache }: LoadOptions,
+  { plan, backend, opened }: Pick<Parts, "plan"> & { backend: AnyBackend; opened: OpenedStore },
+): Promise<PromptKeeping> {
+  if (!(backend instanceof CpuBackend)) {
+    throw new Error("Prompts are kept on a disk with the CPU backend only");
+  }
+  const size = { kvBlocks: 1, stateSlots: 1, maxRows: 1, maxLogitRows: 1 };
+  const { store, close } = opened;
+  const identity = {
+    weights: (await fingerprintModel(model)).weights,
+    plan: sha256(encodePlan(plan, size)).toHex(),
+    kernels: await backend.kernelsDigest(),
+    isa: backend.info.isa,
+  };
+  return {
+    store,
+    names: createNames(identity, store.secret),
+    groupBytes: kvGroupBytes(plan),
+    stateBytes: stateBytes(plan),
+    eager: promptCache?.eager ?? false,
+    close,
   };
 }
 

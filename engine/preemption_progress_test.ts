@@ -136,6 +136,13 @@ function sequenceOf(
   { contextLength, batch = false }: { contextLength: number; batch?: boolean },
 ): Sequence {
   const stream = new EventStream({ start() {}, leave() {}, resume() {} });
-  const context = { id, stream, tokenizer: new ByteTokenizer(), vocabSize: FAKE_VOCABULARY, draws: false };
+  const context = {
+    id,
+    stream,
+    tokenizer: new ByteTokenizer(),
+    vocabSize: FAKE_VOCABULARY,
+    draws: false,
+    stores: false,
+  };
   return createSequence({ prompt, priority: batch ? "batch" : "interactive" }, { ...context, contextLength });
 }

@@ -107,6 +107,7 @@ export function publishFinish(sequence: Sequence, reason: FinishReason): void {
       promptTokens: promptLength,
       completionTokens: publishedLength(sequence) - promptLength,
       cachedTokens: sequence.reused,
+      ...sequence.stored && { stored: sequence.stored },
       ...form?.thinking && { thinkingTokens: form.thinking.tokens },
     },
     timings: {

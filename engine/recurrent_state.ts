@@ -5,8 +5,9 @@ import type { RunningState, Sequence } from "./sequence.ts";
  * Slots of recurrent state: one for each sequence that runs, and snapshots at block edges that others resume from.
  *
  * A recurrent state cannot be cut back to a shorter prefix, as KV blocks can. So a snapshot is taken where one is likely
- * to be wanted: at the last block edge of a prompt, and where two prompts part. It belongs to the KV block that ends
- * there, and goes when that leaves the prefix index, or when a newer one needs the slot, least recently used first.
+ * to be wanted: at the last block edge of a prompt, where two prompts part, and at each block edge of an answer, whose
+ * earlier ones are given up as it goes on. It belongs to the KV block that ends there, and goes when that leaves the
+ * prefix index, or when a newer one needs the slot, least recently used first.
  * There are as many slots for running sequences as can run, so whoever is admitted finds one.
  */
 export class RecurrentStates {
@@ -34,16 +35,44 @@ export class RecurrentStates {
     return this.#snapshots.has(block);
   }
 
-  /** Gives a sequence its slot. It resumes from the snapshot after the last block of `shared`; `known` are in the index. */
+  /** The slot of the snapshot after this KV block. */
+  slotOf(block: number): number | undefined {
+    return this.#snapshots.get(block);
+  }
+
+  /**
+   * Gives a sequence its slot. It resumes from the snapshot after the last block of `shared`, if there is one; `known` are
+   * in the index.
+   */
   start(sequence: Sequence, shared: readonly number[], known: number): void {
     const last = shared.at(-1);
-    const source = last === undefined ? undefined : this.#use(last);
-    const state: RunningState = { slot: this.#free.pop()!, source, marks: new Set(), saves: [] };
+    const source = last === undefined || !this.has(last) ? undefined : this.#use(last);
+    const slot = this.#free.pop()!;
+    const state: RunningState = { slot, source, marks: new Set(), saves: [], answer: undefined };
     sequence.state = state;
     this.mark(sequence, known * KV_BLOCK_TOKENS);
     // What came without being sampled belongs to the answer.
     const end = sequence.admittedAt === undefined ? sequence.promptLength : sequence.length;
-    this.mark(sequence, Math.floor((end - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS);
+    const edge = Math.floor((end - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
+    this.mark(sequence, edge);
+    // What a template adds behind the last message may reach across an edge: the next prompt parts before it.
+    if (sequence.keeps) this.mark(sequence, edge - KV_BLOCK_TOKENS);
+  }
+
+  /** A slot for the state at the sequence's end, which it waits for: a snapshot's, or else its own. */
+  reserve(sequence: Sequence): number {
+    const state = sequence.state!;
+    const slot = this.#takeForSnapshot();
+    if (slot !== undefined) state.saves.push({ position: sequence.cached, slot });
+    return slot ?? state.slot;
+  }
+
+  /** What `reserve` gave has been written. The sequence's blocks are in the index. */
+  restored(sequence: Sequence): void {
+    const state = sequence.state!;
+    if (state.saves.length === 0) return; // it resumes from its own slot
+    this.#keepSaves(sequence);
+    state.source = this.#use(sequence.blocks[sequence.cached / KV_BLOCK_TOKENS - 1]);
   }
 
   /** Wants a snapshot of the sequence at this block edge, if it is still ahead. */
@@ -57,6 +86,7 @@ export class RecurrentStates {
     const end = sequence.cached + rows;
     for (const position of [...state.marks].filter((mark) => mark <= end).sort((a, b) => a - b)) {
       state.marks.delete(position);
+      if (position > sequence.promptLength) this.#giveUpAnswer(state);
       const slot = this.#takeForSnapshot();
       if (slot !== undefined) state.saves.push({ position, slot });
     }
@@ -69,16 +99,30 @@ export class RecurrentStates {
 
   /** A step has been computed, and `cached` and `indexed` have moved. */
   advance(sequence: Sequence): void {
+    this.#dropSource(sequence.state!);
+    this.#keepSaves(sequence);
+    if (sequence.cached < sequence.promptLength) return;
+    this.mark(sequence, (Math.floor(sequence.cached / KV_BLOCK_TOKENS) + 1) * KV_BLOCK_TOKENS);
+  }
+
+  #keepSaves(sequence: Sequence): void {
     const state = sequence.state!;
-    this.#dropSource(state);
     for (const { position, slot } of state.saves) {
       const edge = position / KV_BLOCK_TOKENS;
       const block = sequence.blocks[edge - 1];
       this.#saving--;
       if (edge > sequence.indexed || this.#snapshots.has(block)) this.#free.push(slot);
       else this.#snapshots.set(block, slot);
+      if (position > sequence.promptLength) state.answer = block;
     }
     state.saves = [];
+  }
+
+  /** The snapshot of an answer is given up for the next one, unless somebody is about to resume from it. */
+  #giveUpAnswer(state: RunningState): void {
+    const slot = state.answer === undefined ? undefined : this.#snapshots.get(state.answer);
+    if (slot !== undefined && !this.#readers.has(slot)) this.forget(state.answer!);
+    state.answer = undefined;
   }
 
   /** Takes back a sequence's slot; what it has saved stays. */

@@ -3,6 +3,7 @@ import { EngineLife } from "./engine_life.ts";
 import type { ChatMessage, ChatTemplateOptions } from "./tokenizer/types.ts";
 import {
   type Constraint,
+  type DiskStats,
   type EmbedRequest,
   type EmbedResult,
   type Engine,
@@ -217,6 +218,19 @@ function plus(a: Totals, b: Totals): Totals {
     stepRows: b.stepRows.map((count, i) => count + (a.stepRows[i] ?? 0)),
     submits: a.submits + b.submits,
     preemptions: a.preemptions + b.preemptions,
+    disk: a.disk && b.disk ? plusDisk(a.disk, b.disk) : b.disk ?? a.disk,
+  };
+}
+
+/** What is on the disk is the later engine's to say. */
+function plusDisk(a: DiskStats, b: DiskStats): DiskStats {
+  return {
+    ...b,
+    hits: a.hits + b.hits,
+    tokens: a.tokens + b.tokens,
+    readBytes: a.readBytes + b.readBytes,
+    writes: a.writes + b.writes,
+    writtenBytes: a.writtenBytes + b.writtenBytes,
   };
 }
 

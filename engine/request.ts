@@ -21,6 +21,8 @@ export interface SequenceContext {
   readonly contextLength: number;
   /** Whether the backend takes several steps at once, and draws their tokens. */
   readonly draws: boolean;
+  /** Whether prompts are kept on a disk. */
+  readonly stores: boolean;
 }
 
 /** Checks a request and makes a sequence of it. Throws EngineError invalid_request or context_length_exceeded. */
@@ -58,6 +60,13 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     state: undefined,
     salt: request.cacheSalt ?? "",
     hashes: [],
+    links: [],
+    restoring: undefined,
+    keeps: context.stores && request.priority === "batch" && request.maxTokens === 0 &&
+      !request.promptLogprobs,
+    keeping: undefined,
+    skipsDisk: false,
+    stored: undefined,
     sampling,
     random,
     counts,

@@ -1,7 +1,8 @@
-import type { StepState } from "./backend/backend.ts";
+import { KV_BLOCK_TOKENS, type StepState } from "./backend/backend.ts";
 import { KvCache } from "./kv_cache.ts";
 import { RecurrentStates } from "./recurrent_state.ts";
 import { type Sequence, unscored, wantsToken } from "./sequence.ts";
+import type { Restorer, StoredPrefixes } from "./stored_prefixes.ts";
 import { EngineError } from "./types.ts";
 
 /**
@@ -61,7 +62,7 @@ export interface Scheduled {
  * in turn. The earliest interactive sequence whose reader keeps up, or else the earliest batch one, is never preempted
  * for memory, and one always fits. So all come to their end.
  */
-export class Scheduler {
+export class Scheduler implements Restorer {
   readonly cache: KvCache;
   readonly #states: RecurrentStates | undefined;
   readonly #limits: EngineLimits;
@@ -74,7 +75,8 @@ export class Scheduler {
   /** A text that must be computed whole and did not fit the step. */
   #leftOut: Sequence | undefined;
 
-  constructor(limits: EngineLimits) {
+  /** `stored` has the prompts that are kept on a disk. */
+  constructor(limits: EngineLimits, private readonly stored?: StoredPrefixes) {
     const { kvWindows: windows = [], ...numbers } = limits;
     for (const [name, value] of Object.entries(numbers)) {
       const least = name === "queue" ? 0 : name === "stateSlots" ? limits.parallel + 1 : 1;
@@ -86,7 +88,8 @@ export class Scheduler {
     this.#limits = limits;
     const { stateSlots, parallel } = limits;
     this.#states = stateSlots === undefined ? undefined : new RecurrentStates(stateSlots, parallel);
-    this.cache = new KvCache(limits.kvBlocks, this.#states, { windows, maxRows: limits.maxRows });
+    this.cache = new KvCache(limits.kvBlocks, this.#states, { windows, maxRows: limits.maxRows }, stored);
+    stored?.attach(this.cache);
   }
 
   get running(): number {
@@ -139,7 +142,33 @@ export class Scheduler {
   /** Takes the sequence out, wherever it is, and gives back its memory. */
   remove(sequence: Sequence): void {
     take(this.#waiting[classOf(sequence)], sequence);
-    if (take(this.#running[classOf(sequence)], sequence)) this.cache.release(sequence);
+    if (!take(this.#running[classOf(sequence)], sequence)) return;
+    if (!sequence.restoring) this.#offerEnd(sequence);
+    this.cache.release(sequence);
+  }
+
+  /** The next turn of a chat begins with this answer. */
+  #offerEnd(sequence: Sequence): void {
+    const { blocks, indexed, promptLength, state } = sequence;
+    if (!this.stored) return;
+    const answer = state?.answer === undefined ? 0 : blocks.subarray(0, indexed).indexOf(state.answer) + 1;
+    const prompt = Math.floor((promptLength - 1) / KV_BLOCK_TOKENS);
+    this.stored.edge(sequence, prompt);
+    this.stored.edge(sequence, state ? answer : indexed);
+  }
+
+  /** Its prefix has been read: it runs. */
+  restored(sequence: Sequence): void {
+    sequence.restoring = undefined;
+    this.#states?.restored(sequence);
+    this.#begin(sequence);
+  }
+
+  /** Its prefix could not be read: it waits for admission again. */
+  giveBack(sequence: Sequence): void {
+    this.cache.release(sequence);
+    take(this.#running[classOf(sequence)], sequence);
+    insert(this.#waiting[classOf(sequence)], sequence);
   }
 
   /** The next step; empty when nothing can run. */
@@ -199,7 +228,7 @@ export class Scheduler {
     let forced = 0;
     for (const running of this.#runningLists) {
       for (const sequence of running) {
-        if (sequence.stream.full || isPrefilling(sequence)) continue;
+        if (isSlow(sequence) || awaitsDisk(sequence) || isPrefilling(sequence)) continue;
         answering++;
         forced += sequence.length - sequence.cached - 1;
       }
@@ -213,7 +242,9 @@ export class Scheduler {
   *#inOrder(first: Sequence | undefined): Iterable<Sequence> {
     if (first && this.#runningLists.some((running) => running.includes(first))) yield first;
     for (const sequences of this.#runningLists) {
-      const ready = sequences.filter((sequence) => sequence !== first && !sequence.stream.full);
+      const ready = sequences.filter((sequence) =>
+        sequence !== first && !isSlow(sequence) && !awaitsDisk(sequence)
+      );
       for (const urgency of [isDecoding, isForced, isPrefilling]) {
         for (const sequence of ready) if (urgency(sequence)) yield sequence;
       }
@@ -260,9 +291,14 @@ export class Scheduler {
   }
 
   #start(sequence: Sequence): void {
-    this.cache.admit(sequence);
+    sequence.restoring = this.cache.admit(sequence);
     take(this.#waiting[classOf(sequence)], sequence);
     insert(this.#running[classOf(sequence)], sequence);
+    if (sequence.restoring) this.stored!.fetch(sequence, sequence.restoring);
+    else this.#begin(sequence);
+  }
+
+  #begin(sequence: Sequence): void {
     if (sequence.admittedAt !== undefined) return;
     sequence.admittedAt = performance.now();
     sequence.reused = Math.min(sequence.cached, sequence.promptLength);
@@ -326,6 +362,11 @@ export class Scheduler {
 
 function isSlow({ stream }: Sequence): boolean {
   return stream.full;
+}
+
+/** Whether it can do nothing until its prompt is read, or written. */
+function awaitsDisk({ restoring, keeping }: Sequence): boolean {
+  return restoring !== undefined || keeping !== undefined;
 }
 
 /** Whether a running sequence gives up its place and its memory to another that waits. */

@@ -4,7 +4,14 @@ import type { Dry } from "./dry.ts";
 import type { Random } from "./random.ts";
 import type { TokenCounts } from "./sampler.ts";
 import type { OutputText } from "./stop.ts";
-import type { FinishReason, RunningSequence, SamplingParams, TokenEvent, TokenLogprob } from "./types.ts";
+import type {
+  FinishReason,
+  RunningSequence,
+  SamplingParams,
+  StoredPrompt,
+  TokenEvent,
+  TokenLogprob,
+} from "./types.ts";
 
 /** A sequence's recurrent state while it runs. */
 export interface RunningState {
@@ -16,6 +23,20 @@ export interface RunningState {
   readonly marks: Set<number>;
   /** Snapshots that the step under way makes. */
   saves: { readonly position: number; readonly slot: number }[];
+  /** The KV block after which the last snapshot of the answer was taken. */
+  answer: number | undefined;
+}
+
+/** Parts of a prefix that a sequence waits for: they are read from a disk into what it holds. */
+export interface Restore {
+  /** Blocks of the prefix, those in memory included. */
+  readonly end: number;
+  /** Tokens that are not computed because of it. */
+  readonly tokens: number;
+  /** In the order of positions: the group of layers, and the KV block that is to hold them. */
+  readonly parts: readonly { readonly position: number; readonly kind: number; readonly place: number }[];
+  /** Slot for the state after the prefix; undefined where that is in memory, or the model has none. */
+  readonly slot: number | undefined;
 }
 
 /** A sequence's KV blocks in a group of layers that see a window. */
@@ -72,6 +93,18 @@ export interface Sequence {
   readonly salt: string;
   /** Hashes of the chain of full blocks, as far as they were needed. */
   readonly hashes: number[];
+  /** The same for what is on a disk. */
+  readonly links: Uint8Array[];
+  /** While it runs and waits for its prefix: `cached` and `blocks` are as if that were there already. */
+  restoring: Restore | undefined;
+  /** Its prompt is to be on the disk before it ends. */
+  readonly keeps: boolean;
+  /** While that is being done: what stands for this attempt. */
+  keeping: object | undefined;
+  /** What is on the disk could not be read in time, or whole. */
+  skipsDisk: boolean;
+  /** Where its prompt is kept, once it is. */
+  stored: StoredPrompt | undefined;
 
   readonly sampling: SamplingParams;
   readonly random: Random;

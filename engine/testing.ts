@@ -1,6 +1,8 @@
 /** Stand-ins for a model and its tokenizer: small, deterministic, and strict about what the engine asks of them. */
+import { concat } from "@std/bytes/concat.js";
 import {
   type Backend,
+  type CacheParts,
   type Candidates,
   type Draw,
   drawMark,
@@ -16,6 +18,7 @@ import { createChatForm } from "./chat/chat_form.ts";
 import { FakeGrammars } from "./testing_grammars.ts";
 import { LlmEngine } from "./engine.ts";
 import type { Grammars } from "./grammar/types.ts";
+import type { PromptKeeping } from "./prompt_cache/types.ts";
 import type { EngineLimits } from "./scheduler.ts";
 import { deviationOf } from "./testing_sampling.ts";
 import {
@@ -27,6 +30,9 @@ import {
 } from "./tokenizer/types.ts";
 import type { Engine, GenerateRequest, TokenEvent } from "./types.ts";
 
+/** Bytes of a copied block, and of a copied state. */
+export const FAKE_BLOCK_BYTES = 12 * KV_BLOCK_TOKENS;
+export const FAKE_STATE_BYTES = 4 * 1200;
 export const BOS = 256;
 export const EOS = 257;
 export const FAKE_VOCABULARY = 258;
@@ -136,6 +142,45 @@ export class FakeBackend implements Backend {
       this.#busy = false;
       this.#stop = undefined;
     }
+  }
+
+  /** Of a block its tokens, positions and groups; of a state its text behind the text's length. */
+  readCache({ blocks, slots }: CacheParts): Promise<Uint8Array<ArrayBuffer>> {
+    if (this.#busy || this.closed) throw new Error("Copied during a step, or after close");
+    const bytes = new Uint8Array(blocks.length * FAKE_BLOCK_BYTES + slots.length * FAKE_STATE_BYTES);
+    const words = new Int32Array(bytes.buffer);
+    let at = 0;
+    for (const { block, group } of blocks) {
+      for (const values of [this.#tokens, this.#positions, this.#groups]) {
+        words.set(values.subarray(block * KV_BLOCK_TOKENS, (block + 1) * KV_BLOCK_TOKENS), at);
+        at += KV_BLOCK_TOKENS;
+      }
+      if (words[at - 1] !== group) throw new Error("A block of another group is copied");
+    }
+    for (const slot of slots) {
+      const history = this.#states[slot]!;
+      words.set([history.length, ...history], at);
+      at += FAKE_STATE_BYTES / 4;
+    }
+    return Promise.resolve(bytes);
+  }
+
+  writeCache({ blocks, slots }: CacheParts, bytes: readonly Uint8Array[]): Promise<void> {
+    if (this.#busy || this.closed) throw new Error("Copied during a step, or after close");
+    const words = new Int32Array(concat([...bytes]).buffer);
+    let at = 0;
+    for (const { block } of blocks) {
+      for (const values of [this.#tokens, this.#positions, this.#groups]) {
+        values.set(words.subarray(at, at + KV_BLOCK_TOKENS), block * KV_BLOCK_TOKENS);
+        at += KV_BLOCK_TOKENS;
+      }
+    }
+    for (const slot of slots) {
+      this.#states[slot] = [...words.subarray(at + 1, at + 1 + words[at])];
+      at += FAKE_STATE_BYTES / 4;
+    }
+    if (at !== words.length) throw new Error("Not as many bytes as the parts have");
+    return Promise.resolve();
   }
 
   requestStop(): void {
@@ -380,11 +425,13 @@ export function startEngine<B extends FakeBackend = FakeBackend>(
   limits: Partial<EngineLimits> = {},
   contextLength = 1024,
   kind: new (options: FakeBackendOptions) => B = FakeBackend as new (options: FakeBackendOptions) => B,
+  keeping?: PromptKeeping,
 ) {
   const all = { ...LIMITS, ...limits };
   const backend = new kind(all);
   const grammars = new FakeGrammars({ vocabSize: FAKE_VOCABULARY, ends: [EOS] });
-  return { engine: engineOver(backend, all, contextLength, FAKE_VOCABULARY, grammars), backend, grammars };
+  const engine = engineOver(backend, all, contextLength, FAKE_VOCABULARY, grammars, keeping);
+  return { engine, backend, grammars };
 }
 
 /** An engine whose tokens are bytes, on a backend that is loaded. */
@@ -394,6 +441,7 @@ export function engineOver(
   contextLength: number,
   vocabSize = FAKE_VOCABULARY,
   grammars: Grammars = new FakeGrammars({ vocabSize, ends: [EOS] }),
+  keeping?: PromptKeeping,
 ): LlmEngine {
   return new LlmEngine({
     backend,
@@ -411,6 +459,7 @@ export function engineOver(
     rankTemplate: { encode: (query, document) => new ByteTokenizer().encode(`${query}\n${document}`) },
     grammars,
     limits,
+    keeping,
   });
 }
 

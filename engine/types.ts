@@ -84,7 +84,10 @@ export const DEFAULT_SAMPLING: Readonly<SamplingParams> = {
 export interface GenerateRequest {
   /** Token ids of the prompt, at least one. */
   readonly prompt: readonly number[];
-  /** Most tokens to generate; without it, what the context has room for. 0 only prefills. */
+  /**
+   * Most tokens to generate; without it, what the context has room for. 0 only prefills; a batch request's prompt is then on
+   * the disk when it ends, where prompts are kept there.
+   */
   readonly maxTokens?: number;
   readonly sampling?: Partial<SamplingParams>;
   /** Texts that end the generation; they are not part of the output. */
@@ -118,8 +121,18 @@ export interface Usage {
   readonly completionTokens: number;
   /** Prompt tokens that were found in the KV cache. */
   readonly cachedTokens: number;
+  /** Only of batch requests with `maxTokens` 0 where prompts are kept on a disk. */
+  readonly stored?: StoredPrompt;
   /** Only of requests with `thinking`: those of the completion tokens that lie inside it, its marks not counted. */
   readonly thinkingTokens?: number;
+}
+
+/** A prompt that is on the disk, durably. */
+export interface StoredPrompt {
+  /** Of its tokens those that requests which begin with it need not compute. */
+  readonly tokens: number;
+  /** The model and the way to compute that finds it: equal ids find each other's prompts. */
+  readonly cache: string;
 }
 
 export type FinishReason = "stop" | "length" | "cancelled";
@@ -180,6 +193,8 @@ export type EngineErrorCode =
   | "invalid_constraint"
   /** The answer cannot be completed in the form that its constraint asks for. */
   | "constraint_failed"
+  /** The prompt was to be kept on the disk, and that is full or failing. */
+  | "prompt_not_stored"
   | "queue_full"
   | "engine_closed"
   | "engine_unavailable"
@@ -245,6 +260,22 @@ export interface EngineStats {
   readonly stepRows: readonly number[];
   /** Calls of the backend; fewer than steps where it takes several at once. */
   readonly submits: number;
+  /** Only where prompts are kept on a disk. */
+  readonly disk?: DiskStats;
+}
+
+/** Prompts that are kept on a disk. */
+export interface DiskStats {
+  /** Requests whose prompts were in part read from it, those tokens, and the bytes that were read. */
+  readonly hits: number;
+  readonly tokens: number;
+  readonly readBytes: number;
+  /** KV blocks and states that were written to it, and their bytes. */
+  readonly writes: number;
+  readonly writtenBytes: number;
+  /** Bytes that it holds now, and may hold, of all models that share it. */
+  readonly bytes: number;
+  readonly limit: number;
 }
 
 /** A sequence that runs, in numbers. */

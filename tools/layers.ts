@@ -53,7 +53,7 @@ const LAYERS: readonly Layer[] = [
   {
     files: /^engine\/[^/]+$/,
     imports:
-      /^engine\/((?!load\.ts|inspect\.ts|fingerprint\.ts)[^/]+|(tokenizer|grammar|chat)\/types\.ts|models\/(types|one_model)\.ts|backend\/backend\.ts)$/,
+      /^engine\/((?!load\.ts|inspect\.ts|fingerprint\.ts)[^/]+|(tokenizer|grammar|chat)\/types\.ts|models\/(types|one_model)\.ts|prompt_cache\/types\.ts|backend\/backend\.ts)$/,
     why:
       "the engine's core knows tokenizers, grammars, chats and backends by their interfaces, and nothing of files and plans",
   },
@@ -112,6 +112,11 @@ const LAYERS: readonly Layer[] = [
     files: /^engine\/chat\//,
     imports: /^engine\/(chat\/|grammar\/types\.ts$|tokenizer\/types\.ts$)/,
     why: "chat forms know templates and tokenizers by their interface, and nothing of the engine",
+  },
+  {
+    files: /^engine\/prompt_cache\//,
+    imports: /^engine\/prompt_cache\//,
+    why: "what keeps prompts on a disk knows names and bytes, and nothing of the engine",
   },
   { files: /^ffi\//, imports: /^ffi\//, why: "the kernels' bindings stand alone" },
   { files: /^bench\//, imports: /^(bench|engine)\//, why: "benchmarks measure the engine's parts" },

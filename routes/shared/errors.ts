@@ -151,6 +151,8 @@ function fromEngine(code: EngineErrorCode, message: string, details: Record<stri
     case "constraint_failed":
       // The same request would most likely fail again, and nothing is wrong with the engine.
       return new ApiError(422, code, message, { details });
+    case "prompt_not_stored":
+      return new ApiError(507, code, message, { details });
     case "engine_failed":
       return new ApiError(500, code, message, { details, headers: NO_RETRY });
   }

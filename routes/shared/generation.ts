@@ -216,7 +216,7 @@ async function* generateOne(engine: Engine, counted: CountedRequest, index: numb
 /** The sum over all answers; a prompt that had several answers counts once. */
 export function usageOf(finishes: readonly Usage[], answersPerPrompt: number): UsageBody {
   const prompts = finishes.filter((_, i) => i % answersPerPrompt === 0);
-  const sum = (usages: readonly Usage[], field: keyof Usage) =>
+  const sum = (usages: readonly Usage[], field: Exclude<keyof Usage, "stored">) =>
     usages.reduce((total, usage) => total + (usage[field] ?? 0), 0);
   const prompt_tokens = sum(prompts, "promptTokens");
   const completion_tokens = sum(finishes, "completionTokens");
@@ -224,9 +224,17 @@ export function usageOf(finishes: readonly Usage[], answersPerPrompt: number): U
     prompt_tokens,
     completion_tokens,
     total_tokens: prompt_tokens + completion_tokens,
-    prompt_tokens_details: { cached_tokens: sum(prompts, "cachedTokens") },
+    prompt_tokens_details: { cached_tokens: sum(prompts, "cachedTokens"), ...storedOf(prompts) },
     completion_tokens_details: { reasoning_tokens: sum(finishes, "thinkingTokens") },
   };
+}
+
+/** Of prompts that were only read to be kept on the disk. */
+function storedOf(prompts: readonly Usage[]): { stored_tokens: number; stored_in: string } | undefined {
+  const stored = prompts.flatMap(({ stored }) => stored ?? []);
+  if (stored.length === 0) return undefined;
+  const stored_tokens = stored.reduce((sum, { tokens }) => sum + tokens, 0);
+  return { stored_tokens, stored_in: stored[0].cache };
 }
 
 /** What all chunks of one answer share. */

@@ -1,5 +1,11 @@
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
-import { ENGINE_STATES, type EngineStats, type OfferedModel } from "../../engine/types.ts";
+import {
+  type DiskStats,
+  type Engine,
+  ENGINE_STATES,
+  type EngineStats,
+  type OfferedModel,
+} from "../../engine/types.ts";
 import type { Account, AnswerWatch } from "./account.ts";
 import { registerStepRows } from "./step_rows.ts";
 
@@ -90,6 +96,7 @@ export class Metrics {
       };
       new Counter({ name, help, labelNames: ["model"], registers, collect });
     }
+    this.#observeDisk(engines);
     registerStepRows(this.#registry, () => engines().map(({ labels, engine }) => [labels, engine.stats()]));
     new Gauge({
       name: "compy_engine_state",
@@ -108,6 +115,28 @@ export class Metrics {
       return Deno.memoryUsage().rss;
     });
     this.#figure("process_start_time_seconds", "When the process began, in Unix time", () => STARTED);
+  }
+
+  /** Only models whose prompts are kept on a disk have these. */
+  #observeDisk(engines: () => readonly { labels: { model: string }; engine: Engine }[]): void {
+    const disks = () => engines().flatMap(({ labels, engine }) => engine.stats().disk ?? []).slice(0, 1);
+    for (const [field, name, help] of DISK_COUNTERS) {
+      const collect = function (this: Counter) {
+        this.reset();
+        for (const { labels, engine } of engines()) {
+          const { disk } = engine.stats();
+          if (disk) this.inc(labels, disk[field]);
+        }
+      };
+      new Counter({ name, help, labelNames: ["model"], registers: this.#registers, collect });
+    }
+    for (const [field, name, help] of DISK_GAUGES) {
+      const collect = function (this: Gauge) {
+        this.reset();
+        for (const disk of disks()) this.set(disk[field]);
+      };
+      new Gauge({ name, help, registers: this.#registers, collect });
+    }
   }
 
   /** In Prometheus' text format, whose media type is `contentType`. */
@@ -133,7 +162,7 @@ export class Metrics {
 
 const STARTED = performance.timeOrigin / 1000;
 
-type Figure = Exclude<keyof EngineStats, "stepRows">;
+type Figure = Exclude<keyof EngineStats, "stepRows" | "disk">;
 
 const GAUGES: readonly [Figure, name: string, help: string][] = [
   ["running", "compy_requests_running", "Requests that are being computed"],
@@ -150,4 +179,22 @@ const COUNTERS: readonly [Figure, name: string, help: string][] = [
   ["forcedTokens", "compy_forced_tokens_total", "Generated tokens that a constraint left no choice about"],
   ["steps", "compy_steps_total", "Steps of the model"],
   ["submits", "compy_submits_total", "Calls of the backend, of one step or several"],
+];
+
+const DISK_COUNTERS: readonly [keyof DiskStats, name: string, help: string][] = [
+  ["hits", "compy_disk_cache_hits_total", "Requests whose prompts were in part read from the disk"],
+  ["tokens", "compy_disk_cached_prompt_tokens_total", "Prompt tokens that were read from the disk"],
+  ["readBytes", "compy_disk_cache_read_bytes_total", "Bytes of KV blocks and states read from the disk"],
+  ["writes", "compy_disk_cache_writes_total", "KV blocks and states written to the disk"],
+  [
+    "writtenBytes",
+    "compy_disk_cache_written_bytes_total",
+    "Bytes of KV blocks and states written to the disk",
+  ],
+];
+
+/** Of the folder, which all models share. */
+const DISK_GAUGES: readonly [keyof DiskStats, name: string, help: string][] = [
+  ["bytes", "compy_disk_cache_bytes", "Bytes that the prompt cache takes on the disk"],
+  ["limit", "compy_disk_cache_limit_bytes", "Bytes that the prompt cache may take on the disk"],
 ];

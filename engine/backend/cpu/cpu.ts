@@ -1,5 +1,5 @@
 import { concat } from "@std/bytes/concat.js";
-import { KernelLibrary } from "../../../ffi/library.ts";
+import { KernelLibrary, libraryPath } from "../../../ffi/library.ts";
 import { FORMATS } from "../../gguf/formats.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { MachineLimits } from "../../plan/cost.ts";
@@ -42,6 +42,12 @@ export class CpuBackend implements Backend {
     this.#handle = view(this.#library.call("compy_model_new", 0n, input)).getBigUint64(0, true);
     const isa = new TextDecoder().decode(this.#library.call("compy_model_isa", this.#handle));
     this.info = { name: "cpu", isa, threads };
+  }
+
+  /** SHA-256 of the kernels: another build may round otherwise. */
+  async kernelsDigest(): Promise<string> {
+    const library = await Deno.readFile(libraryPath());
+    return new Uint8Array(await crypto.subtle.digest("SHA-256", library)).toHex();
   }
 
   /** Bytes of the plan's matrices once packed. */

@@ -1,0 +1,43 @@
+import { equals } from "@std/bytes/equals.js";
+
+/*
+ * A file holds one part:
+ *
+ *   8 bytes    "compyKV1"
+ *   32 bytes   its name
+ *   8 bytes    bytes of the part, little-endian
+ *   32 bytes   SHA-256 of these 48 bytes and of the SHA-256 of the part
+ *   the part
+ */
+const MAGIC = new TextEncoder().encode("compyKV1");
+const CHECKED = 48;
+/** Bytes before the part. */
+export const HEAD_BYTES = CHECKED + 32;
+
+/** What stands before a part in its file. */
+export async function headOf(name: string, part: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>> {
+  const head = new Uint8Array(HEAD_BYTES);
+  head.set(MAGIC);
+  head.set(Uint8Array.fromHex(name), MAGIC.length);
+  new DataView(head.buffer).setBigUint64(MAGIC.length + 32, BigInt(part.length), true);
+  head.set(await checksum(head, part), CHECKED);
+  return head;
+}
+
+/** The part of a file's content; undefined where anything in it is not as it was written under this name. */
+export async function partOf(
+  name: string,
+  file: Uint8Array<ArrayBuffer>,
+): Promise<Uint8Array<ArrayBuffer> | undefined> {
+  if (file.length < HEAD_BYTES) return undefined;
+  const part = file.subarray(HEAD_BYTES);
+  return equals(file.subarray(0, HEAD_BYTES), await headOf(name, part)) ? part : undefined;
+}
+
+/** Digests are computed on threads of their own. */
+async function checksum(head: Uint8Array, part: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
+  const both = new Uint8Array(CHECKED + 32);
+  both.set(head.subarray(0, CHECKED));
+  both.set(new Uint8Array(await crypto.subtle.digest("SHA-256", part)), CHECKED);
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", both));
+}

@@ -1,0 +1,254 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { join } from "@std/path";
+import { DiskFolder } from "./folder.ts";
+import { createNames, sha256 } from "./names.ts";
+import { HEAD_BYTES } from "./part_file.ts";
+import { openStore } from "./open.ts";
+import { fileBytes, FolderStore, type StoreOptions } from "./store.ts";
+import { MemoryFolder } from "./testing_folder.ts";
+
+const MB = 2 ** 20;
+const name = (i: number) => sha256(`part ${i}`).toHex();
+const part = (i: number, bytes = 1000) => new Uint8Array(bytes).map((_, at) => i * 31 + at);
+
+async function open(folder: MemoryFolder, options: Partial<StoreOptions> = {}) {
+  const warnings: string[] = [];
+  const all = { limit: MB, warn: (message: string) => void warnings.push(message), ...options };
+  return { store: await FolderStore.open(folder, all), warnings };
+}
+
+Deno.test("a part is there again after a restart, under its name alone", async () => {
+  const folder = new MemoryFolder();
+  const { store } = await open(folder);
+  assertEquals([await store.write(name(1), part(1)), await store.write(name(2), part(2))], [true, true]);
+  assertEquals(await store.read(name(1), 1000), part(1));
+  await store.close();
+  const { store: again, warnings } = await open(folder);
+  assertEquals([again.has(name(1)), again.has(name(3))], [true, false]);
+  assertEquals(await again.read(name(2), 1000), part(2));
+  assertEquals(await again.read(name(3), 1000), undefined);
+  assertEquals(again.bytes, 2 * fileBytes(1000));
+  assertEquals(warnings, []);
+});
+
+Deno.test("a changed byte anywhere, and a file cut anywhere, is a miss, and the part is written again", async () => {
+  const folder = new MemoryFolder();
+  const { store } = await open(folder);
+  await store.write(name(1), part(1, 50));
+  const file = folder.files.get(`${name(1)}.kv`)!;
+  const whole = file.bytes;
+  for (let at = 0; at < whole.length; at++) {
+    for (const damaged of [whole.slice().map((byte, i) => i === at ? byte ^ 4 : byte), whole.slice(0, at)]) {
+      folder.files.set(`${name(1)}.kv`, { ...file, bytes: damaged });
+      assertEquals(await store.read(name(1), 50), undefined, `byte ${at}`);
+      assertEquals([store.has(name(1)), folder.parts.length, store.bytes], [false, 0, 0]);
+      assertEquals(await store.write(name(1), part(1, 50)), true);
+      assertEquals(await store.read(name(1), 50), part(1, 50));
+    }
+  }
+  folder.files.set(`${name(1)}.kv`, { ...file, bytes: new Uint8Array([...whole, 0]) });
+  assertEquals(await store.read(name(1), 50), undefined);
+});
+
+Deno.test("a whole file under another's name, or of another size than is asked for, is a miss", async () => {
+  const folder = new MemoryFolder();
+  const { store } = await open(folder);
+  await store.write(name(1), part(1));
+  folder.files.set(`${name(2)}.kv`, folder.files.get(`${name(1)}.kv`)!);
+  await store.close();
+  const { store: again } = await open(folder);
+  assertEquals(await again.read(name(2), 1000), undefined);
+  assertEquals(await again.read(name(1), 999), undefined);
+});
+
+Deno.test("what is not the store's own is neither counted nor touched", async () => {
+  const folder = new MemoryFolder();
+  const foreign = ["notes.txt", "x.kv", `${name(1)}.kv.bak`];
+  for (const file of foreign) folder.files.set(file, { bytes: part(1, 9000), usedAt: 0 });
+  const { store, warnings } = await open(folder, { limit: 2 * fileBytes(1000) });
+  for (let i = 0; i < 5; i++) await store.write(name(i), part(i));
+  assertEquals(store.bytes, 2 * fileBytes(1000));
+  for (const file of foreign) assert(folder.files.has(file));
+  assertEquals(warnings, []);
+});
+
+Deno.test("the folder never takes more than its bound: what was used least recently goes, after a restart too", async () => {
+  const folder = new MemoryFolder();
+  const limit = 4 * fileBytes(1000);
+  const { store } = await open(folder, { limit });
+  const most: number[] = [];
+  folder.gate = () => Promise.resolve(most.push(folder.bytes - 4096)); // but for the secret
+  for (let i = 0; i < 4; i++) await store.write(name(i), part(i));
+  store.use([name(1), name(0)]);
+  await store.write(name(4), part(4));
+  assertEquals([0, 1, 2, 3, 4].filter((i) => store.has(name(i))), [0, 1, 3, 4]);
+  await store.write(name(5), part(5));
+  await store.write(name(6), part(6));
+  assertEquals([0, 1, 4, 5, 6].filter((i) => store.has(name(i))), [1, 4, 5, 6]);
+  await store.settle();
+  await store.close();
+  const files = [1, 6, 4, 5].map((i) => folder.files.get(`${name(i)}.kv`)!);
+  files.forEach((file, i) => file.usedAt = i);
+  const { store: again } = await open(folder, { limit: 2 * fileBytes(1000) });
+  assertEquals([1, 4, 5, 6].filter((i) => again.has(name(i))), [4, 5]);
+  assertEquals(await again.write(name(7), part(7, 9000)), false);
+  assertEquals(again.has(name(4)), true, "what never fits gives up nothing");
+  assert(Math.max(...most) <= limit, `${Math.max(...most)} of ${limit}`);
+});
+
+Deno.test("a store that keeps what it wrote gives up only what others left", async () => {
+  const folder = new MemoryFolder();
+  const { store: before } = await open(folder);
+  await before.write(name(0), part(0));
+  await before.close();
+  const { store } = await open(folder, { limit: 2 * fileBytes(1000), keep: true });
+  const written = [];
+  for (let i = 1; i < 4; i++) written.push(await store.write(name(i), part(i)));
+  assertEquals(written, [true, true, false]);
+  assertEquals([0, 1, 2, 3].filter((i) => store.has(name(i))), [1, 2]);
+});
+
+for (const code of ["ENOSPC", "EIO", "EDQUOT"]) {
+  Deno.test(`${code} makes the store quiet: one warning, what is there is still read`, async () => {
+    const folder = new MemoryFolder();
+    const { store, warnings } = await open(folder);
+    await store.write(name(1), part(1));
+    folder.fault = (call) => call === "write" ? code : undefined;
+    for (let i = 2; i < 6; i++) assertEquals(await store.write(name(i), part(i)), false);
+    assertEquals([warnings.length, store.writable, folder.parts.length], [1, false, 1]);
+    assertEquals([...folder.files.keys()].filter((file) => file.endsWith(".tmp")), []);
+    assertEquals(store.bytes, fileBytes(1000));
+    assertEquals(await store.read(name(1), 1000), part(1));
+  });
+
+  Deno.test(`${code} in any call neither throws nor refuses the start`, async () => {
+    for (const failing of ["make", "lock", "list", "write", "rename", "remove", "touch", "sync", "read"]) {
+      const folder = new MemoryFolder();
+      folder.files.set(`${name(9)}.tmp`, { bytes: part(1), usedAt: 0 });
+      folder.fault = (call) => call === failing ? code : undefined;
+      const { store } = await open(folder);
+      await store.write(name(1), part(1));
+      await store.read(name(1), 1000);
+      store.use([name(1)]);
+      await store.sync([name(1)]);
+      await store.close();
+    }
+  });
+}
+
+Deno.test("without file descriptors everything is a miss, without a word, and works again afterwards", async () => {
+  const folder = new MemoryFolder();
+  const { store, warnings } = await open(folder);
+  await store.write(name(1), part(1));
+  folder.fault = () => "EMFILE";
+  assertEquals([await store.read(name(1), 1000), await store.write(name(2), part(2))], [undefined, false]);
+  folder.fault = () => undefined;
+  assertEquals([await store.read(name(1), 1000), await store.write(name(2), part(2))], [part(1), true]);
+  assertEquals(warnings, []);
+});
+
+Deno.test("of two processes one writes and the other reads; when the first ends the second writes", async () => {
+  const folder = new MemoryFolder();
+  const { store: first } = await open(folder);
+  await first.write(name(1), part(1));
+  const { store: second, warnings } = await open(folder.elsewhere());
+  assertEquals(warnings.length, 1);
+  assertEquals(await second.read(name(1), 1000), part(1));
+  assertEquals([await second.write(name(2), part(2)), folder.parts.length], [false, 1]);
+  assertEquals(first.secret, second.secret);
+  await first.write(name(3), part(3));
+  await first.close();
+  const now = Date.now;
+  try {
+    Date.now = () => now() + 60_000;
+    assertEquals(second.has(name(3)), false); // looks again
+    for (let i = 0; i < 50; i++) await null;
+    assertEquals([second.has(name(3)), await second.write(name(2), part(2))], [true, true]);
+  } finally {
+    Date.now = now;
+  }
+});
+
+Deno.test("killed at any call: the next start finds whole parts or none, and within the bound", async () => {
+  for (let killed = 0; killed < 60; killed++) {
+    const folder = new MemoryFolder();
+    let calls = 0;
+    const { promise: dead, resolve: die } = Promise.withResolvers<void>();
+    folder.gate = () => ++calls > killed ? (die(), new Promise(() => {})) : Promise.resolve();
+    const limit = 6 * fileBytes(1000);
+    const life = (async () => {
+      const { store } = await open(folder, { limit });
+      for (let i = 0; i < 12; i++) await store.write(name(i), part(i));
+    })();
+    await Promise.race([life, dead]);
+    const { store, warnings } = await open(folder.afterKill(), { limit });
+    for (let i = 0; i < 12; i++) {
+      const read = await store.read(name(i), 1000);
+      if (read) assertEquals(read, part(i));
+    }
+    assertEquals(await store.write(name(99), part(99)), true);
+    assert(store.bytes <= limit && folder.bytes <= limit + 4096);
+    assertEquals([...folder.files.keys()].filter((file) => file.endsWith(".tmp")), []);
+    assertEquals(warnings, []);
+  }
+});
+
+Deno.test("on a real disk: private files, one store for all users of the process, a lock against other processes", async () => {
+  const path = await Deno.makeTempDir({ prefix: "compy-test-" });
+  try {
+    const folder = join(path, "a", "cache");
+    const options = { limit: MB, warn: () => {} };
+    const [one, two] = await Promise.all([
+      openStore(folder, options),
+      openStore(`${folder}/../cache`, options),
+    ]);
+    assert(one.store === two.store);
+    await one.store.write(name(1), part(1));
+    assertEquals(await one.store.sync([name(1)]), true);
+    assertEquals(await one.store.sync([name(2)]), false);
+    const files = [...Deno.readDirSync(folder)].map((file) => file.name).sort();
+    assertEquals(files, [`${name(1)}.kv`, "lock", "secret"].sort());
+    for (const file of files) assertEquals(Deno.statSync(join(folder, file)).mode! & 0o777, 0o600, file);
+    assertEquals(Deno.statSync(folder).mode! & 0o777, 0o700);
+    assertEquals(Deno.statSync(join(folder, `${name(1)}.kv`)).size, HEAD_BYTES + 1000);
+    const other = new DiskFolder(folder);
+    assertEquals(await other.lock(), false);
+    await one.close();
+    assertEquals(await two.store.read(name(1), 1000), part(1));
+    assertEquals(await two.store.read(name(2), 1000), undefined);
+    await two.close();
+    assertEquals(await other.lock(), true);
+    other.unlock();
+    await Deno.writeTextFile(join(path, "file"), "");
+    await assertRejects(() => openStore(join(path, "file"), options));
+  } finally {
+    await Deno.remove(path, { recursive: true });
+  }
+});
+
+Deno.test("names differ by everything that the bytes depend on, and by the folder's secret", () => {
+  const identity = { weights: "w", plan: "p", kernels: "k", isa: "i" };
+  const secret = new Uint8Array(32);
+  const tokens = Int32Array.from({ length: 32 }, (_, i) => i);
+  const nameOf = (change: Partial<typeof identity> = {}, salt = "", key = secret, ids = tokens) => {
+    const names = createNames({ ...identity, ...change }, key);
+    return names.name(names.link(names.root(salt), ids), 0);
+  };
+  const names = createNames(identity, secret);
+  const link = names.link(names.root(""), tokens);
+  const all = [
+    nameOf(),
+    nameOf({ weights: "v" }),
+    nameOf({ plan: "q" }),
+    nameOf({ kernels: "l" }),
+    nameOf({ isa: "j" }),
+    nameOf({}, "salt"),
+    nameOf({}, "", new Uint8Array(32).fill(1)),
+    nameOf({}, "", secret, tokens.toReversed()),
+    names.name(link, 1),
+    names.name(link, "state"),
+    names.name(names.link(link, tokens), 0),
+  ];
+  assertEquals(new Set(all).size, all.length);
+  assertEquals(nameOf(), all[0]);
+});

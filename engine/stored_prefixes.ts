@@ -1,0 +1,408 @@
+import { delay } from "@std/async/delay.js";
+import { type Backend, type CacheBlock, KV_BLOCK_TOKENS } from "./backend/backend.ts";
+import { firstSeen } from "./kv_blocks.ts";
+import type { KvCache } from "./kv_cache.ts";
+import type { PartKind, PromptKeeping } from "./prompt_cache/types.ts";
+import type { Restore, Sequence } from "./sequence.ts";
+import type { DiskStats } from "./types.ts";
+
+/** Bytes that are copied into or out of the model between two steps. */
+const MOST_COPIED = 16 * 2 ** 20;
+/** A part of a prompt that is not there after so long is computed. */
+const READ_LIMIT_MS = 2000;
+/** Parts that wait to be copied out, at most; more are not kept. */
+const MOST_OFFERED = 1 << 16;
+/** Blocks that are remembered to have been computed once. */
+const MOST_SEEN = 1 << 17;
+/**
+ * How many tokens' worth of bytes may be copied out after a step for each of its rows, and at least: so that copying takes
+ * a small share of the time that computing does.
+ */
+const COPIED_TOKENS_PER_ROW = 2;
+const LEAST_COPIED_TOKENS = 8;
+/** How long an engine that is closed writes what is still to be kept. */
+const FLUSH_MS = 10_000;
+const ROOM_POLL_MS = 10;
+
+/** Something of the model's cache that is to be written, as long as it is there. */
+interface Offer {
+  /** The block of the first group that holds the tokens, and the hash by which it is in the prefix index. */
+  readonly leader: number;
+  readonly hash: number;
+  readonly kind: PartKind;
+  /** Told whether it was written. */
+  readonly settle?: (there: boolean) => void;
+}
+
+/** Parts of a restored prefix that have been read: all of the blocks before `end`. */
+interface Arrival {
+  readonly sequence: Sequence;
+  readonly restore: Restore;
+  /** Undefined where they could not be read. */
+  readonly bytes: readonly Uint8Array[] | undefined;
+  readonly blocks: readonly CacheBlock[];
+  readonly slots: readonly number[];
+  readonly end: number;
+  readonly last: boolean;
+  readonly taken: () => void;
+}
+
+/** Whom arrivals concern besides the cache. */
+export interface Restorer {
+  /** The sequence's prefix is there: it runs on. */
+  restored(sequence: Sequence): void;
+  /** It could not be read: what is missing is computed. */
+  giveBack(sequence: Sequence): void;
+}
+
+/**
+ * What an engine keeps of prompts on a disk: offers what is worth keeping, and fetches what a sequence can go on from.
+ * Bytes are copied between steps only, into the model and out of it, by `exchange`.
+ */
+export class StoredPrefixes {
+  readonly #keeping: PromptKeeping;
+  readonly #backend: Required<Pick<Backend, "readCache" | "writeCache">>;
+  readonly #wake: () => void;
+  readonly #unlisten: () => void;
+  #cache!: KvCache;
+  readonly #bytesPerToken: number;
+  /** By their names, in the order in which they are written. */
+  readonly #offers = new Map<string, Offer>();
+  /** Those that somebody waits for. */
+  readonly #urgent = new Map<string, Offer>();
+  readonly #arrivals: Arrival[] = [];
+  /** Hashes of blocks that were computed once. */
+  readonly #seen = new Set<number>();
+  /** Bytes that may be copied out while others compute. */
+  #credit = 0;
+  readonly #totals = { hits: 0, tokens: 0, readBytes: 0, writes: 0, writtenBytes: 0 };
+
+  /** `wake` has the engine call `exchange`. */
+  constructor(keeping: PromptKeeping, backend: Backend, wake: () => void) {
+    const { readCache, writeCache } = backend;
+    if (!readCache || !writeCache) throw new Error("This backend's KV cache cannot be copied");
+    this.#keeping = keeping;
+    this.#backend = { readCache: readCache.bind(backend), writeCache: writeCache.bind(backend) };
+    this.#wake = wake;
+    this.#unlisten = keeping.store.onRoom(() => this.pending && wake());
+    const tokenBytes = keeping.groupBytes.reduce((sum, bytes) => sum + bytes, 0) / KV_BLOCK_TOKENS;
+    this.#bytesPerToken = Math.max(4096, tokenBytes);
+  }
+
+  /** The cache whose blocks these are. */
+  attach(cache: KvCache): void {
+    this.#cache = cache;
+  }
+
+  stats(): DiskStats {
+    const { bytes, limit } = this.#keeping.store;
+    return { ...this.#totals, bytes, limit };
+  }
+
+  /** What tells this engine's prompts apart on the disk. */
+  get id(): string {
+    return this.#keeping.names.id;
+  }
+
+  /** Whether there is something to copy. */
+  get pending(): boolean {
+    const offers = this.#offers.size + this.#urgent.size > 0;
+    return this.#arrivals.length > 0 || (offers && this.#keeping.store.room > 0);
+  }
+
+  /** Whether a part of the sequence's prefix is on the disk. */
+  has(sequence: Sequence, position: number, kind: PartKind): boolean {
+    return !sequence.skipsDisk && !sequence.pooled &&
+      this.#keeping.store.has(this.#nameOf(sequence, position, kind));
+  }
+
+  /** A block came into the prefix index. */
+  computed(sequence: Sequence, position: number): void {
+    if (sequence.pooled) return; // texts are many, and seldom come again
+    if (this.#keeping.eager || this.#isSecond(sequence.hashes[position])) this.#offer(sequence, position, 0);
+  }
+
+  /** A prefix of so many blocks, which is in memory, is used again. */
+  reused(sequence: Sequence, end: number): void {
+    if (end === 0 || sequence.pooled) return;
+    const names: string[] = [];
+    for (let position = 0; position < end; position++) names.push(this.#offer(sequence, position, 0));
+    for (const { position, kind } of this.#edgeParts(sequence, end)) {
+      names.push(this.#offer(sequence, position, kind));
+    }
+    this.#keeping.store.use(names);
+  }
+
+  /** The sequence may be gone on from after so many blocks. */
+  edge(sequence: Sequence, end: number): void {
+    if (!this.#keeping.eager || sequence.pooled || end === 0 || end > sequence.indexed) return;
+    for (const { position, kind } of this.#edgeParts(sequence, end)) this.#offer(sequence, position, kind);
+  }
+
+  /** A step of so many rows was computed. */
+  stepped(rows: number): void {
+    const tokens = Math.max(LEAST_COPIED_TOKENS, COPIED_TOKENS_PER_ROW * rows);
+    this.#credit = Math.min(this.#credit + tokens * this.#bytesPerToken, 4 * MOST_COPIED);
+  }
+
+  /** Begins to read what the sequence waits for. */
+  fetch(sequence: Sequence, restore: Restore): void {
+    this.#fetch(sequence, restore);
+  }
+
+  /** Between two steps: copies what has been read into the model, and what is to be written out of it. */
+  async exchange(restorer: Restorer, idle: boolean): Promise<void> {
+    for (let arrival = this.#arrivals.shift(); arrival; arrival = this.#arrivals.shift()) {
+      await this.#takeIn(arrival, restorer);
+    }
+    await this.#copyOut(idle);
+  }
+
+  /**
+   * Writes the whole of a sequence's prompt, which is held until then. Resolves when it is durable, to the tokens that a
+   * prompt with the same beginning will find. Throws an error that says why that failed.
+   */
+  async keep(sequence: Sequence): Promise<number> {
+    const { store } = this.#keeping;
+    const { parts, end } = this.#partsToKeep(sequence);
+    if (end === 0) return 0;
+    const bytes = parts.reduce((sum, { kind }) => sum + this.#bytesOf(kind), 0);
+    if (bytes > store.limit) throw new Error(`it takes ${bytes} bytes and the cache holds ${store.limit}`);
+    const names: string[] = [];
+    const writes = parts.map(({ position, kind }) => {
+      const name = this.#nameOf(sequence, position, kind);
+      names.push(name);
+      if (store.has(name)) return true;
+      return new Promise<boolean>((settle) => {
+        const [leader, hash] = [sequence.blocks[position], sequence.hashes[position]];
+        this.#offers.delete(name);
+        this.#urgent.get(name)?.settle?.(false);
+        this.#urgent.set(name, { leader, hash, kind, settle });
+      });
+    });
+    this.#wake();
+    const written = await Promise.all(writes);
+    if (!written.every((there) => there)) {
+      throw new Error("the disk is full or failing, or the cache too small");
+    }
+    store.use(names);
+    if (!await store.sync(names)) throw new Error("the disk is failing, or the cache too small");
+    return end * KV_BLOCK_TOKENS;
+  }
+
+  /** Copies out what is still to be kept, for a while. No step runs any more. */
+  async flush(restorer: Restorer): Promise<void> {
+    const { store } = this.#keeping;
+    const end = performance.now() + FLUSH_MS;
+    while (this.#offers.size + this.#urgent.size > 0 && performance.now() < end) {
+      if (store.room > 0) await this.exchange(restorer, true);
+      else await delay(ROOM_POLL_MS);
+    }
+  }
+
+  async close(): Promise<void> {
+    this.drop();
+    this.#unlisten();
+    await this.#keeping.close();
+  }
+
+  /** What a sequence goes on from at an edge besides the first group's blocks. */
+  #edgeParts(sequence: Sequence, end: number): { position: number; kind: PartKind }[] {
+    const parts: { position: number; kind: PartKind }[] = [];
+    for (const [i, window] of this.#cache.windows.entries()) {
+      const first = firstSeen(window, end * KV_BLOCK_TOKENS);
+      for (let position = first; position < end; position++) parts.push({ position, kind: i + 1 });
+    }
+    if (this.#cache.hasState(sequence.blocks[end - 1])) parts.push({ position: end - 1, kind: "state" });
+    return parts;
+  }
+
+  /** Of a prompt: its full blocks, and what prompts that part from it near its end go on from. */
+  #partsToKeep(sequence: Sequence): { parts: { position: number; kind: PartKind }[]; end: number } {
+    const { promptLength, indexed } = sequence;
+    const last = Math.floor((promptLength - 1) / KV_BLOCK_TOKENS);
+    const plain = this.#cache.windows.length === 0 && !this.#cache.hasStates;
+    const end = Math.min(indexed, plain ? Math.floor(promptLength / KV_BLOCK_TOKENS) : last);
+    const parts: { position: number; kind: PartKind }[] = [];
+    for (let position = 0; position < end; position++) parts.push({ position, kind: 0 });
+    const edges = new Map<string, { position: number; kind: PartKind }>();
+    for (const edge of [last - 1, last]) {
+      if (edge < 1 || edge > indexed) continue;
+      for (const part of this.#edgeParts(sequence, edge)) {
+        const { position, kind } = part;
+        // Out of the last edge's sight a window's block may be gone.
+        const held = this.#cache.locate(sequence.blocks[position], sequence.hashes[position], kind);
+        if (edge === last || held !== undefined) edges.set(`${position} ${kind}`, part);
+      }
+    }
+    if (this.#cache.hasStates && end > 0) edges.set(`${end - 1} state`, { position: end - 1, kind: "state" });
+    return { parts: [...parts, ...edges.values()], end };
+  }
+
+  /** Wants a part to be written, unless it is there. Returns its name. */
+  #offer(sequence: Sequence, position: number, kind: PartKind): string {
+    const { store } = this.#keeping;
+    const name = this.#nameOf(sequence, position, kind);
+    const known = this.#offers.has(name) || this.#urgent.has(name) || store.has(name);
+    if (known || this.#offers.size >= MOST_OFFERED || !store.writable) return name;
+    this.#offers.set(name, { leader: sequence.blocks[position], hash: sequence.hashes[position], kind });
+    return name;
+  }
+
+  /** Whether a block was computed before, and has left memory since. */
+  #isSecond(hash: number): boolean {
+    if (this.#seen.delete(hash)) {
+      this.#seen.add(hash);
+      return true;
+    }
+    if (this.#seen.size >= MOST_SEEN) this.#seen.delete(this.#seen.values().next().value!);
+    this.#seen.add(hash);
+    return false;
+  }
+
+  async #fetch(sequence: Sequence, restore: Restore): Promise<void> {
+    const { store } = this.#keeping;
+    let before = Promise.resolve();
+    for (const piece of this.#piecesOf(restore)) {
+      const reads = piece.parts.map(({ position, kind }) =>
+        store.read(this.#nameOf(sequence, position, kind), this.#bytesOf(kind))
+      );
+      const read = await inTime(Promise.all(reads));
+      if (sequence.restoring !== restore) return;
+      const whole = read?.every((bytes) => bytes !== undefined) ? read as Uint8Array[] : undefined;
+      await before; // one piece waits while the next is read
+      if (sequence.restoring !== restore) return;
+      before = new Promise((taken) => {
+        this.#arrivals.push({ sequence, restore, ...piece, bytes: whole, taken });
+      });
+      this.#wake();
+      if (!whole) return;
+    }
+    const names = Array.from({ length: restore.end }, (_, i) => this.#nameOf(sequence, i, 0));
+    store.use([...names, ...restore.parts.map((part) => this.#nameOf(sequence, part.position, part.kind))]);
+  }
+
+  /** What is read and copied at once: parts in the order of their positions, the state at last. */
+  *#piecesOf({ parts, end, slot }: Restore) {
+    const state = slot === undefined ? [] : [{ position: end - 1, kind: "state" as const, place: slot }];
+    const all = [...parts, ...state];
+    for (let first = 0, next = 0; first < all.length; first = next) {
+      let bytes = 0;
+      do {
+        bytes += this.#bytesOf(all[next].kind);
+        next++;
+        // Parts of one position stay together: what is before it is whole then.
+      } while (
+        next < all.length && (bytes < MOST_COPIED / 2 || all[next].position === all[next - 1].position)
+      );
+      const piece = all.slice(first, next);
+      yield {
+        parts: piece,
+        blocks: piece.flatMap(({ kind, place }) => kind === "state" ? [] : { group: kind, block: place }),
+        slots: piece.flatMap(({ kind, place }) => kind === "state" ? place : []),
+        end: next === all.length ? end : all[next].position,
+        last: next === all.length,
+      };
+    }
+  }
+
+  async #takeIn(arrival: Arrival, restorer: Restorer): Promise<void> {
+    const { sequence, restore, blocks, slots, bytes, end, last, taken } = arrival;
+    const stale = () => sequence.restoring !== restore;
+    try {
+      if (stale()) return;
+      if (bytes) {
+        await this.#backend.writeCache({ blocks, slots }, bytes);
+        if (stale()) return;
+        this.#totals.readBytes += bytes.reduce((sum, part) => sum + part.length, 0);
+        this.#cache.restored(sequence, end);
+        if (!last) return;
+      }
+      if (bytes && sequence.indexed >= restore.end) {
+        this.#totals.hits++;
+        this.#totals.tokens += restore.tokens;
+        restorer.restored(sequence);
+      } else {
+        sequence.skipsDisk = true;
+        restorer.giveBack(sequence);
+      }
+    } finally {
+      taken();
+    }
+  }
+
+  async #copyOut(idle: boolean): Promise<void> {
+    const { store } = this.#keeping;
+    if (!store.writable) return this.drop();
+    const blocks: { name: string; place: CacheBlock; offer: Offer }[] = [];
+    const slots: { name: string; place: number; offer: Offer }[] = [];
+    let total = 0;
+    for (const [offers, free] of [[this.#urgent, true], [this.#offers, idle]] as const) {
+      for (const [name, offer] of offers) {
+        const { kind, leader, hash } = offer;
+        const bytes = this.#bytesOf(kind);
+        // A state that somebody waits for may soon be gone.
+        if ((!free || kind !== "state") && (store.room <= total || total > MOST_COPIED)) break;
+        if (!free && bytes > this.#credit) break;
+        offers.delete(name);
+        const place = store.has(name) ? undefined : this.#cache.locate(leader, hash, kind);
+        if (place === undefined) {
+          offer.settle?.(store.has(name));
+          continue;
+        }
+        total += bytes;
+        if (!free) this.#credit -= bytes;
+        if (kind === "state") slots.push({ name, place, offer });
+        else blocks.push({ name, place: { group: kind, block: place }, offer });
+      }
+    }
+    if (total === 0) return;
+    const parts = { blocks: blocks.map(({ place }) => place), slots: slots.map(({ place }) => place) };
+    const bytes = await this.#backend.readCache(parts);
+    let at = 0;
+    for (const { name, offer } of [...blocks, ...slots]) {
+      const part = bytes.subarray(at, at += this.#bytesOf(offer.kind));
+      store.write(name, part).then((there) => {
+        if (there) {
+          this.#totals.writes++;
+          this.#totals.writtenBytes += part.length;
+        }
+        offer.settle?.(there);
+      });
+    }
+  }
+
+  /** Forgets what is to be written: it cannot be, or must not. */
+  drop(): void {
+    const urgent = [...this.#urgent.values()];
+    this.#urgent.clear();
+    this.#offers.clear();
+    for (const { settle } of urgent) settle?.(false);
+  }
+
+  #bytesOf(kind: PartKind): number {
+    return kind === "state" ? this.#keeping.stateBytes : this.#keeping.groupBytes[kind];
+  }
+
+  #nameOf(sequence: Sequence, position: number, kind: PartKind): string {
+    const { names } = this.#keeping;
+    const { links, tokens, salt } = sequence;
+    while (links.length <= position) {
+      const count = links.length;
+      const before = count === 0 ? names.root(salt) : links[count - 1];
+      links.push(names.link(before, tokens.subarray(count * KV_BLOCK_TOKENS, (count + 1) * KV_BLOCK_TOKENS)));
+    }
+    return names.name(links[position], kind);
+  }
+}
+
+/** Undefined where it takes too long. */
+async function inTime<T>(result: Promise<T>): Promise<T | undefined> {
+  const ended = new AbortController();
+  const late = delay(READ_LIMIT_MS, { signal: ended.signal }).then(() => undefined, () => undefined);
+  try {
+    return await Promise.race([result, late]);
+  } finally {
+    ended.abort();
+  }
+}

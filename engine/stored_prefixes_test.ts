@@ -1,0 +1,343 @@
+/** Prompts on a disk: whatever happens to it, answers are those of an engine that has none. */
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
+import { createNames } from "./prompt_cache/names.ts";
+import { FolderStore } from "./prompt_cache/store.ts";
+import { MemoryFolder } from "./prompt_cache/testing_folder.ts";
+import type { EngineLimits } from "./scheduler.ts";
+import {
+  FAKE_BLOCK_BYTES,
+  FAKE_STATE_BYTES,
+  FakeBackend,
+  generate,
+  GREEDY,
+  promptOf,
+  settle,
+  startEngine,
+} from "./testing.ts";
+import { EngineError, type GenerateRequest } from "./types.ts";
+
+interface Setup {
+  readonly limits?: Partial<EngineLimits>;
+  readonly eager?: boolean;
+  readonly weights?: string;
+  readonly limit?: number;
+  readonly warn?: (message: string) => void;
+}
+
+const PLAIN: Partial<EngineLimits> = {};
+const HYBRID: Partial<EngineLimits> = { stateSlots: 12 };
+const WINDOWS: Partial<EngineLimits> = { kvWindows: [40, 5], kvBlocks: 160 };
+const ALL: Partial<EngineLimits> = { ...HYBRID, ...WINDOWS };
+const KINDS = { "plain": PLAIN, "with states": HYBRID, "with windows": WINDOWS, "with both": ALL };
+
+/** An engine over a folder. `end` closes it, as a server that stops does. */
+async function start(folder: MemoryFolder, setup: Setup = {}) {
+  const { limits = {}, eager = true, weights = "w", limit = 2 ** 30, warn = () => {} } = setup;
+  const store = await FolderStore.open(folder, { limit, warn });
+  const groups = 1 + (limits.kvWindows?.length ?? 0);
+  const keeping = {
+    store,
+    names: createNames({ weights, plan: "p", kernels: "k", isa: "i" }, store.secret),
+    groupBytes: new Array(groups).fill(FAKE_BLOCK_BYTES),
+    stateBytes: FAKE_STATE_BYTES,
+    eager,
+    close: () => store.close(),
+  };
+  const started = startEngine({ maxRows: 64, ...limits }, 1024, FakeBackend, keeping);
+  const ask = (prompt: number[], more: Partial<GenerateRequest> = {}) =>
+    generate(started.engine, { prompt, maxTokens: 6, sampling: GREEDY, ignoreEos: true, ...more });
+  return { ...started, store, ask, end: () => started.engine.close() };
+}
+
+/** What greedy decoding gives where an EOS does not end it. */
+async function truth(prompt: number[], maxTokens = 6): Promise<number[]> {
+  const { engine } = startEngine({ kvBlocks: 200 });
+  const { tokens } = await generate(engine, { prompt, maxTokens, sampling: GREEDY, ignoreEos: true });
+  await engine.close();
+  return tokens;
+}
+
+const full = (tokens: number) => Math.floor((tokens - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
+
+for (const [kind, limits] of Object.entries(KINDS)) {
+  Deno.test(`${kind}: a restarted engine goes on from the disk, with the same answer`, async () => {
+    const folder = new MemoryFolder();
+    const prompt = promptOf(333);
+    const one = await start(folder, { limits });
+    const { tokens } = await one.ask(prompt);
+    await one.end();
+    const two = await start(folder, { limits });
+    const again = await two.ask(prompt);
+    assertEquals(again.tokens, tokens);
+    assertEquals(tokens, await truth(prompt));
+    assertEquals(again.finish.usage.cachedTokens, full(333));
+    assertEquals(two.backend.rows, 333 - full(333) + 5);
+    const { disk, cachedTokens } = two.engine.stats();
+    assertEquals([disk?.hits, disk?.tokens, cachedTokens], [1, full(333), full(333)]);
+    assert(disk!.readBytes > 0);
+    // It is as if it were in memory.
+    const third = await two.ask(prompt);
+    assertEquals([third.tokens, third.finish.usage.cachedTokens], [tokens, full(333)]);
+    assertEquals(two.engine.stats().disk?.hits, 1);
+    await two.end();
+  });
+
+  Deno.test(`${kind}: a prompt's second use is what writes it, each part once`, async () => {
+    const folder = new MemoryFolder();
+    const [prompt, other] = [promptOf(200), promptOf(100, 5)];
+    const one = await start(folder, { limits, eager: false });
+    await one.ask(other);
+    await one.ask(prompt);
+    await settle();
+    assertEquals(folder.parts.length, 0);
+    await one.ask(prompt);
+    await one.ask(prompt);
+    await one.end();
+    const written = folder.log.filter((line) => line.startsWith("write") && !line.includes("secret"));
+    assertEquals(written.length, folder.parts.length);
+    assertEquals(new Set(written).size, written.length);
+    const two = await start(folder, { limits, eager: false });
+    assertEquals((await two.ask(prompt)).finish.usage.cachedTokens, full(200));
+    assertEquals((await two.ask(other)).finish.usage.cachedTokens, 0);
+    await two.end();
+  });
+
+  Deno.test(`${kind}: prompts of other salts and other models are not found`, async () => {
+    const folder = new MemoryFolder();
+    const prompt = promptOf(150);
+    const one = await start(folder, { limits });
+    await one.ask(prompt, { cacheSalt: "a" });
+    await one.end();
+    for (const [cacheSalt, weights, cached] of [["a", "w", 128], ["b", "w", 0], ["a", "v", 0]] as const) {
+      const two = await start(folder, { limits, weights });
+      const { tokens, finish } = await two.ask(prompt, { cacheSalt });
+      assertEquals(finish.usage.cachedTokens, cached);
+      assertEquals(tokens, await truth(prompt));
+      await two.end();
+    }
+    const two = await start(folder, { limits });
+    assertEquals((await two.ask(prompt)).finish.usage.cachedTokens, 0);
+    await two.end();
+  });
+
+  Deno.test(`${kind}: whichever file is damaged, less is found, and the answer is the same`, async () => {
+    const folder = new MemoryFolder();
+    const prompt = promptOf(170);
+    const one = await start(folder, { limits });
+    const { tokens } = await one.ask(prompt);
+    await one.end();
+    for (const file of folder.parts) {
+      const files = new Map([...folder.files].map(([name, { ...entry }]) => [name, entry]));
+      const bytes = files.get(file)!.bytes.slice();
+      bytes[bytes.length >> 1] ^= 1;
+      files.get(file)!.bytes = bytes;
+      const two = await start(new MemoryFolder(files), { limits });
+      assertEquals((await two.ask(prompt)).tokens, tokens);
+      await two.end();
+      const three = await start(new MemoryFolder(files), { limits });
+      const { finish } = await three.ask(prompt);
+      assertEquals(finish.usage.cachedTokens, full(170), "it was written again");
+      await three.end();
+    }
+  });
+
+  Deno.test(`${kind}: who asks for the same meanwhile waits for it, and others go on`, async () => {
+    const folder = new MemoryFolder();
+    const [prompt, other] = [promptOf(300), promptOf(70, 3)];
+    const one = await start(folder, { limits });
+    const { tokens } = await one.ask(prompt);
+    await one.end();
+    const two = await start(folder, { limits });
+    const { promise: opened, resolve: openGate } = Promise.withResolvers<void>();
+    folder.gate = (call) => call === "read" ? opened : Promise.resolve();
+    const asked = [two.ask(prompt), two.ask(prompt)];
+    assertEquals((await two.ask(other)).tokens, await truth(other));
+    openGate();
+    for (const { tokens: answer, finish } of await Promise.all(asked)) {
+      assertEquals([answer, finish.usage.cachedTokens], [tokens, full(300)]);
+    }
+    assertEquals(two.engine.stats().disk?.hits, 1);
+    assertEquals(two.engine.stats().kvBlocksUsed, 0);
+    await two.end();
+  });
+
+  Deno.test(`${kind}: one that is cancelled while it is read leaves nothing behind`, async () => {
+    const folder = new MemoryFolder();
+    const prompt = promptOf(300);
+    const one = await start(folder, { limits });
+    const { tokens } = await one.ask(prompt);
+    await one.end();
+    const two = await start(folder, { limits });
+    const { promise: opened, resolve: openGate } = Promise.withResolvers<void>();
+    folder.gate = (call) => call === "read" ? opened : Promise.resolve();
+    const abort = new AbortController();
+    const asked = two.ask(prompt, { signal: abort.signal });
+    await settle();
+    assert(two.engine.stats().kvBlocksUsed > 0);
+    abort.abort();
+    assertEquals((await asked).finish.reason, "cancelled");
+    assertEquals(two.engine.stats().kvBlocksUsed, 0);
+    openGate();
+    assertEquals((await two.ask(prompt)).tokens, tokens);
+    await two.end();
+  });
+
+  Deno.test(`${kind}: a batch request for no tokens ends when its prompt is durable`, async () => {
+    const folder = new MemoryFolder();
+    const document = promptOf(300);
+    const one = await start(folder, { limits, eager: false });
+    const keep = { maxTokens: 0, priority: "batch" as const };
+    const { finish } = await one.ask(document, keep);
+    const { stored } = finish.usage;
+    assertEquals(stored?.tokens, full(300));
+    const parts = new Set(folder.parts);
+    const synced = folder.log.filter((line) => line.startsWith("sync ")).map((line) => line.slice(5));
+    assertEquals(new Set(synced.filter((file) => file !== "")), parts);
+    // At once where it is there already; and who asks for no tokens otherwise writes nothing.
+    assertEquals((await one.ask(document, keep)).finish.usage.stored, stored);
+    assertEquals((await one.ask(promptOf(100, 8), { maxTokens: 0 })).finish.usage.stored, undefined);
+    assertEquals((await one.ask(promptOf(20, 9), keep)).finish.usage.stored?.tokens, 0);
+    assertEquals(folder.parts.length, parts.size);
+    // Killed, not closed.
+    const two = await start(folder.afterKill(), { limits });
+    const question = [...document, ...promptOf(40, 4)];
+    const { tokens, finish: { usage } } = await two.ask(question);
+    assertEquals([tokens, usage.cachedTokens], [await truth(question), full(300)]);
+    // A template's last tokens, which the next prompt has not, may reach across an edge.
+    const parted = [...document.slice(0, 285), ...promptOf(40, 6)];
+    const three = await start(folder.afterKill(), { limits });
+    const answer = await three.ask(parted);
+    assertEquals([answer.tokens, answer.finish.usage.cachedTokens], [await truth(parted), 256]);
+    await two.end();
+    await three.end();
+    await one.end();
+  });
+
+  Deno.test(`${kind}: preempted again and again in a small pool, with a disk that fails, answers are the same`, async () => {
+    const folder = new MemoryFolder();
+    const small = { ...limits, kvBlocks: limits.kvWindows ? 21 : 14, maxRows: 20, parallel: 8, queue: 500 };
+    let calls = 0;
+    folder.fault = () => ++calls % 29 === 0 ? "EMFILE" : undefined;
+    const prompts = Array.from({ length: 24 }, (_, i) => [
+      ...promptOf(40 + i % 4 * 40, i % 3),
+      ...promptOf(20 + i % 11, i % 7),
+    ]);
+    const expected = [];
+    for (const prompt of prompts) expected.push(await truth(prompt, 110));
+    for (let run = 0; run < 2; run++) {
+      const one = await start(run > 0 ? folder.afterKill() : folder, { limits: small });
+      const ask = (priority: "batch" | "interactive", i: number) =>
+        one.ask(prompts[i], { maxTokens: 110, priority });
+      const answers = prompts.map((_, i) => i % 2 === 0 ? ask("batch", i) : undefined);
+      await settle(); // they run when the others come
+      prompts.forEach((_, i) => answers[i] ??= ask("interactive", i));
+      assertEquals((await Promise.all(answers)).map((answer) => answer!.tokens), expected);
+      const { preemptions, disk, kvBlocksUsed } = one.engine.stats();
+      assert(preemptions > 0, "nobody was preempted");
+      assert(run === 0 || disk!.hits > 0, "nothing was found");
+      assertEquals(kvBlocksUsed, 0);
+      await one.end();
+    }
+  });
+}
+
+Deno.test("the next turn of a chat begins with the last answer, from memory and from the disk", async () => {
+  for (const limits of Object.values(KINDS)) {
+    const folder = new MemoryFolder();
+    const one = await start(folder, { limits });
+    const prompt = promptOf(50);
+    const { tokens } = await one.ask(prompt, { maxTokens: 100 });
+    const next = [...prompt, ...tokens, ...promptOf(30, 2)];
+    const second = await one.ask(next);
+    assertEquals([second.tokens, second.finish.usage.cachedTokens], [await truth(next), 128]);
+    await one.end();
+    const two = await start(folder, { limits });
+    const restarted = await two.ask(next);
+    assertEquals(restarted.tokens, second.tokens);
+    assert(restarted.finish.usage.cachedTokens >= 128);
+    await two.end();
+  }
+});
+
+Deno.test("a disk that does not answer is waited for two seconds, and then the prompt is computed", async () => {
+  const folder = new MemoryFolder();
+  const prompt = promptOf(200);
+  const one = await start(folder);
+  const { tokens } = await one.ask(prompt);
+  await one.end();
+  const two = await start(folder);
+  folder.gate = (call) => call === "read" ? new Promise(() => {}) : Promise.resolve();
+  const began = performance.now();
+  const { tokens: again, finish } = await two.ask(prompt);
+  assertEquals([again, finish.usage.cachedTokens], [tokens, 0]);
+  assert(performance.now() - began < 4000);
+  await two.end();
+});
+
+Deno.test("a full disk is told of once, and changes no answer; a request that wants its prompt kept fails", async () => {
+  const folder = new MemoryFolder();
+  const warnings: string[] = [];
+  const one = await start(folder, { warn: (message) => void warnings.push(message) });
+  folder.fault = (call) => call === "write" ? "ENOSPC" : undefined;
+  for (let i = 0; i < 3; i++) {
+    assertEquals((await one.ask(promptOf(200, i))).tokens, await truth(promptOf(200, i)));
+  }
+  const error = await assertRejects(
+    () => one.ask(promptOf(90), { maxTokens: 0, priority: "batch" }),
+    EngineError,
+    "The prompt cannot be kept on the disk: the disk is full or failing",
+  );
+  assertEquals(error.code, "prompt_not_stored");
+  assertEquals([warnings.length, folder.parts.length], [1, 0]);
+  await one.end();
+});
+
+Deno.test("a prompt that is larger than the cache is refused to be kept, in figures", async () => {
+  const one = await start(new MemoryFolder(), { limit: 4096 });
+  await assertRejects(
+    () => one.ask(promptOf(500), { maxTokens: 0, priority: "batch" }),
+    EngineError,
+    "it takes 5760 bytes and the cache holds 4096",
+  );
+  await one.end();
+});
+
+Deno.test("steps go on while a slow disk is written to, and what finds no room is not kept", async () => {
+  const folder = new MemoryFolder();
+  const one = await start(folder, { limits: { parallel: 2 } });
+  const { promise: opened, resolve: openGate } = Promise.withResolvers<void>();
+  folder.gate = (call) => call === "write" ? opened : Promise.resolve();
+  for (let i = 0; i < 5; i++) {
+    assertEquals(
+      (await one.ask(promptOf(300, i), { maxTokens: 50 })).tokens,
+      await truth(promptOf(300, i), 50),
+    );
+  }
+  openGate();
+  await one.end();
+});
+
+Deno.test("an engine that is closed first writes what it was going to", async () => {
+  const folder = new MemoryFolder();
+  const one = await start(folder);
+  await one.ask(promptOf(400));
+  await one.end();
+  assertEquals(folder.parts.length, Math.floor(405 / KV_BLOCK_TOKENS));
+});
+
+Deno.test("log-probabilities of the prompt are computed, whatever is on the disk", async () => {
+  const folder = new MemoryFolder();
+  const prompt = promptOf(120);
+  const one = await start(folder);
+  const first = await one.ask(prompt, { promptLogprobs: true, logprobs: 1 });
+  await one.end();
+  const two = await start(folder);
+  const second = await two.ask(prompt, { promptLogprobs: true, logprobs: 1 });
+  assertEquals(
+    second.events.filter(({ type }) => type === "prompt"),
+    first.events.filter(({ type }) => type === "prompt"),
+  );
+  assertEquals(second.finish.usage.cachedTokens, 0);
+  await two.end();
+});
