@@ -119,7 +119,7 @@ export class Metrics {
 
   /** Only models whose prompts are kept on a disk have these. */
   #observeDisk(engines: () => readonly { labels: { model: string }; engine: Engine }[]): void {
-    const disks = () => engines().flatMap(({ labels, engine }) => engine.stats().disk ?? []).slice(0, 1);
+    const disks = () => engines().flatMap(({ engine }) => engine.stats().disk ?? []).slice(0, 1);
     for (const [field, name, help] of DISK_COUNTERS) {
       const collect = function (this: Counter) {
         this.reset();
