@@ -141,7 +141,7 @@ Deno.test("a gap: what stands before it, after it, and how its filling begins", 
 });
 
 Deno.test("other files come before the gap, the last as long as there is room", async () => {
-  const files = [{ filename: "one", text: "1".repeat(40) }, { text: "22" }, {
+  const files = [{ filename: "one", text: "1".repeat(60) }, { text: "22" }, {
     filename: "three",
     text: "33",
   }];
@@ -164,7 +164,7 @@ Deno.test("other files come before the gap, the last as long as there is room", 
     assertEquals((await answered(server, "/infill", asked)).truncated, false);
     const [begin] = server.engine.encodePrompt("");
     const told = `\n\n--- one ---\n\n${files[0].text}\n\n--- file 2 ---\n\n22\n\n--- three ---\n\n33`;
-    assertEquals(server.engine.requests[0].prompt.slice(0, -8), [begin, ...bytes(told)]);
+    assertEquals(server.engine.requests[0].prompt.slice(0, -7), [begin, ...bytes(told)]);
   });
   await withServer({ infill, contextLength: 20 }, async (server) => {
     assertEquals((await answered(server, "/infill", asked)).truncated, true);

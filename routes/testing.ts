@@ -187,7 +187,6 @@ export class FakeEngine implements Engine {
     this.#refuse(request);
     this.requests.push(request);
     const signal = AbortSignal.any([this.#cancelAll.signal, ...(request.signal ? [request.signal] : [])]);
-    await this.#admit(signal);
     const { prompt, maxTokens } = request;
     const sequence = {
       id: this.requests.length - 1,
@@ -196,7 +195,7 @@ export class FakeEngine implements Engine {
       generatedTokens: 0,
       maxTokens: maxTokens ?? this.#options.contextLength - prompt.length,
     };
-    this.#running.push(sequence);
+    await this.#admit(sequence, signal);
     try {
       for await (const event of this.#answer(request, signal)) {
         if (event.type === "token") sequence.generatedTokens++;
@@ -222,7 +221,7 @@ export class FakeEngine implements Engine {
     }
   }
 
-  async #admit(signal: AbortSignal): Promise<void> {
+  async #admit(sequence: RunningSequence, signal: AbortSignal): Promise<void> {
     if (this.#running.length >= this.#options.slots && !signal.aborted) {
       const { promise, resolve } = Promise.withResolvers<void>();
       const leave = () => {
@@ -235,6 +234,7 @@ export class FakeEngine implements Engine {
       await promise;
       signal.removeEventListener("abort", leave);
     }
+    this.#running.push(sequence);
   }
 
   async *#answer(request: GenerateRequest, signal: AbortSignal): AsyncGenerator<TokenEvent> {
