@@ -70,7 +70,7 @@ export function batchCard(batch, pace, actions) {
     h(
       "div",
       { class: "row" },
-      h("h3", {}, name),
+      h("h2", {}, name),
       h("span", { class: `badge ${status}` }, STATUS[status] ?? status),
     ),
     h("progress", {

@@ -44,7 +44,7 @@ export class BatchesView {
       h("div", { class: "bar" }, h("h1", { id: "batches-title" }, "Batches")),
       h(
         "div",
-        { class: "page" },
+        { class: "page", tabindex: 0, role: "region", "aria-label": "Files and batches" },
         h(
           "p",
           { class: "lead" },
@@ -147,9 +147,10 @@ export class BatchesView {
     }
   }
 
-  /** Reads the events of the batch that runs: the server says there how fast it is. */
+  /** Reads the events of the batch that runs, else of the next one: the server says there how fast it is. */
   async #follow() {
-    const running = this.#batches.find(({ status }) => status === "in_progress");
+    const open = this.#batches.filter((batch) => !hasEnded(batch));
+    const running = open.find(({ status }) => status === "in_progress") ?? open.at(-1);
     if (!running || !this.#shown || document.hidden || this.#followed) return;
     const followed = { id: running.id, abort: new AbortController() };
     this.#followed = followed;

@@ -38,7 +38,6 @@ export class Chats extends EventTarget {
 
   async load() {
     this.list = await this.store.all();
-    this.#tell("list");
   }
 
   /** @returns {Conversation} */

@@ -12,6 +12,7 @@ export function rate(value) {
 
 /** @param {number} seconds */
 export function duration(seconds) {
+  if (seconds < 1) return `${Math.round(1000 * seconds)} ms`;
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   if (seconds < 60) return `${Math.round(seconds)} s`;
   const minutes = Math.round(seconds / 60);

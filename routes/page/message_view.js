@@ -106,6 +106,9 @@ export class AnswerView {
   #thinking;
   #summary = h("summary");
   #calls = h("div", { class: "calls" });
+  #note = h("span");
+  /** One element as long as the answer is written: what moves in it does not begin anew with each token. */
+  #progress = h("p", { class: "progress" }, h("span", { class: "pulse", "aria-hidden": "true" }), this.#note);
   #end = h("div", { class: "end" });
   /** The calls that are shown, in a word each, so that typing into one is not disturbed. */
   #shownCalls = "";
@@ -146,7 +149,10 @@ export class AnswerView {
     }
     this.#text.show(answer.content);
     this.#showCalls(run === undefined ? open : []);
-    fill(this.#end, run ? progress(run) : this.#footer(place));
+    if (!run) return fill(this.#end, this.#footer(place));
+    const said = progressText(run);
+    if (this.#note.textContent !== said) this.#note.textContent = said;
+    if (this.#progress.parentNode !== this.#end) fill(this.#end, this.#progress);
   }
 
   /** @param {readonly Call[]} open */
@@ -181,9 +187,8 @@ function troubleView({ text, advice }) {
 }
 
 /** @param {import("./chats.js").Run} run */
-function progress({ note, rate: speed }) {
-  const said = speed === undefined ? note : `${note}, ${rate(speed)} tokens/s`;
-  return h("p", { class: "progress" }, h("span", { class: "pulse", "aria-hidden": "true" }), said);
+function progressText({ note, rate: speed }) {
+  return speed === undefined ? note : `${note}, ${rate(speed)} tokens/s`;
 }
 
 /**
@@ -209,7 +214,7 @@ function figures({ usage, tokensPerSecond, firstTokenMs, finish }) {
  * @param {MessageActions} actions
  */
 function callView(call, open, actions) {
-  const heading = h("h3", {}, icon("forward"), "Calls ", h("code", {}, call.name || "…"));
+  const heading = h("h2", {}, icon("forward"), "Calls ", h("code", {}, call.name || "…"));
   const section = h("section", { class: "call" }, heading, renderCode("json", pretty(call.arguments)));
   if (!open) return section;
   const area = h("textarea", { rows: 3, placeholder: "What the function gives back, as text or JSON" });

@@ -43,7 +43,7 @@ function renderBlock(block) {
     case "paragraph":
       return h("p", {}, block.children.map(renderInline));
     case "heading":
-      // The page and its sections have the first two levels.
+      // The page has the first level.
       return h(headingTag(block.level), { class: `level-${block.level}` }, block.children.map(renderInline));
     case "code":
       return renderCode(block.language, block.text);
@@ -62,7 +62,7 @@ function renderBlock(block) {
 
 /** @param {number} level */
 function headingTag(level) {
-  return /** @type {"h3" | "h4" | "h5" | "h6"} */ (`h${Math.min(level + 2, 6)}`);
+  return /** @type {"h2" | "h3" | "h4" | "h5" | "h6"} */ (`h${Math.min(level + 1, 6)}`);
 }
 
 /**

@@ -52,7 +52,7 @@ export class ServerView {
       h("div", { class: "bar" }, h("h1", { id: "server-title" }, "Server")),
       h(
         "div",
-        { class: "page" },
+        { class: "page", tabindex: 0, role: "region", "aria-label": "Live figures" },
         this.#state,
         this.#plots.map(({ element }) => element),
         h("h2", {}, "Models"),

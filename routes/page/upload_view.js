@@ -103,7 +103,7 @@ export class UploadView {
             .finally(() => start.disabled = false);
         },
       },
-      h("h3", {}, file.name),
+      h("h2", {}, file.name),
       h("p", { class: "figures" }, summary(file, check, whole)),
       check.problems.length > 0 && h(
         "ul",
