@@ -50,9 +50,14 @@ interface Division {
   readonly ends: readonly number[];
 }
 
+/** The tokens that a text is divided behind. */
+interface Window {
+  readonly tokens: readonly number[];
+  readonly bytes: Uint8Array;
+}
+
 /** Divides forced texts for one vocabulary. */
 export class Divider {
-  readonly #utf8 = new TextEncoder();
   readonly #text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   /** Put before a text, where the tokenizer would else treat it as the beginning of a prompt. */
   readonly #anchor: string;
@@ -88,7 +93,7 @@ export class Divider {
       if (part.end === forced.bytes.length) {
         tokens.push(...this.#open(bytes, forced, context));
       } else {
-        const division = this.#after(bytes, this.#window(bytes, context));
+        const division = this.#behind(bytes, context).division;
         tokens.push(...division?.tokens ?? []);
         if (division?.ends.at(-1) !== bytes.length) break;
       }
@@ -99,15 +104,21 @@ export class Divider {
   /** Of a text whose end is open, what no later text can change. */
   #open(bytes: Uint8Array, { next, crossings }: ForcedText, context: readonly number[]): readonly number[] {
     if (unfinished(bytes) > 0) return this.#untilLastWord(bytes, context);
-    const window = this.#window(bytes, context);
-    const divisions = [bytes, ...probes(next).map((probe) => join(bytes, this.#utf8.encode(probe)))]
-      .map((text) => this.#after(text, window));
+    const { window, division } = this.#behind(bytes, context);
+    if (!division) return [];
+    const whole = this.#decode(join(window.bytes, bytes))!;
+    let count = division.tokens.length;
+    for (const probe of probes(next)) {
+      if (count === 0) return [];
+      count = this.#same(division, count, whole + probe, window);
+    }
     for (const crossing of crossings) {
       let cut = bytes.length - crossing;
       while ((bytes[cut] & 0xc0) === 0x80) cut--;
-      divisions.push(this.#after(bytes.subarray(0, Math.max(cut, 0)), window));
+      const text = this.#decode(join(window.bytes, bytes.subarray(0, Math.max(cut, 0))));
+      count = text === undefined ? 0 : this.#same(division, count, text, window);
     }
-    return common(divisions, bytes.length);
+    return division.tokens.slice(0, count);
   }
 
   /** Of a text that ends inside a character, all before its last word. */
@@ -115,38 +126,38 @@ export class Divider {
     let cut = bytes.lastIndexOf(BLANK);
     if (cut > 0 && isBlank(bytes[cut - 1])) cut = 0;
     if (cut <= 0) return [];
-    const head = bytes.subarray(0, cut);
-    return this.#after(head, this.#window(head, context))?.tokens ?? [];
+    return this.#behind(bytes.subarray(0, cut), context).division?.tokens ?? [];
   }
 
   /** The beginning of a long text: what ends so far before the cut that nothing beyond it is looked at. */
   #beginning(bytes: Uint8Array, context: readonly number[]): readonly number[] {
     const cut = bytes.subarray(0, LONGEST);
     const head = cut.subarray(0, cut.length - unfinished(cut));
-    return common([this.#after(head, this.#window(head, context))], head.length - BEYOND);
+    const { division } = this.#behind(head, context);
+    if (!division) return [];
+    return division.tokens.filter((_, i) => division.ends[i] <= head.length - BEYOND);
   }
 
-  /** As many of the tokens before a text as it can be divided behind. */
-  #window(bytes: Uint8Array, context: readonly number[]): readonly number[] {
+  /** A text's tokens behind as many of those before it as it can be divided behind. */
+  #behind(bytes: Uint8Array, context: readonly number[]): { window: Window; division?: Division } {
     for (const size of WINDOWS) {
-      const window = context.slice(context.length - Math.min(size, context.length));
-      if (this.#after(bytes, window)) return window;
+      const tokens = context.slice(context.length - Math.min(size, context.length));
+      const window = { tokens, bytes: join(...tokens.map((token) => this.tokenizer.bytes(token))) };
+      const division = this.#after(bytes, window);
+      if (division) return { window, division };
     }
-    return [];
+    return { window: { tokens: [], bytes: new Uint8Array(0) } };
   }
 
   /** A text's tokens behind others; nothing where the tokenizer would not have made those others. */
-  #after(bytes: Uint8Array, window: readonly number[]): Division | undefined {
-    const before = window.flatMap((token) => [...this.tokenizer.bytes(token)]);
-    const text = this.#decode(join(Uint8Array.from(before), bytes));
-    if (text === undefined) return undefined;
-    const all = this.tokenizer.encode(this.#anchor + text);
-    const fixed = [...this.#anchorTokens, ...window];
-    if (!fixed.every((token, i) => all[i] === token)) return undefined;
+  #after(bytes: Uint8Array, window: Window): Division | undefined {
+    const text = this.#decode(join(window.bytes, bytes));
+    const all = text === undefined ? undefined : this.#encode(text, window);
+    if (!all) return undefined;
     const tokens: number[] = [];
     const ends: number[] = [];
     let end = 0;
-    for (let i = fixed.length; i < all.length; i++) {
+    for (let i = this.#anchorTokens.length + window.tokens.length; i < all.length; i++) {
       const spelled = this.tokenizer.bytes(all[i]);
       // A token that is not to stand for text, such as a mark that the text spells, is not forced.
       if (!this.isText(all[i]) || !spelled.every((byte, j) => bytes[end + j] === byte)) break;
@@ -155,6 +166,25 @@ export class Divider {
       ends.push(end);
     }
     return { tokens, ends };
+  }
+
+  /** How many of a division's first `count` tokens another text has behind the same window, which is part of it. */
+  #same({ tokens }: Division, count: number, text: string, window: Window): number {
+    const all = this.#encode(text, window);
+    if (!all) return 0;
+    const first = this.#anchorTokens.length + window.tokens.length;
+    let same = 0;
+    while (same < count && all[first + same] === tokens[same]) same++;
+    return same;
+  }
+
+  /** All tokens of a text that begins with a window; nothing where the tokenizer divides the window otherwise. */
+  #encode(text: string, window: Window): number[] | undefined {
+    const all = this.tokenizer.encode(this.#anchor + text);
+    const anchor = this.#anchorTokens;
+    const fixed = anchor.every((token, i) => all[i] === token) &&
+      window.tokens.every((token, i) => all[anchor.length + i] === token);
+    return fixed ? all : undefined;
   }
 
   /** Nothing where the bytes begin or end inside a character. */
@@ -167,10 +197,15 @@ export class Divider {
   }
 }
 
-function join(first: Uint8Array, second: Uint8Array): Uint8Array {
-  const all = new Uint8Array(first.length + second.length);
-  all.set(first);
-  all.set(second, first.length);
+function join(...parts: readonly Uint8Array[]): Uint8Array {
+  let length = 0;
+  for (const part of parts) length += part.length;
+  const all = new Uint8Array(length);
+  length = 0;
+  for (const part of parts) {
+    all.set(part, length);
+    length += part.length;
+  }
   return all;
 }
 
@@ -207,20 +242,6 @@ function probes(next: Uint8Array): string[] {
     if (probe === "-") return any(0x21, 0x2f) || any(0x3a, 0x40) || any(0x5b, 0x60) || any(0x7b, 0x7e);
     return may(byte);
   });
-}
-
-/** The tokens that all have, of those that end by `length` bytes. */
-function common(divisions: readonly (Division | undefined)[], length: number): readonly number[] {
-  const [first] = divisions;
-  if (!first) return [];
-  let count = first.ends.filter((end) => end <= length).length;
-  for (const division of divisions) {
-    if (!division) return [];
-    let same = 0;
-    while (same < count && division.tokens[same] === first.tokens[same]) same++;
-    count = same;
-  }
-  return first.tokens.slice(0, count);
 }
 
 /** How many bytes at the end are of a character that is not whole. */

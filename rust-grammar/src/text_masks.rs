@@ -1,9 +1,9 @@
 //! Masks inside free text, such as a JSON string of bounded length: there any plain character may come as well as any other, and
 //! what matters of a token is how many it has.
 //!
-//! llguidance knows that of texts of up to 10 and 30 characters; in a string of at most 18 it walks through most of the vocabulary.
-//! Here the lexer's states are followed character by character, as long as all plain ones lead to the same next state, and are
-//! remembered: a mask is then that of the tokens of so many characters, and a walk through the few that are not plain.
+//! llguidance can say whether so many plain characters may come, which is cheap, but where fewer may, it walks through most of the
+//! vocabulary. There the lexer's states are followed character by character, as long as all plain ones lead to the same next state,
+//! and are remembered: a mask is then that of the tokens of so many characters, and a walk through the few that are not plain.
 use llguidance::earley::regexvec::StateID;
 use llguidance::earley::{BiasComputer, ParserRecognizer, SlicedBiasComputer};
 use llguidance::toktrie::{SimpleVob, TokTrie};
@@ -11,8 +11,23 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 
-/// Characters of plain tokens that are counted; longer ones are walked through.
-const MOST: usize = 32;
+/// Characters of plain tokens that are counted; longer ones are walked through where not all may come.
+const MOST: usize = 30;
+/// Characters of longer ones; the rest is always walked through.
+const LONGEST: usize = 128;
+/// Work for one comparison of the lexer's state with a text, as llguidance allows itself.
+const BUDGET: u64 = 1000;
+/// Places among the `slices`.
+const COUNTED: usize = 1;
+const WHOLE: usize = 2;
+const ANY: usize = 3;
+
+/// Texts that llguidance compares its lexer's states with: white space, and plain ones.
+pub fn slices() -> [String; 4] {
+    let plain = |count: String| format!(r#"[^"\\\x00-\x1F\x7F]{count}"#);
+    let up_to = |count: usize| plain(format!("{{1,{count}}}"));
+    [r"[\x20\x0A\x0D\x09]+".into(), up_to(MOST), up_to(LONGEST), plain("+".into())]
+}
 
 /// Plain characters are those that stand for themselves in a JSON string.
 fn is_plain(c: char) -> bool {
@@ -38,7 +53,7 @@ const SEQUENCES: [(RangeInclusive<u8>, &[RangeInclusive<u8>]); 8] = {
 pub struct TextTokens {
     /// Those of at most so many plain characters and no others, by that number; of any number at the end.
     up_to: Vec<SimpleVob>,
-    /// Of more than `MOST` plain characters.
+    /// Of more than `MOST` plain characters, and no others.
     longer: TokTrie,
     /// Not of plain characters alone.
     others: TokTrie,
@@ -50,11 +65,11 @@ impl TextTokens {
         let mut others = trie.alloc_token_set();
         for token in 0..trie.vocab_size() as u32 {
             let bytes = trie.token(token);
-            match str::from_utf8(bytes) {
-                Ok(text) if !text.is_empty() && text.chars().all(is_plain) => {
-                    by_length[text.chars().count().min(MOST + 1)].allow_token(token);
-                }
-                _ => others.allow_token(token),
+            let text = str::from_utf8(bytes).ok().filter(|text| text.chars().all(is_plain));
+            match text.map_or(0, |text| text.chars().count()) {
+                0 => others.allow_token(token),
+                length if length > LONGEST => others.allow_token(token),
+                length => by_length[length.min(MOST + 1)].allow_token(token),
             }
         }
         let (longer, others) = (trie.filter(&by_length[MOST + 1]), trie.filter(&others));
@@ -100,6 +115,19 @@ impl TextMasks {
 
     /// How far plain text may go on from where the lexer is; nothing where that depends on the characters.
     fn reach(&self, rec: &mut ParserRecognizer) -> Option<Reach> {
+        let state = rec.lexer_state();
+        if rec.lexer_mut().subsume_possible(state) {
+            for (slice, reach) in [(ANY, Reach::Any), (WHOLE, Reach::Any), (COUNTED, Reach::MoreThanCounted)] {
+                if rec.lexer_mut().check_subsume(state, slice, BUDGET, None).unwrap_or(false) {
+                    return Some(reach);
+                }
+            }
+        }
+        self.count(rec)
+    }
+
+    /// Follows the lexer's states until no plain character may come.
+    fn count(&self, rec: &mut ParserRecognizer) -> Option<Reach> {
         let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
         let mut state = rec.lexer_state();
         for length in 0..=MOST {

@@ -1,8 +1,7 @@
 //! A model's tokens as llguidance wants them: a trie of their bytes, and slices of it whose masks are known beforehand.
-use crate::text_masks::{TextMasks, TextTokens};
+use crate::text_masks::{TextMasks, TextTokens, slices};
 use anyhow::{Result, bail, ensure};
 use llguidance::ParserFactory;
-use llguidance::earley::SlicedBiasComputer;
 use toktrie::{INVALID_TOKEN, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 
 use std::sync::Arc;
@@ -70,8 +69,7 @@ impl Vocabulary {
         let trie = TokTrie::from(&info, &words);
         let trie = if ends.is_empty() { trie } else { trie.with_eos_tokens(ends) };
         let env: TokEnv = Arc::new(Trie(trie));
-        let mut factory =
-            ParserFactory::new(&env, InferenceCapabilities::default(), &SlicedBiasComputer::general_slices())?;
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices())?;
         factory.quiet();
         let text = Arc::new(TextTokens::new(env.tok_trie()));
         Ok(Self { factory, text, size, ends: ends.to_vec() })
