@@ -1,9 +1,10 @@
 import { DEFAULT_KV_TYPE, type LoadedEngine, type LoadOptions } from "../engine/load.ts";
-import type { Engine, EngineState, KvType } from "../engine/types.ts";
-import { BatchService } from "../jobs/service.ts";
+import { type KvType, type Models, type OfferedModel, oneModel } from "../engine/types.ts";
+import type { Answer } from "../jobs/answers.ts";
+import { BatchService, type ServiceOptions } from "../jobs/service.ts";
 import { whenReady } from "../jobs/when_ready.ts";
 import { KeyRing } from "../routes/keys.ts";
-import { execute, type ExecuteRequest } from "../routes/execute.ts";
+import { execute } from "../routes/execute.ts";
 import {
   affordableConnections,
   checkReach,
@@ -12,18 +13,28 @@ import {
   type ServeOptions,
 } from "../routes/serve.ts";
 import { Metrics } from "../routes/shared/metrics.ts";
-import { LINE_LIMITS, type OpenedEngine, openedEngine } from "./batch_world.ts";
+import { LINE_LIMITS, openedEngine } from "./batch_world.ts";
 import { followKeyFile, readKeyFile } from "./key_file.ts";
 import { describeBackend, loadReloading, loadWithProgress, modelPath } from "./model.ts";
 import { openRequestLog, type RequestLog } from "./request_log.ts";
+import {
+  aliasesOfOne,
+  answerLines,
+  hasSeveral,
+  identities,
+  type LineRequest,
+  openPool,
+} from "./served_models.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { describeSettings, helpEntry, helpOf, readSettings, settingsFlags } from "./settings.ts";
 import { explained } from "./system_errors.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
 const MB = 2 ** 20;
+/** Batches of different models that are answered side by side. */
+const BATCH_LANES = 4;
 
-const HELP = `Serve the OpenAI API over one model.
+const HELP = `Serve the OpenAI API over one model, or several.
 
 Usage: deno task serve [options]
 
@@ -64,27 +75,22 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
 }
 
 async function serve(settings: ServeSettings): Promise<number> {
-  const { data, onFailure, maxStorageMb } = settings.values;
+  const { data, maxStorageMb } = settings.values;
   const options = serveOptions(settings);
   const { host, port, onError } = options;
-  const load = loadOptions(settings);
-  const model = modelPath(settings.values.model);
   if (data !== "none") checkDataFolder(data);
   const log = settings.values.log === undefined ? undefined : openRequestLog(settings.values.log, note);
   const metrics = new Metrics();
   // A taken port is worth knowing before a large model is loaded.
   listening(host, port, () => Deno.listen({ hostname: host, port }).close());
 
-  const loaded = onFailure === "reload"
-    ? await loadReloading({ ...load, model }, note)
-    : await loadWithProgress({ ...load, model });
-  const { engine } = loaded;
-  err(`${describe(loaded, load.kvType)}\n`);
+  const served = hasSeveral(settings) ? await serveSeveral(settings) : await serveOne(settings);
+  const { models } = served;
   const maxConnections = affordableConnections(options.maxConnections);
   const batches = data === "none" ? undefined : await openBatches(
     data,
-    await openedEngine(loaded, load),
-    load.parallel,
+    served.batches,
+    settings.values.parallel,
     MB * maxStorageMb,
     metrics,
     onError,
@@ -93,7 +99,7 @@ async function serve(settings: ServeSettings): Promise<number> {
     host,
     port,
     () =>
-      serveHttp(engine, {
+      serveHttp(models, {
         ...options,
         maxConnections,
         batches,
@@ -103,14 +109,54 @@ async function serve(settings: ServeSettings): Promise<number> {
   );
   // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
   onInterrupt(() => {});
-  const failed = stopOnFailure(engine, server);
+  const failed = served.mayFail ? stopOnFailure(models, server) : () => false;
   const followed = followFiles(settings, options.apiKeys, log);
   out(`listening on ${urlOf(server)}${settings.values.pathPrefix ?? ""}\n`);
   await server.finished;
   followed.stop();
   await log?.close();
-  await engine.close();
+  await models.close();
   return failed() ? 1 : 0;
+}
+
+interface Served {
+  readonly models: Models;
+  /** How batches are answered. */
+  readonly batches: Pick<ServiceOptions, "settings" | "processor" | "lanes"> & {
+    readonly answer: (request: LineRequest) => Promise<Answer>;
+  };
+  /** The server stops where an engine fails for good. */
+  readonly mayFail: boolean;
+}
+
+/** One model, which is loaded before the server is ready and stays. */
+async function serveOne(settings: ServeSettings): Promise<Served> {
+  const load = loadOptions(settings);
+  const model = modelPath(settings.values.model[0]);
+  const loaded = settings.values.onFailure === "reload"
+    ? await loadReloading({ ...load, model }, note)
+    : await loadWithProgress({ ...load, model });
+  note(describe(loaded, load.kvType));
+  const { engine } = loaded;
+  const models = oneModel(engine, aliasesOfOne(settings, engine.model.id));
+  const { identity, processor } = await openedEngine(loaded, load);
+  const answer = whenReady(engine, (request: LineRequest) => execute(models, request));
+  return { models, batches: { settings: identity, processor, answer }, mayFail: true };
+}
+
+/** Several models, each of which is loaded when it is asked for. */
+async function serveSeveral(settings: ServeSettings): Promise<Served> {
+  const load = loadOptions(settings);
+  const reloads = settings.values.onFailure === "reload";
+  const models = await openPool(settings, {
+    load,
+    reloads,
+    note,
+    describe: (loaded) => note(describe(loaded, load.kvType)),
+  });
+  note(`${models.list().length} models, each loaded when a request names it`);
+  const batches = { settings: identities(models, load), lanes: BATCH_LANES, answer: answerLines(models) };
+  return { models, batches, mayFail: !reloads };
 }
 
 /** Reads files again that change while the server runs, on SIGHUP at once. */
@@ -201,40 +247,37 @@ function describe(loaded: LoadedEngine, kvType: KvType = DEFAULT_KV_TYPE): strin
 }
 
 /** Stops the server once its engine has failed for good; the returned function says whether that happened. */
-function stopOnFailure(engine: Engine, server: HttpServer): () => boolean {
+function stopOnFailure(models: Models, server: HttpServer): () => boolean {
   let failed = false;
-  const look = (state: EngineState) => {
-    if (state !== "failed") return;
+  const look = ({ engine }: OfferedModel) => {
+    if (engine?.state !== "failed" || failed) return;
     failed = true;
     err(`Error: ${engine.failure!.message}; the server stops\n`);
     server.shutdown();
   };
-  engine.onState(look);
-  look(engine.state);
+  models.onState(look);
+  models.list().forEach(look);
   return () => failed;
 }
 
-/** Resumes the batches of the folder, on this engine. */
+/** Resumes the batches of the folder. */
 async function openBatches(
   path: string,
-  { engine, identity, processor }: OpenedEngine,
+  { settings, processor, lanes, answer }: Served["batches"],
   parallel: number,
   storageBytes: number,
   metrics: Metrics,
   report: (error: unknown) => void,
 ): Promise<BatchService> {
-  const answer = whenReady(
-    engine,
-    (request: ExecuteRequest & { signal: AbortSignal }) => execute(engine, request),
-  );
   return await BatchService.open({
     path,
     parallel,
     storageBytes,
     report,
     lineLimits: LINE_LIMITS,
-    settings: identity,
+    settings,
     processor,
+    lanes,
     execute: (owner, request) =>
       answer({ ...request, cacheSalt: owner || undefined, account: metrics.ofBatches }),
   }).catch((error) => {

@@ -3,7 +3,7 @@ import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS } from "../engine/types.
 import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS } from "../routes/serve.ts";
 import { MAX_CONTEXT, MAX_KV_MB, MAX_PARALLEL, MAX_THREADS } from "./model.ts";
 import { PATH_PREFIX } from "../routes/path_prefix.ts";
-import { choice, count, onOff, path, type Settings, text, texts } from "./settings.ts";
+import { choice, count, onOff, path, paths, type Settings, text, texts } from "./settings.ts";
 
 /** The only folder that the task may write to. */
 const DEFAULT_DATA = fromFileUrl(new URL("../.compy", import.meta.url));
@@ -13,7 +13,31 @@ const DEFAULT_DATA = fromFileUrl(new URL("../.compy", import.meta.url));
  * in the help follow from its place here.
  */
 export const SERVE_SETTINGS = {
-  model: path("FILE", { help: "the GGUF model (default: the one that comes with compy)" }),
+  model: paths("FILE", {
+    help:
+      "the GGUF model (default: the one that comes with compy); given several times, each is loaded when a " +
+      "request names it",
+  }),
+  models: path("DIR", {
+    help:
+      "a folder of GGUF files, each of which is loaded when a request names it; files in folders in it are " +
+      "called FOLDER/NAME",
+  }),
+  alias: texts("NAME=MODEL", {
+    help: "a further name of a model; of the only one NAME is enough; may be given several times",
+  }),
+  memoryMb: count({
+    min: 1,
+    max: 2 ** 24,
+    help:
+      "memory that all loaded models together may take, in units of 10^6 bytes (default: what is free at the " +
+      "start); where another does not fit, the one that was used longest ago is unloaded",
+  }),
+  idleUnload: count({
+    min: 1,
+    max: 2 ** 24,
+    help: "seconds after which a model that nobody uses is unloaded; its next request loads it again",
+  }),
   host: text("ADDRESS", {
     default: "127.0.0.1",
     help:

@@ -109,9 +109,11 @@ export function texts(
   };
 }
 
-/** Several paths of files or folders. */
+/** Several paths of files or folders; in the config file one of them may stand alone. */
 export function paths(placeholder: string, spec: { readonly help: string }): Setting<readonly string[]> {
-  return { ...texts(placeholder, spec), path: [] };
+  const several = texts(placeholder, spec);
+  const schema = z.preprocess((value) => typeof value === "string" ? [value] : value, several.schema);
+  return { ...several, schema, rule: "a path, or an array of paths", path: [] };
 }
 
 /** Off where it is not given; `--NAME=false` turns off what the config file turns on. */

@@ -27,10 +27,13 @@ import { createTokenizer } from "./tokenizer/tokenizer.ts";
 import type { Tokenizer } from "./tokenizer/types.ts";
 import type { Engine } from "./types.ts";
 
+export { freeMemory } from "./free_memory.ts";
 export { checkConstraint } from "./grammar/check.ts";
 
 export interface LoadOptions extends SizeOptions {
   readonly model: string;
+  /** What requests name it; by default the file's base name without `.gguf`. */
+  readonly id?: string;
   /** Threads that compute; by default one a core. */
   readonly threads?: number;
   /** Instruction set by name; by default the best that the CPU has. */
@@ -79,13 +82,30 @@ export interface LoadedEngine {
 }
 
 export const DEFAULT_KV_TYPE: KvType = "f16";
+
+/** A model whose header was read and checked: what it will take is known, and nothing large was read or made. */
+export interface MeasuredModel {
+  /** As LoadedEngine. */
+  readonly memory: LoadedEngine["memory"];
+  readonly contextLength: number;
+  /** Packs its weights and compiles its plan. Throws KernelError and GpuError, or where the file has changed meanwhile. */
+  load(signal?: AbortSignal): Promise<LoadedEngine>;
+}
+
 /**
  * Opens a model file: checks it, packs its weights, compiles its plan. Throws GgufError for a file that is broken or
  * not supported, MemoryError for what does not fit, KernelError where the kernels refuse, GpuError where the GPU does.
  */
 export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   const start = performance.now();
+  const loaded = await (await measureModel(options)).load(options.signal);
+  return { ...loaded, loadMs: performance.now() - start };
+}
+
+/** Reads a model file's header, checks it and says what its engine will take. Throws GgufError and MemoryError. */
+export async function measureModel(options: LoadOptions): Promise<MeasuredModel> {
   const file = await openGguf(options.model);
+  const version = await versionOf(options.model);
   const pooling = readPooling(file, options.pooling);
   const decoder = buildPlan(file, await readRopeFactors(file), pooling);
   const plan = withKvType(decoder, options.kvType ?? DEFAULT_KV_TYPE);
@@ -93,34 +113,44 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   if (wanted > plan.contextLength) {
     options.warn?.(`A context of ${wanted} tokens is cut to ${plan.contextLength}, the model's own`);
   }
+  const weights = weightBytes(plan, options);
+  const free = options.backend === "webgpu" ? undefined : options.freeBytes ?? freeMemory();
+  const size = engineSize(plan, options, free === undefined ? undefined : { free, weights });
+  return {
+    memory: { ...size.memory, weights },
+    contextLength: size.contextLength,
+    load: async (signal) => {
+      await checkUnchanged(options.model, version, "now: the file has changed since its header was read");
+      return await withPrompts({ file, plan, pooling: pooling.kind, size, weights }, { ...options, signal });
+    },
+  };
+}
+
+/** Opens the store of prompts before anything large is read. */
+async function withPrompts(measured: Measured, options: LoadOptions): Promise<LoadedEngine> {
   const opened = options.promptCache && await openPromptStore(options.promptCache, options);
   try {
-    return await loadWith(options, { start, file, plan, pooling: pooling.kind, opened });
+    return await loadMeasured(measured, options, opened);
   } catch (error) {
     await opened?.close();
     throw error;
   }
 }
 
-interface Parts {
-  /** When loading began, of performance.now(). */
-  readonly start: number;
+interface Measured {
   readonly file: GgufFile;
   readonly plan: Plan;
   readonly pooling: ReturnType<typeof readPooling>["kind"];
-  readonly opened: OpenedStore | undefined;
+  readonly size: EngineSize;
+  readonly weights: number;
 }
 
-async function loadWith(options: LoadOptions, parts: Parts): Promise<LoadedEngine> {
-  const { start, file, plan, pooling, opened } = parts;
-  // Before anything large is read or made.
-  const weights = weightBytes(plan, options);
-  const free = options.backend === "webgpu" ? undefined : options.freeBytes ?? freeMemory();
-  const { contextLength, limits, memory } = engineSize(
-    plan,
-    options,
-    free === undefined ? undefined : { free, weights },
-  );
+async function loadMeasured(
+  { file, plan, pooling, size: { contextLength, limits, memory }, weights }: Measured,
+  options: LoadOptions,
+  opened: OpenedStore | undefined,
+): Promise<LoadedEngine> {
+  const start = performance.now();
   const tokenizer = createTokenizer(file.metadata);
   const chatTemplate = createChatTemplate(file.metadata, tokenizer);
   const progress = (done: number, total: number) => {
@@ -129,7 +159,7 @@ async function loadWith(options: LoadOptions, parts: Parts): Promise<LoadedEngin
   };
   const { backend, choice } = await prepareBackend(file, plan, limits, { ...options, progress });
   const model = {
-    id: basename(options.model).replace(/\.gguf$/, ""),
+    id: options.id ?? basename(options.model).replace(/\.gguf$/, ""),
     path: options.model,
     architecture: plan.architecture,
     contextLength,
@@ -178,7 +208,7 @@ function openPromptStore(
 /** How an engine keeps its prompts: under names of all that their bytes depend on. */
 async function promptKeeping(
   { model, promptCache }: LoadOptions,
-  { plan, backend, opened }: Pick<Parts, "plan"> & { backend: AnyBackend; opened: OpenedStore },
+  { plan, backend, opened }: Pick<Measured, "plan"> & { backend: AnyBackend; opened: OpenedStore },
 ): Promise<PromptKeeping> {
   if (!(backend instanceof CpuBackend)) {
     throw new Error("Prompts are kept on a disk with the CPU backend only");
@@ -212,14 +242,15 @@ function tokensOf(
 
 /**
  * As loadEngine, for a process that lives on: when the engine fails it is loaded again, from the same file and on the same
- * backend, and `note` is told. See ReloadingEngine.
+ * backend, and `note` is told. See ReloadingEngine. `measured`: of the same options, where the header was read before.
  */
 export async function loadReloadingEngine(
   options: LoadOptions,
   note: (message: string) => void,
+  measured?: MeasuredModel,
 ): Promise<LoadedEngine> {
   const version = await versionOf(options.model);
-  const loaded = await loadEngine(options);
+  const loaded = measured ? await measured.load(options.signal) : await loadEngine(options);
   const again = {
     ...options,
     backend: loaded.backend.info.name as BackendName, // not "auto" again: its answers must stay the same
@@ -227,12 +258,15 @@ export async function loadReloadingEngine(
     progress: undefined,
   };
   const load = async (signal: AbortSignal) => {
-    if (await versionOf(options.model) !== version) {
-      throw new Error(`Cannot load ${options.model} again: the file has changed since it was loaded first`);
-    }
+    await checkUnchanged(options.model, version, "again: the file has changed since it was loaded first");
     return (await loadEngine({ ...again, signal })).engine;
   };
   return { ...loaded, engine: new ReloadingEngine(loaded.engine, { load, note }) };
+}
+
+/** Throws where the file is another than that of which the version was taken. */
+async function checkUnchanged(path: string, version: string, otherwise: string): Promise<void> {
+  if (await versionOf(path) !== version) throw new Error(`Cannot load ${path} ${otherwise}`);
 }
 
 /** Another after every change of the file. */

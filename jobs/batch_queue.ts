@@ -4,7 +4,8 @@ import { type Execute, UnansweredLine } from "./dispatch.ts";
 import { BatchError } from "./errors.ts";
 import { ProgressMeter, type ProgressView } from "./progress.ts";
 import { identityDifference, type ModelIdentity } from "./model_identity.ts";
-import type { LineRefusal } from "./request.ts";
+import { modelOf } from "./look_ahead.ts";
+import type { BatchRequest, LineRefusal } from "./request.ts";
 import { type BatchProgress, journalPath, runBatch } from "./runner.ts";
 import type { Storage } from "./storage.ts";
 import type { BatchStore } from "./store.ts";
@@ -17,8 +18,10 @@ export interface QueueOptions {
   readonly storage: Storage;
   /** Answers a line for an owner. */
   readonly execute: (owner: string, request: Parameters<Execute>[0]) => ReturnType<Execute>;
-  /** A batch resumes only with the model that it began with. */
-  readonly settings: ModelIdentity;
+  /** A batch resumes only with the models that it began with: the only one, or what those are that its lines name. */
+  readonly settings: ModelIdentity | ((models: readonly string[]) => Promise<ModelIdentity>);
+  /** Batches of different models that are answered side by side; default 1. */
+  readonly lanes?: number;
   /** What computes; a batch may resume on another, which is reported. */
   readonly processor?: string;
   /** Lines in flight. */
@@ -34,6 +37,9 @@ export interface QueueOptions {
 
 /** A batch in progress. */
 interface Live {
+  /** The models that answer it. */
+  readonly key: string;
+  isAnswering: boolean;
   readonly abort: AbortController;
   ending: BatchRecord["ending"];
   readonly meter: ProgressMeter;
@@ -43,6 +49,9 @@ interface Live {
 
 /** Bad lines that a failed batch names; the rest is counted. */
 const MAX_PROBLEMS = 1000;
+/** Names of models that are taken down of a batch, and characters of each. */
+const MAX_MODELS = 64;
+const MAX_NAME = 256;
 
 /**
  * Works through the batches of a store: one lane checks files and ends what was cancelled, so that neither waits for the
@@ -50,6 +59,10 @@ const MAX_PROBLEMS = 1000;
  */
 export class BatchQueue {
   readonly #live = new Map<string, Live>();
+  /** Those whose models are here as they were when they began. */
+  readonly #resumable = new Set<string>();
+  /** Why batches wait, as the operator was told. */
+  readonly #told = new Map<string, string>();
   /** Until when a batch pauses, in milliseconds. */
   readonly #paused = new Map<string, number>();
   readonly #drain = new AbortController();
@@ -57,18 +70,32 @@ export class BatchQueue {
   #wake = Promise.withResolvers<void>();
 
   constructor(private readonly options: QueueOptions) {
-    for (const batch of options.store.unfinished()) {
-      const difference = this.#difference(batch);
-      if (difference === undefined) continue;
+    const isUnchecked = (batch: BatchRecord) => batch.status === "validating" || batch.ending !== null;
+    const isAnswerable = (batch: BatchRecord) =>
+      !isUnchecked(batch) && !this.#isAnswered(keyOf(batch)) && this.#resumable.has(batch.id);
+    const compare = () => this.#compare().catch(options.report);
+    const lanes = Array.from({ length: options.lanes ?? 1 }, () => this.#lane(isAnswerable, compare));
+    this.#lanes = Promise.all([this.#lane(isUnchecked), ...lanes]);
+  }
+
+  /** Finds out which batches can be answered; tells of each that has to wait, once. */
+  async #compare(): Promise<void> {
+    for (const batch of this.options.store.unfinished()) {
+      const difference = await this.#difference(batch);
+      if (difference === undefined) {
+        this.#resumable.add(batch.id);
+        continue;
+      }
+      this.#resumable.delete(batch.id);
       const message = `Batch ${batch.id} waits for the model that it began with: ${difference}`;
-      options.report(new Error(message));
+      if (this.#told.get(batch.id) !== difference) this.options.report(new Error(message));
+      this.#told.set(batch.id, difference);
     }
-    this.#lanes = Promise.all([
-      this.#lane((batch) => batch.status === "validating" || batch.ending !== null),
-      this.#lane((batch) =>
-        batch.status !== "validating" && batch.ending === null && this.#difference(batch) === undefined
-      ),
-    ]);
+  }
+
+  /** Whether a batch of these models is answered now: another has its turn afterwards. */
+  #isAnswered(key: string): boolean {
+    return this.#live.values().some((live) => live.isAnswering && live.key === key);
   }
 
   /** Call when there is something new to do. */
@@ -101,13 +128,24 @@ export class BatchQueue {
   }
 
   /** What the model has that is not as in the one that the batch began with; undefined before it began. */
-  #difference({ settings }: BatchRecord): string | undefined {
-    return settings === null ? undefined : identityDifference(settings, this.options.settings);
+  async #difference(batch: BatchRecord): Promise<string | undefined> {
+    if (batch.settings === null) return undefined;
+    try {
+      return identityDifference(batch.settings, await this.#identity(batch.models));
+    } catch (error) {
+      return error instanceof Error ? error.message : String(error);
+    }
   }
 
-  async #lane(isMine: (batch: BatchRecord) => boolean): Promise<void> {
+  async #identity(models: readonly string[] = []): Promise<ModelIdentity> {
+    const { settings } = this.options;
+    return typeof settings === "function" ? await settings(models) : settings;
+  }
+
+  async #lane(isMine: (batch: BatchRecord) => boolean, prepare = () => Promise.resolve()): Promise<void> {
     while (!this.#drain.signal.aborted) {
       const { promise } = this.#wake;
+      await prepare();
       const batch = this.#next(isMine);
       if (batch === undefined) await promise;
       else await this.#work(batch);
@@ -128,6 +166,8 @@ export class BatchQueue {
 
   async #work(batch: BatchRecord): Promise<void> {
     const live: Live = {
+      key: keyOf(batch),
+      isAnswering: batch.status !== "validating" && batch.ending === null,
       abort: new AbortController(),
       ending: batch.ending,
       meter: new ProgressMeter(() => performance.now()),
@@ -141,19 +181,21 @@ export class BatchQueue {
       this.#failed(batch, error);
     } finally {
       this.#live.delete(batch.id);
+      this.#resumable.delete(batch.id);
       this.wake();
     }
   }
 
   async #validate(batch: BatchRecord, live: Live): Promise<void> {
-    const { store, settings, now } = this.options;
+    const { store, now } = this.options;
     const problems: BatchProblem[] = [];
+    const models = new Set<string>();
     let check: InputCheck;
     const signal = AbortSignal.any([this.#drain.signal, live.abort.signal]);
     try {
       check = await this.#check(batch, signal, ({ code, message, line, param }) => {
         if (problems.length < MAX_PROBLEMS) problems.push({ code, message, line, param });
-      });
+      }, models);
     } catch (error) {
       if (signal.aborted) return; // the other way of ending finds it
       throw error;
@@ -165,26 +207,35 @@ export class BatchQueue {
       return;
     }
     store.setCounts(batch.id, { ...batch.counts, total: check.lineCount });
-    this.#change(batch, { status: "in_progress", inProgressAt: now(), settings });
+    const named = [...models].sort();
+    const settings = await this.#identity(named);
+    this.#change(batch, { status: "in_progress", inProgressAt: now(), settings, models: named });
   }
 
   async #check(
     batch: BatchRecord,
     signal: AbortSignal,
     onRefusal: (refusal: LineRefusal) => void,
+    models: Set<string>,
   ): Promise<InputCheck> {
     const input = this.#input(batch);
     const file = await this.options.storage.open(input, "read");
     try {
       const limits = { ...this.options.limits, endpoint: batch.endpoint };
-      return await checkInput(file, input, limits, onRefusal, { signal });
+      const examine = (request: BatchRequest) => {
+        if (models.size < MAX_MODELS) models.add(modelOf(request).slice(0, MAX_NAME));
+        return Promise.resolve(undefined);
+      };
+      return await checkInput(file, input, limits, onRefusal, { signal, examine });
     } finally {
       file.close();
     }
   }
 
   async #answer(batch: BatchRecord, live: Live): Promise<void> {
-    const { folder, storage, store, now, settings, processor, limits, report } = this.options;
+    const { folder, storage, store, now, processor, limits, report } = this.options;
+    // One that ended before it began needs no model.
+    const settings = batch.settings ?? (live.ending === null ? await this.#identity(batch.models) : {});
     const job = folder.job(batch.id);
     await Deno.mkdir(folder.at(job.folder), { recursive: true, mode: 0o700 });
     await storage.syncFolderOf(folder.at(job.folder));
@@ -201,7 +252,7 @@ export class BatchQueue {
       drainSignal: this.#drain.signal,
       connect: () =>
         Promise.resolve({
-          settings: batch.settings ?? settings,
+          settings,
           processor: live.ending === null ? processor : undefined,
           execute: (request) => this.#execute(batch, live, request),
         }),
@@ -313,6 +364,11 @@ export class BatchQueue {
     return message.replaceAll(folder.at(`files/${batch.inputFileId}`), batch.inputFileId)
       .replaceAll(`${folder.at("")}`, "");
   }
+}
+
+/** Batches of the same models are answered one after the other. */
+function keyOf({ models = [] }: BatchRecord): string {
+  return JSON.stringify(models);
 }
 
 export function newId(prefix: string): string {

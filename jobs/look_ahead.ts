@@ -30,7 +30,7 @@ export interface LookAheadInput {
 export class LookAhead {
   private readonly lines;
   private window: PendingLine[] = []; // last one first
-  private previous = "";
+  private previous: PendingLine | undefined;
   private filling: Promise<void> | undefined;
   private seen = 0;
   private ended = false;
@@ -70,9 +70,24 @@ export class LookAhead {
       bytes += line.length;
     }
     if (refusals.length > 0) await refuse(refusals);
-    this.window = handOutOrder(found, this.previous, this.ended).reverse();
-    this.previous = this.window[0]?.key ?? this.previous;
+    this.window = this.ordered(found).reverse();
+    this.previous = this.window[0] ?? this.previous;
   }
+
+  /** One model's lines after another's, the last one's first: a model that is not loaded costs as much as many lines. */
+  private ordered(lines: readonly PendingLine[]): PendingLine[] {
+    const last = this.previous && modelOf(this.previous.request);
+    const byModel = Map.groupBy(lines, ({ request }) => modelOf(request));
+    const names = [...byModel.keys()].sort((a, b) => Number(b === last) - Number(a === last)); // stable
+    return names.flatMap((name) => {
+      return handOutOrder(byModel.get(name)!, this.previous?.key ?? "", this.ended && name === names.at(-1));
+    });
+  }
+}
+
+/** The name of the model that a line asks for; empty where it leaves that to the server. */
+export function modelOf({ body }: BatchRequest): string {
+  return typeof body.model === "string" ? body.model : "";
 }
 
 /** Orders requests as their prompts begin: templates put the tools before the messages. */

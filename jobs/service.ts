@@ -22,6 +22,7 @@ export interface ServiceOptions {
   readonly execute: QueueOptions["execute"];
   readonly settings: QueueOptions["settings"];
   readonly processor?: QueueOptions["processor"];
+  readonly lanes?: QueueOptions["lanes"];
   /** Lines in flight. */
   readonly parallel: number;
   readonly report: (error: unknown) => void;
@@ -230,6 +231,7 @@ export class BatchService {
 
   async #sweep(): Promise<void> {
     const now = this.now();
+    this.#queue.wake(); // a model that a batch waits for may be here
     for (const batch of this.#store.unfinished()) {
       if (batch.ending !== null || batch.status === "finalizing" || batch.expiresAt > now) continue;
       this.#store.change(batch, { ending: "expire" });

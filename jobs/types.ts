@@ -78,7 +78,9 @@ export interface BatchRecord extends BatchSpec {
   readonly cancelledAt: number | null;
   /** Why the lines that are left get no answer. */
   readonly ending: "cancel" | "expire" | null;
-  /** The model that answers; a batch that has begun resumes only with the same. */
+  /** The models that its lines name, once they are known. */
+  readonly models?: readonly string[];
+  /** The model that answers, or several; a batch that has begun resumes only with the same. */
   readonly settings: ModelIdentity | null;
   readonly counts: BatchCounts;
 }

@@ -1,4 +1,4 @@
-import { type Engine, type Models, modelsOf } from "../engine/types.ts";
+import { type Engine, type ModelUser, oneModel } from "../engine/types.ts";
 import { GENERATION_URLS, GENERATIONS } from "./generations.ts";
 import { ApiError, isUnforeseen, OPENAI_ERRORS, toApiError } from "./shared/errors.ts";
 import type { RunOptions } from "./shared/generation.ts";
@@ -24,7 +24,7 @@ export interface ExecuteResult {
  * rejects, with its reason. A stream cannot be had this way: `stream: true` is refused.
  */
 export async function execute(
-  served: Models | Engine,
+  served: ModelUser | Engine,
   request: ExecuteRequest,
 ): Promise<ExecuteResult> {
   const signal = request.signal ?? new AbortController().signal;
@@ -38,7 +38,12 @@ export async function execute(
       throw new ApiError(404, "unknown_url", message, { param: "url" });
     }
     checkDepth(request.body);
-    const running = await generation.begin(modelsOf(served), request.body, request, signal);
+    const running = await generation.begin(
+      "use" in served ? served : oneModel(served),
+      request.body,
+      request,
+      signal,
+    );
     if (running.stream) {
       running.release();
       const message = 'Unsupported "stream": true: the answer is delivered whole; leave the field out';

@@ -9,6 +9,9 @@ export function oneModel(engine: Engine, aliases: readonly string[] = []): Model
       return engine.model.id;
     },
     aliases,
+    get path() {
+      return engine.model.path;
+    },
     get state() {
       return engine.state;
     },

@@ -13,6 +13,8 @@ export interface OfferedModel {
   readonly id: string;
   /** Other names that requests may use. */
   readonly aliases: readonly string[];
+  /** Of its file. */
+  readonly path: string;
   readonly state: ModelState;
   /** Undefined while it is not loaded. */
   readonly engine: Engine | undefined;
@@ -65,6 +67,9 @@ export class ModelError extends Error {
     super(message, { cause: more.cause });
   }
 }
+
+/** Who gives engines by the names of their models. */
+export type ModelUser = Pick<Models, "use">;
 
 /** The models of a server. */
 export interface Models {

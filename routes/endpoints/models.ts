@@ -1,6 +1,8 @@
 import { z } from "@hono/zod-openapi";
 import { MODEL_STATES, type OfferedModel, unknownModel } from "../../engine/types.ts";
 import { endpoint } from "../shared/endpoint.ts";
+import { modelName } from "../shared/fields.ts";
+import { MODEL_REFUSALS } from "../shared/models.ts";
 
 const model = z.object({
   id: z.string(),
@@ -56,4 +58,39 @@ const one = endpoint({
   return shown(found);
 });
 
-export const models = [list, one];
+const named = z.object({ model: modelName }).openapi("ModelRequest");
+const done = z.object({ success: z.literal(true) }).openapi("Success");
+
+const load = endpoint({
+  method: "post",
+  path: "/models/load",
+  operationId: "loadModel",
+  tag: "Models",
+  summary: "Load a model, and wait until it is loaded",
+  body: named,
+  example: { model: "demo" },
+  answer: done,
+  answers: "It is loaded",
+  refusals: MODEL_REFUSALS,
+}, async ({ body, raw }, { models }) => {
+  await models.load(body.model, { signal: raw.signal });
+  return { success: true as const };
+});
+
+const unload = endpoint({
+  method: "post",
+  path: "/models/unload",
+  operationId: "unloadModel",
+  tag: "Models",
+  summary: "Unload a model when the requests that it answers have ended",
+  body: named,
+  example: { model: "demo" },
+  answer: done,
+  answers: "It is not loaded any more, and its memory is free",
+  refusals: { 404: MODEL_REFUSALS[404] },
+}, async ({ body }, { models }) => {
+  await models.unload(body.model);
+  return { success: true as const };
+});
+
+export const models = [list, one, load, unload];

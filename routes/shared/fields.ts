@@ -121,6 +121,7 @@ const mirostat = special({ enum: [0, null], description: "Not supported" }).supe
 const modelId = text(1, 256);
 /** Both stand in the document with the names there are, and as required where there are several. */
 export const modelField = documented(modelId.nullish(), { $ref: "#/components/schemas/ModelChoice" });
+export const modelName = documented(modelId, { $ref: "#/components/schemas/ModelId" });
 export const modelQuery = documented(modelId.optional(), { $ref: "#/components/schemas/ModelId" });
 
 /** What every generation honours. Fields that are not named are accepted and ignored. */

@@ -1,5 +1,5 @@
 import type { z } from "@hono/zod-openapi";
-import type { Engine, HeldEngine, Models } from "../../engine/types.ts";
+import type { Engine, HeldEngine, ModelUser } from "../../engine/types.ts";
 import { check } from "./check.ts";
 import { abortWhenLeft } from "./client.ts";
 import type { AskedForm } from "./constraints.ts";
@@ -20,7 +20,7 @@ export interface Generation {
    * Checks a body as a stranger's and takes the engine of the model that it names. Throws ApiError, ModelError, or what the
    * engine throws for a prompt that it refuses; while the model is loaded, `signal` ends the wait.
    */
-  begin(models: Models, body: unknown, options: RunOptions, signal: AbortSignal): Promise<Running>;
+  begin(models: ModelUser, body: unknown, options: RunOptions, signal: AbortSignal): Promise<Running>;
 }
 
 interface GenerationSpec<Request extends z.ZodType> {
@@ -59,7 +59,7 @@ const TEXT_REFUSALS = {
 export function generation<Request extends z.ZodType>(spec: GenerationSpec<Request>): Generation {
   const { path, request, answer, chunk } = spec;
   const errors = spec.errors ?? OPENAI_ERRORS;
-  async function begin(models: Models, body: z.output<Request>, options: RunOptions, signal: AbortSignal) {
+  async function begin(models: ModelUser, body: z.output<Request>, options: RunOptions, signal: AbortSignal) {
     const leave = options.account?.enter();
     let held: HeldEngine | undefined;
     const release = () => {

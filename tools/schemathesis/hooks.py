@@ -98,6 +98,8 @@ EXPECTED = {
     ("invalid_value", "structured_outputs.json"): lambda body: not is_schema(body["structured_outputs"]["json"]),
     ("invalid_value", "continue_final_message"): lambda body: not last_is_continued(body),
     ("invalid_value", "add_generation_prompt"): lambda body: not last_is_continued(body),
+    # A server with one model keeps it.
+    ("model_stays", "model"): lambda body: True,
     ("invalid_value", "prompt"): lambda body: prompts(body) * answers(body) > MAX_ANSWERS,
 }
 

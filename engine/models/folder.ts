@@ -1,0 +1,43 @@
+import { join } from "@std/path";
+import type { ModelSource } from "./slot.ts";
+
+/** What a file or folder must be called to be offered: what is safe in URLs, logs and on terminals. */
+const SAFE = /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/;
+const ENDING = ".gguf";
+
+/**
+ * The GGUF files directly in a folder, by their names without `.gguf`, and those one level below, as `folder/name`. Requests name
+ * models by these ids only, so they reach no other file. Entries that cannot be read, and names that are not plain, are left out.
+ */
+export function modelsInFolder(folder: string): ModelSource[] {
+  const found = entriesOf(folder).flatMap(({ name }) => {
+    if (!SAFE.test(name)) return [];
+    const path = join(folder, name);
+    if (name.endsWith(ENDING)) return sourceOf(path, name);
+    return entriesOf(path).flatMap((entry) => {
+      if (!SAFE.test(entry.name) || !entry.name.endsWith(ENDING)) return [];
+      return sourceOf(join(path, entry.name), `${name}/${entry.name}`);
+    });
+  });
+  return found.sort((a, b) => a.id < b.id ? -1 : 1);
+}
+
+/** Nothing where it is no folder, or cannot be read. */
+function entriesOf(folder: string): Deno.DirEntry[] {
+  try {
+    return [...Deno.readDirSync(folder)];
+  } catch {
+    return [];
+  }
+}
+
+/** Links are followed: the folder is the operator's. */
+function sourceOf(path: string, name: string): ModelSource[] {
+  try {
+    const { isFile, mtime } = Deno.statSync(path);
+    const created = Math.floor((mtime?.getTime() ?? 0) / 1000);
+    return isFile ? [{ id: name.slice(0, -ENDING.length), aliases: [], path, created }] : [];
+  } catch {
+    return [];
+  }
+}

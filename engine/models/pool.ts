@@ -1,0 +1,406 @@
+import { EngineError } from "../types.ts";
+import { modelRequired, unknownModel } from "./one_model.ts";
+import { type ModelSource, type OpenedModel, Slot, type Waiter } from "./slot.ts";
+import { DEFAULT_TURNS, enough, inLine, type TurnRules, victimsFor } from "./turns.ts";
+import { type HeldEngine, ModelError, type Models, type OfferedModel, type UseOptions } from "./types.ts";
+
+export interface PoolOptions {
+  /** The models there are now; asked again from time to time. */
+  readonly offers: () => readonly ModelSource[];
+  /** Reads a model's header: what it needs is known before anything large is read. */
+  readonly open: (source: ModelSource) => Promise<OpenedModel>;
+  /** Bytes that all loaded models together may take. */
+  readonly budget: number;
+  /** Bytes that are free in fact; undefined where nobody can say. */
+  readonly free?: () => number | undefined;
+  /** A model that nobody has used for so long is unloaded; by default none is. */
+  readonly idleMs?: number;
+  /** Requests that may wait for one model. */
+  readonly waiting?: number;
+  /** How long a request waits for room; a batch's waits until there is some. */
+  readonly roomMs?: number;
+  /** After a load that failed, requests fail with the same reason for so long. */
+  readonly retryMs?: number;
+  readonly turns?: Partial<TurnRules>;
+  /** Told what an operator should know, a line each. */
+  readonly note: (message: string) => void;
+}
+
+const DEFAULTS = { waiting: 256, roomMs: 60_000, retryMs: 10_000, idleMs: Infinity };
+/** The offers are asked for again after this time, and room is looked for again after that, in milliseconds. */
+const RESCAN_MS = 2000;
+const LOOK_MS = 200;
+/** When to come back, in seconds, where there was no room. */
+const NO_ROOM_RETRY = 5;
+
+/**
+ * Several models in one budget of memory. A model is loaded when a request names it. Where there is no room for it, the idle one
+ * that was used longest ago goes; where none is idle, those in use take turns: one takes no new requests, ends what runs in it,
+ * and goes, and its requests wait for its next turn. One model is loaded or unloaded at a time.
+ */
+export class ModelPool implements Models {
+  readonly #options: Required<Omit<PoolOptions, "free" | "turns">> & Pick<PoolOptions, "free">;
+  readonly #turns: TurnRules;
+  readonly #slots = new Map<string, Slot>();
+  readonly #listeners = new Set<(model: OfferedModel) => void>();
+  #scannedAt = -Infinity;
+  #isDraining = false;
+  #lane: Promise<void> | undefined;
+  #changed = Promise.withResolvers<void>();
+  #idleTimer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(options: PoolOptions) {
+    this.#options = { ...DEFAULTS, ...options };
+    this.#turns = { ...DEFAULT_TURNS, ...options.turns };
+    this.#rescan();
+  }
+
+  list(): readonly OfferedModel[] {
+    this.#rescan();
+    return [...this.#slots.values()];
+  }
+
+  find(name: string): OfferedModel | undefined {
+    return this.#find(name);
+  }
+
+  use(name: string | undefined, options: UseOptions = {}): Promise<HeldEngine> {
+    return Promise.try(() => {
+      const slot = this.#named(name);
+      if (this.#isDraining) throw closed();
+      options.signal?.throwIfAborted();
+      const { priority = "interactive", signal } = options;
+      return slot.isOpen ? this.#hold(slot, priority) : this.#wait(slot, priority, signal);
+    });
+  }
+
+  async load(name: string, options: UseOptions = {}): Promise<void> {
+    const slot = this.#named(name);
+    slot.failedAt = -Infinity; // whoever asks in so many words may try again
+    (await this.use(name, options)).release();
+  }
+
+  async unload(name: string): Promise<void> {
+    const slot = this.#named(name);
+    slot.loading?.abort(new ModelError("model_load_failed", `Model "${slot.id}" was unloaded meanwhile`));
+    slot.failure = undefined;
+    if (slot.engine === undefined && !slot.loading) return this.#tell(slot);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    slot.gone.push(resolve);
+    if (slot.engine) slot.isUnloading = true;
+    this.#tell(slot);
+    this.#wake();
+    await promise;
+  }
+
+  onState(listener: (model: OfferedModel) => void): () => void {
+    const own = (model: OfferedModel) => listener(model);
+    this.#listeners.add(own);
+    return () => this.#listeners.delete(own);
+  }
+
+  async drain(graceMs: number): Promise<void> {
+    this.#isDraining = true;
+    clearTimeout(this.#idleTimer);
+    for (const slot of this.#slots.values()) {
+      slot.loading?.abort(closed());
+      for (const waiter of slot.waiters) waiter.reject(closed());
+    }
+    this.#wake();
+    await this.#lane;
+    await Promise.all([...this.#slots.values()].map(({ engine }) => engine?.drain(graceMs)));
+  }
+
+  async close(): Promise<void> {
+    await this.drain(0);
+    await Promise.all([...this.#slots.values()].map((slot) => this.#close(slot)));
+  }
+
+  #find(name: string): Slot | undefined {
+    const now = () => this.#slots.get(name) ?? this.#slots.values().find((s) => s.aliases.includes(name));
+    const found = now();
+    if (found) return found;
+    this.#rescan();
+    return now();
+  }
+
+  #named(name: string | undefined): Slot {
+    const offered = [...this.#slots.values()];
+    if (name === undefined) {
+      if (offered.length !== 1) throw modelRequired(this.list());
+      return offered[0];
+    }
+    const slot = this.#find(name);
+    if (slot === undefined) throw unknownModel(name, this.list());
+    return slot;
+  }
+
+  /** Takes up what is new; forgets what is gone once nobody uses it. */
+  #rescan(): void {
+    const now = performance.now();
+    if (now - this.#scannedAt < RESCAN_MS) return;
+    this.#scannedAt = now;
+    const offers = new Map(this.#options.offers().map((source) => [source.id, source]));
+    for (const [id, slot] of this.#slots) {
+      if (!offers.has(id) && slot.engine === undefined && !slot.loading && slot.waiters.size === 0) {
+        this.#slots.delete(id);
+      }
+    }
+    for (const [id, source] of offers) if (!this.#slots.has(id)) this.#slots.set(id, new Slot(source));
+  }
+
+  #hold(slot: Slot, priority: Waiter["priority"]): HeldEngine {
+    return slot.hold(slot.engine!, priority, () => performance.now(), () => {
+      this.#watchIdle();
+      if (this.#lane) this.#wake();
+    });
+  }
+
+  #wait(slot: Slot, priority: Waiter["priority"], signal: AbortSignal | undefined): Promise<HeldEngine> {
+    const { waiting } = this.#options;
+    const refusal = this.#recentFailure(slot);
+    if (refusal) throw refusal;
+    if (slot.waiters.size >= waiting) {
+      throw new ModelError("queue_full", `${waiting} requests wait for model "${slot.id}" already`);
+    }
+    const { promise, resolve, reject } = Promise.withResolvers<HeldEngine>();
+    const leave = () => waiter.reject(signal!.reason);
+    const end = () => {
+      slot.waiters.delete(waiter);
+      signal?.removeEventListener("abort", leave);
+      this.#wake();
+    };
+    const waiter: Waiter = {
+      priority,
+      since: performance.now(),
+      resolve: (held) => (end(), resolve(held)),
+      reject: (reason) => (end(), reject(reason)),
+    };
+    slot.waiters.add(waiter);
+    signal?.addEventListener("abort", leave, { once: true });
+    this.#wake();
+    return promise;
+  }
+
+  #recentFailure({ id, failure, failedAt, engine }: Slot): ModelError | undefined {
+    const left = failedAt + this.#options.retryMs - performance.now();
+    if (engine !== undefined || failure === undefined || left <= 0) return undefined;
+    return loadFailed(id, failure, Math.ceil(left / 1000));
+  }
+
+  /** Something may be to be done: the lane looks again, or begins. */
+  #wake(): void {
+    this.#changed.resolve();
+    this.#changed = Promise.withResolvers();
+    this.#lane ??= this.#work().finally(() => {
+      this.#lane = undefined;
+      // What came after its last look woke nobody.
+      if (!this.#isDraining && inLine([...this.#slots.values()]).length > 0) this.#wake();
+    });
+  }
+
+  /** Loads and unloads until nothing is to be done. */
+  async #work(): Promise<void> {
+    await Promise.resolve(); // `#lane` is set by then
+    while (!this.#isDraining) {
+      const changed = this.#changed.promise;
+      const action = await this.#next();
+      if (action === "none") return;
+      if (action === "wait") await later(changed, LOOK_MS);
+      else await action();
+    }
+  }
+
+  async #next(): Promise<"none" | "wait" | (() => Promise<void>)> {
+    const slots = [...this.#slots.values()];
+    const leaving = slots.filter(({ engine, takesNone }) => engine !== undefined && takesNone);
+    const gone = leaving.find(({ isIdle }) => isIdle);
+    if (gone) return () => this.#unload(gone);
+    const line = inLine(slots);
+    const yielding = new Set<Slot>();
+    let action: (() => Promise<void>) | undefined;
+    for (const slot of line) {
+      const found = await this.#makeRoom(slot, slots, yielding);
+      if (typeof found === "function") {
+        action = found;
+        break;
+      }
+      if (slot.isUrgent) break; // nobody takes the room that it waits for
+    }
+    for (const slot of slots) this.#yield(slot, yielding.has(slot));
+    return action ?? (line.length > 0 || leaving.some(({ isUnloading }) => isUnloading) ? "wait" : "none");
+  }
+
+  /** What brings the model nearer to its room; adds to `yielding` who is to leave when it is idle. */
+  async #makeRoom(slot: Slot, slots: readonly Slot[], yielding: Set<Slot>) {
+    let opened: OpenedModel;
+    try {
+      opened = await slot.open(this.#options.open, performance.now());
+    } catch (error) {
+      return () => Promise.resolve(this.#failed(slot, error));
+    }
+    const room = this.#room(slots);
+    const missing = opened.bytes - room;
+    if (missing <= 0) return () => this.#load(slot, opened);
+    const taken = slots.reduce((sum, { engine, bytes }) => sum + (engine === undefined ? 0 : bytes), 0);
+    if (missing > taken) return () => Promise.resolve(this.#refuse(slot, room, -Infinity));
+    const { idle, busy } = victimsFor(slot, slots, performance.now(), this.#turns);
+    const [first] = enough(idle, missing) ?? [];
+    if (first) return () => this.#unload(first);
+    const idleBytes = idle.reduce((sum, { bytes }) => sum + bytes, 0);
+    for (const victim of enough(busy, missing - idleBytes) ?? []) yielding.add(victim);
+    this.#refuse(slot, room, this.#options.roomMs);
+    return undefined;
+  }
+
+  /** Bytes that another model may take now. */
+  #room(slots: readonly Slot[]): number {
+    const taken = slots.reduce((sum, { engine, bytes }) => sum + (engine === undefined ? 0 : bytes), 0);
+    return Math.min(this.#options.budget - taken, this.#options.free?.() ?? Infinity);
+  }
+
+  #yield(slot: Slot, isYielding: boolean): void {
+    if (slot.isYielding === isYielding) return;
+    slot.isYielding = isYielding;
+    if (slot.isOpen) this.#serve(slot);
+    this.#tell(slot);
+  }
+
+  async #load(slot: Slot, opened: OpenedModel): Promise<void> {
+    slot.loading = new AbortController();
+    this.#tell(slot);
+    try {
+      const engine = await opened.load(slot.loading.signal);
+      slot.start(engine, (state) => {
+        if (slot.engine !== engine) return;
+        if (state === "failed") this.#engineFailed(slot, engine.failure!);
+        this.#tell(slot);
+      });
+      slot.loading = slot.failure = undefined;
+      slot.loadedAt = slot.usedAt = performance.now();
+      if (this.#isDraining) return;
+      this.#serve(slot);
+    } catch (error) {
+      const { aborted } = slot.loading!.signal;
+      slot.loading = undefined;
+      if (aborted) this.#abandoned(slot, error);
+      else this.#failed(slot, error);
+    }
+    this.#watchIdle();
+    this.#tell(slot);
+  }
+
+  /** All who wait have the engine. */
+  #serve(slot: Slot): void {
+    for (const { priority, resolve } of [...slot.waiters]) resolve(this.#hold(slot, priority));
+  }
+
+  #failed(slot: Slot, error: unknown): void {
+    slot.failure = error instanceof Error ? error : new Error(String(error));
+    slot.failedAt = performance.now();
+    this.#options.note(`Cannot load model "${slot.id}": ${words(error)}`);
+    const refusal = loadFailed(slot.id, slot.failure, Math.ceil(this.#options.retryMs / 1000));
+    for (const { reject } of [...slot.waiters]) reject(refusal);
+    this.#tell(slot);
+  }
+
+  #abandoned(slot: Slot, reason: unknown): void {
+    for (const { reject } of [...slot.waiters]) reject(reason);
+    for (const resolve of slot.gone.splice(0)) resolve();
+  }
+
+  /** It is closed as soon as nobody holds it, so that its next request loads it again. */
+  #engineFailed(slot: Slot, failure: Error): void {
+    slot.failure = failure;
+    slot.failedAt = performance.now();
+    slot.isUnloading = true;
+    this.#wake();
+  }
+
+  /** Refuses the requests that have waited too long for room; a batch's only where there can never be any. */
+  #refuse(slot: Slot, room: number, roomMs: number): void {
+    const now = performance.now();
+    const { bytes, id } = slot;
+    for (const { priority, since, reject } of [...slot.waiters]) {
+      if (now - since < roomMs || (priority === "batch" && roomMs > 0)) continue;
+      reject(noRoom(id, bytes, Math.max(0, room), this.#options.budget));
+    }
+  }
+
+  async #unload(slot: Slot): Promise<void> {
+    if (!slot.isIdle) return; // it was taken since it was chosen
+    await this.#close(slot);
+    slot.isUnloading = slot.isYielding = false;
+    for (const resolve of slot.gone.splice(0)) resolve();
+    this.#tell(slot);
+  }
+
+  async #close(slot: Slot): Promise<void> {
+    const { engine } = slot;
+    if (engine === undefined) return;
+    slot.isClosing = true;
+    this.#tell(slot);
+    try {
+      await engine.close();
+    } catch (error) {
+      this.#options.note(`Cannot close model "${slot.id}": ${words(error)}`);
+    }
+    slot.engine = undefined;
+    slot.isClosing = false;
+  }
+
+  /** Looks for models to unload when the next may have been idle long enough. */
+  #watchIdle(): void {
+    const { idleMs } = this.#options;
+    if (idleMs === Infinity || this.#isDraining) return;
+    clearTimeout(this.#idleTimer);
+    const idle = [...this.#slots.values()].filter(({ engine, isIdle }) => engine !== undefined && isIdle);
+    if (idle.length === 0) return;
+    const due = Math.min(...idle.map(({ usedAt }) => usedAt)) + idleMs;
+    this.#idleTimer = setTimeout(() => {
+      const old = performance.now() - idleMs;
+      for (const slot of idle) if (slot.isIdle && slot.usedAt <= old) slot.isUnloading = true;
+      this.#wake();
+      this.#watchIdle();
+    }, Math.max(1, due - performance.now() + 1));
+    Deno.unrefTimer(this.#idleTimer);
+  }
+
+  #tell(slot: Slot): void {
+    for (const listener of [...this.#listeners]) listener(slot);
+  }
+}
+
+function closed(): EngineError {
+  return new EngineError("engine_closed", "The engine is closed");
+}
+
+function loadFailed(id: string, cause: Error, retryAfter: number): ModelError {
+  const message = `Model "${id}" cannot be loaded: ${cause.message}`;
+  return new ModelError("model_load_failed", message, { retryAfter, cause });
+}
+
+function noRoom(id: string, bytes: number, free: number, budget: number): ModelError {
+  const megabytes = (bytes: number) => `${Math.ceil(bytes / 1e6)} MB`;
+  const why = bytes > budget
+    ? `models may take ${megabytes(budget)} together (--memory-mb)`
+    : `${megabytes(free)} are free and the models that are loaded are in use; send the request again later`;
+  const message = `No room for model "${id}": it needs ${megabytes(bytes)}, ${why}`;
+  const details = {
+    needed_bytes: bytes,
+    free_bytes: free,
+    ...(budget < Infinity ? { budget_bytes: budget } : {}),
+  };
+  return new ModelError("no_memory_for_model", message, { retryAfter: NO_ROOM_RETRY, details });
+}
+
+function words(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** Resolves with the promise, or after some time. */
+async function later(event: Promise<void>, ms: number): Promise<void> {
+  let timer: ReturnType<typeof setTimeout>;
+  const time = new Promise<void>((resolve) => timer = setTimeout(resolve, ms));
+  await Promise.race([event, time]).finally(() => clearTimeout(timer));
+}

@@ -1,0 +1,248 @@
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { delay } from "@std/async/delay.js";
+import { EngineError, ModelError, type Models } from "../types.ts";
+import { source, testPool } from "./testing.ts";
+
+/** An answer of a model, as a request would have it. */
+async function ask(models: Models, name: string, prompt = "Hi", priority?: "interactive" | "batch") {
+  const { engine, release } = await models.use(name, { priority });
+  try {
+    let text = "";
+    for await (const event of engine.submit({ prompt: engine.encodePrompt(prompt) })) {
+      text += event.type === "token" || event.type === "finish" ? event.text : "";
+    }
+    return text;
+  } finally {
+    release();
+  }
+}
+
+const states = (models: Models) => models.list().map(({ state }) => state).join(" ");
+
+Deno.test("a model is loaded at its first request, by id or alias; others are refused by name", async () => {
+  const { pool, log } = testPool();
+  assertEquals(states(pool), "unloaded unloaded unloaded");
+  assertEquals(await ask(pool, "b"), "b: Hi");
+  assertEquals(await ask(pool, "b-alias"), "b: Hi");
+  assertEquals([log, states(pool)], [["load b"], "unloaded ready unloaded"]);
+  const unknown = await assertRejects(() => pool.use("d"), ModelError, 'There is no model "d" here');
+  assertEquals(unknown.code, "model_not_found");
+  const missing = await assertRejects(() => pool.use(undefined), ModelError, 'use one of "a", "b", "c"');
+  assertEquals(missing.code, "model_required");
+  await pool.close();
+  assertEquals(log.at(-1), "close b");
+});
+
+Deno.test("without room the idle model used longest ago goes first, and never one in use", async () => {
+  const { pool, log } = testPool({ roomMs: 50, turns: { turnMs: 10_000 } });
+  await ask(pool, "a");
+  await ask(pool, "b");
+  await ask(pool, "a");
+  await ask(pool, "c");
+  assertEquals(log, ["load a", "load b", "close b", "load c"]);
+  const held = [await pool.use("a"), await pool.use("c")];
+  const refused = await assertRejects(() => pool.use("b"), ModelError);
+  assertEquals([refused.code, refused.more.details], [
+    "no_memory_for_model",
+    { needed_bytes: 10, free_bytes: 0, budget_bytes: 20 },
+  ]);
+  assert(refused.more.retryAfter! > 0);
+  held[0].release();
+  held[0].release(); // as good as once
+  assertEquals(await ask(pool, "b"), "b: Hi");
+  assertEquals(log.slice(4), ["close a", "load b"]);
+  held[1].release();
+  await pool.close();
+});
+
+Deno.test("a model larger than the budget is refused at once, with the figures; nothing makes room for it", async () => {
+  const { pool, log } = testPool({ models: { a: 10, huge: 21 } });
+  await ask(pool, "a");
+  const refused = await assertRejects(() => pool.use("huge"), ModelError, "it needs 1 MB");
+  assertEquals(refused.more.details, { needed_bytes: 21, free_bytes: 10, budget_bytes: 20 });
+  assertEquals(log, ["load a"]);
+  await pool.close();
+});
+
+Deno.test("what is free in fact counts beside the budget", async () => {
+  let free = 5;
+  const { pool } = testPool({ free: () => free });
+  await assertRejects(() => pool.use("a"), ModelError, "No room");
+  free = 10;
+  assertEquals(await ask(pool, "a"), "a: Hi");
+  await pool.close();
+});
+
+Deno.test("where all are in use they take turns: a crowd on three models in room for two is answered whole", async () => {
+  const { pool, log, loaded } = testPool({ tokenMs: 2 });
+  const names = Array.from({ length: 60 }, (_, i) => "abc"[(i * 7) % 3]);
+  const answers = await Promise.all(names.map(async (name, i) => {
+    await delay(3 * i);
+    return await ask(pool, name, `question ${i}`);
+  }));
+  assertEquals(answers, names.map((name, i) => `${name}: question ${i}`));
+  assert(loaded() <= 20);
+  assert(log.length < 60, `${log}`); // by far fewer loads than requests
+  await pool.close();
+});
+
+Deno.test("requests wait while a model is loaded, so many at most; each may leave, and the load goes on", async () => {
+  const gate = Promise.withResolvers<void>();
+  const { pool, log } = testPool({ waiting: 3, loading: () => gate.promise });
+  const abort = new AbortController();
+  const waiting = [pool.use("a"), pool.use("a", { signal: abort.signal }), pool.use("a")];
+  await delay(5);
+  assertEquals(states(pool), "loading unloaded unloaded");
+  assertEquals((await assertRejects(() => pool.use("a"), ModelError)).code, "queue_full");
+  abort.abort(new Error("gone"));
+  await assertRejects(() => waiting[1], Error, "gone");
+  await assertRejects(() => pool.use("a", { signal: abort.signal }), Error, "gone");
+  gate.resolve();
+  for (const held of [await waiting[0], await waiting[2]]) held.release();
+  assertEquals([log, states(pool)], [["load a"], "ready unloaded unloaded"]);
+  await pool.close();
+});
+
+Deno.test("a failed load fails all who wait with its reason, and is not tried again at once", async () => {
+  let broken = true;
+  const { pool, log, notes } = testPool({
+    retryMs: 60,
+    loading: () => broken ? Promise.reject(new Error("the file is cut")) : Promise.resolve(),
+  });
+  const waiting = [pool.use("a"), pool.use("a")].map((use) => assertRejects(() => use, ModelError));
+  for (const { code, message } of await Promise.all(waiting)) {
+    assertEquals(code, "model_load_failed");
+    assertStringIncludes(message, "the file is cut");
+  }
+  assertEquals(states(pool), "failed unloaded unloaded");
+  for (let i = 0; i < 10; i++) await assertRejects(() => pool.use("a"), ModelError, "the file is cut");
+  assertEquals([log, notes.length], [["load a"], 1]);
+  assertEquals(await ask(pool, "b").catch(() => "failed"), "failed");
+  broken = false;
+  await pool.load("b"); // in so many words: at once
+  await delay(70);
+  assertEquals(await ask(pool, "a"), "a: Hi");
+  await pool.close();
+});
+
+Deno.test("unloading lets what runs end; who asks meanwhile waits and has it loaded again", async () => {
+  const { pool, log } = testPool({ tokenMs: 3 });
+  const running = ask(pool, "a");
+  await delay(15);
+  const unloaded = pool.unload("a");
+  assertEquals(states(pool), "draining unloaded unloaded");
+  const later = ask(pool, "a", "later");
+  assertEquals(await running, "a: Hi");
+  await unloaded;
+  assertEquals(await later, "a: later");
+  assertEquals(log, ["load a", "close a", "load a"]);
+  await pool.unload("a");
+  await pool.unload("a");
+  await assertRejects(() => pool.unload("d"), ModelError);
+  assertEquals(states(pool), "unloaded unloaded unloaded");
+  await pool.close();
+});
+
+Deno.test("unloading a model that is being loaded stops that, and who waits hears of it", async () => {
+  const { pool, log } = testPool({
+    loading: (_, signal) =>
+      new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
+  });
+  const waiting = assertRejects(() => pool.use("a"), ModelError, "unloaded");
+  await delay(5);
+  await pool.unload("a");
+  await waiting;
+  assertEquals([log, states(pool)], [["load a"], "unloaded unloaded unloaded"]);
+  await pool.close();
+});
+
+Deno.test("an engine that fails for good is closed, and its next request loads it anew", async () => {
+  const { pool, log, engines } = testPool({ retryMs: 30 });
+  await ask(pool, "a");
+  engines.get("a")!.become("failed", new EngineError("engine_failed", "the device is gone"));
+  await delay(5);
+  assertEquals([log, states(pool)], [["load a", "close a"], "failed unloaded unloaded"]);
+  await assertRejects(() => pool.use("a"), ModelError, "the device is gone");
+  await delay(40);
+  assertEquals(await ask(pool, "a"), "a: Hi");
+  await pool.close();
+});
+
+Deno.test("models that nobody uses are unloaded after a while, and not one that is in use", async () => {
+  const { pool, log } = testPool({ idleMs: 40 });
+  const held = await pool.use("a");
+  await ask(pool, "b");
+  await delay(120);
+  assertEquals([log, states(pool)], [["load a", "load b", "close b"], "ready unloaded unloaded"]);
+  held.release();
+  await delay(80);
+  assertEquals(states(pool), "unloaded unloaded unloaded");
+  await pool.close();
+});
+
+Deno.test("a batch leaves models alone that requests use; requests get a batch's room when its lines end", async () => {
+  const { pool, log } = testPool({ budget: 10, tokenMs: 2 });
+  await ask(pool, "a");
+  const line = ask(pool, "b", "line", "batch");
+  for (let i = 0; i < 5; i++) {
+    await delay(30);
+    await ask(pool, "a");
+  }
+  assertEquals(log, ["load a"]);
+  assertEquals(await line, "b: line"); // quiet at last
+  assertEquals(log, ["load a", "close a", "load b"]);
+  const lines = Array.from(
+    { length: 8 },
+    (_, i) => delay(10 * i).then(() => ask(pool, "b", `${i}`, "batch")),
+  );
+  await delay(25);
+  assertEquals(await ask(pool, "a"), "a: Hi");
+  assertEquals(log.slice(3, 5), ["close b", "load a"]);
+  assertEquals((await Promise.all(lines)).length, 8);
+  await pool.close();
+});
+
+Deno.test("batches of two models alternate in long runs", async () => {
+  const { pool, log } = testPool({ budget: 10, tokenMs: 1 });
+  const until = performance.now() + 1000;
+  const batch = async (name: string) => {
+    let lines = 0;
+    while (performance.now() < until) {
+      await ask(pool, name, "x", "batch");
+      lines++;
+    }
+    return lines;
+  };
+  const counts = await Promise.all([batch("a"), batch("a"), batch("b"), batch("b")]);
+  const loads = log.filter((what) => what.startsWith("load")).length;
+  assert(loads >= 2 && loads <= 7, `${log}`);
+  assert(counts.every((count) => count > 10), `${counts}`);
+  await pool.close();
+});
+
+Deno.test("the end: who waits is refused, what runs ends in time or is cancelled, all engines are closed", async () => {
+  const { pool, engines } = testPool({ tokenMs: 5, loading: (id) => id === "b" ? delay(200) : delay(0) });
+  const running = ask(pool, "a");
+  const waiting = assertRejects(() => ask(pool, "b"), EngineError, "closed");
+  await delay(20);
+  await pool.drain(1000);
+  assertEquals(await running, "a: Hi");
+  await waiting;
+  await assertRejects(() => pool.use("a"), EngineError, "closed");
+  await pool.close();
+  assertEquals(engines.size, 0);
+});
+
+Deno.test("models come and go with their files; one that is loaded stays until it is unloaded", async () => {
+  const { pool, sources } = testPool();
+  await ask(pool, "a");
+  sources.push(source("d"));
+  sources.shift();
+  assertEquals(pool.find("d"), undefined); // looked a moment ago
+  await delay(2100);
+  assertEquals(pool.list().map(({ id }) => id), ["a", "b", "c", "d"]);
+  await pool.unload("a");
+  await delay(2100);
+  assertEquals(pool.list().map(({ id }) => id), ["b", "c", "d"]);
+  await pool.close();
+});

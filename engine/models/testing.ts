@@ -1,0 +1,66 @@
+/** Models that are loaded in no time, or when a test lets them. */
+import { FakeEngine } from "../../routes/testing.ts";
+import type { Engine } from "../types.ts";
+import { ModelPool, type PoolOptions } from "./pool.ts";
+import type { ModelSource } from "./slot.ts";
+
+export interface TestPool {
+  readonly pool: ModelPool;
+  /** What happened, in order: "load a", "close a". */
+  readonly log: string[];
+  readonly notes: string[];
+  readonly sources: ModelSource[];
+  /** Bytes of the models that are loaded. */
+  readonly loaded: () => number;
+  /** Of the models that are loaded. */
+  readonly engines: Map<string, FakeEngine>;
+}
+
+export interface TestPoolOptions extends Partial<PoolOptions> {
+  /** Bytes of each model; by default three of 10. */
+  readonly models?: Record<string, number>;
+  /** Awaited while a model is loaded. */
+  readonly loading?: (id: string, signal: AbortSignal) => Promise<unknown>;
+  readonly tokenMs?: number;
+}
+
+export const source = (id: string, aliases: string[] = []): ModelSource => ({
+  id,
+  aliases,
+  path: `/models/${id}.gguf`,
+  created: 1,
+});
+
+/** A pool of stand-ins, with room for two of three by default. It fails where more is loaded than the budget. */
+export function testPool(options: TestPoolOptions = {}): TestPool {
+  const models = options.models ?? { a: 10, b: 10, c: 10 };
+  const budget = options.budget ?? 20;
+  const [log, notes, engines]: [string[], string[], Map<string, FakeEngine>] = [[], [], new Map()];
+  const sources = Object.keys(models).map((id) => source(id, [`${id}-alias`]));
+  const loaded = () => [...engines.keys()].reduce((sum, id) => sum + models[id], 0);
+  const load = async (id: string, signal: AbortSignal): Promise<Engine> => {
+    log.push(`load ${id}`);
+    await options.loading?.(id, signal);
+    signal.throwIfAborted();
+    if (loaded() + models[id] > budget) throw new Error(`${loaded()} + ${models[id]} bytes are too many`);
+    const engine = new FakeEngine({ tokenMs: options.tokenMs ?? 1, reply: (prompt) => `${id}: ${prompt}` });
+    engine.model.id = id;
+    const close = engine.close.bind(engine);
+    engine.close = async () => {
+      await close();
+      engines.delete(id);
+      log.push(`close ${id}`);
+    };
+    engines.set(id, engine);
+    return engine;
+  };
+  const pool = new ModelPool({
+    offers: () => sources,
+    open: ({ id }) => Promise.resolve({ bytes: models[id], load: (signal) => load(id, signal) }),
+    note: (message) => notes.push(message),
+    turns: { patienceMs: 20, turnMs: 20, batchTurnMs: 200, quietMs: 100 },
+    ...options,
+    budget,
+  });
+  return { pool, log, notes, sources, loaded, engines };
+}
