@@ -27,6 +27,11 @@ def size(value):
     return sum(map(size, value)) if isinstance(value, list) else 1
 
 
+def spoken(body):
+    """What a prompt is made of."""
+    return [body.get(name) or [] for name in ("messages", "prompt", "input", "instructions")]
+
+
 def answers(body):
     return body.get("n") or 1
 
@@ -43,7 +48,7 @@ def given(body, *names):
 
 def names(body):
     """Of the tools or functions that a request gives."""
-    functions = [tool.get("function", {}) for tool in body.get("tools") or []] + list(body.get("functions") or [])
+    functions = [tool.get("function", tool) for tool in body.get("tools") or []] + list(body.get("functions") or [])
     return [function.get("name") for function in functions]
 
 
@@ -67,22 +72,28 @@ def has_twice(values):
 # Refusals of requests that follow the document, each told there in words, and when they are right: by (code, param).
 EXPECTED = {
     # The prompt is longer than the model's context.
-    ("context_length_exceeded", None): lambda body: size(body.get("messages", body.get("prompt"))) >= LONG_PROMPT,
+    ("context_length_exceeded", None): lambda body: size(spoken(body)) >= LONG_PROMPT,
     # The model's template refuses the order of the roles.
     ("chat_template_error", "messages"): lambda body: "messages" in body,
+    ("chat_template_error", "input"): lambda body: "input" in body,
     # It is neither 1 nor n.
     ("unsupported_parameter", "best_of"): lambda body: body["best_of"] not in (1, answers(body)),
     # Which schemas and grammars an answer can follow is more than a schema of schemas can say.
-    ("invalid_constraint", "*"): lambda body: given(body, *FORMS, "tools", "functions"),
+    ("invalid_constraint", "*"): lambda body: given(body, *FORMS, "text", "tools", "functions"),
     # Two parameters that contradict each other, or ask for the same.
     ("conflicting_parameters", "*"): lambda body: len(given(
-        body, *FORMS, "tools", "functions", "tool_choice", "thinking", "reasoning_effort", "thinking_budget_tokens",
+        body, *FORMS, "text", "tools", "functions", "tool_choice", "thinking", "reasoning_effort", "thinking_budget_tokens",
         "continue_final_message", "add_generation_prompt",
     )) > 1 or ("messages" in body and last_is_continued(body)),
     ("invalid_value", "tools[].function.name"): lambda body: has_twice(names(body)),
+    ("invalid_value", "tools[].name"): lambda body: has_twice(names(body)),
     ("invalid_value", "functions[].name"): lambda body: has_twice(names(body)),
     ("invalid_value", "tool_choice"): lambda body: not body.get("tools"),
     ("invalid_value", "tool_choice.function.name"): lambda body: body["tool_choice"]["function"]["name"] not in names(body),
+    ("invalid_value", "tool_choice.name"): lambda body: body["tool_choice"]["name"] not in names(body),
+    ("invalid_value", "tool_choice.tools[].name"): lambda body: any(
+        tool["name"] not in names(body) for tool in body["tool_choice"]["tools"]
+    ),
     ("invalid_value", "function_call.name"): lambda body: body["function_call"]["name"] not in names(body),
     ("invalid_value", "messages[].tool_calls[].id"): lambda body: any(
         has_twice([call["id"] for call in message.get("tool_calls") or []]) for message in body["messages"]
@@ -121,12 +132,15 @@ def filter_failure(context, failure, case, response):
 def map_case(context, case):
     """Short answers: what is generated is not tested here."""
     body = case.body
-    if not isinstance(body, dict) or not ({"messages", "prompt"} & body.keys()):
+    if not isinstance(body, dict) or not ({"messages", "prompt", "input"} & body.keys()):
         return case
-    for name in ("max_tokens", "max_completion_tokens"):
+    bounds = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+    for name in bounds:
         value = body.get(name)
         if isinstance(value, int) and MAX_TOKENS < value < 2**31:
             body[name] = MAX_TOKENS
     if "messages" in body and body.get("max_tokens") is None and body.get("max_completion_tokens") is None:
         body["max_tokens"] = MAX_TOKENS
+    if "input" in body and body.get("max_output_tokens") is None:
+        body["max_output_tokens"] = MAX_TOKENS
     return case
