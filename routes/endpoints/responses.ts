@@ -19,15 +19,15 @@ import { generation } from "../shared/generation_endpoint.ts";
 import { promptFields, toMessages } from "../shared/messages.ts";
 import { MODEL_REFUSALS, withModel } from "../shared/models.ts";
 import { reasoningFields, reasoningOf } from "../shared/reasoning.ts";
-import { responseAnswer, responseEvent, type ResponseSettings } from "../shared/response_answer.ts";
-import { inputField, toChat } from "../shared/response_items.ts";
+import { responseAnswer, responseEvent, type ResponseSettings } from "../shared/responses/answer.ts";
+import { inputField, toChat } from "../shared/responses/items.ts";
 import {
   checkResponseTools,
   responseToolFields,
   responseToolForms,
   responseTools,
-} from "../shared/response_tools.ts";
-import { type ResponseEvent, ResponseWriter } from "../shared/response_writer.ts";
+} from "../shared/responses/tools.ts";
+import { type ResponseEvent, ResponseWriter } from "../shared/responses/writer.ts";
 
 /* OpenAI's Responses, without a memory of earlier ones. */
 

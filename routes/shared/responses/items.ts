@@ -1,6 +1,6 @@
 import { z } from "@hono/zod-openapi";
-import { boundedArray, LIMITS, text } from "./fields.ts";
-import type { ChatMessageBody } from "./messages.ts";
+import { boundedArray, LIMITS, text } from "../fields.ts";
+import type { ChatMessageBody } from "../messages.ts";
 
 /* What a request of /v1/responses is answered to: its input, as messages of a chat. */
 

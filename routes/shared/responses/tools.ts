@@ -1,7 +1,7 @@
 import { z } from "@hono/zod-openapi";
-import type { Tool, ToolChoice } from "../../engine/types.ts";
-import type { AskedForm } from "./constraints.ts";
-import { boundedArray, documented, LIMITS, refuse, unsupported } from "./fields.ts";
+import type { Tool, ToolChoice } from "../../../engine/types.ts";
+import type { AskedForm } from "../constraints.ts";
+import { boundedArray, documented, LIMITS, refuse, unsupported } from "../fields.ts";
 import {
   checkChoice,
   checkNames,
@@ -10,7 +10,7 @@ import {
   functionName,
   TOOL_MODES,
   toolOf,
-} from "./tools.ts";
+} from "../tools.ts";
 
 /* Functions in the flat shape of /v1/responses. */
 

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { documented } from "./fields.ts";
+import { documented } from "../fields.ts";
 
 /* Answers of /v1/responses: the object, its items, and the events that a stream builds it with. */
 

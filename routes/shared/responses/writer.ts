@@ -1,8 +1,8 @@
-import type { ChatPart, Engine, Usage } from "../../engine/types.ts";
-import type { ChatPiece } from "./chat_pieces.ts";
-import type { ApiError } from "./errors.ts";
-import { chatLogprobs } from "./logprobs.ts";
-import type { ScoredToken } from "./piece_reader.ts";
+import type { ChatPart, Engine, Usage } from "../../../engine/types.ts";
+import type { ChatPiece } from "../chat_pieces.ts";
+import type { ApiError } from "../errors.ts";
+import { chatLogprobs } from "../logprobs.ts";
+import type { ScoredToken } from "../piece_reader.ts";
 import type {
   ItemStatus,
   OutputItem,
@@ -10,7 +10,7 @@ import type {
   ResponseLogprobs,
   ResponseSettings,
   ResponseUsage,
-} from "./response_answer.ts";
+} from "./answer.ts";
 
 /** An event without its number. */
 interface Said {
