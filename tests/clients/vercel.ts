@@ -1,0 +1,187 @@
+import { createAnthropic } from "@ai-sdk/anthropic";
+import { createOpenAI } from "@ai-sdk/openai";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import * as ai from "ai";
+import { z } from "zod";
+import { type Call, isMood, QUESTION, type Served } from "./calls.ts";
+
+/* Vercel's npm `ai`: a program of its own, since it wants to know the machine's name and its environment. */
+
+const Mood = z.object({ mood: z.enum(["calm", "wild"]), sure: z.boolean() });
+
+interface Provider {
+  readonly name: string;
+  model(served: Served): ai.LanguageModel;
+  /** Without thoughts, one call at a time; and for Responses so that nothing is expected to be kept. */
+  readonly plainly: Record<string, Record<string, ai.JSONValue>>;
+}
+
+const apiKey = "none";
+const openai = ({ base }: Served) => createOpenAI({ baseURL: `${base}/v1`, apiKey });
+const compatible = ({ base }: Served) =>
+  createOpenAICompatible({
+    name: "compy",
+    baseURL: `${base}/v1`,
+    supportsStructuredOutputs: true,
+    includeUsage: true,
+  });
+
+const PROVIDERS: readonly Provider[] = [
+  {
+    name: "@ai-sdk/openai, responses",
+    model: (served) => openai(served).responses(served.model),
+    plainly: {
+      openai: { reasoningEffort: "none", forceReasoning: true, parallelToolCalls: false, store: false },
+    },
+  },
+  {
+    name: "@ai-sdk/openai, chat",
+    model: (served) => openai(served).chat(served.model),
+    plainly: { openai: { reasoningEffort: "none", forceReasoning: true, parallelToolCalls: false } },
+  },
+  {
+    name: "@ai-sdk/openai-compatible",
+    model: (served) => compatible(served).chatModel(served.model),
+    plainly: { compy: { reasoningEffort: "none", parallel_tool_calls: false } },
+  },
+  {
+    name: "@ai-sdk/anthropic",
+    model: ({ base, model }) => createAnthropic({ baseURL: `${base}/v1`, apiKey })(model),
+    plainly: { anthropic: { disableParallelToolUse: true } },
+  },
+];
+
+function callsOf({ name, model, plainly }: Provider): Call[] {
+  const request = (served: Served) => ({
+    model: model(served),
+    prompt: QUESTION,
+    maxRetries: 0,
+    providerOptions: plainly,
+  });
+  return [
+    {
+      name: `${name}: text, whole and streamed`,
+      async run(served) {
+        // The temperature is left out for models that are said to think.
+        const providerOptions = { openai: { store: false } };
+        const asked = {
+          ...request(served),
+          providerOptions,
+          system: "Be kind",
+          maxOutputTokens: 32,
+          temperature: 0,
+        };
+        const whole = await ai.generateText(asked);
+        const streamed = ai.streamText({ ...asked, onError() {} });
+        assertEquals(await streamed.text, whole.text);
+        assertEquals(await streamed.finishReason, whole.finishReason);
+        const [{ outputTokens }, usage] = [await streamed.totalUsage, whole.totalUsage];
+        assertEquals(outputTokens, usage.outputTokens);
+        assert(usage.inputTokens! > 0 && usage.outputTokens! > 0);
+      },
+    },
+    {
+      name: `${name}: thinking, whole and streamed`,
+      async run(served) {
+        const options: Provider["plainly"] = {
+          openai: { reasoningSummary: "auto", forceReasoning: true, store: false },
+          anthropic: { thinking: { type: "enabled", budgetTokens: 1024 } },
+        };
+        const asked = { ...request(served), providerOptions: options, maxOutputTokens: 24 };
+        const whole = await ai.generateText(asked);
+        const streamed = ai.streamText({ ...asked, onError() {} });
+        // OpenAI's chat has no thoughts in its answers.
+        const isTold = !name.endsWith("chat");
+        assertEquals([(await streamed.reasoningText ?? "") !== "", (whole.reasoningText ?? "") !== ""], [
+          isTold,
+          isTold,
+        ]);
+      },
+    },
+    {
+      name: `${name}: objects, whole and streamed`,
+      async run(served) {
+        const asked = { ...request(served), schema: Mood, temperature: 0 };
+        const { object } = await ai.generateObject(asked);
+        assert(isMood(object));
+        const streamed = ai.streamObject({ ...asked, onError() {} });
+        await Array.fromAsync(streamed.partialObjectStream);
+        assert(isMood(await streamed.object));
+      },
+    },
+    {
+      name: `${name}: tools in a loop, whole and streamed`,
+      async run(served) {
+        const given: unknown[] = [];
+        const tools = {
+          set_mood: ai.tool({
+            description: "Sets the mood",
+            inputSchema: Mood,
+            execute: (args) => {
+              given.push(args);
+              return Promise.resolve("done");
+            },
+          }),
+        };
+        const asked = {
+          ...request(served),
+          tools,
+          toolChoice: "required" as const,
+          stopWhen: ai.stepCountIs(2),
+          maxOutputTokens: 600,
+          temperature: 0,
+        };
+        const whole = await ai.generateText(asked);
+        assertEquals(whole.steps.length, 2);
+        const streamed = ai.streamText({ ...asked, onError() {} });
+        assertEquals((await streamed.steps).length, 2);
+        assert(given.length === 4 && given.every(isMood));
+      },
+    },
+    {
+      name: `${name}: a refusal`,
+      async run(served) {
+        const asked = { ...request(served), model: model({ ...served, model: "none" }) };
+        const error = await assertRejects(() => ai.generateText(asked), ai.APICallError);
+        assertEquals(error.statusCode, 404);
+      },
+    },
+  ];
+}
+
+const completions: Call[] = [
+  ["@ai-sdk/openai", (served: Served) => openai(served).completion(served.model)] as const,
+  [
+    "@ai-sdk/openai-compatible",
+    (served: Served) => compatible(served).completionModel(served.model),
+  ] as const,
+].map(([name, model]) => ({
+  name: `${name}: completions, whole and streamed`,
+  async run(served) {
+    const asked = {
+      model: model(served),
+      prompt: "Once",
+      maxOutputTokens: 16,
+      temperature: 0,
+      maxRetries: 0,
+    };
+    const whole = await ai.generateText(asked);
+    assertEquals(await ai.streamText({ ...asked, onError() {} }).text, whole.text);
+  },
+}));
+
+const CALLS: readonly Call[] = [...PROVIDERS.flatMap(callsOf), ...completions];
+
+(globalThis as { AI_SDK_LOG_WARNINGS?: boolean }).AI_SDK_LOG_WARNINGS = false;
+const [base, model] = Deno.args;
+for (const { name, run } of CALLS) {
+  let error: string | null = null;
+  try {
+    await run({ base, model });
+  } catch (failure) {
+    error = String((failure as Error).stack ?? failure);
+  }
+  // deno-lint-ignore no-console -- what programs.ts reads
+  console.log(JSON.stringify({ call: name, error }));
+}
