@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertAlmostEquals, assertEquals, assertRejects } from "@std/assert";
 import OpenAI, { toFile } from "openai";
 import { zodFunction, zodResponseFormat, zodResponsesFunction, zodTextFormat } from "openai/helpers/zod.js";
 import { z } from "zod";
@@ -159,12 +159,29 @@ const otherCalls = [
   }),
 ];
 
+const embeddingCalls = [
+  call("embeddings, as floats and in base64", async (client, model) => {
+    const request = { model, input: [QUESTION, "Hi"] };
+    const packed = await client.embeddings.create(request); // the client asks for base64 and unpacks it
+    const plain = await client.embeddings.create({ ...request, encoding_format: "float" });
+    assertEquals(packed.data.map(({ index }) => index), [0, 1]);
+    for (const [i, { embedding }] of packed.data.entries()) {
+      assertAlmostEquals(embedding.reduce((sum, x) => sum + x * x, 0), 1, 1e-5);
+      embedding.forEach((x, k) => assertAlmostEquals(x, plain.data[i].embedding[k], 1e-6));
+    }
+    const short = await client.embeddings.create({ ...request, dimensions: 8 });
+    assertEquals(short.data.map(({ embedding }) => embedding.length), [8, 8]);
+    assert(packed.usage.prompt_tokens > 0);
+  }),
+];
+
 /** What a line of each endpoint asks for. */
 const LINES: Record<string, Record<string, unknown>> = {
   "/v1/chat/completions": { messages, max_tokens: 4 },
   "/v1/completions": { prompt: "Once", max_tokens: 4 },
   "/v1/responses": { input: QUESTION, max_output_tokens: 4 },
   "/v1/messages": { messages, max_tokens: 4 },
+  "/v1/embeddings": { input: QUESTION },
 };
 
 const batchCalls = Object.entries(LINES).map(([url, body]) =>
@@ -183,7 +200,7 @@ const batchCalls = Object.entries(LINES).map(([url, body]) =>
     });
     const batch = await ended(client, created.id);
     assertEquals([batch.status, batch.request_counts], ["completed", { total: 2, completed: 2, failed: 0 }]);
-    assert(batch.usage!.output_tokens > 0);
+    assert(batch.usage!.input_tokens > 0);
     const text = await (await client.files.content(batch.output_file_id!)).text();
     const answers = text.trimEnd().split("\n").map((line) => JSON.parse(line));
     assertEquals(answers.map(({ custom_id }) => custom_id).sort(), ["a", "b"]);
@@ -208,4 +225,10 @@ async function ended(client: OpenAI, id: string): Promise<OpenAI.Batch> {
   }
 }
 
-export const OPENAI_CALLS: readonly Call[] = [...chatCalls, ...responseCalls, ...otherCalls, ...batchCalls];
+export const OPENAI_CALLS: readonly Call[] = [
+  ...chatCalls,
+  ...responseCalls,
+  ...embeddingCalls,
+  ...otherCalls,
+  ...batchCalls,
+];

@@ -171,7 +171,25 @@ const completions: Call[] = [
   },
 }));
 
-const CALLS: readonly Call[] = [...PROVIDERS.flatMap(callsOf), ...completions];
+const embeddings: Call[] = [
+  ["@ai-sdk/openai", (served: Served) => openai(served).embedding(served.model)] as const,
+  [
+    "@ai-sdk/openai-compatible",
+    (served: Served) => compatible(served).embeddingModel(served.model),
+  ] as const,
+].map(([name, model]) => ({
+  name: `${name}: embeddings`,
+  async run(served) {
+    const asked = { model: model(served), maxRetries: 0 };
+    const { embeddings, usage } = await ai.embedMany({ ...asked, values: [QUESTION, "Hi"] });
+    const { embedding } = await ai.embed({ ...asked, value: QUESTION });
+    assertEquals(embeddings.length, 2);
+    assert(ai.cosineSimilarity(embedding, embeddings[0]) > 0.999999);
+    assert(usage.tokens > 0);
+  },
+}));
+
+const CALLS: readonly Call[] = [...PROVIDERS.flatMap(callsOf), ...completions, ...embeddings];
 
 (globalThis as { AI_SDK_LOG_WARNINGS?: boolean }).AI_SDK_LOG_WARNINGS = false;
 const [base, model] = Deno.args;

@@ -143,10 +143,20 @@ def openai_responses_tools():
     responses_tools(lambda **request: client.responses.create(model=MODEL, **request))
 
 
+def openai_embeddings():
+    texts = [QUESTION, "Hi"]
+    packed = client.embeddings.create(model=MODEL, input=texts).data
+    plain = client.embeddings.create(model=MODEL, input=texts, encoding_format="float").data
+    for one, other in zip(packed, plain, strict=True):
+        assert abs(sum(x * x for x in one.embedding) - 1) < 1e-5
+        assert max(abs(x - y) for x, y in zip(one.embedding, other.embedding, strict=True)) < 1e-6
+
+
 def openai_batches():
     for url, body in {
         "/v1/chat/completions": {"messages": MESSAGES, "max_tokens": 4},
         "/v1/responses": {"input": QUESTION, "max_output_tokens": 4},
+        "/v1/embeddings": {"input": QUESTION},
     }.items():
         lines = [
             json.dumps({"custom_id": name, "method": "POST", "url": url, "body": {"model": MODEL, **body}}) for name in "ab"
@@ -198,6 +208,12 @@ def litellm_responses_tools():
     responses_tools(lambda **request: litellm.responses(**LITELLM, **request))
 
 
+def litellm_embeddings():
+    answer = litellm.embedding(**LITELLM, input=[QUESTION, "Hi"], encoding_format="float")
+    same(len(answer.data), 2)
+    assert abs(sum(x * x for x in answer.data[0]["embedding"]) - 1) < 1e-5
+
+
 def litellm_messages():
     request = {
         "model": f"anthropic/{MODEL}", "api_base": BASE, "api_key": "none", "messages": MESSAGES, "max_tokens": 32,
@@ -224,6 +240,7 @@ CALLS = {
     "openai: responses, whole and streamed": openai_responses,
     "openai: responses in a form, parsed whole and streamed": openai_responses_form,
     "openai: responses with tools, whose results go back": openai_responses_tools,
+    "openai: embeddings, as floats and in base64": openai_embeddings,
     "openai: files and batches": openai_batches,
     "openai: models and refusals": openai_refusals,
     "litellm: chat, whole and streamed": litellm_chat,
@@ -232,6 +249,7 @@ CALLS = {
     "litellm: completions, whole and streamed": litellm_completions,
     "litellm: responses, whole and streamed": litellm_responses,
     "litellm: responses with tools, whose results go back": litellm_responses_tools,
+    "litellm: embeddings": litellm_embeddings,
     "litellm: messages, whole and streamed": litellm_messages,
     "litellm: a refusal": litellm_refusals,
 }
