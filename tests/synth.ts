@@ -178,18 +178,17 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
     matrix(`${block}.ffn_down`, FEED_FORWARD, EMBEDDING);
   }
   const { labels = 0 } = options.texts ?? {};
-  if (labels > 0) {
-    matrix("cls.output", EMBEDDING, labels);
-    vector("cls.output.bias", labels, 0, 0.3);
-  }
+  if (labels > 0) matrix("cls.output", EMBEDDING, labels);
   return builder.build().bytes;
 }
 
 function describeTexts(
   builder: GgufBuilder,
   architecture: Architecture,
-  { pooling, addEos, template }: SynthTexts,
+  { pooling, labels = 0, addEos, template }: SynthTexts,
 ): void {
+  const names = Array.from({ length: labels }, (_, i) => `label ${i}`);
+  if (labels > 0) builder.array(`${architecture}.classifier.output_labels`, "STRING", names);
   if (pooling !== undefined) builder.set(`${architecture}.pooling_type`, "UINT32", pooling);
   if (addEos) builder.set("tokenizer.ggml.add_eos_token", "BOOL", true);
   if (template !== undefined) builder.set("tokenizer.chat_template.rerank", "STRING", template);

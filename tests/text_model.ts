@@ -8,14 +8,14 @@ export const RANK_TEMPLATE = "Judge.\n<Query>: {query}\n<Document>: {document}<|
 /** A seeded model that gives rows for texts, in a folder of its own; `test` gets its engine and its file. */
 export async function withTextModel(
   texts: SynthTexts,
-  options: Partial<LoadOptions> & Partial<Pick<SynthOptions, "architecture" | "types" | "layers">>,
+  options: Partial<LoadOptions> & Partial<Pick<SynthOptions, "architecture" | "types" | "layers" | "seed">>,
   test: (engine: Engine, path: string) => Promise<void>,
 ): Promise<void> {
-  const { architecture = "qwen3", types = ["F32"], layers, ...load } = options;
+  const { architecture = "qwen3", types = ["F32"], layers, seed = 5, ...load } = options;
   const folder = await Deno.makeTempDir();
   try {
     const path = `${folder}/texts.gguf`;
-    await Deno.writeFile(path, synthesize({ architecture, types, layers, seed: 5, texts }));
+    await Deno.writeFile(path, synthesize({ architecture, types, layers, seed, texts }));
     const { engine } = await loadEngine({ threads: 2, contextLength: 1024, ...load, model: path });
     try {
       await test(engine, path);

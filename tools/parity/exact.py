@@ -1,9 +1,11 @@
 """The exact answer: a forward pass in float64 over the dequantised weights of a GGUF file.
 
     python3 exact.py --steps 16 --top 20 MODEL.gguf ... < prompts.json > answers.jsonl
+    python3 exact.py --pool last MODEL.gguf < prompts.json > rows.jsonl
 
 Follows the greedy tokens from each prompt of a JSON list of lists, and prints one line a model and prompt:
-{"model", "prompt", "steps": [{"token", "top": [[id, log-probability], ...]}, ...]}.
+{"model", "prompt", "steps": [{"token", "top": [[id, log-probability], ...]}, ...]}. With --pool it prints each prompt's row
+instead, a JSON array a line: the normed rows' mean, the first (cls) or the last, or the logits of the ranking head (rank).
 Plain on purpose: numpy and the package gguf's own dequantisers, for the dense llama, qwen2 and qwen3, the mixture
 of experts qwen3moe, and the hybrid qwen35 (Gated DeltaNet, token after token as the paper has it: arXiv 2412.06464).
 """
@@ -152,8 +154,8 @@ class Model:
                 out[row] += weight * (down[expert] @ (silu(gate[expert] @ h) * (up[expert] @ h)))
         return out
 
-    def log_probs(self, tokens, cache):
-        """Appends `tokens`; returns the log-probabilities after each: (tokens, vocabulary)."""
+    def rows(self, tokens, cache):
+        """Appends `tokens`; returns the normed rows after the last layer: (tokens, width)."""
         x = self.weights["token_embd.weight"][tokens]
         for layer in range(self.layers):
             name = f"blk.{layer}"
@@ -163,8 +165,19 @@ class Model:
             h = self.norm(x, f"{name}.ffn_norm" if dense else f"{name}.post_attention_norm")
             x = x + self.feed_forward(h, name)
         cache.length += len(tokens)
+        return self.norm(x, "output_norm")
+
+    def pooled(self, tokens, way):
+        rows = self.rows(tokens, Cache(self.layers))
+        if way == "mean":
+            return rows.mean(axis=0)
+        row = rows[0 if way == "cls" else -1]
+        return self.linear(row, "cls.output") if way == "rank" else row
+
+    def log_probs(self, tokens, cache):
+        """Appends `tokens`; returns the log-probabilities after each: (tokens, vocabulary)."""
         head = "output" if "output.weight" in self.weights else "token_embd"
-        logits = self.linear(self.norm(x, "output_norm"), head)
+        logits = self.linear(self.rows(tokens, cache), head)
         logits -= logits.max(axis=-1, keepdims=True)
         return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 
@@ -183,11 +196,15 @@ def main():
     parser.add_argument("models", nargs="+")
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--top", type=int, default=20)
+    parser.add_argument("--pool", choices=["mean", "cls", "last", "rank"])
     args = parser.parse_args()
     prompts = json.load(sys.stdin)
     for path in args.models:
         model = Model(path)
         for prompt in prompts:
+            if args.pool:
+                print(json.dumps(model.pooled(prompt, args.pool).tolist()), flush=True)
+                continue
             steps = model.greedy(prompt, args.steps, args.top)
             print(json.dumps({"model": Path(path).stem, "prompt": prompt, "steps": steps}), flush=True)
 

@@ -19,8 +19,7 @@ import {
   TOP,
   unpackStep,
 } from "../../tests/parity_cases.ts";
-
-const PEER = ["node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1"];
+import { PEER, run } from "./programs.ts";
 
 /** A line of exact.py. */
 interface ExactLine {
@@ -87,17 +86,6 @@ async function peerAnswers(folder: string, exact: string): Promise<string> {
 
 function here(name: string): string {
   return fromFileUrl(new URL(name, import.meta.url));
-}
-
-/** The standard output of a program that is given `input`. Throws where it fails. */
-async function run(program: string, args: string[], cwd: string, input = ""): Promise<string> {
-  // One thread a program: sums are then added up in one order.
-  const env = { OMP_NUM_THREADS: "1", OPENBLAS_NUM_THREADS: "1" };
-  const child = new Deno.Command(program, { args, cwd, env, stdin: "piped", stdout: "piped" }).spawn();
-  const fed = new Blob([input]).stream().pipeTo(child.stdin);
-  const [{ success, code, stdout }] = await Promise.all([child.output(), fed]);
-  if (!success) throw new Error(`Cannot regenerate the table: ${program} ended with code ${code}`);
-  return new TextDecoder().decode(stdout);
 }
 
 function tableOf(hashes: Map<string, string>, exactLines: string, peerLines: string): ParityTable {

@@ -1,0 +1,53 @@
+/** Models and texts of the parity test of vectors and rankings, and the answers that tools/parity/texts.ts wrote down for it. */
+import type { Engine, PoolingKind } from "../engine/types.ts";
+import type { SynthOptions } from "./synth.ts";
+import { RANK_TEMPLATE } from "./text_model.ts";
+
+/** A model of the parity test, and what it does with texts. */
+export interface TextModel {
+  /** Its key in the table. */
+  readonly name: string;
+  readonly kind: PoolingKind;
+  readonly options: SynthOptions;
+}
+
+const CODES = { mean: 1, cls: 2, last: 3, rank: 4 } as const;
+
+export const TEXT_MODELS: readonly TextModel[] = (["F32", "Q8_0"] as const).flatMap((type) =>
+  (["mean", "cls", "last", "rank"] as const).map((kind) => {
+    const rank = kind === "rank" ? { labels: 2, template: RANK_TEMPLATE } : { addEos: kind === "last" };
+    const texts = { pooling: CODES[kind], ...rank };
+    return {
+      name: `qwen3-${type}-${kind}`,
+      kind,
+      options: { architecture: "qwen3", types: [type], seed: 1, texts },
+    };
+  })
+);
+
+export const TEXTS = [
+  "Hello world",
+  "a",
+  "Zażółć gęślą jaźń, and the quick brown fox jumps over the lazy dog",
+  "a hare in the grass; ".repeat(20),
+];
+export const PAIRS = { query: "what lives in the snow?", documents: TEXTS };
+
+/** The tokens that a model's row comes from, for each text. */
+export function tokensOf({ kind }: TextModel, engine: Engine): number[][] {
+  if (kind === "rank") return PAIRS.documents.map((document) => engine.encodePair(PAIRS.query, document));
+  return TEXTS.map((text) => engine.encodePrompt(text));
+}
+
+/** Of each model: the file's digest, and for each text a vector of length 1 or a score, exact and llama.cpp's. */
+export interface TextTable {
+  readonly [model: string]: {
+    /** First 16 hexadecimal digits of the file's SHA-256. */
+    readonly sha256: string;
+    /** Vectors as base64 of f32; scores as numbers. */
+    readonly exact: readonly (string | number)[];
+    readonly llamaCpp: readonly (string | number)[];
+  };
+}
+
+export const TEXT_TABLE_URL = new URL("text_parity_expected.json", import.meta.url);

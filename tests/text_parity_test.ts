@@ -1,0 +1,76 @@
+import { assert, assertEquals } from "@std/assert";
+import { decodeBase64 } from "@std/encoding/base64.js";
+import { normalized, relevance } from "../routes/shared/embedding.ts";
+import { digest } from "./parity_cases.ts";
+import { synthesize } from "./synth.ts";
+import {
+  TEXT_MODELS,
+  TEXT_TABLE_URL,
+  type TextModel,
+  type TextTable,
+  tokensOf,
+} from "./text_parity_cases.ts";
+import { withTextModel } from "./text_model.ts";
+
+/*
+ * Vectors and scores beside llama.cpp's and the exact ones. Where weights are floats, they are llama.cpp's to within its own
+ * rounding; where both round activations to 8 bits, ours are nearer to the exact ones.
+ */
+
+const TABLE: TextTable = JSON.parse(await Deno.readTextFile(TEXT_TABLE_URL));
+/** 1 - cosine, of models in F32 beside llama.cpp's; and a difference of scores. */
+const NEAR = 1e-5;
+const NEAR_SCORE = 1e-3;
+
+const floatsOf = (packed: string | number) => new Float32Array(decodeBase64(packed as string).buffer);
+
+/** 1 - cosine, of vectors of length 1. */
+function angle(a: Float32Array, b: Float32Array): number {
+  return a.reduce((sum, x, i) => sum + (x - b[i]) ** 2, 0) / 2;
+}
+
+/** How far the answers to all texts are from others: 1 - cosine of vectors, the difference of scores. */
+function distances(ours: readonly (Float32Array | number)[], others: readonly (string | number)[]): number[] {
+  return ours.map((answer, i) =>
+    typeof answer === "number" ? Math.abs(answer - (others[i] as number)) : angle(answer, floatsOf(others[i]))
+  );
+}
+
+async function answersOf(model: TextModel): Promise<(Float32Array | number)[]> {
+  let answers: (Float32Array | number)[] = [];
+  const { types } = model.options;
+  await withTextModel(model.options.texts!, { types, seed: model.options.seed }, async (engine) => {
+    const { rows } = await engine.embed({ inputs: tokensOf(model, engine) });
+    answers = rows.map((row) => model.kind === "rank" ? relevance(row) : normalized(row));
+  });
+  return answers;
+}
+
+const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0);
+
+Deno.test("text parity: the table is of the models that the test makes", async () => {
+  for (const { name, options } of TEXT_MODELS) {
+    assertEquals(
+      await digest(synthesize(options)),
+      TABLE[name].sha256,
+      `${name}: run deno task parity:texts`,
+    );
+  }
+});
+
+for (const model of TEXT_MODELS) {
+  const floats = model.options.types[0] === "F32";
+  const limit = model.kind === "rank" ? NEAR_SCORE : NEAR;
+  Deno.test(`text parity: ${model.name} is ${floats ? "what llama.cpp gives" : "nearer to exact than llama.cpp"}`, async () => {
+    const { exact, llamaCpp } = TABLE[model.name];
+    const ours = await answersOf(model);
+    if (floats) {
+      const far = Math.max(...distances(ours, llamaCpp), ...distances(ours, exact));
+      assert(far <= limit, `${far} is more than ${limit}`);
+    } else {
+      const theirs = llamaCpp.map((answer) => typeof answer === "number" ? answer : floatsOf(answer));
+      const [us, them] = [sum(distances(ours, exact)), sum(distances(theirs, exact))];
+      assert(us <= them, `off by ${us} in sum, llama.cpp by ${them}`);
+    }
+  });
+}

@@ -1,0 +1,70 @@
+/**
+ * Writes tests/text_parity_expected.json (`deno task parity:texts`): what exact.py and llama.cpp make of the texts of
+ * tests/text_parity_cases.ts. README.md beside this file says what must be installed.
+ */
+import { encodeBase64 } from "@std/encoding/base64.js";
+import { fromFileUrl, join } from "@std/path";
+import { loadEngine } from "../../engine/load.ts";
+import { normalized, relevance } from "../../routes/shared/embedding.ts";
+import { digest } from "../../tests/parity_cases.ts";
+import { synthesize } from "../../tests/synth.ts";
+import {
+  PAIRS,
+  TEXT_MODELS,
+  TEXT_TABLE_URL,
+  type TextModel,
+  tokensOf,
+} from "../../tests/text_parity_cases.ts";
+import { PEER, run } from "./programs.ts";
+
+const here = (name: string) => fromFileUrl(new URL(name, import.meta.url));
+
+if (import.meta.main) {
+  const folder = await Deno.makeTempDir({ prefix: "compy-parity-" });
+  try {
+    await run(
+      "npm",
+      ["install", "--omit=optional", "--no-audit", "--no-fund", "--prefix", folder, ...PEER],
+      folder,
+    );
+    const table: Record<string, unknown> = {};
+    for (const model of TEXT_MODELS) table[model.name] = await answersOf(model, folder);
+    await Deno.writeTextFile(TEXT_TABLE_URL, JSON.stringify(table, undefined, 2) + "\n");
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+async function answersOf(model: TextModel, folder: string) {
+  const path = join(folder, `${model.name}.gguf`);
+  const bytes = synthesize(model.options);
+  await Deno.writeFile(path, bytes);
+  const { engine } = await loadEngine({ model: path, threads: 1 });
+  const tokens = JSON.stringify(tokensOf(model, engine));
+  await engine.close();
+  const exact = await run("python3", [here("exact.py"), "--pool", model.kind, path], folder, tokens);
+  const ranks = model.kind === "rank";
+  const input = ranks ? JSON.stringify(PAIRS) : tokens;
+  const peer = await run(
+    "node",
+    [here("llama_cpp_texts.mjs"), path, ranks ? "rank" : "embed"],
+    folder,
+    input,
+  );
+  const rows = lines<number[]>(exact).map((row) => Float32Array.from(row));
+  return {
+    sha256: await digest(bytes),
+    exact: rows.map((row) => ranks ? relevance(row) : packed(row)),
+    llamaCpp: ranks
+      ? lines<number>(peer)
+      : lines<number[]>(peer).map((row) => packed(Float32Array.from(row))),
+  };
+}
+
+function lines<T>(text: string): T[] {
+  return text.trimEnd().split("\n").map((line) => JSON.parse(line));
+}
+
+function packed(row: Float32Array): string {
+  return encodeBase64(new Uint8Array(normalized(row).buffer));
+}
