@@ -13,7 +13,16 @@ import {
 } from "../shared/constraints.ts";
 import { endpoint } from "../shared/endpoint.ts";
 import { ApiError } from "../shared/errors.ts";
-import { documented, generationFields, LIMITS, metadata, refuse, special, text } from "../shared/fields.ts";
+import {
+  boundedArray,
+  documented,
+  generationFields,
+  LIMITS,
+  metadata,
+  refuse,
+  special,
+  text,
+} from "../shared/fields.ts";
 import { checkForm, engineRequest, generate, type Prepared, type RunOptions } from "../shared/generation.ts";
 import { generation } from "../shared/generation_endpoint.ts";
 import { promptFields, toMessages } from "../shared/messages.ts";
@@ -75,7 +84,9 @@ const request = z.object({
   chat_template_kwargs: promptFields.chat_template_kwargs,
   text: z.object({ format: format.nullish() }).nullish(),
   top_logprobs: z.number().int().min(0).max(LIMITS.topLogprobs).nullish(),
-  include: z.array(z.string()).nullish().openapi({ description: `${LOGPROBS}; others change nothing` }),
+  include: boundedArray(z.string(), 0, LIMITS.included).nullish().openapi({
+    description: `${LOGPROBS}; others change nothing`,
+  }),
   metadata,
   store: z.boolean().nullish().openapi({ description: "Nothing is kept in any case" }),
   ...foreignFields,

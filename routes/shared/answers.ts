@@ -9,20 +9,22 @@ export const answerHead = {
   system_fingerprint: z.string(),
 };
 
+/** Of a prompt that was only read to be kept. */
+export const storedFields = {
+  stored_tokens: z.number().int().optional().openapi({
+    description:
+      "Of batch lines with `max_tokens` 0, where prompts are kept on a disk: tokens that are there now",
+  }),
+  stored_in: z.string().optional().openapi({
+    description: "The model and the way to compute that finds them",
+  }),
+};
+
 export const usage = z.object({
   prompt_tokens: z.number().int(),
   completion_tokens: z.number().int(),
   total_tokens: z.number().int(),
-  prompt_tokens_details: z.object({
-    cached_tokens: z.number().int(),
-    stored_tokens: z.number().int().optional().openapi({
-      description:
-        "Of batch lines with `max_tokens` 0, where prompts are kept on a disk: tokens that are there now",
-    }),
-    stored_in: z.string().optional().openapi({
-      description: "The model and the way to compute that finds them",
-    }),
-  }),
+  prompt_tokens_details: z.object({ cached_tokens: z.number().int(), ...storedFields }),
   completion_tokens_details: z.object({ reasoning_tokens: z.number().int() }),
 }).openapi("Usage");
 

@@ -21,6 +21,7 @@ export const LIMITS = {
   tools: 128,
   toolBytes: 2 ** 20,
   toolCalls: 128,
+  included: 64,
   texts: 2048,
 } as const;
 

@@ -230,7 +230,9 @@ export function usageOf(finishes: readonly Usage[], answersPerPrompt: number): U
 }
 
 /** Of prompts that were only read to be kept on the disk. */
-function storedOf(prompts: readonly Usage[]): { stored_tokens: number; stored_in: string } | undefined {
+export function storedOf(
+  prompts: readonly Usage[],
+): { stored_tokens: number; stored_in: string } | undefined {
   const stored = prompts.flatMap(({ stored }) => stored ?? []);
   if (stored.length === 0) return undefined;
   const stored_tokens = stored.reduce((sum, { tokens }) => sum + tokens, 0);

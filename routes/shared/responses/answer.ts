@@ -1,4 +1,5 @@
 import { z } from "@hono/zod-openapi";
+import { storedFields } from "../answers.ts";
 import { documented } from "../fields.ts";
 
 /* Answers of /v1/responses: the object, its items, and the events that a stream builds it with. */
@@ -48,7 +49,11 @@ const outputItem = z.discriminatedUnion("type", [messageItem, reasoningItem, cal
 
 const usage = z.object({
   input_tokens: z.number().int(),
-  input_tokens_details: z.object({ cached_tokens: z.number().int(), cache_write_tokens: z.number().int() }),
+  input_tokens_details: z.object({
+    cached_tokens: z.number().int(),
+    cache_write_tokens: z.number().int(),
+    ...storedFields,
+  }),
   output_tokens: z.number().int(),
   output_tokens_details: z.object({ reasoning_tokens: z.number().int() }),
   total_tokens: z.number().int(),

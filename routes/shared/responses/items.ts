@@ -84,7 +84,7 @@ export function toChat(input: Input, instructions: string | null | undefined): C
       const { call_id: id, name, arguments: text } = item;
       const message = turn(() => false);
       const call = { id, type: "function" as const, function: { name, arguments: text } };
-      message.tool_calls = [...message.tool_calls ?? [], call];
+      (message.tool_calls ??= []).push(call);
     } else if (item.type === "function_call_output") {
       messages.push({ role: "tool", tool_call_id: item.call_id, content: textOf(item.output) });
     } else if (item.role === "assistant") {

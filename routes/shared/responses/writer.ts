@@ -1,6 +1,7 @@
 import type { ChatPart, Engine, Usage } from "../../../engine/types.ts";
 import type { ChatPiece } from "../chat_pieces.ts";
 import type { ApiError } from "../errors.ts";
+import { storedOf } from "../generation.ts";
 import { chatLogprobs } from "../logprobs.ts";
 import type { ScoredToken } from "../piece_reader.ts";
 import type {
@@ -339,11 +340,12 @@ function textOf(part: ChatPart): string {
   return part.type === "call" ? "" : part.text;
 }
 
-function usageOf({ promptTokens, completionTokens, cachedTokens, thinkingTokens }: Usage): ResponseUsage {
+function usageOf(usage: Usage): ResponseUsage {
+  const { promptTokens, completionTokens, cachedTokens, thinkingTokens } = usage;
   return {
     input_tokens: promptTokens,
-    // What is kept of a prompt costs nothing and is not told.
-    input_tokens_details: { cached_tokens: cachedTokens, cache_write_tokens: 0 },
+    // What is kept of a prompt costs nothing, so that it is not counted as OpenAI does.
+    input_tokens_details: { cached_tokens: cachedTokens, cache_write_tokens: 0, ...storedOf([usage]) },
     output_tokens: completionTokens,
     output_tokens_details: { reasoning_tokens: thinkingTokens ?? 0 },
     total_tokens: promptTokens + completionTokens,

@@ -1,0 +1,14 @@
+import { assert, assertEquals } from "@std/assert";
+import { toChat } from "./items.ts";
+
+Deno.test("a turn of ten thousand calls is one message, and costs a moment", () => {
+  const calls = Array.from(
+    { length: 10_000 },
+    (_, i) => ({ type: "function_call" as const, call_id: `c${i}`, name: "f", arguments: "{}" }),
+  );
+  const start = performance.now();
+  const messages = toChat([{ role: "user", content: "Hi" }, ...calls], null);
+  assert(performance.now() - start < 100);
+  assertEquals(messages.map(({ role }) => role), ["user", "assistant"]);
+  assertEquals(messages[1].tool_calls?.length, 10_000);
+});

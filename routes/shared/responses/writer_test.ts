@@ -1,0 +1,35 @@
+import { assertEquals } from "@std/assert";
+import { FakeEngine } from "../../testing.ts";
+import { ResponseWriter } from "./writer.ts";
+
+Deno.test("a prompt that was only read says how much of it is kept, and where", () => {
+  const writer = new ResponseWriter(new FakeEngine(), {
+    settings: {} as never,
+    logprobs: false,
+    summary: false,
+  });
+  const usage = {
+    promptTokens: 9,
+    completionTokens: 0,
+    cachedTokens: 4,
+    stored: { tokens: 8, cache: "a place" },
+  };
+  const events = [...writer.write({ type: "finish", index: 0, reason: "length", usage })];
+  assertEquals(events.map(({ type }) => type), [
+    "response.created",
+    "response.in_progress",
+    "response.incomplete",
+  ]);
+  assertEquals(writer.response.usage, {
+    input_tokens: 9,
+    input_tokens_details: {
+      cached_tokens: 4,
+      cache_write_tokens: 0,
+      stored_tokens: 8,
+      stored_in: "a place",
+    },
+    output_tokens: 0,
+    output_tokens_details: { reasoning_tokens: 0 },
+    total_tokens: 9,
+  });
+});
