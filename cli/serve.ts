@@ -13,6 +13,7 @@ import {
   type ServeOptions,
 } from "../routes/serve.ts";
 import { Metrics } from "../routes/shared/metrics.ts";
+import { checkAddress, listening, urlOf } from "./address.ts";
 import { LINE_LIMITS, openedEngine } from "./batch_world.ts";
 import { followKeyFile, readKeyFile } from "./key_file.ts";
 import { describeBackend, loadReloading, loadWithProgress, modelPath } from "./model.ts";
@@ -27,6 +28,7 @@ import {
 } from "./served_models.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { describeSettings, helpEntry, helpOf, readSettings, settingsFlags } from "./settings.ts";
+import { stopWithParent, supervise } from "./supervise.ts";
 import { explained } from "./system_errors.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
@@ -71,18 +73,20 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
     out(describeSettings(SERVE_SETTINGS, settings, flags.json));
     return 0;
   }
+  if (settings.values.supervise) return await supervise(args, settings, note);
+  // Only a supervisor starts processes; this one meets strangers.
+  await Deno.permissions.revoke({ name: "run" });
   return await serve(settings);
 }
 
 async function serve(settings: ServeSettings): Promise<number> {
   const { data, maxStorageMb } = settings.values;
   const options = serveOptions(settings);
-  const { host, port, onError } = options;
+  const { onError } = options;
   if (data !== "none") checkDataFolder(data);
   const log = settings.values.log === undefined ? undefined : openRequestLog(settings.values.log, note);
   const metrics = new Metrics();
-  // A taken port is worth knowing before a large model is loaded.
-  listening(host, port, () => Deno.listen({ hostname: host, port }).close());
+  await checkAddress(settings.values);
 
   const served = hasSeveral(settings) ? await serveSeveral(settings) : await serveOne(settings);
   const { models } = served;
@@ -96,8 +100,7 @@ async function serve(settings: ServeSettings): Promise<number> {
     onError,
   );
   const server = listening(
-    host,
-    port,
+    settings.values,
     () =>
       serveHttp(models, {
         ...options,
@@ -111,7 +114,8 @@ async function serve(settings: ServeSettings): Promise<number> {
   onInterrupt(() => {});
   const failed = served.mayFail ? stopOnFailure(models, server) : () => false;
   const followed = followFiles(settings, options.apiKeys, log);
-  out(`listening on ${urlOf(server)}${settings.values.pathPrefix ?? ""}\n`);
+  stopWithParent(() => server.shutdown());
+  out(`listening on ${urlOf(server, settings.values)}${settings.values.pathPrefix ?? ""}\n`);
   await server.finished;
   followed.stop();
   await log?.close();
@@ -194,14 +198,15 @@ function loadOptions({ values, sources }: ServeSettings) {
 
 /** The options that have nothing to do with the model. Throws where others could reach the server without a key. */
 function serveOptions({ values }: ServeSettings) {
-  const { host, port, apiKey, apiKeys: keyFile, allowHost, maxUploadMb, maxConnections } = values;
+  const { host, port, unix, apiKey, apiKeys: keyFile, allowHost, maxUploadMb, maxConnections } = values;
   const { cors, openHealth, pathPrefix } = values;
   const named = keyFile === undefined ? [] : readKeyFile(keyFile, note);
   const apiKeys = new KeyRing(apiKey === undefined ? [] : [apiKey], named);
-  checkReach(host, apiKeys);
+  if (unix === undefined) checkReach(host, apiKeys);
   return {
     host,
     port,
+    unix,
     apiKeys,
     corsOrigins: cors,
     openHealth,
@@ -304,33 +309,4 @@ function noDataFolder(path: string, error: unknown): unknown {
     `${what}: this task may write to .compy only. Allow it with deno run -P=serve --allow-write=${path} ` +
       `main.ts serve --data ${path}, or serve without them: --data none`,
   );
-}
-
-/** Says what to do where an address cannot be had. */
-function listening<T>(host: string, port: number, action: () => T): T {
-  try {
-    return action();
-  } catch (error) {
-    const where = `Cannot listen on ${host}:${port}`;
-    if (error instanceof Deno.errors.AddrInUse) {
-      throw new Error(`${where}: the port is in use; choose another with --port (0 takes any free one)`);
-    }
-    if (error instanceof Deno.errors.NotCapable) {
-      throw new Error(
-        `${where}: this task may listen on 127.0.0.1, localhost, 0.0.0.0, [::1] and [::] only; choose one of them ` +
-          "with --host, or add the address to the permissions in deno.json",
-      );
-    }
-    if (error instanceof Deno.errors.AddrNotAvailable) {
-      throw new Error(`${where}: this machine has no such address; choose another with --host`);
-    }
-    if (error instanceof Deno.errors.PermissionDenied) {
-      throw new Error(`${where}: this user may not; choose a port from 1024 with --port`);
-    }
-    throw error;
-  }
-}
-
-function urlOf({ hostname, port }: HttpServer): string {
-  return `http://${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
 }

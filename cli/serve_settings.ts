@@ -50,6 +50,10 @@ export const SERVE_SETTINGS = {
     default: 8080,
     help: "0 to 65535 (default 8080); 0 takes any free port",
   }),
+  unix: path("PATH", {
+    writes: true,
+    help: "listen at a socket of this path, which this user alone may use, instead of host and port",
+  }),
   threads: count({ min: 1, max: MAX_THREADS, help: "threads that compute (default: one a core)" }),
   backend: choice("NAME", BACKENDS, {
     help: "cpu, webgpu, or auto: the GPU if it measures faster (default cpu)",
@@ -93,6 +97,7 @@ export const SERVE_SETTINGS = {
       "a JSON file of keys with names and limits, read again when it changes or on SIGHUP (docs/OPERATIONS.md)",
   }),
   data: path("DIR", {
+    writes: true,
     default: DEFAULT_DATA,
     words: ["none"],
     help: 'the folder of files and batches (default: .compy beside the program); "none" serves without them',
@@ -110,6 +115,7 @@ export const SERVE_SETTINGS = {
     help: "begins every path, such as /llm, where a proxy hands on a part of a site",
   }),
   log: path("FILE", {
+    writes: true,
     words: ["-"],
     help:
       "adds a line of JSON for each request: what it was and took, without its texts; - is standard output; " +
@@ -139,6 +145,9 @@ export const SERVE_SETTINGS = {
     help:
       "reload: an engine that fails is loaded again, up to three times in ten minutes; exit: the server stops " +
       "with exit code 1, for a supervisor to restart it (default reload)",
+  }),
+  supervise: onOff({
+    help: "runs the server as a child that is started again when it is killed or fails",
   }),
   allowHost: texts("NAME", {
     help: "a further host name that clients may call this server by; may be given several times",

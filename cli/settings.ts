@@ -21,10 +21,17 @@ export interface Setting<T = unknown> {
   readonly several: boolean;
   /** Never shown. */
   readonly secret: boolean;
-  /** A path, relative to the config file's folder where it comes from there; these words are none. */
-  readonly path: readonly string[] | undefined;
+  /** It is a path, relative to the config file's folder where it comes from there. */
+  readonly path: PathSpec | undefined;
   /** A flag's or variable's text as JSON; the text itself where it is none, so that the schema refuses it. */
   readonly parse: (text: string) => unknown;
+}
+
+interface PathSpec {
+  /** Values that are none, such as `none`. */
+  readonly words?: readonly string[];
+  /** The command writes there. */
+  readonly writes?: boolean;
 }
 
 interface Spec<D> {
@@ -85,12 +92,12 @@ export function text<D extends string | undefined = undefined>(
   return { ...PLAIN, placeholder, help, schema, rule: look.rule, fallback: fallback as D, secret };
 }
 
-/** The path of a file or folder; `words` are values that are none, such as `none`. */
+/** The path of a file or folder. */
 export function path<D extends string | undefined = undefined>(
   placeholder: string,
-  { words = [], ...spec }: Spec<D> & { readonly words?: readonly string[] },
+  { words, writes, ...spec }: Spec<D> & PathSpec,
 ): Setting<string | D> {
-  return { ...text(placeholder, spec), path: words };
+  return { ...text(placeholder, spec), path: { words, writes } };
 }
 
 /** Several texts; none where the setting is not given. */
@@ -113,7 +120,7 @@ export function texts(
 export function paths(placeholder: string, spec: { readonly help: string }): Setting<readonly string[]> {
   const several = texts(placeholder, spec);
   const schema = z.preprocess((value) => typeof value === "string" ? [value] : value, several.schema);
-  return { ...several, schema, rule: "a path, or an array of paths", path: [] };
+  return { ...several, schema, rule: "a path, or an array of paths", path: {} };
 }
 
 /** Off where it is not given; `--NAME=false` turns off what the config file turns on. */
@@ -254,8 +261,16 @@ function checked(setting: Setting, value: unknown, where: string, written = valu
 
 function absolute({ path }: Setting, value: unknown, folder: string): unknown {
   if (path === undefined) return value;
-  const resolved = (text: string) => path.includes(text) ? text : resolvePath(folder, text);
+  const resolved = (text: string) => path.words?.includes(text) ? text : resolvePath(folder, text);
   return Array.isArray(value) ? value.map(resolved) : resolved(value as string);
+}
+
+/** The paths that the command writes to. */
+export function pathsWritten<Table extends SettingsTable>(table: Table, values: Values<Table>): string[] {
+  return Object.entries(table).flatMap(([name, { path }]) => {
+    const value = values[name] as string | undefined;
+    return path?.writes && value !== undefined && !path.words?.includes(value) ? [value] : [];
+  });
 }
 
 /** What holds and where it comes from, a setting a line, in the config file's names; or the same as JSON. */

@@ -12,6 +12,8 @@ export interface ServeOptions extends Omit<AppOptions, "lifecycle" | "connection
   readonly host?: string;
   /** Default 0: any free port. */
   readonly port?: number;
+  /** The path of a socket to listen at instead, for this user alone. */
+  readonly unix?: string;
   /** Connections that may be open at once; default: what affordableConnections() says. */
   readonly maxConnections?: number;
   /** How long live requests may go on after the stop; default 10,000 ms. */
@@ -21,6 +23,7 @@ export interface ServeOptions extends Omit<AppOptions, "lifecycle" | "connection
 }
 
 export interface HttpServer {
+  /** Empty and 0 at a socket. */
   readonly hostname: string;
   readonly port: number;
   /** Resolves when the server has stopped; the models are drained then, not closed. */
@@ -44,17 +47,17 @@ export const MAX_CONNECTIONS = 65_536;
 
 /** Listens and answers. Throws where the address would be open to others without a key. */
 export function serveHttp(served: Models | Engine, options: ServeOptions = {}): HttpServer {
-  const { host = "127.0.0.1", port = 0, drainMs = 10_000, signals = true } = options;
+  const { host = "127.0.0.1", port = 0, unix, drainMs = 10_000, signals = true } = options;
   const apiKeys = ringOf(options.apiKeys);
-  checkReach(host, apiKeys);
+  if (unix === undefined) checkReach(host, apiKeys);
   const lifecycle = { draining: false };
-  const allowedHosts = options.allowedHosts ?? (isLoopback(host) ? [] : "any");
+  // No web page reaches a socket, whatever name it gives it.
+  const allowedHosts = options.allowedHosts ?? (unix === undefined && isLoopback(host) ? [] : "any");
   const connections = () => listener.connections;
   const models = modelsOf(served);
   const app = createApp(models, { ...options, apiKeys, allowedHosts, lifecycle, connections });
   const listener = new Listener({
-    hostname: host,
-    port,
+    address: unix === undefined ? { hostname: host, port } : { unix },
     maxConnections: options.maxConnections ?? affordableConnections(),
     limits: { ...DEFAULT_LIMITS, ...options.limits },
     handle: (request, sent) => app.fetch(request, { sent }),
@@ -84,9 +87,10 @@ export function serveHttp(served: Models | Engine, options: ServeOptions = {}): 
   const onSignal = { SIGTERM: signalled("SIGTERM"), SIGINT: signalled("SIGINT") };
   const watched = signals ? ["SIGTERM", "SIGINT"] as const : [];
   for (const name of watched) Deno.addSignalListener(name, onSignal[name]);
+  const { hostname = "", port: boundPort = 0 } = listener.address ?? {};
   return {
-    hostname: listener.address.hostname,
-    port: listener.address.port,
+    hostname,
+    port: boundPort,
     finished: stopped.promise,
     shutdown,
   };

@@ -23,7 +23,7 @@ const LARGE_READ = 256 << 10;
 const LARGE_WRITE = 64 << 10;
 
 /**
- * A TCP connection as the stream that node:http takes, which counts what passes and says what it is doing. One read and
+ * A connection as the stream that node:http takes, which counts what passes and says what it is doing. One read and
  * one write are under way at most. A request emits "cut" where the client ends in the middle of its body.
  */
 export class Connection extends Duplex {
@@ -41,12 +41,14 @@ export class Connection extends Duplex {
   #reading = false;
   #readSize = SMALL_READ;
 
-  constructor(private readonly tcp: Deno.TcpConn, private readonly clock: Clock) {
+  constructor(private readonly socket: Deno.TcpConn | Deno.UnixConn, private readonly clock: Clock) {
     super({ allowHalfOpen: true, readableHighWaterMark: 1 });
     this.since = clock.now;
     try {
-      tcp.setNoDelay(true);
-      tcp.setKeepAlive(true);
+      if ("setNoDelay" in socket) {
+        socket.setNoDelay(true);
+        socket.setKeepAlive(true);
+      }
     } catch {
       // The client has left already; the first read says so.
     }
@@ -93,7 +95,7 @@ export class Connection extends Duplex {
     try {
       for (let more = true; more && !this.destroyed;) {
         const bytes = new Uint8Array(this.#readSize);
-        const count = await this.tcp.read(bytes);
+        const count = await this.socket.read(bytes);
         if (this.destroyed) return;
         if (count === null) return this.#ended();
         this.#count(count);
@@ -133,7 +135,7 @@ export class Connection extends Duplex {
     try {
       for (let sent = 0; sent < bytes.length;) {
         this.stalledSince = this.clock.now;
-        sent += await this.tcp.write(bytes.subarray(sent, sent + LARGE_WRITE));
+        sent += await this.socket.write(bytes.subarray(sent, sent + LARGE_WRITE));
       }
     } finally {
       this.stalledSince = undefined;
@@ -147,14 +149,14 @@ export class Connection extends Duplex {
   override _final(done: (error?: Error) => void): void {
     this.#ending = true;
     this.#enterPhase();
-    this.tcp.closeWrite().then(() => done(), () => done());
+    this.socket.closeWrite().then(() => done(), () => done());
     this.resume();
     if (this.#cut) this.push(null);
   }
 
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
     try {
-      this.tcp.close();
+      this.socket.close();
     } catch {
       // The client was first.
     }

@@ -7,10 +7,10 @@ import { Clock } from "./clock.ts";
 import { Connection } from "./connection.ts";
 import { isShortage } from "./descriptors.ts";
 import { send, toRequest } from "./messages.ts";
+import { type ListenAddress, listenAt, removeSocket } from "./socket.ts";
 
 export interface ListenerOptions {
-  readonly hostname: string;
-  readonly port: number;
+  readonly address: ListenAddress;
   /** Connections that may be open at once. */
   readonly maxConnections: number;
   readonly limits: ConnectionLimits;
@@ -31,20 +31,15 @@ const IDLE_GRACE_MS = 1000;
 /** Requests that a client may send ahead of their answers. */
 const MAX_PIPELINED = 32;
 const RETRY_MS = 50;
-/**
- * Connections that wait in the system's queue; the system has a bound of its own. What a client sends while that is full is
- * lost at first and comes seconds later, so that its connection looks like one that sends nothing.
- */
-const BACKLOG = 4096;
 const SHORTAGE_REPORT_MS = 60_000;
 
 /**
- * HTTP/1.1 over TCP in bounded numbers and times: beyond `maxConnections`, whoever has sent no whole request for the
+ * HTTP/1.1 in bounded numbers and times: beyond `maxConnections`, whoever has sent no whole request for the
  * longest gives its place to the next; where all are being answered, the next waits in the system's queue. A shortage of
  * file descriptors is waited out. node:http reads and writes the messages.
  */
 export class Listener {
-  readonly #socket: Deno.TcpListener;
+  readonly #socket: Deno.Listener<Deno.TcpConn | Deno.UnixConn>;
   readonly #http: Server;
   readonly #open = new Set<Connection>();
   readonly #clock: Clock;
@@ -54,8 +49,8 @@ export class Listener {
   #reportedAt = -Infinity;
 
   constructor(private readonly options: ListenerOptions) {
-    const { hostname, port, limits } = options;
-    this.#socket = Deno.listen({ hostname, port, tcpBacklog: BACKLOG });
+    const { address, limits } = options;
+    this.#socket = listenAt(address);
     this.#http = createServer({ keepAliveTimeout: limits.idleMs, requireHostHeader: false });
     // Node:http closes each connection after its answer unless it listens; connections come from here instead.
     Object.defineProperty(this.#http, "listening", { get: () => !this.#stopping });
@@ -66,8 +61,10 @@ export class Listener {
     this.#accept();
   }
 
-  get address(): Deno.NetAddr {
-    return this.#socket.addr;
+  /** undefined at a socket of the file system. */
+  get address(): Deno.NetAddr | undefined {
+    const { addr } = this.#socket;
+    return addr.transport === "tcp" ? addr : undefined;
   }
 
   /** Connections that are open. */
@@ -79,6 +76,7 @@ export class Listener {
   async stop(ms: number): Promise<void> {
     this.#stopping = true;
     this.#socket.close();
+    removeSocket(this.options.address);
     this.#freed();
     for (const connection of this.#open) {
       if (connection.pipelined === 0) connection.destroy();
@@ -106,8 +104,8 @@ export class Listener {
     }
   }
 
-  #welcome(tcp: Deno.TcpConn): void {
-    const connection = new Connection(tcp, this.#clock);
+  #welcome(socket: Deno.TcpConn | Deno.UnixConn): void {
+    const connection = new Connection(socket, this.#clock);
     this.#open.add(connection);
     connection.once("close", () => {
       this.#open.delete(connection);

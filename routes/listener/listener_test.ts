@@ -164,9 +164,9 @@ Deno.test("an answer that nobody reads is cut after a bound, one that is read sl
   const limits = { ...DEFAULT_LIMITS, stallMs: 300 };
   const errors: unknown[] = [];
   const onError = (error: unknown) => errors.push(error);
-  const options = { hostname: "127.0.0.1", port: 0, maxConnections: 8, limits, handle, onError };
+  const options = { address: { hostname: "127.0.0.1", port: 0 }, maxConnections: 8, limits, handle, onError };
   const listener = new Listener(options);
-  const { hostname, port } = listener.address;
+  const { hostname, port } = listener.address!;
   const buffer = new Uint8Array(1 << 20);
   async function fetched(path: string, pauseMs: number, everyMs: number): Promise<number> {
     const tcp = await Deno.connect({ hostname, port });
@@ -210,7 +210,7 @@ Deno.test("an answer that takes long is not cut, whole or streamed, however quie
 Deno.test("a shortage of file descriptors is waited out: told once, and whoever asks is answered", async () => {
   const code = `import { Listener } from "./routes/listener/listener.ts";
     import { DEFAULT_LIMITS } from "./routes/shared/context.ts";
-    const options = { hostname: "127.0.0.1", port: 0, maxConnections: 1000, limits: DEFAULT_LIMITS };
+    const options = { address: { hostname: "127.0.0.1", port: 0 }, maxConnections: 1000, limits: DEFAULT_LIMITS };
     const handle = () => new Response("here");
     const onError = (error) => console.log(error.message);
     console.log(new Listener({ ...options, handle, onError }).address.port);`;
