@@ -388,3 +388,9 @@ Deno.test("a text that is many times too long is refused before it is counted to
   }
   await engine.close();
 });
+
+Deno.test("a backend that pools nothing refuses texts, and says what to do", async () => {
+  const { engine } = startEngine();
+  const { code, message } = await assertRejects(() => engine.embed({ inputs: [[1]] }), EngineError);
+  assertEquals([code, message.includes("--backend cpu")], ["not_supported", true]);
+});

@@ -128,3 +128,14 @@ Deno.test("over a connection the log hears of a request when its last byte was s
     assert(entries[1].completion_tokens! > 0 && entries[1].completion_tokens! < 500);
   });
 });
+
+Deno.test("texts that are embedded count as tokens; what the engine refuses does not", async () => {
+  const { ask, entries } = logged({ tokensPerMinute: 30 });
+  const tooLong = { input: Array(1025).fill(1) };
+  assertEquals((await ask("/v1/embeddings", tooLong)).status, 400);
+  const body = { input: [[1, 2, 3], Array(40).fill(4)] };
+  assertEquals((await ask("/v1/embeddings", body)).status, 200);
+  const { route, prompt_tokens, completion_tokens } = entries.at(-1)!;
+  assertEquals([route, prompt_tokens, completion_tokens], ["/v1/embeddings", 43, 0]);
+  assertEquals((await ask("/v1/embeddings", body)).status, 429);
+});

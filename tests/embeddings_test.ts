@@ -235,6 +235,16 @@ Deno.test("embeddings: hybrids' rows are the same alone and in a crowd", async (
   });
 });
 
+Deno.test("embeddings: a text may fill the context, and beginnings in common are computed once", async () => {
+  await withTextModel({}, { layers: 1 }, async (engine) => {
+    const long = Array.from({ length: 1024 }, (_, i) => 33 + i % 90);
+    const inputs = [long, [...long.slice(0, 700), 40], [...long.slice(0, 700), 41]];
+    const { rows, usage } = await engine.embed({ inputs });
+    assertEquals(usage, { promptTokens: 1024 + 701 + 701, cachedTokens: 2 * 672 });
+    assertEquals(rows, await aloneOf(engine, inputs));
+  });
+});
+
 Deno.test("embeddings: a long text where all rows count is refused, and one as long as a step waits for it", async () => {
   await withTextModel({ pooling: 1 }, {}, async (engine) => {
     const long = (length: number) => Array.from({ length }, (_, i) => 33 + i % 90);

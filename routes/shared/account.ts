@@ -8,6 +8,8 @@ export interface Account {
   failed(code: string): void;
   /** An answer of it begins. Several answers to one prompt have the same array as theirs. */
   watch(model: string, request: Pick<GenerateRequest, "prompt">): AnswerWatch;
+  /** So many tokens of texts are read, which get no answers; the returned function says that the engine has refused them. */
+  read(model: string, tokens: number): () => void;
 }
 
 /** Hears of one answer, so quickly that it costs a token nothing. */

@@ -22,21 +22,32 @@ export async function encodeAll<T>(
   return tokens;
 }
 
+/** Codes of the engine with which nothing has run. */
+const REFUSALS: ReadonlySet<string> = new Set([
+  "context_length_exceeded",
+  "invalid_request",
+  "not_supported",
+  "queue_full",
+  "engine_unavailable",
+]);
+
 /** A row for each text. */
 export async function embedAll(
   engine: Engine,
   inputs: readonly (readonly number[])[],
-  { priority = "interactive", cacheSalt }: RunOptions,
+  { priority = "interactive", cacheSalt, account }: RunOptions,
   signal: AbortSignal,
 ): Promise<EmbedResult> {
   signal.throwIfAborted();
   noteStart(engine);
+  const refused = account?.read(engine.model.id, inputs.reduce((sum, { length }) => sum + length, 0));
   try {
     const result = await engine.embed({ inputs, priority, cacheSalt, signal });
     noteEnd(engine);
     return result;
   } catch (error) {
     signal.throwIfAborted();
+    if (error instanceof EngineError && REFUSALS.has(error.code)) refused?.();
     if (error instanceof EngineError && error.code === "queue_full") {
       throw queueFull(error.message, secondsUntilRoom(engine));
     }

@@ -74,7 +74,7 @@ export class Metrics {
 
   /** For lines of batches, which no limit counts. */
   get ofBatches(): Account {
-    return { enter: () => () => {}, failed() {}, watch: (model) => this.watch(model) };
+    return { enter: () => () => {}, failed() {}, watch: (model) => this.watch(model), read: () => () => {} };
   }
 
   /** Adds what is looked at when the figures are asked for. Once. */

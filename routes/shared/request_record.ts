@@ -84,6 +84,16 @@ export class RequestRecord implements Account {
     };
   }
 
+  read(model: string, tokens: number): () => void {
+    const answers = this.#answers ??= new Answers(model);
+    const take = (tokens: number) => {
+      answers.promptTokens += tokens;
+      this.caller?.allowance.take(tokens);
+    };
+    take(tokens);
+    return () => take(-tokens);
+  }
+
   /** The line of the log, once the answer has ended. */
   entry(request: Pick<LogEntry, "id" | "method" | "route" | "status">, left: boolean): LogEntry {
     const { caller } = this;
