@@ -1,5 +1,6 @@
 import { TEST_LIMITS } from "../jobs/testing.ts";
 import { BatchService, type ServiceOptions } from "../jobs/service.ts";
+import type { Models } from "../engine/types.ts";
 import { execute } from "./execute.ts";
 import { serveHttp, type ServeOptions } from "./serve.ts";
 import { FakeEngine, type FakeEngineOptions } from "./testing.ts";
@@ -14,7 +15,10 @@ export interface BatchServer {
   readonly reports: unknown[];
 }
 
-type Options = FakeEngineOptions & ServeOptions & Partial<ServiceOptions>;
+type Options = FakeEngineOptions & ServeOptions & Partial<ServiceOptions> & {
+  /** In the place of the engine. */
+  readonly served?: Models;
+};
 
 /** A data folder of its own, removed afterwards. */
 export async function inDataFolder(test: (path: string) => Promise<void>): Promise<void> {
@@ -44,7 +48,12 @@ export async function withBatches(
     report,
     ...options,
   });
-  const server = serveHttp(engine, { signals: false, onError: report, batches: service, ...options });
+  const server = serveHttp(options.served ?? engine, {
+    signals: false,
+    onError: report,
+    batches: service,
+    ...options,
+  });
   const base = `http://127.0.0.1:${server.port}`;
   const client = new OpenAI({
     baseURL: `${base}/v1`,

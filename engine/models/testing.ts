@@ -58,7 +58,7 @@ export function testPool(options: TestPoolOptions = {}): TestPool {
     offers: () => sources,
     open: ({ id }) => Promise.resolve({ bytes: models[id], load: (signal) => load(id, signal) }),
     note: (message) => notes.push(message),
-    turns: { patienceMs: 20, turnMs: 20, batchTurnMs: 200, quietMs: 100 },
+    turns: { patienceMs: 20, turnMs: 20, batchTurnMs: 300, pauseMs: 50, quietMs: 100 },
     ...options,
     budget,
   });

@@ -8,6 +8,8 @@ export interface TurnRules {
   readonly turnMs: number;
   /** The same where a batch uses it and another batch waits: reading a model takes time too. */
   readonly batchTurnMs: number;
+  /** A batch's model may be idle for so long between two lines. */
+  readonly pauseMs: number;
   /** Batches leave a model alone that a request has used within this time. */
   readonly quietMs: number;
 }
@@ -16,6 +18,7 @@ export const DEFAULT_TURNS: TurnRules = {
   patienceMs: 1000,
   turnMs: 3000,
   batchTurnMs: 5 * 60_000,
+  pauseMs: 2000,
   quietMs: 30_000,
 };
 
@@ -37,9 +40,10 @@ export function victimsFor(wanted: Slot, slots: readonly Slot[], now: number, ru
     const turn = isUrgent ? rules.turnMs : rules.batchTurnMs;
     return now - slot.loadedAt >= turn && (!isUrgent || now - wanted.waitsSince >= rules.patienceMs);
   };
+  const isDone = (slot: Slot) => isUrgent || now - slot.usedAt >= rules.pauseMs || hasHadTurn(slot);
   const free = others.filter((slot) => !isLeftAlone(slot));
   return {
-    idle: free.filter(({ isIdle }) => isIdle).sort((a, b) => a.usedAt - b.usedAt),
+    idle: free.filter((slot) => slot.isIdle && isDone(slot)).sort((a, b) => a.usedAt - b.usedAt),
     busy: free.filter((slot) => !slot.isIdle && hasHadTurn(slot)).sort((a, b) =>
       a.holds.interactive - b.holds.interactive || a.loadedAt - b.loadedAt
     ),

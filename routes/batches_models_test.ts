@@ -1,0 +1,117 @@
+import { assert, assertEquals } from "@std/assert";
+import { answerLines } from "../cli/served_models.ts";
+import { testPool, type TestPoolOptions } from "../engine/models/testing.ts";
+import {
+  chatLine,
+  createBatch,
+  inDataFolder,
+  linesOf,
+  upload,
+  waitFor,
+  withBatches,
+} from "./testing_batches.ts";
+
+/** Runs `test` against a server with batches that several stand-ins answer. */
+async function withModels(
+  path: string,
+  options: TestPoolOptions,
+  test: (
+    server: Parameters<Parameters<typeof withBatches>[2]>[0] & ReturnType<typeof testPool>,
+  ) => Promise<void>,
+) {
+  // A busy machine may take a while between two lines.
+  const turns = { patienceMs: 20, turnMs: 20, batchTurnMs: 3000, pauseMs: 500, quietMs: 100 };
+  const models = testPool({ budget: 10, turns, ...options });
+  const answer = answerLines(models.pool);
+  await withBatches(path, {
+    served: models.pool,
+    lanes: 2,
+    settings: (names: readonly string[]) =>
+      Promise.resolve(
+        Object.fromEntries(names.filter((name) => models.pool.find(name)).map((name) => [name, `${name} 1`])),
+      ),
+    execute: (_, request) => answer(request),
+  }, (server) => test({ ...server, ...models }));
+  await models.pool.close();
+}
+
+const lineOf = (model: string, n: number) => chatLine(`${model}-${n}`, { model, max_tokens: 20 });
+const loadsOf = (log: readonly string[]) => log.filter((what) => what.startsWith("load")).length;
+
+Deno.test("batches: each line is answered by the model that it names, model by model", async () => {
+  await inDataFolder((path) =>
+    withModels(path, {}, async ({ client, log }) => {
+      const lines = Array.from({ length: 60 }, (_, n) => lineOf("abc"[n % 3], n));
+      const batch = await createBatch(client, await upload(client, [...lines, lineOf("gone", 60)]));
+      const ended = await waitFor(client, batch.id, "completed");
+      assertEquals(ended.request_counts, { total: 61, completed: 60, failed: 1 });
+      for (const { custom_id, response } of await linesOf(client, ended.output_file_id!)) {
+        assertEquals(response.body.choices[0].message.content[0], custom_id[0]);
+      }
+      const [{ custom_id, response }] = await linesOf(client, ended.error_file_id!);
+      assertEquals([custom_id, response.status_code, response.body.error.code], [
+        "gone-60",
+        404,
+        "model_not_found",
+      ]);
+      assertEquals(loadsOf(log), 3, `${log}`);
+    })
+  );
+});
+
+Deno.test("batches of two models in room for one: both end, in few loads", async () => {
+  await inDataFolder((path) =>
+    withModels(path, {}, async ({ client, log }) => {
+      const batches = await Promise.all(["a", "b"].map(async (model) => {
+        const lines = Array.from({ length: 40 }, (_, n) => lineOf(model, n));
+        return await createBatch(client, await upload(client, lines));
+      }));
+      for (const { id } of batches) {
+        const { request_counts } = await waitFor(client, id, "completed");
+        assertEquals(request_counts, { total: 40, completed: 40, failed: 0 });
+      }
+      assert(loadsOf(log) <= 6, `${log}`);
+    })
+  );
+});
+
+Deno.test("batches: one whose model is gone at a restart waits for it, and holds up no other", async () => {
+  await inDataFolder(async (path) => {
+    let id = "";
+    await withModels(path, { tokenMs: 10 }, async ({ client }) => {
+      const lines = Array.from({ length: 20 }, (_, n) => lineOf("a", n));
+      id = (await createBatch(client, await upload(client, lines))).id;
+      await waitFor(client, id, "in_progress");
+    });
+    await withModels(path, { models: { b: 10 } }, async ({ client, reports }) => {
+      const other = await createBatch(client, await upload(client, [lineOf("b", 1)]));
+      assertEquals((await waitFor(client, other.id, "completed")).request_counts?.completed, 1);
+      assertEquals((await client.batches.retrieve(id)).status, "in_progress");
+      assertEquals(reports.map((report) => (report as Error).message), [
+        `Batch ${id} waits for the model that it began with: a "a 1" (now not recorded)`,
+      ]);
+    });
+    await withModels(path, {}, async ({ client }) => {
+      const { request_counts } = await waitFor(client, id, "completed");
+      assertEquals(request_counts, { total: 20, completed: 20, failed: 0 });
+    });
+  });
+});
+
+Deno.test("batches: requests have a model at once that a batch uses, and its room when its lines end", async () => {
+  await inDataFolder((path) =>
+    withModels(path, {}, async ({ client, log }) => {
+      const batch = await createBatch(
+        client,
+        await upload(client, Array.from({ length: 100 }, (_, n) => lineOf("a", n))),
+      );
+      await waitFor(client, batch.id, "in_progress");
+      const ask = (model: string) =>
+        client.chat.completions.create({ model, messages: [{ role: "user", content: "Hi" }] });
+      assertEquals((await ask("a")).model, "a");
+      assertEquals((await ask("b")).model, "b");
+      assertEquals((await waitFor(client, batch.id, "completed")).request_counts?.completed, 100);
+      assertEquals(log, ["load a", "close a", "load b", "close b", "load a"]);
+    })
+  );
+});
