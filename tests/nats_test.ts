@@ -73,16 +73,35 @@ class Command {
   }
 }
 
+/** What line `n` asks for: mostly to continue a text, sometimes in the shape of another endpoint. */
+function asked(n: number): { url: string; body: Record<string, unknown> } {
+  const text = `Story ${n}`;
+  const most = 8 + n % 17;
+  const steady = { model: "demo", temperature: 0 };
+  switch (n % 10) {
+    case 7:
+      return { url: "/v1/responses", body: { ...steady, input: text, max_output_tokens: most } };
+    case 8: {
+      const messages = [{ role: "user", content: text }];
+      return { url: "/v1/messages", body: { ...steady, messages, max_tokens: most } };
+    }
+    case 9:
+      return { url: "/v1/embeddings", body: { model: "demo", input: text } };
+    default:
+      return { url: "/v1/completions", body: { ...steady, prompt: text, max_tokens: most } };
+  }
+}
+
 async function withJob(
   lines: number,
   test: (path: (name: string) => string) => Promise<void>,
 ): Promise<void> {
   const folder = await Deno.makeTempDir({ prefix: "batch-nats-cli-" });
   const text = Array.from({ length: lines }, (_, n) => {
-    const body = { model: "demo", prompt: `Story ${n}`, max_tokens: 8 + n % 17, temperature: 0 };
+    const { url, body } = asked(n);
     // One line is larger than what one message of NATS carries.
     if (n === 5) Object.assign(body, { user: "x".repeat(1_500_000) });
-    return JSON.stringify({ custom_id: `q${n}`, method: "POST", url: "/v1/completions", body });
+    return JSON.stringify({ custom_id: `q${n}`, method: "POST", url, body });
   });
   await Deno.writeTextFile(`${folder}/in.jsonl`, text.join("\n"));
   try {
@@ -92,11 +111,19 @@ async function withJob(
   }
 }
 
-// deno-lint-ignore no-explicit-any -- shapes are what the tests are about
-async function answers(path: string): Promise<any[]> {
+/** Without what is made anew for each answer, and without how much of a prompt was found. */
+function lasting(body: unknown): unknown {
+  const anew = new Set(["id", "created", "created_at", "completed_at", "prompt_tokens_details"]);
+  const found = new Set(["input_tokens", "input_tokens_details", "cache_read_input_tokens"]);
+  return JSON.parse(
+    JSON.stringify(body, (key, value) => anew.has(key) || found.has(key) ? undefined : value),
+  );
+}
+
+async function answers(path: string): Promise<unknown[]> {
   return (await Deno.readTextFile(path)).trimEnd().split("\n").map((line) => {
-    const { response: { body: { choices, usage } }, ...rest } = JSON.parse(line);
-    return { ...rest, choices, tokens: [usage.prompt_tokens, usage.completion_tokens] };
+    const { response: { status_code, body }, ...rest } = JSON.parse(line);
+    return { ...rest, status_code, body: lasting(body) };
   });
 }
 
