@@ -12,6 +12,10 @@ const VERBS: Readonly<Record<string, Verb>> = {
     summary: "answer a file of requests, or resume a job that was stopped",
     load: async () => (await import("./batch_run.ts")).runCommand,
   },
+  prefill: {
+    summary: "read documents and system prompts ahead, for later questions about them",
+    load: async () => (await import("./batch_prefill.ts")).prefillCommand,
+  },
   status: {
     summary: "show the progress of a job, or how it ended",
     load: async () => (await import("./batch_status.ts")).statusCommand,

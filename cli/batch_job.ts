@@ -1,3 +1,4 @@
+import type { InputLimits } from "../jobs/check.ts";
 import { BatchError } from "../jobs/errors.ts";
 import { JsonReporter, TextReporter } from "./batch_reporter.ts";
 import { type AnswerOrder, runBatch } from "../jobs/runner.ts";
@@ -25,6 +26,8 @@ export interface JobArguments {
   readonly engine: EngineOptions;
   /** Where workers are that answer the lines; without it an engine in this process does. */
   readonly nats?: NatsTarget;
+  /** What lines may be; by default any that the server's batches take. */
+  readonly limits?: InputLimits;
   /** Refuse the job when any line is bad. */
   readonly strict: boolean;
   /** Of the answers, in the output; by default that of the input. */
@@ -68,7 +71,7 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
       input: run.input,
       output: run.output,
       errors: run.errors,
-      limits: LINE_LIMITS,
+      limits: run.limits ?? LINE_LIMITS,
       ...linesInFlight(run),
       order: run.order,
       strict: run.strict,

@@ -5,6 +5,7 @@ import {
   type BatchWorld,
   ENGINE_FLAGS,
   ENGINE_HELP,
+  ENGINE_SWITCHES,
   engineOptions,
   errorsPath,
   LINE_LIMITS,
@@ -34,7 +35,11 @@ Example:
 
 /** `batch retry-errors …`. Returns the exit code. */
 export async function retryCommand(args: readonly string[], world: BatchWorld): Promise<number> {
-  const flags = new Flags(args, { values: ["out", "errors", ...ENGINE_FLAGS], operands: ["IN.jsonl"] });
+  const flags = new Flags(args, {
+    values: ["out", "errors", ...ENGINE_FLAGS],
+    switches: ENGINE_SWITCHES,
+    operands: ["IN.jsonl"],
+  });
   if (flags.help) {
     world.host.out(HELP);
     return 0;

@@ -6,9 +6,11 @@ import {
   type BatchWorld,
   ENGINE_FLAGS,
   ENGINE_HELP,
+  ENGINE_SWITCHES,
   engineOptions,
   errorsPath,
 } from "./batch_world.ts";
+import { CACHE_FLAGS } from "./prompt_cache.ts";
 import { Flags, UsageError } from "./flags.ts";
 
 /** Enough for several workers, and for what waits in the queue beside it. */
@@ -59,7 +61,7 @@ Example:
 /** `batch run …`. Returns the exit code. */
 export async function runCommand(args: readonly string[], world: BatchWorld): Promise<number> {
   const values = ["out", "errors", "order", ...ENGINE_FLAGS, ...NATS_FLAGS];
-  const flags = new Flags(args, { values, switches: ["strict"], operands: ["IN.jsonl"] });
+  const flags = new Flags(args, { values, switches: ["strict", ...ENGINE_SWITCHES], operands: ["IN.jsonl"] });
   if (flags.help) {
     world.host.out(HELP);
     return 0;
@@ -67,7 +69,7 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
   const output = flags.text("out");
   if (output === undefined) throw new UsageError("--out is missing: the file for the answers");
   const nats = natsFlags(flags);
-  const own = ["threads", "kv-mb"].find((name) => flags.has(name));
+  const own = ["threads", "kv-mb", ...CACHE_FLAGS].find((name) => flags.has(name));
   if (nats !== undefined && own) {
     throw new UsageError(`--${own} is the workers' own; leave it out with --nats`);
   }

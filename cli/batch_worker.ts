@@ -5,7 +5,7 @@ import { runWorker, type WorkerCounts } from "../jobs/nats/worker.ts";
 import { whenReady } from "../jobs/when_ready.ts";
 import { listenForInterrupts } from "./batch_job.ts";
 import { CREDENTIALS_HELP, NATS_FLAGS, natsFlags } from "./batch_nats.ts";
-import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, engineOptions } from "./batch_world.ts";
+import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, ENGINE_SWITCHES, engineOptions } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
 import { sizeOptions } from "./model.ts";
 
@@ -50,7 +50,10 @@ const TELL_MS = 60_000;
 
 /** `batch worker …`. Returns the exit code. */
 export async function workerCommand(args: readonly string[], world: BatchWorld): Promise<number> {
-  const flags = new Flags(args, { values: [...NATS_FLAGS, "name", ...ENGINE_FLAGS] });
+  const flags = new Flags(args, {
+    values: [...NATS_FLAGS, "name", ...ENGINE_FLAGS],
+    switches: ENGINE_SWITCHES,
+  });
   const { host } = world;
   if (flags.help) {
     host.out(HELP);

@@ -1,6 +1,6 @@
 import { basename } from "@std/path";
 import { fingerprintModel } from "../engine/fingerprint.ts";
-import { DEFAULT_KV_TYPE, type LoadedEngine } from "../engine/load.ts";
+import { DEFAULT_KV_TYPE, type LoadedEngine, type LoadOptions } from "../engine/load.ts";
 import {
   type Arithmetic,
   ARITHMETICS,
@@ -29,6 +29,7 @@ import {
   poolingOption,
   SIZE_FLAGS,
 } from "./model.ts";
+import { CACHE_FLAGS, CACHE_HELP, CACHE_SWITCHES, promptCacheOption } from "./prompt_cache.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
 export interface EngineOptions {
@@ -47,6 +48,8 @@ export interface EngineOptions {
   readonly kvType?: KvType;
   /** How texts become vectors, where the file is not to say. */
   readonly pooling?: PoolingKind;
+  /** Where prompts are kept that later processes go on from. */
+  readonly promptCache?: LoadOptions["promptCache"];
   /** Load the engine again when it fails. */
   readonly reload?: boolean;
 }
@@ -88,7 +91,8 @@ export const LINE_LIMITS = inputLimits(GENERATION_URLS);
 const AUTO_MEMORY = 0.25;
 
 /** The options of the verbs that load a model. */
-export const ENGINE_FLAGS = ["model", "threads", "pooling", ...SIZE_FLAGS, ...BACKEND_FLAGS];
+export const ENGINE_FLAGS = ["model", "threads", "pooling", ...SIZE_FLAGS, ...BACKEND_FLAGS, ...CACHE_FLAGS];
+export const ENGINE_SWITCHES = CACHE_SWITCHES;
 
 export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one that comes with compy)
   --parallel N     lines that run side by side, 1 to ${MAX_PARALLEL}; the default is below
@@ -99,7 +103,8 @@ export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one 
   --backend NAME   cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
-  --pooling P      how a text becomes one vector: mean, cls, last or rank (default: what the file says, or else last)`;
+  --pooling P      how a text becomes one vector: mean, cls, last or rank (default: what the file says, or else last)
+${CACHE_HELP}`;
 
 /** `parallel` says otherwise how many lines run side by side. */
 export function engineOptions(
@@ -112,6 +117,7 @@ export function engineOptions(
     contextLength: flags.count("ctx", 1, MAX_CONTEXT),
     threads: flags.count("threads", 1, MAX_THREADS),
     kvBytes: kvBytes(flags),
+    promptCache: promptCacheOption(flags),
     ...backendOptions(flags),
     ...poolingOption(flags),
   };

@@ -27,6 +27,10 @@ const COMMANDS: Readonly<Record<string, { summary: string; load: () => Promise<C
     summary: "turn a file of texts into vectors",
     load: async () => (await import("./embed.ts")).embedCommand,
   },
+  cache: {
+    summary: "look into a folder of prompts, or empty it",
+    load: async () => (await import("./cache.ts")).cacheCommand,
+  },
   inspect: {
     summary: "describe a model file and what running it takes",
     load: async () => (await import("./inspect.ts")).inspectCommand,

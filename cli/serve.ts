@@ -17,6 +17,7 @@ import { checkAddress, listening, urlOf } from "./address.ts";
 import { LINE_LIMITS, openedEngine } from "./batch_world.ts";
 import { followKeyFile, readKeyFile } from "./key_file.ts";
 import { describeBackend, loadReloading, loadWithProgress, modelPath } from "./model.ts";
+import { promptCache } from "./prompt_cache.ts";
 import { openRequestLog, type RequestLog } from "./request_log.ts";
 import {
   aliasesOfOne,
@@ -182,6 +183,7 @@ function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing, log:
 /** How the model is computed, and how much at once. What is asked for is to be had; a default shrinks to what is free. */
 function loadOptions({ values, sources }: ServeSettings) {
   const { threads, ctx, parallel, kvMb, backend, arithmetic, kvType, pooling } = values;
+  const { cacheDisk, cacheDiskMb, cacheDiskEager } = values;
   return {
     threads,
     contextLength: ctx,
@@ -192,6 +194,7 @@ function loadOptions({ values, sources }: ServeSettings) {
     arithmetic,
     kvType,
     pooling,
+    promptCache: promptCache({ folder: cacheDisk, megabytes: cacheDiskMb, eager: cacheDiskEager }),
     warn: note,
   } satisfies Omit<LoadOptions, "model">;
 }

@@ -1,6 +1,7 @@
 import { fromFileUrl } from "@std/path";
 import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS } from "../engine/types.ts";
 import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS } from "../routes/serve.ts";
+import { DEFAULT_CACHE_MB, MAX_CACHE_MB } from "./prompt_cache.ts";
 import { MAX_CONTEXT, MAX_KV_MB, MAX_PARALLEL, MAX_THREADS } from "./model.ts";
 import { PATH_PREFIX } from "../routes/path_prefix.ts";
 import { choice, count, onOff, path, paths, type Settings, text, texts } from "./settings.ts";
@@ -121,6 +122,18 @@ export const SERVE_SETTINGS = {
       "adds a line of JSON for each request: what it was and took, without its texts; - is standard output; " +
       "opened anew on SIGHUP",
   }),
+  cacheDisk: path("DIR", {
+    help:
+      "keep prompts there, so that a later process need not compute them (docs/PROMPT_CACHE.md); on the CPU only",
+  }),
+  cacheDiskMb: count({
+    min: 1,
+    max: MAX_CACHE_MB,
+    default: DEFAULT_CACHE_MB,
+    help:
+      `what they may take, in units of 10^6 bytes (default ${DEFAULT_CACHE_MB}); what was used least recently goes`,
+  }),
+  cacheDiskEager: onOff({ help: "write prompts at once, and not only when they come a second time" }),
   maxUploadMb: count({
     min: 1,
     max: 2 ** 20,

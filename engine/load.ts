@@ -64,8 +64,8 @@ export interface PromptCacheOptions {
   readonly bytes: number;
   /** Write what is computed at once, and not only when it is used a second time. */
   readonly eager?: boolean;
-  /** Give up nothing that this process has written or used. */
-  readonly keep?: boolean;
+  /** Give up nothing that was written or used so recently. */
+  readonly keepMs?: number;
 }
 
 /** A loaded engine, and what loading it took. */
@@ -196,13 +196,13 @@ async function loadMeasured(
 
 /** Opens the folder. Throws where the backend's cache cannot be copied, and where the folder cannot be had. */
 function openPromptStore(
-  { folder, bytes, keep }: PromptCacheOptions,
+  { folder, bytes, keepMs }: PromptCacheOptions,
   { backend = "cpu", warn }: LoadOptions,
 ): Promise<OpenedStore> {
   if (backend !== "cpu") {
     throw new Error(`Prompts are kept on a disk with the CPU backend only (got "${backend}")`);
   }
-  return openStore(folder, { limit: bytes, keep, warn: (message) => warn?.(`${message} (${folder})`) });
+  return openStore(folder, { limit: bytes, keepMs, warn: (message) => warn?.(`${message} (${folder})`) });
 }
 
 /** How an engine keeps its prompts: under names of all that their bytes depend on. */

@@ -15,9 +15,9 @@ const LAYERS: readonly Layer[] = [
   {
     files: /^cli\//,
     imports:
-      /^(cli\/|routes\/|jobs\/|bench\/|engine\/(types|load|inspect|fingerprint|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
+      /^(cli\/|routes\/|jobs\/|bench\/|engine\/(types|load|inspect|fingerprint|prompt_cache\/admin|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
     why:
-      "commands know the engine by its public face: types.ts, load.ts, inspect.ts, fingerprint.ts, models/ and convert/convert.ts",
+      "commands know the engine by its public face: types.ts, load.ts, inspect.ts, fingerprint.ts, models/, prompt_cache/admin.ts and convert/convert.ts",
   },
   {
     files: /^routes\/shared\//,

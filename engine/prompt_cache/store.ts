@@ -6,8 +6,8 @@ import type { PromptStore } from "./types.ts";
 export interface StoreOptions {
   /** Most bytes that the folder's parts may take. */
   readonly limit: number;
-  /** Nothing that this process has written or used is given up: what finds no room then is not written. */
-  readonly keep?: boolean;
+  /** Nothing is given up that was written or used so recently: what finds no room then is not written. */
+  readonly keepMs?: number;
   /** Told what an operator should know; once for each kind of trouble. */
   readonly warn: (message: string) => void;
 }
@@ -15,10 +15,9 @@ export interface StoreOptions {
 interface Entry {
   /** As the file system counts them. */
   readonly bytes: number;
-  /** When the file was last marked as used, in milliseconds since 1970. */
+  /** When it was last used, and when its file was marked with that, in milliseconds since 1970. */
+  usedAt: number;
   touchedAt: number;
-  /** Written or used by this process. */
-  ours: boolean;
 }
 
 interface Write {
@@ -47,6 +46,16 @@ const SECRET_PAUSE_MS = 50;
 /** What a disk may do to anybody, at any time. */
 const TROUBLES = new Set(["ENOSPC", "EDQUOT", "EIO", "EMFILE", "ENFILE"]);
 const PAGE = 4096;
+
+/** Whether a file is a part's. */
+export function isPart(name: string): boolean {
+  return PART.test(name);
+}
+
+/** Whether a file is of a store's making. */
+export function isOwn(name: string): boolean {
+  return isPart(name) || UNFINISHED.test(name) || [SECRET, `${SECRET}.tmp`, "lock"].includes(name);
+}
 
 /** The space that a file of a part takes. */
 export function fileBytes(part: number): number {
@@ -165,7 +174,7 @@ export class FolderStore implements PromptStore {
     for (let i = names.length - 1; i >= 0; i--) {
       const entry = this.#index.get(names[i]);
       if (!entry) continue;
-      entry.ours = true;
+      entry.usedAt = now;
       this.#index.delete(names[i]);
       this.#index.set(names[i], entry);
       if (!this.#writes || now - entry.touchedAt < TOUCH_MS) continue;
@@ -229,7 +238,7 @@ export class FolderStore implements PromptStore {
       await this.folder.write(`${name}.tmp`, [head, bytes]);
       await this.folder.rename(`${name}.tmp`, `${name}.kv`);
       unfinished = false;
-      this.#index.set(name, { bytes: size, touchedAt: Date.now(), ours: true });
+      this.#index.set(name, { bytes: size, usedAt: Date.now(), touchedAt: Date.now() });
       return true;
     } catch (error) {
       this.#fail(error);
@@ -244,11 +253,12 @@ export class FolderStore implements PromptStore {
 
   /** Gives up what was used least recently until so many bytes find room. */
   async #makeRoom(bytes: number): Promise<boolean> {
-    const { limit, keep } = this.options;
+    const { limit, keepMs } = this.options;
     if (bytes > limit) return false;
-    for (const [name, { ours }] of this.#index) {
+    const kept = keepMs === undefined ? Infinity : Date.now() - keepMs;
+    for (const [name, { usedAt }] of this.#index) {
       if (this.#bytes + bytes <= limit) return true;
-      if (!(keep && ours)) await this.#remove(name);
+      if (usedAt < kept) await this.#remove(name);
     }
     return this.#bytes + bytes <= limit;
   }
@@ -297,7 +307,7 @@ export class FolderStore implements PromptStore {
     for (const { name, bytes, usedAt } of files.sort((a, b) => a.usedAt - b.usedAt)) {
       const part = PART.exec(name)?.[1];
       if (part === undefined) continue;
-      const entry = { bytes: fileBytes(bytes - HEAD_BYTES), touchedAt: usedAt, ours: false };
+      const entry = { bytes: fileBytes(bytes - HEAD_BYTES), usedAt, touchedAt: usedAt };
       this.#index.set(part, entry);
       this.#bytes += entry.bytes;
     }

@@ -1,0 +1,98 @@
+import { resolve } from "@std/path";
+import { reportCache } from "../engine/prompt_cache/admin.ts";
+import { inputLimits } from "../jobs/check.ts";
+import { runJob } from "./batch_job.ts";
+import {
+  AUTO_PARALLEL,
+  type BatchWorld,
+  ENGINE_FLAGS,
+  ENGINE_HELP,
+  ENGINE_SWITCHES,
+  engineOptions,
+  errorsPath,
+} from "./batch_world.ts";
+import { Flags, UsageError } from "./flags.ts";
+
+/** Endpoints whose prompts can be read ahead. */
+const URLS = ["/v1/chat/completions", "/v1/completions"];
+/** Prompts of a job that was stopped and goes on within this time are not given up for later ones. */
+const KEEP_MS = 24 * 3600_000;
+/** What asks for an answer, or for more than one. */
+const ANSWERED = ["max_completion_tokens", "n", "echo", "logprobs", "top_logprobs"];
+
+const HELP =
+  `Read the prompts of a file of requests ahead, so that questions that begin with them are answered at once.
+
+Usage: deno task batch prefill IN.jsonl --cache-disk DIR [options]
+
+  --out FILE       where the answers go (default: IN.prefilled.jsonl for IN.jsonl)
+  --errors FILE    where refused and failed lines go (default: OUT.errors.jsonl for OUT.jsonl)
+${ENGINE_HELP}
+                   Without --parallel there are up to ${AUTO_PARALLEL} lines, as memory allows and as more make the job faster.
+  --json           print the progress as JSON lines on standard output
+  --help           this text
+
+The lines are those of deno task batch run: documents and system prompts, as the requests begin that will come. Nothing is
+answered (max_tokens is 0). A line's answer says in usage.prompt_tokens_details how many tokens are on the disk
+(stored_tokens), and for which model, KV type, kernels and instruction set (stored_in): engines of the same with
+--cache-disk DIR find them.
+
+A line counts as done when its prompt is on the disk for good. After a stop, a crash or a power cut the same command resumes the
+job. A prompt that finds no room among those that were used within a day is an error of its line: give more with
+--cache-disk-mb. A server that uses the folder must be stopped, or be sent the lines itself, as a batch with "max_tokens": 0.
+
+Exit code: 0 all lines are done (with or without errors among them), 1 stopped or failed, 2 wrong usage.
+
+Example:
+  deno task batch prefill documents.jsonl --cache-disk .compy/prompts --model qwen3-4b-q4_0.gguf
+  deno task serve --cache-disk .compy/prompts --model qwen3-4b-q4_0.gguf
+`;
+
+/** `batch prefill …`. Returns the exit code. */
+export async function prefillCommand(args: readonly string[], world: BatchWorld): Promise<number> {
+  const values = ["out", "errors", ...ENGINE_FLAGS];
+  const flags = new Flags(args, { values, switches: ENGINE_SWITCHES, operands: ["IN.jsonl"] });
+  if (flags.help) {
+    world.host.out(HELP);
+    return 0;
+  }
+  const engine = engineOptions(flags);
+  if (!engine.promptCache) throw new UsageError("--cache-disk is missing: the folder for the prompts");
+  const { folder } = engine.promptCache;
+  if ((await reportCache(folder)).inUse) {
+    throw new Error(
+      `Cannot keep prompts in "${folder}": a server or another job uses it; stop that, or send the lines to the server as ` +
+        'a batch with "max_tokens": 0',
+    );
+  }
+  const input = flags.operand("IN.jsonl");
+  const output = flags.text("out") ?? `${input.replace(/\.jsonl$/, "")}.prefilled.jsonl`;
+  const job = {
+    input,
+    output,
+    errors: flags.text("errors") ?? errorsPath(output),
+    // What is computed is written at once: a document that was being read when the job is killed is not begun anew.
+    engine: { ...engine, promptCache: { ...engine.promptCache, eager: true, keepMs: KEEP_MS } },
+    limits: inputLimits(URLS),
+    strict: false,
+    json: flags.json,
+  };
+  return await runJob(job, reading(world, folder));
+}
+
+/** A world whose requests are only read. */
+function reading(world: BatchWorld, folder: string): BatchWorld {
+  return {
+    ...world,
+    openEngine: async (options) => {
+      const opened = await world.openEngine(options);
+      return { ...opened, identity: { ...opened.identity, "prompts kept in": resolve(folder) } };
+    },
+    execute: (engine, request) => world.execute(engine, { ...request, body: onlyRead(request.body) }),
+  };
+}
+
+function onlyRead(body: Record<string, unknown>): Record<string, unknown> {
+  const asked = Object.entries(body).filter(([field]) => !ANSWERED.includes(field));
+  return { ...Object.fromEntries(asked), max_tokens: 0 };
+}
