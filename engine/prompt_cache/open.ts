@@ -12,26 +12,31 @@ export interface OpenedStore {
 interface Shared {
   readonly store: Promise<FolderStore>;
   users: number;
+  /** Resolves when the store is closed, once nobody uses it. */
+  closed?: Promise<void>;
 }
 
 /** The stores of this process by their folders: several models share one. */
-const open = new Map<string, Shared>();
+const stores = new Map<string, Shared>();
 
 /** Opens the store in a folder, or the one that is open there. Throws as FolderStore.open. */
 export async function openStore(folder: string, options: StoreOptions): Promise<OpenedStore> {
   const path = resolve(folder);
-  const shared = open.get(path) ?? { store: FolderStore.open(new DiskFolder(path), options), users: 0 };
-  open.set(path, shared);
+  for (let closing = stores.get(path)?.closed; closing; closing = stores.get(path)?.closed) await closing;
+  const shared = stores.get(path) ?? { store: FolderStore.open(new DiskFolder(path), options), users: 0 };
+  stores.set(path, shared);
   shared.users++;
-  const leave = () => {
-    if (--shared.users === 0 && open.get(path) === shared) open.delete(path);
-    return shared.users;
-  };
   try {
     const store = await shared.store;
-    return { store, close: async () => void (leave() === 0 && await store.close()) };
+    return { store, close: () => leave(path, shared, () => store.close()) };
   } catch (error) {
-    leave();
+    await leave(path, shared, () => Promise.resolve());
     throw error;
   }
+}
+
+async function leave(path: string, shared: Shared, close: () => Promise<void>): Promise<void> {
+  if (--shared.users > 0) return;
+  shared.closed = close().finally(() => stores.delete(path));
+  await shared.closed;
 }

@@ -227,6 +227,25 @@ Deno.test("on a real disk: private files, one store for all users of the process
   }
 });
 
+Deno.test("who opens a folder that is being closed waits for it, and writes", async () => {
+  const path = await Deno.makeTempDir({ prefix: "compy-test-" });
+  try {
+    const warnings: string[] = [];
+    const options = { limit: MB, warn: (message: string) => void warnings.push(message) };
+    const one = await openStore(path, options);
+    const written = one.store.write(name(1), part(1));
+    const closed = one.close();
+    const two = await openStore(path, options);
+    assert(two.store !== one.store);
+    assertEquals([await written, two.store.has(name(1)), two.store.writable], [true, true, true]);
+    await closed;
+    await two.close();
+    assertEquals(warnings, []);
+  } finally {
+    await Deno.remove(path, { recursive: true });
+  }
+});
+
 Deno.test("names differ by everything that the bytes depend on, and by the folder's secret", () => {
   const identity = { weights: "w", plan: "p", kernels: "k", isa: "i" };
   const secret = new Uint8Array(32);
