@@ -26,11 +26,19 @@ function jsonValue<T>(what: string, orBoolean: boolean) {
 const SCHEMA = { type: ["object", "boolean"], description: "JSON Schema 2020-12" };
 
 export const jsonSchema = documented(jsonValue<JsonSchemaBody>("a JSON schema", true), SCHEMA);
+const jsonSchemaOrNull = documented(jsonSchema.nullish(), {
+  ...SCHEMA,
+  type: ["object", "boolean", "null"],
+});
 /** Of a function's arguments, which are an object always. */
 export const argumentsSchema = documented(
   jsonValue<JsonObject>("a JSON schema of an object", false),
   { ...SCHEMA, type: "object" },
 );
+export const argumentsSchemaOrNull = documented(argumentsSchema.nullish(), {
+  ...SCHEMA,
+  type: ["object", "null"],
+});
 /** An object whose numbers are kept as they came. */
 export const jsonObject = documented(jsonValue<JsonObject>("an object", false), { type: "object" });
 
@@ -66,11 +74,11 @@ const namedSchema = z.object({
 
 const responseFormat = z.discriminatedUnion("type", [
   z.object({ type: z.literal("text") }),
-  z.object({ type: z.literal("json_object"), schema: jsonSchema.nullish() }),
+  z.object({ type: z.literal("json_object"), schema: jsonSchemaOrNull }),
   z.object({
     type: z.literal("json_schema"),
     json_schema: namedSchema.nullish().openapi({ description: "In OpenAI's shape" }),
-    schema: jsonSchema.nullish().openapi({ description: "In llama-server's shape" }),
+    schema: jsonSchemaOrNull.openapi({ description: "In llama-server's shape" }),
   }).openapi({
     oneOf: [
       {
@@ -135,7 +143,7 @@ export const constraintFields = {
   grammar: text(0, LIMITS.grammarCharacters).nullish().openapi({
     description: 'In llama.cpp\'s GBNF; "" is none',
   }),
-  json_schema: jsonSchema.nullish(),
+  json_schema: jsonSchemaOrNull,
   guided_json: schemaOrText.nullish(),
   guided_regex: grammarText.nullish(),
   guided_choice: choices.nullish(),

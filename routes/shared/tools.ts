@@ -1,7 +1,7 @@
 import { z } from "@hono/zod-openapi";
 import type { Tool, ToolChoice } from "../../engine/types.ts";
 import { pathText } from "./check.ts";
-import { argumentsSchema, type AskedForm } from "./constraints.ts";
+import { argumentsSchemaOrNull, type AskedForm } from "./constraints.ts";
 import { boundedArray, documented, LIMITS, refuse, unsupported } from "./fields.ts";
 
 const NAME = /^[A-Za-z0-9_.-]{1,128}$/;
@@ -13,7 +13,7 @@ export const functionName = z.string().regex(NAME, {
 export const functionBody = z.object({
   name: functionName,
   description: z.string().nullish(),
-  parameters: argumentsSchema.nullish(),
+  parameters: argumentsSchemaOrNull,
   strict: z.boolean().nullish().openapi({ description: "Arguments follow their schema in any case" }),
 });
 
