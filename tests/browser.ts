@@ -53,7 +53,7 @@ export async function withPage(
       if (!expected && message.type() !== "log") faults.push(`${message.type()}: ${message.text()}`);
     });
     page.on("request", (request) => {
-      if (!/^(blob|data):/.test(request.url()) && !request.url().startsWith(`${base}/`)) {
+      if (!/^(blob|data):/.test(request.url()) && !`${request.url()}/`.startsWith(`${base}/`)) {
         faults.push(`request to ${request.url()}`);
       }
     });

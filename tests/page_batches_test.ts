@@ -8,15 +8,15 @@ import { browserTest, withPage } from "./browser.ts";
 /* The page's batches, in Chromium. */
 
 /** Drops a file onto the page, as from a desktop. */
-async function drop(page: Page, name: string, lines: readonly string[]): Promise<void> {
+async function drop(page: Page, name: string, lines: readonly string[], onto = ".drop"): Promise<void> {
   const text = lines.join("\n");
   const transfer = await page.evaluateHandle(([name, text]) => {
     const transfer = new DataTransfer();
     transfer.items.add(new File([text], name));
     return transfer;
   }, [name, text]);
-  await page.dispatchEvent(".drop", "dragover", { dataTransfer: transfer });
-  await page.dispatchEvent(".drop", "drop", { dataTransfer: transfer });
+  await page.dispatchEvent(onto, "dragover", { dataTransfer: transfer });
+  await page.dispatchEvent(onto, "drop", { dataTransfer: transfer });
 }
 
 /** The card of a batch once it has this state. */
@@ -77,8 +77,9 @@ browserTest("page: bad lines are named before the upload, and by the server afte
   await inDataFolder((folder) =>
     withBatches(folder, {}, async ({ base }) => {
       await withPage(base, async ({ page }) => {
-        await openBatches(page);
-        await drop(page, "bad.jsonl", [chatLine("a"), "{", chatLine("a")]);
+        // Wherever a file falls, the page stays, and takes it for one of requests.
+        await page.locator(".welcome").waitFor();
+        await drop(page, "bad.jsonl", [chatLine("a"), "{", chatLine("a")], ".log");
         const form = page.getByRole("form", { name: "Batch of bad.jsonl" });
         await form.waitFor();
         assertMatch(
@@ -91,6 +92,7 @@ browserTest("page: bad lines are named before the upload, and by the server afte
 
         await drop(page, "none.jsonl", ["nonsense"]);
         const none = page.getByRole("form", { name: "Batch of none.jsonl" });
+        await none.waitFor();
         assert(await none.getByRole("button", { name: "Start the batch" }).isDisabled());
       });
     })

@@ -1,9 +1,9 @@
 /// <reference lib="dom" />
-import { assert, assertEquals, assertMatch, assertNotEquals } from "@std/assert";
+import { assert, assertEquals, assertMatch } from "@std/assert";
 import type { Page } from "playwright-core";
 import { withServer } from "../routes/testing_server.ts";
 import { browserTest, withPage } from "./browser.ts";
-import { withLiveServer } from "./live_server.ts";
+import { runLiveServer, withLiveServer } from "./live_server.ts";
 import { lossyProxy } from "./lossy_proxy.ts";
 
 /* The page's chat, in Chromium: on the demo model, and where that cannot, on an engine that says what it is told to. */
@@ -356,9 +356,54 @@ browserTest("page: a server with a key asks for it once; a wrong one is asked fo
       await tab.close();
 
       const refused = await another();
-      await refused.getByRole("dialog").getByRole("button", { name: "Not now" }).click();
+      const refusal = refused.getByRole("dialog").getByRole("button", { name: "Not now" });
+      await refusal.click();
       await ask(refused, "Hi");
-      assertNotEquals(await refused.getByLabel("Message", { exact: true }).inputValue(), "");
+      await refusal.click();
+      await refused.locator(".trouble", { hasText: "Enter a key that this server takes." }).waitFor();
+    });
+  });
+});
+
+browserTest("page: models are chosen, loaded by their first question, and unloaded by hand", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "models-" });
+  const demo = new URL("../models/demo.gguf", import.meta.url);
+  for (const name of ["first", "second"]) await Deno.copyFile(demo, `${folder}/${name}.gguf`);
+  try {
+    // Its log tells of each model that it loads, so what it said is no complaint.
+    await runLiveServer(["main.ts", "serve"], ["--models", folder], async ({ url }) => {
+      await withPage(url, async ({ page, barriers }) => {
+        const models = page.getByRole("combobox", { name: "Model" });
+        await models.locator("option", { hasText: "second (not loaded yet)" }).waitFor({ state: "attached" });
+        await models.selectOption("second");
+        await ask(page, "Who are you?");
+        await settled(page);
+        await models.locator("option", { hasText: /^second$/ }).waitFor({ state: "attached" });
+        assertEquals(await page.locator(".answer").getAttribute("aria-label"), "Answer of second");
+        await page.locator(".context", { hasText: "of 512 tokens" }).waitFor();
+
+        await page.getByRole("link", { name: "Server" }).click();
+        await page.getByRole("button", { name: "Load first" }).click();
+        await page.getByRole("button", { name: "Unload first" }).waitFor();
+        await page.getByRole("button", { name: "Unload second" }).click();
+        await page.getByRole("button", { name: "Load second" }).waitFor();
+        assertEquals(await barriers(), []);
+      });
+    });
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+browserTest("page: it works under a prefix of all paths", async () => {
+  await withServer({ pathPrefix: "/a/llm", reply: () => "Here." }, async ({ base }) => {
+    await withPage(`${base}/a/llm`, async ({ page }) => {
+      await ask(page, "Hi");
+      await page.locator(".answer", { hasText: "Here." }).waitFor();
+      await page.goto(`${base}/a/llm`); // without its last slash
+      await page.locator(".welcome, .answer").first().waitFor();
+      await page.getByRole("link", { name: "Server" }).click();
+      await page.getByRole("img", { name: "Requests: 0 running, 0 waiting" }).waitFor();
     });
   });
 });

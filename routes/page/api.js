@@ -64,8 +64,10 @@ export function adviceFor({ kind, code }, again) {
       if (again !== undefined) return `Sent again in ${again} s; Stop gives up.`;
       return code === "queue_full" ? "The server stays busy. Try again later." : "Try again in a while.";
     case "stream":
+      if (code === "shutting_down") return "Continue the answer, or try again, when the server is back.";
       return "The server failed in the midst of the answer. What came is kept: continue it, or try again.";
     case "failed":
+      if (code && ADVICE[code]) return ADVICE[code];
       return "The server's log says why. Try again, or ask who runs the server.";
     case "refused":
       return ADVICE[code ?? ""] ?? "Change what is named here and try again.";
@@ -77,6 +79,7 @@ const ADVICE = {
   context_length_exceeded:
     "The conversation is longer than the model's context. Edit an earlier message, or begin a new one.",
   model_not_found: "Choose another model above.",
+  model_load_failed: "Choose another model above, or ask who runs the server to look at its file.",
   host_not_allowed: "Open this page by a name that the server takes.",
   cross_site_request: "Start the server with --allow-host and the name in this page's address.",
   invalid_constraint: "Change the response format or the tools in the settings.",

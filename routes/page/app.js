@@ -174,10 +174,24 @@ addEventListener("hashchange", () => {
   route();
   if (shownView() !== "chat") main.focus();
 });
+// A file that is dropped anywhere is one of requests; the browser would leave the page for it.
+addEventListener("dragover", (event) => {
+  if (event.dataTransfer?.types.includes("Files")) event.preventDefault();
+});
+addEventListener("drop", (event) => {
+  const file = event.dataTransfer?.files[0];
+  if (event.defaultPrevented || !file) return;
+  event.preventDefault();
+  location.hash = "#batches";
+  views.batches.choose(file);
+});
 addEventListener("pagehide", () => chats.flush());
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) chats.flush();
-  else if (session.connected) loadModels();
+  else {
+    chats.refresh();
+    if (session.connected) loadModels();
+  }
 });
 
 showTheme();

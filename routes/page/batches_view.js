@@ -59,6 +59,11 @@ export class BatchesView {
     session.addEventListener("connection", () => session.connected && this.#look());
   }
 
+  /** @param {File} file of requests */
+  choose(file) {
+    this.#upload.choose(file);
+  }
+
   /** @param {boolean} shown */
   show(shown) {
     this.#shown = shown;

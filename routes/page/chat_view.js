@@ -134,10 +134,6 @@ export class ChatView {
     const text = this.#input.value;
     const { chats } = this;
     if (text.trim() === "" || chats.run || openCalls(chats.current).length > 0) return;
-    if (chats.current.model === "") {
-      announce("There is no model yet");
-      return;
-    }
     this.#input.value = "";
     this.#fit();
     say(chats.current, text);

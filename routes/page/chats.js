@@ -40,6 +40,17 @@ export class Chats extends EventTarget {
     this.list = await this.store.all();
   }
 
+  /** Takes over what another tab has changed meanwhile. */
+  async refresh() {
+    if (this.runs.size > 0 || this.#timers.size > 0) return;
+    this.list = await this.store.all();
+    const { id, updated } = this.current;
+    const found = this.list.find((conversation) => conversation.id === id);
+    if (found) this.current = found;
+    this.#tell("list");
+    if (found && found.updated !== updated) this.#tell("conversation");
+  }
+
   /** @returns {Conversation} */
   #fresh() {
     return newConversation(recall("model"), lastSettings(), Date.now());
@@ -140,6 +151,11 @@ export class Chats extends EventTarget {
     await this.#save(conversation);
     this.#tell("list");
     if (conversation === this.current) this.#tell("conversation");
+    // Its first answer may have loaded the model.
+    const { models } = this.session;
+    if (models.find(({ id }) => id === conversation.model)?.state !== "ready") {
+      this.session.loadModels().catch(() => {});
+    }
   }
 
   /**

@@ -133,7 +133,8 @@ export function canContinue({ content, calls, finish, trouble }) {
 export function requestBody({ model, settings, messages }) {
   const system = (settings.system ?? "").trim();
   return {
-    model,
+    // A server with one model takes it for what names none.
+    ...(model === "" ? {} : { model }),
     messages: [
       ...(system === "" ? [] : [{ role: "system", content: system }]),
       ...messages.filter(saysSomething).map(onTheWire),

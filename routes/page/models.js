@@ -9,6 +9,7 @@
 const SHOWN = /** @type {Record<string, string>} */ ({
   unloaded: "not loaded yet",
   loading: "being loaded",
+  draining: "being unloaded",
   failed: "failed",
 });
 
@@ -20,7 +21,7 @@ const SHOWN = /** @type {Record<string, string>} */ ({
 export function modelsOf(list) {
   return (list?.data ?? []).map((/** @type {any} */ { id, state, status, meta }) => ({
     id,
-    state: state ?? status?.value ?? "loaded",
+    state: state ?? status?.value ?? "ready",
     context: meta?.n_ctx ?? undefined,
   }));
 }

@@ -3,6 +3,7 @@
 import { fill, h, svg } from "./dom.js";
 import { axisTop, History, linePath, parseMetrics } from "./metrics.js";
 import { modelLabel } from "./models.js";
+import { toast } from "./toast.js";
 
 /** @typedef {import("./metrics.js").Point} Point */
 
@@ -55,8 +56,7 @@ export class ServerView {
         { class: "page", tabindex: 0, role: "region", "aria-label": "Live figures" },
         this.#state,
         this.#plots.map(({ element }) => element),
-        h("h2", {}, "Models"),
-        this.#models,
+        h("div", {}, h("h2", {}, "Models"), this.#models),
       ),
     );
     document.addEventListener("visibilitychange", () => this.#look());
@@ -98,9 +98,36 @@ export class ServerView {
       this.#models,
       this.session.models.map((model) => {
         const context = model.context ? `, ${model.context} tokens of context` : "";
-        return h("li", {}, modelLabel(model), context);
+        return h(
+          "li",
+          { class: "row" },
+          h("span", { class: "fill" }, modelLabel(model), context),
+          this.#switch(model),
+        );
       }),
     );
+  }
+
+  /**
+   * Loads a model or unloads it; a server with one model keeps that.
+   * @param {import("./models.js").Model} model
+   */
+  #switch({ id, state }) {
+    if (this.session.models.length < 2 || state === "loading" || state === "draining") return null;
+    const [verb, path] = state === "ready" ? ["Unload", "models/unload"] : ["Load", "models/load"];
+    const act = async () => {
+      const asked = this.session.call(() => this.session.api.post(path, { model: id }));
+      // Loading takes a while, and the list says so meanwhile.
+      await Promise.race([asked.catch(() => {}), new Promise((resolve) => setTimeout(resolve, 100))]);
+      this.session.loadModels().catch(() => {});
+      try {
+        await asked;
+      } catch (error) {
+        toast(error instanceof Error ? error.message : String(error));
+      }
+      this.session.loadModels().catch(() => {});
+    };
+    return h("button", { type: "button", "aria-label": `${verb} ${id}`, onclick: act }, verb);
   }
 }
 

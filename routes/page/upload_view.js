@@ -91,6 +91,11 @@ export class UploadView {
       "Start the batch",
     );
     const note = h("p", { class: "note", role: "status" });
+    const abort = new AbortController();
+    const leave = () => {
+      abort.abort(new DOMException("Left", "AbortError"));
+      fill(this.#chosen);
+    };
     const form = h(
       "form",
       {
@@ -99,7 +104,12 @@ export class UploadView {
         onsubmit: (/** @type {Event} */ event) => {
           event.preventDefault();
           start.disabled = true;
-          this.#start(file, { endpoint: endpoint.value, window: span.value, strict: !lenient.checked }, note)
+          const options = {
+            endpoint: endpoint.value,
+            completion_window: span.value,
+            strict: !lenient.checked,
+          };
+          this.#start(file, options, note, abort.signal)
             .finally(() => start.disabled = false);
         },
       },
@@ -125,7 +135,7 @@ export class UploadView {
         "div",
         { class: "row" },
         start,
-        h("button", { type: "button", onclick: () => fill(this.#chosen) }, "Not this file"),
+        h("button", { type: "button", onclick: leave }, "Not this file"),
       ),
       note,
     );
@@ -136,16 +146,16 @@ export class UploadView {
 
   /**
    * @param {File} file
-   * @param {{ endpoint: string, window: string, strict: boolean }} options
-   * @param {HTMLElement} note
+   * @param {{ endpoint: string, completion_window: string, strict: boolean }} options
+   * @param {HTMLElement} note where it says how far it is
+   * @param {AbortSignal} signal
    */
-  async #start(file, { endpoint, window: span, strict }, note) {
+  async #start(file, options, note, signal) {
     const say = (/** @type {string} */ text) => {
       if (note.textContent !== text) note.textContent = text;
     };
     const { api } = this.session;
     try {
-      const signal = new AbortController().signal;
       const uploaded = await this.session.call(() => {
         const form = new FormData();
         form.append("purpose", "batch");
@@ -155,17 +165,13 @@ export class UploadView {
         return api.upload("v1/files", form, { signal, onProgress });
       });
       say("Starting the batch");
-      const body = {
-        input_file_id: uploaded.id,
-        endpoint,
-        completion_window: span,
-        strict,
-        metadata: { name: file.name.slice(0, 512) },
-      };
+      const metadata = { name: file.name.slice(0, 512) };
+      const body = { input_file_id: uploaded.id, ...options, metadata };
       const batch = await this.session.call(() => api.post("v1/batches", body));
       fill(this.#chosen);
       this.onStarted(batch);
     } catch (error) {
+      if (signal.aborted) return;
       const advice = error instanceof Failure ? adviceFor(error) : "";
       say(`${error instanceof Error ? error.message : error}. ${advice}`.replaceAll("..", "."));
     }
