@@ -91,15 +91,16 @@ const FORMED: Record<string, unknown>[] = [
 Deno.test("responses: forms, tools and thinking hold, whole, streamed and in batches, in a crowd", async () => {
   for (const thinks of ["by itself", "from the prompt"] as const) {
     const whole: string[] = [];
+    const thoughts: string[] = [];
     await withChatModel(thinks, async (model) => {
-      await Promise.all(FORMED.map(async (body, i) => {
+      await Promise.all(FORMED.map(async (body) => {
         const response = await ask(model, { max_output_tokens: 300, thinking_budget_tokens: 12, ...body });
         const answer = said(response);
         judgeCalls({ ...answer }, chatTools);
         const { tools, tool_choice, text } = body;
         if (answer.calls.length > 0) assert(tools && tool_choice !== "none", "a call without tools");
         assert(response.usage!.output_tokens_details.reasoning_tokens <= 16);
-        if (thinks === "from the prompt" && i !== 5) assert(answer.reasoning !== "", "nothing was thought");
+        if (answer.reasoning !== "") thoughts.push(answer.reasoning);
         if (answer.finish === "length") {
           return assertEquals(response.incomplete_details?.reason, "max_output_tokens");
         }
@@ -111,6 +112,8 @@ Deno.test("responses: forms, tools and thinking hold, whole, streamed and in bat
       }));
     });
     assert(whole.length >= 5, `${thinks}: ${whole}`);
+    // One that the prompt has begun may end at once.
+    if (thinks === "from the prompt") assert(thoughts.length >= 6, `${thoughts.length} thoughts`);
   }
 });
 
