@@ -1,5 +1,5 @@
-import { assert, assertEquals } from "@std/assert";
-import type OpenAI from "openai";
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import OpenAI from "openai";
 import { execute } from "../routes/execute.ts";
 import { type ChatModel, type Thinks, withChatModel } from "./chat_model.ts";
 import { askBothWays, judgeCalls, judgeJson, type Said, saidWhole, type Tool } from "./tool_calls.ts";
@@ -252,5 +252,42 @@ Deno.test("formed answers: completions follow every kind of form, also several p
       }
     }
     assert(whole > 16, `${whole}`);
+  });
+});
+
+Deno.test("formed answers: one that passes a limit of the grammar library is an error, whole, streamed and in batches; others go on", async () => {
+  const names = Array.from({ length: 30 }, (_, i) => `a${i}`);
+  // The longer an answer, the more ways there are to read it.
+  const guided_grammar = [
+    `start: ${names.join(" | ")}`,
+    ...names.map((name) => `${name}: /[a-z]/ | ${name} ${name}`),
+  ].join("\n");
+  await withChatModel("by itself", async ({ client, engine }) => {
+    const request = { model: "random", max_tokens: 100, ignore_eos: true, guided_grammar };
+    const chat = { ...request, messages, reasoning_effort: "none" as const };
+    const other = askBothWays(client, { model: "random", messages, response_format, max_tokens: 60 });
+    const failed = { status: 422, code: "constraint_failed", param: null };
+    for (
+      const [url, body] of [
+        ["/v1/completions", { ...request, prompt: "Say:" }],
+        ["/v1/completions", { ...request, prompt: "Say:", n: 2, logprobs: 1 }],
+        ["/v1/chat/completions", chat],
+      ] as const
+    ) {
+      const { status, body: answer } = await execute(engine, { url, body });
+      const { code, param, type } = (answer as { error: Record<string, unknown> }).error;
+      assertEquals([status, code, param, type], [422, "constraint_failed", null, "invalid_request_error"]);
+      const ask = async (stream: boolean) => {
+        const path = url.slice("/v1".length);
+        const events = await client.post(path, { body: { ...body, stream }, stream });
+        if (stream) { for await (const _ of events as AsyncIterable<unknown>); }
+      };
+      const whole = await assertRejects(() => ask(false), OpenAI.APIError);
+      assertEquals({ status: whole.status, code: whole.code, param: whole.param }, failed);
+      const streamed = await assertRejects(() => ask(true), OpenAI.APIError);
+      assertEquals(streamed.code, "constraint_failed");
+    }
+    for (const said of await other) judgeContent(said, { whole: 0, cut: 0 });
+    assertEquals(engine.state, "ready");
   });
 });

@@ -34,6 +34,18 @@ fn is_plain(c: char) -> bool {
     !c.is_ascii_control() && c != '"' && c != '\\'
 }
 
+/// How many plain characters a token has, the last of which may be cut; nothing where it has others, or none.
+fn plain_length(token: &[u8]) -> Option<usize> {
+    let (text, cut) = match str::from_utf8(token) {
+        Ok(text) => (text, 0),
+        // Bytes of a character that has not ended: whatever begins so may be plain.
+        Err(e) if e.error_len().is_none() => (str::from_utf8(&token[..e.valid_up_to()]).ok()?, 1),
+        Err(_) => return None,
+    };
+    let length = text.chars().count() + cut;
+    (length > 0 && text.chars().all(is_plain)).then_some(length)
+}
+
 /// UTF-8 of the plain characters that are not ASCII: first bytes, and what follows each of them.
 const SEQUENCES: [(RangeInclusive<u8>, &[RangeInclusive<u8>]); 8] = {
     const TAIL: RangeInclusive<u8> = 0x80..=0xbf;
@@ -64,12 +76,9 @@ impl TextTokens {
         let mut by_length = vec![trie.alloc_token_set(); MOST + 2];
         let mut others = trie.alloc_token_set();
         for token in 0..trie.vocab_size() as u32 {
-            let bytes = trie.token(token);
-            let text = str::from_utf8(bytes).ok().filter(|text| text.chars().all(is_plain));
-            match text.map_or(0, |text| text.chars().count()) {
-                0 => others.allow_token(token),
-                length if length > LONGEST => others.allow_token(token),
-                length => by_length[length.min(MOST + 1)].allow_token(token),
+            match plain_length(trie.token(token)) {
+                Some(length) if length <= LONGEST => by_length[length.min(MOST + 1)].allow_token(token),
+                _ => others.allow_token(token),
             }
         }
         let (longer, others) = (trie.filter(&by_length[MOST + 1]), trie.filter(&others));
