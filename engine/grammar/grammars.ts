@@ -95,7 +95,11 @@ class LibraryGrammars implements Grammars {
 
   async #compile(source: string): Promise<CompiledGrammar> {
     if (this.#closed) throw new Error("The grammars are closed");
-    const vocabulary = await (this.#vocabulary ??= this.#loadVocabulary());
+    const vocabulary = await (this.#vocabulary ??= this.#loadVocabulary().catch((error) => {
+      // A file that could not be opened now may be opened at the next constraint.
+      this.#vocabulary = undefined;
+      throw error;
+    }));
     const input = join([new Uint8Array(limitWords().buffer), new TextEncoder().encode(source)]);
     const words = await refusable(() =>
       GrammarLibrary.open().callAsync("compy_grammar_compile", vocabulary, input)

@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals, assertMatch, assertRejects } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { openGguf } from "../gguf/reader.ts";
 import { bpeMetadata } from "../tokenizer/testing.ts";
@@ -143,4 +143,25 @@ Deno.test("a pattern whose lexer grows without end ends in a matcher to which no
   assert(other.consume(a));
   other.close();
   grammars.close();
+});
+
+Deno.test("without file descriptors a constraint fails, and the next one is compiled when there are some again", async () => {
+  const code = `
+    import { loadTokenizer } from "./engine/load.ts";
+    import { createGrammars } from "./engine/grammar/grammars.ts";
+    const grammars = createGrammars(await loadTokenizer("models/demo.gguf"));
+    const compile = () => grammars.compile({ kind: "regex", pattern: "a+" }).then(() => "compiled", String);
+    const held = [];
+    try { for (;;) held.push(Deno.openSync("/dev/null")); } catch { /* none is left */ }
+    const without = await compile();
+    for (const file of held) file.close();
+    console.log([without, await compile()].join("\\n"));`;
+  const { stdout, stderr } = await new Deno.Command("sh", {
+    args: ["-c", `ulimit -n 128; exec "$0" eval -q '${code}'`, Deno.execPath()],
+    env: { NO_COLOR: "1" },
+  }).output();
+  const said = new TextDecoder().decode(stdout) + new TextDecoder().decode(stderr);
+  const [without, after] = said.split("\n");
+  assertMatch(without, /^GrammarLibraryError: Cannot load the grammar library from .*Too many open files/);
+  assertEquals(after, "compiled");
 });
