@@ -29,7 +29,7 @@ def size(value):
 
 def spoken(body):
     """What a prompt is made of."""
-    return [body.get(name) or [] for name in ("messages", "prompt", "input", "instructions")]
+    return [body.get(name) or [] for name in ("messages", "prompt", "input", "instructions", "query", "documents")]
 
 
 def answers(body):
@@ -76,6 +76,8 @@ EXPECTED = {
     # The model's template refuses the order of the roles.
     ("chat_template_error", "messages"): lambda body: "messages" in body,
     ("chat_template_error", "input"): lambda body: "input" in body,
+    # The demo model ranks nothing; one that ranks gives no embeddings.
+    ("not_supported", "model"): lambda body: "documents" in body or "input" in body,
     # It is neither 1 nor n.
     ("unsupported_parameter", "best_of"): lambda body: body["best_of"] not in (1, answers(body)),
     # Which schemas and grammars an answer can follow is more than a schema of schemas can say.
