@@ -4,21 +4,9 @@ import type { Page } from "playwright-core";
 import { withServer } from "../routes/testing_server.ts";
 import { browserTest, withPage } from "./browser.ts";
 import { runLiveServer, withLiveServer } from "./live_server.ts";
-import { lossyProxy } from "./lossy_proxy.ts";
+import { answers, ask, settled } from "./page_chat.ts";
 
 /* The page's chat, in Chromium: on the demo model, and where that cannot, on an engine that says what it is told to. */
-
-async function ask(page: Page, text: string): Promise<void> {
-  await page.getByLabel("Message", { exact: true }).fill(text);
-  await page.keyboard.press("Enter");
-}
-
-/** The answers, as they are read: without what can be done with them. */
-const answers = (page: Page) => page.locator(".answer > .text").allInnerTexts();
-
-async function settled(page: Page): Promise<void> {
-  await page.getByRole("button", { name: "Send", exact: true }).waitFor();
-}
 
 async function set(page: Page, values: Record<string, string>): Promise<void> {
   await page.getByRole("button", { name: "Settings of this conversation" }).click();
@@ -251,120 +239,6 @@ browserTest("page: conversations are kept, renamed, exported, deleted and brough
   });
 });
 
-browserTest("page: a busy server is asked again when it says so", async () => {
-  const options = { slots: 1, queue: 0, tokenMs: 5, reply: () => "Done.", contextLength: 2048 };
-  await withServer(options, async ({ base, post }) => {
-    await withPage(base, async ({ page }) => {
-      const abort = new AbortController();
-      const other = await post("/v1/completions", {
-        model: "demo",
-        prompt: "x",
-        max_tokens: 2000,
-        ignore_eos: true,
-        stream: true,
-      }, { signal: abort.signal });
-      await ask(page, "Hi");
-      await page.locator(".answer .progress", { hasText: "Sent again in" }).waitFor();
-      abort.abort();
-      await other.body?.cancel().catch(() => {});
-      await page.locator(".answer", { hasText: "Done." }).waitFor();
-      await settled(page);
-    });
-  });
-});
-
-browserTest("page: a failure in mid-stream is shown with what to do, and what came is kept", async () => {
-  await withServer(
-    { tokenMs: 5, reply: () => "word ".repeat(200), contextLength: 4096 },
-    async ({ base }) => {
-      await using proxy = lossyProxy(base);
-      await withPage(proxy.base, async ({ page }) => {
-        await ask(page, "Hi");
-        await page.locator(".answer", { hasText: "word word" }).waitFor();
-        proxy.cut();
-        await page.getByRole("alert").filter({ hasText: "The connection was lost" }).waitFor();
-        assertMatch(await page.locator(".advice").innerText(), /continue it, or try again/);
-        assertMatch((await answers(page))[0], /^word word/);
-        await page.getByRole("button", { name: "Try again" }).click();
-        await page.locator(".answer", { hasText: "word word" }).waitFor();
-        assertEquals(await page.locator(".trouble").count(), 0);
-      });
-    },
-  );
-});
-
-browserTest("page: an error event in mid-stream is shown", async () => {
-  const failure = new Error("nobody foresaw this");
-  await withServer({ tokenMs: 5, failure, contextLength: 4096 }, async ({ base, errors }) => {
-    await withPage(base, async ({ page }) => {
-      await ask(page, "long ".repeat(60));
-      await page.getByRole("alert").filter({ hasText: "its log says why" }).waitFor();
-      assertMatch(await page.locator(".advice").innerText(), /failed in the midst of the answer/);
-    });
-    assertEquals(errors.length, 1);
-  });
-});
-
-browserTest("page: a server that is gone is said so, and found again when it is back", async () => {
-  await withServer({ reply: () => "Back." }, async ({ base }) => {
-    await using proxy = lossyProxy(base);
-    await withPage(proxy.base, async ({ page }) => {
-      await page.getByRole("combobox", { name: "Model" }).locator("option", { hasText: "demo" }).waitFor({
-        state: "attached",
-      });
-      proxy.down();
-      await ask(page, "Hi");
-      await page.locator("#banner", { hasText: "The server does not answer" }).waitFor();
-      await page.locator(".trouble", { hasText: "No answer from" }).waitFor();
-      proxy.up();
-      await page.locator("#banner").waitFor({ state: "hidden" });
-      await page.getByRole("button", { name: "Try again" }).click();
-      await page.locator(".answer", { hasText: "Back." }).waitFor();
-    });
-  });
-});
-
-browserTest("page: a server with a key asks for it once; a wrong one is asked for again", async () => {
-  await withServer({ apiKeys: ["secret"], reply: () => "Welcome." }, async ({ base }) => {
-    await withPage(base, async ({ page, another, barriers }) => {
-      const dialog = page.getByRole("dialog", { name: "This server wants a key" });
-      await dialog.waitFor();
-      assertEquals(await barriers(), []);
-      await dialog.getByLabel("Key", { exact: true }).fill("wrong");
-      await dialog.getByRole("button", { name: "Use this key" }).click();
-      await page.waitForFunction(() =>
-        document.querySelector<HTMLInputElement>("dialog input")?.value === ""
-      );
-      await dialog.getByLabel("Key", { exact: true }).fill("secret");
-      await dialog.getByRole("button", { name: "Use this key" }).click();
-      await ask(page, "Hi");
-      await page.locator(".answer", { hasText: "Welcome." }).waitFor();
-      const kept = await page.evaluate(
-        () => [sessionStorage.getItem("compy.key"), localStorage.getItem("compy.key")],
-      );
-      assertEquals(kept, ["secret", null]);
-
-      await page.getByRole("button", { name: "Key" }).click();
-      await dialog.getByLabel("Key", { exact: true }).fill("secret");
-      await dialog.getByLabel("Remember it in this browser").check();
-      await dialog.getByRole("button", { name: "Use this key" }).click();
-      const tab = await page.context().newPage();
-      await tab.goto(`${base}/`);
-      await tab.getByRole("combobox", { name: "Model" }).locator("option", { hasText: "demo" }).waitFor({
-        state: "attached",
-      });
-      await tab.close();
-
-      const refused = await another();
-      const refusal = refused.getByRole("dialog").getByRole("button", { name: "Not now" });
-      await refusal.click();
-      await ask(refused, "Hi");
-      await refusal.click();
-      await refused.locator(".trouble", { hasText: "Enter a key that this server takes." }).waitFor();
-    });
-  });
-});
-
 browserTest("page: models are chosen, loaded by their first question, and unloaded by hand", async () => {
   const folder = await Deno.makeTempDir({ prefix: "models-" });
   const demo = new URL("../models/demo.gguf", import.meta.url);
@@ -407,3 +281,37 @@ browserTest("page: it works under a prefix of all paths", async () => {
     });
   });
 });
+
+browserTest(
+  "page: an earlier message is edited, and an earlier answer asked for again, while one is written",
+  async () => {
+    const options = {
+      tokenMs: 5,
+      reply: (prompt: string) => `${prompt.length} ${"word ".repeat(300)}`,
+      contextLength: 4096,
+    };
+    await withServer(options, async ({ base, engine }) => {
+      await withPage(base, async ({ page }) => {
+        for (const question of ["one", "two"]) {
+          await ask(page, question);
+          await page.locator(".answer", { hasText: "word word" }).last().waitFor();
+          if (question === "one") await page.keyboard.press("Escape");
+          if (question === "one") await settled(page);
+        }
+        await page.getByRole("button", { name: "Answer again" }).first().click();
+        await page.locator(".answer", { hasText: "word word" }).waitFor();
+        assertEquals(await page.locator(".user").allInnerTexts(), ["one"]);
+        await page.getByRole("button", { name: "Edit and send again" }).click();
+        await page.getByLabel("Your message").fill("three");
+        await page.keyboard.press("Enter");
+        await page.locator(".user", { hasText: "three" }).waitFor();
+        await page.locator(".answer", { hasText: "word word" }).waitFor();
+        await page.keyboard.press("Escape");
+        await settled(page);
+        assertEquals((await answers(page)).length, 1);
+        assertEquals(engine.requests.length, 4);
+        assertEquals(engine.stats().running, 0);
+      });
+    });
+  },
+);

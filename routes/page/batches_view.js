@@ -82,11 +82,16 @@ export class BatchesView {
   async refresh() {
     clearTimeout(this.#timer);
     try {
-      const { data } = await this.session.call(() => this.session.api.json(`v1/batches?limit=${LISTED}`));
+      const { data, has_more: more } = await this.session.call(() =>
+        this.session.api.json(`v1/batches?limit=${LISTED}`)
+      );
       this.#tellEnds(data);
       this.#batches = data;
       this.#upload.element.hidden = false;
-      fill(this.#note, data.length === 0 && h("p", { class: "hint" }, "There are no batches yet."));
+      const hint = data.length === 0
+        ? "There are no batches yet."
+        : more && `The newest ${LISTED} are shown.`;
+      fill(this.#note, hint && h("p", { class: "hint" }, hint));
       this.#draw();
       this.#follow();
     } catch (error) {

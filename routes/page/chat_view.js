@@ -271,39 +271,31 @@ export class ChatView {
 
   /** @type {import("./message_view.js").MessageActions} */
   #actions = {
-    edit: (message, content) => {
+    edit: async (message, content) => {
       const { current } = this.chats;
-      this.chats.stop();
-      this.#whenStopped(() => {
-        replaceFrom(current, current.messages.indexOf(message), content);
-        this.chats.answer();
-        this.focus();
-      });
+      await this.chats.stop();
+      replaceFrom(current, current.messages.indexOf(message), content);
+      this.#answer(current);
     },
-    regenerate: (message) => {
+    regenerate: async (message) => {
       const { current } = this.chats;
+      await this.chats.stop();
       current.messages.length = current.messages.indexOf(message);
-      this.chats.answer();
-      this.focus();
+      this.#answer(current);
     },
-    resume: () => {
-      this.chats.answer();
-      this.focus();
-    },
+    resume: () => this.#answer(),
     giveResult: (call, result) => {
       const { current } = this.chats;
       answerCall(current, call, result);
-      if (openCalls(current).length === 0) {
-        this.chats.answer();
-        this.focus();
-      } else this.#show();
+      if (openCalls(current).length === 0) this.#answer();
+      else this.#show();
     },
   };
 
-  /** @param {() => void} action once no answer is being written */
-  #whenStopped(action) {
-    if (!this.chats.run) return action();
-    this.chats.addEventListener("conversation", action, { once: true });
+  /** @param {import("./conversation.js").Conversation} [conversation] default: the open one */
+  #answer(conversation) {
+    this.chats.answer(conversation);
+    this.focus();
   }
 
   #rename() {

@@ -7,7 +7,7 @@ import { recall, remember } from "./store.js";
 /**
  * @typedef {import("./conversation.js").Conversation} Conversation
  * @typedef {import("./conversation.js").Answer} Answer
- * @typedef {{ abort: AbortController, note: string, rate: number | undefined }} Run
+ * @typedef {{ abort: AbortController, note: string, rate: number | undefined, ended: Promise<void> }} Run
  */
 
 /** A busy server is asked so often before the page gives up. */
@@ -122,31 +122,37 @@ export class Chats extends EventTarget {
     };
   }
 
-  stop() {
-    this.run?.abort.abort(new DOMException("Stopped", "AbortError"));
+  /** Stops the answer of the open conversation; resolves when nothing is written to it any more. */
+  async stop() {
+    const { run } = this;
+    run?.abort.abort(new DOMException("Stopped", "AbortError"));
+    await run?.ended;
   }
 
   /**
-   * Asks for the next answer of the open conversation, or for more of the last one where that is its end.
+   * Asks for the next answer of a conversation, or for more of the last one where that is its end.
+   * @param {Conversation} [conversation] default: the open one
    */
-  async answer() {
-    const conversation = this.current;
+  async answer(conversation = this.current) {
     const { messages } = conversation;
     if (this.runs.has(conversation.id) || messages.length === 0) return;
     const last = messages[messages.length - 1];
     if (last.role === "assistant" && last.content === "" && last.calls.length === 0) messages.pop();
     const body = requestBody(conversation);
-    const end = messages[messages.length - 1];
-    const answer = end?.role === "assistant" ? end : newAnswer(conversation.model);
-    if (answer !== end) messages.push(answer);
+    const before = messages[messages.length - 1];
+    const answer = before?.role === "assistant" ? before : newAnswer(conversation.model);
+    if (answer !== before) messages.push(answer);
     Object.assign(answer, { trouble: null, finish: null });
-    const run = { abort: new AbortController(), note: "Waiting for the server", rate: undefined };
+    /** @type {PromiseWithResolvers<void>} */
+    const { promise: ended, resolve: end } = Promise.withResolvers();
+    const run = { abort: new AbortController(), note: "Waiting for the server", rate: undefined, ended };
     this.runs.set(conversation.id, run);
     if (!this.list.includes(conversation)) this.list.unshift(conversation);
     this.#tell("list");
     this.#tell("conversation");
     await this.#write(conversation, answer, body, run);
     this.runs.delete(conversation.id);
+    end();
     conversation.updated = Date.now();
     await this.#save(conversation);
     this.#tell("list");
