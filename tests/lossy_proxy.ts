@@ -6,7 +6,8 @@ export interface LossyProxy extends AsyncDisposable {
   cut(): void;
   /** Takes none and has none until `up`. */
   down(): void;
-  up(): void;
+  /** Takes connections again, for another server where one is named. */
+  up(target?: string): void;
 }
 
 /** `target`: an address as `http://127.0.0.1:PORT`. */
@@ -55,7 +56,10 @@ export function lossyProxy(target: string): LossyProxy {
     base: `http://${hostname}:${port}`,
     cut,
     down,
-    up: () => void (listener = listen(port)),
+    up(other = target) {
+      target = other;
+      listener = listen(port);
+    },
     [Symbol.asyncDispose]: () => {
       down();
       return Promise.resolve();

@@ -4,6 +4,7 @@ import type { Page } from "playwright-core";
 import { chatLine, inDataFolder, withBatches } from "../routes/testing_batches.ts";
 import { withServer } from "../routes/testing_server.ts";
 import { browserTest, withPage } from "./browser.ts";
+import { lossyProxy } from "./lossy_proxy.ts";
 
 /* The page's batches, in Chromium. */
 
@@ -127,6 +128,45 @@ browserTest("page: a server without files says so in the place of batches", asyn
       await page.getByText("This server keeps no files, so it answers no batches.").waitFor();
       assertEquals(await page.locator(".drop").isVisible(), false);
       assertEquals(await barriers(), []);
+    });
+  });
+});
+
+/** A server with batches, until it is ended. */
+async function startServer(folder: string) {
+  const { promise: base, resolve: started } = Promise.withResolvers<string>();
+  const { promise: asked, resolve: stop } = Promise.withResolvers<void>();
+  const ended = withBatches(folder, { tokenMs: 20, reply: () => "word ".repeat(6) }, ({ base }) => {
+    started(base);
+    return asked;
+  });
+  return {
+    base: await base,
+    end: () => {
+      stop();
+      return ended;
+    },
+  };
+}
+
+browserTest("page: a batch goes on after a restart of the server, and the page follows it", async () => {
+  await inDataFolder(async (folder) => {
+    const first = await startServer(folder);
+    await using proxy = lossyProxy(first.base);
+    await withPage(proxy.base, async ({ page }) => {
+      await openBatches(page);
+      await drop(page, "long.jsonl", Array.from({ length: 16 }, (_, i) => chatLine(`line ${i}`)));
+      await page.getByRole("button", { name: "Start the batch" }).click();
+      await card(page, "running");
+      proxy.down();
+      await first.end();
+      await page.locator("#banner", { hasText: "The server does not answer" }).waitFor();
+      const second = await startServer(folder);
+      proxy.up(second.base);
+      const done = await card(page, "done");
+      assertMatch(await done.innerText(), /16 of 16 lines/);
+      assertEquals(await page.locator("#banner").isVisible(), false);
+      await second.end();
     });
   });
 });
