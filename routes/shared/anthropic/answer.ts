@@ -1,4 +1,5 @@
 import { z } from "@hono/zod-openapi";
+import { storedFields } from "../answers.ts";
 
 /** Answers and events in Anthropic's shape; what only their own models have is null. */
 
@@ -30,6 +31,7 @@ const usage = z.object({
   output_tokens: z.number().int(),
   output_tokens_details: z.object({ thinking_tokens: z.number().int() }),
   server_tool_use: z.null(),
+  ...storedFields,
 });
 
 const ending = {

@@ -1,5 +1,6 @@
 import type { ChatPart, Engine, Usage } from "../../../engine/types.ts";
 import type { ChatPiece } from "../chat_pieces.ts";
+import { storedOf } from "../generation.ts";
 import type { ContentBlock, MessageAnswer, MessageEvent, MessageUsage, StopReason } from "./answer.ts";
 import { signatureOf } from "./conversation.ts";
 
@@ -161,7 +162,8 @@ function emptyMessage(engine: Engine, { promptTokens }: MessageShape, first: Cha
 }
 
 /** As Anthropic counts: what was read from the cache is no part of the input. */
-function usageOf({ promptTokens, completionTokens, cachedTokens, thinkingTokens = 0 }: Usage): MessageUsage {
+function usageOf(usage: Usage): MessageUsage {
+  const { promptTokens, completionTokens, cachedTokens, thinkingTokens = 0 } = usage;
   return {
     input_tokens: promptTokens - cachedTokens,
     cache_creation_input_tokens: 0,
@@ -169,5 +171,6 @@ function usageOf({ promptTokens, completionTokens, cachedTokens, thinkingTokens 
     output_tokens: completionTokens,
     output_tokens_details: { thinking_tokens: thinkingTokens },
     server_tool_use: null,
+    ...storedOf([usage]),
   };
 }

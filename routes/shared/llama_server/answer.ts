@@ -1,6 +1,7 @@
 import { z } from "@hono/zod-openapi";
 import type { Engine, GenerateRequest, SamplingParams } from "../../../engine/types.ts";
-import { promptProgress } from "../answers.ts";
+import { promptProgress, storedFields } from "../answers.ts";
+import { storedOf } from "../generation.ts";
 import type { Piece, Timings } from "../piece_reader.ts";
 
 /* Answers in llama-server's own shape, as far as there is something to say. */
@@ -61,6 +62,7 @@ const ending = {
   stop_type: z.enum(["eos", "limit", "word"]),
   stopping_word: z.string(),
   timings,
+  ...storedFields,
 };
 
 /** `response_fields` may leave out any of it. */
@@ -133,6 +135,7 @@ function answerOf(
     stop_type: stop !== undefined ? "word" : reason === "stop" ? "eos" : "limit",
     stopping_word: stop ?? "",
     timings: timingsOf(timings, promptTokens - cachedTokens, cachedTokens, completionTokens),
+    ...storedOf([usage]),
   };
 }
 
