@@ -290,6 +290,22 @@ Deno.test("the client's tool runner calls, sends results and failures, and ends 
   });
 });
 
+Deno.test("models are listed, page by page, and described", async () => {
+  await withServer({}, async (server) => {
+    const client = clientOf(server);
+    const listed = await Array.fromAsync(client.models.list());
+    const { created } = server.engine.model;
+    assertEquals(
+      listed.map(({ id, type, display_name, created_at }) => [id, type, display_name, created_at]),
+      [
+        ["demo", "model", "demo", new Date(1000 * created).toISOString()],
+      ] as never,
+    );
+    assertEquals((await client.models.retrieve("demo")).display_name, "demo");
+    await assertRejects(() => client.models.retrieve("other"), Anthropic.NotFoundError);
+  });
+});
+
 Deno.test("counted tokens are those that the same request uses", async () => {
   await withServer({}, async (server) => {
     const client = clientOf(server);

@@ -1,13 +1,17 @@
 import { z } from "@hono/zod-openapi";
 import { MODEL_STATES, type OfferedModel, unknownModel } from "../../engine/types.ts";
 import { endpoint } from "../shared/endpoint.ts";
+import { listOf, pageOf } from "../shared/lists.ts";
 import { modelName } from "../shared/fields.ts";
 import { MODEL_REFUSALS } from "../shared/models.ts";
 
 const model = z.object({
   id: z.string(),
   object: z.literal("model"),
+  type: z.literal("model"),
+  display_name: z.string(),
   created: z.number().int(),
+  created_at: z.string().openapi({ format: "date-time" }),
   owned_by: z.string(),
   aliases: z.array(z.string()),
   status: z.object({ value: z.enum(MODEL_STATES) }),
@@ -16,14 +20,18 @@ const model = z.object({
   }),
 }).openapi("Model");
 
-const modelList = z.object({ object: z.literal("list"), data: z.array(model) }).openapi("ModelList");
+const modelList = listOf(model, "ModelList");
 
+/** In OpenAI's shape and in Anthropic's at once. */
 function shown({ id, aliases, state, engine, created }: OfferedModel): z.output<typeof model> {
   const meta = engine && { n_ctx: engine.model.contextLength, n_vocab: engine.model.vocabSize };
   return {
     id,
     object: "model",
+    type: "model",
+    display_name: id,
     created,
+    created_at: new Date(1000 * created).toISOString(),
     owned_by: "compy",
     aliases: [...aliases],
     status: { value: state },
@@ -39,7 +47,7 @@ const list = endpoint({
   summary: "List the models",
   answer: modelList,
   answers: "The list",
-}, (_, { models }) => ({ object: "list" as const, data: models.list().map(shown) }));
+}, (_, { models }) => pageOf(models.list().map(shown), false));
 
 const one = endpoint({
   method: "get",
