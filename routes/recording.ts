@@ -1,24 +1,30 @@
 import type { Context, MiddlewareHandler } from "hono";
 import { matchedRoutes } from "hono/route";
 import type { Env } from "./shared/context.ts";
+import { endSpan, startSpan } from "./shared/spans.ts";
 import type { Metrics } from "./shared/metrics.ts";
 import { type LogEntry, RequestRecord } from "./shared/request_record.ts";
 
-/** Counts every request, and tells the log of it when its last byte was sent. */
+/** Counts every request; when its last byte was sent, the log hears of it, and its span ends. */
 export function recording(
   metrics: Metrics,
   log: ((entry: LogEntry) => void) | undefined,
 ): MiddlewareHandler<Env> {
   return async (c, next) => {
     const record = new RequestRecord(metrics);
+    const span = startSpan(c.req.method, c.req.raw.headers);
     c.set("record", record);
     await next();
     const route = routeOf(c);
     const { status } = c.res;
     metrics.count(route, status);
-    if (!log) return;
+    if (!log && !span.isRecording()) return;
     const head = { id: c.get("requestId"), method: c.req.method, route, status };
-    const end = (whole: boolean) => log(record.entry(head, !whole));
+    const end = (whole: boolean) => {
+      const entry = record.entry(head, !whole);
+      log?.(entry);
+      endSpan(span, entry);
+    };
     if (c.env?.sent) c.env.sent.then(end);
     else end(true);
   };
