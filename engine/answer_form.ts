@@ -13,10 +13,15 @@ export class AnswerForm {
   #run: readonly number[] = [];
   #closed = false;
 
-  constructor(grammar: Grammar | undefined, thinking: ThinkingBounds | undefined) {
+  /** `spell`: a token's bytes, for marks of thinking that are text. */
+  constructor(
+    grammar: Grammar | undefined,
+    thinking: ThinkingBounds | undefined,
+    spell: (token: number) => Uint8Array,
+  ) {
     this.#grammar = grammar;
     this.#matcher = grammar?.matcher();
-    this.thinking = thinking && new Thinking(thinking);
+    this.thinking = thinking && new Thinking(thinking, spell);
   }
 
   get constrained(): boolean {

@@ -22,6 +22,7 @@ import {
 const form = (pattern: string): Constraint => ({ kind: "regex", pattern });
 const bytes = (text: string) => [...new TextEncoder().encode(text)];
 const PROMPT = promptOf(40);
+const spell = (token: number) => Uint8Array.of(token);
 
 /** Keys that are given, values that are free. */
 const OBJECT = form('{"name": "....", "town": "......"}');
@@ -313,7 +314,7 @@ Deno.test("a mask that never comes ends its sequence, and its step finishes with
   const grammars = new FakeGrammars({ vocabSize: 258, ends: [EOS] });
   const gate = Promise.withResolvers<void>();
   grammars.maskGate = () => gate.promise;
-  const bound = new AnswerForm(await grammars.compile(form("a....")), undefined);
+  const bound = new AnswerForm(await grammars.compile(form("a....")), undefined, spell);
   const sequence = { form: bound, ignoreEos: false } as Sequence;
   const part = { sequence, rows: 1, scores: 0, samples: true, pools: false };
   const masks = new StepMasks(grammars, [part], 258, new Set([EOS]), 20);
@@ -498,7 +499,7 @@ Deno.test("a matcher is closed once, and not while its mask is computed", async 
     mayEnd: true,
     close: () => void closed++,
   };
-  const bound = new AnswerForm({ matcher: () => matcher }, undefined);
+  const bound = new AnswerForm({ matcher: () => matcher }, undefined, spell);
   const masks = Promise.withResolvers<void>();
   bound.lend(() => masks.promise);
   bound.close();

@@ -248,7 +248,7 @@ export class LlmEngine implements Engine {
   #start(sequence: Sequence, { constraint, thinking, signal }: GenerateRequest): void | Promise<void> {
     if (signal?.aborted) return this.#finish(sequence, "cancelled");
     if (constraint) return this.#compile(sequence, { constraint, thinking, signal });
-    if (thinking) sequence.form = new AnswerForm(undefined, thinking);
+    if (thinking) sequence.form = this.#formOf(undefined, thinking);
     this.#enqueue(sequence, signal);
   }
 
@@ -262,7 +262,7 @@ export class LlmEngine implements Engine {
       if (sequence.done) return;
       if (this.#refusal) throw this.#refusal;
       if (signal?.aborted) return this.#finish(sequence, "cancelled");
-      sequence.form = new AnswerForm(grammar, thinking);
+      sequence.form = this.#formOf(grammar, thinking);
       this.#enqueue(sequence, signal);
     } catch (error) {
       this.#end(sequence);
@@ -271,6 +271,10 @@ export class LlmEngine implements Engine {
       this.#starting.delete(sequence);
       this.#noteIdle();
     }
+  }
+
+  #formOf(grammar: Grammar | undefined, thinking: GenerateRequest["thinking"]): AnswerForm {
+    return new AnswerForm(grammar, thinking, (token) => this.tokenizer.bytes(token));
   }
 
   async #grammarOf(constraint: Constraint): Promise<Grammar> {
