@@ -29,6 +29,7 @@ async function both(
   const whole = await client.messages.create(request);
   const stream = client.messages.stream(request as Anthropic.MessageStreamParams);
   const events = await Array.fromAsync(stream);
+  assert(stream.request_id?.startsWith("req_"));
   const streamed = await stream.finalMessage();
   const { id: _id, ...rest } = whole;
   const { id: _other, parsed_output: _none, ...others } = JSON.parse(JSON.stringify(streamed));

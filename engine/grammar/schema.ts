@@ -51,7 +51,7 @@ const UNSUPPORTED: Readonly<Record<string, (value: unknown, schema: Schema) => b
   minContains: (_, schema) => !("contains" in schema),
   maxContains: (_, schema) => !("contains" in schema),
   uniqueItems: (value) => value === false,
-  propertyNames: (value) => value === true,
+  propertyNames: allowsAllTexts,
   dependentRequired: isEmpty,
   dependentSchemas: isEmpty,
   dependencies: isEmpty,
@@ -76,6 +76,12 @@ export function compilableSchema(schema: unknown): unknown {
   return typeof read === "boolean"
     ? (read ? { "x-guidance": WRITING } : false)
     : { "x-guidance": WRITING, ...read };
+}
+
+/** Names are texts: a schema that says no more of them says nothing. Generators of schemas write it so for every record. */
+function allowsAllTexts(schema: unknown): boolean {
+  if (typeof schema !== "object" || schema === null || Array.isArray(schema)) return schema === true;
+  return Object.entries(schema).every(([keyword, value]) => keyword === "type" && value === "string");
 }
 
 class Reader {

@@ -11,6 +11,7 @@ const REFUSED: readonly [unknown, string][] = [
   [{ unevaluatedProperties: false }, '"/unevaluatedProperties" is not supported'],
   [{ dependentRequired: { a: ["b"] } }, '"/dependentRequired" is not supported'],
   [{ propertyNames: { pattern: "x" } }, '"/propertyNames" is not supported'],
+  [{ propertyNames: { type: "string", minLength: 1 } }, '"/propertyNames" is not supported'],
   [{ format: "iri" }, '"/format" must be one of date-time, date'],
   [{ pattern: "(?=a)" }, '"/pattern" has (?=, which is not supported'],
   [{ pattern: "(a)\\1" }, '"/pattern" has \\1, which is not supported'],
@@ -55,6 +56,7 @@ Deno.test("what a client says to llguidance in a schema is not handed on", () =>
 Deno.test("keywords that say nothing here are left out, and properties named like them stay", () => {
   const { "x-guidance": _, ...rest } = compilableSchema({
     uniqueItems: false,
+    propertyNames: { type: "string" },
     then: { not: {} },
     minContains: 3,
     default: 1,
