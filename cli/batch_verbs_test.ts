@@ -272,7 +272,7 @@ Deno.test("batch check: every bad line with its number, exit code 1; a good file
     ]);
     assertEquals([events.at(-1).lines, events.at(-1).bad], [5, 4]);
     assertEquals(await batch(["check", path("in.jsonl")]).code, 0);
-    assertEquals(await batch(["check", path("in.jsonl"), "--endpoint", "/v1/embeddings"]).code, 2);
+    assertEquals(await batch(["check", path("in.jsonl"), "--endpoint", "/v1/images"]).code, 2);
     await assertRejects(() => batch(["check", path("none.jsonl")]).code, Error, "there is no such file");
   });
 });
