@@ -182,10 +182,10 @@ export class ModelPool implements Models {
     return promise;
   }
 
-  #recentFailure({ id, failure, failedAt, engine }: Slot): ModelError | undefined {
-    const left = failedAt + this.#options.retryMs - performance.now();
-    if (engine !== undefined || failure === undefined || left <= 0) return undefined;
-    return loadFailed(id, failure, Math.ceil(left / 1000));
+  #recentFailure(slot: Slot): ModelError | undefined {
+    const left = slot.failedAt + this.#options.retryMs - performance.now();
+    if (slot.engine !== undefined || slot.failure === undefined || left <= 0) return undefined;
+    return loadFailed(slot, slot.failure, Math.ceil(left / 1000));
   }
 
   /** Something may be to be done: the lane looks again, or begins. */
@@ -299,7 +299,7 @@ export class ModelPool implements Models {
     slot.failure = error instanceof Error ? error : new Error(String(error));
     slot.failedAt = performance.now();
     this.#options.note(`Cannot load model "${slot.id}": ${words(error)}`);
-    const refusal = loadFailed(slot.id, slot.failure, Math.ceil(this.#options.retryMs / 1000));
+    const refusal = loadFailed(slot, slot.failure, Math.ceil(this.#options.retryMs / 1000));
     for (const { reject } of [...slot.waiters]) reject(refusal);
     this.#tell(slot);
   }
@@ -375,8 +375,9 @@ function closed(): EngineError {
   return new EngineError("engine_closed", "The engine is closed");
 }
 
-function loadFailed(id: string, cause: Error, retryAfter: number): ModelError {
-  const message = `Model "${id}" cannot be loaded: ${cause.message}`;
+/** Clients are not told where files are. */
+function loadFailed({ id, path }: OfferedModel, cause: Error, retryAfter: number): ModelError {
+  const message = `Model "${id}" cannot be loaded: ${cause.message.replaceAll(path, `${id}.gguf`)}`;
   return new ModelError("model_load_failed", message, { retryAfter, cause });
 }
 

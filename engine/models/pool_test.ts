@@ -107,12 +107,14 @@ Deno.test("a failed load fails all who wait with its reason, and is not tried ag
   let broken = true;
   const { pool, log, notes } = testPool({
     retryMs: 60,
-    loading: () => broken ? Promise.reject(new Error("the file is cut")) : Promise.resolve(),
+    loading: (id) =>
+      broken ? Promise.reject(new Error(`/models/${id}.gguf: the file is cut`)) : Promise.resolve(),
   });
   const waiting = [pool.use("a"), pool.use("a")].map((use) => assertRejects(() => use, ModelError));
   for (const { code, message } of await Promise.all(waiting)) {
     assertEquals(code, "model_load_failed");
-    assertStringIncludes(message, "the file is cut");
+    assertStringIncludes(message, 'Model "a" cannot be loaded: a.gguf: the file is cut');
+    assert(!message.includes("/models"));
   }
   assertEquals(states(pool), "failed unloaded unloaded");
   for (let i = 0; i < 10; i++) await assertRejects(() => pool.use("a"), ModelError, "the file is cut");
