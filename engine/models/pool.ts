@@ -195,7 +195,8 @@ export class ModelPool implements Models {
     this.#lane ??= this.#work().finally(() => {
       this.#lane = undefined;
       // What came after its last look woke nobody.
-      if (!this.#isDraining && inLine([...this.#slots.values()]).length > 0) this.#wake();
+      const slots = [...this.#slots.values()];
+      if (!this.#isDraining && (inLine(slots).length > 0 || leaving(slots).length > 0)) this.#wake();
     });
   }
 
@@ -213,8 +214,7 @@ export class ModelPool implements Models {
 
   async #next(): Promise<"none" | "wait" | (() => Promise<void>)> {
     const slots = [...this.#slots.values()];
-    const leaving = slots.filter(({ engine, takesNone }) => engine !== undefined && takesNone);
-    const gone = leaving.find(({ isIdle }) => isIdle);
+    const gone = leaving(slots).find(({ isIdle }) => isIdle);
     if (gone) return () => this.#unload(gone);
     const line = inLine(slots);
     const yielding = new Set<Slot>();
@@ -228,7 +228,7 @@ export class ModelPool implements Models {
       if (slot.isUrgent) break; // nobody takes the room that it waits for
     }
     for (const slot of slots) this.#yield(slot, yielding.has(slot));
-    return action ?? (line.length > 0 || leaving.some(({ isUnloading }) => isUnloading) ? "wait" : "none");
+    return action ?? (line.length > 0 || slots.some(({ isUnloading }) => isUnloading) ? "wait" : "none");
   }
 
   /** What brings the model nearer to its room; adds to `yielding` who is to leave when it is idle. */
@@ -281,9 +281,9 @@ export class ModelPool implements Models {
       if (this.#isDraining) return;
       this.#serve(slot);
     } catch (error) {
-      const { aborted } = slot.loading!.signal;
+      const { aborted, reason } = slot.loading!.signal;
       slot.loading = undefined;
-      if (aborted) this.#abandoned(slot, error);
+      if (aborted) this.#abandoned(slot, reason);
       else this.#failed(slot, error);
     }
     this.#watchIdle();
@@ -369,6 +369,11 @@ export class ModelPool implements Models {
   #tell(slot: Slot): void {
     for (const listener of [...this.#listeners]) listener(slot);
   }
+}
+
+/** Those to be closed as soon as nobody uses them. */
+function leaving(slots: readonly Slot[]): Slot[] {
+  return slots.filter(({ engine, takesNone }) => engine !== undefined && takesNone);
 }
 
 function closed(): EngineError {

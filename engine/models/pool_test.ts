@@ -1,6 +1,7 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { delay } from "@std/async/delay.js";
 import { EngineError, ModelError, type Models } from "../types.ts";
+import { Random } from "../../tests/random.ts";
 import { source, testPool } from "./testing.ts";
 
 /** An answer of a model, as a request would have it. */
@@ -247,4 +248,56 @@ Deno.test("models come and go with their files; one that is loaded stays until i
   await delay(2100);
   assertEquals(pool.list().map(({ id }) => id), ["b", "c", "d"]);
   await pool.close();
+});
+
+Deno.test("whatever comes in whatever order: room is kept to, and every request ends", async () => {
+  for (const seed of [1, 2, 3]) {
+    const random = new Random(seed);
+    const below = (limit: number) => Math.floor(random.unit() * limit);
+    const { pool, loaded, notes, engines } = testPool({
+      models: { a: 10, b: 10, c: 10, small: 4 },
+      tokenMs: 0,
+      retryMs: 5,
+      loading: async () => {
+        await delay(below(8));
+        if (below(10) === 0) throw new Error("bad luck");
+      },
+    });
+    const counts = { answered: 0, refused: 0, left: 0 };
+    const request = async (name: string) => {
+      const abort = new AbortController();
+      if (below(4) === 0) setTimeout(() => abort.abort(new Error("left")), below(30));
+      const priority = below(3) === 0 ? "batch" as const : "interactive" as const;
+      try {
+        const { engine, release } = await pool.use(name, { signal: abort.signal, priority });
+        assertEquals(engine.model.id, name);
+        assert(loaded() <= 20);
+        await delay(below(10));
+        assert(engines.get(name) === engine, "it was closed while it was held");
+        release();
+        counts.answered++;
+      } catch (error) {
+        if (abort.signal.aborted) counts.left++;
+        else if (error instanceof ModelError && error.code === "model_load_failed") counts.refused++;
+        else unforeseen.push(error);
+      }
+    };
+    const unforeseen: unknown[] = [];
+    const all: Promise<void>[] = [];
+    for (let i = 0; i < 300; i++) {
+      const name = ["a", "b", "c", "small"][below(4)];
+      const kind = below(20);
+      if (kind === 0) all.push(pool.unload(name));
+      else if (kind === 1) all.push(pool.load(name).catch(() => {}));
+      else all.push(request(name));
+      if (below(3) === 0) await delay(below(6));
+    }
+    await Promise.all(all);
+    assertEquals(unforeseen, []);
+    assert(counts.answered > 150, JSON.stringify(counts));
+    assert(notes.every((note) => note.includes("bad luck")), `${notes}`);
+    for (const name of ["a", "b", "c", "small"]) await pool.unload(name);
+    assertEquals([engines.size, states(pool)], [0, "unloaded unloaded unloaded unloaded"]);
+    await pool.close();
+  }
 });
