@@ -123,6 +123,7 @@ export const SERVE_SETTINGS = {
       "opened anew on SIGHUP",
   }),
   cacheDisk: path("DIR", {
+    writes: true,
     help:
       "keep prompts there, so that a later process need not compute them (docs/PROMPT_CACHE.md); on the CPU only",
   }),

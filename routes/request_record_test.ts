@@ -1,5 +1,6 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { createApp } from "./app.ts";
+import { GENERATIONS } from "./generations.ts";
 import { digestOf, KeyRing } from "./keys.ts";
 import type { LogEntry } from "./shared/request_record.ts";
 import { FakeEngine } from "./testing.ts";
@@ -138,4 +139,20 @@ Deno.test("texts that are embedded count as tokens; what the engine refuses does
   const { route, prompt_tokens, completion_tokens } = entries.at(-1)!;
   assertEquals([route, prompt_tokens, completion_tokens], ["/v1/embeddings", 43, 0]);
   assertEquals((await ask("/v1/embeddings", body)).status, 429);
+});
+
+Deno.test("whatever endpoint generates, the log has its model and tokens", async () => {
+  for (const { url, endpoint } of GENERATIONS) {
+    const { ask, entries } = logged();
+    const content = endpoint.route.request.body!.content as Record<string, { example?: object }>;
+    const { example } = content["application/json"];
+    const { status } = await ask(url, { ...example, model: "demo" });
+    const [entry] = entries;
+    if (status !== 200) {
+      assert(entry.error, url); // what the fake model cannot
+      continue;
+    }
+    assertEquals([entry.model, entry.route], ["demo", url]);
+    assert(entry.prompt_tokens! > 0, url);
+  }
 });
