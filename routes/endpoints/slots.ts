@@ -38,8 +38,8 @@ export const slots = endpoint({
   if (query.model !== undefined && !named) throw unknownModel(query.model, models.list());
   const offered = named ? [named] : models.list();
   const all = offered.flatMap(({ engine }) => engine ? slotsOf(engine) : []).map((slot, id) => ({
-    ...slot,
     id,
+    ...slot,
   }));
   if (query.fail_on_no_slot === "1" && all.every(({ is_processing }) => is_processing)) {
     throw new ApiError(503, "no_slot", "Every place in which requests run is taken");
