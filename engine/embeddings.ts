@@ -81,13 +81,15 @@ export class Embeddings {
       ? "the context holds"
       : `a step, in which "${pooled.kind}" needs all of them, has`;
     for (const [index, tokens] of inputs.entries()) {
-      const name = inputs.length > 1 ? `text ${index}` : "text";
+      const several = inputs.length > 1;
       if (tokens.length > most) {
-        const message = `The ${name} has ${tokens.length} tokens, but ${holder} ${most}: shorten it`;
+        const message = `${
+          several ? `Text ${index}` : "The text"
+        } has ${tokens.length} tokens, but ${holder} ${most}: shorten it`;
         const details = { n_prompt_tokens: tokens.length, n_ctx: most };
         throw new EngineError("context_length_exceeded", message, details);
       }
-      checkPrompt(name, tokens, model.vocabSize);
+      checkPrompt(several ? `text ${index}` : "text", tokens, model.vocabSize);
     }
     return whole;
   }

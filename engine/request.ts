@@ -134,7 +134,9 @@ function logitsTemplate(sampling: SamplingParams, candidates: number, draw?: Dra
 /** Throws EngineError invalid_request, which names the field, for a prompt that is empty or has a token that there is not. */
 export function checkPrompt(field: string, prompt: readonly number[], vocabSize: number): void {
   check(field, prompt.length > 0, "must have at least one token", "none");
-  for (const token of prompt) checkToken(field, token, vocabSize);
+  // A prompt may have a million tokens: what to say of one is put together only where it is wrong.
+  const wrong = prompt.findIndex((token) => !isToken(token, vocabSize));
+  if (wrong >= 0) checkToken(field, prompt[wrong], vocabSize);
 }
 
 function checkSampling(sampling: SamplingParams, vocabSize: number): void {
@@ -217,10 +219,14 @@ function checkTokens({ markers = NO_MARKERS, thinking }: GenerateRequest, vocabS
   check("thinking", counted, "the budget must be a whole number, 0 or more", budget);
 }
 
+function isToken(token: number, vocabSize: number): boolean {
+  return Number.isInteger(token) && token >= 0 && token < vocabSize;
+}
+
 function checkToken(field: string, token: number, vocabSize: number): void {
   check(
     field,
-    Number.isInteger(token) && token >= 0 && token < vocabSize,
+    isToken(token, vocabSize),
     `tokens must be whole numbers from 0 to ${vocabSize - 1}`,
     token,
   );

@@ -28,7 +28,7 @@ import {
   type Tokenizer,
   TooManyTokens,
 } from "./tokenizer/types.ts";
-import type { Engine, GenerateRequest, TokenEvent } from "./types.ts";
+import type { Engine, GenerateRequest, PooledInfo, TokenEvent } from "./types.ts";
 
 /** Bytes of a copied block, and of a copied state. */
 export const FAKE_BLOCK_BYTES = 12 * KV_BLOCK_TOKENS;
@@ -137,7 +137,8 @@ export class FakeBackend implements Backend {
       const computed = this.gate().then(() => masks);
       const given = await Promise.race([computed, stopped]);
       if (given === true) throw new StepStopped();
-      return { rows: input.logits.map((request, i) => this.#candidates(input, request, given[i])) };
+      const rows = input.logits.map((request, i) => this.#candidates(input, request, given[i]));
+      return { rows, pooled: input.pools?.map((index) => this.#pooled(input.sequences[index])) };
     } finally {
       this.#busy = false;
       this.#stop = undefined;
@@ -318,6 +319,10 @@ export class FakeBackend implements Backend {
     return history;
   }
 
+  #pooled(sequence: StepSequence): Float32Array {
+    return fakeRow(this.#history(sequence, sequence.cached + sequence.length));
+  }
+
   #candidates(input: StepInput, request: LogitsRequest, mask?: Uint32Array): Candidates {
     const sequence = input.sequences.find(({ start, length }) =>
       request.row >= start && request.row < start + length
@@ -426,11 +431,12 @@ export function startEngine<B extends FakeBackend = FakeBackend>(
   contextLength = 1024,
   kind: new (options: FakeBackendOptions) => B = FakeBackend as new (options: FakeBackendOptions) => B,
   keeping?: PromptKeeping,
+  pooled?: PooledInfo,
 ) {
   const all = { ...LIMITS, ...limits };
   const backend = new kind(all);
   const grammars = new FakeGrammars({ vocabSize: FAKE_VOCABULARY, ends: [EOS] });
-  const engine = engineOver(backend, all, contextLength, FAKE_VOCABULARY, grammars, keeping);
+  const engine = engineOver(backend, all, contextLength, FAKE_VOCABULARY, grammars, keeping, pooled);
   return { engine, backend, grammars };
 }
 
@@ -442,6 +448,7 @@ export function engineOver(
   vocabSize = FAKE_VOCABULARY,
   grammars: Grammars = new FakeGrammars({ vocabSize, ends: [EOS] }),
   keeping?: PromptKeeping,
+  pooled?: PooledInfo,
 ): LlmEngine {
   return new LlmEngine({
     backend,
@@ -452,6 +459,7 @@ export function engineOver(
       contextLength,
       vocabSize,
       created: 0,
+      pooled,
     },
     tokenizer: new ByteTokenizer(),
     chatTemplate: CHAT_TEMPLATE,
@@ -461,6 +469,11 @@ export function engineOver(
     limits,
     keeping,
   });
+}
+
+/** What the fake backend pools a text to. */
+export function fakeRow(tokens: readonly number[]): Float32Array {
+  return fakeLogits(tokens).slice(0, 4);
 }
 
 /** A prompt of that many tokens; each seed its own. */

@@ -89,17 +89,17 @@ function factsOf(models: Models): Facts {
   return { schemas: { ModelId, ModelChoice, ...tokenSchemas(only) }, isModelRequired: offered.length !== 1 };
 }
 
-const MAX_TOKEN_ID = 2 ** 31 - 1;
+const MAX_INT = 2 ** 31 - 1;
 
 function tokenSchemas(engine: Engine | undefined): Record<string, SchemaObject> {
-  const last = engine ? engine.tokenizer.vocabSize - 1 : MAX_TOKEN_ID;
+  const last = engine ? engine.tokenizer.vocabSize - 1 : MAX_INT;
   return {
     TokenId: { type: "integer", minimum: 0, maximum: last },
     TokenIdText: { type: "string", pattern: upTo(last).source },
     Dimensions: {
       type: "integer",
       minimum: 1,
-      ...(engine?.model.pooled ? { maximum: engine.model.pooled.size } : {}),
+      maximum: engine?.model.pooled?.size ?? MAX_INT,
     },
     PromptText: {
       type: "string",

@@ -129,7 +129,7 @@ Deno.test("embeddings: what cannot be had is a 400 that says why", async () => {
       assertEquals((await refusal({ encoding_format: "int8" })).param, "encoding_format");
       const long = await refusal({ input: ["fox", "a ".repeat(600)] });
       assertEquals([long.code, long.n_prompt_tokens, long.n_ctx], ["context_length_exceeded", 1200, 1024]);
-      assertStringIncludes(long.message, "text 1 has 1200 tokens");
+      assertStringIncludes(long.message, "Text 1 has 1200 tokens");
       const rerank = await fetch(`${base}/v1/rerank`, {
         method: "POST",
         headers: { "content-type": "application/json" },

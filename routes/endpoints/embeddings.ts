@@ -42,7 +42,7 @@ const input = documented(
 const request = z.object({
   model: modelField,
   input,
-  dimensions: documented(z.number().int().min(1).nullish(), {
+  dimensions: documented(z.number().int().min(1).max(LIMITS.maxTokens).nullish(), {
     anyOf: [{ $ref: "#/components/schemas/Dimensions" }, { type: "null" }],
     description: "The first so many floats of each row, brought back to length 1; default all",
   }),

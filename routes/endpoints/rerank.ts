@@ -13,7 +13,9 @@ const request = z.object({
   model: modelField,
   query: z.string(),
   documents: boundedArray(document, 1, LIMITS.texts),
-  top_n: z.number().int().min(1).nullish().openapi({ description: "Only so many of the best; default all" }),
+  top_n: z.number().int().min(1).max(LIMITS.maxTokens).nullish().openapi({
+    description: "Only so many of the best; default all",
+  }),
   return_documents: z.boolean().nullish().openapi({ description: "Give the texts back; default false" }),
 }).openapi("RerankRequest");
 
