@@ -158,7 +158,7 @@ export class KvCache {
     });
     this.states?.start(sequence, shared.length === end ? shared : [], known.length);
     if (!this.extend(sequence, sequence.length)) throw new Error("A sequence was admitted that does not fit");
-    this.stored?.reused(sequence, Math.min(usable, end));
+    if (sequence.admittedAt === undefined) this.stored?.reused(sequence, Math.min(usable, end));
     return end > usable ? this.#restoreOf(sequence, end, usable) : undefined;
   }
 

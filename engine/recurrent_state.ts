@@ -86,7 +86,7 @@ export class RecurrentStates {
     const end = sequence.cached + rows;
     for (const position of [...state.marks].filter((mark) => mark <= end).sort((a, b) => a - b)) {
       state.marks.delete(position);
-      if (position > sequence.promptLength) this.#giveUpAnswer(state);
+      if (position > sequence.promptLength && !this.#followsAnswer(state)) continue;
       const slot = this.#takeForSnapshot();
       if (slot !== undefined) state.saves.push({ position, slot });
     }
@@ -118,11 +118,16 @@ export class RecurrentStates {
     state.saves = [];
   }
 
-  /** The snapshot of an answer is given up for the next one, unless somebody is about to resume from it. */
-  #giveUpAnswer(state: RunningState): void {
-    const slot = state.answer === undefined ? undefined : this.#snapshots.get(state.answer);
-    if (slot !== undefined && !this.#readers.has(slot)) this.forget(state.answer!);
-    state.answer = undefined;
+  /**
+   * Whether another snapshot of the answer is taken. It takes the place of the one before, unless somebody is about to resume
+   * from that; where that is gone already, others need the slots more. So an answer, however long, displaces one snapshot at most.
+   */
+  #followsAnswer(state: RunningState): boolean {
+    if (this.#mostSnapshots === 1) return false; // it is the prompt's
+    if (state.answer === undefined) return true;
+    const slot = this.#snapshots.get(state.answer);
+    if (slot !== undefined && !this.#readers.has(slot)) this.forget(state.answer);
+    return slot !== undefined;
   }
 
   /** Takes back a sequence's slot; what it has saved stays. */

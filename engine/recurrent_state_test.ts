@@ -102,3 +102,26 @@ Deno.test("states: a batch request that gives up its place starts over from its 
   assertEquals(beginnings, 2);
   await engine.close();
 });
+
+Deno.test("states: the next turn of a chat goes on from the last block edge of the answer", async () => {
+  const { engine } = startEngine(LIMITS);
+  const prompt = promptOf(40);
+  const { tokens } = await generate(engine, { prompt, maxTokens: 150, ignoreEos: true, sampling: GREEDY });
+  assertEquals(await reused(engine, [...prompt, ...tokens, ...promptOf(20, 1)]), 160);
+  // What parts before the answer's end goes on from the prompt's.
+  assertEquals(await reused(engine, [...prompt, ...tokens.slice(0, 70), ...promptOf(20, 2)]), 32);
+  await engine.close();
+});
+
+Deno.test("states: an answer, however long, displaces one snapshot at most, and none where there is one only", async () => {
+  for (const [snapshots, found] of [[1, [0, 32]], [2, [0, 32]], [3, [32, 32]]] as const) {
+    const { engine } = startEngine({ ...LIMITS, stateSlots: LIMITS.parallel + snapshots });
+    const [a, b] = [promptOf(40), promptOf(40, 1)];
+    await reused(engine, a);
+    await generate(engine, { prompt: b, maxTokens: 300, ignoreEos: true, sampling: GREEDY });
+    // The second first: the other takes the place of one when it is computed anew.
+    const second = await reused(engine, b);
+    assertEquals([await reused(engine, a), second], [...found], `${snapshots} snapshots`);
+    await engine.close();
+  }
+});

@@ -242,6 +242,46 @@ for (const [kind, limits] of Object.entries(KINDS)) {
   });
 }
 
+Deno.test("prompts that wait for a slow disk give way to interactive requests, and are kept in the end", async () => {
+  const folder = new MemoryFolder();
+  const one = await start(folder, { limits: { kvBlocks: 30, parallel: 3 } });
+  const { promise: opened, resolve: openGate } = Promise.withResolvers<void>();
+  folder.gate = (call) => call === "write" ? opened : Promise.resolve();
+  const documents = [1, 2, 3, 4].map((seed) => promptOf(290, seed));
+  const kept = documents.map((prompt) => one.ask(prompt, { maxTokens: 0, priority: "batch" }));
+  await settle();
+  const prompt = promptOf(400, 9);
+  assertEquals((await one.ask(prompt, { maxTokens: 20 })).tokens, await truth(prompt, 20));
+  assert(one.engine.stats().preemptions > 0);
+  openGate();
+  for (const { finish } of await Promise.all(kept)) assertEquals(finish.usage.stored?.tokens, 288);
+  assertEquals(one.engine.stats().kvBlocksUsed, 0);
+  await one.end();
+  const two = await start(folder);
+  for (const document of documents) {
+    assertEquals((await two.ask([...document, 1, 2, 3])).finish.usage.cachedTokens, 288);
+  }
+  await two.end();
+});
+
+Deno.test("forced tokens: answers in a form are the same from the disk", async () => {
+  for (const limits of Object.values(KINDS)) {
+    const folder = new MemoryFolder();
+    const prompt = promptOf(190);
+    const request = { constraint: { kind: "choice" as const, choices: ["x".repeat(90)] }, maxTokens: 100 };
+    const plain = startEngine({ kvBlocks: 200 });
+    const { tokens } = await generate(plain.engine, { prompt, sampling: GREEDY, ...request });
+    await plain.engine.close();
+    for (let run = 0; run < 3; run++) {
+      const one = await start(folder, { limits });
+      const answer = await one.ask(prompt, { ...request, ignoreEos: false });
+      assertEquals(answer.tokens, tokens);
+      assertEquals(answer.finish.usage.cachedTokens >= (run === 0 ? 0 : 160), true);
+      await one.end();
+    }
+  }
+});
+
 Deno.test("the next turn of a chat begins with the last answer, from memory and from the disk", async () => {
   for (const limits of Object.values(KINDS)) {
     const folder = new MemoryFolder();

@@ -36,7 +36,7 @@ const MOST_QUEUED = 128 * 2 ** 20;
 /** Nothing is written for so long after a write that failed. */
 const QUIET_MS = 60_000;
 /** How often the folder's lock is asked for, and its names are read again, where another process writes. */
-const LOOK_MS = 5000;
+const LOOK_MS = 15_000;
 /** Files are marked as used at most so often: it is what the order of giving up is known by after a restart. */
 const TOUCH_MS = 60_000;
 const CLOSE_MS = 10_000;

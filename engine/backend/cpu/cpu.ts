@@ -1,4 +1,3 @@
-import { concat } from "@std/bytes/concat.js";
 import { KernelLibrary, libraryPath } from "../../../ffi/library.ts";
 import { FORMATS } from "../../gguf/formats.ts";
 import type { GgufFile } from "../../gguf/types.ts";
@@ -17,6 +16,8 @@ export interface CpuOptions {
   readonly isa?: string;
 }
 
+/** Bytes of a message whose memory is used again. */
+const MOST_KEPT = 32 * 2 ** 20;
 /** Room for the message of an error. */
 const MESSAGE_BYTES = 4096;
 
@@ -27,6 +28,8 @@ export class CpuBackend implements Backend {
   readonly #handle: bigint;
   readonly #words = new WordWriter(1 << 16);
   #output = new Uint8Array(1 << 16);
+  /** Of parts that are copied in, again and again: fresh memory costs more than the copy. */
+  #message = new Uint8Array(0);
   /** Floats of a pooled row. */
   #pooled = 0;
   #vocabSize = 0;
@@ -121,8 +124,16 @@ export class CpuBackend implements Backend {
   }
 
   async writeCache(parts: CacheParts, bytes: readonly Uint8Array[]): Promise<void> {
-    const words = partWords(parts).bytes();
-    await this.#library.callAsync("compy_cache_write", this.#handle, concat([words, ...bytes]));
+    const pieces = [partWords(parts).bytes(), ...bytes];
+    const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+    const message = length <= this.#message.length ? this.#message : new Uint8Array(length);
+    if (length <= MOST_KEPT) this.#message = message;
+    let at = 0;
+    for (const piece of pieces) {
+      message.set(piece, at);
+      at += piece.length;
+    }
+    await this.#library.callAsync("compy_cache_write", this.#handle, message.subarray(0, length));
   }
 
   requestStop(): void {
