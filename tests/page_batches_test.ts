@@ -41,7 +41,7 @@ const openBatches = (page: Page) => page.getByRole("link", { name: "Batches" }).
 browserTest("page: a batch goes from a dropped file to its downloads", async () => {
   const reply = (prompt: string) => `${prompt.includes("two") ? "Second" : "Other"}${".".repeat(40)}`;
   await inDataFolder((folder) =>
-    withBatches(folder, { reply, tokenMs: 40 }, async ({ base }) => {
+    withBatches(folder, { reply, tokenMs: 80 }, async ({ base }) => {
       await withPage(base, async ({ page, barriers }) => {
         await openBatches(page);
         const bad = chatLine("four", { messages: [] });
@@ -136,7 +136,7 @@ browserTest("page: a server without files says so in the place of batches", asyn
 async function startServer(folder: string) {
   const { promise: base, resolve: started } = Promise.withResolvers<string>();
   const { promise: asked, resolve: stop } = Promise.withResolvers<void>();
-  const ended = withBatches(folder, { tokenMs: 20, reply: () => "word ".repeat(6) }, ({ base }) => {
+  const ended = withBatches(folder, { tokenMs: 20, reply: () => "word ".repeat(10) }, ({ base }) => {
     started(base);
     return asked;
   });

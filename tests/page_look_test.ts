@@ -120,7 +120,7 @@ browserTest("page: the theme follows the system until somebody chooses, and stay
 
 browserTest("page: who hears the page hears the answer, paragraph by paragraph, and each once", async () => {
   const paragraphs = ["First paragraph.", "Second one.", "The end."];
-  const options = { reply: () => paragraphs.join("\n\n"), tokenMs: 10, contextLength: 2048 };
+  const options = { reply: () => paragraphs.join("\n\n"), tokenMs: 60, contextLength: 2048 };
   await withServer(options, async ({ base }) => {
     await withPage(base, async ({ page }) => {
       await page.getByLabel("Message", { exact: true }).fill("Hi");
@@ -148,7 +148,7 @@ browserTest("page: little moves where the system asks for that", async () => {
 
 browserTest("page: the plots are live while somebody looks, and ask nothing else", async () => {
   await withServer(
-    { tokenMs: 4, reply: () => "word ".repeat(400), contextLength: 4096 },
+    { tokenMs: 4, reply: () => "word ".repeat(1500), contextLength: 8192 },
     async ({ base }) => {
       await withPage(base, async ({ page, barriers }) => {
         let asked = 0;
