@@ -1,6 +1,30 @@
 import { assertEquals } from "@std/assert";
 import { bodyExaminer } from "./batch_bodies.ts";
 
+Deno.test("lines of messages and of gaps are examined without a model too", async () => {
+  const examine = bodyExaminer();
+  const wrong = async (url: string, body: Record<string, unknown>) =>
+    (await examine({ customId: "a", url, body }))?.param;
+  const schema = { type: "object", properties: { a: { type: "nothing" } } };
+  const messages = { max_tokens: 9, messages: [{ role: "user", content: "Hi" }] };
+  const gap = { input_prefix: "a", input_suffix: "b" };
+  assertEquals(await wrong("/v1/messages", messages), undefined);
+  assertEquals(await wrong("/v1/messages", { messages: messages.messages }), "body.max_tokens");
+  const format = { type: "json_schema", schema };
+  assertEquals(
+    await wrong("/v1/messages", { ...messages, output_config: { format } }),
+    "body.output_config.format.schema",
+  );
+  assertEquals(
+    await wrong("/v1/messages", { ...messages, output_format: format }),
+    "body.output_format.schema",
+  );
+  const tools = [{ name: "f", input_schema: schema }];
+  assertEquals(await wrong("/v1/messages", { ...messages, tools }), "body.tools[0].input_schema");
+  assertEquals(await wrong("/infill", gap), undefined);
+  assertEquals(await wrong("/infill", { ...gap, json_schema: schema }), "body.json_schema");
+});
+
 Deno.test("lines of Responses are examined without a model: fields, schemas and tools", async () => {
   const examine = bodyExaminer();
   const wrong = async (body: Record<string, unknown>) =>

@@ -116,7 +116,9 @@ function requireModel(document: Document): void {
     if (model === undefined || !("$ref" in model) || !model.$ref?.endsWith("/ModelChoice")) continue;
     schema.required = ["model", ...(schema.required ?? []).filter((name) => name !== "model")];
   }
-  for (const { parameters } of operationsOf(document)) {
+  for (const { parameters, operationId } of operationsOf(document)) {
+    // The slots of all models can be listed at once.
+    if (operationId === "listSlots") continue;
     for (const parameter of parameters ?? []) {
       if ("name" in parameter && parameter.name === "model") parameter.required = true;
     }

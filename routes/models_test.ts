@@ -94,6 +94,33 @@ Deno.test("several models: requests name one by id or alias, and each answers as
   await pool.close();
 });
 
+Deno.test("several models: messages, props and slots are of the model that is named, slots of all that are loaded", async () => {
+  const { post, get, send, pool } = open();
+  assertEquals(await get("/slots"), []);
+  assertEquals((await send("/slots?fail_on_no_slot=1")).status, 200);
+  const message = { ...chat, max_tokens: 9 };
+  for (const model of ["a", "b-alias"]) {
+    const { status, body } = await post("/v1/messages", { ...message, model });
+    assertEquals([status, body.model, body.content[0].text[0]], [200, model[0], model[0]]);
+    assertEquals((await post("/v1/messages/count_tokens", { ...chat, model })).status, 200);
+  }
+  const { status, body } = await post("/v1/messages", message);
+  assertEquals([status, body.type, body.error.code], [400, "error", "model_required"]);
+  assertEquals((await get("/props?model=b")).model_alias, "b");
+  assertEquals((await get("/props")).error.code, "model_required");
+  const modelsOf = (slots: { model: string }[]) => slots.map(({ model }) => model).join("");
+  assertEquals(modelsOf(await get("/slots")), "aaaabbbb");
+  assertEquals(modelsOf(await get("/slots?model=b-alias")), "bbbb");
+  assertEquals(await get("/slots?model=c"), []);
+  assertEquals(await states(get), "a ready, b ready, c unloaded");
+  const { paths } = await get("/doc");
+  assertEquals([paths["/slots"], paths["/props"]].map(({ get }) => get.parameters[0].required ?? false), [
+    false,
+    true,
+  ]);
+  await pool.close();
+});
+
 Deno.test("several models: the document wants a model, and metrics have one as a label", async () => {
   const { post, get, send, pool } = open();
   const { components: { schemas }, paths } = await get("/doc");

@@ -41,7 +41,7 @@ export const slots = endpoint({
     id,
     ...slot,
   }));
-  if (query.fail_on_no_slot === "1" && all.every(({ is_processing }) => is_processing)) {
+  if (query.fail_on_no_slot === "1" && all.length > 0 && all.every(({ is_processing }) => is_processing)) {
     throw new ApiError(503, "no_slot", "Every place in which requests run is taken");
   }
   return all;
