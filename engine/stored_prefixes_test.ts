@@ -16,6 +16,7 @@ import {
   startEngine,
 } from "./testing.ts";
 import { EngineError, type GenerateRequest } from "./types.ts";
+import { Random } from "../tests/random.ts";
 
 interface Setup {
   readonly limits?: Partial<EngineLimits>;
@@ -381,3 +382,71 @@ Deno.test("log-probabilities of the prompt are computed, whatever is on the disk
   assertEquals(second.finish.usage.cachedTokens, 0);
   await two.end();
 });
+
+/** A crowd of requests of all kinds over a folder that fails, is damaged and restarted; all answers are compared. */
+async function crowd(limits: Partial<EngineLimits>, seed: number): Promise<number> {
+  const random = new Random(seed);
+  const folders = { files: new MemoryFolder() };
+  const prompts = Array.from({ length: 14 }, (_, i) => [
+    ...promptOf(random.below(200), i % 3),
+    ...promptOf(1 + random.below(90), 10 + i % 5),
+  ]);
+  const expected = new Map<number, number[]>();
+  let hits = 0;
+  for (let life = 0; life < 4; life++) {
+    const folder = folders.files = folders.files.afterKill();
+    folder.fault = () => random.below(30) === 0 ? ["EMFILE", "EIO"][random.below(2)] : undefined;
+    folder.gate = () => random.below(3) === 0 ? settle() : Promise.resolve();
+    for (const name of folder.parts) {
+      const { bytes } = folder.files.get(name)!;
+      if (random.below(10) === 0) bytes[random.below(bytes.length)] ^= 1 << random.below(8);
+    }
+    const small = { ...limits, kvBlocks: limits.kvWindows ? 30 : 20, maxRows: 24, parallel: 5, queue: 500 };
+    const engine = await start(folder, { limits: small, eager: life % 2 === 0, limit: 60 * 4096 });
+    const asked = Array.from({ length: 30 }, async () => {
+      await Promise.all(Array.from({ length: random.below(40) }, settle));
+      const which = random.below(prompts.length);
+      const priority = random.below(2) === 0 ? "batch" as const : "interactive" as const;
+      const maxTokens = random.below(4) === 0 ? 0 : 20;
+      const abort = new AbortController();
+      if (random.below(6) === 0) setTimeout(() => abort.abort(), random.below(20));
+      const cacheSalt = ["a", "b"][random.below(2)];
+      const answer = await engine.ask(prompts[which], {
+        maxTokens,
+        priority,
+        cacheSalt,
+        signal: abort.signal,
+      })
+        .catch((error) => {
+          if (error instanceof EngineError && error.code === "prompt_not_stored") return undefined;
+          throw error;
+        });
+      if (!answer || answer.finish.reason === "cancelled") return;
+      if (!expected.has(which)) expected.set(which, await truth(prompts[which], 20));
+      assertEquals(answer.tokens, expected.get(which)!.slice(0, maxTokens));
+    });
+    await Promise.all(asked);
+    const { disk, kvBlocksUsed, running, waiting } = engine.engine.stats();
+    assertEquals([kvBlocksUsed, running, waiting], [0, 0, 0]);
+    assert(folder.bytes <= 61 * 4096, `${folder.bytes} bytes`);
+    hits += disk!.hits;
+    if (random.below(2) === 0) await engine.end();
+    else folder.fault = () => "EIO"; // killed: what it still does is lost
+  }
+  return hits;
+}
+
+for (const [kind, limits] of Object.entries(KINDS)) {
+  Deno.test({
+    name: `${kind}: a crowd over a disk that fails and is damaged, by engines that are killed`,
+    sanitizeOps: false, // those that are killed
+    sanitizeResources: false,
+    fn: async () => {
+      let hits = 0;
+      for (let seed = 1; seed <= Number(Deno.env.get("COMPY_CROWDS") ?? 3); seed++) {
+        hits += await crowd(limits, seed);
+      }
+      assert(hits > 0, "nothing came from the disk");
+    },
+  });
+}

@@ -2,7 +2,7 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
 import { root, run, runJson, task, withFolder } from "./commands.ts";
-import { type LiveServer, withLiveServer } from "./live_server.ts";
+import { type LiveServer, runLiveServer, withLiveServer } from "./live_server.ts";
 import { answer, open, text, writeModels } from "./prompt_cache_models.ts";
 
 const full = (tokens: number) => Math.floor((tokens - 1) / 32) * 32;
@@ -61,6 +61,29 @@ for (const model of ["qwen3.gguf", "qwen35.gguf"]) {
       assertEquals((await run(["cache", "list", join(folder, "prompts")])).code, 1);
     }));
 }
+
+Deno.test("serve --cache-disk with several models: one that was unloaded answers from the disk when it is loaded again", () =>
+  withFolder(async (folder) => {
+    await writeModels(folder);
+    const prompt = text(250, 6);
+    const ask = (server: LiveServer, model: string): Promise<Completion> =>
+      server.post("/v1/completions", { model, prompt, max_tokens: 8, temperature: 0, ignore_eos: true });
+    const models = ["qwen3", "qwen35"].flatMap((name) => ["--model", join(folder, `${name}.gguf`)]);
+    const cache = ["--cache-disk", join(folder, "prompts"), "--cache-disk-eager"];
+    const args = [...models, ...cache, "--ctx", "512", "--threads", "1"];
+    const { code, complaints } = await runLiveServer(["main.ts", "serve"], args, async (server) => {
+      const before = [];
+      for (const model of ["qwen3", "qwen35"]) before.push((await ask(server, model)).choices);
+      await server.post("/models/unload", { model: "qwen3" });
+      await server.post("/models/unload", { model: "qwen35" });
+      for (const [i, model] of ["qwen3", "qwen35"].entries()) {
+        const { choices, usage } = await ask(server, model);
+        assertEquals([choices, usage.prompt_tokens_details.cached_tokens], [before[i], full(250)]);
+      }
+    }, folder);
+    assertEquals(code, 0);
+    for (const line of complaints.trimEnd().split("\n")) assertStringIncludes(line, "loaded in");
+  }));
 
 Deno.test("batch prefill, killed again and again: afterwards questions about each document are answered from the disk", () =>
   withFolder(async (folder) => {
