@@ -88,6 +88,7 @@ async function serve(settings: ServeSettings): Promise<number> {
   const log = settings.values.log === undefined ? undefined : openRequestLog(settings.values.log, note);
   const metrics = new Metrics();
   await checkAddress(settings.values);
+  const followed = followFiles(settings, options.apiKeys, log);
 
   const served = hasSeveral(settings) ? await serveSeveral(settings) : await serveOne(settings);
   const { models } = served;
@@ -114,7 +115,6 @@ async function serve(settings: ServeSettings): Promise<number> {
   // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
   onInterrupt(() => {});
   const failed = served.mayFail ? stopOnFailure(models, server) : () => false;
-  const followed = followFiles(settings, options.apiKeys, log);
   stopWithParent(() => server.shutdown());
   out(`listening on ${urlOf(server, settings.values)}${settings.values.pathPrefix ?? ""}\n`);
   await server.finished;
