@@ -42,7 +42,10 @@ export function mountPage<E extends HonoEnv, S extends Schema, P extends string>
     const path = name === "index.html" ? "/" : `/page/${name}`;
     let content: Promise<Uint8Array<ArrayBuffer>> | undefined;
     app.get(path, headers, etag(), async (c) => {
-      content ??= Deno.readFile(new URL(name, FOLDER));
+      content ??= Deno.readFile(new URL(name, FOLDER)).catch((error) => {
+        content = undefined; // such as too many open files, which passes
+        throw error;
+      });
       // Asked for again each time, and answered by 304: a newer server has a newer page.
       return c.body(await content, 200, { "content-type": type, "cache-control": "no-cache" });
     });

@@ -108,3 +108,17 @@ Deno.test("page: its parts name each other by relative paths, and no other place
     if (path === "/") assert(!/\sstyle=|\son\w+=|<style|<script>/.test(text), "something inline");
   }
 });
+
+Deno.test("page: a part that could not be read is read again", async () => {
+  const errors: unknown[] = [];
+  const app = createApp(new FakeEngine(), { onError: (error) => errors.push(error) });
+  const { readFile } = Deno;
+  Deno.readFile = () => Promise.reject(new Error("Too many open files"));
+  try {
+    assertEquals((await app.request("/page/app.js")).status, 500);
+  } finally {
+    Deno.readFile = readFile;
+  }
+  assertEquals((await app.request("/page/app.js")).status, 200);
+  assertEquals(errors.length, 1);
+});

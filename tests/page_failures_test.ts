@@ -111,6 +111,13 @@ browserTest("page: a server with a key asks for it once; a wrong one is asked fo
       });
       await tab.close();
 
+      await page.getByRole("button", { name: "Key" }).click();
+      await dialog.getByLabel("Key", { exact: true }).fill("");
+      await dialog.getByRole("button", { name: "Use this key" }).click();
+      await dialog.getByText("Missing or wrong API key").waitFor(); // it is forgotten, and needed
+      assertEquals(await page.evaluate(() => localStorage.getItem("compy.key")), null);
+      await dialog.getByRole("button", { name: "Not now" }).click();
+
       const refused = await another();
       const refusal = refused.getByRole("dialog").getByRole("button", { name: "Not now" });
       await refusal.click();

@@ -17,7 +17,6 @@ export function promptForKey(reason) {
     id: "key",
     autocomplete: "off",
     spellcheck: "false",
-    required: true,
   });
   const keep = h("input", { type: "checkbox", id: "keep" });
   /** @type {{ key: string, keep: boolean } | undefined} */
@@ -39,7 +38,11 @@ export function promptForKey(reason) {
       h("label", { for: "key" }, "Key"),
       input,
       h("label", { class: "check" }, keep, " Remember it in this browser"),
-      h("p", { class: "hint" }, "Otherwise it is forgotten when this tab is closed."),
+      h(
+        "p",
+        { class: "hint" },
+        "Otherwise it is forgotten when this tab is closed. An empty key forgets the one before.",
+      ),
       h(
         "div",
         { class: "row" },
