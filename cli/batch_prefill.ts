@@ -14,7 +14,7 @@ import {
 import { Flags, UsageError } from "./flags.ts";
 
 /** Endpoints whose prompts can be read ahead. */
-const URLS = ["/v1/chat/completions", "/v1/completions"];
+const URLS = ["/v1/chat/completions", "/v1/completions", "/v1/messages"];
 /** Prompts of a job that was stopped and goes on within this time are not given up for later ones. */
 const KEEP_MS = 24 * 3600_000;
 /** What asks for an answer, or for more than one. */
@@ -33,9 +33,9 @@ ${ENGINE_HELP}
   --help           this text
 
 The lines are those of deno task batch run: documents and system prompts, as the requests begin that will come. Nothing is
-answered (max_tokens is 0). A line's answer says in usage.prompt_tokens_details how many tokens are on the disk
-(stored_tokens), and for which model, KV type, kernels and instruction set (stored_in): engines of the same with
---cache-disk DIR find them.
+answered (max_tokens is 0). A line's answer says in usage.prompt_tokens_details, that of messages in usage, how many tokens
+are on the disk (stored_tokens), and for which model, KV type, kernels and instruction set (stored_in): engines of the same
+with --cache-disk DIR find them.
 
 A line counts as done when its prompt is on the disk for good. After a stop, a crash or a power cut the same command resumes the
 job. A prompt that finds no room among those that were used within a day is an error of its line: give more with

@@ -3,6 +3,7 @@ import { assert, assertEquals } from "@std/assert";
 import { createApp } from "../routes/app.ts";
 import { execute } from "../routes/execute.ts";
 import { type ChatModel, withChatModel } from "./chat_model.ts";
+import { run, withFolder } from "./commands.ts";
 import { judgeCalls, judgeJson, type Tool } from "./tool_calls.ts";
 
 /*
@@ -139,3 +140,35 @@ Deno.test("messages: what was read before is told apart from the input, and coun
     assertEquals([read.content, read.stop_reason, read.usage.output_tokens], [[], "max_tokens", 0]);
   });
 });
+
+Deno.test("messages: batch prefill keeps their prompts, and says how much of them", () =>
+  withFolder(async (folder) => {
+    const lines = [1, 2].map((n) => ({
+      custom_id: `d${n}`,
+      method: "POST",
+      url: "/v1/messages",
+      body: {
+        system: `Document ${n}. `.repeat(30),
+        messages: [{ role: "user", content: "Hi" }],
+        max_tokens: 9,
+      },
+    }));
+    const at = (name: string) => `${folder}/${name}`;
+    await Deno.writeTextFile(at("in.jsonl"), lines.map((line) => JSON.stringify(line)).join("\n"));
+    const { code, stderr } = await run([
+      "batch",
+      "prefill",
+      at("in.jsonl"),
+      "--cache-disk",
+      at("prompts"),
+      "--threads",
+      "1",
+    ]);
+    assertEquals(code, 0, stderr);
+    const answers = (await Deno.readTextFile(at("in.prefilled.jsonl"))).trimEnd().split("\n");
+    for (const { response: { body } } of answers.map((line) => JSON.parse(line))) {
+      const { input_tokens, output_tokens, stored_tokens, stored_in } = body.usage;
+      assertEquals([body.content, output_tokens], [[], 0]);
+      assert(stored_tokens > input_tokens - 40 && stored_in !== "", JSON.stringify(body.usage));
+    }
+  }));
