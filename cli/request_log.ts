@@ -69,16 +69,21 @@ export class RequestLog {
 
   /** Writes what waits, as far as that is possible, and closes the log. */
   async close(): Promise<void> {
-    this.#isClosed = true;
+    while (this.#writing) await this.#writing;
+    this.#isClosed = true; // one last try, after which nothing is tried again
     this.#wake();
-    await this.#writing;
+    while (this.#writing) await this.#writing;
     this.#sink?.close();
   }
 
   #wake(): void {
     clearTimeout(this.#retry);
     this.#retry = undefined;
-    this.#writing ??= this.#writeAll().finally(() => this.#writing = undefined);
+    this.#writing ??= this.#writeAll().finally(() => {
+      this.#writing = undefined;
+      const hasMore = this.#waiting.length > 0 && this.#retry === undefined;
+      if (hasMore || this.#isToReopen) this.#wake(); // it came while this was ending
+    });
   }
 
   /** Never fails. What cannot be written is tried again later. */

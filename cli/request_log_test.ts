@@ -33,6 +33,17 @@ class Disk {
   }
 }
 
+async function until(condition: () => boolean): Promise<void> {
+  const holds = () => {
+    try {
+      return condition();
+    } catch {
+      return false; // a file that is not there yet
+    }
+  };
+  while (!holds()) await delay(2);
+}
+
 Deno.test("request log: lines come in order, and close writes what waits", async () => {
   const disk = new Disk(Infinity);
   const log = new RequestLog({ open: disk.open, note() {} });
@@ -51,11 +62,11 @@ Deno.test("request log: on a full disk lines wait within a bound, and none is to
   const options = { open: disk.open, note: (note: string) => notes.push(note), retryMs: 5 };
   const log = new RequestLog({ ...options, maxWaiting: 5 * size });
   for (let i = 10; i < 30; i++) log.add(entry(`${i}`));
-  await delay(100);
+  await until(() => notes.length === 1);
   for (let i = 30; i < 40; i++) log.add(entry(`${i}`));
   assert(disk.text.length === 100);
   disk.room = Infinity;
-  await delay(200);
+  await until(() => notes.length === 2);
   log.add(entry("50"));
   await log.close();
   const ids = disk.lines.map(({ id, dropped }) => id ?? `${dropped} dropped`);
@@ -81,12 +92,12 @@ Deno.test("request log: moved away and opened again, no line is lost", async () 
     await Deno.writeTextFile(file, "before\n");
     const log = openRequestLog(file, () => {});
     log.add(entry("1"));
-    await delay(20);
+    await until(() => Deno.readTextFileSync(file).endsWith("}\n"));
     await Deno.rename(file, `${file}.1`);
     log.add(entry("2"));
-    await delay(20);
+    await until(() => Deno.readTextFileSync(`${file}.1`).includes('"2"'));
     log.reopen();
-    await delay(20);
+    await until(() => Deno.readTextFileSync(file) === "");
     log.add(entry("3"));
     await log.close();
     const ids = (text: string) =>
@@ -101,10 +112,11 @@ Deno.test("request log: moved away and opened again, no line is lost", async () 
 
 Deno.test("request log: reopened in the middle of a line, the new file begins with a whole one", async () => {
   const disk = new Disk(20);
-  const log = new RequestLog({ open: disk.open, note() {}, retryMs: 10_000 });
+  const failed = Promise.withResolvers<void>();
+  const log = new RequestLog({ open: disk.open, note: () => failed.resolve(), retryMs: 10_000 });
   log.add(entry("1"));
   log.add(entry("2"));
-  await delay(20);
+  await failed.promise;
   assertEquals(disk.text.length, 20);
   disk.text = "";
   disk.room = Infinity;
