@@ -81,7 +81,7 @@ export class RequestLog {
     this.#retry = undefined;
     this.#writing ??= this.#writeAll().finally(() => {
       this.#writing = undefined;
-      const hasMore = this.#waiting.length > 0 && this.#retry === undefined;
+      const hasMore = this.#waiting.length > 0 && this.#retry === undefined && !this.#isClosed;
       if (hasMore || this.#isToReopen) this.#wake(); // it came while this was ending
     });
   }

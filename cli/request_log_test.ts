@@ -80,8 +80,11 @@ Deno.test("request log: on a full disk lines wait within a bound, and none is to
 });
 
 Deno.test("request log: closing does not wait for a disk that stays full", async () => {
-  const log = new RequestLog({ open: new Disk(10).open, note() {}, retryMs: 1 });
+  const failed = Promise.withResolvers<void>();
+  const log = new RequestLog({ open: new Disk(10).open, note: () => failed.resolve(), retryMs: 1 });
   log.add(entry("1"));
+  await failed.promise;
+  log.add(entry("2"));
   await log.close();
 });
 
