@@ -29,8 +29,9 @@ export function bodyExaminer(): Examine {
     const generation = GENERATIONS.find((generation) => generation.url === url)!;
     try {
       for (const { param, constraint } of generation.check(body)) {
-        const message = await refusalOf(constraint);
-        if (message !== undefined) throw new ApiError(400, "invalid_constraint", message, { param });
+        const reason = await refusalOf(constraint);
+        if (reason === undefined) continue;
+        throw new ApiError(400, "invalid_constraint", `"${param}" cannot be used: ${reason}`, { param });
       }
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;

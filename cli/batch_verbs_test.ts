@@ -336,7 +336,10 @@ Deno.test("batch check: bodies that the endpoint refuses, and forms that no answ
       refused,
     );
     assertEquals([events.at(-1).lines, events.at(-1).bad], [bodies.length, refused.length]);
-    assert(events.every(({ line, message }) => line === undefined || message.startsWith(`Line ${line}: `)));
+    for (const { line, message, param } of events.slice(0, -1)) {
+      assert(message.startsWith(`Line ${line}: `), message);
+      assertStringIncludes(message, `"${param.slice("body.".length)}"`);
+    }
   });
 });
 

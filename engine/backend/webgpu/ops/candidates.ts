@@ -6,7 +6,7 @@ import type { Dispatch } from "../recorder.ts";
 import { drawKernel } from "./draw.ts";
 import type { GpuKind, PlanOpOf } from "./op.ts";
 import { bestOf, ROW } from "./shape.ts";
-import { ADJUST_WORDS, DRAW, HEAD_WORDS, WANT } from "./wants.ts";
+import { ADJUST_WORDS, DRAW, HEAD_WORDS, wantHead } from "./wants.ts";
 
 /** Logits that one workgroup of the first pass looks at. */
 const PART = 2048;
@@ -80,10 +80,7 @@ export function partsOf(vocabulary: number): number {
 /** For each part of each row: its largest logit, that one's token, and sums. Copies the probed logits. */
 export function partsKernel(): Kernel {
   const code = `
-${WANT}
-@group(0) @binding(0) var<uniform> op: Op;
-@group(0) @binding(1) var<storage, read> logits: array<f32>;
-@group(0) @binding(2) var<storage, read> wants: array<u32>;
+${wantHead()}
 @group(0) @binding(3) var<storage, read_write> parts: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> answers: array<u32>;
 /* of exponentials, of distances from the largest, and of their squares */
@@ -139,10 +136,7 @@ fn logit_parts(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
 /** For each part of each row that draws from the whole vocabulary: the token with the best score, and that score. */
 export function racesKernel(): Kernel {
   const code = `
-${WANT}
-@group(0) @binding(0) var<uniform> op: Op;
-@group(0) @binding(1) var<storage, read> logits: array<f32>;
-@group(0) @binding(2) var<storage, read> wants: array<u32>;
+${wantHead()}
 @group(0) @binding(3) var<storage, read_write> parts: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read> chosen: array<u32>;
 @group(0) @binding(5) var<storage, read> rows: array<Row>;
@@ -186,10 +180,7 @@ fn races(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_inde
 /** Penalties and bias on the tokens that they name, then the mask; keeps those tokens' raw logits in the answer. */
 export function adjustKernel(): Kernel {
   const code = `
-${WANT}
-@group(0) @binding(0) var<uniform> op: Op;
-@group(0) @binding(1) var<storage, read_write> logits: array<f32>;
-@group(0) @binding(2) var<storage, read> wants: array<u32>;
+${wantHead("read_write")}
 @group(0) @binding(3) var<storage, read_write> answers: array<u32>;
 
 @compute @workgroup_size(${LANES})
@@ -229,10 +220,7 @@ fn adjust(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
  */
 export function candidatesKernel(): Kernel {
   const code = `
-${WANT}
-@group(0) @binding(0) var<uniform> op: Op;
-@group(0) @binding(1) var<storage, read> logits: array<f32>;
-@group(0) @binding(2) var<storage, read> wants: array<u32>;
+${wantHead()}
 @group(0) @binding(3) var<storage, read> parts: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> answers: array<u32>;
 /* sums of exponentials, of distances from the largest logit, and of their squares */

@@ -1,7 +1,7 @@
 import { MAX_CANDIDATES } from "../../backend.ts";
 import type { Kernel } from "../kernels/types.ts";
 import { bestOf, ROW } from "./shape.ts";
-import { DRAW, HEAD_WORDS, MASS_OF_ALL, WANT, WHOLE } from "./wants.ts";
+import { DRAW, HEAD_WORDS, MASS_OF_ALL, wantHead, WHOLE } from "./wants.ts";
 
 const LANES = MAX_CANDIDATES;
 
@@ -12,15 +12,12 @@ const LANES = MAX_CANDIDATES;
  */
 export function drawKernel(): Kernel {
   const code = `
-${WANT}
-${ROW}
-@group(0) @binding(0) var<uniform> op: Op;
-@group(0) @binding(1) var<storage, read> logits: array<f32>;
-@group(0) @binding(2) var<storage, read> wants: array<u32>;
+${wantHead()}
 @group(0) @binding(3) var<storage, read> parts: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> answers: array<u32>;
 @group(0) @binding(5) var<storage, read> chosen: array<u32>;
 @group(0) @binding(6) var<storage, read_write> rows: array<Row>;
+${ROW}
 ${DRAW}
 ${bestOf(LANES)}
 var<workgroup> masses: array<f32, ${LANES}>;

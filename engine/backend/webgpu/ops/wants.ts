@@ -6,7 +6,7 @@ export const WANT_WORDS = 8;
 /** Words of an adjusted token: token, penalty (1: none), what is subtracted and added, as f32. */
 export const ADJUST_WORDS = 4;
 
-export const WANT = `
+const WANT = `
 /* count of candidates; where probes begin, and how many; where adjusted tokens begin, and how many; where the mask
    begins, 0 without; where the answer begins; where the draw's words begin, 0 without */
 struct Want { k: u32, probes: u32, probe_count: u32, adjusts: u32, adjust_count: u32, mask: u32, answer: u32, draw: u32 }
@@ -16,6 +16,14 @@ fn want_of(row: u32) -> Want {
   return Want(wants[i], wants[i + 1u], wants[i + 2u], wants[i + 3u], wants[i + 4u], wants[i + 5u], wants[i + 6u],
     wants[i + 7u]);
 }`;
+
+/** What each shader begins with that reads wants: the op, the logits, which it may change or not, and the words themselves. */
+export function wantHead(logits: "read" | "read_write" = "read"): string {
+  return `${WANT}
+@group(0) @binding(0) var<uniform> op: Op;
+@group(0) @binding(1) var<storage, ${logits}> logits: array<f32>;
+@group(0) @binding(2) var<storage, read> wants: array<u32>;`;
+}
 
 /** Words at an answer's head: count, log-sum-exp and standard deviation as f32. */
 export const HEAD_WORDS = 3;
