@@ -3,13 +3,10 @@ import { type Backend, type CacheBlock, KV_BLOCK_TOKENS } from "./backend/backen
 import { firstSeen } from "./kv_blocks.ts";
 import type { KvCache } from "./kv_cache.ts";
 import type { PartKind, PromptKeeping } from "./prompt_cache/types.ts";
+import { inTime, MOST_COPIED, type Piece, piecesOf } from "./restore_pieces.ts";
 import type { Restore, Sequence } from "./sequence.ts";
 import type { DiskStats } from "./types.ts";
 
-/** Bytes that are copied into or out of the model between two steps. */
-const MOST_COPIED = 16 * 2 ** 20;
-/** A part of a prompt that is not there after so long is computed. */
-const READ_LIMIT_MS = 2000;
 /** Parts that wait to be copied out, at most; more are not kept. */
 const MOST_OFFERED = 1 << 16;
 /** Blocks that are remembered to have been computed once. */
@@ -34,16 +31,12 @@ interface Offer {
   readonly settle?: (there: boolean) => void;
 }
 
-/** Parts of a restored prefix that have been read: all of the blocks before `end`. */
-interface Arrival {
+/** A piece of a prefix that has been read. */
+interface Arrival extends Piece {
   readonly sequence: Sequence;
   readonly restore: Restore;
   /** Undefined where they could not be read. */
   readonly bytes: readonly Uint8Array[] | undefined;
-  readonly blocks: readonly CacheBlock[];
-  readonly slots: readonly number[];
-  readonly end: number;
-  readonly last: boolean;
   readonly taken: () => void;
 }
 
@@ -68,8 +61,11 @@ export class StoredPrefixes {
   readonly #bytesPerToken: number;
   /** By their names, in the order in which they are written. */
   readonly #offers = new Map<string, Offer>();
-  /** Those that somebody waits for. */
+  /** Those that somebody waits for; of these, states may soon be gone, and are copied at once. */
   readonly #urgent = new Map<string, Offer>();
+  readonly #urgentStates = new Map<string, Offer>();
+  /** What has been copied, and is being written. */
+  readonly #writing = new Map<string, Promise<boolean>>();
   readonly #arrivals: Arrival[] = [];
   /** Hashes of blocks that were computed once. */
   readonly #seen = new Set<number>();
@@ -106,8 +102,8 @@ export class StoredPrefixes {
 
   /** Whether there is something to copy. */
   get pending(): boolean {
-    const offers = this.#offers.size + this.#urgent.size > 0;
-    return this.#arrivals.length > 0 || (offers && this.#keeping.store.room > 0);
+    if (this.#arrivals.length + this.#urgentStates.size > 0) return true;
+    return this.#offers.size + this.#urgent.size > 0 && this.#keeping.store.room > 0;
   }
 
   /** Whether a part of the sequence's prefix is on the disk. */
@@ -172,12 +168,18 @@ export class StoredPrefixes {
     const writes = parts.map(({ position, kind }) => {
       const name = this.#nameOf(sequence, position, kind);
       names.push(name);
-      if (store.has(name)) return true;
-      return new Promise<boolean>((settle) => {
+      const written = store.has(name) || this.#writing.get(name);
+      if (written) return written;
+      this.#offers.delete(name);
+      const urgent = kind === "state" ? this.#urgentStates : this.#urgent;
+      return new Promise<boolean>((resolve) => {
         const [leader, hash] = [sequence.blocks[position], sequence.hashes[position]];
-        this.#offers.delete(name);
-        this.#urgent.get(name)?.settle?.(false);
-        this.#urgent.set(name, { leader, hash, kind, settle });
+        const earlier = urgent.get(name)?.settle; // prompts that are kept together begin alike
+        const settle = (there: boolean) => {
+          earlier?.(there);
+          resolve(there);
+        };
+        urgent.set(name, { leader, hash, kind, settle });
       });
     });
     this.#wake();
@@ -194,7 +196,7 @@ export class StoredPrefixes {
   async flush(restorer: Restorer): Promise<void> {
     const { store } = this.#keeping;
     const end = performance.now() + FLUSH_MS;
-    while (this.#offers.size + this.#urgent.size > 0 && performance.now() < end) {
+    while (this.#offers.size > 0 && performance.now() < end) {
       if (store.room > 0) await this.exchange(restorer, true);
       else await delay(ROOM_POLL_MS);
     }
@@ -243,7 +245,8 @@ export class StoredPrefixes {
   #offer(sequence: Sequence, position: number, kind: PartKind): string {
     const { store } = this.#keeping;
     const name = this.#nameOf(sequence, position, kind);
-    const known = this.#offers.has(name) || this.#urgent.has(name) || store.has(name);
+    const waiting = [this.#offers, this.#urgent, this.#urgentStates, this.#writing];
+    const known = waiting.some((names) => names.has(name)) || store.has(name);
     if (known || this.#offers.size >= MOST_OFFERED || !store.writable) return name;
     this.#offers.set(name, { leader: sequence.blocks[position], hash: sequence.hashes[position], kind });
     return name;
@@ -263,7 +266,7 @@ export class StoredPrefixes {
   async #fetch(sequence: Sequence, restore: Restore): Promise<void> {
     const { store } = this.#keeping;
     let before = Promise.resolve();
-    for (const piece of this.#piecesOf(restore)) {
+    for (const piece of piecesOf(restore, (kind) => this.#bytesOf(kind))) {
       const reads = piece.parts.map(({ position, kind }) =>
         store.read(this.#nameOf(sequence, position, kind), this.#bytesOf(kind))
       );
@@ -280,30 +283,6 @@ export class StoredPrefixes {
     }
     const names = Array.from({ length: restore.end }, (_, i) => this.#nameOf(sequence, i, 0));
     store.use([...names, ...restore.parts.map((part) => this.#nameOf(sequence, part.position, part.kind))]);
-  }
-
-  /** What is read and copied at once: parts in the order of their positions, the state at last. */
-  *#piecesOf({ parts, end, slot }: Restore) {
-    const state = slot === undefined ? [] : [{ position: end - 1, kind: "state" as const, place: slot }];
-    const all = [...parts, ...state];
-    for (let first = 0, next = 0; first < all.length; first = next) {
-      let bytes = 0;
-      do {
-        bytes += this.#bytesOf(all[next].kind);
-        next++;
-        // Parts of one position stay together: what is before it is whole then.
-      } while (
-        next < all.length && (bytes < MOST_COPIED / 2 || all[next].position === all[next - 1].position)
-      );
-      const piece = all.slice(first, next);
-      yield {
-        parts: piece,
-        blocks: piece.flatMap(({ kind, place }) => kind === "state" ? [] : { group: kind, block: place }),
-        slots: piece.flatMap(({ kind, place }) => kind === "state" ? place : []),
-        end: next === all.length ? end : all[next].position,
-        last: next === all.length,
-      };
-    }
   }
 
   async #takeIn(arrival: Arrival, restorer: Restorer): Promise<void> {
@@ -337,17 +316,19 @@ export class StoredPrefixes {
     const blocks: { name: string; place: CacheBlock; offer: Offer }[] = [];
     const slots: { name: string; place: number; offer: Offer }[] = [];
     let total = 0;
-    for (const [offers, free] of [[this.#urgent, true], [this.#offers, idle]] as const) {
+    const states = this.#urgentStates;
+    for (const offers of [states, this.#urgent, this.#offers]) {
+      const free = idle || offers !== this.#offers;
       for (const [name, offer] of offers) {
         const { kind, leader, hash } = offer;
         const bytes = this.#bytesOf(kind);
-        // A state that somebody waits for may soon be gone.
-        if ((!free || kind !== "state") && (store.room <= total || total > MOST_COPIED)) break;
+        if (offers !== states && (store.room <= total || total > MOST_COPIED)) break;
         if (!free && bytes > this.#credit) break;
         offers.delete(name);
-        const place = store.has(name) ? undefined : this.#cache.locate(leader, hash, kind);
+        const there = store.has(name);
+        const place = there ? undefined : this.#cache.locate(leader, hash, kind);
         if (place === undefined) {
-          offer.settle?.(store.has(name));
+          offer.settle?.(there);
           continue;
         }
         total += bytes;
@@ -362,7 +343,10 @@ export class StoredPrefixes {
     let at = 0;
     for (const { name, offer } of [...blocks, ...slots]) {
       const part = bytes.subarray(at, at += this.#bytesOf(offer.kind));
-      store.write(name, part).then((there) => {
+      const written = store.write(name, part);
+      this.#writing.set(name, written);
+      written.then((there) => {
+        this.#writing.delete(name);
         if (there) {
           this.#totals.writes++;
           this.#totals.writtenBytes += part.length;
@@ -374,9 +358,8 @@ export class StoredPrefixes {
 
   /** Forgets what is to be written: it cannot be, or must not. */
   drop(): void {
-    const urgent = [...this.#urgent.values()];
-    this.#urgent.clear();
-    this.#offers.clear();
+    const urgent = [...this.#urgentStates.values(), ...this.#urgent.values()];
+    for (const offers of [this.#urgentStates, this.#urgent, this.#offers]) offers.clear();
     for (const { settle } of urgent) settle?.(false);
   }
 
@@ -393,16 +376,5 @@ export class StoredPrefixes {
       links.push(names.link(before, tokens.subarray(count * KV_BLOCK_TOKENS, (count + 1) * KV_BLOCK_TOKENS)));
     }
     return names.name(links[position], kind);
-  }
-}
-
-/** Undefined where it takes too long. */
-async function inTime<T>(result: Promise<T>): Promise<T | undefined> {
-  const ended = new AbortController();
-  const late = delay(READ_LIMIT_MS, { signal: ended.signal }).then(() => undefined, () => undefined);
-  try {
-    return await Promise.race([result, late]);
-  } finally {
-    ended.abort();
   }
 }

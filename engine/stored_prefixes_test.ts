@@ -265,6 +265,42 @@ Deno.test("prompts that wait for a slow disk give way to interactive requests, a
   await two.end();
 });
 
+Deno.test("prompts that begin alike and are kept together are all kept, each part once", async () => {
+  for (const limits of Object.values(KINDS)) {
+    const folder = new MemoryFolder();
+    const one = await start(folder, { limits: { ...limits, kvBlocks: 200 }, eager: false });
+    folder.gate = () => settle();
+    const documents = [1, 2, 3, 4].map((seed) => [...promptOf(130), ...promptOf(100, seed)]);
+    const kept = await Promise.all(
+      [...documents, ...documents].map((prompt) => one.ask(prompt, { maxTokens: 0, priority: "batch" })),
+    );
+    for (const { finish } of kept) assertEquals(finish.usage.stored?.tokens, full(230));
+    const written = folder.log.filter((line) => line.startsWith("write") && !line.includes("secret"));
+    assertEquals(new Set(written).size, written.length);
+    assertEquals(written.length, folder.parts.length);
+    await one.end();
+  }
+});
+
+Deno.test("no more than 16 files are read at once", async () => {
+  const folder = new MemoryFolder();
+  const prompt = promptOf(900);
+  const one = await start(folder);
+  await one.ask(prompt);
+  await one.end();
+  let [reads, most] = [0, 0];
+  folder.gate = async (call) => {
+    if (call !== "read") return;
+    most = Math.max(most, ++reads);
+    await settle();
+    reads--;
+  };
+  const two = await start(folder);
+  assertEquals((await two.ask(prompt)).finish.usage.cachedTokens, full(900));
+  assertEquals(most, 16);
+  await two.end();
+});
+
 Deno.test("forced tokens: answers in a form are the same from the disk", async () => {
   for (const limits of Object.values(KINDS)) {
     const folder = new MemoryFolder();

@@ -21,7 +21,7 @@ const CHILD = fromFileUrl(new URL("prompt_cache_child.ts", import.meta.url));
 const BOUND = 4_000_000;
 
 /** Kills a process so often, each time at another moment. Returns how many answers it gave, and how many came from the disk. */
-export async function killOften(kills: number, seed: number, maxLifeMs = 600) {
+export async function killOften(kills: number, seed: number, maxLifeMs = 1500) {
   const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
   try {
     await writeModels(folder);

@@ -35,6 +35,8 @@ const SECRET_BYTES = 32;
 const MOST_QUEUED = 128 * 2 ** 20;
 /** Nothing is written for so long after a write that failed. */
 const QUIET_MS = 60_000;
+/** Files that are read at once: each takes a descriptor. */
+const MOST_READS = 16;
 /** How often the folder's lock is asked for, and its names are read again, where another process writes. */
 const LOOK_MS = 15_000;
 /** Files are marked as used at most so often: it is what the order of giving up is known by after a restart. */
@@ -80,6 +82,9 @@ export class FolderStore implements PromptStore {
   readonly #touches = new Map<string, number>();
   #working: Promise<void> | undefined;
   #quietUntil = 0;
+  /** How many files are being read, and who waits for that. */
+  #reads = 0;
+  readonly #readers: (() => void)[] = [];
   readonly #warned = new Set<string>();
   readonly #listeners = new Set<() => void>();
   #closed = false;
@@ -133,6 +138,17 @@ export class FolderStore implements PromptStore {
   }
 
   async read(name: string, bytes: number): Promise<Uint8Array | undefined> {
+    while (this.#reads >= MOST_READS) await new Promise<void>((resolve) => this.#readers.push(resolve));
+    this.#reads++;
+    try {
+      return await this.#readOne(name, bytes);
+    } finally {
+      this.#reads--;
+      this.#readers.shift()?.();
+    }
+  }
+
+  async #readOne(name: string, bytes: number): Promise<Uint8Array | undefined> {
     if (this.#closed) return undefined;
     try {
       const file = await this.folder.read(`${name}.kv`, HEAD_BYTES + bytes);
