@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { message } from "./content.ts";
 import { conversationOf, signatureOf } from "./conversation.ts";
 
@@ -84,6 +84,15 @@ Deno.test("neighbours of one role are one turn, but nothing joins an answer that
     ["assistant", "E"],
   ]);
   assertEquals(conversation[2].reasoning_content, "D");
+});
+
+Deno.test("ten thousand messages of one role are put together in time of their length", () => {
+  const text = "x".repeat(800);
+  const messages = Array.from({ length: 10_000 }, () => ({ role: "user" as const, content: text }));
+  const started = performance.now();
+  const [{ content }, ...others] = conversationOf({ messages });
+  assertEquals([others, new TextEncoder().encode(content!).length], [[], 10_000 * 801 - 1]);
+  assert(performance.now() - started < 5000, `${performance.now() - started} ms`);
 });
 
 Deno.test("documents and search results are their texts", () => {
