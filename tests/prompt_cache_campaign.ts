@@ -84,7 +84,7 @@ async function runAndKill(args: string[], lifeMs: number): Promise<Answered[]> {
 export function bytesOf(folder: string): number {
   let sum = 0;
   for (const { name } of Deno.readDirSync(folder)) {
-    if (name !== "secret") sum += Math.ceil(Deno.statSync(join(folder, name)).size / 4096) * 4096;
+    if (name !== "prompts.secret") sum += Math.ceil(Deno.statSync(join(folder, name)).size / 4096) * 4096;
   }
   return sum;
 }

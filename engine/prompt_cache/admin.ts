@@ -1,4 +1,4 @@
-import { DiskFolder, type Listed } from "./folder.ts";
+import { DiskFolder, type Listed, LOCK } from "./folder.ts";
 import { isOwn, isPart } from "./store.ts";
 
 /** What is in a folder of prompts. */
@@ -17,7 +17,7 @@ export interface CacheReport {
 export async function reportCache(path: string): Promise<CacheReport> {
   const folder = new DiskFolder(path);
   const files = await folder.list();
-  const inUse = files.some(({ name }) => name === "lock") && !await folder.lock();
+  const inUse = files.some(({ name }) => name === LOCK) && !await folder.lock();
   folder.unlock();
   return report(files, inUse);
 }

@@ -33,6 +33,8 @@ export interface Folder {
   unlock(): void;
 }
 
+/** The file whose lock says who writes; other locks may lie in the same folder. */
+export const LOCK = "prompts.lock";
 /** Most files that are open at once. */
 const AT_ONCE = 8;
 
@@ -108,7 +110,7 @@ export class DiskFolder implements Folder {
   }
 
   async lock(): Promise<boolean> {
-    const lock = await Deno.open(join(this.path, "lock"), { write: true, create: true, mode: 0o600 });
+    const lock = await Deno.open(join(this.path, LOCK), { write: true, create: true, mode: 0o600 });
     try {
       if (await lock.tryLock(true)) {
         this.#lock = lock;

@@ -1,5 +1,5 @@
 import { delay } from "@std/async/delay.js";
-import type { Folder, Listed } from "./folder.ts";
+import { type Folder, type Listed, LOCK } from "./folder.ts";
 import { HEAD_BYTES, headOf, partOf } from "./part_file.ts";
 import type { PromptStore } from "./types.ts";
 
@@ -29,7 +29,7 @@ interface Write {
 const PART = /^([0-9a-f]{64})\.kv$/;
 /** What a killed process may leave of a part. */
 const UNFINISHED = /^[0-9a-f]{64}\.tmp$/;
-const SECRET = "secret";
+const SECRET = "prompts.secret";
 const SECRET_BYTES = 32;
 /** Bytes that wait to be written, at most; more are not taken. */
 const MOST_QUEUED = 128 * 2 ** 20;
@@ -56,7 +56,7 @@ export function isPart(name: string): boolean {
 
 /** Whether a file is of a store's making. */
 export function isOwn(name: string): boolean {
-  return isPart(name) || UNFINISHED.test(name) || [SECRET, `${SECRET}.tmp`, "lock"].includes(name);
+  return isPart(name) || UNFINISHED.test(name) || [SECRET, `${SECRET}.tmp`, LOCK].includes(name);
 }
 
 /** The space that a file of a part takes. */

@@ -1,5 +1,6 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
+import { reportCache, wipeCache } from "./admin.ts";
 import { DiskFolder } from "./folder.ts";
 import { createNames, sha256 } from "./names.ts";
 import { HEAD_BYTES } from "./part_file.ts";
@@ -208,7 +209,7 @@ Deno.test("on a real disk: private files, one store for all users of the process
     assertEquals(await one.store.sync([name(1)]), true);
     assertEquals(await one.store.sync([name(2)]), false);
     const files = [...Deno.readDirSync(folder)].map((file) => file.name).sort();
-    assertEquals(files, [`${name(1)}.kv`, "lock", "secret"].sort());
+    assertEquals(files, [`${name(1)}.kv`, "prompts.lock", "prompts.secret"].sort());
     for (const file of files) assertEquals(Deno.statSync(join(folder, file)).mode! & 0o777, 0o600, file);
     assertEquals(Deno.statSync(folder).mode! & 0o777, 0o700);
     assertEquals(Deno.statSync(join(folder, `${name(1)}.kv`)).size, HEAD_BYTES + 1000);
@@ -241,6 +242,25 @@ Deno.test("who opens a folder that is being closed waits for it, and writes", as
     await closed;
     await two.close();
     assertEquals(warnings, []);
+  } finally {
+    await Deno.remove(path, { recursive: true });
+  }
+});
+
+Deno.test("wiping removes what is the store's and nothing else, and not while it is in use", async () => {
+  const path = await Deno.makeTempDir({ prefix: "compy-test-" });
+  try {
+    const foreign = ["a.kv", "lock", "notes.txt", "secret"];
+    for (const file of foreign) await Deno.writeTextFile(join(path, file), "mine");
+    assertEquals((await wipeCache(path)).parts, 0);
+    const { store, close } = await openStore(path, { limit: MB, warn: () => {} });
+    await store.write(name(1), part(1));
+    assertEquals(await reportCache(path).then(({ parts, inUse }) => [parts, inUse]), [1, true]);
+    await assertRejects(() => wipeCache(path), Error, "a server or a job uses it; stop that first");
+    await close();
+    assertEquals(await reportCache(path).then(({ parts, inUse }) => [parts, inUse]), [1, false]);
+    assertEquals((await wipeCache(path)).parts, 1);
+    assertEquals([...Deno.readDirSync(path)].map((file) => file.name).sort(), foreign);
   } finally {
     await Deno.remove(path, { recursive: true });
   }
