@@ -104,8 +104,9 @@ fn vocabulary(_: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
     put(out, &handles::insert(Object::Vocabulary(Arc::new(vocabulary))).to_le_bytes())
 }
 
-/// A mask mostly takes some microseconds, which no thread is worth; when it has become clear that these take longer, others help.
-const ALONE: Duration = Duration::from_micros(300);
+/// Masks mostly take a millisecond or less in all, while the step takes many, on threads that want the cores; when it has become clear
+/// that these take longer, others help.
+const ALONE: Duration = Duration::from_millis(2);
 const MAX_THREADS: usize = 8;
 
 /// A matcher and where its mask goes, until somebody takes them.
