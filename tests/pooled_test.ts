@@ -1,6 +1,7 @@
 /** Steps that give a row a sequence instead of candidates. */
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
-import type { StepInput } from "../engine/backend/backend.ts";
+import { greedyRequest, type StepInput } from "../engine/backend/backend.ts";
+import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
 import { lower } from "../engine/backend/webgpu/lowering.ts";
 import { candidates } from "../engine/plan/ops/candidates.ts";
 import { pool, type Pooling, POOLINGS } from "../engine/plan/ops/pool.ts";
@@ -139,4 +140,34 @@ Deno.test("pool: a plan without candidates has no logits, and may have both", as
   assertEquals(found, wanted);
   const { pooled: row } = await alone.backend.step(stepOf([tokens], [0]));
   assertEquals((await model.backend.step(stepOf([tokens], [0]))).pooled, row);
+});
+
+Deno.test("pool: a step runs no op for what it does not want, pooled rows or logits", async () => {
+  const both: Ending = (b, x) => {
+    candidates(b, rmsNorm(b, x, "output_norm", EPSILON, "logits"), VOCABULARY);
+    pooled("last")(b, x);
+  };
+  const plan = await mixedPlanOf(LAYERS, both);
+  const backend = new CpuBackend({ threads: 2 });
+  using model = await KernelModel.loadAs(
+    mixedPlan(LAYERS, both),
+    bytes,
+    { ...SIZE, maxLogitRows: 1 },
+    backend,
+  );
+  const tokens = prompt(20, "idle");
+  const ran = async (step: StepInput) => {
+    await backend.profile(plan);
+    await model.backend.step(step);
+    const times = await backend.profile(plan);
+    return new Set(plan.ops.map(({ op }) => op).filter((_, i) => times[i] > 0));
+  };
+  const text = await ran(stepOf([tokens], [0]));
+  assertEquals([text.has("pool"), text.has("return_pooled"), text.has("candidates")], [true, true, false]);
+  const answer = await ran({ ...stepOf([tokens], []), logits: [greedyRequest(19)] });
+  assertEquals([answer.has("pool"), answer.has("return_pooled"), answer.has("candidates")], [
+    false,
+    false,
+    true,
+  ]);
 });

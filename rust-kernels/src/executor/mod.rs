@@ -139,6 +139,9 @@ impl Executor {
         let (began, last) = (Instant::now(), AtomicU64::new(0));
         let done = pool.run(&|worker| {
             for (i, op) in self.program.ops.iter().enumerate() {
+                if op.is_idle(run.get()) {
+                    continue;
+                }
                 let (next, scratch) = (&self.counters[i], self.scratch[worker.index].at(0).cast());
                 op.run(run.get(), &Work { next, threads: worker.threads(), scratch });
                 worker.barrier(|| {

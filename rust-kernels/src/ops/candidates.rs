@@ -45,6 +45,10 @@ impl Op for Candidates {
         self.exact.map_or(0, |exact| exact.columns)
     }
 
+    fn is_idle(&self, run: &Run) -> bool {
+        run.step.logits.is_empty()
+    }
+
     fn run(&self, run: &Run, work: &Work) {
         let (mut best, mut raw, mut sums) = (Vec::new(), Vec::new(), Vec::new());
         for row in work.single_items(run.step.logits.len()).flatten() {

@@ -98,12 +98,13 @@ impl Op for MatMul {
         Product::scratch(p, self.x)
     }
 
+    /// A step that wants no logits reads nothing of the output matrix.
+    fn is_idle(&self, run: &Run) -> bool {
+        run.rows_of_any(self.x) == 0
+    }
+
     fn run(&self, run: &Run, work: &Work) {
         let mut product = Product::new(run, self.x, work.scratch);
-        // A step that wants no logits reads nothing of the output matrix.
-        if product.m == 0 {
-            return;
-        }
         let panels_of = |part: &Part| run.matrix(part.weight).rows.div_ceil(run.isa.lanes());
         let share = self.parts.iter().map(panels_of).sum::<usize>() / work.threads;
         let tiles_of = |part: &Part| {

@@ -42,6 +42,11 @@ pub trait Op: Send + Sync {
         None
     }
 
+    /// Whether the step has nothing for the op, which is then not run.
+    fn is_idle(&self, _run: &Run) -> bool {
+        false
+    }
+
     /// Computes a thread's share: every thread calls it once a step, and takes items from `work` until there are none.
     fn run(&self, run: &Run, work: &Work);
 }

@@ -58,6 +58,10 @@ impl Op for Pool {
         Some(self.way)
     }
 
+    fn is_idle(&self, run: &Run) -> bool {
+        run.step.pools.is_empty()
+    }
+
     fn run(&self, run: &Run, work: &Work) {
         let columns = self.columns;
         let norm = self.norm.map(|Norm { weight, eps }| (run.vector(weight, columns), eps));

@@ -23,6 +23,10 @@ impl Decode for Quantize {
 }
 
 impl Op for Quantize {
+    fn is_idle(&self, run: &Run) -> bool {
+        run.rows_of(self.x) == 0
+    }
+
     fn run(&self, run: &Run, work: &Work) {
         let out = run.quant(self.out);
         for row in work.items(run.rows_of(self.x)).flatten() {

@@ -22,6 +22,10 @@ impl Op for ReturnPooled {
         Some(self.columns)
     }
 
+    fn is_idle(&self, run: &Run) -> bool {
+        run.step.pools.is_empty()
+    }
+
     fn run(&self, run: &Run, work: &Work) {
         for item in work.single_items(run.step.pools.len()).flatten() {
             let (row, answer) = (run.float(self.x, item), run.step.pools[item].answer);

@@ -37,6 +37,10 @@ impl Op for RmsNorm {
         self.columns
     }
 
+    fn is_idle(&self, run: &Run) -> bool {
+        run.rows_of_any(self.out) == 0
+    }
+
     fn run(&self, run: &Run, work: &Work) {
         let &Self { columns, eps, .. } = self;
         let (out, weight) = (run.outputs(self.out), run.vector(self.weight, columns));
