@@ -200,7 +200,8 @@ function openPromptStore(
   { backend = "cpu", warn }: LoadOptions,
 ): Promise<OpenedStore> {
   if (backend !== "cpu") {
-    throw new Error(`Prompts are kept on a disk with the CPU backend only (got "${backend}")`);
+    const advice = "leave out --cache-disk, or compute with --backend cpu";
+    throw new Error(`Prompts are kept on a disk with the CPU backend only (got "${backend}"): ${advice}`);
   }
   return openStore(folder, { limit: bytes, keepMs, warn: (message) => warn?.(`${message} (${folder})`) });
 }

@@ -86,13 +86,11 @@ async function runKilled(
     const said = new Response(child.stderr).text();
     let timer: number | undefined;
     const began = performance.now();
-    for await (const _ of child.stdout.pipeThrough(new TextDecoderStream())) {
+    for await (const part of child.stdout.pipeThrough(new TextDecoderStream())) {
       if (kill === kills) continue;
-      // Some kills come while the first lines of a run are read, others later.
-      timer ??= setTimeout(
-        () => child.kill("SIGKILL"),
-        (performance.now() - began) * random.below(4),
-      ) as never;
+      // Some kills come while the first documents of a run are read, others when one is done.
+      const delay = part.includes('"progress"') ? 0 : (performance.now() - began) * random.below(2);
+      if (kill % 2 === 0 || delay === 0) timer ??= setTimeout(() => child.kill("SIGKILL"), delay) as never;
     }
     const { code, signal } = await child.status;
     clearTimeout(timer);

@@ -316,10 +316,10 @@ export class FolderStore implements PromptStore {
       return false;
     });
     const files = await this.folder.list();
-    if (locked) await this.#clean(files);
+    const uncleaned = locked ? await this.#clean(files) : 0;
     this.#secret = await this.#readSecret(files, locked);
     this.#index.clear();
-    this.#bytes = 0;
+    this.#bytes = uncleaned;
     for (const { name, bytes, usedAt } of files.sort((a, b) => a.usedAt - b.usedAt)) {
       const part = PART.exec(name)?.[1];
       if (part === undefined) continue;
@@ -332,11 +332,17 @@ export class FolderStore implements PromptStore {
     this.#writes = locked;
   }
 
-  /** Removes what killed processes have left. */
-  async #clean(files: readonly Listed[]): Promise<void> {
-    for (const { name } of files) {
-      if (UNFINISHED.test(name)) await this.folder.remove(name).catch((error) => this.#fail(error));
+  /** Removes what killed processes have left; the space of what could not be removed. */
+  async #clean(files: readonly Listed[]): Promise<number> {
+    let left = 0;
+    for (const { name, bytes } of files) {
+      if (!UNFINISHED.test(name)) continue;
+      await this.folder.remove(name).catch((error) => {
+        this.#fail(error);
+        left += fileBytes(bytes - HEAD_BYTES);
+      });
     }
+    return left;
   }
 
   /** The folder's secret; made where there is none. */

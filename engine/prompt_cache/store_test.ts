@@ -97,6 +97,15 @@ Deno.test("the folder never takes more than its bound: what was used least recen
   assert(Math.max(...most) <= limit, `${Math.max(...most)} of ${limit}`);
 });
 
+Deno.test("what a killed process left and nobody can remove counts", async () => {
+  const folder = new MemoryFolder();
+  folder.files.set(`${name(9)}.tmp`, { bytes: part(9, 9000), usedAt: 0 });
+  folder.fault = (call) => call === "remove" ? "EMFILE" : undefined;
+  const { store } = await open(folder, { limit: 16_384 });
+  assertEquals(store.bytes, 12_288);
+  assertEquals([await store.write(name(1), part(1)), await store.write(name(2), part(2))], [true, false]);
+});
+
 Deno.test("a store that keeps what is new gives up only what is old", async () => {
   const folder = new MemoryFolder();
   const { store: before } = await open(folder);
@@ -183,14 +192,15 @@ Deno.test("killed at any call: the next start finds whole parts or none, and wit
       for (let i = 0; i < 12; i++) await store.write(name(i), part(i));
     })();
     await Promise.race([life, dead]);
-    const { store, warnings } = await open(folder.afterKill(), { limit });
+    const after = folder.afterKill();
+    const { store, warnings } = await open(after, { limit });
     for (let i = 0; i < 12; i++) {
       const read = await store.read(name(i), 1000);
       if (read) assertEquals(read, part(i));
     }
     assertEquals(await store.write(name(99), part(99)), true);
-    assert(store.bytes <= limit && folder.bytes <= limit + 4096);
-    assertEquals([...folder.files.keys()].filter((file) => file.endsWith(".tmp")), []);
+    assert(store.bytes <= limit && after.bytes <= limit + 4096);
+    assertEquals([...after.files.keys()].filter((file) => file.endsWith(".tmp")), []);
     assertEquals(warnings, []);
   }
 });

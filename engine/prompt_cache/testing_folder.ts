@@ -34,9 +34,9 @@ export class MemoryFolder implements Folder {
     return new MemoryFolder(this.files, this.locks);
   }
 
-  /** The folder after the process was killed: nobody holds the lock. */
+  /** The folder after the process was killed: nobody holds the lock, and what it was about to do is not done. */
   afterKill(): MemoryFolder {
-    return new MemoryFolder(this.files);
+    return new MemoryFolder(new Map([...this.files].map(([name, file]) => [name, { ...file }])));
   }
 
   get bytes(): number {
