@@ -30,8 +30,8 @@ async function call(url: string, path: string, init?: RequestInit): Promise<Resp
       if (response.ok) return response;
       throw new Error(`${path}: ${response.status} ${await response.text()}`);
     } catch (error) {
-      if (tries >= 100) throw error;
-      await delay(100);
+      if (tries >= 300) throw error;
+      await delay(200);
     }
   }
 }
@@ -98,20 +98,30 @@ const server = await startSupervised(["--data", data, "--parallel", "4", "--ctx"
 const startMs = performance.now() - begun;
 const started: string[] = [];
 const took: number[] = [];
-for (let i = 0; i < Number(kills); i++) {
-  const last = started.at(-1);
-  if (last === undefined || (await batchOf(server.url, last)).status === "completed") {
-    started.push(await startBatch(server.url));
-  }
-  await delay(1000 + random.below(2000));
-  took.push(await server.killChild());
-}
-const wanted = await answersAlone(server.url);
 const sums = { double: 0, lost: 0, wrong: 0 };
-for (const id of started) {
-  const found = await check(server.url, id, wanted);
-  for (const key of ["double", "lost", "wrong"] as const) sums[key] += found[key];
+try {
+  await killAndCheck();
+} catch (error) {
+  const { stderr } = await server.end("SIGTERM");
+  throw new Error(`The server said:\n${stderr}`, { cause: error });
 }
+
+async function killAndCheck(): Promise<void> {
+  for (let i = 0; i < Number(kills); i++) {
+    const last = started.at(-1);
+    if (last === undefined || (await batchOf(server.url, last)).status === "completed") {
+      started.push(await startBatch(server.url));
+    }
+    await delay(1000 + random.below(2000));
+    took.push(await server.killChild());
+  }
+  const wanted = await answersAlone(server.url);
+  for (const id of started) {
+    const found = await check(server.url, id, wanted);
+    for (const key of ["double", "lost", "wrong"] as const) sums[key] += found[key];
+  }
+}
+
 const { code } = await server.end("SIGTERM");
 await Deno.remove(data, { recursive: true });
 took.sort((a, b) => a - b);
