@@ -30,8 +30,11 @@ function failing(
   return inFolder((folder) => {
     const control = join(folder, "failures");
     let failures = 0;
-    const fail = (steps: number) =>
-      Deno.writeTextFileSync(control, JSON.stringify({ now: failures += steps, at: [] }));
+    const fail = (steps: number) => {
+      // The server reads it before each step, and must not find half of it.
+      Deno.writeTextFileSync(`${control}.new`, JSON.stringify({ now: failures += steps, at: [] }));
+      Deno.renameSync(`${control}.new`, control);
+    };
     fail(0);
     return runLiveServer(
       ["tests/failing_backend.ts", control, "serve"],
