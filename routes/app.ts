@@ -21,7 +21,7 @@ import {
 } from "./shared/context.ts";
 import { Metrics } from "./shared/metrics.ts";
 import type { LogEntry } from "./shared/request_record.ts";
-import { mount, shapeErrors } from "./shared/endpoint.ts";
+import { type Endpoint, mount, shapeErrors } from "./shared/endpoint.ts";
 import {
   ApiError,
   errorResponse,
@@ -80,7 +80,7 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
   const endpoints = [...ENDPOINTS, ...(options.batches ? BATCH_ENDPOINTS : [])];
   for (const endpoint of endpoints) shapeErrors(app, endpoint);
   const ring = ringOf(options.apiKeys);
-  guard(app, context, ring, options);
+  guard(app, context, ring, { ...options, endpoints });
   for (const endpoint of endpoints) mount(app, context, endpoint);
   document(app, context.models, { withKeys: !ring.isEmpty, openHealth: options.openHealth, pathPrefix });
   app.notFound((c) => {
@@ -102,15 +102,18 @@ function guard(
   app: OpenAPIHono<Env>,
   { lifecycle, metrics }: AppContext,
   ring: KeyRing,
-  options: AppOptions,
+  options: AppOptions & { readonly endpoints: readonly Endpoint[] },
 ): void {
   const { allowedHosts = [], corsOrigins = [], pathPrefix } = options;
+  const loading = new Set(options.endpoints.filter(({ loads }) => loads).map(({ pattern }) => pattern));
   app.use(requestIds({ generator: requestId }));
   app.use(recording(metrics, options.log));
   app.use(async (c, next) => {
     const host = c.req.header("host") ?? new URL(c.req.url).host;
     checkHost(host, allowedHosts);
-    checkSite(c.req.method, c.req.raw.headers, host, { allowedHosts, corsOrigins });
+    const { method, path } = c.req;
+    const changes = READS.has(method) ? loading.has(path) : method !== "OPTIONS";
+    if (changes) checkSite(c.req.raw.headers, host, { allowedHosts, corsOrigins });
     // The page's own paths begin where it is.
     if (pathPrefix !== undefined && new URL(c.req.url).pathname === pathPrefix) {
       return c.redirect(`${pathPrefix}/`, 308);
@@ -128,6 +131,8 @@ function guard(
   });
   app.use(methodNotAllowed({ app, onMethodNotAllowed: refuseMethod }));
 }
+
+const READS = new Set(["GET", "HEAD"]);
 
 /** Browsers are to take answers for what they say they are, and to put them into no page. */
 const API_HEADERS = secureHeaders({

@@ -141,3 +141,17 @@ Deno.test("path prefix: every path begins with it, the document and the page too
   // Figures name routes as they are without it.
   assert((await ask("GET", "/a/llm/metrics", key)).text.includes('route="/v1/models",status="200"'));
 });
+
+Deno.test("pages of other sites may not have models loaded, not even by reading", async () => {
+  const { ask } = open({ corsOrigins: [ORIGIN], pathPrefix: "/llm" });
+  for (const path of ["/llm/props", "/llm/tokenizer_info?model=demo"]) {
+    for (const method of ["GET", "HEAD"]) {
+      assertEquals((await ask(method, path)).status, 200);
+      assertEquals((await ask(method, path, { "sec-fetch-site": "same-origin" })).status, 200);
+      assertEquals((await ask(method, path, { "sec-fetch-site": "cross-site", origin: ORIGIN })).status, 200);
+      assertEquals((await ask(method, path, { "sec-fetch-site": "cross-site" })).status, 403);
+      assertEquals((await ask(method, path, { origin: "https://evil.example" })).status, 403);
+    }
+  }
+  assertEquals((await ask("GET", "/llm/slots", { "sec-fetch-site": "cross-site" })).status, 200);
+});

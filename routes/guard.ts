@@ -22,18 +22,13 @@ export function checkHost(host: string, allowed: readonly string[] | "any"): voi
 }
 
 /**
- * Refuses what a page of another site makes a browser send, by any method that changes something: forms and plain
- * text need no preflight. What browsers alone send decides, `Origin` and `Sec-Fetch-Site`; requests without them come
+ * Refuses a request that changes something where a page of another site made a browser send it: forms, plain text and
+ * pictures need no preflight. What browsers alone send decides, `Origin` and `Sec-Fetch-Site`; requests without them come
  * from programs and pass. A page of this server passes, also through a proxy that changes the Host header where
- * `allowedHosts` has the page's host name, and one of an origin that is in `corsOrigins`. hono's csrf looks at forms only, and refuses programs that send no Origin.
+ * `allowedHosts` has the page's host name, and one of an origin that is in `corsOrigins`. hono's csrf looks at forms
+ * only, and refuses programs that send no Origin.
  */
-export function checkSite(
-  method: string,
-  headers: Headers,
-  host: string,
-  { allowedHosts, corsOrigins }: Sites,
-) {
-  if (SAFE_METHODS.has(method)) return;
+export function checkSite(headers: Headers, host: string, { allowedHosts, corsOrigins }: Sites): void {
   const origin = headers.get("origin");
   if (origin !== null && corsOrigins.includes(origin)) return;
   const site = headers.get("sec-fetch-site")?.toLowerCase() ?? "none";
@@ -65,8 +60,6 @@ export function allowOrigins(origins: readonly string[]): MiddlewareHandler<Env>
     return c.req.method === "OPTIONS" && isForeign ? await next() : await allow(c, next);
   };
 }
-
-const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS"]);
 
 /** Another port of this machine is another program, so the port counts. */
 function isOwnOrigin(origin: string, host: string, allowed: readonly string[]): boolean {

@@ -26,6 +26,7 @@ export const props = endpoint({
   tag: "Operation",
   summary: "What a model is, and how it generates where a request does not say",
   query: z.object({ model: modelQuery }),
+  loads: true,
   answer,
   refusals: MODEL_REFUSALS,
   answers: "Its properties",

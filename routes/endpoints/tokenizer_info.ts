@@ -21,6 +21,7 @@ export const tokenizerInfo = endpoint({
   tag: "Tokenizer",
   summary: "The control tokens and the chat template",
   query: z.object({ model: modelQuery }),
+  loads: true,
   answer,
   refusals: MODEL_REFUSALS,
   answers: "The texts of the tokens, and the template in Jinja",

@@ -64,6 +64,8 @@ export interface EndpointSpec<P, Q, B, A> {
   /** Where refusals do not look as OpenAI's do. */
   readonly errors?: ErrorShape;
   readonly answers: string;
+  /** Of a GET that may load a model: pages of other sites may not cause that. */
+  readonly loads?: boolean;
   /** Operations that take the id of the answer. */
   readonly leadsTo?: readonly string[];
   /** Refusals beside those that follow from the method, the parameters and the body, by status. */
@@ -76,6 +78,8 @@ export interface Endpoint {
   readonly pattern: string;
   readonly events: EventsSpec | undefined;
   readonly errors: ErrorShape | undefined;
+  /** It is a GET that may load a model. */
+  readonly loads: boolean;
   answer(c: Context<Env>, context: AppContext): Promise<Response>;
 }
 
@@ -102,6 +106,7 @@ export function endpoint<
     pattern: spec.pattern ?? route.getRoutingPath(),
     events: spec.events,
     errors: spec.errors,
+    loads: spec.loads ?? false,
     async answer(c, context) {
       const incoming = {
         params: spec.params && check(spec.params, c.req.param()),
@@ -172,8 +177,10 @@ function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
 }
 
 /** What any request of this kind can meet. */
-function commonRefusals({ method, body, form, query }: EndpointSpec<unknown, unknown, unknown, unknown>) {
-  const changes = method !== "get";
+function commonRefusals(
+  { method, body, form, query, loads }: EndpointSpec<unknown, unknown, unknown, unknown>,
+) {
+  const changes = method !== "get" || loads;
   return {
     400: body || form || query
       ? "A wrong or missing field, which `param` names"
