@@ -42,6 +42,7 @@ export class KeyRing {
   set named(keys: readonly NamedKey[]) {
     const before = new Map(this.#entries.map((entry) => [entry.caller.name, entry]));
     const entries = [...this.#plain];
+    const changed: (() => void)[] = [];
     for (const key of keys) {
       const twin = entries.find(({ digest, caller }) =>
         caller.name === key.name || timingSafeEqual(digest, key.digest)
@@ -51,11 +52,13 @@ export class KeyRing {
         throw new Error(`Cannot use the API key "${key.name}": its ${what} is there already`);
       }
       const known = before.get(key.name);
-      if (known) known.caller.allowance.limits = key;
+      if (known) changed.push(() => known.caller.allowance.limits = key);
       entries.push(
         known ? { ...known, digest: key.digest } : entryOf(key.name, key.digest, ownerOf(key.name), key),
       );
     }
+    // Only now that all are good: keys that cannot be used change nothing.
+    for (const change of changed) change();
     this.#entries = entries;
   }
 

@@ -41,6 +41,9 @@ Deno.test("keys: others take their place while requests run; what is used up sta
   const leave = allowance.enter(0);
   allowance.take(150);
   assertThrows(() => ring.named = [named("b", "1"), named("c", "1")], Error, '"c": its key is there already');
+  const twice = [named("a", "1", { requestsAtOnce: 9 }), named("b", "2"), named("b", "3")];
+  assertThrows(() => ring.named = twice, Error, '"b": its name is there already');
+  assertThrows(() => allowance.enter(0), ApiError, "1 request at once"); // nothing has changed
   ring.named = [named("a", "2", { requestsAtOnce: 2, tokensPerMinute: 140 }), named("b", "3")];
   assertEquals(ring.admit("1"), undefined);
   const again = ring.admit("2")!.allowance;
