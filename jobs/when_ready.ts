@@ -18,17 +18,16 @@ export function whenReady<Request extends { readonly signal: AbortSignal }>(
   /** Resolves when the next line is answered. */
   let good = Promise.withResolvers<true>();
 
-  /** undefined where the engine has failed meanwhile. */
-  async function ask(request: Request): Promise<Answer | undefined> {
+  async function ask(request: Request): Promise<Asked> {
     await ready(engine, request.signal);
     let down = false;
     const unlisten = engine.onState((state) => down ||= isDown(state));
     try {
       const answer = await execute(request);
-      if (down && isFailure(answer)) return undefined;
+      if (down && isFailure(answer)) return { failure: answer };
       good.resolve(true);
       good = Promise.withResolvers();
-      return answer;
+      return { answer };
     } finally {
       unlisten();
     }
@@ -36,16 +35,16 @@ export function whenReady<Request extends { readonly signal: AbortSignal }>(
 
   async function askAlone(request: Request): Promise<Answer> {
     for (;;) {
-      const answer = await turns.alone(() => ask(request));
-      if (answer !== undefined) return answer;
+      const { answer, failure } = await turns.alone(() => ask(request));
+      if (answer) return answer;
       const isToBlame = inFlight === 1 || await beforeFailure(engine, good.promise, request.signal);
       await ready(engine, request.signal);
-      if (isToBlame) return BLAMED;
+      if (isToBlame) return blamed(failure);
     }
   }
 
   return async (request) => {
-    const together = () => turns.together(() => ask(request));
+    const together = async () => (await turns.together(() => ask(request))).answer;
     inFlight++;
     try {
       return await together() ?? await together() ?? await askAlone(request);
@@ -54,6 +53,11 @@ export function whenReady<Request extends { readonly signal: AbortSignal }>(
     }
   };
 }
+
+/** What came of a line; `failure` where the engine has failed meanwhile. */
+type Asked =
+  | { readonly answer: Answer; readonly failure?: undefined }
+  | { readonly answer?: undefined; readonly failure: Answer };
 
 /** Work that runs beside other such work, and work that wants to be alone, which goes first. */
 class Turns {
@@ -92,19 +96,11 @@ class Turns {
   }
 }
 
-/** The answer of a line that brings the engine down. */
-const BLAMED: Answer = {
-  status: 500,
-  body: {
-    error: {
-      message: "The engine fails whenever it answers this request",
-      type: "server_error",
-      param: null,
-      code: "engine_failed",
-    },
-  },
-  final: true,
-};
+/** The answer of a line that brings the engine down, in the shape of its API: all errors have a message there. */
+function blamed({ status, body }: Answer): Answer {
+  const message = "The engine fails whenever it answers this request";
+  return { status, body: { ...body, error: { ...body.error as object, message } }, final: true };
+}
 
 /** Whether that happens before the engine, once it is ready, fails again. Rejects with the signal's reason. */
 async function beforeFailure(engine: Engine, event: Promise<true>, signal: AbortSignal): Promise<boolean> {

@@ -115,6 +115,26 @@ Deno.test("a line is not to blame for an engine that answers no other line befor
   assertEquals((await Promise.all(answers)).toSorted(), ["a 200", "b 500 final"]);
 });
 
+Deno.test("a line that is to blame is told so in the shape of its API", async () => {
+  const { engine, become } = open();
+  const error = { type: "api_error", message: "The engine has failed", code: "engine_failed", param: null };
+  const ask = whenReady(engine as unknown as Engine, async (_: { signal: AbortSignal }) => {
+    become("loading");
+    await Promise.resolve();
+    queueMicrotask(() => become("ready"));
+    return { status: 500, body: { type: "error", error, request_id: null } };
+  });
+  assertEquals(await ask({ signal: new AbortController().signal }), {
+    status: 500,
+    body: {
+      type: "error",
+      error: { ...error, message: "The engine fails whenever it answers this request" },
+      request_id: null,
+    },
+    final: true,
+  });
+});
+
 Deno.test("a line that was alone in an engine that is given up is not to blame", async () => {
   const { engine, become, line, inEngine } = open();
   const answer = line("a");
