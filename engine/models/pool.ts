@@ -276,10 +276,13 @@ export class ModelPool implements Models {
         if (state === "failed") this.#engineFailed(slot, engine.failure!);
         this.#tell(slot);
       });
+      const { aborted, reason } = slot.loading.signal;
       slot.loading = slot.failure = undefined;
       slot.loadedAt = slot.usedAt = performance.now();
       if (this.#isDraining) return;
-      this.#serve(slot);
+      slot.isUnloading = aborted; // unloaded too late for the load to hear of it
+      if (aborted) this.#turnAway(slot, reason);
+      else this.#serve(slot);
     } catch (error) {
       const { aborted, reason } = slot.loading!.signal;
       slot.loading = undefined;
@@ -304,8 +307,12 @@ export class ModelPool implements Models {
     this.#tell(slot);
   }
 
-  #abandoned(slot: Slot, reason: unknown): void {
+  #turnAway(slot: Slot, reason: unknown): void {
     for (const { reject } of [...slot.waiters]) reject(reason);
+  }
+
+  #abandoned(slot: Slot, reason: unknown): void {
+    this.#turnAway(slot, reason);
     for (const resolve of slot.gone.splice(0)) resolve();
   }
 

@@ -1,6 +1,8 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { deadline } from "@std/async/deadline.js";
 import { delay } from "@std/async/delay.js";
 import { EngineError, ModelError, type Models } from "../types.ts";
+import { FakeEngine } from "../../routes/testing.ts";
 import { Random } from "../../tests/random.ts";
 import { source, testPool } from "./testing.ts";
 
@@ -142,6 +144,21 @@ Deno.test("unloading lets what runs end; who asks meanwhile waits and has it loa
   await pool.unload("a");
   await pool.unload("a");
   await assertRejects(() => pool.unload("d"), ModelError);
+  assertEquals(states(pool), "unloaded unloaded unloaded");
+  await pool.close();
+});
+
+Deno.test("a model that is unloaded when its load can no longer be stopped is closed once it is there", async () => {
+  const gate = Promise.withResolvers<void>();
+  const engine = new FakeEngine();
+  const load = () => gate.promise.then(() => engine);
+  const { pool } = testPool({ open: () => Promise.resolve({ bytes: 10, load }) });
+  const waiting = assertRejects(() => pool.use("a"), ModelError, "unloaded");
+  await delay(5);
+  const unloaded = pool.unload("a");
+  gate.resolve();
+  await deadline(unloaded, 5000);
+  await waiting;
   assertEquals(states(pool), "unloaded unloaded unloaded");
   await pool.close();
 });
