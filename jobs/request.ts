@@ -104,8 +104,7 @@ export function duplicateRefusal(line: number, customId: string, firstLine: numb
 }
 
 function urlRefusal(url: unknown, endpoints: readonly string[]): string {
-  const why = url === "/v1/embeddings" ? "; embeddings are not supported" : "";
-  return `"url" must be one of ${endpoints.join(", ")} (got ${show(url)})${why}`;
+  return `"url" must be one of ${endpoints.join(", ")} (got ${show(url)})`;
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {

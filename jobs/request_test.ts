@@ -109,10 +109,11 @@ Deno.test("parseLine: a body may be as deep as at the endpoint, and no deeper", 
   assertEquals(parse(line(65)).refusal?.code, "too_deep");
 });
 
-Deno.test("parseLine: embeddings are refused with the reason", () => {
+Deno.test("parseLine: an endpoint that the job does not have is refused with those that it has", () => {
   const { refusal } = parse(JSON.stringify({ ...GOOD, url: "/v1/embeddings" }));
   assertEquals(refusal?.code, "invalid_url");
-  assertStringIncludes(refusal!.message, "embeddings are not supported");
+  const allowed = `"url" must be one of ${TEST_RULES.endpoints.join(", ")} (got "/v1/embeddings")`;
+  assertEquals(refusal!.message, `Line 7: ${allowed}`);
 });
 
 Deno.test("parseLine: a batch of one endpoint takes no lines of another", () => {
