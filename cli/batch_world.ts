@@ -13,7 +13,7 @@ import type { ModelIdentity } from "../jobs/model_identity.ts";
 import type { Screen } from "./batch_reporter.ts";
 import type { Connected, Execute } from "../jobs/runner.ts";
 import { inputLimits } from "../jobs/check.ts";
-import { execute } from "../routes/execute.ts";
+import { execute, refusalBody } from "../routes/execute.ts";
 import { GENERATION_URLS } from "../routes/generations.ts";
 import type { Flags } from "./flags.ts";
 import {
@@ -86,7 +86,7 @@ export interface BatchWorld {
 /** Most lines that run side by side without --parallel. */
 export const AUTO_PARALLEL = 64;
 /** What lines of a batch file may be. */
-export const LINE_LIMITS = inputLimits(GENERATION_URLS);
+export const LINE_LIMITS = { ...inputLimits(GENERATION_URLS), refusalBody };
 /** The share of the memory that is free which the KV cache may take then. */
 const AUTO_MEMORY = 0.25;
 

@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import { type JobIdentity, type JournalRecord, MAX_RECORD_LINE } from "./journal_format.ts";
-import type { LineRefusal } from "./request.ts";
+import type { LineRefusal, LineRules, RefusedLine } from "./request.ts";
 import { tokenCounts } from "./usage.ts";
 
 /** What an endpoint answered. */
@@ -83,16 +83,24 @@ export function unansweredRecord(
 }
 
 /** The record of a line that is refused before anything runs: what the endpoint would answer, and the line's number. */
-export function refusalRecord(ids: JobIds, index: number, refusal: LineRefusal): JournalRecord {
-  const { customId, message, param, code, line } = refusal;
+export function refusalRecord(
+  ids: JobIds,
+  index: number,
+  { refusal, url }: RefusedLine,
+  bodyOf: LineRules["refusalBody"] = openAiBody,
+): JournalRecord {
   const id = ids.of(index);
-  const body = { error: { message, type: "invalid_request_error", param, code, line } };
+  const body = bodyOf(url, refusal);
   return failedRecord(index, {
     id: id.line,
-    custom_id: customId,
+    custom_id: refusal.customId,
     response: { status_code: 400, request_id: id.request, body },
     error: null,
   });
+}
+
+function openAiBody(_: string | undefined, { message, param, code, line }: LineRefusal) {
+  return { error: { message, type: "invalid_request_error", param, code, line } };
 }
 
 function failedRecord(index: number, line: unknown): JournalRecord {

@@ -145,7 +145,8 @@ export function inputChanged(name: string, line: number): BatchError {
 
 function withoutDuplicate(parsed: ParsedLine, line: number, firstLine: number): ParsedLine {
   if (parsed.request === undefined || firstLine === 0) return parsed;
-  return { refusal: duplicateRefusal(line, parsed.request.customId, firstLine) };
+  const { customId, url } = parsed.request;
+  return { refusal: duplicateRefusal(line, customId, firstLine), url };
 }
 
 /** Lines that are too long to be kept are told apart by their length alone. */

@@ -2,7 +2,7 @@ import { inputChanged, type InputCheck, type InputLimits, parseChecked } from ".
 import { ioError } from "./errors.ts";
 import { handOutOrder, type OrderedLine } from "./hand_out.ts";
 import { readLines } from "./lines.ts";
-import type { BatchRequest, LineRefusal } from "./request.ts";
+import type { BatchRequest, RefusedLine } from "./request.ts";
 import type { StorageFile } from "./storage.ts";
 
 const MAX_LINES = 1024;
@@ -20,7 +20,7 @@ export interface LookAheadInput {
   /** Lines that are answered already. */
   readonly skip: (index: number) => boolean;
   /** Takes the refused lines of a look-ahead; the lines behind them wait for it. */
-  readonly refuse: (refusals: { index: number; refusal: LineRefusal }[]) => Promise<void>;
+  readonly refuse: (lines: (RefusedLine & { readonly index: number })[]) => Promise<void>;
 }
 
 /**
@@ -50,10 +50,10 @@ export class LookAhead {
 
   private async fill(): Promise<void> {
     const { check, limits, name, skip, refuse } = this.input;
-    const refusals: { index: number; refusal: LineRefusal }[] = [];
+    const refused: (RefusedLine & { readonly index: number })[] = [];
     const found: PendingLine[] = [];
     let bytes = 0;
-    while (found.length + refusals.length < MAX_LINES && bytes < MAX_BYTES) {
+    while (found.length + refused.length < MAX_LINES && bytes < MAX_BYTES) {
       const { value: line, done } = await this.lines.next().catch((error) => {
         throw ioError(`read "${name}"`, error);
       });
@@ -64,12 +64,14 @@ export class LookAhead {
       }
       this.seen += 1;
       if (line.index < check.lineCount && skip(line.index)) continue;
-      const { request, refusal } = parseChecked(line, check, name, limits);
-      if (refusal !== undefined) refusals.push({ index: line.index, refusal });
-      else found.push({ index: line.index, request, key: promptKey(request), answer: answerLimit(request) });
+      const { index } = line;
+      const parsed = parseChecked(line, check, name, limits);
+      const { request } = parsed;
+      if (request === undefined) refused.push({ index, ...parsed });
+      else found.push({ index, request, key: promptKey(request), answer: answerLimit(request) });
       bytes += line.length;
     }
-    if (refusals.length > 0) await refuse(refusals);
+    if (refused.length > 0) await refuse(refused);
     this.window = this.ordered(found).reverse();
     this.previous = this.window[0] ?? this.previous;
   }

@@ -18,9 +18,14 @@ export interface LineRefusal {
   readonly param: string | null;
 }
 
-export type ParsedLine =
-  | { readonly request: BatchRequest; readonly refusal?: undefined }
-  | { readonly request?: undefined; readonly refusal: LineRefusal };
+export interface RefusedLine {
+  readonly request?: undefined;
+  readonly refusal: LineRefusal;
+  /** The endpoint that would have answered, where that is known. */
+  readonly url: string | undefined;
+}
+
+export type ParsedLine = { readonly request: BatchRequest; readonly refusal?: undefined } | RefusedLine;
 
 const MAX_CUSTOM_ID_LENGTH = 512;
 /** The body is one level below the line. */
@@ -32,6 +37,8 @@ export interface LineRules {
   readonly endpoints: readonly string[];
   /** The only one that lines may name; by default each may name any of them. */
   readonly endpoint?: string;
+  /** What the endpoint's answer to a refused line looks like; default as OpenAI's. */
+  readonly refusalBody?: (url: string | undefined, refusal: LineRefusal) => Record<string, unknown>;
 }
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -39,8 +46,10 @@ const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 /** Parses one line of a batch file; an invalid one is returned as a refusal, never thrown. */
 export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
   let customId: string | null = null;
+  let endpoint = rules.endpoint;
   const refuse = (code: string, message: string, param: string | null = null): ParsedLine => ({
     refusal: { line: line.number, customId, code, message: `Line ${line.number}: ${message}`, param },
+    url: endpoint,
   });
 
   if (line.bytes === undefined) {
@@ -84,6 +93,7 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
     const message = `"url" must be the endpoint of the batch, ${rules.endpoint} (got ${url})`;
     return refuse("endpoint_mismatch", message, "url");
   }
+  endpoint = url;
   if (!isRecord(value.body)) {
     return refuse("invalid_body", `"body" must be a JSON object (got ${kindOf(value.body)})`, "body");
   }

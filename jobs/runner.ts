@@ -201,7 +201,8 @@ class Job {
       check,
       limits: this.limits,
       skip: (index) => journal.has(index),
-      refuse: (refusals) => store(refusals.map(({ index, refusal }) => refusalRecord(ids, index, refusal))),
+      refuse: (lines) =>
+        store(lines.map((line) => refusalRecord(ids, line.index, line, this.limits.refusalBody))),
     });
     const { parallel, most = parallel } = this.options;
     await dispatch({

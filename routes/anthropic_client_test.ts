@@ -4,6 +4,7 @@ import { zodOutputFormat } from "@anthropic-ai/sdk/helpers/zod.js";
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { z } from "zod";
 import { inputLimits } from "../jobs/check.ts";
+import { refusalBody } from "./execute.ts";
 import { GENERATION_URLS } from "./generations.ts";
 import { createBatch, inDataFolder, linesOf, upload, waitFor, withBatches } from "./testing_batches.ts";
 import { bodyOf, clientOf, messages, PARIS, tools, usual } from "./testing_anthropic.ts";
@@ -338,23 +339,38 @@ Deno.test("lines of a batch are answered as the server answers them, refusals in
   await inDataFolder((path) =>
     withBatches(
       path,
-      { ...replying(PARIS), lineLimits: inputLimits(GENERATION_URLS) },
+      { ...replying(PARIS), lineLimits: { ...inputLimits(GENERATION_URLS), refusalBody } },
       async ({ client }) => {
         const lines = bodies.map((body, i) => {
           return JSON.stringify({ custom_id: `${i}`, method: "POST", url: "/v1/messages", body });
         });
+        lines.push(
+          "{",
+          lines[0],
+          JSON.stringify({ ...JSON.parse(lines[0]), custom_id: "3", body: { stream: true } }),
+        );
         const input = await upload(client, lines);
-        const { id } = await createBatch(client, input, { endpoint: "/v1/messages" as never });
+        const { id } = await createBatch(client, input, {
+          endpoint: "/v1/messages" as never,
+          ...{ strict: false },
+        });
         const batch = await waitFor(client, id, "completed");
-        assertEquals(batch.request_counts, { total: 3, completed: 1, failed: 2 });
+        assertEquals(batch.request_counts, { total: 6, completed: 1, failed: 5 });
         const [{ response }] = await linesOf(client, batch.output_file_id);
         assertEquals([response.body.type, response.body.stop_reason], ["message", "tool_use"]);
         assertEquals(batch.usage?.input_tokens, response.body.usage.input_tokens);
         const refusals = await linesOf(client, batch.error_file_id);
         assertEquals(
           refusals.map(({ response: { status_code, body } }) => [status_code, body.type, body.error.param]),
-          [[400, "error", "max_tokens"], [400, "error", "messages[0].content[0].type"]],
+          [
+            [400, "error", "max_tokens"],
+            [400, "error", "messages[0].content[0].type"],
+            [400, "error", null],
+            [400, "error", "custom_id"],
+            [400, "error", "body.stream"],
+          ],
         );
+        assertEquals(refusals[3].response.body.error.details, { error_code: "duplicate_custom_id", line: 5 });
       },
     )
   );

@@ -1,6 +1,6 @@
 import { type Engine, type ModelUser, oneModel } from "../engine/types.ts";
 import { GENERATION_URLS, GENERATIONS } from "./generations.ts";
-import { ApiError, isUnforeseen, OPENAI_ERRORS, toApiError } from "./shared/errors.ts";
+import { ApiError, type ErrorShape, isUnforeseen, OPENAI_ERRORS, toApiError } from "./shared/errors.ts";
 import type { RunOptions } from "./shared/generation.ts";
 import { checkDepth } from "./shared/json.ts";
 
@@ -17,6 +17,25 @@ export interface ExecuteResult {
   readonly status: number;
   /** The answer, or the error as HTTP clients get it. */
   readonly body: Record<string, unknown>;
+}
+
+/** Why a line of a batch file is refused before its request is read. */
+interface Refusal {
+  readonly code: string;
+  readonly message: string;
+  readonly param: string | null;
+  /** Its number in the file. */
+  readonly line: number;
+}
+
+/** The body of the 400 that such a line gets, in the shape of the endpoint that it is for. */
+export function refusalBody(url: string | undefined, { code, message, param, line }: Refusal) {
+  const error = new ApiError(400, code, message, { param: param ?? undefined, details: { line } });
+  return { ...errorsOf(url).body(error) };
+}
+
+function errorsOf(url: string | undefined): ErrorShape {
+  return GENERATIONS.find((generation) => generation.url === url)?.errors ?? OPENAI_ERRORS;
 }
 
 /**
@@ -54,6 +73,6 @@ export async function execute(
     signal.throwIfAborted();
     const refusal = toApiError(error);
     if (isUnforeseen(error, refusal)) request.onError?.(error);
-    return { status: refusal.status, body: { ...(generation?.errors ?? OPENAI_ERRORS).body(refusal) } };
+    return { status: refusal.status, body: { ...errorsOf(request.url).body(refusal) } };
   }
 }
