@@ -236,7 +236,9 @@ Deno.test("constrained answers are the same alone, in a crowd, in any chunking, 
     promptLogprobs: i % 8 === 0,
     sampling: { seed: i, ...i % 2 ? { frequencyPenalty: 0.5 } : {} },
     priority: i % 2 ? "batch" : "interactive",
-    thinking: i % 6 === 4 ? { open: true, begin: [1], end: bytes("}"), budget: 30 } : undefined,
+    thinking: i % 6 === 4
+      ? { open: true, anywhere: true, begin: [1], end: bytes("}"), budget: 30 }
+      : undefined,
   }));
   const alone = startEngine();
   const truth = [];
@@ -403,7 +405,7 @@ Deno.test("thinking is ended when its budget is spent, and counted", async () =>
     generate(engine, {
       prompt: PROMPT,
       maxTokens: 20,
-      thinking: { open, begin, end, budget },
+      thinking: { open, anywhere: true, begin, end, budget },
       sampling: { temperature: 0, logitBias: new Map([[EOS, -100], [1, -100], [2, -100]]) },
       ...more,
     });
@@ -429,7 +431,7 @@ Deno.test("a constraint follows the end of a thinking that was cut short", async
   const request = (budget: number): GenerateRequest => ({
     prompt: PROMPT,
     constraint: form("t/ok|tt/ok|ttt/ok|tttt/ok|tttt|tttttt"),
-    thinking: { open: true, begin: [], end: bytes("/"), budget },
+    thinking: { open: true, anywhere: false, begin: [], end: bytes("/"), budget },
     sampling: { temperature: 0, logitBias: new Map([[bytes("t")[0], 100]]) },
   });
   for (const budget of [1, 3, 4]) {
@@ -483,7 +485,7 @@ Deno.test("stop texts do not look into thinking", async () => {
       prompt: PROMPT,
       constraint: form("stop it/go on, stop it|stop it/go on, |"),
       stop: ["stop", "it/go"],
-      thinking: { open, begin: bytes("@"), end: bytes("/"), budget: Infinity },
+      thinking: { open, anywhere: false, begin: bytes("@"), end: bytes("/"), budget: Infinity },
     });
   assertEquals((await ask(true)).text, "stop it/go on, ");
   assertEquals((await ask(false)).text, "");

@@ -1,5 +1,8 @@
 import type { ThinkingBounds } from "./types.ts";
 
+/** What may come before thinking that comes first. */
+const BLANKS = /^[ \n\r\t]+/;
+
 /**
  * Follows an answer into its thinking and out of it, and says when it has to end. Marks that are tokens of their own are found by
  * these; marks that are text in the vocabulary can be written in other tokens than the tokenizer's, and are found by their bytes.
@@ -8,12 +11,20 @@ export class Thinking {
   readonly #begin: MarkMatcher;
   readonly #end: MarkMatcher;
   readonly #budget: number;
+  readonly #anywhere: boolean;
+  /** Whether it may begin with a later token. */
+  #mayBegin: boolean;
   #inside: boolean;
   #took: boolean;
   #spent = 0;
 
   /** `spell`: a token's bytes; none where it is no text. */
-  constructor({ open, begin, end, budget }: ThinkingBounds, spell: (token: number) => Uint8Array) {
+  constructor(
+    { open, anywhere, begin, end, budget }: ThinkingBounds,
+    private readonly spell: (token: number) => Uint8Array,
+  ) {
+    this.#anywhere = anywhere;
+    this.#mayBegin = anywhere || !open;
     this.#inside = open;
     this.#took = open;
     const isText = (run: readonly number[]) =>
@@ -46,14 +57,20 @@ export class Thinking {
   /** The answer's next token. */
   take(token: number): void {
     if (!this.#inside) {
-      this.#inside = this.#begin.take(token);
-      this.#took = this.#inside;
+      this.#took = this.#inside = this.#mayBegin && this.#begin.take(token);
+      if (!this.#anywhere) this.#mayBegin &&= !this.#inside && this.#isBefore(token);
       return;
     }
     this.#spent++;
     if (!this.#end.take(token)) return;
     this.#spent -= this.#end.length;
     this.#inside = false;
+  }
+
+  /** Whether thinking may still come first after this token: it is blank, or of the mark. */
+  #isBefore(token: number): boolean {
+    const spelled = binary(this.spell(token));
+    return this.#begin.matched > 0 || BLANKS.exec(spelled)?.[0] === spelled;
   }
 }
 
@@ -170,7 +187,7 @@ class FirstText extends TextMatcher {
 
   override take(token: number): boolean {
     if (this.#passed) return false;
-    this.#answer = (this.#answer + binary(this.spell(token))).trimStart();
+    this.#answer = (this.#answer + binary(this.spell(token))).replace(BLANKS, "");
     this.#passed = !this.text.startsWith(this.#answer);
     return super.take(token) && this.#answer.startsWith(this.text);
   }

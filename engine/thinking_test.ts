@@ -1,7 +1,8 @@
 import { assertEquals } from "@std/assert";
 import { Thinking } from "./thinking.ts";
+import type { ThinkingBounds } from "./types.ts";
 
-/** What tokens spell; the last one is a mark of another kind. */
+/** What tokens spell; the empty one is a mark of another kind. */
 const WORDS = [
   ..."<think>/ \n",
   "think",
@@ -15,14 +16,16 @@ const WORDS = [
   "a<",
   "</t",
   "",
+  "[",
+  "]",
 ];
 const spell = (token: number) => new TextEncoder().encode(WORDS[token]);
 const tokens = (...words: string[]) => words.map((word) => WORDS.indexOf(word));
-const MARKS = { begin: tokens("<", "think", ">"), end: tokens("</", "think", ">") };
+const MARKS = { anywhere: false, begin: tokens("<", "think", ">"), end: tokens("</", "think", ">") };
 
 /** What a thinking says of an answer: which tokens it took, and how many it counts in the end. */
-function follow(open: boolean, words: string[]): [string, number] {
-  const thinking = new Thinking({ ...MARKS, open, budget: Infinity }, spell);
+function follow(open: boolean, words: string[], more: Partial<ThinkingBounds> = {}): [string, number] {
+  const thinking = new Thinking({ ...MARKS, ...more, open, budget: Infinity }, spell);
   const took = tokens(...words).map((token) => {
     thinking.take(token);
     return thinking.took ? "t" : ".";
@@ -49,6 +52,19 @@ Deno.test("text that looks like a mark in the midst of an answer begins no think
   assertEquals(follow(false, ["a<", "think", ">", "hm"]), ["....", 0]);
   assertEquals(follow(false, ["<th", "ink", ">", "</", "think", ">", "<", "think", ">"])[1], 0);
   assertEquals(follow(true, ["</th", "", "ink", ">", "hm"]), ["ttttt", 5]);
+});
+
+Deno.test("a token that begins thinking does so where nothing but blanks comes before, as the answer is read", () => {
+  const token = { begin: tokens("["), end: tokens("]") };
+  assertEquals(follow(false, ["\n", " ", "[", "hm", "]", "hm"], token), ["..ttt.", 1]);
+  assertEquals(follow(false, ["hm", "[", "hm", "]", "hm"], token), [".....", 0]);
+  assertEquals(follow(false, ["", "[", "hm"], token), ["...", 0]);
+  assertEquals(follow(false, ["[", "]", "[", "hm", "]"], token), ["tt...", 0]);
+  assertEquals(follow(true, ["hm", "]", "[", "hm", "]"], token), ["tt...", 1]);
+  assertEquals(follow(true, ["]", ..."<think>", "hm"], { end: token.end })[0], "t........");
+  // Where messages have channels, some of which are thinking.
+  const channels = { ...token, anywhere: true };
+  assertEquals(follow(false, ["hm", "[", "hm", "]", "hm", "[", "hm"], channels), [".ttt.tt", 2]);
 });
 
 Deno.test("a budget ends thinking whose marks are text, whatever was being written", () => {

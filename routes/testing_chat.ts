@@ -29,7 +29,7 @@ export function channelForm(
         markers: new Set([start]),
         thinking: effort === false
           ? undefined
-          : { open: false, begin: [start], end: [start], budget: thinkingBudget },
+          : { open: false, anywhere: true, begin: [start], end: [start], budget: thinkingBudget },
         reader: () => new ChannelReader(start),
       };
     },

@@ -37,7 +37,13 @@ export function requestOf(id: number, { seed }: Crowd, vocabSize: number): Gener
   // Forms are of letters, each of which a vocabulary of bytes has.
   const constraint = random.below(3) === 0 && vocabSize >= 256 ? formOf(random) : undefined;
   const thinking = random.below(4) === 0
-    ? { open: random.below(2) === 0, begin: tokens(1, random), end: [32, 65], budget: random.below(40) }
+    ? {
+      open: random.below(2) === 0,
+      anywhere: true,
+      begin: tokens(1, random),
+      end: [32, 65],
+      budget: random.below(40),
+    }
     : undefined;
   const markers = random.below(3) === 0 ? new Set(tokens(20, random)) : undefined;
   return { ...free, constraint, thinking, markers };

@@ -81,6 +81,7 @@ class TemplateChatForm implements ChatForm {
     if (begin === undefined || end === undefined) return undefined;
     return {
       open: prompt.thinking === "open",
+      anywhere: whole !== undefined,
       begin: this.#marks.encode(begin),
       end: this.#marks.encode(end),
       budget,

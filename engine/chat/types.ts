@@ -35,12 +35,14 @@ export interface ChatRequest {
 }
 
 /**
- * Thinking as the engine counts it: by tokens, not by text. A mark that is no token of the vocabulary is known only where it is
- * divided as the tokenizer divides it.
+ * Thinking as the engine counts it. Marks that are tokens of the vocabulary are found by these, others by their text, in
+ * whichever tokens it is written.
  */
 export interface ThinkingBounds {
   /** The prompt has opened it. */
   readonly open: boolean;
+  /** It may begin after other text too, and again; else the model thinks first, or not at all, as its answer is read. */
+  readonly anywhere: boolean;
   /** Tokens that open it, where the model does. */
   readonly begin: readonly number[];
   /** Tokens that close it; they are forced when the budget is spent. */
