@@ -337,8 +337,6 @@ export class ModelPool implements Models {
   async #unload(slot: Slot): Promise<void> {
     if (!slot.isIdle) return; // it was taken since it was chosen
     await this.#close(slot);
-    slot.isUnloading = slot.isYielding = false;
-    for (const resolve of slot.gone.splice(0)) resolve();
     this.#tell(slot);
   }
 
@@ -353,7 +351,8 @@ export class ModelPool implements Models {
       this.#options.note(`Cannot close model "${slot.id}": ${words(error)}`);
     }
     slot.engine = undefined;
-    slot.isClosing = false;
+    slot.isClosing = slot.isUnloading = slot.isYielding = false;
+    for (const resolve of slot.gone.splice(0)) resolve();
   }
 
   /** Looks for models to unload when the next may have been idle long enough. */
@@ -366,7 +365,7 @@ export class ModelPool implements Models {
     const due = Math.min(...idle.map(({ usedAt }) => usedAt)) + idleMs;
     this.#idleTimer = setTimeout(() => {
       const old = performance.now() - idleMs;
-      for (const slot of idle) if (slot.isIdle && slot.usedAt <= old) slot.isUnloading = true;
+      for (const slot of idle) if (slot.isOpen && slot.isIdle && slot.usedAt <= old) slot.isUnloading = true;
       this.#wake();
       this.#watchIdle();
     }, Math.max(1, due - performance.now() + 1));

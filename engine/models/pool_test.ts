@@ -176,6 +176,29 @@ Deno.test("unloading a model that is being loaded stops that, and who waits hear
   await pool.close();
 });
 
+Deno.test("who unloads a model in use hears of it at the latest when all are closed", async () => {
+  const { pool } = testPool();
+  const held = await pool.use("a");
+  const unloaded = pool.unload("a");
+  await delay(5);
+  await pool.close();
+  await unloaded;
+  held.release();
+});
+
+Deno.test("a model that was unloaded before its idle time was over is loaded again as ever", async () => {
+  const { pool, log } = testPool({ idleMs: 30 });
+  await ask(pool, "a");
+  await pool.unload("a");
+  await delay(60);
+  const held = await pool.use("a");
+  assertEquals(states(pool), "ready unloaded unloaded");
+  assertEquals(await ask(pool, "a"), "a: Hi");
+  held.release();
+  assertEquals(log, ["load a", "close a", "load a"]);
+  await pool.close();
+});
+
 Deno.test("an engine that fails for good is closed, and its next request loads it anew", async () => {
   const { pool, log, engines } = testPool({ retryMs: 30 });
   await ask(pool, "a");
