@@ -224,7 +224,8 @@ export class LlmEngine implements Engine {
     this.#cancelAll();
     await this.#idle();
     if (!this.#backendOpen) return;
-    this.#backendOpen = false;
+    this.#backendOpen = false; // from here on nothing wakes
+    await this.#idle(); // what was woken just before
     await this.#stored?.flush(this.#scheduler).catch(() => {}); // what is not kept is computed again
     await this.#stored?.close();
     this.#backend.close();
@@ -299,14 +300,14 @@ export class LlmEngine implements Engine {
   }
 
   #wake(): void {
-    if (this.#looping) return;
+    if (this.#looping || !this.#backendOpen) return;
     this.#looping = true;
     queueMicrotask(() => this.#loop()); // so that requests of the same turn share the first step
   }
 
   async #loop(): Promise<void> {
     try {
-      while (await this.#next()) {
+      for (let idle = true; await this.#next(idle); idle = false) {
         const { endTokens } = this.tokenizer;
         const masks = new StepMasks(this.#grammars, this.#step, this.model.vocabSize, endTokens);
         const outputs = await this.#compute(masks);
@@ -320,10 +321,10 @@ export class LlmEngine implements Engine {
     this.#noteIdle();
   }
 
-  /** Makes the next step, with what is to be copied before it; false where nothing can run. */
-  async #next(): Promise<boolean> {
+  /** Makes the next step, with what is to be copied before it; false where nothing can run. `idle`: none came just before. */
+  async #next(idle: boolean): Promise<boolean> {
     const stored = this.#stored;
-    if (stored?.pending) await stored.exchange(this.#scheduler, this.#step.length === 0);
+    if (stored?.pending) await stored.exchange(this.#scheduler, idle);
     while ((this.#step = this.#scheduler.schedule()).length === 0) {
       if (!stored?.pending) return false;
       await stored.exchange(this.#scheduler, true);
@@ -484,8 +485,10 @@ export class LlmEngine implements Engine {
     sequence.form?.close();
   }
 
+  /** The step is over: what is cancelled from now on leaves at once, also while parts of prompts are copied. */
   #removeDone(): void {
     for (const { sequence } of this.#step) if (sequence.done) this.#scheduler.remove(sequence);
+    this.#step = [];
   }
 
   #fail(cause: unknown): void {
@@ -494,11 +497,11 @@ export class LlmEngine implements Engine {
     error.cause = cause;
     this.#refusal = error;
     this.#step = [];
-    this.#stored?.drop();
     for (const sequence of this.#scheduler.sequences()) {
       this.#scheduler.remove(sequence);
       if (!sequence.done) this.#failOne(sequence, error);
     }
+    this.#stored?.drop();
     this.#life.fail(error);
   }
 

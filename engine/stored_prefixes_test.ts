@@ -1,5 +1,6 @@
 /** Prompts on a disk: whatever happens to it, answers are those of an engine that has none. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
+import { delay } from "@std/async/delay.js";
 import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
 import { createNames } from "./prompt_cache/names.ts";
 import { FolderStore } from "./prompt_cache/store.ts";
@@ -398,6 +399,35 @@ Deno.test("steps go on while a slow disk is written to, and what finds no room i
   }
   openGate();
   await one.end();
+});
+
+Deno.test("who is cancelled while parts are copied between two steps leaves nothing behind", async () => {
+  const one = await start(new MemoryFolder(), { eager: false });
+  const copied = Promise.withResolvers<void>();
+  const { promise: opened, resolve: openGate } = Promise.withResolvers<void>();
+  one.backend.copyGate = () => (copied.resolve(), opened);
+  const abort = new AbortController();
+  const more = { maxTokens: 0, priority: "batch" as const, signal: abort.signal };
+  const asked = one.ask(promptOf(290), more);
+  await copied.promise;
+  abort.abort();
+  assertEquals((await asked).finish.reason, "cancelled");
+  assertEquals([one.engine.stats().running, one.engine.stats().kvBlocksUsed], [0, 0]);
+  assertEquals(one.backend.stopRequests, 0);
+  openGate();
+  await one.engine.drain(1000);
+  await one.end();
+});
+
+Deno.test("an engine that is closed copies one thing after the other, and closes its backend at last", async () => {
+  let room = 0;
+  const folder = new MemoryFolder();
+  const one = await start(folder, { room: () => room });
+  await one.ask(promptOf(400));
+  one.backend.copyGate = () => delay(5);
+  room = 2 * FAKE_BLOCK_BYTES; // each write makes room again, of which the engine hears
+  await one.end();
+  assertEquals(folder.parts.length, Math.floor(405 / KV_BLOCK_TOKENS));
 });
 
 Deno.test("an engine that is closed first writes what it was going to", async () => {

@@ -96,6 +96,8 @@ export class FakeBackend implements Backend {
   closed = false;
   /** Awaited in each step before it is computed. */
   gate: () => Promise<unknown> = () => Promise.resolve();
+  /** Awaited before parts of the cache are copied out. */
+  copyGate: () => Promise<unknown> = () => Promise.resolve();
   readonly #options: FakeBackendOptions;
   readonly #tokens: Int32Array;
   readonly #positions: Int32Array;
@@ -146,8 +148,18 @@ export class FakeBackend implements Backend {
   }
 
   /** Of a block its tokens, positions and groups; of a state its text behind the text's length. */
-  readCache({ blocks, slots }: CacheParts): Promise<Uint8Array<ArrayBuffer>> {
-    if (this.#busy || this.closed) throw new Error("Copied during a step, or after close");
+  async readCache(parts: CacheParts): Promise<Uint8Array<ArrayBuffer>> {
+    if (this.#busy || this.closed) throw new Error("Copied during a step or another copy, or after close");
+    this.#busy = true;
+    try {
+      await this.copyGate();
+      return this.#copy(parts);
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  #copy({ blocks, slots }: CacheParts): Uint8Array<ArrayBuffer> {
     const bytes = new Uint8Array(blocks.length * FAKE_BLOCK_BYTES + slots.length * FAKE_STATE_BYTES);
     const words = new Int32Array(bytes.buffer);
     let at = 0;
@@ -163,7 +175,7 @@ export class FakeBackend implements Backend {
       words.set([history.length, ...history], at);
       at += FAKE_STATE_BYTES / 4;
     }
-    return Promise.resolve(bytes);
+    return bytes;
   }
 
   writeCache({ blocks, slots }: CacheParts, bytes: readonly Uint8Array[]): Promise<void> {

@@ -28,7 +28,7 @@ export interface Folder {
   touch(name: string, at: number): Promise<void>;
   /** Makes files and the folder's names durable. */
   sync(names: readonly string[]): Promise<void>;
-  /** Takes the lock, which ends with the process or `unlock`. False where another process has it. */
+  /** Takes the lock, which ends with the process or `unlock`, or keeps it. False where another process has it. */
   lock(): Promise<boolean>;
   unlock(): void;
 }
@@ -110,6 +110,7 @@ export class DiskFolder implements Folder {
   }
 
   async lock(): Promise<boolean> {
+    if (this.#lock) return true;
     const lock = await Deno.open(join(this.path, LOCK), { write: true, create: true, mode: 0o600 });
     try {
       if (await lock.tryLock(true)) {

@@ -158,6 +158,38 @@ Deno.test("without file descriptors everything is a miss, without a word, and wo
   assertEquals(warnings, []);
 });
 
+Deno.test("a start without file descriptors, when the lock was taken already, is followed by writing", async () => {
+  const folder = new MemoryFolder();
+  const locked = () => folder.log.includes("lock ");
+  folder.fault = (call) => call === "list" && locked() ? "EMFILE" : undefined;
+  const { store } = await open(folder);
+  assertEquals(await store.write(name(1), part(1)), false);
+  folder.fault = () => undefined;
+  const now = Date.now;
+  try {
+    Date.now = () => now() + 60_000;
+    assertEquals(store.writable, false); // looks again
+    for (let i = 0; i < 50; i++) await null;
+    assertEquals(await store.write(name(1), part(1)), true);
+  } finally {
+    Date.now = now;
+  }
+  await store.close();
+});
+
+Deno.test("a real folder's lock is kept by whoever has it", async () => {
+  const path = await Deno.makeTempDir();
+  try {
+    const [mine, other] = [new DiskFolder(path), new DiskFolder(path)];
+    assertEquals([await mine.lock(), await mine.lock(), await other.lock()], [true, true, false]);
+    mine.unlock();
+    assertEquals(await other.lock(), true);
+    other.unlock();
+  } finally {
+    await Deno.remove(path, { recursive: true });
+  }
+});
+
 Deno.test("of two processes one writes and the other reads; when the first ends the second writes", async () => {
   const folder = new MemoryFolder();
   const { store: first } = await open(folder);

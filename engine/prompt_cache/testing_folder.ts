@@ -105,7 +105,7 @@ export class MemoryFolder implements Folder {
 
   async lock(): Promise<boolean> {
     await this.#call("lock", "");
-    if (this.locks.held) return false;
+    if (this.locks.held) return this.#mine;
     this.#mine = this.locks.held = true;
     return true;
   }
