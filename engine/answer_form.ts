@@ -33,6 +33,11 @@ export class AnswerForm {
     return this.#matcher?.complete ?? false;
   }
 
+  /** Which limit the answer has met, where it can no longer be completed for that. */
+  get failure(): string | undefined {
+    return this.#matcher?.failure;
+  }
+
   /** Whether these tokens, from the answer's first on, are a whole answer. */
   isWhole(tokens: Iterable<number>): boolean {
     const matcher = this.#grammar?.matcher();

@@ -342,6 +342,24 @@ Deno.test("a constraint under which nothing can follow is constraint_failed, and
   await engine.close();
 });
 
+Deno.test("an answer whose tokens are too much work to take is constraint_failed, and says so", async () => {
+  const { engine, grammars } = startEngine();
+  grammars.mostTokens = 2;
+  // Of the first the third token is chosen, of the second it is forced.
+  for (const text of ["a....", "abcdef"]) {
+    const error = await assertRejects(
+      () => collect(engine.submit({ prompt: PROMPT, constraint: form(text) })),
+      EngineError,
+      "asks for: its tokens are too much work",
+    );
+    assertEquals(error.code, "constraint_failed");
+  }
+  grammars.mostTokens = Infinity;
+  assertEquals((await generate(engine, { prompt: PROMPT, constraint: form("ab.") })).text.length, 3);
+  assertEquals(grammars.open, 0);
+  await engine.close();
+});
+
 Deno.test("who is cancelled while a constraint compiles or a mask is computed leaves nothing behind", async () => {
   const { engine, backend, grammars } = startEngine();
   const gate = Promise.withResolvers<void>();
@@ -499,6 +517,7 @@ Deno.test("a matcher is closed once, and not while its mask is computed", async 
     forced: () => [],
     complete: false,
     mayEnd: true,
+    failure: undefined,
     close: () => void closed++,
   };
   const bound = new AnswerForm({ matcher: () => matcher }, undefined, spell);

@@ -54,7 +54,7 @@ export function publishToken(
     sequence.firstTokenAt ??= performance.now();
     return "stop";
   }
-  if (!taken) return constraintFailed(`token ${token} was allowed and is refused`);
+  if (!taken) return constraintFailed(form?.failure ?? `token ${token} was allowed and is refused`);
   hold(
     sequence,
     token,

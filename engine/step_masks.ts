@@ -55,7 +55,9 @@ export class StepMasks {
     if (!isEmpty(rest)) return rest;
     this.#results.set(
       sequence,
-      isEmpty(mask) ? { failure: "its constraint lets nothing follow" } : "nothing follows",
+      isEmpty(mask)
+        ? { failure: sequence.form?.failure ?? "its constraint lets nothing follow" }
+        : "nothing follows",
     );
   }
 }

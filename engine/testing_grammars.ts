@@ -30,6 +30,8 @@ export class FakeGrammars implements Grammars {
   /** Awaited before constraints are compiled, and before masks are given. */
   compileGate: () => Promise<unknown> = () => Promise.resolve();
   maskGate: () => Promise<unknown> = () => Promise.resolve();
+  /** Tokens of an answer before it meets a limit. */
+  mostTokens = Infinity;
 
   constructor(private readonly vocabulary: FakeVocabulary) {}
 
@@ -63,6 +65,7 @@ export class FakeGrammars implements Grammars {
 }
 
 class FakeMatcher implements Matcher {
+  failure: string | undefined;
   #choices: readonly (readonly number[])[];
   #length = 0;
   #ended = false;
@@ -80,6 +83,8 @@ class FakeMatcher implements Matcher {
 
   consume(token: number): boolean {
     this.#check();
+    if (this.#length >= this.grammars.mostTokens) this.failure = "its tokens are too much work";
+    if (this.failure) return false;
     if (this.vocabulary.ends.includes(token)) return this.mayEnd && (this.#ended = true);
     const left = this.#ended ? [] : this.#choices.filter((choice) => accepts(choice[this.#length], token));
     if (left.length === 0) return false;
@@ -126,6 +131,7 @@ class FakeMatcher implements Matcher {
   mask(): Uint32Array {
     const { vocabSize, ends } = this.vocabulary;
     const mask = new Uint32Array(Math.ceil(vocabSize / 32));
+    if (this.failure) return mask;
     const allow = (token: number) => mask[token >> 5] |= 1 << (token & 31);
     for (const choice of this.#choices) {
       const next = choice[this.#length];

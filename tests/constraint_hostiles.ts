@@ -354,6 +354,7 @@ export const HOSTILES: readonly (readonly [what: string, make: () => Constraint]
   ["lark that ends nowhere", () => lark('start: "a" start')],
   ["lark of empties", () => lark("start: a a a a a a a a\na: | b b\nb: | a a")],
   ["lark ambiguity", () => lark('start: e\ne: e e | e e e | "a" | ""')],
+  ["lark ambiguity that grows with the answer", () => lark("start: s\ns: /[a-z]/ | s s")],
   ["lark repeats", () => lark('start: (("a"{0,1000}){0,1000}){0,1000}')],
   ["lark repeats of 10^9", () => lark('start: r{1000000000}\nr: "a" | r "b"')],
   ["lark %json, lenient", () => lark('start: %json {"x-guidance": {"lenient": true}, "not": {}}')],

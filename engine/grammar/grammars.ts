@@ -10,6 +10,9 @@ const CACHE_BYTES = 32 << 20;
 /** Of the answer's last tokens, how many a forced text may be divided behind. */
 const HISTORY = 16;
 
+/** Of a taken token's answer; a message may come behind them. */
+const STATE_BYTES = 3;
+
 const LONGEST_MESSAGE = 500;
 
 const noTokens: readonly number[] = [];
@@ -171,11 +174,12 @@ class CompiledGrammar implements Grammar {
 class LibraryMatcher implements Matcher {
   #complete = false;
   #mayEnd: boolean;
+  #failure: string | undefined;
   #closed = false;
   /** The last tokens, all of them text: those after the last marker. */
   #history: number[] = [];
   readonly #input = new Uint32Array(1);
-  readonly #taken = new Uint8Array(256);
+  readonly #taken = new Uint8Array(512);
 
   constructor(
     readonly handle: bigint,
@@ -194,12 +198,17 @@ class LibraryMatcher implements Matcher {
     return this.#mayEnd;
   }
 
+  get failure(): string | undefined {
+    return this.#failure;
+  }
+
   consume(token: number): boolean {
     this.#input[0] = token;
     const answer = GrammarLibrary.open()
       .call("compy_grammar_consume", this.handle, new Uint8Array(this.#input.buffer), this.#taken);
     this.#complete = answer[1] === 1;
     this.#mayEnd = answer[2] === 1;
+    if (answer.length > STATE_BYTES) this.#failure = new TextDecoder().decode(answer.subarray(STATE_BYTES));
     if (answer[0] === 0) return false;
     if (this.isText(token)) {
       this.#history.push(token);

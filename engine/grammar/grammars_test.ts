@@ -145,6 +145,28 @@ Deno.test("a pattern whose lexer grows without end ends in a matcher to which no
   grammars.close();
 });
 
+Deno.test("an answer of an ambiguous grammar fails before its tokens stall the thread, and says why", async () => {
+  const grammars = createGrammars(demo);
+  const grammar = await grammars.compile({ kind: "lark", grammar: "start: s\ns: /[a-z]/ | s s" });
+  const [a] = demo.encode("a");
+  const matcher = grammar.matcher();
+  let taken = 0;
+  while (taken < 400 && matcher.consume(a)) taken++;
+  assert(taken >= 20 && taken < 400, `${taken} tokens were taken`);
+  assertMatch(
+    matcher.failure ?? "",
+    /^parsing its tokens took more than 2 ms each .*; make the grammar unambiguous/,
+  );
+  assertEquals(allowed((await grammars.masks([matcher]))[0], demo.vocabSize), []);
+  assertEquals([matcher.forced(), matcher.complete, matcher.mayEnd], [[], false, false]);
+  matcher.close();
+  const other = grammar.matcher();
+  assert(other.consume(a));
+  assertEquals(other.failure, undefined);
+  other.close();
+  grammars.close();
+});
+
 Deno.test("without file descriptors a constraint fails, and the next one is compiled when there are some again", async () => {
   const code = `
     import { loadTokenizer } from "./engine/load.ts";

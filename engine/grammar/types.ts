@@ -55,5 +55,7 @@ export interface Matcher {
   readonly complete: boolean;
   /** Whether the answer may end here, although more may follow. */
   readonly mayEnd: boolean;
+  /** Which limit the answer has met in taking a token, and what to do; nothing can follow then. */
+  readonly failure: string | undefined;
   close(): void;
 }

@@ -61,13 +61,15 @@ exports! {
         put(out, &[&handle.to_le_bytes()[..], &[may_end.into()]].concat())
     };
     /// Handle: a matcher. Input: a token (u32). Output: whether it was taken; whether the answer is
-    /// complete; whether it may end (a byte each).
+    /// complete; whether it may end (a byte each); where a limit was passed in taking it, which, and what to do (UTF-8).
     compy_grammar_consume = |handle, input, out| {
         let token = Input::new(input).u32()?;
         let matcher = handles::matcher(handle)?;
         let mut matcher = lock(&matcher)?;
         let taken = matcher.consume(token);
-        put(out, &[taken.into(), matcher.complete().into(), matcher.may_end().into()])
+        let may_end = matcher.may_end();
+        let state = [taken && matcher.failure().is_none(), matcher.complete(), may_end].map(u8::from);
+        put(out, &[&state, matcher.failure().unwrap_or_default().as_bytes()].concat())
     };
     /// Handle: a matcher. Output: nothing where no text is forced; else how many places (u32); from the text's end, in bytes, the
     /// places where a token may begin that extends past it (u32 each); a bit for each byte that may follow (32 bytes); the text.

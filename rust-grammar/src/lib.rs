@@ -11,6 +11,7 @@ mod matcher;
 mod memory;
 mod text_masks;
 mod vocabulary;
+mod work;
 
 pub use compile::{Grammar, Limits};
 pub use matcher::{Forced, Matcher};

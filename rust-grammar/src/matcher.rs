@@ -2,6 +2,7 @@
 use crate::compile::Grammar;
 use crate::guarded;
 use crate::vocabulary::Vocabulary;
+use crate::work::{self, Account, Watch};
 use anyhow::Result;
 use llguidance::TokenParser;
 use llguidance::api::StopReason;
@@ -15,7 +16,13 @@ pub struct Matcher {
     ended: bool,
     /// A limit was passed or something broke: nothing can follow any more.
     failed: bool,
+    work: Account,
+    /// Its tokens took too long.
+    too_much: bool,
 }
+
+/// Items of the parser between two looks at the clock.
+const ITEMS: usize = 256;
 
 /// Text that must come next, and what must be known of its surroundings to divide it into tokens.
 #[derive(Default)]
@@ -32,7 +39,14 @@ impl Matcher {
     pub(crate) fn new(grammar: &Grammar, mut parser: TokenParser) -> Self {
         // It remembers states of this parser's lexer, which is a copy.
         parser.bias_computer = grammar.vocabulary.masks();
-        Self { parser, vocabulary: Arc::clone(&grammar.vocabulary), ended: false, failed: false }
+        Self {
+            parser,
+            vocabulary: Arc::clone(&grammar.vocabulary),
+            ended: false,
+            failed: false,
+            work: Account::default(),
+            too_much: false,
+        }
     }
 
     pub fn mask_words(&self) -> usize {
@@ -41,6 +55,11 @@ impl Matcher {
 
     pub(crate) fn failed(&self) -> bool {
         self.failed
+    }
+
+    /// Which limit was passed in taking a token, and what to do.
+    pub fn failure(&self) -> Option<&'static str> {
+        self.too_much.then_some(work::TOO_MUCH)
     }
 
     /// Whether the answer is whole and nothing but its end may follow.
@@ -54,7 +73,9 @@ impl Matcher {
         if self.failed || self.complete() {
             return !self.failed;
         }
+        let watch = self.work.watch();
         let accepting = guarded(|| Ok(self.parser.is_accepting()));
+        self.charge(watch);
         self.settle(accepting).unwrap_or(false)
     }
 
@@ -67,14 +88,17 @@ impl Matcher {
             self.ended = self.vocabulary.ends.contains(&token);
             return self.ended;
         }
+        let watch = self.work.watch();
         let taken = guarded(|| {
-            if !self.parser.validate_token(token)? {
+            if !self.walk(token, watch) && (self.too_much || !self.parser.validate_token(token)?) {
                 return Ok(false);
             }
             self.parser.consume_token(token)?;
             self.parser.check_stop()?;
             Ok(true)
         });
+        self.charge(watch);
+        self.work.forgive();
         match self.settle(taken) {
             Some(false) if self.vocabulary.ends.contains(&token) => {
                 // llguidance takes an end token only where the answer may end; a grammar may also name one.
@@ -83,6 +107,40 @@ impl Matcher {
             }
             taken => taken.unwrap_or(false),
         }
+    }
+
+    /// Whether the token's bytes may come here, where it is text of which nothing is forced yet. Nothing is changed. A token may
+    /// be of many bytes, each of which may cost as much as a token: so the clock is looked at in between.
+    fn walk(&mut self, token: TokenId, watch: Watch) -> bool {
+        let bytes = self.parser.token_env.tok_trie().token(token).to_vec();
+        if bytes.is_empty()
+            || bytes.contains(&TokTrie::SPECIAL_TOKEN_MARKER)
+            || !self.parser.parser.currently_forced_bytes().is_empty()
+        {
+            return false;
+        }
+        let mut over = false;
+        let valid = self.parser.parser.with_recognizer(|recognizer| {
+            recognizer.trie_started("token");
+            let mut looked = recognizer.stats_mut().all_items;
+            let valid = bytes.iter().all(|&byte| {
+                let items = recognizer.stats_mut().all_items;
+                if items - looked >= ITEMS {
+                    looked = items;
+                    over = watch.over();
+                }
+                !over && recognizer.try_push_byte(byte)
+            });
+            recognizer.trie_finished();
+            valid
+        });
+        self.too_much |= over;
+        valid
+    }
+
+    fn charge(&mut self, watch: Watch) {
+        self.too_much |= !self.work.charge(watch);
+        self.failed |= self.too_much;
     }
 
     fn allows(&mut self, token: TokenId) -> bool {
@@ -112,7 +170,10 @@ impl Matcher {
         if self.failed || self.complete() {
             return Forced::default();
         }
+        let watch = self.work.watch();
         let forced = guarded(|| Ok(self.forced_here()));
+        // Where it is too much, the next token is refused, and says so.
+        self.work.charge(watch);
         self.settle(forced).unwrap_or_default()
     }
 
@@ -148,7 +209,7 @@ impl Matcher {
 
     /// What went well; else the matcher has failed for good.
     fn settle<T>(&mut self, result: Result<T>) -> Option<T> {
-        let broken = result.is_err() || self.parser.parser.get_error().is_some();
+        let broken = self.failed || result.is_err() || self.parser.parser.get_error().is_some();
         self.failed |= broken;
         if broken { None } else { result.ok() }
     }

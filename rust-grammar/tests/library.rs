@@ -114,6 +114,43 @@ fn a_lexer_that_grows_too_large_ends_the_answer_and_nothing_else() {
     assert_eq!(mask(&[matcher(grammar)])[0].len(), 2);
 }
 
+/// Tokens that an answer takes, each of them `token`, before it fails.
+fn taken(matcher: u64, token: u8, most: usize) -> usize {
+    (0..most).take_while(|_| consume(matcher, token.into())[0] == 1).count()
+}
+
+#[test]
+fn an_answer_of_an_ambiguous_grammar_fails_before_its_tokens_cost_much() {
+    let vocabulary = vocabulary();
+    for grammar in ["start: s\ns: /[a-z]/ | s s", "start: s\ns: /[a-z]/ | s s | s s s", "start: s\ns: \"a\" | s s \"\""]
+    {
+        let grammar = compile(vocabulary, &lark(grammar)).unwrap();
+        let m = matcher(grammar);
+        let count = taken(m, b'a', 400);
+        assert!((20..400).contains(&count), "{count} tokens were taken");
+        let state = consume(m, u32::from(b'a'));
+        assert_eq!(state[..3], [0, 0, 0]);
+        let why = str::from_utf8(&state[3..]).unwrap();
+        assert!(why.contains("2 ms each") && why.contains("unambiguous"), "{why}");
+        assert!(mask(&[m])[0].is_empty());
+        assert_eq!(consume(matcher(grammar), u32::from(b'a'))[..1], [1]);
+    }
+}
+
+#[test]
+fn answers_of_honest_grammars_do_not_meet_the_limit_on_work() {
+    let vocabulary = vocabulary();
+    for (grammar, most) in [
+        ("start: l\nl: /[a-z]/ | l /[a-z]/", 5000),
+        ("start: l\nl: /[a-z]/ | /[a-z]/ l", 400),
+        ("start: /[a-z]/*", 5000),
+        ("start: e\ne: t | e \"a\" t\nt: \"a\" | \"(\" e \")\"", 5000),
+    ] {
+        let m = matcher(compile(vocabulary, &lark(grammar)).unwrap());
+        assert_eq!(taken(m, b'a', most), most, "{grammar}");
+    }
+}
+
 #[test]
 fn stale_and_wrong_handles_are_refused() {
     let vocabulary = vocabulary();
