@@ -4,7 +4,7 @@
 //! more often. Only time tells that work, and of that what the thread computed for, which other threads do not change.
 use std::time::Duration;
 
-/// What each of an answer's tokens may take. By large schemas it is a hundredth of that.
+/// What each of an answer's tokens may take. Those of large schemas take a hundredth of that.
 const EACH: Duration = Duration::from_millis(2);
 /// What they may take beyond that, in all: more than a lexer's fuel up to the next mask is worth.
 const BEYOND: Duration = Duration::from_millis(50);
