@@ -148,7 +148,9 @@ export class StoredPrefixes {
 
   /** Between two steps: copies what has been read into the model, and what is to be written out of it. */
   async exchange(restorer: Restorer, idle: boolean): Promise<void> {
-    for (let arrival = this.#arrivals.shift(); arrival; arrival = this.#arrivals.shift()) {
+    for (let copied = 0; copied < MOST_COPIED && this.#arrivals.length > 0;) {
+      const arrival = this.#arrivals.shift()!;
+      copied += arrival.parts.reduce((sum, { kind }) => sum + this.#bytesOf(kind), 0);
       await this.#takeIn(arrival, restorer);
     }
     await this.#copyOut(idle);

@@ -1,10 +1,11 @@
 /** Prompts on a disk: whatever happens to it, answers are those of an engine that has none. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { delay } from "@std/async/delay.js";
-import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
+import { type CacheParts, KV_BLOCK_TOKENS, type StepInput } from "./backend/backend.ts";
 import { createNames } from "./prompt_cache/names.ts";
 import { FolderStore } from "./prompt_cache/store.ts";
 import { MemoryFolder } from "./prompt_cache/testing_folder.ts";
+import { MOST_COPIED } from "./restore_pieces.ts";
 import type { EngineLimits } from "./scheduler.ts";
 import {
   FAKE_BLOCK_BYTES,
@@ -27,6 +28,8 @@ interface Setup {
   readonly warn?: (message: string) => void;
   /** Instead of what the store says. */
   readonly room?: () => number;
+  readonly Backend?: typeof FakeBackend;
+  readonly blockBytes?: number;
 }
 
 const PLAIN: Partial<EngineLimits> = {};
@@ -38,18 +41,19 @@ const KINDS = { "plain": PLAIN, "with states": HYBRID, "with windows": WINDOWS, 
 /** An engine over a folder. `end` closes it, as a server that stops does. */
 async function start(folder: MemoryFolder, setup: Setup = {}) {
   const { limits = {}, eager = true, weights = "w", limit = 2 ** 30, warn = () => {}, room } = setup;
+  const { Backend = FakeBackend, blockBytes = FAKE_BLOCK_BYTES } = setup;
   const store = await FolderStore.open(folder, { limit, warn });
   if (room) Object.defineProperty(store, "room", { get: room });
   const groups = 1 + (limits.kvWindows?.length ?? 0);
   const keeping = {
     store,
     names: createNames({ weights, plan: "p", kernels: "k", isa: "i" }, store.secret),
-    groupBytes: new Array(groups).fill(FAKE_BLOCK_BYTES),
+    groupBytes: new Array(groups).fill(blockBytes),
     stateBytes: FAKE_STATE_BYTES,
     eager,
     close: () => store.close(),
   };
-  const started = startEngine({ maxRows: 64, ...limits }, 1024, FakeBackend, keeping);
+  const started = startEngine({ maxRows: 64, ...limits }, 1024, Backend, keeping);
   const ask = (prompt: number[], more: Partial<GenerateRequest> = {}) =>
     generate(started.engine, { prompt, maxTokens: 6, sampling: GREEDY, ignoreEos: true, ...more });
   return { ...started, store, ask, end: () => started.engine.close() };
@@ -417,6 +421,51 @@ Deno.test("who is cancelled while parts are copied between two steps leaves noth
   openGate();
   await one.engine.drain(1000);
   await one.end();
+});
+
+/** Blocks of 2 MiB, which take a while to copy. */
+class WideBackend extends FakeBackend {
+  static readonly blockBytes = 2 ** 21;
+  /** Bytes copied in since the last step. */
+  copied = 0;
+  most = 0;
+
+  override step(input: StepInput) {
+    this.copied = 0;
+    return super.step(input);
+  }
+
+  override async readCache(parts: CacheParts) {
+    const bytes = await super.readCache(parts);
+    const wide = new Uint8Array(parts.blocks.length * WideBackend.blockBytes);
+    for (let i = 0; i < parts.blocks.length; i++) {
+      wide.set(bytes.subarray(i * FAKE_BLOCK_BYTES, (i + 1) * FAKE_BLOCK_BYTES), i * WideBackend.blockBytes);
+    }
+    return wide;
+  }
+
+  override async writeCache(parts: CacheParts, bytes: readonly Uint8Array[]) {
+    this.copied += bytes.reduce((sum, { length }) => sum + length, 0);
+    this.most = Math.max(this.most, this.copied);
+    await delay(20); // the next are read meanwhile
+    await super.writeCache(parts, bytes.map((part) => part.subarray(0, FAKE_BLOCK_BYTES)));
+  }
+}
+
+Deno.test("steps of others come between the pieces of a long prompt that is read", async () => {
+  const folder = new MemoryFolder();
+  const prompt = promptOf(20 * KV_BLOCK_TOKENS + 1);
+  const one = await start(folder, { Backend: WideBackend, blockBytes: WideBackend.blockBytes });
+  const { tokens } = await one.ask(prompt);
+  await one.end();
+  const two = await start(folder, { Backend: WideBackend, blockBytes: WideBackend.blockBytes });
+  two.backend.gate = () => delay(1);
+  const other = two.ask(promptOf(20, 3), { maxTokens: 200 });
+  const again = await two.ask(prompt);
+  assertEquals([again.tokens, again.finish.usage.cachedTokens], [tokens, 20 * KV_BLOCK_TOKENS]);
+  assert((two.backend as WideBackend).most <= 1.5 * MOST_COPIED, `${(two.backend as WideBackend).most}`);
+  await other;
+  await two.end();
 });
 
 Deno.test("an engine that is closed copies one thing after the other, and closes its backend at last", async () => {
