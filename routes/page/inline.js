@@ -27,9 +27,14 @@ export function parseInline(text) {
   return text.length > MAX_INLINE ? [{ type: "text", text }] : new InlineReader(text, 0).read();
 }
 
+/** Few blanks: two runs of them with nothing between would be divided in every way. */
 const LINK =
-  /\[((?:[^\[\]\\]|\\.|\[[^\[\]]*\])*)\]\(\s*<?([^\s<>()]*(?:\([^\s<>()]*\)[^\s<>()]*)*)>?(?:\s+"[^"]*")?\s*\)/y;
-const ADDRESS = /https?:\/\/[^\s<>"`*]+/y;
+  /\[((?:[^\[\]\\]|\\.|\[[^\[\]]*\])*)\]\(\s{0,9}<?([^\s<>()]*(?:\([^\s<>()]*\)[^\s<>()]*)*)>?(?:\s{1,9}"[^"]*")?\s{0,9}\)/y;
+/** A longer address is text. */
+const MAX_ADDRESS = 2000;
+const ADDRESS = new RegExp(`https?://[^\\s<>"\`*]{1,${MAX_ADDRESS}}`, "y");
+/** What follows an address in a sentence. */
+const PUNCTUATION = ".,:;!?'\")]";
 
 /** @type {["**" | "__" | "~~" | "*" | "_", "strong" | "em" | "del"][]} */
 const MARKS = [["**", "strong"], ["__", "strong"], ["~~", "del"], ["*", "em"], ["_", "em"]];
@@ -135,9 +140,12 @@ class InlineReader {
   #address() {
     if (/\w/.test(this.text[this.#at - 1] ?? "")) return false;
     ADDRESS.lastIndex = this.#at;
-    const found = ADDRESS.exec(this.text)?.[0].replace(/[.,:;!?'")\]]+$/, "");
-    const href = found && safeAddress(found);
-    if (!found || !href) return false;
+    const match = ADDRESS.exec(this.text)?.[0] ?? "";
+    let length = match.length;
+    while (length > 0 && PUNCTUATION.includes(match[length - 1])) length--;
+    const found = match.slice(0, length);
+    const href = match.length < MAX_ADDRESS ? safeAddress(found) : undefined;
+    if (!href) return false;
     return this.#push({ type: "link", href, children: [{ type: "text", text: found }] }, found.length);
   }
 
