@@ -30,7 +30,7 @@ async function removeStale(path: string): Promise<void> {
   } catch {
     return; // what is wrong with the path, listening will tell
   }
-  if (!found.isSocket) throw new Error(`Cannot listen on "${path}": something else than a socket is there`);
+  if (!found.isSocket) throw new Error(`Cannot listen on "${path}": something other than a socket is there`);
   try {
     (await Deno.connect({ transport: "unix", path })).close();
   } catch (error) {

@@ -93,7 +93,7 @@ Deno.test("supervise: at a socket, which is this user's alone, a killed server t
     assertEquals([...Deno.readDirSync(folder)], []);
     await Deno.writeTextFile(path, "precious");
     const file = await serve(["--unix", path, ...SMALL], permissions);
-    assertStringIncludes(file.stderr, "something else than a socket is there");
+    assertStringIncludes(file.stderr, "something other than a socket is there");
     assertEquals(await Deno.readTextFile(path), "precious");
   });
 });
