@@ -21,12 +21,13 @@ import { parseInline } from "./inline.js";
 /** Lists and quotes deeper than this are text. */
 const MAX_DEPTH = 8;
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^`]*)$/;
-const HEADING = /^ {0,3}(#{1,6})(?:\s+(.*?))?(?:\s+#+)?\s*$/;
+/* None of these can divide a run of equal characters in more than one way: a long one would take the square of its length. */
+const FENCE = /^ {0,3}(`{3,}|~{3,}(?!~))([^`]*)$/;
+const HEADING = /^ {0,3}(#{1,6})(?:\s([^]*))?$/;
 const RULE = /^ {0,3}(?:(?:\*\s*){3,}|(?:-\s*){3,}|(?:_\s*){3,})$/;
 const QUOTE = /^ {0,3}> ?/;
-const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:( +)(.*)|)$/;
-const TABLE_RULE = /^ {0,3}\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$/;
+const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:( +)([^]*)|)$/;
+const TABLE_RULE = /^ {0,3}\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?$/;
 
 /**
  * The blocks of a text, each with the lines that it was read from: who shows a growing text keeps the blocks whose
@@ -74,7 +75,11 @@ class BlockReader {
     const heading = HEADING.exec(line);
     if (heading) {
       this.#line++;
-      return { type: "heading", level: heading[1].length, children: parseInline(heading[2] ?? "") };
+      return {
+        type: "heading",
+        level: heading[1].length,
+        children: parseInline(withoutClosing(heading[2] ?? "")),
+      };
     }
     if (RULE.test(line)) {
       this.#line++;
@@ -160,7 +165,8 @@ class BlockReader {
 
   #isTable() {
     const [head, rule] = [this.lines[this.#line], this.lines[this.#line + 1]];
-    return rule !== undefined && head.includes("|") && rule.includes("|") && TABLE_RULE.test(rule) &&
+    return rule !== undefined && head.includes("|") && rule.includes("|") &&
+      TABLE_RULE.test(rule.trimEnd()) &&
       cellsOf(head).length === cellsOf(rule).length;
   }
 
@@ -206,6 +212,17 @@ class BlockReader {
  */
 function startsBlock(line) {
   return FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || ITEM.test(line);
+}
+
+/**
+ * The text of a heading without the marks that may stand behind it.
+ * @param {string} text
+ */
+function withoutClosing(text) {
+  const trimmed = text.trim();
+  let end = trimmed.length;
+  while (trimmed[end - 1] === "#") end--;
+  return end === 0 || /\s/.test(trimmed[end - 1]) ? trimmed.slice(0, end).trimEnd() : trimmed;
 }
 
 /** @param {string} mark */

@@ -136,7 +136,16 @@ Deno.test("markdown: hostile texts take no longer than their length", () => {
   /** A longer paragraph is not looked into. */
   const most = 49_000;
   const whole = [`[](${" ".repeat(most)}x`, `http://${"!".repeat(most)}x`, "http://[".repeat(most / 8)];
-  for (const piece of [...hostile, ...whole]) {
+  const blanks = " ".repeat(most);
+  const lines = [
+    `\`\`\`${blanks}\``,
+    `${"~".repeat(most)}\``,
+    `# a${blanks}b`,
+    `#${blanks}\u2028`,
+    `- ${blanks}\u2028`,
+    `a|b\n-|-${blanks}x`,
+  ];
+  for (const piece of [...hostile, ...whole, ...lines]) {
     for (const joined of piece.length > 100 ? [piece] : [piece.repeat(20_000), `${piece}\n`.repeat(5_000)]) {
       const start = performance.now();
       parseMarkdown(joined);
@@ -161,3 +170,15 @@ Deno.test("markdown: an address ends before the punctuation of its sentence; one
   );
   assertEquals(links(`https://a.example/${"b".repeat(2000)}`), null);
 });
+
+Deno.test("markdown: headings may be closed as they are opened", () => {
+  for (
+    const [line, text] of [["# a", "a"], ["## a b ##  ", "a b"], ["#  a#", "a#"], ["### #", ""], ["#", ""]]
+  ) {
+    assertEquals(parseMarkdown(line).map(({ block }) => block), [
+      { type: "heading", level: line.indexOf(" ") < 0 ? 1 : line.indexOf(" "), children: inline(text) },
+    ]);
+  }
+});
+
+const inline = (text: string) => text === "" ? [] : [{ type: "text" as const, text }];
