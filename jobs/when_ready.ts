@@ -104,6 +104,7 @@ function blamed({ status, body }: Answer): Answer {
 
 /** Whether that happens before the engine, once it is ready, fails again. Rejects with the signal's reason. */
 async function beforeFailure(engine: Engine, event: Promise<true>, signal: AbortSignal): Promise<boolean> {
+  if (engine.state === "failed") return false; // for good: nothing more happens to it
   const other = Promise.withResolvers<false>();
   const abort = () => other.reject(signal.reason);
   let isReady = engine.state === "ready";

@@ -148,6 +148,27 @@ Deno.test("a line that was alone in an engine that is given up is not to blame",
   await assertRejects(() => answer, BatchError, "The engine has failed");
 });
 
+Deno.test("lines that are alone, one after the other, in an engine that is given up end with it", async () => {
+  const { engine, become, line, inEngine } = open();
+  const answers = [line("a"), line("b")].map((answer) => assertRejects(() => answer, BatchError));
+  for (let together = 0; together < 2; together++) {
+    const asked = await inEngine();
+    become("loading");
+    for (const { answer } of asked) answer(500, "engine_failed");
+    await inEngine();
+    become("ready");
+  }
+  const [first] = await inEngine();
+  become("loading");
+  first.answer(500, "engine_failed");
+  become("ready");
+  const [second] = await inEngine();
+  engine.failure = new EngineError("engine_failed", "The engine has failed: out of memory");
+  become("failed");
+  second.answer(500, "engine_failed");
+  await Promise.all(answers);
+});
+
 Deno.test("a failed answer of a sound engine is an answer", async () => {
   const { line, inEngine } = open();
   const answer = line("a");
