@@ -316,17 +316,23 @@ export class LlmEngine implements Engine {
       }
     } catch (error) {
       this.#fail(error);
+      this.#looping = false;
     }
-    this.#looping = false;
     this.#noteIdle();
   }
 
-  /** Makes the next step, with what is to be copied before it; false where nothing can run. `idle`: none came just before. */
+  /**
+   * Makes the next step, with what is to be copied before it; false where nothing can run, and the loop has ended. `idle`: no
+   * step came just before.
+   */
   async #next(idle: boolean): Promise<boolean> {
     const stored = this.#stored;
     if (stored?.pending) await stored.exchange(this.#scheduler, idle);
     while ((this.#step = this.#scheduler.schedule()).length === 0) {
-      if (!stored?.pending) return false;
+      if (!stored?.pending) {
+        this.#looping = false; // at once: who comes from now on begins anew
+        return false;
+      }
       await stored.exchange(this.#scheduler, true);
     }
     stored?.stepped(this.#step.reduce((rows, part) => rows + part.rows, 0));

@@ -394,3 +394,15 @@ Deno.test("a backend that pools nothing refuses texts, and says what to do", asy
   const { code, message } = await assertRejects(() => engine.embed({ inputs: [[1]] }), EngineError);
   assertEquals([code, message.includes("--backend cpu")], ["not_supported", true]);
 });
+
+Deno.test("a request that comes at whatever moment after another's end is answered", async () => {
+  const { engine } = startEngine();
+  const ask = () =>
+    generate(engine, { prompt: promptOf(5), maxTokens: 2, sampling: GREEDY, ignoreEos: true });
+  for (let moment = 0; moment < 30; moment++) {
+    await ask();
+    for (let i = 0; i < moment; i++) await null;
+    assertEquals((await ask()).finish.reason, "length");
+  }
+  await engine.close();
+});

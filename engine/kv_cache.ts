@@ -1,4 +1,5 @@
 import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
+import { hashOf } from "./block_hash.ts";
 import { blocksFor, blocksOfWindow, firstSeen, type KvDemand } from "./kv_blocks.ts";
 import type { RecurrentStates } from "./recurrent_state.ts";
 import { grown, type Restore, type Sequence, unscored, type WindowBlocks } from "./sequence.ts";
@@ -457,33 +458,4 @@ export class KvCache {
 function reusableTokens(sequence: Sequence): number {
   if (sequence.pooled?.whole) return 0;
   return (unscored(sequence)?.first ?? sequence.length) - 1;
-}
-
-function hashOf(sequence: Sequence, position: number): number {
-  const { hashes, tokens, salt } = sequence;
-  while (hashes.length <= position) {
-    const count = hashes.length;
-    const parent = count === 0 ? hashOfSalt(salt) : hashes[count - 1];
-    hashes.push(hashOfBlock(parent, tokens, count * KV_BLOCK_TOKENS));
-  }
-  return hashes[position];
-}
-
-function hashOfSalt(salt: string): number {
-  let hash = 0;
-  for (let i = 0; i < salt.length; i++) hash = Math.imul(hash ^ salt.charCodeAt(i), 0x01000193) + 1;
-  return hash >>> 0;
-}
-
-/** 53 bits, in two lanes of 32 with different multipliers. */
-function hashOfBlock(parent: number, tokens: Int32Array, start: number): number {
-  let low = parent | 0;
-  let high = Math.floor(parent / 2 ** 32) | 0;
-  for (let i = start; i < start + KV_BLOCK_TOKENS; i++) {
-    low = Math.imul(low ^ tokens[i], 0x9e3779b1);
-    low ^= low >>> 15;
-    high = Math.imul(high + tokens[i], 0x85ebca6b) ^ low;
-    high ^= high >>> 13;
-  }
-  return (high & 0x1fffff) * 2 ** 32 + (low >>> 0);
 }
