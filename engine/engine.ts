@@ -305,38 +305,31 @@ export class LlmEngine implements Engine {
     queueMicrotask(() => this.#loop()); // so that requests of the same turn share the first step
   }
 
+  /** Between finding that nothing can run and `#looping = false` nothing may be awaited: who comes in that gap would wake nobody. */
   async #loop(): Promise<void> {
     try {
-      for (let idle = true; await this.#next(idle); idle = false) {
-        const { endTokens } = this.tokenizer;
-        const masks = new StepMasks(this.#grammars, this.#step, this.model.vocabSize, endTokens);
-        const outputs = await this.#compute(masks);
-        for (const [i, output] of outputs.entries()) this.#publish(output, masks, i);
-        this.#removeDone();
+      const stored = this.#stored;
+      for (let idle = true;;) {
+        if (stored?.pending) await stored.exchange(this.#scheduler, idle);
+        this.#step = this.#scheduler.schedule();
+        idle = this.#step.length === 0;
+        if (!idle) await this.#run();
+        else if (!stored?.pending) break;
       }
     } catch (error) {
       this.#fail(error);
-      this.#looping = false;
     }
+    this.#looping = false;
     this.#noteIdle();
   }
 
-  /**
-   * Makes the next step, with what is to be copied before it; false where nothing can run, and the loop has ended. `idle`: no
-   * step came just before.
-   */
-  async #next(idle: boolean): Promise<boolean> {
-    const stored = this.#stored;
-    if (stored?.pending) await stored.exchange(this.#scheduler, idle);
-    while ((this.#step = this.#scheduler.schedule()).length === 0) {
-      if (!stored?.pending) {
-        this.#looping = false; // at once: who comes from now on begins anew
-        return false;
-      }
-      await stored.exchange(this.#scheduler, true);
-    }
-    stored?.stepped(this.#step.reduce((rows, part) => rows + part.rows, 0));
-    return true;
+  /** Computes the step, or several like it, and publishes what comes of it. */
+  async #run(): Promise<void> {
+    this.#stored?.stepped(this.#step.reduce((rows, part) => rows + part.rows, 0));
+    const masks = new StepMasks(this.#grammars, this.#step, this.model.vocabSize, this.tokenizer.endTokens);
+    const outputs = await this.#compute(masks);
+    for (const [i, output] of outputs.entries()) this.#publish(output, masks, i);
+    this.#removeDone();
   }
 
   /** The step's output, or that of several like it; none when it was stopped: all its sequences were cancelled. */

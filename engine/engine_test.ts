@@ -395,14 +395,18 @@ Deno.test("a backend that pools nothing refuses texts, and says what to do", asy
   assertEquals([code, message.includes("--backend cpu")], ["not_supported", true]);
 });
 
-Deno.test("a request that comes at whatever moment after another's end is answered", async () => {
+Deno.test("a request that comes just as nothing is left to run is not left waiting", async () => {
   const { engine } = startEngine();
-  const ask = () =>
-    generate(engine, { prompt: promptOf(5), maxTokens: 2, sampling: GREEDY, ignoreEos: true });
-  for (let moment = 0; moment < 30; moment++) {
-    await ask();
-    for (let i = 0; i < moment; i++) await null;
-    assertEquals((await ask()).finish.reason, "length");
+  const request = (seed: number): GenerateRequest => (
+    { prompt: promptOf(3, seed), maxTokens: 1, sampling: GREEDY, ignoreEos: true }
+  );
+  // The engine stops some microtasks after an answer's last token: requests come at each of them.
+  for (let microtasks = 0; microtasks < 24; microtasks++) {
+    await engine.submit(request(microtasks))[Symbol.asyncIterator]().next();
+    for (let i = 0; i < microtasks; i++) await Promise.resolve();
+    const late = AbortSignal.timeout(5000);
+    const { finish } = await generate(engine, { ...request(100 + microtasks), signal: late });
+    assertEquals(finish.reason, "length", `${microtasks} microtasks after an answer`);
   }
   await engine.close();
 });
