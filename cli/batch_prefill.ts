@@ -15,7 +15,7 @@ import { Flags, UsageError } from "./flags.ts";
 
 /** Endpoints whose prompts can be read ahead. */
 const URLS = ["/v1/chat/completions", "/v1/completions", "/v1/messages"];
-/** Prompts of a job that was stopped and goes on within this time are not given up for later ones. */
+/** Prompts of a job that was stopped and continues within this time are not given up for later ones. */
 const KEEP_MS = 24 * 3600_000;
 /** What asks for an answer, or for more than one. */
 const ANSWERED = ["max_completion_tokens", "n", "echo", "logprobs", "top_logprobs"];

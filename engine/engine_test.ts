@@ -81,7 +81,7 @@ Deno.test("a cached prefix never covers the whole prompt, and other salts do not
   await engine.close();
 });
 
-Deno.test("the blocks of an answer are shared too: a conversation goes on from them", async () => {
+Deno.test("the blocks of an answer are shared too: a conversation continues from them", async () => {
   const { engine } = startEngine();
   const prompt = promptOf(40, 8);
   const { tokens } = await generate(engine, { prompt, maxTokens: 60, ignoreEos: true, sampling: GREEDY });

@@ -361,7 +361,7 @@ export class KvCache {
     return known.slice(0, usable);
   }
 
-  /** Those of a sequence's blocks, of all groups, that are in the index, where it goes on after `end` blocks. */
+  /** Those of a sequence's blocks, of all groups, that are in the index, where it continues after `end` blocks. */
   *#sharedBlocks(shared: readonly number[], end = shared.length): Iterable<number> {
     yield* shared;
     for (const [group, window] of this.demand.windows.entries()) {

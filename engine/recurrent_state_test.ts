@@ -17,7 +17,7 @@ async function reused(engine: LlmEngine, prompt: number[], maxTokens = 4): Promi
   return engine.stats().cachedTokens - before;
 }
 
-Deno.test("states: a prompt goes on from the last block edge of an earlier one that it begins with", async () => {
+Deno.test("states: a prompt continues from the last block edge of an earlier one that it begins with", async () => {
   const { engine } = startEngine(LIMITS);
   const prompt = promptOf(100);
   assertEquals(await reused(engine, prompt), 0);
@@ -103,12 +103,12 @@ Deno.test("states: a batch request that gives up its place starts over from its 
   await engine.close();
 });
 
-Deno.test("states: the next turn of a chat goes on from the last block edge of the answer", async () => {
+Deno.test("states: the next turn of a chat continues from the last block edge of the answer", async () => {
   const { engine } = startEngine(LIMITS);
   const prompt = promptOf(40);
   const { tokens } = await generate(engine, { prompt, maxTokens: 150, ignoreEos: true, sampling: GREEDY });
   assertEquals(await reused(engine, [...prompt, ...tokens, ...promptOf(20, 1)]), 160);
-  // What parts before the answer's end goes on from the prompt's.
+  // What parts before the answer's end continues from the prompt's.
   assertEquals(await reused(engine, [...prompt, ...tokens.slice(0, 70), ...promptOf(20, 2)]), 32);
   await engine.close();
 });

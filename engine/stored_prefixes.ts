@@ -210,7 +210,7 @@ export class StoredPrefixes {
     await this.#keeping.close();
   }
 
-  /** What a sequence goes on from at an edge besides the first group's blocks. */
+  /** What a sequence continues from at an edge besides the first group's blocks. */
   #edgeParts(sequence: Sequence, end: number): { position: number; kind: PartKind }[] {
     const parts: { position: number; kind: PartKind }[] = [];
     for (const [i, window] of this.#cache.windows.entries()) {

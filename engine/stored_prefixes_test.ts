@@ -70,7 +70,7 @@ async function truth(prompt: number[], maxTokens = 6): Promise<number[]> {
 const full = (tokens: number) => Math.floor((tokens - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
 
 for (const [kind, limits] of Object.entries(KINDS)) {
-  Deno.test(`${kind}: a restarted engine goes on from the disk, with the same answer`, async () => {
+  Deno.test(`${kind}: a restarted engine continues from the disk, with the same answer`, async () => {
     const folder = new MemoryFolder();
     const prompt = promptOf(333);
     const one = await start(folder, { limits });

@@ -51,7 +51,7 @@ Deno.test("files and batches belong to a key's name: other keys find nothing, a 
       await assertRejects(() => bob.files.content(ids.file), OpenAI.NotFoundError);
       await assertRejects(() => bob.batches.cancel(ids.batch), OpenAI.NotFoundError);
     });
-    // Restarted with another key under the name, and one without a name beside it: the batch goes on for its owner.
+    // Restarted with another key under the name, and one without a name beside it: the batch continues for its owner.
     const after = new KeyRing(["plain"], [named("bob", "b1"), named("alice", "a2")]);
     await withBatches(path, { apiKeys: after }, async (server) => {
       const alice = clientOf(server, "a2");

@@ -149,7 +149,7 @@ async function startServer(folder: string) {
   };
 }
 
-browserTest("page: a batch goes on after a restart of the server, and the page follows it", async () => {
+browserTest("page: a batch continues after a restart of the server, and the page follows it", async () => {
   await inDataFolder(async (folder) => {
     const first = await startServer(folder);
     await using proxy = lossyProxy(first.base);

@@ -83,7 +83,7 @@ browserTest(
   },
 );
 
-browserTest("page: a stopped answer goes on where it stopped", async () => {
+browserTest("page: a stopped answer continues where it stopped", async () => {
   const reply = (prompt: string) => prompt.endsWith("assistant\n") ? "a".repeat(3000) : " and the rest.";
   await withServer({ tokenMs: 3, reply, contextLength: 4096 }, async ({ base }) => {
     await withPage(base, async ({ page }) => {
