@@ -9,17 +9,7 @@ import {
   usage,
 } from "../shared/answers.ts";
 import { checkForms, constraintFields, foreignFields, formOf } from "../shared/constraints.ts";
-import {
-  documented,
-  generationFields,
-  isTokenIds,
-  LIMITS,
-  PROMPT_TEXT,
-  refuse,
-  special,
-  TOKEN_ID,
-  unsupported,
-} from "../shared/fields.ts";
+import { generationFields, LIMITS, refuse, special, unsupported } from "../shared/fields.ts";
 import {
   answersTo,
   checkForm,
@@ -35,45 +25,14 @@ import {
 import { generation } from "../shared/generation_endpoint.ts";
 import { completionLogprobs, placePrompt } from "../shared/logprobs.ts";
 import { characters, type Piece } from "../shared/piece_reader.ts";
+import { each, textsOrIds } from "../shared/texts_or_ids.ts";
 
 /** OpenAI's default for this endpoint. */
 const DEFAULT_MAX_TOKENS = 16;
 
-type Prompt = string | string[] | number[] | number[][];
-
-const isPromptIds = (value: unknown) => isTokenIds(value) && value.length > 0;
-
-/** Checked by hand, as `tokenIds` are. */
-function isPrompt(value: unknown): value is Prompt {
-  if (typeof value === "string" || isPromptIds(value)) return true;
-  if (!Array.isArray(value) || value.length === 0 || value.length > LIMITS.choices) return false;
-  return value.every((prompt) => typeof prompt === "string") || value.every(isPromptIds);
-}
-
-const prompt = documented(
-  z.custom<Prompt>(isPrompt, {
-    error:
-      `Invalid "prompt": must be a text, an array of token ids, or an array of up to ${LIMITS.choices} of either`,
-  }),
-  {
-    type: ["string", "array"],
-    oneOf: [
-      PROMPT_TEXT,
-      { type: "array", items: PROMPT_TEXT, minItems: 1, maxItems: LIMITS.choices },
-      { type: "array", items: TOKEN_ID, minItems: 1 },
-      {
-        type: "array",
-        items: { type: "array", items: TOKEN_ID, minItems: 1 },
-        minItems: 1,
-        maxItems: LIMITS.choices,
-      },
-    ],
-  },
-);
-
 const request = z.object({
   ...generationFields,
-  prompt,
+  prompt: textsOrIds("prompt", LIMITS.choices),
   max_tokens: generationFields.max_tokens.openapi({
     description: `Default ${DEFAULT_MAX_TOKENS}; 0 only reads the prompt`,
   }),
@@ -92,7 +51,7 @@ const request = z.object({
   if (body.best_of && body.best_of !== 1 && body.best_of !== n) {
     unsupported(ctx, "best_of", "choosing the best of more answers than n");
   }
-  const choices = n * promptCount(body.prompt);
+  const choices = n * each(body.prompt).length;
   if (choices > LIMITS.choices) {
     const message =
       `Invalid "prompt": prompts x n must be at most ${LIMITS.choices} answers (got ${choices}); ` +
@@ -102,16 +61,6 @@ const request = z.object({
 }).openapi("CompletionRequest");
 
 type Body = z.output<typeof request>;
-
-function promptCount(prompt: Prompt): number {
-  return typeof prompt === "string" || typeof prompt[0] === "number" ? 1 : prompt.length;
-}
-
-/** The prompts of a request, each a text or token ids. */
-function promptsOf(prompt: Prompt): (string | number[])[] {
-  if (typeof prompt === "string") return [prompt];
-  return typeof prompt[0] === "number" ? [prompt as number[]] : prompt as (string | number[])[];
-}
 
 const choice = z.object({
   text: z.string(),
@@ -150,7 +99,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   const form = formOf(body);
   await checkForm(engine, form?.constraint, form ? [form] : []);
   const base = engineRequest(engine, body, options);
-  const prompts = promptsOf(body.prompt);
+  const prompts = each(body.prompt);
   const requests = prompts.flatMap((prompt) => {
     const request: CountedRequest = {
       ...base,

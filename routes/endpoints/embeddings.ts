@@ -3,45 +3,14 @@ import { encodeBase64 } from "@std/encoding/base64.js";
 import type { Engine } from "../../engine/types.ts";
 import { checkAbility, embedAll, encodeAll, normalized } from "../shared/embedding.ts";
 import { ApiError } from "../shared/errors.ts";
-import { documented, isTokenIds, LIMITS, modelField, PROMPT_TEXT, TOKEN_ID } from "../shared/fields.ts";
+import { documented, LIMITS, modelField } from "../shared/fields.ts";
 import { checkToken, type Prepared, type RunOptions } from "../shared/generation.ts";
 import { generation } from "../shared/generation_endpoint.ts";
-
-type Input = string | string[] | number[] | number[][];
-
-const isTextIds = (value: unknown) => isTokenIds(value) && value.length > 0;
-
-/** Checked by hand, as `tokenIds` are. */
-function isInput(value: unknown): value is Input {
-  if (typeof value === "string" || isTextIds(value)) return true;
-  if (!Array.isArray(value) || value.length === 0 || value.length > LIMITS.texts) return false;
-  return value.every((text) => typeof text === "string") || value.every(isTextIds);
-}
-
-const input = documented(
-  z.custom<Input>(isInput, {
-    error:
-      `Invalid "input": must be a text, an array of token ids, or an array of up to ${LIMITS.texts} of either`,
-  }),
-  {
-    type: ["string", "array"],
-    oneOf: [
-      PROMPT_TEXT,
-      { type: "array", items: PROMPT_TEXT, minItems: 1, maxItems: LIMITS.texts },
-      { type: "array", items: TOKEN_ID, minItems: 1 },
-      {
-        type: "array",
-        items: { type: "array", items: TOKEN_ID, minItems: 1 },
-        minItems: 1,
-        maxItems: LIMITS.texts,
-      },
-    ],
-  },
-);
+import { each, textsOrIds } from "../shared/texts_or_ids.ts";
 
 const request = z.object({
   model: modelField,
-  input,
+  input: textsOrIds("input", LIMITS.texts),
   dimensions: documented(z.number().int().min(1).max(LIMITS.maxTokens).nullish(), {
     anyOf: [{ $ref: "#/components/schemas/Dimensions" }, { type: "null" }],
     description: "The first so many floats of each row, brought back to length 1; default all",
@@ -87,7 +56,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
       `Invalid "dimensions": must be at most ${most}, as many as the model gives (got ${dimensions})`;
     throw new ApiError(400, "invalid_value", message, { param: "dimensions" });
   }
-  const inputs = await encodeAll(textsOf(body.input), (text, index) => encode(engine, text, index));
+  const inputs = await encodeAll(each(body.input), (text, index) => encode(engine, text, index));
   const shown = body.encoding_format === "base64" ? base64 : (row: Float32Array) => Array.from(row);
   return {
     stream: false,
@@ -103,12 +72,6 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
       return { object: "list", data, model: engine.model.id, usage: counts };
     },
   };
-}
-
-/** The texts of a request, each a text or token ids. */
-function textsOf(input: Input): readonly (string | number[])[] {
-  if (typeof input === "string") return [input];
-  return typeof input[0] === "number" ? [input as number[]] : input as string[] | number[][];
 }
 
 function encode(engine: Engine, text: string | number[], index: number): readonly number[] {
