@@ -1,4 +1,4 @@
-/** What a model keeps of a text, copied into another: that one goes on with it, to the bit. */
+/** What a model keeps of a text, copied into another model: it continues from there, to the bit. */
 import { assertEquals, assertRejects } from "@std/assert";
 import type { CacheParts } from "../engine/backend/backend.ts";
 import { KV_TYPES } from "../engine/types.ts";

@@ -1,12 +1,11 @@
 import { assertEquals } from "@std/assert";
-import { fromFileUrl } from "@std/path";
 import { createBatch, linesOf, upload, waitFor } from "../routes/testing_batches.ts";
+import { batch, inFolder, readLines } from "./batch_commands.ts";
 import { withLiveServer } from "./live_server.ts";
 import { NatsServer, natsServerPath } from "./nats_server.ts";
 
 /* Lines of batches that ask for vectors, beside others, on the demo model: by the command, over NATS and by the server. */
 
-const ROOT = fromFileUrl(new URL("..", import.meta.url));
 const EMBEDDINGS = "/v1/embeddings";
 
 const line = (custom_id: string, url: string, body: Record<string, unknown>) =>
@@ -36,25 +35,6 @@ interface AnsweredLine {
   };
 }
 
-async function inFolder(test: (path: (name: string) => string) => Promise<void>): Promise<void> {
-  const folder = await Deno.makeTempDir({ prefix: "embedded-batches-" });
-  await Deno.writeTextFile(`${folder}/in.jsonl`, MIXED.join("\n"));
-  try {
-    await test((name) => `${folder}/${name}`);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-}
-
-function batch(args: string[]): Deno.ChildProcess {
-  const run = ["run", "-q", "-P=batch", "main.ts", "batch", ...args];
-  return new Deno.Command(Deno.execPath(), { args: run, cwd: ROOT, stdout: "null", stderr: "piped" }).spawn();
-}
-
-async function read(path: string): Promise<AnsweredLine[]> {
-  return (await Deno.readTextFile(path)).trimEnd().split("\n").map((line) => JSON.parse(line));
-}
-
 /** What does not differ from run to run. */
 const lasting = (lines: readonly AnsweredLine[]) =>
   lines.map(({ custom_id, response: { body: { data, choices, usage } } }) => ({
@@ -69,18 +49,18 @@ const refusals = (lines: readonly AnsweredLine[]) =>
   lines.map(({ custom_id, response }) => [custom_id, response.body.error?.code]).sort();
 
 Deno.test("batches: vectors beside a chat, by the command, over NATS and pooled otherwise", async () => {
-  await inFolder(async (path) => {
+  await inFolder(MIXED, async (path) => {
     const alone = await batch(["run", path("in.jsonl"), "--out", path("out.jsonl")]).output();
     assertEquals(alone.code, 0, new TextDecoder().decode(alone.stderr));
-    const answered = await read(path("out.jsonl"));
-    assertEquals(refusals(await read(path("out.errors.jsonl"))), REFUSED);
+    const answered = await readLines<AnsweredLine>(path("out.jsonl"));
+    assertEquals(refusals(await readLines<AnsweredLine>(path("out.errors.jsonl"))), REFUSED);
     const by = new Map(answered.map(({ custom_id, response }) => [custom_id, response.body]));
     assertEquals([by.get("many")!.data!.length, by.get("ids")!.data!.length], [3, 2]);
     assertEquals((by.get("ids")!.data![0].embedding as number[]).length, 8);
 
     const mean = ["run", path("in.jsonl"), "--out", path("mean.jsonl"), "--pooling", "mean"];
     assertEquals((await batch(mean).output()).code, 0);
-    const [one] = await read(path("mean.jsonl"));
+    const [one] = await readLines<AnsweredLine>(path("mean.jsonl"));
     assertEquals(JSON.stringify(one.response.body.data) === JSON.stringify(by.get("one")!.data), false);
     if (natsServerPath() === undefined) return;
 
@@ -91,13 +71,13 @@ Deno.test("batches: vectors beside a chat, by the command, over NATS and pooled 
     worker.kill("SIGINT");
     await worker.output();
     assertEquals(far.code, 0, new TextDecoder().decode(far.stderr));
-    assertEquals(lasting(await read(path("far.jsonl"))), lasting(answered));
-    assertEquals(refusals(await read(path("far.errors.jsonl"))), REFUSED);
+    assertEquals(lasting(await readLines<AnsweredLine>(path("far.jsonl"))), lasting(answered));
+    assertEquals(refusals(await readLines<AnsweredLine>(path("far.errors.jsonl"))), REFUSED);
   });
 });
 
 Deno.test("batches: vectors by the server; a bad line is its own 400", async () => {
-  await inFolder(async (path) => {
+  await inFolder(MIXED, async (path) => {
     await withLiveServer([], async ({ client }) => {
       const { id } = await createBatch(client, await upload(client, VECTORS), { endpoint: EMBEDDINGS });
       const ended = await waitFor(client, id, "completed", "failed");

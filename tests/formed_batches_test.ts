@@ -1,14 +1,13 @@
 import { assert, assertEquals } from "@std/assert";
-import { fromFileUrl } from "@std/path";
 import type OpenAI from "openai";
 import { createBatch, linesOf, upload, waitFor } from "../routes/testing_batches.ts";
+import { batch, inFolder, readLines } from "./batch_commands.ts";
 import { withLiveServer } from "./live_server.ts";
 import { NatsServer, natsServerPath } from "./nats_server.ts";
 import { judgeCalls, judgeJson, saidWhole, type Tool } from "./tool_calls.ts";
 
 /* Lines of batches that ask for forms and calls, on the demo model: by the command, over NATS and by the server. */
 
-const ROOT = fromFileUrl(new URL("..", import.meta.url));
 const CHAT = "/v1/chat/completions";
 const schema = {
   type: "object",
@@ -91,25 +90,6 @@ function judge(answered: readonly AnsweredLine[], failed: readonly AnsweredLine[
   });
 }
 
-async function inFolder(test: (path: (name: string) => string) => Promise<void>): Promise<void> {
-  const folder = await Deno.makeTempDir({ prefix: "formed-batches-" });
-  await Deno.writeTextFile(`${folder}/in.jsonl`, lines.join("\n"));
-  try {
-    await test((name) => `${folder}/${name}`);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-}
-
-function batch(args: string[]): Deno.ChildProcess {
-  const run = ["run", "-q", "-P=batch", "main.ts", "batch", ...args];
-  return new Deno.Command(Deno.execPath(), { args: run, cwd: ROOT, stdout: "null", stderr: "piped" }).spawn();
-}
-
-async function read(path: string): Promise<AnsweredLine[]> {
-  return (await Deno.readTextFile(path)).trimEnd().split("\n").map((line) => JSON.parse(line));
-}
-
 /** What does not differ from run to run. */
 function lasting(lines: readonly AnsweredLine[]) {
   return lines.map(({ custom_id, response: { body: { choices } } }) => {
@@ -121,11 +101,11 @@ function lasting(lines: readonly AnsweredLine[]) {
 }
 
 Deno.test("batches: lines with forms and calls, by the command and over NATS alike; a bad one is its own 400", async () => {
-  await inFolder(async (path) => {
+  await inFolder(lines, async (path) => {
     const alone = await batch(["run", path("in.jsonl"), "--out", path("out.jsonl")]).output();
     assertEquals(alone.code, 0, new TextDecoder().decode(alone.stderr));
-    const answered = await read(path("out.jsonl"));
-    judge(answered, await read(path("out.errors.jsonl")));
+    const answered = await readLines<AnsweredLine>(path("out.jsonl"));
+    judge(answered, await readLines<AnsweredLine>(path("out.errors.jsonl")));
     if (natsServerPath() === undefined) return;
 
     await using server = await NatsServer.start(["-js"]);
@@ -135,13 +115,16 @@ Deno.test("batches: lines with forms and calls, by the command and over NATS ali
     worker.kill("SIGINT");
     await worker.output();
     assertEquals(far.code, 0, new TextDecoder().decode(far.stderr));
-    judge(await read(path("far.jsonl")), await read(path("far.errors.jsonl")));
-    assertEquals(lasting(await read(path("far.jsonl"))), lasting(answered));
+    judge(
+      await readLines<AnsweredLine>(path("far.jsonl")),
+      await readLines<AnsweredLine>(path("far.errors.jsonl")),
+    );
+    assertEquals(lasting(await readLines<AnsweredLine>(path("far.jsonl"))), lasting(answered));
   });
 });
 
 Deno.test("batches: lines with forms and calls, by the server; a bad one is its own 400", async () => {
-  await inFolder(async (path) => {
+  await inFolder(lines, async (path) => {
     await withLiveServer([], async ({ client }) => {
       const { id } = await createBatch(client, await upload(client, lines));
       const ended = await waitFor(client, id, "completed", "failed");
