@@ -40,7 +40,7 @@ const KINDS: readonly Kind[] = [
   }),
   (prompt) => ({
     path: "/v1/completions",
-    body: { prompt, max_tokens: MAX_TOKENS, temperature: 0 },
+    body: { prompt, max_tokens: MAX_TOKENS, temperature: 0, ignore_eos: true },
     read: (answer) => answer.choices[0].text,
     add: (event) => event.choices?.[0]?.text ?? "",
   }),
@@ -58,7 +58,7 @@ const KINDS: readonly Kind[] = [
   }),
   (prompt) => ({
     path: "/completion",
-    body: { prompt, n_predict: MAX_TOKENS, temperature: 0 },
+    body: { prompt, n_predict: MAX_TOKENS, temperature: 0, ignore_eos: true },
     read: (answer) => answer.content,
     add: (event) => event.content ?? "",
   }),

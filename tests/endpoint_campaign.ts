@@ -18,7 +18,7 @@ Usage: deno task serve:endpoints [options]
 `;
 
 /** Different calls: each endpoint has some. */
-const CALLS = 48;
+const CALLS = 24;
 const AT_ONCE = 32;
 /** Requests in a row behind which one waits that is read to its end. */
 const READ_EVERY = 8;

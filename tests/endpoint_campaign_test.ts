@@ -6,8 +6,8 @@ Deno.test("all endpoints: clients that leave, many streams at once and SIGTERM c
   let expected: string[] = [];
   await withLiveServer(args, async (server) => {
     expected = await truth(server.url);
-    await disconnect(server, expected, 64, 1);
-    await streamAll(server, expected, 40);
+    await disconnect(server, expected, 32, 1);
+    await streamAll(server, expected, 24);
   });
   await stopInMidStream(args, expected, 1);
 });
