@@ -69,7 +69,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe"] as const) {
     const [kv, recurrent] = SHAPES[name];
     const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);
     const r = new Reader(encodePlan(plan, SIZES));
-    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 9, 48, 5, plan.vocabSize, ...kv]);
+    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 10, 48, 5, plan.vocabSize, ...kv]);
     assertEquals(r.u32s(recurrent.length), recurrent);
     assertEquals(r.u64(), arenaBytes);
     const tables = Array.from({ length: r.u32() }, () => Array.from({ length: r.u32() }, () => r.f64()));
@@ -158,6 +158,10 @@ for (const name of ["qwen2", "qwen35", "qwen3moe"] as const) {
         case "short_conv":
           assertEquals([code, ...r.u32s(3)], [9, op.x, op.weight, op.heads.layer]);
           assertEquals([...r.u32s(3), r.f32()], [2, 4, 64, op.eps]);
+          break;
+        case "gated_conv":
+          assertEquals([code, ...r.u32s(2)], [28, op.x, op.weight]);
+          assertEquals(r.u32s(5), [op.conv.layer, op.conv.taps, ...forms(op.out)]);
           break;
         case "delta_rule":
           assertEquals([code, ...r.u32s(4)], [10, op.qkv, op.gate, op.alpha, op.beta]);

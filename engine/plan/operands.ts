@@ -161,6 +161,13 @@ export const deltaHeads: Operand<DeltaShape> = {
   states: ({ layer }) => [layer],
 };
 
+/** A convolution over `taps` inputs whose layer, among those with a recurrent state, carries all but a token's own. */
+export const convState: Operand<{ readonly layer: number; readonly taps: number }> = {
+  words: 2,
+  encode: (w, { layer, taps }) => w.u32(layer, taps),
+  states: ({ layer }) => [layer],
+};
+
 /** An operand of a fixed number of words that may be absent. */
 export function optional<T>(operand: Operand<T>): Operand<T | undefined> {
   const { words, renumber } = operand;

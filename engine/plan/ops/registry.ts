@@ -18,6 +18,7 @@ import { DELTA_RULE } from "./delta_rule.ts";
 import { EMBED } from "./embed.ts";
 import { EXPERT_SUM } from "./expert_sum.ts";
 import { EXPERT_SWIGLU } from "./expert_swiglu.ts";
+import { GATED_CONV } from "./gated_conv.ts";
 import { MATMUL } from "./matmul.ts";
 import { POOL } from "./pool.ts";
 import { QUANTIZE } from "./quantize.ts";
@@ -47,6 +48,7 @@ export const KINDS = [
   EXPERT_SWIGLU,
   EXPERT_SUM,
   RETURN_POOLED,
+  GATED_CONV,
 ] as const;
 
 /** One op of a plan. */

@@ -1,5 +1,6 @@
 //! Root mean squares, and where ops put their rows.
-use super::quant_rows::{FineRows, QuantRows};
+use super::quant_rows::{FineRows, QuantRows, quantize_block, quantize_block_finely};
+use crate::formats::BLOCK;
 use crate::simd::Simd;
 
 /// Where an op puts its rows: any may be absent.
@@ -10,6 +11,31 @@ pub struct Outputs {
     pub float_stride: usize,
     pub quant: Option<QuantRows>,
     pub fine: Option<FineRows>,
+}
+
+impl Outputs {
+    /// Puts `n` floats at `y` into a row, from `column` on.
+    ///
+    /// # Safety
+    /// The outputs have the row and the columns; with a quantised one, `column` and `n` are multiples of 32.
+    #[inline(always)]
+    pub unsafe fn put<S: Simd>(&self, s: S, y: *const f32, n: usize, row: usize, column: usize) {
+        unsafe {
+            if !self.float.is_null() {
+                std::ptr::copy_nonoverlapping(y, self.float.add(row * self.float_stride + column), n);
+            }
+            if let Some(quant) = &self.quant {
+                for b in 0..n / BLOCK {
+                    quantize_block(s, y.add(b * BLOCK), quant, row, column / BLOCK + b);
+                }
+            }
+            if let Some(fine) = &self.fine {
+                for b in 0..n / BLOCK {
+                    quantize_block_finely(s, y.add(b * BLOCK), fine, row, column / BLOCK + b);
+                }
+            }
+        }
+    }
 }
 
 /// 1 / sqrt(mean(x^2) + eps).

@@ -12,10 +12,8 @@
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
-use crate::formats::BLOCK;
 use crate::kernels::dot::dot;
 use crate::kernels::norm::{Outputs, inverse_rms};
-use crate::kernels::quant_rows::{quantize_block, quantize_block_finely};
 use crate::kernels::silu::silu;
 use crate::program::{DeltaHeads, Operands, Out, Program};
 use crate::simd::{Kernel, Simd};
@@ -263,19 +261,7 @@ unsafe fn finish<S: Simd>(s: S, a: &DeltaHead, t: usize, y: *mut f32) {
             s.store(y.add(c), s.mul(normed, silu(s, s.load(gate.add(c)))));
         }
         let row = a.row + t;
-        if !a.out.float.is_null() {
-            std::ptr::copy_nonoverlapping(y, a.out.float.add(row * a.out.float_stride + a.column), a.dim);
-        }
-        if let Some(quant) = &a.out.quant {
-            for b in 0..a.dim / BLOCK {
-                quantize_block(s, y.add(b * BLOCK), quant, row, a.column / BLOCK + b);
-            }
-        }
-        if let Some(fine) = &a.out.fine {
-            for b in 0..a.dim / BLOCK {
-                quantize_block_finely(s, y.add(b * BLOCK), fine, row, a.column / BLOCK + b);
-            }
-        }
+        a.out.put(s, y, a.dim, row, a.column);
     }
 }
 

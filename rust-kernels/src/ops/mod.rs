@@ -7,6 +7,7 @@ pub mod embed;
 pub mod expert_sum;
 pub mod expert_swiglu;
 mod experts;
+pub mod gated_conv;
 pub mod matmul;
 pub mod pool;
 mod product;
@@ -91,4 +92,5 @@ ops! {
     13 => expert_swiglu::ExpertSwiGlu,
     14 => expert_sum::ExpertSum,
     15 => return_pooled::ReturnPooled,
+    28 => gated_conv::GatedConv,
 }

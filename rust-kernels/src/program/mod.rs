@@ -20,7 +20,7 @@ use crate::weights::Weights;
 use crate::words::Words;
 
 pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Rows of a step, at most: what is allocated for one is bounded by it.
 const MOST_ROWS: usize = 1 << 16;
 /// KV heads, and their dimension, at most: products of both with a few words more stay below 2^64.

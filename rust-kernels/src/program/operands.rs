@@ -64,6 +64,18 @@ impl Operands<'_, '_> {
         Ok(heads)
     }
 
+    /// Where in a slot the state of a layer begins that carries the last inputs of a convolution and nothing else.
+    pub fn conv_state(&self, layer: usize, inputs: usize, channels: usize) -> Result<usize> {
+        let layers = &self.program.recurrent.layers;
+        let Some(state) = layers.get(layer) else {
+            bail!("layer {layer} has no recurrent state: there are {}", layers.len());
+        };
+        if [state.channels, state.inputs, state.matrix_floats()] != [channels, inputs, 0] {
+            bail!("the last {inputs} inputs of {channels} channels do not fit the state of layer {layer}");
+        }
+        Ok(state.offset)
+    }
+
     /// A float buffer's index.
     pub fn float(&mut self, columns: Option<usize>) -> Result<usize> {
         let index = self.size()?;

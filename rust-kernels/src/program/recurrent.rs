@@ -73,8 +73,12 @@ impl StateLayer {
         self.inputs * self.channels
     }
 
+    pub fn matrix_floats(&self) -> usize {
+        self.heads * self.rows * self.columns
+    }
+
     fn floats(&self) -> usize {
-        self.conv_floats() + self.heads * self.rows * self.columns
+        self.conv_floats() + self.matrix_floats()
     }
 }
 

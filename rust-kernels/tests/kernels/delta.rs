@@ -6,7 +6,7 @@ use compy::ops::short_conv::{ConvHead, TAPS};
 use compy::simd::Isa;
 
 /// Where 1..=tokens is cut, at random.
-fn cuts(random: &mut Random, tokens: usize) -> Vec<usize> {
+pub fn cuts(random: &mut Random, tokens: usize) -> Vec<usize> {
     let mut at: Vec<usize> = (1..tokens).filter(|_| random.below(3) == 0).collect();
     at.push(tokens);
     at

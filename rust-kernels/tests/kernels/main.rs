@@ -12,6 +12,7 @@ mod candidates;
 mod delta;
 mod experts;
 mod fine;
+mod gated_conv;
 mod gemm;
 mod kv;
 mod panels;

@@ -77,11 +77,11 @@ fn one_op_has_one_number_of_rows() {
 fn what_an_op_cannot_be_given_is_refused_by_name() {
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 42] = [
+    let lies: [(Lie, &str); 46] = [
         (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),
         (|p| p.ops[0][1] = tensor::NORM, "Op 0 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[0][2] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
-        (|p| p.ops[0][2] = 77, "Op 0 of the plan: buffer 77 is out of range 0..23"),
+        (|p| p.ops[0][2] = 77, "Op 0 of the plan: buffer 77 is out of range 0..24"),
         (|p| p.buffers[1][2] = 32, "Op 1 of the plan: buffer 1 must have 16 columns (got 32)"),
         (|p| p.ops[2][5] = buffer::X, "Op 2 of the plan: buffer 0 must be of the form Quant (got Float)"),
         (|p| p.ops[2][4..7].fill(NONE), "Op 2 of the plan: outputs must have 64 columns (got [])"),
@@ -124,6 +124,10 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
             |p| p.ops[8][3] = buffer::EXPERT_FFN,
             "Op 8 of the plan: buffer 21 has a row for each expert that a token chose, which this op cannot use",
         ),
+        (|p| p.ops[30][3] = 2, "Op 30 of the plan: layer 2 has no recurrent state: there are 2"),
+        (|p| p.ops[30][3] = 0, "Op 30 of the plan: the last 2 inputs of 64 channels do not fit the state of layer 0"),
+        (|p| p.ops[30][4] = 1, "Op 30 of the plan: a gated convolution of 1 taps over 64 channels is not supported"),
+        (|p| p.ops[30][1] = buffer::QKV, "Op 30 of the plan: buffer 11 must have 192 columns (got 128)"),
         (|p| p.head[0] = 1 << 20, "A step may have at most 65536 rows (got 1048576, 4 of them with logits)"),
         (|p| p.head[12] = 1 << 20, "KV heads and their dimension must be at most 65536 (got 1048576 of 16)"),
         (|p| p.head[13] = 24, "KV heads must be at least 1, their dimension a multiple of 16 (got 2 of 24)"),

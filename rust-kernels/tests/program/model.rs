@@ -41,10 +41,11 @@ pub mod tensor {
     pub const EXPERT_GATE: u32 = 21;
     pub const EXPERT_UP: u32 = 22;
     pub const EXPERT_DOWN: u32 = 23;
+    pub const GATED_CONV: u32 = 24;
 }
 
 #[rustfmt::skip]
-const TENSORS: [Tensor; 24] = [
+const TENSORS: [Tensor; 25] = [
     (tensor::EMBD, "Q8_0", VOCAB as usize, 64), (tensor::NORM, "F32", 0, 64), (tensor::Q, "Q4_0", 64, 64),
     (tensor::K, "Q8_0", 32, 64), (tensor::V, "F16", 32, 64), (tensor::ATTN_OUT, "MXFP4", 64, 64),
     (tensor::GATE, "Q5_1", 96, 64), (tensor::UP, "Q8_0", 96, 64), (tensor::DOWN, "F32", 64, 96),
@@ -53,7 +54,7 @@ const TENSORS: [Tensor; 24] = [
     (tensor::CONV, "F32", 0, 512), (tensor::DECAY, "F32", 0, 2), (tensor::DT_BIAS, "F32", 0, 2),
     (tensor::DELTA_NORM, "F32", 0, 32), (tensor::ROUTER, "F32", 4, 64), (tensor::CHOICE_BIAS, "F32", 0, 4),
     (tensor::EXPERT_GATE, "Q4_0", 4 * 32, 64), (tensor::EXPERT_UP, "F16", 4 * 32, 64),
-    (tensor::EXPERT_DOWN, "Q8_0", 4 * 64, 32),
+    (tensor::EXPERT_DOWN, "Q8_0", 4 * 64, 32), (tensor::GATED_CONV, "F32", 0, 192),
 ];
 
 /// Buffers of `Plan::whole`, in the order of their indices.
@@ -81,6 +82,7 @@ pub mod buffer {
     pub const CHOSEN: u32 = 20;
     pub const EXPERT_FFN: u32 = 21;
     pub const POOLED: u32 = 22;
+    pub const GATES: u32 = 23;
 }
 
 /// A model with its weights loaded.
@@ -170,6 +172,7 @@ impl Plan {
                 [float, 0, 32], [float, 0, 32], [float, 0, 64], [quant, 0, 64], [float, 0, 96], [float, 0, 128],
                 [float, 0, 64], [float, 0, 2], [float, 0, 2], [quant, 0, 64], [float, 1, 64], [quant, 1, 64],
                 [float, 1, VOCAB], [float, 0, 4], [float, 0, 4], [quant, 2, 32], [float, 3, 64],
+                [float, 0, 192],
             ],
             ops: vec![
                 of(0, &[&[tensor::EMBD, X]]),
@@ -215,6 +218,7 @@ impl Plan {
                 of(8, &[&[LOGITS, LAST, tensor::EMBD]]),
                 of(11, &[&[X, tensor::NORM, EPS, 0, POOLED]]),
                 of(15, &[&[POOLED]]),
+                of(28, &[&[GATES, tensor::GATED_CONV, 1, 3, NORMED, NORMED_QUANT, NORMED_FINE]]),
             ],
         }
     }

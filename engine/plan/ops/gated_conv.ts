@@ -1,0 +1,35 @@
+import type { PlanBuilder, Value } from "../builder.ts";
+import { opKind } from "../op.ts";
+import { convState, floats, forms, weights } from "../operands.ts";
+
+/**
+ * For each channel, with x's row in three parts, before, behind and input: out = behind * (weight . the last `taps` of before *
+ * input). Those of the tokens before are carried as state.
+ */
+export const GATED_CONV = opKind({
+  op: "gated_conv",
+  code: 28,
+  operands: { x: floats("read"), weight: weights, conv: convState, out: forms("write", 3) },
+  text: (op, t) => {
+    const what = `state ${op.conv.layer}, ${op.conv.taps} taps`;
+    return `${t.forms(op.out)} = gated_conv(${t.buffer(op.x)}, ${t.tensor(op.weight)}; ${what})`;
+  },
+});
+
+/**
+ * The gated short convolution of rows that hold before, behind and input side by side. `name` is the tensor of the weights,
+ * [taps, channels]; the layer carries its last taps - 1 products.
+ */
+export function gatedConv(b: PlanBuilder, x: Value, name: string, taps: number): Value {
+  const channels = x.columns / 3;
+  const out = b.value("conv", x.rows, channels);
+  const conv = { layer: b.stateLayer({ conv: { inputs: taps - 1, channels } }), taps };
+  b.push({
+    op: "gated_conv",
+    x: b.asFloat(x),
+    weight: b.vector(`${name}.weight`, taps, channels),
+    conv,
+    out: out.forms,
+  });
+  return out;
+}
