@@ -15,7 +15,7 @@ import { blocksFor, blocksOfSequence } from "./kv_blocks.ts";
 import { ReloadingEngine } from "./reloading.ts";
 import { activeBytes, planCost } from "./plan/cost.ts";
 import { encodePlan } from "./plan/encode.ts";
-import { kvGroupBytes, type Plan, pooledColumns, stateBytes, withKvType } from "./plan/plan.ts";
+import { kvGroupBytes, type Plan, pooledColumns, stateBytes, withContext, withKvType } from "./plan/plan.ts";
 import { createNames, sha256 } from "./prompt_cache/names.ts";
 import { type OpenedStore, openStore } from "./prompt_cache/open.ts";
 import type { PromptKeeping } from "./prompt_cache/types.ts";
@@ -121,7 +121,14 @@ export async function measureModel(options: LoadOptions): Promise<MeasuredModel>
     contextLength: size.contextLength,
     load: async (signal) => {
       await checkUnchanged(options.model, version, "now: the file has changed since its header was read");
-      return await withPrompts({ file, plan, pooling: pooling.kind, size, weights }, { ...options, signal });
+      const measured = {
+        file,
+        plan: withContext(plan, size.contextLength),
+        pooling: pooling.kind,
+        size,
+        weights,
+      };
+      return await withPrompts(measured, { ...options, signal });
     },
   };
 }

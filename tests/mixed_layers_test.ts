@@ -50,13 +50,23 @@ Deno.test("mixed layers: the logits are those of float64, on every instruction s
   }
 });
 
-/** The model with its layers changed, on the same weights. */
-async function changed(change: (layer: MixedLayer) => Partial<MixedLayer>): Promise<number> {
-  const layers = LAYERS.map((layer) => ({ ...layer, ...change(layer) }));
+type Change = (layer: MixedLayer) => Partial<MixedLayer>;
+const layersWith = (change: Change) => LAYERS.map((layer) => ({ ...layer, ...change(layer) }));
+
+/** How far the model is from float64's with its layers changed. */
+async function changed(change: Change): Promise<number> {
   const tokens = prompt(150, "length 150");
   using model = await open();
   const found = await logits(model, { tokens, blockTable: shuffledBlocks(0, 8) });
-  return distance(found, exactLogits(values, tokens, layers).at(-1)!);
+  return distance(found, exactLogits(values, tokens, layersWith(change)).at(-1)!);
+}
+
+/** How far the model with changed layers is from float64's with the same. */
+async function distanceOf(change: Change): Promise<number> {
+  const tokens = prompt(60, "changed");
+  using model = await KernelModel.loadAs(mixedPlan(layersWith(change)), bytes, SIZE, { threads: 2 });
+  const found = await logits(model, { tokens, blockTable: shuffledBlocks(0, 8) });
+  return distance(found, exactLogits(values, tokens, layersWith(change)).at(-1)!);
 }
 
 Deno.test("mixed layers: a window that is off by one, or another table, would show", async () => {
@@ -68,6 +78,14 @@ Deno.test("mixed layers: a window that is off by one, or another table, would sh
     await changed(() => ({ interleaved: false })),
   ];
   for (const error of off) assert(error > 1e-3, `${off}`);
+});
+
+Deno.test("mixed layers: layers without positions, and cosines and sines with a magnitude", async () => {
+  assert(
+    await distanceOf(({ rotated }) => ({ rotated: rotated === LAYERS[0].rotated ? 0 : rotated })) < 1e-4,
+  );
+  assert(await distanceOf(() => ({ rotated: 0 })) < 1e-4);
+  assert(await distanceOf(() => ({ magnitude: 1.3 })) < 1e-4);
 });
 
 Deno.test("mixed layers: a prompt has the same bits however it is cut, on any number of threads", async () => {

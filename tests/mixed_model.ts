@@ -26,6 +26,8 @@ export interface MixedLayer {
   readonly rotated: number;
   readonly base: number;
   readonly interleaved: boolean;
+  /** Of cosine and sine; by default 1. */
+  readonly magnitude?: number;
   /** Tokens that a row sees, its own the last of them; 0 is all. */
   readonly window: number;
   /** Reads the keys and values of that layer and keeps none. */
@@ -115,9 +117,10 @@ export function mixedPlan(layers: readonly MixedLayer[] = LAYERS, ending = LOGIT
     const b = new PlanBuilder(file);
     const x = embed(b, "token_embd", VOCABULARY, EMBEDDING);
     const tables = new Map<string, Value>();
-    const tableOf = ({ rotated, base }: MixedLayer) => {
-      const key = `${rotated} ${base}`;
-      const table = tables.get(key) ?? ropeTable(b, frequencies(rotated, base));
+    const tableOf = ({ rotated, base, magnitude = 1 }: MixedLayer) => {
+      if (rotated === 0) return undefined;
+      const key = `${rotated} ${base} ${magnitude}`;
+      const table = tables.get(key) ?? ropeTable(b, { frequencies: frequencies(rotated, base), magnitude });
       tables.set(key, table);
       return table;
     };
@@ -263,13 +266,15 @@ function feedForward(row: Float64Array, get: (tensor: string) => Float32Array): 
 function rotate(
   head: Float64Array,
   position: number,
-  { rotated, base, interleaved }: MixedLayer,
+  { rotated, base, interleaved, magnitude = 1 }: MixedLayer,
 ): Float64Array {
   const out = head.slice();
   const half = rotated / 2;
   for (const [i, frequency] of frequencies(rotated, base).entries()) {
     const [a, b] = interleaved ? [2 * i, 2 * i + 1] : [i, i + half];
-    const [cos, sin] = [Math.cos(position * frequency), Math.sin(position * frequency)];
+    const [cos, sin] = [Math.cos(position * frequency), Math.sin(position * frequency)].map((x) =>
+      magnitude * x
+    );
     out[a] = head[a] * cos - head[b] * sin;
     out[b] = head[a] * sin + head[b] * cos;
   }

@@ -7,6 +7,8 @@ import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeAppend } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import { swiglu } from "../plan/ops/swiglu.ts";
+import type { Architecture } from "./architecture.ts";
+import type { Rope } from "./rope.ts";
 
 /** What tells the llama family's members apart. */
 export interface LlamaTraits {
@@ -21,6 +23,15 @@ export interface LlamaTraits {
 /** A layer's tensor, without `.weight`. */
 export type TensorName = (tensor: string) => string;
 
+/** The member of the family that has these traits. */
+function llamaLike(traits: LlamaTraits): Architecture {
+  return { build: (b, h, rope) => buildLlama(b, h, rope, traits) };
+}
+
+export const LLAMA = llamaLike({ interleavedRope: true, headNorms: false });
+export const QWEN2 = llamaLike({ interleavedRope: false, headNorms: false });
+export const QWEN3 = llamaLike({ interleavedRope: false, headNorms: true });
+
 /**
  * The decoder of Llama, and with other traits of Qwen2 and Qwen3: pre-norm attention with grouped heads, SwiGLU.
  * Biases of q, k and v are read where the file has them. Source: "LLaMA" (arXiv 2302.13971), "Qwen3" (2505.09388).
@@ -28,12 +39,12 @@ export type TensorName = (tensor: string) => string;
 export function buildLlama(
   b: PlanBuilder,
   h: Hparams,
-  frequencies: Float64Array,
+  rope: Rope,
   traits: LlamaTraits,
 ): Value {
-  const eps = h.rmsEpsilon;
+  const eps = h.epsilon;
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
-  const table = ropeTable(b, frequencies);
+  const table = ropeTable(b, rope.angles());
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     const heads = {

@@ -11,19 +11,23 @@ import { ropeTable } from "../plan/ops/rope_table.ts";
 import { shortConv } from "../plan/ops/short_conv.ts";
 import { swiglu } from "../plan/ops/swiglu.ts";
 import { deltaState } from "../plan/plan.ts";
+import type { Architecture } from "./architecture.ts";
 import type { TensorName } from "./llama.ts";
+import type { Rope } from "./rope.ts";
 
 /**
  * Qwen3.5 and 3.6: layers of Gated DeltaNet, and every fourth of full attention with an output gate. The file has the
  * value heads in the order that pairs head h with key head h % keyHeads, the decay as -e^A, and 1 added to the norms.
  * Sources: "Gated Delta Networks" (arXiv 2412.06464); Hugging Face transformers, models/qwen3_5.
  */
-export function buildQwen35(b: PlanBuilder, h: Hparams, frequencies: Float64Array): Value {
+export const QWEN35: Architecture = { build: buildQwen35 };
+
+function buildQwen35(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const delta = readDeltaHparams(b.file, h);
-  const eps = h.rmsEpsilon;
+  const eps = h.epsilon;
   b.leaveOut((name) => isDrafting(name, delta.layers));
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
-  const table = ropeTable(b, frequencies);
+  const table = ropeTable(b, rope.angles());
   for (let layer = 0; layer < delta.layers; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     const mixIn = rmsNorm(b, x, name("attn_norm"), eps);
@@ -59,7 +63,7 @@ function gatedAttention(b: PlanBuilder, x: Value, h: Hparams, table: Value, name
     table,
     rotated: h.ropeDimensionCount,
     interleaved: false,
-    eps: h.rmsEpsilon,
+    eps: h.epsilon,
     qNorm: name("attn_q_norm"),
     kNorm: name("attn_k_norm"),
   });

@@ -5,16 +5,20 @@ import { expertSum } from "../plan/ops/expert_sum.ts";
 import { expertSwiglu } from "../plan/ops/expert_swiglu.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { route } from "../plan/ops/route.ts";
+import type { Architecture } from "./architecture.ts";
 import { buildLlama, type TensorName } from "./llama.ts";
+import type { Rope } from "./rope.ts";
 
 /**
  * Qwen3's mixtures of experts: the dense decoder with other feed-forward halves. The weights of the chosen experts are
  * divided by their sum, whatever the checkpoint's `norm_topk_prob` was: files do not say it, and llama.cpp does so.
  * Source: "Qwen3" (arXiv 2505.09388).
  */
-export function buildQwen3Moe(b: PlanBuilder, h: Hparams, frequencies: Float64Array): Value {
+export const QWEN3MOE: Architecture = { allows: { experts: true }, build: buildQwen3Moe };
+
+function buildQwen3Moe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const experts = readExpertHparams(b.file, h);
-  return buildLlama(b, h, frequencies, {
+  return buildLlama(b, h, rope, {
     interleavedRope: false,
     headNorms: true,
     feedForward: (x, addTo, name) => mixture(b, x, addTo, experts, name),

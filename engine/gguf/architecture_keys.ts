@@ -2,9 +2,17 @@ import { GgufError, quote } from "./errors.ts";
 import { byteOf, inWords } from "./metadata.ts";
 import type { Metadata } from "./types.ts";
 
+const MAX_WINDOW = 16_777_216;
+const MAX_SCALE = 1e9;
+
 /** Look-ups of `{architecture}.{name}`. */
 export class ArchitectureKeys {
   constructor(readonly metadata: Metadata, private readonly architecture: string) {}
+
+  /** Of the architecture that the file names. */
+  static of(metadata: Metadata): ArchitectureKeys {
+    return new ArchitectureKeys(metadata, metadata.getString("general.architecture"));
+  }
 
   name(name: string): string {
     return `${this.architecture}.${name}`;
@@ -41,6 +49,68 @@ export class ArchitectureKeys {
     return first;
   }
 
+  /**
+   * Of each layer an integer from `least` to `max`, of a key that has one for all or an array of one a layer.
+   */
+  perLayer(
+    name: string,
+    { layers, max, least = 1, fallback }: { layers: number; max: number; least?: number; fallback?: number },
+  ): number[] {
+    const value = this.metadata.entries.get(this.name(name));
+    if (typeof value !== "object") {
+      const count = this.metadata.getCount(this.name(name), fallback);
+      if (count < least || count > max) this.refuse(name, String(count), `${least} to ${max}`);
+      return Array<number>(layers).fill(count);
+    }
+    const counts = this.metadata.getNumbers(this.name(name))!;
+    if (counts.length !== layers) {
+      this.refuse(name, inWords(value), `a number, or an array of ${layers}, one for each layer`);
+    }
+    return Array.from(counts, (count) => {
+      if (!Number.isSafeInteger(count) || count < least || count > max) {
+        this.refuse(name, String(count), `${least} to ${max} in each layer`);
+      }
+      return count;
+    });
+  }
+
+  /**
+   * Which layers see a window of the tokens before them only. The key has a boolean a layer, or how many layers make up a
+   * period, whose last one sees all (its first with `fullFirst`), or is left out, and then `period` counts.
+   */
+  windowLayers(
+    layers: number,
+    { period, fullFirst = false }: { period?: number; fullFirst?: boolean } = {},
+  ): boolean[] {
+    const name = "attention.sliding_window_pattern";
+    const value = this.metadata.entries.get(this.name(name));
+    if (typeof value !== "object") {
+      const length = this.count(name, layers < 1024 ? 1024 : layers, period);
+      return Array.from({ length: layers }, (_, i) => i % length !== (fullFirst ? 0 : length - 1));
+    }
+    const flags = Array.from(value as ArrayLike<unknown>, (flag) => Number(flag));
+    if (flags.length !== layers || flags.some((flag) => flag !== 0 && flag !== 1)) {
+      this.refuse(name, inWords(value), `a number, or an array of ${layers} booleans, one for each layer`);
+    }
+    return flags.map((flag) => flag === 1);
+  }
+
+  /** Tokens that layers with a window see, their own among them; 0 without the key. */
+  window(): number {
+    const name = "attention.sliding_window";
+    return this.has(name) && this.metadata.getCount(this.name(name)) > 0 ? this.count(name, MAX_WINDOW) : 0;
+  }
+
+  /** A factor above 0; where the key is left out or 0, `fallback`. */
+  scale(name: string, fallback: number): number {
+    return this.metadata.getNumber(this.name(name), 0) === 0 ? fallback : this.positive(name, MAX_SCALE);
+  }
+
+  /** The bound that tanh keeps values in; undefined where the key is left out or 0. */
+  softcap(name: string): number | undefined {
+    return this.metadata.getNumber(this.name(name), 0) === 0 ? undefined : this.positive(name, MAX_SCALE);
+  }
+
   /** A number above 0 and at most `max`. */
   positive(name: string, max: number, fallback?: number): number {
     const value = this.metadata.getNumber(this.name(name), fallback);
@@ -56,8 +126,8 @@ export class ArchitectureKeys {
     this.refuse("expert_count", String(experts), detail);
   }
 
-  /** Keys that change what a decoder computes, and that compy does not compute. */
-  refuseUnsupported(): void {
+  /** Refuses attention in both directions, of an architecture that compy computes from left to right. */
+  refuseBothDirections(): void {
     if (!this.metadata.getBoolean(this.name("attention.causal"), true)) {
       this.refuse("attention.causal", "false", "true, because only causal attention is supported");
     }

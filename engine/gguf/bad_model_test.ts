@@ -108,7 +108,7 @@ const HPARAMS: BadFile[] = [
       model.set("llama.block_count", "UINT32", 2).array("llama.attention.head_count_kv", "UINT32", [2, 4])
     ),
   },
-  ...["yarn", "longrope", "su", "dynamic", ""].map((type): BadFile => ({
+  ...["su", "dynamic", ""].map((type): BadFile => ({
     what: `rope scaling of type ${JSON.stringify(type)}`,
     code: "GGUF_HPARAM",
     at: "llama.rope.scaling.type/value",
@@ -121,6 +121,25 @@ const HPARAMS: BadFile[] = [
     at: "llama.rope.scaling.factor/value",
     field: key("llama.rope.scaling.factor"),
     base: changed((model) => model.set("llama.rope.scaling.factor", "FLOAT32", factor)),
+  })),
+  ...[
+    ["rope.scaling.yarn_ext_factor", 0],
+    ["rope.scaling.yarn_beta_fast", 0],
+    ["rope.scaling.yarn_beta_slow", -1],
+    ["rope.scaling.yarn_log_multiplier", -1],
+    ["rope.scaling.attn_factor", -1],
+    ["rope.scaling.attn_factor", NaN],
+    ["rope.scaling.original_context_length", 1e9],
+    ["rope.scaling.original_context_length", 0.5],
+  ].map(([name, value]): BadFile => ({
+    what: `YaRN with a ${name} of ${value}`,
+    code: "GGUF_HPARAM",
+    at: `llama.${name}/value`,
+    field: key(`llama.${name}`),
+    base: changed((model) =>
+      model.set("llama.rope.scaling.type", "STRING", "yarn").set("llama.rope.scaling.factor", "FLOAT32", 4)
+        .set(`llama.${name}`, Number.isInteger(value) && Number(value) > 1 ? "UINT32" : "FLOAT32", value)
+    ),
   })),
   {
     what: "the first of two files of a model",

@@ -32,7 +32,7 @@ function header(changes: Changes, architecture = "qwen3moe"): GgufBuilder {
 
 function read(changes: Changes = {}) {
   const file = parseGguf(header(changes).build().bytes);
-  return readExpertHparams(file, readHparams(file, true));
+  return readExpertHparams(file, readHparams(file, { experts: true }));
 }
 
 Deno.test("hyper-parameters of experts are read; their width is by default what all of a row's share", () => {

@@ -1,6 +1,6 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { GgufError } from "./errors.ts";
-import { readHparams, requireTensor } from "./hparams.ts";
+import { readHparams, requireTensor, type RopeScaling } from "./hparams.ts";
 import { parseGguf } from "./reader.ts";
 import { type GgufBuilder, smallModel } from "./testing.ts";
 import { readVocabulary } from "./vocabulary.ts";
@@ -17,12 +17,15 @@ Deno.test("hyper-parameters are read", () => {
     feedForwardLength: 64,
     headCount: 4,
     headCountKv: 2,
+    layers: [{ heads: 4, kvHeads: 2, feedForwardLength: 64 }],
     keyLength: 8,
     valueLength: 8,
     ropeDimensionCount: 8,
     ropeFreqBase: 10_000,
     ropeScaling: { type: "none", factor: 1 },
-    rmsEpsilon: Math.fround(1e-5),
+    ropeMagnitude: 1,
+    ropeOriginalContext: 128,
+    epsilon: Math.fround(1e-5),
     vocabSize: 8,
   });
 });
@@ -60,7 +63,7 @@ Deno.test("one value a layer is read where all layers have the same", () => {
 
 const SCALINGS: [
   keys: Record<string, number | string>,
-  scaling: { type: "none" | "linear"; factor: number },
+  scaling: RopeScaling,
 ][] = [
   [{ "rope.scaling.type": "none", "rope.scaling.factor": 4 }, { type: "none", factor: 1 }],
   [{ "rope.scaling.type": "linear", "rope.scaling.factor": 4 }, { type: "linear", factor: 4 }],
@@ -68,6 +71,24 @@ const SCALINGS: [
   [{ "rope.scale_linear": 8 }, { type: "linear", factor: 8 }],
   [{ "rope.scaling.type": "linear" }, { type: "none", factor: 1 }],
   [{ "rope.scaling.factor": 0 }, { type: "none", factor: 1 }],
+  [{ "rope.scaling.type": "longrope" }, { type: "longrope", factor: 1 }],
+  [{ "rope.scaling.type": "yarn" }, { type: "none", factor: 1 }],
+  [{ "rope.scaling.type": "yarn", "rope.scaling.factor": 4 }, {
+    type: "yarn",
+    factor: 4,
+    originalContext: 128,
+    betaFast: 32,
+    betaSlow: 1,
+    logMultiplier: 0,
+  }],
+  [{ "rope.scaling.type": "yarn", "rope.scaling.factor": 4, "rope.scaling.yarn_log_multiplier": 0.5 }, {
+    type: "yarn",
+    factor: 4,
+    originalContext: 128,
+    betaFast: 32,
+    betaSlow: 1,
+    logMultiplier: 0.5,
+  }],
 ];
 for (const [keys, scaling] of SCALINGS) {
   Deno.test(`rope scaling of ${JSON.stringify(keys)}`, () => {

@@ -3,7 +3,43 @@ import { GgufError, quote } from "./errors.ts";
 import { byteOf } from "./metadata.ts";
 import type { GgufFile, Metadata, TensorInfo } from "./types.ts";
 
-/** The shape of a decoder-only transformer, each number proven to be in its bounds and to fit the others. */
+/** How rotary frequencies are stretched for contexts that are longer than the trained one. */
+export type RopeScaling =
+  /** Positions are divided by `factor`, which is 1 but for "linear". */
+  | { readonly type: "none" | "linear" | "longrope"; readonly factor: number }
+  /** Slow pairs are divided by `factor`, fast ones are left alone. */
+  | {
+    readonly type: "yarn";
+    readonly factor: number;
+    readonly originalContext: number;
+    /** Turns in the original context from which on a pair is left alone, and up to which it is divided. */
+    readonly betaFast: number;
+    readonly betaSlow: number;
+    /** Takes back so much of the magnitude. */
+    readonly logMultiplier: number;
+  };
+
+/** What may differ from layer to layer. */
+export interface LayerShape {
+  readonly heads: number;
+  /** Divides heads. */
+  readonly kvHeads: number;
+  readonly feedForwardLength: number;
+}
+
+/** What files of an architecture may say beyond those of a plain decoder. */
+export interface Allowed {
+  /** Mixtures of experts. */
+  readonly experts?: boolean;
+  /** Layers of other shapes than the others; heads, KV heads and the feed-forward's width may be 0, and the graph says what that is. */
+  readonly layersDiffer?: boolean;
+  /** Attention that is not causal. */
+  readonly bothDirections?: boolean;
+  /** Norms about the mean, of which the epsilon has another key. */
+  readonly layerNorm?: boolean;
+}
+
+/** The shape of a transformer, each number proven to be in its bounds and to fit the others. */
 export interface Hparams {
   /** `general.architecture`; the prefix of the other keys. */
   readonly architecture: string;
@@ -11,19 +47,25 @@ export interface Hparams {
   /** Tokens that the model was trained for. */
   readonly contextLength: number;
   readonly embeddingLength: number;
+  /** The largest of any layer, as headCount and headCountKv are. */
   readonly feedForwardLength: number;
   readonly headCount: number;
-  /** Divides headCount. */
   readonly headCountKv: number;
+  /** One for each of blockCount. */
+  readonly layers: readonly LayerShape[];
   /** Dimensions of a query or key head; even. */
   readonly keyLength: number;
   readonly valueLength: number;
   /** Leading dimensions of a head that are rotated; even, at most keyLength. */
   readonly ropeDimensionCount: number;
   readonly ropeFreqBase: number;
-  /** Positions are divided by `factor`, which is 1 for "none". */
-  readonly ropeScaling: { readonly type: "none" | "linear"; readonly factor: number };
-  readonly rmsEpsilon: number;
+  readonly ropeScaling: RopeScaling;
+  /** What cosine and sine are multiplied by, beside YaRN's own. */
+  readonly ropeMagnitude: number;
+  /** Tokens that the model was trained for before its context was stretched. */
+  readonly ropeOriginalContext: number;
+  /** Of the norms. */
+  readonly epsilon: number;
   readonly vocabSize: number;
 }
 
@@ -38,34 +80,45 @@ const MAX = {
   vocabSize: 1_048_576,
   ropeFreqBase: 1e15,
   ropeFactor: 65_536,
+  ropeBeta: 65_536,
 };
 
 /**
- * Reads the hyper-parameters that all decoders have in common, and checks the token embedding against them; `mixture`
- * says that the architecture may have experts. Throws GgufError: GGUF_HPARAM naming the key, GGUF_VOCAB where embedding and tokens differ.
+ * Reads the hyper-parameters that all architectures have in common, and checks the token embedding against them. What is not
+ * `allowed` is refused. Throws GgufError: GGUF_HPARAM naming the key, GGUF_VOCAB where embedding and tokens differ.
  * Defaults are llama.cpp's.  Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md#llm
  */
-export function readHparams(file: GgufFile, mixture = false): Hparams {
+export function readHparams(file: GgufFile, allowed: Allowed = {}): Hparams {
   refuseSplit(file.metadata);
   const architecture = file.metadata.getString("general.architecture");
   const keys = new ArchitectureKeys(file.metadata, architecture);
   const blockCount = keys.count("block_count", MAX.blockCount);
   const embeddingLength = keys.count("embedding_length", MAX.embeddingLength);
-  const feedForwardLength = keys.uniformCount("feed_forward_length", MAX.feedForwardLength, blockCount);
-  if (!mixture) keys.refuseExperts();
-  keys.refuseUnsupported();
-  const heads = readHeads(keys, blockCount, embeddingLength);
+  const contextLength = keys.count("context_length", MAX.contextLength);
+  if (!allowed.experts) keys.refuseExperts();
+  if (!allowed.bothDirections) keys.refuseBothDirections();
+  const layers = readLayers(keys, blockCount, allowed.layersDiffer ?? false);
+  const most = (of: keyof LayerShape) => layers.reduce((most, layer) => Math.max(most, layer[of]), 0);
+  const headCount = most("heads");
+  if (headCount === 0) keys.refuse("attention.head_count", "0", "at least 1 in one layer");
+  const lengths = readHeadLengths(keys, headCount, embeddingLength);
+  const ropeOriginalContext = readOriginalContext(keys, contextLength);
   return {
     architecture,
     blockCount,
-    contextLength: keys.count("context_length", MAX.contextLength),
+    contextLength,
     embeddingLength,
-    feedForwardLength,
-    ...heads,
-    ropeDimensionCount: readRopeDimensionCount(keys, heads.keyLength),
+    feedForwardLength: most("feedForwardLength"),
+    headCount,
+    headCountKv: most("kvHeads"),
+    layers,
+    ...lengths,
+    ropeDimensionCount: readRopeDimensionCount(keys, lengths.keyLength),
     ropeFreqBase: keys.positive("rope.freq_base", MAX.ropeFreqBase, 10_000),
-    ropeScaling: readRopeScaling(keys),
-    rmsEpsilon: keys.positive("attention.layer_norm_rms_epsilon", 1),
+    ropeScaling: readRopeScaling(keys, ropeOriginalContext),
+    ropeMagnitude: keys.scale("rope.scaling.attn_factor", 1),
+    ropeOriginalContext,
+    epsilon: keys.positive(`attention.layer_norm_${allowed.layerNorm ? "epsilon" : "rms_epsilon"}`, 1),
     vocabSize: readVocabSize(file, keys, embeddingLength),
   };
 }
@@ -97,14 +150,26 @@ function refuseSplit(metadata: Metadata): void {
   throw new GgufError("GGUF_HPARAM", detail, place);
 }
 
-type Heads = Pick<Hparams, "headCount" | "headCountKv" | "keyLength" | "valueLength">;
+function readLayers(keys: ArchitectureKeys, blockCount: number, differ: boolean): LayerShape[] {
+  const read = (name: string, max: number, fallback?: number) =>
+    differ
+      ? keys.perLayer(name, { layers: blockCount, max, least: 0, fallback })
+      : Array<number>(blockCount).fill(keys.uniformCount(name, max, blockCount, fallback));
+  const feedForwards = read("feed_forward_length", MAX.feedForwardLength);
+  const heads = read("attention.head_count", MAX.headCount);
+  const most = Math.max(...heads);
+  const kvHeads = read("attention.head_count_kv", most, most);
+  return heads.map((heads, i) => {
+    if (heads > 0 && kvHeads[i] > 0 && heads % kvHeads[i] !== 0) {
+      keys.refuse("attention.head_count_kv", String(kvHeads[i]), `a divisor of the ${heads} heads`);
+    }
+    return { heads, kvHeads: kvHeads[i], feedForwardLength: feedForwards[i] };
+  });
+}
 
-function readHeads(keys: ArchitectureKeys, blockCount: number, embeddingLength: number): Heads {
-  const headCount = keys.uniformCount("attention.head_count", MAX.headCount, blockCount);
-  const headCountKv = keys.uniformCount("attention.head_count_kv", headCount, blockCount, headCount);
-  if (headCount % headCountKv !== 0) {
-    keys.refuse("attention.head_count_kv", String(headCountKv), `a divisor of the ${headCount} heads`);
-  }
+type HeadLengths = Pick<Hparams, "keyLength" | "valueLength">;
+
+function readHeadLengths(keys: ArchitectureKeys, headCount: number, embeddingLength: number): HeadLengths {
   const whole = embeddingLength % headCount === 0;
   if (!whole && !(keys.has("attention.key_length") && keys.has("attention.value_length"))) {
     const allowed = `a divisor of the embedding length ${embeddingLength}, or key_length and value_length`;
@@ -114,7 +179,7 @@ function readHeads(keys: ArchitectureKeys, blockCount: number, embeddingLength: 
   const keyLength = keys.count("attention.key_length", MAX.headLength, headLength);
   if (keyLength % 2 !== 0) keys.refuse("attention.key_length", String(keyLength), "an even number");
   const valueLength = keys.count("attention.value_length", MAX.headLength, headLength);
-  return { headCount, headCountKv, keyLength, valueLength };
+  return { keyLength, valueLength };
 }
 
 function readRopeDimensionCount(keys: ArchitectureKeys, keyLength: number): number {
@@ -123,16 +188,39 @@ function readRopeDimensionCount(keys: ArchitectureKeys, keyLength: number): numb
   return count;
 }
 
+function readOriginalContext(keys: ArchitectureKeys, contextLength: number): number {
+  const name = "rope.scaling.original_context_length";
+  const given = keys.metadata.getCount(keys.name(name), 0);
+  return given === 0 ? contextLength : keys.count(name, MAX.contextLength);
+}
+
 /** Llama 3's own scaling is no key: it comes as the tensor `rope_freqs.weight`. */
-function readRopeScaling(keys: ArchitectureKeys): Hparams["ropeScaling"] {
+function readRopeScaling(keys: ArchitectureKeys, originalContext: number): RopeScaling {
   const type = keys.metadata.getString(keys.name("rope.scaling.type"), "linear");
-  if (type === "none") return { type, factor: 1 };
-  if (type !== "linear") keys.refuse("rope.scaling.type", quote(type), `"none" or "linear"`);
+  if (type === "none" || type === "longrope") return { type, factor: 1 };
+  if (type !== "linear" && type !== "yarn") {
+    keys.refuse("rope.scaling.type", quote(type), `"none", "linear", "yarn" or "longrope"`);
+  }
   const key = keys.has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
   // 0 stands for "not scaled" in files of older converters.
   const factor = keys.metadata.getNumber(keys.name(key), 0);
   if (factor === 0 || factor === 1) return { type: "none", factor: 1 };
-  return { type, factor: keys.positive(key, MAX.ropeFactor) };
+  const scaled = keys.positive(key, MAX.ropeFactor);
+  return type === "yarn" ? readYarn(keys, scaled, originalContext) : { type, factor: scaled };
+}
+
+function readYarn(keys: ArchitectureKeys, factor: number, originalContext: number): RopeScaling {
+  const extrapolated = keys.metadata.getNumber(keys.name("rope.scaling.yarn_ext_factor"), 1);
+  if (extrapolated !== 1) keys.refuse("rope.scaling.yarn_ext_factor", String(extrapolated), "1");
+  const logMultiplier = "rope.scaling.yarn_log_multiplier";
+  return {
+    type: "yarn",
+    factor,
+    originalContext,
+    betaFast: keys.positive("rope.scaling.yarn_beta_fast", MAX.ropeBeta, 32),
+    betaSlow: keys.positive("rope.scaling.yarn_beta_slow", MAX.ropeBeta, 1),
+    logMultiplier: keys.has(logMultiplier) ? keys.scale(logMultiplier, 0) : 0,
+  };
 }
 
 /** Rows of the token embedding, which must be the tokens; of a file without weights, the tokens. */

@@ -13,6 +13,7 @@ import type {
   Plan,
   PlanBuffer,
   PlanTensor,
+  RopeAngles,
   StateLayer,
   TensorId,
 } from "./plan.ts";
@@ -45,7 +46,7 @@ export class PlanBuilder {
   /** Tensors of the file that the model is right to be computed without. */
   readonly #leftOut: ((name: string) => boolean)[] = [];
   readonly #kvLayers: Omit<KvLayer, "group">[] = [];
-  readonly #rope: Float64Array[] = [];
+  readonly #rope: RopeAngles[] = [];
   readonly #states: StateLayer[] = [];
 
   constructor(readonly file: GgufFile) {}
@@ -118,8 +119,8 @@ export class PlanBuilder {
   }
 
   /** Adds a table of angles a position; returns its place among them. */
-  ropeTable(frequencies: Float64Array): number {
-    return this.#rope.push(frequencies) - 1;
+  ropeTable(angles: RopeAngles): number {
+    return this.#rope.push(angles) - 1;
   }
 
   /** The place among the recurrent states of a layer that carries this. */

@@ -24,8 +24,8 @@ export function encodePlan(plan: Plan, options: CompileOptions): Uint8Array<Arra
   }
   w.u64(scratch.arenaBytes);
   w.u32(plan.rope.length);
-  for (const frequencies of plan.rope) {
-    w.u32(frequencies.length);
+  for (const { frequencies, magnitude } of plan.rope) {
+    w.u32(frequencies.length).f64(magnitude);
     for (const frequency of frequencies) w.f64(frequency);
   }
   w.u32(plan.buffers.length);

@@ -72,8 +72,11 @@ for (const name of ["qwen2", "qwen35", "qwen3moe"] as const) {
     assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 10, 48, 5, plan.vocabSize, ...kv]);
     assertEquals(r.u32s(recurrent.length), recurrent);
     assertEquals(r.u64(), arenaBytes);
-    const tables = Array.from({ length: r.u32() }, () => Array.from({ length: r.u32() }, () => r.f64()));
-    assertEquals(tables, plan.rope.map((frequencies) => [...frequencies]));
+    const tables = Array.from({ length: r.u32() }, () => {
+      const length = r.u32();
+      return { magnitude: r.f64(), frequencies: Float64Array.from({ length }, () => r.f64()) };
+    });
+    assertEquals(tables, plan.rope);
     const buffers = Array.from({ length: r.u32() }, () => readBuffer(r));
     const expected = plan.buffers.map((b, i) => [
       ["float", "quant", "fine"].indexOf(b.form),
@@ -89,7 +92,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe"] as const) {
     const plan = buildPlan(MODELS[name]);
     const r = new Reader(encodePlan(plan, SIZES));
     r.u32s(5 + 4 + 1 + 3 * plan.kv.layers.length + 2 + 5 * plan.states.length + 2);
-    for (let tables = r.u32(); tables > 0; tables--) for (let n = r.u32(); n > 0; n--) r.f64();
+    for (let tables = r.u32(); tables > 0; tables--) for (let n = r.u32(); n >= 0; n--) r.f64();
     for (let n = r.u32(); n > 0; n--) readBuffer(r);
     const operand = (id: number | undefined) => id ?? NONE;
     const forms = (f: Forms) => [f.float, f.quant, f.fine].map(operand);

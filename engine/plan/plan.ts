@@ -121,6 +121,16 @@ export const NO_MATRICES = { heads: 0, rows: 0, columns: 0 };
 /** Inputs that the short convolution reads: the token's own and those of the three before it. */
 export const CONV_TAPS = 4;
 
+/** How much positions turn pairs of dimensions. */
+export interface RopeAngles {
+  /** Angle a position, of each pair. */
+  readonly frequencies: Float64Array;
+  /** What cosine and sine are multiplied by. */
+  readonly magnitude: number;
+  /** Takes the place of `frequencies` where sequences may have more tokens than that. */
+  readonly long?: { readonly beyond: number; readonly frequencies: Float64Array };
+}
+
 export interface Plan {
   readonly architecture: string;
   readonly vocabSize: number;
@@ -128,8 +138,8 @@ export interface Plan {
   readonly tensors: readonly PlanTensor[];
   readonly buffers: readonly PlanBuffer[];
   readonly ops: readonly PlanOp[];
-  /** Tables of angles: angle a position, of each rotated pair of dimensions. */
-  readonly rope: readonly Float64Array[];
+  /** Tables of angles. */
+  readonly rope: readonly RopeAngles[];
   readonly kv: KvShape;
   /** Of each layer that has a recurrent state what it carries. */
   readonly states: readonly StateLayer[];
@@ -138,6 +148,15 @@ export interface Plan {
 /** The same model with its KV cache kept as another type. */
 export function withKvType(plan: Plan, type: KvType): Plan {
   return { ...plan, kv: { ...plan.kv, type } };
+}
+
+/** The same model for sequences of up to that many tokens. */
+export function withContext(plan: Plan, contextLength: number): Plan {
+  const rope = plan.rope.map((angles) => {
+    const { long, magnitude } = angles;
+    return long && contextLength > long.beyond ? { frequencies: long.frequencies, magnitude } : angles;
+  });
+  return { ...plan, rope };
 }
 
 /** Values of a head that share a scale in a cache of 8-bit blocks; the last ones may be fewer. */

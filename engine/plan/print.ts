@@ -14,7 +14,7 @@ export function printPlan(plan: Plan): string {
       runs(kv.layers.map(kvText))
     } in ${kv.type}` +
     (kv.windows.length > 1 ? ` in ${kv.windows.length} groups` : "") +
-    `, ${plan.rope.map((table) => table.length).join(" + ")} frequencies` +
+    `, ${plan.rope.map(({ frequencies }) => frequencies.length).join(" + ")} frequencies` +
     (states.length > 0 ? `, states ${runs(states.map(stateText))}` : ""),
   ];
   const names = new Names(plan);

@@ -1,4 +1,4 @@
-import type { Plan } from "../../plan/plan.ts";
+import type { Plan, RopeAngles } from "../../plan/plan.ts";
 import { type CompileOptions, KV_BLOCK_TOKENS } from "../backend.ts";
 import type { GpuMemory } from "./memory.ts";
 import { type ContextParts, contextParts, partialFloats } from "./ops/attention.ts";
@@ -96,8 +96,8 @@ async function anglesOf(
 ): Promise<GPUBuffer[]> {
   const positions = Math.min(plan.contextLength, kvTokens);
   const buffers: GPUBuffer[] = [];
-  for (const frequencies of plan.rope) {
-    const table = angleTable(frequencies, positions);
+  for (const angles of plan.rope) {
+    const table = angleTable(angles, positions);
     const buffer = await memory.storage("angles", table.byteLength);
     device.queue.writeBuffer(buffer, 0, table);
     buffers.push(buffer);
@@ -105,14 +105,14 @@ async function anglesOf(
   return buffers;
 }
 
-function angleTable(frequencies: Float64Array, positions: number): Float32Array<ArrayBuffer> {
+function angleTable({ frequencies, magnitude }: RopeAngles, positions: number): Float32Array<ArrayBuffer> {
   const half = frequencies.length;
   const table = new Float32Array(positions * 2 * half);
   for (let position = 0; position < positions; position++) {
     for (let i = 0; i < half; i++) {
       const angle = position * frequencies[i];
-      table[(2 * position) * half + i] = Math.cos(angle);
-      table[(2 * position + 1) * half + i] = Math.sin(angle);
+      table[(2 * position) * half + i] = magnitude * Math.cos(angle);
+      table[(2 * position + 1) * half + i] = magnitude * Math.sin(angle);
     }
   }
   return table;

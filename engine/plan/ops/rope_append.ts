@@ -4,7 +4,7 @@ import { attentionHeads, flag, floats, integer, optional, real, weights } from "
 import type { HeadShape } from "../plan.ts";
 
 /**
- * Norms (where given) and rotates q and k heads, appends k and v to the cache. Without k and v, which come together, a
+ * Norms (where given) and rotates q and k heads (where there is a table), appends k and v to the cache. Without k and v, which come together, a
  * layer reads what an earlier one has kept.
  */
 export const ROPE_APPEND = opKind({
@@ -14,7 +14,7 @@ export const ROPE_APPEND = opKind({
     q: floats("update"),
     k: optional(floats("update")),
     v: optional(floats("read")),
-    table: floats("read"),
+    table: optional(floats("read")),
     qNorm: optional(weights),
     kNorm: optional(weights),
     heads: attentionHeads,
@@ -33,7 +33,9 @@ export const ROPE_APPEND = opKind({
 });
 
 export interface RopeOptions {
-  readonly table: Value;
+  /** Absent where heads have no positions. */
+  readonly table?: Value;
+  /** Leading dimensions of a head that are rotated; 0 without a table. */
   readonly rotated: number;
   readonly interleaved: boolean;
   readonly eps: number;
@@ -58,7 +60,7 @@ export function ropeAppend(
     q: b.asFloat(q),
     k: k && b.asFloat(k),
     v: v && b.asFloat(v),
-    table: b.asFloat(rope.table),
+    table: rope.table && b.asFloat(rope.table),
     qNorm: norm(rope.qNorm),
     kNorm: norm(rope.kNorm),
     heads,

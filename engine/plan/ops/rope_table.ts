@@ -1,8 +1,9 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, integer } from "../operands.ts";
+import type { RopeAngles } from "../plan.ts";
 
-/** out = cos of position x frequency, then sin; `table` is an index into `Plan.rope`. */
+/** out = cos of position x frequency, then sin, both times the magnitude; `table` is an index into `Plan.rope`. */
 export const ROPE_TABLE = opKind({
   op: "rope_table",
   code: 1,
@@ -10,9 +11,9 @@ export const ROPE_TABLE = opKind({
   text: (op, t) => `${t.buffer(op.out)} = rope_table(${op.table === 0 ? "" : op.table})`,
 });
 
-/** The angles of each token's position: `frequencies` are angles a position, one for each pair of dimensions. */
-export function ropeTable(b: PlanBuilder, frequencies: Float64Array): Value {
-  const out = b.floats("angles", "step", 2 * frequencies.length);
-  b.push({ op: "rope_table", out: b.asFloat(out), table: b.ropeTable(frequencies) });
+/** The angles of each token's position. */
+export function ropeTable(b: PlanBuilder, angles: RopeAngles): Value {
+  const out = b.floats("angles", "step", 2 * angles.frequencies.length);
+  b.push({ op: "rope_table", out: b.asFloat(out), table: b.ropeTable(angles) });
   return out;
 }

@@ -13,7 +13,8 @@ pub struct RopeAppend {
     q: usize,
     /// Keys and values; none where a layer reads what another keeps.
     kept: Option<[usize; 2]>,
-    table: usize,
+    /// Angles of each row; none where heads have no positions.
+    table: Option<usize>,
     q_norm: Option<usize>,
     k_norm: Option<usize>,
     heads: Heads,
@@ -28,12 +29,18 @@ impl Decode for RopeAppend {
             [None, None] => None,
             _ => bail!("keys and values must come together"),
         };
-        let (table, q_norm, k_norm) = (o.step_float(None)?, o.optional()?, o.optional()?);
+        let (table, q_norm, k_norm) = (o.optional()?, o.optional()?, o.optional()?);
         let heads = o.heads()?;
         let (rotated, interleaved, eps) = (o.size()?, o.flag()?, o.f32()?);
         let (dim, kv) = (heads.head_dim, heads.kv_heads * heads.head_dim);
-        for (buffer, columns) in [(q, heads.query_columns()), (table, rotated)] {
-            o.is_float(buffer, Some(columns))?;
+        o.is_float(q, Some(heads.query_columns()))?;
+        match table {
+            Some(table) => {
+                o.is_float(table, Some(rotated))?;
+                o.rows_are(table, Rows::Step)?;
+            }
+            None if rotated > 0 => bail!("{rotated} dimensions are to be rotated by no table"),
+            None => {}
         }
         for buffer in kept.into_iter().flatten() {
             o.is_float(buffer, Some(kv))?;
@@ -62,7 +69,8 @@ impl Op for RopeAppend {
             let position = run.step.position_of[row];
             let block = sequence.block_tables[run.p.kv.layers[h.layer].group].at(position);
             let slot = position % KV_BLOCK;
-            let (table, shape) = (run.float(self.table, row), &self.rope);
+            let table = self.table.map_or(std::ptr::null_mut(), |table| run.float(table, row));
+            let shape = &self.rope;
             // SAFETY: widths, norms and table were checked at decode, the block when the step was decoded; each (row,
             // head) is one item.
             unsafe {
@@ -86,7 +94,7 @@ impl Op for RopeAppend {
 #[derive(Clone, Copy)]
 pub struct RopeShape {
     pub head_dim: usize,
-    /// Leading dimensions that are rotated.
+    /// Leading dimensions that are rotated; 0 where the table is null.
     pub rotated: usize,
     /// Pairs (2i, 2i + 1) as in llama's GGUF layout; otherwise (i, i + rotated / 2).
     pub interleaved: bool,
@@ -96,7 +104,7 @@ pub struct RopeShape {
 /// Normalises (with a weight) and rotates one head in place.
 ///
 /// # Safety
-/// `x` holds head_dim floats, `table` `rotated`, `weight` head_dim or is null.
+/// `x` holds head_dim floats, `table` `rotated` or, where that is 0, is null, `weight` head_dim or is null.
 pub struct NormAndRotate<'a> {
     pub x: *mut f32,
     pub weight: *const f32,

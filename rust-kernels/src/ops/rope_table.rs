@@ -3,7 +3,7 @@ use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
-use crate::program::Operands;
+use crate::program::{Operands, RopeAngles};
 
 pub struct RopeTable {
     out: usize,
@@ -13,36 +13,36 @@ pub struct RopeTable {
 impl Decode for RopeTable {
     fn decode(o: &mut Operands) -> Result<Self> {
         let (out, table) = (o.step_float(None)?, o.size()?);
-        let Some(frequencies) = o.program.rope.get(table) else {
+        let Some(angles) = o.program.rope.get(table) else {
             bail!("table {table} of angles is out of range 0..{}", o.program.rope.len());
         };
-        o.is_float(out, Some(2 * frequencies.len()))?;
+        o.is_float(out, Some(2 * angles.frequencies.len()))?;
         Ok(Self { out, table })
     }
 }
 
 impl Op for RopeTable {
     fn run(&self, run: &Run, work: &Work) {
-        let frequencies = &run.p.rope[self.table];
+        let table = &run.p.rope[self.table];
         for row in work.items(run.tokens()).flatten() {
             // SAFETY: the buffer's rows hold 2 * frequencies floats, checked at decode.
-            unsafe { angles(run.step.position_of[row], frequencies, run.float(self.out, row)) }
+            unsafe { angles(run.step.position_of[row], table, run.float(self.out, row)) }
         }
     }
 }
 
-/// Fills one row of the table: cos of every angle, then sin.
+/// Fills one row of the table: cos of every angle, then sin, both times the magnitude.
 ///
 /// # Safety
-/// `table` holds 2 * `frequencies.len()` floats.
-pub unsafe fn angles(position: usize, frequencies: &[f64], table: *mut f32) {
+/// `table` holds two floats a pair.
+pub unsafe fn angles(position: usize, RopeAngles { frequencies, magnitude }: &RopeAngles, table: *mut f32) {
     let half = frequencies.len();
     for (i, frequency) in frequencies.iter().enumerate() {
         let (sin, cos) = (position as f64 * frequency).sin_cos();
         // SAFETY: i < half.
         unsafe {
-            *table.add(i) = cos as f32;
-            *table.add(half + i) = sin as f32;
+            *table.add(i) = (magnitude * cos) as f32;
+            *table.add(half + i) = (magnitude * sin) as f32;
         }
     }
 }

@@ -37,13 +37,28 @@ pub struct Program {
     pub kv_bytes: usize,
     pub recurrent: RecurrentShape,
     pub state_bytes: usize,
-    /// Tables of angles: angles a position.
-    pub rope: Vec<Vec<f64>>,
+    /// Tables of angles.
+    pub rope: Vec<RopeAngles>,
     pub buffers: Vec<Buffer>,
     pub ops: Vec<Box<dyn Op>>,
     /// How sequences are pooled; none where the plan does not give their rows back.
     pub pooling: Option<Pooling>,
     pub arena_bytes: usize,
+}
+
+/// How much positions turn pairs of dimensions.
+pub struct RopeAngles {
+    /// Angle a position, of each pair.
+    pub frequencies: Vec<f64>,
+    /// What cosine and sine are multiplied by.
+    pub magnitude: f64,
+}
+
+impl RopeAngles {
+    fn decode(w: &mut Words) -> Result<Self> {
+        let (pairs, magnitude) = (w.size()?, w.f64()?);
+        Ok(Self { frequencies: (0..pairs).map(|_| w.f64()).collect::<Result<_>>()?, magnitude })
+    }
 }
 
 /// What goes back of a sequence that is pooled.
@@ -72,7 +87,7 @@ impl Program {
         let state_bytes = recurrent.bytes()?;
         let arena_bytes = w.u64()? as usize;
         let tables = w.size()?;
-        let rope = (0..tables).map(|_| (0..w.size()?).map(|_| w.f64()).collect()).collect::<Result<_>>()?;
+        let rope = (0..tables).map(|_| RopeAngles::decode(&mut w)).collect::<Result<_>>()?;
         let mut p = Self {
             max_rows,
             max_logit_rows,

@@ -2,6 +2,7 @@
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::ops::rope_append::NormAndRotate;
 use compy::ops::{rope_append::RopeShape, rope_table::angles};
+use compy::program::RopeAngles;
 use compy::simd::Isa;
 
 fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
@@ -10,6 +11,8 @@ fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let shape = RopeShape { head_dim, rotated, interleaved: random.below(2) == 0, eps: 1e-6 };
     let half = rotated / 2;
     let frequencies: Vec<f64> = (0..half).map(|i| 10_000f64.powf(-(i as f64) / half as f64)).collect();
+    let magnitude = random.pick(&[1.0, 1.19, 0.7]);
+    let by_position = RopeAngles { frequencies: frequencies.clone(), magnitude };
     let most = random.pick(&[2, 100, 200_000]);
     let position = random.below(most);
     let x: Vec<f32> = (0..head_dim).map(|_| random.unit() * 4.0).collect();
@@ -20,7 +23,7 @@ fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let (head, by, table) = (head.copy(&x), by.copy(&weight), table.tail::<f32>(rotated));
     // SAFETY: all have the sizes that the ops want.
     unsafe {
-        angles(position, &frequencies, table.as_mut_ptr());
+        angles(position, &by_position, table.as_mut_ptr());
         let by = if normed { by.as_ptr() } else { std::ptr::null() };
         k.run(NormAndRotate { x: head.as_mut_ptr(), weight: by, table: table.as_ptr(), shape: &shape });
     }
@@ -35,6 +38,7 @@ fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     for i in 0..half {
         let (a, b) = if shape.interleaved { (2 * i, 2 * i + 1) } else { (i, i + half) };
         let (sin, cos) = (position as f64 * frequencies[i]).sin_cos();
+        let (sin, cos) = (magnitude * sin, magnitude * cos);
         (want[a], want[b]) = (want[a] * cos - want[b] * sin, want[a] * sin + want[b] * cos);
         (size[a], size[b]) = (size[a] + size[b], size[a] + size[b]);
     }

@@ -243,6 +243,7 @@ impl Plan {
         words.push(self.frequencies.len() as u32);
         for count in self.frequencies {
             words.push(count as u32);
+            words.extend(long(1.25f64.to_bits())); // the magnitude
             words.extend((0..count).flat_map(|i| long(0.1f64.powi(i as i32).to_bits())));
         }
         words.push(self.buffers.len() as u32);

@@ -17,8 +17,8 @@ interface RopeAppendOp extends LoweredOp {
   readonly norms?: VectorId;
   /** Among the layers that have a KV cache. */
   readonly cache: number;
-  /** Index into the tables of angles. */
-  readonly table: number;
+  /** Index into the tables of angles; absent where nothing is rotated. */
+  readonly table?: number;
   readonly heads: HeadCounts;
   readonly rotated: number;
   readonly interleaved: boolean;
@@ -47,7 +47,7 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
         ? undefined
         : to.vector([{ tensor: op.qNorm, length }, { tensor: op.kNorm, length }]),
       cache: op.heads.layer,
-      table: to.deferred(op.table, "rope_table")!.table,
+      table: op.table === undefined ? undefined : to.deferred(op.table, "rope_table")!.table,
       heads: op.heads,
       rotated: op.rotated,
       interleaved: op.interleaved,
@@ -65,8 +65,8 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
       buffers.values[op.cache],
       buffers.rows,
       buffers.tables,
-      buffers.angles[op.table],
     ];
+    if (op.table !== undefined) bindings.push(buffers.angles[op.table]);
     if (op.norms !== undefined) bindings.push(weights.vectors[op.norms]);
     return [{ label: label(op), rows: op.rows, kernels: [kernel], n: 1, bindings }];
   },
@@ -95,8 +95,8 @@ struct Op { stride: u32, q: u32, k: u32, v: u32, eps: f32, a: u32, b: u32, c: u3
 @group(0) @binding(3) var<storage, read_write> values: array<u32>;
 @group(0) @binding(4) var<storage, read> rows: array<Row>;
 @group(0) @binding(5) var<storage, read> tables: array<u32>;
-@group(0) @binding(6) var<storage, read> angles: array<f32>;
-${norms ? "@group(0) @binding(7) var<storage, read> norms: array<f32>;" : ""}
+${rotated > 0 ? "@group(0) @binding(6) var<storage, read> angles: array<f32>;" : ""}
+${norms ? `@group(0) @binding(${rotated > 0 ? 7 : 6}) var<storage, read> norms: array<f32>;` : ""}
 ${ROW}
 const D = ${headDim}u;
 var<workgroup> head: array<f32, ${headDim}>;
@@ -125,7 +125,9 @@ fn rope_append(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
   }`
       : ""
   }
-  if (!is_v) {
+  ${
+    rotated > 0
+      ? `if (!is_v) {
     let angle = row.y * ${rotated}u;
     for (var i = lane; i < ${half}u; i += ${LANES}u) {
       let c = angles[angle + i];
@@ -136,6 +138,8 @@ fn rope_append(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
       head[${second}] = x * s + y * c;
     }
     workgroupBarrier();
+  }`
+      : ""
   }
   if (is_q) {
     for (var d = lane; d < D; d += ${LANES}u) { qkv[at + d] = head[d]; }

@@ -22,6 +22,7 @@ function kernels(): Kernel[] {
     siluMultiplyKernel(),
     ropeKernel({ heads: PLAIN, rotated: 128, interleaved: true, norms: false }),
     ropeKernel({ heads: GATED, rotated: 64, interleaved: false, norms: true }),
+    ropeKernel({ heads: GATED, rotated: 0, interleaved: false, norms: true }),
     ...[PLAIN, GATED].flatMap((heads) => [
       attentionKernel(heads, PARTS),
       attentionKernel(heads, PARTS, true),

@@ -1,0 +1,22 @@
+import type { ArchitectureKeys } from "../gguf/architecture_keys.ts";
+import type { Allowed, Hparams } from "../gguf/hparams.ts";
+import type { PlanBuilder, Value } from "../plan/builder.ts";
+import type { Rope } from "./rope.ts";
+
+/** How a graph ends, after its last layer. */
+export interface Ending {
+  /** The norm after the last layer; by default "output_norm". */
+  readonly norm?: string;
+  /** Gives rows of whole texts only: no logits, and no output matrix. */
+  readonly encoder?: boolean;
+}
+
+/** What `general.architecture` names. A file of this folder exports one, or some that are alike; registry.ts lists them all. */
+export interface Architecture {
+  /** What its files may say beyond a plain decoder's; the rest is refused. */
+  readonly allows?: Allowed;
+  /** By default: "output_norm", then logits. */
+  readonly ending?: (keys: ArchitectureKeys, h: Hparams) => Ending;
+  /** Writes the layers of a file whose hyper-parameters are checked; returns the last one's rows, which are not normed yet. */
+  readonly build: (b: PlanBuilder, h: Hparams, rope: Rope) => Value;
+}
