@@ -398,6 +398,7 @@ export class ByteTokenizer implements Tokenizer {
   readonly vocabSize = FAKE_VOCABULARY;
   readonly bosToken = BOS;
   readonly padToken = undefined;
+  readonly separatorToken = undefined;
   readonly infill = undefined;
   readonly eosToken = EOS;
   readonly endTokens: ReadonlySet<number> = new Set([EOS]);

@@ -32,6 +32,7 @@ export const byteTokenizer: Tokenizer = {
   bosToken: BOS,
   eosToken: END,
   padToken: undefined,
+  separatorToken: undefined,
   endTokens: new Set([END]),
   infill: undefined,
   encode(text, { addSpecial = false, parseSpecial = false, atMost = Infinity } = {}) {

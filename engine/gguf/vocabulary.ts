@@ -4,7 +4,7 @@ import type { Metadata } from "./types.ts";
 
 /** The tokenizer's tables, proven to fit each other: an index of one is an index of all. */
 export interface VocabularyTables {
-  /** `tokenizer.ggml.model`: "gpt2" is byte-level BPE, "llama" is SentencePiece. */
+  /** `tokenizer.ggml.model`: "gpt2" is byte-level BPE, "llama" SentencePiece's BPE, "t5" its Unigram, "bert" WordPiece. */
   readonly model: string;
   readonly tokens: readonly string[]; // [n]
   /** Token to id; tokens of empty text are not in it. */
@@ -80,8 +80,10 @@ function idsOf(metadata: Metadata, tokens: readonly string[]): Map<string, numbe
 
 function readScores(metadata: Metadata, model: string, count: number): ArrayLike<number> | undefined {
   const scores = readTable(metadata, SCORES, count);
-  // SentencePiece merges by score alone.
-  if (!scores && model === "llama") refuse(metadata, SCORES, "nothing", `${count} scores`);
+  // SentencePiece goes by score alone.
+  if (!scores && (model === "llama" || model === "t5")) {
+    refuse(metadata, SCORES, "nothing", `${count} scores`);
+  }
   for (let i = 0; scores && i < count; i++) {
     if (Number.isNaN(scores[i])) refuse(metadata, SCORES, `NaN at ${i}`, "numbers");
   }
@@ -114,7 +116,9 @@ function readMerges(
   ids: ReadonlyMap<string, number>,
 ): string[] | undefined {
   const merges = metadata.getStrings(MERGES);
-  if (!merges && model === "gpt2") refuse(metadata, MERGES, "nothing", "the merges of a byte-level BPE");
+  if (!merges && (model === "gpt2" || model === "gemma4")) {
+    refuse(metadata, MERGES, "nothing", "the merges of a byte-pair encoding");
+  }
   if (merges && merges.length > MAX_MERGES) {
     refuse(metadata, MERGES, lengthInWords(merges), `at most ${MAX_MERGES} elements`);
   }

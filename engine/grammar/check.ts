@@ -13,6 +13,7 @@ const BYTES: Tokenizer = {
   bosToken: undefined,
   eosToken: 256,
   padToken: undefined,
+  separatorToken: undefined,
   infill: undefined,
   endTokens: new Set([256]),
   encode: (text) => [...new TextEncoder().encode(text)],

@@ -9,7 +9,7 @@ import { TOKEN_TYPE } from "./token_types.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
 /** The merges, checked by the reader, by rank. */
-function pairsOf(merges: readonly string[], ids: ReadonlyMap<string, number>): PairTable {
+export function pairsOf(merges: readonly string[], ids: ReadonlyMap<string, number>): PairTable {
   const pairs = new PairTable(merges.length);
   for (const [rank, merge] of merges.entries()) {
     const [left, right] = mergeParts(merge);

@@ -94,6 +94,12 @@ export function characterRun(characters: RegExp, spaced: boolean): Match {
 /** `[\r\n]` */
 export const oneLineBreak: Match = (text, index) => isNewline(text.charCodeAt(index)) ? index + 1 : index;
 
+/** `\n+` */
+export const lineBreakRun: Match = (text, index, end) => {
+  while (index < end && text.charCodeAt(index) === 0x0a) index++;
+  return index;
+};
+
 /** `[\p{P}symbols]+`, the symbols being ASCII. */
 export function punctuationRun(symbols: string): Match {
   return (text, index, end) => {

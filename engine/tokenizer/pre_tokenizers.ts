@@ -1,10 +1,12 @@
 import { GgufError, quote } from "../gguf/errors.ts";
+import type { Spelling } from "./decoder.ts";
 import {
   casedWord,
   characterRun,
   deepseek3,
   digits,
   gpt2,
+  lineBreakRun,
   oneLineBreak,
   punctuationRun,
   spacedRun,
@@ -15,13 +17,16 @@ import {
 import { isolate, isolateTrailingSpace, type Stage } from "./stage.ts";
 import { LETTER, MARK, PUNCTUATION } from "./unicode.ts";
 
-/** How a byte-level BPE vocabulary wants its text cut before it is merged. */
+/** How a BPE vocabulary wants its text cut before it is merged. */
 export interface PreTokenizer {
   readonly stages: readonly Stage[];
   /** A piece that is a token as it stands is taken as that token, whatever the merges say. */
   readonly wholePieces: boolean;
   /** Whether BOS comes first where the file does not say. */
   readonly addBos: boolean;
+  /** BOS comes first whatever the file says: early files of such a model say that it does not. */
+  readonly alwaysBos: boolean;
+  readonly spelling: Spelling;
 }
 
 interface Rules extends Partial<PreTokenizer> {
@@ -39,6 +44,12 @@ const O200K: WordRules = {
   tail: "\r\n/",
 };
 
+/** Merges go over whole lines of raw text. */
+const LINES: Partial<PreTokenizer> & { stages: readonly Stage[] } = {
+  stages: [isolate(lineBreakRun)],
+  spelling: "blank marks",
+};
+
 const gpt2Words = isolate(gpt2);
 const eachDigit = isolate(digits(1));
 const numbers = isolate(digits(Infinity));
@@ -52,6 +63,7 @@ const DEEPSEEK_PUNCTUATION = /[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u30
 const DEEPSEEK_CJK = /[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]/u;
 
 const RULES: readonly Rules[] = [
+  { names: "gemma4 granite-embed-multi-311m", ...LINES, addBos: true, alwaysBos: true },
   {
     names: "default",
     stages: [isolate(punctuationRun("$+<=>^~|")), gpt2Words, numbers, digitTriples],
@@ -121,10 +133,10 @@ const RULES: readonly Rules[] = [
   },
 ];
 
+const USUAL = { wholePieces: false, addBos: false, alwaysBos: false, spelling: "bytes" } as const;
+
 const BY_NAME = new Map<string, PreTokenizer>(
-  RULES.flatMap(({ names, stages, wholePieces = false, addBos = false }) =>
-    names.split(" ").map((name) => [name, { stages, wholePieces, addBos }])
-  ),
+  RULES.flatMap(({ names, ...rules }) => names.split(" ").map((name) => [name, { ...USUAL, ...rules }])),
 );
 
 /** The names that `preTokenizer` knows. */

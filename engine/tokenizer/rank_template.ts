@@ -28,19 +28,18 @@ export function createRankTemplate(metadata: Metadata, tokenizer: Tokenizer): Ra
 }
 
 function plainPair(metadata: Metadata, tokenizer: Tokenizer): RankTemplate["encode"] {
-  const { bosToken, eosToken } = tokenizer;
-  const asked = (name: string) => metadata.getBoolean(`tokenizer.ggml.add_${name}_token`, false);
-  const separator = asked("sep") && metadata.has("tokenizer.ggml.seperator_token_id")
-    ? metadata.getCount("tokenizer.ggml.seperator_token_id")
-    : undefined;
-  // What the tokenizer itself would add to a text.
+  const { bosToken, separatorToken } = tokenizer;
+  // What the tokenizer itself would put around a text.
   const added = tokenizer.encode("", { addSpecial: true });
-  const bos = bosToken !== undefined && added[0] === bosToken ? [bosToken] : [];
-  const eos = eosToken !== undefined && added.length > bos.length ? [eosToken] : [];
-  const sep = separator === undefined ? [] : [separator];
+  const before = bosToken !== undefined && added[0] === bosToken ? [bosToken] : [];
+  const after = added.slice(before.length);
+  const asked = metadata.getBoolean("tokenizer.ggml.add_sep_token", false);
+  // WordPiece ends every text with SEP: that is what stands between two.
+  const apart = asked && separatorToken !== undefined &&
+    metadata.getString("tokenizer.ggml.model") !== "bert";
   return (query, document, atMost = Infinity) => {
     const [q, d] = [query, document].map((text) => tokenizer.encode(text, { atMost }));
-    const tokens = [...bos, ...q, ...eos, ...sep, ...d, ...eos];
+    const tokens = [...before, ...q, ...after, ...(apart ? [separatorToken] : []), ...d, ...after];
     if (tokens.length > atMost) throw new TooManyTokens(tokens.length);
     return tokens;
   };

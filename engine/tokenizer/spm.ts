@@ -125,7 +125,7 @@ export class SpmEncoder {
 }
 
 /** Where the blank marks at `start` and the word after them end. */
-function wordEnd(text: string, start: number): number {
+export function wordEnd(text: string, start: number): number {
   let index = start;
   while (text[index] === BLANK_MARK) index++;
   const next = text.indexOf(BLANK_MARK, index);

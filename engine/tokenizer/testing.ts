@@ -64,6 +64,72 @@ export function spmMetadata(
   });
 }
 
+/** [PAD], [UNK], [CLS], [SEP], [MASK], then the pieces; those that begin a word begin with a blank mark. */
+export function wordPieceMetadata(pieces: string[], values: Record<string, MetadataValue> = {}): Metadata {
+  const controls = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
+  const ids = { padding: 0, unknown: 1, cls: 2, seperator: 3, mask: 4 };
+  return tokenizerMetadata({
+    "ggml.model": "bert",
+    "ggml.tokens": [...controls, ...pieces],
+    "ggml.token_type": Int32Array.from(
+      [...controls, ...pieces],
+      (_, i) => i < controls.length ? TOKEN_TYPE.CONTROL : TOKEN_TYPE.NORMAL,
+    ),
+    ...Object.fromEntries(Object.entries(ids).map(([name, id]) => [`ggml.${name}_token_id`, id])),
+    ...values,
+  });
+}
+
+/** <pad>, </s>, <unk>, then the pieces with their scores, as T5 has them. */
+export function unigramMetadata(
+  pieces: Record<string, number>,
+  values: Record<string, MetadataValue> = {},
+): Metadata {
+  const all: Typed[] = [
+    ["<pad>", TOKEN_TYPE.CONTROL],
+    ["</s>", TOKEN_TYPE.CONTROL],
+    ["<unk>", TOKEN_TYPE.UNKNOWN],
+    ...Object.keys(pieces).map((text): Typed => [text, TOKEN_TYPE.NORMAL]),
+  ];
+  return tokenizerMetadata({
+    "ggml.model": "t5",
+    "ggml.tokens": all.map(([text]) => text),
+    "ggml.token_type": Int32Array.from(all, ([, type]) => type),
+    "ggml.scores": Float32Array.from(all, ([text]) => pieces[text] ?? 0),
+    ...values,
+  });
+}
+
+/** SentencePiece's compiled form of replacements (character_map.ts): of each byte's children, a block of 256 entries. */
+export function characterMap(replacements: Record<string, string>): Uint8Array {
+  const utf8 = new TextEncoder();
+  const blocks = new Map<string, number>([["", 1]]);
+  const keys = Object.keys(replacements).map((key) => [...utf8.encode(key)]);
+  for (const key of keys) {
+    for (let length = 1; length <= key.length; length++) {
+      const name = key.slice(0, length).join(" ");
+      if (!blocks.has(name)) blocks.set(name, blocks.size + 1);
+    }
+  }
+  const array = new Uint32Array(256 * (blocks.size + 1));
+  const start = (key: number[], length: number) => 256 * blocks.get(key.slice(0, length).join(" "))!;
+  array[0] = (256 >>> 8 << 10) | 0x200;
+  let texts = "";
+  for (const key of keys) {
+    for (let length = 1; length <= key.length; length++) {
+      const entry = start(key, length - 1) + key[length - 1];
+      array[entry] |= ((entry ^ start(key, length)) << 10) | key[length - 1];
+      if (length === key.length) array[entry] |= 0x100;
+    }
+    array[start(key, key.length)] = 0x80000000 + utf8.encode(texts).length;
+    texts += `${replacements[new TextDecoder().decode(Uint8Array.from(key))]}\0`;
+  }
+  const bytes = new Uint8Array(4 + array.byteLength);
+  new DataView(bytes.buffer).setUint32(0, array.byteLength, true);
+  bytes.set(new Uint8Array(array.buffer), 4);
+  return Uint8Array.of(...bytes, ...utf8.encode(texts));
+}
+
 /** A seeded generator of integers in [0, n). */
 export function randomIntegers(seed: number): (n: number) => number {
   let state = seed >>> 0 || 1;

@@ -1,11 +1,7 @@
-import { quote } from "../gguf/errors.ts";
 import type { Metadata } from "../gguf/types.ts";
-import { readVocabulary, type VocabularyTables } from "../gguf/vocabulary.ts";
-import { BpeEncoder } from "./bpe.ts";
-import { Decoder } from "./decoder.ts";
+import { readVocabulary } from "../gguf/vocabulary.ts";
+import { type Parts, tokenizerParts } from "./kinds.ts";
 import { stripMarks } from "./literal_marks.ts";
-import { preTokenizer } from "./pre_tokenizers.ts";
-import { SpmEncoder } from "./spm.ts";
 import { TokenFinder } from "./token_finder.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
 import {
@@ -16,58 +12,16 @@ import {
   type Tokenizer,
   TooManyTokens,
 } from "./types.ts";
-import { createVocabulary, vocabError, type Vocabulary } from "./vocabulary.ts";
-
-/** Appends the tokens of a well-formed text without special tokens; leaves off once `tokens` has more than `atMost`. */
-interface Encoder {
-  encode(text: string, tokens: number[], atMost: number): void;
-}
-
-interface Parts {
-  vocabulary: Vocabulary;
-  encoder: Encoder;
-  decoder: Decoder;
-  addBos: boolean;
-  addEos: boolean;
-  /** Encode a text that begins the whole, or follows a special token, as if a blank stood before it. */
-  blankFirst: boolean;
-}
+import type { Vocabulary } from "./vocabulary.ts";
+import { type Strips, stripsOf } from "./strips.ts";
 
 /**
  * The tokenizer that a GGUF file's metadata describes. Throws GgufError(GGUF_VOCAB or GGUF_HPARAM) where they are
  * incomplete, contradict themselves, or name a model or a pre-tokenizer that is not supported.
  */
 export function createTokenizer(metadata: Metadata): Tokenizer {
-  const tables = readVocabulary(metadata);
-  if (tables.model === "llama") return new GgufTokenizer(spmParts(tables, metadata));
-  if (tables.model === "gpt2") return new GgufTokenizer(bpeParts(tables, metadata));
-  throw vocabError("model", `must be gpt2 or llama (got ${quote(tables.model)})`);
-}
-
-function spmParts(tables: VocabularyTables, metadata: Metadata): Parts {
-  const vocabulary = createVocabulary(tables, metadata, { unknown: 0, bos: 1, eos: 2 });
-  const blankFirst = metadata.getBoolean("tokenizer.ggml.add_space_prefix", true);
-  return {
-    vocabulary,
-    encoder: new SpmEncoder(tables.scores!, vocabulary),
-    decoder: new Decoder(vocabulary, "blank marks", blankFirst),
-    addBos: metadata.getBoolean("tokenizer.ggml.add_bos_token", true),
-    addEos: metadata.getBoolean("tokenizer.ggml.add_eos_token", false),
-    blankFirst,
-  };
-}
-
-function bpeParts(tables: VocabularyTables, metadata: Metadata): Parts {
-  const rules = preTokenizer(metadata.getString("tokenizer.ggml.pre", "default"));
-  const vocabulary = createVocabulary(tables, metadata, {});
-  return {
-    vocabulary,
-    encoder: new BpeEncoder(tables.merges!, vocabulary, rules),
-    decoder: new Decoder(vocabulary, "bytes", false),
-    addBos: metadata.getBoolean("tokenizer.ggml.add_bos_token", rules.addBos),
-    addEos: metadata.getBoolean("tokenizer.ggml.add_eos_token", false),
-    blankFirst: false,
-  };
+  const parts = tokenizerParts(readVocabulary(metadata), metadata);
+  return new GgufTokenizer(parts, stripsOf(parts.vocabulary, metadata));
 }
 
 class GgufTokenizer implements Tokenizer {
@@ -75,54 +29,58 @@ class GgufTokenizer implements Tokenizer {
   readonly bosToken: number | undefined;
   readonly eosToken: number | undefined;
   readonly padToken: number | undefined;
+  readonly separatorToken: number | undefined;
   readonly endTokens: ReadonlySet<number>;
   readonly infill: InfillTokens | undefined;
   readonly #parts: Parts;
   /** What is a token wherever it stands, and what is one only where control tokens are recognised. */
   readonly #userDefined: TokenFinder;
   readonly #special: TokenFinder;
-  /** UTF-16 units that a token can spell: a byte-level one has a letter for each byte. */
+  /** UTF-16 units that a token can stand for: a byte-level one has a letter for each byte. */
   readonly #longest: number;
 
-  constructor(parts: Parts) {
+  constructor(parts: Parts, private readonly strips: Strips) {
     const { vocabulary } = parts;
     this.#parts = parts;
     this.vocabSize = vocabulary.tokens.length;
     this.bosToken = vocabulary.bos;
     this.eosToken = vocabulary.eos;
     this.padToken = vocabulary.padding;
+    this.separatorToken = vocabulary.separator;
     this.endTokens = vocabulary.end;
     this.infill = vocabulary.infill;
-    this.#longest = vocabulary.tokens.reduce((most, token) => Math.max(most, token.length), 1);
+    this.#longest = parts.shrinks
+      ? Infinity
+      : vocabulary.tokens.reduce((most, token) => Math.max(most, token.length), 1);
     this.#userDefined = finderOf(vocabulary, [TOKEN_TYPE.USER_DEFINED]);
     this.#special = finderOf(vocabulary, [TOKEN_TYPE.USER_DEFINED, TOKEN_TYPE.CONTROL, TOKEN_TYPE.UNKNOWN]);
   }
 
   encode(text: string, options: EncodeOptions = {}): number[] {
     const { addSpecial = false, parseSpecial = false, marked = false, atMost = Infinity } = options;
-    const { encoder, addBos, addEos, blankFirst } = this.#parts;
-    const tokens: number[] = [];
-    if (addSpecial && addBos && this.bosToken !== undefined) tokens.push(this.bosToken);
+    const { encoder, before, after, blankFirst } = this.#parts;
+    const tokens: number[] = addSpecial ? [...before] : [];
     const wellFormed = text.toWellFormed();
-    let afterSpecial = true;
-    for (
-      const { start, end, token } of (parseSpecial ? this.#special : this.#userDefined).split(wellFormed)
-    ) {
+    const fragments = (parseSpecial ? this.#special : this.#userDefined).split(wellFormed);
+    let previous: number | undefined;
+    for (const [i, { start, end, token }] of fragments.entries()) {
+      const first = i === 0 || previous !== undefined;
       if (token !== undefined) {
         tokens.push(token);
-        afterSpecial = true;
+        previous = token;
         continue;
       }
-      const part = wellFormed.slice(start, end);
+      const part = this.strips.strip(wellFormed.slice(start, end), previous, fragments[i + 1]?.token);
+      previous = undefined;
+      if (part === "") continue;
       const plain = marked ? stripMarks(part) : part;
-      // No token spells more than the longest: what is far too long is not even cut into pieces.
+      // No token stands for more than the longest: what is far too long is not even cut into pieces.
       const atLeast = tokens.length + Math.ceil(plain.length / this.#longest);
       if (atLeast > atMost) throw new TooManyTokens(atLeast);
-      encoder.encode(blankFirst && afterSpecial ? ` ${plain}` : plain, tokens, atMost);
+      encoder.encode(blankFirst && first ? ` ${plain}` : plain, tokens, atMost);
       if (tokens.length > atMost) throw new TooManyTokens(tokens.length);
-      afterSpecial = false;
     }
-    if (addSpecial && addEos && this.eosToken !== undefined) tokens.push(this.eosToken);
+    if (addSpecial) tokens.push(...after);
     if (tokens.length > atMost) throw new TooManyTokens(tokens.length);
     return tokens;
   }

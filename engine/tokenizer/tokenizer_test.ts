@@ -201,11 +201,11 @@ Deno.test("a text of too many tokens is refused at the first token too many, or 
 
 /** Each with the words that its message must have. */
 const REFUSED: [what: string, values: Record<string, MetadataValue>, words: string[]][] = [
-  ["another model", { "ggml.model": "bert" }, [
+  ["another model", { "ggml.model": "rwkv" }, [
     "GGUF_VOCAB",
     "tokenizer.ggml.model",
-    '"bert"',
-    "gpt2 or llama",
+    '"rwkv"',
+    "gpt2, llama, bert, t5, gemma4",
   ]],
   ["another pre-tokenizer", { "ggml.pre": "nope" }, ["GGUF_VOCAB", "tokenizer.ggml.pre", '"nope"', "qwen2"]],
   ["no tokens", { "ggml.tokens": [] }, ["GGUF_VOCAB", "tokenizer.ggml.tokens"]],

@@ -52,6 +52,8 @@ export interface Tokenizer {
   readonly eosToken: number | undefined;
   /** What the file fills batches with, where it says. */
   readonly padToken: number | undefined;
+  /** What stands between two texts that are read together, and after them (SEP). */
+  readonly separatorToken: number | undefined;
   /** Every token that ends a generation: EOS, end of turn, end of message. */
   readonly endTokens: ReadonlySet<number>;
   /** undefined where the vocabulary has none. */

@@ -9,6 +9,7 @@ export const SPACE = 4; // \s, as Python and Rust define it: U+0085 is in, U+FEF
 export const MARK = 8; // \p{M}
 export const PUNCTUATION = 16; // \p{P}
 export const SYMBOL = 32; // \p{S}
+export const CONTROL = 64; // \p{Cc}, \p{Cf} and \p{Co}
 
 const CLASSES: readonly (readonly [RegExp, number])[] = [
   [/\p{L}/u, LETTER],
@@ -17,6 +18,7 @@ const CLASSES: readonly (readonly [RegExp, number])[] = [
   [/\p{M}/u, MARK],
   [/\p{P}/u, PUNCTUATION],
   [/\p{S}/u, SYMBOL],
+  [/[\p{Cc}\p{Cf}\p{Co}]/u, CONTROL],
 ];
 
 /**
@@ -44,7 +46,7 @@ function fillPage(page: number): Uint8Array {
   return pages[page] = classes;
 }
 
-/** The class flags of a code point; 0 for control characters and what is unassigned. */
+/** The class flags of a code point; 0 for what is unassigned. */
 export function classOf(codePoint: number): number {
   const page = pages[codePoint >> PAGE_BITS] ?? fillPage(codePoint >> PAGE_BITS);
   return page[codePoint & (PAGE_SIZE - 1)];
@@ -70,4 +72,16 @@ export function runOf(flags: number, text: string, index: number, end: number): 
 export function runWithout(flags: number, text: string, index: number, end: number): number {
   while (index < end && (classOf(text.codePointAt(index)!) & flags) === 0) index += widthAt(text, index);
   return index;
+}
+
+/** The small letter of a capital one, by Unicode's simple mapping; other characters as they are. */
+export function lowerOf(codePoint: number): number {
+  if (classOf(codePoint) === 0) return codePoint;
+  return String.fromCodePoint(codePoint).toLowerCase().codePointAt(0)!;
+}
+
+/** The character without its accents: the first of its canonical decomposition. */
+export function baseOf(codePoint: number): number {
+  if (classOf(codePoint) === 0) return codePoint;
+  return String.fromCodePoint(codePoint).normalize("NFD").codePointAt(0)!;
 }

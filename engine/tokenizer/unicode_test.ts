@@ -1,8 +1,11 @@
 import { assertEquals } from "@std/assert";
 import {
+  baseOf,
   classAt,
   classOf,
+  CONTROL,
   LETTER,
+  lowerOf,
   MARK,
   NUMBER,
   PUNCTUATION,
@@ -13,7 +16,7 @@ import {
 } from "./unicode.ts";
 
 Deno.test("the classes are those of Unicode 15.1, whatever the runtime's version", () => {
-  const counts = { LETTER: 0, NUMBER: 0, MARK: 0, PUNCTUATION: 0, SYMBOL: 0, SPACE: 0 };
+  const counts = { LETTER: 0, NUMBER: 0, MARK: 0, PUNCTUATION: 0, SYMBOL: 0, SPACE: 0, CONTROL: 0 };
   for (let code = 0; code < 0x110000; code++) {
     if (code >= 0xd800 && code < 0xe000) continue;
     const flags = classOf(code);
@@ -23,6 +26,7 @@ Deno.test("the classes are those of Unicode 15.1, whatever the runtime's version
     if (flags & PUNCTUATION) counts.PUNCTUATION++;
     if (flags & SYMBOL) counts.SYMBOL++;
     if (flags & SPACE) counts.SPACE++;
+    if (flags & CONTROL) counts.CONTROL++;
   }
   assertEquals(counts, {
     LETTER: 136726,
@@ -31,6 +35,7 @@ Deno.test("the classes are those of Unicode 15.1, whatever the runtime's version
     PUNCTUATION: 842,
     SYMBOL: 7775,
     SPACE: 25,
+    CONTROL: 137703,
   });
 });
 
@@ -48,11 +53,11 @@ Deno.test("a character has its class wherever it stands", () => {
       ["，", PUNCTUATION],
       ["$", SYMBOL],
       ["👍", SYMBOL],
-      ["\x85", SPACE],
+      ["\x85", SPACE | CONTROL],
       ["\u3000", SPACE],
-      ["\ufeff", 0],
-      ["\u200b", 0],
-      ["\0", 0],
+      ["\ufeff", CONTROL],
+      ["\u200b", CONTROL],
+      ["\0", CONTROL],
       ["\u{10d50}", 0], // a letter since Unicode 16
     ] as const
   ) assertEquals(classAt(text, 0, text.length), flags, JSON.stringify(text));
@@ -64,4 +69,13 @@ Deno.test("runs end at the first other character, or at the end", () => {
   assertEquals(runOf(NUMBER, "abc", 0, 3), 0);
   assertEquals(runWithout(SPACE | LETTER, "!👍 a", 0, 5), 3);
   assertEquals(classAt("a", 1, 1), 0);
+});
+
+Deno.test("letters become small and lose their accents by Unicode 15.1's simple mappings", () => {
+  const mapped = (map: (code: number) => number, text: string) =>
+    String.fromCodePoint(...[...text].map((character) => map(character.codePointAt(0)!)));
+  assertEquals(mapped(lowerOf, "AÉΣИ𐐀İßǅ1中"), "aéσи𐐨ißǆ1中");
+  assertEquals(mapped(baseOf, "éǞが각İ1中"), "eAか\u1100I1中");
+  // A capital since Unicode 16, which llama.cpp's tables do not know.
+  assertEquals(lowerOf(0x1c89), 0x1c89);
 });

@@ -16,6 +16,7 @@ export interface Vocabulary {
   readonly eos: number | undefined;
   readonly unknown: number | undefined;
   readonly padding: number | undefined;
+  readonly separator: number | undefined;
   readonly end: ReadonlySet<number>;
   readonly infill: InfillTokens | undefined;
 }
@@ -32,7 +33,7 @@ export function vocabError(key: string, detail: string): GgufError {
 export function createVocabulary(
   { tokens, ids, tokenTypes }: VocabularyTables,
   metadata: Metadata,
-  defaults: { bos?: number; eos?: number; unknown?: number },
+  defaults: { bos?: number; eos?: number; unknown?: number; separator?: number; padding?: number },
 ): Vocabulary {
   const types = readTypes(tokens, tokenTypes);
   const special = (name: string, fallback?: number) => readId(metadata, name, tokens.length, fallback);
@@ -46,7 +47,8 @@ export function createVocabulary(
     bos: special("bos", defaults.bos),
     eos,
     unknown: special("unknown", defaults.unknown),
-    padding: special("padding"),
+    padding: special("padding", defaults.padding),
+    separator: special("seperator", defaults.separator), // the specification's spelling
     end: endTokens(types, ids, special, eos),
     infill: infillTokens(ids, special),
   };

@@ -1,0 +1,86 @@
+import { pairsOf } from "./bpe.ts";
+import { mergePairs } from "./merge.ts";
+import type { PairTable } from "./pair_table.ts";
+import { PieceCache } from "./piece_cache.ts";
+import type { PreTokenizer } from "./pre_tokenizers.ts";
+import { BLANK_MARK, wordEnd } from "./spm.ts";
+import { splitText } from "./stage.ts";
+import { TOKEN_TYPE } from "./token_types.ts";
+import type { Vocabulary } from "./vocabulary.ts";
+
+/**
+ * Byte-pair encoding by merges over characters, blanks written as blank marks: what is no token falls back to tokens
+ * for its bytes. Gemma 4's.
+ */
+export class MarkedBpeEncoder {
+  readonly #pairs: PairTable;
+  readonly #tokenOfByte: readonly (number | undefined)[]; // [256]
+  /** Whether no merge spans the border before a blank mark, so that words may be encoded one by one. */
+  readonly #wordsApart: boolean;
+  readonly #cache = new PieceCache();
+  readonly #utf8 = new TextEncoder();
+
+  constructor(
+    merges: readonly string[],
+    private readonly vocabulary: Vocabulary,
+    private readonly preTokenizer: PreTokenizer,
+  ) {
+    this.#pairs = pairsOf(merges, vocabulary.ids);
+    this.#tokenOfByte = Array.from({ length: 256 }, (_, byte) => {
+      return vocabulary.ids.get(`<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
+    });
+    this.#wordsApart = !merges.some((merge) => /[^▁ ] ?▁/u.test(merge));
+  }
+
+  /** Appends the tokens of a well-formed text without special tokens; leaves off past `atMost` tokens. */
+  encode(text: string, tokens: number[], atMost: number): void {
+    const marked = text.replaceAll(" ", BLANK_MARK);
+    let start = 0;
+    for (const stop of splitText(this.preTokenizer.stages, marked)) {
+      while (start < stop) {
+        const end = this.#wordsApart ? Math.min(stop, wordEnd(marked, start)) : stop;
+        this.#append(marked.slice(start, end), tokens);
+        if (tokens.length > atMost) return;
+        start = end;
+      }
+    }
+  }
+
+  #append(piece: string, tokens: number[]): void {
+    let found = this.#cache.get(piece);
+    if (!found) {
+      found = Int32Array.from(this.#encodePiece(piece));
+      this.#cache.set(piece, found);
+    }
+    for (let i = 0; i < found.length; i++) tokens.push(found[i]);
+  }
+
+  #encodePiece(piece: string): number[] {
+    const whole = /^\n+$/.test(piece) ? this.#tokenOf(piece) : undefined;
+    if (whole !== undefined) return [whole];
+    const characters = [...piece];
+    // What is no token is numbered downwards from -2, which never merges, to be found again afterwards.
+    const symbols = Int32Array.from(characters, (character, i) => this.#tokenOf(character) ?? -2 - i);
+    const count = mergePairs(symbols, symbols.length, this.#pairs);
+    const tokens: number[] = [];
+    for (const symbol of symbols.subarray(0, count)) {
+      if (symbol >= 0) tokens.push(symbol);
+      else this.#appendBytes(characters[-2 - symbol], tokens);
+    }
+    return tokens;
+  }
+
+  #tokenOf(text: string): number | undefined {
+    const id = this.vocabulary.ids.get(text);
+    // Plain text never becomes a control token.
+    return id !== undefined && this.vocabulary.types[id] !== TOKEN_TYPE.CONTROL ? id : undefined;
+  }
+
+  /** A byte that is no token is left out, as llama.cpp does. */
+  #appendBytes(character: string, tokens: number[]): void {
+    for (const byte of this.#utf8.encode(character)) {
+      const token = this.#tokenOfByte[byte];
+      if (token !== undefined) tokens.push(token);
+    }
+  }
+}

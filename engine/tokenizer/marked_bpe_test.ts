@@ -1,0 +1,83 @@
+import { assertEquals, assertThrows } from "@std/assert";
+import { GgufError } from "../gguf/errors.ts";
+import { MetadataMap } from "../gguf/metadata.ts";
+import { tokenizerMetadata } from "./testing.ts";
+import { TOKEN_TYPE } from "./token_types.ts";
+import { createTokenizer } from "./tokenizer.ts";
+
+const { BYTE, CONTROL, NORMAL } = TOKEN_TYPE;
+const BOS = 1;
+const TOKENS = [
+  ...["<pad>", "<bos>"],
+  ...Array.from({ length: 256 }, (_, byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`),
+  ...["▁", "a", "b", "é", "\n", "▁▁", "▁a", "ab", "▁ab", "\n\n", "\n\n\n", "b▁"],
+];
+const MERGES = ["▁ ▁", "▁ a", "a b", "▁ ab", "\n \n"];
+const id = (token: string) => TOKENS.indexOf(token);
+
+function gemma(values = {}, merges = MERGES) {
+  return createTokenizer(tokenizerMetadata({
+    "ggml.model": "gemma4",
+    "ggml.tokens": TOKENS,
+    "ggml.token_type": Int32Array.from(TOKENS, (_, i) => i < 2 ? CONTROL : i < 258 ? BYTE : NORMAL),
+    "ggml.merges": merges,
+    "ggml.bos_token_id": BOS,
+    ...values,
+  }));
+}
+
+Deno.test("BPE over characters merges by rank, blanks as blank marks", () => {
+  assertEquals(gemma().encode("ab ab  a"), ["ab", "▁a", "b", "▁▁", "a"].map(id));
+  assertEquals(gemma({}, ["a b", "▁ ab", "▁ ▁"]).encode("ab ab  ab"), ["ab", "▁ab", "▁", "▁ab"].map(id));
+  assertEquals(gemma({}, ["b ▁", "a b"]).encode("ab a"), ["a", "b▁", "a"].map(id));
+});
+
+Deno.test("what is no token falls back to its bytes", () => {
+  assertEquals(gemma().encode("é中"), [id("é"), id("<0xE4>"), id("<0xB8>"), id("<0xAD>")]);
+  assertEquals(gemma().decode(gemma().encode("é 中\n")), "é 中\n");
+});
+
+Deno.test("line breaks are cut off, and a run of them that is a token is that token", () => {
+  assertEquals(gemma().encode("a\n\n\nb"), ["a", "\n\n\n", "b"].map(id));
+  assertEquals(gemma().encode("\n\n\n\n"), ["\n\n", "\n\n"].map(id));
+});
+
+Deno.test("BOS comes first whatever the file says", () => {
+  assertEquals(gemma({ "ggml.add_bos_token": false }).encode("a", { addSpecial: true }), [BOS, id("a")]);
+  assertEquals(
+    gemma().encode("<bos>"),
+    [..."<bos>"].flatMap((sign) => {
+      const own = TOKENS.indexOf(sign);
+      return own >= 0 ? own : id(`<0x${sign.charCodeAt(0).toString(16).toUpperCase()}>`);
+    }),
+  );
+});
+
+Deno.test("without merges it is refused", () => {
+  assertThrows(() => gemma({ "ggml.merges": ["x y"] }), GgufError, "tokenizer.ggml.merges");
+  const none = tokenizerMetadata({ "ggml.model": "gemma4", "ggml.tokens": ["a"] });
+  assertThrows(() => createTokenizer(none), GgufError, "tokenizer.ggml.merges");
+});
+
+Deno.test("Phi-3's control tokens take the white space after them along, and a mask the one before it", () => {
+  const named = (values: Record<string, string>) => {
+    const types = Int32Array.from(TOKENS, (_, i) => i < 2 ? CONTROL : i < 258 ? BYTE : NORMAL);
+    const metadata = tokenizerMetadata({
+      "ggml.model": "gemma4",
+      "ggml.tokens": TOKENS.with(0, "<mask>"),
+      "ggml.token_type": types,
+      "ggml.merges": [],
+    });
+    const entries = new Map([...metadata.entries, ...Object.entries(values)]);
+    return createTokenizer(new MetadataMap(entries));
+  };
+  const encode = (values: Record<string, string>) =>
+    named(values).encode("a \n<bos>\n a <mask> b", { parseSpecial: true });
+  const [a, b, blank, line] = ["a", "b", "▁", "\n"].map(id);
+  assertEquals(encode({}), [a, blank, line, BOS, line, blank, a, blank, 0, blank, b]);
+  assertEquals(encode({ "general.name": "Phi-3 mini" }), [a, blank, line, BOS, a, blank, 0, b]);
+  assertEquals(
+    encode({ "general.architecture": "nomic-bert-moe" }),
+    [a, blank, line, BOS, line, blank, a, 0, blank, b],
+  );
+});

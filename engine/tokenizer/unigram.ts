@@ -1,0 +1,150 @@
+import type { CharacterMap } from "./character_map.ts";
+import { BLANK_MARK } from "./spm.ts";
+import { NONE, TokenTrie } from "./token_trie.ts";
+import { TOKEN_TYPE } from "./token_types.ts";
+import { widthAt } from "./unicode.ts";
+import type { Vocabulary } from "./vocabulary.ts";
+
+/** What an unknown character costs beside the least likely token. */
+const UNKNOWN_PENALTY = 10;
+
+const BLANK = 0x20;
+
+export interface UnigramRules {
+  /** What SentencePiece compiled of its normalisation; undefined where texts stay as they are. */
+  readonly characters: CharacterMap | undefined;
+  /** A blank is put before the first word. */
+  readonly blankFirst: boolean;
+  /** Runs of blanks count as one, and those at the ends as none. */
+  readonly mergeBlanks: boolean;
+}
+
+/** Unigram, as SentencePiece does it: of all ways to cut the text into tokens the most likely one. */
+export class UnigramEncoder {
+  readonly #trie: TokenTrie;
+  readonly #scores: Float64Array; // [tokens]
+  readonly #unknown: number;
+  readonly #unknownScore: number;
+
+  constructor(scores: ArrayLike<number>, vocabulary: Vocabulary, private readonly rules: UnigramRules) {
+    const { ids, types, unknown } = vocabulary;
+    const matched: number[] = [TOKEN_TYPE.NORMAL, TOKEN_TYPE.USER_DEFINED, TOKEN_TYPE.UNUSED];
+    this.#trie = new TokenTrie([...ids].filter(([, id]) => matched.includes(types[id])));
+    this.#scores = Float64Array.from(
+      scores,
+      (score, id) => types[id] === TOKEN_TYPE.USER_DEFINED ? 0 : score,
+    );
+    this.#unknown = unknown ?? NONE;
+    let least = Infinity;
+    for (const [id, type] of types.entries()) {
+      if (type === TOKEN_TYPE.NORMAL) least = Math.min(least, scores[id]);
+    }
+    this.#unknownScore = Math.fround(least - UNKNOWN_PENALTY);
+  }
+
+  /** Appends the tokens of a well-formed text without special tokens. */
+  encode(text: string, tokens: number[]): void {
+    const normal = normalize(text, this.rules);
+    const { found, starts } = this.#best(normal);
+    const reversed: number[] = [];
+    for (let end = normal.length; end > 0; end = starts[end]) {
+      // What is unknown side by side is one unknown token.
+      if (found[end] === this.#unknown && reversed.at(-1) === this.#unknown) continue;
+      reversed.push(found[end]);
+    }
+    for (let i = reversed.length - 1; i >= 0; i--) {
+      if (reversed[i] !== NONE) tokens.push(reversed[i]);
+    }
+  }
+
+  /** The last token of the best way to each place, and where it starts. */
+  #best(text: string): { found: Int32Array; starts: Int32Array } {
+    const sums = new Float64Array(text.length + 1).fill(-Number.MAX_VALUE);
+    const found = new Int32Array(text.length + 1).fill(this.#unknown);
+    const starts = new Int32Array(text.length + 1);
+    sums[0] = 0;
+    for (let start = 0; start < text.length;) {
+      const next = start + widthAt(text, start);
+      const take = (token: number, end: number, score: number) => {
+        if (!(sums[start] + score > sums[end])) return;
+        sums[end] = sums[start] + score;
+        found[end] = token;
+        starts[end] = start;
+      };
+      let known = false;
+      let node = this.#trie.root;
+      for (let i = start; i < text.length; i++) {
+        node = this.#trie.child(node, text.charCodeAt(i));
+        if (node === NONE) break;
+        const token = this.#trie.tokenAt(node);
+        if (token === NONE) continue;
+        known ||= i + 1 === next;
+        take(token, i + 1, this.#scores[token]);
+      }
+      if (!known) take(this.#unknown, next, this.#unknownScore);
+      start = next;
+    }
+    return { found, starts };
+  }
+}
+
+/** The text with blank marks for blanks, after the character map has had its way. */
+function normalize(text: string, { characters, blankFirst, mergeBlanks }: UnigramRules): string {
+  const bytes = new TextEncoder().encode(text);
+  const mark = new TextEncoder().encode(BLANK_MARK);
+  const normal = new ByteList(bytes.length + bytes.length / 2 + 16);
+  let marked = false;
+  let inWord = false;
+  const push = (byte: number) => {
+    if (byte === BLANK) {
+      inWord = false;
+      if (!mergeBlanks) normal.push(mark, 0, mark.length);
+      return;
+    }
+    if (!inWord && (mergeBlanks || (blankFirst && !marked))) {
+      normal.push(mark, 0, mark.length);
+      marked = true;
+    }
+    inWord = true;
+    normal.add(byte);
+  };
+  for (let i = 0; i < bytes.length;) {
+    const replaced = characters?.find(bytes, i);
+    if (replaced) {
+      replaced.bytes.forEach(push);
+      i += replaced.length;
+    } else {
+      do push(bytes[i++]); while ((bytes[i] & 0xc0) === 0x80);
+    }
+  }
+  return normal.text();
+}
+
+/** Bytes that are appended one by one. */
+class ByteList {
+  #bytes: Uint8Array<ArrayBuffer>;
+  #length = 0;
+
+  constructor(expected: number) {
+    this.#bytes = new Uint8Array(Math.ceil(expected));
+  }
+
+  add(byte: number): void {
+    if (this.#length === this.#bytes.length) this.#grow();
+    this.#bytes[this.#length++] = byte;
+  }
+
+  push(bytes: Uint8Array, start: number, end: number): void {
+    for (let i = start; i < end; i++) this.add(bytes[i]);
+  }
+
+  text(): string {
+    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(this.#bytes.subarray(0, this.#length));
+  }
+
+  #grow(): void {
+    const larger = new Uint8Array(2 * this.#bytes.length + 16);
+    larger.set(this.#bytes);
+    this.#bytes = larger;
+  }
+}

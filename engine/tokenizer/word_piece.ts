@@ -1,0 +1,109 @@
+import { PieceCache } from "./piece_cache.ts";
+import { BLANK_MARK } from "./spm.ts";
+import { NONE, TokenTrie } from "./token_trie.ts";
+import { TOKEN_TYPE } from "./token_types.ts";
+import { baseOf, classOf, CONTROL, lowerOf, MARK, PUNCTUATION, SPACE, SYMBOL } from "./unicode.ts";
+import type { Vocabulary } from "./vocabulary.ts";
+
+/** What BERT's normalizer does to a text. */
+export interface WordPieceRules {
+  readonly lowercase: boolean;
+  /** Letters lose their accents, and combining marks go. */
+  readonly stripAccents: boolean;
+}
+
+/** Ideographs that are words of their own; the last of the first three extensions begins later, as in llama.cpp. */
+const IDEOGRAPHS: readonly (readonly [first: number, last: number])[] = [
+  [0x4e00, 0x9fff],
+  [0x3400, 0x4dbf],
+  [0x20000, 0x2a6df],
+  [0x2a700, 0x2b73f],
+  [0x2b740, 0x2b81f],
+  [0x2b920, 0x2ceaf],
+  [0xf900, 0xfaff],
+  [0x2f800, 0x2fa1f],
+];
+
+function isIdeograph(code: number): boolean {
+  return code >= 0x3400 && IDEOGRAPHS.some(([first, last]) => first <= code && code <= last);
+}
+
+/** ASCII signs such as + and < stand alone, those of other blocks do not. */
+function standsAlone(code: number, flags: number): boolean {
+  return (flags & PUNCTUATION) !== 0 || (code < 0x7f && (flags & SYMBOL) !== 0) || isIdeograph(code);
+}
+
+/**
+ * WordPiece, as BERT introduced it, in GGUF's spelling: words begin with a blank mark instead of later pieces with ##.
+ * A word is the longest tokens from its start on; one that is not made of tokens throughout is one unknown token.
+ */
+export class WordPieceEncoder {
+  readonly #trie: TokenTrie;
+  readonly #unknown: Int32Array; // [1] or [0]
+  readonly #cache = new PieceCache();
+
+  constructor(vocabulary: Vocabulary, private readonly rules: WordPieceRules) {
+    // Plain text never becomes a control token.
+    this.#trie = new TokenTrie(
+      [...vocabulary.ids].filter(([, id]) => vocabulary.types[id] !== TOKEN_TYPE.CONTROL),
+    );
+    this.#unknown = Int32Array.from(vocabulary.unknown === undefined ? [] : [vocabulary.unknown]);
+  }
+
+  /** Appends the tokens of a well-formed text without special tokens; leaves off past `atMost` tokens. */
+  encode(text: string, tokens: number[], atMost: number): void {
+    for (const word of words(text, this.rules)) {
+      let found = this.#cache.get(word);
+      if (!found) {
+        found = this.#encodeWord(BLANK_MARK + word);
+        this.#cache.set(word, found);
+      }
+      for (let i = 0; i < found.length; i++) tokens.push(found[i]);
+      if (tokens.length > atMost) return;
+    }
+  }
+
+  #encodeWord(word: string): Int32Array {
+    const tokens: number[] = [];
+    for (let start = 0; start < word.length;) {
+      let longest = NONE;
+      let end = start;
+      let node = this.#trie.root;
+      for (let i = start; i < word.length; i++) {
+        node = this.#trie.child(node, word.charCodeAt(i));
+        if (node === NONE) break;
+        const token = this.#trie.tokenAt(node);
+        if (token !== NONE) [longest, end] = [token, i + 1];
+      }
+      if (longest === NONE) return this.#unknown;
+      tokens.push(longest);
+      start = end;
+    }
+    return Int32Array.from(tokens);
+  }
+}
+
+/** Runs of what is neither white space nor a character that stands alone; controls and U+FFFD are left out. */
+function* words(text: string, { lowercase, stripAccents }: WordPieceRules): Generator<string> {
+  let word = "";
+  for (const character of text) {
+    const given = character.codePointAt(0)!;
+    const code = stripAccents ? baseOf(given) : given;
+    const flags = classOf(code);
+    if (flags & SPACE) {
+      if (word !== "") yield word;
+      word = "";
+      continue;
+    }
+    if (code === 0xfffd || (flags & CONTROL) !== 0 || (stripAccents && (flags & MARK) !== 0)) continue;
+    const normal = String.fromCodePoint(lowercase ? lowerOf(code) : code);
+    if (!standsAlone(code, flags)) {
+      word += normal;
+      continue;
+    }
+    if (word !== "") yield word;
+    word = "";
+    yield normal;
+  }
+  if (word !== "") yield word;
+}

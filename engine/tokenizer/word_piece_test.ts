@@ -1,0 +1,94 @@
+import { assertEquals, assertThrows } from "@std/assert";
+import { GgufError } from "../gguf/errors.ts";
+import type { MetadataValue } from "../gguf/types.ts";
+import { createRankTemplate } from "./rank_template.ts";
+import { tokenizerMetadata, wordPieceMetadata } from "./testing.ts";
+import { createTokenizer } from "./tokenizer.ts";
+import { TooManyTokens } from "./types.ts";
+
+const [PAD, UNK, CLS, SEP, MASK] = [0, 1, 2, 3, 4];
+const PIECES = ["▁play", "▁pla", "ing", "▁e", "▁é", "▁+", "▁中", "▁un", "aff", "able", "▁a", "b", "▁ß", "▁i"];
+const id = (piece: string) => 5 + PIECES.indexOf(piece);
+const bert = (values?: Record<string, MetadataValue>) => createTokenizer(wordPieceMetadata(PIECES, values));
+
+Deno.test("WordPiece takes the longest token from each place of a word on", () => {
+  const tokenizer = bert();
+  assertEquals(tokenizer.encode("playing unaffable"), ["▁play", "ing", "▁un", "aff", "able"].map(id));
+  assertEquals(tokenizer.encode("  a\tab\n"), ["▁a", "▁a", "b"].map(id));
+  assertEquals(tokenizer.encode(""), []);
+});
+
+Deno.test("a word that is not made of tokens throughout is one unknown token", () => {
+  assertEquals(bert().encode("playingx a zzz"), [UNK, id("▁a"), UNK]);
+  assertEquals(bert().encode("x".repeat(100_000)), [UNK]);
+});
+
+Deno.test("words are written small and without accents, unless the file says otherwise", () => {
+  assertEquals(bert().encode("PLAYING É e\u0301"), ["▁play", "ing", "▁e", "▁e"].map(id));
+  assertEquals(bert().encode("İ"), [id("▁i")]);
+  const cased = bert({ "ggml.normalizer.lowercase": false });
+  assertEquals(cased.encode("PLAY play é"), [UNK, id("▁play"), id("▁é")]);
+  const accents = bert({ "ggml.normalizer.strip_accents": false });
+  assertEquals(accents.encode("É"), [id("▁é")]);
+  const marks = bert({ "ggml.normalizer.lowercase": false, "ggml.normalizer.strip_accents": true });
+  assertEquals(marks.encode("é E"), [id("▁e"), UNK]);
+});
+
+Deno.test("punctuation, ASCII signs and ideographs are words of their own; other signs are not", () => {
+  assertEquals(bert().encode("a+a中a"), ["▁a", "▁+", "▁a", "▁中", "▁a"].map(id));
+  assertEquals(bert().encode("a€"), [UNK]);
+});
+
+Deno.test("controls and U+FFFD are left out", () => {
+  assertEquals(bert().encode("pl\0ay\u200bi\ufffdng \u{e000}"), ["▁play", "ing"].map(id));
+});
+
+Deno.test("CLS and SEP stand around a whole text, and control tokens are found on request only", () => {
+  const tokenizer = bert();
+  assertEquals(tokenizer.encode("a", { addSpecial: true }), [CLS, id("▁a"), SEP]);
+  assertEquals(tokenizer.encode("", { addSpecial: true }), [CLS, SEP]);
+  assertEquals(tokenizer.encode("a[MASK]a", { parseSpecial: true }), [id("▁a"), MASK, id("▁a")]);
+  assertEquals(tokenizer.encode("a[MASK]a"), [id("▁a"), UNK, UNK, UNK, id("▁a")]);
+  assertEquals([tokenizer.bosToken, tokenizer.separatorToken, tokenizer.padToken], [CLS, SEP, PAD]);
+  assertThrows(() => tokenizer.encode("a a a", { addSpecial: true, atMost: 4 }), TooManyTokens);
+  assertEquals(tokenizer.encode("x".repeat(100), { atMost: 1 }), [UNK]);
+});
+
+Deno.test("a pair is CLS, the one, SEP, the other, SEP, however the file asks for SEP", () => {
+  const given: Record<string, boolean>[] = [{}, { "ggml.add_sep_token": true }, {
+    "ggml.add_sep_token": false,
+  }];
+  for (const values of given) {
+    const metadata = wordPieceMetadata(PIECES, values);
+    const pair = createRankTemplate(metadata, createTokenizer(metadata)).encode("a", "play");
+    assertEquals(pair, [CLS, id("▁a"), SEP, id("▁play"), SEP]);
+  }
+});
+
+Deno.test("WordPiece decodes to words with blanks between them", () => {
+  const tokenizer = bert();
+  const tokens = tokenizer.encode("playing a", { addSpecial: true });
+  assertEquals(tokenizer.decode(tokens.slice(1, -1)), "playing a");
+  const stream = tokenizer.streamDecoder();
+  assertEquals([...tokens.slice(1, -1).map((token) => stream.push(token)), stream.end()], [
+    "play",
+    "ing",
+    " a",
+    "",
+  ]);
+});
+
+Deno.test("BERT's ids of CLS and SEP hold where the file has none, and without such tokens it is refused", () => {
+  const tokens = Array.from({ length: 104 }, (_, i) => `▁w${i}`);
+  const usual = createTokenizer(tokenizerMetadata({ "ggml.model": "bert", "ggml.tokens": tokens }));
+  assertEquals(usual.encode("w7 x", { addSpecial: true }), [101, 7, 100, 102]);
+  for (const [count, key] of [[101, "cls_token_id"], [102, "seperator_token_id"]] as const) {
+    const few = tokenizerMetadata({ "ggml.model": "bert", "ggml.tokens": tokens.slice(0, count) });
+    assertThrows(() => createTokenizer(few), GgufError, `tokenizer.ggml.${key}`);
+  }
+});
+
+Deno.test("a WordPiece vocabulary that would take too much memory is refused", () => {
+  const long = Array.from({ length: 4200 }, (_, i) => String(i).padEnd(2040, "x"));
+  assertThrows(() => createTokenizer(wordPieceMetadata(long)), GgufError, "at most 8388608");
+});
