@@ -11,6 +11,7 @@ import { returnPooled } from "../plan/ops/return_pooled.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
+import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { QWEN35 } from "./qwen35.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
@@ -23,6 +24,8 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   qwen3: QWEN3,
   qwen3moe: QWEN3MOE,
   qwen35: QWEN35,
+  lfm2: LFM2,
+  lfm2moe: LFM2MOE,
 };
 
 /** The norm after the last layer. */

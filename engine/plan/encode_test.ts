@@ -3,7 +3,7 @@ import { buildPlan } from "../architectures/registry.ts";
 import { encodePlan } from "./encode.ts";
 import { type Forms, withKvType } from "./plan.ts";
 import { planScratch } from "./scratch.ts";
-import { smallHybrid, smallTransformer } from "./testing.ts";
+import { smallHybrid, smallLfm2, smallTransformer } from "./testing.ts";
 
 /** Reads an encoded plan back, in the order that rust-kernels/src/program/ and ops/ has. */
 class Reader {
@@ -44,9 +44,11 @@ const MODELS = {
   qwen2: smallTransformer({ architecture: "qwen2", type: "Q8_0", biases: true, types: { ffn_down: "F16" } }),
   qwen35: smallHybrid({ architecture: "qwen35", type: "Q8_0" }),
   qwen3moe: smallTransformer({ architecture: "qwen3moe", type: "Q8_0", headNorms: true }),
+  lfm2: smallLfm2({ architecture: "lfm2", type: "Q8_0" }),
 };
 const SIZES = { kvBlocks: 9, stateSlots: 3, maxRows: 48, maxLogitRows: 5 };
 const DELTA = [8 * 64, 3, 4, 64, 64];
+const CONV = [256, 2, 0, 0, 0];
 /**
  * KV type, blocks, groups, layers, each group's window, each layer's heads, head dimension and group; recurrent layers and
  * slots, each layer's channels and inputs of the convolution, and heads, rows and columns of its matrices.
@@ -55,6 +57,7 @@ const SHAPES = {
   qwen2: [[0, 9, 1, 2, 0, 2, 32, 0, 2, 32, 0], [0, 3]],
   qwen35: [[1, 9, 1, 1, 0, 2, 32, 0], [3, 3, ...DELTA, ...DELTA, ...DELTA]],
   qwen3moe: [[0, 9, 1, 2, 0, 2, 32, 0, 2, 32, 0], [0, 3]],
+  lfm2: [[0, 9, 1, 1, 0, 2, 32, 0], [2, 3, ...CONV, ...CONV]],
 } as const;
 
 /** Form, kind of rows (and of experts how many there are and how many a row chooses), columns, place. */
@@ -63,7 +66,7 @@ function readBuffer(r: Reader): number[] {
   return [form, rows, ...rows === 2 ? r.u32s(2) : [], r.u32(), r.u64()];
 }
 
-for (const name of ["qwen2", "qwen35", "qwen3moe"] as const) {
+for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2"] as const) {
   Deno.test(`encode: ${name}'s head and buffers say what the plan says`, () => {
     const plan = withKvType(buildPlan(MODELS[name]), name === "qwen35" ? "q8_0" : "f16");
     const [kv, recurrent] = SHAPES[name];

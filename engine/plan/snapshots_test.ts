@@ -2,13 +2,13 @@ import { assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { buildPlan } from "../architectures/registry.ts";
 import { printPlan } from "./print.ts";
-import { type SmallHybrid, smallModel, type SmallTransformer } from "./testing.ts";
+import { type SmallHybrid, type SmallLfm2, smallModel, type SmallTransformer } from "./testing.ts";
 
 /*
  * What each architecture compiles to, as text. A change that leaves these files alone changed no graph; for one that
  * means to, `UPDATE_SNAPSHOTS=1 deno test -P=test engine/plan` writes them anew.
  */
-const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid>> = {
+const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2>> = {
   "llama-q4_0": { architecture: "llama", type: "Q4_0", output: true },
   "llama-f16-tied": { architecture: "llama", type: "F16" },
   "llama-mixed": {
@@ -23,6 +23,9 @@ const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid>> = {
   "qwen3moe-f16": { architecture: "qwen3moe", type: "F16", headNorms: true, types: { ffn_up_exps: "Q8_0" } },
   "qwen35-q8_0": { architecture: "qwen35", type: "Q8_0" },
   "qwen35-f16": { architecture: "qwen35", type: "F16" },
+  "lfm2-q8_0": { architecture: "lfm2", type: "Q8_0" },
+  "lfm2-f16": { architecture: "lfm2", type: "F16" },
+  "lfm2moe-q4_0": { architecture: "lfm2moe", type: "Q4_0" },
 };
 
 for (const [name, model] of Object.entries(MODELS)) {

@@ -25,6 +25,13 @@ export interface SmallHybrid {
   readonly type: TensorType;
 }
 
+/** Two layers of short convolutions, and one of attention; with experts in the last two. */
+export interface SmallLfm2 {
+  readonly architecture: "lfm2" | "lfm2moe";
+  /** Format of the matrices. */
+  readonly type: TensorType;
+}
+
 const VOCAB = 8;
 const EMBEDDING = 256;
 const FEED_FORWARD = 512;
@@ -34,8 +41,16 @@ const HEAD = 32;
 const LAYERS = 2;
 
 /** A small file of the architecture, 256 wide, eight heads of 32 over two, with weights of zero. */
-export function smallModel(options: SmallTransformer | SmallHybrid): GgufFile {
-  return options.architecture === "qwen35" ? smallHybrid(options) : smallTransformer(options);
+export function smallModel(options: SmallTransformer | SmallHybrid | SmallLfm2): GgufFile {
+  switch (options.architecture) {
+    case "qwen35":
+      return smallHybrid(options);
+    case "lfm2":
+    case "lfm2moe":
+      return smallLfm2(options);
+    default:
+      return smallTransformer(options);
+  }
 }
 
 /** What all small models have: the keys of the dense decoders, tokens, and ways to add tensors. */
@@ -165,5 +180,41 @@ export function smallHybrid({ architecture, type }: SmallHybrid): GgufFile {
   }
   file.matrix("blk.4.nextn.eh_proj", 2 * EMBEDDING, EMBEDDING);
   file.vector("output_norm.weight", EMBEDDING);
+  return file.parse();
+}
+
+export function smallLfm2({ architecture, type }: SmallLfm2): GgufFile {
+  const file = new SmallFile(architecture, 3, type);
+  file.keys({ "shortconv.l_cache": 3 });
+  file.builder.array(`${architecture}.attention.head_count_kv`, "INT32", [0, 0, KV_HEADS]);
+  const mixture = architecture === "lfm2moe";
+  if (mixture) {
+    const { count, used, feedForward } = EXPERTS;
+    file.keys({ expert_count: count, expert_used_count: used, expert_feed_forward_length: feedForward });
+    file.keys({ expert_gating_func: 2, leading_dense_block_count: 1 });
+  }
+  file.matrix("token_embd", EMBEDDING, VOCAB);
+  for (let layer = 0; layer < 3; layer++) {
+    const prefix = `blk.${layer}.`;
+    for (const name of ["attn_norm", "ffn_norm"]) file.vector(`${prefix}${name}.weight`, EMBEDDING);
+    if (layer < 2) {
+      file.matrix(`${prefix}shortconv.in_proj`, EMBEDDING, 3 * EMBEDDING);
+      file.vector(`${prefix}shortconv.conv.weight`, 3, EMBEDDING);
+      file.matrix(`${prefix}shortconv.out_proj`, EMBEDDING, EMBEDDING);
+    } else {
+      file.matrix(`${prefix}attn_q`, EMBEDDING, HEADS * HEAD);
+      for (const name of ["attn_k", "attn_v"]) file.matrix(prefix + name, EMBEDDING, KV_HEADS * HEAD);
+      for (const name of ["attn_q_norm", "attn_k_norm"]) file.vector(`${prefix}${name}.weight`, HEAD);
+      file.matrix(`${prefix}attn_output`, HEADS * HEAD, EMBEDDING);
+    }
+    if (mixture && layer > 0) {
+      file.experts(prefix, {});
+      file.vector(`${prefix}exp_probs_b.bias`, EXPERTS.count);
+      continue;
+    }
+    for (const name of ["ffn_gate", "ffn_up"]) file.matrix(prefix + name, EMBEDDING, FEED_FORWARD);
+    file.matrix(`${prefix}ffn_down`, FEED_FORWARD, EMBEDDING);
+  }
+  file.vector("token_embd_norm.weight", EMBEDDING);
   return file.parse();
 }

@@ -1,0 +1,96 @@
+import { readExpertHparams } from "../gguf/expert_hparams.ts";
+import type { Hparams, LayerShape } from "../gguf/hparams.ts";
+import { readLfm2Hparams } from "../gguf/lfm2_hparams.ts";
+import type { PlanBuilder, Value } from "../plan/builder.ts";
+import { attention } from "../plan/ops/attention.ts";
+import { embed } from "../plan/ops/embed.ts";
+import { gatedConv } from "../plan/ops/gated_conv.ts";
+import { linear } from "../plan/ops/matmul.ts";
+import { rmsNorm } from "../plan/ops/rms_norm.ts";
+import { ropeAppend } from "../plan/ops/rope_append.ts";
+import { ropeTable } from "../plan/ops/rope_table.ts";
+import { swiglu } from "../plan/ops/swiglu.ts";
+import type { Architecture } from "./architecture.ts";
+import type { TensorName } from "./llama.ts";
+import { mixture } from "./mixture.ts";
+import type { Rope } from "./rope.ts";
+
+/** Files name the last norm as if it were the embedding's. */
+const ending = () => ({ norm: "token_embd_norm" });
+
+/**
+ * LFM2: short convolutions between gates, and in some layers attention with a norm of each head instead.
+ * Sources: "LFM2 Technical Report" (arXiv 2511.23404); Hugging Face transformers, models/lfm2.
+ */
+export const LFM2: Architecture = {
+  allows: { layersDiffer: true },
+  ending,
+  build: (b, h, rope) => buildLfm2(b, h, rope, false),
+};
+
+/** The same with experts behind the first layers, chosen by sigmoids with a bias that does not weigh. */
+export const LFM2MOE: Architecture = {
+  allows: { layersDiffer: true, experts: true },
+  ending,
+  build: (b, h, rope) => buildLfm2(b, h, rope, true),
+};
+
+function buildLfm2(b: PlanBuilder, h: Hparams, rope: Rope, mixtures: boolean): Value {
+  const { taps, window, denseLayers } = readLfm2Hparams(b.file, h, mixtures);
+  const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
+  const table = ropeTable(b, rope.angles());
+  const experts = denseLayers < h.blockCount ? readExpertHparams(b.file, h, "sigmoid") : undefined;
+  for (const [i, layer] of h.layers.entries()) {
+    const name = (tensor: string) => `blk.${i}.${tensor}`;
+    const mixIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
+    const mixed = layer.kvHeads === 0
+      ? { rows: convolution(b, mixIn, taps, name), by: name("shortconv.out_proj") }
+      : { rows: headNormedAttention(b, mixIn, h, { layer, table, window }, name), by: name("attn_output") };
+    linear(b, mixed.rows, [{ name: mixed.by, rows: h.embeddingLength, addTo: x }]);
+    const ffnIn = rmsNorm(b, x, name("ffn_norm"), h.epsilon);
+    if (experts && i >= denseLayers) {
+      mixture(b, ffnIn, x, experts, name, { sigmoid: { bias: name("exp_probs_b.bias") } });
+      continue;
+    }
+    const ffn = swiglu(b, ffnIn, name("ffn_gate"), name("ffn_up"), layer.feedForwardLength);
+    linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
+  }
+  return x;
+}
+
+function convolution(b: PlanBuilder, x: Value, taps: number, name: TensorName): Value {
+  const [gated] = linear(b, x, [{ name: name("shortconv.in_proj"), rows: 3 * x.columns }]);
+  return gatedConv(b, gated, name("shortconv.conv"), taps);
+}
+
+interface AttentionLayer {
+  readonly layer: LayerShape;
+  readonly table: Value;
+  /** 0 is all. */
+  readonly window: number;
+}
+
+function headNormedAttention(
+  b: PlanBuilder,
+  x: Value,
+  h: Hparams,
+  { layer: { heads, kvHeads }, table, window }: AttentionLayer,
+  name: TensorName,
+): Value {
+  const headDim = h.keyLength;
+  const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
+  const qkv = linear(b, x, [
+    { name: name("attn_q"), rows: heads * headDim },
+    { name: name("attn_k"), rows: kvHeads * headDim },
+    { name: name("attn_v"), rows: kvHeads * headDim },
+  ]);
+  ropeAppend(b, qkv, shape, {
+    table,
+    rotated: h.ropeDimensionCount,
+    interleaved: false,
+    eps: h.epsilon,
+    qNorm: name("attn_q_norm"),
+    kNorm: name("attn_k_norm"),
+  });
+  return attention(b, qkv[0], shape, 1 / Math.sqrt(headDim), window);
+}
