@@ -55,7 +55,7 @@ export class BpeEncoder {
 
   #encodePiece(piece: string): Int32Array {
     const bytes = this.#utf8.encode(piece);
-    if (this.preTokenizer.wholePieces) {
+    if (this.preTokenizer.wholePieces === "all") {
       const id = this.vocabulary.ids.get(codesOfBytes(bytes));
       // Plain text never becomes a control token.
       if (id !== undefined && this.vocabulary.types[id] !== TOKEN_TYPE.CONTROL) return Int32Array.of(id);

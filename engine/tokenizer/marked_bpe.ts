@@ -56,7 +56,8 @@ export class MarkedBpeEncoder {
   }
 
   #encodePiece(piece: string): number[] {
-    const whole = /^\n+$/.test(piece) ? this.#tokenOf(piece) : undefined;
+    const asWhole = this.preTokenizer.wholePieces === "line breaks" && /^\n+$/.test(piece);
+    const whole = asWhole ? this.#tokenOf(piece) : undefined;
     if (whole !== undefined) return [whole];
     const characters = [...piece];
     // What is no token is numbered downwards from -2, which never merges, to be found again afterwards.

@@ -137,14 +137,15 @@ export const gpt2: Match = (text, index, end) => {
 export interface WordRules {
   /** What words are made of: LETTER, with or without MARK. */
   letters: number;
-  /** How a word is matched: every run of letters, or only as far as its case allows. */
+  /** How a word is matched: every run of letters, or only as far as its case allows, or with marks. */
   word?: Match;
   /** Most digits to a piece. */
-  digits: 1 | 3;
+  digits: 1 | 3 | typeof Infinity;
   /** Whether 's and the like stand apart, belong to their word, or are nothing special. */
   contractions: "apart" | "inside" | "none";
-  /** What may follow punctuation in its piece. */
+  /** What may follow punctuation in its piece, and how much of it. */
   tail: "" | "\r\n" | "\r\n/";
+  tailLength?: 1;
 }
 
 /**
@@ -152,7 +153,7 @@ export interface WordRules {
  * or line break, digits, punctuation with one leading blank, white space with line breaks, other white space.
  */
 export function words(rules: WordRules): Match {
-  const { letters, contractions, tail } = rules;
+  const { letters, contractions, tail, tailLength = Infinity } = rules;
   const word: Match = rules.word ?? ((text, index, end) => runOf(letters, text, index, end));
   const number = digits(rules.digits);
   const isTail = (code: number) => (tail !== "" && isNewline(code)) || (tail === "\r\n/" && code === SLASH);
@@ -164,14 +165,17 @@ export function words(rules: WordRules): Match {
     const code = text.codePointAt(index)!;
     const flags = classOf(code);
     const leads = (flags & (letters | NUMBER)) === 0 && !isNewline(code);
-    const body = leads ? index + widthAt(text, index) : index;
-    const stop = word(text, body, end);
+    let body = leads ? index + widthAt(text, index) : index;
+    let stop = word(text, body, end);
+    // What may lead a word may be all of it: a mark.
+    if (stop === body && leads) stop = word(text, body = index, end);
     if (stop > body) return contractions === "inside" ? contraction(text, stop, end, 32) : stop;
     if (flags & NUMBER) return number(text, index, end);
     const marks = code === BLANK ? index + 1 : index;
     let last = runWithout(SPACE | letters | NUMBER, text, marks, end);
     if (last > marks) {
-      while (last < end && isTail(text.charCodeAt(last))) last++;
+      const most = Math.min(end, last + tailLength);
+      while (last < most && isTail(text.charCodeAt(last))) last++;
       return last;
     }
     const lines = lineBreaks(text, index, end);
@@ -179,49 +183,119 @@ export function words(rules: WordRules): Match {
   };
 }
 
-/**
- * `U*L+|U+L*` where U is every letter but a-z and L every letter but A-Z: llama.cpp's reading of the o200k words,
- * whose upper and lower case it tells apart in ASCII only.
- */
-export const casedWord: Match = (text, index, end) => {
-  let upper = index;
-  while ((classAt(text, upper, end) & LETTER) !== 0 && !isLowerAscii(text.charCodeAt(upper))) {
-    upper += widthAt(text, upper);
+/** `\p{L}\p{M}*(?: \p{L}\p{M}*)*` again and again: words with single blanks between them. */
+export const phrase: Match = (text, index, end) => {
+  let stop = index;
+  for (let next = index; (classAt(text, next, end) & LETTER) !== 0;) {
+    stop = runOf(MARK, text, next + widthAt(text, next), end);
+    const blank = text.charCodeAt(stop) === BLANK && (classAt(text, stop + 1, end) & LETTER) !== 0;
+    next = blank && stop < end ? stop + 1 : stop;
   }
-  let lower = upper;
-  while ((classAt(text, lower, end) & LETTER) !== 0 && !isUpperAscii(text.charCodeAt(lower))) {
-    lower += widthAt(text, lower);
-  }
-  if (lower > upper) return lower;
-  // L+ wants one letter at least: U* gives back what stands after the last letter that may be an L.
-  let last = upper;
-  while (last > index && isUpperAscii(text.charCodeAt(last - 1))) last--;
-  return last > index ? last : upper;
+  return stop;
 };
 
 /**
- * `[ASCII punctuation][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*`, then white space as
- * in `words`.
+ * `U*L+|U+L*` where U is every letter but a-z and L every letter but A-Z, `letters` being LETTER, with or without MARK:
+ * llama.cpp's reading of the o200k words, whose upper and lower case it tells apart in ASCII only.
  */
-export const deepseek3: Match = (text, index, end) => {
+export function casedWord(letters: number): Match {
+  return (text, index, end) => {
+    let upper = index;
+    while ((classAt(text, upper, end) & letters) !== 0 && !isLowerAscii(text.charCodeAt(upper))) {
+      upper += widthAt(text, upper);
+    }
+    let lower = upper;
+    while ((classAt(text, lower, end) & letters) !== 0 && !isUpperAscii(text.charCodeAt(lower))) {
+      lower += widthAt(text, lower);
+    }
+    if (lower > upper) return lower;
+    // L+ wants one letter at least: U* gives back what stands after the last letter that may be an L.
+    let last = upper;
+    while (last > index && isUpperAscii(text.charCodeAt(last - 1))) last--;
+    return last > index ? last : upper;
+  };
+}
+
+const HAN =
+  /[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u{20000}-\u{2a6df}\u{2a700}-\u{2ebef}\u{2f800}-\u{2fa1f}]/u;
+
+/** Runs of Han characters, and of the others as `words` cuts them, letters of no case with the rest. */
+export function apartFromHan(rules: WordRules): Match {
+  const isHan = (code: number) => code >= 0x3400 && HAN.test(String.fromCodePoint(code));
+  const hanRun: Match = (text, index, end) => {
+    while (index < end && isHan(text.codePointAt(index)!)) index += widthAt(text, index);
+    return index;
+  };
+  const word: Match = (text, index, end) => {
+    while (index < end) {
+      const code = text.codePointAt(index)!;
+      if ((classOf(code) & LETTER) === 0 || isHan(code)) break;
+      index += widthAt(text, index);
+    }
+    return index;
+  };
+  const others = words({ ...rules, word });
+  return (text, index, end) => {
+    const stop = hanRun(text, index, end);
+    return stop > index ? stop : others(text, index, end);
+  };
+}
+
+/**
+ * `[ASCII punctuation][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*`, then white space as
+ * in `words`; without `breaks`, line breaks stand alone.
+ */
+export function deepseek3(breaks: boolean): Match {
+  return (text, index, end) => {
+    const code = text.codePointAt(index)!;
+    const flags = classOf(code);
+    const next = index + widthAt(text, index);
+    if (code < 0x80 && (flags & (PUNCTUATION | SYMBOL)) !== 0) {
+      let stop = next;
+      while (stop < end && (isLowerAscii(text.charCodeAt(stop)) || isUpperAscii(text.charCodeAt(stop)))) {
+        stop++;
+      }
+      if (stop > next) return stop;
+    }
+    const leads = (flags & (LETTER | MARK | PUNCTUATION | SYMBOL)) === 0 && !isNewline(code);
+    const body = leads ? next : index;
+    const stop = runOf(LETTER | MARK, text, body, end);
+    if (stop > body) return stop;
+    const marks = code === BLANK ? next : index;
+    let last = runOf(PUNCTUATION | SYMBOL, text, marks, end);
+    if (last > marks) {
+      while (breaks && last < end && isNewline(text.charCodeAt(last))) last++;
+      return last;
+    }
+    if (!breaks && isNewline(code)) return next;
+    const lines = breaks ? lineBreaks(text, index, end) : index;
+    return lines > index ? lines : whiteSpace(text, index, end);
+  };
+}
+
+/** One character that is punctuation or an ASCII symbol. */
+export const onePunctuation: Match = (text, index, end) => {
   const code = text.codePointAt(index)!;
-  const flags = classOf(code);
-  const next = index + widthAt(text, index);
-  if (code < 0x80 && (flags & (PUNCTUATION | SYMBOL)) !== 0) {
-    let stop = next;
-    while (stop < end && (isLowerAscii(text.charCodeAt(stop)) || isUpperAscii(text.charCodeAt(stop)))) stop++;
-    if (stop > next) return stop;
-  }
-  const leads = (flags & (LETTER | MARK | PUNCTUATION | SYMBOL)) === 0 && !isNewline(code);
-  const body = leads ? next : index;
-  const stop = runOf(LETTER | MARK, text, body, end);
-  if (stop > body) return stop;
-  const marks = code === BLANK ? next : index;
-  let last = runOf(PUNCTUATION | SYMBOL, text, marks, end);
-  if (last > marks) {
-    while (last < end && isNewline(text.charCodeAt(last))) last++;
-    return last;
-  }
-  const lines = lineBreaks(text, index, end);
-  return lines > index ? lines : whiteSpace(text, index, end);
+  const flags = classAt(text, index, end);
+  const matches = (flags & PUNCTUATION) !== 0 || (code < 0x80 && (flags & SYMBOL) !== 0);
+  return matches ? index + widthAt(text, index) : index;
 };
+
+/** `[\t\n]|    |  ` */
+export const tabOrBlanks: Match = (text, index, end) => {
+  const code = text.charCodeAt(index);
+  if (code === 0x09 || code === 0x0a) return index + 1;
+  let stop = index;
+  while (stop < Math.min(end, index + 4) && text.charCodeAt(stop) === BLANK) stop++;
+  const count = stop - index;
+  return count === 4 ? stop : count >= 2 ? index + 2 : index;
+};
+
+/** An expression that is tried at one place; it must read a bounded number of characters. */
+export function expression(source: string): Match {
+  const sticky = new RegExp(source, "y");
+  return (text, index, end) => {
+    sticky.lastIndex = index;
+    return sticky.test(text) && sticky.lastIndex <= end ? sticky.lastIndex : index;
+  };
+}

@@ -1,27 +1,39 @@
 import { GgufError, quote } from "../gguf/errors.ts";
 import type { Spelling } from "./decoder.ts";
 import {
+  apartFromHan,
   casedWord,
   characterRun,
   deepseek3,
   digits,
+  expression,
   gpt2,
   lineBreakRun,
   oneLineBreak,
+  onePunctuation,
+  phrase,
   punctuationRun,
   spacedRun,
+  tabOrBlanks,
   threeAsciiDigits,
   type WordRules,
   words,
 } from "./patterns.ts";
-import { isolate, isolateTrailingSpace, type Stage } from "./stage.ts";
-import { LETTER, MARK, PUNCTUATION } from "./unicode.ts";
+import {
+  blanksByPowers,
+  isolate,
+  isolateTrailingSpace,
+  type Match,
+  type Stage,
+  triplesFromEnd,
+} from "./stage.ts";
+import { classAt, LETTER, MARK, NUMBER, PUNCTUATION, runOf, SPACE } from "./unicode.ts";
 
 /** How a BPE vocabulary wants its text cut before it is merged. */
 export interface PreTokenizer {
   readonly stages: readonly Stage[];
-  /** A piece that is a token as it stands is taken as that token, whatever the merges say. */
-  readonly wholePieces: boolean;
+  /** Which pieces, if they are tokens as they stand, are taken as those tokens, whatever the merges say. */
+  readonly wholePieces: "all" | "line breaks" | "none";
   /** Whether BOS comes first where the file does not say. */
   readonly addBos: boolean;
   /** BOS comes first whatever the file says: early files of such a model say that it does not. */
@@ -38,11 +50,48 @@ interface Rules extends Partial<PreTokenizer> {
 const CL100K: WordRules = { letters: LETTER, digits: 3, contractions: "apart", tail: "\r\n" };
 const O200K: WordRules = {
   letters: LETTER,
-  word: casedWord,
+  word: casedWord(LETTER),
   digits: 3,
   contractions: "inside",
   tail: "\r\n/",
 };
+/** The o200k words without a look at their case, marks with their letters. */
+const MARKED_O200K: WordRules = {
+  ...O200K,
+  word: (text, index, end) => runOf(LETTER | MARK, text, index, end),
+};
+
+/** A run of letters, ideographs or kana, punctuation or bopomofo. */
+const YOUTU_RUNS = [
+  /[\uac00-\ud7a3\u3131-\u318e]/,
+  /[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]/,
+  /[\u3105-\u312f]/,
+  /[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]/,
+].map((characters) => characterRun(characters, false));
+
+const youtuRun: Match = (text, index, end) =>
+  YOUTU_RUNS.map((run) => run(text, index, end)).find((stop) => stop > index) ?? index;
+
+/** East Asian scripts that are written without blanks, as AFMoE lists them. */
+const AFMOE_UNSPACED =
+  /[\u4e00-\u9fff\u3400-\u4dbf\u8c48-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]/u;
+
+/** ` ?` and a run of what is neither white space nor one of these signs. */
+const bloomWord: Match = (text, index, end) => {
+  const isPart = (i: number) =>
+    i < end && (classAt(text, i, end) & SPACE) === 0 &&
+    !"(|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)".includes(text[i]);
+  const body = text[index] === " " ? index + 1 : index;
+  let stop = body;
+  while (isPart(stop)) stop++;
+  return stop > body ? stop : index;
+};
+
+const numberTriples = triplesFromEnd(
+  (text, index, end) => (classAt(text, index, end) & NUMBER) !== 0,
+  "after",
+);
+const asciiTriples = triplesFromEnd((text, index) => text[index] >= "0" && text[index] <= "9", "before");
 
 /** Merges go over whole lines of raw text. */
 const LINES: Partial<PreTokenizer> & { stages: readonly Stage[] } = {
@@ -63,14 +112,21 @@ const DEEPSEEK_PUNCTUATION = /[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u30
 const DEEPSEEK_CJK = /[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]/u;
 
 const RULES: readonly Rules[] = [
-  { names: "gemma4 granite-embed-multi-311m", ...LINES, addBos: true, alwaysBos: true },
+  {
+    names: "gemma4 granite-embed-multi-311m",
+    ...LINES,
+    wholePieces: "line breaks",
+    addBos: true,
+    alwaysBos: true,
+  },
+  { names: "sarvam-moe", ...LINES },
   {
     names: "default",
     stages: [isolate(punctuationRun("$+<=>^~|")), gpt2Words, numbers, digitTriples],
   },
   {
     names:
-      "gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat a.x-4.0 mellum modern-bert jina-es jina-de jina-v2-es jina-v2-de",
+      "gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat a.x-4.0 mellum modern-bert jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code roberta-bpe",
     stages: [gpt2Words],
   },
   {
@@ -84,7 +140,7 @@ const RULES: readonly Rules[] = [
   {
     names: "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
     stages: [isolate(words(CL100K))],
-    wholePieces: true,
+    wholePieces: "all",
     addBos: true,
   },
   { names: "dbrx smaug-bpe glm4 chatglm-bpe", stages: [isolate(words(CL100K))] },
@@ -98,7 +154,7 @@ const RULES: readonly Rules[] = [
   {
     names: "tekken",
     stages: [isolate(words({ ...O200K, digits: 1, contractions: "none" }))],
-    wholePieces: true,
+    wholePieces: "all",
     addBos: true,
   },
   { names: "gpt-4o llama4 kanana2 talkie minimax-m2", stages: [isolate(words(O200K))] },
@@ -128,12 +184,71 @@ const RULES: readonly Rules[] = [
     stages: [
       isolate(digits(3)),
       isolate(characterRun(/[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]/u, false)),
-      isolate(deepseek3),
+      isolate(deepseek3(true)),
     ],
+  },
+  {
+    names: "spark2_5",
+    stages: [
+      isolate(digits(3)),
+      isolate(characterRun(/[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]/u, false)),
+      isolate(deepseek3(false)),
+      eachDigit,
+    ],
+  },
+  {
+    names: "afmoe",
+    stages: [
+      numberTriples,
+      isolate(characterRun(AFMOE_UNSPACED, false)),
+      isolate(deepseek3(true)),
+    ],
+  },
+  {
+    names: "youtu",
+    stages: [isolate(youtuRun), isolate(words({ ...MARKED_O200K, digits: 1 }))],
+    wholePieces: "all",
+  },
+  { names: "tiny_aya cohere2moe", stages: [numberTriples, isolate(words(MARKED_O200K))] },
+  {
+    names: "granite-embed-multi-97m",
+    stages: [isolate(words({ ...O200K, word: casedWord(LETTER | MARK) }))],
+    wholePieces: "all",
+  },
+  {
+    names: "kimi-k2",
+    stages: [isolate(apartFromHan({ ...CL100K, contractions: "inside" }))],
+  },
+  { names: "jais-2", stages: [isolate(words(CL100K)), blanksByPowers] },
+  {
+    names: "minicpm5",
+    stages: [isolate(digits(3)), isolate(words({ ...CL100K, digits: Infinity }))],
+    wholePieces: "all",
+  },
+  { names: "ufakzeka", stages: [isolate(words({ ...CL100K, digits: 1, contractions: "none" }))] },
+  {
+    names: "exaone-moe",
+    stages: [isolate(words({ ...CL100K, word: phrase, digits: 1, tail: "\r\n/", tailLength: 1 }))],
+  },
+  { names: "laguna", stages: [isolate(lineBreakRun), isolate(words({ ...CL100K, digits: 1 }))] },
+  { names: "superbpe", stages: [numbers, asciiTriples] },
+  { names: "bloom poro-chat gpt3-finnish", stages: [isolate(bloomWord)] },
+  { names: "viking", stages: [isolate(bloomWord), eachDigit] },
+  {
+    names: "chameleon",
+    stages: [
+      isolate(expression("<sentinel:[0-9]+>")),
+      isolate(expression("IMGIMG[A-I]{1,4}Z")),
+      isolate(tabOrBlanks),
+      eachDigit,
+      isolate(onePunctuation),
+      gpt2Words,
+    ],
+    addBos: true,
   },
 ];
 
-const USUAL = { wholePieces: false, addBos: false, alwaysBos: false, spelling: "bytes" } as const;
+const USUAL = { wholePieces: "none", addBos: false, alwaysBos: false, spelling: "bytes" } as const;
 
 const BY_NAME = new Map<string, PreTokenizer>(
   RULES.flatMap(({ names, ...rules }) => names.split(" ").map((name) => [name, { ...USUAL, ...rules }])),

@@ -50,3 +50,42 @@ export const isolateTrailingSpace: Stage = (text, start, end, ends) => {
   if (body > start) ends.push(body);
   if (body < end) ends.push(end);
 };
+
+/**
+ * Cuts before every third digit from the end of a run of digits, and at one border of the run: before it, where its
+ * length is a multiple of three, or after it. `isDigit` is asked of one character.
+ */
+export function triplesFromEnd(
+  isDigit: (text: string, index: number, end: number) => boolean,
+  border: "before" | "after",
+): Stage {
+  return (text, start, end, ends) => {
+    let done = start;
+    for (let index = start; index < end;) {
+      const digits = [index];
+      while (index < end && isDigit(text, index, end)) digits.push(index += widthAt(text, index));
+      if (digits.length === 1) index += widthAt(text, index);
+      const [first, last] = border === "before" ? [0, digits.length - 2] : [1, digits.length - 1];
+      for (let i = first; i <= last && digits.length > 1; i++) {
+        if ((digits.length - 1 - i) % 3 === 0 && digits[i] > done) ends.push(done = digits[i]);
+      }
+    }
+    if (done < end) ends.push(end);
+  };
+}
+
+/** A piece of blanks that does not end in a line break is cut into powers of two, from 512 down, the largest first. */
+export const blanksByPowers: Stage = (text, start, end, ends) => {
+  const last = text.charCodeAt(end - 1);
+  let index = start;
+  while (index < end && (classAt(text, index, end) & SPACE) !== 0) index++;
+  if (index < end || last === 0x0a || last === 0x0d) {
+    ends.push(end);
+    return;
+  }
+  let size = 512;
+  for (index = start; index < end; ends.push(index)) {
+    while (size > end - index) size /= 2;
+    index += size;
+  }
+};
