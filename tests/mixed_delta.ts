@@ -2,7 +2,7 @@
 import type { PlanBuilder, Value } from "../engine/plan/builder.ts";
 import { deltaRule } from "../engine/plan/ops/delta_rule.ts";
 import { linear } from "../engine/plan/ops/matmul.ts";
-import { shortConv } from "../engine/plan/ops/short_conv.ts";
+import { convolveHeads } from "../engine/plan/ops/short_conv.ts";
 import { CONV_TAPS, deltaState } from "../engine/plan/plan.ts";
 
 export interface DeltaHeads {
@@ -44,7 +44,7 @@ export function mixDelta(b: PlanBuilder, input: Value, heads: DeltaHeads, name: 
     { name: name("ssm_beta"), rows: valueHeads },
   ]);
   const shape = { layer: b.stateLayer(deltaState(heads)), ...heads };
-  shortConv(b, qkv, name("ssm_conv1d"), shape, eps);
+  convolveHeads(b, qkv, name("ssm_conv1d"), shape, eps);
   const [decay, bias, norm] = ["ssm_a", "ssm_dt", "ssm_norm"].map((tensor) => `${name(tensor)}.weight`);
   return deltaRule(b, { qkv, gate, alpha, beta }, { decay, bias, norm }, shape, eps);
 }

@@ -8,7 +8,7 @@ import { linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeAppend } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
-import { shortConv } from "../plan/ops/short_conv.ts";
+import { convolveHeads } from "../plan/ops/short_conv.ts";
 import { swiglu } from "../plan/ops/swiglu.ts";
 import { deltaState } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
@@ -79,7 +79,7 @@ function gatedDeltaNet(b: PlanBuilder, x: Value, d: DeltaHparams, eps: number, n
     { name: name("ssm_alpha"), rows: valueHeads },
     { name: name("ssm_beta"), rows: valueHeads },
   ]);
-  shortConv(b, qkv, name("ssm_conv1d"), heads, eps);
+  convolveHeads(b, qkv, name("ssm_conv1d"), heads, eps);
   const tensors = { decay: name("ssm_a"), bias: name("ssm_dt.bias"), norm: name("ssm_norm.weight") };
   return deltaRule(b, { qkv, gate, alpha, beta }, tensors, heads, eps);
 }

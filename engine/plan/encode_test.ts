@@ -162,8 +162,8 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2"] as const) {
           assertEquals(r.u32s(3), [op.weight, op.out, Number(op.add)]);
           break;
         case "short_conv":
-          assertEquals([code, ...r.u32s(3)], [9, op.x, op.weight, op.heads.layer]);
-          assertEquals([...r.u32s(3), r.f32()], [2, 4, 64, op.eps]);
+          assertEquals([code, ...r.u32s(4)], [9, op.x, op.first, op.weight, operand(op.bias)]);
+          assertEquals([...r.u32s(4), r.f32()], [op.heads.layer, 8, 64, 2, op.eps]);
           break;
         case "gated_conv":
           assertEquals([code, ...r.u32s(2)], [28, op.x, op.weight]);

@@ -2,7 +2,18 @@
  * What an op's operands are made of. An op lists its operands once, in the order that they cross the FFI; which buffers
  * and tensors it touches, its words and its type follow from that list.
  */
-import type { BufferForm, BufferId, Choice, Chosen, DeltaShape, Forms, HeadShape, TensorId } from "./plan.ts";
+import type {
+  BufferForm,
+  BufferId,
+  Choice,
+  Chosen,
+  ConvShape,
+  DeltaShape,
+  Forms,
+  HeadShape,
+  MambaShape,
+  TensorId,
+} from "./plan.ts";
 import type { WordWriter } from "./words.ts";
 
 /** "No such operand" among the words. */
@@ -158,6 +169,21 @@ export const attentionHeads: Operand<HeadShape> = {
 export const deltaHeads: Operand<DeltaShape> = {
   words: 4,
   encode: (w, { layer, keyHeads, valueHeads, headDim }) => w.u32(layer, keyHeads, valueHeads, headDim),
+  states: ({ layer }) => [layer],
+};
+
+/** Channels of a layer that carries a short convolution's inputs. */
+export const convHeads: Operand<ConvShape> = {
+  words: 4,
+  encode: (w, { layer, heads, headDim, keyHeads }) => w.u32(layer, heads, headDim, keyHeads),
+  states: ({ layer }) => [layer],
+};
+
+/** Heads of a layer that carries what Mamba2 does. */
+export const mambaHeads: Operand<MambaShape> = {
+  words: 5,
+  encode: (w, { layer, heads, headDim, groups, stateSize }) =>
+    w.u32(layer, heads, headDim, groups, stateSize),
   states: ({ layer }) => [layer],
 };
 

@@ -108,6 +108,26 @@ export interface DeltaShape {
   readonly headDim: number;
 }
 
+/** The channels of a short convolution, in heads of headDim: the first keyHeads become queries, the next as many keys. */
+export interface ConvShape {
+  /** Among the layers that have a recurrent state. */
+  readonly layer: number;
+  readonly heads: number;
+  readonly headDim: number;
+  readonly keyHeads: number;
+}
+
+/** Heads of Mamba2: head h is written and read by the vectors of group floor(h / (heads / groups)). */
+export interface MambaShape {
+  /** Among the layers that have a recurrent state. */
+  readonly layer: number;
+  readonly heads: number;
+  readonly headDim: number;
+  readonly groups: number;
+  /** Numbers that each channel of a head keeps. */
+  readonly stateSize: number;
+}
+
 /** What a recurrent layer carries from token to token, in f32. */
 export interface StateLayer {
   /** The last inputs of a short convolution. */
@@ -211,6 +231,17 @@ export function deltaState({ keyHeads, valueHeads, headDim }: Omit<DeltaShape, "
   return {
     conv: { inputs: CONV_TAPS - 1, channels: (2 * keyHeads + valueHeads) * headDim },
     matrices: { heads: valueHeads, rows: headDim, columns: headDim },
+  };
+}
+
+/**
+ * What a layer of Mamba2 carries: inputs of its channels and of what they are written and read by, and a matrix [headDim, stateSize]
+ * for each head, with a column more, which begins with a factor of the whole matrix.
+ */
+export function mambaState({ heads, headDim, groups, stateSize }: Omit<MambaShape, "layer">): StateLayer {
+  return {
+    conv: { inputs: CONV_TAPS - 1, channels: heads * headDim + 2 * groups * stateSize },
+    matrices: { heads, rows: headDim, columns: stateSize + 1 },
   };
 }
 

@@ -19,6 +19,8 @@ import { EMBED } from "./embed.ts";
 import { EXPERT_SUM } from "./expert_sum.ts";
 import { EXPERT_SWIGLU } from "./expert_swiglu.ts";
 import { GATED_CONV } from "./gated_conv.ts";
+import { GROUPED_NORM } from "./grouped_norm.ts";
+import { MAMBA2 } from "./mamba2.ts";
 import { MATMUL } from "./matmul.ts";
 import { POOL } from "./pool.ts";
 import { QUANTIZE } from "./quantize.ts";
@@ -48,6 +50,8 @@ export const KINDS = [
   EXPERT_SWIGLU,
   EXPERT_SUM,
   RETURN_POOLED,
+  MAMBA2,
+  GROUPED_NORM,
   GATED_CONV,
 ] as const;
 

@@ -1,25 +1,59 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
-import { deltaHeads, floats, real, weights } from "../operands.ts";
-import { CONV_TAPS, type DeltaShape } from "../plan.ts";
+import { convHeads, floats, integer, optional, real, weights } from "../operands.ts";
+import { CONV_TAPS, type DeltaShape, type MambaShape } from "../plan.ts";
 
 /**
- * In place, for each channel of queries, keys and values: x = silu(weight . the last CONV_TAPS inputs); then keys are
- * divided by max(their length, eps), and queries too, and by sqrt(headDim). The inputs are carried as state.
+ * In place, for each channel, the first of which is column `first`: x = silu(weight . the last CONV_TAPS inputs + bias). Then
+ * the first keyHeads heads are divided by max(their length, eps) and by sqrt(headDim), and the next as many by
+ * max(their length, eps). The inputs are carried as state.
  */
 export const SHORT_CONV = opKind({
   op: "short_conv",
   code: 9,
-  operands: { x: floats("update"), weight: weights, heads: deltaHeads, eps: real },
+  operands: {
+    x: floats("update"),
+    first: integer,
+    weight: weights,
+    bias: optional(weights),
+    heads: convHeads,
+    eps: real,
+  },
   text: (op, t) => {
-    const { layer, keyHeads, valueHeads, headDim } = op.heads;
-    const what = `state ${layer}, ${keyHeads}+${keyHeads}+${valueHeads} heads of ${headDim}, eps ${op.eps}`;
-    return `short_conv(${t.buffer(op.x)}, ${t.tensor(op.weight)}; ${what})`;
+    const { layer, heads, headDim, keyHeads } = op.heads;
+    const parts = keyHeads === 0 ? `${heads}` : `${keyHeads}+${keyHeads}+${heads - 2 * keyHeads}`;
+    const what = `state ${layer}, ${parts} heads of ${headDim}, eps ${op.eps}`;
+    const from = op.first === 0 ? "" : ` from column ${op.first}`;
+    return `short_conv(${t.buffer(op.x)}${from}, ${t.tensors(op.weight, op.bias)}; ${what})`;
   },
 });
 
 /** Convolves queries, keys and values, in place. `name` is the tensor of the weights, [CONV_TAPS, channels]. */
-export function shortConv(b: PlanBuilder, qkv: Value, name: string, heads: DeltaShape, eps: number): void {
+export function convolveHeads(
+  b: PlanBuilder,
+  qkv: Value,
+  name: string,
+  { layer, keyHeads, valueHeads, headDim }: DeltaShape,
+  eps: number,
+): void {
   const weight = b.vector(`${name}.weight`, CONV_TAPS, qkv.columns);
-  b.push({ op: "short_conv", x: b.asFloat(qkv), weight, heads, eps });
+  const heads = { layer, heads: 2 * keyHeads + valueHeads, headDim, keyHeads };
+  b.push({ op: "short_conv", x: b.asFloat(qkv), first: 0, weight, heads, eps });
+}
+
+/** Channels that are convolved together: they stand in few cache lines of each row. */
+const TOGETHER = [64, 32, 16];
+
+/**
+ * Convolves what Mamba2 reads of its rows behind the gates, in place: channels, and the vectors that they are written and read by.
+ * `name` is the tensor of the weights, [CONV_TAPS, channels]; a bias beside it is added where the file has one.
+ */
+export function convolveChannels(b: PlanBuilder, rows: Value, name: string, m: MambaShape): void {
+  const first = m.heads * m.headDim;
+  const channels = first + 2 * m.groups * m.stateSize;
+  const weight = b.vector(`${name}.weight`, CONV_TAPS, channels);
+  const bias = b.file.tensors.has(`${name}.bias`) ? b.vector(`${name}.bias`, channels) : undefined;
+  const headDim = TOGETHER.find((width) => channels % width === 0)!;
+  const heads = { layer: m.layer, heads: channels / headDim, headDim, keyHeads: 0 };
+  b.push({ op: "short_conv", x: b.asFloat(rows), first, weight, bias, heads, eps: 0 });
 }

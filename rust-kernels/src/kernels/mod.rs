@@ -9,6 +9,7 @@ pub mod panel_row;
 pub mod peaks;
 pub mod quant_rows;
 pub mod silu;
+pub mod softplus;
 pub mod thin_gemm;
 pub mod tiles;
 pub mod wide_gemm;

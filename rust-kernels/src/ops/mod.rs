@@ -8,6 +8,8 @@ pub mod expert_sum;
 pub mod expert_swiglu;
 mod experts;
 pub mod gated_conv;
+pub mod grouped_norm;
+pub mod mamba2;
 pub mod matmul;
 pub mod pool;
 mod product;
@@ -92,5 +94,7 @@ ops! {
     13 => expert_swiglu::ExpertSwiGlu,
     14 => expert_sum::ExpertSum,
     15 => return_pooled::ReturnPooled,
+    26 => mamba2::Mamba2,
+    27 => grouped_norm::GroupedNorm,
     28 => gated_conv::GatedConv,
 }

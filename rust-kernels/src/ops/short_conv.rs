@@ -1,27 +1,38 @@
 //! A short causal convolution over each channel's own past, then silu: what a Gated DeltaNet puts its queries, keys and
-//! values through. Source: "Gated Delta Networks" (arXiv 2412.06464), section 3.4.
+//! values through, and Mamba2 its inputs and what they are written and read by.
+//! Sources: "Gated Delta Networks" (arXiv 2412.06464), section 3.4; "Transformers are SSMs" (arXiv 2405.21060), section 7.
 use super::{Decode, Op};
+use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::silu::silu;
-use crate::program::{DeltaHeads, Operands};
+use crate::program::{ConvHeads, Operands};
 use crate::simd::{Kernel, Simd};
 
 pub struct ShortConv {
     x: usize,
+    /// The first channel's column.
+    first: usize,
     /// [head][tap][channel of the head]
     taps: Vec<f32>,
-    heads: DeltaHeads,
+    bias: Option<usize>,
+    heads: ConvHeads,
     eps: f32,
 }
 
 impl Decode for ShortConv {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let (x, weight, heads, eps) = (o.step_float(None)?, o.size()?, o.delta_heads()?, o.f32()?);
-        let channels = heads.channels();
-        o.is_float(x, Some(channels))?;
+        let (x, first, weight, bias) = (o.step_float(None)?, o.size()?, o.size()?, o.optional()?);
+        let (heads, eps) = (o.conv_heads()?, o.f32()?);
+        let (channels, columns) = (heads.channels(), o.buffer(x)?.columns);
+        if first.checked_add(channels).is_none_or(|end| end > columns) {
+            bail!("{channels} channels from column {first} on do not fit a buffer of {columns} columns");
+        }
         let taps = by_head(o.vector(weight, TAPS * channels)?, heads.head_dim);
-        Ok(Self { x, taps, heads, eps })
+        if let Some(bias) = bias {
+            o.vector(bias, channels)?;
+        }
+        Ok(Self { x, first, taps, bias, heads, eps })
     }
 }
 
@@ -35,8 +46,9 @@ impl Op for ShortConv {
     fn run(&self, run: &Run, work: &Work) {
         let h = &self.heads;
         let (dim, stride) = (h.head_dim, run.stride(self.x));
-        for item in work.items(run.step.sequences.len() * h.heads()).flatten() {
-            let (sequence, head) = (&run.step.sequences[item / h.heads()], item % h.heads());
+        let bias = self.bias.map(|bias| run.vector(bias, h.channels()));
+        for item in work.items(run.step.sequences.len() * h.heads).flatten() {
+            let (sequence, head) = (&run.step.sequences[item / h.heads], item % h.heads);
             // Keys are unit vectors, and queries too, but for attention's usual factor.
             let length = match head {
                 q if q < h.key_heads => 1.0 / (dim as f32).sqrt(),
@@ -48,10 +60,11 @@ impl Op for ShortConv {
                 // SAFETY: widths were checked at decode; each head of a sequence is one item.
                 unsafe {
                     run.isa.run(&ConvHead {
-                        x: run.float(self.x, sequence.start + tokens.start).add(head * dim),
+                        x: run.float(self.x, sequence.start + tokens.start).add(self.first + head * dim),
                         stride,
                         tokens: tokens.len(),
                         taps: self.taps.as_ptr().add(head * TAPS * dim),
+                        bias: bias.map_or(std::ptr::null(), |bias| bias.add(head * dim)),
                         state,
                         dim,
                         length,
@@ -74,6 +87,8 @@ pub struct ConvHead {
     pub tokens: usize,
     /// [TAPS][dim], the oldest input's first.
     pub taps: *const f32,
+    /// [dim], or null where there is none.
+    pub bias: *const f32,
     /// [TAPS - 1][dim]: the inputs before the first token's, the oldest first; then those before the next token's.
     pub state: *mut f32,
     pub dim: usize,
@@ -83,7 +98,7 @@ pub struct ConvHead {
     pub eps: f32,
 }
 
-/// y = silu(sum of taps * inputs), scaled to `length`, token after token.
+/// y = silu(bias + sum of taps * inputs), scaled to `length`, token after token.
 ///
 /// # Safety
 /// The pointers hold what the struct says, dim is a multiple of 16.
@@ -100,7 +115,11 @@ impl Kernel for &ConvHead {
                 for c in (0..a.dim).step_by(S::LANES) {
                     let (taps, past) = (a.taps.add(c), a.state.add(c));
                     let input = s.load(x.add(c));
-                    let mut y = s.mul(s.load(taps), s.load(past));
+                    let mut y = if a.bias.is_null() {
+                        s.mul(s.load(taps), s.load(past))
+                    } else {
+                        s.fma(s.load(taps), s.load(past), s.load(a.bias.add(c)))
+                    };
                     for i in 1..TAPS - 1 {
                         let older = s.load(past.add(i * a.dim));
                         y = s.fma(s.load(taps.add(i * a.dim)), older, y);

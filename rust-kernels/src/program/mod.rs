@@ -9,7 +9,7 @@ mod recurrent;
 pub use self::buffer::{Buffer, Choice, Kind, Out, Rows};
 pub use self::kv::{Heads, KvLayer, KvShape};
 pub use self::operands::Operands;
-pub use self::recurrent::{DeltaHeads, RecurrentShape, StateLayer};
+pub use self::recurrent::{ConvHeads, DeltaHeads, MambaHeads, RecurrentShape, StateLayer};
 
 use crate::bail;
 use crate::error::Result;

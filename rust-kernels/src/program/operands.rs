@@ -1,5 +1,5 @@
 //! An op's operands: each is read or found, or it is said why it cannot be used.
-use super::{Buffer, Choice, DeltaHeads, Heads, Kind, Out, Program, Rows};
+use super::{Buffer, Choice, ConvHeads, DeltaHeads, Heads, Kind, MambaHeads, Out, Program, Rows, StateLayer};
 use crate::bail;
 use crate::error::Result;
 use crate::formats::FormatKernels;
@@ -56,20 +56,38 @@ impl Operands<'_, '_> {
     /// Heads of a layer that carries what the delta rule does.
     pub fn delta_heads(&mut self) -> Result<DeltaHeads> {
         let (layer, key_heads, value_heads, head_dim) = (self.size()?, self.size()?, self.size()?, self.size()?);
-        let (heads, layers) = (DeltaHeads { layer, key_heads, value_heads, head_dim }, &self.program.recurrent.layers);
+        let heads = DeltaHeads { layer, key_heads, value_heads, head_dim };
+        heads.check(self.state(layer)?)?;
+        Ok(heads)
+    }
+
+    /// Channels of a layer that carries a convolution's inputs.
+    pub fn conv_heads(&mut self) -> Result<ConvHeads> {
+        let (layer, heads, head_dim, key_heads) = (self.size()?, self.size()?, self.size()?, self.size()?);
+        let heads = ConvHeads { layer, heads, head_dim, key_heads };
+        heads.check(self.state(layer)?)?;
+        Ok(heads)
+    }
+
+    /// Heads of a layer that carries what Mamba2 does.
+    pub fn mamba_heads(&mut self) -> Result<MambaHeads> {
+        let (layer, heads, head_dim) = (self.size()?, self.size()?, self.size()?);
+        let heads = MambaHeads { layer, heads, head_dim, groups: self.size()?, state_size: self.size()? };
+        heads.check(self.state(layer)?)?;
+        Ok(heads)
+    }
+
+    fn state(&self, layer: usize) -> Result<&StateLayer> {
+        let layers = &self.program.recurrent.layers;
         match layers.get(layer) {
-            Some(state) => heads.check(state)?,
+            Some(state) => Ok(state),
             None => bail!("layer {layer} has no recurrent state: there are {}", layers.len()),
         }
-        Ok(heads)
     }
 
     /// Where in a slot the state of a layer begins that carries the last inputs of a convolution and nothing else.
     pub fn conv_state(&self, layer: usize, inputs: usize, channels: usize) -> Result<usize> {
-        let layers = &self.program.recurrent.layers;
-        let Some(state) = layers.get(layer) else {
-            bail!("layer {layer} has no recurrent state: there are {}", layers.len());
-        };
+        let state = self.state(layer)?;
         if [state.channels, state.inputs, state.matrix_floats()] != [channels, inputs, 0] {
             bail!("the last {inputs} inputs of {channels} channels do not fit the state of layer {layer}");
         }

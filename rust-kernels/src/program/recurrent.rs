@@ -2,6 +2,7 @@
 use crate::bail;
 use crate::error::Result;
 use crate::ops::delta_rule::MAX_DIM;
+use crate::ops::mamba2::MAX_SIZE as MAX_MAMBA;
 use crate::ops::short_conv::TAPS;
 use crate::words::Words;
 
@@ -21,12 +22,7 @@ pub struct DeltaHeads {
 impl DeltaHeads {
     /// Queries, keys and values of a row.
     pub fn channels(&self) -> usize {
-        self.heads() * self.head_dim
-    }
-
-    /// Heads of queries, keys and values.
-    pub fn heads(&self) -> usize {
-        2 * self.key_heads + self.value_heads
+        (2 * self.key_heads + self.value_heads) * self.head_dim
     }
 
     /// Refuses heads that the kernels cannot hold, and those of another state.
@@ -38,8 +34,82 @@ impl DeltaHeads {
             bail!("recurrent heads: {value_heads} over {key_heads} of {head_dim} are not supported");
         }
         let wanted = [self.channels(), TAPS - 1, value_heads, head_dim, head_dim];
-        if [state.channels, state.inputs, state.heads, state.rows, state.columns] != wanted {
+        if state.sizes() != wanted {
             bail!("{value_heads} heads over {key_heads} of {head_dim} do not fit the state of layer {layer}");
+        }
+        Ok(())
+    }
+}
+
+/// The channels of a short convolution, in heads. Results of the first `key_heads` heads are queries, those of the next as
+/// many are keys: vectors that are brought to a length.
+#[derive(Clone, Copy)]
+pub struct ConvHeads {
+    /// Among the layers that have a state.
+    pub layer: usize,
+    pub heads: usize,
+    pub head_dim: usize,
+    pub key_heads: usize,
+}
+
+impl ConvHeads {
+    pub fn channels(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// As `DeltaHeads::check`.
+    pub(super) fn check(&self, state: &StateLayer) -> Result<()> {
+        let Self { layer, heads, head_dim, key_heads } = *self;
+        let dim = head_dim.is_multiple_of(16) && (16..=MAX_DIM).contains(&head_dim);
+        if !dim || heads == 0 || heads > MOST || key_heads > heads / 2 {
+            bail!("a convolution of {heads} heads of {head_dim}, {key_heads} of them keys, is not supported");
+        }
+        if [state.channels, state.inputs] != [self.channels(), TAPS - 1] {
+            bail!("a convolution of {} channels does not fit the state of layer {layer}", self.channels());
+        }
+        Ok(())
+    }
+}
+
+/// Heads of Mamba2: head h is written and read by the vectors of group h / (heads / groups).
+#[derive(Clone, Copy)]
+pub struct MambaHeads {
+    /// Among the layers that have a state.
+    pub layer: usize,
+    pub heads: usize,
+    pub head_dim: usize,
+    pub groups: usize,
+    /// Numbers that each channel of a head keeps.
+    pub state_size: usize,
+}
+
+impl MambaHeads {
+    /// Channels of all heads.
+    pub fn inner(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Numbers that all groups are written by, and as many that they are read by.
+    pub fn vectors(&self) -> usize {
+        self.groups * self.state_size
+    }
+
+    /// A row's gates, channels, both kinds of vectors, and a step size a head.
+    pub fn columns(&self) -> usize {
+        2 * self.inner() + 2 * self.vectors() + self.heads
+    }
+
+    /// As `DeltaHeads::check`.
+    pub(super) fn check(&self, state: &StateLayer) -> Result<()> {
+        let Self { layer, heads, head_dim, groups, state_size } = *self;
+        let whole = [head_dim, state_size].iter().all(|n| n.is_multiple_of(16) && (16..=MAX_MAMBA).contains(n));
+        let grouped = groups > 0 && groups <= heads && heads.is_multiple_of(groups);
+        if !whole || !grouped || heads > MOST {
+            bail!("Mamba2 of {heads} heads of {head_dim} in {groups} groups over {state_size} is not supported");
+        }
+        let wanted = [self.inner() + 2 * self.vectors(), TAPS - 1, heads, head_dim, state_size + 1];
+        if state.sizes() != wanted {
+            bail!("Mamba2 of {heads} heads of {head_dim} over {state_size} does not fit the state of layer {layer}");
         }
         Ok(())
     }
@@ -66,6 +136,10 @@ impl StateLayer {
             }
         }
         Ok(Self { channels, inputs, heads, rows, columns, offset })
+    }
+
+    fn sizes(&self) -> [usize; 5] {
+        [self.channels, self.inputs, self.heads, self.rows, self.columns]
     }
 
     /// Floats of the convolution's inputs.

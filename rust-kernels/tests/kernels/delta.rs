@@ -12,7 +12,7 @@ pub fn cuts(random: &mut Random, tokens: usize) -> Vec<usize> {
     at
 }
 
-fn silu(x: f64) -> f64 {
+pub fn silu(x: f64) -> f64 {
     x / (1.0 + (-x).exp())
 }
 
@@ -23,12 +23,13 @@ struct Conv {
     length: f32,
     x: Vec<f32>,
     taps: Vec<f32>,
+    bias: Option<Vec<f32>>,
     state: Vec<f32>,
 }
 
 impl Conv {
     fn new(random: &mut Random) -> Self {
-        let dim = 32 * random.between(1, 8);
+        let dim = 16 * random.between(1, 16);
         let (stride, tokens) = (dim + 16 * random.below(3), random.between(1, 9));
         let floats = |r: &mut Random, n: usize| (0..n).map(|_| 2.0 * r.unit()).collect();
         Self {
@@ -38,13 +39,15 @@ impl Conv {
             length: random.pick(&[0.0, 1.0, 0.125]),
             x: floats(random, (tokens - 1) * stride + dim),
             taps: floats(random, TAPS * dim),
+            bias: (random.below(2) == 0).then(|| floats(random, dim)),
             state: floats(random, (TAPS - 1) * dim),
         }
     }
 
     /// Results in place of inputs, and the state after the last.
-    fn run(&self, k: Isa, ends: &[usize], buffers: &mut [Guarded; 3]) -> (Vec<f32>, Vec<f32>) {
-        let [x, taps, state] = buffers;
+    fn run(&self, k: Isa, ends: &[usize], buffers: &mut [Guarded; 4]) -> (Vec<f32>, Vec<f32>) {
+        let [x, taps, state, bias] = buffers;
+        let bias = self.bias.as_ref().map_or(std::ptr::null(), |values| bias.copy(values).as_ptr());
         let (x, taps, state) = (x.copy(&self.x), taps.copy(&self.taps), state.copy(&self.state));
         let mut start = 0;
         for end in ends {
@@ -54,6 +57,7 @@ impl Conv {
                 stride: self.stride,
                 tokens: end - start,
                 taps: taps.as_ptr(),
+                bias,
                 state: state.as_mut_ptr(),
                 dim: self.dim,
                 length: self.length,
@@ -72,7 +76,10 @@ impl Conv {
             let x = if i < TAPS - 1 { self.state[i * self.dim + c] } else { self.x[(i + 1 - TAPS) * self.stride + c] };
             f64::from(x)
         };
-        let sum = |c: usize| (0..TAPS).map(|i| f64::from(self.taps[i * self.dim + c]) * input(t + i, c)).sum();
+        let bias = |c: usize| self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[c]));
+        let tapped =
+            |c: usize| (0..TAPS).map(|i| f64::from(self.taps[i * self.dim + c]) * input(t + i, c)).sum::<f64>();
+        let sum = |c: usize| bias(c) + tapped(c);
         let mut y: Vec<f64> = (0..self.dim).map(|c| silu(sum(c))).collect();
         if self.length > 0.0 {
             let norm = y.iter().map(|y| y * y).sum::<f64>().sqrt().max(1e-6);
@@ -82,7 +89,7 @@ impl Conv {
     }
 }
 
-fn conv_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
+fn conv_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 4]) {
     let conv = Conv::new(random);
     let (whole, state) = conv.run(k, &[conv.tokens], buffers);
     for t in 0..conv.tokens {
@@ -100,7 +107,7 @@ fn conv_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
 #[test]
 fn short_conv_matches_f64_and_does_not_depend_on_cuts() {
     on_every_isa("short_conv", |k| {
-        let (mut random, mut buffers) = (Random::new(11), [(); 3].map(|()| Guarded::new(1 << 14)));
+        let (mut random, mut buffers) = (Random::new(11), [(); 4].map(|()| Guarded::new(1 << 14)));
         let cases = share(2_000);
         (0..cases).for_each(|_| conv_case(k, &mut random, &mut buffers));
         cases

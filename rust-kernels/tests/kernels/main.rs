@@ -15,6 +15,7 @@ mod fine;
 mod gated_conv;
 mod gemm;
 mod kv;
+mod mamba;
 mod panels;
 mod quantize;
 mod rope;

@@ -55,7 +55,7 @@ fn operands_that_have_a_row_a_token_must_say_so() {
 #[test]
 fn ops_over_tokens_take_no_rows_of_logits() {
     let model = model(Isa::available()[0], 1);
-    for op in [0, 1, 2, 4, 5, 6, 7, 12, 13, 20, 21, 22, 28] {
+    for op in [0, 1, 2, 4, 5, 6, 7, 12, 13, 20, 21, 22, 28, 31, 32, 33] {
         let mut plan = Plan::whole(0);
         plan.ops = vec![plan.ops[op].clone()];
         plan.buffers.iter_mut().for_each(|b| b[1] = 1);
@@ -77,11 +77,11 @@ fn one_op_has_one_number_of_rows() {
 fn what_an_op_cannot_be_given_is_refused_by_name() {
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 46] = [
+    let lies: [(Lie, &str); 59] = [
         (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),
         (|p| p.ops[0][1] = tensor::NORM, "Op 0 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[0][2] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
-        (|p| p.ops[0][2] = 77, "Op 0 of the plan: buffer 77 is out of range 0..24"),
+        (|p| p.ops[0][2] = 77, "Op 0 of the plan: buffer 77 is out of range 0..25"),
         (|p| p.buffers[1][2] = 32, "Op 1 of the plan: buffer 1 must have 16 columns (got 32)"),
         (|p| p.ops[2][5] = buffer::X, "Op 2 of the plan: buffer 0 must be of the form Quant (got Float)"),
         (|p| p.ops[2][4..7].fill(NONE), "Op 2 of the plan: outputs must have 64 columns (got [])"),
@@ -92,13 +92,17 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[4][8] = 3, "Op 4 of the plan: 3 heads over 2 of 16 in layer 1 do not fit the KV cache"),
         (|p| p.ops[5][3] = 0, "Op 5 of the plan: 4 heads over 2 of 16 in layer 0 do not fit the KV cache"),
         (|p| p.head[14] = 0, "Op 7 of the plan: layer 1's cache keeps a window of 3, and the attention sees more"),
-        (|p| p.ops[12][3] = 2, "Op 12 of the plan: layer 2 has no recurrent state: there are 2"),
-        (|p| p.ops[12][3] = 1, "Op 12 of the plan: 2 heads over 1 of 32 do not fit the state of layer 1"),
-        (|p| p.ops[12][4] = 0, "Op 12 of the plan: recurrent heads: 2 over 0 of 32 are not supported"),
-        (|p| p.ops[12][6] = 48, "Op 12 of the plan: recurrent heads: 2 over 1 of 48 are not supported"),
-        (|p| p.head[21] = 16, "Op 12 of the plan: 2 heads over 1 of 32 do not fit the state of layer 0"),
+        (|p| p.ops[12][5] = 3, "Op 12 of the plan: layer 3 has no recurrent state: there are 3"),
+        (|p| p.ops[12][5] = 1, "Op 12 of the plan: a convolution of 128 channels does not fit the state of layer 1"),
+        (|p| p.ops[12][7] = 24, "Op 12 of the plan: a convolution of 4 heads of 24, 1 of them keys, is not supported"),
+        (|p| p.ops[12][8] = 3, "Op 12 of the plan: a convolution of 4 heads of 32, 3 of them keys, is not supported"),
+        (|p| p.ops[12][2] = 1, "Op 12 of the plan: 128 channels from column 1 on do not fit a buffer of 128 columns"),
+        (|p| p.ops[13][8] = 1, "Op 13 of the plan: 2 heads over 1 of 32 do not fit the state of layer 1"),
+        (|p| p.ops[13][9] = 0, "Op 13 of the plan: recurrent heads: 2 over 0 of 32 are not supported"),
+        (|p| p.ops[13][11] = 48, "Op 13 of the plan: recurrent heads: 2 over 1 of 48 are not supported"),
+        (|p| p.head[21] = 16, "Op 13 of the plan: 2 heads over 1 of 32 do not fit the state of layer 0"),
         (|p| p.head[19] = 1 << 21, "sizes of a recurrent state must be at most 1048576 (got 2097152)"),
-        (|p| p.head[24..27].fill(1 << 20), "6 recurrent states of 1152921504606849536 floats are beyond all memory"),
+        (|p| p.head[24..27].fill(1 << 20), "6 recurrent states of 1152921504606850272 floats are beyond all memory"),
         (|p| p.head[11] = 2, "The group of a layer's KV cache must be below 2 (got 2)"),
         (|p| p.ops[27][0] = 99, "Op 27 of the plan: unknown code 99"),
         (|p| p.ops[28][4] = 3, "Op 28 of the plan: a sequence cannot be pooled in the unknown way 3"),
@@ -124,10 +128,19 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
             |p| p.ops[8][3] = buffer::EXPERT_FFN,
             "Op 8 of the plan: buffer 21 has a row for each expert that a token chose, which this op cannot use",
         ),
-        (|p| p.ops[30][3] = 2, "Op 30 of the plan: layer 2 has no recurrent state: there are 2"),
+        (|p| p.ops[30][3] = 3, "Op 30 of the plan: layer 3 has no recurrent state: there are 3"),
         (|p| p.ops[30][3] = 0, "Op 30 of the plan: the last 2 inputs of 64 channels do not fit the state of layer 0"),
         (|p| p.ops[30][4] = 1, "Op 30 of the plan: a gated convolution of 1 taps over 64 channels is not supported"),
         (|p| p.ops[30][1] = buffer::QKV, "Op 30 of the plan: buffer 11 must have 192 columns (got 128)"),
+        (|p| p.ops[31][2] = 35, "Op 31 of the plan: 64 channels from column 35 on do not fit a buffer of 98 columns"),
+        (|p| p.ops[32][5] = 0, "Op 32 of the plan: Mamba2 of 2 heads of 16 over 16 does not fit the state of layer 0"),
+        (|p| p.ops[32][6] = 3, "Op 32 of the plan: Mamba2 of 3 heads of 16 over 16 does not fit the state of layer 2"),
+        (|p| p.ops[32][7] = 8, "Op 32 of the plan: Mamba2 of 2 heads of 8 in 1 groups over 16 is not supported"),
+        (|p| p.ops[32][8] = 0, "Op 32 of the plan: Mamba2 of 2 heads of 16 in 0 groups over 16 is not supported"),
+        (|p| p.ops[32][9] = 512, "Op 32 of the plan: Mamba2 of 2 heads of 16 in 1 groups over 512 is not supported"),
+        (|p| p.ops[32][1] = buffer::X, "Op 32 of the plan: buffer 0 must have 98 columns (got 64)"),
+        (|p| p.ops[33][4] = 2, "Op 33 of the plan: 32 columns cannot be normed in 2 groups of a multiple of 32"),
+        (|p| p.ops[33][2] = 67, "Op 33 of the plan: 32 columns from column 67 on do not fit a buffer of 98 columns"),
         (|p| p.head[0] = 1 << 20, "A step may have at most 65536 rows (got 1048576, 4 of them with logits)"),
         (|p| p.head[12] = 1 << 20, "KV heads and their dimension must be at most 65536 (got 1048576 of 16)"),
         (|p| p.head[13] = 24, "KV heads must be at least 1, their dimension a multiple of 16 (got 2 of 24)"),

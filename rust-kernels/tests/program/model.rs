@@ -42,10 +42,11 @@ pub mod tensor {
     pub const EXPERT_UP: u32 = 22;
     pub const EXPERT_DOWN: u32 = 23;
     pub const GATED_CONV: u32 = 24;
+    pub const MAMBA_CONV: u32 = 25;
 }
 
 #[rustfmt::skip]
-const TENSORS: [Tensor; 25] = [
+const TENSORS: [Tensor; 26] = [
     (tensor::EMBD, "Q8_0", VOCAB as usize, 64), (tensor::NORM, "F32", 0, 64), (tensor::Q, "Q4_0", 64, 64),
     (tensor::K, "Q8_0", 32, 64), (tensor::V, "F16", 32, 64), (tensor::ATTN_OUT, "MXFP4", 64, 64),
     (tensor::GATE, "Q5_1", 96, 64), (tensor::UP, "Q8_0", 96, 64), (tensor::DOWN, "F32", 64, 96),
@@ -55,6 +56,7 @@ const TENSORS: [Tensor; 25] = [
     (tensor::DELTA_NORM, "F32", 0, 32), (tensor::ROUTER, "F32", 4, 64), (tensor::CHOICE_BIAS, "F32", 0, 4),
     (tensor::EXPERT_GATE, "Q4_0", 4 * 32, 64), (tensor::EXPERT_UP, "F16", 4 * 32, 64),
     (tensor::EXPERT_DOWN, "Q8_0", 4 * 64, 32), (tensor::GATED_CONV, "F32", 0, 192),
+    (tensor::MAMBA_CONV, "F32", 0, 256),
 ];
 
 /// Buffers of `Plan::whole`, in the order of their indices.
@@ -83,6 +85,7 @@ pub mod buffer {
     pub const EXPERT_FFN: u32 = 21;
     pub const POOLED: u32 = 22;
     pub const GATES: u32 = 23;
+    pub const MAMBA: u32 = 24;
 }
 
 /// A model with its weights loaded.
@@ -146,7 +149,7 @@ pub struct Plan {
     /// Rows, rows of logits, vocabulary; type, blocks, groups and layers of the KV cache, each group's window, heads,
     /// dimension and group of each layer; layers and slots of recurrent state, and of each layer channels and inputs of the
     /// convolution, heads, rows and columns of the matrices.
-    pub head: [u32; 27],
+    pub head: [u32; 32],
     pub frequencies: [usize; 2],
     pub buffers: Vec<Buffer>,
     pub ops: Vec<Vec<u32>>,
@@ -164,7 +167,7 @@ impl Plan {
         Self {
             head: [
                 8, 4, VOCAB, kv_type, 32, 2, 2, 3, 0, 1, 48, 0, 2, 16, 1, //
-                2, 6, 128, 3, 2, 32, 32, 64, 2, 0, 0, 0,
+                3, 6, 128, 3, 2, 32, 32, 64, 2, 0, 0, 0, 64, 3, 2, 16, 17,
             ],
             frequencies: [3, 8],
             buffers: vec![
@@ -172,7 +175,7 @@ impl Plan {
                 [float, 0, 32], [float, 0, 32], [float, 0, 64], [quant, 0, 64], [float, 0, 96], [float, 0, 128],
                 [float, 0, 64], [float, 0, 2], [float, 0, 2], [quant, 0, 64], [float, 1, 64], [quant, 1, 64],
                 [float, 1, VOCAB], [float, 0, 4], [float, 0, 4], [quant, 2, 32], [float, 3, 64],
-                [float, 0, 192],
+                [float, 0, 192], [float, 0, 98],
             ],
             ops: vec![
                 of(0, &[&[tensor::EMBD, X]]),
@@ -195,7 +198,7 @@ impl Plan {
                     &[tensor::QKV, NONE, QKV, 0, 0], &[tensor::DELTA_GATE, NONE, GATE, 0, 0],
                     &[tensor::ALPHA, NONE, ALPHA, 0, 0], &[tensor::BETA, NONE, BETA, 0, 0],
                 ]),
-                of(9, &[&[QKV, tensor::CONV], &delta, &[EPS]]),
+                of(9, &[&[QKV, 0, tensor::CONV, NONE], &[0, 4, 32, 1], &[EPS]]),
                 of(10, &[
                     &[QKV, GATE, ALPHA, BETA, tensor::DECAY, tensor::DT_BIAS, tensor::DELTA_NORM], &delta,
                     &[EPS, NONE, DELTA, NONE],
@@ -219,6 +222,9 @@ impl Plan {
                 of(11, &[&[X, tensor::NORM, EPS, 0, POOLED]]),
                 of(15, &[&[POOLED]]),
                 of(28, &[&[GATES, tensor::GATED_CONV, 1, 3, NORMED, NORMED_QUANT, NORMED_FINE]]),
+                of(9, &[&[MAMBA, 32, tensor::MAMBA_CONV, tensor::Q_BIAS], &[2, 4, 16, 0], &[EPS]]),
+                of(26, &[&[MAMBA, tensor::DECAY, tensor::DT_BIAS, tensor::DT_BIAS], &[2, 2, 16, 1, 16]]),
+                of(27, &[&[MAMBA, 32, tensor::DELTA_NORM, 1, EPS, K, NONE, NONE]]),
             ],
         }
     }

@@ -1,0 +1,37 @@
+import type { PlanBuilder, Value } from "../builder.ts";
+import { opKind } from "../op.ts";
+import { floats, forms, integer, real, weights } from "../operands.ts";
+
+/** out = x / rms(x) * weight in each of `groups` groups by itself, of as many columns of x from `first` on as out has. */
+export const GROUPED_NORM = opKind({
+  op: "grouped_norm",
+  code: 27,
+  operands: {
+    x: floats("read"),
+    first: integer,
+    weight: weights,
+    groups: integer,
+    eps: real,
+    out: forms("write", 3),
+  },
+  text: (op, t) => {
+    const what = `${op.groups} groups, eps ${op.eps}`;
+    return `${t.forms(op.out)} = grouped_norm(${t.buffer(op.x)} from column ${op.first}, ${
+      t.tensor(op.weight)
+    }; ${what})`;
+  },
+});
+
+/** Norms `columns` columns of x from `first` on. `name` is the tensor of the weights, [columns / groups, groups]. */
+export function groupedNorm(
+  b: PlanBuilder,
+  x: Value,
+  { first, columns, groups }: { readonly first: number; readonly columns: number; readonly groups: number },
+  name: string,
+  eps: number,
+): Value {
+  const out = b.value("normed", x.rows, columns);
+  const weight = b.vector(name, columns / groups, groups);
+  b.push({ op: "grouped_norm", x: b.asFloat(x), first, weight, groups, eps, out: out.forms });
+  return out;
+}
