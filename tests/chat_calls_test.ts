@@ -4,7 +4,7 @@ import { put, type Read } from "../engine/chat/testing.ts";
 import { FORMAT_CASES } from "../engine/chat/formats/testing.ts";
 import { loadEngine } from "../engine/load.ts";
 import type { ChatPart, ChatRequest, Engine } from "../engine/types.ts";
-import { synthesize } from "./synth.ts";
+import { synthesize } from "./synth/synth.ts";
 
 /*
  * Chats with the kernels, the grammar library and random weights, which are the hardest model: every token that a mask allows

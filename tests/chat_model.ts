@@ -2,7 +2,7 @@ import OpenAI from "openai";
 import { loadEngine } from "../engine/load.ts";
 import type { Engine } from "../engine/types.ts";
 import { createApp } from "../routes/app.ts";
-import { synthesize } from "./synth.ts";
+import { synthesize } from "./synth/synth.ts";
 
 /**
  * A model with random weights that thinks and calls: whatever its grammar allows will come. Its tokens are bytes and marks, so

@@ -1,7 +1,7 @@
 import { assert, assertAlmostEquals, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
 import { run, runJson, task, withFolder } from "./commands.ts";
-import { synthesize } from "./synth.ts";
+import { synthesize } from "./synth/synth.ts";
 
 const MODEL = { architecture: "qwen3", types: ["Q8_0"], layers: 1, seed: 3, texts: { pooling: 3 } } as const;
 const TEXTS = [

@@ -17,7 +17,7 @@ import { route, type RouteOptions } from "../engine/plan/ops/route.ts";
 import type { Plan } from "../engine/plan/plan.ts";
 import { instructionSets, KernelModel, type Run, shuffledBlocks, type Wanted } from "./kernel_model.ts";
 import { Random, seedOf } from "./random.ts";
-import { synthesize } from "./synth.ts";
+import { synthesize } from "./synth/synth.ts";
 
 const EMBEDDING = 64;
 const VOCABULARY = 96;

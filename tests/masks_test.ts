@@ -10,7 +10,7 @@ import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { gpuTest } from "./gpu.ts";
 import { KernelModel } from "./kernel_model.ts";
-import { synthesize } from "./synth.ts";
+import { synthesize } from "./synth/synth.ts";
 
 /* Masks that come while a step runs, with the kernels and on the GPU. */
 

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { modelsInFolder } from "../engine/models/folder.ts";
 import { campaign } from "./models_campaign.ts";
-import { synthesize } from "./synth.ts";
+import { synthesize } from "./synth/synth.ts";
 
 Deno.test("several models in room for two: a crowd has the answers that each request has alone", async () => {
   const folder = await Deno.makeTempDir({ prefix: "models-" });

@@ -2,14 +2,15 @@
 
 import { FORMATS as TENSOR_FORMATS } from "../engine/gguf/formats.ts";
 import type { TensorType } from "../engine/gguf/types.ts";
-import { type Architecture, synthesize, type SynthOptions } from "./synth.ts";
+import { FAMILIES } from "./synth/registry.ts";
+import { type Architecture, synthesize, type SynthOptions } from "./synth/synth.ts";
 
-export const ARCHITECTURES: readonly Architecture[] = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35"];
-export const SEEDS: readonly number[] = [1, 2];
-/** Tokens of the prompts. */
-export const PROMPT_LENGTHS: readonly number[] = [1, 8, 200];
-/** Greedy tokens after each prompt, and the most likely tokens that are compared at each. */
-export const STEPS = 16;
+/** Judged in every format. */
+const WHOLE: readonly Architecture[] = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35"];
+/** The other decoders, judged by fewer formats and longer prompts. */
+export const DECODERS: readonly Architecture[] = (Object.keys(FAMILIES) as Architecture[])
+  .filter((name) => !WHOLE.includes(name) && !FAMILIES[name].encoder);
+/** The most likely tokens that are compared at each step. */
 export const TOP = 20;
 
 const TYPES = Object.keys(TENSOR_FORMATS) as TensorType[];
@@ -22,17 +23,39 @@ export interface ParityFile {
   readonly name: string;
   readonly format: string;
   readonly options: SynthOptions;
+  /** Tokens of the prompts. */
+  readonly prompts: readonly number[];
+  /** Greedy tokens after each prompt. */
+  readonly steps: number;
+  /** Judged also beside the pass that rounds keys and values as the cache does. */
+  readonly rounded?: boolean;
 }
 
-export const PARITY_FILES: readonly ParityFile[] = FORMATS.flatMap((format) =>
-  ARCHITECTURES.flatMap((architecture) =>
-    SEEDS.map((seed) => ({
-      name: `${architecture}-${format}-${seed}`,
-      format,
-      options: { architecture, seed, types: format === "MIXED" ? mixed(seed) : [format as TensorType] },
-    }))
-  )
+const files = (
+  architecture: Architecture,
+  format: string,
+  seeds: readonly number[],
+  rest: Pick<ParityFile, "prompts" | "steps" | "rounded">,
+): ParityFile[] =>
+  seeds.map((seed) => ({
+    name: `${architecture}-${format}-${seed}`,
+    format,
+    options: { architecture, seed, types: format === "MIXED" ? mixed(seed) : [format as TensorType] },
+    ...rest,
+  }));
+
+/** Formats that the other decoders are judged in beside F32. */
+export const BLOCK_FORMATS: readonly string[] = ["Q8_0", "Q4_0", "Q4_K", "MXFP4"];
+const LONG = { prompts: [1, 9, 70, 500], steps: 8 };
+
+const WHOLE_FILES: readonly ParityFile[] = FORMATS.flatMap((format) =>
+  WHOLE.flatMap((name) => files(name, format, [1, 2], { prompts: [1, 8, 200], steps: 16 }))
 );
+const OTHER_FILES: readonly ParityFile[] = DECODERS.flatMap((name) => [
+  ...files(name, "F32", [1, 2, 3], { ...LONG, rounded: true }),
+  ...BLOCK_FORMATS.flatMap((format) => files(name, format, [1, 2], LONG)),
+]);
+export const PARITY_FILES: readonly ParityFile[] = [...WHOLE_FILES, ...OTHER_FILES];
 
 /** The models of a seed have the types in another order, so that other types meet in one op. */
 function mixed(seed: number): TensorType[] {
@@ -49,11 +72,13 @@ export function prompt(length: number): number[] {
 export interface ExactStep {
   readonly ids: readonly number[]; // [TOP]
   readonly logprobs: readonly number[]; // [TOP]
+  /** Of the same ids, with keys and values in f16. */
+  readonly rounded?: readonly number[]; // [TOP]
 }
 
 /** The exact answer to one prompt, and how far llama.cpp was from it on the same tokens. */
 export interface ExactCase {
-  readonly steps: readonly ExactStep[]; // [STEPS]
+  readonly steps: readonly ExactStep[]; // one each of the file's steps
   readonly llamaCpp: Distance;
 }
 
@@ -73,7 +98,10 @@ export interface FileAnswers {
   readonly sha256: string;
   /** By prompt length. */
   readonly cases: Readonly<
-    Record<string, { readonly steps: readonly string[]; readonly llamaCpp: Distance }>
+    Record<
+      string,
+      { readonly steps: readonly string[]; readonly rounded?: readonly string[]; readonly llamaCpp: Distance }
+    >
   >;
 }
 
@@ -97,7 +125,14 @@ export function unpackStep(text: string): ExactStep {
   return { ids, logprobs };
 }
 
-export const TABLE_URL: URL = new URL("parity_expected.json", import.meta.url);
+/** The table of an architecture. */
+export function tableUrl(architecture: Architecture): URL {
+  return new URL(`parity/${architecture}.json`, import.meta.url);
+}
+
+export async function readTable(architecture: Architecture): Promise<ParityTable> {
+  return JSON.parse(await Deno.readTextFile(tableUrl(architecture)));
+}
 
 /** The exact answers to a file's prompts, by prompt length. Throws where the table does not know the file's bytes. */
 export async function exactCases(table: ParityTable, file: ParityFile, bytes: Uint8Array<ArrayBuffer>) {
@@ -106,12 +141,15 @@ export async function exactCases(table: ParityTable, file: ParityFile, bytes: Ui
   if (answers?.sha256 !== found) {
     const known = answers ? `of ${answers.sha256}` : "nothing";
     throw new Error(
-      `Cannot judge ${file.name}: its SHA-256 is ${found}, the table knows ${known}. Run \`deno task parity\``,
+      `Cannot judge ${file.name}: its SHA-256 is ${found}, the table knows ${known}. Run \`deno task parity ${file.options.architecture}\``,
     );
   }
-  return new Map(PROMPT_LENGTHS.map((length): [number, ExactCase] => {
-    const { steps, llamaCpp } = answers.cases[length];
-    return [length, { steps: steps.map(unpackStep), llamaCpp }];
+  return new Map(file.prompts.map((length): [number, ExactCase] => {
+    const { steps, rounded, llamaCpp } = answers.cases[length];
+    const unpacked = steps.map((text, i) => {
+      return { ...unpackStep(text), rounded: rounded && unpackStep(rounded[i]).logprobs };
+    });
+    return [length, { steps: unpacked, llamaCpp }];
   }));
 }
 

@@ -1,57 +1,60 @@
-import type { Backend } from "../engine/backend/backend.ts";
+import { type Backend, KV_BLOCK_TOKENS } from "../engine/backend/backend.ts";
 import { type CpuModelOptions, KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
 import {
   type Distance,
   exactCases,
   parityBytes,
   type ParityFile,
-  type ParityTable,
   prompt,
-  PROMPT_LENGTHS,
-  STEPS,
-  TABLE_URL,
+  readTable,
 } from "./parity_cases.ts";
 
 /** KV blocks for the longest prompt and its answer; no multiple of 5, so that `shuffledBlocks` shuffles them. */
-const BLOCKS = 7;
-
-const table: ParityTable = JSON.parse(await Deno.readTextFile(TABLE_URL));
+function blocksOf({ prompts, steps }: ParityFile): number {
+  const blocks = Math.ceil((Math.max(...prompts) + steps) / KV_BLOCK_TOKENS);
+  return blocks % 5 === 0 ? blocks + 1 : blocks;
+}
 
 /** How far one prompt's answer is from the exact one, and llama.cpp's from it. */
 export interface Judged {
   readonly where: string;
-  readonly distances: readonly (readonly number[])[]; // [STEPS][TOP]
-  readonly choices: readonly { exact: number; ours: number; margin: number }[]; // [STEPS]
+  readonly distances: readonly (readonly number[])[]; // [steps][TOP]
+  /** From the pass that rounds keys and values, where the file is judged beside it. */
+  readonly rounded: readonly (readonly number[])[]; // [steps][TOP]
+  readonly choices: readonly { exact: number; ours: number; margin: number }[]; // [steps]
   readonly llamaCpp: Distance;
 }
 
 /** Runs all prompts of a file in one step, each followed by its exact tokens; on the CPU as asked or on the backend given. */
 export async function judge(file: ParityFile, on?: CpuModelOptions | Backend): Promise<Judged[]> {
   const bytes = parityBytes(file);
-  const exact = await exactCases(table, file, bytes);
-  const runs = PROMPT_LENGTHS.map((length, i): Run => {
+  const exact = await exactCases(await readTable(file.options.architecture), file, bytes);
+  const blocks = blocksOf(file);
+  const runs = file.prompts.map((length, i): Run => {
     const { steps } = exact.get(length)!;
     const tokens = [...prompt(length), ...steps.slice(0, -1).map((step) => step.ids[0])];
     return {
       tokens,
-      blockTable: shuffledBlocks(i * BLOCKS, BLOCKS),
+      blockTable: shuffledBlocks(i * blocks, blocks),
       slot: i,
       wanted: steps.map(({ ids }) => ({ probe: ids })),
     };
   });
   const maxRows = runs.reduce((sum, run) => sum + run.tokens.length, 0);
-  const limits = { kvBlocks: runs.length * BLOCKS, maxRows, maxLogitRows: runs.length * STEPS };
+  const limits = { kvBlocks: runs.length * blocks, maxRows, maxLogitRows: runs.length * file.steps };
   using model = await KernelModel.load(bytes, limits, on);
   const answers = await model.step(runs);
-  return PROMPT_LENGTHS.map((length, i) => {
+  return file.prompts.map((length, i) => {
     const { steps, llamaCpp } = exact.get(length)!;
+    const distances = (step: number, logprobs: readonly number[] = []) => {
+      const { probed, logSumExp } = answers[i][step];
+      return logprobs.map((logprob, k) => Math.abs(probed[k] - logSumExp - logprob));
+    };
     return {
       where: `${file.name}, prompt of ${length}`,
       llamaCpp,
-      distances: steps.map(({ logprobs }, step) => {
-        const { probed, logSumExp } = answers[i][step];
-        return logprobs.map((logprob, k) => Math.abs(probed[k] - logSumExp - logprob));
-      }),
+      distances: steps.map(({ logprobs }, step) => distances(step, logprobs)),
+      rounded: steps.map(({ rounded }, step) => distances(step, rounded)),
       choices: steps.map(({ ids, logprobs }, step) => {
         return { exact: ids[0], ours: answers[i][step].ids[0], margin: logprobs[0] - logprobs[1] };
       }),
@@ -77,8 +80,11 @@ function average(values: readonly number[]): number {
 }
 
 /** The largest distance among the five most likely tokens of each step. */
-export function maxOfTopFive(judged: readonly Judged[]): number {
-  return Math.max(...judged.flatMap((one) => one.distances.flatMap((step) => step.slice(0, 5))));
+export function maxOfTopFive(
+  judged: readonly Judged[],
+  from: "distances" | "rounded" = "distances",
+): number {
+  return Math.max(...judged.flatMap((one) => one[from].flatMap((step) => step.slice(0, 5))));
 }
 
 /** Steps at which another token was chosen, though the exact choice leads by more than `clear` for that prompt. */

@@ -1,6 +1,13 @@
 import { assert, assertEquals } from "@std/assert";
 import { type CpuModelOptions, instructionSets } from "./kernel_model.ts";
-import { type Distance, FORMATS, PARITY_FILES, type ParityFile } from "./parity_cases.ts";
+import {
+  BLOCK_FORMATS,
+  DECODERS,
+  type Distance,
+  FORMATS,
+  PARITY_FILES,
+  type ParityFile,
+} from "./parity_cases.ts";
 import { compare, judge, type Judged, maxOfTopFive, wrongChoices } from "./parity_judge.ts";
 
 /*
@@ -22,7 +29,8 @@ const CLEAR_MARGIN = 0.3;
  */
 const isHybrid = ({ options }: ParityFile) => options.architecture === "qwen35";
 const isMixture = ({ options }: ParityFile) => options.architecture === "qwen3moe";
-const DENSE = PARITY_FILES.filter((file) => !isHybrid(file) && !isMixture(file));
+const isOther = ({ options }: ParityFile) => DECODERS.includes(options.architecture);
+const DENSE = PARITY_FILES.filter((file) => !isHybrid(file) && !isMixture(file) && !isOther(file));
 const HYBRIDS = PARITY_FILES.filter(isHybrid);
 const MIXTURES = PARITY_FILES.filter(isMixture);
 
@@ -139,6 +147,29 @@ for (const isa of instructionSets().slice(1)) {
         const first = files.filter((file) => file.format === format).slice(0, 1);
         assertFloats(format, await judgeAll(first, { isa }));
       }
+    }
+  });
+}
+
+/** Of the five most likely tokens in F32: from the exact pass that rounds keys and values to f16, and from the one that does not. */
+const ROUNDED_LIMIT = 0.003;
+const EXACT_LIMIT = 0.02;
+
+for (const architecture of DECODERS) {
+  const files = PARITY_FILES.filter(({ options }) => options.architecture === architecture);
+  Deno.test(`${architecture}: exact in F32, and no further off than llama.cpp in blocks`, async () => {
+    const judged = await judgeAll(files.filter(({ format }) => format === "F32"));
+    const rounded = maxOfTopFive(judged, "rounded");
+    assert(
+      rounded <= ROUNDED_LIMIT,
+      `F32, keys and values in f16: up to ${rounded} off, allowed ${ROUNDED_LIMIT}`,
+    );
+    const exact = maxOfTopFive(judged);
+    assert(exact <= EXACT_LIMIT, `F32: up to ${exact} off, allowed ${EXACT_LIMIT}`);
+    assertEquals(wrongChoices(judged, () => 2 * EXACT_LIMIT), []);
+    for (const format of BLOCK_FORMATS) {
+      const { ours, llamaCpp } = compare(await judgeAll(files.filter((file) => file.format === format)));
+      assert(ours.mean <= llamaCpp.mean, beside(format, { ours, llamaCpp }));
     }
   });
 }

@@ -3,19 +3,15 @@
  * few requests of each. Stops at the first answer that differs from the same request's alone.
  */
 import { parseArgs } from "@std/cli/parse_args.js";
-import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
-import { KV_BLOCK_TOKENS } from "../engine/backend/backend.ts";
-import { openGguf } from "../engine/gguf/reader.ts";
 import { blocksOfSequence } from "../engine/kv_blocks.ts";
-import { loadEngine } from "../engine/load.ts";
-import { kvBytesPerToken, withKvType } from "../engine/plan/plan.ts";
+import { loadEngine, measureModel } from "../engine/load.ts";
 import { engineOver, FakeBackend, type FakeBackendOptions, startEngine } from "../engine/testing.ts";
 import { DrawingBackend } from "../engine/testing_draws.ts";
 import { type Engine, KV_TYPES, type KvType } from "../engine/types.ts";
 import { KernelModel } from "./kernel_model.ts";
 import { HYBRID_LAYERS, mixedFile, mixedPlan, mixedPlanOf } from "./mixed_model.ts";
 import { compareCrowd, type Crowd } from "./preemption.ts";
-import { type Architecture, synthesize } from "./synth.ts";
+import { type Architecture, synthesize } from "./synth/synth.ts";
 
 const HELP = `Let the KV cache run out, and look whether an answer changes.
 
@@ -81,9 +77,7 @@ export async function onStandIn(
 
 /** Bytes of a KV cache that holds one context of so many tokens, and no more. */
 export async function bytesOfContext(model: string, kvType: KvType, tokens: number): Promise<number> {
-  const file = await openGguf(model);
-  const plan = withKvType(buildPlan(file, await readRopeFactors(file)), kvType);
-  return KV_BLOCK_TOKENS * Math.ceil(tokens / KV_BLOCK_TOKENS) * kvBytesPerToken(plan);
+  return (await measureModel({ model, kvType, contextLength: tokens, parallel: 1 })).memory.kv;
 }
 
 /** How often requests were preempted with the kernels, on a small model. */

@@ -10,7 +10,7 @@ import {
   onStandIn,
   STAND_INS,
 } from "./preemption_campaign.ts";
-import { synthesize } from "./synth.ts";
+import { synthesize } from "./synth/synth.ts";
 
 /* `deno task preemption` asks thousands. */
 

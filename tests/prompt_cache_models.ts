@@ -2,7 +2,7 @@
 import { join } from "@std/path";
 import { loadEngine, type LoadOptions } from "../engine/load.ts";
 import type { Engine, KvType } from "../engine/types.ts";
-import { type Architecture, synthesize } from "./synth.ts";
+import { type Architecture, synthesize } from "./synth/synth.ts";
 
 const ARCHITECTURES: readonly Architecture[] = ["qwen3", "qwen35"];
 

@@ -1,6 +1,6 @@
 import { loadEngine, type LoadOptions } from "../engine/load.ts";
 import type { Engine } from "../engine/types.ts";
-import { synthesize, type SynthOptions, type SynthTexts } from "./synth.ts";
+import { synthesize, type SynthOptions, type SynthTexts } from "./synth/synth.ts";
 
 /** How a seeded model makes a prompt of a query and a document. */
 export const RANK_TEMPLATE = "Judge.\n<Query>: {query}\n<Document>: {document}<|endoftext|>answer";

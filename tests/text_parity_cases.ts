@@ -1,6 +1,6 @@
 /** Models and texts of the parity test of vectors and rankings, and the answers that tools/parity/texts.ts wrote down for it. */
 import type { Engine, PoolingKind } from "../engine/types.ts";
-import type { SynthOptions } from "./synth.ts";
+import type { SynthOptions } from "./synth/synth.ts";
 import { RANK_TEMPLATE } from "./text_model.ts";
 
 /** A model of the parity test, and what it does with texts. */

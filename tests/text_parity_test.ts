@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { decodeBase64 } from "@std/encoding/base64.js";
 import { normalized, relevance } from "../routes/shared/embedding.ts";
 import { digest } from "./parity_cases.ts";
-import { synthesize } from "./synth.ts";
+import { synthesize } from "./synth/synth.ts";
 import {
   TEXT_MODELS,
   TEXT_TABLE_URL,

@@ -12,7 +12,7 @@ import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { gpuTest } from "./gpu.ts";
 import { KernelModel, shuffledBlocks } from "./kernel_model.ts";
 import { withLiveServer } from "./live_server.ts";
-import { type Architecture, synthesize } from "./synth.ts";
+import { type Architecture, synthesize } from "./synth/synth.ts";
 
 /* Tokens drawn on the GPU, and several steps in one submit. */
 

@@ -10,7 +10,7 @@ import { loadEngine } from "../engine/load.ts";
 import type { Engine } from "../engine/types.ts";
 import { gpuTest } from "./gpu.ts";
 import { KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
-import { synthesize } from "./synth.ts";
+import { synthesize } from "./synth/synth.ts";
 
 /* A hybrid of Gated DeltaNet and gated attention on the GPU beside the same on the CPU. */
 

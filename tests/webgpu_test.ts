@@ -16,7 +16,7 @@ import type { TensorType } from "../engine/gguf/types.ts";
 import { gpuTest } from "./gpu.ts";
 import { withLiveServer } from "./live_server.ts";
 import { KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
-import { type Architecture, synthesize } from "./synth.ts";
+import { type Architecture, synthesize } from "./synth/synth.ts";
 
 /* Whole models on the GPU beside the same on the CPU. Models are tiny: a software driver computes some of these. */
 

@@ -3,7 +3,7 @@ import { type Draw, greedyRequest, type LogitsRequest, MAX_CANDIDATES } from "..
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { gpuTest } from "./gpu.ts";
 import { KernelModel, shuffledBlocks } from "./kernel_model.ts";
-import { synthesize } from "./synth.ts";
+import { synthesize } from "./synth/synth.ts";
 
 /* Tokens drawn from the whole vocabulary: both backends draw from the softmax of what penalties, biases and masks have left. */
 

@@ -16,6 +16,8 @@ export interface LlamaTraits {
   readonly interleavedRope: boolean;
   /** RMSNorm of each query and key head, before rotation. */
   readonly headNorms: boolean;
+  /** Whether a layer's heads are rotated; by default all are. */
+  readonly hasPositions?: (layer: number) => boolean;
   /** What a layer's feed-forward half adds to `addTo`, of x, which is normed; by default SwiGLU. */
   readonly feedForward?: (x: Value, addTo: Value, name: TensorName) => void;
 }
@@ -24,7 +26,7 @@ export interface LlamaTraits {
 export type TensorName = (tensor: string) => string;
 
 /** The member of the family that has these traits. */
-function llamaLike(traits: LlamaTraits): Architecture {
+export function llamaLike(traits: LlamaTraits): Architecture {
   return { build: (b, h, rope) => buildLlama(b, h, rope, traits) };
 }
 
@@ -61,9 +63,10 @@ export function buildLlama(
       { name: name("attn_k"), rows: h.headCountKv * h.keyLength },
       { name: name("attn_v"), rows: h.headCountKv * h.keyLength },
     ]);
+    const rotated = traits.hasPositions?.(layer) ?? true;
     ropeAppend(b, qkv, heads, {
-      table,
-      rotated: h.ropeDimensionCount,
+      table: rotated ? table : undefined,
+      rotated: rotated ? h.ropeDimensionCount : 0,
       interleaved: traits.interleavedRope,
       eps,
       qNorm: traits.headNorms ? name("attn_q_norm") : undefined,

@@ -14,6 +14,7 @@ import type { Architecture } from "./architecture.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { QWEN35 } from "./qwen35.ts";
+import { SMOLLM3 } from "./smollm3.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { isRopeFactors, readFactors, Rope, type RopeFactors } from "./rope.ts";
 
@@ -26,6 +27,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   qwen35: QWEN35,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,
+  smollm3: SMOLLM3,
 };
 
 /** The norm after the last layer. */

@@ -2,7 +2,7 @@
 //
 //   node llama_cpp.mjs MODELS_FOLDER [KV_TYPE] < answers-of-exact.jsonl > answers.jsonl
 //
-// For each line of exact.py, prints {model, prompt, steps: [[log-probability of each of its top tokens]]}: prefill of
+// For each line of exact/, prints {model, prompt, steps: [[log-probability of each of its top tokens]]}: prefill of
 // the prompt, then one token after the other, as a generation runs. One thread, so that the answers are the same again.
 // The KV cache is llama.cpp's default, or of the type given (Q8_0), which takes flash attention.
 import { createRequire } from "node:module";

@@ -1,5 +1,19 @@
+import { fromFileUrl } from "@std/path";
+
 /** The package that carries llama.cpp, prebuilt. */
-export const PEER = ["node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1"];
+const PEER = ["node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1"];
+
+/** The exact pass, for python3. */
+export const EXACT = fromFileUrl(new URL("exact", import.meta.url));
+
+/** A folder where llama.cpp's package is installed: $COMPY_PEER, or else `folder`, where it is put first. */
+export async function peerFolder(folder: string): Promise<string> {
+  const installed = Deno.env.get("COMPY_PEER");
+  if (installed) return installed;
+  const options = ["--omit=optional", "--no-audit", "--no-fund", "--prefix", folder];
+  await run("npm", ["install", ...options, ...PEER], folder);
+  return folder;
+}
 
 /** The standard output of a program that is given `input`. Throws where it fails. */
 export async function run(program: string, args: string[], cwd: string, input = ""): Promise<string> {

@@ -1,7 +1,7 @@
 /**
- * Writes tests/parity_expected.json (`deno task parity`): exact answers from exact.py, and how far llama.cpp is from
- * them, for every model of tests/parity_cases.ts; with the name of an architecture for its models, and keeps the others.
- * README.md beside this file says what must be installed.
+ * Writes tests/parity/ (`deno task parity [ARCHITECTURE …]`): exact answers from exact/, and how far llama.cpp is from
+ * them, for every model of tests/parity_cases.ts or for those of some architectures. README.md beside this file says what
+ * must be installed.
  */
 import { fromFileUrl, join } from "@std/path";
 import {
@@ -11,21 +11,21 @@ import {
   packStep,
   PARITY_FILES,
   parityBytes,
+  type ParityFile,
   type ParityTable,
   prompt,
-  PROMPT_LENGTHS,
-  STEPS,
-  TABLE_URL,
+  tableUrl,
   TOP,
   unpackStep,
 } from "../../tests/parity_cases.ts";
-import { PEER, run } from "./programs.ts";
+import { EXACT, peerFolder, run } from "./programs.ts";
+import type { Architecture } from "../../tests/synth/synth.ts";
 
-/** A line of exact.py. */
+/** A line of exact/. */
 interface ExactLine {
   readonly model: string;
   readonly prompt: readonly number[];
-  readonly steps: readonly { token: number; top: [id: number, logprob: number][] }[];
+  readonly steps: readonly { token: number; top: [id: number, logprob: number][]; rounded?: number[] }[];
 }
 
 /** A line of llama_cpp.mjs. */
@@ -35,31 +35,29 @@ interface PeerLine {
   readonly steps: readonly number[][];
 }
 
-/** The models that are asked for, all or of one architecture. */
-const [ASKED] = Deno.args;
-const FILES = PARITY_FILES.filter(({ options }) => ASKED === undefined || options.architecture === ASKED);
-
 if (import.meta.main) {
   const folder = await Deno.makeTempDir({ prefix: "compy-parity-" });
   try {
-    const hashes = await writeModels(folder);
-    const exact = await exactAnswers(folder);
-    const peer = await peerAnswers(folder, exact);
-    const made = tableOf(hashes, exact, peer).files;
-    const kept: ParityTable["files"] = JSON.parse(await Deno.readTextFile(TABLE_URL)).files;
-    const files = Object.fromEntries(
-      PARITY_FILES.map(({ name }) => [name, made[name] ?? kept[name]]).filter(([, answers]) => answers),
-    );
-    await Deno.writeTextFile(TABLE_URL, JSON.stringify({ files }, undefined, 2) + "\n");
+    const all = [...new Set(PARITY_FILES.map(({ options }) => options.architecture))];
+    for (const architecture of Deno.args.length > 0 ? Deno.args as Architecture[] : all) {
+      const files = PARITY_FILES.filter(({ options }) => options.architecture === architecture);
+      if (files.length === 0) {
+        throw new Error(`No architecture "${architecture}"; there are ${all.join(", ")}`);
+      }
+      const hashes = await writeModels(files, folder);
+      const exact = await exactAnswers(files, folder);
+      const table = tableOf(hashes, exact, await peerAnswers(folder, exact));
+      await Deno.writeTextFile(tableUrl(architecture), JSON.stringify(table, undefined, 2) + "\n");
+    }
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
 }
 
-/** Writes all model files; returns their digests by name. */
-async function writeModels(folder: string): Promise<Map<string, string>> {
+/** Writes model files; returns their digests by name. */
+async function writeModels(files: readonly ParityFile[], folder: string): Promise<Map<string, string>> {
   const hashes = new Map<string, string>();
-  for (const file of FILES) {
+  for (const file of files) {
     const bytes = parityBytes(file);
     await Deno.writeFile(join(folder, `${file.name}.gguf`), bytes);
     hashes.set(file.name, await digest(bytes));
@@ -67,21 +65,20 @@ async function writeModels(folder: string): Promise<Map<string, string>> {
   return hashes;
 }
 
-/** The lines of exact.py. */
-async function exactAnswers(folder: string): Promise<string> {
-  const models = FILES.map(({ name }) => join(folder, `${name}.gguf`));
-  const args = [here("exact.py"), "--steps", `${STEPS}`, "--top", `${TOP}`, ...models];
-  return await run("python3", args, folder, JSON.stringify(PROMPT_LENGTHS.map(prompt)));
+/** The lines of exact/. */
+async function exactAnswers(files: readonly ParityFile[], folder: string): Promise<string> {
+  const lines: string[] = [];
+  for (const { name, prompts, steps, rounded } of files) {
+    const how = ["--steps", `${steps}`, "--top", `${TOP}`, ...rounded ? ["--kv", "f16"] : []];
+    const args = [EXACT, ...how, join(folder, `${name}.gguf`)];
+    lines.push(await run("python3", args, folder, JSON.stringify(prompts.map(prompt))));
+  }
+  return lines.join("");
 }
 
 /** The lines of llama_cpp.mjs, which needs the package in the folder it runs in. */
 async function peerAnswers(folder: string, exact: string): Promise<string> {
-  await run(
-    "npm",
-    ["install", "--omit=optional", "--no-audit", "--no-fund", "--prefix", folder, ...PEER],
-    folder,
-  );
-  return await run("node", [here("llama_cpp.mjs"), folder], folder, exact);
+  return await run("node", [here("llama_cpp.mjs"), folder], await peerFolder(folder), exact);
 }
 
 function here(name: string): string {
@@ -94,12 +91,15 @@ function tableOf(hashes: Map<string, string>, exactLines: string, peerLines: str
   );
   const files: Record<string, FileAnswers> = {};
   for (const { model, prompt, steps } of parse<ExactLine>(exactLines)) {
-    const packed = steps.map(({ top }) =>
-      packStep({ ids: top.map(([id]) => id), logprobs: top.map(([, p]) => p) })
-    );
+    const pack = (top: [number, number][], logprobs: number[]) =>
+      packStep({ ids: top.map(([id]) => id), logprobs });
+    const packed = steps.map(({ top }) => pack(top, top.map(([, p]) => p)));
+    const rounded = steps.flatMap((step) => step.rounded ? [pack(step.top, step.rounded)] : []);
     const answers = files[model] ??= { sha256: hashes.get(model)!, cases: {} };
     const llamaCpp = distance(packed, peers.get(`${model} ${prompt.length}`)!);
-    Object.assign(answers.cases, { [prompt.length]: { llamaCpp, steps: packed } });
+    Object.assign(answers.cases, {
+      [prompt.length]: { llamaCpp, steps: packed, ...rounded.length > 0 && { rounded } },
+    });
   }
   return { files };
 }

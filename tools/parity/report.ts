@@ -3,7 +3,7 @@
  * instruction set, the second the architecture, the third the KV cache's type: by default the best, all dense ones, f16.
  */
 import type { KvType } from "../../engine/types.ts";
-import { FORMATS, PARITY_FILES, type ParityFile } from "../../tests/parity_cases.ts";
+import { DECODERS, FORMATS, PARITY_FILES, type ParityFile } from "../../tests/parity_cases.ts";
 import { compare, judge, type Judged, maxOfTopFive, wrongChoices } from "../../tests/parity_judge.ts";
 
 const CLEAR_MARGIN = 0.3;
@@ -16,12 +16,15 @@ const rows = [
 ];
 const [isa, architecture, kvType] = Deno.args;
 const asked = ({ options }: ParityFile) =>
-  architecture ? options.architecture === architecture : !APART.includes(options.architecture);
+  architecture
+    ? options.architecture === architecture
+    : ![...APART, ...DECODERS].includes(options.architecture);
 for (const format of FORMATS) {
   const judged: Judged[] = [];
   for (const file of PARITY_FILES.filter((file) => file.format === format && asked(file))) {
     judged.push(...await judge(file, { isa: isa || undefined, kvType: kvType as KvType || undefined }));
   }
+  if (judged.length === 0) continue;
   const { ours, llamaCpp } = compare(judged);
   const beside = (a: number, b: number) => [a.toFixed(4), b.toFixed(4), (a / b).toFixed(2)];
   const wrong = wrongChoices(judged, () => CLEAR_MARGIN).length;

@@ -7,7 +7,7 @@ import { fromFileUrl, join } from "@std/path";
 import { loadEngine } from "../../engine/load.ts";
 import { normalized, relevance } from "../../routes/shared/embedding.ts";
 import { digest } from "../../tests/parity_cases.ts";
-import { synthesize } from "../../tests/synth.ts";
+import { synthesize } from "../../tests/synth/synth.ts";
 import {
   PAIRS,
   TEXT_MODELS,
@@ -15,40 +15,36 @@ import {
   type TextModel,
   tokensOf,
 } from "../../tests/text_parity_cases.ts";
-import { PEER, run } from "./programs.ts";
+import { EXACT, peerFolder, run } from "./programs.ts";
 
 const here = (name: string) => fromFileUrl(new URL(name, import.meta.url));
 
 if (import.meta.main) {
   const folder = await Deno.makeTempDir({ prefix: "compy-parity-" });
   try {
-    await run(
-      "npm",
-      ["install", "--omit=optional", "--no-audit", "--no-fund", "--prefix", folder, ...PEER],
-      folder,
-    );
+    const peer = await peerFolder(folder);
     const table: Record<string, unknown> = {};
-    for (const model of TEXT_MODELS) table[model.name] = await answersOf(model, folder);
+    for (const model of TEXT_MODELS) table[model.name] = await answersOf(model, folder, peer);
     await Deno.writeTextFile(TEXT_TABLE_URL, JSON.stringify(table, undefined, 2) + "\n");
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
 }
 
-async function answersOf(model: TextModel, folder: string) {
+async function answersOf(model: TextModel, folder: string, installed: string) {
   const path = join(folder, `${model.name}.gguf`);
   const bytes = synthesize(model.options);
   await Deno.writeFile(path, bytes);
   const { engine } = await loadEngine({ model: path, threads: 1 });
   const tokens = JSON.stringify(tokensOf(model, engine));
   await engine.close();
-  const exact = await run("python3", [here("exact.py"), "--pool", model.kind, path], folder, tokens);
+  const exact = await run("python3", [EXACT, "--pool", model.kind, path], folder, tokens);
   const ranks = model.kind === "rank";
   const input = ranks ? JSON.stringify(PAIRS) : tokens;
   const peer = await run(
     "node",
     [here("llama_cpp_texts.mjs"), path, ranks ? "rank" : "embed"],
-    folder,
+    installed,
     input,
   );
   const rows = lines<number[]>(exact).map((row) => Float32Array.from(row));

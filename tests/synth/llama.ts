@@ -1,0 +1,60 @@
+import {
+  type DecoderShape,
+  writeAttention,
+  writeCounts,
+  writeEnds,
+  writeFeedForward,
+  writeReals,
+} from "./decoder.ts";
+import { type Family, TINY } from "./family.ts";
+import type { SynthFile } from "./file.ts";
+
+export interface LlamaShape extends DecoderShape {
+  /** Has Llama 3's factors on the rotary frequencies. */
+  readonly ropeFactors?: boolean;
+}
+
+/** The family that has Llama's tensors. */
+export function writeLlama(file: SynthFile, shape: LlamaShape): void {
+  writeCounts(file, shape);
+  writeReals(file, shape);
+  writeEnds(file, shape);
+  if (shape.ropeFactors) {
+    const length = shape.headDim / 2;
+    file.floats("rope_freqs.weight", [length], (_, i) => 1 + 7 * i / (length - 1));
+  }
+  for (let layer = 0; layer < shape.layers; layer++) {
+    const block = `blk.${layer}`;
+    file.vector(`${block}.attn_norm.weight`, shape.embedding);
+    writeAttention(file, block, shape);
+    file.vector(`${block}.ffn_norm.weight`, shape.embedding);
+    writeFeedForward(file, block, shape);
+  }
+}
+
+export const LLAMA: Family<LlamaShape> = {
+  tiny: { ...TINY, heads: 8, kvHeads: 4, headDim: 32, ropeBase: 5e5, untied: true, ropeFactors: true },
+  write: writeLlama,
+};
+export const QWEN2: Family<LlamaShape> = {
+  tiny: { ...TINY, heads: 8, kvHeads: 2, headDim: 32, ropeBase: 1e6, biases: true },
+  write: writeLlama,
+};
+export const QWEN3: Family<LlamaShape> = {
+  tiny: { ...TINY, heads: 8, kvHeads: 4, headDim: 64, ropeBase: 1e6, headNorms: true },
+  real: {
+    "qwen3-0.6b": {
+      embedding: 1024,
+      feedForward: 3072,
+      layers: 28,
+      vocabulary: 151_936,
+      context: 40_960,
+      heads: 16,
+      kvHeads: 8,
+      headDim: 128,
+      ropeBase: 1e6,
+      headNorms: true,
+    },
+  },
+  write: writeLlama,
+};

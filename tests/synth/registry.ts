@@ -1,0 +1,21 @@
+import type { Dimensions, Family } from "./family.ts";
+import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
+import { QWEN3MOE } from "./qwen3moe.ts";
+import { QWEN35 } from "./qwen35.ts";
+import { SMOLLM3 } from "./smollm3.ts";
+
+const ALL = {
+  llama: LLAMA,
+  qwen2: QWEN2,
+  qwen3: QWEN3,
+  qwen3moe: QWEN3MOE,
+  qwen35: QWEN35,
+  smollm3: SMOLLM3,
+};
+
+/** A kind of synthetic model: an architecture, or one of several that files of an architecture may be. */
+export type Architecture = keyof typeof ALL;
+
+export const FAMILIES: Readonly<Record<Architecture, Family<Dimensions>>> = ALL as Readonly<
+  Record<Architecture, Family<Dimensions>>
+>;

@@ -1,0 +1,70 @@
+import { byteLengthOf, layoutOf } from "../../engine/gguf/tensor_types.ts";
+import type { TensorType } from "../../engine/gguf/types.ts";
+import type { Random } from "../random.ts";
+
+const SIGMA = 0.02;
+
+/**
+ * Half floats of a block: where they stand, and their value at a standard deviation of 1. It is one over the standard
+ * deviation of what they multiply, when every code is as likely as any other; mins centre the codes.
+ */
+interface Scales {
+  readonly halves: readonly (readonly [at: number, value: number])[];
+  /** Quantisers write such scales with either sign. */
+  readonly signed?: boolean;
+}
+
+const SCALES: Partial<Readonly<Record<TensorType, Scales>>> = {
+  Q4_0: { halves: [[0, 1 / 4.61]], signed: true },
+  Q4_1: { halves: [[0, 1 / 4.61], [2, -7.5 / 4.61]] },
+  Q5_0: { halves: [[0, 1 / 9.23]], signed: true },
+  Q5_1: { halves: [[0, 1 / 9.23], [2, -15.5 / 9.23]] },
+  Q8_0: { halves: [[0, 1 / 73.9]] },
+  Q2_K: { halves: [[80, 1 / 13.9], [82, 1.5 / 13.9]] },
+  Q3_K: { halves: [[108, 1 / 43.3]], signed: true },
+  Q4_K: { halves: [[0, 1 / 258], [2, 7.5 / 258]] },
+  Q5_K: { halves: [[0, 1 / 527], [2, 15.5 / 527]] },
+  Q6_K: { halves: [[208, 1 / 1367]], signed: true },
+  IQ4_NL: { halves: [[0, 1 / 67.4]], signed: true },
+  IQ4_XS: { halves: [[0, 1 / 1247]], signed: true },
+};
+
+/** `count` weights of a type. */
+export function weights(type: TensorType, count: number, random: Random): ArrayBufferView {
+  switch (type) {
+    case "F32":
+      return normals(new Float32Array(count), random);
+    case "F16":
+      return normals(new Float16Array(count), random);
+    case "BF16": {
+      const words = new Uint32Array(normals(new Float32Array(count), random).buffer);
+      const halves = new Uint16Array(count);
+      for (let i = 0; i < count; i++) halves[i] = (words[i] + 0x8000) >>> 16;
+      return halves;
+    }
+    default:
+      return blocks(type, count, random);
+  }
+}
+
+function normals<T extends Float32Array<ArrayBuffer> | Float16Array<ArrayBuffer>>(out: T, random: Random): T {
+  for (let i = 0; i < out.length; i++) out[i] = SIGMA * random.normal();
+  return out;
+}
+
+function blocks(type: TensorType, count: number, random: Random): Uint8Array {
+  const bytes = random.bytes(byteLengthOf(type, count));
+  const view = new DataView(bytes.buffer);
+  const size = layoutOf(type).bytes;
+  for (let block = 0; block < bytes.length; block += size) {
+    // An MXFP4 block has an exponent: its spread is about 5.9 x 2^(exponent - 128).
+    if (type === "MXFP4") {
+      bytes[block] = 118 + random.below(3);
+      continue;
+    }
+    const { halves, signed } = SCALES[type]!;
+    const scale = SIGMA * (0.7 + 0.6 * random.unit()) * (signed && random.below(2) ? -1 : 1);
+    for (const [at, value] of halves) view.setFloat16(block + at, scale * value, true);
+  }
+  return bytes;
+}

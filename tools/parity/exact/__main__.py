@@ -1,0 +1,41 @@
+"""The exact answer: a forward pass in float64 over the dequantised weights of a GGUF file.
+
+    python3 exact --steps 16 --top 20 [--kv f16] MODEL.gguf ... < prompts.json > answers.jsonl
+    python3 exact --pool last MODEL.gguf < prompts.json > rows.jsonl
+
+Follows the greedy tokens from each prompt of a JSON list of lists, and prints one line a model and prompt:
+{"model", "prompt", "steps": [{"token", "top": [[id, log-probability], ...]}, ...]}. With --kv f16 each step has "rounded" too: the
+log-probabilities of the same ids where keys and values are rounded to f16 as they are kept. With --pool it prints each prompt's row
+instead, a JSON array a line: the normed rows' mean, the first (cls) or the last, or the logits of the ranking head (rank).
+Plain on purpose: numpy and the package gguf's own dequantisers. model.py has what all have, and each family a file of its own.
+"""
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from families import open_model
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--top", type=int, default=20)
+    parser.add_argument("--kv", choices=["f16"])
+    parser.add_argument("--context", type=int, default=512)
+    parser.add_argument("--pool", choices=["mean", "cls", "last", "rank"])
+    args = parser.parse_args()
+    prompts = json.load(sys.stdin)
+    for path in args.models:
+        model = open_model(path, args.context)
+        for prompt in prompts:
+            if args.pool:
+                print(json.dumps(model.pooled(prompt, args.pool).tolist()), flush=True)
+                continue
+            steps = model.greedy(prompt, args.steps, args.top, args.kv == "f16")
+            print(json.dumps({"model": Path(path).stem, "prompt": prompt, "steps": steps}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

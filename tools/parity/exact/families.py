@@ -1,0 +1,22 @@
+"""Who computes which architecture: one line each."""
+from gguf import GGUFReader
+
+from llama import Llama
+from model import Model
+from qwen35 import Qwen35
+from qwen3moe import Qwen3Moe
+from smollm3 import SmolLM3
+
+FAMILIES = {
+    "llama": Llama,
+    "qwen2": Model,
+    "qwen3": Model,
+    "qwen3moe": Qwen3Moe,
+    "qwen35": Qwen35,
+    "smollm3": SmolLM3,
+}
+
+
+def open_model(path, context):
+    reader = GGUFReader(path)
+    return FAMILIES[reader.fields["general.architecture"].contents()](reader, context)

@@ -1,0 +1,178 @@
+"""What exact passes have in common: a dense decoder, of which families override what is theirs."""
+import numpy as np
+from gguf.quants import dequantize
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def silu(x):
+    return x * sigmoid(x)
+
+
+def softmax(x):
+    x = np.exp(x - x.max(axis=-1, keepdims=True))
+    return x / x.sum(axis=-1, keepdims=True)
+
+
+class Cache:
+    """What one sequence carries along, by layer: keys and values (tokens, kv heads, head dim), rounded to f16 with `halves`; or the
+    last inputs of a convolution (taps - 1, channels) and a state (value heads, value dim, key dim)."""
+
+    def __init__(self, layers, halves=False):
+        self.length, self.keys, self.values = 0, [None] * layers, [None] * layers
+        self.inputs, self.states = [None] * layers, [None] * layers
+        self.halves = halves
+
+    def append(self, layer, k, v):
+        if self.halves:
+            k, v = (t.astype(np.float32).astype(np.float16).astype(np.float64) for t in (k, v))
+        seen = self.keys[layer] is not None
+        self.keys[layer] = np.concatenate([self.keys[layer], k]) if seen else k
+        self.values[layer] = np.concatenate([self.values[layer], v]) if seen else v
+        return self.keys[layer], self.values[layer]
+
+
+class Model:
+    """A pre-norm decoder with grouped heads and SwiGLU."""
+
+    interleaved = False  # rotated pairs are (2i, 2i + 1), not (i, i + half)
+    feed_forward_norm = "ffn_norm"
+    output_norm = "output_norm"
+
+    def __init__(self, reader, context):
+        self.weights = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64).reshape(t.shape[::-1])
+                        for t in reader.tensors}
+        self.fields = {name: field.contents() for name, field in reader.fields.items()}
+        self.architecture, self.context = self.fields["general.architecture"], context
+        self.layers, self.heads = self.key("block_count"), self.key("attention.head_count")
+        self.kv_heads = self.key("attention.head_count_kv", self.heads)
+        self.head_dim = self.key("attention.key_length")
+        if self.head_dim is None:
+            self.head_dim = self.key("embedding_length") // self.heads
+        self.rotated = self.key("rope.dimension_count", self.head_dim)
+        self.eps = self.key("attention.layer_norm_rms_epsilon", self.key("attention.layer_norm_epsilon"))
+        self.scale = 1 / np.sqrt(self.head_dim)
+        self.magnitude = 1.0  # of cosine and sine
+        self.frequencies = float(self.key("rope.freq_base", 1e4)) ** -(np.arange(0, self.rotated, 2) / self.rotated)
+        if "rope_freqs.weight" in self.weights:
+            self.frequencies = self.frequencies / self.weights["rope_freqs.weight"]
+
+    def key(self, name, default=None):
+        return self.fields.get(f"{self.architecture}.{name}", default)
+
+    def norm(self, x, name):
+        return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.eps) * self.weights[f"{name}.weight"]
+
+    def linear(self, x, name):
+        y = x @ self.weights[f"{name}.weight"].T
+        bias = self.weights.get(f"{name}.bias")
+        return y if bias is None else y + bias
+
+    def rotate(self, x, start, layer):
+        """Rotary embedding of x: (tokens, heads, head dim), the first token at position `start`."""
+        frequencies = self.frequencies_of(layer)
+        if frequencies is None:
+            return x
+        turn = self.magnitude * np.exp(1j * (start + np.arange(len(x)))[:, None, None] * frequencies)
+        rotated = 2 * len(frequencies)
+        y, head = x.copy(), x[..., :rotated]
+        if self.interleaved:
+            z = (head[..., 0::2] + 1j * head[..., 1::2]) * turn
+            y[..., 0:rotated:2], y[..., 1:rotated:2] = z.real, z.imag
+        else:
+            half = rotated // 2
+            z = (head[..., :half] + 1j * head[..., half:]) * turn
+            y[..., :half], y[..., half:rotated] = z.real, z.imag
+        return y
+
+    def frequencies_of(self, layer):
+        """Angles a position of a layer's pairs; None where it has no positions."""
+        return self.frequencies
+
+    def queries_keys_values(self, x, name):
+        """(tokens, heads, head dim) each; queries may have a gate behind each head's dimensions."""
+        n = len(x)
+        q = self.linear(x, f"{name}.attn_q").reshape(n, self.heads, -1)
+        k = self.linear(x, f"{name}.attn_k").reshape(n, self.kv_heads, self.head_dim)
+        v = self.linear(x, f"{name}.attn_v").reshape(n, self.kv_heads, self.head_dim)
+        return q, k, v
+
+    def attention(self, x, layer, cache):
+        n, name, group = len(x), f"blk.{layer}", self.heads // self.kv_heads
+        q, k, v = self.queries_keys_values(x, name)
+        q, gate = q[..., :self.head_dim], q[..., self.head_dim:]
+        if f"{name}.attn_q_norm.weight" in self.weights:
+            q, k = self.norm(q, f"{name}.attn_q_norm"), self.norm(k, f"{name}.attn_k_norm")
+        keys, values = cache.append(layer, self.rotate(k, cache.length, layer), v)
+        q = self.rotate(q, cache.length, layer) * self.temperature(cache.length + np.arange(n), layer)[:, None, None]
+        q = q.reshape(n, self.kv_heads, group, self.head_dim)
+        scores = np.einsum("nhgd,mhd->hgnm", q, keys) * self.scale
+        position, seen = cache.length + np.arange(n)[:, None], np.arange(len(keys))
+        window = self.window(layer)
+        hidden = (seen > position) | ((position - seen >= window) if window else False)
+        weights = softmax(np.where(hidden, -np.inf, scores))
+        mixed = np.einsum("hgnm,mhd->nhgd", weights, values).reshape(n, self.heads, self.head_dim)
+        if gate.size:
+            mixed = mixed * sigmoid(gate)
+        return self.linear(mixed.reshape(n, -1), f"{name}.attn_output")
+
+    def temperature(self, positions, layer):
+        """What queries are multiplied by after rotation."""
+        return np.ones(len(positions))
+
+    def window(self, layer):
+        """Tokens that a row sees, its own the last of them; 0 is all."""
+        return 0
+
+    def mix(self, x, layer, cache):
+        return self.attention(x, layer, cache)
+
+    def feed_forward(self, x, name):
+        return self.linear(silu(self.linear(x, f"{name}.ffn_gate")) * self.linear(x, f"{name}.ffn_up"), f"{name}.ffn_down")
+
+    def layer(self, x, layer, cache):
+        name = f"blk.{layer}"
+        x = x + self.mix(self.norm(x, f"{name}.attn_norm"), layer, cache)
+        return x + self.feed_forward(self.norm(x, f"{name}.{self.feed_forward_norm}"), name)
+
+    def embed(self, tokens):
+        return self.weights["token_embd.weight"][tokens]
+
+    def rows(self, tokens, cache):
+        """Appends `tokens`; returns the normed rows after the last layer: (tokens, width)."""
+        x = self.embed(tokens)
+        for layer in range(self.layers):
+            x = self.layer(x, layer, cache)
+        cache.length += len(tokens)
+        return self.norm(x, self.output_norm)
+
+    def pooled(self, tokens, way):
+        rows = self.rows(tokens, Cache(self.layers))
+        if way == "mean":
+            return rows.mean(axis=0)
+        row = rows[0 if way == "cls" else -1]
+        return self.linear(row, "cls.output") if way == "rank" else row
+
+    def logits(self, rows):
+        return self.linear(rows, "output" if "output.weight" in self.weights else "token_embd")
+
+    def log_probs(self, tokens, cache):
+        """Appends `tokens`; returns the log-probabilities after the last: (vocabulary)."""
+        logits = self.logits(self.rows(tokens, cache)[-1:])[0]
+        logits = logits - logits.max()
+        return logits - np.log(np.exp(logits).sum())
+
+    def greedy(self, tokens, steps, top, halves):
+        """The likeliest tokens after each step; with `halves` also with keys and values in f16, along the same tokens."""
+        cache, rounded, out = Cache(self.layers), Cache(self.layers, True), []
+        for _ in range(steps):
+            row = self.log_probs(tokens, cache)
+            order = np.argsort(-row, kind="stable")[:top]
+            step = {"token": int(order[0]), "top": [[int(i), float(row[i])] for i in order]}
+            if halves:
+                step["rounded"] = [float(p) for p in self.log_probs(tokens, rounded)[order]]
+            tokens = [step["token"]]
+            out.append(step)
+        return out
