@@ -1,7 +1,7 @@
 import { fromFileUrl } from "@std/path";
 
 /** The package that carries llama.cpp, prebuilt. */
-const PEER = ["node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1"];
+export const PEER = ["node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1"];
 
 /** The exact pass, for python3. */
 export const EXACT = fromFileUrl(new URL("exact", import.meta.url));
