@@ -173,6 +173,11 @@ impl Step {
         if start != self.sequence_of.len() || length == 0 || length > self.tokens.len() - start {
             bail!("Sequence {index} claims rows {start}.. of length {length}, out of turn");
         }
+        if let Some(longest) = p.longest_text
+            && (cached > 0 || length > longest)
+        {
+            bail!("Sequence {index} must be whole, and at most {longest} long (got {length} rows after {cached})");
+        }
         let block_tables = match decode_tables(w, p, cached, length) {
             Ok(tables) => tables,
             Err(e) => bail!("Sequence {index}: {e}"),

@@ -16,10 +16,12 @@ import { ATTENTION } from "./attention.ts";
 import { CANDIDATES } from "./candidates.ts";
 import { DELTA_RULE } from "./delta_rule.ts";
 import { EMBED } from "./embed.ts";
+import { EMBED_POSITIONS } from "./embed_positions.ts";
 import { EXPERT_SUM } from "./expert_sum.ts";
 import { EXPERT_SWIGLU } from "./expert_swiglu.ts";
 import { GATED_CONV } from "./gated_conv.ts";
 import { GROUPED_NORM } from "./grouped_norm.ts";
+import { LAYER_NORM } from "./layer_norm.ts";
 import { MAMBA2 } from "./mamba2.ts";
 import { MATMUL } from "./matmul.ts";
 import { POOL } from "./pool.ts";
@@ -28,9 +30,11 @@ import { RETURN_POOLED } from "./return_pooled.ts";
 import { RMS_NORM } from "./rms_norm.ts";
 import { ROPE_APPEND } from "./rope_append.ts";
 import { ROPE_TABLE } from "./rope_table.ts";
+import { ROTATE } from "./rotate.ts";
 import { ROUTE } from "./route.ts";
 import { SHORT_CONV } from "./short_conv.ts";
 import { SWIGLU } from "./swiglu.ts";
+import { TEXT_ATTENTION } from "./text_attention.ts";
 
 /** By their codes. */
 export const KINDS = [
@@ -50,6 +54,10 @@ export const KINDS = [
   EXPERT_SWIGLU,
   EXPERT_SUM,
   RETURN_POOLED,
+  LAYER_NORM,
+  EMBED_POSITIONS,
+  ROTATE,
+  TEXT_ATTENTION,
   MAMBA2,
   GROUPED_NORM,
   GATED_CONV,

@@ -1,4 +1,4 @@
-//! Root mean squares, and where ops put their rows.
+//! Root mean squares, means and variances, and where ops put their rows.
 use super::quant_rows::{FineRows, QuantRows, quantize_block, quantize_block_finely};
 use crate::formats::BLOCK;
 use crate::simd::Simd;
@@ -73,6 +73,46 @@ pub unsafe fn scale_by<S: Simd>(s: S, x: *const f32, weight: *const f32, n: usiz
         }
         for i in whole..n {
             *y.add(i) = *x.add(i) * factor * *weight.add(i);
+        }
+    }
+}
+
+/// y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias.
+///
+/// # Safety
+/// `x`, the weight and `y` hold `n` floats; so does the bias, or it is null. `y` may be `x`.
+#[inline(always)]
+pub unsafe fn center_and_scale<S: Simd>(
+    s: S,
+    x: *const f32,
+    [weight, bias]: [*const f32; 2],
+    n: usize,
+    eps: f32,
+    y: *mut f32,
+) {
+    unsafe {
+        let whole = n / S::LANES * S::LANES;
+        let mut sums = s.splat(0.0);
+        for i in (0..whole).step_by(S::LANES) {
+            sums = s.add(sums, s.load(x.add(i)));
+        }
+        let mean = (whole..n).fold(s.sum(sums), |sum, i| sum + *x.add(i)) / n as f32;
+        let mut squares = s.splat(0.0);
+        for i in (0..whole).step_by(S::LANES) {
+            let v = s.sub(s.load(x.add(i)), s.splat(mean));
+            squares = s.fma(v, v, squares);
+        }
+        let rest = |i: usize| *x.add(i) - mean;
+        let variance = (whole..n).fold(s.sum(squares), |sum, i| sum + rest(i) * rest(i)) / n as f32;
+        let factor = 1.0 / (variance + eps).sqrt();
+        for i in (0..whole).step_by(S::LANES) {
+            let v = s.mul(s.sub(s.load(x.add(i)), s.splat(mean)), s.splat(factor));
+            let added = if bias.is_null() { s.splat(0.0) } else { s.load(bias.add(i)) };
+            s.store(y.add(i), s.fma(v, s.load(weight.add(i)), added));
+        }
+        for i in whole..n {
+            let added = if bias.is_null() { 0.0 } else { *bias.add(i) };
+            *y.add(i) = (rest(i) * factor).mul_add(*weight.add(i), added);
         }
     }
 }

@@ -4,11 +4,13 @@ pub mod attention;
 pub mod candidates;
 pub mod delta_rule;
 pub mod embed;
+pub mod embed_positions;
 pub mod expert_sum;
 pub mod expert_swiglu;
 mod experts;
 pub mod gated_conv;
 pub mod grouped_norm;
+pub mod layer_norm;
 pub mod mamba2;
 pub mod matmul;
 pub mod pool;
@@ -18,9 +20,11 @@ pub mod return_pooled;
 pub mod rms_norm;
 pub mod rope_append;
 pub mod rope_table;
+pub mod rotate;
 pub mod route;
 pub mod short_conv;
 pub mod swiglu;
+pub mod text_attention;
 
 use self::pool::Way;
 use crate::bail;
@@ -42,6 +46,11 @@ pub trait Op: Send + Sync {
 
     /// Floats of a pooled row that the op gives back; none for all but one.
     fn returns(&self) -> Option<usize> {
+        None
+    }
+
+    /// Tokens of a text, at most, where a text must be whole in its step; none for ops to which it may come in pieces.
+    fn longest_text(&self) -> Option<usize> {
         None
     }
 
@@ -94,6 +103,10 @@ ops! {
     13 => expert_swiglu::ExpertSwiGlu,
     14 => expert_sum::ExpertSum,
     15 => return_pooled::ReturnPooled,
+    22 => layer_norm::LayerNorm,
+    23 => embed_positions::EmbedPositions,
+    24 => rotate::Rotate,
+    25 => text_attention::TextAttention,
     26 => mamba2::Mamba2,
     27 => grouped_norm::GroupedNorm,
     28 => gated_conv::GatedConv,

@@ -43,6 +43,8 @@ pub struct Program {
     pub ops: Vec<Box<dyn Op>>,
     /// How sequences are pooled; none where the plan does not give their rows back.
     pub pooling: Option<Pooling>,
+    /// Tokens of a text, at most, where texts must be whole in their steps.
+    pub longest_text: Option<usize>,
     pub arena_bytes: usize,
 }
 
@@ -98,6 +100,7 @@ impl Program {
             state_bytes,
             rope,
             pooling: None,
+            longest_text: None,
             buffers: Vec::new(),
             ops: Vec::new(),
             arena_bytes,
@@ -116,6 +119,7 @@ impl Program {
             bail!("The plan has words after its last op");
         }
         p.pooling = p.find_pooling()?;
+        p.longest_text = p.ops.iter().filter_map(|op| op.longest_text()).min();
         Ok(p)
     }
 

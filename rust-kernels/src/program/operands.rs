@@ -222,6 +222,20 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
+    /// That heads of a dimension that kernels can hold lie in the buffer's rows, from a column on.
+    pub fn heads_within(&self, buffer: usize, column: usize, heads: usize, head_dim: usize) -> Result<()> {
+        let columns = self.buffer(buffer)?.columns;
+        if head_dim == 0 || !head_dim.is_multiple_of(16) || head_dim > columns {
+            bail!(
+                "heads must have a multiple of 16 dimensions, at most the {columns} columns of their rows (got {head_dim})"
+            );
+        }
+        if heads == 0 || heads > columns / head_dim || column > columns - heads * head_dim {
+            bail!("{heads} heads of {head_dim} from column {column} on do not lie in rows of {columns} columns");
+        }
+        Ok(())
+    }
+
     /// Columns of an operand in whatever form.
     pub fn columns(&self, out: Out) -> Result<usize> {
         match out.forms().next() {

@@ -22,4 +22,5 @@ mod rope;
 mod rows;
 mod sources;
 mod support;
+mod text;
 mod vectors;

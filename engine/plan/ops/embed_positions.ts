@@ -1,0 +1,24 @@
+import type { PlanBuilder, Value } from "../builder.ts";
+import { opKind } from "../op.ts";
+import { floats, optional, weights } from "../operands.ts";
+
+/** x += the row of the token's position, and the row of the first token type. A text has no more tokens than there are positions. */
+export const EMBED_POSITIONS = opKind({
+  op: "embed_positions",
+  code: 23,
+  operands: { x: floats("update"), positions: optional(weights), types: optional(weights) },
+  text: (op, t) => `${t.buffer(op.x)} += embed_positions(${t.tensors(op.positions, op.types)})`,
+});
+
+/** Tensor names, without `.weight`, and how many rows they have. */
+export interface Learned {
+  readonly positions?: { readonly name: string; readonly count: number };
+  readonly types?: { readonly name: string; readonly count: number };
+}
+
+/** Adds learned positions, or the first token type, or both, to the embeddings of tokens. */
+export function embedPositions(b: PlanBuilder, x: Value, { positions, types }: Learned): void {
+  if (!positions && !types) return;
+  const matrix = (m: Learned["types"]) => m && b.matrix(`${m.name}.weight`, x.columns, m.count);
+  b.push({ op: "embed_positions", x: b.asFloat(x), positions: matrix(positions), types: matrix(types) });
+}

@@ -1,0 +1,59 @@
+import type { PlanBuilder, Value } from "../builder.ts";
+import { opKind } from "../op.ts";
+import { flag, floats, integer, optional, real, weights } from "../operands.ts";
+import type { HeadColumns } from "./text_attention.ts";
+
+/** Norms (where given) and rotates heads in place, which no cache keeps. */
+export const ROTATE = opKind({
+  op: "rotate",
+  code: 24,
+  operands: {
+    x: floats("update"),
+    column: integer,
+    heads: integer,
+    headDim: integer,
+    table: floats("read"),
+    norm: optional(weights),
+    rotated: integer,
+    interleaved: flag,
+    eps: real,
+  },
+  text: (op, t) => {
+    const what = `${op.heads} heads of ${op.headDim} from column ${op.column}, rotated ${op.rotated}` +
+      (op.interleaved ? " interleaved" : "");
+    const operands = [t.buffers(op.x, op.table), t.tensors(op.norm)].filter(Boolean);
+    return `rotate(${operands.join(", ")}; ${what})`;
+  },
+});
+
+/** How heads are turned: `rotated` leading dimensions of each, in pairs of (2i, 2i + 1) where that is interleaved, by the table. */
+export interface RotateOptions {
+  readonly table: Value;
+  readonly rotated: number;
+  readonly interleaved?: boolean;
+  /** Tensor name of the RMS norm of each head, which comes first. */
+  readonly norm?: string;
+  readonly eps?: number;
+}
+
+/** Turns `heads` heads of queries or keys by their positions, in place. */
+export function rotate(
+  b: PlanBuilder,
+  { value, column }: HeadColumns,
+  heads: number,
+  headDim: number,
+  { table, rotated, interleaved = false, norm, eps = 0 }: RotateOptions,
+): void {
+  b.push({
+    op: "rotate",
+    x: b.asFloat(value),
+    column,
+    heads,
+    headDim,
+    table: b.asFloat(table),
+    norm: norm === undefined ? undefined : b.vector(`${norm}.weight`, headDim),
+    rotated,
+    interleaved,
+    eps,
+  });
+}

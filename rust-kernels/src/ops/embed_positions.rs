@@ -1,0 +1,84 @@
+//! Learned positions: to each token's row are added the row of its position and, where there are token types, the row of the
+//! first of them.
+use super::{Decode, Op};
+use crate::bail;
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::program::{Operands, Program};
+use crate::simd::{Kernel, Simd};
+
+pub struct EmbedPositions {
+    x: usize,
+    /// Matrices: a row a position, and a row a token type.
+    positions: Option<usize>,
+    types: Option<usize>,
+    columns: usize,
+    /// Positions that there are.
+    longest: usize,
+}
+
+impl Decode for EmbedPositions {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let (x, positions, types) = (o.step_float(None)?, o.optional()?, o.optional()?);
+        let columns = o.buffer(x)?.columns;
+        let mut longest = usize::MAX;
+        for (matrix, is_positions) in [(positions, true), (types, false)] {
+            let Some(matrix) = matrix else { continue };
+            let m = o.weights.matrix(matrix)?;
+            if m.columns != columns || m.rows == 0 {
+                bail!("tensor {matrix} must have rows of {columns} columns (got {} x {})", m.rows, m.columns);
+            }
+            if is_positions {
+                longest = m.rows;
+            }
+        }
+        Ok(Self { x, positions, types, columns, longest })
+    }
+}
+
+impl Op for EmbedPositions {
+    fn scratch(&self, _: &Program) -> usize {
+        self.columns.next_multiple_of(16)
+    }
+
+    fn longest_text(&self) -> Option<usize> {
+        Some(self.longest)
+    }
+
+    fn run(&self, run: &Run, work: &Work) {
+        let (columns, added) = (self.columns, work.scratch);
+        for row in work.items(run.tokens()).flatten() {
+            let x = run.float(self.x, row);
+            // SAFETY: positions are below `longest`, widths were checked at decode, the scratch holds a row.
+            unsafe {
+                for (matrix, at) in [(self.types, 0), (self.positions, run.step.position_of[row])] {
+                    let Some(matrix) = matrix else { continue };
+                    run.matrix_row(run.matrix(matrix), at, added);
+                    run.isa.run(AddRow { x, added, columns });
+                }
+            }
+        }
+    }
+}
+
+/// x += added.
+///
+/// # Safety
+/// Both hold `columns` floats and are whole vectors of any set long.
+struct AddRow {
+    x: *mut f32,
+    added: *const f32,
+    columns: usize,
+}
+
+impl Kernel for AddRow {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        let Self { x, added, columns } = self;
+        for i in (0..columns).step_by(S::LANES) {
+            unsafe { s.store(x.add(i), s.add(s.load(x.add(i)), s.load(added.add(i)))) }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Per-head norms and rotary positions of queries or keys that no KV cache keeps, in place.
+use super::rope_append::{NormAndRotate, RopeShape};
+use super::{Decode, Op};
+use crate::bail;
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::program::Operands;
+
+pub struct Rotate {
+    x: usize,
+    /// Where the heads begin in a row.
+    column: usize,
+    heads: usize,
+    table: usize,
+    norm: Option<usize>,
+    rope: RopeShape,
+}
+
+impl Decode for Rotate {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let (x, column, heads, head_dim) = (o.step_float(None)?, o.size()?, o.size()?, o.size()?);
+        let (table, norm) = (o.step_float(None)?, o.optional()?);
+        let (rotated, interleaved, eps) = (o.size()?, o.flag()?, o.f32()?);
+        o.heads_within(x, column, heads, head_dim)?;
+        o.is_float(table, Some(rotated))?;
+        if rotated > head_dim || !rotated.is_multiple_of(2) {
+            bail!("rotated dimensions must be an even number of at most {head_dim} (got {rotated})");
+        }
+        if let Some(norm) = norm {
+            o.vector(norm, head_dim)?;
+        }
+        Ok(Self { x, column, heads, table, norm, rope: RopeShape { head_dim, rotated, interleaved, eps } })
+    }
+}
+
+impl Op for Rotate {
+    fn run(&self, run: &Run, work: &Work) {
+        let dim = self.rope.head_dim;
+        let weight = self.norm.map_or(std::ptr::null(), |norm| run.vector(norm, dim));
+        for row in work.items(run.tokens()).flatten() {
+            let table = run.float(self.table, row);
+            for head in 0..self.heads {
+                // SAFETY: heads, norm and table were checked at decode.
+                unsafe {
+                    let x = run.float(self.x, row).add(self.column + head * dim);
+                    run.isa.run(NormAndRotate { x, weight, table, shape: &self.rope });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Attention in both directions: each row of a text sees all its rows, or those near it. A text is whole in its step, and
+//! nothing is kept of it.
+mod tile;
+
+pub use self::tile::{ROWS, TextTile, attend, scratch_len};
+
+use super::{Decode, Op};
+use crate::bail;
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::kernels::float_gemm::FloatRows;
+use crate::program::{Operands, Program};
+
+/// Heads in the rows of a buffer.
+#[derive(Clone, Copy)]
+struct HeadColumns {
+    buffer: usize,
+    /// Where the first head begins.
+    column: usize,
+}
+
+pub struct TextAttention {
+    q: HeadColumns,
+    k: HeadColumns,
+    v: HeadColumns,
+    out: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    scale: f32,
+    /// How far a row sees to both sides; usize::MAX is all.
+    reach: usize,
+}
+
+impl Decode for TextAttention {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let mut columns = || Ok(HeadColumns { buffer: o.step_float(None)?, column: o.size()? });
+        let (q, k, v) = (columns()?, columns()?, columns()?);
+        let (out, heads, kv_heads, head_dim) = (o.step_float(None)?, o.size()?, o.size()?, o.size()?);
+        let (scale, window) = (o.f32()?, o.size()?);
+        for (at, count) in [(q, heads), (k, kv_heads), (v, kv_heads)] {
+            o.heads_within(at.buffer, at.column, count, head_dim)?;
+        }
+        if !heads.is_multiple_of(kv_heads) || heads / kv_heads > ROWS {
+            bail!("{heads} heads must be a multiple of the {kv_heads} KV heads, and at most {ROWS} for each");
+        }
+        o.is_float(out, Some(heads * head_dim))?;
+        let reach = if window == 0 { usize::MAX } else { window / 2 };
+        Ok(Self { q, k, v, out, heads, kv_heads, head_dim, scale, reach })
+    }
+}
+
+impl Op for TextAttention {
+    fn scratch(&self, _: &Program) -> usize {
+        scratch_len(self.head_dim)
+    }
+
+    fn longest_text(&self) -> Option<usize> {
+        Some(usize::MAX)
+    }
+
+    /// An item is a tile of a text's rows under one KV head. Tiles begin at fixed rows of a text, so what a row sees in which
+    /// order does not depend on who computes it.
+    fn run(&self, run: &Run, work: &Work) {
+        let (group, dim) = (self.heads / self.kv_heads, self.head_dim);
+        let (sequences, tokens) = (&run.step.sequences, ROWS / group);
+        let tiles = |index: usize| sequences[index].length.div_ceil(tokens);
+        let total: usize = (0..sequences.len()).map(tiles).sum();
+        // A thread's items ascend, and so do the texts that they belong to.
+        let (mut index, mut before) = (0, 0);
+        for item in work.items(total * self.kv_heads).flatten() {
+            let (tile, head) = (item / self.kv_heads, item % self.kv_heads);
+            while tile - before >= tiles(index) {
+                before += tiles(index);
+                index += 1;
+            }
+            let text = &sequences[index];
+            let first = (tile - before) * tokens;
+            let count = tokens.min(text.length - first);
+            let rows = |at: HeadColumns, heads: usize| FloatRows {
+                // SAFETY: the head lies in the buffer's rows, checked at decode; the rows are the text's.
+                base: unsafe { run.float(at.buffer, text.start).add(at.column + heads * dim) },
+                stride: run.stride(at.buffer),
+            };
+            let out = HeadColumns { buffer: self.out, column: 0 };
+            let tile = TextTile {
+                q: rows(self.q, head * group),
+                out: rows(out, head * group),
+                keys: rows(self.k, head),
+                values: rows(self.v, head),
+                tokens: text.length,
+                first,
+                count,
+                group,
+                head_dim: dim,
+                scale: self.scale,
+                reach: self.reach,
+                scratch: work.scratch,
+            };
+            // SAFETY: all rows are the text's, the scratch is as long as was asked for.
+            unsafe { attend(run.isa, &tile) }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What texts that are computed whole take: LayerNorm and attention in both directions, against f64, and bit for bit the same
+//! whatever else is in the tile.
+use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
+use compy::kernels::float_gemm::FloatRows;
+use compy::kernels::norm::Outputs;
+use compy::ops::layer_norm::LayerNormRow;
+use compy::ops::text_attention::{ROWS, TextTile, attend, scratch_len};
+use compy::simd::Isa;
+
+fn layer_norm_case(k: Isa, random: &mut Random, [from, by, added, float, scratch]: &mut [Guarded; 5]) {
+    let (n, eps) = (random.between(2, 400), 1e-12f32);
+    let (center, spread) = (random.unit() * random.pick(&[0.0, 1.0, 30.0]), random.pick(&[0.01, 1.0, 50.0]));
+    let x: Vec<f32> = (0..n).map(|_| center + spread * random.unit()).collect();
+    let weight: Vec<f32> = (0..n).map(|_| random.unit() * 3.0).collect();
+    let bias: Option<Vec<f32>> = (random.below(2) == 0).then(|| (0..n).map(|_| random.unit()).collect());
+    let (from, by) = (from.copy(&x), by.copy(&weight));
+    let added = bias.as_ref().map_or(std::ptr::null(), |bias| added.copy(bias).as_ptr());
+    let (float, in_scratch) = (float.tail::<f32>(n), random.below(2) == 0);
+    let scratch = scratch.tail::<f32>(n);
+    let outputs = Outputs { float: float.as_mut_ptr(), float_stride: n, quant: None, fine: None };
+    let args = LayerNormRow {
+        x: from.as_ptr(),
+        weight: by.as_ptr(),
+        bias: added,
+        columns: n,
+        eps,
+        out: &Outputs { float: if in_scratch { std::ptr::null_mut() } else { outputs.float }, ..outputs },
+        row: 0,
+        scratch: scratch.as_mut_ptr(),
+    };
+    // SAFETY: all hold n floats.
+    unsafe { k.run(args) }
+    let got = if in_scratch { &*scratch } else { &*float };
+    let of = |f: &dyn Fn(f64) -> f64| x.iter().map(|x| f(f64::from(*x))).sum::<f64>() / n as f64;
+    let mean = of(&|x| x);
+    let variance = of(&|x| (x - mean) * (x - mean));
+    let factor = 1.0 / (variance + f64::from(eps)).sqrt();
+    // The mean is off by the roundings of its sum; what it is subtracted from cancels against it.
+    let doubt = (n / 4 + 4) as f64 * ROUNDING * of(&f64::abs);
+    for i in 0..n {
+        let (weight, bias) = (f64::from(weight[i]), bias.as_ref().map_or(0.0, |bias| f64::from(bias[i])));
+        let off = (f64::from(x[i]) - mean) * factor;
+        let limit = weight.abs()
+            * ((n / 4 + 12) as f64 * ROUNDING * off.abs() + 4.0 * doubt * factor * (1.0 + off.abs()))
+            + ROUNDING * bias.abs();
+        assert_near(got[i], off * weight + bias, limit, || format!("{} column {i} of {n}", k.name()));
+    }
+}
+
+#[test]
+fn layer_norm_matches_f64() {
+    on_every_isa("layer_norm", |k| {
+        let (mut random, mut buffers) = (Random::new(31), [(); 5].map(|()| Guarded::new(1 << 12)));
+        let cases = share(4000);
+        (0..cases).for_each(|_| layer_norm_case(k, &mut random, &mut buffers));
+        cases
+    });
+}
+
+/// A text's queries, keys and values, as they stand in the rows of their buffers.
+struct Text {
+    tokens: usize,
+    group: usize,
+    dim: usize,
+    reach: usize,
+    scale: f32,
+    /// Floats from a row to the next, of queries and of keys and values.
+    strides: [usize; 2],
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+impl Text {
+    fn new(random: &mut Random) -> Self {
+        let (dim, group) = (random.pick(&[16, 32, 48, 64, 128, 256]), random.pick(&[1, 1, 2, 3]));
+        let tokens = random.pick(&[1, 2, 5, 16, 63, 64, 65, 130, 200]);
+        let reach = if random.below(2) == 0 { usize::MAX } else { random.between(0, 70) };
+        let (size, strides) = (random.pick(&[0.1, 1.0, 4.0]), [group * dim + random.below(3), dim + random.below(3)]);
+        let mut rows = |stride: usize, width: usize, size: f32| -> Vec<f32> {
+            (0..(tokens - 1) * stride + width).map(|_| random.unit() * size).collect()
+        };
+        let (q, k, v) = (rows(strides[0], group * dim, size), rows(strides[1], dim, 2.0), rows(strides[1], dim, 1.0));
+        Self { tokens, group, dim, reach, scale: 1.0 / (dim as f32).sqrt(), strides, q, k, v }
+    }
+
+    /// What the kernel makes of some of the tokens: their rows, one after the other.
+    fn run(&self, isa: Isa, first: usize, count: usize, [q, k, v, out, scratch]: &mut [Guarded; 5]) -> Vec<f32> {
+        let (width, [stride, kv_stride]) = (self.group * self.dim, self.strides);
+        let rows = |at: *mut f32, stride| FloatRows { base: at, stride };
+        let written = out.tail::<f32>(self.tokens * width);
+        let tile = TextTile {
+            q: rows(q.copy(&self.q).as_mut_ptr(), stride),
+            out: rows(written.as_mut_ptr(), width),
+            keys: rows(k.copy(&self.k).as_mut_ptr(), kv_stride),
+            values: rows(v.copy(&self.v).as_mut_ptr(), kv_stride),
+            tokens: self.tokens,
+            first,
+            count,
+            group: self.group,
+            head_dim: self.dim,
+            scale: self.scale,
+            reach: self.reach,
+            scratch: scratch.tail::<f32>(scratch_len(self.dim)).as_mut_ptr(),
+        };
+        // SAFETY: all rows are there, the scratch has its size.
+        unsafe { attend(isa, &tile) }
+        let (before, rest) = written.split_at(first * width);
+        let (mine, after) = rest.split_at(count * width);
+        assert!(before.iter().chain(after).all(|x| x.is_nan()), "rows of other tiles are left alone");
+        mine.to_vec()
+    }
+
+    /// One dimension of a row's result in f64, and what f32 may be off by.
+    fn check(&self, row: usize, head: usize, got: &[f32], name: &dyn Fn() -> String) {
+        let q = &self.q[row * self.strides[0] + head * self.dim..][..self.dim];
+        let seen: Vec<usize> = (0..self.tokens).filter(|p| p.abs_diff(row) <= self.reach).collect();
+        let mut doubt = 0.0f64;
+        let scores: Vec<f64> = seen
+            .iter()
+            .map(|p| {
+                let term = |d: usize| f64::from(q[d]) * f64::from(self.k[p * self.strides[1] + d]);
+                let (sum, size) = (0..self.dim).map(term).fold((0.0, 0.0), |(s, a), x| (s + x, a + x.abs()));
+                doubt = doubt.max(ROUNDING * f64::from(self.scale) * (self.dim + 8) as f64 * size);
+                sum * f64::from(self.scale)
+            })
+            .collect();
+        let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        let relative = 2.0 * doubt + ROUNDING * (2 * self.tokens + 40) as f64;
+        for d in 0..self.dim {
+            let terms = seen.iter().zip(&weights).map(|(p, w)| w / total * f64::from(self.v[p * self.strides[1] + d]));
+            let (want, size) = terms.fold((0.0, 0.0), |(s, a), x| (s + x, a + x.abs()));
+            assert_near(got[d], want, relative * size, || format!("{} row {row}, head {head}", name()));
+        }
+    }
+}
+
+#[test]
+fn attention_in_both_directions_matches_f64_and_does_not_depend_on_the_tile() {
+    on_every_isa("text_attention", |k| {
+        let (mut random, mut buffers) = (Random::new(32), [(); 5].map(|()| Guarded::new(1 << 18)));
+        let mut cases = 0;
+        for _ in 0..share(400) {
+            let text = Text::new(&mut random);
+            let (tokens, dim, width) = (text.tokens, text.dim, text.group * text.dim);
+            let name = || format!("{} {tokens} tokens of {} x {dim}, reach {}", k.name(), text.group, text.reach);
+            let most = ROWS / text.group;
+            for first in (0..tokens).step_by(most) {
+                let count = most.min(tokens - first);
+                let got = text.run(k, first, count, &mut buffers);
+                for row in (first..first + count).step_by(7) {
+                    for head in 0..text.group {
+                        text.check(row, head, &got[(row - first) * width + head * dim..], &name);
+                    }
+                }
+                cases += 1;
+                if text.reach == usize::MAX {
+                    let row = random.below(count);
+                    let alone = text.run(k, first + row, 1, &mut buffers);
+                    assert_same_bits(&alone, &got[row * width..][..width], || name());
+                    cases += 1;
+                }
+            }
+        }
+        cases
+    });
+}
