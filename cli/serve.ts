@@ -247,9 +247,10 @@ function describe(loaded: LoadedEngine, kvType: KvType = DEFAULT_KV_TYPE): strin
       (loaded.loadMs / 1000).toFixed(1)
     } s`,
     describeBackend(loaded.backend.info, loaded.choice),
-    `weights ${megabytes(weights)}, KV cache in ${kvType} ${
-      megabytes(kv)
-    } once full (${loaded.kvTokens} tokens), ` +
+    `weights ${megabytes(weights)}, ` +
+    (loaded.kvTokens > 0
+      ? `KV cache in ${kvType} ${megabytes(kv)} once full (${loaded.kvTokens} tokens), `
+      : "") +
     (states > 0 ? `recurrent states ${megabytes(states)}, ` : "") + `activations ${megabytes(activations)}`,
   ].join("; ");
 }

@@ -17,8 +17,9 @@ export interface EmbeddingsContext {
   readonly tokenizer: Tokenizer;
   /** Tokens that one sequence may hold. */
   readonly contextLength: number;
-  /** Most rows in one step. */
+  /** Most rows in one step, and as many as steps are filled with. */
   readonly maxRows: number;
+  readonly stepRows: number;
   /** Requests that may be under way. */
   readonly most: number;
   /** The next in order of arrival. */
@@ -75,11 +76,11 @@ export class Embeddings {
         "The GPU computes no embeddings and ranks nothing yet: use --backend cpu",
       );
     }
-    const whole = pooled.kind === "mean" || pooled.kind === "cls";
+    const whole = pooled.encoder === true || pooled.kind === "mean" || pooled.kind === "cls";
     const most = whole ? Math.min(maxRows, contextLength) : contextLength;
     const holder = most === contextLength
       ? "the context holds"
-      : `a step, in which "${pooled.kind}" needs all of them, has`;
+      : `a step, in which ${pooled.encoder ? "an encoder" : `"${pooled.kind}"`} needs all of them, has`;
     for (const [index, tokens] of inputs.entries()) {
       const several = inputs.length > 1;
       if (tokens.length > most) {
@@ -135,7 +136,7 @@ class Texts {
 
   #feed(): void {
     const { inputs } = this.#request;
-    while (this.#next < inputs.length && this.#scheduled < 2 * this.#context.maxRows) {
+    while (this.#next < inputs.length && this.#scheduled < 2 * this.#context.stepRows) {
       const sequence = this.#sequenceOf(this.#next++);
       this.#scheduled += sequence.length;
       this.#live.add(sequence);

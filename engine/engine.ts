@@ -40,6 +40,7 @@ import {
   type EngineStats,
   type FinishReason,
   type GenerateRequest,
+  generatesNothing,
   type ModelInfo,
   type RunningSequence,
   type TokenEvent,
@@ -129,6 +130,7 @@ export class LlmEngine implements Engine {
       tokenizer,
       contextLength: this.#contextLength,
       maxRows,
+      stepRows: limits.stepRows ?? maxRows,
       most: limits.parallel + limits.queue,
       nextId: () => this.#requests++,
       add: (sequence) => this.#enqueue(sequence, undefined),
@@ -197,7 +199,10 @@ export class LlmEngine implements Engine {
 
   stats(): EngineStats {
     const { running, waiting, preemptions, cache } = this.#scheduler;
-    const kv = { kvBlocksUsed: cache.used, kvBlocksTotal: cache.total };
+    // An encoder keeps nothing: its blocks have no bytes.
+    const kv = this.model.pooled?.encoder
+      ? { kvBlocksUsed: 0, kvBlocksTotal: 0 }
+      : { kvBlocksUsed: cache.used, kvBlocksTotal: cache.total };
     const disk = this.#stored?.stats();
     return { running, waiting, ...kv, preemptions, ...this.#totals, stepRows: [...this.#stepRows], disk };
   }
@@ -234,6 +239,7 @@ export class LlmEngine implements Engine {
 
   #sequenceOf(request: GenerateRequest, stream: EventStream): Sequence {
     if (this.#refusal) throw this.#refusal;
+    if (this.model.pooled?.encoder) throw generatesNothing(this.model);
     return createSequence(request, {
       id: this.#requests++,
       stream,

@@ -15,7 +15,15 @@ import { blocksFor, blocksOfSequence } from "./kv_blocks.ts";
 import { ReloadingEngine } from "./reloading.ts";
 import { activeBytes, planCost } from "./plan/cost.ts";
 import { encodePlan } from "./plan/encode.ts";
-import { kvGroupBytes, type Plan, pooledColumns, stateBytes, withContext, withKvType } from "./plan/plan.ts";
+import {
+  isEncoder,
+  kvGroupBytes,
+  type Plan,
+  pooledColumns,
+  stateBytes,
+  withContext,
+  withKvType,
+} from "./plan/plan.ts";
 import { createNames, sha256 } from "./prompt_cache/names.ts";
 import { type OpenedStore, openStore } from "./prompt_cache/open.ts";
 import type { PromptKeeping } from "./prompt_cache/types.ts";
@@ -135,7 +143,8 @@ export async function measureModel(options: LoadOptions): Promise<MeasuredModel>
 
 /** Opens the store of prompts before anything large is read. */
 async function withPrompts(measured: Measured, options: LoadOptions): Promise<LoadedEngine> {
-  const opened = options.promptCache && await openPromptStore(options.promptCache, options);
+  const keeps = options.promptCache && !isEncoder(measured.plan); // of an encoder's texts nothing is used again
+  const opened = keeps ? await openPromptStore(options.promptCache!, options) : undefined;
   try {
     return await loadMeasured(measured, options, opened);
   } catch (error) {
@@ -172,7 +181,9 @@ async function loadMeasured(
     contextLength,
     vocabSize: plan.vocabSize,
     created: Math.floor(Date.now() / 1000),
-    pooled: backend.info.name === "cpu" ? { kind: pooling, size: pooledColumns(plan) } : undefined,
+    pooled: backend.info.name === "cpu"
+      ? { kind: pooling, size: pooledColumns(plan), encoder: isEncoder(plan) }
+      : undefined,
   };
   const chatForm = createChatForm(chatTemplate, tokenizer);
   const rankTemplate = createRankTemplate(file.metadata, tokenizer);
@@ -197,7 +208,7 @@ async function loadMeasured(
     choice,
     loadMs: performance.now() - start,
     memory: { ...memory, weights },
-    kvTokens: tokensOf(limits, contextLength),
+    kvTokens: isEncoder(plan) ? 0 : tokensOf(limits, contextLength),
   };
 }
 

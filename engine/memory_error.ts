@@ -10,11 +10,11 @@ export interface MemoryNeeds {
   /** Of recurrent state; 0 where the model has none. */
   readonly states: number;
   readonly kv: number;
-  /** What the KV cache is for. */
-  readonly kvNote: string;
+  /** What the KV cache is for; absent where the model has none. */
+  readonly kvNote?: string;
 }
 
-export function totalOf({ weights, activations, states, kv }: MemoryNeeds): number {
+export function totalOf({ weights, activations, states, kv }: Omit<MemoryNeeds, "kvNote">): number {
   return weights + activations + states + kv;
 }
 
@@ -24,7 +24,9 @@ export function shortage(needs: MemoryNeeds, free: number, fits: readonly string
     ["weights", needs.weights],
     ["activations", needs.activations],
     ...(needs.states > 0 ? [["recurrent states", needs.states]] as [string, number][] : []),
-    ["KV cache", needs.kv, needs.kvNote],
+    ...(needs.kvNote === undefined
+      ? []
+      : [["KV cache", needs.kv, needs.kvNote]] as [string, number, string][]),
   ];
   return new MemoryError([
     `The model needs ${megabytes(totalOf(needs))} of memory with these settings, and ${

@@ -20,6 +20,11 @@ export interface EngineLimits {
   readonly kvWindows?: readonly number[];
   /** Most rows (tokens) in one step. */
   readonly maxRows: number;
+  /**
+   * Rows that a step is filled with, where that is less: only a text that must be computed whole may take more, in a step of its
+   * own. By default maxRows.
+   */
+  readonly stepRows?: number;
   /** Most rows in one step whose logits are wanted. */
   readonly maxLogitRows: number;
   /** Most requests that wait for a place. */
@@ -176,12 +181,15 @@ export class Scheduler implements Restorer {
     this.#grow();
     this.#admit();
     const step: Scheduled[] = [];
-    let rowsLeft = this.#limits.maxRows;
+    let rowsLeft = this.#stepRows;
     let logitsLeft = this.#limits.maxLogitRows;
     let forcedLeft = this.#forcedRows();
     const first = this.#leftOut;
     this.#leftOut = undefined;
     for (const sequence of this.#inOrder(first)) {
+      if (step.length === 0 && sequence.pooled?.whole) {
+        rowsLeft = Math.max(rowsLeft, this.#rowsOfText(sequence));
+      }
       const forced = isForced(sequence);
       const part = partOf(sequence, forced ? Math.min(rowsLeft, 1 + forcedLeft) : rowsLeft, logitsLeft);
       if (part.rows === 0) {
@@ -286,6 +294,15 @@ export class Scheduler implements Restorer {
     }
   }
 
+  get #stepRows(): number {
+    return this.#limits.stepRows ?? this.#limits.maxRows;
+  }
+
+  /** Rows of a step that a text has to itself. */
+  #rowsOfText({ length }: Sequence): number {
+    return Math.min(length, this.#limits.maxRows);
+  }
+
   #takesPlace({ pooled }: Sequence): boolean {
     return pooled === undefined || this.#states !== undefined;
   }
@@ -331,7 +348,7 @@ export class Scheduler implements Restorer {
       }
     }
     const takes = this.#takesPlace(sequence);
-    if (takes ? taken >= places : rows >= this.#limits.maxRows) return "no place";
+    if (takes ? taken >= places : rows >= this.#stepRows) return "no place";
     if (this.cache.missing(sequence, spare) > blocks) return "no memory";
     for (;;) {
       const placeless = takes && taken >= this.#limits.parallel;

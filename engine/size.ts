@@ -1,6 +1,6 @@
 import { blocksOfSequence, type KvDemand, longestSequence } from "./kv_blocks.ts";
-import { largest, megabytes, MemoryError, shortage } from "./memory_error.ts";
-import { kvBlockBytes, type Plan, stateBytes } from "./plan/plan.ts";
+import { largest, megabytes, MemoryError, shortage, totalOf } from "./memory_error.ts";
+import { isEncoder, kvBlockBytes, type Plan, stateBytes } from "./plan/plan.ts";
 import { planScratch } from "./plan/scratch.ts";
 import type { EngineLimits } from "./scheduler.ts";
 
@@ -45,6 +45,7 @@ const SNAPSHOT_BYTES = 512 * 2 ** 20;
 
 /** The size that a model's engine has with these options. Throws MemoryError where it goes beyond the bounds. */
 export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): EngineSize {
+  if (isEncoder(plan)) return encoderSize(plan, options, bounds);
   const contextLength = Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT);
   const parallel = options.parallel ?? DEFAULT_PARALLEL;
   const blockBytes = kvBlockBytes(plan);
@@ -68,6 +69,42 @@ export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBoun
       queue: options.queue ?? DEFAULT_QUEUE,
     },
     memory: { ...fixed, kv: kvBlocks * blockBytes },
+  };
+}
+
+/**
+ * An encoder keeps nothing from step to step, and a step holds the longest text whole. Where nothing else is asked for, that is
+ * as long as the model can read.
+ */
+function encoderSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): EngineSize {
+  const parallel = options.parallel ?? DEFAULT_PARALLEL;
+  const contextLength = Math.min(plan.contextLength, options.contextLength ?? plan.contextLength);
+  const rows = (context: number) => ({ maxRows: Math.max(MAX_ROWS, context), maxLogitRows: 1 });
+  const activationsOf = (context: number) => planScratch(plan, rows(context).maxRows, 1).arenaBytes;
+  const needs = {
+    weights: bounds?.weights ?? 0,
+    activations: activationsOf(contextLength),
+    states: 0,
+    kv: 0,
+  };
+  if (bounds && totalOf(needs) > bounds.free) {
+    const fits = (context: number) => needs.weights + activationsOf(context) <= bounds.free;
+    const longest = fits(1) ? largest(contextLength - 1, fits) : 0;
+    throw shortage(needs, bounds.free, longest > 0 ? [`--ctx ${longest}`] : []);
+  }
+  const { maxRows, maxLogitRows } = rows(contextLength);
+  return {
+    contextLength,
+    limits: {
+      parallel,
+      // Blocks of no bytes: enough for texts of one token each.
+      kvBlocks: 2 * maxRows,
+      maxRows,
+      stepRows: MAX_ROWS,
+      maxLogitRows,
+      queue: options.queue ?? DEFAULT_QUEUE,
+    },
+    memory: { activations: needs.activations, states: 0, kv: 0 },
   };
 }
 

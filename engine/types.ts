@@ -236,8 +236,20 @@ export interface ModelInfo {
 /** The row that a text becomes. */
 export interface PooledInfo {
   readonly kind: PoolingKind;
+  /** The model is an encoder: it gives nothing else, and reads each text in both directions, so whole in one step. */
+  readonly encoder?: boolean;
   /** Floats of a row: of a model that ranks ("rank") a logit for each of its labels, else the model's width. */
   readonly size: number;
+}
+
+/** Why an encoder answers no prompt. */
+export function generatesNothing({ id, pooled }: ModelInfo): EngineError {
+  const what = pooled?.kind === "rank" ? "ranks documents" : "gives vectors for texts";
+  const path = pooled?.kind === "rank" ? "/v1/rerank" : "/v1/embeddings";
+  return new EngineError(
+    "not_supported",
+    `The model "${id}" ${what} and generates no text: use ${path}, or another model`,
+  );
 }
 
 export interface EngineStats {

@@ -220,6 +220,11 @@ export function wholeTables(
   return { blockTable, windowTables: others.map((blocks) => ({ first: 0, blocks })) };
 }
 
+/** Whether the plan gives rows of whole texts only, and no tokens. */
+export function isEncoder(plan: Plan): boolean {
+  return !plan.ops.some((op) => op.op === "candidates");
+}
+
 /** Floats of a pooled row; 0 where the plan pools nothing. */
 export function pooledColumns(plan: Plan): number {
   const op = plan.ops.find((op) => op.op === "return_pooled");

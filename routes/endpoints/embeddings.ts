@@ -1,7 +1,7 @@
 import { z } from "@hono/zod-openapi";
 import { encodeBase64 } from "@std/encoding/base64.js";
 import type { Engine } from "../../engine/types.ts";
-import { checkAbility, embedAll, encodeAll, normalized } from "../shared/embedding.ts";
+import { embedAll, encodeAll, normalized } from "../shared/embedding.ts";
 import { ApiError } from "../shared/errors.ts";
 import { documented, LIMITS, modelField } from "../shared/fields.ts";
 import { checkToken, type Prepared, type RunOptions } from "../shared/generation.ts";
@@ -37,6 +37,7 @@ export const embeddings = generation({
   path: "/v1/embeddings",
   operationId: "createEmbedding",
   tag: "Embeddings",
+  ability: "embeddings",
   summary: "A vector for each text",
   description:
     "Rows of length 1, in the order of the texts. Texts of one request and of others share the model's steps.",
@@ -48,7 +49,6 @@ export const embeddings = generation({
 });
 
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
-  checkAbility(engine, "embeddings");
   const dimensions = body.dimensions ?? undefined;
   const most = engine.model.pooled?.size ?? Infinity;
   if (dimensions !== undefined && dimensions > most) {

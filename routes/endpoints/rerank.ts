@@ -1,6 +1,6 @@
 import { z } from "@hono/zod-openapi";
 import type { Engine } from "../../engine/types.ts";
-import { checkAbility, embedAll, encodeAll, relevance } from "../shared/embedding.ts";
+import { embedAll, encodeAll, relevance } from "../shared/embedding.ts";
 import { boundedArray, LIMITS, modelField } from "../shared/fields.ts";
 import type { Prepared, RunOptions } from "../shared/generation.ts";
 import { type Generation, generation } from "../shared/generation_endpoint.ts";
@@ -43,6 +43,7 @@ function rerank(path: string, operationId: string): Generation {
     path,
     operationId,
     tag: "Embeddings",
+    ability: "ranking",
     summary: "Documents by how well they fit a query",
     description: "The best first. The model must have a head to rank with (pooling_type rank in its file).",
     request,
@@ -54,7 +55,6 @@ function rerank(path: string, operationId: string): Generation {
 }
 
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
-  checkAbility(engine, "ranking");
   const query = body.query.toWellFormed();
   const documents = body.documents.map((document) => typeof document === "string" ? document : document.text);
   const inputs = await encodeAll(documents, (text) => engine.encodePair(query, text.toWellFormed()));

@@ -1,4 +1,4 @@
-import { type EmbedResult, type Engine, EngineError } from "../../engine/types.ts";
+import { type EmbedResult, type Engine, EngineError, generatesNothing } from "../../engine/types.ts";
 import { ApiError, queueFull } from "./errors.ts";
 import type { RunOptions } from "./generation.ts";
 import { noteEnd, noteStart, secondsUntilRoom } from "./queue.ts";
@@ -74,9 +74,16 @@ export function relevance(logits: Float32Array): number {
   return Math.exp(logits[0] - most) / sum;
 }
 
-/** Throws ApiError 400 for a model that gives no embeddings, or else ranks nothing. */
-export function checkAbility(engine: Engine, wanted: "embeddings" | "ranking"): void {
+/** What an endpoint wants of a model. */
+export type Ability = "generation" | "embeddings" | "ranking";
+
+/** Throws ApiError 400 for a model that generates nothing, gives no embeddings, or else ranks nothing. */
+export function checkAbility(engine: Engine, wanted: Ability): void {
   const { id, pooled } = engine.model;
+  if (wanted === "generation") {
+    if (!pooled?.encoder) return;
+    throw new ApiError(400, "not_supported", generatesNothing(engine.model).message, { param: "model" });
+  }
   if (pooled === undefined || (pooled.kind === "rank") === (wanted === "ranking")) return; // on a GPU the engine refuses
   const message = wanted === "ranking"
     ? `The model "${id}" cannot rank: it has no head for it (pooling_type rank and cls.output.weight); ` +

@@ -3,6 +3,7 @@ import type { Engine, HeldEngine, ModelUser } from "../../engine/types.ts";
 import { check } from "./check.ts";
 import { abortWhenLeft } from "./client.ts";
 import type { AskedForm } from "./constraints.ts";
+import { type Ability, checkAbility } from "./embedding.ts";
 import { type Endpoint, endpoint, type EventsSpec } from "./endpoint.ts";
 import { type ErrorShape, OPENAI_ERRORS } from "./errors.ts";
 import type { Prepared, Running, RunOptions } from "./generation.ts";
@@ -34,6 +35,8 @@ interface GenerationSpec<Request extends z.ZodType> {
   /** One event of the stream; absent where the answer always comes whole. */
   readonly chunk?: EventsSpec;
   readonly tag?: string;
+  /** What the model must be able to do; by default to generate. */
+  readonly ability?: Ability;
   /** Where errors do not look as OpenAI's do. */
   readonly errors?: ErrorShape;
   readonly example: z.input<Request>;
@@ -68,6 +71,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
     };
     try {
       held = await models.use(modelName(body), { signal, priority: options.priority });
+      checkAbility(held.engine, spec.ability ?? "generation");
       return running(await spec.prepare(held.engine, body, options), release);
     } catch (error) {
       release();
