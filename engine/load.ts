@@ -1,5 +1,5 @@
 import { basename } from "@std/path";
-import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
+import { buildPlan, poolingOf, readRopeFactors } from "./architectures/registry.ts";
 import { type Arithmetic, type BackendName, KV_BLOCK_TOKENS, type KvType } from "./backend/backend.ts";
 import { type AnyBackend, prepareBackend } from "./backend/choose.ts";
 import { CpuBackend } from "./backend/cpu/cpu.ts";
@@ -7,7 +7,7 @@ import { createChatForm } from "./chat/chat_form.ts";
 import { LlmEngine } from "./engine.ts";
 import { fingerprintModel } from "./fingerprint.ts";
 import { freeMemory } from "./free_memory.ts";
-import { type PoolingKind, readPooling } from "./gguf/pooling.ts";
+import type { PoolingKind } from "./gguf/pooling.ts";
 import { openGguf } from "./gguf/reader.ts";
 import type { GgufFile } from "./gguf/types.ts";
 import { createGrammars } from "./grammar/grammars.ts";
@@ -114,7 +114,7 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
 export async function measureModel(options: LoadOptions): Promise<MeasuredModel> {
   const file = await openGguf(options.model);
   const version = await versionOf(options.model);
-  const pooling = readPooling(file, options.pooling);
+  const pooling = poolingOf(file, options.pooling);
   const decoder = buildPlan(file, await readRopeFactors(file), pooling);
   const plan = withKvType(decoder, options.kvType ?? DEFAULT_KV_TYPE);
   const wanted = options.contextLength ?? 0;
@@ -156,7 +156,7 @@ async function withPrompts(measured: Measured, options: LoadOptions): Promise<Lo
 interface Measured {
   readonly file: GgufFile;
   readonly plan: Plan;
-  readonly pooling: ReturnType<typeof readPooling>["kind"];
+  readonly pooling: PoolingKind;
   readonly size: EngineSize;
   readonly weights: number;
 }

@@ -1,7 +1,7 @@
 import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
 import { type Hparams, readHparams } from "../gguf/hparams.ts";
-import { type ModelPooling, RANK_HEAD, readPooling } from "../gguf/pooling.ts";
+import { type ModelPooling, type PoolingKind, RANK_HEAD, readPooling } from "../gguf/pooling.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import { PlanBuilder, type Value } from "../plan/builder.ts";
 import { candidates } from "../plan/ops/candidates.ts";
@@ -43,7 +43,7 @@ const HEAD_DIM_STEP = 16;
 export function buildPlan(
   file: GgufFile,
   factors?: RopeFactors,
-  pooling: ModelPooling = readPooling(file),
+  pooling: ModelPooling = poolingOf(file),
 ): Plan {
   const architecture = architectureOf(file);
   const hparams = readHparams(file, architecture.allows);
@@ -56,12 +56,19 @@ export function buildPlan(
   if (!encoder) {
     candidates(builder, rmsNorm(builder, x, norm, hparams.epsilon, "logits"), hparams.vocabSize);
   }
-  addPooling(builder, x, { name: norm, eps: hparams.epsilon }, pooling);
+  const poolTexts = architecture.pool ??
+    ((b, x, h, pooling) => poolDecoder(b, x, { name: norm, eps: h.epsilon }, pooling));
+  returnPooled(builder, poolTexts(builder, x, hparams, pooling));
   return builder.finish({
     architecture: hparams.architecture,
     vocabSize: hparams.vocabSize,
     contextLength: hparams.contextLength,
   });
+}
+
+/** What the model gives for whole texts: what the file says, or is `chosen` instead. Throws as readPooling, and for another architecture. */
+export function poolingOf(file: GgufFile, chosen?: PoolingKind): ModelPooling {
+  return readPooling(file, chosen, architectureOf(file).pooling);
 }
 
 function architectureOf(file: GgufFile): Architecture {
@@ -72,20 +79,17 @@ function architectureOf(file: GgufFile): Architecture {
   throw new GgufError("GGUF_HPARAM", detail, { field: 'key "general.architecture"' });
 }
 
-/** Beside the candidates, a row for each text that is to be embedded or ranked. */
-function addPooling(
+/** The row of each text that is to be embedded or ranked, beside the candidates. */
+function poolDecoder(
   b: PlanBuilder,
   x: Value,
   norm: { name: string; eps: number },
   { kind, labels }: ModelPooling,
-): void {
+): Value {
   const pooled = pool(b, x, kind === "rank" ? "last" : kind, norm);
-  if (kind !== "rank") {
-    b.leaveOut((name) => name.startsWith(`${RANK_HEAD}.`));
-    returnPooled(b, pooled);
-  } else {
-    returnPooled(b, linear(b, pooled, [{ name: RANK_HEAD, rows: labels }])[0]);
-  }
+  if (kind === "rank") return linear(b, pooled, [{ name: RANK_HEAD, rows: labels }])[0];
+  b.leaveOut((name) => name.startsWith(`${RANK_HEAD}.`));
+  return pooled;
 }
 
 /** The factors on rotary frequencies that the file has as tensors, for `buildPlan`. */

@@ -24,11 +24,15 @@ const MAX_LABELS = 1024;
 const KINDS: readonly (PoolingKind | undefined)[] = [undefined, ...POOLING_KINDS];
 
 /**
- * What the file says of pooling, or what is `chosen` instead: without either, a decoder's last row. Throws
+ * What the file says of pooling, or what is `chosen` instead: without either, what is usual. Throws
  * GgufError(GGUF_HPARAM) for a kind that is not known, and for a ranking without a head.
  */
-export function readPooling(file: GgufFile, chosen?: PoolingKind): ModelPooling {
-  const kind = chosen ?? kindOf(file) ?? "last";
+export function readPooling(
+  file: GgufFile,
+  chosen?: PoolingKind,
+  usual: PoolingKind = "last",
+): ModelPooling {
+  const kind = chosen ?? kindOf(file) ?? usual;
   return { kind, labels: kind === "rank" ? labelsOf(file) : 0 };
 }
 
