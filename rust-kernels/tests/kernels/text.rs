@@ -159,7 +159,7 @@ fn attention_in_both_directions_matches_f64_and_does_not_depend_on_the_tile() {
                 if text.reach == usize::MAX {
                     let row = random.below(count);
                     let alone = text.run(k, first + row, 1, &mut buffers);
-                    assert_same_bits(&alone, &got[row * width..][..width], || name());
+                    assert_same_bits(&alone, &got[row * width..][..width], name);
                     cases += 1;
                 }
             }
