@@ -16,7 +16,8 @@ Usage: deno task convert DIR --out FILE.gguf [options]
 
   DIR              the folder with config.json, tokenizer.json and the weights (*.safetensors)
   --out FILE       the file to write; one that is there is never written over
-  --quantize TYPE  store all matrices as q8_0, q4_0 or mxfp4, and say how far each is from the checkpoint
+  --quantize TYPE  store all matrices as q8_0, q6_k, q4_k, q4_0 or mxfp4, and say how far each is from the
+                   checkpoint; where rows do not divide into blocks of 256 values, q6_k and q4_k take q8_0
   --json           one JSON object: {"path", "file_bytes", "architecture", "left_out": {what: tensors},
                    "tensors": [{"name", "type", "shape", "source", "error": {"relative_rms", "max"}}, …]};
                    "error" only of quantised tensors; "refusal" where compy itself cannot run the file
@@ -52,10 +53,11 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
   onInterrupt(() => stop.abort(new ConvertError("Stopped; nothing is left behind")));
   const lines = { write: new ProgressLine("converting"), verify: new ProgressLine("reading back") };
   try {
+    const quantize = readQuantize(flags.text("quantize"));
     const report = await convertCheckpoint({
       folder,
       out: path,
-      quantize: readQuantize(flags.text("quantize")),
+      quantize,
       progress: (stage, done, total) => {
         if (stage === "verify") lines.write.done();
         lines[stage].update(done, total);
@@ -63,7 +65,7 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
       signal: stop.signal,
     });
     lines.verify.done();
-    out(flags.json ? `${JSON.stringify(asJson(report))}\n` : asText(report));
+    out(flags.json ? `${JSON.stringify(asJson(report))}\n` : asText(report, quantize));
     return 0;
   } catch (error) {
     throw explained(`Cannot convert "${folder}" into "${path}"`, error);
@@ -100,7 +102,8 @@ function asJson({ path, fileBytes, architecture, leftOut, tensors, refusal }: Co
   };
 }
 
-function asText({ path, fileBytes, architecture, leftOut, tensors, refusal }: ConvertReport): string {
+function asText(report: ConvertReport, quantize: QuantizeTo | undefined): string {
+  const { path, fileBytes, architecture, leftOut, tensors, refusal } = report;
   const kinds = Map.groupBy(tensors, ({ source, type }) => source === type ? type : `${source} to ${type}`);
   return [
     `${path}: ${architecture}, ${(fileBytes / 1e6).toFixed(1)} MB, read back and compared`,
@@ -108,10 +111,22 @@ function asText({ path, fileBytes, architecture, leftOut, tensors, refusal }: Co
     ...Object.entries(leftOut).map(([what, count]) =>
       `  ${String(count).padStart(5)} tensors left out: ${what}`
     ),
+    ...otherTypeLines(tensors, quantize),
     ...errorLines(tensors),
     ...(refusal === undefined ? [] : [`compy cannot run this model: ${refusal}`]),
     "",
   ].join("\n");
+}
+
+/** What was quantised to another type than was asked for. */
+function otherTypeLines(tensors: readonly TensorReport[], quantize: QuantizeTo | undefined): string[] {
+  const others = tensors.filter(({ type, error }) => error && type.toLowerCase() !== quantize);
+  if (others.length === 0) return [];
+  const types = [...new Set(others.map(({ type }) => type))].join(", ");
+  return [
+    `  ${String(others.length).padStart(5)} of them in ${types}: ` +
+    `their rows do not divide into blocks of ${quantize!.toUpperCase()}`,
+  ];
 }
 
 function errorLines(tensors: readonly TensorReport[]): string[] {

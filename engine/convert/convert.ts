@@ -8,13 +8,13 @@ import { Fields, readJson } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
 import { type ConvertedModel, convertModel } from "./models.ts";
 import { PartialFile } from "./partial_file.ts";
-import type { QuantizeTo } from "./quantizers.ts";
+import type { QuantizeTo } from "./quantize_to.ts";
 import type { QuantizationError } from "./row_encoders.ts";
 import { tokenizerEntries } from "./tokenizer.ts";
 import { refusalOf, verify } from "./verify.ts";
 
 export { ConvertError } from "./errors.ts";
-export { QUANTIZE_TO, type QuantizeTo } from "./quantizers.ts";
+export { QUANTIZE_TO, type QuantizeTo } from "./quantize_to.ts";
 
 export interface ConvertOptions {
   /** A folder with config.json, tokenizer.json and safetensors files. */

@@ -7,7 +7,7 @@ import { WeightFinder } from "./matrix_source.ts";
 import { type Entry, entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
 import type { OutputTensor } from "./output_tensor.ts";
-import type { QuantizeTo } from "./quantizers.ts";
+import type { QuantizeTo } from "./quantize_to.ts";
 import { convertQwen35 } from "./qwen35.ts";
 import { TensorList } from "./tensor_list.ts";
 

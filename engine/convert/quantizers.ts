@@ -1,12 +1,13 @@
 import type { TensorType } from "../gguf/types.ts";
 
-/** Quantises blocks of 32 values into ggml's blocks. */
+/** Quantises blocks of values into ggml's blocks. */
 export interface Quantizer {
   readonly type: TensorType;
-  /** Bytes of a block. */
+  /** Values of a block, and its bytes. */
+  readonly columns: number;
   readonly bytes: number;
   /**
-   * Writes the block of `values[at..at + 32]` at `out[to..]`, and puts what it stands for into `restored`. False where
+   * Writes the block of `values[at..at + columns]` at `out[to..]`, and puts what it stands for into `restored`. False where
    * the format cannot hold values of that size.
    */
   block(
@@ -20,10 +21,6 @@ export interface Quantizer {
 
 export const BLOCK = 32;
 
-/** The formats that `--quantize` takes. */
-export type QuantizeTo = "q8_0" | "q4_0" | "mxfp4";
-export const QUANTIZE_TO: readonly QuantizeTo[] = ["q8_0", "q4_0", "mxfp4"];
-
 /** E2M1's values; the eight with the sign bit are their negatives. */
 export const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
 
@@ -31,7 +28,7 @@ const half = new Float16Array(1);
 const halfBytes = new Uint8Array(half.buffer);
 
 /** Writes a half and returns its value. */
-function putHalf(value: number, out: Uint8Array, to: number): number {
+export function putHalf(value: number, out: Uint8Array, to: number): number {
   half[0] = value;
   out[to] = halfBytes[0];
   out[to + 1] = halfBytes[1];
@@ -46,8 +43,9 @@ function extreme(values: Float32Array, at: number): number {
 }
 
 /** Scale = largest magnitude / 127, codes from -127 to 127. */
-const q8_0: Quantizer = {
+export const q8_0: Quantizer = {
   type: "Q8_0",
+  columns: BLOCK,
   bytes: 34,
   block(values, at, out, to, restored) {
     const scale = putHalf(Math.abs(extreme(values, at)) / 127, out, to);
@@ -62,8 +60,9 @@ const q8_0: Quantizer = {
 };
 
 /** Scale = the extreme value / -8, so that it has a code of its own; byte j has the codes of j and j + 16. */
-const q4_0: Quantizer = {
+export const q4_0: Quantizer = {
   type: "Q4_0",
+  columns: BLOCK,
   bytes: 18,
   block(values, at, out, to, restored) {
     const scale = putHalf(extreme(values, at) / -8, out, to);
@@ -110,8 +109,9 @@ const bits = new Int32Array(scaled.buffer);
 const indices = new Int32Array(BLOCK);
 
 /** Of the two exponents that bring the largest magnitude to 4 to 8 or 2 to 4, the one with the smaller error. */
-const mxfp4: Quantizer = {
+export const mxfp4: Quantizer = {
   type: "MXFP4",
+  columns: BLOCK,
   bytes: 17,
   block(values, at, out, to, restored) {
     let largest = 0;
@@ -146,5 +146,3 @@ const mxfp4: Quantizer = {
     return true;
   },
 };
-
-export const QUANTIZERS: Readonly<Record<QuantizeTo, Quantizer>> = { q8_0, q4_0, mxfp4 };

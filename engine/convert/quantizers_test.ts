@@ -1,7 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { BLOCK, E2M1, QUANTIZERS } from "./quantizers.ts";
-
-const { mxfp4 } = QUANTIZERS;
+import { BLOCK, E2M1, mxfp4 } from "./quantizers.ts";
 
 /** The nearest code to a value, the even one of two that are as near: from the definition, in doubles. */
 function nearest(value: number): number {

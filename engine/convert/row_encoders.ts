@@ -69,7 +69,7 @@ export function quantizeRows(source: MatrixSource, quantizer: Quantizer): RowEnc
   const sums = { squares: 0, errors: 0, max: 0 };
   const encode = (rows: RowParts) => {
     const values = restoreRows(source, rows);
-    const out = new Uint8Array(values.length / BLOCK * quantizer.bytes);
+    const out = new Uint8Array(values.length / quantizer.columns * quantizer.bytes);
     if (!quantizeBlocks(values, out, quantizer, sums)) {
       const detail = `it has values that ${quantizer.type} cannot hold (NaN, infinite or too large)`;
       refuse(source.weight.file, `tensor ${quote(source.weight.name)}`, detail);
@@ -80,7 +80,7 @@ export function quantizeRows(source: MatrixSource, quantizer: Quantizer): RowEnc
     const { squares, errors, max } = sums;
     return { relativeRms: squares === 0 ? 0 : Math.sqrt(errors / squares), max };
   };
-  return { type: quantizer.type, block: BLOCK, encode, error };
+  return { type: quantizer.type, block: quantizer.columns, encode, error };
 }
 
 /** Quantises all values and adds to the sums. False where the type cannot hold one. */
@@ -90,12 +90,13 @@ function quantizeBlocks(
   quantizer: Quantizer,
   sums: { squares: number; errors: number; max: number },
 ): boolean {
-  const restored = new Float32Array(BLOCK);
+  const { columns, bytes } = quantizer;
+  const restored = new Float32Array(columns);
   // Locals: numbers in an object or a closure cost an allocation at each change.
   let [squares, errors, max] = [0, 0, sums.max];
-  for (let at = 0, to = 0; at < values.length; at += BLOCK, to += quantizer.bytes) {
+  for (let at = 0, to = 0; at < values.length; at += columns, to += bytes) {
     if (!quantizer.block(values, at, out, to, restored)) return false;
-    for (let i = 0; i < BLOCK; i++) {
+    for (let i = 0; i < columns; i++) {
       const value = values[at + i];
       const error = Math.abs(value - restored[i]);
       squares += value * value;

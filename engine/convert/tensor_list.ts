@@ -3,7 +3,7 @@ import { toFloats } from "./floats.ts";
 import type { FloatType, WeightFinder } from "./matrix_source.ts";
 import { inOrder, type Runs } from "./order.ts";
 import { matrixTensor, type OutputTensor, vectorTensor } from "./output_tensor.ts";
-import { QUANTIZERS, type QuantizeTo } from "./quantizers.ts";
+import { quantizerOf, type QuantizeTo } from "./quantize_to.ts";
 import { keepRows, quantizeRows, type RowEncoder, widenRows } from "./row_encoders.ts";
 import type { MatrixSource } from "./matrix_source.ts";
 
@@ -31,7 +31,7 @@ export class TensorList {
   /** The weight of a linear layer or an embedding; `name` and `module` without `.weight`. */
   matrix(name: string, module: string, rows: number, columns: number, order: MatrixOrder = {}): void {
     const source = this.finder.matrix(module, rows, columns);
-    const encoder = this.#encoder(source, columns);
+    const encoder = this.#encoder(source, order.columnOrder?.flat() ?? [columns]);
     this.tensors.push(
       matrixTensor(this.checkpoint, { name: `${name}.weight`, rows, columns, source, encoder, ...order }),
     );
@@ -62,10 +62,10 @@ export class TensorList {
     this.tensors.push(vectorTensor(name, values, "config.json"));
   }
 
-  /** What is in the wanted type already stays as it is, to the bit. */
-  #encoder(source: MatrixSource, columns: number): RowEncoder {
-    const quantizer = this.quantize && QUANTIZERS[this.quantize];
-    if (!quantizer || source.kind === quantizer.type || columns % 32 !== 0) return keepRows(source);
+  /** What is in the wanted type already stays as it is, to the bit. `runs` are columns that stay together. */
+  #encoder(source: MatrixSource, runs: readonly number[]): RowEncoder {
+    const quantizer = this.quantize && quantizerOf(this.quantize, runs);
+    if (!quantizer || source.kind === quantizer.type) return keepRows(source);
     return quantizeRows(source, quantizer);
   }
 }

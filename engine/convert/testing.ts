@@ -7,6 +7,7 @@ import {
   tinyCheckpoint,
   writeCheckpoint,
 } from "../../tests/checkpoints.ts";
+import { dequantize } from "../backend/webgpu/kernels/testing_dequantize.ts";
 import { openGguf } from "../gguf/reader.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import { convertCheckpoint, type ConvertOptions, type ConvertReport } from "./convert.ts";
@@ -89,7 +90,7 @@ export class Written {
     return this.bytes.subarray(offset, offset + byteLength);
   }
 
-  /** The values of a tensor of F32, BF16, F16, MXFP4, Q4_0, Q4_1 or Q8_0, from the formats' descriptions. */
+  /** The values of a tensor of F32, BF16, F16, MXFP4, Q4_0, Q4_1, Q4_K, Q6_K or Q8_0, from the formats' descriptions. */
   values(name: string): Float32Array {
     const bytes = this.tensor(name).slice();
     const { type } = this.gguf.tensors.get(name)!;
@@ -97,6 +98,10 @@ export class Written {
     if (type === "F16") return new Float32Array(new Float16Array(bytes.buffer));
     if (type === "BF16") {
       return new Float32Array(Uint32Array.from(new Uint16Array(bytes.buffer), (half) => half << 16).buffer);
+    }
+    if (type === "Q4_K" || type === "Q6_K") {
+      const [columns, rows] = this.gguf.tensors.get(name)!.shape;
+      return Float32Array.from(dequantize(type, bytes, rows * columns));
     }
     const decode = BLOCKS[type]!;
     const out: number[] = [];
