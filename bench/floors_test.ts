@@ -29,8 +29,8 @@ Deno.test("floors: the ops of a step that reads add up to the step", () => {
   const limits = { readGbps: 1, int8Gops: 1e9, f32Gflops: 1e9 };
   const ops = plan.ops.reduce((sum, op) => sum + opFloor(plan, op, bytesOf, DECODE, limits), 0);
   assertAlmostEquals(ops, evenStepFloor(plan, cost, DECODE, limits));
-  assertEquals(plan.ops.filter((op) => op.op === "swiglu").map((op) => opLabel(plan, op)), [
-    "swiglu ffn_gate + ffn_up",
-    "swiglu ffn_gate + ffn_up",
+  assertEquals(plan.ops.filter((op) => op.op === "glu").map((op) => opLabel(plan, op)), [
+    "glu ffn_gate + ffn_up",
+    "glu ffn_gate + ffn_up",
   ]);
 });

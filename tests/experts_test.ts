@@ -10,11 +10,12 @@ import { activeBytes, planCost } from "../engine/plan/cost.ts";
 import { candidates } from "../engine/plan/ops/candidates.ts";
 import { embed } from "../engine/plan/ops/embed.ts";
 import { expertSum } from "../engine/plan/ops/expert_sum.ts";
-import { expertSwiglu } from "../engine/plan/ops/expert_swiglu.ts";
+import { expertGlu } from "../engine/plan/ops/expert_glu.ts";
 import { linear } from "../engine/plan/ops/matmul.ts";
 import { rmsNorm } from "../engine/plan/ops/rms_norm.ts";
 import { route, type RouteOptions } from "../engine/plan/ops/route.ts";
-import type { Plan } from "../engine/plan/plan.ts";
+import type { Activation, Plan } from "../engine/plan/plan.ts";
+import { exactGlu } from "./exact_activations.ts";
 import { instructionSets, KernelModel, type Run, shuffledBlocks, type Wanted } from "./kernel_model.ts";
 import { Random, seedOf } from "./random.ts";
 import { synthesize } from "./synth/synth.ts";
@@ -27,13 +28,22 @@ const EPSILON = 2 ** -20;
 interface Mixture extends RouteOptions {
   readonly count: number;
   readonly feedForward: number;
+  readonly activation?: Activation;
+  /** Of each expert's gate, up and down. */
+  readonly biases?: boolean;
+  /** Gates and what they gate are halves of one tensor. */
+  readonly fused?: boolean;
 }
 const LAYERS: readonly Mixture[] = [
   { count: 5, used: 2, feedForward: 48 },
   { count: 9, used: 4, feedForward: 80, sigmoid: { bias: "blk.1.exp_probs_b.bias" }, scale: 2.5 },
   { count: 3, used: 3, feedForward: 16, sigmoid: {} },
   { count: 40, used: 1, feedForward: 32 },
+  { count: 6, used: 3, feedForward: 64, activation: "swiglu_oai", biases: true },
+  { count: 4, used: 2, feedForward: 32, activation: "gelu", biases: true },
+  { count: 7, used: 3, feedForward: 80, biases: true, fused: true },
 ];
+const halvesOf = ({ fused }: Mixture) => fused ? ["gate_up"] : ["gate", "up"];
 
 /** A file of F32 weights, and its values by name. */
 function fileOf(layers: readonly Mixture[]) {
@@ -49,13 +59,18 @@ function fileOf(layers: readonly Mixture[]) {
   builder.set("general.architecture", "STRING", "experts");
   add("token_embd.weight", [EMBEDDING, VOCABULARY], 0, 1);
   add("output_norm.weight", [EMBEDDING], 2, 0.1);
-  for (const [i, { count, feedForward, sigmoid }] of layers.entries()) {
+  for (const [i, layer] of layers.entries()) {
+    const { count, feedForward, sigmoid, biases } = layer;
+    const width = layer.fused ? 2 * feedForward : feedForward;
     const name = (tensor: string) => `blk.${i}.${tensor}`;
     add(name("ffn_norm.weight"), [EMBEDDING], 1, 0.1);
     add(name("ffn_gate_inp.weight"), [EMBEDDING, count], 0, 0.3);
     if (sigmoid?.bias) add(sigmoid.bias, [count], 0, 0.2);
-    for (const half of ["gate", "up"]) add(name(`ffn_${half}_exps.weight`), [EMBEDDING, feedForward, count]);
+    for (const half of halvesOf(layer)) add(name(`ffn_${half}_exps.weight`), [EMBEDDING, width, count]);
     add(name("ffn_down_exps.weight"), [feedForward, EMBEDDING, count]);
+    if (!biases) continue;
+    for (const half of halvesOf(layer)) add(name(`ffn_${half}_exps.bias`), [width, count], 0, 0.5);
+    add(name("ffn_down_exps.bias"), [EMBEDDING, count], 0, 0.5);
   }
   return { bytes: builder.build().bytes, values };
 }
@@ -63,13 +78,15 @@ function fileOf(layers: readonly Mixture[]) {
 const planOf = (layers: readonly Mixture[]) => (file: GgufFile): Plan => {
   const b = new PlanBuilder(file);
   const x = embed(b, "token_embd", VOCABULARY, EMBEDDING);
-  for (const [i, { count, feedForward, ...options }] of layers.entries()) {
+  for (const [i, layer] of layers.entries()) {
+    const { count, feedForward, activation } = layer;
     const name = (tensor: string) => `blk.${i}.${tensor}`;
     const input = rmsNorm(b, x, name("ffn_norm"), EPSILON);
     const [logits] = linear(b, input, [{ name: name("ffn_gate_inp"), rows: count }]);
-    const chosen = route(b, logits, options);
-    const halves = [name("ffn_gate_exps"), name("ffn_up_exps")] as const;
-    expertSum(b, expertSwiglu(b, input, chosen, ...halves, feedForward), chosen, name("ffn_down_exps"), x);
+    const chosen = route(b, logits, layer);
+    const [gate, up = gate] = halvesOf(layer).map((half) => name(`ffn_${half}_exps`));
+    const inner = expertGlu(b, input, chosen, gate, up, feedForward, activation);
+    expertSum(b, inner, chosen, name("ffn_down_exps"), x);
   }
   candidates(b, rmsNorm(b, x, "output_norm", EPSILON, "logits"), VOCABULARY);
   return b.finish({ architecture: "experts", vocabSize: VOCABULARY, contextLength: 512 });
@@ -87,13 +104,16 @@ function exact(
     const get = (tensor: string) => values.get(`blk.${i}.${tensor}.weight`)!;
     const h = norm(x, get("ffn_norm"));
     for (const [expert, weight] of choice(multiply(get("ffn_gate_inp"), h), layer, values)) {
-      const of = (half: string) => {
-        const all = get(`ffn_${half}_exps`);
-        return all.subarray(expert * all.length / layer.count, (expert + 1) * all.length / layer.count);
+      const own = (all: Float32Array) =>
+        all.subarray(expert * all.length / layer.count, (expert + 1) * all.length / layer.count);
+      const product = (half: string, row: readonly number[]) => {
+        const bias = layer.biases ? own(values.get(`blk.${i}.ffn_${half}_exps.bias`)!) : undefined;
+        return multiply(own(get(`ffn_${half}_exps`)), row).map((v, k) => v + (bias?.[k] ?? 0));
       };
-      const up = multiply(of("up"), h);
-      const inner = multiply(of("gate"), h).map((g, k) => g / (1 + Math.exp(-g)) * up[k]);
-      x = x.map(((out) => (value, k) => value + weight * out[k])(multiply(of("down"), inner)));
+      const both = halvesOf(layer).flatMap((half) => product(half, h));
+      const up = both.slice(layer.feedForward);
+      const inner = up.map((u, k) => exactGlu(layer.activation ?? "silu", both[k], u));
+      x = x.map(((out) => (value, k) => value + weight * out[k])(product("down", inner)));
     }
   }
   return multiply(embedding, norm(x, values.get("output_norm.weight")!));
@@ -162,6 +182,8 @@ Deno.test("experts: another choice, or other weights, would show", async () => {
   const without = LAYERS.map(({ sigmoid, ...layer }) => ({ ...layer, sigmoid: sigmoid && {} }));
   const changed: readonly (readonly Mixture[])[] = [
     LAYERS.map((layer) => ({ ...layer, scale: 1 })),
+    LAYERS.map((layer) => ({ ...layer, activation: undefined })),
+    LAYERS.map((layer) => ({ ...layer, biases: false })),
     LAYERS.map((layer) => ({ ...layer, used: Math.max(1, layer.used - 1) })),
     LAYERS.map((layer) => ({ ...layer, sigmoid: undefined })),
     without,

@@ -13,7 +13,7 @@ import { linear } from "../engine/plan/ops/matmul.ts";
 import { rmsNorm } from "../engine/plan/ops/rms_norm.ts";
 import { ropeAppend } from "../engine/plan/ops/rope_append.ts";
 import { ropeTable } from "../engine/plan/ops/rope_table.ts";
-import { swiglu } from "../engine/plan/ops/swiglu.ts";
+import { glu } from "../engine/plan/ops/glu.ts";
 import type { Plan } from "../engine/plan/plan.ts";
 import { addDelta, type DeltaHeads, exactDelta, mixDelta } from "./mixed_delta.ts";
 import { Random, seedOf } from "./random.ts";
@@ -161,7 +161,7 @@ export function mixedPlan(layers: readonly MixedLayer[] = LAYERS, ending = LOGIT
 
 function addFeedForward(b: PlanBuilder, x: Value, name: (tensor: string) => string): void {
   const normed = rmsNorm(b, x, name("ffn_norm"), EPSILON);
-  const ffn = swiglu(b, normed, name("ffn_gate"), name("ffn_up"), FEED_FORWARD);
+  const ffn = glu(b, normed, name("ffn_gate"), name("ffn_up"), FEED_FORWARD);
   linear(b, ffn, [{ name: name("ffn_down"), rows: EMBEDDING, addTo: x }]);
 }
 

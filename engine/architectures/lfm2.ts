@@ -9,7 +9,7 @@ import { linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeAppend } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
-import { swiglu } from "../plan/ops/swiglu.ts";
+import { glu } from "../plan/ops/glu.ts";
 import type { Architecture } from "./architecture.ts";
 import type { TensorName } from "./llama.ts";
 import { mixture } from "./mixture.ts";
@@ -52,7 +52,7 @@ function buildLfm2(b: PlanBuilder, h: Hparams, rope: Rope, mixtures: boolean): V
       mixture(b, ffnIn, x, experts, name, { sigmoid: { bias: name("exp_probs_b.bias") } });
       continue;
     }
-    const ffn = swiglu(b, ffnIn, name("ffn_gate"), name("ffn_up"), layer.feedForwardLength);
+    const ffn = glu(b, ffnIn, name("ffn_gate"), name("ffn_up"), layer.feedForwardLength);
     linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
   }
   return x;

@@ -2,11 +2,11 @@ import type { Hparams } from "../gguf/hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { attention } from "../plan/ops/attention.ts";
 import { embed } from "../plan/ops/embed.ts";
+import { glu } from "../plan/ops/glu.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeAppend } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
-import { swiglu } from "../plan/ops/swiglu.ts";
 import type { Architecture } from "./architecture.ts";
 import type { Rope } from "./rope.ts";
 
@@ -80,7 +80,7 @@ export function buildLlama(
       traits.feedForward(ffnIn, x, name);
       continue;
     }
-    const ffn = swiglu(b, ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
+    const ffn = glu(b, ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
     linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
   }
   return x;

@@ -1,7 +1,7 @@
 import type { ExpertHparams } from "../gguf/expert_hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { expertSum } from "../plan/ops/expert_sum.ts";
-import { expertSwiglu } from "../plan/ops/expert_swiglu.ts";
+import { expertGlu } from "../plan/ops/expert_glu.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { route, type RouteOptions } from "../plan/ops/route.ts";
 import type { TensorName } from "./llama.ts";
@@ -22,6 +22,6 @@ export function mixture(
   const [logits] = linear(b, x, [{ name: name("ffn_gate_inp"), rows: e.count, fine: e.count }]);
   const chosen = route(b, logits, { used: e.used, ...scoring });
   const gates = [name("ffn_gate_exps"), name("ffn_up_exps")] as const;
-  const ffn = expertSwiglu(b, x, chosen, ...gates, e.feedForwardLength);
+  const ffn = expertGlu(b, x, chosen, ...gates, e.feedForwardLength);
   expertSum(b, ffn, chosen, name("ffn_down_exps"), addTo);
 }

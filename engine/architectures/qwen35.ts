@@ -9,7 +9,7 @@ import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeAppend } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import { convolveHeads } from "../plan/ops/short_conv.ts";
-import { swiglu } from "../plan/ops/swiglu.ts";
+import { glu } from "../plan/ops/glu.ts";
 import { deltaState } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
 import type { TensorName } from "./llama.ts";
@@ -40,7 +40,7 @@ function buildQwen35(b: PlanBuilder, h: Hparams, rope: Rope): Value {
       linear(b, mixed, [{ ...out, addTo: x }]);
     }
     const ffnIn = rmsNorm(b, x, name("post_attention_norm"), eps);
-    const ffn = swiglu(b, ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
+    const ffn = glu(b, ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
     linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
   }
   return x;

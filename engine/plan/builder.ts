@@ -113,6 +113,11 @@ export class PlanBuilder {
     return this.#tensor({ info, kind: "vector", columns: length, rows: 1 });
   }
 
+  /** What is added to the products of a matrix; of experts, a vector each. Undefined where the file has none. */
+  bias(name: string, ...shape: number[]): TensorId | undefined {
+    return this.file.tensors.has(`${name}.bias`) ? this.vector(`${name}.bias`, ...shape) : undefined;
+  }
+
   /** The place in the KV cache of a layer that keeps keys and values of such heads. */
   kvLayer(layer: Omit<KvLayer, "group">): number {
     return this.#kvLayers.push(layer) - 1;

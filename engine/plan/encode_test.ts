@@ -119,9 +119,10 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2"] as const) {
             assertEquals(r.u32s(5), [p.weight, operand(p.bias), p.out, Number(p.add), p.fine]);
           }
           break;
-        case "swiglu":
+        case "glu":
           assertEquals([code, ...r.u32s(2)], [4, operand(op.x.float), operand(op.x.quant)]);
-          assertEquals(r.u32s(4), [op.gate, op.up, operand(op.out.float), operand(op.out.quant)]);
+          assertEquals(r.u32s(5), [op.gate, operand(op.gateBias), op.up, operand(op.upBias), 0]);
+          assertEquals(r.u32s(2), [operand(op.out.float), operand(op.out.quant)]);
           break;
         case "rope_append":
           assertEquals([code, ...r.u32s(4)], [5, op.q, operand(op.k), operand(op.v), op.table]);
@@ -132,7 +133,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2"] as const) {
         case "attention":
           assertEquals([code, ...r.u32s(2)], [6, op.q, op.out]);
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
-          assertEquals([r.f32(), r.u32()], [Math.fround(op.scale), op.window]);
+          assertEquals([r.f32(), ...r.u32s(2)], [Math.fround(op.scale), op.window, operand(op.sinks)]);
           break;
         case "quantize":
           assertEquals([code, ...r.u32s(3)], [7, op.x, NONE, op.out]);
@@ -151,15 +152,16 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2"] as const) {
           assertEquals([code, ...r.u32s(3)], [12, op.logits, operand(op.bias), 0]);
           assertEquals([r.f32(), ...r.u32s(3)], [1, op.chosen.buffer, 6, 2]);
           break;
-        case "expert_swiglu":
+        case "expert_glu":
           assertEquals([code, ...r.u32s(2)], [13, operand(op.x.float), operand(op.x.quant)]);
-          assertEquals(r.u32s(5), [op.chosen.buffer, 6, 2, op.gate, op.up]);
+          assertEquals(r.u32s(5), [op.chosen.buffer, 6, 2, op.gate, operand(op.gateBias)]);
+          assertEquals(r.u32s(3), [op.up, operand(op.upBias), 0]);
           assertEquals(r.u32s(2), [operand(op.out.float), operand(op.out.quant)]);
           break;
         case "expert_sum":
           assertEquals([code, ...r.u32s(3)], [14, op.chosen.buffer, 6, 2]);
           assertEquals(r.u32s(2), [operand(op.x.float), operand(op.x.quant)]);
-          assertEquals(r.u32s(3), [op.weight, op.out, Number(op.add)]);
+          assertEquals(r.u32s(4), [op.weight, operand(op.bias), op.out, Number(op.add)]);
           break;
         case "short_conv":
           assertEquals([code, ...r.u32s(4)], [9, op.x, op.first, op.weight, operand(op.bias)]);

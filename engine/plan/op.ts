@@ -59,6 +59,11 @@ export class Names {
     return `${info.name}:${info.type}:${kind === "matrix" ? matrix : `${columns}`}`;
   }
 
+  /** A matrix, and what is added to its products. */
+  affine(weight: number, bias: number | undefined): string {
+    return bias === undefined ? this.tensor(weight) : `${this.tensor(weight)} + ${this.tensor(bias)}`;
+  }
+
   tensors(...ids: readonly (number | undefined)[]): string {
     return ids.filter((id) => id !== undefined).map((id) => this.tensor(id)).join(", ");
   }

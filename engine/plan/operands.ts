@@ -2,17 +2,19 @@
  * What an op's operands are made of. An op lists its operands once, in the order that they cross the FFI; which buffers
  * and tensors it touches, its words and its type follow from that list.
  */
-import type {
-  BufferForm,
-  BufferId,
-  Choice,
-  Chosen,
-  ConvShape,
-  DeltaShape,
-  Forms,
-  HeadShape,
-  MambaShape,
-  TensorId,
+import {
+  type Activation,
+  ACTIVATIONS,
+  type BufferForm,
+  type BufferId,
+  type Choice,
+  type Chosen,
+  type ConvShape,
+  type DeltaShape,
+  type Forms,
+  type HeadShape,
+  type MambaShape,
+  type TensorId,
 } from "./plan.ts";
 import type { WordWriter } from "./words.ts";
 
@@ -146,6 +148,11 @@ export const product = tensor(true);
 export const integer: Operand<number> = { words: 1, encode: (w, value) => w.u32(value) };
 export const real: Operand<number> = { words: 1, encode: (w, value) => w.f32(value) };
 export const flag: Operand<boolean> = { words: 1, encode: (w, value) => w.u32(value ? 1 : 0) };
+
+export const activation: Operand<Activation> = {
+  words: 1,
+  encode: (w, value) => w.u32(ACTIVATIONS.indexOf(value)),
+};
 
 /** The experts that each row chose. */
 export function chosenExperts(access: Access): Operand<Chosen> {

@@ -54,6 +54,23 @@ export interface PlanTensor {
 export type BufferId = number;
 export type TensorId = number;
 
+/**
+ * What a feed-forward layer makes of its products, by the codes of the kernels: `gelu` is the approximation with tanh, and
+ * `swiglu_oai` gpt-oss's of a gate g and what it gates, min(g, 7) * sigmoid(1.702 min(g, 7)) * (clamp(u, -7, 7) + 1).
+ */
+export const ACTIVATIONS = ["silu", "gelu", "gelu_erf", "squared_relu", "tanh", "swiglu_oai"] as const;
+export type Activation = typeof ACTIVATIONS[number];
+
+/** What units that are gated with these activations are called. */
+export const GLU_NAMES: Readonly<Record<Activation, string>> = {
+  silu: "swiglu",
+  gelu: "geglu",
+  gelu_erf: "geglu_erf",
+  squared_relu: "squared_reglu",
+  tanh: "tanh_glu",
+  swiglu_oai: "swiglu_oai",
+};
+
 /** One matrix of activations in the forms that its readers need; at least one is there. */
 export interface Forms {
   readonly float?: BufferId;

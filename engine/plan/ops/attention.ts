@@ -1,21 +1,29 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
-import { attentionHeads, floats, integer, real } from "../operands.ts";
+import { attentionHeads, floats, integer, optional, real, weights } from "../operands.ts";
 import type { HeadShape } from "../plan.ts";
 
 /**
  * out = softmax(scale q K) V over the sequence's cache: of all positions up to the row's own, or of the last `window` of
- * them; 0 is no window.
+ * them; 0 is no window. A head's sink is one more score in its softmax, which has no value: it only takes weight.
  */
 export const ATTENTION = opKind({
   op: "attention",
   code: 6,
-  operands: { q: floats("read"), out: floats("write"), heads: attentionHeads, scale: real, window: integer },
+  operands: {
+    q: floats("read"),
+    out: floats("write"),
+    heads: attentionHeads,
+    scale: real,
+    window: integer,
+    sinks: optional(weights),
+  },
   text: (op, t) => {
     const window = op.window === 0 ? "" : `, window ${op.window}`;
+    const sinks = op.sinks === undefined ? "" : `, sinks ${t.tensor(op.sinks)}`;
     return `${t.buffer(op.out)} = attention(${
       t.buffer(op.q)
-    }; layer ${op.heads.layer}, scale ${op.scale}${window})`;
+    }; layer ${op.heads.layer}, scale ${op.scale}${window}${sinks})`;
   },
   context: ({ heads: { layer, heads, headDim }, window }) => ({
     operations: 2 * 2 * heads * headDim, // two products of a head's width
@@ -24,9 +32,20 @@ export const ATTENTION = opKind({
   }),
 });
 
-/** What the sequence's tokens so far, or the last `window` of them, are worth to each of its rows. */
-export function attention(b: PlanBuilder, q: Value, heads: HeadShape, scale: number, window = 0): Value {
+/**
+ * What the sequence's tokens so far, or the last `window` of them, are worth to each of its rows; `sinkTensor` names a
+ * vector of a score a head.
+ */
+export function attention(
+  b: PlanBuilder,
+  q: Value,
+  heads: HeadShape,
+  scale: number,
+  window = 0,
+  sinkTensor?: string,
+): Value {
   const out = b.floats("attn", q.rows, heads.heads * heads.headDim);
-  b.push({ op: "attention", q: b.asFloat(q), out: b.asFloat(out), heads, scale, window });
+  const sinks = sinkTensor === undefined ? undefined : b.vector(sinkTensor, heads.heads);
+  b.push({ op: "attention", q: b.asFloat(q), out: b.asFloat(out), heads, scale, window, sinks });
   return out;
 }

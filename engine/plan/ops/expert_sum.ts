@@ -1,9 +1,9 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
-import { chosenExperts, flag, floats, forms, product } from "../operands.ts";
+import { chosenExperts, flag, floats, forms, optional, product, weights } from "../operands.ts";
 import type { Chosen } from "../plan.ts";
 
-/** out (+)= the sum of p weight_e x over the experts e that a row chose with weight p, in the order of their numbers. */
+/** out (+)= the sum of p (weight_e x + bias_e) over the experts e that a row chose with weight p, in the order of their numbers. */
 export const EXPERT_SUM = opKind({
   op: "expert_sum",
   code: 14,
@@ -11,18 +11,20 @@ export const EXPERT_SUM = opKind({
     chosen: chosenExperts("read"),
     x: forms("read", 2),
     weight: product,
+    bias: optional(weights),
     out: floats("write"),
     /** Adds to what `out` holds: a residual connection. */
     add: flag,
   },
   text: (op, t) =>
-    `${t.buffer(op.out)} ${op.add ? "+=" : "="} expert_sum(${t.tensor(op.weight)}) of ${t.forms(op.x)} by ${
-      t.buffer(op.chosen.buffer)
-    }`,
+    `${t.buffer(op.out)} ${op.add ? "+=" : "="} expert_sum(${t.affine(op.weight, op.bias)}) of ${
+      t.forms(op.x)
+    } by ${t.buffer(op.chosen.buffer)}`,
 });
 
-/** What the experts make of their rows, weighed and added up: to the residual `addTo`. */
+/** What the experts make of their rows, with the bias that the file has, weighed and added up: to the residual `addTo`. */
 export function expertSum(b: PlanBuilder, x: Value, chosen: Chosen, name: string, addTo: Value): void {
   const weight = b.operand(x, b.experts(`${name}.weight`, x.columns, addTo.columns, chosen.count));
-  b.push({ op: "expert_sum", chosen, x: { ...x.forms }, weight, out: b.asFloat(addTo), add: true });
+  const bias = b.bias(name, addTo.columns, chosen.count);
+  b.push({ op: "expert_sum", chosen, x: { ...x.forms }, weight, bias, out: b.asFloat(addTo), add: true });
 }

@@ -20,8 +20,7 @@ export const MATMUL = opKind({
   },
   text: (op, t) =>
     op.parts.map((p) => {
-      const bias = p.bias === undefined ? "" : ` + ${t.tensor(p.bias)}`;
-      return `${t.buffer(p.out)} ${p.add ? "+=" : "="} ${t.tensor(p.weight)}${bias}`;
+      return `${t.buffer(p.out)} ${p.add ? "+=" : "="} ${t.affine(p.weight, p.bias)}`;
     }).join("; ") + ` of ${t.forms(op.x)}`,
 });
 
@@ -46,8 +45,13 @@ export function linear(b: PlanBuilder, x: Value, linears: readonly Linear[]): Va
     const fine = b.readsFloats(weight) ? 0 : l.fine ?? 0;
     if (fine > 0) b.asFine(x);
     if (fine < l.rows) b.operand(x, weight);
-    const bias = b.file.tensors.has(`${l.name}.bias`) ? b.vector(`${l.name}.bias`, l.rows) : undefined;
-    return { weight, bias, out: b.asFloat(values[i]), add: l.addTo !== undefined, fine };
+    return {
+      weight,
+      bias: b.bias(l.name, l.rows),
+      out: b.asFloat(values[i]),
+      add: l.addTo !== undefined,
+      fine,
+    };
   });
   b.push({ op: "matmul", x: { ...x.forms }, parts });
   return values;

@@ -12,14 +12,16 @@ import {
 } from "../operands.ts";
 import type { Choice, Plan, TensorId } from "../plan.ts";
 import type { WordWriter } from "../words.ts";
+import { ACTIVATED } from "./activated.ts";
 import { ATTENTION } from "./attention.ts";
 import { CANDIDATES } from "./candidates.ts";
 import { DELTA_RULE } from "./delta_rule.ts";
 import { EMBED } from "./embed.ts";
 import { EMBED_POSITIONS } from "./embed_positions.ts";
+import { EXPERT_GLU } from "./expert_glu.ts";
 import { EXPERT_SUM } from "./expert_sum.ts";
-import { EXPERT_SWIGLU } from "./expert_swiglu.ts";
 import { GATED_CONV } from "./gated_conv.ts";
+import { GLU } from "./glu.ts";
 import { GROUPED_NORM } from "./grouped_norm.ts";
 import { LAYER_NORM } from "./layer_norm.ts";
 import { MAMBA2 } from "./mamba2.ts";
@@ -33,7 +35,6 @@ import { ROPE_TABLE } from "./rope_table.ts";
 import { ROTATE } from "./rotate.ts";
 import { ROUTE } from "./route.ts";
 import { SHORT_CONV } from "./short_conv.ts";
-import { SWIGLU } from "./swiglu.ts";
 import { TEXT_ATTENTION } from "./text_attention.ts";
 
 /** By their codes. */
@@ -42,7 +43,7 @@ export const KINDS = [
   ROPE_TABLE,
   RMS_NORM,
   MATMUL,
-  SWIGLU,
+  GLU,
   ROPE_APPEND,
   ATTENTION,
   QUANTIZE,
@@ -51,9 +52,10 @@ export const KINDS = [
   DELTA_RULE,
   POOL,
   ROUTE,
-  EXPERT_SWIGLU,
+  EXPERT_GLU,
   EXPERT_SUM,
   RETURN_POOLED,
+  ACTIVATED,
   LAYER_NORM,
   EMBED_POSITIONS,
   ROTATE,

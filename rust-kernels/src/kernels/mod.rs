@@ -1,4 +1,5 @@
 //! What several ops compute with, each written once over `Simd`: products, norms, rows in 8 bits, the KV cache's types.
+pub mod activations;
 pub mod dot;
 pub mod float_gemm;
 pub mod gemm;
@@ -8,7 +9,6 @@ pub mod outer_product;
 pub mod panel_row;
 pub mod peaks;
 pub mod quant_rows;
-pub mod silu;
 pub mod softplus;
 pub mod thin_gemm;
 pub mod tiles;

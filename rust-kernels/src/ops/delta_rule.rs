@@ -12,9 +12,9 @@
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
+use crate::kernels::activations::silu;
 use crate::kernels::dot::dot;
 use crate::kernels::norm::{Outputs, inverse_rms};
-use crate::kernels::silu::silu;
 use crate::program::{DeltaHeads, Operands, Out, Program};
 use crate::simd::{Kernel, Simd};
 

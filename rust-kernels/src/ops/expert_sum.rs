@@ -1,6 +1,6 @@
 //! The results of the experts that each row chose, weighed and added up in the order of the experts' numbers.
 use super::experts::{Chosen, Group, Groups, Member, panels_of};
-use super::product::Product;
+use super::product::{Affine, Product};
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
@@ -17,7 +17,7 @@ const COLUMNS: usize = 288;
 pub struct ExpertSum {
     x: Out,
     chosen: Chosen,
-    weight: usize,
+    down: Affine,
     out: usize,
     /// Adds to what `out` holds: a residual connection.
     add: bool,
@@ -26,10 +26,13 @@ pub struct ExpertSum {
 impl Decode for ExpertSum {
     fn decode(o: &mut Operands) -> Result<Self> {
         let chosen = Chosen::decode(o)?;
-        let (x, weight, out, add) = (o.chosen_out(chosen.choice)?, o.size()?, o.step_float(None)?, o.flag()?);
-        chosen.shape(o, weight, o.buffer(out)?.columns, o.columns(x)?)?;
-        o.reads(weight, x)?;
-        Ok(Self { x, chosen, weight, out, add })
+        let (x, down) = (o.chosen_out(chosen.choice)?, Affine::decode(o)?);
+        let (out, add) = (o.step_float(None)?, o.flag()?);
+        let columns = o.buffer(out)?.columns;
+        chosen.shape(o, down.weight, columns, o.columns(x)?)?;
+        o.reads(down.weight, x)?;
+        down.check_bias(o, chosen.choice.experts * columns)?;
+        Ok(Self { x, chosen, down, out, add })
     }
 }
 
@@ -40,7 +43,7 @@ impl Op for ExpertSum {
 
     /// Every item adds up all experts of its columns, so none waits for another.
     fn run(&self, run: &Run, work: &Work) {
-        let (groups, matrix) = (Groups::new(run, self.chosen), run.matrix(self.weight));
+        let (groups, matrix) = (Groups::new(run, self.chosen), run.matrix(self.down.weight));
         let rows = groups.operand(run, self.x);
         let corrections = work.scratch.wrapping_add(ROWS * COLUMNS);
         let product = |group: &Group| {
@@ -83,8 +86,10 @@ impl ExpertSum {
         columns: &Range<usize>,
         tile: *mut f32,
     ) {
-        let matrix = run.matrix(self.weight);
-        let panels = panels_of(run.isa, matrix, self.chosen.choice.experts, expert, columns.start);
+        let matrix = run.matrix(self.down.weight);
+        let experts = self.chosen.choice.experts;
+        let panels = panels_of(run.isa, matrix, experts, expert, columns.start);
+        let bias = self.down.bias(run, matrix.rows, expert * (matrix.rows / experts) + columns.start);
         for (part, members) in members.chunks(ROWS).enumerate() {
             let from = part * ROWS;
             let args = Gemm {
@@ -96,7 +101,7 @@ impl ExpertSum {
                 to: from + members.len(),
                 out: tile,
                 ldo: COLUMNS,
-                bias: std::ptr::null(),
+                bias,
                 epilogue: Epilogue::Store,
             };
             // SAFETY: the columns are whole panels of the expert's; the tile holds them.

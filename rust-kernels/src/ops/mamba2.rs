@@ -12,7 +12,7 @@
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
-use crate::kernels::silu::silu;
+use crate::kernels::activations::silu;
 use crate::kernels::softplus::softplus;
 use crate::program::{MambaHeads, Operands};
 use crate::simd::{Kernel, Simd, exp};

@@ -1,14 +1,16 @@
 //! The ops of a plan, a module each: what its words are and what they must say, how its work is cut into items, and its
 //! kernel. docs/ADDING_A_MODEL.md says how to add one.
+pub mod activated;
 pub mod attention;
 pub mod candidates;
 pub mod delta_rule;
 pub mod embed;
 pub mod embed_positions;
+pub mod expert_glu;
 pub mod expert_sum;
-pub mod expert_swiglu;
 mod experts;
 pub mod gated_conv;
+pub mod glu;
 pub mod grouped_norm;
 pub mod layer_norm;
 pub mod mamba2;
@@ -23,7 +25,6 @@ pub mod rope_table;
 pub mod rotate;
 pub mod route;
 pub mod short_conv;
-pub mod swiglu;
 pub mod text_attention;
 
 use self::pool::Way;
@@ -91,7 +92,7 @@ ops! {
     1 => rope_table::RopeTable,
     2 => rms_norm::RmsNorm,
     3 => matmul::MatMul,
-    4 => swiglu::SwiGlu,
+    4 => glu::Glu,
     5 => rope_append::RopeAppend,
     6 => attention::Attention,
     7 => quantize::Quantize,
@@ -100,9 +101,10 @@ ops! {
     10 => delta_rule::DeltaRule,
     11 => pool::Pool,
     12 => route::Route,
-    13 => expert_swiglu::ExpertSwiGlu,
+    13 => expert_glu::ExpertGlu,
     14 => expert_sum::ExpertSum,
     15 => return_pooled::ReturnPooled,
+    17 => activated::Activated,
     22 => layer_norm::LayerNorm,
     23 => embed_positions::EmbedPositions,
     24 => rotate::Rotate,

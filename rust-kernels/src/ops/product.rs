@@ -1,10 +1,12 @@
 //! Panels of a matrix times the rows of an op's operand.
+use crate::bail;
+use crate::error::Result;
 use crate::executor::Run;
 use crate::formats::FormatKernels;
 use crate::kernels::float_gemm::FloatRows;
 use crate::kernels::gemm::{Epilogue, Gemm, corrections_len};
 use crate::kernels::quant_rows::{FineRows, QuantRows};
-use crate::program::{Out, Program, ROW_ROUND};
+use crate::program::{Operands, Out, Program, ROW_ROUND};
 use crate::simd::Isa;
 use crate::weights::Matrix;
 use std::ops::Range;
@@ -13,6 +15,47 @@ use std::ops::Range;
 const FINE_COLUMNS: usize = 256;
 /// Bytes of weights that stay in a core's L2 from one plane's pass to the other's.
 const L2_BYTES: usize = 256 * 1024;
+
+/// Rows of a matrix, and what is added to their products; both are tensor indices.
+pub(super) struct Affine {
+    pub weight: usize,
+    bias: Option<usize>,
+    /// The first of the rows; of experts, in each one's matrix.
+    pub first: usize,
+}
+
+impl Affine {
+    /// # Errors
+    /// Past the end of the words. Shapes are the op's affair.
+    pub fn decode(o: &mut Operands) -> Result<Self> {
+        Ok(Self { weight: o.size()?, bias: o.optional()?, first: 0 })
+    }
+
+    /// Makes a gate and what it gates halves of one tensor, `rows` each, where they name the same; returns the tensor's rows.
+    ///
+    /// # Errors
+    /// A second half that does not begin with a panel of any instruction set.
+    pub fn halve(gate: &Self, up: &mut Self, rows: usize) -> Result<usize> {
+        if gate.weight != up.weight {
+            return Ok(rows);
+        }
+        if !rows.is_multiple_of(ROW_ROUND) {
+            bail!("halves of tensor {} must have a multiple of {ROW_ROUND} rows (got {rows})", up.weight);
+        }
+        up.first = rows;
+        Ok(2 * rows)
+    }
+
+    /// That there is a number for each of `rows` rows, or no bias.
+    pub fn check_bias(&self, o: &Operands, rows: usize) -> Result<()> {
+        self.bias.map_or(Ok(()), |bias| o.vector(bias, rows).map(|_| ()))
+    }
+
+    /// What is added from row `row` of the tensor's `rows` on; null for nothing.
+    pub fn bias(&self, run: &Run, rows: usize, row: usize) -> *const f32 {
+        self.bias.map_or(std::ptr::null(), |bias| run.vector(bias, rows).wrapping_add(row))
+    }
+}
 
 /// Rows of x, in the forms that are there.
 #[derive(Clone, Copy)]

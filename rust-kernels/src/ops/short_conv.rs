@@ -5,7 +5,7 @@ use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
-use crate::kernels::silu::silu;
+use crate::kernels::activations::silu;
 use crate::program::{ConvHeads, Operands};
 use crate::simd::{Kernel, Simd};
 

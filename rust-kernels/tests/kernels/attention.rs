@@ -94,7 +94,7 @@ impl Cache {
     }
 
     /// Attention of one query in f64, and a bound on what f32 may be off by in each dimension.
-    fn reference(&self, q: &[f32], position: usize, window: usize, scale: f32) -> Vec<(f64, f64)> {
+    fn reference(&self, q: &[f32], position: usize, window: usize, scale: f32, sink: Option<f32>) -> Vec<(f64, f64)> {
         let (q, mut doubt) = (self.query(q), 0.0f64);
         let scores: Vec<f64> = (0..=position)
             .map(|p| {
@@ -108,9 +108,10 @@ impl Cache {
                 sum * f64::from(scale)
             })
             .collect();
-        let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sink = sink.map_or(f64::NEG_INFINITY, f64::from);
+        let top = scores.iter().copied().fold(sink, f64::max);
         let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
-        let total: f64 = weights.iter().sum();
+        let total: f64 = weights.iter().sum::<f64>() + (sink - top).exp();
         // A weight is off by its score's doubt and e^x's two units; the sums over positions round once each.
         let relative = 2.0 * doubt + ROUNDING * (2 * position + 40) as f64;
         (0..q.len())
@@ -158,14 +159,29 @@ struct Rows<'a> {
     parts: Vec<Part<'a>>,
     shared: usize,
     window: usize,
+    /// One a row, or none.
+    sinks: &'a [f32],
 }
 
 impl<'a> Rows<'a> {
     /// Of one sequence.
-    fn of(q: &'a [Vec<f32>], positions: &'a [usize], block_table: &'a [i32], window: usize) -> Self {
+    fn of(q: &'a [Vec<f32>], positions: &'a [usize], block_table: &'a [i32], window: usize, sinks: &'a [f32]) -> Self {
         let parts = vec![Part { rows: q.len(), first_block: 0, block_table }];
-        Self { q: q.iter().map(Vec::as_slice).collect(), positions, parts, shared: 0, window }
+        Self { q: q.iter().map(Vec::as_slice).collect(), positions, parts, shared: 0, window, sinks }
     }
+}
+
+/// A sink for each row: of no account, like the scores, or more than all of them; or none.
+fn sinks(rows: usize, random: &mut Random) -> Vec<f32> {
+    match random.below(3) {
+        0 => Vec::new(),
+        _ => (0..rows).map(|_| random.unit() * random.pick(&[1.0, 4.0, 30.0])).collect(),
+    }
+}
+
+/// Those of some rows.
+fn some(sinks: &[f32], rows: std::ops::Range<usize>) -> &[f32] {
+    if sinks.is_empty() { sinks } else { &sinks[rows] }
 }
 
 /// None, or one that may begin anywhere in the context, at the edges of blocks and chunks too.
@@ -193,6 +209,7 @@ fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<V
         parts: &rows.parts,
         shared: rows.shared,
         window: rows.window,
+        sinks: rows.sinks,
         keys: b.keys.copy(&cache.keys).as_ptr(),
         values: b.values.copy(&cache.values).as_ptr(),
         block_stride: cache.block_stride(),
@@ -220,7 +237,7 @@ fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random
     let width = if random.below(4) == 0 { 2 * head_dim } else { head_dim };
     let q: Vec<Vec<f32>> = positions.iter().map(|_| (0..width).map(|_| random.unit() * size).collect()).collect();
     let scale = 1.0 / (head_dim as f32).sqrt();
-    let window = window(seen, random);
+    let (window, sinks) = (window(seen, random), sinks(q.len(), random));
     let name = |r: usize| {
         format!(
             "{} {kind:?} head_dim {head_dim}, group {group}, window {window}, row {r}, position {}",
@@ -228,17 +245,19 @@ fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random
             positions[r]
         )
     };
-    let together = run(k, &cache, &Rows::of(&q, &positions, &cache.block_table, window), scale, b);
+    let together = run(k, &cache, &Rows::of(&q, &positions, &cache.block_table, window, &sinks), scale, b);
     for (r, got) in together.iter().enumerate().filter(|(r, _)| tokens <= 5 || r % 7 == 0) {
         let (query, gates) = q[r].split_at(head_dim);
-        for (d, (want, limit)) in cache.reference(query, positions[r], window, scale).into_iter().enumerate() {
+        let reference = cache.reference(query, positions[r], window, scale, sinks.get(r).copied());
+        for (d, (want, limit)) in reference.into_iter().enumerate() {
             let gate = gates.get(d).map_or(1.0, |g| 1.0 / (1.0 + (-f64::from(*g)).exp()));
             assert_near(got[d], want * gate, (limit + 8.0 * ROUNDING * want.abs()) * gate, || name(r));
         }
     }
     for _ in 0..4 {
         let r = random.below(q.len());
-        let alone = run(k, &cache, &Rows::of(&q[r..=r], &positions[r..=r], &cache.block_table, window), scale, b);
+        let one = Rows::of(&q[r..=r], &positions[r..=r], &cache.block_table, window, some(&sinks, r..r + 1));
+        let alone = run(k, &cache, &one, scale, b);
         assert_same_bits(&alone[0], &together[r], || name(r));
     }
     5
@@ -281,12 +300,14 @@ fn prefix(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Rand
     let q: Vec<Vec<f32>> = positions.iter().map(|_| (0..head_dim).map(|_| random.unit() * 2.0).collect()).collect();
     let scale = 1.0 / (head_dim as f32).sqrt();
     let parts = tables.iter().map(|table| Part { rows: group, first_block: 0, block_table: table }).collect();
-    let window = window(shared, random);
-    let rows = Rows { q: q.iter().map(Vec::as_slice).collect(), positions: &positions, parts, shared, window };
+    let (window, sinks) = (window(shared, random), sinks(q.len(), random));
+    let all = q.iter().map(Vec::as_slice).collect();
+    let rows = Rows { q: all, positions: &positions, parts, shared, window, sinks: &sinks };
     let together = run(k, &cache, &rows, scale, b);
     for (i, table) in tables.iter().enumerate() {
         let mine = i * group..(i + 1) * group;
-        let alone = run(k, &cache, &Rows::of(&q[mine.clone()], &positions[mine.clone()], table, window), scale, b);
+        let own = some(&sinks, mine.clone());
+        let alone = run(k, &cache, &Rows::of(&q[mine.clone()], &positions[mine.clone()], table, window, own), scale, b);
         for (r, row) in mine.zip(alone) {
             assert_same_bits(&together[r], &row, || {
                 format!("{} {kind:?} head_dim {head_dim}, {count} sequences, window {window}, row {r}", k.name())

@@ -1,12 +1,13 @@
-//! RMSNorm and SwiGLU: what they compute and where they put it.
+//! RMSNorm and activations: what they compute and where they put it.
 use super::sources::activations;
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::formats::BLOCK;
+use compy::kernels::activations::Activation;
 use compy::kernels::norm::Outputs;
 use compy::kernels::quant_rows::{QuantRows, row_bytes};
+use compy::ops::glu::ActivationRow;
 use compy::ops::quantize::QuantizeRow;
 use compy::ops::rms_norm::NormRow;
-use compy::ops::swiglu::SwigluRow;
 use compy::simd::Isa;
 
 struct Buffers {
@@ -117,15 +118,68 @@ fn rms_norm_matches_f64() {
     });
 }
 
-fn swiglu_case(k: Isa, random: &mut Random, b: &mut Buffers) {
+/// erfc(z) for z >= 0: Taylor's series of erf, and from 3 on the continued fraction.
+fn erfc(z: f64) -> f64 {
+    if z < 3.0 {
+        let (mut term, mut sum) = (z, z);
+        for n in 1..100 {
+            term *= -z * z / f64::from(n);
+            sum += term / f64::from(2 * n + 1);
+        }
+        return 1.0 - 2.0 / std::f64::consts::PI.sqrt() * sum;
+    }
+    let fraction = (1..60).rev().fold(z, |below, n| z + f64::from(n) / 2.0 / below);
+    (-z * z).exp() / std::f64::consts::PI.sqrt() / fraction
+}
+
+/// What an activation makes of x, and how far f32 may be off.
+fn activated(activation: Activation, x: f64) -> (f64, f64) {
+    // e^x is held at e^88 from there on, which leaves x * e^-88; results may be subnormal.
+    let held = 1e-38 * x.abs() + 2f64.powi(-148);
+    let sigmoid = |z: f64| 1.0 / (1.0 + (-z).exp());
+    match activation {
+        Activation::Silu => (x * sigmoid(x), 8.0 * ROUNDING * (x * sigmoid(x)).abs() + held),
+        Activation::Gelu => {
+            let z = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+            let y = x * sigmoid(2.0 * z);
+            // The rounding of the exponent is relative to it.
+            (y, (8.0 + 6.0 * z.abs().min(88.0)) * ROUNDING * y.abs() + held)
+        }
+        Activation::GeluErf => {
+            let tail = x.abs() * erfc(x.abs() / 2f64.sqrt()) / 2.0;
+            let y = x.max(0.0) - tail;
+            (y, 4.0 * ROUNDING * y.abs() + (16.0 + 4.0 * x * x) * ROUNDING * tail + held)
+        }
+        Activation::SquaredRelu => (x.max(0.0).powi(2), 2.0 * ROUNDING * x * x),
+        Activation::Tanh => (x.tanh(), 8.0 * ROUNDING),
+        Activation::SwigluOai => unreachable!("of two numbers"),
+    }
+}
+
+/// The same of a gate and what it gates.
+fn gated(activation: Activation, gate: f64, up: f64) -> (f64, f64) {
+    if activation == Activation::SwigluOai {
+        let (g, by) = (gate.min(7.0), up.clamp(-7.0, 7.0) + 1.0);
+        let y = g / (1.0 + (-1.702 * g).exp());
+        let off = (10.0 + 3.0 * (1.702 * g).abs().min(88.0)) * ROUNDING;
+        return (y * by, off * (y * by).abs() + ROUNDING * y.abs() * up.abs().min(7.0) + 1e-37 * g.abs() + 1e-44);
+    }
+    let (y, off) = activated(activation, gate);
+    (y * up, off * up.abs() + 2.0 * ROUNDING * (y * up).abs() + 2f64.powi(-148))
+}
+
+fn activation_case(k: Isa, random: &mut Random, b: &mut Buffers) {
+    let activation = random.pick(&Activation::ALL);
+    let is_gated = activation == Activation::SwigluOai || random.below(2) == 0;
     let wanted = random.pick(&[Wanted::Float, Wanted::Quant, Wanted::Both]);
     let whole = wanted != Wanted::Float;
     let n = if whole { BLOCK * random.between(1, 8) } else { random.between(1, 257) };
     let start = if whole { BLOCK * random.below(3) } else { random.below(70) };
     let (row, columns) = (random.below(4), if whole { start + n + BLOCK * random.below(2) } else { BLOCK });
-    let reach = random.pick(&[1.0, 10.0, 100.0, 1e4]);
+    let reach = random.pick(&[1e-3, 1.0, 10.0, 100.0, 1e4]);
     let gate: Vec<f32> = (0..n).map(|_| random.unit() * reach).collect();
-    let up = activations(n, random);
+    let reach = if activation == Activation::SwigluOai { reach } else { 1.0 };
+    let up: Vec<f32> = activations(n, random).iter().map(|u| u * reach).collect();
     let [gates, ups] = &mut b.inputs;
     let (gates, ups) = (gates.tail(n.next_multiple_of(k.lanes())), ups.tail(n.next_multiple_of(k.lanes())));
     gates[..n].copy_from_slice(&gate);
@@ -140,17 +194,16 @@ fn swiglu_case(k: Isa, random: &mut Random, b: &mut Buffers) {
         quant: whole.then_some(quant),
         fine: None,
     };
+    let (x, up_row) = (gates.as_mut_ptr(), if is_gated { ups.as_ptr() } else { std::ptr::null() });
     // SAFETY: all buffers have the sizes that the op wants.
-    unsafe { k.run(SwigluRow { gate: gates.as_mut_ptr(), up: ups.as_ptr(), n, out: &outputs, row, start }) }
+    unsafe { k.run(ActivationRow { activation, x, up: up_row, n, out: &outputs, row, start }) }
     if wanted != Wanted::Quant {
         assert_same_bits(&float[row * stride + start..], &gates[..n], || format!("{} float output", k.name()));
     }
     for i in 0..n {
         let (g, u) = (f64::from(gate[i]), f64::from(up[i]));
-        let want = g / (1.0 + (-g).exp()) * u;
-        // e^x is held at e^88 from there on, which leaves g * e^-88; results may be subnormal.
-        let limit = 8.0 * ROUNDING * want.abs() + 1e-38 * (g * u).abs() + 2f64.powi(-148);
-        assert_near(gates[i], want, limit, || format!("{} silu({g}) * {u}", k.name()));
+        let (want, limit) = if is_gated { gated(activation, g, u) } else { activated(activation, g) };
+        assert_near(gates[i], want, limit, || format!("{} {activation:?} of {g}, by {u}: {is_gated}", k.name()));
     }
     if whole {
         assert_quantised(k, &quant, row, start / BLOCK, &gates[..n], want_quant);
@@ -158,11 +211,30 @@ fn swiglu_case(k: Isa, random: &mut Random, b: &mut Buffers) {
 }
 
 #[test]
-fn swiglu_matches_f64() {
-    on_every_isa("swiglu", |k| {
+fn activations_match_f64() {
+    on_every_isa("activations", |k| {
         let (mut random, mut buffers) = (Random::new(2), Buffers::new());
-        let cases = share(12_000);
-        (0..cases).for_each(|_| swiglu_case(k, &mut random, &mut buffers));
+        let cases = share(24_000);
+        (0..cases).for_each(|_| activation_case(k, &mut random, &mut buffers));
         cases
+    });
+}
+
+#[test]
+fn activations_of_nan_are_nan() {
+    on_every_isa("activations of NaN", |k| {
+        for activation in Activation::ALL {
+            for (x, up) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
+                let ([mut x, up], float) = ([x, up].map(|v| [v; 16]), &mut [0.0; 16]);
+                let out = Outputs { float: float.as_mut_ptr(), float_stride: 16, quant: None, fine: None };
+                let up = up.as_ptr();
+                // SAFETY: all hold 16 floats.
+                unsafe {
+                    k.run(ActivationRow { activation, x: x.as_mut_ptr(), up, n: 16, out: &out, row: 0, start: 0 })
+                }
+                assert!(x.iter().all(|y| y.is_nan()), "{} {activation:?}: {x:?}", k.name());
+            }
+        }
+        12
     });
 }

@@ -77,7 +77,7 @@ fn one_op_has_one_number_of_rows() {
 fn what_an_op_cannot_be_given_is_refused_by_name() {
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 59] = [
+    let lies: [(Lie, &str); 66] = [
         (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),
         (|p| p.ops[0][1] = tensor::NORM, "Op 0 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[0][2] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
@@ -91,6 +91,7 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[4][2] = NONE, "Op 4 of the plan: keys and values must come together"),
         (|p| p.ops[4][8] = 3, "Op 4 of the plan: 3 heads over 2 of 16 in layer 1 do not fit the KV cache"),
         (|p| p.ops[5][3] = 0, "Op 5 of the plan: 4 heads over 2 of 16 in layer 0 do not fit the KV cache"),
+        (|p| p.ops[5][10] = tensor::NORM, "Op 5 of the plan: Tensor 1 is not a loaded vector of 4 floats"),
         (|p| p.head[14] = 0, "Op 7 of the plan: layer 1's cache keeps a window of 3, and the attention sees more"),
         (|p| p.ops[12][5] = 3, "Op 12 of the plan: layer 3 has no recurrent state: there are 3"),
         (|p| p.ops[12][5] = 1, "Op 12 of the plan: a convolution of 128 channels does not fit the state of layer 1"),
@@ -141,6 +142,15 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[32][1] = buffer::X, "Op 32 of the plan: buffer 0 must have 98 columns (got 64)"),
         (|p| p.ops[33][4] = 2, "Op 33 of the plan: 32 columns cannot be normed in 2 groups of a multiple of 32"),
         (|p| p.ops[33][2] = 67, "Op 33 of the plan: 32 columns from column 67 on do not fit a buffer of 98 columns"),
+        (|p| p.ops[16][4] = tensor::NORM, "Op 16 of the plan: Tensor 1 is not a loaded vector of 96 floats"),
+        (|p| p.ops[16][7] = 6, "Op 16 of the plan: an activation of the unknown code 6"),
+        (|p| p.ops[21][7] = tensor::GATE_BIAS, "Op 21 of the plan: Tensor 26 is not a loaded vector of 128 floats"),
+        (|p| p.ops[21][10] = 99, "Op 21 of the plan: an activation of the unknown code 99"),
+        (
+            |p| p.ops[22][7] = tensor::EXPERT_GATE_BIAS,
+            "Op 22 of the plan: Tensor 27 is not a loaded vector of 256 floats",
+        ),
+        (|p| p.ops[34][5] = 5, "Op 34 of the plan: an activation of a gate and what it gates, without what it gates"),
         (|p| p.head[0] = 1 << 20, "A step may have at most 65536 rows (got 1048576, 4 of them with logits)"),
         (|p| p.head[12] = 1 << 20, "KV heads and their dimension must be at most 65536 (got 1048576 of 16)"),
         (|p| p.head[13] = 24, "KV heads must be at least 1, their dimension a multiple of 16 (got 2 of 24)"),
@@ -148,7 +158,7 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (
             |p| {
                 p.buffers[21] = [0, 2, 24];
-                p.ops[21][8..10].copy_from_slice(&[buffer::EXPERT_FFN, NONE]);
+                p.ops[21][11..13].copy_from_slice(&[buffer::EXPERT_FFN, NONE]);
             },
             "Op 21 of the plan: an expert's rows must be a multiple of 16 (got 24), of tensor 21",
         ),

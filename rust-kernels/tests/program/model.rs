@@ -43,10 +43,13 @@ pub mod tensor {
     pub const EXPERT_DOWN: u32 = 23;
     pub const GATED_CONV: u32 = 24;
     pub const MAMBA_CONV: u32 = 25;
+    pub const GATE_BIAS: u32 = 26;
+    pub const EXPERT_GATE_BIAS: u32 = 27;
+    pub const EXPERT_DOWN_BIAS: u32 = 28;
 }
 
 #[rustfmt::skip]
-const TENSORS: [Tensor; 26] = [
+const TENSORS: [Tensor; 29] = [
     (tensor::EMBD, "Q8_0", VOCAB as usize, 64), (tensor::NORM, "F32", 0, 64), (tensor::Q, "Q4_0", 64, 64),
     (tensor::K, "Q8_0", 32, 64), (tensor::V, "F16", 32, 64), (tensor::ATTN_OUT, "MXFP4", 64, 64),
     (tensor::GATE, "Q5_1", 96, 64), (tensor::UP, "Q8_0", 96, 64), (tensor::DOWN, "F32", 64, 96),
@@ -57,6 +60,8 @@ const TENSORS: [Tensor; 26] = [
     (tensor::EXPERT_GATE, "Q4_0", 4 * 32, 64), (tensor::EXPERT_UP, "F16", 4 * 32, 64),
     (tensor::EXPERT_DOWN, "Q8_0", 4 * 64, 32), (tensor::GATED_CONV, "F32", 0, 192),
     (tensor::MAMBA_CONV, "F32", 0, 256),
+    (tensor::GATE_BIAS, "F32", 0, 96),
+    (tensor::EXPERT_GATE_BIAS, "F32", 0, 4 * 32), (tensor::EXPERT_DOWN_BIAS, "F32", 0, 4 * 64),
 ];
 
 /// Buffers of `Plan::whole`, in the order of their indices.
@@ -186,10 +191,10 @@ impl Plan {
                     &[tensor::Q, tensor::Q_BIAS, Q, 0, 0], &[tensor::K, NONE, K, 0, 16], &[tensor::V, NONE, V, 0, 0],
                 ]),
                 of(5, &[&[Q, K, V, ANGLES, tensor::HEAD_NORM, tensor::HEAD_NORM], &heads, &[16, 0, EPS]]),
-                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 3]]),
+                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 3, tensor::CHOICE_BIAS]]),
                 // A layer that reads what another keeps.
                 of(5, &[&[Q, NONE, NONE, ANGLES, NONE, NONE], &heads, &[16, 1, EPS]]),
-                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 0]]),
+                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 0, NONE]]),
                 of(7, &[&[ATTN, NONE, ATTN_QUANT]]),
                 of(3, &[&[NONE, ATTN_QUANT, NONE, 1], &[tensor::ATTN_OUT, NONE, X, 1, 0]]),
                 of(2, &[&[X, tensor::NORM, EPS, NORMED, NORMED_QUANT, NONE]]),
@@ -205,17 +210,18 @@ impl Plan {
                 ]),
                 of(3, &[&[NONE, DELTA, NONE, 1], &[tensor::DELTA_GATE, NONE, X, 1, 0]]),
                 of(2, &[&[X, tensor::NORM, EPS, NONE, NORMED_QUANT, NONE]]),
-                of(4, &[&[NONE, NORMED_QUANT, tensor::GATE, tensor::UP, FFN, NONE]]),
+                of(4, &[&[NONE, NORMED_QUANT, tensor::GATE, tensor::GATE_BIAS, tensor::UP, NONE, 1, FFN, NONE]]),
                 of(3, &[&[FFN, NONE, NONE, 1], &[tensor::DOWN, NONE, X, 1, 0]]),
                 of(2, &[&[X, tensor::NORM, EPS, NORMED, NORMED_QUANT, NONE]]),
                 of(3, &[&[NORMED, NORMED_QUANT, NONE, 1], &[tensor::ROUTER, NONE, ROUTER, 0, 0]]),
                 of(12, &[&[ROUTER, tensor::CHOICE_BIAS, 1, 2f32.to_bits()], &chosen]),
                 of(13, &[
-                    &[NORMED, NORMED_QUANT], &chosen, &[tensor::EXPERT_GATE, tensor::EXPERT_UP, NONE, EXPERT_FFN],
+                    &[NORMED, NORMED_QUANT], &chosen, &[tensor::EXPERT_GATE, tensor::EXPERT_GATE_BIAS],
+                    &[tensor::EXPERT_UP, NONE, 5, NONE, EXPERT_FFN],
                 ]),
-                of(14, &[&chosen, &[NONE, EXPERT_FFN, tensor::EXPERT_DOWN, X, 1]]),
+                of(14, &[&chosen, &[NONE, EXPERT_FFN, tensor::EXPERT_DOWN, tensor::EXPERT_DOWN_BIAS, X, 1]]),
                 of(12, &[&[ROUTER, NONE, 0, 1f32.to_bits()], &chosen]),
-                of(14, &[&chosen, &[NONE, EXPERT_FFN, tensor::EXPERT_DOWN, ATTN, 0]]),
+                of(14, &[&chosen, &[NONE, EXPERT_FFN, tensor::EXPERT_DOWN, NONE, ATTN, 0]]),
                 of(2, &[&[X, tensor::NORM, EPS, LAST, LAST_QUANT, NONE]]),
                 of(3, &[&[NONE, LAST_QUANT, NONE, 1], &[tensor::EMBD, NONE, LOGITS, 0, 0]]),
                 of(8, &[&[LOGITS, LAST, tensor::EMBD]]),
@@ -225,6 +231,7 @@ impl Plan {
                 of(9, &[&[MAMBA, 32, tensor::MAMBA_CONV, tensor::Q_BIAS], &[2, 4, 16, 0], &[EPS]]),
                 of(26, &[&[MAMBA, tensor::DECAY, tensor::DT_BIAS, tensor::DT_BIAS], &[2, 2, 16, 1, 16]]),
                 of(27, &[&[MAMBA, 32, tensor::DELTA_NORM, 1, EPS, K, NONE, NONE]]),
+                of(17, &[&[NONE, NORMED_QUANT, tensor::GATE, tensor::GATE_BIAS, 2, FFN, NONE]]),
             ],
         }
     }

@@ -26,11 +26,14 @@ interface AttentionOp extends LoweredOp {
 
 export const ATTENTION: GpuKind<PlanOpOf<"attention">, AttentionOp> = {
   op: "attention",
-  lower({ q, out, heads, scale, window }, to) {
+  lower({ q, out, heads, scale, window, sinks }, to) {
     if (window !== 0) {
       throw new Error(
         "Cannot run this model on the GPU: its attention has a sliding window; use --backend cpu",
       );
+    }
+    if (sinks !== undefined) {
+      throw new Error("Cannot run this model on the GPU: its attention has sinks; use --backend cpu");
     }
     const [query, y] = [to.slice(q), to.make([out])];
     to.push({ op: "attention", rows: "step", q: query, y, cache: heads.layer, heads, scale });

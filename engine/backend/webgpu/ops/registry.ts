@@ -5,6 +5,7 @@ import { ATTENTION } from "./attention.ts";
 import { CANDIDATES } from "./candidates.ts";
 import { DELTA_RULE } from "./delta_rule.ts";
 import { EMBED } from "./embed.ts";
+import { GLU, SILU_MULTIPLY } from "./glu.ts";
 import { MATMUL } from "./matmul.ts";
 import type { GpuKind } from "./op.ts";
 import { QUANTIZE } from "./quantize.ts";
@@ -12,14 +13,13 @@ import { RMS_NORM } from "./rms_norm.ts";
 import { ROPE_APPEND } from "./rope_append.ts";
 import { ROPE_TABLE } from "./rope_table.ts";
 import { SHORT_CONV } from "./short_conv.ts";
-import { SILU_MULTIPLY, SWIGLU } from "./swiglu.ts";
 
 const KINDS = [
   EMBED,
   ROPE_TABLE,
   RMS_NORM,
   MATMUL,
-  SWIGLU,
+  GLU,
   SILU_MULTIPLY,
   ROPE_APPEND,
   ATTENTION,

@@ -7,7 +7,7 @@ import { deltaRuleKernel } from "./delta_rule.ts";
 import { drawKernel } from "./draw.ts";
 import { rmsNormKernel } from "./rms_norm.ts";
 import { ropeKernel } from "./rope_append.ts";
-import { siluMultiplyKernel } from "./swiglu.ts";
+import { siluMultiplyKernel } from "./glu.ts";
 
 const PLAIN = { heads: 32, kvHeads: 8, headDim: 128, gated: false };
 /** As of Qwen3.6-27B. */

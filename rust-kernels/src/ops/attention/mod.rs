@@ -20,12 +20,14 @@ pub struct Attention {
     scale: f32,
     /// Positions that a row sees, its own the last of them; usize::MAX is all.
     window: usize,
+    /// A vector: a score a head that takes part in the softmax.
+    sinks: Option<usize>,
 }
 
 impl Decode for Attention {
     fn decode(o: &mut Operands) -> Result<Self> {
         let (q, out) = (o.step_float(None)?, o.step_float(None)?);
-        let (heads, scale, window) = (o.heads()?, o.f32()?, o.size()?);
+        let (heads, scale, window, sinks) = (o.heads()?, o.f32()?, o.size()?, o.optional()?);
         let window = if window == 0 { usize::MAX } else { window };
         o.is_float(q, Some(heads.query_columns()))?;
         o.is_float(out, Some(heads.heads * heads.head_dim))?;
@@ -33,7 +35,10 @@ impl Decode for Attention {
         if window > kept {
             bail!("layer {}'s cache keeps a window of {kept}, and the attention sees more", heads.layer);
         }
-        Ok(Self { q, out, heads, scale, window })
+        if let Some(sinks) = sinks {
+            o.vector(sinks, heads.heads)?;
+        }
+        Ok(Self { q, out, heads, scale, window, sinks })
     }
 }
 
@@ -88,6 +93,7 @@ struct Rows<'a> {
     queries: [*const f32; MAX_ROWS],
     results: [*mut f32; MAX_ROWS],
     positions: [usize; MAX_ROWS],
+    sinks: [f32; MAX_ROWS],
     parts: usize,
     tables: [Part<'a>; MAX_ROWS],
 }
@@ -102,6 +108,7 @@ impl<'a> Rows<'a> {
             queries: [std::ptr::null(); MAX_ROWS],
             results: [std::ptr::null_mut(); MAX_ROWS],
             positions: [0; MAX_ROWS],
+            sinks: [0.0; MAX_ROWS],
             parts: 0,
             tables: [const { Part { rows: 0, first_block: 0, block_table: &[] } }; MAX_ROWS],
         }
@@ -115,6 +122,7 @@ impl<'a> Rows<'a> {
         self.tables[self.parts] =
             Part { rows: tokens.len() * group, first_block: table.first, block_table: &table.blocks };
         self.parts += 1;
+        let sinks = self.op.sinks.map(|sinks| self.run.vector(sinks, h.heads));
         for token in tokens {
             for i in self.head * group..(self.head + 1) * group {
                 // SAFETY: the row is one of the sequence's, the head one of the buffer's.
@@ -122,6 +130,9 @@ impl<'a> Rows<'a> {
                     let [q, out] = [self.op.q, self.op.out].map(|b| self.run.float(b, sequence.start + token));
                     self.queries[self.rows] = q.add(i * h.query_stride());
                     self.results[self.rows] = out.add(i * h.head_dim);
+                    if let Some(sinks) = sinks {
+                        self.sinks[self.rows] = *sinks.add(i);
+                    }
                 }
                 self.positions[self.rows] = sequence.cached + token;
                 self.rows += 1;
@@ -139,6 +150,7 @@ impl<'a> Rows<'a> {
             parts: &self.tables[..self.parts],
             shared,
             window: self.op.window,
+            sinks: if self.op.sinks.is_some() { &self.sinks[..self.rows] } else { &[] },
             keys,
             values,
             block_stride: run.p.kv.block_bytes,

@@ -36,6 +36,8 @@ pub struct AttentionTile<'a> {
     pub shared: usize,
     /// Positions that a row sees, its own the last of them; usize::MAX is all.
     pub window: usize,
+    /// A score for each row that takes part in its softmax, and has no value; without any, none has.
+    pub sinks: &'a [f32],
     /// Keys and values of the layer, and bytes from one block to the next.
     pub keys: *const u8,
     pub values: *const u8,
@@ -89,8 +91,16 @@ impl<K: KvFormat> Kernel for Attend<'_, K> {
             let top = acc.at.add(MAX_ROWS * (a.head_dim + 16));
             let total = top.add(MAX_ROWS);
             std::slice::from_raw_parts_mut(acc.at, rows * stride).fill(0.0);
-            std::slice::from_raw_parts_mut(top, rows).fill(f32::NEG_INFINITY);
-            std::slice::from_raw_parts_mut(total, rows).fill(0.0);
+            let (tops, totals) =
+                (std::slice::from_raw_parts_mut(top, rows), std::slice::from_raw_parts_mut(total, rows));
+            if a.sinks.is_empty() {
+                tops.fill(f32::NEG_INFINITY);
+                totals.fill(0.0);
+            } else {
+                // The sink comes first, at the weight e^0; it is in whatever part of a context a row sees.
+                tops.copy_from_slice(a.sinks);
+                totals.fill(1.0);
+            }
             let queries = Queries { q: a.q, head_dim: a.head_dim, scratch: total.add(MAX_ROWS) };
             K::prepare(s, &queries);
             let running = Running { queries, scores, acc, top, total };

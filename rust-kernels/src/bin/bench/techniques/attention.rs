@@ -106,6 +106,7 @@ impl Sequences {
             positions: &vec![shared + own - 1; rows.len()],
             parts: &parts,
             shared: if members.len() > 1 { shared } else { 0 },
+            sinks: &[],
             window: usize::MAX,
             keys: self.keys.as_ptr(),
             values: self.values.as_ptr(),

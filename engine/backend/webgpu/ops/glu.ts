@@ -3,10 +3,17 @@ import type { Kernel } from "../kernels/types.ts";
 import type { LoweredOp, Slice } from "../program.ts";
 import { type GpuKind, label, type PlanOpOf } from "./op.ts";
 
-/** One product where gate and up are of one type; otherwise two, and the activation between them. */
-export const SWIGLU: GpuKind<PlanOpOf<"swiglu">, never> = {
-  op: "swiglu",
+/** SwiGLU: one product where gate and up are of one type; otherwise two, and the activation between them. */
+export const GLU: GpuKind<PlanOpOf<"glu">, never> = {
+  op: "glu",
   lower(op, to) {
+    if (op.activation !== "silu" || op.gateBias !== undefined || op.upBias !== undefined) {
+      const found = op.activation === "silu" ? "biases" : `the activation "${op.activation}"`;
+      throw new Error(`Cannot run this model on the GPU: it has no "glu" with ${found}; use --backend cpu`);
+    }
+    if (op.gate === op.up) {
+      throw new Error('Cannot run this model on the GPU: it has no "glu" of one tensor; use --backend cpu');
+    }
     const x = to.sliceOf(op.x);
     const rows = "step";
     const [gate, up] = [op.gate, op.up].map((id) => to.plan.tensors[id]);

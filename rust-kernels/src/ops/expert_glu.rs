@@ -1,10 +1,11 @@
-//! SwiGLU of the experts that each row chose. Rows of an expert are put together, so that its weights are read once.
+//! The gated units of the experts that each row chose. Rows of an expert are put together, so that its weights are read once.
 use super::experts::{Chosen, Group, Groups, panels_of};
-use super::product::{Operand, Product};
-use super::swiglu::{COLUMNS, ROWS, SwigluRow};
+use super::glu::{ActivationRow, COLUMNS, ROWS};
+use super::product::{Affine, Operand, Product};
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
+use crate::kernels::activations::Activation;
 use crate::kernels::float_gemm::FloatRows;
 use crate::kernels::gemm::{Epilogue, Gemm, corrections_len};
 use crate::kernels::norm::Outputs;
@@ -13,33 +14,39 @@ use crate::kernels::tiles::whole_blocks;
 use crate::program::{Operands, Out, Program, ROW_ROUND};
 use std::ops::Range;
 
-pub struct ExpertSwiGlu {
+pub struct ExpertGlu {
     x: Out,
     chosen: Chosen,
-    gate: usize,
-    up: usize,
+    gate: Affine,
+    up: Affine,
+    /// Of each expert's gate, and of what it gates.
+    rows: usize,
+    activation: Activation,
     out: Out,
 }
 
-impl Decode for ExpertSwiGlu {
+impl Decode for ExpertGlu {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let (x, chosen, gate, up) = (o.step_out()?, Chosen::decode(o)?, o.size()?, o.size()?);
-        let out = o.chosen_out(chosen.choice)?;
+        let (x, chosen, gate, mut up) = (o.step_out()?, Chosen::decode(o)?, Affine::decode(o)?, Affine::decode(o)?);
+        let (activation, out) = (Activation::of_code(o.words.u32()?)?, o.chosen_out(chosen.choice)?);
         let (columns, ffn) = (o.columns(x)?, o.columns(out)?);
         o.width(out, ffn)?;
-        for matrix in [gate, up] {
-            chosen.shape(o, matrix, ffn, columns)?;
-            o.reads(matrix, x)?;
+        let rows = Affine::halve(&gate, &mut up, ffn)?;
+        for part in [&gate, &up] {
+            chosen.shape(o, part.weight, rows, columns)?;
+            o.reads(part.weight, x)?;
+            part.check_bias(o, chosen.choice.experts * rows)?;
         }
         // Rows are put together in the forms that are read, and no others.
+        let matrices = [gate.weight, up.weight];
         let read =
-            |block: bool| [gate, up].iter().any(|w| o.weights.matrix(*w).is_ok_and(|m| m.format.is_block() == block));
+            |block: bool| matrices.iter().any(|w| o.weights.matrix(*w).is_ok_and(|m| m.format.is_block() == block));
         let x = Out { float: x.float.filter(|_| read(false)), quant: x.quant.filter(|_| read(true)), fine: None };
-        Ok(Self { x, chosen, gate, up, out })
+        Ok(Self { x, chosen, gate, up, rows: ffn, activation, out })
     }
 }
 
-impl Op for ExpertSwiGlu {
+impl Op for ExpertGlu {
     fn scratch(&self, p: &Program) -> usize {
         2 * ROWS * COLUMNS + Gathered::scratch(p, self.x)
     }
@@ -49,8 +56,8 @@ impl Op for ExpertSwiGlu {
         // Those that take longest come last, where runs are short.
         let mut order = std::mem::take(&mut groups.groups);
         order.sort_by_key(|group| group.range.len());
-        let matrices = [self.gate, self.up].map(|w| run.matrix(w));
-        let rows = matrices[0].rows / self.chosen.choice.experts;
+        let matrices = [&self.gate, &self.up].map(|part| run.matrix(part.weight));
+        let rows = self.rows;
         let kernels = matrices.map(|w| &w.format.kernels);
         let step = whole_blocks(run.isa, kernels, order.len() * rows, groups.most, work.threads);
         let steps = rows.div_ceil(step);
@@ -67,7 +74,7 @@ impl Op for ExpertSwiGlu {
     }
 }
 
-impl ExpertSwiGlu {
+impl ExpertGlu {
     /// Columns of the output of one expert, for all rows that chose it.
     fn multiply(
         &self,
@@ -87,14 +94,14 @@ impl ExpertSwiGlu {
             fine: None,
         };
         let (n, start, experts) = (columns.len(), columns.start, self.chosen.choice.experts);
-        for part in (0..group.range.len()).step_by(gathered.capacity) {
-            let m = gathered.gather(run, groups, group, part);
+        for first in (0..group.range.len()).step_by(gathered.capacity) {
+            let m = gathered.gather(run, groups, group, first);
             for from in (0..m).step_by(ROWS) {
                 let to = m.min(from + ROWS);
-                for (weight, tile) in [self.gate, self.up].into_iter().zip(tiles) {
-                    let matrix = run.matrix(weight);
+                for (part, tile) in [&self.gate, &self.up].into_iter().zip(tiles) {
+                    let matrix = run.matrix(part.weight);
                     let args = Gemm {
-                        panels: panels_of(run.isa, matrix, experts, group.expert, start),
+                        panels: panels_of(run.isa, matrix, experts, group.expert, part.first + start),
                         panel_bytes: matrix.panel_bytes,
                         rows: n,
                         columns: matrix.columns,
@@ -102,17 +109,17 @@ impl ExpertSwiGlu {
                         to,
                         out: tile,
                         ldo: COLUMNS,
-                        bias: std::ptr::null(),
+                        bias: part.bias(run, matrix.rows, group.expert * (matrix.rows / experts) + part.first + start),
                         epilogue: Epilogue::Store,
                     };
                     // SAFETY: the columns begin with a block, so with a panel; the tile holds them.
                     unsafe { gathered.product.multiply(&args, matrix) }
                 }
                 for i in from..to {
-                    let [gate, up] = tiles.map(|tile| tile.wrapping_add((i - from) * COLUMNS));
-                    let row = group.at + part + i;
+                    let [x, up] = tiles.map(|tile| tile.wrapping_add((i - from) * COLUMNS));
+                    let (activation, row) = (self.activation, group.at + first + i);
                     // SAFETY: the row is within the tiles and the outputs.
-                    unsafe { run.isa.run(SwigluRow { gate, up, n, out: &out, row, start }) }
+                    unsafe { run.isa.run(ActivationRow { activation, x, up, n, out: &out, row, start }) }
                 }
             }
         }

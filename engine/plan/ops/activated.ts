@@ -1,0 +1,40 @@
+import type { PlanBuilder, Value } from "../builder.ts";
+import { opKind } from "../op.ts";
+import { activation, forms, optional, product, weights } from "../operands.ts";
+import type { Activation } from "../plan.ts";
+
+/** out = activation(weight x + bias). */
+export const ACTIVATED = opKind({
+  op: "activated",
+  code: 17,
+  operands: {
+    x: forms("read", 2),
+    weight: product,
+    bias: optional(weights),
+    activation,
+    out: forms("write", 2),
+  },
+  text: (op, t) =>
+    `${t.forms(op.out)} = ${op.activation}(${t.affine(op.weight, op.bias)}) of ${t.forms(op.x)}`,
+});
+
+/** A product `rows` wide, with the bias that the file has, and an activation of it. */
+export function activated(
+  b: PlanBuilder,
+  x: Value,
+  name: string,
+  rows: number,
+  activation: Exclude<Activation, "swiglu_oai">,
+): Value {
+  const out = b.value("ffn", x.rows, rows);
+  const weight = b.operand(x, b.matrix(`${name}.weight`, x.columns, rows));
+  b.push({
+    op: "activated",
+    x: { ...x.forms },
+    weight,
+    bias: b.bias(name, rows),
+    activation,
+    out: out.forms,
+  });
+  return out;
+}

@@ -1,0 +1,57 @@
+import type { PlanBuilder, Value } from "../builder.ts";
+import { opKind } from "../op.ts";
+import { activation, chosenExperts, forms, optional, product, weights } from "../operands.ts";
+import { type Activation, type Chosen, GLU_NAMES } from "../plan.ts";
+
+/** For each expert e that a row x chose: out = activation(gate_e x + bias_e) * (up_e x + bias_e). */
+export const EXPERT_GLU = opKind({
+  op: "expert_glu",
+  code: 13,
+  operands: {
+    x: forms("read", 2),
+    chosen: chosenExperts("read"),
+    gate: product,
+    gateBias: optional(weights),
+    up: product,
+    upBias: optional(weights),
+    activation,
+    out: forms("write", 2),
+  },
+  text: (op, t) =>
+    `${t.forms(op.out)} = expert_${GLU_NAMES[op.activation]}(${t.affine(op.gate, op.gateBias)}, ${
+      t.affine(op.up, op.upBias)
+    }) of ${t.forms(op.x)} by ${t.buffer(op.chosen.buffer)}`,
+});
+
+/**
+ * The gated half of the experts' feed-forward layers, each `rows` wide, with the biases that the file has: a row for each
+ * expert that a row of x chose. Where gate and up are one name, each expert's matrix has the gate's rows and then up's.
+ */
+export function expertGlu(
+  b: PlanBuilder,
+  x: Value,
+  chosen: Chosen,
+  gate: string,
+  up: string,
+  rows: number,
+  activation: Activation = "silu",
+): Value {
+  const { count, used } = chosen;
+  const out = b.value("ffn", { count, used }, rows);
+  const height = gate === up ? 2 * rows : rows;
+  const matrix = (name: string) => b.experts(`${name}.weight`, x.columns, height, count);
+  const [g, u] = [gate, up].map((name) => b.operand(x, matrix(name)));
+  const [gateBias, upBias] = [gate, up].map((name) => b.bias(name, height, count));
+  b.push({
+    op: "expert_glu",
+    x: { float: x.forms.float, quant: x.forms.quant },
+    chosen,
+    gate: g,
+    gateBias,
+    up: u,
+    upBias,
+    activation,
+    out: out.forms,
+  });
+  return out;
+}

@@ -1,0 +1,43 @@
+import type { PlanBuilder, Value } from "../builder.ts";
+import { opKind } from "../op.ts";
+import { activation, forms, optional, product, weights } from "../operands.ts";
+import { type Activation, GLU_NAMES } from "../plan.ts";
+
+/** out = activation(gate x + bias) * (up x + bias). */
+export const GLU = opKind({
+  op: "glu",
+  code: 4,
+  operands: {
+    x: forms("read", 2),
+    gate: product,
+    gateBias: optional(weights),
+    up: product,
+    upBias: optional(weights),
+    activation,
+    out: forms("write", 2),
+  },
+  text: (op, t) =>
+    `${t.forms(op.out)} = ${GLU_NAMES[op.activation]}(${t.affine(op.gate, op.gateBias)}, ${
+      t.affine(op.up, op.upBias)
+    }) of ${t.forms(op.x)}`,
+});
+
+/**
+ * The gated half of a feed-forward layer, `rows` wide, with the biases that the file has. Where gate and up are one name, its
+ * tensor has the gate's rows and then up's.
+ */
+export function glu(
+  b: PlanBuilder,
+  x: Value,
+  gate: string,
+  up: string,
+  rows: number,
+  activation: Activation = "silu",
+): Value {
+  const out = b.value("ffn", x.rows, rows);
+  const height = gate === up ? 2 * rows : rows;
+  const [g, u] = [gate, up].map((name) => b.operand(x, b.matrix(`${name}.weight`, x.columns, height)));
+  const [gateBias, upBias] = [gate, up].map((name) => b.bias(name, height));
+  b.push({ op: "glu", x: { ...x.forms }, gate: g, gateBias, up: u, upBias, activation, out: out.forms });
+  return out;
+}

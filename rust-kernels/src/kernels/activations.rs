@@ -1,0 +1,133 @@
+//! The activations of feed-forward layers, of the short convolution and of gates.
+use crate::bail;
+use crate::error::Result;
+use crate::simd::{Simd, exp};
+
+/// What a feed-forward layer makes of its products, by the codes of engine/plan/operands.ts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    Silu,
+    /// GELU by its approximation with tanh.
+    Gelu,
+    /// GELU by the error function.
+    GeluErf,
+    SquaredRelu,
+    Tanh,
+    /// gpt-oss's, of a gate and what it gates: min(g, 7) * sigmoid(1.702 min(g, 7)) * (clamp(u, -7, 7) + 1).
+    SwigluOai,
+}
+
+impl Activation {
+    pub const ALL: [Self; 6] = [Self::Silu, Self::Gelu, Self::GeluErf, Self::SquaredRelu, Self::Tanh, Self::SwigluOai];
+
+    /// # Errors
+    /// An unknown code.
+    pub fn of_code(code: u32) -> Result<Self> {
+        match Self::ALL.get(code as usize) {
+            Some(activation) => Ok(*activation),
+            None => bail!("an activation of the unknown code {code}"),
+        }
+    }
+}
+
+/// x / (1 + e^-x).
+#[inline(always)]
+pub fn silu<S: Simd>(s: S, x: S::F) -> S::F {
+    gated(s, x, s.sub(s.splat(0.0), x))
+}
+
+/// x * sigmoid(-z) = x / (1 + e^z).
+#[inline(always)]
+fn gated<S: Simd>(s: S, x: S::F, z: S::F) -> S::F {
+    s.div(x, s.add(s.splat(1.0), exp(s, z)))
+}
+
+/// A function of one number, over vectors.
+pub(crate) trait Function {
+    fn of<S: Simd>(s: S, x: S::F) -> S::F;
+}
+
+pub(crate) struct Silu;
+pub(crate) struct Gelu;
+pub(crate) struct GeluErf;
+pub(crate) struct SquaredRelu;
+pub(crate) struct Tanh;
+
+impl Function for Silu {
+    #[inline(always)]
+    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+        silu(s, x)
+    }
+}
+
+impl Function for Gelu {
+    /// x / 2 * (1 + tanh(z)) is x * sigmoid(2 z), of z = sqrt(2 / pi) (x + 0.044715 x^3).
+    #[inline(always)]
+    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+        const TWICE: f32 = -1.595_769; // -2 sqrt(2 / pi)
+        let cubic = s.fma(s.mul(x, x), s.splat(TWICE * 0.044_715), s.splat(TWICE));
+        gated(s, x, s.mul(x, cubic))
+    }
+}
+
+impl Function for GeluErf {
+    /// x * (1 + erf(x / sqrt(2))) / 2 is max(x, 0) - |x| * erfc(|x| / sqrt(2)) / 2.
+    #[inline(always)]
+    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+        let size = s.abs(x);
+        let half = s.mul(s.splat(0.5), erfc(s, s.mul(size, s.splat(std::f32::consts::FRAC_1_SQRT_2))));
+        s.fnma(size, half, s.max(s.splat(0.0), x))
+    }
+}
+
+impl Function for SquaredRelu {
+    #[inline(always)]
+    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+        let x = s.max(s.splat(0.0), x);
+        s.mul(x, x)
+    }
+}
+
+impl Function for Tanh {
+    /// 1 - 2 / (1 + e^2x); what is NaN stays NaN.
+    #[inline(always)]
+    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+        let one = s.splat(1.0);
+        let x = s.max(s.splat(-20.0), s.min(s.splat(20.0), x));
+        let tanh = s.sub(one, s.div(s.splat(2.0), s.add(one, exp(s, s.add(x, x)))));
+        s.add(tanh, s.sub(x, x))
+    }
+}
+
+/// gpt-oss's activation of a gate and what it gates. What is NaN stays NaN.
+#[inline(always)]
+pub(crate) fn swiglu_oai<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
+    const LIMIT: f32 = 7.0;
+    let gate = s.min(s.splat(LIMIT), gate);
+    let up = s.max(s.splat(-LIMIT), s.min(s.splat(LIMIT), up));
+    s.mul(gated(s, gate, s.mul(gate, s.splat(-1.702))), s.add(up, s.splat(1.0)))
+}
+
+/// erfc(z) = t * e^(q(t) - z^2) for z >= 0, of t = 1 / (1 + z / 2). The polynomial q was fitted to erfc in Chebyshev's nodes
+/// up to z = 9, and is off by at most 4.2e-8 of it there; beyond, the result is 0.
+#[inline(always)]
+fn erfc<S: Simd>(s: S, z: S::F) -> S::F {
+    const Q: [f32; 10] = [
+        0.135_424_72,
+        -0.628_631_7,
+        1.032_769_9,
+        -0.529_553_3,
+        -0.219_760_43,
+        0.076_345_52,
+        0.008_687_084,
+        0.392_154_95,
+        0.997_978_3,
+        -1.265_415_1,
+    ];
+    let t = s.div(s.splat(1.0), s.fma(z, s.splat(0.5), s.splat(1.0)));
+    let mut q = s.splat(Q[0]);
+    for c in &Q[1..] {
+        q = s.fma(q, t, s.splat(*c));
+    }
+    s.mul(t, exp(s, s.fnma(z, z, q)))
+}

@@ -1,0 +1,170 @@
+//! Gated units: activation(gate x) * (up x), of which `activated` is the half without what is gated.
+use super::product::{Affine, Product};
+use super::{Decode, Op};
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::formats::BLOCK;
+use crate::kernels::activations::{Activation, Function, Gelu, GeluErf, Silu, SquaredRelu, Tanh, swiglu_oai};
+use crate::kernels::gemm::{Epilogue, Gemm};
+use crate::kernels::norm::Outputs;
+use crate::kernels::quant_rows::quantize_block;
+use crate::kernels::tiles::whole_blocks;
+use crate::program::{Operands, Out, Program};
+use crate::simd::{Kernel, Simd};
+
+/// Rows and columns of the tiles that products are kept in.
+pub(super) const ROWS: usize = 128;
+pub(super) const COLUMNS: usize = 288;
+
+/// activation(gate x) * (up x).
+pub struct Glu(Unit);
+
+/// A layer's products, and an activation of them.
+pub(super) struct Unit {
+    pub x: Out,
+    /// What the activation is of.
+    inner: Affine,
+    /// What its results are multiplied by.
+    up: Option<Affine>,
+    /// Of each of the two.
+    rows: usize,
+    pub activation: Activation,
+    out: Out,
+}
+
+impl Decode for Glu {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        Ok(Self(Unit::decode(o, true)?))
+    }
+}
+
+impl Op for Glu {
+    fn scratch(&self, p: &Program) -> usize {
+        self.0.scratch(p)
+    }
+
+    fn run(&self, run: &Run, work: &Work) {
+        self.0.run(run, work);
+    }
+}
+
+impl Unit {
+    /// # Errors
+    /// What is no such op, or does not fit.
+    pub fn decode(o: &mut Operands, gated: bool) -> Result<Self> {
+        let (x, inner) = (o.out()?, Affine::decode(o)?);
+        let mut up = if gated { Some(Affine::decode(o)?) } else { None };
+        let (activation, out) = (Activation::of_code(o.words.u32()?)?, o.out()?);
+        let (columns, width) = (o.columns(x)?, o.columns(out)?);
+        o.same_rows(&[x.float, x.quant, out.float, out.quant])?;
+        o.width(out, width)?;
+        let rows = up.as_mut().map_or(Ok(width), |up| Affine::halve(&inner, up, width))?;
+        for part in [Some(&inner), up.as_ref()].into_iter().flatten() {
+            o.shape(part.weight, rows, columns)?;
+            o.reads(part.weight, x)?;
+            part.check_bias(o, rows)?;
+        }
+        Ok(Self { x, inner, up, rows: width, activation, out })
+    }
+
+    pub fn scratch(&self, p: &Program) -> usize {
+        2 * ROWS * COLUMNS + Product::scratch(p, self.x)
+    }
+
+    pub fn run(&self, run: &Run, work: &Work) {
+        let tiles = [work.scratch, work.scratch.wrapping_add(ROWS * COLUMNS)];
+        let mut product = Product::new(run, self.x, work.scratch.wrapping_add(2 * ROWS * COLUMNS));
+        let (m, parts) = (product.m, [&self.inner, self.up.as_ref().unwrap_or(&self.inner)]);
+        let matrices = parts.map(|part| run.matrix(part.weight));
+        let (rows, count) = (self.rows, 1 + usize::from(self.up.is_some()));
+        let step = whole_blocks(run.isa, matrices.map(|w| &w.format.kernels), rows, m, work.threads);
+        let out = run.outputs(self.out);
+        for columns in work.tapering(rows, [step, COLUMNS]) {
+            for from in (0..m).step_by(ROWS) {
+                let tokens = from..m.min(from + ROWS);
+                for i in 0..count {
+                    let (matrix, first) = (matrices[i], parts[i].first + columns.start);
+                    let args = Gemm {
+                        panels: matrix.panels.wrapping_add(first / run.isa.lanes() * matrix.panel_bytes),
+                        panel_bytes: matrix.panel_bytes,
+                        rows: columns.len(),
+                        columns: matrix.columns,
+                        from: tokens.start,
+                        to: tokens.end,
+                        out: tiles[i],
+                        ldo: COLUMNS,
+                        bias: parts[i].bias(run, matrix.rows, first),
+                        epilogue: Epilogue::Store,
+                    };
+                    // SAFETY: the columns begin with a block, so with a panel; the tile holds them.
+                    unsafe { product.multiply(&args, matrix) }
+                }
+                for row in tokens.clone() {
+                    let [x, up] = tiles.map(|tile| tile.wrapping_add((row - from) * COLUMNS));
+                    let up = if self.up.is_some() { up } else { std::ptr::null_mut() };
+                    let (activation, n, start) = (self.activation, columns.len(), columns.start);
+                    // SAFETY: the row is within the tiles and the outputs.
+                    unsafe { run.isa.run(ActivationRow { activation, x, up, n, out: &out, row, start }) }
+                }
+            }
+        }
+    }
+}
+
+/// Columns `start..start + n` of one row: y = activation(x) * up, or activation(x) where `up` is null. `x` is overwritten.
+///
+/// # Safety
+/// `x`, and `up` where it is not null, hold `n` floats, rounded up to whole vectors; with a quantised output `start` and
+/// `n` are multiples of 32; the outputs have the row. `up` is not null with `Activation::SwigluOai`.
+pub struct ActivationRow<'a> {
+    pub activation: Activation,
+    pub x: *mut f32,
+    pub up: *const f32,
+    pub n: usize,
+    pub out: &'a Outputs,
+    pub row: usize,
+    pub start: usize,
+}
+
+impl Kernel for ActivationRow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        let Self { activation, x, up, n, out, row, start } = self;
+        unsafe {
+            match activation {
+                Activation::Silu => apply::<S, Silu>(s, x, up, n),
+                Activation::Gelu => apply::<S, Gelu>(s, x, up, n),
+                Activation::GeluErf => apply::<S, GeluErf>(s, x, up, n),
+                Activation::SquaredRelu => apply::<S, SquaredRelu>(s, x, up, n),
+                Activation::Tanh => apply::<S, Tanh>(s, x, up, n),
+                Activation::SwigluOai => {
+                    for i in (0..n).step_by(S::LANES) {
+                        s.store(x.add(i), swiglu_oai(s, s.load(x.add(i)), s.load(up.add(i))));
+                    }
+                }
+            }
+            if !out.float.is_null() {
+                std::ptr::copy_nonoverlapping(x, out.float.add(row * out.float_stride + start), n);
+            }
+            if let Some(quant) = &out.quant {
+                for b in 0..n / BLOCK {
+                    quantize_block(s, x.add(b * BLOCK), quant, row, start / BLOCK + b);
+                }
+            }
+        }
+    }
+}
+
+/// x = F(x) * up, or F(x) where `up` is null.
+#[inline(always)]
+unsafe fn apply<S: Simd, F: Function>(s: S, x: *mut f32, up: *const f32, n: usize) {
+    for i in (0..n).step_by(S::LANES) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let y = F::of(s, s.load(x.add(i)));
+            s.store(x.add(i), if up.is_null() { y } else { s.mul(y, s.load(up.add(i))) });
+        }
+    }
+}
