@@ -43,10 +43,8 @@ function buildLfm2(b: PlanBuilder, h: Hparams, rope: Rope, mixtures: boolean): V
   for (const [i, layer] of h.layers.entries()) {
     const name = (tensor: string) => `blk.${i}.${tensor}`;
     const mixIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
-    const mixed = layer.kvHeads === 0
-      ? { rows: convolution(b, mixIn, taps, name), by: name("shortconv.out_proj") }
-      : { rows: headNormedAttention(b, mixIn, h, { layer, table, window }, name), by: name("attn_output") };
-    linear(b, mixed.rows, [{ name: mixed.by, rows: h.embeddingLength, addTo: x }]);
+    if (layer.kvHeads === 0) convolution(b, mixIn, x, taps, name);
+    else headNormedAttention(b, mixIn, x, h, { layer, table, window }, name);
     const ffnIn = rmsNorm(b, x, name("ffn_norm"), h.epsilon);
     if (experts && i >= denseLayers) {
       mixture(b, ffnIn, x, experts, name, { sigmoid: { bias: name("exp_probs_b.bias") } });
@@ -58,9 +56,11 @@ function buildLfm2(b: PlanBuilder, h: Hparams, rope: Rope, mixtures: boolean): V
   return x;
 }
 
-function convolution(b: PlanBuilder, x: Value, taps: number, name: TensorName): Value {
-  const [gated] = linear(b, x, [{ name: name("shortconv.in_proj"), rows: 3 * x.columns }]);
-  return gatedConv(b, gated, name("shortconv.conv"), taps);
+function convolution(b: PlanBuilder, x: Value, addTo: Value, taps: number, name: TensorName): void {
+  const [gates] = linear(b, x, [{ name: name("shortconv.in_proj"), rows: 3 * x.columns }]);
+  const mixed = gatedConv(b, gates, name("shortconv.conv"), taps);
+  // Products of three activations: a few are so large that 8 bits would leave little of the others in their block.
+  linear(b, mixed, [{ name: name("shortconv.out_proj"), rows: x.columns, fine: x.columns, addTo }]);
 }
 
 interface AttentionLayer {
@@ -73,10 +73,11 @@ interface AttentionLayer {
 function headNormedAttention(
   b: PlanBuilder,
   x: Value,
+  addTo: Value,
   h: Hparams,
   { layer: { heads, kvHeads }, table, window }: AttentionLayer,
   name: TensorName,
-): Value {
+): void {
   const headDim = h.keyLength;
   const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
   const qkv = linear(b, x, [
@@ -92,5 +93,6 @@ function headNormedAttention(
     qNorm: name("attn_q_norm"),
     kNorm: name("attn_k_norm"),
   });
-  return attention(b, qkv[0], shape, 1 / Math.sqrt(headDim), window);
+  const attn = attention(b, qkv[0], shape, 1 / Math.sqrt(headDim), window);
+  linear(b, attn, [{ name: name("attn_output"), rows: x.columns, addTo }]);
 }

@@ -142,7 +142,7 @@ class Variant {
     return rename ? { ...message, role: "system" } : message;
   }
 
-  /** How the template takes a message that makes calls; found out by trying. */
+  /** How the template takes a message that makes calls, found out by trying; one that leaves calls out finds an empty content. */
   get callStyle(): CallStyle {
     return this.#callStyle ??= CALL_STYLES.find((style) => this.#tryCalls(style)) ?? CALL_STYLES.at(-1)!;
   }
@@ -156,7 +156,7 @@ class Variant {
         bos_token: "",
         eos_token: "",
       });
-      return !style.objects || prompt.includes("compy_probe");
+      return prompt.includes("compy_probe");
     } catch {
       return false;
     }

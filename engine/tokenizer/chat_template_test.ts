@@ -84,6 +84,10 @@ Deno.test("calls come in the form that the template can use", () => {
   );
   const notNone = "{% for m in messages %}{{ 'c:' + m.content }}{% endfor %}";
   assertEquals(render(notNone, messages), "c:qc:");
+  // LFM2's templates leave calls out.
+  const text =
+    "{% for m in messages %}{{ m.content if m.content is string else m.content | tojson }};{% endfor %}";
+  assertEquals(render(text, messages), "q;;");
 });
 
 Deno.test("calls whose arguments are no JSON are shown as they are", () => {

@@ -1,5 +1,7 @@
 import { ConstraintError } from "../../grammar/types.ts";
+import type { ChatMessage } from "../../tokenizer/types.ts";
 import type { Answer } from "../answer.ts";
+import { textOf } from "../history.ts";
 import type { Input, Reading } from "../input.ts";
 import type { LarkGrammar } from "../lark.ts";
 import { type Parameter, parameterList, parametersOf, type Value } from "../parameters.ts";
@@ -9,15 +11,20 @@ import { readJsonCall } from "./json_call.ts";
 import { readItems, readLooseValue } from "./loose_value.ts";
 import { markedSyntax } from "./marked.ts";
 
+/** What templates of LFM2 have, or where they leave the calls of earlier turns to the content, of LFM2.5. */
+const SIGNS = ["<|tool_call_start|>", "<|tool_list_start|>", '"List of tools: ["'];
+
 /** LFM2: a list of calls as in Python, `<|tool_call_start|>[f(p="text", q=1)]<|tool_call_end|>`. */
 export const lfm2: CallFormat = {
   name: "lfm2",
-  recognises: (source) => source.includes("<|tool_call_start|>") || source.includes("<|tool_list_start|>"),
-  syntax(marks) {
+  recognises: (source) => SIGNS.some((sign) => source.includes(sign)),
+  syntax(marks, source) {
     const [begin, end] = [marks.mark("<|tool_call_start|>"), marks.mark("<|tool_call_end|>")];
     return markedSyntax({
       begin,
       others: [end],
+      // The older templates show no calls.
+      messages: source.includes("tool_calls") ? undefined : (messages) => messages.map(callsAsText),
       rest(lark, { tools, many }) {
         const call = lark.rule(tools.map((tool) => toolCall(lark, tool)).join(" | "));
         return `"[" ${call} ${many ? `(", " ${call})*` : ""} "]" ${lark.mark(end)}`;
@@ -58,6 +65,35 @@ function writeValue(lark: LarkGrammar, value: Value): string {
       return lark.part({ kind: "json_schema", schema: { enum: value.choices } });
     default:
       return lark.part({ kind: "json_schema", schema: value.schema });
+  }
+}
+
+function callsAsText({ tool_calls: calls, ...message }: ChatMessage): ChatMessage {
+  if (!Array.isArray(calls) || calls.length === 0) return { ...message };
+  const list = calls.map(({ function: called }) => callAsText(called)).join(", ");
+  return { ...message, content: `${textOf(message)}<|tool_call_start|>[${list}]<|tool_call_end|>` };
+}
+
+function callAsText({ name, arguments: given }: { name?: unknown; arguments?: unknown } = {}): string {
+  const args = objectOf(given);
+  if (!args) return `${name}(${given ?? ""})`;
+  const word = (value: unknown) => PYTHON_WORDS.get(value) ?? JSON.stringify(value);
+  return `${name}(${Object.entries(args).map(([key, value]) => `${key}=${word(value)}`).join(", ")})`;
+}
+
+const PYTHON_WORDS: ReadonlyMap<unknown, string> = new Map<unknown, string>([
+  [true, "True"],
+  [false, "False"],
+  [null, "None"],
+]);
+
+/** A call's arguments, which come as JSON in a string; undefined where they are no object. */
+function objectOf(given: unknown): object | undefined {
+  try {
+    const parsed: unknown = typeof given === "string" ? JSON.parse(given) : given;
+    return typeof parsed === "object" && parsed !== null && !Array.isArray(parsed) ? parsed : undefined;
+  } catch {
+    return undefined;
   }
 }
 

@@ -53,6 +53,14 @@ Deno.test("Phi's templates get tools in the system message's field, and calls as
   );
 });
 
+Deno.test("LFM2's templates, which show no calls, get them as text, and those of LFM2.5 that do get them as calls", () => {
+  const plain = prompt("<|tool_list_start|>{% for m in messages %}{{ m.content | tojson }}|{% endfor %}");
+  assertMatch(plain, /<\|tool_call_start\|>\[get_weather\(city=\\"Bonn\\"\)\]<\|tool_call_end\|>/);
+  const calls =
+    "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}|{% endfor %}";
+  assertMatch(prompt(`{#- "List of tools: [" -#}${calls}`), /^\|\{"city": "Bonn"\}\|/);
+});
+
 Deno.test("templates that refuse system messages get the tools in the first message of the user", () => {
   const shown = prompt(
     "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" +

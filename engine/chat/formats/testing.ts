@@ -259,6 +259,15 @@ const CASES: readonly Omit<FormatCase, "model">[] = [
     ...FREE,
   },
   {
+    title: "LFM2.5",
+    format: "lfm2",
+    parts: shaped('"List of tools: ["', ["<|tool_call_start|>", "<|tool_call_end|>"], THINK_MARKS),
+    write: ({ reasoning, content, calls }) =>
+      lines(reasoning) + content +
+      (calls.length > 0 ? `<|tool_call_start|>[${calls.map(pythonCall).join(", ")}]<|tool_call_end|>` : ""),
+    ...FREE,
+  },
+  {
     title: "Granite 3",
     format: "granite",
     parts: shaped("<|tool_call|>", ["<|tool_call|>"]),
