@@ -15,9 +15,10 @@ Usage: deno task inspect [options]
   --kv-type T    of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)
   --json         one JSON object: {"path", "file_bytes", "version", "metadata",
                  "formats": [{"type", "tensors", "elements", "bytes"}, …],
-                 "context", "parallel", "kv_type", "memory": {"weights", "kv", "states", "scratch"},
-                 "weights_per_token", "memory_free", "plan", "webgpu": {"layers": [dispatches, …], "total"}};
-                 where compy cannot run the model, the last eight are left out and "refusal" says why
+                 "context", "parallel", "kv_type", "layers": [{"kind", "count"}, …],
+                 "memory": {"weights", "kv", "states", "scratch"}, "weights_per_token", "memory_free", "plan",
+                 "webgpu": {"layers": [dispatches, …], "total"}};
+                 where compy cannot run the model, the last nine are left out and "refusal" says why
   --help         this text
 
 Long values are cut short, and of long arrays only the length is given. No weights are read. The KV cache becomes resident as it fills.
@@ -55,6 +56,7 @@ function asJson({ path, fileBytes, version, metadata, formats, plan }: ModelRepo
       context: plan.contextLength,
       parallel: plan.parallel,
       kv_type: plan.kvType,
+      layers: plan.layers,
       memory: plan.memory,
       weights_per_token: plan.tokenWeights,
       memory_free: plan.free,
@@ -97,6 +99,7 @@ function planLines(plan: PlanReport): string[] {
   const { contextLength, parallel, kvType, free, text, gpu } = plan;
   const { weights, kv, states, scratch } = plan.memory;
   return [
+    `layers: ${plan.layers.map(({ kind, count }) => `${count} of ${kind}`).join("; ")}`,
     `memory: ${size(weights + kv + states + scratch)}, of it ${size(weights)} packed weights, ${
       size(kv)
     } KV cache in ${kvType} once full ` +

@@ -8,6 +8,7 @@ import { DEFAULT_KV_TYPE, type LoadOptions, tokenWeightBytes, weightBytes } from
 import { engineSize } from "./size.ts";
 import { countDispatches } from "./backend/webgpu/dispatch_count.ts";
 import { lower } from "./backend/webgpu/lowering.ts";
+import { type LayerKind, layerKinds } from "./plan/layers.ts";
 import { type Plan, withKvType } from "./plan/plan.ts";
 import { printPlan } from "./plan/print.ts";
 
@@ -37,6 +38,7 @@ export interface PlanReport {
   readonly contextLength: number;
   readonly parallel: number;
   readonly kvType: KvType;
+  readonly layers: readonly LayerKind[];
   /** Bytes, resident: the packed weights, the KV cache and recurrent states once full, the activations of a step. */
   readonly memory: {
     readonly weights: number;
@@ -102,6 +104,7 @@ async function describePlan(
       contextLength,
       parallel: limits.parallel,
       kvType,
+      layers: layerKinds(plan),
       memory,
       tokenWeights: tokenWeightBytes(plan),
       free: freeMemory(),

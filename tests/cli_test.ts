@@ -274,10 +274,13 @@ Deno.test("cli: inspect describes the file, the memory and the plan", async () =
   assert(bytes > 0 && bytes < report.file_bytes);
   assertEquals([report.context, report.parallel], [64, 2]);
   assertEquals(Object.keys(report.memory), ["weights", "kv", "states", "scratch"]);
+  const layers = report.metadata["llama.block_count"];
+  assertEquals(report.layers, [{ kind: "attention", count: layers }]);
   assertMatch(report.plan, /^plan llama: \d+ ops/);
   const text = await run(["inspect"]);
   assertEquals(text.code, 0);
   assertStringIncludes(text.stdout, 'general.architecture = "llama"\n');
+  assertStringIncludes(text.stdout, `layers: ${layers} of attention\n`);
 });
 
 Deno.test("cli: bench gives rates and shares of the limits", async () => {

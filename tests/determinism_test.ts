@@ -36,7 +36,7 @@ const WAYS: readonly Way[] = [
   { chunk: PROMPT, others: 7, range: 4 },
 ];
 
-for (const architecture of ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35"] as const) {
+for (const architecture of ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35", "lfm2", "lfm2moe"] as const) {
   Deno.test(`${architecture}: chunks, neighbours, KV blocks and threads change no bit of the logits`, async () => {
     const bytes = model(architecture);
     let first: Uint32Array[] | undefined;
@@ -53,7 +53,7 @@ for (const architecture of ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35"] as 
 }
 
 for (const [i, isa] of instructionSets().entries()) {
-  for (const architecture of ["qwen3", "qwen3moe", "qwen35"] as const) {
+  for (const architecture of ["qwen3", "qwen3moe", "qwen35", "lfm2"] as const) {
     // The best set's halves are looked at above.
     for (const kvType of i === 0 ? ["q8_0"] as const : KV_TYPES) {
       const name = `${architecture} on ${isa}, cache in ${kvType}`;

@@ -24,16 +24,18 @@ Deno.test("a KV cache in 8 bits, alone, in a crowd, cached, on 1 or 2 threads: t
   }
 });
 
-Deno.test("a hybrid, whose prefixes are shared by snapshots: the same answers to the bit", async () => {
-  const model = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
-  try {
-    await Deno.writeFile(model, synthesize({ architecture: "qwen35", seed: 3, types: ["Q8_0"] }));
-    const [isa] = instructionSets();
-    for (const kvType of KV_TYPES) {
-      const one = await answersOf(model, { isa, kvType, threads: 1 });
-      assertEquals(await answersOf(model, { isa, kvType, threads: 2 }), one);
+for (const architecture of ["qwen35", "lfm2", "lfm2moe"] as const) {
+  Deno.test(`${architecture}, whose prefixes are shared by snapshots: the same answers to the bit`, async () => {
+    const model = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
+    try {
+      await Deno.writeFile(model, synthesize({ architecture, seed: 3, types: ["Q8_0"] }));
+      const [isa] = instructionSets();
+      for (const kvType of architecture === "lfm2moe" ? ["f16"] as const : KV_TYPES) {
+        const one = await answersOf(model, { isa, kvType, threads: 1 });
+        assertEquals(await answersOf(model, { isa, kvType, threads: 2 }), one);
+      }
+    } finally {
+      await Deno.remove(model);
     }
-  } finally {
-    await Deno.remove(model);
-  }
-});
+  });
+}

@@ -19,7 +19,7 @@ Usage: deno task preemption [--requests N] [--seed N] [--chats N --model FILE]
 
   --requests N   requests in a pool that holds a few of them: on stand-ins of a model, of a hybrid, of layers with windows
                  and of a backend that takes several steps at once, and with the kernels on small models of llama's,
-                 qwen3moe's and qwen35's kind and on one of windows, shared caches and recurrent states of two shapes
+                 qwen3moe's, qwen35's and lfm2's kind and on one of windows, shared caches and recurrent states of two shapes
   --seed N       what chance begins with (default 1)
   --chats N      so many chats without max_tokens at once on a model, in 6 GB of KV cache for contexts of 4,096
                  tokens; each reads 300 tokens and leaves
@@ -47,7 +47,7 @@ export const STAND_INS: readonly StandIn[] = [
   { name: "a hybrid with windows", kind: FakeBackend, stateSlots: 14, kvWindows: [64, 0], maxRows: 20 },
   { name: "windows, several steps at once", kind: DrawingBackend, kvWindows: [33], maxRows: 20 },
 ];
-export const KERNEL_MODELS = ["llama", "qwen3moe", "qwen35"] as const;
+export const KERNEL_MODELS = ["llama", "qwen3moe", "qwen35", "lfm2"] as const;
 
 const CONTEXT = 256;
 const PARALLEL = 12;

@@ -57,9 +57,10 @@ function buildLfm2(b: PlanBuilder, h: Hparams, rope: Rope, mixtures: boolean): V
 }
 
 function convolution(b: PlanBuilder, x: Value, addTo: Value, taps: number, name: TensorName): void {
-  const [gates] = linear(b, x, [{ name: name("shortconv.in_proj"), rows: 3 * x.columns }]);
-  const mixed = gatedConv(b, gates, name("shortconv.conv"), taps);
-  // Products of three activations: a few are so large that 8 bits would leave little of the others in their block.
+  // Two gates and what goes between them: what rounding takes from all three is multiplied. Gates come of two planes, and so does
+  // the product, of which a few values are so large that 8 bits would leave little of the others in their block.
+  const parts = { name: name("shortconv.in_proj"), rows: 3 * x.columns, fine: 2 * x.columns };
+  const mixed = gatedConv(b, linear(b, x, [parts])[0], name("shortconv.conv"), taps);
   linear(b, mixed, [{ name: name("shortconv.out_proj"), rows: x.columns, fine: x.columns, addTo }]);
 }
 

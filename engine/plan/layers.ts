@@ -1,5 +1,13 @@
 import { groupKvLayers } from "./kv_groups.ts";
-import { cachesOf, type PlanOp, renumberTensors, statesOf, tensorsOf } from "./ops/registry.ts";
+import {
+  cachesOf,
+  choiceOf,
+  kindOf,
+  type PlanOp,
+  renumberTensors,
+  statesOf,
+  tensorsOf,
+} from "./ops/registry.ts";
 import type { Plan, TensorId } from "./plan.ts";
 
 /** The layer that each op belongs to; undefined for what comes before and after all layers. */
@@ -14,6 +22,34 @@ function layerOf(plan: Plan, op: PlanOp, before: number | undefined): number | u
   if (use === undefined) return before;
   const found = /^blk\.(\d+)\./.exec(plan.tensors[use.tensor].info.name);
   return found ? Number(found[1]) : undefined;
+}
+
+/** Layers that are alike. */
+export interface LayerKind {
+  /** What mixes their tokens, and their experts; "feed-forward" where nothing mixes tokens. */
+  readonly kind: string;
+  readonly count: number;
+}
+
+/** What kinds of layers there are, in the order of the first of each. */
+export function layerKinds(plan: Plan): LayerKind[] {
+  const parts: Set<string>[] = [];
+  const layers = layersOf(plan);
+  for (const [i, op] of plan.ops.entries()) {
+    const layer = layers[i];
+    if (layer === undefined) continue;
+    const found = parts[layer] ??= new Set();
+    const mixer = kindOf(op).mixer?.(op);
+    if (mixer !== undefined) found.add(mixer);
+    const choice = choiceOf(op);
+    if (choice) found.add(`${choice.used} of ${choice.count} experts`);
+  }
+  const counts = new Map<string, number>();
+  for (const found of parts.filter((found) => found)) {
+    const kind = found.size > 0 ? [...found].join(", ") : "feed-forward";
+    counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  }
+  return [...counts].map(([kind, count]) => ({ kind, count }));
 }
 
 /** The same model with its first layers only: cheap to load, of the same shapes, answers nonsense. */

@@ -11,6 +11,8 @@ export interface OpKind<Name extends string = string, L extends Operands = Opera
   readonly operands: L;
   /** The op in a printed plan. It names all that the op computes. */
   text(op: Values<L>, names: Names): string;
+  /** What a layer is called whose tokens the op mixes; absent where it mixes none. */
+  mixer?(op: Values<L>): string;
   /** What each row does with each token of its context; absent where an op has nothing to do with contexts. */
   context?(op: Values<L>): ContextWork;
 }

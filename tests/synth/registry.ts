@@ -1,4 +1,5 @@
 import type { Dimensions, Family } from "./family.ts";
+import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { QWEN35 } from "./qwen35.ts";
@@ -11,6 +12,8 @@ const ALL = {
   qwen3moe: QWEN3MOE,
   qwen35: QWEN35,
   smollm3: SMOLLM3,
+  lfm2: LFM2,
+  lfm2moe: LFM2MOE,
 };
 
 /** A kind of synthetic model: an architecture, or one of several that files of an architecture may be. */

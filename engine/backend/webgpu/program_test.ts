@@ -43,6 +43,11 @@ Deno.test("a KV cache in 8 bits is the CPU's only", () => {
   assertThrows(() => lower(plan), Error, "Cannot keep the KV cache in q8_0 on the GPU: it must be f16");
 });
 
+Deno.test("gated convolutions, which the GPU has not, are refused by name", () => {
+  const plan = buildPlan(smallModel({ architecture: "lfm2", type: "Q8_0" }));
+  assertThrows(() => lower(plan), Error, 'it has no "gated_conv"; use --backend cpu');
+});
+
 Deno.test("the first layers of a hybrid are a plan of their own", () => {
   const plan = buildPlan(smallModel({ architecture: "qwen35", type: "F16" }));
   const cut = firstLayers(plan, 2);

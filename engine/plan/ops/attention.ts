@@ -25,6 +25,7 @@ export const ATTENTION = opKind({
       t.buffer(op.q)
     }; layer ${op.heads.layer}, scale ${op.scale}${window}${sinks})`;
   },
+  mixer: ({ window }) => window === 0 ? "attention" : `attention to ${window} tokens`,
   context: ({ heads: { layer, heads, headDim }, window }) => ({
     operations: 2 * 2 * heads * headDim, // two products of a head's width
     cache: layer,

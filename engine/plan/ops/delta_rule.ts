@@ -22,6 +22,7 @@ export const DELTA_RULE = opKind({
     eps: real,
     out: forms("write", 3),
   },
+  mixer: () => "Gated DeltaNet",
   text: (op, t) => {
     const operands = `${t.buffers(op.qkv, op.gate, op.alpha, op.beta)}, ${
       t.tensors(op.decay, op.bias, op.norm)

@@ -10,6 +10,7 @@ export const GATED_CONV = opKind({
   op: "gated_conv",
   code: 28,
   operands: { x: floats("read"), weight: weights, conv: convState, out: forms("write", 3) },
+  mixer: () => "short convolution",
   text: (op, t) => {
     const what = `state ${op.conv.layer}, ${op.conv.taps} taps`;
     return `${t.forms(op.out)} = gated_conv(${t.buffer(op.x)}, ${t.tensor(op.weight)}; ${what})`;

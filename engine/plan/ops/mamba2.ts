@@ -12,6 +12,7 @@ export const MAMBA2 = opKind({
   op: "mamba2",
   code: 26,
   operands: { x: floats("update"), decay: weights, skip: weights, bias: weights, heads: mambaHeads },
+  mixer: () => "Mamba2",
   text: (op, t) => {
     const { layer, heads, headDim, groups, stateSize } = op.heads;
     const what = `state ${layer}, ${heads} heads of ${headDim} in ${groups} groups over ${stateSize}`;

@@ -22,6 +22,8 @@ export const TEXT_ATTENTION = opKind({
     scale: real,
     window: integer,
   },
+  mixer: ({ window }) =>
+    `attention ${window === 0 ? "in both directions" : `to ${window >> 1} tokens on both sides`}`,
   text: ({ q, k, v, out, heads, kvHeads, headDim, scale, window }, t) => {
     const [a, b, c] = [q, k, v].map((at) => t.buffer(at.buffer) + (at.column ? `+${at.column}` : ""));
     const what = `${heads}/${kvHeads} heads of ${headDim}, scale ${scale}` +

@@ -1,6 +1,7 @@
 """Who computes which architecture: one line each."""
 from gguf import GGUFReader
 
+from lfm2 import Lfm2, Lfm2Moe
 from llama import Llama
 from model import Model
 from qwen35 import Qwen35
@@ -8,6 +9,8 @@ from qwen3moe import Qwen3Moe
 from smollm3 import SmolLM3
 
 FAMILIES = {
+    "lfm2": Lfm2,
+    "lfm2moe": Lfm2Moe,
     "llama": Llama,
     "qwen2": Model,
     "qwen3": Model,
