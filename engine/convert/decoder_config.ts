@@ -49,8 +49,19 @@ export interface Llama3Scaling {
   readonly originalContext: number;
 }
 
-/** Reads the keys that all decoders have in common. Throws ConvertError where one is missing or not supported. */
-export function readDecoderConfig(config: Fields, partialRotary = 1): DecoderConfig {
+/** Keys that some families have under another name. */
+const KEYS = { epsilon: "rms_norm_eps", feedForward: "intermediate_size" };
+
+/**
+ * Reads the keys that all decoders have in common; those in `names` are under another name. Throws ConvertError where one is
+ * missing or not supported.
+ */
+export function readDecoderConfig(
+  config: Fields,
+  partialRotary = 1,
+  names: Partial<typeof KEYS> = {},
+): DecoderConfig {
+  const keys = { ...KEYS, ...names };
   config.mustBe("hidden_act", "silu", "no other activation is computed");
   config.mustBe("use_sliding_window", false, "sliding windows are not computed");
   config.mustBe("attention_bias", false, "biases of attention are not converted");
@@ -65,13 +76,13 @@ export function readDecoderConfig(config: Fields, partialRotary = 1): DecoderCon
   return {
     layers: config.count("num_hidden_layers", MAX.layers),
     hidden,
-    feedForward: config.count("intermediate_size", MAX.feedForward),
+    feedForward: config.count(keys.feedForward, MAX.feedForward),
     heads,
     kvHeads,
     headDim,
     vocabulary: config.count("vocab_size", MAX.vocabulary),
     context: config.count("max_position_embeddings", MAX.context),
-    epsilon: config.positive("rms_norm_eps", 1),
+    epsilon: config.positive(keys.epsilon, 1),
     rope: readRope(config, headDim, partialRotary),
   };
 }

@@ -2,6 +2,7 @@ import { quote } from "../gguf/errors.ts";
 import type { Checkpoint } from "./checkpoint.ts";
 import { refuse } from "./errors.ts";
 import type { Fields } from "./json.ts";
+import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
 import { convertLlama, type LlamaTraits } from "./llama.ts";
 import { WeightFinder } from "./matrix_source.ts";
 import { type Entry, entry } from "./metadata.ts";
@@ -38,6 +39,8 @@ const MODELS: Readonly<Record<string, { readonly architecture: string; readonly 
   },
   qwen3_5: { architecture: "qwen35", convert: convertQwen35 },
   qwen3_5_text: { architecture: "qwen35", convert: convertQwen35 },
+  lfm2: { architecture: "lfm2", convert: convertLfm2 },
+  lfm2_moe: { architecture: "lfm2moe", convert: convertLfm2Moe },
 };
 
 /** What stands before `embed_tokens`: of text models, of Hugging Face's multimodal ones, of MLX's. */
@@ -69,10 +72,13 @@ export function convertModel(
   const finder = new WeightFinder(checkpoint, root);
   const list = new TensorList(checkpoint, finder, quantize);
   const prefix = PREFIXES.find((prefix) => finder.has(`${prefix}embed_tokens.weight`)) ?? PREFIXES[0];
-  const { decoder, entries, outputNorm } = convert(config, list, prefix);
-  list.vector("output_norm.weight", `${prefix}norm.weight`, decoder.hidden, { map: outputNorm });
+  const parts = convert(config, list, prefix);
+  const { decoder, entries, outputNorm } = parts;
+  const { name, tensor } = parts.lastNorm ?? { name: "output_norm.weight", tensor: `${prefix}norm.weight` };
+  list.vector(name, tensor, decoder.hidden, { map: outputNorm });
   const output = OUTPUTS.find((module) => finder.has(`${module}.weight`)) ?? OUTPUTS[0];
-  const tied = (config.has("tie_word_embeddings") ? config : root).boolean("tie_word_embeddings", false);
+  const tied = parts.tied ??
+    (config.has("tie_word_embeddings") ? config : root).boolean("tie_word_embeddings", false);
   if (!tied) list.matrix("output", output, decoder.vocabulary, decoder.hidden);
   return {
     architecture,

@@ -32,6 +32,20 @@ export function vectorTensor(name: string, values: Float32Array, source: string)
   return { name, type: "F32", shape, byteLength: bytes.length, source, chunks: () => [bytes] };
 }
 
+/** Matrices of one shape and type, one after the other, as one tensor with a dimension more. */
+export function stackTensors(parts: readonly OutputTensor[]): OutputTensor {
+  const [first] = parts;
+  return {
+    ...first,
+    shape: [...first.shape, parts.length],
+    byteLength: parts.length * first.byteLength,
+    *chunks() {
+      for (const part of parts) yield* part.chunks();
+    },
+    error: () => parts.at(-1)!.error?.(),
+  };
+}
+
 export interface MatrixOptions {
   readonly name: string;
   readonly rows: number;

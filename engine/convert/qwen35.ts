@@ -88,7 +88,7 @@ function addLinear(
     rowOrder: tiled(vDim, keys),
   });
   list.matrix(`${block}attn_gate`, `${from}in_proj_z`, inner, hidden, { rowOrder: tiled(vDim) });
-  list.taps(`${block}ssm_conv1d.weight`, `${from}conv1d.weight`, keys + inner, taps, tiled(vDim, keys));
+  list.floats(`${block}ssm_conv1d.weight`, `${from}conv1d.weight`, keys + inner, taps, tiled(vDim, keys));
   list.vector(`${block}ssm_dt.bias`, `${from}dt_bias`, vHeads, { order: tiled(1) });
   list.vector(`${block}ssm_a`, `${from}A_log`, vHeads, { map: (log) => -Math.exp(log), order: tiled(1) });
   list.matrix(`${block}ssm_alpha`, `${from}in_proj_a`, vHeads, hidden, { rowOrder: tiled(1) });

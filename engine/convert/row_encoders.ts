@@ -64,9 +64,19 @@ export function widenRows(kind: FloatType): RowEncoder {
   };
 }
 
-/** Quantises whatever the source is, keeping account of the error. */
-export function quantizeRows(source: MatrixSource, quantizer: Quantizer): RowEncoder {
-  const sums = { squares: 0, errors: 0, max: 0 };
+/** Of values and their errors. */
+export class ErrorSums {
+  squares = 0;
+  errors = 0;
+  max = 0;
+}
+
+/** Quantises whatever the source is, keeping account of the error in `sums`, which matrices of one tensor share. */
+export function quantizeRows(
+  source: MatrixSource,
+  quantizer: Quantizer,
+  sums: ErrorSums = new ErrorSums(),
+): RowEncoder {
   const encode = (rows: RowParts) => {
     const values = restoreRows(source, rows);
     const out = new Uint8Array(values.length / quantizer.columns * quantizer.bytes);
@@ -88,7 +98,7 @@ function quantizeBlocks(
   values: Float32Array,
   out: Uint8Array,
   quantizer: Quantizer,
-  sums: { squares: number; errors: number; max: number },
+  sums: ErrorSums,
 ): boolean {
   const { columns, bytes } = quantizer;
   const restored = new Float32Array(columns);

@@ -1,10 +1,12 @@
+import { quote } from "../gguf/errors.ts";
 import type { Checkpoint } from "./checkpoint.ts";
+import { refuse } from "./errors.ts";
 import { toFloats } from "./floats.ts";
 import type { FloatType, WeightFinder } from "./matrix_source.ts";
 import { inOrder, type Runs } from "./order.ts";
-import { matrixTensor, type OutputTensor, vectorTensor } from "./output_tensor.ts";
+import { matrixTensor, type OutputTensor, stackTensors, vectorTensor } from "./output_tensor.ts";
 import { quantizerOf, type QuantizeTo } from "./quantize_to.ts";
-import { keepRows, quantizeRows, type RowEncoder, widenRows } from "./row_encoders.ts";
+import { ErrorSums, keepRows, quantizeRows, type RowEncoder, widenRows } from "./row_encoders.ts";
 import type { MatrixSource } from "./matrix_source.ts";
 
 interface MatrixOrder {
@@ -37,6 +39,22 @@ export class TensorList {
     );
   }
 
+  /** The weights of some linear layers of one shape, one an expert, as one tensor of three dimensions. */
+  experts(name: string, modules: readonly string[], rows: number, columns: number): void {
+    const sources = modules.map((module) => this.finder.matrix(module, rows, columns));
+    const other = sources.find(({ kind }) => kind !== sources[0].kind);
+    if (other) {
+      const detail = `must be stored as the other experts' are, in ${sources[0].kind} (got ${other.kind})`;
+      refuse(other.weight.file, `tensor ${quote(other.weight.name)}`, detail);
+    }
+    const sums = new ErrorSums();
+    const parts = sources.map((source) => {
+      const encoder = this.#encoder(source, [columns], sums);
+      return matrixTensor(this.checkpoint, { name: `${name}.weight`, rows, columns, source, encoder });
+    });
+    this.tensors.push(stackTensors(parts));
+  }
+
   /** A vector, which becomes f32. */
   vector(name: string, tensor: string, length: number, { map, order }: VectorChange = {}): void {
     const source = this.finder.floats(tensor, [length]);
@@ -47,13 +65,13 @@ export class TensorList {
     this.tensors.push(vectorTensor(name, order ? inOrder(mapped, order) : mapped, source.dtype));
   }
 
-  /** The taps of a convolution over each channel for itself, which become f32. */
-  taps(name: string, tensor: string, channels: number, taps: number, rowOrder?: Runs): void {
-    const weight = this.finder.floats(tensor, [channels, taps]);
+  /** A matrix that becomes f32 whatever the others become: the taps of a convolution, a router. */
+  floats(name: string, tensor: string, rows: number, columns: number, rowOrder?: Runs): void {
+    const weight = this.finder.floats(tensor, [rows, columns]);
     const source: MatrixSource = { kind: weight.dtype as FloatType, weight };
     const encoder = widenRows(source.kind as FloatType);
     this.tensors.push(
-      matrixTensor(this.checkpoint, { name, rows: channels, columns: taps, source, encoder, rowOrder }),
+      matrixTensor(this.checkpoint, { name, rows, columns, source, encoder, rowOrder }),
     );
   }
 
@@ -63,9 +81,9 @@ export class TensorList {
   }
 
   /** What is in the wanted type already stays as it is, to the bit. `runs` are columns that stay together. */
-  #encoder(source: MatrixSource, runs: readonly number[]): RowEncoder {
+  #encoder(source: MatrixSource, runs: readonly number[], sums?: ErrorSums): RowEncoder {
     const quantizer = this.quantize && quantizerOf(this.quantize, runs);
     if (!quantizer || source.kind === quantizer.type) return keepRows(source);
-    return quantizeRows(source, quantizer);
+    return quantizeRows(source, quantizer, sums);
   }
 }
