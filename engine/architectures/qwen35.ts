@@ -20,9 +20,19 @@ import type { Rope } from "./rope.ts";
  * value heads in the order that pairs head h with key head h % keyHeads, the decay as -e^A, and 1 added to the norms.
  * Sources: "Gated Delta Networks" (arXiv 2412.06464); Hugging Face transformers, models/qwen3_5.
  */
-export const QWEN35: Architecture = { build: buildQwen35 };
+export const QWEN35: Architecture = {
+  build: (b, h, rope) =>
+    buildHybrid(b, h, rope, (x, addTo, name) => {
+      const ffn = glu(b, x, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
+      linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo }]);
+    }),
+};
 
-function buildQwen35(b: PlanBuilder, h: Hparams, rope: Rope): Value {
+/** What a layer's feed-forward half adds to `addTo`, of x, which is normed. */
+type FeedForward = (x: Value, addTo: Value, name: TensorName) => void;
+
+/** The hybrid's layers, with that second half. */
+export function buildHybrid(b: PlanBuilder, h: Hparams, rope: Rope, feedForward: FeedForward): Value {
   const delta = readDeltaHparams(b.file, h);
   const eps = h.epsilon;
   b.leaveOut((name) => isDrafting(name, delta.layers));
@@ -39,9 +49,7 @@ function buildQwen35(b: PlanBuilder, h: Hparams, rope: Rope): Value {
       const out = { name: name("ssm_out"), rows: h.embeddingLength, fine: h.embeddingLength };
       linear(b, mixed, [{ ...out, addTo: x }]);
     }
-    const ffnIn = rmsNorm(b, x, name("post_attention_norm"), eps);
-    const ffn = glu(b, ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
-    linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
+    feedForward(rmsNorm(b, x, name("post_attention_norm"), eps), x, name);
   }
   return x;
 }

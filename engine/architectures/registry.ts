@@ -11,6 +11,7 @@ import { returnPooled } from "../plan/ops/return_pooled.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
+import { GPT_OSS } from "./gpt_oss.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { QWEN35 } from "./qwen35.ts";
@@ -28,6 +29,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   lfm2: LFM2,
   lfm2moe: LFM2MOE,
   smollm3: SMOLLM3,
+  "gpt-oss": GPT_OSS,
 };
 
 /** The norm after the last layer. */

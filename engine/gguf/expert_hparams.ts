@@ -17,8 +17,10 @@ const MAX = { count: 4096, used: 256, feedForwardLength: 131_072 };
 /** What an expert's score is made from its logit by. */
 export type Gating = "softmax" | "sigmoid";
 
-/** Its values in `expert_gating_func`. */
-const GATING: Readonly<Record<Gating, readonly number[]>> = { softmax: [0, 1], sigmoid: [2] };
+/**
+ * Its values in `expert_gating_func`. The softmax over the chosen (3) is that over all, divided by the sum of the chosen.
+ */
+const GATING: Readonly<Record<Gating, readonly number[]>> = { softmax: [0, 1, 3], sigmoid: [2] };
 /** Other keys that change how experts are chosen and weighed, and their values that leave it at the scores. Without a key it is 0. */
 const PLAIN: Readonly<Record<string, readonly number[]>> = {
   expert_group_count: [0, 1],
@@ -43,4 +45,11 @@ export function readExpertHparams(file: GgufFile, h: Hparams, gating: Gating = "
     }
   }
   return { count, used, feedForwardLength };
+}
+
+/** The width of the expert that all rows go through; by default that of a dense feed-forward half, as in llama.cpp. */
+export function readSharedWidth(file: GgufFile, h: Hparams): number {
+  const keys = new ArchitectureKeys(file.metadata, h.architecture);
+  const dense = h.feedForwardLength || undefined;
+  return keys.count("expert_shared_feed_forward_length", MAX.feedForwardLength, dense);
 }

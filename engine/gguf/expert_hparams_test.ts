@@ -46,6 +46,8 @@ Deno.test("hyper-parameters of experts are read; their width is by default what 
     expert_shared_count: 0,
   };
   assertEquals(read(plain), read());
+  // The softmax over the chosen is that over all, divided by their sum.
+  assertEquals(read({ expert_gating_func: 3 }), read());
 });
 
 const REFUSED: readonly (readonly [key: string, value: number | undefined])[] = [

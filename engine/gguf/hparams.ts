@@ -24,6 +24,7 @@ export interface LayerShape {
   readonly heads: number;
   /** Divides heads. */
   readonly kvHeads: number;
+  /** 0 where all of a mixture's layers have experts and the file does not say it. */
   readonly feedForwardLength: number;
 }
 
@@ -97,7 +98,7 @@ export function readHparams(file: GgufFile, allowed: Allowed = {}): Hparams {
   const contextLength = keys.count("context_length", MAX.contextLength);
   if (!allowed.experts) keys.refuseExperts();
   if (!allowed.bothDirections) keys.refuseBothDirections();
-  const layers = readLayers(keys, blockCount, allowed.layersDiffer ?? false);
+  const layers = readLayers(keys, blockCount, allowed);
   const most = (of: keyof LayerShape) => layers.reduce((most, layer) => Math.max(most, layer[of]), 0);
   const headCount = most("heads");
   if (headCount === 0) keys.refuse("attention.head_count", "0", "at least 1 in one layer");
@@ -150,12 +151,17 @@ function refuseSplit(metadata: Metadata): void {
   throw new GgufError("GGUF_HPARAM", detail, place);
 }
 
-function readLayers(keys: ArchitectureKeys, blockCount: number, differ: boolean): LayerShape[] {
+function readLayers(keys: ArchitectureKeys, blockCount: number, allowed: Allowed): LayerShape[] {
   const read = (name: string, max: number, fallback?: number) =>
-    differ
+    allowed.layersDiffer
       ? keys.perLayer(name, { layers: blockCount, max, least: 0, fallback })
       : Array<number>(blockCount).fill(keys.uniformCount(name, max, blockCount, fallback));
-  const feedForwards = read("feed_forward_length", MAX.feedForwardLength);
+  // Files of mixtures need not say how wide layers without experts would be.
+  const onlyExperts = allowed.experts && !keys.has("feed_forward_length") &&
+    keys.has("expert_feed_forward_length");
+  const feedForwards = onlyExperts
+    ? Array<number>(blockCount).fill(0)
+    : read("feed_forward_length", MAX.feedForwardLength);
   const heads = read("attention.head_count", MAX.headCount);
   const most = Math.max(...heads);
   const kvHeads = read("attention.head_count_kv", most, most);

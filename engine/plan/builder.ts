@@ -91,8 +91,10 @@ export class PlanBuilder {
     return FORMATS[this.#tensors[matrix].info.type].float;
   }
 
+  /** A matrix; one of a single row may come as a vector. */
   matrix(name: string, columns: number, rows: number): TensorId {
-    const info = requireTensor(this.file, name, [columns, rows]);
+    const isVector = rows === 1 && this.file.tensors.get(name)?.shape.length === 1;
+    const info = requireTensor(this.file, name, isVector ? [columns] : [columns, rows]);
     return this.#tensor({ info, kind: "matrix", columns, rows });
   }
 

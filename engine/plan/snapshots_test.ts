@@ -1,6 +1,9 @@
 import { assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
+import { synthesize, type SynthOptions } from "../../tests/synth/synth.ts";
 import { buildPlan } from "../architectures/registry.ts";
+import { parseGguf } from "../gguf/reader.ts";
+import type { GgufFile } from "../gguf/types.ts";
 import { printPlan } from "./print.ts";
 import { type SmallHybrid, type SmallLfm2, smallModel, type SmallTransformer } from "./testing.ts";
 
@@ -28,10 +31,22 @@ const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2
   "lfm2moe-q4_0": { architecture: "lfm2moe", type: "Q4_0" },
 };
 
-for (const [name, model] of Object.entries(MODELS)) {
+/** Others, in the tests' own shapes. */
+const SYNTHETIC: Readonly<Record<string, Pick<SynthOptions, "architecture" | "types">>> = {
+  "gpt-oss-mxfp4": { architecture: "gpt-oss", types: ["MXFP4"] },
+};
+
+const FILES: readonly (readonly [name: string, () => GgufFile])[] = [
+  ...Object.entries(MODELS).map(([name, model]) => [name, () => smallModel(model)] as const),
+  ...Object.entries(SYNTHETIC).map(([name, model]) =>
+    [name, () => parseGguf(synthesize({ ...model, seed: 1, layers: 2 }))] as const
+  ),
+];
+
+for (const [name, file] of FILES) {
   Deno.test(`plan of ${name}`, async () => {
     const path = fromFileUrl(new URL(`snapshots/${name}.txt`, import.meta.url));
-    const text = printPlan(buildPlan(smallModel(model)));
+    const text = printPlan(buildPlan(file()));
     if (Deno.env.get("UPDATE_SNAPSHOTS")) await Deno.writeTextFile(path, text);
     assertEquals(text, await Deno.readTextFile(path));
   });

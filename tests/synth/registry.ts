@@ -1,5 +1,6 @@
 import type { Dimensions, Family } from "./family.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
+import { GPT_OSS } from "./gpt_oss.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { QWEN35 } from "./qwen35.ts";
@@ -14,6 +15,7 @@ const ALL = {
   smollm3: SMOLLM3,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,
+  "gpt-oss": GPT_OSS,
 };
 
 /** A kind of synthetic model: an architecture, or one of several that files of an architecture may be. */

@@ -2,9 +2,11 @@
 from gguf import GGUFReader
 
 from lfm2 import Lfm2, Lfm2Moe
+from gpt_oss import GptOss
 from llama import Llama
 from model import Model
 from qwen35 import Qwen35
+from qwen35moe import Qwen35Moe
 from qwen3moe import Qwen3Moe
 from smollm3 import SmolLM3
 
@@ -16,7 +18,9 @@ FAMILIES = {
     "qwen3": Model,
     "qwen3moe": Qwen3Moe,
     "qwen35": Qwen35,
+    "qwen35moe": Qwen35Moe,
     "smollm3": SmolLM3,
+    "gpt-oss": GptOss,
 }
 
 

@@ -112,11 +112,15 @@ class Model:
         position, seen = cache.length + np.arange(n)[:, None], np.arange(len(keys))
         window = self.window(layer)
         hidden = (seen > position) | ((position - seen >= window) if window else False)
-        weights = softmax(np.where(hidden, -np.inf, scores))
+        weights = self.attention_weights(np.where(hidden, -np.inf, scores), layer)
         mixed = np.einsum("hgnm,mhd->nhgd", weights, values).reshape(n, self.heads, self.head_dim)
         if gate.size:
             mixed = mixed * sigmoid(gate)
         return self.linear(mixed.reshape(n, -1), f"{name}.attn_output")
+
+    def attention_weights(self, scores, layer):
+        """Of scores (kv heads, queries a KV head, tokens, seen)."""
+        return softmax(scores)
 
     def temperature(self, positions, layer):
         """What queries are multiplied by after rotation."""

@@ -1,0 +1,76 @@
+import { type ExpertHparams, readExpertHparams } from "../gguf/expert_hparams.ts";
+import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
+import { type Hparams, requireTensor } from "../gguf/hparams.ts";
+import type { PlanBuilder, Value } from "../plan/builder.ts";
+import { attention } from "../plan/ops/attention.ts";
+import { embed } from "../plan/ops/embed.ts";
+import { linear } from "../plan/ops/matmul.ts";
+import { rmsNorm } from "../plan/ops/rms_norm.ts";
+import { ropeAppend } from "../plan/ops/rope_append.ts";
+import { ropeTable } from "../plan/ops/rope_table.ts";
+import type { Architecture } from "./architecture.ts";
+import type { TensorName } from "./llama.ts";
+import { mixture } from "./mixture.ts";
+import type { Rope } from "./rope.ts";
+
+/**
+ * gpt-oss: attention with sinks, which in every second layer sees a window, and experts with a clamped SwiGLU; biases
+ * everywhere. Sources: "gpt-oss-120b & gpt-oss-20b Model Card" (arXiv 2508.10925); Hugging Face transformers, models/gpt_oss.
+ */
+export const GPT_OSS: Architecture = { allows: { experts: true }, build: buildGptOss };
+
+function buildGptOss(b: PlanBuilder, h: Hparams, rope: Rope): Value {
+  const experts = readExpertHparams(b.file, h);
+  const keys = ArchitectureKeys.of(b.file.metadata);
+  const window = keys.window();
+  if (window === 0) keys.refuse("attention.sliding_window", "0", "at least 1");
+  const sliding = keys.windowLayers(h.blockCount, { period: 2 });
+  const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
+  const table = ropeTable(b, rope.angles());
+  for (let layer = 0; layer < h.blockCount; layer++) {
+    const name = (tensor: string) => `blk.${layer}.${tensor}`;
+    requireBiases(b, h, experts, name);
+    const attnIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
+    const attn = attentionWithSinks(b, attnIn, h, { table, window: sliding[layer] ? window : 0 }, name);
+    linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
+    const ffnIn = rmsNorm(b, x, name("post_attention_norm"), h.epsilon);
+    mixture(b, ffnIn, x, experts, name, { activation: "swiglu_oai" });
+  }
+  return x;
+}
+
+/** Elsewhere a bias is added where the file has one; without these the answers would be wrong. */
+function requireBiases(b: PlanBuilder, h: Hparams, e: ExpertHparams, name: TensorName): void {
+  const fused = b.file.tensors.has(`${name("ffn_gate_up_exps")}.weight`);
+  const shapes: Readonly<Record<string, readonly number[]>> = {
+    attn_q: [h.headCount * h.keyLength],
+    attn_k: [h.headCountKv * h.keyLength],
+    attn_v: [h.headCountKv * h.keyLength],
+    attn_output: [h.embeddingLength],
+    ffn_gate_inp: [e.count],
+    ...fused ? { ffn_gate_up_exps: [2 * e.feedForwardLength, e.count] } : {
+      ffn_gate_exps: [e.feedForwardLength, e.count],
+      ffn_up_exps: [e.feedForwardLength, e.count],
+    },
+    ffn_down_exps: [h.embeddingLength, e.count],
+  };
+  for (const [tensor, shape] of Object.entries(shapes)) requireTensor(b.file, `${name(tensor)}.bias`, shape);
+}
+
+function attentionWithSinks(
+  b: PlanBuilder,
+  x: Value,
+  h: Hparams,
+  { table, window }: { readonly table: Value; readonly window: number },
+  name: TensorName,
+): Value {
+  const { headCount: heads, headCountKv: kvHeads, keyLength: headDim } = h;
+  const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
+  const qkv = linear(b, x, [
+    { name: name("attn_q"), rows: heads * headDim },
+    { name: name("attn_k"), rows: kvHeads * headDim },
+    { name: name("attn_v"), rows: kvHeads * headDim },
+  ]);
+  ropeAppend(b, qkv, shape, { table, rotated: h.ropeDimensionCount, interleaved: false, eps: h.epsilon });
+  return attention(b, qkv[0], shape, 1 / Math.sqrt(headDim), window, name("attn_sinks.weight"));
+}

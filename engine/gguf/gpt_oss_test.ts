@@ -1,0 +1,73 @@
+/** What is refused of gpt-oss's files, by name. */
+import { assertEquals, assertThrows } from "@std/assert";
+import { synthesize } from "../../tests/synth/synth.ts";
+import { buildPlan } from "../architectures/registry.ts";
+import { GgufError } from "./errors.ts";
+import { MetadataMap } from "./metadata.ts";
+import { parseGguf } from "./reader.ts";
+import type { GgufFile } from "./types.ts";
+
+const FILE = parseGguf(synthesize({ architecture: "gpt-oss", types: ["F32"], seed: 1, layers: 1 }));
+
+/** The file with a key of another value, or a tensor of another shape; undefined takes it out. */
+function changed(what: { key?: [string, unknown]; tensor?: [string, number[] | undefined] }): GgufFile {
+  const tensors = new Map(FILE.tensors);
+  const entries = new Map(FILE.metadata.entries);
+  if (what.key) {
+    const [name, value] = what.key;
+    if (value === undefined) entries.delete(`gpt-oss.${name}`);
+    else entries.set(`gpt-oss.${name}`, value as never);
+  }
+  if (what.tensor) {
+    const [name, shape] = what.tensor;
+    if (shape) tensors.set(`blk.0.${name}`, { ...tensors.get(`blk.0.${name}`)!, shape });
+    else tensors.delete(`blk.0.${name}`);
+  }
+  return { ...FILE, tensors, metadata: new MetadataMap(entries) };
+}
+
+const KEYS: readonly (readonly [name: string, value: unknown])[] = [
+  ["attention.sliding_window", undefined],
+  ["attention.sliding_window", 0],
+  ["attention.sliding_window", 2 ** 31],
+  ["expert_count", 0],
+  ["expert_used_count", 11],
+  ["expert_feed_forward_length", 0],
+  ["expert_gating_func", 2],
+  ["expert_shared_count", 1],
+  ["rope.scaling.type", "ntk"],
+  ["rope.scaling.factor", -1],
+  ["rope.scaling.original_context_length", 2 ** 40],
+];
+
+for (const [name, value] of KEYS) {
+  Deno.test(`gpt-oss: ${name} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
+    const error = assertThrows(() => buildPlan(changed({ key: [name, value] })), GgufError);
+    assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "gpt-oss.${name}"`]);
+  });
+}
+
+const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[] = [
+  ["attn_sinks.weight", undefined],
+  ["attn_sinks.weight", [2]],
+  ["attn_q.bias", undefined],
+  ["attn_output.bias", [64]],
+  ["post_attention_norm.weight", undefined],
+  ["ffn_gate_inp.bias", undefined],
+  ["ffn_gate_exps.bias", undefined],
+  ["ffn_up_exps.bias", [256]],
+  ["ffn_down_exps.bias", [256, 9]],
+  ["ffn_down_exps.weight", [256, 256]],
+];
+
+for (const [name, shape] of TENSORS) {
+  const how = shape ? `of ${shape.join(" x ")}` : "left out";
+  Deno.test(`gpt-oss: the tensor ${name} ${how} is refused`, () => {
+    const error = assertThrows(() => buildPlan(changed({ tensor: [name, shape] })), GgufError);
+    assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "blk.0.${name}"`]);
+  });
+}
+
+Deno.test("gpt-oss: what it has is a plan", () => {
+  assertEquals(buildPlan(FILE).architecture, "gpt-oss");
+});
