@@ -14,6 +14,7 @@ import type { Architecture } from "./architecture.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
+import { NEMOTRON_H } from "./nemotron_h.ts";
 import { QWEN35 } from "./qwen35.ts";
 import { SMOLLM3 } from "./smollm3.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
@@ -30,6 +31,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   lfm2moe: LFM2MOE,
   smollm3: SMOLLM3,
   "gpt-oss": GPT_OSS,
+  nemotron_h: NEMOTRON_H,
 };
 
 /** The norm after the last layer. */

@@ -4,6 +4,7 @@ import { refuse } from "./errors.ts";
 import type { Fields } from "./json.ts";
 import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
 import { convertLlama, type LlamaTraits } from "./llama.ts";
+import { convertGraniteHybrid, convertNemotronH } from "./mamba_hybrids.ts";
 import { WeightFinder } from "./matrix_source.ts";
 import { type Entry, entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
@@ -29,6 +30,7 @@ const QWEN3: LlamaTraits = { architecture: "qwen3", interleavedRope: false, head
 
 /** By `model_type`. */
 const MODELS: Readonly<Record<string, { readonly architecture: string; readonly convert: Convert }>> = {
+  granitemoehybrid: { architecture: "granitehybrid", convert: convertGraniteHybrid },
   llama: {
     architecture: "llama",
     convert: (config, list, prefix) => convertLlama(config, list, prefix, LLAMA),
@@ -37,6 +39,7 @@ const MODELS: Readonly<Record<string, { readonly architecture: string; readonly 
     architecture: "qwen3",
     convert: (config, list, prefix) => convertLlama(config, list, prefix, QWEN3),
   },
+  nemotron_h: { architecture: "nemotron_h", convert: convertNemotronH },
   qwen3_5: { architecture: "qwen35", convert: convertQwen35 },
   qwen3_5_text: { architecture: "qwen35", convert: convertQwen35 },
   lfm2: { architecture: "lfm2", convert: convertLfm2 },

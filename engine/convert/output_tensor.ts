@@ -26,9 +26,13 @@ export interface OutputTensor {
 const CHUNK_BYTES = 4 * 1024 * 1024;
 
 /** A vector of floats, held in memory. */
-export function vectorTensor(name: string, values: Float32Array, source: string): OutputTensor {
+export function vectorTensor(
+  name: string,
+  values: Float32Array,
+  source: string,
+  shape: readonly number[] = [values.length],
+): OutputTensor {
   const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-  const shape = [values.length];
   return { name, type: "F32", shape, byteLength: bytes.length, source, chunks: () => [bytes] };
 }
 
@@ -51,6 +55,8 @@ export interface MatrixOptions {
   readonly rows: number;
   readonly columns: number;
   readonly source: MatrixSource;
+  /** By default as many as the result has. */
+  readonly sourceRows?: number;
   readonly encoder: RowEncoder;
   /** The order of the source's rows and columns in the result; without it their own. */
   readonly rowOrder?: Runs;
@@ -62,7 +68,7 @@ export interface MatrixOptions {
  * go into the columns, or would have to be cut to bring them in order.
  */
 export function matrixTensor(checkpoint: Checkpoint, options: MatrixOptions): OutputTensor {
-  const { name, rows, columns, source, encoder, rowOrder, columnOrder } = options;
+  const { name, rows, columns, source, sourceRows = rows, encoder, rowOrder, columnOrder } = options;
   const { type, block } = encoder;
   const cut = columnOrder?.find(([start, count]) => start % block !== 0 || count % block !== 0);
   if (columns % block !== 0 || cut) {
@@ -82,7 +88,7 @@ export function matrixTensor(checkpoint: Checkpoint, options: MatrixOptions): Ou
     byteLength: rows * rowBytes,
     source: source.kind === "affine" ? `affine ${source.bits} bits` : source.kind,
     *chunks() {
-      for (const parts of readRows(checkpoint, source, rows, rowOrder ?? [[0, rows]])) {
+      for (const parts of readRows(checkpoint, source, sourceRows, rowOrder ?? [[0, rows]])) {
         const encoded = encoder.encode(parts);
         yield byteOrder ? reorder(encoded, rowBytes, byteOrder) : encoded;
       }
@@ -91,7 +97,7 @@ export function matrixTensor(checkpoint: Checkpoint, options: MatrixOptions): Ou
   };
 }
 
-/** All rows in that order, some at a time. */
+/** The rows of that order, some at a time, of a source that has `rows`. */
 function* readRows(
   checkpoint: Checkpoint,
   source: MatrixSource,
@@ -103,7 +109,7 @@ function* readRows(
   const most = Math.max(1, Math.floor(CHUNK_BYTES / lengths.reduce((a, b) => a + b)));
   let buffers: Uint8Array[] = [];
   let filled = 0;
-  let left = rows;
+  let left = order.reduce((sum, [, count]) => sum + count, 0);
   for (const [start, count] of order) {
     for (let done = 0; done < count;) {
       if (filled === 0) buffers = lengths.map((length) => new Uint8Array(Math.min(most, left) * length));

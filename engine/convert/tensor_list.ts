@@ -11,6 +11,8 @@ import type { MatrixSource } from "./matrix_source.ts";
 
 interface MatrixOrder {
   readonly rowOrder?: Runs;
+  /** Rows of the checkpoint's matrix, where `rowOrder` takes some of them. */
+  readonly of?: number;
   readonly columnOrder?: Runs;
 }
 
@@ -18,6 +20,8 @@ interface VectorChange {
   /** Applied to each value, before the order changes. */
   readonly map?: (value: number) => number;
   readonly order?: Runs;
+  /** ggml order; by default the length alone. */
+  readonly shape?: readonly number[];
 }
 
 /** Collects the tensors of the file to be written; names are GGUF's on the left, the checkpoint's on the right. */
@@ -32,10 +36,19 @@ export class TensorList {
 
   /** The weight of a linear layer or an embedding; `name` and `module` without `.weight`. */
   matrix(name: string, module: string, rows: number, columns: number, order: MatrixOrder = {}): void {
-    const source = this.finder.matrix(module, rows, columns);
+    const { of: sourceRows = rows } = order;
+    const source = this.finder.matrix(module, sourceRows, columns);
     const encoder = this.#encoder(source, order.columnOrder?.flat() ?? [columns]);
     this.tensors.push(
-      matrixTensor(this.checkpoint, { name: `${name}.weight`, rows, columns, source, encoder, ...order }),
+      matrixTensor(this.checkpoint, {
+        name: `${name}.weight`,
+        rows,
+        columns,
+        source,
+        sourceRows,
+        encoder,
+        ...order,
+      }),
     );
   }
 
@@ -56,13 +69,13 @@ export class TensorList {
   }
 
   /** A vector, which becomes f32. */
-  vector(name: string, tensor: string, length: number, { map, order }: VectorChange = {}): void {
+  vector(name: string, tensor: string, length: number, { map, order, shape }: VectorChange = {}): void {
     const source = this.finder.floats(tensor, [length]);
     const bytes = new Uint8Array(source.byteLength);
     this.checkpoint.read(source, 0, bytes);
     const floats = toFloats(source.dtype as FloatType, bytes);
     const mapped = map ? floats.map(map) : floats;
-    this.tensors.push(vectorTensor(name, order ? inOrder(mapped, order) : mapped, source.dtype));
+    this.tensors.push(vectorTensor(name, order ? inOrder(mapped, order) : mapped, source.dtype, shape));
   }
 
   /** A matrix that becomes f32 whatever the others become: the taps of a convolution, a router. */

@@ -38,6 +38,8 @@ export interface Allowed {
   readonly bothDirections?: boolean;
   /** Norms about the mean, of which the epsilon has another key. */
   readonly layerNorm?: boolean;
+  /** That key counts where the file does not have the usual one. */
+  readonly eitherEpsilon?: boolean;
 }
 
 /** The shape of a transformer, each number proven to be in its bounds and to fit the others. */
@@ -119,7 +121,7 @@ export function readHparams(file: GgufFile, allowed: Allowed = {}): Hparams {
     ropeScaling: readRopeScaling(keys, ropeOriginalContext),
     ropeMagnitude: keys.scale("rope.scaling.attn_factor", 1),
     ropeOriginalContext,
-    epsilon: keys.positive(`attention.layer_norm_${allowed.layerNorm ? "epsilon" : "rms_epsilon"}`, 1),
+    epsilon: keys.positive(epsilonKey(keys, allowed), 1),
     vocabSize: readVocabSize(file, keys, embeddingLength),
   };
 }
@@ -139,6 +141,11 @@ export function requireTensor(file: GgufFile, name: string, shape: readonly numb
     throw new GgufError("GGUF_HPARAM", detail, { field });
   }
   return tensor;
+}
+
+function epsilonKey(keys: ArchitectureKeys, { layerNorm, eitherEpsilon }: Allowed): string {
+  const [rms, mean] = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
+  return layerNorm || (eitherEpsilon && !keys.has(rms) && keys.has(mean)) ? mean : rms;
 }
 
 /** Models that are split into several files have this key in each. */

@@ -3,7 +3,7 @@ import { buildPlan } from "../architectures/registry.ts";
 import { encodePlan } from "./encode.ts";
 import { type Forms, withKvType } from "./plan.ts";
 import { planScratch } from "./scratch.ts";
-import { smallHybrid, smallLfm2, smallTransformer } from "./testing.ts";
+import { smallHybrid, smallLfm2, smallMambaHybrid, smallTransformer } from "./testing.ts";
 
 /** Reads an encoded plan back, in the order that rust-kernels/src/program/ and ops/ has. */
 class Reader {
@@ -45,6 +45,7 @@ const MODELS = {
   qwen35: smallHybrid({ architecture: "qwen35", type: "Q8_0" }),
   qwen3moe: smallTransformer({ architecture: "qwen3moe", type: "Q8_0", headNorms: true }),
   lfm2: smallLfm2({ architecture: "lfm2", type: "Q8_0" }),
+  nemotron_h: smallMambaHybrid({ architecture: "nemotron_h", type: "Q8_0" }),
 };
 const SIZES = { kvBlocks: 9, stateSlots: 3, maxRows: 48, maxLogitRows: 5 };
 const DELTA = [8 * 64, 3, 4, 64, 64];
@@ -58,6 +59,7 @@ const SHAPES = {
   qwen35: [[1, 9, 1, 1, 0, 2, 32, 0], [3, 3, ...DELTA, ...DELTA, ...DELTA]],
   qwen3moe: [[0, 9, 1, 2, 0, 2, 32, 0, 2, 32, 0], [0, 3]],
   lfm2: [[0, 9, 1, 1, 0, 2, 32, 0], [2, 3, ...CONV, ...CONV]],
+  nemotron_h: [[0, 9, 1, 1, 0, 2, 32, 0], [1, 3, 8 * 32 + 2 * 2 * 64, 3, 8, 32, 65]],
 } as const;
 
 /** Form, kind of rows (and of experts how many there are and how many a row chooses), columns, place. */
@@ -66,7 +68,7 @@ function readBuffer(r: Reader): number[] {
   return [form, rows, ...rows === 2 ? r.u32s(2) : [], r.u32(), r.u64()];
 }
 
-for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2"] as const) {
+for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as const) {
   Deno.test(`encode: ${name}'s head and buffers say what the plan says`, () => {
     const plan = withKvType(buildPlan(MODELS[name]), name === "qwen35" ? "q8_0" : "f16");
     const [kv, recurrent] = SHAPES[name];
@@ -124,8 +126,13 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2"] as const) {
           assertEquals(r.u32s(5), [op.gate, operand(op.gateBias), op.up, operand(op.upBias), 0]);
           assertEquals(r.u32s(2), [operand(op.out.float), operand(op.out.quant)]);
           break;
+        case "activated":
+          assertEquals([code, ...r.u32s(2)], [17, operand(op.x.float), operand(op.x.quant)]);
+          assertEquals(r.u32s(3), [op.weight, operand(op.bias), 3]);
+          assertEquals(r.u32s(2), [operand(op.out.float), operand(op.out.quant)]);
+          break;
         case "rope_append":
-          assertEquals([code, ...r.u32s(4)], [5, op.q, operand(op.k), operand(op.v), op.table]);
+          assertEquals([code, ...r.u32s(4)], [5, op.q, operand(op.k), operand(op.v), operand(op.table)]);
           assertEquals(r.u32s(2), [operand(op.qNorm), operand(op.kNorm)]);
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
           assertEquals([...r.u32s(2), r.f32()], [op.rotated, Number(op.interleaved), op.eps]);
@@ -165,7 +172,15 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2"] as const) {
           break;
         case "short_conv":
           assertEquals([code, ...r.u32s(4)], [9, op.x, op.first, op.weight, operand(op.bias)]);
-          assertEquals([...r.u32s(4), r.f32()], [op.heads.layer, 8, 64, 2, op.eps]);
+          assertEquals([...r.u32s(4), r.f32()], [op.heads.layer, 8, 64, op.first === 0 ? 2 : 0, op.eps]);
+          break;
+        case "mamba2":
+          assertEquals([code, ...r.u32s(4)], [26, op.x, op.decay, op.skip, op.bias]);
+          assertEquals(r.u32s(5), [op.heads.layer, 8, 32, 2, 64]);
+          break;
+        case "grouped_norm":
+          assertEquals([code, ...r.u32s(4)], [27, op.x, op.first, op.weight, 2]);
+          assertEquals([r.f32(), ...r.u32s(3)], [op.eps, ...forms(op.out)]);
           break;
         case "gated_conv":
           assertEquals([code, ...r.u32s(2)], [28, op.x, op.weight]);

@@ -5,13 +5,19 @@ import { buildPlan } from "../architectures/registry.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import { printPlan } from "./print.ts";
-import { type SmallHybrid, type SmallLfm2, smallModel, type SmallTransformer } from "./testing.ts";
+import {
+  type SmallHybrid,
+  type SmallLfm2,
+  type SmallMambaHybrid,
+  smallModel,
+  type SmallTransformer,
+} from "./testing.ts";
 
 /*
  * What each architecture compiles to, as text. A change that leaves these files alone changed no graph; for one that
  * means to, `UPDATE_SNAPSHOTS=1 deno test -P=test engine/plan` writes them anew.
  */
-const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2>> = {
+const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2 | SmallMambaHybrid>> = {
   "llama-q4_0": { architecture: "llama", type: "Q4_0", output: true },
   "llama-f16-tied": { architecture: "llama", type: "F16" },
   "llama-mixed": {
@@ -29,6 +35,7 @@ const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2
   "lfm2-q8_0": { architecture: "lfm2", type: "Q8_0" },
   "lfm2-f16": { architecture: "lfm2", type: "F16" },
   "lfm2moe-q4_0": { architecture: "lfm2moe", type: "Q4_0" },
+  "nemotron_h-q8_0": { architecture: "nemotron_h", type: "Q8_0" },
 };
 
 /** Others, in the tests' own shapes. */

@@ -32,6 +32,13 @@ export interface SmallLfm2 {
   readonly type: TensorType;
 }
 
+/** A layer of Mamba2, one of attention without positions, and a feed-forward: a layer of its own in nemotron_h. */
+export interface SmallMambaHybrid {
+  readonly architecture: "granitehybrid" | "nemotron_h";
+  /** Format of the matrices. */
+  readonly type: TensorType;
+}
+
 const VOCAB = 8;
 const EMBEDDING = 256;
 const FEED_FORWARD = 512;
@@ -41,13 +48,16 @@ const HEAD = 32;
 const LAYERS = 2;
 
 /** A small file of the architecture, 256 wide, eight heads of 32 over two, with weights of zero. */
-export function smallModel(options: SmallTransformer | SmallHybrid | SmallLfm2): GgufFile {
+export function smallModel(options: SmallTransformer | SmallHybrid | SmallLfm2 | SmallMambaHybrid): GgufFile {
   switch (options.architecture) {
     case "qwen35":
       return smallHybrid(options);
     case "lfm2":
     case "lfm2moe":
       return smallLfm2(options);
+    case "granitehybrid":
+    case "nemotron_h":
+      return smallMambaHybrid(options);
     default:
       return smallTransformer(options);
   }
@@ -216,5 +226,58 @@ export function smallLfm2({ architecture, type }: SmallLfm2): GgufFile {
     file.matrix(`${prefix}ffn_down`, FEED_FORWARD, EMBEDDING);
   }
   file.vector("token_embd_norm.weight", EMBEDDING);
+  return file.parse();
+}
+
+/** Mamba2: eight heads of 32 in two groups, over a state of 64. */
+const MAMBA = { heads: 8, headDim: 32, groups: 2, stateSize: 64 };
+
+export function smallMambaHybrid({ architecture, type }: SmallMambaHybrid): GgufFile {
+  const granite = architecture === "granitehybrid";
+  const layers = granite ? 2 : 3;
+  const file = new SmallFile(architecture, layers, type);
+  const inner = MAMBA.heads * MAMBA.headDim;
+  const channels = inner + 2 * MAMBA.groups * MAMBA.stateSize;
+  file.keys({
+    "ssm.conv_kernel": 4,
+    "ssm.inner_size": inner,
+    "ssm.state_size": MAMBA.stateSize,
+    "ssm.time_step_rank": MAMBA.heads,
+    "ssm.group_count": MAMBA.groups,
+  });
+  const counts = (key: string, values: number[]) =>
+    file.builder.array(`${architecture}.${key}`, "INT32", values.slice(0, layers));
+  counts("attention.head_count_kv", [0, KV_HEADS, 0]);
+  if (!granite) counts("feed_forward_length", [0, 0, FEED_FORWARD]);
+  // Powers of two, which print the same as 32-bit floats.
+  const scales = { embedding_scale: 8, residual_scale: 0.25, "attention.scale": 0.0625, logit_scale: 4 };
+  for (const [key, value] of Object.entries(granite ? scales : {})) {
+    file.builder.set(`${architecture}.${key}`, "FLOAT32", value);
+  }
+  if (granite) file.builder.set(`${architecture}.rope.scaling.finetuned`, "BOOL", false);
+  file.matrix("token_embd", EMBEDDING, VOCAB);
+  for (let layer = 0; layer < layers; layer++) {
+    const prefix = `blk.${layer}.`;
+    file.vector(`${prefix}attn_norm.weight`, EMBEDDING);
+    if (layer === 0) {
+      file.matrix(`${prefix}ssm_in`, EMBEDDING, inner + channels + MAMBA.heads);
+      file.vector(`${prefix}ssm_conv1d.weight`, 4, channels);
+      file.vector(`${prefix}ssm_conv1d.bias`, channels);
+      file.vector(`${prefix}ssm_dt.bias`, MAMBA.heads);
+      for (const name of ["ssm_a", "ssm_d"]) file.vector(prefix + name, 1, MAMBA.heads);
+      file.vector(`${prefix}ssm_norm.weight`, inner / MAMBA.groups, MAMBA.groups);
+      file.matrix(`${prefix}ssm_out`, inner, EMBEDDING);
+    } else if (layer === 1) {
+      file.matrix(`${prefix}attn_q`, EMBEDDING, HEADS * HEAD);
+      for (const name of ["attn_k", "attn_v"]) file.matrix(prefix + name, EMBEDDING, KV_HEADS * HEAD);
+      file.matrix(`${prefix}attn_output`, HEADS * HEAD, EMBEDDING);
+    }
+    if (granite) file.vector(`${prefix}ffn_norm.weight`, EMBEDDING);
+    if (granite) file.matrix(`${prefix}ffn_gate`, EMBEDDING, FEED_FORWARD);
+    if (!granite && layer < 2) continue;
+    file.matrix(`${prefix}ffn_up`, EMBEDDING, FEED_FORWARD);
+    file.matrix(`${prefix}ffn_down`, FEED_FORWARD, EMBEDDING);
+  }
+  file.vector("output_norm.weight", EMBEDDING);
   return file.parse();
 }

@@ -2,11 +2,13 @@ import type { Dimensions, Family } from "./family.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
+import { NEMOTRON_H } from "./mamba_hybrids.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { QWEN35 } from "./qwen35.ts";
 import { SMOLLM3 } from "./smollm3.ts";
 
 const ALL = {
+  nemotron_h: NEMOTRON_H,
   llama: LLAMA,
   qwen2: QWEN2,
   qwen3: QWEN3,

@@ -7,6 +7,7 @@ import { hermes } from "./hermes.ts";
 import { lfm2 } from "./lfm2.ts";
 import { llama } from "./llama.ts";
 import { mistral } from "./mistral.ts";
+import { nemotron } from "./nemotron.ts";
 import { phi4 } from "./phi4.ts";
 import { qwenXml } from "./qwen_xml.ts";
 
@@ -19,6 +20,7 @@ export const CALL_FORMATS: readonly CallFormat[] = [
   qwenXml,
   phi4,
   granite,
+  nemotron,
   hermes,
   llama,
   general,

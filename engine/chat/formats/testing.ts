@@ -276,6 +276,14 @@ const CASES: readonly Omit<FormatCase, "model">[] = [
     thinks: false,
   },
   {
+    title: "Nemotron Nano 2",
+    format: "nemotron",
+    parts: shaped("</think><TOOLCALL>", ["<TOOLCALL>", "</TOOLCALL>"], THINK_MARKS),
+    write: ({ reasoning, content, calls }) =>
+      lines(reasoning) + content + (calls.length > 0 ? `<TOOLCALL>${jsonList(calls)}</TOOLCALL>` : ""),
+    ...FREE,
+  },
+  {
     title: "Phi-4-mini",
     format: "phi4",
     parts: shaped("<|tool|><|tool_call|>", ["<|tool_call|>", "<|/tool_call|>"]),

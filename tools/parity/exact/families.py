@@ -4,6 +4,7 @@ from gguf import GGUFReader
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
 from llama import Llama
+from mamba_hybrids import GraniteHybrid, NemotronH
 from model import Model
 from qwen35 import Qwen35
 from qwen35moe import Qwen35Moe
@@ -13,7 +14,9 @@ from smollm3 import SmolLM3
 FAMILIES = {
     "lfm2": Lfm2,
     "lfm2moe": Lfm2Moe,
+    "granitehybrid": GraniteHybrid,
     "llama": Llama,
+    "nemotron_h": NemotronH,
     "qwen2": Model,
     "qwen3": Model,
     "qwen3moe": Qwen3Moe,

@@ -1,0 +1,73 @@
+/** What hybrids of Mamba2 and attention have in common: their mixers, each up to the residual. */
+import type { Hparams, LayerShape } from "../gguf/hparams.ts";
+import type { MambaHparams } from "../gguf/mamba_hparams.ts";
+import type { PlanBuilder, Value } from "../plan/builder.ts";
+import { attention } from "../plan/ops/attention.ts";
+import { groupedNorm } from "../plan/ops/grouped_norm.ts";
+import { mamba2, mambaColumns } from "../plan/ops/mamba2.ts";
+import { linear } from "../plan/ops/matmul.ts";
+import { ropeAppend } from "../plan/ops/rope_append.ts";
+import { convolveChannels } from "../plan/ops/short_conv.ts";
+import { mambaState } from "../plan/plan.ts";
+import type { TensorName } from "./llama.ts";
+
+/** Where a mixer's results go: so many times to a value. */
+export interface Residual {
+  readonly addTo: Value;
+  readonly times?: number;
+}
+
+/**
+ * A layer of Mamba2 over normed rows x. The file has the decay as -e^A. Sources: "Transformers are SSMs" (arXiv 2405.21060),
+ * section 7; Hugging Face transformers, models/mamba2.
+ */
+export function mixMamba2(
+  b: PlanBuilder,
+  x: Value,
+  m: MambaHparams,
+  eps: number,
+  name: TensorName,
+  residual: Residual,
+): void {
+  const heads = { ...m, layer: b.stateLayer(mambaState(m)) };
+  const inner = m.heads * m.headDim;
+  // Side by side: gates, channels, what these are written and read by, step sizes.
+  const [rows] = linear(b, x, [{ name: name("ssm_in"), rows: mambaColumns(m) }]);
+  convolveChannels(b, rows, name("ssm_conv1d"), heads);
+  mamba2(b, rows, { decay: name("ssm_a"), skip: name("ssm_d"), bias: name("ssm_dt.bias") }, heads);
+  const channels = { first: inner, columns: inner, groups: m.groups };
+  const normed = groupedNorm(b, rows, channels, name("ssm_norm.weight"), eps);
+  linear(b, normed, [{ name: name("ssm_out"), rows: residual.addTo.columns, ...residual }]);
+}
+
+/** What a layer of attention is beside its heads. */
+export interface AttentionOptions {
+  /** What scores are multiplied by. */
+  readonly scale: number;
+  /** Rotary angles, of pairs (2i, 2i + 1); absent where heads have no positions. */
+  readonly table?: Value;
+}
+
+/** Attention of normed rows x, with the biases that the file has. */
+export function mixAttention(
+  b: PlanBuilder,
+  x: Value,
+  h: Hparams,
+  { heads, kvHeads }: LayerShape,
+  { scale, table }: AttentionOptions,
+  name: TensorName,
+  residual: Residual,
+): void {
+  const headDim = h.keyLength;
+  const layer = b.kvLayer({ heads: kvHeads, headDim });
+  const shape = { layer, heads, kvHeads, headDim, gated: false };
+  const qkv = linear(b, x, [
+    { name: name("attn_q"), rows: heads * headDim },
+    { name: name("attn_k"), rows: kvHeads * headDim },
+    { name: name("attn_v"), rows: kvHeads * headDim },
+  ]);
+  const rotated = table ? h.ropeDimensionCount : 0;
+  ropeAppend(b, qkv, shape, { table, rotated, interleaved: table !== undefined, eps: h.epsilon });
+  const attn = attention(b, qkv[0], shape, scale);
+  linear(b, attn, [{ name: name("attn_output"), rows: residual.addTo.columns, ...residual }]);
+}

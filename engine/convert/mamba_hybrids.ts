@@ -1,0 +1,192 @@
+import { type DecoderConfig, decoderEntries, readDecoderConfig } from "./decoder_config.ts";
+import type { Fields } from "./json.ts";
+import { type Entry, entry } from "./metadata.ts";
+import type { ModelParts } from "./model_parts.ts";
+import { interleavedPairs } from "./order.ts";
+import type { TensorList } from "./tensor_list.ts";
+
+/** What a layer of Mamba2 is made of. */
+interface MambaConfig {
+  readonly heads: number;
+  readonly headDim: number;
+  readonly groups: number;
+  readonly stateSize: number;
+  readonly taps: number;
+}
+
+type Mixer = "mamba" | "attention" | "feed-forward";
+
+const MAX = { heads: 4096, headDim: 4096, stateSize: 4096, taps: 64 };
+
+/** The tensors and keys of Granite 4's hybrids without experts. */
+export function convertGraniteHybrid(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("num_local_experts", 0, "mixtures of experts are not converted");
+  config.mustBe("mamba_proj_bias", false, "biases of Mamba2's matrices are not computed");
+  config.mustBe("mamba_conv_bias", true, "the convolution has a bias");
+  const decoder = readDecoderConfig(config, 1, { feedForward: "shared_intermediate_size" });
+  const { hidden, layers, feedForward } = decoder;
+  const mamba = readMamba(config, {
+    heads: "mamba_n_heads",
+    headDim: "mamba_d_head",
+    groups: "mamba_n_groups",
+    stateSize: "mamba_d_state",
+    taps: "mamba_d_conv",
+  });
+  const mixers = readLayerTypes(config, layers);
+  list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, hidden);
+  for (const [i, mixer] of mixers.entries()) {
+    const [block, layer] = [`blk.${i}.`, `${prefix}layers.${i}.`];
+    list.vector(`${block}attn_norm.weight`, `${layer}input_layernorm.weight`, hidden);
+    if (mixer === "mamba") addMamba(list, hidden, mamba, block, `${layer}mamba.`);
+    else addAttention(list, decoder, block, `${layer}self_attn.`, true);
+    list.vector(`${block}ffn_norm.weight`, `${layer}post_attention_layernorm.weight`, hidden);
+    const fused = `${layer}shared_mlp.input_linear`; // gate, then up
+    for (const [part, start] of [["ffn_gate", 0], ["ffn_up", feedForward]] as const) {
+      const order = { rowOrder: [[start, feedForward]], of: 2 * feedForward } as const;
+      list.matrix(block + part, fused, feedForward, hidden, order);
+    }
+    list.matrix(`${block}ffn_down`, `${layer}shared_mlp.output_linear`, hidden, feedForward);
+  }
+  const key = (name: string) => `granitehybrid.${name}`;
+  const positions = config.string("position_embedding_type", "nope") === "rope";
+  const scales = {
+    embedding_scale: "embedding_multiplier",
+    residual_scale: "residual_multiplier",
+    "attention.scale": "attention_multiplier",
+    logit_scale: "logits_scaling",
+  };
+  const entries = [
+    ...hybridEntries("granitehybrid", decoder, mamba, mixers),
+    entry(key("feed_forward_length"), "UINT32", feedForward),
+    entry(key("rope.scaling.finetuned"), "BOOL", positions),
+    ...Object.entries(scales).filter(([, name]) => config.has(name)).map(([name, from]) =>
+      entry(key(name), "FLOAT32", config.positive(from, 1e9))
+    ),
+  ];
+  return { decoder, entries };
+}
+
+/** The tensors and keys of Nemotron-H without experts. */
+export function convertNemotronH(config: Fields, list: TensorList): ModelParts {
+  for (const name of ["use_bias", "mamba_proj_bias"]) {
+    config.mustBe(name, false, "biases of Mamba2's matrices are not computed");
+  }
+  config.mustBe("use_conv_bias", true, "the convolution has a bias");
+  config.mustBe("mlp_hidden_act", "relu2", "no other activation is computed here");
+  const epsilon = config.has("rms_norm_eps") ? "rms_norm_eps" : "layer_norm_epsilon";
+  const decoder = readDecoderConfig(config, 1, { epsilon });
+  const { hidden, layers, feedForward } = decoder;
+  const mamba = readMamba(config, {
+    heads: "mamba_num_heads",
+    headDim: "mamba_head_dim",
+    groups: "n_groups",
+    stateSize: "ssm_state_size",
+    taps: "conv_kernel",
+  });
+  const mixers = readPattern(config, layers);
+  list.matrix("token_embd", "backbone.embeddings", decoder.vocabulary, hidden);
+  for (const [i, mixer] of mixers.entries()) {
+    const [block, layer] = [`blk.${i}.`, `backbone.layers.${i}.`];
+    list.vector(`${block}attn_norm.weight`, `${layer}norm.weight`, hidden);
+    if (mixer === "mamba") addMamba(list, hidden, mamba, block, `${layer}mixer.`);
+    else if (mixer === "attention") addAttention(list, decoder, block, `${layer}mixer.`, false);
+    else {
+      list.matrix(`${block}ffn_up`, `${layer}mixer.up_proj`, feedForward, hidden);
+      list.matrix(`${block}ffn_down`, `${layer}mixer.down_proj`, hidden, feedForward);
+    }
+  }
+  const widths = mixers.map((mixer) => mixer === "feed-forward" ? feedForward : 0);
+  const entries = [
+    ...hybridEntries("nemotron_h", decoder, mamba, mixers),
+    entry("nemotron_h.feed_forward_length", "UINT32", widths),
+  ];
+  return { decoder, entries, lastNorm: { name: "output_norm.weight", tensor: "backbone.norm_f.weight" } };
+}
+
+/** `names` are the keys of config.json. */
+function readMamba(config: Fields, names: Readonly<Record<keyof MambaConfig, string>>): MambaConfig {
+  const heads = config.count(names.heads, MAX.heads);
+  const groups = config.count(names.groups, heads);
+  if (heads % groups !== 0) config.refuse(names.groups, String(groups), `a divisor of the ${heads} heads`);
+  return {
+    heads,
+    groups,
+    headDim: config.count(names.headDim, MAX.headDim),
+    stateSize: config.count(names.stateSize, MAX.stateSize),
+    taps: config.count(names.taps, MAX.taps),
+  };
+}
+
+function addMamba(
+  list: TensorList,
+  hidden: number,
+  { heads, headDim, groups, stateSize, taps }: MambaConfig,
+  block: string,
+  from: string,
+): void {
+  const inner = heads * headDim;
+  const channels = inner + 2 * groups * stateSize;
+  const shape = [1, heads];
+  // Side by side as GGUF has them: gates, channels, what these are written and read by, step sizes.
+  list.matrix(`${block}ssm_in`, `${from}in_proj`, inner + channels + heads, hidden);
+  list.floats(`${block}ssm_conv1d.weight`, `${from}conv1d.weight`, channels, taps);
+  list.vector(`${block}ssm_conv1d.bias`, `${from}conv1d.bias`, channels);
+  list.vector(`${block}ssm_dt.bias`, `${from}dt_bias`, heads);
+  list.vector(`${block}ssm_a`, `${from}A_log`, heads, { map: (log) => -Math.exp(log), shape });
+  list.vector(`${block}ssm_d`, `${from}D`, heads, { shape });
+  list.vector(`${block}ssm_norm.weight`, `${from}norm.weight`, inner, { shape: [inner / groups, groups] });
+  list.matrix(`${block}ssm_out`, `${from}out_proj`, hidden, inner);
+}
+
+/** With `pairs`, GGUF's pairs of rotated rows are (2i, 2i + 1). */
+function addAttention(
+  list: TensorList,
+  { hidden, heads, kvHeads, headDim }: DecoderConfig,
+  block: string,
+  from: string,
+  pairs: boolean,
+): void {
+  const order = (n: number) => pairs ? { rowOrder: interleavedPairs(n, headDim) } : {};
+  list.matrix(`${block}attn_q`, `${from}q_proj`, heads * headDim, hidden, order(heads));
+  list.matrix(`${block}attn_k`, `${from}k_proj`, kvHeads * headDim, hidden, order(kvHeads));
+  list.matrix(`${block}attn_v`, `${from}v_proj`, kvHeads * headDim, hidden);
+  list.matrix(`${block}attn_output`, `${from}o_proj`, hidden, heads * headDim);
+}
+
+function readLayerTypes(config: Fields, layers: number): Mixer[] {
+  const types = config.get("layer_types") ?? config.get("layers_block_type");
+  const known = (type: unknown) => type === "mamba" || type === "attention";
+  if (Array.isArray(types) && types.length === layers && types.every(known)) return types;
+  return config.refuse("layer_types", "another list", `${layers} of "mamba" and "attention"`);
+}
+
+const MIXERS: Readonly<Record<string, Mixer>> = { M: "mamba", "*": "attention", "-": "feed-forward" };
+
+function readPattern(config: Fields, layers: number): Mixer[] {
+  const pattern = config.string("hybrid_override_pattern");
+  const mixers = Array.from(pattern, (letter) => Object.hasOwn(MIXERS, letter) ? MIXERS[letter] : undefined);
+  if (mixers.length === layers && mixers.every((mixer) => mixer !== undefined)) return mixers;
+  const allowed = `${layers} of M, * and -, because experts are not converted`;
+  return config.refuse("hybrid_override_pattern", pattern.slice(0, 80), allowed);
+}
+
+/** The keys that both have. What differs from layer to layer is a list. */
+function hybridEntries(
+  architecture: string,
+  decoder: DecoderConfig,
+  { heads, headDim, groups, stateSize, taps }: MambaConfig,
+  mixers: readonly Mixer[],
+): Entry[] {
+  const key = (name: string) => `${architecture}.${name}`;
+  const lists = [key("attention.head_count_kv"), key("feed_forward_length")];
+  const kvHeads = mixers.map((mixer) => mixer === "attention" ? decoder.kvHeads : 0);
+  return [
+    ...decoderEntries(architecture, decoder).filter(({ key }) => !lists.includes(key)),
+    entry(lists[0], "UINT32", kvHeads),
+    entry(key("ssm.conv_kernel"), "UINT32", taps),
+    entry(key("ssm.state_size"), "UINT32", stateSize),
+    entry(key("ssm.group_count"), "UINT32", groups),
+    entry(key("ssm.time_step_rank"), "UINT32", heads),
+    entry(key("ssm.inner_size"), "UINT32", heads * headDim),
+  ];
+}

@@ -1,0 +1,192 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { join } from "@std/path";
+import { type StoredTensor, storeFloats, tinyCheckpoint, writeCheckpoint } from "../../tests/checkpoints.ts";
+import { Random } from "../../tests/random.ts";
+import { buildPlan } from "../architectures/registry.ts";
+import { convertCheckpoint, ConvertError } from "./convert.ts";
+import { Written } from "./testing.ts";
+
+const HIDDEN = 64;
+const FFN = 96;
+const [HEADS, KV_HEADS, HEAD_DIM] = [4, 2, 16];
+const MAMBA = { heads: 4, headDim: 32, groups: 2, stateSize: 16, taps: 4 };
+const INNER = MAMBA.heads * MAMBA.headDim;
+const CHANNELS = INNER + 2 * MAMBA.groups * MAMBA.stateSize;
+const VOCABULARY = 320;
+
+const DECODER = {
+  hidden_size: HIDDEN,
+  num_attention_heads: HEADS,
+  num_key_value_heads: KV_HEADS,
+  head_dim: HEAD_DIM,
+  vocab_size: VOCABULARY,
+  max_position_embeddings: 1024,
+};
+const GRANITE = {
+  ...DECODER,
+  model_type: "granitemoehybrid",
+  num_hidden_layers: 2,
+  intermediate_size: 32,
+  shared_intermediate_size: FFN,
+  num_local_experts: 0,
+  rms_norm_eps: 1e-5,
+  layer_types: ["mamba", "attention"],
+  position_embedding_type: "nope",
+  mamba_n_heads: MAMBA.heads,
+  mamba_d_head: MAMBA.headDim,
+  mamba_n_groups: MAMBA.groups,
+  mamba_d_state: MAMBA.stateSize,
+  mamba_d_conv: MAMBA.taps,
+  mamba_conv_bias: true,
+  embedding_multiplier: 12,
+  residual_multiplier: 0.25,
+  attention_multiplier: 0.125,
+  logits_scaling: 8,
+  tie_word_embeddings: true,
+};
+const NEMOTRON = {
+  ...DECODER,
+  model_type: "nemotron_h",
+  num_hidden_layers: 3,
+  intermediate_size: FFN,
+  layer_norm_epsilon: 1e-5,
+  hybrid_override_pattern: "M*-",
+  mamba_num_heads: MAMBA.heads,
+  mamba_head_dim: MAMBA.headDim,
+  n_groups: MAMBA.groups,
+  ssm_state_size: MAMBA.stateSize,
+  conv_kernel: MAMBA.taps,
+  use_conv_bias: true,
+  mlp_hidden_act: "relu2",
+  tie_word_embeddings: false,
+};
+
+/** A checkpoint's values in BF16, by name; numbers that BF16 holds. */
+class Checkpoint {
+  readonly tensors = new Map<string, StoredTensor>();
+  readonly values = new Map<string, Float32Array>();
+  readonly #random = new Random(3);
+
+  add(name: string, ...shape: number[]): void {
+    const length = shape.reduce((product, n) => product * n);
+    const values = Float32Array.from({ length }, () => (this.#random.below(33) - 16) / 64);
+    this.values.set(name, values);
+    this.tensors.set(name, storeFloats("BF16", shape, values));
+  }
+
+  mamba(from: string): void {
+    this.add(`${from}in_proj.weight`, INNER + CHANNELS + MAMBA.heads, HIDDEN);
+    this.add(`${from}conv1d.weight`, CHANNELS, 1, MAMBA.taps);
+    this.add(`${from}conv1d.bias`, CHANNELS);
+    for (const name of ["dt_bias", "A_log", "D"]) this.add(from + name, MAMBA.heads);
+    this.add(`${from}norm.weight`, INNER);
+    this.add(`${from}out_proj.weight`, HIDDEN, INNER);
+  }
+
+  attention(from: string): void {
+    this.add(`${from}q_proj.weight`, HEADS * HEAD_DIM, HIDDEN);
+    for (const name of ["k_proj", "v_proj"]) this.add(`${from}${name}.weight`, KV_HEADS * HEAD_DIM, HIDDEN);
+    this.add(`${from}o_proj.weight`, HIDDEN, HEADS * HEAD_DIM);
+  }
+
+  /** Converts it; what `read` makes of the result. */
+  async convert<T>(config: Record<string, unknown>, read: (written: Written) => T): Promise<T> {
+    const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
+    try {
+      const tiny = tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 });
+      await writeCheckpoint(folder, { ...tiny, config, tensors: this.tensors });
+      const out = join(folder, "out.gguf");
+      const { refusal } = await convertCheckpoint({ folder, out });
+      assertEquals(refusal, undefined);
+      return read(await Written.read(out));
+    } finally {
+      await Deno.remove(folder, { recursive: true });
+    }
+  }
+}
+
+function granite(): Checkpoint {
+  const c = new Checkpoint();
+  c.add("model.embed_tokens.weight", VOCABULARY, HIDDEN);
+  c.add("model.norm.weight", HIDDEN);
+  c.mamba("model.layers.0.mamba.");
+  c.attention("model.layers.1.self_attn.");
+  for (const layer of [0, 1].map((i) => `model.layers.${i}`)) {
+    for (const norm of ["input_layernorm", "post_attention_layernorm"]) {
+      c.add(`${layer}.${norm}.weight`, HIDDEN);
+    }
+    c.add(`${layer}.shared_mlp.input_linear.weight`, 2 * FFN, HIDDEN);
+    c.add(`${layer}.shared_mlp.output_linear.weight`, HIDDEN, FFN);
+  }
+  return c;
+}
+
+function nemotron(): Checkpoint {
+  const c = new Checkpoint();
+  c.add("backbone.embeddings.weight", VOCABULARY, HIDDEN);
+  c.add("backbone.norm_f.weight", HIDDEN);
+  c.add("lm_head.weight", VOCABULARY, HIDDEN);
+  for (const i of [0, 1, 2]) c.add(`backbone.layers.${i}.norm.weight`, HIDDEN);
+  c.mamba("backbone.layers.0.mixer.");
+  c.attention("backbone.layers.1.mixer.");
+  c.add("backbone.layers.2.mixer.up_proj.weight", FFN, HIDDEN);
+  c.add("backbone.layers.2.mixer.down_proj.weight", HIDDEN, FFN);
+  return c;
+}
+
+function assertMamba(written: Written, values: ReadonlyMap<string, Float32Array>, from: string): void {
+  const same = {
+    "ssm_in.weight": "in_proj.weight",
+    "ssm_conv1d.weight": "conv1d.weight",
+    "ssm_conv1d.bias": "conv1d.bias",
+    "ssm_dt.bias": "dt_bias",
+    ssm_d: "D",
+    "ssm_norm.weight": "norm.weight",
+    "ssm_out.weight": "out_proj.weight",
+  };
+  for (const [name, source] of Object.entries(same)) {
+    assertEquals(written.values(`blk.0.${name}`), values.get(from + source), name);
+  }
+  const decay = values.get(`${from}A_log`)!.map((log) => -Math.exp(log));
+  assertEquals(written.values("blk.0.ssm_a"), decay);
+}
+
+Deno.test("convert: nemotron_h's values, from a file with its own names", async () => {
+  const checkpoint = nemotron();
+  await checkpoint.convert(NEMOTRON, (written) => {
+    const { values } = checkpoint;
+    assertMamba(written, values, "backbone.layers.0.mixer.");
+    const same = {
+      "token_embd.weight": "backbone.embeddings.weight",
+      "output_norm.weight": "backbone.norm_f.weight",
+      "blk.1.attn_q.weight": "backbone.layers.1.mixer.q_proj.weight",
+      "blk.2.attn_norm.weight": "backbone.layers.2.norm.weight",
+      "blk.2.ffn_up.weight": "backbone.layers.2.mixer.up_proj.weight",
+    };
+    for (const [name, source] of Object.entries(same)) {
+      assertEquals(written.values(name), values.get(source), name);
+    }
+    const { metadata } = written.gguf;
+    assertEquals(Array.from(metadata.getNumbers("nemotron_h.feed_forward_length")!), [0, 0, FFN]);
+    assertEquals(buildPlan(written.gguf).architecture, "nemotron_h");
+  });
+});
+
+Deno.test("convert: what is not computed of these hybrids is refused by its key", async () => {
+  const bad = [
+    [granite(), GRANITE, { num_local_experts: 8 }],
+    [granite(), GRANITE, { layer_types: ["mamba"] }],
+    [granite(), GRANITE, { mamba_n_groups: 3 }],
+    [granite(), GRANITE, { mamba_proj_bias: true }],
+    [granite(), GRANITE, { embedding_multiplier: -1 }],
+    [nemotron(), NEMOTRON, { hybrid_override_pattern: "M*E" }],
+    [nemotron(), NEMOTRON, { mlp_hidden_act: "silu" }],
+  ] as const;
+  for (const [checkpoint, config, change] of bad) {
+    const error = await assertRejects(
+      () => checkpoint.convert({ ...config, ...change }, () => {}),
+      ConvertError,
+    );
+    assert(error.message.includes(Object.keys(change)[0]), error.message);
+  }
+});

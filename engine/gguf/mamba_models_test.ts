@@ -1,0 +1,165 @@
+import { assertEquals, assertThrows } from "@std/assert";
+import { buildPlan } from "../architectures/registry.ts";
+import { mambaColumns } from "../plan/ops/mamba2.ts";
+import { GgufError } from "./errors.ts";
+import { parseGguf } from "./reader.ts";
+import { GgufBuilder } from "./testing.ts";
+import type { GgufFile } from "./types.ts";
+
+/*
+ * Files of granitehybrid and nemotron_h whose keys or tensors are spoilt. Both have a layer of Mamba2 and one of
+ * attention; nemotron_h's third is a feed-forward, which granitehybrid has in each layer.
+ */
+
+const WIDTH = 64;
+const FFN = 96;
+const MAMBA = { heads: 4, headDim: 32, groups: 2, stateSize: 16 };
+const INNER = MAMBA.heads * MAMBA.headDim;
+const CHANNELS = INNER + 2 * MAMBA.groups * MAMBA.stateSize;
+
+/** In place of a value: not even the usual one. */
+const NO_KEY = "none";
+const RMS_EPSILON = "attention.layer_norm_rms_epsilon";
+
+type Name = "granitehybrid" | "nemotron_h";
+type Value = number | boolean | readonly number[] | typeof NO_KEY;
+type Changes = Readonly<Record<string, Value | undefined>>;
+
+const KEYS: Changes = {
+  context_length: 128,
+  embedding_length: WIDTH,
+  "attention.head_count": 4,
+  "ssm.conv_kernel": 4,
+  "ssm.inner_size": INNER,
+  "ssm.state_size": MAMBA.stateSize,
+  "ssm.time_step_rank": MAMBA.heads,
+  "ssm.group_count": MAMBA.groups,
+};
+const OWN: Readonly<Record<Name, Changes>> = {
+  granitehybrid: { block_count: 2, feed_forward_length: FFN, "attention.head_count_kv": [0, 2] },
+  nemotron_h: { block_count: 3, feed_forward_length: [0, 0, FFN], "attention.head_count_kv": [0, 2, 0] },
+};
+
+function setKeys(builder: GgufBuilder, architecture: Name, changes: Changes): void {
+  builder.set("general.architecture", "STRING", architecture);
+  for (const [key, value] of Object.entries({ ...KEYS, ...OWN[architecture], ...changes })) {
+    const name = `${architecture}.${key}`;
+    if (value === NO_KEY) continue;
+    if (typeof value === "object") builder.array(name, "INT32", value);
+    else if (typeof value === "boolean") builder.set(name, "BOOL", value);
+    else if (value !== undefined && /(scale|epsilon)$/.test(key)) builder.set(name, "FLOAT32", value);
+    else if (value !== undefined) builder.set(name, "UINT32", value);
+  }
+  if (changes[RMS_EPSILON] === undefined) builder.set(`${architecture}.${RMS_EPSILON}`, "FLOAT32", 1e-5);
+  builder.array("tokenizer.ggml.tokens", "STRING", ["a"]);
+}
+
+/** A whole file; some tensors have another shape, or are left out or added, and so have keys other values. */
+function fileWith(
+  architecture: Name,
+  tensors: Readonly<Record<string, number[] | undefined>> = {},
+  changes: Changes = {},
+): GgufFile {
+  const shapes: Record<string, number[]> = { "token_embd.weight": [WIDTH, 1], "output_norm.weight": [WIDTH] };
+  const add = (name: string, ...shape: number[]) => shapes[name] = shape;
+  add("blk.0.attn_norm.weight", WIDTH);
+  add("blk.0.ssm_in.weight", WIDTH, mambaColumns(MAMBA));
+  add("blk.0.ssm_conv1d.weight", 4, CHANNELS);
+  add("blk.0.ssm_conv1d.bias", CHANNELS);
+  add("blk.0.ssm_dt.bias", MAMBA.heads);
+  add("blk.0.ssm_a", 1, MAMBA.heads);
+  add("blk.0.ssm_d", 1, MAMBA.heads);
+  add("blk.0.ssm_norm.weight", INNER / MAMBA.groups, MAMBA.groups);
+  add("blk.0.ssm_out.weight", INNER, WIDTH);
+  add("blk.1.attn_norm.weight", WIDTH);
+  add("blk.1.attn_q.weight", WIDTH, WIDTH);
+  add("blk.1.attn_k.weight", WIDTH, 32);
+  add("blk.1.attn_v.weight", WIDTH, 32);
+  add("blk.1.attn_output.weight", WIDTH, WIDTH);
+  if (architecture === "nemotron_h") {
+    add("blk.2.attn_norm.weight", WIDTH);
+    add("blk.2.ffn_up.weight", WIDTH, FFN);
+    add("blk.2.ffn_down.weight", FFN, WIDTH);
+  }
+  for (const layer of architecture === "granitehybrid" ? [0, 1] : []) {
+    add(`blk.${layer}.ffn_norm.weight`, WIDTH);
+    if (changes.expert_count) {
+      add(`blk.${layer}.ffn_gate_inp.weight`, WIDTH, 5);
+      for (const name of ["gate", "up"]) add(`blk.${layer}.ffn_${name}_exps.weight`, WIDTH, FFN, 5);
+      add(`blk.${layer}.ffn_down_exps.weight`, FFN, WIDTH, 5);
+      for (const name of ["gate", "up"]) add(`blk.${layer}.ffn_${name}_shexp.weight`, WIDTH, 32);
+      add(`blk.${layer}.ffn_down_shexp.weight`, 32, WIDTH);
+    } else {
+      for (const name of ["gate", "up"]) add(`blk.${layer}.ffn_${name}.weight`, WIDTH, FFN);
+      add(`blk.${layer}.ffn_down.weight`, FFN, WIDTH);
+    }
+  }
+  const builder = new GgufBuilder();
+  setKeys(builder, architecture, changes);
+  for (const [name, shape] of Object.entries({ ...shapes, ...tensors })) {
+    if (shape) builder.tensor(name, "F32", shape);
+  }
+  return parseGguf(builder.build().bytes);
+}
+
+Deno.test("a layer without KV heads is Mamba2's, and only attention has a KV cache", () => {
+  for (const architecture of ["nemotron_h"] as const) {
+    const plan = buildPlan(fileWith(architecture));
+    assertEquals(plan.kv.layers, [{ heads: 2, headDim: 16, group: 0 }]);
+    const { heads, headDim, stateSize } = MAMBA;
+    const matrices = { heads, rows: headDim, columns: stateSize + 1 };
+    assertEquals(plan.states, [{ conv: { inputs: 3, channels: CHANNELS }, matrices }]);
+  }
+});
+
+Deno.test("a convolution's bias may be missing", () => {
+  const plan = buildPlan(fileWith("nemotron_h", { "blk.0.ssm_conv1d.bias": undefined }));
+  assertEquals(plan.ops.flatMap((op) => op.op === "short_conv" ? [op.bias] : []), [undefined]);
+});
+
+Deno.test("nemotron_h's epsilon may have LayerNorm's key", () => {
+  const epsilons = (changes: Changes) =>
+    buildPlan(fileWith("nemotron_h", {}, changes)).ops.flatMap((op) =>
+      op.op === "grouped_norm" ? [op.eps] : []
+    );
+  const other = { "attention.layer_norm_epsilon": 0.5 };
+  assertEquals(epsilons({ ...other, [RMS_EPSILON]: NO_KEY }), [0.5]);
+  assertEquals(epsilons({ ...other, [RMS_EPSILON]: 0.25 }), [0.25]);
+});
+
+const REFUSED: readonly (readonly [Name, key: string, value: Value | undefined, changes?: Changes])[] = [
+  ["nemotron_h", "ssm.state_size", 24],
+  ["nemotron_h", "ssm.time_step_rank", 2 ** 32 - 1],
+  ["nemotron_h", "attention.head_count_kv", [0, 2]],
+  ["nemotron_h", "feed_forward_length", [0, 0, -1]],
+  ["nemotron_h", "attention.scale", NaN],
+  ["nemotron_h", "expert_count", 4],
+];
+
+for (const [architecture, key, value, changes] of REFUSED) {
+  const what = value === undefined
+    ? "left out"
+    : `of ${typeof value === "object" ? JSON.stringify(value) : value}`;
+  Deno.test(`${architecture}.${key} ${what} is refused`, () => {
+    const file = fileWith(architecture, {}, { ...changes, [key]: value });
+    const error = assertThrows(() => buildPlan(file), GgufError);
+    assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "${architecture}.${key}"`], error.message);
+  });
+}
+
+const BAD: readonly (readonly [Name, tensor: string, shape: number[] | undefined, changes?: Changes])[] = [
+  ["nemotron_h", "blk.0.ssm_norm.weight", [INNER / 4, 4]],
+  ["nemotron_h", "blk.1.attn_q.weight", undefined],
+  ["nemotron_h", "blk.2.ffn_up.weight", [WIDTH, 2 * FFN]],
+  ["nemotron_h", "blk.2.ffn_gate.weight", [WIDTH, FFN]],
+];
+
+for (const [architecture, tensor, shape, changes] of BAD) {
+  Deno.test(`${architecture}: ${tensor} ${shape ? `of ${shape.join(" x ")}` : "left out"} is refused`, () => {
+    const error = assertThrows(
+      () => buildPlan(fileWith(architecture, { [tensor]: shape }, changes)),
+      GgufError,
+    );
+    assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "${tensor}"`], error.message);
+  });
+}

@@ -1,0 +1,232 @@
+/** Hybrids of Mamba2 and attention: granitehybrid, dense and with experts, and nemotron_h. */
+import {
+  type DecoderShape,
+  expertCounts,
+  type ExpertsShape,
+  writeAttention,
+  writeEnds,
+  writeExperts,
+  writeFeedForward,
+  writeReals,
+} from "./decoder.ts";
+import { type Family, TINY } from "./family.ts";
+import type { SynthFile } from "./file.ts";
+
+export interface MambaShape {
+  readonly heads: number;
+  readonly headDim: number;
+  readonly groups: number;
+  readonly stateSize: number;
+}
+
+export interface MambaHybridShape extends DecoderShape {
+  readonly mamba: MambaShape;
+  /** A mixer a layer, repeated: Mamba2 (M), attention (*) or feed-forward (-). */
+  readonly pattern: string;
+}
+
+export interface GraniteShape extends MambaHybridShape {
+  /** What the embedding, each half of a layer and attention's scores are multiplied by, and logits are divided by. */
+  readonly multipliers: {
+    readonly embedding: number;
+    readonly residual: number;
+    readonly attention: number;
+    readonly logits: number;
+  };
+  /** Attention has rotary positions. */
+  readonly positions?: boolean;
+  readonly experts?: ExpertsShape & { readonly shared: number };
+}
+
+/** llama.cpp wants channels twice as many as the embedding's. */
+const GRANITE: GraniteShape = {
+  ...TINY,
+  layers: 6,
+  heads: 4,
+  kvHeads: 2,
+  headDim: 64,
+  ropeBase: 1e4,
+  mamba: { heads: 16, headDim: 32, groups: 2, stateSize: 48 },
+  pattern: "MM*",
+  multipliers: { embedding: 2, residual: 0.8, attention: 0.2, logits: 1.25 },
+};
+
+const GRANITE_4 = {
+  layers: 40,
+  vocabulary: 100_352,
+  context: 1 << 20,
+  ropeBase: 1e4,
+  pattern: "MMMMM*MMMM",
+} as const;
+const GRANITE_4_TINY: GraniteShape = {
+  ...GRANITE_4,
+  embedding: 1536,
+  feedForward: 512,
+  heads: 12,
+  kvHeads: 4,
+  headDim: 128,
+  mamba: { heads: 48, headDim: 64, groups: 1, stateSize: 128 },
+  multipliers: { embedding: 12, residual: 0.22, attention: 1 / 128, logits: 6 },
+  experts: { count: 64, used: 6, feedForward: 512, shared: 1024 },
+};
+
+export const GRANITEHYBRID: Family<GraniteShape> = {
+  tiny: GRANITE,
+  real: {
+    "granite-4.0-h-1b": { ...GRANITE_4_TINY, feedForward: 4096, experts: undefined },
+    "granite-4.0-h-micro": {
+      ...GRANITE_4,
+      embedding: 2048,
+      feedForward: 8192,
+      heads: 32,
+      kvHeads: 8,
+      headDim: 64,
+      mamba: { heads: 64, headDim: 64, groups: 1, stateSize: 128 },
+      multipliers: { embedding: 12, residual: 0.22, attention: 1 / 64, logits: 8 },
+    },
+  },
+  write: writeGranite,
+};
+
+/** The same with experts and one that all rows go through; attention has positions. */
+export const GRANITEHYBRID_MOE: Family<GraniteShape> = {
+  architecture: "granitehybrid",
+  tiny: {
+    ...GRANITE,
+    positions: true,
+    feedForward: 256,
+    experts: { count: 10, used: 3, feedForward: 256, shared: 512 },
+  },
+  real: { "granite-4.0-h-tiny": GRANITE_4_TINY },
+  write: writeGranite,
+};
+
+export const NEMOTRON_H: Family<MambaHybridShape> = {
+  tiny: {
+    ...TINY,
+    layers: 6,
+    heads: 16,
+    kvHeads: 4,
+    headDim: 48,
+    ropeBase: 1e4,
+    mamba: { heads: 16, headDim: 48, groups: 4, stateSize: 32 },
+    pattern: "M-M*-M",
+  },
+  real: {
+    "nemotron-nano-9b-v2": {
+      layers: 56,
+      vocabulary: 131_072,
+      context: 131_072,
+      embedding: 4480,
+      feedForward: 15_680,
+      heads: 40,
+      kvHeads: 8,
+      headDim: 128,
+      ropeBase: 1e4,
+      mamba: { heads: 128, headDim: 80, groups: 8, stateSize: 128 },
+      pattern: "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
+      untied: true,
+    },
+  },
+  write(file, shape) {
+    const mixers = writeKeys(file, shape);
+    const widths = mixers.map((mixer) => mixer === "-" ? shape.feedForward : 0);
+    file.keys("feed_forward_length", "UINT32", widths);
+    // llama.cpp wants it too, of its drafting layers.
+    file.key("attention.layer_norm_epsilon", "FLOAT32", 1e-6);
+    writeEnds(file, shape);
+    for (const [layer, mixer] of mixers.entries()) {
+      const block = `blk.${layer}`;
+      file.vector(`${block}.attn_norm.weight`, shape.embedding);
+      if (mixer !== "-") {
+        writeMixer(file, block, shape, mixer);
+        continue;
+      }
+      file.matrix(`${block}.ffn_up`, shape.embedding, shape.feedForward);
+      file.matrix(`${block}.ffn_down`, shape.feedForward, shape.embedding);
+    }
+  },
+};
+
+function writeGranite(file: SynthFile, shape: GraniteShape): void {
+  const mixers = writeKeys(file, shape);
+  const { experts, multipliers: m } = shape;
+  file.counts({ feed_forward_length: shape.feedForward });
+  if (experts) {
+    const { expert_count, expert_used_count } = expertCounts(experts);
+    file.counts({ expert_count, expert_used_count, expert_shared_feed_forward_length: experts.shared });
+  }
+  const scales = {
+    embedding_scale: m.embedding,
+    residual_scale: m.residual,
+    "attention.scale": m.attention,
+    logit_scale: m.logits,
+  };
+  for (const [name, value] of Object.entries(scales)) file.key(name, "FLOAT32", value);
+  file.key("rope.scaling.finetuned", "BOOL", shape.positions ?? false);
+  writeEnds(file, shape);
+  for (const [layer, mixer] of mixers.entries()) {
+    const block = `blk.${layer}`;
+    file.vector(`${block}.attn_norm.weight`, shape.embedding);
+    writeMixer(file, block, shape, mixer);
+    file.vector(`${block}.ffn_norm.weight`, shape.embedding);
+    if (!experts) {
+      writeFeedForward(file, block, shape);
+      continue;
+    }
+    writeExperts(file, block, shape.embedding, experts);
+    for (const name of ["ffn_gate_shexp", "ffn_up_shexp"]) {
+      file.matrix(`${block}.${name}`, shape.embedding, experts.shared);
+    }
+    file.matrix(`${block}.ffn_down_shexp`, experts.shared, shape.embedding);
+  }
+}
+
+/** The keys that both have; returns each layer's mixer. */
+function writeKeys(file: SynthFile, shape: MambaHybridShape): string[] {
+  const { mamba, pattern } = shape;
+  const mixers = Array.from({ length: shape.layers }, (_, i) => pattern[i % pattern.length]);
+  file.counts({
+    block_count: shape.layers,
+    context_length: shape.context,
+    embedding_length: shape.embedding,
+    "attention.head_count": shape.heads,
+    "attention.key_length": shape.headDim,
+    "attention.value_length": shape.headDim,
+    "rope.dimension_count": shape.headDim,
+    vocab_size: shape.vocabulary,
+    "ssm.conv_kernel": 4,
+    "ssm.inner_size": mamba.heads * mamba.headDim,
+    "ssm.state_size": mamba.stateSize,
+    "ssm.time_step_rank": mamba.heads,
+    "ssm.group_count": mamba.groups,
+  });
+  const kvHeads = mixers.map((mixer) => mixer === "*" ? shape.kvHeads : 0);
+  file.keys("attention.head_count_kv", "UINT32", kvHeads);
+  writeReals(file, shape);
+  return mixers;
+}
+
+function writeMixer(file: SynthFile, block: string, shape: MambaHybridShape, mixer: string): void {
+  if (mixer === "*") writeAttention(file, block, shape);
+  else writeMamba(file, block, shape.embedding, shape.mamba);
+}
+
+function writeMamba(
+  file: SynthFile,
+  block: string,
+  embedding: number,
+  { heads, headDim, groups, stateSize }: MambaShape,
+): void {
+  const inner = heads * headDim;
+  const channels = inner + 2 * groups * stateSize;
+  file.matrix(`${block}.ssm_in`, embedding, inner + channels + heads);
+  file.floats(`${block}.ssm_conv1d.weight`, [4, channels], (random) => 0.4 * random.normal());
+  file.vector(`${block}.ssm_conv1d.bias`, channels, 0, 0.2);
+  // From heads that keep what they have seen to some that forget it within a few tokens.
+  file.vector(`${block}.ssm_dt.bias`, heads, -1, 0.7);
+  file.floats(`${block}.ssm_a`, [1, heads], (random) => -Math.exp(0.8 * random.normal()));
+  file.floats(`${block}.ssm_d`, [1, heads], (random) => 1 + 0.3 * random.normal());
+  file.floats(`${block}.ssm_norm.weight`, [inner / groups, groups], (random) => 1 + 0.1 * random.normal());
+  file.matrix(`${block}.ssm_out`, inner, embedding);
+}

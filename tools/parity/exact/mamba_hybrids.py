@@ -1,0 +1,92 @@
+"""Granite 4's hybrids, and Nemotron-H: Mamba2, token after token as the paper has it (arXiv 2405.21060, section 7), beside
+attention."""
+import numpy as np
+
+from model import Model, silu
+from qwen3moe import Qwen3Moe
+
+
+class MambaHybrid(Model):
+    def __init__(self, reader, context):
+        super().__init__(reader, context)
+        self.kv_heads = max(self.kv_heads)  # 0 in layers without attention
+        self.scale = self.key("attention.scale", self.scale)
+
+    def convolve(self, x, layer, cache):
+        """Each channel over its own last inputs, with a bias, then silu. x: (tokens, channels)."""
+        kernel = self.weights[f"blk.{layer}.ssm_conv1d.weight"]  # (channels, taps)
+        taps = kernel.shape[1]
+        if cache.inputs[layer] is None:
+            cache.inputs[layer] = np.zeros((taps - 1, x.shape[1]))
+        inputs = np.concatenate([cache.inputs[layer], x])
+        cache.inputs[layer] = inputs[len(x):]
+        tapped = sum(inputs[i:i + len(x)] * kernel[:, i] for i in range(taps))
+        return silu(tapped + self.weights[f"blk.{layer}.ssm_conv1d.bias"])
+
+    def mamba2(self, x, layer, cache):
+        n, name = len(x), f"blk.{layer}"
+        inner, size = self.key("ssm.inner_size"), self.key("ssm.state_size")
+        heads, groups = self.key("ssm.time_step_rank"), self.key("ssm.group_count")
+        rows = self.linear(x, f"{name}.ssm_in")
+        gate, mixed, step = np.split(rows, [inner, 2 * (inner + groups * size)], axis=1)
+        values, write, read = np.split(self.convolve(mixed, layer, cache), [inner, inner + groups * size], axis=1)
+        values = values.reshape(n, heads, inner // heads)
+        # Each group's vectors for all of its heads.
+        write, read = (np.repeat(t.reshape(n, groups, size), heads // groups, axis=1) for t in (write, read))
+        step = np.log1p(np.exp(step + self.weights[f"{name}.ssm_dt.bias"]))
+        decay = np.exp(step * self.weights[f"{name}.ssm_a"].reshape(heads))
+        skip = self.weights[f"{name}.ssm_d"].reshape(heads, 1)
+        state = cache.states[layer]
+        if state is None:
+            state = np.zeros((heads, inner // heads, size))
+        out = np.empty_like(values)
+        for t in range(n):
+            written = np.einsum("hp,hn->hpn", step[t][:, None] * values[t], write[t])
+            state = state * decay[t][:, None, None] + written
+            out[t] = np.einsum("hpn,hn->hp", state, read[t]) + skip * values[t]
+        cache.states[layer] = state
+        gated = (out.reshape(n, inner) * silu(gate)).reshape(n, groups, inner // groups)
+        normed = gated / np.sqrt(np.mean(gated * gated, axis=-1, keepdims=True) + self.eps)
+        normed = normed * self.weights[f"{name}.ssm_norm.weight"].reshape(groups, inner // groups)
+        return self.linear(normed.reshape(n, inner), f"{name}.ssm_out")
+
+    def mix(self, x, layer, cache):
+        recurrent = f"blk.{layer}.ssm_a" in self.weights
+        return (self.mamba2 if recurrent else self.attention)(x, layer, cache)
+
+
+class GraniteHybrid(MambaHybrid):
+    interleaved = True
+
+    def frequencies_of(self, layer):
+        return self.frequencies if self.key("rope.scaling.finetuned", True) else None
+
+    def embed(self, tokens):
+        return super().embed(tokens) * self.key("embedding_scale", 1)
+
+    def layer(self, x, layer, cache):
+        name, times = f"blk.{layer}", self.key("residual_scale", 1)
+        x = x + times * self.mix(self.norm(x, f"{name}.attn_norm"), layer, cache)
+        return x + times * self.feed_forward(self.norm(x, f"{name}.ffn_norm"), name)
+
+    def feed_forward(self, x, name):
+        if f"{name}.ffn_gate_inp.weight" not in self.weights:
+            return super().feed_forward(x, name)
+        gate, up, down = (f"{name}.ffn_{part}_shexp" for part in ("gate", "up", "down"))
+        shared = self.linear(silu(self.linear(x, gate)) * self.linear(x, up), down)
+        return shared + Qwen3Moe.feed_forward(self, x, name)
+
+    def logits(self, rows):
+        return super().logits(rows) / self.key("logit_scale", 1)
+
+
+class NemotronH(MambaHybrid):
+    def frequencies_of(self, layer):
+        return None
+
+    def layer(self, x, layer, cache):
+        name = f"blk.{layer}"
+        normed = self.norm(x, f"{name}.attn_norm")
+        if f"{name}.ffn_up.weight" in self.weights:
+            return x + self.linear(np.maximum(self.linear(normed, f"{name}.ffn_up"), 0) ** 2, f"{name}.ffn_down")
+        return x + self.mix(normed, layer, cache)
