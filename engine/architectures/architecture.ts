@@ -2,6 +2,7 @@ import type { ArchitectureKeys } from "../gguf/architecture_keys.ts";
 import type { Allowed, Hparams } from "../gguf/hparams.ts";
 import type { ModelPooling, PoolingKind } from "../gguf/pooling.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
+import type { LogitOptions } from "../plan/ops/candidates.ts";
 import type { Rope } from "./rope.ts";
 
 /** How a graph ends, after its last layer. */
@@ -10,6 +11,8 @@ export interface Ending {
   readonly norm?: string;
   /** Gives rows of whole texts only: no logits, and no output matrix. */
   readonly encoder?: boolean;
+  /** What becomes of the logits; by default they are taken as they are. */
+  readonly logits?: LogitOptions;
 }
 
 /** What `general.architecture` names. A file of this folder exports one, or some that are alike; registry.ts lists them all. */

@@ -53,12 +53,13 @@ export function buildPlan(
   const hparams = readHparams(file, architecture.allows);
   checkHeads(hparams);
   const keys = ArchitectureKeys.of(file.metadata);
-  const { norm = OUTPUT_NORM, encoder = false } = architecture.ending?.(keys, hparams) ?? {};
+  const { norm = OUTPUT_NORM, encoder = false, logits } = architecture.ending?.(keys, hparams) ?? {};
   const builder = new PlanBuilder(file);
   builder.leaveOut(isRopeFactors);
   const x = architecture.build(builder, hparams, new Rope(hparams, factors));
   if (!encoder) {
-    candidates(builder, rmsNorm(builder, x, norm, hparams.epsilon, "logits"), hparams.vocabSize);
+    const last = rmsNorm(builder, x, norm, hparams.epsilon, "logits");
+    candidates(builder, last, hparams.vocabSize, logits);
   }
   const poolTexts = architecture.pool ??
     ((b, x, h, pooling) => poolDecoder(b, x, { name: norm, eps: h.epsilon }, pooling));

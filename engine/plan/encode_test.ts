@@ -40,6 +40,7 @@ class Reader {
 }
 
 const NONE = 0xffffffff;
+const ONE = 0x3f800000; // 1 as an f32
 const MODELS = {
   qwen2: smallTransformer({ architecture: "qwen2", type: "Q8_0", biases: true, types: { ffn_down: "F16" } }),
   qwen35: smallHybrid({ architecture: "qwen35", type: "Q8_0" }),
@@ -106,19 +107,20 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
       const code = r.u32();
       switch (op.op) {
         case "embed":
-          assertEquals([code, ...r.u32s(2)], [0, op.weight, op.out]);
+          assertEquals([code, r.u32(), r.f32(), r.u32()], [0, op.weight, 1, op.out]);
           break;
         case "rope_table":
           assertEquals([code, ...r.u32s(2)], [1, op.out, op.table]);
           break;
         case "rms_norm":
           assertEquals([code, ...r.u32s(2), r.f32()], [2, op.x, op.weight, op.eps]);
-          assertEquals(r.u32s(3), forms(op.out));
+          assertEquals([r.f32(), ...r.u32s(3)], [1, ...forms(op.out)]);
           break;
         case "matmul":
           assertEquals([code, ...r.u32s(4)], [3, ...forms(op.x), op.parts.length]);
           for (const p of op.parts) {
-            assertEquals(r.u32s(5), [p.weight, operand(p.bias), p.out, Number(p.add), p.fine]);
+            assertEquals(r.u32s(3), [p.weight, operand(p.bias), p.out]);
+            assertEquals(r.u32s(2), [p.add === undefined ? NONE : ONE, p.fine]);
           }
           break;
         case "glu":
@@ -135,7 +137,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
           assertEquals([code, ...r.u32s(4)], [5, op.q, operand(op.k), operand(op.v), operand(op.table)]);
           assertEquals(r.u32s(2), [operand(op.qNorm), operand(op.kNorm)]);
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
-          assertEquals([...r.u32s(2), r.f32()], [op.rotated, Number(op.interleaved), op.eps]);
+          assertEquals([...r.u32s(2), r.f32(), r.u32()], [op.rotated, Number(op.interleaved), op.eps, 0]);
           break;
         case "attention":
           assertEquals([code, ...r.u32s(2)], [6, op.q, op.out]);
@@ -147,6 +149,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
           break;
         case "candidates":
           assertEquals([code, ...r.u32s(3)], [8, op.logits, operand(op.exact?.x), operand(op.exact?.weight)]);
+          assertEquals([r.f32(), r.f32()], [1, 0]);
           break;
         case "pool":
           assertEquals([code, ...r.u32s(2), r.f32()], [11, op.x, op.norm!.weight, op.norm!.eps]);

@@ -75,7 +75,7 @@ Deno.test("scratch: layers share their memory", () => {
   const plan = buildPlan(smallTransformer({ architecture: "qwen3", type: "Q8_0", headNorms: true }));
   assertSound(plan);
   const { arenaBytes } = planScratch(plan, MAX_ROWS, MAX_LOGIT_ROWS);
-  const firstLayer = plan.ops.findIndex((op) => op.op === "matmul" && op.parts[0].add) + 1;
+  const firstLayer = plan.ops.findIndex((op) => op.op === "matmul" && op.parts[0].add !== undefined) + 1;
   const alone = { ...plan, ops: plan.ops.slice(0, 2 * firstLayer) };
   assertEquals(planScratch(alone, MAX_ROWS, MAX_LOGIT_ROWS).arenaBytes, arenaBytes);
 });

@@ -1,10 +1,10 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
-import { floats, group, optional, weights } from "../operands.ts";
+import { floats, group, optional, real, weights } from "../operands.ts";
 import { linear } from "./matmul.ts";
 
 /**
- * Penalties, bias, mask, best candidates and log-sum-exp of each logits row. Where the logits were computed from
+ * Scale and softcap of the logits; then penalties, bias, mask, best candidates and log-sum-exp of each logits row. Where the logits were computed from
  * rounded activations, the best of them are computed once more from `exact`: rows x, and the matrix.
  */
 export const CANDIDATES = opKind({
@@ -13,19 +13,37 @@ export const CANDIDATES = opKind({
   operands: {
     logits: floats("update"),
     exact: optional(group({ x: floats("read"), weight: weights })),
+    scale: real,
+    /** Logits become softcap * tanh(scale * logit / softcap); 0 is none. */
+    softcap: real,
   },
-  text: ({ logits, exact }, t) =>
-    exact
-      ? `candidates(${t.buffer(logits)}; exact ${t.tensor(exact.weight)} of ${t.buffer(exact.x)})`
-      : `candidates(${t.buffer(logits)})`,
+  text: ({ logits, exact, scale, softcap }, t) => {
+    const operands = [t.buffer(logits)];
+    if (exact) operands.push(`exact ${t.tensor(exact.weight)} of ${t.buffer(exact.x)}`);
+    if (scale !== 1) operands.push(`scale ${scale}`);
+    if (softcap !== 0) operands.push(`softcap ${softcap}`);
+    return `candidates(${operands.join("; ")})`;
+  },
 });
 
+export interface LogitOptions {
+  /** What logits are multiplied by; by default 1. */
+  readonly scale?: number;
+  /** Logits stay within plus and minus this, by a tanh; 0, the default, is no bound. */
+  readonly softcap?: number;
+}
+
 /** The best tokens to follow each row of x; the embedding is the matrix where the file has none for the output. */
-export function candidates(b: PlanBuilder, x: Value, vocab: number): void {
+export function candidates(
+  b: PlanBuilder,
+  x: Value,
+  vocab: number,
+  { scale = 1, softcap = 0 }: LogitOptions = {},
+): void {
   const name = b.file.tensors.has("output.weight") ? "output" : "token_embd";
   const [logits] = linear(b, x, [{ name, rows: vocab }]);
   const weight = b.matrix(`${name}.weight`, x.columns, vocab);
   const rounded = x.forms.quant !== undefined;
   const exact = rounded ? { x: b.asFloat(x), weight } : undefined;
-  b.push({ op: "candidates", logits: b.asFloat(logits), exact });
+  b.push({ op: "candidates", logits: b.asFloat(logits), exact, scale, softcap });
 }

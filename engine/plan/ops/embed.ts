@@ -1,18 +1,21 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
-import { floats, weights } from "../operands.ts";
+import { floats, real, weights } from "../operands.ts";
 
-/** out = rows of the matrix, by token id. */
+/** out = scale times rows of the matrix, by token id. */
 export const EMBED = opKind({
   op: "embed",
   code: 0,
-  operands: { weight: weights, out: floats("write") },
-  text: (op, t) => `${t.buffer(op.out)} = embed(${t.tensor(op.weight)})`,
+  operands: { weight: weights, scale: real, out: floats("write") },
+  text: (op, t) => {
+    const scale = op.scale === 1 ? "" : `; scale ${op.scale}`;
+    return `${t.buffer(op.out)} = embed(${t.tensor(op.weight)}${scale})`;
+  },
 });
 
-/** The tokens' rows of the embedding. */
-export function embed(b: PlanBuilder, name: string, vocab: number, columns: number): Value {
+/** The tokens' rows of the embedding, times `scale`. */
+export function embed(b: PlanBuilder, name: string, vocab: number, columns: number, scale = 1): Value {
   const out = b.floats("x", "step", columns);
-  b.push({ op: "embed", weight: b.matrix(`${name}.weight`, columns, vocab), out: b.asFloat(out) });
+  b.push({ op: "embed", weight: b.matrix(`${name}.weight`, columns, vocab), scale, out: b.asFloat(out) });
   return out;
 }

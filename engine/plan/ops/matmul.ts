@@ -1,6 +1,6 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
-import { flag, floats, forms, groups, integer, optional, product, weights } from "../operands.ts";
+import { floats, forms, groups, integer, optional, product, real, weights } from "../operands.ts";
 
 /** out (+)= weight x + bias, for several matrices that read the same x. */
 export const MATMUL = opKind({
@@ -12,17 +12,22 @@ export const MATMUL = opKind({
       weight: product,
       bias: optional(weights),
       out: floats("write"),
-      /** Adds to what `out` holds: a residual connection. */
-      add: flag,
+      /** Adds so many times the product to what `out` holds: a residual connection. */
+      add: optional(real),
       /** The first rows of the matrix, which read x in two planes. */
       fine: integer,
     }),
   },
   text: (op, t) =>
     op.parts.map((p) => {
-      return `${t.buffer(p.out)} ${p.add ? "+=" : "="} ${t.affine(p.weight, p.bias)}`;
+      return `${t.buffer(p.out)} ${assignment(p.add)} ${t.affine(p.weight, p.bias)}`;
     }).join("; ") + ` of ${t.forms(op.x)}`,
 });
+
+function assignment(times?: number): string {
+  if (times === undefined) return "=";
+  return times === 1 ? "+=" : `+= ${times} *`;
+}
 
 export interface Linear {
   /** Tensor name without `.weight`; `.bias` beside it is added where the file has one. */
@@ -30,6 +35,8 @@ export interface Linear {
   readonly rows: number;
   /** Adds to this value (a residual connection) instead of making a new one. */
   readonly addTo?: Value;
+  /** How many times the product is added to `addTo`; by default once. */
+  readonly times?: number;
   /**
    * So many of the first rows are sensitive products: where the weights are blocks, x keeps some 15 bits instead of 8 for
    * them, at twice the work. All rows, or a multiple of 16.
@@ -49,7 +56,7 @@ export function linear(b: PlanBuilder, x: Value, linears: readonly Linear[]): Va
       weight,
       bias: b.bias(l.name, l.rows),
       out: b.asFloat(values[i]),
-      add: l.addTo !== undefined,
+      add: l.addTo && (l.times ?? 1),
       fine,
     };
   });

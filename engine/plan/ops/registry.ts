@@ -20,6 +20,8 @@ import { EMBED } from "./embed.ts";
 import { EMBED_POSITIONS } from "./embed_positions.ts";
 import { EXPERT_GLU } from "./expert_glu.ts";
 import { EXPERT_SUM } from "./expert_sum.ts";
+import { EXPERT_SWIGLU } from "./expert_swiglu.ts";
+import { GATE } from "./gate.ts";
 import { GATED_CONV } from "./gated_conv.ts";
 import { GLU } from "./glu.ts";
 import { GROUPED_NORM } from "./grouped_norm.ts";
@@ -27,6 +29,7 @@ import { LAYER_NORM } from "./layer_norm.ts";
 import { MAMBA2 } from "./mamba2.ts";
 import { MATMUL } from "./matmul.ts";
 import { POOL } from "./pool.ts";
+import { POST_NORM } from "./post_norm.ts";
 import { QUANTIZE } from "./quantize.ts";
 import { RETURN_POOLED } from "./return_pooled.ts";
 import { RMS_NORM } from "./rms_norm.ts";
@@ -62,6 +65,8 @@ export const KINDS = [
   TEXT_ATTENTION,
   MAMBA2,
   GROUPED_NORM,
+  POST_NORM,
+  GATE,
   GATED_CONV,
 ] as const;
 

@@ -21,11 +21,13 @@ export const ROPE_APPEND = opKind({
     rotated: integer,
     interleaved: flag,
     eps: real,
+    /** Values are normed, without weights. */
+    vNorm: flag,
   },
   text: (op, t) => {
     const { layer, heads, kvHeads, headDim, gated } = op.heads;
     const what = `layer ${layer}, ${heads}/${kvHeads} heads of ${headDim}, rotated ${op.rotated}` +
-      (op.interleaved ? " interleaved" : "") + (gated ? ", gated" : "");
+      (op.interleaved ? " interleaved" : "") + (gated ? ", gated" : "") + (op.vNorm ? ", values normed" : "");
     const buffers = [op.q, op.k, op.v, op.table].filter((id) => id !== undefined);
     const operands = [t.buffers(...buffers), t.tensors(op.qNorm, op.kNorm)].filter(Boolean);
     return `rope_append(${operands.join(", ")}; ${what})`;
@@ -42,11 +44,13 @@ export interface RopeOptions {
   /** Tensor names of the per-head norms. */
   readonly qNorm?: string;
   readonly kNorm?: string;
+  /** Norms the value heads, without weights. */
+  readonly vNorm?: boolean;
 }
 
 /**
  * Turns queries and keys by their positions, in place, and keeps keys and values. Queries alone are those of a layer that
- * reads another's cache.
+ * reads another's cache. Values that are the same `Value` as the keys are those before they are normed and turned.
  */
 export function ropeAppend(
   b: PlanBuilder,
@@ -67,5 +71,6 @@ export function ropeAppend(
     rotated: rope.rotated,
     interleaved: rope.interleaved,
     eps: rope.eps,
+    vNorm: rope.vNorm ?? false,
   });
 }

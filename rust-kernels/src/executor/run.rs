@@ -98,6 +98,11 @@ impl Run<'_> {
         self.weights.vector(index, len).expect("checked at decode").as_ptr()
     }
 
+    /// A vector, or null where an op has none.
+    pub fn vector_or_null(&self, index: Option<usize>, len: usize) -> *const f32 {
+        index.map_or(std::ptr::null(), |index| self.vector(index, len))
+    }
+
     /// A row of a matrix as floats.
     ///
     /// # Safety

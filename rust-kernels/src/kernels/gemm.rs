@@ -12,11 +12,11 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// What is done with the sums of a matrix product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Epilogue {
     Store,
-    /// Adds to what the output holds: a residual connection.
-    Add,
+    /// Adds so many times the sums to what the output holds: a residual connection.
+    Add(f32),
 }
 
 /// Tokens from which it pays to decode panels once for all of them: more than a register tile of `thin_gemm`.
@@ -407,8 +407,8 @@ unsafe fn complete<S: Simd>(s: S, epilogue: Epilogue, sums: S::F, bias: *const f
         if !bias.is_null() {
             y = s.add(y, s.load(bias));
         }
-        if epilogue == Epilogue::Add {
-            y = s.add(y, s.load(out));
+        if let Epilogue::Add(times) = epilogue {
+            y = s.fma(s.splat(times), y, s.load(out));
         }
         s.store(out, y);
     }

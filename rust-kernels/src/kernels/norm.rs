@@ -59,14 +59,23 @@ pub unsafe fn inverse_rms<S: Simd>(s: S, x: *const f32, n: usize, eps: f32) -> f
     }
 }
 
-/// y = x * factor * weight.
+/// y = x * factor * weight, or x * factor where `weight` is null.
 ///
 /// # Safety
-/// All three hold `n` floats; `y` may be `x`.
+/// All hold `n` floats; `y` may be `x`.
 #[inline(always)]
 pub unsafe fn scale_by<S: Simd>(s: S, x: *const f32, weight: *const f32, n: usize, factor: f32, y: *mut f32) {
     unsafe {
         let whole = n / S::LANES * S::LANES;
+        if weight.is_null() {
+            for i in (0..whole).step_by(S::LANES) {
+                s.store(y.add(i), s.mul(s.load(x.add(i)), s.splat(factor)));
+            }
+            for i in whole..n {
+                *y.add(i) = *x.add(i) * factor;
+            }
+            return;
+        }
         for i in (0..whole).step_by(S::LANES) {
             let v = s.mul(s.mul(s.load(x.add(i)), s.splat(factor)), s.load(weight.add(i)));
             s.store(y.add(i), v);

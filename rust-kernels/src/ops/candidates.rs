@@ -3,6 +3,7 @@ use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
+use crate::kernels::activations::{Function, Tanh};
 use crate::kernels::dot::Dot;
 use crate::program::{Operands, Program, Rows};
 use crate::simd::{Kernel, Simd, exp};
@@ -14,6 +15,7 @@ const SHARPENED: usize = 32;
 pub struct Candidates {
     logits: usize,
     exact: Option<Exact>,
+    form: LogitForm,
 }
 
 /// What the best logits are computed from once more: rows of floats, and the matrix.
@@ -22,13 +24,16 @@ struct Exact {
     x: usize,
     weight: usize,
     columns: usize,
+    form: LogitForm,
 }
 
 impl Decode for Candidates {
     fn decode(o: &mut Operands) -> Result<Self> {
         let logits = o.float(Some(o.program.vocab))?;
         o.rows_are(logits, Rows::Logits)?;
-        let (Some(x), Some(weight)) = (o.optional()?, o.optional()?) else { return Ok(Self { logits, exact: None }) };
+        let (x, weight, scale, softcap) = (o.optional()?, o.optional()?, o.f32()?, o.f32()?);
+        let form = LogitForm { scale, softcap };
+        let (Some(x), Some(weight)) = (x, weight) else { return Ok(Self { logits, exact: None, form }) };
         o.is_float(x, None)?;
         o.same_rows(&[Some(x), Some(logits)])?;
         let columns = o.buffer(x)?.columns;
@@ -36,7 +41,7 @@ impl Decode for Candidates {
             bail!("buffer {x} must have a multiple of 16 columns (got {columns})");
         }
         o.shape(weight, o.program.vocab, columns)?;
-        Ok(Self { logits, exact: Some(Exact { x, weight, columns }) })
+        Ok(Self { logits, exact: Some(Exact { x, weight, columns, form }), form })
     }
 }
 
@@ -59,6 +64,10 @@ impl Op for Candidates {
             };
             // SAFETY: one row of the buffer, which only this item touches.
             let logits = unsafe { std::slice::from_raw_parts_mut(run.float(self.logits, row), run.p.vocab) };
+            if !self.form.is_plain() {
+                // SAFETY: its operands are slices.
+                unsafe { run.isa.run(FormLogits { logits, form: self.form }) }
+            }
             let mut chosen = Chosen { run, row, logits, best: &mut best, scratch: work.scratch };
             let (spread, probed) = match &mask {
                 None => chosen.among_all(self.exact, &request.probe),
@@ -145,7 +154,11 @@ impl Exact {
             // SAFETY: the token is below the matrix's rows; the scratch row and x hold its columns.
             unsafe {
                 run.matrix_row(m, token as usize, scratch);
-                logits[token as usize] = run.isa.run(Dot { a: scratch, b: x, n: self.columns });
+                let logit = &mut logits[token as usize];
+                *logit = run.isa.run(Dot { a: scratch, b: x, n: self.columns });
+                if !self.form.is_plain() {
+                    run.isa.run(FormLogits { logits: std::slice::from_mut(logit), form: self.form });
+                }
             }
         }
     }
@@ -183,6 +196,58 @@ fn answer(
         // No token is drawn where there is no candidate: that is told by their count.
         candidate(HEAD_WORDS + 3 * k + probed.len(), 1, drawn.unwrap_or((0.0, 0)));
     }
+}
+
+/// What a model makes of its logits: `scale` times them, and then softcap * tanh(x / softcap) where `softcap` is not 0.
+#[derive(Clone, Copy)]
+pub struct LogitForm {
+    pub scale: f32,
+    pub softcap: f32,
+}
+
+impl LogitForm {
+    fn is_plain(self) -> bool {
+        self.scale == 1.0 && self.softcap == 0.0
+    }
+}
+
+/// Gives logits their form in place, each by itself; those that are not numbers stay so.
+pub struct FormLogits<'a> {
+    pub logits: &'a mut [f32],
+    pub form: LogitForm,
+}
+
+impl Kernel for FormLogits<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        let (chunks, rest) = split(self.logits, S::LANES);
+        for chunk in chunks {
+            unsafe { s.store(chunk.as_mut_ptr(), formed(s, self.form, s.load(chunk.as_ptr()))) }
+        }
+        // The last few take the same steps on a padded copy.
+        let mut padded = [0f32; 16];
+        padded[..rest.len()].copy_from_slice(rest);
+        unsafe { s.store(padded.as_mut_ptr(), formed(s, self.form, s.load(padded.as_ptr()))) }
+        rest.copy_from_slice(&padded[..rest.len()]);
+    }
+}
+
+/// Whole vectors, and what is left.
+fn split(logits: &mut [f32], lanes: usize) -> (std::slice::ChunksExactMut<'_, f32>, &mut [f32]) {
+    let (whole, rest) = logits.split_at_mut(logits.len() / lanes * lanes);
+    (whole.chunks_exact_mut(lanes), rest)
+}
+
+#[inline(always)]
+fn formed<S: Simd>(s: S, form: LogitForm, logits: S::F) -> S::F {
+    let x = s.mul(logits, s.splat(form.scale));
+    if form.softcap == 0.0 {
+        return x;
+    }
+    let cap = s.splat(form.softcap);
+    s.mul(cap, Tanh::of(s, s.div(x, cap)))
 }
 
 /// Candidates as (logit, token).

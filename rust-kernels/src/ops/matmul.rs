@@ -42,7 +42,7 @@ impl Decode for MatMul {
 impl Part {
     fn decode(o: &mut Operands, x: Out, columns: usize) -> Result<Self> {
         let (weight, bias, out) = (o.size()?, o.optional()?, o.float(None)?);
-        let epilogue = if o.flag()? { Epilogue::Add } else { Epilogue::Store };
+        let epilogue = o.optional_f32()?.map_or(Epilogue::Store, Epilogue::Add);
         let (fine, rows) = (o.size()?, o.buffer(out)?.columns);
         o.same_rows(&[x.float, x.quant, x.fine, Some(out)])?;
         o.shape(weight, rows, columns)?;

@@ -9,6 +9,7 @@ pub mod embed_positions;
 pub mod expert_glu;
 pub mod expert_sum;
 mod experts;
+pub mod gate;
 pub mod gated_conv;
 pub mod glu;
 pub mod grouped_norm;
@@ -16,6 +17,7 @@ pub mod layer_norm;
 pub mod mamba2;
 pub mod matmul;
 pub mod pool;
+pub mod post_norm;
 mod product;
 pub mod quantize;
 pub mod return_pooled;
@@ -105,6 +107,8 @@ ops! {
     14 => expert_sum::ExpertSum,
     15 => return_pooled::ReturnPooled,
     17 => activated::Activated,
+    19 => post_norm::PostNorm,
+    20 => gate::Gate,
     22 => layer_norm::LayerNorm,
     23 => embed_positions::EmbedPositions,
     24 => rotate::Rotate,

@@ -150,9 +150,10 @@ impl Product {
         let few = end <= isa.tile(); // one tile then holds both planes
         let panels = if few { FINE_COLUMNS / isa.lanes() } else { (L2_BYTES / args.panel_bytes).max(1) };
         let step = panels * isa.lanes();
+        let times = times_added(args.epilogue);
         for row in (0..args.rows).step_by(step) {
             let first = some_rows(args, isa.lanes(), row..args.rows.min(row + step));
-            let rest = Gemm { from: x.rest, to: end, bias: std::ptr::null(), epilogue: Epilogue::Add, ..first };
+            let rest = Gemm { from: x.rest, to: end, bias: std::ptr::null(), epilogue: Epilogue::Add(times), ..first };
             let both = Gemm { from: 0, out: self.tile, ldo: FINE_COLUMNS, epilogue: Epilogue::Store, ..rest };
             // SAFETY: as above; the tile holds all rows of both planes and FINE_COLUMNS of each.
             unsafe {
@@ -188,6 +189,30 @@ pub(super) fn some_rows(args: &Gemm, lanes: usize, rows: Range<usize>) -> Gemm {
 /// # Safety
 /// `products` holds 2 m rows of FINE_COLUMNS; `args` has m rows, and bias and output for them.
 unsafe fn add_planes(args: &Gemm, products: *const f32, m: usize) {
+    let times = times_added(args.epilogue);
+    // A multiply-add of 1 is an addition, which takes no call where the compiler knows no instruction for it.
+    if times == 1.0 {
+        // SAFETY: the caller's promise; here and below.
+        unsafe { add_planes_by(args, products, m, |x, to| x + to) }
+    } else {
+        unsafe { add_planes_by(args, products, m, |x, to| times.mul_add(x, to)) }
+    }
+}
+
+/// Times that the second plane's products are added to the first's.
+fn times_added(epilogue: Epilogue) -> f32 {
+    match epilogue {
+        Epilogue::Store => 1.0,
+        Epilogue::Add(times) => times,
+    }
+}
+
+/// `add` adds a product to what is there.
+///
+/// # Safety
+/// As `add_planes`.
+#[inline(always)]
+unsafe fn add_planes_by(args: &Gemm, products: *const f32, m: usize, add: impl Fn(f32, f32) -> f32) {
     for row in 0..m {
         // SAFETY: the caller's promise.
         unsafe {
@@ -198,10 +223,10 @@ unsafe fn add_planes(args: &Gemm, products: *const f32, m: usize) {
                 if !args.bias.is_null() {
                     y += *args.bias.add(i);
                 }
-                if args.epilogue == Epilogue::Add {
-                    y += *out.add(i);
+                if let Epilogue::Add(_) = args.epilogue {
+                    y = add(y, *out.add(i));
                 }
-                *out.add(i) = *rest.add(i) + y;
+                *out.add(i) = add(*rest.add(i), y);
             }
         }
     }

@@ -9,8 +9,10 @@ use crate::simd::{Kernel, Simd};
 
 pub struct RmsNorm {
     x: usize,
-    weight: usize,
+    weight: Option<usize>,
     eps: f32,
+    /// What the normed rows are multiplied by.
+    scale: f32,
     out: Out,
     columns: usize,
     /// Whether only rows whose logits are wanted go on.
@@ -19,16 +21,18 @@ pub struct RmsNorm {
 
 impl Decode for RmsNorm {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let (x, weight, eps, out) = (o.step_float(None)?, o.size()?, o.f32()?, o.fine_out()?);
+        let (x, weight, eps, scale, out) = (o.step_float(None)?, o.optional()?, o.f32()?, o.f32()?, o.fine_out()?);
         let columns = o.buffer(x)?.columns;
-        o.vector(weight, columns)?;
+        if let Some(weight) = weight {
+            o.vector(weight, columns)?;
+        }
         o.width(out, columns)?;
         o.same_rows(&[out.float, out.quant, out.fine])?;
         for index in out.forms() {
             o.no_pools(index)?;
         }
         let gather = out.forms().any(|i| o.program.buffers[i].rows == Rows::Logits);
-        Ok(Self { x, weight, eps, out, columns, gather })
+        Ok(Self { x, weight, eps, scale, out, columns, gather })
     }
 }
 
@@ -42,17 +46,17 @@ impl Op for RmsNorm {
     }
 
     fn run(&self, run: &Run, work: &Work) {
-        let &Self { columns, eps, .. } = self;
-        let (out, weight) = (run.outputs(self.out), run.vector(self.weight, columns));
+        let &Self { columns, eps, scale, .. } = self;
+        let (out, weight) = (run.outputs(self.out), run.vector_or_null(self.weight, columns));
         for row in work.items(run.rows_of_any(self.out)).flatten() {
             let x = run.float(self.x, if self.gather { run.step.logits[row].row } else { row });
             // SAFETY: rows and widths were checked at decode.
-            unsafe { run.isa.run(NormRow { x, weight, columns, eps, out: &out, row, scratch: work.scratch }) }
+            unsafe { run.isa.run(NormRow { x, weight, columns, eps, scale, out: &out, row, scratch: work.scratch }) }
         }
     }
 }
 
-/// y = x / sqrt(mean(x^2) + eps) * weight for one row.
+/// y = scale * x / sqrt(mean(x^2) + eps) * weight for one row; without a weight where that is null.
 ///
 /// # Safety
 /// `x`, `weight` and `scratch` hold `columns` floats; the outputs have the row.
@@ -61,6 +65,7 @@ pub struct NormRow<'a> {
     pub weight: *const f32,
     pub columns: usize,
     pub eps: f32,
+    pub scale: f32,
     pub out: &'a Outputs,
     pub row: usize,
     /// Used where no float output is wanted.
@@ -72,10 +77,10 @@ impl Kernel for NormRow<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) {
-        let Self { x, weight, columns, eps, out, row, scratch } = self;
+        let Self { x, weight, columns, eps, scale, out, row, scratch } = self;
         unsafe {
             let y = if out.float.is_null() { scratch } else { out.float.add(row * out.float_stride) };
-            let factor = inverse_rms(s, x, columns, eps);
+            let factor = scale * inverse_rms(s, x, columns, eps);
             scale_by(s, x, weight, columns, factor, y);
             if let Some(quant) = &out.quant {
                 quantize_row(s, y, quant, row);

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::kv::KV_BLOCK;
 use crate::kernels::norm::{inverse_rms, scale_by};
-use crate::program::{Heads, Operands, Rows};
+use crate::program::{Heads, Operands, Program, Rows};
 use crate::simd::{Kernel, Simd};
 
 pub struct RopeAppend {
@@ -17,6 +17,8 @@ pub struct RopeAppend {
     table: Option<usize>,
     q_norm: Option<usize>,
     k_norm: Option<usize>,
+    /// Whether values are normed, without weights.
+    v_norm: bool,
     heads: Heads,
     rope: RopeShape,
 }
@@ -31,7 +33,7 @@ impl Decode for RopeAppend {
         };
         let (table, q_norm, k_norm) = (o.optional()?, o.optional()?, o.optional()?);
         let heads = o.heads()?;
-        let (rotated, interleaved, eps) = (o.size()?, o.flag()?, o.f32()?);
+        let (rotated, interleaved, eps, v_norm) = (o.size()?, o.flag()?, o.f32()?, o.flag()?);
         let (dim, kv) = (heads.head_dim, heads.kv_heads * heads.head_dim);
         o.is_float(q, Some(heads.query_columns()))?;
         match table {
@@ -53,15 +55,19 @@ impl Decode for RopeAppend {
             o.vector(norm, dim)?;
         }
         let rope = RopeShape { head_dim: dim, rotated, interleaved, eps };
-        Ok(Self { q, kept, table, q_norm, k_norm, heads, rope })
+        Ok(Self { q, kept, table, q_norm, k_norm, v_norm, heads, rope })
     }
 }
 
 impl Op for RopeAppend {
+    fn scratch(&self, _: &Program) -> usize {
+        if self.v_norm { self.heads.head_dim } else { 0 }
+    }
+
     fn run(&self, run: &Run, work: &Work) {
         let (h, dim) = (&self.heads, self.heads.head_dim);
         let group = h.heads / h.kv_heads;
-        let [q_norm, k_norm] = [self.q_norm, self.k_norm].map(|n| n.map_or(std::ptr::null(), |n| run.vector(n, dim)));
+        let [q_norm, k_norm] = [self.q_norm, self.k_norm].map(|n| run.vector_or_null(n, dim));
         let append = run.p.kv.kind.appenders();
         for item in work.items(run.tokens() * h.kv_heads).flatten() {
             let (row, head) = (item / h.kv_heads, item % h.kv_heads);
@@ -79,12 +85,17 @@ impl Op for RopeAppend {
                     run.isa.run(NormAndRotate { x, weight: q_norm, table, shape });
                 }
                 let Some(kept) = self.kept else { continue };
-                let [key, value] = kept.map(|buffer| run.float(buffer, row).add(head * dim));
-                run.isa.run(NormAndRotate { x: key, weight: k_norm, table, shape });
+                let [key, mut value] = kept.map(|buffer| run.float(buffer, row).add(head * dim));
                 let at = head * run.p.kv.layers[h.layer].head_bytes;
                 let [keys, values] = run.kv_block(h.layer, block);
-                (append.key)(run.isa, key, dim, keys.add(at), slot);
+                // Values come first: they may be the keys as they are before these are normed and turned.
+                if self.v_norm {
+                    run.isa.run(NormHead { x: value, n: dim, eps: shape.eps, out: work.scratch });
+                    value = work.scratch;
+                }
                 (append.value)(run.isa, value, dim, values.add(at), slot);
+                run.isa.run(NormAndRotate { x: key, weight: k_norm, table, shape });
+                (append.key)(run.isa, key, dim, keys.add(at), slot);
             }
         }
     }
@@ -99,6 +110,27 @@ pub struct RopeShape {
     /// Pairs (2i, 2i + 1) as in llama's GGUF layout; otherwise (i, i + rotated / 2).
     pub interleaved: bool,
     pub eps: f32,
+}
+
+/// out = x / sqrt(mean(x^2) + eps).
+///
+/// # Safety
+/// `x` and `out` hold `n` floats.
+pub struct NormHead {
+    pub x: *const f32,
+    pub n: usize,
+    pub eps: f32,
+    pub out: *mut f32,
+}
+
+impl Kernel for NormHead {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        let Self { x, n, eps, out } = self;
+        unsafe { scale_by(s, x, std::ptr::null(), n, inverse_rms(s, x, n, eps), out) }
+    }
 }
 
 /// Normalises (with a weight) and rotates one head in place.

@@ -39,6 +39,12 @@ impl Operands<'_, '_> {
         Ok((word != NONE).then_some(word as usize))
     }
 
+    /// A number, or none.
+    pub fn optional_f32(&mut self) -> Result<Option<f32>> {
+        let word = self.words.u32()?;
+        Ok((word != NONE).then_some(f32::from_bits(word)))
+    }
+
     /// Heads of attention, which must be those of the KV cache.
     pub fn heads(&mut self) -> Result<Heads> {
         let (layer, heads, kv_heads, head_dim) = (self.size()?, self.size()?, self.size()?, self.size()?);

@@ -1,7 +1,7 @@
 //! From logits to candidates.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::kernels::dot::Dot;
-use compy::ops::candidates::{ApplyMask, Draw, Select, SpreadOf};
+use compy::ops::candidates::{ApplyMask, Draw, FormLogits, LogitForm, Select, SpreadOf};
 use compy::simd::Isa;
 
 /// Logits with ties, masked ones, and now and then NaN; `n` of them.
@@ -173,6 +173,36 @@ fn dot_is_the_sum_of_products() {
             // SAFETY: the CPU has the instructions, both buffers hold n floats.
             let got = unsafe { k.run(Dot { a: a.copy(&x).as_ptr(), b: b.copy(&y).as_ptr(), n }) };
             assert_near(got, products().sum(), ROUNDING * n as f64 * size, || format!("{}, {n}", k.name()));
+        }
+        cases
+    });
+}
+
+#[test]
+fn logits_are_scaled_and_capped_each_by_itself() {
+    on_every_isa("logit form", |k| {
+        let (mut random, mut buffer) = (Random::new(34), Guarded::new(1 << 12));
+        let cases = share(4_000);
+        for _ in 0..cases {
+            let n = random.between(1, 100);
+            let mut x: Vec<f32> = (0..n).map(|_| random.unit() * 60.0).collect();
+            let form = LogitForm { scale: random.pick(&[1.0, 0.125]), softcap: random.pick(&[0.0, 30.0]) };
+            x[random.below(n)] = f32::NAN;
+            let got = buffer.copy(&x);
+            // SAFETY: its operands are slices.
+            unsafe { k.run(FormLogits { logits: got, form }) }
+            for (x, got) in x.iter().zip(got) {
+                let (scaled, cap) = (f64::from(*x) * f64::from(form.scale), f64::from(form.softcap));
+                let want = if cap == 0.0 { scaled } else { cap * (scaled / cap).tanh() };
+                assert_eq!(got.is_nan(), want.is_nan(), "{} of {x}", k.name());
+                if !want.is_nan() {
+                    assert_near(*got, want, 8.0 * ROUNDING * cap.max(scaled.abs()), || format!("{} of {x}", k.name()));
+                }
+                // A logit that is computed again takes the same way alone.
+                let mut alone = [*x];
+                unsafe { k.run(FormLogits { logits: &mut alone, form }) }
+                assert_eq!(alone[0].to_bits(), got.to_bits(), "{} of {x}", k.name());
+            }
         }
         cases
     });

@@ -36,7 +36,16 @@ fn case(k: Isa, random: &mut Random, [input, weight, floats, planes]: &mut [Guar
         // SAFETY: inputs have the columns, outputs the rows; nothing needs scratch where floats are wanted.
         unsafe {
             let (x, ones) = (input.copy(&x).as_ptr(), weight.copy(&ones).as_ptr());
-            k.run(NormRow { x, weight: ones, columns, eps: 1e-6, out: &outputs, row, scratch: std::ptr::null_mut() });
+            k.run(NormRow {
+                x,
+                weight: ones,
+                columns,
+                eps: 1e-6,
+                scale: 1.0,
+                out: &outputs,
+                row,
+                scratch: std::ptr::null_mut(),
+            });
         }
     }
     for (row, y) in y.chunks_exact(columns).enumerate() {

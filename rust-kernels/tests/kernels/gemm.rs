@@ -162,8 +162,8 @@ impl<'a> Setting<'a> {
                 if call.with_bias {
                     y += self.bias[r];
                 }
-                if call.epilogue == Epilogue::Add {
-                    y += self.held(t, r);
+                if let Epilogue::Add(times) = call.epilogue {
+                    y = times.mul_add(y, self.held(t, r));
                 }
                 want.push(if r < call.first_panel * self.k.lanes() { f32::from_bits(u32::MAX) } else { y });
             }
@@ -229,7 +229,7 @@ fn calls_of_format(k: Isa, id: u32, buffers: &mut Buffers) -> usize {
                     rows,
                     first_panel: random.below(rows.div_ceil(k.lanes())),
                     with_bias: random.below(2) == 0,
-                    epilogue: random.pick(&[Epilogue::Store, Epilogue::Add]),
+                    epilogue: random.pick(&[Epilogue::Store, Epilogue::Add(1.0), Epilogue::Add(-0.22)]),
                     gap: random.below(4),
                 };
                 let got = setting.run(&call, buffers);

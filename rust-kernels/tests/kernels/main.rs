@@ -18,6 +18,7 @@ mod kv;
 mod mamba;
 mod panels;
 mod quantize;
+mod residuals;
 mod rope;
 mod rows;
 mod sources;

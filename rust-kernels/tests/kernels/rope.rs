@@ -1,6 +1,6 @@
 //! Rotary positions and per-head norms.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
-use compy::ops::rope_append::NormAndRotate;
+use compy::ops::rope_append::{NormAndRotate, NormHead};
 use compy::ops::{rope_append::RopeShape, rope_table::angles};
 use compy::program::RopeAngles;
 use compy::simd::Isa;
@@ -54,6 +54,30 @@ fn norm_and_rotation_match_f64() {
         let (mut random, mut buffers) = (Random::new(3), [(); 3].map(|()| Guarded::new(1 << 12)));
         let cases = share(10_000);
         (0..cases).for_each(|_| rotate_case(k, &mut random, &mut buffers));
+        cases
+    });
+}
+
+#[test]
+fn heads_are_normed_without_weights() {
+    on_every_isa("norm_head", |k| {
+        let (mut random, mut buffers) = (Random::new(4), [(); 2].map(|()| Guarded::new(1 << 12)));
+        let cases = share(2_000);
+        for _ in 0..cases {
+            let n = random.between(1, 512);
+            let x: Vec<f32> = (0..n).map(|_| random.unit() * 4.0).collect();
+            let [from, to] = &mut buffers;
+            let (from, out) = (from.copy(&x), to.tail::<f32>(n));
+            // SAFETY: both hold n floats.
+            unsafe { k.run(NormHead { x: from.as_ptr(), n, eps: 1e-6, out: out.as_mut_ptr() }) }
+            let squares: f64 = x.iter().map(|x| f64::from(*x).powi(2)).sum();
+            for i in 0..n {
+                let want = f64::from(x[i]) / (squares / n as f64 + f64::from(1e-6f32)).sqrt();
+                assert_near(out[i], want, (n / 8 + 8) as f64 * ROUNDING * want.abs(), || {
+                    format!("{} dimension {i} of {n}", k.name())
+                });
+            }
+        }
         cases
     });
 }

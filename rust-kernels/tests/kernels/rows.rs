@@ -69,6 +69,8 @@ fn rms_norm_case(k: Isa, random: &mut Random, b: &mut Buffers) {
         _ => (0..n).map(|_| random.unit()).collect::<Vec<_>>(),
     };
     let weight: Vec<f32> = (0..n).map(|_| random.unit() * 3.0).collect();
+    let scale = random.pick(&[1.0, 1.0, 0.125, -3.0f32]);
+    let weighed = random.below(4) > 0;
     let [from, by] = &mut b.inputs;
     let (from, by) = (from.copy(&x), by.copy(&weight));
     let float = b.float.tail::<f32>(row * stride + n);
@@ -85,9 +87,10 @@ fn rms_norm_case(k: Isa, random: &mut Random, b: &mut Buffers) {
     unsafe {
         k.run(NormRow {
             x: from.as_ptr(),
-            weight: by.as_ptr(),
+            weight: if weighed { by.as_ptr() } else { std::ptr::null() },
             columns: n,
             eps,
+            scale,
             out: &outputs,
             row,
             scratch: scratch.as_mut_ptr(),
@@ -97,7 +100,8 @@ fn rms_norm_case(k: Isa, random: &mut Random, b: &mut Buffers) {
     let squares: f64 = x.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
     let factor = 1.0 / (squares / n as f64 + f64::from(eps)).sqrt();
     for i in 0..n {
-        let want = f64::from(x[i]) * factor * f64::from(weight[i]);
+        let by = if weighed { f64::from(weight[i]) } else { 1.0 };
+        let want = f64::from(x[i]) * factor * f64::from(scale) * by;
         // A lane adds up at least n / 4 squares at worst; the root halves their error.
         assert_near(got[i], want, (n / 8 + 8) as f64 * ROUNDING * want.abs(), || {
             format!("{} column {i} of {n}", k.name())

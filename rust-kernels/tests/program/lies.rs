@@ -55,7 +55,7 @@ fn operands_that_have_a_row_a_token_must_say_so() {
 #[test]
 fn ops_over_tokens_take_no_rows_of_logits() {
     let model = model(Isa::available()[0], 1);
-    for op in [0, 1, 2, 4, 5, 6, 7, 12, 13, 20, 21, 22, 28, 31, 32, 33] {
+    for op in [0, 1, 2, 4, 5, 6, 7, 12, 13, 20, 21, 22, 28, 31, 32, 33, 35, 36] {
         let mut plan = Plan::whole(0);
         plan.ops = vec![plan.ops[op].clone()];
         plan.buffers.iter_mut().for_each(|b| b[1] = 1);
@@ -77,14 +77,14 @@ fn one_op_has_one_number_of_rows() {
 fn what_an_op_cannot_be_given_is_refused_by_name() {
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 66] = [
+    let lies: [(Lie, &str); 73] = [
         (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),
         (|p| p.ops[0][1] = tensor::NORM, "Op 0 of the plan: Tensor 1 is not a loaded matrix"),
-        (|p| p.ops[0][2] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
-        (|p| p.ops[0][2] = 77, "Op 0 of the plan: buffer 77 is out of range 0..25"),
+        (|p| p.ops[0][3] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
+        (|p| p.ops[0][3] = 77, "Op 0 of the plan: buffer 77 is out of range 0..27"),
         (|p| p.buffers[1][2] = 32, "Op 1 of the plan: buffer 1 must have 16 columns (got 32)"),
-        (|p| p.ops[2][5] = buffer::X, "Op 2 of the plan: buffer 0 must be of the form Quant (got Float)"),
-        (|p| p.ops[2][4..7].fill(NONE), "Op 2 of the plan: outputs must have 64 columns (got [])"),
+        (|p| p.ops[2][6] = buffer::X, "Op 2 of the plan: buffer 0 must be of the form Quant (got Float)"),
+        (|p| p.ops[2][5..8].fill(NONE), "Op 2 of the plan: outputs must have 64 columns (got [])"),
         (|p| p.ops[3][1] = NONE, "Op 3 of the plan: no operand is in the form that the kernels of tensor 4 read"),
         (|p| p.ops[1][2] = 2, "Op 1 of the plan: table 2 of angles is out of range 0..2"),
         (|p| p.ops[1][2] = 0, "Op 1 of the plan: buffer 1 must have 6 columns (got 16)"),
@@ -110,9 +110,16 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[28][5] = buffer::X, "Op 28 of the plan: buffer 0 must have a row for each pooled sequence"),
         (|p| p.ops[29][1] = buffer::X, "Op 29 of the plan: buffer 0 must have a row for each pooled sequence"),
         (
-            |p| p.ops[2][4..7].copy_from_slice(&[buffer::POOLED, NONE, NONE]),
+            |p| p.ops[2][5..8].copy_from_slice(&[buffer::POOLED, NONE, NONE]),
             "Op 2 of the plan: buffer 22 must not have a row for each pooled sequence",
         ),
+        (|p| p.ops[35][3] = 24, "Op 35 of the plan: 64 columns cannot be normed in groups of 24"),
+        (|p| p.ops[35][3] = 32, "Op 35 of the plan: Tensor 9 is not a loaded vector of 32 floats"),
+        (|p| p.ops[35][7] = buffer::ATTN, "Op 35 of the plan: buffer 8 cannot be added to itself"),
+        (|p| p.ops[36][2] = 9, "Op 36 of the plan: unknown activation 9 of a gate"),
+        (|p| p.ops[36][5] = buffer::X, "Op 36 of the plan: a product is either written or added"),
+        (|p| p.ops[36][1] = buffer::ROUTER, "Op 36 of the plan: a gate must have 1 or 64 columns (got 4)"),
+        (|p| p.ops[37][4] = 61, "Op 37 of the plan: columns 61 and the 4 from there are not all in buffer 0 of 64"),
         (|p| p.ops.push(p.ops[28].clone()), "A plan may pool once and return that once (got 2 and 1 ops)"),
         (|p| p.ops.truncate(29), "A plan may pool once and return that once (got 1 and 0 ops)"),
         (|p| p.ops[20][3] = 0, "Op 20 of the plan: a bias of the choice is for scores out of sigmoids only"),

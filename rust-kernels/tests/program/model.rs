@@ -10,6 +10,7 @@ pub const NONE: u32 = u32::MAX;
 /// How many experts there are, and how many a row chooses.
 const EXPERTS: [u32; 2] = [4, 2];
 const EPS: u32 = 0x358637bd; // 1e-6
+const ONE: u32 = 0x3f80_0000; // 1
 pub const VOCAB: u32 = 40;
 
 /// A tensor of the model: its name here, GGUF's name of its type, rows and columns; a vector where rows are 0.
@@ -46,10 +47,11 @@ pub mod tensor {
     pub const GATE_BIAS: u32 = 26;
     pub const EXPERT_GATE_BIAS: u32 = 27;
     pub const EXPERT_DOWN_BIAS: u32 = 28;
+    pub const ONE: u32 = 29;
 }
 
 #[rustfmt::skip]
-const TENSORS: [Tensor; 29] = [
+const TENSORS: [Tensor; 30] = [
     (tensor::EMBD, "Q8_0", VOCAB as usize, 64), (tensor::NORM, "F32", 0, 64), (tensor::Q, "Q4_0", 64, 64),
     (tensor::K, "Q8_0", 32, 64), (tensor::V, "F16", 32, 64), (tensor::ATTN_OUT, "MXFP4", 64, 64),
     (tensor::GATE, "Q5_1", 96, 64), (tensor::UP, "Q8_0", 96, 64), (tensor::DOWN, "F32", 64, 96),
@@ -62,6 +64,7 @@ const TENSORS: [Tensor; 29] = [
     (tensor::MAMBA_CONV, "F32", 0, 256),
     (tensor::GATE_BIAS, "F32", 0, 96),
     (tensor::EXPERT_GATE_BIAS, "F32", 0, 4 * 32), (tensor::EXPERT_DOWN_BIAS, "F32", 0, 4 * 64),
+    (tensor::ONE, "F32", 0, 1),
 ];
 
 /// Buffers of `Plan::whole`, in the order of their indices.
@@ -91,6 +94,8 @@ pub mod buffer {
     pub const POOLED: u32 = 22;
     pub const GATES: u32 = 23;
     pub const MAMBA: u32 = 24;
+    pub const SINGLE: u32 = 25;
+    pub const GATED: u32 = 26;
 }
 
 /// A model with its weights loaded.
@@ -180,40 +185,41 @@ impl Plan {
                 [float, 0, 32], [float, 0, 32], [float, 0, 64], [quant, 0, 64], [float, 0, 96], [float, 0, 128],
                 [float, 0, 64], [float, 0, 2], [float, 0, 2], [quant, 0, 64], [float, 1, 64], [quant, 1, 64],
                 [float, 1, VOCAB], [float, 0, 4], [float, 0, 4], [quant, 2, 32], [float, 3, 64],
-                [float, 0, 192], [float, 0, 98],
+                [float, 0, 192], [float, 0, 98], [float, 0, 1], [float, 0, 4],
             ],
             ops: vec![
-                of(0, &[&[tensor::EMBD, X]]),
+                of(0, &[&[tensor::EMBD, 2f32.to_bits(), X]]),
                 of(1, &[&[ANGLES, 1]]),
-                of(2, &[&[X, tensor::NORM, EPS, NORMED, NORMED_QUANT, NORMED_FINE]]),
+                of(2, &[&[X, tensor::NORM, EPS, ONE, NORMED, NORMED_QUANT, NORMED_FINE]]),
                 of(3, &[
                     &[NORMED, NORMED_QUANT, NORMED_FINE, 3],
-                    &[tensor::Q, tensor::Q_BIAS, Q, 0, 0], &[tensor::K, NONE, K, 0, 16], &[tensor::V, NONE, V, 0, 0],
+                    &[tensor::Q, tensor::Q_BIAS, Q, NONE, 0], &[tensor::K, NONE, K, NONE, 16],
+                    &[tensor::V, NONE, V, NONE, 0],
                 ]),
-                of(5, &[&[Q, K, V, ANGLES, tensor::HEAD_NORM, tensor::HEAD_NORM], &heads, &[16, 0, EPS]]),
+                of(5, &[&[Q, K, V, ANGLES, tensor::HEAD_NORM, tensor::HEAD_NORM], &heads, &[16, 0, EPS, 1]]),
                 of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 3, tensor::CHOICE_BIAS]]),
                 // A layer that reads what another keeps.
-                of(5, &[&[Q, NONE, NONE, ANGLES, NONE, NONE], &heads, &[16, 1, EPS]]),
+                of(5, &[&[Q, NONE, NONE, ANGLES, NONE, NONE], &heads, &[16, 1, EPS, 0]]),
                 of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 0, NONE]]),
                 of(7, &[&[ATTN, NONE, ATTN_QUANT]]),
-                of(3, &[&[NONE, ATTN_QUANT, NONE, 1], &[tensor::ATTN_OUT, NONE, X, 1, 0]]),
-                of(2, &[&[X, tensor::NORM, EPS, NORMED, NORMED_QUANT, NONE]]),
+                of(3, &[&[NONE, ATTN_QUANT, NONE, 1], &[tensor::ATTN_OUT, NONE, X, ONE, 0]]),
+                of(2, &[&[X, tensor::NORM, EPS, ONE, NORMED, NORMED_QUANT, NONE]]),
                 of(3, &[
                     &[NORMED, NORMED_QUANT, NONE, 4],
-                    &[tensor::QKV, NONE, QKV, 0, 0], &[tensor::DELTA_GATE, NONE, GATE, 0, 0],
-                    &[tensor::ALPHA, NONE, ALPHA, 0, 0], &[tensor::BETA, NONE, BETA, 0, 0],
+                    &[tensor::QKV, NONE, QKV, NONE, 0], &[tensor::DELTA_GATE, NONE, GATE, NONE, 0],
+                    &[tensor::ALPHA, NONE, ALPHA, NONE, 0], &[tensor::BETA, NONE, BETA, NONE, 0],
                 ]),
                 of(9, &[&[QKV, 0, tensor::CONV, NONE], &[0, 4, 32, 1], &[EPS]]),
                 of(10, &[
                     &[QKV, GATE, ALPHA, BETA, tensor::DECAY, tensor::DT_BIAS, tensor::DELTA_NORM], &delta,
                     &[EPS, NONE, DELTA, NONE],
                 ]),
-                of(3, &[&[NONE, DELTA, NONE, 1], &[tensor::DELTA_GATE, NONE, X, 1, 0]]),
-                of(2, &[&[X, tensor::NORM, EPS, NONE, NORMED_QUANT, NONE]]),
+                of(3, &[&[NONE, DELTA, NONE, 1], &[tensor::DELTA_GATE, NONE, X, 0.5f32.to_bits(), 0]]),
+                of(2, &[&[X, tensor::NORM, EPS, ONE, NONE, NORMED_QUANT, NONE]]),
                 of(4, &[&[NONE, NORMED_QUANT, tensor::GATE, tensor::GATE_BIAS, tensor::UP, NONE, 1, FFN, NONE]]),
-                of(3, &[&[FFN, NONE, NONE, 1], &[tensor::DOWN, NONE, X, 1, 0]]),
-                of(2, &[&[X, tensor::NORM, EPS, NORMED, NORMED_QUANT, NONE]]),
-                of(3, &[&[NORMED, NORMED_QUANT, NONE, 1], &[tensor::ROUTER, NONE, ROUTER, 0, 0]]),
+                of(3, &[&[FFN, NONE, NONE, 1], &[tensor::DOWN, NONE, X, ONE, 0]]),
+                of(2, &[&[X, tensor::NORM, EPS, ONE, NORMED, NORMED_QUANT, NONE]]),
+                of(3, &[&[NORMED, NORMED_QUANT, NONE, 1], &[tensor::ROUTER, NONE, ROUTER, NONE, 0]]),
                 of(12, &[&[ROUTER, tensor::CHOICE_BIAS, 1, 2f32.to_bits()], &chosen]),
                 of(13, &[
                     &[NORMED, NORMED_QUANT], &chosen, &[tensor::EXPERT_GATE, tensor::EXPERT_GATE_BIAS],
@@ -222,9 +228,9 @@ impl Plan {
                 of(14, &[&chosen, &[NONE, EXPERT_FFN, tensor::EXPERT_DOWN, tensor::EXPERT_DOWN_BIAS, X, 1]]),
                 of(12, &[&[ROUTER, NONE, 0, 1f32.to_bits()], &chosen]),
                 of(14, &[&chosen, &[NONE, EXPERT_FFN, tensor::EXPERT_DOWN, NONE, ATTN, 0]]),
-                of(2, &[&[X, tensor::NORM, EPS, LAST, LAST_QUANT, NONE]]),
-                of(3, &[&[NONE, LAST_QUANT, NONE, 1], &[tensor::EMBD, NONE, LOGITS, 0, 0]]),
-                of(8, &[&[LOGITS, LAST, tensor::EMBD]]),
+                of(2, &[&[X, tensor::NORM, EPS, ONE, LAST, LAST_QUANT, NONE]]),
+                of(3, &[&[NONE, LAST_QUANT, NONE, 1], &[tensor::EMBD, NONE, LOGITS, NONE, 0]]),
+                of(8, &[&[LOGITS, LAST, tensor::EMBD, ONE, 30f32.to_bits()]]),
                 of(11, &[&[X, tensor::NORM, EPS, 0, POOLED]]),
                 of(15, &[&[POOLED]]),
                 of(28, &[&[GATES, tensor::GATED_CONV, 1, 3, NORMED, NORMED_QUANT, NORMED_FINE]]),
@@ -232,6 +238,9 @@ impl Plan {
                 of(26, &[&[MAMBA, tensor::DECAY, tensor::DT_BIAS, tensor::DT_BIAS], &[2, 2, 16, 1, 16]]),
                 of(27, &[&[MAMBA, 32, tensor::DELTA_NORM, 1, EPS, K, NONE, NONE]]),
                 of(17, &[&[NONE, NORMED_QUANT, tensor::GATE, tensor::GATE_BIAS, 2, FFN, NONE]]),
+                of(19, &[&[ATTN, tensor::HEAD_NORM, 16, EPS, ONE, tensor::ONE, X]]),
+                of(20, &[&[SINGLE, 1, ATTN, 0, NONE, X]]),
+                of(20, &[&[ROUTER, 2, X, 8, GATED, NONE]]),
             ],
         }
     }

@@ -22,6 +22,9 @@ interface CandidatesOp extends LoweredOp {
 export const CANDIDATES: GpuKind<PlanOpOf<"candidates">, CandidatesOp> = {
   op: "candidates",
   lower(op, to) {
+    if (op.scale !== 1 || op.softcap !== 0) {
+      throw new Error("Cannot run this model on the GPU: its logits are scaled or capped; use --backend cpu");
+    }
     to.push({ op: "candidates", rows: "logits", x: to.slice(op.logits) });
   },
   // Parts of the vocabulary, the best of all, the races of the parts, and the draw.

@@ -13,6 +13,9 @@ interface EmbedOp extends LoweredOp {
 export const EMBED: GpuKind<PlanOpOf<"embed">, EmbedOp> = {
   op: "embed",
   lower(op, to) {
+    if (op.scale !== 1) {
+      throw new Error("Cannot run this model on the GPU: its embedding is scaled; use --backend cpu");
+    }
     to.push({ op: "embed", rows: "step", matrix: to.matrix([op.weight]), y: to.make([op.out]) });
   },
   dispatches(op, w) {

@@ -20,8 +20,11 @@ interface MatMulOp extends LoweredOp {
 export const MATMUL: GpuKind<PlanOpOf<"matmul">, MatMulOp> = {
   op: "matmul",
   lower(op, to) {
+    if (op.parts.some(({ add }) => add !== undefined && add !== 1)) {
+      throw new Error("Cannot run this model on the GPU: its residuals have a multiplier; use --backend cpu");
+    }
     const x = to.sliceOf(op.x);
-    const made = op.parts.filter((part) => !part.add);
+    const made = op.parts.filter((part) => part.add === undefined);
     if (made.length > 0) to.make(made.map((part) => part.out), true);
     for (let first = 0; first < op.parts.length;) {
       const parts = stackable(op.parts.slice(first), to);
@@ -57,8 +60,8 @@ type Part = PlanOpOf<"matmul">["parts"][number];
 /** The first parts that are one matrix on the GPU: neighbours of one type with new outputs, or one that adds. */
 function stackable(parts: readonly Part[], { plan }: Lowering): readonly Part[] {
   const typeOf = ({ weight }: Part) => plan.tensors[weight].info.type;
-  if (parts[0].add) return parts.slice(0, 1);
-  const end = parts.findIndex((part) => part.add || typeOf(part) !== typeOf(parts[0]));
+  if (parts[0].add !== undefined) return parts.slice(0, 1);
+  const end = parts.findIndex((part) => part.add !== undefined || typeOf(part) !== typeOf(parts[0]));
   return end === -1 ? parts : parts.slice(0, end);
 }
 
@@ -71,7 +74,7 @@ function lowerStack(parts: readonly Part[], x: Slice, to: Lowering): void {
     matrix: to.matrix(parts.map((part) => part.weight)),
     x,
     y: to.slice(out),
-    epilogue: add ? "add" : "store",
+    epilogue: add !== undefined ? "add" : "store",
     bias: biased
       ? to.vector(parts.map((p) => ({ tensor: p.bias, length: to.plan.tensors[p.weight].rows })))
       : undefined,

@@ -33,6 +33,9 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
         "Cannot run this model on the GPU: some of its layers read another layer's KV cache; use --backend cpu",
       );
     }
+    if (op.vNorm) {
+      throw new Error("Cannot run this model on the GPU: its values are normed; use --backend cpu");
+    }
     const [q, k, v] = [op.q, op.k, op.v].map((id) => to.slice(id));
     if (q.buffer !== k.buffer || q.buffer !== v.buffer) {
       throw new Error("Cannot run this plan on the GPU: q, k and v come from different ops");

@@ -161,7 +161,7 @@ fn buffered(
                 out: to,
                 ldo: out.ldo,
                 bias: std::ptr::null(),
-                epilogue: if start == 0 { Epilogue::Store } else { Epilogue::Add },
+                epilogue: if start == 0 { Epilogue::Store } else { Epilogue::Add(1.0) },
             };
             // SAFETY: the buffer holds `count` panels of BUFFER_COLUMNS, x has these columns from `start`.
             unsafe {

@@ -29,7 +29,7 @@ impl Bench<'_> {
                 |turn| {
                     let base = out.values.as_mut_ptr();
                     let args = gemm_args(&w, turn, 0..w.panels(), 0..m, base, out.ldo);
-                    run_kernel(&w, &x, &Gemm { epilogue: Epilogue::Add, ..args });
+                    run_kernel(&w, &x, &Gemm { epilogue: Epilogue::Add(1.0), ..args });
                 },
                 |turn| {
                     multiply(&w, turn, &x, &mut product);

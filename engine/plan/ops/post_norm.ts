@@ -1,0 +1,59 @@
+import type { PlanBuilder, Value } from "../builder.ts";
+import { opKind } from "../op.ts";
+import { floats, integer, optional, real, weights } from "../operands.ts";
+
+/**
+ * to = (to + scale * x / rms(x) * weight) * layerScale: a residual connection to what is normed first. Each `group` of columns
+ * is normed by itself, with the same weights.
+ */
+export const POST_NORM = opKind({
+  op: "post_norm",
+  code: 19,
+  operands: {
+    x: floats("read"),
+    weight: optional(weights),
+    group: integer,
+    eps: real,
+    scale: real,
+    /** One number. */
+    layerScale: optional(weights),
+    to: floats("update"),
+  },
+  text: (op, t) => {
+    const operands = [t.buffer(op.x), t.tensors(op.weight), `eps ${op.eps}`].filter(Boolean);
+    if (op.scale !== 1) operands.push(`scale ${op.scale}`);
+    operands.push(`groups of ${op.group}`);
+    const after = op.layerScale === undefined ? "" : `, then times ${t.tensor(op.layerScale)}`;
+    return `${t.buffer(op.to)} += post_norm(${operands.join(", ")})${after}`;
+  },
+});
+
+export interface PostNormOptions {
+  /** Columns that are normed together; by default all. */
+  readonly group?: number;
+  /** What the normed rows are multiplied by; by default 1. */
+  readonly scale?: number;
+  /** Name of a tensor of one number, which the sum is multiplied by. */
+  readonly layerScale?: string;
+}
+
+/** Adds x, normed, to `to`; `name` is the weight's, without `.weight`. */
+export function postNorm(
+  b: PlanBuilder,
+  x: Value,
+  name: string,
+  eps: number,
+  to: Value,
+  { group = x.columns, scale = 1, layerScale }: PostNormOptions = {},
+): void {
+  b.push({
+    op: "post_norm",
+    x: b.asFloat(x),
+    weight: b.vector(`${name}.weight`, group),
+    group,
+    eps,
+    scale,
+    layerScale: layerScale === undefined ? undefined : b.vector(`${layerScale}.weight`, 1),
+    to: b.asFloat(to),
+  });
+}

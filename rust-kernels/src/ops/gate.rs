@@ -1,0 +1,140 @@
+//! Products of two values, element by element or a number a row, one of them through an activation first.
+use super::{Decode, Op};
+use crate::bail;
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::kernels::activations::{Function, Gelu};
+use crate::program::{Operands, Rows};
+use crate::simd::{Kernel, Simd, exp};
+
+/// What becomes of a gate before it multiplies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GateActivation {
+    None,
+    Sigmoid,
+    /// GELU by its tanh formula.
+    Gelu,
+}
+
+pub struct Gate {
+    gate: usize,
+    activation: GateActivation,
+    x: usize,
+    /// The first column of x that is read.
+    from: usize,
+    out: usize,
+    /// Adds to what `out` holds.
+    add: bool,
+    columns: usize,
+    /// One number a row instead of one a column.
+    single: bool,
+}
+
+impl Decode for Gate {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let gate = o.step_float(None)?;
+        let activation = match o.size()? {
+            0 => GateActivation::None,
+            1 => GateActivation::Sigmoid,
+            2 => GateActivation::Gelu,
+            code => bail!("unknown activation {code} of a gate"),
+        };
+        let (x, from) = (o.step_float(None)?, o.size()?);
+        let (out, add) = match [o.optional()?, o.optional()?] {
+            [Some(out), None] => (out, false),
+            [None, Some(to)] => (to, true),
+            _ => bail!("a product is either written or added"),
+        };
+        o.is_float(out, None)?;
+        o.rows_are(out, Rows::Step)?;
+        let (gates, width, columns) = (o.buffer(gate)?.columns, o.buffer(x)?.columns, o.buffer(out)?.columns);
+        if gates != 1 && gates != columns {
+            bail!("a gate must have 1 or {columns} columns (got {gates})");
+        }
+        if from.checked_add(columns).is_none_or(|end| end > width) {
+            bail!("columns {from} and the {columns} from there are not all in buffer {x} of {width}");
+        }
+        if gate == out || x == out {
+            bail!("buffer {out} is both read and written");
+        }
+        Ok(Self { gate, activation, x, from, out, add, columns, single: gates == 1 })
+    }
+}
+
+impl Op for Gate {
+    fn run(&self, run: &Run, work: &Work) {
+        let &Self { activation, add, columns, single, .. } = self;
+        for row in work.items(run.tokens()).flatten() {
+            let (gate, out) = (run.float(self.gate, row), run.float(self.out, row));
+            let x = run.float(self.x, row).wrapping_add(self.from);
+            // SAFETY: rows and widths were checked at decode.
+            unsafe { run.isa.run(GateRow { gate, single, activation, x, columns, out, add }) }
+        }
+    }
+}
+
+/// out (+)= activation(gate) * x for one row.
+///
+/// # Safety
+/// `x` and `out` hold `columns` floats, `gate` as many, or one where it is `single`.
+pub struct GateRow {
+    pub gate: *const f32,
+    pub single: bool,
+    pub activation: GateActivation,
+    pub x: *const f32,
+    pub columns: usize,
+    pub out: *mut f32,
+    pub add: bool,
+}
+
+impl Kernel for GateRow {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        let Self { gate, single, columns, x, out, .. } = self;
+        let whole = columns / S::LANES * S::LANES;
+        unsafe {
+            let one = if single { activate(s, self.activation, s.splat(*gate)) } else { s.splat(0.0) };
+            for i in (0..whole).step_by(S::LANES) {
+                let g = if single { one } else { activate(s, self.activation, s.load(gate.add(i))) };
+                self.write(s, g, x.add(i), out.add(i));
+            }
+            if whole < columns {
+                // The last few take the same steps on padded copies.
+                let left = columns - whole;
+                let [mut gates, mut xs, mut outs] = [[0f32; 16]; 3];
+                std::ptr::copy_nonoverlapping(x.add(whole), xs.as_mut_ptr(), left);
+                std::ptr::copy_nonoverlapping(out.add(whole), outs.as_mut_ptr(), left);
+                let mut g = one;
+                if !single {
+                    std::ptr::copy_nonoverlapping(gate.add(whole), gates.as_mut_ptr(), left);
+                    g = activate(s, self.activation, s.load(gates.as_ptr()));
+                }
+                self.write(s, g, xs.as_ptr(), outs.as_mut_ptr());
+                std::ptr::copy_nonoverlapping(outs.as_ptr(), out.add(whole), left);
+            }
+        }
+    }
+}
+
+impl GateRow {
+    /// One vector.
+    #[inline(always)]
+    unsafe fn write<S: Simd>(&self, s: S, gate: S::F, x: *const f32, out: *mut f32) {
+        unsafe {
+            let before = if self.add { s.load(out) } else { s.splat(0.0) };
+            s.store(out, s.fma(gate, s.load(x), before));
+        }
+    }
+}
+
+#[inline(always)]
+fn activate<S: Simd>(s: S, activation: GateActivation, x: S::F) -> S::F {
+    let one = s.splat(1.0);
+    match activation {
+        GateActivation::None => x,
+        GateActivation::Sigmoid => s.div(one, s.add(one, exp(s, s.sub(s.splat(0.0), x)))),
+        GateActivation::Gelu => Gelu::of(s, x),
+    }
+}
