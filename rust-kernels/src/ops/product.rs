@@ -7,7 +7,7 @@ use crate::kernels::float_gemm::FloatRows;
 use crate::kernels::gemm::{Epilogue, Gemm, corrections_len};
 use crate::kernels::quant_rows::{FineRows, QuantRows};
 use crate::program::{Operands, Out, Program, ROW_ROUND};
-use crate::simd::Isa;
+use crate::simd::{Isa, Kernel, Simd};
 use crate::weights::Matrix;
 use std::ops::Range;
 
@@ -159,7 +159,7 @@ impl Product {
             unsafe {
                 if few {
                     (k.gemm)(isa, &both, &x.rows, self.corrections);
-                    add_planes(&first, self.tile, m);
+                    isa.run(AddPlanes { args: &first, products: self.tile, m });
                 } else {
                     (k.gemm)(isa, &first, &x.rows, self.corrections);
                     (k.gemm)(isa, &rest, &x.rows, self.corrections);
@@ -183,22 +183,6 @@ pub(super) fn some_rows(args: &Gemm, lanes: usize, rows: Range<usize>) -> Gemm {
     }
 }
 
-/// Does with the products of m rows of x, and of their rests behind them, what a pass over each plane would do, in the
-/// same float order.
-///
-/// # Safety
-/// `products` holds 2 m rows of FINE_COLUMNS; `args` has m rows, and bias and output for them.
-unsafe fn add_planes(args: &Gemm, products: *const f32, m: usize) {
-    let times = times_added(args.epilogue);
-    // A multiply-add of 1 is an addition, which takes no call where the compiler knows no instruction for it.
-    if times == 1.0 {
-        // SAFETY: the caller's promise; here and below.
-        unsafe { add_planes_by(args, products, m, |x, to| x + to) }
-    } else {
-        unsafe { add_planes_by(args, products, m, |x, to| times.mul_add(x, to)) }
-    }
-}
-
 /// Times that the second plane's products are added to the first's.
 fn times_added(epilogue: Epilogue) -> f32 {
     match epilogue {
@@ -207,27 +191,61 @@ fn times_added(epilogue: Epilogue) -> f32 {
     }
 }
 
-/// `add` adds a product to what is there.
+/// Does with the products of m rows of x, and of their rests behind them, what a pass over each plane would do, in the
+/// same float order.
 ///
 /// # Safety
-/// As `add_planes`.
-#[inline(always)]
-unsafe fn add_planes_by(args: &Gemm, products: *const f32, m: usize, add: impl Fn(f32, f32) -> f32) {
-    for row in 0..m {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let [coarse, rest] = [row, m + row].map(|r| products.add(r * FINE_COLUMNS));
-            let out = args.out.add(row * args.ldo);
-            for i in 0..args.rows {
-                let mut y = *coarse.add(i);
-                if !args.bias.is_null() {
-                    y += *args.bias.add(i);
+/// `products` holds 2 m rows of FINE_COLUMNS; `args` has m rows, and bias and output for them.
+struct AddPlanes<'a> {
+    args: &'a Gemm,
+    products: *const f32,
+    m: usize,
+}
+
+impl Kernel for AddPlanes<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        let Self { args, products, m } = self;
+        for row in 0..m {
+            for i in (0..args.rows).step_by(S::LANES) {
+                let left = (args.rows - i).min(S::LANES);
+                // SAFETY: the caller's promise; a vector that is not whole is taken as a padded copy.
+                unsafe {
+                    let [coarse, rest] = [row, m + row].map(|r| s.load(products.add(r * FINE_COLUMNS + i)));
+                    let out = args.out.add(row * args.ldo + i);
+                    let bias = if args.bias.is_null() { args.bias } else { args.bias.add(i) };
+                    if left == S::LANES {
+                        add_planes(s, args.epilogue, [coarse, rest], bias, out);
+                        continue;
+                    }
+                    let (mut y, mut b) = ([0f32; 16], [0f32; 16]);
+                    std::ptr::copy_nonoverlapping(out, y.as_mut_ptr(), left);
+                    if !bias.is_null() {
+                        std::ptr::copy_nonoverlapping(bias, b.as_mut_ptr(), left);
+                    }
+                    let bias = if bias.is_null() { bias } else { b.as_ptr() };
+                    add_planes(s, args.epilogue, [coarse, rest], bias, y.as_mut_ptr());
+                    std::ptr::copy_nonoverlapping(y.as_ptr(), out, left);
                 }
-                if let Epilogue::Add(_) = args.epilogue {
-                    y = add(y, *out.add(i));
-                }
-                *out.add(i) = add(*rest.add(i), y);
             }
         }
+    }
+}
+
+/// One vector of both planes' products: bias, epilogue and store.
+#[inline(always)]
+unsafe fn add_planes<S: Simd>(s: S, epilogue: Epilogue, [coarse, rest]: [S::F; 2], bias: *const f32, out: *mut f32) {
+    unsafe {
+        let mut y = coarse;
+        if !bias.is_null() {
+            y = s.add(y, s.load(bias));
+        }
+        let times = s.splat(times_added(epilogue));
+        if let Epilogue::Add(_) = epilogue {
+            y = s.fma(times, y, s.load(out));
+        }
+        s.store(out, s.fma(times, rest, y));
     }
 }
