@@ -20,7 +20,6 @@ import { EMBED } from "./embed.ts";
 import { EMBED_POSITIONS } from "./embed_positions.ts";
 import { EXPERT_GLU } from "./expert_glu.ts";
 import { EXPERT_SUM } from "./expert_sum.ts";
-import { EXPERT_SWIGLU } from "./expert_swiglu.ts";
 import { GATE } from "./gate.ts";
 import { GATED_CONV } from "./gated_conv.ts";
 import { GLU } from "./glu.ts";

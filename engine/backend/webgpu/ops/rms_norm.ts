@@ -22,7 +22,9 @@ export const RMS_NORM: GpuKind<PlanOpOf<"rms_norm">, RmsNormOp> = {
   op: "rms_norm",
   lower(op, to) {
     if (op.weight === undefined || op.scale !== 1) {
-      throw new Error("Cannot run this model on the GPU: it has norms without weights, or scaled ones; use --backend cpu");
+      throw new Error(
+        "Cannot run this model on the GPU: it has norms without weights, or scaled ones; use --backend cpu",
+      );
     }
     const [out] = formsOf(op.out);
     const [rows, { columns }] = [to.rowsOf(out), to.plan.buffers[out]];
