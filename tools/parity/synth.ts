@@ -1,0 +1,106 @@
+/**
+ * Writes a seeded model in the shape of a published one, with random weights: what kernels and llama.cpp take for it is what
+ * they take for the real one, its answers are nonsense.
+ *
+ *   deno task synth SHAPE FORMAT OUT.gguf [--layers N] [--seed N]
+ *
+ * FORMAT is a type (Q4_K, Q8_0, F16 …), or two: MXFP4+Q8_0 writes experts in the first and all other matrices in the second.
+ * A matrix whose columns are no whole blocks of it is written in Q8_0, or else in F16. Without SHAPE it lists them.
+ */
+import { parseArgs } from "@std/cli/parse_args.js";
+import { isAbsolute, join } from "@std/path";
+import { writeGguf } from "../../engine/convert/gguf_writer.ts";
+import type { Entry } from "../../engine/convert/metadata.ts";
+import type { OutputTensor } from "../../engine/convert/output_tensor.ts";
+import { FORMATS } from "../../engine/gguf/formats.ts";
+import { byteLengthOf, layoutOf } from "../../engine/gguf/tensor_types.ts";
+import type { TensorType } from "../../engine/gguf/types.ts";
+import type { Dimensions, Family } from "../../tests/synth/family.ts";
+import { type Sink, SynthFile } from "../../tests/synth/file.ts";
+import { type Architecture, FAMILIES } from "../../tests/synth/registry.ts";
+import { describeTokens } from "../../tests/synth/tokens.ts";
+
+interface Shape {
+  readonly architecture: string;
+  readonly family: Family;
+  readonly dimensions: Dimensions;
+}
+
+const SHAPES = new Map<string, Shape>();
+for (const [name, family] of Object.entries(FAMILIES) as [Architecture, Family][]) {
+  for (const [shape, dimensions] of Object.entries(family.real ?? {})) {
+    SHAPES.set(shape, { architecture: family.architecture ?? name, family, dimensions });
+  }
+}
+
+/** What goes into the file, in order. */
+class Contents implements Sink {
+  readonly entries: Entry[] = [];
+  readonly tensors: OutputTensor[] = [];
+
+  set(key: string, type: Entry["type"], value: Exclude<Entry["value"], readonly unknown[]>): void {
+    this.entries.push({ key, type, value });
+  }
+
+  array(key: string, type: Entry["type"], values: ArrayLike<number | boolean | string>): void {
+    this.entries.push({ key, type, value: Array.from(values) });
+  }
+
+  tensor(name: string, type: TensorType, shape: readonly number[], make: () => ArrayBufferView): void {
+    const byteLength = byteLengthOf(type, shape.reduce((product, n) => product * n));
+    const chunks = function* () {
+      const { buffer, byteOffset, byteLength } = make();
+      yield new Uint8Array(buffer, byteOffset, byteLength);
+    };
+    this.tensors.push({ name, type, shape, byteLength, source: type, chunks });
+  }
+}
+
+/** The type of each matrix, of a FORMAT. */
+function typesOf(format: string) {
+  const [first, rest = first] = format.split("+") as TensorType[];
+  for (const type of [first, rest]) {
+    if (!Object.hasOwn(FORMATS, type)) {
+      throw new Error(`Unknown format "${type}": there are ${Object.keys(FORMATS).join(", ")}`);
+    }
+  }
+  return (_index: number, _name: string, shape: readonly number[]): TensorType => {
+    const wanted = shape.length > 2 ? first : rest;
+    return ([wanted, "Q8_0"] as const).find((type) => shape[0] % layoutOf(type).elements === 0) ?? "F16";
+  };
+}
+
+async function main(): Promise<void> {
+  const flags = parseArgs(Deno.args, { string: ["layers", "seed"] });
+  const [name, format, out] = flags._.map(String);
+  const shape = SHAPES.get(name);
+  if (!shape || out === undefined) {
+    throw new Error(
+      `Usage: deno task synth SHAPE FORMAT OUT.gguf [--layers N] [--seed N]\nShapes: ${
+        [...SHAPES.keys()].join(", ")
+      }`,
+    );
+  }
+  const { architecture, family, dimensions } = shape;
+  const layers = flags.layers === undefined ? dimensions.layers : Number(flags.layers);
+  const contents = new Contents();
+  const file = new SynthFile(contents, architecture, {
+    seed: `${name} ${flags.seed ?? 1}`,
+    typeOf: typesOf(format),
+  });
+  contents.set("general.architecture", "STRING", architecture);
+  contents.set("general.name", "STRING", `synthetic ${name}`);
+  family.write(file, { ...dimensions, layers });
+  describeTokens(file, dimensions.vocabulary);
+  const path = isAbsolute(out) ? out : join(Deno.env.get("INIT_CWD") ?? Deno.cwd(), out);
+  using target = await Deno.open(path, { write: true, create: true, truncate: true });
+  await writeGguf(target, contents.entries, contents.tensors, () => {});
+  const bytes = contents.tensors.reduce((sum, { byteLength }) => sum + byteLength, 0);
+  await Deno.stdout.write(
+    new TextEncoder().encode(
+      `${path}: ${name}, ${layers} layers, ${(bytes / 1e6).toFixed()} MB of weights\n`,
+    ),
+  );
+}
+
+if (import.meta.main) await main();
