@@ -1,4 +1,7 @@
+import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import { type Backend, KV_BLOCK_TOKENS } from "../engine/backend/backend.ts";
+import type { GgufFile } from "../engine/gguf/types.ts";
+import { withContext } from "../engine/plan/plan.ts";
 import { type CpuModelOptions, KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
 import {
   type Distance,
@@ -8,6 +11,9 @@ import {
   prompt,
   readTable,
 } from "./parity_cases.ts";
+
+/** What llama.cpp and the exact pass run the models in, in tokens. */
+const CONTEXT = 512;
 
 /** KV blocks for the longest prompt and its answer; no multiple of 5, so that `shuffledBlocks` shuffles them. */
 function blocksOf({ prompts, steps }: ParityFile): number {
@@ -42,7 +48,8 @@ export async function judge(file: ParityFile, on?: CpuModelOptions | Backend): P
   });
   const maxRows = runs.reduce((sum, run) => sum + run.tokens.length, 0);
   const limits = { kvBlocks: runs.length * blocks, maxRows, maxLogitRows: runs.length * file.steps };
-  using model = await KernelModel.load(bytes, limits, on);
+  const plan = async (read: GgufFile) => withContext(buildPlan(read, await readRopeFactors(read)), CONTEXT);
+  using model = await KernelModel.loadAs(plan, bytes, limits, on);
   const answers = await model.step(runs);
   return file.prompts.map((length, i) => {
     const { steps, llamaCpp } = exact.get(length)!;

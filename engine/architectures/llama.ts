@@ -3,7 +3,7 @@ import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { attention } from "../plan/ops/attention.ts";
 import { embed } from "../plan/ops/embed.ts";
 import { glu } from "../plan/ops/glu.ts";
-import { linear } from "../plan/ops/matmul.ts";
+import { fused, linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeAppend } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
@@ -18,6 +18,8 @@ export interface LlamaTraits {
   readonly headNorms: boolean;
   /** Whether a layer's heads are rotated; by default all are. */
   readonly hasPositions?: (layer: number) => boolean;
+  /** q, k and v are one tensor, and so are the feed-forward's gate and up. */
+  readonly fused?: boolean;
   /** What a layer's feed-forward half adds to `addTo`, of x, which is normed; by default SwiGLU. */
   readonly feedForward?: (x: Value, addTo: Value, name: TensorName) => void;
 }
@@ -58,11 +60,9 @@ export function buildLlama(
     };
 
     const attnIn = rmsNorm(b, x, name("attn_norm"), eps);
-    const qkv = linear(b, attnIn, [
-      { name: name("attn_q"), rows: h.headCount * h.keyLength },
-      { name: name("attn_k"), rows: h.headCountKv * h.keyLength },
-      { name: name("attn_v"), rows: h.headCountKv * h.keyLength },
-    ]);
+    const rows = [h.headCount, h.headCountKv, h.headCountKv].map((heads) => heads * h.keyLength);
+    const parts = ["attn_q", "attn_k", "attn_v"].map((part, i) => ({ name: name(part), rows: rows[i] }));
+    const qkv = linear(b, attnIn, traits.fused ? fused(name("attn_qkv"), rows) : parts);
     const rotated = traits.hasPositions?.(layer) ?? true;
     ropeAppend(b, qkv, heads, {
       table: rotated ? table : undefined,
@@ -80,7 +80,8 @@ export function buildLlama(
       traits.feedForward(ffnIn, x, name);
       continue;
     }
-    const ffn = glu(b, ffnIn, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
+    const gate = name(traits.fused ? "ffn_up" : "ffn_gate");
+    const ffn = glu(b, ffnIn, gate, name("ffn_up"), h.feedForwardLength);
     linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
   }
   return x;

@@ -15,6 +15,7 @@ import { GPT_OSS } from "./gpt_oss.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { NEMOTRON_H } from "./nemotron_h.ts";
+import { PHI3 } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
 import { SMOLLM3 } from "./smollm3.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
@@ -32,6 +33,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   smollm3: SMOLLM3,
   "gpt-oss": GPT_OSS,
   nemotron_h: NEMOTRON_H,
+  phi3: PHI3,
 };
 
 /** The norm after the last layer. */

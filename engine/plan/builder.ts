@@ -1,7 +1,7 @@
 import { GgufError, quote } from "../gguf/errors.ts";
 import { FORMATS } from "../gguf/formats.ts";
 import { requireTensor } from "../gguf/hparams.ts";
-import type { GgufFile } from "../gguf/types.ts";
+import type { GgufFile, TensorInfo } from "../gguf/types.ts";
 import { checkBuffers } from "./check.ts";
 import { groupKvLayers } from "./kv_groups.ts";
 import type { PlanOp } from "./ops/registry.ts";
@@ -31,6 +31,13 @@ export class Value {
   constructor(readonly name: string, readonly rows: BufferRows, readonly columns: number) {}
 }
 
+/** Rows of a tensor that holds several matrices one below the other: those from `first` on, of `of`. */
+export interface RowsOf {
+  readonly name: string;
+  readonly first: number;
+  readonly of: number;
+}
+
 /**
  * Collects a plan's ops, buffers and tensors. Architectures call the functions beside the ops (`ops/*.ts`), which call
  * this. Every tensor is looked up with the shape that the hyper-parameters demand: a missing one, or one of another
@@ -39,6 +46,8 @@ export class Value {
 export class PlanBuilder {
   readonly #tensors: PlanTensor[] = [];
   readonly #tensorIds = new Map<string, TensorId>();
+  /** The file's tensors that are read, in whole or in part. */
+  readonly #read = new Set<string>();
   readonly #buffers: PlanBuffer[] = [];
   readonly #ops: PlanOp[] = [];
   /** Values that come into being as floats: a quantised form takes an op of its own. */
@@ -91,11 +100,15 @@ export class PlanBuilder {
     return FORMATS[this.#tensors[matrix].info.type].float;
   }
 
-  /** A matrix; one of a single row may come as a vector. */
-  matrix(name: string, columns: number, rows: number): TensorId {
-    const isVector = rows === 1 && this.file.tensors.get(name)?.shape.length === 1;
-    const info = requireTensor(this.file, name, isVector ? [columns] : [columns, rows]);
-    return this.#tensor({ info, kind: "matrix", columns, rows });
+  /** A matrix, or rows of one; one of a single row may come as a vector. */
+  matrix(tensor: string | RowsOf, columns: number, rows: number): TensorId {
+    if (typeof tensor === "string") {
+      const isVector = rows === 1 && this.file.tensors.get(tensor)?.shape.length === 1;
+      const info = requireTensor(this.file, tensor, isVector ? [columns] : [columns, rows]);
+      return this.#tensor({ info, kind: "matrix", columns, rows });
+    }
+    const whole = requireTensor(this.file, tensor.name, [columns, tensor.of]);
+    return this.#tensor({ info: rowsOf(whole, tensor, [columns, rows]), kind: "matrix", columns, rows });
   }
 
   /** A tensor of `count` matrices, one an expert. */
@@ -118,6 +131,14 @@ export class PlanBuilder {
   /** What is added to the products of a matrix; of experts, a vector each. Undefined where the file has none. */
   bias(name: string, ...shape: number[]): TensorId | undefined {
     return this.file.tensors.has(`${name}.bias`) ? this.vector(`${name}.bias`, ...shape) : undefined;
+  }
+
+  /** That part of a bias which belongs to one of several matrices in a tensor, where the file has one. */
+  biasPart(rows: RowsOf, length: number): TensorId | undefined {
+    const name = `${rows.name}.bias`;
+    if (!this.file.tensors.has(name)) return undefined;
+    const info = rowsOf(requireTensor(this.file, name, [rows.of]), rows, [length]);
+    return this.#tensor({ info, kind: "vector", columns: length, rows: 1 });
   }
 
   /** The place in the KV cache of a layer that keeps keys and values of such heads. */
@@ -158,7 +179,7 @@ export class PlanBuilder {
 
   #refuseUnread(architecture: string): void {
     for (const name of this.file.tensors.keys()) {
-      if (this.#tensorIds.has(name) || this.#leftOut.some((matches) => matches(name))) continue;
+      if (this.#read.has(name) || this.#leftOut.some((matches) => matches(name))) continue;
       const detail = `found in the file, but architecture ${quote(architecture)} has no use for it`;
       throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(name)}` });
     }
@@ -185,6 +206,23 @@ export class PlanBuilder {
     if (known !== undefined) return known;
     this.#tensors.push(tensor);
     this.#tensorIds.set(tensor.info.name, this.#tensors.length - 1);
+    this.#read.add(tensor.info.name.replace(PART, ""));
     return this.#tensors.length - 1;
   }
+}
+
+/** What the name of a part of a tensor ends with. */
+const PART = /\[\d+:\d+\]$/;
+
+/** Consecutive rows, or values, of a tensor, as if they were one: in the file they stand in a row. */
+function rowsOf(whole: TensorInfo, { first, of }: RowsOf, shape: readonly number[]): TensorInfo {
+  const rows = shape.at(-1)!;
+  const rowBytes = whole.byteLength / of;
+  return {
+    ...whole,
+    name: `${whole.name}[${first}:${first + rows}]`,
+    shape,
+    offset: whole.offset + first * rowBytes,
+    byteLength: rows * rowBytes,
+  };
 }

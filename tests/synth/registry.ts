@@ -4,6 +4,7 @@ import { GPT_OSS } from "./gpt_oss.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { NEMOTRON_H } from "./mamba_hybrids.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
+import { PHI3, PHI3_LONG } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
 import { SMOLLM3 } from "./smollm3.ts";
 
@@ -18,6 +19,8 @@ const ALL = {
   lfm2: LFM2,
   lfm2moe: LFM2MOE,
   "gpt-oss": GPT_OSS,
+  phi3: PHI3,
+  "phi3-long": PHI3_LONG,
 };
 
 /** A kind of synthetic model: an architecture, or one of several that files of an architecture may be. */

@@ -33,6 +33,8 @@ export interface Linear {
   /** Tensor name without `.weight`; `.bias` beside it is added where the file has one. */
   readonly name: string;
   readonly rows: number;
+  /** The matrix is that part of the tensor's rows. */
+  readonly part?: { readonly first: number; readonly of: number };
   /** Adds to this value (a residual connection) instead of making a new one. */
   readonly addTo?: Value;
   /** How many times the product is added to `addTo`; by default once. */
@@ -48,13 +50,17 @@ export interface Linear {
 export function linear(b: PlanBuilder, x: Value, linears: readonly Linear[]): Value[] {
   const values = linears.map((l) => l.addTo ?? b.floats(shortName(l.name), x.rows, l.rows));
   const parts = linears.map((l, i) => {
-    const weight = b.matrix(`${l.name}.weight`, x.columns, l.rows);
+    const weight = b.matrix(
+      l.part ? { name: `${l.name}.weight`, ...l.part } : `${l.name}.weight`,
+      x.columns,
+      l.rows,
+    );
     const fine = b.readsFloats(weight) ? 0 : l.fine ?? 0;
     if (fine > 0) b.asFine(x);
     if (fine < l.rows) b.operand(x, weight);
     return {
       weight,
-      bias: b.bias(l.name, l.rows),
+      bias: l.part ? b.biasPart({ name: l.name, ...l.part }, l.rows) : b.bias(l.name, l.rows),
       out: b.asFloat(values[i]),
       add: l.addTo && (l.times ?? 1),
       fine,
@@ -62,6 +68,13 @@ export function linear(b: PlanBuilder, x: Value, linears: readonly Linear[]): Va
   });
   b.push({ op: "matmul", x: { ...x.forms }, parts });
   return values;
+}
+
+/** Matrices below each other in one tensor, by the rows of each. */
+export function fused(name: string, rows: readonly number[]): Linear[] {
+  const of = rows.reduce((sum, n) => sum + n);
+  let first = 0;
+  return rows.map((rows) => ({ name, rows, part: { first: (first += rows) - rows, of } }));
 }
 
 /** `blk.3.attn_q` -> `attn_q`. */

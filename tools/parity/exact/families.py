@@ -6,6 +6,7 @@ from gpt_oss import GptOss
 from llama import Llama
 from mamba_hybrids import GraniteHybrid, NemotronH
 from model import Model
+from phi3 import Phi3
 from qwen35 import Qwen35
 from qwen35moe import Qwen35Moe
 from qwen3moe import Qwen3Moe
@@ -24,6 +25,7 @@ FAMILIES = {
     "qwen35moe": Qwen35Moe,
     "smollm3": SmolLM3,
     "gpt-oss": GptOss,
+    "phi3": Phi3,
 }
 
 
