@@ -1,5 +1,6 @@
 /** What the parity test asks of the kernels, and the exact answers that `deno task parity` wrote down for it. */
 
+import { GPU_TYPES, isGpuType } from "../engine/backend/webgpu/kernels/formats/registry.ts";
 import { FORMATS as TENSOR_FORMATS } from "../engine/gguf/formats.ts";
 import type { TensorType } from "../engine/gguf/types.ts";
 import { FAMILIES } from "./synth/registry.ts";
@@ -13,7 +14,10 @@ export const DECODERS: readonly Architecture[] = (Object.keys(FAMILIES) as Archi
 /** The most likely tokens that are compared at each step. */
 export const TOP = 20;
 
-const TYPES = Object.keys(TENSOR_FORMATS) as TensorType[];
+const TYPES: readonly TensorType[] = GPU_TYPES;
+/** Formats that only the CPU computes with, judged on dense models. */
+export const CPU_FORMATS: readonly string[] = Object.keys(TENSOR_FORMATS)
+  .filter((type) => !isGpuType(type as TensorType));
 /** A format, or "MIXED": every matrix of the model has another one than its neighbours. */
 export const FORMATS: readonly string[] = [...TYPES, "MIXED"];
 
@@ -48,14 +52,18 @@ const files = (
 export const BLOCK_FORMATS: readonly string[] = ["Q8_0", "Q4_0", "Q4_K", "MXFP4"];
 const LONG = { prompts: [1, 9, 70, 500], steps: 8 };
 
+const WHOLE_CASES = { prompts: [1, 8, 200], steps: 16 };
 const WHOLE_FILES: readonly ParityFile[] = FORMATS.flatMap((format) =>
-  WHOLE.flatMap((name) => files(name, format, [1, 2], { prompts: [1, 8, 200], steps: 16 }))
+  WHOLE.flatMap((name) => files(name, format, [1, 2], WHOLE_CASES))
 );
 const OTHER_FILES: readonly ParityFile[] = DECODERS.flatMap((name) => [
   ...files(name, "F32", [1, 2, 3], { ...LONG, rounded: true }),
   ...BLOCK_FORMATS.flatMap((format) => files(name, format, [1, 2], LONG)),
 ]);
-export const PARITY_FILES: readonly ParityFile[] = [...WHOLE_FILES, ...OTHER_FILES];
+const CPU_FILES: readonly ParityFile[] = CPU_FORMATS.flatMap((format) =>
+  (["llama", "qwen2", "qwen3"] as const).flatMap((name) => files(name, format, [1], WHOLE_CASES))
+);
+export const PARITY_FILES: readonly ParityFile[] = [...WHOLE_FILES, ...CPU_FILES, ...OTHER_FILES];
 
 /** The models of a seed have the types in another order, so that other types meet in one op. */
 function mixed(seed: number): TensorType[] {

@@ -2,6 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { type CpuModelOptions, instructionSets } from "./kernel_model.ts";
 import {
   BLOCK_FORMATS,
+  CPU_FORMATS,
   DECODERS,
   type Distance,
   FORMATS,
@@ -66,7 +67,7 @@ async function judgeAll(files: readonly ParityFile[], on: CpuModelOptions = {}):
   return judged;
 }
 
-for (const format of FORMATS) {
+for (const format of [...FORMATS, ...CPU_FORMATS]) {
   Deno.test(`${format}: as near to the exact answer as llama.cpp, or nearer`, async () => {
     assertParity(format, await judgeAll(DENSE.filter((file) => file.format === format)));
   });
@@ -75,7 +76,7 @@ for (const format of FORMATS) {
 for (const isa of instructionSets().slice(1)) {
   Deno.test(`${isa}: every format, on one model each, as near to the exact answer as llama.cpp`, async () => {
     const rest: Judged[] = [];
-    for (const [i, format] of FORMATS.entries()) {
+    for (const [i, format] of [...FORMATS, ...CPU_FORMATS].entries()) {
       const files = DENSE.filter((file) => file.format === format);
       const judged = await judgeAll([files[i % files.length]], { isa });
       if (format in FLOAT_LIMITS) assertParity(format, judged);

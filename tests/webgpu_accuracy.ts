@@ -12,7 +12,7 @@ import {
   productErrors,
   spec,
 } from "../engine/backend/webgpu/kernels/testing_products.ts";
-import { FORMATS } from "../engine/gguf/formats.ts";
+import { GPU_FORMATS, GPU_TYPES } from "../engine/backend/webgpu/kernels/formats/registry.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import type { TensorType } from "../engine/gguf/types.ts";
 import { createTokenizer } from "../engine/tokenizer/tokenizer.ts";
@@ -196,10 +196,10 @@ await command("accuracy:webgpu", HELP, async () => {
   const given = options.texts("model").map(inFolder);
   const demo = fromFileUrl(new URL("../models/demo.gguf", import.meta.url));
   const models = await modelsOf(given.length > 0 ? given : [demo]);
-  const types = (options.text("types") ?? Object.keys(FORMATS).join()).split(",");
-  const unknown = types.find((type) => !Object.hasOwn(FORMATS, type));
+  const types = (options.text("types") ?? GPU_TYPES.join()).split(",");
+  const unknown = types.find((type) => !Object.hasOwn(GPU_FORMATS, type));
   if (unknown !== undefined) {
-    throw new UsageError(`--types: "${unknown}"; allowed are ${Object.keys(FORMATS).join(", ")}`);
+    throw new UsageError(`--types: "${unknown}"; allowed are ${GPU_TYPES.join(", ")}`);
   }
   const [count, path] = [options.count("tokens", 1_000_000, 512), options.text("text")];
   if (count < 2) throw new UsageError("--tokens must be 2 or more: nothing is compared after the last");

@@ -9,9 +9,9 @@ import {
 } from "../engine/backend/backend.ts";
 import { prepareBackend } from "../engine/backend/choose.ts";
 import { GpuError, openGpu } from "../engine/backend/webgpu/device.ts";
+import { GPU_TYPES } from "../engine/backend/webgpu/kernels/formats/registry.ts";
 import type { Tuning } from "../engine/backend/webgpu/kernels/types.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
-import { FORMATS } from "../engine/gguf/formats.ts";
 import type { TensorType } from "../engine/gguf/types.ts";
 import { gpuTest } from "./gpu.ts";
 import { withLiveServer } from "./live_server.ts";
@@ -25,7 +25,6 @@ const BLOCKS = 2;
 const LIMITS = { kvBlocks: 8 * BLOCKS, maxRows: 64, maxLogitRows: 32 };
 const PROMPT = 40;
 const ALL = Array.from({ length: VOCABULARY }, (_, token) => token);
-const TYPES = Object.keys(FORMATS) as TensorType[];
 
 const model = (architecture: Architecture, types: readonly TensorType[], layers = 1) =>
   synthesize({ architecture, types, layers, seed: 3, vocabulary: VOCABULARY });
@@ -74,7 +73,7 @@ for (const architecture of ["llama", "qwen2", "qwen3"] as const) {
 
 gpuTest("every format, mixed in one model", async () => {
   // Two layers have fourteen matrices; with the embedding and the output every format comes up.
-  const bytes = model("llama", TYPES, 2);
+  const bytes = model("llama", GPU_TYPES, 2);
   using cpu = await KernelModel.load(bytes, LIMITS);
   using gpu = await load(bytes);
   const [a, b] = await Promise.all([cpu, gpu].map((on) => logprobs(on, 8)));

@@ -25,9 +25,19 @@ const SCALES: Partial<Readonly<Record<TensorType, Scales>>> = {
   Q4_K: { halves: [[0, 1 / 258], [2, 7.5 / 258]] },
   Q5_K: { halves: [[0, 1 / 527], [2, 15.5 / 527]] },
   Q6_K: { halves: [[208, 1 / 1367]], signed: true },
+  IQ1_S: { halves: [[0, 1 / 7.19]] },
+  IQ2_XXS: { halves: [[0, 1 / 53.4]] },
+  IQ2_XS: { halves: [[0, 1 / 55.7]] },
+  IQ2_S: { halves: [[0, 1 / 56.5]] },
+  IQ3_XXS: { halves: [[0, 1 / 143]] },
+  IQ3_S: { halves: [[0, 1 / 140]] },
   IQ4_NL: { halves: [[0, 1 / 67.4]], signed: true },
   IQ4_XS: { halves: [[0, 1 / 1247]], signed: true },
+  TQ1_0: { halves: [[52, 1 / 0.817]] },
+  TQ2_0: { halves: [[64, 1 / 0.707]] },
 };
+/** IQ1_M's, which lies in four parts. */
+const IQ1_M_SCALE = 1 / 7.2;
 
 /** `count` weights of a type. */
 export function weights(type: TensorType, count: number, random: Random): ArrayBufferView {
@@ -62,9 +72,31 @@ function blocks(type: TensorType, count: number, random: Random): Uint8Array {
       bytes[block] = 118 + random.below(3);
       continue;
     }
+    // An NVFP4 block has four E4M3s: the spread of what one multiplies is about 2.9.
+    if (type === "NVFP4") {
+      for (let i = 0; i < 4; i++) bytes[block + i] = 2 + random.below(4);
+      continue;
+    }
+    if (type === "IQ1_M") {
+      putScattered(view, block + 48, IQ1_M_SCALE * SIGMA * (0.7 + 0.6 * random.unit()));
+      continue;
+    }
+    // No quantiser writes the fourth code: its high bit is cleared.
+    if (type === "TQ2_0") {
+      for (let i = 0; i < 64; i++) bytes[block + i] &= ~(bytes[block + i] << 1 & 0xaa);
+    }
     const { halves, signed } = SCALES[type]!;
     const scale = SIGMA * (0.7 + 0.6 * random.unit()) * (signed && random.below(2) ? -1 : 1);
     for (const [at, value] of halves) view.setFloat16(block + at, scale * value, true);
   }
   return bytes;
+}
+
+/** A half float into the highest nibbles of four words, its lowest first. */
+function putScattered(view: DataView, at: number, value: number): void {
+  const half = new Uint16Array(Float16Array.of(value).buffer)[0];
+  for (let i = 0; i < 4; i++) {
+    const low = view.getUint16(at + 2 * i, true) & 0xfff;
+    view.setUint16(at + 2 * i, low | (half >> 4 * i & 15) << 12, true);
+  }
 }

@@ -1,6 +1,7 @@
 import { layersOf } from "../../plan/layers.ts";
 import { buffersOf, isPooling, type PlanOp } from "../../plan/ops/registry.ts";
 import { type BufferId, type Forms, formsOf, type Plan, type TensorId } from "../../plan/plan.ts";
+import { isGpuType } from "./kernels/formats/registry.ts";
 import { gpuKindOf } from "./ops/registry.ts";
 import type {
   GpuBufferShape,
@@ -26,6 +27,11 @@ export function lower(plan: Plan): Program {
   }
   if (plan.tensors.some(({ experts }) => experts !== undefined)) {
     throw new Error("Cannot run mixtures of experts on the GPU yet; use --backend cpu");
+  }
+  const foreign = plan.tensors.find(({ info }) => !isGpuType(info.type));
+  if (foreign) {
+    const { name, type } = foreign.info;
+    throw new Error(`Cannot compute with ${type} on the GPU yet (tensor "${name}"); use --backend cpu`);
   }
   return new Lowering(withoutPooling(plan)).run();
 }

@@ -11,9 +11,19 @@ use crate::simd::Simd;
 mod bf16;
 mod f16;
 mod f32;
+mod grid_codes;
+mod grids;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
+mod nvfp4;
 pub mod planes;
 mod q2_k;
 mod q3_k;
@@ -26,10 +36,14 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 mod registry;
+mod tq1_0;
+mod tq2_0;
 
 pub use self::registry::{BlockKernels, FORMATS, FloatKernels, Format, FormatKernels, format, format_named};
 pub use self::{bf16::Bf16, f16::F16, f32::F32};
-pub use self::{iq4_nl::Iq4Nl, iq4_xs::Iq4Xs, mxfp4::Mxfp4};
+pub use self::{iq1_m::Iq1M, iq1_s::Iq1S, tq1_0::Tq1_0, tq2_0::Tq2_0};
+pub use self::{iq2_s::Iq2S, iq2_xs::Iq2Xs, iq2_xxs::Iq2Xxs, iq3_s::Iq3S, iq3_xxs::Iq3Xxs};
+pub use self::{iq4_nl::Iq4Nl, iq4_xs::Iq4Xs, mxfp4::Mxfp4, nvfp4::Nvfp4};
 pub use self::{q2_k::Q2K, q3_k::Q3K, q4_k::Q4K, q5_k::Q5K, q6_k::Q6K};
 pub use self::{q4_0::Q4_0, q4_1::Q4_1, q5_0::Q5_0, q5_1::Q5_1, q8_0::Q8_0};
 
@@ -46,7 +60,8 @@ macro_rules! for_each_format {
         $mac! {
             blocks: [
                 (2, Q4_0), (3, Q4_1), (6, Q5_0), (7, Q5_1), (8, Q8_0), (10, Q2K), (11, Q3K), (12, Q4K), (13, Q5K),
-                (14, Q6K), (20, Iq4Nl), (23, Iq4Xs), (39, Mxfp4)
+                (14, Q6K), (16, Iq2Xxs), (17, Iq2Xs), (18, Iq3Xxs), (19, Iq1S), (20, Iq4Nl), (21, Iq3S), (22, Iq2S),
+                (23, Iq4Xs), (29, Iq1M), (34, Tq1_0), (35, Tq2_0), (39, Mxfp4), (40, Nvfp4)
             ],
             floats: [(0, F32), (1, F16), (30, Bf16)]
         }
@@ -82,9 +97,11 @@ pub trait BlockFormat: GgufType {
     const HAS_MIN: bool;
     /// Bits of a code in the planes: fewer than BITS where codes are looked up.
     const STORED_BITS: usize;
-    /// Bytes of a row's scales: once a unit, and for each block of 32 columns.
+    /// Bytes of a row's scales, and of whatever else stands before the codes: once a unit, and for each block of 32 columns.
     const UNIT_SCALES: usize;
     const BLOCK_SCALES: usize;
+    /// What these bytes of a row are padded to a multiple of. With 4, codes begin where a vector of them would.
+    const CODES_ALIGN: usize = 4;
 
     /// Puts the scales and codes of 32 columns of one row where they belong. `block` is the file block that holds
     /// them: they are columns 32 * b.. of it where it is longer than that.
@@ -106,11 +123,11 @@ pub trait BlockFormat: GgufType {
         planes::plane_bytes(Self::STORED_BITS, lanes)
     }
 
-    /// Bytes of a unit's scales, padded to whole vectors of codes, and of its codes, for LANES rows.
+    /// Bytes of a unit's scales, padded, and of its codes, for LANES rows.
     #[inline(always)]
     fn unit_layout(blocks: usize, lanes: usize) -> (usize, usize) {
         let scales = (Self::UNIT_SCALES + blocks * Self::BLOCK_SCALES) * lanes;
-        (scales.next_multiple_of(4 * lanes), blocks * Self::code_bytes(lanes))
+        (scales.next_multiple_of(Self::CODES_ALIGN * lanes), blocks * Self::code_bytes(lanes))
     }
 
     /// The planes of block b.
@@ -218,6 +235,12 @@ pub fn pack_float_panel<F: FloatFormat>(src: &[u8], stride: usize, columns: usiz
 #[inline]
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// A little-endian u32 at `bytes[at]`.
+#[inline]
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
 }
 
 /// The half float at `bytes[at]`.

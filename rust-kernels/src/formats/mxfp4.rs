@@ -7,11 +7,11 @@ use crate::simd::Simd;
 pub struct Mxfp4;
 
 /// Twice the value of each nibble.
-const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
-const OFFSET: i8 = 12;
+pub(super) const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+pub(super) const OFFSET: i8 = 12;
 
 /// The values as codes of 5 bits.
-const CODES: [u8; 16] = {
+pub(super) const CODES: [u8; 16] = {
     let mut codes = [0; 16];
     let mut i = 0;
     while i < 16 {

@@ -151,6 +151,14 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, large))
         }
     }
+    /// As a half float, an E4M3 is too small by the difference of the exponents' biases, 2^8.
+    #[inline(always)]
+    unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
+        unsafe {
+            let halves = _mm_slli_epi16::<7>(_mm_cvtepu8_epi16(_mm_loadl_epi64(p.cast())));
+            _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(128.0))
+        }
+    }
     #[inline(always)]
     unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I {
         unsafe {
@@ -282,5 +290,50 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B {
         unsafe { _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())), index) }
+    }
+    #[inline(always)]
+    fn b_mirror(self, a: Self::B, signs: Self::B, bit: u8, c: u8) -> Self::B {
+        unsafe {
+            let bit = _mm256_set1_epi8(bit as i8);
+            let negative = _mm256_cmpeq_epi8(_mm256_and_si256(signs, bit), bit);
+            _mm256_blendv_epi8(a, _mm256_sub_epi8(_mm256_set1_epi8(c as i8), a), negative)
+        }
+    }
+    #[inline(always)]
+    fn b_triple(self, a: Self::B) -> Self::B {
+        unsafe { _mm256_add_epi8(_mm256_add_epi8(a, a), a) }
+    }
+    /// Two averages make 3/4 of a number, rounded up, hence of a - 1.
+    #[inline(always)]
+    fn b_thirds(self, a: Self::B) -> Self::B {
+        unsafe {
+            let a = _mm256_subs_epu8(a, _mm256_set1_epi8(1));
+            let quarters = _mm256_avg_epu8(a, _mm256_avg_epu8(a, _mm256_setzero_si256()));
+            _mm256_and_si256(_mm256_srli_epi16::<6>(quarters), _mm256_set1_epi8(3))
+        }
+    }
+    #[inline(always)]
+    fn b_pairs<const HIGH: bool>(self, a: Self::B) -> Self::B {
+        unsafe {
+            let first = _mm_setr_epi8(0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12, 12, 13, 13);
+            let bytes = _mm_add_epi8(first, _mm_set1_epi8(if HIGH { 2 } else { 0 }));
+            _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(bytes))
+        }
+    }
+    #[inline(always)]
+    fn b_and32(self, a: Self::B, mask: u32) -> Self::B {
+        unsafe { _mm256_and_si256(a, _mm256_set1_epi32(mask as i32)) }
+    }
+    #[inline(always)]
+    fn b_shr32(self, a: Self::B, n: u32) -> Self::B {
+        unsafe { _mm256_srl_epi32(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    fn b_shl32(self, a: Self::B, n: u32) -> Self::B {
+        unsafe { _mm256_sll_epi32(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    fn b_to_f(self, a: Self::B) -> Self::F {
+        unsafe { _mm256_cvtepi32_ps(a) }
     }
 }

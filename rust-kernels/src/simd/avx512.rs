@@ -192,6 +192,14 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, small, subnormal))
         }
     }
+    /// As a half float, an E4M3 is too small by the difference of the exponents' biases, 2^8.
+    #[inline(always)]
+    unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
+        unsafe {
+            let halves = _mm256_slli_epi16::<7>(_mm256_cvtepu8_epi16(_mm_loadu_si128(p.cast())));
+            _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(128.0))
+        }
+    }
     #[inline(always)]
     unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I {
         unsafe {
@@ -352,5 +360,80 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     #[inline(always)]
     fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B {
         unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), index) }
+    }
+    #[inline(always)]
+    fn b_mirror(self, a: Self::B, signs: Self::B, bit: u8, c: u8) -> Self::B {
+        unsafe {
+            let negative = _mm512_test_epi8_mask(signs, _mm512_set1_epi8(bit as i8));
+            _mm512_mask_sub_epi8(a, negative, _mm512_set1_epi8(c as i8), a)
+        }
+    }
+    #[inline(always)]
+    fn b_triple(self, a: Self::B) -> Self::B {
+        unsafe { _mm512_add_epi8(_mm512_add_epi8(a, a), a) }
+    }
+    /// Two averages make 3/4 of a number, rounded up, hence of a - 1.
+    #[inline(always)]
+    fn b_thirds(self, a: Self::B) -> Self::B {
+        unsafe {
+            let a = _mm512_subs_epu8(a, _mm512_set1_epi8(1));
+            let quarters = _mm512_avg_epu8(a, _mm512_avg_epu8(a, _mm512_setzero_si512()));
+            _mm512_and_si512(_mm512_srli_epi16::<6>(quarters), _mm512_set1_epi8(3))
+        }
+    }
+    #[inline(always)]
+    fn b_pairs<const HIGH: bool>(self, a: Self::B) -> Self::B {
+        unsafe {
+            let first = _mm_setr_epi8(0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12, 12, 13, 13);
+            let bytes = _mm_add_epi8(first, _mm_set1_epi8(if HIGH { 2 } else { 0 }));
+            _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(bytes))
+        }
+    }
+    #[inline(always)]
+    fn b_and32(self, a: Self::B, mask: u32) -> Self::B {
+        unsafe { _mm512_and_si512(a, _mm512_set1_epi32(mask as i32)) }
+    }
+    #[inline(always)]
+    fn b_shr32(self, a: Self::B, n: u32) -> Self::B {
+        unsafe { _mm512_srl_epi32(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    fn b_shl32(self, a: Self::B, n: u32) -> Self::B {
+        unsafe { _mm512_sll_epi32(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    fn b_to_f(self, a: Self::B) -> Self::F {
+        unsafe { _mm512_cvtepi32_ps(a) }
+    }
+    /// Of every 64 entries a look-up by the index's low bits; its higher bits then choose between pairs of them.
+    #[inline(always)]
+    fn b_lookup16<const N: usize>(self, table: &[u16; N], index: [Self::B; 2]) -> [Self::B; 2] {
+        const MOST: usize = 2048 / 64;
+        const { assert!(N >= 128 && N <= 2048 && N.is_power_of_two()) };
+        unsafe {
+            let mut found = [[_mm512_setzero_si512(); 2]; MOST / 2];
+            let bit = |index, bit: i16| _mm512_test_epi16_mask(index, _mm512_set1_epi16(bit));
+            let odd = [bit(index[0], 64), bit(index[1], 64)];
+            for i in 0..N / 128 {
+                let [a, b, c, d] = [0, 32, 64, 96].map(|j| _mm512_loadu_si512(table.as_ptr().add(128 * i + j).cast()));
+                for v in 0..2 {
+                    let low = _mm512_permutex2var_epi16(a, index[v], b);
+                    let high = _mm512_permutex2var_epi16(c, index[v], d);
+                    found[i][v] = _mm512_mask_blend_epi16(odd[v], low, high);
+                }
+            }
+            let (mut left, mut step) = (N / 128, 128);
+            while left > 1 {
+                let odd = [bit(index[0], step), bit(index[1], step)];
+                left /= 2;
+                for i in 0..left {
+                    for v in 0..2 {
+                        found[i][v] = _mm512_mask_blend_epi16(odd[v], found[2 * i][v], found[2 * i + 1][v]);
+                    }
+                }
+                step *= 2;
+            }
+            found[0]
+        }
     }
 }

@@ -100,6 +100,9 @@ pub trait Simd: Copy + 'static {
     unsafe fn load_i8(self, p: *const i8) -> Self::F;
     /// LANES exponent bytes e as 2^(e - 128), exactly, subnormal results included (E8M0, halved).
     unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F;
+    /// LANES bytes as half of what E4M3 without a sign says: 4 bits of exponent above 3 of the fraction, of which the
+    /// largest is a number too; bytes below 128.
+    unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F;
     /// Rounds to the nearest integer (ties to even) and stores LANES signed bytes; |v| <= 127. Returns the integers.
     unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I;
 
@@ -169,6 +172,36 @@ pub trait Simd: Copy + 'static {
     fn b_shl(self, a: Self::B, n: u32) -> Self::B;
     /// table[index] for bytes index < 16.
     fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B;
+    /// c - a in bytes where `signs` has the bit `bit`, a in the others.
+    fn b_mirror(self, a: Self::B, signs: Self::B, bit: u8, c: u8) -> Self::B;
+    /// 3 a in bytes, less whole 256.
+    fn b_triple(self, a: Self::B) -> Self::B;
+    /// How many whole 256 that is: 0, 1 or 2.
+    fn b_thirds(self, a: Self::B) -> Self::B;
+    /// Bytes 0, 0, 1, 1 of each lane, or with HIGH bytes 2, 2, 3, 3.
+    fn b_pairs<const HIGH: bool>(self, a: Self::B) -> Self::B;
+
+    /// Each lane's four bytes as one integer, the first byte lowest: its bits that `mask` has.
+    fn b_and32(self, a: Self::B, mask: u32) -> Self::B;
+    /// The same integer shifted by n bits, 0 <= n < 32; zeros come in.
+    fn b_shr32(self, a: Self::B, n: u32) -> Self::B;
+    fn b_shl32(self, a: Self::B, n: u32) -> Self::B;
+    /// The same integer as a number; below 2^31.
+    fn b_to_f(self, a: Self::B) -> Self::F;
+    /// table[index] for the two indices of 16 bits in each lane of both vectors; N is a power of two from 128 on.
+    #[inline(always)]
+    fn b_lookup16<const N: usize>(self, table: &[u16; N], index: [Self::B; 2]) -> [Self::B; 2] {
+        index.map(|index| {
+            let mut words = [0u16; 32];
+            // SAFETY: a vector has at most 64 bytes.
+            unsafe { self.b_store(words.as_mut_ptr().cast(), index) };
+            for word in words.iter_mut().take(2 * Self::LANES) {
+                *word = table[usize::from(*word) & (N - 1)];
+            }
+            // SAFETY: as above.
+            unsafe { self.b_load(words.as_ptr().cast()) }
+        })
+    }
 }
 
 /// e^x, off by at most 2 units in the last place; 0 below -87.

@@ -224,6 +224,15 @@ impl<const DOT: u8> Simd for Neon<DOT> {
             vreinterpretq_f32_u32(vbslq_u32(vcltq_u32(e, vdupq_n_u32(2)), subnormal, normal))
         }
     }
+    /// As a half float, an E4M3 is too small by the difference of the exponents' biases, 2^8.
+    #[inline(always)]
+    unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
+        unsafe {
+            let halves = vshlq_n_u16::<7>(vmovl_u8(vcreate_u8(u64::from(p.cast::<u32>().read_unaligned()))));
+            let words: [u16; 4] = std::mem::transmute(vget_low_u16(halves));
+            vmulq_n_f32(self.load_f16(words.as_ptr()), 128.0)
+        }
+    }
     #[inline(always)]
     unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I {
         unsafe {
@@ -333,6 +342,44 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     #[inline(always)]
     fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B {
         unsafe { vqtbl1q_u8(vld1q_u8(table.as_ptr()), index) }
+    }
+    #[inline(always)]
+    fn b_mirror(self, a: Self::B, signs: Self::B, bit: u8, c: u8) -> Self::B {
+        unsafe { vbslq_u8(vtstq_u8(signs, vdupq_n_u8(bit)), vsubq_u8(vdupq_n_u8(c), a), a) }
+    }
+    #[inline(always)]
+    fn b_triple(self, a: Self::B) -> Self::B {
+        unsafe { vaddq_u8(vaddq_u8(a, a), a) }
+    }
+    #[inline(always)]
+    fn b_thirds(self, a: Self::B) -> Self::B {
+        unsafe {
+            let above = vaddq_u8(vcgeq_u8(a, vdupq_n_u8(86)), vcgeq_u8(a, vdupq_n_u8(171)));
+            vsubq_u8(vdupq_n_u8(0), above)
+        }
+    }
+    #[inline(always)]
+    fn b_pairs<const HIGH: bool>(self, a: Self::B) -> Self::B {
+        unsafe {
+            const FIRST: [u8; 16] = [0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12, 12, 13, 13];
+            vqtbl1q_u8(a, vaddq_u8(vld1q_u8(FIRST.as_ptr()), vdupq_n_u8(if HIGH { 2 } else { 0 })))
+        }
+    }
+    #[inline(always)]
+    fn b_and32(self, a: Self::B, mask: u32) -> Self::B {
+        unsafe { vandq_u8(a, vreinterpretq_u8_u32(vdupq_n_u32(mask))) }
+    }
+    #[inline(always)]
+    fn b_shr32(self, a: Self::B, n: u32) -> Self::B {
+        unsafe { vreinterpretq_u8_u32(vshlq_u32(vreinterpretq_u32_u8(a), vdupq_n_s32(-(n as i32)))) }
+    }
+    #[inline(always)]
+    fn b_shl32(self, a: Self::B, n: u32) -> Self::B {
+        unsafe { vreinterpretq_u8_u32(vshlq_u32(vreinterpretq_u32_u8(a), vdupq_n_s32(n as i32))) }
+    }
+    #[inline(always)]
+    fn b_to_f(self, a: Self::B) -> Self::F {
+        unsafe { vcvtq_f32_s32(vreinterpretq_s32_u8(a)) }
     }
 }
 

@@ -13,6 +13,13 @@ fn map(f: impl Fn(usize) -> f32) -> [f32; N] {
     std::array::from_fn(f)
 }
 
+/// f of each lane's four bytes as an integer.
+#[inline(always)]
+fn integers(a: [u8; 4 * N], f: impl Fn(u32) -> u32) -> [u8; 4 * N] {
+    let (lanes, _) = a.as_chunks::<4>();
+    std::array::from_fn(|i| f(u32::from_le_bytes(lanes[i / 4])).to_le_bytes()[i % 4])
+}
+
 impl Simd for Scalar {
     const LANES: usize = N;
     const TILE: usize = 4;
@@ -120,6 +127,10 @@ impl Simd for Scalar {
         map(|i| crate::half::e8m0_half(unsafe { *p.add(i) }))
     }
     #[inline(always)]
+    unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
+        map(|i| crate::half::e4m3_half(unsafe { *p.add(i) }))
+    }
+    #[inline(always)]
     unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I {
         std::array::from_fn(|i| {
             let q = v[i].round_ties_even() as i32;
@@ -209,5 +220,38 @@ impl Simd for Scalar {
     #[inline(always)]
     fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B {
         index.map(|i| table[usize::from(i & 15)])
+    }
+    #[inline(always)]
+    fn b_mirror(self, a: Self::B, signs: Self::B, bit: u8, c: u8) -> Self::B {
+        std::array::from_fn(|i| if signs[i] & bit != 0 { c.wrapping_sub(a[i]) } else { a[i] })
+    }
+    #[inline(always)]
+    fn b_triple(self, a: Self::B) -> Self::B {
+        a.map(|x| x.wrapping_mul(3))
+    }
+    #[inline(always)]
+    fn b_thirds(self, a: Self::B) -> Self::B {
+        a.map(|x| ((u16::from(x) * 3) >> 8) as u8)
+    }
+    #[inline(always)]
+    fn b_pairs<const HIGH: bool>(self, a: Self::B) -> Self::B {
+        std::array::from_fn(|i| a[i / 4 * 4 + i % 4 / 2 + if HIGH { 2 } else { 0 }])
+    }
+    #[inline(always)]
+    fn b_and32(self, a: Self::B, mask: u32) -> Self::B {
+        integers(a, |x| x & mask)
+    }
+    #[inline(always)]
+    fn b_shr32(self, a: Self::B, n: u32) -> Self::B {
+        integers(a, |x| x >> n)
+    }
+    #[inline(always)]
+    fn b_shl32(self, a: Self::B, n: u32) -> Self::B {
+        integers(a, |x| x << n)
+    }
+    #[inline(always)]
+    fn b_to_f(self, a: Self::B) -> Self::F {
+        let (lanes, _) = a.as_chunks::<4>();
+        map(|i| i32::from_le_bytes(lanes[i]) as f32)
     }
 }

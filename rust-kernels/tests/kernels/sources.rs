@@ -2,6 +2,8 @@
 use super::support::Random;
 use compy::formats::{Format, format};
 
+const IQ1_M: u32 = 29;
+
 /// What the tests know of a format beyond its layout.
 struct Row {
     id: u32,
@@ -14,7 +16,7 @@ struct Row {
 }
 
 #[rustfmt::skip]
-const ROWS: [Row; 13] = [
+const ROWS: [Row; 23] = [
     Row { id: 2, halves: &[0], exponent: None, min: None },
     Row { id: 3, halves: &[0, 2], exponent: None, min: Some((2, 1.0)) },
     Row { id: 6, halves: &[0], exponent: None, min: None },
@@ -25,9 +27,19 @@ const ROWS: [Row; 13] = [
     Row { id: 12, halves: &[0, 2], exponent: None, min: Some((2, 63.0)) },
     Row { id: 13, halves: &[0, 2], exponent: None, min: Some((2, 63.0)) },
     Row { id: 14, halves: &[208], exponent: None, min: None },
+    Row { id: 16, halves: &[0], exponent: None, min: None },
+    Row { id: 17, halves: &[0], exponent: None, min: None },
+    Row { id: 18, halves: &[0], exponent: None, min: None },
+    Row { id: 19, halves: &[0], exponent: None, min: None },
     Row { id: 20, halves: &[0], exponent: None, min: None },
+    Row { id: 21, halves: &[0], exponent: None, min: None },
+    Row { id: 22, halves: &[0], exponent: None, min: None },
     Row { id: 23, halves: &[0], exponent: None, min: None },
+    Row { id: 29, halves: &[], exponent: None, min: None },
+    Row { id: 34, halves: &[52], exponent: None, min: None },
+    Row { id: 35, halves: &[64], exponent: None, min: None },
     Row { id: 39, halves: &[], exponent: Some(0), min: None },
+    Row { id: 40, halves: &[], exponent: None, min: None },
 ];
 
 macro_rules! list_ids {
@@ -142,10 +154,21 @@ fn set_scales(row: &Row, block: &mut [u8], draw: Draw, random: &mut Random) {
         let bits = match draw {
             Draw::Zero => 0,
             Draw::Wide => wide_half(random),
-            // 2^-7 to 2^-4, either sign.
-            _ => 0x2000 + random.below(0xc00) as u16 + 0x8000 * random.below(2) as u16,
+            _ => plain_half(random),
         };
         block[*at..at + 2].copy_from_slice(&bits.to_le_bytes());
+    }
+    if row.id == IQ1_M {
+        // The half float lies in the highest nibbles of four words.
+        let bits = match draw {
+            Draw::Zero => 0,
+            Draw::Wide => wide_half(random),
+            _ => plain_half(random),
+        };
+        for i in 0..4 {
+            let byte = &mut block[49 + 2 * i];
+            *byte = *byte & 15 | ((bits >> (4 * i) & 15) as u8) << 4;
+        }
     }
     if let Some(at) = row.exponent {
         block[at] = match draw {
@@ -154,6 +177,11 @@ fn set_scales(row: &Row, block: &mut [u8], draw: Draw, random: &mut Random) {
             _ => random.between(118, 124) as u8,
         };
     }
+}
+
+/// A half float from 2^-7 to 2^-4, of either sign.
+fn plain_half(random: &mut Random) -> u16 {
+    0x2000 + random.below(0xc00) as u16 + 0x8000 * random.below(2) as u16
 }
 
 /// Any finite half float, the ends of the range more often than chance has it.

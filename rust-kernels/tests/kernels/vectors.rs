@@ -1,6 +1,6 @@
 //! The vector operations themselves, against plain Rust.
 use super::support::{Guarded, Random, on_every_isa, share};
-use compy::half::{bf16_to_f32, e8m0_half, f16_to_f32, f32_to_f16};
+use compy::half::{bf16_to_f32, e4m3_half, e8m0_half, f16_to_f32, f32_to_f16};
 use compy::simd::{Isa, Kernel, Simd, exp};
 
 /// A check as a kernel; returns the cases done.
@@ -94,6 +94,10 @@ impl Kernel for Conversions {
                 assert_eq!(unsigned[i], f32::from(*e));
                 assert_eq!(signed[i], f32::from(*e as i8));
                 assert!(same(powers[i], e8m0_half(*e)), "E8M0 {e}: {:e}", powers[i]);
+                if *e < 128 {
+                    let small = unsafe { lanes(s, s.load_e4m3_half(at)) }[i];
+                    assert_eq!(small, e4m3_half(*e), "E4M3 {e}");
+                }
             }
         }
         (1 << 16) / S::LANES
@@ -220,12 +224,12 @@ impl Kernel for Bytes {
         let mut buffer = Guarded::new(1 << 12);
         let rounds = share(2000);
         for _ in 0..rounds {
-            let mut draw = || {
+            let draw = |random: &mut Random| {
                 let mut v = vec![0u8; 4 * S::LANES];
                 random.fill(&mut v);
                 v
             };
-            let (a, b) = (draw(), draw());
+            let (a, b) = (draw(&mut random), draw(&mut random));
             let mut table = [0u8; 16];
             random.fill(&mut table);
             unsafe {
@@ -239,6 +243,24 @@ impl Kernel for Bytes {
                 each(s.b_and(va, 0x5a), &|i| a[i] & 0x5a);
                 each(s.b_or(va, vb), &|i| a[i] | b[i]);
                 each(s.b_lookup(&table, s.b_and(va, 15)), &|i| table[usize::from(a[i] & 15)]);
+                each(s.b_mirror(va, vb, 4, 86), &|i| if b[i] & 4 != 0 { 86u8.wrapping_sub(a[i]) } else { a[i] });
+                each(s.b_triple(va), &|i| a[i].wrapping_mul(3));
+                each(s.b_pairs::<false>(va), &|i| a[i / 4 * 4 + i % 4 / 2]);
+                each(s.b_pairs::<true>(va), &|i| a[i / 4 * 4 + i % 4 / 2 + 2]);
+                let word = |i: usize| u32::from_le_bytes(std::array::from_fn(|c| a[i / 4 * 4 + c]));
+                each(s.b_and32(va, 0x0c03_ff00), &|i| (word(i) & 0x0c03_ff00).to_le_bytes()[i % 4]);
+                for n in [0, 1, 12, 31] {
+                    each(s.b_shr32(va, n), &|i| (word(i) >> n).to_le_bytes()[i % 4]);
+                    each(s.b_shl32(va, n), &|i| (word(i) << n).to_le_bytes()[i % 4]);
+                }
+                for (lane, got) in lanes(s, s.b_to_f(s.b_and32(va, 0x00ff_ffff))).into_iter().enumerate() {
+                    assert_eq!(got, (word(4 * lane) & 0x00ff_ffff) as f32);
+                }
+                look_up::<S, 128>(s, &a, &b, &mut random);
+                look_up::<S, 256>(s, &a, &b, &mut random);
+                look_up::<S, 512>(s, &a, &b, &mut random);
+                look_up::<S, 1024>(s, &a, &b, &mut random);
+                look_up::<S, 2048>(s, &a, &b, &mut random);
                 for n in 0..8 {
                     each(s.b_and(s.b_shr(va, n), 0xff >> n), &|i| a[i] >> n);
                     each(s.b_and(s.b_shl(va, n), (0xff << n) as u8), &|i| a[i] << n);
@@ -247,6 +269,45 @@ impl Kernel for Bytes {
         }
         rounds
     }
+}
+
+/// `b_lookup16` of a table of N words, by indices out of two vectors' bytes.
+#[inline(always)]
+unsafe fn look_up<S: Simd, const N: usize>(s: S, a: &[u8], b: &[u8], random: &mut Random) {
+    let table: [u16; N] = std::array::from_fn(|_| random.bits() as u16);
+    let mask = (N as u32 - 1) * 0x1_0001;
+    let found = unsafe {
+        let index = [a, b].map(|bytes| s.b_and32(s.b_load(bytes.as_ptr()), mask));
+        s.b_lookup16(&table, index).map(|v| bytes(s, v))
+    };
+    for (from, found) in [a, b].into_iter().zip(found) {
+        for (index, word) in from.chunks_exact(2).zip(found.chunks_exact(2)) {
+            let index = usize::from(u16::from_le_bytes([index[0], index[1]])) & (N - 1);
+            assert_eq!(u16::from_le_bytes([word[0], word[1]]), table[index], "entry {index} of {N}");
+        }
+    }
+}
+
+struct Thirds;
+
+impl Kernel for Thirds {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) -> usize {
+        for start in (0..256).step_by(4 * S::LANES) {
+            let all: Vec<u8> = (start..start + 4 * S::LANES).map(|a| a as u8).collect();
+            for (a, got) in all.iter().zip(unsafe { bytes(s, s.b_thirds(s.b_load(all.as_ptr()))) }) {
+                assert_eq!(u16::from(got), u16::from(*a) * 3 / 256, "{a}");
+            }
+        }
+        256
+    }
+}
+
+#[test]
+fn thirds_of_every_byte() {
+    on_every_isa("thirds (not counted as cases of kernels)", |k| check(k, Thirds));
 }
 
 #[test]

@@ -4,7 +4,7 @@
  * multiplies 4 rows by 4 tokens.
  */
 import { BLOCK } from "./formats/format.ts";
-import { GPU_FORMATS } from "./formats/registry.ts";
+import { gpuFormat } from "./formats/registry.ts";
 import { type Numbers, numbersOf, preamble, store } from "./shader.ts";
 import type { Kernel, MatMulSpec } from "./types.ts";
 
@@ -21,7 +21,7 @@ export function gemm(spec: MatMulSpec): Kernel {
   const rows = spec.epilogue === "swiglu" ? ROWS / 2 : ROWS;
   return {
     key: ["gemm", spec.type, spec.arithmetic, spec.columns, spec.epilogue, spec.bias].join(" "),
-    code: code(spec, numbersOf(GPU_FORMATS[spec.type], spec.arithmetic)),
+    code: code(spec, numbersOf(gpuFormat(spec.type), spec.arithmetic)),
     entryPoint: "matmul",
     constants: {},
     maxRows: Infinity,
@@ -30,7 +30,7 @@ export function gemm(spec: MatMulSpec): Kernel {
 }
 
 function code(spec: MatMulSpec, numbers: Numbers): string {
-  const format = GPU_FORMATS[spec.type];
+  const format = gpuFormat(spec.type);
   const decoder = format.decoder(numbers.weight);
   const up = spec.epilogue === "swiglu";
   const scale = format.sub === BLOCK ? "f32" : "vec2<f32>";

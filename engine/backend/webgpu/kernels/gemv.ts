@@ -3,7 +3,7 @@
  * in registers; a subgroup (or a workgroup) shares a row. A block of x serves several rows of the matrix. Rows and the
  * tokens of a pass are written out in the text: naga guards each loop with a counter, which keeps drivers from unrolling.
  */
-import { GPU_FORMATS } from "./formats/registry.ts";
+import { gpuFormat } from "./formats/registry.ts";
 import { blockDot, type Numbers, numbersOf, preamble, store } from "./shader.ts";
 import { type Kernel, type KernelDevice, type MatMulSpec, type Tuning, WORKGROUP_LANES } from "./types.ts";
 
@@ -17,7 +17,7 @@ export function gemv(
   tokens: number,
   maxRows: number,
 ): Kernel {
-  const numbers = numbersOf(GPU_FORMATS[spec.type], spec.arithmetic);
+  const numbers = numbersOf(gpuFormat(spec.type), spec.arithmetic);
   const subgroup = tuning.reduce === "subgroup" && device.subgroups;
   const lanes = subgroup ? device.subgroupSize : WORKGROUP_LANES;
   const size = lanes * tuning.subgroups;
@@ -48,7 +48,7 @@ function code(spec: MatMulSpec, numbers: Numbers, rows: number, tokens: number, 
   const up = spec.epilogue === "swiglu";
   const rowNames = [...list(rows, (r) => `row_${r}`), ...(up ? list(rows, (r) => `up_${r}`) : [])];
   const sums = rowNames.flatMap((row) => list(tokens, (t) => `${row}_${t}`));
-  const setup = GPU_FORMATS[spec.type].decoder(numbers.weight).setup ?? "";
+  const setup = gpuFormat(spec.type).decoder(numbers.weight).setup ?? "";
   return `${preamble(spec, numbers)}
 ${blockDot(spec, numbers)}
 override SIZE: u32 = 64u;

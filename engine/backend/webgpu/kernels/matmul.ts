@@ -1,6 +1,6 @@
 /** Kernels of matrix products and of the embedding, for every format and arithmetic. */
 import type { TensorType } from "../../../gguf/types.ts";
-import { GPU_FORMATS } from "./formats/registry.ts";
+import { gpuFormat } from "./formats/registry.ts";
 import { gemm } from "./gemm.ts";
 import { gemv } from "./gemv.ts";
 import { weights } from "./shader.ts";
@@ -41,10 +41,10 @@ export function matMulKernels(
  * stride of y}; 1 {rows of y}; 2 token ids in x; 3 y; 4 the planes. Tokens of other shards are left alone.
  */
 export function embedKernel(type: TensorType, columns: number): Kernel {
-  const { order, offset, setup } = GPU_FORMATS[type].decoder("f32");
+  const { order, offset, setup } = gpuFormat(type).decoder("f32");
   const scaled = (c: number) => {
     const at = order.indexOf(c);
-    const half = GPU_FORMATS[type].sub === 32 ? "" : c < 16 ? ".x" : ".y";
+    const half = gpuFormat(type).sub === 32 ? "" : c < 16 ? ".x" : ".y";
     const value = `w.q[${at >> 2}].${"xyzw"[at & 3]} * w.scale${half}`;
     return offset ? `${value} + w.offset${half}` : value;
   };

@@ -1,6 +1,6 @@
 import { assert, assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
-import { FORMATS } from "../../../gguf/formats.ts";
 import type { TensorType } from "../../../gguf/types.ts";
+import { GPU_TYPES } from "./formats/registry.ts";
 import { embedKernel, matMulKernels } from "./matmul.ts";
 import { embed, multiply, openTestDevice, type Product } from "./testing.ts";
 import { dequantize } from "./testing_dequantize.ts";
@@ -20,7 +20,6 @@ import {
 import { type Arithmetic, ARITHMETICS } from "../../backend.ts";
 import type { MatMulSpec, Tuning } from "./types.ts";
 
-const TYPES = Object.keys(FORMATS) as TensorType[];
 const gpu = await openTestDevice();
 const test = (name: string, fn: () => Promise<void>) =>
   Deno.test({ name, ignore: !gpu, sanitizeResources: false, sanitizeOps: false, fn });
@@ -33,7 +32,7 @@ async function assertGates(of: MatMulSpec, kernel: number, x: Float32Array, tuni
   }
 }
 
-for (const type of TYPES) {
+for (const type of GPU_TYPES) {
   test(`${type}: no activation of a single row overflows, vanishes or leaves the gates`, async () => {
     for (const arithmetic of ARITHMETICS) await assertGates(spec(type, arithmetic), 0, adversarial(6));
   });
@@ -55,7 +54,7 @@ for (const type of TYPES) {
 const ALL = Deno.env.has("COMPY_ALL_KERNELS");
 const HARDEST: readonly Arithmetic[] = ALL ? ARITHMETICS : ["f16"];
 /** A type for each shape of decoder: by one scale, with mins, with two scales, both, by look-up, floats. */
-const SHAPES: readonly TensorType[] = ALL ? TYPES : ["Q4_0", "Q4_K", "Q6_K", "Q2_K", "MXFP4", "F16"];
+const SHAPES: readonly TensorType[] = ALL ? GPU_TYPES : ["Q4_0", "Q4_K", "Q6_K", "Q2_K", "MXFP4", "F16"];
 
 for (const type of SHAPES) {
   test(`${type}: no activation of several rows overflows, vanishes or leaves the gates`, async () => {

@@ -1,15 +1,13 @@
 /** Matrices on the GPU: a matrix is its format's planes, each an array of rows of aligned words. */
 import type { TensorType } from "../../../gguf/types.ts";
 import { BLOCK, type Plane } from "./formats/format.ts";
-import { GPU_FORMATS } from "./formats/registry.ts";
+import { gpuFormat } from "./formats/registry.ts";
 
 const ELEMENT_BYTES = { "u32": 4, "vec2<u32>": 8, "vec4<u32>": 16 };
 
 /** Bytes that a row of `columns` columns takes in each plane; row r stands at r times that. Multiples of 4. */
 export function planeRowBytes(type: TensorType, columns: number): number[] {
-  return GPU_FORMATS[type].planes.map((plane) =>
-    elementsInRow(plane, columns) * ELEMENT_BYTES[plane.element]
-  );
+  return gpuFormat(type).planes.map((plane) => elementsInRow(plane, columns) * ELEMENT_BYTES[plane.element]);
 }
 
 /** Elements of a row in a plane. */
@@ -20,7 +18,7 @@ export function elementsInRow(plane: Plane, columns: number): number {
 
 /** The row and column of the first of a matrix's blocks whose scale stands for NaN; only some formats have such a code. */
 export function findNan(type: TensorType, bytes: Uint8Array, columns: number): [number, number] | undefined {
-  const { isNan, blockColumns, blockBytes } = GPU_FORMATS[type];
+  const { isNan, blockColumns, blockBytes } = gpuFormat(type);
   if (!isNan) return undefined;
   for (let at = 0; at < bytes.length; at += blockBytes) {
     if (!isNan(bytes, at)) continue;
@@ -40,7 +38,7 @@ export function packPlanes(
   rows: number,
   columns: number,
 ): Uint8Array<ArrayBuffer>[] {
-  const { planes, pack, blockColumns, blockBytes } = GPU_FORMATS[type];
+  const { planes, pack, blockColumns, blockBytes } = gpuFormat(type);
   const rowBytes = planeRowBytes(type, columns);
   const out = rowBytes.map((n) => new Uint8Array(n * rows));
   if (blockColumns === 1) {

@@ -1,7 +1,7 @@
 /** What the matrix kernels share: bindings, the decoder of the format, activations, and the product of two blocks. */
 import { quadFunction } from "./formats/codes.ts";
 import { BLOCK, type Decoder, rowOf, type Scalar, type WeightFormat } from "./formats/format.ts";
-import { GPU_FORMATS } from "./formats/registry.ts";
+import { gpuFormat } from "./formats/registry.ts";
 import { elementsInRow } from "./planes.ts";
 import type { Arithmetic } from "../../backend.ts";
 import type { Epilogue, MatMulSpec } from "./types.ts";
@@ -44,7 +44,7 @@ fn half_of(bits: u32) -> f32 {
 
 /** Declarations of the planes from binding 4 on, and of `decode_block`. */
 export function weights(type: MatMulSpec["type"], columns: number, scalar: Scalar): string {
-  const format = GPU_FORMATS[type];
+  const format = gpuFormat(type);
   const decoder = format.decoder(scalar);
   const planes = format.planes.map((plane, i) =>
     `@group(0) @binding(${4 + i}) var<storage, read> ${plane.name}: array<${plane.element}>;
@@ -69,7 +69,7 @@ fn decode_block(row: u32, b: u32) -> Block {
 
 /** Bindings of a matrix product, its decoder, and `read_block`, which makes a block of activations ready. */
 export function preamble(spec: MatMulSpec, numbers: Numbers): string {
-  const format = GPU_FORMATS[spec.type];
+  const format = gpuFormat(spec.type);
   const decoder = format.decoder(numbers.weight);
   const bias = 4 + format.planes.length;
   return `${usesHalf(numbers) ? "enable f16;" : ""}
@@ -140,7 +140,7 @@ function sums(format: WeightFormat): string {
 
 /** `block_dot(w, v)`: the product of a block, to be added up over blocks and then over the four components. */
 export function blockDot(spec: MatMulSpec, numbers: Numbers): string {
-  const format = GPU_FORMATS[spec.type];
+  const format = gpuFormat(spec.type);
   const x = (k: number) => numbers.weight === numbers.input ? `v.q[${k}]` : `vec4<f32>(v.q[${k}])`;
   const chain = (...ks: number[]) =>
     ks.slice(1).reduce((sum, k) => `fma(w.q[${k}], ${x(k)}, ${sum})`, `w.q[${ks[0]}] * ${x(ks[0])}`);

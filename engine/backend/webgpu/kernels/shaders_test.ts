@@ -1,7 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
-import { FORMATS } from "../../../gguf/formats.ts";
 import type { TensorType } from "../../../gguf/types.ts";
-import { GPU_FORMATS } from "./formats/registry.ts";
+import { GPU_TYPES, gpuFormat } from "./formats/registry.ts";
 import { embedKernel, matMulKernels } from "./matmul.ts";
 import { translate } from "./testing_shaders.ts";
 import { ARITHMETICS } from "../../backend.ts";
@@ -11,15 +10,14 @@ const DEVICE = { f16: true, subgroups: true, subgroupSize: 32 };
 const WORKGROUP: Tuning = { rows: 2, subgroups: 2, reduce: "workgroup" };
 
 function kernels(): Kernel[] {
-  const types = Object.keys(FORMATS) as TensorType[];
   const spec = (type: TensorType, rest: Partial<MatMulSpec> = {}): MatMulSpec => {
     return { type, arithmetic: "f32", columns: 768, epilogue: "store", bias: false, ...rest };
   };
   return [
-    ...types.flatMap((type) =>
+    ...GPU_TYPES.flatMap((type) =>
       ARITHMETICS.flatMap((arithmetic) => matMulKernels(spec(type, { arithmetic }), DEVICE))
     ),
-    ...types.map((type) => embedKernel(type, 768)),
+    ...GPU_TYPES.map((type) => embedKernel(type, 768)),
     ...matMulKernels(spec("Q4_0", { epilogue: "swiglu" }), DEVICE),
     ...matMulKernels(spec("Q4_0", { epilogue: "add" }), DEVICE),
     ...matMulKernels(spec("Q4_0", { bias: true }), DEVICE),
@@ -42,7 +40,7 @@ Deno.test("every shader is valid to Dawn, becomes Metal, and accumulates in what
       assert(!/\bhalf\d?\b/.test(text.replaceAll("float2(as_type<half2>(", "")), `${key} computes in half`);
       if (kind === "embed") continue;
     }
-    const half = arithmetic === "f16" && GPU_FORMATS[type as TensorType].bounded;
+    const half = arithmetic === "f16" && gpuFormat(type as TensorType).bounded;
     const found = new Set([...text.matchAll(ACCUMULATORS)].map((m) => m[1]));
     assertEquals(found, new Set([half ? "half" : "float"]), `${key}: accumulators`);
   }

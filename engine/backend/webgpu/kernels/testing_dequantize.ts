@@ -1,5 +1,6 @@
 /** The file formats' definitions, written as plainly as can be: the truth that the GPU's kernels are compared with. */
 import { layoutOf } from "../../../gguf/tensor_types.ts";
+import type { GpuType } from "./formats/registry.ts";
 import type { TensorType } from "../../../gguf/types.ts";
 
 type Block = DataView;
@@ -34,7 +35,7 @@ function q6Code(b: Block, k: number): number {
 }
 
 /** Column k of a block. */
-const VALUE: Readonly<Record<TensorType, (b: Block, k: number) => number>> = {
+const VALUE: Readonly<Record<GpuType, (b: Block, k: number) => number>> = {
   F32: (b) => b.getFloat32(0, true),
   F16: (b) => f16(b, 0),
   BF16: (b) => {
@@ -79,6 +80,6 @@ export function dequantize(type: TensorType, bytes: Uint8Array, count: number): 
   const { elements, bytes: size } = layoutOf(type);
   return Float64Array.from({ length: count }, (_, i) => {
     const at = bytes.byteOffset + Math.floor(i / elements) * size;
-    return VALUE[type](new DataView(bytes.buffer, at, size), i % elements);
+    return VALUE[type as GpuType](new DataView(bytes.buffer, at, size), i % elements);
   });
 }

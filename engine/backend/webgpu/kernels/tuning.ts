@@ -1,7 +1,7 @@
 /** What sweeps found, kept in a file: by adapter, then by format and arithmetic. */
-import { FORMATS } from "../../../gguf/formats.ts";
 import type { TensorType } from "../../../gguf/types.ts";
 import { type Arithmetic, ARITHMETICS } from "../../backend.ts";
+import { GPU_TYPES } from "./formats/registry.ts";
 import { type KernelDevice, type Tuning, WORKGROUP_LANES } from "./types.ts";
 
 /** By "TYPE ARITHMETIC", such as "Q4_0 f16". */
@@ -40,9 +40,7 @@ export function tuningProblem(text: string, adapter: string): string | undefined
 export function parseTunings(text: string, adapter: string): TuningTable {
   const table = new Map<string, Tuning>();
   const found = field(parse(text), adapter);
-  const known = Object.keys(FORMATS).flatMap((type) =>
-    ARITHMETICS.map((a) => tuningKey(type as TensorType, a))
-  );
+  const known = GPU_TYPES.flatMap((type) => ARITHMETICS.map((a) => tuningKey(type, a)));
   for (const key of known) {
     const entry = field(found, key);
     const [rows, subgroups, reduce] = ["rows", "subgroups", "reduce"].map((name) => field(entry, name));

@@ -81,6 +81,13 @@ impl<S: Simd> Simd for Unprefetched<S> {
         fn b_shr(a: S::B, n: u32) -> S::B;
         fn b_shl(a: S::B, n: u32) -> S::B;
         fn b_lookup(table: &[u8; 16], index: S::B) -> S::B;
+        fn b_mirror(a: S::B, signs: S::B, bit: u8, c: u8) -> S::B;
+        fn b_triple(a: S::B) -> S::B;
+        fn b_thirds(a: S::B) -> S::B;
+        fn b_and32(a: S::B, mask: u32) -> S::B;
+        fn b_shr32(a: S::B, n: u32) -> S::B;
+        fn b_shl32(a: S::B, n: u32) -> S::B;
+        fn b_to_f(a: S::B) -> S::F;
         unsafe fn load(p: *const f32) -> S::F;
         unsafe fn store(p: *mut f32, v: S::F);
         unsafe fn load_f16(p: *const u16) -> S::F;
@@ -89,10 +96,16 @@ impl<S: Simd> Simd for Unprefetched<S> {
         unsafe fn load_u8(p: *const u8) -> S::F;
         unsafe fn load_i8(p: *const i8) -> S::F;
         unsafe fn load_e8m0_half(p: *const u8) -> S::F;
+        unsafe fn load_e4m3_half(p: *const u8) -> S::F;
         unsafe fn store_i8(p: *mut i8, v: S::F) -> S::I;
         unsafe fn dot16_signed(acc: S::I, w: [S::B; 4], x: *const i8) -> S::I;
         unsafe fn b_load(p: *const u8) -> S::B;
         unsafe fn b_store(p: *mut u8, v: S::B);
+    }
+
+    #[inline(always)]
+    fn b_pairs<const HIGH: bool>(self, a: S::B) -> S::B {
+        self.0.b_pairs::<HIGH>(a)
     }
 
     #[inline(always)]

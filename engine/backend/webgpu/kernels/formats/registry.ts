@@ -1,4 +1,4 @@
-/** The formats that the GPU computes with: every type that GGUF files may have. */
+/** The formats that the GPU computes with. */
 import type { TensorType } from "../../../../gguf/types.ts";
 import { BF16 } from "./bf16.ts";
 import { F16 } from "./f16.ts";
@@ -18,7 +18,22 @@ import { Q5_K } from "./q5_k.ts";
 import { Q6_K } from "./q6_k.ts";
 import { Q8_0 } from "./q8_0.ts";
 
-export const GPU_FORMATS: Readonly<Record<TensorType, WeightFormat>> = {
+/** The types that only the CPU computes with. */
+type CpuType =
+  | "IQ1_M"
+  | "IQ1_S"
+  | "IQ2_S"
+  | "IQ2_XS"
+  | "IQ2_XXS"
+  | "IQ3_S"
+  | "IQ3_XXS"
+  | "NVFP4"
+  | "TQ1_0"
+  | "TQ2_0";
+
+export type GpuType = Exclude<TensorType, CpuType>;
+
+export const GPU_FORMATS: Readonly<Record<GpuType, WeightFormat>> = {
   F32,
   F16,
   Q4_0,
@@ -36,3 +51,15 @@ export const GPU_FORMATS: Readonly<Record<TensorType, WeightFormat>> = {
   BF16,
   MXFP4,
 };
+
+export const GPU_TYPES: readonly GpuType[] = Object.keys(GPU_FORMATS) as GpuType[];
+
+export function isGpuType(type: TensorType): type is GpuType {
+  return Object.hasOwn(GPU_FORMATS, type);
+}
+
+/** Throws for a type that only the CPU computes with: plans with such tensors are refused before (`lowering.ts`). */
+export function gpuFormat(type: TensorType): WeightFormat {
+  if (!isGpuType(type)) throw new TypeError(`The GPU has no kernels for ${type}`);
+  return GPU_FORMATS[type];
+}

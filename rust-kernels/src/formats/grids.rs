@@ -1,0 +1,112 @@
+//! The grids of the IQ formats, which are part of their definition (https://github.com/ggml-org/llama.cpp,
+//! `ggml/src/ggml-common.h`): points of eight or four values each, that a row's codes are indices of. A point is a number
+//! whose lowest bits are its first value: two bits for each of eight, or four for each of four. The numbers ascend, so
+//! a grid is written down as the gaps between them.
+
+/// Gaps as text. Characters from `#` on, without the backslash, are digits from 0 to 90: below 60 the last of a gap, from
+/// 60 on one of those before it, which count as many as 31 of the next and 60 of the last.
+const fn points<const N: usize>(gaps: &str) -> [u16; N] {
+    let (text, mut found) = (gaps.as_bytes(), [0; N]);
+    let (mut n, mut point, mut high, mut at) = (0, 0, 0, 0);
+    while at < text.len() {
+        let digit = text[at] as u16 - 35 - (text[at] > b'\\') as u16;
+        if digit < 60 {
+            point += 60 * high + digit;
+            found[n] = point;
+            (n, high) = (n + 1, 0);
+        } else {
+            high = 31 * high + digit - 60;
+        }
+        at += 1;
+    }
+    assert!(n == N);
+    found
+}
+
+/// Value k of a point of eight.
+#[inline(always)]
+pub(super) fn of_eight(point: u16, k: usize) -> u8 {
+    (point >> (2 * k) & 3) as u8
+}
+
+/// Value k of a point of four.
+#[inline(always)]
+pub(super) fn of_four(point: u16, k: usize) -> u8 {
+    (point >> (4 * k) & 15) as u8
+}
+
+/// IQ1_M's too.
+#[rustfmt::skip]
+pub(super) static IQ1: [u16; 2048] = points(
+    "#%&&%*'.%)%>/&%2>%)%..%)%aA$/&%&$.?(&,&(*&%%@/&%2aB%)%..%)%>/+.(:%)%*''*%)%e_&%2?+/(-$O+/aC&$$2&%2:(()$&$$&*%&\
+     &%:3'&%*&$$&aR(K&/%&&+$(&?/&(e_%)%..%)%>/(2>%)%..%)%aB/&(.$?2$'/&(K&%&/aB%)%..%)%>/++'>%&&%..%)%w%$&(.$?&/(&,&\
+     $'K&%.'aC&%&*%&&,&(?()$$%$$&*(B1&/&aT&%2>)&,&&%-%B/&%2eS(&.$&$+(>'$%%*&$$&,&&?(*'$&$$*&$'a@&(*&$$&*%&&%:&$$.$%\
+     $$&$*&$$&:%%$&%)$&$$&$)%&aC&$$2$%%*(=%%$&%*'$%$+&$&$$?'+&2(f#(2?&%&*(&%)$&%&?/&4aR%&(*'@%$&,&$$&$)((B+$&&,(&aG\
+     01%A%&*%&&,(&?/('w%%)%..%&&%>/++'>%)%..%&&%aB/&(/@%(/&%*&$$B.)&/aC*%*'.%)%>/(&/?*%*'.%)%eR2%&/B$$&,&&%/B/&(+'a\
+     K//+:(&,&$',&&D*'$&%*&%&aC.%*/?+/.$+>%--e^%)%..%)%>/&4>%)%9%)%aF+&(/D&,&/&%&?.)&.$aB%)%9%)%>/(&/>%)%..%)%b}*/(\
+     2G,&&%*&%Q(+(aA$&%&,&$%%*(&?&%*&$$&$.&%:&%-%&.$$aJ/&%2?4&(-(C.4eS7'3?&%*&$$.$&&%:(&*%&.$+a?$&(*&$$&*((:&$$&*$&\
+     $$%$+&$$&<%$&,&$$&$.&%a>''.$&%*&(:%&&+$$&$&,&&<'(-$/&%eV/'(.@**(&,&%&?/&%&/aC'$')'$&,&%=((*$%$$&*%&$'?&,&$%,&%\
+     &aTQ%&/&%-(N4vW&$$&,&(*&(:(&,&$$&/&A&/&+$(&aC&$$*&$$%$*($%%:&$$&*$$%$$%$$*&$$&<&/&$$&*((a>(/&(*&A&(*&$$&,&C.%&\
+     '$-eW$/&$$%$+'&%:&$$&$)$&$$%$$*$%$$&:+%*&$$&+&$(a>$%$$&*$$%$$&$*&$$&:$$%$$%$*$$%$$%$$)$&$$%$$:&$'$)$&$$%$+&$$&\
+     a>$$%%%$+&$&$*$$%$$%$;'$%$$)$$%$$%$$*&$'<&$%$$*'(+&$%$eR$$&*(&,,>&%*&$$%$*%%$@**%&&,+a?$&(*&$$&/?&$$&*$$%$$%$$\
+     *&$$&;''+&$$%$/aF'0()($&?&$+'$%$,&&%:,+&$%%*w#2%&/B/($%%*&%&;82aC&%&,&/$'&?'+'$&/$'=)+&/(&aO(&J$(2$%+H/(2f'$&$\
+     '*(&:%&&%*&$$&$)%&B$'*%%$$%%*&(aC&%*'$&N$$&*$&$$&+&$$&@&$*'$&$+&$%aA*/.)%$:(&%*&$$%%)(&;%&(-%%$*'%'f'&/?4&(*+?\
+     /*1aB&/(/&%&:$'$%,&$$&*((;%)./&$'aO(%L&(*(&%-$'@1'%/b})%)%9%)%>.$&%&/>%)%..%)%aB/&%&/?&(*%&$%$.%&?'.%&/aB%)%..\
+     %)%J&(/>%)%..%)%f%(K&0'(*&(N(aO+,&(/&:$'&,&$$&$.$%%:&%&*%&&1aR(&/?&($)('$*('>/,-eS%)%..%)%:'/&(/':%)%..%)%aB$.\
+     &%2?&%&*%&(*&D4&/aB%)%..%)%>/&%M%)%..%)%vV/(%$/?(&/&%2$>/&%&/aC&%&*(&%*&%&:(.$&$$&,&B%/&&,&%&aC/&(/B%&*%&&1&?2\
+     %6eO&%-(&1=-*&$$%$*$$&B%/%$&,+a>(&%)$&$$&+''$:&$$&*$$%$$%$$*&$$&;'&,$%$$&$)%&&%a>&/('*)&?&$+$&$&/&=%($+%$2%&eS\
+     4&/?(-%&$'-$C/(&/aF%&*%&&%)$&%=%&&%*&$$&,&$':&/%&(*(aF33B%&*(&,G/&$$w)%)%..%)%>/&%&J%)%..%)%aB'+&%&$O&+'&%*&D.\
+     %'&aP)%),,)%>/(&/>%)%..%)%f*/?&/'$&%*'$%$?b,&*%&&1&<&/&$$&/(:&$$&,&&aT/('*'B%'+&$%+%G-($&+&%eQ%)%9%)%J&%&J%)%.\
+     .%)%aB2(+'?2((*(&J)aQ%)%9%)%J&%M%)%..%)%",
+);
+
+#[rustfmt::skip]
+pub(super) static IQ2_XXS: [u16; 256] = points(
+    "#%&&%*&/%)%:&/+,&?%+;aF&/(Na+7aO%CaGf:&/4&?%);D&/7aC%);IF:4b#*Sa+CeS(&/7<&/%Yb'a#c15y4&/4BCG/(aR+;S-IbODg:+;(G\
+     ZbCa1bI9h.&/Sa(b*(bFb]x2%+^@B%bRBc'%hB&/S9bUa(Fe#f3;a[g/b~P&/+,&?+1-D&/aWCa(B(b'2[15fS+;aG<b$5cKhD&/S(c*a?,Dc2\
+     a2w/+,+*aG+b'a%aIc]hB%b#d*a:g+4+a2cKc7yC/SKbCa<c2a/f[(d>%aYkMch5%+Za(b-7Kc@h3&/(NCbKa-a5a]ZCf^d5d@y:/7?aHa]aQc\
+     4g:EEd@mGbJ}9a5Xb/d*h[r#c#",
+);
+
+#[rustfmt::skip]
+pub(super) static IQ2_XS: [u16; 512] = points(
+    "#%&&%*&%&*%&&<&%&*%&&,&?%&&,&(*aH&%&*%&&%*&?%&&,&/+<&/aW%&&,&/D&/(N-f2&%&*%&&,&?%&&,&%-D&/aW%&&,&/D&/4Bb,&/9=%\
+     a)f7%&&%*&/(?&/+KC-a>&/Sa(+a_C+aU-v]&%&*%&&,&?%&&,&/-:&/aW%&&,&/D&/S7%aR&%-SCf[%&&,&/D&(*7?b,&/Sc/7Xg7&/%Q7Ub%\
+     (aHcZa?vR%&&%*&/D&/SCaH&/S+@bFEaEKeP&/<:c/a(4a.aO<b7eQ+%9XV=c5Kb#;aI)%b}F&%&*%&&,&?%&&%*&/(?&/aW%&&,&/D&/S(@aF\
+     &/%::g?%&&,&(*D&/S7aT&/7?aAaM-^/g0&/S(21bI4V/<bFyC%&&,&/+<&/Sb,&/(N%c-a+aMeN&/4BCDCaF+b#+bDa.]eV7P2a0b,I%e:w;&\
+     /S71GFa>dWIa/f)9d-S(aFj(aPc*cPa51b~1%&&,&/-:&/S%I%a>&%-S4+bRCaG%A+eP&/%&NCLa_a+aHaZa9fQ+@XI%IaEdOaE+15vT&/S9Qb\
+     'Ea)d%Vf2(a&/+c@aN%bZhSa<bNc;a2x#%)%9-a^b]+a4aA%)Ea=Cf[a<gOVf-9%)b#+aCb+%bM%aN<",
+);
+
+#[rustfmt::skip]
+pub(super) static IQ2_S: [u16; 1024] = points(
+    "#%&&%*&%&*%&&<&%&*%&&,&%&:%&&,&/((a>&%&*%&&,&?%&&,&%&*(&<&/%&/&aC%&&,&/-:&%&*(N((-1eV&%&*%&&,&%&:%&&%*&%&*%&?&\
+     %&*(&,&aC%&&%*&%&*(&<&%&*%&&,&?%&&,&/aH&%&*(N(&,&/D&/f+%&&,&%&*((:&%&*%&&,&?(29a>&/%&&,B(&,&/D2aW4&1)%Ia0w'&%&\
+     *%&&,&%=%&&,&%&*%&&<&%-(&,&aC%&&%*&%&*%&&<&%&*%&&,&?%&&,&aT&(*(/&?(/&P&/f+%&&,&%&*(&<&%&*%&&,&?%&&,&/aH&%&*%&&\
+     ,&?%&&,&/D&/aW(&,&/D&/SMeN&%&*(&,B%&&,&/D&b'%&&,&/D&/<]aI/S9x-%&&,&%&*((:&/%&2?--9a>&/%&/B%&/&/D&/aW-;)%=/[%Ae\
+     P&%&*(&,&?%&&,&/D&/aW(&,&/D&/9=b,&/S<g&(/&P&/^Ca>&/b0a];a)G%b}F&%&*%&&%*&%=%&&%*&%&*%&?&/(&,&aC%&&,&%&*%&?&%&*\
+     %&&,&?%&&,&/aH&/%&&/?(&,&/D&f7%&&%*&%&*%&&<&%&*%&&,&?%&&,&/aH&%&*%&&,&?%&&,&/-:&/aW%&&,&/D&/SHeS&(*%&&,&?%&&,&\
+     /G/aW%&&,&/D&/S9aR&/SxC%&&,&%&*%&&<&%&*%&&,&?%&&,&aT&%&*%&&,&?%&&,&/D&/aW(&,&/D&/<:f<&%&*%&&,&?%&&,&/D&/aW%&&,\
+     &/D&/Sb,&/9=g?%&&,&/D&/-Ib,&/Sc/<aSFvT&%-%&&,&?(&,&/G/aW%&&,&/D&/S<aR/S9a2eV(&,&/D&/Sb,&/S-AMaUb?f(&/a<VaOMdKa\
+     Fb}.%&&,&(*(?&/%&&,B(/&aT&(*%&&,&?%&&,&P&/<a>((*&P&/g0&%&*%&&,B%&&,&/D&/aW%&&,&/D&/S-a_&/<:g?(/&P&/a9aF&a#Hc,Y\
+     %KCvZ&(*%&&/?%&&,&/D&/aW(/&P&/-bR&/SaMeQ%&&,&/D&/S9aR&/Sa?,aFa-AfX&/9=aPa>a0,e5w/((-1+:&/a9+bAHbH+;)%a?)%AeP&/\
+     Sa0>aC<e/g8Ab%b^Ub-%9%)aGE",
+);
+
+#[rustfmt::skip]
+pub(super) static IQ3_XXS: [u16; 256] = points(
+    "#%%0%',%24T%b7%0%2'.%26?b;%%02%2%'=)Ab7),%6a2bNG06?%b7)NCcRRbW'%PAaeS%0%2%0%%6,b[%22%cN%0%22a)b9%A48CbF'a2c?'E\
+     Nb?dPAaf7%2%0%'.4c.%%.%22V',b;%2),%8,8bW2'aC'c0Ab[G=VfH%6Raf32%2%P80b9%A46%c*%08PCbJEd0:Nb9)?Vc.EPc?PaeW6A%?'d\
+     PbW:,C)bLa%c.a46c0APfP.%AafYRRb;)CRc.Aa'b;a8c,6'a2b;RdRcCAafYC%Ac,a'c%a4c;)dAc0a4cPc?AafY%%,ECcC=cAV0bY8APc0Cc\
+     .%Ed?",
+);
+
+#[rustfmt::skip]
+pub(super) static IQ3_S: [u16; 512] = points(
+    "#$$&%,$$%%-$'10%&%-%0%2&&b4$$%/$'.&'-'2@'0b9$'%,&&.'.'1&%-%@&b;1'.%2%&1/%8-'b66'-&11&1Bb=%?%'01'%B0b>.%ADBb:%%\
+     ?%'0@'af#$$%/$%%%,%2&%A%.4b9$%&-'02&12%A)b55&%,'11&5.5b:&&,&1),'0D1b>%0%@%2'-'bX2&12%Bc>'&@%c*%0%27/D1aeC$%%%,\
+     %%%.%',%2%%.%8,&%b6%1&'.&/&12b[&&=%0*-5'=&b7%&/4%0%219bF)<&2&/T&b:048,6@b;%(=W/bO/8-60af)2%%%.2%%0%&-51b;%%20%\
+     @C5'b5515%?b]2'0%',4%'1Ab;1(/2D1'bH2%6055@bNNc/%@%6afB'11'&.22Cb=(-%21(11'bW%0(/50:.1b?0%0%2'c:%E6,Tb?%=a(b]DO\
+     b[(>61af(1'1A'&.71b8%%024a'b9450)@bZ(,:@071b9&?57c;7N%c_c/%Aag*%%?%PbKC*a$bYE1601b;70BcTABbI&TObP_c@%ag('&<%7-\
+     71bK26B%c+&/).2Db]S&AbY'10ScACc/Rc>",
+);
