@@ -13,16 +13,27 @@ export interface TextModel {
 
 const CODES = { mean: 1, cls: 2, last: 3, rank: 4 } as const;
 
+/** Labels of the head that ranks: of decoders two, yes and no. */
+const KINDS = {
+  qwen3: { kinds: ["mean", "cls", "last", "rank"], labels: 2 },
+  bert: { kinds: ["mean", "cls", "rank"], labels: 1 },
+  "nomic-bert": { kinds: ["mean"], labels: 1 },
+  "modern-bert": { kinds: ["cls", "rank"], labels: 1 },
+} as const;
+
 export const TEXT_MODELS: readonly TextModel[] = (["F32", "Q8_0"] as const).flatMap((type) =>
-  (["mean", "cls", "last", "rank"] as const).map((kind) => {
-    const rank = kind === "rank" ? { labels: 2, template: RANK_TEMPLATE } : { addEos: kind === "last" };
-    const texts = { pooling: CODES[kind], ...rank };
-    return {
-      name: `qwen3-${type}-${kind}`,
-      kind,
-      options: { architecture: "qwen3", types: [type], seed: 1, texts },
-    };
-  })
+  (Object.keys(KINDS) as (keyof typeof KINDS)[]).flatMap((architecture) =>
+    KINDS[architecture].kinds.map((kind): TextModel => {
+      const { labels } = KINDS[architecture];
+      const rank = kind === "rank" ? { labels, template: RANK_TEMPLATE } : { addEos: kind === "last" };
+      const texts = { pooling: CODES[kind], ...rank };
+      return {
+        name: `${architecture}-${type}-${kind}`,
+        kind,
+        options: { architecture, types: [type], seed: 1, texts },
+      };
+    })
+  )
 );
 
 export const TEXTS = [

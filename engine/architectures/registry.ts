@@ -11,15 +11,17 @@ import { returnPooled } from "../plan/ops/return_pooled.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
+import { BERT, NOMIC_BERT } from "./bert.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
+import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H } from "./nemotron_h.ts";
 import { PHI3 } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
-import { SMOLLM3 } from "./smollm3.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { isRopeFactors, readFactors, Rope, type RopeFactors } from "./rope.ts";
+import { SMOLLM3 } from "./smollm3.ts";
 
 /** The architectures that compy computes, by GGUF's name. */
 const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
@@ -28,6 +30,9 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   qwen3: QWEN3,
   qwen3moe: QWEN3MOE,
   qwen35: QWEN35,
+  bert: BERT,
+  "nomic-bert": NOMIC_BERT,
+  "modern-bert": MODERN_BERT,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,
   smollm3: SMOLLM3,

@@ -8,6 +8,7 @@ import { Fields, readJson } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
 import { type ConvertedModel, convertModel } from "./models.ts";
 import { PartialFile } from "./partial_file.ts";
+import { poolingEntries } from "./pooling.ts";
 import type { QuantizeTo } from "./quantize_to.ts";
 import type { QuantizationError } from "./row_encoders.ts";
 import { tokenizerEntries } from "./tokenizer.ts";
@@ -70,6 +71,7 @@ export async function convertCheckpoint(options: ConvertOptions): Promise<Conver
   const entries = [
     ...model.entries,
     ...fileEntries(folder, model),
+    ...await poolingEntries(folder, model),
     ...await readTokenizer(folder, model.vocabulary),
   ];
   using partial = await PartialFile.create(out);

@@ -1,5 +1,6 @@
 import { quote } from "../gguf/errors.ts";
 import type { Checkpoint } from "./checkpoint.ts";
+import { convertBert, convertModernBert, convertNomicBert, type EncoderParts } from "./encoders.ts";
 import { refuse } from "./errors.ts";
 import type { Fields } from "./json.ts";
 import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
@@ -46,6 +47,21 @@ const MODELS: Readonly<Record<string, { readonly architecture: string; readonly 
   lfm2_moe: { architecture: "lfm2moe", convert: convertLfm2Moe },
 };
 
+/** Encoders, by `model_type`. */
+const ENCODERS: Readonly<
+  Record<
+    string,
+    {
+      readonly architecture: string;
+      readonly convert: (config: Fields, list: TensorList) => EncoderParts;
+    }
+  >
+> = {
+  bert: { architecture: "bert", convert: convertBert },
+  nomic_bert: { architecture: "nomic-bert", convert: convertNomicBert },
+  modernbert: { architecture: "modern-bert", convert: convertModernBert },
+};
+
 /** What stands before `embed_tokens`: of text models, of Hugging Face's multimodal ones, of MLX's. */
 const PREFIXES = ["model.", "model.language_model.", "language_model.model."];
 const OUTPUTS = ["lm_head", "language_model.lm_head"];
@@ -55,6 +71,9 @@ const LEFT_OUT: readonly (readonly [what: string, name: RegExp])[] = [
   ["vision", /^(vision_tower|visual|model\.visual)\./],
   ["multi-token prediction", /(^|\.)mtp\./],
   ["rotary frequencies", /\.rotary_emb\.inv_freq$/],
+  ["numbers of positions", /(^|\.)embeddings\.position_ids$/],
+  ["next-sentence head", /^(bert\.)?pooler\./],
+  ["masked-token head", /^(cls\.|decoder\.|head\.)/],
 ];
 
 /**
@@ -67,8 +86,13 @@ export function convertModel(
   quantize: QuantizeTo | undefined,
 ): ConvertedModel {
   const type = root.string("model_type");
+  if (Object.hasOwn(ENCODERS, type)) return convertEncoder(type, root, checkpoint, quantize);
   if (!Object.hasOwn(MODELS, type)) {
-    root.refuse("model_type", quote(type), Object.keys(MODELS).map(quote).join(", "));
+    root.refuse(
+      "model_type",
+      quote(type),
+      [...Object.keys(MODELS), ...Object.keys(ENCODERS)].map(quote).join(", "),
+    );
   }
   const { architecture, convert } = MODELS[type];
   const config = root.fields("text_config") ?? root;
@@ -89,6 +113,25 @@ export function convertModel(
     entries: [entry("general.architecture", "STRING", architecture), ...entries],
     tensors: list.tensors,
     leftOut: countLeftOut(checkpoint, finder.used, tied ? output : undefined),
+  };
+}
+
+function convertEncoder(
+  type: string,
+  config: Fields,
+  checkpoint: Checkpoint,
+  quantize: QuantizeTo | undefined,
+): ConvertedModel {
+  const { architecture, convert } = ENCODERS[type];
+  const finder = new WeightFinder(checkpoint, config);
+  const list = new TensorList(checkpoint, finder, quantize);
+  const { vocabulary, entries } = convert(config, list);
+  return {
+    architecture,
+    vocabulary,
+    entries: [entry("general.architecture", "STRING", architecture), ...entries],
+    tensors: list.tensors,
+    leftOut: countLeftOut(checkpoint, finder.used, undefined),
   };
 }
 

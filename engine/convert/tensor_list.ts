@@ -68,6 +68,15 @@ export class TensorList {
     this.tensors.push(stackTensors(parts));
   }
 
+  /** A matrix of which rows are added to others: it is small, and never quantised. */
+  table(name: string, module: string, rows: number, columns: number): void {
+    const source = this.finder.matrix(module, rows, columns);
+    const encoder = keepRows(source);
+    this.tensors.push(
+      matrixTensor(this.checkpoint, { name: `${name}.weight`, rows, columns, source, encoder }),
+    );
+  }
+
   /** A vector, which becomes f32. */
   vector(name: string, tensor: string, length: number, { map, order, shape }: VectorChange = {}): void {
     const source = this.finder.floats(tensor, [length]);

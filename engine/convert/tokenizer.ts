@@ -4,6 +4,7 @@ import { refuse } from "./errors.ts";
 import { Fields, inWords, isObject } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
 import { preTokenizerName } from "./pre_tokenizer.ts";
+import { wordPieceEntries } from "./word_piece.ts";
 
 const MAX_TOKEN_LENGTH = 2048;
 
@@ -21,8 +22,11 @@ interface Vocabulary {
  * tokenizer has fewer, unused ones fill up. Throws ConvertError for a tokenizer that GGUF readers would not follow.
  */
 export function tokenizerEntries(tokenizer: Fields, config: Fields, rows: number): Entry[] {
-  const model = tokenizer.fields("model") ?? tokenizer.refuse("model", "nothing", "a BPE model");
-  model.mustBe("type", "BPE", "no other model is converted");
+  const model = tokenizer.fields("model") ?? tokenizer.refuse("model", "nothing", "a BPE or WordPiece model");
+  if (model.get("type") === "WordPiece") {
+    return wordPieceEntries(tokenizer, model, config, readVocabulary(tokenizer, model, rows));
+  }
+  model.mustBe("type", "BPE", "of others only WordPiece is converted");
   model.mustBe("dropout", 0, "dropout has no place here");
   const vocabulary = readVocabulary(tokenizer, model, rows);
   const merges = readMerges(model, vocabulary.ids);

@@ -20,6 +20,8 @@ export interface Family<S extends Dimensions = Dimensions> {
   readonly real?: Readonly<Record<string, S>>;
   /** The keys beside the tokenizer's, and the tensors. */
   write(file: SynthFile, shape: S): void;
+  /** What a head that ranks has before its labels. */
+  writeHead?(file: SynthFile, shape: S): void;
 }
 
 /** The tiny shapes' dimensions. The vocabulary is no multiple of any panel's rows, so that the last panel of the output is partial. */

@@ -1,6 +1,7 @@
 import type { Dimensions, Family } from "./family.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
+import { BERT, MODERN_BERT, NOMIC_BERT } from "./encoders.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { NEMOTRON_H } from "./mamba_hybrids.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
@@ -10,6 +11,9 @@ import { SMOLLM3 } from "./smollm3.ts";
 
 const ALL = {
   nemotron_h: NEMOTRON_H,
+  bert: BERT,
+  "nomic-bert": NOMIC_BERT,
+  "modern-bert": MODERN_BERT,
   llama: LLAMA,
   qwen2: QWEN2,
   qwen3: QWEN3,

@@ -67,6 +67,7 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
   family.write(file, shape);
   describeTokens(file, shape.vocabulary, options.chat);
   describeTexts(file, texts);
+  if (texts.labels) family.writeHead?.(file, shape);
   if (texts.labels) file.matrix("cls.output", shape.embedding, texts.labels);
   return builder.build().bytes;
 }

@@ -1,6 +1,6 @@
 /**
- * Writes tests/text_parity_expected.json (`deno task parity:texts`): what exact.py and llama.cpp make of the texts of
- * tests/text_parity_cases.ts. README.md beside this file says what must be installed.
+ * Writes tests/text_parity_expected.json (`deno task parity:texts [NAME…]`): what the exact pass and llama.cpp make of the texts of
+ * tests/text_parity_cases.ts, for all models or those whose names begin so. README.md beside this file says what must be installed.
  */
 import { encodeBase64 } from "@std/encoding/base64.js";
 import { fromFileUrl, join } from "@std/path";
@@ -23,8 +23,13 @@ if (import.meta.main) {
   const folder = await Deno.makeTempDir({ prefix: "compy-parity-" });
   try {
     const peer = await peerFolder(folder);
+    const wanted = ({ name }: TextModel) =>
+      Deno.args.length === 0 || Deno.args.some((begin) => name.startsWith(begin));
+    const known = JSON.parse(await Deno.readTextFile(TEXT_TABLE_URL));
     const table: Record<string, unknown> = {};
-    for (const model of TEXT_MODELS) table[model.name] = await answersOf(model, folder, peer);
+    for (const model of TEXT_MODELS) {
+      table[model.name] = wanted(model) ? await answersOf(model, folder, peer) : known[model.name];
+    }
     await Deno.writeTextFile(TEXT_TABLE_URL, JSON.stringify(table, undefined, 2) + "\n");
   } finally {
     await Deno.remove(folder, { recursive: true });

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::norm::{Outputs, center_and_scale};
 use crate::kernels::quant_rows::{quantize_row, quantize_row_finely};
-use crate::program::{Operands, Out, Program, Rows};
+use crate::program::{Operands, Out, Program};
 use crate::simd::{Kernel, Simd};
 
 pub struct LayerNorm {
@@ -18,16 +18,14 @@ pub struct LayerNorm {
 
 impl Decode for LayerNorm {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let (x, weight, bias) = (o.step_float(None)?, o.size()?, o.optional()?);
+        let (x, weight, bias) = (o.float(None)?, o.size()?, o.optional()?);
         let (eps, out) = (o.f32()?, o.fine_out()?);
         let columns = o.buffer(x)?.columns;
         for vector in [Some(weight), bias].into_iter().flatten() {
             o.vector(vector, columns)?;
         }
         o.width(out, columns)?;
-        for index in out.forms() {
-            o.rows_are(index, Rows::Step)?;
-        }
+        o.same_rows(&[Some(x), out.float, out.quant, out.fine])?;
         Ok(Self { x, weight, bias, eps, out, columns })
     }
 }
@@ -37,11 +35,15 @@ impl Op for LayerNorm {
         self.columns
     }
 
+    fn is_idle(&self, run: &Run) -> bool {
+        run.rows_of(self.x) == 0
+    }
+
     fn run(&self, run: &Run, work: &Work) {
         let &Self { columns, eps, .. } = self;
         let (out, weight) = (run.outputs(self.out), run.vector(self.weight, columns));
         let bias = self.bias.map_or(std::ptr::null(), |bias| run.vector(bias, columns));
-        for row in work.items(run.tokens()).flatten() {
+        for row in work.items(run.rows_of(self.x)).flatten() {
             let (x, scratch) = (run.float(self.x, row), work.scratch);
             // SAFETY: rows and widths were checked at decode.
             unsafe { run.isa.run(LayerNormRow { x, weight, bias, columns, eps, out: &out, row, scratch }) }

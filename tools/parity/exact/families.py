@@ -3,6 +3,7 @@ from gguf import GGUFReader
 
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
+from encoders import Bert, ModernBert, NomicBert
 from llama import Llama
 from mamba_hybrids import GraniteHybrid, NemotronH
 from model import Model
@@ -16,6 +17,9 @@ FAMILIES = {
     "lfm2": Lfm2,
     "lfm2moe": Lfm2Moe,
     "granitehybrid": GraniteHybrid,
+    "bert": Bert,
+    "nomic-bert": NomicBert,
+    "modern-bert": ModernBert,
     "llama": Llama,
     "nemotron_h": NemotronH,
     "qwen2": Model,

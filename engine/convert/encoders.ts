@@ -1,0 +1,224 @@
+import { quote } from "../gguf/errors.ts";
+import type { Fields } from "./json.ts";
+import { type Entry, entry } from "./metadata.ts";
+import type { TensorList } from "./tensor_list.ts";
+
+/** Bounds like those of the GGUF reader. */
+const MAX = {
+  layers: 1024,
+  context: 16_777_216,
+  hidden: 131_072,
+  feedForward: 1_048_576,
+  heads: 1024,
+  vocabulary: 1_048_576,
+  types: 1024,
+  labels: 1024,
+  base: 1e15,
+};
+
+/** What an encoder makes of a checkpoint: its keys and, in the list, its tensors. */
+export interface EncoderParts {
+  readonly vocabulary: number;
+  readonly entries: readonly Entry[];
+}
+
+/** What all encoders' config.json say, each under names of its own. */
+interface EncoderShape {
+  readonly layers: number;
+  readonly hidden: number;
+  readonly feedForward: number;
+  readonly heads: number;
+  readonly context: number;
+  readonly epsilon: number;
+  readonly vocabulary: number;
+}
+
+type Names = Readonly<Record<keyof EncoderShape, string>>;
+
+const HUGGING_FACE: Names = {
+  layers: "num_hidden_layers",
+  hidden: "hidden_size",
+  feedForward: "intermediate_size",
+  heads: "num_attention_heads",
+  context: "max_position_embeddings",
+  epsilon: "layer_norm_eps",
+  vocabulary: "vocab_size",
+};
+const NOMIC: Names = {
+  layers: "n_layer",
+  hidden: "n_embd",
+  feedForward: "n_inner",
+  heads: "n_head",
+  context: "n_positions",
+  epsilon: "layer_norm_epsilon",
+  vocabulary: "vocab_size",
+};
+
+function readShape(config: Fields, names: Names): EncoderShape {
+  const hidden = config.count(names.hidden, MAX.hidden);
+  return {
+    layers: config.count(names.layers, MAX.layers),
+    hidden,
+    feedForward: config.count(names.feedForward, MAX.feedForward, 4 * hidden),
+    heads: config.count(names.heads, MAX.heads),
+    context: config.count(names.context, MAX.context),
+    epsilon: config.positive(names.epsilon, 1),
+    vocabulary: config.count(names.vocabulary, MAX.vocabulary),
+  };
+}
+
+function shapeEntries(architecture: string, shape: EncoderShape): Entry[] {
+  const key = (name: string) => `${architecture}.${name}`;
+  return [
+    entry(key("block_count"), "UINT32", shape.layers),
+    entry(key("context_length"), "UINT32", shape.context),
+    entry(key("embedding_length"), "UINT32", shape.hidden),
+    entry(key("feed_forward_length"), "UINT32", shape.feedForward),
+    entry(key("attention.head_count"), "UINT32", shape.heads),
+    entry(key("attention.layer_norm_epsilon"), "FLOAT32", shape.epsilon),
+    entry(key("attention.causal"), "BOOL", false),
+  ];
+}
+
+/** A linear layer with its bias. */
+function affine(list: TensorList, name: string, module: string, rows: number, columns: number): void {
+  list.matrix(name, module, rows, columns);
+  list.vector(`${name}.bias`, `${module}.bias`, rows);
+}
+
+function norm(list: TensorList, name: string, module: string, width: number): void {
+  list.vector(`${name}.weight`, `${module}.weight`, width);
+  list.vector(`${name}.bias`, `${module}.bias`, width);
+}
+
+/** The table of token types, which stays in floats as that of positions does. */
+function tokenTypes(list: TensorList, module: string, config: Fields, hidden: number): Entry[] {
+  const count = config.count("type_vocab_size", MAX.types, 1);
+  list.table("token_types", module, count, hidden);
+  return [entry("tokenizer.ggml.token_type_count", "UINT32", count)];
+}
+
+/** What the labels of a classifier are called; none where config.json does not say. */
+function labelEntries(architecture: string, config: Fields): { labels: number; entries: Entry[] } {
+  const names = Object.values(config.fields("id2label")?.object ?? {}).map(String);
+  const labels = names.length || config.count("num_labels", MAX.labels, 1);
+  return {
+    labels,
+    entries: [
+      entry(`${architecture}.pooling_type`, "UINT32", 4),
+      ...(names.length > 0 ? [entry(`${architecture}.classifier.output_labels`, "STRING", names)] : []),
+    ],
+  };
+}
+
+const GELUS: readonly unknown[] = ["gelu", "gelu_new", "gelu_pytorch_tanh"];
+
+function mustBeGelu(config: Fields, key: string): void {
+  if (GELUS.includes(config.get(key) ?? "gelu")) return;
+  config.refuse(key, quote(String(config.get(key))), GELUS.map((name) => quote(String(name))).join(", "));
+}
+
+/** Hugging Face's `bert`, with or without the head of a classifier. */
+export function convertBert(config: Fields, list: TensorList): EncoderParts {
+  mustBeGelu(config, "hidden_act");
+  config.mustBe("position_embedding_type", "absolute", "no other positions are computed");
+  config.mustBe("is_decoder", false, "encoders read in both directions");
+  const shape = readShape(config, HUGGING_FACE);
+  const { hidden, feedForward } = shape;
+  const prefix = list.finder.has("bert.embeddings.word_embeddings.weight") ? "bert." : "";
+  const embeddings = `${prefix}embeddings.`;
+  list.matrix("token_embd", `${embeddings}word_embeddings`, shape.vocabulary, hidden);
+  list.table("position_embd", `${embeddings}position_embeddings`, shape.context, hidden);
+  const types = tokenTypes(list, `${embeddings}token_type_embeddings`, config, hidden);
+  norm(list, "token_embd_norm", `${embeddings}LayerNorm`, hidden);
+  for (let i = 0; i < shape.layers; i++) {
+    const [block, layer] = [`blk.${i}.`, `${prefix}encoder.layer.${i}.`];
+    for (const part of ["query", "key", "value"]) {
+      affine(list, `${block}attn_${part[0]}`, `${layer}attention.self.${part}`, hidden, hidden);
+    }
+    affine(list, `${block}attn_output`, `${layer}attention.output.dense`, hidden, hidden);
+    norm(list, `${block}attn_output_norm`, `${layer}attention.output.LayerNorm`, hidden);
+    affine(list, `${block}ffn_up`, `${layer}intermediate.dense`, feedForward, hidden);
+    affine(list, `${block}ffn_down`, `${layer}output.dense`, hidden, feedForward);
+    norm(list, `${block}layer_output_norm`, `${layer}output.LayerNorm`, hidden);
+  }
+  const entries = [...shapeEntries("bert", shape), ...types];
+  if (!list.finder.has("classifier.weight")) return { vocabulary: shape.vocabulary, entries };
+  const head = labelEntries("bert", config);
+  affine(list, "cls", `${prefix}pooler.dense`, hidden, hidden);
+  affine(list, "cls.output", "classifier", head.labels, hidden);
+  return { vocabulary: shape.vocabulary, entries: [...entries, ...head.entries] };
+}
+
+/** Nomic's `nomic_bert`. */
+export function convertNomicBert(config: Fields, list: TensorList): EncoderParts {
+  config.mustBe("activation_function", "swiglu", "no other feed-forward part of it is computed");
+  for (const key of ["qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "prenorm", "causal", "use_rms_norm"]) {
+    config.mustBe(key, false, "nothing else is converted");
+  }
+  config.mustBe("rotary_emb_interleaved", false, "pairs of dimensions are half a head apart");
+  config.mustBe("rotary_emb_fraction", 1, "whole heads are rotated");
+  const shape = readShape(config, NOMIC);
+  const { hidden, feedForward } = shape;
+  list.matrix("token_embd", "embeddings.word_embeddings", shape.vocabulary, hidden);
+  const types = tokenTypes(list, "embeddings.token_type_embeddings", config, hidden);
+  norm(list, "token_embd_norm", "emb_ln", hidden);
+  for (let i = 0; i < shape.layers; i++) {
+    const [block, layer] = [`blk.${i}.`, `encoder.layers.${i}.`];
+    list.matrix(`${block}attn_qkv`, `${layer}attn.Wqkv`, 3 * hidden, hidden);
+    list.matrix(`${block}attn_output`, `${layer}attn.out_proj`, hidden, hidden);
+    norm(list, `${block}attn_output_norm`, `${layer}norm1`, hidden);
+    list.matrix(`${block}ffn_up`, `${layer}mlp.fc11`, feedForward, hidden);
+    list.matrix(`${block}ffn_gate`, `${layer}mlp.fc12`, feedForward, hidden);
+    list.matrix(`${block}ffn_down`, `${layer}mlp.fc2`, hidden, feedForward);
+    norm(list, `${block}layer_output_norm`, `${layer}norm2`, hidden);
+  }
+  const base = config.positive("rotary_emb_base", MAX.base, 10_000);
+  const entries = [
+    ...shapeEntries("nomic-bert", shape),
+    ...types,
+    entry("nomic-bert.rope.freq_base", "FLOAT32", base),
+  ];
+  return { vocabulary: shape.vocabulary, entries };
+}
+
+/** The only period of layers that see whole texts which GGUF's readers know. */
+const PERIOD = 3;
+
+/** Hugging Face's `modernbert`, with or without the head of a classifier. */
+export function convertModernBert(config: Fields, list: TensorList): EncoderParts {
+  mustBeGelu(config, "hidden_activation");
+  for (const key of ["attention_bias", "mlp_bias", "norm_bias"]) {
+    config.mustBe(key, false, "biases of it are not converted");
+  }
+  config.mustBe("global_attn_every_n_layers", PERIOD, "readers know no other period of layers");
+  const shape = readShape(config, { ...HUGGING_FACE, epsilon: "norm_eps" });
+  const { hidden, feedForward } = shape;
+  const prefix = list.finder.has("model.embeddings.tok_embeddings.weight") ? "model." : "";
+  const weight = (name: string, module: string) => list.vector(`${name}.weight`, `${module}.weight`, hidden);
+  list.matrix("token_embd", `${prefix}embeddings.tok_embeddings`, shape.vocabulary, hidden);
+  weight("token_embd_norm", `${prefix}embeddings.norm`);
+  for (let i = 0; i < shape.layers; i++) {
+    const [block, layer] = [`blk.${i}.`, `${prefix}layers.${i}.`];
+    if (i > 0) weight(`${block}attn_norm`, `${layer}attn_norm`);
+    list.matrix(`${block}attn_qkv`, `${layer}attn.Wqkv`, 3 * hidden, hidden);
+    list.matrix(`${block}attn_output`, `${layer}attn.Wo`, hidden, hidden);
+    weight(`${block}ffn_norm`, `${layer}mlp_norm`);
+    list.matrix(`${block}ffn_up`, `${layer}mlp.Wi`, 2 * feedForward, hidden);
+    list.matrix(`${block}ffn_down`, `${layer}mlp.Wo`, hidden, feedForward);
+  }
+  weight("output_norm", `${prefix}final_norm`);
+  const key = (name: string) => `modern-bert.${name}`;
+  const entries = [
+    ...shapeEntries("modern-bert", shape),
+    entry(key("attention.sliding_window"), "UINT32", config.count("local_attention", MAX.context, 128)),
+    entry(key("rope.freq_base"), "FLOAT32", config.positive("global_rope_theta", MAX.base, 160_000)),
+    entry(key("rope.freq_base_swa"), "FLOAT32", config.positive("local_rope_theta", MAX.base, 10_000)),
+  ];
+  if (!list.finder.has("classifier.weight")) return { vocabulary: shape.vocabulary, entries };
+  const head = labelEntries("modern-bert", config);
+  list.matrix("cls", "head.dense", hidden, hidden);
+  weight("cls.norm", "head.norm");
+  affine(list, "cls.output", "classifier", head.labels, hidden);
+  return { vocabulary: shape.vocabulary, entries: [...entries, ...head.entries] };
+}

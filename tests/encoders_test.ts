@@ -1,0 +1,90 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { EngineError } from "../engine/types.ts";
+import { GREEDY } from "../engine/testing.ts";
+import { withTextModel } from "./text_model.ts";
+
+/*
+ * Encoders: models that read a text in both directions and give a row of it. Each row is the same to the bit whatever else is
+ * in the step, and however many threads compute it.
+ */
+
+const ARCHITECTURES = ["bert", "nomic-bert", "modern-bert"] as const;
+/** Around the edges of tiles of 64 rows; the last as long as a step that is shared. */
+const LENGTHS = [1, 2, 9, 63, 64, 65, 70, 127, 200, 500, 512];
+
+const text = (length: number, seed = 0) =>
+  Array.from({ length }, (_, i) => (seed * 37 + i * i * 7 + i) % 256);
+
+for (const architecture of ARCHITECTURES) {
+  Deno.test(`encoders: ${architecture}'s rows are the same alone, in a crowd, and by any number of threads`, async () => {
+    const inputs = LENGTHS.map((length) => text(length, length));
+    const crowd = [...inputs, ...inputs.toReversed(), text(40, 3)];
+    const types = ["Q8_0", "F16", "Q4_K"] as const;
+    const alone: Float32Array[] = [];
+    await withTextModel({ pooling: 1 }, { architecture, types, threads: 1 }, async (engine) => {
+      for (const input of inputs) alone.push((await engine.embed({ inputs: [input] })).rows[0]);
+    });
+    await withTextModel({ pooling: 1 }, { architecture, types, threads: 2 }, async (engine) => {
+      const waves = await Promise.all([
+        engine.embed({ inputs: crowd }),
+        engine.embed({ inputs, priority: "batch" }),
+      ]);
+      assertEquals(waves[0].rows.slice(0, inputs.length), alone);
+      assertEquals(waves[0].rows.slice(inputs.length, 2 * inputs.length), alone.toReversed());
+      assertEquals(waves[1].rows, alone);
+      const { running, waiting, kvBlocksUsed, kvBlocksTotal } = engine.stats();
+      assertEquals([running, waiting, kvBlocksUsed, kvBlocksTotal], [0, 0, 0, 0]);
+    });
+  });
+}
+
+Deno.test("encoders: a text may fill the context; a longer one is refused with both figures", async () => {
+  const options = { architecture: "bert", contextLength: undefined } as const;
+  await withTextModel({ pooling: 2 }, options, async (engine) => {
+    assertEquals(engine.model.contextLength, 512);
+    assertEquals((await engine.embed({ inputs: [text(512)] })).rows.length, 1);
+    const error = await assertRejects(() => engine.embed({ inputs: [text(5), text(513)] }), EngineError);
+    assertEquals(
+      [error.code, error.message],
+      ["context_length_exceeded", "Text 1 has 513 tokens, but the context holds 512: shorten it"],
+    );
+  });
+});
+
+Deno.test("encoders: a text longer than shared steps has one of its own, and short ones come in between", async () => {
+  const options = { architecture: "modern-bert", contextLength: undefined } as const;
+  await withTextModel({ pooling: 1 }, options, async (engine) => {
+    assertEquals(engine.model.contextLength, 2048);
+    const [long, short] = [text(1300, 1), text(20, 2)];
+    const [alone] = (await engine.embed({ inputs: [long] })).rows;
+    const before = engine.stats().steps;
+    const { rows } = await engine.embed({ inputs: [short, long, short, long] });
+    assertEquals([rows[1], rows[3]], [alone, alone]);
+    assert(engine.stats().steps - before <= 4);
+  });
+});
+
+Deno.test("encoders: what would be generated is refused, and says what to do instead", async () => {
+  await withTextModel({ pooling: 1 }, { architecture: "nomic-bert" }, async (engine) => {
+    const answer = async () => {
+      for await (const _ of engine.submit({ prompt: [1], sampling: GREEDY })) { /* none comes */ }
+    };
+    const error = await assertRejects(answer, EngineError);
+    assertEquals(
+      [error.code, error.message],
+      [
+        "not_supported",
+        'The model "texts" gives vectors for texts and generates no text: use /v1/embeddings, or another model',
+      ],
+    );
+  });
+});
+
+Deno.test("encoders: the GPU is refused by name, and auto takes the CPU", async () => {
+  const load = (backend: "webgpu" | "auto") =>
+    withTextModel({ pooling: 1 }, { architecture: "bert", backend }, async (engine) => {
+      assertEquals((await engine.embed({ inputs: [text(3)] })).rows.length, 1);
+    });
+  await assertRejects(() => load("webgpu"), Error, "embed_positions");
+  await load("auto");
+});

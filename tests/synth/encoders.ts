@@ -1,0 +1,153 @@
+/** Encoders: BERT and its relatives, which read texts in both directions. */
+import { type Dimensions, type Family, TINY } from "./family.ts";
+import type { SynthFile } from "./file.ts";
+
+interface EncoderShape extends Dimensions {
+  readonly heads: number;
+}
+
+/** Norms' weights: far enough from 1 that heads look at some tokens more than at others. */
+const NORM = 3;
+
+/** The architecture's keys that all have. */
+function writeCounts(file: SynthFile, shape: EncoderShape): void {
+  file.counts({
+    block_count: shape.layers,
+    context_length: shape.context,
+    embedding_length: shape.embedding,
+    feed_forward_length: shape.feedForward,
+    "attention.head_count": shape.heads,
+  });
+  file.key("attention.causal", "BOOL", false);
+  file.key("attention.layer_norm_epsilon", "FLOAT32", 1e-12);
+}
+
+/** The matrix NAME.weight and a bias. */
+function affine(file: SynthFile, name: string, columns: number, rows: number): void {
+  file.matrix(name, columns, rows);
+  file.vector(`${name}.bias`, rows, 0, 0.1);
+}
+
+function norm(file: SynthFile, name: string, width: number, biased = true): void {
+  file.vector(`${name}.weight`, width, NORM);
+  if (biased) file.vector(`${name}.bias`, width, 0, 0.3);
+}
+
+/** The table of tokens, that of their types, and a norm. */
+function writeEmbeddings(file: SynthFile, { embedding, vocabulary }: EncoderShape): void {
+  file.matrix("token_embd", embedding, vocabulary);
+  file.sink.set("tokenizer.ggml.token_type_count", "UINT32", 2);
+  file.floats("token_types.weight", [embedding, 2], (random) => 0.02 * random.normal());
+}
+
+export const BERT: Family<EncoderShape> = {
+  encoder: true,
+  tiny: { ...TINY, heads: 8, context: 512 },
+  real: {
+    "all-minilm-l6-v2": {
+      embedding: 384,
+      feedForward: 1536,
+      layers: 6,
+      vocabulary: 30_522,
+      context: 512,
+      heads: 12,
+    },
+    "bert-base": {
+      embedding: 768,
+      feedForward: 3072,
+      layers: 12,
+      vocabulary: 30_522,
+      context: 512,
+      heads: 12,
+    },
+  },
+  write(file, shape) {
+    const { embedding, feedForward } = shape;
+    writeCounts(file, shape);
+    writeEmbeddings(file, shape);
+    file.floats("position_embd.weight", [embedding, shape.context], (random) => 0.02 * random.normal());
+    norm(file, "token_embd_norm", embedding);
+    for (let layer = 0; layer < shape.layers; layer++) {
+      const block = `blk.${layer}`;
+      for (const part of ["q", "k", "v", "output"]) {
+        affine(file, `${block}.attn_${part}`, embedding, embedding);
+      }
+      norm(file, `${block}.attn_output_norm`, embedding);
+      affine(file, `${block}.ffn_up`, embedding, feedForward);
+      affine(file, `${block}.ffn_down`, feedForward, embedding);
+      norm(file, `${block}.layer_output_norm`, embedding);
+    }
+  },
+  writeHead: (file, { embedding }) => affine(file, "cls", embedding, embedding),
+};
+
+export const NOMIC_BERT: Family<EncoderShape> = {
+  encoder: true,
+  tiny: { ...TINY, heads: 4 },
+  real: {
+    "nomic-embed-text-v1.5": {
+      embedding: 768,
+      feedForward: 3072,
+      layers: 12,
+      vocabulary: 30_522,
+      context: 2048,
+      heads: 12,
+    },
+  },
+  write(file, shape) {
+    const { embedding, feedForward } = shape;
+    writeCounts(file, shape);
+    file.key("rope.freq_base", "FLOAT32", 1000);
+    writeEmbeddings(file, shape);
+    norm(file, "token_embd_norm", embedding);
+    for (let layer = 0; layer < shape.layers; layer++) {
+      const block = `blk.${layer}`;
+      file.matrix(`${block}.attn_qkv`, embedding, 3 * embedding);
+      file.matrix(`${block}.attn_output`, embedding, embedding);
+      norm(file, `${block}.attn_output_norm`, embedding);
+      file.matrix(`${block}.ffn_gate`, embedding, feedForward);
+      file.matrix(`${block}.ffn_up`, embedding, feedForward);
+      file.matrix(`${block}.ffn_down`, feedForward, embedding);
+      norm(file, `${block}.layer_output_norm`, embedding);
+    }
+  },
+};
+
+export const MODERN_BERT: Family<EncoderShape & { readonly window: number }> = {
+  encoder: true,
+  tiny: { ...TINY, heads: 8, window: 24 },
+  real: {
+    "modernbert-base": {
+      embedding: 768,
+      feedForward: 1152,
+      layers: 22,
+      vocabulary: 50_368,
+      context: 8192,
+      heads: 12,
+      window: 128,
+    },
+  },
+  write(file, shape) {
+    const { embedding, feedForward } = shape;
+    writeCounts(file, shape);
+    file.counts({ "attention.sliding_window": shape.window });
+    file.key("rope.freq_base", "FLOAT32", 160_000);
+    file.key("rope.freq_base_swa", "FLOAT32", 10_000);
+    file.matrix("token_embd", embedding, shape.vocabulary);
+    norm(file, "token_embd_norm", embedding, false);
+    norm(file, "output_norm", embedding, false);
+    for (let layer = 0; layer < shape.layers; layer++) {
+      const block = `blk.${layer}`;
+      if (layer > 0) norm(file, `${block}.attn_norm`, embedding, false);
+      file.matrix(`${block}.attn_qkv`, embedding, 3 * embedding);
+      file.matrix(`${block}.attn_output`, embedding, embedding);
+      norm(file, `${block}.ffn_norm`, embedding, false);
+      file.matrix(`${block}.ffn_up`, embedding, 2 * feedForward);
+      file.matrix(`${block}.ffn_down`, feedForward, embedding);
+    }
+  },
+  writeHead(file, { embedding }) {
+    file.matrix("cls", embedding, embedding);
+    norm(file, "cls.norm", embedding, false);
+  },
+};
