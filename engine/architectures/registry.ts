@@ -13,6 +13,7 @@ import type { Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
 import { BERT, NOMIC_BERT } from "./bert.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
+import { GRANITEHYBRID } from "./granitehybrid.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
@@ -37,6 +38,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   lfm2moe: LFM2MOE,
   smollm3: SMOLLM3,
   "gpt-oss": GPT_OSS,
+  granitehybrid: GRANITEHYBRID,
   nemotron_h: NEMOTRON_H,
   phi3: PHI3,
 };

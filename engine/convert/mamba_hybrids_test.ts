@@ -151,6 +151,25 @@ function assertMamba(written: Written, values: ReadonlyMap<string, Float32Array>
   assertEquals(written.values("blk.0.ssm_a"), decay);
 }
 
+Deno.test("convert: granitemoehybrid's values, the fused feed-forward in two, and its multipliers", async () => {
+  const checkpoint = granite();
+  await checkpoint.convert(GRANITE, (written) => {
+    const { values } = checkpoint;
+    assertMamba(written, values, "model.layers.0.mamba.");
+    const fused = values.get("model.layers.1.shared_mlp.input_linear.weight")!;
+    assertEquals(written.values("blk.1.ffn_gate.weight"), fused.subarray(0, FFN * HIDDEN));
+    assertEquals(written.values("blk.1.ffn_up.weight"), fused.subarray(FFN * HIDDEN));
+    const down = values.get("model.layers.0.shared_mlp.output_linear.weight")!;
+    assertEquals(written.values("blk.0.ffn_down.weight"), down);
+    const { metadata } = written.gguf;
+    assertEquals(Array.from(metadata.getNumbers("granitehybrid.attention.head_count_kv")!), [0, KV_HEADS]);
+    assertEquals(metadata.getNumber("granitehybrid.logit_scale"), 8);
+    assertEquals(metadata.getBoolean("granitehybrid.rope.scaling.finetuned"), false);
+    const plan = buildPlan(written.gguf);
+    assertEquals([plan.architecture, plan.rope.length], ["granitehybrid", 0]);
+  });
+});
+
 Deno.test("convert: nemotron_h's values, from a file with its own names", async () => {
   const checkpoint = nemotron();
   await checkpoint.convert(NEMOTRON, (written) => {

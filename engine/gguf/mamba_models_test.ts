@@ -39,6 +39,7 @@ const OWN: Readonly<Record<Name, Changes>> = {
   granitehybrid: { block_count: 2, feed_forward_length: FFN, "attention.head_count_kv": [0, 2] },
   nemotron_h: { block_count: 3, feed_forward_length: [0, 0, FFN], "attention.head_count_kv": [0, 2, 0] },
 };
+const EXPERTS: Changes = { expert_count: 5, expert_used_count: 2, expert_shared_feed_forward_length: 32 };
 
 function setKeys(builder: GgufBuilder, architecture: Name, changes: Changes): void {
   builder.set("general.architecture", "STRING", architecture);
@@ -103,7 +104,7 @@ function fileWith(
 }
 
 Deno.test("a layer without KV heads is Mamba2's, and only attention has a KV cache", () => {
-  for (const architecture of ["nemotron_h"] as const) {
+  for (const architecture of ["granitehybrid", "nemotron_h"] as const) {
     const plan = buildPlan(fileWith(architecture));
     assertEquals(plan.kv.layers, [{ heads: 2, headDim: 16, group: 0 }]);
     const { heads, headDim, stateSize } = MAMBA;
@@ -127,7 +128,49 @@ Deno.test("nemotron_h's epsilon may have LayerNorm's key", () => {
   assertEquals(epsilons({ ...other, [RMS_EPSILON]: 0.25 }), [0.25]);
 });
 
+Deno.test("granitehybrid has positions unless its file says no", () => {
+  const tables = (changes: Changes) => buildPlan(fileWith("granitehybrid", {}, changes)).rope.length;
+  assertEquals(tables({}), 1);
+  assertEquals(tables({ "rope.scaling.finetuned": true }), 1);
+  assertEquals(tables({ "rope.scaling.finetuned": false }), 0);
+  assertEquals(buildPlan(fileWith("nemotron_h")).rope.length, 0);
+});
+
+Deno.test("granitehybrid's multipliers are found where the file has them", () => {
+  const scales = {
+    embedding_scale: 12,
+    residual_scale: 0.25,
+    "attention.scale": 0.5,
+    logit_scale: 8,
+  };
+  const { ops } = buildPlan(fileWith("granitehybrid", {}, { ...scales, "rope.scaling.finetuned": false }));
+  const found = ops.flatMap((op) => {
+    switch (op.op) {
+      case "embed":
+      case "attention":
+      case "candidates":
+        return [op.scale];
+      case "matmul":
+        return op.parts.flatMap(({ add }) => add === undefined ? [] : [add]);
+      default:
+        return [];
+    }
+  });
+  assertEquals(found, [12, 0.25, 0.25, 0.5, 0.25, 0.25, 1 / 8]);
+});
+
 const REFUSED: readonly (readonly [Name, key: string, value: Value | undefined, changes?: Changes])[] = [
+  ["granitehybrid", "ssm.group_count", 3],
+  ["granitehybrid", "ssm.inner_size", undefined],
+  ["granitehybrid", "attention.head_count_kv", [0]],
+  ["granitehybrid", "attention.head_count_kv", [0, 3]],
+  ["granitehybrid", "attention.head_count_kv", [0, -1]],
+  ["granitehybrid", "residual_scale", -1],
+  ["granitehybrid", "logit_scale", NaN],
+  ["granitehybrid", "embedding_scale", Infinity],
+  ["granitehybrid", "attention.scale", -0.5],
+  ["granitehybrid", "expert_used_count", 6, EXPERTS],
+  ["granitehybrid", "expert_gating_func", 2, EXPERTS],
   ["nemotron_h", "ssm.state_size", 24],
   ["nemotron_h", "ssm.time_step_rank", 2 ** 32 - 1],
   ["nemotron_h", "attention.head_count_kv", [0, 2]],
@@ -148,6 +191,18 @@ for (const [architecture, key, value, changes] of REFUSED) {
 }
 
 const BAD: readonly (readonly [Name, tensor: string, shape: number[] | undefined, changes?: Changes])[] = [
+  ["granitehybrid", "blk.0.ssm_in.weight", [WIDTH, INNER]],
+  ["granitehybrid", "blk.0.ssm_conv1d.weight", [CHANNELS, 4]],
+  ["granitehybrid", "blk.0.ssm_conv1d.bias", [CHANNELS - 1]],
+  ["granitehybrid", "blk.0.ssm_dt.bias", undefined],
+  ["granitehybrid", "blk.0.ssm_a", [MAMBA.heads]],
+  ["granitehybrid", "blk.0.ssm_d", [2, MAMBA.heads]],
+  ["granitehybrid", "blk.0.ssm_norm.weight", [INNER]],
+  ["granitehybrid", "blk.0.ssm_out.weight", undefined],
+  ["granitehybrid", "blk.1.ssm_a", [1, MAMBA.heads]],
+  ["granitehybrid", "blk.0.ffn_gate_exps.weight", [WIDTH, FFN, 5]],
+  ["granitehybrid", "blk.1.ffn_gate_exps.weight", [WIDTH, FFN, 4], EXPERTS],
+  ["granitehybrid", "blk.1.ffn_down_shexp.weight", undefined, EXPERTS],
   ["nemotron_h", "blk.0.ssm_norm.weight", [INNER / 4, 4]],
   ["nemotron_h", "blk.1.attn_q.weight", undefined],
   ["nemotron_h", "blk.2.ffn_up.weight", [WIDTH, 2 * FFN]],

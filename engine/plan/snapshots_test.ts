@@ -35,6 +35,7 @@ const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2
   "lfm2-q8_0": { architecture: "lfm2", type: "Q8_0" },
   "lfm2-f16": { architecture: "lfm2", type: "F16" },
   "lfm2moe-q4_0": { architecture: "lfm2moe", type: "Q4_0" },
+  "granitehybrid-f16": { architecture: "granitehybrid", type: "F16" },
   "nemotron_h-q8_0": { architecture: "nemotron_h", type: "Q8_0" },
 };
 

@@ -3,13 +3,15 @@ import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT } from "./encoders.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
-import { NEMOTRON_H } from "./mamba_hybrids.ts";
+import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H } from "./mamba_hybrids.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { PHI3, PHI3_LONG } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
 import { SMOLLM3 } from "./smollm3.ts";
 
 const ALL = {
+  granitehybrid: GRANITEHYBRID,
+  granitehybrid_moe: GRANITEHYBRID_MOE,
   nemotron_h: NEMOTRON_H,
   bert: BERT,
   "nomic-bert": NOMIC_BERT,
