@@ -16,14 +16,15 @@ interface MambaConfig {
 
 type Mixer = "mamba" | "attention" | "feed-forward";
 
-const MAX = { heads: 4096, headDim: 4096, stateSize: 4096, taps: 64 };
+const MAX = { heads: 4096, headDim: 4096, stateSize: 4096, taps: 64, experts: 4096 };
 
-/** The tensors and keys of Granite 4's hybrids without experts. */
+/** The tensors and keys of Granite 4's hybrids: with a plain feed-forward, or with experts and one that all rows go through. */
 export function convertGraniteHybrid(config: Fields, list: TensorList, prefix: string): ModelParts {
-  config.mustBe("num_local_experts", 0, "mixtures of experts are not converted");
   config.mustBe("mamba_proj_bias", false, "biases of Mamba2's matrices are not computed");
   config.mustBe("mamba_conv_bias", true, "the convolution has a bias");
-  const decoder = readDecoderConfig(config, 1, { feedForward: "shared_intermediate_size" });
+  const shared = readDecoderConfig(config, 1, { feedForward: "shared_intermediate_size" }).feedForward;
+  const experts = readGraniteExperts(config);
+  const decoder = { ...readDecoderConfig(config), ...!experts && { feedForward: shared } };
   const { hidden, layers, feedForward } = decoder;
   const mamba = readMamba(config, {
     heads: "mamba_n_heads",
@@ -40,12 +41,8 @@ export function convertGraniteHybrid(config: Fields, list: TensorList, prefix: s
     if (mixer === "mamba") addMamba(list, hidden, mamba, block, `${layer}mamba.`);
     else addAttention(list, decoder, block, `${layer}self_attn.`, true);
     list.vector(`${block}ffn_norm.weight`, `${layer}post_attention_layernorm.weight`, hidden);
-    const fused = `${layer}shared_mlp.input_linear`; // gate, then up
-    for (const [part, start] of [["ffn_gate", 0], ["ffn_up", feedForward]] as const) {
-      const order = { rowOrder: [[start, feedForward]], of: 2 * feedForward } as const;
-      list.matrix(block + part, fused, feedForward, hidden, order);
-    }
-    list.matrix(`${block}ffn_down`, `${layer}shared_mlp.output_linear`, hidden, feedForward);
+    if (experts) addExperts(list, hidden, feedForward, experts.count, block, `${layer}block_sparse_moe.`);
+    addFeedForward(list, hidden, shared, block, `${layer}shared_mlp.`, experts ? "_shexp" : "");
   }
   const key = (name: string) => `granitehybrid.${name}`;
   const positions = config.string("position_embedding_type", "nope") === "rope";
@@ -58,12 +55,63 @@ export function convertGraniteHybrid(config: Fields, list: TensorList, prefix: s
   const entries = [
     ...hybridEntries("granitehybrid", decoder, mamba, mixers),
     entry(key("feed_forward_length"), "UINT32", feedForward),
+    ...experts
+      ? [
+        entry(key("expert_count"), "UINT32", experts.count),
+        entry(key("expert_used_count"), "UINT32", experts.used),
+        entry(key("expert_shared_feed_forward_length"), "UINT32", shared),
+      ]
+      : [],
     entry(key("rope.scaling.finetuned"), "BOOL", positions),
     ...Object.entries(scales).filter(([, name]) => config.has(name)).map(([name, from]) =>
       entry(key(name), "FLOAT32", config.positive(from, 1e9))
     ),
   ];
   return { decoder, entries };
+}
+
+interface GraniteExperts {
+  readonly count: number;
+  readonly used: number;
+}
+
+function readGraniteExperts(config: Fields): GraniteExperts | undefined {
+  const name = "num_local_experts";
+  if (!config.has(name) || config.get(name) === 0) return undefined;
+  const count = config.count(name, MAX.experts);
+  return { count, used: config.count("num_experts_per_tok", count) };
+}
+
+/** A router, and of each expert gate and up in one matrix, and down. */
+function addExperts(
+  list: TensorList,
+  hidden: number,
+  width: number,
+  count: number,
+  block: string,
+  from: string,
+): void {
+  list.floats(`${block}ffn_gate_inp.weight`, `${from}router.layer.weight`, count, hidden);
+  const fused = `${from}input_linear.weight`;
+  list.fusedExperts(`${block}ffn_gate_exps`, fused, width, hidden, { count, of: 2 * width });
+  list.fusedExperts(`${block}ffn_up_exps`, fused, width, hidden, { count, start: width, of: 2 * width });
+  list.fusedExperts(`${block}ffn_down_exps`, `${from}output_linear.weight`, hidden, width, { count });
+}
+
+/** Gate and up in one matrix, and down. `suffix` is what the names end with. */
+function addFeedForward(
+  list: TensorList,
+  hidden: number,
+  width: number,
+  block: string,
+  from: string,
+  suffix: string,
+): void {
+  for (const [part, start] of [["ffn_gate", 0], ["ffn_up", width]] as const) {
+    const order = { rowOrder: [[start, width]], of: 2 * width } as const;
+    list.matrix(block + part + suffix, `${from}input_linear`, width, hidden, order);
+  }
+  list.matrix(`${block}ffn_down${suffix}`, `${from}output_linear`, hidden, width);
 }
 
 /** The tensors and keys of Nemotron-H without experts. */

@@ -8,6 +8,8 @@ import { Written } from "./testing.ts";
 
 const HIDDEN = 64;
 const FFN = 96;
+/** Width of an expert. */
+const EXPERT = 32;
 const [HEADS, KV_HEADS, HEAD_DIM] = [4, 2, 16];
 const MAMBA = { heads: 4, headDim: 32, groups: 2, stateSize: 16, taps: 4 };
 const INNER = MAMBA.heads * MAMBA.headDim;
@@ -26,7 +28,7 @@ const GRANITE = {
   ...DECODER,
   model_type: "granitemoehybrid",
   num_hidden_layers: 2,
-  intermediate_size: 32,
+  intermediate_size: EXPERT,
   shared_intermediate_size: FFN,
   num_local_experts: 0,
   rms_norm_eps: 1e-5,
@@ -105,7 +107,9 @@ class Checkpoint {
   }
 }
 
-function granite(): Checkpoint {
+const EXPERTS = { num_local_experts: 3, num_experts_per_tok: 2 };
+
+function granite(experts = 0): Checkpoint {
   const c = new Checkpoint();
   c.add("model.embed_tokens.weight", VOCABULARY, HIDDEN);
   c.add("model.norm.weight", HIDDEN);
@@ -117,6 +121,10 @@ function granite(): Checkpoint {
     }
     c.add(`${layer}.shared_mlp.input_linear.weight`, 2 * FFN, HIDDEN);
     c.add(`${layer}.shared_mlp.output_linear.weight`, HIDDEN, FFN);
+    if (experts === 0) continue;
+    c.add(`${layer}.block_sparse_moe.router.layer.weight`, experts, HIDDEN);
+    c.add(`${layer}.block_sparse_moe.input_linear.weight`, experts, 2 * EXPERT, HIDDEN);
+    c.add(`${layer}.block_sparse_moe.output_linear.weight`, experts, HIDDEN, EXPERT);
   }
   return c;
 }
@@ -170,6 +178,33 @@ Deno.test("convert: granitemoehybrid's values, the fused feed-forward in two, an
   });
 });
 
+Deno.test("convert: granitemoehybrid's experts, gate and up apart, beside the one that all rows go through", async () => {
+  const checkpoint = granite(3);
+  await checkpoint.convert({ ...GRANITE, ...EXPERTS }, (written) => {
+    const from = "model.layers.1.";
+    const source = (name: string) => checkpoint.values.get(`${from}${name}.weight`)!;
+    const fused = source("block_sparse_moe.input_linear");
+    const size = EXPERT * HIDDEN;
+    const part = (half: number) =>
+      [0, 1, 2].flatMap((e) => [...fused.subarray((2 * e + half) * size, (2 * e + half + 1) * size)]);
+    assertEquals([...written.values("blk.1.ffn_gate_exps.weight")], part(0));
+    assertEquals([...written.values("blk.1.ffn_up_exps.weight")], part(1));
+    const same = {
+      "ffn_down_exps.weight": "block_sparse_moe.output_linear",
+      "ffn_gate_inp.weight": "block_sparse_moe.router.layer",
+      "ffn_down_shexp.weight": "shared_mlp.output_linear",
+    };
+    for (const [name, from] of Object.entries(same)) {
+      assertEquals(written.values(`blk.1.${name}`), source(from), name);
+    }
+    const up = source("shared_mlp.input_linear").subarray(FFN * HIDDEN);
+    assertEquals(written.values("blk.1.ffn_up_shexp.weight"), up);
+    const { tensors } = written.gguf;
+    assertEquals(tensors.get("blk.0.ffn_gate_exps.weight")!.shape, [HIDDEN, EXPERT, 3]);
+    assertEquals(buildPlan(written.gguf).architecture, "granitehybrid");
+  });
+});
+
 Deno.test("convert: nemotron_h's values, from a file with its own names", async () => {
   const checkpoint = nemotron();
   await checkpoint.convert(NEMOTRON, (written) => {
@@ -193,7 +228,7 @@ Deno.test("convert: nemotron_h's values, from a file with its own names", async 
 
 Deno.test("convert: what is not computed of these hybrids is refused by its key", async () => {
   const bad = [
-    [granite(), GRANITE, { num_local_experts: 8 }],
+    [granite(3), { ...GRANITE, ...EXPERTS }, { num_experts_per_tok: 4 }],
     [granite(), GRANITE, { layer_types: ["mamba"] }],
     [granite(), GRANITE, { mamba_n_groups: 3 }],
     [granite(), GRANITE, { mamba_proj_bias: true }],

@@ -68,6 +68,37 @@ export class TensorList {
     this.tensors.push(stackTensors(parts));
   }
 
+  /**
+   * The weights of experts that the checkpoint has in one tensor, [count, of, columns] by its whole name: of each expert `rows`
+   * rows from `start` on.
+   */
+  fusedExperts(
+    name: string,
+    tensor: string,
+    rows: number,
+    columns: number,
+    { count, start = 0, of = rows }: {
+      readonly count: number;
+      readonly start?: number;
+      readonly of?: number;
+    },
+  ): void {
+    const weight = this.finder.floats(tensor, [count, of, columns]);
+    const source: MatrixSource = { kind: weight.dtype as FloatType, weight };
+    const sums = new ErrorSums();
+    const parts = Array.from({ length: count }, (_, expert) =>
+      matrixTensor(this.checkpoint, {
+        name: `${name}.weight`,
+        rows,
+        columns,
+        source,
+        sourceRows: count * of,
+        encoder: this.#encoder(source, [columns], sums),
+        rowOrder: [[expert * of + start, rows]],
+      }));
+    this.tensors.push(stackTensors(parts));
+  }
+
   /** A matrix of which rows are added to others: it is small, and never quantised. */
   table(name: string, module: string, rows: number, columns: number): void {
     const source = this.finder.matrix(module, rows, columns);
