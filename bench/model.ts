@@ -10,6 +10,7 @@ import { megabytes, shortage, totalOf } from "../engine/memory_error.ts";
 import { MAX_ROWS } from "../engine/size.ts";
 import { activeBytes, type MachineLimits, planCost } from "../engine/plan/cost.ts";
 import {
+  isEncoder,
   kvBlockBytes,
   kvBytesPerToken,
   type Plan,
@@ -21,7 +22,15 @@ import { planScratch } from "../engine/plan/scratch.ts";
 import { attentionFloor, evenStepFloor } from "./floors.ts";
 import { gpuProfileRows, profileGpu } from "./gpu_profile.ts";
 import { profile, type ProfileRow, profileRows } from "./profile.ts";
-import { decodeSample, median, overPaper, prefillSample, type Sample, togetherSample } from "./samples.ts";
+import {
+  decodeSample,
+  median,
+  overPaper,
+  prefillSample,
+  type Sample,
+  textsSample,
+  togetherSample,
+} from "./samples.ts";
 import { blocksOf, Steps } from "./steps.ts";
 
 export interface BenchOptions {
@@ -118,7 +127,7 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
   const size = {
     kvBlocks: blocks * plan.kv.windows.length,
     stateSlots: plan.states.length > 0 ? Math.max(most, together) : 0,
-    maxRows: Math.max(MAX_ROWS, most),
+    maxRows: Math.max(MAX_ROWS, most, isEncoder(plan) ? shape.prefill : 0),
     maxLogitRows: Math.max(most, together),
   };
   checkMemory(plan, size, options);
@@ -128,7 +137,7 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
     onPhase("this machine's limits");
     const before = await backend.measureLimits();
     const apart = new Steps(backend, plan, shape.blocks);
-    const samples = [
+    const samples = isEncoder(plan) ? await measureTexts(apart, shape, options.sequences, onPhase) : [
       await measurePrefill(apart, shape, most, onPhase),
       ...await measureDecode(apart, shape, options.sequences, onPhase),
       ...options.together ? await measureTogether(backend, plan, onPhase) : [],
@@ -180,7 +189,9 @@ interface Shape {
   readonly blocks: number;
 }
 
-function shapeOf({ contextLength }: Plan, options: BenchOptions): Shape {
+function shapeOf(plan: Plan, options: BenchOptions): Shape {
+  const { contextLength } = plan;
+  if (isEncoder(plan)) return encoderShape(plan, options);
   const decode = options.decode ?? Math.min(DEFAULT_DECODE, Math.ceil(contextLength / 4));
   const prefill = options.prefill ?? Math.min(DEFAULT_PREFILL, contextLength - decode);
   const longest = Math.max(
@@ -193,6 +204,37 @@ function shapeOf({ contextLength }: Plan, options: BenchOptions): Shape {
     throw new Error(`Cannot measure ${wanted}: the model's context holds ${contextLength}`);
   }
   return { prefill, decode, blocks: blocksOf(prefill + decode) };
+}
+
+/** An encoder's texts are as long as prompts would be, and nothing is decoded. */
+function encoderShape({ contextLength }: Plan, options: BenchOptions): Shape {
+  const prefill = options.prefill ?? Math.min(DEFAULT_PREFILL, contextLength);
+  if (prefill > contextLength) {
+    throw new Error(`Cannot measure texts of ${prefill} tokens: the model's context holds ${contextLength}`);
+  }
+  if ((options.contexts ?? []).length > 0 || options.together) {
+    throw new Error("An encoder decodes nothing: leave out --context and --together");
+  }
+  return { prefill, decode: 0, blocks: blocksOf(prefill) };
+}
+
+/** Rows of so many texts; the settings take turns. */
+async function measureTexts(
+  steps: Steps,
+  { prefill }: Shape,
+  settings: readonly number[],
+  onPhase: (phase: string) => void,
+): Promise<Sample[]> {
+  onPhase("warming up");
+  await steps.texts(1, prefill);
+  const samples = settings.map((n) => textsSample(n, prefill));
+  for (let i = 0; i < DECODE_SAMPLES; i++) {
+    for (const { sequences, seconds } of samples) {
+      onPhase(`texts ${i + 1} of ${DECODE_SAMPLES}, ${sequences} together`);
+      seconds.push(await steps.texts(sequences, prefill));
+    }
+  }
+  return samples;
 }
 
 /** Fills the context of all sequences, after one prompt that only warms up. */
@@ -310,6 +352,10 @@ async function profiled(
     return (limits) => gpuProfileRows(times, limits);
   }
   const bytesOf = (tensor: PlanTensor) => backend.tensorBytes(tensor);
+  if (isEncoder(plan)) {
+    const one = await profile(backend, plan, textsSample(1, prefill), () => steps.texts(1, prefill));
+    return (limits) => profileRows(one, plan, bytesOf, limits);
+  }
   const profiles = [
     await profile(backend, plan, prefillSample(prefill), () => steps.prefill(0, 0, prefill)),
     await profile(backend, plan, decodeSample(1, prefill, decode), () => steps.decode(1, prefill, decode)),

@@ -3,7 +3,7 @@ import { MAX_ROWS } from "../engine/size.ts";
 
 /** What was measured, several times. */
 export interface Sample {
-  readonly work: "prefill" | "decode";
+  readonly work: "prefill" | "decode" | "texts";
   readonly sequences: number;
   /** Tokens in each sequence at the end of a prefill, or on average over a decode. */
   readonly context: number;
@@ -32,6 +32,12 @@ export function togetherSample(sequences: number, context: number): Sample {
     steps.push({ sequences: count, rows: context, cached: 0, logitRows: count });
   }
   return { work: "prefill", sequences, context, tokens: sequences * context, seconds: [], steps };
+}
+
+/** Whole texts that an encoder makes rows of, as many in a step as fit. */
+export function textsSample(texts: number, tokens: number): Sample {
+  const steps = togetherSample(texts, tokens).steps.map((step) => ({ ...step, logitRows: 0 }));
+  return { work: "texts", sequences: texts, context: tokens, tokens: texts * tokens, seconds: [], steps };
 }
 
 /** `tokens` tokens of each sequence after `context` of them, one each a step. */

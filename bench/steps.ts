@@ -57,6 +57,25 @@ export class Steps {
     return (performance.now() - start) / 1000;
   }
 
+  /** Seconds that the rows of whole texts take, as many texts in a step as fit. */
+  async texts(count: number, length: number): Promise<number> {
+    const start = performance.now();
+    const fit = Math.max(1, Math.floor(MAX_ROWS / length));
+    for (let first = 0; first < count; first += fit) {
+      const parts = Array.from(
+        { length: Math.min(fit, count - first) },
+        (_, i) => this.#part(0, i * length, length, 0),
+      );
+      await this.backend.step({
+        tokens: this.#tokens(parts.length * length, first),
+        sequences: parts,
+        logits: [],
+        pools: [...parts.keys()],
+      });
+    }
+    return (performance.now() - start) / 1000;
+  }
+
   /** Seconds that `tokens` tokens of each of sequences 0 to count - 1 take after `context` of them, one each a step. */
   async decode(count: number, context: number, tokens: number): Promise<number> {
     const start = performance.now();

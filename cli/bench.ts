@@ -23,9 +23,11 @@ const HELP = `Measure how fast a model runs here, and what share of this machine
 Usage: deno task bench [options]
 
   --model FILE   the GGUF model (default: the one that comes with compy)
-  --pp N         tokens of each prompt (default 512, or what the model's context holds)
+  --pp N         tokens of each prompt, or of each text of an encoder (default 512, or what the model's context holds)
   --tg N         tokens decoded after it (default 64)
-  --npl LIST     how many sequences to decode side by side (default ${DEFAULT_SEQUENCES.join(",")})
+  --npl LIST     how many sequences to decode side by side, or of an encoder texts to embed (default ${
+  DEFAULT_SEQUENCES.join(",")
+})
   --context LIST context lengths at which one sequence is prefilled and decoded besides, such as 512,2048,8192
   --together     prefill 16 prompts of 128 tokens together besides, and one of 2,048
   --against FILE compare with a second model, such as the same in F32: three runs of each, in turn

@@ -1,0 +1,171 @@
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import { GgufError } from "../gguf/errors.ts";
+import { parseGguf } from "../gguf/reader.ts";
+import { GgufBuilder } from "../gguf/testing.ts";
+import type { GgufFile } from "../gguf/types.ts";
+import { isEncoder, type Plan } from "../plan/plan.ts";
+import { printPlan } from "../plan/print.ts";
+import { buildPlan } from "./registry.ts";
+
+type Name = "bert" | "nomic-bert" | "modern-bert";
+type Keys = Readonly<Record<string, number | boolean | undefined>>;
+type Tensors = Readonly<Record<string, readonly number[] | undefined>>;
+
+const [WIDTH, CONTEXT, FEED_FORWARD] = [64, 48, 96];
+const TOKENS = ["a", "b"];
+
+const KEYS: Keys = {
+  block_count: 2,
+  context_length: CONTEXT,
+  embedding_length: WIDTH,
+  feed_forward_length: FEED_FORWARD,
+  "attention.head_count": 4,
+  "attention.causal": false,
+  "attention.layer_norm_epsilon": 1e-12,
+};
+
+function shapesOf(architecture: Name): Record<string, readonly number[]> {
+  const shapes: Record<string, readonly number[]> = {
+    token_embd: [WIDTH, TOKENS.length],
+    token_embd_norm: [WIDTH],
+  };
+  const modern = architecture === "modern-bert";
+  if (modern) shapes.output_norm = [WIDTH];
+  else shapes.token_types = [WIDTH, 2];
+  if (architecture === "bert") shapes.position_embd = [WIDTH, CONTEXT];
+  for (const layer of [0, 1]) {
+    const add = (name: string, ...shape: number[]) => shapes[`blk.${layer}.${name}`] = shape;
+    if (architecture === "bert") { for (const part of ["q", "k", "v"]) add(`attn_${part}`, WIDTH, WIDTH); }
+    else add("attn_qkv", WIDTH, 3 * WIDTH);
+    add("attn_output", WIDTH, WIDTH);
+    add("ffn_up", WIDTH, modern ? 2 * FEED_FORWARD : FEED_FORWARD);
+    add("ffn_down", FEED_FORWARD, WIDTH);
+    if (architecture === "nomic-bert") add("ffn_gate", WIDTH, FEED_FORWARD);
+    for (const norm of modern ? ["ffn_norm"] : ["attn_output_norm", "layer_output_norm"]) add(norm, WIDTH);
+    if (modern && layer > 0) add("attn_norm", WIDTH);
+  }
+  return shapes;
+}
+
+/** A file with some keys and tensors changed; undefined takes one out. */
+function fileWith(architecture: Name, keys: Keys = {}, tensors: Tensors = {}): GgufFile {
+  const builder = new GgufBuilder().set("general.architecture", "STRING", architecture);
+  const window = architecture === "modern-bert" ? { "attention.sliding_window": 16 } : {};
+  for (const [key, value] of Object.entries({ ...KEYS, ...window, ...keys })) {
+    if (value === undefined) continue;
+    const name = key.startsWith("tokenizer.") ? key : `${architecture}.${key}`;
+    const type = typeof value === "boolean" ? "BOOL" : Number.isInteger(value) ? "INT32" : "FLOAT32";
+    builder.set(name, type, value);
+  }
+  builder.array("tokenizer.ggml.tokens", "STRING", TOKENS);
+  for (const [name, shape] of Object.entries({ ...shapesOf(architecture), ...tensors })) {
+    if (shape) builder.tensor(`${name}.weight`, "F32", shape);
+  }
+  return parseGguf(builder.build().bytes);
+}
+
+const plan = (...parts: Parameters<typeof fileWith>): Plan => buildPlan(fileWith(...parts));
+
+for (const architecture of ["bert", "nomic-bert", "modern-bert"] as const) {
+  Deno.test(`${architecture}: a plan without a KV cache and without logits, which pools by mean unless the file says otherwise`, () => {
+    const built = plan(architecture);
+    assert(isEncoder(built));
+    assertEquals([built.kv.layers.length, built.states.length], [0, 0]);
+    const text = printPlan(built);
+    assert(text.includes("mean)") && !text.includes("candidates"), text);
+    assert(printPlan(plan(architecture, { pooling_type: 2 })).includes("cls)"));
+  });
+}
+
+Deno.test("modern-bert: layers slide but for every third, from the first on, by a table of their own", () => {
+  const layers = { ...shapesOf("modern-bert") };
+  for (const [name, shape] of Object.entries(layers)) {
+    if (name.startsWith("blk.1.")) {
+      for (const layer of [2, 3]) layers[name.replace("blk.1.", `blk.${layer}.`)] = shape;
+    }
+  }
+  const built = plan("modern-bert", { block_count: 4, "rope.freq_base_swa": 100.5 }, layers);
+  const windows = built.ops.flatMap((op) => op.op === "text_attention" ? [op.window] : []);
+  assertEquals(windows, [0, 16, 16, 0]);
+  assertEquals(built.rope.length, 2);
+});
+
+/** What is wrong, the file, and the field that the refusal names. */
+const BAD: readonly (readonly [what: string, file: () => GgufFile, field: string])[] = [
+  [
+    "no epsilon",
+    () => fileWith("bert", { "attention.layer_norm_epsilon": undefined }),
+    'key "bert.attention.layer_norm_epsilon"',
+  ],
+  [
+    "an epsilon of 2",
+    () => fileWith("nomic-bert", { "attention.layer_norm_epsilon": 2 }),
+    'key "nomic-bert.attention.layer_norm_epsilon"',
+  ],
+  ["experts", () => fileWith("nomic-bert", { expert_count: 8 }), 'key "nomic-bert.expert_count"'],
+  ["an unknown pooling", () => fileWith("bert", { pooling_type: 9 }), 'key "bert.pooling_type"'],
+  ["a head without labels", () => fileWith("bert", { pooling_type: 4 }), 'tensor "cls.output.weight"'],
+  [
+    "heads that do not divide the width",
+    () => fileWith("bert", { "attention.head_count": 5 }),
+    'key "bert.attention.head_count"',
+  ],
+  [
+    "heads of 8 dimensions",
+    () => fileWith("bert", { "attention.head_count": 8 }),
+    'key "bert.attention.key_length"',
+  ],
+  [
+    "fewer positions than the context",
+    () => fileWith("bert", {}, { position_embd: [WIDTH, CONTEXT - 1] }),
+    'tensor "position_embd.weight"',
+  ],
+  ["no positions", () => fileWith("bert", {}, { position_embd: undefined }), 'tensor "position_embd.weight"'],
+  [
+    "positions where keys are rotated",
+    () => fileWith("nomic-bert", {}, { position_embd: [WIDTH, CONTEXT] }),
+    'tensor "position_embd.weight"',
+  ],
+  [
+    "other token types than the key says",
+    () => fileWith("bert", { "tokenizer.ggml.token_type_count": 3 }),
+    'tensor "token_types.weight"',
+  ],
+  [
+    "token types of another width",
+    () => fileWith("bert", {}, { token_types: [WIDTH / 2, 2] }),
+    'tensor "token_types.weight"',
+  ],
+  [
+    "no norm of the embeddings",
+    () => fileWith("bert", {}, { token_embd_norm: undefined }),
+    'tensor "token_embd_norm.weight"',
+  ],
+  [
+    "no norm after a layer",
+    () => fileWith("bert", {}, { "blk.1.layer_output_norm": undefined }),
+    'tensor "blk.1.layer_output_norm.weight"',
+  ],
+  [
+    "a feed-forward half of one part",
+    () => fileWith("modern-bert", {}, { "blk.0.ffn_up": [WIDTH, FEED_FORWARD] }),
+    'tensor "blk.0.ffn_up.weight"',
+  ],
+  [
+    "a norm before the first layer, which has none",
+    () => fileWith("modern-bert", {}, { "blk.0.attn_norm": [WIDTH] }),
+    'tensor "blk.0.attn_norm.weight"',
+  ],
+  [
+    "a base of 0 in sliding layers",
+    () => fileWith("modern-bert", { "rope.freq_base_swa": 0 }),
+    'key "modern-bert.rope.freq_base_swa"',
+  ],
+];
+
+for (const [what, file, field] of BAD) {
+  Deno.test(`encoders: a file is refused at load with ${what}`, () => {
+    const error = assertThrows(() => buildPlan(file()), GgufError);
+    assertEquals(error.field, field, error.message);
+  });
+}
