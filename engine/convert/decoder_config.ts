@@ -36,6 +36,7 @@ export interface RopeConfig {
   readonly scaling:
     | { readonly type: "none" }
     | { readonly type: "linear"; readonly factor: number }
+    | YarnScaling
     | Llama3Scaling;
   /** Where rope's keys stand. */
   readonly fields: Fields;
@@ -49,6 +50,21 @@ export interface Llama3Scaling {
   readonly originalContext: number;
 }
 
+export interface YarnScaling {
+  readonly type: "yarn";
+  readonly factor: number;
+  readonly originalContext: number;
+  readonly betaFast: number;
+  readonly betaSlow: number;
+}
+
+/** What the architecture computes beyond other decoders. */
+interface Allowed {
+  /** Biases of attention. */
+  readonly biases?: boolean;
+  readonly yarn?: boolean;
+}
+
 /** Keys that some families have under another name. */
 const KEYS = { epsilon: "rms_norm_eps", feedForward: "intermediate_size" };
 
@@ -60,11 +76,12 @@ export function readDecoderConfig(
   config: Fields,
   partialRotary = 1,
   names: Partial<typeof KEYS> = {},
+  allowed: Allowed = {},
 ): DecoderConfig {
   const keys = { ...KEYS, ...names };
   config.mustBe("hidden_act", "silu", "no other activation is computed");
   config.mustBe("use_sliding_window", false, "sliding windows are not computed");
-  config.mustBe("attention_bias", false, "biases of attention are not converted");
+  if (!allowed.biases) config.mustBe("attention_bias", false, "biases of attention are not converted");
   config.mustBe("mlp_bias", false, "biases of the feed-forward part are not converted");
   const hidden = config.count("hidden_size", MAX.hidden);
   const heads = config.count("num_attention_heads", MAX.heads);
@@ -83,12 +100,17 @@ export function readDecoderConfig(
     vocabulary: config.count("vocab_size", MAX.vocabulary),
     context: config.count("max_position_embeddings", MAX.context),
     epsilon: config.positive(keys.epsilon, 1),
-    rope: readRope(config, headDim, partialRotary),
+    rope: readRope(config, headDim, partialRotary, allowed),
   };
 }
 
 /** Rope's keys are in `rope_parameters`, or in the older `rope_scaling` and beside it. */
-function readRope(config: Fields, headDim: number, partialRotary: number): RopeConfig {
+function readRope(
+  config: Fields,
+  headDim: number,
+  partialRotary: number,
+  allowed: Allowed,
+): RopeConfig {
   const fields = config.fields("rope_parameters") ?? config.fields("rope_scaling") ?? config;
   const basesIn = fields.has("rope_theta") ? fields : config;
   const partIn = fields.has("partial_rotary_factor") ? fields : config;
@@ -97,13 +119,14 @@ function readRope(config: Fields, headDim: number, partialRotary: number): RopeC
     partIn.refuse("partial_rotary_factor", `${rotated} rotated dimensions`, "an even number of them");
   }
   const base = basesIn.positive("rope_theta", MAX.base, 10_000);
-  return { base, rotated, scaling: readScaling(fields === config ? undefined : fields), fields };
+  return { base, rotated, scaling: readScaling(fields === config ? undefined : fields, allowed), fields };
 }
 
-function readScaling(fields: Fields | undefined): RopeConfig["scaling"] {
+function readScaling(fields: Fields | undefined, allowed: Allowed): RopeConfig["scaling"] {
   if (!fields) return { type: "none" };
   const key = fields.has("rope_type") ? "rope_type" : "type";
   const type = fields.string(key, "default");
+  if (type === "yarn" && allowed.yarn) return readYarn(fields);
   switch (type) {
     case "default":
     case "mrope":
@@ -121,6 +144,16 @@ function readScaling(fields: Fields | undefined): RopeConfig["scaling"] {
     default:
       return fields.refuse(key, quote(type), `"default", "linear" or "llama3": no other scaling is computed`);
   }
+}
+
+function readYarn(fields: Fields): YarnScaling {
+  return {
+    type: "yarn",
+    factor: fields.positive("factor", MAX.factor),
+    originalContext: fields.count("original_max_position_embeddings", MAX.context),
+    betaFast: fields.positive("beta_fast", MAX.factor, 32),
+    betaSlow: fields.positive("beta_slow", MAX.factor, 1),
+  };
 }
 
 /** The keys that all decoders have in common, with the architecture's name in front. */
@@ -144,6 +177,16 @@ export function decoderEntries(architecture: string, config: DecoderConfig): Ent
   if (rope.scaling.type === "linear") {
     entries.push(entry(key("rope.scaling.type"), "STRING", "linear"));
     entries.push(entry(key("rope.scaling.factor"), "FLOAT32", rope.scaling.factor));
+  }
+  if (rope.scaling.type === "yarn") {
+    const { factor, originalContext, betaFast, betaSlow } = rope.scaling;
+    entries.push(
+      entry(key("rope.scaling.type"), "STRING", "yarn"),
+      entry(key("rope.scaling.factor"), "FLOAT32", factor),
+      entry(key("rope.scaling.original_context_length"), "UINT32", originalContext),
+      entry(key("rope.scaling.yarn_beta_fast"), "FLOAT32", betaFast),
+      entry(key("rope.scaling.yarn_beta_slow"), "FLOAT32", betaSlow),
+    );
   }
   return entries;
 }

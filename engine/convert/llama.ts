@@ -1,4 +1,5 @@
 import { type DecoderConfig, decoderEntries, llama3Factors, readDecoderConfig } from "./decoder_config.ts";
+import { addExperts, expertEntries, readExperts } from "./experts.ts";
 import type { Fields } from "./json.ts";
 import type { ModelParts } from "./model_parts.ts";
 import { interleavedPairs } from "./order.ts";
@@ -6,11 +7,13 @@ import type { TensorList } from "./tensor_list.ts";
 
 /** What tells Hugging Face's `llama` and `qwen3` apart. */
 export interface LlamaTraits {
-  readonly architecture: "llama" | "qwen3";
+  readonly architecture: "llama" | "qwen3" | "qwen3moe";
   /** GGUF's pairs of rotated rows are (2i, 2i + 1), where the checkpoint's are (i, i + half). */
   readonly interleavedRope: boolean;
   /** RMSNorm of each query and key head. */
   readonly headNorms: boolean;
+  /** Feed-forward halves are experts. */
+  readonly mixture?: boolean;
 }
 
 /** The tensors and keys of Llama and Qwen3. `prefix` is what stands before `layers.0`. */
@@ -22,6 +25,7 @@ export function convertLlama(
 ): ModelParts {
   config.mustBe("rope_traditional", false, "rows are put in order for the usual rotation");
   const decoder = readDecoderConfig(config);
+  const experts = traits.mixture ? readExperts(config) : undefined;
   const { scaling } = decoder.rope;
   if (scaling.type === "llama3" && traits.architecture !== "llama") {
     decoder.rope.fields.refuse("rope_type", `"llama3"`, "it with the model type llama only");
@@ -29,9 +33,16 @@ export function convertLlama(
   list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
   if (scaling.type === "llama3") list.made("rope_freqs.weight", llama3Factors(decoder.rope, scaling));
   for (let layer = 0; layer < decoder.layers; layer++) {
-    addLayer(list, decoder, traits, `blk.${layer}.`, `${prefix}layers.${layer}.`);
+    const [block, from] = [`blk.${layer}.`, `${prefix}layers.${layer}.`];
+    addLayer(list, decoder, traits, block, from);
+    if (experts) addExperts(list, decoder, experts, block, `${from}mlp.`);
+    else addFeedForward(list, decoder, block, from);
   }
-  return { decoder, entries: decoderEntries(traits.architecture, decoder) };
+  const entries = decoderEntries(traits.architecture, decoder);
+  return {
+    decoder,
+    entries: experts ? [...entries, ...expertEntries(traits.architecture, experts)] : entries,
+  };
 }
 
 function addLayer(
@@ -53,7 +64,6 @@ function addLayer(
     list.vector(`${block}attn_k_norm.weight`, `${layer}self_attn.k_norm.weight`, headDim);
   }
   list.vector(`${block}ffn_norm.weight`, `${layer}post_attention_layernorm.weight`, hidden);
-  addFeedForward(list, decoder, block, layer);
 }
 
 /** SwiGLU's three matrices, which all architectures have. */

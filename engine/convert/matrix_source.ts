@@ -12,7 +12,7 @@ export type MatrixSource =
   | {
     /** Codes of E2M1, eight to a word, and exponents of E8M0, one to 32 columns. */
     readonly kind: "MXFP4";
-    readonly weight: SafeTensor; // U32 [rows, columns / 8]
+    readonly weight: SafeTensor; // U32 [rows, columns / 8], or as many bytes
     readonly scales: SafeTensor; // U8 [rows, columns / 32]
   }
   | {
@@ -29,6 +29,9 @@ export type MatrixSource =
 /** MLX's modes of quantisation that can be converted. Source: the documentation of mlx.core.quantize. */
 type Mode = "mxfp4" | "affine";
 
+/** gpt-oss's own: experts in MXFP4, the rest in BF16. */
+const GPT_OSS_METHOD = "mxfp4";
+
 const FLOATS: readonly string[] = ["F32", "F16", "BF16"];
 const AFFINE_BITS: readonly number[] = [4, 8];
 const AFFINE_GROUPS: readonly number[] = [32, 64, 128];
@@ -42,7 +45,7 @@ export class WeightFinder {
   constructor(private readonly checkpoint: Checkpoint, private readonly config: Fields) {
     for (const key of ["quantization", "quantization_config"]) {
       const method = config.fields(key)?.get("quant_method");
-      if (method === undefined) continue;
+      if (method === undefined || method === GPT_OSS_METHOD) continue;
       const allowed = "absent: of quantised checkpoints only MLX's are converted, so use the unquantised one";
       config.fields(key)!.refuse("quant_method", quote(String(method)), allowed);
     }
@@ -82,6 +85,25 @@ export class WeightFinder {
     return mode === "mxfp4"
       ? mxfp4(weight, scales, rows, columns)
       : affine(weight, scales, this.#tensor(`${module}.biases`), rows, columns);
+  }
+
+  /** A tensor of floats, [experts, rows, columns]. */
+  stack(name: string, shape: readonly number[]): MatrixSource {
+    const weight = this.floats(name, shape);
+    return { kind: weight.dtype as FloatType, weight };
+  }
+
+  /**
+   * gpt-oss's experts: `NAME_blocks` with two codes a byte, [experts, rows, columns / 32, 16], and `NAME_scales` with an
+   * exponent for each 32 columns.
+   */
+  blocks(name: string, [experts, rows, columns]: readonly number[]): MatrixSource {
+    const [weight, scales] = [this.#tensor(`${name}_blocks`), this.#tensor(`${name}_scales`)];
+    for (const part of [weight, scales]) if (part.dtype !== "U8") wrongType(part, "U8");
+    const groups = [experts, rows, columns / 32];
+    if (!sameShape(weight.shape, [...groups, 16])) wrongShape(weight, [...groups, 16]);
+    if (!sameShape(scales.shape, groups)) wrongShape(scales, groups);
+    return { kind: "MXFP4", weight, scales };
   }
 
   #tensor(name: string): SafeTensor {

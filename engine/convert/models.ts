@@ -2,6 +2,7 @@ import { quote } from "../gguf/errors.ts";
 import type { Checkpoint } from "./checkpoint.ts";
 import { convertBert, convertModernBert, convertNomicBert, type EncoderParts } from "./encoders.ts";
 import { refuse } from "./errors.ts";
+import { convertGptOss } from "./gpt_oss.ts";
 import type { Fields } from "./json.ts";
 import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
 import { convertLlama, type LlamaTraits } from "./llama.ts";
@@ -11,7 +12,7 @@ import { type Entry, entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
 import type { OutputTensor } from "./output_tensor.ts";
 import type { QuantizeTo } from "./quantize_to.ts";
-import { convertQwen35 } from "./qwen35.ts";
+import { convertQwen35, convertQwen35Moe } from "./qwen35.ts";
 import { TensorList } from "./tensor_list.ts";
 
 /** A model of the file to be written. */
@@ -28,6 +29,7 @@ type Convert = (config: Fields, list: TensorList, prefix: string) => ModelParts;
 
 const LLAMA: LlamaTraits = { architecture: "llama", interleavedRope: true, headNorms: false };
 const QWEN3: LlamaTraits = { architecture: "qwen3", interleavedRope: false, headNorms: true };
+const QWEN3MOE: LlamaTraits = { ...QWEN3, architecture: "qwen3moe", mixture: true };
 
 /** By `model_type`. */
 const MODELS: Readonly<Record<string, { readonly architecture: string; readonly convert: Convert }>> = {
@@ -41,8 +43,15 @@ const MODELS: Readonly<Record<string, { readonly architecture: string; readonly 
     convert: (config, list, prefix) => convertLlama(config, list, prefix, QWEN3),
   },
   nemotron_h: { architecture: "nemotron_h", convert: convertNemotronH },
+  qwen3_moe: {
+    architecture: "qwen3moe",
+    convert: (config, list, prefix) => convertLlama(config, list, prefix, QWEN3MOE),
+  },
+  gpt_oss: { architecture: "gpt-oss", convert: convertGptOss },
   qwen3_5: { architecture: "qwen35", convert: convertQwen35 },
   qwen3_5_text: { architecture: "qwen35", convert: convertQwen35 },
+  qwen3_5_moe: { architecture: "qwen35moe", convert: convertQwen35Moe },
+  qwen3_5_moe_text: { architecture: "qwen35moe", convert: convertQwen35Moe },
   lfm2: { architecture: "lfm2", convert: convertLfm2 },
   lfm2_moe: { architecture: "lfm2moe", convert: convertLfm2Moe },
 };

@@ -1,6 +1,7 @@
 import { quote } from "../gguf/errors.ts";
 import { type DecoderConfig, decoderEntries, readDecoderConfig, type RopeConfig } from "./decoder_config.ts";
 import { refuse } from "./errors.ts";
+import { addExperts, expertEntries, type ExpertsConfig, readExperts } from "./experts.ts";
 import type { Fields } from "./json.ts";
 import { addFeedForward } from "./llama.ts";
 import { type Entry, entry } from "./metadata.ts";
@@ -8,10 +9,10 @@ import type { ModelParts } from "./model_parts.ts";
 import { type Runs, tiledHeads } from "./order.ts";
 import type { TensorList } from "./tensor_list.ts";
 
-const ARCHITECTURE = "qwen35";
 /** Where config.json does not say. Source: the defaults of Qwen3.5's configuration class. */
 const PARTIAL_ROTARY = 0.25;
 const FULL_ATTENTION_INTERVAL = 4;
+const MAX_FEED_FORWARD = 131_072;
 const MAX_HEADS = 1024;
 const MAX_HEAD_DIM = 4096;
 const MAX_TAPS = 64;
@@ -33,9 +34,27 @@ interface LinearConfig {
  * swapped, so the one tells of the other.
  */
 export function convertQwen35(config: Fields, list: TensorList, prefix: string): ModelParts {
+  if (config.has("num_experts")) config.mustBe("num_experts", 0, "this model type has none");
+  return convert(config, list, prefix);
+}
+
+/** The same with experts, one of which all tokens go through. */
+export function convertQwen35Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
+  return convert(config, list, prefix, {
+    ...readExperts(config, true),
+    shared: config.count("shared_expert_intermediate_size", MAX_FEED_FORWARD),
+  });
+}
+
+interface HybridExperts extends ExpertsConfig {
+  /** Width of the expert that all tokens go through. */
+  readonly shared: number;
+}
+
+function convert(config: Fields, list: TensorList, prefix: string, experts?: HybridExperts): ModelParts {
   config.mustBe("attn_output_gate", true, "attention without an output gate is not computed");
-  if (config.has("num_experts")) config.mustBe("num_experts", 0, "mixtures of experts are not converted");
-  const decoder = readDecoderConfig(config, PARTIAL_ROTARY);
+  const names = experts ? { feedForward: "moe_intermediate_size" } : {};
+  const decoder = readDecoderConfig(config, PARTIAL_ROTARY, names);
   const linear = readLinear(config, decoder);
   if (decoder.rope.scaling.type !== "none") {
     decoder.rope.fields.refuse("rope_type", quote(decoder.rope.scaling.type), `"default"`);
@@ -51,10 +70,36 @@ export function convertQwen35(config: Fields, list: TensorList, prefix: string):
     else addLinear(list, hidden, linear, block, `${layer}linear_attn.`);
     const after = `${layer}post_attention_layernorm.weight`;
     list.vector(`${block}post_attention_norm.weight`, after, hidden, { map: norm });
-    addFeedForward(list, decoder, block, layer);
+    if (experts) addMixture(list, decoder, experts, block, `${layer}mlp.`);
+    else addFeedForward(list, decoder, block, layer);
   }
-  const entries = [...decoderEntries(ARCHITECTURE, decoder), ...linearEntries(linear, decoder.rope)];
+  const architecture = experts ? "qwen35moe" : "qwen35";
+  const entries = [
+    ...decoderEntries(architecture, decoder),
+    ...linearEntries(architecture, linear, decoder.rope),
+    ...experts ? mixtureEntries(architecture, experts) : [],
+  ];
   return { decoder, entries, outputNorm: norm };
+}
+
+function addMixture(
+  list: TensorList,
+  decoder: DecoderConfig,
+  experts: HybridExperts,
+  block: string,
+  mlp: string,
+): void {
+  const { hidden } = decoder;
+  addExperts(list, decoder, experts, block, mlp);
+  list.floats(`${block}ffn_gate_inp_shexp.weight`, `${mlp}shared_expert_gate.weight`, 1, hidden);
+  list.matrix(`${block}ffn_gate_shexp`, `${mlp}shared_expert.gate_proj`, experts.shared, hidden);
+  list.matrix(`${block}ffn_up_shexp`, `${mlp}shared_expert.up_proj`, experts.shared, hidden);
+  list.matrix(`${block}ffn_down_shexp`, `${mlp}shared_expert.down_proj`, hidden, experts.shared);
+}
+
+function mixtureEntries(architecture: string, experts: HybridExperts): Entry[] {
+  const shared = entry(`${architecture}.expert_shared_feed_forward_length`, "UINT32", experts.shared);
+  return [...expertEntries(architecture, experts), shared];
 }
 
 function addFull(
@@ -165,8 +210,12 @@ function checkLayerTypes(config: Fields, layers: number, interval: number): void
   }
 }
 
-function linearEntries({ kHeads, vHeads, vDim, taps, interval }: LinearConfig, rope: RopeConfig): Entry[] {
-  const key = (name: string) => `${ARCHITECTURE}.${name}`;
+function linearEntries(
+  architecture: string,
+  { kHeads, vHeads, vDim, taps, interval }: LinearConfig,
+  rope: RopeConfig,
+): Entry[] {
+  const key = (name: string) => `${architecture}.${name}`;
   return [
     entry(key("rope.dimension_sections"), "INT32", readSections(rope)),
     entry(key("ssm.conv_kernel"), "UINT32", taps),

@@ -64,6 +64,24 @@ export function widenRows(kind: FloatType): RowEncoder {
   };
 }
 
+/** Takes one row of two, the `first` (0 or 1), of a source that has so many pairs. */
+export function everySecond(
+  encoder: RowEncoder,
+  source: MatrixSource,
+  pairs: number,
+  first: 0 | 1,
+): RowEncoder {
+  const lengths = partsOf(source).map(({ byteLength }) => byteLength / pairs / 2);
+  const half = (part: Uint8Array, length: number) => {
+    const out = new Uint8Array(part.length / 2);
+    for (let to = 0; to < out.length; to += length) {
+      out.set(part.subarray(2 * to + first * length, 2 * to + (first + 1) * length), to);
+    }
+    return out;
+  };
+  return { ...encoder, encode: (rows) => encoder.encode(rows.map((part, i) => half(part, lengths[i]))) };
+}
+
 /** Of values and their errors. */
 export class ErrorSums {
   squares = 0;

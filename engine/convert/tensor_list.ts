@@ -6,7 +6,14 @@ import type { FloatType, WeightFinder } from "./matrix_source.ts";
 import { inOrder, type Runs } from "./order.ts";
 import { matrixTensor, type OutputTensor, stackTensors, vectorTensor } from "./output_tensor.ts";
 import { quantizerOf, type QuantizeTo } from "./quantize_to.ts";
-import { ErrorSums, keepRows, quantizeRows, type RowEncoder, widenRows } from "./row_encoders.ts";
+import {
+  ErrorSums,
+  everySecond,
+  keepRows,
+  quantizeRows,
+  type RowEncoder,
+  widenRows,
+} from "./row_encoders.ts";
 import type { MatrixSource } from "./matrix_source.ts";
 
 interface MatrixOrder {
@@ -15,6 +22,16 @@ interface MatrixOrder {
   readonly of?: number;
   readonly columnOrder?: Runs;
 }
+
+/** Of a tensor with a matrix for each expert. */
+export interface StackShape {
+  readonly count: number;
+  readonly rows: number;
+  readonly columns: number;
+}
+
+/** Which rows of an expert become a tensor; even is the first of each two. */
+export type Take = "all" | "first half" | "second half" | "even" | "odd";
 
 interface VectorChange {
   /** Applied to each value, before the order changes. */
@@ -106,6 +123,51 @@ export class TensorList {
     this.tensors.push(
       matrixTensor(this.checkpoint, { name: `${name}.weight`, rows, columns, source, encoder }),
     );
+  }
+
+  /**
+   * Of a tensor [experts, rows, columns] some rows of each expert, as one tensor of three dimensions: all, a half of them, or
+   * one of two.
+   */
+  stacked(
+    name: string,
+    source: MatrixSource,
+    { count, rows, columns }: StackShape,
+    take: Take = "all",
+  ): void {
+    const height = take === "all" ? rows : rows / 2;
+    const paired = take === "even" || take === "odd";
+    const encoder = this.#encoder(source, [columns]);
+    const start = take === "second half" ? height : 0;
+    const tensor = matrixTensor(this.checkpoint, {
+      name: `${name}.weight`,
+      rows: count * height,
+      columns,
+      source,
+      sourceRows: count * (paired ? height : rows),
+      encoder: paired ? everySecond(encoder, source, count * height, take === "even" ? 0 : 1) : encoder,
+      rowOrder: paired
+        ? undefined
+        : Array.from({ length: count }, (_, expert) => [expert * rows + start, height] as const),
+    });
+    this.tensors.push({ ...tensor, shape: [columns, height, count] });
+  }
+
+  /** A vector an expert, [experts, length], which become f32; of each all elements, or one of two. */
+  stackedVectors(
+    name: string,
+    tensor: string,
+    count: number,
+    length: number,
+    take: "all" | "even" | "odd" = "all",
+  ): void {
+    const source = this.finder.floats(tensor, [count, length]);
+    const bytes = new Uint8Array(source.byteLength);
+    this.checkpoint.read(source, 0, bytes);
+    const floats = toFloats(source.dtype as FloatType, bytes);
+    const step = take === "all" ? 1 : 2;
+    const kept = floats.filter((_, i) => step === 1 || i % 2 === (take === "even" ? 0 : 1));
+    this.tensors.push(vectorTensor(name, kept, source.dtype, [length / step, count]));
   }
 
   /** A vector, which becomes f32. */

@@ -1,0 +1,61 @@
+import type { DecoderConfig } from "./decoder_config.ts";
+import { type Fields, inWords } from "./json.ts";
+import { type Entry, entry } from "./metadata.ts";
+import type { TensorList } from "./tensor_list.ts";
+
+const MAX = { experts: 4096, feedForward: 131_072 };
+
+/** What config.json says of a mixture of experts that are weighed by the softmax over the chosen. */
+export interface ExpertsConfig {
+  readonly count: number;
+  readonly used: number;
+  readonly feedForward: number;
+}
+
+/** Reads Qwen's keys; `always` of models whose weights are divided by their sum whatever the config says. */
+export function readExperts(config: Fields, always = false): ExpertsConfig {
+  if (!always && !config.boolean("norm_topk_prob", false)) {
+    config.refuse("norm_topk_prob", "false", "true, because the chosen weights are divided by their sum");
+  }
+  config.mustBe("decoder_sparse_step", 1, "all layers must have experts");
+  const dense = config.get("mlp_only_layers");
+  if (dense !== undefined && !(Array.isArray(dense) && dense.length === 0)) {
+    config.refuse("mlp_only_layers", inWords(dense), "an empty array, because all layers must have experts");
+  }
+  const count = config.count("num_experts", MAX.experts);
+  return {
+    count,
+    used: config.count("num_experts_per_tok", count),
+    feedForward: config.count("moe_intermediate_size", MAX.feedForward),
+  };
+}
+
+export function expertEntries(architecture: string, { count, used, feedForward }: ExpertsConfig): Entry[] {
+  const counts = { expert_count: count, expert_used_count: used, expert_feed_forward_length: feedForward };
+  return Object.entries(counts).map(([name, value]) => entry(`${architecture}.${name}`, "UINT32", value));
+}
+
+/** The router, which stays in f32, and the experts: a module each, or stacked with each one's gate before its up. */
+export function addExperts(
+  list: TensorList,
+  { hidden }: DecoderConfig,
+  { count, feedForward }: ExpertsConfig,
+  block: string,
+  mlp: string,
+): void {
+  list.floats(`${block}ffn_gate_inp.weight`, `${mlp}gate.weight`, count, hidden);
+  const both = `${mlp}experts.gate_up_proj`;
+  if (!list.finder.has(both)) {
+    const each = (part: string) => Array.from({ length: count }, (_, i) => `${mlp}experts.${i}.${part}`);
+    list.experts(`${block}ffn_gate_exps`, each("gate_proj"), feedForward, hidden);
+    list.experts(`${block}ffn_up_exps`, each("up_proj"), feedForward, hidden);
+    list.experts(`${block}ffn_down_exps`, each("down_proj"), hidden, feedForward);
+    return;
+  }
+  const shape = { count, rows: 2 * feedForward, columns: hidden };
+  const source = list.finder.stack(both, [count, 2 * feedForward, hidden]);
+  list.stacked(`${block}ffn_gate_exps`, source, shape, "first half");
+  list.stacked(`${block}ffn_up_exps`, source, shape, "second half");
+  const down = list.finder.stack(`${mlp}experts.down_proj`, [count, hidden, feedForward]);
+  list.stacked(`${block}ffn_down_exps`, down, { count, rows: hidden, columns: feedForward });
+}
