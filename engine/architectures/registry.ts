@@ -20,6 +20,7 @@ import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H } from "./nemotron_h.ts";
 import { PHI3 } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
+import { QWEN35MOE } from "./qwen35moe.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { isRopeFactors, readFactors, Rope, type RopeFactors } from "./rope.ts";
 import { SMOLLM3 } from "./smollm3.ts";
@@ -34,6 +35,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   bert: BERT,
   "nomic-bert": NOMIC_BERT,
   "modern-bert": MODERN_BERT,
+  qwen35moe: QWEN35MOE,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,
   smollm3: SMOLLM3,

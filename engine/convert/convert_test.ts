@@ -253,9 +253,9 @@ const REFUSED: Record<string, [spoil: Spoil, words: string[], options?: Partial<
     ({ tensors }) => void tensors.set("model.extra", storeFloats("F32", [1], new Float32Array(1))),
     [`tensor "model.extra"`, "no part of the model reads it"],
   ],
-  "another model type": [({ config }) => void (config.model_type = "gpt_oss"), [
+  "another model type": [({ config }) => void (config.model_type = "gpt_neox"), [
     `key "model_type"`,
-    `"gpt_oss"`,
+    `"gpt_neox"`,
   ]],
   "another rotary scaling": [
     (checkpoint) => void (rope(checkpoint).rope_type = "yarn"),

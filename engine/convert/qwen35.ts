@@ -34,7 +34,9 @@ interface LinearConfig {
  * swapped, so the one tells of the other.
  */
 export function convertQwen35(config: Fields, list: TensorList, prefix: string): ModelParts {
-  if (config.has("num_experts")) config.mustBe("num_experts", 0, "this model type has none");
+  if (config.has("num_experts")) {
+    config.mustBe("num_experts", 0, "mixtures of experts are of the model type qwen3_5_moe");
+  }
   return convert(config, list, prefix);
 }
 

@@ -41,6 +41,7 @@ const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2
 
 /** Others, in the tests' own shapes. */
 const SYNTHETIC: Readonly<Record<string, Pick<SynthOptions, "architecture" | "types">>> = {
+  "qwen35moe-q8_0": { architecture: "qwen35moe", types: ["Q8_0"] },
   "gpt-oss-mxfp4": { architecture: "gpt-oss", types: ["MXFP4"] },
 };
 

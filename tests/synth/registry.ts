@@ -7,6 +7,7 @@ import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H } from "./mamba_hybrids.ts
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { PHI3, PHI3_LONG } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
+import { QWEN35MOE } from "./qwen35moe.ts";
 import { SMOLLM3 } from "./smollm3.ts";
 
 const ALL = {
@@ -21,6 +22,7 @@ const ALL = {
   qwen3: QWEN3,
   qwen3moe: QWEN3MOE,
   qwen35: QWEN35,
+  qwen35moe: QWEN35MOE,
   smollm3: SMOLLM3,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,

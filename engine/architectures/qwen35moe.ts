@@ -1,0 +1,32 @@
+import { readExpertHparams, readSharedWidth } from "../gguf/expert_hparams.ts";
+import type { PlanBuilder, Value } from "../plan/builder.ts";
+import { gate } from "../plan/ops/gate.ts";
+import { glu } from "../plan/ops/glu.ts";
+import { linear } from "../plan/ops/matmul.ts";
+import type { Architecture } from "./architecture.ts";
+import type { TensorName } from "./llama.ts";
+import { mixture } from "./mixture.ts";
+import { buildHybrid } from "./qwen35.ts";
+
+/**
+ * Qwen3.5's hybrid with experts: beside those that a row chooses, one that all rows go through, behind the sigmoid of a gate
+ * of its own. Source: Hugging Face transformers, models/qwen3_5_moe.
+ */
+export const QWEN35MOE: Architecture = {
+  allows: { experts: true },
+  build: (b, h, rope) => {
+    const experts = readExpertHparams(b.file, h);
+    const shared = readSharedWidth(b.file, h);
+    return buildHybrid(b, h, rope, (x, addTo, name) => {
+      mixture(b, x, addTo, experts, name);
+      sharedExpert(b, x, addTo, shared, name);
+    });
+  },
+};
+
+function sharedExpert(b: PlanBuilder, x: Value, addTo: Value, width: number, name: TensorName): void {
+  const inner = glu(b, x, name("ffn_gate_shexp"), name("ffn_up_shexp"), width);
+  const [result] = linear(b, inner, [{ name: name("ffn_down_shexp"), rows: addTo.columns }]);
+  const [weight] = linear(b, x, [{ name: name("ffn_gate_inp_shexp"), rows: 1 }]);
+  gate(b, weight, result, { activation: "sigmoid", addTo });
+}

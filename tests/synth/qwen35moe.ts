@@ -1,0 +1,44 @@
+import { expertCounts, type ExpertsShape, writeExperts } from "./decoder.ts";
+import type { Family } from "./family.ts";
+import { type DeltaShape, QWEN35, writeHybrid } from "./qwen35.ts";
+
+export interface HybridMixtureShape extends DeltaShape {
+  readonly experts: ExpertsShape;
+  /** Width of the expert that all rows go through. */
+  readonly shared: number;
+}
+
+export const QWEN35MOE: Family<HybridMixtureShape> = {
+  tiny: { ...QWEN35.tiny, experts: { count: 12, used: 3, feedForward: 256 }, shared: 512 },
+  real: {
+    "qwen35moe-35b-a3b": {
+      embedding: 2048,
+      feedForward: 0,
+      layers: 40,
+      vocabulary: 248_320,
+      context: 262_144,
+      heads: 16,
+      kvHeads: 2,
+      headDim: 256,
+      ropeBase: 1e7,
+      headNorms: true,
+      rotated: 64,
+      untied: true,
+      delta: { keyHeads: 16, valueHeads: 32, headDim: 128 },
+      experts: { count: 256, used: 8, feedForward: 512 },
+      shared: 512,
+    },
+  },
+  write(file, shape) {
+    const { embedding, experts, shared } = shape;
+    const counts = { ...expertCounts(experts), expert_shared_feed_forward_length: shared };
+    writeHybrid(file, shape, counts, (block) => {
+      writeExperts(file, block, embedding, experts);
+      const gate = `${block}.ffn_gate_inp_shexp.weight`;
+      file.floats(gate, [embedding], (random) => 0.1 * random.normal());
+      file.matrix(`${block}.ffn_gate_shexp`, embedding, shared);
+      file.matrix(`${block}.ffn_up_shexp`, embedding, shared);
+      file.matrix(`${block}.ffn_down_shexp`, shared, embedding);
+    });
+  },
+};
