@@ -14,6 +14,8 @@ import type { Architecture } from "./architecture.ts";
 import { BERT, NOMIC_BERT } from "./bert.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { GRANITEHYBRID } from "./granitehybrid.ts";
+import { GEMMA3 } from "./gemma3.ts";
+import { GEMMA4 } from "./gemma4.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
@@ -36,6 +38,8 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   "nomic-bert": NOMIC_BERT,
   "modern-bert": MODERN_BERT,
   qwen35moe: QWEN35MOE,
+  gemma3: GEMMA3,
+  gemma4: GEMMA4,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,
   smollm3: SMOLLM3,

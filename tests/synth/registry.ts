@@ -1,4 +1,6 @@
 import type { Dimensions, Family } from "./family.ts";
+import { GEMMA3 } from "./gemma3.ts";
+import { GEMMA4 } from "./gemma4.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT } from "./encoders.ts";
@@ -13,6 +15,8 @@ import { SMOLLM3 } from "./smollm3.ts";
 const ALL = {
   granitehybrid: GRANITEHYBRID,
   granitehybrid_moe: GRANITEHYBRID_MOE,
+  gemma3: GEMMA3,
+  gemma4: GEMMA4,
   nemotron_h: NEMOTRON_H,
   bert: BERT,
   "nomic-bert": NOMIC_BERT,

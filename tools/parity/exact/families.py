@@ -1,6 +1,7 @@
 """Who computes which architecture: one line each."""
 from gguf import GGUFReader
 
+from gemma import Gemma3, Gemma4
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
 from encoders import Bert, ModernBert, NomicBert
@@ -14,6 +15,8 @@ from qwen3moe import Qwen3Moe
 from smollm3 import SmolLM3
 
 FAMILIES = {
+    "gemma3": Gemma3,
+    "gemma4": Gemma4,
     "lfm2": Lfm2,
     "lfm2moe": Lfm2Moe,
     "granitehybrid": GraniteHybrid,

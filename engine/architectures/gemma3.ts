@@ -1,0 +1,93 @@
+import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
+import type { Hparams } from "../gguf/hparams.ts";
+import type { PlanBuilder, Value } from "../plan/builder.ts";
+import { attention } from "../plan/ops/attention.ts";
+import { embed } from "../plan/ops/embed.ts";
+import { glu } from "../plan/ops/glu.ts";
+import { linear } from "../plan/ops/matmul.ts";
+import { postNorm, type PostNormOptions } from "../plan/ops/post_norm.ts";
+import { rmsNorm } from "../plan/ops/rms_norm.ts";
+import { ropeAppend } from "../plan/ops/rope_append.ts";
+import { ropeTable } from "../plan/ops/rope_table.ts";
+import type { Architecture } from "./architecture.ts";
+import type { TensorName } from "./llama.ts";
+import type { Rope } from "./rope.ts";
+
+/** Bound of `rope.freq_base_swa`. */
+const MAX_BASE = 1e15;
+/** Layers of the 27B, whose queries are scaled by the width that a head has of the embedding. */
+const LARGEST = 62;
+
+/**
+ * Gemma 3: norms before and after both halves of a layer, GeGLU, five layers with a window to one without, each kind with
+ * rotary positions of its own. The file has 1 added to the norms. Sources: "Gemma 3 Technical Report" (arXiv 2503.19786); Hugging
+ * Face transformers, models/gemma3.
+ */
+export const GEMMA3: Architecture = {
+  ending: (keys) => ({ logits: { softcap: keys.softcap("final_logit_softcapping") } }),
+  build: buildGemma3,
+};
+
+function buildGemma3(b: PlanBuilder, h: Hparams, rope: Rope): Value {
+  const keys = ArchitectureKeys.of(b.file.metadata);
+  const window = keys.window();
+  const sliding = keys.windowLayers(h.blockCount, { period: 6 });
+  const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, Math.sqrt(h.embeddingLength));
+  const full = ropeTable(b, rope.angles());
+  const near = window === 0 ? full : ropeTable(b, rope.angles({ base: slidingBase(keys), scaled: false }));
+  for (let layer = 0; layer < h.blockCount; layer++) {
+    const name = (tensor: string) => `blk.${layer}.${tensor}`;
+    const of = sliding[layer] ? { table: near, window } : { table: full, window: 0 };
+    const attn = attentionHalf(b, rmsNorm(b, x, name("attn_norm"), h.epsilon), h, of, name);
+    postNorm(b, attn, name("post_attention_norm"), h.epsilon, x);
+    geGlu(b, x, h.feedForwardLength, h.epsilon, name);
+  }
+  return x;
+}
+
+/** The rotary base of layers with a window. */
+export function slidingBase(keys: ArchitectureKeys): number {
+  return keys.positive("rope.freq_base_swa", MAX_BASE, 10_000);
+}
+
+function attentionHalf(
+  b: PlanBuilder,
+  x: Value,
+  h: Hparams,
+  { table, window }: { readonly table: Value; readonly window: number },
+  name: TensorName,
+): Value {
+  const { headCount: heads, headCountKv: kvHeads, keyLength: headDim } = h;
+  const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
+  const qkv = linear(b, x, [
+    { name: name("attn_q"), rows: heads * headDim },
+    { name: name("attn_k"), rows: kvHeads * headDim },
+    { name: name("attn_v"), rows: kvHeads * headDim },
+  ]);
+  ropeAppend(b, qkv, shape, {
+    table,
+    rotated: h.ropeDimensionCount,
+    interleaved: false,
+    eps: h.epsilon,
+    qNorm: name("attn_q_norm"),
+    kNorm: name("attn_k_norm"),
+  });
+  const width = h.blockCount === LARGEST ? Math.floor(h.embeddingLength / heads) : headDim;
+  const attn = attention(b, qkv[0], shape, 1 / Math.sqrt(width), window);
+  return linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength }])[0];
+}
+
+/** The feed-forward half, with norms before and after it. */
+export function geGlu(
+  b: PlanBuilder,
+  x: Value,
+  rows: number,
+  eps: number,
+  name: TensorName,
+  after: PostNormOptions = {},
+): void {
+  const ffnIn = rmsNorm(b, x, name("ffn_norm"), eps);
+  const ffn = glu(b, ffnIn, name("ffn_gate"), name("ffn_up"), rows, "gelu");
+  const [out] = linear(b, ffn, [{ name: name("ffn_down"), rows: x.columns }]);
+  postNorm(b, out, name("post_ffw_norm"), eps, x, after);
+}

@@ -1,0 +1,113 @@
+/** What is refused of Gemma's files, by name, and what long contexts of windows cost. */
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import { GEMMA3 } from "../../tests/synth/gemma3.ts";
+import { type Architecture, synthesize } from "../../tests/synth/synth.ts";
+import { buildPlan } from "../architectures/registry.ts";
+import { lower } from "../backend/webgpu/lowering.ts";
+import { blocksOfSequence } from "../kv_blocks.ts";
+import { kvBlockBytes, kvBytesPerToken } from "../plan/plan.ts";
+import { printPlan } from "../plan/print.ts";
+import { GgufError } from "./errors.ts";
+import { MetadataMap } from "./metadata.ts";
+import { parseGguf } from "./reader.ts";
+import type { GgufFile } from "./types.ts";
+
+const FILES = new Map((["gemma3", "gemma4"] as const).map((architecture) => {
+  return [architecture as Architecture, parseGguf(synthesize({ architecture, types: ["F32"], seed: 1 }))];
+}));
+
+interface Change {
+  readonly architecture: Architecture;
+  /** A key without the architecture, or a tensor; `value` or `shape` undefined takes it out. */
+  readonly key?: readonly [name: string, value: unknown];
+  readonly tensor?: readonly [name: string, shape: number[] | undefined];
+}
+
+function changed({ architecture, key, tensor }: Change): GgufFile {
+  const file = FILES.get(architecture)!;
+  const [tensors, entries] = [new Map(file.tensors), new Map(file.metadata.entries)];
+  if (key?.[1] === undefined) entries.delete(`${architecture}.${key?.[0]}`);
+  else entries.set(`${architecture}.${key[0]}`, key[1] as never);
+  if (tensor?.[1]) tensors.set(tensor[0], { ...tensors.get(tensor[0])!, shape: tensor[1] });
+  else if (tensor) tensors.delete(tensor[0]);
+  return { ...file, tensors, metadata: new MetadataMap(entries) };
+}
+
+const KEYS: readonly (readonly [Architecture, name: string, value: unknown])[] = [
+  ["gemma3", "attention.sliding_window", 2 ** 31],
+  ["gemma3", "attention.sliding_window_pattern", 0],
+  ["gemma3", "rope.freq_base_swa", -1],
+  ["gemma3", "final_logit_softcapping", -30],
+  ["gemma3", "attention.causal", false],
+  ["gemma3", "expert_count", 8],
+  ["gemma4", "attention.sliding_window", 0],
+  ["gemma4", "attention.sliding_window_pattern", undefined],
+  ["gemma4", "attention.shared_kv_layers", 6],
+  ["gemma4", "attention.shared_kv_layers", 5],
+  ["gemma4", "attention.key_length_swa", 24],
+  ["gemma4", "attention.value_length_swa", 32],
+  ["gemma4", "rope.dimension_count_swa", 128],
+  ["gemma4", "rope.dimension_count_swa", 3],
+  ["gemma4", "rope.freq_base_swa", 0],
+  ["gemma4", "embedding_length_per_layer_input", 2 ** 31],
+  ["gemma4", "final_logit_softcapping", -1],
+  ["gemma4", "expert_count", 8],
+];
+
+for (const [architecture, name, value] of KEYS) {
+  Deno.test(`${architecture}: ${name} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
+    const error = assertThrows(() => buildPlan(changed({ architecture, key: [name, value] })), GgufError);
+    assertEquals(error.field, `key "${architecture}.${name}"`);
+  });
+}
+
+const TENSORS: readonly (readonly [Architecture, name: string, shape: number[] | undefined])[] = [
+  ["gemma3", "blk.0.post_attention_norm.weight", undefined],
+  ["gemma3", "blk.0.post_ffw_norm.weight", [255]],
+  ["gemma3", "blk.0.attn_q_norm.weight", undefined],
+  ["gemma4", "per_layer_token_embd.weight", undefined],
+  ["gemma4", "per_layer_model_proj.weight", [256, 256]],
+  ["gemma4", "per_layer_proj_norm.weight", [255]],
+  ["gemma4", "blk.0.inp_gate.weight", undefined],
+  ["gemma4", "blk.0.proj.weight", [256, 128]],
+  ["gemma4", "blk.0.post_norm.weight", undefined],
+  ["gemma4", "blk.0.layer_output_scale.weight", [2]],
+  ["gemma4", "blk.0.attn_v.weight", [256, 64]],
+  ["gemma4", "blk.0.attn_k.weight", undefined],
+];
+
+for (const [architecture, name, shape] of TENSORS) {
+  const how = shape ? `of ${shape.join(" x ")}` : "left out";
+  Deno.test(`${architecture}: the tensor ${name} ${how} is refused`, () => {
+    const error = assertThrows(() => buildPlan(changed({ architecture, tensor: [name, shape] })), GgufError);
+    assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "${name}"`]);
+  });
+}
+
+Deno.test("gemma: the GPU refuses by name what it does not compute", () => {
+  for (const architecture of ["gemma3", "gemma4"] as const) {
+    const error = assertThrows(() => lower(buildPlan(changed({ architecture }))), Error);
+    assertEquals(
+      error.message,
+      "Cannot run this model on the GPU: its embedding is scaled; use --backend cpu",
+    );
+  }
+});
+
+Deno.test("gemma4: the last layers keep nothing, and full layers take their keys for values", () => {
+  const plan = buildPlan(changed({ architecture: "gemma4" }));
+  assertEquals(plan.kv.layers.length, 4);
+  const text = printPlan(plan);
+  assert(text.includes("values normed"), text);
+  assert(text.includes("softcap 30"), text);
+});
+
+Deno.test("gemma3: 32,768 tokens in the 1B's layers take the memory of the four without a window, and little more", () => {
+  const { layers } = GEMMA3.real!["gemma3-1b"];
+  const file = synthesize({ architecture: "gemma3", types: ["Q8_0"], seed: 1, layers });
+  const plan = buildPlan(parseGguf(file));
+  const demand = { windows: plan.kv.windows.slice(1), maxRows: 512 };
+  const bytes = blocksOfSequence(demand, 32_768) * kvBlockBytes(plan);
+  const share = bytes / (32_768 * kvBytesPerToken(plan));
+  assert(share >= 4 / 26 && share < 1.4 * 4 / 26, `${share} of what all layers would take`);
+});

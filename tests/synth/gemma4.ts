@@ -1,0 +1,128 @@
+import { writeEnds, writeFeedForward } from "./decoder.ts";
+import { type Dimensions, type Family, TINY } from "./family.ts";
+import type { SynthFile } from "./file.ts";
+
+interface Kind {
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly ropeBase: number;
+}
+
+export interface Gemma4Shape extends Dimensions {
+  readonly heads: number;
+  /** Every so manieth layer has no window. */
+  readonly period: number;
+  readonly full: Kind;
+  readonly sliding: Kind;
+  readonly window: number;
+  /** Layers at the end that read what earlier ones keep, and whose feed-forward halves are twice as wide. */
+  readonly shared: number;
+  /** Columns of the embedding that each layer gets of its own; 0 is none. */
+  readonly perLayer: number;
+  /** Layers without a window take their keys for values. */
+  readonly keysAsValues?: boolean;
+  readonly softcap: number;
+}
+
+export const GEMMA4: Family<Gemma4Shape> = {
+  tiny: {
+    ...TINY,
+    feedForward: 512,
+    layers: 6,
+    heads: 4,
+    period: 2,
+    full: { kvHeads: 1, headDim: 128, ropeBase: 1e6 },
+    sliding: { kvHeads: 2, headDim: 64, ropeBase: 1e4 },
+    window: 24,
+    shared: 2,
+    perLayer: 256,
+    keysAsValues: true,
+    softcap: 30,
+  },
+  real: {
+    "gemma4-e2b": {
+      embedding: 1536,
+      feedForward: 6144,
+      layers: 35,
+      vocabulary: 262_144,
+      context: 131_072,
+      heads: 8,
+      period: 5,
+      full: { kvHeads: 1, headDim: 512, ropeBase: 1e6 },
+      sliding: { kvHeads: 1, headDim: 256, ropeBase: 1e4 },
+      window: 512,
+      shared: 20,
+      perLayer: 256,
+      softcap: 30,
+    },
+  },
+  write(file, shape) {
+    const isFull = (layer: number) => (layer + 1) % shape.period === 0;
+    const layers = Array.from({ length: shape.layers }, (_, layer) => layer);
+    writeKeys(file, shape, layers.map(isFull));
+    writeEnds(file, { ...shape, ...shape.full });
+    const pairs = shape.full.headDim / 2;
+    // A quarter of the full layers' pairs is turned; the rest is as good as still.
+    file.floats("rope_freqs.weight", [pairs], (_, i) => i < pairs / 4 ? 1 : 1e30);
+    if (shape.perLayer > 0) {
+      file.matrix("per_layer_token_embd", shape.perLayer * shape.layers, shape.vocabulary);
+      file.matrix("per_layer_model_proj", shape.embedding, shape.perLayer * shape.layers);
+      file.vector("per_layer_proj_norm.weight", shape.perLayer);
+    }
+    for (const layer of layers) writeLayer(file, `blk.${layer}`, shape, layer, isFull(layer));
+  },
+};
+
+const isShared = (shape: Gemma4Shape, layer: number) => layer >= shape.layers - shape.shared;
+const widthOf = (shape: Gemma4Shape, layer: number) => shape.feedForward * (isShared(shape, layer) ? 2 : 1);
+
+function writeKeys(file: SynthFile, shape: Gemma4Shape, full: readonly boolean[]): void {
+  file.counts({
+    block_count: shape.layers,
+    context_length: shape.context,
+    embedding_length: shape.embedding,
+    embedding_length_per_layer_input: shape.perLayer,
+    "attention.head_count": shape.heads,
+    "attention.key_length": shape.full.headDim,
+    "attention.value_length": shape.full.headDim,
+    "attention.key_length_swa": shape.sliding.headDim,
+    "attention.value_length_swa": shape.sliding.headDim,
+    "attention.sliding_window": shape.window,
+    "attention.shared_kv_layers": shape.shared,
+    "rope.dimension_count": shape.full.headDim,
+    "rope.dimension_count_swa": shape.sliding.headDim,
+    vocab_size: shape.vocabulary,
+  });
+  file.keys("feed_forward_length", "INT32", full.map((_, layer) => widthOf(shape, layer)));
+  const kvHeads = full.map((isFull) => isFull ? shape.full.kvHeads : shape.sliding.kvHeads);
+  file.keys("attention.head_count_kv", "INT32", kvHeads);
+  file.keys("attention.sliding_window_pattern", "BOOL", full.map((isFull) => !isFull));
+  file.key("rope.freq_base", "FLOAT32", shape.full.ropeBase);
+  file.key("rope.freq_base_swa", "FLOAT32", shape.sliding.ropeBase);
+  file.key("attention.layer_norm_rms_epsilon", "FLOAT32", 1e-6);
+  file.key("final_logit_softcapping", "FLOAT32", shape.softcap);
+}
+
+function writeLayer(file: SynthFile, block: string, shape: Gemma4Shape, layer: number, full: boolean): void {
+  const { embedding, heads, perLayer } = shape;
+  const { kvHeads, headDim } = full ? shape.full : shape.sliding;
+  for (const norm of ["attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"]) {
+    file.vector(`${block}.${norm}.weight`, embedding);
+  }
+  file.matrix(`${block}.attn_q`, embedding, heads * headDim);
+  // Queries are not scaled: their norms keep the scores small.
+  file.vector(`${block}.attn_q_norm.weight`, headDim, 0.3, 0.03);
+  if (!isShared(shape, layer)) {
+    file.matrix(`${block}.attn_k`, embedding, kvHeads * headDim);
+    file.vector(`${block}.attn_k_norm.weight`, headDim, 0.3, 0.03);
+    if (!(full && shape.keysAsValues)) file.matrix(`${block}.attn_v`, embedding, kvHeads * headDim);
+  }
+  file.matrix(`${block}.attn_output`, heads * headDim, embedding);
+  writeFeedForward(file, block, { embedding, feedForward: widthOf(shape, layer) });
+  if (perLayer > 0) {
+    file.matrix(`${block}.inp_gate`, embedding, perLayer);
+    file.matrix(`${block}.proj`, perLayer, embedding);
+    file.vector(`${block}.post_norm.weight`, embedding);
+  }
+  file.vector(`${block}.layer_output_scale.weight`, 1, 0.9);
+}

@@ -1,0 +1,98 @@
+"""Gemma 3 (arXiv 2503.19786) and Gemma 4's dense models: norms before and after each half, GeGLU, windows in most layers."""
+import numpy as np
+
+from model import Model
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3)))
+
+
+class Gemma3(Model):
+    def __init__(self, reader, context):
+        super().__init__(reader, context)
+        width = self.key("embedding_length")
+        if self.layers == 62:
+            self.scale = 1 / np.sqrt(width // self.heads)
+        near = float(self.key("rope.freq_base_swa", 1e4))
+        self.near = near ** -(np.arange(0, self.rotated, 2) / self.rotated)
+        self.frequencies = self.frequencies / float(self.key("rope.scaling.factor", 1))
+
+    def slides(self, layer):
+        return layer % 6 != 5
+
+    def window(self, layer):
+        return self.key("attention.sliding_window") if self.slides(layer) else 0
+
+    def frequencies_of(self, layer):
+        return self.near if self.slides(layer) else self.frequencies
+
+    def embed(self, tokens):
+        return self.weights["token_embd.weight"][tokens] * np.sqrt(self.key("embedding_length"))
+
+    def feed_forward(self, x, name):
+        return self.linear(gelu(self.linear(x, f"{name}.ffn_gate")) * self.linear(x, f"{name}.ffn_up"), f"{name}.ffn_down")
+
+    def layer(self, x, layer, cache):
+        name = f"blk.{layer}"
+        x = x + self.norm(self.mix(self.norm(x, f"{name}.attn_norm"), layer, cache), f"{name}.post_attention_norm")
+        return x + self.norm(self.feed_forward(self.norm(x, f"{name}.ffn_norm"), name), f"{name}.post_ffw_norm")
+
+
+class Gemma4(Gemma3):
+    def __init__(self, reader, context):
+        super().__init__(reader, context)
+        self.scale = 1
+        self.own = self.layers - self.key("attention.shared_kv_layers", 0)
+        rotated, base = self.key("rope.dimension_count_swa"), float(self.key("rope.freq_base_swa"))
+        self.near = base ** -(np.arange(0, rotated, 2) / rotated)
+
+    def slides(self, layer):
+        return bool(self.key("attention.sliding_window_pattern")[layer])
+
+    def attention(self, x, layer, cache):
+        n, name = len(x), f"blk.{layer}"
+        dim = self.key("attention.key_length_swa" if self.slides(layer) else "attention.key_length")
+        kv_heads = self.key("attention.head_count_kv")[layer]
+        q = self.norm(self.linear(x, f"{name}.attn_q").reshape(n, self.heads, dim), f"{name}.attn_q_norm")
+        q = self.rotate(q, cache.length, layer).reshape(n, kv_heads, -1, dim)
+        if layer < self.own:
+            k = self.linear(x, f"{name}.attn_k").reshape(n, kv_heads, dim)
+            v = k
+            if f"{name}.attn_v.weight" in self.weights:
+                v = self.linear(x, f"{name}.attn_v").reshape(n, kv_heads, dim)
+            v = v / np.sqrt(np.mean(v * v, axis=-1, keepdims=True) + self.eps)
+            keys, values = cache.append(layer, self.rotate(self.norm(k, f"{name}.attn_k_norm"), cache.length, layer), v)
+        else:
+            source = max(i for i in range(self.own) if self.slides(i) == self.slides(layer))
+            keys, values = cache.keys[source], cache.values[source]
+        scores = np.einsum("nhgd,mhd->hgnm", q, keys)
+        position, seen = cache.length + np.arange(n)[:, None], np.arange(len(keys))
+        window = self.window(layer)
+        hidden = (seen > position) | ((position - seen >= window) if window else False)
+        scores = np.exp(np.where(hidden, -np.inf, scores - scores.max(axis=-1, keepdims=True)))
+        mixed = np.einsum("hgnm,mhd->nhgd", scores / scores.sum(axis=-1, keepdims=True), values)
+        return self.linear(mixed.reshape(n, -1), f"{name}.attn_output")
+
+    def rows(self, tokens, cache):
+        """Each layer gets its own embedding of the token, beside a projection of the row."""
+        x, columns = self.embed(tokens), self.key("embedding_length_per_layer_input")
+        if columns:
+            shape = (len(tokens), self.layers, columns)
+            projected = self.linear(x, "per_layer_model_proj").reshape(shape) / np.sqrt(x.shape[-1])
+            own = self.weights["per_layer_token_embd.weight"][tokens].reshape(shape) * np.sqrt(columns)
+            inputs = (self.norm(projected, "per_layer_proj_norm") + own) / np.sqrt(2)
+        for layer in range(self.layers):
+            name = f"blk.{layer}"
+            x = self.layer(x, layer, cache)
+            if columns:
+                gated = gelu(self.linear(x, f"{name}.inp_gate")) * inputs[:, layer]
+                x = x + self.norm(self.linear(gated, f"{name}.proj"), f"{name}.post_norm")
+            x = x * self.weights.get(f"{name}.layer_output_scale.weight", 1)
+        cache.length += len(tokens)
+        return self.norm(x, self.output_norm)
+
+    def logits(self, rows):
+        cap = self.key("final_logit_softcapping")
+        logits = super().logits(rows)
+        return cap * np.tanh(logits / cap) if cap else logits
