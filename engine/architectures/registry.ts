@@ -16,6 +16,7 @@ import { GPT_OSS } from "./gpt_oss.ts";
 import { GRANITEHYBRID } from "./granitehybrid.ts";
 import { GEMMA3 } from "./gemma3.ts";
 import { GEMMA4 } from "./gemma4.ts";
+import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
@@ -40,6 +41,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   qwen35moe: QWEN35MOE,
   gemma3: GEMMA3,
   gemma4: GEMMA4,
+  "gemma-embedding": GEMMA_EMBEDDING,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,
   smollm3: SMOLLM3,

@@ -82,6 +82,12 @@ export class PlanBuilder {
     return value.forms.float ??= this.#buffer(value, "float");
   }
 
+  /** The value's floats, to be changed in place: what was quantised of them before is no form of the value any more. */
+  update(value: Value): BufferId {
+    if (this.#floatOnly.has(value)) delete value.forms.quant;
+    return this.asFloat(value);
+  }
+
   /** Makes the value available in two planes, which norms and the delta rule write. */
   asFine(value: Value): BufferId {
     if (this.#floatOnly.has(value)) throw new TypeError(`${value.name} does not come in two planes`);

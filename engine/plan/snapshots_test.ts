@@ -43,6 +43,8 @@ const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2
 const SYNTHETIC: Readonly<Record<string, Pick<SynthOptions, "architecture" | "types">>> = {
   "qwen35moe-q8_0": { architecture: "qwen35moe", types: ["Q8_0"] },
   "gpt-oss-mxfp4": { architecture: "gpt-oss", types: ["MXFP4"] },
+  "gemma3-q8_0": { architecture: "gemma3", types: ["Q8_0"] },
+  "gemma-embedding-q8_0": { architecture: "gemma-embedding", types: ["Q8_0"] },
 };
 
 const FILES: readonly (readonly [name: string, () => GgufFile])[] = [

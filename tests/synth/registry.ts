@@ -1,6 +1,7 @@
 import type { Dimensions, Family } from "./family.ts";
 import { GEMMA3 } from "./gemma3.ts";
 import { GEMMA4 } from "./gemma4.ts";
+import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT } from "./encoders.ts";
@@ -17,6 +18,7 @@ const ALL = {
   granitehybrid_moe: GRANITEHYBRID_MOE,
   gemma3: GEMMA3,
   gemma4: GEMMA4,
+  "gemma-embedding": GEMMA_EMBEDDING,
   nemotron_h: NEMOTRON_H,
   bert: BERT,
   "nomic-bert": NOMIC_BERT,

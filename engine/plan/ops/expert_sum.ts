@@ -26,5 +26,5 @@ export const EXPERT_SUM = opKind({
 export function expertSum(b: PlanBuilder, x: Value, chosen: Chosen, name: string, addTo: Value): void {
   const weight = b.operand(x, b.experts(`${name}.weight`, x.columns, addTo.columns, chosen.count));
   const bias = b.bias(name, addTo.columns, chosen.count);
-  b.push({ op: "expert_sum", chosen, x: { ...x.forms }, weight, bias, out: b.asFloat(addTo), add: true });
+  b.push({ op: "expert_sum", chosen, x: { ...x.forms }, weight, bias, out: b.update(addTo), add: true });
 }

@@ -54,7 +54,7 @@ export function gate(
     activation: GATE_ACTIVATIONS.indexOf(activation),
     x: b.asFloat(x),
     from,
-    ...addTo ? { to: b.asFloat(out) } : { out: b.asFloat(out) },
+    ...addTo ? { to: b.update(out) } : { out: b.asFloat(out) },
   });
   return out;
 }

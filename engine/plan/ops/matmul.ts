@@ -61,7 +61,7 @@ export function linear(b: PlanBuilder, x: Value, linears: readonly Linear[]): Va
     return {
       weight,
       bias: l.part ? b.biasPart({ name: l.name, ...l.part }, l.rows) : b.bias(l.name, l.rows),
-      out: b.asFloat(values[i]),
+      out: l.addTo ? b.update(l.addTo) : b.asFloat(values[i]),
       add: l.addTo && (l.times ?? 1),
       fine,
     };

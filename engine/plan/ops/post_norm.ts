@@ -54,6 +54,6 @@ export function postNorm(
     eps,
     scale,
     layerScale: layerScale === undefined ? undefined : b.vector(`${layerScale}.weight`, 1),
-    to: b.asFloat(to),
+    to: b.update(to),
   });
 }

@@ -1,7 +1,7 @@
 """Who computes which architecture: one line each."""
 from gguf import GGUFReader
 
-from gemma import Gemma3, Gemma4
+from gemma import Gemma3, Gemma4, GemmaEmbedding
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
 from encoders import Bert, ModernBert, NomicBert
@@ -17,6 +17,7 @@ from smollm3 import SmolLM3
 FAMILIES = {
     "gemma3": Gemma3,
     "gemma4": Gemma4,
+    "gemma-embedding": GemmaEmbedding,
     "lfm2": Lfm2,
     "lfm2moe": Lfm2Moe,
     "granitehybrid": GraniteHybrid,

@@ -1,7 +1,7 @@
 """Gemma 3 (arXiv 2503.19786) and Gemma 4's dense models: norms before and after each half, GeGLU, windows in most layers."""
 import numpy as np
 
-from model import Model
+from model import Model, softmax
 
 
 def gelu(x):
@@ -37,6 +37,25 @@ class Gemma3(Model):
         name = f"blk.{layer}"
         x = x + self.norm(self.mix(self.norm(x, f"{name}.attn_norm"), layer, cache), f"{name}.post_attention_norm")
         return x + self.norm(self.feed_forward(self.norm(x, f"{name}.ffn_norm"), name), f"{name}.post_ffw_norm")
+
+
+class GemmaEmbedding(Gemma3):
+    """Gemma 3's layers in both directions (arXiv 2509.20354); windows reach half their length to both sides."""
+
+    def attention(self, x, layer, cache):
+        n, name, group = len(x), f"blk.{layer}", self.heads // self.kv_heads
+        q, k, v = self.queries_keys_values(x, name)
+        q = self.rotate(self.norm(q, f"{name}.attn_q_norm"), 0, layer).reshape(n, self.kv_heads, group, self.head_dim)
+        k = self.rotate(self.norm(k, f"{name}.attn_k_norm"), 0, layer)
+        far, window = np.abs(np.arange(n)[:, None] - np.arange(n)), self.window(layer)
+        scores = np.einsum("nhgd,mhd->hgnm", q, k) * self.scale
+        weights = softmax(np.where(far > window // 2, -np.inf, scores) if window else scores)
+        mixed = np.einsum("hgnm,mhd->nhgd", weights, v).reshape(n, -1)
+        return self.linear(mixed, f"{name}.attn_output")
+
+    def pooled(self, tokens, way):
+        row = super().pooled(tokens, way)
+        return self.linear(self.linear(row, "dense_2"), "dense_3") if "dense_2.weight" in self.weights else row
 
 
 class Gemma4(Gemma3):

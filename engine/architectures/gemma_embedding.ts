@@ -1,0 +1,78 @@
+import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
+import type { Hparams } from "../gguf/hparams.ts";
+import type { ModelPooling } from "../gguf/pooling.ts";
+import type { PlanBuilder, Value } from "../plan/builder.ts";
+import { embed } from "../plan/ops/embed.ts";
+import { linear } from "../plan/ops/matmul.ts";
+import { pool } from "../plan/ops/pool.ts";
+import { postNorm } from "../plan/ops/post_norm.ts";
+import { rmsNorm } from "../plan/ops/rms_norm.ts";
+import { ropeTable } from "../plan/ops/rope_table.ts";
+import { rotate } from "../plan/ops/rotate.ts";
+import { textAttention } from "../plan/ops/text_attention.ts";
+import type { Architecture } from "./architecture.ts";
+import { geGlu, slidingBase } from "./gemma3.ts";
+import type { TensorName } from "./llama.ts";
+import type { Rope } from "./rope.ts";
+
+const MAX_FEATURES = 131_072;
+
+/**
+ * EmbeddingGemma: Gemma 3's layers, attending in both directions, the mean of whose rows goes through two matrices where the file
+ * has them. Source: "EmbeddingGemma" (arXiv 2509.20354).
+ */
+export const GEMMA_EMBEDDING: Architecture = {
+  allows: { bothDirections: true },
+  ending: () => ({ encoder: true }),
+  build: buildEmbedding,
+  pooling: "mean",
+  pool: poolEmbedding,
+};
+
+function buildEmbedding(b: PlanBuilder, h: Hparams, rope: Rope): Value {
+  const keys = ArchitectureKeys.of(b.file.metadata);
+  const window = keys.window();
+  const sliding = keys.windowLayers(h.blockCount, { period: 6 });
+  const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, Math.sqrt(h.embeddingLength));
+  const full = ropeTable(b, rope.angles());
+  const near = window === 0 ? full : ropeTable(b, rope.angles({ base: slidingBase(keys), scaled: false }));
+  for (let layer = 0; layer < h.blockCount; layer++) {
+    const name = (tensor: string) => `blk.${layer}.${tensor}`;
+    const of = sliding[layer] ? { table: near, window } : { table: full, window: 0 };
+    const attn = attentionHalf(b, rmsNorm(b, x, name("attn_norm"), h.epsilon), h, of, name);
+    postNorm(b, attn, name("post_attention_norm"), h.epsilon, x);
+    geGlu(b, x, h.feedForwardLength, h.epsilon, name);
+  }
+  return x;
+}
+
+function attentionHalf(
+  b: PlanBuilder,
+  x: Value,
+  h: Hparams,
+  { table, window }: { readonly table: Value; readonly window: number },
+  name: TensorName,
+): Value {
+  const { headCount: heads, headCountKv: kvHeads, keyLength: headDim } = h;
+  const [q, k, v] = linear(b, x, [
+    { name: name("attn_q"), rows: heads * headDim },
+    { name: name("attn_k"), rows: kvHeads * headDim },
+    { name: name("attn_v"), rows: kvHeads * headDim },
+  ]).map((value) => ({ value, column: 0 }));
+  const turn = { table, rotated: h.ropeDimensionCount, eps: h.epsilon };
+  rotate(b, q, heads, headDim, { ...turn, norm: name("attn_q_norm") });
+  rotate(b, k, kvHeads, headDim, { ...turn, norm: name("attn_k_norm") });
+  const attn = textAttention(b, [q, k, v], { heads, kvHeads, headDim }, 1 / Math.sqrt(headDim), window);
+  return linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength }])[0];
+}
+
+function poolEmbedding(b: PlanBuilder, x: Value, h: Hparams, { kind }: ModelPooling): Value {
+  const keys = ArchitectureKeys.of(b.file.metadata);
+  if (kind === "rank") return keys.refuse("pooling_type", "4", "mean, cls or last; this model does not rank");
+  const pooled = pool(b, x, kind, { name: "output_norm", eps: h.epsilon });
+  if (!b.file.tensors.has("dense_2.weight") && !b.file.tensors.has("dense_3.weight")) return pooled;
+  const [features] = linear(b, pooled, [
+    { name: "dense_2", rows: keys.count("dense_2_feat_out", MAX_FEATURES) },
+  ]);
+  return linear(b, features, [{ name: "dense_3", rows: h.embeddingLength }])[0];
+}

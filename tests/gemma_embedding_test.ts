@@ -1,0 +1,113 @@
+/**
+ * EmbeddingGemma's vectors beside the exact ones and llama.cpp's. The table is what `exact --pool mean` and
+ * tools/parity/llama_cpp_texts.mjs make of the prompts, as vectors of length 1.
+ */
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import { decodeBase64 } from "@std/encoding/base64.js";
+import { buildPlan } from "../engine/architectures/registry.ts";
+import { GgufError } from "../engine/gguf/errors.ts";
+import { MetadataMap } from "../engine/gguf/metadata.ts";
+import { parseGguf } from "../engine/gguf/reader.ts";
+import { loadEngine } from "../engine/load.ts";
+import { normalized } from "../routes/shared/embedding.ts";
+import { digest, prompt } from "./parity_cases.ts";
+import { synthesize } from "./synth/synth.ts";
+
+interface Answers {
+  readonly sha256: string;
+  /** A vector for each prompt: f32 as base64. */
+  readonly exact: readonly string[];
+  readonly llamaCpp: readonly string[];
+}
+
+const TABLE: Readonly<Record<"F32" | "Q8_0", Answers>> = JSON.parse(
+  await Deno.readTextFile(new URL("gemma_embedding_expected.json", import.meta.url)),
+);
+/** The longest reaches beyond the windows on both sides. */
+const PROMPTS = [1, 9, 70].map(prompt);
+
+const fileOf = (type: "F32" | "Q8_0") =>
+  synthesize({ architecture: "gemma-embedding", types: [type], seed: 1 });
+const floatsOf = (packed: string) => new Float32Array(decodeBase64(packed).buffer);
+
+/** 1 - cosine, of vectors of length 1, over all prompts. */
+function angles(a: readonly Float32Array[], b: readonly Float32Array[]): number[] {
+  return a.map((vector, i) => vector.reduce((sum, x, k) => sum + (x - b[i][k]) ** 2, 0) / 2);
+}
+
+const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0);
+
+/** The vectors of prompts that are asked for together. */
+async function vectorsOf(bytes: Uint8Array<ArrayBuffer>, prompts: number[][]): Promise<Float32Array[]> {
+  const path = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
+  try {
+    await Deno.writeFile(path, bytes);
+    const { engine } = await loadEngine({ model: path, threads: 2 });
+    try {
+      const { rows } = await engine.embed({ inputs: prompts });
+      return rows.map((row) => normalized(row));
+    } finally {
+      await engine.close();
+    }
+  } finally {
+    await Deno.remove(path);
+  }
+}
+
+Deno.test("gemma-embedding: vectors in F32 are the exact ones and llama.cpp's", async () => {
+  const bytes = fileOf("F32");
+  assertEquals(await digest(bytes), TABLE.F32.sha256);
+  const ours = await vectorsOf(bytes, PROMPTS);
+  for (const others of [TABLE.F32.exact, TABLE.F32.llamaCpp]) {
+    const far = Math.max(...angles(ours, others.map(floatsOf)));
+    assert(far <= 1e-5, `${far} is more than 1e-5`);
+  }
+});
+
+Deno.test("gemma-embedding: vectors in Q8_0 are nearer to the exact ones than llama.cpp's", async () => {
+  const bytes = fileOf("Q8_0");
+  assertEquals(await digest(bytes), TABLE.Q8_0.sha256);
+  const exact = TABLE.Q8_0.exact.map(floatsOf);
+  const us = sum(angles(await vectorsOf(bytes, PROMPTS), exact));
+  const them = sum(angles(TABLE.Q8_0.llamaCpp.map(floatsOf), exact));
+  assert(us <= them, `off by ${us} in sum, llama.cpp by ${them}`);
+});
+
+Deno.test("gemma-embedding: a text's vector is the same alone and among others", async () => {
+  const bytes = fileOf("Q8_0");
+  const together = await vectorsOf(bytes, [...PROMPTS, prompt(300), prompt(40)]);
+  for (const [i, input] of PROMPTS.entries()) {
+    assertEquals((await vectorsOf(bytes, [input]))[0], together[i]);
+  }
+});
+
+const FILE = parseGguf(fileOf("F32"));
+
+for (
+  const [name, value, key] of [
+    ["dense_2_feat_out", 0],
+    ["dense_2_feat_out", 511, "dense_2.weight"],
+    ["attention.sliding_window_pattern", 0],
+    ["pooling_type", 9],
+  ] as const
+) {
+  Deno.test(`gemma-embedding: ${name} of ${value} is refused`, () => {
+    const entries = new Map(FILE.metadata.entries).set(`gemma-embedding.${name}`, value);
+    const file = { ...FILE, metadata: new MetadataMap(entries) };
+    const error = assertThrows(() => buildPlan(file), GgufError);
+    assertEquals(error.field, key ? `tensor "${key}"` : `key "gemma-embedding.${name}"`);
+  });
+}
+
+Deno.test("gemma-embedding: one dense matrix without the other is refused, none at all is not", () => {
+  const without = (...names: string[]) => {
+    const tensors = new Map(FILE.tensors);
+    for (const name of names) tensors.delete(name);
+    return { ...FILE, tensors };
+  };
+  for (const name of ["dense_2.weight", "dense_3.weight"]) {
+    const error = assertThrows(() => buildPlan(without(name)), GgufError);
+    assertEquals(error.field, `tensor "${name}"`);
+  }
+  assertEquals(buildPlan(without("dense_2.weight", "dense_3.weight")).architecture, "gemma-embedding");
+});
