@@ -5,7 +5,7 @@ import { embed } from "../plan/ops/embed.ts";
 import { glu } from "../plan/ops/glu.ts";
 import { fused, linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
-import { ropeAppend } from "../plan/ops/rope_append.ts";
+import { ropeAppend, type RopeOptions } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture } from "./architecture.ts";
 import type { Rope } from "./rope.ts";
@@ -20,6 +20,10 @@ export interface LlamaTraits {
   readonly hasPositions?: (layer: number) => boolean;
   /** q, k and v are one tensor, and so are the feed-forward's gate and up. */
   readonly fused?: boolean;
+  /** Multiplies queries by their positions. */
+  readonly temperature?: RopeOptions["temperature"];
+  /** Factors on the embedding, on what halves of layers add, and on the scores of attention; by default 1, 1 and one over the root. */
+  readonly scales?: { readonly embedding: number; readonly residual: number; readonly attention: number };
   /** What a layer's feed-forward half adds to `addTo`, of x, which is normed; by default SwiGLU. */
   readonly feedForward?: (x: Value, addTo: Value, name: TensorName) => void;
 }
@@ -47,7 +51,9 @@ export function buildLlama(
   traits: LlamaTraits,
 ): Value {
   const eps = h.epsilon;
-  const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
+  const { embedding = 1, residual = 1, attention: scale = 1 / Math.sqrt(h.keyLength) } = traits.scales ?? {};
+  const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, embedding);
+  const out = { rows: h.embeddingLength, addTo: x, times: residual };
   const table = ropeTable(b, rope.angles());
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
@@ -71,9 +77,10 @@ export function buildLlama(
       eps,
       qNorm: traits.headNorms ? name("attn_q_norm") : undefined,
       kNorm: traits.headNorms ? name("attn_k_norm") : undefined,
+      temperature: traits.temperature,
     });
-    const attn = attention(b, qkv[0], heads, 1 / Math.sqrt(h.keyLength));
-    linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
+    const attn = attention(b, qkv[0], heads, scale);
+    linear(b, attn, [{ ...out, name: name("attn_output") }]);
 
     const ffnIn = rmsNorm(b, x, name("ffn_norm"), eps);
     if (traits.feedForward) {
@@ -82,7 +89,7 @@ export function buildLlama(
     }
     const gate = name(traits.fused ? "ffn_up" : "ffn_gate");
     const ffn = glu(b, ffnIn, gate, name("ffn_up"), h.feedForwardLength);
-    linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
+    linear(b, ffn, [{ ...out, name: name("ffn_down") }]);
   }
   return x;
 }

@@ -21,6 +21,8 @@ import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H } from "./nemotron_h.ts";
+import { MISTRAL3 } from "./mistral3.ts";
+import { GRANITE } from "./granite.ts";
 import { PHI3 } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
 import { QWEN35MOE } from "./qwen35moe.ts";
@@ -49,6 +51,8 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   granitehybrid: GRANITEHYBRID,
   nemotron_h: NEMOTRON_H,
   phi3: PHI3,
+  granite: GRANITE,
+  mistral3: MISTRAL3,
 };
 
 /** The norm after the last layer. */

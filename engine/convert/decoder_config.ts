@@ -1,6 +1,6 @@
 import { quote } from "../gguf/errors.ts";
 import { type Entry, entry } from "./metadata.ts";
-import type { Fields } from "./json.ts";
+import { type Fields, inWords } from "./json.ts";
 
 /** Bounds like those of the GGUF reader. */
 const MAX = {
@@ -37,7 +37,8 @@ export interface RopeConfig {
     | { readonly type: "none" }
     | { readonly type: "linear"; readonly factor: number }
     | YarnScaling
-    | Llama3Scaling;
+    | Llama3Scaling
+    | LongRopeScaling;
   /** Where rope's keys stand. */
   readonly fields: Fields;
 }
@@ -48,6 +49,13 @@ export interface Llama3Scaling {
   readonly lowFrequency: number;
   readonly highFrequency: number;
   readonly originalContext: number;
+}
+
+/** Factors on each rotary frequency, in contexts up to the original one and beyond it. */
+export interface LongRopeScaling {
+  readonly type: "longrope";
+  readonly short: readonly number[];
+  readonly long: readonly number[];
 }
 
 export interface YarnScaling {
@@ -63,6 +71,7 @@ interface Allowed {
   /** Biases of attention. */
   readonly biases?: boolean;
   readonly yarn?: boolean;
+  readonly longRope?: boolean;
 }
 
 /** Keys that some families have under another name. */
@@ -119,14 +128,23 @@ function readRope(
     partIn.refuse("partial_rotary_factor", `${rotated} rotated dimensions`, "an even number of them");
   }
   const base = basesIn.positive("rope_theta", MAX.base, 10_000);
-  return { base, rotated, scaling: readScaling(fields === config ? undefined : fields, allowed), fields };
+  return {
+    base,
+    rotated,
+    scaling: readScaling(fields === config ? undefined : fields, allowed, rotated / 2),
+    fields,
+  };
 }
 
-function readScaling(fields: Fields | undefined, allowed: Allowed): RopeConfig["scaling"] {
+function readScaling(fields: Fields | undefined, allowed: Allowed, pairs: number): RopeConfig["scaling"] {
   if (!fields) return { type: "none" };
   const key = fields.has("rope_type") ? "rope_type" : "type";
   const type = fields.string(key, "default");
   if (type === "yarn" && allowed.yarn) return readYarn(fields);
+  if ((type === "longrope" || type === "su") && allowed.longRope) {
+    const [short, long] = ["short_factor", "long_factor"].map((name) => readFactors(fields, name, pairs));
+    return { type: "longrope", short, long };
+  }
   switch (type) {
     case "default":
     case "mrope":
@@ -142,7 +160,11 @@ function readScaling(fields: Fields | undefined, allowed: Allowed): RopeConfig["
         originalContext: fields.count("original_max_position_embeddings", MAX.context),
       };
     default:
-      return fields.refuse(key, quote(type), `"default", "linear" or "llama3": no other scaling is computed`);
+      return fields.refuse(
+        key,
+        quote(type),
+        `"default", "linear" or "llama3": no other scaling is computed`,
+      );
   }
 }
 
@@ -154,6 +176,14 @@ function readYarn(fields: Fields): YarnScaling {
     betaFast: fields.positive("beta_fast", MAX.factor, 32),
     betaSlow: fields.positive("beta_slow", MAX.factor, 1),
   };
+}
+
+function readFactors(fields: Fields, name: string, pairs: number): number[] {
+  const factors = fields.get(name);
+  const valid = Array.isArray(factors) && factors.length === pairs &&
+    factors.every((factor) => typeof factor === "number" && factor > 0 && factor <= MAX.factor);
+  if (!valid) fields.refuse(name, inWords(factors), `${pairs} numbers above 0, one for each rotated pair`);
+  return factors as number[];
 }
 
 /** The keys that all decoders have in common, with the architecture's name in front. */

@@ -7,13 +7,15 @@ import type { TensorList } from "./tensor_list.ts";
 
 /** What tells Hugging Face's `llama` and `qwen3` apart. */
 export interface LlamaTraits {
-  readonly architecture: "llama" | "qwen3" | "qwen3moe";
+  readonly architecture: "llama" | "qwen3" | "qwen3moe" | "smollm3" | "granite" | "phi3";
   /** GGUF's pairs of rotated rows are (2i, 2i + 1), where the checkpoint's are (i, i + half). */
   readonly interleavedRope: boolean;
   /** RMSNorm of each query and key head. */
   readonly headNorms: boolean;
   /** Feed-forward halves are experts. */
   readonly mixture?: boolean;
+  /** q, k and v are one matrix, and so are gate and up. */
+  readonly fused?: boolean;
 }
 
 /** The tensors and keys of Llama and Qwen3. `prefix` is what stands before `layers.0`. */
@@ -24,7 +26,7 @@ export function convertLlama(
   traits: LlamaTraits,
 ): ModelParts {
   config.mustBe("rope_traditional", false, "rows are put in order for the usual rotation");
-  const decoder = readDecoderConfig(config);
+  const decoder = readDecoderConfig(config, 1, {}, { longRope: traits.architecture === "phi3" });
   const experts = traits.mixture ? readExperts(config) : undefined;
   const { scaling } = decoder.rope;
   if (scaling.type === "llama3" && traits.architecture !== "llama") {
@@ -32,10 +34,15 @@ export function convertLlama(
   }
   list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
   if (scaling.type === "llama3") list.made("rope_freqs.weight", llama3Factors(decoder.rope, scaling));
+  if (scaling.type === "longrope") {
+    list.made("rope_factors_long.weight", Float32Array.from(scaling.long));
+    list.made("rope_factors_short.weight", Float32Array.from(scaling.short));
+  }
   for (let layer = 0; layer < decoder.layers; layer++) {
     const [block, from] = [`blk.${layer}.`, `${prefix}layers.${layer}.`];
     addLayer(list, decoder, traits, block, from);
     if (experts) addExperts(list, decoder, experts, block, `${from}mlp.`);
+    else if (traits.fused) addFusedFeedForward(list, decoder, block, from);
     else addFeedForward(list, decoder, block, from);
   }
   const entries = decoderEntries(traits.architecture, decoder);
@@ -55,9 +62,13 @@ function addLayer(
   const { hidden, heads, kvHeads, headDim } = decoder;
   const order = (n: number) => traits.interleavedRope ? { rowOrder: interleavedPairs(n, headDim) } : {};
   list.vector(`${block}attn_norm.weight`, `${layer}input_layernorm.weight`, hidden);
-  list.matrix(`${block}attn_q`, `${layer}self_attn.q_proj`, heads * headDim, hidden, order(heads));
-  list.matrix(`${block}attn_k`, `${layer}self_attn.k_proj`, kvHeads * headDim, hidden, order(kvHeads));
-  list.matrix(`${block}attn_v`, `${layer}self_attn.v_proj`, kvHeads * headDim, hidden);
+  if (traits.fused) {
+    list.matrix(`${block}attn_qkv`, `${layer}self_attn.qkv_proj`, (heads + 2 * kvHeads) * headDim, hidden);
+  } else {
+    list.matrix(`${block}attn_q`, `${layer}self_attn.q_proj`, heads * headDim, hidden, order(heads));
+    list.matrix(`${block}attn_k`, `${layer}self_attn.k_proj`, kvHeads * headDim, hidden, order(kvHeads));
+    list.matrix(`${block}attn_v`, `${layer}self_attn.v_proj`, kvHeads * headDim, hidden);
+  }
   list.matrix(`${block}attn_output`, `${layer}self_attn.o_proj`, hidden, heads * headDim);
   if (traits.headNorms) {
     list.vector(`${block}attn_q_norm.weight`, `${layer}self_attn.q_norm.weight`, headDim);
@@ -75,5 +86,16 @@ export function addFeedForward(
 ): void {
   list.matrix(`${block}ffn_gate`, `${layer}mlp.gate_proj`, feedForward, hidden);
   list.matrix(`${block}ffn_up`, `${layer}mlp.up_proj`, feedForward, hidden);
+  list.matrix(`${block}ffn_down`, `${layer}mlp.down_proj`, hidden, feedForward);
+}
+
+/** Gate and up are one matrix. */
+function addFusedFeedForward(
+  list: TensorList,
+  { hidden, feedForward }: DecoderConfig,
+  block: string,
+  layer: string,
+): void {
+  list.matrix(`${block}ffn_up`, `${layer}mlp.gate_up_proj`, 2 * feedForward, hidden);
   list.matrix(`${block}ffn_down`, `${layer}mlp.down_proj`, hidden, feedForward);
 }

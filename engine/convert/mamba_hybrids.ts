@@ -1,3 +1,4 @@
+import { quote } from "../gguf/errors.ts";
 import { type DecoderConfig, decoderEntries, readDecoderConfig } from "./decoder_config.ts";
 import type { Fields } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
@@ -25,6 +26,10 @@ export function convertGraniteHybrid(config: Fields, list: TensorList, prefix: s
   const shared = readDecoderConfig(config, 1, { feedForward: "shared_intermediate_size" }).feedForward;
   const experts = readGraniteExperts(config);
   const decoder = { ...readDecoderConfig(config), ...!experts && { feedForward: shared } };
+  const { rope } = decoder;
+  if (rope.scaling.type !== "none" && rope.scaling.type !== "linear") {
+    rope.fields.refuse("rope_type", quote(rope.scaling.type), `"default" or "linear"`);
+  }
   const { hidden, layers, feedForward } = decoder;
   const mamba = readMamba(config, {
     heads: "mamba_n_heads",

@@ -5,6 +5,7 @@ import { refuse } from "./errors.ts";
 import { convertGptOss } from "./gpt_oss.ts";
 import type { Fields } from "./json.ts";
 import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
+import { convertGranite, convertPhi3, convertSmolLM3 } from "./llama_relatives.ts";
 import { convertLlama, type LlamaTraits } from "./llama.ts";
 import { convertGraniteHybrid, convertNemotronH } from "./mamba_hybrids.ts";
 import { WeightFinder } from "./matrix_source.ts";
@@ -42,6 +43,9 @@ const MODELS: Readonly<Record<string, { readonly architecture: string; readonly 
     architecture: "qwen3",
     convert: (config, list, prefix) => convertLlama(config, list, prefix, QWEN3),
   },
+  smollm3: { architecture: "smollm3", convert: convertSmolLM3 },
+  granite: { architecture: "granite", convert: convertGranite },
+  phi3: { architecture: "phi3", convert: convertPhi3 },
   nemotron_h: { architecture: "nemotron_h", convert: convertNemotronH },
   qwen3_moe: {
     architecture: "qwen3moe",

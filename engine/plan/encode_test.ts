@@ -138,6 +138,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
           assertEquals(r.u32s(2), [operand(op.qNorm), operand(op.kNorm)]);
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
           assertEquals([...r.u32s(2), r.f32(), r.u32()], [op.rotated, Number(op.interleaved), op.eps, 0]);
+          assertEquals([r.f32(), r.u32()], [op.beta, op.period]);
           break;
         case "attention":
           assertEquals([code, ...r.u32s(2)], [6, op.q, op.out]);

@@ -8,6 +8,8 @@ import { BERT, MODERN_BERT, NOMIC_BERT } from "./encoders.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H } from "./mamba_hybrids.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
+import { MISTRAL3 } from "./mistral3.ts";
+import { GRANITE } from "./granite.ts";
 import { PHI3, PHI3_LONG } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
 import { QWEN35MOE } from "./qwen35moe.ts";
@@ -34,6 +36,8 @@ const ALL = {
   lfm2moe: LFM2MOE,
   "gpt-oss": GPT_OSS,
   phi3: PHI3,
+  granite: GRANITE,
+  mistral3: MISTRAL3,
   "phi3-long": PHI3_LONG,
 };
 

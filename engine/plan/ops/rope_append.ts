@@ -23,11 +23,15 @@ export const ROPE_APPEND = opKind({
     eps: real,
     /** Values are normed, without weights. */
     vNorm: flag,
+    beta: real,
+    period: integer,
   },
   text: (op, t) => {
     const { layer, heads, kvHeads, headDim, gated } = op.heads;
     const what = `layer ${layer}, ${heads}/${kvHeads} heads of ${headDim}, rotated ${op.rotated}` +
-      (op.interleaved ? " interleaved" : "") + (gated ? ", gated" : "") + (op.vNorm ? ", values normed" : "");
+      (op.interleaved ? " interleaved" : "") + (gated ? ", gated" : "") +
+      (op.vNorm ? ", values normed" : "") +
+      (op.beta ? `, temperature ${op.beta} a power of ${op.period}` : "");
     const buffers = [op.q, op.k, op.v, op.table].filter((id) => id !== undefined);
     const operands = [t.buffers(...buffers), t.tensors(op.qNorm, op.kNorm)].filter(Boolean);
     return `rope_append(${operands.join(", ")}; ${what})`;
@@ -46,6 +50,8 @@ export interface RopeOptions {
   readonly kNorm?: string;
   /** Norms the value heads, without weights. */
   readonly vNorm?: boolean;
+  /** Multiplies queries by 1 + beta ln(1 + floor(position / period)). */
+  readonly temperature?: { readonly beta: number; readonly period: number };
 }
 
 /**
@@ -72,5 +78,7 @@ export function ropeAppend(
     interleaved: rope.interleaved,
     eps: rope.eps,
     vNorm: rope.vNorm ?? false,
+    beta: rope.temperature?.beta ?? 0,
+    period: rope.temperature?.period ?? 0,
   });
 }

@@ -21,6 +21,20 @@ pub struct RopeAppend {
     v_norm: bool,
     heads: Heads,
     rope: RopeShape,
+    temperature: Temperature,
+}
+
+/// What queries are multiplied by after rotation: 1 + beta ln(1 + floor(position / period)).
+struct Temperature {
+    /// 0 where they are not.
+    beta: f32,
+    period: usize,
+}
+
+impl Temperature {
+    fn at(&self, position: usize) -> f32 {
+        (1.0 + f64::from(self.beta) * ((1 + position / self.period) as f64).ln()) as f32
+    }
 }
 
 impl Decode for RopeAppend {
@@ -54,8 +68,12 @@ impl Decode for RopeAppend {
         for norm in [q_norm, k_norm].into_iter().flatten() {
             o.vector(norm, dim)?;
         }
+        let temperature = Temperature { beta: o.f32()?, period: o.size()? };
+        if temperature.beta != 0.0 && temperature.period == 0 {
+            bail!("a temperature must have a period of at least 1 (got 0)");
+        }
         let rope = RopeShape { head_dim: dim, rotated, interleaved, eps };
-        Ok(Self { q, kept, table, q_norm, k_norm, v_norm, heads, rope })
+        Ok(Self { q, kept, table, q_norm, k_norm, v_norm, heads, rope, temperature })
     }
 }
 
@@ -83,6 +101,10 @@ impl Op for RopeAppend {
                 for i in head * group..(head + 1) * group {
                     let x = run.float(self.q, row).add(i * h.query_stride());
                     run.isa.run(NormAndRotate { x, weight: q_norm, table, shape });
+                    if self.temperature.beta != 0.0 {
+                        let factor = self.temperature.at(position);
+                        std::slice::from_raw_parts_mut(x, dim).iter_mut().for_each(|x| *x *= factor);
+                    }
                 }
                 let Some(kept) = self.kept else { continue };
                 let [key, mut value] = kept.map(|buffer| run.float(buffer, row).add(head * dim));

@@ -8,6 +8,8 @@ from encoders import Bert, ModernBert, NomicBert
 from llama import Llama
 from mamba_hybrids import GraniteHybrid, NemotronH
 from model import Model
+from mistral3 import Mistral3
+from granite import Granite
 from phi3 import Phi3
 from qwen35 import Qwen35
 from qwen35moe import Qwen35Moe
@@ -34,6 +36,8 @@ FAMILIES = {
     "smollm3": SmolLM3,
     "gpt-oss": GptOss,
     "phi3": Phi3,
+    "granite": Granite,
+    "mistral3": Mistral3,
 }
 
 

@@ -36,6 +36,11 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
     if (op.vNorm) {
       throw new Error("Cannot run this model on the GPU: its values are normed; use --backend cpu");
     }
+    if (op.beta !== 0) {
+      throw new Error(
+        "Cannot run this model on the GPU: its queries have a temperature by position; use --backend cpu",
+      );
+    }
     const [q, k, v] = [op.q, op.k, op.v].map((id) => to.slice(id));
     if (q.buffer !== k.buffer || q.buffer !== v.buffer) {
       throw new Error("Cannot run this plan on the GPU: q, k and v come from different ops");

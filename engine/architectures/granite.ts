@@ -1,0 +1,26 @@
+import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
+import type { Architecture } from "./architecture.ts";
+import { buildLlama } from "./llama.ts";
+
+/**
+ * Granite 3 and 4's dense models: Llama's decoder with multipliers on the embedding, on what layers add, on attention's scores,
+ * and a divisor of the logits. Source: Hugging Face transformers, models/granite.
+ */
+export const GRANITE: Architecture = {
+  ending: (keys) => ({ logits: { scale: 1 / keys.scale("logit_scale", 1) } }),
+  build(b, h, rope) {
+    const keys = ArchitectureKeys.of(b.file.metadata);
+    // llama.cpp's switch for models without positions.
+    const hasPositions = b.file.metadata.getBoolean(keys.name("rope.scaling.finetuned"), true);
+    return buildLlama(b, h, rope, {
+      interleavedRope: true,
+      headNorms: false,
+      hasPositions: () => hasPositions,
+      scales: {
+        embedding: keys.scale("embedding_scale", 1),
+        residual: keys.scale("residual_scale", 1),
+        attention: keys.scale("attention.scale", 1 / Math.sqrt(h.keyLength)),
+      },
+    });
+  },
+};

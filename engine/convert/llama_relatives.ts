@@ -1,0 +1,62 @@
+import { type Fields, inWords } from "./json.ts";
+import { convertLlama } from "./llama.ts";
+import { entry } from "./metadata.ts";
+import type { ModelParts } from "./model_parts.ts";
+import type { TensorList } from "./tensor_list.ts";
+
+const MAX_SCALE = 1e9;
+const MAX_CONTEXT = 16_777_216;
+/** Every so manieth layer of SmolLM3 has no positions. */
+const INTERVAL = 4;
+
+/** SmolLM3: Llama's tensors. GGUF has no key for layers without positions, so that they must be where they always are. */
+export function convertSmolLM3(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const rotated = config.get("no_rope_layers");
+  const usual = !Array.isArray(rotated) ||
+    rotated.every((flag, i) => flag === ((i + 1) % INTERVAL === 0 ? 0 : 1));
+  if (!usual) config.refuse("no_rope_layers", inWords(rotated), `0 for every layer ${INTERVAL}, and 1`);
+  config.mustBe("no_rope_layer_interval", INTERVAL, "files do not say it");
+  return convertLlama(config, list, prefix, {
+    architecture: "smollm3",
+    interleavedRope: true,
+    headNorms: false,
+  });
+}
+
+/** Granite's dense models: Llama's tensors, and multipliers. */
+export function convertGranite(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const traits = { architecture: "granite", interleavedRope: true, headNorms: false } as const;
+  const parts = convertLlama(config, list, prefix, traits);
+  const scales = {
+    embedding_scale: "embedding_multiplier",
+    residual_scale: "residual_multiplier",
+    "attention.scale": "attention_multiplier",
+    logit_scale: "logits_scaling",
+  };
+  const entries = Object.entries(scales).map(([key, name]) =>
+    entry(`granite.${key}`, "FLOAT32", config.positive(name, MAX_SCALE, 1))
+  );
+  return { ...parts, entries: [...parts.entries, ...entries] };
+}
+
+/** Phi-3 and Phi-4: Llama's layers in fused matrices, and LongRoPE. Windows are left aside, as llama.cpp does. */
+export function convertPhi3(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const traits = { architecture: "phi3", interleavedRope: false, headNorms: false, fused: true } as const;
+  const parts = convertLlama(config, list, prefix, traits);
+  const { context, rope } = parts.decoder;
+  if (rope.scaling.type !== "longrope") return parts;
+  const original = config.count("original_max_position_embeddings", MAX_CONTEXT, context);
+  return {
+    ...parts,
+    entries: [
+      ...parts.entries,
+      entry("phi3.rope.scaling.original_context_length", "UINT32", original),
+      entry("phi3.rope.scaling.attn_factor", "FLOAT32", longRopeMagnitude(context / original, original)),
+    ],
+  };
+}
+
+/** "LongRoPE" (arXiv 2402.13753), section 3.3, with how many times the context was stretched. */
+function longRopeMagnitude(times: number, original: number): number {
+  return times <= 1 ? 1 : Math.sqrt(1 + Math.log(times) / Math.log(original));
+}

@@ -1,0 +1,151 @@
+import { assertAlmostEquals, assertEquals, assertRejects } from "@std/assert";
+import { join } from "@std/path";
+import { type StoredTensor, storeFloats, tinyCheckpoint, writeCheckpoint } from "../../tests/checkpoints.ts";
+import { Random } from "../../tests/random.ts";
+import { buildPlan, readRopeFactors } from "../architectures/registry.ts";
+import { convertCheckpoint, ConvertError } from "./convert.ts";
+import { Written } from "./testing.ts";
+
+const [HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCABULARY] = [64, 96, 4, 2, 16, 320];
+const DECODER = {
+  num_hidden_layers: 1,
+  hidden_size: HIDDEN,
+  intermediate_size: FFN,
+  num_attention_heads: HEADS,
+  num_key_value_heads: KV_HEADS,
+  vocab_size: VOCABULARY,
+  max_position_embeddings: 1024,
+  rms_norm_eps: 1e-5,
+  tie_word_embeddings: true,
+};
+const SMOLLM3 = { ...DECODER, model_type: "smollm3", no_rope_layers: [1], no_rope_layer_interval: 4 };
+const GRANITE = {
+  ...DECODER,
+  model_type: "granite",
+  embedding_multiplier: 12,
+  residual_multiplier: 0.25,
+  attention_multiplier: 0.125,
+  logits_scaling: 8,
+};
+const FACTORS = Array.from({ length: HEAD_DIM / 2 }, (_, i) => 1 + i);
+const PHI3 = {
+  ...DECODER,
+  model_type: "phi3",
+  sliding_window: 47,
+  original_max_position_embeddings: 256,
+  rope_scaling: { type: "longrope", short_factor: FACTORS, long_factor: FACTORS.map((f) => 2 * f) },
+};
+
+/** Values in BF16 by the tensor's name; numbers that BF16 holds. */
+function checkpoint(shapes: Readonly<Record<string, readonly number[]>>) {
+  const random = new Random(3);
+  const values = new Map<string, Float32Array>();
+  const tensors = new Map<string, StoredTensor>();
+  for (const [name, shape] of Object.entries(shapes)) {
+    const length = shape.reduce((product, n) => product * n);
+    const floats = Float32Array.from({ length }, () => (random.below(33) - 16) / 64);
+    values.set(name, floats);
+    tensors.set(name, storeFloats("BF16", [...shape], floats));
+  }
+  return { values, tensors };
+}
+
+const COMMON = {
+  "model.embed_tokens.weight": [VOCABULARY, HIDDEN],
+  "model.norm.weight": [HIDDEN],
+  "model.layers.0.input_layernorm.weight": [HIDDEN],
+  "model.layers.0.post_attention_layernorm.weight": [HIDDEN],
+  "model.layers.0.self_attn.o_proj.weight": [HIDDEN, HEADS * HEAD_DIM],
+  "model.layers.0.mlp.down_proj.weight": [HIDDEN, FFN],
+};
+const SEPARATE = checkpoint({
+  ...COMMON,
+  "model.layers.0.self_attn.q_proj.weight": [HEADS * HEAD_DIM, HIDDEN],
+  "model.layers.0.self_attn.k_proj.weight": [KV_HEADS * HEAD_DIM, HIDDEN],
+  "model.layers.0.self_attn.v_proj.weight": [KV_HEADS * HEAD_DIM, HIDDEN],
+  "model.layers.0.mlp.gate_proj.weight": [FFN, HIDDEN],
+  "model.layers.0.mlp.up_proj.weight": [FFN, HIDDEN],
+});
+const FUSED = checkpoint({
+  ...COMMON,
+  "model.layers.0.self_attn.qkv_proj.weight": [(HEADS + 2 * KV_HEADS) * HEAD_DIM, HIDDEN],
+  "model.layers.0.mlp.gate_up_proj.weight": [2 * FFN, HIDDEN],
+});
+
+/** Converts a checkpoint; what `read` makes of the file. */
+async function converted<T>(
+  { tensors }: typeof SEPARATE,
+  config: Record<string, unknown>,
+  read: (written: Written) => T | Promise<T>,
+): Promise<T> {
+  const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
+  try {
+    const tiny = tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 });
+    await writeCheckpoint(folder, { ...tiny, config, tensors });
+    const out = join(folder, "out.gguf");
+    const { refusal } = await convertCheckpoint({ folder, out });
+    assertEquals(refusal, undefined);
+    return await read(await Written.read(out));
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+Deno.test("SmolLM3: queries in pairs, values as they are", async () => {
+  await converted(SEPARATE, SMOLLM3, (written) => {
+    assertEquals(buildPlan(written.gguf).architecture, "smollm3");
+    const [q, source] = [
+      written.values("blk.0.attn_q.weight"),
+      SEPARATE.values.get("model.layers.0.self_attn.q_proj.weight")!,
+    ];
+    // Row 1 of the file is the partner of row 0: the checkpoint's row HEAD_DIM / 2.
+    const half = HEAD_DIM / 2 * HIDDEN;
+    assertEquals(q.slice(HIDDEN, 2 * HIDDEN), source.slice(half, half + HIDDEN));
+    const v = "model.layers.0.self_attn.v_proj.weight";
+    assertEquals(written.values("blk.0.attn_v.weight"), SEPARATE.values.get(v));
+  });
+});
+
+Deno.test("Granite: its multipliers", async () => {
+  await converted(SEPARATE, GRANITE, ({ gguf }) => {
+    assertEquals(buildPlan(gguf).architecture, "granite");
+    const keys = ["embedding_scale", "residual_scale", "attention.scale", "logit_scale"];
+    assertEquals(keys.map((key) => gguf.metadata.getNumber(`granite.${key}`)), [12, 0.25, 0.125, 8]);
+  });
+});
+
+Deno.test("Phi-3: fused matrices as they are, LongRoPE's factors and magnitude", async () => {
+  await converted(FUSED, PHI3, async (written) => {
+    const { gguf } = written;
+    assertEquals(buildPlan(gguf, await readRopeFactors(gguf)).rope[0].long?.beyond, 256);
+    const qkv = FUSED.values.get("model.layers.0.self_attn.qkv_proj.weight");
+    assertEquals(written.values("blk.0.attn_qkv.weight"), qkv);
+    const gateUp = FUSED.values.get("model.layers.0.mlp.gate_up_proj.weight");
+    assertEquals(written.values("blk.0.ffn_up.weight"), gateUp);
+    assertEquals([...written.values("rope_factors_short.weight")], FACTORS);
+    const magnitude = Math.sqrt(1 + Math.log(4) / Math.log(256));
+    assertAlmostEquals(gguf.metadata.getNumber("phi3.rope.scaling.attn_factor"), magnitude, 1e-6);
+  });
+});
+
+const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>, key: string])[] = [
+  ["SmolLM3 with positions everywhere", { ...SMOLLM3, no_rope_layer_interval: 5 }, "no_rope_layer_interval"],
+  ["SmolLM3 without positions elsewhere", { ...SMOLLM3, no_rope_layers: [0] }, "no_rope_layers"],
+  ["Granite with a multiplier of 0", { ...GRANITE, residual_multiplier: 0 }, "residual_multiplier"],
+  [
+    "LongRoPE in another model",
+    { ...GRANITE, rope_scaling: PHI3.rope_scaling },
+    "rope_scaling.type",
+  ],
+  [
+    "LongRoPE with too few factors",
+    { ...PHI3, rope_scaling: { ...PHI3.rope_scaling, long_factor: [1] } },
+    "rope_scaling.long_factor",
+  ],
+];
+for (const [what, config, key] of REFUSED) {
+  Deno.test(`${what} is refused`, async () => {
+    const tensors = config.model_type === "phi3" ? FUSED : SEPARATE;
+    await assertRejects(() => converted(tensors, config, () => {}), ConvertError, key);
+  });
+}

@@ -1,0 +1,19 @@
+"""Granite: Llama with multipliers, and a divisor of the logits."""
+from llama import Llama
+
+
+class Granite(Llama):
+    def __init__(self, reader, context):
+        super().__init__(reader, context)
+        self.scale, self.residual = float(self.key("attention.scale")), float(self.key("residual_scale"))
+
+    def embed(self, tokens):
+        return super().embed(tokens) * float(self.key("embedding_scale"))
+
+    def layer(self, x, layer, cache):
+        name = f"blk.{layer}"
+        x = x + self.residual * self.mix(self.norm(x, f"{name}.attn_norm"), layer, cache)
+        return x + self.residual * self.feed_forward(self.norm(x, f"{name}.ffn_norm"), name)
+
+    def logits(self, rows):
+        return super().logits(rows) / float(self.key("logit_scale"))
