@@ -3,30 +3,13 @@ import { assertEquals, assertThrows } from "@std/assert";
 import { synthesize } from "../../tests/synth/synth.ts";
 import { buildPlan } from "../architectures/registry.ts";
 import { GgufError } from "./errors.ts";
-import { MetadataMap } from "./metadata.ts";
 import { parseGguf } from "./reader.ts";
-import type { GgufFile } from "./types.ts";
+import { changed } from "./testing_changes.ts";
+import type { MetadataValue } from "./types.ts";
 
 const FILE = parseGguf(synthesize({ architecture: "gpt-oss", types: ["F32"], seed: 1, layers: 1 }));
 
-/** The file with a key of another value, or a tensor of another shape; undefined takes it out. */
-function changed(what: { key?: [string, unknown]; tensor?: [string, number[] | undefined] }): GgufFile {
-  const tensors = new Map(FILE.tensors);
-  const entries = new Map(FILE.metadata.entries);
-  if (what.key) {
-    const [name, value] = what.key;
-    if (value === undefined) entries.delete(`gpt-oss.${name}`);
-    else entries.set(`gpt-oss.${name}`, value as never);
-  }
-  if (what.tensor) {
-    const [name, shape] = what.tensor;
-    if (shape) tensors.set(`blk.0.${name}`, { ...tensors.get(`blk.0.${name}`)!, shape });
-    else tensors.delete(`blk.0.${name}`);
-  }
-  return { ...FILE, tensors, metadata: new MetadataMap(entries) };
-}
-
-const KEYS: readonly (readonly [name: string, value: unknown])[] = [
+const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])[] = [
   ["attention.sliding_window", undefined],
   ["attention.sliding_window", 0],
   ["attention.sliding_window", 2 ** 31],
@@ -42,7 +25,7 @@ const KEYS: readonly (readonly [name: string, value: unknown])[] = [
 
 for (const [name, value] of KEYS) {
   Deno.test(`gpt-oss: ${name} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed({ key: [name, value] })), GgufError);
+    const error = assertThrows(() => buildPlan(changed(FILE, { key: [name, value] })), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "gpt-oss.${name}"`]);
   });
 }
@@ -63,7 +46,10 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
 for (const [name, shape] of TENSORS) {
   const how = shape ? `of ${shape.join(" x ")}` : "left out";
   Deno.test(`gpt-oss: the tensor ${name} ${how} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed({ tensor: [name, shape] })), GgufError);
+    const error = assertThrows(
+      () => buildPlan(changed(FILE, { tensor: [`blk.0.${name}`, shape] })),
+      GgufError,
+    );
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "blk.0.${name}"`]);
   });
 }
