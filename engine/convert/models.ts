@@ -2,6 +2,7 @@ import { quote } from "../gguf/errors.ts";
 import type { Checkpoint } from "./checkpoint.ts";
 import { convertBert, convertModernBert, convertNomicBert, type EncoderParts } from "./encoders.ts";
 import { refuse } from "./errors.ts";
+import { convertGemma3 } from "./gemma3.ts";
 import { convertGptOss } from "./gpt_oss.ts";
 import type { Fields } from "./json.ts";
 import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
@@ -51,6 +52,8 @@ const MODELS: Readonly<Record<string, { readonly architecture: string; readonly 
     architecture: "qwen3moe",
     convert: (config, list, prefix) => convertLlama(config, list, prefix, QWEN3MOE),
   },
+  gemma3: { architecture: "gemma3", convert: convertGemma3 },
+  gemma3_text: { architecture: "gemma3", convert: convertGemma3 },
   gpt_oss: { architecture: "gpt-oss", convert: convertGptOss },
   qwen3_5: { architecture: "qwen35", convert: convertQwen35 },
   qwen3_5_text: { architecture: "qwen35", convert: convertQwen35 },
@@ -81,7 +84,7 @@ const OUTPUTS = ["lm_head", "language_model.lm_head"];
 
 /** Tensors that may be left out. */
 const LEFT_OUT: readonly (readonly [what: string, name: RegExp])[] = [
-  ["vision", /^(vision_tower|visual|model\.visual)\./],
+  ["vision", /^(model\.)?(vision_tower|visual|multi_modal_projector)\./],
   ["multi-token prediction", /(^|\.)mtp\./],
   ["rotary frequencies", /\.rotary_emb\.inv_freq$/],
   ["numbers of positions", /(^|\.)embeddings\.position_ids$/],

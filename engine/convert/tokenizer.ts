@@ -121,6 +121,8 @@ function knownBlankStep(step: Readonly<Record<string, unknown>>): boolean | unde
       : step.prepend_scheme !== "never";
   }
   const pattern = isObject(step.pattern) ? step.pattern.String : undefined;
+  // Gemma's cut at blanks, of which the normalizer has left none.
+  if (step.type === "Split" && pattern === " " && step.behavior === "MergedWithPrevious") return false;
   return step.type === "Replace" && pattern === " " && step.content === "▁" ? false : undefined;
 }
 

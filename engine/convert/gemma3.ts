@@ -1,0 +1,99 @@
+import { decoderEntries, readDecoderConfig } from "./decoder_config.ts";
+import { Fields, inWords } from "./json.ts";
+import { addFeedForward } from "./llama.ts";
+import { entry } from "./metadata.ts";
+import type { ModelParts } from "./model_parts.ts";
+import type { TensorList } from "./tensor_list.ts";
+
+const MAX_WINDOW = 16_777_216;
+/** Every so manieth layer has no window. */
+const PERIOD = 6;
+/** Layers of the 27B, whose queries are scaled by the width that a head has of the embedding. */
+const LARGEST = 62;
+/** What GGUF's readers take the base of layers with a window for. */
+const LOCAL_BASE = 10_000;
+/** Where config.json does not say. Source: the defaults of Gemma 3's configuration class. */
+const DEFAULTS = {
+  num_attention_heads: 8,
+  num_key_value_heads: 4,
+  head_dim: 256,
+  vocab_size: 262_208,
+  max_position_embeddings: 131_072,
+  rms_norm_eps: 1e-6,
+  rope_theta: 1e6,
+  hidden_activation: "gelu_pytorch_tanh",
+  sliding_window: 4096,
+  query_pre_attn_scalar: 256,
+};
+
+/** Norm weights are stored as the distance from 1. */
+const norm = (weight: number) => weight + 1;
+
+/** The tensors and keys of Gemma 3's text part. `prefix` is what stands before `layers.0`. */
+export function convertGemma3(given: Fields, list: TensorList, prefix: string): ModelParts {
+  const config = withDefaults(given);
+  config.mustBe("hidden_activation", "gelu_pytorch_tanh", "no other activation is computed");
+  config.mustBe("sliding_window_pattern", PERIOD, "GGUF's readers take every sixth layer to have no window");
+  config.mustBe("use_bidirectional_attention", false, "this is EmbeddingGemma's, which is not converted");
+  config.mustBe("rope_local_base_freq", LOCAL_BASE, "GGUF's readers take no other base");
+  refuseOtherLayers(config);
+  const decoder = readDecoderConfig(config);
+  if (decoder.rope.scaling.type !== "none" && decoder.rope.scaling.type !== "linear") {
+    decoder.rope.fields.refuse("rope_type", inWords(decoder.rope.scaling.type), `"default" or "linear"`);
+  }
+  const { hidden, heads, kvHeads, headDim } = decoder;
+  const width = decoder.layers === LARGEST ? Math.floor(hidden / heads) : headDim;
+  config.mustBe("query_pre_attn_scalar", width, "GGUF's readers take this scale of queries");
+  list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, hidden);
+  for (let i = 0; i < decoder.layers; i++) {
+    const [block, layer] = [`blk.${i}.`, `${prefix}layers.${i}.`];
+    const from = `${layer}self_attn.`;
+    const norms = {
+      attn_norm: "input_layernorm",
+      post_attention_norm: "post_attention_layernorm",
+      ffn_norm: "pre_feedforward_layernorm",
+      post_ffw_norm: "post_feedforward_layernorm",
+    };
+    for (const [name, tensor] of Object.entries(norms)) {
+      list.vector(`${block}${name}.weight`, `${layer}${tensor}.weight`, hidden, { map: norm });
+    }
+    list.matrix(`${block}attn_q`, `${from}q_proj`, heads * headDim, hidden);
+    list.matrix(`${block}attn_k`, `${from}k_proj`, kvHeads * headDim, hidden);
+    list.matrix(`${block}attn_v`, `${from}v_proj`, kvHeads * headDim, hidden);
+    list.matrix(`${block}attn_output`, `${from}o_proj`, hidden, heads * headDim);
+    list.vector(`${block}attn_q_norm.weight`, `${from}q_norm.weight`, headDim, { map: norm });
+    list.vector(`${block}attn_k_norm.weight`, `${from}k_norm.weight`, headDim, { map: norm });
+    addFeedForward(list, decoder, block, layer);
+  }
+  return {
+    decoder,
+    entries: [
+      ...decoderEntries("gemma3", decoder),
+      entry("gemma3.attention.sliding_window", "UINT32", config.count("sliding_window", MAX_WINDOW)),
+    ],
+    outputNorm: norm,
+    tied: config.boolean("tie_word_embeddings", true),
+  };
+}
+
+/** Newer files have rope's keys apart for layers with a window and without. */
+function withDefaults(config: Fields): Fields {
+  const ropes = config.fields("rope_parameters");
+  const [full, near] = [ropes?.fields("full_attention"), ropes?.fields("sliding_attention")];
+  const rope = full && near && {
+    rope_parameters: full.object,
+    rope_local_base_freq: near.get("rope_theta") ?? LOCAL_BASE,
+  };
+  const known = Object.entries(config.object).filter(([, value]) => value !== null);
+  return new Fields(config.file, { ...DEFAULTS, ...Object.fromEntries(known), ...rope });
+}
+
+function refuseOtherLayers(config: Fields): void {
+  const types = config.get("layer_types");
+  if (types === undefined) return;
+  const usual = (type: unknown, i: number) =>
+    type === (i % PERIOD === PERIOD - 1 ? "full_attention" : "sliding_attention");
+  if (!Array.isArray(types) || !types.every(usual)) {
+    config.refuse("layer_types", inWords(types), "every sixth full_attention, the others sliding_attention");
+  }
+}
