@@ -100,9 +100,10 @@ function hasBlankPrefix(tokenizer: Fields): boolean {
     const parts = isObject(value) && Array.isArray(value[list]) ? value[list] : [value];
     steps.push(...parts.filter((part) => part !== undefined));
   }
+  const replaced = steps.some((step) => isObject(step) && isReplacement(step));
   let prefix = false;
   for (const step of steps) {
-    const known = isObject(step) ? knownBlankStep(step) : undefined;
+    const known = isObject(step) ? knownBlankStep(step, replaced) : undefined;
     if (known === undefined) {
       const type = isObject(step) ? step.type : step;
       tokenizer.refuse("normalizer", `the step ${inWords(type)}`, "Prepend, Replace and Metaspace with ▁");
@@ -112,18 +113,27 @@ function hasBlankPrefix(tokenizer: Fields): boolean {
   return prefix;
 }
 
-/** Whether a step puts a blank before the text; undefined for a step that does something else. */
-function knownBlankStep(step: Readonly<Record<string, unknown>>): boolean | undefined {
+type Step = Readonly<Record<string, unknown>>;
+
+/** Whether a step puts a blank before the text; undefined for a step that does something else. `replaced` blanks are ▁. */
+function knownBlankStep(step: Step, replaced: boolean): boolean | undefined {
   if (step.type === "Prepend" && step.prepend === "▁") return true;
   if (step.type === "Metaspace" && step.replacement === "▁" && step.split !== true) {
     return step.prepend_scheme === undefined
       ? step.add_prefix_space !== false
       : step.prepend_scheme !== "never";
   }
-  const pattern = isObject(step.pattern) ? step.pattern.String : undefined;
   // Gemma's cut at blanks, of which the normalizer has left none.
-  if (step.type === "Split" && pattern === " " && step.behavior === "MergedWithPrevious") return false;
-  return step.type === "Replace" && pattern === " " && step.content === "▁" ? false : undefined;
+  const cuts = step.type === "Split" && patternOf(step) === " ";
+  return isReplacement(step) || (cuts && replaced) ? false : undefined;
+}
+
+function isReplacement(step: Step): boolean {
+  return step.type === "Replace" && patternOf(step) === " " && step.content === "▁";
+}
+
+function patternOf({ pattern }: Step): unknown {
+  return isObject(pattern) ? pattern.String : undefined;
 }
 
 function readVocabulary(tokenizer: Fields, model: Fields, rows: number): Vocabulary {

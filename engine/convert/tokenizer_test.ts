@@ -158,15 +158,29 @@ Deno.test("tokenizer: a blank before the text is put there as the files say", ()
   }
 });
 
+/** Gemma's: blanks are replaced, so that a cut at blanks finds none. */
+const REPLACED = { type: "Replace", pattern: { String: " " }, content: "▁" };
+const CUT = { type: "Split", pattern: { String: " " }, behavior: "MergedWithPrevious", invert: false };
+
+Deno.test("tokenizer: Gemma's cut at blanks changes nothing, and no blank is put before the text", () => {
+  const tokenizer = { ...SPM, normalizer: REPLACED, pre_tokenizer: CUT };
+  assertEquals(entriesOf(tokenizer, {}, 12).get("add_space_prefix"), false);
+});
+
 const WRONG: Record<string, [tokenizer: object, config: object, words: string]> = {
   "another model": [
     { ...BPE, model: { ...MODEL, type: "Unigram" } },
     CONFIG,
-    'because no other model is converted (got "Unigram")',
+    'because of others only WordPiece is converted (got "Unigram")',
   ],
   "no model": [{ ...BPE, model: null }, CONFIG, `key "model"`],
   "another normalizer": [{ ...BPE, normalizer: { type: "Lowercase" } }, CONFIG, `"Lowercase"`],
   "a normalizer of SentencePiece": [{ ...SPM, normalizer: { type: "NFKC" } }, {}, `the step "NFKC"`],
+  "a cut at blanks that are there": [
+    { ...SPM, normalizer: null, pre_tokenizer: CUT },
+    {},
+    `the step "Split"`,
+  ],
   "a merge to no token": [{ ...BPE, model: { ...MODEL, merges: ["q q"] } }, CONFIG, `"q q" at 0`],
   "a merge without parts": [{ ...BPE, model: { ...MODEL, merges: ["th"] } }, CONFIG, `"th" at 0`],
   "merges that are none": [
