@@ -113,6 +113,21 @@ Deno.test("a layer without KV heads is Mamba2's, and only attention has a KV cac
   }
 });
 
+Deno.test("the norm of a single group may have one dimension, as llama.cpp's quantizer writes it", () => {
+  const { heads, headDim, stateSize } = MAMBA;
+  const channels = INNER + 2 * stateSize;
+  for (const norm of [[INNER], [INNER, 1]]) {
+    const tensors = {
+      "blk.0.ssm_in.weight": [WIDTH, mambaColumns({ heads, headDim, groups: 1, stateSize })],
+      "blk.0.ssm_conv1d.weight": [4, channels],
+      "blk.0.ssm_conv1d.bias": [channels],
+      "blk.0.ssm_norm.weight": norm,
+    };
+    const plan = buildPlan(fileWith("granitehybrid", tensors, { "ssm.group_count": 1 }));
+    assertEquals(plan.ops.flatMap((op) => op.op === "grouped_norm" ? [op.groups] : []), [1]);
+  }
+});
+
 Deno.test("a convolution's bias may be missing", () => {
   const plan = buildPlan(fileWith("nemotron_h", { "blk.0.ssm_conv1d.bias": undefined }));
   assertEquals(plan.ops.flatMap((op) => op.op === "short_conv" ? [op.bias] : []), [undefined]);

@@ -22,7 +22,10 @@ export const GROUPED_NORM = opKind({
   },
 });
 
-/** Norms `columns` columns of x from `first` on. `name` is the tensor of the weights, [columns / groups, groups]. */
+/**
+ * Norms `columns` columns of x from `first` on. `name` is the tensor of the weights, [columns / groups, groups]; of a single group
+ * it may be [columns], since llama.cpp's tools leave out a last dimension of 1.
+ */
 export function groupedNorm(
   b: PlanBuilder,
   x: Value,
@@ -31,7 +34,8 @@ export function groupedNorm(
   eps: number,
 ): Value {
   const out = b.value("normed", x.rows, columns);
-  const weight = b.vector(name, columns / groups, groups);
+  const flat = groups === 1 && b.file.tensors.get(name)?.shape.length === 1;
+  const weight = flat ? b.vector(name, columns) : b.vector(name, columns / groups, groups);
   b.push({ op: "grouped_norm", x: b.asFloat(x), first, weight, groups, eps, out: out.forms });
   return out;
 }
