@@ -73,7 +73,10 @@ export const GEMMA4: Family<Gemma4Shape> = {
   },
 };
 
-const isShared = (shape: Gemma4Shape, layer: number) => layer >= shape.layers - shape.shared;
+/** Of a shape that is cut, so many fewer that a layer of each kind keeps what the others read. */
+const sharedOf = ({ shared, layers, period }: Gemma4Shape) =>
+  Math.max(0, Math.min(shared, layers - 2 * period));
+const isShared = (shape: Gemma4Shape, layer: number) => layer >= shape.layers - sharedOf(shape);
 const widthOf = (shape: Gemma4Shape, layer: number) => shape.feedForward * (isShared(shape, layer) ? 2 : 1);
 
 function writeKeys(file: SynthFile, shape: Gemma4Shape, full: readonly boolean[]): void {
@@ -88,7 +91,7 @@ function writeKeys(file: SynthFile, shape: Gemma4Shape, full: readonly boolean[]
     "attention.key_length_swa": shape.sliding.headDim,
     "attention.value_length_swa": shape.sliding.headDim,
     "attention.sliding_window": shape.window,
-    "attention.shared_kv_layers": shape.shared,
+    "attention.shared_kv_layers": sharedOf(shape),
     "rope.dimension_count": shape.full.headDim,
     "rope.dimension_count_swa": shape.sliding.headDim,
     vocab_size: shape.vocabulary,
