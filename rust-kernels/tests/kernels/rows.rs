@@ -146,13 +146,13 @@ fn activated(activation: Activation, x: f64) -> (f64, f64) {
         Activation::Gelu => {
             let z = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
             let y = x * sigmoid(2.0 * z);
-            // The rounding of the exponent is relative to it.
-            (y, (8.0 + 6.0 * z.abs().min(88.0)) * ROUNDING * y.abs() + held)
+            // Five roundings of the exponent, twice z, are relative to it.
+            (y, (8.0 + 10.0 * z.abs().min(88.0)) * ROUNDING * y.abs() + held)
         }
         Activation::GeluErf => {
             let tail = x.abs() * erfc(x.abs() / 2f64.sqrt()) / 2.0;
             let y = x.max(0.0) - tail;
-            (y, 4.0 * ROUNDING * y.abs() + (16.0 + 4.0 * x * x) * ROUNDING * tail + held)
+            (y, 4.0 * ROUNDING * y.abs() + (32.0 + 4.0 * x * x) * ROUNDING * tail + held)
         }
         Activation::SquaredRelu => (x.max(0.0).powi(2), 2.0 * ROUNDING * x * x),
         Activation::Tanh => (x.tanh(), 8.0 * ROUNDING),
