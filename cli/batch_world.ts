@@ -1,6 +1,6 @@
-import { basename } from "@std/path";
 import { fingerprintModel } from "../engine/fingerprint.ts";
 import { DEFAULT_KV_TYPE, type LoadedEngine, type LoadOptions } from "../engine/load.ts";
+import { modelName } from "../engine/models/folder.ts";
 import {
   type Arithmetic,
   ARITHMETICS,
@@ -145,7 +145,7 @@ export async function identifyModel(model: AnsweringModel): Promise<ModelIdentit
   const { backend = "cpu", arithmetic = ARITHMETICS[0], kvType = DEFAULT_KV_TYPE } = model;
   const { weights, chatTemplate } = await fingerprintModel(path);
   return {
-    "model": basename(path).replace(/\.gguf$/, ""),
+    "model": modelName(path),
     "weights": weights,
     "chat template": chatTemplate,
     "backend": backend === "cpu" ? backend : `${backend}, ${arithmetic}`,

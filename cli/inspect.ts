@@ -13,12 +13,13 @@ Usage: deno task inspect [options]
   --ctx N        tokens that one sequence may hold, for the memory (default: the model's own, at most 4096)
   --parallel N   sequences side by side, for the memory (default 4)
   --kv-type T    of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)
-  --json         one JSON object: {"path", "file_bytes", "version", "metadata",
+  --json         one JSON object: {"path", "files", "file_bytes", "version", "metadata",
                  "formats": [{"type", "tensors", "elements", "bytes"}, …],
                  "context", "parallel", "kv_type", "layers": [{"kind", "count"}, …],
-                 "memory": {"weights", "kv", "states", "scratch"}, "weights_per_token", "memory_free", "plan",
+                 "memory": {"weights", "kv", "states", "scratch"}, "weights_per_token", "memory_free",
+                 "left_out": [{"part", "tensors", "bytes"}, …], "plan",
                  "webgpu": {"layers": [dispatches, …], "total"}};
-                 where compy cannot run the model, the last nine are left out and "refusal" says why
+                 where compy cannot run the model, the last ten are left out and "refusal" says why
   --help         this text
 
 Long values are cut short, and of long arrays only the length is given. No weights are read. The KV cache becomes resident as it fills.
@@ -45,9 +46,10 @@ export async function inspectCommand(args: readonly string[]): Promise<number> {
   return 0;
 }
 
-function asJson({ path, fileBytes, version, metadata, formats, plan }: ModelReport) {
+function asJson({ path, files, fileBytes, version, metadata, formats, plan }: ModelReport) {
   return {
     path,
+    files,
     file_bytes: fileBytes,
     version,
     metadata: Object.fromEntries([...metadata].map(([key, value]) => [key, plain(value)])),
@@ -60,6 +62,7 @@ function asJson({ path, fileBytes, version, metadata, formats, plan }: ModelRepo
       memory: plan.memory,
       weights_per_token: plan.tokenWeights,
       memory_free: plan.free,
+      left_out: plan.leftOut,
       plan: plan.text,
       webgpu: plan.gpu,
     }),
@@ -76,9 +79,9 @@ function replaceBigint(_key: string, value: unknown): unknown {
   return typeof value === "bigint" ? value.toString() : value;
 }
 
-function asText({ path, fileBytes, version, metadata, formats, plan }: ModelReport): string {
+function asText({ path, files, fileBytes, version, metadata, formats, plan }: ModelReport): string {
   return [
-    `${path}: GGUF version ${version}, ${size(fileBytes)}`,
+    `${path}: GGUF version ${version}, ${size(fileBytes)}${files > 1 ? ` in ${files} files` : ""}`,
     "",
     ...[...metadata].map(([key, value]) => `${visible(key)} = ${show(value)}`),
     "",
@@ -107,6 +110,9 @@ function planLines(plan: PlanReport): string[] {
     (states > 0 ? `${size(states)} recurrent states, ` : "") + `${size(scratch)} activations`,
     `weights that a token is computed from: ${size(plan.tokenWeights)}`,
     ...(free === undefined ? [] : [`free for it now: ${size(free)}`]),
+    ...plan.leftOut.map(({ part, tensors, bytes }) =>
+      `left out: ${part}, ${tensors} tensors, ${size(bytes)}`
+    ),
     gpuLine(gpu),
     "",
     text,

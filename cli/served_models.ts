@@ -1,12 +1,12 @@
-import { basename } from "@std/path";
 import {
+  fileVersion,
   freeMemory,
   type LoadedEngine,
   type LoadOptions,
   loadReloadingEngine,
   measureModel,
 } from "../engine/load.ts";
-import { modelsInFolder } from "../engine/models/folder.ts";
+import { modelName, modelsInFolder } from "../engine/models/folder.ts";
 import { ModelPool } from "../engine/models/pool.ts";
 import type { ModelSource, OpenedModel } from "../engine/models/slot.ts";
 import type { Engine, HeldEngine, Models, ModelUser, OfferedModel } from "../engine/types.ts";
@@ -92,7 +92,7 @@ async function openModel(options: LoadOptions, { reloads, note, describe }: Pool
 function namedModel(given: string): ModelSource {
   const path = modelPath(given);
   const created = Math.floor((Deno.statSync(path).mtime?.getTime() ?? 0) / 1000);
-  return { id: basename(path).replace(/\.gguf$/, ""), aliases: [], path, created };
+  return { id: modelName(path), aliases: [], path, created };
 }
 
 function checkNames(sources: readonly ModelSource[]): void {
@@ -171,8 +171,7 @@ export function answerLines(models: Models): (request: LineRequest) => Promise<A
 export function identities(models: Models, load: Omit<LoadOptions, "model">) {
   const known = new Map<string, Promise<ModelIdentity>>();
   const identify = ({ path }: OfferedModel) => {
-    const { size, mtime, ino } = Deno.statSync(path);
-    const version = `${path} ${size} ${mtime?.getTime()} ${ino}`;
+    const version = `${path} ${fileVersion(path)}`;
     const found = known.get(version) ?? identityOf(path, load);
     known.set(version, found);
     found.catch(() => known.delete(version));

@@ -24,6 +24,8 @@ export async function fingerprintModel(path: string): Promise<ModelFingerprint> 
   const gguf = await openGguf(path);
   const [weights, chatTemplate] = [createHash("sha256"), createHash("sha256")];
   for (const [key, value] of gguf.metadata.entries) {
+    // The same model in one file or in several.
+    if (key.startsWith("split.")) continue;
     const hash = key.startsWith(TEMPLATE_KEY) ? chatTemplate : weights;
     hash.update(`${JSON.stringify(key)} `);
     if (ArrayBuffer.isView(value)) hash.update(value);
@@ -33,10 +35,12 @@ export async function fingerprintModel(path: string): Promise<ModelFingerprint> 
   return { weights: weights.digest("hex"), chatTemplate: chatTemplate.digest("hex") };
 }
 
-function sampleTensors({ path, tensors }: GgufFile, hash: Hash): void {
-  using file = Deno.openSync(path, { read: true });
+function sampleTensors({ paths, tensors }: GgufFile, hash: Hash): void {
+  using opened = new DisposableStack();
+  const files = new Map(paths.map((path) => [path, opened.use(Deno.openSync(path, { read: true }))]));
   const buffer = new Uint8Array(PAGES * PAGE_BYTES);
-  const update = (offset: number, length: number) => {
+  const update = (path: string, offset: number, length: number) => {
+    const file = files.get(path)!;
     file.seekSync(offset, Deno.SeekMode.Start);
     const bytes = buffer.subarray(0, length);
     for (let done = 0; done < length;) {
@@ -47,10 +51,10 @@ function sampleTensors({ path, tensors }: GgufFile, hash: Hash): void {
     hash.update(bytes);
   };
   for (const tensor of tensors.values()) {
-    const { name, type, shape, offset, byteLength } = tensor;
+    const { name, type, shape, path, offset, byteLength } = tensor;
     hash.update(JSON.stringify([name, type, shape]));
-    if (byteLength <= buffer.length) update(offset, byteLength);
-    else for (const page of pagesOf(tensor)) update(page, PAGE_BYTES);
+    if (byteLength <= buffer.length) update(path, offset, byteLength);
+    else for (const page of pagesOf(tensor)) update(path, page, PAGE_BYTES);
   }
 }
 

@@ -1,3 +1,4 @@
+import { type LeftOutPart, leftOutParts } from "./architectures/left_out.ts";
 import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
 import type { KvType } from "./backend/backend.ts";
 import { freeMemory } from "./free_memory.ts";
@@ -17,6 +18,8 @@ export type InspectOptions = Pick<LoadOptions, "model" | "contextLength" | "para
 /** What a model file holds, and what running it takes. */
 export interface ModelReport {
   readonly path: string;
+  /** In how many files the model is, and their bytes. */
+  readonly files: number;
   readonly fileBytes: number;
   readonly version: number;
   /** In the file's order; of an array its element count only. */
@@ -50,6 +53,8 @@ export interface PlanReport {
   readonly tokenWeights: number;
   /** Bytes that may be taken here now; undefined where nobody can say. */
   readonly free: number | undefined;
+  /** Parts of the file that texts are computed without, largest first. */
+  readonly leftOut: readonly LeftOutPart[];
   readonly text: string;
   /** Dispatches of one token's step on a GPU: of each layer, and of all layers and the rest; the reason where it cannot. */
   readonly gpu: { readonly layers: readonly number[]; readonly total: number } | { readonly refusal: string };
@@ -69,6 +74,7 @@ export async function inspectModel(
   const metadata = new Map([...file.metadata.entries].map(([key, value]) => [key, shorten(value)]));
   return {
     path: file.path,
+    files: file.paths.length,
     fileBytes: file.fileSize,
     version: file.version,
     metadata,
@@ -108,6 +114,7 @@ async function describePlan(
       memory,
       tokenWeights: tokenWeightBytes(plan),
       free: freeMemory(),
+      leftOut: leftOutParts(file, new Set(plan.tensors.map(({ info }) => info.name))),
       text: printPlan(plan),
       gpu: gpuDispatches(plan),
     };

@@ -1,4 +1,3 @@
-import { basename } from "@std/path";
 import { buildPlan, poolingOf, readRopeFactors } from "./architectures/registry.ts";
 import { type Arithmetic, type BackendName, KV_BLOCK_TOKENS, type KvType } from "./backend/backend.ts";
 import { type AnyBackend, prepareBackend } from "./backend/choose.ts";
@@ -9,9 +8,11 @@ import { fingerprintModel } from "./fingerprint.ts";
 import { freeMemory } from "./free_memory.ts";
 import type { PoolingKind } from "./gguf/pooling.ts";
 import { openGguf } from "./gguf/reader.ts";
+import { shardPaths } from "./gguf/shards.ts";
 import type { GgufFile } from "./gguf/types.ts";
 import { createGrammars } from "./grammar/grammars.ts";
 import { blocksFor, blocksOfSequence } from "./kv_blocks.ts";
+import { modelName } from "./models/folder.ts";
 import { ReloadingEngine } from "./reloading.ts";
 import { activeBytes, planCost } from "./plan/cost.ts";
 import { encodePlan } from "./plan/encode.ts";
@@ -113,7 +114,7 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
 /** Reads a model file's header, checks it and says what its engine will take. Throws GgufError and MemoryError. */
 export async function measureModel(options: LoadOptions): Promise<MeasuredModel> {
   const file = await openGguf(options.model);
-  const version = await versionOf(options.model);
+  const version = fileVersion(options.model);
   const pooling = poolingOf(file, options.pooling);
   const decoder = buildPlan(file, await readRopeFactors(file), pooling);
   const plan = withKvType(decoder, options.kvType ?? DEFAULT_KV_TYPE);
@@ -175,7 +176,7 @@ async function loadMeasured(
   };
   const { backend, choice } = await prepareBackend(file, plan, limits, { ...options, progress });
   const model = {
-    id: options.id ?? basename(options.model).replace(/\.gguf$/, ""),
+    id: options.id ?? modelName(options.model),
     path: options.model,
     architecture: plan.architecture,
     contextLength,
@@ -268,7 +269,7 @@ export async function loadReloadingEngine(
   note: (message: string) => void,
   measured?: MeasuredModel,
 ): Promise<LoadedEngine> {
-  const version = await versionOf(options.model);
+  const version = fileVersion(options.model);
   const loaded = measured ? await measured.load(options.signal) : await loadEngine(options);
   const again = {
     ...options,
@@ -285,13 +286,20 @@ export async function loadReloadingEngine(
 
 /** Throws where the file is another than that of which the version was taken. */
 async function checkUnchanged(path: string, version: string, otherwise: string): Promise<void> {
-  if (await versionOf(path) !== version) throw new Error(`Cannot load ${path} ${otherwise}`);
+  if (fileVersion(path) !== version) throw new Error(`Cannot load ${path} ${otherwise}`);
 }
 
-/** Another after every change of the file. */
-async function versionOf(path: string): Promise<string> {
-  const { size, mtime, ino } = await Deno.stat(path);
-  return `${size} ${mtime?.getTime()} ${ino}`;
+/** Another after every change of a model's file, or of any of those that it was split into. */
+export function fileVersion(path: string): string {
+  const versions = shardPaths(path).map((file) => {
+    try {
+      const { size, mtime, ino } = Deno.statSync(file);
+      return `${size} ${mtime?.getTime()} ${ino}`;
+    } catch {
+      return "missing"; // as the reader will say, in more words
+    }
+  });
+  return versions.join(", ");
 }
 
 /** Bytes of the weights as the backend holds them; on a GPU about as in the file. */

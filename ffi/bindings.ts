@@ -19,6 +19,8 @@ export const SYMBOLS = {
   compy_packed_bytes: { parameters, result: "i32" },
   /** Input: tensors (u32), bytes of all packed matrices (u64), the file's path. */
   compy_model_open: { parameters, result: "i32" },
+  /** Input: a path. The tensors after this are loaded from that file, until another is named. */
+  compy_model_file: { parameters, result: "i32" },
   /** Input: index, kind (0 matrix, 1 vector), type, columns, rows (u32 each), byte offset (u64). */
   compy_tensor_load: { parameters, result: "i32", nonblocking: true },
   /** Input: an encoded plan. */

@@ -17,6 +17,7 @@ import { GRANITEHYBRID } from "./granitehybrid.ts";
 import { GEMMA3 } from "./gemma3.ts";
 import { GEMMA4 } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
+import { checkFileType, isLeftOut } from "./left_out.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
@@ -77,6 +78,7 @@ export function buildPlan(
   const { norm = OUTPUT_NORM, encoder = false, logits } = architecture.ending?.(keys, hparams) ?? {};
   const builder = new PlanBuilder(file);
   builder.leaveOut(isRopeFactors);
+  builder.leaveOut(isLeftOut);
   const x = architecture.build(builder, hparams, new Rope(hparams, factors));
   if (!encoder) {
     const last = rmsNorm(builder, x, norm, hparams.epsilon, "logits");
@@ -98,6 +100,7 @@ export function poolingOf(file: GgufFile, chosen?: PoolingKind): ModelPooling {
 }
 
 function architectureOf(file: GgufFile): Architecture {
+  checkFileType(file);
   const name = file.metadata.getString("general.architecture");
   if (Object.hasOwn(ARCHITECTURES, name)) return ARCHITECTURES[name];
   const known = Object.keys(ARCHITECTURES).map(quote).join(", ");

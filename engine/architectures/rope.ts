@@ -100,7 +100,7 @@ async function readTensor(file: GgufFile, name: string, length: number): Promise
   if (info.type !== "F32") {
     throw new GgufError("GGUF_HPARAM", `must be of type F32 (got ${info.type})`, { field });
   }
-  using source = await Deno.open(file.path);
+  using source = await Deno.open(info.path);
   await source.seek(info.offset, Deno.SeekMode.Start);
   const bytes = new Uint8Array(info.byteLength);
   for (let at = 0; at < bytes.length;) {

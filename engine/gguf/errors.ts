@@ -15,7 +15,8 @@ export type GgufErrorCode =
   | "GGUF_TRUNCATED"
   | "GGUF_VOCAB"
   | "GGUF_HPARAM"
-  | "GGUF_DATA";
+  | "GGUF_DATA"
+  | "GGUF_SPLIT";
 
 /** Where in the file: `byte` counts from its start, `field` is e.g. `tensor "output.weight"`. */
 export interface GgufErrorPlace {

@@ -92,7 +92,7 @@ const MAX = {
  * Defaults are llama.cpp's.  Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md#llm
  */
 export function readHparams(file: GgufFile, allowed: Allowed = {}): Hparams {
-  refuseSplit(file.metadata);
+  refuseSplit(file);
   const architecture = file.metadata.getString("general.architecture");
   const keys = new ArchitectureKeys(file.metadata, architecture);
   const blockCount = keys.count("block_count", MAX.blockCount);
@@ -148,13 +148,13 @@ function epsilonKey(keys: ArchitectureKeys, { layerNorm, eitherEpsilon }: Allowe
   return layerNorm || (eitherEpsilon && !keys.has(rms) && keys.has(mean)) ? mean : rms;
 }
 
-/** Models that are split into several files have this key in each. */
-function refuseSplit(metadata: Metadata): void {
+/** One of several files holds a part of the model only; `openGguf` finds the others. */
+function refuseSplit({ metadata, paths }: GgufFile): void {
   const key = "split.count";
   const parts = metadata.getCount(key, 1);
-  if (parts <= 1) return;
+  if (parts <= paths.length) return;
   const place = { byte: byteOf(metadata, key), field: `key ${quote(key)}` };
-  const detail = `the model is split into ${parts} files; join them with llama-gguf-split --merge`;
+  const detail = `the model is split into ${parts} files, of which this is one`;
   throw new GgufError("GGUF_HPARAM", detail, place);
 }
 

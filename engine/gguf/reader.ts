@@ -2,6 +2,7 @@ import { type ByteSource, Cursor } from "./cursor.ts";
 import { GgufError, quote } from "./errors.ts";
 import { readKeyValues } from "./key_values.ts";
 import { MetadataMap } from "./metadata.ts";
+import { isShard, joinShards } from "./shards.ts";
 import { readTensorTable } from "./tensor_table.ts";
 import type { GgufFile } from "./types.ts";
 
@@ -14,11 +15,16 @@ const MAX_TENSORS = 131_072;
 
 /**
  * Reads and checks the header of a GGUF file, version 2 or 3, little endian; of the tensors only what is said of them.
- * Throws GgufError for every file that breaks the format or a bound of this reader, and Deno's own errors where the file
+ * Of a model that was split into several files, any of them stands for all, which must lie beside it. Throws GgufError for every file that breaks the format or a bound of this reader, and Deno's own errors where the file
  * cannot be opened or read.
  * Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  */
 export async function openGguf(path: string): Promise<GgufFile> {
+  const file = await openOne(path);
+  return isShard(file) ? await joinShards(file, openOne) : file;
+}
+
+async function openOne(path: string): Promise<GgufFile> {
   using file = await Deno.open(path, { read: true });
   const { size, isFile } = await file.stat();
   if (!isFile) {
@@ -58,8 +64,9 @@ function parse(path: string, source: ByteSource): GgufFile {
   const tensorCount = readCount(cursor, "tensor count", MIN_TENSOR_BYTES, MAX_TENSORS);
   const keyValueCount = readCount(cursor, "key-value count", MIN_KEY_VALUE_BYTES, MAX_KEY_VALUES);
   const { entries, positions, alignment } = readKeyValues(cursor, keyValueCount);
-  const tensors = readTensorTable(cursor, tensorCount, alignment, source.size);
-  return { path, fileSize: source.size, version, metadata: new MetadataMap(entries, positions), tensors };
+  const tensors = readTensorTable(cursor, tensorCount, alignment, source.size, path);
+  const metadata = new MetadataMap(entries, positions);
+  return { path, paths: [path], fileSize: source.size, version, metadata, tensors };
 }
 
 function readVersion(cursor: Cursor): number {

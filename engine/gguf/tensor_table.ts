@@ -25,6 +25,7 @@ export function readTensorTable(
   count: number,
   alignment: number,
   fileSize: number,
+  path: string,
 ): Map<string, TensorInfo> {
   const entries = new Map<string, Entry>();
   for (let i = 0; i < count; i++) {
@@ -35,7 +36,7 @@ export function readTensorTable(
   checkPlaces([...entries.values()], dataStart, alignment, fileSize);
   const tensors = new Map<string, TensorInfo>();
   for (const { name, layout, shape, byteLength, offset } of entries.values()) {
-    tensors.set(name, { name, type: layout.name, shape, offset: dataStart + offset, byteLength });
+    tensors.set(name, { name, type: layout.name, shape, path, offset: dataStart + offset, byteLength });
   }
   return tensors;
 }

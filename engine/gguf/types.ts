@@ -45,13 +45,20 @@ export interface TensorInfo {
   readonly type: TensorType;
   /** ggml order: the contiguous dimension first, so a matrix is [columns, rows]. */
   readonly shape: readonly number[];
-  /** Byte offset from the start of the file. */
+  /** The file that holds it: one of the model's. */
+  readonly path: string;
+  /** Byte offset from the start of that file. */
   readonly offset: number;
   readonly byteLength: number;
 }
 
+/** A model's file, or the files that it was split into, read as one. */
 export interface GgufFile {
+  /** As it was named. */
   readonly path: string;
+  /** All of them, in order. */
+  readonly paths: readonly string[];
+  /** Bytes of all of them. */
   readonly fileSize: number;
   readonly version: number;
   readonly metadata: Metadata;

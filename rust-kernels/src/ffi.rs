@@ -74,6 +74,11 @@ exports! {
         model(h)?.open(text(&input[12..])?, tensors, bytes)?;
         Ok(0)
     };
+    /// Input: a path. The tensors after this are loaded from that file, until another is named.
+    blocking compy_model_file = |h, input, _| {
+        model(h)?.read_from(text(input)?)?;
+        Ok(0)
+    };
     /// Input: index, kind (0 matrix, 1 vector), type, columns, rows (u32 each), byte offset (u64).
     nonblocking compy_tensor_load = |h, input, _| {
         let mut w = Words::new(input);

@@ -30,6 +30,10 @@ fn shared_pool(threads: usize) -> std::io::Result<Arc<Turns<Pool>>> {
     Ok(pool)
 }
 
+fn open_file(path: &str) -> Result<File> {
+    File::open(path).map_err(|e| Error::new(format!("Cannot open {path}: {e}")))
+}
+
 pub struct Model {
     pub isa: Isa,
     pub threads: usize,
@@ -73,9 +77,22 @@ impl Model {
     /// No such file, or no such amount of memory.
     pub fn open(&self, path: &str, tensors: usize, bytes: usize) -> Result<()> {
         let mut state = self.state()?;
-        let file = File::open(path).map_err(|e| Error::new(format!("Cannot open {path}: {e}")))?;
+        let file = open_file(path)?;
         (state.file, state.executor) = (Some(file), None);
         state.weights = Some(Weights::new(tensors, bytes)?);
+        Ok(())
+    }
+
+    /// Loads the tensors that follow from another file of the model.
+    ///
+    /// # Errors
+    /// No such file; or nothing is open.
+    pub fn read_from(&self, path: &str) -> Result<()> {
+        let mut state = self.state()?;
+        if state.file.is_none() {
+            bail!("No model file is open");
+        }
+        state.file = Some(open_file(path)?);
         Ok(())
     }
 

@@ -73,6 +73,7 @@ export class CpuBackend implements Backend {
     const open = new WordWriter().u32(plan.tensors.length).u64(this.packedBytes(plan)).text(file.path)
       .bytes();
     this.#library.call("compy_model_open", this.#handle, open);
+    let path = file.path;
     const total = plan.tensors.reduce((sum, t) => sum + t.info.byteLength, 0);
     let done = 0;
     for (const [index, t] of plan.tensors.entries()) {
@@ -80,10 +81,14 @@ export class CpuBackend implements Backend {
         .u32(index, t.kind === "vector" ? 1 : 0, FORMATS[t.info.type].id, t.columns, t.rows)
         .u64(t.info.offset).bytes();
       try {
+        if (t.info.path !== path) {
+          path = t.info.path;
+          this.#library.call("compy_model_file", this.#handle, new TextEncoder().encode(path));
+        }
         await this.#library.callAsync("compy_tensor_load", this.#handle, input);
       } catch (cause) {
         const reason = cause instanceof Error ? cause.message : String(cause);
-        throw new Error(`Cannot load tensor "${t.info.name}" of ${file.path}: ${reason}`, { cause });
+        throw new Error(`Cannot load tensor "${t.info.name}" of ${t.info.path}: ${reason}`, { cause });
       }
       done += t.info.byteLength;
       progress?.(done, total);

@@ -36,6 +36,8 @@ export function shardRows(rowBytes: readonly number[], paired: boolean, bindingB
 export class WeightLoader {
   #inFlight = 0;
   #done = 0;
+  /** Open while weights are read. */
+  readonly #files = new Map<string, Deno.FsFile>();
   readonly #total: number;
 
   constructor(
@@ -50,16 +52,17 @@ export class WeightLoader {
   }
 
   async load(program: Program): Promise<Weights> {
-    using source = await Deno.open(this.file.path);
+    using opened = new DisposableStack();
+    for (const path of this.file.paths) this.#files.set(path, opened.use(await Deno.open(path)));
     const matrices: Shard[][] = [];
-    for (const matrix of program.matrices) matrices.push(await this.#matrix(source, matrix));
+    for (const matrix of program.matrices) matrices.push(await this.#matrix(matrix));
     const vectors: GPUBuffer[] = [];
-    for (const vector of program.vectors) vectors.push(await this.#vector(source, vector));
+    for (const vector of program.vectors) vectors.push(await this.#vector(vector));
     await this.device.queue.onSubmittedWorkDone();
     return { matrices, vectors };
   }
 
-  async #matrix(source: Deno.FsFile, matrix: GpuMatrix): Promise<Shard[]> {
+  async #matrix(matrix: GpuMatrix): Promise<Shard[]> {
     const { info } = this.plan.tensors[matrix.tensors[0]];
     const rowBytes = planeRowBytes(info.type, matrix.columns);
     const most = shardRows(rowBytes, matrix.paired, this.bindingBytes);
@@ -77,14 +80,14 @@ export class WeightLoader {
         planes.push(await this.memory.storage(info.name, bytes * rows * (matrix.paired ? 2 : 1)));
       }
       const shard = { first, rows, planes };
-      await this.#fill(source, matrix, shard, rowBytes);
+      await this.#fill(matrix, shard, rowBytes);
       shards.push(shard);
     }
     return shards;
   }
 
   /** Uploads a shard's rows: of each tensor those that fall into it. */
-  async #fill(source: Deno.FsFile, matrix: GpuMatrix, shard: Shard, rowBytes: readonly number[]) {
+  async #fill(matrix: GpuMatrix, shard: Shard, rowBytes: readonly number[]) {
     let before = 0; // rows of the tensors before this one
     for (const [half, id] of matrix.tensors.entries()) {
       const { info, rows } = this.plan.tensors[id];
@@ -92,13 +95,12 @@ export class WeightLoader {
       const from = Math.max(shard.first, start);
       const to = Math.min(shard.first + shard.rows, start + rows);
       const at = from - shard.first + (matrix.paired ? half * shard.rows : 0);
-      if (from < to) await this.#rows(source, info, [from - start, to - start], { ...shard, at, rowBytes });
+      if (from < to) await this.#rows(info, [from - start, to - start], { ...shard, at, rowBytes });
       before += rows;
     }
   }
 
   async #rows(
-    source: Deno.FsFile,
     info: TensorInfo,
     [from, to]: readonly [number, number],
     target: {
@@ -112,12 +114,12 @@ export class WeightLoader {
     const pieceRows = Math.max(1, Math.floor(PIECE / bytesOfRow));
     for (let row = from; row < to; row += pieceRows) {
       const count = Math.min(pieceRows, to - row);
-      const bytes = await this.#read(source, info, row * bytesOfRow, count * bytesOfRow);
+      const bytes = await this.#read(info, row * bytesOfRow, count * bytesOfRow);
       const nan = findNan(info.type, bytes, columns);
       if (nan) {
         const place = `${info.type}'s scale of row ${row + nan[0]}, column ${nan[1]}`;
         throw new GpuError(
-          `Cannot load tensor "${info.name}" of ${this.file.path}: ${place} is NaN: the file is damaged or badly converted`,
+          `Cannot load tensor "${info.name}" of ${info.path}: ${place} is NaN: the file is damaged or badly converted`,
         );
       }
       const packed = packPlanes(info.type, bytes, count, columns);
@@ -134,13 +136,13 @@ export class WeightLoader {
     }
   }
 
-  async #vector(source: Deno.FsFile, vector: GpuVector): Promise<GPUBuffer> {
+  async #vector(vector: GpuVector): Promise<GPUBuffer> {
     const values = new Float32Array(vector.parts.reduce((sum, part) => sum + part.length, 0));
     let at = 0;
     for (const { tensor, length } of vector.parts) {
       if (tensor !== undefined) {
         const { info } = this.plan.tensors[tensor];
-        values.set(floats(info, await this.#read(source, info, 0, info.byteLength)), at);
+        values.set(floats(info, await this.#read(info, 0, info.byteLength)), at);
       }
       at += length;
     }
@@ -149,14 +151,15 @@ export class WeightLoader {
     return buffer;
   }
 
-  async #read(source: Deno.FsFile, info: TensorInfo, offset: number, length: number) {
+  async #read(info: TensorInfo, offset: number, length: number) {
+    const source = this.#files.get(info.path)!;
     await source.seek(info.offset + offset, Deno.SeekMode.Start);
     const bytes = new Uint8Array(length);
     for (let filled = 0; filled < length;) {
       const read = await source.read(bytes.subarray(filled));
       if (read === null) {
         throw new Error(
-          `Cannot load tensor "${info.name}" of ${this.file.path}: the file has become shorter`,
+          `Cannot load tensor "${info.name}" of ${info.path}: the file has become shorter`,
         );
       }
       filled += read;

@@ -1,0 +1,56 @@
+import { GgufError, quote } from "../gguf/errors.ts";
+import type { GgufFile, TensorInfo } from "../gguf/types.ts";
+import { isRopeFactors } from "./rope.ts";
+
+/** Parts of a model that its texts are computed without, by the names of their tensors. */
+const PARTS: readonly (readonly [part: string, names: RegExp])[] = [
+  ["vision", /^(v|mm|vision|resampler)\./],
+  ["audio", /^a\./],
+  ["drafting (MTP)", /^mtp\.|\.nextn\./],
+];
+
+/** What a file may be instead of a model, by `general.type`, and what to do. */
+const OTHER_TYPES: Readonly<Record<string, string>> = {
+  mmproj: "this is the vision or audio part of a model; name the model's own file",
+  adapter: "this is an adapter, which compy does not apply; merge it into its model first",
+  imatrix: "these are statistics for quantising a model; name the model's own file",
+};
+
+/** A part of a file that no plan reads. */
+export interface LeftOutPart {
+  readonly part: string;
+  readonly tensors: number;
+  readonly bytes: number;
+}
+
+/** Whether a tensor belongs to a part that no architecture computes. */
+export function isLeftOut(name: string): boolean {
+  return PARTS.some(([, names]) => names.test(name));
+}
+
+/** What of the file's tensors is not among those that are read, by part, the largest first. */
+export function leftOutParts(file: GgufFile, read: ReadonlySet<string>): LeftOutPart[] {
+  const parts = new Map<string, LeftOutPart>();
+  for (const tensor of file.tensors.values()) {
+    if (read.has(tensor.name) || isRopeFactors(tensor.name)) continue;
+    const part = partOf(tensor);
+    const { tensors, bytes } = parts.get(part) ?? { tensors: 0, bytes: 0 };
+    parts.set(part, { part, tensors: tensors + 1, bytes: bytes + tensor.byteLength });
+  }
+  return [...parts.values()].sort((a, b) => b.bytes - a.bytes);
+}
+
+/** Whole layers that are left out draft tokens for another decoder to check. */
+function partOf({ name }: TensorInfo): string {
+  const known = PARTS.find(([, names]) => names.test(name))?.[0];
+  return known ?? (name.startsWith("blk.") ? "drafting (MTP)" : "not used for texts");
+}
+
+/** Throws GgufError where the file says that it is something else than a model. */
+export function checkFileType({ metadata }: GgufFile): void {
+  if (!metadata.has("general.type")) return;
+  const type = metadata.getString("general.type");
+  if (!Object.hasOwn(OTHER_TYPES, type)) return;
+  const detail = `must be "model" (got ${quote(type)}): ${OTHER_TYPES[type]}`;
+  throw new GgufError("GGUF_HPARAM", detail, { field: 'key "general.type"' });
+}

@@ -1,0 +1,122 @@
+import { basename, dirname, join } from "@std/path";
+import { GgufError, quote } from "./errors.ts";
+import type { GgufFile, TensorInfo } from "./types.ts";
+
+/**
+ * A model in several files, as llama.cpp's splitter makes them: NAME-00001-of-00003.gguf and so on, each a GGUF file with tensors of
+ * its own and `split.no`, `split.count` and `split.tensors.count`; the first has the metadata of the model too.
+ */
+const NAME = /^(.+)-(\d{5})-of-(\d{5})\.gguf$/s;
+
+const COUNT = "split.count";
+const NUMBER = "split.no";
+const TENSORS = "split.tensors.count";
+
+/** Whether the file is one of several. */
+export function isShard({ metadata }: GgufFile): boolean {
+  return metadata.has(COUNT) && metadata.getCount(COUNT) > 1;
+}
+
+/** The files of the model that a shard of this name belongs to, in order; the file alone where the name is no shard's. */
+export function shardPaths(path: string): string[] {
+  const match = NAME.exec(basename(path));
+  if (!match) return [path];
+  const digits = (number: number) => String(number).padStart(5, "0");
+  return Array.from({ length: Math.max(1, Number(match[3])) }, (_, i) => {
+    return join(dirname(path), `${match[1]}-${digits(i + 1)}-of-${match[3]}.gguf`);
+  });
+}
+
+/**
+ * The whole model of which one file was opened. `open` opens another. Throws GgufError(GGUF_SPLIT) where one is missing, or is not of
+ * this model, and what `open` throws.
+ */
+export async function joinShards(
+  given: GgufFile,
+  open: (path: string) => Promise<GgufFile>,
+): Promise<GgufFile> {
+  const count = given.metadata.getCount(COUNT);
+  const number = given.metadata.getCount(NUMBER);
+  const paths = shardPaths(given.path);
+  if (paths.length !== count || basename(paths[number] ?? "") !== basename(given.path)) {
+    const [shard, all] = [number + 1, count].map((number) => String(number).padStart(5, "0"));
+    const detail =
+      `this is file ${
+        number + 1
+      } of ${count} of a model: its name must end in "-${shard}-of-${all}.gguf", and ` +
+      `those of the others likewise (got ${quote(basename(given.path))})`;
+    throw new GgufError("GGUF_SPLIT", detail, { field: `key ${quote(NUMBER)}` });
+  }
+  const shards: GgufFile[] = [];
+  for (const [i, path] of paths.entries()) {
+    shards.push(i === number ? given : await openShard(path, i, given, open));
+  }
+  return { ...shards[0], path: given.path, paths, fileSize: sum(shards), tensors: joinTensors(shards) };
+}
+
+async function openShard(
+  path: string,
+  number: number,
+  given: GgufFile,
+  open: (path: string) => Promise<GgufFile>,
+): Promise<GgufFile> {
+  const name = quote(basename(path));
+  let file: GgufFile;
+  try {
+    file = await open(path);
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) {
+      const beside = quote(basename(given.path));
+      throw new GgufError("GGUF_SPLIT", `the model's file ${name} is missing; it must lie beside ${beside}`);
+    }
+    if (error instanceof GgufError) error.message = `In ${name}: ${error.message}`;
+    throw error;
+  }
+  const expected: [key: string, value: number | string | undefined][] = [
+    [NUMBER, number],
+    [COUNT, given.metadata.getCount(COUNT)],
+    [TENSORS, given.metadata.getCount(TENSORS)],
+  ];
+  // Only the first must have it, and what has another is of another model.
+  for (const key of ["general.architecture", "general.name"]) {
+    const both = [file, given].map(({ metadata }) => metadata.entries.get(key));
+    if (both.every((value) => typeof value === "string")) expected.push([key, both[1] as string]);
+  }
+  for (const [key, value] of expected) {
+    const found = file.metadata.entries.get(key);
+    if (found === value) continue;
+    const got = found === undefined ? "nothing" : typeof found === "string" ? quote(found) : String(found);
+    const must = typeof value === "string" ? quote(value) : value;
+    const detail = `must be ${must} in ${name}, as ${
+      quote(basename(given.path))
+    } implies (got ${got}): is it of another model?`;
+    throw new GgufError("GGUF_SPLIT", detail, { field: `key ${quote(key)}` });
+  }
+  return file;
+}
+
+function sum(shards: readonly GgufFile[]): number {
+  return shards.reduce((bytes, { fileSize }) => bytes + fileSize, 0);
+}
+
+function joinTensors(shards: readonly GgufFile[]): Map<string, TensorInfo> {
+  const tensors = new Map<string, TensorInfo>();
+  for (const shard of shards) {
+    for (const [name, info] of shard.tensors) {
+      const other = tensors.get(name);
+      if (other) {
+        const files = [other.path, info.path].map((path) => quote(basename(path))).join(" and ");
+        throw new GgufError("GGUF_SPLIT", `the tensor stands in ${files}`, {
+          field: `tensor ${quote(name)}`,
+        });
+      }
+      tensors.set(name, info);
+    }
+  }
+  const expected = shards[0].metadata.getCount(TENSORS);
+  if (tensors.size !== expected) {
+    const detail = `must be the number of the tensors in all files, ${tensors.size} (got ${expected})`;
+    throw new GgufError("GGUF_SPLIT", detail, { field: `key ${quote(TENSORS)}` });
+  }
+  return tensors;
+}
