@@ -1,7 +1,7 @@
 import { ArchitectureKeys } from "./architecture_keys.ts";
 import { GgufError, quote } from "./errors.ts";
 import { byteOf } from "./metadata.ts";
-import type { GgufFile, Metadata, TensorInfo } from "./types.ts";
+import type { GgufFile, TensorInfo } from "./types.ts";
 
 /** How rotary frequencies are stretched for contexts that are longer than the trained one. */
 export type RopeScaling =

@@ -1,0 +1,182 @@
+import { assert } from "@std/assert";
+import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
+import { GgufError } from "../engine/gguf/errors.ts";
+import { MetadataMap } from "../engine/gguf/metadata.ts";
+import { readPooling } from "../engine/gguf/pooling.ts";
+import { openGguf } from "../engine/gguf/reader.ts";
+import type { GgufFile, Metadata, MetadataValue, TensorInfo } from "../engine/gguf/types.ts";
+import { engineSize } from "../engine/size.ts";
+import {
+  bpeMetadata,
+  characterMap,
+  spmMetadata,
+  tokenizerMetadata,
+  unigramMetadata,
+  wordPieceMetadata,
+} from "../engine/tokenizer/testing.ts";
+import { createTokenizer } from "../engine/tokenizer/tokenizer.ts";
+import { type Architecture, FAMILIES } from "./synth/registry.ts";
+import { synthesize } from "./synth/synth.ts";
+
+/*
+ * Files from strangers: of each family's model every key and every tensor is spoiled in every way that the format allows, keys that
+ * it lacks but is asked for among them. Each is refused by GgufError, or loads; nothing else is thrown, and nothing takes long.
+ */
+
+const VALUES: readonly MetadataValue[] = [
+  ...[0, 1, 2, 3, 7, 16, 31, 64, 1000, 4096, 2 ** 31, 2 ** 32 - 1, 2 ** 53 - 1],
+  ...[-1, 0.5, 1e-30, 1e30, NaN, Infinity, -Infinity],
+  ...[2n ** 63n, -(2n ** 63n), "", "none", "yarn", true, false, [] as string[], ["x"], [true, false]],
+  ...[Int32Array.of(), Int32Array.of(0), Int32Array.of(-1, 3, 5, 2), new Int32Array(70_000).fill(1)],
+  ...[Float32Array.of(NaN, 0, -1, 2), new Uint32Array(3).fill(2 ** 31)],
+];
+const SLOWEST_MS = 2000;
+
+/** Tells which keys are asked for. */
+class Watched implements Metadata {
+  readonly asked = new Set<string>();
+  constructor(private readonly metadata: Metadata) {}
+  get entries() {
+    return this.metadata.entries;
+  }
+  #note<T>(key: string, value: T): T {
+    this.asked.add(key);
+    return value;
+  }
+  has = (key: string) => this.#note(key, this.metadata.has(key));
+  getNumber = (key: string, fallback?: number) => this.#note(key, this.metadata.getNumber(key, fallback));
+  getCount = (key: string, fallback?: number) => this.#note(key, this.metadata.getCount(key, fallback));
+  getString = (key: string, fallback?: string) => this.#note(key, this.metadata.getString(key, fallback));
+  getBoolean = (key: string, fallback?: boolean) => this.#note(key, this.metadata.getBoolean(key, fallback));
+  getStrings = (key: string) => this.#note(key, this.metadata.getStrings(key));
+  getNumbers = (key: string) => this.#note(key, this.metadata.getNumbers(key));
+}
+
+async function load(file: GgufFile) {
+  const plan = buildPlan(file, await readRopeFactors(file), readPooling(file));
+  engineSize(plan, { contextLength: 64, parallel: 1 });
+  createTokenizer(file.metadata);
+  return plan;
+}
+
+/** The file with a key of another value, or without it. */
+function withKey(file: GgufFile, key: string, value: MetadataValue | undefined): GgufFile {
+  const entries = new Map(file.metadata.entries);
+  if (value === undefined) entries.delete(key);
+  else entries.set(key, value);
+  return { ...file, metadata: new MetadataMap(entries) };
+}
+
+/** Ways to spoil a tensor: all lie where the reader would let them. */
+function* spoiledTensors(file: GgufFile): Generator<[what: string, file: GgufFile]> {
+  const seen = new Set<string>();
+  for (const info of file.tensors.values()) {
+    // The same tensor of the next layer is read by the same code.
+    const kind = info.name.replace(/\d+/, "");
+    const first = !seen.has(kind);
+    seen.add(kind);
+    if (!first) continue;
+    const [columns, ...rest] = info.shape;
+    const shapes = [
+      [columns],
+      [columns, 1],
+      [...info.shape, 1],
+      [...info.shape, 2],
+      info.shape.toReversed(),
+      [
+        columns,
+        ...rest.map((rows) => rows + 1),
+      ],
+      [columns / 2, ...rest],
+    ];
+    const others: (TensorInfo | undefined)[] = [
+      undefined,
+      ...shapes.map((shape) => ({ ...info, shape })),
+      ...(["F32", "F16", "Q8_0", "Q4_K", "MXFP4"] as const).map((type) => ({ ...info, type })),
+    ];
+    for (const other of others) {
+      const tensors = new Map(file.tensors);
+      if (other) tensors.set(info.name, other);
+      else tensors.delete(info.name);
+      yield [`${info.name} of ${other ? `${other.type} ${other.shape}` : "nothing"}`, { ...file, tensors }];
+    }
+  }
+  const strange = { ...file.tensors.values().next().value!, name: "blk.0.strange.weight" };
+  yield ["a strange tensor", { ...file, tensors: new Map([...file.tensors, [strange.name, strange]]) }];
+}
+
+function* spoiledKeys(file: GgufFile, keys: Iterable<string>): Generator<[what: string, file: GgufFile]> {
+  for (const key of keys) {
+    for (const value of [undefined, ...VALUES]) {
+      const words = typeof value === "object"
+        ? `${value.constructor.name} of ${value.length}`
+        : String(value);
+      yield [`${key} = ${words}`, withKey(file, key, value)];
+    }
+  }
+}
+
+for (const architecture of Object.keys(FAMILIES) as Architecture[]) {
+  Deno.test(`${architecture}: a file with any key or tensor spoiled is refused in words, or loads`, async () => {
+    const path = await Deno.makeTempFile({ prefix: "hostile-", suffix: ".gguf" });
+    try {
+      await Deno.writeFile(path, synthesize({ architecture, types: ["Q8_0"], seed: 1 }));
+      const sound = await openGguf(path);
+      const watched = new Watched(sound.metadata);
+      await load({ ...sound, metadata: watched });
+      // Tokenizers have a sweep of their own.
+      const keys = [...new Set([...sound.metadata.entries.keys(), ...watched.asked])]
+        .filter((key) => !key.startsWith("tokenizer."));
+      for (const [what, file] of [...spoiledKeys(sound, keys), ...spoiledTensors(sound)]) {
+        const start = performance.now();
+        try {
+          await load(file);
+        } catch (error) {
+          assert(error instanceof GgufError, `${what}: ${error instanceof Error ? error.stack : error}`);
+        }
+        const ms = performance.now() - start;
+        assert(ms < SLOWEST_MS, `${what} took ${ms} ms`);
+      }
+    } finally {
+      await Deno.remove(path);
+    }
+  });
+}
+
+const PIECES = { "▁": -1, a: -2, "▁a": -3, b: -4, ab: -5 };
+const VOCABULARIES: Readonly<Record<string, Metadata>> = {
+  gpt2: bpeMetadata({ merges: ["a b"], extra: [["<x>", 3]] }),
+  llama: spmMetadata(PIECES),
+  bert: wordPieceMetadata(Object.keys(PIECES)),
+  t5: unigramMetadata(PIECES, { "ggml.precompiled_charsmap": characterMap({ A: "a", "\u3000": " " }) }),
+  gemma4: tokenizerMetadata({
+    "ggml.model": "gemma4",
+    "ggml.tokens": ["<bos>", ...Object.keys(PIECES)],
+    "ggml.merges": ["▁ a", "a b"],
+    "ggml.bos_token_id": 0,
+  }),
+};
+
+for (const [kind, metadata] of Object.entries(VOCABULARIES)) {
+  Deno.test(`${kind}: a vocabulary with any key spoiled is refused in words, or encodes`, () => {
+    const watched = new Watched(metadata);
+    createTokenizer(watched);
+    for (const key of new Set([...metadata.entries.keys(), ...watched.asked])) {
+      for (const value of [undefined, ...VALUES, new Uint8Array(300).fill(255), new Uint8Array(300)]) {
+        const entries = new Map(metadata.entries);
+        if (value === undefined) entries.delete(key);
+        else entries.set(key, value);
+        try {
+          const tokenizer = createTokenizer(new MetadataMap(entries));
+          const tokens = tokenizer.encode("A ab\u3000\n<x>é", { addSpecial: true, parseSpecial: true });
+          tokenizer.decode(tokens, { special: true });
+        } catch (error) {
+          assert(
+            error instanceof GgufError,
+            `${key} = ${value}: ${error instanceof Error ? error.stack : error}`,
+          );
+        }
+      }
+    }
+  });
+}
