@@ -11,9 +11,13 @@ const MARKED_SIGNS = "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*";
 
 const UPPER = "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}";
 const LOWER = "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}";
-const O200K = `[^\\r\\n\\p{L}\\p{N}]?[${UPPER}]*[${LOWER}]+${CONTRACTIONS}?` +
-  `|[^\\r\\n\\p{L}\\p{N}]?[${UPPER}]+[${LOWER}]*${CONTRACTIONS}?` +
-  `|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*${REST}`;
+
+/** The o200k family: words as far as their case allows, with what may follow them, and so many digits. */
+function cased(after: string, digits: string): string {
+  const lead = "[^\\r\\n\\p{L}\\p{N}]?";
+  const words = `${lead}[${UPPER}]*[${LOWER}]+${after}|${lead}[${UPPER}]+[${LOWER}]*${after}`;
+  return `${words}|${digits}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*${REST}`;
+}
 
 /** GGUF's names, by expression; where a word that is a token is taken whole, and where not. */
 const BY_EXPRESSION: ReadonlyMap<string, { readonly whole?: string; readonly merged?: string }> = new Map([
@@ -21,7 +25,8 @@ const BY_EXPRESSION: ReadonlyMap<string, { readonly whole?: string; readonly mer
   [`${CONTRACTIONS}${MARKED_LETTERS}|\\p{N}${MARKED_SIGNS}${REST}`, { merged: "qwen35" }],
   [`${CONTRACTIONS}${LETTERS}|\\p{N}{1,3}${SIGNS}${REST}`, { whole: "llama-bpe", merged: "smaug-bpe" }],
   // A word that is a token is one by its merges too.
-  [O200K, { whole: "gpt-4o", merged: "gpt-4o" }],
+  [cased(`${CONTRACTIONS}?`, "\\p{N}{1,3}"), { whole: "gpt-4o", merged: "gpt-4o" }],
+  [cased("", "\\p{N}"), { whole: "tekken" }],
 ]);
 
 /**
@@ -43,7 +48,7 @@ export function preTokenizerName(tokenizer: Fields, wholeWords: boolean): string
     tokenizer.refuse(
       key,
       `the expression ${inWords(expression)}`,
-      "those of Qwen2, Qwen3, Qwen3.5, Llama 3 and gpt-oss",
+      "those of Qwen2, Qwen3, Qwen3.5, Llama 3, o200k and Tekken",
     );
   }
   if (!wholeWords && types === "ByteLevel" && isGpt2(first)) return "gpt-2";

@@ -69,6 +69,8 @@ const CUTS: [what: string, preTokenizer: object, ignoreMerges: boolean, name: st
   ["Qwen3.5's", split(WORDS.qwen3_5), false, "qwen35"],
   ["Llama 3's", split(WORDS.llama), true, "llama-bpe"],
   ["Llama 3's without whole words", split(WORDS.llama), false, "smaug-bpe"],
+  ["o200k's", split(WORDS.o200k), true, "gpt-4o"],
+  ["Tekken's", split(WORDS.tekken), true, "tekken"],
   ["GPT-2's", { type: "ByteLevel", add_prefix_space: false, use_regex: true }, false, "gpt-2"],
   [
     "SmolLM's",
