@@ -2,6 +2,7 @@
 
     python3 exact --steps 16 --top 20 [--kv f16] MODEL.gguf ... < prompts.json > answers.jsonl
     python3 exact --pool last MODEL.gguf < prompts.json > rows.jsonl
+    python3 exact --score MODEL.gguf < prompts.json > log-probabilities.jsonl
 
 Follows the greedy tokens from each prompt of a JSON list of lists, and prints one line a model and prompt:
 {"model", "prompt", "steps": [{"token", "top": [[id, log-probability], ...]}, ...]}. With --kv f16 each step has "rounded" too: the
@@ -25,11 +26,15 @@ def main():
     parser.add_argument("--kv", choices=["f16"])
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--pool", choices=["mean", "cls", "last", "rank"])
+    parser.add_argument("--score", action="store_true", help="print the log-probability of each token but the first")
     args = parser.parse_args()
     prompts = json.load(sys.stdin)
     for path in args.models:
         model = open_model(path, args.context)
         for prompt in prompts:
+            if args.score:
+                print(json.dumps(model.score(prompt).tolist()), flush=True)
+                continue
             if args.pool:
                 print(json.dumps(model.pooled(prompt, args.pool).tolist()), flush=True)
                 continue

@@ -168,6 +168,13 @@ class Model:
         logits = logits - logits.max()
         return logits - np.log(np.exp(logits).sum())
 
+    def score(self, tokens):
+        """The log-probability of each token but the first: (tokens - 1)."""
+        logits = self.logits(self.rows(tokens[:-1], Cache(self.layers)))
+        logits = logits - logits.max(axis=1, keepdims=True)
+        chosen = logits[np.arange(len(tokens) - 1), tokens[1:]]
+        return chosen - np.log(np.exp(logits).sum(axis=1))
+
     def greedy(self, tokens, steps, top, halves):
         """The likeliest tokens after each step; with `halves` also with keys and values in f16, along the same tokens."""
         cache, rounded, out = Cache(self.layers), Cache(self.layers, True), []
