@@ -27,6 +27,7 @@ Deno.test("a valid model is read whole: metadata, tensors, hyper-parameters and 
     name: "blk.0.attn_k.weight",
     type: "Q8_0",
     shape: [32, 16],
+    path: file.path,
     offset: built.at("blk.0.attn_k.weight/data"),
     byteLength: 16 * 34,
   });
@@ -38,7 +39,7 @@ Deno.test("a valid model is read whole: metadata, tensors, hyper-parameters and 
 Deno.test("a file from disk reads like the same bytes in memory", async () => {
   const { bytes } = smallModel().build();
   const file = await withFile(bytes, openGguf);
-  const memory = parseGguf(bytes);
+  const memory = parseGguf(bytes, bytes.length, file.path);
   assertEquals([...file.metadata.entries], [...memory.metadata.entries]);
   assertEquals([...file.tensors], [...memory.tensors]);
 });
