@@ -129,7 +129,7 @@ export async function measureModel(options: LoadOptions): Promise<MeasuredModel>
     memory: { ...size.memory, weights },
     contextLength: size.contextLength,
     load: async (signal) => {
-      await checkUnchanged(options.model, version, "now: the file has changed since its header was read");
+      checkUnchanged(options.model, version, "now: the file has changed since its header was read");
       const measured = {
         file,
         plan: withContext(plan, size.contextLength),
@@ -278,14 +278,14 @@ export async function loadReloadingEngine(
     progress: undefined,
   };
   const load = async (signal: AbortSignal) => {
-    await checkUnchanged(options.model, version, "again: the file has changed since it was loaded first");
+    checkUnchanged(options.model, version, "again: the file has changed since it was loaded first");
     return (await loadEngine({ ...again, signal })).engine;
   };
   return { ...loaded, engine: new ReloadingEngine(loaded.engine, { load, note }) };
 }
 
 /** Throws where the file is another than that of which the version was taken. */
-async function checkUnchanged(path: string, version: string, otherwise: string): Promise<void> {
+function checkUnchanged(path: string, version: string, otherwise: string): void {
   if (fileVersion(path) !== version) throw new Error(`Cannot load ${path} ${otherwise}`);
 }
 
