@@ -57,17 +57,21 @@ pub(super) fn indices<S: Simd, const BITS: u32>(s: S, low: S::B, high: S::B) -> 
 #[inline(always)]
 pub(super) fn eights<S: Simd, const N: usize>(s: S, table: &[u16; N], index: [S::B; 2]) -> [S::B; 8] {
     let [a, b] = s.b_lookup16(table, index);
-    let (a4, b4) = (s.b_shr32(a, 4), s.b_shr32(b, 4));
-    let two = |v| s.b_and32(v, 0x0c03_0c03);
+    let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (two_points(s, a), two_points(s, b));
+    [a0, a1, a2, a3, b0, b1, b2, b3]
+}
+
+// Here and in the formats no closures: those that are not inlined would not be compiled for the instruction set.
+
+#[inline(always)]
+fn two_points<S: Simd>(s: S, v: S::B) -> [S::B; 4] {
+    const VALUES: u32 = 0x0c03_0c03;
+    let v4 = s.b_shr32(v, 4);
     [
-        two(s.b_pairs::<false>(a)),
-        two(s.b_pairs::<false>(a4)),
-        two(s.b_pairs::<true>(a)),
-        two(s.b_pairs::<true>(a4)),
-        two(s.b_pairs::<false>(b)),
-        two(s.b_pairs::<false>(b4)),
-        two(s.b_pairs::<true>(b)),
-        two(s.b_pairs::<true>(b4)),
+        s.b_and32(s.b_pairs::<false>(v), VALUES),
+        s.b_and32(s.b_pairs::<false>(v4), VALUES),
+        s.b_and32(s.b_pairs::<true>(v), VALUES),
+        s.b_and32(s.b_pairs::<true>(v4), VALUES),
     ]
 }
 
@@ -75,9 +79,18 @@ pub(super) fn eights<S: Simd, const N: usize>(s: S, table: &[u16; N], index: [S:
 #[inline(always)]
 pub(super) fn fours<S: Simd, const N: usize>(s: S, table: &[u16; N], index: [S::B; 2]) -> [S::B; 4] {
     let [a, b] = s.b_lookup16(table, index);
-    let low = |v| s.b_or(s.b_and32(v, 0x0000_0f0f), s.b_and32(s.b_shl32(v, 12), 0x0f0f_0000));
-    let high = |v| s.b_or(s.b_and32(s.b_shr32(v, 16), 0x0000_0f0f), s.b_and32(s.b_shr32(v, 4), 0x0f0f_0000));
-    [low(a), high(a), low(b), high(b)]
+    [low_point(s, a), high_point(s, a), low_point(s, b), high_point(s, b)]
+}
+
+/// The values of the point in the low or high half of each lane.
+#[inline(always)]
+fn low_point<S: Simd>(s: S, v: S::B) -> S::B {
+    s.b_or(s.b_and32(v, 0x0000_0f0f), s.b_and32(s.b_shl32(v, 12), 0x0f0f_0000))
+}
+
+#[inline(always)]
+fn high_point<S: Simd>(s: S, v: S::B) -> S::B {
+    s.b_or(s.b_and32(s.b_shr32(v, 16), 0x0000_0f0f), s.b_and32(s.b_shr32(v, 4), 0x0f0f_0000))
 }
 
 /// Codes of magnitudes that `table` looks up, and of their negatives where `signs`, a plane of one bit, has one.

@@ -74,12 +74,7 @@ impl BlockFormat for Iq1M {
             let high = s.b_shr32(s.b_load(unit.add((10 + b / 2 * 4) * S::LANES)), b as u32 % 2 * 8);
             let low = s.b_load(Self::planes::<S>(unit, blocks, b));
             let points = eights(s, &TABLE, indices::<S, 3>(s, low, high));
-            let more = |n| {
-                let bits = s.b_and32(s.b_shr32(high, n), MORE * 0x1_0001);
-                let bytes = s.b_or(bits, s.b_shl32(bits, 8));
-                [s.b_pairs::<false>(bytes), s.b_pairs::<true>(bytes)]
-            };
-            let more = [more(5), more(6)];
+            let more = [more(s, s.b_shr32(high, 5)), more(s, s.b_shr32(high, 6))];
             groups!(G => s.b_or(s.b_lookup(&CODES, points[G]), more[G / 4][G / 2 % 2]))
         }
     }
@@ -91,4 +86,12 @@ impl BlockFormat for Iq1M {
             [eighths(s, d, nibble_of(s, unit, 2, b)), eighths(s, d, nibble_of(s, unit, 6, b))]
         }
     }
+}
+
+/// `MORE` in the bytes of the first and of the second of two points, where bits 1 and 17 of each lane say so.
+#[inline(always)]
+fn more<S: Simd>(s: S, v: S::B) -> [S::B; 2] {
+    let bits = s.b_and32(v, MORE * 0x1_0001);
+    let bytes = s.b_or(bits, s.b_shl32(bits, 8));
+    [s.b_pairs::<false>(bytes), s.b_pairs::<true>(bytes)]
 }

@@ -3,6 +3,7 @@
 use super::grid_codes::{eights, eights_table, indices, of_values};
 use super::iq2_xxs::eighths;
 use super::{BlockFormat, GgufType, Slot, grids, half_at, u16_at};
+use crate::groups;
 use crate::simd::Simd;
 
 pub struct Iq1S;
@@ -77,7 +78,7 @@ impl BlockFormat for Iq1S {
             let more = s.b_and32(s.b_shr32(head, nibble(b) + 2), MORE);
             let more = s.b_or(more, s.b_shl32(more, 8));
             let more = s.b_or(more, s.b_shl32(more, 16));
-            points.map(|v| s.b_or(s.b_lookup(&CODES, v), more))
+            groups!(G => s.b_or(s.b_lookup(&CODES, points[G]), more))
         }
     }
 

@@ -71,11 +71,12 @@ impl BlockFormat for Iq3S {
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            let at = |plane| s.b_load(p.add(planes::plane_bytes(plane, S::LANES)));
+            let (first, second) = (s.b_load(p), s.b_load(p.add(planes::plane_bytes(1, S::LANES))));
+            let signs = s.b_load(p.add(planes::plane_bytes(2, S::LANES)));
             let high = s.b_shr32(s.b_load(unit.add((6 + b / 4 * 4) * S::LANES)), (b % 4 * 4) as u32);
-            let [c0, c1, c2, c3] = fours(s, &TABLE, indices::<S, 1>(s, at(0), high));
-            let [c4, c5, c6, c7] = fours(s, &TABLE, indices::<S, 1>(s, at(1), s.b_shr32(high, 2)));
-            signed(s, [c0, c1, c2, c3, c4, c5, c6, c7], &CODES, at(2), 2 * OFFSET)
+            let [c0, c1, c2, c3] = fours(s, &TABLE, indices::<S, 1>(s, first, high));
+            let [c4, c5, c6, c7] = fours(s, &TABLE, indices::<S, 1>(s, second, s.b_shr32(high, 2)));
+            signed(s, [c0, c1, c2, c3, c4, c5, c6, c7], &CODES, signs, 2 * OFFSET)
         }
     }
 

@@ -60,10 +60,11 @@ impl BlockFormat for Iq3Xxs {
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            let at = |plane| s.b_load(p.add(planes::plane_bytes(plane, S::LANES)));
-            let half = |low| fours(s, &TABLE, indices::<S, 0>(s, low, low));
-            let ([c0, c1, c2, c3], [c4, c5, c6, c7]) = (half(at(0)), half(at(1)));
-            signed(s, [c0, c1, c2, c3, c4, c5, c6, c7], &CODES, at(2), 2 * OFFSET)
+            let (first, second) = (s.b_load(p), s.b_load(p.add(planes::plane_bytes(1, S::LANES))));
+            let signs = s.b_load(p.add(planes::plane_bytes(2, S::LANES)));
+            let [c0, c1, c2, c3] = fours(s, &TABLE, indices::<S, 0>(s, first, first));
+            let [c4, c5, c6, c7] = fours(s, &TABLE, indices::<S, 0>(s, second, second));
+            signed(s, [c0, c1, c2, c3, c4, c5, c6, c7], &CODES, signs, 2 * OFFSET)
         }
     }
 

@@ -1,6 +1,7 @@
 //! TQ1_0: 256 values -1, 0 and 1, five to a byte, under one f16. A byte is a fraction of 256, whose digits after the point, to
 //! base 3, are the values.
 use super::{BLOCK, BlockFormat, GgufType, Slot, half_at};
+use crate::groups;
 use crate::simd::Simd;
 
 pub struct Tq1_0;
@@ -88,15 +89,9 @@ impl BlockFormat for Tq1_0 {
             let v2 = s.b_triple(v1);
             let v3 = s.b_triple(v2);
             let v4 = s.b_triple(v3);
-            let of_shared = |j| {
-                let (v, n) = shared(b, j);
-                let mut rest = s.b_load(unit.add((2 + 4 * v) * S::LANES));
-                for _ in 0..n {
-                    rest = s.b_triple(rest);
-                }
-                rest
-            };
-            [v0, v1, v2, v3, v4, of_shared(0), of_shared(1), of_shared(2)].map(|v| s.b_thirds(v))
+            let rests =
+                [v0, v1, v2, v3, v4, of_shared(s, unit, b, 0), of_shared(s, unit, b, 1), of_shared(s, unit, b, 2)];
+            groups!(G => s.b_thirds(rests[G]))
         }
     }
 
@@ -104,4 +99,15 @@ impl BlockFormat for Tq1_0 {
     unsafe fn scales<S: Simd>(s: S, unit: *const u8, _blocks: usize, _b: usize) -> [S::F; 2] {
         unsafe { [s.load_f16(unit.cast()); 2] }
     }
+}
+
+/// What the shared vectors have of group j of block b, its digit first. Safety: as BlockFormat::codes.
+#[inline(always)]
+unsafe fn of_shared<S: Simd>(s: S, unit: *const u8, b: usize, j: usize) -> S::B {
+    let (v, n) = shared(b, j);
+    let mut rest = unsafe { s.b_load(unit.add((2 + 4 * v) * S::LANES)) };
+    for _ in 0..n {
+        rest = s.b_triple(rest);
+    }
+    rest
 }

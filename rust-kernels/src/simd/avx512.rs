@@ -405,35 +405,29 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     fn b_to_f(self, a: Self::B) -> Self::F {
         unsafe { _mm512_cvtepi32_ps(a) }
     }
-    /// Of every 64 entries a look-up by the index's low bits; its higher bits then choose between pairs of them.
+    /// Of 128 entries at a time a look-up by the index's low bits, kept where its higher bits say so.
     #[inline(always)]
     fn b_lookup16<const N: usize>(self, table: &[u16; N], index: [Self::B; 2]) -> [Self::B; 2] {
-        const MOST: usize = 2048 / 64;
-        const { assert!(N >= 128 && N <= 2048 && N.is_power_of_two()) };
+        const { assert!(N >= 128 && N.is_power_of_two()) };
         unsafe {
-            let mut found = [[_mm512_setzero_si512(); 2]; MOST / 2];
-            let bit = |index, bit: i16| _mm512_test_epi16_mask(index, _mm512_set1_epi16(bit));
-            let odd = [bit(index[0], 64), bit(index[1], 64)];
-            for i in 0..N / 128 {
-                let [a, b, c, d] = [0, 32, 64, 96].map(|j| _mm512_loadu_si512(table.as_ptr().add(128 * i + j).cast()));
-                for v in 0..2 {
-                    let low = _mm512_permutex2var_epi16(a, index[v], b);
-                    let high = _mm512_permutex2var_epi16(c, index[v], d);
-                    found[i][v] = _mm512_mask_blend_epi16(odd[v], low, high);
-                }
+            let half = _mm512_set1_epi16(64);
+            let [x, y] = index;
+            let (x_half, y_half) = (_mm512_test_epi16_mask(x, half), _mm512_test_epi16_mask(y, half));
+            let (x_part, y_part) = (_mm512_srli_epi16::<7>(x), _mm512_srli_epi16::<7>(y));
+            let (mut x_found, mut y_found) = (_mm512_setzero_si512(), _mm512_setzero_si512());
+            for part in 0..N / 128 {
+                let t: *const __m512i = table.as_ptr().add(128 * part).cast();
+                let (a, b) = (_mm512_loadu_si512(t), _mm512_loadu_si512(t.add(1)));
+                let (c, d) = (_mm512_loadu_si512(t.add(2)), _mm512_loadu_si512(t.add(3)));
+                let (low, high) = (_mm512_permutex2var_epi16(a, x, b), _mm512_permutex2var_epi16(c, x, d));
+                let x_here = _mm512_mask_blend_epi16(x_half, low, high);
+                let (low, high) = (_mm512_permutex2var_epi16(a, y, b), _mm512_permutex2var_epi16(c, y, d));
+                let y_here = _mm512_mask_blend_epi16(y_half, low, high);
+                let number = _mm512_set1_epi16(part as i16);
+                x_found = _mm512_mask_mov_epi16(x_found, _mm512_cmpeq_epi16_mask(x_part, number), x_here);
+                y_found = _mm512_mask_mov_epi16(y_found, _mm512_cmpeq_epi16_mask(y_part, number), y_here);
             }
-            let (mut left, mut step) = (N / 128, 128);
-            while left > 1 {
-                let odd = [bit(index[0], step), bit(index[1], step)];
-                left /= 2;
-                for i in 0..left {
-                    for v in 0..2 {
-                        found[i][v] = _mm512_mask_blend_epi16(odd[v], found[2 * i][v], found[2 * i + 1][v]);
-                    }
-                }
-                step *= 2;
-            }
-            found[0]
+            [x_found, y_found]
         }
     }
 }

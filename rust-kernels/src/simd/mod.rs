@@ -191,16 +191,18 @@ pub trait Simd: Copy + 'static {
     /// table[index] for the two indices of 16 bits in each lane of both vectors; N is a power of two from 128 on.
     #[inline(always)]
     fn b_lookup16<const N: usize>(self, table: &[u16; N], index: [Self::B; 2]) -> [Self::B; 2] {
-        index.map(|index| {
-            let mut words = [0u16; 32];
-            // SAFETY: a vector has at most 64 bytes.
-            unsafe { self.b_store(words.as_mut_ptr().cast(), index) };
-            for word in words.iter_mut().take(2 * Self::LANES) {
-                *word = table[usize::from(*word) & (N - 1)];
-            }
-            // SAFETY: as above.
-            unsafe { self.b_load(words.as_ptr().cast()) }
-        })
+        let mut words = [[0u16; 32]; 2];
+        // SAFETY: a vector has at most 64 bytes.
+        unsafe {
+            self.b_store(words[0].as_mut_ptr().cast(), index[0]);
+            self.b_store(words[1].as_mut_ptr().cast(), index[1]);
+        }
+        for i in 0..2 * Self::LANES {
+            words[0][i] = table[usize::from(words[0][i]) & (N - 1)];
+            words[1][i] = table[usize::from(words[1][i]) & (N - 1)];
+        }
+        // SAFETY: as above.
+        unsafe { [self.b_load(words[0].as_ptr().cast()), self.b_load(words[1].as_ptr().cast())] }
     }
 }
 
