@@ -5,6 +5,7 @@ import { asTable, percent } from "./table.ts";
 const FORMATS = [
   ...["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"],
   ...["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"],
+  ...["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "TQ1_0", "TQ2_0", "NVFP4"],
 ].join(",");
 /** Gates and the way back of Qwen3-0.6B, and gates of Qwen3-1.7B. */
 const SHAPES = "3072x1024,1024x3072,6144x2048";
