@@ -22,7 +22,9 @@ export async function benchAgainst(
 ): Promise<{ models: string[]; rows: AgainstRow[] }> {
   const rounds: [BenchReport, BenchReport][] = [];
   for (let i = 0; i < ROUNDS; i++) {
-    rounds.push([await benchModel(options), await benchModel({ ...options, model: other })]);
+    const [first, second] = [await benchModel(options), await benchModel({ ...options, model: other })];
+    checkAlike(first, second);
+    rounds.push([first, second]);
   }
   const rows = rounds[0][0].rows.map(({ work, sequences, context }, row) => {
     const rates = rounds.map((reports) => reports.map((report) => report.rows[row].tokensPerSecond));
@@ -32,4 +34,14 @@ export async function benchAgainst(
     return { work, sequences, context, first, second, ratio: first / second, lowest, highest };
   });
   return { models: rounds[0].map((report) => report.model), rows };
+}
+
+/** Throws where one embeds texts and the other answers prompts. */
+export function checkAlike(...reports: readonly Pick<BenchReport, "model" | "rows">[]): void {
+  const embeds = reports.map(({ rows }) => rows.some(({ work }) => work === "texts"));
+  if (embeds[0] === embeds[1]) return;
+  const [encoder, decoder] = embeds[0] ? reports : reports.toReversed();
+  throw new Error(
+    `Cannot compare ${encoder.model} with ${decoder.model}: the first is an encoder, which embeds texts, the second answers prompts`,
+  );
 }

@@ -103,7 +103,7 @@ export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one 
   --backend NAME   cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
-  --pooling P      how a text becomes one vector: mean, cls, last or rank (default: what the file says, or else last)
+  --pooling P      how a text becomes one vector: mean, cls, last or rank (default: what the file says, or else last, of encoders mean)
 ${CACHE_HELP}`;
 
 /** `parallel` says otherwise how many lines run side by side. */

@@ -17,9 +17,9 @@ Usage: deno task embed TEXTS.jsonl --out VECTORS.npy [options]
   --out FILE       what ends in .npy is a matrix of NumPy's (float32, a row a text, in the order of the lines); what ends in
                    .jsonl has {"index":0,"id":…,"embedding":[…]} a line. One that is there is never written over
   --model FILE     the GGUF model (default: the one that comes with compy, which is not made for it)
-  --pooling P      how a text's rows become one: mean, cls (the first) or last (default: what the file says, or else last)
+  --pooling P      how a text's rows become one: mean, cls (the first) or last (default: what the file says, or else last, of encoders mean)
   --dimensions N   keep the first N numbers of each vector, brought back to length 1 (for models trained for that)
-  --ctx N          tokens that a text may have (default: the model's own, at most 4096)
+  --ctx N          tokens that a text may have (default: the model's own, of decoders at most 4096)
   --threads N      threads that compute (default: one a core)
   --kv-mb N        memory for the KV cache, in units of 10^6 bytes (default: four texts of --ctx tokens)
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)

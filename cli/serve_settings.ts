@@ -68,7 +68,7 @@ export const SERVE_SETTINGS = {
   pooling: choice("P", POOLING_KINDS, {
     help:
       "how a text becomes one vector in /v1/embeddings: by the mean of its rows, the first (cls) or the last of them, " +
-      "or by a head that ranks (rank) (default: what the file says, or else last)",
+      "or by a head that ranks (rank) (default: what the file says, or else last, of encoders mean)",
   }),
   ctx: count({
     min: 1,

@@ -15,7 +15,7 @@ import {
   publishProgress,
   publishToken,
 } from "./publish.ts";
-import { contextOverflow, createSequence } from "./request.ts";
+import { contextOverflow, createSequence, textOverflow } from "./request.ts";
 import { type EngineLimits, type Scheduled, Scheduler } from "./scheduler.ts";
 import { inNumbers, type Sequence } from "./sequence.ts";
 import { type MaskResult, StepMasks } from "./step_masks.ts";
@@ -170,6 +170,7 @@ export class LlmEngine implements Engine {
       return encode(COUNTED_CONTEXTS * this.#contextLength);
     } catch (error) {
       if (!(error instanceof TooManyTokens)) throw error;
+      if (this.model.pooled?.encoder) throw textOverflow(error.atLeast, this.#contextLength);
       throw contextOverflow(error.atLeast, this.#contextLength, "at least ");
     }
   }

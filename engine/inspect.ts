@@ -114,7 +114,7 @@ async function describePlan(
       memory,
       tokenWeights: tokenWeightBytes(plan),
       free: freeMemory(),
-      leftOut: leftOutParts(file, new Set(plan.tensors.map(({ info }) => info.name))),
+      leftOut: leftOutParts(file, plan),
       text: printPlan(plan),
       gpu: gpuDispatches(plan),
     };

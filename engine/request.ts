@@ -115,6 +115,15 @@ export function contextOverflow(promptLength: number, contextLength: number, abo
   );
 }
 
+/** The refusal of a text that is far too long for an encoder: it was not counted to the end. */
+export function textOverflow(atLeast: number, contextLength: number): EngineError {
+  return new EngineError(
+    "context_length_exceeded",
+    `The text has at least ${atLeast} tokens, but the context holds ${contextLength}: shorten it`,
+    { n_prompt_tokens: atLeast, n_ctx: contextLength },
+  );
+}
+
 function logitsTemplate(sampling: SamplingParams, candidates: number, draw?: Draw): LogitsRequest {
   return {
     row: 0,

@@ -117,6 +117,7 @@ function countBlocks(
   room: number,
 ): number {
   const blocks = blocksOfSequence(demand, contextLength);
+  if (blockBytes === 0) return parallel * blocks; // no layer keeps anything
   if (kvBytes === undefined) {
     // A share of what is not known is no bound.
     const bounded = kvShare !== undefined && room < Infinity;

@@ -162,3 +162,12 @@ Deno.test("free is what the machine has, or what the control group may still hol
   assertAlmostEquals(of(24 * GB, 2 * GB, GB), 0.9, 1e-6);
   assertEquals(of(24 * GB, GB, 2 * GB), 0);
 });
+
+Deno.test("a model none of whose layers keep keys and values has what its sequences run with, whatever the cache may take", () => {
+  const none = { ...hybrid, kv: { ...hybrid.kv, layers: [], windows: [0] } };
+  const options: SizeOptions[] = [{}, { kvBytes: 1e9 }, { kvShare: 0.25 }];
+  for (const more of options) {
+    const size = engineSize(none, { contextLength: 64, parallel: 2, ...more }, bounds);
+    assertEquals([size.limits.kvBlocks, size.memory.kv], [4, 0]);
+  }
+});

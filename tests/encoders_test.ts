@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { EngineError } from "../engine/types.ts";
 import { GREEDY } from "../engine/testing.ts";
 import { withTextModel } from "./text_model.ts";
@@ -47,6 +47,11 @@ Deno.test("encoders: a text may fill the context; a longer one is refused with b
     assertEquals(
       [error.code, error.message],
       ["context_length_exceeded", "Text 1 has 513 tokens, but the context holds 512: shorten it"],
+    );
+    assertThrows(
+      () => engine.encodePrompt("x".repeat(9000)),
+      EngineError,
+      "The text has at least 9000 tokens, but the context holds 512: shorten it",
     );
   });
 });

@@ -1,5 +1,7 @@
 import { GgufError, quote } from "../gguf/errors.ts";
 import type { GgufFile, TensorInfo } from "../gguf/types.ts";
+import { wholeName } from "../plan/builder.ts";
+import type { Plan } from "../plan/plan.ts";
 import { isRopeFactors } from "./rope.ts";
 
 /** Parts of a model that its texts are computed without, by the names of their tensors. */
@@ -28,8 +30,9 @@ export function isLeftOut(name: string): boolean {
   return PARTS.some(([, names]) => names.test(name));
 }
 
-/** What of the file's tensors is not among those that are read, by part, the largest first. */
-export function leftOutParts(file: GgufFile, read: ReadonlySet<string>): LeftOutPart[] {
+/** Which of the file's tensors the plan does not read, by part, the largest first. */
+export function leftOutParts(file: GgufFile, plan: Plan): LeftOutPart[] {
+  const read = new Set(plan.tensors.map(({ info }) => wholeName(info.name)));
   const parts = new Map<string, LeftOutPart>();
   for (const tensor of file.tensors.values()) {
     if (read.has(tensor.name) || isRopeFactors(tensor.name)) continue;

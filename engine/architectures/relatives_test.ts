@@ -4,6 +4,7 @@ import { GgufError } from "../gguf/errors.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { GgufBuilder } from "../gguf/testing.ts";
 import type { GgufFile } from "../gguf/types.ts";
+import { leftOutParts } from "./left_out.ts";
 import { buildPlan, readRopeFactors } from "./registry.ts";
 
 type Name = "phi3" | "granite" | "mistral3" | "smollm3";
@@ -58,6 +59,7 @@ Deno.test("phi3: parts of a fused matrix lie one behind the other in the file", 
     "blk.0.attn_qkv.weight[64:96]",
     "blk.0.attn_qkv.weight[96:128]",
   ]);
+  assertEquals(leftOutParts(parsed(model("phi3")), plan), []);
   const [q, k, v] = parts.map(({ info }) => info);
   assertEquals([k.offset - q.offset, v.offset - k.offset], [q.byteLength, k.byteLength]);
   assertEquals(q.byteLength, 4 * 64 * WIDTH);
@@ -121,8 +123,9 @@ Deno.test("LongRoPE's factors must be one for each pair, in F32, above 0", async
     try {
       const values = new (type === "F32" ? Float32Array : Float16Array)(length).fill(value);
       const builder = model("phi3").tensor("rope_factors_long.weight", type, [length], values);
-      await Deno.writeFile(path, builder.build().bytes);
-      const error = await readRopeFactors({ ...parsed(builder), path }).then(
+      const { bytes } = builder.build();
+      await Deno.writeFile(path, bytes);
+      const error = await readRopeFactors(parseGguf(bytes, bytes.length, path)).then(
         () => undefined,
         (error) => error as GgufError,
       );

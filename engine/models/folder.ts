@@ -5,7 +5,7 @@ import type { ModelSource } from "./slot.ts";
 const SAFE = /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/;
 const ENDING = ".gguf";
 /** What llama.cpp's splitter puts at the end of the names of a model's files. */
-const SHARD = /-\d{5}-of-\d{5}$/;
+const SHARD = /-\d{5}-of-(\d{5})$/;
 
 /** What a model is called that nobody gave a name: its file's, without the ending and the number of a shard. */
 export function modelName(path: string): string {
@@ -15,8 +15,8 @@ export function modelName(path: string): string {
 
 /**
  * The GGUF files directly in a folder, by their names without `.gguf`, and those one level below, as `folder/name`. Requests name
- * models by these ids only, so they reach no other file. A model in several files is one, by the first of them that is there.
- * Entries that cannot be read, and names that are not plain, are left out.
+ * models by these ids only, so they reach no other file. A model in several files is one, by the first of them that is there, without
+ * the number of a shard where no other has that name. Entries that cannot be read, and names that are not plain, are left out.
  */
 export function modelsInFolder(folder: string): ModelSource[] {
   const found = entriesOf(folder).flatMap(({ name }) => {
@@ -28,15 +28,19 @@ export function modelsInFolder(folder: string): ModelSource[] {
       return sourceOf(join(path, entry.name), `${name}/${entry.name}`);
     });
   });
-  found.sort((a, b) => a.path < b.path ? -1 : 1);
-  const split = new Set<string>();
-  const models = found.filter(({ id, path }) => {
-    const shard = path.slice(0, -ENDING.length);
-    const model = shard.replace(SHARD, "");
-    if (model === shard) return true;
-    return id !== "" && !split.has(model) && split.add(model) !== undefined;
-  });
-  return models.sort((a, b) => a.id < b.id ? -1 : 1);
+  found.sort(byId);
+  const ofModel = Map.groupBy(found, ({ id }) => id.replace(SHARD, "-*-of-$1")); // no name has a star
+  const models = [...ofModel.values()].map(([first]) => first);
+  const shortOf = ({ id }: ModelSource) => id.replace(SHARD, "");
+  const alike = Map.groupBy(models, shortOf);
+  return models.map((model) => {
+    const short = shortOf(model);
+    return alike.get(short)!.length === 1 ? { ...model, id: short } : model;
+  }).sort(byId);
+}
+
+function byId(a: ModelSource, b: ModelSource): number {
+  return a.id < b.id ? -1 : 1;
 }
 
 /** Nothing where it is no folder, or cannot be read. */
@@ -53,9 +57,7 @@ function sourceOf(path: string, name: string): ModelSource[] {
   try {
     const { isFile, mtime } = Deno.statSync(path);
     const created = Math.floor((mtime?.getTime() ?? 0) / 1000);
-    return isFile
-      ? [{ id: `${name.slice(0, -basename(path).length)}${modelName(path)}`, aliases: [], path, created }]
-      : [];
+    return isFile ? [{ id: name.slice(0, -ENDING.length), aliases: [], path, created }] : [];
   } catch {
     return [];
   }

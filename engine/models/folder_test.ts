@@ -21,3 +21,27 @@ Deno.test("a folder offers the model files in it and one level below, by plain n
     await Deno.remove(folder, { recursive: true });
   }
 });
+
+Deno.test("models in several files keep the number of a shard in their names where others have the name without it", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "models-" });
+  try {
+    const file = (path: string) => Deno.writeTextFileSync(`${folder}/${path}`, "x");
+    Deno.mkdirSync(`${folder}/sub`);
+    for (const shard of ["a-00001-of-00002", "a-00002-of-00002", "sub/a-00002-of-00002"]) {
+      file(`${shard}.gguf`);
+    }
+    for (const shard of ["b-00001-of-00002", "b-00002-of-00003", "b-00003-of-00003"]) file(`${shard}.gguf`);
+    for (const name of ["a", "a-of-00002", "c-1-of-2"]) file(`${name}.gguf`);
+    assertEquals(modelsInFolder(folder).map(({ id, path }) => [id, path.slice(folder.length + 1)]), [
+      ["a", "a.gguf"],
+      ["a-00001-of-00002", "a-00001-of-00002.gguf"],
+      ["a-of-00002", "a-of-00002.gguf"],
+      ["b-00001-of-00002", "b-00001-of-00002.gguf"],
+      ["b-00002-of-00003", "b-00002-of-00003.gguf"],
+      ["c-1-of-2", "c-1-of-2.gguf"],
+      ["sub/a", "sub/a-00002-of-00002.gguf"],
+    ]);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});

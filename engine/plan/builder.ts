@@ -212,13 +212,18 @@ export class PlanBuilder {
     if (known !== undefined) return known;
     this.#tensors.push(tensor);
     this.#tensorIds.set(tensor.info.name, this.#tensors.length - 1);
-    this.#read.add(tensor.info.name.replace(PART, ""));
+    this.#read.add(wholeName(tensor.info.name));
     return this.#tensors.length - 1;
   }
 }
 
 /** What the name of a part of a tensor ends with. */
 const PART = /\[\d+:\d+\]$/;
+
+/** What the file calls a plan's tensor, which may be a part of one. */
+export function wholeName(name: string): string {
+  return name.replace(PART, "");
+}
 
 /** Consecutive rows, or values, of a tensor, as if they were one: in the file they stand in a row. */
 function rowsOf(whole: TensorInfo, { first, of }: RowsOf, shape: readonly number[]): TensorInfo {

@@ -108,7 +108,7 @@ class JinjaChatTemplate implements ChatTemplate {
       const own = {
         ...this.#specialTexts,
         messages: data(messages.map((message) => variant.translate(plainMessage(message, style)))),
-        tools: tools.length > 0 ? data(tools) : null,
+        ...variant.toolVariables(tools.length > 0 ? data(tools) : null),
         add_generation_prompt: addGenerationPrompt,
       };
       for (const name of Object.keys(variables)) {
@@ -129,11 +129,18 @@ class JinjaChatTemplate implements ChatTemplate {
 class Variant {
   readonly render: Render;
   readonly #knowsDeveloper: boolean;
+  readonly #knowsXmlTools: boolean;
   #callStyle: CallStyle | undefined;
 
   constructor(key: string, source: string) {
     this.render = orTemplateError(`Cannot parse ${key}`, () => compileTemplate(source));
     this.#knowsDeveloper = source.includes("developer");
+    this.#knowsXmlTools = /\bxml_tools\b/.test(source);
+  }
+
+  /** SmolLM3 has another name for tools that are called as JSON. */
+  toolVariables(tools: unknown[] | null): Record<string, unknown> {
+    return this.#knowsXmlTools && tools ? { tools, xml_tools: tools } : { tools };
   }
 
   /** The API's newer name for the system role means nothing to most templates. */

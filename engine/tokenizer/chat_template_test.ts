@@ -111,6 +111,13 @@ Deno.test("conversations with tools use the variant for them", () => {
   assertEquals(createChatTemplate(metadata, createTokenizer(metadata)).render([]), "the default");
 });
 
+Deno.test("templates of SmolLM3 get tools by the name that they have for them", () => {
+  const source =
+    "{% if xml_tools %}{% for tool in xml_tools[:] %}{{ '' ~ (tool | string) }}{% endfor %}{% endif %}.";
+  assertEquals(render(source, [user("hi")], { tools: [{ type: "function" }] }), "{'type': 'function'}.");
+  assertEquals(render(source, [user("hi")]), ".");
+});
+
 Deno.test("a file without a template gets ChatML or plain lines, and no tools", () => {
   const metadata = metadataOf({});
   const chatMl = createChatTemplate(metadata, createTokenizer(metadata));

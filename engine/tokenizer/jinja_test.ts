@@ -76,3 +76,12 @@ Deno.test("dates are written as Python writes them", () => {
   assertEquals(strftime(new Date(2024, 0, 1), "%I %p"), "12 AM");
   assert(/^\d{4}$/.test(compileTemplate("{{ strftime_now('%Y') }}")({})));
 });
+
+Deno.test("a mapping as a text is what Python writes", () => {
+  const tool = { name: "f", text: 'a "b"\n', "it's": [1, 2.5, true, false, null, {}, "it's", "both '\""] };
+  assertEquals(
+    render("{{ 'x' ~ (tool | string) }}", { tool }),
+    `x{'name': 'f', 'text': 'a "b"\\n', "it's": [1, 2.5, True, False, None, {}, "it's", 'both \\'"']}`,
+  );
+  assertEquals(render("{{ 'a' | string }}{{ 1 | string }}{{ [1, 'b'] | string }}"), 'a1[1, "b"]');
+});
