@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertStringIncludes } from "@std/assert";
 import { withServer } from "./testing_server.ts";
 
 /* A model that gives rows of whole texts and generates nothing. */
@@ -28,6 +28,10 @@ for (const kind of ["mean", "rank"] as const) {
       const body = kind === "rank"
         ? { model: "demo", query: "a", documents: ["b"] }
         : { model: "demo", input: "a" };
+      if (kind === "rank") {
+        const { error } = await (await post("/v1/embeddings", { model: "demo", input: "a" })).json();
+        assertStringIncludes(error.message, "use /v1/rerank, or serve it with --pooling mean");
+      }
       const answer = await post(path, body);
       await answer.body?.cancel();
       assertEquals(answer.status, 200);

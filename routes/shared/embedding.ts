@@ -88,6 +88,7 @@ export function checkAbility(engine: Engine, wanted: Ability): void {
   const message = wanted === "ranking"
     ? `The model "${id}" cannot rank: it has no head for it (pooling_type rank and cls.output.weight); ` +
       "use /v1/embeddings, or a model that ranks"
-    : `The model "${id}" ranks documents and gives no embeddings; use /v1/rerank, or serve it with --pooling last`;
+    : `The model "${id}" ranks documents and gives no embeddings; use /v1/rerank, or serve it with --pooling ` +
+      (pooled.encoder ? "mean" : "last");
   throw new ApiError(400, "not_supported", message, { param: "model" });
 }
