@@ -1,7 +1,7 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { buildPlan } from "../../architectures/registry.ts";
 import { firstLayers } from "../../plan/layers.ts";
-import { withKvType } from "../../plan/plan.ts";
+import { type Plan, type PlanOp, withKvType } from "../../plan/plan.ts";
 import { smallModel } from "../../plan/testing.ts";
 import { countDispatches } from "./dispatch_count.ts";
 import { lower } from "./lowering.ts";
@@ -47,6 +47,43 @@ Deno.test("gated convolutions, which the GPU has not, are refused by name", () =
   const plan = buildPlan(smallModel({ architecture: "lfm2", type: "Q8_0" }));
   assertThrows(() => lower(plan), Error, 'it has no "gated_conv"; use --backend cpu');
 });
+
+/** The plan with operands of its ops of one kind changed. */
+function changed<Name extends PlanOp["op"]>(
+  plan: Plan,
+  name: Name,
+  change: Partial<Extract<PlanOp, { op: Name }>>,
+): Plan {
+  return { ...plan, ops: plan.ops.map((op) => op.op === name ? { ...op, ...change } : op) };
+}
+
+Deno.test("operands that the GPU does not compute with are refused by name", () => {
+  const dense = buildPlan(smallModel({ architecture: "qwen3", type: "Q4_0", headNorms: true }));
+  const hybrid = buildPlan(smallModel({ architecture: "qwen35", type: "F16" }));
+  const added = { ...dense, ops: dense.ops.map(halved) };
+  const refusals: [Plan, string][] = [
+    [changed(dense, "embed", { scale: 2 }), "its embedding is scaled"],
+    [changed(dense, "rms_norm", { scale: 2 }), "it has norms without weights, or scaled ones"],
+    [changed(dense, "rms_norm", { weight: undefined }), "it has norms without weights, or scaled ones"],
+    [added, "its residuals have a multiplier"],
+    [changed(dense, "rope_append", { vNorm: true }), "its values are normed"],
+    [changed(dense, "rope_append", { beta: 0.1, period: 64 }), "its queries have a temperature by position"],
+    [changed(dense, "rope_append", { kNorm: undefined }), "only its queries, or only its keys, are normed"],
+    [changed(dense, "attention", { window: 64 }), "its attention has a sliding window"],
+    [changed(dense, "attention", { sinks: 1 }), "its attention has sinks"],
+    [changed(dense, "candidates", { scale: 0.5 }), "its logits are scaled or capped"],
+    [changed(dense, "candidates", { softcap: 30 }), "its logits are scaled or capped"],
+    [changed(hybrid, "short_conv", { bias: 1 }), "its short convolution has a bias, or not all columns"],
+  ];
+  for (const [plan, what] of refusals) {
+    assertThrows(() => lower(plan), Error, `Cannot run this model on the GPU: ${what}; use --backend cpu`);
+  }
+});
+
+function halved(op: PlanOp): PlanOp {
+  if (op.op !== "matmul") return op;
+  return { ...op, parts: op.parts.map((part) => ({ ...part, add: part.add && 0.5 })) };
+}
 
 Deno.test("the first layers of a hybrid are a plan of their own", () => {
   const plan = buildPlan(smallModel({ architecture: "qwen35", type: "F16" }));

@@ -4,8 +4,8 @@ import { floats, group, optional, real, weights } from "../operands.ts";
 import { linear } from "./matmul.ts";
 
 /**
- * Scale and softcap of the logits; then penalties, bias, mask, best candidates and log-sum-exp of each logits row. Where the logits were computed from
- * rounded activations, the best of them are computed once more from `exact`: rows x, and the matrix.
+ * Scale and softcap of the logits; then penalties, bias, mask, best candidates and log-sum-exp of each logits row. Where the
+ * logits were computed from rounded activations, the best of them are computed once more from `exact`: rows x, and the matrix.
  */
 export const CANDIDATES = opKind({
   op: "candidates",

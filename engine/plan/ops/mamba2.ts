@@ -5,8 +5,8 @@ import type { MambaShape } from "../plan.ts";
 
 /**
  * For each head, with a state h and rows that hold gates, channels x, what they are written by (B) and read by (C), and a
- * step size a head: dt = softplus(step + bias), h = e^(decay dt) h + dt x B^T, x = (h C + skip x) silu(gate), in place. Channels, B and
- * C are as `short_conv` left them.
+ * step size a head: dt = softplus(step + bias), h = e^(decay dt) h + dt x B^T, x = (h C + skip x) silu(gate), in place.
+ * Channels, B and C are as `short_conv` left them.
  */
 export const MAMBA2 = opKind({
   op: "mamba2",

@@ -4,8 +4,8 @@ import { attentionHeads, flag, floats, integer, optional, real, weights } from "
 import type { HeadShape } from "../plan.ts";
 
 /**
- * Norms (where given) and rotates q and k heads (where there is a table), appends k and v to the cache. Without k and v, which come together, a
- * layer reads what an earlier one has kept.
+ * Norms (where given) and rotates q and k heads (where there is a table), appends k and v to the cache. Without k and v, which
+ * come together, a layer reads what an earlier one has kept.
  */
 export const ROPE_APPEND = opKind({
   op: "rope_append",

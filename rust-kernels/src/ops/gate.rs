@@ -134,7 +134,11 @@ fn activate<S: Simd>(s: S, activation: GateActivation, x: S::F) -> S::F {
     let one = s.splat(1.0);
     match activation {
         GateActivation::None => x,
-        GateActivation::Sigmoid => s.div(one, s.add(one, exp(s, s.sub(s.splat(0.0), x)))),
+        GateActivation::Sigmoid => {
+            let x = s.max(s.splat(-88.0), s.min(s.splat(88.0), x));
+            // x - x is 0 of a number, and hands on NaN, which `exp` would take for -infinity.
+            s.div(s.add(one, s.sub(x, x)), s.add(one, exp(s, s.sub(s.splat(0.0), x))))
+        }
         GateActivation::Gelu => Gelu::of(s, x),
     }
 }

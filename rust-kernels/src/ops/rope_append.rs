@@ -95,14 +95,14 @@ impl Op for RopeAppend {
             let slot = position % KV_BLOCK;
             let table = self.table.map_or(std::ptr::null_mut(), |table| run.float(table, row));
             let shape = &self.rope;
+            let factor = (self.temperature.beta != 0.0).then(|| self.temperature.at(position));
             // SAFETY: widths, norms and table were checked at decode, the block when the step was decoded; each (row,
             // head) is one item.
             unsafe {
                 for i in head * group..(head + 1) * group {
                     let x = run.float(self.q, row).add(i * h.query_stride());
                     run.isa.run(NormAndRotate { x, weight: q_norm, table, shape });
-                    if self.temperature.beta != 0.0 {
-                        let factor = self.temperature.at(position);
+                    if let Some(factor) = factor {
                         std::slice::from_raw_parts_mut(x, dim).iter_mut().for_each(|x| *x *= factor);
                     }
                 }

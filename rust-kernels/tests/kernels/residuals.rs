@@ -102,6 +102,22 @@ fn gates_match_f64() {
 }
 
 #[test]
+fn gates_of_nan_make_nan() {
+    on_every_isa("gates of NaN", |k| {
+        for activation in [GateActivation::None, GateActivation::Sigmoid, GateActivation::Gelu] {
+            for single in [false, true] {
+                let (gate, x, mut out) = ([f32::NAN; 17], [1f32; 17], [0f32; 17]);
+                let (gate, x) = (gate.as_ptr(), x.as_ptr());
+                // SAFETY: all hold 17 floats.
+                unsafe { k.run(GateRow { gate, single, activation, x, columns: 17, out: out.as_mut_ptr(), add: true }) }
+                assert!(out.iter().all(|y| y.is_nan()), "{} {activation:?}, {single}: {out:?}", k.name());
+            }
+        }
+        6
+    });
+}
+
+#[test]
 fn rows_are_scaled_each_number_once_rounded() {
     on_every_isa("scale_row", |k| {
         let (mut random, mut buffer) = (Random::new(33), Guarded::new(1 << 12));

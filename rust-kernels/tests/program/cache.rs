@@ -4,7 +4,7 @@ use compy::model::Model;
 use compy::simd::Isa;
 
 /// Bytes of a block of the first group, one of the second and a slot, in f16 and in 8-bit blocks.
-const BYTES: [[usize; 3]; 2] = [[2 * 3072, 2 * 2048, 4 * 2560], [2 * 1664, 2 * 1152, 4 * 2560]];
+const BYTES: [[usize; 3]; 2] = [[2 * 3072, 2 * 2048, 4 * 3296], [2 * 1664, 2 * 1152, 4 * 3296]];
 
 /// Blocks and slots that the second of `steps` reads, as words.
 fn held() -> Vec<u8> {

@@ -7,10 +7,14 @@ use compy::simd::Isa;
 const OUTPUT: usize = 4096;
 
 fn run(model: &Model, plan: &Plan) -> Result<(), String> {
+    run_steps(model, plan, &steps())
+}
+
+fn run_steps(model: &Model, plan: &Plan, steps: &[Vec<u8>]) -> Result<(), String> {
     model.compile(&plan.bytes()).map_err(|e| e.to_string())?;
-    for step in steps() {
+    for step in steps {
         let mut output = vec![0; OUTPUT];
-        model.step(&step, &mut output).map_err(|e| e.to_string())?;
+        model.step(step, &mut output).map_err(|e| e.to_string())?;
     }
     Ok(())
 }
@@ -23,6 +27,7 @@ fn the_plan_itself_runs_on_every_instruction_set() {
             for kv_type in [0, 1] {
                 assert_eq!(run(&model, &Plan::whole(kv_type)), Ok(()), "{}", k.name());
             }
+            assert_eq!(run_steps(&model, &Plan::texts(), &steps()[..1]), Ok(()), "{}", k.name());
         }
     }
 }
@@ -175,6 +180,63 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         lie(&mut plan);
         assert_eq!(run(&model, &plan), Err(message.into()));
     }
+}
+
+#[test]
+fn what_ops_of_whole_texts_cannot_be_given_is_refused_by_name() {
+    use super::model::text_buffer::*;
+    let model = model(Isa::available()[0], 1);
+    type Lie = fn(&mut Plan);
+    let lies: [(Lie, &str); 20] = [
+        (|p| p.ops[1][2] = tensor::DOWN, "Op 1 of the plan: tensor 8 must have rows of 64 columns (got 64 x 96)"),
+        (|p| p.ops[1][3] = tensor::NORM, "Op 1 of the plan: Tensor 1 is not a loaded matrix"),
+        (|p| p.ops[1][2] = tensor::ROUTER, "Sequence 0 must be whole, and at most 4 long (got 5 rows after 0)"),
+        (|p| p.ops[3][2] = tensor::HEAD_NORM, "Op 3 of the plan: Tensor 9 is not a loaded vector of 64 floats"),
+        (|p| p.ops[3][3] = tensor::GATE_BIAS, "Op 3 of the plan: Tensor 26 is not a loaded vector of 64 floats"),
+        (|p| p.ops[3][5..8].fill(NONE), "Op 3 of the plan: outputs must have 64 columns (got [])"),
+        (|p| p.ops[5][2] = 1, "Op 5 of the plan: 4 heads of 16 from column 1 on do not lie in rows of 64 columns"),
+        (|p| p.ops[5][3] = 0, "Op 5 of the plan: 0 heads of 16 from column 0 on do not lie in rows of 64 columns"),
+        (
+            |p| p.ops[5][3] = u32::MAX,
+            "Op 5 of the plan: 4294967295 heads of 16 from column 0 on do not lie in rows of 64 columns",
+        ),
+        (
+            |p| p.ops[5][4] = 24,
+            "Op 5 of the plan: heads must have a multiple of 16 dimensions, at most the 64 columns of their rows (got 24)",
+        ),
+        (|p| p.ops[5][5] = Q, "Op 5 of the plan: buffer 5 must have 16 columns (got 64)"),
+        (
+            |p| {
+                p.ops[5][5] = X;
+                p.ops[5][7] = 64;
+            },
+            "Op 5 of the plan: rotated dimensions must be an even number of at most 16 (got 64)",
+        ),
+        (|p| p.ops[5][6] = tensor::NORM, "Op 5 of the plan: Tensor 1 is not a loaded vector of 16 floats"),
+        (|p| p.ops[7][6] = 33, "Op 7 of the plan: 2 heads of 16 from column 33 on do not lie in rows of 64 columns"),
+        (|p| p.ops[7][9] = 0, "Op 7 of the plan: 0 heads of 16 from column 0 on do not lie in rows of 64 columns"),
+        (
+            |p| {
+                p.ops[7][6] = 0;
+                p.ops[7][9] = 3;
+            },
+            "Op 7 of the plan: 4 heads must be a multiple of the 3 KV heads, and at most 64 for each",
+        ),
+        (|p| p.ops[7][8] = 2, "Op 7 of the plan: buffer 7 must have 32 columns (got 64)"),
+        (|p| p.ops[7][7] = POOLED, "Op 7 of the plan: buffer 8 must have a row for each token of the step"),
+        (|p| p.buffers[0][1] = 1, "Op 0 of the plan: buffer 0 must have a row for each token of the step"),
+        (
+            |p| p.buffers[2][1] = 1,
+            "Op 3 of the plan: operands must all have a row for each token, or all for each row of logits, or all for each pooled sequence",
+        ),
+    ];
+    for (lie, message) in lies {
+        let mut plan = Plan::texts();
+        lie(&mut plan);
+        assert_eq!(run_steps(&model, &plan, &steps()[..1]), Err(message.into()));
+    }
+    let error = run(&model, &Plan::texts());
+    assert_eq!(error, Err("Sequence 0 must be whole, and at most 96 long (got 1 rows after 40)".into()));
 }
 
 #[test]

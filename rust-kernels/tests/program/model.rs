@@ -98,6 +98,19 @@ pub mod buffer {
     pub const GATED: u32 = 26;
 }
 
+/// Buffers of `Plan::texts`, likewise.
+pub mod text_buffer {
+    pub const X: u32 = 0;
+    pub const ANGLES: u32 = 1;
+    pub const NORMED: u32 = 2;
+    pub const NORMED_QUANT: u32 = 3;
+    pub const NORMED_FINE: u32 = 4;
+    pub const Q: u32 = 5;
+    pub const KV: u32 = 6;
+    pub const ATTN: u32 = 7;
+    pub const POOLED: u32 = 8;
+}
+
 /// A model with its weights loaded.
 pub fn model(isa: Isa, threads: usize) -> Model {
     let model = Model::new(isa, threads).expect("threads");
@@ -166,7 +179,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Every op, in an order that makes sense.
+    /// Every op but those of `texts`, in an order that makes sense.
     #[rustfmt::skip]
     pub fn whole(kv_type: u32) -> Self {
         use buffer::*;
@@ -245,6 +258,35 @@ impl Plan {
         }
     }
 
+    /// The ops of an encoder, of texts that are whole in their step: at most as many tokens as the embedding of positions has rows.
+    #[rustfmt::skip]
+    pub fn texts() -> Self {
+        use text_buffer::*;
+        let (float, quant, fine) = (0, 1, 2);
+        let of = |code: u32, words: &[&[u32]]| [&[code], &words.concat()[..]].concat();
+        Self {
+            buffers: vec![
+                [float, 0, 64], [float, 0, 16], [float, 0, 64], [quant, 0, 64], [fine, 0, 64], [float, 0, 64],
+                [float, 0, 64], [float, 0, 64], [float, 3, 64],
+            ],
+            ops: vec![
+                of(0, &[&[tensor::EMBD, ONE, X]]),
+                of(23, &[&[X, tensor::UP, tensor::V]]),
+                of(1, &[&[ANGLES, 1]]),
+                of(22, &[&[X, tensor::NORM, tensor::Q_BIAS, EPS, NORMED, NORMED_QUANT, NORMED_FINE]]),
+                of(3, &[
+                    &[NORMED, NORMED_QUANT, NONE, 2], &[tensor::Q, NONE, Q, NONE, 0], &[tensor::ATTN_OUT, NONE, KV, NONE, 0],
+                ]),
+                of(24, &[&[Q, 0, 4, 16, ANGLES, tensor::HEAD_NORM, 16, 0, EPS]]),
+                of(24, &[&[KV, 0, 2, 16, ANGLES, NONE, 16, 1, EPS]]),
+                of(25, &[&[Q, 0, KV, 0, KV, 32, ATTN, 4, 2, 16, 0.25f32.to_bits(), 4]]),
+                of(11, &[&[ATTN, tensor::NORM, EPS, 0, POOLED]]),
+                of(15, &[&[POOLED]]),
+            ],
+            ..Self::whole(0)
+        }
+    }
+
     /// The words, with buffers one after the other.
     pub fn bytes(&self) -> Vec<u8> {
         let mut words = vec![0x4e4c_5043, compy::program::VERSION];
@@ -281,7 +323,7 @@ impl Plan {
     }
 }
 
-/// Steps for `Plan::whole`: a prompt and a token that follows another, then a token each.
+/// Steps for `Plan::whole`: a prompt and a token that follows another, then a token each. `Plan::texts` takes the first alone.
 pub fn steps() -> [Vec<u8>; 2] {
     let one = 1f32.to_bits();
     let plain = |row: u32| vec![row, 3, one, 0, 0, 0, 0, 0, 0, 0, 0];

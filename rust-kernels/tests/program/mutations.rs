@@ -56,7 +56,8 @@ fn changed_messages_are_refused_or_run() {
         let (model, mut random) = (model(k, 1 + seed % 2), Random(seed as u64));
         let (mut plans, mut taken) = (0, 0);
         for i in 0..MUTANTS {
-            let (mut plan, mut steps) = (Plan::whole(i as u32 % 2).bytes(), steps());
+            let plan = if i % 4 == 3 { Plan::texts() } else { Plan::whole(i as u32 % 2) };
+            let (mut plan, mut steps) = (plan.bytes(), steps());
             if i % 3 > 0 {
                 random.mutate(&mut plan);
             }

@@ -40,6 +40,11 @@ export const DELTA_RULE: GpuKind<PlanOpOf<"delta_rule">, DeltaRuleOp> = {
     if (!conv || [gate, alpha, beta].some(({ buffer }) => buffer !== qkv.buffer)) {
       throw new Error("Cannot run this plan on the GPU: the delta rule's inputs come from different ops");
     }
+    if (conv.bias !== undefined || conv.first !== 0) {
+      throw new Error(
+        "Cannot run this model on the GPU: its short convolution has a bias, or not all columns; use --backend cpu",
+      );
+    }
     const { columns } = to.plan.buffers[op.qkv];
     const { valueHeads, headDim } = op.heads;
     to.push({

@@ -41,6 +41,11 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
         "Cannot run this model on the GPU: its queries have a temperature by position; use --backend cpu",
       );
     }
+    if ((op.qNorm === undefined) !== (op.kNorm === undefined)) {
+      throw new Error(
+        "Cannot run this model on the GPU: only its queries, or only its keys, are normed; use --backend cpu",
+      );
+    }
     const [q, k, v] = [op.q, op.k, op.v].map((id) => to.slice(id));
     if (q.buffer !== k.buffer || q.buffer !== v.buffer) {
       throw new Error("Cannot run this plan on the GPU: q, k and v come from different ops");

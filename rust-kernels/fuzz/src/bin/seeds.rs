@@ -12,12 +12,13 @@ fn main() -> std::io::Result<()> {
         messages.iter().flat_map(|m| [&(m.len() as u32).to_le_bytes(), &m[..]].concat()).collect()
     };
     let [first, second] = steps();
-    for kv_type in [0, 1] {
-        let plan = Plan::whole(kv_type);
-        std::fs::write(format!("{folder}/whole-{kv_type}"), of(&[plan.bytes(), first.clone(), second.clone()]))?;
+    for (name, plan) in [("0", Plan::whole(0)), ("1", Plan::whole(1)), ("texts", Plan::texts())] {
+        let write = |file: String, plan: &Plan| {
+            std::fs::write(format!("{folder}/{file}"), of(&[plan.bytes(), first.clone(), second.clone()]))
+        };
+        write(format!("whole-{name}"), &plan)?;
         for (i, op) in plan.ops.iter().enumerate() {
-            let alone = Plan { ops: vec![op.clone()], ..plan.clone() };
-            std::fs::write(format!("{folder}/op-{kv_type}-{i}"), of(&[alone.bytes(), first.clone(), second.clone()]))?;
+            write(format!("op-{name}-{i}"), &Plan { ops: vec![op.clone()], ..plan.clone() })?;
         }
     }
     Ok(())
