@@ -80,7 +80,7 @@ async function build(crate: Crate): Promise<number> {
   const built = await written(crate.library);
   const sources = SOURCES.map((name) => new URL(name, crate.folder));
   if (built !== undefined && built >= await newest(sources)) return 0;
-  say(`Building ${crate.name} (once, and whenever its sources change; a minute or two) …`);
+  say(`Building ${crate.name} (once, and whenever its sources change; some two minutes) …`);
   const code = await cargo(crate, ["build", "--release", "--locked", "--quiet", "--lib"]);
   // Cargo leaves the file alone where only times have changed.
   if (code === 0) await Deno.utime(crate.library, new Date(), new Date());
