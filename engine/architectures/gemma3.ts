@@ -1,15 +1,14 @@
 import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
 import type { Hparams } from "../gguf/hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
-import { attention } from "../plan/ops/attention.ts";
 import { embed } from "../plan/ops/embed.ts";
 import { glu } from "../plan/ops/glu.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { postNorm, type PostNormOptions } from "../plan/ops/post_norm.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
-import { ropeAppend } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture } from "./architecture.ts";
+import { groupedAttention } from "./grouped_attention.ts";
 import type { TensorName } from "./llama.ts";
 import type { Rope } from "./rope.ts";
 
@@ -57,23 +56,19 @@ function attentionHalf(
   { table, window }: { readonly table: Value; readonly window: number },
   name: TensorName,
 ): Value {
-  const { headCount: heads, headCountKv: kvHeads, keyLength: headDim } = h;
-  const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
-  const qkv = linear(b, x, [
-    { name: name("attn_q"), rows: heads * headDim },
-    { name: name("attn_k"), rows: kvHeads * headDim },
-    { name: name("attn_v"), rows: kvHeads * headDim },
-  ]);
-  ropeAppend(b, qkv, shape, {
+  const { headCount: heads, headCountKv: kvHeads, keyLength: headDim, epsilon: eps } = h;
+  const width = h.blockCount === LARGEST ? Math.floor(h.embeddingLength / heads) : headDim;
+  const attn = groupedAttention(b, x, {
+    heads,
+    kvHeads,
+    headDim,
     table,
     rotated: h.ropeDimensionCount,
-    interleaved: false,
-    eps: h.epsilon,
-    qNorm: name("attn_q_norm"),
-    kNorm: name("attn_k_norm"),
-  });
-  const width = h.blockCount === LARGEST ? Math.floor(h.embeddingLength / heads) : headDim;
-  const attn = attention(b, qkv[0], shape, 1 / Math.sqrt(width), window);
+    eps,
+    headNorms: true,
+    scale: 1 / Math.sqrt(width),
+    window,
+  }, name);
   return linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength }])[0];
 }
 

@@ -2,13 +2,12 @@ import { type ExpertHparams, readExpertHparams } from "../gguf/expert_hparams.ts
 import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
 import { type Hparams, requireTensor } from "../gguf/hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
-import { attention } from "../plan/ops/attention.ts";
 import { embed } from "../plan/ops/embed.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
-import { ropeAppend } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture } from "./architecture.ts";
+import { groupedAttention } from "./grouped_attention.ts";
 import type { TensorName } from "./llama.ts";
 import { mixture } from "./mixture.ts";
 import type { Rope } from "./rope.ts";
@@ -31,7 +30,17 @@ function buildGptOss(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     requireBiases(b, h, experts, name);
     const attnIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
-    const attn = attentionWithSinks(b, attnIn, h, { table, window: sliding[layer] ? window : 0 }, name);
+    const heads = {
+      heads: h.headCount,
+      kvHeads: h.headCountKv,
+      headDim: h.keyLength,
+      table,
+      rotated: h.ropeDimensionCount,
+      eps: h.epsilon,
+      window: sliding[layer] ? window : 0,
+      sinks: true,
+    };
+    const attn = groupedAttention(b, attnIn, heads, name);
     linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
     const ffnIn = rmsNorm(b, x, name("post_attention_norm"), h.epsilon);
     mixture(b, ffnIn, x, experts, name, { activation: "swiglu_oai" });
@@ -55,22 +64,4 @@ function requireBiases(b: PlanBuilder, h: Hparams, e: ExpertHparams, name: Tenso
     ffn_down_exps: [h.embeddingLength, e.count],
   };
   for (const [tensor, shape] of Object.entries(shapes)) requireTensor(b.file, `${name(tensor)}.bias`, shape);
-}
-
-function attentionWithSinks(
-  b: PlanBuilder,
-  x: Value,
-  h: Hparams,
-  { table, window }: { readonly table: Value; readonly window: number },
-  name: TensorName,
-): Value {
-  const { headCount: heads, headCountKv: kvHeads, keyLength: headDim } = h;
-  const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
-  const qkv = linear(b, x, [
-    { name: name("attn_q"), rows: heads * headDim },
-    { name: name("attn_k"), rows: kvHeads * headDim },
-    { name: name("attn_v"), rows: kvHeads * headDim },
-  ]);
-  ropeAppend(b, qkv, shape, { table, rotated: h.ropeDimensionCount, interleaved: false, eps: h.epsilon });
-  return attention(b, qkv[0], shape, 1 / Math.sqrt(headDim), window, name("attn_sinks.weight"));
 }

@@ -2,15 +2,14 @@ import { readExpertHparams } from "../gguf/expert_hparams.ts";
 import type { Hparams, LayerShape } from "../gguf/hparams.ts";
 import { readLfm2Hparams } from "../gguf/lfm2_hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
-import { attention } from "../plan/ops/attention.ts";
 import { embed } from "../plan/ops/embed.ts";
 import { gatedConv } from "../plan/ops/gated_conv.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
-import { ropeAppend } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import { glu } from "../plan/ops/glu.ts";
 import type { Architecture } from "./architecture.ts";
+import { groupedAttention } from "./grouped_attention.ts";
 import type { TensorName } from "./llama.ts";
 import { mixture } from "./mixture.ts";
 import type { Rope } from "./rope.ts";
@@ -79,21 +78,8 @@ function headNormedAttention(
   { layer: { heads, kvHeads }, table, window }: AttentionLayer,
   name: TensorName,
 ): void {
-  const headDim = h.keyLength;
-  const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
-  const qkv = linear(b, x, [
-    { name: name("attn_q"), rows: heads * headDim },
-    { name: name("attn_k"), rows: kvHeads * headDim },
-    { name: name("attn_v"), rows: kvHeads * headDim },
-  ]);
-  ropeAppend(b, qkv, shape, {
-    table,
-    rotated: h.ropeDimensionCount,
-    interleaved: false,
-    eps: h.epsilon,
-    qNorm: name("attn_q_norm"),
-    kNorm: name("attn_k_norm"),
-  });
-  const attn = attention(b, qkv[0], shape, 1 / Math.sqrt(headDim), window);
+  const rope = { table, rotated: h.ropeDimensionCount, eps: h.epsilon };
+  const of = { heads, kvHeads, headDim: h.keyLength, ...rope, headNorms: true, window };
+  const attn = groupedAttention(b, x, of, name);
   linear(b, attn, [{ name: name("attn_output"), rows: x.columns, addTo }]);
 }

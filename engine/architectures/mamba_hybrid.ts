@@ -2,13 +2,12 @@
 import type { Hparams, LayerShape } from "../gguf/hparams.ts";
 import type { MambaHparams } from "../gguf/mamba_hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
-import { attention } from "../plan/ops/attention.ts";
 import { groupedNorm } from "../plan/ops/grouped_norm.ts";
 import { mamba2, mambaColumns } from "../plan/ops/mamba2.ts";
 import { linear } from "../plan/ops/matmul.ts";
-import { ropeAppend } from "../plan/ops/rope_append.ts";
 import { convolveChannels } from "../plan/ops/short_conv.ts";
 import { mambaState } from "../plan/plan.ts";
+import { groupedAttention } from "./grouped_attention.ts";
 import type { TensorName } from "./llama.ts";
 
 /** Where a mixer's results go: so many times to a value. */
@@ -58,16 +57,7 @@ export function mixAttention(
   name: TensorName,
   residual: Residual,
 ): void {
-  const headDim = h.keyLength;
-  const layer = b.kvLayer({ heads: kvHeads, headDim });
-  const shape = { layer, heads, kvHeads, headDim, gated: false };
-  const qkv = linear(b, x, [
-    { name: name("attn_q"), rows: heads * headDim },
-    { name: name("attn_k"), rows: kvHeads * headDim },
-    { name: name("attn_v"), rows: kvHeads * headDim },
-  ]);
-  const rotated = table ? h.ropeDimensionCount : 0;
-  ropeAppend(b, qkv, shape, { table, rotated, interleaved: table !== undefined, eps: h.epsilon });
-  const attn = attention(b, qkv[0], shape, scale);
+  const rope = { table, rotated: h.ropeDimensionCount, interleaved: table !== undefined, eps: h.epsilon };
+  const attn = groupedAttention(b, x, { heads, kvHeads, headDim: h.keyLength, ...rope, scale }, name);
   linear(b, attn, [{ name: name("attn_output"), rows: residual.addTo.columns, ...residual }]);
 }

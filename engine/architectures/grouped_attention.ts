@@ -1,0 +1,49 @@
+import type { PlanBuilder, Value } from "../plan/builder.ts";
+import { attention } from "../plan/ops/attention.ts";
+import { linear } from "../plan/ops/matmul.ts";
+import { ropeAppend } from "../plan/ops/rope_append.ts";
+import type { TensorName } from "./llama.ts";
+
+/** A layer's heads, and how they attend. */
+export interface GroupedHeads {
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  /** Angles of `rotated` leading dimensions; without it heads have no positions. */
+  readonly table?: Value;
+  readonly rotated: number;
+  /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
+  readonly interleaved?: boolean;
+  readonly eps: number;
+  /** RMSNorm of each query and key head, before rotation. */
+  readonly headNorms?: boolean;
+  /** Of the scores; by default one over the root of headDim. */
+  readonly scale?: number;
+  /** Tokens that a row sees, its own among them; by default all. */
+  readonly window?: number;
+  /** Each head has a score that only takes weight. */
+  readonly sinks?: boolean;
+}
+
+/**
+ * Attention of grouped heads, whose q, k and v are matrices of their own, over a cache of the layer's own. Returns what the heads have
+ * read: [rows, heads x headDim].
+ */
+export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, name: TensorName): Value {
+  const { heads, kvHeads, headDim, table, scale = 1 / Math.sqrt(headDim), window = 0 } = of;
+  const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
+  const qkv = linear(b, x, [
+    { name: name("attn_q"), rows: heads * headDim },
+    { name: name("attn_k"), rows: kvHeads * headDim },
+    { name: name("attn_v"), rows: kvHeads * headDim },
+  ]);
+  ropeAppend(b, qkv, shape, {
+    table,
+    rotated: table ? of.rotated : 0,
+    interleaved: of.interleaved ?? false,
+    eps: of.eps,
+    qNorm: of.headNorms ? name("attn_q_norm") : undefined,
+    kNorm: of.headNorms ? name("attn_k_norm") : undefined,
+  });
+  return attention(b, qkv[0], shape, scale, window, of.sinks ? name("attn_sinks.weight") : undefined);
+}
