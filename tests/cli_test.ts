@@ -55,7 +55,10 @@ const WRONG_USAGE: [args: string, message: string][] = [
   ["embed a.jsonl --out b.npy --pooling rank", '--pooling must be one of mean, cls, last (got "rank")'],
   ["convert --out a.gguf", "Give the checkpoint's folder first (got none)"],
   ["convert here", "Give the file to write: --out FILE.gguf"],
-  ["convert here --out a.gguf --quantize q9", `--quantize must be one of q8_0, q4_0, mxfp4 (got "q9")`],
+  [
+    "convert here --out a.gguf --quantize q9",
+    `--quantize must be one of q8_0, q6_k, q4_k, q4_0, mxfp4 (got "q9")`,
+  ],
 ];
 Deno.test("cli: wrong usage is exit code 2 and says what is right", async () => {
   for (const [args, message] of WRONG_USAGE) {
