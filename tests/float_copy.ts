@@ -13,24 +13,24 @@ export function weightsOf({ tensors }: GgufFile): number {
  * reads its tensors from there, so on the CPU it computes with the original's weights and no rounded activations.
  */
 export async function floatCopy(file: GgufFile, path: string): Promise<GgufFile> {
-  using source = await Deno.open(file.path);
   using target = await Deno.open(path, { write: true, truncate: true });
   const tensors = new Map<string, TensorInfo>();
   let offset = 0;
   for (const [name, info] of file.tensors) {
-    const bytes = await readAt(source, info);
+    const bytes = await readTensor(info);
     const count = info.shape.reduce((a, b) => a * b, 1);
     const floats = info.type === "F32" ? bytes : new Uint8Array(
       Float32Array.from(dequantize(info.type, bytes, count)).buffer,
     );
     for (let at = 0; at < floats.length;) at += await target.write(floats.subarray(at));
-    tensors.set(name, { ...info, type: "F32", offset, byteLength: count * FLOAT_BYTES });
+    tensors.set(name, { ...info, path, type: "F32", offset, byteLength: count * FLOAT_BYTES });
     offset += floats.length;
   }
   return { ...file, path, fileSize: offset, tensors };
 }
 
-async function readAt(source: Deno.FsFile, info: TensorInfo): Promise<Uint8Array<ArrayBuffer>> {
+async function readTensor(info: TensorInfo): Promise<Uint8Array<ArrayBuffer>> {
+  using source = await Deno.open(info.path);
   const bytes = new Uint8Array(info.byteLength);
   await source.seek(info.offset, Deno.SeekMode.Start);
   for (let at = 0; at < bytes.length;) {
