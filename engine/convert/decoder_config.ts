@@ -1,19 +1,7 @@
 import { quote } from "../gguf/errors.ts";
+import { MAX } from "./bounds.ts";
 import { type Entry, entry } from "./metadata.ts";
 import { type Fields, inWords } from "./json.ts";
-
-/** Bounds like those of the GGUF reader. */
-const MAX = {
-  layers: 1024,
-  context: 16_777_216,
-  hidden: 131_072,
-  feedForward: 1_048_576,
-  heads: 1024,
-  headDim: 4096,
-  vocabulary: 1_048_576,
-  base: 1e15,
-  factor: 65_536,
-};
 
 /** What config.json says of a dense decoder. */
 export interface DecoderConfig {

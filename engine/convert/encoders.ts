@@ -1,20 +1,11 @@
 import { quote } from "../gguf/errors.ts";
+import { MAX } from "./bounds.ts";
 import type { Fields } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
 import type { TensorList } from "./tensor_list.ts";
 
-/** Bounds like those of the GGUF reader. */
-const MAX = {
-  layers: 1024,
-  context: 16_777_216,
-  hidden: 131_072,
-  feedForward: 1_048_576,
-  heads: 1024,
-  vocabulary: 1_048_576,
-  types: 1024,
-  labels: 1024,
-  base: 1e15,
-};
+const MAX_TYPES = 1024;
+const MAX_LABELS = 1024;
 
 /** What an encoder makes of a checkpoint: its keys and, in the list, its tensors. */
 export interface EncoderParts {
@@ -93,7 +84,7 @@ function norm(list: TensorList, name: string, module: string, width: number): vo
 
 /** The table of token types, which stays in floats as that of positions does. */
 function tokenTypes(list: TensorList, module: string, config: Fields, hidden: number): Entry[] {
-  const count = config.count("type_vocab_size", MAX.types, 1);
+  const count = config.count("type_vocab_size", MAX_TYPES, 1);
   list.table("token_types", module, count, hidden);
   return [entry("tokenizer.ggml.token_type_count", "UINT32", count)];
 }
@@ -101,7 +92,7 @@ function tokenTypes(list: TensorList, module: string, config: Fields, hidden: nu
 /** What the labels of a classifier are called; none where config.json does not say. */
 function labelEntries(architecture: string, config: Fields): { labels: number; entries: Entry[] } {
   const names = Object.values(config.fields("id2label")?.object ?? {}).map(String);
-  const labels = names.length || config.count("num_labels", MAX.labels, 1);
+  const labels = names.length || config.count("num_labels", MAX_LABELS, 1);
   return {
     labels,
     entries: [

@@ -1,3 +1,4 @@
+import { MAX } from "./bounds.ts";
 import { decoderEntries, readDecoderConfig } from "./decoder_config.ts";
 import { Fields, inWords } from "./json.ts";
 import { addFeedForward } from "./llama.ts";
@@ -5,7 +6,6 @@ import { entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
 import type { TensorList } from "./tensor_list.ts";
 
-const MAX_WINDOW = 16_777_216;
 /** Every so manieth layer has no window. */
 const PERIOD = 6;
 /** Layers of the 27B, whose queries are scaled by the width that a head has of the embedding. */
@@ -69,7 +69,7 @@ export function convertGemma3(given: Fields, list: TensorList, prefix: string): 
     decoder,
     entries: [
       ...decoderEntries("gemma3", decoder),
-      entry("gemma3.attention.sliding_window", "UINT32", config.count("sliding_window", MAX_WINDOW)),
+      entry("gemma3.attention.sliding_window", "UINT32", config.count("sliding_window", MAX.context)),
     ],
     outputNorm: norm,
     tied: config.boolean("tie_word_embeddings", true),

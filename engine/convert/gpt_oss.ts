@@ -1,4 +1,5 @@
 import { quote } from "../gguf/errors.ts";
+import { MAX } from "./bounds.ts";
 import { type DecoderConfig, decoderEntries, readDecoderConfig } from "./decoder_config.ts";
 import { expertEntries, type ExpertsConfig } from "./experts.ts";
 import { type Fields, inWords } from "./json.ts";
@@ -8,7 +9,6 @@ import type { TensorList } from "./tensor_list.ts";
 
 const ARCHITECTURE = "gpt-oss";
 const MAX_EXPERTS = 4096;
-const MAX_WINDOW = 16_777_216;
 /** Where the activation is clamped. */
 const LIMIT = 7;
 
@@ -26,7 +26,7 @@ export function convertGptOss(config: Fields, list: TensorList, prefix: string):
     feedForward: decoder.feedForward,
   };
   checkLayerTypes(config, decoder.layers);
-  const window = config.count("sliding_window", MAX_WINDOW);
+  const window = config.count("sliding_window", MAX.context);
   list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
   for (let i = 0; i < decoder.layers; i++) {
     const [block, layer] = [`blk.${i}.`, `${prefix}layers.${i}.`];

@@ -1,4 +1,5 @@
 import { quote } from "../gguf/errors.ts";
+import { MAX } from "./bounds.ts";
 import { type DecoderConfig, decoderEntries, readDecoderConfig } from "./decoder_config.ts";
 import { type Fields, inWords } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
@@ -6,7 +7,6 @@ import type { ModelParts } from "./model_parts.ts";
 import type { TensorList } from "./tensor_list.ts";
 
 const MAX_TAPS = 16;
-const MAX_FEED_FORWARD = 1_048_576;
 const MAX_EXPERTS = 4096;
 /** Names of a layer without attention, and of one with it, in `layer_types`. */
 const CONV = "conv";
@@ -98,7 +98,7 @@ function feedForwardKey(config: Fields): string {
 function adjusted(config: Fields, width: number): number {
   if (!config.boolean("block_auto_adjust_ff_dim", true)) return width;
   const factor = config.positive("block_ffn_dim_multiplier", 1024, 1);
-  const multiple = config.count("block_multiple_of", MAX_FEED_FORWARD, 256);
+  const multiple = config.count("block_multiple_of", MAX.feedForward, 256);
   return multiple * Math.ceil(Math.trunc(factor * Math.trunc(2 * width / 3)) / multiple);
 }
 
@@ -110,7 +110,7 @@ function readExperts(config: Fields): Experts {
   return {
     count,
     used: config.count("num_experts_per_tok", count),
-    feedForward: config.count("moe_intermediate_size", MAX_FEED_FORWARD),
+    feedForward: config.count("moe_intermediate_size", MAX.feedForward),
     denseLayers: config.get("num_dense_layers") === 0 ? 0 : config.count("num_dense_layers", MAX_EXPERTS, 2),
   };
 }

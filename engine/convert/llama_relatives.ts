@@ -1,3 +1,4 @@
+import { MAX } from "./bounds.ts";
 import { type Fields, inWords } from "./json.ts";
 import { convertLlama } from "./llama.ts";
 import { entry } from "./metadata.ts";
@@ -5,7 +6,6 @@ import type { ModelParts } from "./model_parts.ts";
 import type { TensorList } from "./tensor_list.ts";
 
 const MAX_SCALE = 1e9;
-const MAX_CONTEXT = 16_777_216;
 /** Every so manieth layer of SmolLM3 has no positions. */
 const INTERVAL = 4;
 
@@ -45,7 +45,7 @@ export function convertPhi3(config: Fields, list: TensorList, prefix: string): M
   const parts = convertLlama(config, list, prefix, traits);
   const { context, rope } = parts.decoder;
   if (rope.scaling.type !== "longrope") return parts;
-  const original = config.count("original_max_position_embeddings", MAX_CONTEXT, context);
+  const original = config.count("original_max_position_embeddings", MAX.context, context);
   return {
     ...parts,
     entries: [
