@@ -12,8 +12,6 @@ import { groupedAttention } from "./grouped_attention.ts";
 import type { TensorName } from "./llama.ts";
 import type { Rope } from "./rope.ts";
 
-/** Bound of `rope.freq_base_swa`. */
-const MAX_BASE = 1e15;
 /** Layers of the 27B, whose queries are scaled by the width that a head has of the embedding. */
 const LARGEST = 62;
 
@@ -24,16 +22,28 @@ const LARGEST = 62;
  */
 export const GEMMA3: Architecture = {
   ending: (keys) => ({ logits: { softcap: keys.softcap("final_logit_softcapping") } }),
-  build: buildGemma3,
+  build: (b, h, rope) => buildGemma3(b, h, rope, attentionHalf),
 };
 
-function buildGemma3(b: PlanBuilder, h: Hparams, rope: Rope): Value {
+/** What tells layers with a window from the others; a window of 0 is none. */
+export interface Seen {
+  readonly table: Value;
+  readonly window: number;
+}
+
+/** What a layer's attention makes of normed rows, up to the norm behind it. */
+type AttentionHalf = (b: PlanBuilder, x: Value, h: Hparams, of: Seen, name: TensorName) => Value;
+
+/** The layers, with this for their attention. */
+export function buildGemma3(b: PlanBuilder, h: Hparams, rope: Rope, attentionHalf: AttentionHalf): Value {
   const keys = ArchitectureKeys.of(b.file.metadata);
   const window = keys.window();
   const sliding = keys.windowLayers(h.blockCount, { period: 6 });
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, Math.sqrt(h.embeddingLength));
   const full = ropeTable(b, rope.angles());
-  const near = window === 0 ? full : ropeTable(b, rope.angles({ base: slidingBase(keys), scaled: false }));
+  const near = window === 0
+    ? full
+    : ropeTable(b, rope.angles({ base: keys.ropeBase(10_000, "_swa"), scaled: false }));
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     const of = sliding[layer] ? { table: near, window } : { table: full, window: 0 };
@@ -44,16 +54,11 @@ function buildGemma3(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   return x;
 }
 
-/** The rotary base of layers with a window. */
-export function slidingBase(keys: ArchitectureKeys): number {
-  return keys.positive("rope.freq_base_swa", MAX_BASE, 10_000);
-}
-
 function attentionHalf(
   b: PlanBuilder,
   x: Value,
   h: Hparams,
-  { table, window }: { readonly table: Value; readonly window: number },
+  { table, window }: Seen,
   name: TensorName,
 ): Value {
   const { headCount: heads, headCountKv: kvHeads, keyLength: headDim, epsilon: eps } = h;

@@ -10,7 +10,7 @@ import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeAppend } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture } from "./architecture.ts";
-import { geGlu, slidingBase } from "./gemma3.ts";
+import { geGlu } from "./gemma3.ts";
 import type { TensorName } from "./llama.ts";
 import type { Rope } from "./rope.ts";
 
@@ -96,7 +96,7 @@ function slidingKind(b: PlanBuilder, keys: ArchitectureKeys, h: Hparams, rope: R
   if (rotated % 2 !== 0) keys.refuse("rope.dimension_count_swa", String(rotated), "an even number");
   const angles = rope.angles({
     dimensions: rotated,
-    base: slidingBase(keys),
+    base: keys.ropeBase(10_000, "_swa"),
     scaled: false,
     factors: false,
   });

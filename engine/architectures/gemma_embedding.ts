@@ -2,18 +2,14 @@ import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
 import type { Hparams } from "../gguf/hparams.ts";
 import type { ModelPooling } from "../gguf/pooling.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
-import { embed } from "../plan/ops/embed.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { pool } from "../plan/ops/pool.ts";
-import { postNorm } from "../plan/ops/post_norm.ts";
-import { rmsNorm } from "../plan/ops/rms_norm.ts";
-import { ropeTable } from "../plan/ops/rope_table.ts";
 import { rotate } from "../plan/ops/rotate.ts";
 import { textAttention } from "../plan/ops/text_attention.ts";
 import type { Architecture } from "./architecture.ts";
-import { geGlu, slidingBase } from "./gemma3.ts";
+import { separateHeads } from "./encoder.ts";
+import { buildGemma3, type Seen } from "./gemma3.ts";
 import type { TensorName } from "./llama.ts";
-import type { Rope } from "./rope.ts";
 
 const MAX_FEATURES = 131_072;
 
@@ -24,41 +20,20 @@ const MAX_FEATURES = 131_072;
 export const GEMMA_EMBEDDING: Architecture = {
   allows: { bothDirections: true },
   ending: () => ({ encoder: true }),
-  build: buildEmbedding,
+  build: (b, h, rope) => buildGemma3(b, h, rope, attentionHalf),
   pooling: "mean",
   pool: poolEmbedding,
 };
-
-function buildEmbedding(b: PlanBuilder, h: Hparams, rope: Rope): Value {
-  const keys = ArchitectureKeys.of(b.file.metadata);
-  const window = keys.window();
-  const sliding = keys.windowLayers(h.blockCount, { period: 6 });
-  const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, Math.sqrt(h.embeddingLength));
-  const full = ropeTable(b, rope.angles());
-  const near = window === 0 ? full : ropeTable(b, rope.angles({ base: slidingBase(keys), scaled: false }));
-  for (let layer = 0; layer < h.blockCount; layer++) {
-    const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    const of = sliding[layer] ? { table: near, window } : { table: full, window: 0 };
-    const attn = attentionHalf(b, rmsNorm(b, x, name("attn_norm"), h.epsilon), h, of, name);
-    postNorm(b, attn, name("post_attention_norm"), h.epsilon, x);
-    geGlu(b, x, h.feedForwardLength, h.epsilon, name);
-  }
-  return x;
-}
 
 function attentionHalf(
   b: PlanBuilder,
   x: Value,
   h: Hparams,
-  { table, window }: { readonly table: Value; readonly window: number },
+  { table, window }: Seen,
   name: TensorName,
 ): Value {
   const { headCount: heads, headCountKv: kvHeads, keyLength: headDim } = h;
-  const [q, k, v] = linear(b, x, [
-    { name: name("attn_q"), rows: heads * headDim },
-    { name: name("attn_k"), rows: kvHeads * headDim },
-    { name: name("attn_v"), rows: kvHeads * headDim },
-  ]).map((value) => ({ value, column: 0 }));
+  const [q, k, v] = separateHeads(b, x, h, name);
   const turn = { table, rotated: h.ropeDimensionCount, eps: h.epsilon };
   rotate(b, q, heads, headDim, { ...turn, norm: name("attn_q_norm") });
   rotate(b, k, kvHeads, headDim, { ...turn, norm: name("attn_k_norm") });

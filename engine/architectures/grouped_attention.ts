@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { attention } from "../plan/ops/attention.ts";
-import { linear } from "../plan/ops/matmul.ts";
-import { ropeAppend } from "../plan/ops/rope_append.ts";
+import { fused, linear } from "../plan/ops/matmul.ts";
+import { ropeAppend, type RopeOptions } from "../plan/ops/rope_append.ts";
 import type { TensorName } from "./llama.ts";
 
 /** A layer's heads, and how they attend. */
@@ -21,22 +21,24 @@ export interface GroupedHeads {
   readonly scale?: number;
   /** Tokens that a row sees, its own among them; by default all. */
   readonly window?: number;
+  /** q, k and v are one tensor. */
+  readonly fused?: boolean;
+  /** Multiplies queries by their positions. */
+  readonly temperature?: RopeOptions["temperature"];
   /** Each head has a score that only takes weight. */
   readonly sinks?: boolean;
 }
 
 /**
- * Attention of grouped heads, whose q, k and v are matrices of their own, over a cache of the layer's own. Returns what the heads have
- * read: [rows, heads x headDim].
+ * Attention of grouped heads over a cache of the layer's own, with the biases that the file has. Returns what the heads have read:
+ * [rows, heads x headDim].
  */
 export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, name: TensorName): Value {
   const { heads, kvHeads, headDim, table, scale = 1 / Math.sqrt(headDim), window = 0 } = of;
   const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
-  const qkv = linear(b, x, [
-    { name: name("attn_q"), rows: heads * headDim },
-    { name: name("attn_k"), rows: kvHeads * headDim },
-    { name: name("attn_v"), rows: kvHeads * headDim },
-  ]);
+  const rows = [heads, kvHeads, kvHeads].map((heads) => heads * headDim);
+  const parts = ["attn_q", "attn_k", "attn_v"].map((part, i) => ({ name: name(part), rows: rows[i] }));
+  const qkv = linear(b, x, of.fused ? fused(name("attn_qkv"), rows) : parts);
   ropeAppend(b, qkv, shape, {
     table,
     rotated: table ? of.rotated : 0,
@@ -44,6 +46,7 @@ export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, nam
     eps: of.eps,
     qNorm: of.headNorms ? name("attn_q_norm") : undefined,
     kNorm: of.headNorms ? name("attn_k_norm") : undefined,
+    temperature: of.temperature,
   });
   return attention(b, qkv[0], shape, scale, window, of.sinks ? name("attn_sinks.weight") : undefined);
 }

@@ -1,13 +1,13 @@
 import type { Hparams } from "../gguf/hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
-import { attention } from "../plan/ops/attention.ts";
 import { embed } from "../plan/ops/embed.ts";
 import { glu } from "../plan/ops/glu.ts";
-import { fused, linear } from "../plan/ops/matmul.ts";
+import { linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
-import { ropeAppend, type RopeOptions } from "../plan/ops/rope_append.ts";
+import type { RopeOptions } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture } from "./architecture.ts";
+import { groupedAttention } from "./grouped_attention.ts";
 import type { Rope } from "./rope.ts";
 
 /** What tells the llama family's members apart. */
@@ -57,29 +57,20 @@ export function buildLlama(
   const table = ropeTable(b, rope.angles());
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    const heads = {
-      layer: b.kvLayer({ heads: h.headCountKv, headDim: h.keyLength }),
+    const attnIn = rmsNorm(b, x, name("attn_norm"), eps);
+    const attn = groupedAttention(b, attnIn, {
       heads: h.headCount,
       kvHeads: h.headCountKv,
       headDim: h.keyLength,
-      gated: false,
-    };
-
-    const attnIn = rmsNorm(b, x, name("attn_norm"), eps);
-    const rows = [h.headCount, h.headCountKv, h.headCountKv].map((heads) => heads * h.keyLength);
-    const parts = ["attn_q", "attn_k", "attn_v"].map((part, i) => ({ name: name(part), rows: rows[i] }));
-    const qkv = linear(b, attnIn, traits.fused ? fused(name("attn_qkv"), rows) : parts);
-    const rotated = traits.hasPositions?.(layer) ?? true;
-    ropeAppend(b, qkv, heads, {
-      table: rotated ? table : undefined,
-      rotated: rotated ? h.ropeDimensionCount : 0,
+      table: traits.hasPositions?.(layer) ?? true ? table : undefined,
+      rotated: h.ropeDimensionCount,
       interleaved: traits.interleavedRope,
       eps,
-      qNorm: traits.headNorms ? name("attn_q_norm") : undefined,
-      kNorm: traits.headNorms ? name("attn_k_norm") : undefined,
+      headNorms: traits.headNorms,
+      scale,
+      fused: traits.fused,
       temperature: traits.temperature,
-    });
-    const attn = attention(b, qkv[0], heads, scale);
+    }, name);
     linear(b, attn, [{ ...out, name: name("attn_output") }]);
 
     const ffnIn = rmsNorm(b, x, name("ffn_norm"), eps);

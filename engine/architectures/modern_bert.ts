@@ -14,7 +14,6 @@ import type { Rope } from "./rope.ts";
 
 /** Of so many layers the first sees whole texts, the others a window. */
 const PERIOD = 3;
-const MAX_FREQ_BASE = 1e15;
 
 export const MODERN_BERT: Architecture = {
   allows: { bothDirections: true, layerNorm: true },
@@ -32,7 +31,7 @@ function buildModernBert(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const keys = ArchitectureKeys.of(b.file.metadata);
   const window = keys.window();
   const slides = window > 0 ? keys.windowLayers(h.blockCount, { period: PERIOD, fullFirst: true }) : [];
-  const base = keys.positive("rope.freq_base_swa", MAX_FREQ_BASE, h.ropeFreqBase);
+  const base = keys.ropeBase(h.ropeFreqBase, "_swa");
   const eps = h.epsilon;
   const tokens = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
   const x = layerNorm(b, tokens, "token_embd_norm", eps);

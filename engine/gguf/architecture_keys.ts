@@ -4,6 +4,7 @@ import type { Metadata } from "./types.ts";
 
 const MAX_WINDOW = 16_777_216;
 const MAX_SCALE = 1e9;
+const MAX_ROPE_BASE = 1e15;
 
 /** Look-ups of `{architecture}.{name}`. */
 export class ArchitectureKeys {
@@ -31,18 +32,11 @@ export class ArchitectureKeys {
 
   /** Like `count`, of a key that may have an array of one value a layer, which must then be all the same. */
   uniformCount(name: string, max: number, layers: number, fallback?: number): number {
-    const value = this.metadata.entries.get(this.name(name));
-    if (typeof value !== "object") return this.count(name, max, fallback);
-    const counts = this.metadata.getNumbers(this.name(name))!;
-    if (counts.length !== layers) {
-      this.refuse(name, inWords(value), `a number, or an array of ${layers}, one for each layer`);
-    }
+    const counts = this.#arrayOf(name, layers);
+    if (!counts) return this.count(name, max, fallback);
     const first = counts[0];
-    for (let i = 0; i < counts.length; i++) {
-      if (counts[i] !== first) {
-        this.refuse(name, `${first} and ${counts[i]}`, "the same value for all layers");
-      }
-    }
+    const other = counts.find((count) => count !== first);
+    if (other !== undefined) this.refuse(name, `${first} and ${other}`, "the same value for all layers");
     if (!Number.isSafeInteger(first) || first < 1 || first > max) {
       this.refuse(name, String(first), `1 to ${max}`);
     }
@@ -56,22 +50,24 @@ export class ArchitectureKeys {
     name: string,
     { layers, max, least = 1, fallback }: { layers: number; max: number; least?: number; fallback?: number },
   ): number[] {
-    const value = this.metadata.entries.get(this.name(name));
-    if (typeof value !== "object") {
+    const counts = this.#arrayOf(name, layers);
+    if (!counts) {
       const count = this.metadata.getCount(this.name(name), fallback);
       if (count < least || count > max) this.refuse(name, String(count), `${least} to ${max}`);
       return Array<number>(layers).fill(count);
     }
-    const counts = this.metadata.getNumbers(this.name(name))!;
-    if (counts.length !== layers) {
-      this.refuse(name, inWords(value), `a number, or an array of ${layers}, one for each layer`);
-    }
-    return Array.from(counts, (count) => {
-      if (!Number.isSafeInteger(count) || count < least || count > max) {
-        this.refuse(name, String(count), `${least} to ${max} in each layer`);
-      }
-      return count;
-    });
+    const wrong = counts.find((count) => !Number.isSafeInteger(count) || count < least || count > max);
+    if (wrong !== undefined) this.refuse(name, String(wrong), `${least} to ${max} in each layer`);
+    return counts;
+  }
+
+  /** A key's array of one number a layer; undefined where it has none, or a value for all. */
+  #arrayOf(name: string, layers: number): number[] | undefined {
+    const value = this.metadata.entries.get(this.name(name));
+    if (typeof value !== "object") return undefined;
+    const counts = Array.from(this.metadata.getNumbers(this.name(name))!);
+    if (counts.length === layers) return counts;
+    this.refuse(name, inWords(value), `a number, or an array of ${layers}, one for each layer`);
   }
 
   /**
@@ -109,6 +105,11 @@ export class ArchitectureKeys {
   /** The bound that tanh keeps values in; undefined where the key is left out or 0. */
   softcap(name: string): number | undefined {
     return this.metadata.getNumber(this.name(name), 0) === 0 ? undefined : this.positive(name, MAX_SCALE);
+  }
+
+  /** Rotary positions' base: `rope.freq_base`, or with "_swa" that of layers with a window. */
+  ropeBase(fallback: number, suffix: "" | "_swa" = ""): number {
+    return this.positive(`rope.freq_base${suffix}`, MAX_ROPE_BASE, fallback);
   }
 
   /** A number above 0 and at most `max`. */

@@ -81,7 +81,6 @@ const MAX = {
   headCount: 1024,
   headLength: 4096,
   vocabSize: 1_048_576,
-  ropeFreqBase: 1e15,
   ropeFactor: 65_536,
   ropeBeta: 65_536,
 };
@@ -117,7 +116,7 @@ export function readHparams(file: GgufFile, allowed: Allowed = {}): Hparams {
     layers,
     ...lengths,
     ropeDimensionCount: readRopeDimensionCount(keys, lengths.keyLength),
-    ropeFreqBase: keys.positive("rope.freq_base", MAX.ropeFreqBase, 10_000),
+    ropeFreqBase: keys.ropeBase(10_000),
     ropeScaling: readRopeScaling(keys, ropeOriginalContext),
     ropeMagnitude: keys.scale("rope.scaling.attn_factor", 1),
     ropeOriginalContext,
