@@ -52,16 +52,18 @@ Usage: deno task COMMAND [options]
 ${Object.entries(COMMANDS).map(([name, { summary }]) => `  ${name.padEnd(10)} ${summary}`).join("\n")}
 
 Each explains itself: deno task COMMAND --help
+All know --library DIR: the folder of the native libraries (or COMPY_LIBRARY; FFI is to be allowed there).
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 `;
 
 /** Runs the command line and returns the exit code; what goes wrong is told on standard error. */
-export async function commandLine([name, ...args]: readonly string[]): Promise<number> {
-  if (name === undefined || name === "--help" || name === "-h" || name === "help") {
-    out(HELP);
-    return 0;
-  }
+export async function commandLine(words: readonly string[]): Promise<number> {
   try {
+    const [name, ...args] = withoutLibrary(words);
+    if (name === undefined || name === "--help" || name === "-h" || name === "help") {
+      out(HELP);
+      return 0;
+    }
     if (!Object.hasOwn(COMMANDS, name)) {
       throw new UsageError(
         `There is no command "${name}"; the commands are ${Object.keys(COMMANDS).join(", ")}`,
@@ -73,13 +75,26 @@ export async function commandLine([name, ...args]: readonly string[]): Promise<n
     // A reader that left (`| head`) has heard enough.
     if (error instanceof Deno.errors.BrokenPipe) return 1;
     if (error instanceof UsageError) {
-      const help = Object.hasOwn(COMMANDS, name) ? `deno task ${name} --help` : "deno run main.ts --help";
+      const name = words.find((word) => Object.hasOwn(COMMANDS, word));
+      const help = name === undefined ? "deno run main.ts --help" : `deno task ${name} --help`;
       err(`Error: ${error.message}\nSee: ${help}\n`);
       return 2;
     }
     err(describe(error));
     return 1;
   }
+}
+
+/** Takes `--library DIR` from the words; the look-up, here and in processes that this one starts, reads the variable. */
+function withoutLibrary(words: readonly string[]): string[] {
+  const end = words.indexOf("--");
+  const at = words.findIndex((word, i) => (end < 0 || i < end) && /^--library(=|$)/.test(word));
+  if (at < 0) return [...words];
+  const inside = words[at].includes("=");
+  const folder = inside ? words[at].slice("--library=".length) : words[at + 1];
+  if (!folder) throw new UsageError("--library needs a folder: --library DIR");
+  Deno.env.set("COMPY_LIBRARY", folder);
+  return words.filter((_, i) => i < at || i > at + (inside ? 0 : 1));
 }
 
 /** Errors that only a bug throws come with their stack, so that they can be reported. */

@@ -1,4 +1,5 @@
-import { builtLibrary, NativeLibrary, parameters } from "./native.ts";
+import type { LibraryName } from "./find.ts";
+import { NativeLibrary, parameters } from "./native.ts";
 
 /** Changes whenever an export's meaning or a message's layout does. */
 const ABI_VERSION = 1;
@@ -24,20 +25,20 @@ export class GrammarLibraryError extends Error {
   override name = "GrammarLibraryError";
 }
 
-/** Where `deno task build` leaves the library. */
-export function grammarLibraryPath(): string {
-  return builtLibrary("rust-grammar", "compy_grammar");
-}
+export const GRAMMARS: LibraryName = {
+  what: "grammar library",
+  name: "compy_grammar",
+  crate: "rust-grammar",
+};
 
 /** The library that compiles constraints, opened at the first of them. */
 export class GrammarLibrary extends NativeLibrary<typeof SYMBOLS> {
   static #instance: GrammarLibrary | undefined;
 
-  /** Throws GrammarLibraryError where it is missing or was built from other sources than this. */
+  /** Throws LibraryNotFound where no place has one that was built from these sources. */
   static open(): GrammarLibrary {
     return this.#instance ??= new GrammarLibrary({
-      name: "grammar library",
-      path: grammarLibraryPath(),
+      library: GRAMMARS,
       symbols: SYMBOLS,
       version: { name: "compy_grammar_abi_version", wanted: ABI_VERSION },
       error: GrammarLibraryError,

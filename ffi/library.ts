@@ -1,25 +1,22 @@
 import { ABI_VERSION, SYMBOLS } from "./bindings.ts";
-import { builtLibrary, NativeLibrary } from "./native.ts";
+import type { LibraryName } from "./find.ts";
+import { NativeLibrary } from "./native.ts";
 
 /** An error that the kernels reported, in their words. */
 export class KernelError extends Error {
   override name = "KernelError";
 }
 
-/** Where `deno task build` leaves the kernels' library. */
-export function libraryPath(): string {
-  return builtLibrary("rust-kernels", "compy");
-}
+export const KERNELS: LibraryName = { what: "kernels", name: "compy", crate: "rust-kernels" };
 
 /** The kernels' library, opened once a process. */
 export class KernelLibrary extends NativeLibrary<typeof SYMBOLS> {
   static #instance: KernelLibrary | undefined;
 
-  /** Throws KernelError where it is missing or was built from other sources than these bindings. */
+  /** Throws LibraryNotFound where no place has one that was built from the sources of these bindings. */
   static open(): KernelLibrary {
     return this.#instance ??= new KernelLibrary({
-      name: "kernels",
-      path: libraryPath(),
+      library: KERNELS,
       symbols: SYMBOLS,
       version: { name: "compy_abi_version", wanted: ABI_VERSION },
       error: KernelError,

@@ -1,4 +1,5 @@
 /** A crate's library whose exports have one shape (rust-kernels/src/ffi.rs, rust-grammar/src/ffi.rs). */
+import { type Candidate, candidates, type LibraryName, LibraryNotFound, type Place } from "./find.ts";
 
 /** Of every export: a handle, input and its length, output and its length. */
 export const parameters = ["u64", "buffer", "usize", "buffer", "usize"] as const;
@@ -16,9 +17,9 @@ type Call = (
 
 /** What tells one library from another. */
 export interface NativeOptions<Symbols> {
-  /** What it is in messages: `kernels`. */
-  readonly name: string;
-  readonly path: string;
+  readonly library: LibraryName;
+  /** Where to look; by default where candidates() says. */
+  readonly places?: readonly Candidate[];
   readonly symbols: Symbols;
   /** The export that says which version of the exports it has, and the one that these symbols are of. */
   readonly version: { readonly name: keyof Symbols; readonly wanted: number };
@@ -30,34 +31,31 @@ const NOTHING = new Uint8Array(0);
 /** Room for every answer whose length the caller does not know, and for a message. */
 const ANSWER_BYTES = 4096;
 
-/** Where cargo leaves the library of one of the crates. */
-export function builtLibrary(crate: string, name: string): string {
-  const file = { windows: `${name}.dll`, darwin: `lib${name}.dylib` }[Deno.build.os as string] ??
-    `lib${name}.so`;
-  return decodeURIComponent(new URL(`../${crate}/target/release/${file}`, import.meta.url).pathname);
-}
-
 /**
- * An open library. It is never closed: threads of its own may still run in it. The constructor throws the library's kind of
- * error where it is missing or was built from other sources than these symbols.
+ * An open library, from the first place that has one of these symbols and this version. It is never closed: threads of its own
+ * may still run in it. The constructor throws LibraryNotFound.
  */
 export class NativeLibrary<Symbols extends Record<string, Export>> {
+  /** The file that was opened. */
+  readonly path: string;
   readonly #symbols: Record<keyof Symbols, Call>;
   readonly #error: new (message: string) => Error;
 
-  constructor({ name, path, symbols, version, error: LibraryError }: NativeOptions<Symbols>) {
-    this.#error = LibraryError;
-    try {
-      this.#symbols = Deno.dlopen(path, symbols).symbols as Record<keyof Symbols, Call>;
-    } catch (error) {
-      if (error instanceof Deno.errors.NotCapable) throw error;
-      const reason = error instanceof Error ? error.message : String(error);
-      throw new LibraryError(`Cannot load the ${name} from ${path}: ${reason}. Run \`deno task build\``);
+  constructor({ library, places, symbols, version, error }: NativeOptions<Symbols>) {
+    this.#error = error;
+    if (typeof Deno === "undefined") throw new LibraryNotFound(library, []);
+    const looked: Place[] = [];
+    for (const place of places ?? candidates(library)) {
+      const opened = open(place, symbols, version);
+      if ("problem" in opened) {
+        looked.push(opened);
+        continue;
+      }
+      this.path = place.path;
+      this.#symbols = opened.symbols;
+      return;
     }
-    const found = new DataView(this.call(version.name, 0n).buffer).getUint32(0, true);
-    if (found === version.wanted) return;
-    const detail = `its ABI version must be ${version.wanted} (got ${found})`;
-    throw new LibraryError(`Cannot use the ${name} in ${path}: ${detail}. Run \`deno task build\``);
+    throw new LibraryNotFound(library, looked);
   }
 
   /** Calls an export that returns at once. Returns the bytes written; throws what was reported instead. */
@@ -89,4 +87,40 @@ export class NativeLibrary<Symbols extends Record<string, Export>> {
     if (written >= 0) return output.subarray(0, written);
     throw new this.#error(new TextDecoder().decode(output.subarray(0, -1 - written)));
   }
+}
+
+/** Opens the library of a place if it is there, permitted, and of the wanted version. */
+function open<Symbols extends Record<string, Export>>(
+  place: Candidate,
+  symbols: Symbols,
+  version: NativeOptions<Symbols>["version"],
+): { readonly symbols: Record<keyof Symbols, Call> } | Place {
+  const { path } = place;
+  if ("missing" in place) return { path, problem: "missing", reason: place.missing };
+  let library: Deno.DynamicLibrary<Symbols>;
+  try {
+    Deno.statSync(path);
+    library = Deno.dlopen(path, symbols);
+  } catch (error) {
+    return { path, ...problemOf(error) };
+  }
+  const calls = library.symbols as Record<keyof Symbols, Call>;
+  const answer = new Uint8Array(4);
+  calls[version.name](0n, NOTHING, 0n, answer, 4n);
+  const found = new DataView(answer.buffer).getUint32(0, true);
+  if (found === version.wanted) return { symbols: calls };
+  library.close();
+  return {
+    path,
+    problem: "other version",
+    reason: `its ABI version must be ${version.wanted} (got ${found})`,
+  };
+}
+
+function problemOf(error: unknown): Pick<Place, "problem" | "reason"> {
+  if (error instanceof Deno.errors.NotFound) return { problem: "missing", reason: "not there" };
+  if (error instanceof Deno.errors.NotCapable) {
+    return { problem: "not permitted", reason: "FFI is not permitted there" };
+  }
+  return { problem: "not loadable", reason: error instanceof Error ? error.message : String(error) };
 }

@@ -1,5 +1,6 @@
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
+import { libraryFile } from "../ffi/find.ts";
 import { GgufBuilder } from "../engine/gguf/testing.ts";
 import { root, run, runJson, task, withFolder } from "./commands.ts";
 const COMMANDS = ["serve", "generate", "tokenize", "batch", "inspect", "convert", "bench", "embed"];
@@ -14,6 +15,21 @@ for (const command of COMMANDS) {
     assertEquals(wrong.stderr, `Error: There is no option --nonsense\nSee: deno task ${command} --help\n`);
   });
 }
+
+Deno.test("cli: --library is the only place where the libraries are looked for, and needs FFI there", async () => {
+  await withFolder(async (folder) => {
+    const missing = await run(["generate", "--prompt", "a", "--library", folder]);
+    assertEquals([missing.code, missing.stdout], [1, ""]);
+    assertMatch(missing.stderr, /^Error: Cannot load the kernels\. Looked at:\n {2}\S+: not there\nRun /);
+    await Deno.writeTextFile(join(folder, libraryFile("compy")), "");
+    const refused = await run(["generate", "--prompt", "a", `--library=${folder}`]);
+    assertEquals(refused.code, 1);
+    assertStringIncludes(refused.stderr, `FFI is not permitted there\nAllow it: --allow-ffi=${folder}\n`);
+  });
+  const nothing = await run(["generate", "--library"]);
+  assertEquals([nothing.code, nothing.stdout], [2, ""]);
+  assertMatch(nothing.stderr, /^Error: --library needs a folder: --library DIR\n/);
+});
 
 const WRONG_USAGE: [args: string, message: string][] = [
   ["generate", "Give one of --prompt, --chat and --tokens (got none)"],

@@ -2,23 +2,11 @@
  * Builds the libraries (`deno task build`) that are missing or older than their sources. Every task that computes runs
  * this first: when there is nothing to do, it looks at some file times and says nothing.
  */
-import { grammarLibraryPath } from "../ffi/grammar.ts";
-import { libraryPath } from "../ffi/library.ts";
+import { builtLibrary, type LibraryName } from "../ffi/find.ts";
+import { GRAMMARS } from "../ffi/grammar.ts";
+import { KERNELS } from "../ffi/library.ts";
 
-interface Crate {
-  readonly name: string;
-  readonly folder: URL;
-  readonly library: string;
-}
-
-const CRATES: readonly Crate[] = [
-  { name: "the kernels", folder: new URL("../rust-kernels/", import.meta.url), library: libraryPath() },
-  {
-    name: "the grammar library",
-    folder: new URL("../rust-grammar/", import.meta.url),
-    library: grammarLibraryPath(),
-  },
-];
+const LIBRARIES: readonly LibraryName[] = [KERNELS, GRAMMARS];
 /** What a library is made of, in the crate's folder. */
 const SOURCES = ["Cargo.toml", "Cargo.lock", "src/"];
 
@@ -54,7 +42,7 @@ function say(text: string): void {
 }
 
 /** Runs cargo in the crate's folder. Returns the exit code. */
-async function cargo({ name, folder }: Crate, args: readonly string[]): Promise<number> {
+async function cargo(what: string, folder: URL, args: readonly string[]): Promise<number> {
   try {
     const command = new Deno.Command("cargo", {
       args: [...args],
@@ -66,31 +54,33 @@ async function cargo({ name, folder }: Crate, args: readonly string[]): Promise<
   } catch (error) {
     if (error instanceof Deno.errors.NotFound) {
       say(
-        `Cannot build ${name}: cargo is not on the PATH. Install Rust 1.95 or newer: https://rustup.rs`,
+        `Cannot build the ${what}: cargo is not on the PATH. Install Rust 1.95 or newer: https://rustup.rs`,
       );
     } else {
-      say(`Cannot build ${name}: ${error instanceof Error ? error.message : error}`);
+      say(`Cannot build the ${what}: ${error instanceof Error ? error.message : error}`);
     }
     return 1;
   }
 }
 
 /** Returns the exit code. */
-async function build(crate: Crate): Promise<number> {
-  const built = await written(crate.library);
-  const sources = SOURCES.map((name) => new URL(name, crate.folder));
+async function build(library: LibraryName): Promise<number> {
+  const path = builtLibrary(library);
+  const built = await written(path);
+  const folder = new URL(`../${library.crate}/`, import.meta.url);
+  const sources = SOURCES.map((name) => new URL(name, folder));
   if (built !== undefined && built >= await newest(sources)) return 0;
-  say(`Building ${crate.name} (once, and whenever its sources change; some two minutes) …`);
-  const code = await cargo(crate, ["build", "--release", "--locked", "--quiet", "--lib"]);
+  say(`Building the ${library.what} (once, and whenever its sources change; some two minutes) …`);
+  const code = await cargo(library.what, folder, ["build", "--release", "--locked", "--quiet", "--lib"]);
   // Cargo leaves the file alone where only times have changed.
-  if (code === 0) await Deno.utime(crate.library, new Date(), new Date());
+  if (code === 0) await Deno.utime(path, new Date(), new Date());
   return code;
 }
 
 /** One after the other: cargo uses all cores for each. Returns the exit code. */
 async function buildAll(): Promise<number> {
-  for (const crate of CRATES) {
-    const code = await build(crate);
+  for (const library of LIBRARIES) {
+    const code = await build(library);
     if (code !== 0) return code;
   }
   return 0;

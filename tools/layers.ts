@@ -11,6 +11,7 @@ interface Layer {
 
 /** The first that matches a file counts. */
 const LAYERS: readonly Layer[] = [
+  { files: /^package\.ts$/, imports: /^$/, why: "names and paths stand alone" },
   { files: /^main\.ts$/, imports: /^cli\//, why: "main.ts only starts the command line" },
   {
     files: /^cli\//,
@@ -127,6 +128,9 @@ const LAYERS: readonly Layer[] = [
   },
 ];
 
+/** What everybody may import: names, and where the files that come with compy stand. */
+const SHARED = "package.ts";
+
 const TEST = /^(tests|tools\/parity)\/|_test\.ts$|(^|\/)testing[^/]*\.ts$|(^|\/)bad_files\.ts$/;
 
 /** What is wrong with a file's imports, in words. `file` is its path from the repository's root. */
@@ -136,7 +140,7 @@ export function check(file: string, source: string): string[] {
   if (!layer) return [`${file} belongs to no layer; add its folder to tools/layers.ts`];
   return importsOf(file, source).flatMap((target) => {
     if (TEST.test(target)) return [`${file} imports ${target}: only tests may import what tests are made of`];
-    return layer.imports.test(target) ? [] : [`${file} imports ${target}: ${layer.why}`];
+    return target === SHARED || layer.imports.test(target) ? [] : [`${file} imports ${target}: ${layer.why}`];
   });
 }
 

@@ -1,4 +1,4 @@
-import { KernelLibrary, libraryPath } from "../../../ffi/library.ts";
+import { KernelLibrary } from "../../../ffi/library.ts";
 import { FORMATS } from "../../gguf/formats.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { MachineLimits } from "../../plan/cost.ts";
@@ -38,7 +38,7 @@ export class CpuBackend implements Backend {
   /** Number of the step under way, or of the next. */
   #step = 0;
 
-  /** Throws KernelError where the instruction set is not there or the threads cannot be started. */
+  /** Throws LibraryNotFound where there are no kernels, KernelError where the instruction set is not there or the threads cannot be started. */
   constructor(options: CpuOptions = {}) {
     const threads = options.threads ?? navigator.hardwareConcurrency;
     const input = new WordWriter().u32(threads).text(options.isa ?? "").bytes();
@@ -49,7 +49,7 @@ export class CpuBackend implements Backend {
 
   /** SHA-256 of the kernels: another build may round otherwise. */
   async kernelsDigest(): Promise<string> {
-    const library = await Deno.readFile(libraryPath());
+    const library = await Deno.readFile(this.#library.path);
     return new Uint8Array(await crypto.subtle.digest("SHA-256", library)).toHex();
   }
 

@@ -1,0 +1,137 @@
+/** Where a native library is looked for, and in which order. */
+import { dirname, fromFileUrl, join, resolve } from "@std/path";
+import { FROM_SOURCE, platformPackage, shipped } from "../package.ts";
+
+/** The environment variable, and `--library` of the commands, that names the folder of the libraries, or a file in it. */
+export const LIBRARY_VARIABLE = "COMPY_LIBRARY";
+
+/** What is looked for. */
+export interface LibraryName {
+  /** In messages: `kernels`. */
+  readonly what: string;
+  /** Of the file, without what a platform adds: `compy` is libcompy.so on Linux. */
+  readonly name: string;
+  /** The crate's folder: `rust-kernels`. */
+  readonly crate: string;
+}
+
+/** Why a place did not give the library. */
+export type Problem = "missing" | "not permitted" | "not loadable" | "other version";
+
+/** A place that was looked at. */
+export interface Place {
+  /** The file; of a package that is not installed, the package's name. */
+  readonly path: string;
+  readonly problem: Problem;
+  /** The same for people, such as `not there`. */
+  readonly reason: string;
+}
+
+/** No place has a library that can be used. `places` says what was wrong with each, in the order of looking. */
+export class LibraryNotFound extends Error {
+  override name = "LibraryNotFound";
+  readonly code = "library_not_found";
+
+  constructor(readonly library: LibraryName, readonly places: readonly Place[]) {
+    super(
+      places.length === 0
+        ? `Cannot load the ${library.what}: only Deno can load native libraries, and this is not Deno`
+        : [
+          `Cannot load the ${library.what}. Looked at:`,
+          ...places.map(({ path, reason }) => `  ${path}: ${reason}`),
+          advice(library, places),
+        ].join("\n"),
+    );
+  }
+}
+
+/** What to do, of the place that came nearest. */
+function advice(library: LibraryName, places: readonly Place[]): string {
+  const refused = places.find(({ problem }) => problem === "not permitted");
+  if (refused) return `Allow it: --allow-ffi=${dirname(refused.path)}`;
+  const other = `name the folder that has ${libraryFile(library.name)} with ${LIBRARY_VARIABLE} or --library`;
+  if (FROM_SOURCE) return `Run \`deno task build\`, or ${other}`;
+  const { os, cpu } = thisPlatform();
+  return `Install ${
+    platformPackage(os, cpu)
+  } in the same version (npm leaves it out with --omit=optional), or ${other}`;
+}
+
+/** A library file's name on this platform. */
+export function libraryFile(name: string): string {
+  if (Deno.build.os === "windows") return `${name}.dll`;
+  return Deno.build.os === "darwin" ? `lib${name}.dylib` : `lib${name}.so`;
+}
+
+/** Where cargo leaves a crate's library. */
+export function builtLibrary({ crate, name }: LibraryName): string {
+  return fromFileUrl(shipped(`${crate}/target/release/${libraryFile(name)}`));
+}
+
+/** Somewhere to look: a file, or why there is none. */
+export type Candidate = { readonly path: string } | { readonly path: string; readonly missing: string };
+
+/** How the world is asked; a test has its own. */
+export interface Surroundings {
+  /** What COMPY_LIBRARY names. */
+  readonly named: string | undefined;
+  /** The folder of the program. */
+  readonly program: string;
+  /** The folder of an installed package; throws where it is not installed. */
+  resolve(name: string): string;
+  readonly fromSource: boolean;
+  isFolder(path: string): boolean;
+}
+
+/**
+ * The places to look at, first come first served: the one that is named, alone; beside the program; the platform's package;
+ * where cargo builds.
+ */
+export function candidates(library: LibraryName, around: Surroundings = surroundings()): Candidate[] {
+  const file = libraryFile(library.name);
+  const { named } = around;
+  if (named !== undefined) {
+    return [{ path: join(around.isFolder(named) ? named : dirname(named), file) }];
+  }
+  const found: Candidate[] = [{ path: join(around.program, file) }, packaged(file, around)];
+  return around.fromSource ? [...found, { path: builtLibrary(library) }] : found;
+}
+
+function packaged(file: string, around: Surroundings): Candidate {
+  const { os, cpu } = thisPlatform();
+  const name = platformPackage(os, cpu);
+  try {
+    return { path: join(around.resolve(name), file) };
+  } catch {
+    return { path: name, missing: "this package is not installed" };
+  }
+}
+
+/** In Node's words, which npm's `os` and `cpu` are written in. */
+export function thisPlatform(): { os: string; cpu: string } {
+  const { os, arch } = Deno.build;
+  return { os: os === "windows" ? "win32" : os, cpu: arch === "aarch64" ? "arm64" : "x64" };
+}
+
+function surroundings(): Surroundings {
+  return {
+    named: namedLibrary(),
+    program: fromFileUrl(shipped("./")),
+    resolve: (name) => fromFileUrl(new URL("./", import.meta.resolve(`${name}/package.json`))),
+    fromSource: FROM_SOURCE,
+    isFolder: (path) => {
+      try {
+        return Deno.statSync(path).isDirectory;
+      } catch {
+        return false;
+      }
+    },
+  };
+}
+
+/** Nobody is asked for a permission because of a variable that hardly anybody sets. */
+function namedLibrary(): string | undefined {
+  const { state } = Deno.permissions.querySync({ name: "env", variable: LIBRARY_VARIABLE });
+  const named = state === "granted" ? Deno.env.get(LIBRARY_VARIABLE) : undefined;
+  return named ? resolve(named) : undefined;
+}

@@ -1,0 +1,110 @@
+import { assertEquals, assertMatch, assertThrows } from "@std/assert";
+import { join } from "@std/path";
+import { VERSION } from "../package.ts";
+import { ABI_VERSION, SYMBOLS } from "./bindings.ts";
+import {
+  builtLibrary,
+  candidates,
+  libraryFile,
+  LibraryNotFound,
+  type Place,
+  type Surroundings,
+  thisPlatform,
+} from "./find.ts";
+import { KernelError, KERNELS } from "./library.ts";
+import { NativeLibrary } from "./native.ts";
+
+const FILE = libraryFile("compy");
+const { os, cpu } = thisPlatform();
+
+/** A release beside `/program`, with the platform's package installed unless said otherwise. */
+function around(given: Partial<Surroundings> = {}): Surroundings {
+  return {
+    named: undefined,
+    program: "/program",
+    resolve: (name) => `/modules/${name}`,
+    fromSource: true,
+    isFolder: (path) => !path.endsWith(".so"),
+    ...given,
+  };
+}
+
+function paths(given?: Partial<Surroundings>): string[] {
+  return candidates(KERNELS, around(given)).map(({ path }) => path);
+}
+
+/** Opens the kernels from files; `wanted` is the ABI version. */
+function open(files: readonly string[], wanted = ABI_VERSION): NativeLibrary<typeof SYMBOLS> {
+  return new NativeLibrary({
+    library: KERNELS,
+    places: files.map((path) => ({ path })),
+    symbols: SYMBOLS,
+    version: { name: "compy_abi_version", wanted },
+    error: KernelError,
+  });
+}
+
+Deno.test("a library is looked for beside the program, then in the platform's package, then where cargo builds", () => {
+  const packaged = join(`/modules/@compy/${os}-${cpu}`, FILE);
+  assertEquals(paths(), [join("/program", FILE), packaged, builtLibrary(KERNELS)]);
+  assertEquals(paths({ fromSource: false }), [join("/program", FILE), packaged]);
+});
+
+Deno.test("a library that is named, by its folder or a file in it, is the only one looked at", () => {
+  assertEquals(paths({ named: "/mine" }), [join("/mine", FILE)]);
+  assertEquals(paths({ named: "/mine/libcompy.so" }), [join("/mine", FILE)]);
+  assertEquals(paths({ named: "/mine/libcompy_grammar.so" }), [join("/mine", FILE)]);
+});
+
+Deno.test("a platform's package that is not installed is a place that was looked at", () => {
+  const resolve = () => {
+    throw new TypeError("not mapped");
+  };
+  assertEquals(candidates(KERNELS, around({ resolve, fromSource: false }))[1], {
+    path: `@compy/${os}-${cpu}`,
+    missing: "this package is not installed",
+  });
+});
+
+Deno.test("the first library that is there and of this version is opened, and says which file it is", () => {
+  const built = builtLibrary(KERNELS);
+  assertEquals(open(["/nowhere/libcompy.so", built]).path, built);
+  assertEquals(open([built, "/nowhere/libcompy.so"]).path, built);
+});
+
+Deno.test("where no library can be used the error lists the places, what is wrong with each, and what to do", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    const broken = join(folder, FILE);
+    await Deno.writeTextFile(broken, "not a library");
+    const built = builtLibrary(KERNELS);
+    const error = assertThrows(() => open(["/nowhere/libcompy.so", built, broken], 999), LibraryNotFound);
+    assertEquals(error.code, "library_not_found");
+    assertEquals(error.places.map(({ problem }: Place) => problem), [
+      "missing",
+      "other version",
+      "not permitted",
+    ]);
+    assertMatch(
+      error.message,
+      /^Cannot load the kernels\. Looked at:\n {2}\/nowhere\/libcompy\.so: not there\n/,
+    );
+    assertMatch(error.message, new RegExp(`its ABI version must be 999 \\(got ${ABI_VERSION}\\)`));
+    assertMatch(error.message, new RegExp(`\nAllow it: --allow-ffi=${folder}$`));
+    const other = assertThrows(() => open(["/nowhere/libcompy.so"]), LibraryNotFound);
+    assertMatch(
+      other.message,
+      /\nRun `deno task build`, or name the folder that has .* with COMPY_LIBRARY or --library$/,
+    );
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("the version of package.ts is that of deno.json and of the crates", async () => {
+  const read = (name: string) => Deno.readTextFile(new URL(`../${name}`, import.meta.url));
+  assertEquals(JSON.parse(await read("deno.json")).version, VERSION);
+  for (const crate of ["rust-kernels", "rust-grammar"]) {
+    assertMatch(await read(`${crate}/Cargo.toml`), new RegExp(`^version = "${VERSION}"$`, "m"));
+  }
+});
