@@ -1,4 +1,5 @@
 import { createHash, type Hash } from "node:crypto";
+import type { ByteSource, OpenSource } from "./gguf/byte_source.ts";
 import { openGguf } from "./gguf/reader.ts";
 import type { GgufFile, TensorInfo } from "./gguf/types.ts";
 
@@ -20,8 +21,8 @@ const PAGES = 8;
  * take less than a second. It is no protection from a file made to deceive: one that differs between those pages only
  * has the same fingerprint. Throws GgufError, and where the file became shorter meanwhile.
  */
-export async function fingerprintModel(path: string): Promise<ModelFingerprint> {
-  const gguf = await openGguf(path);
+export async function fingerprintModel(path: string, open?: OpenSource): Promise<ModelFingerprint> {
+  const gguf = await openGguf(path, open);
   const [weights, chatTemplate] = [createHash("sha256"), createHash("sha256")];
   for (const [key, value] of gguf.metadata.entries) {
     // The same model in one file or in several.
@@ -31,30 +32,28 @@ export async function fingerprintModel(path: string): Promise<ModelFingerprint> 
     if (ArrayBuffer.isView(value)) hash.update(value);
     else hash.update(JSON.stringify(value, (_, part) => typeof part === "bigint" ? `${part}n` : part));
   }
-  sampleTensors(gguf, weights);
+  await sampleTensors(gguf, weights);
   return { weights: weights.digest("hex"), chatTemplate: chatTemplate.digest("hex") };
 }
 
-function sampleTensors({ paths, tensors }: GgufFile, hash: Hash): void {
-  using opened = new DisposableStack();
-  const files = new Map(paths.map((path) => [path, opened.use(Deno.openSync(path, { read: true }))]));
+async function sampleTensors({ paths, tensors, open }: GgufFile, hash: Hash): Promise<void> {
+  await using opened = new AsyncDisposableStack();
+  const files = new Map<string, ByteSource>();
+  for (const path of paths) files.set(path, opened.use(await open(path)));
   const buffer = new Uint8Array(PAGES * PAGE_BYTES);
-  const update = (path: string, offset: number, length: number) => {
-    const file = files.get(path)!;
-    file.seekSync(offset, Deno.SeekMode.Start);
+  const update = async (path: string, offset: number, length: number) => {
     const bytes = buffer.subarray(0, length);
-    for (let done = 0; done < length;) {
-      const count = file.readSync(bytes.subarray(done));
-      if (count === null) throw new Error(`"${path}" became shorter while it was read`);
-      done += count;
-    }
+    const source = files.get(path)!;
+    // Without a wait where that can be had: there are thousands of pages.
+    const got = source.readSync?.(offset, bytes) ?? await source.read(offset, bytes);
+    if (got < length) throw new Error(`"${path}" became shorter while it was read`);
     hash.update(bytes);
   };
   for (const tensor of tensors.values()) {
     const { name, type, shape, path, offset, byteLength } = tensor;
     hash.update(JSON.stringify([name, type, shape]));
-    if (byteLength <= buffer.length) update(path, offset, byteLength);
-    else for (const page of pagesOf(tensor)) update(path, page, PAGE_BYTES);
+    if (byteLength <= buffer.length) await update(path, offset, byteLength);
+    else for (const page of pagesOf(tensor)) await update(path, page, PAGE_BYTES);
   }
 }
 

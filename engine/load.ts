@@ -6,6 +6,7 @@ import { createChatForm } from "./chat/chat_form.ts";
 import { LlmEngine } from "./engine.ts";
 import { fingerprintModel } from "./fingerprint.ts";
 import { freeMemory } from "./free_memory.ts";
+import type { OpenSource } from "./gguf/byte_source.ts";
 import type { PoolingKind } from "./gguf/pooling.ts";
 import { openGguf } from "./gguf/reader.ts";
 import { shardPaths } from "./gguf/shards.ts";
@@ -41,6 +42,8 @@ export { checkConstraint } from "./grammar/check.ts";
 
 export interface LoadOptions extends SizeOptions {
   readonly model: string;
+  /** Opens the model's files; by default as files of this machine. */
+  readonly open?: OpenSource;
   /** What requests name it; by default the file's base name without `.gguf`. */
   readonly id?: string;
   /** Threads that compute; by default one a core. */
@@ -113,8 +116,8 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
 
 /** Reads a model file's header, checks it and says what its engine will take. Throws GgufError and MemoryError. */
 export async function measureModel(options: LoadOptions): Promise<MeasuredModel> {
-  const file = await openGguf(options.model);
-  const version = fileVersion(options.model);
+  const file = await openGguf(options.model, options.open);
+  const version = versionOf(options);
   const pooling = poolingOf(file, options.pooling);
   const decoder = buildPlan(file, await readRopeFactors(file), pooling);
   const plan = withKvType(decoder, options.kvType ?? DEFAULT_KV_TYPE);
@@ -129,7 +132,7 @@ export async function measureModel(options: LoadOptions): Promise<MeasuredModel>
     memory: { ...size.memory, weights },
     contextLength: size.contextLength,
     load: async (signal) => {
-      checkUnchanged(options.model, version, "now: the file has changed since its header was read");
+      checkUnchanged(options, version, "now: the file has changed since its header was read");
       const measured = {
         file,
         plan: withContext(plan, size.contextLength),
@@ -227,7 +230,7 @@ function openPromptStore(
 
 /** How an engine keeps its prompts: under names of all that their bytes depend on. */
 async function promptKeeping(
-  { model, promptCache }: LoadOptions,
+  { model, open, promptCache }: LoadOptions,
   { plan, backend, opened }: Pick<Measured, "plan"> & { backend: AnyBackend; opened: OpenedStore },
 ): Promise<PromptKeeping> {
   if (!(backend instanceof CpuBackend)) {
@@ -236,7 +239,7 @@ async function promptKeeping(
   const size = { kvBlocks: 1, stateSlots: 1, maxRows: 1, maxLogitRows: 1 };
   const { store, close } = opened;
   const identity = {
-    weights: (await fingerprintModel(model)).weights,
+    weights: (await fingerprintModel(model, open)).weights,
     plan: sha256(encodePlan(plan, size)).toHex(),
     kernels: await backend.kernelsDigest(),
     isa: backend.info.isa,
@@ -269,7 +272,7 @@ export async function loadReloadingEngine(
   note: (message: string) => void,
   measured?: MeasuredModel,
 ): Promise<LoadedEngine> {
-  const version = fileVersion(options.model);
+  const version = versionOf(options);
   const loaded = measured ? await measured.load(options.signal) : await loadEngine(options);
   const again = {
     ...options,
@@ -278,23 +281,28 @@ export async function loadReloadingEngine(
     progress: undefined,
   };
   const load = async (signal: AbortSignal) => {
-    checkUnchanged(options.model, version, "again: the file has changed since it was loaded first");
+    checkUnchanged(options, version, "again: the file has changed since it was loaded first");
     return (await loadEngine({ ...again, signal })).engine;
   };
   return { ...loaded, engine: new ReloadingEngine(loaded.engine, { load, note }) };
 }
 
 /** Throws where the file is another than that of which the version was taken. */
-function checkUnchanged(path: string, version: string, otherwise: string): void {
-  if (fileVersion(path) !== version) throw new Error(`Cannot load ${path} ${otherwise}`);
+function checkUnchanged(options: LoadOptions, version: string, otherwise: string): void {
+  if (versionOf(options) !== version) throw new Error(`Cannot load ${options.model} ${otherwise}`);
+}
+
+/** What is not a file of this machine is taken not to change. */
+function versionOf({ model, open }: LoadOptions): string {
+  return open ? "" : fileVersion(model);
 }
 
 /** Another after every change of a model's file, or of any of those that it was split into. */
 export function fileVersion(path: string): string {
   const versions = shardPaths(path).map((file) => {
     try {
-      const { size, mtime, ino } = Deno.statSync(file);
-      return `${size} ${mtime?.getTime()} ${ino}`;
+      const { size, mtimeMs, ino } = process.getBuiltinModule("node:fs").statSync(file);
+      return `${size} ${mtimeMs} ${ino}`;
     } catch {
       return "missing"; // as the reader will say, in more words
     }

@@ -1,3 +1,4 @@
+import { readBytes, SourceEnded } from "../gguf/byte_source.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
 import { type Hparams, requireTensor, type RopeScaling } from "../gguf/hparams.ts";
 import type { GgufFile } from "../gguf/types.ts";
@@ -100,16 +101,11 @@ async function readTensor(file: GgufFile, name: string, length: number): Promise
   if (info.type !== "F32") {
     throw new GgufError("GGUF_HPARAM", `must be of type F32 (got ${info.type})`, { field });
   }
-  using source = await Deno.open(info.path);
-  await source.seek(info.offset, Deno.SeekMode.Start);
-  const bytes = new Uint8Array(info.byteLength);
-  for (let at = 0; at < bytes.length;) {
-    const n = await source.read(bytes.subarray(at));
-    if (n === null) {
-      throw new GgufError("GGUF_TRUNCATED", "the file ended", { byte: info.offset + at, field });
-    }
-    at += n;
-  }
+  await using source = await file.open(info.path);
+  const bytes = await readBytes(source, info.offset, info.byteLength).catch((error) => {
+    if (!(error instanceof SourceEnded)) throw error;
+    throw new GgufError("GGUF_TRUNCATED", `the file ended: ${error.message}`, { byte: info.offset, field });
+  });
   const factors = new Float32Array(bytes.buffer);
   if (factors.some((f) => !(f > 0) || f === Infinity)) {
     throw new GgufError("GGUF_DATA", "must have factors above 0 and finite only", { field });

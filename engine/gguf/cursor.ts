@@ -1,11 +1,11 @@
 import { GgufError, type GgufErrorCode } from "./errors.ts";
 
 /** Random access to the bytes that a header is read from. */
-export interface ByteSource {
+export interface ReadableBytes {
   /** Size of the whole file, bytes. */
   readonly size: number;
   /** Fills `into` from byte `offset` on; returns how many bytes it could give. */
-  read(offset: number, into: Uint8Array): number;
+  read(offset: number, into: Uint8Array<ArrayBuffer>): number;
 }
 
 /** A header (all before the tensor data) may be this long: several times the largest published ones, some 16 MB. */
@@ -23,9 +23,9 @@ const BATCH_BYTES = 64 * 1024;
 export class Cursor {
   /** Byte of the file that is read next. */
   position = 0;
-  readonly #source: ByteSource;
+  readonly #source: ReadableBytes;
   readonly #end: number;
-  #window: Uint8Array;
+  #window: Uint8Array<ArrayBuffer>;
   #view: DataView;
   #start = 0; // byte of the file at window[0]
   #filled = 0; // bytes of the window that are valid
@@ -33,7 +33,7 @@ export class Cursor {
   readonly #scratch = { bytes: new Uint8Array(BATCH_BYTES), units: new Uint32Array(BATCH_STRINGS) };
   readonly #decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-  constructor(source: ByteSource) {
+  constructor(source: ReadableBytes) {
     this.#source = source;
     this.#end = Math.min(source.size, MAX_HEADER_BYTES);
     this.#window = new Uint8Array(Math.min(this.#end, WINDOW_BYTES));
@@ -205,7 +205,7 @@ export class Cursor {
   }
 
   /** Reads what it can; a file that gives less than `atLeast` has shrunk since its size was taken. */
-  #read(offset: number, into: Uint8Array, atLeast: number, field: string): number {
+  #read(offset: number, into: Uint8Array<ArrayBuffer>, atLeast: number, field: string): number {
     let done = 0;
     while (done < into.length) {
       const got = this.#source.read(offset + done, into.subarray(done));

@@ -1,4 +1,5 @@
-import { type ByteSource, Cursor } from "./cursor.ts";
+import { type ByteSource, memorySource, openFile, type OpenSource, readBytes } from "./byte_source.ts";
+import { Cursor, type ReadableBytes } from "./cursor.ts";
 import { GgufError, quote } from "./errors.ts";
 import { readKeyValues } from "./key_values.ts";
 import { MetadataMap } from "./metadata.ts";
@@ -13,34 +14,60 @@ const MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8;
 const MAX_KEY_VALUES = 65_536;
 const MAX_TENSORS = 131_072;
 
+/** Bytes that are fetched first of a source that makes one wait; twice as many each time that a header is longer. */
+const FIRST_BYTES = 2 ** 20;
+
 /**
  * Reads and checks the header of a GGUF file, version 2 or 3, little endian; of the tensors only what is said of them.
- * Of a model that was split into several files, any of them stands for all, which must lie beside it. Throws GgufError for every file that breaks the format or a bound of this reader, and Deno's own errors where the file
- * cannot be opened or read.
+ * Of a model that was split into several files, any of them stands for all, which must lie beside it. `open` opens them, by
+ * default as files. Throws GgufError for every file that breaks the format or a bound of this reader, and what `open` and
+ * its sources throw: by default the runtime's own errors.
  * Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  */
-export async function openGguf(path: string): Promise<GgufFile> {
-  const file = await openOne(path);
-  return isShard(file) ? await joinShards(file, openOne) : file;
+export async function openGguf(path: string, open: OpenSource = openModelFile): Promise<GgufFile> {
+  const one = async (path: string): Promise<GgufFile> => {
+    await using source = await open(path);
+    if (!source.readSync) return await parseFetched(path, source, open);
+    return parse(path, { size: source.size, read: (offset, into) => source.readSync!(offset, into) }, open);
+  };
+  const file = await one(path);
+  return isShard(file) ? await joinShards(file, one) : file;
 }
 
-async function openOne(path: string): Promise<GgufFile> {
-  using file = await Deno.open(path, { read: true });
-  const { size, isFile } = await file.stat();
-  if (!isFile) {
-    throw new GgufError("GGUF_MAGIC", "not a regular file; a GGUF file is needed", {
-      byte: 0,
-      field: "magic",
-    });
-  }
-  return parse(path, {
-    size,
-    // Synchronous, a MiB at a time: the parser could not use the time in between.
-    read(offset, into) {
-      file.seekSync(offset, Deno.SeekMode.Start);
-      return file.readSync(into) ?? 0;
-    },
+/** As openFile; what is no file, such as a folder, is no model either. */
+function openModelFile(path: string): Promise<ByteSource> {
+  return openFile(path).catch((error) => {
+    if (!(error instanceof TypeError)) throw error;
+    const detail = "not a regular file; a GGUF file is needed";
+    throw new GgufError("GGUF_MAGIC", detail, { byte: 0, field: "magic" });
   });
+}
+
+/** A header needs bytes that have not been fetched. */
+class NotFetched extends Error {
+  constructor(readonly end: number) {
+    super(`byte ${end} is needed`);
+  }
+}
+
+/** Parses as much of the source as a header turns out to need. */
+async function parseFetched(path: string, source: ByteSource, open: OpenSource): Promise<GgufFile> {
+  const { size } = source;
+  for (let wanted = Math.min(size, FIRST_BYTES);;) {
+    const bytes = await readBytes(source, 0, wanted);
+    const read = (offset: number, into: Uint8Array) => {
+      const end = Math.min(size, offset + into.length);
+      if (end > bytes.length) throw new NotFetched(end);
+      into.set(bytes.subarray(offset, end));
+      return end - offset;
+    };
+    try {
+      return parse(path, { size, read }, open);
+    } catch (error) {
+      if (!(error instanceof NotFetched)) throw error;
+      wanted = Math.min(size, Math.max(error.end, 2 * wanted));
+    }
+  }
 }
 
 /**
@@ -48,17 +75,11 @@ async function openOne(path: string): Promise<GgufFile> {
  * file, bytes.
  */
 export function parseGguf(bytes: Uint8Array, fileSize: number = bytes.length, path = "(memory)"): GgufFile {
-  return parse(path, {
-    size: fileSize,
-    read(offset, into) {
-      const given = bytes.subarray(offset, offset + into.length);
-      into.set(given);
-      return given.length;
-    },
-  });
+  const { readSync } = memorySource(bytes);
+  return parse(path, { size: fileSize, read: readSync! }, () => Promise.resolve(memorySource(bytes)));
 }
 
-function parse(path: string, source: ByteSource): GgufFile {
+function parse(path: string, source: ReadableBytes, open: OpenSource): GgufFile {
   const cursor = new Cursor(source);
   const version = readVersion(cursor);
   const tensorCount = readCount(cursor, "tensor count", MIN_TENSOR_BYTES, MAX_TENSORS);
@@ -66,7 +87,7 @@ function parse(path: string, source: ByteSource): GgufFile {
   const { entries, positions, alignment } = readKeyValues(cursor, keyValueCount);
   const tensors = readTensorTable(cursor, tensorCount, alignment, source.size, path);
   const metadata = new MetadataMap(entries, positions);
-  return { path, paths: [path], fileSize: source.size, version, metadata, tensors };
+  return { path, paths: [path], fileSize: source.size, version, metadata, tensors, open };
 }
 
 function readVersion(cursor: Cursor): number {

@@ -65,7 +65,7 @@ async function openShard(
   try {
     file = await open(path);
   } catch (error) {
-    if (error instanceof Deno.errors.NotFound) {
+    if ((error as { code?: string } | null)?.code === "ENOENT") { // in Deno and in Node
       const beside = quote(basename(given.path));
       throw new GgufError("GGUF_SPLIT", `the model's file ${name} is missing; it must lie beside ${beside}`);
     }

@@ -1,3 +1,4 @@
+import type { OpenSource } from "./byte_source.ts";
 import type { FORMATS } from "./formats.ts";
 
 /**
@@ -63,4 +64,6 @@ export interface GgufFile {
   readonly version: number;
   readonly metadata: Metadata;
   readonly tensors: ReadonlyMap<string, TensorInfo>;
+  /** Opens one of `paths` to read tensors from it. */
+  readonly open: OpenSource;
 }

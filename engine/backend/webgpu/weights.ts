@@ -1,3 +1,4 @@
+import type { ByteSource } from "../../gguf/byte_source.ts";
 import type { GgufFile, TensorInfo } from "../../gguf/types.ts";
 import type { Plan } from "../../plan/plan.ts";
 import { GpuError } from "./device.ts";
@@ -37,7 +38,7 @@ export class WeightLoader {
   #inFlight = 0;
   #done = 0;
   /** Open while weights are read. */
-  readonly #files = new Map<string, Deno.FsFile>();
+  readonly #files = new Map<string, ByteSource>();
   readonly #total: number;
 
   constructor(
@@ -52,8 +53,8 @@ export class WeightLoader {
   }
 
   async load(program: Program): Promise<Weights> {
-    using opened = new DisposableStack();
-    for (const path of this.file.paths) this.#files.set(path, opened.use(await Deno.open(path)));
+    await using opened = new AsyncDisposableStack();
+    for (const path of this.file.paths) this.#files.set(path, opened.use(await this.file.open(path)));
     const matrices: Shard[][] = [];
     for (const matrix of program.matrices) matrices.push(await this.#matrix(matrix));
     const vectors: GPUBuffer[] = [];
@@ -153,16 +154,9 @@ export class WeightLoader {
 
   async #read(info: TensorInfo, offset: number, length: number) {
     const source = this.#files.get(info.path)!;
-    await source.seek(info.offset + offset, Deno.SeekMode.Start);
     const bytes = new Uint8Array(length);
-    for (let filled = 0; filled < length;) {
-      const read = await source.read(bytes.subarray(filled));
-      if (read === null) {
-        throw new Error(
-          `Cannot load tensor "${info.name}" of ${info.path}: the file has become shorter`,
-        );
-      }
-      filled += read;
+    if (await source.read(info.offset + offset, bytes) < length) {
+      throw new Error(`Cannot load tensor "${info.name}" of ${info.path}: the file has become shorter`);
     }
     return bytes;
   }
