@@ -1,6 +1,6 @@
 import { checkInput } from "../jobs/check.ts";
 import type { LineRefusal } from "../jobs/request.ts";
-import { openInput } from "../jobs/runner.ts";
+import { openJsonLines } from "../jobs/input.ts";
 import { diskStorage } from "../jobs/storage.ts";
 import { GENERATION_URLS } from "../routes/generations.ts";
 import { bodyExaminer } from "./batch_bodies.ts";
@@ -46,7 +46,7 @@ export async function checkCommand(args: readonly string[], { host }: BatchWorld
     ? ({ customId, ...refusal }: LineRefusal) =>
       host.out(`${JSON.stringify({ event: "refused", custom_id: customId, ...refusal })}\n`)
     : ({ message }: LineRefusal) => host.out(`${plainText(`${name}: ${message}`)}\n`);
-  const input = await openInput(diskStorage, name);
+  const input = await openJsonLines(diskStorage, name);
   try {
     const check = await checkInput(input, name, { ...LINE_LIMITS, endpoint }, tell, {
       examine: bodyExaminer(),

@@ -2,6 +2,7 @@ import { checkInput, type InputCheck, type InputLimits } from "./check.ts";
 import type { DataFolder } from "./data_folder.ts";
 import { type Execute, UnansweredLine } from "./dispatch.ts";
 import { BatchError } from "./errors.ts";
+import { openJsonLines } from "./input.ts";
 import { ProgressMeter, type ProgressView } from "./progress.ts";
 import { identityDifference, type ModelIdentity } from "./model_identity.ts";
 import { modelOf } from "./look_ahead.ts";
@@ -219,7 +220,7 @@ export class BatchQueue {
     models: Set<string>,
   ): Promise<InputCheck> {
     const input = this.#input(batch);
-    const file = await this.options.storage.open(input, "read");
+    const file = await openJsonLines(this.options.storage, input);
     try {
       const limits = { ...this.options.limits, endpoint: batch.endpoint };
       const examine = (request: BatchRequest) => {

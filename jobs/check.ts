@@ -3,7 +3,8 @@ import { crc32 } from "node:zlib";
 import { CustomIds } from "./custom_ids.ts";
 import { BatchError, ioError } from "./errors.ts";
 import { GrowingTable } from "./growing_table.ts";
-import { type RawLine, readLines } from "./lines.ts";
+import type { JobInput } from "./input.ts";
+import type { RawLine } from "./lines.ts";
 import {
   type BatchRequest,
   duplicateRefusal,
@@ -11,8 +12,8 @@ import {
   type LineRules,
   type ParsedLine,
   parseLine,
+  placeOf,
 } from "./request.ts";
-import type { StorageFile } from "./storage.ts";
 
 export interface InputLimits extends LineRules {
   readonly maxLines: number;
@@ -30,7 +31,10 @@ export interface InputCheck {
   /** Lines that are not blank. */
   readonly lineCount: number;
   readonly refusedCount: number;
-  /** SHA-256 over the size and every line's checksum, hex: two inputs of equal identity are the same input. */
+  /**
+   * SHA-256 over the size, every line's checksum and, where there is one, the input's digest, hex: two inputs of equal
+   * identity are the same input.
+   */
   readonly identity: string;
   /** Bytes of all lines, without their ends. */
   readonly totalBytes: number;
@@ -49,7 +53,7 @@ export type Examine = (
 
 /** Reads and checks every line. `onRefusal` is called for each bad one, in order. */
 export async function checkInput(
-  file: StorageFile,
+  input: JobInput,
   name: string,
   limits: InputLimits,
   onRefusal: (refusal: LineRefusal) => void,
@@ -61,10 +65,9 @@ export async function checkInput(
   const customIds = new CustomIds(limits.maxLines);
   let totalBytes = 0;
   let refusedCount = 0;
-  let size: number;
+  let digest: string | undefined;
   try {
-    size = await file.size();
-    for await (const line of readLines(file, limits.maxLineBytes)) {
+    for await (const line of input.lines(limits.maxLineBytes)) {
       signal?.throwIfAborted();
       if (line.index === limits.maxLines) throw tooManyLines(name, limits.maxLines);
       const parsed = parseLine(line, limits);
@@ -75,12 +78,13 @@ export async function checkInput(
       firstLines.push(firstLine);
       totalBytes += line.length;
       const { request, refusal: own } = withoutDuplicate(parsed, line.number, firstLine);
-      const refusal = own ?? await examined(request!, line.number, examine);
+      const refusal = own ?? await examined(request!, line, examine);
       if (refusal !== undefined) {
         refusedCount += 1;
         onRefusal(refusal);
       }
     }
+    digest = await input.digest?.();
   } catch (error) {
     if (signal?.aborted) throw error;
     throw ioError(`read "${name}"`, error);
@@ -95,10 +99,12 @@ export async function checkInput(
     );
   }
   const sums = checksums.view();
-  const identity = createHash("sha256").update(`${size}\n`)
-    .update(new Uint8Array(sums.buffer, 0, sums.byteLength)).digest("hex");
+  const hash = createHash("sha256").update(`${input.size}\n`)
+    .update(new Uint8Array(sums.buffer, 0, sums.byteLength));
+  if (digest !== undefined) hash.update(digest);
+  const identity = hash.digest("hex");
   return {
-    size,
+    size: input.size,
     lineCount: sums.length,
     refusedCount,
     identity,
@@ -111,12 +117,13 @@ export async function checkInput(
 
 async function examined(
   request: BatchRequest,
-  line: number,
+  line: RawLine,
   examine: Examine | undefined,
 ): Promise<LineRefusal | undefined> {
   const wrong = await examine?.(request);
   if (wrong === undefined) return undefined;
-  return { line, customId: request.customId, ...wrong, message: `Line ${line}: ${wrong.message}` };
+  const { customId } = request;
+  return { line: line.number, customId, ...wrong, message: `${placeOf(line)}: ${wrong.message}` };
 }
 
 /**

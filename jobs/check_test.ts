@@ -3,7 +3,7 @@ import { seeded, SimStorage } from "../tests/batch_sim_storage.ts";
 import { checkInput, parseChecked } from "./check.ts";
 import { TEST_LIMITS } from "./testing.ts";
 import { BatchError } from "./errors.ts";
-import { readLines } from "./lines.ts";
+import { openJsonLines } from "./input.ts";
 import type { LineRefusal } from "./request.ts";
 
 function line(customId: string, more = {}): string {
@@ -14,8 +14,12 @@ async function check(content: string, limits = TEST_LIMITS) {
   const storage = new SimStorage(seeded(1));
   storage.put("in", content);
   const refusals: LineRefusal[] = [];
-  const file = await storage.open("in", "read");
-  return { file, refusals, check: await checkInput(file, "in", limits, (refusal) => refusals.push(refusal)) };
+  const input = await openJsonLines(storage, "in");
+  return {
+    input,
+    refusals,
+    check: await checkInput(input, "in", limits, (refusal) => refusals.push(refusal)),
+  };
 }
 
 Deno.test("checkInput: counts lines, refusals and duplicates with their first line", async () => {
@@ -79,7 +83,7 @@ Deno.test("parseChecked: a line that is not the checked one stops the job", asyn
   const parsed: unknown[] = [];
   await assertRejects(
     async () => {
-      for await (const raw of readLines(changed.file, 1000)) {
+      for await (const raw of changed.input.lines(1000)) {
         parsed.push(parseChecked(raw, found, "in", TEST_LIMITS).request?.customId);
       }
     },

@@ -10,6 +10,10 @@ export interface RawLine {
   /** Without line end; valid until the next line is asked for. undefined when longer than `maxLineBytes`. */
   readonly bytes: Uint8Array | undefined;
   readonly length: number;
+  /** What messages call it; by default by its number. */
+  readonly place?: string;
+  /** What is wrong with it, where that is found before it is a line: as a row of a table. */
+  readonly fault?: { readonly customId: string; readonly code: string; readonly message: string };
 }
 
 const CHUNK_BYTES = 64 * 1024;

@@ -1,9 +1,8 @@
 import { inputChanged, type InputCheck, type InputLimits, parseChecked } from "./check.ts";
 import { ioError } from "./errors.ts";
 import { handOutOrder, type OrderedLine } from "./hand_out.ts";
-import { readLines } from "./lines.ts";
+import type { JobInput } from "./input.ts";
 import type { BatchRequest, RefusedLine } from "./request.ts";
-import type { StorageFile } from "./storage.ts";
 
 const MAX_LINES = 1024;
 const MAX_BYTES = 16 * 1024 * 1024;
@@ -13,7 +12,7 @@ export interface PendingLine extends OrderedLine {
 }
 
 export interface LookAheadInput {
-  readonly file: StorageFile;
+  readonly from: JobInput;
   readonly name: string;
   readonly check: InputCheck;
   readonly limits: InputLimits;
@@ -36,7 +35,7 @@ export class LookAhead {
   private ended = false;
 
   constructor(private readonly input: LookAheadInput) {
-    this.lines = readLines(input.file, input.limits.maxLineBytes);
+    this.lines = input.from.lines(input.limits.maxLineBytes);
   }
 
   /** undefined when no line is left. */

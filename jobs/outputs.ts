@@ -1,8 +1,10 @@
 import { ioError, syncError } from "./errors.ts";
+import { jsonLines, type OutputForm } from "./input.ts";
 import type { JournalRecord } from "./journal_format.ts";
 import type { Storage, StorageFile } from "./storage.ts";
 
 const BUFFER_BYTES = 256 * 1024;
+const LF = new Uint8Array([0x0a]);
 
 /** A line of one of the two files. */
 export type OutputLine = Pick<JournalRecord, "completed" | "line">;
@@ -10,6 +12,12 @@ export type OutputLine = Pick<JournalRecord, "completed" | "line">;
 export interface OutputBytes {
   readonly outputBytes: number;
   readonly errorBytes: number;
+}
+
+export interface WriteOptions {
+  /** Of the output file; by default the good answers, a line each. */
+  readonly form?: OutputForm;
+  readonly signal?: AbortSignal;
 }
 
 /**
@@ -21,11 +29,11 @@ export async function writeOutputs(
   lines: AsyncIterable<OutputLine>,
   output: string,
   errors: string,
-  signal?: AbortSignal,
+  options: WriteOptions = {},
 ): Promise<OutputBytes> {
-  const [outputFile, errorFile] = [new LineFile(storage, output), new LineFile(storage, errors)];
+  const [outputFile, errorFile] = [new PartialFile(storage, output), new PartialFile(storage, errors)];
   try {
-    const bytes = await writeLines(lines, outputFile, errorFile, signal);
+    const bytes = await writeLines(lines, outputFile, errorFile, options);
     if (bytes.errorBytes > 0) await errorFile.show();
     await outputFile.show();
     return bytes;
@@ -41,10 +49,11 @@ export async function stageOutputs(
   lines: AsyncIterable<OutputLine>,
   output: string,
   errors: string,
+  options: WriteOptions = {},
 ): Promise<OutputBytes> {
-  const [outputFile, errorFile] = [new LineFile(storage, output), new LineFile(storage, errors)];
+  const [outputFile, errorFile] = [new PartialFile(storage, output), new PartialFile(storage, errors)];
   try {
-    const bytes = await writeLines(lines, outputFile, errorFile);
+    const bytes = await writeLines(lines, outputFile, errorFile, options);
     await outputFile.keep();
     await errorFile.keep();
     return bytes;
@@ -87,16 +96,30 @@ export async function showStaged(
 /** Writes the lines durably under the partial names. */
 async function writeLines(
   lines: AsyncIterable<OutputLine>,
-  outputFile: LineFile,
-  errorFile: LineFile,
-  signal?: AbortSignal,
+  outputFile: PartialFile,
+  errorFile: PartialFile,
+  { form = jsonLines, signal }: WriteOptions,
 ): Promise<OutputBytes> {
   await outputFile.open();
-  for await (const { completed, line } of lines) {
+  for await (const bytes of form.render(errorsKept(lines, errorFile))) {
     signal?.throwIfAborted();
-    await (completed ? outputFile : errorFile).add(line);
+    await outputFile.add(bytes);
   }
   return { outputBytes: await outputFile.end(), errorBytes: await errorFile.end() };
+}
+
+/** All lines as they come; those that failed go to the error file on their way. */
+async function* errorsKept(
+  lines: AsyncIterable<OutputLine>,
+  errorFile: PartialFile,
+): AsyncGenerator<OutputLine> {
+  for await (const line of lines) {
+    if (!line.completed) {
+      await errorFile.add(line.line);
+      await errorFile.add(LF);
+    }
+    yield line;
+  }
 }
 
 /** The name a file has until it is whole. */
@@ -104,7 +127,7 @@ export function partialPath(path: string): string {
   return `${path}.partial`;
 }
 
-class LineFile {
+class PartialFile {
   private readonly partial: string;
   private file: StorageFile | undefined;
   private leftover = false;
@@ -122,13 +145,13 @@ class LineFile {
     this.buffer = new Uint8Array(BUFFER_BYTES);
   }
 
-  async add(line: Uint8Array): Promise<void> {
+  /** Keeps a copy. */
+  async add(bytes: Uint8Array): Promise<void> {
     if (this.file === undefined) await this.open();
-    if (this.used + line.length + 1 > this.buffer.length) await this.flush();
-    if (line.length + 1 > this.buffer.length) this.buffer = new Uint8Array(line.length + 1);
-    this.buffer.set(line, this.used);
-    this.used += line.length;
-    this.buffer[this.used++] = 0x0a;
+    if (this.used + bytes.length > this.buffer.length) await this.flush();
+    if (bytes.length > this.buffer.length) this.buffer = new Uint8Array(bytes.length);
+    this.buffer.set(bytes, this.used);
+    this.used += bytes.length;
   }
 
   /** Makes the content durable; its size in bytes. */

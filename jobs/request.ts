@@ -48,10 +48,14 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
   let customId: string | null = null;
   let endpoint = rules.endpoint;
   const refuse = (code: string, message: string, param: string | null = null): ParsedLine => ({
-    refusal: { line: line.number, customId, code, message: `Line ${line.number}: ${message}`, param },
+    refusal: { line: line.number, customId, code, message: `${placeOf(line)}: ${message}`, param },
     url: endpoint,
   });
 
+  if (line.fault !== undefined) {
+    customId = line.fault.customId;
+    return refuse(line.fault.code, line.fault.message);
+  }
   if (line.bytes === undefined) {
     return refuse("line_too_long", `must have at most ${rules.maxLineBytes} bytes (got ${line.length})`);
   }
@@ -105,6 +109,11 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
     );
   }
   return { request: { customId, url, body: value.body } };
+}
+
+/** As messages call it. */
+export function placeOf({ number, place }: Pick<RawLine, "number" | "place">): string {
+  return place ?? `Line ${number}`;
 }
 
 /** The refusal of a line whose custom_id an earlier line has. */

@@ -49,8 +49,8 @@ export class ResultReader {
   private readonly lines;
   private next: ResultLine | undefined;
 
-  constructor(storage: Storage, private readonly path: string) {
-    this.lines = readResults(storage, path);
+  constructor(storage: Storage, private readonly path: string, read = readResults) {
+    this.lines = read(storage, path);
   }
 
   /** The next line, undefined at the end; `take` takes it. */

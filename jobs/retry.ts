@@ -3,12 +3,13 @@ import { CustomIds } from "./custom_ids.ts";
 import { BatchError, ioError } from "./errors.ts";
 import { Journal } from "./journal.ts";
 import type { AnswerOrder, Counts, DoneJob } from "./journal_format.ts";
-import { type RawLine, readLines } from "./lines.ts";
+import { type JobInput, type OpenInput, openJsonLines } from "./input.ts";
+import type { RawLine } from "./lines.ts";
 import { type OutputLine, partialPath, showStaged, stageOutputs, writeOutputs } from "./outputs.ts";
 import { readResults, type ResultLine, ResultReader } from "./results.ts";
-import { checkOutputs, type JobFiles, journalPath, openInput } from "./runner.ts";
+import { checkOutputs, type JobFiles, journalPath } from "./runner.ts";
 import { readJobState } from "./status.ts";
-import type { Storage, StorageFile } from "./storage.ts";
+import type { Storage } from "./storage.ts";
 
 /*
  * The failed lines of a job that is done, answered once more. The job's journal says how far that has come, so that a
@@ -53,6 +54,7 @@ export class Retry {
     private readonly limits: InputLimits,
     private readonly journal: Journal,
     private done: DoneJob,
+    private readonly openInput: OpenInput,
   ) {
     this.files = retryFiles(job);
   }
@@ -61,13 +63,18 @@ export class Retry {
    * Takes up the job of `job.output`, which must be done; finishes the merge of an earlier retry that was stopped in it.
    * Throws BatchError where there is no such job, where it is not done, and where its files were changed.
    */
-  static async open(storage: Storage, job: JobFiles, limits: InputLimits): Promise<Retry> {
+  static async open(
+    storage: Storage,
+    job: JobFiles,
+    limits: InputLimits,
+    openInput: OpenInput = openJsonLines,
+  ): Promise<Retry> {
     if (!await isThere(storage, journalPath(job.output))) throw noJournal(job.output);
     const journal = await Journal.open(storage, journalPath(job.output));
     try {
       const { ended } = journal;
       if (ended?.state !== "done") throw notDone(job.output, ended?.reason);
-      const retry = new Retry(storage, job, limits, journal, ended);
+      const retry = new Retry(storage, job, limits, journal, ended, openInput);
       await retry.step(async () => {
         // A sync that failed may have lost what is seen here. Only what is written anew is known to be durable.
         await journal.finish(ended);
@@ -128,7 +135,7 @@ export class Retry {
     const { ended: retried } = await readJobState(storage, files.output);
     if (retried?.state !== "done") throw notDone(files.output, retried?.reason);
     await checkOutputs(storage, files, retried);
-    const input = await openInput(storage, job.input);
+    const input = await this.openInput(storage, job.input);
     try {
       const { check, refused } = await this.checkJobInput(input);
       const counts = {
@@ -138,7 +145,9 @@ export class Retry {
         outputTokens: this.done.counts.outputTokens + retried.counts.outputTokens,
       };
       const lines = this.order === "input" ? this.inInputOrder(input, check) : this.asTheyCame(refused);
-      const bytes = await stageOutputs(storage, counted(lines, counts), job.output, job.errors);
+      const bytes = await stageOutputs(storage, counted(lines, counts), job.output, job.errors, {
+        form: input.output,
+      });
       if (counts.completed + counts.failed !== check.lineCount) throw this.changed();
       await this.setDone({ ...this.done, retry: { state: "merging", to: { counts, ...bytes } } });
     } finally {
@@ -215,7 +224,7 @@ export class Retry {
   }
 
   /** Checks that it is the input of the job; the numbers of the lines that the check refuses, ascending. */
-  private async checkJobInput(input: StorageFile): Promise<{ check: InputCheck; refused: RefusedLines }> {
+  private async checkJobInput(input: JobInput): Promise<{ check: InputCheck; refused: RefusedLines }> {
     const { job } = this;
     const refused = new RefusedLines();
     const check = await checkInput(input, job.input, this.limits, ({ line }) => refused.add(line));
@@ -227,7 +236,7 @@ export class Retry {
   /** Writes the input of the retry. How many lines it has. */
   private async writeFailedLines(): Promise<number> {
     const { storage, job, files } = this;
-    const input = await openInput(storage, job.input);
+    const input = await this.openInput(storage, job.input);
     const failed = new CustomIds(this.done.counts.failed + 1);
     try {
       const { check, refused } = await this.checkJobInput(input);
@@ -257,7 +266,7 @@ export class Retry {
   /** The order of outputs whose journal does not say it. */
   private async findOrder(): Promise<AnswerOrder> {
     const { storage, job } = this;
-    const input = await openInput(storage, job.input);
+    const input = await this.openInput(storage, job.input);
     const good = new ResultReader(storage, job.output);
     try {
       const { check } = await this.checkJobInput(input);
@@ -272,11 +281,10 @@ export class Retry {
   }
 
   /** Old and new lines of a job whose outputs are in the order of its input. */
-  private async *inInputOrder(input: StorageFile, check: InputCheck): AsyncGenerator<OutputLine> {
+  private async *inInputOrder(input: JobInput, check: InputCheck): AsyncGenerator<OutputLine> {
     const { storage, job, files } = this;
-    const [old, better, again] = [job.output, files.output, files.errors].map((path) =>
-      new ResultReader(storage, path)
-    );
+    const old = new ResultReader(storage, job.output, input.output.answers);
+    const [better, again] = [files.output, files.errors].map((path) => new ResultReader(storage, path));
     const refusals = new ResultReader(storage, job.errors);
     try {
       for await (const line of this.inputLines(input, check)) {
@@ -313,10 +321,10 @@ export class Retry {
   }
 
   /** The lines of the input; without customId those that the check refuses. */
-  private async *inputLines(input: StorageFile, check: InputCheck): AsyncGenerator<InputLine> {
+  private async *inputLines(input: JobInput, check: InputCheck): AsyncGenerator<InputLine> {
     const { job, limits } = this;
     try {
-      for await (const line of readLines(input, limits.maxLineBytes)) {
+      for await (const line of input.lines(limits.maxLineBytes)) {
         const { request } = parseChecked(line, check, job.input, limits);
         yield { number: line.number, bytes: line.bytes, customId: request?.customId };
       }

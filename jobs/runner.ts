@@ -5,12 +5,13 @@ import { dispatch, type Execute } from "./dispatch.ts";
 import { BatchError, ioError } from "./errors.ts";
 import { Journal } from "./journal.ts";
 import type { AnswerOrder, Counts, DoneJob, JobIdentity, JournalRecord } from "./journal_format.ts";
+import { type JobInput, type OpenInput, openJsonLines, type OutputForm } from "./input.ts";
 import { LookAhead } from "./look_ahead.ts";
 import type { ModelIdentity } from "./model_identity.ts";
 import { partialPath, writeOutputs } from "./outputs.ts";
 import { Pace } from "./pace.ts";
 import type { LineRefusal } from "./request.ts";
-import { diskStorage, type Storage, type StorageFile } from "./storage.ts";
+import { diskStorage, type Storage } from "./storage.ts";
 import { tokenCounts } from "./usage.ts";
 
 export type { Execute } from "./dispatch.ts";
@@ -30,6 +31,8 @@ export interface BatchOptions extends JobFiles {
   readonly parallel: number;
   readonly most?: number;
   readonly storage?: Storage;
+  /** How the input is read and the output written; by default both are JSONL. */
+  readonly openInput?: OpenInput;
   readonly limits: InputLimits;
   /** Refuse the job, before anything runs, when any line is bad. */
   readonly strict?: boolean;
@@ -107,7 +110,7 @@ export async function runBatch(options: BatchOptions): Promise<BatchResult> {
 }
 
 class Job {
-  private input: StorageFile | undefined;
+  private input: JobInput | undefined;
   private journal: Journal | undefined;
   private readonly limits: InputLimits;
   private doneBytes = 0;
@@ -127,7 +130,7 @@ class Job {
   }
 
   async run(): Promise<BatchResult> {
-    const { input: name, connect, onEvent } = this.options;
+    const { input: name, connect, onEvent, openInput = openJsonLines } = this.options;
     const input = this.input = await openInput(this.storage, name);
     const refused = (refusal: LineRefusal) => onEvent?.({ type: "refused", refusal });
     const check = await checkInput(input, name, this.limits, refused, {
@@ -156,7 +159,7 @@ class Job {
       if (this.counts.completed + this.counts.failed < check.lineCount || this.signal.aborted) {
         return { state: "stopped", counts: this.counts };
       }
-      return await this.finish(journal);
+      return await this.finish(journal, input.output);
     } catch (error) {
       if (error instanceof BatchError && error.code === "sync_failed") {
         // On a disk in this state the mark may fail too; without it, every answer still proves itself by its CRC.
@@ -179,7 +182,7 @@ class Job {
   }
 
   private async answerAll(
-    input: StorageFile,
+    input: JobInput,
     journal: Journal,
     check: InputCheck,
     execute: Execute,
@@ -196,7 +199,7 @@ class Job {
       this.options.onEvent?.({ type: "progress", progress: this.progress(check) });
     };
     const lines = new LookAhead({
-      file: input,
+      from: input,
       name: this.options.input,
       check,
       limits: this.limits,
@@ -227,11 +230,14 @@ class Job {
     return { ...this.counts, total, totalBytes, doneBytes: this.doneBytes, cachedTokens: this.cachedTokens };
   }
 
-  private async finish(journal: Journal): Promise<BatchResult> {
+  private async finish(journal: Journal, form: OutputForm): Promise<BatchResult> {
     const { output, errors, order = "input", onEvent } = this.options;
     const counts = { ...journal.counts };
     onEvent?.({ type: "finishing" });
-    const bytes = await writeOutputs(this.storage, journal.records(order), output, errors, this.signal);
+    const bytes = await writeOutputs(this.storage, journal.records(order), output, errors, {
+      form,
+      signal: this.signal,
+    });
     await journal.finish({ state: "done", order, counts, ...bytes });
     return { state: "done", counts };
   }
@@ -296,21 +302,6 @@ function linesRefused(name: string, { refusedCount, lineCount }: InputCheck): Ba
 
 function identityOf(check: InputCheck): Omit<JobIdentity, "settings"> {
   return { input: check.identity, inputSize: check.size, lineCount: check.lineCount };
-}
-
-/** Throws BatchError where there is nothing to read, or what can be read only once. */
-export async function openInput(storage: Storage, path: string): Promise<StorageFile> {
-  // A pipe can be read only once, and a job needs its input again after a crash.
-  const found = await stat(storage, path);
-  if (found === undefined || !found.isFile) {
-    const why = found === undefined ? "there is no such file" : "it is not a regular file";
-    throw new BatchError("input_unreadable", `Cannot read "${path}": ${why}`, false);
-  }
-  try {
-    return await storage.open(path, "read");
-  } catch (error) {
-    throw ioError(`read "${path}"`, error);
-  }
 }
 
 async function stat(storage: Storage, path: string) {
