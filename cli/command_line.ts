@@ -35,6 +35,10 @@ const COMMANDS: Readonly<Record<string, { summary: string; load: () => Promise<C
     summary: "describe a model file and what running it takes",
     load: async () => (await import("./inspect.ts")).inspectCommand,
   },
+  doctor: {
+    summary: "say what this machine can do, what is slow or wrong, and what to do about it",
+    load: async () => (await import("./doctor.ts")).doctorCommand,
+  },
   convert: {
     summary: "convert a checkpoint of Hugging Face or MLX into a GGUF file",
     load: async () => (await import("./convert.ts")).convertCommand,

@@ -31,17 +31,21 @@ export interface Place {
 export class LibraryNotFound extends Error {
   override name = "LibraryNotFound";
   readonly code = "library_not_found";
+  /** What to do; it ends the message too. */
+  readonly advice: string;
 
   constructor(readonly library: LibraryName, readonly places: readonly Place[]) {
+    const todo = places.length === 0 ? "Run compy in Deno" : advice(library, places);
     super(
       places.length === 0
         ? `Cannot load the ${library.what}: only Deno can load native libraries, and this is not Deno`
         : [
           `Cannot load the ${library.what}. Looked at:`,
           ...places.map(({ path, reason }) => `  ${path}: ${reason}`),
-          advice(library, places),
+          todo,
         ].join("\n"),
     );
+    this.advice = todo;
   }
 }
 

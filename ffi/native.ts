@@ -38,11 +38,14 @@ const ANSWER_BYTES = 4096;
 export class NativeLibrary<Symbols extends Record<string, Export>> {
   /** The file that was opened. */
   readonly path: string;
+  /** Of its exports. */
+  readonly version: number;
   readonly #symbols: Record<keyof Symbols, Call>;
   readonly #error: new (message: string) => Error;
 
   constructor({ library, places, symbols, version, error }: NativeOptions<Symbols>) {
     this.#error = error;
+    this.version = version.wanted;
     if (typeof Deno === "undefined") throw new LibraryNotFound(library, []);
     const looked: Place[] = [];
     for (const place of places ?? candidates(library)) {

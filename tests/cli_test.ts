@@ -3,7 +3,7 @@ import { join } from "@std/path";
 import { libraryFile } from "../ffi/find.ts";
 import { GgufBuilder } from "../engine/gguf/testing.ts";
 import { root, run, runJson, task, withFolder } from "./commands.ts";
-const COMMANDS = ["serve", "generate", "tokenize", "batch", "inspect", "convert", "bench", "embed"];
+const COMMANDS = ["serve", "generate", "tokenize", "batch", "inspect", "convert", "bench", "embed", "doctor"];
 
 for (const command of COMMANDS) {
   Deno.test(`cli: ${command} --help teaches, exit code 0; an unknown option is exit code 2`, async () => {

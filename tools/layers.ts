@@ -16,7 +16,7 @@ const LAYERS: readonly Layer[] = [
   {
     files: /^cli\//,
     imports:
-      /^(cli\/|routes\/|jobs\/|bench\/|engine\/(types|load|inspect|fingerprint|prompt_cache\/admin|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
+      /^(cli\/|routes\/|jobs\/|bench\/|doctor\/doctor\.ts$|engine\/(types|load|inspect|fingerprint|prompt_cache\/admin|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
     why:
       "commands know the engine by its public face: types.ts, load.ts, inspect.ts, fingerprint.ts, models/, prompt_cache/admin.ts and convert/convert.ts",
   },
@@ -47,14 +47,14 @@ const LAYERS: readonly Layer[] = [
     why: "jobs know the engine's types and nothing behind them, and not who answers their lines",
   },
   {
-    files: /^engine\/(load|inspect|fingerprint|size)\.ts$/,
+    files: /^engine\/(load|inspect|fingerprint|size|machine)\.ts$/,
     imports: /^engine\//,
     why: "this is where the engine's parts are put together; they need nothing beyond it",
   },
   {
     files: /^engine\/[^/]+$/,
     imports:
-      /^engine\/((?!load\.ts|inspect\.ts|fingerprint\.ts)[^/]+|(tokenizer|grammar|chat)\/types\.ts|models\/(types|one_model)\.ts|prompt_cache\/types\.ts|backend\/backend\.ts)$/,
+      /^engine\/((?!load\.ts|inspect\.ts|fingerprint\.ts|machine\.ts)[^/]+|(tokenizer|grammar|chat)\/types\.ts|models\/(types|one_model)\.ts|prompt_cache\/types\.ts|backend\/backend\.ts)$/,
     why:
       "the engine's core knows tokenizers, grammars, chats and backends by their interfaces, and nothing of files and plans",
   },
@@ -120,6 +120,11 @@ const LAYERS: readonly Layer[] = [
     why: "what keeps prompts on a disk knows names and bytes, and nothing of the engine",
   },
   { files: /^ffi\//, imports: /^ffi\//, why: "the kernels' bindings stand alone" },
+  {
+    files: /^doctor\//,
+    imports: /^(doctor\/|ffi\/|engine\/(types|load|machine|free_memory|models\/folder)\.ts$)/,
+    why: "the doctor looks at the machine, the libraries and the engine by its public face, and at no server",
+  },
   { files: /^bench\//, imports: /^(bench|engine)\//, why: "benchmarks measure the engine's parts" },
   {
     files: /^tools\//,

@@ -47,6 +47,11 @@ export class CpuBackend implements Backend {
     this.info = { name: "cpu", isa, threads };
   }
 
+  /** Names of the instruction sets that this CPU has, best first. Throws KernelError where there are no kernels. */
+  static instructionSets(): string[] {
+    return new TextDecoder().decode(KernelLibrary.open().call("compy_instruction_sets", 0n)).split(",");
+  }
+
   /** SHA-256 of the kernels: another build may round otherwise. */
   async kernelsDigest(): Promise<string> {
     const library = await Deno.readFile(this.#library.path);

@@ -118,3 +118,44 @@ export async function probeSynchronousMap(device: GPUDevice): Promise<boolean> {
     back.destroy();
   }
 }
+
+/** Rows and columns of the product that is compared with the CPU's. */
+const PRODUCT_ROWS = 64;
+const PRODUCT_COLUMNS = 256;
+
+/**
+ * How far a product of a matrix and a vector in f32 is from the one in f64: the largest difference over the sum of the absolute
+ * products. Infinity where the kernel is refused, NaN where that is what it computes.
+ */
+export async function probeProducts(device: GPUDevice): Promise<number> {
+  const code = `@group(0) @binding(0) var<storage, read_write> data: array<u32>;
+@compute @workgroup_size(${PRODUCT_ROWS}) fn main(@builtin(local_invocation_index) i: u32) {
+  let row = ${PRODUCT_COLUMNS}u * (i + 1u);
+  var sum = 0.0;
+  for (var k = 0u; k < ${PRODUCT_COLUMNS}u; k++) {
+    sum += bitcast<f32>(data[k]) * bitcast<f32>(data[row + k]);
+  }
+  data[row] = bitcast<u32>(sum);
+}`;
+  // The vector, then the rows; thirds have no end in binary.
+  const values = Float32Array.from(
+    { length: PRODUCT_COLUMNS * (PRODUCT_ROWS + 1) },
+    (_, i) => ((i * 7919) % 257 - 128) / 3,
+  );
+  const found = await run(device, code, new Uint32Array(values.buffer));
+  return found === undefined ? Infinity : productError(values, new Float32Array(found.buffer));
+}
+
+/** `values` holds the vector and the rows, `found` each row's product in its first place. */
+export function productError(values: Float32Array, found: Float32Array): number {
+  let worst = 0;
+  for (let row = PRODUCT_COLUMNS; row < values.length; row += PRODUCT_COLUMNS) {
+    let [sum, magnitude] = [0, 0];
+    for (let k = 0; k < PRODUCT_COLUMNS; k++) {
+      sum += values[k] * values[row + k];
+      magnitude += Math.abs(values[k] * values[row + k]);
+    }
+    worst = Math.max(worst, Math.abs(found[row] - sum) / magnitude);
+  }
+  return worst;
+}

@@ -1,0 +1,38 @@
+import type { Finding, Wanted, World } from "../types.ts";
+import { size } from "../units.ts";
+
+/** Below this a model of a gigabyte answers a single request more slowly than people read. */
+const SLOW_GBPS = 8;
+/** What measuring takes for its time, and what is left to the others then. */
+const MEASURED_BYTES = 512 * 2 ** 20;
+const LEFT_BYTES = 256 * 2 ** 20;
+
+/** How fast memory is read, which bounds how fast single answers come, and how much can be computed, which bounds prompts. */
+export async function checkBandwidth(
+  world: Pick<World, "measureLimits" | "memory" | "threads">,
+  { threads = world.threads }: Pick<Wanted, "threads">,
+): Promise<Finding> {
+  const memory = world.memory();
+  if (memory && Math.min(memory.available, memory.limit) < MEASURED_BYTES + LEFT_BYTES) {
+    return {
+      status: "ok",
+      found: `not measured: that takes ${size(MEASURED_BYTES)}, and too little is free`,
+    };
+  }
+  const { readGbps, int8Gops, f32Gflops } = await world.measureLimits(threads);
+  const found = `${readGbps.toFixed(1)} GB/s read, ${int8Gops.toFixed(0)} x 10^9 int8 and ${
+    f32Gflops.toFixed(0)
+  } x 10^9 f32 operations a second; a model of 1 GB answers one request at ${
+    readGbps.toFixed(0)
+  } tokens a second at most`;
+  const figures = { read_gbps: readGbps, int8_gops: int8Gops, f32_gflops: f32Gflops };
+  if (readGbps >= SLOW_GBPS) return { status: "ok", found, figures };
+  return {
+    status: "slow",
+    found,
+    advice:
+      "each token reads all weights: take a model in fewer bits (Q4_0 reads half of Q8_0), or one with experts; " +
+      "see that all memory channels have a module and that nothing else computes",
+    figures,
+  };
+}

@@ -1,0 +1,19 @@
+import type { Finding, World } from "../types.ts";
+
+/** Instruction sets without products of integers in vectors, and what to do. */
+const SLOW: Readonly<Record<string, string>> = {
+  scalar:
+    "the kernels want AVX2 and FMA on x64; a virtual machine may hide them: give it the host's CPU model",
+  neon:
+    "CPUs with dot products (dotprod: from the Cortex-A76 on, so a Raspberry Pi 5) do four times as many operations an instruction",
+};
+
+/** Instruction sets that the CPU has, as the kernels found them, and the one that they choose. */
+export function checkInstructionSets(world: Pick<World, "instructionSets">): Finding {
+  const sets = world.instructionSets();
+  const [best] = sets;
+  const found = `${best} is chosen; this CPU can run ${sets.join(", ")}`;
+  const figures = { chosen: best, available: sets };
+  const advice = SLOW[best];
+  return advice === undefined ? { status: "ok", found, figures } : { status: "slow", found, advice, figures };
+}

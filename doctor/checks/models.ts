@@ -1,0 +1,58 @@
+import type { Finding, Wanted, World } from "../types.ts";
+import { counted, reasonOf, size } from "../units.ts";
+
+/** Models of a folder that are looked into; each takes some tenths of a second. */
+const MOST_LOOKED_INTO = 16;
+const MOST_NAMED = 4;
+
+interface Refused {
+  readonly path: string;
+  readonly reason: string;
+}
+
+/** Whether the models can be computed here, by what their headers say. */
+export async function checkModels(
+  world: Pick<World, "measureModel" | "modelsIn">,
+  wanted: Wanted,
+): Promise<Finding> {
+  const { models, folder } = wanted;
+  const offered = folder === undefined ? [] : world.modelsIn(folder);
+  const fitting: string[] = [];
+  const refused: Refused[] = [];
+  for (const path of [...models, ...offered.slice(0, MOST_LOOKED_INTO)]) {
+    try {
+      const { name, bytes } = await world.measureModel(path, wanted);
+      fitting.push(`${name} (${size(bytes)})`);
+    } catch (error) {
+      refused.push({ path, reason: reasonOf(error) });
+    }
+  }
+  const figures = { fit: fitting.length, refused: refused.map(({ path }) => path) };
+  const skipped = Math.max(0, offered.length - MOST_LOOKED_INTO);
+  const found = [
+    ...(fitting.length > 0 ? [`${counted(fitting.length, "model")} can run: ${few(fitting)}`] : []),
+    ...(refused.length > 0
+      ? [`${refused.length} cannot: ${refused.map(({ path }) => path).join(", ")}`]
+      : []),
+    ...(skipped > 0 ? [`${skipped} more not looked into`] : []),
+  ].join("; ");
+  if (fitting.length + refused.length === 0) {
+    const where = folder === undefined ? "" : ` in ${folder}`;
+    const advice = "put a GGUF file there, or name one with --model";
+    return { status: "wrong", found: `no model${where}`, advice, figures };
+  }
+  if (refused.length === 0) return { status: "ok", found, figures };
+  // Whoever names a model wants that one; of a folder any will do.
+  const named = refused.some(({ path }) => models.includes(path));
+  return {
+    status: named || fitting.length === 0 ? "wrong" : "slow",
+    found,
+    advice: refused.map(({ reason }) => reason).join("\n"),
+    figures,
+  };
+}
+
+function few(names: readonly string[]): string {
+  const more = names.length - MOST_NAMED;
+  return [...names.slice(0, MOST_NAMED), ...(more > 0 ? [`${more} more`] : [])].join(", ");
+}

@@ -1,0 +1,55 @@
+import { checkAddress } from "./checks/address.ts";
+import { checkBandwidth } from "./checks/bandwidth.ts";
+import { checkCores } from "./checks/cores.ts";
+import { checkDataFolder } from "./checks/data_folder.ts";
+import { checkDeno } from "./checks/deno.ts";
+import { checkGpu } from "./checks/gpu.ts";
+import { checkHugePages } from "./checks/huge_pages.ts";
+import { checkInstructionSets } from "./checks/instruction_sets.ts";
+import { checkGrammars, checkKernels } from "./checks/libraries.ts";
+import { checkMemory } from "./checks/memory.ts";
+import { checkModels } from "./checks/models.ts";
+import { checkPermissions } from "./checks/permissions.ts";
+import { thisMachine } from "./this_machine.ts";
+import type { Finding, Wanted, World } from "./types.ts";
+import { reasonOf } from "./units.ts";
+
+export type { Finding, Status, Wanted } from "./types.ts";
+
+type Check = (world: World, wanted: Wanted) => Finding | Promise<Finding>;
+
+/** In the order in which one problem explains the next. */
+const CHECKS: Readonly<Record<string, Check>> = {
+  deno: checkDeno,
+  permissions: checkPermissions,
+  kernels: checkKernels,
+  grammars: checkGrammars,
+  "instruction sets": checkInstructionSets,
+  cores: checkCores,
+  memory: checkMemory,
+  "huge pages": checkHugePages,
+  models: checkModels,
+  address: checkAddress,
+  "data folder": checkDataFolder,
+  gpu: checkGpu,
+  bandwidth: checkBandwidth,
+};
+
+/** A check's name and what it found. */
+export interface Diagnosis extends Finding {
+  readonly check: string;
+}
+
+/**
+ * Looks at this machine and installation, one check after the other: some measure, and would disturb each other. What a check
+ * throws is its finding.
+ */
+export async function* diagnose(wanted: Wanted, world: World = thisMachine()): AsyncGenerator<Diagnosis> {
+  for (const [check, run] of Object.entries(CHECKS)) {
+    try {
+      yield { check, ...await run(world, wanted) };
+    } catch (error) {
+      yield { check, status: "wrong", found: reasonOf(error) };
+    }
+  }
+}

@@ -1,0 +1,53 @@
+import type { Wanted, World } from "./types.ts";
+
+/** What a test wants of compy where nothing else is said. */
+export const WANTED: Wanted = {
+  models: ["/models/a.gguf"],
+  host: "127.0.0.1",
+  port: 8080,
+  data: "/data",
+  backend: "cpu",
+};
+
+/** Two processors of one core, of another core each, or of no core that is named. */
+export function cpuinfo(...cores: (number | undefined)[]): string {
+  return cores.map((core, i) =>
+    [
+      `processor\t: ${i}`,
+      "model name\t: Test CPU",
+      ...(core === undefined ? [] : ["physical id\t: 0", `core id\t\t: ${core}`]),
+    ].join("\n")
+  ).join("\n\n") + "\n";
+}
+
+/** A machine with nothing to complain about, but for what a test changes. */
+export function madeUp(changes: Partial<World> = {}, files: Readonly<Record<string, string>> = {}): World {
+  const texts: Record<string, string> = {
+    "/proc/cpuinfo": cpuinfo(0, 1),
+    "/proc/self/cgroup": "0::/\n",
+    "/sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
+    ...files,
+  };
+  return {
+    os: "linux",
+    arch: "x86_64",
+    denoVersion: "2.9.6",
+    threads: 2,
+    readText: (path) => Promise.resolve(texts[path]),
+    load: () => 0.5,
+    memory: () => ({ total: 16e9, available: 12e9, limit: Infinity, swapped: 0 }),
+    permitted: () => true,
+    openKernels: () => ({ path: "/lib/libcompy.so", version: 7 }),
+    openGrammars: () => ({ path: "/lib/libcompy_grammar.so", version: 1 }),
+    instructionSets: () => ["avx2", "scalar"],
+    measureLimits: () => Promise.resolve({ readGbps: 20, int8Gops: 400, f32Gflops: 100 }),
+    examineGpu: () => Promise.resolve(undefined),
+    measureModel: () => Promise.resolve({ name: "a", bytes: 1e9 }),
+    modelsIn: () => [],
+    occupantOf: () => Promise.resolve("nobody"),
+    tryWriting: () => Promise.resolve(),
+    isLocked: () => Promise.resolve(false),
+    freeSpace: () => Promise.resolve(50e9),
+    ...changes,
+  };
+}

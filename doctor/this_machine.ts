@@ -1,0 +1,109 @@
+import { dirname, join } from "@std/path";
+import { statfs } from "node:fs/promises";
+import process from "node:process";
+import { examineGpu, instructionSets, measureLimits } from "../engine/machine.ts";
+import { measureModel } from "../engine/load.ts";
+import { modelName, modelsInFolder } from "../engine/models/folder.ts";
+import { GrammarLibrary } from "../ffi/grammar.ts";
+import { KernelLibrary } from "../ffi/library.ts";
+import { occupantOf } from "./occupant.ts";
+import type { Memory, ModelNeeds, Wanted, World } from "./types.ts";
+
+/** The machine and the installation that this process runs on. */
+export function thisMachine(): World {
+  return {
+    os: Deno.build.os,
+    arch: Deno.build.arch,
+    denoVersion: Deno.version.deno,
+    threads: navigator.hardwareConcurrency,
+    readText,
+    load,
+    memory,
+    permitted,
+    openKernels: () => KernelLibrary.open(),
+    openGrammars: () => GrammarLibrary.open(),
+    instructionSets,
+    measureLimits,
+    examineGpu,
+    measureModel: modelNeeds,
+    modelsIn: (folder) => modelsInFolder(folder).map(({ path }) => path),
+    occupantOf,
+    tryWriting,
+    isLocked,
+    freeSpace,
+  };
+}
+
+function permitted(permission: Deno.PermissionDescriptor): boolean {
+  return Deno.permissions.querySync(permission).state === "granted";
+}
+
+/** Deno opens no file in /proc and /sys without all permissions; `cat` does. */
+async function readText(path: string): Promise<string | undefined> {
+  try {
+    return await Deno.readTextFile(path);
+  } catch (error) {
+    if (!(error instanceof Deno.errors.NotCapable)) return undefined;
+  }
+  if (!permitted({ name: "run", command: "cat" })) return undefined;
+  try {
+    const { success, stdout } = await new Deno.Command("cat", { args: [path], stderr: "null" }).output();
+    return success ? new TextDecoder().decode(stdout) : undefined;
+  } catch {
+    return undefined; // no cat either, as in a small container
+  }
+}
+
+function load(): number | undefined {
+  if (Deno.build.os === "windows" || !permitted({ name: "sys", kind: "loadavg" })) return undefined;
+  return Deno.loadavg()[0];
+}
+
+function memory(): Memory | undefined {
+  if (!permitted({ name: "sys", kind: "systemMemoryInfo" })) return undefined;
+  const { total, available, swapTotal, swapFree } = Deno.systemMemoryInfo();
+  const limit = Deno.build.os === "linux" ? process.constrainedMemory() : 0;
+  return {
+    total,
+    available,
+    limit: limit > 0 && limit < total ? limit : Infinity,
+    swapped: swapTotal - swapFree,
+  };
+}
+
+/** As the server measures a model before it loads it. */
+async function modelNeeds(model: string, wanted: Wanted): Promise<ModelNeeds> {
+  const { backend, contextLength, parallel, kvBytes, kvType } = wanted;
+  const kvShare = parallel === undefined ? 1 : undefined;
+  const options = { model, backend, contextLength, parallel, kvBytes, kvShare, kvType };
+  const { memory: { weights, activations, states, kv } } = await measureModel(options);
+  return { name: modelName(model), bytes: weights + activations + states + kv };
+}
+
+async function tryWriting(folder: string): Promise<void> {
+  await Deno.mkdir(folder, { recursive: true, mode: 0o700 });
+  await Deno.remove(await Deno.makeTempFile({ dir: folder, prefix: "writable-" }));
+}
+
+/** The lock that a server keeps on its data folder, tried and given back. */
+async function isLocked(folder: string): Promise<boolean> {
+  try {
+    using file = await Deno.open(join(folder, "lock"), { read: true, write: true });
+    return !await file.tryLock(true);
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return false;
+    throw error;
+  }
+}
+
+/** Of the file system that the folder is in, or will be. */
+async function freeSpace(folder: string): Promise<number | undefined> {
+  if (!permitted({ name: "sys", kind: "statfs" })) return undefined;
+  try {
+    const { bavail, bsize } = await statfs(folder);
+    return bavail * bsize;
+  } catch {
+    const parent = dirname(folder);
+    return parent === folder ? undefined : await freeSpace(parent);
+  }
+}

@@ -1,0 +1,16 @@
+/** `4.3 GB`, in powers of ten. */
+export function size(bytes: number): string {
+  const [unit, name] = bytes >= 1e9 ? [1e9, "GB"] : bytes >= 1e6 ? [1e6, "MB"] : [1e3, "kB"];
+  return `${(bytes / (unit as number)).toFixed(1)} ${name}`;
+}
+
+/** `1 core`, `2 cores`. */
+export function counted(n: number, what: string): string {
+  return `${n} ${what}${n === 1 ? "" : "s"}`;
+}
+
+/** An error's message; strangers' names in it cannot steer a terminal. */
+export function reasonOf(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  return text.replace(/[^\P{Cc}\n]/gu, "?");
+}

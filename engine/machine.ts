@@ -1,0 +1,51 @@
+import { CpuBackend } from "./backend/cpu/cpu.ts";
+import { findAdapter, openGpu } from "./backend/webgpu/device.ts";
+import { probeProducts } from "./backend/webgpu/probes.ts";
+import type { MachineLimits } from "./plan/cost.ts";
+
+export type { MachineLimits } from "./plan/cost.ts";
+
+/** What this machine computes with, asked and measured without a model. */
+
+/** Names of the instruction sets that the CPU has and there are kernels for, best first. Throws KernelError without kernels. */
+export function instructionSets(): string[] {
+  return CpuBackend.instructionSets();
+}
+
+/** Takes about a second, all of those threads' cores, and 512 MiB for its time. Throws KernelError. */
+export async function measureLimits(threads: number): Promise<MachineLimits> {
+  const backend = new CpuBackend({ threads });
+  try {
+    return await backend.measureLimits();
+  } finally {
+    backend.close();
+  }
+}
+
+/** A GPU's adapter, as far as it was tried. */
+export interface GpuReport {
+  readonly name: string;
+  /** It computes on the CPU. */
+  readonly software: boolean;
+  /** 16-bit floats, and they work. */
+  readonly f16: boolean;
+  /** Lanes of a subgroup; 0 where there are none that work. */
+  readonly subgroups: number;
+  /** Largest error of products in f32, relative to the sum of their magnitudes; NaN or Infinity where nothing is right. */
+  readonly error: number;
+}
+
+/** Drivers that compute on the CPU, as their adapters are called. */
+const SOFTWARE = /llvmpipe|lavapipe|softpipe|swiftshader|basic render/i;
+
+/** Opens the GPU and has it compute a little. Undefined where there is no adapter; throws GpuError where it cannot be opened. */
+export async function examineGpu(): Promise<GpuReport | undefined> {
+  if (await findAdapter() === undefined) return undefined;
+  const { device, name, kernels } = await openGpu();
+  try {
+    const error = await probeProducts(device);
+    return { name, software: SOFTWARE.test(name), f16: kernels.f16, subgroups: kernels.subgroupSize, error };
+  } finally {
+    device.destroy();
+  }
+}
