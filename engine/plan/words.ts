@@ -30,15 +30,11 @@ export class WordWriter {
   }
 
   i32s(values: Int32Array | Uint32Array): this {
-    const at = this.#reserve(4 * values.length);
-    for (let i = 0; i < values.length; i++) this.#view.setInt32(at + 4 * i, values[i], true);
-    return this;
+    return this.#words(values);
   }
 
   f32s(values: Float32Array): this {
-    const at = this.#reserve(4 * values.length);
-    for (let i = 0; i < values.length; i++) this.#view.setFloat32(at + 4 * i, values[i], true);
-    return this;
+    return this.#words(values);
   }
 
   text(value: string): this {
@@ -57,6 +53,13 @@ export class WordWriter {
   /** The message; valid until the writer is used again. */
   bytes(): Uint8Array<ArrayBuffer> {
     return new Uint8Array(this.#view.buffer, 0, this.#length);
+  }
+
+  /** As they lie in memory: every machine that has the kernels is little-endian. A mask has thousands of words. */
+  #words({ buffer, byteOffset, byteLength }: Int32Array | Uint32Array | Float32Array): this {
+    const at = this.#reserve(byteLength);
+    new Uint8Array(this.#view.buffer, at, byteLength).set(new Uint8Array(buffer, byteOffset, byteLength));
+    return this;
   }
 
   #reserve(bytes: number): number {
