@@ -1,0 +1,67 @@
+import { assertEquals } from "@std/assert";
+import { dirname, fromFileUrl, join, relative } from "@std/path";
+
+const ROOT = fromFileUrl(new URL("..", import.meta.url));
+
+Deno.test("links in the documents lead to files and headings that are there", async () => {
+  const broken: string[] = [];
+  for (const file of documents()) {
+    for (const link of linksOf(await Deno.readTextFile(file))) {
+      const [path, heading] = link.split("#");
+      const target = path === "" ? file : join(dirname(file), decodeURIComponent(path));
+      if (!exists(target) || (heading && !headingsOf(target).has(heading))) {
+        broken.push(`${relative(ROOT, file)}: ${link}`);
+      }
+    }
+  }
+  assertEquals(broken, []);
+});
+
+Deno.test("the index of the documents names each of them", async () => {
+  const index = new Set(linksOf(await Deno.readTextFile(join(ROOT, "docs/README.md"))));
+  const missing = [...Deno.readDirSync(join(ROOT, "docs"))].map(({ name }) => name)
+    .filter((name) => name.endsWith(".md") && name !== "README.md" && !index.has(name));
+  assertEquals(missing, []);
+});
+
+/** The README, what lies in docs/, and the notes of the folders. */
+function documents(folder = ROOT): string[] {
+  return [...Deno.readDirSync(folder)].flatMap(({ name, isDirectory }) => {
+    const path = join(folder, name);
+    if (!isDirectory) return name.endsWith(".md") ? [path] : [];
+    return name.startsWith(".") || ["target", "node_modules", "dist"].includes(name) ? [] : documents(path);
+  });
+}
+
+/** Links within the repository, outside of code. */
+function linksOf(markdown: string): string[] {
+  return [...withoutCode(markdown).matchAll(/\]\(([^()\s]+)\)/g)].map(([, link]) => link)
+    .filter((link) => !/^[a-z]+:/.test(link));
+}
+
+/** Headings as their anchors on the usual sites: small letters, spaces as dashes, no other signs, numbered where they repeat. */
+function headingsOf(file: string): Set<string> {
+  const found = new Map<string, number>();
+  for (const [, heading] of withoutCode(Deno.readTextFileSync(file), false).matchAll(/^#{1,6} (.+)$/gm)) {
+    const plain = heading.replace(/\[([^\]]*)\]\([^)]*\)/g, "$1");
+    const anchor = plain.toLowerCase().replace(/[^\p{L}\p{N}\s_-]/gu, "").trim().replace(/\s/g, "-");
+    const times = found.get(anchor) ?? 0;
+    found.set(anchor, times + 1);
+    if (times > 0) found.set(`${anchor}-${times}`, 1);
+  }
+  return new Set(found.keys());
+}
+
+function withoutCode(markdown: string, inline = true): string {
+  const text = markdown.replace(/^ *```[\s\S]*?^ *```/gm, "");
+  return inline ? text.replace(/`[^`\n]*`/g, "") : text;
+}
+
+function exists(path: string): boolean {
+  try {
+    Deno.statSync(path);
+    return true;
+  } catch {
+    return false;
+  }
+}
