@@ -6,7 +6,10 @@ import type { GgufFile, TensorInfo } from "./types.ts";
  * A model in several files, as llama.cpp's splitter makes them: NAME-00001-of-00003.gguf and so on, each a GGUF file with tensors of
  * its own and `split.no`, `split.count` and `split.tensors.count`; the first has the metadata of the model too.
  */
-const NAME = /^(.+)-(\d{5})-of-(\d{5})\.gguf$/s;
+const ENDING = ".gguf";
+
+/** The end of such a name, before `.gguf`: which file it is, of how many. */
+export const SHARD = /-\d{5}-of-(\d{5})$/;
 
 const COUNT = "split.count";
 const NUMBER = "split.no";
@@ -19,11 +22,12 @@ export function isShard({ metadata }: GgufFile): boolean {
 
 /** The files of the model that a shard of this name belongs to, in order; the file alone where the name is no shard's. */
 export function shardPaths(path: string): string[] {
-  const match = NAME.exec(basename(path));
-  if (!match) return [path];
-  const digits = (number: number) => String(number).padStart(5, "0");
-  return Array.from({ length: Math.max(1, Number(match[3])) }, (_, i) => {
-    return join(dirname(path), `${match[1]}-${digits(i + 1)}-of-${match[3]}.gguf`);
+  const stem = basename(path, ENDING);
+  const count = SHARD.exec(stem)?.[1];
+  if (count === undefined || !path.endsWith(ENDING)) return [path];
+  return Array.from({ length: Math.max(1, Number(count)) }, (_, i) => {
+    const number = String(i + 1).padStart(5, "0");
+    return join(dirname(path), `${stem.replace(SHARD, "")}-${number}-of-${count}${ENDING}`);
   });
 }
 

@@ -1,11 +1,10 @@
 import { basename, join } from "@std/path";
+import { SHARD } from "../gguf/shards.ts";
 import type { ModelSource } from "./slot.ts";
 
 /** What a file or folder must be called to be offered: what is safe in URLs, logs and on terminals. */
 const SAFE = /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/;
 const ENDING = ".gguf";
-/** What llama.cpp's splitter puts at the end of the names of a model's files. */
-const SHARD = /-\d{5}-of-(\d{5})$/;
 
 /** What a model is called that nobody gave a name: its file's, without the ending and the number of a shard. */
 export function modelName(path: string): string {
