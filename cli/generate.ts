@@ -122,6 +122,13 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
     parallel: 1,
   });
   try {
+    const { id, pooled } = loaded.engine.model;
+    if (pooled?.encoder) {
+      const instead = pooled.kind === "rank"
+        ? "deno task serve --model FILE, which ranks documents"
+        : "deno task embed";
+      throw new Error(`The model "${id}" gives vectors for texts and generates no text: use ${instead}`);
+    }
     const { reader, ...asked } = ask(loaded);
     return await generate(loaded, { ...request, ...asked }, {
       json: flags.json,
