@@ -5,6 +5,9 @@ import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { LogitOptions } from "../plan/ops/candidates.ts";
 import type { Rope } from "./rope.ts";
 
+/** A layer's tensor, without `.weight`. */
+export type TensorName = (tensor: string) => string;
+
 /** How a graph ends, after its last layer. */
 export interface Ending {
   /** The norm after the last layer; by default "output_norm". */

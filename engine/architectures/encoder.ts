@@ -8,7 +8,7 @@ import { layerNorm } from "../plan/ops/layer_norm.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { pool } from "../plan/ops/pool.ts";
 import type { HeadColumns } from "../plan/ops/text_attention.ts";
-import type { TensorName } from "./llama.ts";
+import type { TensorName } from "./architecture.ts";
 
 type QueriesKeysValues = [q: HeadColumns, k: HeadColumns, v: HeadColumns];
 

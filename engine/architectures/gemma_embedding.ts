@@ -6,10 +6,9 @@ import { linear } from "../plan/ops/matmul.ts";
 import { pool } from "../plan/ops/pool.ts";
 import { rotate } from "../plan/ops/rotate.ts";
 import { textAttention } from "../plan/ops/text_attention.ts";
-import type { Architecture } from "./architecture.ts";
+import type { Architecture, TensorName } from "./architecture.ts";
 import { separateHeads } from "./encoder.ts";
 import { buildGemma3, type Seen } from "./gemma3.ts";
-import type { TensorName } from "./llama.ts";
 
 const MAX_FEATURES = 131_072;
 

@@ -2,7 +2,7 @@ import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { attention } from "../plan/ops/attention.ts";
 import { fused, linear } from "../plan/ops/matmul.ts";
 import { ropeAppend, type RopeOptions } from "../plan/ops/rope_append.ts";
-import type { TensorName } from "./llama.ts";
+import type { TensorName } from "./architecture.ts";
 
 /** A layer's heads, and how they attend. */
 export interface GroupedHeads {

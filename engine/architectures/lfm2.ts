@@ -8,9 +8,8 @@ import { linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import { glu } from "../plan/ops/glu.ts";
-import type { Architecture } from "./architecture.ts";
+import type { Architecture, TensorName } from "./architecture.ts";
 import { groupedAttention } from "./grouped_attention.ts";
-import type { TensorName } from "./llama.ts";
 import { mixture } from "./mixture.ts";
 import type { Rope } from "./rope.ts";
 

@@ -1,4 +1,4 @@
-import type { Hparams } from "../gguf/hparams.ts";
+import type { Allowed, Hparams } from "../gguf/hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { embed } from "../plan/ops/embed.ts";
 import { glu } from "../plan/ops/glu.ts";
@@ -6,7 +6,7 @@ import { linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { RopeOptions } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
-import type { Architecture } from "./architecture.ts";
+import type { Architecture, TensorName } from "./architecture.ts";
 import { groupedAttention } from "./grouped_attention.ts";
 import type { Rope } from "./rope.ts";
 
@@ -28,12 +28,9 @@ export interface LlamaTraits {
   readonly feedForward?: (x: Value, addTo: Value, name: TensorName) => void;
 }
 
-/** A layer's tensor, without `.weight`. */
-export type TensorName = (tensor: string) => string;
-
 /** The member of the family that has these traits. */
-export function llamaLike(traits: LlamaTraits): Architecture {
-  return { build: (b, h, rope) => buildLlama(b, h, rope, traits) };
+export function llamaLike(traits: LlamaTraits, allows?: Allowed): Architecture {
+  return { allows, build: (b, h, rope) => buildLlama(b, h, rope, traits) };
 }
 
 export const LLAMA = llamaLike({ interleavedRope: true, headNorms: false });
@@ -42,7 +39,8 @@ export const QWEN3 = llamaLike({ interleavedRope: false, headNorms: true });
 
 /**
  * The decoder of Llama, and with other traits of Qwen2 and Qwen3: pre-norm attention with grouped heads, SwiGLU.
- * Biases of q, k and v are read where the file has them. Source: "LLaMA" (arXiv 2302.13971), "Qwen3" (2505.09388).
+ * Biases of q, k and v are read where the file has them. Layers may differ where that is allowed: one without heads has no
+ * attention, one without KV heads multiplies its rows by the output matrix alone, one without a width has no feed-forward half. Source: "LLaMA" (arXiv 2302.13971), "Qwen3" (2505.09388).
  */
 export function buildLlama(
   b: PlanBuilder,
@@ -55,23 +53,26 @@ export function buildLlama(
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, embedding);
   const out = { rows: h.embeddingLength, addTo: x, times: residual };
   const table = ropeTable(b, rope.angles());
-  for (let layer = 0; layer < h.blockCount; layer++) {
+  for (const [layer, { heads, kvHeads, feedForwardLength }] of h.layers.entries()) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    const attnIn = rmsNorm(b, x, name("attn_norm"), eps);
-    const attn = groupedAttention(b, attnIn, {
-      heads: h.headCount,
-      kvHeads: h.headCountKv,
-      headDim: h.keyLength,
-      table: traits.hasPositions?.(layer) ?? true ? table : undefined,
-      rotated: h.ropeDimensionCount,
-      interleaved: traits.interleavedRope,
-      eps,
-      headNorms: traits.headNorms,
-      scale,
-      fused: traits.fused,
-      temperature: traits.temperature,
-    }, name);
-    linear(b, attn, [{ ...out, name: name("attn_output") }]);
+    if (heads > 0) {
+      const attnIn = rmsNorm(b, x, name("attn_norm"), eps);
+      const attn = kvHeads === 0 ? attnIn : groupedAttention(b, attnIn, {
+        heads,
+        kvHeads,
+        headDim: h.keyLength,
+        table: traits.hasPositions?.(layer) ?? true ? table : undefined,
+        rotated: h.ropeDimensionCount,
+        interleaved: traits.interleavedRope,
+        eps,
+        headNorms: traits.headNorms,
+        scale,
+        fused: traits.fused,
+        temperature: traits.temperature,
+      }, name);
+      linear(b, attn, [{ ...out, name: name("attn_output") }]);
+    }
+    if (feedForwardLength === 0 && !traits.feedForward) continue;
 
     const ffnIn = rmsNorm(b, x, name("ffn_norm"), eps);
     if (traits.feedForward) {
@@ -79,7 +80,7 @@ export function buildLlama(
       continue;
     }
     const gate = name(traits.fused ? "ffn_up" : "ffn_gate");
-    const ffn = glu(b, ffnIn, gate, name("ffn_up"), h.feedForwardLength);
+    const ffn = glu(b, ffnIn, gate, name("ffn_up"), feedForwardLength);
     linear(b, ffn, [{ ...out, name: name("ffn_down") }]);
   }
   return x;

@@ -8,7 +8,7 @@ import { linear } from "../plan/ops/matmul.ts";
 import { convolveChannels } from "../plan/ops/short_conv.ts";
 import { mambaState } from "../plan/plan.ts";
 import { groupedAttention } from "./grouped_attention.ts";
-import type { TensorName } from "./llama.ts";
+import type { TensorName } from "./architecture.ts";
 
 /** Where a mixer's results go: so many times to a value. */
 export interface Residual {

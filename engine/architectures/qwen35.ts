@@ -11,8 +11,7 @@ import { ropeTable } from "../plan/ops/rope_table.ts";
 import { convolveHeads } from "../plan/ops/short_conv.ts";
 import { glu } from "../plan/ops/glu.ts";
 import { deltaState } from "../plan/plan.ts";
-import type { Architecture } from "./architecture.ts";
-import type { TensorName } from "./llama.ts";
+import type { Architecture, TensorName } from "./architecture.ts";
 import type { Rope } from "./rope.ts";
 
 /**

@@ -3,8 +3,7 @@ import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { gate } from "../plan/ops/gate.ts";
 import { glu } from "../plan/ops/glu.ts";
 import { linear } from "../plan/ops/matmul.ts";
-import type { Architecture } from "./architecture.ts";
-import type { TensorName } from "./llama.ts";
+import type { Architecture, TensorName } from "./architecture.ts";
 import { mixture } from "./mixture.ts";
 import { buildHybrid } from "./qwen35.ts";
 

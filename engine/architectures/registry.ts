@@ -12,6 +12,7 @@ import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
 import { BERT, NOMIC_BERT } from "./bert.ts";
+import { DECI } from "./deci.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { GRANITEHYBRID } from "./granitehybrid.ts";
 import { GEMMA3 } from "./gemma3.ts";
@@ -34,6 +35,7 @@ import { SMOLLM3 } from "./smollm3.ts";
 /** The architectures that compy computes, by GGUF's name. */
 const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   llama: LLAMA,
+  deci: DECI,
   qwen2: QWEN2,
   qwen3: QWEN3,
   qwen3moe: QWEN3MOE,

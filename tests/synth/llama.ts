@@ -19,10 +19,7 @@ export function writeLlama(file: SynthFile, shape: LlamaShape): void {
   writeCounts(file, shape);
   writeReals(file, shape);
   writeEnds(file, shape);
-  if (shape.ropeFactors) {
-    const length = shape.headDim / 2;
-    file.floats("rope_freqs.weight", [length], (_, i) => 1 + 7 * i / (length - 1));
-  }
+  writeRopeFactors(file, shape);
   for (let layer = 0; layer < shape.layers; layer++) {
     const block = `blk.${layer}`;
     file.vector(`${block}.attn_norm.weight`, shape.embedding);
@@ -30,6 +27,13 @@ export function writeLlama(file: SynthFile, shape: LlamaShape): void {
     file.vector(`${block}.ffn_norm.weight`, shape.embedding);
     writeFeedForward(file, block, shape);
   }
+}
+
+/** Llama 3's, where the shape has them. */
+export function writeRopeFactors(file: SynthFile, { ropeFactors, headDim }: LlamaShape): void {
+  if (!ropeFactors) return;
+  const length = headDim / 2;
+  file.floats("rope_freqs.weight", [length], (_, i) => 1 + 7 * i / (length - 1));
 }
 
 export const LLAMA: Family<LlamaShape> = {

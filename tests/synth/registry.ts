@@ -1,7 +1,8 @@
 import type { Dimensions, Family } from "./family.ts";
 import { GEMMA3 } from "./gemma3.ts";
-import { GEMMA4 } from "./gemma4.ts";
+import { GEMMA4, GEMMA4_MOE } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
+import { DECI } from "./deci.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT } from "./encoders.ts";
@@ -20,12 +21,14 @@ const ALL = {
   granitehybrid_moe: GRANITEHYBRID_MOE,
   gemma3: GEMMA3,
   gemma4: GEMMA4,
+  gemma4_moe: GEMMA4_MOE,
   "gemma-embedding": GEMMA_EMBEDDING,
   nemotron_h: NEMOTRON_H,
   bert: BERT,
   "nomic-bert": NOMIC_BERT,
   "modern-bert": MODERN_BERT,
   llama: LLAMA,
+  deci: DECI,
   qwen2: QWEN2,
   qwen3: QWEN3,
   qwen3moe: QWEN3MOE,

@@ -2,6 +2,7 @@
 from gguf import GGUFReader
 
 from gemma import Gemma3, Gemma4, GemmaEmbedding
+from deci import Deci
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
 from encoders import Bert, ModernBert, NomicBert
@@ -27,6 +28,7 @@ FAMILIES = {
     "nomic-bert": NomicBert,
     "modern-bert": ModernBert,
     "llama": Llama,
+    "deci": Deci,
     "nemotron_h": NemotronH,
     "qwen2": Model,
     "qwen3": Model,
