@@ -39,6 +39,7 @@ const LAYERS: readonly Mixture[] = [
   { count: 9, used: 4, feedForward: 80, sigmoid: { bias: "blk.1.exp_probs_b.bias" }, scale: 2.5 },
   { count: 3, used: 3, feedForward: 16, sigmoid: {} },
   { count: 40, used: 1, feedForward: 32 },
+  { count: 8, used: 3, feedForward: 48, scales: "blk.4.ffn_down_exps.scale" },
   { count: 6, used: 3, feedForward: 64, activation: "swiglu_oai", biases: true },
   { count: 4, used: 2, feedForward: 32, activation: "gelu", biases: true },
   { count: 7, used: 3, feedForward: 80, biases: true, fused: true },
@@ -66,6 +67,7 @@ function fileOf(layers: readonly Mixture[]) {
     add(name("ffn_norm.weight"), [EMBEDDING], 1, 0.1);
     add(name("ffn_gate_inp.weight"), [EMBEDDING, count], 0, 0.3);
     if (sigmoid?.bias) add(sigmoid.bias, [count], 0, 0.2);
+    if (layer.scales) add(layer.scales, [count], 1, 0.4);
     for (const half of halvesOf(layer)) add(name(`ffn_${half}_exps.weight`), [EMBEDDING, width, count]);
     add(name("ffn_down_exps.weight"), [feedForward, EMBEDDING, count]);
     if (!biases) continue;
@@ -122,7 +124,7 @@ function exact(
 /** Experts and their weights. */
 function choice(
   logits: readonly number[],
-  { used, sigmoid, scale = 1 }: Mixture,
+  { used, sigmoid, scale = 1, scales }: Mixture,
   values: ReadonlyMap<string, Float32Array>,
 ): [number, number][] {
   const bias = sigmoid?.bias ? values.get(sigmoid.bias)! : undefined;
@@ -130,7 +132,8 @@ function choice(
   const order = scores.map((score, i) => [i, score + (bias?.[i] ?? 0)]).sort(([, a], [, b]) => b - a);
   const chosen = order.slice(0, used).map(([i]) => i);
   const sum = chosen.reduce((total, i) => total + scores[i], 0);
-  return chosen.map((i) => [i, scale * scores[i] / sum]);
+  const own = scales ? values.get(scales)! : undefined;
+  return chosen.map((i) => [i, scale * (own?.[i] ?? 1) * scores[i] / sum]);
 }
 
 function norm(row: readonly number[], weight: Float32Array): number[] {
@@ -182,6 +185,7 @@ Deno.test("experts: another choice, or other weights, would show", async () => {
   const without = LAYERS.map(({ sigmoid, ...layer }) => ({ ...layer, sigmoid: sigmoid && {} }));
   const changed: readonly (readonly Mixture[])[] = [
     LAYERS.map((layer) => ({ ...layer, scale: 1 })),
+    LAYERS.map((layer) => ({ ...layer, scales: undefined })),
     LAYERS.map((layer) => ({ ...layer, activation: undefined })),
     LAYERS.map((layer) => ({ ...layer, biases: false })),
     LAYERS.map((layer) => ({ ...layer, used: Math.max(1, layer.used - 1) })),

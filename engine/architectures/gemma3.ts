@@ -7,9 +7,8 @@ import { linear } from "../plan/ops/matmul.ts";
 import { postNorm, type PostNormOptions } from "../plan/ops/post_norm.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
-import type { Architecture } from "./architecture.ts";
+import type { Architecture, TensorName } from "./architecture.ts";
 import { groupedAttention } from "./grouped_attention.ts";
-import type { TensorName } from "./llama.ts";
 import type { Rope } from "./rope.ts";
 
 /** Layers of the 27B, whose queries are scaled by the width that a head has of the embedding. */
@@ -86,8 +85,12 @@ export function geGlu(
   name: TensorName,
   after: PostNormOptions = {},
 ): void {
+  postNorm(b, geGluRows(b, x, rows, eps, name), name("post_ffw_norm"), eps, x, after);
+}
+
+/** What it makes of x, before the norm behind it. */
+export function geGluRows(b: PlanBuilder, x: Value, rows: number, eps: number, name: TensorName): Value {
   const ffnIn = rmsNorm(b, x, name("ffn_norm"), eps);
   const ffn = glu(b, ffnIn, name("ffn_gate"), name("ffn_up"), rows, "gelu");
-  const [out] = linear(b, ffn, [{ name: name("ffn_down"), rows: x.columns }]);
-  postNorm(b, out, name("post_ffw_norm"), eps, x, after);
+  return linear(b, ffn, [{ name: name("ffn_down"), rows: x.columns }])[0];
 }

@@ -1,28 +1,30 @@
 import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
+import { type ExpertHparams, readExpertHparams } from "../gguf/expert_hparams.ts";
 import type { Hparams, LayerShape } from "../gguf/hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { attention } from "../plan/ops/attention.ts";
 import { embed } from "../plan/ops/embed.ts";
 import { gate } from "../plan/ops/gate.ts";
 import { linear } from "../plan/ops/matmul.ts";
-import { postNorm } from "../plan/ops/post_norm.ts";
+import { postNorm, type PostNormOptions } from "../plan/ops/post_norm.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeAppend } from "../plan/ops/rope_append.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
-import type { Architecture } from "./architecture.ts";
-import { geGlu } from "./gemma3.ts";
-import type { TensorName } from "./llama.ts";
+import type { Architecture, TensorName } from "./architecture.ts";
+import { geGlu, geGluRows } from "./gemma3.ts";
+import { experts, router } from "./mixture.ts";
 import type { Rope } from "./rope.ts";
 
 const MAX = { headLength: 4096, perLayer: 65_536 };
 const HEAD_DIM_STEP = 16;
 
 /**
- * Gemma 4's dense models: layers with a window have heads and rotary positions of their own, the last layers read what earlier
- * ones keep, and each layer gets an embedding of the token of its own. Sources: Hugging Face transformers, models/gemma4.
+ * Gemma 4: layers with a window have heads and rotary positions of their own, the last layers read what earlier ones keep, and each
+ * layer may get an embedding of the token of its own, and experts beside its feed-forward half.
+ * Source: Hugging Face transformers, models/gemma4.
  */
 export const GEMMA4: Architecture = {
-  allows: { layersDiffer: true },
+  allows: { layersDiffer: true, experts: true },
   ending: (keys) => ({ logits: { softcap: keys.softcap("final_logit_softcapping") } }),
   build: buildGemma4,
 };
@@ -44,6 +46,9 @@ function buildGemma4(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, Math.sqrt(h.embeddingLength));
   const kinds = { full: fullKind(b, h, rope), sliding: slidingKind(b, keys, h, rope) };
   const perLayer = perLayerInputs(b, x, keys, h);
+  const mixture = keys.metadata.getCount(keys.name("expert_count"), 0) > 0
+    ? readExpertHparams(b.file, h)
+    : undefined;
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     const kind = sliding[layer] ? kinds.sliding : kinds.full;
@@ -53,7 +58,9 @@ function buildGemma4(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     const scale = name("layer_output_scale");
     const last = b.file.tensors.has(`${scale}.weight`) ? { layerScale: scale } : {};
     const width = h.layers[layer].feedForwardLength;
-    geGlu(b, x, width, h.epsilon, name, perLayer ? {} : last);
+    const after = perLayer ? {} : last;
+    if (mixture) denseAndExperts(b, x, width, h.epsilon, mixture, name, after);
+    else geGlu(b, x, width, h.epsilon, name, after);
     if (!perLayer) continue;
     const columns = perLayer.columns / h.blockCount;
     const [open] = linear(b, x, [{ name: name("inp_gate"), rows: columns }]);
@@ -62,6 +69,30 @@ function buildGemma4(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     postNorm(b, out, name("post_norm"), h.epsilon, x, last);
   }
   return x;
+}
+
+/**
+ * The feed-forward half beside experts, both with norms of their own. The router reads rows of length 1, each column of which has a
+ * scale.
+ */
+function denseAndExperts(
+  b: PlanBuilder,
+  x: Value,
+  rows: number,
+  eps: number,
+  e: ExpertHparams,
+  name: TensorName,
+  after: PostNormOptions,
+): void {
+  const dense = geGluRows(b, x, rows, eps, name);
+  const both = rmsNorm(b, dense, name("post_ffw_norm_1"), eps);
+  const scale = 1 / Math.sqrt(x.columns);
+  const direction = rmsNorm(b, x, { whole: name("ffn_gate_inp.scale") }, eps, x.rows, scale);
+  const chosen = router(b, direction, e, name, { scales: name("ffn_down_exps.scale") });
+  const expertsIn = rmsNorm(b, x, name("pre_ffw_norm_2"), eps);
+  const mixed = experts(b, expertsIn, x.columns, chosen, e, name, "gelu");
+  postNorm(b, mixed, name("post_ffw_norm_2"), eps, both);
+  postNorm(b, both, name("post_ffw_norm"), eps, x, after);
 }
 
 /** Layers at the end that read what earlier ones keep. */
@@ -140,10 +171,12 @@ function attentionHalf(
   const shape = { layer, heads, kvHeads, headDim, gated: false };
   // Without a tensor of values, these are the keys before they are normed and turned.
   const hasValues = b.file.tensors.has(`${name("attn_v")}.weight`);
+  const kv = kvHeads * headDim;
   const qkv = linear(b, x, [
     { name: name("attn_q"), rows: heads * headDim },
-    ...own ? [{ name: name("attn_k"), rows: kvHeads * headDim }] : [],
-    ...own && hasValues ? [{ name: name("attn_v"), rows: kvHeads * headDim }] : [],
+    ...own ? [{ name: name("attn_k"), rows: kv }] : [],
+    // Of these products what rounding takes from values is felt most, and theirs is the smallest.
+    ...own && hasValues ? [{ name: name("attn_v"), rows: kv, fine: kv }] : [],
   ]);
   const [q, k, v = k] = qkv;
   ropeAppend(b, own ? [q, k, v] : [q], shape, {

@@ -12,7 +12,7 @@ import { MetadataMap } from "./metadata.ts";
 import { parseGguf } from "./reader.ts";
 import type { GgufFile } from "./types.ts";
 
-const FILES = new Map((["gemma3", "gemma4"] as const).map((architecture) => {
+const FILES = new Map((["gemma3", "gemma4", "gemma4_moe"] as const).map((architecture) => {
   return [architecture as Architecture, parseGguf(synthesize({ architecture, types: ["F32"], seed: 1 }))];
 }));
 
@@ -26,8 +26,9 @@ interface Change {
 function changed({ architecture, key, tensor }: Change): GgufFile {
   const file = FILES.get(architecture)!;
   const [tensors, entries] = [new Map(file.tensors), new Map(file.metadata.entries)];
-  if (key?.[1] === undefined) entries.delete(`${architecture}.${key?.[0]}`);
-  else entries.set(`${architecture}.${key[0]}`, key[1] as never);
+  const name = `${file.metadata.getString("general.architecture")}.${key?.[0]}`;
+  if (key?.[1] === undefined) entries.delete(name);
+  else entries.set(name, key[1] as never);
   if (tensor?.[1]) tensors.set(tensor[0], { ...tensors.get(tensor[0])!, shape: tensor[1] });
   else if (tensor) tensors.delete(tensor[0]);
   return { ...file, tensors, metadata: new MetadataMap(entries) };
@@ -51,13 +52,17 @@ const KEYS: readonly (readonly [Architecture, name: string, value: unknown])[] =
   ["gemma4", "rope.freq_base_swa", 0],
   ["gemma4", "embedding_length_per_layer_input", 2 ** 31],
   ["gemma4", "final_logit_softcapping", -1],
-  ["gemma4", "expert_count", 8],
+  ["gemma4_moe", "expert_count", 2 ** 31],
+  ["gemma4_moe", "expert_used_count", undefined],
+  ["gemma4_moe", "expert_used_count", 13],
+  ["gemma4_moe", "expert_feed_forward_length", 0],
+  ["gemma4_moe", "expert_gating_func", 2],
 ];
 
 for (const [architecture, name, value] of KEYS) {
   Deno.test(`${architecture}: ${name} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
     const error = assertThrows(() => buildPlan(changed({ architecture, key: [name, value] })), GgufError);
-    assertEquals(error.field, `key "${architecture}.${name}"`);
+    assertEquals(error.field, `key "${architecture.replace("_moe", "")}.${name}"`);
   });
 }
 
@@ -74,6 +79,15 @@ const TENSORS: readonly (readonly [Architecture, name: string, shape: number[] |
   ["gemma4", "blk.0.layer_output_scale.weight", [2]],
   ["gemma4", "blk.0.attn_v.weight", [256, 64]],
   ["gemma4", "blk.0.attn_k.weight", undefined],
+  ["gemma4_moe", "blk.0.ffn_gate_inp.weight", undefined],
+  ["gemma4_moe", "blk.0.ffn_gate_inp.scale", undefined],
+  ["gemma4_moe", "blk.0.ffn_gate_inp.scale", [12]],
+  ["gemma4_moe", "blk.1.ffn_down_exps.scale", undefined],
+  ["gemma4_moe", "blk.1.ffn_down_exps.scale", [11]],
+  ["gemma4_moe", "blk.0.pre_ffw_norm_2.weight", [255]],
+  ["gemma4_moe", "blk.0.post_ffw_norm_1.weight", undefined],
+  ["gemma4_moe", "blk.0.post_ffw_norm_2.weight", undefined],
+  ["gemma4_moe", "blk.0.ffn_up_exps.weight", [256, 256, 9]],
 ];
 
 for (const [architecture, name, shape] of TENSORS) {
@@ -110,4 +124,24 @@ Deno.test("gemma3: 32,768 tokens in the 1B's layers take the memory of the four 
   const bytes = blocksOfSequence(demand, 32_768) * kvBlockBytes(plan);
   const share = bytes / (32_768 * kvBytesPerToken(plan));
   assert(share >= 4 / 26 && share < 1.4 * 4 / 26, `${share} of what all layers would take`);
+});
+
+Deno.test("gemma4: a file without experts has no use for their tensors", () => {
+  const file = changed({ architecture: "gemma4_moe", key: ["expert_count", 0] });
+  const error = assertThrows(() => buildPlan(file), GgufError);
+  assertEquals(error.field, 'tensor "blk.0.post_ffw_norm_1.weight"');
+});
+
+Deno.test("gemma4: gates and what they gate may be one tensor", () => {
+  const file = changed({ architecture: "gemma4_moe" });
+  for (let layer = 0; layer < 6; layer++) {
+    const name = (part: string) => `blk.${layer}.ffn_${part}_exps.weight`;
+    const gate = file.tensors.get(name("gate"))!;
+    const tensors = file.tensors as Map<string, typeof gate>;
+    for (const part of ["gate", "up"]) tensors.delete(name(part));
+    const shape = [256, 512, 12];
+    tensors.set(name("gate_up"), { ...gate, name: name("gate_up"), shape, byteLength: 2 * gate.byteLength });
+  }
+  const text = printPlan(buildPlan(file));
+  assert(text.includes("ffn_gate_up_exps"), text);
 });

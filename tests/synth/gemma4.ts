@@ -1,4 +1,4 @@
-import { writeEnds, writeFeedForward } from "./decoder.ts";
+import { expertCounts, type ExpertsShape, writeEnds, writeExperts, writeFeedForward } from "./decoder.ts";
 import { type Dimensions, type Family, TINY } from "./family.ts";
 import type { SynthFile } from "./file.ts";
 
@@ -22,6 +22,8 @@ export interface Gemma4Shape extends Dimensions {
   /** Layers without a window take their keys for values. */
   readonly keysAsValues?: boolean;
   readonly softcap: number;
+  /** Beside the feed-forward half. */
+  readonly experts?: ExpertsShape;
 }
 
 export const GEMMA4: Family<Gemma4Shape> = {
@@ -56,22 +58,57 @@ export const GEMMA4: Family<Gemma4Shape> = {
       softcap: 30,
     },
   },
-  write(file, shape) {
-    const isFull = (layer: number) => (layer + 1) % shape.period === 0;
-    const layers = Array.from({ length: shape.layers }, (_, layer) => layer);
-    writeKeys(file, shape, layers.map(isFull));
-    writeEnds(file, { ...shape, ...shape.full });
-    const pairs = shape.full.headDim / 2;
-    // A quarter of the full layers' pairs is turned; the rest is as good as still.
-    file.floats("rope_freqs.weight", [pairs], (_, i) => i < pairs / 4 ? 1 : 1e30);
-    if (shape.perLayer > 0) {
-      file.matrix("per_layer_token_embd", shape.perLayer * shape.layers, shape.vocabulary);
-      file.matrix("per_layer_model_proj", shape.embedding, shape.perLayer * shape.layers);
-      file.vector("per_layer_proj_norm.weight", shape.perLayer);
-    }
-    for (const layer of layers) writeLayer(file, `blk.${layer}`, shape, layer, isFull(layer));
-  },
+  write: writeGemma4,
 };
+
+/** As the 26B: experts, no embeddings of layers' own, and no layer that reads another's cache. */
+export const GEMMA4_MOE: Family<Gemma4Shape> = {
+  architecture: "gemma4",
+  tiny: {
+    ...GEMMA4.tiny,
+    feedForward: 256,
+    shared: 0,
+    perLayer: 0,
+    // So many are chosen that the last of them weighs little: a rounding that takes another is no great error.
+    experts: { count: 12, used: 5, feedForward: 256 },
+  },
+  real: {
+    "gemma4-26b-a4b": {
+      embedding: 2816,
+      feedForward: 2112,
+      layers: 30,
+      vocabulary: 262_144,
+      context: 262_144,
+      heads: 16,
+      period: 6,
+      full: { kvHeads: 2, headDim: 512, ropeBase: 1e6 },
+      sliding: { kvHeads: 8, headDim: 256, ropeBase: 1e4 },
+      window: 1024,
+      shared: 0,
+      perLayer: 0,
+      keysAsValues: true,
+      softcap: 30,
+      experts: { count: 128, used: 8, feedForward: 704 },
+    },
+  },
+  write: writeGemma4,
+};
+
+function writeGemma4(file: SynthFile, shape: Gemma4Shape): void {
+  const isFull = (layer: number) => (layer + 1) % shape.period === 0;
+  const layers = Array.from({ length: shape.layers }, (_, layer) => layer);
+  writeKeys(file, shape, layers.map(isFull));
+  writeEnds(file, { ...shape, ...shape.full });
+  const pairs = shape.full.headDim / 2;
+  // A quarter of the full layers' pairs is turned; the rest is as good as still.
+  file.floats("rope_freqs.weight", [pairs], (_, i) => i < pairs / 4 ? 1 : 1e30);
+  if (shape.perLayer > 0) {
+    file.matrix("per_layer_token_embd", shape.perLayer * shape.layers, shape.vocabulary);
+    file.matrix("per_layer_model_proj", shape.embedding, shape.perLayer * shape.layers);
+    file.vector("per_layer_proj_norm.weight", shape.perLayer);
+  }
+  for (const layer of layers) writeLayer(file, `blk.${layer}`, shape, layer, isFull(layer));
+}
 
 /** Of a shape that is cut, so many fewer that a layer of each kind keeps what the others read. */
 const sharedOf = ({ shared, layers, period }: Gemma4Shape) =>
@@ -94,6 +131,7 @@ function writeKeys(file: SynthFile, shape: Gemma4Shape, full: readonly boolean[]
     "attention.shared_kv_layers": sharedOf(shape),
     "rope.dimension_count": shape.full.headDim,
     "rope.dimension_count_swa": shape.sliding.headDim,
+    ...shape.experts && expertCounts(shape.experts),
     vocab_size: shape.vocabulary,
   });
   file.keys("feed_forward_length", "INT32", full.map((_, layer) => widthOf(shape, layer)));
@@ -122,10 +160,22 @@ function writeLayer(file: SynthFile, block: string, shape: Gemma4Shape, layer: n
   }
   file.matrix(`${block}.attn_output`, heads * headDim, embedding);
   writeFeedForward(file, block, { embedding, feedForward: widthOf(shape, layer) });
+  if (shape.experts) writeMixture(file, block, embedding, shape.experts);
   if (perLayer > 0) {
     file.matrix(`${block}.inp_gate`, embedding, perLayer);
     file.matrix(`${block}.proj`, perLayer, embedding);
     file.vector(`${block}.post_norm.weight`, embedding);
   }
   file.vector(`${block}.layer_output_scale.weight`, 1, 0.9);
+}
+
+function writeMixture(file: SynthFile, block: string, embedding: number, experts: ExpertsShape): void {
+  for (const norm of ["post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"]) {
+    file.vector(`${block}.${norm}.weight`, embedding);
+  }
+  writeExperts(file, block, embedding, experts);
+  // The router's rows have a length of 1: their scale spreads the logits.
+  const length = Math.sqrt(embedding);
+  file.vector(`${block}.ffn_gate_inp.scale`, embedding, length, 0.1 * length);
+  file.vector(`${block}.ffn_down_exps.scale`, experts.count, 1, 0.2);
 }

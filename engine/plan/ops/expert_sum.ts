@@ -22,9 +22,22 @@ export const EXPERT_SUM = opKind({
     } by ${t.buffer(op.chosen.buffer)}`,
 });
 
-/** What the experts make of their rows, with the bias that the file has, weighed and added up: to the residual `addTo`. */
-export function expertSum(b: PlanBuilder, x: Value, chosen: Chosen, name: string, addTo: Value): void {
-  const weight = b.operand(x, b.experts(`${name}.weight`, x.columns, addTo.columns, chosen.count));
-  const bias = b.bias(name, addTo.columns, chosen.count);
-  b.push({ op: "expert_sum", chosen, x: { ...x.forms }, weight, bias, out: b.update(addTo), add: true });
+/**
+ * What the experts make of their rows, with the bias that the file has, weighed and added up: to the residual `to`, or as a new
+ * value of so many columns.
+ */
+export function expertSum(b: PlanBuilder, x: Value, chosen: Chosen, name: string, to: Value | number): Value {
+  const [add, sum] = typeof to === "number" ? [false, b.floats("experts", "step", to)] : [true, to];
+  const weight = b.operand(x, b.experts(`${name}.weight`, x.columns, sum.columns, chosen.count));
+  const bias = b.bias(name, sum.columns, chosen.count);
+  b.push({
+    op: "expert_sum",
+    chosen,
+    x: { ...x.forms },
+    weight,
+    bias,
+    out: add ? b.update(sum) : b.asFloat(sum),
+    add,
+  });
+  return sum;
 }

@@ -24,20 +24,24 @@ export const RMS_NORM = opKind({
   },
 });
 
+/** The name of a norm's weights without `.weight`, or `whole`. */
+export type NormName = string | { readonly whole: string };
+
 /**
- * Rows of x, normed and multiplied by `scale`; `name` is the weight's, without `.weight`, and undefined for a norm without
- * weights. `rows` "logits" keeps only the rows whose logits are wanted.
+ * Rows of x, normed and multiplied by `scale`; the norm has no weights where `name` is undefined. `rows` "logits" keeps only the
+ * rows whose logits are wanted.
  */
 export function rmsNorm(
   b: PlanBuilder,
   x: Value,
-  name: string | undefined,
+  name: NormName | undefined,
   eps: number,
   rows: BufferRows = x.rows,
   scale = 1,
 ): Value {
   const out = b.value("normed", rows, x.columns);
-  const weight = name === undefined ? undefined : b.vector(`${name}.weight`, x.columns);
+  const tensor = typeof name === "string" ? `${name}.weight` : name?.whole;
+  const weight = tensor === undefined ? undefined : b.vector(tensor, x.columns);
   b.push({ op: "rms_norm", x: b.asFloat(x), weight, eps, scale, out: out.forms });
   return out;
 }

@@ -6,7 +6,8 @@ import type { Chosen } from "../plan.ts";
 /**
  * For each row the experts of the largest scores, ascending by their numbers, and their weights; of equal scores the lower
  * number is chosen. Scores are the softmax of the logits, and weights are divided by the sum of the chosen; with `sigmoid`
- * scores are sigmoids, chosen by score + bias, and weights are divided by max(sum, 2^-14). All weights are times `scale`.
+ * scores are sigmoids, chosen by score + bias, and weights are divided by max(sum, 2^-14). All weights are times `scale`, and each is
+ * times its expert's of `scales`.
  */
 export const ROUTE = opKind({
   op: "route",
@@ -16,15 +17,17 @@ export const ROUTE = opKind({
     bias: optional(weights),
     sigmoid: flag,
     scale: real,
+    scales: optional(weights),
     chosen: chosenExperts("write"),
   },
   text: (op, t) => {
     const operands = [t.buffer(op.logits), t.tensors(op.bias)].filter(Boolean).join(", ");
     const scale = op.scale === 1 ? "" : `, scale ${op.scale}`;
+    const scales = op.scales === undefined ? "" : `, each times ${t.tensor(op.scales)}`;
     const { used, count } = op.chosen;
     return `${t.buffer(op.chosen.buffer)} = route(${operands}; ${used} of ${count} by ${
       op.sigmoid ? "sigmoid" : "softmax"
-    }${scale})`;
+    }${scale}${scales})`;
   },
 });
 
@@ -35,10 +38,16 @@ export interface RouteOptions {
   readonly sigmoid?: { readonly bias?: string };
   /** What all weights are multiplied by; by default 1. */
   readonly scale?: number;
+  /** A tensor of this name multiplies each expert's weight by its own number. */
+  readonly scales?: string;
 }
 
 /** The experts that each row chooses by the logits of its router. */
-export function route(b: PlanBuilder, logits: Value, { used, sigmoid, scale = 1 }: RouteOptions): Chosen {
+export function route(
+  b: PlanBuilder,
+  logits: Value,
+  { used, sigmoid, scale = 1, scales }: RouteOptions,
+): Chosen {
   const buffer = b.asFloat(b.floats("chosen", logits.rows, 2 * used));
   const chosen = { buffer, count: logits.columns, used };
   b.push({
@@ -47,6 +56,7 @@ export function route(b: PlanBuilder, logits: Value, { used, sigmoid, scale = 1 
     bias: sigmoid?.bias === undefined ? undefined : b.vector(sigmoid.bias, logits.columns),
     sigmoid: sigmoid !== undefined,
     scale,
+    scales: scales === undefined ? undefined : b.vector(scales, logits.columns),
     chosen,
   });
   return chosen;

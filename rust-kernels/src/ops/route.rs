@@ -16,13 +16,16 @@ pub struct Route {
     sigmoid: bool,
     bias: Option<usize>,
     scale: f32,
+    /// Each expert's weight is multiplied by its own.
+    scales: Option<usize>,
     chosen: Chosen,
 }
 
 impl Decode for Route {
     fn decode(o: &mut Operands) -> Result<Self> {
         let logits = o.step_float(None)?;
-        let (bias, sigmoid, scale, chosen) = (o.optional()?, o.flag()?, o.f32()?, Chosen::decode(o)?);
+        let (bias, sigmoid, scale, scales) = (o.optional()?, o.flag()?, o.f32()?, o.optional()?);
+        let chosen = Chosen::decode(o)?;
         let experts = chosen.choice.experts;
         o.is_float(logits, Some(experts))?;
         if let Some(bias) = bias {
@@ -31,7 +34,10 @@ impl Decode for Route {
                 bail!("a bias of the choice is for scores out of sigmoids only");
             }
         }
-        Ok(Self { logits, sigmoid, bias, scale, chosen })
+        if let Some(scales) = scales {
+            o.vector(scales, experts)?;
+        }
+        Ok(Self { logits, sigmoid, bias, scale, scales, chosen })
     }
 }
 
@@ -42,13 +48,15 @@ impl Op for Route {
 
     fn run(&self, run: &Run, work: &Work) {
         let Choice { experts, used } = self.chosen.choice;
-        let bias = self.bias.map_or(std::ptr::null(), |bias| run.vector(bias, experts));
+        let vector = |tensor: Option<usize>| tensor.map_or(std::ptr::null(), |tensor| run.vector(tensor, experts));
+        let (bias, scales) = (vector(self.bias), vector(self.scales));
         for row in work.items(run.tokens()).flatten() {
             let (logits, out) = (run.float(self.logits, row), self.chosen.row(run, row));
             let &Self { sigmoid, scale, .. } = self;
             // SAFETY: widths were checked at decode; rows of buffers are whole vectors long.
             unsafe {
-                run.isa.run(RouteRow { logits, experts, bias, sigmoid, scale, used, out, scratch: work.scratch });
+                let scratch = work.scratch;
+                run.isa.run(RouteRow { logits, experts, bias, sigmoid, scale, scales, used, out, scratch });
             }
         }
     }
@@ -57,10 +65,10 @@ impl Op for Route {
 /// Chooses `used` of `experts` by their logits; of equals the lower number, and whatever is NaN last. With `sigmoid`, the
 /// scores are sigmoids of the logits, chosen by score + bias, and the weights are score * scale / (sum of the chosen
 /// scores); otherwise the weights are scale * softmax over the chosen, which is the softmax over all divided by its sum.
-/// Where a logit is NaN, all weights are.
+/// Where a logit is NaN, all weights are. Where there are `scales`, each weight is times its expert's.
 ///
 /// # Safety
-/// `logits` and, where it is not null, `bias` hold `experts` floats, `logits` in whole vectors; `scratch` holds twice as
+/// `logits` and, where they are not null, `bias` and `scales` hold `experts` floats, `logits` in whole vectors; `scratch` holds twice as
 /// many in vectors of 16, and `out` 2 * `used`: the numbers, ascending, then their weights. 1 <= used <= experts.
 pub struct RouteRow {
     pub logits: *const f32,
@@ -68,6 +76,7 @@ pub struct RouteRow {
     pub bias: *const f32,
     pub sigmoid: bool,
     pub scale: f32,
+    pub scales: *const f32,
     pub used: usize,
     pub out: *mut f32,
     pub scratch: *mut f32,
@@ -78,7 +87,7 @@ impl Kernel for RouteRow {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) {
-        let Self { logits, experts, bias, sigmoid, scale, used, out, scratch } = self;
+        let Self { logits, experts, bias, sigmoid, scale, scales, used, out, scratch } = self;
         let padded = experts.next_multiple_of(16);
         unsafe {
             let (scores, keys) = (scratch, scratch.add(padded));
@@ -108,7 +117,12 @@ impl Kernel for RouteRow {
                 sum += *weight;
             }
             let by = if nan { f32::NAN } else { scale / if sigmoid { sum.max(LEAST_SUM) } else { sum } };
-            weights.iter_mut().for_each(|weight| *weight *= by);
+            for (weight, number) in weights.iter_mut().zip(&*numbers) {
+                *weight *= by;
+                if !scales.is_null() {
+                    *weight *= *scales.add(*number as usize);
+                }
+            }
         }
     }
 }

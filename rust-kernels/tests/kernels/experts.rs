@@ -13,11 +13,12 @@ struct Case<'a> {
     bias: Option<&'a [f32]>,
     sigmoid: bool,
     scale: f32,
+    scales: Option<&'a [f32]>,
     used: usize,
 }
 
 /// The numbers that a row chose, and their weights.
-fn route(k: Isa, case: &Case, [logits, bias, scratch, out]: &mut [Guarded; 4]) -> (Vec<usize>, Vec<f32>) {
+fn route(k: Isa, case: &Case, [logits, bias, scales, scratch, out]: &mut [Guarded; 5]) -> (Vec<usize>, Vec<f32>) {
     let experts = case.logits.len();
     // Buffers have rows of whole vectors.
     let row = logits.tail(experts.next_multiple_of(16));
@@ -32,6 +33,7 @@ fn route(k: Isa, case: &Case, [logits, bias, scratch, out]: &mut [Guarded; 4]) -
             bias: case.bias.map_or(std::ptr::null(), |b| bias.copy(b).as_ptr()),
             sigmoid: case.sigmoid,
             scale: case.scale,
+            scales: case.scales.map_or(std::ptr::null(), |s| scales.copy(s).as_ptr()),
             used: case.used,
             out: out.as_mut_ptr(),
             scratch: scratch.tail::<f32>(2 * experts.next_multiple_of(16)).as_mut_ptr(),
@@ -55,12 +57,13 @@ fn sorted(case: &Case) -> (Vec<usize>, Vec<f64>) {
     let value = |i: &usize| if case.sigmoid { score(*i) } else { (score(*i) - top).exp() };
     let sum: f64 = chosen.iter().map(value).sum();
     let by = f64::from(case.scale) / if case.sigmoid { sum.max(2f64.powi(-14)) } else { sum };
-    let weights = chosen.iter().map(|i| value(i) * by).collect();
+    let own = |i: &usize| case.scales.map_or(1.0, |s| f64::from(s[*i]));
+    let weights = chosen.iter().map(|i| value(i) * by * own(i)).collect();
     (chosen, weights)
 }
 
-fn memory() -> [Guarded; 4] {
-    [(); 4].map(|()| Guarded::new(1 << 13))
+fn memory() -> [Guarded; 5] {
+    [(); 5].map(|()| Guarded::new(1 << 13))
 }
 
 #[test]
@@ -74,11 +77,12 @@ fn the_choice_is_that_of_a_sort() {
             let values = |random: &mut Random| -> Vec<f32> {
                 (0..experts).map(|_| (random.unit() * reach * 64.0).round() / 64.0).collect()
             };
-            let (logits, bias) = (values(&mut random), values(&mut random));
+            let [logits, bias, scales] = [(); 3].map(|()| values(&mut random));
             let sigmoid = random.below(2) == 0;
             let used = random.between(1, experts.min(10));
             let bias = (sigmoid && random.below(2) == 0).then_some(&bias[..]);
-            let case = Case { logits: &logits, bias, sigmoid, scale: random.pick(&[1.0, 2.5]), used };
+            let scales = (random.below(2) == 0).then_some(&scales[..]);
+            let case = Case { logits: &logits, bias, sigmoid, scale: random.pick(&[1.0, 2.5]), scales, used };
             let (numbers, weights) = route(k, &case, &mut memory);
             let (want, exact) = sorted(&case);
             // A sigmoid's rounding may make equals of what f64 tells apart, or change their order.
@@ -99,7 +103,7 @@ fn of_equals_the_lower_number_is_chosen_and_a_nan_spoils_the_row() {
     on_every_isa("route, equals", |k| {
         let mut memory = memory();
         let chosen = |logits: &[f32], sigmoid, memory: &mut _| {
-            route(k, &Case { logits, bias: None, sigmoid, scale: 1.0, used: 3 }, memory)
+            route(k, &Case { logits, bias: None, sigmoid, scale: 1.0, scales: None, used: 3 }, memory)
         };
         for sigmoid in [false, true] {
             let third = 1.0 / 3.0;

@@ -1,4 +1,4 @@
-"""Gemma 3 (arXiv 2503.19786) and Gemma 4's dense models: norms before and after each half, GeGLU, windows in most layers."""
+"""Gemma 3 (arXiv 2503.19786) and Gemma 4: norms before and after each half, GeGLU, windows in most layers."""
 import numpy as np
 
 from model import Model, softmax
@@ -92,6 +92,29 @@ class Gemma4(Gemma3):
         scores = np.exp(np.where(hidden, -np.inf, scores - scores.max(axis=-1, keepdims=True)))
         mixed = np.einsum("hgnm,mhd->nhgd", scores / scores.sum(axis=-1, keepdims=True), values)
         return self.linear(mixed.reshape(n, -1), f"{name}.attn_output")
+
+    def experts(self, x, name):
+        """Each row's router sees its direction; the experts' weights are times their scales."""
+        direction = x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + x.shape[-1] * self.eps)
+        direction = direction * self.weights[f"{name}.ffn_gate_inp.scale"]
+        scores = softmax(self.linear(direction, f"{name}.ffn_gate_inp"))
+        gate, up, down = (self.weights[f"{name}.ffn_{part}_exps.weight"] for part in ("gate", "up", "down"))
+        out, scale = np.zeros_like(x), self.weights[f"{name}.ffn_down_exps.scale"]
+        for row, (h, score) in enumerate(zip(self.norm(x, f"{name}.pre_ffw_norm_2"), scores)):
+            chosen = np.argsort(-score, kind="stable")[:self.key("expert_used_count")]
+            for expert in chosen:
+                made = down[expert] @ (gelu(gate[expert] @ h) * (up[expert] @ h))
+                out[row] += score[expert] / score[chosen].sum() * scale[expert] * made
+        return out
+
+    def layer(self, x, layer, cache):
+        name = f"blk.{layer}"
+        if f"{name}.ffn_gate_inp.weight" not in self.weights:
+            return super().layer(x, layer, cache)
+        x = x + self.norm(self.mix(self.norm(x, f"{name}.attn_norm"), layer, cache), f"{name}.post_attention_norm")
+        dense = self.norm(self.feed_forward(self.norm(x, f"{name}.ffn_norm"), name), f"{name}.post_ffw_norm_1")
+        mixed = self.norm(self.experts(x, name), f"{name}.post_ffw_norm_2")
+        return x + self.norm(dense + mixed, f"{name}.post_ffw_norm")
 
     def rows(self, tokens, cache):
         """Each layer gets its own embedding of the token, beside a projection of the row."""
