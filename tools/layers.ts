@@ -60,8 +60,9 @@ const LAYERS: readonly Layer[] = [
   },
   {
     files: /^engine\/models\//,
-    imports: /^engine\/(models\/|types\.ts$)/,
-    why: "what a server offers is made of engines, and of who loads them; it knows no part of either",
+    imports: /^engine\/(models\/|types\.ts$|gguf\/shards\.ts$)/,
+    why:
+      "what a server offers is made of engines, and of who loads them; of their files it knows how shards are called",
   },
   {
     files: /^engine\/convert\//,
