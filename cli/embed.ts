@@ -1,5 +1,6 @@
 import { type Engine, EngineError, KV_TYPES, POOLING_KINDS } from "../engine/types.ts";
-import { checkAbility, normalized } from "../routes/shared/embedding.ts";
+import { normalized } from "../engine/answers/rows.ts";
+import { checkAbility } from "../routes/shared/embedding.ts";
 import { duration } from "./batch_progress.ts";
 import { plainText } from "./batch_reporter.ts";
 import { formatOf, PartialOutput, type VectorFormat } from "./embed_output.ts";

@@ -9,7 +9,7 @@ import { GgufError } from "../engine/gguf/errors.ts";
 import { MetadataMap } from "../engine/gguf/metadata.ts";
 import { parseGguf } from "../engine/gguf/reader.ts";
 import { loadEngine } from "../engine/load.ts";
-import { normalized } from "../routes/shared/embedding.ts";
+import { normalized } from "../engine/answers/rows.ts";
 import { digest, prompt } from "./parity_cases.ts";
 import { synthesize } from "./synth/synth.ts";
 

@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { decodeBase64 } from "@std/encoding/base64.js";
-import { normalized, relevance } from "../routes/shared/embedding.ts";
+import { normalized, relevance } from "../engine/answers/rows.ts";
 import { digest } from "./parity_cases.ts";
 import { FAMILIES } from "./synth/registry.ts";
 import { synthesize } from "./synth/synth.ts";

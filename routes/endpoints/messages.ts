@@ -9,7 +9,7 @@ import {
   planOf,
   thoughtsOf,
 } from "../shared/anthropic/request.ts";
-import { chatPieces } from "../shared/chat_pieces.ts";
+import { chatPieces } from "../../engine/answers/chat_pieces.ts";
 import { engineRequest, generate, type Prepared, type RunOptions } from "../shared/generation.ts";
 import { generation } from "../shared/generation_endpoint.ts";
 

@@ -1,6 +1,7 @@
 import { z } from "@hono/zod-openapi";
 import type { Engine } from "../../engine/types.ts";
-import { embedAll, encodeAll, relevance } from "../shared/embedding.ts";
+import { encodeAll, relevance } from "../../engine/answers/rows.ts";
+import { embedAll } from "../shared/embedding.ts";
 import { boundedArray, LIMITS, modelField } from "../shared/fields.ts";
 import type { Prepared, RunOptions } from "../shared/generation.ts";
 import { type Generation, generation } from "../shared/generation_endpoint.ts";

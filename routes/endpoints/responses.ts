@@ -1,6 +1,6 @@
 import { z } from "@hono/zod-openapi";
 import { type ChatPlan, DEFAULT_SAMPLING, type Engine, type GenerateRequest } from "../../engine/types.ts";
-import { type ChatPiece, chatPieces } from "../shared/chat_pieces.ts";
+import { type ChatPiece, chatPieces } from "../../engine/answers/chat_pieces.ts";
 import {
   ANY_OBJECT,
   type AskedForm,

@@ -1,4 +1,5 @@
 import { z } from "@hono/zod-openapi";
+import type { PromptProgress } from "../../engine/answers/pieces.ts";
 
 export const finishReason = z.enum(["stop", "length"]);
 /** What all chunks of one answer share. */
@@ -67,4 +68,7 @@ export type AnswerHead = z.output<z.ZodObject<typeof answerHead>>;
 export type UsageBody = z.output<typeof usage>;
 export type ChatLogprobs = z.output<typeof chatLogprobs>;
 export type CompletionLogprobs = z.output<typeof completionLogprobs>;
-export type PromptProgress = z.output<typeof promptProgress>;
+
+export function progressBody({ total, cached, processed, timeMs }: PromptProgress) {
+  return { total, cache: cached, processed, time_ms: timeMs };
+}

@@ -4,13 +4,14 @@ import {
   answerHead,
   chatLogprobs as logprobsSchema,
   finishReason,
+  progressBody,
   promptProgress,
   usage,
 } from "./answers.ts";
-import type { ChatPiece } from "./chat_pieces.ts";
+import type { ChatPiece } from "../../engine/answers/chat_pieces.ts";
 import { headOf, usageOf } from "./generation.ts";
 import { chatLogprobs } from "./logprobs.ts";
-import type { ScoredToken } from "./piece_reader.ts";
+import type { ScoredToken } from "../../engine/answers/pieces.ts";
 
 const calledFunction = z.object({
   name: z.string(),
@@ -194,7 +195,7 @@ export async function* chatChunks(
       yield chunk(index, { role: "assistant", content: shape.calls ? null : "", refusal: null });
     }
     if (piece.type === "progress") {
-      if (shape.withProgress) yield { ...chunk(index, {}), prompt_progress: piece.progress };
+      if (shape.withProgress) yield { ...chunk(index, {}), prompt_progress: progressBody(piece.progress) };
     } else if (piece.type === "part") {
       const withLogprobs = shape.logprobs && piece.part.type === "content";
       const logprobs = withLogprobs ? chatLogprobs(engine, piece.tokens) : null;

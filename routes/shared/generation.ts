@@ -13,7 +13,7 @@ import type { AskedForm } from "./constraints.ts";
 import { ApiError, queueFull, shuttingDown, withPromptLength } from "./errors.ts";
 import type { samplingFields } from "./fields.ts";
 import { merge } from "./merge.ts";
-import { type Piece, PieceReader } from "./piece_reader.ts";
+import { type Piece, PieceReader } from "../../engine/answers/pieces.ts";
 import { noteEnd, noteStart, secondsUntilRoom } from "./queue.ts";
 import type { AnswerHead, UsageBody } from "./answers.ts";
 

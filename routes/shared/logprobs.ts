@@ -1,5 +1,5 @@
 import type { Engine, TokenLogprob } from "../../engine/types.ts";
-import { characters, type PromptTokens, type ScoredToken } from "./piece_reader.ts";
+import { characters, type PromptTokens, type ScoredToken } from "../../engine/answers/pieces.ts";
 import type { ChatLogprobs, CompletionLogprobs } from "./answers.ts";
 
 /** JSON has no infinity: what OpenAI's API says for a token that cannot be. */

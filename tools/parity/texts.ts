@@ -5,7 +5,7 @@
 import { encodeBase64 } from "@std/encoding/base64.js";
 import { fromFileUrl, join } from "@std/path";
 import { loadEngine } from "../../engine/load.ts";
-import { normalized, relevance } from "../../routes/shared/embedding.ts";
+import { normalized, relevance } from "../../engine/answers/rows.ts";
 import { digest } from "../../tests/parity_cases.ts";
 import { synthesize } from "../../tests/synth/synth.ts";
 import {

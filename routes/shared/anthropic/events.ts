@@ -1,5 +1,5 @@
 import type { ChatPart, Engine, Usage } from "../../../engine/types.ts";
-import type { ChatPiece } from "../chat_pieces.ts";
+import type { ChatPiece } from "../../../engine/answers/chat_pieces.ts";
 import { storedOf } from "../generation.ts";
 import type { ContentBlock, MessageAnswer, MessageEvent, MessageUsage, StopReason } from "./answer.ts";
 import { signatureOf } from "./conversation.ts";
@@ -140,7 +140,7 @@ function endingOf(
 
 /** `first`: what is known when the answer begins; the end of the stream tells the rest. */
 function emptyMessage(engine: Engine, { promptTokens }: MessageShape, first: ChatPiece): MessageAnswer {
-  const cachedTokens = first.type === "progress" ? first.progress.cache : 0;
+  const cachedTokens = first.type === "progress" ? first.progress.cached : 0;
   return {
     id: `msg_${crypto.randomUUID().replaceAll("-", "")}`,
     type: "message",

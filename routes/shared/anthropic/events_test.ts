@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import type { ChatPart, Usage } from "../../../engine/types.ts";
 import { FakeEngine } from "../../testing.ts";
-import type { ChatPiece } from "../chat_pieces.ts";
+import type { ChatPiece } from "../../../engine/answers/chat_pieces.ts";
 import { messageEvents, type MessageShape, wholeMessage } from "./events.ts";
 
 const usage: Usage = { promptTokens: 9, completionTokens: 5, cachedTokens: 4, thinkingTokens: 2 };
@@ -13,7 +13,7 @@ async function* pieces(
   ending: Ending,
   counts = usage,
 ): AsyncGenerator<ChatPiece> {
-  yield { type: "progress", index: 0, progress: { total: 9, cache: 4, processed: 6, time_ms: 1 } };
+  yield { type: "progress", index: 0, progress: { total: 9, cached: 4, processed: 6, timeMs: 1 } };
   for (const part of parts) yield { type: "part", index: 0, part, tokens: [] };
   yield { type: "finish", index: 0, usage: counts, ...ending };
 }

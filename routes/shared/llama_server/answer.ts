@@ -1,8 +1,8 @@
 import { z } from "@hono/zod-openapi";
 import type { Engine, GenerateRequest, SamplingParams } from "../../../engine/types.ts";
-import { promptProgress, storedFields } from "../answers.ts";
+import { progressBody, promptProgress, storedFields } from "../answers.ts";
 import { storedOf } from "../generation.ts";
-import type { Piece, Timings } from "../piece_reader.ts";
+import type { Piece, Timings } from "../../../engine/answers/pieces.ts";
 
 /* Answers in llama-server's own shape, as far as there is something to say. */
 
@@ -94,7 +94,9 @@ export async function* llamaServerEvents(
   for await (const piece of pieces) {
     const part = { index: 0, content: "", tokens: [], stop: false };
     if (piece.type === "text") yield { ...part, content: piece.text };
-    if (piece.type === "progress" && shape.withProgress) yield { ...part, prompt_progress: piece.progress };
+    if (piece.type === "progress" && shape.withProgress) {
+      yield { ...part, prompt_progress: progressBody(piece.progress) };
+    }
     if (piece.type === "finish") yield chosen(answerOf(engine, shape, "", piece), shape.fields);
   }
 }

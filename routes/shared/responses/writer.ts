@@ -1,9 +1,9 @@
 import type { ChatPart, Engine, Usage } from "../../../engine/types.ts";
-import type { ChatPiece } from "../chat_pieces.ts";
+import type { ChatPiece } from "../../../engine/answers/chat_pieces.ts";
 import type { ApiError } from "../errors.ts";
 import { storedOf } from "../generation.ts";
 import { chatLogprobs } from "../logprobs.ts";
-import type { ScoredToken } from "../piece_reader.ts";
+import type { ScoredToken } from "../../../engine/answers/pieces.ts";
 import type {
   ItemStatus,
   OutputItem,

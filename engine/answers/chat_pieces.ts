@@ -1,7 +1,5 @@
-import type { ChatPart, ChatReader, Usage } from "../../engine/types.ts";
-import type { PromptProgress } from "./answers.ts";
-import { ApiError } from "./errors.ts";
-import { characters, type Piece, type ScoredToken } from "./piece_reader.ts";
+import { type ChatPart, type ChatReader, EngineError, type Usage } from "../types.ts";
+import { characters, type Piece, type PromptProgress, type ScoredToken } from "./pieces.ts";
 
 /** What an answer of a chat is made of: thinking, content and calls in their order, and one finish. */
 export type ChatPiece =
@@ -17,7 +15,7 @@ export type ChatPiece =
     usage: Usage;
   };
 
-/** Reads the pieces of several answers, each with its own reader. Throws ApiError for calls that are not whole. */
+/** Reads the pieces of several answers, each with its own reader. Throws EngineError constraint_failed for calls that are not whole. */
 export async function* chatPieces(
   pieces: AsyncIterable<Piece>,
   readers: readonly ChatReader[],
@@ -77,8 +75,7 @@ function checkArguments(text: string, call: number): void {
   try {
     JSON.parse(text);
   } catch {
-    throw new ApiError(
-      422,
+    throw new EngineError(
       "constraint_failed",
       `The arguments of call ${call} of the answer are no whole JSON`,
     );

@@ -1,5 +1,4 @@
-import type { Engine, StreamDecoder, TokenEvent, TokenLogprob, Usage } from "../../engine/types.ts";
-import type { PromptProgress } from "./answers.ts";
+import type { Engine, StreamDecoder, TokenEvent, TokenLogprob, Usage } from "../types.ts";
 
 export interface ScoredToken {
   readonly token: number;
@@ -10,6 +9,9 @@ export interface ScoredToken {
 }
 
 export type Timings = Extract<TokenEvent, { type: "finish" }>["timings"];
+
+/** How much of the prompt is read. */
+export type PromptProgress = Omit<Extract<TokenEvent, { type: "progress" }>, "type">;
 
 export type PromptTokens = Extract<TokenEvent, { type: "prompt" }>["logprobs"];
 
@@ -59,8 +61,8 @@ export class PieceReader {
     const index = this.#index;
     switch (event.type) {
       case "progress": {
-        const { total, cached: cache, processed, timeMs: time_ms } = event;
-        return [{ type: "progress", index, progress: { total, cache, processed, time_ms } }];
+        const { type, ...progress } = event;
+        return [{ type, index, progress }];
       }
       case "prompt":
         return [{ type: "prompt", index, tokens: event.logprobs }];
