@@ -1,6 +1,6 @@
 import { type CacheReport, reportCache, wipeCache } from "../engine/prompt_cache/admin.ts";
 import { Flags, UsageError } from "./flags.ts";
-import { explained } from "./system_errors.ts";
+import { explained } from "../lib/system_errors.ts";
 import { out } from "./terminal.ts";
 
 const HELP = `Look into a folder of prompts (--cache-disk), or empty it.

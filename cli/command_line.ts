@@ -1,5 +1,5 @@
 import { UsageError } from "./flags.ts";
-import { messageOf } from "./system_errors.ts";
+import { messageOf } from "../lib/system_errors.ts";
 import { err, out } from "./terminal.ts";
 
 /** Runs a command with the words after its name; returns the exit code. */

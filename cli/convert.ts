@@ -7,7 +7,7 @@ import {
   type TensorReport,
 } from "../engine/convert/convert.ts";
 import { Flags, UsageError } from "./flags.ts";
-import { explained } from "./system_errors.ts";
+import { explained } from "../lib/system_errors.ts";
 import { onInterrupt, out, ProgressLine } from "./terminal.ts";
 
 const HELP = `Convert a checkpoint of Hugging Face or MLX into a GGUF file.

@@ -7,7 +7,7 @@ import { formatOf, PartialOutput, type VectorFormat } from "./embed_output.ts";
 import { readTexts, type TextLine } from "./embed_texts.ts";
 import { Flags, UsageError } from "./flags.ts";
 import { kvBytes, loadWithProgress, MAX_CONTEXT, MAX_THREADS, modelPath } from "./model.ts";
-import { explained } from "./system_errors.ts";
+import { explained } from "../lib/system_errors.ts";
 import { err, onInterrupt, out, ProgressLine } from "./terminal.ts";
 
 const HELP = `Turn a file of texts into vectors, one text a line.

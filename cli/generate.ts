@@ -1,5 +1,12 @@
 import { type LoadedEngine } from "../engine/load.ts";
-import type { ChatReader, Constraint, GenerateRequest, TokenEvent, TokenLogprob } from "../engine/types.ts";
+import {
+  type ChatReader,
+  type Constraint,
+  type GenerateRequest,
+  grammarConstraint,
+  type TokenEvent,
+  type TokenLogprob,
+} from "../engine/types.ts";
 import { AnswerText, type ShownThinking } from "./answer_text.ts";
 import { Flags, UsageError } from "./flags.ts";
 import {
@@ -10,7 +17,7 @@ import {
   MAX_THREADS,
   modelPath,
 } from "./model.ts";
-import { explained } from "./system_errors.ts";
+import { explained } from "../lib/system_errors.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
 const DEFAULT_COUNT = 32;
@@ -169,7 +176,7 @@ async function readConstraint(flags: Flags): Promise<Constraint | undefined> {
   }
   if (grammarFile === undefined) return undefined;
   const grammar = await readText("grammar", grammarFile);
-  return grammar.includes("::=") ? { kind: "gbnf", grammar } : { kind: "lark", grammar };
+  return grammarConstraint(grammar);
 }
 
 async function readText(what: string, file: string): Promise<string> {

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { digestOf, type KeyRing, type NamedKey } from "../routes/keys.ts";
 import { check } from "../routes/shared/check.ts";
-import { explained, messageOf } from "./system_errors.ts";
+import { explained, messageOf } from "../lib/system_errors.ts";
 
 const MAX_REQUESTS = 1_000_000;
 const MAX_TOKENS = 1_000_000_000_000;

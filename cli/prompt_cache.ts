@@ -1,6 +1,6 @@
 import type { LoadOptions } from "../engine/load.ts";
 import type { Flags } from "./flags.ts";
-import { explained } from "./system_errors.ts";
+import { explained } from "../lib/system_errors.ts";
 
 /** Prompts that the disk keeps without `--cache-disk-mb`, in units of 10^6 bytes. */
 export const DEFAULT_CACHE_MB = 10_000;

@@ -1,5 +1,5 @@
 import type { LogEntry } from "../routes/shared/request_record.ts";
-import { explained, messageOf } from "./system_errors.ts";
+import { explained, messageOf } from "../lib/system_errors.ts";
 
 /** Where lines of the log go. */
 interface Sink {

@@ -30,7 +30,7 @@ import {
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { describeSettings, helpEntry, helpOf, readSettings, settingsFlags } from "./settings.ts";
 import { stopWithParent, supervise } from "./supervise.ts";
-import { explained } from "./system_errors.ts";
+import { explained } from "../lib/system_errors.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
 const MB = 2 ** 20;

@@ -2,7 +2,7 @@ import { dirname, resolve as resolvePath } from "@std/path";
 import { z } from "zod";
 import { show } from "../routes/shared/check.ts";
 import { Flags, UsageError } from "./flags.ts";
-import { explained } from "./system_errors.ts";
+import { explained } from "../lib/system_errors.ts";
 
 /**
  * One setting of a command, described once: its name in a table, in camelCase, makes its flag (`--kv-mb`), its environment

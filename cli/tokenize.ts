@@ -1,7 +1,7 @@
 import { loadTokenizer } from "../engine/load.ts";
 import { Flags, UsageError } from "./flags.ts";
 import { modelPath } from "./model.ts";
-import { explained } from "./system_errors.ts";
+import { explained } from "../lib/system_errors.ts";
 import { out } from "./terminal.ts";
 
 const HELP = `Turn text into token ids, as the model's own tokenizer does.

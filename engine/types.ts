@@ -14,8 +14,8 @@ import type { Constraint } from "./grammar/types.ts";
 import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./tokenizer/types.ts";
 
 export { TooManyTokens } from "./tokenizer/types.ts";
-export { type Constraint, ConstraintError } from "./grammar/types.ts";
-export type * from "./chat/types.ts";
+export { type Constraint, ConstraintError, grammarConstraint } from "./grammar/types.ts";
+export * from "./chat/types.ts";
 export { modelRequired, modelsOf, oneModel, unknownModel } from "./models/one_model.ts";
 export * from "./models/types.ts";
 export type {

@@ -13,10 +13,16 @@ interface Layer {
 const LAYERS: readonly Layer[] = [
   { files: /^package\.ts$/, imports: /^$/, why: "names and paths stand alone" },
   { files: /^main\.ts$/, imports: /^cli\//, why: "main.ts only starts the command line" },
+  { files: /^mod\.ts$/, imports: /^lib\//, why: "mod.ts only names what of lib/ is public" },
+  {
+    files: /^lib\//,
+    imports: /^(lib\/|routes\/|jobs\/|engine\/(answers\/|(types|load|fingerprint|models\/folder)\.ts$))/,
+    why: "the library puts together what the engine, the routes and the jobs give, by their public faces",
+  },
   {
     files: /^cli\//,
     imports:
-      /^(cli\/|routes\/|jobs\/|bench\/|engine\/answers\/|doctor\/doctor\.ts$|engine\/(types|load|inspect|fingerprint|prompt_cache\/admin|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
+      /^(lib\/|cli\/|routes\/|jobs\/|bench\/|engine\/answers\/|doctor\/doctor\.ts$|engine\/(types|load|inspect|fingerprint|prompt_cache\/admin|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
     why:
       "commands know the engine by its public face: types.ts, load.ts, inspect.ts, fingerprint.ts, models/, prompt_cache/admin.ts and convert/convert.ts",
   },

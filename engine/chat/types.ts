@@ -3,6 +3,10 @@
 import type { Constraint } from "../grammar/types.ts";
 import type { ChatMessage } from "../tokenizer/types.ts";
 
+/** What a tool may be called. */
+export const TOOL_NAME = /^[A-Za-z0-9_.-]{1,128}$/;
+export const TOOL_NAME_RULE = "must have 1 to 128 letters, digits and _ . -";
+
 /** A function that the model may call. */
 export interface Tool {
   readonly name: string;

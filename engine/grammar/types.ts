@@ -16,6 +16,11 @@ export type Constraint =
   /** llama.cpp's grammars. */
   | { readonly kind: "gbnf"; readonly grammar: string };
 
+/** A grammar in a text: the rules of GBNF are written with ::=, as those of Lark are not. */
+export function grammarConstraint(grammar: string): Constraint {
+  return grammar.includes("::=") ? { kind: "gbnf", grammar } : { kind: "lark", grammar };
+}
+
 /** A constraint that is refused: malformed, not supported, or over a limit. The message says which, and where. */
 export class ConstraintError extends Error {
   override name = "ConstraintError";

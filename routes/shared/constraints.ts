@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import type { Constraint } from "../../engine/types.ts";
+import { type Constraint, grammarConstraint } from "../../engine/types.ts";
 import { isDeeper, MAX_JSON_DEPTH } from "../../jobs/json_depth.ts";
 import { boundedArray, documented, LIMITS, refuse, special, text, unsupported } from "./fields.ts";
 import { HugeNumber } from "./json.ts";
@@ -204,7 +204,7 @@ function formsOf(body: Fields): AskedForm[] {
   if (isGiven(body.guided_json)) add("guided_json", jsonForm(body.guided_json));
   if (isGiven(body.guided_regex)) add("guided_regex", { kind: "regex", pattern: body.guided_regex });
   if (isGiven(body.guided_choice)) add("guided_choice", { kind: "choice", choices: body.guided_choice });
-  if (isGiven(body.guided_grammar)) add("guided_grammar", grammarForm(body.guided_grammar));
+  if (isGiven(body.guided_grammar)) add("guided_grammar", grammarConstraint(body.guided_grammar));
   if (isGiven(structured)) add(...structuredForm(structured));
   return forms;
 }
@@ -214,7 +214,7 @@ function structuredForm(structured: z.output<typeof structuredOutputs>): [string
   if (isGiven(json)) return ["structured_outputs.json", jsonForm(json)];
   if (isGiven(regex)) return ["structured_outputs.regex", { kind: "regex", pattern: regex }];
   if (isGiven(choice)) return ["structured_outputs.choice", { kind: "choice", choices: choice }];
-  if (isGiven(grammar)) return ["structured_outputs.grammar", grammarForm(grammar)];
+  if (isGiven(grammar)) return ["structured_outputs.grammar", grammarConstraint(grammar)];
   return ["structured_outputs.json_object", ANY_OBJECT];
 }
 
@@ -226,9 +226,4 @@ export const ANY_OBJECT: Constraint = { kind: "json_schema", schema: { type: "ob
 
 export function jsonForm(schema: JsonSchemaBody | string): Constraint {
   return { kind: "json_schema", schema: typeof schema === "string" ? parseSchema(schema) : schema };
-}
-
-/** As vLLM tells them apart: rules of GBNF are written with ::=, those of Lark are not. */
-function grammarForm(grammar: string): Constraint {
-  return grammar.includes("::=") ? { kind: "gbnf", grammar } : { kind: "lark", grammar };
 }

@@ -1,14 +1,10 @@
 import { z } from "@hono/zod-openapi";
-import type { Tool, ToolChoice } from "../../engine/types.ts";
+import { type Tool, TOOL_NAME, TOOL_NAME_RULE, type ToolChoice } from "../../engine/types.ts";
 import { pathText } from "./check.ts";
 import { argumentsSchemaOrNull, type AskedForm } from "./constraints.ts";
 import { boundedArray, documented, LIMITS, refuse, unsupported } from "./fields.ts";
 
-const NAME = /^[A-Za-z0-9_.-]{1,128}$/;
-
-export const functionName = z.string().regex(NAME, {
-  error: "must have 1 to 128 letters, digits and _ . -",
-});
+export const functionName = z.string().regex(TOOL_NAME, { error: TOOL_NAME_RULE });
 
 export const functionBody = z.object({
   name: functionName,

@@ -1,12 +1,18 @@
-/** What went wrong with a file, for the errors that people meet. */
-const REASONS: readonly [kind: new (message: string) => Error, reason: string][] = [
-  [Deno.errors.NotFound, "there is no such file or folder"],
-  [Deno.errors.NotADirectory, "a part of its path is a file and not a folder"],
-  [Deno.errors.IsADirectory, "it is a folder"],
-  [Deno.errors.FilesystemLoop, "its symbolic links lead in a circle"],
-  [Deno.errors.PermissionDenied, "permission denied: this user may not do that"],
-  [Deno.errors.AlreadyExists, "something else of that name is there"],
-];
+/** What went wrong with a file, for the errors that people meet: by Deno's names of errors and by the system's codes. */
+const REASONS: Readonly<Record<string, string>> = {
+  NotFound: "there is no such file or folder",
+  ENOENT: "there is no such file or folder",
+  NotADirectory: "a part of its path is a file and not a folder",
+  ENOTDIR: "a part of its path is a file and not a folder",
+  IsADirectory: "it is a folder",
+  EISDIR: "it is a folder",
+  FilesystemLoop: "its symbolic links lead in a circle",
+  ELOOP: "its symbolic links lead in a circle",
+  PermissionDenied: "permission denied: this user may not do that",
+  EACCES: "permission denied: this user may not do that",
+  AlreadyExists: "something else of that name is there",
+  EEXIST: "something else of that name is there",
+};
 /** What Deno opens with all permissions only, and would have people ask for. */
 const SPECIAL_FILE =
   "tasks may not open devices, pipes and files of the system; copy it to an ordinary file first";
@@ -14,9 +20,10 @@ const SPECIAL_FILE =
 /** Why the system refused a file, without its codes and calls; undefined for errors that are not the system's. */
 export function systemReason(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
-  if (error instanceof Deno.errors.NotCapable && error.message.includes("--allow-all")) return SPECIAL_FILE;
-  const known = REASONS.find(([kind]) => error instanceof kind);
-  if (known) return known[1];
+  if (error.name === "NotCapable" && error.message.includes("--allow-all")) return SPECIAL_FILE;
+  const { code } = error as { code?: unknown };
+  const known = REASONS[error.name] ?? (typeof code === "string" ? REASONS[code] : undefined);
+  if (known) return known;
   const said = /^(.+?) \(os error \d+\)/.exec(error.message)?.[1];
   return said && said[0].toLowerCase() + said.slice(1);
 }

@@ -1,0 +1,198 @@
+import { chatPieces } from "../engine/answers/chat_pieces.ts";
+import type { ScoredToken } from "../engine/answers/pieces.ts";
+import {
+  type ChatPart as EnginePart,
+  type Engine,
+  isReservedVariable,
+  type Tool,
+  type ToolChoice,
+} from "../engine/types.ts";
+import { type AnswerStream, LazyAnswer } from "./answer_stream.ts";
+import { refuse } from "./errors.ts";
+import { type GeneratedPart, type GeneratedText, jsonOf, parseJson, readEvents, scorer } from "./generate.ts";
+import { canContinue, checkTools, type Message, templateMessages, type ToolCall } from "./messages.ts";
+import {
+  checkOptions,
+  constraintOf,
+  GENERATE_OPTIONS,
+  type GenerateOptions,
+  type OptionTable,
+  requestOf,
+} from "./options.ts";
+
+export type { Tool, ToolChoice } from "../engine/types.ts";
+
+/** What `chat` takes. A form (`schema` and the like) is that of the answer's text: thinking and calls are not part of it. */
+export interface ChatOptions extends GenerateOptions {
+  /** What the model may call. It only asks for calls: whoever reads the answer makes them, and says what came of them. */
+  readonly tools?: readonly Tool[];
+  /** Whether it may call one, must call one, or must call the one of that name. Default auto. */
+  readonly toolChoice?: ToolChoice;
+  /** Whether it may call several at once. Default true. */
+  readonly parallelToolCalls?: boolean;
+  /** How much is thought before the answer: `none` is not at all; other words are for models that know them. */
+  readonly effort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
+  /** Most tokens of thinking, after which the answer begins. */
+  readonly thinkingBudget?: number;
+  /** Variables of the model's template, such as `enable_thinking`. */
+  readonly templateVariables?: Readonly<Record<string, string | number | boolean | null>>;
+  /** Whether the answer continues the last message; default where that is the assistant's and calls nothing. */
+  readonly continueLast?: boolean;
+}
+
+/** A part of an answer; one of `text`, `reasoning`, `toolCall` and `progress` is there. */
+export interface ChatPart extends GeneratedPart {
+  /** More of what the model thinks before it answers. */
+  readonly reasoning?: string;
+  /** A whole call of a tool. */
+  readonly toolCall?: ToolCall;
+}
+
+/** A whole answer. */
+export interface ChatAnswer extends Omit<GeneratedText, "finishReason"> {
+  /** What was thought before it; empty where nothing was. */
+  readonly reasoning: string;
+  /** What it calls. A call that the answer's end has cut is not among them. */
+  readonly toolCalls: readonly ToolCall[];
+  /** As of a generated text; `tool_calls` where the model waits for what its calls give. */
+  readonly finishReason: GeneratedText["finishReason"] | "tool_calls";
+}
+
+/** An answer as it comes. */
+export type Chat = AnswerStream<ChatPart, ChatAnswer>;
+
+const CHAT_OPTIONS: OptionTable<ChatOptions> = {
+  ...GENERATE_OPTIONS,
+  tools: "list",
+  toolChoice: "any",
+  parallelToolCalls: "switch",
+  effort: "text",
+  thinkingBudget: "number",
+  templateVariables: "object",
+  continueLast: "switch",
+};
+
+/** Answers a conversation. What is wrong is thrown where the answer is read. */
+export function chat(engine: Engine, messages: string | readonly Message[], options: ChatOptions): Chat {
+  return new LazyAnswer<ChatPart, ChatAnswer>(async (signal, emit) => {
+    checkOptions(options, CHAT_OPTIONS);
+    const plan = planOf(engine, messages, options);
+    const { prompt, constraint, markers, thinking } = plan;
+    const events = readEvents(engine, {
+      ...requestOf(options, signal),
+      prompt,
+      constraint,
+      markers,
+      thinking,
+    });
+    const parts = new Parts(emit, scorer(engine.tokenizer, options));
+    let calls = false;
+    for await (const piece of chatPieces(events.pieces, [plan.reader()])) {
+      if (piece.type === "progress") emit({ progress: piece.progress });
+      else if (piece.type === "part") parts.add(piece.part, piece.tokens);
+      else calls = piece.reason === "tool_calls";
+    }
+    const { reason, ...end } = events.end(options.signal);
+    const whole = parts.end();
+    return {
+      ...whole,
+      ...jsonOf(whole.text, options, reason),
+      ...end,
+      finishReason: calls ? "tool_calls" : reason,
+    };
+  }, options.signal);
+}
+
+function planOf(engine: Engine, messages: string | readonly Message[], options: ChatOptions) {
+  const { tools = [], toolChoice = "auto", parallelToolCalls = true, templateVariables = {} } = options;
+  checkTools(tools);
+  checkChoice(toolChoice, tools);
+  const reserved = Object.keys(templateVariables).find(isReservedVariable);
+  if (reserved !== undefined) {
+    refuse("templateVariables", "must not be named like the template's own", reserved);
+  }
+  const constraint = constraintOf(options);
+  const { effort, thinkingBudget, continueLast = canContinue(messages) } = options;
+  if (continueLast && !canContinue(messages)) {
+    refuse(
+      "continueLast",
+      "the last message must be the assistant's, and without calls, to be continued",
+      true,
+    );
+  }
+  const off = effort === "none" || templateVariables.enable_thinking === false;
+  return engine.chatForm.plan({
+    messages: templateMessages(messages),
+    ...(tools.length > 0 ? { tools, toolChoice, parallelToolCalls } : {}),
+    constraint,
+    ...(off ? { effort: false } : effort === undefined ? {} : { effort }),
+    ...(thinkingBudget === undefined ? {} : { thinkingBudget }),
+    variables: templateVariables,
+    continueFinal: continueLast,
+  });
+}
+
+function checkChoice(choice: ToolChoice, tools: readonly Tool[]): void {
+  if (typeof choice === "string") {
+    const known = ["none", "auto", "required"].includes(choice);
+    if (!known) refuse("toolChoice", 'must be "none", "auto", "required" or { name }', choice);
+    if (choice === "required" && tools.length === 0) refuse("toolChoice", "needs tools", choice);
+  } else if (!tools.some(({ name }) => name === choice.name)) {
+    refuse("toolChoice.name", "must be the name of one of the tools", choice.name);
+  }
+}
+
+/** Puts the parts of an answer together, and gives out calls once they are whole. */
+class Parts {
+  #text = "";
+  #reasoning = "";
+  readonly #tokens: ScoredToken[] = [];
+  readonly #calls: ToolCall[] = [];
+  /** The call whose arguments come now. */
+  #open: { readonly id: string; readonly name: string; json: string } | undefined;
+
+  constructor(
+    private readonly emit: (part: ChatPart) => void,
+    private readonly score: ReturnType<typeof scorer>,
+  ) {}
+
+  add(part: EnginePart, tokens: readonly ScoredToken[]): void {
+    if (part.type === "arguments") {
+      this.#open!.json += part.text;
+      return;
+    }
+    this.#close();
+    switch (part.type) {
+      case "content":
+        this.#text += part.text;
+        this.#tokens.push(...tokens);
+        return this.emit({ text: part.text, ...this.score(tokens) });
+      case "reasoning":
+        this.#reasoning += part.text;
+        return this.emit({ reasoning: part.text });
+      case "call":
+        this.#open = { id: part.id, name: part.name, json: "" };
+    }
+  }
+
+  end() {
+    this.#close();
+    return {
+      text: this.#text,
+      reasoning: this.#reasoning,
+      toolCalls: this.#calls,
+      ...this.score(this.#tokens),
+    };
+  }
+
+  #close(): void {
+    if (!this.#open) return;
+    const { id, name, json } = this.#open;
+    this.#open = undefined;
+    const values = parseJson(json);
+    if (values === undefined) return; // the answer's end has cut it
+    const toolCall = { id, name, arguments: values as ToolCall["arguments"], json };
+    this.#calls.push(toolCall);
+    this.emit({ toolCall });
+  }
+}

@@ -1,0 +1,125 @@
+import { encodeAll, normalized, relevance } from "../engine/answers/rows.ts";
+import type { Engine } from "../engine/types.ts";
+import { CompyError, refuse, toCompyError } from "./errors.ts";
+import { checkOptions, type OptionTable } from "./options.ts";
+
+/** What `embed` takes. */
+export interface EmbedOptions {
+  /** Numbers of each vector, its first; default all. */
+  readonly dimensions?: number;
+  /** Batch requests let interactive ones go first. Default interactive. */
+  readonly priority?: "interactive" | "batch";
+  /** Cancels the request; its reason is thrown. */
+  readonly signal?: AbortSignal;
+}
+
+const EMBED_OPTIONS: OptionTable<EmbedOptions> = { dimensions: "number", priority: "text", signal: "object" };
+
+/** The vectors of texts. */
+export interface Embeddings {
+  /** In the order of the texts, of length 1 each. */
+  readonly vectors: readonly Float32Array[];
+  /** What they took, in tokens. */
+  readonly usage: { readonly promptTokens: number; readonly cachedTokens: number };
+}
+
+/** What `rerank` takes. */
+export interface RerankOptions {
+  /** Only so many of the best; default all. */
+  readonly top?: number;
+  /** Batch requests let interactive ones go first. Default interactive. */
+  readonly priority?: "interactive" | "batch";
+  /** Cancels the request; its reason is thrown. */
+  readonly signal?: AbortSignal;
+}
+
+const RERANK_OPTIONS: OptionTable<RerankOptions> = { top: "number", priority: "text", signal: "object" };
+
+/** Documents by how well they fit a query. */
+export interface Reranked {
+  /** The best first; `index` is that of the document, `score` is from 0 to 1. */
+  readonly results: readonly { readonly index: number; readonly score: number }[];
+  /** What they took, in tokens. */
+  readonly usage: { readonly promptTokens: number; readonly cachedTokens: number };
+}
+
+/** A vector for each text. */
+export async function embed(
+  engine: Engine,
+  texts: string | readonly string[],
+  options: EmbedOptions,
+): Promise<Embeddings> {
+  checkOptions(options, EMBED_OPTIONS);
+  const { id, pooled } = engine.model;
+  if (pooled?.kind === "rank") {
+    throw new CompyError(
+      "not_supported",
+      `The model "${id}" ranks documents and gives no vectors: use rerank()`,
+    );
+  }
+  const most = pooled?.size ?? Infinity;
+  const { dimensions } = options;
+  if (dimensions !== undefined && !(Number.isInteger(dimensions) && dimensions >= 1 && dimensions <= most)) {
+    refuse("dimensions", `must be a whole number from 1 to ${most}, as many as the model gives`, dimensions);
+  }
+  const each = typeof texts === "string" ? [texts] : texts;
+  const { rows, usage } = await rowsOf(engine, each, "texts", options, (text, index) => {
+    const ids = engine.encodePrompt(text.toWellFormed());
+    return ids.length > 0 ? ids : refuse(`texts[${index}]`, "must have at least one token", text);
+  });
+  return { vectors: rows.map((row) => normalized(row, dimensions)), usage };
+}
+
+/** Documents by how well they fit a query. */
+export async function rerank(
+  engine: Engine,
+  query: string,
+  documents: readonly string[],
+  options: RerankOptions,
+): Promise<Reranked> {
+  checkOptions(options, RERANK_OPTIONS);
+  const { id, pooled } = engine.model;
+  if (pooled !== undefined && pooled.kind !== "rank") {
+    const message =
+      `The model "${id}" cannot rank: it has no head for it (pooling_type rank and cls.output.weight)`;
+    throw new CompyError("not_supported", message);
+  }
+  if (typeof query !== "string") refuse("query", "must be a string", query);
+  const { top } = options;
+  if (top !== undefined && !(Number.isInteger(top) && top >= 1)) {
+    refuse("top", "must be a whole number, 1 or more", top);
+  }
+  const judged = query.toWellFormed();
+  const { rows, usage } = await rowsOf(
+    engine,
+    documents,
+    "documents",
+    options,
+    (document) => engine.encodePair(judged, document.toWellFormed()),
+  );
+  const results = rows
+    .map((logits, index) => ({ index, score: relevance(logits) }))
+    .sort((a, b) => b.score - a.score || a.index - b.index)
+    .slice(0, top);
+  return { results, usage };
+}
+
+async function rowsOf(
+  engine: Engine,
+  texts: readonly string[],
+  field: string,
+  { priority, signal }: Pick<EmbedOptions, "priority" | "signal">,
+  encode: (text: string, index: number) => readonly number[],
+) {
+  if (!Array.isArray(texts)) refuse(field, "must be an array of strings", texts);
+  const wrong = texts.findIndex((text) => typeof text !== "string");
+  if (wrong >= 0) refuse(`${field}[${wrong}]`, "must be a string", texts[wrong]);
+  signal?.throwIfAborted();
+  try {
+    const inputs = await encodeAll(texts, encode);
+    return await engine.embed({ inputs, priority, signal });
+  } catch (error) {
+    signal?.throwIfAborted();
+    throw toCompyError(error);
+  }
+}

@@ -1,0 +1,111 @@
+import { EngineError, type EngineErrorCode } from "../engine/types.ts";
+import type { BatchErrorCode } from "../jobs/errors.ts";
+import { systemReason } from "./system_errors.ts";
+
+/**
+ * What went wrong, for programs. The first of these are also the `code` of the server's refusals:
+ *
+ * - `invalid_request`: an option or argument is wrong; the message names it. `context_length_exceeded`: the prompt does not fit
+ *   (`details` has the figures). `invalid_constraint`: a schema, regex or grammar that no answer can follow. `chat_template_error`: the
+ *   model's template refuses the conversation. `not_supported`: this model, or what it is computed on, cannot do that.
+ * - `constraint_failed`: the answer cannot be completed in its form. `queue_full`: too many requests wait. `engine_closed`: the
+ *   model is closed. `engine_unavailable`: it is being loaded again. `engine_failed`: it has failed. `prompt_not_stored`: the disk is full.
+ * - `model_not_found`: there is no such file, or it cannot be read. `invalid_model`: it is broken, or not supported.
+ *   `not_enough_memory`: it does not fit; the message says what would. `library_not_found`, `backend_failed`: the kernels are missing, or
+ *   the CPU, the GPU or its driver refuse. `not_permitted`: Deno may not do that; the message names the flag.
+ * - The others are of batches.
+ */
+export type ErrorCode =
+  | EngineErrorCode
+  | "chat_template_error"
+  | "model_not_found"
+  | "invalid_model"
+  | "not_enough_memory"
+  | "library_not_found"
+  | "backend_failed"
+  | "not_permitted"
+  | BatchErrorCode;
+
+/**
+ * What this library throws, from whatever it does: a refusal or a failure, with a `code` for programs and a message for people. Two
+ * things are not wrapped: the reason of an `AbortSignal`, which is thrown as it is, and bugs.
+ *
+ * ```ts
+ * import { CompyError, loadModel } from "compy";
+ *
+ * try {
+ *   await loadModel("no-such-file.gguf");
+ * } catch (error) {
+ *   if (!(error instanceof CompyError) || error.code !== "model_not_found") throw error;
+ * }
+ * ```
+ */
+export class CompyError extends Error {
+  override readonly name = "CompyError";
+  /** What went wrong. */
+  readonly code: ErrorCode;
+  /** Figures, such as `n_prompt_tokens` and `n_ctx` of a prompt that is too long. */
+  readonly details: Readonly<Record<string, number>>;
+
+  /** `details` default to none. */
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options: ErrorOptions & { readonly details?: Readonly<Record<string, number>> } = {},
+  ) {
+    super(message, options);
+    this.code = code;
+    this.details = options.details ?? {};
+  }
+}
+
+/** The parts of the program throw errors of their own, which have these names. */
+const CODES: Readonly<Record<string, ErrorCode>> = {
+  ChatTemplateError: "chat_template_error",
+  ConstraintError: "invalid_constraint",
+  GgufError: "invalid_model",
+  MemoryError: "not_enough_memory",
+  LibraryNotFound: "library_not_found",
+  KernelError: "backend_failed",
+  GpuError: "backend_failed",
+  GrammarLibraryError: "backend_failed",
+  NotCapable: "not_permitted",
+};
+
+/** The error as this library throws it: with a code where it was foreseen, else as it is. */
+export function toCompyError(error: unknown): unknown {
+  if (!(error instanceof Error) || error instanceof CompyError) return error;
+  const { message, cause } = error;
+  if (error instanceof EngineError) {
+    return new CompyError(error.code, message, { details: error.details, cause });
+  }
+  if (error.name === "BatchError") {
+    return new CompyError((error as Error & { code: BatchErrorCode }).code, message, { cause: error });
+  }
+  const code = CODES[error.name];
+  return code === undefined ? error : new CompyError(code, message, { cause: error });
+}
+
+/** `cannot`: what could not be done with a model's file. */
+export function modelFileError(cannot: string, error: unknown, advice = ""): unknown {
+  const reason = systemReason(error);
+  if (reason === undefined) return toCompyError(error);
+  const code = (error as Error).name === "NotCapable" ? "not_permitted" : "model_not_found";
+  return new CompyError(code, `${cannot}: ${reason}${advice && `; ${advice}`}`, { cause: error });
+}
+
+/** Throws CompyError invalid_request. `got` is shown as it was written. */
+export function refuse(field: string, rule: string, got: unknown): never {
+  throw new CompyError("invalid_request", `Invalid ${field}: ${rule} (got ${show(got)})`);
+}
+
+function show(value: unknown): string {
+  if (typeof value === "function") return "a function";
+  if (typeof value === "symbol" || typeof value === "bigint") return String(value);
+  try {
+    const text = typeof value === "number" ? String(value) : JSON.stringify(value) ?? String(value);
+    return text.length > 80 ? `${text.slice(0, 77)}...` : text;
+  } catch {
+    return `a ${typeof value}`;
+  }
+}

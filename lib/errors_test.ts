@@ -1,0 +1,36 @@
+import { assertEquals, assertInstanceOf, assertStrictEquals } from "@std/assert";
+import { GpuError } from "../engine/backend/webgpu/device.ts";
+import { GgufError } from "../engine/gguf/errors.ts";
+import { MemoryError } from "../engine/memory_error.ts";
+import { ChatTemplateError } from "../engine/tokenizer/types.ts";
+import { ConstraintError, EngineError } from "../engine/types.ts";
+import { GrammarLibraryError } from "../ffi/grammar.ts";
+import { KernelError } from "../ffi/library.ts";
+import { BatchError } from "../jobs/errors.ts";
+import { CompyError, toCompyError } from "./errors.ts";
+
+Deno.test("errors of all parts become one class with their codes, messages and figures", () => {
+  const cases: [error: Error, code: string][] = [
+    [new EngineError("context_length_exceeded", "words", { n_ctx: 4 }), "context_length_exceeded"],
+    [new ChatTemplateError("words"), "chat_template_error"],
+    [new ConstraintError("words"), "invalid_constraint"],
+    [new GgufError("GGUF_MAGIC", "words"), "invalid_model"],
+    [new MemoryError("words"), "not_enough_memory"],
+    [new KernelError("words"), "backend_failed"],
+    [new GpuError("words"), "backend_failed"],
+    [new GrammarLibraryError("words"), "backend_failed"],
+    [new BatchError("output_exists", "words", false), "output_exists"],
+    [new Deno.errors.NotCapable("words"), "not_permitted"],
+  ];
+  for (const [error, code] of cases) {
+    const own = toCompyError(error) as CompyError;
+    assertInstanceOf(own, CompyError, error.name);
+    assertEquals([own.code as string, own.message], [code, error.message]);
+    assertStrictEquals(toCompyError(own), own);
+  }
+  assertEquals((toCompyError(cases[0][0]) as CompyError).details, { n_ctx: 4 });
+  const bug = new TypeError("x is not a function");
+  assertStrictEquals(toCompyError(bug), bug);
+  const resumable = toCompyError(new BatchError("disk_full", "words", true)) as CompyError;
+  assertEquals((resumable.cause as BatchError).resumable, true);
+});

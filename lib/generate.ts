@@ -1,0 +1,184 @@
+import { type Piece, PieceReader, type PromptProgress, type ScoredToken } from "../engine/answers/pieces.ts";
+import type {
+  Engine,
+  GenerateRequest,
+  TokenEvent,
+  Tokenizer,
+  Usage as EngineUsage,
+} from "../engine/types.ts";
+import { type AnswerStream, LazyAnswer } from "./answer_stream.ts";
+import { CompyError, refuse } from "./errors.ts";
+import { checkOptions, constraintOf, GENERATE_OPTIONS, type GenerateOptions, requestOf } from "./options.ts";
+
+/** How much of a long prompt is read: `processed` of `total` tokens, of which `cached` were found in the KV cache. */
+export type Progress = PromptProgress;
+
+/** A token of an answer, and what else might have stood there. */
+export interface TokenScore {
+  /** Its id. */
+  readonly token: number;
+  /** Its text alone; of a token that is a part of a character, the replacement character. */
+  readonly text: string;
+  /** Natural logarithm of its probability. */
+  readonly logprob: number;
+  /** The likeliest tokens in its place, best first. */
+  readonly top: readonly { readonly token: number; readonly text: string; readonly logprob: number }[];
+}
+
+/** A part of a generated text; one of `text` and `progress` is there. */
+export interface GeneratedPart {
+  /** More text. */
+  readonly text?: string;
+  /** The tokens of the text, where `logprobs` were asked for. */
+  readonly tokens?: readonly TokenScore[];
+  /** Comes before any text, while a long prompt is read. */
+  readonly progress?: Progress;
+}
+
+/** What a request took, in tokens. */
+export interface Usage {
+  /** Of the prompt. */
+  readonly promptTokens: number;
+  /** Of the answer, its thinking too. */
+  readonly completionTokens: number;
+  /** Of the prompt those that were found in the KV cache. */
+  readonly cachedTokens: number;
+  /** Of the answer those of its thinking. */
+  readonly reasoningTokens: number;
+}
+
+/** How long a request took, in milliseconds. */
+export interface Timings {
+  /** Until it was taken up. */
+  readonly queueMs: number;
+  /** Until its prompt was read. */
+  readonly prefillMs: number;
+  /** Until its answer was complete. */
+  readonly decodeMs: number;
+}
+
+/** A whole generated text. */
+export interface GeneratedText {
+  /** The text. */
+  readonly text: string;
+  /** The text parsed, where a `schema` was given and the answer is whole. */
+  readonly json?: unknown;
+  /** The tokens of the text, where `logprobs` were asked for. */
+  readonly tokens?: readonly TokenScore[];
+  /** What it took. */
+  readonly usage: Usage;
+  /** How long it took. */
+  readonly timings: Timings;
+  /** Why it ended: by itself or at a stop text, at `maxTokens` or the context's end, or since nobody wanted the rest. */
+  readonly finishReason: "stop" | "length" | "cancelled";
+  /** The stop text that it ended at. */
+  readonly stop?: string;
+}
+
+/** A text as it is generated. */
+export type Generation = AnswerStream<GeneratedPart, GeneratedText>;
+
+/** Continues a prompt. What is wrong is thrown where the answer is read. */
+export function generate(
+  engine: Engine,
+  prompt: string | readonly number[],
+  options: GenerateOptions,
+): Generation {
+  return new LazyAnswer<GeneratedPart, GeneratedText>(async (signal, emit) => {
+    checkOptions(options, GENERATE_OPTIONS);
+    const events = readEvents(engine, {
+      ...requestOf(options, signal),
+      prompt: promptTokens(engine, prompt),
+      constraint: constraintOf(options),
+    });
+    const score = scorer(engine.tokenizer, options);
+    const tokens: ScoredToken[] = [];
+    let text = "";
+    for await (const piece of events.pieces) {
+      if (piece.type === "progress") emit({ progress: piece.progress });
+      if (piece.type !== "text") continue;
+      text += piece.text;
+      tokens.push(...piece.tokens);
+      emit({ text: piece.text, ...score(piece.tokens) });
+    }
+    const { reason, ...end } = events.end(options.signal);
+    return { text, ...jsonOf(text, options, reason), ...score(tokens), ...end, finishReason: reason };
+  }, options.signal);
+}
+
+function promptTokens(engine: Engine, prompt: string | readonly number[]): readonly number[] {
+  if (typeof prompt !== "string") {
+    if (!Array.isArray(prompt)) refuse("prompt", "must be a string or token ids", prompt);
+    return prompt;
+  }
+  const ids = engine.encodePrompt(prompt.toWellFormed());
+  return ids.length > 0 ? ids : refuse("prompt", "must have at least one token", prompt);
+}
+
+type Finish = Extract<TokenEvent, { type: "finish" }>;
+
+/** An answer's pieces, and once they have been read its end. Leaving them early cancels it. */
+export function readEvents(engine: Engine, request: GenerateRequest) {
+  let finish: Finish | undefined;
+  async function* pieces(): AsyncGenerator<Piece> {
+    const reader = new PieceReader(engine, 0, request.logprobs !== undefined);
+    for await (const event of engine.submit(request)) {
+      if (event.type === "finish") finish = event;
+      if (event.type !== "finish" || event.reason !== "cancelled") yield* reader.read(event);
+    }
+  }
+  return {
+    pieces: pieces(),
+    /** Throws the reason of the caller's `signal` where that ended it, CompyError where the model was closed meanwhile. */
+    end(caller: AbortSignal | undefined): {
+      reason: Finish["reason"];
+      stop?: string;
+      usage: Usage;
+      timings: Timings;
+    } {
+      const { reason, stop, usage, timings } = finish!;
+      if (reason === "cancelled") {
+        caller?.throwIfAborted();
+        if (!request.signal!.aborted) {
+          throw new CompyError("engine_closed", "The model was closed before the answer was complete");
+        }
+      }
+      return { reason, ...(stop === undefined ? {} : { stop }), usage: usageOf(usage), timings };
+    },
+  };
+}
+
+function usageOf({ promptTokens, completionTokens, cachedTokens, thinkingTokens = 0 }: EngineUsage): Usage {
+  return { promptTokens, completionTokens, cachedTokens, reasoningTokens: thinkingTokens };
+}
+
+/** Where log-probabilities are asked for, says a text's tokens as people read them. */
+export function scorer(tokenizer: Tokenizer, { logprobs }: GenerateOptions) {
+  const text = (token: number) => tokenizer.decode([token], { special: true, continuation: true });
+  return (scored: readonly ScoredToken[]): { tokens?: TokenScore[] } => {
+    if (logprobs === undefined) return {};
+    const tokens = scored.map(({ token, logprob, top }) => ({
+      token,
+      text: text(token),
+      logprob,
+      top: top.map(({ token, logprob }) => ({ token, text: text(token), logprob })),
+    }));
+    return { tokens };
+  };
+}
+
+/** The answer parsed, where it was to be JSON and is whole. */
+export function jsonOf(text: string, { schema }: GenerateOptions, reason: string): { json?: unknown } {
+  if (schema === undefined || reason !== "stop") return {};
+  const json = parseJson(text);
+  return json === undefined ? {} : { json };
+}
+
+/** undefined where the text is no JSON. */
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,240 @@
+import { type LoadedEngine, loadEngine, loadReloadingEngine } from "../engine/load.ts";
+import {
+  type Arithmetic,
+  ARITHMETICS,
+  type BackendName,
+  BACKENDS,
+  KV_TYPES,
+  type KvType,
+  POOLING_KINDS,
+  type PoolingKind,
+} from "../engine/types.ts";
+import { type Chat, chat, type ChatOptions } from "./chat.ts";
+import {
+  embed,
+  type Embeddings,
+  type EmbedOptions,
+  rerank,
+  type Reranked,
+  type RerankOptions,
+} from "./embed.ts";
+import { refuse, toCompyError } from "./errors.ts";
+import { generate, type Generation } from "./generate.ts";
+import type { Message } from "./messages.ts";
+import { modelPath } from "./model_file.ts";
+import { checkOptions, type GenerateOptions, type OptionTable } from "./options.ts";
+
+/** How a model is loaded; what is not said is chosen by the file and the machine. */
+export interface LoadOptions {
+  /** Requests that run side by side; others wait. Default 4. */
+  readonly parallel?: number;
+  /** Tokens that a prompt and its answer may have together. Default the model's own, at most 4096. */
+  readonly ctx?: number;
+  /** Where to compute; `auto` is the GPU where it measures faster. Default the CPU. */
+  readonly backend?: BackendName;
+  /** Threads that compute. Default one a core. */
+  readonly threads?: number;
+  /** Instruction set by name, such as `avx2`. Default the best of this CPU. */
+  readonly isa?: string;
+  /** How a GPU computes matrix products. Default in f32. */
+  readonly arithmetic?: Arithmetic;
+  /** What the KV cache holds. Default f16. */
+  readonly kvType?: KvType;
+  /** Bytes of the KV cache. Default what `parallel` requests of `ctx` tokens need. */
+  readonly kvBytes?: number;
+  /** How a text's rows become one vector. Default what the file says. */
+  readonly pooling?: PoolingKind;
+  /** Requests that may wait beside those that run. Default 256. */
+  readonly queue?: number;
+  /** What the model is called. Default its file's name without `.gguf`. */
+  readonly id?: string;
+  /** Keeps prompts in a folder, of at most so many bytes, so that a later process need not compute them. On the CPU only. */
+  readonly promptCache?: { readonly folder: string; readonly bytes: number; readonly eager?: boolean };
+  /** Load the model again when it fails, as a server does. Default false. */
+  readonly reload?: boolean;
+  /** Told how much of the weights is loaded. */
+  readonly onProgress?: (progress: { readonly done: number; readonly total: number }) => void;
+  /** Told what an operator should know and what stops nothing. */
+  readonly onWarning?: (message: string) => void;
+  /** Ends the loading; its reason is thrown. */
+  readonly signal?: AbortSignal;
+}
+
+const LOAD_OPTIONS: OptionTable<LoadOptions> = {
+  parallel: "number",
+  ctx: "number",
+  backend: "text",
+  threads: "number",
+  isa: "text",
+  arithmetic: "text",
+  kvType: "text",
+  kvBytes: "number",
+  pooling: "text",
+  queue: "number",
+  id: "text",
+  promptCache: "object",
+  reload: "switch",
+  onProgress: "function",
+  onWarning: "function",
+  signal: "object",
+};
+
+/** What is known of a loaded model. */
+export interface ModelInfo {
+  /** What it is called: the file's name without `.gguf`. */
+  readonly id: string;
+  /** Its file. */
+  readonly path: string;
+  /** Such as `qwen3`. */
+  readonly architecture: string;
+  /** Tokens that a prompt and its answer may have together. */
+  readonly contextLength: number;
+  /** Tokens of its vocabulary. */
+  readonly vocabSize: number;
+  /** Numbers of a vector; undefined where it gives none. */
+  readonly dimensions: number | undefined;
+  /** What computes: a backend, and its instruction set or GPU. */
+  readonly backend: { readonly name: string; readonly device: string; readonly threads: number };
+  /** Bytes that it takes: the packed weights, the KV cache and recurrent states once full, the activations of a step. */
+  readonly memory: {
+    readonly weights: number;
+    readonly kv: number;
+    readonly states: number;
+    readonly activations: number;
+  };
+}
+
+/** The engine in a model, for the parts of this library. */
+export let loadedOf: (model: Model) => LoadedEngine;
+/** A model of an engine, which it closes. */
+export let modelOf: (loaded: LoadedEngine) => Model;
+
+/**
+ * A loaded model. Any number of requests may be under way; they share its steps, and the same request has the same answer however
+ * many run beside it. Dispose of it with `await using` or `close()`: what runs then fails with `engine_closed`.
+ */
+export class Model implements AsyncDisposable {
+  readonly #loaded: LoadedEngine;
+
+  private constructor(loaded: LoadedEngine) {
+    this.#loaded = loaded;
+  }
+
+  static {
+    loadedOf = (model) => model.#loaded;
+    modelOf = (loaded) => new Model(loaded);
+  }
+
+  /** What is known of it. */
+  get info(): ModelInfo {
+    const { engine: { model }, backend: { info }, memory } = this.#loaded;
+    const { id, path, architecture, contextLength, vocabSize, pooled } = model;
+    return {
+      id,
+      path,
+      architecture,
+      contextLength,
+      vocabSize,
+      dimensions: pooled && pooled.kind !== "rank" ? pooled.size : undefined,
+      backend: { name: info.name, device: info.isa, threads: info.threads },
+      memory,
+    };
+  }
+
+  /** Answers a conversation, or one message of a user. */
+  chat(messages: string | readonly Message[], options: ChatOptions = {}): Chat {
+    return chat(this.#loaded.engine, messages, options);
+  }
+
+  /** Continues a text, in which control tokens such as `<|im_start|>` count as such, or token ids. */
+  generate(prompt: string | readonly number[], options: GenerateOptions = {}): Generation {
+    return generate(this.#loaded.engine, prompt, options);
+  }
+
+  /** A vector of length 1 for each text. */
+  embed(texts: string | readonly string[], options: EmbedOptions = {}): Promise<Embeddings> {
+    return embed(this.#loaded.engine, texts, options);
+  }
+
+  /** How well each document fits a query, the best first; for models that rank. */
+  rerank(query: string, documents: readonly string[], options: RerankOptions = {}): Promise<Reranked> {
+    return rerank(this.#loaded.engine, query, documents, options);
+  }
+
+  /** The ids of a text's tokens. Without options nothing is added, and control tokens in it stay text. */
+  tokenize(text: string, options: TokenizeOptions = {}): number[] {
+    const { tokenizer } = this.#loaded.engine;
+    if (typeof text !== "string") refuse("text", "must be a string", text);
+    return tokenizer.encode(text.toWellFormed(), options);
+  }
+
+  /** The text of token ids; `special`: that of control tokens too. */
+  detokenize(tokens: readonly number[], options: { readonly special?: boolean } = {}): string {
+    const { engine: { tokenizer, model } } = this.#loaded;
+    const wrong = tokens.find((token) => !(Number.isInteger(token) && token >= 0 && token < model.vocabSize));
+    if (wrong !== undefined) {
+      refuse("tokens", `must be whole numbers from 0 to ${model.vocabSize - 1}`, wrong);
+    }
+    return tokenizer.decode(tokens, options);
+  }
+
+  /** Cancels what runs and frees the memory. */
+  async close(): Promise<void> {
+    await this.#loaded.engine.close();
+  }
+
+  /** As `close`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}
+
+/** How a text becomes tokens. */
+export interface TokenizeOptions {
+  /** Begin and end as the model's file says of prompts. Default false. */
+  readonly addSpecial?: boolean;
+  /** Control tokens such as `<|im_end|>` in the text count as such. Default false. */
+  readonly parseSpecial?: boolean;
+}
+
+/**
+ * Loads a GGUF file, by default the small demo model that comes with compy. Several models may be loaded at once. Throws CompyError
+ * with one of the codes of model files, or the signal's reason.
+ */
+export async function loadModel(file?: string | URL, options: LoadOptions = {}): Promise<Model> {
+  checkOptions(options, LOAD_OPTIONS);
+  const { ctx, parallel, onProgress, onWarning, reload, signal, ...others } = options;
+  oneOf("backend", options.backend, BACKENDS);
+  oneOf("arithmetic", options.arithmetic, ARITHMETICS);
+  oneOf("kvType", options.kvType, KV_TYPES);
+  oneOf("pooling", options.pooling, POOLING_KINDS);
+  signal?.throwIfAborted();
+  const all = {
+    ...others,
+    model: modelPath(file, "name a GGUF file"),
+    contextLength: positive("ctx", ctx),
+    parallel: positive("parallel", parallel),
+    // What is asked for is to be had; a default shrinks to what is free.
+    kvShare: parallel === undefined ? 1 : undefined,
+    progress: onProgress && ((done: number, total: number) => onProgress({ done, total })),
+    warn: onWarning,
+    signal,
+  };
+  try {
+    return modelOf(
+      reload ? await loadReloadingEngine(all, (message) => onWarning?.(message)) : await loadEngine(all),
+    );
+  } catch (error) {
+    signal?.throwIfAborted();
+    throw toCompyError(error);
+  }
+}
+
+function positive(name: string, value: number | undefined): number | undefined {
+  if (value === undefined || (Number.isSafeInteger(value) && value > 0)) return value;
+  return refuse(name, "must be a whole number, 1 or more", value);
+}
+
+function oneOf(name: string, value: string | undefined, known: readonly string[]): void {
+  if (value !== undefined && !known.includes(value)) refuse(name, `must be ${known.join(", ")}`, value);
+}

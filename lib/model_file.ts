@@ -1,0 +1,25 @@
+import { fromFileUrl } from "@std/path";
+import { CompyError, modelFileError } from "./errors.ts";
+
+/** The model that comes with compy. */
+const DEMO_MODEL = new URL("../models/demo.gguf", import.meta.url);
+
+/**
+ * The path of a model's file, by default that of the demo model. Throws CompyError model_not_found where it cannot be read, or is no
+ * file; `advice` says what to do where no file was named and there is none.
+ */
+export function modelPath(given: string | URL | undefined, advice = ""): string {
+  const file = given ?? DEMO_MODEL;
+  const path = typeof file === "string" ? file : fromFileUrl(file);
+  const what = `Cannot load a model from "${path}"`;
+  let info: Deno.FileInfo;
+  try {
+    info = Deno.statSync(path);
+    if (info.isFile) Deno.openSync(path).close();
+  } catch (error) {
+    throw modelFileError(what, error, given === undefined ? advice : "");
+  }
+  if (info.isFile) return path;
+  const kind = info.isDirectory ? "a folder" : "a device or the like";
+  throw new CompyError("model_not_found", `${what}: it must be a GGUF file (got ${kind})`);
+}

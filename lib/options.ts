@@ -1,0 +1,165 @@
+import {
+  type Constraint,
+  DEFAULT_SAMPLING,
+  type GenerateRequest,
+  grammarConstraint,
+  type SamplingParams,
+} from "../engine/types.ts";
+import { CompyError, refuse } from "./errors.ts";
+
+export type { SamplingParams } from "../engine/types.ts";
+
+/** A JSON schema (2020-12): an object, or true for any JSON. */
+export type JsonSchema = boolean | Readonly<Record<string, unknown>>;
+
+/**
+ * What both `generate` and `chat` take. Sampling has the defaults of the OpenAI API: temperature 1, and no truncation. Only one of
+ * `schema`, `regex`, `choices` and `grammar` can be given.
+ */
+export interface GenerateOptions extends Partial<SamplingParams> {
+  /** Most tokens of the answer; default what the context has room for. */
+  readonly maxTokens?: number;
+  /** Texts that end the answer; they are not part of it. */
+  readonly stop?: string | readonly string[];
+  /** Do not end at the model's end tokens. */
+  readonly ignoreEos?: boolean;
+  /** The answer is JSON that this schema accepts; it is there parsed as `json`. */
+  readonly schema?: JsonSchema;
+  /** All of the answer matches this, in the syntax of Rust's regex crate. */
+  readonly regex?: string;
+  /** The answer is one of these. */
+  readonly choices?: readonly string[];
+  /** The answer has the form of this grammar: llama.cpp's GBNF, or Lark where no rule has `::=`. */
+  readonly grammar?: string;
+  /** Give each token's log-probability, and that many alternatives: 0 to 20. */
+  readonly logprobs?: number;
+  /** Batch requests let interactive ones go first. Default interactive. */
+  readonly priority?: "interactive" | "batch";
+  /** Prefixes of prompts are shared only between requests of the same. */
+  readonly cacheSalt?: string;
+  /** Cancels the request; its reason is thrown. */
+  readonly signal?: AbortSignal;
+}
+
+/** What an option must be. */
+export type Kind = "number" | "text" | "switch" | "list" | "object" | "function" | "schema" | "texts" | "any";
+
+const KINDS: Readonly<Record<Kind, readonly [rule: string, is: (value: unknown) => boolean]>> = {
+  number: ["must be a number", (value) => typeof value === "number" && !Number.isNaN(value)],
+  text: ["must be a string", (value) => typeof value === "string"],
+  switch: ["must be true or false", (value) => typeof value === "boolean"],
+  list: ["must be an array", Array.isArray],
+  object: [
+    "must be an object",
+    (value) => typeof value === "object" && value !== null && !Array.isArray(value),
+  ],
+  function: ["must be a function", (value) => typeof value === "function"],
+  schema: [
+    "must be a JSON schema: an object, true or false",
+    (value) =>
+      typeof value === "boolean" || (typeof value === "object" && value !== null && !Array.isArray(value)),
+  ],
+  texts: [
+    "must be strings",
+    (value) => Array.isArray(value) && value.every((text) => typeof text === "string"),
+  ],
+  any: ["", () => true],
+};
+
+/** Which options there are, and what they must be. */
+export type OptionTable<Options> = Readonly<Record<keyof Options & string, Kind>>;
+
+const SAMPLING: OptionTable<SamplingParams> = {
+  temperature: "number",
+  topK: "number",
+  topP: "number",
+  minP: "number",
+  typicalP: "number",
+  topNSigma: "number",
+  xtcProbability: "number",
+  xtcThreshold: "number",
+  dryMultiplier: "number",
+  dryBase: "number",
+  dryAllowedLength: "number",
+  dryLastN: "number",
+  dryBreakers: "texts",
+  repetitionPenalty: "number",
+  presencePenalty: "number",
+  frequencyPenalty: "number",
+  logitBias: "object",
+  seed: "number",
+};
+
+/** What `generate` takes. */
+export const GENERATE_OPTIONS: OptionTable<GenerateOptions> = {
+  ...SAMPLING,
+  maxTokens: "number",
+  stop: "any",
+  ignoreEos: "switch",
+  schema: "schema",
+  regex: "text",
+  choices: "texts",
+  grammar: "text",
+  logprobs: "number",
+  priority: "text",
+  cacheSalt: "text",
+  signal: "object",
+};
+
+/** Throws CompyError invalid_request for an option that there is not, or that is of another kind. */
+export function checkOptions<Options extends object>(given: Options, table: OptionTable<Options>): void {
+  for (const [name, value] of Object.entries(given)) {
+    if (!Object.hasOwn(table, name)) {
+      const known = Object.keys(table).join(", ");
+      throw new CompyError(
+        "invalid_request",
+        `There is no option ${JSON.stringify(name)}; there are ${known}`,
+      );
+    }
+    const [rule, is] = KINDS[table[name as keyof Options & string]];
+    if (value !== undefined && !is(value)) refuse(name, rule, value);
+  }
+}
+
+/** What both kinds of requests ask of the engine alike. Throws CompyError invalid_request. */
+export function requestOf(
+  options: GenerateOptions,
+  signal: AbortSignal,
+): Omit<GenerateRequest, "prompt" | "constraint"> {
+  const { stop = [], priority = "interactive" } = options;
+  const stops = typeof stop === "string" ? [stop] : stop;
+  if (!KINDS.texts[1](stops)) refuse("stop", "must be a string or strings", stop);
+  if (priority !== "interactive" && priority !== "batch") {
+    refuse("priority", 'must be "interactive" or "batch"', priority);
+  }
+  if (options.logitBias !== undefined && !(options.logitBias instanceof Map)) {
+    refuse("logitBias", "must be a Map of token ids to numbers", options.logitBias);
+  }
+  const sampling = Object.entries(DEFAULT_SAMPLING)
+    .map(([name, unset]) => [name, options[name as keyof SamplingParams] ?? unset]);
+  return {
+    maxTokens: options.maxTokens,
+    sampling: Object.fromEntries(sampling),
+    stop: stops.map((text) => text.toWellFormed()),
+    ignoreEos: options.ignoreEos ?? false,
+    logprobs: options.logprobs,
+    priority,
+    cacheSalt: options.cacheSalt,
+    signal,
+  };
+}
+
+const FORMS = ["schema", "regex", "choices", "grammar"] as const;
+
+/** The form that the answer is to have; undefined where any text will do. Throws CompyError invalid_request. */
+export function constraintOf(options: GenerateOptions): Constraint | undefined {
+  const given = FORMS.filter((name) => options[name] !== undefined);
+  if (given.length > 1) {
+    throw new CompyError("invalid_request", `Give one of ${FORMS.join(", ")} (got ${given.join(" and ")})`);
+  }
+  const { schema, regex, choices, grammar } = options;
+  if (schema !== undefined) return { kind: "json_schema", schema };
+  if (regex !== undefined) return { kind: "regex", pattern: regex };
+  if (choices !== undefined) return { kind: "choice", choices };
+  return grammar === undefined ? undefined : grammarConstraint(grammar);
+}

@@ -1,0 +1,38 @@
+/**
+ * GGUF language models in a program: load one, chat with it, generate, embed.
+ *
+ * ```ts
+ * import { loadModel } from "compy";
+ *
+ * await using model = await loadModel(); // or a file: loadModel("qwen3-4b-q4_0.gguf")
+ * for await (const { text } of model.chat("Who are you?", { maxTokens: 40 })) {
+ *   if (text) console.log(text);
+ * }
+ * ```
+ *
+ * @module
+ */
+
+export type { AnswerStream } from "./lib/answer_stream.ts";
+export type { Chat, ChatAnswer, ChatOptions, ChatPart, Tool, ToolChoice } from "./lib/chat.ts";
+export type { Embeddings, EmbedOptions, Reranked, RerankOptions } from "./lib/embed.ts";
+export { CompyError, type ErrorCode } from "./lib/errors.ts";
+export type {
+  GeneratedPart,
+  GeneratedText,
+  Generation,
+  Progress,
+  Timings,
+  TokenScore,
+  Usage,
+} from "./lib/generate.ts";
+export type {
+  AssistantMessage,
+  Message,
+  SystemMessage,
+  ToolCall,
+  ToolMessage,
+  UserMessage,
+} from "./lib/messages.ts";
+export { loadModel, type LoadOptions, Model, type ModelInfo, type TokenizeOptions } from "./lib/model.ts";
+export type { GenerateOptions, JsonSchema, SamplingParams } from "./lib/options.ts";
