@@ -14,6 +14,14 @@
  */
 
 export type { AnswerStream } from "./lib/answer_stream.ts";
+export {
+  type BatchCounts,
+  type BatchOptions,
+  type BatchProgress,
+  type BatchRefusal,
+  type BatchResult,
+  runBatch,
+} from "./lib/batch.ts";
 export type { Chat, ChatAnswer, ChatOptions, ChatPart, Tool, ToolChoice } from "./lib/chat.ts";
 export type { Embeddings, EmbedOptions, Reranked, RerankOptions } from "./lib/embed.ts";
 export { CompyError, type ErrorCode } from "./lib/errors.ts";
@@ -35,4 +43,11 @@ export type {
   UserMessage,
 } from "./lib/messages.ts";
 export { loadModel, type LoadOptions, Model, type ModelInfo, type TokenizeOptions } from "./lib/model.ts";
+export {
+  type Address,
+  createServer,
+  type ListenOptions,
+  type Server,
+  type ServerOptions,
+} from "./lib/server.ts";
 export type { GenerateOptions, JsonSchema, SamplingParams } from "./lib/options.ts";

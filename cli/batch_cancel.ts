@@ -4,7 +4,9 @@ import { runBatch } from "../jobs/runner.ts";
 import { type JobState, readJobState } from "../jobs/status.ts";
 import { diskStorage } from "../jobs/storage.ts";
 import { unanswered } from "./batch_link.ts";
-import { type BatchWorld, errorsPath, LINE_LIMITS } from "./batch_world.ts";
+import { errorsPath } from "../lib/batch.ts";
+import { LINE_LIMITS } from "../lib/lines.ts";
+import { type BatchWorld } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
 
 const HELP =

@@ -5,7 +5,8 @@ import { diskStorage } from "../jobs/storage.ts";
 import { GENERATION_URLS } from "../routes/generations.ts";
 import { bodyExaminer } from "./batch_bodies.ts";
 import { plainText } from "./batch_reporter.ts";
-import { type BatchWorld, LINE_LIMITS } from "./batch_world.ts";
+import { LINE_LIMITS } from "../lib/lines.ts";
+import { type BatchWorld } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
 
 const HELP = `Check a batch file without running it: no model is loaded and nothing is written.

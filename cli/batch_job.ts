@@ -6,12 +6,12 @@ import type { NatsTarget } from "../jobs/nats/connection.ts";
 import { whenReady } from "../jobs/when_ready.ts";
 import { openWorkers } from "./batch_nats.ts";
 import { JobLink } from "./batch_link.ts";
+import { LINE_LIMITS, linesInFlight } from "../lib/lines.ts";
 import {
   AUTO_PARALLEL,
   type BatchWorld,
   type CommandHost,
   type EngineOptions,
-  LINE_LIMITS,
   type LineEngine,
 } from "./batch_world.ts";
 import { UsageError } from "./flags.ts";
@@ -38,18 +38,10 @@ export interface JobArguments {
 /** Lines in flight at first, without --parallel. */
 const FIRST_PARALLEL = 24;
 
-/**
- * More lines than the engine runs at once: the next ones wait in it for a place, so that no step has a gap, and those
- * that are done wait for the disk.
- */
-function linesInFlight({ engine: { parallel }, nats }: JobArguments): { parallel: number; most?: number } {
+function inFlight({ engine: { parallel }, nats }: JobArguments): { parallel: number; most?: number } {
   if (nats !== undefined && parallel !== undefined) return { parallel };
-  if (parallel === undefined) return { parallel: FIRST_PARALLEL, most: withNext(AUTO_PARALLEL) };
-  return { parallel: withNext(parallel) };
-}
-
-function withNext(parallel: number): number {
-  return Math.ceil(1.5 * parallel);
+  if (parallel === undefined) return { parallel: FIRST_PARALLEL, most: linesInFlight(AUTO_PARALLEL) };
+  return { parallel: linesInFlight(parallel) };
 }
 
 /** Runs a job in this process and reports its progress. Returns the exit code. */
@@ -72,7 +64,7 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
       output: run.output,
       errors: run.errors,
       limits: run.limits ?? LINE_LIMITS,
-      ...linesInFlight(run),
+      ...inFlight(run),
       order: run.order,
       strict: run.strict,
       drainSignal,

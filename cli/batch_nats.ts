@@ -1,7 +1,8 @@
 import { inspectModel } from "../engine/inspect.ts";
 import { type NatsTarget, openConnection } from "../jobs/nats/connection.ts";
 import { Coordinator } from "../jobs/nats/coordinator.ts";
-import { type AnsweringModel, type EngineOptions, identifyModel, type LineEngine } from "./batch_world.ts";
+import { type AnsweringModel, identifyModel } from "../lib/identity.ts";
+import type { EngineOptions, LineEngine } from "./batch_world.ts";
 import { type Flags, UsageError } from "./flags.ts";
 import { modelPath } from "./model.ts";
 import { natsTarget } from "./nats_target.ts";

@@ -2,6 +2,7 @@ import { resolve } from "@std/path";
 import { reportCache } from "../engine/prompt_cache/admin.ts";
 import { inputLimits } from "../jobs/check.ts";
 import { runJob } from "./batch_job.ts";
+import { errorsPath } from "../lib/batch.ts";
 import {
   AUTO_PARALLEL,
   type BatchWorld,
@@ -9,7 +10,6 @@ import {
   ENGINE_HELP,
   ENGINE_SWITCHES,
   engineOptions,
-  errorsPath,
 } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
 

@@ -1,15 +1,9 @@
 import { Retry, RETRY_AGAIN } from "../jobs/retry.ts";
 import { diskStorage } from "../jobs/storage.ts";
 import { runJob } from "./batch_job.ts";
-import {
-  type BatchWorld,
-  ENGINE_FLAGS,
-  ENGINE_HELP,
-  ENGINE_SWITCHES,
-  engineOptions,
-  errorsPath,
-  LINE_LIMITS,
-} from "./batch_world.ts";
+import { errorsPath } from "../lib/batch.ts";
+import { LINE_LIMITS } from "../lib/lines.ts";
+import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, ENGINE_SWITCHES, engineOptions } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
 
 const HELP = `Answer the failed lines of a job again, and replace their errors by the new answers.

@@ -1,6 +1,7 @@
 import type { AnswerOrder } from "../jobs/runner.ts";
 import { runJob } from "./batch_job.ts";
 import { CREDENTIALS_HELP, NATS_FLAGS, natsFlags, workersBackend } from "./batch_nats.ts";
+import { errorsPath } from "../lib/batch.ts";
 import {
   AUTO_PARALLEL,
   type BatchWorld,
@@ -8,7 +9,6 @@ import {
   ENGINE_HELP,
   ENGINE_SWITCHES,
   engineOptions,
-  errorsPath,
 } from "./batch_world.ts";
 import { CACHE_FLAGS } from "./prompt_cache.ts";
 import { Flags, UsageError } from "./flags.ts";

@@ -1,9 +1,6 @@
-import { fingerprintModel } from "../engine/fingerprint.ts";
-import { DEFAULT_KV_TYPE, type LoadedEngine, type LoadOptions } from "../engine/load.ts";
-import { modelName } from "../engine/models/folder.ts";
+import { type LoadedEngine, type LoadOptions } from "../engine/load.ts";
 import {
   type Arithmetic,
-  ARITHMETICS,
   type BackendName,
   type Engine,
   type KvType,
@@ -12,9 +9,8 @@ import {
 import type { ModelIdentity } from "../jobs/model_identity.ts";
 import type { Screen } from "./batch_reporter.ts";
 import type { Connected, Execute } from "../jobs/runner.ts";
-import { inputLimits } from "../jobs/check.ts";
-import { execute, refusalBody } from "../routes/execute.ts";
-import { GENERATION_URLS } from "../routes/generations.ts";
+import { execute } from "../routes/execute.ts";
+import { identifyModel } from "../lib/identity.ts";
 import type { Flags } from "./flags.ts";
 import {
   BACKEND_FLAGS,
@@ -85,8 +81,6 @@ export interface BatchWorld {
 
 /** Most lines that run side by side without --parallel. */
 export const AUTO_PARALLEL = 64;
-/** What lines of a batch file may be. */
-export const LINE_LIMITS = { ...inputLimits(GENERATION_URLS), refusalBody };
 /** The share of the memory that is free which the KV cache may take then. */
 const AUTO_MEMORY = 0.25;
 
@@ -123,38 +117,6 @@ export function engineOptions(
   };
 }
 
-/** What the answers of a model depend on besides the requests, and besides its file, at `path`. */
-export interface AnsweringModel {
-  readonly path: string;
-  readonly contextLength: number;
-  /** Where it is computed; by default on the CPU. */
-  readonly backend?: Exclude<BackendName, "auto">;
-  readonly arithmetic?: Arithmetic;
-  readonly kvType?: KvType;
-  /** Only where it is not left to the file. */
-  readonly pooling?: PoolingKind;
-}
-
-/**
- * What the answers of a model depend on besides the requests. A job and its workers resume and compute with the same
- * only. Not part of it is the processor, which decides how sums are rounded: a batch may end on another machine than
- * that on which it began.
- */
-export async function identifyModel(model: AnsweringModel): Promise<ModelIdentity> {
-  const { path, contextLength, pooling } = model;
-  const { backend = "cpu", arithmetic = ARITHMETICS[0], kvType = DEFAULT_KV_TYPE } = model;
-  const { weights, chatTemplate } = await fingerprintModel(path);
-  return {
-    "model": modelName(path),
-    "weights": weights,
-    "chat template": chatTemplate,
-    "backend": backend === "cpu" ? backend : `${backend}, ${arithmetic}`,
-    "KV cache": kvType,
-    "context length": contextLength,
-    ...(pooling === undefined ? {} : { "pooling": pooling }),
-  };
-}
-
 /** A loaded engine with what its answers depend on. */
 export async function openedEngine(
   { engine, backend: { info } }: LoadedEngine,
@@ -164,11 +126,6 @@ export async function openedEngine(
   const backend = info.name as Exclude<BackendName, "auto">;
   const identity = await identifyModel({ path, contextLength, backend, arithmetic, kvType, pooling });
   return { engine, identity, processor: info.isa };
-}
-
-/** Where the errors of a job go that names no other place. */
-export function errorsPath(output: string): string {
-  return `${output.replace(/\.jsonl$/, "")}.errors.jsonl`;
 }
 
 function unlessBroken(write: () => void): void {

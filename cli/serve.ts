@@ -14,19 +14,13 @@ import {
 } from "../routes/serve.ts";
 import { Metrics } from "../routes/shared/metrics.ts";
 import { checkAddress, listening, urlOf } from "./address.ts";
-import { LINE_LIMITS, openedEngine } from "./batch_world.ts";
+import { answerLines, LINE_LIMITS, type LineRequest } from "../lib/lines.ts";
+import { openedEngine } from "./batch_world.ts";
 import { followKeyFile, readKeyFile } from "./key_file.ts";
 import { describeBackend, loadReloading, loadWithProgress, modelPath } from "./model.ts";
 import { promptCache } from "./prompt_cache.ts";
 import { openRequestLog, type RequestLog } from "./request_log.ts";
-import {
-  aliasesOfOne,
-  answerLines,
-  hasSeveral,
-  identities,
-  type LineRequest,
-  openPool,
-} from "./served_models.ts";
+import { aliasesOfOne, hasSeveral, openPool, servedIdentities } from "./served_models.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { describeSettings, helpEntry, helpOf, readSettings, settingsFlags } from "./settings.ts";
 import { stopWithParent, supervise } from "./supervise.ts";
@@ -160,7 +154,11 @@ async function serveSeveral(settings: ServeSettings): Promise<Served> {
     describe: (loaded) => note(describe(loaded, load.kvType)),
   });
   note(`${models.list().length} models, each loaded when a request names it`);
-  const batches = { settings: identities(models, load), lanes: BATCH_LANES, answer: answerLines(models) };
+  const batches = {
+    settings: servedIdentities(models, load),
+    lanes: BATCH_LANES,
+    answer: answerLines(models),
+  };
   return { models, batches, mayFail: !reloads };
 }
 

@@ -9,12 +9,10 @@ import {
 import { modelName, modelsInFolder } from "../engine/models/folder.ts";
 import { ModelPool } from "../engine/models/pool.ts";
 import type { ModelSource, OpenedModel } from "../engine/models/slot.ts";
-import type { Engine, HeldEngine, Models, ModelUser, OfferedModel } from "../engine/types.ts";
-import type { Answer } from "../jobs/answers.ts";
+import type { Models } from "../engine/types.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
-import { whenReady } from "../jobs/when_ready.ts";
-import { execute, type ExecuteRequest } from "../routes/execute.ts";
-import { identifyModel } from "./batch_world.ts";
+import { identifyModel } from "../lib/identity.ts";
+import { identities } from "../lib/lines.ts";
 import { modelPath } from "./model.ts";
 import { UsageError } from "./flags.ts";
 import type { ServeSettings } from "./serve_settings.ts";
@@ -136,56 +134,16 @@ function withAliases(sources: readonly ModelSource[], aliases: readonly Alias[])
   });
 }
 
-/** A line of a batch. */
-export type LineRequest = ExecuteRequest & { readonly signal: AbortSignal };
-
-/** Answers lines of batches, each with the model that it names, which is held meanwhile; see whenReady. */
-export function answerLines(models: Models): (request: LineRequest) => Promise<Answer> {
-  const byEngine = new WeakMap<Engine, (request: LineRequest) => Promise<Answer>>();
-  const answererOf = (held: HeldEngine) => {
-    const known = byEngine.get(held.engine);
-    if (known) return known;
-    const only: ModelUser = { use: () => Promise.resolve({ engine: held.engine, release: () => {} }) };
-    const made = whenReady(held.engine, (request: LineRequest) => execute(only, request));
-    byEngine.set(held.engine, made);
-    return made;
-  };
-  return async (request) => {
-    const { model } = (request.body ?? {}) as { model?: unknown };
-    let held: HeldEngine;
-    try {
-      const name = typeof model === "string" ? model : undefined;
-      held = await models.use(name, { signal: request.signal, priority: "batch" });
-    } catch (error) {
-      return await execute({ use: () => Promise.reject(error) }, request);
-    }
-    try {
-      return await answererOf(held)(request);
-    } finally {
-      held.release();
-    }
-  };
-}
-
-/** What answers depend on to lines that name these models: those of them that are offered now. */
-export function identities(models: Models, load: Omit<LoadOptions, "model">) {
+/** What answers depend on to lines that name these models, of which one that is not loaded is measured. */
+export function servedIdentities(models: Models, load: Omit<LoadOptions, "model">) {
   const known = new Map<string, Promise<ModelIdentity>>();
-  const identify = ({ path }: OfferedModel) => {
+  return identities(models, ({ path }) => {
     const version = `${path} ${fileVersion(path)}`;
     const found = known.get(version) ?? identityOf(path, load);
     known.set(version, found);
     found.catch(() => known.delete(version));
     return found;
-  };
-  return async (names: readonly string[]): Promise<ModelIdentity> => {
-    const offered = models.list();
-    const found = names.map((name) => name === "" && offered.length === 1 ? offered[0] : models.find(name));
-    const named = [...new Set(found.filter((model) => model !== undefined))];
-    const all = await Promise.all(named.map(identify));
-    if (all.length === 1) return all[0];
-    const digests = await Promise.all(all.map(digest));
-    return Object.fromEntries(named.map(({ id }, i) => [id, digests[i]]));
-  };
+  });
 }
 
 /** Needs no room: the model is not loaded for it. */
@@ -193,10 +151,4 @@ async function identityOf(path: string, load: Omit<LoadOptions, "model">): Promi
   const { contextLength } = await measureModel({ ...load, model: path, freeBytes: Infinity });
   const backend = load.backend === "auto" ? "cpu" : load.backend;
   return await identifyModel({ ...load, path, contextLength, backend });
-}
-
-/** An identity in few characters: of several there must be room in a journal's header. */
-async function digest(identity: ModelIdentity): Promise<string> {
-  const text = JSON.stringify(Object.entries(identity).sort());
-  return new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text))).toHex();
 }

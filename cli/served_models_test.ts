@@ -1,7 +1,7 @@
 import { assertEquals, assertNotEquals, assertRejects, assertThrows } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { SERVE_SETTINGS } from "./serve_settings.ts";
-import { aliasesOfOne, hasSeveral, identities, openPool } from "./served_models.ts";
+import { aliasesOfOne, hasSeveral, openPool, servedIdentities } from "./served_models.ts";
 import { readSettings, settingsFlags } from "./settings.ts";
 
 const DEMO = fromFileUrl(new URL("../models/demo.gguf", import.meta.url));
@@ -84,15 +84,15 @@ Deno.test("files of the same name, a wrong file and backend auto are known at on
 Deno.test("what a batch depends on is the models that its lines name, by content and settings", async () => {
   await inFolder(["a.gguf", "b.gguf"], async (folder) => {
     const pool = await poolOf(["--models", folder, "--alias", "x=a"]);
-    const identify = identities(pool, LOAD);
+    const identify = servedIdentities(pool, LOAD);
     const a = await identify(["a"]);
     assertEquals([a.model, a["context length"]], ["a", 64]);
     assertEquals(await identify(["x", "a", "gone"]), a);
     assertEquals(await identify(["gone", ""]), {});
     const both = await identify(["a", "b"]);
     assertEquals(Object.keys(both), ["a", "b"]);
-    assertEquals(await identities(pool, LOAD)(["a", "b"]), both);
-    assertNotEquals(await identities(pool, { ...LOAD, kvType: "q8_0" })(["a", "b"]), both);
+    assertEquals(await servedIdentities(pool, LOAD)(["a", "b"]), both);
+    assertNotEquals(await servedIdentities(pool, { ...LOAD, kvType: "q8_0" })(["a", "b"]), both);
     await pool.load("a");
     assertEquals(await identify(["a"]), a);
     await pool.close();

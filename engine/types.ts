@@ -16,7 +16,7 @@ import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "
 export { TooManyTokens } from "./tokenizer/types.ts";
 export { type Constraint, ConstraintError, grammarConstraint } from "./grammar/types.ts";
 export * from "./chat/types.ts";
-export { modelRequired, modelsOf, oneModel, unknownModel } from "./models/one_model.ts";
+export { loadedModels, modelRequired, modelsOf, oneModel, unknownModel } from "./models/loaded_models.ts";
 export * from "./models/types.ts";
 export type {
   ChatMessage,

@@ -13,6 +13,8 @@ import { systemReason } from "./system_errors.ts";
  * - `model_not_found`: there is no such file, or it cannot be read. `invalid_model`: it is broken, or not supported.
  *   `not_enough_memory`: it does not fit; the message says what would. `library_not_found`, `backend_failed`: the kernels are missing, or
  *   the CPU, the GPU or its driver refuse. `not_permitted`: Deno may not do that; the message names the flag.
+ * - `cannot_listen`: the address cannot be had, or others would reach it without a key. `data_unusable`: a server cannot keep files and
+ *   batches in its folder.
  * - The others are of batches.
  */
 export type ErrorCode =
@@ -24,6 +26,8 @@ export type ErrorCode =
   | "library_not_found"
   | "backend_failed"
   | "not_permitted"
+  | "cannot_listen"
+  | "data_unusable"
   | BatchErrorCode;
 
 /**
@@ -92,6 +96,12 @@ export function modelFileError(cannot: string, error: unknown, advice = ""): unk
   if (reason === undefined) return toCompyError(error);
   const code = (error as Error).name === "NotCapable" ? "not_permitted" : "model_not_found";
   return new CompyError(code, `${cannot}: ${reason}${advice && `; ${advice}`}`, { cause: error });
+}
+
+/** What could not be done, and why; the system's reasons in words. */
+export function because(cannot: string, error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  return message.startsWith("Cannot ") ? message : `${cannot}: ${systemReason(error) ?? message}`;
 }
 
 /** Throws CompyError invalid_request. `got` is shown as it was written. */

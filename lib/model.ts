@@ -9,6 +9,7 @@ import {
   POOLING_KINDS,
   type PoolingKind,
 } from "../engine/types.ts";
+import type { ModelIdentity } from "../jobs/model_identity.ts";
 import { type Chat, chat, type ChatOptions } from "./chat.ts";
 import {
   embed,
@@ -20,6 +21,7 @@ import {
 } from "./embed.ts";
 import { refuse, toCompyError } from "./errors.ts";
 import { generate, type Generation } from "./generate.ts";
+import { type AnsweringModel, identifyModel } from "./identity.ts";
 import type { Message } from "./messages.ts";
 import { modelPath } from "./model_file.ts";
 import { checkOptions, type GenerateOptions, type OptionTable } from "./options.ts";
@@ -107,7 +109,12 @@ export interface ModelInfo {
 /** The engine in a model, for the parts of this library. */
 export let loadedOf: (model: Model) => LoadedEngine;
 /** A model of an engine, which it closes. */
-export let modelOf: (loaded: LoadedEngine) => Model;
+export let modelOf: (loaded: LoadedEngine, settings?: AnswerSettings) => Model;
+/** What its answers depend on besides the requests. */
+export let identityOf: (model: Model) => Promise<ModelIdentity>;
+
+/** How answers are computed, as far as the loaded engine does not say it. */
+export type AnswerSettings = Pick<AnsweringModel, "arithmetic" | "kvType" | "pooling">;
 
 /**
  * A loaded model. Any number of requests may be under way; they share its steps, and the same request has the same answer however
@@ -115,14 +122,18 @@ export let modelOf: (loaded: LoadedEngine) => Model;
  */
 export class Model implements AsyncDisposable {
   readonly #loaded: LoadedEngine;
+  readonly #settings: AnswerSettings;
+  #identity: Promise<ModelIdentity> | undefined;
 
-  private constructor(loaded: LoadedEngine) {
+  private constructor(loaded: LoadedEngine, settings: AnswerSettings) {
     this.#loaded = loaded;
+    this.#settings = settings;
   }
 
   static {
     loadedOf = (model) => model.#loaded;
-    modelOf = (loaded) => new Model(loaded);
+    modelOf = (loaded, settings = {}) => new Model(loaded, settings);
+    identityOf = (model) => model.#identity ??= model.#identify();
   }
 
   /** What is known of it. */
@@ -178,6 +189,12 @@ export class Model implements AsyncDisposable {
     return tokenizer.decode(tokens, options);
   }
 
+  #identify(): Promise<ModelIdentity> {
+    const { engine: { model: { path, contextLength } }, backend } = this.#loaded;
+    const name = backend.info.name as Exclude<BackendName, "auto">;
+    return identifyModel({ path, contextLength, backend: name, ...this.#settings });
+  }
+
   /** Cancels what runs and frees the memory. */
   async close(): Promise<void> {
     await this.#loaded.engine.close();
@@ -223,6 +240,7 @@ export async function loadModel(file?: string | URL, options: LoadOptions = {}):
   try {
     return modelOf(
       reload ? await loadReloadingEngine(all, (message) => onWarning?.(message)) : await loadEngine(all),
+      { arithmetic: options.arithmetic, kvType: options.kvType, pooling: options.pooling },
     );
   } catch (error) {
     signal?.throwIfAborted();

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { answerLines } from "../cli/served_models.ts";
+import { answerLines } from "../lib/lines.ts";
 import { testPool, type TestPoolOptions } from "../engine/models/testing.ts";
 import {
   chatLine,

@@ -1,13 +1,16 @@
 import { type Engine, type Models, modelsOf } from "../engine/types.ts";
 import { type AppOptions, createApp, ringOf } from "./app.ts";
 import type { KeyRing } from "./keys.ts";
-import { DEFAULT_LIMITS } from "./shared/context.ts";
+import { DEFAULT_LIMITS, type Lifecycle } from "./shared/context.ts";
 import { isLoopback } from "./guard.ts";
 import { freeDescriptors } from "./listener/descriptors.ts";
 import { Listener } from "./listener/listener.ts";
 import { settledWithin } from "./shared/settled.ts";
 
-export interface ServeOptions extends Omit<AppOptions, "lifecycle" | "connections"> {
+export interface ServeOptions extends Omit<AppOptions, "lifecycle" | "connections">, ListenOptions {}
+
+/** Where an app listens, and how it stops. */
+export interface ListenOptions {
   /** Default 127.0.0.1. Another machine's reach needs a key. */
   readonly host?: string;
   /** Default 0: any free port. */
@@ -22,10 +25,19 @@ export interface ServeOptions extends Omit<AppOptions, "lifecycle" | "connection
   readonly signals?: boolean;
 }
 
+/** An app that is to listen, with what it was made of. */
+export interface ListeningApp extends Pick<AppOptions, "apiKeys" | "limits" | "onError" | "batches"> {
+  readonly app: ReturnType<typeof createApp>;
+  readonly models: Models;
+  readonly lifecycle: Lifecycle;
+}
+
 export interface HttpServer {
   /** Empty and 0 at a socket. */
   readonly hostname: string;
   readonly port: number;
+  /** How many are open. */
+  readonly connections: number;
   /** Resolves when the server has stopped; the models are drained then, not closed. */
   readonly finished: Promise<void>;
   /** Takes no new work, lets live requests end within `drainMs`, then cancels them. Stops once, however often called. */
@@ -47,31 +59,41 @@ export const MAX_CONNECTIONS = 65_536;
 
 /** Listens and answers. Throws where the address would be open to others without a key. */
 export function serveHttp(served: Models | Engine, options: ServeOptions = {}): HttpServer {
-  const { host = "127.0.0.1", port = 0, unix, drainMs = 10_000, signals = true } = options;
+  const { host = "127.0.0.1", unix } = options;
   const apiKeys = ringOf(options.apiKeys);
-  if (unix === undefined) checkReach(host, apiKeys);
   const lifecycle = { draining: false };
   // No web page reaches a socket, whatever name it gives it.
   const allowedHosts = options.allowedHosts ?? (unix === undefined && isLoopback(host) ? [] : "any");
-  const connections = () => listener.connections;
   const models = modelsOf(served);
+  const connections = () => http.connections;
   const app = createApp(models, { ...options, apiKeys, allowedHosts, lifecycle, connections });
+  const http: HttpServer = listenHttp({ ...options, app, models, lifecycle, apiKeys }, options);
+  return http;
+}
+
+/** Has an app listen. Throws where the address would be open to others without a key. */
+export function listenHttp(
+  { app, models, lifecycle, ...made }: ListeningApp,
+  options: ListenOptions,
+): HttpServer {
+  const { host = "127.0.0.1", port = 0, unix, drainMs = 10_000, signals = true } = options;
+  if (unix === undefined) checkReach(host, ringOf(made.apiKeys));
   const listener = new Listener({
     address: unix === undefined ? { hostname: host, port } : { unix },
     maxConnections: options.maxConnections ?? affordableConnections(),
-    limits: { ...DEFAULT_LIMITS, ...options.limits },
+    limits: { ...DEFAULT_LIMITS, ...made.limits },
     handle: (request, sent) => app.fetch(request, { sent }),
-    onError: (error) => options.onError?.(error),
+    onError: (error) => made.onError?.(error),
   });
 
   const stopped = Promise.withResolvers<void>();
   let stopping: Promise<void> | undefined;
-  const drain = (ms: number) => models.drain(ms).catch((error) => options.onError?.(error));
+  const drain = (ms: number) => models.drain(ms).catch((error) => made.onError?.(error));
   const shutdown = (ms = drainMs) => stopping ??= stop(ms);
 
   async function stop(ms: number): Promise<void> {
     lifecycle.draining = true;
-    const batches = options.batches?.close().catch((error) => options.onError?.(error));
+    const batches = made.batches?.close().catch((error) => made.onError?.(error));
     await settledWithin(Promise.all([drain(ms), batches]), ms + GOODBYE_MS);
     await listener.stop(GOODBYE_MS);
     for (const name of watched) Deno.removeSignalListener(name, onSignal[name]);
@@ -91,6 +113,9 @@ export function serveHttp(served: Models | Engine, options: ServeOptions = {}): 
   return {
     hostname,
     port: boundPort,
+    get connections() {
+      return listener.connections;
+    },
     finished: stopped.promise,
     shutdown,
   };

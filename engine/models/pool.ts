@@ -1,5 +1,5 @@
 import { EngineError } from "../types.ts";
-import { modelRequired, unknownModel } from "./one_model.ts";
+import { modelRequired, unknownModel } from "./loaded_models.ts";
 import { type ModelSource, type OpenedModel, Slot, type Waiter } from "./slot.ts";
 import { DEFAULT_TURNS, enough, inLine, type TurnRules, victimsFor } from "./turns.ts";
 import { type HeldEngine, ModelError, type Models, type OfferedModel, type UseOptions } from "./types.ts";

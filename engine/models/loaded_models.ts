@@ -1,0 +1,101 @@
+import type { Engine, EngineState } from "../types.ts";
+import { type HeldEngine, ModelError, type Models, type OfferedModel } from "./types.ts";
+
+/** A server's only model, which is loaded for good; whoever made the engine closes it. */
+export function oneModel(engine: Engine, aliases: readonly string[] = []): Models {
+  return loadedModels([engine], aliases);
+}
+
+/**
+ * A server's models where all are loaded for good; whoever made the engines closes them. Their ids differ; `aliases` are those of
+ * the first.
+ */
+export function loadedModels(engines: readonly Engine[], aliases: readonly string[] = []): Models {
+  const offered = engines.map((engine, i) => ({
+    offered: offeredModel(engine, i === 0 ? aliases : []),
+    held: { engine, release: () => {} } satisfies HeldEngine,
+  }));
+  const list = offered.map(({ offered }) => offered);
+  const find = (name: string) => {
+    return offered.find(({ offered: { id, aliases } }) => name === id || aliases.includes(name));
+  };
+  const use = (name: string | undefined) => {
+    if (name === undefined && offered.length !== 1) throw modelRequired(list);
+    const found = name === undefined ? offered[0] : find(name);
+    if (found === undefined) throw unknownModel(name!, list);
+    return found;
+  };
+  return {
+    list: () => list,
+    find: (name) => find(name)?.offered,
+    use: (name) => Promise.try(use, name).then(({ held }) => held),
+    load: (name) => Promise.try(use, name).then(() => {}),
+    unload: async (name) => {
+      const { offered: { id } } = await Promise.try(use, name);
+      throw new ModelError("model_stays", `Cannot unload "${id}": this server runs it as long as it lives`);
+    },
+    onState: (listener) => {
+      const unlisten = offered.map(({ offered, held }) =>
+        held.engine.onState((_: EngineState) => listener(offered))
+      );
+      return () => unlisten.forEach((stop) => stop());
+    },
+    drain: async (graceMs) => {
+      await Promise.all(engines.map((engine) => engine.drain(graceMs)));
+    },
+    close: async () => {
+      await Promise.all(engines.map((engine) => engine.close()));
+    },
+  };
+}
+
+function offeredModel(engine: Engine, aliases: readonly string[]): OfferedModel {
+  return {
+    get id() {
+      return engine.model.id;
+    },
+    aliases,
+    get path() {
+      return engine.model.path;
+    },
+    get state() {
+      return engine.state;
+    },
+    engine,
+    get failure() {
+      return engine.failure;
+    },
+    get created() {
+      return engine.model.created;
+    },
+  };
+}
+
+/** What a server runs, where that may be a single engine. */
+export function modelsOf(served: Models | Engine): Models {
+  return "use" in served ? served : oneModel(served);
+}
+
+/** Names in messages are strangers': short and escaped. */
+export function unknownModel(name: string, offered: readonly OfferedModel[]): ModelError {
+  const shown = JSON.stringify(name.length > 64 ? `${name.slice(0, 64)}…` : name);
+  return new ModelError("model_not_found", `There is no model ${shown} here; use ${namesOf(offered)}`);
+}
+
+export function modelRequired(offered: readonly OfferedModel[]): ModelError {
+  return new ModelError(
+    "model_required",
+    `Missing "model": this server has several; use ${namesOf(offered)}`,
+  );
+}
+
+/** So many names are listed in a message. */
+const LISTED = 20;
+
+function namesOf(offered: readonly OfferedModel[]): string {
+  const [first, ...others] = offered;
+  if (first === undefined) return "a server that has one: its folder of models is empty";
+  if (others.length === 0) return `"${first.id}", which this server runs`;
+  const names = offered.slice(0, LISTED).map(({ id }) => `"${id}"`).join(", ");
+  return `one of ${names}${offered.length > LISTED ? `, or another that GET /v1/models lists` : ""}`;
+}

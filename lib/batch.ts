@@ -1,0 +1,149 @@
+import { refuse, toCompyError } from "./errors.ts";
+import { identityOf, loadedOf, type Model } from "./model.ts";
+import { checkOptions, type OptionTable } from "./options.ts";
+
+/** What a batch is to read and write, and how. */
+export interface BatchOptions {
+  /** A JSONL file of requests, a line each, as OpenAI's batches have them. */
+  readonly input: string;
+  /** Where the answers go. Beside it, in `output` with `.journal` behind, stands how far the job is. */
+  readonly output: string;
+  /** Where refused and failed lines go; default `OUT.errors.jsonl` for `OUT.jsonl`. Written only when there are any. */
+  readonly errors?: string;
+  /** Lines in flight; default half as many again as the model runs at once. */
+  readonly parallel?: number;
+  /** Of the lines in the output: as in the input (default), or as the answers came. */
+  readonly order?: "input" | "completed";
+  /** Refuse the whole job, before anything runs, when any line is bad. */
+  readonly strict?: boolean;
+  /** Told whenever lines have been answered, durably. */
+  readonly onProgress?: (progress: BatchProgress) => void;
+  /** Told of each bad line; it is answered among the errors. */
+  readonly onRefused?: (refusal: BatchRefusal) => void;
+  /** Takes no new lines, ends those in flight, stops. */
+  readonly drainSignal?: AbortSignal;
+  /** Stops now. What was stopped resumes when it is run again. */
+  readonly signal?: AbortSignal;
+}
+
+const BATCH_OPTIONS: OptionTable<BatchOptions> = {
+  input: "text",
+  output: "text",
+  errors: "text",
+  parallel: "number",
+  order: "text",
+  strict: "switch",
+  onProgress: "function",
+  onRefused: "function",
+  drainSignal: "object",
+  signal: "object",
+};
+
+/** How many lines of a batch are answered, and what they took in tokens, earlier runs included. */
+export interface BatchCounts {
+  /** Lines that were answered. */
+  readonly completed: number;
+  /** Lines that were refused or failed. */
+  readonly failed: number;
+  /** Tokens of all prompts. */
+  readonly promptTokens: number;
+  /** Tokens of all answers. */
+  readonly outputTokens: number;
+}
+
+/** How far a batch is. */
+export interface BatchProgress extends BatchCounts {
+  /** Lines in all. */
+  readonly total: number;
+}
+
+/** Why a line of a batch is refused before it is run. */
+export interface BatchRefusal {
+  /** Its number, from 1. */
+  readonly line: number;
+  /** Its `custom_id`, where it has one that can be read. */
+  readonly customId: string | null;
+  /** As in the errors of the API. */
+  readonly code: string;
+  /** What is wrong, for people. */
+  readonly message: string;
+}
+
+/** What became of a batch. */
+export interface BatchResult {
+  /** `already_done`: by an earlier run. `stopped`: by a signal; the same call resumes it. */
+  readonly state: "done" | "already_done" | "stopped";
+  /** Of all runs together. */
+  readonly counts: BatchCounts;
+}
+
+/**
+ * Answers a file of requests, each line exactly once: every answer is on the disk before it is counted, and after a stop, a crash or a
+ * power cut the same call resumes the job. `model` may be a function that loads one: it is called only where there is something to
+ * answer, and its model is closed in the end. Throws CompyError with a batch's code.
+ */
+export async function runBatch(
+  model: Model | (() => Promise<Model>),
+  options: BatchOptions,
+): Promise<BatchResult> {
+  checkOptions(options, BATCH_OPTIONS);
+  const { input, output, errors = errorsPath(output), order, strict, onProgress, onRefused } = options;
+  const { parallel, signal, drainSignal } = options;
+  for (const [name, path] of Object.entries({ input, output })) {
+    if (path === undefined || path === "") refuse(name, "must be a file's path", path);
+  }
+  if (parallel !== undefined && !(Number.isSafeInteger(parallel) && parallel >= 1)) {
+    refuse("parallel", "must be a whole number, 1 or more", parallel);
+  }
+  if (order !== undefined && order !== "input" && order !== "completed") {
+    refuse("order", 'must be "input" or "completed"', order);
+  }
+  // What only jobs need is read when there is one: the rest of the library begins faster, and runs where there are no files.
+  const [jobs, lines, { oneModel }] = await Promise.all([
+    import("../jobs/runner.ts"),
+    import("./lines.ts"),
+    import("../engine/types.ts"),
+  ]);
+  await using own = new AsyncDisposableStack();
+  const most = parallel ?? (typeof model === "function" ? undefined : slotsOf(model));
+  try {
+    return await jobs.runBatch({
+      input,
+      output,
+      errors,
+      order,
+      strict,
+      signal,
+      drainSignal,
+      limits: lines.LINE_LIMITS,
+      ...(most === undefined
+        ? { parallel: FIRST_LINES, most: MOST_LINES }
+        : { parallel: lines.linesInFlight(most) }),
+      connect: async () => {
+        const opened = typeof model === "function" ? own.use(await model()) : model;
+        const { engine, backend } = loadedOf(opened);
+        const execute = lines.answerLines(oneModel(engine));
+        return { execute, settings: await identityOf(opened), processor: backend.info.isa };
+      },
+      onEvent: (event) => {
+        if (event.type === "refused") onRefused?.(event.refusal);
+        if (event.type === "progress" || event.type === "started") onProgress?.(event.progress);
+      },
+    });
+  } catch (error) {
+    throw toCompyError(error);
+  }
+}
+
+/** Lines in flight where it is not known yet how many the model runs at once: to begin with, and as many as make the job faster. */
+const FIRST_LINES = 8;
+const MOST_LINES = 96;
+
+function slotsOf(model: Model): number {
+  return loadedOf(model).engine.slots().length;
+}
+
+/** Where the errors of a job go that names no other place. */
+export function errorsPath(output: string): string {
+  return `${output.replace(/\.jsonl$/, "")}.errors.jsonl`;
+}

@@ -1,0 +1,111 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { type BatchOptions, type BatchProgress, type BatchRefusal, runBatch } from "./batch.ts";
+import { CompyError } from "./errors.ts";
+import { loadModel, type Model } from "./model.ts";
+
+const open = () => loadModel(undefined, { threads: 1, parallel: 4, ctx: 128 });
+
+const line = (i: number, body: object = {}) =>
+  JSON.stringify({
+    custom_id: `q${i}`,
+    method: "POST",
+    url: "/v1/chat/completions",
+    body: { messages: [{ role: "user", content: `Count to ${i}` }], max_tokens: 12, seed: i, ...body },
+  });
+
+async function inFolder(
+  lines: readonly string[],
+  test: (files: BatchOptions) => Promise<void>,
+): Promise<void> {
+  const folder = await Deno.makeTempDir({ prefix: "lib-batch-" });
+  try {
+    const files = { input: `${folder}/in.jsonl`, output: `${folder}/out.jsonl` };
+    await Deno.writeTextFile(files.input, lines.map((line) => `${line}\n`).join(""));
+    await test(files);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+/** What each line was answered, without what differs from run to run. */
+async function answersIn(path: string) {
+  const text = await Deno.readTextFile(path);
+  return text.trim().split("\n").map((line) => {
+    const { custom_id, response } = JSON.parse(line);
+    return [custom_id, response.status_code, response.body.choices?.[0].message.content];
+  });
+}
+
+Deno.test("a batch that is stopped resumes with the same call, and is as one that never was", async () => {
+  await using model = await open();
+  const lines = Array.from({ length: 24 }, (_, i) => line(i));
+  let expected: unknown;
+  await inFolder(lines, async (files) => {
+    const { state, counts } = await runBatch(model, files);
+    assertEquals([state, counts.completed, counts.failed], ["done", 24, 0]);
+    expected = await answersIn(files.output);
+  });
+  await inFolder(lines, async (files) => {
+    const stop = new AbortController();
+    const onProgress = ({ completed }: BatchProgress) => completed >= 5 && stop.abort();
+    const stopped = await runBatch(model, { ...files, parallel: 2, onProgress, signal: stop.signal });
+    assertEquals(stopped.state, "stopped");
+    assert(stopped.counts.completed >= 5 && stopped.counts.completed < 24);
+    const drained = await runBatch(model, { ...files, drainSignal: AbortSignal.abort() });
+    assertEquals(drained.state, "stopped");
+    const told: BatchProgress[] = [];
+    const ended = await runBatch(model, { ...files, onProgress: (progress) => told.push(progress) });
+    assertEquals([ended.state, ended.counts.completed], ["done", 24]);
+    assertEquals(
+      told[0].completed,
+      stopped.counts.completed,
+      "what was answered before is not answered again",
+    );
+    assertEquals([told.at(-1)!.completed, told.at(-1)!.total], [24, 24]);
+    assertEquals(await answersIn(files.output), expected);
+    const never = () => Promise.reject(new Error("a job that is done loads no model"));
+    assertEquals((await runBatch(never, files)).state, "already_done");
+  });
+});
+
+Deno.test("a batch may load its model itself, which is closed in the end; other requests run beside it", async () => {
+  let own: Model | undefined;
+  await inFolder([line(1), line(2, { max_tokens: -1 }), "no JSON"], async (files) => {
+    const refused: BatchRefusal[] = [];
+    const run = runBatch(async () => own = await open(), {
+      ...files,
+      onRefused: (refusal) => refused.push(refusal),
+    });
+    await using other = await open();
+    const [{ state, counts }, answer] = await Promise.all([run, other.chat("Hi", { maxTokens: 4 }).answer()]);
+    assertEquals([state, counts.completed, counts.failed], ["done", 1, 2]);
+    assertEquals(answer.usage.completionTokens, 4);
+    assertEquals(refused.map(({ line, code }) => [line, code]), [[3, "invalid_json"]]);
+    const errors = await answersIn(files.output.replace(".jsonl", ".errors.jsonl"));
+    assertEquals(errors.map(([id, status]) => [id, status]), [["q2", 400], [null, 400]]);
+    const closed = await assertRejects(() => own!.chat("Hi").answer(), CompyError);
+    assertEquals(closed.code, "engine_closed");
+  });
+});
+
+Deno.test("a batch that cannot be has a code", async () => {
+  await using model = await open();
+  await inFolder([line(1), line(1)], async (files) => {
+    await Deno.writeTextFile(`${files.output}.other`, "mine");
+    const cases: [code: string, options: unknown][] = [
+      ["input_unreadable", { ...files, input: `${files.input}.none` }],
+      ["same_file", { ...files, output: files.input }],
+      ["output_exists", { ...files, output: `${files.output}.other` }],
+      ["output_unwritable", { ...files, output: `${files.input}-no/out.jsonl` }],
+      ["lines_refused", { ...files, strict: true }],
+      ["invalid_request", { ...files, parallel: 0 }],
+      ["invalid_request", { ...files, order: "random" }],
+      ["invalid_request", { ...files, output: "" }],
+      ["invalid_request", { ...files, out: "x" }],
+    ];
+    for (const [code, options] of cases) {
+      const error = await assertRejects(() => runBatch(model, options as BatchOptions), CompyError);
+      assertEquals(error.code, code as CompyError["code"], error.message);
+    }
+  });
+});

@@ -1,0 +1,43 @@
+import { fingerprintModel } from "../engine/fingerprint.ts";
+import { DEFAULT_KV_TYPE } from "../engine/load.ts";
+import { modelName } from "../engine/models/folder.ts";
+import {
+  type Arithmetic,
+  ARITHMETICS,
+  type BackendName,
+  type KvType,
+  type PoolingKind,
+} from "../engine/types.ts";
+import type { ModelIdentity } from "../jobs/model_identity.ts";
+
+/** What the answers of a model depend on besides the requests, and besides its file, at `path`. */
+export interface AnsweringModel {
+  readonly path: string;
+  readonly contextLength: number;
+  /** Where it is computed; by default on the CPU. */
+  readonly backend?: Exclude<BackendName, "auto">;
+  readonly arithmetic?: Arithmetic;
+  readonly kvType?: KvType;
+  /** Only where it is not left to the file. */
+  readonly pooling?: PoolingKind;
+}
+
+/**
+ * What the answers of a model depend on besides the requests. A job and its workers resume and compute with the same
+ * only. Not part of it is the processor, which decides how sums are rounded: a batch may end on another machine than
+ * that on which it began.
+ */
+export async function identifyModel(model: AnsweringModel): Promise<ModelIdentity> {
+  const { path, contextLength, pooling } = model;
+  const { backend = "cpu", arithmetic = ARITHMETICS[0], kvType = DEFAULT_KV_TYPE } = model;
+  const { weights, chatTemplate } = await fingerprintModel(path);
+  return {
+    "model": modelName(path),
+    "weights": weights,
+    "chat template": chatTemplate,
+    "backend": backend === "cpu" ? backend : `${backend}, ${arithmetic}`,
+    "KV cache": kvType,
+    "context length": contextLength,
+    ...(pooling === undefined ? {} : { "pooling": pooling }),
+  };
+}

@@ -1,0 +1,71 @@
+import type { Engine, HeldEngine, Models, ModelUser, OfferedModel } from "../engine/types.ts";
+import type { Answer } from "../jobs/answers.ts";
+import { inputLimits } from "../jobs/check.ts";
+import type { ModelIdentity } from "../jobs/model_identity.ts";
+import { whenReady } from "../jobs/when_ready.ts";
+import { execute, type ExecuteRequest, refusalBody } from "../routes/execute.ts";
+import { GENERATION_URLS } from "../routes/generations.ts";
+
+/** What lines of a batch file may be. */
+export const LINE_LIMITS = { ...inputLimits(GENERATION_URLS), refusalBody };
+
+/** A line of a batch. */
+export type LineRequest = ExecuteRequest & { readonly signal: AbortSignal };
+
+/**
+ * More lines in flight than an engine runs at once: the next ones wait in it for a place, so that no step has a gap, and those that
+ * are done wait for the disk.
+ */
+export function linesInFlight(parallel: number): number {
+  return Math.ceil(1.5 * parallel);
+}
+
+/** Answers lines of batches, each with the model that it names, which is held meanwhile; see whenReady. */
+export function answerLines(models: Models): (request: LineRequest) => Promise<Answer> {
+  const byEngine = new WeakMap<Engine, (request: LineRequest) => Promise<Answer>>();
+  const answererOf = (held: HeldEngine) => {
+    const known = byEngine.get(held.engine);
+    if (known) return known;
+    const only: ModelUser = { use: () => Promise.resolve({ engine: held.engine, release: () => {} }) };
+    const made = whenReady(held.engine, (request: LineRequest) => execute(only, request));
+    byEngine.set(held.engine, made);
+    return made;
+  };
+  return async (request) => {
+    const { model } = (request.body ?? {}) as { model?: unknown };
+    let held: HeldEngine;
+    try {
+      const name = typeof model === "string" ? model : undefined;
+      held = await models.use(name, { signal: request.signal, priority: "batch" });
+    } catch (error) {
+      return await execute({ use: () => Promise.reject(error) }, request);
+    }
+    try {
+      return await answererOf(held)(request);
+    } finally {
+      held.release();
+    }
+  };
+}
+
+/** What answers depend on to lines that name these models: those of them that are offered now. */
+export function identities(
+  models: Models,
+  identify: (model: OfferedModel) => Promise<ModelIdentity>,
+): (names: readonly string[]) => Promise<ModelIdentity> {
+  return async (names) => {
+    const offered = models.list();
+    const found = names.map((name) => name === "" && offered.length === 1 ? offered[0] : models.find(name));
+    const named = [...new Set(found.filter((model) => model !== undefined))];
+    const all = await Promise.all(named.map(identify));
+    if (all.length === 1) return all[0];
+    const digests = await Promise.all(all.map(digest));
+    return Object.fromEntries(named.map(({ id }, i) => [id, digests[i]]));
+  };
+}
+
+/** An identity in few characters: of several there must be room in a journal's header. */
+async function digest(identity: ModelIdentity): Promise<string> {
+  const text = JSON.stringify(Object.entries(identity).sort());
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text))).toHex();
+}

@@ -1,0 +1,200 @@
+import type { Hono } from "hono";
+import {
+  type HeldEngine,
+  loadedModels,
+  type Models,
+  type OfferedModel,
+  type UseOptions,
+} from "../engine/types.ts";
+import { BatchService, type ServiceOptions } from "../jobs/service.ts";
+import { type AppOptions, createApp, ringOf } from "../routes/app.ts";
+import type { KeyRing } from "../routes/keys.ts";
+import { type HttpServer, listenHttp } from "../routes/serve.ts";
+import { Metrics } from "../routes/shared/metrics.ts";
+import { settledWithin } from "../routes/shared/settled.ts";
+import { because, CompyError } from "./errors.ts";
+import { answerLines, identities, LINE_LIMITS } from "./lines.ts";
+import { identityOf, loadedOf, type Model } from "./model.ts";
+import { checkOptions, type OptionTable } from "./options.ts";
+import type { Address, ListenOptions, Server, ServerOptions } from "./server.ts";
+
+/** Batches of different models that are answered side by side. */
+const BATCH_LANES = 4;
+const DEFAULT_BATCH_LINES = 4;
+/** How long requests may go on where nobody says otherwise. */
+const DRAIN_MS = 10_000;
+
+const LISTEN_OPTIONS: OptionTable<ListenOptions> = {
+  host: "text",
+  port: "number",
+  unix: "text",
+  maxConnections: "number",
+  drainMs: "number",
+};
+
+/** How the batches of a server are answered. */
+export interface BatchHost extends Pick<ServiceOptions, "settings" | "processor" | "lanes" | "storageBytes"> {
+  readonly path: string;
+  readonly parallel: number;
+  readonly metrics: Metrics;
+  readonly report: (error: unknown) => void;
+  /** Answers a line; default with the model that it names. */
+  readonly answer?: ReturnType<typeof answerLines>;
+}
+
+/** Resumes the batches of a folder. */
+export async function openBatches(
+  models: Models,
+  { metrics, answer = answerLines(models), ...host }: BatchHost,
+): Promise<BatchService> {
+  try {
+    return await BatchService.open({
+      ...host,
+      lineLimits: LINE_LIMITS,
+      execute: (owner, request) =>
+        answer({ ...request, cacheSalt: owner || undefined, account: metrics.ofBatches }),
+    });
+  } catch (error) {
+    const what = `Cannot keep files and batches in "${host.path}"`;
+    throw new CompyError("data_unusable", because(what, error), { cause: error });
+  }
+}
+
+/** As createServer, whose options and models are checked. */
+export async function openServer(models: readonly Model[], options: ServerOptions): Promise<Server> {
+  const { data, batchLines: parallel = DEFAULT_BATCH_LINES, maxStorageBytes: storageBytes, ...others } =
+    options;
+  const apiKeys = keyRing(options.apiKeys);
+  // Who has no key gets nowhere, whatever name the server is reached by.
+  const allowedHosts = options.allowedHosts ?? (apiKeys.isEmpty ? [] : "any");
+  const served = loadedModels(models.map((model) => loadedOf(model).engine));
+  const metrics = new Metrics();
+  const report = (error: unknown) => options.onError?.(error);
+  const byId = new Map(models.map((model) => [model.info.id, model]));
+  const batches = data === undefined ? undefined : await openBatches(served, {
+    path: data,
+    parallel,
+    storageBytes,
+    metrics,
+    report,
+    settings: identities(served, ({ id }) => identityOf(byId.get(id)!)),
+    processor: loadedOf(models[0]).backend.info.isa,
+    lanes: BATCH_LANES,
+  });
+  return new ModelServer(served, { ...others, apiKeys, allowedHosts, batches, metrics });
+}
+
+function keyRing(keys: readonly string[] | undefined): KeyRing {
+  try {
+    return ringOf(keys);
+  } catch (error) {
+    throw new CompyError("invalid_request", (error as Error).message, { cause: error });
+  }
+}
+
+class ModelServer implements Server {
+  readonly #app: ReturnType<typeof createApp>;
+  readonly #lifecycle = { draining: false };
+  readonly #models: SharedModels;
+  #http: HttpServer | undefined;
+  #closing: Promise<void> | undefined;
+
+  constructor(models: Models, private readonly options: AppOptions) {
+    this.#models = new SharedModels(models);
+    const connections = () => this.#http?.connections ?? 0;
+    this.#app = createApp(this.#models, { ...options, lifecycle: this.#lifecycle, connections });
+  }
+
+  get app(): Hono {
+    return this.#app as unknown as Hono;
+  }
+
+  async fetch(request: Request): Promise<Response> {
+    return await this.#app.fetch(request);
+  }
+
+  listen(options: ListenOptions = {}): Address {
+    checkOptions(options, LISTEN_OPTIONS);
+    if (this.#http || this.#closing) {
+      throw new CompyError("cannot_listen", "Cannot listen: the server listens already, or is closed");
+    }
+    try {
+      const made = { ...this.options, app: this.#app, models: this.#models, lifecycle: this.#lifecycle };
+      this.#http = listenHttp(made, { ...options, signals: false });
+    } catch (error) {
+      const { host = "127.0.0.1", port = 0, unix } = options;
+      const what = `Cannot listen on ${unix === undefined ? `${host}:${port}` : `"${unix}"`}`;
+      throw new CompyError("cannot_listen", because(what, error), { cause: error });
+    }
+    const { hostname, port } = this.#http;
+    const host = hostname.includes(":") ? `[${hostname}]` : hostname;
+    return { url: hostname === "" ? "" : `http://${host}:${port}`, port };
+  }
+
+  close(): Promise<void> {
+    return this.#closing ??= this.#close();
+  }
+
+  async #close(): Promise<void> {
+    this.#lifecycle.draining = true;
+    if (this.#http) return await this.#http.shutdown();
+    await Promise.all([this.#models.drain(DRAIN_MS), this.options.batches?.close()]);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}
+
+/** Models that others use too: to drain them is to wait for this server's own requests. */
+class SharedModels implements Models {
+  #held = 0;
+  #idle = Promise.withResolvers<void>();
+
+  constructor(private readonly models: Models) {}
+
+  list() {
+    return this.models.list();
+  }
+
+  find(name: string) {
+    return this.models.find(name);
+  }
+
+  async use(name: string | undefined, options?: UseOptions): Promise<HeldEngine> {
+    const { engine, release } = await this.models.use(name, options);
+    this.#held++;
+    let isHeld = true;
+    return {
+      engine,
+      release: () => {
+        if (!isHeld) return;
+        isHeld = false;
+        release();
+        if (--this.#held === 0) this.#idle.resolve();
+      },
+    };
+  }
+
+  load(name: string, options?: UseOptions) {
+    return this.models.load(name, options);
+  }
+
+  unload(name: string) {
+    return this.models.unload(name);
+  }
+
+  onState(listener: (model: OfferedModel) => void) {
+    return this.models.onState(listener);
+  }
+
+  async drain(graceMs: number): Promise<void> {
+    this.#idle = Promise.withResolvers();
+    if (this.#held > 0) await settledWithin(this.#idle.promise, graceMs);
+  }
+
+  /** They are the caller's. */
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+}
