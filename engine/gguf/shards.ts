@@ -51,6 +51,7 @@ export async function joinShards(
       `those of the others likewise (got ${quote(basename(given.path))})`;
     throw new GgufError("GGUF_SPLIT", detail, { field: `key ${quote(NUMBER)}` });
   }
+  paths[number] = given.path; // as the caller writes it
   const shards: GgufFile[] = [];
   for (const [i, path] of paths.entries()) {
     shards.push(i === number ? given : await openShard(path, i, given, open));
