@@ -8,7 +8,7 @@ import { printPlan } from "../plan/print.ts";
 import { buildPlan } from "./registry.ts";
 
 type Name = "bert" | "nomic-bert" | "modern-bert";
-type Keys = Readonly<Record<string, number | boolean | undefined>>;
+type Keys = Readonly<Record<string, number | boolean | string | undefined>>;
 type Tensors = Readonly<Record<string, readonly number[] | undefined>>;
 
 const [WIDTH, CONTEXT, FEED_FORWARD] = [64, 48, 96];
@@ -47,6 +47,12 @@ function shapesOf(architecture: Name): Record<string, readonly number[]> {
   return shapes;
 }
 
+function typeOf(value: number | boolean | string): "BOOL" | "STRING" | "INT32" | "FLOAT32" {
+  if (typeof value === "boolean") return "BOOL";
+  if (typeof value === "string") return "STRING";
+  return Number.isInteger(value) ? "INT32" : "FLOAT32";
+}
+
 /** A file with some keys and tensors changed; undefined takes one out. */
 function fileWith(architecture: Name, keys: Keys = {}, tensors: Tensors = {}): GgufFile {
   const builder = new GgufBuilder().set("general.architecture", "STRING", architecture);
@@ -54,8 +60,7 @@ function fileWith(architecture: Name, keys: Keys = {}, tensors: Tensors = {}): G
   for (const [key, value] of Object.entries({ ...KEYS, ...window, ...keys })) {
     if (value === undefined) continue;
     const name = key.startsWith("tokenizer.") ? key : `${architecture}.${key}`;
-    const type = typeof value === "boolean" ? "BOOL" : Number.isInteger(value) ? "INT32" : "FLOAT32";
-    builder.set(name, type, value);
+    builder.set(name, typeOf(value), value);
   }
   builder.array("tokenizer.ggml.tokens", "STRING", TOKENS);
   for (const [name, shape] of Object.entries({ ...shapesOf(architecture), ...tensors })) {
@@ -88,6 +93,14 @@ Deno.test("modern-bert: layers slide but for every third, from the first on, by 
   const windows = built.ops.flatMap((op) => op.op === "text_attention" ? [op.window] : []);
   assertEquals(windows, [0, 16, 16, 0]);
   assertEquals(built.rope.length, 2);
+});
+
+Deno.test("modern-bert: gates have the activation that the file names", () => {
+  const glusOf = (hidden_activation?: string) =>
+    plan("modern-bert", { hidden_activation }).ops.flatMap((op) => op.op === "glu" ? [op.activation] : []);
+  assertEquals(glusOf(), ["gelu", "gelu"]);
+  assertEquals(glusOf("gelu"), ["gelu", "gelu"]);
+  assertEquals(glusOf("silu"), ["silu", "silu"]);
 });
 
 /** What is wrong, the file, and the field that the refusal names. */
@@ -155,6 +168,11 @@ const BAD: readonly (readonly [what: string, file: () => GgufFile, field: string
     "a norm before the first layer, which has none",
     () => fileWith("modern-bert", {}, { "blk.0.attn_norm": [WIDTH] }),
     'tensor "blk.0.attn_norm.weight"',
+  ],
+  [
+    "an activation that is not computed",
+    () => fileWith("modern-bert", { hidden_activation: "relu" }),
+    'key "modern-bert.hidden_activation"',
   ],
   [
     "a base of 0 in sliding layers",

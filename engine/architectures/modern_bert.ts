@@ -1,4 +1,5 @@
 import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
+import { quote } from "../gguf/errors.ts";
 import type { Hparams } from "../gguf/hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { embed } from "../plan/ops/embed.ts";
@@ -8,12 +9,22 @@ import { linear } from "../plan/ops/matmul.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import { rotate } from "../plan/ops/rotate.ts";
 import { textAttention } from "../plan/ops/text_attention.ts";
+import type { Activation } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
 import { fusedHeads, poolEncoder } from "./encoder.ts";
 import type { Rope } from "./rope.ts";
 
 /** Of so many layers the first sees whole texts, the others a window. */
 const PERIOD = 3;
+
+/** Of gates, by what files call it; some of ModernBERT's relatives have another than its own. */
+const ACTIVATIONS: Readonly<Record<string, Activation>> = {
+  gelu: "gelu",
+  geglu: "gelu",
+  silu: "silu",
+  swish: "silu",
+  swiglu: "silu",
+};
 
 export const MODERN_BERT: Architecture = {
   allows: { bothDirections: true, layerNorm: true },
@@ -24,14 +35,15 @@ export const MODERN_BERT: Architecture = {
 };
 
 /**
- * ModernBERT's encoder: norms before each half of a layer (the first layer's attention reads the embeddings' own), GeGLU, and
- * most layers with a window on both sides and rotary positions of another base. Source: "ModernBERT" (arXiv 2412.13663).
+ * ModernBERT's encoder: norms before each half of a layer (the first layer's attention reads the embeddings' own), GeGLU or SwiGLU,
+ * and most layers with a window on both sides and rotary positions of another base. Source: "ModernBERT" (arXiv 2412.13663).
  */
 function buildModernBert(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const keys = ArchitectureKeys.of(b.file.metadata);
   const window = keys.window();
   const slides = window > 0 ? keys.windowLayers(h.blockCount, { period: PERIOD, fullFirst: true }) : [];
   const base = keys.ropeBase(h.ropeFreqBase, "_swa");
+  const activation = activationOf(keys);
   const eps = h.epsilon;
   const tokens = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
   const x = layerNorm(b, tokens, "token_embd_norm", eps);
@@ -50,8 +62,15 @@ function buildModernBert(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
 
     const ffnIn = layerNorm(b, x, name("ffn_norm"), eps);
-    const ffn = glu(b, ffnIn, name("ffn_up"), name("ffn_up"), h.feedForwardLength, "gelu");
+    const ffn = glu(b, ffnIn, name("ffn_up"), name("ffn_up"), h.feedForwardLength, activation);
     linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
   }
   return layerNorm(b, x, "output_norm", eps);
+}
+
+function activationOf(keys: ArchitectureKeys): Activation {
+  const key = "hidden_activation";
+  const name = keys.metadata.getString(keys.name(key), "gelu");
+  if (Object.hasOwn(ACTIVATIONS, name)) return ACTIVATIONS[name];
+  return keys.refuse(key, quote(name), Object.keys(ACTIVATIONS).map(quote).join(", "));
 }
