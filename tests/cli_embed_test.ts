@@ -142,3 +142,14 @@ Deno.test("cli: embed that is stopped with Ctrl-C leaves nothing behind", async 
     assertEquals(namesIn(folder), ["model.gguf", "texts.jsonl"]);
   });
 });
+
+Deno.test("cli: generate with an encoder says what to use instead", async () => {
+  await withFolder(async (folder) => {
+    const model = join(folder, "encoder.gguf");
+    await Deno.writeFile(model, synthesize({ architecture: "bert", types: ["Q8_0"], layers: 1, seed: 3 }));
+    const { code, stderr } = await run(["generate", "--prompt", "a fox", "--model", model]);
+    assertEquals(code, 1);
+    const says = 'The model "encoder" gives vectors for texts and generates no text: use deno task embed';
+    assertStringIncludes(stderr, says);
+  });
+});

@@ -4,7 +4,7 @@ import { loadEngine, type LoadOptions } from "../engine/load.ts";
 import type { Engine, KvType } from "../engine/types.ts";
 import { type Architecture, synthesize } from "./synth/synth.ts";
 
-const ARCHITECTURES: readonly Architecture[] = ["qwen3", "qwen35", "lfm2", "granitehybrid"];
+const ARCHITECTURES: readonly Architecture[] = ["qwen3", "qwen35", "lfm2", "granitehybrid", "gpt-oss"];
 
 /** Some of them share long beginnings. */
 export const PROMPTS: readonly number[][] = Array.from({ length: 24 }, (_, i) => [
