@@ -5,15 +5,23 @@ export const NAME = "compy";
 /** The same as in deno.json. */
 export const VERSION = "0.1.0";
 
-/** Where compy stands: the repository's root, or the folder of the bundled program; packages keep the repository's layout. */
-const ROOT = new URL("./", import.meta.url);
+/** The Deno that packages bring and start. */
+export const DENO_VERSION = "2.9.6";
 
 /** Whether this is a checkout, where cargo builds the libraries, and not a bundle. */
 export const FROM_SOURCE = import.meta.url.endsWith(".ts");
 
+/** The repository's root, or the folder of the package or release, whose JavaScript is in `js/`; the rest is laid out alike. */
+const ROOT = new URL(FROM_SOURCE ? "./" : "../", import.meta.url);
+
 /** A file or folder (ends in "/") that comes with compy, by its path from the repository's root. */
 export function shipped(path: string): URL {
   return new URL(path, ROOT);
+}
+
+/** A module that is started and not imported, such as a worker's, by its path from the repository's root. */
+export function shippedModule(path: string): URL {
+  return FROM_SOURCE ? shipped(path) : shipped(`js/${path.replace(/\.ts$/, ".js")}`);
 }
 
 /** The package that holds the libraries for a platform, in Node's words: `linux`, `x64`. */

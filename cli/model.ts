@@ -1,12 +1,13 @@
 import { basename, fromFileUrl } from "@std/path";
 import { type LoadedEngine, loadEngine, type LoadOptions, loadReloadingEngine } from "../engine/load.ts";
 import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS } from "../engine/types.ts";
+import { shipped } from "../package.ts";
 import type { Flags } from "./flags.ts";
 import { explained } from "../lib/system_errors.ts";
 import { err, ProgressLine } from "./terminal.ts";
 
 /** The model that comes with compy. */
-const DEMO_MODEL = new URL("../models/demo.gguf", import.meta.url);
+const DEMO_MODEL = shipped("models/demo.gguf");
 
 /** Bounds of the options that several commands have. */
 export const MAX_THREADS = 1024;

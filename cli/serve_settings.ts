@@ -1,13 +1,14 @@
 import { fromFileUrl } from "@std/path";
 import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS } from "../engine/types.ts";
+import { FROM_SOURCE, shipped } from "../package.ts";
 import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS } from "../routes/serve.ts";
 import { DEFAULT_CACHE_MB, MAX_CACHE_MB } from "./prompt_cache.ts";
 import { MAX_CONTEXT, MAX_KV_MB, MAX_PARALLEL, MAX_THREADS } from "./model.ts";
 import { PATH_PREFIX } from "../routes/path_prefix.ts";
 import { choice, count, onOff, path, paths, type Settings, text, texts } from "./settings.ts";
 
-/** The only folder that the task may write to. */
-const DEFAULT_DATA = fromFileUrl(new URL("../.compy", import.meta.url));
+/** The only folder that the task may write to; of an installed server the one where it was started. */
+const DEFAULT_DATA = FROM_SOURCE ? fromFileUrl(shipped(".compy")) : ".compy";
 
 /**
  * All settings of the server, each described once: its flag, its environment variable, its key in the config file and its line
@@ -101,7 +102,9 @@ export const SERVE_SETTINGS = {
     writes: true,
     default: DEFAULT_DATA,
     words: ["none"],
-    help: 'the folder of files and batches (default: .compy beside the program); "none" serves without them',
+    help: `the folder of files and batches (default: .compy ${
+      FROM_SOURCE ? "beside the program" : "here"
+    }); "none" serves without them`,
   }),
   openHealth: onOff({ help: "/health wants no key" }),
   cors: texts("ORIGIN", {

@@ -1,11 +1,13 @@
 import { delay } from "@std/async/delay.js";
 import { fromFileUrl, resolve } from "@std/path";
+import { installedLibraries, LIBRARY_VARIABLE } from "../ffi/find.ts";
+import { shipped, shippedModule } from "../package.ts";
 import { listening } from "./address.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { pathsWritten } from "./settings.ts";
 
-const MAIN = fromFileUrl(new URL("../main.ts", import.meta.url));
-const CONFIG = fromFileUrl(new URL("../deno.json", import.meta.url));
+const MAIN = fromFileUrl(shippedModule("main.ts"));
+const CONFIG = fromFileUrl(shipped("deno.json"));
 /** Said to a child, which ends when its parent is gone: its standard input ends then. */
 export const SUPERVISED = "COMPY_SUPERVISED";
 
@@ -85,6 +87,7 @@ export class Restarts {
 function childCommand(args: readonly string[], { values }: ServeSettings): Deno.Command {
   const port = values.unix === undefined ? ["--port", `${portOf(values)}`] : [];
   const given = withoutPort(args);
+  const libraries = installedLibraries();
   return new Deno.Command(Deno.execPath(), {
     args: [
       "run",
@@ -93,13 +96,14 @@ function childCommand(args: readonly string[], { values }: ServeSettings): Deno.
       "--config",
       CONFIG,
       ...grants(values),
+      ...libraries === undefined ? [] : [`--allow-ffi=${libraries}`],
       MAIN,
       "serve",
       ...given,
       ...port,
       "--supervise=false",
     ],
-    env: { [SUPERVISED]: "1" },
+    env: { [SUPERVISED]: "1", ...libraries !== undefined && { [LIBRARY_VARIABLE]: libraries } },
     stdin: "piped",
     stdout: "piped",
     stderr: "inherit",

@@ -111,6 +111,14 @@ function packaged(file: string, around: Surroundings): Candidate {
   }
 }
 
+/** The folder where a package or a release has the libraries, for a process that this one starts; undefined in a checkout. */
+export function installedLibraries(): string | undefined {
+  if (FROM_SOURCE && namedLibrary() === undefined) return undefined;
+  const places = candidates({ what: "kernels", name: "compy", crate: "rust-kernels" });
+  const found = places.find((place) => !("missing" in place) && isFile(place.path));
+  return found && dirname(found.path);
+}
+
 /** In Node's words, which npm's `os` and `cpu` are written in. */
 export function thisPlatform(): { os: string; cpu: string } {
   const { os, arch } = Deno.build;
@@ -121,15 +129,35 @@ function surroundings(): Surroundings {
   return {
     named: namedLibrary(),
     program: fromFileUrl(shipped("./")),
-    resolve: (name) => fromFileUrl(new URL("./", import.meta.resolve(`${name}/package.json`))),
+    resolve: (name) => dirname(nodeResolve(`${name}/package.json`)),
     fromSource: FROM_SOURCE,
-    isFolder: (path) => {
-      try {
-        return Deno.statSync(path).isDirectory;
-      } catch {
-        return false;
-      }
-    },
+    isFolder: (path) => stat(path)?.isDirectory ?? false,
+  };
+}
+
+function isFile(path: string): boolean {
+  return stat(path)?.isFile ?? false;
+}
+
+function stat(path: string): Deno.FileInfo | undefined {
+  try {
+    return Deno.statSync(path);
+  } catch {
+    return undefined;
+  }
+}
+
+/** As Node finds packages, which Deno does too; not imported, since browsers have no such module. */
+function nodeResolve(specifier: string): string {
+  const { createRequire } = (globalThis as Runtime).process!.getBuiltinModule("node:module");
+  return createRequire(shipped("package.json")).resolve(specifier);
+}
+
+interface Runtime {
+  readonly process?: {
+    getBuiltinModule(name: "node:module"): {
+      createRequire(from: URL): { resolve(specifier: string): string };
+    };
   };
 }
 

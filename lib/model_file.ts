@@ -1,8 +1,9 @@
 import { fromFileUrl } from "@std/path";
+import { shipped } from "../package.ts";
 import { CompyError, modelFileError } from "./errors.ts";
 
 /** The model that comes with compy. */
-const DEMO_MODEL = new URL("../models/demo.gguf", import.meta.url);
+const DEMO_MODEL = shipped("models/demo.gguf");
 
 /**
  * The path of a model's file, by default that of the demo model. Throws CompyError model_not_found where it cannot be read, or is no

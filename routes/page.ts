@@ -1,9 +1,10 @@
 import type { Env as HonoEnv, Hono, Schema } from "hono";
 import { etag } from "hono/etag";
 import { secureHeaders } from "hono/secure-headers";
+import { shipped } from "../package.ts";
 
-/** What stands in the folder beside this file is served as it is: plain HTML, CSS and JavaScript, nothing is built. */
-const FOLDER = new URL("./page/", import.meta.url);
+/** What stands in this folder is served as it is: plain HTML, CSS and JavaScript, nothing is built. */
+const FOLDER = shipped("routes/page/");
 
 const TYPES: Readonly<Record<string, string>> = {
   html: "text/html; charset=utf-8",

@@ -22,7 +22,7 @@ const LAYERS: readonly Layer[] = [
   {
     files: /^cli\//,
     imports:
-      /^(lib\/|cli\/|routes\/|jobs\/|bench\/|engine\/answers\/|doctor\/doctor\.ts$|engine\/(types|load|inspect|fingerprint|prompt_cache\/admin|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
+      /^(lib\/|cli\/|routes\/|jobs\/|bench\/|engine\/answers\/|doctor\/doctor\.ts$|ffi\/find\.ts$|engine\/(types|load|inspect|fingerprint|prompt_cache\/admin|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
     why:
       "commands know the engine by its public face: types.ts, load.ts, inspect.ts, fingerprint.ts, models/, prompt_cache/admin.ts and convert/convert.ts",
   },
@@ -148,6 +148,9 @@ const LAYERS: readonly Layer[] = [
 /** What everybody may import: names, and where the files that come with compy stand. */
 const SHARED = "package.ts";
 
+/** What is not packed, and the one file that knows where compy stands. */
+const FINDS_ITSELF = /^(package\.ts$|tools\/|bench\/)/;
+
 const TEST = /^(tests|tools\/parity)\/|_test\.ts$|(^|\/)testing[^/]*\.ts$|(^|\/)bad_files\.ts$/;
 
 /** What is wrong with a file's imports, in words. `file` is its path from the repository's root. */
@@ -155,17 +158,34 @@ export function check(file: string, source: string): string[] {
   if (TEST.test(file)) return [];
   const layer = LAYERS.find(({ files }) => files.test(file));
   if (!layer) return [`${file} belongs to no layer; add its folder to tools/layers.ts`];
-  return importsOf(file, source).flatMap((target) => {
-    if (TEST.test(target)) return [`${file} imports ${target}: only tests may import what tests are made of`];
-    return target === SHARED || layer.imports.test(target) ? [] : [`${file} imports ${target}: ${layer.why}`];
-  });
+  const own = FINDS_ITSELF.test(file) ? [] : pathsOf(file, source);
+  return [
+    ...own,
+    ...importsOf(file, source).flatMap((target) => {
+      if (TEST.test(target)) {
+        return [`${file} imports ${target}: only tests may import what tests are made of`];
+      }
+      return target === SHARED || layer.imports.test(target)
+        ? []
+        : [`${file} imports ${target}: ${layer.why}`];
+    }),
+  ];
+}
+
+/** Paths that a bundle would break: its modules stand elsewhere. */
+function pathsOf(file: string, source: string): string[] {
+  if (!/\bimport\.meta\.(url|dirname|filename|resolve)\b/.test(withoutComments(source))) return [];
+  return [`${file} asks where it stands: files that come with compy are found by shipped() of ${SHARED}`];
 }
 
 /** The files of this repository that a source imports, by their paths from its root. */
 export function importsOf(file: string, source: string): string[] {
-  const code = source.replace(/\/\*.*?\*\/|(?<!:)\/\/[^\n]*/gs, "");
-  return [...code.matchAll(/\b(?:from|import)\s*\(?\s*"(\.[^"]*)"/g)]
+  return [...withoutComments(source).matchAll(/\b(?:from|import)\s*\(?\s*"(\.[^"]*)"/g)]
     .map(([, target]) => new URL(target, `file:///${file}`).pathname.slice(1));
+}
+
+function withoutComments(source: string): string {
+  return source.replace(/\/\*.*?\*\/|(?<!:)\/\/[^\n]*/gs, "");
 }
 
 /** TypeScript files under a folder, without what is built or fetched. */

@@ -73,6 +73,15 @@ Deno.test("layers: imports against the flow are named, with the rule", () => {
   }
 });
 
+Deno.test("layers: a packed file does not ask where it stands", () => {
+  const source = 'const FILE = new URL("x", import.meta.url); if (import.meta.main) run();';
+  assertStringIncludes(check("engine/load.ts", source)[0], "engine/load.ts asks where it stands");
+  for (const file of ["package.ts", "tools/build.ts", "engine/load_test.ts"]) {
+    assertEquals(check(file, source), []);
+  }
+  assertEquals(check("engine/load.ts", "if (import.meta.main) run(); // import.meta.url"), []);
+});
+
 Deno.test("layers: a file outside all folders is a problem of its own", () => {
   assertEquals(check("extra/x.ts", ""), [
     "extra/x.ts belongs to no layer; add its folder to tools/layers.ts",

@@ -1,7 +1,8 @@
+import { shipped } from "../../../package.ts";
 import type { Gpu } from "./device.ts";
 import { fits, parseTunings, TUNING_FILE, tuningProblem, type TuningTable } from "./kernels/tuning.ts";
 
-const FILE = new URL(`../../../${TUNING_FILE}`, import.meta.url);
+const FILE = shipped(TUNING_FILE);
 
 /** What a sweep has found for an adapter. A file that says nothing usable of it is told of, once, and not used. */
 export async function readTunings(

@@ -1,0 +1,97 @@
+/** The npm packages: the main one for everybody, and one with the libraries for each platform. */
+import { join } from "@std/path";
+import { libraryFile, thisPlatform } from "../../ffi/find.ts";
+import { DENO_VERSION, NAME, platformPackage, VERSION } from "../../package.ts";
+import { type DenoJson, installedConfig } from "./commands.ts";
+import { nodeLauncher } from "./launchers.ts";
+import { LIBRARIES } from "./libraries.ts";
+import { run } from "./run.ts";
+
+/** The platforms that releases have libraries for, in Node's words. */
+const PLATFORMS = [["linux", "x64"], ["linux", "arm64"], ["darwin", "arm64"], ["darwin", "x64"]];
+
+const ABOUT = {
+  version: VERSION,
+  description: "GGUF language models on Deno: an OpenAI-compatible server, durable batches, a library",
+  license: "MIT",
+  type: "module",
+};
+
+/** What both the packages and the release folder have, by its path from the repository's root. */
+const SHIPPED = ["LICENSE", "README.md", "CHANGELOG.md", "models/demo.gguf"];
+
+/** Copies what is shipped beside the JavaScript. */
+export async function copyShipped(root: string, folder: string): Promise<void> {
+  for (const path of [...SHIPPED, ...await pageFiles(root)]) await copy(root, folder, path);
+}
+
+/** The page without its tests. */
+async function pageFiles(root: string): Promise<string[]> {
+  const entries = await Array.fromAsync(Deno.readDir(join(root, "routes/page")));
+  return entries.filter(({ isFile, name }) => isFile && !name.endsWith(".ts"))
+    .map(({ name }) => `routes/page/${name}`).sort();
+}
+
+async function copy(root: string, folder: string, path: string): Promise<void> {
+  const to = join(folder, path);
+  await Deno.mkdir(join(to, ".."), { recursive: true });
+  await Deno.copyFile(join(root, path), to);
+}
+
+/** Writes the main package into a folder that has the bundle in `js/`. */
+export async function writeMainPackage(root: string, json: DenoJson, folder: string): Promise<void> {
+  await copyShipped(root, folder);
+  // Where nobody hoists, the libraries' package is a link to elsewhere, which the launcher follows.
+  const { os, cpu } = thisPlatform();
+  await Deno.writeTextFile(
+    join(folder, "deno.json"),
+    installedConfig(json, [`../${platformPackage(os, cpu)}`]),
+  );
+  await Deno.writeTextFile(join(folder, "bin.js"), await nodeLauncher(json), { mode: 0o755 });
+  await writeJson(join(folder, "package.json"), {
+    name: NAME,
+    ...ABOUT,
+    keywords: ["gguf", "llm", "openai", "deno", "inference"],
+    bin: { [NAME]: "bin.js" },
+    exports: { ".": { types: "./js/mod.d.ts", default: "./js/mod.js" }, "./package.json": "./package.json" },
+    files: ["bin.js", "deno.json", "js", "models", "routes", "CHANGELOG.md"],
+    engines: { node: ">=20" },
+    dependencies: { deno: DENO_VERSION },
+    optionalDependencies: Object.fromEntries(
+      PLATFORMS.map(([os, cpu]) => [platformPackage(os, cpu), VERSION]),
+    ),
+  });
+}
+
+/** Writes the package of this machine's platform, with the libraries of a folder. */
+export async function writePlatformPackage(root: string, libraries: string, folder: string): Promise<void> {
+  const { os, cpu } = thisPlatform();
+  await copy(root, folder, "LICENSE");
+  const files = LIBRARIES.map(({ name }) => libraryFile(name));
+  for (const file of files) await copy(libraries, folder, file);
+  await Deno.writeTextFile(
+    join(folder, "README.md"),
+    `The libraries of ${NAME} for ${os} on ${cpu}. They come with \`${NAME}\`.\n`,
+  );
+  await writeJson(join(folder, "package.json"), {
+    name: platformPackage(os, cpu),
+    ...ABOUT,
+    description: `The native libraries of ${NAME} for ${os} on ${cpu}`,
+    os: [os],
+    cpu: [cpu],
+    files,
+    preferUnplugged: true,
+  });
+}
+
+/** Packs a package's folder. Returns the tarball's path in `dist`, and the files in it. */
+export async function pack(folder: string, dist: string): Promise<{ path: string; files: string[] }> {
+  const [{ filename, files }] = JSON.parse(
+    await run("npm", ["pack", "--json", "--ignore-scripts", "--pack-destination", dist], { cwd: folder }),
+  );
+  return { path: join(dist, filename), files: files.map((file: { path: string }) => file.path) };
+}
+
+async function writeJson(path: string, value: unknown): Promise<void> {
+  await Deno.writeTextFile(path, JSON.stringify(value, null, 2) + "\n");
+}

@@ -1,0 +1,93 @@
+/**
+ * Builds what is published (`deno task release`) into dist/: the npm packages, the release folder for this platform as a tar, and
+ * their checksums. docs/RELEASING.md says what is in them.
+ */
+import { parseArgs } from "@std/cli/parse_args.js";
+import { basename, fromFileUrl, join, resolve } from "@std/path";
+import { libraryFile } from "../../ffi/find.ts";
+import { VERSION } from "../../package.ts";
+import { bundle } from "./bundle.ts";
+import type { DenoJson } from "./commands.ts";
+import { folderName, tar, writeReleaseFolder } from "./folder.ts";
+import { buildLibraries, LIBRARIES, neededGlibc } from "./libraries.ts";
+import { pack, writeMainPackage, writePlatformPackage } from "./npm.ts";
+
+const ROOT = fromFileUrl(new URL("../../", import.meta.url));
+const DIST = join(ROOT, "dist");
+
+const HELP = `Build what is published into dist/.
+
+Usage: deno task release [--libraries DIR]
+
+  --libraries DIR  take the native libraries from there instead of building them
+  --help           this text
+`;
+
+async function release(libraries: string | undefined): Promise<void> {
+  const json: DenoJson = JSON.parse(await Deno.readTextFile(join(ROOT, "deno.json")));
+  if (json.version !== VERSION) {
+    throw new Error(`package.ts must have the version of deno.json, ${json.version} (got ${VERSION})`);
+  }
+  await Deno.remove(DIST, { recursive: true }).catch(() => {});
+  const folders = {
+    libraries: join(DIST, "libraries"),
+    main: join(DIST, "npm"),
+    platform: join(DIST, "npm-platform"),
+    release: join(DIST, folderName()),
+  };
+  for (const folder of Object.values(folders)) await Deno.mkdir(folder, { recursive: true });
+
+  if (libraries === undefined) await buildLibraries(ROOT, folders.libraries);
+  else await copyLibraries(libraries, folders.libraries);
+  if (Deno.build.os === "linux") await checkGlibc(folders.libraries);
+
+  say("Bundling …");
+  await bundle(ROOT, ["main.ts"], join(folders.main, "js"));
+  await bundle(ROOT, ["main.ts"], join(folders.release, "js"));
+  await writeMainPackage(ROOT, json, folders.main);
+  await writePlatformPackage(ROOT, folders.libraries, folders.platform);
+  await writeReleaseFolder(ROOT, json, folders.libraries, folders.release);
+
+  say("Packing …");
+  const packed = [
+    (await pack(folders.main, DIST)).path,
+    (await pack(folders.platform, DIST)).path,
+    await tar(folders.release, DIST),
+  ];
+  await writeSums(packed);
+}
+
+async function copyLibraries(from: string, to: string): Promise<void> {
+  for (const { name } of LIBRARIES) {
+    await Deno.copyFile(join(from, libraryFile(name)), join(to, libraryFile(name)));
+  }
+}
+
+async function checkGlibc(folder: string): Promise<void> {
+  for (const { name } of LIBRARIES) {
+    const file = libraryFile(name);
+    say(`${file} needs glibc ${await neededGlibc(join(folder, file))}`);
+  }
+}
+
+/** SHA256SUMS, as `sha256sum --check` reads it. */
+async function writeSums(paths: readonly string[]): Promise<void> {
+  const lines = [];
+  for (const path of paths) {
+    const bytes = await Deno.readFile(path);
+    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)).toHex();
+    lines.push(`${digest}  ${basename(path)}\n`);
+    say(`${(bytes.length / 1e6).toFixed(1).padStart(6)} MB  ${basename(path)}`);
+  }
+  await Deno.writeTextFile(join(DIST, "SHA256SUMS"), lines.join(""));
+}
+
+function say(text: string): void {
+  Deno.stderr.writeSync(new TextEncoder().encode(text + "\n"));
+}
+
+if (import.meta.main) {
+  const flags = parseArgs(Deno.args, { string: ["libraries"], boolean: ["help"] });
+  if (flags.help) Deno.stdout.writeSync(new TextEncoder().encode(HELP));
+  else await release(flags.libraries && resolve(Deno.env.get("INIT_CWD") ?? ".", flags.libraries));
+}
