@@ -13,6 +13,11 @@ interface Layer {
 const LAYERS: readonly Layer[] = [
   { files: /^package\.ts$/, imports: /^$/, why: "names and paths stand alone" },
   { files: /^main\.ts$/, imports: /^cli\//, why: "main.ts only starts the command line" },
+  {
+    files: /^examples\//,
+    imports: /^examples\//,
+    why: 'examples are programs of others: they import "compy"',
+  },
   { files: /^mod\.ts$/, imports: /^lib\//, why: "mod.ts only names what of lib/ is public" },
   {
     files: /^lib\//,
