@@ -7,17 +7,19 @@ import { unanswered } from "./batch_link.ts";
 import { errorsPath } from "../lib/batch.ts";
 import { LINE_LIMITS } from "../lib/lines.ts";
 import { type BatchWorld } from "./batch_world.ts";
+import { jobShape, noteTo, TABLE_FLAGS } from "./batch_table.ts";
 import { Flags, UsageError } from "./flags.ts";
 
 const HELP =
   `End a job for good: what was answered goes to its output, the rest to its errors as "batch_cancelled".
 
-Usage: deno task batch cancel IN.jsonl --out OUT.jsonl [options]
+Usage: deno task batch cancel IN --out OUT [options]
 
   --out FILE      the --out of the job
   --errors FILE   the --errors of the job (default: OUT.errors.jsonl for OUT.jsonl)
   --json          one JSON object: {"event":"cancelled","completed","failed"}
   --help          this text
+  of a table      the options of batch run that say what is asked: --prompt, --system, --schema, …
 
 Works on a job that another process runs, which ends it then (this command waits for that), and on one that has
 stopped; no model is loaded. To stop a job that is to be resumed later, press Ctrl-C where it runs.
@@ -32,15 +34,16 @@ const POLL_MS = 100;
 const PARALLEL = 256;
 
 /** `batch cancel …`. Returns the exit code. */
-export async function cancelCommand(args: readonly string[], { host }: BatchWorld): Promise<number> {
-  const flags = new Flags(args, { values: ["out", "errors"], operands: ["IN.jsonl"] });
+export async function cancelCommand(args: readonly string[], world: BatchWorld): Promise<number> {
+  const { host } = world;
+  const flags = new Flags(args, { values: ["out", "errors", ...TABLE_FLAGS], operands: ["IN"] });
   if (flags.help) {
     host.out(HELP);
     return 0;
   }
   const output = flags.text("out");
   if (output === undefined) throw new UsageError("--out is missing: the output of the job");
-  const input = flags.operand("IN.jsonl");
+  const input = flags.operand("IN");
   const errors = flags.text("errors") ?? errorsPath(output);
 
   let state = await readJobState(diskStorage, output);
@@ -54,7 +57,8 @@ export async function cancelCommand(args: readonly string[], { host }: BatchWorl
     const { settings } = state.identity;
     const execute = () => Promise.reject(unanswered());
     const connect = () => Promise.resolve({ execute, settings });
-    await runBatch({ input, output, errors, parallel: PARALLEL, limits: LINE_LIMITS, connect });
+    const { openInput } = await jobShape(flags, input, output, noteTo(world, flags));
+    await runBatch({ input, output, errors, openInput, parallel: PARALLEL, limits: LINE_LIMITS, connect });
     state = await readJobState(diskStorage, output);
   }
   await forgetCancel(output);

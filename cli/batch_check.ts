@@ -1,8 +1,8 @@
 import { checkInput } from "../jobs/check.ts";
 import type { LineRefusal } from "../jobs/request.ts";
-import { openJsonLines } from "../jobs/input.ts";
 import { diskStorage } from "../jobs/storage.ts";
 import { GENERATION_URLS } from "../routes/generations.ts";
+import { jobShape, noteTo, TABLE_FLAGS } from "./batch_table.ts";
 import { bodyExaminer } from "./batch_bodies.ts";
 import { plainText } from "./batch_reporter.ts";
 import { LINE_LIMITS } from "../lib/lines.ts";
@@ -12,17 +12,21 @@ import { Flags, UsageError } from "./flags.ts";
 const HELP = `Check a batch file without running it: no model is loaded and nothing is written.
 
 Usage: deno task batch check IN.jsonl [options]
+       deno task batch check IN.csv --prompt "… {column} …" [options]
 
   --endpoint URL   all lines must name this endpoint, as a batch of the server wants it
                    (${GENERATION_URLS.join(" or ")})
   --json           one JSON object a line: {"event":"refused","line","custom_id","code","message","param"} for each
                    bad line, then {"event":"checked","lines","bad","bytes"}
   --help           this text
+  of a table       the options of batch run that say what is asked: --prompt, --system, --schema, …
 
 Prints each bad line with its number and the reason: invalid JSON or UTF-8, no custom_id or one that an earlier line
 uses, a method other than POST, an unknown endpoint, "stream":true, nesting that is too deep; and in the body fields that
 the endpoint refuses, and schemas, grammars and tools that no answer could follow. Whether the model is the one that runs,
-whether its template takes the conversation, and whether that fits the context, is known only when the line runs.
+whether its template takes the conversation, and whether that fits the context, is known only when the line runs
+(--dry-run of batch run tells that). Of a table: columns that the prompt names and the table has not, rows that are broken, and
+rows with nothing to ask.
 
 The file is read as a stream: memory grows by 30 bytes a line, not with the lines' length.
 Exit code: 0 all lines are good, 1 some are bad or the file cannot be read, 2 wrong usage.
@@ -32,8 +36,9 @@ Example:
 `;
 
 /** `batch check …`. Returns the exit code. */
-export async function checkCommand(args: readonly string[], { host }: BatchWorld): Promise<number> {
-  const flags = new Flags(args, { values: ["endpoint"], operands: ["IN.jsonl"] });
+export async function checkCommand(args: readonly string[], world: BatchWorld): Promise<number> {
+  const { host } = world;
+  const flags = new Flags(args, { values: ["endpoint", ...TABLE_FLAGS], operands: ["IN"] });
   if (flags.help) {
     host.out(HELP);
     return 0;
@@ -42,12 +47,13 @@ export async function checkCommand(args: readonly string[], { host }: BatchWorld
   if (endpoint !== undefined && !GENERATION_URLS.includes(endpoint)) {
     throw new UsageError(`--endpoint must be ${GENERATION_URLS.join(" or ")} (got "${endpoint}")`);
   }
-  const name = flags.operand("IN.jsonl");
+  const name = flags.operand("IN");
+  const { openInput } = await jobShape(flags, name, undefined, noteTo(world, flags));
   const tell = flags.json
     ? ({ customId, ...refusal }: LineRefusal) =>
       host.out(`${JSON.stringify({ event: "refused", custom_id: customId, ...refusal })}\n`)
     : ({ message }: LineRefusal) => host.out(`${plainText(`${name}: ${message}`)}\n`);
-  const input = await openJsonLines(diskStorage, name);
+  const input = await openInput(diskStorage, name);
   try {
     const check = await checkInput(input, name, { ...LINE_LIMITS, endpoint }, tell, {
       examine: bodyExaminer(),

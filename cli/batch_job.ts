@@ -2,6 +2,8 @@ import type { InputLimits } from "../jobs/check.ts";
 import { BatchError } from "../jobs/errors.ts";
 import { JsonReporter, TextReporter } from "./batch_reporter.ts";
 import { type AnswerOrder, runBatch } from "../jobs/runner.ts";
+import type { OpenInput } from "../jobs/input.ts";
+import type { Execute } from "../jobs/runner.ts";
 import type { NatsTarget } from "../jobs/nats/connection.ts";
 import { whenReady } from "../jobs/when_ready.ts";
 import { openWorkers } from "./batch_nats.ts";
@@ -24,6 +26,10 @@ export interface JobArguments {
   readonly output: string;
   readonly errors: string;
   readonly engine: EngineOptions;
+  /** How the input is read and the output written; by default both are JSONL. */
+  readonly openInput?: OpenInput;
+  /** Answers as `execute` does; what the job can not use is a failure of its line. */
+  readonly judged?: (execute: Execute) => Execute;
   /** Where workers are that answer the lines; without it an engine in this process does. */
   readonly nats?: NatsTarget;
   /** What lines may be; by default any that the server's batches take. */
@@ -56,6 +62,7 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
   const link = new JobLink(run.output, () => host.now(), () => {
     reporter.note("Cancelled: lines without an answer will get none");
   });
+  const { judged = (execute) => execute } = run;
   let engine: LineEngine | undefined;
   let ended = false;
   try {
@@ -63,6 +70,7 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
       input: run.input,
       output: run.output,
       errors: run.errors,
+      openInput: run.openInput,
       limits: run.limits ?? LINE_LIMITS,
       ...inFlight(run),
       order: run.order,
@@ -77,7 +85,7 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
         engine = run.nats === undefined
           ? await openLocal(run.engine, world)
           : await openWorkers(run.nats, run.engine, { drainSignal, note: (text) => reporter.note(text) });
-        return { ...engine, execute: link.wrap(engine.execute) };
+        return { ...engine, execute: link.wrap(judged(engine.execute)) };
       },
     });
     ended = result.state !== "stopped";

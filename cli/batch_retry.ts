@@ -4,17 +4,19 @@ import { runJob } from "./batch_job.ts";
 import { errorsPath } from "../lib/batch.ts";
 import { LINE_LIMITS } from "../lib/lines.ts";
 import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, ENGINE_SWITCHES, engineOptions } from "./batch_world.ts";
+import { jobShape, noteTo, TABLE_FLAGS } from "./batch_table.ts";
 import { Flags, UsageError } from "./flags.ts";
 
 const HELP = `Answer the failed lines of a job again, and replace their errors by the new answers.
 
-Usage: deno task batch retry-errors IN.jsonl --out OUT.jsonl [options]
+Usage: deno task batch retry-errors IN --out OUT [options]
 
   --out FILE       the --out of a job that is done
   --errors FILE    the --errors of the job (default: OUT.errors.jsonl for OUT.jsonl)
 ${ENGINE_HELP}
   --json           print the progress as JSON lines, at last {"event":"merged","completed","failed"}
   --help           this text
+  of a table       the options of batch run that say what is asked: --prompt, --system, --schema, …
 
 Only lines in the error file are asked again; those that have a good answer are neither asked nor changed. Lines that
 the check refused would be refused again, and stay errors. Another --ctx or --model than the job's is allowed: longer
@@ -30,9 +32,9 @@ Example:
 /** `batch retry-errors …`. Returns the exit code. */
 export async function retryCommand(args: readonly string[], world: BatchWorld): Promise<number> {
   const flags = new Flags(args, {
-    values: ["out", "errors", ...ENGINE_FLAGS],
+    values: ["out", "errors", ...ENGINE_FLAGS, ...TABLE_FLAGS],
     switches: ENGINE_SWITCHES,
-    operands: ["IN.jsonl"],
+    operands: ["IN"],
   });
   if (flags.help) {
     world.host.out(HELP);
@@ -42,15 +44,13 @@ export async function retryCommand(args: readonly string[], world: BatchWorld): 
   if (output === undefined) throw new UsageError("--out is missing: the output of the job");
   const engine = engineOptions(flags);
   const job = {
-    input: flags.operand("IN.jsonl"),
+    input: flags.operand("IN"),
     output,
     errors: flags.text("errors") ?? errorsPath(output),
   };
-  const note = (message: string) =>
-    flags.json
-      ? world.host.out(`${JSON.stringify({ event: "note", message })}\n`)
-      : world.host.err(`${message}\n`);
-  const retry = await Retry.open(diskStorage, job, LINE_LIMITS);
+  const note = noteTo(world, flags);
+  const { openInput, judged } = await jobShape(flags, job.input, output, note);
+  const retry = await Retry.open(diskStorage, job, LINE_LIMITS, openInput);
   try {
     if (!retry.merged) {
       if (!await retry.prepare()) {
@@ -60,7 +60,7 @@ export async function retryCommand(args: readonly string[], world: BatchWorld): 
         return 0;
       }
       const { files, order } = retry;
-      const code = await runJob({ ...files, order, engine, strict: false, json: flags.json }, world);
+      const code = await runJob({ ...files, judged, order, engine, strict: false, json: flags.json }, world);
       if (code !== 0) {
         if (await retry.hasFailed()) note(`${RETRY_AGAIN}; it begins anew`);
         return code;

@@ -10,15 +10,18 @@ import {
   ENGINE_SWITCHES,
   engineOptions,
 } from "./batch_world.ts";
+import { jobShape, noteTo, TABLE_FLAGS, TABLE_HELP } from "./batch_table.ts";
 import { CACHE_FLAGS } from "./prompt_cache.ts";
 import { Flags, UsageError } from "./flags.ts";
 
 /** Enough for several workers, and for what waits in the queue beside it. */
 const NATS_PARALLEL = { default: 256, max: 65_536 };
 
-const HELP = `Answer a file of requests, one JSON object a line, as OpenAI's batches do.
+const HELP =
+  `Answer a file of requests, one JSON object a line, as OpenAI's batches do; or ask each row of a table.
 
 Usage: deno task batch run IN.jsonl --out OUT.jsonl [options]
+       deno task batch run IN.csv --prompt "… {column} …" --out OUT.csv [options]
 
   --out FILE       where the answers go
   --errors FILE    where refused and failed lines go (default: OUT.errors.jsonl for OUT.jsonl);
@@ -33,7 +36,9 @@ ${ENGINE_HELP}
   --json           print the progress as JSON lines on standard output
   --help           this text
 
-A line of the input:
+${TABLE_HELP}
+
+A line of a JSONL input:
   {"custom_id":"q1","method":"POST","url":"/v1/chat/completions",
    "body":{"model":"demo","messages":[{"role":"user","content":"Hi"}],"max_tokens":50}}
 A line of the output:
@@ -56,12 +61,14 @@ Exit code: 0 all lines are answered (with or without errors among them), 1 stopp
 
 Example:
   deno task batch run questions.jsonl --out answers.jsonl --model qwen3-4b-q4_0.gguf
+  deno task batch run reviews.parquet --prompt "Classify: {text}" --schema sentiment.json --out labelled.parquet
+  deno task batch run prompts.txt --max-tokens 200 --out answers.csv
 `;
 
 /** `batch run …`. Returns the exit code. */
 export async function runCommand(args: readonly string[], world: BatchWorld): Promise<number> {
-  const values = ["out", "errors", "order", ...ENGINE_FLAGS, ...NATS_FLAGS];
-  const flags = new Flags(args, { values, switches: ["strict", ...ENGINE_SWITCHES], operands: ["IN.jsonl"] });
+  const values = ["out", "errors", "order", ...ENGINE_FLAGS, ...NATS_FLAGS, ...TABLE_FLAGS];
+  const flags = new Flags(args, { values, switches: ["strict", ...ENGINE_SWITCHES], operands: ["IN"] });
   if (flags.help) {
     world.host.out(HELP);
     return 0;
@@ -75,13 +82,20 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
   }
   const engine = engineOptions(flags, nats === undefined ? undefined : NATS_PARALLEL);
   if (nats !== undefined) workersBackend(engine.backend);
+  const input = flags.operand("IN");
+  const { isTable, ...shape } = await jobShape(flags, input, output, noteTo(world, flags));
+  const order = answerOrder(flags.text("order"));
+  if (isTable && order === "completed") {
+    throw new UsageError("--order completed is for JSONL: the rows of a table keep their order");
+  }
   const job = {
-    input: flags.operand("IN.jsonl"),
+    ...shape,
+    input,
     output,
     errors: flags.text("errors") ?? errorsPath(output),
     engine,
     nats,
-    order: answerOrder(flags.text("order")),
+    order,
     strict: flags.is("strict"),
     json: flags.json,
   };

@@ -227,7 +227,7 @@ Deno.test("batch run: what goes wrong is told in a sentence, exit code 1", async
 Deno.test("batch: wrong usage is exit code 2 and says what is right", async () => {
   const cases: [string, string][] = [
     ["walk", 'Invalid verb "walk": must be one of run'],
-    ["run", "IN.jsonl is missing"],
+    ["run", "IN is missing"],
     ["run in.jsonl", "--out is missing"],
     ["run in.jsonl --out", "--out needs a value"],
     ["run in.jsonl more.jsonl --out o", 'Found "more.jsonl"'],

@@ -27,7 +27,7 @@ const MAX_TEMPERATURE = 10;
 const MAX_LOGPROBS = 20;
 
 const CHAT_ONLY = ["effort", "think-tokens"];
-const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "max"] as const;
+export const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "max"] as const;
 
 const HELP = `Generate text from one prompt.
 

@@ -94,7 +94,7 @@ export async function checkInput(
   if (lengths.length === 0) {
     throw new BatchError(
       "input_unreadable",
-      `"${name}" must have at least one line: a JSON object on a line of its own`,
+      `"${name}" must have at least one line`,
       false,
     );
   }

@@ -145,5 +145,5 @@ function slotsOf(model: Model): number {
 
 /** Where the errors of a job go that names no other place. */
 export function errorsPath(output: string): string {
-  return `${output.replace(/\.jsonl$/, "")}.errors.jsonl`;
+  return `${output.replace(/\.(jsonl|csv|tsv|parquet)$/, "")}.errors.jsonl`;
 }

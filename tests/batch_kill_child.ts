@@ -1,12 +1,14 @@
+import { openJsonLines } from "../jobs/input.ts";
 import { Retry } from "../jobs/retry.ts";
 import { type AnswerOrder, runBatch } from "../jobs/runner.ts";
 import { diskStorage, type Storage, type StorageFile } from "../jobs/storage.ts";
 import { TEST_LIMITS } from "../jobs/testing.ts";
+import { AnswerForm, openTableInput } from "../tables/tables.ts";
 
 /*
  * Runs a batch job on the real file system with an engine that always answers the same, for batch_kill_job.ts.
- * Arguments: the order of the outputs (`input`, `completed`), or `retry` to answer the failed lines of the job there once
- * more, half of them well; folder, milliseconds per answer, and a point at which the process group is killed:
+ * Arguments: the order of the outputs (`input`, `completed`), `table` for a Parquet file with its answers beside the rows, or
+ * `retry` and `table-retry` to answer the failed lines of the job there once more, half of them well; folder, milliseconds per answer, and a point at which the process group is killed:
  * `sync out.jsonl.journal 3 after` is after its third sync of the journal. Prints how many lines are answered, each time
  * that it is told. The file `executed` gets each line that runs, `points` each point that is passed.
  */
@@ -55,11 +57,26 @@ const storage: Storage = {
   },
 };
 
-const JOB = { input: `${folder}/in.jsonl`, output: `${folder}/out.jsonl`, errors: `${folder}/err.jsonl` };
+const isTable = verb.startsWith("table");
+const ending = isTable ? "parquet" : "jsonl";
+const JOB = {
+  input: `${folder}/in.${ending}`,
+  output: `${folder}/out.${ending}`,
+  errors: `${folder}/err.jsonl`,
+};
+const openInput = isTable
+  ? openTableInput({
+    read: { format: "parquet" },
+    question: { prompt: "{n}", fields: {} },
+    form: new AnswerForm(),
+    write: { format: "parquet" },
+  })
+  : undefined;
 
-function run(files: typeof JOB, order: AnswerOrder) {
+function run(files: typeof JOB, order: AnswerOrder, open = openInput) {
   return runBatch({
     ...files,
+    openInput: open,
     order,
     parallel: 4,
     limits: TEST_LIMITS,
@@ -73,23 +90,24 @@ function run(files: typeof JOB, order: AnswerOrder) {
 }
 
 async function retryErrors(): Promise<void> {
-  const retry = await Retry.open(storage, JOB, TEST_LIMITS);
+  const retry = await Retry.open(storage, JOB, TEST_LIMITS, openInput);
   if (retry.merged || !await retry.prepare()) return;
-  await run(retry.files, retry.order);
+  await run(retry.files, retry.order, openJsonLines);
   await retry.merge();
 }
 
-if (verb === "retry") await retryErrors();
-else await run(JOB, verb as AnswerOrder);
+if (verb.endsWith("retry")) await retryErrors();
+else await run(JOB, isTable ? "input" : verb as AnswerOrder);
 Deno.exit(0);
 
 async function execute({ body }: { body: Record<string, unknown> }) {
-  const n = body.n as number;
+  const n = isTable ? Number((body.messages as { content: string }[])[0].content) : body.n as number;
   await Deno.writeTextFile(`${folder}/executed`, `${n}\n`, { append: true });
   await new Promise((resolve) => setTimeout(resolve, Number(delay) * (0.5 + (n * 7 % 10) / 10)));
-  if (n % (verb === "retry" ? 34 : 17) === 0) return { status: 400, body: { error: { message: `no ${n}` } } };
-  return {
-    status: 200,
-    body: { text: `${n} `.repeat(n * 13 % 400), usage: { prompt_tokens: n, completion_tokens: 1 } },
-  };
+  if (n % (verb.endsWith("retry") ? 34 : 17) === 0) {
+    return { status: 400, body: { error: { message: `no ${n}` } } };
+  }
+  const text = `${n} `.repeat(n * 13 % 400);
+  const answer = isTable ? { choices: [{ message: { content: text } }] } : { text };
+  return { status: 200, body: { ...answer, usage: { prompt_tokens: n, completion_tokens: 1 } } };
 }

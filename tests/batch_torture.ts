@@ -5,16 +5,18 @@
 import { parseArgs } from "@std/cli/parse_args.js";
 import { brokenRuns } from "./batch_crash_job.ts";
 import { brokenRetry } from "./batch_crash_retry.ts";
-import { KillJob, pointsOf } from "./batch_kill_job.ts";
+import { type JobKind, KillJob, pointsOf } from "./batch_kill_job.ts";
 import { KillRetry, retryPoints } from "./batch_kill_retry.ts";
 import { runManyLines } from "./batch_million.ts";
 import { seeded } from "./batch_sim_storage.ts";
 
 const HELP = `Break batch jobs in every way, and look whether a line is lost, doubled or torn.
 
-Usage: deno task batch:torture [--kills N] [--seeds N] [--retry-kills N] [--retry-seeds N] [--lines N] [--seed N]
+Usage: deno task batch:torture [--kills N] [--table-kills N] [--seeds N] [--retry-kills N] [--retry-seeds N] [--lines N]
+                               [--seed N]
 
   --kills N         kill -9 of the process group, half at random moments and half at each point in turn
+  --table-kills N   the same kills of jobs whose input and output are Parquet files
   --seeds N         jobs on a simulated disk with kills, power cuts, ENOSPC and EIO, one to four each
   --retry-kills N   the same kills while retry-errors answers the failed lines of jobs that are done
   --retry-seeds N   the same simulated disks under retry-errors
@@ -52,12 +54,12 @@ async function simulate(
   say(`${count} simulated ${what}, 0 lines lost, doubled or torn: ${JSON.stringify(came)}`);
 }
 
-async function kill(count: number, seed: number): Promise<void> {
-  const atPoints = await killAtPoints(Math.floor(count / 2));
+async function kill(count: number, seed: number, kind: JobKind): Promise<void> {
+  const atPoints = await killAtPoints(Math.floor(count / 2), kind);
   const random = seeded(seed);
   let kills = atPoints;
   for (let jobs = 1; kills < count; jobs++) {
-    const job = await KillJob.make(RANDOM_LINES);
+    const job = await KillJob.make(RANDOM_LINES, kind);
     const most = Math.min(KILLS_OF_A_JOB, count - kills);
     for (;;) {
       // A third of them while it starts, checks and recovers.
@@ -73,12 +75,12 @@ async function kill(count: number, seed: number): Promise<void> {
 }
 
 /** Each point in turn, over and over; the second kill of a job is at a point of its own recovery. */
-async function killAtPoints(count: number): Promise<number> {
-  const points = await pointsOf(POINT_LINES);
-  say(`${points.length} points of a job`);
+async function killAtPoints(count: number, kind: JobKind): Promise<number> {
+  const points = await pointsOf(POINT_LINES, kind);
+  say(`${points.length} points of a job of ${kind === "table" ? "a table" : "lines"}`);
   let kills = 0;
   for (let i = 0; kills < count; i++) {
-    const job = await KillJob.make(POINT_LINES);
+    const job = await KillJob.make(POINT_LINES, kind);
     const next = points[(i * 7 + Math.floor(i / points.length)) % points.length];
     for (const point of [points[i % points.length], next]) {
       if (job.kills < count - kills && await job.run({ delay: 0, point })) break;
@@ -137,7 +139,7 @@ async function manyLines(count: number): Promise<void> {
 }
 
 async function main(args: string[]): Promise<number> {
-  const names = ["kills", "seeds", "retry-kills", "retry-seeds", "lines", "seed"];
+  const names = ["kills", "table-kills", "seeds", "retry-kills", "retry-seeds", "lines", "seed"];
   const flags = parseArgs(args, { string: names, boolean: ["help"] }) as Record<string, string | undefined>;
   const count = (name: string) => Number(flags[name] ?? 0);
   if (flags.help || names.some((name) => !Number.isSafeInteger(count(name)) || count(name) < 0)) {
@@ -147,7 +149,8 @@ async function main(args: string[]): Promise<number> {
   const seed = flags.seed === undefined ? 1 : count("seed");
   if (count("seeds") > 0) await simulate(count("seeds"), seed, "jobs", brokenRuns);
   if (count("retry-seeds") > 0) await simulate(count("retry-seeds"), seed, "retries", brokenRetry);
-  if (count("kills") > 0) await kill(count("kills"), seed);
+  if (count("kills") > 0) await kill(count("kills"), seed, "lines");
+  if (count("table-kills") > 0) await kill(count("table-kills"), seed, "table");
   if (count("retry-kills") > 0) await killRetries(count("retry-kills"), seed);
   if (count("lines") > 0) await manyLines(count("lines"));
   return 0;

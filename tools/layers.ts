@@ -27,7 +27,7 @@ const LAYERS: readonly Layer[] = [
   {
     files: /^cli\//,
     imports:
-      /^(lib\/|cli\/|routes\/|jobs\/|bench\/|engine\/answers\/|doctor\/doctor\.ts$|ffi\/find\.ts$|engine\/(types|load|inspect|fingerprint|prompt_cache\/admin|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
+      /^(lib\/|cli\/|routes\/|jobs\/|tables\/tables\.ts$|bench\/|engine\/answers\/|doctor\/doctor\.ts$|ffi\/find\.ts$|engine\/(types|load|inspect|fingerprint|prompt_cache\/admin|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
     why:
       "commands know the engine by its public face: types.ts, load.ts, inspect.ts, fingerprint.ts, models/, prompt_cache/admin.ts and convert/convert.ts",
   },
@@ -45,6 +45,11 @@ const LAYERS: readonly Layer[] = [
     files: /^routes\//,
     imports: /^(routes\/|engine\/types\.ts$|jobs\/(service|types|json_depth)\.ts$)/,
     why: "HTTP knows the engine's types, the batch service and nothing behind them",
+  },
+  {
+    files: /^tables\//,
+    imports: /^(tables\/|jobs\/(input|outputs|lines|results|storage|errors|check|answers|dispatch)\.ts$)/,
+    why: "tables become the lines of a job, and its answers tables; they know no model and no endpoint",
   },
   {
     files: /^jobs\/nats\//,

@@ -1,0 +1,169 @@
+import { type OpenInput, openJsonLines } from "../jobs/input.ts";
+import type { Execute } from "../jobs/runner.ts";
+import {
+  AnswerForm,
+  openTableInput,
+  OUTPUT_FORMATS,
+  type OutputFormat,
+  TABLE_FORMATS,
+  type TableFormat,
+  TEXT_COLUMN,
+} from "../tables/tables.ts";
+import { bodyExaminer } from "./batch_bodies.ts";
+import type { BatchWorld } from "./batch_world.ts";
+import { type Flags, UsageError } from "./flags.ts";
+import { EFFORTS } from "./generate.ts";
+
+/** Options that say what the rows of a table are asked, and how it is read. */
+const QUESTION_FLAGS = [
+  "prompt",
+  "system",
+  "schema",
+  "max-tokens",
+  "temperature",
+  "effort",
+  "separator",
+  "prefix",
+];
+
+export const TABLE_FLAGS = [...QUESTION_FLAGS, "in-format", "out-format"];
+
+export const TABLE_HELP = `Rows of a table (IN.csv, .tsv, .parquet, or .txt with a prompt a line):
+  --prompt TEXT    what each row is asked; {column} stands for its cell, {{ and }} for braces
+                   (default for .txt: {${TEXT_COLUMN}}, the line itself)
+  --system TEXT    said before it, the same for all rows
+  --schema FILE    a JSON schema that the answers follow; of an object, each field gets a column
+  --max-tokens N   tokens that an answer may have (default: what the context leaves)
+  --temperature T  of the sampling, 0 to 2 (default 0: the same answers each time)
+  --effort WORD    how much the model thinks before it answers: ${EFFORTS.join(", ")}
+  --prefix TEXT    put before the names of new columns (answer or the schema's fields, and error)
+  --separator S    of a CSV file: one character, or tab (default: a comma; for .tsv a tab)
+  --in-format F    ${[...TABLE_FORMATS, "jsonl"].join(", ")} (default: what IN's ending says, else jsonl)
+  --out-format F   ${OUTPUT_FORMATS.join(", ")} (default: what OUT's ending says)`;
+
+/** A job as JSONL or, by its options, of a table. */
+export interface JobShape {
+  /** Whether it is a table. */
+  readonly isTable: boolean;
+  readonly openInput: OpenInput;
+  /** Answers as `execute` does; those that have not the form that the table is to get fail. */
+  readonly judged: (execute: Execute) => Execute;
+}
+
+const JSONL: JobShape = { isTable: false, openInput: openJsonLines, judged: (execute) => execute };
+
+const ENDINGS: Readonly<Record<string, TableFormat>> = {
+  csv: "csv",
+  tsv: "csv",
+  txt: "text",
+  parquet: "parquet",
+};
+
+/** What the options make of an input. Without an output, as for a check, it need not say what it is written as. */
+export async function jobShape(
+  flags: Flags,
+  input: string,
+  output: string | undefined,
+  note: (text: string) => void,
+): Promise<JobShape> {
+  const format = flags.choice("in-format", [...TABLE_FORMATS, "jsonl"]) ?? ENDINGS[endingOf(input)] ??
+    "jsonl";
+  if (format === "jsonl") {
+    const given = TABLE_FLAGS.find((name) => name !== "in-format" && flags.has(name));
+    if (given === undefined) return JSONL;
+    throw new UsageError(
+      `--${given} is for tables (${
+        TABLE_FORMATS.join(", ")
+      }), and "${input}" is read as JSONL, whose lines say all ` +
+        "that themselves; say --in-format if it is a table",
+    );
+  }
+  const prompt = flags.text("prompt") ?? (format === "text" ? `{${TEXT_COLUMN}}` : undefined);
+  if (prompt === undefined) {
+    throw new UsageError('--prompt is missing: what each row is asked, such as "Translate: {text}"');
+  }
+  const schemaFile = flags.text("schema");
+  const schema = schemaFile === undefined ? undefined : await readSchema(schemaFile);
+  const form = new AnswerForm(schema);
+  const separator = separatorOf(flags, input, format);
+  const renamed = new Set<string>();
+  const question = { prompt, system: flags.text("system"), fields: fieldsOf(flags) };
+  const open = openTableInput({
+    read: { format, separator },
+    question,
+    form,
+    write: {
+      format: output === undefined ? "jsonl" : outputFormat(flags, output),
+      separator: output !== undefined && endingOf(output) === "tsv" ? "\t" : separator,
+      prefix: flags.text("prefix"),
+    },
+    onRename: (from, to) => {
+      if (output === undefined || renamed.has(to)) return;
+      renamed.add(to);
+      note(
+        `The table has a column "${from}" already: what is new is called "${to}" (--prefix gives other names)`,
+      );
+    },
+  });
+  return { isTable: true, openInput: open, judged: (execute) => form.judged(execute) };
+}
+
+/** Tells what is worth a line beside the progress. */
+export function noteTo({ host }: BatchWorld, { json }: Flags): (message: string) => void {
+  return (message) =>
+    json ? host.out(`${JSON.stringify({ event: "note", message })}\n`) : host.err(`${message}\n`);
+}
+
+/** `csv` of `a/b.csv`; empty where there is none. */
+function endingOf(path: string): string {
+  return /\.([a-z]+)$/i.exec(path)?.[1].toLowerCase() ?? "";
+}
+
+function outputFormat(flags: Flags, output: string): OutputFormat {
+  const given = flags.choice("out-format", OUTPUT_FORMATS);
+  if (given !== undefined) return given;
+  const ending = endingOf(output);
+  const found = ending === "tsv" ? "csv" : OUTPUT_FORMATS.find((format) => format === ending);
+  if (found !== undefined) return found;
+  throw new UsageError(
+    `--out must end in .csv, .tsv, .parquet or .jsonl (got "${output}"), or say --out-format`,
+  );
+}
+
+function separatorOf(flags: Flags, input: string, format: TableFormat): string | undefined {
+  const given = flags.text("separator");
+  if (format !== "csv" && given === undefined) return undefined;
+  if (given === undefined) return endingOf(input) === "tsv" ? "\t" : ",";
+  const separator = given === "tab" || given === "\\t" ? "\t" : given;
+  if (separator.length === 1 && !'"\r\n'.includes(separator)) return separator;
+  throw new UsageError(`--separator must be one character but a quote, or tab (got "${given}")`);
+}
+
+function fieldsOf(flags: Flags): Record<string, unknown> {
+  const maxTokens = flags.count("max-tokens", 1, 10_000_000);
+  const effort = flags.choice("effort", EFFORTS);
+  return {
+    temperature: flags.number("temperature", 0, 2) ?? 0,
+    ...(maxTokens === undefined ? {} : { max_tokens: maxTokens }),
+    ...(effort === undefined ? {} : { reasoning_effort: effort }),
+  };
+}
+
+/** Throws UsageError for a file that is no schema, or one that no answer can follow. */
+async function readSchema(path: string): Promise<Record<string, unknown>> {
+  const refuse = (why: string) => new UsageError(`Cannot use --schema "${path}": ${why}`);
+  let schema: unknown;
+  try {
+    schema = JSON.parse(await Deno.readTextFile(path));
+  } catch (error) {
+    throw refuse((error as Error).message);
+  }
+  if (typeof schema !== "object" || schema === null || Array.isArray(schema)) {
+    throw refuse("it must be a JSON object");
+  }
+  const form = { type: "json_schema", json_schema: { name: "answer", strict: true, schema } };
+  const body = { messages: [{ role: "user", content: "?" }], response_format: form };
+  const wrong = await bodyExaminer()({ customId: "schema", url: "/v1/chat/completions", body });
+  if (wrong !== undefined) throw refuse(wrong.message);
+  return schema as Record<string, unknown>;
+}

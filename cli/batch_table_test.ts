@@ -1,0 +1,129 @@
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import type { Engine } from "../engine/types.ts";
+import { batchCommand } from "./batch.ts";
+import type { CommandHost, ExecuteOn, OpenedEngine } from "./batch_world.ts";
+
+const bodies: Record<string, unknown>[] = [];
+
+const execute: ExecuteOn = (_, { body }) => {
+  bodies.push(body);
+  const [{ content }] = (body.messages as { content: string }[]).slice(-1);
+  const answer = { choices: [{ message: { content: content.toUpperCase() } }] };
+  return Promise.resolve({
+    status: 200,
+    body: { ...answer, usage: { prompt_tokens: 1, completion_tokens: 2 } },
+  });
+};
+
+function openEngine(): Promise<OpenedEngine> {
+  const engine = { state: "ready", onState: () => () => {}, close: () => Promise.resolve() };
+  return Promise.resolve({ engine: engine as unknown as Engine, identity: { model: "demo" } });
+}
+
+async function batch(args: string[]): Promise<{ code: number; out: string; err: string }> {
+  const words = { out: "", err: "" };
+  const host: CommandHost = {
+    out: (text) => words.out += text,
+    err: (text) => words.err += text,
+    columns: () => undefined,
+    now: () => performance.now(),
+    onInterrupt: () => () => {},
+  };
+  return { code: await batchCommand(args, { openEngine, execute, host }), ...words };
+}
+
+async function inFolder(
+  files: Record<string, string>,
+  test: (path: (name: string) => string) => Promise<void>,
+): Promise<void> {
+  const folder = await Deno.makeTempDir({ prefix: "batch-table-" });
+  try {
+    for (const [name, text] of Object.entries(files)) await Deno.writeTextFile(`${folder}/${name}`, text);
+    await test((name) => `${folder}/${name}`);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+const TABLE = "id\ttext\tanswer\n1\ta\tx\n2\tb\ty\n";
+
+Deno.test("batch run: a table by its ending, with what is asked; the same options run its other verbs", async () => {
+  await inFolder({ "in.tsv": TABLE }, async (path) => {
+    bodies.length = 0;
+    const asked = ["--prompt", "Say {text}", "--system", "Be brief", "--max-tokens", "7", "--effort", "none"];
+    const args = [path("in.tsv"), ...asked, "--out", path("out.tsv")];
+    const { code, err } = await batch(["run", ...args]);
+    assertEquals([code, bodies.length], [0, 2]);
+    assertEquals(bodies.find(({ messages }) => JSON.stringify(messages).includes("Say a")), {
+      messages: [{ role: "system", content: "Be brief" }, { role: "user", content: "Say a" }],
+      temperature: 0,
+      max_tokens: 7,
+      reasoning_effort: "none",
+    });
+    assertEquals(
+      await Deno.readTextFile(path("out.tsv")),
+      "id\ttext\tanswer\tanswer_2\terror\n1\ta\tx\tSAY A\t\n2\tb\ty\tSAY B\t\n",
+    );
+    assertStringIncludes(err, 'The table has a column "answer" already: what is new is called "answer_2"');
+    assertEquals((await batch(["status", path("out.tsv")])).out.includes("done, 2 of 2 lines"), true);
+    assertEquals((await batch(["retry-errors", ...args])).out, "No line to retry\n");
+  });
+});
+
+Deno.test("batch run: a text with a prompt a line, written as --out-format says", async () => {
+  await inFolder({ "in.txt": "one\ntwo\n" }, async (path) => {
+    const args = ["run", path("in.txt"), "--out", path("out.data"), "--out-format", "jsonl", "--json"];
+    assertEquals((await batch(args)).code, 0);
+    assertEquals(
+      await Deno.readTextFile(path("out.data")),
+      '{"text":"one","answer":"ONE","error":null}\n{"text":"two","answer":"TWO","error":null}\n',
+    );
+  });
+});
+
+Deno.test("batch check: broken rows, and columns that are not there", async () => {
+  await inFolder({ "in.csv": "id,text\n1,a\n2\n3,\n" }, async (path) => {
+    const check = (prompt: string) => batch(["check", path("in.csv"), "--prompt", prompt]);
+    const { code, out } = await check("Say {text}");
+    assertEquals(code, 1);
+    assertStringIncludes(out, "Line 3 (row 2): must have 2 cells, as the first line has (got 1)\n");
+    assertStringIncludes(out, 'Line 4 (row 3): there is nothing to ask: "text" is empty\n');
+    assertStringIncludes(out, "3 lines, 2 bad");
+  });
+});
+
+Deno.test("batch of a table: wrong usage is told in words", async () => {
+  const schema = '{"type":"object","properties":{"a":{"type":"strin"}}}';
+  const files = { "in.csv": "id,text\n1,a\n", "in.jsonl": "{}", "no.json": "[", "bad.json": schema };
+  await inFolder(files, async (path) => {
+    const out = ["--out", path("out.csv")];
+    const prompt = ["--prompt", "{text}"];
+    for (
+      const [args, message] of [
+        [
+          [path("in.csv"), ...out],
+          '--prompt is missing: what each row is asked, such as "Translate: {text}"',
+        ],
+        [[path("in.jsonl"), ...prompt, ...out], "--prompt is for tables (csv, parquet, text), and "],
+        [
+          [path("in.csv"), ...prompt, "--out", path("out.xlsx")],
+          "--out must end in .csv, .tsv, .parquet or .jsonl",
+        ],
+        [[path("in.csv"), ...prompt, ...out, "--order", "completed"], "--order completed is for JSONL"],
+        [
+          [path("in.csv"), ...prompt, ...out, "--separator", "::"],
+          "--separator must be one character but a quote",
+        ],
+        [[path("in.csv"), ...prompt, ...out, "--schema", path("no.json")], 'Cannot use --schema "'],
+        [[path("in.csv"), ...prompt, ...out, "--schema", path("bad.json")], 'Cannot use --schema "'],
+      ] as const
+    ) {
+      const { code, err } = await batch(["run", ...args]);
+      assertStringIncludes(err, message);
+      assertEquals(code, 2, message);
+    }
+    const { code, err } = await batch(["run", path("in.csv"), "--prompt", "{txt}", ...out]);
+    assertEquals(code, 1);
+    assertStringIncludes(err, 'there is no column "txt"; the columns are "id", "text"');
+  });
+});

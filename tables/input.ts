@@ -1,0 +1,155 @@
+import { inputChanged } from "../jobs/check.ts";
+import { BatchError, ioError } from "../jobs/errors.ts";
+import { type JobInput, openFile, type OpenInput, type OutputForm } from "../jobs/input.ts";
+import type { RawLine } from "../jobs/lines.ts";
+import { readFully, type Storage, type StorageFile } from "../jobs/storage.ts";
+import { createHash } from "node:crypto";
+import type { AnswerForm } from "./answers.ts";
+import { hasMark } from "./csv.ts";
+import { answeredRows, keptRows, resultColumns } from "./results.ts";
+import { renderRows, type WriteOptions } from "./render.ts";
+import { openTable, type ReadOptions, type Row, type Table } from "./table.ts";
+import { parseTemplate, type Template } from "./template.ts";
+
+/** What each row is asked. */
+export interface Question {
+  /** A text with the names of columns in braces. */
+  readonly prompt: string;
+  /** Said before it, the same for all rows. */
+  readonly system?: string;
+  /** Fields of the request beside messages and form: `max_tokens`, `temperature`, … */
+  readonly fields: Readonly<Record<string, unknown>>;
+}
+
+/** A job whose input is a table. */
+export interface TableJob {
+  readonly read: ReadOptions;
+  readonly question: Question;
+  readonly form: AnswerForm;
+  readonly write: WriteOptions;
+  /** Hears of columns that have another name in the output. */
+  readonly onRename?: (from: string, to: string) => void;
+}
+
+const URL = "/v1/chat/completions";
+const encoder = new TextEncoder();
+
+/** Opens tables as the input of a job: each row is a line, and its answer stands beside it in the output. */
+export function openTableInput(job: TableJob): OpenInput {
+  return async (storage, path) => {
+    const file = await openFile(storage, path);
+    try {
+      return await TableInput.open(file, path, job);
+    } catch (error) {
+      file.close();
+      throw error;
+    }
+  };
+}
+
+class TableInput implements JobInput {
+  readonly output: OutputForm;
+  /** Of the file as it was checked. */
+  private checked: string | undefined;
+
+  private constructor(
+    private readonly file: StorageFile,
+    private readonly name: string,
+    readonly size: number,
+    private readonly table: Table,
+    private readonly template: Template,
+    private readonly job: TableJob,
+    mark: boolean,
+  ) {
+    const columns = resultColumns(table.columns, job.form, job.write.prefix);
+    for (const { from, name } of columns) if (from !== name) job.onRename?.(from, name);
+    const write = { ...job.write, mark };
+    this.output = {
+      render: (records) =>
+        this.unchanged(renderRows(file, table, columns, answeredRows(records, job.form), write)),
+      answers: (storage: Storage, output: string) => keptRows(storage, output, columns, write),
+    };
+  }
+
+  static async open(file: StorageFile, name: string, job: TableJob): Promise<TableInput> {
+    const table = await openTable(file, name, job.read);
+    const template = templateOf(job.question, table, name);
+    const mark = job.read.format === "csv" && await hasMark(file);
+    return new TableInput(file, name, await file.size(), table, template, job, mark);
+  }
+
+  async *lines(maxLineBytes: number): AsyncGenerator<RawLine> {
+    let index = 0;
+    for await (const row of this.table.rows(this.template.columns)) {
+      yield lineOf(row, index, this.template, this.job, maxLineBytes);
+      index += 1;
+    }
+  }
+
+  async digest(): Promise<string> {
+    return this.checked = await sha256(this.file, this.name);
+  }
+
+  /** The bytes of an output, whose end comes only if the file is still the one that was checked. */
+  private async *unchanged(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+    yield* bytes;
+    if (await sha256(this.file, this.name) !== this.checked) throw inputChanged(this.name, 1);
+  }
+
+  close(): void {
+    this.file.close();
+  }
+}
+
+/** Throws BatchError for a prompt that does not suit the table. */
+function templateOf({ prompt }: Question, { columns }: Table, name: string): Template {
+  try {
+    return parseTemplate(prompt, columns);
+  } catch (error) {
+    const message = `Invalid --prompt for "${name}": ${(error as Error).message}`;
+    throw new BatchError("input_unreadable", message, false);
+  }
+}
+
+/** What stays the same from row to row comes first, so that its beginning is computed once. */
+function lineOf(row: Row, index: number, template: Template, job: TableJob, maxLineBytes: number): RawLine {
+  const customId = `row-${index + 1}`;
+  const { number, place } = row;
+  const prompt = row.fault === undefined ? template.render(row.cells) : undefined;
+  if (prompt === undefined || prompt.trim() === "") {
+    const fault = row.fault === undefined
+      ? { customId, code: "empty_prompt", message: emptyPrompt(template) }
+      : { customId, code: "invalid_row", message: row.fault };
+    const bytes = encoder.encode(fault.message);
+    return { index, number, place, bytes, length: bytes.length, fault };
+  }
+  const { question: { system, fields }, form: { schema } } = job;
+  const messages = [
+    ...(system === undefined ? [] : [{ role: "system", content: system }]),
+    { role: "user", content: prompt },
+  ];
+  const form = schema && { type: "json_schema", json_schema: { name: "answer", strict: true, schema } };
+  const body = { messages, ...fields, ...(form && { response_format: form }) };
+  const bytes = encoder.encode(JSON.stringify({ custom_id: customId, method: "POST", url: URL, body }));
+  const isTooLong = bytes.length > maxLineBytes;
+  return { index, number, place, bytes: isTooLong ? undefined : bytes, length: bytes.length };
+}
+
+function emptyPrompt({ columns }: Template): string {
+  if (columns.length === 0) return "the prompt is empty";
+  const named = columns.map((column) => `"${column}"`).join(", ");
+  return `there is nothing to ask: ${named} ${columns.length === 1 ? "is" : "are all"} empty`;
+}
+
+async function sha256(file: StorageFile, name: string): Promise<string> {
+  const hash = createHash("sha256");
+  const chunk = new Uint8Array(1024 * 1024);
+  for (let offset = 0;;) {
+    const count = await readFully(file, chunk, offset).catch((error) => {
+      throw ioError(`read "${name}"`, error);
+    });
+    hash.update(chunk.subarray(0, count));
+    offset += count;
+    if (count < chunk.length) return hash.digest("hex");
+  }
+}

@@ -1,0 +1,144 @@
+import { readFully, type StorageFile } from "../jobs/storage.ts";
+import type { Cell } from "./cells.ts";
+import { ParquetParts, type WrittenColumn } from "./parquet_write.ts";
+import { decodeStruct, encodeStruct, ThriftStruct } from "./thrift.ts";
+
+/*
+ * Columns are added to a Parquet file without a look at those that it has: their bytes are copied, group after group, and
+ * its description (FileMetaData in parquet.thrift) says where they lie now. So they keep whatever types, encodings and
+ * compression they have.
+ */
+
+/** Ids of the fields of the structs in parquet.thrift that change. */
+const FILE = { schema: 2, rowGroups: 4, keyValues: 5, columnOrders: 7 };
+const GROUP = { columns: 1, totalBytes: 2, rows: 3, fileOffset: 5, compressedBytes: 6 };
+const CHUNK = { fileOffset: 2, metadata: 3, indexes: [4, 5, 6, 7] };
+const COLUMN = { compressedBytes: 7, dataPage: 9, indexPage: 10, dictionaryPage: 11, bloomFilter: [14, 15] };
+const ELEMENT_CHILDREN = 5;
+const KEY = 1;
+/** Arrow's own description would have to name the new columns too. */
+const ARROW_SCHEMA = "ARROW:schema";
+
+const COPY_BYTES = 1024 * 1024;
+const END_BYTES = 8;
+
+/** A copy of the file with more columns. `rows` has their cells, for as many rows as the file has. */
+export async function* renderParquetBeside(
+  file: StorageFile,
+  columns: readonly WrittenColumn[],
+  rows: AsyncIterable<readonly Cell[]>,
+): AsyncGenerator<Uint8Array> {
+  const description = await readDescription(file);
+  const groups = description.structs(FILE.rowGroups).filter((group) => group.integer(GROUP.rows) !== 0n);
+  const parts = new ParquetParts(columns);
+  const results = rows[Symbol.asyncIterator]();
+  for (const group of groups) {
+    for (const chunk of group.structs(GROUP.columns)) {
+      const { start, length } = extentOf(chunk);
+      move(chunk, BigInt(parts.offset - start));
+      for (let done = 0; done < length; done += COPY_BYTES) {
+        yield parts.copied(await readExactly(file, start + done, Math.min(COPY_BYTES, length - done)));
+      }
+    }
+    const cells: (readonly Cell[])[] = [];
+    while (cells.length < Number(group.integer(GROUP.rows))) {
+      const { value, done } = await results.next();
+      if (done) throw new Error("It has more rows than the job");
+      cells.push(value);
+    }
+    yield parts.group(cells);
+  }
+  // Lets who gives the rows come to its end.
+  await results.next();
+  description.replaceItems(FILE.rowGroups, groups);
+  graft(description, footerOf(parts.end()));
+  yield footerBytes(description);
+}
+
+async function readDescription(file: StorageFile): Promise<ThriftStruct> {
+  const size = await file.size();
+  const length = new DataView((await readExactly(file, size - END_BYTES, END_BYTES)).buffer).getUint32(
+    0,
+    true,
+  );
+  return decodeStruct(await readExactly(file, size - END_BYTES - length, length));
+}
+
+async function readExactly(
+  file: StorageFile,
+  offset: number,
+  length: number,
+): Promise<Uint8Array<ArrayBuffer>> {
+  const bytes = new Uint8Array(length);
+  if (offset < 0 || await readFully(file, bytes, offset) < length) {
+    throw new Error("It is shorter than it says");
+  }
+  return bytes;
+}
+
+/** Where the pages of a column lie. */
+function extentOf(chunk: ThriftStruct): { start: number; length: number } {
+  const column = metadataOf(chunk);
+  const pages = [COLUMN.dictionaryPage, COLUMN.indexPage, COLUMN.dataPage].map((id) => column.integer(id));
+  const starts = pages.filter((start) => start !== undefined && start > 0n).map(Number);
+  return { start: Math.min(...starts), length: Number(column.integer(COLUMN.compressedBytes)) };
+}
+
+function metadataOf(chunk: ThriftStruct): ThriftStruct {
+  const metadata = chunk.struct(CHUNK.metadata);
+  if (metadata === undefined) throw new Error("One of its columns is encrypted");
+  return metadata;
+}
+
+/** The column lies `by` bytes further on. Indexes and filters, which are not copied, are not spoken of any more. */
+function move(chunk: ThriftStruct, by: bigint): void {
+  const column = metadataOf(chunk);
+  for (const id of [COLUMN.dictionaryPage, COLUMN.indexPage, COLUMN.dataPage]) {
+    const start = column.integer(id);
+    if (start !== undefined && start > 0n) column.replace(id, start + by);
+  }
+  chunk.replace(CHUNK.fileOffset, 0n);
+  for (const id of CHUNK.indexes) chunk.remove(id);
+  for (const id of COLUMN.bloomFilter) column.remove(id);
+}
+
+/** Adds the columns of `more`, which has the same row groups. */
+function graft(description: ThriftStruct, more: ThriftStruct): void {
+  const [root, ...elements] = description.structs(FILE.schema);
+  const [otherRoot, ...added] = more.structs(FILE.schema);
+  root.replace(ELEMENT_CHILDREN, root.integer(ELEMENT_CHILDREN)! + otherRoot.integer(ELEMENT_CHILDREN)!);
+  description.replaceItems(FILE.schema, [root, ...elements, ...added]);
+
+  const others = more.structs(FILE.rowGroups);
+  for (const [i, group] of description.structs(FILE.rowGroups).entries()) {
+    group.replaceItems(GROUP.columns, [...group.structs(GROUP.columns), ...others[i].structs(GROUP.columns)]);
+    for (const id of [GROUP.totalBytes, GROUP.compressedBytes]) {
+      group.replace(id, (group.integer(id) ?? 0n) + (others[i].integer(id) ?? 0n));
+    }
+    group.remove(GROUP.fileOffset);
+  }
+  const orders = description.structs(FILE.columnOrders);
+  description.replaceItems(
+    FILE.columnOrders,
+    orders.length === 0 ? [] : [...orders, ...more.structs(FILE.columnOrders)],
+  );
+  const decoder = new TextDecoder();
+  const isKept = (pair: ThriftStruct) => decoder.decode(pair.get(KEY) as Uint8Array) !== ARROW_SCHEMA;
+  description.replaceItems(FILE.keyValues, description.structs(FILE.keyValues).filter(isKept));
+}
+
+/** The description at the end of a file. */
+function footerOf(file: Uint8Array): ThriftStruct {
+  const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
+  const end = file.length - END_BYTES;
+  return decodeStruct(file.subarray(end - view.getUint32(end, true), end));
+}
+
+function footerBytes(description: ThriftStruct): Uint8Array {
+  const encoded = encodeStruct(description);
+  const bytes = new Uint8Array(encoded.length + END_BYTES);
+  bytes.set(encoded);
+  new DataView(bytes.buffer).setUint32(encoded.length, encoded.length, true);
+  bytes.set(new TextEncoder().encode("PAR1"), encoded.length + 4);
+  return bytes;
+}

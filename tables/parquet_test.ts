@@ -1,0 +1,144 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { BatchError } from "../jobs/errors.ts";
+import { openFile } from "../jobs/input.ts";
+import { cellJson, cellText } from "./cells.ts";
+import { renderParquetBeside } from "./parquet_beside.ts";
+import { renderParquet } from "./parquet_write.ts";
+import { openTable } from "./table.ts";
+import { rowsOf, storageWith } from "./testing.ts";
+import { decodeStruct, encodeStruct } from "./thrift.ts";
+
+const PARQUET = { format: "parquet" } as const;
+/** Written by fixtures/many_types.py. */
+const MANY_TYPES = await Deno.readFile(new URL("fixtures/many_types.parquet", import.meta.url));
+
+async function joined(parts: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
+  return new Uint8Array(await new Blob(await Array.fromAsync(parts) as BlobPart[]).arrayBuffer());
+}
+
+Deno.test("parquet: values of many types as texts and as JSON", async () => {
+  const rows = await rowsOf(MANY_TYPES, PARQUET);
+  assertEquals(rows.map(({ number, place }) => [number, place]), [[1, "Row 1"], [2, "Row 2"], [3, "Row 3"]]);
+  assertEquals(rows.map(({ cells }) => cells.map(cellText)), [
+    [
+      "1",
+      "one",
+      "0.1",
+      "12.30",
+      "2024-05-01",
+      "2024-05-01T12:00:00.123456Z",
+      "2024-05-01T12:00:00.123456",
+      "01:02:03.004",
+      '["a","b"]',
+      '{"x":1,"y":null}',
+      "true",
+      "u",
+      "/wA=",
+      "9223372036854775809",
+    ],
+    [
+      "2",
+      "",
+      "4.5",
+      "-0.05",
+      "1969-12-31",
+      "2024-05-01T12:00:00.123456Z",
+      "",
+      "",
+      "[]",
+      '{"x":null,"y":"z"}',
+      "false",
+      "v",
+      "text",
+      "0",
+    ],
+    ["3", 'with "quotes"\nand lines', ...Array(9).fill(""), "u", "", ""],
+  ]);
+  assertEquals(cellJson(rows[0].cells[13]), "9223372036854775809");
+});
+
+Deno.test("parquet: columns of several kinds are read as they were written, in several row groups", async () => {
+  const columns = [
+    { name: "text", kind: "text" },
+    { name: "list", kind: "json" },
+    { name: "count", kind: "integer" },
+    { name: "part", kind: "number" },
+    { name: "flag", kind: "boolean" },
+  ] as const;
+  const rows = Array.from(
+    { length: 25_000 },
+    (_, n) => n % 5 === 4 ? [null, null, null, null, null] : [`text ${n}`, [n, "x"], n, n / 3, n % 2 === 0],
+  );
+  const bytes = await joined(renderParquet(
+    columns,
+    (async function* () {
+      yield* rows;
+    })(),
+  ));
+  const found = await rowsOf(bytes, PARQUET);
+  assertEquals(
+    found.map(({ cells }) => cells),
+    rows.map(([text, list, count, ...rest]) => [
+      text,
+      list === null ? null : JSON.stringify(list),
+      count === null ? null : BigInt(count as number),
+      ...rest,
+    ]) as typeof found[0]["cells"][],
+  );
+});
+
+Deno.test("parquet: new columns stand beside those of a file, whose values, types and bounds stay", async () => {
+  const file = await openFile(storageWith(MANY_TYPES), "in");
+  const columns = [{ name: "answer", kind: "text" }, { name: "error", kind: "text" }] as const;
+  const results = (async function* () {
+    yield* [["a", null], [null, "no"], ["c", null]];
+  })();
+  const bytes = await joined(renderParquetBeside(file, columns, results));
+  const before = await rowsOf(MANY_TYPES, PARQUET);
+  const after = await rowsOf(bytes, PARQUET);
+  assertEquals(after.map(({ cells }) => cells.slice(0, -2)), before.map(({ cells }) => cells));
+  assertEquals(after.map(({ cells }) => cells.slice(-2)), [["a", null], [null, "no"], ["c", null]]);
+  const table = await openTable(await openFile(storageWith(bytes), "in"), "in", PARQUET);
+  assertEquals(table.columns.slice(-3), ["big", "answer", "error"]);
+
+  const [old, now] = [footer(MANY_TYPES), footer(bytes)];
+  const types = (struct: typeof old) => struct.structs(2).slice(1).map((element) => encodeStruct(element));
+  assertEquals(types(now).slice(0, types(old).length), types(old));
+  const bounds = (struct: typeof old) =>
+    struct.structs(4).flatMap((group) =>
+      group.structs(1).slice(0, 12).map((chunk) => chunk.struct(3)!.struct(12)).map((s) =>
+        s && encodeStruct(s)
+      )
+    );
+  assertEquals(bounds(now), bounds(old));
+});
+
+function footer(file: Uint8Array) {
+  const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
+  return decodeStruct(
+    file.subarray(file.length - 8 - view.getUint32(file.length - 8, true), file.length - 8),
+  );
+}
+
+Deno.test("parquet: a description is written again as it was read", () => {
+  const view = new DataView(MANY_TYPES.buffer);
+  const length = view.getUint32(MANY_TYPES.length - 8, true);
+  const bytes = MANY_TYPES.subarray(MANY_TYPES.length - 8 - length, MANY_TYPES.length - 8);
+  assertEquals(encodeStruct(decodeStruct(bytes)), bytes);
+});
+
+Deno.test("parquet: damaged files are refused, wherever they are cut or changed", async () => {
+  const refused = (bytes: Uint8Array) =>
+    assertRejects(() => rowsOf(bytes, PARQUET), BatchError, 'Cannot read "in"');
+  await refused(new Uint8Array(0));
+  await refused(new TextEncoder().encode("PAR1 is not enough"));
+  for (const length of [10, 1000, MANY_TYPES.length - 1]) await refused(MANY_TYPES.slice(0, length));
+  // Any byte of the description: refused or read, never another kind of error.
+  for (let at = MANY_TYPES.length - 4000; at < MANY_TYPES.length; at += 13) {
+    const bytes = MANY_TYPES.slice();
+    bytes[at] ^= 0x55;
+    await rowsOf(bytes, PARQUET).catch((error) => {
+      if (!(error instanceof BatchError)) throw new Error(`byte ${at}: ${error.stack}`, { cause: error });
+    });
+  }
+});

@@ -1,0 +1,66 @@
+import type { StorageFile } from "../jobs/storage.ts";
+import { type Cell, cellJson } from "./cells.ts";
+import { csvLine } from "./csv.ts";
+import { renderParquetBeside } from "./parquet_beside.ts";
+import { renderParquet } from "./parquet_write.ts";
+import type { Result, ResultColumn } from "./results.ts";
+import type { Table } from "./table.ts";
+
+/** Kinds of files that rows and answers can be written to. */
+export const OUTPUT_FORMATS = ["csv", "parquet", "jsonl"] as const;
+export type OutputFormat = typeof OUTPUT_FORMATS[number];
+
+/** How rows and their answers are to be written. */
+export interface WriteOptions {
+  readonly format: OutputFormat;
+  /** Between the cells of a CSV file. */
+  readonly separator?: string;
+  /** Put before the names of the new columns. */
+  readonly prefix?: string;
+}
+
+const CHUNK_CHARACTERS = 64 * 1024;
+
+/** The bytes of a file with the columns of the table, open in `file`, and those of the results beside them. */
+export async function* renderRows(
+  file: StorageFile,
+  table: Table,
+  columns: readonly ResultColumn[],
+  results: AsyncIterable<Result>,
+  { format, separator = ",", mark }: WriteOptions & { mark: boolean },
+): AsyncGenerator<Uint8Array> {
+  if (format === "parquet") {
+    const texts = table.columns.map((name) => ({ name, kind: "text" as const }));
+    yield* table.isParquet
+      ? renderParquetBeside(file, columns, results)
+      : renderParquet([...texts, ...columns], rowsWithResults(table, results));
+    return;
+  }
+  const names = [...table.columns, ...columns.map(({ name }) => name)];
+  const line = format === "csv"
+    ? (cells: readonly Cell[]) => csvLine(cells, separator)
+    : (cells: readonly Cell[]) => jsonLine(names, cells);
+  const encoder = new TextEncoder();
+  let text = format === "csv" ? `${mark ? "\ufeff" : ""}${csvLine(names, separator)}` : "";
+  for await (const cells of rowsWithResults(table, results)) {
+    text += line(cells);
+    if (text.length < CHUNK_CHARACTERS) continue;
+    yield encoder.encode(text);
+    text = "";
+  }
+  yield encoder.encode(text);
+}
+
+/** The cells of each row, then those of its result. */
+async function* rowsWithResults(table: Table, results: AsyncIterable<Result>): AsyncGenerator<Cell[]> {
+  const rows = table.rows();
+  for await (const result of results) {
+    const { value, done } = await rows.next();
+    // What was asked has changed, which the end of the file tells.
+    yield [...(done ? table.columns.map(() => null) : value.cells), ...result];
+  }
+}
+
+function jsonLine(names: readonly string[], cells: readonly Cell[]): string {
+  return `${cellJson(Object.fromEntries(names.map((name, i) => [name, cells[i]])))}\n`;
+}

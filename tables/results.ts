@@ -1,0 +1,105 @@
+import { BatchError } from "../jobs/errors.ts";
+import { openFile } from "../jobs/input.ts";
+import { readLines } from "../jobs/lines.ts";
+import type { OutputLine } from "../jobs/outputs.ts";
+import type { ResultLine } from "../jobs/results.ts";
+import type { Storage } from "../jobs/storage.ts";
+import type { AnswerForm, AnswerKind } from "./answers.ts";
+import { type Cell, cellJson } from "./cells.ts";
+import type { WriteOptions } from "./render.ts";
+import { openTable } from "./table.ts";
+
+/** A column that stands beside those of the input. The last one says why a row has no answer. */
+export interface ResultColumn {
+  /** What it would be called if that were free. */
+  readonly from: string;
+  readonly name: string;
+  readonly kind: AnswerKind;
+}
+
+/** What stands beside a row: a cell for each column of results. */
+export type Result = readonly Cell[];
+
+/** More than the longest line of an output. */
+const MAX_LINE_BYTES = 2 ** 28;
+
+/** Columns of the answers, then `error`; a name that is taken gets a number. */
+export function resultColumns(taken: readonly string[], form: AnswerForm, prefix = ""): ResultColumn[] {
+  // Some readers of tables do not tell capitals from small letters.
+  const names = new Set(taken.map((name) => name.toLowerCase()));
+  return [...form.columns, { name: "error", kind: "text" as const }].map(({ name, kind }) => {
+    const from = `${prefix}${name}`;
+    let free = from;
+    for (let n = 2; names.has(free.toLowerCase()); n++) free = `${from}_${n}`;
+    names.add(free.toLowerCase());
+    return { from, name: free, kind };
+  });
+}
+
+/** What stands beside each row, of the lines that a job gives for its output. */
+export async function* answeredRows(
+  records: AsyncIterable<OutputLine>,
+  form: AnswerForm,
+): AsyncGenerator<Result> {
+  const decoder = new TextDecoder();
+  const missing = form.columns.map(() => null);
+  for await (const { completed, line } of records) {
+    const { kept, response, error } = JSON.parse(decoder.decode(line));
+    if (kept !== undefined) yield kept;
+    else if (completed) yield [...form.read(response.body), null];
+    else yield [...missing, errorText(error ?? response?.body?.error)];
+  }
+}
+
+function errorText(error: { message?: unknown; code?: unknown } | undefined): string {
+  const { message, code } = error ?? {};
+  return typeof message === "string" && message !== "" ? message : String(code ?? "failed");
+}
+
+/**
+ * The rows of an output that have an answer, in lines that `answeredRows` takes as they are. Throws BatchError where the
+ * output has not these columns.
+ */
+export async function* keptRows(
+  storage: Storage,
+  path: string,
+  columns: readonly ResultColumn[],
+  options: WriteOptions,
+): AsyncGenerator<ResultLine> {
+  const encoder = new TextEncoder();
+  let row = 0;
+  for await (const cells of resultCells(storage, path, columns.map(({ name }) => name), options)) {
+    row += 1;
+    if (cells.at(-1) !== null) continue;
+    const bytes = encoder.encode(cellJson({ kept: cells }));
+    yield { bytes, customId: `row-${row}`, refusedLine: undefined };
+  }
+}
+
+async function* resultCells(
+  storage: Storage,
+  path: string,
+  names: readonly string[],
+  { format, separator }: WriteOptions,
+): AsyncGenerator<Result> {
+  const file = await openFile(storage, path);
+  try {
+    if (format === "jsonl") {
+      const decoder = new TextDecoder();
+      for await (const { bytes } of readLines(file, MAX_LINE_BYTES)) {
+        const object = JSON.parse(decoder.decode(bytes));
+        yield names.map((name) => object[name] ?? null);
+      }
+      return;
+    }
+    const table = await openTable(file, path, { format, separator });
+    const lost = names.find((name) => !table.columns.includes(name));
+    if (lost !== undefined) {
+      const message = `"${path}" has no column "${lost}" any more: it was changed since the job ended`;
+      throw new BatchError("output_missing", message, false);
+    }
+    for await (const { cells } of table.rows(names)) yield cells;
+  } finally {
+    file.close();
+  }
+}

@@ -1,0 +1,49 @@
+import type { StorageFile } from "../jobs/storage.ts";
+import { openCsv } from "./csv.ts";
+import type { Cell } from "./cells.ts";
+import { openParquet } from "./parquet.ts";
+import { openText } from "./text.ts";
+
+/** A row is to become a line of a job, which may have as many bytes. */
+export const MAX_ROW_BYTES = 16 * 1024 * 1024;
+
+/** A file of rows, open. */
+export interface Table {
+  readonly columns: readonly string[];
+  /** Whether its columns have types of their own, and can be copied with them. */
+  readonly isParquet?: boolean;
+  /** The rows, from the first, with the cells of `columns`, in that order; by default of all. */
+  rows(columns?: readonly string[]): AsyncGenerator<Row>;
+}
+
+export interface Row {
+  /** Where it is in its file, as an editor or a reader of tables counts: lines of a text from 1, else rows from 1. */
+  readonly number: number;
+  /** What messages call it. */
+  readonly place: string;
+  /** All missing in a row that is broken. */
+  readonly cells: readonly Cell[];
+  /** What is wrong with it, where it cannot be read. */
+  readonly fault?: string;
+}
+
+/** Kinds of files that become rows. */
+export const TABLE_FORMATS = ["csv", "parquet", "text"] as const;
+export type TableFormat = typeof TABLE_FORMATS[number];
+
+/** How a file of rows is to be read. */
+export interface ReadOptions {
+  readonly format: TableFormat;
+  /** Between the cells of a CSV file. */
+  readonly separator?: string;
+}
+
+/** Reads what the rows are called. Throws BatchError for a file that is not such a table. */
+export async function openTable(
+  file: StorageFile,
+  name: string,
+  { format, separator }: ReadOptions,
+): Promise<Table> {
+  if (format === "parquet") return await openParquet(file, name);
+  return format === "csv" ? await openCsv(file, name, separator) : openText(file);
+}

@@ -1,0 +1,31 @@
+import { readLines } from "../jobs/lines.ts";
+import type { StorageFile } from "../jobs/storage.ts";
+import { MAX_ROW_BYTES, type Table } from "./table.ts";
+
+/** What the one column of a text is called. */
+export const TEXT_COLUMN = "text";
+
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** A text whose lines are rows; blank ones are passed over. */
+export function openText(file: StorageFile): Table {
+  return {
+    columns: [TEXT_COLUMN],
+    async *rows(columns = [TEXT_COLUMN]) {
+      for await (const { number, bytes, length } of readLines(file, MAX_ROW_BYTES)) {
+        const row = { number, place: `Line ${number}` };
+        const missing = columns.map(() => null);
+        if (bytes === undefined) {
+          yield { ...row, cells: missing, fault: `must have at most ${MAX_ROW_BYTES} bytes (got ${length})` };
+          continue;
+        }
+        try {
+          const text = utf8.decode(bytes);
+          yield { ...row, cells: columns.map(() => text) };
+        } catch {
+          yield { ...row, cells: missing, fault: "not valid UTF-8; save the file as UTF-8" };
+        }
+      }
+    },
+  };
+}

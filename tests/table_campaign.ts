@@ -1,0 +1,215 @@
+/**
+ * A Parquet file whose rows the demo model answers, killed over and over (`deno task batch:tables --rows 10000 --kills 100`).
+ * The output must be that of an undisturbed run, byte for byte. Stops at the first fault.
+ */
+import { assert, assertEquals } from "@std/assert";
+import { parseArgs } from "@std/cli/parse_args.js";
+import { fromFileUrl } from "@std/path";
+import { diskStorage } from "../jobs/storage.ts";
+import { renderParquet } from "../tables/parquet_write.ts";
+import { openTable } from "../tables/table.ts";
+import { seeded } from "./batch_sim_storage.ts";
+
+const HELP =
+  `Kill a batch of the rows of a Parquet file over and over, and compare its output with an undisturbed one.
+
+Usage: deno task batch:tables [--rows N] [--kills N] [--seed N]
+
+  --rows N    rows of the file (default 10000)
+  --kills N   kill -9 of the process group: while it starts, answers and writes (default 100)
+  --seed N    what chance begins with (default 1)
+`;
+
+const ROOT = fromFileUrl(new URL("..", import.meta.url));
+const QUESTION = [
+  "--prompt",
+  "Say something about {topic}, number {n}.",
+  "--max-tokens",
+  "4",
+  "--ctx",
+  "256",
+];
+const TOPICS = ["the sea", "a cat", "rain", "bread", "the moon", "a train", "music"];
+
+interface Told {
+  readonly event: string;
+  readonly done?: number;
+  readonly message?: string;
+}
+
+/** What a run was doing when it ended or was killed. */
+interface Ended {
+  readonly killed: boolean;
+  readonly phase: string;
+}
+
+class TableJob {
+  /** Rows that a run has told to be answered. */
+  private done = 0;
+
+  constructor(private readonly folder: string) {}
+
+  /** Runs the job; kills it so many milliseconds after its start, its first answers, or the first word of its output. */
+  async run(
+    { from, after }: { from?: "start" | "started" | "finishing"; after?: number } = {},
+  ): Promise<Ended> {
+    const args = [
+      "run",
+      "-q",
+      "--no-check",
+      "--v8-flags=--max-semi-space-size=4",
+      "-P=batch",
+      "main.ts",
+      "batch",
+      "run",
+    ];
+    const child = new Deno.Command(Deno.execPath(), {
+      args: [
+        ...args,
+        `${this.folder}/in.parquet`,
+        "--out",
+        `${this.folder}/out.parquet`,
+        "--json",
+        ...QUESTION,
+      ],
+      cwd: ROOT,
+      stdout: "piped",
+      stderr: "inherit",
+      detached: true,
+    }).spawn();
+    let phase = "start";
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const arm = () => {
+      if (phase !== from) return;
+      timer ??= setTimeout(() => killGroup(child.pid), after);
+    };
+    arm();
+    let rest = "";
+    for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) {
+      const lines = (rest + text).split("\n");
+      rest = lines.pop()!;
+      for (const line of lines) {
+        const told: Told = JSON.parse(line);
+        if (told.event === "failed") throw new Error(told.message);
+        this.check(told);
+        phase = told.event === "progress" ? phase : told.event;
+        arm();
+      }
+    }
+    const { signal } = await child.status;
+    clearTimeout(timer);
+    return { killed: signal === "SIGKILL", phase };
+  }
+
+  /** Answers that were told once are there for good. */
+  private check({ done }: Told): void {
+    if (done === undefined) return;
+    assert(done >= this.done, `${this.done} rows were told, then ${done}`);
+    this.done = done;
+  }
+
+  output(): Promise<Uint8Array> {
+    return Deno.readFile(`${this.folder}/out.parquet`);
+  }
+}
+
+function killGroup(pid: number): void {
+  try {
+    Deno.kill(-pid, "SIGKILL");
+  } catch {
+    // It has ended by itself.
+  }
+}
+
+async function writeInput(path: string, rows: number): Promise<void> {
+  const columns = [
+    { name: "n", kind: "integer" },
+    { name: "topic", kind: "text" },
+    { name: "weight", kind: "number" },
+    { name: "even", kind: "boolean" },
+  ] as const;
+  const cells = async function* () {
+    for (let n = 0; n < rows; n++) yield [n, TOPICS[n % TOPICS.length], n / 8, n % 2 === 0];
+  };
+  using file = await Deno.open(path, { write: true, create: true });
+  for await (const bytes of renderParquet(columns, cells())) {
+    for (let done = 0; done < bytes.length;) done += await file.write(bytes.subarray(done));
+  }
+}
+
+async function inFolder<T>(rows: number, work: (job: TableJob, folder: string) => Promise<T>): Promise<T> {
+  const folder = await Deno.makeTempDir({ prefix: "table-campaign-" });
+  try {
+    await writeInput(`${folder}/in.parquet`, rows);
+    return await work(new TableJob(folder), folder);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+/** Each row once, in order, with an answer and no error. */
+async function checkRows(path: string, rows: number): Promise<void> {
+  const file = await diskStorage.open(path, "read");
+  try {
+    let n = 0;
+    for await (const { cells } of (await openTable(file, path, { format: "parquet" })).rows()) {
+      const [number, topic, weight, even, answer, error] = cells;
+      assertEquals([number, topic, weight, even], [BigInt(n), TOPICS[n % TOPICS.length], n / 8, n % 2 === 0]);
+      assert(typeof answer === "string" && error === null, `row ${n}: ${answer}, ${error}`);
+      n += 1;
+    }
+    assertEquals(n, rows);
+  } finally {
+    file.close();
+  }
+}
+
+/** Kills of the last phase come when all rows are answered. */
+const FINISHING_SHARE = 0.1;
+const LONGEST_START_MS = 2500;
+
+async function main(args: string[]): Promise<number> {
+  const flags = parseArgs(args, { string: ["rows", "kills", "seed"], boolean: ["help"] });
+  const [rows, kills, seed] = [flags.rows ?? 10_000, flags.kills ?? 100, flags.seed ?? 1].map(Number);
+  if (flags.help || ![rows, kills, seed].every(Number.isSafeInteger)) {
+    say(HELP);
+    return flags.help ? 0 : 2;
+  }
+  const start = performance.now();
+  const expected = await inFolder(rows, async (job, folder) => {
+    assertEquals((await job.run()).phase, "done");
+    await checkRows(`${folder}/out.parquet`, rows);
+    return await job.output();
+  });
+  const undisturbed = (performance.now() - start) / 1000;
+  say(`${rows} rows undisturbed in ${undisturbed.toFixed(0)} s`);
+  const random = seeded(seed);
+  const phases: Record<string, number> = {};
+  const found = await inFolder(rows, async (job, folder) => {
+    const early = Math.round(kills * (1 - FINISHING_SHARE));
+    // Together they answer about two thirds of the rows.
+    const answering = 2 * 0.6 * undisturbed * 1000 / (early * 2 / 3);
+    for (let done = 0; done < kills;) {
+      const from = done >= early ? "finishing" : random() < 1 / 3 ? "start" : "started";
+      const longest = { start: LONGEST_START_MS, started: answering, finishing: 400 }[from];
+      const { killed, phase } = await job.run({ from, after: longest * random() });
+      if (!killed) break;
+      phases[phase] = (phases[phase] ?? 0) + 1;
+      done += 1;
+      if (done % 10 === 0) say(`${done} kills`);
+    }
+    assertEquals((await job.run()).phase.replace("already_", ""), "done");
+    await checkRows(`${folder}/out.parquet`, rows);
+    return await job.output();
+  });
+  const total = Object.values(phases).reduce((a, b) => a + b, 0);
+  assertEquals(found, expected);
+  say(`${total} kills (${JSON.stringify(phases)}): ${rows} rows, byte for byte as undisturbed`);
+  return 0;
+}
+
+function say(text: string): void {
+  Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
+}
+
+if (import.meta.main) Deno.exit(await main(Deno.args));
