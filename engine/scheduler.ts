@@ -6,8 +6,8 @@ import type { Restorer, StoredPrefixes } from "./stored_prefixes.ts";
 import { EngineError } from "./types.ts";
 
 /**
- * Rows that a step's matrix products take as well as fewer: a multiple of every kernel's register tile, and beyond it, up to twice
- * as many, a row costs more than in a step of its own (docs/BENCHMARKS.md, "Answers in a form").
+ * Rows that a step's matrix products take as well as some fewer: a multiple of every kernel's register tile. Just beyond it a row
+ * costs more than in a step of its own (docs/BENCHMARKS.md, "Kernels").
  */
 const ROW_TILE = 16;
 

@@ -49,6 +49,7 @@ impl BlockFormat for Iq1M {
     const SUB: usize = 16;
     const HAS_MIN: bool = false;
     const STORED_BITS: usize = 1; // low bits of indices
+    const SLOW_CODES: bool = true;
     const UNIT_SCALES: usize = 26; // d: f16, 8 + 8 scales of 4 bits, of each two blocks 8 x 4 high bits of indices
     const BLOCK_SCALES: usize = 0;
     const CODES_ALIGN: usize = 2;

@@ -53,6 +53,7 @@ impl BlockFormat for Iq1S {
     const SUB: usize = 32;
     const HAS_MIN: bool = false;
     const STORED_BITS: usize = 1; // low bits of indices
+    const SLOW_CODES: bool = true;
     const UNIT_SCALES: usize = 18; // d: f16, of each two blocks 24 high bits of indices, and twice what `nibble` says
     const BLOCK_SCALES: usize = 0;
     const CODES_ALIGN: usize = 2;

@@ -38,6 +38,7 @@ impl BlockFormat for Iq2S {
     const SUB: usize = 16;
     const HAS_MIN: bool = false;
     const STORED_BITS: usize = 2; // low bits of indices, signs
+    const SLOW_CODES: bool = true;
     const UNIT_SCALES: usize = 18; // d: f16, 8 + 8 scales of 4 bits, the indices' high bits of 4 + 4 blocks
     const BLOCK_SCALES: usize = 0;
     const CODES_ALIGN: usize = 2;

@@ -40,6 +40,7 @@ impl BlockFormat for Iq2Xs {
     const SUB: usize = 16;
     const HAS_MIN: bool = false;
     const STORED_BITS: usize = 2; // low bits of indices, signs
+    const SLOW_CODES: bool = true;
     const UNIT_SCALES: usize = 14; // d: f16, 8 + 8 scales of 4 bits, the indices' ninth bits
     const BLOCK_SCALES: usize = 0;
     const CODES_ALIGN: usize = 2;

@@ -51,6 +51,7 @@ impl BlockFormat for Iq3S {
     const SUB: usize = 32;
     const HAS_MIN: bool = false;
     const STORED_BITS: usize = 3; // low bits of the indices of both halves, signs
+    const SLOW_CODES: bool = true;
     const UNIT_SCALES: usize = 14; // d: f16, 8 scales of 4 bits, the indices' ninth bits of 4 + 4 blocks
     const BLOCK_SCALES: usize = 0;
 

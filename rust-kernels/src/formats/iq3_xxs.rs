@@ -43,6 +43,7 @@ impl BlockFormat for Iq3Xxs {
     const SUB: usize = 32;
     const HAS_MIN: bool = false;
     const STORED_BITS: usize = 3; // indices of both halves, signs
+    const SLOW_CODES: bool = true;
     const UNIT_SCALES: usize = 6; // d: f16, 8 scales of 4 bits
     const BLOCK_SCALES: usize = 0;
     const CODES_ALIGN: usize = 2;

@@ -97,6 +97,8 @@ pub trait BlockFormat: GgufType {
     const HAS_MIN: bool;
     /// Bits of a code in the planes: fewer than BITS where codes are looked up.
     const STORED_BITS: usize;
+    /// Whether codes take so long to decode that few tokens pay for keeping them.
+    const SLOW_CODES: bool = false;
     /// Bytes of a row's scales, and of whatever else stands before the codes: once a unit, and for each block of 32 columns.
     const UNIT_SCALES: usize;
     const BLOCK_SCALES: usize;

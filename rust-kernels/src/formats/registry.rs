@@ -27,6 +27,8 @@ pub struct Format {
 
 /// The kernels of a block format. Safety: as `Prepare`, `BlockGemm` and `PanelRow`.
 pub struct BlockKernels {
+    /// `BlockFormat::SLOW_CODES`.
+    pub slow_codes: bool,
     pub prepare: unsafe fn(Isa, &QuantRows, usize, *mut f32),
     pub gemm: unsafe fn(Isa, &Gemm, &QuantRows, *const f32),
     pub row: unsafe fn(Isa, *const u8, usize, usize, *mut f32),
@@ -55,6 +57,7 @@ impl Format {
             dequantize: F::dequantize,
             find_nan: F::find_nan,
             kernels: FormatKernels::Block(BlockKernels {
+                slow_codes: F::SLOW_CODES,
                 prepare: |isa, x, m, corrections| unsafe {
                     isa.run(Prepare { x, m, corrections, format: PhantomData::<F> })
                 },

@@ -67,6 +67,7 @@ impl BlockFormat for Tq1_0 {
     const SUB: usize = 32;
     const HAS_MIN: bool = false;
     const STORED_BITS: usize = 1; // groups 0 to 4
+    const SLOW_CODES: bool = true;
     const UNIT_SCALES: usize = 2 + 4 * SHARED; // d: f16, groups 5 to 7 of all blocks
     const BLOCK_SCALES: usize = 0;
     const CODES_ALIGN: usize = 2;

@@ -131,7 +131,7 @@ unsafe fn thin_tile<S: Simd, F: FloatFormat, const P: usize, const N: usize>(
             }
         }
         for j in 0..P {
-            finish_tile::<S, N>(s, args, &acc[j], t, (p + j) * S::LANES);
+            finish_tile::<S, N>(s, args, &acc[j], t..t + N, (p + j) * S::LANES);
         }
     }
     N

@@ -19,9 +19,6 @@ pub enum Epilogue {
     Add(f32),
 }
 
-/// Tokens from which it pays to decode panels once for all of them: more than a register tile of `thin_gemm`.
-pub const WIDE_TOKENS: usize = 17;
-
 /// Some panels of W times all rows of x.
 #[derive(Clone, Copy)]
 pub struct Gemm {
@@ -112,7 +109,8 @@ impl<F: BlockFormat> Kernel for BlockGemm<'_, F> {
         let Self { args, x, corrections, .. } = self;
         // SAFETY: the caller's promise.
         unsafe {
-            if args.to - args.from >= WIDE_TOKENS && x.tile >= wide_gemm::tokens::<S>() {
+            let wide = if F::SLOW_CODES { S::WIDE_TOKENS_SLOW } else { S::WIDE_TOKENS };
+            if args.to - args.from >= wide && x.tile >= wide_gemm::tokens::<S>() {
                 wide_gemm::gemm::<S, F>(s, args, x, corrections);
             } else {
                 thin_gemm::gemm::<S, F>(s, args, x, corrections);
@@ -342,17 +340,24 @@ pub(super) trait DotBits: Simd {
 }
 impl<S: Simd> DotBits for S {}
 
-/// `finish` for M rows of x from row t. They go through memory, so that one copy of its code serves all of them.
+/// `finish` for rows of x, the first of M whose sums there are. They go through memory, so that one copy of its code
+/// serves all of them.
 ///
 /// # Safety
 /// As `finish`.
 #[inline(always)]
-pub(super) unsafe fn finish_tile<S: Simd, const M: usize>(s: S, args: &Gemm, acc: &[S::F; M], t: usize, row: usize) {
+pub(super) unsafe fn finish_tile<S: Simd, const M: usize>(
+    s: S,
+    args: &Gemm,
+    acc: &[S::F; M],
+    rows: Range<usize>,
+    row: usize,
+) {
     unsafe {
         let mut sums = [[0f32; 16]; M];
         unroll16!(I => if I < M { s.store(sums[I].as_mut_ptr(), acc[I]) });
-        for i in 0..std::hint::black_box(M) {
-            finish(s, args, s.load(sums.as_ptr().add(i).cast()), t + i, row);
+        for (sums, t) in sums.iter().zip(std::hint::black_box(rows)) {
+            finish(s, args, s.load(sums.as_ptr()), t, row);
         }
     }
 }

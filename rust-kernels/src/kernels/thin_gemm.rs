@@ -3,6 +3,7 @@ use super::gemm::{DotBits, Factors, Gemm, Tokens, finish_tile};
 use super::quant_rows::QuantRows;
 use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::Simd;
+use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 /// How far ahead of its use a panel's code is asked for, into the first-level cache: sums of several tokens take so long
@@ -22,21 +23,24 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(s: S, args: &Gemm, x: &QuantRows, co
         let mut t = args.from;
         while t < args.to {
             let left = (args.to - t).min(x.tile - t % x.tile);
-            // SAFETY: the tile lies within one tile of x, as `run` wants.
+            let rows = t..t + left;
+            // A register tile that is not full is faster than several that are: each is a pass over the panel. What it
+            // makes of rows that x does not have, from whatever x's own tile holds there, goes nowhere.
+            // SAFETY: the register tile lies within one tile of x, as `run` wants.
             t += unsafe {
                 match left {
-                    16.. if S::TILE >= 16 => run::<S, F, 2, 8>(s, args, x, corrections, p, t),
-                    8.. if S::TILE >= 8 => run::<S, F, 1, 8>(s, args, x, corrections, p, t),
-                    4.. => run::<S, F, 1, 4>(s, args, x, corrections, p, t),
-                    2.. => run::<S, F, 1, 2>(s, args, x, corrections, p, t),
-                    _ => run::<S, F, 1, 1>(s, args, x, corrections, p, t),
+                    13.. if S::TILE >= 16 => run::<S, F, 2, 8>(s, args, x, corrections, p, rows),
+                    5.. if S::TILE >= 8 => run::<S, F, 1, 8>(s, args, x, corrections, p, rows),
+                    3.. => run::<S, F, 1, 4>(s, args, x, corrections, p, rows),
+                    2 => run::<S, F, 1, 2>(s, args, x, corrections, p, rows),
+                    _ => run::<S, F, 1, 1>(s, args, x, corrections, p, rows),
                 }
             };
         }
     }
 }
 
-/// One panel times G * N rows of x from row t; returns how many rows.
+/// One panel times the first G * N of some rows of x, or all if they are fewer; returns how many.
 #[inline(always)]
 unsafe fn run<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     s: S,
@@ -44,15 +48,16 @@ unsafe fn run<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     x: &QuantRows,
     corrections: *const f32,
     p: usize,
-    t: usize,
+    rows: Range<usize>,
 ) -> usize {
     unsafe {
-        let acc = tile::<S, F, G, N>(s, args.panels.add(p * args.panel_bytes), x, corrections, t);
+        let acc = tile::<S, F, G, N>(s, args.panels.add(p * args.panel_bytes), x, corrections, rows.start);
         for (g, acc) in acc.iter().enumerate() {
-            finish_tile::<S, N>(s, args, acc, t + g * N, p * S::LANES);
+            let from = rows.start + g * N;
+            finish_tile::<S, N>(s, args, acc, from..rows.end.min(from + N), p * S::LANES);
         }
     }
-    G * N
+    rows.len().min(G * N)
 }
 
 /// The register tile: LANES rows of W times G groups of N rows of x.

@@ -1,5 +1,5 @@
 //! How the panels of a product are handed out: in whole register tiles of the kernel that takes them.
-use super::{float_gemm, gemm};
+use super::float_gemm;
 use crate::formats::BLOCK;
 use crate::formats::FormatKernels;
 use crate::simd::Isa;
@@ -11,7 +11,7 @@ const MOST_PANELS: usize = 15;
 /// Panels of a register tile of a format's kernels for m tokens.
 fn tile_panels(isa: Isa, format: &FormatKernels, m: usize) -> usize {
     match format {
-        FormatKernels::Block(_) if m < gemm::WIDE_TOKENS => 1,
+        FormatKernels::Block(k) if m < isa.wide_tokens(k.slow_codes) => 1,
         FormatKernels::Block(_) => isa.panels(),
         FormatKernels::Float(_) if m < float_gemm::TILE_TOKENS => 1,
         FormatKernels::Float(_) if m < float_gemm::WIDE_TOKENS => float_gemm::THIN_PANELS,
@@ -20,9 +20,9 @@ fn tile_panels(isa: Isa, format: &FormatKernels, m: usize) -> usize {
 }
 
 /// Whether tokens share what is decoded of a panel.
-fn is_wide(format: &FormatKernels, m: usize) -> bool {
+fn is_wide(isa: Isa, format: &FormatKernels, m: usize) -> bool {
     match format {
-        FormatKernels::Block(_) => m >= gemm::WIDE_TOKENS,
+        FormatKernels::Block(k) => m >= isa.wide_tokens(k.slow_codes),
         FormatKernels::Float(_) => m >= float_gemm::WIDE_TOKENS,
     }
 }
@@ -41,7 +41,7 @@ impl Tiles {
     /// `share` is how many panels of the op there are for a thread: a tile is never wider, so that no thread goes without.
     pub fn new(isa: Isa, format: &FormatKernels, panels: usize, m: usize, share: usize) -> Self {
         let tile = tile_panels(isa, format, m).min(share).max(1);
-        Self { panels, tile, most: if is_wide(format, m) { MOST_PANELS / tile } else { usize::MAX } }
+        Self { panels, tile, most: if is_wide(isa, format, m) { MOST_PANELS / tile } else { usize::MAX } }
     }
 
     pub fn count(&self) -> usize {
@@ -96,7 +96,7 @@ mod tests {
                 (F16, 13, isa.float_panels()),
                 (F16, 512, isa.float_panels()),
                 (Q4_0, 16, 1),
-                (Q4_0, 512, isa.panels()),
+                (Q4_0, 512, if isa.wide_tokens(false) > 512 { 1 } else { isa.panels() }),
             ] {
                 let format = &format(id).expect("registered").kernels;
                 for threads in [1, 2, 8, 16] {

@@ -36,6 +36,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const TILE: usize = 4;
     const PANELS: usize = 1;
     const FLOAT_PANELS: usize = 2;
+    const WIDE_TOKENS: usize = 17;
+    const WIDE_TOKENS_SLOW: usize = 5;
     const WIDE_BIAS: i32 = if VNNI { 128 } else { 0 };
     type F = __m256;
     type I = __m256i;

@@ -88,6 +88,9 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     const TILE: usize = 16;
     const PANELS: usize = 3;
     const FLOAT_PANELS: usize = 4;
+    // Without VNNI a product takes so many registers that a tile of several panels spills.
+    const WIDE_TOKENS: usize = if VNNI { 33 } else { usize::MAX };
+    const WIDE_TOKENS_SLOW: usize = 17;
     const WIDE_BIAS: i32 = if VNNI { 128 } else { 0 };
     type F = __m512;
     type I = __m512i;

@@ -75,6 +75,14 @@ macro_rules! instruction_sets {
                 }
             }
 
+            /// Tokens from which integer kernels decode panels into memory; of codes that are slow to decode, or of others.
+            pub fn wide_tokens(self, slow_codes: bool) -> usize {
+                match self {
+                    $($(#[$cfg])* Self::$variant(_) if slow_codes => <$token>::WIDE_TOKENS_SLOW,)*
+                    $($(#[$cfg])* Self::$variant(_) => <$token>::WIDE_TOKENS,)*
+                }
+            }
+
             /// Runs a kernel with the set's instructions.
             ///
             /// # Safety

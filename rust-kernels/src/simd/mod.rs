@@ -59,6 +59,10 @@ pub trait Simd: Copy + 'static {
     const PANELS: usize;
     /// The same of the float kernels: 2, or 4 where 32 registers hold the sums of six tokens too.
     const FLOAT_PANELS: usize;
+    /// Tokens from which it pays to decode a unit of panels into memory, once for all of them.
+    const WIDE_TOKENS: usize;
+    /// The same of formats whose codes are slow to decode.
+    const WIDE_TOKENS_SLOW: usize;
     /// What `dot16::<8>` adds to each code: 128 where the hardware multiplies unsigned codes (VNNI), else 0.
     const WIDE_BIAS: i32;
 

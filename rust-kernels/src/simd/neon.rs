@@ -100,6 +100,8 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     const TILE: usize = 8;
     const PANELS: usize = 3;
     const FLOAT_PANELS: usize = 4;
+    const WIDE_TOKENS: usize = 17;
+    const WIDE_TOKENS_SLOW: usize = 17;
     const WIDE_BIAS: i32 = if DOT == USDOT { 128 } else { 0 };
     type F = float32x4_t;
     type I = int32x4_t;

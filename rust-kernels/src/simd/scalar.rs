@@ -25,6 +25,8 @@ impl Simd for Scalar {
     const TILE: usize = 4;
     const PANELS: usize = 1;
     const FLOAT_PANELS: usize = 2;
+    const WIDE_TOKENS: usize = 17;
+    const WIDE_TOKENS_SLOW: usize = 17;
     const WIDE_BIAS: i32 = 0;
     type F = [f32; N];
     type I = [i32; N];

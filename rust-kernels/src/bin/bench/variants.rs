@@ -50,6 +50,8 @@ impl<S: Simd> Simd for Unprefetched<S> {
     const TILE: usize = S::TILE;
     const PANELS: usize = S::PANELS;
     const FLOAT_PANELS: usize = S::FLOAT_PANELS;
+    const WIDE_TOKENS: usize = S::WIDE_TOKENS;
+    const WIDE_TOKENS_SLOW: usize = S::WIDE_TOKENS_SLOW;
     const WIDE_BIAS: i32 = S::WIDE_BIAS;
     type F = S::F;
     type I = S::I;
