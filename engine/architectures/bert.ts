@@ -10,7 +10,7 @@ import { ropeTable } from "../plan/ops/rope_table.ts";
 import { rotate } from "../plan/ops/rotate.ts";
 import { textAttention } from "../plan/ops/text_attention.ts";
 import type { Architecture } from "./architecture.ts";
-import { fusedHeads, poolEncoder, separateHeads, tokenTypes } from "./encoder.ts";
+import { fusedHeads, hasFineValues, poolEncoder, separateHeads, tokenTypes } from "./encoder.ts";
 import type { Rope } from "./rope.ts";
 
 /** What tells BERT and its relatives apart. */
@@ -50,7 +50,7 @@ function buildBert(b: PlanBuilder, h: Hparams, rope: Rope, { learned, gated }: B
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     const fused = b.file.tensors.has(`${name("attn_qkv")}.weight`);
-    const [q, k, v] = (fused ? fusedHeads : separateHeads)(b, x, h, name);
+    const [q, k, v] = (fused ? fusedHeads : separateHeads)(b, x, h, name, hasFineValues(layer));
     if (table) {
       for (const [at, heads] of [[q, h.headCount], [k, h.headCountKv]] as const) {
         rotate(b, at, heads, h.keyLength, { table, rotated: h.ropeDimensionCount });

@@ -11,7 +11,7 @@ import { rotate } from "../plan/ops/rotate.ts";
 import { textAttention } from "../plan/ops/text_attention.ts";
 import type { Activation } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
-import { fusedHeads, poolEncoder } from "./encoder.ts";
+import { fusedHeads, hasFineValues, poolEncoder } from "./encoder.ts";
 import type { Rope } from "./rope.ts";
 
 /** Of so many layers the first sees whole texts, the others a window. */
@@ -52,7 +52,7 @@ function buildModernBert(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     const attnIn = layer === 0 ? x : layerNorm(b, x, name("attn_norm"), eps);
-    const [q, k, v] = fusedHeads(b, attnIn, h, name);
+    const [q, k, v] = fusedHeads(b, attnIn, h, name, hasFineValues(layer));
     const table = slides[layer] ? sliding : full;
     for (const [at, heads] of [[q, h.headCount], [k, h.headCountKv]] as const) {
       rotate(b, at, heads, h.keyLength, { table, rotated: h.ropeDimensionCount });
