@@ -10,6 +10,7 @@ import {
   ENGINE_SWITCHES,
   engineOptions,
 } from "./batch_world.ts";
+import { dryRun } from "./batch_dry_run.ts";
 import { jobShape, noteTo, TABLE_FLAGS, TABLE_HELP } from "./batch_table.ts";
 import { CACHE_FLAGS } from "./prompt_cache.ts";
 import { Flags, UsageError } from "./flags.ts";
@@ -29,6 +30,8 @@ Usage: deno task batch run IN.jsonl --out OUT.jsonl [options]
 ${ENGINE_HELP}
                    Without --parallel there are up to ${AUTO_PARALLEL} lines, as memory allows and as more make the job faster.
   --order ORDER    of the answers: input, or completed for that in which they came (default: input)
+  --dry-run        say how many tokens that is, how long it would take here, and which lines cannot be answered, as those
+                   that do not fit the context; answers some lines to measure that, and writes nothing
   --strict         refuse the whole job, before anything runs, when any line is bad
   --nats URL       let workers answer the lines, through this NATS server (nats://HOST[:PORT]), instead of this
                    process; --parallel is then the lines in flight in all of them (default ${NATS_PARALLEL.default})
@@ -62,28 +65,42 @@ Exit code: 0 all lines are answered (with or without errors among them), 1 stopp
 Example:
   deno task batch run questions.jsonl --out answers.jsonl --model qwen3-4b-q4_0.gguf
   deno task batch run reviews.parquet --prompt "Classify: {text}" --schema sentiment.json --out labelled.parquet
+  deno task batch run reviews.parquet --prompt "Classify: {text}" --max-tokens 5 --dry-run
   deno task batch run prompts.txt --max-tokens 200 --out answers.csv
 `;
 
 /** `batch run …`. Returns the exit code. */
 export async function runCommand(args: readonly string[], world: BatchWorld): Promise<number> {
   const values = ["out", "errors", "order", ...ENGINE_FLAGS, ...NATS_FLAGS, ...TABLE_FLAGS];
-  const flags = new Flags(args, { values, switches: ["strict", ...ENGINE_SWITCHES], operands: ["IN"] });
+  const flags = new Flags(args, {
+    values,
+    switches: ["strict", "dry-run", ...ENGINE_SWITCHES],
+    operands: ["IN"],
+  });
   if (flags.help) {
     world.host.out(HELP);
     return 0;
   }
   const output = flags.text("out");
-  if (output === undefined) throw new UsageError("--out is missing: the file for the answers");
+  const isDry = flags.is("dry-run");
+  if (output === undefined && !isDry) throw new UsageError("--out is missing: the file for the answers");
   const nats = natsFlags(flags);
   const own = ["threads", "kv-mb", ...CACHE_FLAGS].find((name) => flags.has(name));
   if (nats !== undefined && own) {
     throw new UsageError(`--${own} is the workers' own; leave it out with --nats`);
   }
+  if (nats !== undefined && isDry) {
+    throw new UsageError(
+      "--dry-run measures this machine; leave out --nats, which has the lines answered by others",
+    );
+  }
   const engine = engineOptions(flags, nats === undefined ? undefined : NATS_PARALLEL);
   if (nats !== undefined) workersBackend(engine.backend);
   const input = flags.operand("IN");
   const { isTable, ...shape } = await jobShape(flags, input, output, noteTo(world, flags));
+  if (isDry || output === undefined) {
+    return await dryRun({ input, openInput: shape.openInput, engine, json: flags.json }, world);
+  }
   const order = answerOrder(flags.text("order"));
   if (isTable && order === "completed") {
     throw new UsageError("--order completed is for JSONL: the rows of a table keep their order");
