@@ -4,7 +4,7 @@ import process from "node:process";
 export interface MemoryFigures {
   /** Of the whole machine: what programs can still get, the file cache included. */
   readonly available: number;
-  /** The most that this process's control group may hold; huge where there is no limit. */
+  /** The most that this process's control group may hold; huge where there is no limit, 0 where it cannot be read. */
   readonly limit: number;
   /** What this process holds. */
   readonly resident: number;
@@ -17,7 +17,8 @@ const MOST_KEPT = 2 ** 30;
 /** Bytes that a model may take here: the free memory but for a reserve; undefined where nobody can say. */
 export function freeMemory(figures: MemoryFigures | undefined = systemFigures()): number | undefined {
   if (figures === undefined) return undefined;
-  const free = Math.max(0, Math.min(figures.available, figures.limit - figures.resident));
+  const { available, limit, resident } = figures;
+  const free = limit === 0 ? available : Math.max(0, Math.min(available, limit - resident));
   return Math.floor(free - Math.min(MOST_KEPT, KEPT_SHARE * free));
 }
 

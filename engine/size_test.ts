@@ -161,6 +161,7 @@ Deno.test("free is what the machine has, or what the control group may still hol
   assertEquals(of(5 * GB, 2 ** 63, GB), 4.5); // of a tenth
   assertAlmostEquals(of(24 * GB, 2 * GB, GB), 0.9, 1e-6);
   assertEquals(of(24 * GB, GB, 2 * GB), 0);
+  assertEquals(of(24 * GB, 0, GB / 8), 23); // a sandbox without /sys: the limit cannot be read
 });
 
 Deno.test("a model none of whose layers keep keys and values has what its sequences run with, whatever the cache may take", () => {

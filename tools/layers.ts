@@ -14,9 +14,9 @@ const LAYERS: readonly Layer[] = [
   { files: /^package\.ts$/, imports: /^$/, why: "names and paths stand alone" },
   { files: /^main\.ts$/, imports: /^cli\//, why: "main.ts only starts the command line" },
   {
-    files: /^examples\//,
+    files: /^(examples|deploy)\//,
     imports: /^examples\//,
-    why: 'examples are programs of others: they import "compy"',
+    why: 'examples, and what is deployed, are programs of others: they import "compy"',
   },
   { files: /^mod\.ts$/, imports: /^lib\//, why: "mod.ts only names what of lib/ is public" },
   {

@@ -8,6 +8,9 @@ import { LIBRARIES } from "./libraries.ts";
 import { copyShipped } from "./npm.ts";
 import { run } from "./run.ts";
 
+/** Of deploy/, what a release is installed with. */
+const DEPLOYED = ["compy.service", "Caddyfile"];
+
 /** `compy-0.1.0-linux-x64`. */
 export function folderName(): string {
   const { os, cpu } = thisPlatform();
@@ -22,6 +25,7 @@ export async function writeReleaseFolder(
   folder: string,
 ): Promise<void> {
   await copyShipped(root, folder);
+  for (const name of DEPLOYED) await Deno.copyFile(join(root, "deploy", name), join(folder, name));
   for (const { name } of LIBRARIES) {
     await Deno.copyFile(join(libraries, libraryFile(name)), join(folder, libraryFile(name)));
   }
