@@ -1,7 +1,5 @@
 import type { ChatPart, ChatReader, TokenEvent } from "../engine/types.ts";
-
-const DIM = "\x1b[2m";
-const PLAIN = "\x1b[0m";
+import { DIM, PLAIN } from "./terminal.ts";
 
 export interface ShownThinking {
   /** Whether thinking is shown at all. */

@@ -12,7 +12,7 @@ import {
 import { bodyExaminer } from "./batch_bodies.ts";
 import type { BatchWorld } from "./batch_world.ts";
 import { type Flags, UsageError } from "./flags.ts";
-import { EFFORTS } from "./generate.ts";
+import { EFFORTS } from "./model.ts";
 
 /** Options that say what the rows of a table are asked, and how it is read. */
 const QUESTION_FLAGS = [

@@ -11,6 +11,10 @@ const COMMANDS: Readonly<Record<string, { summary: string; load: () => Promise<C
     summary: "serve the OpenAI API over one model",
     load: async () => (await import("./serve.ts")).serveCommand,
   },
+  chat: {
+    summary: "chat with a model on the terminal",
+    load: async () => (await import("./chat.ts")).chatCommand,
+  },
   generate: {
     summary: "generate text from one prompt",
     load: async () => (await import("./generate.ts")).generateCommand,

@@ -12,8 +12,11 @@ import { Flags, UsageError } from "./flags.ts";
 import {
   BACKEND_FLAGS,
   backendOptions,
+  EFFORTS,
   loadWithProgress,
   MAX_CONTEXT,
+  MAX_COUNT,
+  MAX_TEMPERATURE,
   MAX_THREADS,
   modelPath,
 } from "./model.ts";
@@ -22,12 +25,9 @@ import { err, onInterrupt, out } from "./terminal.ts";
 
 const DEFAULT_COUNT = 32;
 const DEFAULT_TEMPERATURE = 0.7;
-const MAX_COUNT = 1_000_000;
-const MAX_TEMPERATURE = 10;
 const MAX_LOGPROBS = 20;
 
 const CHAT_ONLY = ["effort", "think-tokens"];
-export const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "max"] as const;
 
 const HELP = `Generate text from one prompt.
 

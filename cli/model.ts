@@ -13,6 +13,11 @@ const DEMO_MODEL = shipped("models/demo.gguf");
 export const MAX_THREADS = 1024;
 export const MAX_CONTEXT = 16_777_216;
 export const MAX_PARALLEL = 1024;
+export const MAX_COUNT = 1_000_000;
+export const MAX_TEMPERATURE = 10;
+
+/** How much a model may be asked to think before it answers. */
+export const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "max"] as const;
 
 /** The file that `--model` names, or the demo model. Throws where it cannot be read, or is no file. */
 export function modelPath(given: string | undefined): string {

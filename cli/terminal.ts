@@ -19,6 +19,14 @@ function write(stream: { writeSync(bytes: Uint8Array): number }, text: string): 
   for (let done = 0; done < bytes.length;) done += stream.writeSync(bytes.subarray(done));
 }
 
+export const DIM = "\x1b[2m";
+export const PLAIN = "\x1b[0m";
+
+/** Set off from the rest, where standard output is a terminal whose user has not said NO_COLOR. */
+export function dim(text: string): string {
+  return Deno.stdout.isTerminal() && !Deno.noColor ? `${DIM}${text}${PLAIN}` : text;
+}
+
 /** Below this, a wait needs no explanation. */
 const PATIENCE_MS = 300;
 const REDRAW_MS = 100;

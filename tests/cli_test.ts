@@ -2,8 +2,19 @@ import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/as
 import { join } from "@std/path";
 import { libraryFile } from "../ffi/find.ts";
 import { GgufBuilder } from "../engine/gguf/testing.ts";
-import { root, run, runJson, task, withFolder } from "./commands.ts";
-const COMMANDS = ["serve", "generate", "tokenize", "batch", "inspect", "convert", "bench", "embed", "doctor"];
+import { root, run, runJson, runWith, task, withFolder } from "./commands.ts";
+const COMMANDS = [
+  "serve",
+  "chat",
+  "generate",
+  "tokenize",
+  "batch",
+  "inspect",
+  "convert",
+  "bench",
+  "embed",
+  "doctor",
+];
 
 for (const command of COMMANDS) {
   Deno.test(`cli: ${command} --help teaches, exit code 0; an unknown option is exit code 2`, async () => {
@@ -76,6 +87,21 @@ const WRONG_USAGE: [args: string, message: string][] = [
     `--quantize must be one of q8_0, q6_k, q4_k, q4_0, mxfp4 (got "q9")`,
   ],
 ];
+Deno.test("cli: chat answers the lines of a pipe, without anything else; what it cannot answer is exit code 1", async () => {
+  const good = await runWith("Who are you?\n/bye\n", ["chat", "--temperature", "0"]);
+  const answer = "My name is compy. I am a very small language model.\n";
+  assertEquals([good.code, good.stdout, good.stderr], [0, answer, ""]);
+  const bad = await runWith(`${"word ".repeat(80)}\nWho are you?`, [
+    "chat",
+    "--temperature",
+    "0",
+    "--ctx",
+    "64",
+  ]);
+  assertEquals([bad.code, bad.stdout], [1, answer]);
+  assertMatch(bad.stderr, /^Error: .*\/clear begins anew/);
+});
+
 Deno.test("cli: wrong usage is exit code 2 and says what is right", async () => {
   for (const [args, message] of WRONG_USAGE) {
     const { code, stdout, stderr } = await run(args.split(" "));

@@ -11,21 +11,38 @@ export interface Result {
   readonly stderr: string;
 }
 
-export function task(args: readonly string[], cwd = root): Deno.ChildProcess {
+export function task(
+  args: readonly string[],
+  cwd = root,
+  stdin: "null" | "piped" = "null",
+): Deno.ChildProcess {
   // Of several tasks within each other the first sets INIT_CWD.
   const options = { args: ["task", "-q", ...args], cwd, env: { INIT_CWD: cwd, NO_COLOR: "1" } };
-  return new Deno.Command(Deno.execPath(), { ...options, stdin: "null", stdout: "piped", stderr: "piped" })
+  return new Deno.Command(Deno.execPath(), { ...options, stdin, stdout: "piped", stderr: "piped" })
     .spawn();
 }
 
 export async function run(args: readonly string[], cwd?: string): Promise<Result> {
-  const { code, stdout, stderr } = await task(args, cwd).output();
+  return await resultOf(task(args, cwd));
+}
+
+async function resultOf(child: Deno.ChildProcess): Promise<Result> {
+  const { code, stdout, stderr } = await child.output();
   const decoder = new TextDecoder();
   return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
 }
 
 // So that no command has to, and says so.
 assertEquals((await run(["build"])).code, 0);
+
+/** Runs a command with a text on its standard input. */
+export async function runWith(input: string, args: readonly string[]): Promise<Result> {
+  const child = task(args, root, "piped");
+  const writer = child.stdin.getWriter();
+  await writer.write(new TextEncoder().encode(input));
+  await writer.close();
+  return await resultOf(child);
+}
 
 /** Runs a command that must succeed and print one JSON object. */
 export async function runJson(...args: string[]) {
