@@ -42,7 +42,17 @@ export type {
   ToolMessage,
   UserMessage,
 } from "./lib/messages.ts";
-export { loadModel, type LoadOptions, Model, type ModelInfo, type TokenizeOptions } from "./lib/model.ts";
+export {
+  type Arithmetic,
+  type BackendName,
+  type KvType,
+  loadModel,
+  type LoadOptions,
+  Model,
+  type ModelInfo,
+  type PoolingKind,
+  type TokenizeOptions,
+} from "./lib/model.ts";
 export {
   type Address,
   createServer,

@@ -29,13 +29,25 @@ export type {
 } from "./tokenizer/types.ts";
 export { isReservedVariable, RESERVED_TEMPLATE_VARIABLES } from "./tokenizer/types.ts";
 
-/** How a token is chosen. The defaults (DEFAULT_SAMPLING) are those of the OpenAI API: no truncation. */
+/**
+ * How a token is chosen. The defaults (DEFAULT_SAMPLING) are those of the OpenAI API: no truncation.
+ *
+ * ```ts
+ * import { loadModel, type SamplingParams } from "compy";
+ *
+ * const vivid: Partial<SamplingParams> = { temperature: 1.2, minP: 0.05, repetitionPenalty: 1.1 };
+ * await using model = await loadModel();
+ * console.log((await model.generate("Once upon", { ...vivid, maxTokens: 10 }).answer()).text);
+ * ```
+ */
 export interface SamplingParams {
   /** 0 is greedy. */
   temperature: number;
   /** 0 is off. */
   topK: number;
+  /** Only the likeliest tokens that have this share of the probability together; 1 is off. */
   topP: number;
+  /** Only tokens with this share of the likeliest one's probability; 0 is off. */
   minP: number;
   /** Keeps the tokens whose surprise is nearest to what is expected, up to this share of the probability; 1 is off. */
   typicalP: number;
@@ -43,9 +55,11 @@ export interface SamplingParams {
   topNSigma: number;
   /** How often all tokens of at least `xtcThreshold` are left out but the least probable of them; 0 is off. */
   xtcProbability: number;
+  /** See xtcProbability; more than 0.5 is off. */
   xtcThreshold: number;
   /** What a token loses that would repeat what follows an earlier match (dry.ts); 0 is off. */
   dryMultiplier: number;
+  /** By how much more a repetition costs that is longer by a token. */
   dryBase: number;
   /** Repetitions of up to so many tokens cost nothing. */
   dryAllowedLength: number;
@@ -53,10 +67,15 @@ export interface SamplingParams {
   dryLastN: number;
   /** Texts that repetitions do not reach across. */
   dryBreakers: readonly string[];
+  /** What logits of tokens that are there already, in the prompt too, are divided by, or multiplied below 0; 1 is off. */
   repetitionPenalty: number;
+  /** What logits of tokens lose that the answer has already. */
   presencePenalty: number;
+  /** The same for each time that the answer has them. */
   frequencyPenalty: number;
+  /** What is added to the logits of these tokens. */
   logitBias: ReadonlyMap<number, number>;
+  /** The same seed draws the same tokens; without one they differ each time. */
   seed: number | undefined;
 }
 

@@ -10,7 +10,7 @@ await using llm = await createServer(model, { onError: console.error });
 
 const app = new Hono();
 app.get("/", (c) => c.text("Ask POST /llm/v1/chat/completions, or GET /summary?text=…\n"));
-app.mount("/llm", (request) => llm.fetch(request));
+app.mount("/llm", llm.fetch);
 app.get("/summary", async (c) => {
   const { signal } = c.req.raw; // a client that leaves cancels its answer
   const question = `Say it in five words: ${c.req.query("text")}`;

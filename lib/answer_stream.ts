@@ -13,6 +13,17 @@ export type AnswerSource<Part, Answer> = (
  *
  * Leaving a loop early, or disposing of it, cancels what is left; `answer()` then has what came so far, with the finish reason
  * `cancelled`. The `signal` of the request cancels too, and is thrown with its reason.
+ *
+ * ```ts
+ * import { loadModel } from "compy";
+ *
+ * await using model = await loadModel();
+ * const chat = model.chat("Who are you?", { temperature: 0 });
+ * let said = "";
+ * for await (const { text = "" } of chat) said += text; // as it comes
+ * const { text, usage } = await chat.answer(); // and whole
+ * console.log(said === text, usage.completionTokens);
+ * ```
  */
 export interface AnswerStream<Part, Answer> extends AsyncIterable<Part>, AsyncDisposable {
   /** The whole answer, once it is complete; the same each time. Who reads the parts hears of a failure there, and need not call this. */

@@ -2,7 +2,21 @@ import { refuse, toCompyError } from "./errors.ts";
 import { identityOf, loadedOf, type Model } from "./model.ts";
 import { checkOptions, type OptionTable } from "./options.ts";
 
-/** What a batch is to read and write, and how. */
+/**
+ * What a batch is to read and write, and how.
+ *
+ * ```ts
+ * import { type BatchOptions } from "compy";
+ *
+ * const job: BatchOptions = {
+ *   input: "questions.jsonl",
+ *   output: "answers.jsonl",
+ *   order: "completed",
+ *   onRefused: ({ line, message }) => console.error(`line ${line}: ${message}`),
+ * };
+ * console.log(job.output);
+ * ```
+ */
 export interface BatchOptions {
   /** A JSONL file of requests, a line each, as OpenAI's batches have them. */
   readonly input: string;
@@ -39,7 +53,16 @@ const BATCH_OPTIONS: OptionTable<BatchOptions> = {
   signal: "object",
 };
 
-/** How many lines of a batch are answered, and what they took in tokens, earlier runs included. */
+/**
+ * How many lines of a batch are answered, and what they took in tokens, earlier runs included.
+ *
+ * ```ts
+ * import { type BatchCounts } from "compy";
+ *
+ * const report = ({ completed, failed }: BatchCounts) => `${completed} answers, ${failed} errors`;
+ * console.log(report({ completed: 3, failed: 1, promptTokens: 40, outputTokens: 70 }));
+ * ```
+ */
 export interface BatchCounts {
   /** Lines that were answered. */
   readonly completed: number;
@@ -51,13 +74,31 @@ export interface BatchCounts {
   readonly outputTokens: number;
 }
 
-/** How far a batch is. */
+/**
+ * How far a batch is.
+ *
+ * ```ts
+ * import { type BatchProgress } from "compy";
+ *
+ * const share = ({ completed, failed, total }: BatchProgress) => (completed + failed) / total;
+ * console.log(share({ completed: 3, failed: 1, total: 8, promptTokens: 40, outputTokens: 70 }));
+ * ```
+ */
 export interface BatchProgress extends BatchCounts {
   /** Lines in all. */
   readonly total: number;
 }
 
-/** Why a line of a batch is refused before it is run. */
+/**
+ * Why a line of a batch is refused before it is run.
+ *
+ * ```ts
+ * import { type BatchRefusal } from "compy";
+ *
+ * const words = ({ line, customId, message }: BatchRefusal) => `line ${line} (${customId ?? "no id"}): ${message}`;
+ * console.log(words({ line: 3, customId: null, code: "invalid_json", message: "it is no JSON" }));
+ * ```
+ */
 export interface BatchRefusal {
   /** Its number, from 1. */
   readonly line: number;
@@ -69,7 +110,16 @@ export interface BatchRefusal {
   readonly message: string;
 }
 
-/** What became of a batch. */
+/**
+ * What became of a batch.
+ *
+ * ```ts
+ * import { type BatchResult } from "compy";
+ *
+ * const exitCode = ({ state }: BatchResult) => state === "stopped" ? 1 : 0;
+ * console.log(exitCode);
+ * ```
+ */
 export interface BatchResult {
   /** `already_done`: by an earlier run. `stopped`: by a signal; the same call resumes it. */
   readonly state: "done" | "already_done" | "stopped";
@@ -81,6 +131,26 @@ export interface BatchResult {
  * Answers a file of requests, each line exactly once: every answer is on the disk before it is counted, and after a stop, a crash or a
  * power cut the same call resumes the job. `model` may be a function that loads one: it is called only where there is something to
  * answer, and its model is closed in the end. Throws CompyError with a batch's code.
+ *
+ * ```ts
+ * import { loadModel, runBatch } from "compy";
+ *
+ * const folder = await Deno.makeTempDir();
+ * await Deno.writeTextFile(
+ *   `${folder}/in.jsonl`,
+ *   JSON.stringify({
+ *     custom_id: "q1",
+ *     method: "POST",
+ *     url: "/v1/chat/completions",
+ *     body: { messages: [{ role: "user", content: "Who are you?" }] },
+ *   }),
+ * );
+ *
+ * await using model = await loadModel();
+ * const files = { input: `${folder}/in.jsonl`, output: `${folder}/out.jsonl` };
+ * console.log((await runBatch(model, files)).state, (await runBatch(model, files)).state); // done already_done
+ * await Deno.remove(folder, { recursive: true });
+ * ```
  */
 export async function runBatch(
   model: Model | (() => Promise<Model>),

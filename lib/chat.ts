@@ -22,7 +22,17 @@ import {
 
 export type { Tool, ToolChoice } from "../engine/types.ts";
 
-/** What `chat` takes. A form (`schema` and the like) is that of the answer's text: thinking and calls are not part of it. */
+/**
+ * What `chat` takes. A form (`schema` and the like) is that of the answer's text: thinking and calls are not part of it.
+ *
+ * ```ts
+ * import { type ChatOptions, loadModel } from "compy";
+ *
+ * const options: ChatOptions = { temperature: 0.7, maxTokens: 40, effort: "low", signal: AbortSignal.timeout(60_000) };
+ * await using model = await loadModel();
+ * console.log((await model.chat("What is a hen?", options).answer()).text);
+ * ```
+ */
 export interface ChatOptions extends GenerateOptions {
   /** What the model may call. It only asks for calls: whoever reads the answer makes them, and says what came of them. */
   readonly tools?: readonly Tool[];
@@ -40,7 +50,18 @@ export interface ChatOptions extends GenerateOptions {
   readonly continueLast?: boolean;
 }
 
-/** A part of an answer; one of `text`, `reasoning`, `toolCall` and `progress` is there. */
+/**
+ * A part of an answer; one of `text`, `reasoning`, `toolCall` and `progress` is there.
+ *
+ * ```ts
+ * import { type ChatPart, loadModel } from "compy";
+ *
+ * const show = ({ text, reasoning, toolCall, progress }: ChatPart) =>
+ *   text ?? (reasoning && `(${reasoning})`) ?? toolCall?.name ?? progress?.processed;
+ * await using model = await loadModel();
+ * for await (const part of model.chat("Hi", { maxTokens: 5 })) console.log(show(part));
+ * ```
+ */
 export interface ChatPart extends GeneratedPart {
   /** More of what the model thinks before it answers. */
   readonly reasoning?: string;
@@ -48,7 +69,17 @@ export interface ChatPart extends GeneratedPart {
   readonly toolCall?: ToolCall;
 }
 
-/** A whole answer. */
+/**
+ * A whole answer.
+ *
+ * ```ts
+ * import { type ChatAnswer, loadModel } from "compy";
+ *
+ * await using model = await loadModel();
+ * const { text, reasoning, toolCalls, finishReason }: ChatAnswer = await model.chat("Hi", { maxTokens: 5 }).answer();
+ * console.log(text, reasoning, toolCalls.length, finishReason);
+ * ```
+ */
 export interface ChatAnswer extends Omit<GeneratedText, "finishReason"> {
   /** What was thought before it; empty where nothing was. */
   readonly reasoning: string;
@@ -58,7 +89,17 @@ export interface ChatAnswer extends Omit<GeneratedText, "finishReason"> {
   readonly finishReason: GeneratedText["finishReason"] | "tool_calls";
 }
 
-/** An answer as it comes. */
+/**
+ * An answer as it comes.
+ *
+ * ```ts
+ * import { type Chat, loadModel } from "compy";
+ *
+ * const textOf = async (chat: Chat) => (await chat.answer()).text;
+ * await using model = await loadModel();
+ * console.log(await Promise.all(["Hi", "Who are you?"].map((question) => textOf(model.chat(question)))));
+ * ```
+ */
 export type Chat = AnswerStream<ChatPart, ChatAnswer>;
 
 const CHAT_OPTIONS: OptionTable<ChatOptions> = {

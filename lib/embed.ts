@@ -3,7 +3,17 @@ import type { Engine } from "../engine/types.ts";
 import { CompyError, refuse, toCompyError } from "./errors.ts";
 import { checkOptions, type OptionTable } from "./options.ts";
 
-/** What `embed` takes. */
+/**
+ * What `embed` takes.
+ *
+ * ```ts
+ * import { type EmbedOptions, loadModel } from "compy";
+ *
+ * const options: EmbedOptions = { dimensions: 64, signal: AbortSignal.timeout(60_000) };
+ * await using model = await loadModel();
+ * console.log((await model.embed("a fox in the snow", options)).vectors[0].length);
+ * ```
+ */
 export interface EmbedOptions {
   /** Numbers of each vector, its first; default all. */
   readonly dimensions?: number;
@@ -15,7 +25,17 @@ export interface EmbedOptions {
 
 const EMBED_OPTIONS: OptionTable<EmbedOptions> = { dimensions: "number", priority: "text", signal: "object" };
 
-/** The vectors of texts. */
+/**
+ * The vectors of texts.
+ *
+ * ```ts
+ * import { type Embeddings, loadModel } from "compy";
+ *
+ * const likeness = ({ vectors: [a, b] }: Embeddings) => a.reduce((sum, x, i) => sum + x * b[i], 0);
+ * await using model = await loadModel();
+ * console.log(likeness(await model.embed(["a fox in the snow", "a hare in the grass"])));
+ * ```
+ */
 export interface Embeddings {
   /** In the order of the texts, of length 1 each. */
   readonly vectors: readonly Float32Array[];
@@ -23,7 +43,17 @@ export interface Embeddings {
   readonly usage: { readonly promptTokens: number; readonly cachedTokens: number };
 }
 
-/** What `rerank` takes. */
+/**
+ * What `rerank` takes.
+ *
+ * ```ts
+ * import { type RerankOptions } from "compy";
+ *
+ * const best: RerankOptions = { top: 3 };
+ * // const { results } = await ranker.rerank("animals of the snow", documents, best);
+ * console.log(best);
+ * ```
+ */
 export interface RerankOptions {
   /** Only so many of the best; default all. */
   readonly top?: number;
@@ -35,7 +65,22 @@ export interface RerankOptions {
 
 const RERANK_OPTIONS: OptionTable<RerankOptions> = { top: "number", priority: "text", signal: "object" };
 
-/** Documents by how well they fit a query. */
+/**
+ * Documents by how well they fit a query.
+ *
+ * ```ts
+ * import { CompyError, loadModel, type Reranked } from "compy";
+ *
+ * const best = ({ results: [{ index }] }: Reranked, documents: string[]) => documents[index];
+ * const documents = ["a stone", "a fox in the snow"];
+ * await using model = await loadModel(); // a model that ranks, such as bge-reranker's
+ * try {
+ *   console.log(best(await model.rerank("animals of the snow", documents), documents));
+ * } catch (error) {
+ *   if (!(error instanceof CompyError && error.code === "not_supported")) throw error; // as of the demo model
+ * }
+ * ```
+ */
 export interface Reranked {
   /** The best first; `index` is that of the document, `score` is from 0 to 1. */
   readonly results: readonly { readonly index: number; readonly score: number }[];

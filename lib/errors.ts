@@ -1,4 +1,4 @@
-import { EngineError, type EngineErrorCode } from "../engine/types.ts";
+import { EngineError } from "../engine/types.ts";
 import type { BatchErrorCode } from "../jobs/errors.ts";
 import { systemReason } from "./system_errors.ts";
 
@@ -16,9 +16,31 @@ import { systemReason } from "./system_errors.ts";
  * - `cannot_listen`: the address cannot be had, or others would reach it without a key. `data_unusable`: a server cannot keep files and
  *   batches in its folder.
  * - The others are of batches.
+ *
+ * ```ts
+ * import { CompyError, type ErrorCode, loadModel } from "compy";
+ *
+ * const again: ErrorCode[] = ["queue_full", "engine_unavailable"];
+ * await using model = await loadModel();
+ * try {
+ *   await model.chat("Hi").answer();
+ * } catch (error) {
+ *   if (!(error instanceof CompyError && again.includes(error.code))) throw error;
+ *   // later, then
+ * }
+ * ```
  */
 export type ErrorCode =
-  | EngineErrorCode
+  | "context_length_exceeded"
+  | "invalid_request"
+  | "not_supported"
+  | "invalid_constraint"
+  | "constraint_failed"
+  | "prompt_not_stored"
+  | "queue_full"
+  | "engine_closed"
+  | "engine_unavailable"
+  | "engine_failed"
   | "chat_template_error"
   | "model_not_found"
   | "invalid_model"
@@ -28,7 +50,26 @@ export type ErrorCode =
   | "not_permitted"
   | "cannot_listen"
   | "data_unusable"
-  | BatchErrorCode;
+  | "input_unreadable"
+  | "input_changed"
+  | "input_too_large"
+  | "lines_refused"
+  | "no_job"
+  | "job_unfinished"
+  | "same_file"
+  | "output_exists"
+  | "output_unwritable"
+  | "output_missing"
+  | "journal_busy"
+  | "journal_foreign"
+  | "journal_damaged"
+  | "journal_other_job"
+  | "job_failed"
+  | "disk_full"
+  | "no_descriptors"
+  | "io_error"
+  | "sync_failed"
+  | "queue_unavailable";
 
 /**
  * What this library throws, from whatever it does: a refusal or a failure, with a `code` for programs and a message for people. Two
@@ -45,6 +86,7 @@ export type ErrorCode =
  * ```
  */
 export class CompyError extends Error {
+  /** Always this. */
   override readonly name = "CompyError";
   /** What went wrong. */
   readonly code: ErrorCode;

@@ -10,10 +10,31 @@ import { type AnswerStream, LazyAnswer } from "./answer_stream.ts";
 import { CompyError, refuse } from "./errors.ts";
 import { checkOptions, constraintOf, GENERATE_OPTIONS, type GenerateOptions, requestOf } from "./options.ts";
 
-/** How much of a long prompt is read: `processed` of `total` tokens, of which `cached` were found in the KV cache. */
+/**
+ * How much of a long prompt is read: `processed` of `total` tokens, of which `cached` were found in the KV cache.
+ *
+ * ```ts
+ * import { loadModel, type Progress } from "compy";
+ *
+ * await using model = await loadModel();
+ * const show = ({ processed, total }: Progress) => console.log(`${processed} of ${total} tokens are read`);
+ * for await (const { progress } of model.chat("word ".repeat(200), { maxTokens: 1 })) if (progress) show(progress);
+ * ```
+ */
 export type Progress = PromptProgress;
 
-/** A token of an answer, and what else might have stood there. */
+/**
+ * A token of an answer, and what else might have stood there.
+ *
+ * ```ts
+ * import { loadModel, type TokenScore } from "compy";
+ *
+ * await using model = await loadModel();
+ * const { tokens = [] } = await model.chat("Yes or no?", { choices: ["yes", "no"], logprobs: 2 }).answer();
+ * const sure = ({ text, logprob }: TokenScore) => `${text}: ${(100 * Math.exp(logprob)).toFixed()} %`;
+ * console.log(tokens.map(sure));
+ * ```
+ */
 export interface TokenScore {
   /** Its id. */
   readonly token: number;
@@ -25,7 +46,17 @@ export interface TokenScore {
   readonly top: readonly { readonly token: number; readonly text: string; readonly logprob: number }[];
 }
 
-/** A part of a generated text; one of `text` and `progress` is there. */
+/**
+ * A part of a generated text; one of `text` and `progress` is there.
+ *
+ * ```ts
+ * import { type GeneratedPart, loadModel } from "compy";
+ *
+ * await using model = await loadModel();
+ * const parts: GeneratedPart[] = await Array.fromAsync(model.generate("Once upon", { maxTokens: 5 }));
+ * console.log(parts.map(({ text }) => text));
+ * ```
+ */
 export interface GeneratedPart {
   /** More text. */
   readonly text?: string;
@@ -35,7 +66,18 @@ export interface GeneratedPart {
   readonly progress?: Progress;
 }
 
-/** What a request took, in tokens. */
+/**
+ * What a request took, in tokens.
+ *
+ * ```ts
+ * import { loadModel, type Usage } from "compy";
+ *
+ * const computed = ({ promptTokens, cachedTokens }: Usage) => promptTokens - cachedTokens;
+ * await using model = await loadModel();
+ * const { usage } = await model.chat("Hi", { maxTokens: 5 }).answer();
+ * console.log(computed(usage), usage.completionTokens);
+ * ```
+ */
 export interface Usage {
   /** Of the prompt. */
   readonly promptTokens: number;
@@ -47,7 +89,18 @@ export interface Usage {
   readonly reasoningTokens: number;
 }
 
-/** How long a request took, in milliseconds. */
+/**
+ * How long a request took, in milliseconds.
+ *
+ * ```ts
+ * import { loadModel, type Timings } from "compy";
+ *
+ * const firstToken = ({ queueMs, prefillMs }: Timings) => queueMs + prefillMs;
+ * await using model = await loadModel();
+ * const { timings } = await model.chat("Hi", { maxTokens: 5 }).answer();
+ * console.log(`the first token after ${firstToken(timings).toFixed(1)} ms`);
+ * ```
+ */
 export interface Timings {
   /** Until it was taken up. */
   readonly queueMs: number;
@@ -57,7 +110,17 @@ export interface Timings {
   readonly decodeMs: number;
 }
 
-/** A whole generated text. */
+/**
+ * A whole generated text.
+ *
+ * ```ts
+ * import { type GeneratedText, loadModel } from "compy";
+ *
+ * await using model = await loadModel();
+ * const generated: GeneratedText = await model.generate("Once upon", { maxTokens: 5, seed: 1 }).answer();
+ * console.log(generated.text, generated.finishReason);
+ * ```
+ */
 export interface GeneratedText {
   /** The text. */
   readonly text: string;
@@ -75,7 +138,25 @@ export interface GeneratedText {
   readonly stop?: string;
 }
 
-/** A text as it is generated. */
+/**
+ * A text as it is generated.
+ *
+ * ```ts
+ * import { type Generation, loadModel } from "compy";
+ *
+ * async function firstWords(generation: Generation): Promise<string> {
+ *   let words = "";
+ *   for await (const { text = "" } of generation) {
+ *     words += text;
+ *     if (words.length > 20) break; // what is left is not computed
+ *   }
+ *   return words;
+ * }
+ *
+ * await using model = await loadModel();
+ * console.log(await firstWords(model.generate("Once upon a time")));
+ * ```
+ */
 export type Generation = AnswerStream<GeneratedPart, GeneratedText>;
 
 /** Continues a prompt. What is wrong is thrown where the answer is read. */

@@ -1,7 +1,17 @@
 import { type ChatMessage, type Tool, TOOL_NAME, TOOL_NAME_RULE } from "../engine/types.ts";
 import { refuse } from "./errors.ts";
 
-/** What the model is to be, or to keep to. */
+/**
+ * What the model is to be, or to keep to.
+ *
+ * ```ts
+ * import { loadModel, type SystemMessage } from "compy";
+ *
+ * const rules: SystemMessage = { role: "system", content: "You answer in one word." };
+ * await using model = await loadModel();
+ * await model.chat([rules, { role: "user", content: "Hi" }], { maxTokens: 5 }).answer();
+ * ```
+ */
 export interface SystemMessage {
   /** `developer` is for templates that know it. */
   readonly role: "system" | "developer";
@@ -9,7 +19,17 @@ export interface SystemMessage {
   readonly content: string;
 }
 
-/** What the user says. */
+/**
+ * What the user says.
+ *
+ * ```ts
+ * import { loadModel, type UserMessage } from "compy";
+ *
+ * const asked: UserMessage = { role: "user", content: "Who are you?" };
+ * await using model = await loadModel();
+ * await model.chat([asked]).answer(); // as model.chat("Who are you?")
+ * ```
+ */
 export interface UserMessage {
   /** Always this. */
   readonly role: "user";
@@ -17,7 +37,18 @@ export interface UserMessage {
   readonly content: string;
 }
 
-/** What the model has answered. */
+/**
+ * What the model has answered.
+ *
+ * ```ts
+ * import { type AssistantMessage, loadModel } from "compy";
+ *
+ * const begun: AssistantMessage = { role: "assistant", content: "My name" };
+ * await using model = await loadModel();
+ * const { text } = await model.chat([{ role: "user", content: "Who are you?" }, begun], { temperature: 0 }).answer();
+ * console.log(begun.content + text); // a last message of the assistant is continued
+ * ```
+ */
 export interface AssistantMessage {
   /** Always this. */
   readonly role: "assistant";
@@ -29,7 +60,21 @@ export interface AssistantMessage {
   readonly toolCalls?: readonly ToolCall[];
 }
 
-/** What a tool gave that the model had called. */
+/**
+ * What a tool gave that the model had called.
+ *
+ * ```ts
+ * import { loadModel, type ToolMessage } from "compy";
+ *
+ * const call = { id: "call_1", name: "weather", arguments: { city: "Rome" } };
+ * const result: ToolMessage = { role: "tool", toolCallId: call.id, content: "Sunny, 24 degrees" };
+ * await using model = await loadModel();
+ * await model.chat(
+ *   [{ role: "user", content: "Rome?" }, { role: "assistant", toolCalls: [call] }, result],
+ *   { maxTokens: 10 },
+ * ).answer();
+ * ```
+ */
 export interface ToolMessage {
   /** Always this. */
   readonly role: "tool";
@@ -39,10 +84,38 @@ export interface ToolMessage {
   readonly content: string;
 }
 
-/** One message of a conversation. */
+/**
+ * One message of a conversation.
+ *
+ * ```ts
+ * import { loadModel, type Message } from "compy";
+ *
+ * const conversation: Message[] = [{ role: "user", content: "Who are you?" }];
+ * await using model = await loadModel();
+ * const { text } = await model.chat(conversation).answer();
+ * conversation.push({ role: "assistant", content: text }, { role: "user", content: "And who am I?" });
+ * await model.chat(conversation, { maxTokens: 10 }).answer(); // what was read before is found in the cache
+ * ```
+ */
 export type Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage;
 
-/** A whole call of a tool. */
+/**
+ * A whole call of a tool.
+ *
+ * ```ts
+ * import { loadModel, type ToolCall } from "compy";
+ *
+ * const run = ({ name, arguments: { a, b } }: ToolCall) => name === "add" ? Number(a) + Number(b) : undefined;
+ * const digit = { type: "integer", minimum: 0, maximum: 9 };
+ * const add = {
+ *   name: "add",
+ *   parameters: { type: "object", properties: { a: digit, b: digit }, required: ["a", "b"], additionalProperties: false },
+ * };
+ * await using model = await loadModel();
+ * const { toolCalls } = await model.chat("1 + 2?", { tools: [add], toolChoice: "required" }).answer();
+ * console.log(toolCalls.map(run));
+ * ```
+ */
 export interface ToolCall {
   /** Names this call among those of the conversation. */
   readonly id: string;

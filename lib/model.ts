@@ -26,7 +26,24 @@ import type { Message } from "./messages.ts";
 import { modelPath } from "./model_file.ts";
 import { checkOptions, type GenerateOptions, type OptionTable } from "./options.ts";
 
-/** How a model is loaded; what is not said is chosen by the file and the machine. */
+export type { Arithmetic, BackendName, KvType, PoolingKind } from "../engine/types.ts";
+
+/**
+ * How a model is loaded; what is not said is chosen by the file and the machine.
+ *
+ * ```ts
+ * import { loadModel, type LoadOptions } from "compy";
+ *
+ * const options: LoadOptions = {
+ *   parallel: 8,
+ *   ctx: 256,
+ *   onProgress: ({ done, total }) => console.log(`${Math.floor(100 * done / total)} %`),
+ *   signal: AbortSignal.timeout(60_000),
+ * };
+ * await using model = await loadModel(undefined, options);
+ * console.log(model.info.contextLength);
+ * ```
+ */
 export interface LoadOptions {
   /** Requests that run side by side; others wait. Default 4. */
   readonly parallel?: number;
@@ -81,7 +98,17 @@ const LOAD_OPTIONS: OptionTable<LoadOptions> = {
   signal: "object",
 };
 
-/** What is known of a loaded model. */
+/**
+ * What is known of a loaded model.
+ *
+ * ```ts
+ * import { loadModel, type ModelInfo } from "compy";
+ *
+ * const describe = ({ id, architecture, backend }: ModelInfo) => `${id}: ${architecture} on ${backend.device}`;
+ * await using model = await loadModel();
+ * console.log(describe(model.info));
+ * ```
+ */
 export interface ModelInfo {
   /** What it is called: the file's name without `.gguf`. */
   readonly id: string;
@@ -119,6 +146,15 @@ export type AnswerSettings = Pick<AnsweringModel, "arithmetic" | "kvType" | "poo
 /**
  * A loaded model. Any number of requests may be under way; they share its steps, and the same request has the same answer however
  * many run beside it. Dispose of it with `await using` or `close()`: what runs then fails with `engine_closed`.
+ *
+ * ```ts
+ * import { loadModel, type Model } from "compy";
+ *
+ * const ask = async (model: Model, question: string) => (await model.chat(question).answer()).text;
+ * await using small = await loadModel(undefined, { id: "small", ctx: 128 });
+ * await using other = await loadModel(undefined, { id: "other" });
+ * console.log(await Promise.all([ask(small, "Who are you?"), ask(other, "Who are you?")]));
+ * ```
  */
 export class Model implements AsyncDisposable {
   readonly #loaded: LoadedEngine;
@@ -206,7 +242,17 @@ export class Model implements AsyncDisposable {
   }
 }
 
-/** How a text becomes tokens. */
+/**
+ * How a text becomes tokens.
+ *
+ * ```ts
+ * import { loadModel, type TokenizeOptions } from "compy";
+ *
+ * const asPrompt: TokenizeOptions = { addSpecial: true, parseSpecial: true };
+ * await using model = await loadModel();
+ * console.log(model.tokenize("Hello"), model.tokenize("Hello", asPrompt));
+ * ```
+ */
 export interface TokenizeOptions {
   /** Begin and end as the model's file says of prompts. Default false. */
   readonly addSpecial?: boolean;
@@ -217,6 +263,14 @@ export interface TokenizeOptions {
 /**
  * Loads a GGUF file, by default the small demo model that comes with compy. Several models may be loaded at once. Throws CompyError
  * with one of the codes of model files, or the signal's reason.
+ *
+ * ```ts
+ * import { loadModel } from "compy";
+ *
+ * await using model = await loadModel(); // or loadModel("qwen3-4b-q4_0.gguf")
+ * const { text } = await model.chat("Who are you?", { temperature: 0 }).answer();
+ * if (text !== "My name is compy. I am a very small language model.") throw new Error(text);
+ * ```
  */
 export async function loadModel(file?: string | URL, options: LoadOptions = {}): Promise<Model> {
   checkOptions(options, LOAD_OPTIONS);

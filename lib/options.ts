@@ -9,12 +9,32 @@ import { CompyError, refuse } from "./errors.ts";
 
 export type { SamplingParams } from "../engine/types.ts";
 
-/** A JSON schema (2020-12): an object, or true for any JSON. */
+/**
+ * A JSON schema (2020-12): an object, or true for any JSON.
+ *
+ * ```ts
+ * import { type JsonSchema, loadModel } from "compy";
+ *
+ * const schema: JsonSchema = { type: "object", properties: { age: { type: "integer" } }, required: ["age"] };
+ * await using model = await loadModel();
+ * const { json } = await model.chat("Ann is five.", { schema, maxTokens: 60 }).answer();
+ * console.log(json);
+ * ```
+ */
 export type JsonSchema = boolean | Readonly<Record<string, unknown>>;
 
 /**
  * What both `generate` and `chat` take. Sampling has the defaults of the OpenAI API: temperature 1, and no truncation. Only one of
  * `schema`, `regex`, `choices` and `grammar` can be given.
+ *
+ * ```ts
+ * import { type GenerateOptions, loadModel } from "compy";
+ *
+ * const careful: GenerateOptions = { temperature: 0.2, topP: 0.9, stop: ["\n"], maxTokens: 20, seed: 1 };
+ * await using model = await loadModel();
+ * const { text, stop } = await model.generate("The capital of France is", careful).answer();
+ * console.log(text, stop === "\n");
+ * ```
  */
 export interface GenerateOptions extends Partial<SamplingParams> {
   /** Most tokens of the answer; default what the context has room for. */

@@ -1,9 +1,19 @@
-import type { Hono } from "hono";
 import { refuse, toCompyError } from "./errors.ts";
 import type { Model } from "./model.ts";
 import { checkOptions, type OptionTable } from "./options.ts";
 
-/** How a server meets those who ask. */
+/**
+ * How a server meets those who ask.
+ *
+ * ```ts
+ * import { createServer, loadModel, type ServerOptions } from "compy";
+ *
+ * const options: ServerOptions = { apiKeys: ["secret"], openHealth: true, corsOrigins: ["https://app.example"] };
+ * await using model = await loadModel();
+ * await using server = await createServer(model, options);
+ * console.log((await server.fetch(new Request("http://localhost/v1/models"))).status); // 401
+ * ```
+ */
 export interface ServerOptions {
   /** With any, every route wants one of them. */
   readonly apiKeys?: readonly string[];
@@ -37,7 +47,18 @@ const SERVER_OPTIONS: OptionTable<ServerOptions> = {
   onError: "function",
 };
 
-/** Where a server listens. */
+/**
+ * Where a server listens.
+ *
+ * ```ts
+ * import { createServer, type ListenOptions, loadModel } from "compy";
+ *
+ * const local: ListenOptions = { port: 0, drainMs: 1000 };
+ * await using model = await loadModel();
+ * await using server = await createServer(model);
+ * console.log(server.listen(local).port > 0);
+ * ```
+ */
 export interface ListenOptions {
   /** Default 127.0.0.1. An address that other machines reach wants a key. */
   readonly host?: string;
@@ -51,7 +72,18 @@ export interface ListenOptions {
   readonly drainMs?: number;
 }
 
-/** Where a server can be reached. */
+/**
+ * Where a server can be reached.
+ *
+ * ```ts
+ * import { type Address, createServer, loadModel } from "compy";
+ *
+ * await using model = await loadModel();
+ * await using server = await createServer(model);
+ * const { url }: Address = server.listen();
+ * console.log((await fetch(`${url}/health`)).ok);
+ * ```
+ */
 export interface Address {
   /** Such as `http://127.0.0.1:8080`; empty at a socket. */
   readonly url: string;
@@ -59,19 +91,45 @@ export interface Address {
   readonly port: number;
 }
 
-/** The HTTP API over loaded models, which are the caller's: closing the server closes none of them. */
+/**
+ * The HTTP API over loaded models, which are the caller's: closing the server closes none of them.
+ *
+ * ```ts
+ * import { createServer, loadModel, type Server } from "compy";
+ *
+ * const isReady = async (server: Server) => (await server.fetch(new Request("http://localhost/ready"))).ok;
+ * await using model = await loadModel();
+ * await using server = await createServer(model);
+ * console.log(await isReady(server));
+ * ```
+ */
 export interface Server extends AsyncDisposable {
-  /** The routes, to be mounted into an app of one's own. */
-  readonly app: Hono;
-  /** Answers one request: for `Deno.serve`, for `export default`, for tests. */
-  fetch(request: Request): Promise<Response>;
+  /** Answers one request: to be mounted into another app (`app.mount("/llm", server.fetch)`), for `Deno.serve` and the like. */
+  readonly fetch: (request: Request) => Promise<Response>;
   /** Listens at an address until it is closed, with bounds on connections and times. A server listens once. */
   listen(options?: ListenOptions): Address;
   /** Takes no new work, lets requests that run end within `drainMs`, and stops batches, to be resumed by a later server. */
   close(): Promise<void>;
 }
 
-/** The OpenAI-compatible API (and Anthropic's, and llama-server's) over one model or several. Throws CompyError. */
+/**
+ * The OpenAI-compatible API (and Anthropic's, and llama-server's) over one model or several. Throws CompyError.
+ *
+ * ```ts
+ * import { Hono } from "hono";
+ * import { createServer, loadModel } from "compy";
+ *
+ * await using model = await loadModel();
+ * await using llm = await createServer(model);
+ * const app = new Hono().mount("/llm", llm.fetch);
+ * const answer = await app.request("http://localhost/llm/v1/chat/completions", {
+ *   method: "POST",
+ *   headers: { "content-type": "application/json" },
+ *   body: JSON.stringify({ messages: [{ role: "user", content: "Who are you?" }], temperature: 0 }),
+ * });
+ * console.log((await answer.json()).choices[0].message.content);
+ * ```
+ */
 export async function createServer(
   models: Model | readonly Model[],
   options: ServerOptions = {},

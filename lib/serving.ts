@@ -1,4 +1,3 @@
-import type { Hono } from "hono";
 import {
   type HeldEngine,
   loadedModels,
@@ -105,13 +104,7 @@ class ModelServer implements Server {
     this.#app = createApp(this.#models, { ...options, lifecycle: this.#lifecycle, connections });
   }
 
-  get app(): Hono {
-    return this.#app as unknown as Hono;
-  }
-
-  async fetch(request: Request): Promise<Response> {
-    return await this.#app.fetch(request);
-  }
+  readonly fetch = async (request: Request): Promise<Response> => await this.#app.fetch(request);
 
   listen(options: ListenOptions = {}): Address {
     checkOptions(options, LISTEN_OPTIONS);

@@ -2,20 +2,51 @@ import type { GgufFile } from "../gguf/types.ts";
 export { POOLING_KINDS, type PoolingKind } from "../gguf/pooling.ts";
 import type { Plan } from "../plan/plan.ts";
 
-/** Where a model can be computed; "auto" is the GPU if it measures faster. */
-export const BACKENDS = ["cpu", "webgpu", "auto"] as const;
-export type BackendName = typeof BACKENDS[number];
+/**
+ * Where a model can be computed; "auto" is the GPU if it measures faster.
+ *
+ * ```ts
+ * import { type BackendName, loadModel } from "compy";
+ *
+ * const backend: BackendName = "cpu";
+ * await using model = await loadModel(undefined, { backend });
+ * console.log(model.info.backend);
+ * ```
+ */
+export type BackendName = "cpu" | "webgpu" | "auto";
+/** All of them. */
+export const BACKENDS: readonly BackendName[] = ["cpu", "webgpu", "auto"];
 
 /**
  * How a matrix product is computed on a GPU: all in f32; activations rounded to f16 and sums in f32; or products and sums in f16
  * within a block of 32 columns, and f32 across blocks.
+ *
+ * ```ts
+ * import { type Arithmetic } from "compy";
+ *
+ * const arithmetic: Arithmetic = "f16-activations";
+ * // await using model = await loadModel("qwen3-4b-q4_0.gguf", { backend: "webgpu", arithmetic });
+ * console.log(arithmetic);
+ * ```
  */
 export type Arithmetic = "f32" | "f16-activations" | "f16";
+/** All of them. */
 export const ARITHMETICS: readonly Arithmetic[] = ["f32", "f16-activations", "f16"];
 
-/** What keys and values are kept as: f16, or 8-bit blocks of 32 with one f16 scale each. The GPU has f16 only. */
-export const KV_TYPES = ["f16", "q8_0"] as const;
-export type KvType = typeof KV_TYPES[number];
+/**
+ * What keys and values are kept as: f16, or 8-bit blocks of 32 with one f16 scale each. The GPU has f16 only.
+ *
+ * ```ts
+ * import { type KvType, loadModel } from "compy";
+ *
+ * const kvType: KvType = "q8_0"; // the KV cache in 53 % of the memory
+ * await using model = await loadModel(undefined, { kvType });
+ * console.log(model.info.memory.kv);
+ * ```
+ */
+export type KvType = "f16" | "q8_0";
+/** All of them. */
+export const KV_TYPES: readonly KvType[] = ["f16", "q8_0"];
 
 /** Tokens that one KV block holds: the unit of allocation and of prefix sharing. */
 export const KV_BLOCK_TOKENS = 32;

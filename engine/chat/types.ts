@@ -5,17 +5,44 @@ import type { ChatMessage } from "../tokenizer/types.ts";
 
 /** What a tool may be called. */
 export const TOOL_NAME = /^[A-Za-z0-9_.-]{1,128}$/;
+/** The same in words. */
 export const TOOL_NAME_RULE = "must have 1 to 128 letters, digits and _ . -";
 
-/** A function that the model may call. */
+/**
+ * A function that the model may call.
+ *
+ * ```ts
+ * import { loadModel, type Tool } from "compy";
+ *
+ * const digit = { type: "integer", minimum: 0, maximum: 9 };
+ * const parameters = { type: "object", properties: { a: digit }, required: ["a"], additionalProperties: false };
+ * const double: Tool = { name: "double", description: "Twice a number", parameters };
+ * await using model = await loadModel();
+ * const { toolCalls } = await model.chat("2 + 2?", { tools: [double], toolChoice: "required" }).answer();
+ * console.log(toolCalls[0]?.arguments);
+ * ```
+ */
 export interface Tool {
+  /** 1 to 128 letters, digits and _ . - */
   readonly name: string;
+  /** What it does, for the model to read. */
   readonly description?: string;
   /** JSON schema of its arguments; absent where it takes none. */
   readonly parameters?: Readonly<Record<string, unknown>>;
 }
 
-/** "auto": a text, calls or both; "required": at least one call; a name: a call of that tool. */
+/**
+ * "auto": a text, calls or both; "required": at least one call; a name: a call of that tool.
+ *
+ * ```ts
+ * import { loadModel, type ToolChoice } from "compy";
+ *
+ * const choice: ToolChoice = { name: "now" }; // or "auto", "none", "required"
+ * await using model = await loadModel();
+ * const { finishReason } = await model.chat("What time is it?", { tools: [{ name: "now" }], toolChoice: choice }).answer();
+ * console.log(finishReason); // tool_calls
+ * ```
+ */
 export type ToolChoice = "none" | "auto" | "required" | { readonly name: string };
 
 export interface ChatRequest {

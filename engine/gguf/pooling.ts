@@ -5,9 +5,18 @@ import type { GgufFile } from "./types.ts";
 /**
  * How the rows of a text become one: their mean, the first (`cls`), the last; or the last, on which a head gives a logit for
  * each label (`rank`).
+ *
+ * ```ts
+ * import { loadModel, type PoolingKind } from "compy";
+ *
+ * const pooling: PoolingKind = "mean";
+ * await using model = await loadModel(undefined, { pooling });
+ * console.log((await model.embed("a fox in the snow")).vectors[0].length);
+ * ```
  */
-export const POOLING_KINDS = ["mean", "cls", "last", "rank"] as const;
-export type PoolingKind = typeof POOLING_KINDS[number];
+export type PoolingKind = "mean" | "cls" | "last" | "rank";
+/** All of them. */
+export const POOLING_KINDS: readonly PoolingKind[] = ["mean", "cls", "last", "rank"];
 
 /** What a model gives for a whole text. */
 export interface ModelPooling {
