@@ -43,6 +43,10 @@ const COMMANDS: Readonly<Record<string, { summary: string; load: () => Promise<C
     summary: "say what this machine can do, what is slow or wrong, and what to do about it",
     load: async () => (await import("./doctor.ts")).doctorCommand,
   },
+  pull: {
+    summary: "download a model, checked and resumable; list and remove models",
+    load: async () => (await import("./pull.ts")).pullCommand,
+  },
   convert: {
     summary: "convert a checkpoint of Hugging Face or MLX into a GGUF file",
     load: async () => (await import("./convert.ts")).convertCommand,

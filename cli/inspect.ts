@@ -2,6 +2,7 @@ import { type FormatReport, inspectModel, type ModelReport, type PlanReport } fr
 import { KV_TYPES } from "../engine/types.ts";
 import { Flags } from "./flags.ts";
 import { MAX_CONTEXT, MAX_PARALLEL, modelPath } from "./model.ts";
+import { sizeInWords } from "./sizes.ts";
 import { out } from "./terminal.ts";
 
 const HELP =
@@ -81,7 +82,7 @@ function replaceBigint(_key: string, value: unknown): unknown {
 
 function asText({ path, files, fileBytes, version, metadata, formats, plan }: ModelReport): string {
   return [
-    `${path}: GGUF version ${version}, ${size(fileBytes)}${files > 1 ? ` in ${files} files` : ""}`,
+    `${path}: GGUF version ${version}, ${sizeInWords(fileBytes)}${files > 1 ? ` in ${files} files` : ""}`,
     "",
     ...[...metadata].map(([key, value]) => `${visible(key)} = ${show(value)}`),
     "",
@@ -94,7 +95,7 @@ function asText({ path, files, fileBytes, version, metadata, formats, plan }: Mo
 function formatLine({ type, tensors, elements, bytes }: FormatReport): string {
   const bits = (8 * bytes / elements).toFixed(2);
   return `${type.padEnd(7)} ${String(tensors).padStart(5)} tensors ${
-    size(bytes).padStart(10)
+    sizeInWords(bytes).padStart(10)
   }  ${bits} bits a weight`;
 }
 
@@ -103,15 +104,15 @@ function planLines(plan: PlanReport): string[] {
   const { weights, kv, states, scratch } = plan.memory;
   return [
     `layers: ${plan.layers.map(({ kind, count }) => `${count} of ${kind}`).join("; ")}`,
-    `memory: ${size(weights + kv + states + scratch)}, of it ${size(weights)} packed weights, ${
-      size(kv)
+    `memory: ${sizeInWords(weights + kv + states + scratch)}, of it ${sizeInWords(weights)} packed weights, ${
+      sizeInWords(kv)
     } KV cache in ${kvType} once full ` +
     `(${parallel} sequences of ${contextLength} tokens), ` +
-    (states > 0 ? `${size(states)} recurrent states, ` : "") + `${size(scratch)} activations`,
-    `weights that a token is computed from: ${size(plan.tokenWeights)}`,
-    ...(free === undefined ? [] : [`free for it now: ${size(free)}`]),
+    (states > 0 ? `${sizeInWords(states)} recurrent states, ` : "") + `${sizeInWords(scratch)} activations`,
+    `weights that a token is computed from: ${sizeInWords(plan.tokenWeights)}`,
+    ...(free === undefined ? [] : [`free for it now: ${sizeInWords(free)}`]),
     ...plan.leftOut.map(({ part, tensors, bytes }) =>
-      `left out: ${part}, ${tensors} tensors, ${size(bytes)}`
+      `left out: ${part}, ${tensors} tensors, ${sizeInWords(bytes)}`
     ),
     gpuLine(gpu),
     "",
@@ -142,9 +143,4 @@ function shortest(value: number): number {
 /** A stranger's text without the controls that a terminal would obey. */
 function visible(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, (c) => `\\u{${c.codePointAt(0)!.toString(16)}}`);
-}
-
-function size(bytes: number): string {
-  const [unit, name] = bytes >= 1e9 ? [1e9, "GB"] : bytes >= 1e6 ? [1e6, "MB"] : [1e3, "kB"];
-  return `${(bytes / (unit as number)).toFixed(1)} ${name}`;
 }

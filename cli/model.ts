@@ -4,6 +4,7 @@ import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS } from "../engine/types.
 import { shipped } from "../package.ts";
 import type { Flags } from "./flags.ts";
 import { explained } from "../lib/system_errors.ts";
+import { modelsFolder, pulledModel } from "./models_folder.ts";
 import { err, ProgressLine } from "./terminal.ts";
 
 /** The model that comes with compy. */
@@ -19,21 +20,31 @@ export const MAX_TEMPERATURE = 10;
 /** How much a model may be asked to think before it answers. */
 export const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "max"] as const;
 
-/** The file that `--model` names, or the demo model. Throws where it cannot be read, or is no file. */
+/**
+ * The file that `--model` names: by its path, or as it is called in the folder of models; or the demo model. Throws where it
+ * cannot be read, or is no file.
+ */
 export function modelPath(given: string | undefined): string {
-  const path = given ?? fromFileUrl(DEMO_MODEL);
+  const pulled = given === undefined ? undefined : pulledModel(given);
+  const path = pulled ?? given ?? fromFileUrl(DEMO_MODEL);
   const what = `Cannot load a model from "${path}"`;
   let info: Deno.FileInfo;
   try {
     info = Deno.statSync(path);
     if (info.isFile) Deno.openSync(path).close();
   } catch (error) {
-    throw explained(what, error, given === undefined ? "name a GGUF file with --model" : "");
+    throw explained(what, error, advice(given));
   }
   if (info.isFile) return path;
   throw new Error(
     `${what}: it must be a GGUF file (got ${info.isDirectory ? "a folder" : "a device or the like"})`,
   );
+}
+
+/** What to do where there is no such file. */
+function advice(given: string | undefined): string {
+  if (given === undefined) return "name a GGUF file with --model";
+  return /[/\\]/.test(given) ? "" : `and no model in "${modelsFolder()}" is called so (deno task pull list)`;
 }
 
 /** Loads an engine, with progress on a terminal. */

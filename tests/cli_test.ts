@@ -14,6 +14,7 @@ const COMMANDS = [
   "bench",
   "embed",
   "doctor",
+  "pull",
 ];
 
 for (const command of COMMANDS) {

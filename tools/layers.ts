@@ -27,7 +27,7 @@ const LAYERS: readonly Layer[] = [
   {
     files: /^cli\//,
     imports:
-      /^(lib\/|cli\/|routes\/|jobs\/|tables\/tables\.ts$|bench\/|engine\/answers\/|doctor\/doctor\.ts$|ffi\/find\.ts$|engine\/(types|load|inspect|fingerprint|prompt_cache\/admin|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
+      /^(lib\/|cli\/|hub\/mod\.ts$|routes\/|jobs\/|tables\/tables\.ts$|bench\/|engine\/answers\/|doctor\/doctor\.ts$|ffi\/find\.ts$|engine\/(types|load|inspect|fingerprint|prompt_cache\/admin|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
     why:
       "commands know the engine by its public face: types.ts, load.ts, inspect.ts, fingerprint.ts, models/, prompt_cache/admin.ts and convert/convert.ts",
   },
@@ -142,6 +142,12 @@ const LAYERS: readonly Layer[] = [
     why: "what keeps prompts on a disk knows names and bytes, and nothing of the engine",
   },
   { files: /^ffi\//, imports: /^ffi\//, why: "the kernels' bindings stand alone" },
+  {
+    files: /^hub\//,
+    imports:
+      /^(hub\/|engine\/load\.ts$|engine\/models\/folder\.ts$|engine\/gguf\/(reader|cursor|errors|types)\.ts$)/,
+    why: "hubs know files and their headers, and ask the engine what a model needs; they run nothing",
+  },
   {
     files: /^doctor\//,
     imports: /^(doctor\/|ffi\/|engine\/(types|load|machine|free_memory|models\/folder)\.ts$)/,

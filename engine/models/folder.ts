@@ -6,6 +6,11 @@ import type { ModelSource } from "./slot.ts";
 const SAFE = /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/;
 const ENDING = ".gguf";
 
+/** Whether a file of this name is offered, where it lies in a folder of models. */
+export function isModelFileName(name: string): boolean {
+  return SAFE.test(name) && name.endsWith(ENDING) && name.length > ENDING.length;
+}
+
 /** What a model is called that nobody gave a name: its file's, without the ending and the number of a shard. */
 export function modelName(path: string): string {
   const name = basename(path);

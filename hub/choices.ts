@@ -1,0 +1,214 @@
+import { PullError } from "./errors.ts";
+import { localName, quote } from "./names.ts";
+import type { RemoteFile } from "./repository.ts";
+
+/** What is downloaded into one file: a file of the hub, or a part that belongs at `offset`. */
+export interface RemotePiece extends RemoteFile {
+  /** Name of the file here. */
+  readonly file: string;
+  /** Undefined behind a piece whose size is unknown. */
+  readonly offset: number;
+}
+
+/** One model of a repository, in one quantisation. */
+export interface Choice {
+  /** What the model is called here: the file's name without its ending and the number of a shard. */
+  readonly name: string;
+  /** E.g. "Q4_K_M", in capitals; empty where the name has none. */
+  readonly quantisation: string;
+  /** In the order of the model's files, and of the parts of each. */
+  readonly pieces: readonly RemotePiece[];
+  /** Of all pieces; undefined where the hub does not say. */
+  readonly bytes: number | undefined;
+  /** What is missing on the hub, in words; empty for a whole model. */
+  readonly missing: string;
+}
+
+const SHARD = /-(\d{5})-of-(\d{5})(?=\.gguf$)/;
+/** Two ways of cutting a file into parts that are put together again by `cat`. */
+const NUMBERED_PART = /\.gguf\.part(\d{1,3})of(\d{1,3})$/;
+const LETTERED_PART = /\.gguf-split-([a-z])$/;
+/** Files beside models that are none: projectors of images, statistics for quantisers. */
+const NO_MODEL = /(^|\/)(mmproj|imatrix)[^/]*$|[.-]imatrix\.gguf$/i;
+const QUANTISATION =
+  /(?:^|[-._])((?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|FP?32|MXFP4(?:_MOE)?|NVFP4))$/i;
+
+/** Good first: what most people want, of what is there. */
+const PREFERRED = [
+  "Q4_K_M",
+  "MXFP4",
+  "Q4_K_S",
+  "UD-Q4_K_XL",
+  "Q5_K_M",
+  "Q4_0",
+  "IQ4_XS",
+  "Q6_K",
+  "Q8_0",
+  "IQ4_NL",
+];
+
+interface Place {
+  /** The whole model's path, without numbers of shards and parts. */
+  readonly model: string;
+  readonly file: string;
+  readonly shard: number;
+  readonly shards: number;
+  readonly part: number;
+  /** Undefined where the name does not say. */
+  readonly parts: number | undefined;
+}
+
+/** The models among a repository's files, by their paths. */
+export function findChoices(files: readonly RemoteFile[]): Choice[] {
+  const placed = files.flatMap((remote) => {
+    const place = placeOf(remote.path);
+    return place && !NO_MODEL.test(place.model) ? [{ remote, ...place }] : [];
+  });
+  const models = Map.groupBy(placed, ({ model, shards }) => `${model}\n${shards}`);
+  return [...models.values()].map((pieces) => {
+    pieces.sort((a, b) => a.shard - b.shard || a.part - b.part);
+    const stem = pieces[0].model.replace(/^.*\//, "").replace(/\.gguf$/i, "");
+    return {
+      name: stem,
+      quantisation: QUANTISATION.exec(stem)?.[1].toUpperCase() ?? "",
+      pieces: withOffsets(pieces),
+      bytes: sizeOf(pieces.map(({ remote }) => remote)),
+      missing: missingOf(pieces),
+    };
+  }).sort((a, b) => (a.bytes ?? 0) - (b.bytes ?? 0) || (a.name < b.name ? -1 : 1));
+}
+
+function placeOf(path: string): Place | undefined {
+  const numbered = NUMBERED_PART.exec(path);
+  const lettered = LETTERED_PART.exec(path);
+  const cut = numbered ?? lettered;
+  const file = cut ? `${path.slice(0, cut.index)}.gguf` : path;
+  if (!/\.gguf$/.test(file)) return undefined;
+  const shard = SHARD.exec(file);
+  return {
+    file,
+    model: file.replace(SHARD, ""),
+    shard: Number(shard?.[1] ?? 1),
+    shards: Number(shard?.[2] ?? 1),
+    part: numbered ? Number(numbered[1]) : lettered ? lettered[1].charCodeAt(0) - 96 : 1,
+    parts: numbered ? Number(numbered[2]) : lettered ? undefined : 1,
+  };
+}
+
+function withOffsets(pieces: readonly (Place & { readonly remote: RemoteFile })[]): RemotePiece[] {
+  const ends = new Map<string, number>();
+  return pieces.map(({ remote, file }) => {
+    const name = file.slice(file.lastIndexOf("/") + 1);
+    const offset = ends.get(name) ?? 0;
+    ends.set(name, offset + (remote.size ?? 0));
+    return { ...remote, file: name, offset };
+  });
+}
+
+function sizeOf(files: readonly RemoteFile[]): number | undefined {
+  return files.reduce<number | undefined>(
+    (sum, { size }) => sum === undefined || size === undefined ? undefined : sum + size,
+    0,
+  );
+}
+
+function missingOf(pieces: readonly (Place & { readonly remote: RemoteFile })[]): string {
+  const { shards } = pieces[0];
+  const found = Map.groupBy(pieces, ({ shard }) => shard);
+  if (found.size !== shards) return `${shards - found.size} of ${shards} files`;
+  for (const ofFile of found.values()) {
+    const parts = ofFile[0].parts ?? ofFile.length;
+    if (ofFile.length !== parts || ofFile.some(({ part }, i) => part !== i + 1)) {
+      return `${Math.max(1, parts - ofFile.length)} of ${parts} parts`;
+    }
+    if (parts > 1 && ofFile.some(({ remote }) => remote.size === undefined)) return "the sizes of the parts";
+  }
+  return "";
+}
+
+/** The one that `wanted` names: a path, a file's name, a model's name or a quantisation. Throws PullError. */
+export function chooseNamed(choices: readonly Choice[], wanted: string, what: string): Choice {
+  const lower = wanted.toLowerCase();
+  const tests: ((choice: Choice) => boolean)[] = [
+    ({ pieces }) => pieces.some(({ path }) => path === wanted),
+    ({ pieces, name }) => name === wanted || pieces.some(({ file }) => file === wanted),
+    ({ quantisation }) => quantisation.toLowerCase() === lower,
+    ({ quantisation }) => quantisation.toLowerCase() === `ud-${lower}`,
+    ({ name }) => name.toLowerCase() === lower,
+  ];
+  for (const test of tests) {
+    const found = choices.filter(test);
+    if (found.length === 1) return found[0];
+    if (found.length > 1) {
+      const paths = found.map(({ pieces }) => quote(pieces[0].path)).join(", ");
+      throw new PullError(
+        "PULL_CHOICE",
+        `${what} has ${found.length} files for ${quote(wanted)}: name one of ${paths}`,
+      );
+    }
+  }
+  throw new PullError(
+    "PULL_NOT_FOUND",
+    `${what} has no file or quantisation ${quote(wanted)}; it has ${labels(choices)}`,
+  );
+}
+
+/** What the choices are called, in words. */
+export function labels(choices: readonly Choice[]): string {
+  const most = 30;
+  const shown = choices.slice(0, most).map((choice) => quote(labelOf(choice, choices)));
+  return shown.join(", ") + (choices.length > most ? ` and ${choices.length - most} more` : "");
+}
+
+/** The shortest that names a choice among the others. */
+export function labelOf(choice: Choice, choices: readonly Choice[]): string {
+  const { quantisation, pieces } = choice;
+  const alike = choices.filter((other) => other.quantisation === quantisation);
+  return quantisation !== "" && alike.length === 1 ? quantisation : pieces[0].path;
+}
+
+/** The one to advise: by `fits`, or else the smallest. */
+export function recommend(choices: readonly Choice[], fits: (choice: Choice) => boolean): Choice | undefined {
+  const whole = choices.filter(({ missing }) => missing === "");
+  const fitting = whole.filter(fits);
+  const rank = ({ quantisation }: Choice) => {
+    const at = PREFERRED.indexOf(quantisation);
+    return at < 0 ? PREFERRED.length : at;
+  };
+  return fitting.toSorted((a, b) => rank(a) - rank(b))[0] ?? whole[0];
+}
+
+/** The choice that an address is: of a shard, all shards beside it. */
+export function choiceOfUrl(url: URL, sha256: string | undefined, as: string | undefined): Choice {
+  const given = decodeName(url);
+  const shard = SHARD.exec(given);
+  const count = Number(shard?.[2] ?? 1);
+  if (shard && (count < 1 || Number(shard[1]) > count || count > 1000)) {
+    throw new PullError(
+      "PULL_SOURCE",
+      `${quote(given)} is no shard of a model: its numbers contradict each other`,
+    );
+  }
+  if (shard && sha256 !== undefined) {
+    throw new PullError("PULL_SOURCE", `--sha256 is of one file, and ${quote(given)} is one of ${count}`);
+  }
+  const name = as ?? localName(given).replace(SHARD, "").slice(0, -".gguf".length);
+  const pieces = Array.from({ length: count }, (_, i): RemotePiece => {
+    const suffix = shard ? `-${String(i + 1).padStart(5, "0")}-of-${shard[2]}` : "";
+    const file = `${name}${suffix}.gguf`;
+    const address = new URL(url);
+    if (shard) address.pathname = url.pathname.replace(SHARD, suffix);
+    return { path: given.replace(SHARD, suffix), url: address, size: undefined, sha256, file, offset: 0 };
+  });
+  const quantisation = QUANTISATION.exec(name)?.[1].toUpperCase() ?? "";
+  return { name, quantisation, pieces, bytes: undefined, missing: "" };
+}
+
+function decodeName(url: URL): string {
+  const last = url.pathname.slice(url.pathname.lastIndexOf("/") + 1);
+  try {
+    return decodeURIComponent(last);
+  } catch {
+    return last;
+  }
+}

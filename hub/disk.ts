@@ -1,0 +1,71 @@
+import { statfs } from "node:fs/promises";
+import { dirname } from "@std/path";
+import { PullError } from "./errors.ts";
+
+/** Says how many bytes may be written to a folder; undefined where nobody can. */
+export type FreeSpace = (folder: string) => Promise<number | undefined>;
+
+/** Bytes that stay free for others when a download is begun. */
+const RESERVE = 64 * 2 ** 20;
+
+/** Bytes that this user may still write where the folder is; undefined for who may not ask. */
+export async function freeBytes(folder: string): Promise<number | undefined> {
+  try {
+    const { bavail, bsize } = await statfs(folder);
+    return Number(bavail) * Number(bsize);
+  } catch (error) {
+    if (error instanceof Deno.errors.NotCapable) return undefined;
+    throw error;
+  }
+}
+
+/** Throws PullError where `needed` more bytes would not fit. */
+export async function checkSpace(folder: string, needed: number, free: FreeSpace = freeBytes): Promise<void> {
+  const there = await free(folder);
+  if (there === undefined || needed === 0 || needed + RESERVE <= there) return;
+  throw new PullError(
+    "PULL_DISK",
+    `Not enough space in "${folder}": ${gigabytes(needed)} are still to come, and ${
+      gigabytes(there)
+    } are free ` +
+      `(${gigabytes(RESERVE)} of them are kept); nothing was downloaded`,
+  );
+}
+
+function gigabytes(bytes: number): string {
+  return bytes >= 1e9 ? `${(bytes / 1e9).toFixed(1)} GB` : `${(bytes / 1e6).toFixed(1)} MB`;
+}
+
+/** What to say of an error of writing; others are given back as they are. */
+export function describeDiskError(error: unknown, folder: string): unknown {
+  if (!isDiskFull(error)) return error;
+  return new PullError(
+    "PULL_DISK",
+    `The disk of "${folder}" is full; what was downloaded is kept: free some space, and the same command resumes`,
+    { cause: error },
+  );
+}
+
+function isDiskFull(error: unknown): boolean {
+  return error instanceof Error && /os error (28|122)\b|ENOSPC|EDQUOT/.test(error.message);
+}
+
+/** Writes a small file whole or not at all. */
+export async function writeWhole(path: string, text: string): Promise<void> {
+  const next = `${path}.next`;
+  {
+    using file = await Deno.open(next, { write: true, create: true, truncate: true });
+    const bytes = new TextEncoder().encode(text);
+    for (let done = 0; done < bytes.length;) done += await file.write(bytes.subarray(done));
+    await file.syncData();
+  }
+  await Deno.rename(next, path);
+  await syncFolder(dirname(path));
+}
+
+/** Makes what was renamed in a folder last. */
+export async function syncFolder(folder: string): Promise<void> {
+  if (Deno.build.os === "windows") return; // which opens no folders
+  using opened = await Deno.open(folder);
+  await opened.sync();
+}

@@ -1,0 +1,105 @@
+import { MAX_HEADER_BYTES } from "../engine/gguf/cursor.ts";
+import { GgufError } from "../engine/gguf/errors.ts";
+import { parseGguf } from "../engine/gguf/reader.ts";
+import type { GgufFile } from "../engine/gguf/types.ts";
+import { freeMemory, measureModel } from "../engine/load.ts";
+import { PullError } from "./errors.ts";
+import { quote } from "./names.ts";
+import type { Transfer } from "./transfer.ts";
+import type { Piece } from "./unfinished.ts";
+
+/** Bytes of a file that are read first; most headers of large vocabularies have some 6 MB. */
+const FIRST_BYTES = 2 ** 20;
+/** Small tensors that say how a model is computed; they are read with the header. */
+const READ_WITH_HEADER = /^rope_(freqs|factors_long|factors_short)\.weight$/;
+const MOST_FACTORS = 2 ** 20;
+
+/** What a model takes in memory, in bytes. */
+export interface Needs {
+  readonly weights: number;
+  /** The KV cache of one sequence, recurrent states, the activations of a step. */
+  readonly rest: number;
+  /** Of that sequence. */
+  readonly contextLength: number;
+}
+
+/** What a header says: what the model needs, or why compy cannot run it. */
+export type Verdict = { readonly needs: Needs } | { readonly refusal: string };
+
+/** Bytes that a model may take here; undefined where nobody can say. */
+export const machineMemory = (): number | undefined => freeMemory();
+
+/** Fetches the pieces' headers, and no more, and asks the engine about them. Throws PullError for what is no model. */
+export async function judge(transfer: Transfer, pieces: readonly Piece[]): Promise<Verdict> {
+  const files = [...Map.groupBy(pieces, ({ path }) => path)];
+  for (const [path, parts] of files) await fetchHeader(transfer, path, parts);
+  try {
+    // Weights are counted as in the file, which is what a GPU takes and what they have packed for the CPU, too.
+    const { memory, contextLength } = await measureModel({
+      model: files[0][0],
+      parallel: 1,
+      backend: "webgpu",
+    });
+    const rest = memory.kv + memory.states + memory.activations;
+    return { needs: { weights: memory.weights, rest, contextLength } };
+  } catch (error) {
+    if (!(error instanceof GgufError)) throw error;
+    return { refusal: error.message };
+  }
+}
+
+async function fetchHeader(transfer: Transfer, path: string, parts: readonly Piece[]): Promise<void> {
+  const ensure = async (start: number, end: number) => {
+    for (const part of parts) {
+      const { offset, size } = part.remote;
+      const [from, to] = [Math.max(0, start - offset), Math.min(end - offset, size ?? Infinity)];
+      if (from < to) await transfer.ensure(part, from, to);
+    }
+  };
+  await ensure(0, FIRST_BYTES);
+  const size = fileSize(parts);
+  await Deno.truncate(path, size); // sparse: it has its length, and no blocks yet
+  const header = await growHeader(path, size, ensure);
+  for (const { name, offset, byteLength } of header.tensors.values()) {
+    if (READ_WITH_HEADER.test(name) && byteLength <= MOST_FACTORS) await ensure(offset, offset + byteLength);
+  }
+}
+
+/** Reads more of a file until its header is whole. */
+async function growHeader(
+  path: string,
+  size: number,
+  ensure: (start: number, end: number) => Promise<void>,
+): Promise<GgufFile> {
+  const most = Math.min(size, MAX_HEADER_BYTES);
+  for (let length = Math.min(most, FIRST_BYTES);; length = Math.min(most, 4 * length)) {
+    await ensure(0, length);
+    try {
+      return parseGguf(await readPrefix(path, length), size, path);
+    } catch (error) {
+      if (!(error instanceof GgufError)) throw error;
+      if (error.code === "GGUF_TRUNCATED" && length < most) continue;
+      const name = quote(path.slice(path.lastIndexOf("/") + 1));
+      throw new PullError("PULL_MODEL", `${name} is no model that can be read: ${error.message}`, {
+        cause: error,
+      });
+    }
+  }
+}
+
+async function readPrefix(path: string, length: number): Promise<Uint8Array> {
+  using file = await Deno.open(path);
+  const bytes = new Uint8Array(length);
+  let done = 0;
+  while (done < length) {
+    const count = await file.read(bytes.subarray(done));
+    if (count === null) break;
+    done += count;
+  }
+  return bytes.subarray(0, done);
+}
+
+/** Bytes of the file that the pieces are parts of. */
+export function fileSize(parts: readonly Piece[]): number {
+  return parts.reduce((end, { remote, size }) => Math.max(end, remote.offset + size!), 0);
+}

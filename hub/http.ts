@@ -1,0 +1,152 @@
+import { PullError, Transient } from "./errors.ts";
+import { quote } from "./names.ts";
+import { checkScheme } from "./source.ts";
+
+/** Who asks, and how patient they are. */
+export interface HubOptions {
+  /** Where repositories are. */
+  readonly endpoint: URL;
+  /** Shown to the endpoint, and to nobody else. */
+  readonly token?: string;
+  /** Most milliseconds without a byte. */
+  readonly stallMs?: number;
+}
+
+/** An answer to a request, after all redirects. */
+export interface Answer {
+  readonly response: Response;
+  /** Who answered. */
+  readonly url: URL;
+  /** The SHA-256 that the hub told of before it redirected to where the file is. */
+  readonly linkedSha256: string | undefined;
+}
+
+const MAX_REDIRECTS = 10;
+const DEFAULT_STALL_MS = 30_000;
+/** Longest address that a redirect may name; signed ones have some 2,000 characters. */
+const MAX_ADDRESS = 16_384;
+
+/** Requests to a hub and to where it redirects. */
+export class HubClient {
+  readonly endpoint: URL;
+  readonly stallMs: number;
+  readonly #token: string | undefined;
+
+  constructor({ endpoint, token, stallMs = DEFAULT_STALL_MS }: HubOptions) {
+    this.endpoint = endpoint;
+    this.stallMs = stallMs;
+    this.#token = token;
+  }
+
+  /**
+   * Gets an address; `range` are the first byte and the one after the last. Redirects are followed to https addresses only, and
+   * the token goes to the hub only. Throws Transient for what may go better later, PullError for what will not.
+   */
+  async get(
+    start: URL,
+    { range, signal }: { range?: readonly [number, number]; signal?: AbortSignal },
+  ): Promise<Answer> {
+    let url = start;
+    let linkedSha256: string | undefined;
+    for (let hops = 0; hops <= MAX_REDIRECTS; hops++) {
+      const response = await this.#send(url, range, signal);
+      linkedSha256 = sha256Of(response.headers.get("x-linked-etag")) ?? linkedSha256;
+      const location = response.headers.get("location");
+      if (response.status < 300 || response.status >= 400 || location === null) {
+        if (response.ok) return { response, url, linkedSha256 };
+        await response.body?.cancel();
+        throw this.#refusal(response, url, hops > 0);
+      }
+      await response.body?.cancel();
+      url = redirected(url, location);
+    }
+    throw new PullError(
+      "PULL_PROTOCOL",
+      `${start.host} redirects more than ${MAX_REDIRECTS} times, the last time to ${url.host}`,
+    );
+  }
+
+  async #send(
+    url: URL,
+    range: readonly [number, number] | undefined,
+    signal?: AbortSignal,
+  ): Promise<Response> {
+    const headers = new Headers({ "accept-encoding": "identity", "user-agent": "compy" });
+    if (range) headers.set("range", `bytes=${range[0]}-${range[1] - 1}`);
+    if (this.#token !== undefined && url.origin === this.endpoint.origin) {
+      headers.set("authorization", `Bearer ${this.#token}`);
+    }
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(), this.stallMs);
+    try {
+      const signals = signal ? [signal, late.signal] : [late.signal];
+      return await fetch(url, { headers, redirect: "manual", signal: AbortSignal.any(signals) });
+    } catch (error) {
+      signal?.throwIfAborted();
+      if (late.signal.aborted) {
+        throw new Transient(`${url.host} has not answered for ${this.stallMs / 1000} s`);
+      }
+      throw new Transient(`cannot reach ${url.host}: ${networkReason(error)}`);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** `after`: a redirect led there, as links do that end after some time. */
+  #refusal({ status, headers }: Response, url: URL, after: boolean): Error {
+    if (status === 408 || status === 425 || status === 429 || status >= 500) {
+      return new Transient(`${url.host} answers ${status}`, retryAfter(headers.get("retry-after")));
+    }
+    if (after && url.origin !== this.endpoint.origin) {
+      return new Transient(`${url.host}, where the hub redirects, answers ${status}`);
+    }
+    const what = `${url.host} answers ${status} for ${quote(url.pathname)}`;
+    if (status === 401 || status === 403) {
+      const advice = this.#token === undefined
+        ? "it does not exist, or it needs a token in HF_TOKEN of somebody who may read it"
+        : "the token in HF_TOKEN may not read it: look on its page whether conditions must be accepted first";
+      return new PullError("PULL_DENIED", `${what}: ${advice}`);
+    }
+    if (status === 404 || status === 410) {
+      return new PullError("PULL_NOT_FOUND", `${what}: there is no such repository, revision or file`);
+    }
+    if (status === 416) return new Transient(`${url.host} has fewer bytes than it said`);
+    return new PullError("PULL_PROTOCOL", `${what}, which no download expects`);
+  }
+}
+
+/** Throws PullError where a redirect leads to an address over which the file could be changed on the way. */
+function redirected(from: URL, location: string): URL {
+  const refuse = (why: string): never => {
+    throw new PullError("PULL_PROTOCOL", `${from.host} redirects to ${quote(location)}: ${why}`);
+  };
+  if (location.length > MAX_ADDRESS) refuse(`an address of ${location.length} characters`);
+  if (!URL.canParse(location, from)) refuse("it is no address");
+  const url = new URL(location, from);
+  if (from.protocol === "https:" && url.protocol !== "https:") refuse("from https to what is not");
+  checkScheme(url, refuse);
+  if (url.username !== "" || url.password !== "") refuse("it holds a user's name or password");
+  return url;
+}
+
+/** Milliseconds; undefined where the server does not say, or not in a way that is understood. */
+export function retryAfter(header: string | null, now = Date.now()): number | undefined {
+  if (header === null) return undefined;
+  if (/^\d{1,9}$/.test(header)) return 1000 * Number(header);
+  const date = Date.parse(header);
+  return Number.isNaN(date) ? undefined : Math.max(0, date - now);
+}
+
+function sha256Of(etag: string | null): string | undefined {
+  return /^(?:W\/)?"?([0-9a-f]{64})"?$/.exec(etag ?? "")?.[1];
+}
+
+/** Why no connection came about, without the address, which may hold a signature. */
+export function networkReason(error: unknown): string {
+  if (!(error instanceof Error)) return "the connection failed";
+  let cause: unknown = error;
+  while (cause instanceof Error && cause.cause instanceof Error) cause = cause.cause;
+  const text = (cause as Error).message.replace(/\(?https?:\/\/[^\s)]+\)?/g, "").replace(/\s+/g, " ");
+  return text.replace(/^error sending request (for url )?/, "").replace(/^[\s:]+|[\s:]+$/g, "") ||
+    "the connection failed";
+}

@@ -1,0 +1,23 @@
+/** Models from hubs: what there is, what fits, downloads that resume, and the folder that they are kept in. */
+export { type Choice, labelOf, type RemotePiece } from "./choices.ts";
+export { PullError, type PullErrorCode } from "./errors.ts";
+export { type ListedModel, type ModelList, parseModelList, SHIPPED_LIST } from "./model_list.ts";
+export type { Offer, OfferedChoice } from "./offer.ts";
+export {
+  DEFAULT_CONNECTIONS,
+  DEFAULT_ENDPOINT,
+  MAX_CONNECTIONS,
+  offer,
+  pull,
+  type PulledModel,
+  type PullEvent,
+  type PullOptions,
+} from "./pull.ts";
+export {
+  listModels,
+  type Receipt,
+  type Removed,
+  removeModel,
+  type Stored,
+  type StoredModel,
+} from "./store.ts";

@@ -1,0 +1,194 @@
+import { type Choice, choiceOfUrl, chooseNamed, findChoices, labels, recommend } from "./choices.ts";
+import { PullError } from "./errors.ts";
+import { judge, machineMemory, type Verdict } from "./header.ts";
+import type { HubClient } from "./http.ts";
+import { checkModelName, localName, quote } from "./names.ts";
+import type { Patience } from "./patience.ts";
+import { listRepository } from "./repository.ts";
+import { type Source, sourceText } from "./source.ts";
+import { Transfer } from "./transfer.ts";
+import { Unfinished } from "./unfinished.ts";
+
+/** What a source has, before one of it is chosen. */
+export interface Found {
+  /** Smallest first. */
+  readonly choices: readonly Choice[];
+  /** Of a hub's repository. */
+  readonly commit: string | undefined;
+}
+
+/** Where to look, and for what. */
+export interface Search {
+  readonly source: Source;
+  /** Another name for the model. */
+  readonly as: string | undefined;
+  readonly sha256: string | undefined;
+}
+
+/** What a source has: all models of a repository, or the one that was named. Throws PullError. */
+export async function find(
+  { source, as, sha256 }: Search,
+  client: HubClient,
+  patience: Patience,
+  signal?: AbortSignal,
+): Promise<Found> {
+  const name = as === undefined ? undefined : checkModelName(as);
+  if (source.kind === "url") return { choices: [choiceOfUrl(source.url, sha256, name)], commit: undefined };
+  const { commit, files } = await listRepository(client, source, patience, signal);
+  const what = sourceText({ ...source, wanted: undefined });
+  const choices = findChoices(files);
+  if (choices.length === 0) {
+    throw new PullError(
+      "PULL_NOT_FOUND",
+      `${what} has no GGUF files; look for a repository of the same model whose name ends in GGUF, or convert its ` +
+        `checkpoint (deno task convert)`,
+    );
+  }
+  const found = source.wanted === undefined ? choices : [chooseNamed(choices, source.wanted, what)];
+  if (sha256 === undefined || found.length > 1) return { choices: found, commit };
+  return { choices: [promise(found[0], sha256)], commit };
+}
+
+/** A choice whose hash is known from elsewhere, too. */
+function promise(choice: Choice, sha256: string): Choice {
+  const [piece, ...others] = choice.pieces;
+  if (others.length > 0) {
+    throw new PullError(
+      "PULL_SOURCE",
+      `--sha256 is of one file, and ${quote(choice.name)} has ${choice.pieces.length}`,
+    );
+  }
+  if (piece.sha256 !== undefined && piece.sha256 !== sha256) {
+    throw new PullError(
+      "PULL_CHECKSUM",
+      `The hub's SHA-256 of ${
+        quote(piece.path)
+      } is ${piece.sha256}, and ${sha256} is asked for: it is another file`,
+    );
+  }
+  return { ...choice, pieces: [{ ...piece, sha256 }] };
+}
+
+/** Throws PullError for what cannot be pulled: a model that is not whole, or whose name is none. */
+export function checkChoice(choice: Choice, as: string | undefined): Choice {
+  if (choice.missing !== "") {
+    throw new PullError(
+      "PULL_NOT_FOUND",
+      `${quote(choice.name)} is not whole on the hub: ${choice.missing} missing`,
+    );
+  }
+  const renamed = as === undefined ? choice : rename(choice, checkModelName(as));
+  for (const { file } of renamed.pieces) localName(file);
+  return renamed;
+}
+
+function rename(choice: Choice, name: string): Choice {
+  const pieces = choice.pieces.map((piece) => ({
+    ...piece,
+    file: `${name}${/-\d{5}-of-\d{5}(?=\.gguf$)/.exec(piece.file)?.[0] ?? ""}.gguf`,
+  }));
+  return { ...choice, name, pieces };
+}
+
+/** A choice, and whether it would run here. */
+export interface OfferedChoice {
+  readonly choice: Choice;
+  /** Bytes of memory; of all but the one whose header was read an estimate. Undefined where its size is not known. */
+  readonly memory: number | undefined;
+  readonly estimated: boolean;
+  /** Undefined where nobody can say. */
+  readonly fits: boolean | undefined;
+  /** Why compy cannot run it; empty where it can, or where its header was not read. */
+  readonly refusal: string;
+}
+
+/** What a source has, with what it needs here. */
+export interface Offer {
+  /** As it was asked for. */
+  readonly source: string;
+  readonly choices: readonly OfferedChoice[];
+  /** What to take where nobody says; undefined where no choice is whole. */
+  readonly recommended: OfferedChoice | undefined;
+  /** Bytes of memory that are free; undefined where nobody can say. */
+  readonly free: number | undefined;
+}
+
+/** Says what the choices need, from the header of one of them. `read`: that one, where its bytes are new in `models`. */
+export async function describeChoices(
+  source: Source,
+  { choices }: Found,
+  { models, client, patience, signal, free = machineMemory() }: {
+    readonly models: string;
+    readonly client: HubClient;
+    readonly patience: Patience;
+    readonly signal?: AbortSignal;
+    readonly free?: number;
+  },
+): Promise<{ offer: Offer; read: Choice | undefined }> {
+  const fitsIn = (bytes: number | undefined) =>
+    free === undefined || bytes === undefined ? undefined : bytes <= free;
+  const read = recommend(choices, ({ bytes }) => fitsIn(bytes) ?? true);
+  const { verdict, fresh } = await peek(read, { models, client, patience, source, signal });
+  const rest = verdict && "needs" in verdict ? verdict.needs.rest : undefined;
+  const offered = choices.map((choice): OfferedChoice => {
+    const exact = choice === read;
+    const memory = exact && verdict && "needs" in verdict
+      ? verdict.needs.weights + verdict.needs.rest
+      : choice.bytes === undefined || rest === undefined
+      ? undefined
+      : choice.bytes + rest;
+    const refusal = exact && verdict && "refusal" in verdict ? verdict.refusal : "";
+    return { choice, memory, estimated: !exact, fits: fitsIn(memory), refusal };
+  });
+  const best = recommend(choices, (choice) => offered.find((other) => other.choice === choice)!.fits ?? true);
+  const recommended = offered.find(({ choice }) => choice === best);
+  const offer = { source: sourceText(source), choices: offered, recommended, free };
+  return { offer, read: fresh ? read : undefined };
+}
+
+/** Reads a choice's header; no verdict where another process pulls it. `fresh`: nothing of it was here before. */
+async function peek(
+  choice: Choice | undefined,
+  { models, client, patience, source, signal }: {
+    readonly models: string;
+    readonly client: HubClient;
+    readonly patience: Patience;
+    readonly source: Source;
+    readonly signal?: AbortSignal;
+  },
+): Promise<{ verdict: Verdict | undefined; fresh: boolean }> {
+  if (!choice) return { verdict: undefined, fresh: false };
+  for (const { file } of choice.pieces) localName(file);
+  let unfinished: Unfinished;
+  try {
+    unfinished = await Unfinished.open(models, choice.name);
+  } catch (error) {
+    if (error instanceof PullError && error.code === "PULL_BUSY") return { verdict: undefined, fresh: false };
+    throw error;
+  }
+  let fresh = false;
+  try {
+    const { kept } = await unfinished.begin(sourceText(source), choice.pieces);
+    fresh = kept === 0;
+    using transfer = new Transfer({ client, patience, signal });
+    const verdict = await judge(transfer, unfinished.pieces);
+    await unfinished.save();
+    return { verdict, fresh };
+  } catch (error) {
+    if (fresh) await unfinished.remove();
+    throw error;
+  } finally {
+    unfinished.close();
+  }
+}
+
+/** Throws PullError that lists what there is. */
+export function refuseOpenChoice(source: Source, { choices }: Found): never {
+  const text = sourceText(source);
+  throw new PullError(
+    "PULL_CHOICE",
+    `${text} has ${choices.length} models: name one of ${labels(choices)}, as in ${text}:${
+      choices[0].quantisation || choices[0].pieces[0].path
+    }; --dry-run shows what each needs`,
+  );
+}

@@ -1,0 +1,415 @@
+import { join } from "@std/path";
+import type { Choice } from "./choices.ts";
+import { checkSpace, describeDiskError, type FreeSpace } from "./disk.ts";
+import { FileChanged, PullError } from "./errors.ts";
+import { judge, machineMemory, type Needs, type Verdict } from "./header.ts";
+import { HubClient } from "./http.ts";
+import { type ModelList, parseSha256, SHIPPED_LIST } from "./model_list.ts";
+import { quote } from "./names.ts";
+import { checkChoice, describeChoices, find, type Offer, refuseOpenChoice } from "./offer.ts";
+import { type Pace, Patience, sleep } from "./patience.ts";
+import { parseEndpoint, parseSource, type Source, sourceText } from "./source.ts";
+import { finishPlacing, isComplete, place, readReceipt, type Receipt } from "./store.ts";
+import { Transfer } from "./transfer.ts";
+import { type Piece, removeUnfinished, Unfinished } from "./unfinished.ts";
+import { hashPiece } from "./verify.ts";
+
+/** Where models come from if nobody names another hub. */
+export const DEFAULT_ENDPOINT = "https://huggingface.co";
+export const DEFAULT_CONNECTIONS = 4;
+export const MAX_CONNECTIONS = 32;
+
+/** What happens while a model is pulled. Counts are of bytes, and `done` never becomes less. */
+export type PullEvent =
+  | {
+    readonly kind: "begin";
+    readonly name: string;
+    readonly source: string;
+    readonly files: readonly string[];
+    readonly bytes: number;
+    /** Of these, here from before. */
+    readonly kept: number;
+  }
+  | {
+    readonly kind: "needs";
+    readonly needs: Needs;
+    readonly free: number | undefined;
+    readonly fits: boolean;
+  }
+  | { readonly kind: "download" | "check"; readonly done: number; readonly total: number }
+  | { readonly kind: "note"; readonly message: string };
+
+export interface PullOptions {
+  /** `hf:OWNER/REPO[@REVISION][:FILE or quantisation]`, an https address, or a name in the list. */
+  readonly source: string;
+  /** The folder of models. */
+  readonly models: string;
+  /** Another hub, or a mirror of the default one. */
+  readonly endpoint?: string;
+  /** Shown to the hub, and to nobody else. */
+  readonly token?: string;
+  /** Names beside those of the shipped list. */
+  readonly list?: ModelList;
+  /** What the model is called here; by default as its file. */
+  readonly as?: string;
+  /** Of the file, in hex, where the hub does not say it. */
+  readonly sha256?: string;
+  /** Also what does not fit this machine, or what compy cannot run. */
+  readonly anyway?: boolean;
+  readonly connections?: number;
+  /** Asked where the source leaves a choice open. */
+  readonly choose?: (offer: Offer) => Promise<Choice>;
+  readonly onEvent?: (event: PullEvent) => void;
+  /** Stops, with its reason; what was downloaded is kept. */
+  readonly signal?: AbortSignal;
+  readonly pace?: Pace & { readonly stallMs?: number };
+  /** Bytes of memory that a model may take; by default what is free here. */
+  readonly freeMemory?: number;
+  /** Says how many bytes may be written to a folder. */
+  readonly freeSpace?: FreeSpace;
+}
+
+/** A model that is there now. */
+export interface PulledModel {
+  readonly name: string;
+  /** Of its first file. */
+  readonly path: string;
+  readonly bytes: number;
+  readonly receipt: Receipt;
+  /** Whether it was there before, in this version. */
+  readonly already: boolean;
+  /** Bytes of files that came over the network, also those that were of no use. */
+  readonly fetched: number;
+}
+
+const SAVE_MS = 500;
+/** Versions of a file, and wrong files, until it is given up. */
+const MOST_VERSIONS = 4;
+const MOST_WRONG = 3;
+
+/**
+ * Downloads a model into a folder of models: resumes what is there of it, checks lengths and hashes, and moves it into place at the
+ * end. Throws PullError, Deno's errors of files, and the signal's reason.
+ */
+export async function pull(options: PullOptions): Promise<PulledModel> {
+  return await new Pull(options).run();
+}
+
+/** Says what a source has and what it needs here, and downloads no more than a header. Throws as `pull`. */
+export async function offer(options: PullOptions): Promise<Offer> {
+  return await new Pull(options).offer();
+}
+
+class Pull {
+  readonly #options: PullOptions;
+  readonly #source: Source;
+  readonly #sha256: string | undefined;
+  readonly #client: HubClient;
+  readonly #patience: Patience;
+  readonly #shown = { download: 0, check: 0 };
+  #fetched = 0;
+
+  constructor(options: PullOptions) {
+    const { source, list = {}, endpoint = DEFAULT_ENDPOINT, token, pace, sha256 } = options;
+    this.#options = options;
+    const all = { ...SHIPPED_LIST, ...list };
+    const listed = Object.hasOwn(all, source) ? all[source] : undefined;
+    this.#source = parseSource(listed?.source ?? source);
+    const given = sha256 ?? listed?.sha256;
+    this.#sha256 = given === undefined ? undefined : parseSha256(given);
+    this.#client = new HubClient({ endpoint: parseEndpoint(endpoint), token, stallMs: pace?.stallMs });
+    this.#patience = new Patience(pace, (message) => this.#note(message));
+  }
+
+  async offer(): Promise<Offer> {
+    await Deno.mkdir(this.#options.models, { recursive: true });
+    const { offer, read } = await describeChoices(this.#source, await this.#find(), this.#search());
+    if (read) await removeUnfinished(this.#options.models, read.name);
+    return offer;
+  }
+
+  async run(): Promise<PulledModel> {
+    const { models } = this.#options;
+    try {
+      await Deno.mkdir(models, { recursive: true });
+      let taken: Choice | undefined;
+      for (let versions = 1;; versions++) {
+        const found = await this.#find();
+        // What was chosen once is not asked for again.
+        const path = taken?.pieces[0].path;
+        taken = found.choices.find(({ pieces }) => path !== undefined && pieces[0].path === path) ??
+          await this.#choose(found);
+        try {
+          return await this.#pullChoice(checkChoice(taken, this.#options.as), found.commit);
+        } catch (error) {
+          if (!(error instanceof FileChanged)) throw error;
+          if (versions >= MOST_VERSIONS) {
+            throw new PullError(
+              "PULL_CHANGED",
+              `${error.message}, for the ${versions}th time: try again later`,
+            );
+          }
+          this.#note(`${error.message}: looking again what is there`);
+        }
+      }
+    } catch (error) {
+      throw describeDiskError(error, models);
+    }
+  }
+
+  #find() {
+    const { as, signal } = this.#options;
+    const search = { source: this.#source, as, sha256: this.#sha256 };
+    return find(search, this.#client, this.#patience, signal);
+  }
+
+  #search() {
+    const { models, signal, freeMemory } = this.#options;
+    return { models, client: this.#client, patience: this.#patience, signal, free: freeMemory };
+  }
+
+  async #choose(found: Awaited<ReturnType<typeof find>>): Promise<Choice> {
+    const { choose, models } = this.#options;
+    if (found.choices.length === 1) return found.choices[0];
+    if (!choose) refuseOpenChoice(this.#source, found);
+    const { offer, read } = await describeChoices(this.#source, found, this.#search());
+    let chosen: Choice | undefined;
+    try {
+      chosen = await choose(offer);
+      return chosen;
+    } finally {
+      if (read && read !== chosen) await removeUnfinished(models, read.name);
+    }
+  }
+
+  async #pullChoice(choice: Choice, commit: string | undefined): Promise<PulledModel> {
+    const { models } = this.#options;
+    const unfinished = await Unfinished.open(models, choice.name);
+    try {
+      await finishPlacing(models, unfinished.folder, choice.name);
+      const there = await this.#present(choice);
+      if (there) {
+        await unfinished.remove();
+        return there;
+      }
+      const receipt = await this.#download(unfinished, choice, commit);
+      await place(models, unfinished.folder, choice.name, receipt);
+      await unfinished.remove();
+      return this.#pulled(choice.name, receipt, false);
+    } catch (error) {
+      if (error instanceof PullError && error.code === "PULL_EXISTS") await unfinished.removeIfNew();
+      throw error;
+    } finally {
+      unfinished.close();
+    }
+  }
+
+  #pulled(name: string, receipt: Receipt, already: boolean): PulledModel {
+    const bytes = receipt.files.reduce((sum, { size }) => sum + size, 0);
+    const path = join(this.#options.models, receipt.files[0].name);
+    return { name, path, bytes, receipt, already, fetched: this.#fetched };
+  }
+
+  /** The model, where this version of it is there already. Throws PullError where its place is taken by another. */
+  async #present(choice: Choice): Promise<PulledModel | undefined> {
+    const { models } = this.#options;
+    const receipt = await readReceipt(models, choice.name);
+    if (!receipt) {
+      for (const { file } of choice.pieces) {
+        if (!await exists(join(models, file))) continue;
+        throw new PullError(
+          "PULL_EXISTS",
+          `"${join(models, file)}" is there and was not pulled: choose another name with --as NAME`,
+        );
+      }
+      return undefined;
+    }
+    const known = receipt.files.flatMap(({ parts }) => parts.map(({ sha256 }) => sha256));
+    const sameSource = repositoryOf(receipt.source) === repositoryOf(sourceText(this.#source));
+    const same = choice.pieces.length === known.length &&
+      choice.pieces.every(({ sha256 }, i) => sha256 === undefined ? sameSource : sha256 === known[i]);
+    if (same && await isComplete(models, receipt)) return this.#pulled(choice.name, receipt, true);
+    if (sameSource) return undefined; // another version takes its place
+    throw new PullError(
+      "PULL_EXISTS",
+      `${
+        quote(choice.name)
+      } was pulled from ${receipt.source}: choose another name with --as NAME, or remove it first`,
+    );
+  }
+
+  /** Fetches and checks all pieces. Throws FileChanged, too. */
+  async #download(unfinished: Unfinished, choice: Choice, commit: string | undefined): Promise<Receipt> {
+    const { models, signal, onEvent, freeSpace } = this.#options;
+    const { kept, dropped } = await unfinished.begin(sourceText(this.#source), choice.pieces);
+    const { pieces } = unfinished;
+    if (dropped > 0) {
+      this.#note("The file on the hub is another than the one that was begun: beginning again");
+    }
+    if (choice.bytes !== undefined) await checkSpace(models, choice.bytes - kept, freeSpace);
+    const abort = new AbortController();
+    const both = signal ? AbortSignal.any([signal, abort.signal]) : abort.signal;
+    try {
+      return await saving(unfinished, abort, async () => {
+        using transfer = this.#transfer(both, pieces);
+        const verdict = await judge(transfer, pieces);
+        const bytes = sum(pieces, ({ size }) => size!);
+        const files = [...new Set(pieces.map(({ remote }) => remote.file))];
+        onEvent?.({ kind: "begin", name: choice.name, source: sourceText(this.#source), files, bytes, kept });
+        this.#checkVerdict(verdict);
+        await checkSpace(models, bytes - sum(pieces, ({ done }) => done.bytes), freeSpace);
+        const hashes = await this.#fetchRight(transfer, pieces, both);
+        return this.#receipt(pieces, hashes, commit);
+      });
+    } catch (error) {
+      if (error instanceof FileChanged) forgetUnnamed(pieces);
+      await unfinished.save().catch(() => {}); // the error before it says more
+      if (error instanceof PullError && (error.code === "PULL_MODEL" || error.code === "PULL_CHECKSUM")) {
+        await unfinished.remove(); // nothing of it is of use
+      }
+      throw error;
+    }
+  }
+
+  #transfer(signal: AbortSignal, pieces: readonly Piece[]): Transfer {
+    const total = () => sum(pieces, ({ size }) => size ?? 0);
+    return new Transfer({
+      client: this.#client,
+      patience: this.#patience,
+      signal,
+      onBytes: (count) => {
+        this.#fetched += count;
+        this.#progress("download", sum(pieces, ({ done }) => done.bytes), total());
+      },
+    });
+  }
+
+  /** Before more than headers is fetched. Throws PullError for what cannot run here. */
+  #checkVerdict(verdict: Verdict): void {
+    const { anyway, onEvent, freeMemory: free = machineMemory() } = this.#options;
+    if ("refusal" in verdict) {
+      if (!anyway) {
+        throw new PullError(
+          "PULL_MODEL",
+          `compy cannot run this model: ${verdict.refusal}; --anyway pulls it nevertheless`,
+        );
+      }
+      this.#note(`compy cannot run this model: ${verdict.refusal}`);
+      return;
+    }
+    const { needs } = verdict;
+    const bytes = needs.weights + needs.rest;
+    const fits = free === undefined || bytes <= free;
+    onEvent?.({ kind: "needs", needs, free, fits });
+    if (fits || anyway) return;
+    throw new PullError(
+      "PULL_MEMORY",
+      `The model needs ${
+        gigabytes(bytes)
+      } of memory with one sequence of ${needs.contextLength} tokens, and ` +
+        `${gigabytes(free)} are free here: take a smaller quantisation, or --anyway to pull it nevertheless`,
+    );
+  }
+
+  /** Fetches until what came has the hashes that were promised. Returns the hash of each piece. */
+  async #fetchRight(transfer: Transfer, pieces: readonly Piece[], signal: AbortSignal): Promise<string[]> {
+    const { connections = DEFAULT_CONNECTIONS } = this.#options;
+    for (let tries = 1;; tries++) {
+      await transfer.all(pieces, connections);
+      const hashes = await this.#hash(pieces, signal);
+      const wrong = pieces.filter(({ remote }, i) =>
+        remote.sha256 !== undefined && remote.sha256 !== hashes[i]
+      );
+      if (wrong.length === 0) return hashes;
+      const { remote } = wrong[0];
+      const what = `what came of ${quote(remote.path)} does not have the SHA-256 ${remote.sha256}`;
+      for (const { done, validators } of wrong) {
+        done.clear();
+        validators.clear();
+      }
+      if (tries >= MOST_WRONG) {
+        throw new PullError(
+          "PULL_CHECKSUM",
+          `Tried ${tries} times, ${what}: something on the way changes it`,
+        );
+      }
+      this.#note(`${what}: fetching it again`);
+    }
+  }
+
+  async #hash(pieces: readonly Piece[], signal: AbortSignal): Promise<string[]> {
+    const total = sum(pieces, ({ size }) => size!);
+    let done = 0;
+    const hashes: string[] = [];
+    for (const piece of pieces) {
+      const onBytes = (count: number) => this.#progress("check", done += count, total);
+      hashes.push(await hashPiece(piece, onBytes, signal));
+    }
+    return hashes;
+  }
+
+  #receipt(pieces: readonly Piece[], hashes: readonly string[], commit: string | undefined): Receipt {
+    const named = pieces.map((piece, i) => ({ piece, sha256: hashes[i] }));
+    const files = [...Map.groupBy(named, ({ piece }) => piece.remote.file)].map(([name, parts]) => ({
+      name,
+      size: sum(parts, ({ piece }) => piece.size!),
+      parts: parts.map(({ piece, sha256 }) => ({ sha256, promised: piece.remote.sha256 !== undefined })),
+    }));
+    return { source: sourceText(this.#source), commit, pulled: new Date().toISOString(), files };
+  }
+
+  #progress(kind: "download" | "check", done: number, total: number): void {
+    this.#shown[kind] = Math.max(this.#shown[kind], done);
+    this.#options.onEvent?.({ kind, done: Math.min(total, this.#shown[kind]), total });
+  }
+
+  #note(message: string): void {
+    this.#options.onEvent?.({ kind: "note", message });
+  }
+}
+
+/** Saves what is here while the work goes on, so that little is lost if the process is killed. */
+async function saving<T>(unfinished: Unfinished, abort: AbortController, work: () => Promise<T>): Promise<T> {
+  const end = new AbortController();
+  const loop = async () => {
+    while (!end.signal.aborted) {
+      await sleep(SAVE_MS, end.signal).catch(() => {});
+      await unfinished.save();
+    }
+  };
+  const saved = loop().catch((error) => abort.abort(error));
+  try {
+    return await work();
+  } finally {
+    end.abort();
+    await saved;
+    abort.signal.throwIfAborted();
+  }
+}
+
+/** Of another version, nothing may be kept that no hash will judge. */
+function forgetUnnamed(pieces: readonly Piece[]): void {
+  for (const piece of pieces) {
+    if (piece.remote.sha256 !== undefined) continue;
+    piece.done.clear();
+    piece.validators.clear();
+    piece.size = piece.remote.size;
+  }
+}
+
+/** A source without its revision and file. */
+function repositoryOf(source: string): string {
+  return /^hf:[^@:]+/.exec(source)?.[0] ?? source;
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await Deno.lstat(path).then(() => true, () => false);
+}
+
+function sum<T>(items: readonly T[], of: (item: T) => number): number {
+  return items.reduce((total, item) => total + of(item), 0);
+}
+
+function gigabytes(bytes: number): string {
+  return bytes >= 1e9 ? `${(bytes / 1e9).toFixed(1)} GB` : `${(bytes / 1e6).toFixed(1)} MB`;
+}
