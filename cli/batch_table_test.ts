@@ -20,16 +20,29 @@ function openEngine(): Promise<OpenedEngine> {
   return Promise.resolve({ engine: engine as unknown as Engine, identity: { model: "demo" } });
 }
 
-async function batch(args: string[]): Promise<{ code: number; out: string; err: string }> {
+/** Runs the command; `stopAfter` so many answers it is interrupted, and no more come. */
+async function batch(
+  args: string[],
+  stopAfter = Infinity,
+): Promise<{ code: number; out: string; err: string }> {
   const words = { out: "", err: "" };
+  let interrupt = () => {};
+  const some: ExecuteOn = (engine, request) => {
+    if (stopAfter-- > 0) return execute(engine, request);
+    interrupt();
+    return Promise.resolve({ status: 503, body: {} });
+  };
   const host: CommandHost = {
     out: (text) => words.out += text,
     err: (text) => words.err += text,
     columns: () => undefined,
     now: () => performance.now(),
-    onInterrupt: () => () => {},
+    onInterrupt: (handler) => {
+      interrupt = handler;
+      return () => {};
+    },
   };
-  return { code: await batchCommand(args, { openEngine, execute, host }), ...words };
+  return { code: await batchCommand(args, { openEngine, execute: some, host }), ...words };
 }
 
 async function inFolder(
@@ -89,6 +102,26 @@ Deno.test("batch check: broken rows, and columns that are not there", async () =
     assertStringIncludes(out, "Line 3 (row 2): must have 2 cells, as the first line has (got 1)\n");
     assertStringIncludes(out, 'Line 4 (row 3): there is nothing to ask: "text" is empty\n');
     assertStringIncludes(out, "3 lines, 2 bad");
+  });
+});
+
+Deno.test("batch of a table: stopped, its state is told; cancelled, each row says so; asked otherwise, it is refused", async () => {
+  await inFolder({ "in.csv": "id,text\n1,a\n2,b\n3,c\n" }, async (path) => {
+    const args = [path("in.csv"), "--prompt", "{text}", "--out", path("out.csv")];
+    const { code, err } = await batch(["run", ...args, "--parallel", "1"], 1);
+    assertEquals([code, err.includes("the same command resumes the job")], [1, true], err);
+    assertStringIncludes((await batch(["status", path("out.csv")])).out, "stopped, 1 of 3 lines");
+    const other = ["run", path("in.csv"), "--prompt", "{text}?", "--out", path("out.csv")];
+    assertStringIncludes((await batch(other)).err, "belongs to another input of 3 lines");
+    assertStringIncludes((await batch(["cancel", ...args])).out, "Cancelled: 1 answers in ");
+    const rows = (await Deno.readTextFile(path("out.csv"))).trimEnd().split("\n");
+    assertEquals(rows.length, 4);
+    assertEquals(
+      rows.filter((row) => row.endsWith(",,The job was cancelled before this line was answered")).length,
+      2,
+    );
+    assertStringIncludes((await batch(["retry-errors", ...args])).out, "Merged: 3 answers in ");
+    assertEquals(await Deno.readTextFile(path("out.csv")), "id,text,answer,error\n1,a,A,\n2,b,B,\n3,c,C,\n");
   });
 });
 

@@ -5,16 +5,12 @@ import { cellJson, cellText } from "./cells.ts";
 import { renderParquetBeside } from "./parquet_beside.ts";
 import { renderParquet } from "./parquet_write.ts";
 import { openTable } from "./table.ts";
-import { rowsOf, storageWith } from "./testing.ts";
+import { joined, rowsOf, storageWith } from "./testing.ts";
 import { decodeStruct, encodeStruct } from "./thrift.ts";
 
 const PARQUET = { format: "parquet" } as const;
 /** Written by fixtures/many_types.py. */
 const MANY_TYPES = await Deno.readFile(new URL("fixtures/many_types.parquet", import.meta.url));
-
-async function joined(parts: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
-  return new Uint8Array(await new Blob(await Array.fromAsync(parts) as BlobPart[]).arrayBuffer());
-}
 
 Deno.test("parquet: values of many types as texts and as JSON", async () => {
   const rows = await rowsOf(MANY_TYPES, PARQUET);

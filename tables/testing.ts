@@ -11,6 +11,11 @@ export function storageWith(content: string | Uint8Array, path = "in"): SimStora
   return storage;
 }
 
+/** The bytes of a file that comes in parts. */
+export async function joined(parts: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
+  return new Uint8Array(await new Blob(await Array.fromAsync(parts) as BlobPart[]).arrayBuffer());
+}
+
 export async function rowsOf(content: string | Uint8Array, options: ReadOptions): Promise<Row[]> {
   const table = await openTable(await openFile(storageWith(content), "in"), "in", options);
   return await Array.fromAsync(table.rows());

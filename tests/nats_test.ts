@@ -163,6 +163,10 @@ Deno.test({
       assertEquals(await run.end(), 0, run.text);
       assertStringIncludes(run.text, "takes part, 16 lines at once");
       assertStringIncludes(run.text, "the run wants context length 512, the worker has 64");
+      await Deno.writeTextFile(path("in.csv"), `n,of\n${"1,cats\n2,\n3,dogs\n".repeat(8)}`);
+      const table = ["run", path("in.csv"), "--prompt", "{of}", "--system", "Be brief", "--max-tokens", "4"];
+      const asked = new Command([...table, "--out", path("out.csv"), "--nats", server.url], credentials);
+      assertEquals(await asked.end(), 0, asked.text);
       await other.said("Refused by run");
       for (const worker of workers) {
         await worker.said(worker === other ? "Refused" : "has ended");
@@ -175,6 +179,13 @@ Deno.test({
       const local = new Command(["run", path("in.jsonl"), "--out", path("local.jsonl")]);
       assertEquals(await local.end(), 0, local.text);
       assertEquals(await answers(path("out.jsonl")), await answers(path("local.jsonl")));
+      const alone = new Command([...table, "--out", path("local.csv")]);
+      assertEquals(await alone.end(), 0, alone.text);
+      const [far, near] = await Promise.all(
+        ["out.csv", "local.csv"].map((name) => Deno.readTextFile(path(name))),
+      );
+      assertEquals(far, near);
+      assertEquals(near.split("\n").filter((row) => row.includes("there is nothing to ask")).length, 8);
     });
   },
 });
