@@ -3,7 +3,7 @@ import { forgetCancel, requestCancel } from "../jobs/job_control.ts";
 import { runBatch } from "../jobs/runner.ts";
 import { type JobState, readJobState } from "../jobs/status.ts";
 import { diskStorage } from "../jobs/storage.ts";
-import { unanswered } from "./batch_link.ts";
+import { unanswered } from "../lib/job_link.ts";
 import { errorsPath } from "../lib/batch.ts";
 import { LINE_LIMITS } from "../lib/lines.ts";
 import { type BatchWorld } from "./batch_world.ts";

@@ -3,7 +3,7 @@ import type { LineRefusal } from "../jobs/request.ts";
 import { diskStorage } from "../jobs/storage.ts";
 import { GENERATION_URLS } from "../routes/generations.ts";
 import { jobShape, noteTo, TABLE_FLAGS } from "./batch_table.ts";
-import { bodyExaminer } from "./batch_bodies.ts";
+import { bodyExaminer } from "../lib/bodies.ts";
 import { plainText } from "./batch_reporter.ts";
 import { LINE_LIMITS } from "../lib/lines.ts";
 import { type BatchWorld } from "./batch_world.ts";

@@ -7,7 +7,7 @@ import type { Execute } from "../jobs/runner.ts";
 import type { NatsTarget } from "../jobs/nats/connection.ts";
 import { whenReady } from "../jobs/when_ready.ts";
 import { openWorkers } from "./batch_nats.ts";
-import { JobLink } from "./batch_link.ts";
+import { JobLink } from "../lib/job_link.ts";
 import { LINE_LIMITS, linesInFlight } from "../lib/lines.ts";
 import {
   AUTO_PARALLEL,

@@ -9,7 +9,7 @@ import {
   type TableFormat,
   TEXT_COLUMN,
 } from "../tables/tables.ts";
-import { bodyExaminer } from "./batch_bodies.ts";
+import { bodyExaminer } from "../lib/bodies.ts";
 import type { BatchWorld } from "./batch_world.ts";
 import { type Flags, UsageError } from "./flags.ts";
 import { EFFORTS } from "./model.ts";

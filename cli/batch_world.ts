@@ -1,4 +1,4 @@
-import { type LoadedEngine, type LoadOptions } from "../engine/load.ts";
+import type { LoadOptions } from "../engine/load.ts";
 import {
   type Arithmetic,
   type BackendName,
@@ -10,13 +10,12 @@ import type { ModelIdentity } from "../jobs/model_identity.ts";
 import type { Screen } from "./batch_reporter.ts";
 import type { Connected, Execute } from "../jobs/runner.ts";
 import { execute } from "../routes/execute.ts";
-import { identifyModel } from "../lib/identity.ts";
+import { identityOf, loadedOf } from "../lib/model.ts";
 import type { Flags } from "./flags.ts";
 import {
   BACKEND_FLAGS,
   backendOptions,
   kvBytes,
-  loadReloading,
   loadWithProgress,
   MAX_CONTEXT,
   MAX_PARALLEL,
@@ -117,17 +116,6 @@ export function engineOptions(
   };
 }
 
-/** A loaded engine with what its answers depend on. */
-export async function openedEngine(
-  { engine, backend: { info } }: LoadedEngine,
-  { arithmetic, kvType, pooling }: Pick<EngineOptions, "arithmetic" | "kvType" | "pooling">,
-): Promise<OpenedEngine> {
-  const { path, contextLength } = engine.model;
-  const backend = info.name as Exclude<BackendName, "auto">;
-  const identity = await identifyModel({ path, contextLength, backend, arithmetic, kvType, pooling });
-  return { engine, identity, processor: info.isa };
-}
-
 function unlessBroken(write: () => void): void {
   try {
     write();
@@ -153,7 +141,8 @@ export const realWorld: BatchWorld = {
   openEngine: async ({ model, reload, ...options }) => {
     const size = options.parallel === undefined ? { parallel: AUTO_PARALLEL, kvShare: AUTO_MEMORY } : {};
     const all = { ...options, ...size, model: modelPath(model) };
-    const loading = reload ? loadReloading(all, (note) => err(`${note}\n`)) : loadWithProgress(all);
-    return await openedEngine(await loading, options);
+    const opened = await loadWithProgress(all, reload ? (note) => err(`${note}\n`) : undefined);
+    const { engine, backend } = loadedOf(opened);
+    return { engine, identity: await identityOf(opened), processor: backend.info.isa };
   },
 };

@@ -7,6 +7,7 @@ import { formatOf, PartialOutput, type VectorFormat } from "./embed_output.ts";
 import { readTexts, type TextLine } from "./embed_texts.ts";
 import { Flags, UsageError } from "./flags.ts";
 import { kvBytes, loadWithProgress, MAX_CONTEXT, MAX_THREADS, modelPath } from "./model.ts";
+import { loadedOf } from "../lib/model.ts";
 import { explained } from "../lib/system_errors.ts";
 import { err, onInterrupt, out, ProgressLine } from "./terminal.ts";
 
@@ -74,17 +75,14 @@ export async function embedCommand(args: readonly string[]): Promise<number> {
   const stop = new AbortController();
   onInterrupt(() => stop.abort(new Error("Stopped; nothing is left behind")));
   try {
-    const { engine } = await loadWithProgress({ ...load, signal: stop.signal });
-    try {
-      const width = widthOf(engine, dimensions);
-      const texts = await checkTexts(engine, source, stop.signal);
-      const job = new EmbedJob(engine, { source, texts, width, signal: stop.signal });
-      const report = await job.run(target, format);
-      out(flags.json ? `${JSON.stringify(report)}\n` : describe(report));
-      return 0;
-    } finally {
-      await engine.close();
-    }
+    await using model = await loadWithProgress({ ...load, signal: stop.signal });
+    const { engine } = loadedOf(model);
+    const width = widthOf(engine, dimensions);
+    const texts = await checkTexts(engine, source, stop.signal);
+    const job = new EmbedJob(engine, { source, texts, width, signal: stop.signal });
+    const report = await job.run(target, format);
+    out(flags.json ? `${JSON.stringify(report)}\n` : describe(report));
+    return 0;
   } catch (error) {
     throw explained(`Cannot embed "${source}" into "${target}"`, error);
   }

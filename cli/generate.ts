@@ -8,6 +8,7 @@ import {
   type TokenLogprob,
 } from "../engine/types.ts";
 import { AnswerText, type ShownThinking } from "./answer_text.ts";
+import { loadedOf } from "../lib/model.ts";
 import { Flags, UsageError } from "./flags.ts";
 import {
   BACKEND_FLAGS,
@@ -120,7 +121,7 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
   const ask = askOf(flags, tokens, constraint);
   const terminal = Deno.stdout.isTerminal();
   const thinking = { shown: terminal || flags.is("thinking"), dimmed: terminal };
-  const loaded = await loadWithProgress({
+  await using model = await loadWithProgress({
     model: modelPath(flags.text("model")),
     contextLength: flags.count("ctx", 1, MAX_CONTEXT),
     threads: flags.count("threads", 1, MAX_THREADS),
@@ -128,24 +129,21 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
     ...backendOptions(flags),
     parallel: 1,
   });
-  try {
-    const { id, pooled } = loaded.engine.model;
-    if (pooled?.encoder) {
-      const instead = pooled.kind === "rank"
-        ? "deno task serve --model FILE, which ranks documents"
-        : "deno task embed";
-      throw new Error(`The model "${id}" gives vectors for texts and generates no text: use ${instead}`);
-    }
-    const { reader, ...asked } = ask(loaded);
-    return await generate(loaded, { ...request, ...asked }, {
-      json: flags.json,
-      reader,
-      thinking,
-      hasForm: constraint !== undefined,
-    });
-  } finally {
-    await loaded.engine.close();
+  const loaded = loadedOf(model);
+  const { id, pooled } = loaded.engine.model;
+  if (pooled?.encoder) {
+    const instead = pooled.kind === "rank"
+      ? "deno task serve --model FILE, which ranks documents"
+      : "deno task embed";
+    throw new Error(`The model "${id}" gives vectors for texts and generates no text: use ${instead}`);
   }
+  const { reader, ...asked } = ask(loaded);
+  return await generate(loaded, { ...request, ...asked }, {
+    json: flags.json,
+    reader,
+    thinking,
+    hasForm: constraint !== undefined,
+  });
 }
 
 function checkCombination(flags: Flags): void {

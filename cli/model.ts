@@ -1,14 +1,11 @@
-import { basename, fromFileUrl } from "@std/path";
-import { type LoadedEngine, loadEngine, type LoadOptions, loadReloadingEngine } from "../engine/load.ts";
+import { basename } from "@std/path";
+import type { LoadedEngine, LoadOptions } from "../engine/load.ts";
 import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS } from "../engine/types.ts";
-import { shipped } from "../package.ts";
+import { type Model, openModel } from "../lib/model.ts";
+import { modelPath as fileOfModel } from "../lib/model_file.ts";
 import type { Flags } from "./flags.ts";
-import { explained } from "../lib/system_errors.ts";
 import { modelsFolder, pulledModel } from "./models_folder.ts";
 import { err, ProgressLine } from "./terminal.ts";
-
-/** The model that comes with compy. */
-const DEMO_MODEL = shipped("models/demo.gguf");
 
 /** Bounds of the options that several commands have. */
 export const MAX_THREADS = 1024;
@@ -26,19 +23,7 @@ export const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "ma
  */
 export function modelPath(given: string | undefined): string {
   const pulled = given === undefined ? undefined : pulledModel(given);
-  const path = pulled ?? given ?? fromFileUrl(DEMO_MODEL);
-  const what = `Cannot load a model from "${path}"`;
-  let info: Deno.FileInfo;
-  try {
-    info = Deno.statSync(path);
-    if (info.isFile) Deno.openSync(path).close();
-  } catch (error) {
-    throw explained(what, error, advice(given));
-  }
-  if (info.isFile) return path;
-  throw new Error(
-    `${what}: it must be a GGUF file (got ${info.isDirectory ? "a folder" : "a device or the like"})`,
-  );
+  return fileOfModel(pulled ?? given, advice(given));
 }
 
 /** What to do where there is no such file. */
@@ -47,23 +32,17 @@ function advice(given: string | undefined): string {
   return /[/\\]/.test(given) ? "" : `and no model in "${modelsFolder()}" is called so (deno task pull list)`;
 }
 
-/** Loads an engine, with progress on a terminal. */
-export function loadWithProgress(options: Omit<LoadOptions, "progress">): Promise<LoadedEngine> {
-  return withProgress(options, loadEngine);
-}
-
-/** The same for a process that lives on: an engine that fails is loaded again, and `note` is told. */
-export function loadReloading(options: Omit<LoadOptions, "progress">, note: (message: string) => void) {
-  return withProgress(options, (all) => loadReloadingEngine(all, note));
-}
-
-async function withProgress<T>(
+/**
+ * Loads a model, with progress on a terminal. `reloads` is for a process that lives on: an engine that fails is loaded again, and that
+ * is told of it.
+ */
+export async function loadWithProgress(
   options: Omit<LoadOptions, "progress">,
-  load: (options: LoadOptions) => Promise<T>,
-): Promise<T> {
+  reloads?: (message: string) => void,
+): Promise<Model> {
   const line = new ProgressLine(`Loading ${basename(options.model)}`);
   try {
-    return await load({ ...options, progress: (done, total) => line.update(done, total) });
+    return await openModel({ ...options, progress: (done, total) => line.update(done, total) }, reloads);
   } finally {
     line.done();
   }

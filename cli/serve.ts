@@ -1,10 +1,6 @@
 import { DEFAULT_KV_TYPE, type LoadedEngine, type LoadOptions } from "../engine/load.ts";
 import { type KvType, type Models, type OfferedModel, oneModel } from "../engine/types.ts";
-import type { Answer } from "../jobs/answers.ts";
-import { BatchService, type ServiceOptions } from "../jobs/service.ts";
-import { whenReady } from "../jobs/when_ready.ts";
 import { KeyRing } from "../routes/keys.ts";
-import { execute } from "../routes/execute.ts";
 import {
   affordableConnections,
   checkReach,
@@ -14,10 +10,10 @@ import {
 } from "../routes/serve.ts";
 import { Metrics } from "../routes/shared/metrics.ts";
 import { checkAddress, listening, urlOf } from "./address.ts";
-import { answerLines, LINE_LIMITS, type LineRequest } from "../lib/lines.ts";
-import { openedEngine } from "./batch_world.ts";
+import { identityOf, loadedOf } from "../lib/model.ts";
+import { BATCH_LANES, type BatchHost, openBatches } from "../lib/serving.ts";
 import { followKeyFile, readKeyFile } from "./key_file.ts";
-import { describeBackend, loadReloading, loadWithProgress, modelPath } from "./model.ts";
+import { describeBackend, loadWithProgress, modelPath } from "./model.ts";
 import { promptCache } from "./prompt_cache.ts";
 import { openRequestLog, type RequestLog } from "./request_log.ts";
 import { aliasesOfOne, hasSeveral, openPool, servedIdentities } from "./served_models.ts";
@@ -28,8 +24,6 @@ import { explained } from "../lib/system_errors.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
 const MB = 2 ** 20;
-/** Batches of different models that are answered side by side. */
-const BATCH_LANES = 4;
 
 const HELP = `Serve the OpenAI API over one model, or several.
 
@@ -87,14 +81,14 @@ async function serve(settings: ServeSettings): Promise<number> {
   const served = hasSeveral(settings) ? await serveSeveral(settings) : await serveOne(settings);
   const { models } = served;
   const maxConnections = affordableConnections(options.maxConnections);
-  const batches = data === "none" ? undefined : await openBatches(
-    data,
-    served.batches,
-    settings.values.parallel,
-    MB * maxStorageMb,
+  const batches = data === "none" ? undefined : await openBatches(models, {
+    ...served.batches,
+    path: data,
+    parallel: settings.values.parallel,
+    storageBytes: MB * maxStorageMb,
     metrics,
-    onError,
-  );
+    report: onError,
+  });
   const server = listening(
     settings.values,
     () =>
@@ -121,9 +115,7 @@ async function serve(settings: ServeSettings): Promise<number> {
 interface Served {
   readonly models: Models;
   /** How batches are answered. */
-  readonly batches: Pick<ServiceOptions, "settings" | "processor" | "lanes"> & {
-    readonly answer: (request: LineRequest) => Promise<Answer>;
-  };
+  readonly batches: Pick<BatchHost, "settings" | "processor" | "lanes">;
   /** The server stops where an engine fails for good. */
   readonly mayFail: boolean;
 }
@@ -132,15 +124,14 @@ interface Served {
 async function serveOne(settings: ServeSettings): Promise<Served> {
   const load = loadOptions(settings);
   const model = modelPath(settings.values.model[0]);
-  const loaded = settings.values.onFailure === "reload"
-    ? await loadReloading({ ...load, model }, note)
-    : await loadWithProgress({ ...load, model });
+  const reloads = settings.values.onFailure === "reload" ? note : undefined;
+  const opened = await loadWithProgress({ ...load, model }, reloads);
+  const loaded = loadedOf(opened);
   note(describe(loaded, load.kvType));
-  const { engine } = loaded;
+  const { engine, backend } = loaded;
   const models = oneModel(engine, aliasesOfOne(settings, engine.model.id));
-  const { identity, processor } = await openedEngine(loaded, load);
-  const answer = whenReady(engine, (request: LineRequest) => execute(models, request));
-  return { models, batches: { settings: identity, processor, answer }, mayFail: true };
+  const batches = { settings: await identityOf(opened), processor: backend.info.isa };
+  return { models, batches, mayFail: true };
 }
 
 /** Several models, each of which is loaded when it is asked for. */
@@ -154,11 +145,7 @@ async function serveSeveral(settings: ServeSettings): Promise<Served> {
     describe: (loaded) => note(describe(loaded, load.kvType)),
   });
   note(`${models.list().length} models, each loaded when a request names it`);
-  const batches = {
-    settings: servedIdentities(models, load),
-    lanes: BATCH_LANES,
-    answer: answerLines(models),
-  };
+  const batches = { settings: servedIdentities(models, load), lanes: BATCH_LANES };
   return { models, batches, mayFail: !reloads };
 }
 
@@ -265,31 +252,6 @@ function stopOnFailure(models: Models, server: HttpServer): () => boolean {
   models.onState(look);
   models.list().forEach(look);
   return () => failed;
-}
-
-/** Resumes the batches of the folder. */
-async function openBatches(
-  path: string,
-  { settings, processor, lanes, answer }: Served["batches"],
-  parallel: number,
-  storageBytes: number,
-  metrics: Metrics,
-  report: (error: unknown) => void,
-): Promise<BatchService> {
-  return await BatchService.open({
-    path,
-    parallel,
-    storageBytes,
-    report,
-    lineLimits: LINE_LIMITS,
-    settings,
-    processor,
-    lanes,
-    execute: (owner, request) =>
-      answer({ ...request, cacheSalt: owner || undefined, account: metrics.ofBatches }),
-  }).catch((error) => {
-    throw noDataFolder(path, error);
-  });
 }
 
 /** Makes the folder, and throws where nothing can be written there. */

@@ -1,4 +1,9 @@
-import { type LoadedEngine, loadEngine, loadReloadingEngine } from "../engine/load.ts";
+import {
+  type LoadedEngine,
+  loadEngine,
+  type LoadOptions as EngineOptions,
+  loadReloadingEngine,
+} from "../engine/load.ts";
 import {
   type Arithmetic,
   ARITHMETICS,
@@ -168,7 +173,8 @@ export class Model implements AsyncDisposable {
 
   static {
     loadedOf = (model) => model.#loaded;
-    modelOf = (loaded, settings = {}) => new Model(loaded, settings);
+    modelOf = (loaded, { arithmetic, kvType, pooling } = {}) =>
+      new Model(loaded, { arithmetic, kvType, pooling });
     identityOf = (model) => model.#identity ??= model.#identify();
   }
 
@@ -282,7 +288,7 @@ export async function loadModel(file?: string | URL, options: LoadOptions = {}):
   signal?.throwIfAborted();
   const all = {
     ...others,
-    model: modelPath(file, "name a GGUF file"),
+    model: modelPath(file, file === undefined ? "name a GGUF file" : ""),
     contextLength: positive("ctx", ctx),
     parallel: positive("parallel", parallel),
     // What is asked for is to be had; a default shrinks to what is free.
@@ -291,13 +297,18 @@ export async function loadModel(file?: string | URL, options: LoadOptions = {}):
     warn: onWarning,
     signal,
   };
+  return await openModel(all, reload ? (message) => onWarning?.(message) : undefined);
+}
+
+/** As loadModel, by the engine's own options. With `reloads` an engine that fails is loaded again, and that is told of it. */
+export async function openModel(options: EngineOptions, reloads?: (message: string) => void): Promise<Model> {
   try {
     return modelOf(
-      reload ? await loadReloadingEngine(all, (message) => onWarning?.(message)) : await loadEngine(all),
-      { arithmetic: options.arithmetic, kvType: options.kvType, pooling: options.pooling },
+      reloads ? await loadReloadingEngine(options, reloads) : await loadEngine(options),
+      options,
     );
   } catch (error) {
-    signal?.throwIfAborted();
+    options.signal?.throwIfAborted();
     throw toCompyError(error);
   }
 }

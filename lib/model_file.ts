@@ -7,7 +7,7 @@ const DEMO_MODEL = shipped("models/demo.gguf");
 
 /**
  * The path of a model's file, by default that of the demo model. Throws CompyError model_not_found where it cannot be read, or is no
- * file; `advice` says what to do where no file was named and there is none.
+ * file; `advice` says what to do where there is none.
  */
 export function modelPath(given: string | URL | undefined, advice = ""): string {
   const file = given ?? DEMO_MODEL;
@@ -18,7 +18,7 @@ export function modelPath(given: string | URL | undefined, advice = ""): string 
     info = Deno.statSync(path);
     if (info.isFile) Deno.openSync(path).close();
   } catch (error) {
-    throw modelFileError(what, error, given === undefined ? advice : "");
+    throw modelFileError(what, error, advice);
   }
   if (info.isFile) return path;
   const kind = info.isDirectory ? "a folder" : "a device or the like";

@@ -18,7 +18,7 @@ import { checkOptions, type OptionTable } from "./options.ts";
 import type { Address, ListenOptions, Server, ServerOptions } from "./server.ts";
 
 /** Batches of different models that are answered side by side. */
-const BATCH_LANES = 4;
+export const BATCH_LANES = 4;
 const DEFAULT_BATCH_LINES = 4;
 /** How long requests may go on where nobody says otherwise. */
 const DRAIN_MS = 10_000;
@@ -37,15 +37,14 @@ export interface BatchHost extends Pick<ServiceOptions, "settings" | "processor"
   readonly parallel: number;
   readonly metrics: Metrics;
   readonly report: (error: unknown) => void;
-  /** Answers a line; default with the model that it names. */
-  readonly answer?: ReturnType<typeof answerLines>;
 }
 
 /** Resumes the batches of a folder. */
 export async function openBatches(
   models: Models,
-  { metrics, answer = answerLines(models), ...host }: BatchHost,
+  { metrics, ...host }: BatchHost,
 ): Promise<BatchService> {
+  const answer = answerLines(models);
   try {
     return await BatchService.open({
       ...host,

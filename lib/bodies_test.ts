@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { bodyExaminer } from "./batch_bodies.ts";
+import { bodyExaminer } from "./bodies.ts";
 
 Deno.test("lines of messages and of gaps are examined without a model too", async () => {
   const examine = bodyExaminer();
