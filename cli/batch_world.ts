@@ -1,4 +1,3 @@
-import type { LoadOptions } from "../engine/load.ts";
 import {
   type Arithmetic,
   type BackendName,
@@ -10,7 +9,7 @@ import type { ModelIdentity } from "../jobs/model_identity.ts";
 import type { Screen } from "./batch_reporter.ts";
 import type { Connected, Execute } from "../jobs/runner.ts";
 import { execute } from "../routes/execute.ts";
-import { identityOf, loadedOf } from "../lib/model.ts";
+import { type EngineLoadOptions, identityOf, loadedOf } from "../lib/model.ts";
 import type { Flags } from "./flags.ts";
 import {
   BACKEND_FLAGS,
@@ -35,7 +34,7 @@ export interface EngineOptions {
   /** Tokens of a line's prompt and answer together, and threads; without them, the engine's defaults. */
   readonly contextLength?: number;
   readonly threads?: number;
-  /** Of the KV cache; without it, what the lines need, or the share that fits. See LoadOptions. */
+  /** Of the KV cache; without it, what the lines need, or the share that fits. See EngineLoadOptions. */
   readonly kvBytes?: number;
   readonly kvShare?: number;
   readonly backend?: BackendName;
@@ -44,7 +43,7 @@ export interface EngineOptions {
   /** How texts become vectors, where the file is not to say. */
   readonly pooling?: PoolingKind;
   /** Where prompts are kept that later processes go on from. */
-  readonly promptCache?: LoadOptions["promptCache"];
+  readonly promptCache?: EngineLoadOptions["promptCache"];
   /** Load the engine again when it fails. */
   readonly reload?: boolean;
 }

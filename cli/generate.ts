@@ -1,4 +1,3 @@
-import { type LoadedEngine } from "../engine/load.ts";
 import {
   type ChatReader,
   type Constraint,
@@ -8,7 +7,7 @@ import {
   type TokenLogprob,
 } from "../engine/types.ts";
 import { AnswerText, type ShownThinking } from "./answer_text.ts";
-import { loadedOf } from "../lib/model.ts";
+import { type LoadedEngine, loadedOf } from "../lib/model.ts";
 import { Flags, UsageError } from "./flags.ts";
 import {
   BACKEND_FLAGS,

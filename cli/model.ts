@@ -1,7 +1,6 @@
 import { basename } from "@std/path";
-import type { LoadedEngine, LoadOptions } from "../engine/load.ts";
 import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS } from "../engine/types.ts";
-import { type Model, openModel } from "../lib/model.ts";
+import { type EngineLoadOptions, type LoadedEngine, type Model, openModel } from "../lib/model.ts";
 import { modelPath as fileOfModel } from "../lib/model_file.ts";
 import type { Flags } from "./flags.ts";
 import { modelsFolder, pulledModel } from "./models_folder.ts";
@@ -37,7 +36,7 @@ function advice(given: string | undefined): string {
  * is told of it.
  */
 export async function loadWithProgress(
-  options: Omit<LoadOptions, "progress">,
+  options: Omit<EngineLoadOptions, "progress">,
   reloads?: (message: string) => void,
 ): Promise<Model> {
   const line = new ProgressLine(`Loading ${basename(options.model)}`);
@@ -58,7 +57,7 @@ export const SIZE_FLAGS = ["ctx", "parallel", "kv-mb"];
 export function sizeOptions(
   flags: Flags,
   defaultParallel: number,
-): Pick<LoadOptions, "contextLength" | "kvBytes" | "kvShare"> & { readonly parallel: number } {
+): Pick<EngineLoadOptions, "contextLength" | "kvBytes" | "kvShare"> & { readonly parallel: number } {
   const parallel = flags.count("parallel", 1, MAX_PARALLEL);
   return {
     contextLength: flags.count("ctx", 1, MAX_CONTEXT),
@@ -78,14 +77,14 @@ export function kvBytes(flags: Flags): number | undefined {
 export const BACKEND_FLAGS = ["backend", "arithmetic", "kv-type"];
 
 /** `--pooling`, of commands that may embed texts. */
-export function poolingOption(flags: Flags): Pick<LoadOptions, "pooling"> {
+export function poolingOption(flags: Flags): Pick<EngineLoadOptions, "pooling"> {
   return { pooling: flags.choice("pooling", POOLING_KINDS) };
 }
 
 /** `--backend`, `--arithmetic` and `--kv-type`; what a backend warns of goes to stderr. */
 export function backendOptions(
   flags: Flags,
-): Pick<LoadOptions, "backend" | "arithmetic" | "kvType" | "warn"> {
+): Pick<EngineLoadOptions, "backend" | "arithmetic" | "kvType" | "warn"> {
   return {
     backend: flags.choice("backend", BACKENDS),
     arithmetic: flags.choice("arithmetic", ARITHMETICS),

@@ -1,4 +1,4 @@
-import type { LoadOptions } from "../engine/load.ts";
+import type { EngineLoadOptions } from "../lib/model.ts";
 import type { Flags } from "./flags.ts";
 import { explained } from "../lib/system_errors.ts";
 
@@ -24,14 +24,14 @@ interface Asked {
 }
 
 /** Where prompts are kept; undefined where they are not. Throws where nothing can be written there. */
-export function promptCache({ folder, megabytes, eager, keepMs }: Asked): LoadOptions["promptCache"] {
+export function promptCache({ folder, megabytes, eager, keepMs }: Asked): EngineLoadOptions["promptCache"] {
   if (folder === undefined) return undefined;
   checkFolder(folder);
   return { folder, bytes: 1e6 * (megabytes ?? DEFAULT_CACHE_MB), eager, keepMs };
 }
 
 /** The same from a command's flags. */
-export function promptCacheOption(flags: Flags): LoadOptions["promptCache"] {
+export function promptCacheOption(flags: Flags): EngineLoadOptions["promptCache"] {
   return promptCache({
     folder: flags.text("cache-disk"),
     megabytes: flags.count("cache-disk-mb", 1, MAX_CACHE_MB),

@@ -1,7 +1,7 @@
 import {
   type LoadedEngine,
   loadEngine,
-  type LoadOptions as EngineOptions,
+  type LoadOptions as EngineLoadOptions,
   loadReloadingEngine,
 } from "../engine/load.ts";
 import {
@@ -31,6 +31,7 @@ import type { Message } from "./messages.ts";
 import { modelPath } from "./model_file.ts";
 import { checkOptions, type GenerateOptions, type OptionTable } from "./options.ts";
 
+export type { LoadedEngine, LoadOptions as EngineLoadOptions } from "../engine/load.ts";
 export type { Arithmetic, BackendName, KvType, PoolingKind } from "../engine/types.ts";
 
 /**
@@ -301,7 +302,10 @@ export async function loadModel(file?: string | URL, options: LoadOptions = {}):
 }
 
 /** As loadModel, by the engine's own options. With `reloads` an engine that fails is loaded again, and that is told of it. */
-export async function openModel(options: EngineOptions, reloads?: (message: string) => void): Promise<Model> {
+export async function openModel(
+  options: EngineLoadOptions,
+  reloads?: (message: string) => void,
+): Promise<Model> {
   try {
     return modelOf(
       reloads ? await loadReloadingEngine(options, reloads) : await loadEngine(options),
