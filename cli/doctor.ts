@@ -48,6 +48,7 @@ export async function doctorCommand(args: readonly string[]): Promise<number> {
 
 function wantedBy({ values, sources }: ServeSettings): Wanted {
   const { model, models, host, port, unix, data, backend, threads, ctx, parallel, kvMb, kvType } = values;
+  const { apiKey, apiKeys } = values;
   const demo = models === undefined ? [fromFileUrl(shipped("models/demo.gguf"))] : [];
   return {
     models: model.length > 0 ? model : demo,
@@ -55,6 +56,7 @@ function wantedBy({ values, sources }: ServeSettings): Wanted {
     host,
     port,
     unix,
+    hasKeys: apiKey !== undefined || apiKeys !== undefined,
     data: data === "none" ? undefined : data,
     backend: backend ?? "cpu",
     threads,

@@ -7,6 +7,7 @@ import { checkGpu } from "./checks/gpu.ts";
 import { checkHugePages } from "./checks/huge_pages.ts";
 import { checkInstructionSets } from "./checks/instruction_sets.ts";
 import { checkGrammars, checkKernels } from "./checks/libraries.ts";
+import { checkKeys } from "./checks/keys.ts";
 import { checkMemory } from "./checks/memory.ts";
 import { checkModels } from "./checks/models.ts";
 import { checkPermissions } from "./checks/permissions.ts";
@@ -30,6 +31,7 @@ const CHECKS: Readonly<Record<string, Check>> = {
   "huge pages": checkHugePages,
   models: checkModels,
   address: checkAddress,
+  keys: checkKeys,
   "data folder": checkDataFolder,
   gpu: checkGpu,
   bandwidth: checkBandwidth,

@@ -260,6 +260,22 @@ const CASES: readonly Case[] = [
     advice: "--unix",
   },
   {
+    name: "a server that others reach without a key",
+    wanted: { host: "0.0.0.0" },
+    check: "keys",
+    status: "wrong",
+    found: "other machines reach 0.0.0.0",
+    advice: "COMPY_API_KEY",
+  },
+  {
+    name: "a server that others reach with a key",
+    wanted: { host: "::", hasKeys: true },
+    check: "keys",
+    status: "ok",
+  },
+  { name: "IPv6's own address", wanted: { host: "::1" }, check: "keys", status: "ok", found: "this machine" },
+  { name: "a socket", wanted: { unix: "/run/x.sock" }, check: "keys", status: "ok", found: "the socket" },
+  {
     name: "a data folder that is read-only",
     world: { tryWriting: () => Promise.reject(new Error("Read-only file system")) },
     check: "data folder",

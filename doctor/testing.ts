@@ -5,6 +5,7 @@ export const WANTED: Wanted = {
   models: ["/models/a.gguf"],
   host: "127.0.0.1",
   port: 8080,
+  hasKeys: false,
   data: "/data",
   backend: "cpu",
 };

@@ -25,6 +25,8 @@ export interface Wanted {
   readonly port: number;
   /** The path of a socket, instead of host and port. */
   readonly unix?: string;
+  /** Requests want one of some keys. */
+  readonly hasKeys: boolean;
   /** The folder of files and batches; undefined where none is kept. */
   readonly data?: string;
   readonly backend: BackendName;
