@@ -1,6 +1,7 @@
 import { fromFileUrl } from "@std/path";
 import { diagnose, type Diagnosis, type Wanted } from "../doctor/doctor.ts";
 import { shipped } from "../package.ts";
+import { modelsFolder, pulledModel } from "./models_folder.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { readSettings, settingsFlags } from "./settings.ts";
 import { out } from "./terminal.ts";
@@ -49,10 +50,13 @@ export async function doctorCommand(args: readonly string[]): Promise<number> {
 function wantedBy({ values, sources }: ServeSettings): Wanted {
   const { model, models, host, port, unix, data, backend, threads, ctx, parallel, kvMb, kvType } = values;
   const { apiKey, apiKeys } = values;
-  const demo = models === undefined ? [fromFileUrl(shipped("models/demo.gguf"))] : [];
+  const named = model.length > 0 || models !== undefined;
   return {
-    models: model.length > 0 ? model : demo,
-    folder: models,
+    // Where none is named, there is the demo model, and whatever was pulled.
+    models: named
+      ? model.map((name) => pulledModel(name) ?? name)
+      : [fromFileUrl(shipped("models/demo.gguf"))],
+    folder: named ? models : modelsFolder(),
     host,
     port,
     unix,

@@ -38,7 +38,7 @@ export async function checkModels(
   ].join("; ");
   if (fitting.length + refused.length === 0) {
     const where = folder === undefined ? "" : ` in ${folder}`;
-    const advice = "put a GGUF file there, or name one with --model";
+    const advice = "put a GGUF file there (deno task pull does), or name one with --model";
     return { status: "wrong", found: `no model${where}`, advice, figures };
   }
   if (refused.length === 0) return { status: "ok", found, figures };
