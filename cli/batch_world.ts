@@ -24,7 +24,7 @@ import {
   SIZE_FLAGS,
 } from "./model.ts";
 import { CACHE_FLAGS, CACHE_HELP, CACHE_SWITCHES, promptCacheOption } from "./prompt_cache.ts";
-import { err, onInterrupt, out } from "./terminal.ts";
+import { err, note, onInterrupt, out } from "./terminal.ts";
 
 export interface EngineOptions {
   /** A GGUF file; without it, the one that comes with the program. */
@@ -140,7 +140,7 @@ export const realWorld: BatchWorld = {
   openEngine: async ({ model, reload, ...options }) => {
     const size = options.parallel === undefined ? { parallel: AUTO_PARALLEL, kvShare: AUTO_MEMORY } : {};
     const all = { ...options, ...size, model: modelPath(model) };
-    const opened = await loadWithProgress(all, reload ? (note) => err(`${note}\n`) : undefined);
+    const opened = await loadWithProgress(all, reload ? note : undefined);
     const { engine, backend } = loadedOf(opened);
     return { engine, identity: await identityOf(opened), processor: backend.info.isa };
   },

@@ -1,5 +1,3 @@
-import { basename } from "@std/path";
-import { loadModel, type LoadOptions, type Model } from "../lib/model.ts";
 import { ChatSession, COMMAND_HELP, type Screen } from "./chat_session.ts";
 import { PipedLines, TerminalLines } from "./chat_input.ts";
 import { Flags } from "./flags.ts";
@@ -7,10 +5,12 @@ import {
   BACKEND_FLAGS,
   backendOptions,
   EFFORTS,
+  loadWithProgress,
   MAX_CONTEXT,
   MAX_COUNT,
   MAX_TEMPERATURE,
   MAX_THREADS,
+  modelPath,
 } from "./model.ts";
 import { dim, err, onInterrupt, out, ProgressLine } from "./terminal.ts";
 
@@ -76,7 +76,14 @@ export async function chatCommand(args: readonly string[]): Promise<number> {
     thinkingBudget: flags.count("think-tokens", 0, MAX_COUNT),
     asides: talks,
   };
-  await using model = await load(flags);
+  await using model = await loadWithProgress({
+    model: modelPath(flags.text("model")),
+    contextLength: flags.count("ctx", 1, MAX_CONTEXT),
+    threads: flags.count("threads", 1, MAX_THREADS),
+    isa: flags.text("isa"),
+    ...backendOptions(flags),
+    parallel: 1,
+  });
   const { id, contextLength } = model.info;
   if (talks) {
     out(dim(`${id}, ${contextLength} tokens of context. /help lists what else there is; Ctrl-D leaves.\n`));
@@ -105,26 +112,6 @@ async function talk(session: ChatSession): Promise<number> {
   Deno.removeSignalListener("SIGINT", stop);
   if (Deno.build.os !== "windows") Deno.removeSignalListener("SIGTERM", leave);
   return 0;
-}
-
-async function load(flags: Flags): Promise<Model> {
-  const { warn, ...backend } = backendOptions(flags);
-  const file = flags.text("model");
-  const line = new ProgressLine(`Loading ${file === undefined ? "the demo model" : basename(file)}`);
-  const options: LoadOptions = {
-    ctx: flags.count("ctx", 1, MAX_CONTEXT),
-    threads: flags.count("threads", 1, MAX_THREADS),
-    isa: flags.text("isa"),
-    ...backend,
-    onWarning: warn,
-    parallel: 1,
-    onProgress: ({ done, total }) => line.update(done, total),
-  };
-  try {
-    return await loadModel(file, options);
-  } finally {
-    line.done();
-  }
 }
 
 /** Answers on standard output; problems and progress on standard error. */

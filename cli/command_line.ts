@@ -1,61 +1,7 @@
+import { COMMANDS } from "./commands.ts";
 import { UsageError } from "./flags.ts";
 import { messageOf } from "../lib/system_errors.ts";
-import { err, out } from "./terminal.ts";
-
-/** Runs a command with the words after its name; returns the exit code. */
-type Command = (args: readonly string[]) => Promise<number>;
-
-/** Loaded when called: what serves need not be read to generate. */
-const COMMANDS: Readonly<Record<string, { summary: string; load: () => Promise<Command> }>> = {
-  serve: {
-    summary: "serve the OpenAI API over one model",
-    load: async () => (await import("./serve.ts")).serveCommand,
-  },
-  chat: {
-    summary: "chat with a model on the terminal",
-    load: async () => (await import("./chat.ts")).chatCommand,
-  },
-  generate: {
-    summary: "generate text from one prompt",
-    load: async () => (await import("./generate.ts")).generateCommand,
-  },
-  tokenize: {
-    summary: "turn text into token ids",
-    load: async () => (await import("./tokenize.ts")).tokenizeCommand,
-  },
-  batch: {
-    summary: "answer a file of requests, as OpenAI's batches do",
-    load: async () => (await import("./batch.ts")).batchTask,
-  },
-  embed: {
-    summary: "turn a file of texts into vectors",
-    load: async () => (await import("./embed.ts")).embedCommand,
-  },
-  cache: {
-    summary: "look into a folder of prompts, or empty it",
-    load: async () => (await import("./cache.ts")).cacheCommand,
-  },
-  inspect: {
-    summary: "describe a model file and what running it takes",
-    load: async () => (await import("./inspect.ts")).inspectCommand,
-  },
-  doctor: {
-    summary: "say what this machine can do, what is slow or wrong, and what to do about it",
-    load: async () => (await import("./doctor.ts")).doctorCommand,
-  },
-  pull: {
-    summary: "download a model, checked and resumable; list and remove models",
-    load: async () => (await import("./pull.ts")).pullCommand,
-  },
-  convert: {
-    summary: "convert a checkpoint of Hugging Face or MLX into a GGUF file",
-    load: async () => (await import("./convert.ts")).convertCommand,
-  },
-  bench: {
-    summary: "measure how fast a model runs here",
-    load: async () => (await import("./bench.ts")).benchCommand,
-  },
-};
+import { err, LOG_LEVELS, out, setLogLevel } from "./terminal.ts";
 
 const HELP = `compy: GGUF language models on Deno
 
@@ -64,15 +10,36 @@ Usage: deno task COMMAND [options]
 ${Object.entries(COMMANDS).map(([name, { summary }]) => `  ${name.padEnd(10)} ${summary}`).join("\n")}
 
 Each explains itself: deno task COMMAND --help
-All know --library DIR: the folder of the native libraries (or COMPY_LIBRARY; FFI is to be allowed there).
+All know --library DIR: the folder of the native libraries (or COMPY_LIBRARY; FFI is to be allowed there), and
+--log-level LEVEL: what is told on standard error: ${
+  LOG_LEVELS.join(", ")
+} (default info); debug also tells of each request served.
 Exit codes: 0 done, 1 failed, 2 wrong usage.
+`;
+
+/** For who calls compy without words. */
+const WELCOME = `compy runs GGUF language models on this machine.
+
+  deno task chat                      talk with the small model that comes with it
+  deno task chat --model FILE.gguf    talk with your own
+  deno task serve --model FILE.gguf   serve OpenAI's API, and a page, on http://127.0.0.1:8080
+  deno task batch run IN.jsonl --out OUT.jsonl --model FILE.gguf
+                                      answer a file of prompts; stop it and go on at any time
+  deno task pull                      download a model
+  deno task doctor                    what this machine can do, and what is in the way
+
+All commands: deno run main.ts --help
 `;
 
 /** Runs the command line and returns the exit code; what goes wrong is told on standard error. */
 export async function commandLine(words: readonly string[]): Promise<number> {
   try {
-    const [name, ...args] = withoutLibrary(words);
-    if (name === undefined || name === "--help" || name === "-h" || name === "help") {
+    const [name, ...args] = withoutCommon(words);
+    if (name === undefined) {
+      out(WELCOME);
+      return 0;
+    }
+    if (name === "--help" || name === "-h" || name === "help") {
       out(HELP);
       return 0;
     }
@@ -97,16 +64,36 @@ export async function commandLine(words: readonly string[]): Promise<number> {
   }
 }
 
-/** Takes `--library DIR` from the words; the look-up, here and in processes that this one starts, reads the variable. */
-function withoutLibrary(words: readonly string[]): string[] {
+/** Takes the options that all commands have from the words. */
+function withoutCommon(words: readonly string[]): string[] {
+  const [library, rest] = taken("library", "a folder: --library DIR", words);
+  // The look-up, here and in processes that this one starts, reads the variable.
+  if (library !== undefined) Deno.env.set("COMPY_LIBRARY", library);
+  const [level, others] = taken("log-level", `one of ${LOG_LEVELS.join(", ")}`, rest);
+  const known = LOG_LEVELS.find((name) => name === level);
+  if (known) setLogLevel(known);
+  else if (level !== undefined) {
+    throw new UsageError(`--log-level must be one of ${LOG_LEVELS.join(", ")} (got "${level}")`);
+  }
+  return others;
+}
+
+/** An option's value, if it is there, and the words without it. */
+function taken(
+  option: string,
+  needs: string,
+  words: readonly string[],
+): [value: string | undefined, rest: string[]] {
+  const flag = `--${option}`;
   const end = words.indexOf("--");
-  const at = words.findIndex((word, i) => (end < 0 || i < end) && /^--library(=|$)/.test(word));
-  if (at < 0) return [...words];
-  const inside = words[at].includes("=");
-  const folder = inside ? words[at].slice("--library=".length) : words[at + 1];
-  if (!folder) throw new UsageError("--library needs a folder: --library DIR");
-  Deno.env.set("COMPY_LIBRARY", folder);
-  return words.filter((_, i) => i < at || i > at + (inside ? 0 : 1));
+  const at = words.findIndex((word, i) =>
+    (end < 0 || i < end) && (word === flag || word.startsWith(`${flag}=`))
+  );
+  if (at < 0) return [undefined, [...words]];
+  const inside = words[at] !== flag;
+  const value = inside ? words[at].slice(flag.length + 1) : words[at + 1];
+  if (!value) throw new UsageError(`${flag} needs ${needs}`);
+  return [value, words.filter((_, i) => i < at || i > at + (inside ? 0 : 1))];
 }
 
 /** Errors that only a bug throws come with their stack, so that they can be reported. */

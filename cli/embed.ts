@@ -9,7 +9,7 @@ import { Flags, UsageError } from "./flags.ts";
 import { kvBytes, loadWithProgress, MAX_CONTEXT, MAX_THREADS, modelPath } from "./model.ts";
 import { loadedOf } from "../lib/model.ts";
 import { explained } from "../lib/system_errors.ts";
-import { err, onInterrupt, out, ProgressLine } from "./terminal.ts";
+import { err, note, onInterrupt, out, ProgressLine } from "./terminal.ts";
 
 const HELP = `Turn a file of texts into vectors, one text a line.
 
@@ -68,7 +68,7 @@ export async function embedCommand(args: readonly string[]): Promise<number> {
     threads: flags.count("threads", 1, MAX_THREADS),
     kvBytes: kvBytes(flags),
     kvType: flags.choice("kv-type", KV_TYPES),
-    warn: (message: string) => err(`${message}\n`),
+    warn: (message: string) => note(message, "warning"),
     model: modelPath(flags.text("model")),
   };
   const source = flags.operand("TEXTS.jsonl");

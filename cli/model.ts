@@ -4,7 +4,7 @@ import { type EngineLoadOptions, type LoadedEngine, type Model, openModel } from
 import { modelPath as fileOfModel } from "../lib/model_file.ts";
 import type { Flags } from "./flags.ts";
 import { modelsFolder, pulledModel } from "./models_folder.ts";
-import { err, ProgressLine } from "./terminal.ts";
+import { note, ProgressLine } from "./terminal.ts";
 
 /** Bounds of the options that several commands have. */
 export const MAX_THREADS = 1024;
@@ -89,7 +89,7 @@ export function backendOptions(
     backend: flags.choice("backend", BACKENDS),
     arithmetic: flags.choice("arithmetic", ARITHMETICS),
     kvType: flags.choice("kv-type", KV_TYPES),
-    warn: (message) => err(`${message}\n`),
+    warn: (message) => note(message, "warning"),
   };
 }
 

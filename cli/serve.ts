@@ -21,7 +21,7 @@ import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { describeSettings, helpEntry, helpOf, readSettings, settingsFlags } from "./settings.ts";
 import { stopWithParent, supervise } from "./supervise.ts";
 import { explained } from "../lib/system_errors.ts";
-import { err, onInterrupt, out } from "./terminal.ts";
+import { err, logs, note, onInterrupt, out } from "./terminal.ts";
 
 const MB = 2 ** 20;
 
@@ -97,7 +97,9 @@ async function serve(settings: ServeSettings): Promise<number> {
         maxConnections,
         batches,
         metrics,
-        log: log && ((entry) => log.add(entry)),
+        log: logs("debug")
+          ? (entry) => (log?.add(entry), note(JSON.stringify(entry), "debug"))
+          : log && ((entry) => log.add(entry)),
       }),
   );
   // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
@@ -204,11 +206,6 @@ function serveOptions({ values }: ServeSettings) {
     maxConnections,
     onError: reporter(),
   } satisfies ServeOptions;
-}
-
-/** Tells the operator. */
-function note(message: string): void {
-  err(`${message}\n`);
 }
 
 /** Writes errors to standard error; one that ended many requests only once. */

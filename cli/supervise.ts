@@ -2,6 +2,7 @@ import { delay } from "@std/async/delay.js";
 import { fromFileUrl, resolve } from "@std/path";
 import { installedLibraries, LIBRARY_VARIABLE } from "../ffi/find.ts";
 import { shipped, shippedModule } from "../package.ts";
+import { logLevel } from "./terminal.ts";
 import { listening } from "./address.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { pathsWritten } from "./settings.ts";
@@ -102,6 +103,8 @@ function childCommand(args: readonly string[], { values }: ServeSettings): Deno.
       ...given,
       ...port,
       "--supervise=false",
+      "--log-level",
+      logLevel(),
     ],
     env: { [SUPERVISED]: "1", ...libraries !== undefined && { [LIBRARY_VARIABLE]: libraries } },
     stdin: "piped",

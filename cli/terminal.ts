@@ -1,8 +1,49 @@
 const encoder = new TextEncoder();
 
+/** What standard output is given, while it is captured. */
+let capture: string[] | undefined;
+
 /** Writes to standard output. Throws Deno.errors.BrokenPipe where the reader has gone. */
 export function out(text: string): void {
-  write(Deno.stdout, text);
+  if (capture) capture.push(text);
+  else write(Deno.stdout, text);
+}
+
+/** What a command would write to standard output. */
+export async function captured(command: () => Promise<unknown>): Promise<string> {
+  const before = capture;
+  const texts: string[] = capture = [];
+  try {
+    await command();
+  } finally {
+    capture = before;
+  }
+  return texts.join("");
+}
+
+/** What is told on standard error: with `error` nothing but failures, with `debug` each request that a server has answered. */
+export const LOG_LEVELS = ["error", "warning", "info", "debug"] as const;
+export type LogLevel = typeof LOG_LEVELS[number];
+
+let logged: LogLevel = "info";
+
+/** From now on, what is of a lower level is not told. */
+export function setLogLevel(level: LogLevel): void {
+  logged = level;
+}
+
+export function logLevel(): LogLevel {
+  return logged;
+}
+
+/** Whether what is of this level is told. */
+export function logs(level: LogLevel): boolean {
+  return LOG_LEVELS.indexOf(level) <= LOG_LEVELS.indexOf(logged);
+}
+
+/** A line on standard error, where its level is told. */
+export function note(message: string, level: LogLevel = "info"): void {
+  if (logs(level)) err(`${message}\n`);
 }
 
 /** Writes to standard error, where people read; nobody reading there is no reason to stop. */
@@ -36,7 +77,7 @@ const REDRAW_MS = 100;
  * `done` takes it away.
  */
 export class ProgressLine {
-  readonly #active = Deno.stderr.isTerminal();
+  readonly #active = Deno.stderr.isTerminal() && logs("info");
   #next = performance.now() + PATIENCE_MS;
   #drawn = false;
 

@@ -28,6 +28,41 @@ for (const command of COMMANDS) {
   });
 }
 
+Deno.test("cli: without words compy says what to do next; --help lists the commands", async () => {
+  const start = (...words: string[]) => {
+    const args = ["run", "-q", "-P=compute", "main.ts", ...words];
+    return new Deno.Command(Deno.execPath(), { args, cwd: root, env: { NO_COLOR: "1" } }).output();
+  };
+  const [welcome, help] = await Promise.all([start(), start("--help")]);
+  const [first, all] = [welcome, help].map(({ stdout }) => new TextDecoder().decode(stdout));
+  assertEquals([welcome.code, help.code], [0, 0]);
+  for (const command of ["chat", "serve", "batch run", "pull", "doctor"]) {
+    assertStringIncludes(first, `deno task ${command}`);
+  }
+  for (const command of COMMANDS) assertStringIncludes(all, `\n  ${command} `);
+});
+
+Deno.test("cli: --log-level says what is told on standard error", async () => {
+  const told = async (level: string) => {
+    const child = task(["serve", "--port", "0", "--data", "none", "--log-level", level]);
+    const errors = new Response(child.stderr).text();
+    for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) {
+      const url = /^listening on (\S+)$/m.exec(text)?.[1];
+      if (url === undefined) continue;
+      await (await fetch(`${url}/health`)).body?.cancel();
+      child.kill("SIGTERM");
+    }
+    return await errors;
+  };
+  const [error, info, debug] = await Promise.all([told("error"), told("info"), told("debug")]);
+  assertEquals(error, "");
+  assertMatch(info, /^demo: llama, .*\n$/);
+  assertMatch(debug, /\n\{.*"\/health".*\}\n$/);
+  const wrong = await run(["generate", "--prompt", "a", "--log-level=loud"]);
+  assertEquals(wrong.code, 2);
+  assertStringIncludes(wrong.stderr, '--log-level must be one of error, warning, info, debug (got "loud")');
+});
+
 Deno.test("cli: --library is the only place where the libraries are looked for, and needs FFI there", async () => {
   await withFolder(async (folder) => {
     const missing = await run(["generate", "--prompt", "a", "--library", folder]);

@@ -1,0 +1,143 @@
+import { COMMANDS } from "./commands.ts";
+import { UsageError } from "./flags.ts";
+import { captured, out } from "./terminal.ts";
+
+const HELP = `Print what completes compy's commands and options in a shell.
+
+Usage: deno task completions SHELL
+
+  bash    put the output into ~/.local/share/bash-completion/completions/compy
+  zsh     the output goes to the end of ~/.zshrc
+  fish    put the output into ~/.config/fish/completions/compy.fish
+
+  --help  this text
+
+It is for the installed command: the tasks of a checkout have no names that a shell could complete.
+Exit code: 0 done, 2 wrong usage.
+
+Example:
+  deno task completions fish > ~/.config/fish/completions/compy.fish
+`;
+
+/** A word that may come next, and what it is. */
+interface Word {
+  readonly word: string;
+  readonly summary: string;
+}
+
+/** A command: the words after its name, and those after its verbs, where it has any. */
+interface Completed extends Word {
+  readonly options: readonly Word[];
+  readonly verbs: readonly (Word & { readonly options: readonly Word[] })[];
+}
+
+const SHELLS: Readonly<Record<string, (commands: readonly Completed[]) => string>> = { bash, zsh, fish };
+
+/** `completions …` of the command line. Returns the exit code. */
+export async function completionsCommand(args: readonly string[]): Promise<number> {
+  if (args.some((arg) => arg === "--help" || arg === "-h")) {
+    out(HELP);
+    return 0;
+  }
+  const option = args.find((arg) => arg.startsWith("-"));
+  if (option !== undefined) throw new UsageError(`There is no option ${option}`);
+  const shells = Object.keys(SHELLS).join(", ");
+  if (args.length !== 1) throw new UsageError(`Give one shell: ${shells}`);
+  if (!Object.hasOwn(SHELLS, args[0])) {
+    throw new UsageError(`The shell must be one of ${shells} (got "${args[0]}")`);
+  }
+  out(SHELLS[args[0]](await completed()));
+  return 0;
+}
+
+/** All commands, as their own helps describe them. */
+async function completed(): Promise<Completed[]> {
+  const found: Completed[] = [];
+  for (const [word, { summary, load }] of Object.entries(COMMANDS)) {
+    const command = await load();
+    const help = await captured(() => command(["--help"]));
+    const verbs = [];
+    for (const verb of verbsOf(help)) {
+      const own = /: deno task \S+ \S+ --help$/m.test(help);
+      const text = own ? await captured(() => command([verb.word, "--help"])) : help;
+      verbs.push({ ...verb, options: optionsOf(text) });
+    }
+    found.push({ word, summary, options: optionsOf(help), verbs });
+  }
+  return found;
+}
+
+/** The options that a help lists: each begins a line. */
+export function optionsOf(help: string): Word[] {
+  const lines = help.matchAll(
+    /^ {2}(?:-\w, )?(--?[a-z][\w-]*)(?: [A-Z][\w.,|]*)*(?: {2,}| (?=[a-z])|\n {4,})(.*)$/gm,
+  );
+  const found = [...lines].map(([, word, summary]) => ({ word, summary: summary.trim() }));
+  const common = [{ word: "--library", summary: "the folder of the native libraries" }, {
+    word: "--log-level",
+    summary: "what is told on standard error",
+  }];
+  return [...new Map([...found, ...common].map((entry) => [entry.word, entry])).values()];
+}
+
+/** The verbs or words that a help lists, where its usage asks for one. */
+export function verbsOf(help: string): Word[] {
+  if (!/^Usage: deno task \S+ (?:VERB|SHELL)/m.test(help)) return [];
+  return [...help.matchAll(/^ {2}([a-z][a-z-]*) {2,}(.+)$/gm)].map(([, word, summary]) => ({
+    word,
+    summary,
+  }));
+}
+
+function list(words: readonly Word[]): string {
+  return words.map(({ word }) => word).join(" ");
+}
+
+function bash(commands: readonly Completed[]): string {
+  const cases = commands.flatMap(({ word, options, verbs }) => [
+    ...verbs.map((verb) => `    "${word} ${verb.word}") words="${list(verb.options)}" ;;`),
+    verbs.length > 0
+      ? `    "${word} "*) [ "$COMP_CWORD" -gt 2 ] || words="${list(verbs)} --help" ;;`
+      : `    "${word} "*) words="${list(options)}" ;;`,
+  ]);
+  return `# Completes compy's words: what is no option is a file.
+_compy() {
+  local words=""
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    words="${list(commands)} --help"
+  else
+    case "\${COMP_WORDS[1]} \${COMP_WORDS[2]}" in
+${cases.join("\n").replaceAll(/^ {4}/gm, "      ")}
+    esac
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "\${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _compy compy
+`;
+}
+
+/** zsh reads bash's completions. */
+function zsh(commands: readonly Completed[]): string {
+  return `autoload -Uz compinit bashcompinit && compinit && bashcompinit\n${bash(commands)}`;
+}
+
+function fish(commands: readonly Completed[]): string {
+  const quoted = (text: string) => `'${text.replace(/[\\']/g, "\\$&")}'`;
+  const option = (condition: string, { word, summary }: Word) => {
+    const name = word.startsWith("--") ? `-l ${word.slice(2)}` : `-o ${word.slice(1)}`;
+    return `complete -c compy -n ${quoted(condition)} ${name} -d ${quoted(summary)}`;
+  };
+  return commands.flatMap(({ word, summary, options, verbs }) => [
+    `complete -c compy -n __fish_use_subcommand -f -a ${word} -d ${quoted(summary)}`,
+    ...verbs.length > 0 ? [] : options.map((entry) => option(`__fish_seen_subcommand_from ${word}`, entry)),
+    ...verbs.flatMap((verb) => {
+      const names = verbs.map(({ word }) => word).join(" ");
+      const chosen = `__fish_seen_subcommand_from ${word}; and not __fish_seen_subcommand_from ${names}`;
+      const seen = `__fish_seen_subcommand_from ${word}; and __fish_seen_subcommand_from ${verb.word}`;
+      return [
+        `complete -c compy -n ${quoted(chosen)} -f -a ${verb.word} -d ${quoted(verb.summary)}`,
+        ...verb.options.map((entry) => option(seen, entry)),
+      ];
+    }),
+  ]).join("\n") + "\n";
+}
