@@ -2,11 +2,14 @@ import { type OpenInput, openJsonLines } from "../jobs/input.ts";
 import type { Execute } from "../jobs/runner.ts";
 import {
   AnswerForm,
+  isSeparator,
   openTableInput,
   OUTPUT_FORMATS,
   type OutputFormat,
+  outputFormatOf,
+  separatorOf,
   TABLE_FORMATS,
-  type TableFormat,
+  tableFormatOf,
   TEXT_COLUMN,
 } from "../tables/tables.ts";
 import { bodyExaminer } from "../lib/bodies.ts";
@@ -52,13 +55,6 @@ export interface JobShape {
 
 const JSONL: JobShape = { isTable: false, openInput: openJsonLines, judged: (execute) => execute };
 
-const ENDINGS: Readonly<Record<string, TableFormat>> = {
-  csv: "csv",
-  tsv: "csv",
-  txt: "text",
-  parquet: "parquet",
-};
-
 /** What the options make of an input. Without an output, as for a check, it need not say what it is written as. */
 export async function jobShape(
   flags: Flags,
@@ -66,8 +62,7 @@ export async function jobShape(
   output: string | undefined,
   note: (text: string) => void,
 ): Promise<JobShape> {
-  const format = flags.choice("in-format", [...TABLE_FORMATS, "jsonl"]) ?? ENDINGS[endingOf(input)] ??
-    "jsonl";
+  const format = flags.choice("in-format", [...TABLE_FORMATS, "jsonl"]) ?? tableFormatOf(input) ?? "jsonl";
   if (format === "jsonl") {
     const given = TABLE_FLAGS.find((name) => name !== "in-format" && flags.has(name));
     if (given === undefined) return JSONL;
@@ -85,16 +80,16 @@ export async function jobShape(
   const schemaFile = flags.text("schema");
   const schema = schemaFile === undefined ? undefined : await readSchema(schemaFile);
   const form = new AnswerForm(schema);
-  const separator = separatorOf(flags, input, format);
+  const separator = separatorFlag(flags);
   const renamed = new Set<string>();
   const question = { prompt, system: flags.text("system"), fields: fieldsOf(flags) };
   const open = openTableInput({
-    read: { format, separator },
+    read: { format, separator: separator ?? separatorOf(input) },
     question,
     form,
     write: {
       format: output === undefined ? "jsonl" : outputFormat(flags, output),
-      separator: output !== undefined && endingOf(output) === "tsv" ? "\t" : separator,
+      separator: separator ?? separatorOf(output ?? ""),
       prefix: flags.text("prefix"),
     },
     onRename: (from, to) => {
@@ -114,28 +109,19 @@ export function noteTo({ host }: BatchWorld, { json }: Flags): (message: string)
     json ? host.out(`${JSON.stringify({ event: "note", message })}\n`) : host.err(`${message}\n`);
 }
 
-/** `csv` of `a/b.csv`; empty where there is none. */
-function endingOf(path: string): string {
-  return /\.([a-z]+)$/i.exec(path)?.[1].toLowerCase() ?? "";
-}
-
 function outputFormat(flags: Flags, output: string): OutputFormat {
-  const given = flags.choice("out-format", OUTPUT_FORMATS);
-  if (given !== undefined) return given;
-  const ending = endingOf(output);
-  const found = ending === "tsv" ? "csv" : OUTPUT_FORMATS.find((format) => format === ending);
+  const found = flags.choice("out-format", OUTPUT_FORMATS) ?? outputFormatOf(output);
   if (found !== undefined) return found;
   throw new UsageError(
     `--out must end in .csv, .tsv, .parquet or .jsonl (got "${output}"), or say --out-format`,
   );
 }
 
-function separatorOf(flags: Flags, input: string, format: TableFormat): string | undefined {
+/** undefined where it is left to the files' names. */
+function separatorFlag(flags: Flags): string | undefined {
   const given = flags.text("separator");
-  if (format !== "csv" && given === undefined) return undefined;
-  if (given === undefined) return endingOf(input) === "tsv" ? "\t" : ",";
   const separator = given === "tab" || given === "\\t" ? "\t" : given;
-  if (separator.length === 1 && !'"\r\n'.includes(separator)) return separator;
+  if (separator === undefined || isSeparator(separator)) return separator;
   throw new UsageError(`--separator must be one character but a quote, or tab (got "${given}")`);
 }
 

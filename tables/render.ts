@@ -1,14 +1,9 @@
 import type { StorageFile } from "../jobs/storage.ts";
 import { type Cell, cellJson } from "./cells.ts";
 import { csvLine } from "./csv.ts";
-import { renderParquetBeside } from "./parquet_beside.ts";
-import { renderParquet } from "./parquet_write.ts";
+import type { OutputFormat } from "./formats.ts";
 import type { Result, ResultColumn } from "./results.ts";
 import type { Table } from "./table.ts";
-
-/** Kinds of files that rows and answers can be written to. */
-export const OUTPUT_FORMATS = ["csv", "parquet", "jsonl"] as const;
-export type OutputFormat = typeof OUTPUT_FORMATS[number];
 
 /** How rows and their answers are to be written. */
 export interface WriteOptions {
@@ -30,10 +25,7 @@ export async function* renderRows(
   { format, separator = ",", mark }: WriteOptions & { mark: boolean },
 ): AsyncGenerator<Uint8Array> {
   if (format === "parquet") {
-    const texts = table.columns.map((name) => ({ name, kind: "text" as const }));
-    yield* table.isParquet
-      ? renderParquetBeside(file, columns, results)
-      : renderParquet([...texts, ...columns], rowsWithResults(table, results));
+    yield* renderAsParquet(file, table, columns, results);
     return;
   }
   const names = [...table.columns, ...columns.map(({ name }) => name)];
@@ -49,6 +41,22 @@ export async function* renderRows(
     text = "";
   }
   yield encoder.encode(text);
+}
+
+async function* renderAsParquet(
+  file: StorageFile,
+  table: Table,
+  columns: readonly ResultColumn[],
+  results: AsyncIterable<Result>,
+): AsyncGenerator<Uint8Array> {
+  if (table.isParquet) {
+    const { renderParquetBeside } = await import("./parquet_beside.ts");
+    yield* renderParquetBeside(file, columns, results);
+    return;
+  }
+  const { renderParquet } = await import("./parquet_write.ts");
+  const texts = table.columns.map((name) => ({ name, kind: "text" as const }));
+  yield* renderParquet([...texts, ...columns], rowsWithResults(table, results));
 }
 
 /** The cells of each row, then those of its result. */

@@ -1,7 +1,7 @@
 import type { StorageFile } from "../jobs/storage.ts";
 import { openCsv } from "./csv.ts";
 import type { Cell } from "./cells.ts";
-import { openParquet } from "./parquet.ts";
+import type { TableFormat } from "./formats.ts";
 import { openText } from "./text.ts";
 
 /** A row is to become a line of a job, which may have as many bytes. */
@@ -27,10 +27,6 @@ export interface Row {
   readonly fault?: string;
 }
 
-/** Kinds of files that become rows. */
-export const TABLE_FORMATS = ["csv", "parquet", "text"] as const;
-export type TableFormat = typeof TABLE_FORMATS[number];
-
 /** How a file of rows is to be read. */
 export interface ReadOptions {
   readonly format: TableFormat;
@@ -44,6 +40,10 @@ export async function openTable(
   name: string,
   { format, separator }: ReadOptions,
 ): Promise<Table> {
-  if (format === "parquet") return await openParquet(file, name);
+  if (format === "parquet") {
+    // A reader that most jobs do without.
+    const { openParquet } = await import("./parquet.ts");
+    return await openParquet(file, name);
+  }
   return format === "csv" ? await openCsv(file, name, separator) : openText(file);
 }
