@@ -22,6 +22,7 @@ export {
   type BatchResult,
   runBatch,
 } from "./lib/batch.ts";
+export type { BatchTable } from "./lib/batch_table.ts";
 export type { Chat, ChatAnswer, ChatOptions, ChatPart, Tool, ToolChoice } from "./lib/chat.ts";
 export type { Embeddings, EmbedOptions, Reranked, RerankOptions } from "./lib/embed.ts";
 export { CompyError, type ErrorCode } from "./lib/errors.ts";

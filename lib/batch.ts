@@ -1,3 +1,4 @@
+import { type BatchTable, tableOf } from "./batch_table.ts";
 import { refuse, toCompyError } from "./errors.ts";
 import { identityOf, loadedOf, type Model } from "./model.ts";
 import { checkOptions, type OptionTable } from "./options.ts";
@@ -18,8 +19,10 @@ import { checkOptions, type OptionTable } from "./options.ts";
  * ```
  */
 export interface BatchOptions {
-  /** A JSONL file of requests, a line each, as OpenAI's batches have them. */
+  /** A JSONL file of requests, a line each, as OpenAI's batches have them; or, with `table`, a file of rows. */
   readonly input: string;
+  /** The input is a CSV or Parquet file, or a text with a prompt a line: what each row is asked. Its answers stand beside it. */
+  readonly table?: BatchTable;
   /** Where the answers go. Beside it, in `output` with `.journal` behind, stands how far the job is. */
   readonly output: string;
   /** Where refused and failed lines go; default `OUT.errors.jsonl` for `OUT.jsonl`. Written only when there are any. */
@@ -42,6 +45,7 @@ export interface BatchOptions {
 
 const BATCH_OPTIONS: OptionTable<BatchOptions> = {
   input: "text",
+  table: "object",
   output: "text",
   errors: "text",
   parallel: "number",
@@ -168,6 +172,10 @@ export async function runBatch(
   if (order !== undefined && order !== "input" && order !== "completed") {
     refuse("order", 'must be "input" or "completed"', order);
   }
+  if (options.table !== undefined && order === "completed") {
+    refuse("order", 'must be "input" with a table, whose rows keep their order', order);
+  }
+  const table = options.table && await tableOf(input, output, options.table);
   // What only jobs need is read when there is one: the rest of the library begins faster, and runs where there are no files.
   const [jobs, lines, { oneModel }] = await Promise.all([
     import("../jobs/runner.ts"),
@@ -185,6 +193,7 @@ export async function runBatch(
       strict,
       signal,
       drainSignal,
+      openInput: table?.openInput,
       limits: lines.LINE_LIMITS,
       ...(most === undefined
         ? { parallel: FIRST_LINES, most: MOST_LINES }
@@ -192,7 +201,8 @@ export async function runBatch(
       connect: async () => {
         const opened = typeof model === "function" ? own.use(await model()) : model;
         const { engine, backend } = loadedOf(opened);
-        const execute = lines.answerLines(oneModel(engine));
+        const answer = lines.answerLines(oneModel(engine));
+        const execute = table === undefined ? answer : table.judged(answer);
         return { execute, settings: await identityOf(opened), processor: backend.info.isa };
       },
       onEvent: (event) => {

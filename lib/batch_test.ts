@@ -109,3 +109,33 @@ Deno.test("a batch that cannot be has a code", async () => {
     }
   });
 });
+
+Deno.test("a batch of a table: each answer stands beside its row; what cannot be asked is refused by its name", async () => {
+  await using model = await open();
+  await inFolder([], async ({ input, output }) => {
+    const [csv, out] = [input.replace("jsonl", "csv"), output.replace("jsonl", "csv")];
+    await Deno.writeTextFile(csv, "n,of\n1,cats\n2,\n");
+    const table = { prompt: "Say {of}", maxTokens: 4, prefix: "m_" };
+    const { counts } = await runBatch(model, { input: csv, output: out, table });
+    assertEquals([counts.completed, counts.failed], [1, 1]);
+    const [header, first, second] = (await Deno.readTextFile(out)).split("\n");
+    assertEquals(header, "n,of,m_answer,m_error");
+    assert(/^1,cats,.+,$/.test(first), first);
+    assertEquals(second, '2,,,"Line 3 (row 2): there is nothing to ask: ""of"" is empty"');
+
+    const files = { input: csv, output: `${out}.other.csv` };
+    const cases: [code: string, options: unknown][] = [
+      ["invalid_request", { ...files, table: {} }],
+      ["invalid_request", { ...files, table: { ...table, prompts: "x" } }],
+      ["invalid_request", { ...files, table: { ...table, separator: "::" } }],
+      ["invalid_request", { ...files, table, order: "completed" }],
+      ["invalid_request", { ...files, output: `${out}.xlsx`, table }],
+      ["invalid_constraint", { ...files, table: { ...table, schema: { type: "strin" } } }],
+      ["input_unreadable", { ...files, table: { prompt: "{text}" } }],
+    ];
+    for (const [code, options] of cases) {
+      const error = await assertRejects(() => runBatch(model, options as BatchOptions), CompyError);
+      assertEquals(error.code, code as CompyError["code"], error.message);
+    }
+  });
+});
