@@ -37,22 +37,31 @@ interface Told {
   readonly message?: string;
 }
 
+/**
+ * When a run is killed: so many milliseconds after it began, at the latest as it begins to answer; once its journal has grown by so
+ * many bytes; or so many milliseconds after all is answered.
+ */
+type Kill =
+  | { readonly from: "start" | "finishing"; readonly after: number }
+  | { readonly from: "started"; readonly growth: number };
+
 /** What a run was doing when it ended or was killed. */
 interface Ended {
   readonly killed: boolean;
   readonly phase: string;
 }
 
+const POLL_MS = 10;
+
 class TableJob {
   /** Rows that a run has told to be answered. */
   private done = 0;
+  /** Bytes that its journal has had. */
+  longestJournal = 0;
 
   constructor(private readonly folder: string) {}
 
-  /** Runs the job; kills it so many milliseconds after its start, its first answers, or the first word of its output. */
-  async run(
-    { from, after }: { from?: "start" | "started" | "finishing"; after?: number } = {},
-  ): Promise<Ended> {
+  async run(kill?: Kill): Promise<Ended> {
     const args = [
       "run",
       "-q",
@@ -78,12 +87,20 @@ class TableJob {
       detached: true,
     }).spawn();
     let phase = "start";
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const arm = () => {
-      if (phase !== from) return;
-      timer ??= setTimeout(() => killGroup(child.pid), after);
+    let killAt = Infinity;
+    let journal = 0;
+    const reached = (next: string) => {
+      phase = next;
+      journal = this.journalSize();
+      if (kill?.from === "start" && phase === "started") killAt = 0;
+      if (kill?.from === phase && "after" in kill) killAt = Math.min(killAt, performance.now() + kill.after);
     };
-    arm();
+    const timer = setInterval(() => {
+      const grown = this.journalSize() - journal;
+      const isLong = kill?.from === "started" && phase === "started" && grown >= kill.growth;
+      if (isLong || performance.now() >= killAt) killGroup(child.pid);
+    }, POLL_MS);
+    reached("start");
     let rest = "";
     for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) {
       const lines = (rest + text).split("\n");
@@ -92,13 +109,22 @@ class TableJob {
         const told: Told = JSON.parse(line);
         if (told.event === "failed") throw new Error(told.message);
         this.check(told);
-        phase = told.event === "progress" ? phase : told.event;
-        arm();
+        if (told.event !== "progress") reached(told.event);
       }
     }
     const { signal } = await child.status;
-    clearTimeout(timer);
+    clearInterval(timer);
     return { killed: signal === "SIGKILL", phase };
+  }
+
+  private journalSize(): number {
+    try {
+      const { size } = Deno.statSync(`${this.folder}/out.parquet.journal`);
+      this.longestJournal = Math.max(this.longestJournal, size);
+      return size;
+    } catch {
+      return 0;
+    }
   }
 
   /** Answers that were told once are there for good. */
@@ -166,7 +192,9 @@ async function checkRows(path: string, rows: number): Promise<void> {
 
 /** Kills of the last phase come when all rows are answered. */
 const FINISHING_SHARE = 0.1;
+const ANSWERING_SHARE = 2 / 3;
 const LONGEST_START_MS = 2500;
+const LONGEST_FINISH_MS = 300;
 
 async function main(args: string[]): Promise<number> {
   const flags = parseArgs(args, { string: ["rows", "kills", "seed"], boolean: ["help"] });
@@ -176,9 +204,11 @@ async function main(args: string[]): Promise<number> {
     return flags.help ? 0 : 2;
   }
   const start = performance.now();
+  let journalBytes = 0;
   const expected = await inFolder(rows, async (job, folder) => {
     assertEquals((await job.run()).phase, "done");
     await checkRows(`${folder}/out.parquet`, rows);
+    journalBytes = job.longestJournal;
     return await job.output();
   });
   const undisturbed = (performance.now() - start) / 1000;
@@ -187,16 +217,18 @@ async function main(args: string[]): Promise<number> {
   const phases: Record<string, number> = {};
   const found = await inFolder(rows, async (job, folder) => {
     const early = Math.round(kills * (1 - FINISHING_SHARE));
-    // Together they answer about two thirds of the rows.
-    const answering = 2 * 0.6 * undisturbed * 1000 / (early * 2 / 3);
-    for (let done = 0; done < kills;) {
-      const from = done >= early ? "finishing" : random() < 1 / 3 ? "start" : "started";
-      const longest = { start: LONGEST_START_MS, started: answering, finishing: 400 }[from];
-      const { killed, phase } = await job.run({ from, after: longest * random() });
+    // Together they answer some three quarters of the rows.
+    const growth = 1.5 * journalBytes / (early * ANSWERING_SHARE);
+    for (let done = 0; done < kills; done++) {
+      const kill: Kill = done >= early
+        ? { from: "finishing", after: LONGEST_FINISH_MS * random() }
+        : random() < ANSWERING_SHARE
+        ? { from: "started", growth: growth * random() }
+        : { from: "start", after: LONGEST_START_MS * random() };
+      const { killed, phase } = await job.run(kill);
       if (!killed) break;
       phases[phase] = (phases[phase] ?? 0) + 1;
-      done += 1;
-      if (done % 10 === 0) say(`${done} kills`);
+      if (done % 10 === 9) say(`${done + 1} kills`);
     }
     assertEquals((await job.run()).phase.replace("already_", ""), "done");
     await checkRows(`${folder}/out.parquet`, rows);
