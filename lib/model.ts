@@ -139,14 +139,14 @@ export interface ModelInfo {
   };
 }
 
-/** The engine in a model, for the parts of this library. */
+/** @internal The engine in a model, for the parts of this library. */
 export let loadedOf: (model: Model) => LoadedEngine;
-/** A model of an engine, which it closes. */
+/** @internal A model of an engine, which it closes. */
 export let modelOf: (loaded: LoadedEngine, settings?: AnswerSettings) => Model;
-/** What its answers depend on besides the requests. */
+/** @internal What its answers depend on besides the requests. */
 export let identityOf: (model: Model) => Promise<ModelIdentity>;
 
-/** How answers are computed, as far as the loaded engine does not say it. */
+/** @internal How answers are computed, as far as the loaded engine does not say it. */
 export type AnswerSettings = Pick<AnsweringModel, "arithmetic" | "kvType" | "pooling">;
 
 /**

@@ -205,10 +205,12 @@ function withoutComments(source: string): string {
   return source.replace(/\/\*.*?\*\/|(?<!:)\/\/[^\n]*/gs, "");
 }
 
+const NOT_SOURCE = new Set(["dist", "node_modules", "target"]);
+
 /** TypeScript files under a folder, without what is built or fetched. */
 async function* sources(folder: string): AsyncGenerator<string> {
   for await (const { name, isDirectory } of Deno.readDir(folder)) {
-    if (name.startsWith(".") || name === "node_modules" || name === "target") continue;
+    if (name.startsWith(".") || NOT_SOURCE.has(name)) continue;
     if (isDirectory) yield* sources(join(folder, name));
     else if (name.endsWith(".ts")) yield join(folder, name);
   }

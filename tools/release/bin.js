@@ -34,14 +34,16 @@ function startDeno(words) {
 
   const deno = denoPath();
   const defaults = Object.fromEntries(start.env.map((pair) => pair.split("=", 2)));
-  const child = spawn(deno, ["run", ...flags, ...own, join(here, "js/main.js"), ...rest], {
+  // deno-lint-ignore prefer-const -- a signal may come before it is there
+  let child;
+  // A terminal's Ctrl-C reaches both: here it must only not end this process first.
+  const terminal = process.stdin.isTTY || process.stdout.isTTY;
+  process.on("SIGINT", () => terminal || child?.kill("SIGINT"));
+  for (const signal of ["SIGTERM", "SIGHUP"]) process.on(signal, () => child?.kill(signal));
+  child = spawn(deno, ["run", ...flags, ...own, join(here, "js/main.js"), ...rest], {
     stdio: "inherit",
     env: { ...defaults, ...process.env, DENO_NO_PACKAGE_JSON: "1", DENO_NO_UPDATE_CHECK: "1" },
   });
-  // A terminal's Ctrl-C reaches both: here it must only not end this process first.
-  const terminal = process.stdin.isTTY || process.stdout.isTTY;
-  process.on("SIGINT", () => terminal || child.kill("SIGINT"));
-  for (const signal of ["SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));
   if (process.env.npm_command === "exec") followParent(child);
   child.on("error", (error) => fail(`Cannot start ${deno}: ${error.message}`));
   child.on("exit", (code, signal) => process.exit(code ?? 128 + constants.signals[signal]));

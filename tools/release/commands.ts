@@ -15,6 +15,7 @@ export interface Start {
 /** The parts of deno.json that are read here. */
 export interface DenoJson {
   readonly version: string;
+  readonly imports: Readonly<Record<string, string>>;
   readonly tasks: Readonly<Record<string, string>>;
   readonly permissions: Readonly<Record<string, Readonly<Record<string, boolean | readonly string[]>>>>;
 }

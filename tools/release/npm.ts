@@ -38,8 +38,13 @@ async function copy(root: string, folder: string, path: string): Promise<void> {
   await Deno.copyFile(join(root, path), to);
 }
 
-/** Writes the main package into a folder that has the bundle in `js/`. */
-export async function writeMainPackage(root: string, json: DenoJson, folder: string): Promise<void> {
+/** Writes the main package into a folder that has the bundle and its declarations, which name `packages`, in `js/`. */
+export async function writeMainPackage(
+  root: string,
+  json: DenoJson,
+  packages: Iterable<string>,
+  folder: string,
+): Promise<void> {
   await copyShipped(root, folder);
   // Where nobody hoists, the libraries' package is a link to elsewhere, which the launcher follows.
   const { os, cpu } = thisPlatform();
@@ -56,11 +61,24 @@ export async function writeMainPackage(root: string, json: DenoJson, folder: str
     exports: { ".": { types: "./js/mod.d.ts", default: "./js/mod.js" }, "./package.json": "./package.json" },
     files: ["bin.js", "deno.json", "js", "models", "routes", "CHANGELOG.md"],
     engines: { node: ">=20" },
-    dependencies: { deno: DENO_VERSION },
+    dependencies: { deno: DENO_VERSION, ...versions(json, packages) },
     optionalDependencies: Object.fromEntries(
       PLATFORMS.map(([os, cpu]) => [platformPackage(os, cpu), VERSION]),
     ),
   });
+}
+
+/** The packages in the versions that deno.json maps them to; the main package itself is none. */
+function versions({ imports }: DenoJson, packages: Iterable<string>): Record<string, string> {
+  return Object.fromEntries(
+    [...packages].filter((name) => name !== NAME).map((name) => {
+      const version = imports[name]?.match(/^npm:.+@([\d.]+)$/)?.[1];
+      if (version === undefined) {
+        throw new Error(`The declarations import ${name}, which deno.json must map to a version`);
+      }
+      return [name, version];
+    }),
+  );
 }
 
 /** Writes the package of this machine's platform, with the libraries of a folder. */

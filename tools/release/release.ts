@@ -6,8 +6,9 @@ import { parseArgs } from "@std/cli/parse_args.js";
 import { basename, fromFileUrl, join, resolve } from "@std/path";
 import { libraryFile } from "../../ffi/find.ts";
 import { VERSION } from "../../package.ts";
-import { bundle } from "./bundle.ts";
+import { bundle, copyBundle } from "./bundle.ts";
 import type { DenoJson } from "./commands.ts";
+import { writeDeclarations } from "./declarations.ts";
 import { folderName, tar, writeReleaseFolder } from "./folder.ts";
 import { buildLibraries, LIBRARIES, neededGlibc } from "./libraries.ts";
 import { pack, writeMainPackage, writePlatformPackage } from "./npm.ts";
@@ -42,9 +43,10 @@ async function release(libraries: string | undefined): Promise<void> {
   if (Deno.build.os === "linux") await checkGlibc(folders.libraries);
 
   say("Bundling …");
-  await bundle(ROOT, ["main.ts"], join(folders.main, "js"));
-  await bundle(ROOT, ["main.ts"], join(folders.release, "js"));
-  await writeMainPackage(ROOT, json, folders.main);
+  await bundle(ROOT, ["main.ts", "mod.ts"], join(folders.main, "js"));
+  await copyBundle(join(folders.main, "js"), join(folders.release, "js"));
+  const packages = await writeDeclarations(ROOT, "mod.ts", join(folders.main, "js"));
+  await writeMainPackage(ROOT, json, packages, folders.main);
   await writePlatformPackage(ROOT, folders.libraries, folders.platform);
   await writeReleaseFolder(ROOT, json, folders.libraries, folders.release);
 

@@ -9,6 +9,7 @@ const json: DenoJson = JSON.parse(await Deno.readTextFile(new URL("../../deno.js
 /** A small one, so that tests of launchers do not change with the commands. */
 const SMALL: DenoJson = {
   version: "1.0.0",
+  imports: {},
   tasks: {
     build: "cargo build",
     serve: "deno task -q build && GPU=some deno run -q -P=serve main.ts serve",
