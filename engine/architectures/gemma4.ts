@@ -17,6 +17,8 @@ import type { Rope } from "./rope.ts";
 
 const MAX = { headLength: 4096, perLayer: 65_536 };
 const HEAD_DIM_STEP = 16;
+/** What a layer that reads another's cache has no use for. */
+const UNREAD = ["attn_k", "attn_v", "attn_k_norm"];
 
 /**
  * Gemma 4: layers with a window have heads and rotary positions of their own, the last layers read what earlier ones keep, and each
@@ -168,6 +170,8 @@ function attentionHalf(
     );
   }
   kind.kept = layer;
+  // Some files have keys and values of layers that read another's.
+  if (!own) b.leaveOut((tensor) => UNREAD.some((part) => tensor === `${name(part)}.weight`));
   const shape = { layer, heads, kvHeads, headDim, gated: false };
   // Without a tensor of values, these are the keys before they are normed and turned.
   const hasValues = b.file.tensors.has(`${name("attn_v")}.weight`);

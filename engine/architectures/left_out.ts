@@ -43,9 +43,10 @@ export function leftOutParts(file: GgufFile, plan: Plan): LeftOutPart[] {
   return [...parts.values()].sort((a, b) => b.bytes - a.bytes);
 }
 
-/** Whole layers that are left out draft tokens for another decoder to check. */
+/** Whole layers that are left out draft tokens for another decoder to check; keys and values alone belong to one that reads another's. */
 function partOf({ name }: TensorInfo): string {
   const known = PARTS.find(([, names]) => names.test(name))?.[0];
+  if (/\.attn_(k|v|k_norm)\.weight$/.test(name)) return "keys and values that are never read";
   return known ?? (name.startsWith("blk.") ? "drafting (MTP)" : "not used for texts");
 }
 

@@ -2,6 +2,7 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { GEMMA3 } from "../../tests/synth/gemma3.ts";
 import { type Architecture, synthesize } from "../../tests/synth/synth.ts";
+import { leftOutParts } from "../architectures/left_out.ts";
 import { buildPlan } from "../architectures/registry.ts";
 import { lower } from "../backend/webgpu/lowering.ts";
 import { blocksOfSequence } from "../kv_blocks.ts";
@@ -10,7 +11,7 @@ import { printPlan } from "../plan/print.ts";
 import { GgufError } from "./errors.ts";
 import { MetadataMap } from "./metadata.ts";
 import { parseGguf } from "./reader.ts";
-import type { GgufFile } from "./types.ts";
+import type { GgufFile, TensorInfo } from "./types.ts";
 
 const FILES = new Map((["gemma3", "gemma4", "gemma4_moe"] as const).map((architecture) => {
   return [architecture as Architecture, parseGguf(synthesize({ architecture, types: ["F32"], seed: 1 }))];
@@ -144,4 +145,18 @@ Deno.test("gemma4: gates and what they gate may be one tensor", () => {
   }
   const text = printPlan(buildPlan(file));
   assert(text.includes("ffn_gate_up_exps"), text);
+});
+
+Deno.test("gemma4: keys and values of layers that read another's are left out", () => {
+  const file = changed({ architecture: "gemma4" });
+  const tensors = file.tensors as Map<string, TensorInfo>;
+  for (const part of ["attn_k", "attn_v", "attn_k_norm"]) {
+    const name = `blk.4.${part}.weight`;
+    tensors.set(name, { ...tensors.get(`blk.0.${part}.weight`)!, name });
+  }
+  const plan = buildPlan(file);
+  assertEquals(plan.tensors.some(({ info }) => info.name === "blk.4.attn_k.weight"), false);
+  assertEquals(leftOutParts(file, plan).map(({ part, tensors }) => [part, tensors]), [
+    ["keys and values that are never read", 3],
+  ]);
 });
