@@ -8,8 +8,10 @@ import { Fields, readJson } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
 import { type ConvertedModel, convertModel } from "./models.ts";
 import { PartialFile } from "./partial_file.ts";
-import { poolingEntries } from "./pooling.ts";
+import { denseName, readTextModules } from "./pooling.ts";
+import { WeightFinder } from "./matrix_source.ts";
 import type { QuantizeTo } from "./quantize_to.ts";
+import { TensorList } from "./tensor_list.ts";
 import type { QuantizationError } from "./row_encoders.ts";
 import { tokenizerEntries } from "./tokenizer.ts";
 import { refusalOf, verify } from "./verify.ts";
@@ -67,12 +69,22 @@ export async function convertCheckpoint(options: ConvertOptions): Promise<Conver
   const { folder, out, quantize, signal } = options;
   const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
   using checkpoint = await Checkpoint.open(folder);
-  const model = convertModel(config, checkpoint, quantize);
+  const converted = convertModel(config, checkpoint, quantize);
+  const modules = await readTextModules(folder, converted);
+  using opened = new DisposableStack();
+  const tensors = [...converted.tensors];
+  for (const [i, { folder, inputs, outputs }] of modules.dense.entries()) {
+    const weights = opened.use(await Checkpoint.open(folder));
+    const list = new TensorList(weights, new WeightFinder(weights, config), quantize);
+    list.matrix(denseName(i), "linear", outputs, inputs);
+    tensors.push(...list.tensors);
+  }
+  const model = { ...converted, tensors };
   const entries = [
     ...model.entries,
     ...fileEntries(folder, model),
-    ...await poolingEntries(folder, model),
-    ...await readTokenizer(folder, model.vocabulary),
+    ...modules.entries,
+    ...await readTokenizer(folder, model),
   ];
   using partial = await PartialFile.create(out);
   try {
@@ -108,12 +120,15 @@ function fileEntries(folder: string, { tensors }: ConvertedModel): Entry[] {
   return entries;
 }
 
-async function readTokenizer(folder: string, vocabulary: number): Promise<Entry[]> {
+async function readTokenizer(
+  folder: string,
+  { vocabulary, architecture }: ConvertedModel,
+): Promise<Entry[]> {
   const tokenizer = Fields.of(...await requireJson(join(folder, "tokenizer.json"), MAX_TOKENIZER_BYTES));
   const path = join(folder, "tokenizer_config.json");
   const config = Fields.of(path, await readJson(path, MAX_CONFIG_BYTES) ?? {});
   return [
-    ...tokenizerEntries(tokenizer, config, vocabulary),
+    ...tokenizerEntries(tokenizer, config, vocabulary, architecture),
     ...await chatTemplateEntries(folder, config),
   ];
 }

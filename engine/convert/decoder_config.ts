@@ -52,6 +52,8 @@ export interface YarnScaling {
   readonly originalContext: number;
   readonly betaFast: number;
   readonly betaSlow: number;
+  /** YaRN's magnitude is left out. */
+  readonly plain: boolean;
 }
 
 /** What the architecture computes beyond other decoders. */
@@ -163,7 +165,16 @@ function readYarn(fields: Fields): YarnScaling {
     originalContext: fields.count("original_max_position_embeddings", MAX.context),
     betaFast: fields.positive("beta_fast", MAX.factor, 32),
     betaSlow: fields.positive("beta_slow", MAX.factor, 1),
+    plain: isPlain(fields),
   };
+}
+
+/** Two multipliers that are alike take each other's magnitude back; GGUF's readers know them at 1. */
+function isPlain(fields: Fields): boolean {
+  for (const name of ["mscale", "mscale_all_dim"]) fields.mustBe(name, 1, "GGUF's readers know no other");
+  const [own, all] = [fields.has("mscale"), fields.has("mscale_all_dim")];
+  if (own !== all) fields.refuse(all ? "mscale" : "mscale_all_dim", "nothing", "1, as the other is");
+  return all;
 }
 
 function readFactors(fields: Fields, name: string, pairs: number): number[] {
@@ -197,13 +208,14 @@ export function decoderEntries(architecture: string, config: DecoderConfig): Ent
     entries.push(entry(key("rope.scaling.factor"), "FLOAT32", rope.scaling.factor));
   }
   if (rope.scaling.type === "yarn") {
-    const { factor, originalContext, betaFast, betaSlow } = rope.scaling;
+    const { factor, originalContext, betaFast, betaSlow, plain } = rope.scaling;
     entries.push(
       entry(key("rope.scaling.type"), "STRING", "yarn"),
       entry(key("rope.scaling.factor"), "FLOAT32", factor),
       entry(key("rope.scaling.original_context_length"), "UINT32", originalContext),
       entry(key("rope.scaling.yarn_beta_fast"), "FLOAT32", betaFast),
       entry(key("rope.scaling.yarn_beta_slow"), "FLOAT32", betaSlow),
+      ...plain ? [entry(key("rope.scaling.yarn_log_multiplier"), "FLOAT32", 1)] : [],
     );
   }
   return entries;

@@ -111,15 +111,35 @@ function mustBeGelu(config: Fields, key: string): void {
 
 /** Hugging Face's `bert`, with or without the head of a classifier. */
 export function convertBert(config: Fields, list: TensorList): EncoderParts {
+  const prefix = list.finder.has("bert.embeddings.word_embeddings.weight") ? "bert." : "";
+  const head = { dense: `${prefix}pooler.dense`, labels: "classifier" };
+  return addBert(config, list, { prefix, unread: 0, head });
+}
+
+/** What tells BERT's relatives of its tensors apart. */
+interface BertNames {
+  readonly prefix: string;
+  /** Rows at the beginning of the table of positions that no text reads. */
+  readonly unread: number;
+  readonly head: { readonly dense: string; readonly labels: string };
+}
+
+/** The tensors and keys of BERT's layers. */
+export function addBert(
+  config: Fields,
+  list: TensorList,
+  { prefix, unread, head: names }: BertNames,
+): EncoderParts {
   mustBeGelu(config, "hidden_act");
   config.mustBe("position_embedding_type", "absolute", "no other positions are computed");
   config.mustBe("is_decoder", false, "encoders read in both directions");
-  const shape = readShape(config, HUGGING_FACE);
+  const { context: rows, ...rest } = readShape(config, HUGGING_FACE);
+  if (rows <= unread) config.refuse("max_position_embeddings", String(rows), `more than ${unread}`);
+  const shape = { ...rest, context: rows - unread };
   const { hidden, feedForward } = shape;
-  const prefix = list.finder.has("bert.embeddings.word_embeddings.weight") ? "bert." : "";
   const embeddings = `${prefix}embeddings.`;
   list.matrix("token_embd", `${embeddings}word_embeddings`, shape.vocabulary, hidden);
-  list.table("position_embd", `${embeddings}position_embeddings`, shape.context, hidden);
+  list.table("position_embd", `${embeddings}position_embeddings`, shape.context, hidden, unread);
   const types = tokenTypes(list, `${embeddings}token_type_embeddings`, config, hidden);
   norm(list, "token_embd_norm", `${embeddings}LayerNorm`, hidden);
   for (let i = 0; i < shape.layers; i++) {
@@ -134,10 +154,10 @@ export function convertBert(config: Fields, list: TensorList): EncoderParts {
     norm(list, `${block}layer_output_norm`, `${layer}output.LayerNorm`, hidden);
   }
   const entries = [...shapeEntries("bert", shape), ...types];
-  if (!list.finder.has("classifier.weight")) return { vocabulary: shape.vocabulary, entries };
+  if (!list.finder.has(`${names.labels}.weight`)) return { vocabulary: shape.vocabulary, entries };
   const head = labelEntries("bert", config);
-  affine(list, "cls", `${prefix}pooler.dense`, hidden, hidden);
-  affine(list, "cls.output", "classifier", head.labels, hidden);
+  affine(list, "cls", names.dense, hidden, hidden);
+  affine(list, "cls.output", names.labels, head.labels, hidden);
   return { vocabulary: shape.vocabulary, entries: [...entries, ...head.entries] };
 }
 

@@ -42,8 +42,9 @@ export function addExperts(
   { count, feedForward }: ExpertsConfig,
   block: string,
   mlp: string,
+  router = `${mlp}gate`,
 ): void {
-  list.floats(`${block}ffn_gate_inp.weight`, `${mlp}gate.weight`, count, hidden);
+  list.floats(`${block}ffn_gate_inp.weight`, `${router}.weight`, count, hidden);
   const both = `${mlp}experts.gate_up_proj`;
   if (!list.finder.has(both)) {
     const each = (part: string) => Array.from({ length: count }, (_, i) => `${mlp}experts.${i}.${part}`);

@@ -29,12 +29,12 @@ const DEFAULTS = {
 /** Norm weights are stored as the distance from 1. */
 const norm = (weight: number) => weight + 1;
 
-/** The tensors and keys of Gemma 3's text part. `prefix` is what stands before `layers.0`. */
+/** The tensors and keys of Gemma 3's text part, and of EmbeddingGemma, which attends in both directions. `prefix` is what stands before `layers.0`. */
 export function convertGemma3(given: Fields, list: TensorList, prefix: string): ModelParts {
   const config = withDefaults(given);
   config.mustBe("hidden_activation", "gelu_pytorch_tanh", "no other activation is computed");
   config.mustBe("sliding_window_pattern", PERIOD, "GGUF's readers take every sixth layer to have no window");
-  config.mustBe("use_bidirectional_attention", false, "this is EmbeddingGemma's, which is not converted");
+  const architecture = config.boolean("use_bidirectional_attention", false) ? "gemma-embedding" : "gemma3";
   config.mustBe("rope_local_base_freq", LOCAL_BASE, "GGUF's readers take no other base");
   refuseOtherLayers(config);
   const decoder = readDecoderConfig(config);
@@ -65,11 +65,14 @@ export function convertGemma3(given: Fields, list: TensorList, prefix: string): 
     list.vector(`${block}attn_k_norm.weight`, `${from}k_norm.weight`, headDim, { map: norm });
     addFeedForward(list, decoder, block, layer);
   }
+  const window = config.count("sliding_window", MAX.context);
   return {
     decoder,
+    architecture,
     entries: [
-      ...decoderEntries("gemma3", decoder),
-      entry("gemma3.attention.sliding_window", "UINT32", config.count("sliding_window", MAX.context)),
+      ...decoderEntries(architecture, decoder),
+      entry(`${architecture}.attention.sliding_window`, "UINT32", window),
+      ...architecture === "gemma3" ? [] : [entry(`${architecture}.attention.causal`, "BOOL", false)],
     ],
     outputNorm: norm,
     tied: config.boolean("tie_word_embeddings", true),

@@ -116,7 +116,6 @@ for (
     ["sliding_window_pattern", 4],
     ["rope_local_base_freq", 20_000],
     ["query_pre_attn_scalar", 100],
-    ["use_bidirectional_attention", true],
     ["layer_types", Array(LAYERS).fill("sliding_attention")],
   ] as const
 ) {

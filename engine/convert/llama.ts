@@ -7,7 +7,7 @@ import type { TensorList } from "./tensor_list.ts";
 
 /** What tells Hugging Face's `llama` and `qwen3` apart. */
 export interface LlamaTraits {
-  readonly architecture: "llama" | "qwen3" | "qwen3moe" | "smollm3" | "granite" | "phi3";
+  readonly architecture: "llama" | "qwen3" | "qwen3moe" | "smollm3" | "granite" | "phi3" | "mistral3";
   /** GGUF's pairs of rotated rows are (2i, 2i + 1), where the checkpoint's are (i, i + half). */
   readonly interleavedRope: boolean;
   /** RMSNorm of each query and key head. */
@@ -26,7 +26,10 @@ export function convertLlama(
   traits: LlamaTraits,
 ): ModelParts {
   config.mustBe("rope_traditional", false, "rows are put in order for the usual rotation");
-  const decoder = readDecoderConfig(config, 1, {}, { longRope: traits.architecture === "phi3" });
+  const decoder = readDecoderConfig(config, 1, {}, {
+    longRope: traits.architecture === "phi3",
+    yarn: traits.architecture === "mistral3",
+  });
   const experts = traits.mixture ? readExperts(config) : undefined;
   const { scaling } = decoder.rope;
   if (scaling.type === "llama3" && traits.architecture !== "llama") {

@@ -39,6 +39,18 @@ export function convertGranite(config: Fields, list: TensorList, prefix: string)
   return { ...parts, entries: [...parts.entries, ...entries] };
 }
 
+/** Ministral 3 and Mistral 3's text parts: Llama's tensors, YaRN, and a temperature of queries by position. */
+export function convertMistral3(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("sliding_window", 0, "windows are not computed in this architecture");
+  const traits = { architecture: "mistral3", interleavedRope: true, headNorms: false } as const;
+  const parts = convertLlama(config, list, prefix, traits);
+  const { fields } = parts.decoder.rope;
+  const key = "llama_4_scaling_beta";
+  if (!fields.has(key)) return parts;
+  const beta = entry("mistral3.attention.temperature_scale", "FLOAT32", fields.positive(key, MAX_SCALE));
+  return { ...parts, entries: [...parts.entries, beta] };
+}
+
 /** Phi-3 and Phi-4: Llama's layers in fused matrices, and LongRoPE. Windows are left aside, as llama.cpp does. */
 export function convertPhi3(config: Fields, list: TensorList, prefix: string): ModelParts {
   const traits = { architecture: "phi3", interleavedRope: false, headNorms: false, fused: true } as const;

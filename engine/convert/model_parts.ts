@@ -1,9 +1,16 @@
 import type { DecoderConfig } from "./decoder_config.ts";
 import type { Entry } from "./metadata.ts";
 
+/** Tensors that may be left out, by what they are. */
+export type LeftOut = readonly (readonly [what: string, name: RegExp])[];
+
 /** What an architecture makes of a checkpoint, but for the output, which all have. */
 export interface ModelParts {
   readonly decoder: DecoderConfig;
+  /** Where it is not what the model type says. */
+  readonly architecture?: string;
+  /** Tensors of this model that the result has no use for. */
+  readonly leftOut?: LeftOut;
   readonly entries: readonly Entry[];
   /** Applied to the last norm's weights. */
   readonly outputNorm?: (weight: number) => number;

@@ -1,17 +1,19 @@
 import { quote } from "../gguf/errors.ts";
 import type { Checkpoint } from "./checkpoint.ts";
 import { convertBert, convertModernBert, convertNomicBert, type EncoderParts } from "./encoders.ts";
+import { convertXlmRoberta } from "./xlm_roberta.ts";
 import { refuse } from "./errors.ts";
 import { convertGemma3 } from "./gemma3.ts";
+import { convertGemma4 } from "./gemma4.ts";
 import { convertGptOss } from "./gpt_oss.ts";
 import type { Fields } from "./json.ts";
 import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
-import { convertGranite, convertPhi3, convertSmolLM3 } from "./llama_relatives.ts";
+import { convertGranite, convertMistral3, convertPhi3, convertSmolLM3 } from "./llama_relatives.ts";
 import { convertLlama, type LlamaTraits } from "./llama.ts";
 import { convertGraniteHybrid, convertNemotronH } from "./mamba_hybrids.ts";
 import { WeightFinder } from "./matrix_source.ts";
 import { type Entry, entry } from "./metadata.ts";
-import type { ModelParts } from "./model_parts.ts";
+import type { LeftOut, ModelParts } from "./model_parts.ts";
 import type { OutputTensor } from "./output_tensor.ts";
 import type { QuantizeTo } from "./quantize_to.ts";
 import { convertQwen35, convertQwen35Moe } from "./qwen35.ts";
@@ -46,6 +48,8 @@ const MODELS: Readonly<Record<string, { readonly architecture: string; readonly 
   },
   smollm3: { architecture: "smollm3", convert: convertSmolLM3 },
   granite: { architecture: "granite", convert: convertGranite },
+  mistral3: { architecture: "mistral3", convert: convertMistral3 },
+  ministral3: { architecture: "mistral3", convert: convertMistral3 },
   phi3: { architecture: "phi3", convert: convertPhi3 },
   nemotron_h: { architecture: "nemotron_h", convert: convertNemotronH },
   qwen3_moe: {
@@ -54,6 +58,8 @@ const MODELS: Readonly<Record<string, { readonly architecture: string; readonly 
   },
   gemma3: { architecture: "gemma3", convert: convertGemma3 },
   gemma3_text: { architecture: "gemma3", convert: convertGemma3 },
+  gemma4: { architecture: "gemma4", convert: convertGemma4 },
+  gemma4_text: { architecture: "gemma4", convert: convertGemma4 },
   gpt_oss: { architecture: "gpt-oss", convert: convertGptOss },
   qwen3_5: { architecture: "qwen35", convert: convertQwen35 },
   qwen3_5_text: { architecture: "qwen35", convert: convertQwen35 },
@@ -74,17 +80,19 @@ const ENCODERS: Readonly<
   >
 > = {
   bert: { architecture: "bert", convert: convertBert },
+  "xlm-roberta": { architecture: "bert", convert: convertXlmRoberta },
   nomic_bert: { architecture: "nomic-bert", convert: convertNomicBert },
   modernbert: { architecture: "modern-bert", convert: convertModernBert },
 };
 
-/** What stands before `embed_tokens`: of text models, of Hugging Face's multimodal ones, of MLX's. */
-const PREFIXES = ["model.", "model.language_model.", "language_model.model."];
+/** What stands before `embed_tokens`: of text models, of Hugging Face's multimodal ones, of MLX's, of text models without a head. */
+const PREFIXES = ["model.", "model.language_model.", "language_model.model.", ""];
 const OUTPUTS = ["lm_head", "language_model.lm_head"];
 
 /** Tensors that may be left out. */
-const LEFT_OUT: readonly (readonly [what: string, name: RegExp])[] = [
-  ["vision", /^(model\.)?(vision_tower|visual|multi_modal_projector)\./],
+const LEFT_OUT: LeftOut = [
+  ["vision", /^(model\.)?(vision_tower|visual|multi_modal_projector|embed_vision|vision_embedder)\./],
+  ["audio", /^(model\.)?(audio_tower|embed_audio)\./],
   ["multi-token prediction", /(^|\.)mtp\./],
   ["rotary frequencies", /\.rotary_emb\.inv_freq$/],
   ["numbers of positions", /(^|\.)embeddings\.position_ids$/],
@@ -110,13 +118,13 @@ export function convertModel(
       [...Object.keys(MODELS), ...Object.keys(ENCODERS)].map(quote).join(", "),
     );
   }
-  const { architecture, convert } = MODELS[type];
+  const { convert, ...known } = MODELS[type];
   const config = root.fields("text_config") ?? root;
   const finder = new WeightFinder(checkpoint, root);
   const list = new TensorList(checkpoint, finder, quantize);
   const prefix = PREFIXES.find((prefix) => finder.has(`${prefix}embed_tokens.weight`)) ?? PREFIXES[0];
   const parts = convert(config, list, prefix);
-  const { decoder, entries, outputNorm } = parts;
+  const { decoder, entries, outputNorm, architecture = known.architecture } = parts;
   const { name, tensor } = parts.lastNorm ?? { name: "output_norm.weight", tensor: `${prefix}norm.weight` };
   list.vector(name, tensor, decoder.hidden, { map: outputNorm });
   const output = OUTPUTS.find((module) => finder.has(`${module}.weight`)) ?? OUTPUTS[0];
@@ -128,7 +136,7 @@ export function convertModel(
     vocabulary: decoder.vocabulary,
     entries: [entry("general.architecture", "STRING", architecture), ...entries],
     tensors: list.tensors,
-    leftOut: countLeftOut(checkpoint, finder.used, tied ? output : undefined),
+    leftOut: countLeftOut(checkpoint, finder.used, tied ? output : undefined, parts.leftOut),
   };
 }
 
@@ -156,11 +164,12 @@ function countLeftOut(
   checkpoint: Checkpoint,
   used: ReadonlySet<string>,
   tiedOutput: string | undefined,
+  ofModel: LeftOut = [],
 ): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const { name, file } of checkpoint.tensors.values()) {
     if (used.has(name)) continue;
-    let what = LEFT_OUT.find(([, pattern]) => pattern.test(name))?.[0];
+    let what = [...LEFT_OUT, ...ofModel].find(([, pattern]) => pattern.test(name))?.[0];
     // What is tied to the embedding is not read, even where it is there.
     if (tiedOutput !== undefined && name.startsWith(`${tiedOutput}.`)) what ??= "tied output";
     if (what === undefined) {

@@ -116,12 +116,20 @@ export class TensorList {
     this.tensors.push(stackTensors(parts));
   }
 
-  /** A matrix of which rows are added to others: it is small, and never quantised. */
-  table(name: string, module: string, rows: number, columns: number): void {
-    const source = this.finder.matrix(module, rows, columns);
-    const encoder = keepRows(source);
+  /** A matrix of which rows are added to others, without its first `unread`: it is small, and never quantised. */
+  table(name: string, module: string, rows: number, columns: number, unread = 0): void {
+    const sourceRows = rows + unread;
+    const source = this.finder.matrix(module, sourceRows, columns);
     this.tensors.push(
-      matrixTensor(this.checkpoint, { name: `${name}.weight`, rows, columns, source, encoder }),
+      matrixTensor(this.checkpoint, {
+        name: `${name}.weight`,
+        rows,
+        columns,
+        source,
+        sourceRows,
+        encoder: keepRows(source),
+        rowOrder: unread > 0 ? [[unread, rows]] : undefined,
+      }),
     );
   }
 

@@ -4,12 +4,22 @@ import { refuse } from "./errors.ts";
 import { Fields, inWords, isObject } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
 import { preTokenizerName } from "./pre_tokenizer.ts";
+import { DECODER_TOKENS, ENCODER_TOKENS, specialEntries } from "./special_tokens.ts";
+import { plainVocabulary, unigramEntries } from "./unigram.ts";
 import { wordPieceEntries } from "./word_piece.ts";
 
 const MAX_TOKEN_LENGTH = 2048;
 
-/** GGUF's names of the special tokens, by tokenizer_config.json's. */
-const SPECIAL = { bos: "bos_token", eos: "eos_token", unknown: "unk_token", padding: "pad_token" };
+/** Tokens of Gemma 4 that tokenizer.json has as control tokens, and that are shown: its answers' parts are told by them. */
+const GEMMA4_SHOWN: readonly string[] = [
+  "<|channel>",
+  "<channel|>",
+  "<|tool_call>",
+  "<tool_call|>",
+  "<|tool_response>",
+  "<tool_response|>",
+  '<|"|>',
+];
 
 interface Vocabulary {
   readonly tokens: string[];
@@ -19,25 +29,56 @@ interface Vocabulary {
 
 /**
  * The tokenizer's keys, from tokenizer.json and tokenizer_config.json, for a model of `rows` tokens: where the
- * tokenizer has fewer, unused ones fill up. Throws ConvertError for a tokenizer that GGUF readers would not follow.
+ * tokenizer has fewer, unused ones fill up; `architecture` is the file's. Throws ConvertError for a tokenizer that GGUF readers
+ * would not follow.
  */
-export function tokenizerEntries(tokenizer: Fields, config: Fields, rows: number): Entry[] {
-  const model = tokenizer.fields("model") ?? tokenizer.refuse("model", "nothing", "a BPE or WordPiece model");
+export function tokenizerEntries(
+  tokenizer: Fields,
+  config: Fields,
+  rows: number,
+  architecture = "",
+): Entry[] {
+  const model = tokenizer.fields("model") ??
+    tokenizer.refuse("model", "nothing", "a BPE, WordPiece or Unigram model");
+  if (model.get("type") === "Unigram") {
+    const vocabulary = readVocabulary(tokenizer, plainVocabulary(model), rows);
+    return unigramEntries(tokenizer, model, config, vocabulary);
+  }
   if (model.get("type") === "WordPiece") {
     return wordPieceEntries(tokenizer, model, config, readVocabulary(tokenizer, model, rows));
   }
-  model.mustBe("type", "BPE", "of others only WordPiece is converted");
+  model.mustBe("type", "BPE", "of others WordPiece and Unigram are converted");
   model.mustBe("dropout", 0, "dropout has no place here");
   const vocabulary = readVocabulary(tokenizer, model, rows);
   const merges = readMerges(model, vocabulary.ids);
-  const own = model.boolean("byte_fallback", false)
+  const own = architecture === "gemma4"
+    ? characterEntries(tokenizer, vocabulary, merges)
+    : model.boolean("byte_fallback", false)
     ? sentencePieceEntries(tokenizer, vocabulary, merges)
     : byteLevelEntries(tokenizer, model, merges);
+  const special = architecture === "modern-bert" ? ENCODER_TOKENS : DECODER_TOKENS;
   return [
     ...own,
     entry("tokenizer.ggml.tokens", "STRING", vocabulary.tokens),
     entry("tokenizer.ggml.token_type", "INT32", Array.from(vocabulary.types)),
-    ...specialEntries(tokenizer, config, vocabulary.ids),
+    ...specialEntries(tokenizer, config, vocabulary.ids, special),
+  ];
+}
+
+/** Gemma 4's merges over characters, in which blanks are marks. */
+function characterEntries(tokenizer: Fields, vocabulary: Vocabulary, merges: readonly Merge[]): Entry[] {
+  if (hasBlankPrefix(tokenizer)) {
+    tokenizer.refuse("normalizer", "a blank before the text", "none, which readers do not put there");
+  }
+  markBytes(vocabulary);
+  for (const text of GEMMA4_SHOWN) {
+    const id = vocabulary.ids.get(text);
+    if (id !== undefined) vocabulary.types[id] = TOKEN_TYPE.USER_DEFINED;
+  }
+  return [
+    entry("tokenizer.ggml.model", "STRING", "gemma4"),
+    entry("tokenizer.ggml.merges", "STRING", merges.map(([left, right]) => `${left} ${right}`)),
+    entry("tokenizer.ggml.add_space_prefix", "BOOL", false),
   ];
 }
 
@@ -76,11 +117,8 @@ function sentencePieceEntries(tokenizer: Fields, vocabulary: Vocabulary, merges:
     last = token;
     scores[vocabulary.ids.get(token)!] = -place++;
   }
-  for (let id = 0; id < scores.length; id++) {
-    const text = vocabulary.tokens[id];
-    if (vocabulary.types[id] === TOKEN_TYPE.NORMAL && /^<0x[0-9A-F]{2}>$/.test(text)) {
-      vocabulary.types[id] = TOKEN_TYPE.BYTE;
-    }
+  markBytes(vocabulary);
+  for (const [id, text] of vocabulary.tokens.entries()) {
     // No merge makes it: it must never win against one that does.
     if (!made.has(text)) scores[id] = -place;
   }
@@ -90,6 +128,13 @@ function sentencePieceEntries(tokenizer: Fields, vocabulary: Vocabulary, merges:
     entry("tokenizer.ggml.scores", "FLOAT32", Array.from(scores)),
     entry("tokenizer.ggml.add_space_prefix", "BOOL", hasBlankPrefix(tokenizer)),
   ];
+}
+
+/** Tokens for single bytes are a type of their own. */
+function markBytes({ tokens, types }: Vocabulary): void {
+  for (const [id, text] of tokens.entries()) {
+    if (types[id] === TOKEN_TYPE.NORMAL && /^<0x[0-9A-F]{2}>$/.test(text)) types[id] = TOKEN_TYPE.BYTE;
+  }
 }
 
 /** Whether a blank is put before the text, as a step of the normalizer or of the pre-tokenizer. */
@@ -205,35 +250,4 @@ function readMerges(model: Fields, ids: ReadonlyMap<string, number>): Merge[] {
     }
     return [String(pair[0]), String(pair[1])];
   });
-}
-
-function specialEntries(tokenizer: Fields, config: Fields, ids: ReadonlyMap<string, number>): Entry[] {
-  const entries: Entry[] = [];
-  for (const [name, key] of Object.entries(SPECIAL)) {
-    const value = config.get(key);
-    const text = isObject(value) ? value.content : value;
-    if (text === undefined) continue;
-    const id = ids.get(String(text));
-    if (id === undefined) config.refuse(key, inWords(text), "a token of tokenizer.json");
-    entries.push(entry(`tokenizer.ggml.${name}_token_id`, "UINT32", id));
-  }
-  for (const side of ["bos", "eos"] as const) {
-    const key = `add_${side}_token`;
-    const added = config.has(key) ? config.boolean(key, false) : addedByTemplate(tokenizer, side, config);
-    // Where the files do not say, readers know what the kind of tokenizer wants.
-    if (added !== undefined) entries.push(entry(`tokenizer.ggml.${key}`, "BOOL", added));
-  }
-  return entries;
-}
-
-/** Whether the post-processor puts the special token first (BOS) or last (EOS); undefined where it has no template. */
-function addedByTemplate(tokenizer: Fields, side: "bos" | "eos", config: Fields): boolean | undefined {
-  const value = config.get(SPECIAL[side]);
-  const text = isObject(value) ? value.content : value;
-  const post = tokenizer.get("post_processor");
-  const steps = isObject(post) && Array.isArray(post.processors) ? post.processors : [post];
-  const template = steps.filter(isObject).find(({ type }) => type === "TemplateProcessing")?.single;
-  if (!Array.isArray(template) || text === undefined) return undefined;
-  const piece = side === "bos" ? template[0] : template.at(-1);
-  return isObject(piece) && isObject(piece.SpecialToken) && piece.SpecialToken.id === text;
 }

@@ -1,0 +1,116 @@
+/**
+ * Seeded models as their makers would publish them, converted: the file is the seeded one again, tensor by tensor, and its plan is the
+ * same.
+ */
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { join } from "@std/path";
+import { type Config, PUBLISHED, type Published, writePublished } from "../../tests/published_models.ts";
+import { buildPlan, readRopeFactors } from "../architectures/registry.ts";
+import { printPlan } from "../plan/print.ts";
+import { createTokenizer } from "../tokenizer/tokenizer.ts";
+import { convertCheckpoint, ConvertError } from "./convert.ts";
+import { Written } from "./testing.ts";
+
+/** What the conversion of a published model is beside the seeded file. */
+async function roundTrip(
+  of: Published,
+  test: (seeded: Written, converted: Written) => Promise<void>,
+): Promise<void> {
+  const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
+  try {
+    const from = await writePublished(folder, of);
+    const out = join(folder, "out.gguf");
+    const { refusal } = await convertCheckpoint({ folder, out });
+    assertEquals(refusal, undefined);
+    await test(from, await Written.read(out));
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+const planOf = async ({ gguf }: Written) => buildPlan(gguf, await readRopeFactors(gguf));
+
+for (const [name, of] of Object.entries(PUBLISHED)) {
+  Deno.test(`convert: ${name} comes out as the file that it was made of`, async () => {
+    await roundTrip(of, async (seeded, converted) => {
+      assertEquals([...converted.gguf.tensors.keys()].sort(), [...seeded.gguf.tensors.keys()].sort());
+      for (const [tensor, { shape }] of seeded.gguf.tensors) {
+        assertEquals(converted.gguf.tensors.get(tensor)!.shape, shape, tensor);
+        const [ours, theirs] = [seeded.values(tensor), converted.values(tensor)];
+        const far = of.shiftedNorms && tensor.includes("norm") ? 1e-6 : 0; // 1 is taken off and put back
+        assert(ours.every((value, i) => Math.abs(value - theirs[i]) <= far), tensor);
+      }
+      const [a, b] = [await planOf(seeded), await planOf(converted)];
+      const sorted = (text: string) => text.replaceAll(/\d+ tensors/g, "");
+      assertEquals(sorted(printPlan(b)), sorted(printPlan(a)));
+      assertEquals(b.rope, a.rope);
+      const tokenizer = createTokenizer(converted.gguf.metadata);
+      assertEquals(tokenizer.encode(of.ids[0], { addSpecial: true }), of.ids[1]);
+    });
+  });
+}
+
+const REFUSED: readonly (readonly [what: string, of: Published, config: Config, key: string])[] = [
+  ["Gemma 4 whose full layers turn otherwise", PUBLISHED["Gemma 4"], {
+    rope_parameters: {
+      full_attention: { rope_type: "default", rope_theta: 1e6 },
+      sliding_attention: { rope_type: "default", rope_theta: 1e4 },
+    },
+  }, "rope_type"],
+  [
+    "Gemma 4 without kinds of layers",
+    PUBLISHED["Gemma 4"],
+    { layer_types: ["full_attention"] },
+    "layer_types",
+  ],
+  [
+    "Gemma 4 whose layers all read another's",
+    PUBLISHED["Gemma 4"],
+    { num_kv_shared_layers: 6 },
+    "num_kv_shared_layers",
+  ],
+  ["Gemma 4 that chooses more experts than there are", PUBLISHED["Gemma 4 with experts"], {
+    top_k_experts: 13,
+  }, "top_k_experts"],
+  [
+    "Gemma 4 with another activation",
+    PUBLISHED["Gemma 4"],
+    { hidden_activation: "silu" },
+    "hidden_activation",
+  ],
+  ["Ministral 3 with a window", PUBLISHED["Ministral 3"], { sliding_window: 4096 }, "sliding_window"],
+  ["Ministral 3 with one of two multipliers", PUBLISHED["Ministral 3"], {
+    rope_parameters: {
+      rope_type: "yarn",
+      factor: 16,
+      original_max_position_embeddings: 64,
+      mscale_all_dim: 1,
+    },
+  }, "mscale"],
+];
+for (const [what, of, config, key] of REFUSED) {
+  Deno.test(`convert: ${what} is refused by name`, async () => {
+    const text_config = { ...of.config.text_config as Config, ...config };
+    const changed = { ...of, config: { ...of.config, text_config } };
+    await assertRejects(() => roundTrip(changed, async () => {}), ConvertError, key);
+  });
+}
+
+Deno.test("convert: XLM-RoBERTa's table of positions must be longer than what it never reads", async () => {
+  const of = PUBLISHED["XLM-RoBERTa"];
+  const changed = { ...of, config: { ...of.config, pad_token_id: 600 } };
+  await assertRejects(() => roundTrip(changed, async () => {}), ConvertError, "max_position_embeddings");
+});
+
+Deno.test("convert: matrices behind the pooling of another model are refused", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
+  try {
+    await writePublished(folder, PUBLISHED["BERT"]);
+    const modules = [{ type: "x.Transformer", path: "" }, { type: "x.Dense", path: "2_Dense" }];
+    await Deno.writeTextFile(join(folder, "modules.json"), JSON.stringify(modules));
+    const convert = () => convertCheckpoint({ folder, out: join(folder, "out.gguf") });
+    await assertRejects(convert, ConvertError, "Dense");
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
