@@ -11,12 +11,13 @@ import {
 import { Metrics } from "../routes/shared/metrics.ts";
 import { checkAddress, listening, urlOf } from "./address.ts";
 import { identityOf, loadedOf } from "../lib/model.ts";
+import { servedIdentities } from "../lib/pool.ts";
 import { BATCH_LANES, type BatchHost, openBatches } from "../lib/serving.ts";
 import { followKeyFile, readKeyFile } from "./key_file.ts";
 import { describeBackend, loadWithProgress, modelPath } from "./model.ts";
 import { promptCache } from "./prompt_cache.ts";
 import { openRequestLog, type RequestLog } from "./request_log.ts";
-import { aliasesOfOne, hasSeveral, openPool, servedIdentities } from "./served_models.ts";
+import { aliasesOfOne, hasSeveral, openPool } from "./served_models.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { describeSettings, helpEntry, helpOf, readSettings, settingsFlags } from "./settings.ts";
 import { stopWithParent, supervise } from "./supervise.ts";

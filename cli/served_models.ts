@@ -1,20 +1,7 @@
-import {
-  fileVersion,
-  freeMemory,
-  type LoadedEngine,
-  type LoadOptions,
-  loadReloadingEngine,
-  measureModel,
-} from "../engine/load.ts";
-import { modelName, modelsInFolder } from "../engine/models/folder.ts";
-import { ModelPool } from "../engine/models/pool.ts";
-import type { ModelSource, OpenedModel } from "../engine/models/slot.ts";
-import type { Models } from "../engine/types.ts";
-import type { ModelIdentity } from "../jobs/model_identity.ts";
-import { identifyModel } from "../lib/identity.ts";
-import { identities } from "../lib/lines.ts";
-import { modelPath } from "./model.ts";
+import { CompyError } from "../lib/errors.ts";
+import { type Alias, openPool as openModels, type PoolOptions } from "../lib/pool.ts";
 import { UsageError } from "./flags.ts";
+import { modelPath } from "./model.ts";
 import type { ServeSettings } from "./serve_settings.ts";
 
 /** Whether the server loads models as they are asked for, and not one at its start. */
@@ -27,84 +14,29 @@ export function aliasesOfOne({ values: { alias } }: ServeSettings, id: string): 
   return readAliases(alias, [id]).map(({ name }) => name);
 }
 
-export interface PoolHost {
-  readonly load: Omit<LoadOptions, "model">;
-  readonly reloads: boolean;
-  readonly note: (message: string) => void;
-  /** Told what was loaded. */
-  readonly describe: (loaded: LoadedEngine) => void;
-}
-
 /** Several models in one budget of memory. Throws where one that is named cannot be read, or two have the same name. */
-export async function openPool(settings: ServeSettings, host: PoolHost): Promise<ModelPool> {
+export async function openPool(
+  settings: ServeSettings,
+  host: Pick<PoolOptions, "load" | "reloads" | "note" | "describe">,
+) {
   const { values: { model, models: folder, alias, memoryMb, idleUnload } } = settings;
-  const { load, note } = host;
-  if (load.backend === "auto") {
+  if (host.load.backend === "auto") {
     throw new UsageError("--backend auto measures one model at the start; with several say cpu or webgpu");
   }
-  const named = model.map((path) => namedModel(path));
-  checkNames(named);
-  const sources = () => {
-    const found = folder === undefined ? [] : modelsInFolder(folder);
-    return [...named, ...found.filter(({ id }) => !named.some((other) => other.id === id))];
-  };
-  const aliases = readAliases(alias, sources().map(({ id }) => id), folder !== undefined);
-  const budget = memoryMb === undefined ? defaultBudget(load) : memoryMb * 1e6;
-  const options = (source: ModelSource) => ({
-    ...load,
-    model: source.path,
-    id: source.id,
-    ...(budget < Infinity ? { freeBytes: budget } : {}),
-  });
-  for (const source of named) await measureModel(options(source)); // a wrong file is worth knowing at once
-  return new ModelPool({
-    offers: () => withAliases(sources(), aliases),
-    budget,
-    free: load.backend === "webgpu" ? undefined : freeMemory,
-    ...(idleUnload === undefined ? {} : { idleMs: 1000 * idleUnload }),
-    note,
-    open: (source) => openModel(options(source), host),
-  });
-}
-
-/** A GPU's memory is not known; it refuses what does not fit. */
-function defaultBudget({ backend }: Pick<LoadOptions, "backend">): number {
-  return backend === "webgpu" ? Infinity : freeMemory() ?? Infinity;
-}
-
-async function openModel(options: LoadOptions, { reloads, note, describe }: PoolHost): Promise<OpenedModel> {
-  const measured = await measureModel(options);
-  const { weights, activations, states, kv } = measured.memory;
-  return {
-    bytes: weights + activations + states + kv,
-    load: async (signal) => {
-      const loaded = reloads
-        ? await loadReloadingEngine({ ...options, signal }, note, measured)
-        : await measured.load(signal);
-      describe(loaded);
-      return loaded.engine;
-    },
-  };
-}
-
-function namedModel(given: string): ModelSource {
-  const path = modelPath(given);
-  const created = Math.floor((Deno.statSync(path).mtime?.getTime() ?? 0) / 1000);
-  return { id: modelName(path), aliases: [], path, created };
-}
-
-function checkNames(sources: readonly ModelSource[]): void {
-  for (const [i, { id, path }] of sources.entries()) {
-    const other = sources.slice(0, i).find((source) => source.id === id);
-    if (other) {
-      throw new UsageError(`"${other.path}" and "${path}" would both be called "${id}"; rename one of them`);
-    }
+  try {
+    return await openModels({
+      ...host,
+      files: model.map(modelPath),
+      folder,
+      aliases: (ids) => readAliases(alias, ids, folder !== undefined),
+      memoryBytes: memoryMb === undefined ? undefined : memoryMb * 1e6,
+      idleMs: idleUnload === undefined ? undefined : 1000 * idleUnload,
+    });
+  } catch (error) {
+    throw error instanceof CompyError && error.code === "invalid_request"
+      ? new UsageError(error.message)
+      : error;
   }
-}
-
-interface Alias {
-  readonly name: string;
-  readonly model: string;
 }
 
 /** `NAME=MODEL`, or a name of the only model. Of a model that is not there is an error, unless it may still come. */
@@ -123,32 +55,4 @@ function readAliases(given: readonly string[], ids: readonly string[], mayCome =
     }
     return { name, model };
   });
-}
-
-/** A model's own name goes before another's alias. */
-function withAliases(sources: readonly ModelSource[], aliases: readonly Alias[]): ModelSource[] {
-  const ids = new Set(sources.map(({ id }) => id));
-  return sources.map((source) => {
-    const own = aliases.filter(({ name, model }) => model === source.id && !ids.has(name));
-    return { ...source, aliases: own.map(({ name }) => name) };
-  });
-}
-
-/** What answers depend on to lines that name these models, of which one that is not loaded is measured. */
-export function servedIdentities(models: Models, load: Omit<LoadOptions, "model">) {
-  const known = new Map<string, Promise<ModelIdentity>>();
-  return identities(models, ({ path }) => {
-    const version = `${path} ${fileVersion(path)}`;
-    const found = known.get(version) ?? identityOf(path, load);
-    known.set(version, found);
-    found.catch(() => known.delete(version));
-    return found;
-  });
-}
-
-/** Needs no room: the model is not loaded for it. */
-async function identityOf(path: string, load: Omit<LoadOptions, "model">): Promise<ModelIdentity> {
-  const { contextLength } = await measureModel({ ...load, model: path, freeBytes: Infinity });
-  const backend = load.backend === "auto" ? "cpu" : load.backend;
-  return await identifyModel({ ...load, path, contextLength, backend });
 }

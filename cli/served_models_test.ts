@@ -1,7 +1,8 @@
 import { assertEquals, assertNotEquals, assertRejects, assertThrows } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { SERVE_SETTINGS } from "./serve_settings.ts";
-import { aliasesOfOne, hasSeveral, openPool, servedIdentities } from "./served_models.ts";
+import { servedIdentities } from "../lib/pool.ts";
+import { aliasesOfOne, hasSeveral, openPool } from "./served_models.ts";
 import { readSettings, settingsFlags } from "./settings.ts";
 
 const DEMO = fromFileUrl(new URL("../models/demo.gguf", import.meta.url));

@@ -22,13 +22,13 @@ const LAYERS: readonly Layer[] = [
   {
     files: /^lib\//,
     imports:
-      /^(lib\/|routes\/|jobs\/|tables\/tables\.ts$|engine\/(answers\/|(types|load|fingerprint|models\/folder)\.ts$))/,
+      /^(lib\/|routes\/|jobs\/|tables\/tables\.ts$|engine\/(answers\/|(types|load|fingerprint|models\/(folder|pool|slot))\.ts$))/,
     why: "the library puts together what the engine, the routes and the jobs give, by their public faces",
   },
   {
     files: /^cli\//,
     imports:
-      /^((lib|cli|bench|jobs)\/|(hub\/mod|tables\/tables|doctor\/doctor|ffi\/find)\.ts$|routes\/(execute|generations|keys|path_prefix|serve|shared\/(check|embedding|metrics|request_record))\.ts$|engine\/(types|load|inspect|answers\/rows|prompt_cache\/admin|convert\/convert|models\/(pool|folder|slot))\.ts$)/,
+      /^((lib|cli|bench|jobs)\/|(hub\/mod|tables\/tables|doctor\/doctor|ffi\/find)\.ts$|routes\/(execute|generations|keys|path_prefix|serve|shared\/(check|embedding|metrics|request_record))\.ts$|engine\/(types|load|inspect|answers\/rows|prompt_cache\/admin|convert\/convert|models\/folder)\.ts$)/,
     why:
       "commands stand on the library and on the faces of other rooms; what they take from behind it is listed here, and the list does not grow",
   },

@@ -1,0 +1,136 @@
+import {
+  fileVersion,
+  freeMemory,
+  type LoadedEngine,
+  loadReloadingEngine,
+  measureModel,
+} from "../engine/load.ts";
+import { modelName, modelsInFolder } from "../engine/models/folder.ts";
+import { ModelPool } from "../engine/models/pool.ts";
+import type { ModelSource, OpenedModel } from "../engine/models/slot.ts";
+import type { Models } from "../engine/types.ts";
+import type { ModelIdentity } from "../jobs/model_identity.ts";
+import { CompyError } from "./errors.ts";
+import { identifyModel } from "./identity.ts";
+import { identities } from "./lines.ts";
+import type { EngineLoadOptions } from "./model.ts";
+
+/** Another name of a model. */
+export interface Alias {
+  readonly name: string;
+  readonly model: string;
+}
+
+/** Which models are offered, and how they are loaded when a request names them. */
+export interface PoolOptions {
+  /** Files, each by its name without `.gguf`. */
+  readonly files: readonly string[];
+  /** A folder whose files are offered too, as they come and go; a file of the same name goes first. */
+  readonly folder?: string;
+  /** Other names; `ids` are those of the models that there are now. */
+  readonly aliases: (ids: readonly string[]) => readonly Alias[];
+  /** Bytes that all loaded models may take together; default what is free now. */
+  readonly memoryBytes?: number;
+  /** A model that nobody used for so long is unloaded; default never. */
+  readonly idleMs?: number;
+  readonly load: Omit<EngineLoadOptions, "model">;
+  /** Load an engine again when it fails. */
+  readonly reloads: boolean;
+  readonly note: (message: string) => void;
+  /** Told what was loaded. */
+  readonly describe: (loaded: LoadedEngine) => void;
+}
+
+/** Several models in one budget of memory. Throws where a file cannot be read, CompyError where two have the same name. */
+export async function openPool(options: PoolOptions): Promise<ModelPool> {
+  const { files, folder, load, idleMs, note } = options;
+  const named = files.map(namedModel);
+  checkNames(named);
+  const sources = () => {
+    const found = folder === undefined ? [] : modelsInFolder(folder);
+    return [...named, ...found.filter(({ id }) => !named.some((other) => other.id === id))];
+  };
+  const aliases = options.aliases(sources().map(({ id }) => id));
+  const budget = options.memoryBytes ?? defaultBudget(load);
+  const loading = (source: ModelSource) => ({
+    ...load,
+    model: source.path,
+    id: source.id,
+    ...(budget < Infinity ? { freeBytes: budget } : {}),
+  });
+  for (const source of named) await measureModel(loading(source)); // a wrong file is worth knowing at once
+  return new ModelPool({
+    offers: () => withAliases(sources(), aliases),
+    budget,
+    free: load.backend === "webgpu" ? undefined : freeMemory,
+    ...(idleMs === undefined ? {} : { idleMs }),
+    note,
+    open: (source) => openOffered(loading(source), options),
+  });
+}
+
+/** A GPU's memory is not known; it refuses what does not fit. */
+function defaultBudget({ backend }: Pick<EngineLoadOptions, "backend">): number {
+  return backend === "webgpu" ? Infinity : freeMemory() ?? Infinity;
+}
+
+async function openOffered(
+  options: EngineLoadOptions,
+  { reloads, note, describe }: PoolOptions,
+): Promise<OpenedModel> {
+  const measured = await measureModel(options);
+  const { weights, activations, states, kv } = measured.memory;
+  return {
+    bytes: weights + activations + states + kv,
+    load: async (signal) => {
+      const loaded = reloads
+        ? await loadReloadingEngine({ ...options, signal }, note, measured)
+        : await measured.load(signal);
+      describe(loaded);
+      return loaded.engine;
+    },
+  };
+}
+
+function namedModel(path: string): ModelSource {
+  const created = Math.floor((Deno.statSync(path).mtime?.getTime() ?? 0) / 1000);
+  return { id: modelName(path), aliases: [], path, created };
+}
+
+function checkNames(sources: readonly ModelSource[]): void {
+  for (const [i, { id, path }] of sources.entries()) {
+    const other = sources.slice(0, i).find((source) => source.id === id);
+    if (other) {
+      const message = `"${other.path}" and "${path}" would both be called "${id}"; rename one of them`;
+      throw new CompyError("invalid_request", message);
+    }
+  }
+}
+
+/** A model's own name goes before another's alias. */
+function withAliases(sources: readonly ModelSource[], aliases: readonly Alias[]): ModelSource[] {
+  const ids = new Set(sources.map(({ id }) => id));
+  return sources.map((source) => {
+    const own = aliases.filter(({ name, model }) => model === source.id && !ids.has(name));
+    return { ...source, aliases: own.map(({ name }) => name) };
+  });
+}
+
+/** What answers depend on to lines that name these models, of which one that is not loaded is measured. */
+export function servedIdentities(models: Models, load: Omit<EngineLoadOptions, "model">) {
+  const known = new Map<string, Promise<ModelIdentity>>();
+  return identities(models, ({ path }) => {
+    const version = `${path} ${fileVersion(path)}`;
+    const found = known.get(version) ?? identityOf(path, load);
+    known.set(version, found);
+    found.catch(() => known.delete(version));
+    return found;
+  });
+}
+
+/** Needs no room: the model is not loaded for it. */
+async function identityOf(path: string, load: Omit<EngineLoadOptions, "model">): Promise<ModelIdentity> {
+  const { contextLength } = await measureModel({ ...load, model: path, freeBytes: Infinity });
+  const backend = load.backend === "auto" ? "cpu" : load.backend;
+  return await identifyModel({ ...load, path, contextLength, backend });
+}
