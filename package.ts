@@ -2,6 +2,8 @@
 
 /** The main package's name. */
 export const NAME = "compy";
+/** The library's name on JSR, where names have a scope. */
+export const JSR_NAME = `@${NAME}/${NAME}`;
 /** The same as in deno.json. */
 export const VERSION = "0.1.0";
 
