@@ -1,13 +1,11 @@
-import { type Engine, EngineError, KV_TYPES, POOLING_KINDS } from "../engine/types.ts";
-import { normalized } from "../engine/answers/rows.ts";
-import { checkAbility } from "../routes/shared/embedding.ts";
+import { KV_TYPES, POOLING_KINDS } from "../engine/types.ts";
 import { duration } from "./batch_progress.ts";
 import { plainText } from "./batch_reporter.ts";
 import { formatOf, PartialOutput, type VectorFormat } from "./embed_output.ts";
 import { readTexts, type TextLine } from "./embed_texts.ts";
 import { Flags, UsageError } from "./flags.ts";
 import { kvBytes, loadWithProgress, MAX_CONTEXT, MAX_THREADS, modelPath } from "./model.ts";
-import { loadedOf } from "../lib/model.ts";
+import type { Model } from "../lib/model.ts";
 import { explained } from "../lib/system_errors.ts";
 import { err, note, onInterrupt, out, ProgressLine } from "./terminal.ts";
 
@@ -44,6 +42,8 @@ Example:
 /** Tokens of a group of texts that the engine gets together, and groups that it has in hand. */
 const GROUP_TOKENS = 4096;
 const GROUPS = 3;
+/** A text begins and ends as the model's file says of prompts, and control tokens in it count as such. */
+const AS_PROMPT = { addSpecial: true, parseSpecial: true };
 /** Bad lines that are named. */
 const NAMED = 10;
 
@@ -76,10 +76,9 @@ export async function embedCommand(args: readonly string[]): Promise<number> {
   onInterrupt(() => stop.abort(new Error("Stopped; nothing is left behind")));
   try {
     await using model = await loadWithProgress({ ...load, signal: stop.signal });
-    const { engine } = loadedOf(model);
-    const width = widthOf(engine, dimensions);
-    const texts = await checkTexts(engine, source, stop.signal);
-    const job = new EmbedJob(engine, { source, texts, width, signal: stop.signal });
+    const width = widthOf(model, dimensions);
+    const texts = await checkTexts(model, source, stop.signal);
+    const job = new EmbedJob(model, { source, texts, width, signal: stop.signal });
     const report = await job.run(target, format);
     out(flags.json ? `${JSON.stringify(report)}\n` : describe(report));
     return 0;
@@ -89,9 +88,12 @@ export async function embedCommand(args: readonly string[]): Promise<number> {
 }
 
 /** Numbers of a vector. Throws where the model gives no vectors, or not as many numbers. */
-function widthOf(engine: Engine, dimensions: number | undefined): number {
-  checkAbility(engine, "embeddings");
-  const { size } = engine.model.pooled!; // as on every CPU
+function widthOf({ info: { id, dimensions: size } }: Model, dimensions: number | undefined): number {
+  if (size === undefined) {
+    throw new Error(
+      `The model "${id}" ranks documents and gives no vectors, unless --pooling says otherwise: mean, or last`,
+    );
+  }
   if (dimensions === undefined || dimensions <= size) return dimensions ?? size;
   throw new UsageError(
     `--dimensions must be at most ${size}, as many as the model gives (got ${dimensions})`,
@@ -99,12 +101,12 @@ function widthOf(engine: Engine, dimensions: number | undefined): number {
 }
 
 /** How many texts there are. Throws where any line is none, or does not fit; the first are named on standard error. */
-async function checkTexts(engine: Engine, source: string, signal: AbortSignal): Promise<number> {
+async function checkTexts(model: Model, source: string, signal: AbortSignal): Promise<number> {
   let [texts, bad] = [0, 0];
   for await (const line of readTexts(source)) {
     signal.throwIfAborted();
     texts++;
-    const reason = "reason" in line ? line.reason : misfit(engine, line);
+    const reason = "reason" in line ? line.reason : misfit(model, line);
     if (reason === undefined) continue;
     if (bad++ < NAMED) err(`${plainText(`${source}: line ${line.number}: ${reason}`)}\n`);
   }
@@ -114,17 +116,12 @@ async function checkTexts(engine: Engine, source: string, signal: AbortSignal): 
 }
 
 /** Why the text cannot be embedded; undefined where it can. */
-function misfit(engine: Engine, { text }: TextLine): string | undefined {
-  const { contextLength } = engine.model;
-  try {
-    const { length } = engine.encodePrompt(text);
-    if (length === 0) return "the text has no tokens";
-    if (length <= contextLength) return undefined;
-    return `the text has ${length} tokens; at most ${contextLength} are allowed (--ctx)`;
-  } catch (error) {
-    if (error instanceof EngineError) return error.message;
-    throw error;
-  }
+function misfit(model: Model, { text }: TextLine): string | undefined {
+  const { contextLength } = model.info;
+  const { length } = model.tokenize(text, AS_PROMPT);
+  if (length === 0) return "the text has no tokens";
+  if (length <= contextLength) return undefined;
+  return `the text has ${length} tokens; at most ${contextLength} are allowed (--ctx)`;
 }
 
 interface Report {
@@ -156,7 +153,7 @@ class EmbedJob {
   #tokens = 0;
   #cached = 0;
 
-  constructor(private readonly engine: Engine, private readonly options: JobOptions) {}
+  constructor(private readonly model: Model, private readonly options: JobOptions) {}
 
   async run(target: string, format: VectorFormat): Promise<Report> {
     const { texts, width, source } = this.options;
@@ -198,7 +195,7 @@ class EmbedJob {
       if ("reason" in line) {
         throw new Error(`"${source}" has changed meanwhile: line ${line.number}: ${line.reason}`);
       }
-      const input = this.engine.encodePrompt(line.text);
+      const input = this.model.tokenize(line.text, AS_PROMPT);
       group.lines.push(line);
       group.inputs.push(input);
       tokens += input.length;
@@ -212,12 +209,16 @@ class EmbedJob {
 
   async #embed({ lines, inputs }: Group, first: number, format: VectorFormat): Promise<Uint8Array[]> {
     const { width, signal } = this.options;
-    const { rows, usage } = await this.engine.embed({ inputs, priority: "batch", signal });
-    this.#vectors += rows.length;
+    const { vectors, usage } = await this.model.embed(inputs, {
+      dimensions: width,
+      priority: "batch",
+      signal,
+    });
+    this.#vectors += vectors.length;
     this.#tokens += usage.promptTokens;
     this.#cached += usage.cachedTokens;
     this.#line.update(this.#vectors, this.options.texts, this.#describePace());
-    return rows.map((row, i) => format.vector({ id: lines[i].id, row: normalized(row, width) }, first + i));
+    return vectors.map((row, i) => format.vector({ id: lines[i].id, row }, first + i));
   }
 
   #describePace(): string {

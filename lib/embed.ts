@@ -91,7 +91,7 @@ export interface Reranked {
 /** A vector for each text. */
 export async function embed(
   engine: Engine,
-  texts: string | readonly string[],
+  texts: string | readonly (string | readonly number[])[],
   options: EmbedOptions,
 ): Promise<Embeddings> {
   checkOptions(options, EMBED_OPTIONS);
@@ -108,8 +108,13 @@ export async function embed(
     refuse("dimensions", `must be a whole number from 1 to ${most}, as many as the model gives`, dimensions);
   }
   const each = typeof texts === "string" ? [texts] : texts;
+  each.forEach?.((text, i) => {
+    if (typeof text !== "string" && !Array.isArray(text)) {
+      refuse(`texts[${i}]`, "must be a string or token ids", text);
+    }
+  });
   const { rows, usage } = await rowsOf(engine, each, "texts", options, (text, index) => {
-    const ids = engine.encodePrompt(text.toWellFormed());
+    const ids = typeof text === "string" ? engine.encodePrompt(text.toWellFormed()) : text;
     return ids.length > 0 ? ids : refuse(`texts[${index}]`, "must have at least one token", text);
   });
   return { vectors: rows.map((row) => normalized(row, dimensions)), usage };
@@ -134,6 +139,9 @@ export async function rerank(
   if (top !== undefined && !(Number.isInteger(top) && top >= 1)) {
     refuse("top", "must be a whole number, 1 or more", top);
   }
+  documents.forEach?.((document, i) => {
+    if (typeof document !== "string") refuse(`documents[${i}]`, "must be a string", document);
+  });
   const judged = query.toWellFormed();
   const { rows, usage } = await rowsOf(
     engine,
@@ -149,16 +157,14 @@ export async function rerank(
   return { results, usage };
 }
 
-async function rowsOf(
+async function rowsOf<Text>(
   engine: Engine,
-  texts: readonly string[],
+  texts: readonly Text[],
   field: string,
   { priority, signal }: Pick<EmbedOptions, "priority" | "signal">,
-  encode: (text: string, index: number) => readonly number[],
+  encode: (text: Text, index: number) => readonly number[],
 ) {
-  if (!Array.isArray(texts)) refuse(field, "must be an array of strings", texts);
-  const wrong = texts.findIndex((text) => typeof text !== "string");
-  if (wrong >= 0) refuse(`${field}[${wrong}]`, "must be a string", texts[wrong]);
+  if (!Array.isArray(texts)) refuse(field, "must be an array", texts);
   signal?.throwIfAborted();
   try {
     const inputs = await encodeAll(texts, encode);

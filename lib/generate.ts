@@ -200,6 +200,13 @@ type Finish = Extract<TokenEvent, { type: "finish" }>;
 
 /** An answer's pieces, and once they have been read its end. Leaving them early cancels it. */
 export function readEvents(engine: Engine, request: GenerateRequest) {
+  const { id, pooled } = engine.model;
+  if (pooled?.encoder) {
+    const instead = pooled.kind === "rank" ? "rerank()" : "embed()";
+    const message =
+      `The model "${id}" gives vectors for texts and generates no text: use ${instead}, or another model`;
+    throw new CompyError("not_supported", message);
+  }
   let finish: Finish | undefined;
   async function* pieces(): AsyncGenerator<Piece> {
     const reader = new PieceReader(engine, 0, request.logprobs !== undefined);

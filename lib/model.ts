@@ -205,8 +205,11 @@ export class Model implements AsyncDisposable {
     return generate(this.#loaded.engine, prompt, options);
   }
 
-  /** A vector of length 1 for each text. */
-  embed(texts: string | readonly string[], options: EmbedOptions = {}): Promise<Embeddings> {
+  /** A vector of length 1 for each text; a text may be token ids, too. */
+  embed(
+    texts: string | readonly (string | readonly number[])[],
+    options: EmbedOptions = {},
+  ): Promise<Embeddings> {
     return embed(this.#loaded.engine, texts, options);
   }
 

@@ -28,7 +28,7 @@ const LAYERS: readonly Layer[] = [
   {
     files: /^cli\//,
     imports:
-      /^((lib|cli|bench|jobs)\/|(hub\/mod|tables\/tables|doctor\/doctor|ffi\/find)\.ts$|routes\/(execute|generations|keys|path_prefix|serve|shared\/(check|embedding|metrics|request_record))\.ts$|engine\/(types|load|inspect|answers\/rows|prompt_cache\/admin|convert\/convert|models\/folder)\.ts$)/,
+      /^((lib|cli|bench|jobs)\/|(hub\/mod|tables\/tables|doctor\/doctor|ffi\/find)\.ts$|routes\/(execute|generations|keys|path_prefix|serve|shared\/(check|metrics|request_record))\.ts$|engine\/(types|load|inspect|prompt_cache\/admin|convert\/convert|models\/folder)\.ts$)/,
     why:
       "commands stand on the library and on the faces of other rooms; what they take from behind it is listed here, and the list does not grow",
   },
