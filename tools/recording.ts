@@ -102,7 +102,7 @@ function layOut(pieces: readonly Piece[]): Run[] {
         [row, column] = [row + 1, 0];
       }
       if (word === "\n") continue;
-      runs.push({ ...piece, text: word, row, column });
+      if (word.trim() !== "") runs.push({ ...piece, text: word, row, column });
       column += word.length;
     }
   }
