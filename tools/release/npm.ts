@@ -47,11 +47,8 @@ export async function writeMainPackage(
 ): Promise<void> {
   await copyShipped(root, folder);
   // Where nobody hoists, the libraries' package is a link to elsewhere, which the launcher follows.
-  const { os, cpu } = thisPlatform();
-  await Deno.writeTextFile(
-    join(folder, "deno.json"),
-    installedConfig(json, [`../${platformPackage(os, cpu)}`]),
-  );
+  const libraries = PLATFORMS.map(([os, cpu]) => `../${platformPackage(os, cpu)}`);
+  await Deno.writeTextFile(join(folder, "deno.json"), installedConfig(json, libraries));
   await Deno.writeTextFile(join(folder, "bin.js"), await nodeLauncher(json), { mode: 0o755 });
   await writeJson(join(folder, "package.json"), {
     name: NAME,

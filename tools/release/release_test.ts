@@ -4,6 +4,8 @@ import { installedWords } from "./bundle.ts";
 import { commandsOf, type DenoJson, installedConfig } from "./commands.ts";
 import { nodeLauncher, shellLauncher } from "./launchers.ts";
 import { isNewer } from "./libraries.ts";
+import { pack, writeMainPackage } from "./npm.ts";
+import { DENO_VERSION, VERSION } from "../../package.ts";
 
 const json: DenoJson = JSON.parse(await Deno.readTextFile(new URL("../../deno.json", import.meta.url)));
 /** A small one, so that tests of launchers do not change with the commands. */
@@ -56,7 +58,7 @@ Deno.test("release: every command of the command line has its task's permissions
     args: ["run", "-q", "-P=compute", fromFileUrl(new URL("../../main.ts", import.meta.url)), "--help"],
     stdout: "piped",
   }).output();
-  const named = [...new TextDecoder().decode(help.stdout).matchAll(/^ {2}(\w+) {2,}\S/gm)].map(([, name]) =>
+  const named = [...new TextDecoder().decode(help.stdout).matchAll(/^ {2}(\w+) +\S/gm)].map(([, name]) =>
     name
   );
   assert(named.length >= 9, named.join());
@@ -142,6 +144,41 @@ Deno.test("release: npm's launcher hands signals on, and ends as the command doe
     const { code } = await new Deno.Command("node", { args: [`${folder}/bin.js`], stdin: "null" }).output();
     assertEquals(code, 137);
   });
+});
+
+Deno.test("release: the npm package has the program, its declarations, the page and the model, and nothing else", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    await Deno.mkdir(join(folder, "js"));
+    for (const name of ["main.js", "mod.js", "mod.d.ts"]) {
+      await Deno.writeTextFile(join(folder, "js", name), "");
+    }
+    await writeMainPackage(fromFileUrl(new URL("../../", import.meta.url)), json, ["hono", "compy"], folder);
+    const { dependencies, optionalDependencies } = JSON.parse(
+      await Deno.readTextFile(join(folder, "package.json")),
+    );
+    assertEquals(Object.keys(dependencies), ["deno", "hono"]);
+    assertEquals(dependencies.deno, DENO_VERSION);
+    assertEquals([...new Set(Object.values(optionalDependencies))], [VERSION]);
+    const { files } = await pack(folder, folder);
+    const page = files.filter((path) => path.startsWith("routes/page/"));
+    assert(page.includes("routes/page/index.html") && page.includes("routes/page/app.js"), page.join());
+    assertEquals(page.filter((path) => !/\.(html|css|js|svg)$/.test(path)), []);
+    assertEquals(files.filter((path) => !page.includes(path)).sort(), [
+      "CHANGELOG.md",
+      "LICENSE",
+      "README.md",
+      "bin.js",
+      "deno.json",
+      "js/main.js",
+      "js/mod.d.ts",
+      "js/mod.js",
+      "models/demo.gguf",
+      "package.json",
+    ]);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
 });
 
 Deno.test("release: help and messages tell how an installed compy is started", () => {
