@@ -263,7 +263,7 @@ class Pull {
       });
     } catch (error) {
       if (error instanceof FileChanged) forgetUnnamed(pieces);
-      await unfinished.save().catch(() => {}); // the error before it says more
+      await unfinished.saveLast();
       if (error instanceof PullError && (error.code === "PULL_MODEL" || error.code === "PULL_CHECKSUM")) {
         await unfinished.remove(); // nothing of it is of use
       }

@@ -62,6 +62,8 @@ export class TestHub implements AsyncDisposable {
   readonly requests: SeenRequest[] = [];
   /** Bytes of files that were handed to the network. */
   sent = 0;
+  /** Of these no more are handed over than that, until it is raised. */
+  most = Infinity;
   readonly #options: TestHubOptions;
   readonly #hub: Deno.HttpServer<Deno.NetAddr>;
   readonly #cdn: Deno.HttpServer<Deno.NetAddr>;
@@ -196,9 +198,13 @@ export class TestHub implements AsyncDisposable {
       ? Math.min(fault.after, body.length)
       : body.length;
     let at = 0;
+    let gone = false;
     return new ReadableStream({
+      cancel: () => void (gone = true),
       pull: async (controller) => {
         if (delayMs !== undefined) await new Promise((resolve) => setTimeout(resolve, delayMs));
+        while (this.sent >= this.most && !gone) await new Promise((resolve) => setTimeout(resolve, 5));
+        if (gone) return;
         if (at < stop) {
           const chunk = body.subarray(at, Math.min(at + CHUNK, stop));
           at += chunk.length;

@@ -9,6 +9,9 @@ import { Ranges } from "./ranges.ts";
 const FOLDER = ".unfinished";
 const STATE = "state.json";
 const LOCK = "lock";
+/** Takes the room that the last state needs on a disk that is full. */
+const RESERVE = "reserve";
+const RESERVE_BYTES = 64 * 1024;
 
 /** A piece and what is here of it. */
 export interface Piece {
@@ -100,6 +103,7 @@ export class Unfinished {
     }
     this.pieces = pieces;
     await this.#removeOthers();
+    await Deno.writeFile(join(this.folder, RESERVE), new Uint8Array(RESERVE_BYTES));
     await this.save();
     return lost;
   }
@@ -114,6 +118,12 @@ export class Unfinished {
     }
     await writeWhole(join(this.folder, STATE), state);
     this.#saved = state;
+  }
+
+  /** As `save`, once nothing more is written; also where the disk is full. What is wrong then has been told already. */
+  async saveLast(): Promise<void> {
+    await Deno.remove(join(this.folder, RESERVE)).catch(() => {});
+    await this.save().catch(() => {});
   }
 
   /** What is here of the download, and where it comes from. */
