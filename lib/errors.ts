@@ -1,6 +1,6 @@
 import { EngineError } from "../engine/types.ts";
 import type { BatchErrorCode } from "../jobs/errors.ts";
-import { systemReason } from "./system_errors.ts";
+import { messageOf, systemReason } from "./system_errors.ts";
 
 /**
  * What went wrong, for programs. The first of these are also the `code` of the server's refusals:
@@ -138,6 +138,12 @@ export function modelFileError(cannot: string, error: unknown, advice = ""): unk
   if (reason === undefined) return toCompyError(error);
   const code = (error as Error).name === "NotCapable" ? "not_permitted" : "model_not_found";
   return new CompyError(code, `${cannot}: ${reason}${advice && `; ${advice}`}`, { cause: error });
+}
+
+/** What ended the loading of a model, where the system has refused one of its files too. */
+export function loadError(error: unknown): unknown {
+  if (systemReason(error) === undefined) return toCompyError(error);
+  return new CompyError("model_not_found", messageOf(error as Error), { cause: error });
 }
 
 /** What could not be done, and why; the system's reasons in words. */

@@ -7,7 +7,7 @@ import { ConstraintError, EngineError } from "../engine/types.ts";
 import { GrammarLibraryError } from "../ffi/grammar.ts";
 import { KernelError } from "../ffi/library.ts";
 import { BatchError } from "../jobs/errors.ts";
-import { CompyError, toCompyError } from "./errors.ts";
+import { CompyError, loadError, toCompyError } from "./errors.ts";
 
 Deno.test("errors of all parts become one class with their codes, messages and figures", () => {
   const cases: [error: Error, code: string][] = [
@@ -33,4 +33,18 @@ Deno.test("errors of all parts become one class with their codes, messages and f
   assertStrictEquals(toCompyError(bug), bug);
   const resumable = toCompyError(new BatchError("disk_full", "words", true)) as CompyError;
   assertEquals((resumable.cause as BatchError).resumable, true);
+});
+
+Deno.test("a model's file that Node or Deno cannot open is one that is not found", () => {
+  const ofNode = Object.assign(new Error("ENOENT: no such file or directory, open '/m.gguf'"), {
+    code: "ENOENT",
+  });
+  const ofDeno = new Deno.errors.NotFound("No such file or directory (os error 2): open '/m.gguf'");
+  for (const error of [ofNode, ofDeno]) {
+    const { code, message } = loadError(error) as CompyError;
+    assertEquals([code, message], [
+      "model_not_found",
+      'Cannot use "/m.gguf": there is no such file or folder',
+    ]);
+  }
 });

@@ -24,7 +24,7 @@ import {
   type Reranked,
   type RerankOptions,
 } from "./embed.ts";
-import { refuse, toCompyError } from "./errors.ts";
+import { loadError, refuse } from "./errors.ts";
 import { generate, type Generation } from "./generate.ts";
 import { type AnsweringModel, identifyModel } from "./identity.ts";
 import type { Message } from "./messages.ts";
@@ -316,7 +316,7 @@ export async function openModel(
     );
   } catch (error) {
     options.signal?.throwIfAborted();
-    throw toCompyError(error);
+    throw loadError(error);
   }
 }
 

@@ -12,6 +12,7 @@ const DEMO_MODEL = shipped("models/demo.gguf");
 export function modelPath(given: string | URL | undefined, advice = ""): string {
   const file = given ?? DEMO_MODEL;
   const path = typeof file === "string" ? file : fromFileUrl(file);
+  if (typeof Deno === "undefined") return path; // who reads it will say what is wrong with it
   const what = `Cannot load a model from "${path}"`;
   let info: Deno.FileInfo;
   try {
