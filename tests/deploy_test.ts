@@ -78,7 +78,8 @@ Deno.test("deploy/compy.service is sound, and its sandbox leaves less than 2 of 
     await Deno.writeTextFile(unit, text.replace("ExecStart=/opt/compy/compy", "ExecStart=/bin/true"));
     const verified = await tried("systemd-analyze", ["verify", unit]);
     if (!verified) return; // no systemd
-    assertEquals(verified, { code: 0, text: "" });
+    // Of other units of the machine it may say what it likes.
+    assertEquals(verified.text.split("\n").filter((line) => line.includes("compy")), []);
     const exposed = await tried("systemd-analyze", ["security", "--offline=true", "--threshold=20", unit]);
     assertEquals(exposed!.code, 0, exposed!.text);
     assertMatch(exposed!.text, /Overall exposure level for compy\.service: [01]\.\d/);
