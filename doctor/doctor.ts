@@ -1,3 +1,4 @@
+import { LibraryNotFound } from "../ffi/find.ts";
 import { checkAddress } from "./checks/address.ts";
 import { checkBandwidth } from "./checks/bandwidth.ts";
 import { checkCores } from "./checks/cores.ts";
@@ -42,6 +43,12 @@ export interface Diagnosis extends Finding {
   readonly check: string;
 }
 
+/** The kernels have a check of their own, and what to do is said there once. */
+function failure(error: unknown): Pick<Finding, "found" | "advice"> {
+  if (!(error instanceof LibraryNotFound)) return { found: reasonOf(error) };
+  return { found: `not known without the ${error.library.what}`, advice: "see there" };
+}
+
 /**
  * Looks at this machine and installation, one check after the other: some measure, and would disturb each other. What a check
  * throws is its finding.
@@ -51,7 +58,7 @@ export async function* diagnose(wanted: Wanted, world: World = thisMachine()): A
     try {
       yield { check, ...await run(world, wanted) };
     } catch (error) {
-      yield { check, status: "wrong", found: reasonOf(error) };
+      yield { check, status: "wrong", ...failure(error) };
     }
   }
 }

@@ -80,6 +80,13 @@ const CASES: readonly Case[] = [
     advice: "deno task build",
   },
   {
+    name: "a model that nobody can look into without kernels",
+    world: { measureModel: missing(KERNELS) },
+    check: "models",
+    status: "wrong",
+    found: "not known without the kernels",
+  },
+  {
     name: "no grammar library",
     world: { openGrammars: missing(GRAMMARS) },
     check: "grammars",

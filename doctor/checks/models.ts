@@ -1,3 +1,4 @@
+import { LibraryNotFound } from "../../ffi/find.ts";
 import type { Finding, Wanted, World } from "../types.ts";
 import { counted, reasonOf, size } from "../units.ts";
 
@@ -24,6 +25,7 @@ export async function checkModels(
       const { name, bytes } = await world.measureModel(path, wanted);
       fitting.push(`${name} (${size(bytes)})`);
     } catch (error) {
+      if (error instanceof LibraryNotFound) throw error; // which says nothing of the model
       refused.push({ path, reason: reasonOf(error) });
     }
   }
