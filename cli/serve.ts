@@ -147,7 +147,8 @@ async function serveSeveral(settings: ServeSettings): Promise<Served> {
     note,
     describe: (loaded) => note(describe(loaded, load.kvType)),
   });
-  note(`${models.list().length} models, each loaded when a request names it`);
+  const { length } = models.list();
+  note(`${length} model${length === 1 ? "" : "s"}, each loaded when a request names it`);
   const batches = { settings: servedIdentities(models, load), lanes: BATCH_LANES };
   return { models, batches, mayFail: !reloads };
 }
