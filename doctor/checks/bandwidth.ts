@@ -20,8 +20,8 @@ export async function checkBandwidth(
     };
   }
   const { readGbps, int8Gops, f32Gflops } = await world.measureLimits(threads);
-  const found = `${readGbps.toFixed(1)} GB/s read, ${int8Gops.toFixed(0)} x 10^9 int8 and ${
-    f32Gflops.toFixed(0)
+  const found = `${short(readGbps)} GB/s read, ${short(int8Gops)} x 10^9 int8 and ${
+    short(f32Gflops)
   } x 10^9 f32 operations a second; a model of 1 GB answers one request at ${
     readGbps.toFixed(0)
   } tokens a second at most`;
@@ -35,4 +35,8 @@ export async function checkBandwidth(
       "see that all memory channels have a module and that nothing else computes",
     figures,
   };
+}
+
+function short(value: number): string {
+  return value.toFixed(value < 10 ? 1 : 0);
 }
