@@ -70,12 +70,18 @@ export function findChoices(files: readonly RemoteFile[]): Choice[] {
     const stem = pieces[0].model.replace(/^.*\//, "").replace(/\.gguf$/i, "");
     return {
       name: stem,
-      quantisation: QUANTISATION.exec(stem)?.[1].toUpperCase() ?? "",
+      quantisation: quantisationOf(pieces[0].model),
       pieces: withOffsets(pieces),
       bytes: sizeOf(pieces.map(({ remote }) => remote)),
       missing: missingOf(pieces),
     };
   }).sort((a, b) => (a.bytes ?? 0) - (b.bytes ?? 0) || (a.name < b.name ? -1 : 1));
+}
+
+/** From the name, or else from the folder's. */
+function quantisationOf(model: string): string {
+  const names = model.replace(/\.gguf$/i, "").split("/").slice(-2).reverse();
+  return names.map((name) => QUANTISATION.exec(name)?.[1].toUpperCase()).find(Boolean) ?? "";
 }
 
 function placeOf(path: string): Place | undefined {

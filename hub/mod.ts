@@ -3,16 +3,7 @@ export { type Choice, labelOf, type RemotePiece } from "./choices.ts";
 export { PullError, type PullErrorCode } from "./errors.ts";
 export { type ListedModel, type ModelList, parseModelList, SHIPPED_LIST } from "./model_list.ts";
 export type { Offer, OfferedChoice } from "./offer.ts";
-export {
-  DEFAULT_CONNECTIONS,
-  DEFAULT_ENDPOINT,
-  MAX_CONNECTIONS,
-  offer,
-  pull,
-  type PulledModel,
-  type PullEvent,
-  type PullOptions,
-} from "./pull.ts";
+export { offer, pull } from "./pull.ts";
 export {
   listModels,
   type Receipt,
@@ -21,3 +12,11 @@ export {
   type Stored,
   type StoredModel,
 } from "./store.ts";
+export {
+  DEFAULT_CONNECTIONS,
+  DEFAULT_ENDPOINT,
+  MAX_CONNECTIONS,
+  type PulledModel,
+  type PullEvent,
+  type PullOptions,
+} from "./types.ts";

@@ -1,86 +1,25 @@
 import { join } from "@std/path";
 import type { Choice } from "./choices.ts";
-import { checkSpace, describeDiskError, type FreeSpace } from "./disk.ts";
+import { checkSpace, describeDiskError } from "./disk.ts";
 import { FileChanged, PullError } from "./errors.ts";
-import { judge, machineMemory, type Needs, type Verdict } from "./header.ts";
+import { judge, machineMemory, type Verdict } from "./header.ts";
 import { HubClient } from "./http.ts";
-import { type ModelList, parseSha256, SHIPPED_LIST } from "./model_list.ts";
+import { parseSha256, SHIPPED_LIST } from "./model_list.ts";
 import { quote } from "./names.ts";
 import { checkChoice, describeChoices, find, type Offer, refuseOpenChoice } from "./offer.ts";
-import { type Pace, Patience, sleep } from "./patience.ts";
+import { Patience, sleep } from "./patience.ts";
 import { parseEndpoint, parseSource, type Source, sourceText } from "./source.ts";
 import { finishPlacing, isComplete, place, readReceipt, type Receipt } from "./store.ts";
 import { Transfer } from "./transfer.ts";
+import {
+  DEFAULT_CONNECTIONS,
+  DEFAULT_ENDPOINT,
+  type PulledModel,
+  type PullEvent,
+  type PullOptions,
+} from "./types.ts";
 import { type Piece, removeUnfinished, Unfinished } from "./unfinished.ts";
 import { hashPiece } from "./verify.ts";
-
-/** Where models come from if nobody names another hub. */
-export const DEFAULT_ENDPOINT = "https://huggingface.co";
-export const DEFAULT_CONNECTIONS = 4;
-export const MAX_CONNECTIONS = 32;
-
-/** What happens while a model is pulled. Counts are of bytes, and `done` never becomes less. */
-export type PullEvent =
-  | {
-    readonly kind: "begin";
-    readonly name: string;
-    readonly source: string;
-    readonly files: readonly string[];
-    readonly bytes: number;
-    /** Of these, here from before. */
-    readonly kept: number;
-  }
-  | {
-    readonly kind: "needs";
-    readonly needs: Needs;
-    readonly free: number | undefined;
-    readonly fits: boolean;
-  }
-  | { readonly kind: "download" | "check"; readonly done: number; readonly total: number }
-  | { readonly kind: "note"; readonly message: string };
-
-export interface PullOptions {
-  /** `hf:OWNER/REPO[@REVISION][:FILE or quantisation]`, an https address, or a name in the list. */
-  readonly source: string;
-  /** The folder of models. */
-  readonly models: string;
-  /** Another hub, or a mirror of the default one. */
-  readonly endpoint?: string;
-  /** Shown to the hub, and to nobody else. */
-  readonly token?: string;
-  /** Names beside those of the shipped list. */
-  readonly list?: ModelList;
-  /** What the model is called here; by default as its file. */
-  readonly as?: string;
-  /** Of the file, in hex, where the hub does not say it. */
-  readonly sha256?: string;
-  /** Also what does not fit this machine, or what compy cannot run. */
-  readonly anyway?: boolean;
-  readonly connections?: number;
-  /** Asked where the source leaves a choice open. */
-  readonly choose?: (offer: Offer) => Promise<Choice>;
-  readonly onEvent?: (event: PullEvent) => void;
-  /** Stops, with its reason; what was downloaded is kept. */
-  readonly signal?: AbortSignal;
-  readonly pace?: Pace & { readonly stallMs?: number };
-  /** Bytes of memory that a model may take; by default what is free here. */
-  readonly freeMemory?: number;
-  /** Says how many bytes may be written to a folder. */
-  readonly freeSpace?: FreeSpace;
-}
-
-/** A model that is there now. */
-export interface PulledModel {
-  readonly name: string;
-  /** Of its first file. */
-  readonly path: string;
-  readonly bytes: number;
-  readonly receipt: Receipt;
-  /** Whether it was there before, in this version. */
-  readonly already: boolean;
-  /** Bytes of files that came over the network, also those that were of no use. */
-  readonly fetched: number;
-}
 
 const SAVE_MS = 500;
 /** Versions of a file, and wrong files, until it is given up. */
@@ -108,6 +47,8 @@ class Pull {
   readonly #patience: Patience;
   readonly #shown = { download: 0, check: 0 };
   #fetched = 0;
+  /** Whether it was told what is pulled. */
+  #begun = false;
 
   constructor(options: PullOptions) {
     const { source, list = {}, endpoint = DEFAULT_ENDPOINT, token, pace, sha256 } = options;
@@ -224,23 +165,25 @@ class Pull {
       }
       return undefined;
     }
-    const known = receipt.files.flatMap(({ parts }) => parts.map(({ sha256 }) => sha256));
-    const sameSource = repositoryOf(receipt.source) === repositoryOf(sourceText(this.#source));
+    const known = receipt.files.flatMap(({ parts }) => parts);
+    const sameOrigin = repositoryOf(receipt.source) === repositoryOf(sourceText(this.#source)) &&
+      choice.pieces[0].path === known[0].path;
     const same = choice.pieces.length === known.length &&
-      choice.pieces.every(({ sha256 }, i) => sha256 === undefined ? sameSource : sha256 === known[i]);
+      choice.pieces.every(({ sha256 }, i) => sha256 === undefined ? sameOrigin : sha256 === known[i].sha256);
     if (same && await isComplete(models, receipt)) return this.#pulled(choice.name, receipt, true);
-    if (sameSource) return undefined; // another version takes its place
+    if (sameOrigin) return undefined; // another version takes its place
     throw new PullError(
       "PULL_EXISTS",
-      `${
-        quote(choice.name)
-      } was pulled from ${receipt.source}: choose another name with --as NAME, or remove it first`,
+      `${quote(choice.name)} was pulled from ${receipt.source} (${
+        quote(known[0].path)
+      }): choose another name with ` +
+        `--as NAME, or remove it first`,
     );
   }
 
   /** Fetches and checks all pieces. Throws FileChanged, too. */
   async #download(unfinished: Unfinished, choice: Choice, commit: string | undefined): Promise<Receipt> {
-    const { models, signal, onEvent, freeSpace } = this.#options;
+    const { models, signal, freeSpace } = this.#options;
     const { kept, dropped } = await unfinished.begin(sourceText(this.#source), choice.pieces);
     const { pieces } = unfinished;
     if (dropped > 0) {
@@ -255,7 +198,15 @@ class Pull {
         const verdict = await judge(transfer, pieces);
         const bytes = sum(pieces, ({ size }) => size!);
         const files = [...new Set(pieces.map(({ remote }) => remote.file))];
-        onEvent?.({ kind: "begin", name: choice.name, source: sourceText(this.#source), files, bytes, kept });
+        this.#tell({
+          kind: "begin",
+          name: choice.name,
+          source: sourceText(this.#source),
+          files,
+          bytes,
+          kept,
+        });
+        this.#begun = true;
         this.#checkVerdict(verdict);
         await checkSpace(models, bytes - sum(pieces, ({ done }) => done.bytes), freeSpace);
         const hashes = await this.#fetchRight(transfer, pieces, both);
@@ -286,7 +237,7 @@ class Pull {
 
   /** Before more than headers is fetched. Throws PullError for what cannot run here. */
   #checkVerdict(verdict: Verdict): void {
-    const { anyway, onEvent, freeMemory: free = machineMemory() } = this.#options;
+    const { anyway, freeMemory: free = machineMemory() } = this.#options;
     if ("refusal" in verdict) {
       if (!anyway) {
         throw new PullError(
@@ -300,7 +251,7 @@ class Pull {
     const { needs } = verdict;
     const bytes = needs.weights + needs.rest;
     const fits = free === undefined || bytes <= free;
-    onEvent?.({ kind: "needs", needs, free, fits });
+    this.#tell({ kind: "needs", needs, free, fits });
     if (fits || anyway) return;
     throw new PullError(
       "PULL_MEMORY",
@@ -353,18 +304,26 @@ class Pull {
     const files = [...Map.groupBy(named, ({ piece }) => piece.remote.file)].map(([name, parts]) => ({
       name,
       size: sum(parts, ({ piece }) => piece.size!),
-      parts: parts.map(({ piece, sha256 }) => ({ sha256, promised: piece.remote.sha256 !== undefined })),
+      parts: parts.map(({ piece: { remote }, sha256 }) => ({
+        path: remote.path,
+        sha256,
+        promised: remote.sha256 !== undefined,
+      })),
     }));
     return { source: sourceText(this.#source), commit, pulled: new Date().toISOString(), files };
   }
 
   #progress(kind: "download" | "check", done: number, total: number): void {
     this.#shown[kind] = Math.max(this.#shown[kind], done);
-    this.#options.onEvent?.({ kind, done: Math.min(total, this.#shown[kind]), total });
+    if (this.#begun) this.#tell({ kind, done: Math.min(total, this.#shown[kind]), total });
   }
 
   #note(message: string): void {
-    this.#options.onEvent?.({ kind: "note", message });
+    this.#tell({ kind: "note", message });
+  }
+
+  #tell(event: PullEvent): void {
+    this.#options.onEvent?.(event);
   }
 }
 

@@ -2,7 +2,8 @@ import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/
 import { join } from "@std/path";
 import { splitGguf } from "../tests/split_gguf.ts";
 import { PullError } from "./errors.ts";
-import { offer, pull, type PullEvent, type PullOptions } from "./pull.ts";
+import { offer, pull } from "./pull.ts";
+import type { PullEvent, PullOptions } from "./types.ts";
 import { listModels, removeModel } from "./store.ts";
 import { type Fault, type SeenRequest, TestHub, type TestHubOptions } from "./testing_hub.ts";
 import { sha256, testModel } from "./testing_models.ts";
@@ -67,7 +68,7 @@ Deno.test("pull: a model arrives whole, each byte once, and is there when asked 
     const { name, path, bytes, already, fetched, receipt } = await run();
     assertEquals([name, path, bytes, already], ["Tiny-Q8_0", join(folder, FILE), MODEL.length, false]);
     assertEquals([fetched, hub.sent], [MODEL.length, MODEL.length]);
-    assertEquals(receipt.files[0].parts, [{ sha256: sha256(MODEL), promised: true }]);
+    assertEquals(receipt.files[0].parts, [{ path: FILE, sha256: sha256(MODEL), promised: true }]);
     await assertHas(folder, MODEL);
     assertEquals((await listModels(folder)).unfinished, []);
     const kinds = new Set(events.map(({ kind }) => kind));
@@ -215,7 +216,7 @@ Deno.test("pull: without hash and version nothing of another day is taken over",
       const { fetched, receipt } = await run({ source });
       await assertHas(folder, MODEL);
       assertEquals(fetched === MODEL.length, nameless);
-      assertEquals(receipt.files[0].parts, [{ sha256: sha256(MODEL), promised: false }]);
+      assertEquals(receipt.files[0].parts, [{ path: FILE, sha256: sha256(MODEL), promised: false }]);
     }, { nameless });
   }
 });
@@ -329,6 +330,18 @@ Deno.test("pull: a file of another origin keeps its name", async () => {
     await refusal(removeModel(folder, "../x"), "PULL_SOURCE");
     await refusal(removeModel(folder, "nobody"), "PULL_NOT_FOUND");
   }, { repositories });
+});
+
+Deno.test("pull: two files of a repository with the same name keep apart", async () => {
+  const files = { "Q8_0/Tiny.gguf": MODEL, "Q4_0/Tiny.gguf": SMALLER };
+  await withHub(async ({ folder, run }) => {
+    await run({ source: SOURCE });
+    const message = await refusal(run({ source: `hf:${REPO}:Q4_0` }), "PULL_EXISTS");
+    assertStringIncludes(message, `was pulled from ${SOURCE} ("Q8_0/Tiny.gguf")`);
+    await run({ source: `hf:${REPO}:Q4_0`, as: "Tiny-Q4_0" });
+    await assertHas(folder, MODEL, "Tiny.gguf");
+    await assertHas(folder, SMALLER, "Tiny-Q4_0.gguf");
+  }, { repositories: { [REPO]: files } });
 });
 
 Deno.test("pull: a new version takes the place of the one that was pulled", async () => {

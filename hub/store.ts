@@ -18,7 +18,8 @@ const RECEIPT = z.object({
   files: z.array(z.object({
     name: z.string().refine((name) => isSafePath(name) && !name.includes("/")),
     size: z.number(),
-    parts: z.array(z.object({ sha256: z.string(), promised: z.boolean() })),
+    /** What was put together: of most files one. `promised`: the hash was known before. */
+    parts: z.array(z.object({ path: z.string(), sha256: z.string(), promised: z.boolean() })).min(1),
   })).min(1),
 });
 

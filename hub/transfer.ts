@@ -116,8 +116,8 @@ export class Transfer implements Disposable {
     let to: number;
     try {
       if (response.status === 200) {
+        if (start > 0) this.#refuseWhole(piece, url); // whatever it is: also the page of a network that wants a log-in
         this.#checkVersion(piece, answer, wholeLength(answer, piece));
-        if (start > 0) this.#refuseWhole(piece, url);
         to = piece.size!;
       } else {
         const range = contentRange(answer, start, end, piece);

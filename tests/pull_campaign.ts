@@ -98,6 +98,8 @@ class Download {
   readonly #file: string;
   readonly #repo: string;
   readonly #bytes: Uint8Array<ArrayBuffer>;
+  /** Whether a hub promises its hash; of a plain address nobody does, and what it answers is final. */
+  readonly #promised: boolean;
   readonly #faults: Record<string, number>;
   #hub: TestHub | undefined;
   #asked = 0;
@@ -110,6 +112,7 @@ class Download {
     this.#mishap = this.#draw();
     const size = SMALLEST * (LARGEST / SMALLEST) ** (below(this.#random, 1000) / 1000);
     this.#bytes = testModel(seed, size);
+    this.#promised = this.#mishap === "corrupt" || seed % 5 > 0;
     this.#repo = `me/m${seed}-GGUF`;
     this.#file = `m${seed}-Q8_0.gguf`;
     this.#when = below(this.#random, Math.ceil(this.#bytes.length / 2 ** 20));
@@ -122,9 +125,7 @@ class Download {
       delayMs: this.#mishap === "kill" ? SLOW_MS : undefined,
     });
     this.#hub = hub;
-    // An address without a hash, too: whoever changes bytes of those is not found out.
-    const promised = this.#mishap === "corrupt" || this.seed % 5 > 0;
-    const source = promised ? `hf:${this.#repo}:Q8_0` : `${hub.cdn}/${this.#repo}/${this.#file}`;
+    const source = this.#promised ? `hf:${this.#repo}:Q8_0` : `${hub.cdn}/${this.#repo}/${this.#file}`;
     const options = { source, models, endpoint: hub.endpoint, pace: PACE, freeMemory: 1e9 };
     if (this.#mishap !== "none") this.#count(`download: ${this.#mishap}`);
     let fetched = 0;
@@ -193,7 +194,10 @@ class Download {
     const bytes = range ? Math.min(range[1], this.#bytes.length) - range[0] : this.#bytes.length;
     let drawn = below(this.#random, 1000);
     for (const [permille, make] of FAULTS) {
-      if (drawn < permille) return this.#met(make(this.#random, bytes));
+      if (drawn < permille) {
+        const fault = make(this.#random, bytes);
+        return this.#promised || !isFinal(fault) ? this.#met(fault) : undefined;
+      }
       drawn -= permille;
     }
     return this.#mishap === "no ranges" ? { kind: "ignore range" } : undefined;
@@ -216,6 +220,11 @@ class Download {
   #count(what: string): void {
     this.#faults[what] = (this.#faults[what] ?? 0) + 1;
   }
+}
+
+/** What an address that nobody redirected to may mean as it says. */
+function isFinal(fault: Fault): boolean {
+  return fault.kind === "page" || (fault.kind === "status" && fault.status < 408);
 }
 
 function below(random: Random, n: number): number {
