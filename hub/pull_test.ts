@@ -153,6 +153,15 @@ Deno.test("pull: a server without ranges sends the file once; resuming costs wha
   });
 });
 
+Deno.test("pull: the page of a log-in in the middle does not cost what came before", async () => {
+  let number = 0;
+  await withHub(async ({ hub, folder, run }) => {
+    const { fetched } = await run({ source: `${hub.cdn}/${REPO}/${FILE}` });
+    assertEquals(fetched, MODEL.length);
+    await assertHas(folder, MODEL);
+  }, { fault: ({ host }) => host === "cdn" && number++ === 2 ? { kind: "page" } : undefined });
+});
+
 Deno.test("pull: a file that changes in the middle is fetched in its new version", async () => {
   for (const source of [SOURCE, "url"]) {
     let hub: TestHub;
