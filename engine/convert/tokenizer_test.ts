@@ -171,9 +171,37 @@ Deno.test("tokenizer: Gemma's cut at blanks changes nothing, and no blank is put
 
 const WRONG: Record<string, [tokenizer: object, config: object, words: string]> = {
   "another model": [
+    { ...BPE, model: { ...MODEL, type: "WordLevel" } },
+    CONFIG,
+    'because of others WordPiece and Unigram are converted (got "WordLevel")',
+  ],
+  "a Unigram vocabulary without scores": [
     { ...BPE, model: { ...MODEL, type: "Unigram" } },
     CONFIG,
-    'because of others only WordPiece is converted (got "Unigram")',
+    "an array of tokens and scores",
+  ],
+  "a Unigram vocabulary with a token twice": [
+    { model: { type: "Unigram", vocab: [["a", 0], ["a", -1]] } },
+    CONFIG,
+    "each token once",
+  ],
+  "a Unigram model with bytes": [
+    { model: { type: "Unigram", vocab: [["a", 0]], byte_fallback: true } },
+    {},
+    "byte_fallback",
+  ],
+  "a Unigram model that cuts words otherwise": [
+    { model: { type: "Unigram", vocab: [["a", 0]] }, pre_tokenizer: { type: "Whitespace" } },
+    {},
+    'the step "Whitespace"',
+  ],
+  "a Unigram table of characters that is none": [
+    {
+      model: { type: "Unigram", vocab: [["a", 0]] },
+      normalizer: { type: "Precompiled", precompiled_charsmap: "?" },
+    },
+    {},
+    "in base64",
   ],
   "no model": [{ ...BPE, model: null }, CONFIG, `key "model"`],
   "another normalizer": [{ ...BPE, normalizer: { type: "Lowercase" } }, CONFIG, `"Lowercase"`],
