@@ -7,8 +7,8 @@ import type { Vocabulary } from "./vocabulary.ts";
 const NONE = new Uint8Array(0);
 const BLANK = 0x20;
 
-/** How the text of a normal token is written. */
-export type Spelling = "bytes" | "blank marks";
+/** How the text of a normal token is written: in codes of bytes, with marks for blanks, or as it is, where texts lose their white space. */
+export type Spelling = "bytes" | "blank marks" | "words";
 
 /** From tokens to bytes and text. */
 export class Decoder {
@@ -31,7 +31,7 @@ export class Decoder {
     switch (types[token]) {
       case TOKEN_TYPE.NORMAL:
         if (this.spelling === "bytes") return bytesOfCodes(text);
-        return this.#utf8.encode(text.replaceAll(BLANK_MARK, " "));
+        return this.#utf8.encode(this.spelling === "words" ? text : text.replaceAll(BLANK_MARK, " "));
       case TOKEN_TYPE.BYTE:
         return Uint8Array.of(parseInt(text.slice(3, 5), 16));
       case TOKEN_TYPE.USER_DEFINED:

@@ -58,7 +58,9 @@ function spmParts(tables: VocabularyTables, metadata: Metadata): Parts {
 }
 
 function bpeParts(tables: VocabularyTables, metadata: Metadata): Parts {
-  return bytePairParts(tables, metadata, preTokenizer(metadata.getString("tokenizer.ggml.pre", "default")));
+  const rules = preTokenizer(metadata.getString("tokenizer.ggml.pre", "default"));
+  const lowercase = metadata.getBoolean("tokenizer.ggml.normalizer.lowercase", false);
+  return bytePairParts(tables, metadata, { ...rules, lowercase });
 }
 
 function bytePairParts(tables: VocabularyTables, metadata: Metadata, rules: PreTokenizer): Parts {
@@ -70,7 +72,7 @@ function bytePairParts(tables: VocabularyTables, metadata: Metadata, rules: PreT
     decoder: new Decoder(vocabulary, rules.spelling, false),
     ...around(vocabulary, metadata, { bos: rules.addBos, eos: false }, rules.alwaysBos),
     blankFirst: false,
-    shrinks: false,
+    shrinks: rules.spelling === "words",
   };
 }
 

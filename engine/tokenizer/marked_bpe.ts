@@ -6,11 +6,12 @@ import type { PreTokenizer } from "./pre_tokenizers.ts";
 import { BLANK_MARK, wordEnd } from "./spm.ts";
 import { splitText } from "./stage.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
+import { lowerOf, runOf, runWithout, SPACE } from "./unicode.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
 /**
- * Byte-pair encoding by merges over characters, blanks written as blank marks: what is no token falls back to tokens
- * for its bytes. Gemma 4's.
+ * Byte-pair encoding by merges over characters: what is no token falls back to tokens for its bytes. Blanks are written as blank
+ * marks, as in Gemma 4's, or texts are cut at white space, which goes.
  */
 export class MarkedBpeEncoder {
   readonly #pairs: PairTable;
@@ -34,6 +35,7 @@ export class MarkedBpeEncoder {
 
   /** Appends the tokens of a well-formed text without special tokens; leaves off past `atMost` tokens. */
   encode(text: string, tokens: number[], atMost: number): void {
+    if (this.preTokenizer.spelling === "words") return this.#encodeWords(text, tokens, atMost);
     const marked = text.replaceAll(" ", BLANK_MARK);
     let start = 0;
     for (const stop of splitText(this.preTokenizer.stages, marked)) {
@@ -43,6 +45,16 @@ export class MarkedBpeEncoder {
         if (tokens.length > atMost) return;
         start = end;
       }
+    }
+  }
+
+  #encodeWords(text: string, tokens: number[], atMost: number): void {
+    let start = runOf(SPACE, text, 0, text.length);
+    while (start < text.length && tokens.length <= atMost) {
+      const end = runWithout(SPACE, text, start, text.length);
+      const word = text.slice(start, end);
+      this.#append(this.preTokenizer.lowercase ? small(word) : word, tokens);
+      start = runOf(SPACE, text, end, text.length);
     }
   }
 
@@ -84,4 +96,9 @@ export class MarkedBpeEncoder {
       if (token !== undefined) tokens.push(token);
     }
   }
+}
+
+/** Letter by letter, as llama.cpp has it. */
+function small(word: string): string {
+  return Array.from(word, (character) => String.fromCodePoint(lowerOf(character.codePointAt(0)!))).join("");
 }

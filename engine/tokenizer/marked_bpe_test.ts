@@ -81,3 +81,13 @@ Deno.test("Phi-3's control tokens take the white space after them along, and a m
     [a, blank, line, BOS, line, blank, a, 0, blank, b],
   );
 });
+
+Deno.test("words without their white space, and in small letters where the file says so", () => {
+  const words = (values = {}) => gemma({ "ggml.model": "gpt2", "ggml.pre": "whitespace", ...values });
+  assertEquals(words().encode("  ab\n\u3000 a "), ["ab", "a"].map(id));
+  assertEquals(words().encode("Ab"), [id("<0x41>"), id("b")]);
+  assertEquals(words({ "ggml.normalizer.lowercase": true }).encode("Ab É"), ["ab", "é"].map(id));
+  assertEquals(words().decode(words().encode("ab ▁a")), "ab▁a");
+  const endless = words().encode(" ".repeat(100_000) + "a");
+  assertEquals(endless, [id("a")]);
+});

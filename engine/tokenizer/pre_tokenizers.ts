@@ -39,6 +39,8 @@ export interface PreTokenizer {
   /** BOS comes first whatever the file says: early files of such a model say that it does not. */
   readonly alwaysBos: boolean;
   readonly spelling: Spelling;
+  /** Of words: capital letters become small ones. */
+  readonly lowercase?: boolean;
 }
 
 interface Rules extends Partial<PreTokenizer> {
@@ -120,6 +122,7 @@ const RULES: readonly Rules[] = [
     alwaysBos: true,
   },
   { names: "sarvam-moe", ...LINES },
+  { names: "whitespace", stages: [], spelling: "words" },
   {
     names: "default",
     stages: [isolate(punctuationRun("$+<=>^~|")), gpt2Words, numbers, digitTriples],
