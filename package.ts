@@ -30,3 +30,10 @@ export function shippedModule(path: string): URL {
 export function platformPackage(os: string, cpu: string): string {
   return `@${NAME}/${os}-${cpu}`;
 }
+
+/** The kernels as WebAssembly: among what is shipped or, of a bundle that a browser fetches, beside it. */
+export function wasmModule(): URL {
+  return FROM_SOURCE || import.meta.url.startsWith("file:")
+    ? shipped("engine/backend/wasm/compy.wasm")
+    : new URL("./compy.wasm", import.meta.url);
+}

@@ -130,7 +130,7 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
     maxRows: Math.max(MAX_ROWS, most, isEncoder(plan) ? shape.prefill : 0),
     maxLogitRows: Math.max(most, together),
   };
-  checkMemory(plan, size, options);
+  await checkMemory(plan, size, options);
   const { backend, choice } = await prepareBackend(file, plan, size, options);
   const loadMs = performance.now() - start;
   try {
@@ -274,11 +274,11 @@ async function measureDecode(
 
 /** Many prompts together, and one as long as all of them, in turn. */
 /** Throws MemoryError where the weights and what is measured do not fit into what is free, as serving does. */
-function checkMemory(plan: Plan, size: CompileOptions, options: BenchOptions): void {
+async function checkMemory(plan: Plan, size: CompileOptions, options: BenchOptions): Promise<void> {
   const free = options.backend === "webgpu" ? undefined : options.freeBytes ?? freeMemory();
   if (free === undefined) return;
   const needs = {
-    weights: weightBytes(plan, options),
+    weights: await weightBytes(plan, options),
     activations: planScratch(plan, size.maxRows, size.maxLogitRows).arenaBytes,
     states: (size.stateSlots ?? 0) * stateBytes(plan),
     kv: size.kvBlocks * kvBlockBytes(plan),
@@ -293,7 +293,7 @@ function checkMemory(plan: Plan, size: CompileOptions, options: BenchOptions): v
       } are left for them`,
     ]
     : [];
-  throw shortage(needs, free, fits);
+  throw shortage(needs, { free }, fits);
 }
 
 async function measureTogether(

@@ -1,4 +1,4 @@
-import type { CpuBackend } from "../engine/backend/cpu/cpu.ts";
+import type { KernelBackend } from "../engine/backend/choose.ts";
 import type { MachineLimits } from "../engine/plan/cost.ts";
 import type { Plan, PlanTensor } from "../engine/plan/plan.ts";
 import { opFloor, opLabel } from "./floors.ts";
@@ -22,7 +22,7 @@ export interface Profile {
 
 /** Runs once and reads the backend's clock of each op. */
 export async function profile(
-  backend: CpuBackend,
+  backend: KernelBackend,
   plan: Plan,
   sample: Sample,
   run: () => Promise<unknown>,

@@ -32,7 +32,7 @@ export function natsFlags(flags: Flags, fallback?: string): NatsTarget | undefin
 export function workersBackend(backend: EngineOptions["backend"]): AnsweringModel["backend"] {
   if (backend !== "auto") return backend;
   throw new UsageError(
-    '--backend must be cpu or webgpu with --nats (got "auto"): all workers must have the same',
+    '--backend must be cpu, wasm or webgpu with --nats (got "auto"): all workers must have the same',
   );
 }
 

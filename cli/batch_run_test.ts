@@ -239,7 +239,7 @@ Deno.test("batch: wrong usage is exit code 2 and says what is right", async () =
     ["run in.jsonl --out o --order size", '--order must be input or completed (got "size")'],
     [
       "run in.jsonl --out o --nats host --backend auto",
-      '--backend must be cpu or webgpu with --nats (got "auto")',
+      '--backend must be cpu, wasm or webgpu with --nats (got "auto")',
     ],
   ];
   for (const [args, words] of cases) {

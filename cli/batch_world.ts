@@ -92,7 +92,8 @@ export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one 
   --kv-mb N        memory for the KV cache, in units of 10^6 bytes; lines take it as they grow, and wait where it runs out
                    (default: what --parallel lines of --ctx tokens need; without --parallel as much of that as fits)
   --threads N      threads that compute (default: one a core)
-  --backend NAME   cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
+  --backend NAME   cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
+                   wasm where there are no native kernels)
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
   --pooling P      how a text becomes one vector: mean, cls, last or rank (default: what the file says, or else last, of encoders mean)

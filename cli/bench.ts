@@ -37,7 +37,8 @@ Usage: deno task bench [options]
                  its own clock, beside the time in which their weights could be copied, and what recording them takes
   --threads N    threads that compute (default: one a core)
   --isa NAME     instruction set (default: the best that this CPU has)
-  --backend NAME cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
+  --backend NAME cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
+                 wasm where there are no native kernels)
   --arithmetic A of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --kv-type T    of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
   --json         one JSON object: {"model", "architecture", "backend", "choice", "isa", "threads", "kv": {"type", "bytes_per_token"},
@@ -171,7 +172,7 @@ function describe({ kv, weights, limits, rows, profile, ...head }: BenchReport):
     `${head.rssMb.toFixed(0)} MB resident`,
     `weights: ${megabytes(weights.bytes)}, of which a token reads ${megabytes(weights.token)}`,
     `KV cache in ${kv.type}: ${kv.bytesPerToken} bytes a token`,
-    head.backend === "cpu"
+    head.backend !== "webgpu"
       ? `this machine: reads ${limits.readGbps.toFixed(1)} GB/s, int8 ${limits.int8Gops.toFixed(0)} GOPS, ` +
         `f32 ${limits.f32Gflops.toFixed(0)} GFLOPS`
       : `this GPU: copies ${limits.readGbps.toFixed(1)} GB/s`,

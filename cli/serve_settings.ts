@@ -58,7 +58,8 @@ export const SERVE_SETTINGS = {
   }),
   threads: count({ min: 1, max: MAX_THREADS, help: "threads that compute (default: one a core)" }),
   backend: choice("NAME", BACKENDS, {
-    help: "cpu, webgpu, or auto: the GPU if it measures faster (default cpu)",
+    help:
+      "cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu, or wasm where there are no native kernels)",
   }),
   arithmetic: choice("A", ARITHMETICS, {
     help: "of the GPU's matrix products: f32, f16-activations or f16 (default f32)",

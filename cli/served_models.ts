@@ -21,7 +21,9 @@ export async function openPool(
 ) {
   const { values: { model, models: folder, alias, memoryMb, idleUnload } } = settings;
   if (host.load.backend === "auto") {
-    throw new UsageError("--backend auto measures one model at the start; with several say cpu or webgpu");
+    throw new UsageError(
+      "--backend auto measures one model at the start; with several say cpu, wasm or webgpu",
+    );
   }
   try {
     return await openModels({

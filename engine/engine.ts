@@ -4,7 +4,13 @@ import type { ChatForm } from "./chat/types.ts";
 import { Embeddings } from "./embeddings.ts";
 import { EngineLife } from "./engine_life.ts";
 import { EventStream } from "./event_stream.ts";
-import { type Constraint, ConstraintError, type Grammar, type Grammars } from "./grammar/types.ts";
+import {
+  type Constraint,
+  ConstraintError,
+  ConstraintsMissing,
+  type Grammar,
+  type Grammars,
+} from "./grammar/types.ts";
 import { longestSequence } from "./kv_blocks.ts";
 import {
   addForced,
@@ -289,6 +295,7 @@ export class LlmEngine implements Engine {
     try {
       return await this.#grammars.compile(constraint);
     } catch (error) {
+      if (error instanceof ConstraintsMissing) throw new EngineError("not_supported", error.message);
       // Grammars that were closed meanwhile have no say of their own.
       if (!(error instanceof ConstraintError)) throw this.#refusal ?? error;
       throw new EngineError("invalid_constraint", error.message);

@@ -1,4 +1,4 @@
-import { createHash, type Hash } from "node:crypto";
+import type { Hash } from "node:crypto";
 import type { ByteSource, OpenSource } from "./gguf/byte_source.ts";
 import { openGguf } from "./gguf/reader.ts";
 import type { GgufFile, TensorInfo } from "./gguf/types.ts";
@@ -23,6 +23,7 @@ const PAGES = 8;
  */
 export async function fingerprintModel(path: string, open?: OpenSource): Promise<ModelFingerprint> {
   const gguf = await openGguf(path, open);
+  const { createHash } = process.getBuiltinModule("node:crypto"); // a browser reads this file too, and has no such module
   const [weights, chatTemplate] = [createHash("sha256"), createHash("sha256")];
   for (const [key, value] of gguf.metadata.entries) {
     // The same model in one file or in several.

@@ -1,5 +1,3 @@
-import process from "node:process";
-
 /** What the system says about memory, in bytes. */
 export interface MemoryFigures {
   /** Of the whole machine: what programs can still get, the file cache included. */
@@ -27,7 +25,7 @@ export function freeMemory(figures: MemoryFigures | undefined = systemFigures())
  * too, which is not asked for.
  */
 function systemFigures(): MemoryFigures | undefined {
-  if (Deno.build.os !== "linux") return undefined;
+  if (typeof Deno === "undefined" || Deno.build.os !== "linux") return undefined;
   const { state } = Deno.permissions.querySync({ name: "sys", kind: "systemMemoryInfo" });
   if (state !== "granted") return undefined;
   return {

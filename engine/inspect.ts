@@ -105,14 +105,14 @@ async function describePlan(
     const kvType = options.kvType ?? DEFAULT_KV_TYPE;
     const plan = withKvType(buildPlan(file, await readRopeFactors(file)), kvType);
     const { contextLength, limits, memory: { kv, states, activations } } = engineSize(plan, options);
-    const memory = { weights: weightBytes(plan, {}), kv, states, scratch: activations };
+    const memory = { weights: await weightBytes(plan, {}), kv, states, scratch: activations };
     return {
       contextLength,
       parallel: limits.parallel,
       kvType,
       layers: layerKinds(plan),
       memory,
-      tokenWeights: tokenWeightBytes(plan),
+      tokenWeights: await tokenWeightBytes(plan),
       free: freeMemory(),
       leftOut: leftOutParts(file, plan),
       text: printPlan(plan),

@@ -1,7 +1,7 @@
 import { buildPlan, poolingOf, readRopeFactors } from "./architectures/registry.ts";
 import { type Arithmetic, type BackendName, KV_BLOCK_TOKENS, type KvType } from "./backend/backend.ts";
-import { type AnyBackend, prepareBackend } from "./backend/choose.ts";
-import { CpuBackend } from "./backend/cpu/cpu.ts";
+import { type AnyBackend, defaultBackend, packedBytes, prepareBackend } from "./backend/choose.ts";
+import { MOST_BYTES } from "./backend/wasm/module.ts";
 import { createChatForm } from "./chat/chat_form.ts";
 import { LlmEngine } from "./engine.ts";
 import { fingerprintModel } from "./fingerprint.ts";
@@ -30,7 +30,7 @@ import { createNames, sha256 } from "./prompt_cache/names.ts";
 import { type OpenedStore, openStore } from "./prompt_cache/open.ts";
 import type { PromptKeeping } from "./prompt_cache/types.ts";
 import type { EngineLimits } from "./scheduler.ts";
-import { type EngineSize, engineSize, type SizeOptions } from "./size.ts";
+import { type EngineSize, engineSize, type MemoryBounds, type SizeOptions } from "./size.ts";
 import { createChatTemplate } from "./tokenizer/chat_template.ts";
 import { createRankTemplate } from "./tokenizer/rank_template.ts";
 import { createTokenizer } from "./tokenizer/tokenizer.ts";
@@ -38,6 +38,8 @@ import type { Tokenizer } from "./tokenizer/types.ts";
 import type { Engine } from "./types.ts";
 
 export { freeMemory } from "./free_memory.ts";
+export { defaultBackend } from "./backend/choose.ts";
+export { blobSource, type OpenSource } from "./gguf/byte_source.ts";
 export { checkConstraint } from "./grammar/check.ts";
 
 export interface LoadOptions extends SizeOptions {
@@ -115,7 +117,8 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
 }
 
 /** Reads a model file's header, checks it and says what its engine will take. Throws GgufError and MemoryError. */
-export async function measureModel(options: LoadOptions): Promise<MeasuredModel> {
+export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
+  const options = { ...given, backend: given.backend ?? defaultBackend(given.warn) };
   const file = await openGguf(options.model, options.open);
   const version = versionOf(options);
   const pooling = poolingOf(file, options.pooling);
@@ -125,9 +128,8 @@ export async function measureModel(options: LoadOptions): Promise<MeasuredModel>
   if (wanted > plan.contextLength) {
     options.warn?.(`A context of ${wanted} tokens is cut to ${plan.contextLength}, the model's own`);
   }
-  const weights = weightBytes(plan, options);
-  const free = options.backend === "webgpu" ? undefined : options.freeBytes ?? freeMemory();
-  const size = engineSize(plan, options, free === undefined ? undefined : { free, weights });
+  const weights = await weightBytes(plan, options);
+  const size = engineSize(plan, options, boundsOf(options, weights));
   return {
     memory: { ...size.memory, weights },
     contextLength: size.contextLength,
@@ -143,6 +145,15 @@ export async function measureModel(options: LoadOptions): Promise<MeasuredModel>
       return await withPrompts(measured, { ...options, signal });
     },
   };
+}
+
+/** What the model has to keep to; undefined where nobody knows. */
+function boundsOf({ backend, freeBytes }: LoadOptions, weights: number): MemoryBounds | undefined {
+  if (backend === "webgpu") return undefined;
+  const free = freeBytes ?? freeMemory();
+  const within = backend === "wasm" && MOST_BYTES < (free ?? Infinity);
+  if (within) return { free: MOST_BYTES, weights, room: "WebAssembly's 32-bit memory has room for" };
+  return free === undefined ? undefined : { free, weights };
 }
 
 /** Opens the store of prompts before anything large is read. */
@@ -185,7 +196,7 @@ async function loadMeasured(
     contextLength,
     vocabSize: plan.vocabSize,
     created: Math.floor(Date.now() / 1000),
-    pooled: backend.info.name === "cpu"
+    pooled: backend.info.name !== "webgpu"
       ? { kind: pooling, size: pooledColumns(plan), encoder: isEncoder(plan) }
       : undefined,
   };
@@ -221,7 +232,7 @@ function openPromptStore(
   { folder, bytes, keepMs }: PromptCacheOptions,
   { backend = "cpu", warn }: LoadOptions,
 ): Promise<OpenedStore> {
-  if (backend !== "cpu") {
+  if (backend !== "cpu" && backend !== "wasm") {
     const advice = "leave out --cache-disk, or compute with --backend cpu";
     throw new Error(`Prompts are kept on a disk with the CPU backend only (got "${backend}"): ${advice}`);
   }
@@ -233,7 +244,7 @@ async function promptKeeping(
   { model, open, promptCache }: LoadOptions,
   { plan, backend, opened }: Pick<Measured, "plan"> & { backend: AnyBackend; opened: OpenedStore },
 ): Promise<PromptKeeping> {
-  if (!(backend instanceof CpuBackend)) {
+  if (!("kernelsDigest" in backend)) {
     throw new Error("Prompts are kept on a disk with the CPU backend only");
   }
   const size = { kvBlocks: 1, stateSlots: 1, maxRows: 1, maxLogitRows: 1 };
@@ -311,24 +322,20 @@ export function fileVersion(path: string): string {
 }
 
 /** Bytes of the weights as the backend holds them; on a GPU about as in the file. */
-export function weightBytes(plan: Plan, { backend, isa }: Pick<LoadOptions, "backend" | "isa">): number {
-  if (backend === "webgpu") return plan.tensors.reduce((sum, { info }) => sum + info.byteLength, 0);
-  const kernels = new CpuBackend({ threads: 1, isa });
-  try {
-    return kernels.packedBytes(plan);
-  } finally {
-    kernels.close();
-  }
+export async function weightBytes(
+  plan: Plan,
+  options: Pick<LoadOptions, "backend" | "isa">,
+): Promise<number> {
+  const bytes = options.backend === "webgpu"
+    ? plan.tensors.map(({ info }) => info.byteLength)
+    : await packedBytes(plan, options);
+  return bytes.reduce((sum, bytes) => sum + bytes, 0);
 }
 
 /** Bytes of the CPU's packed weights that a step of one token reads for its logits: of experts, those that it chooses. */
-export function tokenWeightBytes(plan: Plan): number {
-  const kernels = new CpuBackend({ threads: 1 });
-  try {
-    return activeBytes(planCost(plan, (tensor) => kernels.tensorBytes(tensor)));
-  } finally {
-    kernels.close();
-  }
+export async function tokenWeightBytes(plan: Plan): Promise<number> {
+  const bytes = await packedBytes(plan, {});
+  return activeBytes(planCost(plan, (tensor) => bytes[plan.tensors.indexOf(tensor)]));
 }
 
 /** The tokenizer of a model file, which may have a vocabulary and nothing else. Throws GgufError. */

@@ -19,7 +19,11 @@ export function totalOf({ weights, activations, states, kv }: Omit<MemoryNeeds, 
 }
 
 /** Why it cannot be: the sums, a line each, and what could be asked for instead. */
-export function shortage(needs: MemoryNeeds, free: number, fits: readonly string[]): MemoryError {
+export function shortage(
+  needs: MemoryNeeds,
+  { free, room }: { readonly free: number; readonly room?: string },
+  fits: readonly string[],
+): MemoryError {
   const lines: [string, number, string?][] = [
     ["weights", needs.weights],
     ["activations", needs.activations],
@@ -30,14 +34,16 @@ export function shortage(needs: MemoryNeeds, free: number, fits: readonly string
   ];
   return new MemoryError([
     `The model needs ${megabytes(totalOf(needs))} of memory with these settings, and ${
-      megabytes(free)
-    } are free for it:`,
+      room ? `${room} ${megabytes(free)}` : `${megabytes(free)} are free for it`
+    }:`,
     ...lines.map(([name, bytes, note]) =>
       `  ${name.padEnd(17)}${megabytes(bytes).padStart(16)}${note ? `  (${note})` : ""}`
     ),
     fits.length > 0
       ? `What fits: ${fits.join(", or ")}`
-      : "No setting fits: free some memory, or use a smaller model or one in fewer bits",
+      : `No setting fits: ${
+        room ? "use native kernels" : "free some memory"
+      }, or use a smaller model or one in fewer bits`,
   ].join("\n"));
 }
 

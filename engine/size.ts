@@ -22,6 +22,8 @@ export interface MemoryBounds {
   readonly free: number;
   /** Of the packed weights. */
   readonly weights: number;
+  /** Whose bytes are free, where not this machine's: `… memory has room for`. */
+  readonly room?: string;
 }
 
 /** How large an engine is: what runs at once, and the memory for it. */
@@ -90,7 +92,7 @@ function encoderSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): E
   if (bounds && totalOf(needs) > bounds.free) {
     const fits = (context: number) => needs.weights + activationsOf(context) <= bounds.free;
     const longest = fits(1) ? largest(contextLength - 1, fits) : 0;
-    throw shortage(needs, bounds.free, longest > 0 ? [`--ctx ${longest}`] : []);
+    throw shortage(needs, bounds, longest > 0 ? [`--ctx ${longest}`] : []);
   }
   const { maxRows, maxLogitRows } = rows(contextLength);
   return {
@@ -171,7 +173,7 @@ function describeShortage(
   plan: Plan,
   wanted: Wanted,
   options: SizeOptions,
-  { free, weights }: MemoryBounds,
+  bounds: MemoryBounds,
 ): MemoryError {
   const { contextLength, parallel, kvBlocks } = wanted;
   const holder = options.kvBytes !== undefined
@@ -180,8 +182,8 @@ function describeShortage(
     ? `1 sequence of ${contextLength} tokens, the least`
     : `${parallel} sequence${parallel > 1 ? "s" : ""} of ${contextLength} tokens`;
   const kv = { kv: kvBlocks * kvBlockBytes(plan), kvNote: `${holder}, in ${plan.kv.type}` };
-  const needs = { weights, ...fixedMemory(plan, parallel), ...kv };
-  return shortage(needs, free, settingsThatFit(plan, wanted, options, { free, weights }));
+  const needs = { weights: bounds.weights, ...fixedMemory(plan, parallel), ...kv };
+  return shortage(needs, bounds, settingsThatFit(plan, wanted, options, bounds));
 }
 
 /** The largest values of single options that fit, where all others stay as they are; of all together where none does. */

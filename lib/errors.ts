@@ -113,6 +113,7 @@ const CODES: Readonly<Record<string, ErrorCode>> = {
   MemoryError: "not_enough_memory",
   LibraryNotFound: "library_not_found",
   KernelError: "backend_failed",
+  WasmError: "backend_failed",
   GpuError: "backend_failed",
   GrammarLibraryError: "backend_failed",
   NotCapable: "not_permitted",

@@ -1,5 +1,5 @@
 import { fingerprintModel } from "../engine/fingerprint.ts";
-import { DEFAULT_KV_TYPE } from "../engine/load.ts";
+import { DEFAULT_KV_TYPE, defaultBackend } from "../engine/load.ts";
 import { modelName } from "../engine/models/folder.ts";
 import {
   type Arithmetic,
@@ -14,7 +14,7 @@ import type { ModelIdentity } from "../jobs/model_identity.ts";
 export interface AnsweringModel {
   readonly path: string;
   readonly contextLength: number;
-  /** Where it is computed; by default on the CPU. */
+  /** Where it is computed; by default on the CPU, natively where that can be. */
   readonly backend?: Exclude<BackendName, "auto">;
   readonly arithmetic?: Arithmetic;
   readonly kvType?: KvType;
@@ -29,13 +29,13 @@ export interface AnsweringModel {
  */
 export async function identifyModel(model: AnsweringModel): Promise<ModelIdentity> {
   const { path, contextLength, pooling } = model;
-  const { backend = "cpu", arithmetic = ARITHMETICS[0], kvType = DEFAULT_KV_TYPE } = model;
+  const { backend = defaultBackend(), arithmetic = ARITHMETICS[0], kvType = DEFAULT_KV_TYPE } = model;
   const { weights, chatTemplate } = await fingerprintModel(path);
   return {
     "model": modelName(path),
     "weights": weights,
     "chat template": chatTemplate,
-    "backend": backend === "cpu" ? backend : `${backend}, ${arithmetic}`,
+    "backend": backend === "webgpu" ? `${backend}, ${arithmetic}` : backend,
     "KV cache": kvType,
     "context length": contextLength,
     ...(pooling === undefined ? {} : { "pooling": pooling }),

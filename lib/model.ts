@@ -1,8 +1,10 @@
 import {
+  blobSource,
   type LoadedEngine,
   loadEngine,
   type LoadOptions as EngineLoadOptions,
   loadReloadingEngine,
+  type OpenSource,
 } from "../engine/load.ts";
 import {
   type Arithmetic,
@@ -55,7 +57,7 @@ export interface LoadOptions {
   readonly parallel?: number;
   /** Tokens that a prompt and its answer may have together. Default the model's own, at most 4096. */
   readonly ctx?: number;
-  /** Where to compute; `auto` is the GPU where it measures faster. Default the CPU. */
+  /** Where to compute; `auto` is the GPU where it measures faster. Default the CPU: its native kernels or, where there are none, WebAssembly. */
   readonly backend?: BackendName;
   /** Threads that compute. Default one a core. */
   readonly threads?: number;
@@ -271,7 +273,8 @@ export interface TokenizeOptions {
 }
 
 /**
- * Loads a GGUF file, by default the small demo model that comes with compy. Several models may be loaded at once. Throws CompyError
+ * Loads a GGUF file, by default the small demo model that comes with compy; in a browser a Blob, such as a File that somebody chose or
+ * what was fetched. Several models may be loaded at once. Throws CompyError
  * with one of the codes of model files, or the signal's reason.
  *
  * ```ts
@@ -282,7 +285,7 @@ export interface TokenizeOptions {
  * if (text !== "My name is compy. I am a very small language model.") throw new Error(text);
  * ```
  */
-export async function loadModel(file?: string | URL, options: LoadOptions = {}): Promise<Model> {
+export async function loadModel(file?: string | URL | Blob, options: LoadOptions = {}): Promise<Model> {
   checkOptions(options, LOAD_OPTIONS);
   const { ctx, parallel, onProgress, onWarning, reload, signal, ...others } = options;
   oneOf("backend", options.backend, BACKENDS);
@@ -292,7 +295,9 @@ export async function loadModel(file?: string | URL, options: LoadOptions = {}):
   signal?.throwIfAborted();
   const all = {
     ...others,
-    model: modelPath(file, file === undefined ? "name a GGUF file" : ""),
+    ...(file instanceof Blob
+      ? inMemory(file)
+      : { model: modelPath(file, file === undefined ? "name a GGUF file" : "") }),
     contextLength: positive("ctx", ctx),
     parallel: positive("parallel", parallel),
     // What is asked for is to be had; a default shrinks to what is free.
@@ -318,6 +323,12 @@ export async function openModel(
     options.signal?.throwIfAborted();
     throw loadError(error);
   }
+}
+
+/** A model that is no file of this machine. */
+function inMemory(blob: Blob): { model: string; open: OpenSource } {
+  const model = blob instanceof File ? blob.name : "model.gguf";
+  return { model, open: () => Promise.resolve(blobSource(blob)) };
 }
 
 function positive(name: string, value: number | undefined): number | undefined {

@@ -2,6 +2,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { loadEngine } from "../engine/load.ts";
 import type { Constraint, Engine, GenerateRequest, TokenEvent } from "../engine/types.ts";
 import { gpuTest } from "./gpu.ts";
+import { TEST_BACKEND } from "./kernel_model.ts";
 import { bytesOfContext } from "./preemption_campaign.ts";
 
 /* Answers in a form, with the kernels, the grammar library and the demo model. */
@@ -68,7 +69,13 @@ function requestOf(engine: Engine, i: number): GenerateRequest {
 
 Deno.test("answers that follow a schema are whole, and the same alone and in crowds", async () => {
   const crowd = Array.from({ length: 20 }, (_, i) => i);
-  const { engine } = await loadEngine({ model: MODEL, threads: 2, contextLength: 320, parallel: 4 });
+  const { engine } = await loadEngine({
+    model: MODEL,
+    backend: TEST_BACKEND,
+    threads: 2,
+    contextLength: 320,
+    parallel: 4,
+  });
   const alone: Answer[] = [];
   try {
     for (const i of crowd) {
@@ -85,7 +92,12 @@ Deno.test("answers that follow a schema are whole, and the same alone and in cro
   // Where memory is short sequences are preempted; where many answer at once forced tokens take fewer rows of a step.
   const kvBytes = await bytesOfContext(MODEL, "f16", 320);
   for (const options of [{ threads: 1, parallel: 8, kvBytes }, { threads: 2, parallel: 20 }]) {
-    const { engine } = await loadEngine({ model: MODEL, contextLength: 320, ...options });
+    const { engine } = await loadEngine({
+      model: MODEL,
+      backend: TEST_BACKEND,
+      contextLength: 320,
+      ...options,
+    });
     try {
       assertEquals(await Promise.all(crowd.map((i) => answer(engine, requestOf(engine, i)))), alone);
     } finally {
@@ -95,7 +107,13 @@ Deno.test("answers that follow a schema are whole, and the same alone and in cro
 });
 
 Deno.test("constraints of every kind hold for as many tokens as there are, and cut answers say length", async () => {
-  const { engine } = await loadEngine({ model: MODEL, threads: 2, contextLength: 256, parallel: 4 });
+  const { engine } = await loadEngine({
+    model: MODEL,
+    backend: TEST_BACKEND,
+    threads: 2,
+    contextLength: 256,
+    parallel: 4,
+  });
   const ask = (constraint: Constraint, more: Partial<GenerateRequest> = {}) =>
     answer(engine, { prompt: engine.encodePrompt("Once"), constraint, maxTokens: 60, ...more });
   try {

@@ -11,6 +11,8 @@ import {
   type WindowTable,
 } from "../engine/backend/backend.ts";
 import { CpuBackend, type CpuOptions } from "../engine/backend/cpu/cpu.ts";
+import type { KernelBackend } from "../engine/backend/choose.ts";
+import { WasmBackend } from "../engine/backend/wasm/wasm.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import type { GgufFile } from "../engine/gguf/types.ts";
 import { type Plan, wholeTables, withKvType } from "../engine/plan/plan.ts";
@@ -44,7 +46,21 @@ export interface Wanted {
 const STATE_SLOTS = 32;
 
 /** How the CPU computes a model. */
-export type CpuModelOptions = CpuOptions & { readonly kvType?: KvType };
+export interface CpuModelOptions extends CpuOptions {
+  readonly kvType?: KvType;
+  /** By default that of COMPY_TEST_BACKEND. */
+  readonly kind?: "cpu" | "wasm";
+}
+
+/** The kernels that tests compute with: native ones, or those in WebAssembly where COMPY_TEST_BACKEND is `wasm`. */
+export const TEST_BACKEND = Deno.env.get("COMPY_TEST_BACKEND") === "wasm" ? "wasm" : "cpu";
+
+/** Opens them, or those of another kind. WebAssembly has one instruction set. */
+export async function kernelBackend(options: CpuModelOptions = {}): Promise<KernelBackend> {
+  return (options.kind ?? TEST_BACKEND) === "wasm"
+    ? await WasmBackend.open(options)
+    : new CpuBackend(options);
+}
 
 /** A model file on the kernels, without an engine around it. */
 export class KernelModel implements Disposable {
@@ -73,7 +89,7 @@ export class KernelModel implements Disposable {
       const built = await build(file);
       const onBackend = "step" in options;
       const plan = onBackend ? built : withKvType(built, options.kvType ?? "f16");
-      const backend = onBackend ? options : new CpuBackend(options);
+      const backend = onBackend ? options : await kernelBackend(options);
       await backend.loadWeights(file, plan);
       const kvBlocks = compile.kvBlocks * plan.kv.windows.length;
       await backend.compile(plan, { stateSlots: STATE_SLOTS, ...compile, kvBlocks });
@@ -119,6 +135,7 @@ function request(row: number, { candidates = 1, probe = [] }: Wanted): LogitsReq
 
 /** The instruction sets that this CPU can run, best first. */
 export function instructionSets(): string[] {
+  if (TEST_BACKEND === "wasm") return ["wasm-simd128"];
   return new TextDecoder().decode(KernelLibrary.open().call("compy_instruction_sets", 0n)).split(",");
 }
 

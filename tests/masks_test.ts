@@ -6,10 +6,9 @@ import {
   type LogitsRequest,
   StepStopped,
 } from "../engine/backend/backend.ts";
-import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { gpuTest } from "./gpu.ts";
-import { KernelModel } from "./kernel_model.ts";
+import { kernelBackend, KernelModel } from "./kernel_model.ts";
 import { synthesize } from "./synth/synth.ts";
 
 /* Masks that come while a step runs, with the kernels and on the GPU. */
@@ -67,7 +66,7 @@ for (const type of ["F32", "Q8_0"] as const) {
 }
 
 Deno.test("a step waits for its masks, whatever their order, and ends when they have come", async () => {
-  using kernels = await KernelModel.load(model("Q8_0"), LIMITS, new CpuBackend({ threads: 2 }));
+  using kernels = await KernelModel.load(model("Q8_0"), LIMITS, await kernelBackend({ threads: 2 }));
   const masks = Array.from({ length: 6 }, () => Promise.withResolvers<Uint32Array>());
   let done = false;
   const step = answers(kernels, [{}, ...masks.map(({ promise }) => ({ mask: promise }))]).finally(() =>
@@ -84,7 +83,7 @@ Deno.test("a step waits for its masks, whatever their order, and ends when they 
 
 for (const late of [true, false]) {
   Deno.test(`a step that waits for a mask can be stopped; the mask that comes ${late ? "late" : "never"} harms nothing`, async () => {
-    using kernels = await KernelModel.load(model("Q8_0"), LIMITS, new CpuBackend({ threads: 2 }));
+    using kernels = await KernelModel.load(model("Q8_0"), LIMITS, await kernelBackend({ threads: 2 }));
     const mask = Promise.withResolvers<Uint32Array>();
     const step = answers(kernels, [{ mask: mask.promise }, {}]);
     await delay(20);

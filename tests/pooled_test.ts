@@ -1,14 +1,13 @@
 /** Steps that give a row a sequence instead of candidates. */
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { greedyRequest, type StepInput } from "../engine/backend/backend.ts";
-import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
 import { lower } from "../engine/backend/webgpu/lowering.ts";
 import { candidates } from "../engine/plan/ops/candidates.ts";
 import { pool, type Pooling, POOLINGS } from "../engine/plan/ops/pool.ts";
 import { returnPooled } from "../engine/plan/ops/return_pooled.ts";
 import { rmsNorm } from "../engine/plan/ops/rms_norm.ts";
 import { printPlan } from "../engine/plan/print.ts";
-import { instructionSets, KernelModel, shuffledBlocks } from "./kernel_model.ts";
+import { instructionSets, kernelBackend, KernelModel, shuffledBlocks } from "./kernel_model.ts";
 import {
   distance,
   type Ending,
@@ -148,7 +147,7 @@ Deno.test("pool: a step runs no op for what it does not want, pooled rows or log
     pooled("last")(b, x);
   };
   const plan = await mixedPlanOf(LAYERS, both);
-  const backend = new CpuBackend({ threads: 2 });
+  const backend = await kernelBackend({ threads: 2 });
   using model = await KernelModel.loadAs(
     mixedPlan(LAYERS, both),
     bytes,

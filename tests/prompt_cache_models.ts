@@ -2,6 +2,7 @@
 import { join } from "@std/path";
 import { loadEngine, type LoadOptions } from "../engine/load.ts";
 import type { Engine, KvType } from "../engine/types.ts";
+import { TEST_BACKEND } from "./kernel_model.ts";
 import { type Architecture, synthesize } from "./synth/synth.ts";
 
 const ARCHITECTURES: readonly Architecture[] = ["qwen3", "qwen35", "lfm2", "granitehybrid", "gpt-oss"];
@@ -41,7 +42,7 @@ export async function open(
   more: Partial<LoadOptions> = {},
 ): Promise<Engine> {
   const size = { contextLength: 512, parallel: 4, threads: 1 };
-  return (await loadEngine({ model, promptCache, ...size, ...more })).engine;
+  return (await loadEngine({ model, backend: TEST_BACKEND, promptCache, ...size, ...more })).engine;
 }
 
 /** The greedy answer to a prompt, with the logarithms of its tokens' probabilities. */

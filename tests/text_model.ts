@@ -1,5 +1,6 @@
 import { loadEngine, type LoadOptions } from "../engine/load.ts";
 import type { Engine } from "../engine/types.ts";
+import { TEST_BACKEND } from "./kernel_model.ts";
 import { synthesize, type SynthOptions, type SynthTexts } from "./synth/synth.ts";
 
 /** How a seeded model makes a prompt of a query and a document. */
@@ -16,7 +17,13 @@ export async function withTextModel(
   try {
     const path = `${folder}/texts.gguf`;
     await Deno.writeFile(path, synthesize({ architecture, types, layers, seed, texts }));
-    const { engine } = await loadEngine({ threads: 2, contextLength: 1024, ...load, model: path });
+    const { engine } = await loadEngine({
+      backend: TEST_BACKEND,
+      threads: 2,
+      contextLength: 1024,
+      ...load,
+      model: path,
+    });
     try {
       await test(engine, path);
     } finally {

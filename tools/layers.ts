@@ -123,6 +123,11 @@ const LAYERS: readonly Layer[] = [
     why: "the CPU backend runs plans on the kernels and knows no other backend",
   },
   {
+    files: /^engine\/backend\/wasm\//,
+    imports: /^(engine\/(backend\/(backend\.ts$|wasm\/|cpu\/step_words\.ts$)|plan\/|gguf\/)|package\.ts$)/,
+    why: "WebAssembly runs the kernels of the CPU's backend, and is told of steps in the same words",
+  },
+  {
     files: /^engine\/backend\/webgpu\//,
     imports: /^engine\/(backend\/(backend\.ts$|webgpu\/)|plan\/|gguf\/)/,
     why: "the GPU's backend runs plans and knows no other backend; only the CPU's calls the kernels",

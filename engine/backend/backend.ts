@@ -3,7 +3,7 @@ export { POOLING_KINDS, type PoolingKind } from "../gguf/pooling.ts";
 import type { Plan } from "../plan/plan.ts";
 
 /**
- * Where a model can be computed; "auto" is the GPU if it measures faster.
+ * Where a model can be computed: natively, in WebAssembly or on a GPU; "auto" is the GPU if it measures faster.
  *
  * ```ts
  * import { type BackendName, loadModel } from "compy";
@@ -13,9 +13,9 @@ import type { Plan } from "../plan/plan.ts";
  * console.log(model.info.backend);
  * ```
  */
-export type BackendName = "cpu" | "webgpu" | "auto";
+export type BackendName = "cpu" | "wasm" | "webgpu" | "auto";
 /** All of them. */
-export const BACKENDS: readonly BackendName[] = ["cpu", "webgpu", "auto"];
+export const BACKENDS: readonly BackendName[] = ["cpu", "wasm", "webgpu", "auto"];
 
 /**
  * How a matrix product is computed on a GPU: all in f32; activations rounded to f16 and sums in f32; or products and sums in f16

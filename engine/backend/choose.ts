@@ -9,13 +9,17 @@ import {
   type StepInput,
 } from "./backend.ts";
 import { CpuBackend, type CpuOptions } from "./cpu/cpu.ts";
+import { WasmBackend } from "./wasm/wasm.ts";
 import { lower } from "./webgpu/lowering.ts";
 import { WebGpuBackend, type WebGpuOptions } from "./webgpu/webgpu.ts";
 
-export type AnyBackend = CpuBackend | WebGpuBackend;
+export type AnyBackend = CpuBackend | WasmBackend | WebGpuBackend;
+
+/** Backends of the kernels' formats and arithmetic: those that run every plan. */
+export type KernelBackend = CpuBackend | WasmBackend;
 
 export interface PrepareOptions extends CpuOptions, WebGpuOptions {
-  /** By default "cpu". */
+  /** By default "cpu", or "wasm" where there are no native kernels. */
   readonly backend?: BackendName;
   readonly progress?: (done: number, total: number) => void;
 }
@@ -27,9 +31,44 @@ export interface Prepared {
   readonly choice: string;
 }
 
+/** How fast native kernels are beside those in WebAssembly: docs/WASM.md has the figures. */
+const NATIVE_SPEED = "twice";
+
 /** Layers of the model that "auto" measures, and steps of each backend. */
 const TRIAL_LAYERS = 4;
 const TRIAL_STEPS = 9;
+
+/**
+ * The backend that is meant where none is asked for: native kernels or, where those cannot be had, the same as WebAssembly. `warn`
+ * is told why.
+ */
+export function defaultBackend(warn?: (message: string) => void): "cpu" | "wasm" {
+  const missing = CpuBackend.missing();
+  if (!missing) return "cpu";
+  warn?.(
+    `No native kernels: ${missing}. Computing in WebAssembly instead: native ones would be about ${NATIVE_SPEED} as fast`,
+  );
+  return "wasm";
+}
+
+/** Opens the native kernels or those in WebAssembly. Throws KernelError and WasmError. */
+async function openKernels({ backend, ...options }: PrepareOptions): Promise<KernelBackend> {
+  const kind = backend === "cpu" || backend === "wasm" ? backend : defaultBackend();
+  return kind === "wasm" ? await WasmBackend.open(options) : new CpuBackend(options);
+}
+
+/** Bytes of each of the plan's tensors as the kernels pack them; 0 for vectors. Throws KernelError and WasmError. */
+export async function packedBytes(
+  { tensors }: Plan,
+  options: Pick<PrepareOptions, "backend" | "isa">,
+): Promise<number[]> {
+  const kernels = await openKernels({ ...options, threads: 1 });
+  try {
+    return await kernels.packedBytes(tensors);
+  } finally {
+    kernels.close();
+  }
+}
 
 /**
  * Opens a backend, loads the weights and compiles the plan. "auto" takes the GPU only where it decodes faster than the
@@ -41,24 +80,24 @@ export async function prepareBackend(
   size: CompileOptions,
   options: PrepareOptions,
 ): Promise<Prepared> {
-  const cpu = () => new CpuBackend(options);
+  const cpu = () => openKernels(options);
   const gpu = () => WebGpuBackend.open(options);
   const prepare = (backend: AnyBackend) => prepared(backend, file, plan, size, options.progress);
   if (options.backend === "webgpu") {
     lower(plan); // before a device is opened and weights are loaded
     return { backend: await prepare(await gpu()), choice: "" };
   }
-  if (options.backend !== "auto") return { backend: await prepare(cpu()), choice: "" };
+  if (options.backend !== "auto") return { backend: await prepare(await cpu()), choice: "" };
   try {
     lower(plan); // throws for a plan that the GPU cannot run
     const trial = firstLayers(plan, TRIAL_LAYERS);
     const { faster, choice } = await race(file, trial, cpu, gpu);
     if (faster === "webgpu") return { backend: await prepare(await gpu()), choice };
-    return { backend: await prepare(cpu()), choice };
+    return { backend: await prepare(await cpu()), choice };
   } catch (error) {
     // A broken file is an error on the CPU too, and then the one to tell.
     const reason = error instanceof Error ? error.message : String(error);
-    return { backend: await prepare(cpu()), choice: `auto: ${reason}` };
+    return { backend: await prepare(await cpu()), choice: `auto: ${reason}` };
   }
 }
 
@@ -83,7 +122,7 @@ async function prepared<B extends Backend>(
 async function race(
   file: GgufFile,
   trial: Plan,
-  openCpu: () => CpuBackend,
+  openCpu: () => Promise<KernelBackend>,
   openGpu: () => Promise<WebGpuBackend>,
 ): Promise<{ faster: BackendName; choice: string }> {
   const size = { kvBlocks: 1, stateSlots: 1, maxRows: 1, maxLogitRows: 1 };
@@ -94,7 +133,7 @@ async function race(
     return { backend, times: [] as number[] };
   };
   const webgpu = await open(await openGpu());
-  const cpu = await open(openCpu());
+  const cpu = await open(await openCpu());
   for (let step = 0; step <= TRIAL_STEPS; step++) {
     for (const { backend, times } of [cpu, webgpu]) {
       const start = performance.now();

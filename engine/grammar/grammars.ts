@@ -1,9 +1,17 @@
 import { GrammarLibrary, GrammarLibraryError } from "../../ffi/grammar.ts";
+import { LibraryNotFound } from "../../ffi/find.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import { Divider } from "./forced.ts";
 import { limitWords } from "./limits.ts";
 import { grammarsOf } from "./source.ts";
-import { type Constraint, ConstraintError, type Grammar, type Grammars, type Matcher } from "./types.ts";
+import {
+  type Constraint,
+  ConstraintError,
+  ConstraintsMissing,
+  type Grammar,
+  type Grammars,
+  type Matcher,
+} from "./types.ts";
 
 /** Compiled grammars are kept as long as they take no more bytes than this. */
 const CACHE_BYTES = 32 << 20;
@@ -28,6 +36,17 @@ export function createGrammars(
   cacheBytes = CACHE_BYTES,
 ): Grammars {
   return new LibraryGrammars(tokenizer, new Set(markers), cacheBytes);
+}
+
+/** Opens the library. Throws ConstraintsMissing where there is none. */
+function openLibrary(): GrammarLibrary {
+  try {
+    return GrammarLibrary.open();
+  } catch (error) {
+    if (!(error instanceof LibraryNotFound)) throw error;
+    const message = `Answers in a given form need the native grammar library. ${error.message}`;
+    throw new ConstraintsMissing(message, { cause: error });
+  }
 }
 
 interface Kept {
@@ -98,6 +117,7 @@ class LibraryGrammars implements Grammars {
 
   async #compile(source: string): Promise<CompiledGrammar> {
     if (this.#closed) throw new Error("The grammars are closed");
+    openLibrary();
     const vocabulary = await (this.#vocabulary ??= this.#loadVocabulary().catch((error) => {
       // A file that could not be opened now may be opened at the next constraint.
       this.#vocabulary = undefined;

@@ -26,9 +26,14 @@ export class ConstraintError extends Error {
   override name = "ConstraintError";
 }
 
+/** Nothing here can hold answers to a form: the library that does is missing. */
+export class ConstraintsMissing extends Error {
+  override name = "ConstraintsMissing";
+}
+
 /** Compiles constraints for one model's vocabulary. */
 export interface Grammars {
-  /** On a thread of its own; at once where the constraint was compiled before. Throws ConstraintError. */
+  /** On a thread of its own; at once where the constraint was compiled before. Throws ConstraintError and ConstraintsMissing. */
   compile(constraint: Constraint): Promise<Grammar>;
   /**
    * For each matcher one bit a token, set where the token may come next: end tokens where the answer may end. All at once, on

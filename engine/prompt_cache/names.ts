@@ -1,4 +1,3 @@
-import { createHash, createHmac } from "node:crypto";
 import type { PartKind, PromptNames } from "./types.ts";
 
 /** What the bytes of a KV cache depend on besides the tokens. */
@@ -12,6 +11,9 @@ export interface CacheIdentity {
   readonly isa: string;
 }
 
+/** Not imported: a browser, which has no such module, reads this file too. */
+const nodeCrypto = () => process.getBuiltinModule("node:crypto");
+
 /** Changes whenever what is written under a name does. */
 const VERSION = 1;
 
@@ -21,6 +23,7 @@ const VERSION = 1;
  */
 export function createNames(identity: CacheIdentity, secret: Uint8Array): PromptNames {
   const { weights, plan, kernels, isa } = identity;
+  const { createHash, createHmac } = nodeCrypto();
   const id = sha256(JSON.stringify([VERSION, weights, plan, kernels, isa])).toHex().slice(0, 16);
   return {
     id,
@@ -36,5 +39,5 @@ export function createNames(identity: CacheIdentity, secret: Uint8Array): Prompt
 
 /** SHA-256. */
 export function sha256(data: string | Uint8Array): Uint8Array {
-  return createHash("sha256").update(data).digest();
+  return nodeCrypto().createHash("sha256").update(data).digest();
 }

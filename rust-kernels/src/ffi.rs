@@ -4,7 +4,6 @@
 //! ffi/bindings.ts is generated from `EXPORTS`: `cargo run --bin bindings`.
 use crate::bail;
 use crate::error::Result;
-use crate::limits::measure;
 use crate::model::Model;
 use crate::simd::Isa;
 use crate::weights::{Source, packed_bytes};
@@ -70,7 +69,7 @@ exports! {
     /// Input: tensors (u32), bytes of all packed matrices (u64), the file's path.
     blocking compy_model_open = |h, input, _| {
         let mut w = Words::new(input);
-        let (tensors, bytes) = (w.size()?, w.u64()? as usize);
+        let (tensors, bytes) = (w.size()?, w.u64()?);
         model(h)?.open(text(&input[12..])?, tensors, bytes)?;
         Ok(0)
     };
@@ -127,8 +126,7 @@ exports! {
     /// Measures this machine. Input: threads (u32). Output: read bandwidth in GB/s, int8 and f32 peaks in 10^9 operations
     /// a second (f64 each).
     nonblocking compy_limits = |h, input, out| {
-        let m = model(h)?;
-        let figures = measure(m.isa, Words::new(input).size()?.clamp(1, 1024));
+        let figures = model(h)?.measure(Words::new(input).size()?)?;
         put(out, &figures.map(f64::to_le_bytes).concat())
     };
     /// Gives the model's memory back; the handle is stale from then on.
@@ -148,11 +146,17 @@ fn handles() -> std::sync::MutexGuard<'static, Vec<Slot>> {
 }
 
 /// The model behind a handle: the slot's index below, its generation above.
-fn model(handle: u64) -> Result<Arc<Model>> {
+pub(crate) fn model(handle: u64) -> Result<Arc<Model>> {
     match handles().get(handle as u32 as usize) {
         Some((generation, Some(model))) if u64::from(*generation) == handle >> 32 => Ok(Arc::clone(model)),
         _ => bail!("{handle:#x} is not the handle of an open model"),
     }
+}
+
+/// Frees all models.
+#[cfg(target_arch = "wasm32")]
+pub(crate) fn close_models() {
+    handles().clear();
 }
 
 fn model_new(_: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
@@ -177,7 +181,7 @@ fn text(bytes: &[u8]) -> Result<&str> {
     }
 }
 
-fn put(out: &mut [u8], bytes: &[u8]) -> Result<usize> {
+pub(crate) fn put(out: &mut [u8], bytes: &[u8]) -> Result<usize> {
     let Some(room) = out.get_mut(..bytes.len()) else {
         bail!("An answer of {} bytes does not fit an output of {}", bytes.len(), out.len());
     };
@@ -189,7 +193,7 @@ fn put(out: &mut [u8], bytes: &[u8]) -> Result<usize> {
 ///
 /// # Safety
 /// As the exports.
-unsafe fn call(
+pub(crate) unsafe fn call(
     body: impl FnOnce(u64, &[u8], &mut [u8]) -> Result<usize>,
     handle: u64,
     input: (*const u8, usize),

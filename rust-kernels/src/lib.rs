@@ -5,6 +5,7 @@
 #![allow(clippy::needless_range_loop)]
 
 pub mod cache;
+mod clock;
 pub mod error;
 pub mod executor;
 pub mod ffi;
@@ -22,5 +23,7 @@ pub mod simd;
 pub mod step;
 mod sync;
 pub mod turns;
+#[cfg(target_arch = "wasm32")]
+pub mod wasm;
 pub mod weights;
 pub mod words;

@@ -1,43 +1,46 @@
 //! What this machine can do at best, measured with the same vectors that the kernels use.
+use crate::bail;
+use crate::clock::Instant;
+use crate::error::Result;
 use crate::kernels::peaks::F32Peak;
 use crate::kernels::peaks::Int8Peak;
 use crate::kernels::peaks::Read;
+use crate::pool::Pool;
 use crate::simd::Isa;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Read bandwidth in GB/s, int8 and f32 peaks in 10^9 operations (a multiply-add is two) a second, with `threads`
-/// threads; each the best of five rounds.
-pub fn measure(isa: Isa, threads: usize) -> [f64; 3] {
+/// Read bandwidth in GB/s, int8 and f32 peaks in 10^9 operations (a multiply-add is two) a second, of all threads of a
+/// pool; each the best of five rounds.
+///
+/// # Errors
+/// Where a kernel panicked.
+pub fn measure(isa: Isa, pool: &mut Pool) -> Result<[f64; 3]> {
     // Larger than any last-level cache there is to fear, in all.
-    let share = (512 << 20) / threads;
-    let buffers: Vec<Vec<u8>> = (0..threads).map(|t| vec![t as u8 + 1; share]).collect();
+    let share = (512 << 20) / pool.threads();
+    let buffers: Vec<Vec<u8>> = (0..pool.threads()).map(|t| vec![t as u8 + 1; share]).collect();
     // SAFETY: these kernels have no operands but a slice.
-    let bandwidth = best(threads, |t| {
+    let bandwidth = best(pool, |t| {
         std::hint::black_box(unsafe { isa.run(Read(&buffers[t])) });
         share as u64
-    });
+    })?;
     drop(buffers);
-    let int8 = best(threads, |_| unsafe { isa.run(Int8Peak(200_000)) });
-    let f32 = best(threads, |_| unsafe { isa.run(F32Peak(2_000_000)) });
-    [bandwidth, 2.0 * int8, 2.0 * f32]
+    let int8 = best(pool, |_| unsafe { isa.run(Int8Peak(200_000)) })?;
+    let f32 = best(pool, |_| unsafe { isa.run(F32Peak(2_000_000)) })?;
+    Ok([bandwidth, 2.0 * int8, 2.0 * f32])
 }
 
 /// Work of all threads over the time that the slowest took, in 10^9 a second.
-fn best(threads: usize, work: impl Fn(usize) -> u64 + Sync) -> f64 {
-    let round = || {
-        let start = Instant::now();
-        let done: u64 = std::thread::scope(|s| {
-            let handles: Vec<_> = (0..threads)
-                .map(|t| {
-                    s.spawn({
-                        let work = &work;
-                        move || work(t)
-                    })
-                })
-                .collect();
-            handles.into_iter().map(|h| h.join().unwrap_or(0)).sum()
+fn best(pool: &mut Pool, work: impl Fn(usize) -> u64 + Sync) -> Result<f64> {
+    let mut best = 0f64;
+    for _ in 0..5 {
+        let (start, done) = (Instant::now(), AtomicU64::new(0));
+        let round = pool.run(&|worker| {
+            done.fetch_add(work(worker.index), SeqCst);
         });
-        done as f64 / start.elapsed().as_secs_f64() / 1e9
-    };
-    (0..5).map(|_| round()).fold(0.0, f64::max)
+        if let Err(panic) = round {
+            bail!("Measuring panicked: {panic}");
+        }
+        best = best.max(done.load(SeqCst) as f64 / start.elapsed().as_secs_f64() / 1e9);
+    }
+    Ok(best)
 }

@@ -19,6 +19,26 @@ pub struct Region {
 unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
+/// Bytes of a page of WebAssembly's memory.
+#[cfg(target_arch = "wasm32")]
+const PAGE: usize = 1 << 16;
+
+#[cfg(target_arch = "wasm32")]
+impl Region {
+    /// Fresh pages, which are zero; they go back with the whole memory, which lives as long as its one model.
+    ///
+    /// # Errors
+    /// Where the memory may not grow as far.
+    pub fn new(len: usize, _: Pages, what: &str) -> Result<Self> {
+        let before = std::arch::wasm32::memory_grow::<0>(len.div_ceil(PAGE));
+        if before == usize::MAX {
+            return Err(Error::new(format!("Cannot reserve {len} bytes for {what}: the memory may not grow as far")));
+        }
+        Ok(Self { base: (before * PAGE) as *mut u8, len })
+    }
+}
+
+#[cfg(unix)]
 impl Region {
     /// # Errors
     /// Where the system has no such amount of address space.
@@ -42,7 +62,9 @@ impl Region {
         let _ = pages;
         Ok(Self { base: base.cast(), len })
     }
+}
 
+impl Region {
     pub fn len(&self) -> usize {
         self.len
     }
@@ -60,6 +82,7 @@ impl Region {
     }
 }
 
+#[cfg(unix)]
 impl Drop for Region {
     fn drop(&mut self) {
         if self.len > 0 {

@@ -3,13 +3,14 @@ use crate::bail;
 use crate::cache;
 use crate::error::{Error, Result};
 use crate::executor::Executor;
+use crate::limits::measure;
 use crate::masks::Masks;
 use crate::pool::Pool;
 use crate::program::Program;
 use crate::simd::Isa;
 use crate::step::Step;
 use crate::turns::Turns;
-use crate::weights::{Source, Weights};
+use crate::weights::{Piece, Source, Weights};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
@@ -75,10 +76,21 @@ impl Model {
     ///
     /// # Errors
     /// No such file, or no such amount of memory.
-    pub fn open(&self, path: &str, tensors: usize, bytes: usize) -> Result<()> {
+    pub fn open(&self, path: &str, tensors: usize, bytes: u64) -> Result<()> {
         let mut state = self.state()?;
         let file = open_file(path)?;
         (state.file, state.executor) = (Some(file), None);
+        state.weights = Some(Weights::new(tensors, bytes)?);
+        Ok(())
+    }
+
+    /// Reserves memory for packed weights that come in pieces, from no file.
+    ///
+    /// # Errors
+    /// No such amount of memory.
+    pub fn reserve(&self, tensors: usize, bytes: u64) -> Result<()> {
+        let mut state = self.state()?;
+        (state.file, state.executor) = (None, None);
         state.weights = Some(Weights::new(tensors, bytes)?);
         Ok(())
     }
@@ -108,6 +120,21 @@ impl Model {
             return weights.load_vector(index, file, source);
         }
         weights.load_matrix(index, file, source, self.isa, &mut self.pool.take())
+    }
+
+    /// Some rows of a tensor, from `first` on; those before it came earlier.
+    ///
+    /// # Errors
+    /// As `Weights::load_rows` and `load_vector`; or nothing is reserved.
+    pub fn load_piece(&self, index: usize, source: &Source, vector: bool, first: usize, piece: &Piece) -> Result<()> {
+        let mut state = self.state()?;
+        let State { weights, executor, .. } = &mut *state;
+        let Some(weights) = weights else { bail!("No memory is reserved for weights") };
+        *executor = None;
+        if vector {
+            return weights.load_vector(index, piece, source);
+        }
+        weights.load_rows(index, first, piece, source, self.isa, &mut self.pool.take())
     }
 
     /// # Errors
@@ -170,6 +197,17 @@ impl Model {
         }
     }
 
+    /// What this machine can do at best with so many threads: as `limits::measure`.
+    ///
+    /// # Errors
+    /// As there; or other threads than the model has.
+    pub fn measure(&self, threads: usize) -> Result<[f64; 3]> {
+        if threads != self.threads {
+            bail!("The model has {} threads (got {threads})", self.threads);
+        }
+        measure(self.isa, &mut self.pool.take())
+    }
+
     /// Before each step: withdraws what was asked of earlier ones, so that a stop that came too late never ends the next, and
     /// says how many masks of so many words will come while it runs.
     ///
@@ -186,6 +224,11 @@ impl Model {
     /// As `Masks::give`.
     pub fn give_mask(&self, step: u32, index: usize, mask: &[u32]) -> Result<()> {
         self.masks.give(step, index, mask)
+    }
+
+    /// What `stop` sets.
+    pub fn stop_flag(&self) -> *mut bool {
+        self.stop.as_ptr()
     }
 
     /// Asks the step under way to end at its next barrier, or where it waits for a mask.

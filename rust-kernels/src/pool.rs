@@ -107,7 +107,7 @@ impl Worker<'_> {
 /// The caller of `run` is thread 0; the pool keeps the others.
 pub struct Pool {
     shared: Arc<Shared>,
-    handles: Vec<JoinHandle<()>>,
+    handles: Vec<JoinHandle>,
 }
 
 impl Pool {

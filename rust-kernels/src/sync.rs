@@ -1,8 +1,14 @@
 //! What the pool is built on. tests/pool_model.rs puts loom's in its place, which tries every order of threads.
+#[cfg(target_arch = "wasm32")]
+pub use crate::wasm::{Builder, JoinHandle};
 pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-pub use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+#[cfg(not(target_arch = "wasm32"))]
+pub use std::thread::Builder;
+#[cfg(not(target_arch = "wasm32"))]
+pub type JoinHandle = std::thread::JoinHandle<()>;
+use crate::clock::Instant;
+use std::time::Duration;
 
 /// How long a thread spins before it sleeps: longer than an op's skew and the gap between two steps of decode.
 pub const SPIN: Duration = Duration::from_micros(100);

@@ -9,7 +9,7 @@ use crate::memory::{Pages, Region};
 use crate::pool::{Items, Pool};
 use crate::simd::Isa;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
@@ -44,22 +44,69 @@ pub enum Tensor {
     Vector(Vec<f32>),
 }
 
+/// Where a tensor's bytes come from.
+pub trait Bytes: Sync {
+    /// # Errors
+    /// Where it cannot be known.
+    fn size(&self) -> Result<u64>;
+    /// # Errors
+    /// Fewer bytes than `to` takes, or none at all.
+    fn read(&self, to: &mut [u8], offset: u64) -> Result<()>;
+}
+
+impl Bytes for File {
+    fn size(&self) -> Result<u64> {
+        let metadata = self.metadata();
+        Ok(metadata.map_err(|e| Error::new(format!("Cannot read the model file's length: {e}")))?.len())
+    }
+
+    #[cfg(unix)]
+    fn read(&self, to: &mut [u8], offset: u64) -> Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(self, to, offset)
+            .map_err(|e| Error::new(format!("Cannot read {} bytes at byte {offset} of the model file: {e}", to.len())))
+    }
+
+    #[cfg(not(unix))]
+    fn read(&self, _: &mut [u8], _: u64) -> Result<()> {
+        bail!("Files cannot be read here")
+    }
+}
+
+/// Bytes that somebody else has read.
+pub struct Piece<'a>(pub &'a [u8]);
+
+impl Bytes for Piece<'_> {
+    fn size(&self) -> Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn read(&self, to: &mut [u8], offset: u64) -> Result<()> {
+        let from = usize::try_from(offset).ok().and_then(|at| self.0.get(at..)?.get(..to.len()));
+        let Some(from) = from else { bail!("The piece of {} bytes ends within a tensor's rows", self.0.len()) };
+        to.copy_from_slice(from);
+        Ok(())
+    }
+}
+
 /// All tensors of a model, by index, and the memory that their panels are in.
 pub struct Weights {
     tensors: Vec<Option<Tensor>>,
     arena: Region,
     used: usize,
+    /// A matrix that has come in part: its index, and how many of its rows.
+    partial: Option<(usize, usize)>,
 }
 
 impl Weights {
     /// # Errors
     /// Too many tensors, or memory that cannot be reserved.
-    pub fn new(tensors: usize, bytes: usize) -> Result<Self> {
+    pub fn new(tensors: usize, bytes: u64) -> Result<Self> {
         if tensors > MOST_TENSORS {
             bail!("A model may have at most {MOST_TENSORS} tensors (got {tensors})");
         }
+        let Ok(bytes) = usize::try_from(bytes) else { bail!("Cannot reserve {bytes} bytes for the model's weights") };
         let arena = Region::new(bytes, Pages::Huge, "the model's weights")?;
-        Ok(Self { tensors: (0..tensors).map(|_| None).collect(), arena, used: 0 })
+        Ok(Self { tensors: (0..tensors).map(|_| None).collect(), arena, used: 0, partial: None })
     }
 
     /// # Errors
@@ -88,16 +135,66 @@ impl Weights {
     pub fn load_matrix(&mut self, index: usize, file: &File, s: &Source, isa: Isa, pool: &mut Pool) -> Result<()> {
         let layout = known(s.format)?;
         let shape = Shape::new(s, layout, isa.lanes())?;
+        check_extent(file, s, shape.file_bytes)?;
+        self.pack(index, file, s, (layout, &shape), 0..s.rows, isa, pool)
+    }
+
+    /// Packs a matrix whose rows come in pieces, in order: whole panels of them, but for the last. `s.offset` does not count.
+    ///
+    /// # Errors
+    /// As `load_matrix`; rows that are not the next ones.
+    pub fn load_rows(
+        &mut self,
+        index: usize,
+        first: usize,
+        piece: &Piece,
+        s: &Source,
+        isa: Isa,
+        pool: &mut Pool,
+    ) -> Result<()> {
+        let layout = known(s.format)?;
+        let shape = Shape::new(s, layout, isa.lanes())?;
+        let next = self.partial.map_or(0, |(of, rows)| if of == index { rows } else { 0 });
+        let rows = piece.0.len() / shape.row_source;
+        let whole = rows * shape.row_source == piece.0.len();
+        if first != next || rows == 0 || !whole || rows > s.rows - first {
+            bail!(
+                "{} bytes are not some of the rows from {next} to {}, of {} bytes each",
+                piece.0.len(),
+                s.rows,
+                shape.row_source
+            );
+        }
+        if first + rows < s.rows && !rows.is_multiple_of(isa.lanes()) {
+            bail!("{rows} rows are no multiple of {}", isa.lanes());
+        }
+        self.pack(index, piece, s, (layout, &shape), first..first + rows, isa, pool)
+    }
+
+    /// Packs some rows of a matrix, which is there once the last are. `bytes` has the first of them at `s.offset`.
+    #[expect(clippy::too_many_arguments)]
+    fn pack(
+        &mut self,
+        index: usize,
+        bytes: &dyn Bytes,
+        s: &Source,
+        (layout, shape): (&'static Format, &Shape),
+        rows: Range<usize>,
+        isa: Isa,
+        pool: &mut Pool,
+    ) -> Result<()> {
         if index >= self.tensors.len() || self.arena.len() - self.used < shape.bytes {
             bail!("Tensor {index} of {} bytes does not fit into what was reserved", shape.bytes);
         }
-        check_extent(file, s, shape.file_bytes)?;
-        let base = SendPtr(self.arena.at(self.used));
+        let lanes = isa.lanes();
+        let before = rows.start / lanes;
+        let panels = rows.end.div_ceil(lanes) - before;
+        let base = SendPtr(self.arena.at(self.used + before * shape.panel_bytes));
         let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
         let grain = (READ / shape.panel_source).max(1);
         let done = pool.run(&|_| {
-            let reader = Reader { file, s, layout, shape: &shape, lanes: isa.lanes() };
-            if let Err(e) = reader.pack(Items::new(&next, shape.panels, grain), grain, base) {
+            let reader = Reader { bytes, s, layout, shape, lanes, rows: rows.clone() };
+            if let Err(e) = reader.pack(Items::new(&next, panels, grain), grain, base) {
                 *failure.lock().unwrap_or_else(|e| e.into_inner()) = Some(e);
             }
         });
@@ -107,9 +204,13 @@ impl Weights {
         if let Some(e) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
             return Err(e);
         }
-        self.used += shape.bytes;
+        if rows.end < s.rows {
+            self.partial = Some((index, rows.end));
+            return Ok(());
+        }
         let (columns, rows, panel_bytes) = (s.columns, s.rows, shape.panel_bytes);
-        let matrix = Matrix { format: layout, columns, rows, panel_bytes, panels: base.get() };
+        let matrix = Matrix { format: layout, columns, rows, panel_bytes, panels: self.arena.at(self.used) };
+        (self.used, self.partial) = (self.used + shape.bytes, None);
         self.tensors[index] = Some(Tensor::Matrix(matrix));
         Ok(())
     }
@@ -118,7 +219,7 @@ impl Weights {
     ///
     /// # Errors
     /// As `load_matrix`.
-    pub fn load_vector(&mut self, index: usize, file: &File, s: &Source) -> Result<()> {
+    pub fn load_vector(&mut self, index: usize, bytes: &dyn Bytes, s: &Source) -> Result<()> {
         let layout = known(s.format)?;
         if s.rows != 1 {
             bail!("A vector has one row (got {})", s.rows);
@@ -127,9 +228,9 @@ impl Weights {
         if index >= self.tensors.len() {
             bail!("Tensor {index} is out of range 0..{}", self.tensors.len());
         }
-        check_extent(file, s, shape.file_bytes)?;
+        check_extent(bytes, s, shape.file_bytes)?;
         let mut raw = zeroes(shape.row_source)?;
-        read(file, &mut raw, s.offset)?;
+        bytes.read(&mut raw, s.offset)?;
         check_scales(layout, &raw, 0, shape.row_source)?;
         let mut out = vec![0.0; s.columns];
         for (block, y) in raw.chunks_exact(layout.block_bytes).zip(out.chunks_exact_mut(layout.block_columns)) {
@@ -142,11 +243,13 @@ impl Weights {
 
 /// Reads a matrix's rows and packs them.
 struct Reader<'a> {
-    file: &'a File,
+    bytes: &'a dyn Bytes,
     s: &'a Source,
     layout: &'a Format,
     shape: &'a Shape,
     lanes: usize,
+    /// Those of the matrix that `bytes` has, from `s.offset` on.
+    rows: Range<usize>,
 }
 
 impl Reader<'_> {
@@ -156,10 +259,10 @@ impl Reader<'_> {
         let mut raw = zeroes(grain * panel_source)?;
         for range in items {
             let first = range.start * self.lanes;
-            let bytes = (range.len() * self.lanes).min(self.s.rows - first) * row_source;
+            let bytes = (range.len() * self.lanes).min(self.rows.len() - first) * row_source;
             raw[bytes..].fill(0);
-            read(self.file, &mut raw[..bytes], self.s.offset + (first * row_source) as u64)?;
-            check_scales(self.layout, &raw[..bytes], first, row_source)?;
+            self.bytes.read(&mut raw[..bytes], self.s.offset + (first * row_source) as u64)?;
+            check_scales(self.layout, &raw[..bytes], self.rows.start + first, row_source)?;
             for (i, p) in range.enumerate() {
                 // SAFETY: panel p is within the tensor's bytes, and only this thread writes it.
                 let panel = unsafe { std::slice::from_raw_parts_mut(base.get().add(p * panel_bytes), panel_bytes) };
@@ -185,7 +288,6 @@ struct Shape {
     row_source: usize,
     panel_source: usize,
     file_bytes: usize,
-    panels: usize,
     panel_bytes: usize,
     /// Of all panels.
     bytes: usize,
@@ -214,22 +316,17 @@ impl Shape {
         let (Some(file_bytes), Some(bytes)) = (product(row_source, s.rows), product(panels, panel_bytes)) else {
             bail!("A tensor of {} x {} is beyond all memory", s.rows, s.columns);
         };
-        Ok(Self { row_source, panel_source: row_source * lanes, file_bytes, panels, panel_bytes, bytes })
+        Ok(Self { row_source, panel_source: row_source * lanes, file_bytes, panel_bytes, bytes })
     }
 }
 
 /// That the file has the tensor's bytes: what is allocated to read them is bounded by it.
-fn check_extent(file: &File, s: &Source, bytes: usize) -> Result<()> {
-    let length = file.metadata().map_err(|e| Error::new(format!("Cannot read the model file's length: {e}")))?.len();
+fn check_extent(file: &dyn Bytes, s: &Source, bytes: usize) -> Result<()> {
+    let length = file.size()?;
     if s.offset.checked_add(bytes as u64).is_none_or(|end| end > length) {
         bail!("{bytes} bytes at byte {} end beyond the model file, which has {length}", s.offset);
     }
     Ok(())
-}
-
-fn read(file: &File, to: &mut [u8], offset: u64) -> Result<()> {
-    file.read_exact_at(to, offset)
-        .map_err(|e| Error::new(format!("Cannot read {} bytes at byte {offset} of the model file: {e}", to.len())))
 }
 
 /// Refuses scales that stand for no number: the formats' kernels take every scale for one.

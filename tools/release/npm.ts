@@ -18,7 +18,13 @@ const ABOUT = {
 };
 
 /** What both the packages and the release folder have, by its path from the repository's root. */
-const SHIPPED = ["LICENSE", "README.md", "CHANGELOG.md", "models/demo.gguf"];
+const SHIPPED = [
+  "LICENSE",
+  "README.md",
+  "CHANGELOG.md",
+  "models/demo.gguf",
+  "engine/backend/wasm/compy.wasm",
+];
 
 /** Copies what is shipped beside the JavaScript. */
 export async function copyShipped(root: string, folder: string): Promise<void> {

@@ -1,3 +1,4 @@
+import { LibraryNotFound } from "../../../ffi/find.ts";
 import { KernelLibrary } from "../../../ffi/library.ts";
 import { FORMATS } from "../../gguf/formats.ts";
 import type { GgufFile } from "../../gguf/types.ts";
@@ -7,7 +8,7 @@ import { kvGroupBytes, type Plan, type PlanTensor, pooledColumns, stateBytes } f
 import { WordWriter } from "../../plan/words.ts";
 import type { Backend, BackendInfo, CacheParts, CompileOptions, StepInput, StepOutput } from "../backend.ts";
 import { StepStopped } from "../backend.ts";
-import { answerBytes, decodeAnswers, encodeStep } from "./step_words.ts";
+import { answerBytes, decodeAnswers, encodeStep, partWords } from "./step_words.ts";
 
 export interface CpuOptions {
   /** Threads that compute; by default one a core. */
@@ -47,6 +48,17 @@ export class CpuBackend implements Backend {
     this.info = { name: "cpu", isa, threads };
   }
 
+  /** Why there are no native kernels, in a few words; undefined where there are. */
+  static missing(): string | undefined {
+    try {
+      KernelLibrary.open();
+    } catch (error) {
+      if (!(error instanceof LibraryNotFound)) throw error;
+      const [nearest] = error.places.filter(({ problem }) => problem !== "missing");
+      return nearest ? `${nearest.path}: ${nearest.reason}` : "no library was found";
+    }
+  }
+
   /** Names of the instruction sets that this CPU has, best first. Throws KernelError where there are no kernels. */
   static instructionSets(): string[] {
     return new TextDecoder().decode(KernelLibrary.open().call("compy_instruction_sets", 0n)).split(",");
@@ -58,9 +70,9 @@ export class CpuBackend implements Backend {
     return new Uint8Array(await crypto.subtle.digest("SHA-256", library)).toHex();
   }
 
-  /** Bytes of the plan's matrices once packed. */
-  packedBytes(plan: Plan): number {
-    return plan.tensors.reduce((sum, t) => sum + this.tensorBytes(t), 0);
+  /** Bytes of each of the tensors once packed. */
+  packedBytes(tensors: readonly PlanTensor[]): number[] {
+    return tensors.map((t) => this.tensorBytes(t));
   }
 
   /** Bytes of one matrix once packed; 0 for a vector. */
@@ -75,8 +87,8 @@ export class CpuBackend implements Backend {
     plan: Plan,
     progress?: (done: number, total: number) => void,
   ): Promise<void> {
-    const open = new WordWriter().u32(plan.tensors.length).u64(this.packedBytes(plan)).text(file.path)
-      .bytes();
+    const packed = this.packedBytes(plan.tensors).reduce((sum, bytes) => sum + bytes, 0);
+    const open = new WordWriter().u32(plan.tensors.length).u64(packed).text(file.path).bytes();
     this.#library.call("compy_model_open", this.#handle, open);
     let path = file.path;
     const total = plan.tensors.reduce((sum, t) => sum + t.info.byteLength, 0);
@@ -185,13 +197,6 @@ export class CpuBackend implements Backend {
   close(): void {
     this.#library.call("compy_model_free", this.#handle);
   }
-}
-
-/** Which parts of the cache are copied; rust-kernels/src/cache.rs reads these words. */
-function partWords({ blocks, slots }: CacheParts): WordWriter {
-  const words = new WordWriter().u32(blocks.length, slots.length);
-  for (const { group, block } of blocks) words.u32(group, block);
-  return words.u32(...slots);
 }
 
 function view(bytes: Uint8Array): DataView {

@@ -1,5 +1,6 @@
-import type { WordWriter } from "../../plan/words.ts";
+import { WordWriter } from "../../plan/words.ts";
 import {
+  type CacheParts,
   type Candidates,
   drawMark,
   type LogitsRequest,
@@ -89,4 +90,11 @@ function withDrawn(row: Candidates, token: number, logit: number, rawLogit: numb
     rawLogits: Float32Array.of(...row.rawLogits, rawLogit),
     drawn: row.ids.length,
   };
+}
+
+/** Which parts of the cache are copied; rust-kernels/src/cache.rs reads these words. */
+export function partWords({ blocks, slots }: CacheParts): WordWriter {
+  const words = new WordWriter().u32(blocks.length, slots.length);
+  for (const { group, block } of blocks) words.u32(group, block);
+  return words.u32(...slots);
 }

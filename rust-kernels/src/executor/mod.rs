@@ -9,6 +9,7 @@ pub use self::work::Work;
 
 use crate::bail;
 use crate::cache::{Part, total};
+use crate::clock::Instant;
 use crate::error::{Error, Result};
 use crate::masks::Masks;
 use crate::memory::{Pages, Region};
@@ -19,7 +20,6 @@ use crate::simd::Isa;
 use crate::step::Step;
 use crate::weights::Weights;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::time::Instant;
 
 /// A program with the memory that it runs in.
 pub struct Executor {
@@ -147,7 +147,8 @@ impl Executor {
                 worker.barrier(|| {
                     halted.store(stop.load(SeqCst), SeqCst);
                     let now = began.elapsed().as_nanos() as u64;
-                    self.times[i].fetch_add(now - last.swap(now, SeqCst), SeqCst);
+                    // Clocks of WebAssembly's threads may differ a little.
+                    self.times[i].fetch_add(now.saturating_sub(last.swap(now, SeqCst)), SeqCst);
                 });
                 if halted.load(SeqCst) {
                     return;

@@ -290,10 +290,10 @@ pub(super) fn prefetch_out<S: Simd, const P: usize>(s: S, args: &Gemm, p: usize,
 /// and x86 splits a multiply-add whose operand in memory has two address registers in two.
 #[inline(always)]
 #[allow(clippy::pointers_in_nomem_asm_block)] // nothing is read through it
-#[cfg_attr(miri, allow(unused_mut))]
+#[cfg_attr(any(miri, target_arch = "wasm32"), allow(unused_mut))]
 fn opaque<T>(mut p: *const T) -> *const T {
-    // Miri knows no assembly.
-    #[cfg(not(miri))]
+    // Miri knows no assembly, and WebAssembly has none on stable Rust.
+    #[cfg(not(any(miri, target_arch = "wasm32")))]
     // SAFETY: no instruction.
     unsafe {
         std::arch::asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags))

@@ -5,7 +5,10 @@
 //! token's features; what the kernel calls is inlined there.
 #[cfg(target_arch = "aarch64")]
 use super::neon::{Neon, SDOT, USDOT, WIDENING};
+#[cfg(not(target_arch = "wasm32"))]
 use super::scalar::Scalar;
+#[cfg(target_arch = "wasm32")]
+use super::wasm::Wasm;
 use super::{Kernel, Simd};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2::Avx2, avx512::Avx512};
@@ -15,6 +18,14 @@ use crate::error::{Error, Result};
 use std::arch::is_aarch64_feature_detected as has;
 #[cfg(target_arch = "x86_64")]
 use std::arch::is_x86_feature_detected as has;
+
+/// A WebAssembly module with other instructions than its host's is not loaded at all.
+#[cfg(target_arch = "wasm32")]
+macro_rules! has {
+    ($feature:tt) => {
+        true
+    };
+}
 
 macro_rules! instruction_sets {
     ($($(#[$cfg:meta])* $variant:ident($token:ty), $name:literal, needs [$($feature:tt),*];)*) => {
@@ -127,6 +138,10 @@ instruction_sets! {
     NeonDotprod(Neon<{ SDOT }>), "neon-dotprod", needs ["neon", "dotprod"];
     #[cfg(target_arch = "aarch64")]
     NeonPlain(Neon<{ WIDENING }>), "neon", needs ["neon"];
+    #[cfg(target_arch = "wasm32")]
+    Wasm(Wasm), "wasm-simd128", needs ["simd128", "relaxed-simd"];
+    // A module for the web is to be small.
+    #[cfg(not(target_arch = "wasm32"))]
     Plain(Scalar), "scalar", needs [];
 }
 

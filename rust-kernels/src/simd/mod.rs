@@ -1,6 +1,6 @@
 //! The vector operations that the kernels are written over, once per instruction set.
 //!
-//! A vector has `LANES` lanes and every lane is one row of a weight panel: 16 for AVX-512, 8 for AVX2 and
+//! A vector has `LANES` lanes and every lane is one row of a weight panel: 16 for AVX-512, 8 for AVX2, WebAssembly and
 //! scalar, 4 for NEON. `F` and `I` hold one f32 or i32 a lane, `B` holds four bytes a lane (four columns).
 //!
 //! A value of a type that implements `Simd` is a token: there is one only on a CPU that has the instruction set, so whoever
@@ -15,6 +15,8 @@ mod isa;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
 pub mod scalar;
+#[cfg(target_arch = "wasm32")]
+pub mod wasm;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

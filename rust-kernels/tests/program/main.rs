@@ -5,4 +5,5 @@ mod lies;
 mod load;
 mod model;
 mod mutations;
+mod pieces;
 mod turns;

@@ -1,0 +1,225 @@
+import { FORMATS } from "../../gguf/formats.ts";
+import { type ByteSource, readBytes } from "../../gguf/byte_source.ts";
+import type { GgufFile } from "../../gguf/types.ts";
+import type { MachineLimits } from "../../plan/cost.ts";
+import { encodePlan } from "../../plan/encode.ts";
+import { kvGroupBytes, type Plan, type PlanTensor, pooledColumns, stateBytes } from "../../plan/plan.ts";
+import { WordWriter } from "../../plan/words.ts";
+import type { Backend, BackendInfo, CacheParts, CompileOptions, StepInput, StepOutput } from "../backend.ts";
+import { StepStopped } from "../backend.ts";
+import { answerBytes, decodeAnswers, encodeStep, partWords } from "../cpu/step_words.ts";
+import { Machine } from "./machine.ts";
+import { moduleBytes } from "./module.ts";
+
+export interface WasmOptions {
+  /** Threads that compute, by default one a core; one only on a page that is not isolated from others. */
+  readonly threads?: number;
+}
+
+/** Bytes of a tensor that are read and packed at a time. */
+const PIECE = 4 * 2 ** 20;
+/** Rows of a piece are a multiple of this: whole panels. */
+const PANEL_ROWS = 8;
+
+/** Plans on the Rust kernels as WebAssembly, in workers. */
+export class WasmBackend implements Backend {
+  readonly info: BackendInfo;
+  readonly #machine: Machine;
+  readonly #handle: bigint;
+  /** Where the byte is that stops a step. */
+  readonly #stopFlag: number;
+  readonly #packed = new Map<PlanTensor, number>();
+  readonly #words = new WordWriter(1 << 16);
+  /** Floats of a pooled row. */
+  #pooled = 0;
+  #vocabSize = 0;
+  /** Bytes of a KV block of each group, and of a slot of recurrent state. */
+  #sizes = { groups: [0], state: 0 };
+  #step = 0;
+  /** Ends the waiting for masks. */
+  #stopped: (() => void) | undefined;
+
+  private constructor(machine: Machine, handle: bigint, isa: string, stopFlag: number) {
+    this.#machine = machine;
+    this.#handle = handle;
+    this.#stopFlag = stopFlag;
+    this.info = { name: "wasm", isa, threads: machine.threads };
+  }
+
+  /** Throws WasmError where workers cannot be started. */
+  static async open({ threads = navigator.hardwareConcurrency }: WasmOptions = {}): Promise<WasmBackend> {
+    const machine = await Machine.start(threads);
+    const made = await machine.call("compy_model_new", 0n, new WordWriter().u32(machine.threads).bytes());
+    const handle = view(made).getBigUint64(0, true);
+    const isa = new TextDecoder().decode(await machine.call("compy_model_isa", handle));
+    const flag = view(await machine.call("compy_stop_flag", handle)).getUint32(0, true);
+    return new WasmBackend(machine, handle, isa, flag);
+  }
+
+  /** SHA-256 of the kernels: another build may round otherwise. */
+  async kernelsDigest(): Promise<string> {
+    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", await moduleBytes()));
+    return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  }
+
+  /** Bytes of each of the tensors once packed; 0 for a vector. */
+  async packedBytes(tensors: readonly PlanTensor[]): Promise<number[]> {
+    const matrices = tensors.filter(({ kind }) => kind !== "vector");
+    const sizes = await this.#machine.calls(matrices.map((t) => ({
+      name: "compy_packed_bytes",
+      handle: this.#handle,
+      input: new WordWriter(12).u32(FORMATS[t.info.type].id, t.columns, t.rows).bytes(),
+    })));
+    for (const [i, t] of matrices.entries()) {
+      this.#packed.set(t, Number(view(sizes[i]).getBigUint64(0, true)));
+    }
+    return tensors.map((t) => this.tensorBytes(t));
+  }
+
+  /** The same of one, once `packedBytes` has been asked for it or it is loaded. */
+  tensorBytes(t: PlanTensor): number {
+    return this.#packed.get(t) ?? 0;
+  }
+
+  async loadWeights(
+    file: GgufFile,
+    plan: Plan,
+    progress?: (done: number, total: number) => void,
+  ): Promise<void> {
+    const packed = (await this.packedBytes(plan.tensors)).reduce((sum, bytes) => sum + bytes, 0);
+    const reserve = new WordWriter().u32(plan.tensors.length).u64(packed).bytes();
+    await this.#machine.call("compy_model_reserve", this.#handle, reserve);
+    await using opened = new AsyncDisposableStack();
+    const sources = new Map<string, ByteSource>();
+    for (const path of file.paths) sources.set(path, opened.use(await file.open(path)));
+    const total = plan.tensors.reduce((sum, t) => sum + t.info.byteLength, 0);
+    let done = 0;
+    // The next piece is read while one is packed.
+    let packing: Promise<unknown> = Promise.resolve();
+    for (const [index, t] of plan.tensors.entries()) {
+      try {
+        for await (const piece of pieces(sources.get(t.info.path)!, t)) {
+          await packing;
+          packing = this.#machine.call("compy_tensor_rows", this.#handle, pieceWords(index, t, piece));
+          packing.catch(() => {}); // it is told by whoever waits
+        }
+        await packing;
+      } catch (cause) {
+        const reason = cause instanceof Error ? cause.message : String(cause);
+        throw new Error(`Cannot load tensor "${t.info.name}" of ${t.info.path}: ${reason}`, { cause });
+      }
+      done += t.info.byteLength;
+      progress?.(done, total);
+    }
+  }
+
+  async compile(plan: Plan, options: CompileOptions): Promise<void> {
+    await this.#machine.call("compy_plan_compile", this.#handle, encodePlan(plan, options));
+    this.#pooled = pooledColumns(plan);
+    this.#vocabSize = plan.vocabSize;
+    this.#sizes = { groups: kvGroupBytes(plan), state: stateBytes(plan) };
+  }
+
+  async step(input: StepInput): Promise<StepOutput> {
+    const masks = await this.#masks(input);
+    const bytes = answerBytes(input, this.#pooled);
+    const step = this.#step++;
+    const words = Math.ceil(this.#vocabSize / 32);
+    const call = (name: string, input: Uint8Array) => ({ name, handle: this.#handle, input });
+    const outputs = await this.#machine.calls([
+      call("compy_step_prepare", new WordWriter(12).u32(step, masks.length, words).bytes()),
+      ...masks.map((mask, index) =>
+        call("compy_mask", new WordWriter(8 + mask.byteLength).u32(step, index).i32s(mask).bytes())
+      ),
+      call("compy_step", encodeStep(this.#words.clear(), input)),
+    ], bytes);
+    const answers = outputs.at(-1)!;
+    if (answers.length !== bytes) throw new StepStopped("The step was stopped");
+    return decodeAnswers(answers, input, this.#pooled);
+  }
+
+  /**
+   * The step's masks, all of them: a step in a worker waits for nothing, so that it runs where no memory is shared either.
+   * Throws StepStopped where a stop comes first.
+   */
+  async #masks(input: StepInput): Promise<Uint32Array[]> {
+    const masks = input.logits.flatMap(({ mask }) => mask ?? []);
+    if (masks.length === 0) return [];
+    const stopped = new Promise<never>((_, reject) => {
+      this.#stopped = () => reject(new StepStopped("The step was stopped"));
+    });
+    try {
+      return await Promise.race([Promise.all(masks), stopped]);
+    } finally {
+      this.#stopped = undefined;
+    }
+  }
+
+  async readCache(parts: CacheParts): Promise<Uint8Array<ArrayBuffer>> {
+    const { groups, state } = this.#sizes;
+    const bytes = parts.blocks.reduce((sum, { group }) => sum + groups[group], parts.slots.length * state);
+    return await this.#machine.call("compy_cache_read", this.#handle, partWords(parts).bytes(), bytes);
+  }
+
+  async writeCache(parts: CacheParts, bytes: readonly Uint8Array[]): Promise<void> {
+    const message = new Uint8Array(
+      await new Blob([partWords(parts).bytes(), ...bytes as Uint8Array<ArrayBuffer>[]]).arrayBuffer(),
+    );
+    await this.#machine.call("compy_cache_write", this.#handle, message);
+  }
+
+  /** Where no memory is shared, the step under way goes on to its end. */
+  requestStop(): void {
+    this.#stopped?.();
+    this.#machine.set(this.#stopFlag, 1);
+  }
+
+  /** Milliseconds spent in each op of the plan since the last call. */
+  async profile(plan: Plan): Promise<number[]> {
+    const times = view(
+      await this.#machine.call("compy_profile", this.#handle, new Uint8Array(0), 8 * plan.ops.length),
+    );
+    return plan.ops.map((_, i) => Number(times.getBigUint64(8 * i, true)) / 1e6);
+  }
+
+  /** Takes some seconds, and half a gigabyte for that time. */
+  async measureLimits(): Promise<MachineLimits> {
+    const input = new WordWriter(4).u32(this.info.threads).bytes();
+    const figures = view(await this.#machine.call("compy_limits", this.#handle, input));
+    const [readGbps, int8Gops, f32Gflops] = [0, 8, 16].map((at) => figures.getFloat64(at, true));
+    return { readGbps, int8Gops, f32Gflops };
+  }
+
+  close(): void {
+    this.requestStop();
+    this.#machine.close();
+  }
+}
+
+interface Piece {
+  readonly first: number;
+  readonly bytes: Uint8Array;
+}
+
+/** A tensor's rows, some at a time. */
+async function* pieces(source: ByteSource, { info, rows }: PlanTensor): AsyncGenerator<Piece> {
+  const rowBytes = info.byteLength / rows;
+  const most = Math.max(1, Math.floor(PIECE / rowBytes / PANEL_ROWS)) * PANEL_ROWS;
+  for (let first = 0; first < rows; first += most) {
+    const count = Math.min(most, rows - first);
+    yield { first, bytes: await readBytes(source, info.offset + first * rowBytes, count * rowBytes) };
+  }
+}
+
+function pieceWords(index: number, t: PlanTensor, { first, bytes }: Piece): Uint8Array {
+  const head = new WordWriter(24)
+    .u32(index, t.kind === "vector" ? 1 : 0, FORMATS[t.info.type].id, t.columns, t.rows, first).bytes();
+  const message = new Uint8Array(head.length + bytes.length);
+  message.set(head);
+  message.set(bytes, head.length);
+  return message;
+}
+
+function view(bytes: Uint8Array): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}

@@ -1,0 +1,32 @@
+//! Time that has passed. WebAssembly has no clock of its own: its host lends one.
+#[cfg(not(target_arch = "wasm32"))]
+pub use std::time::Instant;
+
+#[cfg(target_arch = "wasm32")]
+mod host {
+    use std::time::Duration;
+
+    #[link(wasm_import_module = "host")]
+    unsafe extern "C" {
+        /// Milliseconds since some moment.
+        #[link_name = "now"]
+        fn host_now() -> f64;
+    }
+
+    /// As std's.
+    #[derive(Clone, Copy)]
+    pub struct Instant(f64);
+
+    impl Instant {
+        pub fn now() -> Self {
+            // SAFETY: the host's function has no conditions.
+            Self(unsafe { host_now() })
+        }
+
+        pub fn elapsed(&self) -> Duration {
+            Duration::from_secs_f64((Self::now().0 - self.0).max(0.0) / 1e3)
+        }
+    }
+}
+#[cfg(target_arch = "wasm32")]
+pub use self::host::Instant;

@@ -1,0 +1,173 @@
+//! What a host of WebAssembly calls besides the exports of ffi.rs: engine/backend/wasm/ does. It lends threads, hands over
+//! tensors in pieces, and has no other way to stop a step than the memory that both see.
+use crate::ffi::{call, close_models, model, put};
+use crate::weights::{Piece, Source};
+use crate::words::Words;
+use std::alloc::{Layout, alloc, dealloc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+/// What `compy_alloc` aligns to: a vector, or what a stack wants.
+const ALIGN: usize = 64;
+
+#[link(wasm_import_module = "host")]
+unsafe extern "C" {
+    /// Takes the words of a panic, UTF-8. The instance traps after it.
+    #[link_name = "panicked"]
+    fn host_panicked(words: *const u8, bytes: usize);
+}
+
+/// Memory for messages and stacks; null where there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn compy_alloc(bytes: usize) -> *mut u8 {
+    match Layout::from_size_align(bytes.max(1), ALIGN) {
+        // SAFETY: the size is not 0.
+        Ok(layout) => unsafe { alloc(layout) },
+        Err(_) => std::ptr::null_mut(),
+    }
+}
+
+/// # Safety
+/// `compy_alloc` gave it for so many bytes, and nobody uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn compy_dealloc(at: *mut u8, bytes: usize) {
+    if let Ok(layout) = Layout::from_size_align(bytes.max(1), ALIGN) {
+        // SAFETY: the caller's promise.
+        unsafe { dealloc(at, layout) };
+    }
+}
+
+/// Before anything else, once for all instances that share the memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn compy_init() {
+    std::panic::set_hook(Box::new(|panic| {
+        let words = panic.to_string();
+        // SAFETY: the words live until the call returns.
+        unsafe { host_panicked(words.as_ptr(), words.len()) };
+    }));
+}
+
+macro_rules! exports {
+    ($($(#[doc = $doc:literal])+ $name:ident = $body:expr;)*) => {$(
+        $(#[doc = $doc])+
+        /// # Safety
+        /// As the exports of ffi.rs.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            handle: u64,
+            input: *const u8,
+            input_len: usize,
+            output: *mut u8,
+            output_len: usize,
+        ) -> i32 {
+            // SAFETY: the caller's promise.
+            unsafe { call($body, handle, (input, input_len), (output, output_len)) }
+        }
+    )*};
+}
+
+exports! {
+    /// Instead of `compy_model_open`. Input: tensors (u32), bytes of all packed matrices (u64).
+    compy_model_reserve = |h, input, _| {
+        let mut w = Words::new(input);
+        model(h)?.reserve(w.size()?, w.u64()?)?;
+        Ok(0)
+    };
+    /// Instead of `compy_tensor_load`: some rows of a tensor, in order. Input: index, kind (0 matrix, 1 vector), type, columns,
+    /// rows, the first row (u32 each), then the rows as they are in the file.
+    compy_tensor_rows = |h, input, _| {
+        let mut w = Words::new(input);
+        let (index, vector) = (w.size()?, w.u32()? == 1);
+        let source = Source { format: w.u32()?, columns: w.size()?, rows: w.size()?, offset: 0 };
+        let first = w.size()?;
+        model(h)?.load_piece(index, &source, vector, first, &Piece(&input[24..]))?;
+        Ok(0)
+    };
+    /// Output: where the byte is (u32) that stops the step under way when it is 1.
+    compy_stop_flag = |h, _, out| put(out, &(model(h)?.stop_flag() as usize as u32).to_le_bytes());
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// What workers wait for.
+struct Wanted {
+    /// Threads for which no worker has come yet.
+    jobs: Vec<Job>,
+    /// There will be no more.
+    over: bool,
+}
+
+static WANTED: Mutex<Wanted> = Mutex::new(Wanted { jobs: Vec::new(), over: false });
+static CAME: Condvar = Condvar::new();
+
+fn wanted() -> MutexGuard<'static, Wanted> {
+    WANTED.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// What a worker calls on a stack of its own: it is each thread that is wanted, until `compy_end`.
+#[unsafe(no_mangle)]
+pub extern "C" fn compy_threads() {
+    let mut wanted = wanted();
+    while !wanted.over {
+        wanted = match wanted.jobs.pop() {
+            Some(job) => {
+                drop(wanted);
+                job();
+                self::wanted()
+            }
+            None => CAME.wait(wanted).unwrap_or_else(|e| e.into_inner()),
+        };
+    }
+}
+
+/// Sends the workers away once their threads have ended. Nothing can be called after it.
+#[unsafe(no_mangle)]
+pub extern "C" fn compy_end() {
+    close_models();
+    wanted().over = true;
+    CAME.notify_all();
+}
+
+/// As std's: the host has as many workers as there are threads to spawn.
+pub struct Builder(());
+
+impl Builder {
+    #[expect(clippy::new_without_default, reason = "std's has none either")]
+    pub fn new() -> Self {
+        Self(())
+    }
+
+    /// Workers have the names that their host gave them.
+    pub fn name(self, _: String) -> Self {
+        self
+    }
+
+    /// # Errors
+    /// None; std's has some.
+    pub fn spawn(self, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle> {
+        let ended = Arc::new((Mutex::new(false), Condvar::new()));
+        let handle = JoinHandle(Arc::clone(&ended));
+        let job = move || {
+            run();
+            *ended.0.lock().unwrap_or_else(|e| e.into_inner()) = true;
+            ended.1.notify_all();
+        };
+        wanted().jobs.push(Box::new(job));
+        CAME.notify_one();
+        Ok(handle)
+    }
+}
+
+/// A thread that can be waited for.
+pub struct JoinHandle(Arc<(Mutex<bool>, Condvar)>);
+
+impl JoinHandle {
+    /// # Errors
+    /// None: a panic is the end of all threads here.
+    pub fn join(self) -> std::thread::Result<()> {
+        let mut ended = self.0.0.lock().unwrap_or_else(|e| e.into_inner());
+        while !*ended {
+            ended = self.0.1.wait(ended).unwrap_or_else(|e| e.into_inner());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,60 @@
+//! A matrix that comes in pieces is the one that is read from a file.
+use compy::formats::format_named;
+use compy::pool::Pool;
+use compy::simd::Isa;
+use compy::weights::{Piece, Source, Weights, packed_bytes};
+
+const COLUMNS: usize = 256;
+const ROWS: usize = 70;
+
+fn source(name: &str) -> (Source, usize) {
+    let format = format_named(name).expect("a format");
+    let source = Source { format: format.id, columns: COLUMNS, rows: ROWS, offset: 0 };
+    (source, COLUMNS / format.block_columns * format.block_bytes)
+}
+
+/// The matrix's panels, of pieces that end after so many rows.
+fn packed(name: &str, isa: Isa, bytes: &[u8], ends: &[usize]) -> Result<Vec<u8>, String> {
+    let (source, row) = source(name);
+    let mut pool = Pool::new(2).expect("threads");
+    let size = packed_bytes(&source, isa).expect("a shape");
+    let mut weights = Weights::new(1, size as u64).expect("memory");
+    let mut first = 0;
+    for &end in ends {
+        let piece = Piece(&bytes[first * row..end * row]);
+        weights.load_rows(0, first, &piece, &source, isa, &mut pool).map_err(|e| e.to_string())?;
+        first = end;
+    }
+    let matrix = weights.matrix(0).map_err(|e| e.to_string())?;
+    // SAFETY: the panels are the matrix's, which lives on.
+    Ok(unsafe { std::slice::from_raw_parts(matrix.panels, size) }.to_vec())
+}
+
+#[test]
+fn pieces_of_whole_panels_make_the_same_matrix() {
+    for isa in Isa::available() {
+        for name in ["Q4_0", "Q6_K", "F16"] {
+            let bytes: Vec<u8> = (0..ROWS * source(name).1).map(|i| (i * 7 % 120) as u8).collect();
+            let whole = packed(name, isa, &bytes, &[ROWS]).expect("a matrix");
+            assert_eq!(packed(name, isa, &bytes, &[16, 48, 64, ROWS]).expect("a matrix"), whole, "{name}");
+        }
+    }
+}
+
+#[test]
+fn pieces_out_of_order_or_of_half_a_panel_are_refused() {
+    let isa = Isa::available()[0];
+    let bytes = vec![1; ROWS * source("Q4_0").1];
+    assert!(packed("Q4_0", isa, &bytes, &[3, ROWS]).expect_err("half a panel").contains("no multiple"));
+    assert!(packed("Q4_0", isa, &bytes, &[16]).expect_err("a part").contains("not a loaded matrix"));
+    let (source, row) = source("Q4_0");
+    let mut weights = Weights::new(1, 1 << 20).expect("memory");
+    let mut load = |first: usize, bytes: &[u8]| {
+        let mut pool = Pool::new(1).expect("a thread");
+        weights.load_rows(0, first, &Piece(bytes), &source, isa, &mut pool).map_err(|e| e.to_string())
+    };
+    assert!(load(16, &bytes[..16 * row]).expect_err("not the first").contains("rows from 0"));
+    assert!(load(0, &bytes[..16 * row + 1]).expect_err("half a row").contains("rows from 0"));
+    assert_eq!(load(0, &bytes[..16 * row]), Ok(()));
+    assert!(load(0, &bytes[..16 * row]).expect_err("the same again").contains("rows from 16"));
+}

@@ -1,0 +1,43 @@
+/** Of which sources the committed WebAssembly module was built. */
+
+export const wasmFile = new URL("../engine/backend/wasm/compy.wasm", import.meta.url);
+
+/** The module's section that has the sources' hash, in hex. */
+export const SOURCES_SECTION = "compy.sources";
+
+const CRATE = new URL("../rust-kernels/", import.meta.url);
+/** Sources of other targets: programs, and instruction sets of CPUs. */
+const OTHERS = /^src\/(bin\/|simd\/(avx2|avx512|x86|neon|scalar)\.rs$)/;
+
+/** SHA-256, in hex, of what the module is built from. */
+export async function hashSources(): Promise<string> {
+  const names = ["Cargo.toml", "Cargo.lock", ...await rustFiles("src/")].sort();
+  const parts: Uint8Array<ArrayBuffer>[] = [];
+  for (const name of names.filter((name) => !OTHERS.test(name))) {
+    const bytes = await Deno.readFile(new URL(name, CRATE));
+    parts.push(new TextEncoder().encode(`${name} ${bytes.length}\n`), bytes);
+  }
+  const digest = await crypto.subtle.digest("SHA-256", await new Blob(parts).arrayBuffer());
+  return new Uint8Array(digest).toHex();
+}
+
+async function rustFiles(folder: string): Promise<string[]> {
+  const names: string[] = [];
+  for await (const { name, isDirectory } of Deno.readDir(new URL(folder, CRATE))) {
+    if (isDirectory) names.push(...await rustFiles(`${folder}${name}/`));
+    else if (name.endsWith(".rs")) names.push(folder + name);
+  }
+  return names;
+}
+
+/** A module with a section of its own at its end. */
+export function withSection(module: Uint8Array, name: string, text: string): Uint8Array<ArrayBuffer> {
+  const encoder = new TextEncoder();
+  const [title, content] = [encoder.encode(name), encoder.encode(text)];
+  const length = 1 + title.length + content.length;
+  if (length > 127) throw new RangeError("lengths of two bytes are not written here");
+  const result = new Uint8Array(module.length + 2 + length);
+  result.set(module);
+  result.set([0, length, title.length, ...title, ...content], module.length);
+  return result;
+}
