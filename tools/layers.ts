@@ -14,6 +14,11 @@ const LAYERS: readonly Layer[] = [
   { files: /^package\.ts$/, imports: /^$/, why: "names and paths stand alone" },
   { files: /^main\.ts$/, imports: /^cli\//, why: "main.ts only starts the command line" },
   {
+    files: /^examples\/browser\//,
+    imports: /^lib\/model\.ts$/,
+    why: "a page bundles the part of the library that browsers can read",
+  },
+  {
     files: /^(examples|deploy)\//,
     imports: /^examples\//,
     why: 'examples, and what is deployed, are programs of others: they import "compy"',

@@ -18,14 +18,7 @@ export function moduleBytes(): Promise<Uint8Array<ArrayBuffer>> {
 
 /** Compiled once a process. Throws where the runtime lacks an instruction. */
 export function kernelModule(): Promise<WebAssembly.Module> {
-  return compiled ??= moduleBytes().then((bytes) => {
-    // Node 20 has relaxed SIMD behind a flag, which can be set as long as the module is not compiled.
-    const { v8 } = globalThis.process?.versions ?? {};
-    if (typeof Deno === "undefined" && v8?.startsWith("11.")) {
-      process.getBuiltinModule("node:v8").setFlagsFromString("--experimental-wasm-relaxed-simd");
-    }
-    return WebAssembly.compile(bytes);
-  });
+  return compiled ??= moduleBytes().then((bytes) => WebAssembly.compile(bytes));
 }
 
 async function read(url: URL): Promise<Uint8Array<ArrayBuffer>> {

@@ -122,7 +122,7 @@ pub fn model(isa: Isa, threads: usize) -> Model {
         offset,
     };
     let matrices = TENSORS.into_iter().filter(|t| t.2 > 0);
-    let bytes = matrices.map(|t| packed_bytes(&source(t, 0), isa).expect("a shape")).sum();
+    let bytes = matrices.map(|t| packed_bytes(&source(t, 0), isa).expect("a shape") as u64).sum();
     model.open(path.to_str().expect("UTF-8"), TENSORS.len(), bytes).expect("the file");
     for (tensor, offset) in TENSORS.into_iter().zip(offsets) {
         model.load(tensor.0 as usize, &source(tensor, offset), tensor.2 == 0).expect("a tensor");
