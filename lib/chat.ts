@@ -114,7 +114,10 @@ const CHAT_OPTIONS: OptionTable<ChatOptions> = {
 };
 
 /** Answers a conversation. What is wrong is thrown where the answer is read. */
-export function chat(engine: Engine, messages: string | readonly Message[], options: ChatOptions): Chat {
+export function chat(engine: Engine, said: string | readonly Message[], asked: ChatOptions): Chat {
+  // As they are now: nothing is read of them before somebody wants the answer.
+  const messages = Array.isArray(said) ? [...said] : said;
+  const options = { ...asked };
   return new LazyAnswer<ChatPart, ChatAnswer>(async (signal, emit) => {
     checkOptions(options, CHAT_OPTIONS);
     const plan = planOf(engine, messages, options);

@@ -112,6 +112,18 @@ Deno.test("a last message of the assistant is continued unless that is not wante
   );
 });
 
+Deno.test("a request is what it was when it was made, whatever becomes of its parts before it is read", async () => {
+  const engine = replying(TEXT);
+  const conversation: Message[] = [{ role: "user", content: "First" }];
+  const options = { maxTokens: 3 };
+  const asked = chat(engine, conversation, options);
+  conversation.push({ role: "user", content: "Second" });
+  options.maxTokens = 0;
+  const { usage } = await asked.answer();
+  assertEquals(engine.chatForm.conversations[0].messages.length, 1);
+  assertEquals(usage.completionTokens, 3);
+});
+
 Deno.test("what is wrong with a request has a code, and the message names it as it was written", async () => {
   const engine = new FakeEngine({ refuses: () => undefined, contextLength: 64 });
   const cases: [options: unknown, words: string][] = [

@@ -162,9 +162,12 @@ export type Generation = AnswerStream<GeneratedPart, GeneratedText>;
 /** Continues a prompt. What is wrong is thrown where the answer is read. */
 export function generate(
   engine: Engine,
-  prompt: string | readonly number[],
-  options: GenerateOptions,
+  given: string | readonly number[],
+  asked: GenerateOptions,
 ): Generation {
+  // As they are now: nothing is read of them before somebody wants the answer.
+  const prompt = Array.isArray(given) ? [...given] : given;
+  const options = { ...asked };
   return new LazyAnswer<GeneratedPart, GeneratedText>(async (signal, emit) => {
     checkOptions(options, GENERATE_OPTIONS);
     const events = readEvents(engine, {
