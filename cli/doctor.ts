@@ -62,7 +62,7 @@ function wantedBy({ values, sources }: ServeSettings): Wanted {
     unix,
     hasKeys: apiKey !== undefined || apiKeys !== undefined,
     data: data === "none" ? undefined : data,
-    backend: backend ?? "cpu",
+    backend,
     threads,
     contextLength: ctx,
     parallel: sources.parallel === "default" ? undefined : parallel,

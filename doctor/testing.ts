@@ -7,7 +7,6 @@ export const WANTED: Wanted = {
   port: 8080,
   hasKeys: false,
   data: "/data",
-  backend: "cpu",
 };
 
 /** Two processors of one core, of another core each, or of no core that is named. */
@@ -40,7 +39,7 @@ export function madeUp(changes: Partial<World> = {}, files: Readonly<Record<stri
     permitted: () => true,
     openKernels: () => ({ path: "/lib/libcompy.so", version: 7 }),
     openGrammars: () => ({ path: "/lib/libcompy_grammar.so", version: 1 }),
-    instructionSets: () => ["avx2", "scalar"],
+    instructionSets: () => Promise.resolve(["avx2", "scalar"]),
     measureLimits: () => Promise.resolve({ readGbps: 20, int8Gops: 400, f32Gflops: 100 }),
     examineGpu: () => Promise.resolve(undefined),
     measureModel: () => Promise.resolve({ name: "a", bytes: 1e9 }),

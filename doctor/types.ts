@@ -29,7 +29,8 @@ export interface Wanted {
   readonly hasKeys: boolean;
   /** The folder of files and batches; undefined where none is kept. */
   readonly data?: string;
-  readonly backend: BackendName;
+  /** Without it, the native kernels, or WebAssembly's where there are none. */
+  readonly backend?: BackendName;
   readonly threads?: number;
   readonly contextLength?: number;
   /** Without it, a default that shrinks to what is free. */
@@ -82,9 +83,9 @@ export interface World {
   openKernels(): OpenLibrary;
   openGrammars(): OpenLibrary;
   /** Best first. */
-  instructionSets(): readonly string[];
+  instructionSets(backend?: BackendName): Promise<readonly string[]>;
   /** Takes about a second, and 512 MB for its time. */
-  measureLimits(threads: number): Promise<MachineLimits>;
+  measureLimits(threads: number, backend?: BackendName): Promise<MachineLimits>;
   /** Undefined where there is no adapter. Throws GpuError where there is one that cannot be opened. */
   examineGpu(): Promise<GpuReport | undefined>;
   /** Throws for a file that is broken or not supported, and MemoryError where it does not fit. */

@@ -1,4 +1,7 @@
+import type { BackendName } from "./backend/backend.ts";
+import { defaultBackend } from "./backend/choose.ts";
 import { CpuBackend } from "./backend/cpu/cpu.ts";
+import { WasmBackend } from "./backend/wasm/wasm.ts";
 import { findAdapter, openGpu } from "./backend/webgpu/device.ts";
 import { probeProducts } from "./backend/webgpu/probes.ts";
 import type { MachineLimits } from "./plan/cost.ts";
@@ -7,18 +10,32 @@ export type { MachineLimits } from "./plan/cost.ts";
 
 /** What this machine computes with, asked and measured without a model. */
 
-/** Names of the instruction sets that the CPU has and there are kernels for, best first. Throws KernelError without kernels. */
-export function instructionSets(): string[] {
-  return CpuBackend.instructionSets();
+/** Opens the kernels that compute where this backend, or none, is asked for. Throws KernelError and WasmError. */
+async function openKernels(threads: number, backend: BackendName | undefined): Promise<CpuBackend | WasmBackend> {
+  const kind = backend === "cpu" || backend === "wasm" ? backend : defaultBackend();
+  return kind === "wasm" ? await WasmBackend.open({ threads }) : new CpuBackend({ threads });
 }
 
-/** Takes about a second, all of those threads' cores, and 512 MiB for its time. Throws KernelError. */
-export async function measureLimits(threads: number): Promise<MachineLimits> {
-  const backend = new CpuBackend({ threads });
+/**
+ * Names of the instruction sets that the CPU has and there are native kernels for, best first; the one of WebAssembly where that
+ * computes. Throws KernelError and WasmError.
+ */
+export async function instructionSets(backend?: BackendName): Promise<string[]> {
+  const kernels = await openKernels(1, backend);
   try {
-    return await backend.measureLimits();
+    return kernels.info.name === "cpu" ? CpuBackend.instructionSets() : [kernels.info.isa];
   } finally {
-    backend.close();
+    kernels.close();
+  }
+}
+
+/** Takes about a second, all of those threads' cores, and 512 MiB for its time. Throws KernelError and WasmError. */
+export async function measureLimits(threads: number, backend?: BackendName): Promise<MachineLimits> {
+  const kernels = await openKernels(threads, backend);
+  try {
+    return await kernels.measureLimits();
+  } finally {
+    kernels.close();
   }
 }
 

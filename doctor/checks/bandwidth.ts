@@ -10,7 +10,7 @@ const LEFT_BYTES = 256 * 2 ** 20;
 /** How fast memory is read, which bounds how fast single answers come, and how much can be computed, which bounds prompts. */
 export async function checkBandwidth(
   world: Pick<World, "measureLimits" | "memory" | "threads">,
-  { threads = world.threads }: Pick<Wanted, "threads">,
+  { threads = world.threads, backend }: Pick<Wanted, "threads" | "backend">,
 ): Promise<Finding> {
   const memory = world.memory();
   if (memory && Math.min(memory.available, memory.limit) < MEASURED_BYTES + LEFT_BYTES) {
@@ -19,7 +19,7 @@ export async function checkBandwidth(
       found: `not measured: that takes ${size(MEASURED_BYTES)}, and too little is free`,
     };
   }
-  const { readGbps, int8Gops, f32Gflops } = await world.measureLimits(threads);
+  const { readGbps, int8Gops, f32Gflops } = await world.measureLimits(threads, backend);
   const found = `${short(readGbps)} GB/s read, ${short(int8Gops)} x 10^9 int8 and ${
     short(f32Gflops)
   } x 10^9 f32 operations a second; a model of 1 GB answers one request at ${

@@ -37,7 +37,7 @@ export async function checkGpu(
     const advice = "do not use --backend webgpu or auto here; update the GPU's driver";
     return { status: asked ? "wrong" : "slow", found, advice, figures };
   }
-  if (software && backend !== "cpu") {
+  if (software && (asked || backend === "auto")) {
     return { status: "slow", found, advice: "use --backend cpu, whose kernels are made for it", figures };
   }
   return { status: "ok", found, figures };

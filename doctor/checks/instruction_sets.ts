@@ -1,4 +1,4 @@
-import type { Finding, World } from "../types.ts";
+import type { Finding, Wanted, World } from "../types.ts";
 
 /** Instruction sets without products of integers in vectors, and what to do. */
 const SLOW: Readonly<Record<string, string>> = {
@@ -9,8 +9,11 @@ const SLOW: Readonly<Record<string, string>> = {
 };
 
 /** Instruction sets that the CPU has, as the kernels found them, and the one that they choose. */
-export function checkInstructionSets(world: Pick<World, "instructionSets">): Finding {
-  const sets = world.instructionSets();
+export async function checkInstructionSets(
+  world: Pick<World, "instructionSets">,
+  { backend }: Pick<Wanted, "backend">,
+): Promise<Finding> {
+  const sets = await world.instructionSets(backend);
   const [best] = sets;
   const found = `${best} is chosen; this CPU can run ${sets.join(", ")}`;
   const figures = { chosen: best, available: sets };
