@@ -11,7 +11,10 @@ export type { MachineLimits } from "./plan/cost.ts";
 /** What this machine computes with, asked and measured without a model. */
 
 /** Opens the kernels that compute where this backend, or none, is asked for. Throws KernelError and WasmError. */
-async function openKernels(threads: number, backend: BackendName | undefined): Promise<CpuBackend | WasmBackend> {
+async function openKernels(
+  threads: number,
+  backend: BackendName | undefined,
+): Promise<CpuBackend | WasmBackend> {
   const kind = backend === "cpu" || backend === "wasm" ? backend : defaultBackend();
   return kind === "wasm" ? await WasmBackend.open({ threads }) : new CpuBackend({ threads });
 }

@@ -25,7 +25,9 @@ function checkLibrary(open: () => OpenLibrary, status: "slow" | "wrong", without
     const looked = error.places.map(({ path, reason }) => `${path}: ${reason}`);
     return {
       status,
-      found: [`none of ${looked.length} places has the ${error.library.what}: ${without}`, ...looked].join("\n"),
+      found: [`none of ${looked.length} places has the ${error.library.what}: ${without}`, ...looked].join(
+        "\n",
+      ),
       advice: error.advice,
       figures: { looked },
     };
