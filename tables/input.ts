@@ -92,7 +92,11 @@ class TableInput implements JobInput {
 
   /** The bytes of an output, whose end comes only if the file is still the one that was checked. */
   private async *unchanged(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-    yield* bytes;
+    try {
+      yield* bytes;
+    } catch (error) {
+      throw ioError(`write the rows of "${this.name}" and their answers`, error);
+    }
     if (await sha256(this.file, this.name) !== this.checked) throw inputChanged(this.name, 1);
   }
 

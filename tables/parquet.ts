@@ -7,12 +7,14 @@ import {
   type ParquetParsers,
   parquetReadObjects,
   parquetSchema,
+  type RowGroup,
   type SchemaElement,
   type SchemaTree,
 } from "hyparquet";
 import { BatchError, ioError } from "../jobs/errors.ts";
 import { readFully, type StorageFile } from "../jobs/storage.ts";
 import type { Cell } from "./cells.ts";
+import { checkDescription, readPages } from "./parquet_pages.ts";
 import type { Row, Table } from "./table.ts";
 
 /** Rows come a row group at a time, of which the wanted columns are in memory. */
@@ -29,11 +31,10 @@ export async function openParquet(file: StorageFile, name: string): Promise<Tabl
     async *rows(wanted = columns) {
       const kinds = wanted.map((column) => cellsOf(tree[columns.indexOf(column)]));
       const raw = withoutDecimals(metadata);
-      let number = 0;
-      for (const { num_rows } of metadata.row_groups) {
-        const [rowStart, rowEnd] = [number, number + Number(num_rows)];
-        const read = wanted.length === 0 ? Promise.resolve([]) : parquetReadObjects({
-          file: from,
+      const readGroup = async (group: RowGroup, rowStart: number, rowEnd: number) => {
+        if (wanted.length === 0) return [];
+        return await parquetReadObjects({
+          file: await readPages(from, group, wanted),
           metadata: raw,
           columns: [...new Set(wanted)],
           rowStart,
@@ -42,7 +43,11 @@ export async function openParquet(file: StorageFile, name: string): Promise<Tabl
           compressors: COMPRESSORS,
           utf8: false,
         });
-        const found = await read.catch((error) => {
+      };
+      let number = 0;
+      for (const group of metadata.row_groups) {
+        const [rowStart, rowEnd] = [number, number + Number(group.num_rows)];
+        const found = await readGroup(group, rowStart, rowEnd).catch((error) => {
           throw unreadable(name, error);
         });
         for (let i = 0; i < rowEnd - rowStart; i++) {
@@ -64,6 +69,7 @@ function columnTrees(metadata: FileMetaData, name: string): SchemaTree[] {
     if (twice !== undefined) throw new Error(`two columns are called "${twice}"`);
     const isEncrypted = metadata.row_groups.some(({ columns }) => columns.some((chunk) => !chunk.meta_data));
     if (isEncrypted) throw new Error("some columns are encrypted");
+    checkDescription(metadata);
     return children;
   } catch (error) {
     throw unreadable(name, error);

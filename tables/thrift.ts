@@ -89,6 +89,12 @@ export function decodeStruct(bytes: Uint8Array): ThriftStruct {
   return new Decoder(bytes).struct(0);
 }
 
+/** The struct that begins at `at`, and where it ends. */
+export function decodeStructAt(bytes: Uint8Array, at: number): { struct: ThriftStruct; end: number } {
+  const decoder = new Decoder(bytes.subarray(at));
+  return { struct: decoder.struct(0), end: at + decoder.at };
+}
+
 export function encodeStruct(struct: ThriftStruct): Uint8Array {
   const encoder = new Encoder();
   encoder.struct(struct);
@@ -96,7 +102,7 @@ export function encodeStruct(struct: ThriftStruct): Uint8Array {
 }
 
 class Decoder {
-  private at = 0;
+  at = 0;
 
   constructor(private readonly from: Uint8Array) {}
 

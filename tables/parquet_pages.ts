@@ -1,0 +1,100 @@
+import type { AsyncBuffer, ColumnChunk, FileMetaData, RowGroup } from "hyparquet";
+import { decodeStructAt, type ThriftStruct } from "./thrift.ts";
+
+/*
+ * What a Parquet file says of its pages, checked before they are read: the reader believes it, and would take gigabytes, or hours, for
+ * a page that says to have two thousand million values.
+ */
+
+const MAX_PAGE_BYTES = 2 ** 30;
+/** Lines that a job may have; a table of more is refused before its rows are counted. */
+const MAX_ROWS = 10_000_000;
+
+/** Ids of the fields of PageHeader in parquet.thrift. */
+const PAGE = { bytes: 2, storedBytes: 3, data: 5, dictionary: 7, dataV2: 8 };
+const VALUES = 1;
+const V2 = { nulls: 2, definitionBytes: 5, repetitionBytes: 6 };
+
+/** Throws Error where the description cannot be true. */
+export function checkDescription({ row_groups, schema }: FileMetaData): void {
+  const leaves = schema.filter(({ type }) => type !== undefined).length;
+  let rows = 0n;
+  for (const { columns, num_rows } of row_groups) {
+    rows += num_rows;
+    if (num_rows < 0n || rows > MAX_ROWS) throw new Error(`it must have at most ${MAX_ROWS} rows; split it`);
+    if (columns.length !== leaves) throw new Error("a row group has not all columns");
+    for (const { meta_data } of columns) {
+      const { path_in_schema: path, num_values } = meta_data!;
+      if (num_values >= 0n && (path.length > 1 || num_values === num_rows)) continue;
+      throw new Error(`column "${path.join(".")}" has ${num_values} values for ${num_rows} rows`);
+    }
+  }
+}
+
+/** The columns of a row group that are wanted, read and checked; whatever else is asked for is zeros. Throws Error. */
+export async function readPages(
+  file: AsyncBuffer,
+  { columns }: RowGroup,
+  wanted: readonly string[],
+): Promise<AsyncBuffer> {
+  const read: { start: number; bytes: Uint8Array }[] = [];
+  for (const chunk of columns) {
+    const { path_in_schema, dictionary_page_offset, data_page_offset, total_compressed_size } = chunk
+      .meta_data!;
+    if (!wanted.includes(path_in_schema[0])) continue;
+    const start = Number(dictionary_page_offset || data_page_offset);
+    const bytes = new Uint8Array(await file.slice(start, start + Number(total_compressed_size)));
+    checkPages(bytes, chunk);
+    read.push({ start, bytes });
+  }
+  return {
+    byteLength: file.byteLength,
+    slice: (from, to = file.byteLength) => {
+      const slice = new Uint8Array(to - from);
+      for (const { start, bytes } of read) {
+        const [first, last] = [Math.max(from, start), Math.min(to, start + bytes.length)];
+        if (first < last) slice.set(bytes.subarray(first - start, last - start), first - from);
+      }
+      return slice.buffer;
+    },
+  };
+}
+
+/** Throws Error where the pages of a column, which are all of `bytes`, cannot be as they say. */
+function checkPages(bytes: Uint8Array, { meta_data }: ColumnChunk): void {
+  const { num_values, path_in_schema } = meta_data!;
+  const wrong = (what: string) => new Error(`column "${path_in_schema.join(".")}" is damaged: ${what}`);
+  let values = 0n;
+  for (let at = 0; at < bytes.length - 1;) {
+    const { struct: header, end } = decodeStructAt(bytes, at);
+    const stored = header.integer(PAGE.storedBytes) ?? -1n;
+    const size = header.integer(PAGE.bytes) ?? -1n;
+    if (stored < 0n || stored > BigInt(bytes.length - end)) {
+      throw wrong(`a page says to have ${stored} bytes`);
+    }
+    if (size < 0n || size > MAX_PAGE_BYTES) {
+      throw wrong(`a page says to have ${size} bytes without compression`);
+    }
+    const dictionary = header.struct(PAGE.dictionary);
+    const page = header.struct(PAGE.data) ?? header.struct(PAGE.dataV2);
+    const count = (dictionary ?? page)?.integer(VALUES) ?? 0n;
+    // A dictionary may have values that only other row groups use; each takes a byte or more.
+    const most = dictionary ? size : num_values;
+    if (count < 0n || count > most) throw wrong(`a page says to have ${count} of ${num_values} values`);
+    if (header.struct(PAGE.dataV2) && !isLevelled(header.struct(PAGE.dataV2)!, count, stored)) {
+      throw wrong("a page has other levels than it says");
+    }
+    if (page !== undefined) values += count;
+    at = end + Number(stored);
+  }
+  if (values !== num_values) throw wrong(`its pages have ${values} of ${num_values} values`);
+}
+
+function isLevelled(page: ThriftStruct, values: bigint, stored: bigint): boolean {
+  const nulls = page.integer(V2.nulls) ?? 0n;
+  const [definition, repetition] = [V2.definitionBytes, V2.repetitionBytes].map((id) =>
+    page.integer(id) ?? 0n
+  );
+  return nulls >= 0n && nulls <= values && definition >= 0n && repetition >= 0n &&
+    definition + repetition <= stored;
+}
