@@ -278,6 +278,16 @@ async function releaseFolder(): Promise<void> {
   });
 }
 
+/** As JSR would take the library. Names there have a scope, which is whoever publishes it. */
+async function jsr(): Promise<void> {
+  const copy = join(work, "jsr");
+  await output("git", ["clone", "--quiet", "--no-hardlinks", root, copy]);
+  const json = JSON.parse(await Deno.readTextFile(join(copy, "deno.json")));
+  await Deno.writeTextFile(join(copy, "deno.json"), JSON.stringify({ ...json, name: `@${NAME}/${NAME}` }));
+  const own = Deno.env.toObject();
+  await output(Deno.execPath(), ["publish", "--dry-run", "--allow-dirty"], { cwd: copy }, own);
+}
+
 async function sizes(): Promise<void> {
   for (const path of [MAIN_TAR, PLATFORM_TAR, join(DIST, `${FOLDER}.tar.gz`)]) {
     const { size } = await Deno.stat(path);
@@ -296,6 +306,7 @@ try {
   await sizes();
   await releaseFolder();
   await npm();
+  await step("deno publish --dry-run: exports and slow types", jsr);
   await fromRegistry(
     join(work, `project/node_modules/@deno/${os}-${cpu}${os === "linux" ? "-glibc" : ""}/deno`),
   );
