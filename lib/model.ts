@@ -33,6 +33,7 @@ import type { Message } from "./messages.ts";
 import { modelPath } from "./model_file.ts";
 import { checkOptions, type GenerateOptions, type OptionTable } from "./options.ts";
 
+/** @internal */
 export type { LoadedEngine, LoadOptions as EngineLoadOptions } from "../engine/load.ts";
 export type { Arithmetic, BackendName, KvType, PoolingKind } from "../engine/types.ts";
 
@@ -309,7 +310,7 @@ export async function loadModel(file?: string | URL | Blob, options: LoadOptions
   return await openModel(all, reload ? (message) => onWarning?.(message) : undefined);
 }
 
-/** As loadModel, by the engine's own options. With `reloads` an engine that fails is loaded again, and that is told of it. */
+/** @internal As loadModel, by the engine's own options. With `reloads` an engine that fails is loaded again, and that is told of it. */
 export async function openModel(
   options: EngineLoadOptions,
   reloads?: (message: string) => void,

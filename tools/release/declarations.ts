@@ -24,7 +24,12 @@ const OPTIONS: ts.CompilerOptions = {
 export async function writeDeclarations(root: string, entry: string, folder: string): Promise<Set<string>> {
   const emitted = new Map<string, string>();
   const program = ts.createProgram([join(root, entry)], { ...OPTIONS, rootDir: root, outDir: folder });
-  program.emit(undefined, (path, text) => emitted.set(path, text), undefined, true);
+  program.emit(
+    undefined,
+    (path, text) => emitted.set(path, withoutUnused(text.replace(INTERNAL, ""))),
+    undefined,
+    true,
+  );
   const packages = new Set<string>();
   for (const path of reachable(emitted, join(folder, entry.replace(/\.ts$/, ".d.ts")), packages)) {
     await Deno.mkdir(dirname(path), { recursive: true });
@@ -34,6 +39,21 @@ export async function writeDeclarations(root: string, entry: string, folder: str
 }
 
 const IMPORT = /(\bfrom\s*|\bimport\s*\(\s*|^import\s*)"([^"]+)"/gm;
+
+/** What TypeScript strips of declarations it leaves of exports from elsewhere. */
+const INTERNAL = /^\/\*\* @internal \*\/\s*export [^;]*;$/gm;
+
+/** Takes away the imports of what only internal declarations named. */
+function withoutUnused(text: string): string {
+  const code = text.replace(/\/\*[^]*?\*\//g, "");
+  return text.replace(/^import (?:type )?\{([^}]*)\} from ("[^"]+");$/gm, (_, list: string, from: string) => {
+    const used = list.split(",").map((name) => name.trim()).filter((name) => {
+      const local = name.split(/\s+/).at(-1);
+      return code.split(new RegExp(`\\b${local}\\b`)).length > 2;
+    });
+    return used.length === 0 ? "" : `import { ${used.join(", ")} } from ${from};`;
+  });
+}
 
 /** A declaration stands for a module of JavaScript. */
 function asJs(whole: string, before: string, target: string): string {
