@@ -2,10 +2,11 @@ import { assert, assertEquals, assertMatch } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
 import { installedWords } from "./bundle.ts";
 import { commandsOf, type DenoJson, installedConfig } from "./commands.ts";
+import { writeDeclarations } from "./declarations.ts";
 import { nodeLauncher, shellLauncher } from "./launchers.ts";
 import { isNewer } from "./libraries.ts";
 import { pack, writeMainPackage } from "./npm.ts";
-import { DENO_VERSION, VERSION } from "../../package.ts";
+import { DENO_VERSION, NAME, VERSION } from "../../package.ts";
 
 const json: DenoJson = JSON.parse(await Deno.readTextFile(new URL("../../deno.json", import.meta.url)));
 /** A small one, so that tests of launchers do not change with the commands. */
@@ -176,6 +177,26 @@ Deno.test("release: the npm package has the program, its declarations, the page 
       "models/demo.gguf",
       "package.json",
     ]);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("release: the library's declarations are whole, and name no backend and no package but Hono", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    const packages = await writeDeclarations(
+      fromFileUrl(new URL("../../", import.meta.url)),
+      "mod.ts",
+      folder,
+    );
+    assertEquals([...packages].filter((name) => name !== NAME), ["hono"]);
+    assertMatch(
+      await Deno.readTextFile(join(folder, "mod.d.ts")),
+      /\bloadModel\b[^]* from "\.\/lib\/model\.js"/,
+    );
+    const backends = await Array.fromAsync(Deno.readDir(join(folder, "engine/backend")));
+    assertEquals(backends.map(({ name }) => name), ["backend.d.ts"]);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
