@@ -1,7 +1,7 @@
 import { type BatchTable, tableOf } from "./batch_table.ts";
 import { refuse, toCompyError } from "./errors.ts";
 import { identityOf, loadedOf, type Model } from "./model.ts";
-import { checkOptions, type OptionTable } from "./options.ts";
+import { checkOptions, type OptionTable, positive } from "./options.ts";
 
 /**
  * What a batch is to read and write, and how.
@@ -166,9 +166,7 @@ export async function runBatch(
   for (const [name, path] of Object.entries({ input, output })) {
     if (path === undefined || path === "") refuse(name, "must be a file's path", path);
   }
-  if (parallel !== undefined && !(Number.isSafeInteger(parallel) && parallel >= 1)) {
-    refuse("parallel", "must be a whole number, 1 or more", parallel);
-  }
+  positive("parallel", parallel);
   if (order !== undefined && order !== "input" && order !== "completed") {
     refuse("order", 'must be "input" or "completed"', order);
   }

@@ -1,7 +1,7 @@
 import { encodeAll, normalized, relevance } from "../engine/answers/rows.ts";
 import type { Engine } from "../engine/types.ts";
 import { CompyError, refuse, toCompyError } from "./errors.ts";
-import { checkOptions, type OptionTable } from "./options.ts";
+import { checkOptions, type OptionTable, positive } from "./options.ts";
 
 /**
  * What `embed` takes.
@@ -136,9 +136,7 @@ export async function rerank(
   }
   if (typeof query !== "string") refuse("query", "must be a string", query);
   const { top } = options;
-  if (top !== undefined && !(Number.isInteger(top) && top >= 1)) {
-    refuse("top", "must be a whole number, 1 or more", top);
-  }
+  positive("top", top);
   documents.forEach?.((document, i) => {
     if (typeof document !== "string") refuse(`documents[${i}]`, "must be a string", document);
   });

@@ -31,7 +31,7 @@ import { generate, type Generation } from "./generate.ts";
 import { type AnsweringModel, identifyModel } from "./identity.ts";
 import type { Message } from "./messages.ts";
 import { modelPath } from "./model_file.ts";
-import { checkOptions, type GenerateOptions, type OptionTable } from "./options.ts";
+import { checkOptions, type GenerateOptions, type OptionTable, positive } from "./options.ts";
 
 /** @internal */
 export type { LoadedEngine, LoadOptions as EngineLoadOptions } from "../engine/load.ts";
@@ -330,11 +330,6 @@ export async function openModel(
 function inMemory(blob: Blob): { model: string; open: OpenSource } {
   const model = blob instanceof File ? blob.name : "model.gguf";
   return { model, open: () => Promise.resolve(blobSource(blob)) };
-}
-
-function positive(name: string, value: number | undefined): number | undefined {
-  if (value === undefined || (Number.isSafeInteger(value) && value > 0)) return value;
-  return refuse(name, "must be a whole number, 1 or more", value);
 }
 
 function oneOf(name: string, value: string | undefined, known: readonly string[]): void {

@@ -183,3 +183,9 @@ export function constraintOf(options: GenerateOptions): Constraint | undefined {
   if (choices !== undefined) return { kind: "choice", choices };
   return grammar === undefined ? undefined : grammarConstraint(grammar);
 }
+
+/** Throws CompyError invalid_request for what is no whole number from 1. */
+export function positive(name: string, value: number | undefined): number | undefined {
+  if (value === undefined || (Number.isSafeInteger(value) && value > 0)) return value;
+  return refuse(name, "must be a whole number, 1 or more", value);
+}

@@ -27,7 +27,7 @@ export interface ServerOptions {
   readonly pathPrefix?: string;
   /** A folder that keeps uploaded files and batches; those that have not ended resume. Without it there are no such routes. */
   readonly data?: string;
-  /** Lines of batches in flight; default 4. */
+  /** Lines of batches in flight; default as many as the first model runs at once. */
   readonly batchLines?: number;
   /** Bytes that uploaded files may take together. Default no bound. */
   readonly maxStorageBytes?: number;

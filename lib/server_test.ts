@@ -151,6 +151,7 @@ Deno.test("a server that cannot be has a code", async () => {
     ],
     ["invalid_request", model, { apiKey: "x" }, 'There is no option "apiKey"'],
     ["invalid_request", model, { apiKeys: ["bad key"] }, ""],
+    ["invalid_request", model, { data: "/tmp", batchLines: 0 }, "Invalid batchLines"],
   ];
   for (const [code, models, options, words] of made) {
     const error = await assertRejects(

@@ -14,12 +14,11 @@ import { settledWithin } from "../routes/shared/settled.ts";
 import { because, CompyError } from "./errors.ts";
 import { answerLines, identities, LINE_LIMITS } from "./lines.ts";
 import { identityOf, loadedOf, type Model } from "./model.ts";
-import { checkOptions, type OptionTable } from "./options.ts";
+import { checkOptions, type OptionTable, positive } from "./options.ts";
 import type { Address, ListenOptions, Server, ServerOptions } from "./server.ts";
 
 /** Batches of different models that are answered side by side. */
 export const BATCH_LANES = 4;
-const DEFAULT_BATCH_LINES = 4;
 /** How long requests may go on where nobody says otherwise. */
 const DRAIN_MS = 10_000;
 
@@ -60,8 +59,7 @@ export async function openBatches(
 
 /** As createServer, whose options and models are checked. */
 export async function openServer(models: readonly Model[], options: ServerOptions): Promise<Server> {
-  const { data, batchLines: parallel = DEFAULT_BATCH_LINES, maxStorageBytes: storageBytes, ...others } =
-    options;
+  const { data, batchLines, maxStorageBytes: storageBytes, ...others } = options;
   const apiKeys = keyRing(options.apiKeys);
   // Who has no key gets nowhere, whatever name the server is reached by.
   const allowedHosts = options.allowedHosts ?? (apiKeys.isEmpty ? [] : "any");
@@ -71,7 +69,7 @@ export async function openServer(models: readonly Model[], options: ServerOption
   const byId = new Map(models.map((model) => [model.info.id, model]));
   const batches = data === undefined ? undefined : await openBatches(served, {
     path: data,
-    parallel,
+    parallel: positive("batchLines", batchLines) ?? loadedOf(models[0]).engine.slots().length,
     storageBytes,
     metrics,
     report,
