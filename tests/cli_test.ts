@@ -146,19 +146,19 @@ Deno.test("cli: wrong usage is exit code 2 and says what is right", async () => 
   }
 });
 
-Deno.test("cli: without a command, or with another, main.ts lists the commands", async () => {
+Deno.test("cli: main.ts --help lists the commands, and so does a command that there is not", async () => {
   const main = async (...args: string[]) => {
     const command = ["run", "-q", "-P=compute", "main.ts", ...args];
     const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), { args: command, cwd: root })
       .output();
     return [code, new TextDecoder().decode(stdout) + new TextDecoder().decode(stderr)] as const;
   };
-  const [code, help] = await main();
+  const [code, help] = await main("--help");
   assertEquals(code, 0);
   for (const command of COMMANDS) assertStringIncludes(help, `  ${command} `);
   const [wrong, message] = await main("sevre");
   assertEquals(wrong, 2);
-  assertStringIncludes(message, `There is no command "sevre"; the commands are serve, generate`);
+  assertStringIncludes(message, `There is no command "sevre"; the commands are serve, chat, generate`);
 });
 
 Deno.test("cli: files that cannot be used are told in a line, exit code 1", async () => {
