@@ -222,6 +222,13 @@ const CASES: readonly Case[] = [
     advice: "needs 9 GB",
   },
   {
+    name: "a model that is known",
+    world: { measureModel: () => Promise.resolve({ name: "a", bytes: 2e9, tokenBytes: 0.5e9 }) },
+    check: "models",
+    status: "ok",
+    found: "1 model can run: a (2.0 GB, of which a token reads 500.0 MB)",
+  },
+  {
     name: "a folder with a model that does not fit",
     wanted: { models: [], folder: "/models" },
     world: {

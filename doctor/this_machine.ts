@@ -76,8 +76,14 @@ async function modelNeeds(model: string, wanted: Wanted): Promise<ModelNeeds> {
   const { backend, contextLength, parallel, kvBytes, kvType } = wanted;
   const kvShare = parallel === undefined ? 1 : undefined;
   const options = { model, backend, contextLength, parallel, kvBytes, kvShare, kvType };
-  const { memory: { weights, activations, states, kv } } = await measureModel(options);
-  return { name: modelName(model), bytes: weights + activations + states + kv };
+  const measured = await measureModel(options);
+  const { weights, activations, states, kv } = measured.memory;
+  const isEncoder = kv + states === 0; // which keeps nothing from step to step
+  return {
+    name: modelName(model),
+    bytes: weights + activations + states + kv,
+    tokenBytes: isEncoder ? undefined : await measured.tokenBytes(),
+  };
 }
 
 async function tryWriting(folder: string): Promise<void> {

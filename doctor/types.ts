@@ -61,6 +61,8 @@ export interface Memory {
 export interface ModelNeeds {
   readonly name: string;
   readonly bytes: number;
+  /** Of its weights, those that one token reads; undefined of an encoder, which reads whole texts. */
+  readonly tokenBytes?: number;
 }
 
 /** Who answers at an address. */

@@ -102,6 +102,8 @@ export interface MeasuredModel {
   /** As LoadedEngine. */
   readonly memory: LoadedEngine["memory"];
   readonly contextLength: number;
+  /** Bytes of its packed weights that one token reads. Throws KernelError and WasmError. */
+  tokenBytes(): Promise<number>;
   /** Packs its weights and compiles its plan. Throws KernelError and GpuError, or where the file has changed meanwhile. */
   load(signal?: AbortSignal): Promise<LoadedEngine>;
 }
@@ -133,6 +135,7 @@ export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
   return {
     memory: { ...size.memory, weights },
     contextLength: size.contextLength,
+    tokenBytes: () => tokenWeightBytes(plan),
     load: async (signal) => {
       checkUnchanged(options, version, "now: the file has changed since its header was read");
       const measured = {

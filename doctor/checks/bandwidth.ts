@@ -22,7 +22,7 @@ export async function checkBandwidth(
   const { readGbps, int8Gops, f32Gflops } = await world.measureLimits(threads, backend);
   const found = `${short(readGbps)} GB/s read, ${short(int8Gops)} x 10^9 int8 and ${
     short(f32Gflops)
-  } x 10^9 f32 operations a second; a model of 1 GB answers one request at ${
+  } x 10^9 f32 operations a second; 1 GB a token answers one request at ${
     readGbps.toFixed(0)
   } tokens a second at most`;
   const figures = { read_gbps: readGbps, int8_gops: int8Gops, f32_gflops: f32Gflops };

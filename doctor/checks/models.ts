@@ -1,5 +1,5 @@
 import { LibraryNotFound } from "../../ffi/find.ts";
-import type { Finding, Wanted, World } from "../types.ts";
+import type { Finding, ModelNeeds, Wanted, World } from "../types.ts";
 import { counted, reasonOf, size } from "../units.ts";
 
 /** Models of a folder that are looked into; each takes some tenths of a second. */
@@ -22,8 +22,7 @@ export async function checkModels(
   const refused: Refused[] = [];
   for (const path of [...models, ...offered.slice(0, MOST_LOOKED_INTO)]) {
     try {
-      const { name, bytes } = await world.measureModel(path, wanted);
-      fitting.push(`${name} (${size(bytes)})`);
+      fitting.push(described(await world.measureModel(path, wanted)));
     } catch (error) {
       if (error instanceof LibraryNotFound) throw error; // which says nothing of the model
       refused.push({ path, reason: reasonOf(error) });
@@ -52,6 +51,12 @@ export async function checkModels(
     advice: refused.map(({ reason }) => reason).join("\n"),
     figures,
   };
+}
+
+function described({ name, bytes, tokenBytes }: ModelNeeds): string {
+  return `${name} (${size(bytes)}${
+    tokenBytes === undefined ? "" : `, of which a token reads ${size(tokenBytes)}`
+  })`;
 }
 
 function few(names: readonly string[]): string {
