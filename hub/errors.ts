@@ -44,6 +44,11 @@ export class Transient extends Error {
   }
 }
 
+/** A range that is beyond the file's end: it is shorter than it was said to be. */
+export class RangeRefused extends Transient {
+  override name = "RangeRefused";
+}
+
 /** The file on the hub is no longer the one whose bytes are here. */
 export class FileChanged extends Error {
   override name = "FileChanged";

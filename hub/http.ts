@@ -1,4 +1,4 @@
-import { PullError, Transient } from "./errors.ts";
+import { PullError, RangeRefused, Transient } from "./errors.ts";
 import { quote } from "./names.ts";
 import { checkScheme } from "./source.ts";
 
@@ -110,7 +110,7 @@ export class HubClient {
     if (status === 404 || status === 410) {
       return new PullError("PULL_NOT_FOUND", `${what}: there is no such repository, revision or file`);
     }
-    if (status === 416) return new Transient(`${url.host} has fewer bytes than it said`);
+    if (status === 416) return new RangeRefused(`${url.host} has fewer bytes than it said`);
     return new PullError("PULL_PROTOCOL", `${what}, which no download expects`);
   }
 }

@@ -153,6 +153,15 @@ Deno.test("pull: a server without ranges sends the file once; resuming costs wha
   });
 });
 
+Deno.test("pull: an address that lies about its length for once is looked at again", async () => {
+  for (const by of [5, 2_000_000, -5, -1_000_000]) {
+    await withHub(async ({ hub, folder, run }) => {
+      await run({ source: `${hub.cdn}/${REPO}/${FILE}` });
+      await assertHas(folder, MODEL);
+    }, { fault: once({ kind: "wrong length", by }) });
+  }
+});
+
 Deno.test("pull: the page of a log-in in the middle does not cost what came before", async () => {
   let number = 0;
   await withHub(async ({ hub, folder, run }) => {

@@ -1,4 +1,4 @@
-import { FileChanged, PullError, Transient } from "./errors.ts";
+import { FileChanged, PullError, RangeRefused, Transient } from "./errors.ts";
 import { Body, readSpan } from "./body.ts";
 import type { Answer, HubClient } from "./http.ts";
 import { quote } from "./names.ts";
@@ -111,7 +111,7 @@ export class Transfer implements Disposable {
 
   /** One request for a range of a piece. */
   async #segment(piece: Piece, start: number, end: number): Promise<void> {
-    const answer = await this.#client.get(piece.remote.url, { range: [start, end], signal: this.#signal });
+    const answer = await this.#range(piece, start, end);
     const { response, url } = answer;
     let to: number;
     try {
@@ -141,6 +141,16 @@ export class Transfer implements Disposable {
     } else {
       await readSpan(body, piece, to, this.#signal);
       body.close();
+    }
+  }
+
+  async #range({ remote }: Piece, start: number, end: number): Promise<Answer> {
+    try {
+      return await this.#client.get(remote.url, { range: [start, end], signal: this.#signal });
+    } catch (error) {
+      // What only an earlier answer said of the length, a later one may take back.
+      if (error instanceof RangeRefused && remote.size === undefined) throw new FileChanged(error.message);
+      throw error;
     }
   }
 

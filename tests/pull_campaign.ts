@@ -128,13 +128,10 @@ class Download {
     const source = this.#promised ? `hf:${this.#repo}:Q8_0` : `${hub.cdn}/${this.#repo}/${this.#file}`;
     const options = { source, models, endpoint: hub.endpoint, pace: PACE, freeMemory: 1e9 };
     if (this.#mishap !== "none") this.#count(`download: ${this.#mishap}`);
-    let fetched = 0;
-    if (this.#mishap === "kill") {
-      await this.#killed(options);
-      fetched = hub.sent; // what a killed process had read, nobody knows
-    }
-    if (this.#mishap === "stop") fetched = await this.#stopped(options);
-    fetched += (await pull(options)).fetched;
+    if (this.#mishap === "kill") await this.#killed(options);
+    if (this.#mishap === "stop") await this.#stopped(options);
+    // What these had read, nobody knows: all that was sent counts.
+    const fetched = hub.sent + (await pull(options)).fetched;
     const there = await Deno.readFile(join(models, this.#file));
     const right = sha256(there) === sha256(hub.file(`${this.#repo}/${this.#file}`)!);
     await Deno.remove(models, { recursive: true });
@@ -164,22 +161,19 @@ class Download {
     await status;
   }
 
-  /** Returns the bytes that had come. */
-  async #stopped(options: PullOptions): Promise<number> {
+  async #stopped(options: PullOptions): Promise<void> {
     const stop = new AbortController();
     const enough = below(this.#random, this.#bytes.length);
-    let most = 0;
     try {
       const onEvent: PullOptions["onEvent"] = (event) => {
-        if (event.kind !== "download") return;
-        most = event.done;
-        if (event.done >= enough) stop.abort(new PullError("PULL_STOPPED", "stopped"));
+        if (event.kind === "download" && event.done >= enough) {
+          stop.abort(new PullError("PULL_STOPPED", "stopped"));
+        }
       };
       await pull({ ...options, signal: stop.signal, onEvent });
     } catch (error) {
       if (!(error instanceof PullError) || error.code !== "PULL_STOPPED") throw error;
     }
-    return most;
   }
 
   #fault({ host, range }: SeenRequest): Fault | undefined {
