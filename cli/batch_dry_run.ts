@@ -1,3 +1,4 @@
+import type { Engine } from "../engine/types.ts";
 import { checkInput } from "../jobs/check.ts";
 import {
   forecastSeconds,
@@ -41,8 +42,10 @@ export async function dryRun({ input: name, openInput, engine: options, json }: 
   const input = await openInput(diskStorage, name);
   const { signal, drainSignal, release } = listenForInterrupts(host, () => {});
   const stop = AbortSignal.any([signal, drainSignal]);
-  const { engine } = await world.openEngine(options);
+  let engine: Engine | undefined;
   try {
+    // Prompts of lines that are thrown away have no place on the disk.
+    ({ engine } = await world.openEngine({ ...options, promptCache: undefined }));
     stop.throwIfAborted();
     const parallel = options.parallel ?? PARALLEL;
     const counter = new TokenCounter(engine, world.execute);
@@ -79,7 +82,7 @@ export async function dryRun({ input: name, openInput, engine: options, json }: 
   } finally {
     release();
     input.close();
-    await engine.close();
+    await engine?.close();
   }
 }
 
