@@ -1,5 +1,5 @@
 import { type BatchTable, tableOf } from "./batch_table.ts";
-import { refuse, toCompyError } from "./errors.ts";
+import { needDeno, refuse, toCompyError } from "./errors.ts";
 import { identityOf, loadedOf, type Model } from "./model.ts";
 import { checkOptions, type OptionTable, positive } from "./options.ts";
 
@@ -160,6 +160,7 @@ export async function runBatch(
   model: Model | (() => Promise<Model>),
   options: BatchOptions,
 ): Promise<BatchResult> {
+  needDeno("runBatch()");
   checkOptions(options, BATCH_OPTIONS);
   const { input, output, errors = errorsPath(output), order, strict, onProgress, onRefused } = options;
   const { parallel, signal, drainSignal } = options;

@@ -141,6 +141,12 @@ export function modelFileError(cannot: string, error: unknown, advice = ""): unk
   return new CompyError(code, `${cannot}: ${reason}${advice && `; ${advice}`}`, { cause: error });
 }
 
+/** Throws CompyError not_supported where there is no Deno. */
+export function needDeno(what: string): void {
+  if (typeof Deno !== "undefined") return;
+  throw new CompyError("not_supported", `${what} needs Deno; here models can be loaded and asked`);
+}
+
 /** What ended the loading of a model, where the system has refused one of its files too. */
 export function loadError(error: unknown): unknown {
   if (systemReason(error) === undefined) return toCompyError(error);

@@ -1,4 +1,4 @@
-import { assertEquals, assertInstanceOf, assertStrictEquals } from "@std/assert";
+import { assertEquals, assertInstanceOf, assertStrictEquals, assertThrows } from "@std/assert";
 import { GpuError } from "../engine/backend/webgpu/device.ts";
 import { GgufError } from "../engine/gguf/errors.ts";
 import { MemoryError } from "../engine/memory_error.ts";
@@ -7,7 +7,7 @@ import { ConstraintError, EngineError } from "../engine/types.ts";
 import { GrammarLibraryError } from "../ffi/grammar.ts";
 import { KernelError } from "../ffi/library.ts";
 import { BatchError } from "../jobs/errors.ts";
-import { CompyError, loadError, toCompyError } from "./errors.ts";
+import { CompyError, loadError, needDeno, toCompyError } from "./errors.ts";
 
 Deno.test("errors of all parts become one class with their codes, messages and figures", () => {
   const cases: [error: Error, code: string][] = [
@@ -46,5 +46,17 @@ Deno.test("a model's file that Node or Deno cannot open is one that is not found
       "model_not_found",
       'Cannot use "/m.gguf": there is no such file or folder',
     ]);
+  }
+});
+
+Deno.test("what needs Deno says so where there is none", () => {
+  needDeno("runBatch()");
+  const real = Object.getOwnPropertyDescriptor(globalThis, "Deno")!;
+  Object.defineProperty(globalThis, "Deno", { value: undefined, configurable: true });
+  try {
+    const error = assertThrows(() => needDeno("runBatch()"), CompyError, "runBatch() needs Deno");
+    assertEquals(error.code, "not_supported");
+  } finally {
+    Object.defineProperty(globalThis, "Deno", real);
   }
 });

@@ -1,4 +1,4 @@
-import { refuse, toCompyError } from "./errors.ts";
+import { needDeno, refuse, toCompyError } from "./errors.ts";
 import type { Model } from "./model.ts";
 import { checkOptions, type OptionTable } from "./options.ts";
 
@@ -134,6 +134,7 @@ export async function createServer(
   models: Model | readonly Model[],
   options: ServerOptions = {},
 ): Promise<Server> {
+  needDeno("createServer()");
   checkOptions(options, SERVER_OPTIONS);
   const all = Array.isArray(models) ? models as readonly Model[] : [models as Model];
   const ids = all.map(({ info }) => info.id);
