@@ -91,7 +91,7 @@ export async function pullCommand(args: readonly string[]): Promise<number> {
     sha256: flags.text("sha256"),
     anyway: flags.is("anyway"),
     connections: flags.count("connections", 1, MAX_CONNECTIONS),
-    choose: !flags.json && Deno.stdin.isTerminal() ? askWhich : undefined,
+    choose: !flags.json && Deno.stdin.isTerminal() ? (offer) => askWhich(offer, stop.signal) : undefined,
     signal: stop.signal,
     onEvent: (event) => reporter.event(event),
   };

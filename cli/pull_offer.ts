@@ -60,19 +60,48 @@ export function offerAsJson({ source, choices, recommended, free }: Offer) {
   };
 }
 
-/** Shows what there is on the terminal, and asks which it is to be. */
-export function askWhich(offer: Offer): Promise<Choice> {
-  err(`${offerAsText(offer)}\n`);
+/** Where is asked. */
+interface Asker {
+  /** A line without its end; undefined where none will come. */
+  readonly readLine: () => Promise<string | undefined>;
+  readonly write: (text: string) => void;
+}
+
+/** Shows what there is on the terminal, and asks which it is to be; an empty line is what is advised. */
+export async function askWhich(
+  offer: Offer,
+  signal: AbortSignal,
+  { readLine, write }: Asker = { readLine: terminalLine, write: err },
+): Promise<Choice> {
+  write(`${offerAsText(offer)}\n`);
   const all = offer.choices.map(({ choice }) => choice);
   const advised = offer.recommended && labelOf(offer.recommended.choice, all);
   while (true) {
-    const answer = prompt("Which one?", advised);
-    if (answer === null) throw new PullError("PULL_STOPPED", "Stopped; nothing was downloaded");
-    const wanted = answer.trim().toLowerCase();
+    write(advised === undefined ? "Which one? " : `Which one? (Enter: ${advised}) `);
+    const line = await unlessAborted(readLine(), signal);
+    if (line === undefined) throw new PullError("PULL_STOPPED", "Stopped; nothing was downloaded");
+    const wanted = (line || (advised ?? "")).toLowerCase();
     const found = all.find((choice) =>
       [labelOf(choice, all), choice.name].some((name) => name.toLowerCase() === wanted)
     );
-    if (found) return Promise.resolve(found);
-    err(`There is no "${answer.trim()}" among them.\n`);
+    if (found) return found;
+    write(`There is no "${line}" among them.\n`);
+  }
+}
+
+async function terminalLine(): Promise<string | undefined> {
+  const bytes = new Uint8Array(4096);
+  const count = await Deno.stdin.read(bytes);
+  return count === null ? undefined : new TextDecoder().decode(bytes.subarray(0, count)).trim();
+}
+
+async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const stop = () => reject(signal.reason);
+  signal.addEventListener("abort", stop, { once: true });
+  try {
+    return await Promise.race([work, promise]);
+  } finally {
+    signal.removeEventListener("abort", stop);
   }
 }

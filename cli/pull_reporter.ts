@@ -6,7 +6,7 @@ const REDRAW_MS = 100;
 const JSON_MS = 500;
 /** Speed is that of so many milliseconds. */
 const WINDOW_MS = 5000;
-const BAR = 24;
+const BAR = 12;
 
 /** Tells of a download: a bar on a terminal, lines of JSON for machines, notes alone elsewhere. */
 export class PullReporter {
