@@ -32,6 +32,8 @@ const UNIT: usize = 64;
 pub const WIDE_TOKENS: usize = 13;
 /// Fewer tokens wait for memory, whether or not panels share a register tile.
 pub const TILE_TOKENS: usize = 4;
+/// Tokens that take less time in a register tile of TILE_TOKENS, which they do not fill, than one by one.
+const FULL_FROM: usize = 3;
 /// Panels of a register tile of few tokens.
 pub const THIN_PANELS: usize = 4;
 /// How far ahead of its use a panel's column is asked for: the hardware's own prefetch stops at each page.
@@ -99,26 +101,32 @@ unsafe fn thin<S: Simd, F: FloatFormat, const P: usize>(
         // SAFETY: the rows are within x.
         t += unsafe {
             match rows.end - t {
-                TILE_TOKENS.. => thin_tile::<S, F, P, TILE_TOKENS>(s, args, x, p, t),
-                _ => thin_tile::<S, F, P, 1>(s, args, x, p, t),
+                FULL_FROM.. => thin_tile::<S, F, P, TILE_TOKENS>(s, args, x, p, t..rows.end),
+                _ => thin_tile::<S, F, P, 1>(s, args, x, p, t..rows.end),
             }
         };
     }
     P
 }
 
-/// P panels times N rows of x from row t; returns N.
+/// P panels times the first N of some rows of x, or all if they are fewer; returns how many. A tile that they do not fill has
+/// the last of them several times.
 #[inline(always)]
 unsafe fn thin_tile<S: Simd, F: FloatFormat, const P: usize, const N: usize>(
     s: S,
     args: &Gemm,
     x: &FloatRows,
     p: usize,
-    t: usize,
+    rows: Range<usize>,
 ) -> usize {
+    let n = rows.len().min(N);
     unsafe {
         let column_bytes = F::BLOCK_BYTES * S::LANES;
         let panel = args.panels.add(p * args.panel_bytes);
+        let mut from = [x.at(rows.start, 0); N];
+        for i in 0..N {
+            from[i] = x.at(rows.start + i.min(n - 1), 0);
+        }
         let mut acc = [[s.splat(0.0); N]; P];
         for k in 0..args.columns {
             for j in 0..P {
@@ -126,15 +134,15 @@ unsafe fn thin_tile<S: Simd, F: FloatFormat, const P: usize, const N: usize>(
                 s.prefetch(column.wrapping_add(PREFETCH_BYTES));
                 let w = F::load(s, column);
                 for i in 0..N {
-                    acc[j][i] = s.fma(w, s.splat(*x.at(t + i, k)), acc[j][i]);
+                    acc[j][i] = s.fma(w, s.splat(*from[i].add(k)), acc[j][i]);
                 }
             }
         }
         for j in 0..P {
-            finish_tile::<S, N>(s, args, &acc[j], t..t + N, (p + j) * S::LANES);
+            finish_tile::<S, N>(s, args, &acc[j], rows.start..rows.start + n, (p + j) * S::LANES);
         }
     }
-    N
+    n
 }
 
 /// P panels from panel p times rows of x: each unit of columns is widened once, then used for all rows; returns P.

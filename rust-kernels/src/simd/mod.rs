@@ -197,15 +197,21 @@ pub trait Simd: Copy + 'static {
     /// table[index] for the two indices of 16 bits in each lane of both vectors; N is a power of two from 128 on.
     #[inline(always)]
     fn b_lookup16<const N: usize>(self, table: &[u16; N], index: [Self::B; 2]) -> [Self::B; 2] {
-        let mut words = [[0u16; 32]; 2];
+        // Four words are put together in an integer register: stored one by one, they would hold up the load of the vector.
+        let mut words = [[0u64; 8]; 2];
         // SAFETY: a vector has at most 64 bytes.
         unsafe {
             self.b_store(words[0].as_mut_ptr().cast(), index[0]);
             self.b_store(words[1].as_mut_ptr().cast(), index[1]);
         }
-        for i in 0..2 * Self::LANES {
-            words[0][i] = table[usize::from(words[0][i]) & (N - 1)];
-            words[1][i] = table[usize::from(words[1][i]) & (N - 1)];
+        for words in &mut words {
+            for four in &mut words[..Self::LANES / 2] {
+                let mut found = 0;
+                for shift in [0, 16, 32, 48] {
+                    found |= u64::from(table[(*four >> shift) as usize & (N - 1)]) << shift;
+                }
+                *four = found;
+            }
         }
         // SAFETY: as above.
         unsafe { [self.b_load(words[0].as_ptr().cast()), self.b_load(words[1].as_ptr().cast())] }
