@@ -66,6 +66,9 @@ Deno.test("wasm: a step does not hold up the caller, and can be stopped", async 
     while (ticks < 3) await delay(1);
     backend.requestStop();
     await stopped;
+    const atOnce = assertRejects(() => backend.step(long), StepStopped);
+    backend.requestStop();
+    await atOnce;
   } finally {
     clearInterval(timer);
   }

@@ -77,7 +77,7 @@ async function build(library: LibraryName): Promise<number> {
 }
 
 const WITHOUT_CARGO =
-  "The native libraries are not built: cargo is not on the PATH. Without them compy computes in WebAssembly, at half " +
+  "Native libraries that are missing or out of date are not built: cargo is not on the PATH. Without them compy computes in WebAssembly, at half " +
   "the speed, and cannot hold answers to a schema or grammar. Install Rust 1.95 or newer: https://rustup.rs";
 
 /**

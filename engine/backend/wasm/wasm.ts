@@ -35,7 +35,10 @@ export class WasmBackend implements Backend {
   #vocabSize = 0;
   /** Bytes of a KV block of each group, and of a slot of recurrent state. */
   #sizes = { groups: [0], state: 0 };
+  /** Number of the next step with masks. */
   #step = 0;
+  /** The step under way is to stop. */
+  #stopping = false;
   /** Ends the waiting for masks. */
   #stopped: (() => void) | undefined;
 
@@ -121,21 +124,29 @@ export class WasmBackend implements Backend {
   }
 
   async step(input: StepInput): Promise<StepOutput> {
+    this.#stopping = false;
+    this.#machine.set(this.#stopFlag, 0);
     const masks = await this.#masks(input);
+    if (masks.length > 0) await this.#giveMasks(masks);
+    // Handing over masks withdraws what was asked of earlier steps, and a stop that came meanwhile.
+    if (this.#stopping) throw new StepStopped("The step was stopped");
     const bytes = answerBytes(input, this.#pooled);
+    const words = encodeStep(this.#words.clear(), input);
+    const answers = await this.#machine.call("compy_step", this.#handle, words, bytes);
+    if (answers.length !== bytes) throw new StepStopped("The step was stopped");
+    return decodeAnswers(answers, input, this.#pooled);
+  }
+
+  async #giveMasks(masks: readonly Uint32Array[]): Promise<void> {
     const step = this.#step++;
-    const words = Math.ceil(this.#vocabSize / 32);
     const call = (name: string, input: Uint8Array) => ({ name, handle: this.#handle, input });
-    const outputs = await this.#machine.calls([
-      call("compy_step_prepare", new WordWriter(12).u32(step, masks.length, words).bytes()),
+    const prepare = new WordWriter(12).u32(step, masks.length, Math.ceil(this.#vocabSize / 32)).bytes();
+    await this.#machine.calls([
+      call("compy_step_prepare", prepare),
       ...masks.map((mask, index) =>
         call("compy_mask", new WordWriter(8 + mask.byteLength).u32(step, index).i32s(mask).bytes())
       ),
-      call("compy_step", encodeStep(this.#words.clear(), input)),
-    ], bytes);
-    const answers = outputs.at(-1)!;
-    if (answers.length !== bytes) throw new StepStopped("The step was stopped");
-    return decodeAnswers(answers, input, this.#pooled);
+    ]);
   }
 
   /**
@@ -170,6 +181,7 @@ export class WasmBackend implements Backend {
 
   /** Where no memory is shared, the step under way goes on to its end. */
   requestStop(): void {
+    this.#stopping = true;
     this.#stopped?.();
     this.#machine.set(this.#stopFlag, 1);
   }

@@ -40,7 +40,7 @@ macro_rules! instruction_sets {
             /// None where the CPU lacks an instruction.
             pub fn new() -> Option<Self> {
                 let has_all = true $(&& has!($feature))*;
-                has_all.then_some(Self(()))
+                has_all.then_some(Self(Default::default()))
             }
         })*
 

@@ -10,7 +10,29 @@ use std::arch::wasm32::*;
 const N: usize = 8;
 
 #[derive(Clone, Copy)]
-pub struct Wasm(pub(super) ());
+pub struct Wasm(pub(super) Constants);
+
+/// Vectors that widen halves. As values that the compiler does not know they stay in registers or on the stack; constants are put
+/// together from 64-bit halves in every round, for neither it nor V8 moves them out of loops. Integer kernels have no registers
+/// left for theirs.
+#[derive(Clone, Copy)]
+pub struct Constants {
+    /// Of a half that is shifted into a float's place: its bits, and what makes up for the exponents' biases, 2^112.
+    half: v128,
+    rescale: v128,
+    /// The exponent of infinite halves.
+    infinite: v128,
+}
+
+impl Default for Constants {
+    fn default() -> Self {
+        std::hint::black_box(Self {
+            half: u32x4_splat(0x8fff_ffff),
+            rescale: f32x4_splat(f32::from_bits((112 + 127) << 23)),
+            infinite: i16x8_splat(0x7c00),
+        })
+    }
+}
 
 type V = [v128; 2];
 
@@ -29,31 +51,28 @@ fn zip3(a: V, b: V, c: V, f: impl Fn(v128, v128, v128) -> v128) -> V {
     [f(a[0], b[0], c[0]), f(a[1], b[1], c[1])]
 }
 
-/// Four finite halves, with their signs in the upper halves of lanes, as floats.
+/// Four finite halves, with their signs in the upper halves of lanes, as floats. Subnormals come out right too.
 #[inline(always)]
-fn widen_finite(h: v128) -> v128 {
-    let bits = v128_and(i32x4_shl(h, 13), i32x4_splat(0x8fff_ffff_u32.cast_signed()));
-    // The exponents' biases differ by 112; subnormals come out right too.
-    f32x4_mul(bits, f32x4_splat(f32::from_bits((112 + 127) << 23)))
+fn widen_finite(c: &Constants, h: v128) -> v128 {
+    f32x4_mul(v128_and(i32x4_shl(h, 13), c.half), c.rescale)
 }
 
 /// The same of any halves: infinities and NaN are rare, and looked for in all eight at once.
 #[inline(always)]
-fn widen_f16(h: v128) -> V {
+fn widen_f16(c: &Constants, h: v128) -> V {
     let wide = [i32x4_extend_low_i16x8(h), i32x4_extend_high_i16x8(h)];
-    let exponents = v128_and(h, i16x8_splat(0x7c00));
-    if v128_any_true(i16x8_eq(exponents, i16x8_splat(0x7c00))) {
-        return widen_infinite(wide);
+    if v128_any_true(i16x8_eq(v128_and(h, c.infinite), c.infinite)) {
+        return widen_infinite(c, wide);
     }
-    map(wide, |h| widen_finite(h))
+    map(wide, |h| widen_finite(c, h))
 }
 
 #[cold]
 #[inline(never)]
-fn widen_infinite(wide: V) -> V {
+fn widen_infinite(c: &Constants, wide: V) -> V {
     map(wide, |h| {
         let infinite = i32x4_eq(v128_and(h, i32x4_splat(0x7c00)), i32x4_splat(0x7c00));
-        v128_or(widen_finite(h), v128_and(infinite, i32x4_splat(0x7f80_0000)))
+        v128_or(widen_finite(c, h), v128_and(infinite, i32x4_splat(0x7f80_0000)))
     })
 }
 
@@ -63,10 +82,10 @@ fn pairs(codes: v128, x: v128) -> v128 {
     i16x8_relaxed_dot_i8x16_i7x16(x, codes)
 }
 
-/// acc + the sums of pairs of 16-bit numbers, each times `weight`.
+/// acc + the sums of pairs of 16-bit numbers, each times its weight.
 #[inline(always)]
-fn add_pairs(acc: v128, pairs: v128, weight: i16) -> v128 {
-    i32x4_add(acc, i32x4_dot_i16x8(pairs, i16x8_splat(weight)))
+fn add_pairs(acc: v128, pairs: v128, weights: v128) -> v128 {
+    i32x4_add(acc, i32x4_dot_i16x8(pairs, weights))
 }
 
 /// Four sums of pairs; they fit in 16 bits up to codes of 5 bits.
@@ -83,16 +102,16 @@ fn dot<const BITS: u32>(acc: v128, w: [v128; 4], x: [v128; 4]) -> v128 {
         // As two codes of 4 bits: the sum has the codes as they are, without a sign.
         let low = w.map(|w| v128_and(w, u8x16_splat(15)));
         let high = w.map(|w| v128_and(u16x8_shr(w, 4), u8x16_splat(15)));
-        return add_pairs(add_pairs(acc, sum4(of(low)), 1), sum4(of(high)), 16);
+        return add_pairs(add_pairs(acc, sum4(of(low)), i16x8_splat(1)), sum4(of(high)), i16x8_splat(16));
     }
     let p = of(w);
     if BITS <= 5 {
-        return add_pairs(acc, sum4(p), 1);
+        return add_pairs(acc, sum4(p), i16x8_splat(1));
     }
     if BITS == 6 {
-        return add_pairs(add_pairs(acc, i16x8_add(p[0], p[1]), 1), i16x8_add(p[2], p[3]), 1);
+        return add_pairs(add_pairs(acc, i16x8_add(p[0], p[1]), i16x8_splat(1)), i16x8_add(p[2], p[3]), i16x8_splat(1));
     }
-    add_pairs(add_pairs(add_pairs(add_pairs(acc, p[0], 1), p[1], 1), p[2], 1), p[3], 1)
+    p.into_iter().fold(acc, |acc, p| add_pairs(acc, p, i16x8_splat(1)))
 }
 
 /// 16 activations, four columns in every lane of a vector.
@@ -198,7 +217,7 @@ impl Simd for Wasm {
 
     #[inline(always)]
     unsafe fn load_f16(self, p: *const u16) -> Self::F {
-        unsafe { widen_f16(v128_load(p.cast())) }
+        unsafe { widen_f16(&self.0, v128_load(p.cast())) }
     }
     #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: Self::F) {
@@ -235,7 +254,7 @@ impl Simd for Wasm {
     /// As a half float, an E4M3 is too small by the difference of the exponents' biases, 2^8.
     #[inline(always)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
-        map(unsafe { load_bytes(p) }, |e| f32x4_mul(widen_finite(i32x4_shl(e, 7)), f32x4_splat(128.0)))
+        map(unsafe { load_bytes(p) }, |e| f32x4_mul(widen_finite(&self.0, i32x4_shl(e, 7)), f32x4_splat(128.0)))
     }
     #[inline(always)]
     unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I {
@@ -282,7 +301,7 @@ impl Simd for Wasm {
         let x = unsafe { columns(x) };
         let mut sum = acc;
         for (w, x) in w.into_iter().zip(x) {
-            sum = zip(sum, w, |sum, w| add_pairs(sum, pairs(x, w), 1));
+            sum = zip(sum, w, |sum, w| add_pairs(sum, pairs(x, w), i16x8_splat(1)));
         }
         sum
     }
