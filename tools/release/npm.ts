@@ -62,7 +62,7 @@ export async function writeMainPackage(
     keywords: ["gguf", "llm", "openai", "deno", "inference"],
     bin: { [NAME]: "bin.js" },
     exports: { ".": { types: "./js/mod.d.ts", default: "./js/mod.js" }, "./package.json": "./package.json" },
-    files: ["bin.js", "deno.json", "js", "models", "routes", "CHANGELOG.md"],
+    files: ["bin.js", "deno.json", "js", "engine", "models", "routes", "CHANGELOG.md"],
     engines: { node: ">=20" },
     dependencies: { deno: DENO_VERSION, ...versions(json, packages) },
     optionalDependencies: Object.fromEntries(

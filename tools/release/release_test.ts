@@ -171,6 +171,7 @@ Deno.test("release: the npm package has the program, its declarations, the page 
       "README.md",
       "bin.js",
       "deno.json",
+      "engine/backend/wasm/compy.wasm",
       "js/main.js",
       "js/mod.d.ts",
       "js/mod.js",
