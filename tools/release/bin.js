@@ -24,7 +24,7 @@ function startDeno(words) {
   const first = words.findIndex((word) => !/^--(allow|deny)-/.test(word));
   const own = first < 0 ? words : words.slice(0, first);
   const rest = words.slice(own.length);
-  const start = COMMANDS[rest[0]] ?? COMMANDS[""];
+  const start = COMMANDS[Object.hasOwn(COMMANDS, rest[0]) ? rest[0] : ""];
   const given = (flag) => own.some((word) => word === flag || word.startsWith(`${flag}=`));
 
   const flags = ["-q", "--no-prompt", "--config", join(here, "deno.json"), `-P=${start.set}`, ...start.flags];

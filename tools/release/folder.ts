@@ -29,9 +29,6 @@ export async function writeReleaseFolder(
   for (const { name } of LIBRARIES) {
     await Deno.copyFile(join(libraries, libraryFile(name)), join(folder, libraryFile(name)));
   }
-  for (const name of ["compy.service", "Caddyfile"]) {
-    await Deno.copyFile(join(root, "deploy", name), join(folder, name));
-  }
   await Deno.copyFile(await denoBinary(root), join(folder, "deno"));
   await Deno.writeTextFile(join(folder, "deno.json"), installedConfig(json, ["."]));
   await Deno.writeTextFile(join(folder, NAME), await shellLauncher(json));

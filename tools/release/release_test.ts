@@ -118,6 +118,8 @@ Deno.test("release: npm's launcher starts the platform's Deno, which may load th
       ]),
       deno(`-P=serve|--allow-write=/a|--allow-ffi=/b|${main}|serve|--allow-ffi=c|GPU=some`),
     );
+    // What is no command is told by the program, also where every object has something of that name.
+    assertMatch(await start("node", [`${folder}/bin.js`, "constructor"]), /\|-P=compute\|.*\|constructor\|/);
     assertEquals(
       await start("node", [`${folder}/bin.js`, "serve"], { GPU: "mine" }),
       deno(`-P=serve|--allow-write=.data,/run/x|--allow-ffi=${library}|${main}|serve|GPU=mine`),
@@ -147,7 +149,7 @@ Deno.test("release: npm's launcher hands signals on, and ends as the command doe
   });
 });
 
-Deno.test("release: the npm package has the program, its declarations, the page and the model, and nothing else", async () => {
+Deno.test("release: the npm package has the program, its declarations, the kernels as WebAssembly, the page and the model, and nothing else", async () => {
   const folder = await Deno.makeTempDir();
   try {
     await Deno.mkdir(join(folder, "js"));
