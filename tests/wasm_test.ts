@@ -200,3 +200,24 @@ Deno.test("wasm: two backends have memories of their own", async () => {
   assertEquals((await two.kernelsDigest()).length, 64);
   two.close();
 });
+
+Deno.test("wasm: a backend that is closed gives its memory back at once, also to who still holds it", async () => {
+  const { Memory } = WebAssembly;
+  const made: WeakRef<WebAssembly.Memory>[] = [];
+  WebAssembly.Memory = class extends Memory {
+    constructor(descriptor: WebAssembly.MemoryDescriptor) {
+      super(descriptor);
+      made.push(new WeakRef(this));
+    }
+  };
+  try {
+    const backend = await WasmBackend.open({ threads: 2 });
+    made[0].deref()!.grow(8192); // as far as a model of half a gigabyte does
+    await delay(0);
+    backend.close();
+    for (let tries = 0; made[0].deref() !== undefined && tries < 100; tries++) await delay(50);
+    assertEquals([made.length, made[0].deref(), backend.info.name], [1, undefined, "wasm"]);
+  } finally {
+    WebAssembly.Memory = Memory;
+  }
+});

@@ -19,12 +19,17 @@ interface Pending {
   readonly reject: (error: Error) => void;
 }
 
+/** Bytes of a memory for which the runtime is asked to look at once for what nobody holds. */
+const WORTH_COLLECTING = 256 * 2 ** 20;
+
 /**
  * The kernels in a memory of their own, and workers that compute there: one that takes calls, one after the other, and one for
  * each further thread. Nothing here waits for them.
  */
 export class Machine {
   readonly #workers: Port[] = [];
+  /** Workers that have not ended. */
+  #running = 0;
   readonly #pending = new Map<number, Pending>();
   #requests = 0;
   /** Why no call can be made any more. */
@@ -32,8 +37,8 @@ export class Machine {
 
   private constructor(
     readonly threads: number,
-    /** That of the workers; undefined where only they may see it. */
-    private readonly memory: WebAssembly.Memory | undefined,
+    /** That of the workers until they have ended; undefined where only they may see it. */
+    private memory: WebAssembly.Memory | undefined,
   ) {}
 
   /** Starts so many threads, or one where memory cannot be shared. Throws WasmError. */
@@ -56,16 +61,18 @@ export class Machine {
 
   /** Starts a worker; gives the threads that it has made room for. */
   #add(start: Start): Promise<readonly Thread[]> {
-    return new Promise((resolve, reject) => {
-      const worker = openPort((reply) => {
-        if ("ready" in reply) resolve(reply.ready);
-        else if ("failure" in reply) reject(this.#end(reply.failure));
-        else if ("ended" in reply) worker.terminate();
-        else this.#settle(reply);
-      }, (reason) => reject(this.#end(reason)));
-      this.#workers.push(worker);
-      worker.send(start);
-    });
+    const { promise, resolve, reject } = Promise.withResolvers<readonly Thread[]>();
+    // What the worker calls must not name `start`: the memory would live as long.
+    const worker = openPort((reply) => {
+      if ("ready" in reply) resolve(reply.ready);
+      else if ("failure" in reply) reject(this.#end(reply.failure));
+      else if ("ended" in reply) this.#ends(worker);
+      else this.#settle(reply);
+    }, (reason) => reject(this.#end(reason)));
+    this.#running++;
+    this.#workers.push(worker);
+    worker.send(start);
+    return promise;
   }
 
   #settle(reply: Extract<Reply, { id: number }>): void {
@@ -78,7 +85,20 @@ export class Machine {
   /** Ends all calls and all workers: where one has failed, the others would wait for it. */
   #end(reason: string): WasmError {
     for (const { terminate } of this.#workers.splice(0)) terminate();
+    this.#giveBack();
     return this.#refuse(`The WebAssembly kernels failed: ${reason}`);
+  }
+
+  #ends({ terminate }: Port): void {
+    terminate();
+    if (--this.#running === 0) this.#giveBack();
+  }
+
+  /** Once no worker has the memory. */
+  #giveBack(): void {
+    const bytes = this.memory?.buffer.byteLength ?? 0;
+    this.memory = undefined;
+    if (bytes >= WORTH_COLLECTING) collectGarbage();
   }
 
   #refuse(reason: string): WasmError {
@@ -115,6 +135,18 @@ export class Machine {
     this.#refuse("The WebAssembly kernels are closed");
     this.#workers[0]?.send({ end: true });
     this.#workers.length = 0;
+  }
+}
+
+/**
+ * A memory goes back only when the runtime collects garbage, for which gigabytes outside of its heap are no reason: closed models
+ * would stay, and the next one find no room. Before it refuses a buffer that no machine has room for, it collects.
+ */
+function collectGarbage(): void {
+  try {
+    new ArrayBuffer(2 ** 50);
+  } catch {
+    // refused, as it should be
   }
 }
 

@@ -52,11 +52,16 @@ export class WasmBackend implements Backend {
   /** Throws WasmError where workers cannot be started. */
   static async open({ threads = navigator.hardwareConcurrency }: WasmOptions = {}): Promise<WasmBackend> {
     const machine = await Machine.start(threads);
-    const made = await machine.call("compy_model_new", 0n, new WordWriter().u32(machine.threads).bytes());
-    const handle = view(made).getBigUint64(0, true);
-    const isa = new TextDecoder().decode(await machine.call("compy_model_isa", handle));
-    const flag = view(await machine.call("compy_stop_flag", handle)).getUint32(0, true);
-    return new WasmBackend(machine, handle, isa, flag);
+    try {
+      const made = await machine.call("compy_model_new", 0n, new WordWriter().u32(machine.threads).bytes());
+      const handle = view(made).getBigUint64(0, true);
+      const isa = new TextDecoder().decode(await machine.call("compy_model_isa", handle));
+      const flag = view(await machine.call("compy_stop_flag", handle)).getUint32(0, true);
+      return new WasmBackend(machine, handle, isa, flag);
+    } catch (error) {
+      machine.close();
+      throw error;
+    }
   }
 
   /** SHA-256 of the kernels: another build may round otherwise. */
