@@ -9,6 +9,8 @@ import { decodeStructAt, type ThriftStruct } from "./thrift.ts";
 const MAX_PAGE_BYTES = 2 ** 30;
 /** Lines that a job may have; a table of more is refused before its rows are counted. */
 const MAX_ROWS = 10_000_000;
+/** Values that lists of a row group may have together: a few bytes can say that there are thousands of millions. */
+const MAX_VALUES = 50_000_000;
 
 /** Ids of the fields of PageHeader in parquet.thrift. */
 const PAGE = { bytes: 2, storedBytes: 3, data: 5, dictionary: 7, dataV2: 8 };
@@ -64,6 +66,14 @@ export async function readPages(
 function checkPages(bytes: Uint8Array, { meta_data }: ColumnChunk): void {
   const { num_values, path_in_schema } = meta_data!;
   const wrong = (what: string) => new Error(`column "${path_in_schema.join(".")}" is damaged: ${what}`);
+  if (num_values > MAX_VALUES) {
+    throw new Error(
+      `column "${
+        path_in_schema.join(".")
+      }" must have at most ${MAX_VALUES} values in a row group (got ${num_values}); write ` +
+        "the file with smaller row groups",
+    );
+  }
   let values = 0n;
   for (let at = 0; at < bytes.length - 1;) {
     const { struct: header, end } = decodeStructAt(bytes, at);

@@ -1,12 +1,14 @@
 import { assertEquals, assertRejects } from "@std/assert";
+import type { RowGroup } from "hyparquet";
 import { BatchError } from "../jobs/errors.ts";
 import { openFile } from "../jobs/input.ts";
 import { cellJson, cellText } from "./cells.ts";
 import { renderParquetBeside } from "./parquet_beside.ts";
+import { readPages } from "./parquet_pages.ts";
 import { renderParquet } from "./parquet_write.ts";
 import { openTable } from "./table.ts";
 import { joined, rowsOf, storageWith } from "./testing.ts";
-import { decodeStruct, encodeStruct } from "./thrift.ts";
+import { decodeStruct, encodeStruct, ThriftStruct } from "./thrift.ts";
 
 const PARQUET = { format: "parquet" } as const;
 /** Written by fixtures/many_types.py. */
@@ -121,6 +123,23 @@ Deno.test("parquet: a description is written again as it was read", () => {
   const length = view.getUint32(MANY_TYPES.length - 8, true);
   const bytes = MANY_TYPES.subarray(MANY_TYPES.length - 8 - length, MANY_TYPES.length - 8);
   assertEquals(encodeStruct(decodeStruct(bytes)), bytes);
+});
+
+Deno.test("parquet: a list that says to have very many values is refused before it is read", async () => {
+  const values = 2n ** 31n - 1n;
+  const integer = (id: number, value: bigint) => ({ id, type: 5, value });
+  const data = { id: 5, type: 12, value: new ThriftStruct([integer(1, values)]) };
+  const page = encodeStruct(new ThriftStruct([integer(1, 0n), integer(2, 0n), integer(3, 0n), data]));
+  const chunk = {
+    path_in_schema: ["tags", "list", "element"],
+    num_values: values,
+    data_page_offset: 0n,
+    total_compressed_size: BigInt(page.length),
+  };
+  const group = { columns: [{ meta_data: chunk }], num_rows: 1n } as unknown as RowGroup;
+  const file = { byteLength: page.length, slice: () => Promise.resolve(new Uint8Array(page).buffer) };
+  await assertRejects(() => readPages(file, group, ["tags"]), Error, "at most 50000000 values");
+  await readPages(file, group, []);
 });
 
 Deno.test("parquet: damaged files are refused, wherever they are cut or changed", async () => {
