@@ -90,9 +90,13 @@ export async function chatCommand(args: readonly string[]): Promise<number> {
   }
   const session = new ChatSession(model, options, new TerminalScreen());
   if (talks) return await talk(session);
-  const unlisten = onInterrupt(() => session.leave());
+  const lines = new PipedLines(Deno.stdin.readable);
+  const unlisten = onInterrupt(() => {
+    session.leave();
+    lines.close();
+  });
   try {
-    return await session.run(new PipedLines(Deno.stdin.readable)) ? 0 : 1;
+    return await session.run(lines) ? 0 : 1;
   } finally {
     unlisten();
   }

@@ -65,14 +65,20 @@ export class TerminalLines implements InputLines {
 /** A pipe or a file: a line a message, without prompts. */
 export class PipedLines implements InputLines {
   readonly #lines: AsyncIterator<string>;
+  readonly #closed: PromiseWithResolvers<IteratorReturnResult<void>> = Promise.withResolvers();
 
   constructor(bytes: ReadableStream<Uint8Array<ArrayBuffer>>) {
     this.#lines = linesOf(bytes);
   }
 
   async read(): Promise<Input> {
-    const { done, value } = await this.#lines.next();
+    const { done, value } = await Promise.race([this.#closed.promise, this.#lines.next()]);
     return done ? { type: "end" } : { type: "text", text: value };
+  }
+
+  /** Who reads is told that it is the end, though whoever writes there has not ended. */
+  close(): void {
+    this.#closed.resolve({ done: true, value: undefined });
   }
 }
 

@@ -149,11 +149,10 @@ export class ChatSession {
 
   #set(words: string): void {
     const [name, text = ""] = words.split(/\s+(.*)/s);
-    const setting = SETTINGS[name];
-    if (!setting) {
+    if (!Object.hasOwn(SETTINGS, name)) {
       throw new UsageError(`/set knows ${Object.keys(SETTINGS).join(", ")} (got "${name}")`);
     }
-    const [option, read] = setting;
+    const [option, read] = SETTINGS[name];
     this.#changed = { ...this.#changed, [option]: text === "" ? this.options[option] : read(text) };
     this.screen.aside(`${name} is ${this.#changed[option] ?? "the model's own"}\n`);
   }

@@ -70,6 +70,7 @@ Deno.test("what is wrong is said, and the conversation goes on", async () => {
     "/nonsense",
     "/retry now",
     "/set color 3",
+    "/set constructor 3",
     "/set seed red",
     "x ".repeat(200),
     "/set temperature -1",
@@ -83,6 +84,7 @@ Deno.test("what is wrong is said, and the conversation goes on", async () => {
       "There is no command /nonsense; /help lists them",
       '/retry takes nothing behind it (got "now")',
       '/set knows temperature, seed, top-p, n, effort (got "color")',
+      'effort (got "constructor")',
       'must be a number (got "red")',
       "/clear begins anew",
       "temperature",
@@ -110,4 +112,20 @@ Deno.test("Ctrl-C twice, the end of input, and /bye leave", async () => {
   for (const last of ["end", "/bye"] as const) assertEquals((await talk([last, "more"])).left, 1);
   assertEquals((await talk(["interrupt", "interrupt", "more"])).left, 1);
   assertEquals((await talk(["interrupt", "Who are you?", "interrupt", "/bye"])).shown, WHO);
+});
+
+Deno.test("who is to leave does not wait for lines of a pipe that nobody writes to", async () => {
+  const { promise: written, resolve: write } = Promise.withResolvers<void>();
+  const lines = new PipedLines(
+    new ReadableStream({
+      async pull(controller) {
+        await written;
+        controller.close();
+      },
+    }),
+  );
+  const read = lines.read();
+  lines.close();
+  assertEquals([await read, await lines.read()], [{ type: "end" }, { type: "end" }]);
+  write();
 });
