@@ -5,16 +5,6 @@ import { CompyError, modelFileError } from "./errors.ts";
 /** The model that comes with compy. */
 const DEMO_MODEL = shipped("models/demo.gguf");
 
-interface FileKind {
-  readonly isFile: boolean;
-  readonly isDirectory: boolean;
-}
-
-function statInNode(path: string): FileKind {
-  const stat = process.getBuiltinModule("node:fs").statSync(path);
-  return { isFile: stat.isFile(), isDirectory: stat.isDirectory() };
-}
-
 /**
  * The path of a model's file, by default that of the demo model. Throws CompyError model_not_found where it cannot be read, or is no
  * file; `advice` says what to do where there is none.
@@ -24,10 +14,10 @@ export function modelPath(given: string | URL | undefined, advice = ""): string 
   const path = typeof file === "string" ? file : fromFileUrl(file);
   if (typeof Deno === "undefined") return path; // who reads it will say what is wrong with it
   const what = `Cannot load a model from "${path}"`;
-  let info: FileKind;
+  let info: Deno.FileInfo;
   try {
-    info = typeof Deno === "undefined" ? statInNode(path) : Deno.statSync(path);
-    if (info.isFile && typeof Deno !== "undefined") Deno.openSync(path).close();
+    info = Deno.statSync(path);
+    if (info.isFile) Deno.openSync(path).close();
   } catch (error) {
     throw modelFileError(what, error, advice);
   }
