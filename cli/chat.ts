@@ -31,7 +31,8 @@ Usage: deno task chat [options]
   --ctx N          tokens that the conversation may have (default: the model's own, at most 4096)
   --threads N      threads that compute (default: one a core)
   --isa NAME       instruction set (default: the best that this CPU has)
-  --backend NAME   cpu, webgpu, or auto: the GPU if it measures faster (default cpu)
+  --backend NAME   cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
+                   wasm where there are no native kernels)
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
   --help           this text

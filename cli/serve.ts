@@ -63,7 +63,7 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
     out(describeSettings(SERVE_SETTINGS, settings, flags.json));
     return 0;
   }
-  if (settings.values.supervise) return await supervise(args, settings, note);
+  if (settings.values.supervise) return await supervise(args, settings, warn);
   // Only a supervisor starts processes; this one meets strangers.
   await Deno.permissions.revoke({ name: "run" });
   return await serve(settings);
@@ -74,7 +74,7 @@ async function serve(settings: ServeSettings): Promise<number> {
   const options = serveOptions(settings);
   const { onError } = options;
   if (data !== "none") checkDataFolder(data);
-  const log = settings.values.log === undefined ? undefined : openRequestLog(settings.values.log, note);
+  const log = settings.values.log === undefined ? undefined : openRequestLog(settings.values.log, warn);
   const metrics = new Metrics();
   await checkAddress(settings.values);
   const followed = followFiles(settings, options.apiKeys, log);
@@ -127,7 +127,7 @@ interface Served {
 async function serveOne(settings: ServeSettings): Promise<Served> {
   const load = loadOptions(settings);
   const model = modelPath(settings.values.model[0]);
-  const reloads = settings.values.onFailure === "reload" ? note : undefined;
+  const reloads = settings.values.onFailure === "reload" ? warn : undefined;
   const opened = await loadWithProgress({ ...load, model }, reloads);
   const loaded = loadedOf(opened);
   note(describe(loaded, load.kvType));
@@ -184,7 +184,7 @@ function loadOptions({ values, sources }: ServeSettings) {
     kvType,
     pooling,
     promptCache: promptCache({ folder: cacheDisk, megabytes: cacheDiskMb, eager: cacheDiskEager }),
-    warn: note,
+    warn,
   } satisfies Omit<LoadOptions, "model">;
 }
 
@@ -192,7 +192,7 @@ function loadOptions({ values, sources }: ServeSettings) {
 function serveOptions({ values }: ServeSettings) {
   const { host, port, unix, apiKey, apiKeys: keyFile, allowHost, maxUploadMb, maxConnections } = values;
   const { cors, openHealth, pathPrefix } = values;
-  const named = keyFile === undefined ? [] : readKeyFile(keyFile, note);
+  const named = keyFile === undefined ? [] : readKeyFile(keyFile, warn);
   const apiKeys = new KeyRing(apiKey === undefined ? [] : [apiKey], named);
   if (unix === undefined) checkReach(host, apiKeys);
   return {
@@ -208,6 +208,11 @@ function serveOptions({ values }: ServeSettings) {
     maxConnections,
     onError: reporter(),
   } satisfies ServeOptions;
+}
+
+/** What an operator should know who hears of nothing else. */
+function warn(message: string): void {
+  note(message, "warning");
 }
 
 /** Writes errors to standard error; one that ended many requests only once. */

@@ -43,8 +43,11 @@ Deno.test("cli: without words compy says what to do next; --help lists the comma
 });
 
 Deno.test("cli: --log-level says what is told on standard error", async () => {
-  const told = async (level: string) => {
-    const child = task(["serve", "--port", "0", "--data", "none", "--log-level", level]);
+  const keys = await Deno.makeTempFile({ suffix: ".json" });
+  await Deno.writeTextFile(keys, '{"keys":[{"name":"one","key":"a-key-that-others-may-read"}]}');
+  await Deno.chmod(keys, 0o644);
+  const told = async (level: string, ...options: string[]) => {
+    const child = task(["serve", "--port", "0", "--data", "none", "--log-level", level, ...options]);
     const errors = new Response(child.stderr).text();
     for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) {
       const url = /^listening on (\S+)$/m.exec(text)?.[1];
@@ -54,8 +57,15 @@ Deno.test("cli: --log-level says what is told on standard error", async () => {
     }
     return await errors;
   };
-  const [error, info, debug] = await Promise.all([told("error"), told("info"), told("debug")]);
+  const [error, warning, info, debug] = await Promise.all([
+    told("error", "--api-keys", keys),
+    told("warning", "--api-keys", keys),
+    told("info"),
+    told("debug"),
+  ]);
+  await Deno.remove(keys);
   assertEquals(error, "");
+  assertMatch(warning, /^Others may read the key file .*\n$/);
   assertMatch(info, /^demo: llama, .*\n$/);
   assertMatch(debug, /\n\{.*"\/health".*\}\n$/);
   const wrong = await run(["generate", "--prompt", "a", "--log-level=loud"]);
