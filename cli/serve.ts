@@ -184,7 +184,7 @@ function loadOptions({ values, sources }: ServeSettings) {
     kvType,
     pooling,
     promptCache: promptCache({ folder: cacheDisk, megabytes: cacheDiskMb, eager: cacheDiskEager }),
-    warn,
+    warn: once(warn),
   } satisfies Omit<LoadOptions, "model">;
 }
 
@@ -213,6 +213,16 @@ function serveOptions({ values }: ServeSettings) {
 /** What an operator should know who hears of nothing else. */
 function warn(message: string): void {
   note(message, "warning");
+}
+
+/** Models are measured and loaded many times; what was told is not told again. */
+function once(tell: (message: string) => void): (message: string) => void {
+  const told = new Set<string>();
+  return (message) => {
+    if (told.has(message)) return;
+    told.add(message);
+    tell(message);
+  };
 }
 
 /** Writes errors to standard error; one that ended many requests only once. */

@@ -188,6 +188,33 @@ Deno.test("wasm: where FFI is not allowed a command computes all the same, and s
   assert(!native.err.includes("WebAssembly"), native.err);
 });
 
+Deno.test("wasm: where FFI is not allowed a server of several models says so once", async () => {
+  const folder = await Deno.makeTempDir();
+  const models = ["one", "two"].map((name) => `${folder}/${name}.gguf`);
+  for (const path of models) await Deno.copyFile(MODEL, path);
+  const permissions = [
+    "--allow-read",
+    "--allow-env",
+    "--allow-net=127.0.0.1",
+    "--allow-sys=systemMemoryInfo",
+  ];
+  const options = [...models.flatMap((path) => ["--model", path]), "--port", "0", "--data", "none"];
+  const child = new Deno.Command(Deno.execPath(), {
+    args: ["run", "-q", "--no-check", "--no-prompt", ...permissions, "main.ts", "serve", ...options],
+    cwd: root,
+    stdin: "null",
+    stdout: "piped",
+    stderr: "piped",
+  }).spawn();
+  const told = new Response(child.stderr).text();
+  for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) {
+    if (text.includes("listening on ")) child.kill("SIGTERM");
+  }
+  assertEquals((await child.status).code, 0, await told);
+  assertEquals((await told).match(/Computing in WebAssembly/g)?.length, 1, await told);
+  await Deno.remove(folder, { recursive: true });
+});
+
 Deno.test("wasm: where FFI is not allowed an answer in a form is refused, and a plain one is given", async () => {
   const { out, err } = await runWith(["--allow-read"], ["tests/wasm_child.ts"]);
   assertEquals(JSON.parse(out || "null"), { name: "wasm", tokens: 4, code: "not_supported" }, err);
