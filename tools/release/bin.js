@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// Starts compy with what the command may do, and no more. Words in front of the command that begin with --allow- or --deny- go to
-// Deno, in place of what the command has of that kind: compy --allow-write=/srv/compy serve --data /srv/compy
+// Starts compy with what the command may do, and no more. Words in front of the command that begin with --allow- go to Deno,
+// in place of what the command has of that kind: compy --allow-write=/srv/compy serve --data /srv/compy
 
 import { spawn } from "node:child_process";
 import { realpathSync } from "node:fs";
@@ -21,7 +21,7 @@ if (typeof Deno !== "undefined") await import("./js/main.js");
 else startDeno(process.argv.slice(2));
 
 function startDeno(words) {
-  const first = words.findIndex((word) => !/^--(allow|deny)-/.test(word));
+  const first = words.findIndex((word) => !word.startsWith("--allow-"));
   const own = first < 0 ? words : words.slice(0, first);
   const rest = words.slice(own.length);
   const start = COMMANDS[Object.hasOwn(COMMANDS, rest[0]) ? rest[0] : ""];

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Starts compy with what the command may do, and no more. Words in front of the command that begin with --allow- or --deny- go to
-# Deno, in place of what the command has of that kind:
+# Starts compy with what the command may do, and no more. Words in front of the command that begin with --allow- go to Deno,
+# in place of what the command has of that kind:
 #   compy --allow-write=/srv/compy serve --data /srv/compy
 set -eu
 here=$(dirname -- "$(readlink -f -- "$0")")
@@ -11,7 +11,7 @@ command=
 for word; do
   case $word in
     --allow-write | --allow-write=*) write=given ;;
-    --allow-* | --deny-*) ;;
+    --allow-*) ;;
     *)
       command=$word
       break

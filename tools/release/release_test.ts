@@ -88,10 +88,10 @@ Deno.test("release: the release folder's launcher gives a command its permission
       deno(`-P=serve|--allow-write=.data,/run/x|${main}|serve|GPU=some`),
     );
     assertEquals(
-      await start(`${folder}/compy`, ["--allow-write=/a b", "--deny-net", "serve", "--data", "/a b"], {
+      await start(`${folder}/compy`, ["--allow-write=/a b", "--allow-sys", "serve", "--data", "/a b"], {
         GPU: "mine",
       }),
-      deno(`-P=serve|--allow-write=/a b|--deny-net|${main}|serve|--data|/a b|GPU=mine`),
+      deno(`-P=serve|--allow-write=/a b|--allow-sys|${main}|serve|--data|/a b|GPU=mine`),
     );
     assertEquals(await start(`${folder}/compy`, []), deno(`-P=compute|--v8-flags=--a=4|${main}|GPU=`));
     await Deno.symlink(`${folder}/compy`, `${folder}/link`);
