@@ -44,6 +44,13 @@ export async function openParquet(file: StorageFile, name: string): Promise<Tabl
           utf8: false,
         });
       };
+      const cellsOfRow = (row: Record<string, unknown> | undefined): Cell[] => {
+        try {
+          return wanted.map((column, c) => kinds[c](row?.[column]));
+        } catch (error) {
+          throw unreadable(name, error); // values that are not of the kind that the description says
+        }
+      };
       let number = 0;
       for (const group of metadata.row_groups) {
         const [rowStart, rowEnd] = [number, number + Number(group.num_rows)];
@@ -52,8 +59,7 @@ export async function openParquet(file: StorageFile, name: string): Promise<Tabl
         });
         for (let i = 0; i < rowEnd - rowStart; i++) {
           number += 1;
-          const cells = wanted.map((column, c) => kinds[c](found[i]?.[column]));
-          yield { number, place: `Row ${number}`, cells } satisfies Row;
+          yield { number, place: `Row ${number}`, cells: cellsOfRow(found[i]) } satisfies Row;
         }
       }
     },

@@ -11,6 +11,8 @@ const MAX_PAGE_BYTES = 2 ** 30;
 const MAX_ROWS = 10_000_000;
 /** Values that lists of a row group may have together: a few bytes can say that there are thousands of millions. */
 const MAX_VALUES = 50_000_000;
+/** Digits of decimals behind the point, or zeros before it; the widest that anybody writes have 76. */
+const MAX_SCALE = 1000;
 
 /** Ids of the fields of PageHeader in parquet.thrift. */
 const PAGE = { bytes: 2, storedBytes: 3, data: 5, dictionary: 7, dataV2: 8 };
@@ -20,6 +22,10 @@ const V2 = { nulls: 2, definitionBytes: 5, repetitionBytes: 6 };
 /** Throws Error where the description cannot be true. */
 export function checkDescription({ row_groups, schema }: FileMetaData): void {
   const leaves = schema.filter(({ type }) => type !== undefined).length;
+  for (const { name, scale = 0 } of schema) {
+    if (Math.abs(scale) <= MAX_SCALE) continue;
+    throw new Error(`column "${name}" says to have decimals with a scale of ${scale}`);
+  }
   let rows = 0n;
   for (const { columns, num_rows } of row_groups) {
     rows += num_rows;

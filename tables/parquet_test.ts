@@ -142,6 +142,28 @@ Deno.test("parquet: a list that says to have very many values is refused before 
   await readPages(file, group, []);
 });
 
+Deno.test("parquet: decimals of any number of digits, and of numbers that are none, are refused", async () => {
+  const bytes = await joined(renderParquet(
+    [{ name: "price", kind: "number" }],
+    (async function* () {
+      yield [0.5];
+    })(),
+  ));
+  const asDecimals = (scale: bigint) => {
+    const description = footer(bytes);
+    const [root, price] = description.structs(2);
+    const [converted, scaled] = [{ id: 6, type: 5, value: 5n }, { id: 7, type: 5, value: scale }];
+    const fields = [...[...price].filter(({ id }) => id < 6), converted, scaled];
+    description.replaceItems(2, [root, new ThriftStruct(fields)]);
+    const end = encodeStruct(description);
+    const length = new Uint8Array(Uint32Array.of(end.length).buffer);
+    return new Uint8Array([...bytes, ...end, ...length, ...new TextEncoder().encode("PAR1")]);
+  };
+  for (const scale of [2n, -5_000n, 1_000_000n]) {
+    await assertRejects(() => rowsOf(asDecimals(scale), PARQUET), BatchError, 'Cannot read "in" as Parquet');
+  }
+});
+
 Deno.test("parquet: damaged files are refused, wherever they are cut or changed", async () => {
   const refused = (bytes: Uint8Array) =>
     assertRejects(() => rowsOf(bytes, PARQUET), BatchError, 'Cannot read "in"');
