@@ -1,8 +1,7 @@
-/** Runs a command with the words after its name; returns the exit code. */
-export type Command = (args: readonly string[]) => Promise<number>;
+import type { Commands } from "./completions.ts";
 
 /** Loaded when called: what serves need not be read to generate. */
-export const COMMANDS: Readonly<Record<string, { summary: string; load: () => Promise<Command> }>> = {
+export const COMMANDS: Commands = {
   serve: {
     summary: "serve the OpenAI API over one model",
     load: async () => (await import("./serve.ts")).serveCommand,
@@ -53,6 +52,9 @@ export const COMMANDS: Readonly<Record<string, { summary: string; load: () => Pr
   },
   completions: {
     summary: "print what completes compy's words in a shell",
-    load: async () => (await import("./completions.ts")).completionsCommand,
+    load: async () => {
+      const { completionsCommand } = await import("./completions.ts");
+      return (args) => completionsCommand(args, COMMANDS);
+    },
   },
 };

@@ -1,4 +1,3 @@
-import { COMMANDS } from "./commands.ts";
 import { UsageError } from "./flags.ts";
 import { captured, out } from "./terminal.ts";
 
@@ -19,6 +18,11 @@ Example:
   deno task completions fish > ~/.config/fish/completions/compy.fish
 `;
 
+/** The commands by their names; each runs with the words after its name, and returns the exit code. */
+export type Commands = Readonly<
+  Record<string, { summary: string; load: () => Promise<(args: readonly string[]) => Promise<number>> }>
+>;
+
 /** A word that may come next, and what it is. */
 interface Word {
   readonly word: string;
@@ -33,8 +37,8 @@ interface Completed extends Word {
 
 const SHELLS: Readonly<Record<string, (commands: readonly Completed[]) => string>> = { bash, zsh, fish };
 
-/** `completions …` of the command line. Returns the exit code. */
-export async function completionsCommand(args: readonly string[]): Promise<number> {
+/** `completions …` of the command line, for all of `commands`. Returns the exit code. */
+export async function completionsCommand(args: readonly string[], commands: Commands): Promise<number> {
   if (args.some((arg) => arg === "--help" || arg === "-h")) {
     out(HELP);
     return 0;
@@ -46,14 +50,14 @@ export async function completionsCommand(args: readonly string[]): Promise<numbe
   if (!Object.hasOwn(SHELLS, args[0])) {
     throw new UsageError(`The shell must be one of ${shells} (got "${args[0]}")`);
   }
-  out(SHELLS[args[0]](await completed()));
+  out(SHELLS[args[0]](await completed(commands)));
   return 0;
 }
 
 /** All commands, as their own helps describe them. */
-async function completed(): Promise<Completed[]> {
+async function completed(commands: Commands): Promise<Completed[]> {
   const found: Completed[] = [];
-  for (const [word, { summary, load }] of Object.entries(COMMANDS)) {
+  for (const [word, { summary, load }] of Object.entries(commands)) {
     const command = await load();
     const help = await captured(() => command(["--help"]));
     const verbs = [];

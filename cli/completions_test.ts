@@ -1,4 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
+import { COMMANDS } from "./commands.ts";
 import { completionsCommand, optionsOf, verbsOf } from "./completions.ts";
 import { captured } from "./terminal.ts";
 
@@ -28,7 +29,7 @@ Deno.test("a help lists options and verbs, each at a line's beginning", () => {
 
 /** What bash offers after these words. */
 async function offered(...words: string[]): Promise<string[]> {
-  const script = await captured(() => completionsCommand(["bash"]));
+  const script = await captured(() => completionsCommand(["bash"], COMMANDS));
   const line = `COMP_WORDS=(${words.map((word) => `'${word}'`).join(" ")}); COMP_CWORD=${words.length - 1}`;
   const { stdout, stderr, success } = await new Deno.Command("bash", {
     args: ["-c", `${script}\n${line}; _compy; echo "\${COMPREPLY[@]}"`],
@@ -47,7 +48,7 @@ Deno.test("bash completes commands, verbs and the options of each", async () => 
 
 Deno.test("zsh and fish have the same words", async () => {
   for (const shell of ["zsh", "fish"]) {
-    const script = await captured(() => completionsCommand([shell]));
+    const script = await captured(() => completionsCommand([shell], COMMANDS));
     for (const word of ["retry-errors", "completions", "cache-disk"]) assert(script.includes(word), word);
   }
 });
