@@ -38,12 +38,13 @@ export function createGrammars(
   return new LibraryGrammars(tokenizer, new Set(markers), cacheBytes);
 }
 
-/** Opens the library. Throws ConstraintsMissing where there is none. */
+/** Opens the library. Throws ConstraintsMissing where there is none; one that is there and cannot be opened now is a failure. */
 function openLibrary(): GrammarLibrary {
   try {
     return GrammarLibrary.open();
   } catch (error) {
     if (!(error instanceof LibraryNotFound)) throw error;
+    if (error.places.some(({ problem }) => problem === "not loadable")) throw error;
     const message = `Answers in a given form need the native grammar library. ${error.message}`;
     throw new ConstraintsMissing(message, { cause: error });
   }
