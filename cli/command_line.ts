@@ -10,10 +10,11 @@ Usage: deno task COMMAND [options]
 ${Object.entries(COMMANDS).map(([name, { summary }]) => `  ${name.padEnd(10)} ${summary}`).join("\n")}
 
 Each explains itself: deno task COMMAND --help
-All know --library DIR: the folder of the native libraries (or COMPY_LIBRARY; FFI is to be allowed there), and
---log-level LEVEL: what is told on standard error: ${
+Behind a command: --log-level LEVEL says what is told on standard error: ${
   LOG_LEVELS.join(", ")
-} (default info); debug also tells of each request served.
+} (default info; debug
+also tells of each request served), and, for all that compute, --library DIR where the native libraries are (or COMPY_LIBRARY; FFI is to be
+allowed there).
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 `;
 
