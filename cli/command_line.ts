@@ -7,7 +7,7 @@ const HELP = `compy: GGUF language models on Deno
 
 Usage: deno task COMMAND [options]
 
-${Object.entries(COMMANDS).map(([name, { summary }]) => `  ${name.padEnd(10)} ${summary}`).join("\n")}
+${Object.entries(COMMANDS).map(([name, { summary }]) => `  ${name.padEnd(12)} ${summary}`).join("\n")}
 
 Each explains itself: deno task COMMAND --help
 Behind a command: --log-level LEVEL says what is told on standard error: ${
