@@ -22,9 +22,10 @@ interface Case {
   readonly advice?: string;
 }
 
-function missing(library: typeof KERNELS): () => never {
+function missing(library: typeof KERNELS, named = false): () => never {
   return () => {
-    throw new LibraryNotFound(library, [{ path: "/lib/x.so", problem: "missing", reason: "not there" }]);
+    const places = [{ path: "/lib/x.so", problem: "missing", reason: "not there" }] as const;
+    throw new LibraryNotFound(library, places, named);
   };
 }
 
@@ -87,6 +88,13 @@ const CASES: readonly Case[] = [
     status: "wrong",
     found: "none of 1 places has the kernels: nothing is computed",
     advice: "deno task build",
+  },
+  {
+    name: "no kernels where it was said that they are",
+    world: { openKernels: missing(KERNELS, true) },
+    check: "kernels",
+    status: "wrong",
+    found: "none of 1 places has the kernels: nothing is computed",
   },
   {
     name: "no kernels where WebAssembly is asked for",

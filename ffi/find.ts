@@ -34,7 +34,12 @@ export class LibraryNotFound extends Error {
   /** What to do; it ends the message too. */
   readonly advice: string;
 
-  constructor(readonly library: LibraryName, readonly places: readonly Place[]) {
+  /** `named`: it was said where the library is, and nothing is to stand in for it. */
+  constructor(
+    readonly library: LibraryName,
+    readonly places: readonly Place[],
+    readonly named: boolean = false,
+  ) {
     const todo = places.length === 0 ? "Run compy in Deno" : advice(library, places);
     super(
       places.length === 0
@@ -161,8 +166,8 @@ interface Runtime {
   };
 }
 
-/** Nobody is asked for a permission because of a variable that hardly anybody sets. */
-function namedLibrary(): string | undefined {
+/** Where it was said that the libraries are. Nobody is asked for a permission because of a variable that hardly anybody sets. */
+export function namedLibrary(): string | undefined {
   const { state } = Deno.permissions.querySync({ name: "env", variable: LIBRARY_VARIABLE });
   const named = state === "granted" ? Deno.env.get(LIBRARY_VARIABLE) : undefined;
   return named ? resolve(named) : undefined;

@@ -1,5 +1,12 @@
 /** A crate's library whose exports have one shape (rust-kernels/src/ffi.rs, rust-grammar/src/ffi.rs). */
-import { type Candidate, candidates, type LibraryName, LibraryNotFound, type Place } from "./find.ts";
+import {
+  type Candidate,
+  candidates,
+  type LibraryName,
+  LibraryNotFound,
+  namedLibrary,
+  type Place,
+} from "./find.ts";
 
 /** Of every export: a handle, input and its length, output and its length. */
 export const parameters = ["u64", "buffer", "usize", "buffer", "usize"] as const;
@@ -58,7 +65,7 @@ export class NativeLibrary<Symbols extends Record<string, Export>> {
       this.#symbols = opened.symbols;
       return;
     }
-    throw new LibraryNotFound(library, looked);
+    throw new LibraryNotFound(library, looked, places === undefined && namedLibrary() !== undefined);
   }
 
   /** Calls an export that returns at once. Returns the bytes written; throws what was reported instead. */

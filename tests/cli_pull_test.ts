@@ -28,8 +28,8 @@ async function run(folder: string, command: string[], env: Record<string, string
   return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
 }
 
-async function until(what: string, test: () => boolean): Promise<void> {
-  for (let tries = 0; !test(); tries++) {
+async function until(what: string, test: () => boolean | Promise<boolean>): Promise<void> {
+  for (let tries = 0; !await test(); tries++) {
     assert(tries < 3000, `${what} does not come about`);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
@@ -86,6 +86,11 @@ Deno.test("cli: a pull that is killed, stopped or disturbed resumes, and a secon
     const second = await run(folder, command);
     assertEquals(second.code, 1);
     assertStringIncludes(second.stderr, `Another process (PID ${killed.pid}) is pulling "Tiny-F16"`);
+    // What came is recorded from time to time.
+    await until("a record of most of it", async () => {
+      const { unfinished } = JSON.parse((await run(folder, ["pull", "list", "--json"])).stdout);
+      return unfinished[0]?.bytes_done > MODEL.length / 4;
+    });
     killed.kill("SIGKILL");
     await killed.output();
     hub.most += 1_000_000;

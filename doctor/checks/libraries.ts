@@ -1,27 +1,37 @@
 import { LibraryNotFound } from "../../ffi/find.ts";
 import type { Finding, OpenLibrary, Wanted, World } from "../types.ts";
 
-/** The native kernels; where there are none, and nobody insists on them, WebAssembly computes. */
+/** The native kernels; where there are none, and nobody insists on them or says where they are, WebAssembly computes. */
 export function checkKernels(
   world: Pick<World, "openKernels">,
   { backend }: Pick<Wanted, "backend">,
 ): Finding {
   if (backend === "wasm") return { status: "ok", found: "not needed: --backend wasm" };
-  if (backend === "cpu") return checkLibrary(() => world.openKernels(), "wrong", "nothing is computed");
-  return checkLibrary(() => world.openKernels(), "slow", "WebAssembly computes, more slowly");
+  return checkLibrary(
+    () => world.openKernels(),
+    ({ named }) =>
+      backend === "cpu" || named
+        ? ["wrong", "nothing is computed"]
+        : ["slow", "WebAssembly computes, more slowly"],
+  );
 }
 
 /** The library of schemas and grammars: without it only requests with those are refused. */
 export function checkGrammars(world: Pick<World, "openGrammars">): Finding {
-  return checkLibrary(() => world.openGrammars(), "slow", "requests with schemas and grammars are refused");
+  const lack = (): Lack => ["slow", "requests with schemas and grammars are refused"];
+  return checkLibrary(() => world.openGrammars(), lack);
 }
 
-function checkLibrary(open: () => OpenLibrary, status: "slow" | "wrong", without: string): Finding {
+/** What is without the library. */
+type Lack = readonly [status: "slow" | "wrong", without: string];
+
+function checkLibrary(open: () => OpenLibrary, lack: (error: LibraryNotFound) => Lack): Finding {
   try {
     const { path, version } = open();
     return { status: "ok", found: `${path}, ABI ${version}`, figures: { path, abi: version } };
   } catch (error) {
     if (!(error instanceof LibraryNotFound)) throw error;
+    const [status, without] = lack(error);
     const looked = error.places.map(({ path, reason }) => `${path}: ${reason}`);
     return {
       status,

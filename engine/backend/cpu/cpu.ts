@@ -48,12 +48,15 @@ export class CpuBackend implements Backend {
     this.info = { name: "cpu", isa, threads };
   }
 
-  /** Why there are no native kernels, in a few words; undefined where there are. */
+  /**
+   * Why there are no native kernels, in a few words; undefined where there are. Throws LibraryNotFound where it was said which to take,
+   * and they are not there.
+   */
   static missing(): string | undefined {
     try {
       KernelLibrary.open();
     } catch (error) {
-      if (!(error instanceof LibraryNotFound)) throw error;
+      if (!(error instanceof LibraryNotFound) || error.named) throw error;
       const [nearest] = error.places.filter(({ problem }) => problem !== "missing");
       return nearest ? `${nearest.path}: ${nearest.reason}` : "no library was found";
     }
