@@ -89,7 +89,7 @@ export async function chatCommand(args: readonly string[]): Promise<number> {
   if (talks) {
     out(dim(`${id}, ${contextLength} tokens of context. /help lists what else there is; Ctrl-D leaves.\n`));
   }
-  const session = new ChatSession(model, options, new TerminalScreen());
+  const session = new ChatSession(model, options, new TerminalScreen(talks));
   if (talks) return await talk(session);
   const lines = new PipedLines(Deno.stdin.readable);
   const unlisten = onInterrupt(() => {
@@ -123,6 +123,9 @@ async function talk(session: ChatSession): Promise<number> {
 class TerminalScreen implements Screen {
   #reading: ProgressLine | undefined;
 
+  /** A pipe is given nothing but answers. */
+  constructor(private readonly showsAsides: boolean) {}
+
   text(text: string): void {
     this.#shown();
     out(text);
@@ -130,7 +133,7 @@ class TerminalScreen implements Screen {
 
   aside(text: string): void {
     this.#shown();
-    out(dim(text));
+    if (this.showsAsides) out(dim(text));
   }
 
   problem(text: string): void {
