@@ -1,7 +1,7 @@
 // deno-lint-ignore-file no-console
 /**
  * Answers a file of questions, a line each: `deno run -P=library examples/batch.ts QUESTIONS.txt ANSWERS.jsonl [MODEL.gguf]`.
- * Stop it whenever you like: the same command goes on where it was.
+ * Stop it whenever you like: the same command resumes it.
  */
 import { loadModel, runBatch } from "compy";
 

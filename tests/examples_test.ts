@@ -50,7 +50,7 @@ Deno.test("example chat: a conversation goes on, and finds its beginning in the 
   assert(usages[1][0] > usages[0][0] + usages[0][1] && usages[1][2] > 0, output);
 });
 
-Deno.test("example batch: stopped by Ctrl-C, the same command goes on where it was", async () => {
+Deno.test("example batch: stopped by Ctrl-C, the same command resumes it", async () => {
   await withFolder(async (folder) => {
     const [questions, answers] = [`${folder}/questions.txt`, `${folder}/answers.jsonl`];
     await Deno.writeTextFile(questions, Array.from({ length: 60 }, (_, i) => `Count to ${i}\n`).join(""));
