@@ -1,17 +1,7 @@
 import { ChatSession, COMMAND_HELP, type Screen } from "./chat_session.ts";
 import { PipedLines, TerminalLines } from "./chat_input.ts";
 import { Flags } from "./flags.ts";
-import {
-  BACKEND_FLAGS,
-  backendOptions,
-  EFFORTS,
-  loadWithProgress,
-  MAX_CONTEXT,
-  MAX_COUNT,
-  MAX_TEMPERATURE,
-  MAX_THREADS,
-  modelPath,
-} from "./model.ts";
+import { BACKEND_FLAGS, EFFORTS, loadForOne, MAX_COUNT, MAX_TEMPERATURE } from "./model.ts";
 import { dim, err, onInterrupt, out, ProgressLine } from "./terminal.ts";
 
 const DEFAULT_TEMPERATURE = 0.7;
@@ -77,14 +67,7 @@ export async function chatCommand(args: readonly string[]): Promise<number> {
     thinkingBudget: flags.count("think-tokens", 0, MAX_COUNT),
     asides: talks,
   };
-  await using model = await loadWithProgress({
-    model: modelPath(flags.text("model")),
-    contextLength: flags.count("ctx", 1, MAX_CONTEXT),
-    threads: flags.count("threads", 1, MAX_THREADS),
-    isa: flags.text("isa"),
-    ...backendOptions(flags),
-    parallel: 1,
-  });
+  await using model = await loadForOne(flags);
   const { id, contextLength } = model.info;
   if (talks) {
     out(dim(`${id}, ${contextLength} tokens of context. /help lists what else there is; Ctrl-D leaves.\n`));

@@ -9,17 +9,7 @@ import {
 import { AnswerText, type ShownThinking } from "./answer_text.ts";
 import { type LoadedEngine, loadedOf } from "../lib/model.ts";
 import { Flags, UsageError } from "./flags.ts";
-import {
-  BACKEND_FLAGS,
-  backendOptions,
-  EFFORTS,
-  loadWithProgress,
-  MAX_CONTEXT,
-  MAX_COUNT,
-  MAX_TEMPERATURE,
-  MAX_THREADS,
-  modelPath,
-} from "./model.ts";
+import { BACKEND_FLAGS, EFFORTS, loadForOne, MAX_COUNT, MAX_TEMPERATURE } from "./model.ts";
 import { explained } from "../lib/system_errors.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
@@ -121,14 +111,7 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
   const ask = askOf(flags, tokens, constraint);
   const terminal = Deno.stdout.isTerminal();
   const thinking = { shown: terminal || flags.is("thinking"), dimmed: terminal };
-  await using model = await loadWithProgress({
-    model: modelPath(flags.text("model")),
-    contextLength: flags.count("ctx", 1, MAX_CONTEXT),
-    threads: flags.count("threads", 1, MAX_THREADS),
-    isa: flags.text("isa"),
-    ...backendOptions(flags),
-    parallel: 1,
-  });
+  await using model = await loadForOne(flags);
   const loaded = loadedOf(model);
   const { id, pooled } = loaded.engine.model;
   if (pooled?.encoder) {

@@ -47,6 +47,18 @@ export async function loadWithProgress(
   }
 }
 
+/** The model of a command that asks one thing at a time, as its options say: `--model`, `--ctx`, `--threads`, `--isa` and BACKEND_FLAGS. */
+export function loadForOne(flags: Flags): Promise<Model> {
+  return loadWithProgress({
+    model: modelPath(flags.text("model")),
+    contextLength: flags.count("ctx", 1, MAX_CONTEXT),
+    threads: flags.count("threads", 1, MAX_THREADS),
+    isa: flags.text("isa"),
+    ...backendOptions(flags),
+    parallel: 1,
+  });
+}
+
 /** Most megabytes of a KV cache. */
 export const MAX_KV_MB = 2 ** 24;
 

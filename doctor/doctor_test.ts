@@ -212,7 +212,7 @@ const CASES: readonly Case[] = [
     found: "a control group allows 600.0 MB",
     advice: "MemoryMax=",
   },
-  { name: "memory that nobody knows", world: { memory: () => undefined }, check: "memory", status: "ok" },
+  { name: "memory whose size is unknown", world: { memory: () => undefined }, check: "memory", status: "ok" },
   {
     name: "no huge pages",
     files: { "/sys/kernel/mm/transparent_hugepage/enabled": "always madvise [never]\n" },

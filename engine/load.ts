@@ -150,7 +150,7 @@ export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
   };
 }
 
-/** What the model has to keep to; undefined where nobody knows. */
+/** What the model has to keep to; undefined where that is unknown. */
 function boundsOf({ backend, freeBytes }: LoadOptions, weights: number): MemoryBounds | undefined {
   if (backend === "webgpu") return undefined;
   const free = freeBytes ?? freeMemory();

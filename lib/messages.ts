@@ -123,7 +123,7 @@ export interface ToolCall {
   readonly name: string;
   /** As the tool's `parameters` describe them. */
   readonly arguments: Readonly<Record<string, unknown>>;
-  /** The arguments as the model wrote them; a conversation that goes on with these finds its prompt in the cache. */
+  /** The arguments as the model wrote them; a conversation that repeats them finds its prompt in the cache. */
   readonly json?: string;
 }
 

@@ -48,7 +48,7 @@ Deno.test("a server answers as the model does, is mounted into another app, and 
     await server.close();
     assertEquals((await server.fetch(chatAt("http://localhost"))).status, 503);
   }
-  assertEquals(await expected(model), text, "it goes on without the server");
+  assertEquals(await expected(model), text, "it keeps running without the server");
 });
 
 Deno.test("several models in one server; each request names its own", async () => {

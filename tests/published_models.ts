@@ -27,7 +27,7 @@ export interface Published {
   readonly ids: readonly [text: string, ids: readonly number[]];
   /** Norms are published as the distance from 1. */
   readonly shiftedNorms?: boolean;
-  /** Heads' dimensions, where rows of queries and keys are published in halves. */
+  /** Dimensions of a head, where checkpoints keep the first half of each query and key row apart from the second. */
   readonly halves?: { readonly headDim: number };
   readonly change?: (tensors: Map<string, StoredTensor>, floats: (name: string) => Floats) => void;
   readonly dense?: boolean;

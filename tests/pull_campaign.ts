@@ -130,7 +130,7 @@ class Download {
     if (this.#mishap !== "none") this.#count(`download: ${this.#mishap}`);
     if (this.#mishap === "kill") await this.#killed(options);
     if (this.#mishap === "stop") await this.#stopped(options);
-    // What these had read, nobody knows: all that was sent counts.
+    // It is unknown what these had read: all that was sent counts.
     const fetched = hub.sent + (await pull(options)).fetched;
     const there = await Deno.readFile(join(models, this.#file));
     const right = sha256(there) === sha256(hub.file(`${this.#repo}/${this.#file}`)!);

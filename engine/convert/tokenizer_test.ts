@@ -195,7 +195,7 @@ const WRONG: Record<string, [tokenizer: object, config: object, words: string]> 
     {},
     'the step "Whitespace"',
   ],
-  "a Unigram table of characters that is none": [
+  "a Unigram character map that is malformed": [
     {
       model: { type: "Unigram", vocab: [["a", 0]] },
       normalizer: { type: "Precompiled", precompiled_charsmap: "?" },

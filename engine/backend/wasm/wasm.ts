@@ -184,7 +184,7 @@ export class WasmBackend implements Backend {
     await this.#machine.call("compy_cache_write", this.#handle, message);
   }
 
-  /** Where no memory is shared, the step under way goes on to its end. */
+  /** Where no memory is shared, the current step runs to its end. */
   requestStop(): void {
     this.#stopping = true;
     this.#stopped?.();
