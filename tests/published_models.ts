@@ -27,7 +27,7 @@ export interface Published {
   readonly ids: readonly [text: string, ids: readonly number[]];
   /** Norms are published as the distance from 1. */
   readonly shiftedNorms?: boolean;
-  /** Dimensions of a head, where checkpoints keep the first half of each query and key row apart from the second. */
+  /** Dimensions of a head, where checkpoints keep the two rows of a rotary pair half a head apart, and not side by side. */
   readonly halves?: { readonly headDim: number };
   readonly change?: (tensors: Map<string, StoredTensor>, floats: (name: string) => Floats) => void;
   readonly dense?: boolean;
