@@ -21,12 +21,17 @@ const ANSWER = /^My name is compy\b/;
 const work = await Deno.makeTempDir({ prefix: "compy-release-" });
 const { os, cpu } = thisPlatform();
 const platform = platformPackage(os, cpu);
+const denoPlatform = `@deno/${os}-${cpu}${os === "linux" ? "-glibc" : ""}`;
 const MAIN_TAR = join(DIST, `${NAME}-${VERSION}.tgz`);
 const PLATFORM_TAR = join(DIST, `${platform.slice(1).replace("/", "-")}-${VERSION}.tgz`);
 const FOLDER = `${NAME}-${VERSION}-${os}-${cpu}`;
 
-/** Nothing of this machine's user: no cargo, no caches, no settings but the registry's. */
+/** How this machine gets out: npm has its own settings for it, what runs in Node beside npm only knows these. */
+const NETWORK = ["NODE_EXTRA_CA_CERTS", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"];
+
+/** Nothing of this machine's user: no cargo, no caches, no settings but the network's. */
 const env: Record<string, string> = {
+  ...Object.fromEntries(NETWORK.flatMap((name) => (Deno.env.has(name) ? [[name, Deno.env.get(name)!]] : []))),
   PATH: "/usr/local/bin:/usr/bin:/bin",
   HOME: join(work, "home"),
   NO_COLOR: "1",
@@ -188,12 +193,14 @@ await model[Symbol.asyncDispose]();
 `;
 
 /** Deno's own way, out of a registry of this machine that has the tarballs and asks the other for the rest. */
-async function fromRegistry(deno: string): Promise<void> {
+async function fromRegistry(project: string): Promise<void> {
+  const deno = join(project, "node_modules", denoPlatform, "deno");
+  const others = await otherPlatforms(project);
   const folder = join(work, "registry");
   await Deno.mkdir(folder);
   // One of its parts asks for a tag of node-fetch that not every registry has.
-  const project = { private: true, overrides: { "node-fetch": "2.7.0" } };
-  await Deno.writeTextFile(join(folder, "package.json"), JSON.stringify(project));
+  const overrides = { "node-fetch": "2.7.0" };
+  await Deno.writeTextFile(join(folder, "package.json"), JSON.stringify({ private: true, overrides }));
   await output("npm", ["install", "--no-audit", VERDACCIO], { cwd: folder });
   const port = 30_000 + Math.floor(Math.random() * 20_000);
   const registry = `http://127.0.0.1:${port}/`;
@@ -203,8 +210,11 @@ async function fromRegistry(deno: string): Promise<void> {
       `storage: ${folder}/storage`,
       "max_body_size: 200mb",
       `uplinks: { other: { url: "${env.npm_config_registry}" } }`,
-      `packages: { "@${NAME}/*": { access: $all, publish: $all }, ${NAME}: { access: $all, publish: $all },`,
-      `  "**": { access: $all, proxy: other } }`,
+      "packages:",
+      ...[`@${NAME}/*`, NAME, ...others.map(([name]) => name)].map((name) =>
+        `  "${name}": { access: $all, publish: $all }`
+      ),
+      `  "**": { access: $all, proxy: other }`,
       "log: { type: stdout, level: error }",
     ].join("\n"),
   );
@@ -218,7 +228,7 @@ async function fromRegistry(deno: string): Promise<void> {
       await delay(200);
     }
     const token = `--//127.0.0.1:${port}/:_authToken=none`;
-    for (const packed of [PLATFORM_TAR, ...await otherPlatforms(), MAIN_TAR]) {
+    for (const packed of [PLATFORM_TAR, ...await standIns(others), MAIN_TAR]) {
       await output("npm", ["publish", packed, "--registry", registry, token, "--silent"]);
     }
     const cache = join(work, "deno-cache");
@@ -258,16 +268,27 @@ async function fromRegistry(deno: string): Promise<void> {
   }
 }
 
-/** Stand-ins for the platforms that other machines build: Deno wants every optional dependency to exist. */
-async function otherPlatforms(): Promise<string[]> {
-  const { optionalDependencies } = JSON.parse(await Deno.readTextFile(join(DIST, "npm/package.json")));
-  const names = Object.keys(optionalDependencies).filter((name) => name !== platform);
-  return await Promise.all(names.map(async (name) => {
-    const folder = join(work, name);
+/** What other machines' platforms need, compy's packages and Deno's: name and version. */
+async function otherPlatforms(project: string): Promise<[name: string, version: string][]> {
+  const packages = [join(DIST, "npm/package.json"), join(project, "node_modules/deno/package.json")];
+  const optional = await Promise.all(
+    packages.map(async (path) =>
+      JSON.parse(await Deno.readTextFile(path)).optionalDependencies as Record<string, string>
+    ),
+  );
+  return optional.flatMap(Object.entries).filter(([name]) => name !== platform && name !== denoPlatform);
+}
+
+/** Deno wants every optional dependency to exist, which a registry that is a selection, or a release of one machine, need not have. */
+async function standIns(platforms: readonly [name: string, version: string][]): Promise<string[]> {
+  return await Promise.all(platforms.map(async ([name, version]) => {
+    const folder = join(work, "other", name);
     await Deno.mkdir(folder, { recursive: true });
     const [os, cpu] = name.slice(name.indexOf("/") + 1).split("-");
-    const about = { name, version: VERSION, os: [os], cpu: [cpu] };
-    await Deno.writeTextFile(join(folder, "package.json"), JSON.stringify(about));
+    await Deno.writeTextFile(
+      join(folder, "package.json"),
+      JSON.stringify({ name, version, os: [os], cpu: [cpu] }),
+    );
     return folder;
   }));
 }
@@ -332,9 +353,7 @@ try {
   await releaseFolder();
   await npm();
   await step("deno publish --dry-run: exports and slow types", jsr);
-  await fromRegistry(
-    join(work, `project/node_modules/@deno/${os}-${cpu}${os === "linux" ? "-glibc" : ""}/deno`),
-  );
+  await fromRegistry(join(work, "project"));
   say(`All of ${NAME} ${VERSION} works without a compiler, on Deno ${DENO_VERSION}`);
 } finally {
   await Deno.remove(work, { recursive: true });
