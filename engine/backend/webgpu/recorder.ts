@@ -130,6 +130,7 @@ export class Recorder {
   }
 }
 
-function isFor({ rows, when }: Dispatch, size: StepSize): boolean {
+/** Whether a step has the dispatch. */
+export function isFor({ rows, when }: Dispatch, size: StepSize): boolean {
   return size[rows] > 0 && when?.(size) !== false;
 }
