@@ -318,7 +318,7 @@ Deno.test("a mask that never comes ends its sequence, and its step finishes with
   grammars.maskGate = () => gate.promise;
   const bound = new AnswerForm(await grammars.compile(form("a....")), undefined, spell);
   const sequence = { form: bound, ignoreEos: false } as Sequence;
-  const part = { sequence, rows: 1, scores: 0, samples: true, pools: false };
+  const part = { sequence, rows: 1, scores: 0, samples: true, drafts: new Int32Array(0), pools: false };
   const masks = new StepMasks(grammars, [part], 258, new Set([EOS]), 20);
   assertEquals([...await masks.get(sequence)!], Array(9).fill(0xffffffff));
   assertEquals(masks.resultOf(sequence), { failure: "no mask was computed within 0.02 s" });

@@ -11,19 +11,32 @@ const LARGEST_LOG = Math.log(3.4e38);
  */
 export class Dry {
   readonly #sampling: SamplingParams;
-  readonly #breaks: (token: number) => boolean;
+  readonly #breakers: BreakerFinder;
   /** Tokens after the last breaker. */
   #run = 0;
 
-  constructor(sampling: SamplingParams, tokenizer: Tokenizer, prompt: readonly number[]) {
+  constructor(
+    sampling: SamplingParams,
+    tokenizer: Tokenizer,
+    prompt: readonly number[],
+    breakers = new BreakerFinder(sampling.dryBreakers.map(bytesOf), tokenizer),
+  ) {
     this.#sampling = sampling;
-    this.#breaks = breakerFinder(sampling.dryBreakers, tokenizer);
+    this.#breakers = breakers;
     for (const token of prompt) this.push(token);
+  }
+
+  /** As it would be with these tokens behind the text. */
+  with(tokens: Int32Array): Dry {
+    const dry = new Dry(this.#sampling, this.#breakers.tokenizer, [], this.#breakers.copy());
+    dry.#run = this.#run;
+    for (const token of tokens) dry.push(token);
+    return dry;
   }
 
   /** Takes the text's next token. */
   push(token: number): void {
-    this.#run = this.#breaks(token) ? 0 : this.#run + 1;
+    this.#run = this.#breakers.endsWith(token) ? 0 : this.#run + 1;
   }
 
   /** What tokens lose after the text so far. */
@@ -63,17 +76,34 @@ function suffixMatches(text: Int32Array): Int32Array {
 }
 
 /** Tells for token after token whether a breaker ends in it, also one that began in tokens before. */
-function breakerFinder(breakers: readonly string[], tokenizer: Tokenizer): (token: number) => boolean {
-  const bytes = breakers.map((text) => binary(new TextEncoder().encode(text)));
-  const longest = Math.max(0, ...bytes.map(({ length }) => length));
-  let tail = "";
-  return (token) => {
-    const text = binary(tokenizer.bytes(token));
-    const before = tail.length;
-    const joined = tail + text;
-    tail = joined.slice(Math.max(0, joined.length - longest + 1));
-    return bytes.some((breaker) => joined.indexOf(breaker, Math.max(0, before - breaker.length + 1)) >= 0);
-  };
+class BreakerFinder {
+  readonly #breakers: readonly string[];
+  readonly #longest: number;
+  #tail: string;
+
+  /** `breakers` and `tail`, the end of the text so far, have one UTF-16 unit a byte. */
+  constructor(breakers: readonly string[], readonly tokenizer: Tokenizer, tail = "") {
+    this.#breakers = breakers;
+    this.#longest = Math.max(0, ...breakers.map(({ length }) => length));
+    this.#tail = tail;
+  }
+
+  copy(): BreakerFinder {
+    return new BreakerFinder(this.#breakers, this.tokenizer, this.#tail);
+  }
+
+  endsWith(token: number): boolean {
+    const before = this.#tail.length;
+    const joined = this.#tail + binary(this.tokenizer.bytes(token));
+    this.#tail = joined.slice(Math.max(0, joined.length - this.#longest + 1));
+    return this.#breakers.some((breaker) =>
+      joined.indexOf(breaker, Math.max(0, before - breaker.length + 1)) >= 0
+    );
+  }
+}
+
+function bytesOf(text: string): string {
+  return binary(new TextEncoder().encode(text));
 }
 
 /** One UTF-16 unit a byte. */

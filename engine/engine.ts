@@ -1,5 +1,11 @@
 import { AnswerForm } from "./answer_form.ts";
-import { type Backend, type Candidates, type StepOutput, StepStopped } from "./backend/backend.ts";
+import {
+  type Backend,
+  type Candidates,
+  type StepInput,
+  type StepOutput,
+  StepStopped,
+} from "./backend/backend.ts";
 import type { ChatForm } from "./chat/types.ts";
 import { Embeddings } from "./embeddings.ts";
 import { EngineLife } from "./engine_life.ts";
@@ -23,7 +29,9 @@ import {
 } from "./publish.ts";
 import { contextOverflow, createSequence, textOverflow } from "./request.ts";
 import { type EngineLimits, type Scheduled, Scheduler } from "./scheduler.ts";
-import { inNumbers, type Sequence } from "./sequence.ts";
+import { inNumbers, type Sequence, unscored } from "./sequence.ts";
+import type { ComputedRows } from "./speculation/drafter.ts";
+import type { Speculation } from "./speculation/speculation.ts";
 import { type MaskResult, StepMasks } from "./step_masks.ts";
 import { StepWriter } from "./step_input.ts";
 import { StepsAtOnce } from "./steps_at_once.ts";
@@ -73,6 +81,8 @@ export interface LlmEngineOptions {
   readonly limits: EngineLimits;
   /** Keeps prompts on a disk, where the backend's cache can be copied. The engine closes it. */
   readonly keeping?: PromptKeeping;
+  /** Drafts for what decodes; the engine closes it. Not for a backend that draws tokens itself. */
+  readonly speculation?: Speculation;
 }
 
 /** Runs requests together on one backend: schedule, compute, publish, over and over. */
@@ -89,6 +99,7 @@ export class LlmEngine implements Engine {
   readonly #rankTemplate: RankTemplate;
   readonly #embeddings: Embeddings;
   readonly #stepsAtOnce = new StepsAtOnce();
+  readonly #speculation: Speculation | undefined;
   readonly #contextLength: number;
   readonly #life = new EngineLife("ready");
   /** What the backend computes now. */
@@ -105,6 +116,8 @@ export class LlmEngine implements Engine {
     promptTokens: 0,
     generatedTokens: 0,
     forcedTokens: 0,
+    draftedTokens: 0,
+    acceptedTokens: 0,
     cachedTokens: 0,
     steps: 0,
     rows: 0,
@@ -126,7 +139,8 @@ export class LlmEngine implements Engine {
     this.#backend = backend;
     this.#grammars = grammars;
     this.#stored = keeping && new StoredPrefixes(keeping, backend, () => this.#wake());
-    this.#scheduler = new Scheduler(limits, this.#stored);
+    this.#speculation = options.speculation;
+    this.#scheduler = new Scheduler(limits, this.#stored, (sequence) => this.#speculation?.forget(sequence));
     this.#writer = new StepWriter(limits.maxRows);
     const { kvBlocks, kvWindows: windows = [], maxRows } = limits;
     this.#contextLength = Math.min(model.contextLength, longestSequence({ windows, maxRows }, kvBlocks));
@@ -240,6 +254,7 @@ export class LlmEngine implements Engine {
     await this.#idle(); // what was woken just before
     await this.#stored?.flush(this.#scheduler).catch(() => {}); // what is not kept is computed again
     await this.#stored?.close();
+    this.#speculation?.close();
     this.#backend.close();
     this.#grammars.close();
   }
@@ -339,15 +354,29 @@ export class LlmEngine implements Engine {
 
   /** Computes the step, or several like it, and publishes what comes of it. */
   async #run(): Promise<void> {
+    const start = performance.now();
+    const drafting = this.#speculation?.draft(this.#step, this.#scheduler);
+    if (drafting instanceof Promise) {
+      this.#step = await drafting;
+      if (this.#step.every(({ sequence }) => sequence.done)) return this.#removeDone();
+    } else if (drafting) {
+      this.#step = drafting;
+    }
     this.#stored?.stepped(this.#step.reduce((rows, part) => rows + part.rows, 0));
     const masks = new StepMasks(this.#grammars, this.#step, this.model.vocabSize, this.tokenizer.endTokens);
-    const outputs = await this.#compute(masks);
-    for (const [i, output] of outputs.entries()) this.#publish(output, masks, i);
+    const { input, outputs } = await this.#compute(masks);
+    const counted: ComputedRows[] = [];
+    for (const [i, output] of outputs.entries()) this.#publish(output, masks, i, counted);
+    if (this.#speculation && outputs.length > 0) {
+      const ms = performance.now() - start;
+      const following = this.#speculation.computed(this.#step, ms, counted, input, outputs[0]);
+      if (following) await following;
+    }
     this.#removeDone();
   }
 
-  /** The step's output, or that of several like it; none when it was stopped: all its sequences were cancelled. */
-  async #compute(masks: StepMasks): Promise<StepOutput[]> {
+  /** What was computed: the step's output, or that of several like it; none when it was stopped: all its sequences were cancelled. */
+  async #compute(masks: StepMasks): Promise<{ input: StepInput; outputs: StepOutput[] }> {
     const backend = this.#backend;
     const wanted = backend.decode ? this.#stepsAtOnce.choose(this.#step) : 1;
     const steps = 1 + this.#scheduler.makeRoom(this.#step, wanted - 1);
@@ -356,9 +385,12 @@ export class LlmEngine implements Engine {
     this.#countSteps(steps, input.tokens.length);
     const start = performance.now();
     try {
-      return steps > 1 ? await backend.decode!(input, steps) : [await backend.step(input)];
+      return {
+        input,
+        outputs: steps > 1 ? await backend.decode!(input, steps) : [await backend.step(input)],
+      };
     } catch (error) {
-      if (error instanceof StepStopped) return [];
+      if (error instanceof StepStopped) return { input, outputs: [] };
       throw error;
     } finally {
       this.#stepsAtOnce.took(performance.now() - start, steps);
@@ -373,16 +405,19 @@ export class LlmEngine implements Engine {
     this.#stepRows[Math.min(entry, STEP_ROWS_ENTRIES - 1)] += steps;
   }
 
-  /** `earlier`: how many outputs came from the same call. */
-  #publish(output: StepOutput, masks: StepMasks, earlier: number): void {
-    let [row, pooled] = [0, 0];
+  /** `earlier`: how many outputs came from the same call. `counted` gets the rows of sequences that go on. */
+  #publish(output: StepOutput, masks: StepMasks, earlier: number, counted: ComputedRows[]): void {
+    let [row, pooled, start] = [0, 0, 0];
     for (const part of this.#step) {
-      const { sequence, scores, samples, pools } = part;
+      const { sequence, rows, scores, samples, drafts, pools } = part;
+      const position = sequence.cached;
       const scored = output.rows.slice(row, row += scores);
-      const sampled = samples ? output.rows[row++] : undefined;
+      const sampled = samples ? output.rows.slice(row, row += 1 + drafts.length) : [];
       const pooledRow = pools ? output.pooled![pooled++] : undefined;
+      const first = start;
+      start += rows + drafts.length;
       if (sequence.done && earlier > 0) continue; // void: it comes after the sequence's end
-      this.#scheduler.advance(part);
+      if (drafts.length === 0) this.#scheduler.advance(part);
       if (sequence.done) continue;
       if (sequence.pooled) {
         if (pooledRow) this.#publishPooled(sequence, pooledRow);
@@ -391,10 +426,15 @@ export class LlmEngine implements Engine {
       keepScores(sequence, scored);
       if (!sequence.prefilled) this.#publishPrompt(sequence);
       publishHeld(sequence);
-      if (sampled) this.#publishToken(sequence, sampled, masks.resultOf(sequence));
-      else if (sequence.cached < sequence.length) continue;
-      else if (sequence.keeps) this.#keep(sequence);
-      else this.#finish(sequence, sequence.ending ?? "length");
+      let right = 0;
+      if (sampled.length > 0) {
+        right = this.#publishTokens(part, sampled, masks.resultOf(sequence));
+        if (drafts.length > 0) this.#scheduler.advance(part, right);
+      } else if (sequence.cached === sequence.length) {
+        if (sequence.keeps) this.#keep(sequence);
+        else this.#finish(sequence, sequence.ending ?? "length");
+      }
+      if (!sequence.done) counted.push({ sequence, start: first, position, valid: rows + right });
     }
   }
 
@@ -432,6 +472,29 @@ export class LlmEngine implements Engine {
     this.#totals.cachedTokens += sequence.reused;
     this.#count(sequence.length - sequence.promptLength, 0);
     if (sequence.promptLogprobs) sequence.stream.push({ type: "prompt", logprobs: sequence.scores });
+  }
+
+  /** Publishes the tokens that come of a part's rows, up to the first that is not what its draft says. Gives how many drafts were right. */
+  #publishTokens({ sequence, drafts }: Scheduled, sampled: readonly Candidates[], mask: MaskResult): number {
+    const first = sequence.length;
+    let right = 0;
+    for (const [i, candidates] of sampled.entries()) {
+      // What came without being sampled is there already.
+      if (sequence.length === first + i) this.#publishToken(sequence, candidates, mask);
+      const ends = sequence.done || sequence.ending !== undefined;
+      // Tokens that wait for their scores need rows of their own.
+      if (ends || unscored(sequence) || sequence.tokens[first + i] !== drafts[i]) break;
+      right++;
+    }
+    this.#countDrafts(sequence, right, drafts.length);
+    return right;
+  }
+
+  #countDrafts(sequence: Sequence, right: number, drafts: number): void {
+    sequence.drafted.right += right;
+    sequence.drafted.wrong += drafts - right;
+    this.#totals.draftedTokens += drafts;
+    this.#totals.acceptedTokens += right;
   }
 
   #publishToken(sequence: Sequence, candidates: Candidates, mask: MaskResult): void {

@@ -12,6 +12,8 @@ import type { RunningState, Sequence } from "./sequence.ts";
  */
 export class RecurrentStates {
   readonly #mostSnapshots: number;
+  /** Slots that sequences with drafts may still take. */
+  #forDrafts: number;
   readonly #free: number[];
   /** Slot of the snapshot after a KV block; least recently used first. */
   readonly #snapshots = new Map<number, number>();
@@ -20,9 +22,10 @@ export class RecurrentStates {
   /** How many sequences have yet to resume from a slot. */
   readonly #readers = new Map<number, number>();
 
-  /** More slots than sequences can run at once. */
-  constructor(slots: number, parallel: number) {
-    this.#mostSnapshots = slots - parallel;
+  /** More slots than sequences can run at once, and `drafts` of them can have drafts. */
+  constructor(slots: number, parallel: number, drafts = 0) {
+    this.#mostSnapshots = slots - parallel - drafts;
+    this.#forDrafts = drafts;
     this.#free = Array.from({ length: slots }, (_, i) => slots - 1 - i);
   }
 
@@ -48,7 +51,14 @@ export class RecurrentStates {
     const last = shared.at(-1);
     const source = last === undefined || !this.has(last) ? undefined : this.#use(last);
     const slot = this.#free.pop()!;
-    const state: RunningState = { slot, source, marks: new Set(), saves: [], answer: undefined };
+    const state: RunningState = {
+      slot,
+      source,
+      marks: new Set(),
+      saves: [],
+      answer: undefined,
+      draft: undefined,
+    };
     sequence.state = state;
     this.mark(sequence, known * KV_BLOCK_TOKENS);
     // What came without being sampled belongs to the answer.
@@ -97,6 +107,41 @@ export class RecurrentStates {
     };
   }
 
+  /** Rows of drafts that the sequence can have behind its next `rows`: the rows at a mark are computed without any. */
+  draftRoom(sequence: Sequence, rows: number): number {
+    const { marks, saves } = sequence.state!;
+    if (this.#forDrafts === 0 || saves.length > 0) return 0;
+    const end = sequence.cached + rows;
+    return Math.max(0, Math.min(...marks) - 1 - end);
+  }
+
+  /**
+   * What the sequence's next rows do with its state where drafts are among them: it stays as it is until they are known to be
+   * right, and what comes of them is put into another slot.
+   */
+  draft(sequence: Sequence, rows: number): StepState {
+    const state = sequence.state!;
+    const { read } = this.step(sequence, rows);
+    state.draft = this.#free.pop()!;
+    this.#forDrafts--;
+    return { read, write: state.draft, saves: [] };
+  }
+
+  /** The rows have been computed: the state after them is the sequence's where all its drafts were right. Else false. */
+  drafted(sequence: Sequence, right: boolean): boolean {
+    const state = sequence.state!;
+    if (right) [state.slot, state.draft] = [state.draft!, state.slot];
+    this.#dropDraft(state);
+    return right;
+  }
+
+  #dropDraft(state: RunningState): void {
+    if (state.draft === undefined) return;
+    this.#free.push(state.draft);
+    this.#forDrafts++;
+    state.draft = undefined;
+  }
+
   /** A step has been computed, and `cached` and `indexed` have moved. */
   advance(sequence: Sequence): void {
     this.#dropSource(sequence.state!);
@@ -134,6 +179,7 @@ export class RecurrentStates {
   release(sequence: Sequence): void {
     const state = sequence.state!;
     this.#dropSource(state);
+    this.#dropDraft(state);
     this.#saving -= state.saves.length;
     this.#free.push(state.slot, ...state.saves.map(({ slot }) => slot));
     sequence.state = undefined;

@@ -122,6 +122,22 @@ export class TokenCounts {
     return this.#counts.subarray(0, this.#slots.size);
   }
 
+  /** What they would be if these tokens had been generated too. */
+  with(generated: Int32Array): { tokens: Int32Array; counts: Int32Array } {
+    const known = this.#slots.size;
+    const tokens = new Int32Array(known + generated.length);
+    const counts = new Int32Array(known + generated.length);
+    tokens.set(this.tokens);
+    counts.set(this.counts);
+    let end = known;
+    for (const token of generated) {
+      let slot = this.#slots.get(token) ?? tokens.subarray(0, end).indexOf(token, known);
+      if (slot < 0) tokens[slot = end++] = token;
+      counts[slot]++;
+    }
+    return { tokens: tokens.subarray(0, end), counts: counts.subarray(0, end) };
+  }
+
   #slot(token: number): number {
     const known = this.#slots.get(token);
     if (known !== undefined) return known;

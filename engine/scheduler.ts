@@ -1,7 +1,7 @@
 import { KV_BLOCK_TOKENS, type StepState } from "./backend/backend.ts";
 import { KvCache } from "./kv_cache.ts";
 import { RecurrentStates } from "./recurrent_state.ts";
-import { type Sequence, unscored, wantsToken } from "./sequence.ts";
+import { grown, type Sequence, unscored, wantsToken } from "./sequence.ts";
 import type { Restorer, StoredPrefixes } from "./stored_prefixes.ts";
 import { EngineError } from "./types.ts";
 
@@ -10,6 +10,7 @@ import { EngineError } from "./types.ts";
  * costs more than in a step of its own (docs/BENCHMARKS.md, "Kernels").
  */
 const ROW_TILE = 16;
+const NO_TOKENS = new Int32Array(0);
 
 export interface EngineLimits {
   /** Sequences that run at once. */
@@ -29,8 +30,10 @@ export interface EngineLimits {
   readonly maxLogitRows: number;
   /** Most requests that wait for a place. */
   readonly queue: number;
-  /** Slots of recurrent state: more than `parallel`. Only of models with recurrent layers. */
+  /** Slots of recurrent state: more than `parallel` and `draftSlots`. Only of models with recurrent layers. */
   readonly stateSlots?: number;
+  /** Of these, slots for sequences with drafts: as many sequences can have one. None by default. */
+  readonly draftSlots?: number;
 }
 
 /** A sequence's part of one step: its next `rows` tokens. */
@@ -41,6 +44,11 @@ export interface Scheduled {
   readonly scores: number;
   /** Whether the last row's logits choose a new token. */
   readonly samples: boolean;
+  /**
+   * Tokens that may come next, by guess: a row each behind the sequence's own. They stand behind its tokens, beyond `length`, until
+   * others take their place.
+   */
+  readonly drafts: Int32Array; // [rows of drafts]
   /** Whether the sequence is a text, all computed with these rows, and its pooled row is wanted. */
   readonly pools: boolean;
   readonly state?: StepState;
@@ -80,19 +88,25 @@ export class Scheduler implements Restorer {
   /** A text that must be computed whole and did not fit the step. */
   #leftOut: Sequence | undefined;
 
-  /** `stored` has the prompts that are kept on a disk. */
-  constructor(limits: EngineLimits, private readonly stored?: StoredPrefixes) {
+  /** `stored` has the prompts that are kept on a disk; `released` is told of sequences that no longer hold memory. */
+  constructor(
+    limits: EngineLimits,
+    private readonly stored?: StoredPrefixes,
+    private readonly released: (sequence: Sequence) => void = () => {},
+  ) {
     const { kvWindows: windows = [], ...numbers } = limits;
     for (const [name, value] of Object.entries(numbers)) {
-      const least = name === "queue" ? 0 : name === "stateSlots" ? limits.parallel + 1 : 1;
+      const least = leastOf(name as keyof EngineLimits, limits);
       if (value === undefined || (Number.isSafeInteger(value) && value >= least)) continue;
       throw new RangeError(
         `Invalid engine limit ${name}: must be a whole number, ${least} or more (got ${value})`,
       );
     }
     this.#limits = limits;
-    const { stateSlots, parallel } = limits;
-    this.#states = stateSlots === undefined ? undefined : new RecurrentStates(stateSlots, parallel);
+    const { stateSlots, parallel, draftSlots } = limits;
+    this.#states = stateSlots === undefined
+      ? undefined
+      : new RecurrentStates(stateSlots, parallel, draftSlots);
     this.cache = new KvCache(limits.kvBlocks, this.#states, { windows, maxRows: limits.maxRows }, stored);
     stored?.attach(this.cache);
   }
@@ -149,7 +163,7 @@ export class Scheduler implements Restorer {
     take(this.#waiting[classOf(sequence)], sequence);
     if (!take(this.#running[classOf(sequence)], sequence)) return;
     if (!sequence.restoring) this.#offerEnd(sequence);
-    this.cache.release(sequence);
+    this.#release(sequence);
   }
 
   /** The next turn of a chat begins with this answer. */
@@ -220,9 +234,48 @@ export class Scheduler implements Restorer {
     return further;
   }
 
-  /** A part of a step has been computed. */
-  advance({ sequence, rows }: Scheduled): void {
-    sequence.cached += rows;
+  /** Rows of drafts that the step can carry. */
+  draftRows(step: readonly Scheduled[]): number {
+    let rows = this.#stepRows;
+    let logits = this.#limits.maxLogitRows;
+    for (const part of step) {
+      rows -= part.rows;
+      logits -= part.scores + (part.samples ? 1 : 0);
+    }
+    return Math.min(rows, logits);
+  }
+
+  /** Rows of drafts that the sequence can have in a step: its last token needs none, and nobody is preempted for them. */
+  draftRoom({ sequence, rows, samples }: Scheduled): number {
+    if (!samples || sequence.form?.constrained) return 0;
+    const most = sequence.maxLength - sequence.length - 1;
+    return Math.min(most, this.#states?.draftRoom(sequence, rows) ?? most);
+  }
+
+  /** The part with as much of the draft as there is memory for. The part is given back where there is none. */
+  withDraft(part: Scheduled, draft: Int32Array): Scheduled {
+    const { sequence, rows } = part;
+    const { length, blockCount } = sequence;
+    let most = Math.min(draft.length, this.draftRoom(part));
+    // Beyond the blocks that the sequence holds, only what the others do not need next.
+    const spare = this.cache.available - this.running;
+    if (this.cache.lacking(sequence, length + most) > Math.max(0, spare)) {
+      most = Math.min(most, blockCount * KV_BLOCK_TOKENS - length);
+    }
+    if (most <= 0 || !this.cache.extend(sequence, length + most)) return part;
+    const state = this.#states?.draft(sequence, rows);
+    const drafts = draft.slice(0, most);
+    while (sequence.tokens.length < length + most) {
+      sequence.tokens = grown(sequence.tokens, sequence.maxLength);
+    }
+    sequence.tokens.set(drafts, length);
+    return { ...part, drafts, state };
+  }
+
+  /** A part of a step has been computed; so many of its drafts were right. */
+  advance({ sequence, rows, drafts }: Scheduled, right = 0): void {
+    if (drafts.length > 0 && this.#states?.drafted(sequence, right === drafts.length) === false) return;
+    sequence.cached += rows + right;
     this.cache.share(sequence);
     this.#states?.advance(sequence);
   }
@@ -369,12 +422,23 @@ export class Scheduler implements Restorer {
       interactive.findLast(slow);
   }
 
+  #release(sequence: Sequence): void {
+    this.cache.release(sequence);
+    this.released(sequence);
+  }
+
   #preempt(sequence: Sequence): void {
     this.#preemptions++;
-    this.cache.release(sequence);
+    this.#release(sequence);
     take(this.#running[classOf(sequence)], sequence);
     insert(this.#waiting[classOf(sequence)], sequence);
   }
+}
+
+/** The least that a limit may be. */
+function leastOf(name: keyof EngineLimits, { parallel, draftSlots = 0 }: EngineLimits): number {
+  if (name === "queue" || name === "draftSlots") return 0;
+  return name === "stateSlots" ? parallel + draftSlots + 1 : 1;
 }
 
 function isSlow({ stream }: Sequence): boolean {
@@ -406,6 +470,7 @@ function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number): Sched
     rows,
     scores: scoring ? Math.max(0, Math.min(end, scoring.end - 1) - firstRow) : 0,
     samples: end === sequence.length && wantsToken(sequence),
+    drafts: NO_TOKENS,
     pools: end === sequence.length && sequence.pooled !== undefined,
   };
 }

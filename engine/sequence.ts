@@ -16,7 +16,9 @@ import type {
 /** A sequence's recurrent state while it runs. */
 export interface RunningState {
   /** Its own slot. */
-  readonly slot: number;
+  slot: number;
+  /** The slot that the step under way puts the state after drafts into. */
+  draft: number | undefined;
   /** The snapshot that it resumes from, until its first step is done. */
   source: number | undefined;
   /** Block edges ahead, in tokens, at which a snapshot is wanted. */
@@ -131,6 +133,8 @@ export interface Sequence {
 
   /** Whether the prompt was in the KV cache once, and all about it is published. */
   prefilled: boolean;
+  /** Drafts of its tokens that were computed: how many were right, and how many were not. */
+  readonly drafted: { right: number; wrong: number };
   /** Events of the last tokens, which came without being sampled: they wait for the prompt, or for their scores. */
   held: TokenEvent[];
 

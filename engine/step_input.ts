@@ -12,7 +12,7 @@ import { type Sequence, unscored } from "./sequence.ts";
 
 const EMPTY = new Int32Array(0);
 
-/** Writes out what a step computes. Each part's logits follow each other: its scores, then its new token. */
+/** Writes out what a step computes. Each part's logits follow each other: its scores, its new token, what follows each draft. */
 export class StepWriter {
   readonly #tokens: Int32Array; // [maxRows]
 
@@ -26,8 +26,9 @@ export class StepWriter {
     const logits: LogitsRequest[] = [];
     const pools: number[] = [];
     let start = 0;
-    for (const { sequence, rows, scores, samples, pools: pooled, state } of step) {
+    for (const { sequence, rows: own, scores, samples, drafts, pools: pooled, state } of step) {
       if (pooled) pools.push(sequences.length);
+      const rows = own + drafts.length;
       const end = sequence.cached + rows;
       this.#tokens.set(sequence.tokens.subarray(sequence.cached, end), start);
       const blocks = blocksFor(end + further);
@@ -41,27 +42,43 @@ export class StepWriter {
         logits.push(scoreRequest(sequence, scored, start + scored - 1 - sequence.cached));
       }
       start += rows;
-      if (samples) logits.push(tokenRequest(sequence, start - 1, masks?.get(sequence)));
+      if (!samples) continue;
+      const last = start - 1 - drafts.length;
+      logits.push(tokenRequest(sequence, last, masks?.get(sequence)));
+      for (let i = 1; i <= drafts.length; i++) {
+        logits.push(tokenRequest(sequence, last + i, undefined, drafts.subarray(0, i)));
+      }
     }
     return { tokens: this.#tokens.subarray(0, start), sequences, logits, pools };
   }
 }
 
-function tokenRequest(sequence: Sequence, row: number, mask?: Promise<Uint32Array>): LogitsRequest {
+/** `drafts` are taken to have come behind the sequence's tokens. */
+function tokenRequest(
+  sequence: Sequence,
+  row: number,
+  mask?: Promise<Uint32Array>,
+  drafts: Int32Array = EMPTY,
+): LogitsRequest {
   const { logits, counts } = sequence;
+  const counted = drafts.length > 0 ? counts?.with(drafts) : counts;
   return {
     ...logits,
     row,
     mask,
-    penaltyTokens: counts ? counts.tokens : EMPTY,
-    penaltyCounts: counts ? counts.counts : EMPTY,
-    ...biasesAfter(sequence),
+    penaltyTokens: counted ? counted.tokens : EMPTY,
+    penaltyCounts: counted ? counted.counts : EMPTY,
+    ...biasesAfter(sequence, drafts),
   };
 }
 
-/** The request's biases, less what a repetition costs. */
-function biasesAfter({ dry, tokens, length, sampling }: Sequence): Partial<LogitsRequest> {
-  const penalties = dry?.penalties(tokens.subarray(0, length));
+/** The request's biases, less what a repetition costs. The drafts stand behind the sequence's tokens. */
+function biasesAfter(
+  { dry, tokens, length, sampling }: Sequence,
+  drafts: Int32Array,
+): Partial<LogitsRequest> {
+  const drafted = drafts.length > 0 ? dry?.with(drafts) : dry;
+  const penalties = drafted?.penalties(tokens.subarray(0, length + drafts.length));
   if (!penalties || penalties.size === 0) return {};
   const biases = new Map(sampling.logitBias);
   for (const [token, penalty] of penalties) biases.set(token, (biases.get(token) ?? 0) - penalty);

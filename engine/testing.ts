@@ -20,6 +20,7 @@ import { LlmEngine } from "./engine.ts";
 import type { Grammars } from "./grammar/types.ts";
 import type { PromptKeeping } from "./prompt_cache/types.ts";
 import type { EngineLimits } from "./scheduler.ts";
+import type { Speculation } from "./speculation/speculation.ts";
 import { deviationOf } from "./testing_sampling.ts";
 import {
   type ChatTemplate,
@@ -445,11 +446,21 @@ export function startEngine<B extends FakeBackend = FakeBackend>(
   kind: new (options: FakeBackendOptions) => B = FakeBackend as new (options: FakeBackendOptions) => B,
   keeping?: PromptKeeping,
   pooled?: PooledInfo,
+  speculation?: Speculation,
 ) {
   const all = { ...LIMITS, ...limits };
   const backend = new kind(all);
   const grammars = new FakeGrammars({ vocabSize: FAKE_VOCABULARY, ends: [EOS] });
-  const engine = engineOver(backend, all, contextLength, FAKE_VOCABULARY, grammars, keeping, pooled);
+  const engine = engineOver(
+    backend,
+    all,
+    contextLength,
+    FAKE_VOCABULARY,
+    grammars,
+    keeping,
+    pooled,
+    speculation,
+  );
   return { engine, backend, grammars };
 }
 
@@ -462,6 +473,7 @@ export function engineOver(
   grammars: Grammars = new FakeGrammars({ vocabSize, ends: [EOS] }),
   keeping?: PromptKeeping,
   pooled?: PooledInfo,
+  speculation?: Speculation,
 ): LlmEngine {
   return new LlmEngine({
     backend,
@@ -481,6 +493,7 @@ export function engineOver(
     grammars,
     limits,
     keeping,
+    speculation,
   });
 }
 

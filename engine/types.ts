@@ -283,6 +283,9 @@ export interface EngineStats {
   readonly generatedTokens: number;
   /** Of these, those that came without being sampled: nothing else could follow. */
   readonly forcedTokens: number;
+  /** Tokens that were computed by guess, and those of them that proved right. */
+  readonly draftedTokens: number;
+  readonly acceptedTokens: number;
   readonly cachedTokens: number;
   readonly steps: number;
   /** Tokens that went through the model, those of prompts too. */

@@ -314,6 +314,8 @@ export class FakeEngine implements Engine {
       kvBlocksTotal: 0,
       preemptions: 0,
       forcedTokens: 0,
+      draftedTokens: 0,
+      acceptedTokens: 0,
       promptTokens: 0,
       generatedTokens: this.#generated,
       cachedTokens: 0,

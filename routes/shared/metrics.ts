@@ -177,6 +177,8 @@ const COUNTERS: readonly [Figure, name: string, help: string][] = [
   ["cachedTokens", "compy_cached_prompt_tokens_total", "Prompt tokens found in the KV cache"],
   ["generatedTokens", "compy_generated_tokens_total", "Tokens generated"],
   ["forcedTokens", "compy_forced_tokens_total", "Generated tokens that a constraint left no choice about"],
+  ["draftedTokens", "compy_drafted_tokens_total", "Tokens that were computed by guess"],
+  ["acceptedTokens", "compy_accepted_draft_tokens_total", "Guessed tokens that proved right"],
   ["steps", "compy_steps_total", "Steps of the model"],
   ["submits", "compy_submits_total", "Calls of the backend, of one step or several"],
 ];

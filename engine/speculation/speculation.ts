@@ -1,0 +1,219 @@
+import type { StepInput, StepOutput } from "../backend/backend.ts";
+import type { Scheduled, Scheduler } from "../scheduler.ts";
+import type { Sequence } from "../sequence.ts";
+import { Acceptance } from "./acceptance.ts";
+import { type ComputedRows, type Draft, type Drafter, type DraftWanted, GRADES } from "./drafter.ts";
+import { draftLengths } from "./lengths.ts";
+import { StepCosts } from "./step_costs.ts";
+
+/** Tokens of a draft at most. */
+const MOST_TOKENS = 32;
+/** A drafter that does not pay is asked again after so many tokens of a sequence, at first and at most. */
+const FIRST_PAUSE = 8;
+const LONGEST_PAUSE = 256;
+
+/** What is known of a sequence's drafts from one drafter. */
+interface Record {
+  readonly byGrade: Acceptance;
+  /** By a token's place in the draft: what is known before there is one. */
+  readonly byPlace: Acceptance;
+  /** Steps until a drafter that did not pay is asked again, and how many it will be after that. */
+  pause: number;
+  nextPause: number;
+}
+
+/** A sequence's draft in the step under way, verified or not. */
+interface Proposal {
+  readonly record: Record;
+  readonly draft: Draft;
+  /** The sequence's length before it. */
+  readonly at: number;
+}
+
+/**
+ * Drafts for the sequences that decode: who proposes them, and how many of their tokens a step carries, by how often such tokens
+ * were right and what rows cost. What they are for, and what becomes of them, is the scheduler's and the engine's.
+ */
+export class Speculation {
+  readonly #drafting: StepCosts[];
+  readonly #common: { byGrade: Acceptance; byPlace: Acceptance }[];
+  readonly #records = new WeakMap<Sequence, Record[]>();
+  readonly #proposals = new Map<Sequence, Proposal>();
+
+  /** Those before come first: a drafter is asked for sequences that none before it has a draft for. */
+  constructor(private readonly drafters: readonly Drafter[], private readonly costs = new StepCosts()) {
+    this.#drafting = drafters.map(() => new StepCosts());
+    this.#common = drafters.map(() => ({ byGrade: new Acceptance(), byPlace: new Acceptance() }));
+  }
+
+  /** The step with drafts where they are likely to pay. Nothing may be awaited where it returns at once. */
+  draft(
+    step: readonly Scheduled[],
+    scheduler: Scheduler,
+  ): readonly Scheduled[] | Promise<readonly Scheduled[]> {
+    this.#proposals.clear();
+    if (!step.every(decodes)) return step;
+    const wanted = step.flatMap((part) => {
+      const most = Math.min(MOST_TOKENS, scheduler.draftRoom(part));
+      return most > 0 ? [{ sequence: part.sequence, most }] : [];
+    });
+    if (wanted.length === 0) return step;
+    let left: readonly DraftWanted[] = wanted;
+    for (const [i, drafter] of this.drafters.entries()) {
+      if (!drafter.free) return this.#draftAtCost(i, left, step, scheduler);
+      left = this.#propose(i, left, drafter.draft(left) as readonly Draft[]);
+    }
+    return this.#withDrafts(step, scheduler);
+  }
+
+  /** Asks the drafters from the `first` on, those that take time, where that is likely to pay. */
+  async #draftAtCost(
+    first: number,
+    wanted: readonly DraftWanted[],
+    step: readonly Scheduled[],
+    scheduler: Scheduler,
+  ): Promise<readonly Scheduled[]> {
+    let left = wanted;
+    for (let i = first; i < this.drafters.length; i++) {
+      const asked = this.#worthAsking(i, left, step);
+      if (asked.length === 0) continue;
+      const start = performance.now();
+      const drafts = await this.drafters[i].draft(asked);
+      const rows = Math.max(...asked.map(({ most }) => most));
+      this.#drafting[i].observe(asked.length, rows, performance.now() - start);
+      const without = this.#propose(i, asked, drafts);
+      left = left.filter((want) =>
+        without.includes(want) || !asked.some(({ sequence }) => sequence === want.sequence)
+      );
+    }
+    return this.#withDrafts(step, scheduler);
+  }
+
+  /** Keeps the drafts; gives those who have none. */
+  #propose(drafter: number, wanted: readonly DraftWanted[], drafts: readonly Draft[]): DraftWanted[] {
+    return wanted.filter(({ sequence }, i) => {
+      if (drafts[i].tokens.length === 0) return true;
+      const record = this.#recordOf(sequence, drafter);
+      this.#proposals.set(sequence, { record, draft: drafts[i], at: sequence.length });
+      return false;
+    });
+  }
+
+  /** Those for whom drafts of this drafter are likely to pay, and how long; now and then those for whom they were not. */
+  #worthAsking(drafter: number, wanted: readonly DraftWanted[], step: readonly Scheduled[]): DraftWanted[] {
+    const records = wanted.map(({ sequence }) => this.#recordOf(sequence, drafter));
+    const chances = records.map(({ byPlace }, i) => {
+      const places = Uint8Array.from({ length: Math.min(GRADES, wanted[i].most) }, (_, place) => place);
+      return chancesOf(byPlace, places);
+    });
+    const rows = rowsOf(step);
+    const most = Math.max(...chances.map(({ length }) => length));
+    const all = chances.reduce((sum, { length }) => sum + length, 0);
+    const costs = this.costs.estimates(step.length, rows, rows + all);
+    const drafting = this.#drafting[drafter].estimates(wanted.length, 1, most);
+    // Drafters draft for all in one go: rows of drafts are spread over the sequences.
+    const total = costs?.map((ms, added) =>
+      added === 0 ? ms : ms + (drafting?.[Math.ceil(added / wanted.length) - 1] ?? 0)
+    );
+    const lengths = total ? draftLengths(chances, total, step.length) : chances.map(({ length }) => length);
+    return wanted.flatMap((want, i) => {
+      const record = records[i];
+      if (lengths[i] > 0) {
+        record.pause = record.nextPause = FIRST_PAUSE;
+        return [{ ...want, most: lengths[i] }];
+      }
+      if (record.pause-- > 0) return [];
+      record.nextPause = Math.min(LONGEST_PAUSE, 2 * record.nextPause);
+      record.pause = record.nextPause;
+      return [{ ...want, most: 1 }];
+    });
+  }
+
+  /** Carries as much of the drafts as is likely to pay. */
+  #withDrafts(step: readonly Scheduled[], scheduler: Scheduler): readonly Scheduled[] {
+    const proposals = step.map(({ sequence }) => this.#proposals.get(sequence));
+    if (this.#proposals.size === 0) return step;
+    const rows = rowsOf(step);
+    const costs = this.costs.estimates(step.length, rows, rows + scheduler.draftRows(step));
+    if (!costs) return step; // the first step of such a crowd is measured without
+    const chances = proposals.map((proposal) =>
+      proposal ? chancesOf(proposal.record.byGrade, proposal.draft.grades) : new Float64Array(0)
+    );
+    const lengths = draftLengths(chances, costs, step.length);
+    return step.map((part, i) =>
+      lengths[i] === 0 || part.sequence.done
+        ? part
+        : scheduler.withDraft(part, proposals[i]!.draft.tokens.subarray(0, lengths[i]))
+    );
+  }
+
+  /** A step has been computed and published, all in so many milliseconds. */
+  computed(
+    step: readonly Scheduled[],
+    ms: number,
+    rows: readonly ComputedRows[],
+    input: StepInput,
+    output: StepOutput,
+  ): void | Promise<void> {
+    for (const [sequence, { record, draft, at }] of this.#proposals) {
+      const came = sequence.tokens.subarray(at, sequence.length);
+      record.byGrade.observe(draft, came);
+      record.byPlace.observe({ tokens: draft.tokens.subarray(0, GRADES), grades: PLACES }, came);
+    }
+    this.#proposals.clear();
+    if (step.every(decodes)) this.costs.observe(step.length, rowsOf(step), ms);
+    const following = this.drafters.filter((drafter) => drafter.computed);
+    if (following.length > 0) return this.#follow(following, rows, input, output);
+  }
+
+  async #follow(
+    drafters: readonly Drafter[],
+    rows: readonly ComputedRows[],
+    input: StepInput,
+    output: StepOutput,
+  ): Promise<void> {
+    for (const drafter of drafters) await drafter.computed!(rows, input, output);
+  }
+
+  /** The sequence has ended, or waits again and will be computed anew. */
+  forget(sequence: Sequence): void {
+    for (const drafter of this.drafters) drafter.forget?.(sequence);
+  }
+
+  close(): void {
+    for (const drafter of this.drafters) drafter.close?.();
+  }
+
+  #recordOf(sequence: Sequence, drafter: number): Record {
+    let records = this.#records.get(sequence);
+    if (!records) {
+      records = this.#common.map(({ byGrade, byPlace }) => ({
+        byGrade: new Acceptance(byGrade),
+        byPlace: new Acceptance(byPlace),
+        pause: FIRST_PAUSE,
+        nextPause: FIRST_PAUSE,
+      }));
+      this.#records.set(sequence, records);
+    }
+    return records[drafter];
+  }
+}
+
+const PLACES = Uint8Array.from({ length: GRADES }, (_, place) => place);
+
+/** Whether its rows are of an answer, and choose a token. */
+function decodes({ sequence, samples, pools }: Scheduled): boolean {
+  return sequence.prefilled && samples && !pools;
+}
+
+/** How likely a draft is to be right up to and with each of its tokens. */
+function chancesOf(acceptance: Acceptance, grades: Uint8Array): Float64Array {
+  const chances = new Float64Array(grades.length);
+  let chance = 1;
+  for (let i = 0; i < grades.length; i++) chances[i] = chance *= acceptance.of(grades[i]);
+  return chances;
+}
+
+function rowsOf(step: readonly Scheduled[]): number {
+  return step.reduce((sum, { rows, drafts }) => sum + rows + drafts.length, 0);
+}

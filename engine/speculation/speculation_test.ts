@@ -1,0 +1,108 @@
+import { assert, assertEquals } from "@std/assert";
+import { Random } from "../random.ts";
+import { collect, EOS, FAKE_VOCABULARY, startEngine } from "../testing.ts";
+import type { EngineLimits } from "../scheduler.ts";
+import type { GenerateRequest, SamplingParams, TokenEvent } from "../types.ts";
+import { LookupDrafter } from "./lookup.ts";
+import { Speculation } from "./speculation.ts";
+import { FreeRows, KnownAnswers } from "./testing.ts";
+
+const ROOMS: Partial<EngineLimits>[] = [
+  { kvBlocks: 64 },
+  { kvBlocks: 11 }, // preemption
+  { kvBlocks: 96, kvWindows: [40, 0, 7] },
+  { kvBlocks: 40, kvWindows: [33] },
+  { stateSlots: 9, draftSlots: 2 },
+  { stateSlots: 10, draftSlots: 4, kvBlocks: 11 },
+];
+
+/** What was said, but for what depends on when it was computed. */
+function said(events: readonly TokenEvent[]): unknown[] {
+  return events.flatMap((event): unknown[] => {
+    if (event.type === "progress") return [];
+    if (event.type !== "finish") return [event];
+    const { reason, stop, text, usage: { promptTokens, completionTokens, thinkingTokens } } = event;
+    return [{ reason, stop, text, promptTokens, completionTokens, thinkingTokens }];
+  });
+}
+
+function randomRequest(random: Random, i: number): GenerateRequest {
+  const below = (n: number) => Math.floor(random.next() * n);
+  const maybe = <T>(chance: number, value: () => T) => random.next() < chance ? value() : undefined;
+  const length = 1 + below(60);
+  const common = below(2) * 40;
+  const prompt = [
+    ...Array.from({ length: common }, (_, k) => k * 7 % 256),
+    ...Array.from({ length }, (_, k) => (k % 9 * 31 + i) % 256),
+  ];
+  const sampling: Partial<SamplingParams> = {
+    temperature: [0, 0, 0.3, 0.8, 1, 1.5][below(6)],
+    seed: 1000 + i,
+    topK: maybe(0.3, () => 1 + below(40)),
+    topP: maybe(0.3, () => 0.5 + random.next() / 2),
+    minP: maybe(0.2, () => random.next() / 10),
+    xtcProbability: maybe(0.15, () => 0.5),
+    repetitionPenalty: maybe(0.25, () => 1 + random.next()),
+    presencePenalty: maybe(0.25, () => random.next()),
+    frequencyPenalty: maybe(0.25, () => random.next()),
+    dryMultiplier: maybe(0.2, () => 0.8),
+    logitBias: maybe(0.2, () => new Map([[below(256), 4], [below(256), -4]])),
+  };
+  const plain = Object.fromEntries(Object.entries(sampling).filter(([, value]) => value !== undefined));
+  return {
+    prompt,
+    sampling: plain,
+    maxTokens: 1 + below(120),
+    stop: maybe(0.25, () => [String.fromCharCode(65 + below(26)), "ab"]),
+    ignoreEos: below(3) === 0,
+    logprobs: maybe(0.3, () => below(5)),
+    promptLogprobs: below(8) === 0,
+    constraint: maybe(0.15, () => ({ kind: "regex" as const, pattern: `abc${".".repeat(20)}de|abx......` })),
+    thinking: maybe(0.25, () => ({
+      open: below(2) === 0,
+      anywhere: below(2) === 0,
+      begin: [60, 62],
+      end: [60, 47],
+      budget: below(30),
+    })),
+    markers: maybe(0.2, () => new Set([below(256), below(256)])),
+    priority: below(3) === 0 ? "batch" : "interactive",
+  };
+}
+
+Deno.test("answers with drafts are those without: whatever is drafted, asked for, or short of memory", async () => {
+  const random = new Random(17);
+  const requests = Array.from({ length: 30 }, (_, i) => randomRequest(random, i));
+  const truth: unknown[][] = [];
+  const answers = new Map<string, number[]>();
+  for (const request of requests) {
+    const { engine } = startEngine({ parallel: 1 });
+    const events = await collect(engine.submit(request));
+    truth.push(said(events));
+    const tokens = events.flatMap((event) => event.type === "token" ? [event.token] : []);
+    answers.set(request.prompt.join(), [...tokens, EOS, 1, 2, 3]);
+    await engine.close();
+  }
+  for (const [room, limits] of ROOMS.entries()) {
+    for (const right of [1, 0.8]) {
+      const free = (room + right) % 2 === 0;
+      const drafter = new KnownAnswers(answers, random, right, FAKE_VOCABULARY, free);
+      const speculation = new Speculation([new LookupDrafter(), drafter], new FreeRows());
+      const { engine } = startEngine(limits, 256, undefined, undefined, undefined, speculation);
+      const given = await Promise.all(
+        requests.map(async (request) => said(await collect(engine.submit(request)))),
+      );
+      for (const [i, answer] of given.entries()) {
+        assertEquals(answer, truth[i], `${JSON.stringify(limits)}, ${right}: request ${i}`);
+      }
+      const { draftedTokens, acceptedTokens, kvBlocksUsed } = engine.stats();
+      assert(
+        draftedTokens > 100 && acceptedTokens > 50,
+        `${draftedTokens} drafted, ${acceptedTokens} right`,
+      );
+      assert(right === 1 || acceptedTokens < draftedTokens);
+      assertEquals(kvBlocksUsed, 0);
+      await engine.close();
+    }
+  }
+});

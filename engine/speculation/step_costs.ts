@@ -1,0 +1,71 @@
+/** What one more row costs, as a share of a step, where nothing is known yet: little, so that it is tried. */
+const ASSUMED = 0.03;
+/** Steps after which a time is no longer believed: one slow moment must not be the last word. */
+const BELIEVED = 512;
+/** How much a new time counts beside those before. */
+const RATE = 0.25;
+
+interface Known {
+  ms: number;
+  /** When it was measured last. */
+  step: number;
+}
+
+/** What steps take by their rows, from those that were computed: of crowds of about one size, each beside others of its kind. */
+export class StepCosts {
+  /** By the magnitude of the crowd, then by rows. */
+  readonly #known: Map<number, Known>[] = [];
+  #steps = 0;
+
+  /** A step of so many rows, of so many sequences that decode, took so long. */
+  observe(sequences: number, rows: number, ms: number): void {
+    this.#steps++;
+    const times = this.#timesOf(sequences);
+    const known = times.get(rows);
+    if (!known || this.#isStale(known)) {
+      times.set(rows, { ms, step: this.#steps });
+      return;
+    }
+    // A step that was held up says little of what its rows cost.
+    known.ms += RATE * (Math.min(ms, 1.5 * known.ms) - known.ms);
+    known.step = this.#steps;
+  }
+
+  /** Milliseconds of steps of `from` to `to` rows, both included; undefined before anything is known of such a crowd. */
+  estimates(sequences: number, from: number, to: number): Float64Array | undefined {
+    const times = this.#timesOf(sequences);
+    const points: { rows: number; ms: number }[] = [];
+    for (const [rows, known] of times) {
+      if (this.#isStale(known)) times.delete(rows);
+      else points.push({ rows, ms: known.ms });
+    }
+    if (points.length === 0) return undefined;
+    points.sort((a, b) => a.rows - b.rows);
+    let at = 0;
+    return Float64Array.from({ length: to - from + 1 }, (_, i) => {
+      const rows = from + i;
+      while (at + 1 < points.length && points[at + 1].rows <= rows) at++;
+      return between(points[at], points[at + 1], rows);
+    });
+  }
+
+  #isStale({ step }: Known): boolean {
+    return this.#steps - step > BELIEVED;
+  }
+
+  #timesOf(sequences: number): Map<number, Known> {
+    return this.#known[32 - Math.clz32(sequences - 1)] ??= new Map();
+  }
+}
+
+/** The time at `rows` from that of a point below or at it and of one above; beyond the last point a little more for each row. */
+function between(
+  low: { rows: number; ms: number },
+  high: { rows: number; ms: number } | undefined,
+  rows: number,
+): number {
+  if (rows <= low.rows) return low.ms * (1 - ASSUMED * Math.min(1 / ASSUMED - 1, low.rows - rows) * 0.5);
+  if (!high) return low.ms * (1 + ASSUMED * (rows - low.rows));
+  const share = (rows - low.rows) / (high.rows - low.rows);
+  return low.ms + share * (Math.max(low.ms, high.ms) - low.ms);
+}
