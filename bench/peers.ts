@@ -1,69 +1,58 @@
 /**
  * compy beside its peers on this machine (`deno task bench:peers`): one process each, by turns, so that a slow moment of
- * the machine hits both. The peer is llama.cpp as npm's node-llama-cpp ships it, prebuilt.
+ * the machine hits both.
  */
-import { basename, fromFileUrl, resolve } from "@std/path";
+import { basename, resolve } from "@std/path";
 import { median } from "./samples.ts";
 import { type Arithmetic, ARITHMETICS } from "../engine/types.ts";
-import { exists, installPeer, PEER, PEER_VERSION, type PeerBackend, peerGpu, warnIfBusy } from "./peer.ts";
+import { exists, PEER, PEER_VERSION, type PeerBackend, warnIfBusy } from "./peer.ts";
+import { type Peer, PEER_CHOICES, peerOf } from "./peers/peer.ts";
+import type { PeerReport, Work } from "./peers/report.ts";
 import { command, loadAverage, Options, print, ROOT, run, say, UsageError } from "./shell.ts";
 import { asTable, percent } from "./table.ts";
 
-const HELP = `Compare with ${PEER} ${PEER_VERSION} on this machine, side by side.
+const HELP = `Compare with another program on this machine, side by side.
 
 Usage: deno task bench:peers --model FILE [options]
 
   --model FILE   the GGUF model that both run
+  --peer NAME    ${PEER_CHOICES} (default llama.cpp):
+                 llama.cpp, as npm's ${PEER} ${PEER_VERSION} ships it; OpenVINO GenAI, as PyPI ships it; or a program named
+                 llama-bench or llama-batched-bench, of llama.cpp or a fork of it; the first decodes one sequence only
+  --peer-args=T  more arguments of that program, between blanks, such as --peer-args="-rtr -fa on"
   --pp N         tokens of each prompt (default 512)
   --tg N         tokens decoded after it (default 32)
   --npl LIST     how many sequences to decode side by side (default 1,16)
   --threads N    threads that compute (default: one a core)
+  --isa NAME     instruction set of compy (default: the best that this CPU has); a peer takes what it was built for
   --backend NAME cpu, or webgpu: compy on WebGPU beside llama.cpp on Vulkan, or Metal on a Mac (default cpu)
   --arithmetic A of compy's matrix products on the GPU: f32, f16-activations or f16 (default f32)
   --rounds N     how often each has its turn (default 3)
-  --json         one JSON object: {"model", "peer", "threads", "pp", "tg", "load_averages",
-                 "backend", "arithmetic", "gpus": {"compy", "peer", "copy_gbps"},
-                 "rows": [{"what", "unit", "compy", "peer", "ratio", "share_of_copy",
+  --json         one JSON object: {"date", "machine": {"cpu", "cores"}, "model", "peer", "threads", "pp", "tg", "load_averages",
+                 "backend", "arithmetic", "isa": {"compy", "peer"}, "limits": {"read_gbps", "int8_gops", "f32_gflops"},
+                 "rows": [{"what", "unit", "compy", "peer", "ratio", "share_of_limit",
                            "rounds": {"compy": […], "peer": […], "ratio": […]}}, …]}
   --help         this text
 
-Needs Node 20 or newer and npm: the peer is installed into .cache/ the first time (about 60 MB). It runs on the CPU, or
-all of it on the GPU, as compy does. On a GPU a row of decoding also has compy's share of what reading weights and KV
-cache at the speed of a copy would allow. Figures are medians over the rounds with the lowest and highest beside them; a ratio is compy's figure over
-the peer's, so above 1 is better for tokens/s and below 1 for memory and loading; its range is that of single rounds. Let nothing else compute meanwhile: llama.cpp's threads wait for each other
-spinning, so a busy machine slows it far more than its share.
+Peers are installed into .cache/ the first time: llama.cpp needs Node 20 or newer and npm (about 60 MB), OpenVINO GenAI Python 3.11
+or newer (about 400 MB); it reads llama, qwen2 and qwen3 models in F16, Q8_0, Q4_0, Q4_1, Q4_K and Q6_K. Figures are medians over all
+rounds, with the lowest and highest beside them; a ratio is compy's figure over the peer's, so above 1 is better for tokens/s and below 1
+for memory and loading; its range is that of single rounds. The limit of a decode on a GPU is what reading weights and KV cache at the
+speed of a copy would allow. Let nothing else compute meanwhile: llama.cpp's threads wait for each other spinning, so a busy machine
+slows it far more than its share.
 Exit code: 0 done, 1 failed, 2 wrong usage.
 
 Example:
   deno task bench:peers --model qwen3-0.6b-q8_0.gguf --pp 128 --npl 1,16
 `;
 
-interface Settings {
-  readonly model: string;
-  readonly prefill: number;
-  readonly decode: number;
-  readonly sequences: readonly number[];
-  readonly threads: number;
+interface Settings extends Work {
+  readonly peer: Peer;
+  readonly isa?: string;
   readonly backend: PeerBackend;
   readonly arithmetic: Arithmetic;
   readonly rounds: number;
   readonly json: boolean;
-}
-
-/** What both sides print. */
-interface Report {
-  readonly rows: {
-    readonly work: string;
-    readonly sequences: number;
-    readonly tokens_per_second: number;
-    /** Only compy's. */
-    readonly share_of_limit?: number;
-  }[];
-  /** What computes: of the peer, its GPU's name. */
-  readonly isa?: string;
-  readonly limits?: { readonly read_gbps: number };
-  readonly rss_mb: number;
-  readonly load_ms: number;
 }
 
 interface Comparison {
@@ -72,8 +61,8 @@ interface Comparison {
   readonly compy: number;
   readonly peer: number;
   readonly ratio: number;
-  /** Of decoding on a GPU. */
-  readonly share_of_copy?: number;
+  /** Compy's, of what the machine could do. */
+  readonly share_of_limit?: number;
   readonly rounds: Record<"compy" | "peer" | "ratio", readonly number[]>;
 }
 
@@ -84,48 +73,54 @@ function readOptions(): Settings {
     "pp",
     "tg",
     "threads",
+    "isa",
+    "peer",
+    "peer-args",
     "rounds",
     "backend",
     "arithmetic",
   ]);
   const path = options.text("model");
   if (!path) throw new UsageError("--model is wanted: the GGUF file that both run");
+  // A task starts in the repository's folder; paths are the caller's.
+  const folder = resolve(Deno.env.get("INIT_CWD") ?? ".");
+  const backend = options.choice("backend", ["cpu", "webgpu"], "cpu");
+  const more = (options.text("peer-args") ?? "").split(" ").filter((word) => word !== "");
   return {
-    // A task starts in the repository's folder; the path is the caller's.
-    model: resolve(Deno.env.get("INIT_CWD") ?? ".", path),
+    model: resolve(folder, path),
+    peer: peerOf(options.text("peer") ?? "llama.cpp", backend, more, folder),
+    isa: options.text("isa"),
     prefill: options.count("pp", 1_000_000, 512),
     decode: options.count("tg", 1_000_000, 32),
     sequences: [...new Set(options.counts("npl", 256, "1,16"))],
     threads: options.count("threads", 1024, navigator.hardwareConcurrency),
-    backend: options.choice("backend", ["cpu", "webgpu"], "cpu"),
+    backend,
     arithmetic: options.choice("arithmetic", ARITHMETICS, "f32"),
     rounds: options.count("rounds", 1000, 3),
     json: options.json,
   };
 }
 
-async function runCompy(settings: Settings): Promise<Report> {
-  const { model, prefill, decode, sequences, threads, backend, arithmetic } = settings;
+async function runCompy(settings: Settings): Promise<PeerReport> {
+  const { model, prefill, decode, sequences, threads, backend, arithmetic, isa } = settings;
   const flags = { model, pp: prefill, tg: decode, npl: sequences.join(","), threads, backend, arithmetic };
-  const args = Object.entries(flags).flatMap(([name, value]) => [`--${name}`, String(value)]);
+  const args = Object.entries(isa ? { ...flags, isa } : flags)
+    .flatMap(([name, value]) => [`--${name}`, String(value)]);
   return JSON.parse(
     await run("deno", ["run", "-q", "-P=compute", "main.ts", "bench", ...args, "--json"], ROOT),
   );
 }
 
-async function runPeer(
-  { model, prefill, decode, sequences, threads, backend }: Settings,
-  folder: string,
-): Promise<Report> {
-  const script = fromFileUrl(new URL("peer_node_llama_cpp.mjs", import.meta.url));
-  const gpu = backend === "webgpu" ? peerGpu() : false;
-  const settings = JSON.stringify({ model, prefill, decode, sequences, threads, gpu });
-  const lines = (await run("node", [script, settings], folder)).trim().split("\n");
-  return JSON.parse(lines.at(-1)!); // llama.cpp may print before it
+function runPeer({ model, prefill, decode, sequences, threads, peer }: Settings): Promise<PeerReport> {
+  return peer.measure({ model, prefill, decode, sequences, threads });
 }
 
-function compare(compy: readonly Report[], peer: readonly Report[], settings: Settings): Comparison[] {
-  const row = (what: string, unit: string, figure: (report: Report) => number): Comparison => {
+function compare(
+  compy: readonly PeerReport[],
+  peer: readonly PeerReport[],
+  settings: Settings,
+): Comparison[] {
+  const row = (what: string, unit: string, figure: (report: PeerReport) => number): Comparison => {
     const rounds = {
       compy: compy.map(figure),
       peer: peer.map(figure),
@@ -134,29 +129,34 @@ function compare(compy: readonly Report[], peer: readonly Report[], settings: Se
     const [ours, theirs] = [median(rounds.compy), median(rounds.peer)];
     return { what, unit, compy: ours, peer: theirs, ratio: ours / theirs, rounds };
   };
-  const share = (n: number) => {
-    const of = ({ rows }: Report) =>
-      rows.find(({ work, sequences }) => work === "decode" && sequences === n)!.share_of_limit!;
-    return settings.backend === "webgpu" ? median(compy.map(of)) : undefined;
-  };
-  const rate = (work: string, sequences?: number) => (report: Report) =>
-    report.rows.find((row) => row.work === work && (sequences ?? row.sequences) === row.sequences)!
-      .tokens_per_second;
+  const found = (report: PeerReport, work: string, sequences: number) =>
+    report.rows.find((row) => row.work === work && row.sequences === sequences)!;
+  const rates = (what: string, work: string, sequences: number): Comparison => ({
+    ...row(what, "tokens/s", (report) => found(report, work, sequences).tokens_per_second),
+    share_of_limit: median(compy.map((report) => found(report, work, sequences).share_of_limit!)),
+  });
+  const told = (what: string, unit: string, figure: (report: PeerReport) => number | undefined) =>
+    peer.every((report) => figure(report) !== undefined)
+      ? [row(what, unit, (report) => figure(report)!)]
+      : [];
   return [
-    row(`prefill of ${settings.prefill}`, "tokens/s", rate("prefill")),
-    ...settings.sequences.map((n) => (
-      { ...row(`decode, ${n} at once`, "tokens/s", rate("decode", n)), share_of_copy: share(n) }
-    )),
-    row("resident memory", "MB", ({ rss_mb }) => rss_mb),
-    row("loading", "ms", ({ load_ms }) => load_ms),
+    rates(`prefill of ${settings.prefill}`, "prefill", 1),
+    ...settings.sequences.map((n) => rates(`decode, ${n} at once`, "decode", n)),
+    ...told("resident memory", "MB", ({ rss_mb }) => rss_mb),
+    ...told("loading", "ms", ({ load_ms }) => load_ms),
   ];
 }
 
-function describe(rows: readonly Comparison[], settings: Settings, loads: readonly number[]): string {
-  const { model, threads, rounds, prefill } = settings;
+function describe(
+  rows: readonly Comparison[],
+  settings: Settings,
+  loads: readonly number[],
+  { compy, peer: peers }: Record<"compy" | "peer", string | undefined>,
+): string {
+  const { model, threads, rounds, prefill, peer } = settings;
   const range = (values: readonly number[], digits = 1) =>
     `${Math.min(...values).toFixed(digits)}-${Math.max(...values).toFixed(digits)}`;
-  const cells = rows.map(({ what, unit, compy, peer, ratio, rounds, share_of_copy }) => [
+  const cells = rows.map(({ what, unit, compy, peer, ratio, rounds, share_of_limit }) => [
     `${what}, ${unit}`,
     compy.toFixed(1),
     range(rounds.compy),
@@ -164,12 +164,12 @@ function describe(rows: readonly Comparison[], settings: Settings, loads: readon
     range(rounds.peer),
     ratio.toFixed(2),
     range(rounds.ratio, 2),
-    share_of_copy === undefined ? "" : percent(share_of_copy),
+    share_of_limit === undefined ? "" : percent(share_of_limit),
   ]);
   const span = "lowest-highest";
-  const last = settings.backend === "webgpu" ? "of a copy's speed" : "";
-  const head = ["", "compy", span, PEER, span, "ratio", span, last];
+  const head = ["", "compy", span, "peer", span, "ratio", span, "of the limit"];
   return [
+    `compy on ${compy ?? "?"} beside ${peer.name} on ${peers ?? "instruction sets that it does not tell"}`,
     `${basename(model)}: ${threads} threads, prompts of ${prefill} tokens, medians of ${rounds} rounds`,
     `load averages: ${loads.map((load) => load.toFixed(1)).join(", ")} (before, and after each round)`,
     "",
@@ -180,35 +180,48 @@ function describe(rows: readonly Comparison[], settings: Settings, loads: readon
 await command("bench:peers", HELP, async () => {
   const settings = readOptions();
   if (!await exists(settings.model)) throw new Error(`Cannot find a model at ${settings.model}`);
-  const folder = await installPeer(settings.backend);
+  await settings.peer.prepare();
   const loads = [warnIfBusy()];
-  const compy: Report[] = [], peer: Report[] = [];
+  const compy: PeerReport[] = [], peer: PeerReport[] = [];
   for (let round = 1; round <= settings.rounds; round++) {
     const ours = async () => {
       say(`round ${round} of ${settings.rounds}: compy …`);
       compy.push(await runCompy(settings));
     };
     const theirs = async () => {
-      say(`round ${round} of ${settings.rounds}: ${PEER} …`);
-      peer.push(await runPeer(settings, folder));
+      say(`round ${round} of ${settings.rounds}: ${settings.peer.name} …`);
+      peer.push(await runPeer(settings));
     };
     // Who comes first changes from round to round.
     for (const turn of round % 2 === 1 ? [ours, theirs] : [theirs, ours]) await turn();
     loads.push(loadAverage());
   }
   const rows = compare(compy, peer, settings);
+  const isa = { compy: compy[0].isa, peer: peer[0].isa };
   const { prefill: pp, decode: tg, threads, model, backend, arithmetic } = settings;
   const json = {
+    date: new Date().toISOString().slice(0, 10),
+    machine: { cpu: cpuName(), cores: navigator.hardwareConcurrency },
     model: basename(model),
-    peer: `${PEER} ${PEER_VERSION}`,
+    peer: settings.peer.name,
     threads,
     pp,
     tg,
     load_averages: loads,
     backend,
     arithmetic,
-    gpus: { compy: compy[0].isa, peer: peer[0].isa, copy_gbps: compy[0].limits?.read_gbps },
+    isa,
+    limits: compy[0].limits,
     rows,
   };
-  print(settings.json ? `${JSON.stringify(json)}\n` : describe(rows, settings, loads));
+  print(settings.json ? `${JSON.stringify(json)}\n` : describe(rows, settings, loads, isa));
 });
+
+/** Linux only. */
+function cpuName(): string | undefined {
+  try {
+    return Deno.readTextFileSync("/proc/cpuinfo").match(/^model name\s*: (.*)$/m)?.[1];
+  } catch {
+    return undefined;
+  }
+}

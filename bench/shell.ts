@@ -21,19 +21,35 @@ export function loadAverage(): number {
   return Deno.loadavg()[0];
 }
 
-/** Runs a program to its end and returns what it printed. Throws, with what it complained of, where it fails. */
-export async function run(program: string, args: readonly string[], cwd = ROOT): Promise<string> {
+/** What a program printed. */
+export interface Ran {
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Runs a program to its end. Throws, with what it complained of, where it fails, unless any exit code will do. */
+export async function runBoth(
+  program: string,
+  args: readonly string[],
+  cwd = ROOT,
+  { anyCode = false } = {},
+): Promise<Ran> {
   let result;
   try {
     result = await new Deno.Command(program, { args: [...args], cwd, stdin: "null" }).output();
   } catch (error) {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
-    throw new Error(`Cannot run ${program}: it is not on the PATH`);
+    throw new Error(`Cannot run ${program}: there is no such program`);
   }
-  const { success, code, signal, stdout, stderr } = result;
-  if (success) return new TextDecoder().decode(stdout);
-  const complaint = new TextDecoder().decode(stderr).trim();
-  throw new Error(`${program} ${args[0]} failed (${signal ?? `exit code ${code}`}):\n${complaint}`);
+  const { success, code, signal } = result;
+  const [stdout, stderr] = [result.stdout, result.stderr].map((bytes) => new TextDecoder().decode(bytes));
+  if (success || anyCode) return { stdout, stderr };
+  throw new Error(`${program} ${args[0]} failed (${signal ?? `exit code ${code}`}):\n${stderr.trim()}`);
+}
+
+/** Runs a program to its end and returns what it printed on its standard output. Throws as runBoth() does. */
+export async function run(program: string, args: readonly string[], cwd = ROOT): Promise<string> {
+  return (await runBoth(program, args, cwd)).stdout;
 }
 
 /** The program that measures kernels; built by the tasks that need it. */

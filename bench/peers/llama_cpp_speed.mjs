@@ -2,11 +2,11 @@
  * What bench/model.ts measures of compy, measured of llama.cpp as node-llama-cpp runs it. bench/peers.ts starts it
  * with Node, in a folder where that package is installed:
  *
- *   node peer_node_llama_cpp.mjs '{"model": FILE, "prefill": 512, "decode": 32, "sequences": [1, 16], "threads": 2, "gpu": false}'
+ *   node llama_cpp_speed.mjs '{"model": FILE, "prefill": 512, "decode": 32, "sequences": [1, 16], "threads": 2, "gpu": false}'
  *
  * "gpu" may be "vulkan" or "metal": all layers are computed there then. Prints one JSON object: {"rows": [{"work",
- * "sequences", "tokens_per_second"}, …], "isa", "rss_mb", "load_ms"}. Rates are
- * medians over SAMPLES, of all sequences together.
+ * "sequences", "tokens_per_second"}, …], "isa", "rss_mb", "load_ms"}: "isa" is the GPU's name, or the CPU's instruction sets that
+ * llama.cpp uses. Rates are medians over SAMPLES, of all sequences together.
  */
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -21,6 +21,11 @@ const { model: modelPath, prefill, decode, sequences: settings, threads, gpu = f
 // The package is where the caller put it, not beside this file.
 const require = createRequire(join(process.cwd(), "package.json"));
 const { getLlama } = await import(pathToFileURL(require.resolve("node-llama-cpp")).href);
+
+/** Of "CPU : AVX2 = 1 | AVX512_VNNI = 1 | …" what is there. */
+function instructionSets(systemInfo) {
+  return [...systemInfo.matchAll(/(\w+) = 1\b/g)].map(([, name]) => name).join(" ");
+}
 
 /** Any tokens will do, so long as they are not all the same. */
 function prompt(seed) {
@@ -99,7 +104,7 @@ const llama = await getLlama({
 });
 if (gpu !== false && llama.gpu !== gpu) throw new Error(`llama.cpp found no GPU through ${gpu}`);
 const model = await llama.loadModel(gpu === false ? { modelPath } : { modelPath, gpuLayers: "max" });
-const isa = gpu === false ? "cpu" : (await llama.getGpuDeviceNames()).join(", ");
+const isa = gpu === false ? instructionSets(llama.systemInfo) : (await llama.getGpuDeviceNames()).join(", ");
 let context = await createContext(model, settings[0]);
 const load_ms = performance.now() - start;
 
