@@ -1,13 +1,12 @@
 /**
  * Asks a model the questions of the Berkeley function-calling leaderboard (PyPI's bfcl-eval, fetched into .cache/) with
  * `tool_choice: "required"`, and looks at the form of the calls alone: each names a given tool, its arguments follow the tool's
- * schema, and streamed fragments put together are the whole. Any model does; one with random weights is the hardest.
- *
- *   deno task tools:bfcl [--model FILE] [--count N] [--parallel N] [--tokens N]
+ * schema, and streamed fragments put together are the whole. Any model does; one with random weights is the hardest
+ * (`deno task tools:bfcl`).
  */
-import { parseArgs } from "@std/cli/parse_args.js";
 import { fromFileUrl } from "@std/path";
 import OpenAI from "openai";
+import { campaignLine } from "./campaign.ts";
 import { type LiveServer, withLiveServer } from "./live_server.ts";
 import { askBothWays, judgeCalls, type Said, type Tool } from "./tool_calls.ts";
 
@@ -164,12 +163,19 @@ async function ask(
 }
 
 async function main(): Promise<number> {
-  const flags = parseArgs(Deno.args, { string: ["model", "count", "parallel", "tokens"] });
-  const parallel = Number(flags.parallel ?? 8);
-  const tokens = Number(flags.tokens ?? 400);
+  const { model: file, count: wanted, parallel, tokens } = campaignLine({
+    task: "tools:bfcl",
+    does:
+      "Ask a model the questions of bfcl-eval with tool_choice: required, and look at the form of each call.",
+    options: {
+      model: ["GGUF file; without it the demo model", undefined],
+      count: ["questions, spread over all files; 0 for all", 0],
+      parallel: ["questions at once", 8],
+      tokens: ["most tokens of an answer", 400],
+    },
+  });
   const all = await fetchQuestions();
-  const count = Math.min(Number(flags.count ?? all.length), all.length);
-  // Spread over all files.
+  const count = Math.min(wanted || all.length, all.length);
   const questions = Array.from({ length: count }, (_, i) => all[Math.floor(i * all.length / count)]);
   const tally: Tally = { asked: 0, calls: 0, cut: 0, tooLong: 0, refused: new Map(), failures: [] };
   const args = [
@@ -177,7 +183,7 @@ async function main(): Promise<number> {
     `${parallel}`,
     "--ctx",
     "8192",
-    ...(flags.model ? ["--model", flags.model] : []),
+    ...(file ? ["--model", file] : []),
   ];
   const began = performance.now();
   await withLiveServer(args, async (server) => {

@@ -1,11 +1,10 @@
 /**
  * Answers of random tokens under constraints (`deno task constraints`): 200 schemas, each answered several times, every whole answer
  * judged by ajv; then hostile schemas and grammars. Random choice among the tokens that a mask allows is the model that is hardest on
- * it. `--answers N` for each schema, `--vocabulary FILE.gguf`, `--seed N`.
+ * it.
  */
 import { Ajv2020 } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
-import { parseArgs } from "@std/cli/parse_args.js";
 import { fromFileUrl } from "@std/path";
 import { openGguf } from "../engine/gguf/reader.ts";
 import { createGrammars } from "../engine/grammar/grammars.ts";
@@ -13,6 +12,7 @@ import { randomAnswer, randomFrom } from "../engine/grammar/testing.ts";
 import { ConstraintError } from "../engine/grammar/types.ts";
 import { createTokenizer } from "../engine/tokenizer/tokenizer.ts";
 import type { Tokenizer } from "../engine/tokenizer/types.ts";
+import { campaignLine } from "./campaign.ts";
 import { HOSTILES } from "./constraint_hostiles.ts";
 import { KEYWORDS, keywordsOf, randomSchema, SCHEMAS } from "./constraint_schemas.ts";
 
@@ -159,18 +159,26 @@ function mebibytes(bytes: number): number {
 }
 
 async function main(): Promise<number> {
-  const args = parseArgs(Deno.args, { string: ["vocabulary", "answers", "seed", "schemas"] });
-  const paths = args.vocabulary
-    ? [args.vocabulary]
-    : [fromFileUrl(new URL("../models/demo.gguf", import.meta.url))];
+  const { vocabulary, schemas, answers, seed } = campaignLine({
+    task: "constraints",
+    does:
+      "Answer schemas with random tokens, judge each whole answer by ajv, and compile hostile schemas and grammars.",
+    options: {
+      schemas: ["schemas", 200],
+      answers: ["answers to each", 10],
+      vocabulary: ["GGUF file whose tokens they are made of; without it the demo model", undefined],
+      seed: ["what chance begins with", 1],
+    },
+  });
+  const paths = [vocabulary ?? fromFileUrl(new URL("../models/demo.gguf", import.meta.url))];
   let code = 0;
   const say = (line: string) => Deno.stdout.writeSync(new TextEncoder().encode(line + "\n"));
   for (const path of paths) {
     const tokenizer = createTokenizer((await openGguf(path)).metadata);
     const { invalid, failed, refused, unused, ...counts } = await answerSchemas(tokenizer, {
-      count: Number(args.schemas ?? 200),
-      answers: Number(args.answers ?? 10),
-      seed: Number(args.seed ?? 1),
+      count: schemas,
+      answers,
+      seed,
     });
     say(
       `${path}: ${

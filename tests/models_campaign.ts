@@ -2,21 +2,11 @@
  * Several models in room for fewer (`deno task models`): random requests over all of them, each answer compared with the same
  * request's alone. The suite runs a few on small models (models_test.ts).
  */
-import { parseArgs } from "@std/cli/parse_args.js";
 import { basename } from "@std/path";
 import { measureModel } from "../engine/load.ts";
+import { campaignLine } from "./campaign.ts";
 import { type LiveServer, runLiveServer } from "./live_server.ts";
 import { Random } from "./random.ts";
-
-const HELP = `Ask three models in room for two, and look whether an answer changes.
-
-Usage: deno task models FILE FILE FILE [options]
-
-  --requests N   random requests (default 500)
-  --crowd N      of them at once (default 8)
-  --loads N      first tokens of each model that is not loaded (default 3)
-  --seed N       what chance begins with (default 1)
-`;
 
 export interface CampaignOptions {
   readonly files: readonly string[];
@@ -206,22 +196,24 @@ function say(line: string): void {
 const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(0)} MB`;
 
 async function main(): Promise<number> {
-  const args = parseArgs(Deno.args, { string: ["requests", "crowd", "loads", "seed"], boolean: ["help"] });
-  const files = args._.map(String);
-  if (args.help || files.length < 3) {
-    say(HELP);
-    return args.help ? 0 : 2;
-  }
+  const { operands: files, ...counted } = campaignLine({
+    task: "models",
+    does: "Ask three models in room for two, and look whether an answer changes.",
+    operands: "FILE FILE FILE [FILE…]",
+    options: {
+      requests: ["random requests", 500],
+      crowd: ["of them at once", 8],
+      loads: ["first tokens of each model that is not loaded", 3],
+      seed: ["what chance begins with", 1],
+    },
+  });
   const { times, ...counts } = await campaign({
     files,
-    requests: Number(args.requests ?? 500),
-    crowd: Number(args.crowd ?? 8),
-    loads: Number(args.loads ?? 3),
-    seed: Number(args.seed ?? 1),
+    ...counted,
     vocabulary: 1000,
     note: say,
   });
-  const shown = times.map(({ model, load, first }) =>
+  const shown = times.filter(({ load }) => load < Infinity).map(({ model, load, first }) =>
     `${model}: loaded in ${load.toFixed(0)} ms, first token after ${first.toFixed(0)} ms (${
       (first / load).toFixed(3)
     } x)`

@@ -5,15 +5,15 @@ import { connect } from "@nats-io/transport-node";
 import { runBatch } from "../jobs/runner.ts";
 import { STREAM } from "../jobs/nats/wire.ts";
 import { seeded } from "./batch_sim_storage.ts";
+import { campaignLine } from "./campaign.ts";
 import { answerTo, jobIn, LEASE_MS, SETTINGS, WORKER_PARALLEL } from "./nats_child.ts";
 import { NatsServer, natsServerPath } from "./nats_server.ts";
 import { TEST_LIMITS } from "../jobs/testing.ts";
 
 /*
  * A batch job over NATS that is disturbed all the time, compared byte for byte with one that nobody disturbed. Three
- * workers on loopback and a real nats-server; the disturbances are spread evenly over the job's lines.
- *
- *   deno task batch:torture:nats [DISTURBANCES [LINES [SEED]]]
+ * workers on loopback and a real nats-server; the disturbances are spread evenly over the job's lines
+ * (`deno task batch:torture:nats`).
  */
 
 const CHILD = fromFileUrl(new URL("nats_child.ts", import.meta.url));
@@ -299,10 +299,22 @@ async function kill(child: Deno.ChildProcess): Promise<void> {
 }
 
 if (import.meta.main) {
+  const { disturbances, lines, seed } = campaignLine({
+    task: "batch:torture:nats",
+    does:
+      "Disturb a batch over NATS all the time, and compare its output byte for byte with one that nobody disturbed.",
+    options: {
+      disturbances: [
+        "kills, pauses and lost connections of the server, the coordinator and the workers",
+        200,
+      ],
+      lines: ["lines of the job", 4000],
+      seed: ["what chance begins with", Date.now() % 2 ** 31],
+    },
+  });
   if (natsServerPath() === undefined) {
     throw new Error("There is no nats-server here (Debian: apt install nats-server)");
   }
-  const [disturbances = 200, lines = 4000, seed = Date.now() % 2 ** 31] = Deno.args.map(Number);
   const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
   say(
     `${disturbances} disturbances over ${lines} lines, ${WORKERS} workers of ${WORKER_PARALLEL} lines, seed ${seed}`,

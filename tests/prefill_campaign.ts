@@ -1,9 +1,10 @@
 /**
  * Documents read ahead by a job that is killed again and again; afterwards a server's first token for a question about any of
- * them, against the time that it takes without. `deno task cache:prefill MODEL [DOCUMENTS] [TOKENS] [KILLS]`.
+ * them, against the time that it takes without (`deno task cache:prefill`).
  */
 import { assert, assertEquals } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
+import { campaignLine } from "./campaign.ts";
 import { bytesOf } from "./prompt_cache_campaign.ts";
 import { answer, open, text } from "./prompt_cache_models.ts";
 import { Random } from "./random.ts";
@@ -106,16 +107,18 @@ function median(answers: readonly { firstMs: number }[]): number {
 }
 
 if (import.meta.main) {
-  const [model, documents = 100, tokens = 4000, kills = 10] = Deno.args.map((arg, i) =>
-    i === 0 ? arg : Number(arg)
-  );
-  const campaign = {
-    documents: Number(documents),
-    tokens: Number(tokens),
-    kills: Number(kills),
-    bytes: 1e11,
-  };
-  const { withMs, withoutMs, bytes } = await prefillAndAsk({ model: String(model), ...campaign });
+  const { operands: [model], documents, tokens, kills } = campaignLine({
+    task: "cache:prefill",
+    does:
+      "Read documents ahead by a job that is killed again and again, and time a server's first token about each.",
+    operands: "MODEL.gguf",
+    options: {
+      documents: ["documents", 100],
+      tokens: ["tokens of each", 4000],
+      kills: ["kills of the job", 10],
+    },
+  });
+  const { withMs, withoutMs, bytes } = await prefillAndAsk({ model, documents, tokens, kills, bytes: 1e11 });
   const told =
     `${documents} documents of ${tokens} tokens, ${kills} kills, ${
       (bytes / 1e6).toFixed(0)

@@ -1,9 +1,10 @@
 /**
  * Processes that keep prompts on a disk and are killed: no answer is ever wrong, no start refused, and the folder never larger
- * than its bound. `deno task cache:torture [KILLS]` kills a hundred times.
+ * than its bound (`deno task cache:torture`).
  */
 import { assert, assertEquals } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
+import { campaignLine } from "./campaign.ts";
 import { answer, openAll, PROMPTS, writeModels } from "./prompt_cache_models.ts";
 import { Random } from "./random.ts";
 
@@ -90,8 +91,13 @@ export function bytesOf(folder: string): number {
 }
 
 if (import.meta.main) {
-  const kills = Number(Deno.args[0] ?? 100);
-  const sum = await killOften(kills, Date.now() % 1e6);
+  const { kills, seed } = campaignLine({
+    task: "cache:torture",
+    does:
+      "Kill processes that keep prompts on a disk: no answer may be wrong, no start refused, the folder within its bound.",
+    options: { kills: ["kill -9 of a process", 100], seed: ["what chance begins with", Date.now() % 1e6] },
+  });
+  const sum = await killOften(kills, seed);
   const text =
     `${kills} kills: ${sum.answers} answers, all right; ${sum.hits} prompts were read from the disk; ` +
     `at most ${sum.mostBytes} of ${BOUND} bytes\n`;

@@ -1,12 +1,12 @@
 /**
- * Models pulled through a hub that fails in every way it can: `deno task pull:torture [--downloads N] [--seed N]`. Each file that
+ * Models pulled through a hub that fails in every way it can: `deno task pull:torture`. Each file that
  * arrives is compared with what the hub has; what was fetched is compared with its size.
  */
-import { parseArgs } from "@std/cli/parse_args.js";
 import { fromFileUrl, join } from "@std/path";
 import { pull, PullError, type PullOptions } from "../hub/mod.ts";
 import { type Fault, type SeenRequest, TestHub } from "../hub/testing_hub.ts";
 import { sha256, testModel } from "../hub/testing_models.ts";
+import { campaignLine } from "./campaign.ts";
 import { Random } from "./random.ts";
 
 export interface PullCampaign {
@@ -226,15 +226,18 @@ function below(random: Random, n: number): number {
 }
 
 if (import.meta.main) {
-  const { downloads = "1000", seed = "1", together = "4" } = parseArgs(Deno.args, {
-    string: ["downloads", "seed", "together"],
+  const { downloads, together, seed } = campaignLine({
+    task: "pull:torture",
+    does:
+      "Pull models through a hub that fails in every way it can, and compare each file with what the hub has.",
+    options: {
+      downloads: ["downloads", 1000],
+      together: ["of them at once", 4],
+      seed: ["what chance begins with", 1],
+    },
   });
   const start = performance.now();
-  const outcome = await pullCampaign({
-    downloads: Number(downloads),
-    seed: Number(seed),
-    together: Number(together),
-  });
+  const outcome = await pullCampaign({ downloads, seed, together });
   const seconds = (performance.now() - start) / 1000;
   const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
   for (const [fault, count] of Object.entries(outcome.faults).sort()) {

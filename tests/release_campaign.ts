@@ -8,6 +8,7 @@ import { delay } from "@std/async/delay.js";
 import { fromFileUrl, join } from "@std/path";
 import { DENO_VERSION, NAME, platformPackage, VERSION } from "../package.ts";
 import { thisPlatform } from "../ffi/find.ts";
+import { campaignLine } from "./campaign.ts";
 
 const root = fromFileUrl(new URL("..", import.meta.url));
 const DIST = join(root, "dist");
@@ -18,6 +19,11 @@ const TYPESCRIPT = "typescript@5.9.3";
 const ASK = ["generate", "--chat", "Who are you?", "--temperature", "0"];
 const ANSWER = /^My name is compy\b/;
 
+campaignLine({
+  task: "release:test",
+  does: "Install and run what `deno task release` left in dist/, as somebody meets it who has no Rust.",
+  options: {},
+});
 const work = await Deno.makeTempDir({ prefix: "compy-release-" });
 const { os, cpu } = thisPlatform();
 const platform = platformPackage(os, cpu);
@@ -184,6 +190,7 @@ async function npm(): Promise<void> {
 
 const LIBRARY_PROGRAM = `
 import { createServer, loadModel, type ChatPart } from "${NAME}";
+import { campaignLine } from "./campaign.ts";
 const model = await loadModel();
 const parts: ChatPart[] = [];
 for await (const part of model.chat("Who are you?", { maxTokens: 40, temperature: 0 })) parts.push(part);

@@ -1,9 +1,9 @@
 /**
- * Kills the process that serves, again and again, while batches run (`deno task serve:kills --kills 100`): afterwards every line is
+ * Kills the process that serves, again and again, while batches run (`deno task serve:kills`): afterwards every line is
  * answered once, by what a server answers that nobody kills, and each restart took its time.
  */
-import { parseArgs } from "@std/cli/parse_args.js";
 import { delay } from "@std/async/delay.js";
+import { campaignLine } from "./campaign.ts";
 import { Random } from "./random.ts";
 import { startSupervised } from "./supervised_server.ts";
 
@@ -87,8 +87,13 @@ async function answersAlone(url: string): Promise<string[]> {
   return answers;
 }
 
-const { kills, seed } = parseArgs(Deno.args, { default: { kills: 100, seed: 1 } });
-const random = new Random(Number(seed));
+const { kills, seed } = campaignLine({
+  task: "serve:kills",
+  does:
+    "Kill the process that serves while batches run: each line must be answered once, and each restart be quick.",
+  options: { kills: ["kill -9 of that process", 100], seed: ["what chance begins with", 1] },
+});
+const random = new Random(seed);
 const data = await Deno.makeTempDir();
 const begun = performance.now();
 const server = await startSupervised(["--data", data, "--parallel", "4", "--ctx", "256"], [
@@ -107,7 +112,7 @@ try {
 }
 
 async function killAndCheck(): Promise<void> {
-  for (let i = 0; i < Number(kills); i++) {
+  for (let i = 0; i < kills; i++) {
     const last = started.at(-1);
     if (last === undefined || (await batchOf(server.url, last)).status === "completed") {
       started.push(await startBatch(server.url));

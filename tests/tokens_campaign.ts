@@ -1,10 +1,8 @@
 /**
  * Token ids beside llama.cpp's (`deno task tokens [FILE.gguf …]`): seeded texts of every script through both, with control tokens
  * recognised in every fourth. Without files: the vocabularies that come with llama.cpp's source, and for each pre-tokenizer a
- * vocabulary that shows where it cuts. `--texts N`, `--seed N`, `--pre NAME` for one pre-tokenizer alone, `--peer DIR` for a folder in
- * which node-llama-cpp is installed. Needs Node with npm, and git.
+ * vocabulary that shows where it cuts. Needs Node with npm, and git.
  */
-import { parseArgs } from "@std/cli/parse_args.js";
 import { basename, fromFileUrl, join } from "@std/path";
 import { GgufBuilder } from "../engine/gguf/testing.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
@@ -14,6 +12,7 @@ import { randomIntegers } from "../engine/tokenizer/testing.ts";
 import { TOKEN_TYPE } from "../engine/tokenizer/token_types.ts";
 import { createTokenizer } from "../engine/tokenizer/tokenizer.ts";
 import { PEER, run } from "../tools/parity/programs.ts";
+import { campaignLine } from "./campaign.ts";
 import { scriptText } from "./script_texts.ts";
 
 const REFEREE = fromFileUrl(new URL("../tools/parity/llama_cpp_tokens.mjs", import.meta.url));
@@ -99,11 +98,20 @@ async function vocabularies(peer: string, folder: string): Promise<string[]> {
 }
 
 if (import.meta.main) {
-  const flags = parseArgs(Deno.args, { string: ["texts", "seed", "pre", "peer"] });
-  const count = Number(flags.texts ?? 10_000);
-  const seed = Number(flags.seed ?? 1);
+  const { operands: given, texts: count, seed, pre, peer: installed } = campaignLine({
+    task: "tokens",
+    does:
+      "Compare token ids with llama.cpp's, of its own vocabularies and of one for each pre-tokenizer, or of those of files.",
+    operands: "[FILE.gguf…]",
+    options: {
+      texts: ["seeded texts for each vocabulary", 10_000],
+      pre: ["one pre-tokenizer alone", undefined],
+      peer: ["folder in which node-llama-cpp is installed; without it, it is fetched", undefined],
+      seed: ["what chance begins with", 1],
+    },
+  });
   const folder = await Deno.makeTempDir({ prefix: "compy-tokens-" });
-  const peer = flags.peer ?? folder;
+  const peer = installed ?? folder;
   let differing = 0;
   const report = async (name: string, path: string) => {
     let line = name.padEnd(40);
@@ -118,17 +126,16 @@ if (import.meta.main) {
     await Deno.stdout.write(new TextEncoder().encode(line));
   };
   try {
-    if (!flags.peer) {
+    if (!installed) {
       await run(
         "npm",
         ["install", "--omit=optional", "--no-audit", "--no-fund", "--prefix", folder, ...PEER],
         folder,
       );
     }
-    const given = flags._.map(String);
-    const files = given.length > 0 || flags.pre ? given : await vocabularies(peer, folder);
+    const files = given.length > 0 || pre ? given : await vocabularies(peer, folder);
     for (const path of files) await report(basename(path), path);
-    const names = flags.pre ? [flags.pre] : given.length > 0 ? [] : PRE_TOKENIZERS;
+    const names = pre ? [pre] : given.length > 0 ? [] : PRE_TOKENIZERS;
     for (const name of names.filter((name) => preTokenizer(name).spelling === "bytes")) {
       const path = join(folder, "pairs.gguf");
       await Deno.writeFile(path, pairVocabulary(name));

