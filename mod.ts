@@ -52,6 +52,7 @@ export {
   Model,
   type ModelInfo,
   type PoolingKind,
+  type Speculate,
   type TokenizeOptions,
 } from "./lib/model.ts";
 export {

@@ -4,6 +4,7 @@ import {
   type Engine,
   type KvType,
   type PoolingKind,
+  type Speculate,
 } from "../engine/types.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
 import type { Screen } from "./batch_reporter.ts";
@@ -22,6 +23,8 @@ import {
   modelPath,
   poolingOption,
   SIZE_FLAGS,
+  SPECULATION_FLAGS,
+  speculationOptions,
 } from "./model.ts";
 import { CACHE_FLAGS, CACHE_HELP, CACHE_SWITCHES, promptCacheOption } from "./prompt_cache.ts";
 import { err, note, onInterrupt, out } from "./terminal.ts";
@@ -40,6 +43,7 @@ export interface EngineOptions {
   readonly backend?: BackendName;
   readonly arithmetic?: Arithmetic;
   readonly kvType?: KvType;
+  readonly speculate?: Speculate;
   /** How texts become vectors, where the file is not to say. */
   readonly pooling?: PoolingKind;
   /** Where prompts are kept that later processes go on from. */
@@ -83,7 +87,15 @@ export const AUTO_PARALLEL = 64;
 const AUTO_MEMORY = 0.25;
 
 /** The options of the verbs that load a model. */
-export const ENGINE_FLAGS = ["model", "threads", "pooling", ...SIZE_FLAGS, ...BACKEND_FLAGS, ...CACHE_FLAGS];
+export const ENGINE_FLAGS = [
+  "model",
+  "threads",
+  "pooling",
+  ...SIZE_FLAGS,
+  ...BACKEND_FLAGS,
+  ...SPECULATION_FLAGS,
+  ...CACHE_FLAGS,
+];
 export const ENGINE_SWITCHES = CACHE_SWITCHES;
 
 export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one that comes with compy)
@@ -96,6 +108,8 @@ export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one 
                    wasm where there are no native kernels)
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
+  --speculate S    drafts of the next tokens, checked several a step, for the same answers sooner: auto, off, lookup (from the
+                   text's own repetitions), mtp or draft (default auto)
   --pooling P      how a text becomes one vector: mean, cls, last or rank (default: what the file says, or else last, of encoders mean)
 ${CACHE_HELP}`;
 
@@ -112,6 +126,7 @@ export function engineOptions(
     kvBytes: kvBytes(flags),
     promptCache: promptCacheOption(flags),
     ...backendOptions(flags),
+    ...speculationOptions(flags),
     ...poolingOption(flags),
   };
 }

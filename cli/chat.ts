@@ -1,7 +1,14 @@
 import { ChatSession, COMMAND_HELP, type Screen } from "./chat_session.ts";
 import { PipedLines, TerminalLines } from "./chat_input.ts";
 import { Flags } from "./flags.ts";
-import { BACKEND_FLAGS, EFFORTS, loadForOne, MAX_COUNT, MAX_TEMPERATURE } from "./model.ts";
+import {
+  BACKEND_FLAGS,
+  EFFORTS,
+  loadForOne,
+  MAX_COUNT,
+  MAX_TEMPERATURE,
+  SPECULATION_FLAGS,
+} from "./model.ts";
 import { dim, err, onInterrupt, out, ProgressLine } from "./terminal.ts";
 
 const DEFAULT_TEMPERATURE = 0.7;
@@ -25,6 +32,8 @@ Usage: deno task chat [options]
                    wasm where there are no native kernels)
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
+  --speculate S    drafts of the next tokens, checked several a step, for the same answers sooner: auto, off, lookup (from the
+                   text's own repetitions), mtp or draft (default auto)
   --help           this text
 
 In the conversation (the arrow keys find earlier messages; Ctrl-C stops an answer, which stays as far as it came):
@@ -52,7 +61,7 @@ export async function chatCommand(args: readonly string[]): Promise<number> {
     "threads",
     "isa",
   ];
-  const flags = new Flags(args, { values: [...values, ...BACKEND_FLAGS] });
+  const flags = new Flags(args, { values: [...values, ...BACKEND_FLAGS, ...SPECULATION_FLAGS] });
   if (flags.help) {
     out(HELP);
     return 0;

@@ -9,7 +9,14 @@ import {
 import { AnswerText, type ShownThinking } from "./answer_text.ts";
 import { type LoadedEngine, loadedOf } from "../lib/model.ts";
 import { Flags, UsageError } from "./flags.ts";
-import { BACKEND_FLAGS, EFFORTS, loadForOne, MAX_COUNT, MAX_TEMPERATURE } from "./model.ts";
+import {
+  BACKEND_FLAGS,
+  EFFORTS,
+  loadForOne,
+  MAX_COUNT,
+  MAX_TEMPERATURE,
+  SPECULATION_FLAGS,
+} from "./model.ts";
 import { explained } from "../lib/system_errors.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 
@@ -46,6 +53,8 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
                    wasm where there are no native kernels)
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
+  --speculate S    drafts of the next tokens, checked several a step, for the same answers sooner: auto, off, lookup (from the
+                   text's own repetitions), mtp or draft (default auto)
   --json           one JSON object at the end: {"tokens": [ids of the prompt], "text", "reasoning", "steps": [{"token",
                    "top": [[id, logprob], …]}, …], "timings": {"load_ms", "prefill_tps", "decode_tps"}},
                    with the --logprobs likeliest tokens a step (default ${MAX_LOGPROBS}), best first
@@ -84,6 +93,7 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
     "threads",
     "isa",
     ...BACKEND_FLAGS,
+    ...SPECULATION_FLAGS,
   ];
   const flags = new Flags(args, { values, switches: ["thinking"] });
   if (flags.help) {

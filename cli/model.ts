@@ -1,5 +1,5 @@
 import { basename } from "@std/path";
-import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS } from "../engine/types.ts";
+import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS, SPECULATE } from "../engine/types.ts";
 import { type EngineLoadOptions, type LoadedEngine, type Model, openModel } from "../lib/model.ts";
 import { modelPath as fileOfModel } from "../lib/model_file.ts";
 import type { Flags } from "./flags.ts";
@@ -47,7 +47,7 @@ export async function loadWithProgress(
   }
 }
 
-/** The model of a command that asks one thing at a time, as its options say: `--model`, `--ctx`, `--threads`, `--isa` and BACKEND_FLAGS. */
+/** The model of a command that asks one thing at a time, as its options say: `--model`, `--ctx`, `--threads`, `--isa`, BACKEND_FLAGS and SPECULATION_FLAGS. */
 export function loadForOne(flags: Flags): Promise<Model> {
   return loadWithProgress({
     model: modelPath(flags.text("model")),
@@ -55,6 +55,7 @@ export function loadForOne(flags: Flags): Promise<Model> {
     threads: flags.count("threads", 1, MAX_THREADS),
     isa: flags.text("isa"),
     ...backendOptions(flags),
+    ...speculationOptions(flags),
     parallel: 1,
   });
 }
@@ -103,6 +104,14 @@ export function backendOptions(
     kvType: flags.choice("kv-type", KV_TYPES),
     warn: (message) => note(message, "warning"),
   };
+}
+
+/** The options that say where drafts come from. */
+export const SPECULATION_FLAGS = ["speculate"];
+
+/** `--speculate`. */
+export function speculationOptions(flags: Flags): Pick<EngineLoadOptions, "speculate"> {
+  return { speculate: flags.choice("speculate", SPECULATE) };
 }
 
 /** What computes, and why where it was chosen. */

@@ -1,5 +1,5 @@
 import { fromFileUrl } from "@std/path";
-import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS } from "../engine/types.ts";
+import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS, SPECULATE } from "../engine/types.ts";
 import { FROM_SOURCE, shipped } from "../package.ts";
 import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS } from "../routes/serve.ts";
 import { DEFAULT_CACHE_MB, MAX_CACHE_MB } from "./prompt_cache.ts";
@@ -66,6 +66,11 @@ export const SERVE_SETTINGS = {
   }),
   kvType: choice("T", KV_TYPES, {
     help: "of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)",
+  }),
+  speculate: choice("S", SPECULATE, {
+    help:
+      "drafts of the next tokens, checked several a step, for the same answers sooner: auto, off, lookup (from the " +
+      "text's own repetitions), mtp or draft (default auto)",
   }),
   pooling: choice("P", POOLING_KINDS, {
     help:

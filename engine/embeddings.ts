@@ -221,7 +221,7 @@ function commonFields(tokenizer: Tokenizer): Common {
     promptLogprobs: false,
     scores: [],
     prefilled: false,
-    drafted: { right: 0, wrong: 0 },
+    drafts: { accepted: 0, rejected: 0 },
     held: [],
     done: false,
     unlisten: () => {},

@@ -477,6 +477,7 @@ export class LlmEngine implements Engine {
   /** Publishes the tokens that come of a part's rows, up to the first that is not what its draft says. Gives how many drafts were right. */
   #publishTokens({ sequence, drafts }: Scheduled, sampled: readonly Candidates[], mask: MaskResult): number {
     const first = sequence.length;
+    sequence.drafts.rejected += drafts.length;
     let right = 0;
     for (const [i, candidates] of sampled.entries()) {
       // What came without being sampled is there already.
@@ -485,16 +486,12 @@ export class LlmEngine implements Engine {
       // Tokens that wait for their scores need rows of their own.
       if (ends || unscored(sequence) || sequence.tokens[first + i] !== drafts[i]) break;
       right++;
+      sequence.drafts.rejected--;
+      sequence.drafts.accepted++;
     }
-    this.#countDrafts(sequence, right, drafts.length);
-    return right;
-  }
-
-  #countDrafts(sequence: Sequence, right: number, drafts: number): void {
-    sequence.drafted.right += right;
-    sequence.drafted.wrong += drafts - right;
-    this.#totals.draftedTokens += drafts;
+    this.#totals.draftedTokens += drafts.length;
     this.#totals.acceptedTokens += right;
+    return right;
   }
 
   #publishToken(sequence: Sequence, candidates: Candidates, mask: MaskResult): void {

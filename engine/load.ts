@@ -30,6 +30,8 @@ import { createNames, sha256 } from "./prompt_cache/names.ts";
 import { type OpenedStore, openStore } from "./prompt_cache/open.ts";
 import type { PromptKeeping } from "./prompt_cache/types.ts";
 import type { EngineLimits } from "./scheduler.ts";
+import { chooseDrafters, type Speculate } from "./speculation/choose.ts";
+import { Speculation } from "./speculation/speculation.ts";
 import { type EngineSize, engineSize, type MemoryBounds, type SizeOptions } from "./size.ts";
 import { createChatTemplate } from "./tokenizer/chat_template.ts";
 import { createRankTemplate } from "./tokenizer/rank_template.ts";
@@ -42,7 +44,7 @@ export { defaultBackend } from "./backend/choose.ts";
 export { blobSource, type OpenSource } from "./gguf/byte_source.ts";
 export { checkConstraint } from "./grammar/check.ts";
 
-export interface LoadOptions extends SizeOptions {
+export interface LoadOptions extends Omit<SizeOptions, "drafts"> {
   readonly model: string;
   /** Opens the model's files; by default as files of this machine. */
   readonly open?: OpenSource;
@@ -58,6 +60,8 @@ export interface LoadOptions extends SizeOptions {
   readonly arithmetic?: Arithmetic;
   /** What keys and values are kept as; by default f16. */
   readonly kvType?: KvType;
+  /** Where drafts come from; by default "auto". Not on a GPU. */
+  readonly speculate?: Speculate;
   /** How a text's rows become one; by default what the file says, or else the last. */
   readonly pooling?: PoolingKind;
   /** Bytes that may be taken; by default what is free here, where that can be known. Not of a GPU's memory. */
@@ -131,7 +135,8 @@ export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
     options.warn?.(`A context of ${wanted} tokens is cut to ${plan.contextLength}, the model's own`);
   }
   const weights = await weightBytes(plan, options);
-  const size = engineSize(plan, options, boundsOf(options, weights));
+  const drafts = speculates(options);
+  const size = engineSize(plan, { ...options, drafts }, boundsOf(options, weights));
   return {
     memory: { ...size.memory, weights },
     contextLength: size.contextLength,
@@ -148,6 +153,11 @@ export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
       return await withPrompts(measured, { ...options, signal });
     },
   };
+}
+
+/** Whether steps may carry drafts: of a backend that is not chosen yet too. */
+function speculates({ backend, speculate }: LoadOptions): boolean {
+  return speculate !== "off" && backend !== "webgpu";
 }
 
 /** What the model has to keep to; undefined where that is unknown. */
@@ -210,6 +220,8 @@ async function loadMeasured(
     backend.close();
     throw error;
   });
+  // A backend that takes several steps at once draws their tokens itself.
+  const drafters = "decode" in backend || isEncoder(plan) ? [] : chooseDrafters(options.speculate ?? "auto");
   return {
     engine: new LlmEngine({
       backend,
@@ -221,6 +233,7 @@ async function loadMeasured(
       grammars,
       limits,
       keeping,
+      speculation: drafters.length > 0 ? new Speculation(drafters) : undefined,
     }),
     backend,
     choice,

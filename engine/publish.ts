@@ -95,7 +95,7 @@ export function publishHeld(sequence: Sequence): void {
 }
 
 export function publishFinish(sequence: Sequence, reason: FinishReason): void {
-  const { submittedAt, admittedAt, firstTokenAt, promptLength, form } = sequence;
+  const { submittedAt, admittedAt, firstTokenAt, promptLength, form, drafts } = sequence;
   const now = performance.now();
   const text = sequence.output.end();
   sequence.stream.push({
@@ -109,6 +109,7 @@ export function publishFinish(sequence: Sequence, reason: FinishReason): void {
       cachedTokens: sequence.reused,
       ...sequence.stored && { stored: sequence.stored },
       ...form?.thinking && { thinkingTokens: form.thinking.tokens },
+      ...drafts.accepted + drafts.rejected > 0 && { drafts: { ...drafts } },
     },
     timings: {
       queueMs: (admittedAt ?? now) - submittedAt,

@@ -81,7 +81,7 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     promptLogprobs: request.promptLogprobs ?? false,
     scores: request.promptLogprobs ? [{ token: request.prompt[0], logprob: null, top: [] }] : [],
     prefilled: false,
-    drafted: { right: 0, wrong: 0 },
+    drafts: { accepted: 0, rejected: 0 },
     held: [],
     done: false,
     unlisten: () => {},

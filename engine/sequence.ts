@@ -133,8 +133,8 @@ export interface Sequence {
 
   /** Whether the prompt was in the KV cache once, and all about it is published. */
   prefilled: boolean;
-  /** Drafts of its tokens that were computed: how many were right, and how many were not. */
-  readonly drafted: { right: number; wrong: number };
+  /** Tokens that were computed by guess: how many of them were right, and how many were not. */
+  readonly drafts: { accepted: number; rejected: number };
   /** Events of the last tokens, which came without being sampled: they wait for the prompt, or for their scores. */
   held: TokenEvent[];
 

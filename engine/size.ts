@@ -15,6 +15,8 @@ export interface SizeOptions {
   readonly kvShare?: number;
   /** Requests that may wait beyond those that run. */
   readonly queue?: number;
+  /** Whether steps carry drafts. */
+  readonly drafts?: boolean;
 }
 
 /** Memory that an engine has to keep to, in bytes. */
@@ -41,6 +43,13 @@ const DEFAULT_QUEUE = 256;
 /** Rows of a step: enough that prefill is bound by arithmetic, few enough that a decode waits under a second. */
 export const MAX_ROWS = 512;
 const MIN_LOGIT_ROWS = 16;
+/** With drafts: rows that want logits of a sequence alone, and of each of many while they are no more than `MOST_DRAFT_ROWS`. */
+const DRAFT_ROWS = 32;
+const DRAFT_ROWS_EACH = 4;
+const MOST_DRAFT_ROWS = 64;
+/** Slots of recurrent state for sequences with drafts, while they take no more than this. */
+const DRAFT_SLOTS = 4;
+const DRAFT_BYTES = 256 * 2 ** 20;
 /** Snapshots of recurrent state for later requests: two for each sequence that runs, while they take no more than this. */
 const SNAPSHOTS_PER_SEQUENCE = 2;
 const SNAPSHOT_BYTES = 512 * 2 ** 20;
@@ -51,8 +60,9 @@ export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBoun
   const contextLength = Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT);
   const parallel = options.parallel ?? DEFAULT_PARALLEL;
   const blockBytes = kvBlockBytes(plan);
+  const crowd = { parallel, drafts: options.drafts };
   const demand = kvDemand(plan, parallel);
-  const fixed = fixedMemory(plan, parallel);
+  const fixed = fixedMemory(plan, crowd);
   const room = bounds === undefined
     ? Infinity
     : bounds.free - bounds.weights - fixed.activations - fixed.states;
@@ -63,11 +73,12 @@ export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBoun
   return {
     contextLength,
     limits: {
-      stateSlots: countStateSlots(plan, parallel),
+      stateSlots: countStateSlots(plan, crowd),
+      draftSlots: countDraftSlots(plan, crowd),
       parallel,
       kvBlocks,
       kvWindows: demand.windows,
-      ...rowsOf(parallel),
+      ...rowsOf(crowd),
       queue: options.queue ?? DEFAULT_QUEUE,
     },
     memory: { ...fixed, kv: kvBlocks * blockBytes },
@@ -139,27 +150,46 @@ function countBlocks(
 
 /** How the plan's sequences take blocks, where so many run at once. */
 function kvDemand(plan: Plan, parallel: number): KvDemand {
-  return { windows: plan.kv.windows.slice(1), maxRows: rowsOf(parallel).maxRows };
+  return { windows: plan.kv.windows.slice(1), maxRows: rowsOf({ parallel }).maxRows };
+}
+
+/** Sequences that run at once, and whether they have drafts. */
+interface Crowd {
+  readonly parallel: number;
+  readonly drafts?: boolean;
 }
 
 /** What does not depend on the KV cache's size. */
-function fixedMemory(plan: Plan, parallel: number) {
-  const { maxRows, maxLogitRows } = rowsOf(parallel);
+function fixedMemory(plan: Plan, crowd: Crowd) {
+  const { maxRows, maxLogitRows } = rowsOf(crowd);
   return {
     activations: planScratch(plan, maxRows, maxLogitRows).arenaBytes,
-    states: (countStateSlots(plan, parallel) ?? 0) * stateBytes(plan),
+    states: (countStateSlots(plan, crowd) ?? 0) * stateBytes(plan),
   };
 }
 
-function rowsOf(parallel: number) {
-  return { maxRows: Math.max(MAX_ROWS, parallel), maxLogitRows: Math.max(MIN_LOGIT_ROWS, parallel) };
+function rowsOf({ parallel, drafts }: Crowd) {
+  const drafted = drafts ? Math.max(DRAFT_ROWS, Math.min(MOST_DRAFT_ROWS, DRAFT_ROWS_EACH * parallel)) : 0;
+  return {
+    maxRows: Math.max(MAX_ROWS, parallel),
+    maxLogitRows: Math.max(MIN_LOGIT_ROWS, parallel, drafted),
+  };
 }
 
-/** One for each sequence that runs, and at least one for snapshots; undefined for a model without recurrent layers. */
-function countStateSlots(plan: Plan, parallel: number): number | undefined {
+/**
+ * One for each sequence that runs, those for drafts, and at least one for snapshots; undefined for a model without recurrent
+ * layers.
+ */
+function countStateSlots(plan: Plan, crowd: Crowd): number | undefined {
   if (plan.states.length === 0) return undefined;
   const affordable = Math.floor(SNAPSHOT_BYTES / stateBytes(plan));
-  return parallel + Math.max(1, Math.min(affordable, SNAPSHOTS_PER_SEQUENCE * parallel));
+  const snapshots = Math.max(1, Math.min(affordable, SNAPSHOTS_PER_SEQUENCE * crowd.parallel));
+  return crowd.parallel + countDraftSlots(plan, crowd) + snapshots;
+}
+
+function countDraftSlots(plan: Plan, { parallel, drafts }: Crowd): number {
+  if (!drafts || plan.states.length === 0) return 0;
+  return Math.max(1, Math.min(parallel, DRAFT_SLOTS, Math.floor(DRAFT_BYTES / stateBytes(plan))));
 }
 
 interface Wanted {
@@ -182,7 +212,11 @@ function describeShortage(
     ? `1 sequence of ${contextLength} tokens, the least`
     : `${parallel} sequence${parallel > 1 ? "s" : ""} of ${contextLength} tokens`;
   const kv = { kv: kvBlocks * kvBlockBytes(plan), kvNote: `${holder}, in ${plan.kv.type}` };
-  const needs = { weights: bounds.weights, ...fixedMemory(plan, parallel), ...kv };
+  const needs = {
+    weights: bounds.weights,
+    ...fixedMemory(plan, { parallel, drafts: options.drafts }),
+    ...kv,
+  };
   return shortage(needs, bounds, settingsThatFit(plan, wanted, options, bounds));
 }
 
@@ -190,7 +224,7 @@ function describeShortage(
 function settingsThatFit(
   plan: Plan,
   { contextLength, parallel }: Wanted,
-  { kvBytes, kvShare }: SizeOptions,
+  { kvBytes, kvShare, drafts }: SizeOptions,
   { free, weights }: MemoryBounds,
 ): string[] {
   const blockBytes = kvBlockBytes(plan);
@@ -200,7 +234,7 @@ function settingsThatFit(
   const longest = (sequences: number, bytes: number) =>
     longestSequence(kvDemand(plan, sequences), Math.max(0, Math.floor(bytes / blockBytes)));
   const room = (sequences: number) => {
-    const { activations, states } = fixedMemory(plan, sequences);
+    const { activations, states } = fixedMemory(plan, { parallel: sequences, drafts });
     return free - weights - activations - states;
   };
   const kvRoom = Math.floor(room(parallel) / 1e6);

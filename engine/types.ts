@@ -9,6 +9,7 @@ export {
   type PoolingKind,
 } from "./backend/backend.ts";
 import type { ChatForm, ThinkingBounds } from "./chat/types.ts";
+export { SPECULATE, type Speculate } from "./speculation/choose.ts";
 import type { PoolingKind } from "./backend/backend.ts";
 import type { Constraint } from "./grammar/types.ts";
 import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./tokenizer/types.ts";
@@ -144,6 +145,14 @@ export interface Usage {
   readonly stored?: StoredPrompt;
   /** Only of requests with `thinking`: those of the completion tokens that lie inside it, its marks not counted. */
   readonly thinkingTokens?: number;
+  /** Of requests with drafts: how many of their tokens were right, and how many were computed for nothing. */
+  readonly drafts?: DraftCounts;
+}
+
+/** Tokens that were computed by guess. */
+export interface DraftCounts {
+  readonly accepted: number;
+  readonly rejected: number;
 }
 
 /** A prompt that is on the disk, durably. */

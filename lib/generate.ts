@@ -87,6 +87,8 @@ export interface Usage {
   readonly cachedTokens: number;
   /** Of the answer those of its thinking. */
   readonly reasoningTokens: number;
+  /** Where tokens of the answer were computed by guess: those that proved right, and those that did not and are no part of it. */
+  readonly drafts?: { readonly accepted: number; readonly rejected: number };
 }
 
 /**
@@ -239,8 +241,16 @@ export function readEvents(engine: Engine, request: GenerateRequest) {
   };
 }
 
-function usageOf({ promptTokens, completionTokens, cachedTokens, thinkingTokens = 0 }: EngineUsage): Usage {
-  return { promptTokens, completionTokens, cachedTokens, reasoningTokens: thinkingTokens };
+function usageOf(
+  { promptTokens, completionTokens, cachedTokens, thinkingTokens = 0, drafts }: EngineUsage,
+): Usage {
+  return {
+    promptTokens,
+    completionTokens,
+    cachedTokens,
+    reasoningTokens: thinkingTokens,
+    ...drafts && { drafts },
+  };
 }
 
 /** Where log-probabilities are asked for, says a text's tokens as people read them. */

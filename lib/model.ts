@@ -15,6 +15,8 @@ import {
   type KvType,
   POOLING_KINDS,
   type PoolingKind,
+  SPECULATE,
+  type Speculate,
 } from "../engine/types.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
 import { type Chat, chat, type ChatOptions } from "./chat.ts";
@@ -35,7 +37,7 @@ import { checkOptions, type GenerateOptions, type OptionTable, positive } from "
 
 /** @internal */
 export type { LoadedEngine, LoadOptions as EngineLoadOptions } from "../engine/load.ts";
-export type { Arithmetic, BackendName, KvType, PoolingKind } from "../engine/types.ts";
+export type { Arithmetic, BackendName, KvType, PoolingKind, Speculate } from "../engine/types.ts";
 
 /**
  * How a model is loaded; what is not said is chosen by the file and the machine.
@@ -70,6 +72,8 @@ export interface LoadOptions {
   readonly kvType?: KvType;
   /** Bytes of the KV cache. Default what `parallel` requests of `ctx` tokens need. */
   readonly kvBytes?: number;
+  /** Where drafts of an answer's next tokens come from. They make answers faster and never others. Default `auto`. */
+  readonly speculate?: Speculate;
   /** How a text's rows become one vector. Default what the file says. */
   readonly pooling?: PoolingKind;
   /** Requests that may wait beside those that run. Default 256. */
@@ -97,6 +101,7 @@ const LOAD_OPTIONS: OptionTable<LoadOptions> = {
   arithmetic: "text",
   kvType: "text",
   kvBytes: "number",
+  speculate: "text",
   pooling: "text",
   queue: "number",
   id: "text",
@@ -292,6 +297,7 @@ export async function loadModel(file?: string | URL | Blob, options: LoadOptions
   oneOf("backend", options.backend, BACKENDS);
   oneOf("arithmetic", options.arithmetic, ARITHMETICS);
   oneOf("kvType", options.kvType, KV_TYPES);
+  oneOf("speculate", options.speculate, SPECULATE);
   oneOf("pooling", options.pooling, POOLING_KINDS);
   signal?.throwIfAborted();
   const all = {

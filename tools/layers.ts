@@ -76,7 +76,7 @@ const LAYERS: readonly Layer[] = [
   {
     files: /^engine\/[^/]+$/,
     imports:
-      /^engine\/((?!load\.ts|inspect\.ts|fingerprint\.ts|machine\.ts)[^/]+|(tokenizer|grammar|chat)\/types\.ts|models\/(types|loaded_models)\.ts|speculation\/(drafter|speculation)\.ts|prompt_cache\/types\.ts|backend\/backend\.ts)$/,
+      /^engine\/((?!load\.ts|inspect\.ts|fingerprint\.ts|machine\.ts)[^/]+|(tokenizer|grammar|chat)\/types\.ts|models\/(types|loaded_models)\.ts|speculation\/(choose|drafter|speculation)\.ts|prompt_cache\/types\.ts|backend\/backend\.ts)$/,
     why:
       "the engine's core knows tokenizers, grammars, chats and backends by their interfaces, and nothing of files and plans",
   },

@@ -4,20 +4,18 @@ import { type Draft, GRADES } from "./drafter.ts";
 const MEMORY = 48;
 /** As how many observations of its own the average of all sequences counts for a sequence. */
 const PRIOR = 4;
-/** What is taken for a grade of which nothing is known. */
-const UNKNOWN = 0.5;
 
 /** How often tokens of each grade of trust were right. Later ones count more. */
 export class Acceptance {
   readonly #seen = new Float64Array(GRADES);
   readonly #right = new Float64Array(GRADES);
 
-  /** `common`: of all sequences together. */
-  constructor(private readonly common?: Acceptance) {}
+  /** `before`: what is taken for a grade of which nothing is known, or what is known of all sequences together. */
+  constructor(private readonly before: Acceptance | ((grade: number) => number)) {}
 
   /** How likely a token of this grade is to be right. */
   of(grade: number): number {
-    const before = this.common?.of(grade) ?? UNKNOWN;
+    const before = this.before instanceof Acceptance ? this.before.of(grade) : this.before(grade);
     return (this.#right[grade] + PRIOR * before) / (this.#seen[grade] + PRIOR);
   }
 
@@ -35,6 +33,6 @@ export class Acceptance {
     const keeps = 1 - 1 / MEMORY;
     this.#seen[grade] = keeps * this.#seen[grade] + 1;
     this.#right[grade] = keeps * this.#right[grade] + (right ? 1 : 0);
-    if (this.common) this.common.#add(grade, right);
+    if (this.before instanceof Acceptance) this.before.#add(grade, right);
   }
 }

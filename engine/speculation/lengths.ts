@@ -1,5 +1,7 @@
-/** How much faster a step with drafts must promise to be than one without. */
-const WORTHWHILE = 1.03;
+/** How much faster a step with drafts must promise to be than one without: what it is known from is not exact. */
+const WORTHWHILE = 1.05;
+/** What a row costs at least, as a share of the step, whatever was measured. */
+const LEAST_COST = 0.015;
 
 /**
  * How many tokens of each sequence's draft a step should carry, so that it gives the most tokens a millisecond. `chances` has for
@@ -26,7 +28,8 @@ export function draftLengths(
     lengths[likeliest]++;
     order.push(likeliest);
     gained += chance;
-    const rate = (certain + gained) / costs[order.length];
+    const cost = Math.max(costs[order.length], costs[0] * (1 + LEAST_COST * order.length));
+    const rate = (certain + gained) / cost;
     if (rate > best.rate) best = { rows: order.length, rate };
   }
   for (const i of order.slice(best.rows)) lengths[i]--;

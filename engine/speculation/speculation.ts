@@ -43,7 +43,10 @@ export class Speculation {
   /** Those before come first: a drafter is asked for sequences that none before it has a draft for. */
   constructor(private readonly drafters: readonly Drafter[], private readonly costs = new StepCosts()) {
     this.#drafting = drafters.map(() => new StepCosts());
-    this.#common = drafters.map(() => ({ byGrade: new Acceptance(), byPlace: new Acceptance() }));
+    this.#common = drafters.map(() => ({
+      byGrade: new Acceptance(byTrust),
+      byPlace: new Acceptance(() => 0.6),
+    }));
   }
 
   /** The step with drafts where they are likely to pay. Nothing may be awaited where it returns at once. */
@@ -197,6 +200,11 @@ export class Speculation {
     }
     return records[drafter];
   }
+}
+
+/** What a grade is taken for before anything is known: trust. */
+function byTrust(grade: number): number {
+  return 0.8 * (grade + 1) / GRADES;
 }
 
 const PLACES = Uint8Array.from({ length: GRADES }, (_, place) => place);

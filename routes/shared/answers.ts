@@ -26,7 +26,15 @@ export const usage = z.object({
   completion_tokens: z.number().int(),
   total_tokens: z.number().int(),
   prompt_tokens_details: z.object({ cached_tokens: z.number().int(), ...storedFields }),
-  completion_tokens_details: z.object({ reasoning_tokens: z.number().int() }),
+  completion_tokens_details: z.object({
+    reasoning_tokens: z.number().int(),
+    accepted_prediction_tokens: z.number().int().optional().openapi({
+      description: "Where tokens were computed by guess: those that proved right",
+    }),
+    rejected_prediction_tokens: z.number().int().optional().openapi({
+      description: "Those that did not; they are no part of the other counts",
+    }),
+  }),
 }).openapi("Usage");
 
 const scored = { token: z.string(), logprob: z.number(), bytes: z.array(z.number().int()).nullable() };

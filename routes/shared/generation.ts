@@ -216,7 +216,7 @@ async function* generateOne(engine: Engine, counted: CountedRequest, index: numb
 /** The sum over all answers; a prompt that had several answers counts once. */
 export function usageOf(finishes: readonly Usage[], answersPerPrompt: number): UsageBody {
   const prompts = finishes.filter((_, i) => i % answersPerPrompt === 0);
-  const sum = (usages: readonly Usage[], field: Exclude<keyof Usage, "stored">) =>
+  const sum = (usages: readonly Usage[], field: Exclude<keyof Usage, "stored" | "drafts">) =>
     usages.reduce((total, usage) => total + (usage[field] ?? 0), 0);
   const prompt_tokens = sum(prompts, "promptTokens");
   const completion_tokens = sum(finishes, "completionTokens");
@@ -225,7 +225,20 @@ export function usageOf(finishes: readonly Usage[], answersPerPrompt: number): U
     completion_tokens,
     total_tokens: prompt_tokens + completion_tokens,
     prompt_tokens_details: { cached_tokens: sum(prompts, "cachedTokens"), ...storedOf(prompts) },
-    completion_tokens_details: { reasoning_tokens: sum(finishes, "thinkingTokens") },
+    completion_tokens_details: {
+      reasoning_tokens: sum(finishes, "thinkingTokens"),
+      ...predictionsOf(finishes),
+    },
+  };
+}
+
+/** Of answers of which tokens were computed by guess. */
+function predictionsOf(finishes: readonly Usage[]) {
+  const drafts = finishes.flatMap(({ drafts }) => drafts ?? []);
+  if (drafts.length === 0) return undefined;
+  return {
+    accepted_prediction_tokens: drafts.reduce((sum, { accepted }) => sum + accepted, 0),
+    rejected_prediction_tokens: drafts.reduce((sum, { rejected }) => sum + rejected, 0),
   };
 }
 

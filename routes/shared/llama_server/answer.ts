@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import type { Engine, GenerateRequest, SamplingParams } from "../../../engine/types.ts";
+import type { Engine, GenerateRequest, SamplingParams, Usage } from "../../../engine/types.ts";
 import { progressBody, promptProgress, storedFields } from "../answers.ts";
 import { storedOf } from "../generation.ts";
 import type { Piece, Timings } from "../../../engine/answers/pieces.ts";
@@ -16,6 +16,8 @@ const timings = z.object({
   predicted_n: count,
   predicted_ms: z.number(),
   predicted_per_second: z.number(),
+  draft_n: count.optional().openapi({ description: "Where tokens were computed by guess: how many" }),
+  draft_n_accepted: count.optional().openapi({ description: "Of these, those that proved right" }),
 });
 
 /** What steers sampling, in llama-server's names. */
@@ -136,20 +138,23 @@ function answerOf(
     truncated,
     stop_type: stop !== undefined ? "word" : reason === "stop" ? "eos" : "limit",
     stopping_word: stop ?? "",
-    timings: timingsOf(timings, promptTokens - cachedTokens, cachedTokens, completionTokens),
+    timings: timingsOf(timings, usage),
     ...storedOf([usage]),
   };
 }
 
-function timingsOf({ prefillMs, decodeMs }: Timings, read: number, cached: number, written: number) {
+function timingsOf({ prefillMs, decodeMs }: Timings, usage: Usage) {
+  const { promptTokens, cachedTokens, completionTokens, drafts } = usage;
+  const read = promptTokens - cachedTokens;
   return {
-    cache_n: cached,
+    cache_n: cachedTokens,
     prompt_n: read,
     prompt_ms: prefillMs,
     prompt_per_second: perSecond(read, prefillMs),
-    predicted_n: written,
+    predicted_n: completionTokens,
     predicted_ms: decodeMs,
-    predicted_per_second: perSecond(written, decodeMs),
+    predicted_per_second: perSecond(completionTokens, decodeMs),
+    ...drafts && { draft_n: drafts.accepted + drafts.rejected, draft_n_accepted: drafts.accepted },
   };
 }
 
