@@ -1,4 +1,5 @@
 //! Constraints compiled, within limits.
+use crate::lexers::Lexers;
 use crate::matcher::Matcher;
 use crate::vocabulary::Vocabulary;
 use crate::{guarded, input::Input, memory};
@@ -104,11 +105,13 @@ impl Limits {
     }
 }
 
-/// A compiled constraint. Its parser is never moved on: each answer starts with a copy of it, lexer and all, so that no answer
-/// depends on what another one has made the lexer work out.
+/// A compiled constraint. Its parser is never moved on: each answer starts with a copy of it.
 pub struct Grammar {
     parser: TokenParser,
     pub(crate) vocabulary: Arc<Vocabulary>,
+    lexers: Lexers,
+    /// A lexer with more is not handed to another answer.
+    pub(crate) shared_states: usize,
     bytes: usize,
 }
 
@@ -167,20 +170,21 @@ impl Grammar {
             limits.parser(),
         )?;
         parser.start_without_prompt();
-        let mut grammar = Self { parser, vocabulary, bytes: 0 };
-        grammar.warm_up(limits)?;
+        let shared_states = limits.lexer_states as usize / 4;
+        let mut grammar = Self { parser, vocabulary, lexers: Lexers::default(), shared_states, bytes: 0 };
+        grammar.warm_up()?;
         grammar.bytes = usize::try_from(memory::held() - before).unwrap_or(0);
         Ok(grammar)
     }
 
-    /// Walks through one answer, so that the lexer has worked out what every answer asks of it first. The copy shares the
-    /// grammar's lexer; the way depends on nothing but the grammar.
+    /// Walks through one answer, so that the lexer has worked out what every answer asks of it first. The way depends on nothing
+    /// but the grammar.
     ///
     /// The lexer is held to its limits from the first mask on, and has for each mask, with what follows up to the next, its fuel
     /// anew: so masks come first here, and one comes last.
-    fn warm_up(&self, limits: Limits) -> Result<()> {
+    fn warm_up(&self) -> Result<()> {
         let mut mask = vec![0; self.vocabulary.mask_words()];
-        let mut scout = Matcher::new(self, self.parser.clone());
+        let mut scout = Matcher::new(&self.vocabulary, self.parser.clone());
         for step in 0..WARM_UP_TOKENS {
             mask.fill(0);
             scout.mask(&mut mask);
@@ -194,11 +198,11 @@ impl Grammar {
             };
             scout.forced();
             let states = self.parser.parser.lexer_stats().num_states;
-            if !scout.consume(token) || scout.complete() || states > limits.lexer_states as usize / 4 {
+            if !scout.consume(token) || scout.complete() || states > self.shared_states {
                 break;
             }
         }
-        let mut first = Matcher::new(self, self.parser.clone());
+        let mut first = Matcher::new(&self.vocabulary, self.parser.clone());
         first.mask(&mut mask);
         first.forced();
         ensure!(!first.failed(), "The constraint's first token is too much work to find");
@@ -207,8 +211,13 @@ impl Grammar {
     }
 
     /// A matcher at an answer's beginning.
-    pub fn matcher(&self) -> Matcher {
-        Matcher::new(self, self.parser.deep_clone())
+    pub fn matcher(self: &Arc<Self>) -> Matcher {
+        Matcher::sharing(self.lexers.next(|| self.alone()), Arc::clone(self))
+    }
+
+    /// A parser at an answer's beginning with a lexer of its own.
+    pub(crate) fn alone(&self) -> TokenParser {
+        self.vocabulary.with_masks(self.parser.deep_clone())
     }
 
     /// How many bytes it takes.

@@ -5,6 +5,7 @@
 use crate::compile::{Grammar, Limits};
 use crate::handles::{self, Object};
 use crate::input::Input;
+use crate::lexers::{MAX_THREADS, cores};
 use crate::matcher::Matcher;
 use crate::vocabulary::Vocabulary;
 use anyhow::{Result, anyhow, bail, ensure};
@@ -109,7 +110,6 @@ fn vocabulary(_: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
 /// Masks mostly take a millisecond or less in all, while the step takes many, on threads that want the cores; when it has become clear
 /// that these take longer, others help.
 const ALONE: Duration = Duration::from_millis(2);
-const MAX_THREADS: usize = 8;
 
 /// A matcher and where its mask goes, until somebody takes them.
 type Job<'a> = Mutex<Option<(&'a Arc<Mutex<Matcher>>, &'a mut [u8])>>;
@@ -142,10 +142,9 @@ fn masks(input: &[u8], out: &mut [u8]) -> Result<usize> {
         let Some(job) = take() else { return Ok(bytes) };
         work_on(job);
     }
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let left = jobs.len().saturating_sub(next.load(Ordering::Relaxed));
     std::thread::scope(|scope| {
-        for _ in 1..left.min(cores).min(MAX_THREADS) {
+        for _ in 1..left.min(cores()).min(MAX_THREADS) {
             // Where no thread is to be had, this one does it all.
             let _ = std::thread::Builder::new()
                 .stack_size(STACK)

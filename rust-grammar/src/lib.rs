@@ -7,6 +7,7 @@ pub mod compile;
 pub mod ffi;
 mod handles;
 mod input;
+mod lexers;
 mod matcher;
 mod memory;
 mod text_masks;

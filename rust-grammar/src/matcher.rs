@@ -1,11 +1,13 @@
 //! How far one answer is.
 use crate::compile::Grammar;
 use crate::guarded;
+use crate::lexers::Lexer;
 use crate::vocabulary::Vocabulary;
 use crate::work::{self, Account, Watch};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use llguidance::TokenParser;
 use llguidance::api::StopReason;
+use llguidance::earley::ParserError;
 use llguidance::toktrie::{Recognizer, TokTrie, TokenId};
 use std::sync::Arc;
 
@@ -19,6 +21,21 @@ pub struct Matcher {
     work: Account,
     /// Its tokens took too long.
     too_much: bool,
+    shared: Option<Shared>,
+}
+
+/// What a matcher has whose lexer others share.
+struct Shared {
+    lexer: Arc<Lexer>,
+    grammar: Arc<Grammar>,
+    /// All that was asked of the parser.
+    asked: Vec<Asked>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Asked {
+    Mask,
+    Token(TokenId),
 }
 
 /// Items of the parser between two looks at the clock.
@@ -36,16 +53,28 @@ pub struct Forced {
 }
 
 impl Matcher {
-    pub(crate) fn new(grammar: &Grammar, mut parser: TokenParser) -> Self {
-        // It remembers states of this parser's lexer, which is a copy.
-        parser.bias_computer = grammar.vocabulary.masks();
+    /// For a parser that shares its lexer with no answer.
+    pub(crate) fn new(vocabulary: &Arc<Vocabulary>, parser: TokenParser) -> Self {
         Self {
-            parser,
+            parser: vocabulary.with_masks(parser),
+            vocabulary: Arc::clone(vocabulary),
+            ended: false,
+            failed: false,
+            work: Account::default(),
+            too_much: false,
+            shared: None,
+        }
+    }
+
+    pub(crate) fn sharing(lexer: Arc<Lexer>, grammar: Arc<Grammar>) -> Self {
+        Self {
+            parser: lexer.parser(),
             vocabulary: Arc::clone(&grammar.vocabulary),
             ended: false,
             failed: false,
             work: Account::default(),
             too_much: false,
+            shared: Some(Shared { lexer, grammar, asked: Vec::new() }),
         }
     }
 
@@ -73,10 +102,13 @@ impl Matcher {
         if self.failed || self.complete() {
             return !self.failed;
         }
-        let watch = self.work.watch();
-        let accepting = guarded(|| Ok(self.parser.is_accepting()));
-        self.charge(watch);
-        self.settle(accepting).unwrap_or(false)
+        self.attempt(|matcher| {
+            let watch = matcher.work.watch();
+            let accepting = matcher.parser.is_accepting();
+            matcher.charge(watch);
+            Ok(accepting)
+        })
+        .unwrap_or(false)
     }
 
     /// Takes a token; false, and nothing is changed, where it may not come here.
@@ -88,18 +120,17 @@ impl Matcher {
             self.ended = self.vocabulary.ends.contains(&token);
             return self.ended;
         }
-        let watch = self.work.watch();
-        let taken = guarded(|| {
-            if !self.walk(token, watch) && (self.too_much || !self.parser.validate_token(token)?) {
-                return Ok(false);
-            }
-            self.parser.consume_token(token)?;
-            self.parser.check_stop()?;
-            Ok(true)
+        let taken = self.attempt(|matcher| {
+            let watch = matcher.work.watch();
+            let taken = matcher.take(token, watch);
+            matcher.charge(watch);
+            taken
         });
-        self.charge(watch);
         self.work.forgive();
-        match self.settle(taken) {
+        if let (Some(true), Some(shared)) = (taken, &mut self.shared) {
+            shared.asked.push(Asked::Token(token));
+        }
+        match taken {
             Some(false) if self.vocabulary.ends.contains(&token) => {
                 // llguidance takes an end token only where the answer may end; a grammar may also name one.
                 self.ended = self.allows(token);
@@ -107,6 +138,15 @@ impl Matcher {
             }
             taken => taken.unwrap_or(false),
         }
+    }
+
+    fn take(&mut self, token: TokenId, watch: Watch) -> Result<bool> {
+        if !self.walk(token, watch) && (self.too_much || !self.parser.validate_token(token)?) {
+            return Ok(false);
+        }
+        self.parser.consume_token(token)?;
+        self.parser.check_stop()?;
+        Ok(true)
     }
 
     /// Whether the token's bytes may come here, where it is text of which nothing is forced yet. Nothing is changed. A token may
@@ -160,9 +200,19 @@ impl Matcher {
             }
             return;
         }
-        let computed = guarded(|| self.parser.compute_mask());
-        if let Some(set) = self.settle(computed) {
-            mask.copy_from_slice(&set.as_slice()[..mask.len()]);
+        let computed = self.attempt(|matcher| {
+            let set = matcher.parser.compute_mask()?;
+            Ok((set, matcher.parser.parser.lexer_stats().num_states))
+        });
+        let Some((set, states)) = computed else { return };
+        mask.copy_from_slice(&set.as_slice()[..mask.len()]);
+        if let Some(Shared { lexer, grammar, asked }) = &mut self.shared {
+            if asked.last() != Some(&Asked::Mask) {
+                asked.push(Asked::Mask);
+            }
+            if states > grammar.shared_states {
+                lexer.retire();
+            }
         }
     }
 
@@ -170,11 +220,14 @@ impl Matcher {
         if self.failed || self.complete() {
             return Forced::default();
         }
-        let watch = self.work.watch();
-        let forced = guarded(|| Ok(self.forced_here()));
-        // Where it is too much, the next token is refused, and says so.
-        self.work.charge(watch);
-        self.settle(forced).unwrap_or_default()
+        let forced = self.attempt(|matcher| {
+            let watch = matcher.work.watch();
+            let forced = matcher.forced_here();
+            // Where it is too much, the next token is refused, and says so.
+            matcher.work.charge(watch);
+            Ok(forced)
+        });
+        forced.unwrap_or_default()
     }
 
     fn forced_here(&mut self) -> Forced {
@@ -207,10 +260,48 @@ impl Matcher {
         Forced { bytes, crossings, next }
     }
 
-    /// What went well; else the matcher has failed for good.
-    fn settle<T>(&mut self, result: Result<T>) -> Option<T> {
-        let broken = self.failed || result.is_err() || self.parser.parser.get_error().is_some();
-        self.failed |= broken;
-        if broken { None } else { result.ok() }
+    /// What went well; else the matcher has failed for good. A lexer that fails may have had too much asked of it by others: who
+    /// shares it goes through its answer again with one of its own.
+    fn attempt<T>(&mut self, body: impl Fn(&mut Self) -> Result<T>) -> Option<T> {
+        let result = guarded(|| {
+            let result = body(self)?;
+            ensure!(self.parser.parser.get_error().is_none(), "The parser has failed");
+            Ok(result)
+        });
+        match result {
+            _ if self.failed => None,
+            Ok(result) => Some(result),
+            Err(_) if self.lexer_failed() && self.go_alone() => self.attempt(body),
+            Err(_) => {
+                self.failed = true;
+                None
+            }
+        }
+    }
+
+    /// Whether the lexer has met a limit, or a call that holds it has panicked.
+    fn lexer_failed(&self) -> bool {
+        let error = guarded(|| Ok(self.parser.parser.get_error()));
+        matches!(error, Ok(Some(ParserError::LexerError(_))) | Err(_))
+    }
+
+    /// Whether the matcher, which shared its lexer, has come as far with one of its own.
+    fn go_alone(&mut self) -> bool {
+        let Some(Shared { lexer, grammar, asked }) = self.shared.take() else { return false };
+        lexer.retire();
+        let again = guarded(|| {
+            let mut parser = grammar.alone();
+            for asked in asked {
+                match asked {
+                    Asked::Mask => drop(parser.compute_mask()?),
+                    Asked::Token(token) => {
+                        parser.consume_token(token)?;
+                        parser.check_stop()?;
+                    }
+                }
+            }
+            Ok(parser)
+        });
+        again.map(|parser| self.parser = parser).is_ok()
     }
 }

@@ -1,7 +1,7 @@
 //! A model's tokens as llguidance wants them: a trie of their bytes, and slices of it whose masks are known beforehand.
 use crate::text_masks::{TextMasks, TextTokens, slices};
 use anyhow::{Result, bail, ensure};
-use llguidance::ParserFactory;
+use llguidance::{ParserFactory, TokenParser};
 use toktrie::{INVALID_TOKEN, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 
 use std::sync::Arc;
@@ -75,9 +75,15 @@ impl Vocabulary {
         Ok(Self { factory, text, size, ends: ends.to_vec() })
     }
 
-    /// What computes the masks of one matcher.
+    /// What computes the masks of parsers that share a lexer, whose states it remembers.
     pub(crate) fn masks(&self) -> Arc<TextMasks> {
         Arc::new(TextMasks::new(Arc::clone(&self.text), self.factory.slicer()))
+    }
+
+    /// The parser, and copies that share its lexer, with masks computed so.
+    pub(crate) fn with_masks(&self, mut parser: TokenParser) -> TokenParser {
+        parser.bias_computer = self.masks();
+        parser
     }
 
     pub(crate) fn mask_words(&self) -> usize {

@@ -196,3 +196,67 @@ fn messages_that_lie_are_refused() {
     assert!(call(compy_grammar_masks, 0, &[1, 2, 3]).is_err());
     assert_eq!(consume(m, u32::MAX)[0], 0);
 }
+
+/// A seeded choice among the tokens of a mask.
+fn chosen(mask: &[u32], state: &mut u32) -> u32 {
+    *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+    mask[(*state >> 8) as usize % mask.len()]
+}
+
+#[test]
+fn answers_that_share_a_lexer_have_the_masks_of_answers_that_do_not() {
+    let vocabulary = vocabulary();
+    for grammar in [
+        r#"{"name":"answer","json_schema":{"type":"array","items":{"type":"string","minLength":3,"maxLength":40}}}"#,
+        r#"{"name":"answer","json_schema":{"type":"object","properties":{"a":{"type":"number"},"b":{"enum":["xy","x"]}}}}"#,
+    ] {
+        let shared = compile(vocabulary, grammar).unwrap();
+        let crowd: Vec<u64> = (0..16).map(|_| matcher(shared)).collect();
+        // Compiled anew, so that nobody else has its lexer.
+        let alone: Vec<u64> = (0..16).map(|_| matcher(compile(vocabulary, grammar).unwrap())).collect();
+        let mut state = 7;
+        let mut tokens = 0;
+        for _ in 0..60 {
+            let masks = mask(&crowd);
+            for ((&m, &single), allowed) in crowd.iter().zip(&alone).zip(&masks) {
+                assert_eq!(mask(&[single])[0], *allowed);
+                if allowed.is_empty() || *allowed == [END] {
+                    continue;
+                }
+                let token = chosen(allowed, &mut state);
+                assert_eq!(consume(m, token), consume(single, token));
+                assert_eq!(call(compy_grammar_forced, m, &[]), call(compy_grammar_forced, single, &[]));
+                tokens += 1;
+            }
+        }
+        assert!(tokens > 300, "{tokens} tokens");
+    }
+}
+
+#[test]
+fn an_answer_that_makes_a_shared_lexer_too_large_fails_alone() {
+    let vocabulary = vocabulary();
+    let grammar = compile(vocabulary, &lark("start: /(a|b)*a(a|b){30}c*/")).unwrap();
+    // As many as lexers and some more, so that each lexer has others beside the greedy one.
+    let modest: Vec<u64> = (0..20).map(|_| matcher(grammar)).collect();
+    let greedy: Vec<u64> = (0..8).map(|_| matcher(grammar)).collect();
+    for &m in &modest {
+        assert_eq!(taken(m, b'a', 5), 5);
+        mask(&[m]);
+    }
+    let mut state = 1u32;
+    for &m in &greedy {
+        let failed = (0..100_000).any(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            consume(m, u32::from(if state >> 31 == 0 { b'a' } else { b'b' }))[0] == 0
+        });
+        assert!(failed && mask(&[m])[0].is_empty());
+    }
+    let expected = [u32::from(b'a'), u32::from(b'b')];
+    for &m in &modest {
+        assert_eq!(mask(&[m])[0], expected);
+        assert_eq!(taken(m, b'a', 5), 5);
+        assert_eq!(mask(&[m])[0], expected);
+    }
+    assert_eq!(mask(&[matcher(grammar)])[0], expected);
+}
