@@ -44,6 +44,7 @@ export interface EngineOptions {
   readonly arithmetic?: Arithmetic;
   readonly kvType?: KvType;
   readonly speculate?: Speculate;
+  readonly draft?: string;
   /** How texts become vectors, where the file is not to say. */
   readonly pooling?: PoolingKind;
   /** Where prompts are kept that later processes go on from. */
@@ -110,6 +111,7 @@ export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one 
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
   --speculate S    drafts of the next tokens, checked several a step, for the same answers sooner: auto, off, lookup (from the
                    text's own repetitions), mtp or draft (default auto)
+  --draft FILE     a smaller model of the same vocabulary that drafts
   --pooling P      how a text becomes one vector: mean, cls, last or rank (default: what the file says, or else last, of encoders mean)
 ${CACHE_HELP}`;
 

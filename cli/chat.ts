@@ -34,6 +34,7 @@ Usage: deno task chat [options]
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
   --speculate S    drafts of the next tokens, checked several a step, for the same answers sooner: auto, off, lookup (from the
                    text's own repetitions), mtp or draft (default auto)
+  --draft FILE     a smaller model of the same vocabulary that drafts
   --help           this text
 
 In the conversation (the arrow keys find earlier messages; Ctrl-C stops an answer, which stays as far as it came):

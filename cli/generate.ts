@@ -55,6 +55,7 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
   --speculate S    drafts of the next tokens, checked several a step, for the same answers sooner: auto, off, lookup (from the
                    text's own repetitions), mtp or draft (default auto)
+  --draft FILE     a smaller model of the same vocabulary that drafts
   --json           one JSON object at the end: {"tokens": [ids of the prompt], "text", "reasoning", "steps": [{"token",
                    "top": [[id, logprob], …]}, …], "timings": {"load_ms", "prefill_tps", "decode_tps"}},
                    with the --logprobs likeliest tokens a step (default ${MAX_LOGPROBS}), best first

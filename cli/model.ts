@@ -107,11 +107,15 @@ export function backendOptions(
 }
 
 /** The options that say where drafts come from. */
-export const SPECULATION_FLAGS = ["speculate"];
+export const SPECULATION_FLAGS = ["speculate", "draft"];
 
-/** `--speculate`. */
-export function speculationOptions(flags: Flags): Pick<EngineLoadOptions, "speculate"> {
-  return { speculate: flags.choice("speculate", SPECULATE) };
+/** `--speculate` and `--draft`. */
+export function speculationOptions(flags: Flags): Pick<EngineLoadOptions, "speculate" | "draft"> {
+  const draft = flags.text("draft");
+  return {
+    speculate: flags.choice("speculate", SPECULATE),
+    draft: draft === undefined ? undefined : modelPath(draft),
+  };
 }
 
 /** What computes, and why where it was chosen. */

@@ -171,7 +171,7 @@ function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing, log:
 
 /** How the model is computed, and how much at once. What is asked for is to be had; a default shrinks to what is free. */
 function loadOptions({ values, sources }: ServeSettings) {
-  const { threads, ctx, parallel, kvMb, backend, arithmetic, kvType, speculate, pooling } = values;
+  const { threads, ctx, parallel, kvMb, backend, arithmetic, kvType, speculate, draft, pooling } = values;
   const { cacheDisk, cacheDiskMb, cacheDiskEager } = values;
   return {
     threads,
@@ -183,6 +183,7 @@ function loadOptions({ values, sources }: ServeSettings) {
     arithmetic,
     kvType,
     speculate,
+    draft: draft === undefined ? undefined : modelPath(draft),
     pooling,
     promptCache: promptCache({ folder: cacheDisk, megabytes: cacheDiskMb, eager: cacheDiskEager }),
     warn: once(warn),

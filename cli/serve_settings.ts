@@ -72,6 +72,9 @@ export const SERVE_SETTINGS = {
       "drafts of the next tokens, checked several a step, for the same answers sooner: auto, off, lookup (from the " +
       "text's own repetitions), mtp or draft (default auto)",
   }),
+  draft: path("FILE", {
+    help: "a smaller model of the same vocabulary that drafts, of a server of one model",
+  }),
   pooling: choice("P", POOLING_KINDS, {
     help:
       "how a text becomes one vector in /v1/embeddings: by the mean of its rows, the first (cls) or the last of them, " +

@@ -25,6 +25,11 @@ export async function openPool(
       "--backend auto measures one model at the start; with several say cpu, wasm or webgpu",
     );
   }
+  if (host.load.draft !== undefined) {
+    throw new UsageError(
+      "--draft drafts for one model: leave it out with several, or serve one with --model",
+    );
+  }
   try {
     return await openModels({
       ...host,

@@ -354,7 +354,6 @@ export class LlmEngine implements Engine {
 
   /** Computes the step, or several like it, and publishes what comes of it. */
   async #run(): Promise<void> {
-    const start = performance.now();
     const drafting = this.#speculation?.draft(this.#step, this.#scheduler);
     if (drafting instanceof Promise) {
       this.#step = await drafting;
@@ -362,6 +361,7 @@ export class LlmEngine implements Engine {
     } else if (drafting) {
       this.#step = drafting;
     }
+    const start = performance.now();
     this.#stored?.stepped(this.#step.reduce((rows, part) => rows + part.rows, 0));
     const masks = new StepMasks(this.#grammars, this.#step, this.model.vocabSize, this.tokenizer.endTokens);
     const { input, outputs } = await this.#compute(masks);

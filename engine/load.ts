@@ -29,10 +29,11 @@ import {
 import { createNames, sha256 } from "./prompt_cache/names.ts";
 import { type OpenedStore, openStore } from "./prompt_cache/open.ts";
 import type { PromptKeeping } from "./prompt_cache/types.ts";
+import { type MeasuredDraft, measureDraft } from "./load_draft.ts";
 import type { EngineLimits } from "./scheduler.ts";
 import { chooseDrafters, type Speculate } from "./speculation/choose.ts";
 import { Speculation } from "./speculation/speculation.ts";
-import { type EngineSize, engineSize, type MemoryBounds, type SizeOptions } from "./size.ts";
+import { DEFAULT_CONTEXT, type EngineSize, engineSize, type MemoryBounds, type SizeOptions } from "./size.ts";
 import { createChatTemplate } from "./tokenizer/chat_template.ts";
 import { createRankTemplate } from "./tokenizer/rank_template.ts";
 import { createTokenizer } from "./tokenizer/tokenizer.ts";
@@ -62,6 +63,8 @@ export interface LoadOptions extends Omit<SizeOptions, "drafts"> {
   readonly kvType?: KvType;
   /** Where drafts come from; by default "auto". Not on a GPU. */
   readonly speculate?: Speculate;
+  /** The file of a smaller model of the same vocabulary that drafts. */
+  readonly draft?: string;
   /** How a text's rows become one; by default what the file says, or else the last. */
   readonly pooling?: PoolingKind;
   /** Bytes that may be taken; by default what is free here, where that can be known. Not of a GPU's memory. */
@@ -136,9 +139,13 @@ export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
   }
   const weights = await weightBytes(plan, options);
   const drafts = speculates(options);
-  const size = engineSize(plan, { ...options, drafts }, boundsOf(options, weights));
+  const drafting = options.draft === undefined ? undefined : await measureDraft(options.draft, file, {
+    ...options,
+    contextLength: Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT),
+  });
+  const size = engineSize(plan, { ...options, drafts }, boundsOf(options, weights, drafting));
   return {
-    memory: { ...size.memory, weights },
+    memory: together({ ...size.memory, weights }, drafting),
     contextLength: size.contextLength,
     tokenBytes: () => tokenWeightBytes(plan),
     load: async (signal) => {
@@ -149,21 +156,55 @@ export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
         pooling: pooling.kind,
         size,
         weights,
+        drafting,
       };
       return await withPrompts(measured, { ...options, signal });
     },
   };
 }
 
-/** Whether steps may carry drafts: of a backend that is not chosen yet too. */
-function speculates({ backend, speculate }: LoadOptions): boolean {
+/** Whether steps may carry drafts: of a backend that is not chosen yet too. Throws where options contradict each other. */
+function speculates({ backend, speculate = "auto", draft }: LoadOptions): boolean {
+  if (draft !== undefined && speculate !== "auto" && speculate !== "draft") {
+    throw new Error(`A model that drafts (--draft) is for --speculate auto or draft (got "${speculate}")`);
+  }
+  if (draft === undefined && speculate === "draft") {
+    throw new Error(
+      "--speculate draft needs a smaller model of the same vocabulary: name its file with --draft",
+    );
+  }
+  if (backend === "webgpu" && speculate !== "auto" && speculate !== "off") {
+    const advice = "leave it out, or compute with --backend cpu";
+    throw new Error(`--speculate ${speculate} is not supported on a GPU: ${advice}`);
+  }
   return speculate !== "off" && backend !== "webgpu";
 }
 
+/** The memory of a model, and of one that drafts for it. */
+function together(
+  memory: LoadedEngine["memory"],
+  drafting: MeasuredDraft | undefined,
+): LoadedEngine["memory"] {
+  if (!drafting) return memory;
+  const { weights, activations, states, kv } = drafting.memory;
+  return {
+    weights: memory.weights + weights,
+    activations: memory.activations + activations,
+    states: memory.states + states,
+    kv: memory.kv + kv,
+  };
+}
+
 /** What the model has to keep to; undefined where that is unknown. */
-function boundsOf({ backend, freeBytes }: LoadOptions, weights: number): MemoryBounds | undefined {
+function boundsOf(
+  { backend, freeBytes }: LoadOptions,
+  weights: number,
+  drafting: MeasuredDraft | undefined,
+): MemoryBounds | undefined {
   if (backend === "webgpu") return undefined;
-  const free = freeBytes ?? freeMemory();
+  const all = freeBytes ?? freeMemory();
+  const drafts = Object.values(drafting?.memory ?? {}).reduce((sum, bytes) => sum + bytes, 0);
+  const free = all === undefined ? undefined : all - drafts;
   const within = backend === "wasm" && MOST_BYTES < (free ?? Infinity);
   if (within) return { free: MOST_BYTES, weights, room: "WebAssembly's 32-bit memory has room for" };
   return free === undefined ? undefined : { free, weights };
@@ -187,10 +228,11 @@ interface Measured {
   readonly pooling: PoolingKind;
   readonly size: EngineSize;
   readonly weights: number;
+  readonly drafting: MeasuredDraft | undefined;
 }
 
 async function loadMeasured(
-  { file, plan, pooling, size: { contextLength, limits, memory }, weights }: Measured,
+  { file, plan, pooling, size: { contextLength, limits, memory }, weights, drafting }: Measured,
   options: LoadOptions,
   opened: OpenedStore | undefined,
 ): Promise<LoadedEngine> {
@@ -220,8 +262,10 @@ async function loadMeasured(
     backend.close();
     throw error;
   });
-  // A backend that takes several steps at once draws their tokens itself.
-  const drafters = "decode" in backend || isEncoder(plan) ? [] : chooseDrafters(options.speculate ?? "auto");
+  const speculation = await openSpeculation(plan, backend, drafting, options).catch((error) => {
+    backend.close();
+    throw error;
+  });
   return {
     engine: new LlmEngine({
       backend,
@@ -233,14 +277,30 @@ async function loadMeasured(
       grammars,
       limits,
       keeping,
-      speculation: drafters.length > 0 ? new Speculation(drafters) : undefined,
+      speculation,
     }),
     backend,
     choice,
     loadMs: performance.now() - start,
-    memory: { ...memory, weights },
+    memory: together({ ...memory, weights }, drafting),
     kvTokens: isEncoder(plan) ? 0 : tokensOf(limits, contextLength),
   };
+}
+
+/** What drafts; undefined where nothing does. */
+async function openSpeculation(
+  plan: Plan,
+  backend: AnyBackend,
+  drafting: MeasuredDraft | undefined,
+  { speculate = "auto", signal, warn }: LoadOptions,
+): Promise<Speculation | undefined> {
+  if (speculate === "off" || isEncoder(plan)) return undefined;
+  // A backend that takes several steps at once draws their tokens itself.
+  if ("decode" in backend) {
+    if (drafting) warn?.("Nothing is drafted on a GPU: --draft has no effect");
+    return undefined;
+  }
+  return new Speculation(chooseDrafters(speculate, await drafting?.load(signal)));
 }
 
 /** Opens the folder. Throws where the backend's cache cannot be copied, and where the folder cannot be had. */

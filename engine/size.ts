@@ -37,7 +37,7 @@ export interface EngineSize {
   readonly memory: { readonly activations: number; readonly states: number; readonly kv: number };
 }
 
-const DEFAULT_CONTEXT = 4096;
+export const DEFAULT_CONTEXT = 4096;
 const DEFAULT_PARALLEL = 4;
 const DEFAULT_QUEUE = 256;
 /** Rows of a step: enough that prefill is bound by arithmetic, few enough that a decode waits under a second. */

@@ -74,6 +74,8 @@ export interface LoadOptions {
   readonly kvBytes?: number;
   /** Where drafts of an answer's next tokens come from. They make answers faster and never others. Default `auto`. */
   readonly speculate?: Speculate;
+  /** The file of a smaller model of the same vocabulary that drafts. */
+  readonly draft?: string;
   /** How a text's rows become one vector. Default what the file says. */
   readonly pooling?: PoolingKind;
   /** Requests that may wait beside those that run. Default 256. */
@@ -102,6 +104,7 @@ const LOAD_OPTIONS: OptionTable<LoadOptions> = {
   kvType: "text",
   kvBytes: "number",
   speculate: "text",
+  draft: "text",
   pooling: "text",
   queue: "number",
   id: "text",
@@ -293,7 +296,7 @@ export interface TokenizeOptions {
  */
 export async function loadModel(file?: string | URL | Blob, options: LoadOptions = {}): Promise<Model> {
   checkOptions(options, LOAD_OPTIONS);
-  const { ctx, parallel, onProgress, onWarning, reload, signal, ...others } = options;
+  const { ctx, parallel, draft, onProgress, onWarning, reload, signal, ...others } = options;
   oneOf("backend", options.backend, BACKENDS);
   oneOf("arithmetic", options.arithmetic, ARITHMETICS);
   oneOf("kvType", options.kvType, KV_TYPES);
@@ -305,6 +308,7 @@ export async function loadModel(file?: string | URL | Blob, options: LoadOptions
     ...(file instanceof Blob
       ? inMemory(file)
       : { model: modelPath(file, file === undefined ? "name a GGUF file" : "") }),
+    draft: draft === undefined ? undefined : modelPath(draft),
     contextLength: positive("ctx", ctx),
     parallel: positive("parallel", parallel),
     // What is asked for is to be had; a default shrinks to what is free.

@@ -16,7 +16,8 @@ export type Speculate = "auto" | "off" | "lookup" | "mtp" | "draft";
 /** All of them. */
 export const SPECULATE: readonly Speculate[] = ["auto", "off", "lookup", "mtp", "draft"];
 
-/** The drafters that are meant, those to be asked first before others. */
-export function chooseDrafters(speculate: Speculate): Drafter[] {
-  return speculate === "auto" || speculate === "lookup" ? [new LookupDrafter()] : [];
+/** The drafters that are meant, those to be asked first before others; `model`: a smaller model, where there is one. */
+export function chooseDrafters(speculate: Speculate, model?: Drafter): Drafter[] {
+  const lookup = speculate === "auto" || speculate === "lookup" ? [new LookupDrafter()] : [];
+  return [...lookup, ...model ? [model] : []];
 }

@@ -12,6 +12,9 @@ const MOST_TOKENS = 32;
 const FIRST_PAUSE = 8;
 const LONGEST_PAUSE = 256;
 
+/** Where a draft's first token is as likely as this, drafters that take time are not asked for another. */
+const TRUSTED = 0.6;
+
 /** What is known of a sequence's drafts from one drafter. */
 interface Record {
   readonly byGrade: Acceptance;
@@ -38,9 +41,10 @@ export class Speculation {
   readonly #drafting: StepCosts[];
   readonly #common: { byGrade: Acceptance; byPlace: Acceptance }[];
   readonly #records = new WeakMap<Sequence, Record[]>();
-  readonly #proposals = new Map<Sequence, Proposal>();
+  /** The last of them counts. */
+  readonly #proposals = new Map<Sequence, Proposal[]>();
 
-  /** Those before come first: a drafter is asked for sequences that none before it has a draft for. */
+  /** Those before come first: a drafter is asked for sequences that none before it has a trusted draft for. */
   constructor(private readonly drafters: readonly Drafter[], private readonly costs = new StepCosts()) {
     this.#drafting = drafters.map(() => new StepCosts());
     this.#common = drafters.map(() => ({
@@ -83,7 +87,10 @@ export class Speculation {
       const start = performance.now();
       const drafts = await this.drafters[i].draft(asked);
       const rows = Math.max(...asked.map(({ most }) => most));
-      this.#drafting[i].observe(asked.length, rows, performance.now() - start);
+      // One that had to catch up first says nothing of what drafts take.
+      if (drafts.every(({ tokens }) => tokens.length > 0)) {
+        this.#drafting[i].observe(asked.length, rows, performance.now() - start);
+      }
       const without = this.#propose(i, asked, drafts);
       left = left.filter((want) =>
         without.includes(want) || !asked.some(({ sequence }) => sequence === want.sequence)
@@ -92,13 +99,15 @@ export class Speculation {
     return this.#withDrafts(step, scheduler);
   }
 
-  /** Keeps the drafts; gives those who have none. */
+  /** Keeps the drafts; gives those who have none, or none to be trusted. */
   #propose(drafter: number, wanted: readonly DraftWanted[], drafts: readonly Draft[]): DraftWanted[] {
     return wanted.filter(({ sequence }, i) => {
-      if (drafts[i].tokens.length === 0) return true;
+      const draft = drafts[i];
+      if (draft.tokens.length === 0) return true;
       const record = this.#recordOf(sequence, drafter);
-      this.#proposals.set(sequence, { record, draft: drafts[i], at: sequence.length });
-      return false;
+      const earlier = this.#proposals.get(sequence) ?? [];
+      this.#proposals.set(sequence, [...earlier, { record, draft, at: sequence.length }]);
+      return record.byGrade.of(draft.grades[0]) < TRUSTED;
     });
   }
 
@@ -134,7 +143,7 @@ export class Speculation {
 
   /** Carries as much of the drafts as is likely to pay. */
   #withDrafts(step: readonly Scheduled[], scheduler: Scheduler): readonly Scheduled[] {
-    const proposals = step.map(({ sequence }) => this.#proposals.get(sequence));
+    const proposals = step.map(({ sequence }) => this.#proposals.get(sequence)?.at(-1));
     if (this.#proposals.size === 0) return step;
     const rows = rowsOf(step);
     const costs = this.costs.estimates(step.length, rows, rows + scheduler.draftRows(step));
@@ -158,10 +167,12 @@ export class Speculation {
     input: StepInput,
     output: StepOutput,
   ): void | Promise<void> {
-    for (const [sequence, { record, draft, at }] of this.#proposals) {
-      const came = sequence.tokens.subarray(at, sequence.length);
-      record.byGrade.observe(draft, came);
-      record.byPlace.observe({ tokens: draft.tokens.subarray(0, GRADES), grades: PLACES }, came);
+    for (const [sequence, proposals] of this.#proposals) {
+      for (const { record, draft, at } of proposals) {
+        const came = sequence.tokens.subarray(at, sequence.length);
+        record.byGrade.observe(draft, came);
+        record.byPlace.observe({ tokens: draft.tokens.subarray(0, GRADES), grades: PLACES }, came);
+      }
     }
     this.#proposals.clear();
     if (step.every(decodes)) this.costs.observe(step.length, rowsOf(step), ms);

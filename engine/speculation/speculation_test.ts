@@ -1,8 +1,18 @@
 import { assert, assertEquals } from "@std/assert";
 import { Random } from "../random.ts";
-import { collect, EOS, FAKE_VOCABULARY, startEngine } from "../testing.ts";
+import {
+  collect,
+  EOS,
+  FAKE_VOCABULARY,
+  FakeBackend,
+  generate,
+  GREEDY,
+  promptOf,
+  startEngine,
+} from "../testing.ts";
 import type { EngineLimits } from "../scheduler.ts";
 import type { GenerateRequest, SamplingParams, TokenEvent } from "../types.ts";
+import { DraftModel } from "./draft_model.ts";
 import { LookupDrafter } from "./lookup.ts";
 import { Speculation } from "./speculation.ts";
 import { FreeRows, KnownAnswers } from "./testing.ts";
@@ -106,3 +116,47 @@ Deno.test("answers with drafts are those without: whatever is drafted, asked for
     }
   }
 });
+
+/** The same model once more, as a drafter. */
+function drafting(stateful: boolean, places = 3) {
+  const size = { kvBlocks: 8 * places, maxRows: 64, maxLogitRows: places };
+  const backend = new FakeBackend({ ...size, stateSlots: stateful ? 2 * places : undefined });
+  const model = new DraftModel({
+    backend,
+    vocabSize: FAKE_VOCABULARY,
+    contextLength: 256,
+    places,
+    maxRows: size.maxRows,
+    hasStates: stateful,
+    tables: (blocks) => ({ blockTable: blocks, windowTables: [] }),
+  });
+  return { backend, model };
+}
+
+for (const stateful of [false, true]) {
+  const kind = stateful ? "with recurrent states" : "with a KV cache";
+  Deno.test(`a model ${kind} drafts what it would say, and is told of nothing but the text`, async () => {
+    const { backend, model } = drafting(stateful);
+    const speculation = new Speculation([model], new FreeRows());
+    const { engine } = startEngine({}, 256, undefined, undefined, undefined, speculation);
+    const random = new Random(4);
+    const requests = Array.from({ length: 8 }, (_, i): GenerateRequest => ({
+      prompt: promptOf(1 + Math.floor(150 * random.next()), i),
+      maxTokens: 60,
+      ignoreEos: true,
+      // Of those that are sampled few drafts are right, of the others all.
+      sampling: i < 5 ? GREEDY : { temperature: 1, seed: i },
+    }));
+    const given = await Promise.all(requests.map((request) => generate(engine, request)));
+    for (const [i, request] of requests.entries()) {
+      const { engine } = startEngine();
+      assertEquals(given[i].tokens, (await generate(engine, request)).tokens);
+      await engine.close();
+    }
+    const { accepted } = given[0].finish.usage.drafts!;
+    assert(accepted > 20, `${accepted} of 60 tokens were drafted`);
+    assertEquals(given.slice(0, 5).map(({ finish }) => finish.usage.drafts?.rejected ?? 0), [0, 0, 0, 0, 0]);
+    await engine.close();
+    assert(backend.closed);
+  });
+}

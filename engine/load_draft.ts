@@ -1,0 +1,108 @@
+import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
+import { packedBytes, prepareBackend } from "./backend/choose.ts";
+import type { GgufFile } from "./gguf/types.ts";
+import { openGguf } from "./gguf/reader.ts";
+import { blocksFor } from "./kv_blocks.ts";
+import type { LoadOptions } from "./load.ts";
+import { isEncoder, kvBlockBytes, stateBytes, wholeTables, withContext, withKvType } from "./plan/plan.ts";
+import { planScratch } from "./plan/scratch.ts";
+import { MAX_ROWS } from "./size.ts";
+import { DraftModel } from "./speculation/draft_model.ts";
+import { createTokenizer } from "./tokenizer/tokenizer.ts";
+import type { Tokenizer } from "./tokenizer/types.ts";
+
+/** Sequences that a drafting model follows at once. */
+const MOST_PLACES = 16;
+/** Tokens that one of two vocabularies may have beyond the other: files are filled up to round numbers. */
+const MOST_BEYOND = 1024;
+
+/** A drafting model whose header was read and checked. */
+export interface MeasuredDraft {
+  /** In bytes. */
+  readonly memory: {
+    readonly weights: number;
+    readonly activations: number;
+    readonly states: number;
+    readonly kv: number;
+  };
+  load(signal?: AbortSignal): Promise<DraftModel>;
+}
+
+/** How the model is run that the drafts are for. */
+type DraftedOptions = Pick<LoadOptions, "threads" | "isa" | "backend" | "kvType" | "parallel">;
+
+/**
+ * Reads the header of a model that is to draft for another, of which `drafted` is the file. Throws where their vocabularies are not
+ * the same, and where it gives no tokens.
+ */
+export async function measureDraft(
+  path: string,
+  drafted: GgufFile,
+  options: DraftedOptions & { readonly contextLength: number },
+): Promise<MeasuredDraft> {
+  const file = await openGguf(path);
+  const built = buildPlan(file, await readRopeFactors(file));
+  if (isEncoder(built)) throw new Error(`Cannot draft with ${path}: the model generates no text (--draft)`);
+  const contextLength = Math.min(built.contextLength, options.contextLength);
+  const plan = withContext(withKvType(built, options.kvType ?? "f16"), contextLength);
+  const vocabSize = commonVocabulary(path, createTokenizer(file.metadata), createTokenizer(drafted.metadata));
+  const places = Math.min(MOST_PLACES, options.parallel ?? MOST_PLACES);
+  const hasStates = plan.states.length > 0;
+  const size = {
+    kvBlocks: places * blocksFor(contextLength) * plan.kv.windows.length,
+    stateSlots: hasStates ? 2 * places : undefined,
+    maxRows: MAX_ROWS,
+    maxLogitRows: places,
+  };
+  const weights = await packedBytes(plan, options);
+  return {
+    memory: {
+      weights: weights.reduce((sum, bytes) => sum + bytes, 0),
+      activations: planScratch(plan, size.maxRows, size.maxLogitRows).arenaBytes,
+      states: (size.stateSlots ?? 0) * stateBytes(plan),
+      kv: size.kvBlocks * kvBlockBytes(plan),
+    },
+    load: async (signal) => {
+      const progress = () => signal?.throwIfAborted();
+      const { backend } = await prepareBackend(file, plan, size, { ...options, progress });
+      const tables = (blocks: Int32Array) => wholeTables(plan, blocks);
+      return new DraftModel({
+        backend,
+        vocabSize,
+        contextLength,
+        places,
+        maxRows: MAX_ROWS,
+        hasStates,
+        tables,
+      });
+    },
+  };
+}
+
+/** How many tokens both vocabularies have. Throws where one of these is another. */
+function commonVocabulary(path: string, drafting: Tokenizer, drafted: Tokenizer): number {
+  const common = Math.min(drafting.vocabSize, drafted.vocabSize);
+  const refuse = (reason: string) => {
+    const advice = "name a smaller model of the same family and version";
+    return new Error(`Cannot draft with ${path}: ${reason}; ${advice} (--draft)`);
+  };
+  if (Math.max(drafting.vocabSize, drafted.vocabSize) - common > MOST_BEYOND) {
+    throw refuse(`its vocabulary has ${drafting.vocabSize} tokens, the model's has ${drafted.vocabSize}`);
+  }
+  for (let token = 0; token < common; token++) {
+    if (isSame(token, drafting, drafted)) continue;
+    const [its, ours] = [drafting, drafted].map((tokenizer) => spelled(token, tokenizer));
+    throw refuse(`token ${token} is ${its} in its vocabulary, and ${ours} in the model's`);
+  }
+  return common;
+}
+
+function isSame(token: number, one: Tokenizer, other: Tokenizer): boolean {
+  const [its, ours] = [one.bytes(token), other.bytes(token)];
+  return one.isControl(token) === other.isControl(token) && its.length === ours.length &&
+    its.every((byte, i) => byte === ours[i]);
+}
+
+function spelled(token: number, tokenizer: Tokenizer): string {
+  return JSON.stringify(tokenizer.decode([token], { continuation: true, special: true }));
+}
