@@ -19,6 +19,8 @@ export interface CheckpointOptions {
   readonly seed: number;
   /** Files of weights. */
   readonly shards?: number;
+  /** Of qwen3_5: a layer that drafts tokens. */
+  readonly drafts?: boolean;
 }
 
 export interface StoredTensor {
@@ -105,17 +107,21 @@ type AddVector = (
 const small = (random: Random) => (random.below(33) - 16) / 64;
 const nearOne = (random: Random) => 1 + small(random);
 
-function addTensors({ model, layout }: CheckpointOptions, matrix: AddMatrix, vector: AddVector): void {
+function addTensors(
+  { model, layout, drafts }: CheckpointOptions,
+  matrix: AddMatrix,
+  vector: AddVector,
+): void {
   const { hidden, feedForward, heads, kvHeads, headDim, kHeads, vHeads, linearDim, taps } = TINY;
   // Qwen3.5 stores norm weights as the distance from 1.
   const norm = (name: string, length: number) =>
     model === "qwen3_5" ? vector(name, [length], small, 1) : vector(name, [length], nearOne);
   matrix("model.embed_tokens", TINY.vocabulary, hidden);
   if (model !== "qwen3") matrix("lm_head", TINY.vocabulary, hidden);
-  for (let i = 0; i < TINY.layers; i++) {
-    const layer = `model.layers.${i}`;
+  for (let i = 0; i < TINY.layers + (drafts ? 1 : 0); i++) {
+    const layer = i < TINY.layers ? `model.layers.${i}` : "mtp.layers.0";
     norm(`${layer}.input_layernorm.weight`, hidden);
-    if (model === "qwen3_5" && (i + 1) % TINY.interval !== 0) {
+    if (model === "qwen3_5" && i < TINY.layers && (i + 1) % TINY.interval !== 0) {
       const linear = `${layer}.linear_attn`;
       const channels = (2 * kHeads + vHeads) * linearDim;
       matrix(`${linear}.in_proj_qkv`, channels, hidden);
@@ -149,12 +155,17 @@ function addTensors({ model, layout }: CheckpointOptions, matrix: AddMatrix, vec
   if (model !== "qwen3_5") return;
   const vision = layout === "hf" ? "model.visual" : "vision_tower";
   vector(`${vision}.patch_embed.weight`, [4, 4], small);
-  if (layout === "hf") vector("mtp.norm.weight", [hidden], small);
+  if (layout !== "hf" && !drafts) return;
+  norm("mtp.norm.weight", hidden);
+  if (!drafts) return;
+  matrix("mtp.fc", hidden, 2 * hidden);
+  for (const name of ["pre_fc_norm_embedding", "pre_fc_norm_hidden"]) norm(`mtp.${name}.weight`, hidden);
 }
 
 /** Hugging Face puts Qwen3.5's text part beside its vision part, MLX does so with other names. */
 function rename({ model, layout }: CheckpointOptions, name: string): string {
-  if (model !== "qwen3_5" || /^(model\.visual|vision_tower|mtp)\./.test(name)) return name;
+  if (model !== "qwen3_5" || /^(model\.visual|vision_tower)\./.test(name)) return name;
+  if (layout === "hf" && name.startsWith("mtp.")) return name;
   if (layout === "mlx") return `language_model.${name}`;
   return name.replace(/^model\./, "model.language_model.");
 }

@@ -66,23 +66,70 @@ function convert(config: Fields, list: TensorList, prefix: string, experts?: Hyb
   for (let i = 0; i < decoder.layers; i++) {
     const block = `blk.${i}.`;
     const layer = `${prefix}layers.${i}.`;
-    const { hidden } = decoder;
-    list.vector(`${block}attn_norm.weight`, `${layer}input_layernorm.weight`, hidden, { map: norm });
-    if ((i + 1) % linear.interval === 0) addFull(list, decoder, block, `${layer}self_attn.`, norm);
-    else addLinear(list, hidden, linear, block, `${layer}linear_attn.`);
-    const after = `${layer}post_attention_layernorm.weight`;
-    list.vector(`${block}post_attention_norm.weight`, after, hidden, { map: norm });
-    if (experts) addMixture(list, decoder, experts, block, `${layer}mlp.`);
-    else addFeedForward(list, decoder, block, layer);
+    const full = (i + 1) % linear.interval === 0;
+    addLayer(list, { decoder, linear, experts, norm }, block, layer, full);
   }
+  const drafts = DRAFTS.find((module) => list.finder.has(`${module}fc.weight`));
+  if (drafts !== undefined) addDraftLayer(list, { decoder, linear, experts, norm }, drafts);
   const architecture = experts ? "qwen35moe" : "qwen35";
   const entries = [
-    ...decoderEntries(architecture, decoder),
+    ...decoderEntries(architecture, { ...decoder, layers: decoder.layers + (drafts === undefined ? 0 : 1) }),
+    ...drafts === undefined ? [] : [entry(`${architecture}.nextn_predict_layers`, "UINT32", 1)],
     ...linearEntries(architecture, linear, decoder.rope),
     ...experts ? mixtureEntries(architecture, experts) : [],
   ];
   return { decoder, entries, outputNorm: norm };
 }
+
+/** What layers are made of. */
+interface HybridParts {
+  readonly decoder: DecoderConfig;
+  readonly linear: LinearConfig;
+  readonly experts?: HybridExperts;
+  /** What is done to the weights of norms. */
+  readonly norm?: (weight: number) => number;
+}
+
+/** A layer of full attention or of the linear kind, and its second half. */
+function addLayer(
+  list: TensorList,
+  { decoder, linear, experts, norm }: HybridParts,
+  block: string,
+  layer: string,
+  full: boolean,
+): void {
+  const { hidden } = decoder;
+  list.vector(`${block}attn_norm.weight`, `${layer}input_layernorm.weight`, hidden, { map: norm });
+  if (full) addFull(list, decoder, block, `${layer}self_attn.`, norm);
+  else addLinear(list, hidden, linear, block, `${layer}linear_attn.`);
+  const after = `${layer}post_attention_layernorm.weight`;
+  list.vector(`${block}post_attention_norm.weight`, after, hidden, { map: norm });
+  if (experts) addMixture(list, decoder, experts, block, `${layer}mlp.`);
+  else addFeedForward(list, decoder, block, layer);
+}
+
+/** What stands before the names of the layer that drafts tokens, in Hugging Face's checkpoints and in MLX's. */
+const DRAFTS = ["mtp.", "language_model.mtp."];
+
+/** The first layer that drafts tokens. Its projection reads the token's row, then the row before it, and so does GGUF's. */
+function addDraftLayer(list: TensorList, parts: HybridParts, from: string): void {
+  const { decoder: { layers, hidden, vocabulary }, norm } = parts;
+  const block = `blk.${layers}.`;
+  addLayer(list, parts, block, `${from}layers.0.`, true);
+  list.matrix(`${block}nextn.eh_proj`, `${from}fc`, hidden, 2 * hidden);
+  for (const [name, module] of DRAFT_NORMS) {
+    list.vector(`${block}nextn.${name}.weight`, `${from}${module}.weight`, hidden, { map: norm });
+  }
+  if (list.finder.has(`${from}embed_tokens.weight`)) {
+    list.matrix(`${block}nextn.embed_tokens`, `${from}embed_tokens`, vocabulary, hidden);
+  }
+}
+
+const DRAFT_NORMS = [
+  ["enorm", "pre_fc_norm_embedding"],
+  ["hnorm", "pre_fc_norm_hidden"],
+  ["shared_head_norm", "norm"],
+] as const;
 
 function addMixture(
   list: TensorList,
