@@ -5,7 +5,7 @@ import { freeMemory } from "./free_memory.ts";
 import { GgufError } from "./gguf/errors.ts";
 import { openGguf } from "./gguf/reader.ts";
 import type { GgufFile, MetadataValue, TensorType } from "./gguf/types.ts";
-import { DEFAULT_KV_TYPE, type LoadOptions, tokenWeightBytes, weightBytes } from "./load.ts";
+import { DEFAULT_KV_TYPE, type LoadOptions, tokenWeightBytes, wantsDraftLayer, weightBytes } from "./load.ts";
 import { engineSize } from "./size.ts";
 import { countDispatches } from "./backend/webgpu/dispatch_count.ts";
 import { lower } from "./backend/webgpu/lowering.ts";
@@ -103,7 +103,9 @@ async function describePlan(
 ): Promise<ModelReport["plan"]> {
   try {
     const kvType = options.kvType ?? DEFAULT_KV_TYPE;
-    const plan = withKvType(buildPlan(file, await readRopeFactors(file)), kvType);
+    const factors = await readRopeFactors(file);
+    const planOf = (drafts: boolean) => withKvType(buildPlan(file, factors, undefined, { drafts }), kvType);
+    const plan = planOf(wantsDraftLayer(file, {}));
     const { contextLength, limits, memory: { kv, states, activations } } = engineSize(plan, options);
     const memory = { weights: await weightBytes(plan, {}), kv, states, scratch: activations };
     return {
@@ -116,7 +118,7 @@ async function describePlan(
       free: freeMemory(),
       leftOut: leftOutParts(file, plan),
       text: printPlan(plan),
-      gpu: gpuDispatches(plan),
+      gpu: gpuDispatches(planOf(false)), // it does not draft
     };
   } catch (error) {
     if (!(error instanceof GgufError)) throw error;

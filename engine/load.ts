@@ -1,4 +1,4 @@
-import { buildPlan, poolingOf, readRopeFactors } from "./architectures/registry.ts";
+import { buildPlan, hasDraftLayer, poolingOf, readRopeFactors } from "./architectures/registry.ts";
 import { type Arithmetic, type BackendName, KV_BLOCK_TOKENS, type KvType } from "./backend/backend.ts";
 import { type AnyBackend, defaultBackend, packedBytes, prepareBackend } from "./backend/choose.ts";
 import { MOST_BYTES } from "./backend/wasm/module.ts";
@@ -8,6 +8,7 @@ import { fingerprintModel } from "./fingerprint.ts";
 import { freeMemory } from "./free_memory.ts";
 import type { OpenSource } from "./gguf/byte_source.ts";
 import type { PoolingKind } from "./gguf/pooling.ts";
+import { GgufError, quote } from "./gguf/errors.ts";
 import { openGguf } from "./gguf/reader.ts";
 import { shardPaths } from "./gguf/shards.ts";
 import type { GgufFile } from "./gguf/types.ts";
@@ -17,6 +18,7 @@ import { modelName } from "./models/folder.ts";
 import { ReloadingEngine } from "./reloading.ts";
 import { activeBytes, planCost } from "./plan/cost.ts";
 import { encodePlan } from "./plan/encode.ts";
+import { canDraft } from "./plan/ops/registry.ts";
 import {
   isEncoder,
   kvGroupBytes,
@@ -131,7 +133,8 @@ export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
   const file = await openGguf(options.model, options.open);
   const version = versionOf(options);
   const pooling = poolingOf(file, options.pooling);
-  const decoder = buildPlan(file, await readRopeFactors(file), pooling);
+  const layer = { drafts: wantsDraftLayer(file, options) };
+  const decoder = buildPlan(file, await readRopeFactors(file), pooling, layer);
   const plan = withKvType(decoder, options.kvType ?? DEFAULT_KV_TYPE);
   const wanted = options.contextLength ?? 0;
   if (wanted > plan.contextLength) {
@@ -193,6 +196,21 @@ function together(
     states: memory.states + states,
     kv: memory.kv + kv,
   };
+}
+
+/** Whether the model is loaded with its layer that drafts. Throws GgufError where that is asked for and the file has none. */
+export function wantsDraftLayer(
+  file: GgufFile,
+  { backend = "cpu", speculate = "auto", draft }: Pick<LoadOptions, "backend" | "speculate" | "draft">,
+): boolean {
+  if (draft !== undefined || backend === "webgpu") return false;
+  if (speculate === "auto") return backend !== "auto" && hasDraftLayer(file);
+  if (speculate !== "mtp") return false;
+  if (hasDraftLayer(file)) return true;
+  const key = quote(`${file.metadata.getString("general.architecture")}.nextn_predict_layers`);
+  const detail =
+    "the file has no layer that drafts tokens, which --speculate mtp asks for: use --speculate auto";
+  throw new GgufError("GGUF_HPARAM", detail, { field: `key ${key}` });
 }
 
 /** What the model has to keep to; undefined where that is unknown. */
@@ -300,7 +318,9 @@ async function openSpeculation(
     if (drafting) warn?.("Nothing is drafted on a GPU: --draft has no effect");
     return undefined;
   }
-  return new Speculation(chooseDrafters(speculate, await drafting?.load(signal)));
+  return new Speculation(
+    chooseDrafters(speculate, canDraft(plan) ? backend : undefined, await drafting?.load(signal)),
+  );
 }
 
 /** Opens the folder. Throws where the backend's cache cannot be copied, and where the folder cannot be had. */

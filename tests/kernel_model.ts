@@ -118,6 +118,21 @@ export class KernelModel implements Disposable {
     return runs.map(({ wanted = [] }) => rows.slice(at, at += wanted.length));
   }
 
+  /** A draft: a token each of sequences, which goes on from a row of the step before; the candidates of each. */
+  async draft(
+    runs: readonly (Pick<Run, "blockTable" | "wanted"> & { token: number; cached: number; from: number })[],
+  ): Promise<Candidates[]> {
+    const { rows } = await this.backend.step({
+      tokens: Int32Array.from(runs, ({ token }) => token),
+      sequences: runs.map(({ cached, blockTable }, start) => (
+        { start, length: 1, cached, ...wholeTables(this.plan, blockTable) }
+      )),
+      logits: runs.map(({ wanted = [{}] }, row) => request(row, wanted[0])),
+      drafts: Int32Array.from(runs, ({ from }) => from),
+    });
+    return rows;
+  }
+
   #state({ cached = 0, slot = 0, source = slot, saves = [] }: Run): StepState | undefined {
     return this.plan.states.length > 0
       ? { read: cached === 0 ? undefined : source, write: slot, saves }

@@ -1,5 +1,6 @@
 import type { ArchitectureKeys } from "../gguf/architecture_keys.ts";
 import type { Allowed, Hparams } from "../gguf/hparams.ts";
+import type { GgufFile } from "../gguf/types.ts";
 import type { ModelPooling, PoolingKind } from "../gguf/pooling.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { LogitOptions } from "../plan/ops/candidates.ts";
@@ -26,6 +27,8 @@ export interface Architecture {
   readonly ending?: (keys: ArchitectureKeys, h: Hparams) => Ending;
   /** Writes the layers of a file whose hyper-parameters are checked; returns the last one's rows, which are not normed yet. */
   readonly build: (b: PlanBuilder, h: Hparams, rope: Rope) => Value;
+  /** Whether a layer behind the others drafts tokens, and the file has it; `build` writes it where the builder `drafts`. */
+  readonly hasDraftLayer?: (file: GgufFile, h: Hparams) => boolean;
   /** How whole texts are pooled where the file does not say; by default their last row. */
   readonly pooling?: PoolingKind;
   /** Makes a row for each whole text of the rows that `build` returns; by default as decoders do. */

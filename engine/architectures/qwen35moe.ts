@@ -5,7 +5,7 @@ import { glu } from "../plan/ops/glu.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import type { Architecture, TensorName } from "./architecture.ts";
 import { mixture } from "./mixture.ts";
-import { buildHybrid } from "./qwen35.ts";
+import { buildHybrid, hasDraftLayer } from "./qwen35.ts";
 
 /**
  * Qwen3.5's hybrid with experts: beside those that a row chooses, one that all rows go through, behind the sigmoid of a gate
@@ -13,6 +13,7 @@ import { buildHybrid } from "./qwen35.ts";
  */
 export const QWEN35MOE: Architecture = {
   allows: { experts: true },
+  hasDraftLayer,
   build: (b, h, rope) => {
     const experts = readExpertHparams(b.file, h);
     const shared = readSharedWidth(b.file, h);

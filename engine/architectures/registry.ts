@@ -64,6 +64,17 @@ const OUTPUT_NORM = "output_norm";
 /** What the kernels can hold: heads in whole vectors. */
 const HEAD_DIM_STEP = 16;
 
+export interface PlanOptions {
+  /** With the layer that drafts tokens; only of files that `hasDraftLayer`. */
+  readonly drafts?: boolean;
+}
+
+/** Whether the file has a layer that drafts tokens, all of it. Throws as buildPlan. */
+export function hasDraftLayer(file: GgufFile): boolean {
+  const architecture = architectureOf(file);
+  return architecture.hasDraftLayer?.(file, readHparams(file, architecture.allows)) ?? false;
+}
+
 /**
  * Compiles a file's model into its plan. `factors` are what `readRopeFactors` read; `pooling` is by default what the file says.
  * Throws GgufError for another architecture, a missing or unexpected tensor, or a shape that compy cannot compute.
@@ -72,13 +83,14 @@ export function buildPlan(
   file: GgufFile,
   factors?: RopeFactors,
   pooling: ModelPooling = poolingOf(file),
+  { drafts = false }: PlanOptions = {},
 ): Plan {
   const architecture = architectureOf(file);
   const hparams = readHparams(file, architecture.allows);
   checkHeads(hparams);
   const keys = ArchitectureKeys.of(file.metadata);
   const { norm = OUTPUT_NORM, encoder = false, logits } = architecture.ending?.(keys, hparams) ?? {};
-  const builder = new PlanBuilder(file);
+  const builder = new PlanBuilder(file, drafts);
   builder.leaveOut(isRopeFactors);
   builder.leaveOut(isLeftOut);
   const x = architecture.build(builder, hparams, new Rope(hparams, factors));

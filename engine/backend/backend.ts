@@ -183,6 +183,11 @@ export interface StepInput {
    * sequence must begin in the step that pools it.
    */
   readonly pools?: readonly number[];
+  /**
+   * Only of plans that can draft: makes the step a draft, each of whose rows goes on from that row of the step before, no two from the
+   * same. It reads and writes no recurrent state and pools nothing, and leaves its own rows where theirs were.
+   */
+  readonly drafts?: Int32Array; // [rows]
 }
 
 /** The candidates of one LogitsRequest. */

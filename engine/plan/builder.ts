@@ -57,8 +57,11 @@ export class PlanBuilder {
   readonly #kvLayers: Omit<KvLayer, "group">[] = [];
   readonly #rope: RopeAngles[] = [];
   readonly #states: StateLayer[] = [];
+  /** Write the ops behind all others. */
+  readonly #ends: (() => void)[] = [];
 
-  constructor(readonly file: GgufFile) {}
+  /** `drafts`: with the layer that drafts tokens, of files that have one. */
+  constructor(readonly file: GgufFile, readonly drafts = false) {}
 
   push(op: PlanOp): void {
     this.#ops.push(op);
@@ -167,8 +170,14 @@ export class PlanBuilder {
     this.#leftOut.push(matches);
   }
 
+  /** Has ops written behind all others. */
+  atEnd(write: () => void): void {
+    this.#ends.push(write);
+  }
+
   /** The plan; refuses a file with tensors that no op reads and that were not left out. */
   finish(head: Pick<Plan, "architecture" | "vocabSize" | "contextLength">): Plan {
+    for (const write of this.#ends) write();
     this.#refuseUnread(head.architecture);
     const plan: Plan = {
       ...head,

@@ -1,5 +1,5 @@
 import { FORMATS } from "../gguf/formats.ts";
-import { buffersOf, choiceOf, isPooling, kindOf, type PlanOp, productsOf } from "./ops/registry.ts";
+import { buffersOf, choiceOf, isPooling, kindOf, mainOps, type PlanOp, productsOf } from "./ops/registry.ts";
 import { type Choice, kvBytesPerLayer, type Plan, type PlanTensor, stateBytes } from "./plan.ts";
 
 /** Operations of matrices, a multiply-add being two, by the arithmetic that the weights' format is computed in. */
@@ -41,7 +41,7 @@ export interface MachineLimits {
   readonly f32Gflops: number;
 }
 
-/** Counts bytes and multiply-adds op by op; those for pooled sequences, one a text, are left out. `packedBytes` says what a matrix takes in memory. */
+/** Counts bytes and multiply-adds op by op; those for pooled sequences, one a text, and those of drafts are left out. `packedBytes` says what a matrix takes in memory. */
 export function planCost(plan: Plan, packedBytes: (tensor: PlanTensor) => number): PlanCost {
   const bytes = { step: 0, logits: 0 };
   const experts: (Choice & { bytes: number })[] = [];
@@ -59,7 +59,7 @@ export function planCost(plan: Plan, packedBytes: (tensor: PlanTensor) => number
     logitsWeightBytes: bytes.logits,
     row: operations.step,
     logitsRow: operations.logits,
-    kvBytesPerToken: plan.ops.reduce((sum, op) => sum + contextBytes(plan, op), 0),
+    kvBytesPerToken: mainOps(plan).reduce((sum, op) => sum + contextBytes(plan, op), 0),
     stateBytes: stateBytes(plan),
   };
 }
@@ -119,7 +119,7 @@ interface MatrixRead {
 
 /** All but the embedding's look-up. */
 function matricesRead(plan: Plan): MatrixRead[] {
-  return plan.ops.flatMap((op) =>
+  return mainOps(plan).flatMap((op) =>
     productsOf(op).map((id) => ({ tensor: plan.tensors[id], rows: rowsOf(plan, op), choice: choiceOf(op) }))
   );
 }

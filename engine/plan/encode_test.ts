@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { buildPlan } from "../architectures/registry.ts";
+import { buildPlan, hasDraftLayer } from "../architectures/registry.ts";
 import { encodePlan } from "./encode.ts";
 import { type Forms, withKvType } from "./plan.ts";
 import { planScratch } from "./scratch.ts";
@@ -95,7 +95,9 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
   });
 
   Deno.test(`encode: every op of ${name} comes with its operands, and nothing follows the last`, () => {
-    const plan = buildPlan(MODELS[name]);
+    const drafts = hasDraftLayer(MODELS[name]);
+    assertEquals(drafts, name === "qwen35");
+    const plan = buildPlan(MODELS[name], undefined, undefined, { drafts });
     const r = new Reader(encodePlan(plan, SIZES));
     r.u32s(5 + 4 + 1 + 3 * plan.kv.layers.length + 2 + 5 * plan.states.length + 2);
     for (let tables = r.u32(); tables > 0; tables--) for (let n = r.u32(); n >= 0; n--) r.f64();
@@ -134,7 +136,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
           assertEquals(r.u32s(2), [operand(op.out.float), operand(op.out.quant)]);
           break;
         case "rope_append":
-          assertEquals([code, ...r.u32s(4)], [5, op.q, operand(op.k), operand(op.v), operand(op.table)]);
+          assertEquals([code, ...r.u32s(4)], [5, ...[op.q, op.k, op.v, op.table].map(operand)]);
           assertEquals(r.u32s(2), [operand(op.qNorm), operand(op.kNorm)]);
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
           assertEquals([...r.u32s(2), r.f32(), r.u32()], [op.rotated, Number(op.interleaved), op.eps, 0]);
@@ -189,6 +191,18 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
         case "gated_conv":
           assertEquals([code, ...r.u32s(2)], [28, op.x, op.weight]);
           assertEquals(r.u32s(5), [op.conv.layer, op.conv.taps, ...forms(op.out)]);
+          break;
+        case "shift":
+          assertEquals([code, ...r.u32s(3)], [29, op.x, op.state, op.out]);
+          break;
+        case "join":
+          assertEquals([code, ...r.u32s(3)], [30, op.first, op.second, op.out]);
+          break;
+        case "recall":
+          assertEquals([code, ...r.u32s(2)], [31, op.x, op.out]);
+          break;
+        case "keep":
+          assertEquals([code, ...r.u32s(2)], [32, op.x, op.to]);
           break;
         case "delta_rule":
           assertEquals([code, ...r.u32s(4)], [10, op.qkv, op.gate, op.alpha, op.beta]);

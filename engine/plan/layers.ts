@@ -3,6 +3,7 @@ import {
   cachesOf,
   choiceOf,
   kindOf,
+  mainOps,
   type PlanOp,
   renumberTensors,
   statesOf,
@@ -26,7 +27,7 @@ function layerOf(plan: Plan, op: PlanOp, before: number | undefined): number | u
 
 /** Layers that are alike. */
 export interface LayerKind {
-  /** What mixes their tokens, and their experts; "feed-forward" where nothing mixes tokens. */
+  /** What mixes their tokens, their experts, and whether they draft; "feed-forward" where nothing mixes tokens. */
   readonly kind: string;
   readonly count: number;
 }
@@ -35,6 +36,7 @@ export interface LayerKind {
 export function layerKinds(plan: Plan): LayerKind[] {
   const parts: Set<string>[] = [];
   const layers = layersOf(plan);
+  const drafting = new Set(layers.slice(mainOps(plan).length));
   for (const [i, op] of plan.ops.entries()) {
     const layer = layers[i];
     if (layer === undefined) continue;
@@ -45,7 +47,9 @@ export function layerKinds(plan: Plan): LayerKind[] {
     if (choice) found.add(`${choice.used} of ${choice.count} experts`);
   }
   const counts = new Map<string, number>();
-  for (const found of parts.filter((found) => found)) {
+  for (const [layer, found] of parts.entries()) {
+    if (!found) continue;
+    if (drafting.has(layer)) found.add("drafts");
     const kind = found.size > 0 ? [...found].join(", ") : "feed-forward";
     counts.set(kind, (counts.get(kind) ?? 0) + 1);
   }

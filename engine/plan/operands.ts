@@ -201,6 +201,13 @@ export const convState: Operand<{ readonly layer: number; readonly taps: number 
   states: ({ layer }) => [layer],
 };
 
+/** A layer, among those with a recurrent state, that carries a row. */
+export const rowState: Operand<number> = {
+  words: 1,
+  encode: (w, layer) => w.u32(layer),
+  states: (layer) => [layer],
+};
+
 /** An operand of a fixed number of words that may be absent. */
 export function optional<T>(operand: Operand<T>): Operand<T | undefined> {
   const { words, renumber } = operand;

@@ -40,7 +40,8 @@ const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2
 };
 
 /** Others, in the tests' own shapes. */
-const SYNTHETIC: Readonly<Record<string, Pick<SynthOptions, "architecture" | "types">>> = {
+const SYNTHETIC: Readonly<Record<string, Pick<SynthOptions, "architecture" | "types" | "drafts">>> = {
+  "qwen35-drafts-q8_0": { architecture: "qwen35", types: ["Q8_0"], drafts: 1 },
   "qwen35moe-q8_0": { architecture: "qwen35moe", types: ["Q8_0"] },
   "gpt-oss-mxfp4": { architecture: "gpt-oss", types: ["MXFP4"] },
   "gemma3-q8_0": { architecture: "gemma3", types: ["Q8_0"] },
@@ -57,7 +58,8 @@ const FILES: readonly (readonly [name: string, () => GgufFile])[] = [
 for (const [name, file] of FILES) {
   Deno.test(`plan of ${name}`, async () => {
     const path = fromFileUrl(new URL(`snapshots/${name}.txt`, import.meta.url));
-    const text = printPlan(buildPlan(file()));
+    const drafts = name.includes("-drafts-");
+    const text = printPlan(buildPlan(file(), undefined, undefined, { drafts }));
     if (Deno.env.get("UPDATE_SNAPSHOTS")) await Deno.writeTextFile(path, text);
     assertEquals(text, await Deno.readTextFile(path));
   });

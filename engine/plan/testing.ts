@@ -166,7 +166,7 @@ export function smallHybrid({ architecture, type }: SmallHybrid): GgufFile {
   });
   file.builder.array(`${architecture}.rope.dimension_sections`, "INT32", [3, 3, 2, 0]);
   file.matrix("token_embd", EMBEDDING, VOCAB);
-  for (let layer = 0; layer < 4; layer++) {
+  for (let layer = 0; layer < 5; layer++) {
     const prefix = `blk.${layer}.`;
     file.vector(`${prefix}attn_norm.weight`, EMBEDDING);
     if (layer < 3) {
@@ -189,6 +189,7 @@ export function smallHybrid({ architecture, type }: SmallHybrid): GgufFile {
     file.matrix(`${prefix}ffn_down`, FEED_FORWARD, EMBEDDING);
   }
   file.matrix("blk.4.nextn.eh_proj", 2 * EMBEDDING, EMBEDDING);
+  for (const norm of ["enorm", "hnorm"]) file.vector(`blk.4.nextn.${norm}.weight`, EMBEDDING);
   file.vector("output_norm.weight", EMBEDDING);
   return file.parse();
 }

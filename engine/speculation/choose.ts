@@ -1,5 +1,7 @@
+import type { Backend } from "../backend/backend.ts";
 import type { Drafter } from "./drafter.ts";
 import { LookupDrafter } from "./lookup.ts";
+import { MtpDrafter } from "./mtp.ts";
 
 /**
  * Where drafts of an answer's next tokens come from: wherever they pay, nowhere, the text's own repetitions, layers of the model
@@ -16,8 +18,11 @@ export type Speculate = "auto" | "off" | "lookup" | "mtp" | "draft";
 /** All of them. */
 export const SPECULATE: readonly Speculate[] = ["auto", "off", "lookup", "mtp", "draft"];
 
-/** The drafters that are meant, those to be asked first before others; `model`: a smaller model, where there is one. */
-export function chooseDrafters(speculate: Speculate, model?: Drafter): Drafter[] {
+/**
+ * The drafters that are meant, those to be asked first before others. `layer`: what computes the model's own layer that drafts, where it
+ * has one; `model`: a smaller model, where there is one.
+ */
+export function chooseDrafters(speculate: Speculate, layer?: Backend, model?: Drafter): Drafter[] {
   const lookup = speculate === "auto" || speculate === "lookup" ? [new LookupDrafter()] : [];
-  return [...lookup, ...model ? [model] : []];
+  return [...lookup, ...layer ? [new MtpDrafter(layer)] : [], ...model ? [model] : []];
 }

@@ -6,7 +6,7 @@ use crate::masks::Masks;
 use crate::ops::pool::Way;
 use crate::program::Program;
 use crate::words::{NONE, Words};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The rows of one sequence.
 pub struct Sequence {
@@ -103,6 +103,8 @@ pub struct Step {
     pub sequences: Vec<Sequence>,
     pub logits: Vec<LogitsRequest>,
     pub pools: Vec<PoolRequest>,
+    /// Of a draft, the row of the step before that each row goes on from; of other steps none.
+    pub drafts: Vec<usize>,
     pub output_words: usize,
 }
 
@@ -111,7 +113,9 @@ impl Step {
     /// Words that are no step of this program.
     pub fn decode(bytes: &[u8], p: &Program, masks: &Masks) -> Result<Self> {
         let mut w = Words::new(bytes);
-        let (rows, sequences, logits, pools) = (w.size()?, w.size()?, w.size()?, w.size()?);
+        let (rows, sequences, logits, pools) = (w.size()?, w.size()?, w.size()?, w.u32()?);
+        // A draft pools nothing.
+        let (draft, pools) = if pools == NONE { (true, 0) } else { (false, pools as usize) };
         if rows == 0 || rows > p.max_rows || logits > p.max_logit_rows {
             bail!("A step of {rows} rows and {logits} logits; at most {} and {}", p.max_rows, p.max_logit_rows);
         }
@@ -122,9 +126,13 @@ impl Step {
             sequences: Vec::with_capacity(sequences.min(rows)),
             logits: Vec::with_capacity(logits),
             pools: Vec::new(),
+            drafts: Vec::new(),
             output_words: 0,
         };
         ids(&step.tokens, p.vocab, "token")?;
+        if draft {
+            step.drafts = decode_drafts(&mut w, p, rows)?;
+        }
         for _ in 0..sequences {
             step.decode_sequence(&mut w, p)?;
         }
@@ -186,7 +194,8 @@ impl Step {
             self.sequence_of.push(index);
             self.position_of.push(cached + i);
         }
-        let state = match decode_state(p, [read, write], &saves, length, cached) {
+        let carries = self.drafts.is_empty() && !p.recurrent.layers.is_empty();
+        let state = match decode_state(p, carries, [read, write], &saves, length, cached) {
             Ok(state) => state,
             Err(e) => bail!("Sequence {index}: {e}"),
         };
@@ -239,17 +248,31 @@ fn decode_tables(w: &mut Words, p: &Program, cached: usize, length: usize) -> Re
     Ok(tables)
 }
 
+/// The row of the step before that each row of a draft goes on from: no two from the same.
+fn decode_drafts(w: &mut Words, p: &Program, rows: usize) -> Result<Vec<usize>> {
+    if p.draft.is_none() {
+        bail!("A draft of a model that drafts nothing");
+    }
+    let drafts: Vec<usize> = w.u32s(rows)?.into_iter().map(|row| row as usize).collect();
+    let mut seen = HashSet::new();
+    match drafts.iter().find(|row| **row >= p.max_rows || !seen.insert(**row)) {
+        Some(row) => bail!("A draft goes on from row {row}, which is out of range 0..{} or taken twice", p.max_rows),
+        None => Ok(drafts),
+    }
+}
+
 /// `saves` are pairs of rows and slot.
 fn decode_state(
     p: &Program,
+    carries: bool,
     [read, write]: [u32; 2],
     saves: &[u32],
     length: usize,
     cached: usize,
 ) -> Result<Option<StateUse>> {
-    if p.recurrent.layers.is_empty() {
+    if !carries {
         if read != NONE || write != NONE || !saves.is_empty() {
-            bail!("slots of recurrent state for a model without");
+            bail!("slots of recurrent state for a model or a draft without");
         }
         return Ok(None);
     }

@@ -11,6 +11,8 @@ import type { SynthFile } from "./file.ts";
 
 /** Three layers of four are Gated DeltaNet, and attention has output gates. */
 export interface DeltaShape extends DecoderShape {
+  /** Layers behind the others that draft tokens; by default none. */
+  readonly drafts?: number;
   readonly delta: { readonly keyHeads: number; readonly valueHeads: number; readonly headDim: number };
 }
 
@@ -38,26 +40,37 @@ export function writeHybrid(
   more: Readonly<Record<string, number>>,
   feedForward: (block: string) => void,
 ): void {
-  writeCounts(file, shape, {
+  const { layers, drafts = 0 } = shape;
+  writeCounts(file, { ...shape, layers: layers + drafts }, {
     "ssm.conv_kernel": 4,
     "ssm.inner_size": shape.delta.valueHeads * shape.delta.headDim,
     "ssm.state_size": shape.delta.headDim,
     "ssm.time_step_rank": shape.delta.valueHeads,
     "ssm.group_count": shape.delta.keyHeads,
     full_attention_interval: 4,
+    ...drafts > 0 && { nextn_predict_layers: drafts },
     ...more,
   });
   file.keys("rope.dimension_sections", "INT32", sections((shape.rotated ?? shape.headDim) / 2));
   writeReals(file, shape);
   writeEnds(file, shape);
-  for (let layer = 0; layer < shape.layers; layer++) {
+  for (let layer = 0; layer < layers + drafts; layer++) {
     const block = `blk.${layer}`;
     file.vector(`${block}.attn_norm.weight`, shape.embedding);
-    if ((layer + 1) % 4 === 0) writeAttention(file, block, shape, 2 * shape.heads);
+    if (layer >= layers || (layer + 1) % 4 === 0) writeAttention(file, block, shape, 2 * shape.heads);
     else writeDeltaNet(file, block, shape);
     file.vector(`${block}.post_attention_norm.weight`, shape.embedding);
     feedForward(block);
+    if (layer >= layers) writeNextToken(file, block, shape.embedding);
   }
+}
+
+/** What a layer that drafts has beside another's tensors. */
+function writeNextToken(file: SynthFile, block: string, embedding: number): void {
+  file.matrix(`${block}.nextn.eh_proj`, 2 * embedding, embedding);
+  for (const norm of ["enorm", "hnorm"]) file.vector(`${block}.nextn.${norm}.weight`, embedding);
+  // Spreads the logits, as the output's norm does.
+  file.vector(`${block}.nextn.shared_head_norm.weight`, embedding, 6);
 }
 
 /** Thirds of the rotated pairs; the last of the four takes none. */

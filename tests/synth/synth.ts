@@ -23,6 +23,8 @@ export interface SynthOptions {
   /** Tokens; not fewer than 258. */
   readonly vocabulary?: number;
   readonly chat?: Chat;
+  /** Layers behind the others that draft tokens, of families that have such. */
+  readonly drafts?: number;
   /** What the file says of whole texts. */
   readonly texts?: SynthTexts;
   /** Writes what the matrices stand for in F32: the same model for arithmetic that rounds no activations. */
@@ -49,6 +51,7 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
     ...family.tiny,
     layers: options.layers ?? family.tiny.layers,
     vocabulary: options.vocabulary ?? family.tiny.vocabulary,
+    drafts: options.drafts,
   };
   const builder = new GgufBuilder();
   const sink = {

@@ -8,13 +8,15 @@ import {
   type StepOutput,
 } from "../backend.ts";
 
-/** "No such slot" among the words. */
+/** "No such slot" among the words, and a draft in place of a number of pooled rows. */
 const NONE = 0xffffffff;
 
 /** A step as the words that rust-kernels/src/step.rs reads. Masks follow while it runs, numbered from 1 in the requests' order. */
 export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuffer> {
-  const { pools = [] } = input;
-  w.u32(input.tokens.length, input.sequences.length, input.logits.length, pools.length).i32s(input.tokens);
+  const { pools = [], drafts } = input;
+  const counts = [input.tokens.length, input.sequences.length, input.logits.length];
+  w.u32(...counts, drafts ? NONE : pools.length).i32s(input.tokens);
+  if (drafts) w.i32s(drafts);
   for (const s of input.sequences) {
     const { read = NONE, write = NONE, saves = [] } = s.state ?? {};
     w.u32(s.start, s.length, s.cached, read, write, saves.length);

@@ -33,14 +33,14 @@ export interface LogitOptions {
   readonly softcap?: number;
 }
 
-/** The best tokens to follow each row of x; the embedding is the matrix where the file has none for the output. */
+/** The best tokens to follow each row of x, by the matrix `name`; by default the embedding where the file has none for the output. */
 export function candidates(
   b: PlanBuilder,
   x: Value,
   vocab: number,
   { scale = 1, softcap = 0 }: LogitOptions = {},
+  name: string = b.file.tensors.has("output.weight") ? "output" : "token_embd",
 ): void {
-  const name = b.file.tensors.has("output.weight") ? "output" : "token_embd";
   const [logits] = linear(b, x, [{ name, rows: vocab }]);
   const weight = b.matrix(`${name}.weight`, x.columns, vocab);
   const rounded = x.forms.quant !== undefined;

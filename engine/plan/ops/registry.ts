@@ -24,18 +24,22 @@ import { GATE } from "./gate.ts";
 import { GATED_CONV } from "./gated_conv.ts";
 import { GLU } from "./glu.ts";
 import { GROUPED_NORM } from "./grouped_norm.ts";
+import { JOIN } from "./join.ts";
+import { KEEP } from "./keep.ts";
 import { LAYER_NORM } from "./layer_norm.ts";
 import { MAMBA2 } from "./mamba2.ts";
 import { MATMUL } from "./matmul.ts";
 import { POOL } from "./pool.ts";
 import { POST_NORM } from "./post_norm.ts";
 import { QUANTIZE } from "./quantize.ts";
+import { RECALL } from "./recall.ts";
 import { RETURN_POOLED } from "./return_pooled.ts";
 import { RMS_NORM } from "./rms_norm.ts";
 import { ROPE_APPEND } from "./rope_append.ts";
 import { ROPE_TABLE } from "./rope_table.ts";
 import { ROTATE } from "./rotate.ts";
 import { ROUTE } from "./route.ts";
+import { SHIFT } from "./shift.ts";
 import { SHORT_CONV } from "./short_conv.ts";
 import { TEXT_ATTENTION } from "./text_attention.ts";
 
@@ -67,6 +71,10 @@ export const KINDS = [
   MAMBA2,
   GROUPED_NORM,
   GATED_CONV,
+  SHIFT,
+  JOIN,
+  RECALL,
+  KEEP,
 ] as const;
 
 /** One op of a plan. */
@@ -87,6 +95,17 @@ export function buffersOf(op: PlanOp): BufferUse[] {
 /** Whether an op works for sequences that are pooled, a row each, and for nothing else. */
 export function isPooling({ buffers }: Pick<Plan, "buffers">, op: PlanOp): boolean {
   return buffersOf(op).some(({ buffer }) => buffers[buffer].rows === "pools");
+}
+
+/** The ops of steps that are no drafts. */
+export function mainOps({ ops }: Pick<Plan, "ops">): readonly PlanOp[] {
+  const draft = ops.findIndex(({ op }) => op === "recall");
+  return draft < 0 ? ops : ops.slice(0, draft);
+}
+
+/** Whether the plan has a layer that drafts tokens. */
+export function canDraft({ ops }: Pick<Plan, "ops">): boolean {
+  return ops.some(({ op }) => op === "recall");
 }
 
 /** Every tensor that an op reads. */

@@ -5,13 +5,13 @@ import type { HeadShape } from "../plan.ts";
 
 /**
  * Norms (where given) and rotates q and k heads (where there is a table), appends k and v to the cache. Without k and v, which
- * come together, a layer reads what an earlier one has kept.
+ * come together, a layer reads what an earlier one has kept; without q it keeps what later rows attend to.
  */
 export const ROPE_APPEND = opKind({
   op: "rope_append",
   code: 5,
   operands: {
-    q: floats("update"),
+    q: optional(floats("update")),
     k: optional(floats("update")),
     v: optional(floats("read")),
     table: optional(floats("read")),
@@ -56,18 +56,18 @@ export interface RopeOptions {
 
 /**
  * Turns queries and keys by their positions, in place, and keeps keys and values. Queries alone are those of a layer that
- * reads another's cache. Values that are the same `Value` as the keys are those before they are normed and turned.
+ * reads another's cache; keys and values alone are kept for later rows. Values that are the same `Value` as the keys are those before they are normed and turned.
  */
 export function ropeAppend(
   b: PlanBuilder,
-  [q, k, v]: readonly Value[],
+  [q, k, v]: readonly (Value | undefined)[],
   heads: HeadShape,
   rope: RopeOptions,
 ): void {
   const norm = (name?: string) => name ? b.vector(`${name}.weight`, heads.headDim) : undefined;
   b.push({
     op: "rope_append",
-    q: b.asFloat(q),
+    q: q && b.asFloat(q),
     k: k && b.asFloat(k),
     v: v && b.asFloat(v),
     table: rope.table && b.asFloat(rope.table),

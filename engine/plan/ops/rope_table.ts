@@ -11,9 +11,14 @@ export const ROPE_TABLE = opKind({
   text: (op, t) => `${t.buffer(op.out)} = rope_table(${op.table === 0 ? "" : op.table})`,
 });
 
+/** The angles of each token's position, by the plan's table of that number. */
+export function ropeTableOf(b: PlanBuilder, table: number, pairs: number): Value {
+  const out = b.floats("angles", "step", 2 * pairs);
+  b.push({ op: "rope_table", out: b.asFloat(out), table });
+  return out;
+}
+
 /** The angles of each token's position. */
 export function ropeTable(b: PlanBuilder, angles: RopeAngles): Value {
-  const out = b.floats("angles", "step", 2 * angles.frequencies.length);
-  b.push({ op: "rope_table", out: b.asFloat(out), table: b.ropeTable(angles) });
-  return out;
+  return ropeTableOf(b, b.ropeTable(angles), angles.frequencies.length);
 }

@@ -138,7 +138,8 @@ impl Executor {
         let run = Shared(run);
         let (began, last) = (Instant::now(), AtomicU64::new(0));
         let done = pool.run(&|worker| {
-            for (i, op) in self.program.ops.iter().enumerate() {
+            for i in self.program.ops_of(step) {
+                let op = &self.program.ops[i];
                 if op.is_idle(run.get()) {
                     continue;
                 }

@@ -13,6 +13,8 @@ pub mod gate;
 pub mod gated_conv;
 pub mod glu;
 pub mod grouped_norm;
+pub mod join;
+pub mod keep;
 pub mod layer_norm;
 pub mod mamba2;
 pub mod matmul;
@@ -20,12 +22,14 @@ pub mod pool;
 pub mod post_norm;
 mod product;
 pub mod quantize;
+pub mod recall;
 pub mod return_pooled;
 pub mod rms_norm;
 pub mod rope_append;
 pub mod rope_table;
 pub mod rotate;
 pub mod route;
+pub mod shift;
 pub mod short_conv;
 pub mod text_attention;
 
@@ -55,6 +59,11 @@ pub trait Op: Send + Sync {
     /// Tokens of a text, at most, where a text must be whole in its step; none for ops to which it may come in pieces.
     fn longest_text(&self) -> Option<usize> {
         None
+    }
+
+    /// Whether a draft begins with the op.
+    fn begins_draft(&self) -> bool {
+        false
     }
 
     /// Whether the step has nothing for the op, which is then not run.
@@ -116,4 +125,8 @@ ops! {
     26 => mamba2::Mamba2,
     27 => grouped_norm::GroupedNorm,
     28 => gated_conv::GatedConv,
+    29 => shift::Shift,
+    30 => join::Join,
+    31 => recall::Recall,
+    32 => keep::Keep,
 }

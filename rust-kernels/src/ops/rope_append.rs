@@ -1,5 +1,5 @@
 //! Per-head norms and rotary positions of queries and keys; keys and values go into the KV cache. A layer that reads what
-//! another keeps has queries alone.
+//! another keeps has queries alone; one whose rows nothing attends with has keys and values alone.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -10,7 +10,8 @@ use crate::program::{Heads, Operands, Program, Rows};
 use crate::simd::{Kernel, Simd};
 
 pub struct RopeAppend {
-    q: usize,
+    /// None where keys and values are kept for later rows only.
+    q: Option<usize>,
     /// Keys and values; none where a layer reads what another keeps.
     kept: Option<[usize; 2]>,
     /// Angles of each row; none where heads have no positions.
@@ -39,17 +40,20 @@ impl Temperature {
 
 impl Decode for RopeAppend {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let q = o.step_float(None)?;
+        let q = o.optional()?;
         let kept = match [o.optional()?, o.optional()?] {
             [Some(k), Some(v)] => Some([k, v]),
-            [None, None] => None,
+            [None, None] if q.is_some() => None,
             _ => bail!("keys and values must come together"),
         };
         let (table, q_norm, k_norm) = (o.optional()?, o.optional()?, o.optional()?);
         let heads = o.heads()?;
         let (rotated, interleaved, eps, v_norm) = (o.size()?, o.flag()?, o.f32()?, o.flag()?);
         let (dim, kv) = (heads.head_dim, heads.kv_heads * heads.head_dim);
-        o.is_float(q, Some(heads.query_columns()))?;
+        if let Some(q) = q {
+            o.is_float(q, Some(heads.query_columns()))?;
+            o.rows_are(q, Rows::Step)?;
+        }
         match table {
             Some(table) => {
                 o.is_float(table, Some(rotated))?;
@@ -100,7 +104,8 @@ impl Op for RopeAppend {
             // head) is one item.
             unsafe {
                 for i in head * group..(head + 1) * group {
-                    let x = run.float(self.q, row).add(i * h.query_stride());
+                    let Some(q) = self.q else { break };
+                    let x = run.float(q, row).add(i * h.query_stride());
                     run.isa.run(NormAndRotate { x, weight: q_norm, table, shape });
                     if let Some(factor) = factor {
                         std::slice::from_raw_parts_mut(x, dim).iter_mut().for_each(|x| *x *= factor);

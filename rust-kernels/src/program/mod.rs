@@ -16,8 +16,10 @@ use crate::error::Result;
 use crate::formats::BLOCK;
 use crate::ops::pool::Way;
 use crate::ops::{self, Op};
+use crate::step::Step;
 use crate::weights::Weights;
 use crate::words::Words;
+use std::ops::Range;
 
 pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
 pub const VERSION: u32 = 10;
@@ -41,6 +43,8 @@ pub struct Program {
     pub rope: Vec<RopeAngles>,
     pub buffers: Vec<Buffer>,
     pub ops: Vec<Box<dyn Op>>,
+    /// Ops from this one on run in drafts, and the others in all other steps; none where all do.
+    pub draft: Option<usize>,
     /// How sequences are pooled; none where the plan does not give their rows back.
     pub pooling: Option<Pooling>,
     /// Tokens of a text, at most, where texts must be whole in their steps.
@@ -99,6 +103,7 @@ impl Program {
             recurrent,
             state_bytes,
             rope,
+            draft: None,
             pooling: None,
             longest_text: None,
             buffers: Vec::new(),
@@ -111,7 +116,12 @@ impl Program {
         }
         for i in 0..w.size()? {
             match ops::decode(&mut Operands { words: &mut w, program: &p, weights }) {
-                Ok(op) => p.ops.push(op),
+                Ok(op) => {
+                    if op.begins_draft() {
+                        p.draft = Some(i);
+                    }
+                    p.ops.push(op);
+                }
                 Err(e) => bail!("Op {i} of the plan: {e}"),
             }
         }
@@ -121,6 +131,12 @@ impl Program {
         p.pooling = p.find_pooling()?;
         p.longest_text = p.ops.iter().filter_map(|op| op.longest_text()).min();
         Ok(p)
+    }
+
+    /// The ops that a step runs.
+    pub fn ops_of(&self, step: &Step) -> Range<usize> {
+        let end = self.draft.unwrap_or(self.ops.len());
+        if step.drafts.is_empty() { 0..end } else { end..self.ops.len() }
     }
 
     fn find_pooling(&self) -> Result<Option<Pooling>> {

@@ -84,6 +84,9 @@ impl Operands<'_, '_> {
     }
 
     fn state(&self, layer: usize) -> Result<&StateLayer> {
+        if self.program.draft.is_some() {
+            bail!("a draft carries no recurrent state");
+        }
         let layers = &self.program.recurrent.layers;
         match layers.get(layer) {
             Some(state) => Ok(state),

@@ -111,6 +111,19 @@ pub mod text_buffer {
     pub const POOLED: u32 = 8;
 }
 
+/// Buffers of `Plan::drafting`, likewise.
+pub mod draft_buffer {
+    pub const X: u32 = 0;
+    pub const BEFORE: u32 = 1;
+    pub const JOINED: u32 = 2;
+    pub const LAST: u32 = 3;
+    pub const LAST_QUANT: u32 = 4;
+    pub const LOGITS: u32 = 5;
+    pub const POOLED: u32 = 6;
+    pub const RECALLED: u32 = 7;
+    pub const EMBEDDED: u32 = 8;
+}
+
 /// A model with its weights loaded.
 pub fn model(isa: Isa, threads: usize) -> Model {
     let model = Model::new(isa, threads).expect("threads");
@@ -284,6 +297,35 @@ impl Plan {
                 of(15, &[&[POOLED]]),
             ],
             ..Self::whole(0)
+        }
+    }
+
+    /// Rows beside those before them, and a draft that goes on from rows of the step before it.
+    #[rustfmt::skip]
+    pub fn drafting() -> Self {
+        use draft_buffer::*;
+        let (float, quant) = (0, 1);
+        let of = |code: u32, words: &[&[u32]]| [&[code], &words.concat()[..]].concat();
+        let logits = |x: u32| [
+            of(2, &[&[x, tensor::NORM, EPS, ONE, LAST, LAST_QUANT, NONE]]),
+            of(3, &[&[NONE, LAST_QUANT, NONE, 1], &[tensor::EMBD, NONE, LOGITS, NONE, 0]]),
+            of(8, &[&[LOGITS, NONE, NONE, ONE, 0]]),
+        ];
+        let whole = Self::whole(0);
+        let mut head = whole.head;
+        head[23] = 1; // inputs that the second layer with a state carries
+        let main = [of(0, &[&[tensor::EMBD, ONE, X]]), of(29, &[&[X, 1, BEFORE]]), of(30, &[&[X, BEFORE, JOINED]])];
+        let pooled = [of(11, &[&[JOINED, NONE, 0, 2, POOLED]]), of(15, &[&[POOLED]])];
+        let draft = [of(31, &[&[X, RECALLED]]), of(0, &[&[tensor::EMBD, ONE, EMBEDDED]])];
+        let kept = [of(32, &[&[EMBEDDED, X]])];
+        Self {
+            head,
+            buffers: vec![
+                [float, 0, 64], [float, 0, 64], [float, 0, 128], [float, 1, 64], [quant, 1, 64], [float, 1, VOCAB],
+                [float, 3, 128], [float, 0, 64], [float, 0, 64],
+            ],
+            ops: [&main[..], &logits(X), &pooled, &draft, &logits(RECALLED), &kept].concat(),
+            ..whole
         }
     }
 

@@ -56,7 +56,11 @@ fn changed_messages_are_refused_or_run() {
         let (model, mut random) = (model(k, 1 + seed % 2), Random(seed as u64));
         let (mut plans, mut taken) = (0, 0);
         for i in 0..MUTANTS {
-            let plan = if i % 4 == 3 { Plan::texts() } else { Plan::whole(i as u32 % 2) };
+            let plan = match i % 8 {
+                3 => Plan::texts(),
+                7 => Plan::drafting(),
+                _ => Plan::whole(i as u32 % 2),
+            };
             let (mut plan, mut steps) = (plan.bytes(), steps());
             if i % 3 > 0 {
                 random.mutate(&mut plan);

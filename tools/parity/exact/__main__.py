@@ -2,6 +2,7 @@
 
     python3 exact --steps 16 --top 20 [--kv f16] MODEL.gguf ... < prompts.json > answers.jsonl
     python3 exact --pool last MODEL.gguf < prompts.json > rows.jsonl
+    python3 exact --draft --steps 3 MODEL.gguf < prompts.json > drafts.jsonl
     python3 exact --score MODEL.gguf < prompts.json > log-probabilities.jsonl
 
 Follows the greedy tokens from each prompt of a JSON list of lists, and prints one line a model and prompt:
@@ -27,6 +28,7 @@ def main():
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--pool", choices=["mean", "cls", "last", "rank"])
     parser.add_argument("--score", action="store_true", help="print the log-probability of each token but the first")
+    parser.add_argument("--draft", action="store_true", help="follow the layer that drafts instead of the model")
     args = parser.parse_args()
     prompts = json.load(sys.stdin)
     for path in args.models:
@@ -38,7 +40,10 @@ def main():
             if args.pool:
                 print(json.dumps(model.pooled(prompt, args.pool).tolist()), flush=True)
                 continue
-            steps = model.greedy(prompt, args.steps, args.top, args.kv == "f16")
+            if args.draft:
+                steps = model.drafts(prompt, args.steps, args.top)
+            else:
+                steps = model.greedy(prompt, args.steps, args.top, args.kv == "f16")
             print(json.dumps({"model": Path(path).stem, "prompt": prompt, "steps": steps}), flush=True)
 
 

@@ -28,6 +28,9 @@ interface RopeAppendOp extends LoweredOp {
 export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
   op: "rope_append",
   lower(op, to) {
+    if (op.q === undefined) {
+      throw new Error("Cannot run this model on the GPU: one of its layers drafts tokens; use --backend cpu");
+    }
     if (op.k === undefined || op.v === undefined) {
       throw new Error(
         "Cannot run this model on the GPU: some of its layers read another layer's KV cache; use --backend cpu",

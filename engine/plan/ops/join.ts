@@ -1,0 +1,18 @@
+import type { PlanBuilder, Value } from "../builder.ts";
+import { opKind } from "../op.ts";
+import { floats } from "../operands.ts";
+
+/** out = rows of `first`, and behind each that of `second`. */
+export const JOIN = opKind({
+  op: "join",
+  code: 30,
+  operands: { first: floats("read"), second: floats("read"), out: floats("write") },
+  text: (op, t) => `${t.buffer(op.out)} = join(${t.buffers(op.first, op.second)})`,
+});
+
+/** Rows side by side. */
+export function join(b: PlanBuilder, first: Value, second: Value): Value {
+  const out = b.floats("joined", first.rows, first.columns + second.columns);
+  b.push({ op: "join", first: b.asFloat(first), second: b.asFloat(second), out: b.asFloat(out) });
+  return out;
+}

@@ -1,0 +1,37 @@
+//! Two rows side by side.
+use super::{Decode, Op};
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::program::Operands;
+
+pub struct Join {
+    first: usize,
+    second: usize,
+    out: usize,
+    /// Columns of both.
+    columns: [usize; 2],
+}
+
+impl Decode for Join {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let (first, second) = (o.step_float(None)?, o.step_float(None)?);
+        let columns = [o.buffer(first)?.columns, o.buffer(second)?.columns];
+        // Columns are words: their sum does not overflow.
+        let out = o.step_float(Some(columns[0] + columns[1]))?;
+        Ok(Self { first, second, out, columns })
+    }
+}
+
+impl Op for Join {
+    fn run(&self, run: &Run, work: &Work) {
+        let [first, second] = self.columns;
+        for row in work.items(run.tokens()).flatten() {
+            let out = run.float(self.out, row);
+            // SAFETY: widths were checked at decode.
+            unsafe {
+                out.copy_from_nonoverlapping(run.float(self.first, row), first);
+                out.add(first).copy_from_nonoverlapping(run.float(self.second, row), second);
+            }
+        }
+    }
+}

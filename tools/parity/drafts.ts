@@ -1,0 +1,30 @@
+/**
+ * Writes tests/draft_parity_expected.json (`deno task parity:drafts`): what layers that draft should draft, by exact/. README.md
+ * beside this file says what must be installed.
+ */
+import { join } from "@std/path";
+import { DRAFT_MODELS, DRAFT_PROMPTS, DRAFT_STEPS, DRAFT_TABLE_URL } from "../../tests/draft_cases.ts";
+import { digest, packStep, prompt, TOP } from "../../tests/parity_cases.ts";
+import { synthesize } from "../../tests/synth/synth.ts";
+import { EXACT, run } from "./programs.ts";
+
+const folder = await Deno.makeTempDir({ prefix: "compy-parity-" });
+try {
+  const table: Record<string, { sha256: string; cases: string[][] }> = {};
+  for (const { name, options } of DRAFT_MODELS) {
+    const bytes = synthesize(options);
+    const path = join(folder, `${name}.gguf`);
+    await Deno.writeFile(path, bytes);
+    const args = [EXACT, "--draft", "--steps", `${DRAFT_STEPS}`, "--top", `${TOP}`, path];
+    const lines = await run("python3", args, folder, JSON.stringify(DRAFT_PROMPTS.map(prompt)));
+    const cases = lines.trimEnd().split("\n").map((line) =>
+      (JSON.parse(line).steps as { top: [number, number][] }[]).map(({ top }) =>
+        packStep({ ids: top.map(([id]) => id), logprobs: top.map(([, p]) => p) })
+      )
+    );
+    table[name] = { sha256: await digest(bytes), cases };
+  }
+  await Deno.writeTextFile(DRAFT_TABLE_URL, JSON.stringify(table, undefined, 2) + "\n");
+} finally {
+  await Deno.remove(folder, { recursive: true });
+}
