@@ -71,21 +71,23 @@ export async function dispatchesOf(
   const device = paperDevice();
   const memory = new GpuMemory(device);
   const context = Math.max(...input.sequences.map(({ cached, length }) => cached + length));
+  const kvBlocks = Math.max(...input.sequences.flatMap(({ blockTable }) => [...blockTable])) + 1;
+  const options = {
+    kvBlocks,
+    maxRows: input.tokens.length,
+    maxLogitRows: Math.max(1, input.logits.length),
+    stateSlots: input.sequences.length,
+  };
+  const buffers = await makeStepBuffers(device, memory, plan, program, options);
+  const data = encodeStep(input, plan.vocabSize, buffers.layout);
   const size: StepSize = {
     step: input.tokens.length,
     sequences: input.sequences.length,
     logits: input.logits.length,
+    singles: data.spans.singles.length,
+    tiles: data.spans.tiles.length,
     context,
   };
-  const kvBlocks = Math.max(...input.sequences.flatMap(({ blockTable }) => [...blockTable])) + 1;
-  const options = {
-    kvBlocks,
-    maxRows: size.step,
-    maxLogitRows: Math.max(1, size.logits),
-    stateSlots: size.sequences,
-  };
-  const buffers = await makeStepBuffers(device, memory, plan, program, options);
-  const data = encodeStep(input, plan.vocabSize);
   const written: [GPUBuffer | GPUBufferBinding, Uint32Array<ArrayBuffer>][] = [
     [buffers.rows, data.rows],
     [buffers.tables, data.tables],

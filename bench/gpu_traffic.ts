@@ -35,7 +35,7 @@ export interface TrafficRow {
 }
 
 /** Workgroups along an axis that are walked through; they stand for the others. */
-const SAMPLES = 5;
+const SAMPLES = 3;
 
 export function inputOf(plan: Plan, { sequences, rows, cached }: CountedStep): StepInput {
   const blocks = Math.ceil((cached + rows) / KV_BLOCK_TOKENS);

@@ -64,8 +64,8 @@ function moduleOf(code: string): Module {
 }
 
 /**
- * Counts a dispatch. Of a grid's axis longer than `most` workgroups, the first, the last and some between stand for all: a sum that
- * is exact where they do the same, or grow evenly.
+ * Counts a dispatch. Of a grid's axis longer than `most` workgroups, the first, the last and some between stand for all, and some
+ * lanes for those of a workgroup: a sum that is exact where they do the same, or grow evenly. `Infinity` walks through all.
  */
 export function countDispatch(of: Dispatched, most = 3): Count {
   const module = moduleOf(of.code);
@@ -74,7 +74,7 @@ export function countDispatch(of: Dispatched, most = 3): Count {
   for (const [z, timesZ] of axes[2]) {
     for (const [y, timesY] of axes[1]) {
       for (const [x, timesX] of axes[0]) {
-        countWorkgroup(module, of, [x, y, z], timesX * timesY * timesZ, count);
+        countWorkgroup(module, of, [x, y, z], timesX * timesY * timesZ, count, most);
       }
     }
   }
@@ -95,12 +95,25 @@ function samples(size: number, most: number): [number, number][] {
   return [[0, 1], ...middle, [size - 1, 1]];
 }
 
+/** Strata of lanes from which one is walked, where not all are: each at another place of its stratum. */
+const STRATA = 16;
+
+function laneSamples(lanes: number, most: number): [number, number][] {
+  if (most === Infinity || lanes <= STRATA) return Array.from({ length: lanes }, (_, i) => [i, 1]);
+  const stratum = lanes / STRATA;
+  return Array.from(
+    { length: STRATA },
+    (_, i) => [Math.floor(i * stratum) + i % Math.floor(stratum), stratum],
+  );
+}
+
 function countWorkgroup(
   module: Module,
   of: Dispatched,
   group: readonly [number, number, number],
   times: number,
   count: Count,
+  most: number,
 ): void {
   const entry = module.functions.get(of.entryPoint)!;
   const lanes = numberOf(new Walk(module, of, group, count, 0).value(entry.lanes!))!;
@@ -113,7 +126,9 @@ function countWorkgroup(
   } catch (error) {
     if (!(error instanceof Differs)) throw error;
   }
-  for (let lane = 0; lane < lanes; lane++) new Walk(module, of, group, count, times, lanes).lane(entry, lane);
+  for (const [lane, stands] of laneSamples(lanes, most)) {
+    new Walk(module, of, group, count, times * stands, lanes).lane(entry, lane);
+  }
 }
 
 export function addCount(to: Count, more: Count): void {

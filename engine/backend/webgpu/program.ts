@@ -33,8 +33,8 @@ export interface GpuVector {
 }
 
 export type RowKind = "step" | "logits";
-/** What a dispatch is over: rows, or the sequences that they belong to. */
-export type DispatchKind = RowKind | "sequences";
+/** What a dispatch is over: rows, the sequences that they belong to, or the spans that attention cuts them into. */
+export type DispatchKind = RowKind | "sequences" | "singles" | "tiles";
 
 /** f32 rows; `stride` floats from one to the next. */
 export interface GpuBufferShape {

@@ -69,8 +69,6 @@ Deno.test("operands that the GPU does not compute with are refused by name", () 
     [changed(dense, "rope_append", { vNorm: true }), "its values are normed"],
     [changed(dense, "rope_append", { beta: 0.1, period: 64 }), "its queries have a temperature by position"],
     [changed(dense, "rope_append", { kNorm: undefined }), "only its queries, or only its keys, are normed"],
-    [changed(dense, "attention", { window: 64 }), "its attention has a sliding window"],
-    [changed(dense, "attention", { sinks: 1 }), "its attention has sinks"],
     [changed(dense, "candidates", { scale: 0.5 }), "its logits are scaled or capped"],
     [changed(dense, "candidates", { softcap: 30 }), "its logits are scaled or capped"],
     [changed(hybrid, "short_conv", { bias: 1 }), "its short convolution has a bias, or not all columns"],

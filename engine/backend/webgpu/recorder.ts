@@ -37,7 +37,7 @@ export interface StepProfile {
 /** Dispatches that are timed together: a query set holds at most 4,096 stamps. */
 const MOST_TIMED = 2048;
 
-/** Rows of a step, its sequences, and the tokens of the longest context. */
+/** Rows of a step, its sequences, spans of attention, and the tokens of the longest context. */
 export type StepSize = Readonly<Record<DispatchKind | "context", number>>;
 
 /** Writes dispatches into command encoders. Bind groups are made once, when they are first recorded. */

@@ -1,11 +1,12 @@
 import type { Plan, RopeAngles } from "../../plan/plan.ts";
 import { type CompileOptions, KV_BLOCK_TOKENS } from "../backend.ts";
 import type { GpuMemory } from "./memory.ts";
-import { type ContextParts, contextParts, partialFloats } from "./ops/attention.ts";
+import { type ContextParts, contextParts, partialFloats } from "./ops/attention_shape.ts";
+import { tileRows } from "./ops/attention_tile.ts";
 import { PART_BYTES, partsOf } from "./ops/candidates.ts";
 import { headStateFloats } from "./ops/delta_rule.ts";
 import type { Program, RowKind } from "./program.ts";
-import { CARRY_WORDS, ROW_WORDS } from "./step_data.ts";
+import { CARRY_WORDS, ROW_WORDS, type TableLayout, tableLayout } from "./step_data.ts";
 
 /** The buffers that ops read besides weights. */
 export interface StepBuffers {
@@ -18,6 +19,7 @@ export interface StepBuffers {
   readonly carries: GPUBuffer;
   readonly rows: GPUBuffer;
   readonly tables: GPUBuffer;
+  readonly layout: TableLayout;
   readonly angles: readonly GPUBuffer[]; // [tables]
   /** Row of each row that wants logits. */
   readonly chosen: GPUBuffer;
@@ -54,6 +56,9 @@ export async function makeStepBuffers(
     const buffer = await memory.buffer("row counts", 16, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
     return { buffer };
   };
+  const { windows } = plan.kv;
+  const layout = tableLayout(maxRows, windows.length, smallestTile(plan));
+  const tableEntries = layout.tables + windows.length * (2 * kvBlocks + maxRows);
   const contexts = contextParts(Math.min(plan.contextLength, kvBlocks * KV_BLOCK_TOKENS));
   return {
     activations,
@@ -62,7 +67,8 @@ export async function makeStepBuffers(
     states: await statesOf(memory, plan, stateSlots),
     carries: await memory.storage("states' slots", 4 * CARRY_WORDS * (2 * maxRows + stateSlots)),
     rows: await memory.storage("rows", 4 * ROW_WORDS * maxRows),
-    tables: await memory.storage("block tables", 4 * (2 * kvBlocks + maxRows)),
+    tables: await memory.storage("block tables", 4 * tableEntries),
+    layout,
     angles: await anglesOf(device, memory, plan, kvBlocks * KV_BLOCK_TOKENS),
     chosen: await memory.storage("logit rows", 4 * maxLogitRows),
     parts: await memory.storage("parts of logits", PART_BYTES * partsOf(plan.vocabSize) * maxLogitRows),
@@ -81,6 +87,14 @@ async function statesOf(memory: GpuMemory, { ops }: Plan, slots: number): Promis
     buffers[layer] = await memory.storage(`the buffer of layer ${layer}'s ${slots} recurrent states`, bytes);
   }
   return buffers;
+}
+
+/** Rows of a tile of attention that all layers have room for. */
+function smallestTile({ ops }: Plan): number {
+  return ops.reduce(
+    (rows, op) => op.op === "attention" ? Math.min(rows, tileRows(op.heads)) : rows,
+    Infinity,
+  );
 }
 
 function largestHead({ kv: { layers } }: Plan): number {

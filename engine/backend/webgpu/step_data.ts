@@ -1,11 +1,15 @@
 import type { Candidates, Draw, LogitsRequest, StepInput } from "../backend.ts";
 import { NO_SLOT } from "./ops/delta_rule.ts";
+import { type Spans, spansOf } from "./ops/attention_shape.ts";
 import { ADJUST_WORDS, DRAW_WORDS, drawFlags, DRAWN_WORDS, HEAD_WORDS, WANT_WORDS } from "./ops/wants.ts";
 
 /** A step as the kernels read it. */
 export interface StepData {
-  readonly rows: Uint32Array<ArrayBuffer>; // [rows][4]: token, position, first block-table entry, 0: not ended
+  readonly rows: Uint32Array<ArrayBuffer>; // [rows][4]: token, position, where its block table begins, 0: not ended
+  /** As a `TableLayout` says. */
   readonly tables: Uint32Array<ArrayBuffer>;
+  /** How attention goes through the rows. */
+  readonly spans: Spans;
   /** Empty where the model has no recurrent state. */
   readonly carries: Uint32Array<ArrayBuffer>;
   readonly chosen: Uint32Array<ArrayBuffer>; // [logit rows]
@@ -24,23 +28,41 @@ export const ROW_WORDS = 4;
 /** Words of one entry of `carries`. */
 export const CARRY_WORDS = 4;
 
+/** Where the buffer of tables has what: lists of spans, where tables begin of rows in groups after the first, tables. */
+export interface TableLayout {
+  /** First entries of the lists of single rows and of tiles, and of the block tables. */
+  readonly singles: number;
+  readonly tiles: number;
+  readonly tables: number;
+  /** Rows of a tile of attention. */
+  readonly tileRows: number;
+  /** First of the entries that say where each row's table begins of a group after the first. */
+  basesOf(group: number): number;
+}
+
+/** For steps of up to so many rows. */
+export function tableLayout(maxRows: number, groups: number, tileRows: number): TableLayout {
+  const bases = 3 * maxRows;
+  return {
+    singles: 0,
+    tiles: maxRows,
+    tables: bases + (groups - 1) * maxRows,
+    tileRows,
+    basesOf: (group) => bases + (group - 1) * maxRows,
+  };
+}
+
 /** `vocabSize`: tokens that a mask is of. */
-export function encodeStep(input: StepInput, vocabSize: number): StepData {
+export function encodeStep(input: StepInput, vocabSize: number, layout: TableLayout): StepData {
   const rows = new Uint32Array(ROW_WORDS * input.tokens.length);
-  const tables = new Uint32Array(input.sequences.reduce((sum, s) => sum + s.blockTable.length, 0));
-  let table = 0;
-  for (const { start, length, cached, blockTable } of input.sequences) {
-    for (let i = 0; i < length; i++) {
-      rows.set([input.tokens[start + i], cached + i, table], ROW_WORDS * (start + i));
-    }
-    tables.set(blockTable, table);
-    table += blockTable.length;
-  }
+  const spans = spansOf(input.sequences, layout.tileRows);
+  const tables = encodeTables(input, layout, spans, rows);
   const adjustments = input.logits.map(adjustmentsOf);
   const { wants, masks, answerWords } = encodeWants(input.logits, adjustments, Math.ceil(vocabSize / 32));
   return {
     rows,
     tables,
+    spans,
     carries: encodeCarries(input.sequences),
     chosen: Uint32Array.from(input.logits, ({ row }) => row),
     wants,
@@ -50,6 +72,35 @@ export function encodeStep(input: StepInput, vocabSize: number): StepData {
     draws: input.logits.some(({ draw }) => draw),
     wholeDraws: input.logits.some(({ draw }) => draw?.whole),
   };
+}
+
+/** Writes rows too. A window's table lacks its first blocks: it begins before its place, by as many. */
+function encodeTables(
+  { tokens, sequences }: StepInput,
+  layout: TableLayout,
+  { singles, tiles }: Spans,
+  rows: Uint32Array,
+): Uint32Array<ArrayBuffer> {
+  const entries = sequences.reduce((sum, { blockTable, windowTables = [] }) => {
+    return sum + windowTables.reduce((all, { blocks }) => all + blocks.length, blockTable.length);
+  }, layout.tables);
+  const tables = new Uint32Array(entries);
+  tables.set(singles, layout.singles);
+  tables.set(tiles.flat(), layout.tiles);
+  let at = layout.tables;
+  for (const { start, length, cached, blockTable, windowTables = [] } of sequences) {
+    for (let i = 0; i < length; i++) {
+      rows.set([tokens[start + i], cached + i, at], ROW_WORDS * (start + i));
+    }
+    tables.set(blockTable, at);
+    at += blockTable.length;
+    for (const [i, { first, blocks }] of windowTables.entries()) {
+      tables.fill(at - first, layout.basesOf(i + 1) + start, layout.basesOf(i + 1) + start + length);
+      tables.set(blocks, at);
+      at += blocks.length;
+    }
+  }
+  return tables;
 }
 
 /**

@@ -171,10 +171,10 @@ export class WebGpuBackend implements Backend {
   async decode(input: StepInput, steps: number): Promise<StepOutput[]> {
     this.#check();
     this.#stopped = false;
-    const data = encodeStep(input, this.#compiled!.vocabSize);
+    const data = this.#encode(input);
     let answers: Uint32Array<ArrayBuffer>;
     try {
-      answers = await this.#run(data, sizeOf(input, steps), steps);
+      answers = await this.#run(data, sizeOf(input, data, steps), steps);
     } catch (error) {
       throw await this.#explain(error);
     }
@@ -186,6 +186,18 @@ export class WebGpuBackend implements Backend {
     });
   }
 
+  #encode(input: StepInput): StepData {
+    const { vocabSize, options, buffers } = this.#compiled!;
+    const [rows, logits] = [input.tokens.length, input.logits.length];
+    if (rows > options.maxRows || logits > options.maxLogitRows) {
+      throw new RangeError(
+        `A step must have at most ${options.maxRows} rows, ${options.maxLogitRows} of them with logits ` +
+          `(got ${rows}, ${logits})`,
+      );
+    }
+    return encodeStep(input, vocabSize, buffers.layout);
+  }
+
   requestStop(): void {
     this.#stopped = true;
     this.#onStop();
@@ -195,9 +207,9 @@ export class WebGpuBackend implements Backend {
   async profile(input: StepInput): Promise<StepProfile> {
     if (!this.gpu.timestamps) throw new GpuError(`Cannot profile: ${this.info.isa} has no timestamps`);
     this.#check();
-    const data = encodeStep(input, this.#compiled!.vocabSize);
+    const data = this.#encode(input);
     await this.#upload(data);
-    const [dispatches, size] = [[...this.#compiled!.model, ...this.#choosing(data)], sizeOf(input, 1)];
+    const [dispatches, size] = [[...this.#compiled!.model, ...this.#choosing(data)], sizeOf(input, data, 1)];
     const start = performance.now();
     this.#submit(dispatches, size);
     const recordMs = performance.now() - start;
@@ -271,20 +283,14 @@ export class WebGpuBackend implements Backend {
   }
 
   async #upload(data: StepData): Promise<void> {
-    const { buffers, options } = this.#compiled!;
+    const { buffers } = this.#compiled!;
     const { queue } = this.gpu.device;
     const [rows, logits] = [data.rows.length / ROW_WORDS, data.chosen.length];
-    if (rows > options.maxRows || logits > options.maxLogitRows) {
-      throw new RangeError(
-        `A step must have at most ${options.maxRows} rows, ${options.maxLogitRows} of them with logits ` +
-          `(got ${rows}, ${logits})`,
-      );
-    }
     if (4 * data.tables.length > buffers.tables.size) {
+      const { tables } = buffers.layout;
       throw new RangeError(
-        `A step's block tables must have at most ${
-          buffers.tables.size / 4
-        } entries (got ${data.tables.length})`,
+        `A step's block tables must have at most ${buffers.tables.size / 4 - tables} entries ` +
+          `(got ${data.tables.length - tables})`,
       );
     }
     const { wants, answers } = this.#answering!.buffers;
@@ -336,12 +342,14 @@ export class WebGpuBackend implements Backend {
 }
 
 /** Of the last of so many steps. */
-function sizeOf({ tokens, sequences, logits }: StepInput, steps: number): StepSize {
+function sizeOf({ tokens, sequences, logits }: StepInput, { spans }: StepData, steps: number): StepSize {
   const context = sequences.reduce((most, { cached, length }) => Math.max(most, cached + length), 0);
   return {
     step: tokens.length,
     sequences: sequences.length,
     logits: logits.length,
+    singles: spans.singles.length,
+    tiles: spans.tiles.length,
     context: context + steps - 1,
   };
 }

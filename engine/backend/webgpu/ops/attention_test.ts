@@ -4,7 +4,18 @@ import { KV_BLOCK_TOKENS } from "../../backend.ts";
 import type { Kernel } from "../kernels/types.ts";
 import { dispatch, openTestDevice, read, upload } from "../kernels/testing.ts";
 import { nmse } from "../kernels/testing_products.ts";
-import { attentionKernel, contextParts, mergeKernel, partialFloats, sharesContext } from "./attention.ts";
+import { mergeKernel } from "./attention_merge.ts";
+import {
+  type AttentionShape,
+  contextParts,
+  headsTogether,
+  partialFloats,
+  scoreLanes,
+  sharesContext,
+  spansOf,
+} from "./attention_shape.ts";
+import { singleKernel } from "./attention_single.ts";
+import { tileKernel, tileRows } from "./attention_tile.ts";
 
 const gpu = await openTestDevice();
 const test = (name: string, fn: () => Promise<void>) =>
@@ -13,80 +24,110 @@ const test = (name: string, fn: () => Promise<void>) =>
 const { STORAGE, COPY_SRC, UNIFORM } = GPUBufferUsage;
 const SCALE = 0.25;
 
-interface Heads {
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  readonly gated: boolean;
-}
-
-const uniform = (count: number, seed: string, scale: number) => {
+const halves = (count: number, seed: string, scale: number) => {
   const random = new Random(seedOf(seed));
   return Float16Array.from({ length: count }, () => random.normal() * scale);
 };
 
-/** A cache of `tokens` in blocks that lie in reverse, and queries at some positions. */
-function setting({ heads, kvHeads, headDim, gated }: Heads, tokens: number, positions: readonly number[]) {
+/** One sequence whose last rows are in the step: a cache of blocks that lie in reverse, queries, and sinks. */
+interface Setting {
+  readonly shape: AttentionShape;
+  /** The position of the step's first row, and its rows. */
+  readonly first: number;
+  readonly rows: number;
+}
+
+function setting({ shape: { heads, kvHeads, headDim, gated }, first, rows }: Setting) {
+  const tokens = first + rows;
   const blocks = Math.ceil(tokens / KV_BLOCK_TOKENS);
   const stride = heads * headDim * (gated ? 2 : 1);
   return {
-    q: Float32Array.from(uniform(positions.length * stride, "q", 2)),
+    tokens,
+    q: Float32Array.from(halves(rows * stride, "q", 2)),
     stride,
-    keys: uniform(blocks * KV_BLOCK_TOKENS * kvHeads * headDim, "k", 1),
-    values: uniform(blocks * KV_BLOCK_TOKENS * kvHeads * headDim, "v", 1),
-    tables: Uint32Array.from({ length: blocks }, (_, i) => blocks - 1 - i),
-    rows: Uint32Array.from(positions.flatMap((position) => [0, position, 0, 0])),
+    keys: halves(blocks * KV_BLOCK_TOKENS * kvHeads * headDim, "k", 1),
+    values: halves(blocks * KV_BLOCK_TOKENS * kvHeads * headDim, "v", 1),
+    sinks: Float32Array.from(halves(heads, "sinks", 3)),
+    blocks: Array.from({ length: blocks }, (_, i) => blocks - 1 - i),
   };
 }
 
-/** The outputs, with each row's context done by one workgroup, and shared out. */
-async function both(shape: Heads, tokens: number, positions: readonly number[]) {
+/** The outputs of all ways: rows one by one and by tiles, contexts done by one workgroup and shared out. */
+async function allWays(of: Setting): Promise<Map<string, Float32Array>> {
   const { device } = gpu!;
+  const { shape, first, rows } = of;
+  const { tokens, q, stride, keys, values, sinks, blocks } = setting(of);
   const parts = contextParts(tokens);
-  const { q, stride, keys, values, tables, rows } = setting(shape, tokens, positions);
   const width = shape.heads * shape.headDim;
-  const op = new Uint32Array([stride, 0, width, 0, 0, parts.count, 0, 0]);
-  new Float32Array(op.buffer)[4] = SCALE;
-  const y = upload(device, new Float32Array(positions.length * width), STORAGE | COPY_SRC);
-  const partials = upload(device, new Float32Array(partialFloats(shape.headDim, parts)).fill(NaN), STORAGE);
-  const [uniforms, rowBuffer] = [upload(device, op, UNIFORM), upload(device, rows, STORAGE)];
-  const inputs = [keys, values].map((data) => upload(device, data, STORAGE));
-  const cache = [...inputs, rowBuffer, upload(device, tables, STORAGE)];
-  const query = upload(device, q, STORAGE);
-  const run = async (kernel: Kernel, more: GPUBuffer[]) => {
-    const bindings = [uniforms, ...more].map((buffer, i): [number, GPUBuffer] => [i, buffer]);
-    await dispatch(device, kernel, kernel.workgroups(1, positions.length, tokens), bindings);
+  const tiles = spansOf([{ start: 0, length: Math.max(rows, 8) }], Math.min(rows, tileRows(shape))).tiles
+    .map(([start, length]) => [start, Math.min(length, rows - start)]).filter(([, length]) => length > 0);
+  // Single rows, tiles, bases of the second group, and the table.
+  const [listed, bases] = [rows, 3 * rows];
+  const table = 4 * rows;
+  const tables = new Uint32Array(table + blocks.length);
+  tables.set(Array.from({ length: rows }, (_, i) => i));
+  tables.set(tiles.flat(), listed);
+  tables.fill(table, bases, bases + rows);
+  tables.set(blocks, table);
+  const ofRows = Array.from({ length: rows }, (_, i) => [0, first + i, shape.group === 0 ? table : 0, 0]);
+  const op = (list: number) => {
+    const words = new Uint32Array([stride, 0, width, 0, 0, parts.count, list, bases]);
+    new Float32Array(words.buffer)[4] = SCALE;
+    return upload(device, words, UNIFORM);
   };
-  await run(attentionKernel(shape, parts), [query, y, ...cache]);
-  const alone = await read(device, y);
-  device.queue.writeBuffer(y, 0, new Float32Array(alone.length));
-  await run(attentionKernel(shape, parts, true), [query, partials, ...cache]);
-  await run(mergeKernel(shape, parts), [y, partials, rowBuffer, ...shape.gated ? [query] : []]);
-  const shared = await read(device, y);
-  for (const buffer of [uniforms, query, y, partials, ...cache]) buffer.destroy();
-  return { alone, shared };
+  const y = upload(device, new Float32Array(rows * width), STORAGE | COPY_SRC);
+  const partials = upload(device, new Float32Array(partialFloats(shape.headDim, parts)).fill(NaN), STORAGE);
+  const input = (data: ArrayBufferView<ArrayBuffer>) => upload(device, data, STORAGE);
+  const [rowBuffer, query] = [input(Uint32Array.from(ofRows.flat())), input(q)];
+  const weighed = shape.sinks ? [input(sinks)] : [];
+  const cache = [input(keys), input(values), rowBuffer, input(tables)];
+  const [single, tiled] = [op(0), op(listed)];
+  const found = new Map<string, Float32Array>();
+  const run = async (kernel: Kernel, n: number, buffers: GPUBuffer[]) => {
+    const bindings = buffers.map((buffer, i): [number, GPUBuffer] => [i, buffer]);
+    await dispatch(device, kernel, kernel.workgroups(1, n, tokens), bindings);
+  };
+  for (
+    const [name, make, uniforms, n] of [
+      ["single", singleKernel, single, rows],
+      ["tiles", tileKernel, tiled, tiles.length],
+    ] as const
+  ) {
+    device.queue.writeBuffer(y, 0, new Float32Array(rows * width));
+    await run(make(shape, parts), n, [uniforms, query, y, ...cache, ...weighed]);
+    found.set(name, await read(device, y));
+    device.queue.writeBuffer(y, 0, new Float32Array(rows * width));
+    await run(make(shape, parts, true), n, [uniforms, query, partials, ...cache]);
+    const merged = [uniforms, y, partials, rowBuffer, ...shape.gated ? [query] : [], ...weighed];
+    await run(mergeKernel(shape, parts), rows, merged);
+    found.set(`${name} shared`, await read(device, y));
+  }
+  for (const buffer of [single, tiled, query, y, partials, ...cache, ...weighed]) buffer.destroy();
+  return found;
 }
 
-/** softmax(scale q K) V in float64. */
-function exact(shape: Heads, tokens: number, positions: readonly number[]): Float64Array {
-  const { heads, kvHeads, headDim, gated } = shape;
-  const { q, stride, keys, values, tables } = setting(shape, tokens, positions);
-  const out = new Float64Array(positions.length * heads * headDim);
+/** softmax(scale q K) V in float64, of what each row sees. */
+function exact(of: Setting): Float64Array {
+  const { shape: { heads, kvHeads, headDim, gated, window, sinks: sunk }, first, rows } = of;
+  const { q, stride, keys, values, sinks, blocks } = setting(of);
+  const out = new Float64Array(rows * heads * headDim);
   const slot = (position: number, head: number) =>
-    ((tables[Math.floor(position / KV_BLOCK_TOKENS)] * kvHeads + head) * KV_BLOCK_TOKENS +
+    ((blocks[Math.floor(position / KV_BLOCK_TOKENS)] * kvHeads + head) * KV_BLOCK_TOKENS +
       position % KV_BLOCK_TOKENS) * headDim;
-  for (const [row, last] of positions.entries()) {
+  for (let row = 0; row < rows; row++) {
+    const last = first + row;
+    const seen = window === 0 ? 0 : Math.max(0, last + 1 - window);
     for (let head = 0; head < heads; head++) {
       const kv = Math.floor(head / (heads / kvHeads));
       const at = row * stride + head * headDim * (gated ? 2 : 1);
-      const weights = Array.from({ length: last + 1 }, (_, position) => {
+      const weights = Array.from({ length: last + 1 - seen }, (_, i) => {
         let score = 0;
-        for (let d = 0; d < headDim; d++) score += q[at + d] * keys[slot(position, kv) + d];
+        for (let d = 0; d < headDim; d++) score += q[at + d] * keys[slot(seen + i, kv) + d];
         return Math.exp(SCALE * score);
       });
-      const total = weights.reduce((a, b) => a + b, 0);
+      const total = weights.reduce((a, b) => a + b, sunk ? Math.exp(sinks[head]) : 0);
       for (let d = 0; d < headDim; d++) {
-        const sum = weights.reduce((sum, w, position) => sum + w * values[slot(position, kv) + d], 0);
+        const sum = weights.reduce((sum, w, i) => sum + w * values[slot(seen + i, kv) + d], 0);
         const gate = gated ? 1 + Math.exp(-q[at + headDim + d]) : 1;
         out[(row * heads + head) * headDim + d] = sum / total / gate;
       }
@@ -95,28 +136,65 @@ function exact(shape: Heads, tokens: number, positions: readonly number[]): Floa
   return out;
 }
 
+const PLAIN: AttentionShape = {
+  heads: 4,
+  kvHeads: 2,
+  headDim: 64,
+  gated: false,
+  window: 0,
+  sinks: false,
+  group: 0,
+};
+
 for (
-  const [name, shape, tokens] of [
-    ["plain", { heads: 4, kvHeads: 2, headDim: 32, gated: false }, 1700],
-    ["gated", { heads: 2, kvHeads: 1, headDim: 256, gated: true }, 1300],
+  const [name, shape, first, rows] of [
+    ["heads of 64", PLAIN, 505, 20],
+    ["gated heads of 256", { ...PLAIN, heads: 6, kvHeads: 1, headDim: 256, gated: true }, 253, 9],
+    ["a window of 40 and sinks", { ...PLAIN, headDim: 32, window: 40, sinks: true, group: 1 }, 270, 30],
+    ["a window beyond the context, heads of 80", { ...PLAIN, headDim: 80, window: 900 }, 0, 37],
+    ["nine heads over one, of 128", { ...PLAIN, heads: 9, kvHeads: 1, headDim: 128, sinks: true }, 260, 9],
   ] as const
 ) {
-  test(`${name}: a context that workgroups share gives the bits of one that is done by one`, async () => {
-    const positions = [tokens - 1, 0, 511, 512, 1023, 1024];
-    const { alone, shared } = await both(shape, tokens, positions);
-    assertEquals(shared, alone);
-    const right = exact(shape, tokens, positions);
-    const error = nmse(alone, right);
-    assert(error < 1e-11, `NMSE ${error}`);
+  test(`${name}: rows alone, tiles and shared contexts have the same bits, and the right ones`, async () => {
+    const of: Setting = { shape, first, rows };
+    const found = await allWays(of);
+    const right = exact(of);
+    for (const [way, y] of found) {
+      const error = nmse(y, right);
+      assert(error < 1e-11, `${way}: NMSE ${error}`);
+      assertEquals(y, found.get("single"), way);
+    }
   });
 }
 
+Deno.test("sequences of few rows go row by row, others by tiles of their own", () => {
+  const sequences = [{ start: 0, length: 1 }, { start: 1, length: 70 }, { start: 71, length: 3 }];
+  assertEquals(spansOf(sequences, 32), { singles: [0, 71, 72, 73], tiles: [[1, 32], [33, 32], [65, 6]] });
+});
+
+Deno.test("a tile holds 128 queries of heads up to 128, and heads share their lanes", () => {
+  const shape = (heads: number, kvHeads: number, headDim: number) => ({
+    heads,
+    kvHeads,
+    headDim,
+    gated: false,
+  });
+  assertEquals(tileRows(shape(32, 8, 128)), 32);
+  assertEquals(tileRows(shape(14, 2, 64)), 18);
+  assertEquals(tileRows(shape(24, 4, 256)), 10);
+  assertEquals([16, 32, 64, 80, 128, 256].map((d) => scoreLanes(shape(1, 1, d))), [1, 1, 2, 4, 4, 8]);
+  assertEquals(headsTogether(shape(20, 1, 128), 8), { together: 7, splits: 3 });
+});
+
 Deno.test("only long contexts of few rows are shared", () => {
   const heads = { heads: 32, kvHeads: 8, headDim: 128, gated: false };
-  const parts = contextParts(32_768);
-  assertEquals(parts, { length: 512, count: 64 });
+  const parts = contextParts(16_384);
+  assertEquals(parts, { length: 256, count: 64 });
   assertEquals(contextParts(131_072), { length: 2048, count: 64 });
-  assertEquals(contextParts(40), { length: 512, count: 1 });
-  assertEquals([1, 7, 8].map((rows) => sharesContext(heads, parts, rows, 4096)), [true, true, false]);
-  assertEquals([1024, 1025].map((context) => sharesContext(heads, parts, 1, context)), [false, true]);
+  assertEquals(contextParts(40), { length: 256, count: 1 });
+  const shares = (singles: number, tiles: number, step: number, context = 4096) =>
+    sharesContext(heads, parts, { singles, tiles, step, context });
+  assertEquals([1, 31, 32].map((rows) => shares(rows, 0, rows)), [true, true, false]);
+  assertEquals([32, 33].map((rows) => shares(0, 2, rows)), [true, false]);
+  assertEquals([512, 513].map((context) => shares(1, 0, 1, context)), [false, true]);
 });

@@ -71,11 +71,12 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
     });
   },
   async dispatches(op, w) {
-    const { weights, buffers, program } = w.context;
+    const { weights, buffers, program, plan } = w.context;
     const { stride } = program.buffers[op.buffer];
-    const kernel = ropeKernel({ ...op, norms: op.norms !== undefined });
+    const { group } = plan.kv.layers[op.cache];
+    const kernel = ropeKernel({ ...op, norms: op.norms !== undefined, windowed: group > 0 });
     const bindings: Dispatch["bindings"][number][] = [
-      await w.uniforms([stride, op.at.q, op.at.k, op.at.v, float(op.eps)]),
+      await w.uniforms([stride, op.at.q, op.at.k, op.at.v, float(op.eps), buffers.layout.basesOf(group)]),
       buffers.activations[op.buffer],
       buffers.keys[op.cache],
       buffers.values[op.cache],
@@ -93,18 +94,20 @@ export interface RopeShape {
   readonly rotated: number;
   readonly interleaved: boolean;
   readonly norms: boolean;
+  /** Its layer sees a window, and so has block tables of its own. */
+  readonly windowed?: boolean;
 }
 
 /**
  * Norms and rotates q and k heads, appends k and v to the cache; a workgroup a head of q, k or v. The cache holds f16,
  * two a word, [block][kv head][slot][head dimension], so that it needs no f16 in the shader.
  */
-export function ropeKernel({ heads, rotated, interleaved, norms }: RopeShape): Kernel {
+export function ropeKernel({ heads, rotated, interleaved, norms, windowed = false }: RopeShape): Kernel {
   const { heads: q, kvHeads: kv, headDim, gated } = heads;
   const half = rotated / 2;
   const [first, second] = interleaved ? ["2u * i", "2u * i + 1u"] : ["i", `i + ${half}u`];
   const code = `
-struct Op { stride: u32, q: u32, k: u32, v: u32, eps: f32, a: u32, b: u32, c: u32 }
+struct Op { stride: u32, q: u32, k: u32, v: u32, eps: f32, bases: u32, b: u32, c: u32 }
 @group(0) @binding(0) var<uniform> op: Op;
 @group(0) @binding(1) var<storage, read_write> qkv: array<f32>;
 @group(0) @binding(2) var<storage, read_write> keys: array<u32>;
@@ -162,7 +165,7 @@ fn rope_append(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     return;
   }
   let kv_head = (group.x - ${q}u) % ${kv}u;
-  let block = tables[row.z + row.y / ${KV_BLOCK_TOKENS}u];
+  let block = tables[${windowed ? "tables[op.bases + group.y]" : "row.z"} + row.y / ${KV_BLOCK_TOKENS}u];
   let slot = ((block * ${kv}u + kv_head) * ${KV_BLOCK_TOKENS}u + row.y % ${KV_BLOCK_TOKENS}u) * (D / 2u);
   for (var d = lane; d < D / 2u; d += ${LANES}u) {
     /* beyond the largest half comes infinity, and 0 x infinity in a masked place is no number */
@@ -171,7 +174,7 @@ fn rope_append(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
   }
 }`;
   return {
-    key: `rope_append ${q} ${kv} ${headDim} ${gated} ${rotated} ${interleaved} ${norms}`,
+    key: `rope_append ${q} ${kv} ${headDim} ${gated} ${rotated} ${interleaved} ${norms} ${windowed}`,
     code,
     entryPoint: "rope_append",
     constants: {},

@@ -1,7 +1,10 @@
 import { assert } from "@std/assert";
 import { translate } from "../kernels/testing_shaders.ts";
 import type { Kernel } from "../kernels/types.ts";
-import { attentionKernel, contextParts, mergeKernel } from "./attention.ts";
+import { mergeKernel } from "./attention_merge.ts";
+import { contextParts } from "./attention_shape.ts";
+import { singleKernel } from "./attention_single.ts";
+import { tileKernel } from "./attention_tile.ts";
 import { adjustKernel, candidatesKernel, partsKernel, racesKernel } from "./candidates.ts";
 import { deltaRuleKernel } from "./delta_rule.ts";
 import { drawKernel } from "./draw.ts";
@@ -21,12 +24,17 @@ function kernels(): Kernel[] {
     rmsNormKernel(true),
     siluMultiplyKernel(),
     ropeKernel({ heads: PLAIN, rotated: 128, interleaved: true, norms: false }),
-    ropeKernel({ heads: GATED, rotated: 64, interleaved: false, norms: true }),
+    ropeKernel({ heads: GATED, rotated: 64, interleaved: false, norms: true, windowed: true }),
     ropeKernel({ heads: GATED, rotated: 0, interleaved: false, norms: true }),
-    ...[PLAIN, GATED].flatMap((heads) => [
-      attentionKernel(heads, PARTS),
-      attentionKernel(heads, PARTS, true),
-      mergeKernel(heads, PARTS),
+    ...[
+      { ...PLAIN, window: 0, sinks: false, group: 0 },
+      { ...GATED, window: 0, sinks: false, group: 0 },
+      { ...PLAIN, headDim: 64, window: 128, sinks: true, group: 1 },
+    ].flatMap((shape) => [
+      ...[false, true].flatMap((
+        shared,
+      ) => [singleKernel(shape, PARTS, shared), tileKernel(shape, PARTS, shared)]),
+      mergeKernel(shape, PARTS),
     ]),
     // Dawn's adapter without a GPU has workgroups of 256 lanes; a head of 256 takes more.
     ...[32, 96, 128].map((headDim) => deltaRuleKernel({ heads: { ...DELTA, headDim }, lengthEps: 1e-6 })),
