@@ -1,9 +1,10 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
-import { convertCheckpoint } from "../engine/convert/convert.ts";
+import { buildPlan } from "../engine/architectures/registry.ts";
+import { convertCheckpoint, ConvertError } from "../engine/convert/convert.ts";
 import { type CheckpointOptions, tinyCheckpoint, writeCheckpoint } from "./checkpoints.ts";
 import { KernelModel, shuffledBlocks } from "./kernel_model.ts";
-import { plainLogProbs } from "./plain_forward.ts";
+import { plainDraft, plainLogProbs } from "./plain_forward.ts";
 
 /*
  * From the checkpoint to the answer: what the kernels compute from the converted file, beside a plain forward pass over
@@ -34,6 +35,40 @@ for (const model of ["llama", "qwen3", "qwen3_5"] as const) {
   }
 }
 
+for (const layout of ["hf", "mlx"] as const) {
+  Deno.test(`convert: the layer that drafts, named as in ${layout}, drafts as the checkpoint's own values do`, async () => {
+    const options = { model: "qwen3_5", weights: "BF16", layout, seed: 3, drafts: true } as const;
+    const expected = plainDraft(tinyCheckpoint(options), PROMPT);
+    const found = await convertedDraft(options, PROMPT, expected.length);
+    const distance = largestDistance(expected, found);
+    assert(distance <= LIMITS.BF16, `${distance.toFixed(4)}, allowed ${LIMITS.BF16}`);
+    const other = largestDistance(plainDraft(tinyCheckpoint({ ...options, seed: 4 }), PROMPT), found);
+    assert(other > UNRELATED, `another model is as near as ${other.toFixed(4)}`);
+    // The model itself stays what it was.
+    const answer = await converted(options, PROMPT, expected.length);
+    assert(largestDistance(plain(options, PROMPT), answer) <= LIMITS.BF16);
+  });
+}
+
+Deno.test("convert: a layer that drafts of which parts are missing is refused, and what is left of one is left out", async () => {
+  const options = { model: "qwen3_5", weights: "BF16", layout: "hf", seed: 3, drafts: true } as const;
+  const without = async (name: string) => {
+    const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
+    try {
+      const checkpoint = tinyCheckpoint(options);
+      assert(checkpoint.tensors.delete(name));
+      await writeCheckpoint(folder, checkpoint);
+      return await convertCheckpoint({ folder, out: join(folder, "out.gguf") });
+    } finally {
+      await Deno.remove(folder, { recursive: true });
+    }
+  };
+  for (const part of ["pre_fc_norm_hidden", "norm", "layers.0.self_attn.q_proj", "layers.0.mlp.up_proj"]) {
+    await assertRejects(() => without(`mtp.${part}.weight`), ConvertError, `mtp.${part}.weight`);
+  }
+  await without("mtp.fc.weight");
+});
+
 function plain(options: CheckpointOptions, tokens: readonly number[]): Float64Array {
   return plainLogProbs(options.model, tinyCheckpoint(options), tokens);
 }
@@ -60,6 +95,39 @@ async function converted(
     const run = { tokens, blockTable: shuffledBlocks(0, 2), wanted: [{ probe }] };
     const [[{ probed, logSumExp }]] = await model.step([run]);
     return Float64Array.from(probed, (logit) => logit - logSumExp);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+/** The same of the layer that drafts. */
+async function convertedDraft(
+  options: CheckpointOptions,
+  tokens: readonly number[],
+  vocab: number,
+): Promise<Float64Array> {
+  const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
+  try {
+    await writeCheckpoint(folder, tinyCheckpoint(options));
+    const out = join(folder, "out.gguf");
+    assertEquals((await convertCheckpoint({ folder, out })).refusal, undefined);
+    using model = await KernelModel.loadAs(
+      (file) => buildPlan(file, undefined, undefined, { drafts: true }),
+      await Deno.readFile(out),
+      { kvBlocks: 2, maxRows: 16, maxLogitRows: 1 },
+    );
+    const blockTable = shuffledBlocks(0, 2);
+    const cached = tokens.length - 1;
+    await model.step([{ tokens: tokens.slice(0, -1), blockTable }]);
+    const wanted = [{ probe: Array.from({ length: vocab }, (_, id) => id) }];
+    const [row] = await model.draft([{
+      token: tokens[cached],
+      cached,
+      from: cached - 1,
+      blockTable,
+      wanted,
+    }]);
+    return Float64Array.from(row.probed, (logit) => logit - row.logSumExp);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }

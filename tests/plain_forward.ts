@@ -18,6 +18,11 @@ export function plainLogProbs(
   return pass.logProbs(tokens);
 }
 
+/** Log-probabilities of the token after `tokens`, by the layer that drafts: it knows the rows before the last token. */
+export function plainDraft({ values }: TinyCheckpoint, tokens: readonly number[]): Float64Array {
+  return new Pass("qwen3_5", values).draft(tokens);
+}
+
 class Pass {
   constructor(
     private readonly model: ModelType,
@@ -25,27 +30,56 @@ class Pass {
   ) {}
 
   logProbs(tokens: readonly number[]): Float64Array {
-    const { hidden, layers, interval } = TINY;
+    return this.after(this.rows(tokens).at(-1)!);
+  }
+
+  /** A token's row, then the row before it, which of the first is zeros, through a layer of attention. */
+  draft(tokens: readonly number[]): Float64Array {
+    const before = [new Float64Array(TINY.hidden), ...this.rows(tokens.slice(0, -1))];
+    const e = this.norm(this.embed(tokens), "mtp.pre_fc_norm_embedding.weight");
+    const h = this.norm(before, "mtp.pre_fc_norm_hidden.weight");
+    const both = e.map((row, t) => Float64Array.of(...row, ...h[t]));
+    const x = this.layer(this.linear(both, "mtp.fc"), "mtp.layers.0", false);
+    return this.after(this.norm(x, "mtp.norm.weight").at(-1)!);
+  }
+
+  private embed(tokens: readonly number[]): Rows {
     const embedding = this.get("model.embed_tokens.weight");
-    let x: Rows = tokens.map((id) => Float64Array.from(embedding.subarray(id * hidden, (id + 1) * hidden)));
+    return tokens.map((id) =>
+      Float64Array.from(embedding.subarray(id * TINY.hidden, (id + 1) * TINY.hidden))
+    );
+  }
+
+  /** The rows after the last layer and its norm. */
+  private rows(tokens: readonly number[]): Rows {
+    const { layers, interval } = TINY;
+    let x = this.embed(tokens);
     for (let i = 0; i < layers; i++) {
-      const layer = `model.layers.${i}`;
-      const input = this.norm(x, `${layer}.input_layernorm.weight`);
       const linear = this.model === "qwen3_5" && (i + 1) % interval !== 0;
-      x = add(
-        x,
-        linear ? this.delta(input, `${layer}.linear_attn`) : this.attend(input, `${layer}.self_attn`),
-      );
-      const h = this.norm(x, `${layer}.post_attention_layernorm.weight`);
-      const gate = this.linear(h, `${layer}.mlp.gate_proj`);
-      const up = this.linear(h, `${layer}.mlp.up_proj`);
-      x = add(
-        x,
-        this.linear(gate.map((row, t) => row.map((g, k) => silu(g) * up[t][k])), `${layer}.mlp.down_proj`),
-      );
+      x = this.layer(x, `model.layers.${i}`, linear);
     }
-    const last = this.norm([x.at(-1)!], "model.norm.weight");
-    const [logits] = this.linear(last, this.values.has("lm_head.weight") ? "lm_head" : "model.embed_tokens");
+    return this.norm(x, "model.norm.weight");
+  }
+
+  private layer(before: Rows, layer: string, linear: boolean): Rows {
+    const input = this.norm(before, `${layer}.input_layernorm.weight`);
+    const x = add(
+      before,
+      linear ? this.delta(input, `${layer}.linear_attn`) : this.attend(input, `${layer}.self_attn`),
+    );
+    const h = this.norm(x, `${layer}.post_attention_layernorm.weight`);
+    const gate = this.linear(h, `${layer}.mlp.gate_proj`);
+    const up = this.linear(h, `${layer}.mlp.up_proj`);
+    const gated = gate.map((row, t) => row.map((g, k) => silu(g) * up[t][k]));
+    return add(x, this.linear(gated, `${layer}.mlp.down_proj`));
+  }
+
+  /** Log-probabilities of the token after a row. */
+  private after(last: Float64Array): Float64Array {
+    const [logits] = this.linear(
+      [last],
+      this.values.has("lm_head.weight") ? "lm_head" : "model.embed_tokens",
+    );
     const max = Math.max(...logits);
     const logSum = max + Math.log(logits.reduce((sum, logit) => sum + Math.exp(logit - max), 0));
     return logits.map((logit) => logit - logSum);
