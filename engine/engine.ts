@@ -428,7 +428,7 @@ export class LlmEngine implements Engine {
       publishHeld(sequence);
       let right = 0;
       if (sampled.length > 0) {
-        right = this.#publishTokens(part, sampled, masks.resultOf(sequence));
+        right = this.#publishTokens(part, sampled, masks);
         if (drafts.length > 0) this.#scheduler.advance(part, right);
       } else if (sequence.cached === sequence.length) {
         if (sequence.keeps) this.#keep(sequence);
@@ -475,13 +475,16 @@ export class LlmEngine implements Engine {
   }
 
   /** Publishes the tokens that come of a part's rows, up to the first that is not what its draft says. Gives how many drafts were right. */
-  #publishTokens({ sequence, drafts }: Scheduled, sampled: readonly Candidates[], mask: MaskResult): number {
+  #publishTokens({ sequence, drafts }: Scheduled, sampled: readonly Candidates[], masks: StepMasks): number {
     const first = sequence.length;
     sequence.drafts.rejected += drafts.length;
     let right = 0;
     for (const [i, candidates] of sampled.entries()) {
       // What came without being sampled is there already.
-      if (sequence.length === first + i) this.#publishToken(sequence, candidates, mask);
+      if (sequence.length === first + i) {
+        if (!masks.follow(sequence, i)) break;
+        this.#publishToken(sequence, candidates, i === 0 ? masks.resultOf(sequence) : "allows");
+      }
       const ends = sequence.done || sequence.ending !== undefined;
       // Tokens that wait for their scores need rows of their own.
       if (ends || unscored(sequence) || sequence.tokens[first + i] !== drafts[i]) break;

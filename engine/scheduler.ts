@@ -247,7 +247,7 @@ export class Scheduler implements Restorer {
 
   /** Rows of drafts that the sequence can have in a step: its last token needs none, and nobody is preempted for them. */
   draftRoom({ sequence, rows, samples }: Scheduled): number {
-    if (!samples || sequence.form?.constrained) return 0;
+    if (!samples) return 0;
     const most = sequence.maxLength - sequence.length - 1;
     return Math.min(most, this.#states?.draftRoom(sequence, rows) ?? most);
   }

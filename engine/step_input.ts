@@ -46,7 +46,7 @@ export class StepWriter {
       const last = start - 1 - drafts.length;
       logits.push(tokenRequest(sequence, last, masks?.get(sequence)));
       for (let i = 1; i <= drafts.length; i++) {
-        logits.push(tokenRequest(sequence, last + i, undefined, drafts.subarray(0, i)));
+        logits.push(tokenRequest(sequence, last + i, masks?.get(sequence, i), drafts.subarray(0, i)));
       }
     }
     return { tokens: this.#tokens.subarray(0, start), sequences, logits, pools };

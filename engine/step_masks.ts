@@ -13,8 +13,11 @@ export type MaskResult = "allows" | "nothing follows" | { readonly failure: stri
  * lets it end; `resultOf` says then what is to become of the sequence.
  */
 export class StepMasks {
-  readonly #masks = new Map<Sequence, Promise<Uint32Array>>();
+  /** Of each sequence: of its new token, and of what follows each of its drafts. */
+  readonly #masks = new Map<Sequence, Promise<Uint32Array>[]>();
   readonly #results = new Map<Sequence, MaskResult>();
+  /** How many of a sequence's drafts may come, as far as that is known. */
+  readonly #possible = new Map<Sequence, number>();
   readonly #ends: ReadonlySet<number>;
 
   constructor(
@@ -25,28 +28,49 @@ export class StepMasks {
     timeoutMs = MASK_TIMEOUT_MS,
   ) {
     this.#ends = ends;
-    const sequences = step.flatMap(({ sequence, samples }) => {
-      return samples && sequence.form?.constrained ? [sequence] : [];
-    });
-    if (sequences.length === 0) return;
-    const inTime = within(lendAll(grammars, sequences), timeoutMs);
+    const parts = step.filter(({ sequence, samples }) => samples && sequence.form?.constrained);
+    if (parts.length === 0) return;
+    const lent = lendAll(grammars, parts);
+    const inTime = within(lent.masks, timeoutMs);
     const whole = new Uint32Array(Math.ceil(vocabSize / 32)).fill(0xffffffff);
-    for (const [i, sequence] of sequences.entries()) {
+    for (const [i, { sequence, drafts }] of parts.entries()) {
       const mask = inTime.then((masks) => this.#use(sequence, masks[i])).catch((error) => {
         this.#results.set(sequence, { failure: error instanceof Error ? error.message : String(error) });
       });
-      this.#masks.set(sequence, mask.then((mask) => mask ?? whole));
+      const behind = within(lent.drafts[i], timeoutMs).then((masks) => this.#useDrafts(sequence, masks))
+        .catch((): Uint32Array[] => []);
+      this.#possible.set(sequence, 0);
+      this.#masks.set(sequence, [
+        mask.then((mask) => mask ?? whole),
+        ...Array.from(drafts, (_, i) => behind.then((masks) => masks[i] ?? whole)),
+      ]);
     }
   }
 
-  /** Undefined where the sequence has no constraint or samples nothing. */
-  get(sequence: Sequence): Promise<Uint32Array> | undefined {
-    return this.#masks.get(sequence);
+  /**
+   * Of its new token, or of what follows so many of its drafts. Undefined where the sequence has no constraint or samples nothing.
+   */
+  get(sequence: Sequence, drafts = 0): Promise<Uint32Array> | undefined {
+    return this.#masks.get(sequence)?.[drafts];
+  }
+
+  /** Whether what follows so many of the sequence's drafts has a mask of its own. Once the step has been computed. */
+  follow(sequence: Sequence, drafts: number): boolean {
+    return drafts <= (this.#possible.get(sequence) ?? Infinity);
   }
 
   /** Once the step has been computed. */
   resultOf(sequence: Sequence): MaskResult {
     return this.#results.get(sequence) ?? "allows";
+  }
+
+  /** The masks that allow something: what follows the others does not count. */
+  #useDrafts(sequence: Sequence, masks: readonly Uint32Array[]): Uint32Array[] {
+    const rest = sequence.ignoreEos ? masks.map((mask) => without(mask, this.#ends)) : masks;
+    const end = rest.findIndex(isEmpty);
+    const possible = end < 0 ? rest.length : end;
+    this.#possible.set(sequence, possible);
+    return rest.slice(0, possible);
   }
 
   /** The mask for the step; undefined where it allows nothing. */
@@ -62,18 +86,27 @@ export class StepMasks {
   }
 }
 
+interface Lent {
+  readonly masks: Promise<Uint32Array[]>;
+  readonly drafts: readonly Promise<Uint32Array[]>[];
+}
+
 /** Lends the sequences' matchers to the grammars until all their masks are computed. What throws at once is a rejection too. */
-function lendAll(grammars: Grammars, sequences: readonly Sequence[]): Promise<Uint32Array[]> {
+function lendAll(grammars: Grammars, parts: readonly Scheduled[]): Lent {
   const matchers: Matcher[] = [];
-  const { promise, resolve } = Promise.withResolvers<Uint32Array[]>();
-  for (const { form } of sequences) {
+  const { promise, resolve } = Promise.withResolvers<unknown>();
+  for (const { sequence: { form } } of parts) {
     form!.lend((matcher) => {
       matchers.push(matcher);
       return promise;
     });
   }
-  resolve((async () => await grammars.masks(matchers))());
-  return promise;
+  const masks = (async () => await grammars.masks(matchers))();
+  const drafts = parts.map(async ({ drafts }, i) =>
+    drafts.length > 0 ? await grammars.draftMasks(matchers[i], drafts) : []
+  );
+  resolve(Promise.allSettled([masks, ...drafts]));
+  return { masks, drafts };
 }
 
 function within<T>(promise: Promise<T>, ms: number): Promise<T> {

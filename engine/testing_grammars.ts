@@ -58,6 +58,22 @@ export class FakeGrammars implements Grammars {
     }
   }
 
+  async draftMasks(given: Matcher, tokens: Int32Array): Promise<Uint32Array[]> {
+    const matcher = given as FakeMatcher;
+    matcher.lend();
+    try {
+      await this.maskGate();
+      const scout = matcher.scout();
+      let valid = true;
+      return Array.from(tokens, (token) => {
+        valid &&= scout.consume(token);
+        return valid ? scout.mask() : new Uint32Array(Math.ceil(this.vocabulary.vocabSize / 32));
+      });
+    } finally {
+      matcher.giveBack();
+    }
+  }
+
   close(): void {
     if (this.open > 0) throw new Error(`${this.open} matchers are still open`);
     this.closed = true;
@@ -69,7 +85,7 @@ class FakeMatcher implements Matcher {
   #choices: readonly (readonly number[])[];
   #length = 0;
   #ended = false;
-  #lent = false;
+  #lent = 0;
   #closed = false;
 
   constructor(
@@ -119,13 +135,23 @@ class FakeMatcher implements Matcher {
     this.grammars.open--;
   }
 
+  /** Two may have it at a time: for its mask, and for those of a draft. */
   lend(): void {
-    this.#check();
-    this.#lent = true;
+    if (this.#closed) throw new Error("A matcher is used after it was closed");
+    this.#lent++;
   }
 
   giveBack(): void {
-    this.#lent = false;
+    this.#lent--;
+  }
+
+  /** A copy that is not counted. */
+  scout(): FakeMatcher {
+    const scout = new FakeMatcher(this.grammars, this.vocabulary, this.#choices);
+    this.grammars.open--;
+    scout.#length = this.#length;
+    scout.#ended = this.#ended;
+    return scout;
   }
 
   mask(): Uint32Array {
@@ -142,7 +168,7 @@ class FakeMatcher implements Matcher {
 
   #check(): void {
     if (this.#closed) throw new Error("A matcher is used after it was closed");
-    if (this.#lent) throw new Error("A matcher is used while it computes a mask");
+    if (this.#lent > 0) throw new Error("A matcher is used while it computes a mask");
   }
 }
 

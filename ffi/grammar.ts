@@ -17,6 +17,7 @@ const SYMBOLS = {
   compy_grammar_consume: { parameters, result: "i32" },
   compy_grammar_forced: { parameters, result: "i32" },
   compy_grammar_masks: { parameters, result: "i32", nonblocking: true },
+  compy_grammar_draft_masks: { parameters, result: "i32", nonblocking: true },
   compy_grammar_free: { parameters, result: "i32" },
 } as const;
 

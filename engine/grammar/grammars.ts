@@ -108,6 +108,14 @@ class LibraryGrammars implements Grammars {
     return matchers.map((_, i) => masks.subarray(i * this.#maskWords, (i + 1) * this.#maskWords));
   }
 
+  async draftMasks(matcher: Matcher, tokens: Int32Array): Promise<Uint32Array[]> {
+    const masks = new Uint32Array(this.#maskWords * tokens.length);
+    const input = new Uint8Array(tokens.slice().buffer);
+    await GrammarLibrary.open()
+      .callAsync("compy_grammar_draft_masks", own(matcher).handle, input, new Uint8Array(masks.buffer));
+    return Array.from(tokens, (_, i) => masks.subarray(i * this.#maskWords, (i + 1) * this.#maskWords));
+  }
+
   close(): void {
     this.#closed = true;
     for (const { compiled } of this.#cache.values()) compiled.then((grammar) => grammar.free(), () => {});

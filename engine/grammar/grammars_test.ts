@@ -50,6 +50,48 @@ Deno.test("a token that the grammar refuses changes nothing, and an end is taken
   grammars.close();
 });
 
+Deno.test("masks after drafted tokens are those of an answer that took them, and the answer goes on as if nothing had been drafted", async () => {
+  const grammars = createGrammars(demo);
+  const random = randomFrom(9);
+  const schema = { type: "object", properties: { said: { type: "string" }, n: { type: "integer" } } };
+  const constraints: Constraint[] = [
+    { kind: "json_schema", schema },
+    { kind: "regex", pattern: "(ab|b[a-z ]*;)+" },
+    { kind: "gbnf", grammar: 'root ::= "(" root ")" | [a-z]+ root | "."' },
+  ];
+  for (const constraint of constraints) {
+    const grammar = await grammars.compile(constraint);
+    const [matcher, plain] = [grammar.matcher(), grammar.matcher()];
+    const taken: number[] = [];
+    for (let round = 0; round < 12 && !matcher.complete; round++) {
+      const drafted = grammar.matcher();
+      // What a third matcher takes at random, and in the end a token that may not come.
+      const draft: number[] = [];
+      const wanted: number[][] = [];
+      for (const token of taken) assert(drafted.consume(token));
+      while (draft.length < 5 && !drafted.complete) {
+        const choice = allowed((await grammars.masks([drafted]))[0], demo.vocabSize);
+        const token = choice[Math.floor(random() * choice.length)];
+        assert(drafted.consume(token));
+        draft.push(token);
+        wanted.push(allowed((await grammars.masks([drafted]))[0], demo.vocabSize));
+      }
+      drafted.close();
+      const wrong = demo.encode("\u0001")[0];
+      const masks = await grammars.draftMasks(matcher, Int32Array.of(...draft, wrong, draft[0]));
+      assertEquals(masks.map((mask) => allowed(mask, demo.vocabSize)), [...wanted, [], []]);
+      const [mine, others] = await grammars.masks([matcher, plain]);
+      assertEquals(mine, others);
+      for (const one of [matcher, plain]) assert(one.consume(draft[0]));
+      taken.push(draft[0]);
+      assertEquals(matcher.forced(), plain.forced());
+    }
+    matcher.close();
+    plain.close();
+  }
+  grammars.close();
+});
+
 Deno.test("what cannot be compiled is a ConstraintError", async () => {
   const grammars = createGrammars(demo);
   await assertRejects(() => grammars.compile({ kind: "regex", pattern: "(" }), ConstraintError);

@@ -41,6 +41,11 @@ export interface Grammars {
    * and where the matcher has failed (a limit was reached).
    */
   masks(matchers: readonly Matcher[]): Promise<Uint32Array[]>; // [ceil(vocabSize / 32)] each
+  /**
+   * The same after each of these tokens, where those before it have come; no bit is set from the first on that may not come. The
+   * matcher stays as it is.
+   */
+  draftMasks(matcher: Matcher, tokens: Int32Array): Promise<Uint32Array[]>; // [tokens][ceil(vocabSize / 32)]
   close(): void;
 }
 

@@ -89,6 +89,9 @@ exports! {
     /// Input: matchers' handles (u64 each), all of one vocabulary. Output: their masks, one after the other, one bit a token in
     /// words of 32; zeros where nothing can follow.
     compy_grammar_masks = |_, input, out| masks(input, out);
+    /// Handle: a matcher, which stays as it is. Input: tokens that may come (u32 each). Output: after each, where those before it
+    /// have come, a mask; zeros from the first on that may not come.
+    compy_grammar_draft_masks = draft_masks;
     /// Lets go of a vocabulary, a grammar or a matcher; the handle is stale from then on.
     compy_grammar_free = |handle, _, _| {
         handles::remove(handle)?;
@@ -152,6 +155,31 @@ fn masks(input: &[u8], out: &mut [u8]) -> Result<usize> {
         }
         std::iter::from_fn(take).for_each(work_on);
     });
+    Ok(bytes)
+}
+
+fn draft_masks(handle: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
+    let (tokens, []) = input.as_chunks::<4>() else { bail!("Tokens must be of 4 bytes each") };
+    let matcher = handles::matcher(handle)?;
+    let (words, scout) = {
+        let matcher = lock(&matcher)?;
+        (matcher.mask_words(), matcher.scout())
+    };
+    let bytes = 4 * words * tokens.len();
+    let room = out.len();
+    let Some(out) = out.get_mut(..bytes) else { bail!("Masks must have {bytes} bytes (got {room})") };
+    out.fill(0);
+    let Some(mut scout) = scout else { return Ok(bytes) };
+    for (token, row) in tokens.iter().zip(out.chunks_exact_mut(4 * words)) {
+        if !scout.consume(u32::from_le_bytes(*token)) {
+            break;
+        }
+        let mut mask = vec![0; words];
+        scout.mask(&mut mask);
+        for (bytes, word) in row.chunks_exact_mut(4).zip(mask) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+    }
     Ok(bytes)
 }
 

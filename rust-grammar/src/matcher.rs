@@ -78,6 +78,21 @@ impl Matcher {
         }
     }
 
+    /// A copy that goes ahead of the answer: what it takes changes nothing here. None where the answer has its lexer to itself,
+    /// which is held to limits that a guess must not use up.
+    pub fn scout(&self) -> Option<Self> {
+        self.shared.as_ref()?;
+        Some(Self {
+            parser: self.parser.clone(),
+            vocabulary: Arc::clone(&self.vocabulary),
+            ended: self.ended,
+            failed: self.failed,
+            work: Account::default(),
+            too_much: false,
+            shared: None,
+        })
+    }
+
     pub fn mask_words(&self) -> usize {
         self.vocabulary.mask_words()
     }

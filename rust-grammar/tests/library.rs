@@ -194,6 +194,9 @@ fn messages_that_lie_are_refused() {
     let m = matcher(compile(vocabulary, &lark("start: \"a\"")).unwrap());
     assert!(call(compy_grammar_masks, 0, &m.to_le_bytes()).is_err());
     assert!(call(compy_grammar_masks, 0, &[1, 2, 3]).is_err());
+    assert!(call(compy_grammar_draft_masks, m, &[1, 2, 3]).is_err());
+    assert!(call(compy_grammar_draft_masks, m, &[0; 1 << 20]).is_err());
+    assert!(call(compy_grammar_draft_masks, 0, &[0; 4]).is_err());
     assert_eq!(consume(m, u32::MAX)[0], 0);
 }
 
