@@ -32,7 +32,7 @@ export class StepMasks {
     if (parts.length === 0) return;
     const lent = lendAll(grammars, parts);
     const inTime = within(lent.masks, timeoutMs);
-    const whole = new Uint32Array(Math.ceil(vocabSize / 32)).fill(0xffffffff);
+    const whole = () => new Uint32Array(Math.ceil(vocabSize / 32)).fill(0xffffffff);
     for (const [i, { sequence, drafts }] of parts.entries()) {
       const mask = inTime.then((masks) => this.#use(sequence, masks[i])).catch((error) => {
         this.#results.set(sequence, { failure: error instanceof Error ? error.message : String(error) });
@@ -41,8 +41,8 @@ export class StepMasks {
         .catch((): Uint32Array[] => []);
       this.#possible.set(sequence, 0);
       this.#masks.set(sequence, [
-        mask.then((mask) => mask ?? whole),
-        ...Array.from(drafts, (_, i) => behind.then((masks) => masks[i] ?? whole)),
+        mask.then((mask) => mask ?? whole()),
+        ...Array.from(drafts, (_, i) => behind.then((masks) => masks[i] ?? whole())),
       ]);
     }
   }
@@ -101,9 +101,11 @@ function lendAll(grammars: Grammars, parts: readonly Scheduled[]): Lent {
       return promise;
     });
   }
-  const masks = (async () => await grammars.masks(matchers))();
-  const drafts = parts.map(async ({ drafts }, i) =>
-    drafts.length > 0 ? await grammars.draftMasks(matchers[i], drafts) : []
+  // In a later turn: in this one the step is started, which does not wait for them.
+  const later = Promise.resolve();
+  const masks = later.then(() => grammars.masks(matchers));
+  const drafts = parts.map(({ drafts }, i) =>
+    later.then(() => drafts.length > 0 ? grammars.draftMasks(matchers[i], drafts) : [])
   );
   resolve(Promise.allSettled([masks, ...drafts]));
   return { masks, drafts };
