@@ -54,6 +54,19 @@ const RECORDS = {
   },
 };
 
+/** Nothing is given but the first bracket, so that only what masks cost is left. */
+const VALUES = {
+  type: "array",
+  minItems: 500,
+  items: {
+    anyOf: [
+      { type: "string" },
+      { type: "number" },
+      { type: "array", items: { type: "string", maxLength: 200 } },
+    ],
+  },
+};
+
 /** Names are given; values are a few tokens each. */
 const HALF_GIVEN = {
   type: "array",
@@ -70,6 +83,7 @@ const HALF_GIVEN = {
 };
 
 const FORMS: readonly Form[] = [
+  { name: "nothing given", constraint: { kind: "json_schema", schema: VALUES }, sampledOnly: true },
   { name: "JSON schema", constraint: { kind: "json_schema", schema: RECORDS }, sampledOnly: true },
   { name: "names given", constraint: { kind: "json_schema", schema: HALF_GIVEN }, sampledOnly: false },
 ];

@@ -11,6 +11,8 @@ Deno.test("answers in a form are measured beside free ones: how many tokens were
     onPhase: (phase) => phases.push(phase),
   });
   assertEquals(rows.map(({ form, sequences }) => [form, sequences]), [
+    ["nothing given", 1],
+    ["nothing given", 2],
     ["JSON schema", 1],
     ["JSON schema", 2],
     ["names given", 1],
@@ -19,6 +21,7 @@ Deno.test("answers in a form are measured beside free ones: how many tokens were
   for (const { free, formed, ratio, lowest, highest } of rows) {
     assert(free > 0 && formed > 0 && lowest <= ratio && ratio <= highest);
   }
-  assert(rows.slice(2).every(({ forced }) => forced > 0.2 && forced < 0.9));
+  assert(rows.slice(0, 2).every(({ forced }) => forced < 0.05));
+  assert(rows.slice(4).every(({ forced }) => forced > 0.2 && forced < 0.9));
   assert(phases.length > rows.length);
 });

@@ -31,8 +31,9 @@ Usage: deno task bench [options]
   --context LIST context lengths at which one sequence is prefilled and decoded besides, such as 512,2048,8192
   --together     prefill 16 prompts of 128 tokens together besides, and one of 2,048
   --against FILE compare with a second model, such as the same in F32: three runs of each, in turn
-  --schema       compare answers in a form with free ones, through the whole engine: in a JSON schema, counting the tokens that
-                 were sampled, and in one whose names make about half of the tokens, counting all
+  --schema       compare answers in a form with free ones, through the whole engine: in a JSON schema that gives no token and in one
+                 of records, counting the tokens that were sampled, and in one whose names make about half of the tokens, counting
+                 all
   --profile      list ops by how much longer they take than their floor; on a GPU the dispatches of one decoded token, by
                  its own clock, beside the time in which their weights could be copied, and what recording them takes
   --threads N    threads that compute (default: one a core)

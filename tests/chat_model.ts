@@ -1,5 +1,5 @@
 import OpenAI from "openai";
-import { loadEngine } from "../engine/load.ts";
+import { loadEngine, type LoadOptions } from "../engine/load.ts";
 import type { Engine } from "../engine/types.ts";
 import { createApp } from "../routes/app.ts";
 import { synthesize } from "./synth/synth.ts";
@@ -31,6 +31,7 @@ export interface ChatModel {
 export async function withChatModel(
   thinks: Thinks,
   test: (model: ChatModel) => Promise<void>,
+  options: Partial<LoadOptions> = {},
 ): Promise<void> {
   const folder = await Deno.makeTempDir();
   const model = `${folder}/random.gguf`;
@@ -42,7 +43,7 @@ export async function withChatModel(
       model,
       synthesize({ architecture: "llama", seed: 5, types, layers: 1, vocabulary, chat }),
     );
-    const { engine } = await loadEngine({ model, parallel: 8, contextLength: 2048 });
+    const { engine } = await loadEngine({ parallel: 8, contextLength: 2048, ...options, model });
     const app = createApp(engine);
     const client = new OpenAI({
       baseURL: "http://127.0.0.1/v1",

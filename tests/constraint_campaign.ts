@@ -75,7 +75,7 @@ export async function answerSchemas(
 }
 
 /** Says what is wrong with a text; nothing where it is valid. */
-function judgeOf(schema: unknown): (text: string) => string | undefined {
+export function judgeOf(schema: unknown): (text: string) => string | undefined {
   const ajv = new Ajv2020({ strict: false, allErrors: true });
   formats.default(ajv);
   const { $schema: old, ...rest } = typeof schema === "object" ? schema as Record<string, unknown> : {};
