@@ -5,6 +5,8 @@ import type { Sequence } from "./sequence.ts";
 /** Longer than any limit on a grammar's work; who waits for a mask that does not come waits no longer. */
 const MASK_TIMEOUT_MS = 30_000;
 
+const NONE: Promise<Uint32Array[]> = Promise.resolve([]);
+
 /** What came of a sequence's mask. */
 export type MaskResult = "allows" | "nothing follows" | { readonly failure: string };
 
@@ -37,8 +39,10 @@ export class StepMasks {
       const mask = inTime.then((masks) => this.#use(sequence, masks[i])).catch((error) => {
         this.#results.set(sequence, { failure: error instanceof Error ? error.message : String(error) });
       });
-      const behind = within(lent.drafts[i], timeoutMs).then((masks) => this.#useDrafts(sequence, masks))
-        .catch((): Uint32Array[] => []);
+      const behind = drafts.length === 0
+        ? NONE
+        : within(lent.drafts[i], timeoutMs).then((masks) => this.#useDrafts(sequence, masks))
+          .catch((): Uint32Array[] => []);
       this.#possible.set(sequence, 0);
       this.#masks.set(sequence, [
         mask.then((mask) => mask ?? whole()),
@@ -105,7 +109,7 @@ function lendAll(grammars: Grammars, parts: readonly Scheduled[]): Lent {
   const later = Promise.resolve();
   const masks = later.then(() => grammars.masks(matchers));
   const drafts = parts.map(({ drafts }, i) =>
-    later.then(() => drafts.length > 0 ? grammars.draftMasks(matchers[i], drafts) : [])
+    drafts.length === 0 ? NONE : later.then(() => grammars.draftMasks(matchers[i], drafts))
   );
   resolve(Promise.allSettled([masks, ...drafts]));
   return { masks, drafts };
