@@ -245,7 +245,10 @@ function merge(into: Json, from: Json): void {
   }
 }
 
-/** Without ids, and without fields that say nothing, which a stream leaves out. */
+/** What a crowd changes: what was found in the cache, how many drafts there was room for. */
+const VARIES = ["prompt_tokens_details", "accepted_prediction_tokens", "rejected_prediction_tokens"];
+
+/** Without ids, without what varies, and without fields that say nothing, which a stream leaves out. */
 function bare(status: number, { choices, usage, error }: Json): Answer {
   if (error) return { status: (error as Json).code === "constraint_failed" ? 500 : status, error };
   return { status, choices: tidy(choices), usage: tidy(usage) };
@@ -256,8 +259,7 @@ function tidy(value: unknown, key = ""): unknown {
   if (typeof value !== "object" || value === null) return value;
   const says = (name: string, item: unknown) =>
     item !== null && item !== undefined && item !== "" && !(Array.isArray(item) && item.length === 0) &&
-    !(key === "tool_calls" && name === "id") && name !== "prompt_tokens_details" && name !== "timings" &&
-    name !== "prefix_cache" && name !== "role";
+    !(key === "tool_calls" && name === "id") && name !== "role" && !VARIES.includes(name);
   return Object.fromEntries(
     Object.entries(value).map(([name, item]) => [name, tidy(item, name)] as const).filter(([name, item]) =>
       says(name, item)
