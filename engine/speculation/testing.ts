@@ -22,7 +22,7 @@ export class KnownAnswers implements Drafter {
   /** `answers`: of each prompt, in order; `right`: how likely a drafted token is to be left as it is. */
   constructor(
     private readonly answers: ReadonlyMap<string, readonly number[]>,
-    private readonly random: Random,
+    private readonly random: Pick<Random, "next">,
     private readonly right: number,
     private readonly vocabSize: number,
     readonly free = true,

@@ -1,0 +1,185 @@
+/** How much sooner answers come with drafts: tasks that copy, and those that give nothing to copy. */
+import { loadEngine } from "../engine/load.ts";
+import type { Engine, GenerateRequest, Speculate } from "../engine/types.ts";
+
+/** About 150 tokens, written for this. */
+const TEXT =
+  "The harbour of Lindesnes was built in 1872 by the engineer Karl Andersen, who had studied in Hamburg. Its two piers are " +
+  "340 and 215 metres long. In the winter of 1903 a storm broke the outer pier, and it took four years to mend it. Today some " +
+  "120 fishing boats land cod, mackerel and shrimp there, and a ferry goes to Farsund three times a day. The lighthouse on the " +
+  "western pier has been dark since 1984, but the town keeps it painted red and white.";
+const SCHEMA = {
+  type: "object",
+  properties: { sentences: { type: "array", items: { type: "string" }, maxItems: 6 } },
+  required: ["sentences"],
+  additionalProperties: false,
+};
+const WRONG = TEXT.replace("engineer", "enginer").replace("winter", "wintr").replace(
+  "lighthouse",
+  "lighthose",
+);
+const STORIES = ["a fox and a lamp", "the sea", "a robot that dreams", "a day in the mountains"];
+
+export interface Task {
+  readonly name: string;
+  /** The least ratio that is asked for with one sequence, and with 16. */
+  readonly least: readonly [number, number];
+  request(engine: Engine, i: number): Partial<GenerateRequest>;
+}
+
+function chat(engine: Engine, content: string): readonly number[] {
+  return engine.encodeChat([{ role: "user", content }]);
+}
+
+const copies = (name: string, text: string, constraint?: GenerateRequest["constraint"]): Task => ({
+  name,
+  least: [2, 1.2],
+  request: (engine, i) => ({
+    prompt: chat(engine, i === 0 ? text : `${text}\n\n(${i})`),
+    sampling: { temperature: 0 },
+    constraint,
+  }),
+});
+
+/** For a model that has learned to follow instructions. */
+export const COPIES: readonly Task[] = [
+  copies("repeat", `Repeat the following text exactly, word for word:\n\n${TEXT}`),
+  copies("correct", `Correct the spelling of this text and write the whole text again:\n\n${WRONG}`),
+  copies("extract", `Copy from the following text all sentences that have a number in them:\n\n${TEXT}`),
+  copies("extract as JSON", `Copy all sentences of this text into a JSON list:\n\n${TEXT}`, {
+    kind: "json_schema",
+    schema: SCHEMA,
+  }),
+];
+/** For a model of random weights: greedy, it repeats itself. */
+export const REPEATS: readonly Task[] = [{
+  name: "greedy, random weights",
+  least: [2, 1.2],
+  request: (engine, i) => ({
+    prompt: randomPrompt(engine, i),
+    sampling: { temperature: 0 },
+    ignoreEos: true,
+  }),
+}];
+/** For any model: there is nothing to copy, and drafts must not cost. */
+export const NEW_TEXT: readonly Task[] = [
+  {
+    name: "stories",
+    least: [0.97, 0.97],
+    request: (engine, i) => ({
+      prompt: chat(engine, `Tell me a story of ${STORIES[i % STORIES.length]}. ${i}`),
+      sampling: { temperature: 0.8, seed: i },
+      ignoreEos: true,
+    }),
+  },
+  {
+    name: "random text",
+    least: [0.97, 0.97],
+    request: (engine, i) => ({
+      prompt: randomPrompt(engine, i),
+      sampling: { temperature: 1.5, seed: i },
+      ignoreEos: true,
+    }),
+  },
+];
+
+function randomPrompt({ model }: Engine, i: number): number[] {
+  return Array.from({ length: 64 }, (_, k) => (k * 7919 + i * 104_729) % Math.floor(0.9 * model.vocabSize));
+}
+
+export interface Timed {
+  readonly task: string;
+  readonly sequences: number;
+  /** Tokens a second with drafts over those without, of all rounds: the median, the lowest and the highest. */
+  readonly ratio: readonly [median: number, lowest: number, highest: number];
+  /** Of all drafted tokens, in all rounds, and how many there were for each token. */
+  readonly accepted: number;
+  readonly drafted: number;
+  readonly reached: boolean;
+}
+
+export interface SpeedOptions {
+  readonly rounds: number;
+  readonly tokens: number;
+  readonly sequences: readonly number[];
+  readonly speculate?: Speculate;
+  readonly draft?: string;
+}
+
+/** Times tasks on a model, with drafts and without in turn. Throws where an answer differs. */
+export async function measureTasks(
+  model: string,
+  tasks: readonly Task[],
+  { rounds, tokens, sequences, ...drafts }: SpeedOptions,
+): Promise<Timed[]> {
+  const all: Timed[] = [];
+  for (const parallel of sequences) {
+    const size = { model, parallel, contextLength: 1024 };
+    const engines = [
+      (await loadEngine({ ...size, speculate: "off" })).engine,
+      (await loadEngine({ ...size, ...drafts })).engine,
+    ];
+    try {
+      for (const task of tasks) all.push(await timed(engines, task, parallel, rounds, tokens));
+    } finally {
+      for (const engine of engines) await engine.close();
+    }
+  }
+  return all;
+}
+
+async function timed(
+  engines: readonly Engine[],
+  task: Task,
+  sequences: number,
+  rounds: number,
+  tokens: number,
+): Promise<Timed> {
+  const ratios: number[] = [];
+  const [, drafting] = engines;
+  for (const engine of engines) await answers(engine, task, sequences, tokens); // what steps take is learned
+  const before = drafting.stats();
+  for (let round = 0; round < rounds; round++) {
+    const order = round % 2 === 0 ? engines : engines.toReversed();
+    const found = new Map<Engine, Awaited<ReturnType<typeof answers>>>();
+    for (const engine of order) found.set(engine, await answers(engine, task, sequences, tokens));
+    const [without, with_] = engines.map((engine) => found.get(engine)!);
+    if (without.texts !== with_.texts) throw new Error(`${task.name}: an answer with drafts is another`);
+    ratios.push(with_.rate / without.rate);
+  }
+  const after = drafting.stats();
+  const drafted = after.draftedTokens - before.draftedTokens;
+  const sorted = ratios.toSorted((a, b) => a - b);
+  const median = sorted[sorted.length >> 1];
+  return {
+    task: task.name,
+    sequences,
+    ratio: [median, sorted[0], sorted.at(-1)!],
+    accepted: drafted === 0 ? 0 : (after.acceptedTokens - before.acceptedTokens) / drafted,
+    drafted: drafted / (after.generatedTokens - before.generatedTokens),
+    reached: median >= task.least[sequences === 1 ? 0 : 1],
+  };
+}
+
+/** Tokens a second from the first token of all answers to the last, and what they said. */
+async function answers(
+  engine: Engine,
+  task: Task,
+  sequences: number,
+  maxTokens: number,
+): Promise<{ rate: number; texts: string }> {
+  let [first, last, count] = [0, 0, 0];
+  const texts = await Promise.all(Array.from({ length: sequences }, async (_, i) => {
+    const said: number[] = [];
+    const request = { maxTokens, ...task.request(engine, i) } as GenerateRequest;
+    for await (const event of engine.submit(request)) {
+      if (event.type !== "token") continue;
+      last = performance.now();
+      first ||= last;
+      count++;
+      said.push(event.token);
+    }
+    return said.join();
+  }));
+  return { rate: 1000 * count / (last - first), texts: texts.join("\n") };
+}
