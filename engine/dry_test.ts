@@ -88,3 +88,17 @@ function defined(text: string): Map<string, number> {
   }
   return result;
 }
+
+Deno.test("what a draft would change is known without taking it, breakers that begin before it too", () => {
+  const tokenizer = tokenizerOf(["x", "STO", "P", "y", "z"]);
+  const text = [0, 1, 2, 3, 4, 0, 1];
+  const sampling = withSampling({ ...ON, dryBreakers: ["STOP"] });
+  const dry = new Dry(sampling, tokenizer, text);
+  for (const draft of [[2], [2, 3], [2, 3, 4], [0, 1, 2, 3]]) {
+    const all = [...text, ...draft];
+    const taken = new Dry(sampling, tokenizer, all).penalties(Int32Array.from(all));
+    assertEquals(dry.with(Int32Array.from(draft)).penalties(Int32Array.from(all)), taken);
+  }
+  dry.push(2);
+  assertEquals(dry.penalties(Int32Array.of(...text, 2)), new Map()); // nothing was taken
+});

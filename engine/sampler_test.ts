@@ -117,3 +117,13 @@ Deno.test("a draw from the whole vocabulary is left to the backend, whatever it 
   assertEquals(draw({ temperature: 0 }, true)?.whole, false);
   assertEquals(draw({ temperature: 0 }, false), undefined);
 });
+
+Deno.test("counts with a draft are those after it, and stay what they were", () => {
+  const counts = new TokenCounts();
+  for (const token of [5, 6]) counts.addPrompt(token);
+  for (const token of [6, 7]) counts.addGenerated(token);
+  const drafted = counts.with(Int32Array.of(7, 8, 5, 8, 9));
+  assertEquals([...drafted.tokens], [5, 6, 7, 8, 9]);
+  assertEquals([...drafted.counts], [1, 1, 2, 2, 1]);
+  assertEquals([[...counts.tokens], [...counts.counts]], [[5, 6, 7], [0, 1, 1]]);
+});

