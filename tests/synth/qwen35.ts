@@ -28,6 +28,23 @@ export const QWEN35: Family<DeltaShape> = {
     delta: { keyHeads: 2, valueHeads: 8, headDim: 32 },
     layers: 8,
   },
+  real: {
+    "qwen3.5-0.8b": {
+      embedding: 1024,
+      feedForward: 3584,
+      layers: 24,
+      vocabulary: 248_320,
+      context: 262_144,
+      heads: 8,
+      kvHeads: 2,
+      headDim: 256,
+      ropeBase: 1e7,
+      headNorms: true,
+      rotated: 64,
+      delta: { keyHeads: 16, valueHeads: 16, headDim: 128 },
+      drafts: 1,
+    },
+  },
   write(file, shape) {
     writeHybrid(file, shape, {}, (block) => writeFeedForward(file, block, shape));
   },

@@ -20,12 +20,11 @@ def _metadata(writer, words, shape):
     writer.add_vocab_size(shape.vocab)
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.hidden)
-    writer.add_block_count(shape.layers)
     writer.add_feed_forward_length(shape.ffn)
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.kv_heads)
     writer.add_layer_norm_rms_eps(shape.eps)
-    writer.add_rope_dimension_count(shape.head)
+    shape.describe(writer)
     writer.add_rope_freq_base(shape.base)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
@@ -43,12 +42,12 @@ def _metadata(writer, words, shape):
 
 def write(path, weights, words, shape):
     """Writes `weights` (numpy, GGUF's names without `.weight`, matrices (out, in)) to `path`."""
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, shape.architecture)
     _metadata(writer, words, shape)
     for name, weight in weights.items():
         weight = np.ascontiguousarray(weight, np.float32)
-        if weight.ndim == 1:
-            writer.add_tensor(name + ".weight", weight)
+        if weight.ndim == 1 or name.endswith("ssm_conv1d"):
+            writer.add_tensor(name if name.endswith((".bias", "ssm_a")) else name + ".weight", weight)
             continue
         kind = gguf.GGMLQuantizationType.Q8_0
         writer.add_tensor(name + ".weight", gguf.quants.quantize(weight, kind), raw_dtype=kind)

@@ -18,10 +18,16 @@ class Shape:
     context: int = 512
     base: float = 10000.0
     eps: float = 1e-5
+    architecture: str = "llama"
 
     @property
     def head(self):
         return self.hidden // self.heads
+
+    def describe(self, writer):
+        """The keys that are llama's."""
+        writer.add_block_count(self.layers)
+        writer.add_rope_dimension_count(self.head)
 
 
 def init(shape, seed):

@@ -13,6 +13,7 @@ import numpy as np
 
 import export
 import grammar
+import hybrid
 import model
 import vocab
 import world
@@ -59,14 +60,14 @@ def schedule(step, steps):
     return min(1, step / 40) * min(1, (steps - step) / (0.75 * steps) + 0.005)
 
 
-def train(words, shape, steps, seed, keep):
+def train(network, words, shape, steps, seed, keep):
     """Trains from nothing; `keep` gets the weights every 200 steps and at the end, so that a stopped run leaves something."""
-    weights = model.init(shape, seed)
+    weights = network.init(shape, seed)
     state = {name: (np.zeros_like(w), np.zeros_like(w)) for name, w in weights.items()}
 
     @jax.jit
     def one_step(weights, state, batch, step, rate):
-        value, grads = jax.value_and_grad(model.loss)(weights, batch, shape)
+        value, grads = jax.value_and_grad(network.loss)(weights, batch, shape)
         return *model.update(weights, state, grads, step, rate), value
 
     start, losses = time.time(), []
@@ -84,11 +85,13 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--steps", type=int, default=2400)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--hybrid", action="store_true", help="train hybrid.py's network")
     options = parser.parse_args()
-    rng, shape = world.seeded(options.seed), model.Shape()
+    network = hybrid if options.hybrid else model
+    rng, shape = world.seeded(options.seed), network.Shape()
     texts = ("".join(text for text, _ in grammar.document(rng)) for _ in range(VOCAB_DOCUMENTS))
     words = vocab.train(texts, shape.vocab)
-    train(words, shape, options.steps, options.seed, lambda weights: export.write(options.out, weights, words, shape))
+    train(network, words, shape, options.steps, options.seed, lambda weights: export.write(options.out, weights, words, shape))
     print(f"{options.out}: {os.path.getsize(options.out)} bytes")
 
 
