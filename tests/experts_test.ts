@@ -10,12 +10,13 @@ import { activeBytes, planCost } from "../engine/plan/cost.ts";
 import { candidates } from "../engine/plan/ops/candidates.ts";
 import { embed } from "../engine/plan/ops/embed.ts";
 import { expertSum } from "../engine/plan/ops/expert_sum.ts";
+import { expertActivated } from "../engine/plan/ops/expert_activated.ts";
 import { expertGlu } from "../engine/plan/ops/expert_glu.ts";
 import { linear } from "../engine/plan/ops/matmul.ts";
 import { rmsNorm } from "../engine/plan/ops/rms_norm.ts";
 import { route, type RouteOptions } from "../engine/plan/ops/route.ts";
 import type { Activation, Plan } from "../engine/plan/plan.ts";
-import { exactGlu } from "./exact_activations.ts";
+import { exactActivation, exactGlu } from "./exact_activations.ts";
 import { instructionSets, KernelModel, type Run, shuffledBlocks, type Wanted } from "./kernel_model.ts";
 import { Random, seedOf } from "./random.ts";
 import { synthesize } from "./synth/synth.ts";
@@ -33,6 +34,8 @@ interface Mixture extends RouteOptions {
   readonly biases?: boolean;
   /** Gates and what they gate are halves of one tensor. */
   readonly fused?: boolean;
+  /** Experts have no gates. */
+  readonly ungated?: Exclude<Activation, "swiglu_oai">;
 }
 const LAYERS: readonly Mixture[] = [
   { count: 5, used: 2, feedForward: 48 },
@@ -43,8 +46,10 @@ const LAYERS: readonly Mixture[] = [
   { count: 6, used: 3, feedForward: 64, activation: "swiglu_oai", biases: true },
   { count: 4, used: 2, feedForward: 32, activation: "gelu", biases: true },
   { count: 7, used: 3, feedForward: 80, biases: true, fused: true },
+  { count: 9, used: 4, feedForward: 48, ungated: "squared_relu", sigmoid: {}, scale: 0.5, divided: false },
+  { count: 5, used: 2, feedForward: 64, ungated: "gelu", biases: true, divided: false },
 ];
-const halvesOf = ({ fused }: Mixture) => fused ? ["gate_up"] : ["gate", "up"];
+const halvesOf = ({ fused, ungated }: Mixture) => fused ? ["gate_up"] : ungated ? ["up"] : ["gate", "up"];
 
 /** A file of F32 weights, and its values by name. */
 function fileOf(layers: readonly Mixture[]) {
@@ -87,7 +92,9 @@ const planOf = (layers: readonly Mixture[]) => (file: GgufFile): Plan => {
     const [logits] = linear(b, input, [{ name: name("ffn_gate_inp"), rows: count }]);
     const chosen = route(b, logits, layer);
     const [gate, up = gate] = halvesOf(layer).map((half) => name(`ffn_${half}_exps`));
-    const inner = expertGlu(b, input, chosen, gate, up, feedForward, activation);
+    const inner = layer.ungated
+      ? expertActivated(b, input, chosen, up, feedForward, layer.ungated)
+      : expertGlu(b, input, chosen, gate, up, feedForward, activation);
     expertSum(b, inner, chosen, name("ffn_down_exps"), x);
   }
   candidates(b, rmsNorm(b, x, "output_norm", EPSILON, "logits"), VOCABULARY);
@@ -114,7 +121,9 @@ function exact(
       };
       const both = halvesOf(layer).flatMap((half) => product(half, h));
       const up = both.slice(layer.feedForward);
-      const inner = up.map((u, k) => exactGlu(layer.activation ?? "silu", both[k], u));
+      const inner = layer.ungated
+        ? both.map((x) => exactActivation(layer.ungated!, x))
+        : up.map((u, k) => exactGlu(layer.activation ?? "silu", both[k], u));
       x = x.map(((out) => (value, k) => value + weight * out[k])(product("down", inner)));
     }
   }
@@ -124,14 +133,15 @@ function exact(
 /** Experts and their weights. */
 function choice(
   logits: readonly number[],
-  { used, sigmoid, scale = 1, scales }: Mixture,
+  { used, sigmoid, divided = true, scale = 1, scales }: Mixture,
   values: ReadonlyMap<string, Float32Array>,
 ): [number, number][] {
   const bias = sigmoid?.bias ? values.get(sigmoid.bias)! : undefined;
   const scores = logits.map((l) => sigmoid ? 1 / (1 + Math.exp(-l)) : Math.exp(l));
   const order = scores.map((score, i) => [i, score + (bias?.[i] ?? 0)]).sort(([, a], [, b]) => b - a);
   const chosen = order.slice(0, used).map(([i]) => i);
-  const sum = chosen.reduce((total, i) => total + scores[i], 0);
+  const all = sigmoid ? 1 : scores.reduce((a, b) => a + b);
+  const sum = divided ? chosen.reduce((total, i) => total + scores[i], 0) : all;
   const own = scales ? values.get(scales)! : undefined;
   return chosen.map((i) => [i, scale * (own?.[i] ?? 1) * scores[i] / sum]);
 }
@@ -186,6 +196,8 @@ Deno.test("experts: another choice, or other weights, would show", async () => {
   const changed: readonly (readonly Mixture[])[] = [
     LAYERS.map((layer) => ({ ...layer, scale: 1 })),
     LAYERS.map((layer) => ({ ...layer, scales: undefined })),
+    LAYERS.map((layer) => ({ ...layer, divided: undefined })),
+    LAYERS.map((layer) => ({ ...layer, ungated: layer.ungated && "silu" as const })),
     LAYERS.map((layer) => ({ ...layer, activation: undefined })),
     LAYERS.map((layer) => ({ ...layer, biases: false })),
     LAYERS.map((layer) => ({ ...layer, used: Math.max(1, layer.used - 1) })),

@@ -146,6 +146,26 @@ function gemma4Rest(tensors: Map<string, StoredTensor>, floats: (name: string) =
   }
 }
 
+/** Experts one below the other, each one's second matrix with rows for columns; and the bias that they have in common. */
+function nomicExperts(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
+  for (const i of [1, 3]) {
+    const mlp = `encoder.layers.${i}.mlp.experts.`;
+    const [up, down] = ["up", "down"].map((part) => floats(`blk.${i}.ffn_${part}_exps.weight`));
+    const [experts, width, inner] = down.shape;
+    const turned = down.values.map((_, at) => {
+      const [expert, column, row] = [
+        Math.floor(at / width / inner),
+        Math.floor(at / width) % inner,
+        at % width,
+      ];
+      return down.values[(expert * width + row) * inner + column];
+    });
+    tensors.set(`${mlp}mlp.w1`, storeFloats("F32", [experts * inner, width], up.values));
+    tensors.set(`${mlp}mlp.w2`, storeFloats("F32", [experts * inner, width], turned));
+    tensors.set(`${mlp}bias`, storeFloats("F32", [width], new Float32Array(width)));
+  }
+}
+
 export const PUBLISHED: Readonly<Record<string, Published>> = {
   "BERT": {
     architecture: "bert",
@@ -199,6 +219,47 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
     ],
     tokenizer: WORD_PIECE,
     ids: ["ab", [2, 5, 32, 3]],
+  },
+  "Nomic's with experts": {
+    architecture: "nomic-bert-moe",
+    config: {
+      model_type: "nomic_bert",
+      n_layer: 4,
+      n_embd: embedding,
+      n_inner: 768,
+      n_head: 4,
+      n_positions: context,
+      layer_norm_epsilon: 1e-12,
+      vocab_size: vocabulary,
+      type_vocab_size: 2,
+      activation_function: "gelu",
+      rotary_emb_base: 10_000,
+      rotary_emb_fraction: 1,
+      qkv_proj_bias: true,
+      mlp_fc1_bias: true,
+      mlp_fc2_bias: true,
+      moe_every_n_layers: 2,
+      moe_top_k: 2,
+      num_experts: 6,
+      num_shared_experts: 0,
+      moe_normalize_expert_weights: false,
+      expert_choice_router: false,
+    },
+    names: [
+      [/^token_embd$/, "embeddings.word_embeddings"],
+      [/^token_types$/, "embeddings.token_type_embeddings"],
+      [/^token_embd_norm$/, "emb_ln"],
+      [/^blk\.(\d+)\.attn_qkv$/, "encoder.layers.$1.attn.Wqkv"],
+      [/^blk\.(\d+)\.attn_output$/, "encoder.layers.$1.attn.out_proj"],
+      [/^blk\.(\d+)\.attn_output_norm$/, "encoder.layers.$1.norm1"],
+      [/^blk\.(\d+)\.ffn_up$/, "encoder.layers.$1.mlp.fc1"],
+      [/^blk\.(\d+)\.ffn_down$/, "encoder.layers.$1.mlp.fc2"],
+      [/^blk\.(\d+)\.ffn_gate_inp$/, "encoder.layers.$1.mlp.router.layer"],
+      [/^blk\.(\d+)\.layer_output_norm$/, "encoder.layers.$1.norm2"],
+    ],
+    tokenizer: UNIGRAM,
+    ids: ["  a  b ", [0, 31, 4, 6, 2]],
+    change: nomicExperts,
   },
   "ModernBERT": {
     architecture: "modern-bert",

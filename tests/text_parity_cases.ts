@@ -18,6 +18,7 @@ const KINDS = {
   qwen3: { kinds: ["mean", "cls", "last", "rank"], labels: 2 },
   bert: { kinds: ["mean", "cls", "rank"], labels: 1 },
   "nomic-bert": { kinds: ["mean"], labels: 1 },
+  "nomic-bert-moe": { kinds: ["mean"], labels: 1 },
   "modern-bert": { kinds: ["cls", "rank"], labels: 1 },
 } as const;
 

@@ -7,11 +7,17 @@ import { isEncoder, type Plan } from "../plan/plan.ts";
 import { printPlan } from "../plan/print.ts";
 import { buildPlan } from "./registry.ts";
 
-type Name = "bert" | "nomic-bert" | "modern-bert";
+type Name = "bert" | "nomic-bert" | "nomic-bert-moe" | "modern-bert";
 type Keys = Readonly<Record<string, number | boolean | string | undefined>>;
 type Tensors = Readonly<Record<string, readonly number[] | undefined>>;
 
 const [WIDTH, CONTEXT, FEED_FORWARD] = [64, 48, 96];
+const EXPERTS = 3;
+/** Keys of single architectures. */
+const OWN: Readonly<Partial<Record<string, Keys>>> = {
+  "modern-bert": { "attention.sliding_window": 16 },
+  "nomic-bert-moe": { moe_every_n_layers: 2, expert_count: EXPERTS, expert_used_count: 2 },
+};
 const TOKENS = ["a", "b"];
 
 const KEYS: Keys = {
@@ -38,8 +44,14 @@ function shapesOf(architecture: Name): Record<string, readonly number[]> {
     if (architecture === "bert") { for (const part of ["q", "k", "v"]) add(`attn_${part}`, WIDTH, WIDTH); }
     else add("attn_qkv", WIDTH, 3 * WIDTH);
     add("attn_output", WIDTH, WIDTH);
-    add("ffn_up", WIDTH, modern ? 2 * FEED_FORWARD : FEED_FORWARD);
-    add("ffn_down", FEED_FORWARD, WIDTH);
+    if (architecture === "nomic-bert-moe" && layer === 1) {
+      add("ffn_gate_inp", WIDTH, EXPERTS);
+      add("ffn_up_exps", WIDTH, FEED_FORWARD, EXPERTS);
+      add("ffn_down_exps", FEED_FORWARD, WIDTH, EXPERTS);
+    } else {
+      add("ffn_up", WIDTH, modern ? 2 * FEED_FORWARD : FEED_FORWARD);
+      add("ffn_down", FEED_FORWARD, WIDTH);
+    }
     if (architecture === "nomic-bert") add("ffn_gate", WIDTH, FEED_FORWARD);
     for (const norm of modern ? ["ffn_norm"] : ["attn_output_norm", "layer_output_norm"]) add(norm, WIDTH);
     if (modern && layer > 0) add("attn_norm", WIDTH);
@@ -56,8 +68,7 @@ function typeOf(value: number | boolean | string): "BOOL" | "STRING" | "INT32" |
 /** A file with some keys and tensors changed; undefined takes one out. */
 function fileWith(architecture: Name, keys: Keys = {}, tensors: Tensors = {}): GgufFile {
   const builder = new GgufBuilder().set("general.architecture", "STRING", architecture);
-  const window = architecture === "modern-bert" ? { "attention.sliding_window": 16 } : {};
-  for (const [key, value] of Object.entries({ ...KEYS, ...window, ...keys })) {
+  for (const [key, value] of Object.entries({ ...KEYS, ...OWN[architecture], ...keys })) {
     if (value === undefined) continue;
     const name = key.startsWith("tokenizer.") ? key : `${architecture}.${key}`;
     builder.set(name, typeOf(value), value);
@@ -71,7 +82,7 @@ function fileWith(architecture: Name, keys: Keys = {}, tensors: Tensors = {}): G
 
 const plan = (...parts: Parameters<typeof fileWith>): Plan => buildPlan(fileWith(...parts));
 
-for (const architecture of ["bert", "nomic-bert", "modern-bert"] as const) {
+for (const architecture of ["bert", "nomic-bert", "nomic-bert-moe", "modern-bert"] as const) {
   Deno.test(`${architecture}: a plan without a KV cache and without logits, which pools by mean unless the file says otherwise`, () => {
     const built = plan(architecture);
     assert(isEncoder(built));
@@ -103,6 +114,13 @@ Deno.test("modern-bert: gates have the activation that the file names", () => {
   assertEquals(glusOf("silu"), ["silu", "silu"]);
 });
 
+Deno.test("nomic-bert-moe: every second layer has experts, weighed by the softmax over all; the others are as the file has them", () => {
+  const { ops } = plan("nomic-bert-moe");
+  assertEquals(ops.flatMap((op) => op.op === "route" ? [[op.sigmoid, op.divided]] : []), [[false, false]]);
+  const inner = ops.flatMap((op) => "activation" in op ? [`${op.op} ${op.activation}`] : []);
+  assertEquals(inner, ["activated gelu", "expert_activated gelu"]);
+});
+
 /** What is wrong, the file, and the field that the refusal names. */
 const BAD: readonly (readonly [what: string, file: () => GgufFile, field: string])[] = [
   [
@@ -116,6 +134,36 @@ const BAD: readonly (readonly [what: string, file: () => GgufFile, field: string
     'key "nomic-bert.attention.layer_norm_epsilon"',
   ],
   ["experts", () => fileWith("nomic-bert", { expert_count: 8 }), 'key "nomic-bert.expert_count"'],
+  [
+    "experts in every layer",
+    () => fileWith("nomic-bert-moe", { moe_every_n_layers: 1 }),
+    'key "nomic-bert-moe.moe_every_n_layers"',
+  ],
+  [
+    "no number of layers with experts",
+    () => fileWith("nomic-bert-moe", { moe_every_n_layers: undefined }),
+    'key "nomic-bert-moe.moe_every_n_layers"',
+  ],
+  [
+    "experts by sigmoids",
+    () => fileWith("nomic-bert-moe", { expert_gating_func: 2 }),
+    'key "nomic-bert-moe.expert_gating_func"',
+  ],
+  [
+    "more experts chosen than there are",
+    () => fileWith("nomic-bert-moe", { expert_used_count: 4 }),
+    'key "nomic-bert-moe.expert_used_count"',
+  ],
+  [
+    "another number of experts than the key says",
+    () => fileWith("nomic-bert-moe", { expert_count: 4 }),
+    'tensor "blk.1.ffn_gate_inp.weight"',
+  ],
+  [
+    "experts with gates",
+    () => fileWith("nomic-bert-moe", {}, { "blk.1.ffn_gate_exps": [WIDTH, FEED_FORWARD, EXPERTS] }),
+    'tensor "blk.1.ffn_gate_exps.weight"',
+  ],
   ["an unknown pooling", () => fileWith("bert", { pooling_type: 9 }), 'key "bert.pooling_type"'],
   ["a head without labels", () => fileWith("bert", { pooling_type: 4 }), 'tensor "cls.output.weight"'],
   [

@@ -92,7 +92,7 @@ function denseAndExperts(
   const direction = rmsNorm(b, x, { whole: name("ffn_gate_inp.scale") }, eps, x.rows, scale);
   const chosen = router(b, direction, e, name, { scales: name("ffn_down_exps.scale") });
   const expertsIn = rmsNorm(b, x, name("pre_ffw_norm_2"), eps);
-  const mixed = experts(b, expertsIn, x.columns, chosen, e, name, "gelu");
+  const mixed = experts(b, expertsIn, x.columns, chosen, e, name, { activation: "gelu" });
   postNorm(b, mixed, name("post_ffw_norm_2"), eps, both);
   postNorm(b, both, name("post_ffw_norm"), eps, x, after);
 }

@@ -30,6 +30,12 @@ export function isLeftOut(name: string): boolean {
   return PARTS.some(([, names]) => names.test(name));
 }
 
+/** Whether a tensor belongs to a layer behind the `layers` that are computed: such layers draft tokens for another decoder to check. */
+export function isDrafting(name: string, layers: number): boolean {
+  const block = /^blk\.(\d+)\./.exec(name);
+  return block !== null && Number(block[1]) >= layers;
+}
+
 /** Which of the file's tensors the plan does not read, by part, the largest first. */
 export function leftOutParts(file: GgufFile, plan: Plan): LeftOutPart[] {
   const read = new Set(plan.tensors.map(({ info }) => wholeName(info.name)));

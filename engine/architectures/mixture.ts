@@ -1,5 +1,6 @@
 import type { ExpertHparams } from "../gguf/expert_hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
+import { expertActivated } from "../plan/ops/expert_activated.ts";
 import { expertGlu } from "../plan/ops/expert_glu.ts";
 import { expertSum } from "../plan/ops/expert_sum.ts";
 import { linear } from "../plan/ops/matmul.ts";
@@ -7,10 +8,14 @@ import { route, type RouteOptions } from "../plan/ops/route.ts";
 import type { Activation, Chosen } from "../plan/plan.ts";
 import type { TensorName } from "./architecture.ts";
 
-/** How experts are weighed, by default by the softmax, and the activation of their gates, by default SiLU. */
-export interface MixtureOptions extends Omit<RouteOptions, "used"> {
-  readonly activation?: Activation;
-}
+/** What an expert computes: by default a gated unit, whose gate's activation is by default SiLU. */
+export type ExpertUnit =
+  | { readonly activation?: Activation; readonly ungated?: false }
+  /** down(activation(up x)). */
+  | { readonly activation: Exclude<Activation, "swiglu_oai">; readonly ungated: true };
+
+/** How experts are weighed, by default by the softmax, and what they compute. */
+export type MixtureOptions = Omit<RouteOptions, "used"> & ExpertUnit;
 
 /**
  * A feed-forward half of experts: each row of x, which is normed, goes through those that its router chooses. Gates and what
@@ -22,9 +27,9 @@ export function mixture(
   addTo: Value,
   e: ExpertHparams,
   name: TensorName,
-  { activation, ...scoring }: MixtureOptions = {},
+  options: MixtureOptions = {},
 ): void {
-  experts(b, x, addTo, router(b, x, e, name, scoring), e, name, activation);
+  experts(b, x, addTo, router(b, x, e, name, options), e, name, options);
 }
 
 /** The experts that rows of x choose. */
@@ -33,11 +38,11 @@ export function router(
   x: Value,
   e: ExpertHparams,
   name: TensorName,
-  scoring: Omit<RouteOptions, "used"> = {},
+  { sigmoid, divided, scale, scales }: Omit<RouteOptions, "used"> = {},
 ): Chosen {
   // A choice hangs on small differences: a router in blocks reads x in two planes.
   const [logits] = linear(b, x, [{ name: name("ffn_gate_inp"), rows: e.count, fine: e.count }]);
-  return route(b, logits, { used: e.used, ...scoring });
+  return route(b, logits, { used: e.used, sigmoid, divided, scale, scales });
 }
 
 /** What the chosen experts make of x, added to the residual `to`, or as a new value of so many columns. */
@@ -48,11 +53,25 @@ export function experts(
   chosen: Chosen,
   e: ExpertHparams,
   name: TensorName,
-  activation?: Activation,
+  unit: ExpertUnit = {},
 ): Value {
+  const ffn = inner(b, x, chosen, e, name, unit);
+  return expertSum(b, ffn, chosen, name("ffn_down_exps"), to);
+}
+
+function inner(
+  b: PlanBuilder,
+  x: Value,
+  chosen: Chosen,
+  e: ExpertHparams,
+  name: TensorName,
+  unit: ExpertUnit,
+): Value {
+  if (unit.ungated) {
+    return expertActivated(b, x, chosen, name("ffn_up_exps"), e.feedForwardLength, unit.activation);
+  }
   const both = name("ffn_gate_up_exps");
   const fused = b.file.tensors.has(`${both}.weight`);
   const [gate, up] = fused ? [both, both] : [name("ffn_gate_exps"), name("ffn_up_exps")];
-  const ffn = expertGlu(b, x, chosen, gate, up, e.feedForwardLength, activation);
-  return expertSum(b, ffn, chosen, name("ffn_down_exps"), to);
+  return expertGlu(b, x, chosen, gate, up, e.feedForwardLength, unit.activation);
 }

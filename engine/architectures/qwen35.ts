@@ -18,6 +18,7 @@ import { convolveHeads } from "../plan/ops/short_conv.ts";
 import { glu } from "../plan/ops/glu.ts";
 import { deltaState, type HeadShape } from "../plan/plan.ts";
 import type { Architecture, TensorName } from "./architecture.ts";
+import { isDrafting } from "./left_out.ts";
 import type { Rope } from "./rope.ts";
 
 /**
@@ -194,10 +195,4 @@ export function hasDraftLayer(file: GgufFile, h: Hparams): boolean {
   const { layers } = readDeltaHparams(file, h);
   return layers < h.blockCount &&
     DRAFT_TENSORS.every((tensor) => file.tensors.has(`blk.${layers}.${tensor}.weight`));
-}
-
-/** Layers behind those that are computed draft tokens for another decoder to check. */
-function isDrafting(tensor: string, layers: number): boolean {
-  const block = /^blk\.(\d+)\./.exec(tensor);
-  return block !== null && Number(block[1]) >= layers;
 }

@@ -11,7 +11,7 @@ import { returnPooled } from "../plan/ops/return_pooled.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
-import { BERT, NOMIC_BERT } from "./bert.ts";
+import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./bert.ts";
 import { DECI } from "./deci.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { GRANITEHYBRID } from "./granitehybrid.ts";
@@ -22,7 +22,7 @@ import { checkFileType, isLeftOut } from "./left_out.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
-import { NEMOTRON_H } from "./nemotron_h.ts";
+import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
 import { MISTRAL3 } from "./mistral3.ts";
 import { GRANITE } from "./granite.ts";
 import { PHI3 } from "./phi3.ts";
@@ -42,6 +42,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   qwen35: QWEN35,
   bert: BERT,
   "nomic-bert": NOMIC_BERT,
+  "nomic-bert-moe": NOMIC_BERT_MOE,
   "modern-bert": MODERN_BERT,
   qwen35moe: QWEN35MOE,
   gemma3: GEMMA3,
@@ -53,6 +54,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   "gpt-oss": GPT_OSS,
   granitehybrid: GRANITEHYBRID,
   nemotron_h: NEMOTRON_H,
+  nemotron_h_moe: NEMOTRON_H_MOE,
   phi3: PHI3,
   granite: GRANITE,
   mistral3: MISTRAL3,

@@ -6,9 +6,13 @@ import type { TensorList } from "./tensor_list.ts";
 
 const MAX_TYPES = 1024;
 const MAX_LABELS = 1024;
+const MAX_PERIOD = 1024;
+const MAX_EXPERTS = 4096;
 
 /** What an encoder makes of a checkpoint: its keys and, in the list, its tensors. */
 export interface EncoderParts {
+  /** Where it is not what the model type says. */
+  readonly architecture?: string;
   readonly vocabulary: number;
   readonly entries: readonly Entry[];
 }
@@ -161,12 +165,19 @@ export function addBert(
   return { vocabulary: shape.vocabulary, entries: [...entries, ...head.entries] };
 }
 
-/** Nomic's `nomic_bert`. */
+/** Nomic's `nomic_bert`: with SwiGLU and no biases, or as `nomic-bert-moe` with GELU, biases and experts in some layers. */
 export function convertNomicBert(config: Fields, list: TensorList): EncoderParts {
-  config.mustBe("activation_function", "swiglu", "no other feed-forward part of it is computed");
-  for (const key of ["qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "prenorm", "causal", "use_rms_norm"]) {
+  const mixture = readNomicMixture(config);
+  const biased = mixture !== undefined;
+  const activation = biased ? "gelu" : "swiglu";
+  config.mustBe("activation_function", activation, "no other feed-forward part of it is computed");
+  for (const key of ["qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"]) {
+    config.mustBe(key, biased, biased ? "models with experts have biases" : "nothing else is converted");
+  }
+  for (const key of ["prenorm", "causal", "use_rms_norm"]) {
     config.mustBe(key, false, "nothing else is converted");
   }
+  const linear = biased ? affine : (...[list, ...rest]: Parameters<typeof affine>) => list.matrix(...rest);
   config.mustBe("rotary_emb_interleaved", false, "pairs of dimensions are half a head apart");
   config.mustBe("rotary_emb_fraction", 1, "whole heads are rotated");
   const shape = readShape(config, NOMIC);
@@ -176,21 +187,72 @@ export function convertNomicBert(config: Fields, list: TensorList): EncoderParts
   norm(list, "token_embd_norm", "emb_ln", hidden);
   for (let i = 0; i < shape.layers; i++) {
     const [block, layer] = [`blk.${i}.`, `encoder.layers.${i}.`];
-    list.matrix(`${block}attn_qkv`, `${layer}attn.Wqkv`, 3 * hidden, hidden);
-    list.matrix(`${block}attn_output`, `${layer}attn.out_proj`, hidden, hidden);
+    linear(list, `${block}attn_qkv`, `${layer}attn.Wqkv`, 3 * hidden, hidden);
+    linear(list, `${block}attn_output`, `${layer}attn.out_proj`, hidden, hidden);
     norm(list, `${block}attn_output_norm`, `${layer}norm1`, hidden);
-    list.matrix(`${block}ffn_up`, `${layer}mlp.fc11`, feedForward, hidden);
-    list.matrix(`${block}ffn_gate`, `${layer}mlp.fc12`, feedForward, hidden);
-    list.matrix(`${block}ffn_down`, `${layer}mlp.fc2`, hidden, feedForward);
+    if (mixture && i % mixture.period === 1) {
+      addNomicExperts(list, shape, mixture.count, block, `${layer}mlp.`);
+    } else {
+      linear(list, `${block}ffn_up`, `${layer}mlp.${mixture ? "fc1" : "fc11"}`, feedForward, hidden);
+      if (!mixture) list.matrix(`${block}ffn_gate`, `${layer}mlp.fc12`, feedForward, hidden);
+      linear(list, `${block}ffn_down`, `${layer}mlp.fc2`, hidden, feedForward);
+    }
     norm(list, `${block}layer_output_norm`, `${layer}norm2`, hidden);
   }
   const base = config.positive("rotary_emb_base", MAX.base, 10_000);
+  const architecture = mixture ? "nomic-bert-moe" : "nomic-bert";
   const entries = [
-    ...shapeEntries("nomic-bert", shape),
+    ...shapeEntries(architecture, shape),
     ...types,
-    entry("nomic-bert.rope.freq_base", "FLOAT32", base),
+    entry(`${architecture}.rope.freq_base`, "FLOAT32", base),
+    ...mixture
+      ? [
+        entry(`${architecture}.moe_every_n_layers`, "UINT32", mixture.period),
+        entry(`${architecture}.expert_count`, "UINT32", mixture.count),
+        entry(`${architecture}.expert_used_count`, "UINT32", mixture.used),
+      ]
+      : [],
   ];
-  return { vocabulary: shape.vocabulary, entries };
+  return { architecture, vocabulary: shape.vocabulary, entries };
+}
+
+interface NomicMixture {
+  /** Experts are in the second layer of so many each. */
+  readonly period: number;
+  readonly count: number;
+  readonly used: number;
+}
+
+function readNomicMixture(config: Fields): NomicMixture | undefined {
+  const every = "moe_every_n_layers";
+  if ((config.get(every) ?? 0) === 0) return undefined;
+  const period = config.count(every, MAX_PERIOD);
+  if (period === 1) config.refuse(every, "1", `0, or 2 to ${MAX_PERIOD}`);
+  for (const key of ["moe_normalize_expert_weights", "expert_choice_router"]) {
+    config.mustBe(key, false, "weights are the softmax over all experts");
+  }
+  config.mustBe("num_shared_experts", 0, "an expert that all rows go through is not computed");
+  const count = config.count("num_experts", MAX_EXPERTS);
+  return { period, count, used: config.count("moe_top_k", count) };
+}
+
+/** The bias that all experts have in common stays behind: GGUF has no place for it. */
+function addNomicExperts(
+  list: TensorList,
+  { hidden, feedForward }: EncoderShape,
+  count: number,
+  block: string,
+  mlp: string,
+): void {
+  list.floats(`${block}ffn_gate_inp.weight`, `${mlp}router.layer.weight`, count, hidden);
+  const up = { count, rows: feedForward, columns: hidden };
+  list.stacked(
+    `${block}ffn_up_exps`,
+    list.finder.stack(`${mlp}experts.mlp.w1`, [count * feedForward, hidden]),
+    up,
+  );
+  const down = { count, rows: hidden, columns: feedForward };
+  list.turnedExperts(`${block}ffn_down_exps`, `${mlp}experts.mlp.w2`, down);
 }
 
 /** The only period of layers that see whole texts which GGUF's readers know. */

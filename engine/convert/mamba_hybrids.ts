@@ -15,9 +15,17 @@ interface MambaConfig {
   readonly taps: number;
 }
 
-type Mixer = "mamba" | "attention" | "feed-forward";
+type Mixer = "mamba" | "attention" | "feed-forward" | "experts";
 
-const MAX = { heads: 4096, headDim: 4096, stateSize: 4096, taps: 64, experts: 4096 };
+const MAX = {
+  heads: 4096,
+  headDim: 4096,
+  stateSize: 4096,
+  taps: 64,
+  experts: 4096,
+  width: 131_072,
+  scale: 1e9,
+};
 
 /** The tensors and keys of Granite 4's hybrids: with a plain feed-forward, or with experts and one that all rows go through. */
 export function convertGraniteHybrid(config: Fields, list: TensorList, prefix: string): ModelParts {
@@ -119,7 +127,7 @@ function addFeedForward(
   list.matrix(`${block}ffn_down${suffix}`, `${from}output_linear`, hidden, width);
 }
 
-/** The tensors and keys of Nemotron-H without experts. */
+/** The tensors and keys of Nemotron-H; of `nemotron_h_moe` where the pattern has experts. */
 export function convertNemotronH(config: Fields, list: TensorList): ModelParts {
   for (const name of ["use_bias", "mamba_proj_bias"]) {
     config.mustBe(name, false, "biases of Mamba2's matrices are not computed");
@@ -137,23 +145,105 @@ export function convertNemotronH(config: Fields, list: TensorList): ModelParts {
     taps: "conv_kernel",
   });
   const mixers = readPattern(config, layers);
+  const experts = mixers.includes("experts") ? readNemotronExperts(config) : undefined;
   list.matrix("token_embd", "backbone.embeddings", decoder.vocabulary, hidden);
   for (const [i, mixer] of mixers.entries()) {
     const [block, layer] = [`blk.${i}.`, `backbone.layers.${i}.`];
     list.vector(`${block}attn_norm.weight`, `${layer}norm.weight`, hidden);
     if (mixer === "mamba") addMamba(list, hidden, mamba, block, `${layer}mixer.`);
     else if (mixer === "attention") addAttention(list, decoder, block, `${layer}mixer.`, false);
-    else {
-      list.matrix(`${block}ffn_up`, `${layer}mixer.up_proj`, feedForward, hidden);
-      list.matrix(`${block}ffn_down`, `${layer}mixer.down_proj`, hidden, feedForward);
-    }
+    else if (mixer === "experts") addNemotronExperts(list, hidden, experts!, block, `${layer}mixer.`);
+    else addUngated(list, hidden, feedForward, block, `${layer}mixer.`);
   }
-  const widths = mixers.map((mixer) => mixer === "feed-forward" ? feedForward : 0);
+  const architecture = experts ? "nemotron_h_moe" : "nemotron_h";
+  const width = experts ? experts.feedForward : feedForward;
+  const widths = mixers.map((mixer) => mixer === "feed-forward" || mixer === "experts" ? width : 0);
   const entries = [
-    ...hybridEntries("nemotron_h", decoder, mamba, mixers),
-    entry("nemotron_h.feed_forward_length", "UINT32", widths),
+    ...hybridEntries(architecture, decoder, mamba, mixers),
+    entry(`${architecture}.feed_forward_length`, "UINT32", widths),
+    ...experts ? nemotronExpertEntries(architecture, experts) : [],
   ];
-  return { decoder, entries, lastNorm: { name: "output_norm.weight", tensor: "backbone.norm_f.weight" } };
+  const lastNorm = { name: "output_norm.weight", tensor: "backbone.norm_f.weight" };
+  return { architecture, decoder, entries, lastNorm };
+}
+
+interface NemotronExperts {
+  readonly count: number;
+  readonly used: number;
+  readonly feedForward: number;
+  /** Width of the expert that all rows go through. */
+  readonly shared: number;
+  /** Width of what the others read and make, where it is not the embedding's. */
+  readonly latent?: number;
+  readonly divided: boolean;
+  readonly scale: number;
+}
+
+function readNemotronExperts(config: Fields): NemotronExperts {
+  for (const name of ["n_shared_experts", "n_group", "topk_group"]) {
+    config.mustBe(name, 1, "nothing else is computed");
+  }
+  const count = config.count("n_routed_experts", MAX.experts);
+  const latent = "moe_latent_size";
+  return {
+    count,
+    used: config.count("num_experts_per_tok", count),
+    feedForward: config.count("moe_intermediate_size", MAX.width),
+    shared: config.count("moe_shared_expert_intermediate_size", MAX.width),
+    latent: config.get(latent) == null ? undefined : config.count(latent, MAX.width),
+    divided: config.boolean("norm_topk_prob", true),
+    scale: config.positive("routed_scaling_factor", MAX.scale, 1),
+  };
+}
+
+function nemotronExpertEntries(architecture: string, e: NemotronExperts): Entry[] {
+  const key = (name: string) => `${architecture}.${name}`;
+  const counts = {
+    expert_count: e.count,
+    expert_used_count: e.used,
+    expert_feed_forward_length: e.feedForward,
+    expert_shared_feed_forward_length: e.shared,
+    expert_shared_count: 1,
+    expert_group_count: 1,
+    ...e.latent && { moe_latent_size: e.latent },
+  };
+  return [
+    ...Object.entries(counts).map(([name, value]) => entry(key(name), "UINT32", value)),
+    entry(key("expert_weights_norm"), "BOOL", e.divided),
+    entry(key("expert_weights_scale"), "FLOAT32", e.scale),
+  ];
+}
+
+function addNemotronExperts(
+  list: TensorList,
+  hidden: number,
+  { count, feedForward, shared, latent }: NemotronExperts,
+  block: string,
+  from: string,
+): void {
+  const each = (part: string) => Array.from({ length: count }, (_, i) => `${from}experts.${i}.${part}`);
+  const width = latent ?? hidden;
+  list.floats(`${block}ffn_gate_inp.weight`, `${from}gate.weight`, count, hidden);
+  list.vector(`${block}exp_probs_b.bias`, `${from}gate.e_score_correction_bias`, count);
+  if (latent) {
+    list.matrix(`${block}ffn_latent_down`, `${from}fc1_latent_proj`, latent, hidden);
+    list.matrix(`${block}ffn_latent_up`, `${from}fc2_latent_proj`, hidden, latent);
+  }
+  list.experts(`${block}ffn_up_exps`, each("up_proj"), feedForward, width);
+  list.experts(`${block}ffn_down_exps`, each("down_proj"), width, feedForward);
+  addUngated(list, hidden, shared, block, `${from}shared_experts.`, "_shexp");
+}
+
+function addUngated(
+  list: TensorList,
+  hidden: number,
+  width: number,
+  block: string,
+  from: string,
+  suffix = "",
+): void {
+  list.matrix(`${block}ffn_up${suffix}`, `${from}up_proj`, width, hidden);
+  list.matrix(`${block}ffn_down${suffix}`, `${from}down_proj`, hidden, width);
 }
 
 /** `names` are the keys of config.json. */
@@ -213,13 +303,20 @@ function readLayerTypes(config: Fields, layers: number): Mixer[] {
   return config.refuse("layer_types", "another list", `${layers} of "mamba" and "attention"`);
 }
 
-const MIXERS: Readonly<Record<string, Mixer>> = { M: "mamba", "*": "attention", "-": "feed-forward" };
+const MIXERS: Readonly<Record<string, Mixer>> = {
+  M: "mamba",
+  "*": "attention",
+  "-": "feed-forward",
+  E: "experts",
+};
 
 function readPattern(config: Fields, layers: number): Mixer[] {
   const pattern = config.string("hybrid_override_pattern");
   const mixers = Array.from(pattern, (letter) => Object.hasOwn(MIXERS, letter) ? MIXERS[letter] : undefined);
-  if (mixers.length === layers && mixers.every((mixer) => mixer !== undefined)) return mixers;
-  const allowed = `${layers} of M, * and -, because experts are not converted`;
+  const feedForwards = new Set(mixers.filter((mixer) => mixer === "feed-forward" || mixer === "experts"));
+  const known = mixers.every((mixer) => mixer !== undefined);
+  if (mixers.length === layers && known && feedForwards.size < 2) return mixers;
+  const allowed = `${layers} of M, * and either - or E`;
   return config.refuse("hybrid_override_pattern", pattern.slice(0, 80), allowed);
 }
 

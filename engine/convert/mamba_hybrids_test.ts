@@ -142,6 +142,45 @@ function nemotron(): Checkpoint {
   return c;
 }
 
+const MOE = {
+  hybrid_override_pattern: "M*E",
+  n_routed_experts: 3,
+  num_experts_per_tok: 2,
+  n_shared_experts: 1,
+  n_group: 1,
+  topk_group: 1,
+  moe_intermediate_size: EXPERT,
+  moe_shared_expert_intermediate_size: FFN,
+  norm_topk_prob: true,
+  routed_scaling_factor: 2.5,
+};
+const LATENT = 48;
+
+function nemotronMoe(latent?: number): Checkpoint {
+  const c = new Checkpoint();
+  c.add("backbone.embeddings.weight", VOCABULARY, HIDDEN);
+  c.add("backbone.norm_f.weight", HIDDEN);
+  c.add("lm_head.weight", VOCABULARY, HIDDEN);
+  for (const i of [0, 1, 2]) c.add(`backbone.layers.${i}.norm.weight`, HIDDEN);
+  c.mamba("backbone.layers.0.mixer.");
+  c.attention("backbone.layers.1.mixer.");
+  const mixer = "backbone.layers.2.mixer.";
+  c.add(`${mixer}gate.weight`, 3, HIDDEN);
+  c.add(`${mixer}gate.e_score_correction_bias`, 3);
+  if (latent) {
+    c.add(`${mixer}fc1_latent_proj.weight`, latent, HIDDEN);
+    c.add(`${mixer}fc2_latent_proj.weight`, HIDDEN, latent);
+  }
+  for (const expert of [0, 1, 2]) {
+    c.add(`${mixer}experts.${expert}.up_proj.weight`, EXPERT, latent ?? HIDDEN);
+    c.add(`${mixer}experts.${expert}.down_proj.weight`, latent ?? HIDDEN, EXPERT);
+  }
+  c.add(`${mixer}shared_experts.up_proj.weight`, FFN, HIDDEN);
+  c.add(`${mixer}shared_experts.down_proj.weight`, HIDDEN, FFN);
+  c.add("mtp.layers.0.eh_proj.weight", HIDDEN, 2 * HIDDEN);
+  return c;
+}
+
 function assertMamba(written: Written, values: ReadonlyMap<string, Float32Array>, from: string): void {
   const same = {
     "ssm_in.weight": "in_proj.weight",
@@ -226,6 +265,42 @@ Deno.test("convert: nemotron_h's values, from a file with its own names", async 
   });
 });
 
+for (const latent of [undefined, LATENT]) {
+  const what = latent ? "narrower rows" : "whole rows";
+  Deno.test(`convert: nemotron_h's experts of ${what}, one that all rows go through, and drafting left out`, async () => {
+    const checkpoint = nemotronMoe(latent);
+    const config = { ...NEMOTRON, ...MOE, ...latent && { moe_latent_size: latent } };
+    await checkpoint.convert(config, (written) => {
+      const source = (name: string) => checkpoint.values.get(`backbone.layers.2.mixer.${name}`)!;
+      const same = {
+        "ffn_gate_inp.weight": "gate.weight",
+        "exp_probs_b.bias": "gate.e_score_correction_bias",
+        "ffn_up_shexp.weight": "shared_experts.up_proj.weight",
+        "ffn_down_shexp.weight": "shared_experts.down_proj.weight",
+        ...latent && {
+          "ffn_latent_down.weight": "fc1_latent_proj.weight",
+          "ffn_latent_up.weight": "fc2_latent_proj.weight",
+        },
+      };
+      for (const [name, from] of Object.entries(same)) {
+        assertEquals(written.values(`blk.2.${name}`), source(from), name);
+      }
+      for (const part of ["up", "down"]) {
+        const all = [0, 1, 2].flatMap((i) => [...source(`experts.${i}.${part}_proj.weight`)]);
+        assertEquals([...written.values(`blk.2.ffn_${part}_exps.weight`)], all, part);
+      }
+      const { metadata, tensors } = written.gguf;
+      const key = (name: string) => `nemotron_h_moe.${name}`;
+      assertEquals(Array.from(metadata.getNumbers(key("feed_forward_length"))!), [0, 0, EXPERT]);
+      assertEquals(metadata.getNumber(key("expert_weights_scale")), 2.5);
+      assertEquals(metadata.getBoolean(key("expert_weights_norm")), true);
+      assertEquals(metadata.getNumber(key("moe_latent_size"), 0), latent ?? 0);
+      assertEquals(tensors.get("blk.2.ffn_up_exps.weight")!.shape, [latent ?? HIDDEN, EXPERT, 3]);
+      assertEquals(buildPlan(written.gguf).architecture, "nemotron_h_moe");
+    });
+  });
+}
+
 Deno.test("convert: what is not computed of these hybrids is refused by its key", async () => {
   const bad = [
     [granite(3), { ...GRANITE, ...EXPERTS }, { num_experts_per_tok: 4 }],
@@ -233,7 +308,12 @@ Deno.test("convert: what is not computed of these hybrids is refused by its key"
     [granite(), GRANITE, { mamba_n_groups: 3 }],
     [granite(), GRANITE, { mamba_proj_bias: true }],
     [granite(), GRANITE, { embedding_multiplier: -1 }],
-    [nemotron(), NEMOTRON, { hybrid_override_pattern: "M*E" }],
+    [nemotron(), NEMOTRON, { hybrid_override_pattern: "-*E" }],
+    [nemotron(), NEMOTRON, { hybrid_override_pattern: "M*X" }],
+    [nemotronMoe(), { ...NEMOTRON, ...MOE }, { num_experts_per_tok: 4 }],
+    [nemotronMoe(), { ...NEMOTRON, ...MOE }, { n_group: 2 }],
+    [nemotronMoe(), { ...NEMOTRON, ...MOE }, { n_shared_experts: 2 }],
+    [nemotronMoe(), { ...NEMOTRON, ...MOE }, { routed_scaling_factor: 0 }],
     [nemotron(), NEMOTRON, { mlp_hidden_act: "silu" }],
   ] as const;
   for (const [checkpoint, config, change] of bad) {

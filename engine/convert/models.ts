@@ -96,6 +96,7 @@ const LEFT_OUT: LeftOut = [
   ["multi-token prediction", /(^|\.)mtp\./],
   ["rotary frequencies", /\.rotary_emb\.inv_freq$/],
   ["numbers of positions", /(^|\.)embeddings\.position_ids$/],
+  ["experts' common bias", /\.mlp\.experts\.bias$/],
   ["next-sentence head", /^(bert\.)?pooler\./],
   ["masked-token head", /^(cls\.|decoder\.|head\.)/],
 ];
@@ -146,10 +147,10 @@ function convertEncoder(
   checkpoint: Checkpoint,
   quantize: QuantizeTo | undefined,
 ): ConvertedModel {
-  const { architecture, convert } = ENCODERS[type];
+  const { convert, ...known } = ENCODERS[type];
   const finder = new WeightFinder(checkpoint, config);
   const list = new TensorList(checkpoint, finder, quantize);
-  const { vocabulary, entries } = convert(config, list);
+  const { vocabulary, entries, architecture = known.architecture } = convert(config, list);
   return {
     architecture,
     vocabulary,

@@ -71,11 +71,8 @@ export function matrixTensor(checkpoint: Checkpoint, options: MatrixOptions): Ou
   const { name, rows, columns, source, sourceRows = rows, encoder, rowOrder, columnOrder } = options;
   const { type, block } = encoder;
   const cut = columnOrder?.find(([start, count]) => start % block !== 0 || count % block !== 0);
-  if (columns % block !== 0 || cut) {
-    const found = cut ? `heads of ${cut[1]} columns, which change places` : `${columns} columns`;
-    const detail = `must have a multiple of ${block} columns, the block of ${type} (got ${found})`;
-    refuse(source.weight.file, `tensor ${quote(source.weight.name)}`, detail);
-  }
+  if (cut) refuseColumns(source, encoder, `heads of ${cut[1]} columns, which change places`);
+  if (columns % block !== 0) refuseColumns(source, encoder, `${columns} columns`);
   const rowBytes = byteLengthOf(type, columns);
   const unit = byteLengthOf(type, block);
   const byteOrder = columnOrder?.map(([start, count]) =>
@@ -95,6 +92,50 @@ export function matrixTensor(checkpoint: Checkpoint, options: MatrixOptions): Ou
     },
     error: () => encoder.error?.(),
   };
+}
+
+function refuseColumns({ weight }: MatrixSource, { type, block }: RowEncoder, found: string): never {
+  const detail = `must have a multiple of ${block} columns, the block of ${type} (got ${found})`;
+  refuse(weight.file, `tensor ${quote(weight.name)}`, detail);
+}
+
+/**
+ * Matrices that a source of floats has one after the other with rows for columns, [count x columns, rows]. Throws ConvertError as
+ * matrixTensor.
+ */
+export function turnedTensor(
+  checkpoint: Checkpoint,
+  { name, rows, columns, source, encoder, count }: MatrixOptions & { readonly count: number },
+): OutputTensor {
+  const { type, block } = encoder;
+  if (columns % block !== 0) refuseColumns(source, encoder, `${columns} columns`);
+  const size = source.weight.byteLength / count;
+  return {
+    name,
+    type,
+    shape: [columns, rows, count],
+    byteLength: count * rows * byteLengthOf(type, columns),
+    source: source.kind,
+    *chunks() {
+      for (let i = 0; i < count; i++) {
+        const bytes = new Uint8Array(size);
+        checkpoint.read(source.weight, i * size, bytes);
+        yield encoder.encode([turned(bytes, columns, rows)]);
+      }
+    },
+    error: () => encoder.error?.(),
+  };
+}
+
+/** The bytes of a matrix [rows, columns] as those of [columns, rows]. */
+function turned(bytes: Uint8Array<ArrayBuffer>, rows: number, columns: number): Uint8Array {
+  const size = bytes.length / rows / columns;
+  const View = size === 2 ? Uint16Array : Uint32Array;
+  const [from, to] = [new View(bytes.buffer), new View(rows * columns)];
+  for (let row = 0; row < rows; row++) {
+    for (let column = 0; column < columns; column++) to[column * rows + row] = from[row * columns + column];
+  }
+  return new Uint8Array(to.buffer);
 }
 
 /** The rows of that order, some at a time, of a source that has `rows`. */

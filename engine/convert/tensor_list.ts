@@ -4,7 +4,13 @@ import { refuse } from "./errors.ts";
 import { toFloats } from "./floats.ts";
 import type { FloatType, WeightFinder } from "./matrix_source.ts";
 import { inOrder, type Runs } from "./order.ts";
-import { matrixTensor, type OutputTensor, stackTensors, vectorTensor } from "./output_tensor.ts";
+import {
+  matrixTensor,
+  type OutputTensor,
+  stackTensors,
+  turnedTensor,
+  vectorTensor,
+} from "./output_tensor.ts";
 import { quantizerOf, type QuantizeTo } from "./quantize_to.ts";
 import {
   ErrorSums,
@@ -114,6 +120,15 @@ export class TensorList {
         rowOrder: [[expert * of + start, rows]],
       }));
     this.tensors.push(stackTensors(parts));
+  }
+
+  /** As `fusedExperts`, of a tensor [count x columns, rows]: each expert's matrix has its rows for columns. */
+  turnedExperts(name: string, tensor: string, { count, rows, columns }: StackShape): void {
+    const weight = this.finder.floats(tensor, [count * columns, rows]);
+    const source: MatrixSource = { kind: weight.dtype as FloatType, weight };
+    const encoder = this.#encoder(source, [columns]);
+    const options = { name: `${name}.weight`, rows, columns, source, encoder, count };
+    this.tensors.push(turnedTensor(this.checkpoint, options));
   }
 
   /** A matrix of which rows are added to others, without its first `unread`: it is small, and never quantised. */

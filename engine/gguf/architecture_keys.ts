@@ -119,6 +119,14 @@ export class ArchitectureKeys {
     return value;
   }
 
+  /** How many of the layers, the last ones, only draft tokens. */
+  draftingLayers(layers: number): number {
+    const name = "nextn_predict_layers";
+    const drafting = this.metadata.getCount(this.name(name), 0);
+    if (drafting >= layers) this.refuse(name, String(drafting), `fewer than the ${layers} layers`);
+    return drafting;
+  }
+
   /** Refuses a mixture of experts, of an architecture that compy has without them only. */
   refuseExperts(): void {
     const experts = this.metadata.getCount(this.name("expert_count"), 0);

@@ -43,12 +43,8 @@ export function readDeltaHparams(file: GgufFile, h: Hparams): DeltaHparams {
     keys.refuse("ssm.inner_size", String(inner), allowed);
   }
   checkSections(keys, h.ropeDimensionCount / 2);
-  const drafting = file.metadata.getCount(keys.name("nextn_predict_layers"), 0);
-  if (drafting >= h.blockCount) {
-    keys.refuse("nextn_predict_layers", String(drafting), `fewer than the ${h.blockCount} layers`);
-  }
   return {
-    layers: h.blockCount - drafting,
+    layers: h.blockCount - keys.draftingLayers(h.blockCount),
     attentionInterval: keys.count("full_attention_interval", MAX.interval, 4),
     keyHeads,
     valueHeads,

@@ -7,8 +7,8 @@ import { GgufBuilder } from "./testing.ts";
 import type { GgufFile } from "./types.ts";
 
 /*
- * Files of granitehybrid and nemotron_h whose keys or tensors are spoilt. Both have a layer of Mamba2 and one of
- * attention; nemotron_h's third is a feed-forward, which granitehybrid has in each layer.
+ * Files of granitehybrid, nemotron_h and nemotron_h_moe whose keys or tensors are spoilt. All have a layer of Mamba2 and one of
+ * attention; nemotron_h's third is a feed-forward, in nemotron_h_moe of experts, which granitehybrid has in each layer.
  */
 
 const WIDTH = 64;
@@ -21,7 +21,7 @@ const CHANNELS = INNER + 2 * MAMBA.groups * MAMBA.stateSize;
 const NO_KEY = "none";
 const RMS_EPSILON = "attention.layer_norm_rms_epsilon";
 
-type Name = "granitehybrid" | "nemotron_h";
+type Name = "granitehybrid" | "nemotron_h" | "nemotron_h_moe";
 type Value = number | boolean | readonly number[] | typeof NO_KEY;
 type Changes = Readonly<Record<string, Value | undefined>>;
 
@@ -38,7 +38,20 @@ const KEYS: Changes = {
 const OWN: Readonly<Record<Name, Changes>> = {
   granitehybrid: { block_count: 2, feed_forward_length: FFN, "attention.head_count_kv": [0, 2] },
   nemotron_h: { block_count: 3, feed_forward_length: [0, 0, FFN], "attention.head_count_kv": [0, 2, 0] },
+  nemotron_h_moe: {
+    block_count: 3,
+    feed_forward_length: [0, 0, FFN],
+    "attention.head_count_kv": [0, 2, 0],
+    expert_count: 5,
+    expert_used_count: 2,
+    expert_feed_forward_length: FFN,
+    expert_shared_feed_forward_length: 32,
+    expert_shared_count: 1,
+    expert_weights_norm: true,
+    expert_weights_scale: 2.5,
+  },
 };
+const LATENT = 128;
 const EXPERTS: Changes = { expert_count: 5, expert_used_count: 2, expert_shared_feed_forward_length: 32 };
 
 function setKeys(builder: GgufBuilder, architecture: Name, changes: Changes): void {
@@ -77,10 +90,23 @@ function fileWith(
   add("blk.1.attn_k.weight", WIDTH, 32);
   add("blk.1.attn_v.weight", WIDTH, 32);
   add("blk.1.attn_output.weight", WIDTH, WIDTH);
+  if (architecture !== "granitehybrid") add("blk.2.attn_norm.weight", WIDTH);
   if (architecture === "nemotron_h") {
-    add("blk.2.attn_norm.weight", WIDTH);
     add("blk.2.ffn_up.weight", WIDTH, FFN);
     add("blk.2.ffn_down.weight", FFN, WIDTH);
+  }
+  if (architecture === "nemotron_h_moe") {
+    const latent = changes.moe_latent_size ? LATENT : WIDTH;
+    add("blk.2.ffn_gate_inp.weight", WIDTH, 5);
+    add("blk.2.exp_probs_b.bias", 5);
+    add("blk.2.ffn_up_exps.weight", latent, FFN, 5);
+    add("blk.2.ffn_down_exps.weight", FFN, latent, 5);
+    add("blk.2.ffn_up_shexp.weight", WIDTH, 32);
+    add("blk.2.ffn_down_shexp.weight", 32, WIDTH);
+    if (changes.moe_latent_size) {
+      add("blk.2.ffn_latent_down.weight", WIDTH, LATENT);
+      add("blk.2.ffn_latent_up.weight", LATENT, WIDTH);
+    }
   }
   for (const layer of architecture === "granitehybrid" ? [0, 1] : []) {
     add(`blk.${layer}.ffn_norm.weight`, WIDTH);
@@ -104,7 +130,7 @@ function fileWith(
 }
 
 Deno.test("a layer without KV heads is Mamba2's, and only attention has a KV cache", () => {
-  for (const architecture of ["granitehybrid", "nemotron_h"] as const) {
+  for (const architecture of ["granitehybrid", "nemotron_h", "nemotron_h_moe"] as const) {
     const plan = buildPlan(fileWith(architecture));
     assertEquals(plan.kv.layers, [{ heads: 2, headDim: 16, group: 0 }]);
     const { heads, headDim, stateSize } = MAMBA;
@@ -141,6 +167,30 @@ Deno.test("nemotron_h's epsilon may have LayerNorm's key", () => {
   const other = { "attention.layer_norm_epsilon": 0.5 };
   assertEquals(epsilons({ ...other, [RMS_EPSILON]: NO_KEY }), [0.5]);
   assertEquals(epsilons({ ...other, [RMS_EPSILON]: 0.25 }), [0.25]);
+});
+
+Deno.test("nemotron_h_moe: experts read whole rows, or narrower ones where the file says so; weights are scaled", () => {
+  for (const latent of [undefined, LATENT]) {
+    const plan = buildPlan(fileWith("nemotron_h_moe", {}, { moe_latent_size: latent }));
+    const routes = plan.ops.flatMap((op) => op.op === "route" ? [op] : []);
+    assertEquals(routes.map(({ sigmoid, divided, scale }) => [sigmoid, divided, scale]), [[true, true, 2.5]]);
+    const inner = plan.ops.flatMap((op) => op.op === "expert_activated" ? [op] : []);
+    assertEquals(inner.map(({ activation }) => activation), ["squared_relu"]);
+    assertEquals(plan.tensors[inner[0].weight].columns, latent ?? WIDTH);
+  }
+  const plan = buildPlan(
+    fileWith("nemotron_h_moe", {}, { expert_weights_norm: undefined, expert_weights_scale: undefined }),
+  );
+  const routes = plan.ops.flatMap((op) => op.op === "route" ? [[op.divided, op.scale]] : []);
+  assertEquals(routes, [[false, 1]]);
+});
+
+Deno.test("nemotron_h_moe: layers that draft are left out", () => {
+  const more = { "blk.3.attn_norm.weight": [WIDTH], "blk.3.nextn.eh_proj.weight": [2 * WIDTH, WIDTH] };
+  const lists = { feed_forward_length: [0, 0, FFN, FFN], "attention.head_count_kv": [0, 2, 0, 2] };
+  const changes = { block_count: 4, nextn_predict_layers: 1, ...lists };
+  const plan = buildPlan(fileWith("nemotron_h_moe", more, changes));
+  assertEquals(plan.ops, buildPlan(fileWith("nemotron_h_moe")).ops);
 });
 
 Deno.test("granitehybrid has positions unless its file says no", () => {
@@ -192,6 +242,17 @@ const REFUSED: readonly (readonly [Name, key: string, value: Value | undefined, 
   ["nemotron_h", "feed_forward_length", [0, 0, -1]],
   ["nemotron_h", "attention.scale", NaN],
   ["nemotron_h", "expert_count", 4],
+  ["nemotron_h", "nextn_predict_layers", 3],
+  ["nemotron_h_moe", "expert_count", 0],
+  ["nemotron_h_moe", "expert_used_count", 6],
+  ["nemotron_h_moe", "expert_gating_func", 1],
+  ["nemotron_h_moe", "expert_group_count", 2],
+  ["nemotron_h_moe", "expert_weights_scale", -1],
+  ["nemotron_h_moe", "expert_weights_norm", 1],
+  ["nemotron_h_moe", "expert_feed_forward_length", [FFN, FFN, FFN]],
+  ["nemotron_h_moe", "expert_shared_feed_forward_length", undefined],
+  ["nemotron_h_moe", "moe_latent_size", 2 ** 32 - 1],
+  ["nemotron_h_moe", "nextn_predict_layers", 4],
 ];
 
 for (const [architecture, key, value, changes] of REFUSED) {
@@ -222,6 +283,12 @@ const BAD: readonly (readonly [Name, tensor: string, shape: number[] | undefined
   ["nemotron_h", "blk.1.attn_q.weight", undefined],
   ["nemotron_h", "blk.2.ffn_up.weight", [WIDTH, 2 * FFN]],
   ["nemotron_h", "blk.2.ffn_gate.weight", [WIDTH, FFN]],
+  ["nemotron_h_moe", "blk.2.exp_probs_b.bias", undefined],
+  ["nemotron_h_moe", "blk.2.ffn_gate_exps.weight", [WIDTH, FFN, 5]],
+  ["nemotron_h_moe", "blk.2.ffn_up_exps.weight", [WIDTH, FFN, 4]],
+  ["nemotron_h_moe", "blk.2.ffn_down_shexp.weight", undefined],
+  ["nemotron_h_moe", "blk.2.ffn_latent_down.weight", [WIDTH, LATENT]],
+  ["nemotron_h_moe", "blk.2.ffn_latent_up.weight", undefined, { moe_latent_size: LATENT }],
 ];
 
 for (const [architecture, tensor, shape, changes] of BAD) {

@@ -163,7 +163,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
           break;
         case "route":
           assertEquals([code, ...r.u32s(3)], [12, op.logits, operand(op.bias), 0]);
-          assertEquals([r.f32(), ...r.u32s(4)], [1, operand(op.scales), op.chosen.buffer, 6, 2]);
+          assertEquals([r.u32(), r.f32(), ...r.u32s(4)], [1, 1, operand(op.scales), op.chosen.buffer, 6, 2]);
           break;
         case "expert_glu":
           assertEquals([code, ...r.u32s(2)], [13, operand(op.x.float), operand(op.x.quant)]);

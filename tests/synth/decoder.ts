@@ -98,9 +98,23 @@ export function writeExperts(
   embedding: number,
   { count, feedForward }: ExpertsShape,
 ): void {
+  writeRouter(file, block, embedding, count);
+  file.matrix(`${block}.ffn_gate_exps`, embedding, feedForward, count);
+  writeUngatedExperts(file, block, embedding, { count, feedForward });
+}
+
+export function writeRouter(file: SynthFile, block: string, embedding: number, count: number): void {
   const router = `${block}.ffn_gate_inp`;
   file.floats(`${router}.weight`, [embedding, count], (random) => ROUTER_SIGMA * random.normal(), router);
-  file.matrix(`${block}.ffn_gate_exps`, embedding, feedForward, count);
-  file.matrix(`${block}.ffn_up_exps`, embedding, feedForward, count);
-  file.matrix(`${block}.ffn_down_exps`, feedForward, embedding, count);
+}
+
+/** Experts without gates, which read and make rows of that width. */
+export function writeUngatedExperts(
+  file: SynthFile,
+  block: string,
+  width: number,
+  { count, feedForward }: Omit<ExpertsShape, "used">,
+): void {
+  file.matrix(`${block}.ffn_up_exps`, width, feedForward, count);
+  file.matrix(`${block}.ffn_down_exps`, feedForward, width, count);
 }

@@ -1,4 +1,5 @@
 /** Encoders: BERT and its relatives, which read texts in both directions. */
+import { expertCounts, type ExpertsShape, writeRouter, writeUngatedExperts } from "./decoder.ts";
 import { type Dimensions, type Family, TINY } from "./family.ts";
 import type { SynthFile } from "./file.ts";
 
@@ -108,6 +109,52 @@ export const NOMIC_BERT: Family<EncoderShape> = {
       file.matrix(`${block}.ffn_gate`, embedding, feedForward);
       file.matrix(`${block}.ffn_up`, embedding, feedForward);
       file.matrix(`${block}.ffn_down`, feedForward, embedding);
+      norm(file, `${block}.layer_output_norm`, embedding);
+    }
+  },
+};
+
+interface NomicMoeShape extends EncoderShape {
+  /** As wide as the other layers' feed-forward. */
+  readonly experts: Omit<ExpertsShape, "feedForward">;
+}
+
+/** Experts in every second layer. */
+export const NOMIC_BERT_MOE: Family<NomicMoeShape> = {
+  encoder: true,
+  tiny: { ...TINY, heads: 4, experts: { count: 6, used: 2 } },
+  real: {
+    "nomic-embed-text-v2-moe": {
+      embedding: 768,
+      feedForward: 3072,
+      layers: 12,
+      vocabulary: 250_048,
+      context: 2048,
+      heads: 12,
+      experts: { count: 8, used: 2 },
+    },
+  },
+  write(file, shape) {
+    const { embedding, feedForward } = shape;
+    const experts = { ...shape.experts, feedForward };
+    writeCounts(file, shape);
+    const { expert_count, expert_used_count } = expertCounts(experts);
+    file.counts({ expert_count, expert_used_count, moe_every_n_layers: 2 });
+    file.key("rope.freq_base", "FLOAT32", 10_000);
+    writeEmbeddings(file, shape);
+    norm(file, "token_embd_norm", embedding);
+    for (let layer = 0; layer < shape.layers; layer++) {
+      const block = `blk.${layer}`;
+      affine(file, `${block}.attn_qkv`, embedding, 3 * embedding);
+      affine(file, `${block}.attn_output`, embedding, embedding);
+      norm(file, `${block}.attn_output_norm`, embedding);
+      if (layer % 2 === 1) {
+        writeRouter(file, block, embedding, experts.count);
+        writeUngatedExperts(file, block, embedding, experts);
+      } else {
+        affine(file, `${block}.ffn_up`, embedding, feedForward);
+        affine(file, `${block}.ffn_down`, feedForward, embedding);
+      }
       norm(file, `${block}.layer_output_norm`, embedding);
     }
   },

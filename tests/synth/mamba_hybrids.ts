@@ -1,4 +1,4 @@
-/** Hybrids of Mamba2 and attention: granitehybrid, dense and with experts, and nemotron_h. */
+/** Hybrids of Mamba2 and attention: granitehybrid and nemotron_h, both dense and with experts. */
 import {
   type DecoderShape,
   expertCounts,
@@ -8,6 +8,8 @@ import {
   writeExperts,
   writeFeedForward,
   writeReals,
+  writeRouter,
+  writeUngatedExperts,
 } from "./decoder.ts";
 import { type Family, TINY } from "./family.ts";
 import type { SynthFile } from "./file.ts";
@@ -21,7 +23,7 @@ export interface MambaShape {
 
 export interface MambaHybridShape extends DecoderShape {
   readonly mamba: MambaShape;
-  /** A mixer a layer, repeated: Mamba2 (M), attention (*) or feed-forward (-). */
+  /** A mixer a layer, repeated: Mamba2 (M), attention (*), feed-forward (-) or experts (E). */
   readonly pattern: string;
 }
 
@@ -128,25 +130,100 @@ export const NEMOTRON_H: Family<MambaHybridShape> = {
       untied: true,
     },
   },
+  write: writeNemotron,
+};
+
+interface NemotronMoeShape extends MambaHybridShape {
+  readonly experts: ExpertsShape & {
+    readonly shared: number;
+    readonly scale: number;
+    /** Width that the chosen experts read and make, where it is not the embedding's. */
+    readonly latent?: number;
+  };
+}
+
+export const NEMOTRON_H_MOE: Family<NemotronMoeShape> = {
+  tiny: {
+    ...TINY,
+    layers: 6,
+    feedForward: 256,
+    heads: 16,
+    kvHeads: 4,
+    headDim: 48,
+    ropeBase: 1e4,
+    mamba: { heads: 16, headDim: 48, groups: 4, stateSize: 32 },
+    pattern: "MEM*EE",
+    experts: { count: 12, used: 3, feedForward: 256, shared: 512, scale: 2.5, latent: 512 },
+  },
+  real: {
+    "nemotron-3-nano-30b-a3b": {
+      layers: 52,
+      vocabulary: 131_072,
+      context: 1 << 18,
+      embedding: 2688,
+      feedForward: 1856,
+      heads: 32,
+      kvHeads: 2,
+      headDim: 128,
+      ropeBase: 1e4,
+      mamba: { heads: 64, headDim: 64, groups: 8, stateSize: 128 },
+      pattern: "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+      untied: true,
+      experts: { count: 128, used: 6, feedForward: 1856, shared: 3712, scale: 2.5 },
+    },
+  },
   write(file, shape) {
-    const mixers = writeKeys(file, shape);
-    const widths = mixers.map((mixer) => mixer === "-" ? shape.feedForward : 0);
-    file.keys("feed_forward_length", "UINT32", widths);
-    // llama.cpp wants it too, of its drafting layers.
-    file.key("attention.layer_norm_epsilon", "FLOAT32", 1e-6);
-    writeEnds(file, shape);
-    for (const [layer, mixer] of mixers.entries()) {
-      const block = `blk.${layer}`;
-      file.vector(`${block}.attn_norm.weight`, shape.embedding);
-      if (mixer !== "-") {
-        writeMixer(file, block, shape, mixer);
-        continue;
-      }
-      file.matrix(`${block}.ffn_up`, shape.embedding, shape.feedForward);
-      file.matrix(`${block}.ffn_down`, shape.feedForward, shape.embedding);
-    }
+    const { experts } = shape;
+    file.counts({
+      ...expertCounts(experts),
+      expert_shared_feed_forward_length: experts.shared,
+      expert_shared_count: 1,
+      expert_group_count: 1,
+      ...experts.latent && { moe_latent_size: experts.latent },
+    });
+    file.key("expert_weights_norm", "BOOL", true);
+    file.key("expert_weights_scale", "FLOAT32", experts.scale);
+    writeNemotron(file, shape);
   },
 };
+
+function writeNemotron(file: SynthFile, shape: MambaHybridShape & Partial<NemotronMoeShape>): void {
+  const mixers = writeKeys(file, shape);
+  const widths = mixers.map((mixer) => "-E".includes(mixer) ? shape.feedForward : 0);
+  file.keys("feed_forward_length", "UINT32", widths);
+  // llama.cpp wants it too, of its drafting layers.
+  file.key("attention.layer_norm_epsilon", "FLOAT32", 1e-6);
+  writeEnds(file, shape);
+  for (const [layer, mixer] of mixers.entries()) {
+    const block = `blk.${layer}`;
+    file.vector(`${block}.attn_norm.weight`, shape.embedding);
+    if (mixer === "-") writeUngated(file, block, shape.embedding, shape.feedForward);
+    else if (mixer === "E") writeNemotronExperts(file, block, shape.embedding, shape.experts!);
+    else writeMixer(file, block, shape, mixer);
+  }
+}
+
+function writeUngated(file: SynthFile, block: string, embedding: number, width: number, suffix = ""): void {
+  file.matrix(`${block}.ffn_up${suffix}`, embedding, width);
+  file.matrix(`${block}.ffn_down${suffix}`, width, embedding);
+}
+
+function writeNemotronExperts(
+  file: SynthFile,
+  block: string,
+  embedding: number,
+  experts: NemotronMoeShape["experts"],
+): void {
+  const { count, latent, shared } = experts;
+  writeRouter(file, block, embedding, count);
+  file.vector(`${block}.exp_probs_b.bias`, count, 0, 0.2);
+  if (latent) {
+    file.matrix(`${block}.ffn_latent_down`, embedding, latent);
+    file.matrix(`${block}.ffn_latent_up`, latent, embedding);
+  }
+  writeUngatedExperts(file, block, latent ?? embedding, experts);
+  writeUngated(file, block, embedding, shared, "_shexp");
+}
 
 function writeGranite(file: SynthFile, shape: GraniteShape): void {
   const mixers = writeKeys(file, shape);

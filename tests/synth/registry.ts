@@ -5,9 +5,9 @@ import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { DECI } from "./deci.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
-import { BERT, MODERN_BERT, NOMIC_BERT } from "./encoders.ts";
+import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
 import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
-import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H } from "./mamba_hybrids.ts";
+import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
 import { GRANITE } from "./granite.ts";
@@ -24,8 +24,10 @@ const ALL = {
   gemma4_moe: GEMMA4_MOE,
   "gemma-embedding": GEMMA_EMBEDDING,
   nemotron_h: NEMOTRON_H,
+  nemotron_h_moe: NEMOTRON_H_MOE,
   bert: BERT,
   "nomic-bert": NOMIC_BERT,
+  "nomic-bert-moe": NOMIC_BERT_MOE,
   "modern-bert": MODERN_BERT,
   llama: LLAMA,
   deci: DECI,

@@ -18,6 +18,7 @@ import { CANDIDATES } from "./candidates.ts";
 import { DELTA_RULE } from "./delta_rule.ts";
 import { EMBED } from "./embed.ts";
 import { EMBED_POSITIONS } from "./embed_positions.ts";
+import { EXPERT_ACTIVATED } from "./expert_activated.ts";
 import { EXPERT_GLU } from "./expert_glu.ts";
 import { EXPERT_SUM } from "./expert_sum.ts";
 import { GATE } from "./gate.ts";
@@ -75,6 +76,7 @@ export const KINDS = [
   JOIN,
   RECALL,
   KEEP,
+  EXPERT_ACTIVATED,
 ] as const;
 
 /** One op of a plan. */

@@ -5,9 +5,9 @@ import type { Chosen } from "../plan.ts";
 
 /**
  * For each row the experts of the largest scores, ascending by their numbers, and their weights; of equal scores the lower
- * number is chosen. Scores are the softmax of the logits, and weights are divided by the sum of the chosen; with `sigmoid`
- * scores are sigmoids, chosen by score + bias, and weights are divided by max(sum, 2^-14). All weights are times `scale`, and each is
- * times its expert's of `scales`.
+ * number is chosen. Scores are the softmax of the logits; with `sigmoid` they are sigmoids, chosen by score + bias. Weights are the
+ * scores, with `divided` over the sum of the chosen, of sigmoids over max(sum, 2^-14). All weights are times `scale`, and each is times
+ * its expert's of `scales`.
  */
 export const ROUTE = opKind({
   op: "route",
@@ -16,6 +16,7 @@ export const ROUTE = opKind({
     logits: floats("read"),
     bias: optional(weights),
     sigmoid: flag,
+    divided: flag,
     scale: real,
     scales: optional(weights),
     chosen: chosenExperts("write"),
@@ -27,7 +28,7 @@ export const ROUTE = opKind({
     const { used, count } = op.chosen;
     return `${t.buffer(op.chosen.buffer)} = route(${operands}; ${used} of ${count} by ${
       op.sigmoid ? "sigmoid" : "softmax"
-    }${scale}${scales})`;
+    }${op.divided ? "" : ", not divided"}${scale}${scales})`;
   },
 });
 
@@ -36,6 +37,8 @@ export interface RouteOptions {
   readonly used: number;
   /** Scores are sigmoids and not the softmax; what a tensor of this name adds counts for the choice alone. */
   readonly sigmoid?: { readonly bias?: string };
+  /** Whether weights are divided by the sum of the chosen; by default they are. */
+  readonly divided?: boolean;
   /** What all weights are multiplied by; by default 1. */
   readonly scale?: number;
   /** A tensor of this name multiplies each expert's weight by its own number. */
@@ -46,7 +49,7 @@ export interface RouteOptions {
 export function route(
   b: PlanBuilder,
   logits: Value,
-  { used, sigmoid, scale = 1, scales }: RouteOptions,
+  { used, sigmoid, divided = true, scale = 1, scales }: RouteOptions,
 ): Chosen {
   const buffer = b.asFloat(b.floats("chosen", logits.rows, 2 * used));
   const chosen = { buffer, count: logits.columns, used };
@@ -55,6 +58,7 @@ export function route(
     logits: b.asFloat(logits),
     bias: sigmoid?.bias === undefined ? undefined : b.vector(sigmoid.bias, logits.columns),
     sigmoid: sigmoid !== undefined,
+    divided,
     scale,
     scales: scales === undefined ? undefined : b.vector(scales, logits.columns),
     chosen,

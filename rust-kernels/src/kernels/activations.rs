@@ -21,9 +21,12 @@ impl Activation {
     pub const ALL: [Self; 6] = [Self::Silu, Self::Gelu, Self::GeluErf, Self::SquaredRelu, Self::Tanh, Self::SwigluOai];
 
     /// # Errors
-    /// An unknown code.
-    pub fn of_code(code: u32) -> Result<Self> {
+    /// An unknown code; one of a gate and what it gates, where nothing is gated.
+    pub fn of_code(code: u32, gated: bool) -> Result<Self> {
         match Self::ALL.get(code as usize) {
+            Some(Self::SwigluOai) if !gated => {
+                bail!("an activation of a gate and what it gates, without what it gates")
+            }
             Some(activation) => Ok(*activation),
             None => bail!("an activation of the unknown code {code}"),
         }

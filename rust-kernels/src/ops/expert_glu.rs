@@ -1,6 +1,7 @@
-//! The gated units of the experts that each row chose. Rows of an expert are put together, so that its weights are read once.
-use super::experts::{Chosen, Group, Groups, panels_of};
-use super::glu::{ActivationRow, COLUMNS, ROWS};
+//! The gated units of the experts that each row chose, of which `expert_activated` is the half without what is gated. Rows of an
+//! expert are put together, so that its weights are read once.
+use super::experts::{Ask, Chosen, Group, Groups, TILE, TILE_ROWS, panels_of, tile_columns};
+use super::glu::ActivationRow;
 use super::product::{Affine, Operand, Product};
 use super::{Decode, Op};
 use crate::error::Result;
@@ -14,68 +15,99 @@ use crate::kernels::tiles::whole_blocks;
 use crate::program::{Operands, Out, Program, ROW_ROUND};
 use std::ops::Range;
 
-pub struct ExpertGlu {
-    x: Out,
-    chosen: Chosen,
-    gate: Affine,
-    up: Affine,
-    /// Of each expert's gate, and of what it gates.
-    rows: usize,
-    activation: Activation,
-    out: Out,
-}
+/// For each expert that a row chose: activation(gate x) * (up x).
+pub struct ExpertGlu(Unit);
 
 impl Decode for ExpertGlu {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let (x, chosen, gate, mut up) = (o.step_out()?, Chosen::decode(o)?, Affine::decode(o)?, Affine::decode(o)?);
-        let (activation, out) = (Activation::of_code(o.words.u32()?)?, o.chosen_out(chosen.choice)?);
-        let (columns, ffn) = (o.columns(x)?, o.columns(out)?);
-        o.width(out, ffn)?;
-        let rows = Affine::halve(&gate, &mut up, ffn)?;
-        for part in [&gate, &up] {
-            chosen.shape(o, part.weight, rows, columns)?;
-            o.reads(part.weight, x)?;
-            part.check_bias(o, chosen.choice.experts * rows)?;
-        }
-        // Rows are put together in the forms that are read, and no others.
-        let matrices = [gate.weight, up.weight];
-        let read =
-            |block: bool| matrices.iter().any(|w| o.weights.matrix(*w).is_ok_and(|m| m.format.is_block() == block));
-        let x = Out { float: x.float.filter(|_| read(false)), quant: x.quant.filter(|_| read(true)), fine: None };
-        Ok(Self { x, chosen, gate, up, rows: ffn, activation, out })
+        Ok(Self(Unit::decode(o, true)?))
     }
 }
 
 impl Op for ExpertGlu {
     fn scratch(&self, p: &Program) -> usize {
-        2 * ROWS * COLUMNS + Gathered::scratch(p, self.x)
+        self.0.scratch(p)
     }
 
     fn run(&self, run: &Run, work: &Work) {
+        self.0.run(run, work);
+    }
+}
+
+/// The experts' products, and an activation of them.
+pub(super) struct Unit {
+    x: Out,
+    chosen: Chosen,
+    /// What the activation is of.
+    inner: Affine,
+    /// What its results are multiplied by.
+    up: Option<Affine>,
+    /// Of each expert's matrix, of either.
+    rows: usize,
+    activation: Activation,
+    out: Out,
+}
+
+impl Unit {
+    /// # Errors
+    /// What is no such op, or does not fit.
+    pub fn decode(o: &mut Operands, gated: bool) -> Result<Self> {
+        let (x, chosen, inner) = (o.step_out()?, Chosen::decode(o)?, Affine::decode(o)?);
+        let mut up = if gated { Some(Affine::decode(o)?) } else { None };
+        let (activation, out) = (Activation::of_code(o.words.u32()?, gated)?, o.chosen_out(chosen.choice)?);
+        let (columns, width) = (o.columns(x)?, o.columns(out)?);
+        o.width(out, width)?;
+        let rows = up.as_mut().map_or(Ok(width), |up| Affine::halve(&inner, up, width))?;
+        let matrices: Vec<&Affine> = [Some(&inner), up.as_ref()].into_iter().flatten().collect();
+        for part in &matrices {
+            chosen.shape(o, part.weight, rows, columns)?;
+            o.reads(part.weight, x)?;
+            part.check_bias(o, chosen.choice.experts * rows)?;
+        }
+        // Rows are put together in the forms that are read, and no others.
+        let read = |block: bool| {
+            matrices.iter().any(|part| o.weights.matrix(part.weight).is_ok_and(|m| m.format.is_block() == block))
+        };
+        let x = Out { float: x.float.filter(|_| read(false)), quant: x.quant.filter(|_| read(true)), fine: None };
+        Ok(Self { x, chosen, inner, up, rows: width, activation, out })
+    }
+
+    pub fn scratch(&self, p: &Program) -> usize {
+        2 * TILE + Gathered::scratch(p, self.x)
+    }
+
+    pub fn run(&self, run: &Run, work: &Work) {
         let mut groups = Groups::new(run, self.chosen);
         // Those that take longest come last, where runs are short.
         let mut order = std::mem::take(&mut groups.groups);
         order.sort_by_key(|group| group.range.len());
-        let matrices = [&self.gate, &self.up].map(|part| run.matrix(part.weight));
+        let kernels =
+            [&self.inner, self.up.as_ref().unwrap_or(&self.inner)].map(|part| &run.matrix(part.weight).format.kernels);
         let rows = self.rows;
-        let kernels = matrices.map(|w| &w.format.kernels);
         let step = whole_blocks(run.isa, kernels, order.len() * rows, groups.most, work.threads);
         let steps = rows.div_ceil(step);
-        let mut gathered = Gathered::new(run, self.x, work.scratch.wrapping_add(2 * ROWS * COLUMNS));
-        for range in work.tapering(order.len() * steps, [1, (COLUMNS / step).max(1)]) {
+        let mut gathered = Gathered::new(run, self.x, work.scratch.wrapping_add(2 * TILE));
+        for range in work.tapering(order.len() * steps, [1, (tile_columns(groups.most) / step).max(1)]) {
             let mut at = range.start;
             while at < range.end {
                 let (group, first) = (&order[at / steps], at % steps);
                 let last = steps.min(first + range.end - at);
-                self.multiply(run, work, &groups, group, &mut gathered, first * step..rows.min(last * step));
                 at += last - first;
+                let next = (at < range.end).then(|| self.panels(run, &self.inner, order[at / steps].expert, 0));
+                let columns = first * step..rows.min(last * step);
+                self.multiply(run, work, &groups, group, &mut gathered, columns, next);
             }
         }
     }
-}
 
-impl ExpertGlu {
-    /// Columns of the output of one expert, for all rows that chose it.
+    /// Panels of one expert's matrix, from row `row` of that half on.
+    fn panels(&self, run: &Run, part: &Affine, expert: usize, row: usize) -> *const u8 {
+        let matrix = run.matrix(part.weight);
+        panels_of(run.isa, matrix, self.chosen.choice.experts, expert, part.first + row)
+    }
+
+    /// Columns of the output of one expert, for all rows that chose it; `next` are the panels that are read after these.
+    #[allow(clippy::too_many_arguments)]
     fn multiply(
         &self,
         run: &Run,
@@ -84,8 +116,10 @@ impl ExpertGlu {
         group: &Group,
         gathered: &mut Gathered,
         columns: Range<usize>,
+        next: Option<*const u8>,
     ) {
-        let tiles = [work.scratch, work.scratch.wrapping_add(ROWS * COLUMNS)];
+        let tiles = [work.scratch, work.scratch.wrapping_add(TILE)];
+        let ldo = tile_columns(groups.most);
         let out = groups.operand(run, self.out);
         let out = Outputs {
             float: out.float.map_or(std::ptr::null_mut(), |rows| rows.base),
@@ -94,29 +128,39 @@ impl ExpertGlu {
             fine: None,
         };
         let (n, start, experts) = (columns.len(), columns.start, self.chosen.choice.experts);
+        let parts = || [Some(&self.inner), self.up.as_ref()].into_iter().flatten();
+        for part in parts() {
+            // SAFETY: nothing is read.
+            unsafe { run.isa.run(Ask(self.panels(run, part, group.expert, start))) }
+        }
         for first in (0..group.range.len()).step_by(gathered.capacity) {
             let m = gathered.gather(run, groups, group, first);
-            for from in (0..m).step_by(ROWS) {
-                let to = m.min(from + ROWS);
-                for (part, tile) in [&self.gate, &self.up].into_iter().zip(tiles) {
+            for from in (0..m).step_by(TILE_ROWS) {
+                let to = m.min(from + TILE_ROWS);
+                for (part, tile) in parts().zip(tiles) {
                     let matrix = run.matrix(part.weight);
                     let args = Gemm {
-                        panels: panels_of(run.isa, matrix, experts, group.expert, part.first + start),
+                        panels: self.panels(run, part, group.expert, start),
                         panel_bytes: matrix.panel_bytes,
                         rows: n,
                         columns: matrix.columns,
                         from,
                         to,
                         out: tile,
-                        ldo: COLUMNS,
+                        ldo,
                         bias: part.bias(run, matrix.rows, group.expert * (matrix.rows / experts) + part.first + start),
                         epilogue: Epilogue::Store,
                     };
                     // SAFETY: the columns begin with a block, so with a panel; the tile holds them.
                     unsafe { gathered.product.multiply(&args, matrix) }
                 }
+                if let Some(next) = next {
+                    // SAFETY: nothing is read.
+                    unsafe { run.isa.run(Ask(next)) }
+                }
                 for i in from..to {
-                    let [x, up] = tiles.map(|tile| tile.wrapping_add((i - from) * COLUMNS));
+                    let [x, up] = tiles.map(|tile| tile.wrapping_add((i - from) * ldo));
+                    let up = if self.up.is_some() { up } else { std::ptr::null_mut() };
                     let (activation, row) = (self.activation, group.at + first + i);
                     // SAFETY: the row is within the tiles and the outputs.
                     unsafe { run.isa.run(ActivationRow { activation, x, up, n, out: &out, row, start }) }

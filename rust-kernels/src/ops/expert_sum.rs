@@ -1,5 +1,5 @@
 //! The results of the experts that each row chose, weighed and added up in the order of the experts' numbers.
-use super::experts::{Chosen, Group, Groups, Member, panels_of};
+use super::experts::{Ask, Chosen, Group, Groups, Member, TILE, TILE_ROWS, panels_of, tile_columns};
 use super::product::{Affine, Product};
 use super::{Decode, Op};
 use crate::error::Result;
@@ -10,9 +10,9 @@ use crate::program::{Operands, Out, Program, ROW_ROUND};
 use crate::simd::{Kernel, Simd};
 use std::ops::Range;
 
-/// Rows and columns of the tile that an expert's results are kept in.
-const ROWS: usize = 128;
-const COLUMNS: usize = 288;
+/// Bytes of an expert that a thread reads at a time at least, and runs a thread that this leaves at least.
+const STRETCH_BYTES: usize = 24 * 1024;
+const RUNS_PER_THREAD: usize = 8;
 
 pub struct ExpertSum {
     x: Out,
@@ -38,14 +38,14 @@ impl Decode for ExpertSum {
 
 impl Op for ExpertSum {
     fn scratch(&self, p: &Program) -> usize {
-        ROWS * COLUMNS + self.x.quant.map_or(0, |i| corrections_len(self.most_rows(p), p.buffers[i].columns, ROW_ROUND))
+        TILE + self.x.quant.map_or(0, |i| corrections_len(self.most_rows(p), p.buffers[i].columns, ROW_ROUND))
     }
 
     /// Every item adds up all experts of its columns, so none waits for another.
     fn run(&self, run: &Run, work: &Work) {
         let (groups, matrix) = (Groups::new(run, self.chosen), run.matrix(self.down.weight));
         let rows = groups.operand(run, self.x);
-        let corrections = work.scratch.wrapping_add(ROWS * COLUMNS);
+        let corrections = work.scratch.wrapping_add(TILE);
         let product = |group: &Group| {
             let before = rows.quant.map_or(0, |x| corrections_len(group.at, x.columns, 1));
             Product::of(run.isa, groups.rows_of(group, &rows), corrections.wrapping_add(before))
@@ -54,8 +54,10 @@ impl Op for ExpertSum {
         let lanes = run.isa.lanes();
         let panels = matrix.rows / self.chosen.choice.experts / lanes;
         let tiles = Tiles::new(run.isa, &matrix.format.kernels, panels, groups.most, panels / work.threads);
-        let most = tiles.most.min(COLUMNS / lanes / tiles.tile);
-        for range in work.tapering(tiles.count(), [1, most]) {
+        let most = tiles.most.min(tile_columns(groups.most) / lanes / tiles.tile);
+        let stretch = STRETCH_BYTES.div_ceil(tiles.tile * matrix.panel_bytes);
+        let least = stretch.min(tiles.count() / (work.threads * RUNS_PER_THREAD)).clamp(1, most);
+        for range in work.tapering(tiles.count(), [least, most]) {
             let panels = tiles.panels_of(range);
             let columns = panels.start * lanes..panels.end * lanes;
             if !self.add {
@@ -64,8 +66,14 @@ impl Op for ExpertSum {
                     unsafe { run.float(self.out, row).add(columns.start).write_bytes(0, columns.len()) }
                 }
             }
+            let mut next = groups.groups.iter().skip(1).map(|group| self.panels(run, group.expert, columns.start));
             for (group, product) in groups.groups.iter().zip(&mut products) {
-                self.add_group(run, group.expert, groups.members(group), product, &columns, work.scratch);
+                if let Some(next) = next.next() {
+                    // SAFETY: nothing is read.
+                    unsafe { run.isa.run(Ask(next)) }
+                }
+                let tile = (work.scratch, tile_columns(groups.most));
+                self.add_group(run, group.expert, groups.members(group), product, &columns, tile);
             }
         }
     }
@@ -76,7 +84,12 @@ impl ExpertSum {
         self.chosen.choice.rows(p.max_rows).expect("checked at decode")
     }
 
-    /// Adds columns of one expert's results to the rows that chose it.
+    /// Panels of one expert's matrix from that row on.
+    fn panels(&self, run: &Run, expert: usize, row: usize) -> *const u8 {
+        panels_of(run.isa, run.matrix(self.down.weight), self.chosen.choice.experts, expert, row)
+    }
+
+    /// Adds columns of one expert's results to the rows that chose it; the tile comes with its columns.
     fn add_group(
         &self,
         run: &Run,
@@ -84,23 +97,22 @@ impl ExpertSum {
         members: &[Member],
         product: &mut Product,
         columns: &Range<usize>,
-        tile: *mut f32,
+        (tile, ldo): (*mut f32, usize),
     ) {
         let matrix = run.matrix(self.down.weight);
         let experts = self.chosen.choice.experts;
-        let panels = panels_of(run.isa, matrix, experts, expert, columns.start);
         let bias = self.down.bias(run, matrix.rows, expert * (matrix.rows / experts) + columns.start);
-        for (part, members) in members.chunks(ROWS).enumerate() {
-            let from = part * ROWS;
+        for (part, members) in members.chunks(TILE_ROWS).enumerate() {
+            let from = part * TILE_ROWS;
             let args = Gemm {
-                panels,
+                panels: self.panels(run, expert, columns.start),
                 panel_bytes: matrix.panel_bytes,
                 rows: columns.len(),
                 columns: matrix.columns,
                 from,
                 to: from + members.len(),
                 out: tile,
-                ldo: COLUMNS,
+                ldo,
                 bias,
                 epilogue: Epilogue::Store,
             };
@@ -110,7 +122,7 @@ impl ExpertSum {
                 // SAFETY: the columns are the row's, and of no other thread.
                 unsafe {
                     let to = run.float(self.out, member.row).add(columns.start);
-                    run.isa.run(AddScaled { x: tile.add(i * COLUMNS), by: member.weight, n: columns.len(), to });
+                    run.isa.run(AddScaled { x: tile.add(i * ldo), by: member.weight, n: columns.len(), to });
                 }
             }
         }

@@ -6,12 +6,39 @@ use crate::executor::Run;
 use crate::kernels::float_gemm::FloatRows;
 use crate::kernels::quant_rows::{QuantRows, row_bytes, tile_rows};
 use crate::program::{Choice, Operands, Out};
-use crate::simd::Isa;
+use crate::simd::{Isa, Kernel, Simd};
 use crate::weights::Matrix;
 use std::ops::Range;
 
 /// What an expert's rows come in, so that each expert begins with a panel of any instruction set.
 const ROW_STEP: usize = 16;
+
+/// Rows of a tile that an expert's products are kept in, and floats of it.
+pub const TILE_ROWS: usize = 128;
+pub const TILE: usize = TILE_ROWS * 288;
+/// Rows of experts that few rows chose: bound by memory, so that a thread reads long stretches of each.
+const FEW_ROWS: usize = 16;
+/// Bytes at the beginning of a stretch of panels that are asked for while something else is computed.
+const ASKED_BYTES: usize = 4096;
+
+/// Columns of a tile, where `most` rows chose one expert.
+pub fn tile_columns(most: usize) -> usize {
+    if most <= FEW_ROWS { TILE / FEW_ROWS } else { TILE / TILE_ROWS }
+}
+
+/// Asks for the beginning of a stretch of panels, which the core does not know of until it is there.
+pub struct Ask(pub *const u8);
+
+impl Kernel for Ask {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        for line in (0..ASKED_BYTES).step_by(64) {
+            s.prefetch_l2(self.0.wrapping_add(line));
+        }
+    }
+}
 
 /// The experts that each row of the step chose, as `route` leaves them: their numbers, then their weights.
 #[derive(Clone, Copy)]

@@ -13,8 +13,8 @@ use crate::program::{Operands, Out, Program};
 use crate::simd::{Kernel, Simd};
 
 /// Rows and columns of the tiles that products are kept in.
-pub(super) const ROWS: usize = 128;
-pub(super) const COLUMNS: usize = 288;
+const ROWS: usize = 128;
+const COLUMNS: usize = 288;
 
 /// activation(gate x) * (up x).
 pub struct Glu(Unit);
@@ -28,7 +28,7 @@ pub(super) struct Unit {
     up: Option<Affine>,
     /// Of each of the two.
     rows: usize,
-    pub activation: Activation,
+    activation: Activation,
     out: Out,
 }
 
@@ -54,7 +54,7 @@ impl Unit {
     pub fn decode(o: &mut Operands, gated: bool) -> Result<Self> {
         let (x, inner) = (o.out()?, Affine::decode(o)?);
         let mut up = if gated { Some(Affine::decode(o)?) } else { None };
-        let (activation, out) = (Activation::of_code(o.words.u32()?)?, o.out()?);
+        let (activation, out) = (Activation::of_code(o.words.u32()?, gated)?, o.out()?);
         let (columns, width) = (o.columns(x)?, o.columns(out)?);
         o.same_rows(&[x.float, x.quant, out.float, out.quant])?;
         o.width(out, width)?;

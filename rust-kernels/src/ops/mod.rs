@@ -6,6 +6,7 @@ pub mod candidates;
 pub mod delta_rule;
 pub mod embed;
 pub mod embed_positions;
+pub mod expert_activated;
 pub mod expert_glu;
 pub mod expert_sum;
 mod experts;
@@ -129,4 +130,5 @@ ops! {
     30 => join::Join,
     31 => recall::Recall,
     32 => keep::Keep,
+    33 => expert_activated::ExpertActivated,
 }

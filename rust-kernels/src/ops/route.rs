@@ -14,6 +14,8 @@ pub struct Route {
     logits: usize,
     /// Scores are sigmoids of the logits, and chosen by their sum with this bias; otherwise the softmax's.
     sigmoid: bool,
+    /// Weights are the scores divided by their sum over the chosen; otherwise the scores as they are.
+    divided: bool,
     bias: Option<usize>,
     scale: f32,
     /// Each expert's weight is multiplied by its own.
@@ -24,7 +26,8 @@ pub struct Route {
 impl Decode for Route {
     fn decode(o: &mut Operands) -> Result<Self> {
         let logits = o.step_float(None)?;
-        let (bias, sigmoid, scale, scales) = (o.optional()?, o.flag()?, o.f32()?, o.optional()?);
+        let (bias, sigmoid, divided) = (o.optional()?, o.flag()?, o.flag()?);
+        let (scale, scales) = (o.f32()?, o.optional()?);
         let chosen = Chosen::decode(o)?;
         let experts = chosen.choice.experts;
         o.is_float(logits, Some(experts))?;
@@ -37,7 +40,7 @@ impl Decode for Route {
         if let Some(scales) = scales {
             o.vector(scales, experts)?;
         }
-        Ok(Self { logits, sigmoid, bias, scale, scales, chosen })
+        Ok(Self { logits, sigmoid, divided, bias, scale, scales, chosen })
     }
 }
 
@@ -52,11 +55,11 @@ impl Op for Route {
         let (bias, scales) = (vector(self.bias), vector(self.scales));
         for row in work.items(run.tokens()).flatten() {
             let (logits, out) = (run.float(self.logits, row), self.chosen.row(run, row));
-            let &Self { sigmoid, scale, .. } = self;
+            let &Self { sigmoid, divided, scale, .. } = self;
             // SAFETY: widths were checked at decode; rows of buffers are whole vectors long.
             unsafe {
                 let scratch = work.scratch;
-                run.isa.run(RouteRow { logits, experts, bias, sigmoid, scale, scales, used, out, scratch });
+                run.isa.run(RouteRow { logits, experts, bias, sigmoid, divided, scale, scales, used, out, scratch });
             }
         }
     }
@@ -75,6 +78,7 @@ pub struct RouteRow {
     pub experts: usize,
     pub bias: *const f32,
     pub sigmoid: bool,
+    pub divided: bool,
     pub scale: f32,
     pub scales: *const f32,
     pub used: usize,
@@ -87,7 +91,7 @@ impl Kernel for RouteRow {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) {
-        let Self { logits, experts, bias, sigmoid, scale, scales, used, out, scratch } = self;
+        let Self { logits, experts, bias, sigmoid, divided, scale, scales, used, out, scratch } = self;
         let padded = experts.next_multiple_of(16);
         unsafe {
             let (scores, keys) = (scratch, scratch.add(padded));
@@ -116,7 +120,13 @@ impl Kernel for RouteRow {
                 *weight = if sigmoid { score(number) } else { (score(number) - top).exp() };
                 sum += *weight;
             }
-            let by = if nan { f32::NAN } else { scale / if sigmoid { sum.max(LEAST_SUM) } else { sum } };
+            let total = match (sigmoid, divided) {
+                (true, true) => sum.max(LEAST_SUM),
+                (true, false) => 1.0,
+                (false, true) => sum,
+                (false, false) => (0..experts).map(|i| (*scores.add(i) - top).exp()).sum(),
+            };
+            let by = if nan { f32::NAN } else { scale / total };
             for (weight, number) in weights.iter_mut().zip(&*numbers) {
                 *weight *= by;
                 if !scales.is_null() {

@@ -12,6 +12,7 @@ struct Case<'a> {
     logits: &'a [f32],
     bias: Option<&'a [f32]>,
     sigmoid: bool,
+    divided: bool,
     scale: f32,
     scales: Option<&'a [f32]>,
     used: usize,
@@ -32,6 +33,7 @@ fn route(k: Isa, case: &Case, [logits, bias, scales, scratch, out]: &mut [Guarde
             experts,
             bias: case.bias.map_or(std::ptr::null(), |b| bias.copy(b).as_ptr()),
             sigmoid: case.sigmoid,
+            divided: case.divided,
             scale: case.scale,
             scales: case.scales.map_or(std::ptr::null(), |s| scales.copy(s).as_ptr()),
             used: case.used,
@@ -56,7 +58,13 @@ fn sorted(case: &Case) -> (Vec<usize>, Vec<f64>) {
     let top = chosen.iter().map(|i| score(*i)).fold(f64::NEG_INFINITY, f64::max);
     let value = |i: &usize| if case.sigmoid { score(*i) } else { (score(*i) - top).exp() };
     let sum: f64 = chosen.iter().map(value).sum();
-    let by = f64::from(case.scale) / if case.sigmoid { sum.max(2f64.powi(-14)) } else { sum };
+    let total = match (case.sigmoid, case.divided) {
+        (true, true) => sum.max(2f64.powi(-14)),
+        (true, false) => 1.0,
+        (false, true) => sum,
+        (false, false) => order.iter().map(value).sum(),
+    };
+    let by = f64::from(case.scale) / total;
     let own = |i: &usize| case.scales.map_or(1.0, |s| f64::from(s[*i]));
     let weights = chosen.iter().map(|i| value(i) * by * own(i)).collect();
     (chosen, weights)
@@ -82,7 +90,8 @@ fn the_choice_is_that_of_a_sort() {
             let used = random.between(1, experts.min(10));
             let bias = (sigmoid && random.below(2) == 0).then_some(&bias[..]);
             let scales = (random.below(2) == 0).then_some(&scales[..]);
-            let case = Case { logits: &logits, bias, sigmoid, scale: random.pick(&[1.0, 2.5]), scales, used };
+            let (divided, scale) = (random.below(2) == 0, random.pick(&[1.0, 2.5]));
+            let case = Case { logits: &logits, bias, sigmoid, divided, scale, scales, used };
             let (numbers, weights) = route(k, &case, &mut memory);
             let (want, exact) = sorted(&case);
             // A sigmoid's rounding may make equals of what f64 tells apart, or change their order.
@@ -103,7 +112,7 @@ fn of_equals_the_lower_number_is_chosen_and_a_nan_spoils_the_row() {
     on_every_isa("route, equals", |k| {
         let mut memory = memory();
         let chosen = |logits: &[f32], sigmoid, memory: &mut _| {
-            route(k, &Case { logits, bias: None, sigmoid, scale: 1.0, scales: None, used: 3 }, memory)
+            route(k, &Case { logits, bias: None, sigmoid, divided: true, scale: 1.0, scales: None, used: 3 }, memory)
         };
         for sigmoid in [false, true] {
             let third = 1.0 / 3.0;

@@ -60,7 +60,7 @@ fn operands_that_have_a_row_a_token_must_say_so() {
 #[test]
 fn ops_over_tokens_take_no_rows_of_logits() {
     let model = model(Isa::available()[0], 1);
-    for op in [0, 1, 2, 4, 5, 6, 7, 12, 13, 20, 21, 22, 28, 31, 32, 33, 35, 36] {
+    for op in [0, 1, 2, 4, 5, 6, 7, 12, 13, 20, 21, 22, 28, 31, 32, 33, 35, 36, 38] {
         let mut plan = Plan::whole(0);
         plan.ops = vec![plan.ops[op].clone()];
         plan.buffers.iter_mut().for_each(|b| b[1] = 1);
@@ -82,7 +82,7 @@ fn one_op_has_one_number_of_rows() {
 fn what_an_op_cannot_be_given_is_refused_by_name() {
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 74] = [
+    let lies: [(Lie, &str); 77] = [
         (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),
         (|p| p.ops[0][1] = tensor::NORM, "Op 0 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[0][3] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
@@ -128,10 +128,13 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.ops.push(p.ops[28].clone()), "A plan may pool once and return that once (got 2 and 1 ops)"),
         (|p| p.ops.truncate(29), "A plan may pool once and return that once (got 1 and 0 ops)"),
         (|p| p.ops[20][3] = 0, "Op 20 of the plan: a bias of the choice is for scores out of sigmoids only"),
-        (|p| p.ops[20][5] = tensor::GATE_BIAS, "Op 20 of the plan: Tensor 26 is not a loaded vector of 4 floats"),
-        (|p| p.ops[20][7] = 5, "Op 20 of the plan: buffer 19 must have 5 columns (got 4)"),
-        (|p| p.ops[20][8] = 5, "Op 20 of the plan: 5 of 4 experts cannot be chosen"),
-        (|p| p.ops[20][8] = 1, "Op 20 of the plan: buffer 20 must have 2 columns (got 4)"),
+        (|p| p.ops[20][6] = tensor::GATE_BIAS, "Op 20 of the plan: Tensor 26 is not a loaded vector of 4 floats"),
+        (|p| p.ops[20][8] = 5, "Op 20 of the plan: buffer 19 must have 5 columns (got 4)"),
+        (|p| p.ops[20][9] = 5, "Op 20 of the plan: 5 of 4 experts cannot be chosen"),
+        (|p| p.ops[20][9] = 1, "Op 20 of the plan: buffer 20 must have 2 columns (got 4)"),
+        (|p| p.ops[20][4] = 2, "Op 20 of the plan: a flag must be 0 or 1 (got 2)"),
+        (|p| p.ops[38][6] = tensor::GATE, "Op 38 of the plan: tensor 6 must be 128 x 64 (got 96 x 64)"),
+        (|p| p.ops[38][8] = 5, "Op 38 of the plan: an activation of a gate and what it gates, without what it gates"),
         (|p| p.ops[21][4] = 1, "Op 21 of the plan: 2 of 1 experts cannot be chosen"),
         (|p| p.ops[21][6] = tensor::GATE, "Op 21 of the plan: tensor 6 must be 128 x 64 (got 96 x 64)"),
         (

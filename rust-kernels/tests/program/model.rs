@@ -246,13 +246,13 @@ impl Plan {
                 of(3, &[&[FFN, NONE, NONE, 1], &[tensor::DOWN, NONE, X, ONE, 0]]),
                 of(2, &[&[X, tensor::NORM, EPS, ONE, NORMED, NORMED_QUANT, NONE]]),
                 of(3, &[&[NORMED, NORMED_QUANT, NONE, 1], &[tensor::ROUTER, NONE, ROUTER, NONE, 0]]),
-                of(12, &[&[ROUTER, tensor::CHOICE_BIAS, 1, 2f32.to_bits(), tensor::CHOICE_BIAS], &chosen]),
+                of(12, &[&[ROUTER, tensor::CHOICE_BIAS, 1, 1, 2f32.to_bits(), tensor::CHOICE_BIAS], &chosen]),
                 of(13, &[
                     &[NORMED, NORMED_QUANT], &chosen, &[tensor::EXPERT_GATE, tensor::EXPERT_GATE_BIAS],
                     &[tensor::EXPERT_UP, NONE, 5, NONE, EXPERT_FFN],
                 ]),
                 of(14, &[&chosen, &[NONE, EXPERT_FFN, tensor::EXPERT_DOWN, tensor::EXPERT_DOWN_BIAS, X, 1]]),
-                of(12, &[&[ROUTER, NONE, 0, 1f32.to_bits(), NONE], &chosen]),
+                of(12, &[&[ROUTER, NONE, 0, 0, 1f32.to_bits(), NONE], &chosen]),
                 of(14, &[&chosen, &[NONE, EXPERT_FFN, tensor::EXPERT_DOWN, NONE, ATTN, 0]]),
                 of(2, &[&[X, tensor::NORM, EPS, ONE, LAST, LAST_QUANT, NONE]]),
                 of(3, &[&[NONE, LAST_QUANT, NONE, 1], &[tensor::EMBD, NONE, LOGITS, NONE, 0]]),
@@ -267,6 +267,10 @@ impl Plan {
                 of(19, &[&[ATTN, tensor::HEAD_NORM, 16, EPS, ONE, tensor::ONE, X]]),
                 of(20, &[&[SINGLE, 1, ATTN, 0, NONE, X]]),
                 of(20, &[&[ROUTER, 2, X, 8, GATED, NONE]]),
+                of(33, &[
+                    &[NORMED, NORMED_QUANT], &chosen, &[tensor::EXPERT_GATE, tensor::EXPERT_GATE_BIAS, 3],
+                    &[NONE, EXPERT_FFN],
+                ]),
             ],
         }
     }

@@ -61,12 +61,15 @@ class Bert(Encoder):
     def inner(self, x, name):
         return gelu(self.linear(x, f"{name}.ffn_up"))
 
+    def feed_forward(self, x, name):
+        return self.linear(self.inner(x, name), f"{name}.ffn_down")
+
     def rows(self, tokens, cache=None):
         x = self.norm(self.embedded(tokens), "token_embd_norm")
         for layer in range(self.layers):
             name = f"blk.{layer}"
             x = self.norm(x + self.attention(x, layer), f"{name}.attn_output_norm")
-            x = self.norm(x + self.linear(self.inner(x, name), f"{name}.ffn_down"), f"{name}.layer_output_norm")
+            x = self.norm(x + self.feed_forward(x, name), f"{name}.layer_output_norm")
         return x
 
 
@@ -81,6 +84,23 @@ class NomicBert(Bert):
 
     def inner(self, x, name):
         return silu(self.linear(x, f"{name}.ffn_gate")) * self.linear(x, f"{name}.ffn_up")
+
+
+class NomicBertMoe(NomicBert):
+    """GELU, and in some layers experts without gates, weighed by the softmax over all."""
+
+    def inner(self, x, name):
+        return Bert.inner(self, x, name)
+
+    def feed_forward(self, x, name):
+        if f"{name}.ffn_gate_inp.weight" not in self.weights:
+            return super().feed_forward(x, name)
+        up, down = (self.weights[f"{name}.ffn_{part}_exps.weight"] for part in ("up", "down"))
+        out = np.zeros_like(x)
+        for row, (h, score) in enumerate(zip(x, softmax(self.linear(x, f"{name}.ffn_gate_inp")))):
+            for expert in np.argsort(-score, kind="stable")[:self.key("expert_used_count")]:
+                out[row] += score[expert] * (down[expert] @ gelu(up[expert] @ h))
+        return out
 
 
 class ModernBert(Encoder):

@@ -5,9 +5,9 @@ from gemma import Gemma3, Gemma4, GemmaEmbedding
 from deci import Deci
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
-from encoders import Bert, ModernBert, NomicBert
+from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
 from llama import Llama
-from mamba_hybrids import GraniteHybrid, NemotronH
+from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
 from mistral3 import Mistral3
 from granite import Granite
@@ -26,10 +26,12 @@ FAMILIES = {
     "granitehybrid": GraniteHybrid,
     "bert": Bert,
     "nomic-bert": NomicBert,
+    "nomic-bert-moe": NomicBertMoe,
     "modern-bert": ModernBert,
     "llama": Llama,
     "deci": Deci,
     "nemotron_h": NemotronH,
+    "nemotron_h_moe": NemotronHMoe,
     "qwen2": Model,
     "qwen3": Model,
     "qwen3moe": Qwen3Moe,

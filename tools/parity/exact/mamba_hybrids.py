@@ -2,7 +2,7 @@
 attention."""
 import numpy as np
 
-from model import Model, silu
+from model import Model, sigmoid, silu
 from qwen3moe import Qwen3Moe
 
 
@@ -90,3 +90,33 @@ class NemotronH(MambaHybrid):
         if f"{name}.ffn_up.weight" in self.weights:
             return x + self.linear(np.maximum(self.linear(normed, f"{name}.ffn_up"), 0) ** 2, f"{name}.ffn_down")
         return x + self.mix(normed, layer, cache)
+
+
+def squared_relu(x):
+    return np.maximum(x, 0) ** 2
+
+
+class NemotronHMoe(NemotronH):
+    """Experts without gates, which a router of sigmoids chooses with a bias that does not weigh; they may read and make narrower rows
+    than it does. One expert takes all rows."""
+
+    def layer(self, x, layer, cache):
+        name = f"blk.{layer}"
+        if f"{name}.ffn_gate_inp.weight" not in self.weights:
+            return super().layer(x, layer, cache)
+        normed = self.norm(x, f"{name}.attn_norm")
+        shared = self.linear(squared_relu(self.linear(normed, f"{name}.ffn_up_shexp")), f"{name}.ffn_down_shexp")
+        return x + self.chosen(normed, name) + shared
+
+    def chosen(self, x, name):
+        scores, bias = sigmoid(self.linear(x, f"{name}.ffn_gate_inp")), self.weights[f"{name}.exp_probs_b.bias"]
+        up, down = (self.weights[f"{name}.ffn_{part}_exps.weight"] for part in ("up", "down"))
+        latent = f"{name}.ffn_latent_down.weight" in self.weights
+        narrow = self.linear(x, f"{name}.ffn_latent_down") if latent else x
+        out = np.zeros_like(narrow)
+        for row, (h, score) in enumerate(zip(narrow, scores)):
+            chosen = np.argsort(-(score + bias), kind="stable")[:self.key("expert_used_count")]
+            weights = score[chosen] / (score[chosen].sum() if self.key("expert_weights_norm", False) else 1)
+            for expert, weight in zip(chosen, weights * (self.key("expert_weights_scale", 0) or 1)):
+                out[row] += weight * (down[expert] @ squared_relu(up[expert] @ h))
+        return self.linear(out, f"{name}.ffn_latent_up") if latent else out
