@@ -31,6 +31,8 @@ export interface Published {
   readonly halves?: { readonly headDim: number };
   readonly change?: (tensors: Map<string, StoredTensor>, floats: (name: string) => Floats) => void;
   readonly dense?: boolean;
+  /** The conversion makes rotary factors out of config.json, and they are not the seeded file's. */
+  readonly ownFactors?: boolean;
 }
 
 interface Floats {
@@ -144,6 +146,15 @@ function gemma4Rest(tensors: Map<string, StoredTensor>, floats: (name: string) =
     }
     put(`${layer(i)}experts.gate_up_proj`, { shape: [experts, 2 * rows, columns], values: both });
   }
+}
+
+/** A layer that Puzzle has searched; both parts have all keys. */
+function searched(attention: Config, ffn: Config): Config {
+  const none = { no_op: false, replace_with_linear: false };
+  return {
+    attention: { n_heads_in_group: null, ...none, ...attention },
+    ffn: { ffn_mult: null, ...none, ...ffn },
+  };
 }
 
 /** Experts one below the other, each one's second matrix with rows for columns; and the bias that they have in common. */
@@ -336,6 +347,46 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
     tokenizer: GEMMA,
     ids: ["a", [2, 263]],
     change: gemma4Rest,
+  },
+  "Llama Nemotron": {
+    architecture: "deci",
+    config: layered({
+      model_type: "nemotron-nas",
+      num_hidden_layers: 6,
+      num_attention_heads: 8,
+      num_key_value_heads: null,
+      head_dim: 32,
+      intermediate_size: null,
+      rms_norm_eps: 1e-6,
+      rope_theta: 5e5,
+      tie_word_embeddings: false,
+      rope_scaling: {
+        rope_type: "llama3",
+        factor: 8,
+        low_freq_factor: 1,
+        high_freq_factor: 4,
+        original_max_position_embeddings: 8192,
+      },
+      block_configs: [
+        searched({ n_heads_in_group: 2 }, { ffn_mult: 4.5 }),
+        searched({ replace_with_linear: true }, { ffn_mult: 1.5 }),
+        searched({ no_op: true }, { ffn_mult: 3 }),
+        searched({ n_heads_in_group: 4 }, { ffn_mult: 2.9 }),
+        searched({ no_op: true }, { no_op: true }),
+        searched({ n_heads_in_group: 2 }, { ffn_mult: 4.5 }),
+      ],
+    }),
+    names: [
+      // A layer's only matrix of attention.
+      [/^blk\.1\.attn_output$/, "model.layers.1.self_attn.linear_attn"],
+      ...attentionNames("model."),
+      [/^output$/, "lm_head"],
+      [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
+    ],
+    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    ids: ["the", [257]],
+    halves: { headDim: 32 },
+    ownFactors: true,
   },
   "Ministral 3": {
     architecture: "mistral3",

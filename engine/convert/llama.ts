@@ -7,7 +7,15 @@ import type { TensorList } from "./tensor_list.ts";
 
 /** What tells Hugging Face's `llama` and `qwen3` apart. */
 export interface LlamaTraits {
-  readonly architecture: "llama" | "qwen3" | "qwen3moe" | "smollm3" | "granite" | "phi3" | "mistral3";
+  readonly architecture:
+    | "llama"
+    | "qwen3"
+    | "qwen3moe"
+    | "smollm3"
+    | "granite"
+    | "phi3"
+    | "mistral3"
+    | "deci";
   /** GGUF's pairs of rotated rows are (2i, 2i + 1), where the checkpoint's are (i, i + half). */
   readonly interleavedRope: boolean;
   /** RMSNorm of each query and key head. */
@@ -43,7 +51,8 @@ export function convertLlama(
   }
   for (let layer = 0; layer < decoder.layers; layer++) {
     const [block, from] = [`blk.${layer}.`, `${prefix}layers.${layer}.`];
-    addLayer(list, decoder, traits, block, from);
+    addAttention(list, decoder, traits, block, from);
+    list.vector(`${block}ffn_norm.weight`, `${from}post_attention_layernorm.weight`, decoder.hidden);
     if (experts) addExperts(list, decoder, experts, block, `${from}mlp.`);
     else if (traits.fused) addFusedFeedForward(list, decoder, block, from);
     else addFeedForward(list, decoder, block, from);
@@ -55,7 +64,8 @@ export function convertLlama(
   };
 }
 
-function addLayer(
+/** The norm before attention, and its matrices. */
+export function addAttention(
   list: TensorList,
   decoder: DecoderConfig,
   traits: LlamaTraits,
@@ -77,7 +87,6 @@ function addLayer(
     list.vector(`${block}attn_q_norm.weight`, `${layer}self_attn.q_norm.weight`, headDim);
     list.vector(`${block}attn_k_norm.weight`, `${layer}self_attn.k_norm.weight`, headDim);
   }
-  list.vector(`${block}ffn_norm.weight`, `${layer}post_attention_layernorm.weight`, hidden);
 }
 
 /** SwiGLU's three matrices, which all architectures have. */

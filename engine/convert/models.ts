@@ -2,6 +2,7 @@ import { quote } from "../gguf/errors.ts";
 import type { Checkpoint } from "./checkpoint.ts";
 import { convertBert, convertModernBert, convertNomicBert, type EncoderParts } from "./encoders.ts";
 import { convertXlmRoberta } from "./xlm_roberta.ts";
+import { convertDeci } from "./deci.ts";
 import { refuse } from "./errors.ts";
 import { convertGemma3 } from "./gemma3.ts";
 import { convertGemma4 } from "./gemma4.ts";
@@ -46,6 +47,8 @@ const MODELS: Readonly<Record<string, { readonly architecture: string; readonly 
     architecture: "qwen3",
     convert: (config, list, prefix) => convertLlama(config, list, prefix, QWEN3),
   },
+  deci: { architecture: "deci", convert: convertDeci },
+  "nemotron-nas": { architecture: "deci", convert: convertDeci },
   smollm3: { architecture: "smollm3", convert: convertSmolLM3 },
   granite: { architecture: "granite", convert: convertGranite },
   mistral3: { architecture: "mistral3", convert: convertMistral3 },
