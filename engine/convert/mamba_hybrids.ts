@@ -190,7 +190,7 @@ function readNemotronExperts(config: Fields): NemotronExperts {
     used: config.count("num_experts_per_tok", count),
     feedForward: config.count("moe_intermediate_size", MAX.width),
     shared: config.count("moe_shared_expert_intermediate_size", MAX.width),
-    latent: config.get(latent) == null ? undefined : config.count(latent, MAX.width),
+    latent: config.has(latent) ? config.count(latent, MAX.width) : undefined,
     divided: config.boolean("norm_topk_prob", true),
     scale: config.positive("routed_scaling_factor", MAX.scale, 1),
   };
