@@ -1,8 +1,11 @@
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { attention } from "../plan/ops/attention.ts";
-import { fused, linear } from "../plan/ops/matmul.ts";
+import { fused, type Linear, linear } from "../plan/ops/matmul.ts";
 import { ropeAppend, type RopeOptions } from "../plan/ops/rope_append.ts";
 import type { TensorName } from "./architecture.ts";
+
+/** Query heads a KV head from which values are computed from rows in two planes. */
+const SHARED_BY = 2;
 
 /** A layer's heads, and how they attend. */
 export interface GroupedHeads {
@@ -37,8 +40,12 @@ export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, nam
   const { heads, kvHeads, headDim, table, scale = 1 / Math.sqrt(headDim), window = 0 } = of;
   const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
   const rows = [heads, kvHeads, kvHeads].map((heads) => heads * headDim);
-  const parts = ["attn_q", "attn_k", "attn_v"].map((part, i) => ({ name: name(part), rows: rows[i] }));
-  const qkv = linear(b, x, of.fused ? fused(name("attn_qkv"), rows) : parts);
+  const separate = ["attn_q", "attn_k", "attn_v"].map((part, i) => ({ name: name(part), rows: rows[i] }));
+  const [q, k, v]: Linear[] = of.fused ? fused(name("attn_qkv"), rows) : separate;
+  // What rounding takes from values is felt most of all (docs/BENCHMARKS.md, "Trained weights"); where heads share them, theirs is
+  // a small product.
+  const fine = SHARED_BY <= heads / kvHeads ? v.rows : 0;
+  const qkv = linear(b, x, [q, k, { ...v, fine }]);
   ropeAppend(b, qkv, shape, {
     table,
     rotated: table ? of.rotated : 0,

@@ -1,4 +1,6 @@
 """What exact passes have in common: a dense decoder, of which families override what is theirs."""
+import re
+
 import numpy as np
 from gguf.quants import dequantize
 
@@ -9,6 +11,14 @@ def sigmoid(x):
 
 def silu(x):
     return x * sigmoid(x)
+
+
+def rounded(x):
+    """In 8-bit blocks of 32 columns, as kernels round activations that blocks of weights are multiplied by."""
+    blocks = x.reshape(-1, 32)
+    scale = np.abs(blocks).max(axis=1, keepdims=True) / 127
+    codes = np.rint(np.divide(blocks, scale, out=np.zeros_like(blocks), where=scale > 0))
+    return (codes * scale).reshape(x.shape)
 
 
 def softmax(x):
@@ -40,6 +50,7 @@ class Model:
     interleaved = False  # rotated pairs are (2i, 2i + 1), not (i, i + half)
     feed_forward_norm = "ffn_norm"
     output_norm = "output_norm"
+    rounds = None  # a pattern: the inputs of matrices that it matches are rounded to 8 bits
 
     def __init__(self, reader, context):
         self.weights = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64).reshape(t.shape[::-1])
@@ -66,6 +77,8 @@ class Model:
         return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.eps) * self.weights[f"{name}.weight"]
 
     def linear(self, x, name):
+        if self.rounds and self.rounds.search(name):
+            x = rounded(x)
         y = x @ self.weights[f"{name}.weight"].T
         bias = self.weights.get(f"{name}.bias")
         return y if bias is None else y + bias
@@ -175,15 +188,23 @@ class Model:
         chosen = logits[np.arange(len(tokens) - 1), tokens[1:]]
         return chosen - np.log(np.exp(logits).sum(axis=1))
 
-    def greedy(self, tokens, steps, top, halves):
-        """The likeliest tokens after each step; with `halves` also with keys and values in f16, along the same tokens."""
-        cache, rounded, out = Cache(self.layers), Cache(self.layers, True), []
+    def greedy(self, tokens, steps, top, halves, patterns=()):
+        """The likeliest tokens after each step; with `halves` also with keys and values in f16, along the same tokens, and for each
+        pattern with the inputs of the matrices that it matches in 8 bits."""
+        cache, in_halves, out = Cache(self.layers), Cache(self.layers, True), []
+        caches = {pattern: Cache(self.layers) for pattern in patterns}
         for _ in range(steps):
             row = self.log_probs(tokens, cache)
             order = np.argsort(-row, kind="stable")[:top]
             step = {"token": int(order[0]), "top": [[int(i), float(row[i])] for i in order]}
             if halves:
-                step["rounded"] = [float(p) for p in self.log_probs(tokens, rounded)[order]]
+                step["rounded"] = self.log_probs(tokens, in_halves)[order].tolist()
+            if patterns:
+                step["inputs"] = {}
+            for pattern, one in caches.items():
+                self.rounds = re.compile(pattern)
+                step["inputs"][pattern] = self.log_probs(tokens, one)[order].tolist()
+                self.rounds = None
             tokens = [step["token"]]
             out.append(step)
         return out

@@ -1,0 +1,123 @@
+/**
+ * How far a trained model is from the exact answer, beside llama.cpp (`deno task parity:trained`): activations of trained weights have
+ * outliers, those of seeded ones have not.
+ */
+import { basename, dirname } from "@std/path";
+import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
+import { KV_BLOCK_TOKENS } from "../../engine/backend/backend.ts";
+import { openGguf } from "../../engine/gguf/reader.ts";
+import { withContext } from "../../engine/plan/plan.ts";
+import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";
+import { campaignLine } from "../../tests/campaign.ts";
+import { KernelModel } from "../../tests/kernel_model.ts";
+import { fetchModel, PACKAGES } from "../../tests/trained_campaign.ts";
+import { EXACT, peerFolder, run } from "./programs.ts";
+
+const PROMPTS = [
+  "The capital of France is",
+  "<|im_start|>user\nWrite a short story about a lighthouse keeper who finds a message in a bottle.<|im_end|>\n" +
+  "<|im_start|>assistant\n",
+  'def fibonacci(n):\n    """Returns the n-th Fibonacci number."""\n',
+  "<|im_start|>user\nWhat are three reasons why people should drink more water every day?<|im_end|>\n" +
+  "<|im_start|>assistant\n",
+];
+const STEPS = 24;
+const TOP = 20;
+const CONTEXT = 512;
+/** What products read, by the matrices that read it. */
+const INPUTS = {
+  "attn_q": "attn_q$",
+  "attn_k": "attn_k$",
+  "attn_v": "attn_v$",
+  "attn_output": "attn_output$",
+  "ffn_gate, ffn_up": "ffn_(gate|up)$",
+  "ffn_down": "ffn_down$",
+  "all of these": "^blk",
+};
+
+/** A line of exact/. */
+interface ExactLine {
+  readonly prompt: readonly number[];
+  readonly steps: readonly {
+    readonly token: number;
+    readonly top: readonly [id: number, logprob: number][];
+    readonly inputs?: Readonly<Record<string, readonly number[]>>;
+  }[];
+}
+
+/** Mean distance from the exact log-probabilities of a prompt's steps. */
+function distance({ steps }: ExactLine, found: (step: number) => readonly number[]): number {
+  const all = steps.flatMap(({ top }, i) => top.map(([, exact], k) => Math.abs(exact - found(i)[k])));
+  return all.reduce((a, b) => a + b, 0) / all.length;
+}
+
+/** Of each prompt; the prompt and the exact tokens after it in one step. */
+async function ours(path: string, lines: readonly ExactLine[], isa?: string): Promise<number[]> {
+  const plan = async (file: Awaited<ReturnType<typeof openGguf>>) =>
+    withContext(buildPlan(file, await readRopeFactors(file)), CONTEXT);
+  const kvBlocks = CONTEXT / KV_BLOCK_TOKENS;
+  const limits = { kvBlocks, maxRows: CONTEXT, maxLogitRows: STEPS };
+  using model = await KernelModel.loadAs(plan, await Deno.readFile(path), limits, { isa });
+  const blockTable = Int32Array.from({ length: kvBlocks }, (_, i) => i);
+  const distances: number[] = [];
+  for (const line of lines) {
+    const tokens = [...line.prompt, ...line.steps.slice(0, -1).map(({ token }) => token)];
+    const wanted = line.steps.map(({ top }) => ({ probe: top.map(([id]) => id) }));
+    const [rows] = await model.step([{ tokens, blockTable, wanted }]);
+    distances.push(distance(line, (i) => Array.from(rows[i].probed, (p) => p - rows[i].logSumExp)));
+  }
+  return distances;
+}
+
+async function main(): Promise<void> {
+  const { model, isa, "by-op": byOp } = campaignLine({
+    task: "parity:trained",
+    does:
+      `Compares a trained model with the exact answer and with llama.cpp: the mean distance of the log-probabilities of the ${TOP}
+likeliest tokens after each of ${STEPS} greedy tokens, for ${PROMPTS.length} prompts. Needs Python with pip, numpy and gguf, Node and npm.`,
+    options: {
+      model: ["GGUF file (default: that of a package of PyPI)", undefined],
+      isa: ["instruction set (default: the best that this CPU has)", undefined],
+      "by-op": [
+        "1: what rounding the inputs of each kind of matrix takes, and that alone, in the exact pass",
+        0,
+      ],
+    },
+  });
+  const folder = await Deno.makeTempDir({ prefix: "compy-trained-" });
+  try {
+    const path = model ?? await fetchModel(PACKAGES[0], folder);
+    const tokenizer = createTokenizer((await openGguf(path)).metadata);
+    const prompts = PROMPTS.map((text) => Array.from(tokenizer.encode(text, { parseSpecial: true })));
+    const rounds = byOp ? Object.values(INPUTS).flatMap((pattern) => ["--round", pattern]) : [];
+    const args = [EXACT, "--steps", `${STEPS}`, "--top", `${TOP}`, ...rounds, path];
+    const exact = await run("python3", args, folder, JSON.stringify(prompts));
+    const lines = parse<ExactLine>(exact);
+    const script = new URL("llama_cpp.mjs", import.meta.url).pathname;
+    const theirs = await run("node", [script, dirname(path)], await peerFolder(folder), exact);
+    const peer = parse<{ steps: number[][] }>(theirs)
+      .map(({ steps }, i) => distance(lines[i], (step) => steps[step]));
+    const rows = [["compy", await ours(path, lines, isa)], ["llama.cpp", peer]] as [string, number[]][];
+    for (const [what, pattern] of byOp ? Object.entries(INPUTS) : []) {
+      rows.push([what, lines.map((line) => distance(line, (i) => line.steps[i].inputs![pattern]))]);
+    }
+    print(`| ${basename(path)} | ${prompts.map((_, i) => `prompt ${i + 1}`).join(" | ")} | mean |`);
+    print(`|${" --- |".repeat(prompts.length + 2)}`);
+    for (const [what, distances] of rows) {
+      const mean = distances.reduce((a, b) => a + b, 0) / distances.length;
+      print(`| ${what} | ${[...distances, mean].map((d) => d.toFixed(4)).join(" | ")} |`);
+    }
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+function parse<T>(text: string): T[] {
+  return text.trimEnd().split("\n").map((line) => JSON.parse(line));
+}
+
+function print(line: string): void {
+  Deno.stdout.writeSync(new TextEncoder().encode(`${line}\n`));
+}
+
+if (import.meta.main) await main();
