@@ -1,6 +1,7 @@
 import { benchAgainst } from "../bench/against.ts";
 import { benchForms } from "../bench/forms.ts";
 import { benchModel, type BenchOptions, type BenchReport } from "../bench/model.ts";
+import { ANY_MODEL, measureTasks, type SpeedOptions } from "../bench/speculation.ts";
 import { asTable, percent } from "../bench/table.ts";
 import { Flags } from "./flags.ts";
 import {
@@ -11,12 +12,16 @@ import {
   MAX_PARALLEL,
   MAX_THREADS,
   modelPath,
+  SPECULATION_FLAGS,
+  speculationOptions,
 } from "./model.ts";
 import { err, out } from "./terminal.ts";
 
 const DEFAULT_SEQUENCES = [1, 4, 16];
 /** Tokens of answers in a form. */
 const DEFAULT_ANSWER = 128;
+/** Answers that are timed with drafts, and without. */
+const SPECULATION_ROUNDS = 5;
 
 const HELP = `Measure how fast a model runs here, and what share of this machine's limits that is.
 
@@ -34,6 +39,9 @@ Usage: deno task bench [options]
   --schema       compare answers in a form with free ones, through the whole engine: in a JSON schema that gives no token and in one
                  of records, counting the tokens that were sampled, and in one whose names make about half of the tokens, counting
                  all
+  --speculate S  compare answers with drafts of this source (auto, lookup, mtp or draft) with those without, through the whole
+                 engine: of a text that is to be repeated, of stories and of random text
+  --draft FILE   a smaller model of the same vocabulary that drafts
   --profile      list ops by how much longer they take than their floor; on a GPU the dispatches of one decoded token, by
                  its own clock, beside the time in which their weights could be copied, and what recording them takes
   --threads N    threads that compute (default: one a core)
@@ -72,7 +80,18 @@ Example:
 /** `bench …` of the command line. Returns the exit code. */
 export async function benchCommand(args: readonly string[]): Promise<number> {
   const flags = new Flags(args, {
-    values: ["model", "pp", "tg", "npl", "threads", "isa", "context", "against", ...BACKEND_FLAGS],
+    values: [
+      "model",
+      "pp",
+      "tg",
+      "npl",
+      "threads",
+      "isa",
+      "context",
+      "against",
+      ...BACKEND_FLAGS,
+      ...SPECULATION_FLAGS,
+    ],
     switches: ["together", "profile", "schema"],
   });
   if (flags.help) {
@@ -94,7 +113,10 @@ export async function benchCommand(args: readonly string[]): Promise<number> {
     onPhase: (phase: string) => terminal && err(`\r\x1b[K${phase} …`),
   };
   const other = flags.text("against");
-  const text = flags.is("schema")
+  const drafts = speculationOptions(flags);
+  const text = drafts.speculate !== undefined || drafts.draft !== undefined
+    ? await speculation({ ...options, ...drafts }, flags.json)
+    : flags.is("schema")
     ? await forms(options, flags.json)
     : other
     ? await compare(options, other, flags.json)
@@ -123,6 +145,33 @@ async function forms({ decode = DEFAULT_ANSWER, ...options }: BenchOptions, json
   ]);
   const head = ["form", "sequences", "forced", "free tok/s", "formed tok/s", "ratio", "low-high"];
   return `Answers of ${decode} tokens, medians of rounds in turn\n\n${asTable([head, ...cells])}`;
+}
+
+async function speculation(
+  { decode = DEFAULT_ANSWER, ...options }: BenchOptions & Pick<SpeedOptions, "speculate" | "draft">,
+  json: boolean,
+): Promise<string> {
+  const { model, sequences, threads, isa, backend, kvType, speculate, draft } = options;
+  const load = { threads, isa, backend, kvType, speculate, draft };
+  const rows = await measureTasks(model, ANY_MODEL, {
+    ...load,
+    sequences,
+    rounds: SPECULATION_ROUNDS,
+    tokens: decode,
+  });
+  if (json) return `${JSON.stringify({ rows })}\n`;
+  const cells = rows.map(({ task, sequences, ratio: [median, lowest, highest], drafted, accepted }) => [
+    task,
+    String(sequences),
+    median.toFixed(2),
+    `${lowest.toFixed(2)}-${highest.toFixed(2)}`,
+    drafted.toFixed(2),
+    percent(accepted),
+  ]);
+  const head = ["answer", "sequences", "ratio", "low-high", "drafts a token", "right"];
+  return `Answers of at most ${decode} tokens with drafts over without, medians of rounds in turn\n\n${
+    asTable([head, ...cells])
+  }`;
 }
 
 async function compare(options: BenchOptions, other: string, json: boolean): Promise<string> {

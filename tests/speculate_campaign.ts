@@ -13,7 +13,7 @@ import { type Engine, KV_TYPES, type KvType } from "../engine/types.ts";
 import { campaignLine } from "./campaign.ts";
 import { KernelModel } from "./kernel_model.ts";
 import { HYBRID_LAYERS, mixedFile, mixedPlan, mixedPlanOf } from "./mixed_model.ts";
-import { COPIES, measureTasks, NEW_TEXT, REPEATS, type Task } from "./speculation_speed.ts";
+import { COPIES, measureTasks, NEW_TEXT, REPEATS, type Task } from "../bench/speculation.ts";
 import { fetchModel, PACKAGES } from "./trained_campaign.ts";
 import { askedOf, type Compared, compareDrafts } from "./speculation.ts";
 import { type Architecture, synthesize } from "./synth/synth.ts";

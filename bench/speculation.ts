@@ -1,6 +1,6 @@
 /** How much sooner answers come with drafts: tasks that copy, and those that give nothing to copy. */
-import { loadEngine } from "../engine/load.ts";
-import type { Engine, GenerateRequest, Speculate } from "../engine/types.ts";
+import { loadEngine, type LoadOptions } from "../engine/load.ts";
+import type { Engine, GenerateRequest } from "../engine/types.ts";
 
 /** About 150 tokens, written for this. */
 const TEXT =
@@ -98,26 +98,28 @@ export interface Timed {
   readonly reached: boolean;
 }
 
-export interface SpeedOptions {
+/** What every model can be asked. */
+export const ANY_MODEL: readonly Task[] = [COPIES[0], ...NEW_TEXT];
+
+/** How the model is loaded, and where drafts come from; how long answers are, how many come at a time, and how often. */
+export interface SpeedOptions extends Omit<LoadOptions, "model" | "parallel" | "contextLength"> {
   readonly rounds: number;
   readonly tokens: number;
   readonly sequences: readonly number[];
-  readonly speculate?: Speculate;
-  readonly draft?: string;
 }
 
 /** Times tasks on a model, with drafts and without in turn. Throws where an answer differs. */
 export async function measureTasks(
   model: string,
   tasks: readonly Task[],
-  { rounds, tokens, sequences, ...drafts }: SpeedOptions,
+  { rounds, tokens, sequences, ...load }: SpeedOptions,
 ): Promise<Timed[]> {
   const all: Timed[] = [];
   for (const parallel of sequences) {
-    const size = { model, parallel, contextLength: 1024 };
+    const options = { ...load, model, parallel, contextLength: 1024 };
     const engines = [
-      (await loadEngine({ ...size, speculate: "off" })).engine,
-      (await loadEngine({ ...size, ...drafts })).engine,
+      (await loadEngine({ ...options, speculate: "off", draft: undefined })).engine,
+      (await loadEngine(options)).engine,
     ];
     try {
       for (const task of tasks) all.push(await timed(engines, task, parallel, rounds, tokens));
