@@ -130,6 +130,34 @@ async function withFile(bytes: Uint8Array, test: (model: string) => Promise<void
   }
 }
 
+Deno.test("mtp: a prompt that was kept on a disk has what drafts attend to", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
+  try {
+    await withFile(repeating(), async (model) => {
+      const prompt = Array.from({ length: 100 }, (_, i) => 40 + i % 7);
+      const request: GenerateRequest = { ...long(0), prompt };
+      const run = async (speculate: "mtp" | "off", kept: boolean) => {
+        const promptCache = kept ? { folder, bytes: 1e9, eager: true } : undefined;
+        const options = { model, speculate, contextLength: 512, parallel: 2, threads: 1, promptCache };
+        const { engine } = await loadEngine(options);
+        try {
+          const tokens = await tokensOf(engine, request);
+          return { tokens, cached: engine.stats().cachedTokens };
+        } finally {
+          await engine.close();
+        }
+      };
+      const wanted = await run("off", false);
+      assertEquals(await run("mtp", true), wanted);
+      assertEquals(await run("mtp", true), { tokens: wanted.tokens, cached: 96 });
+      // Without the layer that drafts it is another cache.
+      assertEquals(await run("off", true), wanted);
+    });
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
 Deno.test("mtp: --speculate says whether the layer is loaded, and its memory is counted", async () => {
   await withFile(repeating(), async (model) => {
     const memoryOf = async (options: Partial<LoadOptions>) =>
