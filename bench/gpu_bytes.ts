@@ -14,10 +14,9 @@ Usage: deno task bench:gpu-bytes [options]
 
   --model FILE        count this model; by default the shapes of Qwen3-0.6B (Q8_0) and Qwen3-4B (Q4_0, MXFP4, F16)
   --arithmetic NAME   f32 (default), f16-activations or f16
-  --subgroup N        lanes of a subgroup (default 32); 0: the device has none
   --context N         tokens of each sequence after the step (default 4096)
-  --json              one JSON object: {"context", "arithmetic", "subgroup", "steps": [{"model", "step", "rows": [{"op",
-                      "dispatches", "loaded", "stored", "floor", "floats", "integers"}, …]}, …]}
+  --json              one JSON object: {"context", "arithmetic", "steps": [{"model", "step", "rows": [{"op", "dispatches",
+                      "loaded", "stored", "floor", "floats", "integers"}, …]}, …]}
   --help              this text
 
 Loaded are the bytes that lanes ask for; what all lanes of a workgroup ask for at one place counts once. A cache may give
@@ -84,9 +83,9 @@ function asText({ model, step, rows }: Counted): string {
 }
 
 const args = parseArgs(Deno.args, {
-  string: ["model", "arithmetic", "subgroup", "context"],
+  string: ["model", "arithmetic", "context"],
   boolean: ["json", "help"],
-  default: { arithmetic: "f32", subgroup: "32", context: "4096" },
+  default: { arithmetic: "f32", context: "4096" },
   unknown: (name: string) => wrong(`Unknown option ${name}`),
 });
 if (args.help) {
@@ -97,19 +96,15 @@ const arithmetic = args.arithmetic as Arithmetic;
 if (!ARITHMETICS.includes(arithmetic)) {
   wrong(`--arithmetic must be one of ${ARITHMETICS.join(", ")} (got ${args.arithmetic})`);
 }
-const [subgroup, context] = [Number(args.subgroup), Number(args.context)];
-if (!Number.isInteger(subgroup) || subgroup < 0 || subgroup > 128) {
-  wrong(`--subgroup must be from 0 to 128 (got ${args.subgroup})`);
-}
+const context = Number(args.context);
 if (!Number.isInteger(context) || context < 1) wrong(`--context must be at least 1 (got ${args.context})`);
 
-const device = { f16: true, subgroups: subgroup > 0, subgroupSize: subgroup };
 const steps: Counted[] = [];
 for (const [model, plan] of await plansOf(args.model)) {
   for (const [step, size] of stepsOf(context)) {
-    const counted = { model, step, rows: await countStep(plan(), size, device, arithmetic) };
+    const counted = { model, step, rows: await countStep(plan(), size, { f16: true }, arithmetic) };
     steps.push(counted);
     if (!args.json) say(asText(counted));
   }
 }
-if (args.json) say(JSON.stringify({ context, arithmetic, subgroup, steps }, null, 2) + "\n");
+if (args.json) say(JSON.stringify({ context, arithmetic, steps }, null, 2) + "\n");

@@ -2,7 +2,7 @@
 import { type Gpu, openGpu } from "../engine/backend/webgpu/device.ts";
 import { DEFAULT_TUNING, matMulKernels } from "../engine/backend/webgpu/kernels/matmul.ts";
 import { planeRowBytes } from "../engine/backend/webgpu/kernels/planes.ts";
-import { fits, ROWS, SUBGROUPS } from "../engine/backend/webgpu/kernels/tuning.ts";
+import { fits, LANES, ROWS } from "../engine/backend/webgpu/kernels/tuning.ts";
 import type { Arithmetic } from "../engine/backend/backend.ts";
 import type { Kernel, Tuning } from "../engine/backend/webgpu/kernels/types.ts";
 import { copyBandwidth } from "../engine/backend/webgpu/limits.ts";
@@ -62,12 +62,8 @@ export class GpuProducts {
 
   /** Tunings that this adapter can run. */
   tunings(): Tuning[] {
-    const { kernels, workgroupLanes } = this.gpu;
-    const ways: Tuning["reduce"][] = kernels.subgroups ? ["subgroup", "workgroup"] : ["workgroup"];
-    const all = ways.flatMap((reduce) =>
-      ROWS.flatMap((rows) => SUBGROUPS.map((subgroups): Tuning => ({ rows, subgroups, reduce })))
-    );
-    return all.filter((tuning) => fits(tuning, kernels, workgroupLanes));
+    return ROWS.flatMap((rows) => LANES.map((lanes): Tuning => ({ rows, lanes })))
+      .filter((tuning) => fits(tuning, this.gpu.workgroupLanes));
   }
 
   /** Holds them until `destroy`. */

@@ -65,7 +65,7 @@ export async function countStep(
   for (const paper of await dispatchesOf(plan, inputOf(plan, step), device, arithmetic)) {
     const key = keyOf(paper);
     let count = counted.get(key);
-    if (!count) counted.set(key, count = countPaper(paper, device));
+    if (!count) counted.set(key, count = countPaper(paper));
     const kind = kindOf(paper);
     const all = byKind.get(kind) ?? { dispatches: 0, count: noCount() };
     byKind.set(kind, all);
@@ -77,14 +77,9 @@ export async function countStep(
 }
 
 /** Walks through one dispatch. */
-export function countPaper(
-  { kernel, workgroups, words }: PaperDispatch,
-  { subgroupSize }: KernelDevice,
-  samples = SAMPLES,
-): Count {
+export function countPaper({ kernel, workgroups, words }: PaperDispatch, samples = SAMPLES): Count {
   const { code, entryPoint, constants } = kernel;
-  const found = { counted: Math.ceil((constants.SIZE ?? subgroupSize) / subgroupSize) };
-  return countDispatch({ code, entryPoint, constants, workgroups, words, subgroupSize, found }, samples);
+  return countDispatch({ code, entryPoint, constants, workgroups, words }, samples);
 }
 
 /** Dispatches of one key do the same. */

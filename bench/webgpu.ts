@@ -22,7 +22,7 @@ Usage: deno task bench:webgpu [options]
   --modes LIST    arithmetics (default f32,f16-activations,f16)
   --shape RxC     rows and columns of the matrix (default 4096x4096)
   --set MB        matrices are taken in turn out of so many megabytes, so that no cache holds them (default 256)
-  --tune          sweep rows a subgroup, subgroups a workgroup and the way of adding up; keep the best in
+  --tune          sweep rows of eight lanes and lanes of a workgroup; keep the best in
                   ${TUNING_FILE}
   --json          one JSON object: {"adapter", "copy_gbps", "shape", "rows": [{"type", "mode", "tuning", "gbps",
                   "share", "spread"}, …]}
@@ -152,7 +152,7 @@ async function keep(adapter: string, best: readonly Row[]): Promise<void> {
 }
 
 function line({ type, mode, tuning, gbps, share, spread }: Row): string {
-  const how = `${tuning.rows} rows, ${tuning.subgroups} subgroups, by ${tuning.reduce}`;
+  const how = `${tuning.rows} rows, ${tuning.lanes} lanes`;
   const speed = `${gbps.toFixed(2).padStart(8)} GB/s ${(100 * share).toFixed(0).padStart(4)} %`;
   return `${type.padEnd(7)} ${mode.padEnd(16)} ${speed}  (spread ${spread.toFixed(2)}; ${how})`;
 }

@@ -7,7 +7,7 @@ import { cpuinfo, madeUp, WANTED } from "./testing.ts";
 import type { GpuReport } from "../engine/machine.ts";
 import type { Status, Wanted, World } from "./types.ts";
 
-const GPU: GpuReport = { name: "Test GPU", software: false, f16: true, subgroups: 32, error: 1e-7 };
+const GPU: GpuReport = { name: "Test GPU", software: false, f16: true, error: 1e-7 };
 const CPU_QUOTA = "/sys/fs/cgroup/a/cpu.max";
 
 /** What is other than in a machine without faults, and what one check then says. */

@@ -49,8 +49,6 @@ export interface GpuReport {
   readonly software: boolean;
   /** 16-bit floats, and they work. */
   readonly f16: boolean;
-  /** Lanes of a subgroup; 0 where there are none that work. */
-  readonly subgroups: number;
   /** Largest error of products in f32, relative to the sum of their magnitudes; NaN or Infinity where nothing is right. */
   readonly error: number;
 }
@@ -64,7 +62,7 @@ export async function examineGpu(): Promise<GpuReport | undefined> {
   const { device, name, kernels } = await openGpu();
   try {
     const error = await probeProducts(device);
-    return { name, software: SOFTWARE.test(name), f16: kernels.f16, subgroups: kernels.subgroupSize, error };
+    return { name, software: SOFTWARE.test(name), f16: kernels.f16, error };
   } finally {
     device.destroy();
   }

@@ -123,9 +123,9 @@ gpuTest("products are computed as they were tuned", async () => {
       new WebGpuBackend(await openGpu(), {}, new Map([["Q8_0 f32", tuning]])),
     );
   using plain = await load(bytes);
-  using other = await tuned({ rows: 1, subgroups: 1, reduce: "workgroup" });
-  assert(divergence(await logprobs(plain, 8), await logprobs(other, 8)) < FLOATS);
-  await assertRejects(() => tuned({ rows: 1, subgroups: 0, reduce: "workgroup" }), GpuError, "refused");
+  using other = await tuned({ rows: 2, lanes: 64 });
+  assertEquals(await logprobs(other, 8), await logprobs(plain, 8));
+  await assertRejects(() => tuned({ rows: 1, lanes: 0 }), GpuError, "refused");
 });
 
 /** Runs the same requests for logits on both. */

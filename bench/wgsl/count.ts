@@ -50,9 +50,6 @@ export interface Dispatched {
   readonly workgroups: readonly [number, number, number];
   /** Words of bindings, of those that control flow depends on. */
   readonly words: ReadonlyMap<number, Uint32Array>;
-  readonly subgroupSize: number;
-  /** What variables of a workgroup are found to hold, by name. */
-  readonly found?: Readonly<Record<string, number>>;
 }
 
 const modules = new Map<string, Module>();
@@ -96,7 +93,7 @@ function samples(size: number, most: number): [number, number][] {
 }
 
 /** Strata of lanes from which one is walked, where not all are: each at another place of its stratum. */
-const STRATA = 16;
+const STRATA = 32;
 
 function laneSamples(lanes: number, most: number): [number, number][] {
   if (most === Infinity || lanes <= STRATA) return Array.from({ length: lanes }, (_, i) => [i, 1]);
@@ -188,21 +185,9 @@ class Walk {
       else if (builtin === "num_workgroups") this.#scopes[0].set(name, triple(this.of.workgroups));
       else if (builtin === "local_invocation_index") {
         this.#scopes[0].set(name, lane === undefined ? unknown(type, flags) : word(lane, flags));
-      } else this.#scopes[0].set(name, this.#subgroupBuiltin(builtin!, lane, flags));
+      } else throw new TypeError(`Cannot count with @builtin(${builtin})`);
     }
-    this.#laneIndex = lane;
     this.#block(entry.body);
-  }
-  #laneIndex: number | undefined;
-
-  #subgroupBuiltin(name: string, lane: number | undefined, flags: number): Value {
-    const size = this.of.subgroupSize;
-    if (name === "subgroup_size") return word(size);
-    if (name === "num_subgroups") return word(Math.ceil(this.lanes / size));
-    if (lane === undefined) return unknown(scalar("u32"), flags);
-    if (name === "subgroup_id") return word(Math.floor(lane / size), flags);
-    if (name === "subgroup_invocation_id") return word(lane % size, flags);
-    throw new TypeError(`Cannot count with @builtin(${name})`);
   }
 
   #block(block: Block): Way {
@@ -588,9 +573,7 @@ class Walk {
     if (name.startsWith("atomic")) return this.#atomic(args);
     if (name === "workgroupUniformLoad") {
       this.count.barriers += 2 * this.times / this.lanes;
-      const place = (args[0] as Expression & { kind: "unary" }).of;
-      const found = this.of.found?.[rootOf(place)];
-      return found === undefined ? this.value(place) : word(found);
+      return this.value((args[0] as Expression & { kind: "unary" }).of);
     }
     return this.#builtin(name, args.map((arg) => this.value(arg)));
   }
@@ -619,17 +602,9 @@ class Walk {
   }
 
   #builtin(name: string, args: readonly Value[]): Value {
-    const given = args.reduce((all, { flags }) => all | flags, 0);
-    const flags = name.startsWith("subgroup") ? given | BY_LANE : given;
+    const flags = args.reduce((all, { flags }) => all | flags, 0);
     const first = args.find(({ abstract }) => !abstract) ?? args[0];
     const known = args.map(numberOf);
-    if (name === "subgroupExclusiveAdd" && known[0] === 1) {
-      const { subgroupSize } = this.of;
-      return this.#laneIndex === undefined
-        ? unknown(scalar("u32"), BY_LANE | BY_TURN)
-        : word(this.#laneIndex % subgroupSize, BY_LANE);
-    }
-    if (name === "subgroupAdd" && known[0] === 1) return word(this.of.subgroupSize);
     const vec = /^vec([234])$/.exec(name);
     if (vec) return make(vector(scalarOf(first.type), Number(vec[1])), args);
     if (/^(un)?pack/.test(name)) return this.#packing(name, flags);

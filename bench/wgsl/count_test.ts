@@ -25,7 +25,6 @@ function count(body: string, ends: number[] = []) {
     constants: {},
     workgroups: [3, 1, 1],
     words: new Map([[2, Uint32Array.from(ends)]]),
-    subgroupSize: 32,
   }, Infinity);
 }
 
@@ -62,7 +61,6 @@ Deno.test("a long grid is counted by some of its workgroups, exactly where work 
       constants: {},
       workgroups: [groups, 1, 1],
       words: new Map(),
-      subgroupSize: 32,
     }, most).storage.get("y")!.accesses;
   assertEquals(of(21, 3), of(21, Infinity));
   assertEquals(of(21, Infinity), 64 * (20 * 21) / 2);
@@ -107,7 +105,7 @@ for (
         // Which of the candidates' branches are taken is the data's affair.
         if (paper.dispatch.label === "- candidates" || seen.has(paper.kernel.key)) continue;
         seen.add(paper.kernel.key);
-        const { storage } = countPaper(paper, gpu!.kernels, Infinity);
+        const { storage } = countPaper(paper, Infinity);
         const found = await accessesOf(gpu!.device, paper.kernel, paper.workgroups, bindingsOf(paper));
         for (const [buffer, accesses] of found) {
           const what = `${paper.dispatch.label}: accesses of ${buffer}`;

@@ -25,13 +25,13 @@ export async function checkGpu(
     if (!asked) return { status: "ok", found };
     return { status: "wrong", found, advice: "install a Vulkan or Metal driver, or use --backend cpu" };
   }
-  const { name, software, f16, subgroups, error } = gpu;
-  const figures = { name, software, f16, subgroups, error };
+  const { name, software, f16, error } = gpu;
+  const figures = { name, software, f16, error };
   const found = `${name}${
     software ? ", a software adapter: the CPU computes, in the GPU's way" : ""
   }; products are ${
     error <= MOST_ERROR ? `right to ${error.toExponential(0)}` : `wrong by ${error.toExponential(0)}`
-  }${f16 ? ", f16" : ""}${subgroups > 0 ? `, subgroups of ${subgroups}` : ""}`;
+  }${f16 ? ", f16" : ""}`;
   // What is not a number is wrong too.
   if (!(error <= MOST_ERROR)) {
     const advice = "do not use --backend webgpu or auto here; update the GPU's driver";

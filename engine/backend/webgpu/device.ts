@@ -1,5 +1,5 @@
 import type { KernelDevice } from "./kernels/types.ts";
-import { probeF16, probeSubgroupSize, probeSynchronousMap } from "./probes.ts";
+import { probeF16, probeSynchronousMap } from "./probes.ts";
 
 /** The GPU cannot be used, or no longer; says why and what to do. */
 export class GpuError extends Error {
@@ -42,11 +42,10 @@ export async function openGpu(): Promise<Gpu> {
   const device = await requestDevice(adapter);
   const has = (feature: string) => device.features.has(feature as GPUFeatureName);
   const f16 = has("shader-f16") && await probeF16(device);
-  const subgroupSize = has("subgroups") ? await probeSubgroupSize(device) : 0;
   return {
     device,
     name: adapter.info.description || adapter.info.device || adapter.info.vendor || "unnamed adapter",
-    kernels: { f16, subgroups: subgroupSize > 0, subgroupSize },
+    kernels: { f16 },
     synchronousMap: await probeSynchronousMap(device),
     timestamps: has("timestamp-query"),
     bindingBytes: Math.min(device.limits.maxStorageBufferBindingSize, device.limits.maxBufferSize),
@@ -54,15 +53,12 @@ export async function openGpu(): Promise<Gpu> {
   };
 }
 
-/**
- * Asks for the features that kernels use, and for the adapter's own limits: the defaults are 128 MiB a binding. Deno 2.9
- * does not list "subgroups" and gives it all the same where the driver has it, so it is asked for first.
- */
+/** Asks for the features that kernels use, and for the adapter's own limits: the defaults are 128 MiB a binding. */
 async function requestDevice(adapter: GPUAdapter): Promise<GPUDevice> {
   const { limits } = adapter;
   const wanted = ["shader-f16", "timestamp-query"].filter((f) => adapter.features.has(f as GPUFeatureName));
-  const descriptor = (features: string[]) => ({
-    requiredFeatures: features as GPUFeatureName[],
+  const descriptor = {
+    requiredFeatures: wanted as GPUFeatureName[],
     requiredLimits: {
       maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
       maxBufferSize: limits.maxBufferSize,
@@ -74,14 +70,9 @@ async function requestDevice(adapter: GPUAdapter): Promise<GPUDevice> {
       maxComputeInvocationsPerWorkgroup: limits.maxComputeInvocationsPerWorkgroup,
       maxComputeWorkgroupSizeX: limits.maxComputeWorkgroupSizeX,
     },
-  });
+  };
   try {
-    return await adapter.requestDevice(descriptor([...wanted, "subgroups"]));
-  } catch {
-    // Without subgroups, then.
-  }
-  try {
-    return await adapter.requestDevice(descriptor(wanted));
+    return await adapter.requestDevice(descriptor);
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);
     throw new GpuError(`Cannot open the GPU: ${reason}. Use --backend cpu`, { cause });

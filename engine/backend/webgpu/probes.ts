@@ -55,36 +55,6 @@ export async function probeF16(device: GPUDevice): Promise<boolean> {
 }
 
 /**
- * Lanes of a subgroup; 0 where subgroups are refused or what they add up is wrong. Which lanes of the workgroup make one
- * is the device's affair.
- */
-export async function probeSubgroupSize(device: GPUDevice): Promise<number> {
-  const code = `@group(0) @binding(0) var<storage, read_write> data: array<u32>;
-@compute @workgroup_size(64) fn main(
-  @builtin(local_invocation_index) i: u32, @builtin(subgroup_size) size: u32
-) {
-  data[i] = subgroupExclusiveAdd(1u) | (subgroupBroadcastFirst(subgroupAdd(1u)) << 8u) | (size << 16u);
-}`;
-  const found = await run(device, code, new Uint32Array(64));
-  return found === undefined ? 0 : subgroupSize(found);
-}
-
-/**
- * The size of the subgroups of a workgroup whose lanes each say its place in its subgroup, how many lanes it found there
- * (from bit 8) and how many there are to be (from bit 16); 0 where these do not fit each other.
- */
-export function subgroupSize(lanes: Uint32Array): number {
-  const size = lanes[0] >> 16;
-  if (size === 0 || lanes.length % size !== 0) return 0;
-  const places = Array<number>(size).fill(0);
-  for (const lane of lanes) {
-    if (lane >> 8 !== ((size << 8) | size) || (lane & 0xff) >= size) return 0;
-    places[lane & 0xff]++;
-  }
-  return places.every((count) => count === lanes.length / size) ? size : 0;
-}
-
-/**
  * Whether a buffer that is mapped and read in one turn has the data of the work before it. Deno's implementation
  * finishes the work while it looks for the mapping; others give an error, and then reading back waits for the event.
  */

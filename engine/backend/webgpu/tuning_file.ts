@@ -6,7 +6,7 @@ const FILE = shipped(TUNING_FILE);
 
 /** What a sweep has found for an adapter. A file that says nothing usable of it is told of, once, and not used. */
 export async function readTunings(
-  { name, kernels, workgroupLanes }: Gpu,
+  { name, workgroupLanes }: Gpu,
   warn: (message: string) => void = () => {},
   file = FILE,
 ): Promise<TuningTable> {
@@ -22,7 +22,7 @@ export async function readTunings(
     warn(complaint(file, problem));
     return new Map();
   }
-  return new Map([...parseTunings(text, name)].filter(([, tuning]) => fits(tuning, kernels, workgroupLanes)));
+  return new Map([...parseTunings(text, name)].filter(([, tuning]) => fits(tuning, workgroupLanes)));
 }
 
 function complaint(file: URL, reason: string): string {

@@ -2,10 +2,10 @@ import { assert, assertEquals } from "@std/assert";
 import { mergeTunings } from "./kernels/tuning.ts";
 import { readTunings } from "./tuning_file.ts";
 
-const TUNING = { rows: 2, subgroups: 4, reduce: "subgroup" as const };
+const TUNING = { rows: 2, lanes: 128 };
 const GPU = {
   name: "A",
-  kernels: { f16: true, subgroups: true, subgroupSize: 32 },
+  kernels: { f16: true },
   workgroupLanes: 256,
 } as Parameters<typeof readTunings>[0];
 

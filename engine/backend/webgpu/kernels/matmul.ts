@@ -1,22 +1,25 @@
 /** Kernels of matrix products and of the embedding, for every format and arithmetic. */
 import type { TensorType } from "../../../gguf/types.ts";
 import { gpuFormat } from "./formats/registry.ts";
-import { gemm } from "./gemm.ts";
-import { gemv } from "./gemv.ts";
+import { product } from "./product.ts";
 import { weights } from "./shader.ts";
 import type { Kernel, KernelDevice, MatMulSpec, Tuning } from "./types.ts";
 
-/** Rows of activations up to which rows of the matrix are read once for every `TOKENS` of them. */
-const GEMV_ROWS = 16;
-const TOKENS = 4;
+/** Rows of activations that a workgroup takes, and up to how many rows in all. */
+const WAYS: readonly { readonly tokens: number; readonly maxRows: number }[] = [
+  { tokens: 1, maxRows: 1 },
+  { tokens: 4, maxRows: 4 },
+  { tokens: 16, maxRows: Infinity },
+];
 
 /** What is used where no sweep has been kept. */
-export const DEFAULT_TUNING: Tuning = { rows: 4, subgroups: 2, reduce: "subgroup" };
+export const DEFAULT_TUNING: Tuning = { rows: 1, lanes: 256 };
+/** Of products of several rows of activations; half the rows where each is a gate's and an up's. */
+const SEVERAL: Tuning = { rows: 2, lanes: 256 };
 
 /**
- * Kernels of a product for growing numbers of rows of activations: the first whose `maxRows` is not exceeded is meant.
- * Those for 1 and for up to 16 rows add up a row's products in the same order. Throws where the device has no f16 and
- * the arithmetic wants it.
+ * Kernels of a product for growing numbers of rows of activations: the first whose `maxRows` is not exceeded is meant. All add
+ * up a row's products in the same order. Throws where the device has no f16 and the arithmetic wants it.
  */
 export function matMulKernels(
   spec: MatMulSpec,
@@ -28,12 +31,8 @@ export function matMulKernels(
       `Cannot compute with arithmetic "${spec.arithmetic}": the device has no f16; use "f32"`,
     );
   }
-  const several: Tuning = { ...tuning, rows: Math.min(tuning.rows, spec.epilogue === "swiglu" ? 1 : 2) };
-  return [
-    gemv(spec, device, tuning, 1, 1),
-    gemv(spec, device, several, TOKENS, GEMV_ROWS),
-    gemm(spec),
-  ];
+  const several = { ...SEVERAL, rows: spec.epilogue === "swiglu" ? 1 : SEVERAL.rows };
+  return WAYS.map(({ tokens, maxRows }) => product(spec, tokens === 1 ? tuning : several, tokens, maxRows));
 }
 
 /**

@@ -67,45 +67,23 @@ for (const type of SHAPES) {
   });
 }
 
-test("rows are added up by a workgroup where there are no subgroups", async () => {
-  const tuning: Tuning = { rows: 2, subgroups: 1, reduce: "workgroup" };
-  await assertGates(spec("Q4_0", "f16"), 0, adversarial(1), tuning);
-});
-
-for (const subgroupSize of [1, 4, 12, 24]) {
-  test(`subgroups need not be as wide as the probe's ${subgroupSize}, nor full`, async () => {
-    const of = spec("Q4_0", "f32");
-    const { bytes, exact } = known("Q4_0");
-    const kernels = matMulKernels(of, { ...gpu!.kernels, subgroups: true, subgroupSize });
-    const p: Product = {
-      type: "Q4_0",
-      weights: bytes,
-      rows: ROWS,
-      columns: COLUMNS,
-      x: adversarial(5),
-      m: 5,
-    };
-    const found = await multiply(gpu!, kernels[1], of, p);
-    assert(nmse(found, product(exact, p)) <= GATES.f32);
+for (const arithmetic of ["f32", "f16"] as const) {
+  test(`a row's product in ${arithmetic} has the same bits alone, among few, among many, and however tuned`, async () => {
+    const { bytes } = known("Q4_0");
+    const of = spec("Q4_0", arithmetic);
+    const [one, few, many] = matMulKernels(of, gpu!.kernels);
+    const [tuned] = matMulKernels(of, gpu!.kernels, { rows: 4, lanes: 64 });
+    const p = { type: of.type, weights: bytes, rows: ROWS, columns: COLUMNS };
+    const x = adversarial(21);
+    const together = await multiply(gpu!, many, of, { ...p, x, m: 21 });
+    assertEquals(await multiply(gpu!, few, of, { ...p, x, m: 21 }), together);
+    for (const [t, kernel] of [[0, one], [3, tuned], [20, one]] as const) {
+      const row = x.subarray(t * COLUMNS, (t + 1) * COLUMNS);
+      const alone = await multiply(gpu!, kernel, of, { ...p, x: row, m: 1 });
+      assertEquals(alone, together.subarray(t * ROWS, (t + 1) * ROWS));
+    }
   });
 }
-
-test("a row's product has the same bits alone and among others", async () => {
-  const { bytes } = known("Q4_0");
-  const of = spec("Q4_0", "f16");
-  const [one, several] = matMulKernels(of, gpu!.kernels);
-  const p = { type: of.type, weights: bytes, rows: ROWS, columns: COLUMNS };
-  const x = adversarial(5);
-  const together = await multiply(gpu!, several, of, { ...p, x, m: 5 });
-  for (const t of [0, 3]) {
-    const alone = await multiply(gpu!, one, of, {
-      ...p,
-      x: x.subarray(t * COLUMNS, (t + 1) * COLUMNS),
-      m: 1,
-    });
-    assertEquals(alone, together.subarray(t * ROWS, (t + 1) * ROWS));
-  }
-});
 
 for (const [kernel, m] of [[0, 1], [1, 5], [2, 33]]) {
   test(`epilogues for ${m} rows: bias, residual, SwiGLU`, async () => {
@@ -139,6 +117,6 @@ test("columns that are no multiple of 32: what stands beyond them does not count
 });
 
 Deno.test("f16 arithmetic on a device without it is refused by name", () => {
-  const device = { f16: false, subgroups: false, subgroupSize: 0 };
+  const device = { f16: false };
   assertThrows(() => matMulKernels(spec("Q4_0", "f16"), device), Error, `arithmetic "f16"`);
 });

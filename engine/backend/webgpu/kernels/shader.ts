@@ -82,7 +82,8 @@ const BLOCKS = ${Math.ceil(spec.columns / BLOCK)}u;
 ${inputBlock(spec.columns, format, decoder, numbers)}`;
 }
 
-function scaleType(format: WeightFormat): string {
+/** WGSL type of a block's scale, and of what an offset multiplies. */
+export function scaleType(format: WeightFormat): string {
   return format.sub === BLOCK ? "f32" : "vec2<f32>";
 }
 
@@ -138,30 +139,41 @@ function sums(format: WeightFormat): string {
   return format.sub === BLOCK ? of(0, 8) : `vec2<f32>(${of(0, 4)}, ${of(4, 8)})`;
 }
 
-/** `block_dot(w, v)`: the product of a block, to be added up over blocks and then over the four components. */
+/**
+ * `block_dot(w, v, sum)`: the sum and the product of a block. Every product that is added is an `fma`, so that no compiler has a choice
+ * that would make the same sums differ in two kernels.
+ */
 export function blockDot(spec: MatMulSpec, numbers: Numbers): string {
   const format = gpuFormat(spec.type);
   const x = (k: number) => numbers.weight === numbers.input ? `v.q[${k}]` : `vec4<f32>(v.q[${k}])`;
   const chain = (...ks: number[]) =>
     ks.slice(1).reduce((sum, k) => `fma(w.q[${k}], ${x(k)}, ${sum})`, `w.q[${ks[0]}] * ${x(ks[0])}`);
   const wide = (e: string) => numbers.weight === "f16" ? `vec4<f32>(${e})` : `(${e})`;
-  const body = format.sub === BLOCK
-    ? `let sum = ${wide("(c0 + c1) + (c2 + c3)")} * w.scale;`
-    : `let sum = ${wide("c0 + c1")} * w.scale.x + ${wide("c2 + c3")} * w.scale.y;`;
-  const chains = format.sub === BLOCK
+  const whole = format.sub === BLOCK;
+  const half = numbers.input === "f16";
+  const chains = whole
     ? [chain(0, 4), chain(1, 5), chain(2, 6), chain(3, 7)]
     : [chain(0, 2), chain(1, 3), chain(4, 6), chain(5, 7)];
+  const parts = whole
+    ? [`let all = added(${wide("(c0 + c1) + (c2 + c3)")});`]
+    : [`let low = added(${wide("c0 + c1")});`, `let high = added(${wide("c2 + c3")});`];
+  const scaled = whole
+    ? (half ? "fma(all * w.scale, v.scale, sum)" : "fma(all, w.scale, sum)")
+    : half
+    ? "fma(fma(low, w.scale.x, high * w.scale.y), v.scale, sum)"
+    : "fma(low, w.scale.x, fma(high, w.scale.y, sum))";
   const offset = format.decoder(numbers.weight).offset !== undefined;
-  const scaled = numbers.input === "f16" ? "sum * v.scale" : "sum";
-  return `fn block_dot(w: Block, v: Input) -> vec4<f32> {
-  ${chains.map((c, i) => `let c${i} = ${c};`).join("\n  ")}
-  ${body}
-  return ${scaled}${offset ? ` + vec4<f32>(${offsetTerm(format)}, 0.0, 0.0, 0.0)` : ""};
+  return `fn added(x: vec4<f32>) -> f32 { return (x.x + x.y) + (x.z + x.w); }
+fn block_dot(w: Block, v: Input, sum: f32) -> f32 {
+  ${[...chains.map((c, i) => `let c${i} = ${c};`), ...parts].join("\n  ")}
+  return ${offset ? withOffset(format, scaled) : scaled};
 }`;
 }
 
-function offsetTerm(format: WeightFormat): string {
-  return format.sub === BLOCK ? "w.offset * v.sum" : "dot(w.offset, v.sum)";
+function withOffset(format: WeightFormat, sum: string): string {
+  return format.sub === BLOCK
+    ? `fma(w.offset, v.sum, ${sum})`
+    : `fma(w.offset.x, v.sum.x, fma(w.offset.y, v.sum.y, ${sum}))`;
 }
 
 /** Statement that puts `value` (with "swiglu": the gate's `value` and `up`) into row `row` of y's row `t`. */

@@ -2,7 +2,7 @@
 import type { TensorType } from "../../../gguf/types.ts";
 import { type Arithmetic, ARITHMETICS } from "../../backend.ts";
 import { GPU_TYPES } from "./formats/registry.ts";
-import { type KernelDevice, type Tuning, WORKGROUP_LANES } from "./types.ts";
+import type { Tuning } from "./types.ts";
 
 /** By "TYPE ARITHMETIC", such as "Q4_0 f16". */
 export type TuningTable = ReadonlyMap<string, Tuning>;
@@ -11,16 +11,15 @@ export type TuningTable = ReadonlyMap<string, Tuning>;
 export const TUNING_FILE = ".cache/webgpu-tuning.json";
 
 export const ROWS: readonly number[] = [1, 2, 4, 8];
-export const SUBGROUPS: readonly number[] = [1, 2, 4, 8];
+export const LANES: readonly number[] = [32, 64, 128, 256, 512];
 
 export function tuningKey(type: TensorType, arithmetic: Arithmetic): string {
   return `${type} ${arithmetic}`;
 }
 
-/** Whether a device can run a tuning's kernels: some have wide subgroups and small workgroups. */
-export function fits({ subgroups, reduce }: Tuning, device: KernelDevice, workgroupLanes: number): boolean {
-  const lanes = reduce === "subgroup" && device.subgroups ? device.subgroupSize : WORKGROUP_LANES;
-  return lanes * subgroups <= workgroupLanes;
+/** Whether a device can run a tuning's kernels. */
+export function fits({ lanes }: Tuning, workgroupLanes: number): boolean {
+  return lanes <= workgroupLanes;
 }
 
 /** What is wrong with the file, of the findings for an adapter; undefined where nothing is. */
@@ -43,12 +42,9 @@ export function parseTunings(text: string, adapter: string): TuningTable {
   const known = GPU_TYPES.flatMap((type) => ARITHMETICS.map((a) => tuningKey(type, a)));
   for (const key of known) {
     const entry = field(found, key);
-    const [rows, subgroups, reduce] = ["rows", "subgroups", "reduce"].map((name) => field(entry, name));
-    if (
-      ROWS.includes(rows as number) && SUBGROUPS.includes(subgroups as number) &&
-      (reduce === "subgroup" || reduce === "workgroup")
-    ) {
-      table.set(key, { rows: rows as number, subgroups: subgroups as number, reduce });
+    const [rows, lanes] = ["rows", "lanes"].map((name) => field(entry, name));
+    if (ROWS.includes(rows as number) && LANES.includes(lanes as number)) {
+      table.set(key, { rows: rows as number, lanes: lanes as number });
     }
   }
   return table;

@@ -5,9 +5,6 @@ import type { Arithmetic } from "../../backend.ts";
 export interface KernelDevice {
   /** `enable f16` gives right numbers. */
   readonly f16: boolean;
-  readonly subgroups: boolean;
-  /** Lanes of a subgroup; 0 without subgroups. */
-  readonly subgroupSize: number;
 }
 
 /** What a matrix product's results become: y = r; y += r; y = silu(gate's r) * up's r. */
@@ -40,15 +37,10 @@ export interface Kernel {
   workgroups(n: number, m: number, context?: number): readonly [number, number, number];
 }
 
-/** Lanes that stand for a subgroup where a row is added up by a workgroup. */
-export const WORKGROUP_LANES = 32;
-
-/** What a sweep chooses by adapter, format and arithmetic. */
+/** What a sweep chooses by adapter, format and arithmetic, for products of one row of activations. */
 export interface Tuning {
-  /** Matrix rows of a subgroup (or, without subgroups, of a workgroup): 1, 2, 4 or 8. */
+  /** Matrix rows of eight lanes: 1, 2, 4 or 8. */
   readonly rows: number;
-  /** Subgroups of a workgroup; without subgroups, each stands for WORKGROUP_LANES. */
-  readonly subgroups: number;
-  /** Who adds up a row: the lanes of a subgroup, or those of a workgroup through its memory. */
-  readonly reduce: "subgroup" | "workgroup";
+  /** Of a workgroup. */
+  readonly lanes: number;
 }
