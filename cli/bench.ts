@@ -2,6 +2,7 @@ import { benchAgainst } from "../bench/against.ts";
 import { benchForms } from "../bench/forms.ts";
 import { benchModel, type BenchOptions, type BenchReport } from "../bench/model.ts";
 import { ANY_MODEL, measureTasks, type SpeedOptions } from "../bench/speculation.ts";
+import { BARRIER, CORE, threadsOnPaper } from "../bench/threads_on_paper.ts";
 import { asTable, percent } from "../bench/table.ts";
 import { Flags } from "./flags.ts";
 import {
@@ -44,6 +45,7 @@ Usage: deno task bench [options]
   --draft FILE   a smaller model of the same vocabulary that drafts
   --profile      list ops by how much longer they take than their floor; on a GPU the dispatches of one decoded token, by
                  its own clock, beside the time in which their weights could be copied, and what recording them takes
+  --threads-on-paper LIST  instead: how a step would spread over so many threads, such as 8,16,32,64: counted, from the header alone
   --threads N    threads that compute (default: one a core)
   --isa NAME     instruction set (default: the best that this CPU has)
   --backend NAME cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
@@ -89,6 +91,7 @@ export async function benchCommand(args: readonly string[]): Promise<number> {
       "isa",
       "context",
       "against",
+      "threads-on-paper",
       ...BACKEND_FLAGS,
       ...SPECULATION_FLAGS,
     ],
@@ -112,6 +115,11 @@ export async function benchCommand(args: readonly string[]): Promise<number> {
     model: modelPath(flags.text("model")),
     onPhase: (phase: string) => terminal && err(`\r\x1b[K${phase} …`),
   };
+  const onPaper = flags.counts("threads-on-paper", 1, MAX_THREADS);
+  if (onPaper) {
+    out(await paper(options.model, onPaper, flags.json));
+    return 0;
+  }
   const other = flags.text("against");
   const drafts = speculationOptions(flags);
   const text = drafts.speculate !== undefined || drafts.draft !== undefined
@@ -124,6 +132,24 @@ export async function benchCommand(args: readonly string[]): Promise<number> {
   if (terminal) err("\r\x1b[K");
   out(text);
   return 0;
+}
+
+async function paper(model: string, threads: readonly number[], json: boolean): Promise<string> {
+  const rows = await threadsOnPaper(model, threads);
+  if (json) return `${JSON.stringify({ rows })}\n`;
+  const cells = rows.map(({ work, threads, linear, barriers, repeated, imbalance, worst }) => [
+    work,
+    String(threads),
+    linear.toFixed(2),
+    percent(barriers),
+    percent(repeated),
+    imbalance.toFixed(2),
+    worst.map(({ op, lost }) => `${op} ${percent(lost)}`).join(", "),
+  ]);
+  const head = ["work", "threads", "of linear", "barriers", "repeated", "busiest / mean", "lost most in"];
+  return asTable([head, ...cells]) +
+    `\nA barrier is taken to cost ${BARRIER.base} ns and ${BARRIER.thread} ns a thread; a core to read ${CORE.bytes} GB/s and to compute ` +
+    `${CORE.int8} GOPS.\nNot counted: bandwidth that cores share, caches, clocks, sockets, other programs.\n`;
 }
 
 async function report(options: BenchOptions, json: boolean): Promise<string> {

@@ -1,0 +1,244 @@
+/**
+ * How a step spreads over threads that are not here, counted: for each op the runs of items as the kernels hand them out
+ * (rust-kernels/src/executor/work.rs, kernels/tiles.rs, ops/), each taken by the thread that is free first. What is counted
+ * beside it are what every thread does for itself, and barriers at a stated cost. What cannot be counted: bandwidth that cores
+ * share, caches, clocks that sink, sockets, and other programs.
+ */
+import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
+import { FORMATS } from "../engine/gguf/formats.ts";
+import { openGguf } from "../engine/gguf/reader.ts";
+import { byteLengthOf } from "../engine/gguf/tensor_types.ts";
+import { rowsOf } from "../engine/plan/cost.ts";
+import { buffersOf, kindOf, type PlanOp, productsOf } from "../engine/plan/ops/registry.ts";
+import { kvBytesPerLayer, type Plan, type PlanTensor } from "../engine/plan/plan.ts";
+import type { EvenStep } from "./floors.ts";
+import { opLabel } from "./floors.ts";
+import { decodeSample, prefillSample } from "./samples.ts";
+
+/** What one core does in a nanosecond: bytes read, operations, and numbers of ops that only move them. Of a Zen 4 with AVX-512. */
+export const CORE = { bytes: 14, int8: 450, float: 150, numbers: 4 };
+/** Nanoseconds of a barrier, and for each thread that it waits for. */
+export const BARRIER = { base: 400, thread: 25 };
+/** Nanoseconds that each thread takes for a block of 32 columns of a row before it multiplies (`prepare`). */
+export const PREPARE = 0.5;
+
+/** The kernels' own numbers, with AVX-512 and VNNI; a test holds them against the sources. */
+export const KERNELS = {
+  runsPerThread: 3,
+  itemsPerThread: 6,
+  lanes: 16,
+  panels: 3,
+  wideTokens: 33,
+  floatPanels: 4,
+  floatWideTokens: 13,
+  thinPanels: 4,
+  floatTileTokens: 4,
+  mostPanels: 15,
+  gluColumns: 288,
+  attentionRows: 64,
+  block: 32,
+};
+
+export interface PaperRow {
+  readonly work: string;
+  readonly threads: number;
+  /** Of linear: the time of one thread over that of so many, times their number. */
+  readonly linear: number;
+  /** Shares of the step's time: barriers, and what every thread does for itself. */
+  readonly barriers: number;
+  readonly repeated: number;
+  /** Work of the busiest thread over the mean, all ops that multiply together. */
+  readonly imbalance: number;
+  /** The ops that lose most: their share of the step's time beyond an even split. */
+  readonly worst: readonly { readonly op: string; readonly lost: number }[];
+}
+
+/** Counts a model of a file of which only the header is read. */
+export async function threadsOnPaper(path: string, threads: readonly number[]): Promise<PaperRow[]> {
+  const file = await openGguf(path);
+  return paperRows(buildPlan(file, await readRopeFactors(file)), threads);
+}
+
+/** Decode of one sequence and of sixteen, and a prefill of 512. */
+export function paperRows(plan: Plan, threads: readonly number[]): PaperRow[] {
+  const works: readonly [string, EvenStep][] = [
+    ["decode, 1 sequence at 128", decodeSample(1, 128, 1).steps[0]],
+    ["decode, 16 sequences at 128", decodeSample(16, 128, 1).steps[0]],
+    ["prefill of 512", prefillSample(512).steps[0]],
+  ];
+  return works.flatMap(([work, step]) => threads.map((count) => ({ work, ...spread(plan, step, count) })));
+}
+
+/** Nanoseconds of an op: its runs of items in order, and what each thread does beside them. */
+interface OpWork {
+  readonly runs: readonly number[];
+  readonly each: number;
+}
+
+function spread(plan: Plan, step: EvenStep, threads: number): Omit<PaperRow, "work"> {
+  let [one, all, barriers, repeated, busy, even] = [0, 0, 0, 0, 0, 0];
+  const lost = new Map<string, number>();
+  for (const op of plan.ops) {
+    const alone = workOf(plan, op, step, 1), { runs, each } = workOf(plan, op, step, threads);
+    const total = sum(runs);
+    if (total === 0) continue;
+    const most = busiest(runs, threads);
+    const barrier = threads === 1 ? 0 : BARRIER.base + BARRIER.thread * threads;
+    one += sum(alone.runs) + alone.each;
+    all += most + each + barrier;
+    barriers += barrier;
+    repeated += each;
+    if (productsOf(op).length > 0) [busy, even] = [busy + most, even + total / threads];
+    const label = opLabel(plan, op);
+    lost.set(label, (lost.get(label) ?? 0) + most - total / threads + each);
+  }
+  const worst = [...lost].map(([op, time]) => ({ op, lost: time / all })).sort((a, b) => b.lost - a.lost);
+  return {
+    threads,
+    linear: one / all / threads,
+    barriers: barriers / all,
+    repeated: repeated / all,
+    imbalance: busy / even,
+    worst: worst.slice(0, 3),
+  };
+}
+
+/** The time after which the last thread is done, where each run goes to the thread that is free first. */
+export function busiest(runs: readonly number[], threads: number): number {
+  const free = new Float64Array(threads);
+  for (const run of runs) free[free.indexOf(Math.min(...free))] += run;
+  return Math.max(...free);
+}
+
+/** As `Items::tapering`: lengths of the runs that `total` items are handed out in. */
+export function tapering(total: number, [unit, most]: readonly [number, number], threads: number): number[] {
+  const runs: number[] = [];
+  for (let left = total; left > 0; left -= runs.at(-1)!) {
+    const share = Math.min(Math.floor(left / (KERNELS.runsPerThread * threads)), most);
+    runs.push(Math.min(Math.max(Math.floor(share / unit) * unit, unit), left));
+  }
+  return runs;
+}
+
+/** As `Work::items`, of items that take `each`. */
+function items(total: number, threads: number, each: number): number[] {
+  const grain = Math.max(1, Math.floor(total / (threads * KERNELS.itemsPerThread)));
+  return Array.from(
+    { length: Math.ceil(total / grain) },
+    (_, i) => each * Math.min(grain, total - i * grain),
+  );
+}
+
+function workOf(plan: Plan, op: PlanOp, step: EvenStep, threads: number): OpWork {
+  const first = plan.buffers[buffersOf(op)[0].buffer];
+  const reads = buffersOf(op).some(({ access }) => access !== "write") ? rowsOf(plan, op) : first.rows;
+  if (reads === "pools") return { runs: [], each: 0 };
+  const rows = reads === "logits" ? step.logitRows : step.sequences * step.rows;
+  switch (op.op) {
+    case "matmul":
+      return matmul(op.parts.map(({ weight, fine }) => [plan.tensors[weight], fine] as const), rows, threads);
+    case "glu":
+    case "activated": {
+      const width = plan.buffers[op.out.float ?? op.out.quant ?? op.out.fine!].columns;
+      return unit(productsOf(op).map((id) => plan.tensors[id]), width, rows, threads);
+    }
+    case "attention":
+      return attention(plan, op, step, threads);
+    case "candidates":
+      return { runs: Array(rows).fill(plan.vocabSize / CORE.numbers), each: 0 };
+    default:
+      return { runs: items(rows, threads, numbersOf(plan, op) / CORE.numbers), each: 0 };
+  }
+}
+
+/** Nanoseconds that one row of a matrix takes: reading it, or its products with all rows of x. */
+function rowTime({ info: { type }, columns }: PlanTensor, m: number, planes = 1): number {
+  const operations = 2 * columns * m * planes / (FORMATS[type].float ? CORE.float : CORE.int8);
+  return Math.max(byteLengthOf(type, columns) / CORE.bytes, operations);
+}
+
+/** As `tile_panels` of kernels/tiles.rs. */
+function tilePanels({ info: { type } }: PlanTensor, m: number): number {
+  if (!FORMATS[type].float) return m < KERNELS.wideTokens ? 1 : KERNELS.panels;
+  if (m < KERNELS.floatTileTokens) return 1;
+  return m < KERNELS.floatWideTokens ? KERNELS.thinPanels : KERNELS.floatPanels;
+}
+
+function isWide({ info: { type } }: PlanTensor, m: number): boolean {
+  return m >= (FORMATS[type].float ? KERNELS.floatWideTokens : KERNELS.wideTokens);
+}
+
+function prepare(tensors: readonly PlanTensor[], m: number): number {
+  const blocks = tensors.find(({ info }) => !FORMATS[info.type].float);
+  return blocks ? m * blocks.columns / KERNELS.block * PREPARE : 0;
+}
+
+/** As ops/matmul.rs: tiles of panels of all parts, in runs that taper. */
+function matmul(parts: readonly (readonly [PlanTensor, number])[], m: number, threads: number): OpWork {
+  if (m === 0) return { runs: [], each: 0 };
+  const { lanes, mostPanels } = KERNELS;
+  const panelsOf = (tensor: PlanTensor) => Math.ceil(tensor.rows / lanes);
+  const share = Math.floor(sum(parts.map(([tensor]) => panelsOf(tensor))) / threads);
+  const times: number[] = [];
+  let most = Infinity;
+  for (const [tensor, fine] of parts) {
+    const tile = Math.max(1, Math.min(tilePanels(tensor, m), share));
+    if (isWide(tensor, m)) most = Math.min(most, Math.floor(mostPanels / tile));
+    for (let row = 0; row < tensor.rows; row += tile * lanes) {
+      const rows = Math.min(tile * lanes, tensor.rows - row);
+      times.push(rows * rowTime(tensor, m, row < fine ? 2 : 1));
+    }
+  }
+  let at = 0;
+  const runs = tapering(times.length, [1, Math.max(1, most)], threads)
+    .map((length) => sum(times.slice(at, at += length)));
+  return { runs, each: prepare(parts.map(([tensor]) => tensor), m) };
+}
+
+/** As ops/glu.rs: columns of what is put out, in whole blocks and tiles, in runs that taper. */
+function unit(tensors: readonly PlanTensor[], width: number, m: number, threads: number): OpWork {
+  if (m === 0) return { runs: [], each: 0 };
+  const { lanes, block, gluColumns } = KERNELS;
+  const whole = tensors.reduce((step, tensor) => commonMultiple(step, tilePanels(tensor, m) * lanes), block);
+  const step = width < whole * threads ? block : whole;
+  const time = sum(tensors.map((tensor) => rowTime(tensor, m)));
+  const runs = tapering(width, [step, gluColumns], threads).map((columns) => columns * time);
+  return { runs, each: prepare(tensors, m) };
+}
+
+/** As ops/attention: a tile of rows and a KV head an item, those that see most first; sequences have nothing in common. */
+function attention(
+  plan: Plan,
+  op: Extract<PlanOp, { op: "attention" }>,
+  { sequences, rows, cached }: EvenStep,
+  threads: number,
+): OpWork {
+  const { heads, kvHeads, headDim, layer } = op.heads;
+  const tokens = Math.max(1, Math.floor(KERNELS.attentionRows / (heads / kvHeads)));
+  const bytes = kvBytesPerLayer(plan.kv.type, plan.kv.layers[layer]) / kvHeads;
+  const operations = 2 * 2 * (heads / kvHeads) * headDim;
+  const runs: number[] = [];
+  for (let sequence = 0; sequence < sequences; sequence++) {
+    for (let last = rows; last > 0; last -= tokens) {
+      const first = Math.max(0, last - tokens);
+      const [seen, mean] = [cached + last, cached + (first + 1 + last) / 2];
+      const time = Math.max(seen * bytes / CORE.bytes, operations * mean * (last - first) / CORE.float);
+      for (let head = 0; head < kvHeads; head++) runs.push(time);
+    }
+  }
+  return { runs: threads === 1 ? runs : runs.sort((a, b) => b - a), each: 0 };
+}
+
+/** Numbers that an op reads and writes for a row. */
+function numbersOf(plan: Plan, op: PlanOp): number {
+  return sum(buffersOf(op).map(({ buffer }) => plan.buffers[buffer].columns)) *
+    (kindOf(op).context ? KERNELS.block : 1);
+}
+
+function commonMultiple(a: number, b: number): number {
+  for (let n = a;; n += a) if (n % b === 0) return n;
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((a, b) => a + b, 0);
+}
