@@ -10,6 +10,7 @@ import {
 } from "./backend.ts";
 import { CpuBackend, type CpuOptions } from "./cpu/cpu.ts";
 import { WasmBackend } from "./wasm/wasm.ts";
+import { GpuError } from "./webgpu/device.ts";
 import { lower } from "./webgpu/lowering.ts";
 import { WebGpuBackend, type WebGpuOptions } from "./webgpu/webgpu.ts";
 
@@ -84,12 +85,12 @@ export async function prepareBackend(
   const gpu = () => WebGpuBackend.open(options);
   const prepare = (backend: AnyBackend) => prepared(backend, file, plan, size, options.progress);
   if (options.backend === "webgpu") {
-    lower(plan); // before a device is opened and weights are loaded
+    checkGpu(plan, options); // before a device is opened and weights are loaded
     return { backend: await prepare(await gpu()), choice: "" };
   }
   if (options.backend !== "auto") return { backend: await prepare(await cpu()), choice: "" };
   try {
-    lower(plan); // throws for a plan that the GPU cannot run
+    checkGpu(plan, options);
     const trial = firstLayers(plan, TRIAL_LAYERS);
     const { faster, choice } = await race(file, trial, cpu, gpu);
     if (faster === "webgpu") return { backend: await prepare(await gpu()), choice };
@@ -98,6 +99,17 @@ export async function prepareBackend(
     // A broken file is an error on the CPU too, and then the one to tell.
     const reason = error instanceof Error ? error.message : String(error);
     return { backend: await prepare(await cpu()), choice: `auto: ${reason}` };
+  }
+}
+
+/** Throws for a plan that the GPU cannot run, or not in the arithmetic without leaving its gates of accuracy. */
+function checkGpu(plan: Plan, { arithmetic = "f32" }: PrepareOptions): void {
+  lower(plan);
+  if (arithmetic !== "f32" && plan.states.length > 0) {
+    throw new GpuError(
+      `Cannot compute ${plan.architecture} in ${arithmetic}: models with recurrent layers leave the gates of accuracy in it; ` +
+        "use --arithmetic f32",
+    );
   }
 }
 

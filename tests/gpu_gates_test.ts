@@ -1,0 +1,34 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { buildPlan } from "../engine/architectures/registry.ts";
+import { ARITHMETICS } from "../engine/backend/backend.ts";
+import { prepareBackend } from "../engine/backend/choose.ts";
+import { GpuError } from "../engine/backend/webgpu/device.ts";
+import { openGguf } from "../engine/gguf/reader.ts";
+import { synthesize } from "./synth/synth.ts";
+
+const SIZE = { kvBlocks: 2, stateSlots: 1, maxRows: 8, maxLogitRows: 1 };
+
+Deno.test("a model that leaves the accuracy gates in f16 is refused in it on the GPU, and auto says so", async () => {
+  const path = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
+  try {
+    const types = ["Q8_0"] as const;
+    await Deno.writeFile(
+      path,
+      synthesize({ architecture: "qwen35", types, layers: 4, seed: 3, vocabulary: 300 }),
+    );
+    const file = await openGguf(path);
+    const plan = buildPlan(file);
+    for (const arithmetic of ARITHMETICS.filter((a) => a !== "f32")) {
+      const why =
+        `Cannot compute qwen35 in ${arithmetic}: models with recurrent layers leave the gates of accuracy in it`;
+      const prepare = (backend: "webgpu" | "auto") =>
+        prepareBackend(file, plan, SIZE, { backend, arithmetic });
+      await assertRejects(() => prepare("webgpu"), GpuError, why);
+      const { backend, choice } = await prepare("auto");
+      assertEquals([backend.info.name, choice], ["cpu", `auto: ${why}; use --arithmetic f32`]);
+      backend.close();
+    }
+  } finally {
+    await Deno.remove(path);
+  }
+});
