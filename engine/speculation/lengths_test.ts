@@ -45,7 +45,7 @@ Deno.test("what steps take is learned for each number of rows, and between those
   known.observe(1, 9, 4000); // a step that was held up
   assert(known.estimates(1, 9, 9)![0] < 50);
   assertEquals(known.estimates(16, 16, 17), undefined); // a crowd is another matter
-  for (let i = 0; i < 600; i++) known.observe(1, 1, 20);
+  for (let i = 0; i < 250; i++) known.observe(1, 1, 20);
   assert(known.estimates(1, 9, 9)![0] < 30); // long ago
 });
 

@@ -1,7 +1,7 @@
 /** What one more row costs, as a share of a step, where nothing is known yet: little, so that it is tried. */
 const ASSUMED = 0.03;
 /** Steps after which a time is no longer believed: one slow moment must not be the last word. */
-const BELIEVED = 512;
+const BELIEVED = 192;
 /** How much a new time counts beside those before. */
 const RATE = 0.25;
 
