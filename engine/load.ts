@@ -1,4 +1,4 @@
-import { buildPlan, hasDraftLayer, poolingOf, readRopeFactors } from "./architectures/registry.ts";
+import { buildPlan, poolingOf, readRopeFactors } from "./architectures/registry.ts";
 import { type Arithmetic, type BackendName, KV_BLOCK_TOKENS, type KvType } from "./backend/backend.ts";
 import { type AnyBackend, defaultBackend, packedBytes, prepareBackend } from "./backend/choose.ts";
 import { MOST_BYTES } from "./backend/wasm/module.ts";
@@ -8,7 +8,6 @@ import { fingerprintModel } from "./fingerprint.ts";
 import { freeMemory } from "./free_memory.ts";
 import type { OpenSource } from "./gguf/byte_source.ts";
 import type { PoolingKind } from "./gguf/pooling.ts";
-import { GgufError, quote } from "./gguf/errors.ts";
 import { openGguf } from "./gguf/reader.ts";
 import { shardPaths } from "./gguf/shards.ts";
 import type { GgufFile } from "./gguf/types.ts";
@@ -31,7 +30,7 @@ import {
 import { createNames, sha256 } from "./prompt_cache/names.ts";
 import { type OpenedStore, openStore } from "./prompt_cache/open.ts";
 import type { PromptKeeping } from "./prompt_cache/types.ts";
-import { type MeasuredDraft, measureDraft } from "./load_draft.ts";
+import { type MeasuredDraft, measureDraft, wantsDraftLayer } from "./load_draft.ts";
 import type { EngineLimits } from "./scheduler.ts";
 import { chooseDrafters, type Speculate } from "./speculation/choose.ts";
 import { Speculation } from "./speculation/speculation.ts";
@@ -196,21 +195,6 @@ function together(
     states: memory.states + states,
     kv: memory.kv + kv,
   };
-}
-
-/** Whether the model is loaded with its layer that drafts. Throws GgufError where that is asked for and the file has none. */
-export function wantsDraftLayer(
-  file: GgufFile,
-  { backend = "cpu", speculate = "auto", draft }: Pick<LoadOptions, "backend" | "speculate" | "draft">,
-): boolean {
-  if (draft !== undefined || backend === "webgpu") return false;
-  if (speculate === "auto") return backend !== "auto" && hasDraftLayer(file);
-  if (speculate !== "mtp") return false;
-  if (hasDraftLayer(file)) return true;
-  const key = quote(`${file.metadata.getString("general.architecture")}.nextn_predict_layers`);
-  const detail =
-    "the file has no layer that drafts tokens, which --speculate mtp asks for: use --speculate auto";
-  throw new GgufError("GGUF_HPARAM", detail, { field: `key ${key}` });
 }
 
 /** What the model has to keep to; undefined where that is unknown. */

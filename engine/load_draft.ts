@@ -1,5 +1,6 @@
-import { buildPlan, readRopeFactors } from "./architectures/registry.ts";
+import { buildPlan, hasDraftLayer, readRopeFactors } from "./architectures/registry.ts";
 import { packedBytes, prepareBackend } from "./backend/choose.ts";
+import { GgufError, quote } from "./gguf/errors.ts";
 import type { GgufFile } from "./gguf/types.ts";
 import { openGguf } from "./gguf/reader.ts";
 import { blocksFor } from "./kv_blocks.ts";
@@ -105,4 +106,19 @@ function isSame(token: number, one: Tokenizer, other: Tokenizer): boolean {
 
 function spelled(token: number, tokenizer: Tokenizer): string {
   return JSON.stringify(tokenizer.decode([token], { continuation: true, special: true }));
+}
+
+/** Whether the model is loaded with its layer that drafts. Throws GgufError where that is asked for and the file has none. */
+export function wantsDraftLayer(
+  file: GgufFile,
+  { backend = "cpu", speculate = "auto", draft }: Pick<LoadOptions, "backend" | "speculate" | "draft">,
+): boolean {
+  if (draft !== undefined || backend === "webgpu") return false;
+  if (speculate === "auto") return backend !== "auto" && hasDraftLayer(file);
+  if (speculate !== "mtp") return false;
+  if (hasDraftLayer(file)) return true;
+  const key = quote(`${file.metadata.getString("general.architecture")}.nextn_predict_layers`);
+  const detail =
+    "the file has no layer that drafts tokens, which --speculate mtp asks for: use --speculate auto";
+  throw new GgufError("GGUF_HPARAM", detail, { field: `key ${key}` });
 }

@@ -1,12 +1,12 @@
 import {
   type Backend,
   greedyRequest,
+  KV_BLOCK_TOKENS,
   type StepInput,
   type StepSequence,
   StepStopped,
 } from "../backend/backend.ts";
 import { blocksFor } from "../kv_blocks.ts";
-import { KV_BLOCK_TOKENS } from "../backend/backend.ts";
 import type { Sequence } from "../sequence.ts";
 import {
   type ComputedRows,
