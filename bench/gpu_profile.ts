@@ -37,6 +37,6 @@ export function gpuProfileRows({ recordMs, dispatches }: StepProfile, limits: Ma
     row.ms += ms;
     row.floorMs += bytes / limits.readGbps / 1e6;
   }
-  return [...rows].map(([op, row]) => ({ work: "decode" as const, op, ...row }))
+  return [...rows].map(([op, row]) => ({ work: "decode" as const, sequences: 1, op, ...row }))
     .sort((a, b) => b.ms - b.floorMs - (a.ms - a.floorMs));
 }

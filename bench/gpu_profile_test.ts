@@ -10,9 +10,9 @@ Deno.test("dispatches of all layers are one row, beside what copying their weigh
     { label: "- matmul output.weight", ms: 2, bytes: 4e6 },
   ];
   assertEquals(gpuProfileRows({ recordMs: 1.5, dispatches }, limits), [
-    { work: "decode", op: "attention", count: 1, ms: 9, floorMs: 0 },
-    { work: "decode", op: "matmul attn_q", count: 2, ms: 8, floorMs: 2 },
-    { work: "decode", op: "recording, on the CPU", count: 4, ms: 1.5, floorMs: 0 },
-    { work: "decode", op: "matmul output", count: 1, ms: 2, floorMs: 2 },
+    { work: "decode", sequences: 1, op: "attention", count: 1, ms: 9, floorMs: 0 },
+    { work: "decode", sequences: 1, op: "matmul attn_q", count: 2, ms: 8, floorMs: 2 },
+    { work: "decode", sequences: 1, op: "recording, on the CPU", count: 4, ms: 1.5, floorMs: 0 },
+    { work: "decode", sequences: 1, op: "matmul output", count: 1, ms: 2, floorMs: 2 },
   ]);
 });

@@ -144,7 +144,7 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
     ];
     const long = new Steps(backend, plan, blocksOf(longest));
     const sweep = await measureContexts(long, contexts, shape.decode, onPhase);
-    const profileOf = options.profile ? await profiled(backend, plan, shape, options.sequences[0]) : () => [];
+    const profileOf = options.profile ? await profiled(backend, plan, shape, options.sequences) : () => [];
     onPhase("this machine's limits, again");
     const limits = better(before, await backend.measureLimits());
     const bytesOf = (tensor: PlanTensor) => backend.tensorBytes(tensor);
@@ -339,12 +339,12 @@ async function measureContexts(
   return samples.flatMap((at) => [at.prefill, at.decode]);
 }
 
-/** What ops take in a prefill and where so many sequences decode, and beside it what they must at least, once the limits are known. */
+/** What ops take in a prefill and where sequences decode, so many at a time, and beside it what they must at least, once the limits are known. */
 async function profiled(
   backend: AnyBackend,
   plan: Plan,
   { prefill, decode, blocks }: Shape,
-  sequences: number,
+  settings: readonly number[],
 ): Promise<(limits: MachineLimits) => ProfileRow[]> {
   const steps = new Steps(backend, plan, blocks);
   if (backend instanceof WebGpuBackend) {
@@ -359,13 +359,11 @@ async function profiled(
   }
   const profiles = [
     await profile(backend, plan, prefillSample(prefill), () => steps.prefill(0, 0, prefill)),
-    await profile(
-      backend,
-      plan,
-      decodeSample(sequences, prefill, decode),
-      () => steps.decode(sequences, prefill, decode),
-    ),
   ];
+  for (const n of settings) {
+    const sample = decodeSample(n, prefill, decode);
+    profiles.push(await profile(backend, plan, sample, () => steps.decode(n, prefill, decode)));
+  }
   return (limits) => profiles.flatMap((one) => profileRows(one, plan, bytesOf, limits));
 }
 

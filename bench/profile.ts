@@ -7,18 +7,24 @@ import type { Sample } from "./samples.ts";
 /** Ops of one kind, all layers together. */
 export interface ProfileRow {
   readonly work: Sample["work"];
+  readonly sequences: number;
   readonly op: string;
+  /** In a step; on the CPU all threads meet after each. */
   readonly count: number;
-  /** Of the whole sample, and the least that the limits allow; 0 where bytes and operations are not counted. */
+  /** Of a step, on average, and the least that the limits allow; 0 where bytes and operations are not counted. */
   readonly ms: number;
   readonly floorMs: number;
 }
 
-/** One sample's milliseconds, op by op. */
+/** One sample's milliseconds, op by op, and all that passed. */
 export interface Profile {
   readonly sample: Sample;
   readonly ms: readonly number[];
+  readonly wallMs: number;
 }
+
+/** What is left of a step's time: its words, the call and the way back, threads that wake up. */
+const OUTSIDE = "not in any op";
 
 /** Runs once and reads the backend's clock of each op. */
 export async function profile(
@@ -28,13 +34,15 @@ export async function profile(
   run: () => Promise<unknown>,
 ): Promise<Profile> {
   await backend.profile(plan); // sets its clocks to zero
+  const start = performance.now();
   await run();
-  return { sample, ms: await backend.profile(plan) };
+  const wallMs = performance.now() - start;
+  return { sample, ms: await backend.profile(plan), wallMs };
 }
 
 /** What the ops took beside their floors, largest gap first. */
 export function profileRows(
-  { sample, ms }: Profile,
+  { sample: { work, sequences, steps }, ms, wallMs }: Profile,
   plan: Plan,
   packedBytes: (tensor: PlanTensor) => number,
   limits: MachineLimits,
@@ -45,10 +53,12 @@ export function profileRows(
     const row = rows.get(label) ?? { count: 0, ms: 0, floorMs: 0 };
     rows.set(label, row);
     row.count++;
-    row.ms += ms[i];
-    row.floorMs += 1000 *
-      sample.steps.reduce((sum, step) => sum + opFloor(plan, op, packedBytes, step, limits), 0);
+    row.ms += ms[i] / steps.length;
+    const floor = steps.reduce((sum, step) => sum + opFloor(plan, op, packedBytes, step, limits), 0);
+    row.floorMs += 1000 * floor / steps.length;
   }
-  return [...rows].map(([op, row]) => ({ work: sample.work, op, ...row }))
+  const outside = wallMs - ms.reduce((sum, ms) => sum + ms, 0);
+  rows.set(OUTSIDE, { count: 1, ms: outside / steps.length, floorMs: 0 });
+  return [...rows].map(([op, row]) => ({ work, sequences, op, ...row }))
     .sort((a, b) => b.ms - b.floorMs - (a.ms - a.floorMs));
 }

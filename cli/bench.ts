@@ -43,7 +43,8 @@ Usage: deno task bench [options]
   --speculate S  compare answers with drafts of this source (auto, lookup, mtp or draft) with those without, through the whole
                  engine: of a text that is to be repeated, of stories and of random text
   --draft FILE   a smaller model of the same vocabulary that drafts
-  --profile      list ops by how much longer they take than their floor; on a GPU the dispatches of one decoded token, by
+  --profile      list ops of a step, for each of --npl, by how much longer they take than their floor, and what passes in no op;
+                 on a GPU the dispatches of one decoded token, by
                  its own clock, beside the time in which their weights could be copied, and what recording them takes
   --threads-on-paper LIST  instead: how a step would spread over so many threads, such as 8,16,32,64: counted, from the header alone
   --threads N    threads that compute (default: one a core)
@@ -56,7 +57,7 @@ Usage: deno task bench [options]
                  "weights": {"bytes", "bytes_per_token"},
                  "limits": {"read_gbps", "int8_gops", "f32_gflops"},
                  "rows": [{"work", "sequences", "context", "tokens_per_second", "share_of_limit"}, …],
-                 "profile": [{"work", "op", "count", "ms", "floor_ms"}, …], "rss_mb", "load_ms"};
+                 "profile": [{"work", "sequences", "op", "count", "ms", "floor_ms"}, …], "rss_mb", "load_ms"};
                  rows of --context have "over_paper" too. With --against: {"models", "rows": [{"work",
                  "sequences", "context", "first", "second", "ratio", "lowest", "highest"}, …]}. With --schema: {"rows": [{"form", "sequences",
                  "forced", "free", "formed", "sampledOnly", "ratio", "lowest", "highest"}, …]}
@@ -263,13 +264,13 @@ function megabytes(bytes: number): string {
 }
 
 function describeProfile(profile: BenchReport["profile"]): string {
-  const cells = profile.map(({ work, op, count, ms, floorMs }) => [
-    `${work}: ${op}`,
+  const cells = profile.map(({ work, sequences, op, count, ms, floorMs }) => [
+    `${work}${work === "decode" ? ` of ${sequences}` : ""}: ${op}`,
     String(count),
-    ms.toFixed(1),
-    floorMs.toFixed(1),
-    (ms - floorMs).toFixed(1),
+    ms.toFixed(2),
+    floorMs.toFixed(2),
+    (ms - floorMs).toFixed(2),
     floorMs > 0 ? percent(floorMs / ms) : "",
   ]);
-  return asTable([["ops of the plan", "count", "ms", "floor", "gap", "of the limit"], ...cells]);
+  return asTable([["ops of a step", "count", "ms", "floor", "gap", "of the limit"], ...cells]);
 }

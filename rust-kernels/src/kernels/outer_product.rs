@@ -146,7 +146,7 @@ unsafe fn block<S: Simd, E: Element, const R: usize, const V: usize>(
             let mut w = [s.splat(0.0); V];
             for v in 0..V {
                 if E::STREAMED {
-                    s.prefetch(at[v].wrapping_byte_offset(rhs.ahead).cast());
+                    s.prefetch_l2(at[v].wrapping_byte_offset(rhs.ahead).cast());
                 }
                 w[v] = E::load(s, at[v]);
                 at[v] = at[v].wrapping_add(rhs.row);

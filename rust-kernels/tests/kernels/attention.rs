@@ -214,6 +214,7 @@ fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<V
         values: b.values.copy(&cache.values).as_ptr(),
         block_stride: cache.block_stride(),
         head_offset: cache.head_offset_of(cache.head),
+        after: std::ptr::null(),
         head_dim: dim,
         scale,
         gated: stride > dim,

@@ -126,7 +126,8 @@ pub struct Block {
 
 impl Block {
     /// Bytes from what is read to what will be read after it: hardware prefetch stops at each page, and blocks are a page
-    /// or two long.
+    /// or two long. It is asked for into the second-level cache: the first level has too few buffers of misses to hold what
+    /// is wanted later beside what is wanted now.
     pub fn ahead(&self) -> isize {
         (self.next as isize).wrapping_sub(self.at as isize)
     }

@@ -138,7 +138,7 @@ unsafe fn mix_block<S: Simd>(
         }
         for d in (0..queries.head_dim).step_by(SCALED) {
             let scales = values.at.add(scale_index(queries.head_dim, d, 0));
-            s.prefetch(scales.wrapping_offset(values.ahead()));
+            s.prefetch_l2(scales.wrapping_offset(values.ahead()));
             let mut wide = [0f32; KV_BLOCK];
             for i in (0..KV_BLOCK).step_by(S::LANES) {
                 s.store(wide.as_mut_ptr().add(i), s.load_f16(scales.cast::<u16>().add(i)));
@@ -296,7 +296,7 @@ impl KeyTile {
         let Some(ahead) = self.ahead else { return };
         for line in (0..P * 16 * S::LANES).step_by(64) {
             let (group, line) = (line / (16 * S::LANES), line % (16 * S::LANES));
-            s.prefetch(codes.wrapping_add(group * panel + line).wrapping_offset(ahead));
+            s.prefetch_l2(codes.wrapping_add(group * panel + line).wrapping_offset(ahead));
         }
     }
 }
@@ -362,7 +362,7 @@ impl ValueTile {
     unsafe fn rows<S: Simd, const P: usize>(&self, s: S, rows: usize, ahead: isize, out: FloatMatrix) -> usize {
         unsafe {
             for line in (0..P * KV_BLOCK * S::LANES).step_by(64) {
-                s.prefetch(self.codes.wrapping_add(line).wrapping_offset(ahead));
+                s.prefetch_l2(self.codes.wrapping_add(line).wrapping_offset(ahead));
             }
             let mut r = 0;
             while r < rows {

@@ -59,15 +59,19 @@ impl Op for Attention {
         };
         let groups = &run.groups[run.p.kv.layers[h.layer].group];
         let total: usize = groups.iter().map(tiles).sum();
-        for item in work.single_items(total * h.kv_heads).flatten() {
-            // The last first: a prompt's later tokens see more, and the longest items are not to come at the end.
-            let (mut tile, head) = (total - 1 - item / h.kv_heads, item % h.kv_heads);
-            let mut index = 0;
+        // The last first: a prompt's later tokens see more, and the longest items are not to come at the end.
+        let tile_of = |item: usize| {
+            let (mut tile, mut index) = (total - 1 - item / h.kv_heads, 0);
             while tile >= tiles(&groups[index]) {
                 tile -= tiles(&groups[index]);
                 index += 1;
             }
-            let g = &groups[index];
+            (&groups[index], tile)
+        };
+        let items = total * h.kv_heads;
+        // Heads of a block lie one after the other: a thread takes several in a row, and knows what comes next.
+        for item in work.tapering(items, [1, h.kv_heads]).flatten() {
+            let ((g, tile), head) = (tile_of(item), item % h.kv_heads);
             let mut rows = Rows::new(run, self, head);
             match g.members[..] {
                 [one] => {
@@ -79,8 +83,19 @@ impl Op for Attention {
                     g.members[start..g.members.len().min(start + together)].iter().for_each(|i| rows.add(*i, 0..1));
                 }
             }
-            rows.attend(g.shared, work.scratch);
+            let next = (item + 1) % items;
+            let after = self.first_keys(run, tile_of(next).0, next % h.kv_heads);
+            rows.attend(g.shared, after, work.scratch);
         }
+    }
+}
+
+impl Attention {
+    /// Where the keys begin that a group's rows under a KV head read.
+    fn first_keys(&self, run: &Run, group: &Group, head: usize) -> *const u8 {
+        let kept = &run.p.kv.layers[self.heads.layer];
+        let block = run.step.sequences[group.members[0]].block_tables[kept.group].blocks[0];
+        run.kv_block(self.heads.layer, block as usize)[0].wrapping_add(head * kept.head_bytes)
     }
 }
 
@@ -140,7 +155,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    fn attend(&self, shared: usize, scratch: *mut f32) {
+    fn attend(&self, shared: usize, after: *const u8, scratch: *mut f32) {
         let (run, h) = (self.run, &self.op.heads);
         let [keys, values] = run.kv_block(h.layer, 0);
         let args = AttentionTile {
@@ -155,6 +170,7 @@ impl<'a> Rows<'a> {
             values,
             block_stride: run.p.kv.block_bytes,
             head_offset: self.head * run.p.kv.layers[h.layer].head_bytes,
+            after,
             head_dim: h.head_dim,
             scale: self.op.scale,
             gated: h.gated,

@@ -44,6 +44,8 @@ pub struct AttentionTile<'a> {
     pub block_stride: usize,
     /// Bytes from a block's start to the head in question.
     pub head_offset: usize,
+    /// The block that the thread will probably read after this tile.
+    pub after: *const u8,
     pub head_dim: usize,
     pub scale: f32,
     /// A gate of head_dim floats follows each query: its sigmoid weighs the result.
@@ -182,9 +184,16 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
             rescale(s, to.acc.row(r), to.acc.stride, factor);
         }
         let mut values = [Block { at: a.values, next: a.values }; MAX_BLOCKS];
+        let last_seen = a.positions[rows.end - 1];
         for (i, b) in positions.clone().step_by(KV_BLOCK).enumerate() {
             let after = b + KV_BLOCK;
-            let next = at(if after < positions.end { a.values } else { a.keys }, after);
+            let next = if after < positions.end {
+                at(a.values, after)
+            } else if after <= last_seen {
+                at(a.keys, after)
+            } else {
+                a.after
+            };
             values[i] = Block { at: at(a.values, b), next };
         }
         K::mix(s, &to.queries, rows, to.scores, n, &values[..n.div_ceil(KV_BLOCK)], to.acc);

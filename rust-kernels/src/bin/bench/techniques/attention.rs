@@ -112,6 +112,7 @@ impl Sequences {
             values: self.values.as_ptr(),
             block_stride: self.shape.block_stride(),
             head_offset: (layer * KV_HEADS + head) * self.shape.head_block(),
+            after: std::ptr::null(),
             head_dim: HEAD_DIM,
             scale: 0.1,
             gated: false,
