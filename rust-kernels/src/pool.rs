@@ -4,8 +4,15 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering::SeqCst;
 
+/// Something on cache lines of its own, two of them because cores fetch pairs: whoever writes what lies beside it does not
+/// take it from those who look at it.
+#[derive(Default)]
+#[repr(align(128))]
+pub struct Apart<T>(pub T);
+
 /// A counter that threads wait on: they spin, then sleep.
 #[derive(Default)]
+#[repr(align(128))]
 struct Gate {
     generation: AtomicU32,
     sleepers: AtomicUsize,
@@ -50,7 +57,7 @@ struct Shared {
     job: Mutex<Option<SendJob>>,
     closing: AtomicBool,
     /// Threads at the job's next barrier.
-    arrived: AtomicUsize,
+    arrived: Apart<AtomicUsize>,
     barrier: Gate,
     /// A thread panicked: the others leave the job at their next barrier.
     poisoned: AtomicBool,
@@ -87,8 +94,8 @@ impl Worker<'_> {
         let seen = shared.barrier.generation.load(SeqCst);
         // After the generation: whoever saw the one that the panic opened sees the panic too.
         self.leave_if_poisoned();
-        if shared.arrived.fetch_add(1, SeqCst) + 1 == shared.threads {
-            shared.arrived.store(0, SeqCst);
+        if shared.arrived.0.fetch_add(1, SeqCst) + 1 == shared.threads {
+            shared.arrived.0.store(0, SeqCst);
             leader();
             shared.barrier.open();
         } else {
@@ -119,7 +126,7 @@ impl Pool {
             start: Gate::default(),
             job: Mutex::new(None),
             closing: AtomicBool::new(false),
-            arrived: AtomicUsize::new(0),
+            arrived: Apart(AtomicUsize::new(0)),
             barrier: Gate::default(),
             poisoned: AtomicBool::new(false),
             panic: Mutex::new(None),
@@ -149,7 +156,7 @@ impl Pool {
         // SAFETY: the lifetime is forgotten, but no thread follows the pointer after it has left, and all have below.
         let job: Job = unsafe { std::mem::transmute::<&(dyn Fn(&Worker) + Sync), Job>(job) };
         // Nobody is in a job now, so nobody else looks at these.
-        shared.arrived.store(0, SeqCst);
+        shared.arrived.0.store(0, SeqCst);
         shared.left.store(0, SeqCst);
         shared.poisoned.store(false, SeqCst);
         let seen = shared.all_left.generation.load(SeqCst);

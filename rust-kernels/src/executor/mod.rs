@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::masks::Masks;
 use crate::memory::{Pages, Region};
 use crate::ops::attention::groups::groups;
-use crate::pool::Pool;
+use crate::pool::{Apart, Pool};
 use crate::program::Program;
 use crate::simd::Isa;
 use crate::step::Step;
@@ -31,7 +31,8 @@ pub struct Executor {
     states: Region,
     /// Working memory of each thread.
     scratch: Vec<Region>,
-    counters: Vec<AtomicUsize>,
+    /// What hands out an op's items.
+    counters: Vec<Apart<AtomicUsize>>,
     /// Nanoseconds spent in each op, over all steps.
     times: Vec<AtomicU64>,
 }
@@ -47,7 +48,7 @@ impl Executor {
             values: Region::new(program.kv_bytes, Pages::Huge, "the KV cache's values")?,
             states: Region::new(program.state_bytes, Pages::Huge, "recurrent states")?,
             scratch: (0..threads).map(|_| Region::new(4 * floats, Pages::Small, "scratch")).collect::<Result<_>>()?,
-            counters: program.ops.iter().map(|_| AtomicUsize::new(0)).collect(),
+            counters: program.ops.iter().map(|_| Apart::default()).collect(),
             times: program.ops.iter().map(|_| AtomicU64::new(0)).collect(),
             program,
         })
@@ -129,7 +130,7 @@ impl Executor {
             return Err(Error::new(format!("The step's answer takes {} bytes", 4 * step.output_words)));
         }
         for counter in &self.counters {
-            counter.store(0, SeqCst);
+            counter.0.store(0, SeqCst);
         }
         let halted = AtomicBool::new(false);
         let (e, p, output) = (self, &self.program, output.as_mut_ptr());
@@ -143,7 +144,7 @@ impl Executor {
                 if op.is_idle(run.get()) {
                     continue;
                 }
-                let (next, scratch) = (&self.counters[i], self.scratch[worker.index].at(0).cast());
+                let (next, scratch) = (&self.counters[i].0, self.scratch[worker.index].at(0).cast());
                 op.run(run.get(), &Work { next, threads: worker.threads(), scratch });
                 worker.barrier(|| {
                     halted.store(stop.load(SeqCst), SeqCst);
