@@ -9,7 +9,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 /// How far ahead of its use a panel's code is asked for, into the first-level cache: sums of several tokens take so long
 /// that the core itself does not look as far (docs/BENCHMARKS.md, T6).
 const PREFETCH_BYTES: usize = 4096;
-/// The same for few tokens, into the second-level cache. The core's own loads are ahead then, and would wait for
+/// The same for one token or two, into the second-level cache. The core's own loads are ahead then, and would wait for
 /// the first level's few buffers of misses if those were full of lines that are wanted later.
 const PREFETCH_L2_BYTES: usize = 1024;
 
@@ -76,7 +76,7 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
         for start in (0..x.columns).step_by(UNIT) {
             let in_unit = ((x.columns - start) / BLOCK).min(UNIT_BLOCKS);
             for b in 0..in_unit {
-                let next = unit.wrapping_add(prefetch_bytes::<F, G, N>() + b * F::code_bytes(S::LANES));
+                let next = unit.wrapping_add(prefetch_bytes::<G, N>() + b * F::code_bytes(S::LANES));
                 prefetch_part::<S, F, G, N>(s, next, 0);
                 add_part::<S, F, G, N>(s, unit, [in_unit, b], 0, &tokens, next, &mut acc);
                 if F::SUB == 16 {
@@ -91,14 +91,13 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     }
 }
 
-/// Whether a tile of G * N tokens asks the second-level cache only: while memory, and not arithmetic, is what takes its time,
-/// which is as long as there are no more tokens than bits of a code.
-const fn asks_l2<F: BlockFormat, const G: usize, const N: usize>() -> bool {
-    G * N <= F::STORED_BITS
+/// Whether a tile of G * N tokens asks the second-level cache only.
+const fn asks_l2<const G: usize, const N: usize>() -> bool {
+    G * N <= 2
 }
 
-const fn prefetch_bytes<F: BlockFormat, const G: usize, const N: usize>() -> usize {
-    if asks_l2::<F, G, N>() { PREFETCH_L2_BYTES } else { PREFETCH_BYTES }
+const fn prefetch_bytes<const G: usize, const N: usize>() -> usize {
+    if asks_l2::<G, N>() { PREFETCH_L2_BYTES } else { PREFETCH_BYTES }
 }
 
 /// Asks for part `part` of G of the codes of the block at `next`.
@@ -106,7 +105,7 @@ const fn prefetch_bytes<F: BlockFormat, const G: usize, const N: usize>() -> usi
 fn prefetch_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(s: S, next: *const u8, part: usize) {
     for line in (64 * part..F::code_bytes(S::LANES)).step_by(64 * G) {
         let line = next.wrapping_add(line);
-        if asks_l2::<F, G, N>() { s.prefetch_l2(line) } else { s.prefetch(line) }
+        if asks_l2::<G, N>() { s.prefetch_l2(line) } else { s.prefetch(line) }
     }
 }
 
