@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::executor::Executor;
 use crate::limits::measure;
 use crate::masks::Masks;
-use crate::pool::Pool;
+use crate::pool::{Bell, Pool};
 use crate::program::Program;
 use crate::simd::Isa;
 use crate::step::Step;
@@ -15,18 +15,25 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
+/// A pool, and what announces its jobs, out of turn.
+struct SharedPool {
+    turns: Turns<Pool>,
+    bell: Bell,
+}
+
 /// The pools of this process, by their threads.
-static POOLS: Mutex<Vec<(usize, Weak<Turns<Pool>>)>> = Mutex::new(Vec::new());
+static POOLS: Mutex<Vec<(usize, Weak<SharedPool>)>> = Mutex::new(Vec::new());
 
 /// All models that want as many threads have the same pool, and take turns step by step: more threads than cores would stand in
 /// each other's way. It lives as long as any of them.
-fn shared_pool(threads: usize) -> std::io::Result<Arc<Turns<Pool>>> {
+fn shared_pool(threads: usize) -> std::io::Result<Arc<SharedPool>> {
     let mut pools = POOLS.lock().unwrap_or_else(|e| e.into_inner());
     pools.retain(|(_, pool)| pool.strong_count() > 0);
     if let Some(pool) = pools.iter().find_map(|(of, pool)| (*of == threads).then(|| pool.upgrade())?) {
         return Ok(pool);
     }
-    let pool = Arc::new(Turns::new(Pool::new(threads)?));
+    let pool = Pool::new(threads)?;
+    let pool = Arc::new(SharedPool { bell: pool.bell(), turns: Turns::new(pool) });
     pools.push((threads, Arc::downgrade(&pool)));
     Ok(pool)
 }
@@ -40,7 +47,7 @@ pub struct Model {
     pub threads: usize,
     stop: AtomicBool,
     masks: Masks,
-    pool: Arc<Turns<Pool>>,
+    pool: Arc<SharedPool>,
     state: Mutex<State>,
 }
 
@@ -119,7 +126,7 @@ impl Model {
         if vector {
             return weights.load_vector(index, file, source);
         }
-        weights.load_matrix(index, file, source, self.isa, &mut self.pool.take())
+        weights.load_matrix(index, file, source, self.isa, &mut self.pool.turns.take())
     }
 
     /// Some rows of a tensor, from `first` on; those before it came earlier.
@@ -134,7 +141,7 @@ impl Model {
         if vector {
             return weights.load_vector(index, piece, source);
         }
-        weights.load_rows(index, first, piece, source, self.isa, &mut self.pool.take())
+        weights.load_rows(index, first, piece, source, self.isa, &mut self.pool.turns.take())
     }
 
     /// # Errors
@@ -156,7 +163,7 @@ impl Model {
         let State { weights, executor, .. } = &mut *state;
         let (Some(weights), Some(executor)) = (weights, executor) else { bail!("No plan is compiled") };
         let step = Step::decode(input, executor.program(), &self.masks)?;
-        let mut pool = self.pool.take();
+        let mut pool = self.pool.turns.take();
         let done = executor.run(weights, self.isa, &mut pool, &step, (&self.masks, &self.stop), output)?;
         Ok(done.then_some(4 * step.output_words))
     }
@@ -205,7 +212,7 @@ impl Model {
         if threads != self.threads {
             bail!("The model has {} threads (got {threads})", self.threads);
         }
-        measure(self.isa, &mut self.pool.take())
+        measure(self.isa, &mut self.pool.turns.take())
     }
 
     /// Before each step: withdraws what was asked of earlier ones, so that a stop that came too late never ends the next, and
@@ -214,6 +221,7 @@ impl Model {
     /// # Errors
     /// As `Masks::expect`.
     pub fn prepare(&self, step: u32, masks: usize, words: usize) -> Result<()> {
+        self.pool.bell.ring();
         self.stop.store(false, SeqCst);
         self.masks.expect(step, masks, words)
     }

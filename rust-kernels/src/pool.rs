@@ -1,5 +1,7 @@
 //! A fixed pool of threads that walk a job together, with barriers between its parts.
-use super::sync::{Arc, AtomicBool, AtomicU32, AtomicUsize, Builder, Condvar, JoinHandle, Mutex, spin_until};
+use super::sync::{
+    Arc, AtomicBool, AtomicU32, AtomicUsize, Builder, Condvar, JoinHandle, Mutex, MutexGuard, spin_until,
+};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering::SeqCst;
@@ -16,7 +18,8 @@ pub struct Apart<T>(pub T);
 struct Gate {
     generation: AtomicU32,
     sleepers: AtomicUsize,
-    lock: Mutex<()>,
+    /// How often those who sleep were stirred.
+    stirs: Mutex<u32>,
     wake: Condvar,
 }
 
@@ -26,22 +29,38 @@ impl Gate {
         // An addition and not a load: it sees the latest sleeper, or that sleeper sees the new generation.
         if self.sleepers.fetch_add(0, SeqCst) > 0 {
             // Taking the lock orders this after a sleeper's last look at the generation.
-            drop(self.lock.lock());
+            drop(self.stirs());
+            self.wake.notify_all();
+        }
+    }
+
+    /// Has those who sleep spin once more: what they wait for is near.
+    fn stir(&self) {
+        if self.sleepers.load(SeqCst) > 0 {
+            let mut stirs = self.stirs();
+            *stirs = stirs.wrapping_add(1);
+            drop(stirs);
             self.wake.notify_all();
         }
     }
 
     /// Returns once the generation is no longer `seen`.
     fn wait(&self, seen: u32) {
-        if spin_until(|| self.generation.load(SeqCst) != seen) {
-            return;
+        let has_come = || self.generation.load(SeqCst) != seen;
+        while !spin_until(has_come) {
+            self.sleepers.fetch_add(1, SeqCst);
+            let mut stirs = self.stirs();
+            let before = *stirs;
+            while !has_come() && *stirs == before {
+                stirs = self.wake.wait(stirs).unwrap_or_else(|e| e.into_inner());
+            }
+            drop(stirs);
+            self.sleepers.fetch_sub(1, SeqCst);
         }
-        self.sleepers.fetch_add(1, SeqCst);
-        let mut guard = self.lock.lock().unwrap_or_else(|e| e.into_inner());
-        while self.generation.load(SeqCst) == seen {
-            guard = self.wake.wait(guard).unwrap_or_else(|e| e.into_inner());
-        }
-        self.sleepers.fetch_sub(1, SeqCst);
+    }
+
+    fn stirs(&self) -> MutexGuard<'_, u32> {
+        self.stirs.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
@@ -111,6 +130,16 @@ impl Worker<'_> {
     }
 }
 
+/// Tells a pool's threads that a job is near, from wherever it is known first: to wake a thread takes longer than many an op.
+pub struct Bell(Arc<Shared>);
+
+impl Bell {
+    /// Returns at once. Nothing happens where a job runs, or where none comes.
+    pub fn ring(&self) {
+        self.0.start.stir();
+    }
+}
+
 /// The caller of `run` is thread 0; the pool keeps the others.
 pub struct Pool {
     shared: Arc<Shared>,
@@ -144,6 +173,11 @@ impl Pool {
 
     pub fn threads(&self) -> usize {
         self.shared.threads
+    }
+
+    /// What announces a job.
+    pub fn bell(&self) -> Bell {
+        Bell(Arc::clone(&self.shared))
     }
 
     /// Runs `job` on every thread and returns when all have left it. A panic on one thread ends the job on all, the
@@ -313,6 +347,23 @@ mod tests {
                 count.fetch_add(1, SeqCst);
             });
         }
+        assert_eq!(count.load(SeqCst), 15);
+    }
+
+    #[test]
+    fn a_bell_makes_no_job_and_may_outlive_the_pool() {
+        let mut pool = Pool::new(3).unwrap();
+        let (bell, count) = (pool.bell(), AtomicUsize::new(0));
+        for _ in 0..5 {
+            std::thread::sleep(SPIN * 5);
+            bell.ring();
+            std::thread::sleep(SPIN * 5);
+            run(&mut pool, &|_| {
+                count.fetch_add(1, SeqCst);
+            });
+        }
+        drop(pool);
+        bell.ring();
         assert_eq!(count.load(SeqCst), 15);
     }
 

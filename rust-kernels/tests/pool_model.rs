@@ -17,7 +17,9 @@ mod turns;
 mod sync {
     pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
     pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
-    pub use loom::thread::{Builder, JoinHandle};
+    pub use loom::thread::Builder;
+
+    pub type JoinHandle = loom::thread::JoinHandle<()>;
 
     /// One look, then sleep: time does not pass in a model, and more looks are orders that one look has too.
     pub fn spin_until(done: impl Fn() -> bool) -> bool {
@@ -63,6 +65,23 @@ fn threads_wake_for_every_job_and_leave_when_the_pool_goes() {
             // The caller reads what the other thread wrote: `run` has waited for it.
             assert_eq!(cells.iter().map(Cell::get).sum::<usize>(), job * (job + 1));
         }
+    });
+}
+
+#[test]
+fn a_bell_at_any_moment_loses_no_job_and_makes_none() {
+    loom::model(|| {
+        let mut pool = Pool::new(2).unwrap();
+        let (bell, cell) = (pool.bell(), Cell::new());
+        let ringing = loom::thread::spawn(move || bell.ring());
+        pool.run(&|w| {
+            if w.index == 1 {
+                cell.add(1);
+            }
+        })
+        .unwrap();
+        ringing.join().unwrap();
+        assert_eq!(cell.get(), 1);
     });
 }
 
