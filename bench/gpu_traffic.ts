@@ -52,21 +52,23 @@ export function inputOf(plan: Plan, { sequences, rows, cached }: CountedStep): S
   };
 }
 
-/** Counts a step, by kind of op; the whole comes last. */
+/** Counts a step, by kind of op, of all kinds or only of some; the whole comes last. */
 export async function countStep(
   plan: Plan,
   step: CountedStep,
   device: KernelDevice,
   arithmetic: Arithmetic,
+  { only, samples = SAMPLES }: { readonly only?: readonly string[]; readonly samples?: number } = {},
 ): Promise<TrafficRow[]> {
   const floors = floorsOf(plan, step);
   const byKind = new Map<string, { dispatches: number; count: Count }>();
   const counted = new Map<string, Count>();
   for (const paper of await dispatchesOf(plan, inputOf(plan, step), device, arithmetic)) {
+    const kind = kindOf(paper);
+    if (only && !only.includes(kind)) continue;
     const key = keyOf(paper);
     let count = counted.get(key);
-    if (!count) counted.set(key, count = countPaper(paper));
-    const kind = kindOf(paper);
+    if (!count) counted.set(key, count = countPaper(paper, samples));
     const all = byKind.get(kind) ?? { dispatches: 0, count: noCount() };
     byKind.set(kind, all);
     all.dispatches++;
@@ -77,7 +79,7 @@ export async function countStep(
 }
 
 /** Walks through one dispatch. */
-export function countPaper({ kernel, workgroups, words }: PaperDispatch, samples = SAMPLES): Count {
+export function countPaper({ kernel, workgroups, words }: PaperDispatch, samples: number): Count {
   const { code, entryPoint, constants } = kernel;
   return countDispatch({ code, entryPoint, constants, workgroups, words }, samples);
 }

@@ -82,9 +82,10 @@ export function noCount(): Count {
   return { storage: new Map(), shared: 0, floats: 0, integers: 0, barriers: 0 };
 }
 
-/** Places along an axis, and how many each stands for: the first and last for themselves. */
+/** Places along an axis, and how many each stands for: the first and last for themselves; or the middle for all. */
 function samples(size: number, most: number): [number, number][] {
   if (size <= most) return Array.from({ length: size }, (_, i) => [i, 1]);
+  if (most === 1) return [[size >> 1, size]];
   const between = most - 2;
   const middle = Array.from({ length: between }, (_, i): [number, number] => {
     return [1 + Math.round((i + 0.5) / between * (size - 2) - 0.5), (size - 2) / between];
