@@ -1,4 +1,4 @@
-//! Wide GEMM: a register tile of several panels and four tokens, or one panel and eight, over a unit of 256 columns of the
+//! Wide GEMM: a register tile of several panels and four tokens, or one panel and four or eight, over a unit of 256 columns of the
 //! panels that is decoded once, into memory that a first-level cache holds, and used for all tokens.
 //!
 //! Sums wait in memory while the next unit is decoded; as floats they lose nothing there.
@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// Tokens of the tallest register tile, which tiles of x hold at least.
 pub const fn tokens<S: Simd>() -> usize {
-    if S::PANELS > 1 { 8 } else { 4 }
+    if S::PANELS > 2 { 8 } else { 4 }
 }
 /// Most panels of a register tile, and lanes of a vector.
 const PANELS: usize = 3;
@@ -58,8 +58,11 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(s: S, args: &Gemm, x: &QuantRows, co
             p += unsafe {
                 match (panels - p).min(S::PANELS) {
                     3.. => panels_of::<S, F, 3, 4>(s, args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),
+                    2 if S::PANELS == 2 => {
+                        panels_of::<S, F, 2, 4>(s, args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr())
+                    }
                     // Four chains of sums would not hide the products' latency.
-                    _ if S::PANELS > 1 => {
+                    _ if S::PANELS > 2 => {
                         panels_of::<S, F, 1, 8>(s, args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr())
                     }
                     _ => panels_of::<S, F, 1, 4>(s, args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),

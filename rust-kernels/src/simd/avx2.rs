@@ -34,7 +34,8 @@ impl<const VNNI: bool> Avx2<VNNI> {
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const LANES: usize = 8;
     const TILE: usize = 4;
-    const PANELS: usize = 1;
+    // Four chains of sums would not hide the latency of `vpdpbusd`.
+    const PANELS: usize = if VNNI { 2 } else { 1 };
     const FLOAT_PANELS: usize = 2;
     const WIDE_TOKENS: usize = 17;
     const WIDE_TOKENS_SLOW: usize = 5;
@@ -194,6 +195,42 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     fn i_as_f(self, a: Self::I) -> Self::F {
         unsafe { _mm256_castsi256_ps(a) }
+    }
+
+    /// With VNNI group by group over the whole tile: its P * N chains of sums hide each other's latency, and each load serves P or N
+    /// products. Without it a panel's codes stay in registers for all tokens.
+    #[inline(always)]
+    unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
+        self,
+        acc: &mut [[Self::I; N]; P],
+        w: *const u8,
+        panel: usize,
+        x: *const i8,
+    ) {
+        unsafe {
+            if !VNNI {
+                for j in 0..P {
+                    let vector = |g: usize| self.b_load(w.add(j * panel + 32 * g));
+                    let w = [vector(0), vector(1), vector(2), vector(3)];
+                    for i in 0..N {
+                        acc[j][i] = self.dot16::<BITS>(acc[j][i], w, x.add(32 * i));
+                    }
+                }
+                return;
+            }
+            for g in 0..4 {
+                let mut codes = [_mm256_setzero_si256(); P];
+                for j in 0..P {
+                    codes[j] = self.b_load(w.add(j * panel + 32 * g));
+                }
+                for i in 0..N {
+                    let x = _mm256_set1_epi32(x.add(32 * i + 4 * g).cast::<i32>().read_unaligned());
+                    for j in 0..P {
+                        acc[j][i] = dpbusd(acc[j][i], codes[j], x);
+                    }
+                }
+            }
+        }
     }
 
     /// Pairs of products, at most 2 * 127 * 127, fit 16 bits.

@@ -57,7 +57,7 @@ pub trait Simd: Copy + 'static {
     const LANES: usize;
     /// Tokens in a register tile of the integer kernels: a power of two.
     const TILE: usize;
-    /// Panels of a register tile of the integer kernels for many tokens: 1 to 3.
+    /// Panels of a register tile of the integer kernels for many tokens: 1, or 2 or 3 where their sums are chains of products.
     const PANELS: usize;
     /// The same of the float kernels: 2, or 4 where 32 registers hold the sums of six tokens too.
     const FLOAT_PANELS: usize;
