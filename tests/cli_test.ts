@@ -118,6 +118,11 @@ const WRONG_USAGE: [args: string, message: string][] = [
   ["serve --port 65536", "--port must be a whole number from 0 to 65535"],
   ["serve --parallel 0", "--parallel must be a whole number from 1"],
   ["serve --kv-type q4_0", `--kv-type must be one of f16, q8_0 (got "q4_0")`],
+  [
+    "generate --prompt a --speculate much",
+    `--speculate must be one of auto, off, lookup, mtp, draft (got "much")`,
+  ],
+  ["serve --speculate on", `--speculate must be one of auto, off, lookup, mtp, draft (got "on")`],
   ["serve here", `Found "here", which belongs to no option`],
   ["tokenize", "Give one of --text and --file (got neither)"],
   ["bench --npl 1,0", "--npl must be whole numbers from 1 to 1024, with commas between them"],
