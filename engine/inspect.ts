@@ -107,7 +107,10 @@ async function describePlan(
     const factors = await readRopeFactors(file);
     const planOf = (drafts: boolean) => withKvType(buildPlan(file, factors, undefined, { drafts }), kvType);
     const plan = planOf(wantsDraftLayer(file, {}));
-    const { contextLength, limits, memory: { kv, states, activations } } = engineSize(plan, options);
+    const { contextLength, limits, memory: { kv, states, activations } } = engineSize(plan, {
+      ...options,
+      drafts: true, // as a model is loaded by default
+    });
     const memory = { weights: await weightBytes(plan, {}), kv, states, scratch: activations };
     return {
       contextLength,
