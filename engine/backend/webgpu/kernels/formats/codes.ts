@@ -27,8 +27,17 @@ export function packField(
   }
 }
 
-/** Quads of (code - offset) / unit; unit is a power of two, codes are below 256, so that every step is exact. */
-export function quads(scalar: Scalar, fields: readonly Field[], offset: number, unit: number): string[] {
+/**
+ * Quads of (code - offset) / unit; unit is a power of two, codes are below 256, so that every step is exact. `of` makes codes
+ * out of a word of four fields.
+ */
+export function quads(
+  scalar: Scalar,
+  fields: readonly Field[],
+  offset: number,
+  unit: number,
+  of: (word: string) => string = (word) => word,
+): string[] {
   const bits = Math.log2(unit);
   const mantissa = scalar === "f16" ? 10 : 23;
   // A float of this exponent counts in steps of 1 / unit: a code below its exponent is the float base + code / unit.
@@ -36,7 +45,7 @@ export function quads(scalar: Scalar, fields: readonly Field[], offset: number, 
   const base = 2 ** exponent + offset / unit;
   const magic = scalar === "f16" ? ((15 + exponent) << 10) * 0x10001 >>> 0 : ((127 + exponent) << 23) >>> 0;
   const suffix = scalar === "f16" ? "h" : "f";
-  return Array.from({ length: 8 }, (_, k) => `quad(${word(fields, k)}, ${magic}u, ${base}${suffix})`);
+  return Array.from({ length: 8 }, (_, k) => `quad(${of(word(fields, k))}, ${magic}u, ${base}${suffix})`);
 }
 
 /** Columns of the values that `quads` gives. */

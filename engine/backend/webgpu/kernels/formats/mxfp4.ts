@@ -2,11 +2,24 @@
  * MXFP4: 32 floats of 4 bits (E2M1) under one power of two (E8M0).  Source: OCP Microscaling Formats (MX)
  * specification 1.0. In the file: e: u8, qs: [u8; 16].
  */
-import { copy, type WeightFormat } from "./format.ts";
-import { lookup } from "./lookup.ts";
+import { components, order, quads } from "./codes.ts";
+import { copy, load, type WeightFormat } from "./format.ts";
 
-const MAGNITUDES = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
-const VALUES = [...MAGNITUDES, ...MAGNITUDES.map((v) => -v)].map((v) => v / 8);
+/** Twice the largest magnitude: codes stand for halves, and count from there. */
+const LARGEST = 12;
+
+/**
+ * Four codes of a word, a byte each, as twice their values + 12. Magnitudes are 0, 1, 2, 3 and 4, 6, 8, 12: with u the lower two
+ * bits, u and 4 + 2 u + 2 (both bits set). No byte overflows into the next.
+ */
+const E2M1 = `fn e2m1(codes: u32) -> u32 {
+  let u = codes & 0x03030303u;
+  let both = codes & (codes >> 1u) & 0x01010101u;
+  let large = ((codes >> 2u) & 0x01010101u) * 255u;
+  let negative = ((codes >> 3u) & 0x01010101u) * 255u;
+  let twice = u + ((u + 2u * both + 0x04040404u) & large);
+  return ((0x0c0c0c0cu - twice) & negative) | ((0x0c0c0c0cu + twice) & ~negative);
+}`;
 
 export const MXFP4: WeightFormat = {
   planes: [
@@ -23,12 +36,19 @@ export const MXFP4: WeightFormat = {
     scales[s] = from[at];
     copy(from, at + 1, codes, c, 16);
   },
-  decoder: (scalar) =>
-    lookup(
+  decoder: (scalar) => ({
+    body: `let w = ${load("codes")};
+  let e = (scales[row * SCALES_ROW + (b >> 2u)] >> ((b & 3u) * 8u)) & 255u;`,
+    quads: quads(
       scalar,
-      VALUES,
-      `let e = (scales[row * SCALES_ROW + (b >> 2u)] >> ((b & 3u) * 8u)) & 255u;`,
-      // 8 x 2^(e - 127), up to the largest that f32 holds: never subnormal, so no device flushes it to 0.
-      "bitcast<f32>(min(e + 3u, 254u) << 23u)",
+      [{ words: components("w", 4), width: 4, shift: 0 }],
+      LARGEST,
+      16,
+      (word) => `e2m1(${word})`,
     ),
+    order: order(scalar),
+    // 8 x 2^(e - 127), up to the largest that f32 holds: never subnormal, so no device flushes it to 0.
+    scale: "bitcast<f32>(min(e + 3u, 254u) << 23u)",
+    globals: E2M1,
+  }),
 };
