@@ -65,7 +65,13 @@ export async function measureDraft(
     },
     load: async (signal) => {
       const progress = () => signal?.throwIfAborted();
-      const { backend } = await prepareBackend(file, plan, size, { ...options, progress });
+      // On a GPU nothing drafts.
+      const kernels = {
+        ...options,
+        backend: options.backend === "auto" ? undefined : options.backend,
+        progress,
+      };
+      const { backend } = await prepareBackend(file, plan, size, kernels);
       const tables = (blocks: Int32Array) => wholeTables(plan, blocks);
       return new DraftModel({
         backend,

@@ -121,6 +121,7 @@ export class RecurrentStates {
    */
   draft(sequence: Sequence, rows: number): StepState {
     const state = sequence.state!;
+    this.#dropDraft(state); // of a step that was stopped
     const { read } = this.step(sequence, rows);
     state.draft = this.#free.pop()!;
     this.#forDrafts--;

@@ -13,6 +13,7 @@ import {
 import type { EngineLimits } from "../scheduler.ts";
 import type { GenerateRequest, SamplingParams, TokenEvent } from "../types.ts";
 import { DraftModel } from "./draft_model.ts";
+import type { Drafter } from "./drafter.ts";
 import { LookupDrafter } from "./lookup.ts";
 import { Speculation } from "./speculation.ts";
 import { FreeRows, KnownAnswers } from "./testing.ts";
@@ -160,3 +161,49 @@ for (const stateful of [false, true]) {
     assert(backend.closed);
   });
 }
+
+Deno.test("who is cancelled while somebody drafts for it is gone when the draft is there, and others go on", async () => {
+  for (const others of [0, 1]) {
+    const gate = Promise.withResolvers<void>();
+    const begun = Promise.withResolvers<void>();
+    const { model } = drafting(false);
+    const slow: Drafter = {
+      kind: "draft",
+      free: false,
+      draft: async (wanted) => {
+        begun.resolve();
+        await gate.promise;
+        return await model.draft(wanted);
+      },
+    };
+    const { engine, backend } = startEngine(
+      { stateSlots: 8, draftSlots: 2 },
+      256,
+      undefined,
+      undefined,
+      undefined,
+      new Speculation([slow], new FreeRows()),
+    );
+    const left = new AbortController();
+    const request = { prompt: promptOf(20), maxTokens: 30, ignoreEos: true, sampling: GREEDY };
+    const cancelled = generate(engine, { ...request, signal: left.signal });
+    const rest = Array.from(
+      { length: others },
+      () => generate(engine, { ...request, prompt: promptOf(9, 1) }),
+    );
+    await begun.promise;
+    const steps = backend.steps.length;
+    left.abort();
+    gate.resolve();
+    assertEquals((await cancelled).finish.reason, "cancelled");
+    const truth = startEngine().engine;
+    for (const { tokens } of await Promise.all(rest)) {
+      assertEquals(tokens, (await generate(truth, { ...request, prompt: promptOf(9, 1) })).tokens);
+    }
+    await truth.close();
+    await engine.drain(1000);
+    assert(others > 0 || backend.steps.length === steps, "a step was computed for nobody");
+    assertEquals([engine.stats().kvBlocksUsed, engine.stats().running], [0, 0]);
+    await engine.close();
+  }
+});
