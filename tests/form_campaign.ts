@@ -11,5 +11,6 @@ leave. Each is asked alone and in a crowd that the KV cache has no room for; ans
   options: { rounds: ["crowds of 24 requests", 40], seed: ["what chance begins with", 1] },
 });
 const figures = await askCrowds({ rounds, seed, tell: say });
+for (const line of figures.failed) say(`failed ${line}`);
 for (const line of figures.wrong) say(`WRONG ${line}`);
 Deno.exit(figures.wrong.length > 0 ? 1 : 0);

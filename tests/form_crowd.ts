@@ -33,8 +33,8 @@ export interface CrowdFigures {
   refused: number;
   whole: number;
   cut: number;
-  /** Ended with an error, alone as in the crowd. */
-  failed: number;
+  /** Ended with an error, alone as in the crowd, and why. */
+  readonly failed: string[];
   left: number;
   preemptions: number;
   /** What went wrong: an answer that is not what it was alone, or not of its form. */
@@ -157,7 +157,7 @@ export async function askCrowds(
     refused: 0,
     whole: 0,
     cut: 0,
-    failed: 0,
+    failed: [],
     left: 0,
     preemptions: 0,
     wrong: [],
@@ -180,7 +180,11 @@ export async function askCrowds(
         }));
         await idle(engine);
         figures.preemptions = engine.stats().preemptions;
-        tell(`round ${round + 1}: ${JSON.stringify({ ...figures, wrong: figures.wrong.length })}`);
+        tell(
+          `round ${round + 1}: ${
+            JSON.stringify({ ...figures, failed: figures.failed.length, wrong: figures.wrong.length })
+          }`,
+        );
       }
       for (const error of unforeseen) figures.wrong.push(`unforeseen: ${error}`);
     } finally {
@@ -290,9 +294,8 @@ function judgeAnswer(ask: Ask, { status, choices, error }: Answer, figures: Crow
   figures.asked++;
   if (status === 400) return void figures.refused++;
   if (status !== 200) {
-    figures.failed++;
-    if ((error as Json).code !== "constraint_failed") wrong(figures, ask, error);
-    return;
+    const list = (error as Json).code === "constraint_failed" ? figures.failed : figures.wrong;
+    return void list.push(said(ask, error));
   }
   for (const choice of choices as Json[]) {
     const text = choice.text ?? (choice.message as Json | undefined)?.content ?? "";
@@ -313,9 +316,12 @@ function compare(ask: Ask, answer: Answer, alone: Answer, figures: CrowdFigures)
   }
 }
 
-function wrong(figures: CrowdFigures, { path, body }: Ask, what: unknown): void {
-  const said = typeof what === "string" ? what : JSON.stringify(what);
-  figures.wrong.push(`${path} ${JSON.stringify(body)}: ${said}`);
+function wrong(figures: CrowdFigures, ask: Ask, what: string): void {
+  figures.wrong.push(said(ask, what));
+}
+
+function said({ path, body }: Ask, what: unknown): string {
+  return `${path} ${JSON.stringify(body)}: ${typeof what === "string" ? what : JSON.stringify(what)}`;
 }
 
 /** Nothing is left of a crowd that has gone. */
