@@ -139,6 +139,8 @@ export interface WordRules {
   letters: number;
   /** How a word is matched: every run of letters, or only as far as its case allows, or with marks. */
   word?: Match;
+  /** Marks are in such words, and capitals alone only where nothing else is: a mark that leads them is a word of its own. */
+  markBeforeCapitals?: "apart";
   /** Most digits to a piece. */
   digits: 1 | 3 | typeof Infinity;
   /** Whether 's and the like stand apart, belong to their word, or are nothing special. */
@@ -167,6 +169,7 @@ export function words(rules: WordRules): Match {
     const leads = (flags & (letters | NUMBER)) === 0 && !isNewline(code);
     let body = leads ? index + widthAt(text, index) : index;
     let stop = word(text, body, end);
+    if (rules.markBeforeCapitals && (flags & MARK) !== 0 && isCapitals(text, body, stop)) return body;
     // What may lead a word may be all of it: a mark.
     if (stop === body && leads) stop = word(text, body = index, end);
     if (stop > body) return contractions === "inside" ? contraction(text, stop, end, 32) : stop;
@@ -181,6 +184,12 @@ export function words(rules: WordRules): Match {
     const lines = lineBreaks(text, index, end);
     return lines > index ? lines : whiteSpace(text, index, end);
   };
+}
+
+/** Whether A to Z are all that there is, and something is. */
+function isCapitals(text: string, index: number, end: number): boolean {
+  for (let i = index; i < end; i++) if (!isUpperAscii(text.charCodeAt(i))) return false;
+  return end > index;
 }
 
 /** `\p{L}\p{M}*(?: \p{L}\p{M}*)*` again and again: words with single blanks between them. */

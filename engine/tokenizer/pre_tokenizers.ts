@@ -215,7 +215,7 @@ const RULES: readonly Rules[] = [
   { names: "tiny_aya cohere2moe", stages: [numberTriples, isolate(words(MARKED_O200K))] },
   {
     names: "granite-embed-multi-97m",
-    stages: [isolate(words({ ...O200K, word: casedWord(LETTER | MARK) }))],
+    stages: [isolate(words({ ...O200K, word: casedWord(LETTER | MARK), markBeforeCapitals: "apart" }))],
     wholePieces: "all",
   },
   {

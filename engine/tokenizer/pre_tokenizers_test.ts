@@ -59,6 +59,8 @@ const CASES: [name: string, pieces: string[]][] = [
   ["tiny_aya", ["e\u0301X", " \u0301"]],
   ["youtu", ["한국", "中文", "，。", "ab", " ", "1", "2", " it's"]],
   ["granite-embed-multi-97m", ["e\u0301", "Xy", " ", "123", "4"]],
+  ["granite-embed-multi-97m", ["\u06e1", "I'm"]],
+  ["granite-embed-multi-97m", ["\u06e1Im"]],
   ["kimi-k2", ["中文", "ab's", " ", "123", "4", "!?\n", "的", " x"]],
   ["jais-2", ["x", " ".repeat(512), " ".repeat(64), " ", " y", "\n\n", "  ", " "]],
   ["minicpm5", ["I", "'m", " ", "123", "4", " x"]],
