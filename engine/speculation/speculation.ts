@@ -14,6 +14,8 @@ const LONGEST_PAUSE = 256;
 
 /** Where a draft's first token is as likely as this, drafters that take time are not asked for another. */
 const TRUSTED = 0.6;
+/** What a row is taken to cost, as a share of a step, where drafts are compared. */
+const ROW_COST = 0.05;
 
 /** What is known of a sequence's drafts from one drafter. */
 interface Record {
@@ -41,7 +43,7 @@ export class Speculation {
   readonly #drafting: StepCosts[];
   readonly #common: { byGrade: Acceptance; byPlace: Acceptance }[];
   readonly #records = new WeakMap<Sequence, Record[]>();
-  /** The last of them counts. */
+  /** Of several that of which most is expected counts. */
   readonly #proposals = new Map<Sequence, Proposal[]>();
 
   /** Those before come first: a drafter is asked for sequences that none before it has a trusted draft for. */
@@ -143,7 +145,7 @@ export class Speculation {
 
   /** Carries as much of the drafts as is likely to pay. */
   #withDrafts(step: readonly Scheduled[], scheduler: Scheduler): readonly Scheduled[] {
-    const proposals = step.map(({ sequence }) => this.#proposals.get(sequence)?.at(-1));
+    const proposals = step.map(({ sequence }) => bestOf(this.#proposals.get(sequence) ?? []));
     if (this.#proposals.size === 0) return step;
     const rows = rowsOf(step);
     const costs = this.costs.estimates(step.length, rows, rows + scheduler.draftRows(step));
@@ -231,6 +233,17 @@ function chancesOf(acceptance: Acceptance, grades: Uint8Array): Float64Array {
   let chance = 1;
   for (let i = 0; i < grades.length; i++) chances[i] = chance *= acceptance.of(grades[i]);
   return chances;
+}
+
+/** The draft of which most right tokens are expected, less what its rows cost. */
+function bestOf(proposals: readonly Proposal[]): Proposal | undefined {
+  let best: { proposal: Proposal; gain: number } | undefined;
+  for (const proposal of proposals) {
+    const chances = chancesOf(proposal.record.byGrade, proposal.draft.grades);
+    const gain = chances.reduce((sum, chance) => sum + Math.max(0, chance - ROW_COST), 0);
+    if (!best || gain > best.gain) best = { proposal, gain };
+  }
+  return best?.proposal;
 }
 
 function rowsOf(step: readonly Scheduled[]): number {

@@ -207,3 +207,33 @@ Deno.test("who is cancelled while somebody drafts for it is gone when the draft 
     await engine.close();
   }
 });
+
+Deno.test("of two drafts that are both in doubt the better one counts", async () => {
+  const requests = Array.from({ length: 4 }, (_, i): GenerateRequest => (
+    { prompt: promptOf(20, i), maxTokens: 100, ignoreEos: true, sampling: GREEDY }
+  ));
+  const answers = new Map<string, readonly number[]>();
+  for (const request of requests) {
+    const { engine } = startEngine();
+    answers.set(request.prompt.join(), (await generate(engine, request)).tokens);
+    await engine.close();
+  }
+  const random = new Random(3);
+  const drafter = (right: number, free: boolean) =>
+    new KnownAnswers(answers, random, right, FAKE_VOCABULARY, free);
+  class LongSteps extends FreeRows {
+    override estimates(sequences: number, from: number, to: number): Float64Array {
+      return super.estimates(sequences, from, to).fill(1e6);
+    }
+  }
+  const worse = drafter(0.05, false);
+  const speculation = new Speculation([drafter(0.5, true), worse], new LongSteps());
+  const { engine } = startEngine({}, 256, undefined, undefined, undefined, speculation);
+  for (const request of requests) {
+    assertEquals((await generate(engine, request)).tokens, answers.get(request.prompt.join()));
+  }
+  const { steps } = engine.stats();
+  // 247 where the one that comes last counts.
+  assert(worse.asked > 0 && steps < 225, `${steps} steps for 400 tokens`);
+  await engine.close();
+});
