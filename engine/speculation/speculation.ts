@@ -8,6 +8,11 @@ import { StepCosts } from "./step_costs.ts";
 
 /** Tokens of a draft at most. */
 const MOST_TOKENS = 32;
+/** In a crowd: as many of a sequence as this many times its share of a step's rows, and no fewer than these. */
+const SHARES = 3;
+const FEWEST_TOKENS = 4;
+/** A token that is less likely than this to be right, with all before it, is not worth a row, whatever rows cost. */
+const LEAST_CHANCE = 0.02;
 /** A drafter that does not pay is asked again after so many tokens of a sequence, at first and at most. */
 const FIRST_PAUSE = 8;
 const LONGEST_PAUSE = 256;
@@ -62,8 +67,10 @@ export class Speculation {
   ): readonly Scheduled[] | Promise<readonly Scheduled[]> {
     this.#proposals.clear();
     if (!step.every(decodes)) return step;
+    const share = Math.ceil(SHARES * scheduler.draftRows(step) / step.length);
+    const longest = Math.min(MOST_TOKENS, Math.max(FEWEST_TOKENS, share));
     const wanted = step.flatMap((part) => {
-      const most = Math.min(MOST_TOKENS, scheduler.draftRoom(part));
+      const most = Math.min(longest, scheduler.draftRoom(part));
       return most > 0 ? [{ sequence: part.sequence, most }] : [];
     });
     if (wanted.length === 0) return step;
@@ -115,6 +122,7 @@ export class Speculation {
 
   /** Those for whom drafts of this drafter are likely to pay, and how long; now and then those for whom they were not. */
   #worthAsking(drafter: number, wanted: readonly DraftWanted[], step: readonly Scheduled[]): DraftWanted[] {
+    if (wanted.length === 0) return [];
     const records = wanted.map(({ sequence }) => this.#recordOf(sequence, drafter));
     const chances = records.map(({ byPlace }, i) => {
       const places = Uint8Array.from({ length: Math.min(GRADES, wanted[i].most) }, (_, place) => place);
@@ -147,12 +155,13 @@ export class Speculation {
   #withDrafts(step: readonly Scheduled[], scheduler: Scheduler): readonly Scheduled[] {
     const proposals = step.map(({ sequence }) => bestOf(this.#proposals.get(sequence) ?? []));
     if (this.#proposals.size === 0) return step;
+    const chances = proposals.map((proposal) =>
+      proposal ? chancesOf(proposal.record.byGrade, proposal.draft.grades) : NO_CHANCES
+    );
+    if (chances.every(({ length }) => length === 0)) return step;
     const rows = rowsOf(step);
     const costs = this.costs.estimates(step.length, rows, rows + scheduler.draftRows(step));
     if (!costs) return step; // the first step of such a crowd is measured without
-    const chances = proposals.map((proposal) =>
-      proposal ? chancesOf(proposal.record.byGrade, proposal.draft.grades) : new Float64Array(0)
-    );
     const lengths = draftLengths(chances, costs, step.length);
     return step.map((part, i) =>
       lengths[i] === 0 || part.sequence.done
@@ -220,6 +229,7 @@ function byTrust(grade: number): number {
   return 0.8 * (grade + 1) / GRADES;
 }
 
+const NO_CHANCES = new Float64Array(0);
 const PLACES = Uint8Array.from({ length: GRADES }, (_, place) => place);
 
 /** Whether its rows are of an answer, and choose a token. */
@@ -227,12 +237,17 @@ function decodes({ sequence, samples, pools }: Scheduled): boolean {
   return sequence.prefilled && samples && !pools;
 }
 
-/** How likely a draft is to be right up to and with each of its tokens. */
+/** How likely a draft is to be right up to and with each of its tokens, as far as that is worth a thought. */
 function chancesOf(acceptance: Acceptance, grades: Uint8Array): Float64Array {
   const chances = new Float64Array(grades.length);
   let chance = 1;
-  for (let i = 0; i < grades.length; i++) chances[i] = chance *= acceptance.of(grades[i]);
-  return chances;
+  let count = 0;
+  for (; count < grades.length; count++) {
+    chance *= acceptance.of(grades[count]);
+    if (chance < LEAST_CHANCE) break;
+    chances[count] = chance;
+  }
+  return chances.subarray(0, count);
 }
 
 /** The draft of which most right tokens are expected, less what its rows cost. */
