@@ -93,10 +93,10 @@ function partialSize(headDim: number): number {
   return headDim + 4;
 }
 
-/** Lanes that share a position's score, each some words of the head; a power of two. */
+/** Lanes that share a position's score, each some words of the head; a power of two, and not one: a tile has 128 queries at most. */
 export function scoreLanes({ headDim }: HeadCounts): number {
   const most = 2 ** Math.ceil(Math.log2(headDim / 8 / LANE_WORDS));
-  return Math.max(1, most);
+  return Math.max(2, most);
 }
 
 /** Words of eight dimensions that a lane has of a head: word i of lane p is p + i times the lanes. */

@@ -182,7 +182,7 @@ Deno.test("a tile holds 128 queries of heads up to 128, and heads share their la
   assertEquals(tileRows(shape(32, 8, 128)), 32);
   assertEquals(tileRows(shape(14, 2, 64)), 18);
   assertEquals(tileRows(shape(24, 4, 256)), 10);
-  assertEquals([16, 32, 64, 80, 128, 256].map((d) => scoreLanes(shape(1, 1, d))), [1, 1, 2, 4, 4, 8]);
+  assertEquals([16, 32, 64, 80, 128, 256].map((d) => scoreLanes(shape(1, 1, d))), [2, 2, 2, 4, 4, 8]);
   assertEquals(headsTogether(shape(20, 1, 128), 8), { together: 7, splits: 3 });
 });
 

@@ -30,6 +30,7 @@ function kernels(): Kernel[] {
       { ...PLAIN, window: 0, sinks: false, group: 0 },
       { ...GATED, window: 0, sinks: false, group: 0 },
       { ...PLAIN, headDim: 64, window: 128, sinks: true, group: 1 },
+      { ...PLAIN, headDim: 32, window: 0, sinks: false, group: 0 },
     ].flatMap((shape) => [
       ...[false, true].flatMap((
         shared,
