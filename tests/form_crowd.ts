@@ -172,10 +172,12 @@ export async function askCrowds(
         const alone: Answer[] = [];
         for (const ask of asks) alone.push(await whole(base, ask));
         for (const [i, answer] of alone.entries()) judgeAnswer(asks[i], answer, figures);
+        // Each has a chance of its own, so that a seed says all whoever is faster.
+        const own = asks.map(() => randomFrom(random() * 2 ** 32));
         await Promise.all(asks.map(async (ask, i) => {
-          await new Promise((resolve) => setTimeout(resolve, random() * 100));
-          if (random() < 0.25) return await leave(base, ask, random, figures);
-          const answer = await (random() < 0.5 ? whole(base, ask) : streamed(base, ask));
+          await new Promise((resolve) => setTimeout(resolve, own[i]() * 100));
+          if (own[i]() < 0.25) return await leave(base, ask, own[i], figures);
+          const answer = await (own[i]() < 0.5 ? whole(base, ask) : streamed(base, ask));
           compare(ask, answer, alone[i], figures);
         }));
         await idle(engine);
