@@ -22,6 +22,12 @@ const TRUSTED = 0.6;
 /** What a row is taken to cost, as a share of a step, where drafts are compared. */
 const ROW_COST = 0.05;
 
+/** In a crowd of so many, a free drafter that had nothing likely for a sequence is asked again after so many steps. */
+const CROWD = 8;
+const REST = 3;
+/** What is likely then: its first token to be right. */
+const LIKELY = 0.3;
+
 /** What is known of a sequence's drafts from one drafter. */
 interface Record {
   readonly byGrade: Acceptance;
@@ -38,6 +44,8 @@ interface Proposal {
   readonly draft: Draft;
   /** The sequence's length before it. */
   readonly at: number;
+  /** It took next to no time. */
+  readonly free: boolean;
 }
 
 /**
@@ -77,7 +85,9 @@ export class Speculation {
     let left: readonly DraftWanted[] = wanted;
     for (const [i, drafter] of this.drafters.entries()) {
       if (!drafter.free) return this.#draftAtCost(i, left, step, scheduler);
-      left = this.#propose(i, left, drafter.draft(left) as readonly Draft[]);
+      const resting = step.length < CROWD ? [] : left.filter(({ sequence }) => this.#rests(i, sequence));
+      const asked = resting.length === 0 ? left : left.filter((want) => !resting.includes(want));
+      left = [...resting, ...this.#propose(i, asked, drafter.draft(asked) as readonly Draft[])];
     }
     return this.#withDrafts(step, scheduler);
   }
@@ -108,6 +118,14 @@ export class Speculation {
     return this.#withDrafts(step, scheduler);
   }
 
+  /** Whether the drafter, which is free, is not asked for the sequence this time. */
+  #rests(drafter: number, sequence: Sequence): boolean {
+    const record = this.#recordOf(sequence, drafter);
+    if (record.pause-- > 0) return true;
+    record.pause = REST; // unless it has something likely now
+    return false;
+  }
+
   /** Keeps the drafts; gives those who have none, or none to be trusted. */
   #propose(drafter: number, wanted: readonly DraftWanted[], drafts: readonly Draft[]): DraftWanted[] {
     return wanted.filter(({ sequence }, i) => {
@@ -115,8 +133,11 @@ export class Speculation {
       if (draft.tokens.length === 0) return true;
       const record = this.#recordOf(sequence, drafter);
       const earlier = this.#proposals.get(sequence) ?? [];
-      this.#proposals.set(sequence, [...earlier, { record, draft, at: sequence.length }]);
-      return record.byGrade.of(draft.grades[0]) < TRUSTED;
+      const { free } = this.drafters[drafter];
+      this.#proposals.set(sequence, [...earlier, { record, draft, at: sequence.length, free }]);
+      const likely = record.byGrade.of(draft.grades[0]);
+      if (free && likely >= LIKELY) record.pause = 0;
+      return likely < TRUSTED;
     });
   }
 
@@ -179,10 +200,10 @@ export class Speculation {
     output: StepOutput,
   ): void | Promise<void> {
     for (const [sequence, proposals] of this.#proposals) {
-      for (const { record, draft, at } of proposals) {
+      for (const { record, draft, at, free } of proposals) {
         const came = sequence.tokens.subarray(at, sequence.length);
         record.byGrade.observe(draft, came);
-        record.byPlace.observe({ tokens: draft.tokens.subarray(0, GRADES), grades: PLACES }, came);
+        if (!free) record.byPlace.observe({ tokens: draft.tokens.subarray(0, GRADES), grades: PLACES }, came);
       }
     }
     this.#proposals.clear();
@@ -212,10 +233,10 @@ export class Speculation {
   #recordOf(sequence: Sequence, drafter: number): Record {
     let records = this.#records.get(sequence);
     if (!records) {
-      records = this.#common.map(({ byGrade, byPlace }) => ({
+      records = this.#common.map(({ byGrade, byPlace }, i) => ({
         byGrade: new Acceptance(byGrade),
         byPlace: new Acceptance(byPlace),
-        pause: FIRST_PAUSE,
+        pause: this.drafters[i].free ? 0 : FIRST_PAUSE,
         nextPause: FIRST_PAUSE,
       }));
       this.#records.set(sequence, records);
