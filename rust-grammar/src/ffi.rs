@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Changes whenever an export's meaning or a message's layout does.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 macro_rules! exports {
     ($($(#[doc = $doc:literal])+ $name:ident = $body:expr;)*) => {
