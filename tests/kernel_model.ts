@@ -118,7 +118,7 @@ export class KernelModel implements Disposable {
     return runs.map(({ wanted = [] }) => rows.slice(at, at += wanted.length));
   }
 
-  /** A draft: a token each of sequences, which goes on from a row of the step before; the candidates of each. */
+  /** A draft: a token each of sequences, which continues from a row of the step before; the candidates of each. */
   async draft(
     runs: readonly (Pick<Run, "blockTable" | "wanted"> & { token: number; cached: number; from: number })[],
   ): Promise<Candidates[]> {

@@ -84,7 +84,7 @@ const long = (temperature: number): GenerateRequest => (
   { prompt: [40, 41, 42, 43], maxTokens: 120, ignoreEos: true, sampling: { temperature, seed: 7 } }
 );
 
-Deno.test("mtp: one answer takes fewer steps, and its next turn goes on from what was kept", async () => {
+Deno.test("mtp: one answer takes fewer steps, and its next turn continues from what was kept", async () => {
   const plain = await engineOf(false, "f16", 40);
   const drafting = await engineOf(true, "f16", 40);
   try {

@@ -150,7 +150,7 @@ async function say(engine: Engine, prompt: number[], cacheSalt: string) {
 }
 
 gpuTest(
-  "qwen35: what begins alike goes on from a snapshot and says the same",
+  "qwen35: what begins alike continues from a snapshot and says the same",
   () =>
     withFile(model("Q4_0"), async (model) => {
       const { engine } = await loadEngine({ model, backend: "webgpu", contextLength: 96, parallel: 4 });

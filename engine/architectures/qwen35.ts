@@ -138,7 +138,7 @@ function gatedDeltaNet(b: PlanBuilder, x: Value, d: DeltaHparams, eps: number, n
 
 /**
  * The layer behind the others, which drafts: of a token and the row before it, as the output norm leaves that, it makes a row that the
- * token after next is read from. Every step keeps its keys and values of all its tokens, and a draft goes on from there: from rows of
+ * token after next is read from. Every step keeps its keys and values of all its tokens, and a draft continues from there: from rows of
  * the step before or, where it follows another draft, from that one's. The first token of all has zeros before it.
  * Sources: "DeepSeek-V3 Technical Report" (arXiv 2412.19437), section 2.2; what of the model's last row it reads and how tokens and
  * positions meet follows llama.cpp (qwen35).

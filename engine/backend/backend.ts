@@ -185,7 +185,7 @@ export interface StepInput {
    */
   readonly pools?: readonly number[];
   /**
-   * Only of plans that can draft: makes the step a draft, each of whose rows goes on from that row of the step before, no two from the
+   * Only of plans that can draft: makes the step a draft, each of whose rows continues from that row of the step before, no two from the
    * same. It reads and writes no recurrent state and pools nothing, and leaves its own rows where theirs were.
    */
   readonly drafts?: Int32Array; // [rows]

@@ -50,7 +50,7 @@ Deno.test("a token that the grammar refuses changes nothing, and an end is taken
   grammars.close();
 });
 
-Deno.test("masks after drafted tokens are those of an answer that took them, and the answer goes on as if nothing had been drafted", async () => {
+Deno.test("masks after drafted tokens are those of an answer that took them, and the answer continues as if nothing had been drafted", async () => {
   const grammars = createGrammars(demo);
   const random = randomFrom(9);
   const schema = { type: "object", properties: { said: { type: "string" }, n: { type: "integer" } } };

@@ -23,7 +23,7 @@ Deno.test("one token that came before is no match, nor is a text too short for o
   }
 });
 
-Deno.test("a text that repeats itself goes on to, beyond what there is of it", () => {
+Deno.test("a text that repeats itself continues to, beyond what there is of it", () => {
   assertEquals(draftAfter([7, 1, 2, 3, 1, 2, 3], 7).tokens, [1, 2, 3, 1, 2, 3, 1]);
   assertEquals(draftAfter([5, 5, 5], 4).tokens, [5, 5, 5, 5]);
 });

@@ -23,7 +23,7 @@ const LEAST = 0.3;
 /** A draft under way. */
 interface Drafting {
   readonly sequence: Sequence;
-  /** The row that it goes on from. */
+  /** The row that it continues from. */
   readonly row: number;
   /** Index among those that are wanted. */
   readonly index: number;
@@ -34,7 +34,7 @@ interface Drafting {
 
 /**
  * Drafts from the model's own layer for them (MTP: multi-token prediction), a token a step of that layer alone, of all sequences
- * together. It goes on from the rows that the last step has left in the backend's memory, and its keys and values lie in the
+ * together. It continues from the rows that the last step has left in the backend's memory, and its keys and values lie in the
  * sequence's own KV blocks, where each step writes those of its tokens: nothing is kept here but which row is whose. A grade is how
  * likely the layer takes the token to be.
  */

@@ -47,7 +47,7 @@ const rowsOf = (sequence: Sequence, start: number, valid = 1) => (
 );
 const tokensOf = (drafts: readonly { tokens: Int32Array }[]) => drafts.map(({ tokens }) => [...tokens]);
 
-Deno.test("mtp drafter: each draft goes on from the last row that counts, and the next from its own", async () => {
+Deno.test("mtp drafter: each draft continues from the last row that counts, and the next from its own", async () => {
   const backend = new Drafting();
   const [a, b] = [sequenceOf(10), sequenceOf(40, 4, 20)];
   const { drafter } = backend;

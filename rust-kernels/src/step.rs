@@ -103,7 +103,7 @@ pub struct Step {
     pub sequences: Vec<Sequence>,
     pub logits: Vec<LogitsRequest>,
     pub pools: Vec<PoolRequest>,
-    /// Of a draft, the row of the step before that each row goes on from; of other steps none.
+    /// Of a draft, the row of the step before that each row continues from; of other steps none.
     pub drafts: Vec<usize>,
     pub output_words: usize,
 }
@@ -248,7 +248,7 @@ fn decode_tables(w: &mut Words, p: &Program, cached: usize, length: usize) -> Re
     Ok(tables)
 }
 
-/// The row of the step before that each row of a draft goes on from: no two from the same.
+/// The row of the step before that each row of a draft continues from: no two from the same.
 fn decode_drafts(w: &mut Words, p: &Program, rows: usize) -> Result<Vec<usize>> {
     if p.draft.is_none() {
         bail!("A draft of a model that drafts nothing");
@@ -256,7 +256,7 @@ fn decode_drafts(w: &mut Words, p: &Program, rows: usize) -> Result<Vec<usize>> 
     let drafts: Vec<usize> = w.u32s(rows)?.into_iter().map(|row| row as usize).collect();
     let mut seen = HashSet::new();
     match drafts.iter().find(|row| **row >= p.max_rows || !seen.insert(**row)) {
-        Some(row) => bail!("A draft goes on from row {row}, which is out of range 0..{} or taken twice", p.max_rows),
+        Some(row) => bail!("A draft continues from row {row}, which is out of range 0..{} or taken twice", p.max_rows),
         None => Ok(drafts),
     }
 }

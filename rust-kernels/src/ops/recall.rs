@@ -1,4 +1,4 @@
-//! Where a draft begins: the ops from here on run in drafts, and in no other step. A draft goes on from rows of the step before it,
+//! Where a draft begins: the ops from here on run in drafts, and in no other step. A draft continues from rows of the step before it,
 //! each of its rows from one of them.
 use super::{Decode, Op};
 use crate::bail;

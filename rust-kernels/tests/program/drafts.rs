@@ -82,9 +82,9 @@ fn a_draft_goes_on_from_rows_of_the_step_before_and_another_from_what_it_kept() 
 #[test]
 fn drafts_that_cannot_be_are_refused_by_name() {
     let model = compiled(&Plan::drafting());
-    let twice = "A draft goes on from row 1, which is out of range 0..8 or taken twice";
+    let twice = "A draft continues from row 1, which is out of range 0..8 or taken twice";
     assert_eq!(run(&model, &draft(&[1, 2], &[1, 1])), Err(twice.into()));
-    let beyond = "A draft goes on from row 8, which is out of range 0..8 or taken twice";
+    let beyond = "A draft continues from row 8, which is out of range 0..8 or taken twice";
     assert_eq!(run(&model, &draft(&[1], &[8])), Err(beyond.into()));
     let mut stateful = draft(&[1], &[0]);
     stateful[4 * 10..][..4].copy_from_slice(&[0; 4]); // its slot that is written

@@ -304,7 +304,7 @@ impl Plan {
         }
     }
 
-    /// Rows beside those before them, and a draft that goes on from rows of the step before it.
+    /// Rows beside those before them, and a draft that continues from rows of the step before it.
     #[rustfmt::skip]
     pub fn drafting() -> Self {
         use draft_buffer::*;
