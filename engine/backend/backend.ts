@@ -34,8 +34,7 @@ export type Arithmetic = "f32" | "f16-activations" | "f16";
 export const ARITHMETICS: readonly Arithmetic[] = ["f32", "f16-activations", "f16"];
 
 /**
- * What keys and values are kept as: 16 bits each, or 8-bit blocks of 32 with one f16 scale each. With 16 bits the GPU has f16, and
- * the CPU integers with a scale for each head of a token, which are as near as f16 and multiply twice as fast. The GPU has no 8 bits.
+ * What keys and values are kept as: f16, or 8-bit blocks of 32 with one f16 scale each. The GPU has f16 only.
  *
  * ```ts
  * import { type KvType, loadModel } from "compy";
