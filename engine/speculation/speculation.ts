@@ -145,10 +145,7 @@ export class Speculation {
   #worthAsking(drafter: number, wanted: readonly DraftWanted[], step: readonly Scheduled[]): DraftWanted[] {
     if (wanted.length === 0) return [];
     const records = wanted.map(({ sequence }) => this.#recordOf(sequence, drafter));
-    const chances = records.map(({ byPlace }, i) => {
-      const places = Uint8Array.from({ length: Math.min(GRADES, wanted[i].most) }, (_, place) => place);
-      return chancesOf(byPlace, places);
-    });
+    const chances = records.map(({ byPlace }, i) => chancesOf(byPlace, PLACES.subarray(0, wanted[i].most)));
     const rows = rowsOf(step);
     const most = Math.max(...chances.map(({ length }) => length));
     const all = chances.reduce((sum, { length }) => sum + length, 0);
@@ -174,11 +171,9 @@ export class Speculation {
 
   /** Carries as much of the drafts as is likely to pay. */
   #withDrafts(step: readonly Scheduled[], scheduler: Scheduler): readonly Scheduled[] {
-    const proposals = step.map(({ sequence }) => bestOf(this.#proposals.get(sequence) ?? []));
     if (this.#proposals.size === 0) return step;
-    const chances = proposals.map((proposal) =>
-      proposal ? chancesOf(proposal.record.byGrade, proposal.draft.grades) : NO_CHANCES
-    );
+    const best = step.map(({ sequence }) => bestOf(this.#proposals.get(sequence) ?? []));
+    const chances = best.map((likely) => likely?.chances ?? NO_CHANCES);
     if (chances.every(({ length }) => length === 0)) return step;
     const rows = rowsOf(step);
     const costs = this.costs.estimates(step.length, rows, rows + scheduler.draftRows(step));
@@ -187,7 +182,7 @@ export class Speculation {
     return step.map((part, i) =>
       lengths[i] === 0 || part.sequence.done
         ? part
-        : scheduler.withDraft(part, proposals[i]!.draft.tokens.subarray(0, lengths[i]))
+        : scheduler.withDraft(part, best[i]!.draft.tokens.subarray(0, lengths[i]))
     );
   }
 
@@ -271,15 +266,15 @@ function chancesOf(acceptance: Acceptance, grades: Uint8Array): Float64Array {
   return chances.subarray(0, count);
 }
 
-/** The draft of which most right tokens are expected, less what its rows cost. */
-function bestOf(proposals: readonly Proposal[]): Proposal | undefined {
-  let best: { proposal: Proposal; gain: number } | undefined;
-  for (const proposal of proposals) {
-    const chances = chancesOf(proposal.record.byGrade, proposal.draft.grades);
+/** The draft of which most right tokens are expected, less what its rows cost; and how likely it is to be right up to each token. */
+function bestOf(proposals: readonly Proposal[]): { draft: Draft; chances: Float64Array } | undefined {
+  let best: { draft: Draft; chances: Float64Array; gain: number } | undefined;
+  for (const { record, draft } of proposals) {
+    const chances = chancesOf(record.byGrade, draft.grades);
     const gain = chances.reduce((sum, chance) => sum + Math.max(0, chance - ROW_COST), 0);
-    if (!best || gain > best.gain) best = { proposal, gain };
+    if (!best || gain > best.gain) best = { draft, chances, gain };
   }
-  return best?.proposal;
+  return best;
 }
 
 function rowsOf(step: readonly Scheduled[]): number {
