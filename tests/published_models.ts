@@ -71,6 +71,28 @@ const BERT = layered({
   hidden_act: "gelu",
 });
 
+/** Of both of Nomic's encoders. */
+const NOMIC_CONFIG: Config = {
+  model_type: "nomic_bert",
+  n_layer: 4,
+  n_embd: embedding,
+  n_inner: 768,
+  n_head: 4,
+  n_positions: context,
+  layer_norm_epsilon: 1e-12,
+  vocab_size: vocabulary,
+  type_vocab_size: 2,
+};
+const NOMIC_NAMES: Names = [
+  [/^token_embd$/, "embeddings.word_embeddings"],
+  [/^token_types$/, "embeddings.token_type_embeddings"],
+  [/^token_embd_norm$/, "emb_ln"],
+  [/^blk\.(\d+)\.attn_qkv$/, "encoder.layers.$1.attn.Wqkv"],
+  [/^blk\.(\d+)\.attn_output$/, "encoder.layers.$1.attn.out_proj"],
+  [/^blk\.(\d+)\.attn_output_norm$/, "encoder.layers.$1.norm1"],
+  [/^blk\.(\d+)\.layer_output_norm$/, "encoder.layers.$1.norm2"],
+];
+
 /** Of decoders whose tensors are called as Llama's. */
 const attentionNames = (prefix: string): Names => [
   [/^token_embd$/, `${prefix}embed_tokens`],
@@ -202,31 +224,17 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   "Nomic's": {
     architecture: "nomic-bert",
     config: {
-      model_type: "nomic_bert",
-      n_layer: 4,
-      n_embd: embedding,
-      n_inner: 768,
-      n_head: 4,
-      n_positions: context,
-      layer_norm_epsilon: 1e-12,
-      vocab_size: vocabulary,
-      type_vocab_size: 2,
+      ...NOMIC_CONFIG,
       activation_function: "swiglu",
       rotary_emb_base: 1000,
       rotary_emb_fraction: 1,
       qkv_proj_bias: false,
     },
     names: [
-      [/^token_embd$/, "embeddings.word_embeddings"],
-      [/^token_types$/, "embeddings.token_type_embeddings"],
-      [/^token_embd_norm$/, "emb_ln"],
-      [/^blk\.(\d+)\.attn_qkv$/, "encoder.layers.$1.attn.Wqkv"],
-      [/^blk\.(\d+)\.attn_output$/, "encoder.layers.$1.attn.out_proj"],
-      [/^blk\.(\d+)\.attn_output_norm$/, "encoder.layers.$1.norm1"],
+      ...NOMIC_NAMES,
       [/^blk\.(\d+)\.ffn_up$/, "encoder.layers.$1.mlp.fc11"],
       [/^blk\.(\d+)\.ffn_gate$/, "encoder.layers.$1.mlp.fc12"],
       [/^blk\.(\d+)\.ffn_down$/, "encoder.layers.$1.mlp.fc2"],
-      [/^blk\.(\d+)\.layer_output_norm$/, "encoder.layers.$1.norm2"],
     ],
     tokenizer: WORD_PIECE,
     ids: ["ab", [2, 5, 32, 3]],
@@ -234,15 +242,7 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   "Nomic's with experts": {
     architecture: "nomic-bert-moe",
     config: {
-      model_type: "nomic_bert",
-      n_layer: 4,
-      n_embd: embedding,
-      n_inner: 768,
-      n_head: 4,
-      n_positions: context,
-      layer_norm_epsilon: 1e-12,
-      vocab_size: vocabulary,
-      type_vocab_size: 2,
+      ...NOMIC_CONFIG,
       activation_function: "gelu",
       rotary_emb_base: 10_000,
       rotary_emb_fraction: 1,
@@ -257,16 +257,10 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
       expert_choice_router: false,
     },
     names: [
-      [/^token_embd$/, "embeddings.word_embeddings"],
-      [/^token_types$/, "embeddings.token_type_embeddings"],
-      [/^token_embd_norm$/, "emb_ln"],
-      [/^blk\.(\d+)\.attn_qkv$/, "encoder.layers.$1.attn.Wqkv"],
-      [/^blk\.(\d+)\.attn_output$/, "encoder.layers.$1.attn.out_proj"],
-      [/^blk\.(\d+)\.attn_output_norm$/, "encoder.layers.$1.norm1"],
+      ...NOMIC_NAMES,
       [/^blk\.(\d+)\.ffn_up$/, "encoder.layers.$1.mlp.fc1"],
       [/^blk\.(\d+)\.ffn_down$/, "encoder.layers.$1.mlp.fc2"],
       [/^blk\.(\d+)\.ffn_gate_inp$/, "encoder.layers.$1.mlp.router.layer"],
-      [/^blk\.(\d+)\.layer_output_norm$/, "encoder.layers.$1.norm2"],
     ],
     tokenizer: UNIGRAM,
     ids: ["  a  b ", [0, 31, 4, 6, 2]],
