@@ -6,7 +6,7 @@ import { startSupervised } from "./supervised_server.ts";
 
 const SMALL = ["--parallel", "2", "--ctx", "256", "--data", "none"];
 
-function stream(url: string, maxTokens: number): Promise<Response> {
+function stream(url: string, maxTokens: number, n = 1): Promise<Response> {
   return fetch(`${url}/v1/completions`, {
     method: "POST",
     headers: { "content-type": "application/json" },
@@ -14,6 +14,7 @@ function stream(url: string, maxTokens: number): Promise<Response> {
       model: "demo",
       prompt: "a",
       max_tokens: maxTokens,
+      n,
       stream: true,
       ignore_eos: true,
     }),
@@ -44,8 +45,8 @@ Deno.test("supervise: a killed server is back at its port, and SIGTERM lets live
 });
 
 Deno.test("supervise: a second Ctrl-C cancels what still runs", async () => {
-  const server = await startSupervised(["--parallel", "2", "--ctx", "100000", "--data", "none"]);
-  const open = await stream(server.url, 90_000);
+  const server = await startSupervised([...SMALL, "--speculate", "off"]);
+  const open = await stream(server.url, 200, 100); // seconds, two at a time
   const reader = open.body!.pipeThrough(new TextDecoderStream()).getReader();
   await reader.read();
   const ended = server.end("SIGINT");
