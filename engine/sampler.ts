@@ -109,7 +109,8 @@ export class TokenCounts {
   }
 
   addGenerated(token: number): void {
-    this.#counts[this.#slot(token)]++;
+    const slot = this.#slot(token); // which may replace the arrays
+    this.#counts[slot]++;
   }
 
   /** Distinct tokens, in order of their first occurrence. */

@@ -101,6 +101,17 @@ Deno.test("token counts: the prompt's tokens are listed with 0, generated ones a
   assertEquals(counts.counts[counts.tokens.indexOf(6)], 0);
 });
 
+Deno.test("token counts: each of many tokens is counted, also one for which there was no room", () => {
+  const counts = new TokenCounts();
+  const tokens = Int32Array.from({ length: 300 }, (_, i) => 7 * i);
+  for (const [i, token] of tokens.entries()) {
+    assertEquals(counts.with(tokens.subarray(i)).counts, new Int32Array(300).fill(1));
+    counts.addGenerated(token);
+  }
+  assertEquals(counts.tokens, tokens);
+  assertEquals(counts.counts, new Int32Array(300).fill(1));
+});
+
 Deno.test("a draw from the whole vocabulary is left to the backend, whatever it can do besides", () => {
   const draw = (changes: Partial<SamplingParams>, severalSteps: boolean, masked = false) =>
     drawOf(withSampling(changes), new Random(1), new Int32Array(0), { severalSteps, masked });
