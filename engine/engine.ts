@@ -482,12 +482,13 @@ export class LlmEngine implements Engine {
     for (const [i, candidates] of sampled.entries()) {
       // What came without being sampled is there already.
       if (sequence.length === first + i) {
-        if (!masks.follow(sequence, i)) break;
         this.#publishToken(sequence, candidates, i === 0 ? masks.resultOf(sequence) : "allows");
       }
       const ends = sequence.done || sequence.ending !== undefined;
       // Tokens that wait for their scores need rows of their own.
       if (ends || unscored(sequence) || sequence.tokens[first + i] !== drafts[i]) break;
+      // Without a mask for what follows the row comes again, and samples then.
+      if (sequence.length === first + i + 1 && !masks.follow(sequence, i + 1)) break;
       right++;
       sequence.drafts.rejected--;
       sequence.drafts.accepted++;

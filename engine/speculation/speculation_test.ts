@@ -118,6 +118,60 @@ Deno.test("answers with drafts are those without: whatever is drafted, asked for
   }
 });
 
+/** Answers of letters between texts that are given, without drafts; and drafts of just these. */
+async function formedAnswers() {
+  const pattern = "a..given text.....another one...the end|b....";
+  const requests = Array.from({ length: 6 }, (_, i): GenerateRequest => ({
+    prompt: promptOf(20, i),
+    maxTokens: 60,
+    sampling: { temperature: 0.5, seed: i, logitBias: new Map([[97, 8]]) },
+    constraint: { kind: "regex", pattern },
+    logprobs: i % 3 === 0 ? undefined : i % 3,
+  }));
+  const truth: TokenEvent[][] = [];
+  const answers = new Map<string, number[]>();
+  for (const request of requests) {
+    const { engine } = startEngine();
+    const events = await collect(engine.submit(request));
+    const tokens = events.flatMap((event) => event.type === "token" ? [event.token] : []);
+    truth.push(events);
+    answers.set(request.prompt.join(), tokens);
+    await engine.close();
+  }
+  return { requests, truth, drafter: new KnownAnswers(answers, { next: () => 0.99 }, 1, FAKE_VOCABULARY) };
+}
+
+Deno.test("a draft goes on behind a text that is given, but where its tokens are to be scored", async () => {
+  const { requests, truth, drafter } = await formedAnswers();
+  const speculation = new Speculation([drafter], new FreeRows());
+  const { engine } = startEngine({}, 256, undefined, undefined, undefined, speculation);
+  for (const [i, request] of requests.entries()) {
+    const events = await collect(engine.submit(request));
+    assertEquals(said(events), said(truth[i]), `request ${i}`);
+  }
+  const { steps, acceptedTokens } = engine.stats();
+  assert(acceptedTokens > 50 && steps < 60, `${acceptedTokens} right in ${steps} steps`);
+  await engine.close();
+});
+
+Deno.test("what follows a draft counts only under a mask of its own", async () => {
+  for (const known of [0, 2, 5]) {
+    const { requests, truth, drafter } = await formedAnswers();
+    const speculation = new Speculation([drafter], new FreeRows());
+    const { engine, grammars } = startEngine({}, 256, undefined, undefined, undefined, speculation);
+    const masks = grammars.draftMasks.bind(grammars);
+    grammars.draftMasks = async (matcher, tokens) => {
+      if (known === 0) throw new Error("no masks today");
+      return (await masks(matcher, tokens)).map((mask, i) => i < known ? mask : mask.fill(0));
+    };
+    for (const [i, request] of requests.entries()) {
+      assertEquals(said(await collect(engine.submit(request))), said(truth[i]), `request ${i}`);
+    }
+    assert(engine.stats().draftedTokens > 50);
+    await engine.close();
+  }
+});
+
 /** The same model once more, as a drafter. */
 function drafting(stateful: boolean, places = 3) {
   const size = { kvBlocks: 8 * places, maxRows: 64, maxLogitRows: places };
