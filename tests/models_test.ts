@@ -22,6 +22,7 @@ Deno.test("several models in room for two: a crowd has the answers that each req
       loads: 1,
       seed: 1,
       vocabulary: 256,
+      rest: 0,
       note: () => {},
     });
     assertEquals({ wrong, refused }, { wrong: 0, refused: 0 });

@@ -24,6 +24,7 @@ const MESSAGE_BYTES = 4096;
 
 /** Plans on the Rust kernels: one non-blocking call a step. */
 export class CpuBackend implements Backend {
+  static #digest: string | undefined;
   readonly info: BackendInfo;
   readonly #library = KernelLibrary.open();
   readonly #handle: bigint;
@@ -67,10 +68,9 @@ export class CpuBackend implements Backend {
     return new TextDecoder().decode(KernelLibrary.open().call("compy_instruction_sets", 0n)).split(",");
   }
 
-  /** SHA-256 of the kernels: another build may round otherwise. */
+  /** SHA-256 of the kernels: another build may round otherwise. Worked out once, since the library is opened once. */
   async kernelsDigest(): Promise<string> {
-    const library = await Deno.readFile(this.#library.path);
-    return new Uint8Array(await crypto.subtle.digest("SHA-256", library)).toHex();
+    return CpuBackend.#digest ??= await digestOf(this.#library.path);
   }
 
   /** Bytes of each of the tensors once packed. */
@@ -200,6 +200,10 @@ export class CpuBackend implements Backend {
   close(): void {
     this.#library.call("compy_model_free", this.#handle);
   }
+}
+
+async function digestOf(path: string): Promise<string> {
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", await Deno.readFile(path))).toHex();
 }
 
 function view(bytes: Uint8Array): DataView {
