@@ -255,7 +255,7 @@ function merge(into: Json, from: Json): void {
 const VARIES = ["prompt_tokens_details", "accepted_prediction_tokens", "rejected_prediction_tokens"];
 
 /** Without ids, without what varies, and without fields that say nothing, which a stream leaves out. */
-function bare(status: number, { choices, usage, error }: Json): Answer {
+export function bare(status: number, { choices, usage, error }: Json): Answer {
   if (error) return { status: (error as Json).code === "constraint_failed" ? 500 : status, error };
   return { status, choices: tidy(choices), usage: tidy(usage) };
 }
@@ -263,9 +263,11 @@ function bare(status: number, { choices, usage, error }: Json): Answer {
 function tidy(value: unknown, key = ""): unknown {
   if (Array.isArray(value)) return value.map((item) => tidy(item, key));
   if (typeof value !== "object" || value === null) return value;
+  const empty = (item: unknown) =>
+    item === null || item === undefined || item === "" ||
+    (typeof item === "object" && Object.keys(item).length === 0);
   const says = (name: string, item: unknown) =>
-    item !== null && item !== undefined && item !== "" && !(Array.isArray(item) && item.length === 0) &&
-    !(key === "tool_calls" && name === "id") && name !== "role" && !VARIES.includes(name);
+    !empty(item) && !(key === "tool_calls" && name === "id") && name !== "role" && !VARIES.includes(name);
   return Object.fromEntries(
     Object.entries(value).map(([name, item]) => [name, tidy(item, name)] as const).filter(([name, item]) =>
       says(name, item)
