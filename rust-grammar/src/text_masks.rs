@@ -3,7 +3,8 @@
 //!
 //! llguidance can say whether so many plain characters may come, which is cheap, but where fewer may, it walks through most of the
 //! vocabulary. There the lexer's states are followed character by character, as long as all plain ones lead to the same next state,
-//! and are remembered: a mask is then that of the tokens of so many characters, and a walk through the few that are not plain.
+//! and are remembered: a mask is then that of the tokens of so many characters, and a walk through the few that are not plain. Of
+//! these, none is tried that has a control character first, or a quote, where the lexer refuses that as far as tokens reach.
 use llguidance::earley::regexvec::StateID;
 use llguidance::earley::{BiasComputer, ParserRecognizer, SlicedBiasComputer};
 use llguidance::toktrie::{SimpleVob, TokTrie};
@@ -32,6 +33,11 @@ pub fn slices() -> [String; 4] {
 /// Plain characters are those that stand for themselves in a JSON string.
 fn is_plain(c: char) -> bool {
     !c.is_ascii_control() && c != '"' && c != '\\'
+}
+
+/// The first byte of a token that is not a plain character of ASCII, where it comes behind at most `MOST` of them.
+fn first_other(token: &[u8]) -> Option<u8> {
+    token.iter().take(MOST + 1).copied().find(|&byte| !(byte.is_ascii() && is_plain(byte.into())))
 }
 
 /// How many plain characters a token has, the last of which may be cut; nothing where it has others, or none.
@@ -69,25 +75,38 @@ pub struct TextTokens {
     longer: TokTrie,
     /// Not of plain characters alone.
     others: TokTrie,
+    /// Of `others`, those whose `first_other` is a quote.
+    quotes: TokTrie,
+    /// Of `others`, those whose `first_other` is neither a quote nor a control character.
+    rest: TokTrie,
 }
 
 impl TextTokens {
     pub fn new(trie: &TokTrie) -> Self {
         let mut by_length = vec![trie.alloc_token_set(); MOST + 2];
-        let mut others = trie.alloc_token_set();
+        let [mut others, mut quotes, mut rest] = std::array::from_fn(|_| trie.alloc_token_set());
         for token in 0..trie.vocab_size() as u32 {
-            match plain_length(trie.token(token)) {
+            let text = trie.token(token);
+            match plain_length(text) {
                 Some(length) if length <= LONGEST => by_length[length.min(MOST + 1)].allow_token(token),
-                _ => others.allow_token(token),
+                _ => {
+                    others.allow_token(token);
+                    match first_other(text) {
+                        Some(b'"') => quotes.allow_token(token),
+                        Some(byte) if byte.is_ascii_control() => {}
+                        _ => rest.allow_token(token),
+                    }
+                }
             }
         }
-        let (longer, others) = (trie.filter(&by_length[MOST + 1]), trie.filter(&others));
+        let longer = trie.filter(&by_length[MOST + 1]);
+        let [others, quotes, rest] = [others, quotes, rest].map(|tokens| trie.filter(&tokens));
         let mut up_to = by_length;
         for length in 1..up_to.len() {
             let (shorter, from) = up_to.split_at_mut(length);
             from[0].or(&shorter[length - 1]);
         }
-        Self { up_to, longer, others }
+        Self { up_to, longer, others, quotes, rest }
     }
 }
 
@@ -102,6 +121,25 @@ enum Next {
     Mixed,
 }
 
+/// What may come at a state of the lexer, as far as ASCII goes.
+#[derive(Clone, Copy)]
+struct Ascii {
+    /// Behind a plain character.
+    next: Next,
+    no_control: bool,
+    no_quote: bool,
+}
+
+/// Which tokens that are not plain alone may come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// None whose `first_other` is a control character or a quote.
+    NoQuotes,
+    /// None whose `first_other` is a control character.
+    NoControls,
+    Any,
+}
+
 /// How many plain characters may follow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
@@ -110,16 +148,17 @@ enum Reach {
     Any,
 }
 
-/// Computes the masks of one matcher, whose lexer's states it remembers.
+/// Computes the masks of matchers that share a lexer, whose states it remembers.
 pub struct TextMasks {
     tokens: Arc<TextTokens>,
     slices: Arc<SlicedBiasComputer>,
     known: Mutex<HashMap<StateID, Next>>,
+    ascii: Mutex<HashMap<StateID, Ascii>>,
 }
 
 impl TextMasks {
     pub fn new(tokens: Arc<TextTokens>, slices: Arc<SlicedBiasComputer>) -> Self {
-        Self { tokens, slices, known: Mutex::default() }
+        Self { tokens, slices, known: Mutex::default(), ascii: Mutex::default() }
     }
 
     /// How far plain text may go on from where the lexer is; nothing where that depends on the characters.
@@ -149,6 +188,25 @@ impl TextMasks {
         }
         Some(Reach::MoreThanCounted)
     }
+
+    /// Follows the lexer's states as far as a `first_other` may be.
+    fn others(&self, rec: &mut ParserRecognizer) -> Others {
+        let mut known = self.ascii.lock().unwrap_or_else(|e| e.into_inner());
+        let mut state = rec.lexer_state();
+        let mut no_quotes = true;
+        for _ in 0..=MOST {
+            let Ascii { next, no_control, no_quote } = *known.entry(state).or_insert_with(|| ascii(rec, state));
+            if next == Next::Mixed || !no_control {
+                return Others::Any;
+            }
+            no_quotes &= no_quote;
+            match next {
+                Next::State(next) if next != state => state = next,
+                _ => break,
+            }
+        }
+        if no_quotes { Others::NoQuotes } else { Others::NoControls }
+    }
 }
 
 impl BiasComputer for TextMasks {
@@ -166,13 +224,37 @@ impl BiasComputer for TextMasks {
         if reach == Reach::MoreThanCounted {
             tokens.longer.add_bias(rec, &mut mask, &[]);
         }
-        tokens.others.add_bias(rec, &mut mask, &[]);
+        let others = self.others(rec);
+        if others == Others::Any {
+            tokens.others.add_bias(rec, &mut mask, &[]);
+            return mask;
+        }
+        if others == Others::NoControls {
+            tokens.quotes.add_bias(rec, &mut mask, &[]);
+        }
+        tokens.rest.add_bias(rec, &mut mask, &[]);
         mask
     }
 
     fn trie(&self) -> &TokTrie {
         self.slices.trie()
     }
+}
+
+fn ascii(rec: &mut ParserRecognizer, state: StateID) -> Ascii {
+    let lexer = rec.lexer_mut();
+    let inside = lexer.try_lexeme_end(state).is_error();
+    let mut step = |byte| lexer.transition_start_state(state, Some(byte), &None);
+    let mut plain = (0..0x7f).filter(|&byte| is_plain(byte.into())).map(&mut step);
+    let to = plain.next().filter(|&first| plain.all(|to| to == first));
+    let next = match to {
+        Some(to) if to.is_dead() && inside => Next::Nowhere,
+        Some(to) if !to.is_dead() && !to.has_lowest_match() => Next::State(to),
+        _ => Next::Mixed,
+    };
+    let mut refused = |byte| inside && step(byte).is_dead();
+    let no_control = (0..=0x7f).filter(u8::is_ascii_control).all(&mut refused);
+    Ascii { next, no_control, no_quote: refused(b'"') }
 }
 
 fn next(rec: &mut ParserRecognizer, state: StateID) -> Next {
@@ -291,6 +373,8 @@ mod tests {
             r#""lark_grammar": "start: /.{0,12}/ \"a\"""#,
             r#""lark_grammar": "start: /[^\\n\"]{4,9}/ /[a-f]+/""#,
             r#""lark_grammar": "start: (/[a-z]{1,3}/ \" \"){1,9} | /[^\"]{1,8}x/""#,
+            r#""lark_grammar": "start: (/[^\"\\\\\\x00-\\x1f\\x7f]{1,40}/ (\"\\n\" | \"\\\"\"))+""#,
+            r#""lark_grammar": "start: (/[^\"\\\\\\x00-\\x1f\\x7f]{3,40};/ (\"\\n\" | \"\\\"\"))+""#,
         ] {
             for _ in 0..12 {
                 let (mut fast, mut plain) = (parser(&vocabulary, schema), parser(&vocabulary, schema));
