@@ -329,6 +329,21 @@ Deno.test("a mask that never comes ends its sequence, and its step finishes with
   assertEquals(grammars.open, 0);
 });
 
+Deno.test("the time that a stopped process or a sleeping machine loses does not count as a mask's", async () => {
+  const grammars = new FakeGrammars({ vocabSize: 258, ends: [EOS] });
+  const gate = Promise.withResolvers<void>();
+  grammars.maskGate = () => gate.promise;
+  const bound = new AnswerForm(await grammars.compile(form("a....")), undefined, spell);
+  const sequence = { form: bound, ignoreEos: false } as Sequence;
+  const part = { sequence, rows: 1, scores: 0, samples: true, drafts: new Int32Array(0), pools: false };
+  const masks = new StepMasks(grammars, [part], 258, new Set([EOS]), 300);
+  setTimeout(() => setTimeout(gate.resolve, 20));
+  for (const end = performance.now() + 600; performance.now() < end;); // nothing runs meanwhile
+  const mask = await masks.get(sequence)!;
+  assertEquals([masks.resultOf(sequence), mask[97 >> 5]], ["allows", 1 << (97 & 31)]);
+  bound.close();
+});
+
 Deno.test("a constraint under which nothing can follow is constraint_failed, and no damaged model", async () => {
   const { engine, grammars } = startEngine();
   const masks = grammars.masks.bind(grammars);

@@ -4,6 +4,8 @@ import type { Sequence } from "./sequence.ts";
 
 /** Longer than any limit on a grammar's work; who waits for a mask that does not come waits no longer. */
 const MASK_TIMEOUT_MS = 30_000;
+/** Parts of that time. */
+const TICKS = 30;
 
 const NONE: Promise<Uint32Array[]> = Promise.resolve([]);
 
@@ -115,10 +117,14 @@ function lendAll(grammars: Grammars, parts: readonly Scheduled[]): Lent {
   return { masks, drafts };
 }
 
+/** Counts the time in which the process runs: one that was stopped, or whose machine slept, has computed nothing meanwhile. */
 function within<T>(promise: Promise<T>, ms: number): Promise<T> {
   const late = Promise.withResolvers<T>();
-  const timer = setTimeout(() => late.reject(new Error(`no mask was computed within ${ms / 1000} s`)), ms);
-  promise.then(late.resolve, late.reject).finally(() => clearTimeout(timer));
+  let ticks = 0;
+  const timer = setInterval(() => {
+    if (++ticks === TICKS) late.reject(new Error(`no mask was computed within ${ms / 1000} s`));
+  }, ms / TICKS);
+  promise.then(late.resolve, late.reject).finally(() => clearInterval(timer));
   return late.promise;
 }
 
