@@ -464,7 +464,7 @@ export function startEngine<B extends FakeBackend = FakeBackend>(
   return { engine, backend, grammars };
 }
 
-/** An engine whose tokens are bytes, on a backend that is loaded. */
+/** An engine on a backend that is loaded; its tokens are bytes, unless a tokenizer is given. */
 export function engineOver(
   backend: Backend,
   limits: EngineLimits,
@@ -474,6 +474,7 @@ export function engineOver(
   keeping?: PromptKeeping,
   pooled?: PooledInfo,
   speculation?: Speculation,
+  tokenizer: Tokenizer = new ByteTokenizer(),
 ): LlmEngine {
   return new LlmEngine({
     backend,
@@ -486,10 +487,10 @@ export function engineOver(
       created: 0,
       pooled,
     },
-    tokenizer: new ByteTokenizer(),
+    tokenizer,
     chatTemplate: CHAT_TEMPLATE,
-    chatForm: createChatForm(CHAT_TEMPLATE, new ByteTokenizer()),
-    rankTemplate: { encode: (query, document) => new ByteTokenizer().encode(`${query}\n${document}`) },
+    chatForm: createChatForm(CHAT_TEMPLATE, tokenizer),
+    rankTemplate: { encode: (query, document) => tokenizer.encode(`${query}\n${document}`) },
     grammars,
     limits,
     keeping,

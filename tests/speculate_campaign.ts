@@ -5,17 +5,19 @@ import { fromFileUrl } from "@std/path";
 import { buildPlan } from "../engine/architectures/registry.ts";
 import { parseGguf } from "../engine/gguf/reader.ts";
 import type { GgufFile } from "../engine/gguf/types.ts";
+import { createGrammars } from "../engine/grammar/grammars.ts";
 import { blocksOfSequence } from "../engine/kv_blocks.ts";
 import type { EngineLimits } from "../engine/scheduler.ts";
 import type { Speculation } from "../engine/speculation/speculation.ts";
 import { engineOver, FakeBackend, startEngine } from "../engine/testing.ts";
+import { createTokenizer } from "../engine/tokenizer/tokenizer.ts";
 import { type Engine, KV_TYPES, type KvType } from "../engine/types.ts";
 import { campaignLine } from "./campaign.ts";
 import { KernelModel } from "./kernel_model.ts";
 import { HYBRID_LAYERS, mixedFile, mixedPlan, mixedPlanOf } from "./mixed_model.ts";
 import { COPIES, measureTasks, NEW_TEXT, REPEATS, type Task } from "../bench/speculation.ts";
 import { fetchModel, PACKAGES } from "./trained_campaign.ts";
-import { askedOf, type Compared, compareDrafts } from "./speculation.ts";
+import { askedOf, type Compared, compareDrafts, formAskedOf } from "./speculation.ts";
 import { type Architecture, synthesize } from "./synth/synth.ts";
 
 const CONTEXT = 256;
@@ -31,6 +33,8 @@ export interface Model {
   /** With the kernels; else a stand-in. */
   readonly architecture?: Architecture | "mixed";
   readonly kvType?: KvType;
+  /** Most answers are bound to schemas and grammars, over the file's own vocabulary. */
+  readonly forms?: boolean;
 }
 
 export const STAND_INS: readonly Model[] = [
@@ -47,6 +51,13 @@ export const KERNEL_MODELS: readonly Model[] = [
     architecture: "mixed",
     limits: { stateSlots: 16, draftSlots: 3 },
   },
+  { name: "llama, in schemas and grammars", architecture: "llama", forms: true },
+  {
+    name: "qwen35, in schemas and grammars",
+    architecture: "qwen35",
+    limits: { stateSlots: 16, draftSlots: 3 },
+    forms: true,
+  },
 ];
 
 /** Answers of a model with drafts beside those without, in a pool of KV blocks that holds a few of them. */
@@ -57,7 +68,8 @@ export async function comparedOn(
   const opened = await openerOf(model);
   const plain = await opened(4, undefined);
   try {
-    const asked = Array.from({ length: requests }, (_, id) => askedOf(id, seed, plain.model.vocabSize));
+    const ask = model.forms ? formAskedOf : askedOf;
+    const asked = Array.from({ length: requests }, (_, id) => ask(id, seed, plain.model.vocabSize));
     const open = (speculation: Speculation) => opened(2, speculation);
     return await compareDrafts(plain, open, asked, { company: COMPANY, right: RIGHT });
   } finally {
@@ -68,7 +80,7 @@ export async function comparedOn(
 type Opener = (contexts: number, speculation: Speculation | undefined) => Engine | Promise<Engine>;
 
 /** Opens engines of the model, with KV blocks for so many contexts. */
-async function openerOf({ limits = {}, architecture, kvType }: Model): Promise<Opener> {
+async function openerOf({ limits = {}, architecture, kvType, forms }: Model): Promise<Opener> {
   const { maxRows = 64 } = limits;
   const sizes = { maxRows, maxLogitRows: 48, parallel: PARALLEL, queue: COMPANY, ...limits };
   const room = (contexts: number, kvWindows: readonly number[] = []) => ({
@@ -87,11 +99,23 @@ async function openerOf({ limits = {}, architecture, kvType }: Model): Promise<O
     ? mixedFile(HYBRID_LAYERS).bytes
     : synthesize({ architecture, seed: 3, types: ["Q8_0"], layers: 4 });
   const plan = mixed ? await mixedPlanOf(HYBRID_LAYERS) : buildPlan(parseGguf(bytes));
+  const tokenizer = forms ? createTokenizer(parseGguf(bytes).metadata) : undefined;
   return async (contexts, speculation) => {
     const all = room(contexts, plan.kv.windows.slice(1));
     const build = mixed ? mixedPlan(HYBRID_LAYERS) : (file: GgufFile) => buildPlan(file);
     const { backend } = await KernelModel.loadAs(build, bytes, all, { kvType, threads: 1 });
-    return engineOver(backend, all, CONTEXT, plan.vocabSize, undefined, undefined, undefined, speculation);
+    const grammars = tokenizer && createGrammars(tokenizer);
+    const over = [
+      backend,
+      all,
+      CONTEXT,
+      plan.vocabSize,
+      grammars,
+      undefined,
+      undefined,
+      speculation,
+    ] as const;
+    return engineOver(...over, tokenizer);
   };
 }
 
@@ -114,13 +138,13 @@ async function main(): Promise<void> {
   });
   const models = KERNEL_MODELS.flatMap((model) => KV_TYPES.map((kvType) => ({ ...model, kvType })));
   for (const model of requests > 0 ? [...STAND_INS, ...models] : []) {
-    const { tokens, drafted, accepted, preemptions } = await comparedOn(model, { requests, seed });
+    const { tokens, drafted, accepted, preemptions, formed } = await comparedOn(model, { requests, seed });
     const what = model.architecture
       ? `${model.name} with the kernels, ${model.kvType}`
       : `${model.name} (stand-in)`;
     say(
       `${what}: ${requests} requests, the same bytes; ${tokens} tokens, ${accepted} of ${drafted} drafts right, ` +
-        `${preemptions} preemptions`,
+        `${preemptions} preemptions${model.forms ? `, ${formed} answers in a form` : ""}`,
     );
   }
   if (rounds === 0) return;

@@ -1,10 +1,19 @@
 /** Requests of every kind, answered with drafts and without: the same bytes. */
 import { assertEquals } from "@std/assert";
+import { randomFrom } from "../engine/grammar/testing.ts";
 import type { Drafter } from "../engine/speculation/drafter.ts";
 import { LookupDrafter } from "../engine/speculation/lookup.ts";
 import { Speculation } from "../engine/speculation/speculation.ts";
 import { FreeRows, KnownAnswers } from "../engine/speculation/testing.ts";
-import type { Engine, GenerateRequest, SamplingParams, TokenEvent } from "../engine/types.ts";
+import {
+  type Constraint,
+  type Engine,
+  EngineError,
+  type GenerateRequest,
+  type SamplingParams,
+  type TokenEvent,
+} from "../engine/types.ts";
+import { randomSchema, SCHEMAS } from "./constraint_schemas.ts";
 import { requestOf as crowdRequest } from "./preemption.ts";
 import { Random } from "./random.ts";
 
@@ -31,6 +40,29 @@ export function askedOf(id: number, seed: number, vocabSize: number, texts: read
   };
 }
 
+const PATTERNS = [
+  "(given words|and others|[a-f]){4,30}",
+  "[0-9]{3}-[0-9]{2}, and a long given text(, or another)*",
+  "(x|y)+ and so on\\.",
+];
+const FORMS: readonly Constraint[] = [
+  ...PATTERNS.map((pattern): Constraint => ({ kind: "regex", pattern })),
+  { kind: "gbnf", grammar: 'root ::= item ("," item)*\nitem ::= [0-9]{1,3} | "none of them"' },
+  { kind: "lark", grammar: 'start: "a" b+\nb: "b" | "cde fgh"' },
+];
+const STOPS = ['"', ",", "1", "}", "given", "e t"];
+
+/** The same with answers that are bound to schemas and grammars, most of them. */
+export function formAskedOf(id: number, seed: number, vocabSize: number): Asked {
+  const { request, leavesAfter } = askedOf(id, seed, vocabSize);
+  const random = randomFrom(seed * 7_368_787 + (id & ~1));
+  const oneOf = <T>(values: readonly T[]) => values[Math.floor(random() * values.length)];
+  const schema = random() < 0.5 ? oneOf(SCHEMAS) : randomSchema(random);
+  const constraint = random() < 0.7 ? { kind: "json_schema" as const, schema } : oneOf(FORMS);
+  const stop = random() < 0.2 ? [oneOf(STOPS), oneOf(STOPS)] : request.stop;
+  return { request: { ...request, stop, constraint: random() < 0.9 ? constraint : undefined }, leavesAfter };
+}
+
 function samplingOf(random: Random, vocabSize: number, id: number): Partial<SamplingParams> {
   const sometimes = (share: number, params: Partial<SamplingParams>) => random.unit() < share ? params : {};
   const token = () => random.below(vocabSize);
@@ -49,13 +81,18 @@ function samplingOf(random: Random, vocabSize: number, id: number): Partial<Samp
   };
 }
 
-/** All that an answer tells, but for times, progress, and what depends on what else was in the cache. */
+/** All that an answer tells, how it fails included, but for times, progress, and what depends on what else was in the cache. */
 async function told(engine: Engine, { request, leavesAfter }: Asked): Promise<unknown[]> {
   const all: unknown[] = [];
   let tokens = 0;
-  for await (const event of engine.submit(request)) {
-    all.push(...partOf(event));
-    if (event.type === "token" && ++tokens > leavesAfter) break;
+  try {
+    for await (const event of engine.submit(request)) {
+      all.push(...partOf(event));
+      if (event.type === "token" && ++tokens > leavesAfter) break;
+    }
+  } catch (error) {
+    if (!(error instanceof EngineError)) throw error;
+    all.push({ error: error.code, message: error.message });
   }
   return all;
 }
@@ -73,6 +110,8 @@ export interface Compared {
   readonly drafted: number;
   readonly accepted: number;
   readonly preemptions: number;
+  /** Answers that ended in the form that they are bound to. */
+  readonly formed: number;
 }
 
 /**
@@ -85,6 +124,7 @@ export async function compareDrafts(
   asked: readonly Asked[],
   { company, right, drafters = [] }: { company: number; right: number; drafters?: readonly Drafter[] },
 ): Promise<Compared> {
+  let formed = 0;
   const wanted: string[] = [];
   const answers = new Map<string, number[]>();
   for (const [i, one] of asked.entries()) {
@@ -92,6 +132,7 @@ export async function compareDrafts(
     wanted.push(JSON.stringify(events));
     const tokens = (events as TokenEvent[]).flatMap((event) => event.type === "token" ? [event.token] : []);
     answers.set(one.request.prompt.join(), [...tokens, 0, 1, 2]);
+    if (one.request.constraint && (events.at(-1) as { reason?: string })?.reason === "stop") formed++;
   }
   const { vocabSize } = plain.model;
   const known = new KnownAnswers(answers, { next: () => random.unit() }, right, vocabSize);
@@ -111,7 +152,7 @@ export async function compareDrafts(
     const { generatedTokens, draftedTokens, acceptedTokens, preemptions, kvBlocksUsed, waiting } = engine
       .stats();
     assertEquals({ waiting, kvBlocksUsed }, { waiting: 0, kvBlocksUsed: 0 });
-    return { tokens: generatedTokens, drafted: draftedTokens, accepted: acceptedTokens, preemptions };
+    return { tokens: generatedTokens, drafted: draftedTokens, accepted: acceptedTokens, preemptions, formed };
   } finally {
     await engine.close();
   }
