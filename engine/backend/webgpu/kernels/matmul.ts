@@ -2,14 +2,18 @@
 import type { TensorType } from "../../../gguf/types.ts";
 import { gpuFormat } from "./formats/registry.ts";
 import { product } from "./product.ts";
-import { weights } from "./shader.ts";
+import { productTile } from "./product_tile.ts";
+import { decode, loadPair, weights } from "./shader.ts";
 import type { Kernel, KernelDevice, MatMulSpec, Tuning } from "./types.ts";
 
-/** Rows of activations that a workgroup takes, and up to how many rows in all. */
-const WAYS: readonly { readonly tokens: number; readonly maxRows: number }[] = [
+/**
+ * Rows of activations that a workgroup takes, and up to how many rows in all: beyond, tiles have enough workgroups for a GPU
+ * and read less.
+ */
+const FEW: readonly { readonly tokens: number; readonly maxRows: number }[] = [
   { tokens: 1, maxRows: 1 },
   { tokens: 4, maxRows: 4 },
-  { tokens: 16, maxRows: Infinity },
+  { tokens: 16, maxRows: 64 },
 ];
 
 /** What is used where no sweep has been kept. */
@@ -32,7 +36,10 @@ export function matMulKernels(
     );
   }
   const several = { ...SEVERAL, rows: spec.epilogue === "swiglu" ? 1 : SEVERAL.rows };
-  return WAYS.map(({ tokens, maxRows }) => product(spec, tokens === 1 ? tuning : several, tokens, maxRows));
+  const few = FEW.map(({ tokens, maxRows }) =>
+    product(spec, tokens === 1 ? tuning : several, tokens, maxRows)
+  );
+  return [...few, productTile(spec)];
 }
 
 /**
@@ -64,7 +71,9 @@ fn embed(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_inde
   let token = rows[group.x].x;
   if (group.x >= step.x || token < op.first || token - op.first >= op.n) { return; }
   for (var b = lane_in_group; b < ${Math.ceil(columns / 32)}u; b += SIZE) {
-    let w = decode_block(token - op.first, b);
+    let row = token - op.first;
+    ${loadPair(type, "words", "row", "b >> 1u")}
+    let w = ${decode(type, "row", "b", "words")};
     let at = group.x * op.y_stride + 32u * b;
     ${stores.join("\n    ")}
   }

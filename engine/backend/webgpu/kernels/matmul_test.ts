@@ -63,7 +63,9 @@ for (const type of SHAPES) {
   });
 
   test(`${type}: many rows keep the gates`, async () => {
-    for (const arithmetic of HARDEST) await assertGates(spec(type, arithmetic), 2, adversarial(37));
+    for (const kernel of [2, 3]) {
+      for (const arithmetic of HARDEST) await assertGates(spec(type, arithmetic), kernel, adversarial(37));
+    }
   });
 }
 
@@ -71,13 +73,15 @@ for (const arithmetic of ["f32", "f16"] as const) {
   test(`a row's product in ${arithmetic} has the same bits alone, among few, among many, and however tuned`, async () => {
     const { bytes } = known("Q4_0");
     const of = spec("Q4_0", arithmetic);
-    const [one, few, many] = matMulKernels(of, gpu!.kernels);
+    const [one, few, several, tiles] = matMulKernels(of, gpu!.kernels);
     const [tuned] = matMulKernels(of, gpu!.kernels, { rows: 4, lanes: 64 });
     const p = { type: of.type, weights: bytes, rows: ROWS, columns: COLUMNS };
-    const x = adversarial(21);
-    const together = await multiply(gpu!, many, of, { ...p, x, m: 21 });
-    assertEquals(await multiply(gpu!, few, of, { ...p, x, m: 21 }), together);
-    for (const [t, kernel] of [[0, one], [3, tuned], [20, one]] as const) {
+    const x = adversarial(35);
+    const together = await multiply(gpu!, tiles, of, { ...p, x, m: 35 });
+    for (const kernel of [few, several]) {
+      assertEquals(await multiply(gpu!, kernel, of, { ...p, x, m: 35 }), together);
+    }
+    for (const [t, kernel] of [[0, one], [3, tuned], [34, one]] as const) {
       const row = x.subarray(t * COLUMNS, (t + 1) * COLUMNS);
       const alone = await multiply(gpu!, kernel, of, { ...p, x: row, m: 1 });
       assertEquals(alone, together.subarray(t * ROWS, (t + 1) * ROWS));
@@ -85,7 +89,7 @@ for (const arithmetic of ["f32", "f16"] as const) {
   });
 }
 
-for (const [kernel, m] of [[0, 1], [1, 5], [2, 33]]) {
+for (const [kernel, m] of [[0, 1], [1, 5], [2, 33], [3, 33]]) {
   test(`epilogues for ${m} rows: bias, residual, SwiGLU`, async () => {
     const { bytes, exact } = known("Q4_0");
     const x = normal(m * COLUMNS, "x");

@@ -1,9 +1,7 @@
 /** Matrices on the GPU: a matrix is its format's planes, each an array of rows of aligned words. */
 import type { TensorType } from "../../../gguf/types.ts";
-import { BLOCK, type Plane } from "./formats/format.ts";
+import { BLOCK, ELEMENT_BYTES, type Plane } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
-
-const ELEMENT_BYTES = { "u32": 4, "vec2<u32>": 8, "vec4<u32>": 16 };
 
 /** Bytes that a row of `columns` columns takes in each plane; row r stands at r times that. Multiples of 4. */
 export function planeRowBytes(type: TensorType, columns: number): number[] {

@@ -1,17 +1,18 @@
 /**
- * Matrix products for any number of rows of activations. Eight lanes share a row of the matrix, each takes every eighth block
- * of 32 columns; a workgroup makes the activations of eight blocks ready once for all its rows. Each lane's blocks, and then
- * the eight lanes, are added up in one order, so a product's bits depend neither on how many rows of activations there are
- * nor on the device's subgroups, which are not used. Rows and tokens are written out in the text: naga guards each loop with
- * a counter, which keeps drivers from unrolling.
+ * Matrix products of few rows of activations. A row of the matrix is cut into pairs of blocks of 32 columns, and eight lanes
+ * share it: lane s takes pairs s, s + 8 and so on, one block after the other; then the eight lanes' sums are added up from the first to the last.
+ * Products of many rows (`product_tile.ts`) keep to that order, so a product's bits depend neither on how many rows of
+ * activations there are nor on the device's subgroups, which are not used. Rows and tokens are written out in the text: naga
+ * guards each loop with a counter, which keeps drivers from unrolling.
  */
 import { gpuFormat } from "./formats/registry.ts";
-import { blockDot, type Numbers, numbersOf, preamble, scaleType, store } from "./shader.ts";
+import { blockDot, decode, loadPair, type Numbers, numbersOf, preamble, store } from "./shader.ts";
+import { list, stageOf } from "./stage.ts";
 import type { Kernel, MatMulSpec, Tuning } from "./types.ts";
 
-/** Lanes of a row of the matrix. */
-const STRANDS = 8;
-/** Tokens whose activations lie in workgroup memory at once, and tokens that are added up across lanes at once. */
+/** Lanes of a row of the matrix, or times that a lane goes through it. */
+export const STRANDS = 8;
+/** Blocks of activations of a strand that lie in workgroup memory at once, and tokens that are added up across lanes at once. */
 const STAGED = 8;
 const ADDED = 2;
 
@@ -36,22 +37,20 @@ function code(spec: MatMulSpec, numbers: Numbers, rows: number, tokens: number):
   const { setup = "", offset } = format.decoder(numbers.weight);
   const up = spec.epilogue === "swiglu";
   const rowNames = [...list(rows, (r) => `row_${r}`), ...(up ? list(rows, (r) => `up_${r}`) : [])];
-  const staged = Math.min(STAGED, tokens);
+  // A single row's pair goes together; of more rows the weights' registers are for one block.
+  const turns = tokens === 1 ? [[0, 1]] : [[0], [1]];
+  const blocks = turns[0].length;
+  const staged = Math.min(STAGED / blocks, tokens);
   const added = Math.min(ADDED, tokens);
-  const half = numbers.input === "f16";
+  const work = { spec, rowNames, blocks, staged };
   return `${preamble(spec, numbers)}
 ${blockDot(spec, numbers)}
 override SIZE: u32 = 256u;
 const STRANDS = ${STRANDS}u;
-/* blocks of activations, by token, quad and strand */
-var<workgroup> x_quads: array<vec4<${numbers.input}>, ${staged * 8 * STRANDS}>;
-${half ? `var<workgroup> x_scales: array<f32, ${staged * STRANDS}>;` : ""}
-${offset === undefined ? "" : `var<workgroup> x_sums: array<${scaleType(format)}, ${staged * STRANDS}>;`}
+${stageOf(format, numbers, { rows: staged, blocks: blocks * STRANDS, offset: offset !== undefined })}
 var<workgroup> shares: array<f32, SIZE * ${added * rowNames.length}u>;
-${stageFunction(numbers, offset !== undefined)}
 fn all_of(at: u32) -> f32 {
-  return ((shares[at] + shares[at + 1u]) + (shares[at + 2u] + shares[at + 3u])) +
-    ((shares[at + 4u] + shares[at + 5u]) + (shares[at + 6u] + shares[at + 7u]));
+  return ${list(STRANDS - 1, (s) => s + 1).reduce((sum, s) => `(${sum} + shares[at + ${s}u])`, "shares[at]")};
 }
 @compute @workgroup_size(SIZE)
 fn matmul(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane_in_group: u32) {
@@ -64,67 +63,78 @@ fn matmul(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
   ${list(rows, (r) => `let row_${r} = min(base + ${r}u * slots + slot, op.n - 1u);`).join("\n  ")}
   ${up ? list(rows, (r) => `let up_${r} = op.n + row_${r};`).join("\n  ") : ""}
   ${rowNames.flatMap((row) => list(tokens, (t) => `var sum_${row}_${t} = 0.0;`)).join(" ")}
-  for (var first = 0u; first < BLOCKS; first += STRANDS) {
-    let b = first + strand;
-    let inside = b < BLOCKS;
-    ${rowNames.map((row) => `let w_${row} = decode_block(${row}, min(b, BLOCKS - 1u));`).join("\n    ")}
-    ${list(tokens / staged, (s) => multiply({ rowNames, from: s * staged, staged })).join("\n    ")}
+  for (var first = 0u; first < PAIRS; first += STRANDS) {
+    let pair = min(first + strand, PAIRS - 1u);
+    ${rowNames.map((row) => loadPair(spec.type, `words_${row}`, row, "pair")).join("\n    ")}
+    ${turns.map((halves) => turn(work, halves, tokens)).join("\n    ")}
   }
   ${list(tokens / added, (a) => addUp(spec, { rowNames, rows, from: a * added, added })).join("\n  ")}
 }
 `;
 }
 
-/** WGSL functions that put a block of activations into workgroup memory, and take it from there. */
-function stageFunction({ input }: Numbers, offset: boolean): string {
-  const half = input === "f16";
-  const quads = list(8, (k) => `x_quads[(t * 8u + ${k}u) * STRANDS + strand]`);
-  const fields = [
-    `array<vec4<${input}>, 8>(${quads.join(", ")})`,
-    ...(half ? ["x_scales[t * STRANDS + strand]"] : []),
-    ...(offset ? ["x_sums[t * STRANDS + strand]"] : []),
-  ];
-  return `fn stage(t: u32, strand: u32, v: Input) {
-  ${quads.map((quad, k) => `${quad} = v.q[${k}];`).join("\n  ")}
-  ${half ? "x_scales[t * STRANDS + strand] = v.scale;" : ""}
-  ${offset ? "x_sums[t * STRANDS + strand] = v.sum;" : ""}
-}
-fn staged(t: u32, strand: u32) -> Input { return Input(${fields.join(", ")}); }`;
+interface Work {
+  readonly spec: MatMulSpec;
+  readonly rowNames: readonly string[];
+  /** Of a pair, that go together. */
+  readonly blocks: number;
+  /** Tokens. */
+  readonly staged: number;
 }
 
-interface Tokens {
-  readonly rowNames: readonly string[];
-  readonly from: number;
+/** Statements: some halves of the strands' pairs are decoded, and multiplied with all tokens. */
+function turn(work: Work, halves: readonly number[], tokens: number): string {
+  const { spec, rowNames, staged } = work;
+  const decoded = halves.flatMap((h) => [
+    `let inside_${h} = 2u * (first + strand) + ${h}u < BLOCKS;`,
+    ...rowNames.map((row) => {
+      const block = decode(spec.type, row, `min(2u * pair + ${h}u, BLOCKS - 1u)`, `words_${row}`);
+      return `let w_${row}_${h} = ${block};`;
+    }),
+  ]);
+  return `{
+    ${decoded.join("\n    ")}
+    ${list(tokens / staged, (s) => multiply(work, halves, s * staged)).join("\n    ")}
+    }`;
 }
 
 /** Statements: the workgroup makes some tokens' blocks ready, then each lane multiplies its own. */
-function multiply({ rowNames, from, staged }: Tokens & { readonly staged: number }): string {
-  const token = (t: number) =>
+function multiply({ rowNames, blocks, staged }: Work, halves: readonly number[], from: number): string {
+  const each = blocks * STRANDS;
+  const token = (t: number, h: number, e: number) =>
     `{
-        let v = staged(${t}u, strand);
+        let v = staged(${t}u, strand + ${e * STRANDS}u);
         ${
-      rowNames.map((row) => `sum_${row}_${from + t} = block_dot(w_${row}, v, sum_${row}_${from + t});`).join(
-        "\n        ",
-      )
+      rowNames.map((row) => {
+        const sum = `sum_${row}_${from + t}`;
+        return `${sum} = block_dot(w_${row}_${h}, v, ${sum});`;
+      }).join("\n        ")
     }
       }`;
-  return `for (var i = lane_in_group; i < ${STRANDS * staged}u; i += SIZE) {
-      let t = i / STRANDS;
-      let s = i % STRANDS;
-      stage(t, s, read_block(min(t_base + ${from}u + t, step.x - 1u), min(first + s, BLOCKS - 1u)));
+  return `for (var i = lane_in_group; i < ${each * staged}u; i += SIZE) {
+      let t = i / ${each}u;
+      let e = i % ${each}u;
+      let b = 2u * (first + e % STRANDS) + ${halves[0]}u + e / STRANDS;
+      stage(t, e, read_block(min(t_base + ${from}u + t, step.x - 1u), min(b, BLOCKS - 1u)));
     }
     workgroupBarrier();
-    if (inside) {
-      ${list(staged, token).join("\n      ")}
-    }
+    ${
+    halves.map((h, e) =>
+      `if (inside_${h}) {
+      ${list(staged, (t) => token(t, h, e)).join("\n      ")}
+    }`
+    ).join("\n    ")
+  }
     workgroupBarrier();`;
 }
 
 /** Statements: the lanes of each row are added up for some tokens, and the results put into y. */
-function addUp(
-  spec: MatMulSpec,
-  { rowNames, rows, from, added }: Tokens & { readonly rows: number; readonly added: number },
-): string {
+function addUp(spec: MatMulSpec, { rowNames, rows, from, added }: {
+  readonly rowNames: readonly string[];
+  readonly rows: number;
+  readonly from: number;
+  readonly added: number;
+}): string {
   const at = (t: number, row: number) => `${t * rowNames.length + row}u * SIZE + lane_in_group`;
   const share = list(
     added,
@@ -146,8 +156,4 @@ function addUp(
     }
   }
   workgroupBarrier();`;
-}
-
-function list<T>(length: number, of: (i: number) => T): T[] {
-  return Array.from({ length }, (_, i) => of(i));
 }

@@ -1,6 +1,14 @@
 /** What the matrix kernels share: bindings, the decoder of the format, activations, and the product of two blocks. */
 import { quadFunction } from "./formats/codes.ts";
-import { BLOCK, type Decoder, rowOf, type Scalar, type WeightFormat } from "./formats/format.ts";
+import {
+  BLOCK,
+  type Decoder,
+  loadShared,
+  rowOf,
+  type Scalar,
+  sharedPlanes,
+  type WeightFormat,
+} from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
 import { elementsInRow } from "./planes.ts";
 import type { Arithmetic } from "../../backend.ts";
@@ -42,7 +50,7 @@ fn half_of(bits: u32) -> f32 {
   return select(value, -value, (bits & 0x8000u) != 0u);
 }`;
 
-/** Declarations of the planes from binding 4 on, and of `decode_block`. */
+/** Declarations of the planes from binding 4 on, and of what `decode` and `loadPair` call. */
 export function weights(type: MatMulSpec["type"], columns: number, scalar: Scalar): string {
   const format = gpuFormat(type);
   const decoder = format.decoder(scalar);
@@ -55,8 +63,9 @@ const ${rowOf(plane.name)} = ${elementsInRow(plane, columns)}u;`
 ${decoder.globals ?? ""}
 ${HALF_OF}
 ${quadFunction(scalar)}
+${pairWords(format)}
 struct Block { q: array<vec4<${scalar}>, 8>, scale: ${scale}${decoder.offset ? `, offset: ${scale}` : ""} }
-fn decode_block(row: u32, b: u32) -> Block {
+fn decode_block(row: u32, b: u32${sharedPlanes(format).length > 0 ? ", words: Words" : ""}) -> Block {
   ${decoder.body}
   return Block(
     array<vec4<${scalar}>, 8>(
@@ -65,6 +74,24 @@ fn decode_block(row: u32, b: u32) -> Block {
     ${decoder.scale},${decoder.offset ? ` ${decoder.offset},` : ""}
   );
 }`;
+}
+
+/** `Words`: what the blocks of a pair have in common, loaded once for both. */
+function pairWords(format: WeightFormat): string {
+  const planes = sharedPlanes(format);
+  if (planes.length === 0) return "";
+  return `struct Words { ${planes.map(({ name, element }) => `${name}: ${element}`).join(", ")} }
+fn load_words(row: u32, pair: u32) -> Words { return Words(${planes.map(loadShared).join(", ")}); }`;
+}
+
+/** Statement: `name`, what the blocks of a pair have in common; nothing where that is nothing. */
+export function loadPair(type: MatMulSpec["type"], name: string, row: string, pair: string): string {
+  return sharedPlanes(gpuFormat(type)).length === 0 ? "" : `let ${name} = load_words(${row}, ${pair});`;
+}
+
+/** Expression: block `b` of a row, with `words` of its pair. */
+export function decode(type: MatMulSpec["type"], row: string, b: string, words: string): string {
+  return `decode_block(${row}, ${b}${sharedPlanes(gpuFormat(type)).length === 0 ? "" : `, ${words}`})`;
 }
 
 /** Bindings of a matrix product, its decoder, and `read_block`, which makes a block of activations ready. */
@@ -79,6 +106,8 @@ ${OP}
 ${weights(spec.type, spec.columns, numbers.weight)}
 ${spec.bias ? `@group(0) @binding(${bias}) var<storage, read> bias: array<f32>;` : ""}
 const BLOCKS = ${Math.ceil(spec.columns / BLOCK)}u;
+const PAIRS = ${Math.ceil(spec.columns / BLOCK / 2)}u;
+fn added(x: vec4<f32>) -> f32 { return (x.x + x.y) + (x.z + x.w); }
 ${inputBlock(spec.columns, format, decoder, numbers)}`;
 }
 
@@ -134,7 +163,7 @@ const NORMALISE = `let m4 = max(max(max(abs(x0), abs(x1)), max(abs(x2), abs(x3))
 function sums(format: WeightFormat): string {
   const of = (from: number, to: number) => {
     const list = Array.from({ length: to - from }, (_, i) => `x${from + i}`);
-    return `dot(${list.join(" + ")}, vec4<f32>(1.0))`;
+    return `added(${list.join(" + ")})`;
   };
   return format.sub === BLOCK ? of(0, 8) : `vec2<f32>(${of(0, 4)}, ${of(4, 8)})`;
 }
@@ -163,8 +192,7 @@ export function blockDot(spec: MatMulSpec, numbers: Numbers): string {
     ? "fma(fma(low, w.scale.x, high * w.scale.y), v.scale, sum)"
     : "fma(low, w.scale.x, fma(high, w.scale.y, sum))";
   const offset = format.decoder(numbers.weight).offset !== undefined;
-  return `fn added(x: vec4<f32>) -> f32 { return (x.x + x.y) + (x.z + x.w); }
-fn block_dot(w: Block, v: Input, sum: f32) -> f32 {
+  return `fn block_dot(w: Block, v: Input, sum: f32) -> f32 {
   ${[...chains.map((c, i) => `let c${i} = ${c};`), ...parts].join("\n  ")}
   return ${offset ? withOffset(format, scaled) : scaled};
 }`;

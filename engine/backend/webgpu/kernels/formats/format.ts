@@ -17,7 +17,7 @@ export interface Plane {
 
 /** What `decode_block(row, b)` computes: columns 32 b to 32 b + 31 are `scale * values + offset`. */
 export interface Decoder {
-  /** Statements that load and take apart. */
+  /** Statements that load and take apart; `row`, `b` and `words` (of the block's pair, where planes are shared) are in scope. */
   readonly body: string;
   /** Eight expressions of type vec4 of the scalar; |value| <= 1 where the format is bounded. */
   readonly quads: readonly string[];
@@ -53,25 +53,39 @@ export interface WeightFormat {
 /** Columns in their own order. */
 export const NATURAL: readonly number[] = Array.from({ length: BLOCK }, (_, i) => i);
 
+export const ELEMENT_BYTES = { "u32": 4, "vec2<u32>": 8, "vec4<u32>": 16 };
+
+/** Planes of which one element serves both blocks of a pair (2 p and 2 p + 1): it is loaded once for both. */
+export function sharedPlanes({ planes }: WeightFormat): readonly Plane[] {
+  return planes.filter((plane) => bytesOfBlock(plane) < ELEMENT_BYTES[plane.element]);
+}
+
+/** Expression: the element of a shared plane for pair `pair` of row `row`. */
+export function loadShared(plane: Plane): string {
+  const pairs = ELEMENT_BYTES[plane.element] / (2 * bytesOfBlock(plane));
+  return `${plane.name}[row * ${rowOf(plane.name)} + ${
+    pairs === 1 ? "pair" : `(pair >> ${Math.log2(pairs)}u)`
+  }]`;
+}
+
+function bytesOfBlock({ bytes, columns }: Plane): number {
+  return bytes * BLOCK / columns;
+}
+
 /** Statement: the half float, 16 bits of `name`, of every `columns` columns, as `to`, a number. */
 export function loadHalf(to: string, name: string, columns = BLOCK): string {
   return `let ${to} = half_of(${load16(name, columns)});`;
 }
 
-/** Expression: 16 bits of the plane for every `columns` columns. */
+/** Expression: 16 bits of the shared plane for every `columns` columns. */
 export function load16(name: string, columns = BLOCK): string {
-  const block = columns === BLOCK ? "b" : `(${blockOf(columns)})`;
-  return `(${name}[row * ${rowOf(name)} + (${block} >> 1u)] >> ((${block} & 1u) * 16u)) & 0xffffu`;
+  const block = columns === BLOCK ? "b" : `(b >> ${Math.log2(columns / BLOCK)}u)`;
+  return `(words.${name} >> ((${block} & 1u) * 16u)) & 0xffffu`;
 }
 
-/** Expression: the element of the plane for every `columns` columns. */
-export function load(name: string, columns = BLOCK): string {
-  return `${name}[row * ${rowOf(name)} + ${columns === BLOCK ? "b" : `(${blockOf(columns)})`}]`;
-}
-
-/** Expression: b in units of a power of two of blocks, shifted: naga guards divisions. */
-function blockOf(columns: number): string {
-  return `b >> ${Math.log2(columns / BLOCK)}u`;
+/** Expression: the plane's element for every block. */
+export function load(name: string): string {
+  return `${name}[row * ${rowOf(name)} + b]`;
 }
 
 /** The constant that holds a plane's elements in a row. */

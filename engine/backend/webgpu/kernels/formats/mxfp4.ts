@@ -38,7 +38,7 @@ export const MXFP4: WeightFormat = {
   },
   decoder: (scalar) => ({
     body: `let w = ${load("codes")};
-  let e = (scales[row * SCALES_ROW + (b >> 2u)] >> ((b & 3u) * 8u)) & 255u;`,
+  let e = (words.scales >> ((b & 3u) * 8u)) & 255u;`,
     quads: quads(
       scalar,
       [{ words: components("w", 4), width: 4, shift: 0 }],

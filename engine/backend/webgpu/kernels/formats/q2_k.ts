@@ -30,7 +30,7 @@ export const Q2_K: WeightFormat = {
   decoder: (scalar) => ({
     body: `let w = ${load("codes")};
   let s = ${load16("scales")};
-  let f = ${load("factors", 256)};
+  let f = words.factors;
   let scale = half_of(f & 0xffffu) * 2.0 * vec2<f32>(f32(s & 15u), f32((s >> 8u) & 15u));
   let offset = scale - half_of(f >> 16u) * vec2<f32>(f32((s >> 4u) & 15u), f32(s >> 12u));`,
     quads: quads(scalar, [LOW], 2, 2),

@@ -24,7 +24,7 @@ export function packScales(from: Uint8Array, at: number, to: Uint8Array, place: 
 
 /** Statements: `scale` of (code - unit) / unit, and `offset`, of sub-block b. */
 export function loadScales(unit: number): string {
-  return `let s = (${load("scales", 256)} >> vec4<u32>(0u, vec3<u32>(4u * (b & 7u))));
+  return `let s = (words.scales >> vec4<u32>(0u, vec3<u32>(4u * (b & 7u))));
   let scale = half_of(s.x & 0xffffu) * ${unit}.0 * f32((s.y & 15u) | ((s.w & 3u) << 4u));
   let offset = scale - half_of(s.x >> 16u) * f32((s.z & 15u) | ((s.w & 12u) << 2u));`;
 }

@@ -1,0 +1,102 @@
+/**
+ * Matrix products of many rows of activations: each lane has a row of the matrix, and the workgroup reads the activations of
+ * a tile of tokens once for all its rows. A lane takes the strands of `product.ts` one after the other, so that a tile needs two sums
+ * a token, and has the same bits. Of a gate and an up half of the lanes take each.
+ */
+import { gpuFormat } from "./formats/registry.ts";
+import { blockDot, decode, loadPair, type Numbers, numbersOf, preamble, store } from "./shader.ts";
+import { STRANDS } from "./product.ts";
+import { list, stageOf } from "./stage.ts";
+import type { Kernel, MatMulSpec } from "./types.ts";
+
+/** Rows of the matrix that a workgroup takes: one a lane. Every device has so many lanes. */
+const LANES = 256;
+/** Rows of activations of a tile; a pair of blocks of each lies in workgroup memory, 8 KiB. */
+const TOKENS = 32;
+/** Tokens of which up's results are handed to the gate's lanes at once. */
+const HANDED = 8;
+
+/** The kernel for any number of rows of activations. */
+export function productTile(spec: MatMulSpec): Kernel {
+  const numbers = numbersOf(gpuFormat(spec.type), spec.arithmetic);
+  const rows = rowsOf(spec);
+  return {
+    key: ["product_tile", spec.type, spec.arithmetic, spec.columns, spec.epilogue, spec.bias].join(" "),
+    code: code(spec, numbers),
+    entryPoint: "matmul",
+    constants: {},
+    maxRows: Infinity,
+    workgroups: (n, m) => [Math.ceil(n / rows), Math.ceil(m / TOKENS), 1],
+  };
+}
+
+/** Rows of y that a workgroup makes. */
+function rowsOf({ epilogue }: MatMulSpec): number {
+  return epilogue === "swiglu" ? LANES / 2 : LANES;
+}
+
+function code(spec: MatMulSpec, numbers: Numbers): string {
+  const format = gpuFormat(spec.type);
+  const { setup = "", offset } = format.decoder(numbers.weight);
+  const up = spec.epilogue === "swiglu";
+  const rows = rowsOf(spec);
+  const all = (text: (t: number) => string) => list(TOKENS, text).join(" ");
+  return `${preamble(spec, numbers)}
+${blockDot(spec, numbers)}
+const SIZE = ${LANES}u;
+${stageOf(format, numbers, { rows: TOKENS, blocks: 2, offset: offset !== undefined })}
+${up ? `var<workgroup> ups: array<f32, ${rows * HANDED}>;` : ""}
+@compute @workgroup_size(${LANES})
+fn matmul(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane_in_group: u32) {
+  ${setup}
+  let slot = lane_in_group % ${rows}u;
+  let row_of_y = group.x * ${rows}u + slot;
+  let row = min(row_of_y, op.n - 1u)${up ? ` + select(0u, op.n, lane_in_group >= ${rows}u)` : ""};
+  let t_base = group.y * ${TOKENS}u;
+  ${all((t) => `var all_${t} = 0.0; var sum_${t} = 0.0;`)}
+  for (var strand = 0u; strand < ${STRANDS}u; strand++) {
+    for (var pair = strand; pair < PAIRS; pair += ${STRANDS}u) {
+      for (var i = lane_in_group; i < ${2 * TOKENS}u; i += SIZE) {
+        let t = min(t_base + (i >> 1u), step.x - 1u);
+        stage(i >> 1u, i & 1u, read_block(t, min(2u * pair + (i & 1u), BLOCKS - 1u)));
+      }
+      ${loadPair(spec.type, "words", "row", "pair")}
+      workgroupBarrier();
+      for (var b = 2u * pair; b < min(2u * pair + 2u, BLOCKS); b++) {
+        let w = ${decode(spec.type, "row", "b", "words")};
+        ${list(TOKENS, (t) => `sum_${t} = block_dot(w, staged(${t}u, b & 1u), sum_${t});`).join("\n        ")}
+      }
+      workgroupBarrier();
+    }
+    ${all((t) => `all_${t} += sum_${t}; sum_${t} = 0.0;`)}
+  }
+  ${up ? list(TOKENS / HANDED, (h) => handOver(spec, rows, h * HANDED)).join("\n  ") : putAll(spec)}
+}
+`;
+}
+
+/** Statements: the lane's results go into y. */
+function putAll(spec: MatMulSpec): string {
+  const put = (t: number) =>
+    `{ let t = t_base + ${t}u; if (t < step.x) { ${store(spec.epilogue, spec.bias, `all_${t}`)} } }`;
+  return `if (row_of_y < op.n) {
+    ${list(TOKENS, put).join("\n    ")}
+  }`;
+}
+
+/** Statements: up's lanes hand some tokens' results to the gate's, which put the products into y. */
+function handOver(spec: MatMulSpec, rows: number, from: number): string {
+  const hand = (i: number) => `ups[${i * rows}u + slot] = all_${from + i};`;
+  const put = (i: number) =>
+    `{ let t = t_base + ${from + i}u; let up = ups[${i * rows}u + slot]; if (t < step.x) { ${
+      store(spec.epilogue, spec.bias, `all_${from + i}`, "up")
+    } } }`;
+  return `if (lane_in_group >= ${rows}u) {
+    ${list(HANDED, hand).join(" ")}
+  }
+  workgroupBarrier();
+  if (lane_in_group < ${rows}u && row_of_y < op.n) {
+    ${list(HANDED, put).join("\n    ")}
+  }
+  workgroupBarrier();`;
+}
