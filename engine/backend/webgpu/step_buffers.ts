@@ -29,6 +29,8 @@ export interface StepBuffers {
   readonly partials: GPUBuffer;
   /** Number of rows, by kind: uniforms. */
   readonly counts: Readonly<Record<RowKind, GPUBufferBinding>>;
+  /** Most rows of a step, by kind. */
+  readonly most: Readonly<Record<RowKind, number>>;
 }
 
 /** Allocates them for steps of the largest size. Throws GpuError where there is no room. */
@@ -75,6 +77,7 @@ export async function makeStepBuffers(
     contexts,
     partials: await memory.storage("parts of attention", 4 * partialFloats(largestHead(plan), contexts)),
     counts: { step: await uniform(), logits: await uniform() },
+    most: { step: maxRows, logits: maxLogitRows },
   };
 }
 

@@ -18,6 +18,15 @@ const FEW: readonly { readonly tokens: number; readonly maxRows: number }[] = [
 
 /** What is used where no sweep has been kept. */
 export const DEFAULT_TUNING: Tuning = { rows: 1, lanes: 256 };
+/** The same of matrices so tall that half the workgroups are enough for a GPU: activations are read half as often. */
+const TALL_TUNING: Tuning = { rows: 2, lanes: 256 };
+const TALL_ROWS = 16_384;
+
+/** The tuning of a matrix of so many rows where no sweep has been kept. */
+export function defaultTuning(rows: number): Tuning {
+  return rows < TALL_ROWS ? DEFAULT_TUNING : TALL_TUNING;
+}
+
 /** Of products of several rows of activations; half the rows where each is a gate's and an up's. */
 const SEVERAL: Tuning = { rows: 2, lanes: 256 };
 
@@ -40,6 +49,11 @@ export function matMulKernels(
     product(spec, tokens === 1 ? tuning : several, tokens, maxRows)
   );
   return [...few, productTile(spec)];
+}
+
+/** Of kernels for growing numbers of rows those that steps of up to `rows` need: compiling one can take seconds. */
+export function neededFor(kernels: readonly Kernel[], rows: number): Kernel[] {
+  return kernels.slice(0, 1 + kernels.findIndex(({ maxRows }) => rows <= maxRows));
 }
 
 /**

@@ -1,7 +1,7 @@
 import { assert, assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
 import type { TensorType } from "../../../gguf/types.ts";
 import { GPU_TYPES } from "./formats/registry.ts";
-import { embedKernel, matMulKernels } from "./matmul.ts";
+import { defaultTuning, embedKernel, matMulKernels, neededFor } from "./matmul.ts";
 import { embed, multiply, openTestDevice, type Product } from "./testing.ts";
 import { dequantize } from "./testing_dequantize.ts";
 import {
@@ -118,6 +118,21 @@ test("columns that are no multiple of 32: what stands beyond them does not count
   const of = spec("F16", "f16-activations", { columns });
   const found = await multiply(gpu!, matMulKernels(of, gpu!.kernels)[0], of, p);
   assert(nmse(found, product(dequantize("F16", bytes, ROWS * columns), p)) <= GATES["f16-activations"]);
+});
+
+Deno.test("only the kernels that a step of so many rows may need are compiled, and tall matrices go by two rows a lane", () => {
+  const kernels = matMulKernels(spec("Q4_0", "f32"), { f16: false });
+  assertEquals([1, 3, 4, 16, 17, 64, 65, 512].map((rows) => neededFor(kernels, rows).length), [
+    1,
+    2,
+    2,
+    3,
+    3,
+    3,
+    4,
+    4,
+  ]);
+  assertEquals([2560, 151_936].map((rows) => defaultTuning(rows).rows), [1, 2]);
 });
 
 Deno.test("f16 arithmetic on a device without it is refused by name", () => {

@@ -37,9 +37,8 @@ function code(spec: MatMulSpec, numbers: Numbers, rows: number, tokens: number):
   const { setup = "", offset } = format.decoder(numbers.weight);
   const up = spec.epilogue === "swiglu";
   const rowNames = [...list(rows, (r) => `row_${r}`), ...(up ? list(rows, (r) => `up_${r}`) : [])];
-  // A single row's pair goes together; of more rows the weights' registers are for one block.
-  const turns = tokens === 1 ? [[0, 1]] : [[0], [1]];
-  const blocks = turns[0].length;
+  // Of a single row a pair goes together; of more the weights' registers are for one block.
+  const blocks = tokens === 1 ? 2 : 1;
   const staged = Math.min(STAGED / blocks, tokens);
   const added = Math.min(ADDED, tokens);
   const work = { spec, rowNames, blocks, staged };
@@ -66,7 +65,9 @@ fn matmul(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
   for (var first = 0u; first < PAIRS; first += STRANDS) {
     let pair = min(first + strand, PAIRS - 1u);
     ${rowNames.map((row) => loadPair(spec.type, `words_${row}`, row, "pair")).join("\n    ")}
-    ${turns.map((halves) => turn(work, halves, tokens)).join("\n    ")}
+    for (var half = 0u; half < 2u; half += ${blocks}u) {
+    ${turn(work, tokens)}
+    }
   }
   ${list(tokens / added, (a) => addUp(spec, { rowNames, rows, from: a * added, added })).join("\n  ")}
 }
@@ -82,48 +83,44 @@ interface Work {
   readonly staged: number;
 }
 
-/** Statements: some halves of the strands' pairs are decoded, and multiplied with all tokens. */
-function turn(work: Work, halves: readonly number[], tokens: number): string {
-  const { spec, rowNames, staged } = work;
-  const decoded = halves.flatMap((h) => [
-    `let inside_${h} = 2u * (first + strand) + ${h}u < BLOCKS;`,
-    ...rowNames.map((row) => {
-      const block = decode(spec.type, row, `min(2u * pair + ${h}u, BLOCKS - 1u)`, `words_${row}`);
-      return `let w_${row}_${h} = ${block};`;
-    }),
+/** Statements: blocks of the strands' pairs, from `half` on, are decoded, and multiplied with all tokens. */
+function turn(work: Work, tokens: number): string {
+  const { spec, rowNames, blocks, staged } = work;
+  const decoded = list(blocks, (e) => [
+    `let b_${e} = 2u * (first + strand) + half + ${e}u;`,
+    ...rowNames.map((row) =>
+      `let w_${row}_${e} = ${decode(spec.type, row, `min(b_${e}, BLOCKS - 1u)`, `words_${row}`)};`
+    ),
   ]);
-  return `{
-    ${decoded.join("\n    ")}
-    ${list(tokens / staged, (s) => multiply(work, halves, s * staged)).join("\n    ")}
-    }`;
+  return `${decoded.flat().join("\n    ")}
+    ${list(tokens / staged, (s) => multiply(work, s * staged)).join("\n    ")}`;
 }
 
 /** Statements: the workgroup makes some tokens' blocks ready, then each lane multiplies its own. */
-function multiply({ rowNames, blocks, staged }: Work, halves: readonly number[], from: number): string {
+function multiply({ rowNames, blocks, staged }: Work, from: number): string {
   const each = blocks * STRANDS;
-  const token = (t: number, h: number, e: number) =>
+  const token = (t: number, e: number) =>
     `{
         let v = staged(${t}u, strand + ${e * STRANDS}u);
         ${
       rowNames.map((row) => {
         const sum = `sum_${row}_${from + t}`;
-        return `${sum} = block_dot(w_${row}_${h}, v, ${sum});`;
+        return `${sum} = block_dot(w_${row}_${e}, v, ${sum});`;
       }).join("\n        ")
     }
       }`;
   return `for (var i = lane_in_group; i < ${each * staged}u; i += SIZE) {
       let t = i / ${each}u;
       let e = i % ${each}u;
-      let b = 2u * (first + e % STRANDS) + ${halves[0]}u + e / STRANDS;
+      let b = 2u * (first + e % STRANDS) + half + e / STRANDS;
       stage(t, e, read_block(min(t_base + ${from}u + t, step.x - 1u), min(b, BLOCKS - 1u)));
     }
     workgroupBarrier();
     ${
-    halves.map((h, e) =>
-      `if (inside_${h}) {
-      ${list(staged, (t) => token(t, h, e)).join("\n      ")}
-    }`
-    ).join("\n    ")
+    list(blocks, (e) =>
+      `if (b_${e} < BLOCKS) {
+      ${list(staged, (t) => token(t, e)).join("\n      ")}
+    }`).join("\n    ")
   }
     workgroupBarrier();`;
 }

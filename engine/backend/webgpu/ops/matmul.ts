@@ -1,4 +1,4 @@
-import { matMulKernels } from "../kernels/matmul.ts";
+import { defaultTuning, matMulKernels, neededFor } from "../kernels/matmul.ts";
 import { tuningKey } from "../kernels/tuning.ts";
 import type { Epilogue } from "../kernels/types.ts";
 import type { Lowering } from "../lowering.ts";
@@ -34,11 +34,12 @@ export const MATMUL: GpuKind<PlanOpOf<"matmul">, MatMulOp> = {
   },
   dispatches(op, w) {
     const { program, plan, weights, buffers, arithmetic, tunings, kernels: device } = w.context;
-    const { tensors, columns } = program.matrices[op.matrix];
+    const { tensors, columns, rows: height } = program.matrices[op.matrix];
     const { type, name } = plan.tensors[tensors[0]].info;
     const bias = op.bias !== undefined;
     const spec = { type, arithmetic, columns, epilogue: op.epilogue, bias };
-    const kernels = matMulKernels(spec, device, tunings.get(tuningKey(type, arithmetic)));
+    const tuning = tunings.get(tuningKey(type, arithmetic)) ?? defaultTuning(height);
+    const kernels = neededFor(matMulKernels(spec, device, tuning), buffers.most[op.rows]);
     return Promise.all(weights.matrices[op.matrix].map(async ({ first, rows, planes }) => {
       const words = [columns, rows, w.stride(op.x), w.stride(op.y), op.y.offset + first, first];
       const bindings: Dispatch["bindings"][number][] = [
