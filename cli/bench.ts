@@ -52,7 +52,7 @@ Usage: deno task bench [options]
   --backend NAME cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
                  wasm where there are no native kernels)
   --arithmetic A of the GPU's matrix products: f32, f16-activations or f16 (default f32)
-  --kv-type T    of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)
+  --kv-type T    of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)
   --json         one JSON object: {"model", "architecture", "backend", "choice", "isa", "threads", "kv": {"type", "bytes_per_token"},
                  "weights": {"bytes", "bytes_per_token"},
                  "limits": {"read_gbps", "int8_gops", "f32_gflops"},

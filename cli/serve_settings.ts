@@ -65,7 +65,7 @@ export const SERVE_SETTINGS = {
     help: "of the GPU's matrix products: f32, f16-activations or f16 (default f32)",
   }),
   kvType: choice("T", KV_TYPES, {
-    help: "of the KV cache: f16, or q8_0 in 53 % of the memory, on the CPU only (default f16)",
+    help: "of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)",
   }),
   speculate: choice("S", SPECULATE, {
     help:

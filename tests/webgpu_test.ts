@@ -12,7 +12,9 @@ import { GpuError, openGpu } from "../engine/backend/webgpu/device.ts";
 import { GPU_TYPES } from "../engine/backend/webgpu/kernels/formats/registry.ts";
 import type { Tuning } from "../engine/backend/webgpu/kernels/types.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
-import type { TensorType } from "../engine/gguf/types.ts";
+import { buildPlan } from "../engine/architectures/registry.ts";
+import type { GgufFile, TensorType } from "../engine/gguf/types.ts";
+import { withKvType } from "../engine/plan/plan.ts";
 import { gpuTest } from "./gpu.ts";
 import { withLiveServer } from "./live_server.ts";
 import { KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
@@ -70,6 +72,18 @@ for (const architecture of ["llama", "qwen2", "qwen3"] as const) {
     assert(found < FLOATS, `mean KL ${found}`);
   });
 }
+
+gpuTest("a KV cache in 8 bits gives the CPU's answers, and other ones than f16", async () => {
+  const bytes = model("qwen3", ["F16"], 2);
+  using cpu = await KernelModel.load(bytes, LIMITS, { kvType: "q8_0" });
+  const build = (file: GgufFile) => withKvType(buildPlan(file), "q8_0");
+  using gpu = await KernelModel.loadAs(build, bytes, LIMITS, await WebGpuBackend.open());
+  using halves = await load(bytes);
+  const [a, b, c] = [await logprobs(cpu), await logprobs(gpu), await logprobs(halves)];
+  const [found, apart] = [divergence(a, b), divergence(c, b)];
+  assert(found < ROUNDED, `mean KL ${found}`);
+  assert(apart > 0 && apart < ROUNDED, `mean KL ${apart} from f16`);
+});
 
 gpuTest("every format, mixed in one model", async () => {
   // Two layers have fourteen matrices; with the embedding and the output every format comes up.

@@ -20,11 +20,6 @@ const ROUND = 64;
 
 /** Lowers a plan. Throws for one that the GPU has no kernels for. */
 export function lower(plan: Plan): Program {
-  if (plan.kv.type !== "f16") {
-    throw new Error(
-      `Cannot keep the KV cache in ${plan.kv.type} on the GPU: it must be f16; use --kv-type f16 or --backend cpu`,
-    );
-  }
   if (plan.tensors.some(({ experts }) => experts !== undefined)) {
     throw new Error("Cannot run mixtures of experts on the GPU yet; use --backend cpu");
   }

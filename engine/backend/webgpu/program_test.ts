@@ -1,7 +1,7 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { buildPlan } from "../../architectures/registry.ts";
 import { firstLayers } from "../../plan/layers.ts";
-import { type Plan, type PlanOp, withKvType } from "../../plan/plan.ts";
+import { type Plan, type PlanOp } from "../../plan/plan.ts";
 import { smallModel } from "../../plan/testing.ts";
 import { countDispatches } from "./dispatch_count.ts";
 import { lower } from "./lowering.ts";
@@ -36,11 +36,6 @@ Deno.test("layers of a hybrid count their caches and states each for themselves"
   const { ops } = lower(plan);
   assertEquals(ops.flatMap((op) => op.op === "delta_rule" ? [op.heads.layer] : []), [0, 1, 2]);
   assertEquals(ops.flatMap((op) => op.op === "attention" ? [[op.layer, op.cache]] : []), [[3, 0]]);
-});
-
-Deno.test("a KV cache in 8 bits is the CPU's only", () => {
-  const plan = withKvType(buildPlan(smallModel({ architecture: "llama", type: "F16" })), "q8_0");
-  assertThrows(() => lower(plan), Error, "Cannot keep the KV cache in q8_0 on the GPU: it must be f16");
 });
 
 Deno.test("gated convolutions, which the GPU has not, are refused by name", () => {

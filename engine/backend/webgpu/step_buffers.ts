@@ -5,6 +5,7 @@ import { type ContextParts, contextParts, partialFloats } from "./ops/attention_
 import { tileRows } from "./ops/attention_tile.ts";
 import { PART_BYTES, partsOf } from "./ops/candidates.ts";
 import { headStateFloats } from "./ops/delta_rule.ts";
+import { kvHeadBytes } from "./ops/kv_cache.ts";
 import type { Program, RowKind } from "./program.ts";
 import { CARRY_WORDS, ROW_WORDS, type TableLayout, tableLayout } from "./step_data.ts";
 
@@ -44,7 +45,7 @@ export async function makeStepBuffers(
   const layers = async (what: string) => {
     const buffers: GPUBuffer[] = [];
     for (const [i, { heads, headDim }] of plan.kv.layers.entries()) {
-      const bytes = kvBlocks * KV_BLOCK_TOKENS * heads * headDim * 2;
+      const bytes = kvBlocks * heads * kvHeadBytes({ kv: plan.kv.type, kvHeads: heads, headDim });
       buffers.push(await memory.storage(`the ${what} of layer ${i}'s KV cache`, bytes));
     }
     return buffers;

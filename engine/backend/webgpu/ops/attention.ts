@@ -41,7 +41,13 @@ export const ATTENTION: GpuKind<PlanOpOf<"attention">, AttentionOp> = {
     const { keys, values, rows, tables, partials, contexts, layout } = w.context.buffers;
     const { q, y, heads, window } = op;
     const { group } = plan.kv.layers[op.cache];
-    const shape: AttentionShape = { ...heads, window, sinks: op.sinks !== undefined, group };
+    const shape: AttentionShape = {
+      ...heads,
+      kv: plan.kv.type,
+      window,
+      sinks: op.sinks !== undefined,
+      group,
+    };
     const words = (list: number) => {
       const strides = [w.stride(q), q.offset, w.stride(y), y.offset];
       return [...strides, float(op.scale), contexts.count, list, layout.basesOf(group)];

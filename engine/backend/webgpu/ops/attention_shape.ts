@@ -1,6 +1,6 @@
 /** What the kernels of attention share: how contexts are cut, who computes which rows, and their text. */
-import { KV_BLOCK_TOKENS } from "../../backend.ts";
 import type { HeadCounts } from "../program.ts";
+import { kvReader, type KvShape } from "./kv_cache.ts";
 import { ROW } from "./shape.ts";
 
 /** Positions of which a softmax takes all scores before it goes on: half a block of the cache. */
@@ -18,7 +18,7 @@ const MOST_SHARED = 1024;
 const TILED = 8;
 
 /** An attention as its kernels differ by it. */
-export interface AttentionShape extends HeadCounts {
+export interface AttentionShape extends HeadCounts, KvShape {
   /** Positions that a row sees, its own the last; 0 is all. */
   readonly window: number;
   /** Each head has one more score, which has no value. */
@@ -115,12 +115,12 @@ export function headsTogether(
 }
 
 export function shapeKey(shape: AttentionShape, parts: ContextParts): string {
-  const { heads, kvHeads, headDim, gated, window, sinks, group } = shape;
-  return [heads, kvHeads, headDim, gated, window, sinks, Math.min(group, 1), parts.length].join(" ");
+  const { heads, kvHeads, headDim, kv, gated, window, sinks, group } = shape;
+  return [heads, kvHeads, headDim, kv, gated, window, sinks, Math.min(group, 1), parts.length].join(" ");
 }
 
 /** Declarations that all kernels have: `y` is the outputs, or the parts' findings. */
-export function head({ heads, kvHeads, headDim, gated, window, group }: AttentionShape): string {
+export function head({ heads, headDim, gated, window, group }: AttentionShape): string {
   return `
 struct Op { q_stride: u32, q_offset: u32, y_stride: u32, y_offset: u32, scale: f32, parts: u32, list: u32, bases: u32 }
 @group(0) @binding(0) var<uniform> op: Op;
@@ -139,10 +139,6 @@ fn partial_at(row: u32, head: u32, part: u32) -> u32 {
 }
 /* the first position that a row of so many positions sees */
 fn first_seen(count: u32) -> u32 { return ${window === 0 ? "0u" : `max(count, ${window}u) - ${window}u`}; }
-/* the first word of a position in a block */
-fn word_of(block: u32, kv_head: u32, position: u32) -> u32 {
-  return ((block * ${kvHeads}u + kv_head) * ${KV_BLOCK_TOKENS}u + position % ${KV_BLOCK_TOKENS}u) * WORDS;
-}
 fn low(word: vec4<u32>) -> vec4<f32> { return vec4(unpack2x16float(word.x), unpack2x16float(word.y)); }
 fn high(word: vec4<u32>) -> vec4<f32> { return vec4(unpack2x16float(word.z), unpack2x16float(word.w)); }
 fn added(x: vec4<f32>) -> f32 { return (x.x + x.y) + (x.z + x.w); }
@@ -151,13 +147,16 @@ ${group === 0 ? "" : "/* of layers that see a window, tables begin elsewhere */"
 }
 
 /** What the kernels that read the cache declare, beside `head`. */
-export const CACHE = `
+export function cache(shape: AttentionShape): string {
+  return `
 @group(0) @binding(1) var<storage, read> q: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> y: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> keys: array<vec4<u32>>;
 @group(0) @binding(4) var<storage, read> values: array<vec4<u32>>;
 @group(0) @binding(5) var<storage, read> rows: array<Row>;
-@group(0) @binding(6) var<storage, read> tables: array<u32>;`;
+@group(0) @binding(6) var<storage, read> tables: array<u32>;
+${kvReader(shape)}`;
+}
 
 /** What those of them declare that put out whole sums of heads with sinks. */
 export const SINKS = "@group(0) @binding(7) var<storage, read> sinks: array<f32>;";

@@ -9,7 +9,7 @@ import {
   addPart,
   addSink,
   type AttentionShape,
-  CACHE,
+  cache,
   CHUNK,
   type ContextParts,
   head,
@@ -22,6 +22,7 @@ import {
   storeQuad,
   tableOf,
 } from "./attention_shape.ts";
+import { putUnit, unitsOf } from "./kv_cache.ts";
 
 const LANES = 128;
 /** Floats of queries that a workgroup has room for. */
@@ -84,7 +85,7 @@ function code(shape: AttentionShape, parts: ContextParts, shared: boolean): stri
   const places = placesOf(shape);
   const { positions, chunks, strands, headsOfLane, lanes } = places;
   const of = (text: (n: number) => string) => list(headsOfLane, text).join("\n  ");
-  return `${head(shape)}${CACHE}
+  return `${head(shape)}${cache(shape)}
 ${shape.sinks && !shared ? SINKS : ""}
 const HEADS = ${places.heads}u;
 const POSITIONS = ${positions}u;
@@ -151,8 +152,6 @@ fn attention_single(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invo
 function rounds(shape: AttentionShape, parts: ContextParts, places: Places): string {
   const { positions, words, lanes } = places;
   const blocks = Math.max(1, positions / KV_BLOCK_TOKENS);
-  const staged = positions * shape.headDim / 8;
-  const loads = Math.ceil(staged / LANES);
   const blockOf = (position: string) => {
     if (blocks === 1) return "block_0";
     return list(blocks - 1, (i) => i + 1).reduce(
@@ -161,6 +160,7 @@ function rounds(shape: AttentionShape, parts: ContextParts, places: Places): str
     );
   };
   const round = Math.max(positions, CHUNK);
+  const halves = shape.kv === "f16";
   return `let stop = min(start + ${parts.length}u, end);
   if (lane < HEADS) { reached[lane] = NONE; }
   workgroupBarrier();
@@ -175,30 +175,13 @@ function rounds(shape: AttentionShape, parts: ContextParts, places: Places): str
     let position = c + mine;
     let inside = position >= seen && position < stop;
     ${list(words, (i) => `var key_${i} = vec4<u32>();`).join(" ")}
-    if (inside) {
-      let at = word_of(${blockOf("mine")}, kv_head, position);
-      ${
-    list(words, (i) =>
-      `${
-        shape.headDim / 8 % lanes === 0 ? "" : `if (p + ${i * lanes}u < WORDS) `
-      }{ key_${i} = keys[at + p + ${i * lanes}u]; }`).join("\n      ")
-  }
-    }
     ${
-    list(loads, (n) =>
-      `{
-      let word = lane + ${n * LANES}u;
-      let its = word / WORDS;
-      if (${(n + 1) * LANES > staged ? `word < ${staged}u && ` : ""}c + its >= seen && c + its < stop) {
-        let value = values[word_of(${blockOf("its")}, kv_head, c + its) + word % WORDS];
-        stage[2u * word] = value.xy;
-        stage[2u * word + 1u] = value.zw;
-      }${
-        (n + 1) * LANES > staged
-          ? ` else if (word < ${staged}u) { stage[2u * word] = vec2<u32>(); stage[2u * word + 1u] = vec2<u32>(); }`
-          : " else { stage[2u * word] = vec2<u32>(); stage[2u * word + 1u] = vec2<u32>(); }"
-      }
-    }`).join("\n    ")
+    halves
+      ? `${ownKeys(shape, places, blockOf("mine"))}
+    ${stageUnits(shape, places, "value", blockOf)}`
+      : `${stageUnits(shape, places, "key", blockOf)}
+    workgroupBarrier();
+    ${stagedKeys(shape, places)}`
   }
     ${
     list(words, (i) =>
@@ -217,6 +200,7 @@ function rounds(shape: AttentionShape, parts: ContextParts, places: Places): str
       shares[head * ${LANES}u + lane] = added(part);
     }
     workgroupBarrier();
+    ${halves ? "" : stageUnits(shape, places, "value", blockOf)}
     for (var i = lane; i < HEADS * POSITIONS; i += ${LANES}u) {
       let first = i / POSITIONS * ${LANES}u + i % POSITIONS * ${lanes}u;
       var score = shares[first];
@@ -248,6 +232,55 @@ function rounds(shape: AttentionShape, parts: ContextParts, places: Places): str
     ${list(places.headsOfLane, addValues).join("\n    ")}
     workgroupBarrier();
   }`;
+}
+
+/** Statements: the words of its position's key that the lane multiplies, out of the cache. */
+function ownKeys({ headDim }: AttentionShape, { words, lanes }: Places, block: string): string {
+  const load = (i: number) => `key_${i} = key_unit(at + p + ${i * lanes}u);`;
+  return `if (inside) {
+      let at = unit_of(${block}, kv_head, position);
+      ${list(words, (i) => ifWord(headDim, lanes, i, load(i))).join("\n      ")}
+    }`;
+}
+
+/** Statements: the same out of what lies in `stage`. */
+function stagedKeys({ headDim }: AttentionShape, { words, lanes }: Places): string {
+  const load = (i: number) =>
+    `let at = 2u * (mine * WORDS + p + ${i * lanes}u); key_${i} = vec4<u32>(stage[at], stage[at + 1u]);`;
+  return list(words, (i) => ifWord(headDim, lanes, i, load(i))).join("\n    ");
+}
+
+/** The statement for word i of a lane, where the lane has it. */
+function ifWord(headDim: number, lanes: number, i: number, statement: string): string {
+  return `${headDim / 8 % lanes === 0 ? "" : `if (p + ${i * lanes}u < WORDS) `}{ ${statement} }`;
+}
+
+/** Statements: the round's keys or values as halves in `stage`, zeros where the row sees none. */
+function stageUnits(
+  shape: AttentionShape,
+  { positions }: Places,
+  what: "key" | "value",
+  blockOf: (position: string) => string,
+): string {
+  const units = positions * unitsOf(shape);
+  return list(Math.ceil(units / LANES), (n) => {
+    const whole = (n + 1) * LANES <= units;
+    const put = putUnit(
+      shape,
+      "staged",
+      "unit",
+      (at, word) => `let word = ${word}; stage[2u * (${at})] = word.xy; stage[2u * (${at}) + 1u] = word.zw;`,
+    );
+    return `{
+      let unit = lane + ${n * LANES}u;
+      let its = unit / UNITS;
+      var staged = Unit();
+      if (c + its >= seen && c + its < stop) {
+        staged = ${what}_unit(unit_of(${blockOf("its")}, kv_head, c + its) + unit % UNITS);
+      }
+      ${whole ? put : `if (unit < ${units}u) { ${put} }`}
+    }`;
+  }).join("\n    ");
 }
 
 /** Statements: a head's sums of weighted values, and of weights, chunk after chunk. */

@@ -16,6 +16,8 @@ import {
 } from "./attention_shape.ts";
 import { singleKernel } from "./attention_single.ts";
 import { tileKernel, tileRows } from "./attention_tile.ts";
+import { kvHeadBytes } from "./kv_cache.ts";
+import { ropeKernel } from "./rope_append.ts";
 
 const gpu = await openTestDevice();
 const test = (name: string, fn: () => Promise<void>) =>
@@ -37,7 +39,7 @@ interface Setting {
   readonly rows: number;
 }
 
-function setting({ shape: { heads, kvHeads, headDim, gated }, first, rows }: Setting) {
+function setting({ shape: { kv, heads, kvHeads, headDim, gated }, first, rows }: Setting) {
   const tokens = first + rows;
   const blocks = Math.ceil(tokens / KV_BLOCK_TOKENS);
   const stride = heads * headDim * (gated ? 2 : 1);
@@ -45,18 +47,74 @@ function setting({ shape: { heads, kvHeads, headDim, gated }, first, rows }: Set
     tokens,
     q: Float32Array.from(halves(rows * stride, "q", 2)),
     stride,
-    keys: halves(blocks * KV_BLOCK_TOKENS * kvHeads * headDim, "k", 1),
-    values: halves(blocks * KV_BLOCK_TOKENS * kvHeads * headDim, "v", 1),
+    keys: rounded(kv, halves(blocks * KV_BLOCK_TOKENS * kvHeads * headDim, "k", 1), headDim),
+    values: rounded(kv, halves(blocks * KV_BLOCK_TOKENS * kvHeads * headDim, "v", 1), headDim),
     sinks: Float32Array.from(halves(heads, "sinks", 3)),
     blocks: Array.from({ length: blocks }, (_, i) => blocks - 1 - i),
   };
+}
+
+/** Heads of a cache as it gives them back; those of one in 8 bits are what its appending makes of them, again and again. */
+function rounded(kv: AttentionShape["kv"], heads: Float16Array<ArrayBuffer>, headDim: number) {
+  if (kv === "f16") return heads;
+  for (let head = 0; head < heads.length; head += headDim) {
+    for (let d = 0; d < headDim; d += 32) {
+      const values = heads.subarray(head + d, head + Math.min(d + 32, headDim));
+      // Codes and a scale of few bits: nothing that is appended is rounded.
+      const scale = 2 ** -5 * (1 + head / headDim % 7 / 8);
+      for (let i = 0; i < values.length; i++) {
+        values[i] = scale * Math.max(-127, Math.min(127, Math.round(values[i] / scale)));
+      }
+      values[d % values.length] = 127 * scale;
+    }
+  }
+  return heads;
+}
+
+/** The cache's keys and values: halves as they lie, or appended to one of 8 bits, a row for each position. */
+async function cacheOf(of: Setting, made: ReturnType<typeof setting>): Promise<[GPUBuffer, GPUBuffer]> {
+  const { device } = gpu!;
+  const { shape } = of;
+  const { heads, kvHeads, headDim, kv } = shape;
+  const { keys, values, blocks } = made;
+  if (kv === "f16") return [upload(device, keys, STORAGE), upload(device, values, STORAGE)];
+  const tokens = blocks.length * KV_BLOCK_TOKENS;
+  const [stride, k, v] = [(heads + 2 * kvHeads) * headDim, heads * headDim, (heads + kvHeads) * headDim];
+  const rows = new Float32Array(tokens * stride);
+  for (let position = 0; position < tokens; position++) {
+    const block = blocks[Math.floor(position / KV_BLOCK_TOKENS)];
+    for (let head = 0; head < kvHeads; head++) {
+      const from = ((block * kvHeads + head) * KV_BLOCK_TOKENS + position % KV_BLOCK_TOKENS) * headDim;
+      rows.set(keys.subarray(from, from + headDim), position * stride + k + head * headDim);
+      rows.set(values.subarray(from, from + headDim), position * stride + v + head * headDim);
+    }
+  }
+  const bytes = new Uint8Array(blocks.length * kvHeads * kvHeadBytes(shape));
+  const made8 = [upload(device, bytes, STORAGE), upload(device, bytes, STORAGE)] as [GPUBuffer, GPUBuffer];
+  const positions = Uint32Array.from({ length: 4 * tokens }, (_, i) => i % 4 === 1 ? i >> 2 : 0);
+  const bindings = [
+    upload(device, Uint32Array.of(stride, 0, k, v, 0, 0, 0, 0), UNIFORM),
+    upload(device, rows, STORAGE),
+    ...made8,
+    upload(device, positions, STORAGE),
+    upload(device, Uint32Array.from(blocks), STORAGE),
+  ];
+  const kernel = ropeKernel({ heads: shape, kv, rotated: 0, interleaved: false, norms: false });
+  await dispatch(
+    device,
+    kernel,
+    kernel.workgroups(1, tokens),
+    bindings.map((buffer, i): [number, GPUBuffer] => [i, buffer]),
+  );
+  return made8;
 }
 
 /** The outputs of all ways: rows one by one and by tiles, contexts done by one workgroup and shared out. */
 async function allWays(of: Setting): Promise<Map<string, Float32Array>> {
   const { device } = gpu!;
   const { shape, first, rows } = of;
-  const { tokens, q, stride, keys, values, sinks, blocks } = setting(of);
+  const made = setting(of);
+  const { tokens, q, stride, sinks, blocks } = made;
   const parts = contextParts(tokens);
   const width = shape.heads * shape.headDim;
   const tiles = spansOf([{ start: 0, length: Math.max(rows, 8) }], Math.min(rows, tileRows(shape))).tiles
@@ -80,7 +138,7 @@ async function allWays(of: Setting): Promise<Map<string, Float32Array>> {
   const input = (data: ArrayBufferView<ArrayBuffer>) => upload(device, data, STORAGE);
   const [rowBuffer, query] = [input(Uint32Array.from(ofRows.flat())), input(q)];
   const weighed = shape.sinks ? [input(sinks)] : [];
-  const cache = [input(keys), input(values), rowBuffer, input(tables)];
+  const cache = [...await cacheOf(of, made), rowBuffer, input(tables)];
   const [single, tiled] = [op(0), op(listed)];
   const found = new Map<string, Float32Array>();
   const run = async (kernel: Kernel, n: number, buffers: GPUBuffer[]) => {
@@ -137,6 +195,7 @@ function exact(of: Setting): Float64Array {
 }
 
 const PLAIN: AttentionShape = {
+  kv: "f16",
   heads: 4,
   kvHeads: 2,
   headDim: 64,
@@ -152,6 +211,19 @@ for (
     ["gated heads of 256", { ...PLAIN, heads: 6, kvHeads: 1, headDim: 256, gated: true }, 253, 9],
     ["a window of 40 and sinks", { ...PLAIN, headDim: 32, window: 40, sinks: true, group: 1 }, 270, 30],
     ["a window beyond the context, heads of 80", { ...PLAIN, headDim: 80, window: 900 }, 0, 37],
+    ["a cache in 8 bits, heads of 128", { ...PLAIN, kv: "q8_0", headDim: 128 }, 505, 20],
+    [
+      "a cache in 8 bits, heads of 80, a window and sinks",
+      {
+        ...PLAIN,
+        kv: "q8_0",
+        headDim: 80,
+        window: 40,
+        sinks: true,
+      },
+      60,
+      12,
+    ],
     ["nine heads over one, of 128", { ...PLAIN, heads: 9, kvHeads: 1, headDim: 128, sinks: true }, 260, 9],
   ] as const
 ) {

@@ -9,7 +9,7 @@ import {
   addPart,
   addSink,
   type AttentionShape,
-  CACHE,
+  cache,
   CHUNK,
   type ContextParts,
   head,
@@ -22,6 +22,7 @@ import {
   storeQuad,
   tableOf,
 } from "./attention_shape.ts";
+import { putUnit, unitsOf } from "./kv_cache.ts";
 
 const LANES = 256;
 /** Queries (a row's head each) that a lane takes where heads are wide, so that what it reads serves both. */
@@ -68,7 +69,7 @@ function code(shape: AttentionShape, parts: ContextParts, shared: boolean): stri
   const words = laneWords(shape);
   const sumsOf = (r: number) => list(2 * words, (i) => `sum_${r}_${i}`);
   const of = (text: (r: number) => string) => list(each, text).join("\n  ");
-  return `${head(shape)}${CACHE}
+  return `${head(shape)}${cache(shape)}
 ${shape.sinks && !shared ? SINKS : ""}
 const LANES = ${lanes}u;
 var<workgroup> stage: array<vec4<u32>, ${CHUNK * headDim / 8}>;
@@ -139,33 +140,38 @@ function query(shape: AttentionShape, r: number, of: {
 
 /** Statements that go through a part, chunk by chunk; keys and values are on their way while others are computed with. */
 function chunks(shape: AttentionShape, parts: ContextParts, each: number): string {
-  const { headDim } = shape;
-  const staged = CHUNK * headDim / 8;
+  const staged = CHUNK * unitsOf(shape);
   const loads = Math.ceil(staged / LANES);
   const inside = (i: number) => (i + 1) * LANES <= staged ? "" : `if (lane + ${i * LANES}u < ${staged}u) `;
-  const load = (to: string, from: string) =>
-    list(loads, (i) => `${inside(i)}{ ${to}_${i} = ${from}[at + lane + ${i * LANES}u]; }`).join("\n      ");
-  const put = (from: string) =>
-    list(loads, (i) => `${inside(i)}{ stage[lane + ${i * LANES}u] = ${from}_${i}; }`).join("\n    ");
+  const load = (what: string) =>
+    list(loads, (i) => `${inside(i)}{ ${what}_${i} = ${what}_unit(at + lane + ${i * LANES}u); }`).join(
+      "\n      ",
+    );
+  const put = (what: string) =>
+    list(loads, (i) => {
+      const words = putUnit(shape, `${what}_${i}`, `lane + ${i * LANES}u`, (at, word) =>
+        `stage[${at}] = ${word};`);
+      return `${inside(i)}{ ${words} }`;
+    }).join("\n    ");
   const at = (position: string) =>
-    `let at = word_of(tables[table + ${position} / ${KV_BLOCK_TOKENS}u], kv_head, ${position});`;
+    `let at = unit_of(tables[table + ${position} / ${KV_BLOCK_TOKENS}u], kv_head, ${position});`;
   return `let stop = min(start + ${parts.length}u, end);
   let begin = max(start, seen / ${CHUNK}u * ${CHUNK}u);
-  ${list(loads, (i) => `var key_${i} = vec4<u32>(); var value_${i} = vec4<u32>();`).join(" ")}
+  ${list(loads, (i) => `var key_${i} = Unit(); var value_${i} = Unit();`).join(" ")}
   {
       ${at("begin")}
-      ${load("key", "keys")}
+      ${load("key")}
   }
   for (var c = begin; c < stop; c += ${CHUNK}u) {
     ${put("key")}
     {
       ${at("c")}
-      ${load("value", "values")}
+      ${load("value")}
     }
     workgroupBarrier();
     if (c + ${CHUNK}u < stop) {
       ${at(`(c + ${CHUNK}u)`)}
-      ${load("key", "keys")}
+      ${load("key")}
     }
     ${scores(shape, each)}
     ${list(each, softmax).join("\n    ")}

@@ -1,7 +1,8 @@
-import { KV_BLOCK_TOKENS } from "../../backend.ts";
+import { KV_BLOCK_TOKENS, type KvType } from "../../backend.ts";
 import type { Kernel } from "../kernels/types.ts";
 import type { HeadCounts, LoweredOp, VectorId } from "../program.ts";
 import type { Dispatch } from "../recorder.ts";
+import { kvWriter } from "./kv_cache.ts";
 import { float, type GpuKind, label, type PlanOpOf } from "./op.ts";
 import { ROW, treeSum } from "./shape.ts";
 
@@ -74,7 +75,12 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
     const { weights, buffers, program, plan } = w.context;
     const { stride } = program.buffers[op.buffer];
     const { group } = plan.kv.layers[op.cache];
-    const kernel = ropeKernel({ ...op, norms: op.norms !== undefined, windowed: group > 0 });
+    const kernel = ropeKernel({
+      ...op,
+      kv: plan.kv.type,
+      norms: op.norms !== undefined,
+      windowed: group > 0,
+    });
     const bindings: Dispatch["bindings"][number][] = [
       await w.uniforms([stride, op.at.q, op.at.k, op.at.v, float(op.eps), buffers.layout.basesOf(group)]),
       buffers.activations[op.buffer],
@@ -91,6 +97,7 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
 
 export interface RopeShape {
   readonly heads: HeadCounts;
+  readonly kv: KvType;
   readonly rotated: number;
   readonly interleaved: boolean;
   readonly norms: boolean;
@@ -99,13 +106,15 @@ export interface RopeShape {
 }
 
 /**
- * Norms and rotates q and k heads, appends k and v to the cache; a workgroup a head of q, k or v. The cache holds f16,
- * two a word, [block][kv head][slot][head dimension], so that it needs no f16 in the shader.
+ * Norms and rotates q and k heads, appends k and v to the cache (`kv_cache.ts`); a workgroup a head of q, k or v.
  */
-export function ropeKernel({ heads, rotated, interleaved, norms, windowed = false }: RopeShape): Kernel {
+export function ropeKernel(
+  { heads, kv: type, rotated, interleaved, norms, windowed = false }: RopeShape,
+): Kernel {
   const { heads: q, kvHeads: kv, headDim, gated } = heads;
   const half = rotated / 2;
   const [first, second] = interleaved ? ["2u * i", "2u * i + 1u"] : ["i", `i + ${half}u`];
+  const append = kvWriter({ kv: type, kvHeads: kv, headDim }, LANES);
   const code = `
 struct Op { stride: u32, q: u32, k: u32, v: u32, eps: f32, bases: u32, b: u32, c: u32 }
 @group(0) @binding(0) var<uniform> op: Op;
@@ -120,6 +129,7 @@ ${ROW}
 const D = ${headDim}u;
 var<workgroup> head: array<f32, ${headDim}>;
 ${norms ? treeSum(LANES) : ""}
+${append.globals}
 
 @compute @workgroup_size(${LANES})
 fn rope_append(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -166,15 +176,11 @@ fn rope_append(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
   }
   let kv_head = (group.x - ${q}u) % ${kv}u;
   let block = tables[${windowed ? "tables[op.bases + group.y]" : "row.z"} + row.y / ${KV_BLOCK_TOKENS}u];
-  let slot = ((block * ${kv}u + kv_head) * ${KV_BLOCK_TOKENS}u + row.y % ${KV_BLOCK_TOKENS}u) * (D / 2u);
-  for (var d = lane; d < D / 2u; d += ${LANES}u) {
-    /* beyond the largest half comes infinity, and 0 x infinity in a masked place is no number */
-    let pair = clamp(vec2(head[2u * d], head[2u * d + 1u]), vec2(-65504.0), vec2(65504.0));
-    if (is_v) { values[slot + d] = pack2x16float(pair); } else { keys[slot + d] = pack2x16float(pair); }
-  }
+  let slot = row.y % ${KV_BLOCK_TOKENS}u;
+  ${append.statements}
 }`;
   return {
-    key: `rope_append ${q} ${kv} ${headDim} ${gated} ${rotated} ${interleaved} ${norms} ${windowed}`,
+    key: `rope_append ${q} ${kv} ${headDim} ${type} ${gated} ${rotated} ${interleaved} ${norms} ${windowed}`,
     code,
     entryPoint: "rope_append",
     constants: {},

@@ -2,7 +2,7 @@ import { assert } from "@std/assert";
 import { translate } from "../kernels/testing_shaders.ts";
 import type { Kernel } from "../kernels/types.ts";
 import { mergeKernel } from "./attention_merge.ts";
-import { contextParts } from "./attention_shape.ts";
+import { type AttentionShape, contextParts } from "./attention_shape.ts";
 import { singleKernel } from "./attention_single.ts";
 import { tileKernel } from "./attention_tile.ts";
 import { adjustKernel, candidatesKernel, partsKernel, racesKernel } from "./candidates.ts";
@@ -23,15 +23,17 @@ function kernels(): Kernel[] {
     rmsNormKernel(false),
     rmsNormKernel(true),
     siluMultiplyKernel(),
-    ropeKernel({ heads: PLAIN, rotated: 128, interleaved: true, norms: false }),
-    ropeKernel({ heads: GATED, rotated: 64, interleaved: false, norms: true, windowed: true }),
-    ropeKernel({ heads: GATED, rotated: 0, interleaved: false, norms: true }),
-    ...[
-      { ...PLAIN, window: 0, sinks: false, group: 0 },
-      { ...GATED, window: 0, sinks: false, group: 0 },
-      { ...PLAIN, headDim: 64, window: 128, sinks: true, group: 1 },
-      { ...PLAIN, headDim: 32, window: 0, sinks: false, group: 0 },
-    ].flatMap((shape) => [
+    ropeKernel({ heads: PLAIN, kv: "f16", rotated: 128, interleaved: true, norms: false }),
+    ropeKernel({ heads: GATED, kv: "q8_0", rotated: 64, interleaved: false, norms: true, windowed: true }),
+    ropeKernel({ heads: GATED, kv: "f16", rotated: 0, interleaved: false, norms: true }),
+    ...([
+      { ...PLAIN, kv: "f16", window: 0, sinks: false, group: 0 },
+      { ...PLAIN, kv: "q8_0", window: 0, sinks: false, group: 0 },
+      { ...GATED, kv: "f16", window: 0, sinks: false, group: 0 },
+      { ...PLAIN, kv: "f16", headDim: 64, window: 128, sinks: true, group: 1 },
+      { ...PLAIN, kv: "q8_0", headDim: 80, window: 128, sinks: true, group: 1 },
+      { ...PLAIN, kv: "f16", headDim: 32, window: 0, sinks: false, group: 0 },
+    ] satisfies AttentionShape[]).flatMap((shape) => [
       ...[false, true].flatMap((
         shared,
       ) => [singleKernel(shape, PARTS, shared), tileKernel(shape, PARTS, shared)]),
