@@ -57,7 +57,7 @@ export class GpuProducts {
 
   /** What the adapter copies, read and written bytes both counted: 10^9 bytes a second. */
   copy(): Promise<number> {
-    return copyBandwidth(this.gpu.device, new GpuMemory(this.gpu.device));
+    return copyBandwidth(this.gpu, new GpuMemory(this.gpu.device));
   }
 
   /** Tunings that this adapter can run. */

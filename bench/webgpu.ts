@@ -4,7 +4,7 @@
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { dirname, fromFileUrl } from "@std/path";
-import { GpuError } from "../engine/backend/webgpu/device.ts";
+import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { GPU_FORMATS } from "../engine/backend/webgpu/kernels/formats/registry.ts";
 import { DEFAULT_TUNING } from "../engine/backend/webgpu/kernels/matmul.ts";
 import { mergeTunings, TUNING_FILE, tuningKey } from "../engine/backend/webgpu/kernels/tuning.ts";

@@ -340,7 +340,7 @@ export class LlmEngine implements Engine {
       const stored = this.#stored;
       for (let idle = true;;) {
         if (stored?.pending) await stored.exchange(this.#scheduler, idle);
-        this.#step = this.#scheduler.schedule();
+        this.#step = this.#scheduler.schedule(this.#backend.stepRows);
         idle = this.#step.length === 0;
         if (!idle) await this.#run();
         else if (!stored?.pending) break;

@@ -190,12 +190,12 @@ export class Scheduler implements Restorer {
     insert(this.#waiting[classOf(sequence)], sequence);
   }
 
-  /** The next step; empty when nothing can run. */
-  schedule(): Scheduled[] {
+  /** The next step; empty when nothing can run. It is filled with `rows` at most, or with one of each sequence that runs. */
+  schedule(rows = Infinity): Scheduled[] {
     this.#grow();
     this.#admit();
     const step: Scheduled[] = [];
-    let rowsLeft = this.#stepRows;
+    let rowsLeft = Math.min(this.#stepRows, Math.max(rows, this.running));
     let logitsLeft = this.#limits.maxLogitRows;
     let forcedLeft = this.#forcedRows();
     const first = this.#leftOut;

@@ -36,6 +36,29 @@ Deno.test("a step takes decodes first and fills up with chunks of prompts, in or
   await engine.close();
 });
 
+Deno.test("a step has as many rows as the backend wants it to have now, but one for each that decodes", async () => {
+  const { engine, backend } = startEngine({ maxRows: 64, parallel: 4 });
+  const steps = stepByStep(backend);
+  backend.stepRows = 2;
+  const results = [generate(engine, asked(9, 20))];
+  await settle();
+  assertEquals(rowsOf(backend.steps.at(-1)!), [2]);
+  backend.stepRows = 16;
+  await steps.next();
+  assertEquals(rowsOf(backend.steps.at(-1)!), [7]);
+  results.push(generate(engine, asked(10, 20)), generate(engine, asked(11, 20)));
+  await steps.next();
+  assertEquals(rowsOf(backend.steps.at(-1)!), [1, 10, 5]);
+  await steps.next();
+  backend.stepRows = 2;
+  await steps.next();
+  assertEquals(rowsOf(backend.steps.at(-1)!), [1, 1, 1]);
+  backend.stepRows = undefined;
+  steps.release();
+  await Promise.all(results);
+  await engine.close();
+});
+
 Deno.test("an interactive request has the rows of the next step before running batch requests", async () => {
   const { engine, backend } = startEngine({ maxRows: 16, parallel: 8 });
   const steps = stepByStep(backend);

@@ -95,6 +95,8 @@ export class FakeBackend implements Backend {
   readonly logitRequests: LogitsRequest[][] = [];
   stopRequests = 0;
   closed = false;
+  /** As a backend says it that has measured something. */
+  stepRows: number | undefined;
   /** Awaited in each step before it is computed. */
   gate: () => Promise<unknown> = () => Promise.resolve();
   /** Awaited before parts of the cache are copied out. */

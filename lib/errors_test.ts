@@ -1,5 +1,5 @@
 import { assertEquals, assertInstanceOf, assertStrictEquals, assertThrows } from "@std/assert";
-import { GpuError } from "../engine/backend/webgpu/device.ts";
+import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { GgufError } from "../engine/gguf/errors.ts";
 import { MemoryError } from "../engine/memory_error.ts";
 import { ChatTemplateError } from "../engine/tokenizer/types.ts";

@@ -2,7 +2,7 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { buildPlan } from "../engine/architectures/registry.ts";
 import { ARITHMETICS } from "../engine/backend/backend.ts";
 import { prepareBackend } from "../engine/backend/choose.ts";
-import { GpuError } from "../engine/backend/webgpu/device.ts";
+import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import { synthesize } from "./synth/synth.ts";
 

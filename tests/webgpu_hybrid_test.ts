@@ -2,7 +2,7 @@ import { assert, assertEquals, assertMatch, assertRejects } from "@std/assert";
 import { buildPlan } from "../engine/architectures/registry.ts";
 import type { Arithmetic, Candidates } from "../engine/backend/backend.ts";
 import { prepareBackend } from "../engine/backend/choose.ts";
-import { GpuError } from "../engine/backend/webgpu/device.ts";
+import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import type { TensorType } from "../engine/gguf/types.ts";

@@ -8,7 +8,8 @@ import {
   type LogitsRequest,
 } from "../engine/backend/backend.ts";
 import { prepareBackend } from "../engine/backend/choose.ts";
-import { GpuError, openGpu } from "../engine/backend/webgpu/device.ts";
+import { openGpu } from "../engine/backend/webgpu/device.ts";
+import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { GPU_TYPES } from "../engine/backend/webgpu/kernels/formats/registry.ts";
 import type { Tuning } from "../engine/backend/webgpu/kernels/types.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";

@@ -257,6 +257,8 @@ export interface Backend {
   readCache?(parts: CacheParts): Promise<Uint8Array<ArrayBuffer>>;
   /** The way back: `bytes` are those that `readCache` gave of as many parts of the same kinds, in any pieces. */
   writeCache?(parts: CacheParts, bytes: readonly Uint8Array[]): Promise<void>;
+  /** Rows that steps are best filled with, where that is not as many as they may have: it changes with what is measured. */
+  readonly stepRows?: number;
   requestStop(): void;
   close(): void;
 }

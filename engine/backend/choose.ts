@@ -10,7 +10,7 @@ import {
 } from "./backend.ts";
 import { CpuBackend, type CpuOptions } from "./cpu/cpu.ts";
 import { WasmBackend } from "./wasm/wasm.ts";
-import { GpuError } from "./webgpu/device.ts";
+import { GpuError } from "./webgpu/errors.ts";
 import { lower } from "./webgpu/lowering.ts";
 import { WebGpuBackend, type WebGpuOptions } from "./webgpu/webgpu.ts";
 

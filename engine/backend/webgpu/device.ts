@@ -1,14 +1,12 @@
+import { DeviceLoss } from "./device_loss.ts";
+import { GpuError } from "./errors.ts";
 import type { KernelDevice } from "./kernels/types.ts";
 import { probeF16, probeSynchronousMap } from "./probes.ts";
-
-/** The GPU cannot be used, or no longer; says why and what to do. */
-export class GpuError extends Error {
-  override name = "GpuError";
-}
 
 /** A device, and what was found out about it. */
 export interface Gpu {
   readonly device: GPUDevice;
+  readonly loss: DeviceLoss;
   /** The adapter's name, such as "llvmpipe (LLVM 15.0.6, 256 bits)". */
   readonly name: string;
   readonly kernels: KernelDevice;
@@ -41,12 +39,14 @@ export async function openGpu(): Promise<Gpu> {
   }
   const device = await requestDevice(adapter);
   const has = (feature: string) => device.features.has(feature as GPUFeatureName);
-  const f16 = has("shader-f16") && await probeF16(device);
+  const loss = new DeviceLoss(device);
+  const f16 = has("shader-f16") && await loss.or(probeF16(device));
   return {
     device,
+    loss,
     name: adapter.info.description || adapter.info.device || adapter.info.vendor || "unnamed adapter",
     kernels: { f16 },
-    synchronousMap: await probeSynchronousMap(device),
+    synchronousMap: await loss.or(probeSynchronousMap(device)),
     timestamps: has("timestamp-query"),
     bindingBytes: Math.min(device.limits.maxStorageBufferBindingSize, device.limits.maxBufferSize),
     workgroupLanes: device.limits.maxComputeInvocationsPerWorkgroup,

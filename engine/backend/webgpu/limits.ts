@@ -1,3 +1,4 @@
+import type { Gpu } from "./device.ts";
 import type { GpuMemory } from "./memory.ts";
 
 /** Bytes that are copied: more than caches hold. */
@@ -6,7 +7,7 @@ const COPIES = 4;
 const SAMPLES = 5;
 
 /** What a GPU copies within its memory at best: 10^9 bytes a second, those read and those written. */
-export async function copyBandwidth(device: GPUDevice, memory: GpuMemory): Promise<number> {
+export async function copyBandwidth({ device, loss }: Gpu, memory: GpuMemory): Promise<number> {
   const size = Math.min(COPY_BYTES, device.limits.maxStorageBufferBindingSize);
   const from = await memory.storage("a copy's source", size);
   const to = await memory.storage("a copy", size);
@@ -15,7 +16,7 @@ export async function copyBandwidth(device: GPUDevice, memory: GpuMemory): Promi
     const encoder = device.createCommandEncoder();
     for (let i = 0; i < copies; i++) encoder.copyBufferToBuffer(from, 0, to, 0, size);
     device.queue.submit([encoder.finish()]);
-    await device.queue.onSubmittedWorkDone();
+    await loss.or(device.queue.onSubmittedWorkDone());
     return (performance.now() - start) / 1000;
   };
   try {

@@ -1,4 +1,5 @@
-import { GpuError } from "./device.ts";
+import type { DeviceLoss } from "./device_loss.ts";
+import { GpuError } from "./errors.ts";
 
 /** What allocations need of a device; so that its refusals can be tested. */
 export type BufferMaker = Pick<GPUDevice, "createBuffer" | "pushErrorScope" | "popErrorScope" | "limits">;
@@ -10,7 +11,7 @@ export class GpuMemory {
   readonly #buffers = new Set<GPUBuffer>();
   #bytes = 0;
 
-  constructor(private readonly device: BufferMaker) {}
+  constructor(private readonly device: BufferMaker, private readonly loss?: Pick<DeviceLoss, "or">) {}
 
   /** Bytes that are held. */
   get bytes(): number {
@@ -36,7 +37,8 @@ export class GpuMemory {
     this.device.pushErrorScope("validation");
     const buffer = this.device.createBuffer({ label: what, size, usage });
     // Both at once, so that no other allocation's scopes come between.
-    const [invalid, full] = await Promise.all([this.device.popErrorScope(), this.device.popErrorScope()]);
+    const scopes = Promise.all([this.device.popErrorScope(), this.device.popErrorScope()]);
+    const [invalid, full] = await (this.loss?.or(scopes) ?? scopes);
     if (invalid || full) {
       buffer.destroy();
       const held = `${mib(this.#bytes)} are held already`;
@@ -49,6 +51,22 @@ export class GpuMemory {
           : `The GPU refused ${mib(size)} for ${what}, ${held}: ${invalid!.message}`,
       );
     }
+    this.#buffers.add(buffer);
+    this.#bytes += size;
+    return buffer;
+  }
+
+  /** A few words that never change, for kernels as uniforms. */
+  constant(what: string, words: Uint32Array<ArrayBuffer>): GPUBuffer {
+    const size = words.byteLength;
+    const buffer = this.device.createBuffer({
+      label: what,
+      size,
+      usage: GPUBufferUsage.UNIFORM,
+      mappedAtCreation: true,
+    });
+    new Uint32Array(buffer.getMappedRange()).set(words);
+    buffer.unmap();
     this.#buffers.add(buffer);
     this.#bytes += size;
     return buffer;

@@ -1,5 +1,5 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { GpuError } from "./device.ts";
+import { GpuError } from "./errors.ts";
 import { type BufferMaker, GpuMemory } from "./memory.ts";
 
 /** A device of so many bytes that makes no buffers. */

@@ -1,3 +1,4 @@
+import type { DeviceLoss } from "./device_loss.ts";
 import type { GpuMemory } from "./memory.ts";
 
 /** Milliseconds of work from which waiting for an event, which is looked for every 10 ms or so, costs little. */
@@ -11,13 +12,14 @@ const TIMER_MS = 2;
 /** Brings answers from the GPU. */
 export class ReadBack {
   #buffer: GPUBuffer | undefined;
-  /** What a step took the last time, to its answer; Infinity where the buffer has never been waited for. */
-  #stepMs = Infinity;
+  /** Whether the buffer has been waited for. */
+  #waited = false;
   #pausedAt = 0;
 
   constructor(
     private readonly memory: GpuMemory,
     private readonly synchronous: boolean,
+    private readonly loss: DeviceLoss,
   ) {}
 
   /** Makes room for answers of `bytes`. */
@@ -26,7 +28,7 @@ export class ReadBack {
     if (this.#buffer) this.memory.free(this.#buffer);
     const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
     // Deno 2.9 ends the process where a buffer is read in one turn whose first mapping was not waited for.
-    this.#stepMs = Infinity;
+    this.#waited = false;
     this.#buffer = await this.memory.buffer("answers on their way", bytes, usage);
   }
 
@@ -36,23 +38,20 @@ export class ReadBack {
   }
 
   /**
-   * The copy, once the work that was submitted is done: so many steps. A short wait blocks, since the event would come
-   * later by more than the wait; but only its last part, so that this thread can do other work meanwhile.
+   * The copy, once the work that was submitted is done, which is expected to take so many milliseconds. A short wait blocks, since the
+   * event would come later by more than the wait; but only its last part, so that this thread can do other work meanwhile.
    */
-  async read(bytes: number, steps: number): Promise<Uint32Array<ArrayBuffer>> {
-    const start = performance.now();
+  async read(bytes: number, expectedMs: number): Promise<Uint32Array<ArrayBuffer>> {
     const buffer = this.#buffer!;
-    const expected = steps * this.#stepMs;
-    const blocks = this.synchronous && expected < LONG_MS;
-    if (blocks) await this.#pause(PAUSE * expected - TIMER_MS);
+    const blocks = this.synchronous && this.#waited && expectedMs < LONG_MS;
+    if (blocks) await this.#pause(PAUSE * expectedMs - TIMER_MS);
     const mapped = buffer.mapAsync(GPUMapMode.READ, 0, bytes);
     if (blocks) mapped.catch(() => {}); // getMappedRange throws too
-    else await mapped;
+    else await this.loss.or(mapped);
     const words = new Uint32Array(buffer.getMappedRange(0, bytes).slice(0));
     buffer.unmap();
-    const now = performance.now();
-    if (!blocks) this.#pausedAt = now;
-    this.#stepMs = (now - start) / steps;
+    if (!blocks) this.#pausedAt = performance.now();
+    this.#waited = true;
     return words;
   }
 

@@ -1,6 +1,8 @@
+import { type Piece, wholeOf } from "./costs.ts";
+import type { DeviceLoss } from "./device_loss.ts";
 import type { Kernel } from "./kernels/types.ts";
 import type { GpuMemory } from "./memory.ts";
-import type { Pipelines } from "./pipelines.ts";
+import { FIRST_GROUP_BINDING, type Pipelines } from "./pipelines.ts";
 import type { DispatchKind } from "./program.ts";
 
 /** One kernel over fixed buffers; how many rows it takes is said when it is recorded. */
@@ -36,6 +38,8 @@ export interface StepProfile {
 
 /** Dispatches that are timed together: a query set holds at most 4,096 stamps. */
 const MOST_TIMED = 2048;
+/** Bind groups of a dispatch that are kept: more come only where it is cut in ever other ways. */
+const MOST_GROUPS = 64;
 
 /** Rows of a step, its sequences, spans of attention, and the tokens of the longest context. */
 export type StepSize = Readonly<Record<DispatchKind | "context", number>>;
@@ -44,53 +48,54 @@ export type StepSize = Readonly<Record<DispatchKind | "context", number>>;
 export class Recorder {
   readonly #groups = new Map<Dispatch, Map<string, GPUBindGroup>>();
 
-  constructor(private readonly device: GPUDevice, private readonly pipelines: Pipelines) {}
+  /** Uniforms of the first workgroups of pieces. */
+  readonly #firsts = new Map<string, GPUBuffer>();
 
-  /** Records all dispatches that have rows into one pass. */
-  record(encoder: GPUCommandEncoder, dispatches: readonly Dispatch[], size: StepSize): void {
+  constructor(
+    private readonly device: GPUDevice,
+    private readonly loss: DeviceLoss,
+    private readonly pipelines: Pipelines,
+    private readonly memory: GpuMemory,
+  ) {}
+
+  /** Records the pieces into one pass. */
+  record(encoder: GPUCommandEncoder, pieces: readonly Piece[]): void {
     const pass = encoder.beginComputePass();
-    for (const dispatch of dispatches) this.#dispatch(pass, dispatch, size);
+    for (const piece of pieces) this.#dispatch(pass, piece);
     pass.end();
   }
 
   /** Runs the dispatches that have rows, each in a pass of its own between two timestamps. */
-  async time(
-    dispatches: readonly Dispatch[],
-    size: StepSize,
-    memory: GpuMemory,
-  ): Promise<DispatchTime[]> {
+  async time(dispatches: readonly Dispatch[], size: StepSize): Promise<DispatchTime[]> {
     const times: DispatchTime[] = [];
-    const used = dispatches.filter((dispatch) => isFor(dispatch, size));
+    const used = dispatches.filter((dispatch) => isFor(dispatch, size)).map((d) => wholeOf(d, size));
     for (let first = 0; first < used.length; first += MOST_TIMED) {
-      times.push(...await this.#time(used.slice(first, first + MOST_TIMED), size, memory));
+      times.push(...await this.#time(used.slice(first, first + MOST_TIMED)));
     }
     return times;
   }
 
-  async #time(
-    dispatches: readonly Dispatch[],
-    size: StepSize,
-    memory: GpuMemory,
-  ): Promise<DispatchTime[]> {
-    const count = 2 * dispatches.length;
+  async #time(pieces: readonly Piece[]): Promise<DispatchTime[]> {
+    const { memory } = this;
+    const count = 2 * pieces.length;
     const querySet = this.device.createQuerySet({ type: "timestamp", count });
     const { QUERY_RESOLVE, COPY_SRC, MAP_READ, COPY_DST } = GPUBufferUsage;
     const resolved = await memory.buffer("timestamps", 8 * count, QUERY_RESOLVE | COPY_SRC);
     const back = await memory.buffer("timestamps on their way", 8 * count, MAP_READ | COPY_DST);
     try {
       const encoder = this.device.createCommandEncoder();
-      for (const [i, dispatch] of dispatches.entries()) {
+      for (const [i, piece] of pieces.entries()) {
         const indices = { beginningOfPassWriteIndex: 2 * i, endOfPassWriteIndex: 2 * i + 1 };
         const pass = encoder.beginComputePass({ timestampWrites: { querySet, ...indices } });
-        this.#dispatch(pass, dispatch, size);
+        this.#dispatch(pass, piece);
         pass.end();
       }
       encoder.resolveQuerySet(querySet, 0, count, resolved, 0);
       encoder.copyBufferToBuffer(resolved, 0, back, 0, 8 * count);
       this.device.queue.submit([encoder.finish()]);
-      await back.mapAsync(GPUMapMode.READ);
+      await this.loss.or(back.mapAsync(GPUMapMode.READ));
       const stamps = new BigUint64Array(back.getMappedRange(0, 8 * count).slice(0));
-      return dispatches.map(({ label, bytes = 0 }, i) => ({
+      return pieces.map(({ dispatch: { label, bytes = 0 } }, i) => ({
         label,
         bytes,
         ms: Number(stamps[2 * i + 1] - stamps[2 * i]) / 1e6,
@@ -102,31 +107,39 @@ export class Recorder {
     }
   }
 
-  #dispatch(pass: GPUComputePassEncoder, dispatch: Dispatch, size: StepSize): void {
-    if (!isFor(dispatch, size)) return;
-    const m = size[dispatch.rows];
-    const kernel = dispatch.kernels.find(({ maxRows }) => m <= maxRows)!;
-    pass.setPipeline(this.pipelines.get(kernel));
-    pass.setBindGroup(0, this.#group(dispatch, kernel));
-    pass.dispatchWorkgroups(...kernel.workgroups(dispatch.n, m, size.context));
+  #dispatch(pass: GPUComputePassEncoder, piece: Piece): void {
+    pass.setPipeline(this.pipelines.get(piece.kernel));
+    pass.setBindGroup(0, this.#group(piece));
+    pass.dispatchWorkgroups(...piece.groups);
   }
 
-  #group(dispatch: Dispatch, kernel: Kernel): GPUBindGroup {
+  #group({ dispatch, kernel, first }: Piece): GPUBindGroup {
     let groups = this.#groups.get(dispatch);
-    if (!groups) this.#groups.set(dispatch, groups = new Map());
-    let group = groups.get(kernel.key);
+    if (!groups || groups.size > MOST_GROUPS) this.#groups.set(dispatch, groups = new Map());
+    const key = `${kernel.key} ${first}`;
+    let group = groups.get(key);
     if (!group) {
+      const bound = dispatch.bindings.map((resource, binding): GPUBindGroupEntry => ({
+        binding,
+        resource: resource instanceof GPUBuffer ? { buffer: resource } : resource,
+      }));
       group = this.device.createBindGroup({
         label: dispatch.label,
         layout: this.pipelines.get(kernel).getBindGroupLayout(0),
-        entries: dispatch.bindings.map((bound, binding) => ({
-          binding,
-          resource: bound instanceof GPUBuffer ? { buffer: bound } : bound,
-        })),
+        entries: [...bound, { binding: FIRST_GROUP_BINDING, resource: { buffer: this.#first(first) } }],
       });
-      groups.set(kernel.key, group);
+      groups.set(key, group);
     }
     return group;
+  }
+
+  #first(first: Piece["first"]): GPUBuffer {
+    let buffer = this.#firsts.get(`${first}`);
+    if (!buffer) {
+      buffer = this.memory.constant("the first workgroup", Uint32Array.of(...first, 0));
+      this.#firsts.set(`${first}`, buffer);
+    }
+    return buffer;
   }
 }
 

@@ -10,8 +10,10 @@ import {
   type StepOutput,
   StepStopped,
 } from "../backend.ts";
-import { type Gpu, GpuError, openGpu } from "./device.ts";
+import { Costs, wholeOf } from "./costs.ts";
+import { type Gpu, openGpu } from "./device.ts";
 import { DispatchWriter } from "./dispatches.ts";
+import { GpuError } from "./errors.ts";
 import type { TuningTable } from "./kernels/tuning.ts";
 import { copyBandwidth } from "./limits.ts";
 import { GpuMemory } from "./memory.ts";
@@ -20,10 +22,11 @@ import { planeRowBytes } from "./kernels/planes.ts";
 import { lower } from "./lowering.ts";
 import { type AnswerBuffers, type CandidateDispatches, candidateDispatches } from "./ops/candidates.ts";
 import type { Program } from "./program.ts";
-import { type Dispatch, Recorder, type StepProfile, type StepSize } from "./recorder.ts";
+import { type Dispatch, isFor, Recorder, type StepProfile, type StepSize } from "./recorder.ts";
 import { ReadBack } from "./read_back.ts";
 import { makeStepBuffers, type StepBuffers } from "./step_buffers.ts";
 import { decodeAnswers, encodeStep, ROW_WORDS, type StepData } from "./step_data.ts";
+import { cutStep, Submits } from "./submits.ts";
 import { readTunings } from "./tuning_file.ts";
 import { WeightLoader, type Weights } from "./weights.ts";
 
@@ -36,6 +39,10 @@ export interface WebGpuOptions {
 
 /** Bytes that hold a step's wants and answers at first. */
 const FIRST_ANSWERS = 1 << 16;
+
+/** Milliseconds that a step of a prompt may take: so long others wait for their next token. A kernel's tile of rows is not cut for it. */
+const STEP_MS = 1000;
+const LEAST_ROWS = 16;
 
 /** Milliseconds in which a device says that it was lost. */
 const LOSS_MS = 200;
@@ -54,7 +61,7 @@ interface Answering {
   readonly dispatches: CandidateDispatches;
 }
 
-/** Plans on a GPU through WebGPU: one command buffer a step. */
+/** Plans on a GPU through WebGPU: a step is as few submits as keep each of them short. */
 export class WebGpuBackend implements Backend {
   readonly info: BackendInfo;
   readonly #arithmetic: Arithmetic;
@@ -62,14 +69,18 @@ export class WebGpuBackend implements Backend {
   readonly #pipelines: Pipelines;
   readonly #recorder: Recorder;
   readonly #readBack: ReadBack;
+  readonly #submits: Submits;
   #program: Program | undefined;
   #weights: Weights | undefined;
   #compiled: Compiled | undefined;
   #answering: Answering | undefined;
+  /** The longest context of the last step. */
+  #context = 0;
+  /** Until a step of a prompt has been measured again. */
+  #stepRows: number | undefined;
   #stopped = false;
   /** Wakes who waits for a mask. */
   #onStop = () => {};
-  #closed = false;
   /** Why nothing works any more. */
   #failure: GpuError | undefined;
 
@@ -78,8 +89,9 @@ export class WebGpuBackend implements Backend {
     private readonly gpu: Gpu,
     options: WebGpuOptions = {},
     private readonly tunings: TuningTable = new Map(),
+    costs = new Costs(),
   ) {
-    const { device, kernels, name } = gpu;
+    const { device, kernels, loss, name } = gpu;
     this.#arithmetic = options.arithmetic ?? "f32";
     if (this.#arithmetic !== "f32" && !kernels.f16) {
       throw new GpuError(
@@ -87,15 +99,11 @@ export class WebGpuBackend implements Backend {
       );
     }
     this.info = { name: "webgpu", isa: `${name}, ${this.#arithmetic}`, threads: 1 };
-    this.#memory = new GpuMemory(device);
-    this.#pipelines = new Pipelines(device);
-    this.#recorder = new Recorder(device, this.#pipelines);
-    this.#readBack = new ReadBack(this.#memory, gpu.synchronousMap);
-    device.lost.then(({ reason, message }) => {
-      if (!this.#closed) {
-        this.#fail(`The GPU was lost (${reason || "unknown"}): ${message}`);
-      }
-    });
+    this.#memory = new GpuMemory(device, loss);
+    this.#pipelines = new Pipelines(device, loss);
+    this.#recorder = new Recorder(device, loss, this.#pipelines, this.#memory);
+    this.#readBack = new ReadBack(this.#memory, gpu.synchronousMap, loss);
+    this.#submits = new Submits(gpu, this.#recorder, costs);
     device.addEventListener("uncapturederror", (event) => {
       event.preventDefault();
       const { error } = event as GPUUncapturedErrorEvent;
@@ -125,7 +133,7 @@ export class WebGpuBackend implements Backend {
   /** What the GPU copies within its memory, read and written; arithmetic is not measured and so no limit. */
   async measureLimits(): Promise<MachineLimits> {
     this.#check();
-    const readGbps = await copyBandwidth(this.gpu.device, this.#memory);
+    const readGbps = await copyBandwidth(this.gpu, this.#memory);
     return { readGbps, int8Gops: Infinity, f32Gflops: Infinity };
   }
 
@@ -135,8 +143,7 @@ export class WebGpuBackend implements Backend {
     progress?: (done: number, total: number) => void,
   ): Promise<void> {
     this.#program = lower(plan);
-    const { device, bindingBytes } = this.gpu;
-    const loader = new WeightLoader(device, this.#memory, bindingBytes, file, plan, progress);
+    const loader = new WeightLoader(this.gpu, this.#memory, file, plan, progress);
     this.#weights = await loader.load(this.#program);
     this.#check();
   }
@@ -172,18 +179,44 @@ export class WebGpuBackend implements Backend {
     this.#check();
     this.#stopped = false;
     const data = this.#encode(input);
+    const size = sizeOf(input, data, steps);
+    this.#context = size.context;
+    if (size.step > size.sequences) this.#stepRows = undefined;
     let answers: Uint32Array<ArrayBuffer>;
     try {
-      answers = await this.#run(data, sizeOf(input, data, steps), steps);
+      answers = await this.#run(data, size, steps);
     } catch (error) {
       throw await this.#explain(error);
     }
     this.#check();
-    if (this.#stopped) throw new StepStopped("The step was stopped");
+    if (this.#stopped) {
+      this.#submits.forget();
+      throw new StepStopped("The step was stopped");
+    }
     return Array.from({ length: steps }, (_, i) => {
       const words = answers.slice(i * data.answerWords, (i + 1) * data.answerWords);
       return { rows: decodeAnswers(words, input) };
     });
+  }
+
+  /**
+   * Rows such that a step of a prompt takes about STEP_MS, by what steps took until now: whole tiles of rows, 512 at most. Any chunk of
+   * a prompt gives the same bits.
+   */
+  get stepRows(): number {
+    return this.#stepRows ??= this.#fittingRows();
+  }
+
+  #fittingRows(): number {
+    const { options: { maxRows }, buffers: { layout }, model } = this.#compiled!;
+    const msOf = (rows: number) => {
+      const [tiles, context] = [Math.ceil(rows / layout.tileRows), Math.max(rows, this.#context)];
+      const size = { step: rows, sequences: 1, logits: 0, singles: 0, tiles, context };
+      return this.#submits.costs.sum(model.filter((d) => isFor(d, size)).map((d) => wholeOf(d, size)));
+    };
+    let rows = LEAST_ROWS;
+    while (2 * rows <= maxRows && msOf(2 * rows) <= STEP_MS) rows *= 2;
+    return rows;
   }
 
   #encode(input: StepInput): StepData {
@@ -211,63 +244,54 @@ export class WebGpuBackend implements Backend {
     await this.#upload(data);
     const [dispatches, size] = [[...this.#compiled!.model, ...this.#choosing(data)], sizeOf(input, data, 1)];
     const start = performance.now();
-    this.#submit(dispatches, size);
+    await this.#submits.send(cutStep(dispatches, size, this.#submits.costs), () => false);
     const recordMs = performance.now() - start;
-    const times = await this.#recorder.time(dispatches, size, this.#memory);
+    const times = await this.#recorder.time(dispatches, size);
+    this.#submits.forget();
     this.#check();
     return { recordMs, dispatches: times };
   }
 
   close(): void {
-    this.#closed = true;
-    this.#failure ??= new GpuError("The GPU has been given back");
     this.#memory.freeAll();
     this.gpu.device.destroy();
   }
 
-  /** Submits steps, each once it is recorded, and waits for their answers, one step's after the other's. */
+  /** Submits steps, each once it is recorded, and waits for their answers, one step's after the other's. Stopping ends it between submits. */
   async #run(data: StepData, size: StepSize, steps: number): Promise<Uint32Array<ArrayBuffer>> {
     const bytes = 4 * data.answerWords;
     await this.#readBack.reserve(steps * bytes);
     await this.#upload(data);
     const { model } = this.#compiled!;
+    const { costs } = this.#submits;
+    const stopped = () => this.#stopped;
+    const nothing = new Uint32Array(0);
     if (data.masks.length > 0) {
-      this.#submit(model, size);
-      if (!await this.#uploadMasks(data)) return new Uint32Array(0);
+      if (!await this.#submits.send(cutStep(model, size, costs), stopped)) return nothing;
+      if (!await this.#uploadMasks(data)) return nothing;
     }
     const dispatches = [...data.masks.length > 0 ? [] : model, ...this.#choosing(data)];
     for (let i = 0; i < steps; i++) {
       // The GPU computes a step while the next one is recorded.
-      this.#submit(dispatches, size, (encoder) => {
+      const sent = await this.#submits.send(cutStep(dispatches, size, costs), stopped, (encoder) => {
         if (bytes > 0) this.#readBack.copy(encoder, this.#answering!.buffers.answers, bytes, i * bytes);
       });
+      if (!sent) return nothing;
     }
-    if (bytes > 0) return await this.#readBack.read(steps * bytes, steps);
-    await this.gpu.device.queue.onSubmittedWorkDone();
-    return new Uint32Array(0);
-  }
-
-  #submit(
-    dispatches: readonly Dispatch[],
-    size: StepSize,
-    after?: (encoder: GPUCommandEncoder) => void,
-  ): void {
-    const { device } = this.gpu;
-    const encoder = device.createCommandEncoder();
-    this.#recorder.record(encoder, dispatches, size);
-    after?.(encoder);
-    device.queue.submit([encoder.finish()]);
+    const { device, loss } = this.gpu;
+    const answers = bytes > 0
+      ? await this.#readBack.read(steps * bytes, this.#submits.remainingMs)
+      : await loss.or(device.queue.onSubmittedWorkDone());
+    this.#submits.settled();
+    return answers ?? nothing;
   }
 
   /** What is to be told of a failed step. A lost device is known some time after the call that it made fail. */
   async #explain(error: unknown): Promise<unknown> {
     if (error instanceof RangeError || error instanceof GpuError) return error;
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const late = new Promise((resolve) => timer = setTimeout(resolve, LOSS_MS));
-    await Promise.race([this.gpu.device.lost, late]);
-    clearTimeout(timer);
+    const lost = await this.gpu.loss.within(LOSS_MS);
     const reason = error instanceof Error ? error.message : String(error);
-    return this.#failure ?? new GpuError(`The GPU refused a step: ${reason}`, { cause: error });
+    return lost ?? this.#failure ?? new GpuError(`The GPU refused a step: ${reason}`, { cause: error });
   }
 
   /** From logits to candidates. */
@@ -337,7 +361,8 @@ export class WebGpuBackend implements Backend {
 
   /** Throws where the device has failed. */
   #check(): void {
-    if (this.#failure) throw this.#failure;
+    const failure = this.gpu.loss.error ?? this.#failure;
+    if (failure) throw failure;
   }
 }
 

@@ -1,7 +1,8 @@
 import type { ByteSource } from "../../gguf/byte_source.ts";
 import type { GgufFile, TensorInfo } from "../../gguf/types.ts";
 import type { Plan } from "../../plan/plan.ts";
-import { GpuError } from "./device.ts";
+import type { Gpu } from "./device.ts";
+import { GpuError } from "./errors.ts";
 import { findNan, packPlanes, planeRowBytes } from "./kernels/planes.ts";
 import type { GpuMemory } from "./memory.ts";
 import type { GpuMatrix, GpuVector, Program } from "./program.ts";
@@ -42,9 +43,8 @@ export class WeightLoader {
   readonly #total: number;
 
   constructor(
-    private readonly device: GPUDevice,
+    private readonly gpu: Gpu,
     private readonly memory: GpuMemory,
-    private readonly bindingBytes: number,
     private readonly file: GgufFile,
     private readonly plan: Plan,
     private readonly progress?: (done: number, total: number) => void,
@@ -59,17 +59,17 @@ export class WeightLoader {
     for (const matrix of program.matrices) matrices.push(await this.#matrix(matrix));
     const vectors: GPUBuffer[] = [];
     for (const vector of program.vectors) vectors.push(await this.#vector(vector));
-    await this.device.queue.onSubmittedWorkDone();
+    await this.gpu.loss.or(this.gpu.device.queue.onSubmittedWorkDone());
     return { matrices, vectors };
   }
 
   async #matrix(matrix: GpuMatrix): Promise<Shard[]> {
     const { info } = this.plan.tensors[matrix.tensors[0]];
     const rowBytes = planeRowBytes(info.type, matrix.columns);
-    const most = shardRows(rowBytes, matrix.paired, this.bindingBytes);
+    const most = shardRows(rowBytes, matrix.paired, this.gpu.bindingBytes);
     if (most < 1) {
       throw new GpuError(
-        `Cannot hold ${info.name} on the GPU: one row exceeds a binding's ${this.bindingBytes} bytes; ` +
+        `Cannot hold ${info.name} on the GPU: one row exceeds a binding's ${this.gpu.bindingBytes} bytes; ` +
           "use --backend cpu",
       );
     }
@@ -125,13 +125,17 @@ export class WeightLoader {
       }
       const packed = packPlanes(info.type, bytes, count, columns);
       for (const [p, plane] of packed.entries()) {
-        this.device.queue.writeBuffer(target.planes[p], (target.at + row - from) * target.rowBytes[p], plane);
+        this.gpu.device.queue.writeBuffer(
+          target.planes[p],
+          (target.at + row - from) * target.rowBytes[p],
+          plane,
+        );
         this.#inFlight += plane.length;
       }
       this.#done += bytes.length;
       this.progress?.(Math.min(this.#done, this.#total), this.#total);
       if (this.#inFlight > IN_FLIGHT) {
-        await this.device.queue.onSubmittedWorkDone();
+        await this.gpu.loss.or(this.gpu.device.queue.onSubmittedWorkDone());
         this.#inFlight = 0;
       }
     }
@@ -148,7 +152,7 @@ export class WeightLoader {
       at += length;
     }
     const buffer = await this.memory.storage("a vector", values.byteLength);
-    this.device.queue.writeBuffer(buffer, 0, values);
+    this.gpu.device.queue.writeBuffer(buffer, 0, values);
     return buffer;
   }
 

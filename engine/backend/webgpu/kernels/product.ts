@@ -29,6 +29,7 @@ export function product(spec: MatMulSpec, tuning: Tuning, tokens: number, maxRow
     constants: { SIZE: lanes },
     maxRows,
     workgroups: (n, m) => [Math.ceil(n / passed), Math.ceil(m / tokens), 1],
+    work: () => passed * tokens * spec.columns * (spec.epilogue === "swiglu" ? 2 : 1),
   };
 }
 

@@ -2,6 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import type { TensorType } from "../../../gguf/types.ts";
 import { GPU_TYPES, gpuFormat } from "./formats/registry.ts";
 import { embedKernel, matMulKernels } from "./matmul.ts";
+import { countedFrom } from "../pipelines.ts";
 import { translate } from "./testing_shaders.ts";
 import { ARITHMETICS } from "../../backend.ts";
 import type { Kernel, MatMulSpec, Tuning } from "./types.ts";
@@ -31,7 +32,7 @@ const ACCUMULATORS = /metal::(half|float)4 c\d_\w* = /g;
 
 Deno.test("every shader is valid to Dawn, becomes Metal, and accumulates in what its arithmetic says", async () => {
   const all = kernels();
-  const texts = await translate(new Map(all.map(({ key, code }) => [key, code])));
+  const texts = await translate(new Map(all.map((kernel) => [kernel.key, countedFrom(kernel)])));
   for (const { key } of all) {
     const text = texts.get(key)!;
     const [kind, type, arithmetic] = key.split(" ");

@@ -35,6 +35,11 @@ export interface Kernel {
    * context has `context` tokens.
    */
   workgroups(n: number, m: number, context?: number): readonly [number, number, number];
+  /**
+   * Multiply-adds of one workgroup, about, in a step of so many rows; only of kernels that may take long. What they take is measured:
+   * this is for steps of other sizes.
+   */
+  work?(size: { readonly step: number; readonly context: number }): number;
 }
 
 /** What a sweep chooses by adapter, format and arithmetic, for products of one row of activations. */

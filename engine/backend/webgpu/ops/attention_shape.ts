@@ -83,6 +83,14 @@ export function sharesContext(
     size.step * heads <= MOST_SHARED;
 }
 
+/** Positions that a workgroup goes through of a context, at most: of all its parts, or of one that it was given. */
+export function positionsSeen({ window }: AttentionShape, { length }: ContextParts, shared: boolean) {
+  return ({ step, context }: { readonly step: number; readonly context: number }): number => {
+    const seen = window === 0 ? context : Math.min(context, window + step);
+    return shared ? Math.min(seen, length) : seen;
+  };
+}
+
 /** Floats that hold what the workgroups of a step find that shares its contexts. */
 export function partialFloats(headDim: number, { count }: ContextParts): number {
   return MOST_SHARED * count * partialSize(headDim);

@@ -16,6 +16,7 @@ import {
   headsTogether,
   laneWords,
   list,
+  positionsSeen,
   scoreLanes,
   shapeKey,
   SINKS,
@@ -37,7 +38,8 @@ function together(shape: HeadCounts) {
  * finds. Its list holds the rows.
  */
 export function singleKernel(shape: AttentionShape, parts: ContextParts, shared = false): Kernel {
-  const { splits } = together(shape);
+  const { splits, together: heads } = together(shape);
+  const positions = positionsSeen(shape, parts, shared);
   return {
     key: `attention_single ${shapeKey(shape, parts)} ${shared}`,
     code: code(shape, parts, shared),
@@ -47,6 +49,7 @@ export function singleKernel(shape: AttentionShape, parts: ContextParts, shared 
     workgroups: (_n, rows, context = 1) => {
       return [shape.kvHeads * splits, rows, shared ? Math.ceil(context / parts.length) : 1];
     },
+    work: (size) => 2 * heads * shape.headDim * positions(size),
   };
 }
 

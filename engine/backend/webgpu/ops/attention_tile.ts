@@ -16,6 +16,7 @@ import {
   headsTogether,
   laneWords,
   list,
+  positionsSeen,
   scoreLanes,
   shapeKey,
   SINKS,
@@ -47,8 +48,10 @@ export function tileRows(shape: HeadCounts): number {
  * holds (first row, rows); rows of a tile follow each other in one sequence. Workgroups of one head of keys are neighbours.
  */
 export function tileKernel(shape: AttentionShape, parts: ContextParts, shared = false): Kernel {
-  const { kvHeads } = shape;
-  const { splits } = headsTogether(shape, queriesOf(shape).queries);
+  const { kvHeads, headDim } = shape;
+  const { queries } = queriesOf(shape);
+  const { splits } = headsTogether(shape, queries);
+  const positions = positionsSeen(shape, parts, shared);
   return {
     key: `attention_tile ${shapeKey(shape, parts)} ${shared}`,
     code: code(shape, parts, shared),
@@ -58,6 +61,7 @@ export function tileKernel(shape: AttentionShape, parts: ContextParts, shared = 
     workgroups: (_n, tiles, context = 1) => {
       return [tiles, kvHeads * splits, shared ? Math.ceil(context / parts.length) : 1];
     },
+    work: (size) => 2 * queries * headDim * positions(size),
   };
 }
 

@@ -271,6 +271,7 @@ fn delta_rule(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     constants: {},
     maxRows: Infinity,
     workgroups: (_n, sequences) => [valueHeads, sequences, 1],
+    work: ({ step }) => 3 * headDim * headDim * step,
   };
 }
 

@@ -1,5 +1,6 @@
 import { assert } from "@std/assert";
 import { translate } from "../kernels/testing_shaders.ts";
+import { countedFrom } from "../pipelines.ts";
 import type { Kernel } from "../kernels/types.ts";
 import { mergeKernel } from "./attention_merge.ts";
 import { type AttentionShape, contextParts } from "./attention_shape.ts";
@@ -51,7 +52,7 @@ function kernels(): Kernel[] {
 
 Deno.test("every shader beside the products is valid to Dawn, becomes Metal, and computes in f32", async () => {
   const all = kernels();
-  const texts = await translate(new Map(all.map(({ key, code }) => [key, code])));
+  const texts = await translate(new Map(all.map((kernel) => [kernel.key, countedFrom(kernel)])));
   for (const { key } of all) {
     // The KV cache holds halves, which are widened at once.
     const text = texts.get(key)!.replaceAll(/float2\(as_type<half2>\(|as_type<uint>\(half2\(/g, "");

@@ -1,0 +1,81 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { StepStopped } from "../engine/backend/backend.ts";
+import { Costs } from "../engine/backend/webgpu/costs.ts";
+import { openGpu } from "../engine/backend/webgpu/device.ts";
+import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
+import { gpuTest } from "./gpu.ts";
+import { KernelModel, shuffledBlocks } from "./kernel_model.ts";
+import { type Architecture, synthesize } from "./synth/synth.ts";
+
+/* Steps in many submits. */
+
+const VOCABULARY = 300;
+const LIMITS = { kvBlocks: 2, maxRows: 64, maxLogitRows: 4 };
+
+/** Every workgroup is expected to take too long, and nothing is waited for. */
+class Slow extends Costs {
+  override of = () => Infinity;
+  override sum = () => 0;
+  override learn() {}
+}
+
+async function load(architecture: Architecture, layers: number, costs?: Costs): Promise<KernelModel> {
+  const bytes = synthesize({ architecture, types: ["Q8_0"], layers, seed: 5, vocabulary: VOCABULARY });
+  return await KernelModel.load(bytes, LIMITS, new WebGpuBackend(await openGpu(), {}, new Map(), costs));
+}
+
+const run = {
+  tokens: Array.from({ length: 21 }, (_, i) => (i * 53 + 7) % VOCABULARY),
+  blockTable: shuffledBlocks(0, 2),
+  slot: 0,
+  wanted: [{ candidates: 3, probe: Array.from({ length: VOCABULARY }, (_, i) => i) }],
+};
+const next = { ...run, tokens: [5], cached: 21 };
+
+/** How many submits there are while `work` runs. */
+async function submitsOf(work: () => Promise<unknown>): Promise<number> {
+  const { submit } = GPUQueue.prototype;
+  let count = 0;
+  GPUQueue.prototype.submit = function (commands) {
+    count++;
+    submit.call(this, commands);
+  };
+  try {
+    await work();
+    return count;
+  } finally {
+    GPUQueue.prototype.submit = submit;
+  }
+}
+
+for (const [architecture, layers] of [["qwen3", 1], ["qwen35", 2]] as const) {
+  gpuTest(`${architecture}: a submit for each workgroup gives the bits of one for all`, async () => {
+    using whole = await load(architecture, layers);
+    using cut = await load(architecture, layers, new Slow());
+    assertEquals(await cut.step([run]), await whole.step([run]));
+    assertEquals(await cut.step([next]), await whole.step([next]));
+    const submits = await submitsOf(() => cut.step([next]));
+    assert(submits > 30, `${submits} submits`);
+    assertEquals(await submitsOf(() => whole.step([next])), 1);
+  });
+}
+
+gpuTest("a step stops between its submits, and the one after it is right", async () => {
+  using whole = await load("qwen3", 1);
+  using cut = await load("qwen3", 1, new Slow());
+  const all = await submitsOf(() => cut.step([run]));
+  const { submit } = GPUQueue.prototype;
+  let left = 10;
+  GPUQueue.prototype.submit = function (commands) {
+    if (--left === 0) cut.backend.requestStop();
+    submit.call(this, commands);
+  };
+  try {
+    await assertRejects(() => cut.step([run]), StepStopped);
+  } finally {
+    GPUQueue.prototype.submit = submit;
+  }
+  assertEquals(left, 0);
+  assert(all > 30, `${all} submits`);
+  assertEquals(await cut.step([run]), await whole.step([run]));
+});
