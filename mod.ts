@@ -22,6 +22,14 @@ export {
   type BatchResult,
   runBatch,
 } from "./lib/batch.ts";
+export {
+  type BatchCheck,
+  type BatchCheckOptions,
+  type BatchStatus,
+  batchStatus,
+  cancelBatch,
+  checkBatch,
+} from "./lib/batch_control.ts";
 export type { BatchTable } from "./lib/batch_table.ts";
 export type { Chat, ChatAnswer, ChatOptions, ChatPart, Tool, ToolChoice } from "./lib/chat.ts";
 export type { Embeddings, EmbedOptions, Reranked, RerankOptions } from "./lib/embed.ts";

@@ -1,5 +1,5 @@
 import { dirname } from "@std/path";
-import type { HttpServer } from "../routes/serve.ts";
+import type { HttpServer } from "../lib/serving.ts";
 
 /** Where a server listens. */
 export interface Address {

@@ -1,4 +1,4 @@
-import type { ChatPart, ChatReader, TokenEvent } from "../engine/types.ts";
+import type { ChatReader, EnginePart, TokenEvent } from "../lib/model.ts";
 import { DIM, PLAIN } from "./terminal.ts";
 
 export interface ShownThinking {
@@ -33,7 +33,7 @@ export class AnswerText {
     return event.type === "finish" ? shown + this.#end() : shown;
   }
 
-  #part(part: ChatPart): string {
+  #part(part: EnginePart): string {
     if (part.type === "content") {
       this.text += part.text;
       return this.#end() + part.text;

@@ -1,11 +1,5 @@
-import { BatchError } from "../jobs/errors.ts";
-import { forgetCancel, requestCancel } from "../jobs/job_control.ts";
-import { runBatch } from "../jobs/runner.ts";
-import { type JobState, readJobState } from "../jobs/status.ts";
-import { diskStorage } from "../jobs/storage.ts";
-import { unanswered } from "../lib/job_link.ts";
 import { errorsPath } from "../lib/batch.ts";
-import { LINE_LIMITS } from "../lib/lines.ts";
+import { cancelJob } from "../lib/jobs.ts";
 import { type BatchWorld } from "./batch_world.ts";
 import { jobShape, noteTo, TABLE_FLAGS } from "./batch_table.ts";
 import { Flags, UsageError } from "./flags.ts";
@@ -29,10 +23,6 @@ Example:
   deno task batch cancel questions.jsonl --out answers.jsonl
 `;
 
-const POLL_MS = 100;
-/** Lines that get no answer cost only their place in the journal. */
-const PARALLEL = 256;
-
 /** `batch cancel …`. Returns the exit code. */
 export async function cancelCommand(args: readonly string[], world: BatchWorld): Promise<number> {
   const { host } = world;
@@ -46,33 +36,12 @@ export async function cancelCommand(args: readonly string[], world: BatchWorld):
   const input = flags.operand("IN");
   const errors = flags.text("errors") ?? errorsPath(output);
 
-  let state = await readJobState(diskStorage, output);
-  if (state.ended !== undefined) throw hasEnded(output, state);
-  await requestCancel(output);
-  while (state.running) {
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-    state = await readJobState(diskStorage, output);
-  }
-  if (state.ended === undefined) {
-    const { settings } = state.identity;
-    const execute = () => Promise.reject(unanswered());
-    const connect = () => Promise.resolve({ execute, settings });
-    const { openInput } = await jobShape(flags, input, output, noteTo(world, flags));
-    await runBatch({ input, output, errors, openInput, parallel: PARALLEL, limits: LINE_LIMITS, connect });
-    state = await readJobState(diskStorage, output);
-  }
-  await forgetCancel(output);
-  if (state.ended?.state !== "done") throw hasEnded(output, state);
-  const { completed, failed } = state.ended.counts;
+  const { openInput } = await jobShape(flags, input, output, noteTo(world, flags));
+  const { completed, failed } = await cancelJob({ input, output, errors }, openInput);
   host.out(
     flags.json
       ? `${JSON.stringify({ event: "cancelled", completed, failed })}\n`
       : `Cancelled: ${completed} answers in ${output}, ${failed} lines in ${errors}\n`,
   );
   return 0;
-}
-
-function hasEnded(output: string, { ended }: JobState): BatchError {
-  const how = ended?.state === "failed" ? `has failed: ${ended.reason}` : "is done";
-  return new BatchError("job_failed", `Cannot cancel the job of "${output}": it ${how}`, false);
 }

@@ -1,11 +1,7 @@
-import { checkInput } from "../jobs/check.ts";
-import type { LineRefusal } from "../jobs/request.ts";
-import { diskStorage } from "../jobs/storage.ts";
-import { GENERATION_URLS } from "../routes/generations.ts";
 import { jobShape, noteTo, TABLE_FLAGS } from "./batch_table.ts";
 import { bodyExaminer } from "../lib/bodies.ts";
 import { plainText } from "./batch_reporter.ts";
-import { LINE_LIMITS } from "../lib/lines.ts";
+import { checkJob, GENERATION_URLS, type LineRefusal } from "../lib/jobs.ts";
 import { type BatchWorld } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
 
@@ -53,19 +49,12 @@ export async function checkCommand(args: readonly string[], world: BatchWorld): 
     ? ({ customId, ...refusal }: LineRefusal) =>
       host.out(`${JSON.stringify({ event: "refused", custom_id: customId, ...refusal })}\n`)
     : ({ message }: LineRefusal) => host.out(`${plainText(`${name}: ${message}`)}\n`);
-  const input = await openInput(diskStorage, name);
-  try {
-    const check = await checkInput(input, name, { ...LINE_LIMITS, endpoint }, tell, {
-      examine: bodyExaminer(),
-    });
-    const { lineCount: lines, refusedCount: bad, size: bytes } = check;
-    host.out(
-      flags.json
-        ? `${JSON.stringify({ event: "checked", lines, bad, bytes })}\n`
-        : `${name}: ${lines} lines, ${bad === 0 ? "all good" : `${bad} bad`}\n`,
-    );
-    return bad === 0 ? 0 : 1;
-  } finally {
-    input.close();
-  }
+  const options = { openInput, endpoint, onRefusal: tell, examine: bodyExaminer() };
+  const { lines, bad, bytes } = await checkJob(name, options);
+  host.out(
+    flags.json
+      ? `${JSON.stringify({ event: "checked", lines, bad, bytes })}\n`
+      : `${name}: ${lines} lines, ${bad === 0 ? "all good" : `${bad} bad`}\n`,
+  );
+  return bad === 0 ? 0 : 1;
 }

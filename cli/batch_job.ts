@@ -1,21 +1,20 @@
-import type { InputLimits } from "../jobs/check.ts";
-import { BatchError } from "../jobs/errors.ts";
 import { JsonReporter, TextReporter } from "./batch_reporter.ts";
-import { type AnswerOrder, runBatch } from "../jobs/runner.ts";
-import type { OpenInput } from "../jobs/input.ts";
-import type { Execute } from "../jobs/runner.ts";
-import type { NatsTarget } from "../jobs/nats/connection.ts";
-import { whenReady } from "../jobs/when_ready.ts";
-import { openWorkers } from "./batch_nats.ts";
+import { openRunWorkers } from "./batch_nats.ts";
 import { JobLink } from "../lib/job_link.ts";
-import { LINE_LIMITS, linesInFlight } from "../lib/lines.ts";
 import {
-  AUTO_PARALLEL,
-  type BatchWorld,
-  type CommandHost,
-  type EngineOptions,
+  type AnswerOrder,
+  BatchError,
+  type Execute,
+  type InputLimits,
+  LINE_LIMITS,
   type LineEngine,
-} from "./batch_world.ts";
+  linesOf,
+  type OpenInput,
+  runBatch,
+} from "../lib/jobs.ts";
+import { linesInFlight } from "../lib/lines.ts";
+import type { NatsTarget } from "../lib/workers.ts";
+import { AUTO_PARALLEL, type BatchWorld, type CommandHost, type EngineOptions } from "./batch_world.ts";
 import { UsageError } from "./flags.ts";
 
 /** A terminal's Ctrl-C can reach the process twice, directly and through the task runner. */
@@ -83,8 +82,8 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
       },
       connect: async () => {
         engine = run.nats === undefined
-          ? await openLocal(run.engine, world)
-          : await openWorkers(run.nats, run.engine, { drainSignal, note: (text) => reporter.note(text) });
+          ? linesOf(await world.openEngine({ ...run.engine, reload: true }), world.execute)
+          : await openRunWorkers(run.nats, run.engine, { drainSignal, note: (text) => reporter.note(text) });
         return { ...engine, execute: link.wrap(judged(engine.execute)) };
       },
     });
@@ -104,16 +103,6 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
     await engine?.close();
     release();
   }
-}
-
-async function openLocal(options: EngineOptions, world: BatchWorld): Promise<LineEngine> {
-  const { engine, identity, processor } = await world.openEngine({ ...options, reload: true });
-  return {
-    execute: whenReady(engine, (request) => world.execute(engine, request)),
-    settings: identity,
-    processor,
-    close: () => engine.close(),
-  };
 }
 
 /** The first Ctrl-C or SIGTERM asks to drain, the second one to stop now, a third one ends the process. */

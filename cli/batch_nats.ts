@@ -1,8 +1,7 @@
-import { inspectModel } from "../engine/inspect.ts";
-import { type NatsTarget, openConnection } from "../jobs/nats/connection.ts";
-import { Coordinator } from "../jobs/nats/coordinator.ts";
-import { type AnsweringModel, identifyModel } from "../lib/identity.ts";
-import type { EngineOptions, LineEngine } from "./batch_world.ts";
+import type { AnsweringModel } from "../lib/identity.ts";
+import type { LineEngine } from "../lib/jobs.ts";
+import { type NatsTarget, openWorkers, type WorkersOptions } from "../lib/workers.ts";
+import type { EngineOptions } from "./batch_world.ts";
 import { type Flags, UsageError } from "./flags.ts";
 import { modelPath } from "./model.ts";
 import { natsTarget } from "./nats_target.ts";
@@ -36,41 +35,13 @@ export function workersBackend(backend: EngineOptions["backend"]): AnsweringMode
   );
 }
 
-/** Workers on NATS in the place of an engine in this process. Of the model only the header and some pages are read. */
-export async function openWorkers(
+/** Workers on NATS in the place of an engine in this process. */
+export function openRunWorkers(
   target: NatsTarget,
   { model, contextLength, kvType, backend, arithmetic, pooling }: EngineOptions,
-  { drainSignal, note }: { drainSignal: AbortSignal; note: (text: string) => void },
+  options: WorkersOptions,
 ): Promise<LineEngine> {
   const path = modelPath(model);
-  const { plan } = await inspectModel({ model: path, contextLength, kvType });
-  if ("refusal" in plan) throw new Error(`Cannot run the model ${path}: ${plan.refusal}`);
-  const settings = await identifyModel({
-    path,
-    contextLength: plan.contextLength,
-    backend: workersBackend(backend),
-    arithmetic,
-    kvType,
-    pooling,
-  });
-  const connection = await openConnection(target, "compy batch run", note);
-  const close = () => connection.nats.close();
-  try {
-    const coordinator = await Coordinator.open({ connection, model: settings, drainSignal, note });
-    return {
-      execute: coordinator.execute,
-      settings,
-      close: async () => {
-        const { repeated, late } = coordinator.stats;
-        if (repeated > 0) {
-          note(`${repeated} times lines were handed out again, ${late} late answers were dropped`);
-        }
-        await coordinator.close();
-        await close();
-      },
-    };
-  } catch (error) {
-    await close();
-    throw error;
-  }
+  const computed = { backend: workersBackend(backend), arithmetic, kvType, pooling };
+  return openWorkers(target, { path, contextLength, ...computed }, options);
 }

@@ -1,8 +1,8 @@
 import { resolve } from "@std/path";
-import { reportCache } from "../engine/prompt_cache/admin.ts";
-import { inputLimits } from "../jobs/check.ts";
 import { runJob } from "./batch_job.ts";
 import { errorsPath } from "../lib/batch.ts";
+import { inputLimits } from "../lib/jobs.ts";
+import { reportCache } from "../lib/prompt_folder.ts";
 import {
   AUTO_PARALLEL,
   type BatchWorld,

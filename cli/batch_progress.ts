@@ -1,4 +1,4 @@
-import type { ProgressView } from "../jobs/progress.ts";
+import type { ProgressView } from "../lib/jobs.ts";
 
 const BAR_CELLS = 24;
 

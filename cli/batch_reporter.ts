@@ -1,5 +1,10 @@
-import { ProgressMeter } from "../jobs/progress.ts";
-import type { BatchEvent, BatchProgress, BatchResult, JobFiles } from "../jobs/runner.ts";
+import {
+  type BatchEvent,
+  type BatchProgress,
+  type BatchResult,
+  type JobFiles,
+  ProgressMeter,
+} from "../lib/jobs.ts";
 import { duration, renderBar, renderLine } from "./batch_progress.ts";
 
 /** Where a command writes. */

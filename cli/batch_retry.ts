@@ -1,8 +1,6 @@
-import { Retry, RETRY_AGAIN } from "../jobs/retry.ts";
-import { diskStorage } from "../jobs/storage.ts";
 import { runJob } from "./batch_job.ts";
 import { errorsPath } from "../lib/batch.ts";
-import { LINE_LIMITS } from "../lib/lines.ts";
+import { diskStorage, LINE_LIMITS, Retry, RETRY_AGAIN } from "../lib/jobs.ts";
 import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, ENGINE_SWITCHES, engineOptions } from "./batch_world.ts";
 import { jobShape, noteTo, TABLE_FLAGS } from "./batch_table.ts";
 import { Flags, UsageError } from "./flags.ts";

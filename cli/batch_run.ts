@@ -1,7 +1,7 @@
-import type { AnswerOrder } from "../jobs/runner.ts";
 import { runJob } from "./batch_job.ts";
 import { CREDENTIALS_HELP, NATS_FLAGS, natsFlags, workersBackend } from "./batch_nats.ts";
 import { errorsPath } from "../lib/batch.ts";
+import type { AnswerOrder } from "../lib/jobs.ts";
 import {
   AUTO_PARALLEL,
   type BatchWorld,

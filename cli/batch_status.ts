@@ -1,8 +1,5 @@
-import { readStatus } from "../jobs/job_control.ts";
-import type { Counts } from "../jobs/journal_format.ts";
+import { type JobStatus, jobStatus } from "../lib/jobs.ts";
 import { duration } from "./batch_progress.ts";
-import { countAnswers, type JobState, readJobState } from "../jobs/status.ts";
-import { diskStorage } from "../jobs/storage.ts";
 import type { BatchWorld } from "./batch_world.ts";
 import { Flags } from "./flags.ts";
 
@@ -23,16 +20,6 @@ Example:
   deno task batch status answers.jsonl
 `;
 
-interface Told {
-  readonly state: "running" | "stopped" | "done" | "failed";
-  readonly total: number;
-  readonly counts: Counts;
-  readonly promptRate: number | null;
-  readonly outputRate: number | null;
-  readonly remaining: number | null;
-  readonly reason: string | null;
-}
-
 /** `batch status …`. Returns the exit code. */
 export async function statusCommand(args: readonly string[], { host }: BatchWorld): Promise<number> {
   const flags = new Flags(args, { operands: ["OUT.jsonl"] });
@@ -41,25 +28,12 @@ export async function statusCommand(args: readonly string[], { host }: BatchWorl
     return 0;
   }
   const output = flags.operand("OUT.jsonl");
-  const told = await tell(output, await readJobState(diskStorage, output));
+  const told = await jobStatus(output);
   host.out(flags.json ? `${JSON.stringify(asJson(told))}\n` : `${output}: ${asText(told)}\n`);
   return 0;
 }
 
-async function tell(output: string, { identity, ended, running }: JobState): Promise<Told> {
-  const nothing = { promptRate: null, outputRate: null, remaining: null, reason: null };
-  const total = identity.lineCount;
-  if (ended?.state === "done") return { ...nothing, state: "done", total, counts: ended.counts };
-  const live = running ? await readStatus(output) : undefined;
-  if (live !== undefined) {
-    return { ...nothing, ...live, state: "running", total, counts: live.progress };
-  }
-  const counts = await countAnswers(diskStorage, output, identity);
-  if (ended !== undefined) return { ...nothing, state: "failed", total, counts, reason: ended.reason };
-  return { ...nothing, state: running ? "running" : "stopped", total, counts };
-}
-
-function asJson({ state, total, counts, promptRate, outputRate, remaining, reason }: Told) {
+function asJson({ state, total, counts, promptRate, outputRate, remaining, reason }: JobStatus) {
   return {
     state,
     total,
@@ -74,7 +48,7 @@ function asJson({ state, total, counts, promptRate, outputRate, remaining, reaso
   };
 }
 
-function asText({ state, total, counts, promptRate, outputRate, remaining, reason }: Told): string {
+function asText({ state, total, counts, promptRate, outputRate, remaining, reason }: JobStatus): string {
   const done = `${counts.completed + counts.failed} of ${total} lines, ${counts.failed} failed; ` +
     `${counts.promptTokens} prompt and ${counts.outputTokens} output tokens`;
   const rates = promptRate === null || outputRate === null

@@ -1,5 +1,4 @@
-import { type OpenInput, openJsonLines } from "../jobs/input.ts";
-import type { Execute } from "../jobs/runner.ts";
+import { type Execute, type OpenInput, openJsonLines } from "../lib/jobs.ts";
 import {
   AnswerForm,
   isSeparator,
@@ -11,7 +10,7 @@ import {
   TABLE_FORMATS,
   tableFormatOf,
   TEXT_COLUMN,
-} from "../tables/tables.ts";
+} from "../lib/tables.ts";
 import { bodyExaminer } from "../lib/bodies.ts";
 import type { BatchWorld } from "./batch_world.ts";
 import { type Flags, UsageError } from "./flags.ts";

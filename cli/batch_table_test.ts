@@ -1,7 +1,8 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import type { Engine } from "../engine/types.ts";
 import { batchCommand } from "./batch.ts";
-import type { CommandHost, ExecuteOn, OpenedEngine } from "./batch_world.ts";
+import type { CommandHost } from "./batch_world.ts";
+import type { ExecuteOn, OpenedEngine } from "../lib/jobs.ts";
 
 const bodies: Record<string, unknown>[] = [];
 

@@ -1,8 +1,5 @@
-import type { Engine } from "../engine/types.ts";
-import { BatchError } from "../jobs/errors.ts";
-import { openConnection } from "../jobs/nats/connection.ts";
-import { runWorker, type WorkerCounts } from "../jobs/nats/worker.ts";
-import { whenReady } from "../jobs/when_ready.ts";
+import { linesOf } from "../lib/jobs.ts";
+import { failureOf, openConnection, runWorker, type WorkerCounts } from "../lib/workers.ts";
 import { listenForInterrupts } from "./batch_job.ts";
 import { CREDENTIALS_HELP, NATS_FLAGS, natsFlags } from "./batch_nats.ts";
 import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, ENGINE_SWITCHES, engineOptions } from "./batch_world.ts";
@@ -83,7 +80,8 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
     // A server that is not there is worth knowing before a large model is loaded.
     const connection = await openConnection(target, name, note);
     opened.defer(() => connection.nats.close());
-    const { engine, identity } = await world.openEngine({ ...options, reload: true });
+    const local = await world.openEngine({ ...options, reload: true });
+    const { engine, identity } = local;
     opened.defer(() => engine.close());
     const counts: WorkerCounts = { lines: 0 };
     const timer = setInterval(() => note(`${counts.lines} lines answered so far`), TELL_MS);
@@ -96,7 +94,7 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
       model: identity,
       name,
       parallel,
-      answerer: whenReady(engine, (request) => world.execute(engine, request)),
+      answerer: linesOf(local, world.execute).execute,
       note,
       counts,
       drainSignal,
@@ -113,17 +111,4 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
   } finally {
     release();
   }
-}
-
-/** Aborted once the engine has failed for good. */
-function failureOf(engine: Engine): AbortSignal {
-  const failed = new AbortController();
-  const look = () => {
-    if (engine.state !== "failed") return;
-    const message = `${engine.failure?.message}. The lines in hand go to other workers`;
-    failed.abort(new BatchError("engine_unavailable", message, true, { cause: engine.failure }));
-  };
-  engine.onState(look);
-  look();
-  return failed.signal;
 }

@@ -1,16 +1,15 @@
+import type { Screen } from "./batch_reporter.ts";
+import { execute, type ExecuteOn, type OpenedEngine } from "../lib/jobs.ts";
 import {
   type Arithmetic,
   type BackendName,
-  type Engine,
+  type EngineLoadOptions,
+  identityOf,
   type KvType,
+  loadedOf,
   type PoolingKind,
   type Speculate,
-} from "../engine/types.ts";
-import type { ModelIdentity } from "../jobs/model_identity.ts";
-import type { Screen } from "./batch_reporter.ts";
-import type { Connected, Execute } from "../jobs/runner.ts";
-import { execute } from "../routes/execute.ts";
-import { type EngineLoadOptions, identityOf, loadedOf } from "../lib/model.ts";
+} from "../lib/model.ts";
 import type { Flags } from "./flags.ts";
 import {
   BACKEND_FLAGS,
@@ -57,22 +56,6 @@ export interface EngineOptions {
 export interface CommandHost extends Screen {
   /** Calls the handler on Ctrl-C and SIGTERM until the returned function is called. */
   onInterrupt(handler: () => void): () => void;
-}
-
-/** Answers a request as the server's endpoint would. */
-export type ExecuteOn = (engine: Engine, request: Parameters<Execute>[0]) => ReturnType<Execute>;
-
-/** What answers the lines of a job: an engine in this process, or workers. */
-export interface LineEngine extends Connected {
-  close(): Promise<void>;
-}
-
-/** An engine in this process. */
-export interface OpenedEngine {
-  readonly engine: Engine;
-  readonly identity: ModelIdentity;
-  /** What computes: an instruction set, a GPU. */
-  readonly processor?: string;
 }
 
 /** What the verbs of `batch` work with; tests put their own in its place. */

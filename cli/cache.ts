@@ -1,4 +1,4 @@
-import { type CacheReport, reportCache, wipeCache } from "../engine/prompt_cache/admin.ts";
+import { type CacheReport, reportCache, wipeCache } from "../lib/prompt_folder.ts";
 import { Flags, UsageError } from "./flags.ts";
 import { explained } from "../lib/system_errors.ts";
 import { out } from "./terminal.ts";

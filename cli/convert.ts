@@ -5,7 +5,7 @@ import {
   QUANTIZE_TO,
   type QuantizeTo,
   type TensorReport,
-} from "../engine/convert/convert.ts";
+} from "../lib/convert.ts";
 import { Flags, UsageError } from "./flags.ts";
 import { explained } from "../lib/system_errors.ts";
 import { onInterrupt, out, ProgressLine } from "./terminal.ts";

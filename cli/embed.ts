@@ -1,4 +1,4 @@
-import { KV_TYPES, POOLING_KINDS } from "../engine/types.ts";
+import { KV_TYPES, POOLING_KINDS } from "../lib/model.ts";
 import { duration } from "./batch_progress.ts";
 import { plainText } from "./batch_reporter.ts";
 import { formatOf, PartialOutput, type VectorFormat } from "./embed_output.ts";

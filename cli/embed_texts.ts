@@ -1,6 +1,5 @@
-import { readLines } from "../jobs/lines.ts";
-import { diskStorage } from "../jobs/storage.ts";
-import { show } from "../routes/shared/check.ts";
+import { diskStorage, readLines } from "../lib/jobs.ts";
+import { show } from "../lib/serving.ts";
 
 /** Longer lines are refused. */
 const MAX_LINE_BYTES = 64 * 2 ** 20;

@@ -1,13 +1,14 @@
+import { AnswerText, type ShownThinking } from "./answer_text.ts";
 import {
   type ChatReader,
   type Constraint,
   type GenerateRequest,
-  grammarConstraint,
+  type LoadedEngine,
+  loadedOf,
   type TokenEvent,
   type TokenLogprob,
-} from "../engine/types.ts";
-import { AnswerText, type ShownThinking } from "./answer_text.ts";
-import { type LoadedEngine, loadedOf } from "../lib/model.ts";
+} from "../lib/model.ts";
+import { constraintOf } from "../lib/options.ts";
 import { Flags, UsageError } from "./flags.ts";
 import {
   BACKEND_FLAGS,
@@ -167,8 +168,7 @@ async function readConstraint(flags: Flags): Promise<Constraint | undefined> {
     }
   }
   if (grammarFile === undefined) return undefined;
-  const grammar = await readText("grammar", grammarFile);
-  return grammarConstraint(grammar);
+  return constraintOf({ grammar: await readText("grammar", grammarFile) });
 }
 
 async function readText(what: string, file: string): Promise<string> {

@@ -1,5 +1,5 @@
-import { type FormatReport, inspectModel, type ModelReport, type PlanReport } from "../engine/inspect.ts";
-import { KV_TYPES } from "../engine/types.ts";
+import { type FormatReport, inspectModel, type ModelReport, type PlanReport } from "../lib/inspect.ts";
+import { KV_TYPES } from "../lib/model.ts";
 import { Flags } from "./flags.ts";
 import { MAX_CONTEXT, MAX_PARALLEL, modelPath } from "./model.ts";
 import { sizeInWords } from "./sizes.ts";

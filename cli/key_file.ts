@@ -1,6 +1,5 @@
 import { z } from "zod";
-import { digestOf, type KeyRing, type NamedKey } from "../routes/keys.ts";
-import { check } from "../routes/shared/check.ts";
+import { check, digestOf, type KeyRing, type NamedKey } from "../lib/serving.ts";
 import { explained, messageOf } from "../lib/system_errors.ts";
 
 const MAX_REQUESTS = 1_000_000;

@@ -1,5 +1,5 @@
 import { basename } from "@std/path";
-import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS, SPECULATE } from "../engine/types.ts";
+import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS, SPECULATE } from "../lib/model.ts";
 import { type EngineLoadOptions, type LoadedEngine, type Model, openModel } from "../lib/model.ts";
 import { modelPath as fileOfModel } from "../lib/model_file.ts";
 import type { Flags } from "./flags.ts";

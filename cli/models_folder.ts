@@ -1,5 +1,5 @@
 import { fromFileUrl, join } from "@std/path";
-import { modelsInFolder } from "../engine/models/folder.ts";
+import { modelsInFolder } from "../lib/model_file.ts";
 import { FROM_SOURCE, shipped } from "../package.ts";
 
 /** Where models are pulled to if nobody says otherwise: beside a checkout, and where one stands with an installed program. */

@@ -1,4 +1,4 @@
-import type { NatsTarget } from "../jobs/nats/connection.ts";
+import type { NatsTarget } from "../lib/workers.ts";
 
 const DEFAULT_PORT = 4222;
 

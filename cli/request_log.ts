@@ -1,4 +1,4 @@
-import type { LogEntry } from "../routes/shared/request_record.ts";
+import type { LogEntry } from "../lib/serving.ts";
 import { explained, messageOf } from "../lib/system_errors.ts";
 
 /** Where lines of the log go. */

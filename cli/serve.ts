@@ -1,18 +1,28 @@
-import { DEFAULT_KV_TYPE, type LoadedEngine, type LoadOptions } from "../engine/load.ts";
-import { type KvType, type Models, type OfferedModel, oneModel } from "../engine/types.ts";
-import { KeyRing } from "../routes/keys.ts";
+import { checkAddress, listening, urlOf } from "./address.ts";
+import {
+  DEFAULT_KV_TYPE,
+  type EngineLoadOptions,
+  identityOf,
+  type KvType,
+  type LoadedEngine,
+  loadedOf,
+} from "../lib/model.ts";
+import { servedIdentities } from "../lib/pool.ts";
 import {
   affordableConnections,
+  BATCH_LANES,
+  type BatchHost,
   checkReach,
   type HttpServer,
+  KeyRing,
+  Metrics,
+  type Models,
+  type OfferedModel,
+  oneModel,
+  openBatches,
   serveHttp,
   type ServeOptions,
-} from "../routes/serve.ts";
-import { Metrics } from "../routes/shared/metrics.ts";
-import { checkAddress, listening, urlOf } from "./address.ts";
-import { identityOf, loadedOf } from "../lib/model.ts";
-import { servedIdentities } from "../lib/pool.ts";
-import { BATCH_LANES, type BatchHost, openBatches } from "../lib/serving.ts";
+} from "../lib/serving.ts";
 import { followKeyFile, readKeyFile } from "./key_file.ts";
 import { describeBackend, loadWithProgress, modelPath } from "./model.ts";
 import { promptCache } from "./prompt_cache.ts";
@@ -187,7 +197,7 @@ function loadOptions({ values, sources }: ServeSettings) {
     pooling,
     promptCache: promptCache({ folder: cacheDisk, megabytes: cacheDiskMb, eager: cacheDiskEager }),
     warn: once(warn),
-  } satisfies Omit<LoadOptions, "model">;
+  } satisfies Omit<EngineLoadOptions, "model">;
 }
 
 /** The options that have nothing to do with the model. Throws where others could reach the server without a key. */

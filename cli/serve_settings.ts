@@ -1,10 +1,9 @@
 import { fromFileUrl } from "@std/path";
-import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS, SPECULATE } from "../engine/types.ts";
+import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS, SPECULATE } from "../lib/model.ts";
 import { FROM_SOURCE, shipped } from "../package.ts";
-import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS } from "../routes/serve.ts";
+import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS, PATH_PREFIX } from "../lib/serving.ts";
 import { DEFAULT_CACHE_MB, MAX_CACHE_MB } from "./prompt_cache.ts";
 import { MAX_CONTEXT, MAX_KV_MB, MAX_PARALLEL, MAX_THREADS } from "./model.ts";
-import { PATH_PREFIX } from "../routes/path_prefix.ts";
 import { choice, count, onOff, path, paths, type Settings, text, texts } from "./settings.ts";
 
 /** The only folder that the task may write to; of an installed server the one where it was started. */

@@ -1,6 +1,6 @@
 import { dirname, resolve as resolvePath } from "@std/path";
 import { z } from "zod";
-import { show } from "../routes/shared/check.ts";
+import { show } from "../lib/serving.ts";
 import { Flags, UsageError } from "./flags.ts";
 import { explained } from "../lib/system_errors.ts";
 

@@ -1,6 +1,6 @@
 import { delay } from "@std/async/delay.js";
 import { fromFileUrl, resolve } from "@std/path";
-import { installedLibraries, LIBRARY_VARIABLE } from "../ffi/find.ts";
+import { installedLibraries, LIBRARY_VARIABLE } from "../lib/libraries.ts";
 import { shipped, shippedModule } from "../package.ts";
 import { logLevel } from "./terminal.ts";
 import { listening } from "./address.ts";

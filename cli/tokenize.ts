@@ -1,4 +1,4 @@
-import { loadTokenizer } from "../engine/load.ts";
+import { loadTokenizer } from "../lib/model.ts";
 import { Flags, UsageError } from "./flags.ts";
 import { modelPath } from "./model.ts";
 import { explained } from "../lib/system_errors.ts";

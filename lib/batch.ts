@@ -164,9 +164,7 @@ export async function runBatch(
   checkOptions(options, BATCH_OPTIONS);
   const { input, output, errors = errorsPath(output), order, strict, onProgress, onRefused } = options;
   const { parallel, signal, drainSignal } = options;
-  for (const [name, path] of Object.entries({ input, output })) {
-    if (path === undefined || path === "") refuse(name, "must be a file's path", path);
-  }
+  filesGiven({ input, output });
   positive("parallel", parallel);
   if (order !== undefined && order !== "input" && order !== "completed") {
     refuse("order", 'must be "input" or "completed"', order);
@@ -176,15 +174,19 @@ export async function runBatch(
   }
   const table = options.table && await tableOf(input, output, options.table);
   // What only jobs need is read when there is one: the rest of the library begins faster, and runs where there are no files.
-  const [jobs, lines, { oneModel }] = await Promise.all([
+  const [jobs, lines, { oneModel }, { JobLink }] = await Promise.all([
     import("../jobs/runner.ts"),
     import("./lines.ts"),
     import("../engine/types.ts"),
+    import("./job_link.ts"),
   ]);
   await using own = new AsyncDisposableStack();
+  // Other processes see how far it is, and can cancel it.
+  const link = new JobLink(output, () => performance.now(), () => {});
+  let ended = false;
   const most = parallel ?? (typeof model === "function" ? undefined : slotsOf(model));
   try {
-    return await jobs.runBatch({
+    const result = await jobs.runBatch({
       input,
       output,
       errors,
@@ -201,16 +203,21 @@ export async function runBatch(
         const opened = typeof model === "function" ? own.use(await model()) : model;
         const { engine, backend } = loadedOf(opened);
         const answer = lines.answerLines(oneModel(engine));
-        const execute = table === undefined ? answer : table.judged(answer);
+        const execute = link.wrap(table === undefined ? answer : table.judged(answer));
         return { execute, settings: await identityOf(opened), processor: backend.info.isa };
       },
       onEvent: (event) => {
+        link.event(event);
         if (event.type === "refused") onRefused?.(event.refusal);
         if (event.type === "progress" || event.type === "started") onProgress?.(event.progress);
       },
     });
+    ended = result.state !== "stopped";
+    return result;
   } catch (error) {
     throw toCompyError(error);
+  } finally {
+    await link.close(ended);
   }
 }
 
@@ -225,4 +232,11 @@ function slotsOf(model: Model): number {
 /** Where the errors of a job go that names no other place. */
 export function errorsPath(output: string): string {
   return `${output.replace(/\.(jsonl|csv|tsv|parquet)$/, "")}.errors.jsonl`;
+}
+
+/** Throws CompyError where one of these is no path. */
+export function filesGiven(files: Readonly<Record<string, unknown>>): void {
+  for (const [name, path] of Object.entries(files)) {
+    if (typeof path !== "string" || path === "") refuse(name, "must be a file's path", path);
+  }
 }

@@ -51,10 +51,10 @@ const TABLE_OPTIONS: OptionTable<BatchTable> = {
   prefix: "text",
 };
 
-/** How a job over a table reads and judges. Throws CompyError for what cannot be asked. */
+/** How a job over a table reads and judges; without an output, as for a check, it need not say what it is written as. Throws CompyError for what cannot be asked. */
 export async function tableOf(
   input: string,
-  output: string,
+  output: string | undefined,
   table: BatchTable,
 ): Promise<{ openInput: OpenInput; judged: (execute: Execute) => Execute }> {
   checkOptions(table, TABLE_OPTIONS);
@@ -65,7 +65,8 @@ export async function tableOf(
   ]);
   const { schema, separator, maxTokens, temperature = 0 } = table;
   const format = table.format ?? tables.tableFormatOf(input);
-  const outputFormat = table.outputFormat ?? tables.outputFormatOf(output);
+  const outputFormat = table.outputFormat ??
+    (output === undefined ? "jsonl" : tables.outputFormatOf(output));
   if (!tables.TABLE_FORMATS.some((known) => known === format)) {
     refuse("format", `must be ${tables.TABLE_FORMATS.join(", ")}, or follow from the input's name`, format);
   }
@@ -94,7 +95,7 @@ export async function tableOf(
     form,
     write: {
       format: outputFormat!,
-      separator: separator ?? tables.separatorOf(output),
+      separator: separator ?? tables.separatorOf(output ?? ""),
       prefix: table.prefix,
     },
   });

@@ -1,5 +1,6 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { type BatchOptions, type BatchProgress, type BatchRefusal, runBatch } from "./batch.ts";
+import { batchStatus, cancelBatch, checkBatch } from "./batch_control.ts";
 import { CompyError } from "./errors.ts";
 import { loadModel, type Model } from "./model.ts";
 
@@ -139,3 +140,72 @@ Deno.test("a batch of a table: each answer stands beside its row; what cannot be
     }
   });
 });
+
+Deno.test("a batch tells how far it is while it runs and once it has stopped, and is cancelled from elsewhere", async () => {
+  await using model = await open();
+  const lines = Array.from({ length: 200 }, (_, i) => line(i, { max_tokens: 80, ignore_eos: true }));
+  await inFolder(lines, async (files) => {
+    assertEquals(await codeOf(batchStatus(files.output)), "no_job");
+    assertEquals(await codeOf(cancelBatch(files)), "no_job");
+    const stop = new AbortController();
+    const onProgress = ({ completed }: BatchProgress) => completed >= 4 && stop.abort();
+    await runBatch(model, { ...files, parallel: 1, onProgress, signal: stop.signal });
+    const { state, total, completed, failed } = await batchStatus(files.output);
+    assertEquals([state, total, failed], ["stopped", 200, 0]);
+    assert(completed >= 4 && completed < 200, `${completed} lines`);
+
+    // It goes on, and whoever else looks sees it run; cancelled, it ends with what it has.
+    const began = Promise.withResolvers<void>();
+    const running = runBatch(model, { ...files, parallel: 1, onProgress: () => began.resolve() });
+    await began.promise;
+    assertEquals((await batchStatus(files.output)).state, "running");
+    const cancelled = await cancelBatch(files);
+    assertEquals(await running.then(({ state, counts }) => [state, counts.completed]), [
+      "done",
+      cancelled.completed,
+    ]);
+    assertEquals(cancelled.completed + cancelled.failed, 200);
+    assert(cancelled.failed > 0);
+    const ended = await batchStatus(files.output);
+    assertEquals([ended.state, ended.failed], ["done", cancelled.failed]);
+    assertEquals(await codeOf(cancelBatch(files)), "job_failed");
+    const left = [...Deno.readDirSync(files.output.replace(/[^/]+$/, ""))].map(({ name }) => name).sort();
+    assertEquals(left, ["in.jsonl", "out.errors.jsonl", "out.jsonl", "out.jsonl.journal"]);
+  });
+});
+
+Deno.test("a batch that has stopped is cancelled without a model", async () => {
+  await using model = await open();
+  await inFolder(Array.from({ length: 6 }, (_, i) => line(i)), async (files) => {
+    const onProgress = ({ completed }: BatchProgress) => completed >= 2 && stop.abort();
+    const stop = new AbortController();
+    await runBatch(model, { ...files, parallel: 1, onProgress, signal: stop.signal });
+    const { completed, failed } = await cancelBatch(files);
+    assert(completed >= 2 && failed > 0 && completed + failed === 6);
+    const errors = await Deno.readTextFile(files.output.replace(".jsonl", ".errors.jsonl"));
+    assertEquals(errors.match(/batch_cancelled/g)?.length, failed);
+  });
+});
+
+Deno.test("a file is checked without a model: lines, forms of answers, rows of a table", async () => {
+  const bad = line(1, { response_format: { type: "regex", regex: "(" } });
+  await inFolder([line(0), bad, "no JSON", line(0)], async ({ input }) => {
+    const refused: BatchRefusal[] = [];
+    const check = await checkBatch(input, { onRefused: (refusal) => refused.push(refusal) });
+    assertEquals([check.lines, check.bad], [4, 3]);
+    assertEquals(check.bytes, Deno.statSync(input).size);
+    assertEquals(refused.map(({ line }) => line), [2, 3, 4]);
+    assertEquals((await checkBatch(input, { endpoint: "/v1/embeddings" })).bad, 4);
+    assertEquals(await codeOf(checkBatch(input, { endpoint: "/v1/dreams" })), "invalid_request");
+    assertEquals(await codeOf(checkBatch("")), "invalid_request");
+    assertEquals(await codeOf(checkBatch(`${input}.missing`)), "input_unreadable");
+    const csv = input.replace(".jsonl", ".csv");
+    await Deno.writeTextFile(csv, "town\nOslo\nBergen\n");
+    assertEquals((await checkBatch(csv, { table: { prompt: "Where is {town}?" } })).lines, 2);
+    assertEquals(await codeOf(checkBatch(csv, { table: {} })), "invalid_request");
+  });
+});
+
+async function codeOf(doing: Promise<unknown>): Promise<string> {
+  return (await assertRejects(() => doing, CompyError)).code;
+}

@@ -35,8 +35,27 @@ import type { Message } from "./messages.ts";
 import { modelPath } from "./model_file.ts";
 import { checkOptions, type GenerateOptions, type OptionTable, positive } from "./options.ts";
 
-/** @internal */
-export type { LoadedEngine, LoadOptions as EngineLoadOptions } from "../engine/load.ts";
+/** @internal For compy's own commands. */
+export {
+  DEFAULT_KV_TYPE,
+  type LoadedEngine,
+  type LoadOptions as EngineLoadOptions,
+  loadTokenizer,
+} from "../engine/load.ts";
+/** @internal For compy's own commands. */
+export {
+  ARITHMETICS,
+  BACKENDS,
+  type ChatPart as EnginePart,
+  type ChatReader,
+  type Constraint,
+  type GenerateRequest,
+  KV_TYPES,
+  POOLING_KINDS,
+  SPECULATE,
+  type TokenEvent,
+  type TokenLogprob,
+} from "../engine/types.ts";
 export type { Arithmetic, BackendName, KvType, PoolingKind, Speculate } from "../engine/types.ts";
 
 /**

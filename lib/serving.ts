@@ -1,3 +1,4 @@
+/** The HTTP API over loaded models: what createServer() opens, and what `serve` puts together itself. */
 import {
   type HeldEngine,
   loadedModels,
@@ -16,6 +17,22 @@ import { answerLines, identities, LINE_LIMITS } from "./lines.ts";
 import { identityOf, loadedOf, type Model } from "./model.ts";
 import { checkOptions, type OptionTable, positive } from "./options.ts";
 import type { Address, ListenOptions, Server, ServerOptions } from "./server.ts";
+
+export { type Models, type OfferedModel, oneModel } from "../engine/types.ts";
+export { digestOf, KeyRing, type NamedKey } from "../routes/keys.ts";
+export { PATH_PREFIX } from "../routes/path_prefix.ts";
+export {
+  affordableConnections,
+  checkReach,
+  DEFAULT_CONNECTIONS,
+  type HttpServer,
+  MAX_CONNECTIONS,
+  serveHttp,
+  type ServeOptions,
+} from "../routes/serve.ts";
+export { check, show } from "../routes/shared/check.ts";
+export { Metrics } from "../routes/shared/metrics.ts";
+export type { LogEntry } from "../routes/shared/request_record.ts";
 
 /** Batches of different models that are answered side by side. */
 export const BATCH_LANES = 4;

@@ -1,0 +1,9 @@
+/** Checkpoints of Hugging Face and MLX to GGUF files, for compy's own commands. */
+export {
+  convertCheckpoint,
+  ConvertError,
+  type ConvertReport,
+  QUANTIZE_TO,
+  type QuantizeTo,
+  type TensorReport,
+} from "../engine/convert/convert.ts";

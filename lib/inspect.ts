@@ -1,0 +1,2 @@
+/** What a model's file holds, and what running it takes, for compy's own commands. */
+export { type FormatReport, inspectModel, type ModelReport, type PlanReport } from "../engine/inspect.ts";

@@ -1,0 +1,2 @@
+/** A folder of prompts (`promptCache`), looked at from outside, for compy's own commands. */
+export { type CacheReport, reportCache, wipeCache } from "../engine/prompt_cache/admin.ts";
