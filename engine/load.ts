@@ -7,7 +7,7 @@ import { LlmEngine } from "./engine.ts";
 import { fingerprintModel } from "./fingerprint.ts";
 import { freeMemory } from "./free_memory.ts";
 import type { OpenSource } from "./gguf/byte_source.ts";
-import type { PoolingKind } from "./gguf/pooling.ts";
+import { type PoolingKind, saysPooling } from "./gguf/pooling.ts";
 import { openGguf } from "./gguf/reader.ts";
 import { shardPaths } from "./gguf/shards.ts";
 import type { GgufFile } from "./gguf/types.ts";
@@ -128,6 +128,7 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
 
 /** Reads a model file's header, checks it and says what its engine will take. Throws GgufError and MemoryError. */
 export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
+  checkTogether(given);
   const options = { ...given, backend: given.backend ?? defaultBackend(given.warn) };
   const file = await openGguf(options.model, options.open);
   const version = versionOf(options);
@@ -165,8 +166,10 @@ export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
   };
 }
 
-/** Whether steps may carry drafts: of a backend that is not chosen yet too. Throws where options contradict each other. */
-function speculates({ backend, speculate = "auto", draft }: LoadOptions): boolean {
+/** Throws where options contradict each other, whatever the model. */
+export function checkTogether(
+  { backend, speculate = "auto", draft, promptCache }: Omit<LoadOptions, "model">,
+) {
   if (draft !== undefined && speculate !== "auto" && speculate !== "draft") {
     throw new Error(`A model that drafts (--draft) is for --speculate auto or draft (got "${speculate}")`);
   }
@@ -179,6 +182,26 @@ function speculates({ backend, speculate = "auto", draft }: LoadOptions): boolea
     const advice = "leave it out, or compute with --backend cpu";
     throw new Error(`--speculate ${speculate} is not supported on a GPU: ${advice}`);
   }
+  if (promptCache && backend === "webgpu") throw new Error(NO_PROMPTS_ON_GPU);
+}
+
+const NO_PROMPTS_ON_GPU =
+  "Prompts are kept on a disk with the CPU backend only: leave out --cache-disk, or compute " +
+  "with --backend cpu";
+
+/** What is asked for that the GPU does not do, whatever its plan; undefined where there is nothing. */
+function reasonAgainstGpu(
+  file: GgufFile,
+  plan: Plan,
+  { pooling, promptCache }: LoadOptions,
+): string | undefined {
+  const vectors = pooling !== undefined || saysPooling(file) || isEncoder(plan);
+  if (vectors) return "The GPU computes no embeddings and ranks nothing yet: use --backend cpu";
+  return promptCache && NO_PROMPTS_ON_GPU;
+}
+
+/** Whether steps may carry drafts: of a backend that is not chosen yet too. */
+function speculates({ backend, speculate }: LoadOptions): boolean {
   return speculate !== "off" && backend !== "webgpu";
 }
 
@@ -245,7 +268,8 @@ async function loadMeasured(
     options.signal?.throwIfAborted();
     options.progress?.(done, total);
   };
-  const { backend, choice } = await prepareBackend(file, plan, limits, { ...options, progress });
+  const notOnGpu = reasonAgainstGpu(file, plan, options);
+  const { backend, choice } = await prepareBackend(file, plan, limits, { ...options, notOnGpu, progress });
   const model = {
     id: options.id ?? modelName(options.model),
     path: options.model,
@@ -307,15 +331,11 @@ async function openSpeculation(
   );
 }
 
-/** Opens the folder. Throws where the backend's cache cannot be copied, and where the folder cannot be had. */
+/** Opens the folder. Throws where it cannot be had. */
 function openPromptStore(
   { folder, bytes, keepMs }: PromptCacheOptions,
-  { backend = "cpu", warn }: LoadOptions,
+  { warn }: LoadOptions,
 ): Promise<OpenedStore> {
-  if (backend !== "cpu" && backend !== "wasm") {
-    const advice = "leave out --cache-disk, or compute with --backend cpu";
-    throw new Error(`Prompts are kept on a disk with the CPU backend only (got "${backend}"): ${advice}`);
-  }
   return openStore(folder, { limit: bytes, keepMs, warn: (message) => warn?.(`${message} (${folder})`) });
 }
 
@@ -325,7 +345,7 @@ async function promptKeeping(
   { plan, backend, opened }: Pick<Measured, "plan"> & { backend: AnyBackend; opened: OpenedStore },
 ): Promise<PromptKeeping> {
   if (!("kernelsDigest" in backend)) {
-    throw new Error("Prompts are kept on a disk with the CPU backend only");
+    throw new Error(NO_PROMPTS_ON_GPU);
   }
   const size = { kvBlocks: 1, stateSlots: 1, maxRows: 1, maxLogitRows: 1 };
   const { store, close } = opened;

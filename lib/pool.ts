@@ -1,4 +1,5 @@
 import {
+  checkTogether,
   fileVersion,
   freeMemory,
   type LoadedEngine,
@@ -44,6 +45,7 @@ export interface PoolOptions {
 /** Several models in one budget of memory. Throws where a file cannot be read, CompyError where two have the same name. */
 export async function openPool(options: PoolOptions): Promise<ModelPool> {
   const { files, folder, load, idleMs, note } = options;
+  checkTogether(load); // what no model could be loaded with
   const named = files.map(namedModel);
   checkNames(named);
   const sources = () => {

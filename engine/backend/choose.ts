@@ -22,6 +22,8 @@ export type KernelBackend = CpuBackend | WasmBackend;
 export interface PrepareOptions extends CpuOptions, WebGpuOptions {
   /** By default "cpu", or "wasm" where there are no native kernels. */
   readonly backend?: BackendName;
+  /** Why it cannot be the GPU, in words for who asked for it; it can where this is not given. */
+  readonly notOnGpu?: string;
   readonly progress?: (done: number, total: number) => void;
 }
 
@@ -103,7 +105,8 @@ export async function prepareBackend(
 }
 
 /** Throws for a plan that the GPU cannot run, or not in the arithmetic without leaving its gates of accuracy. */
-function checkGpu(plan: Plan, { arithmetic = "f32" }: PrepareOptions): void {
+function checkGpu(plan: Plan, { arithmetic = "f32", notOnGpu }: PrepareOptions): void {
+  if (notOnGpu !== undefined) throw new GpuError(notOnGpu);
   lower(plan);
   if (arithmetic !== "f32" && plan.states.length > 0) {
     throw new GpuError(

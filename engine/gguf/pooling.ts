@@ -45,6 +45,11 @@ export function readPooling(
   return { kind, labels: kind === "rank" ? labelsOf(file) : 0 };
 }
 
+/** Whether the file says how texts become vectors, or are ranked: such a model is made for that. Throws as readPooling. */
+export function saysPooling(file: GgufFile): boolean {
+  return kindOf(file) !== undefined;
+}
+
 function kindOf(file: GgufFile): PoolingKind | undefined {
   const keys = new ArchitectureKeys(file.metadata, file.metadata.getString("general.architecture"));
   const code = file.metadata.getCount(keys.name("pooling_type"), 0);
