@@ -10,7 +10,8 @@ import { lower } from "../engine/backend/webgpu/lowering.ts";
 import type { GpuOp } from "../engine/backend/webgpu/program.ts";
 import { kvBytesPerLayer, type Plan } from "../engine/plan/plan.ts";
 import { dispatchesOf, type PaperDispatch } from "./gpu_paper.ts";
-import { addCount, type Count, countDispatch, noCount } from "./wgsl/count.ts";
+import { countDispatch } from "./wgsl/count.ts";
+import { addCount, type Count, noCount } from "./wgsl/tally.ts";
 
 /** A step to count: sequences of so many rows each, after so many tokens. */
 export interface CountedStep {
