@@ -111,6 +111,33 @@ for (const [kernel, m] of [[0, 1], [1, 5], [2, 33], [3, 33]]) {
   });
 }
 
+test("F16 weights of any magnitude keep the gates in half", async () => {
+  const scales = [1, 9e3, 1e-4, 300, 0];
+  const values = Float16Array.from(
+    normal(ROWS * COLUMNS, "large"),
+    (w, i) => w * scales[Math.floor(i / COLUMNS) % 5],
+  );
+  const bytes = new Uint8Array(values.buffer);
+  const of = spec("F16", "f16");
+  for (const [kernel, m] of [[0, 1], [1, 3]]) {
+    const p = {
+      type: "F16" as const,
+      weights: bytes,
+      rows: ROWS,
+      columns: COLUMNS,
+      x: normal(m * COLUMNS, "x"),
+      m,
+    };
+    const found = await multiply(gpu!, matMulKernels(of, gpu!.kernels)[kernel], of, p);
+    const right = product(Float64Array.from(values), p);
+    for (const k of scales.keys()) {
+      const mine = Array.from({ length: m * ROWS }, (_, i) => i).filter((i) => i % ROWS % 5 === k);
+      const error = nmse(Float32Array.from(mine, (i) => found[i]), Float64Array.from(mine, (i) => right[i]));
+      assert(error <= GATES.f16, `scale ${scales[k]}: NMSE ${error}`);
+    }
+  }
+});
+
 test("columns that are no multiple of 32: what stands beyond them does not count", async () => {
   const columns = 100;
   const bytes = matrix("F16", ROWS, columns);

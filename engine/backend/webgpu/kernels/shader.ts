@@ -6,6 +6,7 @@ import {
   loadShared,
   rowOf,
   type Scalar,
+  scaledTo,
   sharedPlanes,
   type WeightFormat,
 } from "./formats/format.ts";
@@ -23,8 +24,8 @@ export interface Numbers {
 }
 
 /**
- * The numbers of an arithmetic. Weights without bounded codes are never multiplied in half: products of a block could
- * overflow, whatever the scale of the activations.
+ * The numbers of an arithmetic. Weights without bounds (F32) are never multiplied in half: products of a block could overflow,
+ * whatever the scale of the activations.
  */
 export function numbersOf(format: WeightFormat, arithmetic: Arithmetic): Numbers {
   return {
@@ -116,6 +117,9 @@ export function scaleType(format: WeightFormat): string {
   return format.sub === BLOCK ? "f32" : "vec2<f32>";
 }
 
+/** Activations that are multiplied in half are below 2^10, weights at most 1: no product or sum of a block overflows. */
+const MAGNITUDE = 10;
+
 /** `Input` and `read_block(t, b)`: columns 32 b to 32 b + 31 of row t, in the decoder's order. */
 function inputBlock(columns: number, format: WeightFormat, decoder: Decoder, { input }: Numbers): string {
   const half = input === "f16";
@@ -138,7 +142,7 @@ function inputBlock(columns: number, format: WeightFormat, decoder: Decoder, { i
 fn read_block(t: u32, b: u32) -> Input {
   let at = t * (op.x_stride >> 2u) + 8u * b;
   ${loads.join("\n  ")}
-  ${half ? NORMALISE : ""}
+  ${half ? scaledTo(MAGNITUDE) : ""}
   return Input(
     ${values.join(",\n    ")},
   );
@@ -151,13 +155,6 @@ function loadQuad(columns: number, k: number): string {
   const lanes = "vec4<u32>(0u, 1u, 2u, 3u)";
   return `select(vec4<f32>(), x[at + ${k}u], ${lanes} + (32u * b + ${4 * k}u) < vec4<u32>(${columns}u))`;
 }
-
-/** A power of two brings the block's largest magnitude to [512, 1024): no product or sum of the block overflows. */
-const NORMALISE = `let m4 = max(max(max(abs(x0), abs(x1)), max(abs(x2), abs(x3))),
-    max(max(abs(x4), abs(x5)), max(abs(x6), abs(x7))));
-  let exponent = clamp(bitcast<u32>(max(max(m4.x, m4.y), max(m4.z, m4.w))) >> 23u, 10u, 253u);
-  let up = bitcast<f32>((263u - exponent) << 23u);
-  let down = bitcast<f32>((exponent - 9u) << 23u);`;
 
 /** Of the activations as they are, not rounded: what an offset multiplies gains no error. */
 function sums(format: WeightFormat): string {

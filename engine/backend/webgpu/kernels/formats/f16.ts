@@ -1,12 +1,20 @@
 /** F16, as it is. */
-import { copy, NATURAL, type WeightFormat } from "./format.ts";
+import { copy, type Decoder, NATURAL, type Scalar, scaledTo, type WeightFormat } from "./format.ts";
 
-/** Quads of a format of 16 bits a weight, `pair` making a vec2 of a word. */
-export function pairs(pair: (word: string) => string): string[] {
-  return Array.from({ length: 8 }, (_, k) => {
+/**
+ * Decoder of a format of 16 bits a weight, `pair` making two floats of a word. In f16 a power of two brings the block's largest
+ * magnitude to [0.5, 1), which its scale takes back: the other formats' bounds hold for these weights too.
+ */
+export function floats(scalar: Scalar, pair: (word: string) => string): Decoder {
+  const quads = Array.from({ length: 8 }, (_, k) => {
     const [part, at] = [k >> 1, (k & 1) * 2];
     return `vec4<f32>(${pair(`w${part}[${at}]`)}, ${pair(`w${part}[${at + 1}]`)})`;
   });
+  if (scalar === "f32") return { body: loadWords(4), quads, order: NATURAL, scale: "1.0" };
+  const body = `${loadWords(4)}
+  ${quads.map((quad, k) => `let x${k} = ${quad};`).join("\n  ")}
+  ${scaledTo(0)}`;
+  return { body, quads: quads.map((_, k) => `vec4<f16>(x${k} * up)`), order: NATURAL, scale: "down" };
 }
 
 /** Statements: w0, w1 and so on, the words of block b. */
@@ -21,14 +29,9 @@ export function loadWords(count: number): string {
 export const F16: WeightFormat = {
   planes: [{ name: "codes", element: "vec4<u32>", bytes: 2, columns: 1 }],
   sub: 32,
-  bounded: false,
+  bounded: true,
   blockColumns: 1,
   blockBytes: 2,
   pack: (from, at, [codes], [c]) => copy(from, at, codes, c, 2),
-  decoder: () => ({
-    body: loadWords(4),
-    quads: pairs((w) => `unpack2x16float(${w})`),
-    order: NATURAL,
-    scale: "1.0",
-  }),
+  decoder: (scalar) => floats(scalar, (w) => `unpack2x16float(${w})`),
 };

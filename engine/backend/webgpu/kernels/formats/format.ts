@@ -38,7 +38,7 @@ export interface WeightFormat {
   readonly planes: readonly Plane[];
   /** Columns that share a scale. */
   readonly sub: 16 | 32;
-  /** Codes are bounded, so that half accumulators cannot overflow. */
+  /** Values are bounded, so that half accumulators cannot overflow. */
   readonly bounded: boolean;
   /** Columns and bytes of a block in the file. */
   readonly blockColumns: number;
@@ -95,4 +95,16 @@ export function rowOf(name: string): string {
 
 export function copy(from: Uint8Array, at: number, to: Uint8Array, place: number, length: number): void {
   for (let i = 0; i < length; i++) to[place + i] = from[at + i];
+}
+
+/**
+ * Statements: `up` and `down`, powers of two of which one is the other's inverse; `up` brings the largest magnitude of x0 to x7, each a
+ * vec4<f32>, to [2^(exponent - 1), 2^exponent).
+ */
+export function scaledTo(exponent: number): string {
+  return `let m4 = max(max(max(abs(x0), abs(x1)), max(abs(x2), abs(x3))),
+    max(max(abs(x4), abs(x5)), max(abs(x6), abs(x7))));
+  let exponent = clamp(bitcast<u32>(max(max(m4.x, m4.y), max(m4.z, m4.w))) >> 23u, 10u, 252u);
+  let up = bitcast<f32>((${253 + exponent}u - exponent) << 23u);
+  let down = bitcast<f32>((exponent + 1u - ${exponent}u) << 23u);`;
 }
