@@ -49,6 +49,20 @@ Deno.test("what steps take is learned for each number of rows, and between those
   assert(known.estimates(1, 9, 9)![0] < 30); // long ago
 });
 
+Deno.test("a step that was held up, once or for a while, says nothing of what its rows cost", () => {
+  const known = new StepCosts();
+  for (let i = 0; i < 10; i++) known.observe(1, 1, 0.12);
+  known.observe(1, 5, 5); // the first of its kind
+  assert(known.estimates(1, 5, 5)![0] < 0.3);
+  for (let i = 0; i < 3; i++) known.observe(1, 5, 0.2);
+  assertEquals(known.estimates(1, 5, 5)![0], 0.2);
+  for (const ms of [5, 0.12, 5, 5, 0.13, 5, 0.12, 5]) known.observe(1, 1, ms);
+  assert(known.withoutDrafts(1)! < 0.2, `${known.withoutDrafts(1)}`);
+  assertEquals(known.withoutDrafts(2), undefined);
+  for (let i = 0; i < 4; i++) known.observe(1, 1, 0.4); // a longer context
+  assertEquals(known.withoutDrafts(1), 0.4);
+});
+
 Deno.test("a sequence's own experience outweighs that of others, which it begins with", () => {
   const all = new Acceptance(() => 0.5);
   const [one, other] = [new Acceptance(all), new Acceptance(all)];

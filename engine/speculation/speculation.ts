@@ -22,9 +22,13 @@ const TRUSTED = 0.6;
 /** What a row is taken to cost, as a share of a step, where drafts are compared. */
 const ROW_COST = 0.05;
 
-/** In a crowd of so many, a free drafter that had nothing likely for a sequence is asked again after so many steps. */
-const CROWD = 8;
-const REST = 3;
+/**
+ * What asking a free drafter for a sequence takes, in milliseconds, and which share of a step it may be. Where it is more, a sequence
+ * for which nothing likely was found is asked for again after some steps, at most so many.
+ */
+const ASKING_MS = 0.004;
+const ASKING_SHARE = 0.01;
+const LONGEST_REST = 7;
 /** What is likely then: its first token to be right. */
 const LIKELY = 0.3;
 
@@ -36,6 +40,8 @@ interface Record {
   /** Steps until a drafter that did not pay is asked again, and how many it will be after that. */
   pause: number;
   nextPause: number;
+  /** The step from which on a free drafter that had nothing likely is asked again. */
+  askedFrom: number;
 }
 
 /** A sequence's draft in the step under way, verified or not. */
@@ -58,10 +64,18 @@ export class Speculation {
   readonly #records = new WeakMap<Sequence, Record[]>();
   /** Of several that of which most is expected counts. */
   readonly #proposals = new Map<Sequence, Proposal[]>();
+  /** Drafters that are told what was computed. */
+  readonly #following: readonly Drafter[];
+  readonly #allFree: boolean;
+  #steps = 0;
+  /** The step from which on a drafter is asked again for anybody. */
+  #askedFrom = 0;
 
   /** Those before come first: a drafter is asked for sequences that none before it has a trusted draft for. */
   constructor(private readonly drafters: readonly Drafter[], private readonly costs = new StepCosts()) {
     this.#drafting = drafters.map(() => new StepCosts());
+    this.#following = drafters.filter((drafter) => drafter.computed);
+    this.#allFree = drafters.every(({ free }) => free);
     this.#common = drafters.map(() => ({
       byGrade: new Acceptance(byTrust),
       byPlace: new Acceptance(() => 0.6),
@@ -73,8 +87,9 @@ export class Speculation {
     step: readonly Scheduled[],
     scheduler: Scheduler,
   ): readonly Scheduled[] | Promise<readonly Scheduled[]> {
+    this.#steps++;
     this.#proposals.clear();
-    if (!step.every(decodes)) return step;
+    if (this.#steps < this.#askedFrom || !step.every(decodes)) return step;
     const share = Math.ceil(SHARES * scheduler.draftRows(step) / step.length);
     const longest = Math.min(MOST_TOKENS, Math.max(FEWEST_TOKENS, share));
     const wanted = step.flatMap((part) => {
@@ -83,12 +98,15 @@ export class Speculation {
     });
     if (wanted.length === 0) return step;
     let left: readonly DraftWanted[] = wanted;
+    const rest = this.#restOf(step.length);
     for (const [i, drafter] of this.drafters.entries()) {
       if (!drafter.free) return this.#draftAtCost(i, left, step, scheduler);
-      const resting = step.length < CROWD ? [] : left.filter(({ sequence }) => this.#rests(i, sequence));
-      const asked = resting.length === 0 ? left : left.filter((want) => !resting.includes(want));
+      const asked = rest === 0 ? left : left.filter(({ sequence }) => !this.#rests(i, sequence, rest));
+      const resting = asked.length === left.length ? [] : left.filter((want) => !asked.includes(want));
+      if (asked.length === 0) continue;
       left = [...resting, ...this.#propose(i, asked, drafter.draft(asked) as readonly Draft[])];
     }
+    if (rest > 0 && this.#allFree) this.#askedFrom = this.#nextAsked(wanted);
     return this.#withDrafts(step, scheduler);
   }
 
@@ -118,12 +136,27 @@ export class Speculation {
     return this.#withDrafts(step, scheduler);
   }
 
+  /** Steps for which a free drafter that has nothing likely for a sequence is not asked: asking takes its share of them. */
+  #restOf(sequences: number): number {
+    const ms = this.costs.withoutDrafts(sequences) ?? Infinity;
+    return Math.min(LONGEST_REST, Math.floor(ASKING_MS * sequences / (ASKING_SHARE * ms)));
+  }
+
   /** Whether the drafter, which is free, is not asked for the sequence this time. */
-  #rests(drafter: number, sequence: Sequence): boolean {
+  #rests(drafter: number, sequence: Sequence, rest: number): boolean {
     const record = this.#recordOf(sequence, drafter);
-    if (record.pause-- > 0) return true;
-    record.pause = REST; // unless it has something likely now
+    if (this.#steps < record.askedFrom) return true;
+    record.askedFrom = this.#steps + 1 + rest; // unless it has something likely now
     return false;
+  }
+
+  /** The next step in which a drafter is asked for one of them. */
+  #nextAsked(wanted: readonly DraftWanted[]): number {
+    let next = Infinity;
+    for (const { sequence } of wanted) {
+      for (const { askedFrom } of this.#records.get(sequence) ?? []) next = Math.min(next, askedFrom);
+    }
+    return next;
   }
 
   /** Keeps the drafts; gives those who have none, or none to be trusted. */
@@ -136,7 +169,7 @@ export class Speculation {
       const { free } = this.drafters[drafter];
       this.#proposals.set(sequence, [...earlier, { record, draft, at: sequence.length, free }]);
       const likely = record.byGrade.of(draft.grades[0]);
-      if (free && likely >= LIKELY) record.pause = 0;
+      if (free && likely >= LIKELY) record.askedFrom = 0;
       return likely < TRUSTED;
     });
   }
@@ -173,10 +206,12 @@ export class Speculation {
   #withDrafts(step: readonly Scheduled[], scheduler: Scheduler): readonly Scheduled[] {
     if (this.#proposals.size === 0) return step;
     const best = step.map(({ sequence }) => bestOf(this.#proposals.get(sequence) ?? []));
-    const chances = best.map((likely) => likely?.chances ?? NO_CHANCES);
+    const chances = best.map((found) => found?.chances ?? NO_CHANCES);
     if (chances.every(({ length }) => length === 0)) return step;
     const rows = rowsOf(step);
-    const costs = this.costs.estimates(step.length, rows, rows + scheduler.draftRows(step));
+    const likely = chances.reduce((sum, { length }) => sum + length, 0);
+    const most = Math.min(likely, scheduler.draftRows(step));
+    const costs = this.costs.estimates(step.length, rows, rows + most);
     if (!costs) return step; // the first step of such a crowd is measured without
     const lengths = draftLengths(chances, costs, step.length);
     return step.map((part, i) =>
@@ -203,17 +238,15 @@ export class Speculation {
     }
     this.#proposals.clear();
     if (step.every(decodes)) this.costs.observe(step.length, rowsOf(step), ms);
-    const following = this.drafters.filter((drafter) => drafter.computed);
-    if (following.length > 0) return this.#follow(following, rows, input, output);
+    if (this.#following.length > 0) return this.#follow(rows, input, output);
   }
 
   async #follow(
-    drafters: readonly Drafter[],
     rows: readonly ComputedRows[],
     input: StepInput,
     output: StepOutput,
   ): Promise<void> {
-    for (const drafter of drafters) await drafter.computed!(rows, input, output);
+    for (const drafter of this.#following) await drafter.computed!(rows, input, output);
   }
 
   /** The sequence has ended, or waits again and will be computed anew. */
@@ -228,11 +261,12 @@ export class Speculation {
   #recordOf(sequence: Sequence, drafter: number): Record {
     let records = this.#records.get(sequence);
     if (!records) {
-      records = this.#common.map(({ byGrade, byPlace }, i) => ({
+      records = this.#common.map(({ byGrade, byPlace }) => ({
         byGrade: new Acceptance(byGrade),
         byPlace: new Acceptance(byPlace),
-        pause: this.drafters[i].free ? 0 : FIRST_PAUSE,
+        pause: FIRST_PAUSE,
         nextPause: FIRST_PAUSE,
+        askedFrom: 0,
       }));
       this.#records.set(sequence, records);
     }

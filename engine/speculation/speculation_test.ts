@@ -262,6 +262,31 @@ Deno.test("who is cancelled while somebody drafts for it is gone when the draft 
   }
 });
 
+Deno.test("where steps are short, a drafter is asked seldom for who repeats nothing, and always for who does", async () => {
+  const fixed = (ms: number) =>
+    class extends FreeRows {
+      override withoutDrafts(): number {
+        return ms;
+      }
+    };
+  const asked = async (answer: readonly number[], ms: number) => {
+    const drafter = new KnownAnswers(new Map([[promptOf(20).join(), answer]]), { next: () => 0.99 }, 1, 258);
+    const speculation = new Speculation([drafter], new (fixed(ms))());
+    const { engine } = startEngine({}, 256, undefined, undefined, undefined, speculation);
+    await generate(engine, { prompt: promptOf(20), maxTokens: 160, ignoreEos: true, sampling: GREEDY });
+    const { steps, acceptedTokens } = engine.stats();
+    await engine.close();
+    return { share: drafter.asked / steps, acceptedTokens };
+  };
+  const { engine } = startEngine();
+  const request = { prompt: promptOf(20), maxTokens: 160, ignoreEos: true, sampling: GREEDY };
+  const { tokens } = await generate(engine, request);
+  await engine.close();
+  const [long, short] = [await asked([], 20), await asked([], 0.1)];
+  assert(long.share > 0.9 && short.share < 0.3, `${long.share}, ${short.share}`);
+  assert((await asked(tokens, 0.1)).acceptedTokens > 100);
+});
+
 Deno.test("of two drafts that are both in doubt the better one counts", async () => {
   const requests = Array.from({ length: 4 }, (_, i): GenerateRequest => (
     { prompt: promptOf(20, i), maxTokens: 100, ignoreEos: true, sampling: GREEDY }

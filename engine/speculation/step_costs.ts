@@ -2,11 +2,17 @@
 const ASSUMED = 0.03;
 /** Steps after which a time is no longer believed: one slow moment must not be the last word. */
 const BELIEVED = 192;
-/** How much a new time counts beside those before. */
-const RATE = 0.25;
+/** Times that are kept of steps of so many rows. Of these the second least counts: others were held up, or were lucky. */
+const KEPT = 5;
+/** A single time is not believed to be more than this many times what was expected. */
+const SURPRISE = 2;
 
 interface Known {
+  /** What such a step takes. */
   ms: number;
+  /** The last times that were measured. */
+  readonly times: number[];
+  next: number;
   /** When it was measured last. */
   step: number;
 }
@@ -20,15 +26,22 @@ export class StepCosts {
   /** A step of so many rows, of so many sequences that decode, took so long. */
   observe(sequences: number, rows: number, ms: number): void {
     this.#steps++;
-    const times = this.#timesOf(sequences);
-    const known = times.get(rows);
+    const known = this.#timesOf(sequences).get(rows);
     if (!known || this.#isStale(known)) {
-      times.set(rows, { ms, step: this.#steps });
+      const expected = this.estimates(sequences, rows, rows)?.[0] ?? ms;
+      const first = { ms: Math.min(ms, SURPRISE * expected), times: [ms], next: 1, step: this.#steps };
+      this.#timesOf(sequences).set(rows, first);
       return;
     }
-    // A step that was held up says little of what its rows cost.
-    known.ms += RATE * (Math.min(ms, 1.5 * known.ms) - known.ms);
+    known.times[known.next] = ms;
+    known.next = (known.next + 1) % KEPT;
+    known.ms = secondLeast(known.times);
     known.step = this.#steps;
+  }
+
+  /** Milliseconds of a step in which each of the sequences has a row, as far as that is known. */
+  withoutDrafts(sequences: number): number | undefined {
+    return this.#timesOf(sequences).get(sequences)?.ms;
   }
 
   /** Milliseconds of steps of `from` to `to` rows, both included; undefined before anything is known of such a crowd. */
@@ -56,6 +69,16 @@ export class StepCosts {
   #timesOf(sequences: number): Map<number, Known> {
     return this.#known[32 - Math.clz32(sequences - 1)] ??= new Map();
   }
+}
+
+/** Of two or more; it is the least of two. */
+function secondLeast(times: readonly number[]): number {
+  let [least, second] = [Infinity, Infinity];
+  for (const ms of times) {
+    if (ms < least) [least, second] = [ms, least];
+    else if (ms < second) second = ms;
+  }
+  return times.length > 2 ? second : least;
 }
 
 /** The time at `rows` from that of a point below or at it and of one above; beyond the last point a little more for each row. */
