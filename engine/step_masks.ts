@@ -72,23 +72,22 @@ export class StepMasks {
 
   /** The masks that allow something: what follows the others does not count. */
   #useDrafts(sequence: Sequence, masks: readonly Uint32Array[]): Uint32Array[] {
-    const rest = sequence.ignoreEos ? masks.map((mask) => without(mask, this.#ends)) : masks;
-    const end = rest.findIndex(isEmpty);
-    const possible = end < 0 ? rest.length : end;
+    if (sequence.ignoreEos) { for (const mask of masks) leaveOut(mask, this.#ends); }
+    const end = masks.findIndex(isEmpty);
+    const possible = end < 0 ? masks.length : end;
     this.#possible.set(sequence, possible);
-    return rest.slice(0, possible);
+    return masks.slice(0, possible);
   }
 
   /** The mask for the step; undefined where it allows nothing. */
   #use(sequence: Sequence, mask: Uint32Array): Uint32Array | undefined {
-    const rest = sequence.ignoreEos ? without(mask, this.#ends) : mask;
-    if (!isEmpty(rest)) return rest;
-    this.#results.set(
-      sequence,
-      isEmpty(mask)
-        ? { failure: sequence.form?.failure ?? "its constraint lets nothing follow" }
-        : "nothing follows",
-    );
+    if (isEmpty(mask)) {
+      const failure = sequence.form?.failure ?? "its constraint lets nothing follow";
+      return void this.#results.set(sequence, { failure });
+    }
+    if (sequence.ignoreEos) leaveOut(mask, this.#ends);
+    if (!isEmpty(mask)) return mask;
+    this.#results.set(sequence, "nothing follows");
   }
 }
 
@@ -132,8 +131,6 @@ function isEmpty(mask: Uint32Array): boolean {
   return mask.every((word) => word === 0);
 }
 
-function without(mask: Uint32Array, tokens: Iterable<number>): Uint32Array {
-  const rest = mask.slice();
-  for (const token of tokens) rest[token >> 5] &= ~(1 << (token & 31));
-  return rest;
+function leaveOut(mask: Uint32Array, tokens: Iterable<number>): void {
+  for (const token of tokens) mask[token >> 5] &= ~(1 << (token & 31));
 }

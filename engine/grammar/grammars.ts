@@ -63,6 +63,8 @@ class LibraryGrammars implements Grammars {
   readonly #cache = new Map<string, Kept>();
   #cachedBytes = 0;
   #vocabulary: Promise<bigint> | undefined;
+  /** Masks of the step before. Lent to who computes: fresh memory at each step would keep the garbage collector at work. */
+  #room: Uint32Array<ArrayBuffer> | undefined;
   #closed = false;
 
   constructor(
@@ -102,10 +104,14 @@ class LibraryGrammars implements Grammars {
   async masks(matchers: readonly Matcher[]): Promise<Uint32Array[]> {
     if (matchers.length === 0) return [];
     const handles = BigUint64Array.from(matchers, (matcher) => own(matcher).handle);
-    const masks = new Uint32Array(this.#maskWords * matchers.length);
+    const words = this.#maskWords * matchers.length;
+    const room = this.#room && this.#room.length >= words ? this.#room : new Uint32Array(words);
+    this.#room = undefined;
+    const output = new Uint8Array(room.buffer, 0, 4 * words);
     await GrammarLibrary.open()
-      .callAsync("compy_grammar_masks", 0n, new Uint8Array(handles.buffer), new Uint8Array(masks.buffer));
-    return matchers.map((_, i) => masks.subarray(i * this.#maskWords, (i + 1) * this.#maskWords));
+      .callAsync("compy_grammar_masks", 0n, new Uint8Array(handles.buffer), output);
+    this.#room = room;
+    return matchers.map((_, i) => room.subarray(i * this.#maskWords, (i + 1) * this.#maskWords));
   }
 
   async draftMasks(matcher: Matcher, tokens: Int32Array): Promise<Uint32Array[]> {

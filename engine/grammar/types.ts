@@ -38,7 +38,7 @@ export interface Grammars {
   /**
    * For each matcher one bit a token, set where the token may come next: end tokens where the answer may end. All at once, on
    * threads beside the step's. None of the matchers may be used before it resolves. No bit is set where nothing can follow,
-   * and where the matcher has failed (a limit was reached).
+   * and where the matcher has failed (a limit was reached). The caller may change the masks; they are valid until the next call.
    */
   masks(matchers: readonly Matcher[]): Promise<Uint32Array[]>; // [ceil(vocabSize / 32)] each
   /**

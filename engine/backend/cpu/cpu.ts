@@ -32,6 +32,9 @@ export class CpuBackend implements Backend {
   #output = new Uint8Array(1 << 16);
   /** Of parts that are copied in, again and again: fresh memory costs more than the copy. */
   #message = new Uint8Array(0);
+  /** A mask on its way to the step, and what comes back. */
+  readonly #mask = new WordWriter();
+  readonly #answer = new Uint8Array(MESSAGE_BYTES);
   /** Floats of a pooled row. */
   #pooled = 0;
   #vocabSize = 0;
@@ -176,8 +179,8 @@ export class CpuBackend implements Backend {
   /** The step that waits for the mask goes on; one that has ended needs it no more. */
   #giveMask(step: number, index: number, mask: Uint32Array): void {
     if (step !== this.#step) return;
-    const input = new WordWriter(8 + mask.byteLength).u32(step, index).i32s(mask).bytes();
-    this.#library.call("compy_mask", this.#handle, input);
+    const input = this.#mask.clear().u32(step, index).i32s(mask).bytes();
+    this.#library.call("compy_mask", this.#handle, input, this.#answer);
   }
 
   /** Milliseconds spent in each op of the plan since the last call. */
