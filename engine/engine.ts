@@ -2,6 +2,7 @@ import { AnswerForm } from "./answer_form.ts";
 import {
   type Backend,
   type Candidates,
+  DeviceLost,
   type StepInput,
   type StepOutput,
   StepStopped,
@@ -110,6 +111,8 @@ export class LlmEngine implements Engine {
   /** Why new requests are refused. */
   #refusal: EngineError | undefined;
   #backendOpen = true;
+  /** The device that computes was lost, and nothing has failed by it yet. */
+  #lost: DeviceLost | undefined;
   #idleCallbacks: (() => void)[] = [];
   #requests = 0;
   readonly #totals = {
@@ -122,6 +125,7 @@ export class LlmEngine implements Engine {
     steps: 0,
     rows: 0,
     submits: 0,
+    deviceLosses: 0,
   };
   readonly #stepRows: number[] = new Array(STEP_ROWS_ENTRIES).fill(0);
 
@@ -142,6 +146,10 @@ export class LlmEngine implements Engine {
     this.#speculation = options.speculation;
     this.#scheduler = new Scheduler(limits, this.#stored, (sequence) => this.#speculation?.forget(sequence));
     this.#writer = new StepWriter(limits.maxRows);
+    backend.lost?.then((error) => {
+      this.#lost = error;
+      if (!this.#looping) this.#failIfLost();
+    });
     const { kvBlocks, kvWindows: windows = [], maxRows } = limits;
     this.#contextLength = Math.min(model.contextLength, longestSequence({ windows, maxRows }, kvBlocks));
     this.#rankTemplate = rankTemplate;
@@ -349,6 +357,7 @@ export class LlmEngine implements Engine {
       this.#fail(error);
     }
     this.#looping = false;
+    this.#failIfLost();
     this.#noteIdle();
   }
 
@@ -569,9 +578,18 @@ export class LlmEngine implements Engine {
     this.#step = [];
   }
 
+  /** Whoever asks next is not to find it out. */
+  #failIfLost(): void {
+    if (this.#lost && this.#backendOpen && this.state !== "failed") this.#fail(this.#lost);
+  }
+
   #fail(cause: unknown): void {
     const reason = cause instanceof Error ? cause.message : String(cause);
-    const error = new EngineError("engine_failed", `The engine has failed: ${reason}`);
+    const lost = cause instanceof DeviceLost;
+    if (lost) this.#totals.deviceLosses++;
+    const error = lost
+      ? new EngineError("device_lost", reason)
+      : new EngineError("engine_failed", `The engine has failed: ${reason}`);
     error.cause = cause;
     this.#refusal = error;
     this.#step = [];

@@ -26,6 +26,36 @@ async function rejection(promise: Promise<unknown>): Promise<EngineError> {
   return await assertRejects(() => promise, EngineError);
 }
 
+Deno.test("a device that is lost while nothing runs fails the engine at once, and not with the next request", async () => {
+  const { engine, backend } = startEngine();
+  await generate(engine, { ...endless(4), maxTokens: 3 });
+  assertEquals([engine.state, engine.stats().deviceLosses], ["ready", 0]);
+  backend.lose();
+  await settle();
+  assertEquals([engine.state, engine.failure?.code], ["failed", "device_lost"]);
+  assertEquals(engine.stats().deviceLosses, 1);
+  await engine.close();
+});
+
+Deno.test("a device that is lost in a step ends all streams with that; one that is lost after closing says nothing", async () => {
+  const { engine, backend } = startEngine();
+  const streams = [0, 1, 2].map((seed) => rejection(generate(engine, endless(4, seed))));
+  await settle();
+  backend.lose();
+  for (const { code, message } of await Promise.all(streams)) {
+    assertEquals([code, message], ["device_lost", "The device was lost"]);
+  }
+  await settle();
+  assertEquals([engine.state, engine.stats().running, engine.stats().deviceLosses], ["failed", 0, 1]);
+  await engine.close();
+
+  const closed = startEngine();
+  await closed.engine.close();
+  closed.backend.lose();
+  await settle();
+  assertEquals(closed.engine.state, "draining");
+});
+
 Deno.test("nothing is queued before the first next()", async () => {
   const { engine } = startEngine();
   const events = engine.submit(endless(4));

@@ -1,5 +1,11 @@
 import { buildPlan, poolingOf, readRopeFactors } from "./architectures/registry.ts";
-import { type Arithmetic, type BackendName, KV_BLOCK_TOKENS, type KvType } from "./backend/backend.ts";
+import {
+  type Arithmetic,
+  type BackendName,
+  DeviceLost,
+  KV_BLOCK_TOKENS,
+  type KvType,
+} from "./backend/backend.ts";
 import { type AnyBackend, defaultBackend, packedBytes, prepareBackend } from "./backend/choose.ts";
 import { MOST_BYTES } from "./backend/wasm/module.ts";
 import { createChatForm } from "./chat/chat_form.ts";
@@ -39,7 +45,7 @@ import { createChatTemplate } from "./tokenizer/chat_template.ts";
 import { createRankTemplate } from "./tokenizer/rank_template.ts";
 import { createTokenizer } from "./tokenizer/tokenizer.ts";
 import type { Tokenizer } from "./tokenizer/types.ts";
-import type { Engine } from "./types.ts";
+import { type Engine, EngineError } from "./types.ts";
 
 export { freeMemory } from "./free_memory.ts";
 export { defaultBackend } from "./backend/choose.ts";
@@ -376,7 +382,8 @@ function tokensOf(
 
 /**
  * As loadEngine, for a process that lives on: when the engine fails it is loaded again, from the same file and on the same
- * backend, and `note` is told. See ReloadingEngine. `measured`: of the same options, where the header was read before.
+ * backend, and `note` is told. But what was "auto" goes on without a GPU that was lost. See ReloadingEngine. `measured`: of the same
+ * options, where the header was read before.
  */
 export async function loadReloadingEngine(
   options: LoadOptions,
@@ -385,17 +392,26 @@ export async function loadReloadingEngine(
 ): Promise<LoadedEngine> {
   const version = versionOf(options);
   const loaded = measured ? await measured.load(options.signal) : await loadEngine(options);
+  let backend = loaded.backend.info.name as BackendName; // not "auto" again: its answers must stay the same
   const again = {
     ...options,
-    backend: loaded.backend.info.name as BackendName, // not "auto" again: its answers must stay the same
     contextLength: loaded.engine.model.contextLength,
     progress: undefined,
   };
-  const load = async (signal: AbortSignal) => {
+  const load = async (signal: AbortSignal, failure: unknown) => {
     checkUnchanged(options, version, "again: the file has changed since it was loaded first");
-    return (await loadEngine({ ...again, signal })).engine;
+    if (options.backend === "auto" && backend === "webgpu" && isLoss(failure)) {
+      backend = defaultBackend();
+      note(`auto: the GPU was lost, so the model is computed on the CPU from here on (${backend})`);
+    }
+    return (await loadEngine({ ...again, backend, signal })).engine;
   };
   return { ...loaded, engine: new ReloadingEngine(loaded.engine, { load, note }) };
+}
+
+/** Whether it is for the loss of a device that an engine failed, or could not be loaded. */
+function isLoss(failure: unknown): boolean {
+  return failure instanceof DeviceLost || (failure instanceof EngineError && failure.code === "device_lost");
 }
 
 /** Throws where the file is another than that of which the version was taken. */

@@ -16,8 +16,8 @@ import {
 } from "./types.ts";
 
 export interface ReloadOptions {
-  /** Loads the engine again; the failed one is closed by then. Ends early where the signal says so. */
-  readonly load: (signal: AbortSignal) => Promise<Engine>;
+  /** Loads the engine again, after that failure; the failed one is closed by then. Ends early where the signal says so. */
+  readonly load: (signal: AbortSignal, failure: unknown) => Promise<Engine>;
   /** Told what an operator should know, a line each. */
   readonly note: (message: string) => void;
   /** Most loads within `withinMs`; a failure after them is final. */
@@ -55,6 +55,7 @@ export class ReloadingEngine implements Engine {
     rows: 0,
     stepRows: [],
     submits: 0,
+    deviceLosses: 0,
     preemptions: 0,
   };
 
@@ -158,12 +159,14 @@ export class ReloadingEngine implements Engine {
     } catch (error) {
       note(`Cannot close the failed engine: ${words(error)}`);
     }
+    let failure: unknown = failed.failure;
     while (!signal.aborted) {
       if (this.#loads.length > 1) await delay(pauseMs, { signal }).catch(() => {});
       try {
         signal.throwIfAborted();
-        this.#inner = await load(signal);
+        this.#inner = await load(signal, failure);
       } catch (error) {
+        failure = error;
         if (signal.aborted || !this.#mayLoad(error)) return;
         continue;
       }
@@ -221,6 +224,7 @@ function plus(a: Totals, b: Totals): Totals {
     rows: a.rows + b.rows,
     stepRows: b.stepRows.map((count, i) => count + (a.stepRows[i] ?? 0)),
     submits: a.submits + b.submits,
+    deviceLosses: a.deviceLosses + b.deviceLosses,
     preemptions: a.preemptions + b.preemptions,
     disk: a.disk && b.disk ? plusDisk(a.disk, b.disk) : b.disk ?? a.disk,
   };

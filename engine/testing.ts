@@ -4,6 +4,7 @@ import {
   type Backend,
   type CacheParts,
   type Candidates,
+  DeviceLost,
   type Draw,
   drawMark,
   KV_BLOCK_TOKENS,
@@ -95,6 +96,8 @@ export class FakeBackend implements Backend {
   readonly logitRequests: LogitsRequest[][] = [];
   stopRequests = 0;
   closed = false;
+  readonly #loss = Promise.withResolvers<DeviceLost>();
+  readonly lost = this.#loss.promise;
   /** As a backend says it that has measured something. */
   stepRows: number | undefined;
   /** Awaited in each step before it is computed. */
@@ -116,6 +119,13 @@ export class FakeBackend implements Backend {
     this.#positions = new Int32Array(options.kvBlocks * KV_BLOCK_TOKENS).fill(-1);
     this.#groups = new Int32Array(options.kvBlocks * KV_BLOCK_TOKENS).fill(-1);
     this.#states = new Array(options.stateSlots ?? 0).fill(undefined);
+  }
+
+  /** What computes is gone; a step under way fails as well. */
+  lose(): void {
+    const error = new DeviceLost("The device was lost");
+    this.#loss.resolve(error);
+    this.gate = () => Promise.reject(error);
   }
 
   loadWeights(): Promise<void> {

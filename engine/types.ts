@@ -226,6 +226,8 @@ export type EngineErrorCode =
   | "queue_full"
   | "engine_closed"
   | "engine_unavailable"
+  /** What computed it is gone, most likely not by this request. */
+  | "device_lost"
   | "engine_failed";
 
 /**
@@ -303,6 +305,8 @@ export interface EngineStats {
   readonly stepRows: readonly number[];
   /** Calls of the backend; fewer than steps where it takes several at once. */
   readonly submits: number;
+  /** Times that the device which computed was lost. */
+  readonly deviceLosses: number;
   /** Only where prompts are kept on a disk. */
   readonly disk?: DiskStats;
 }

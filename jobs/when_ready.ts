@@ -127,7 +127,8 @@ function isDown(state: EngineState): boolean {
 
 /** Of the engine; a single answer can fail on a sound one too. */
 function isFailure({ status, body }: Answer): boolean {
-  return status >= 500 && (body.error as { code?: unknown } | undefined)?.code === "engine_failed";
+  const code = (body.error as { code?: unknown } | undefined)?.code;
+  return status >= 500 && (code === "engine_failed" || code === "device_lost");
 }
 
 /** Resolves when the engine is not being loaded; rejects when it has failed for good, or with the signal's reason. */

@@ -96,6 +96,18 @@ Deno.test("lines of an engine that failed are asked again together, and after a 
   assertEquals(listeners.size, 0);
 });
 
+Deno.test("lines of a device that was lost are asked again", async () => {
+  const { become, line, inEngine } = open();
+  const answers = [line("a"), line("b")];
+  const first = await inEngine();
+  become("loading");
+  for (const { answer } of first) answer(503, "device_lost");
+  assertEquals(names(await inEngine()), "");
+  become("ready");
+  for (const { answer } of await inEngine()) answer(200);
+  assertEquals(await Promise.all(answers), ["a 200", "b 200"]);
+});
+
 Deno.test("a line is not to blame for an engine that answers no other line before it fails again", async () => {
   const { become, line, inEngine } = open();
   const answers = ["a", "b"].map((name) => line(name));

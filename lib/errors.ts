@@ -9,7 +9,8 @@ import { messageOf, systemReason } from "./system_errors.ts";
  *   (`details` has the figures). `invalid_constraint`: a schema, regex or grammar that no answer can follow. `chat_template_error`: the
  *   model's template refuses the conversation. `not_supported`: this model, or what it is computed on, cannot do that.
  * - `constraint_failed`: the answer cannot be completed in its form. `queue_full`: too many requests wait. `engine_closed`: the
- *   model is closed. `engine_unavailable`: it is being loaded again. `engine_failed`: it has failed. `prompt_not_stored`: the disk is full.
+ *   model is closed. `engine_unavailable`: it is being loaded again. `engine_failed`: it has failed. `device_lost`: the GPU is
+ *   gone, and the model is being loaded again. `prompt_not_stored`: the disk is full.
  * - `model_not_found`: there is no such file, or it cannot be read. `invalid_model`: it is broken, or not supported.
  *   `not_enough_memory`: it does not fit; the message says what would. `library_not_found`, `backend_failed`: the kernels are missing, or
  *   the CPU, the GPU or its driver refuse. `not_permitted`: Deno may not do that; the message names the flag.
@@ -41,6 +42,7 @@ export type ErrorCode =
   | "engine_closed"
   | "engine_unavailable"
   | "engine_failed"
+  | "device_lost"
   | "chat_template_error"
   | "model_not_found"
   | "invalid_model"
@@ -115,6 +117,7 @@ const CODES: Readonly<Record<string, ErrorCode>> = {
   KernelError: "backend_failed",
   WasmError: "backend_failed",
   GpuError: "backend_failed",
+  DeviceLost: "backend_failed",
   GrammarLibraryError: "backend_failed",
   NotCapable: "not_permitted",
 };

@@ -323,6 +323,7 @@ export class FakeEngine implements Engine {
       rows: 0,
       stepRows: [],
       submits: 0,
+      deviceLosses: 0,
     };
   }
 

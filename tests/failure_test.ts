@@ -180,16 +180,20 @@ Deno.test("batch run: an engine that is given up stops the job, which resumes wh
 gpuTest("a device that is lost is opened anew, and the answer is the same", async () => {
   const { code, complaints } = await failing(["--backend", "webgpu"], async (server, fail) => {
     const before = await textOf(server);
+    const health = async () => await (await fetch(server.url + "/health")).json();
+    assertEquals(await health(), { status: "ok" });
     fail(1);
     const { error } = await server.post("/v1/chat/completions", request);
-    assertEquals(error.code, "engine_failed");
+    assertEquals(error.code, "device_lost");
     await ready(server);
     assertEquals(await textOf(server), before);
+    assertEquals(await health(), { status: "ok", device_losses: 1 });
+    assertEquals(await server.metric("compy_device_losses_total"), 1);
   });
   assertEquals(code, 0);
   assertMatch(
     complaints,
-    /^The engine has failed: The GPU .+; loading it again \(1 of at most 3 times in 10 minutes\)\n/,
+    /^The GPU was lost .+; loading it again \(1 of at most 3 times in 10 minutes\)\n/,
   );
 });
 

@@ -138,7 +138,7 @@ const LAYERS: readonly Layer[] = [
   },
   {
     files: /^engine\/backend\/webgpu\//,
-    imports: /^engine\/(backend\/(backend\.ts$|webgpu\/)|plan\/|gguf\/)/,
+    imports: /^(engine\/(backend\/(backend\.ts$|webgpu\/)|plan\/|gguf\/)|package\.ts$)/,
     why: "the GPU's backend runs plans and knows no other backend; only the CPU's calls the kernels",
   },
   {

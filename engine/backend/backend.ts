@@ -259,8 +259,15 @@ export interface Backend {
   writeCache?(parts: CacheParts, bytes: readonly Uint8Array[]): Promise<void>;
   /** Rows that steps are best filled with, where that is not as many as they may have: it changes with what is measured. */
   readonly stepRows?: number;
+  /** Resolves when the device is lost, but not by `close`; steps throw DeviceLost then. Only of backends that have one. */
+  readonly lost?: Promise<DeviceLost>;
   requestStop(): void;
   close(): void;
+}
+
+/** The device that computed is gone, and with it all that it held. Another can be opened. */
+export class DeviceLost extends Error {
+  override name = "DeviceLost";
 }
 
 /** A step that `requestStop` ended early. */

@@ -2,7 +2,14 @@ import { z } from "@hono/zod-openapi";
 import { endpoint } from "../shared/endpoint.ts";
 import { notReady, shuttingDown } from "../shared/errors.ts";
 
-const status = z.object({ status: z.enum(["ok", "ready"]) }).openapi("Status");
+const status = z.object({ status: z.literal("ready") }).openapi("Status");
+
+const liveness = z.object({
+  status: z.literal("ok"),
+  device_losses: z.number().int().optional().openapi({
+    description: "Times that a GPU was lost on which a model was computed; left out where none was",
+  }),
+}).openapi("Health");
 
 /** The process lives. */
 const alive = endpoint({
@@ -11,9 +18,12 @@ const alive = endpoint({
   operationId: "getHealth",
   tag: "Operation",
   summary: "Whether the process lives",
-  answer: status,
+  answer: liveness,
   answers: "It does",
-}, () => ({ status: "ok" as const }));
+}, (_, { models }) => {
+  const losses = models.list().reduce((sum, { engine }) => sum + (engine?.stats().deviceLosses ?? 0), 0);
+  return { status: "ok" as const, ...losses > 0 ? { device_losses: losses } : {} };
+});
 
 /** It takes new work, and has a model for it. */
 const ready = endpoint({

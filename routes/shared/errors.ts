@@ -147,6 +147,7 @@ function fromEngine(code: EngineErrorCode, message: string, details: Record<stri
     case "engine_closed":
       return shuttingDown();
     case "engine_unavailable":
+    case "device_lost":
       return new ApiError(503, code, message, { details, headers: { "retry-after": RETRY_AFTER_SECONDS } });
     case "constraint_failed":
       // The same request would most likely fail again, and nothing is wrong with the engine.

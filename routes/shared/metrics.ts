@@ -181,6 +181,7 @@ const COUNTERS: readonly [Figure, name: string, help: string][] = [
   ["acceptedTokens", "compy_accepted_draft_tokens_total", "Guessed tokens that proved right"],
   ["steps", "compy_steps_total", "Steps of the model"],
   ["submits", "compy_submits_total", "Calls of the backend, of one step or several"],
+  ["deviceLosses", "compy_device_losses_total", "Times that the GPU was lost while the model was on it"],
 ];
 
 const DISK_COUNTERS: readonly [keyof DiskStats, name: string, help: string][] = [

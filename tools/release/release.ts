@@ -43,7 +43,7 @@ async function release(libraries: string | undefined): Promise<void> {
   if (Deno.build.os === "linux") await checkGlibc(folders.libraries);
 
   say("Bundling …");
-  await bundle(ROOT, ["main.ts", "mod.ts"], join(folders.main, "js"));
+  await bundle(ROOT, ["main.ts", "mod.ts", "engine/backend/webgpu/pack_worker.ts"], join(folders.main, "js"));
   await copyBundle(join(folders.main, "js"), join(folders.release, "js"));
   const packages = await writeDeclarations(ROOT, "mod.ts", join(folders.main, "js"));
   await writeMainPackage(ROOT, json, packages, folders.main);

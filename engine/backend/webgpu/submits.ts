@@ -61,7 +61,7 @@ export class Submits {
   }
 
   /**
-   * Hands over a step, `after` recorded behind it. Gives false where `stopped` came true before its end. Throws GpuLost where the
+   * Hands over a step, `after` recorded behind it. Gives false where `stopped` came true before its end. Throws DeviceLost where the
    * device is lost.
    */
   async send(

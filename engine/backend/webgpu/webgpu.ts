@@ -6,6 +6,7 @@ import {
   type Backend,
   type BackendInfo,
   type CompileOptions,
+  DeviceLost,
   type StepInput,
   type StepOutput,
   StepStopped,
@@ -81,8 +82,10 @@ export class WebGpuBackend implements Backend {
   #stopped = false;
   /** Wakes who waits for a mask. */
   #onStop = () => {};
-  /** Why nothing works any more. */
+  #closed = false;
+  /** Why nothing works any more, where the device is still there. */
   #failure: GpuError | undefined;
+  readonly #lost = Promise.withResolvers<DeviceLost>();
 
   /** Owns the device from here on. Throws GpuError where it cannot compute as asked. */
   constructor(
@@ -104,6 +107,9 @@ export class WebGpuBackend implements Backend {
     this.#recorder = new Recorder(device, loss, this.#pipelines, this.#memory);
     this.#readBack = new ReadBack(this.#memory, gpu.synchronousMap, loss);
     this.#submits = new Submits(gpu, this.#recorder, costs);
+    loss.happens.then((error) => {
+      if (!this.#closed) this.#lost.resolve(error);
+    });
     device.addEventListener("uncapturederror", (event) => {
       event.preventDefault();
       const { error } = event as GPUUncapturedErrorEvent;
@@ -116,6 +122,10 @@ export class WebGpuBackend implements Backend {
   static async open(options: WebGpuOptions = {}): Promise<WebGpuBackend> {
     const gpu = await openGpu();
     return new WebGpuBackend(gpu, options, await readTunings(gpu, options.warn));
+  }
+
+  get lost(): Promise<DeviceLost> {
+    return this.#lost.promise;
   }
 
   /** Bytes held on the GPU. */
@@ -253,6 +263,7 @@ export class WebGpuBackend implements Backend {
   }
 
   close(): void {
+    this.#closed = true;
     this.#memory.freeAll();
     this.gpu.device.destroy();
   }
@@ -288,7 +299,9 @@ export class WebGpuBackend implements Backend {
 
   /** What is to be told of a failed step. A lost device is known some time after the call that it made fail. */
   async #explain(error: unknown): Promise<unknown> {
-    if (error instanceof RangeError || error instanceof GpuError) return error;
+    if (error instanceof RangeError || error instanceof GpuError || error instanceof DeviceLost) {
+      return error;
+    }
     const lost = await this.gpu.loss.within(LOSS_MS);
     const reason = error instanceof Error ? error.message : String(error);
     return lost ?? this.#failure ?? new GpuError(`The GPU refused a step: ${reason}`, { cause: error });

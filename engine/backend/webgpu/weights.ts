@@ -3,8 +3,9 @@ import type { GgufFile, TensorInfo } from "../../gguf/types.ts";
 import type { Plan } from "../../plan/plan.ts";
 import type { Gpu } from "./device.ts";
 import { GpuError } from "./errors.ts";
-import { findNan, packPlanes, planeRowBytes } from "./kernels/planes.ts";
+import { planeRowBytes } from "./kernels/planes.ts";
 import type { GpuMemory } from "./memory.ts";
+import { Packer } from "./packer.ts";
 import type { GpuMatrix, GpuVector, Program } from "./program.ts";
 
 /** Rows of a matrix that fit into one binding each. */
@@ -34,8 +35,9 @@ export function shardRows(rowBytes: readonly number[], paired: boolean, bindingB
   return rows > SHARD_ROWS ? rows - rows % SHARD_ROWS : rows;
 }
 
-/** Reads, repacks and uploads weights. */
+/** Reads, repacks and uploads weights, once. */
 export class WeightLoader {
+  readonly #packer = new Packer();
   #inFlight = 0;
   #done = 0;
   /** Open while weights are read. */
@@ -54,6 +56,7 @@ export class WeightLoader {
 
   async load(program: Program): Promise<Weights> {
     await using opened = new AsyncDisposableStack();
+    opened.use(this.#packer);
     for (const path of this.file.paths) this.#files.set(path, opened.use(await this.file.open(path)));
     const matrices: Shard[][] = [];
     for (const matrix of program.matrices) matrices.push(await this.#matrix(matrix));
@@ -116,16 +119,17 @@ export class WeightLoader {
     for (let row = from; row < to; row += pieceRows) {
       const count = Math.min(pieceRows, to - row);
       const bytes = await this.#read(info, row * bytesOfRow, count * bytesOfRow);
-      const nan = findNan(info.type, bytes, columns);
+      const { planes, nan } = await this.#packer.pack({ type: info.type, bytes, rows: count, columns });
+      const { device, loss } = this.gpu;
+      if (loss.error) throw loss.error;
       if (nan) {
         const place = `${info.type}'s scale of row ${row + nan[0]}, column ${nan[1]}`;
         throw new GpuError(
           `Cannot load tensor "${info.name}" of ${info.path}: ${place} is NaN: the file is damaged or badly converted`,
         );
       }
-      const packed = packPlanes(info.type, bytes, count, columns);
-      for (const [p, plane] of packed.entries()) {
-        this.gpu.device.queue.writeBuffer(
+      for (const [p, plane] of planes.entries()) {
+        device.queue.writeBuffer(
           target.planes[p],
           (target.at + row - from) * target.rowBytes[p],
           plane,
@@ -135,7 +139,7 @@ export class WeightLoader {
       this.#done += bytes.length;
       this.progress?.(Math.min(this.#done, this.#total), this.#total);
       if (this.#inFlight > IN_FLIGHT) {
-        await this.gpu.loss.or(this.gpu.device.queue.onSubmittedWorkDone());
+        await loss.or(device.queue.onSubmittedWorkDone());
         this.#inFlight = 0;
       }
     }

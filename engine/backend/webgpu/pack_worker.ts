@@ -1,0 +1,12 @@
+/** Packs weights in a thread of its own: what `packer.ts` sends. */
+import { pack, type PackReply, type PackRequest } from "./packing.ts";
+
+const port = globalThis as unknown as {
+  onmessage: (event: MessageEvent<PackRequest>) => void;
+  postMessage(reply: PackReply, transfer: Transferable[]): void;
+};
+
+port.onmessage = ({ data }) => {
+  const packed = pack(data);
+  port.postMessage(packed, packed.planes.map(({ buffer }) => buffer));
+};
