@@ -52,6 +52,7 @@ export type {
   UserMessage,
 } from "./lib/messages.ts";
 export {
+  type Accuracy,
   type Arithmetic,
   type BackendName,
   type KvType,

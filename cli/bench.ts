@@ -52,6 +52,7 @@ Usage: deno task bench [options]
   --backend NAME cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
                  wasm where there are no native kernels)
   --arithmetic A of the GPU's matrix products: f32, f16-activations or f16 (default f32)
+  --accuracy A   gated (default), or any: also in an arithmetic in which the model leaves its gates of accuracy
   --kv-type T    of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)
   --json         one JSON object: {"model", "architecture", "backend", "choice", "isa", "threads", "kv": {"type", "bytes_per_token"},
                  "weights": {"bytes", "bytes_per_token"},

@@ -53,6 +53,7 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
   --backend NAME   cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
                    wasm where there are no native kernels)
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
+  --accuracy A     gated (default), or any: also in an arithmetic in which the model leaves its gates of accuracy
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)
   --speculate S    drafts of the next tokens, checked several a step, for the same answers sooner: auto, off, lookup (from the
                    text's own repetitions), mtp or draft (default auto)

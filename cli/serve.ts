@@ -181,7 +181,8 @@ function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing, log:
 
 /** How the model is computed, and how much at once. What is asked for is to be had; a default shrinks to what is free. */
 function loadOptions({ values, sources }: ServeSettings) {
-  const { threads, ctx, parallel, kvMb, backend, arithmetic, kvType, speculate, draft, pooling } = values;
+  const { threads, ctx, parallel, kvMb, backend, arithmetic, accuracy, kvType, speculate, draft, pooling } =
+    values;
   const { cacheDisk, cacheDiskMb, cacheDiskEager } = values;
   return {
     threads,
@@ -191,6 +192,7 @@ function loadOptions({ values, sources }: ServeSettings) {
     kvShare: sources.parallel === "default" ? 1 : undefined,
     backend,
     arithmetic,
+    accuracy,
     kvType,
     speculate,
     draft: draft === undefined ? undefined : modelPath(draft),

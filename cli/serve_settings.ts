@@ -1,5 +1,5 @@
 import { fromFileUrl } from "@std/path";
-import { ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS, SPECULATE } from "../lib/model.ts";
+import { ACCURACIES, ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS, SPECULATE } from "../lib/model.ts";
 import { FROM_SOURCE, shipped } from "../package.ts";
 import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS, PATH_PREFIX } from "../lib/serving.ts";
 import { DEFAULT_CACHE_MB, MAX_CACHE_MB } from "./prompt_cache.ts";
@@ -62,6 +62,9 @@ export const SERVE_SETTINGS = {
   }),
   arithmetic: choice("A", ARITHMETICS, {
     help: "of the GPU's matrix products: f32, f16-activations or f16 (default f32)",
+  }),
+  accuracy: choice("A", ACCURACIES, {
+    help: "gated (default), or any: also in an arithmetic in which a model leaves its gates of accuracy",
   }),
   kvType: choice("T", KV_TYPES, {
     help: "of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)",

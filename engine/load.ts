@@ -1,5 +1,6 @@
 import { buildPlan, poolingOf, readRopeFactors } from "./architectures/registry.ts";
 import {
+  type Accuracy,
   type Arithmetic,
   type BackendName,
   DeviceLost,
@@ -66,6 +67,8 @@ export interface LoadOptions extends Omit<SizeOptions, "drafts"> {
   readonly backend?: BackendName;
   /** How the GPU computes matrix products; by default in f32. */
   readonly arithmetic?: Arithmetic;
+  /** Whether a GPU may compute in an arithmetic in which the model leaves its gates of accuracy; by default "gated": it may not. */
+  readonly accuracy?: Accuracy;
   /** What keys and values are kept as; by default f16. */
   readonly kvType?: KvType;
   /** Where drafts come from; by default "auto". Not on a GPU. */

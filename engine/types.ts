@@ -1,4 +1,6 @@
 export {
+  ACCURACIES,
+  type Accuracy,
   type Arithmetic,
   ARITHMETICS,
   type BackendName,

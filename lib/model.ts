@@ -7,6 +7,8 @@ import {
   type OpenSource,
 } from "../engine/load.ts";
 import {
+  ACCURACIES,
+  type Accuracy,
   type Arithmetic,
   ARITHMETICS,
   type BackendName,
@@ -44,6 +46,7 @@ export {
 } from "../engine/load.ts";
 /** @internal For compy's own commands. */
 export {
+  ACCURACIES,
   ARITHMETICS,
   BACKENDS,
   type ChatPart as EnginePart,
@@ -56,7 +59,7 @@ export {
   type TokenEvent,
   type TokenLogprob,
 } from "../engine/types.ts";
-export type { Arithmetic, BackendName, KvType, PoolingKind, Speculate } from "../engine/types.ts";
+export type { Accuracy, Arithmetic, BackendName, KvType, PoolingKind, Speculate } from "../engine/types.ts";
 
 /**
  * How a model is loaded; what is not said is chosen by the file and the machine.
@@ -87,6 +90,8 @@ export interface LoadOptions {
   readonly isa?: string;
   /** How a GPU computes matrix products. Default in f32. */
   readonly arithmetic?: Arithmetic;
+  /** Whether a GPU may compute in an arithmetic in which the model leaves its gates of accuracy. Default `gated`: it is refused. */
+  readonly accuracy?: Accuracy;
   /** What the KV cache holds. Default f16. */
   readonly kvType?: KvType;
   /** Bytes of the KV cache. Default what `parallel` requests of `ctx` tokens need. */
@@ -120,6 +125,7 @@ const LOAD_OPTIONS: OptionTable<LoadOptions> = {
   threads: "number",
   isa: "text",
   arithmetic: "text",
+  accuracy: "text",
   kvType: "text",
   kvBytes: "number",
   speculate: "text",
@@ -318,6 +324,7 @@ export async function loadModel(file?: string | URL | Blob, options: LoadOptions
   const { ctx, parallel, draft, onProgress, onWarning, reload, signal, ...others } = options;
   oneOf("backend", options.backend, BACKENDS);
   oneOf("arithmetic", options.arithmetic, ARITHMETICS);
+  oneOf("accuracy", options.accuracy, ACCURACIES);
   oneOf("kvType", options.kvType, KV_TYPES);
   oneOf("speculate", options.speculate, SPECULATE);
   oneOf("pooling", options.pooling, POOLING_KINDS);

@@ -90,7 +90,7 @@ export class Losses {
     } catch (error) {
       this.#count(this.ends, `load: ${nameOf(error)}`);
       this.#fuse = undefined;
-      return this.#check(before, moment);
+      return await this.#check(before, moment);
     } finally {
       this.#loading = false;
     }
@@ -107,7 +107,7 @@ export class Losses {
     if (moment === "close") this.#lose(moment);
     await this.#soon("close", closed);
     this.#fuse = undefined;
-    this.#check(before, moment);
+    await this.#check(before, moment);
   }
 
   /** After a loss there is an engine that answers, unless it is given up. */
@@ -161,10 +161,14 @@ export class Losses {
   }
 
   /** All that a round made must be gone. */
-  #check(before: number, moment: Moment): void {
+  async #check(before: number, moment: Moment): Promise<void> {
     const lost = this.injected > before;
     if (lost) this.#count(this.moments, moment);
     this.log(`round ${this.#round}, ${moment}: ${lost ? "lost" : "not lost"}; ${this.injected} so far`);
+    // What was under way when the device was lost may end a little later.
+    for (let i = 0; i < 100 && this.#buffers.size > 0; i++) {
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
     if (this.#buffers.size > 0) {
       this.complaints.push(`round ${this.#round}: ${this.#buffers.size} buffers were kept`);
     }

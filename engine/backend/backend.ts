@@ -34,6 +34,22 @@ export type Arithmetic = "f32" | "f16-activations" | "f16";
 export const ARITHMETICS: readonly Arithmetic[] = ["f32", "f16-activations", "f16"];
 
 /**
+ * Whether a model may be computed on a GPU in an arithmetic in which it leaves the gates of accuracy (docs/WEBGPU.md): `gated` refuses
+ * that, `any` allows it.
+ *
+ * ```ts
+ * import { type Accuracy } from "compy";
+ *
+ * const accuracy: Accuracy = "any";
+ * // await using model = await loadModel("qwen3.5-0.8b-q8_0.gguf", { backend: "webgpu", arithmetic: "f16", accuracy });
+ * console.log(accuracy);
+ * ```
+ */
+export type Accuracy = "gated" | "any";
+/** All of them. */
+export const ACCURACIES: readonly Accuracy[] = ["gated", "any"];
+
+/**
  * What keys and values are kept as: f16, or 8-bit blocks of 32 with one f16 scale each. The GPU has f16 only.
  *
  * ```ts

@@ -1,11 +1,13 @@
 import type { GgufFile } from "../gguf/types.ts";
 import { firstLayers } from "../plan/layers.ts";
-import type { Plan } from "../plan/plan.ts";
+import { type Plan, wholeTables } from "../plan/plan.ts";
 import {
+  type Accuracy,
   type Backend,
   type BackendName,
   type CompileOptions,
   greedyRequest,
+  KV_BLOCK_TOKENS,
   type StepInput,
 } from "./backend.ts";
 import { CpuBackend, type CpuOptions } from "./cpu/cpu.ts";
@@ -22,6 +24,8 @@ export type KernelBackend = CpuBackend | WasmBackend;
 export interface PrepareOptions extends CpuOptions, WebGpuOptions {
   /** By default "cpu", or "wasm" where there are no native kernels. */
   readonly backend?: BackendName;
+  /** Whether a GPU may compute in an arithmetic in which the model leaves the gates of accuracy; by default "gated": it may not. */
+  readonly accuracy?: Accuracy;
   /** Why it cannot be the GPU, in words for who asked for it; it can where this is not given. */
   readonly notOnGpu?: string;
   readonly progress?: (done: number, total: number) => void;
@@ -37,9 +41,16 @@ export interface Prepared {
 /** How fast native kernels are beside those in WebAssembly: docs/WASM.md has the figures. */
 const NATIVE_SPEED = "twice";
 
-/** Layers of the model that "auto" measures, and steps of each backend. */
+/** Layers of the model that "auto" measures, tokens that each backend decodes, and chunks of a prompt of so many rows. */
 const TRIAL_LAYERS = 4;
 const TRIAL_STEPS = 9;
+const TRIAL_CHUNKS = 3;
+const CHUNK_ROWS = 64;
+/** What is compared: the time of such a prompt and such an answer. */
+const PROMPT_TOKENS = 512;
+const ANSWER_TOKENS = 128;
+/** So many times the CPU's time a token is too slow for any prompt to make up: prompts are not measured then. */
+const HOPELESS = 4;
 
 /**
  * The backend that is meant where none is asked for: native kernels or, where those cannot be had, the same as WebAssembly. `warn`
@@ -74,8 +85,8 @@ export async function packedBytes(
 }
 
 /**
- * Opens a backend, loads the weights and compiles the plan. "auto" takes the GPU only where it decodes faster than the
- * CPU, and the CPU where anything is wrong with the GPU. Throws KernelError and GpuError.
+ * Opens a backend, loads the weights and compiles the plan. "auto" takes the GPU only where a prompt and an answer take less time on it
+ * than on the CPU, and the CPU where anything is wrong with the GPU. Throws KernelError and GpuError.
  */
 export async function prepareBackend(
   file: GgufFile,
@@ -105,13 +116,13 @@ export async function prepareBackend(
 }
 
 /** Throws for a plan that the GPU cannot run, or not in the arithmetic without leaving its gates of accuracy. */
-function checkGpu(plan: Plan, { arithmetic = "f32", notOnGpu }: PrepareOptions): void {
+function checkGpu(plan: Plan, { arithmetic = "f32", accuracy = "gated", notOnGpu }: PrepareOptions): void {
   if (notOnGpu !== undefined) throw new GpuError(notOnGpu);
   lower(plan);
-  if (arithmetic !== "f32" && plan.states.length > 0) {
+  if (arithmetic !== "f32" && plan.states.length > 0 && accuracy === "gated") {
     throw new GpuError(
       `Cannot compute ${plan.architecture} in ${arithmetic}: models with recurrent layers leave the gates of accuracy in it; ` +
-        "use --arithmetic f32",
+        "use --arithmetic f32, or --accuracy any as well",
     );
   }
 }
@@ -133,51 +144,97 @@ async function prepared<B extends Backend>(
   }
 }
 
-/** Decodes the trial on both, in turns. */
+/** What a backend took, in milliseconds: of a decoded token, and of a row of a prompt. */
+interface Pace {
+  readonly token: number;
+  readonly row: number;
+}
+
+/** Decodes the trial on both, in turns, and then prompts. */
 async function race(
   file: GgufFile,
   trial: Plan,
   openCpu: () => Promise<KernelBackend>,
   openGpu: () => Promise<WebGpuBackend>,
 ): Promise<{ faster: BackendName; choice: string }> {
-  const size = { kvBlocks: 1, stateSlots: 1, maxRows: 1, maxLogitRows: 1 };
+  const kvBlocks = trial.kv.windows.length * CHUNK_ROWS / KV_BLOCK_TOKENS;
+  const size = { kvBlocks, stateSlots: 1, maxRows: CHUNK_ROWS, maxLogitRows: 1 };
   using racers = new DisposableStack();
   const open = async (backend: AnyBackend) => {
     await prepared(backend, file, trial, size);
     racers.defer(() => backend.close());
-    return { backend, times: [] as number[] };
+    return backend;
   };
-  const webgpu = await open(await openGpu());
+  const gpu = await open(await openGpu());
   const cpu = await open(await openCpu());
-  for (let step = 0; step <= TRIAL_STEPS; step++) {
-    for (const { backend, times } of [cpu, webgpu]) {
-      const start = performance.now();
-      await backend.step(decodeStep(trial, step));
-      if (step > 0) times.push(performance.now() - start); // the first only warms up
-    }
+  const tokens = await inTurns([cpu, gpu], TRIAL_STEPS, (step) => stepOf(trial, step, 1));
+  const layers = trial.kv.layers.length + trial.states.length;
+  if (tokens[1] > HOPELESS * tokens[0]) {
+    return {
+      faster: "cpu",
+      choice: `auto: ${layers} layers take ${ms(tokens[0])} a token on the CPU, ${
+        ms(tokens[1])
+      } on ${gpu.info.isa}`,
+    };
   }
-  const [c, g] = [cpu, webgpu].map(({ times }) => times.sort((a, b) => a - b)[TRIAL_STEPS >> 1]);
-  const layers = `${trial.kv.layers.length + trial.states.length} layers take ${
-    c.toFixed(2)
-  } ms a token on the CPU`;
+  const rows = (await inTurns([cpu, gpu], TRIAL_CHUNKS, () => stepOf(trial, 0, CHUNK_ROWS)))
+    .map((time) => time / CHUNK_ROWS);
+  return chosen({ token: tokens[0], row: rows[0] }, { token: tokens[1], row: rows[1] }, layers, gpu.info.isa);
+}
+
+/** The backend on which a prompt and an answer take less time, and why in a line. */
+export function chosen(
+  cpu: Pace,
+  gpu: Pace,
+  layers: number,
+  gpuName: string,
+): { faster: "cpu" | "webgpu"; choice: string } {
+  const [onCpu, onGpu] = [cpu, gpu].map(({ token, row }) => PROMPT_TOKENS * row + ANSWER_TOKENS * token);
+  const paces = (row: number, token: number) => `${ms(row)} a row of a prompt and ${ms(token)} a token`;
   return {
-    faster: g < c ? "webgpu" : "cpu",
-    choice: `auto: ${layers}, ${g.toFixed(2)} ms on ${webgpu.backend.info.isa}`,
+    faster: onGpu < onCpu ? "webgpu" : "cpu",
+    choice:
+      `auto: a prompt of ${PROMPT_TOKENS} tokens and ${ANSWER_TOKENS} more through ${layers} layers take ${
+        ms(onCpu)
+      } on the CPU (${paces(cpu.row, cpu.token)}), ${ms(onGpu)} on ${gpuName} (${paces(gpu.row, gpu.token)})`,
   };
 }
 
-function decodeStep(trial: Plan, position: number): StepInput {
+function ms(milliseconds: number): string {
+  return `${milliseconds.toFixed(milliseconds < 100 ? 2 : 0)} ms`;
+}
+
+/** The median time of each backend for a step, in milliseconds. All take turns; the first one only warms up. */
+async function inTurns(
+  backends: readonly AnyBackend[],
+  steps: number,
+  stepOf: (step: number) => StepInput,
+): Promise<number[]> {
+  const times = backends.map(() => [] as number[]);
+  for (let step = 0; step <= steps; step++) {
+    for (const [i, backend] of backends.entries()) {
+      const start = performance.now();
+      await backend.step(stepOf(step));
+      if (step > 0) times[i].push(performance.now() - start);
+    }
+  }
+  return times.map((all) => all.sort((a, b) => a - b)[steps >> 1]);
+}
+
+/** A step of one sequence whose last row wants a token. */
+function stepOf(trial: Plan, position: number, rows: number): StepInput {
+  const blockTable = Int32Array.from({ length: CHUNK_ROWS / KV_BLOCK_TOKENS }, (_, block) => block);
   return {
-    tokens: Int32Array.of(0),
+    tokens: new Int32Array(rows),
     sequences: [{
       start: 0,
-      length: 1,
+      length: rows,
       cached: position,
-      blockTable: Int32Array.of(0),
+      ...wholeTables(trial, blockTable),
       state: trial.states.length === 0
         ? undefined
         : { read: position === 0 ? undefined : 0, write: 0, saves: [] },
     }],
-    logits: [greedyRequest(0)],
+    logits: [greedyRequest(rows - 1)],
   };
 }

@@ -38,6 +38,15 @@ export async function openGpu(): Promise<Gpu> {
     );
   }
   const device = await requestDevice(adapter);
+  try {
+    return await describe(adapter, device);
+  } catch (error) {
+    device.destroy();
+    throw error;
+  }
+}
+
+async function describe(adapter: GPUAdapter, device: GPUDevice): Promise<Gpu> {
   const has = (feature: string) => device.features.has(feature as GPUFeatureName);
   const loss = new DeviceLoss(device);
   const f16 = has("shader-f16") && await loss.or(probeF16(device));

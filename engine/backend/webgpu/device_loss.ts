@@ -1,5 +1,8 @@
 import { DeviceLost } from "../backend.ts";
 
+/** Milliseconds in which a device says that it was lost, after a call that failed by it. */
+export const LOSS_MS = 200;
+
 /** Whether a device was lost. What waits for it must not wait for ever: drivers need not settle what was under way. */
 export class DeviceLoss {
   /** Resolves when it is lost. */
@@ -22,7 +25,7 @@ export class DeviceLoss {
     return this.#error;
   }
 
-  /** What the promise gives. Throws DeviceLost as soon as the device is lost. */
+  /** What the promise gives. Throws DeviceLost as soon as the device is lost, or where the promise failed by that. */
   async or<T>(promise: Promise<T>): Promise<T> {
     promise.catch(() => {}); // it may fail when nobody waits any more
     if (this.#error) throw this.#error;
@@ -30,16 +33,18 @@ export class DeviceLoss {
     this.#waiting.add(reject);
     try {
       return await Promise.race([promise, lost]);
+    } catch (error) {
+      throw await this.within(LOSS_MS) ?? error;
     } finally {
       this.#waiting.delete(reject);
     }
   }
 
-  /** Gives the loss if it comes within so many milliseconds: a device says so some time after the call that failed by it. */
+  /** Gives the loss if it comes within so many milliseconds. */
   async within(ms: number): Promise<DeviceLost | undefined> {
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const late = new Promise<void>((resolve) => timer = setTimeout(resolve, ms));
-    await this.or(late).catch(() => {});
+    const { promise: late, resolve } = Promise.withResolvers<void>();
+    const timer = setTimeout(resolve, ms);
+    await Promise.race([this.happens, late]);
     clearTimeout(timer);
     return this.#error;
   }

@@ -38,7 +38,10 @@ export class GpuMemory {
     const buffer = this.device.createBuffer({ label: what, size, usage });
     // Both at once, so that no other allocation's scopes come between.
     const scopes = Promise.all([this.device.popErrorScope(), this.device.popErrorScope()]);
-    const [invalid, full] = await (this.loss?.or(scopes) ?? scopes);
+    const [invalid, full] = await (this.loss?.or(scopes) ?? scopes).catch((error) => {
+      buffer.destroy();
+      throw error;
+    });
     if (invalid || full) {
       buffer.destroy();
       const held = `${mib(this.#bytes)} are held already`;

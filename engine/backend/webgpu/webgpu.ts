@@ -13,6 +13,7 @@ import {
 } from "../backend.ts";
 import { Costs, wholeOf } from "./costs.ts";
 import { type Gpu, openGpu } from "./device.ts";
+import { LOSS_MS } from "./device_loss.ts";
 import { DispatchWriter } from "./dispatches.ts";
 import { GpuError } from "./errors.ts";
 import type { TuningTable } from "./kernels/tuning.ts";
@@ -44,9 +45,6 @@ const FIRST_ANSWERS = 1 << 16;
 /** Milliseconds that a step of a prompt may take: so long others wait for their next token. A kernel's tile of rows is not cut for it. */
 const STEP_MS = 1000;
 const LEAST_ROWS = 16;
-
-/** Milliseconds in which a device says that it was lost. */
-const LOSS_MS = 200;
 
 /** What `compile` makes. */
 interface Compiled {
