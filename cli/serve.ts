@@ -158,7 +158,11 @@ async function serveSeveral(settings: ServeSettings): Promise<Served> {
     describe: (loaded) => note(describe(loaded, load.kvType)),
   });
   const { length } = models.list();
-  note(`${length} model${length === 1 ? "" : "s"}, each loaded when a request names it`);
+  note(
+    length === 0
+      ? `There is no model in "${settings.values.models}" yet; GGUF files that come into it are offered`
+      : `${length} model${length === 1 ? "" : "s"}, each loaded when a request names it`,
+  );
   const batches = { settings: servedIdentities(models, load), lanes: BATCH_LANES };
   return { models, batches, mayFail: !reloads };
 }

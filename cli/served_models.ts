@@ -48,6 +48,7 @@ export async function openPool(
 
 /** `NAME=MODEL`, or a name of the only model. Of a model that is not there is an error, unless it may still come. */
 function readAliases(given: readonly string[], ids: readonly string[], mayCome = false): Alias[] {
+  const taken = new Set<string>();
   return given.map((text) => {
     const at = text.indexOf("=");
     if (at < 0 && (ids.length !== 1 || mayCome)) {
@@ -60,6 +61,8 @@ function readAliases(given: readonly string[], ids: readonly string[], mayCome =
     if (!mayCome && !ids.includes(model)) {
       throw new UsageError(`--alias "${text}" names no model that there is: ${ids.join(", ")}`);
     }
+    if (taken.has(name)) throw new UsageError(`--alias "${text}" gives a name that another --alias has`);
+    taken.add(name);
     return { name, model };
   });
 }

@@ -1,4 +1,4 @@
-import { assertEquals, assertNotEquals, assertRejects, assertThrows } from "@std/assert";
+import { assertEquals, assertMatch, assertNotEquals, assertRejects, assertThrows } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { SERVE_SETTINGS } from "./serve_settings.ts";
 import { servedIdentities } from "../lib/pool.ts";
@@ -55,6 +55,11 @@ Deno.test("aliases: of the only model a name is enough, and what cannot be meant
       Error,
       "names no model that there is: a, b",
     );
+    await assertRejects(
+      () => poolOf([...both, "--alias", "x=a", "--alias", "x=b"]),
+      Error,
+      '--alias "x=b" gives a name that another --alias has',
+    );
     const pool = await poolOf([...both, "--alias", "x=b"]);
     assertEquals(pool.list().map(({ id, aliases }) => [id, ...aliases]), [["a"], ["b", "x"]]);
     const later = await poolOf(["--models", folder, "--alias", "x=c"]); // it may still come
@@ -79,6 +84,38 @@ Deno.test("files of the same name, a wrong file and backend auto are known at on
       ["b", "/b.gguf"],
       ["sub/a", "/sub/a.gguf"],
     ]);
+  });
+});
+
+Deno.test("a budget that no model fits, a folder that is none and a file that is broken are named", async () => {
+  await inFolder(["a.gguf", "b.gguf"], async (folder) => {
+    const both = ["--model", `${folder}/a.gguf`, "--model", `${folder}/b.gguf`];
+    await assertRejects(
+      () => poolOf([...both, "--memory-mb", "1"]),
+      Error,
+      'Model "a": The model needs',
+    );
+    const { message } = await assertRejects(() => poolOf([...both, "--memory-mb", "1"]), Error);
+    assertMatch(message, /and --memory-mb allows 1\.0 MB:/);
+    assertMatch(message, /No setting fits: allow more with --memory-mb, or use a smaller model/);
+    await assertRejects(
+      () => poolOf(["--models", `${folder}/models`]),
+      Error,
+      `Cannot offer the models in "${folder}/models": `,
+    );
+    await assertRejects(() => poolOf(["--models", `${folder}/a.gguf`]), Error, "Cannot offer the models in");
+    await Deno.writeTextFile(`${folder}/b.gguf`, "no model");
+    await assertRejects(() => poolOf(both), Error, 'Model "b": GGUF_');
+  });
+});
+
+Deno.test("a model whose file has gone says so in words", async () => {
+  await inFolder(["a.gguf"], async (folder) => {
+    const pool = await poolOf(["--models", folder]);
+    await Deno.remove(`${folder}/a.gguf`);
+    const { message } = await assertRejects(() => pool.use("a"), Error);
+    assertEquals(message, 'Model "a" cannot be loaded: Cannot use "a.gguf": there is no such file or folder');
+    await pool.close();
   });
 });
 

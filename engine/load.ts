@@ -41,7 +41,14 @@ import { type MeasuredDraft, measureDraft, wantsDraftLayer } from "./load_draft.
 import type { EngineLimits } from "./scheduler.ts";
 import { chooseDrafters, type Speculate } from "./speculation/choose.ts";
 import { Speculation } from "./speculation/speculation.ts";
-import { DEFAULT_CONTEXT, type EngineSize, engineSize, type MemoryBounds, type SizeOptions } from "./size.ts";
+import {
+  DEFAULT_CONTEXT,
+  type EngineSize,
+  engineSize,
+  type MemoryBounds,
+  type MemoryRoom,
+  type SizeOptions,
+} from "./size.ts";
 import { createChatTemplate } from "./tokenizer/chat_template.ts";
 import { createRankTemplate } from "./tokenizer/rank_template.ts";
 import { createTokenizer } from "./tokenizer/tokenizer.ts";
@@ -79,6 +86,8 @@ export interface LoadOptions extends Omit<SizeOptions, "drafts"> {
   readonly pooling?: PoolingKind;
   /** Bytes that may be taken; by default what is free here, where that can be known. Not of a GPU's memory. */
   readonly freeBytes?: number;
+  /** What bounds those, in words, where it is not the machine. */
+  readonly freeRoom?: MemoryRoom;
   readonly progress?: (done: number, total: number) => void;
   /** Told what went wrong without stopping anything. */
   readonly warn?: (message: string) => void;
@@ -229,9 +238,14 @@ function together(
   };
 }
 
+const WASM_ROOM: MemoryRoom = {
+  allows: "WebAssembly's 32-bit memory has room for",
+  advice: "use native kernels",
+};
+
 /** What the model has to keep to; undefined where that is unknown. */
 function boundsOf(
-  { backend, freeBytes }: LoadOptions,
+  { backend, freeBytes, freeRoom }: LoadOptions,
   weights: number,
   drafting: MeasuredDraft | undefined,
 ): MemoryBounds | undefined {
@@ -240,8 +254,8 @@ function boundsOf(
   const drafts = Object.values(drafting?.memory ?? {}).reduce((sum, bytes) => sum + bytes, 0);
   const free = all === undefined ? undefined : all - drafts;
   const within = backend === "wasm" && MOST_BYTES < (free ?? Infinity);
-  if (within) return { free: MOST_BYTES, weights, room: "WebAssembly's 32-bit memory has room for" };
-  return free === undefined ? undefined : { free, weights };
+  if (within) return { free: MOST_BYTES, weights, room: WASM_ROOM };
+  return free === undefined ? undefined : { free, weights, room: freeRoom };
 }
 
 /** Opens the store of prompts before anything large is read. */

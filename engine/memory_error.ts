@@ -1,3 +1,5 @@
+import type { MemoryBounds } from "./size.ts";
+
 /** Settings that need more memory than is free; the message has the sums, and settings that fit. */
 export class MemoryError extends Error {
   override name = "MemoryError";
@@ -21,7 +23,7 @@ export function totalOf({ weights, activations, states, kv }: Omit<MemoryNeeds, 
 /** Why it cannot be: the sums, a line each, and what could be asked for instead. */
 export function shortage(
   needs: MemoryNeeds,
-  { free, room }: { readonly free: number; readonly room?: string },
+  { free, room }: Pick<MemoryBounds, "free" | "room">,
   fits: readonly string[],
 ): MemoryError {
   const lines: [string, number, string?][] = [
@@ -34,7 +36,7 @@ export function shortage(
   ];
   return new MemoryError([
     `The model needs ${megabytes(totalOf(needs))} of memory with these settings, and ${
-      room ? `${room} ${megabytes(free)}` : `${megabytes(free)} are free for it`
+      room ? `${room.allows} ${megabytes(free)}` : `${megabytes(free)} are free for it`
     }:`,
     ...lines.map(([name, bytes, note]) =>
       `  ${name.padEnd(17)}${megabytes(bytes).padStart(16)}${note ? `  (${note})` : ""}`
@@ -42,7 +44,7 @@ export function shortage(
     fits.length > 0
       ? `What fits: ${fits.join(", or ")}`
       : `No setting fits: ${
-        room ? "use native kernels" : "free some memory"
+        room ? room.advice : "free some memory"
       }, or use a smaller model or one in fewer bits`,
   ].join("\n"));
 }

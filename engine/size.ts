@@ -24,8 +24,16 @@ export interface MemoryBounds {
   readonly free: number;
   /** Of the packed weights. */
   readonly weights: number;
-  /** Whose bytes are free, where not this machine's: `… memory has room for`. */
-  readonly room?: string;
+  /** What bounds them, where not what is free on this machine. */
+  readonly room?: MemoryRoom;
+}
+
+/** A bound that is not the machine's, in words. */
+export interface MemoryRoom {
+  /** Before the bytes: `… memory has room for`. */
+  readonly allows: string;
+  /** What to do for more: `use …`. */
+  readonly advice: string;
 }
 
 /** How large an engine is: what runs at once, and the memory for it. */

@@ -11,10 +11,11 @@ import { ModelPool } from "../engine/models/pool.ts";
 import type { ModelSource, OpenedModel } from "../engine/models/slot.ts";
 import type { Models } from "../engine/types.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
-import { CompyError } from "./errors.ts";
+import { because, CompyError, loadError } from "./errors.ts";
 import { identifyModel } from "./identity.ts";
 import { identities } from "./lines.ts";
 import type { EngineLoadOptions } from "./model.ts";
+import { systemReason } from "./system_errors.ts";
 
 /** Another name of a model. */
 export interface Alias {
@@ -46,6 +47,7 @@ export interface PoolOptions {
 export async function openPool(options: PoolOptions): Promise<ModelPool> {
   const { files, folder, load, idleMs, note } = options;
   checkTogether(load); // what no model could be loaded with
+  if (folder !== undefined) checkFolder(folder);
   const named = files.map(namedModel);
   checkNames(named);
   const sources = () => {
@@ -59,8 +61,12 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
     model: source.path,
     id: source.id,
     ...(budget < Infinity ? { freeBytes: budget } : {}),
+    ...(options.memoryBytes === undefined ? {} : { freeRoom: BUDGET }),
   });
-  for (const source of named) await measureModel(loading(source)); // a wrong file is worth knowing at once
+  // A wrong file is worth knowing at once.
+  for (const source of named) {
+    await measureModel(loading(source)).catch((error) => refuseModel(source, error));
+  }
   return new ModelPool({
     offers: () => withAliases(sources(), aliases),
     budget,
@@ -69,6 +75,25 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
     note,
     open: (source) => openOffered(loading(source), options),
   });
+}
+
+const BUDGET = { allows: "--memory-mb allows", advice: "allow more with --memory-mb" };
+
+/** Says which of the models it is. */
+function refuseModel({ id }: ModelSource, error: unknown): never {
+  const known = loadError(error);
+  if (!(known instanceof CompyError)) throw error;
+  throw new CompyError(known.code, `Model "${id}": ${known.message}`, { cause: error });
+}
+
+/** Throws CompyError where there is no such folder: nothing would ever be offered. */
+function checkFolder(folder: string): void {
+  try {
+    for (const _ of Deno.readDirSync(folder)) break;
+  } catch (error) {
+    const what = `Cannot offer the models in "${folder}"`;
+    throw new CompyError("model_not_found", because(what, error), { cause: error });
+  }
 }
 
 /** A GPU's memory is not known; it refuses what does not fit. */
@@ -80,7 +105,9 @@ async function openOffered(
   options: EngineLoadOptions,
   { reloads, note, describe }: PoolOptions,
 ): Promise<OpenedModel> {
-  const measured = await measureModel(options);
+  const measured = await measureModel(options).catch((error) => {
+    throw systemReason(error) === undefined ? error : loadError(error); // in words
+  });
   const { weights, activations, states, kv } = measured.memory;
   return {
     bytes: weights + activations + states + kv,

@@ -82,7 +82,11 @@ export class ModelPool implements Models {
 
   async unload(name: string): Promise<void> {
     const slot = this.#named(name);
-    slot.loading?.abort(new ModelError("model_load_failed", `Model "${slot.id}" was unloaded meanwhile`));
+    if (slot.loading) {
+      const reason = new ModelError("model_load_failed", `Model "${slot.id}" was unloaded meanwhile`);
+      slot.loading.abort(reason);
+      this.#turnAway(slot, reason); // whoever comes later waits for the next load
+    }
     slot.failure = undefined;
     if (slot.engine === undefined && !slot.loading) return this.#tell(slot);
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -276,18 +280,17 @@ export class ModelPool implements Models {
         if (state === "failed") this.#engineFailed(slot, engine.failure!);
         this.#tell(slot);
       });
-      const { aborted, reason } = slot.loading.signal;
+      const { aborted } = slot.loading.signal;
       slot.loading = slot.failure = undefined;
       slot.loadedAt = slot.usedAt = performance.now();
       if (this.#isDraining) return;
       slot.isUnloading = aborted; // unloaded too late for the load to hear of it
-      if (aborted) this.#turnAway(slot, reason);
-      else this.#serve(slot);
+      if (!aborted) this.#serve(slot);
     } catch (error) {
-      const { aborted, reason } = slot.loading!.signal;
+      const { aborted } = slot.loading!.signal;
       slot.loading = undefined;
-      if (aborted) this.#abandoned(slot, reason);
-      else this.#failed(slot, error);
+      if (!aborted) this.#failed(slot, error);
+      else for (const resolve of slot.gone.splice(0)) resolve();
     }
     this.#watchIdle();
     this.#tell(slot);
@@ -309,11 +312,6 @@ export class ModelPool implements Models {
 
   #turnAway(slot: Slot, reason: unknown): void {
     for (const { reject } of [...slot.waiters]) reject(reason);
-  }
-
-  #abandoned(slot: Slot, reason: unknown): void {
-    this.#turnAway(slot, reason);
-    for (const resolve of slot.gone.splice(0)) resolve();
   }
 
   /** It is closed as soon as nobody holds it, so that its next request loads it again. */

@@ -176,6 +176,31 @@ Deno.test("unloading a model that is being loaded stops that, and who waits hear
   await pool.close();
 });
 
+Deno.test("who asks for a model after it was unloaded while it was loading, waits for the next load", async () => {
+  const stopped = Promise.withResolvers<void>();
+  let loads = 0;
+  const { pool } = testPool({
+    loading: (_, signal) => {
+      if (loads++ > 0) return Promise.resolve();
+      // A load ends between two tensors, some time after it was told to.
+      return new Promise((_, reject) =>
+        signal.addEventListener("abort", () => stopped.promise.then(() => reject(signal.reason)))
+      );
+    },
+  });
+  const before = assertRejects(() => pool.use("a"), ModelError, "unloaded");
+  await delay(5);
+  const unloaded = pool.unload("a");
+  await deadline(before, 5000);
+  const after = pool.use("a");
+  await delay(5);
+  stopped.resolve();
+  await deadline(unloaded, 5000);
+  (await deadline(after, 5000)).release();
+  assertEquals([loads, states(pool)], [2, "ready unloaded unloaded"]);
+  await pool.close();
+});
+
 Deno.test("who unloads a model in use hears of it at the latest when all are closed", async () => {
   const { pool } = testPool();
   const held = await pool.use("a");
