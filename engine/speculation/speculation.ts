@@ -24,14 +24,11 @@ const ROW_COST = 0.05;
 
 /**
  * What asking a free drafter for a sequence takes, in milliseconds, and which share of a step it may be. Where it is more, a sequence
- * for which nothing likely was found is asked for again after some steps, at most so many.
+ * for which it has nothing that pays is asked for again after some steps, at most so many.
  */
-const ASKING_MS = 0.004;
+const ASKING_MS = 0.008;
 const ASKING_SHARE = 0.01;
 const LONGEST_REST = 7;
-/** What is likely then: its first token to be right. */
-const LIKELY = 0.3;
-
 /** What is known of a sequence's drafts from one drafter. */
 interface Record {
   readonly byGrade: Acceptance;
@@ -40,7 +37,7 @@ interface Record {
   /** Steps until a drafter that did not pay is asked again, and how many it will be after that. */
   pause: number;
   nextPause: number;
-  /** The step from which on a free drafter that had nothing likely is asked again. */
+  /** The step from which on a free drafter that had nothing that pays is asked again. */
   askedFrom: number;
 }
 
@@ -68,8 +65,9 @@ export class Speculation {
   readonly #following: readonly Drafter[];
   readonly #allFree: boolean;
   #steps = 0;
-  /** The step from which on a drafter is asked again for anybody. */
+  /** The step from which on a drafter is asked again for anybody, and whether the step under way comes before. */
   #askedFrom = 0;
+  #rested = false;
 
   /** Those before come first: a drafter is asked for sequences that none before it has a trusted draft for. */
   constructor(private readonly drafters: readonly Drafter[], private readonly costs = new StepCosts()) {
@@ -89,7 +87,8 @@ export class Speculation {
   ): readonly Scheduled[] | Promise<readonly Scheduled[]> {
     this.#steps++;
     this.#proposals.clear();
-    if (this.#steps < this.#askedFrom || !step.every(decodes)) return step;
+    this.#rested = this.#steps < this.#askedFrom;
+    if (this.#rested || !step.every(decodes)) return step;
     const share = Math.ceil(SHARES * scheduler.draftRows(step) / step.length);
     const longest = Math.min(MOST_TOKENS, Math.max(FEWEST_TOKENS, share));
     const wanted = step.flatMap((part) => {
@@ -106,8 +105,9 @@ export class Speculation {
       if (asked.length === 0) continue;
       left = [...resting, ...this.#propose(i, asked, drafter.draft(asked) as readonly Draft[])];
     }
+    const drafted = this.#withDrafts(step, scheduler);
     if (rest > 0 && this.#allFree) this.#askedFrom = this.#nextAsked(wanted);
-    return this.#withDrafts(step, scheduler);
+    return drafted;
   }
 
   /** Asks the drafters from the `first` on, those that take time, where that is likely to pay. */
@@ -136,7 +136,7 @@ export class Speculation {
     return this.#withDrafts(step, scheduler);
   }
 
-  /** Steps for which a free drafter that has nothing likely for a sequence is not asked: asking takes its share of them. */
+  /** Steps for which a free drafter that has nothing that pays for a sequence is not asked: asking takes its share of them. */
   #restOf(sequences: number): number {
     const ms = this.costs.withoutDrafts(sequences) ?? Infinity;
     return Math.min(LONGEST_REST, Math.floor(ASKING_MS * sequences / (ASKING_SHARE * ms)));
@@ -146,7 +146,7 @@ export class Speculation {
   #rests(drafter: number, sequence: Sequence, rest: number): boolean {
     const record = this.#recordOf(sequence, drafter);
     if (this.#steps < record.askedFrom) return true;
-    record.askedFrom = this.#steps + 1 + rest; // unless it has something likely now
+    record.askedFrom = this.#steps + 1 + rest; // unless the step carries what it has now
     return false;
   }
 
@@ -168,9 +168,7 @@ export class Speculation {
       const earlier = this.#proposals.get(sequence) ?? [];
       const { free } = this.drafters[drafter];
       this.#proposals.set(sequence, [...earlier, { record, draft, at: sequence.length, free }]);
-      const likely = record.byGrade.of(draft.grades[0]);
-      if (free && likely >= LIKELY) record.askedFrom = 0;
-      return likely < TRUSTED;
+      return record.byGrade.of(draft.grades[0]) < TRUSTED;
     });
   }
 
@@ -214,11 +212,12 @@ export class Speculation {
     const costs = this.costs.estimates(step.length, rows, rows + most);
     if (!costs) return step; // the first step of such a crowd is measured without
     const lengths = draftLengths(chances, costs, step.length);
-    return step.map((part, i) =>
-      lengths[i] === 0 || part.sequence.done
-        ? part
-        : scheduler.withDraft(part, best[i]!.draft.tokens.subarray(0, lengths[i]))
-    );
+    return step.map((part, i) => {
+      if (lengths[i] === 0 || part.sequence.done) return part;
+      const { record, draft } = best[i]!;
+      record.askedFrom = 0;
+      return scheduler.withDraft(part, draft.tokens.subarray(0, lengths[i]));
+    });
   }
 
   /** A step has been computed and published, all in so many milliseconds. */
@@ -229,6 +228,7 @@ export class Speculation {
     input: StepInput,
     output: StepOutput,
   ): void | Promise<void> {
+    if (this.#rested && this.#following.length === 0) return;
     for (const [sequence, proposals] of this.#proposals) {
       for (const { record, draft, at, free } of proposals) {
         const came = sequence.tokens.subarray(at, sequence.length);
@@ -300,13 +300,19 @@ function chancesOf(acceptance: Acceptance, grades: Uint8Array): Float64Array {
   return chances.subarray(0, count);
 }
 
-/** The draft of which most right tokens are expected, less what its rows cost; and how likely it is to be right up to each token. */
-function bestOf(proposals: readonly Proposal[]): { draft: Draft; chances: Float64Array } | undefined {
-  let best: { draft: Draft; chances: Float64Array; gain: number } | undefined;
-  for (const { record, draft } of proposals) {
-    const chances = chancesOf(record.byGrade, draft.grades);
+/** A draft, and how likely it is to be right up to and with each of its tokens. */
+type Valued = Proposal & { readonly chances: Float64Array };
+
+/** The draft of which most right tokens are expected, less what its rows cost. */
+function bestOf(proposals: readonly Proposal[]): Valued | undefined {
+  let best: Valued | undefined;
+  let most = -1;
+  for (const proposal of proposals) {
+    const chances = chancesOf(proposal.record.byGrade, proposal.draft.grades);
     const gain = chances.reduce((sum, chance) => sum + Math.max(0, chance - ROW_COST), 0);
-    if (!best || gain > best.gain) best = { draft, chances, gain };
+    if (gain <= most) continue;
+    most = gain;
+    best = { ...proposal, chances };
   }
   return best;
 }

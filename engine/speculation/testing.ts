@@ -4,8 +4,12 @@ import type { Sequence } from "../sequence.ts";
 import { type Draft, type Drafter, type DraftWanted, GRADES } from "./drafter.ts";
 import { StepCosts } from "./step_costs.ts";
 
-/** Rows that cost nothing: whatever is drafted is verified. */
+/** Rows that cost nothing, in steps that take long: a draft is asked for in each, and whatever is drafted is verified. */
 export class FreeRows extends StepCosts {
+  override withoutDrafts(): number | undefined {
+    return undefined;
+  }
+
   override estimates(_sequences: number, from: number, to: number): Float64Array {
     return new Float64Array(to - from + 1).fill(1);
   }
