@@ -1,5 +1,5 @@
 //! How codes that are indices of a grid's points become vectors of codes: by looking up words of 16 bits, two in each lane.
-use super::{BLOCK, Slot};
+use super::{BLOCK, Slot, planes};
 use crate::groups;
 use crate::simd::Simd;
 
@@ -137,6 +137,6 @@ impl Slot<'_> {
     #[inline(always)]
     pub(super) fn signs<const VECTOR: usize>(&mut self, signs: [u8; 4]) {
         let bits: [u8; BLOCK] = std::array::from_fn(|k| (signs[k / 8] >> (k % 8) & 1) << VECTOR);
-        self.codes::<1, VECTOR>(&bits);
+        planes::put::<1, VECTOR, VECTOR>(self.planes, self.lanes, self.lane, &bits);
     }
 }

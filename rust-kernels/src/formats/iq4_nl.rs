@@ -21,7 +21,7 @@ const CODES: [u8; 16] = {
 /// The codes of a block whose planes are four bits of look-up. Safety: as BlockFormat::planes.
 #[inline(always)]
 pub(super) unsafe fn codes<S: Simd>(s: S, planes: *const u8) -> [S::B; 8] {
-    unsafe { planes::groups!(G => s.b_lookup(&CODES, planes::get::<S, 4, 0, G>(s, planes))) }
+    unsafe { planes::groups!(G => s.b_lookup(&CODES, planes::get::<S, 4, G>(s, planes))) }
 }
 
 impl GgufType for Iq4Nl {
@@ -48,7 +48,7 @@ impl BlockFormat for Iq4Nl {
 
     fn pack_block(block: &[u8], _b: usize, to: &mut Slot) {
         to.half(0, block);
-        to.codes::<4, 0>(&std::array::from_fn(|k| nibble(&block[2..], k)));
+        to.codes::<4>(&std::array::from_fn(|k| nibble(&block[2..], k)));
     }
 
     #[inline(always)]

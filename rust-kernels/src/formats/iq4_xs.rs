@@ -41,7 +41,7 @@ impl BlockFormat for Iq4Xs {
     fn pack_block(block: &[u8], b: usize, to: &mut Slot) {
         to.unit_half(0, block);
         to.byte(0, scale(block, b) as u8);
-        to.codes::<4, 0>(&std::array::from_fn(|k| nibble(&block[8 + 16 * b..], k)));
+        to.codes::<4>(&std::array::from_fn(|k| nibble(&block[8 + 16 * b..], k)));
     }
 
     #[inline(always)]

@@ -183,10 +183,17 @@ impl Slot<'_> {
         self.scales[(self.scales_of_block + at) * self.lanes + self.lane] = byte;
     }
 
-    /// Puts bits SHIFT..SHIFT+WIDTH of the codes into their plane.
+    /// Puts codes into a plane of BITS bits, their only one.
     #[inline(always)]
-    fn codes<const WIDTH: usize, const SHIFT: usize>(&mut self, codes: &[u8; BLOCK]) {
-        planes::put::<WIDTH, SHIFT>(self.planes, self.lanes, self.lane, codes);
+    fn codes<const BITS: usize>(&mut self, codes: &[u8; BLOCK]) {
+        planes::put::<BITS, 0, 0>(self.planes, self.lanes, self.lane, codes);
+    }
+
+    /// Puts the LOW lower and HIGH higher bits of codes into a plane each, as `planes::get_split` reads them.
+    #[inline(always)]
+    fn split_codes<const LOW: usize, const HIGH: usize>(&mut self, codes: &[u8; BLOCK]) {
+        planes::put::<LOW, 0, HIGH>(self.planes, self.lanes, self.lane, codes);
+        planes::put::<HIGH, LOW, 0>(self.planes, self.lanes, self.lane, codes);
     }
 }
 

@@ -50,14 +50,14 @@ impl BlockFormat for Mxfp4 {
 
     fn pack_block(block: &[u8], _b: usize, to: &mut Slot) {
         to.byte(0, block[0]);
-        to.codes::<4, 0>(&std::array::from_fn(|k| nibble(&block[1..], k)));
+        to.codes::<4>(&std::array::from_fn(|k| nibble(&block[1..], k)));
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => s.b_lookup(&CODES, planes::get::<S, 4, 0, G>(s, p)))
+            planes::groups!(G => s.b_lookup(&CODES, planes::get::<S, 4, G>(s, p)))
         }
     }
 

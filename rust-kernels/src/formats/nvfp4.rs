@@ -44,14 +44,14 @@ impl BlockFormat for Nvfp4 {
         for part in 0..2 {
             to.byte(part, scale(block, 2 * b + part));
         }
-        to.codes::<4, 0>(&std::array::from_fn(|k| code(block, 32 * b + k)));
+        to.codes::<4>(&std::array::from_fn(|k| code(block, 32 * b + k)));
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => s.b_lookup(&CODES, planes::get::<S, 4, 0, G>(s, p)))
+            planes::groups!(G => s.b_lookup(&CODES, planes::get::<S, 4, G>(s, p)))
         }
     }
 

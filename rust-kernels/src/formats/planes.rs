@@ -2,8 +2,9 @@
 //!
 //! A plane holds WIDTH (1, 2, 4 or 8) bits of each code in WIDTH vectors of 4 * LANES bytes. Group g (columns
 //! 4g..4g+4) stands in vector g % WIDTH at bit g / WIDTH * WIDTH; in a vector, byte 4 * lane + c is column 4g + c
-//! of row `lane`. Five-bit codes are a plane of four and a plane of one, and so on: planes follow each other from the low
-//! bits to the high, so that the plane of bits SHIFT.. starts after SHIFT vectors.
+//! of row `lane`. Five-bit codes are a plane of four and a plane of one, and so on. Planes follow each other from the high
+//! bits to the low, so that a plane starts after as many vectors as it has bits ABOVE it: every code begins with a high
+//! bit, and a core that meets lines in another order than memory's fetches them later (docs/BENCHMARKS.md).
 use super::BLOCK;
 use crate::simd::Simd;
 
@@ -15,9 +16,14 @@ pub const fn plane_bytes(bits: usize, lanes: usize) -> usize {
 
 /// Puts bits SHIFT..SHIFT+WIDTH of one row's codes into their plane of a block whose `planes` were zero.
 #[inline(always)]
-pub fn put<const WIDTH: usize, const SHIFT: usize>(planes: &mut [u8], lanes: usize, lane: usize, codes: &[u8; BLOCK]) {
+pub fn put<const WIDTH: usize, const SHIFT: usize, const ABOVE: usize>(
+    planes: &mut [u8],
+    lanes: usize,
+    lane: usize,
+    codes: &[u8; BLOCK],
+) {
     let mask = 0x0101_0101 * ((1u32 << WIDTH) - 1);
-    let plane = &mut planes[plane_bytes(SHIFT, lanes)..plane_bytes(SHIFT + WIDTH, lanes)];
+    let plane = &mut planes[plane_bytes(ABOVE, lanes)..plane_bytes(ABOVE + WIDTH, lanes)];
     let (groups, _) = codes.as_chunks::<4>();
     for (vector, row) in plane.chunks_exact_mut(4 * lanes).enumerate() {
         // Four codes at a time; what a shift carries into a neighbour is masked away.
@@ -29,14 +35,35 @@ pub fn put<const WIDTH: usize, const SHIFT: usize>(planes: &mut [u8], lanes: usi
     }
 }
 
-/// Group G's bits out of the plane of bits SHIFT..SHIFT+WIDTH, at bit SHIFT of each byte.
+/// Group G of codes of BITS bits that are one plane.
 ///
 /// # Safety
 /// `planes` points at the planes of a block.
 #[inline(always)]
-pub unsafe fn get<S: Simd, const WIDTH: usize, const SHIFT: usize, const G: usize>(s: S, planes: *const u8) -> S::B {
+pub unsafe fn get<S: Simd, const BITS: usize, const G: usize>(s: S, planes: *const u8) -> S::B {
+    unsafe { part::<S, BITS, 0, 0, G>(s, planes) }
+}
+
+/// Group G of codes whose LOW lower and HIGH higher bits are a plane each.
+///
+/// # Safety
+/// As `get`.
+#[inline(always)]
+pub unsafe fn get_split<S: Simd, const LOW: usize, const HIGH: usize, const G: usize>(s: S, planes: *const u8) -> S::B {
+    unsafe { s.b_or(part::<S, LOW, 0, HIGH, G>(s, planes), part::<S, HIGH, LOW, 0, G>(s, planes)) }
+}
+
+/// Group G's bits out of the plane of bits SHIFT..SHIFT+WIDTH, at bit SHIFT of each byte.
+///
+/// # Safety
+/// As `get`.
+#[inline(always)]
+unsafe fn part<S: Simd, const WIDTH: usize, const SHIFT: usize, const ABOVE: usize, const G: usize>(
+    s: S,
+    planes: *const u8,
+) -> S::B {
     unsafe {
-        let v = s.b_load(planes.add(plane_bytes(SHIFT + G % WIDTH, S::LANES)));
+        let v = s.b_load(planes.add(plane_bytes(ABOVE + G % WIDTH, S::LANES)));
         if WIDTH == 8 {
             return v;
         }
@@ -70,33 +97,49 @@ mod tests {
     use super::*;
     use crate::simd::scalar::Scalar;
 
-    fn round_trip<const WIDTH: usize, const SHIFT: usize>() {
+    fn round_trip<const WIDTH: usize, const SHIFT: usize, const ABOVE: usize>() {
         let (scalar, lanes) = (Scalar::new().expect("everywhere"), Scalar::LANES);
         let code = |lane: usize, k: usize| ((lane * 37 + k * 11) % 256) as u8;
         let mut planes = vec![0; plane_bytes(8, lanes)];
         for lane in 0..lanes {
-            put::<WIDTH, SHIFT>(&mut planes, lanes, lane, &std::array::from_fn(|k| code(lane, k)));
+            put::<WIDTH, SHIFT, ABOVE>(&mut planes, lanes, lane, &std::array::from_fn(|k| code(lane, k)));
         }
         // SAFETY: the planes have their full size.
-        let vectors = groups!(G => unsafe { get::<Scalar, WIDTH, SHIFT, G>(scalar, planes.as_ptr()) });
+        let vectors = groups!(G => unsafe { part::<Scalar, WIDTH, SHIFT, ABOVE, G>(scalar, planes.as_ptr()) });
         let mask = (((1 << WIDTH) - 1) << SHIFT) as u8;
         for (g, v) in vectors.iter().enumerate() {
             for (i, got) in v.iter().enumerate() {
                 assert_eq!(*got, code(i / 4, 4 * g + i % 4) & mask, "bits {SHIFT} + {WIDTH}, group {g}, byte {i}");
             }
         }
-        let outside = planes.iter().enumerate().filter(|(i, _)| !(SHIFT..SHIFT + WIDTH).contains(&(i / (4 * lanes))));
+        let outside = planes.iter().enumerate().filter(|(i, _)| !(ABOVE..ABOVE + WIDTH).contains(&(i / (4 * lanes))));
         assert!(outside.into_iter().all(|(_, byte)| *byte == 0), "bits {SHIFT} + {WIDTH} spill");
     }
 
     #[test]
     fn every_plane_gives_back_what_was_put() {
-        round_trip::<1, 0>();
-        round_trip::<1, 2>();
-        round_trip::<1, 4>();
-        round_trip::<2, 0>();
-        round_trip::<2, 4>();
-        round_trip::<4, 0>();
-        round_trip::<8, 0>();
+        round_trip::<1, 0, 0>();
+        round_trip::<1, 2, 0>();
+        round_trip::<1, 4, 3>();
+        round_trip::<2, 0, 1>();
+        round_trip::<2, 4, 0>();
+        round_trip::<4, 0, 2>();
+        round_trip::<8, 0, 0>();
+    }
+
+    #[test]
+    fn high_bits_stand_before_low_ones() {
+        let (scalar, lanes) = (Scalar::new().expect("everywhere"), Scalar::LANES);
+        let codes: [u8; BLOCK] = std::array::from_fn(|k| (k * 23 % 64) as u8);
+        let mut planes = vec![0; plane_bytes(6, lanes)];
+        for lane in 0..lanes {
+            put::<4, 0, 2>(&mut planes, lanes, lane, &codes);
+            put::<2, 4, 0>(&mut planes, lanes, lane, &codes);
+        }
+        // SAFETY: the planes have their full size.
+        let vectors = groups!(G => unsafe { get_split::<Scalar, 4, 2, G>(scalar, planes.as_ptr()) });
+        for (g, v) in vectors.iter().enumerate() {
+            assert!(v.iter().enumerate().all(|(i, got)| *got == codes[4 * g + i % 4]), "group {g}");
+        }
     }
 }

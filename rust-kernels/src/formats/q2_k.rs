@@ -50,14 +50,14 @@ impl BlockFormat for Q2K {
         for part in 0..2 {
             to.byte(part, block[2 * b + part]);
         }
-        to.codes::<2, 0>(&std::array::from_fn(|k| low_code(&block[16..], BLOCK * b + k)));
+        to.codes::<2>(&std::array::from_fn(|k| low_code(&block[16..], BLOCK * b + k)));
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => planes::get::<S, 2, 0, G>(s, p))
+            planes::groups!(G => planes::get::<S, 2, G>(s, p))
         }
     }
 

@@ -46,15 +46,14 @@ impl BlockFormat for Q3K {
             to.byte(part, scale(&block[96..], 2 * b + part) as u8);
         }
         let codes = std::array::from_fn(|k| code(block, BLOCK * b + k));
-        to.codes::<2, 0>(&codes);
-        to.codes::<1, 2>(&codes);
+        to.split_codes::<2, 1>(&codes);
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => s.b_or(planes::get::<S, 2, 0, G>(s, p), planes::get::<S, 1, 2, G>(s, p)))
+            planes::groups!(G => planes::get_split::<S, 2, 1, G>(s, p))
         }
     }
 

@@ -35,14 +35,14 @@ impl BlockFormat for Q4_1 {
     fn pack_block(block: &[u8], _b: usize, to: &mut Slot) {
         to.half(0, block);
         to.half(2, &negated(&block[2..]));
-        to.codes::<4, 0>(&std::array::from_fn(|k| nibble(&block[4..], k)));
+        to.codes::<4>(&std::array::from_fn(|k| nibble(&block[4..], k)));
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => planes::get::<S, 4, 0, G>(s, p))
+            planes::groups!(G => planes::get::<S, 4, G>(s, p))
         }
     }
 

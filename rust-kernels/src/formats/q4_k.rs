@@ -73,14 +73,14 @@ impl BlockFormat for Q4K {
 
     fn pack_block(block: &[u8], b: usize, to: &mut Slot) {
         pack_scales(block, b, to);
-        to.codes::<4, 0>(&std::array::from_fn(|k| low_code(&block[16..], BLOCK * b + k)));
+        to.codes::<4>(&std::array::from_fn(|k| low_code(&block[16..], BLOCK * b + k)));
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => planes::get::<S, 4, 0, G>(s, p))
+            planes::groups!(G => planes::get::<S, 4, G>(s, p))
         }
     }
 

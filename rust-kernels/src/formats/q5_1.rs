@@ -30,15 +30,14 @@ impl BlockFormat for Q5_1 {
         to.half(0, block);
         to.half(2, &negated(&block[2..]));
         let codes = std::array::from_fn(|k| code(&block[4..], k));
-        to.codes::<4, 0>(&codes);
-        to.codes::<1, 4>(&codes);
+        to.split_codes::<4, 1>(&codes);
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => s.b_or(planes::get::<S, 4, 0, G>(s, p), planes::get::<S, 1, 4, G>(s, p)))
+            planes::groups!(G => planes::get_split::<S, 4, 1, G>(s, p))
         }
     }
 

@@ -36,15 +36,14 @@ impl BlockFormat for Q5K {
     fn pack_block(block: &[u8], b: usize, to: &mut Slot) {
         q4_k::pack_scales(block, b, to);
         let codes = std::array::from_fn(|k| code(&block[16..], BLOCK * b + k));
-        to.codes::<4, 0>(&codes);
-        to.codes::<1, 4>(&codes);
+        to.split_codes::<4, 1>(&codes);
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => s.b_or(planes::get::<S, 4, 0, G>(s, p), planes::get::<S, 1, 4, G>(s, p)))
+            planes::groups!(G => planes::get_split::<S, 4, 1, G>(s, p))
         }
     }
 

@@ -53,15 +53,14 @@ impl BlockFormat for Q6K {
             to.byte(part, block[192 + 2 * b + part]);
         }
         let codes = std::array::from_fn(|k| code(block, BLOCK * b + k));
-        to.codes::<4, 0>(&codes);
-        to.codes::<2, 4>(&codes);
+        to.split_codes::<4, 2>(&codes);
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => s.b_or(planes::get::<S, 4, 0, G>(s, p), planes::get::<S, 2, 4, G>(s, p)))
+            planes::groups!(G => planes::get_split::<S, 4, 2, G>(s, p))
         }
     }
 

@@ -28,14 +28,14 @@ impl BlockFormat for Q8_0 {
 
     fn pack_block(block: &[u8], _b: usize, to: &mut Slot) {
         to.half(0, block);
-        to.codes::<8, 0>(&std::array::from_fn(|k| block[2 + k] ^ 0x80));
+        to.codes::<8>(&std::array::from_fn(|k| block[2 + k] ^ 0x80));
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => planes::get::<S, 8, 0, G>(s, p))
+            planes::groups!(G => planes::get::<S, 8, G>(s, p))
         }
     }
 

@@ -27,14 +27,14 @@ impl BlockFormat for Tq2_0 {
 
     fn pack_block(block: &[u8], b: usize, to: &mut Slot) {
         to.unit_half(0, &block[64..]);
-        to.codes::<2, 0>(&std::array::from_fn(|k| low_code(block, BLOCK * b + k)));
+        to.codes::<2>(&std::array::from_fn(|k| low_code(block, BLOCK * b + k)));
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
             let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => planes::get::<S, 2, 0, G>(s, p))
+            planes::groups!(G => planes::get::<S, 2, G>(s, p))
         }
     }
 
