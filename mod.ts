@@ -53,6 +53,7 @@ export type {
 } from "./lib/messages.ts";
 export {
   type Accuracy,
+  type ActivationPrecision,
   type Arithmetic,
   type BackendName,
   type KvType,

@@ -1,6 +1,13 @@
 import { basename } from "@std/path";
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
-import type { Arithmetic, Backend, BackendName, CompileOptions, KvType } from "../engine/backend/backend.ts";
+import type {
+  ActivationPrecision,
+  Arithmetic,
+  Backend,
+  BackendName,
+  CompileOptions,
+  KvType,
+} from "../engine/backend/backend.ts";
 import { type AnyBackend, prepareBackend } from "../engine/backend/choose.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { freeMemory } from "../engine/free_memory.ts";
@@ -44,6 +51,8 @@ export interface BenchOptions {
   readonly arithmetic?: Arithmetic;
   /** What keys and values are kept as; by default f16. */
   readonly kvType?: KvType;
+  /** What activations are rounded to; by default 8 bits. */
+  readonly activations?: ActivationPrecision;
   /** Told what went wrong without stopping anything. */
   readonly warn?: (message: string) => void;
   /** Tokens of each prompt, and tokens decoded after it. By default 512 and 64, or what the model's context holds. */
@@ -118,7 +127,10 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
   const start = performance.now();
   const file = await openGguf(options.model);
   const kvType = options.kvType ?? DEFAULT_KV_TYPE;
-  const plan = withKvType(buildPlan(file, await readRopeFactors(file)), kvType);
+  const plan = withKvType(
+    buildPlan(file, await readRopeFactors(file), undefined, { activations: options.activations }),
+    kvType,
+  );
   const shape = shapeOf(plan, options);
   const most = Math.max(...options.sequences);
   const longest = Math.max(shape.prefill, ...contexts) + shape.decode;

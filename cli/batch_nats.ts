@@ -38,10 +38,10 @@ export function workersBackend(backend: EngineOptions["backend"]): AnsweringMode
 /** Workers on NATS in the place of an engine in this process. */
 export function openRunWorkers(
   target: NatsTarget,
-  { model, contextLength, kvType, backend, arithmetic, pooling }: EngineOptions,
+  { model, contextLength, kvType, activations, backend, arithmetic, pooling }: EngineOptions,
   options: WorkersOptions,
 ): Promise<LineEngine> {
   const path = modelPath(model);
-  const computed = { backend: workersBackend(backend), arithmetic, kvType, pooling };
+  const computed = { backend: workersBackend(backend), arithmetic, kvType, activations, pooling };
   return openWorkers(target, { path, contextLength, ...computed }, options);
 }

@@ -26,7 +26,7 @@ Any number of workers, on this machine and others:
   deno task batch run in.jsonl --out out.jsonl --nats nats://HOST --model m.gguf     where the files are
 
 A worker takes part in every run that it hears of and that wants its model: the same file name, weights and chat template
-(their fingerprints), --backend, --ctx, --kv-type and --pooling. Other runs refuse it, and both sides say why. It waits for runs until
+(their fingerprints), --backend, --ctx, --kv-type, --activations and --pooling. Other runs refuse it, and both sides say why. It waits for runs until
 it is stopped, and takes the lines of several by turns.
 
 Workers may come, die and stall at any moment: the coordinator's journal is the record, what a worker had in hand goes

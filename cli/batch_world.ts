@@ -1,6 +1,7 @@
 import type { Screen } from "./batch_reporter.ts";
 import { execute, type ExecuteOn, type OpenedEngine } from "../lib/jobs.ts";
 import {
+  type ActivationPrecision,
   type Arithmetic,
   type BackendName,
   type EngineLoadOptions,
@@ -42,6 +43,7 @@ export interface EngineOptions {
   readonly backend?: BackendName;
   readonly arithmetic?: Arithmetic;
   readonly kvType?: KvType;
+  readonly activations?: ActivationPrecision;
   readonly speculate?: Speculate;
   readonly draft?: string;
   /** How texts become vectors, where the file is not to say. */
@@ -93,6 +95,8 @@ export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one 
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --accuracy A     gated (default), or any: also in an arithmetic in which the model leaves its gates of accuracy
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)
+  --activations A  rounded before products with quantised weights, on the CPU: fast (to 8 bits) or fine (to 15:
+                   nearer to exact, prompts at about half the speed) (default fast)
   --speculate S    drafts of the next tokens, checked several a step, for the same answers sooner: auto, off, lookup (from the
                    text's own repetitions), mtp or draft (default auto)
   --draft FILE     a smaller model of the same vocabulary that drafts

@@ -1,4 +1,4 @@
-import { KV_TYPES, POOLING_KINDS } from "../lib/model.ts";
+import { ACTIVATION_PRECISIONS, KV_TYPES, POOLING_KINDS } from "../lib/model.ts";
 import { duration } from "./batch_progress.ts";
 import { plainText } from "./batch_reporter.ts";
 import { formatOf, PartialOutput, type VectorFormat } from "./embed_output.ts";
@@ -23,6 +23,8 @@ Usage: deno task embed TEXTS.jsonl --out VECTORS.npy [options]
   --threads N      threads that compute (default: one a core)
   --kv-mb N        memory for the KV cache, in units of 10^6 bytes (default: four texts of --ctx tokens)
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)
+  --activations A  rounded before products with quantised weights: fast (to 8 bits) or fine (to 15: nearer to exact, at
+                   about half the speed) (default fast)
   --json           tell of the end as one JSON object: {"path", "vectors", "dimensions", "tokens", "cached_tokens", "seconds"}
   --help           this text
 
@@ -50,7 +52,7 @@ const NAMED = 10;
 /** `embed …` of the command line. Returns the exit code. */
 export async function embedCommand(args: readonly string[]): Promise<number> {
   const flags = new Flags(args, {
-    values: ["out", "model", "pooling", "dimensions", "ctx", "threads", "kv-mb", "kv-type"],
+    values: ["out", "model", "pooling", "dimensions", "ctx", "threads", "kv-mb", "kv-type", "activations"],
     operands: ["TEXTS.jsonl"],
   });
   if (flags.help) {
@@ -68,6 +70,7 @@ export async function embedCommand(args: readonly string[]): Promise<number> {
     threads: flags.count("threads", 1, MAX_THREADS),
     kvBytes: kvBytes(flags),
     kvType: flags.choice("kv-type", KV_TYPES),
+    activations: flags.choice("activations", ACTIVATION_PRECISIONS),
     warn: (message: string) => note(message, "warning"),
     model: modelPath(flags.text("model")),
   };

@@ -1,5 +1,13 @@
 import { basename } from "@std/path";
-import { ACCURACIES, ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS, SPECULATE } from "../lib/model.ts";
+import {
+  ACCURACIES,
+  ACTIVATION_PRECISIONS,
+  ARITHMETICS,
+  BACKENDS,
+  KV_TYPES,
+  POOLING_KINDS,
+  SPECULATE,
+} from "../lib/model.ts";
 import { type EngineLoadOptions, type LoadedEngine, type Model, openModel } from "../lib/model.ts";
 import { modelPath as fileOfModel } from "../lib/model_file.ts";
 import type { Flags } from "./flags.ts";
@@ -87,22 +95,23 @@ export function kvBytes(flags: Flags): number | undefined {
 }
 
 /** The options that say where and how a model is computed. */
-export const BACKEND_FLAGS = ["backend", "arithmetic", "accuracy", "kv-type"];
+export const BACKEND_FLAGS = ["backend", "arithmetic", "accuracy", "kv-type", "activations"];
 
 /** `--pooling`, of commands that may embed texts. */
 export function poolingOption(flags: Flags): Pick<EngineLoadOptions, "pooling"> {
   return { pooling: flags.choice("pooling", POOLING_KINDS) };
 }
 
-/** `--backend`, `--arithmetic`, `--accuracy` and `--kv-type`; what a backend warns of goes to stderr. */
+/** `--backend`, `--arithmetic`, `--accuracy`, `--kv-type` and `--activations`; what a backend warns of goes to stderr. */
 export function backendOptions(
   flags: Flags,
-): Pick<EngineLoadOptions, "backend" | "arithmetic" | "accuracy" | "kvType" | "warn"> {
+): Pick<EngineLoadOptions, "backend" | "arithmetic" | "accuracy" | "kvType" | "activations" | "warn"> {
   return {
     backend: flags.choice("backend", BACKENDS),
     arithmetic: flags.choice("arithmetic", ARITHMETICS),
     accuracy: flags.choice("accuracy", ACCURACIES),
     kvType: flags.choice("kv-type", KV_TYPES),
+    activations: flags.choice("activations", ACTIVATION_PRECISIONS),
     warn: (message) => note(message, "warning"),
   };
 }

@@ -185,8 +185,20 @@ function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing, log:
 
 /** How the model is computed, and how much at once. What is asked for is to be had; a default shrinks to what is free. */
 function loadOptions({ values, sources }: ServeSettings) {
-  const { threads, ctx, parallel, kvMb, backend, arithmetic, accuracy, kvType, speculate, draft, pooling } =
-    values;
+  const {
+    threads,
+    ctx,
+    parallel,
+    kvMb,
+    backend,
+    arithmetic,
+    accuracy,
+    kvType,
+    activations,
+    speculate,
+    draft,
+    pooling,
+  } = values;
   const { cacheDisk, cacheDiskMb, cacheDiskEager } = values;
   return {
     threads,
@@ -198,6 +210,7 @@ function loadOptions({ values, sources }: ServeSettings) {
     arithmetic,
     accuracy,
     kvType,
+    activations,
     speculate,
     draft: draft === undefined ? undefined : modelPath(draft),
     pooling,

@@ -1,5 +1,13 @@
 import { fromFileUrl } from "@std/path";
-import { ACCURACIES, ARITHMETICS, BACKENDS, KV_TYPES, POOLING_KINDS, SPECULATE } from "../lib/model.ts";
+import {
+  ACCURACIES,
+  ACTIVATION_PRECISIONS,
+  ARITHMETICS,
+  BACKENDS,
+  KV_TYPES,
+  POOLING_KINDS,
+  SPECULATE,
+} from "../lib/model.ts";
 import { FROM_SOURCE, shipped } from "../package.ts";
 import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS, PATH_PREFIX } from "../lib/serving.ts";
 import { DEFAULT_CACHE_MB, MAX_CACHE_MB } from "./prompt_cache.ts";
@@ -68,6 +76,11 @@ export const SERVE_SETTINGS = {
   }),
   kvType: choice("T", KV_TYPES, {
     help: "of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)",
+  }),
+  activations: choice("A", ACTIVATION_PRECISIONS, {
+    help:
+      "what activations are rounded to before products with quantised weights, on the CPU: fast (8 bits) or fine (15: nearer " +
+      "to exact, prompts at about half the speed) (default fast)",
   }),
   speculate: choice("S", SPECULATE, {
     help:

@@ -14,7 +14,10 @@ import { type LayerKind, layerKinds } from "./plan/layers.ts";
 import { type Plan, withKvType } from "./plan/plan.ts";
 import { printPlan } from "./plan/print.ts";
 
-export type InspectOptions = Pick<LoadOptions, "model" | "contextLength" | "parallel" | "kvType">;
+export type InspectOptions = Pick<
+  LoadOptions,
+  "model" | "contextLength" | "parallel" | "kvType" | "activations"
+>;
 
 /** What a model file holds, and what running it takes. */
 export interface ModelReport {
@@ -105,7 +108,10 @@ async function describePlan(
   try {
     const kvType = options.kvType ?? DEFAULT_KV_TYPE;
     const factors = await readRopeFactors(file);
-    const planOf = (drafts: boolean) => withKvType(buildPlan(file, factors, undefined, { drafts }), kvType);
+    const planOf = (drafts: boolean) => {
+      const { activations } = options;
+      return withKvType(buildPlan(file, factors, undefined, { drafts, activations }), kvType);
+    };
     const plan = planOf(wantsDraftLayer(file, {}));
     const { contextLength, limits, memory: { kv, states, activations } } = engineSize(plan, {
       ...options,

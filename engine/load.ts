@@ -1,6 +1,7 @@
 import { buildPlan, poolingOf, readRopeFactors } from "./architectures/registry.ts";
 import {
   type Accuracy,
+  type ActivationPrecision,
   type Arithmetic,
   type BackendName,
   DeviceLost,
@@ -82,6 +83,8 @@ export interface LoadOptions extends Omit<SizeOptions, "drafts"> {
   readonly speculate?: Speculate;
   /** The file of a smaller model of the same vocabulary that drafts. */
   readonly draft?: string;
+  /** What activations are rounded to before products with blocks of weights; by default `fast`. */
+  readonly activations?: ActivationPrecision;
   /** How a text's rows become one; by default what the file says, or else the last. */
   readonly pooling?: PoolingKind;
   /** Bytes that may be taken; by default what is free here, where that can be known. Not of a GPU's memory. */
@@ -151,8 +154,8 @@ export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
   const file = await openGguf(options.model, options.open);
   const version = versionOf(options);
   const pooling = poolingOf(file, options.pooling);
-  const layer = { drafts: wantsDraftLayer(file, options) };
-  const decoder = buildPlan(file, await readRopeFactors(file), pooling, layer);
+  const how = { drafts: wantsDraftLayer(file, options), activations: options.activations };
+  const decoder = buildPlan(file, await readRopeFactors(file), pooling, how);
   const plan = withKvType(decoder, options.kvType ?? DEFAULT_KV_TYPE);
   const wanted = options.contextLength ?? 0;
   if (wanted > plan.contextLength) {

@@ -1,6 +1,8 @@
 export {
   ACCURACIES,
   type Accuracy,
+  ACTIVATION_PRECISIONS,
+  type ActivationPrecision,
   type Arithmetic,
   ARITHMETICS,
   type BackendName,

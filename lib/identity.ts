@@ -2,6 +2,7 @@ import { fingerprintModel } from "../engine/fingerprint.ts";
 import { DEFAULT_KV_TYPE, defaultBackend } from "../engine/load.ts";
 import { modelName } from "../engine/models/folder.ts";
 import {
+  type ActivationPrecision,
   type Arithmetic,
   ARITHMETICS,
   type BackendName,
@@ -18,6 +19,7 @@ export interface AnsweringModel {
   readonly backend?: Exclude<BackendName, "auto">;
   readonly arithmetic?: Arithmetic;
   readonly kvType?: KvType;
+  readonly activations?: ActivationPrecision;
   /** Only where it is not left to the file. */
   readonly pooling?: PoolingKind;
 }
@@ -28,7 +30,7 @@ export interface AnsweringModel {
  * that on which it began.
  */
 export async function identifyModel(model: AnsweringModel): Promise<ModelIdentity> {
-  const { path, contextLength, pooling } = model;
+  const { path, contextLength, pooling, activations } = model;
   const { backend = defaultBackend(), arithmetic = ARITHMETICS[0], kvType = DEFAULT_KV_TYPE } = model;
   const { weights, chatTemplate } = await fingerprintModel(path);
   return {
@@ -38,6 +40,7 @@ export async function identifyModel(model: AnsweringModel): Promise<ModelIdentit
     "backend": backend === "webgpu" ? `${backend}, ${arithmetic}` : backend,
     "KV cache": kvType,
     "context length": contextLength,
+    ...(activations === "fine" ? { activations } : {}),
     ...(pooling === undefined ? {} : { "pooling": pooling }),
   };
 }

@@ -9,6 +9,8 @@ import {
 import {
   ACCURACIES,
   type Accuracy,
+  ACTIVATION_PRECISIONS,
+  type ActivationPrecision,
   type Arithmetic,
   ARITHMETICS,
   type BackendName,
@@ -47,6 +49,7 @@ export {
 /** @internal For compy's own commands. */
 export {
   ACCURACIES,
+  ACTIVATION_PRECISIONS,
   ARITHMETICS,
   BACKENDS,
   type ChatPart as EnginePart,
@@ -59,7 +62,15 @@ export {
   type TokenEvent,
   type TokenLogprob,
 } from "../engine/types.ts";
-export type { Accuracy, Arithmetic, BackendName, KvType, PoolingKind, Speculate } from "../engine/types.ts";
+export type {
+  Accuracy,
+  ActivationPrecision,
+  Arithmetic,
+  BackendName,
+  KvType,
+  PoolingKind,
+  Speculate,
+} from "../engine/types.ts";
 
 /**
  * How a model is loaded; what is not said is chosen by the file and the machine.
@@ -94,6 +105,8 @@ export interface LoadOptions {
   readonly accuracy?: Accuracy;
   /** What the KV cache holds. Default f16. */
   readonly kvType?: KvType;
+  /** What activations are rounded to before products with quantised weights: `fine` is nearer to exact and slower in prompts. Default `fast`. */
+  readonly activations?: ActivationPrecision;
   /** Bytes of the KV cache. Default what `parallel` requests of `ctx` tokens need. */
   readonly kvBytes?: number;
   /** Where drafts of an answer's next tokens come from. They make answers faster and never others. Default `auto`. */
@@ -127,6 +140,7 @@ const LOAD_OPTIONS: OptionTable<LoadOptions> = {
   arithmetic: "text",
   accuracy: "text",
   kvType: "text",
+  activations: "text",
   kvBytes: "number",
   speculate: "text",
   draft: "text",
@@ -183,7 +197,7 @@ export let modelOf: (loaded: LoadedEngine, settings?: AnswerSettings) => Model;
 export let identityOf: (model: Model) => Promise<ModelIdentity>;
 
 /** @internal How answers are computed, as far as the loaded engine does not say it. */
-export type AnswerSettings = Pick<AnsweringModel, "arithmetic" | "kvType" | "pooling">;
+export type AnswerSettings = Pick<AnsweringModel, "arithmetic" | "kvType" | "activations" | "pooling">;
 
 /**
  * A loaded model. Any number of requests may be under way; they share its steps, and the same request has the same answer however
@@ -210,8 +224,8 @@ export class Model implements AsyncDisposable {
 
   static {
     loadedOf = (model) => model.#loaded;
-    modelOf = (loaded, { arithmetic, kvType, pooling } = {}) =>
-      new Model(loaded, { arithmetic, kvType, pooling });
+    modelOf = (loaded, { arithmetic, kvType, activations, pooling } = {}) =>
+      new Model(loaded, { arithmetic, kvType, activations, pooling });
     identityOf = (model) => model.#identity ??= model.#identify();
   }
 
@@ -326,6 +340,7 @@ export async function loadModel(file?: string | URL | Blob, options: LoadOptions
   oneOf("arithmetic", options.arithmetic, ARITHMETICS);
   oneOf("accuracy", options.accuracy, ACCURACIES);
   oneOf("kvType", options.kvType, KV_TYPES);
+  oneOf("activations", options.activations, ACTIVATION_PRECISIONS);
   oneOf("speculate", options.speculate, SPECULATE);
   oneOf("pooling", options.pooling, POOLING_KINDS);
   signal?.throwIfAborted();

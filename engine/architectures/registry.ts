@@ -1,3 +1,4 @@
+import type { ActivationPrecision } from "../backend/backend.ts";
 import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
 import { type Hparams, readHparams } from "../gguf/hparams.ts";
@@ -69,6 +70,8 @@ const HEAD_DIM_STEP = 16;
 export interface PlanOptions {
   /** With the layer that drafts tokens; only of files that `hasDraftLayer`. */
   readonly drafts?: boolean;
+  /** What activations are rounded to before products with blocks of weights; by default `fast`. */
+  readonly activations?: ActivationPrecision;
 }
 
 /** Whether the file has a layer that drafts tokens, all of it. Throws as buildPlan. */
@@ -85,14 +88,14 @@ export function buildPlan(
   file: GgufFile,
   factors?: RopeFactors,
   pooling: ModelPooling = poolingOf(file),
-  { drafts = false }: PlanOptions = {},
+  { drafts = false, activations = "fast" }: PlanOptions = {},
 ): Plan {
   const architecture = architectureOf(file);
   const hparams = readHparams(file, architecture.allows);
   checkHeads(hparams);
   const keys = ArchitectureKeys.of(file.metadata);
   const { norm = OUTPUT_NORM, encoder = false, logits } = architecture.ending?.(keys, hparams) ?? {};
-  const builder = new PlanBuilder(file, drafts);
+  const builder = new PlanBuilder(file, { drafts, fine: activations === "fine" });
   builder.leaveOut(isRopeFactors);
   builder.leaveOut(isLeftOut);
   const x = architecture.build(builder, hparams, new Rope(hparams, factors));

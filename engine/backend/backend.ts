@@ -64,6 +64,22 @@ export type KvType = "f16" | "q8_0";
 /** All of them. */
 export const KV_TYPES: readonly KvType[] = ["f16", "q8_0"];
 
+/**
+ * What activations are rounded to where blocks of weights are multiplied by them, on the CPU: 8 bits, or two planes of 8 bits, which
+ * keep some 15.
+ *
+ * ```ts
+ * import { type ActivationPrecision, loadModel } from "compy";
+ *
+ * const activations: ActivationPrecision = "fine"; // nearer to the exact answer, prompts at about half the speed
+ * await using model = await loadModel(undefined, { activations });
+ * console.log(model.info.id);
+ * ```
+ */
+export type ActivationPrecision = "fast" | "fine";
+/** All of them; the first is the default. */
+export const ACTIVATION_PRECISIONS: readonly ActivationPrecision[] = ["fast", "fine"];
+
 /** Tokens that one KV block holds: the unit of allocation and of prefix sharing. */
 export const KV_BLOCK_TOKENS = 32;
 

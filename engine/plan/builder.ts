@@ -9,6 +9,7 @@ import type {
   BufferForm,
   BufferId,
   BufferRows,
+  Forms,
   KvLayer,
   Plan,
   PlanBuffer,
@@ -60,8 +61,14 @@ export class PlanBuilder {
   /** Write the ops behind all others. */
   readonly #ends: (() => void)[] = [];
 
-  /** `drafts`: with the layer that drafts tokens, of files that have one. */
-  constructor(readonly file: GgufFile, readonly drafts = false) {}
+  readonly drafts: boolean;
+  readonly fine: boolean;
+
+  /** `drafts`: with the layer that drafts tokens, of files that have one. `fine`: all blocks of weights read activations in two planes. */
+  constructor(readonly file: GgufFile, { drafts = false, fine = false } = {}) {
+    this.drafts = drafts;
+    this.fine = fine;
+  }
 
   push(op: PlanOp): void {
     this.#ops.push(op);
@@ -87,21 +94,35 @@ export class PlanBuilder {
 
   /** The value's floats, to be changed in place: what was quantised of them before is no form of the value any more. */
   update(value: Value): BufferId {
-    if (this.#floatOnly.has(value)) delete value.forms.quant;
+    if (this.#floatOnly.has(value)) {
+      delete value.forms.quant;
+      delete value.forms.fine;
+    }
     return this.asFloat(value);
   }
 
-  /** Makes the value available in two planes, which norms and the delta rule write. */
+  /** Makes the value available in two planes. */
   asFine(value: Value): BufferId {
-    if (this.#floatOnly.has(value)) throw new TypeError(`${value.name} does not come in two planes`);
-    return value.forms.fine ??= this.#buffer(value, "fine");
+    return this.#asBlocks(value, "fine");
   }
 
   /** Makes x available in the form that the matrix's kernels read; returns the matrix. */
   operand(x: Value, matrix: TensorId): TensorId {
     if (this.readsFloats(matrix)) this.asFloat(x);
-    else this.#asQuant(x);
+    else this.#asBlocks(x, this.fine ? "fine" : "quant");
     return matrix;
+  }
+
+  /** The same for experts' matrices, which read blocks in one plane. */
+  expertOperand(x: Value, matrix: TensorId): TensorId {
+    if (this.readsFloats(matrix)) this.asFloat(x);
+    else this.#asBlocks(x, "quant");
+    return matrix;
+  }
+
+  /** The value's floats and blocks, for ops whose blocks are all in one plane or all in two. */
+  blocksOf({ forms: { float, quant, fine } }: Value): Forms {
+    return this.fine ? { float, fine } : { float, quant };
   }
 
   /** Whether the matrix's kernels read floats, and not 8-bit blocks. */
@@ -206,14 +227,14 @@ export class PlanBuilder {
     return this.#buffers.length - 1;
   }
 
-  #asQuant(value: Value): BufferId {
-    if (value.forms.quant === undefined) {
-      value.forms.quant = this.#buffer(value, "quant");
-      if (this.#floatOnly.has(value)) {
-        this.push({ op: "quantize", x: value.forms.float!, out: value.forms.quant });
-      }
+  #asBlocks(value: Value, form: "quant" | "fine"): BufferId {
+    const known = value.forms[form];
+    if (known !== undefined) return known;
+    const made = value.forms[form] = this.#buffer(value, form);
+    if (this.#floatOnly.has(value)) {
+      this.push({ op: "quantize", x: value.forms.float!, out: { [form]: made } });
     }
-    return value.forms.quant;
+    return made;
   }
 
   #tensor(tensor: PlanTensor): TensorId {

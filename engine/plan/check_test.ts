@@ -17,10 +17,10 @@ Deno.test("check: an op that is given another form, or what nobody has written, 
   const op = plan.ops[quantize];
   if (op.op !== "quantize") throw new Error("no quantize");
   assertThrows(
-    () => checkBuffers(changed(quantize, { x: op.out })),
+    () => checkBuffers(changed(quantize, { x: op.out.quant })),
     TypeError,
     `Op ${quantize} of the plan, quantize: buffer ${
-      plan.buffers[op.out].name
+      plan.buffers[op.out.quant!].name
     } must be of the form "float" (got "quant")`,
   );
   const last = plan.buffers.findLastIndex(({ form }) => form === "float");

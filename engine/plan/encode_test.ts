@@ -148,7 +148,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
           assertEquals([r.f32(), ...r.u32s(2)], [Math.fround(op.scale), op.window, operand(op.sinks)]);
           break;
         case "quantize":
-          assertEquals([code, ...r.u32s(3)], [7, op.x, NONE, op.out]);
+          assertEquals([code, ...r.u32s(3)], [7, op.x, NONE, op.out.quant]);
           break;
         case "candidates":
           assertEquals([code, ...r.u32s(3)], [8, op.logits, operand(op.exact?.x), operand(op.exact?.weight)]);

@@ -109,23 +109,17 @@ export function floats(access: Access): Operand<BufferId> {
   };
 }
 
-/** A buffer of 8-bit rows, in the words of `forms(2)` without floats. */
-export function quantised(access: Access): Operand<BufferId> {
-  return {
-    words: 2,
-    encode: (w, buffer) => w.u32(NONE, buffer),
-    buffers: (buffer) => [{ buffer, form: "quant", access }],
-  };
-}
-
 const FORMS: readonly BufferForm[] = ["float", "quant", "fine"];
 
-/** One value in the forms that its readers need: of f32 and 8-bit rows, and with `count` 3 of two planes. */
+/**
+ * One value in the forms that its readers need: of f32 rows, and of 8-bit rows in one plane or in two, or with `count` 3 in both.
+ */
 export function forms(access: Access, count: 2 | 3): Operand<Forms> {
-  const kinds = FORMS.slice(0, count);
+  const words = ({ float, quant, fine }: Forms) =>
+    count === 3 ? [float, quant, fine] : [float, quant ?? fine];
   return {
     words: count,
-    encode: (w, value) => w.u32(...kinds.map((form) => value[form] ?? NONE)),
+    encode: (w, value) => w.u32(...words(value).map((id) => id ?? NONE)),
     buffers: (value) =>
       FORMS.flatMap((form) => value[form] === undefined ? [] : [{ buffer: value[form], form, access }]),
   };

@@ -26,7 +26,7 @@ function randomPlan(random: (n: number) => number): Plan {
     columns: 32 * (1 + random(8)),
   }));
   const ops = Array.from({ length: 1 + random(40) }, (): PlanOp => (
-    { op: "quantize", x: random(buffers.length), out: random(buffers.length) }
+    { op: "quantize", x: random(buffers.length), out: { quant: random(buffers.length) } }
   ));
   const kv = { type: "f16" as const, layers: [{ heads: 1, headDim: 16, group: 0 }], windows: [0] };
   return {

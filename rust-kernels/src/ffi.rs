@@ -56,6 +56,8 @@ exports! {
     blocking compy_instruction_sets = |_, _, out| {
         put(out, Isa::available().iter().map(|isa| isa.name()).collect::<Vec<_>>().join(",").as_bytes())
     };
+    /// Output: physical cores that this process may run on (u32).
+    blocking compy_cores = |_, _, out| put(out, &(crate::cores::physical() as u32).to_le_bytes());
     /// Input: threads (u32), name of the instruction set (the best one where empty). Output: a handle (u64).
     blocking compy_model_new = model_new;
     /// Output: name of the instruction set in use.

@@ -6,6 +6,7 @@
 
 pub mod cache;
 mod clock;
+mod cores;
 pub mod error;
 pub mod executor;
 pub mod ffi;

@@ -30,7 +30,7 @@ export function activated(
   const weight = b.operand(x, b.matrix(`${name}.weight`, x.columns, rows));
   b.push({
     op: "activated",
-    x: { ...x.forms },
+    x: b.blocksOf(x),
     weight,
     bias: b.bias(name, rows),
     activation,

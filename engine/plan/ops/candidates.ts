@@ -43,7 +43,7 @@ export function candidates(
 ): void {
   const [logits] = linear(b, x, [{ name, rows: vocab }]);
   const weight = b.matrix(`${name}.weight`, x.columns, vocab);
-  const rounded = x.forms.quant !== undefined;
+  const rounded = !b.readsFloats(weight);
   const exact = rounded ? { x: b.asFloat(x), weight } : undefined;
   b.push({ op: "candidates", logits: b.asFloat(logits), exact, scale, softcap });
 }

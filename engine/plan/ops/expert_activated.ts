@@ -35,7 +35,7 @@ export function expertActivated(
 ): Value {
   const { count, used } = chosen;
   const out = b.value("ffn", { count, used }, rows);
-  const weight = b.operand(x, b.experts(`${name}.weight`, x.columns, rows, count));
+  const weight = b.expertOperand(x, b.experts(`${name}.weight`, x.columns, rows, count));
   b.push({
     op: "expert_activated",
     x: { float: x.forms.float, quant: x.forms.quant },

@@ -40,7 +40,7 @@ export function expertGlu(
   const out = b.value("ffn", { count, used }, rows);
   const height = gate === up ? 2 * rows : rows;
   const matrix = (name: string) => b.experts(`${name}.weight`, x.columns, height, count);
-  const [g, u] = [gate, up].map((name) => b.operand(x, matrix(name)));
+  const [g, u] = [gate, up].map((name) => b.expertOperand(x, matrix(name)));
   const [gateBias, upBias] = [gate, up].map((name) => b.bias(name, height, count));
   b.push({
     op: "expert_glu",

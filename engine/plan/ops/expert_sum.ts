@@ -28,7 +28,7 @@ export const EXPERT_SUM = opKind({
  */
 export function expertSum(b: PlanBuilder, x: Value, chosen: Chosen, name: string, to: Value | number): Value {
   const [add, sum] = typeof to === "number" ? [false, b.floats("experts", "step", to)] : [true, to];
-  const weight = b.operand(x, b.experts(`${name}.weight`, x.columns, sum.columns, chosen.count));
+  const weight = b.expertOperand(x, b.experts(`${name}.weight`, x.columns, sum.columns, chosen.count));
   const bias = b.bias(name, sum.columns, chosen.count);
   b.push({
     op: "expert_sum",

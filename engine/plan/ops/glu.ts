@@ -38,6 +38,6 @@ export function glu(
   const height = gate === up ? 2 * rows : rows;
   const [g, u] = [gate, up].map((name) => b.operand(x, b.matrix(`${name}.weight`, x.columns, height)));
   const [gateBias, upBias] = [gate, up].map((name) => b.bias(name, height));
-  b.push({ op: "glu", x: { ...x.forms }, gate: g, gateBias, up: u, upBias, activation, out: out.forms });
+  b.push({ op: "glu", x: b.blocksOf(x), gate: g, gateBias, up: u, upBias, activation, out: out.forms });
   return out;
 }

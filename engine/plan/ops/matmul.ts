@@ -55,7 +55,7 @@ export function linear(b: PlanBuilder, x: Value, linears: readonly Linear[]): Va
       x.columns,
       l.rows,
     );
-    const fine = b.readsFloats(weight) ? 0 : l.fine ?? 0;
+    const fine = b.readsFloats(weight) ? 0 : b.fine ? l.rows : l.fine ?? 0;
     if (fine > 0) b.asFine(x);
     if (fine < l.rows) b.operand(x, weight);
     return {

@@ -3,11 +3,9 @@ use super::product::{Affine, Product};
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
-use crate::formats::BLOCK;
 use crate::kernels::activations::{Activation, Function, Gelu, GeluErf, Silu, SquaredRelu, Tanh, swiglu_oai};
 use crate::kernels::gemm::{Epilogue, Gemm};
 use crate::kernels::norm::Outputs;
-use crate::kernels::quant_rows::quantize_block;
 use crate::kernels::tiles::whole_blocks;
 use crate::program::{Operands, Out, Program};
 use crate::simd::{Kernel, Simd};
@@ -56,7 +54,7 @@ impl Unit {
         let mut up = if gated { Some(Affine::decode(o)?) } else { None };
         let (activation, out) = (Activation::of_code(o.words.u32()?, gated)?, o.out()?);
         let (columns, width) = (o.columns(x)?, o.columns(out)?);
-        o.same_rows(&[x.float, x.quant, out.float, out.quant])?;
+        o.same_rows(&[x.float, x.quant, x.fine, out.float, out.quant, out.fine])?;
         o.width(out, width)?;
         let rows = up.as_mut().map_or(Ok(width), |up| Affine::halve(&inner, up, width))?;
         for part in [Some(&inner), up.as_ref()].into_iter().flatten() {
@@ -145,14 +143,7 @@ impl Kernel for ActivationRow<'_> {
                     }
                 }
             }
-            if !out.float.is_null() {
-                std::ptr::copy_nonoverlapping(x, out.float.add(row * out.float_stride + start), n);
-            }
-            if let Some(quant) = &out.quant {
-                for b in 0..n / BLOCK {
-                    quantize_block(s, x.add(b * BLOCK), quant, row, start / BLOCK + b);
-                }
-            }
+            out.put(s, x, n, row, start);
         }
     }
 }

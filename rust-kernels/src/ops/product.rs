@@ -107,14 +107,17 @@ impl Product {
         Self { isa, x, m: x.m, corrections: scratch.wrapping_add(tile), tile: scratch, prepared: None }
     }
 
-    /// Multiplies with the matrix's own kernel.
+    /// Multiplies with the matrix's own kernel; by blocks in two planes where x comes in no other form that they read.
     ///
     /// # Safety
-    /// `args` are panels of the matrix, rows of x, and an output with room; x is in the form that the matrix reads.
+    /// `args` are panels of the matrix, rows of x, and an output with room; x is in a form that the matrix reads.
     pub unsafe fn multiply(&mut self, args: &Gemm, matrix: &Matrix) {
         match &matrix.format.kernels {
             FormatKernels::Block(k) => {
-                let rows = self.x.quant.expect("checked at decode");
+                let Some(rows) = self.x.quant else {
+                    // SAFETY: as the caller says.
+                    return unsafe { self.multiply_finely(args, matrix) };
+                };
                 // SAFETY: x holds m rows, the scratch was sized for them.
                 unsafe {
                     if self.prepared != Some((matrix.format.id, false)) {
@@ -139,27 +142,27 @@ impl Product {
     pub unsafe fn multiply_finely(&mut self, args: &Gemm, matrix: &Matrix) {
         let FormatKernels::Block(k) = &matrix.format.kernels else { unreachable!("checked at decode") };
         let (isa, x) = (self.isa, self.x.fine.expect("checked at decode"));
-        let (m, end) = (args.to, x.rest + args.to);
+        let (from, to) = (x.rest + args.from, x.rest + args.to);
         // SAFETY: x holds both planes of all rows, and the scratch was sized for as many.
         unsafe {
             if self.prepared != Some((matrix.format.id, true)) {
-                (k.prepare)(isa, &x.rows, end, self.corrections);
+                (k.prepare)(isa, &x.rows, x.rest + self.m, self.corrections);
                 self.prepared = Some((matrix.format.id, true));
             }
         }
-        let few = end <= isa.tile(); // one tile then holds both planes
+        let few = to <= isa.tile(); // one tile then holds both planes of all rows
         let panels = if few { FINE_COLUMNS / isa.lanes() } else { (L2_BYTES / args.panel_bytes).max(1) };
         let step = panels * isa.lanes();
         let times = times_added(args.epilogue);
         for row in (0..args.rows).step_by(step) {
             let first = some_rows(args, isa.lanes(), row..args.rows.min(row + step));
-            let rest = Gemm { from: x.rest, to: end, bias: std::ptr::null(), epilogue: Epilogue::Add(times), ..first };
+            let rest = Gemm { from, to, bias: std::ptr::null(), epilogue: Epilogue::Add(times), ..first };
             let both = Gemm { from: 0, out: self.tile, ldo: FINE_COLUMNS, epilogue: Epilogue::Store, ..rest };
             // SAFETY: as above; the tile holds all rows of both planes and FINE_COLUMNS of each.
             unsafe {
                 if few {
                     (k.gemm)(isa, &both, &x.rows, self.corrections);
-                    isa.run(AddPlanes { args: &first, products: self.tile, m });
+                    isa.run(AddPlanes { args: &first, products: self.tile, m: self.m });
                 } else {
                     (k.gemm)(isa, &first, &x.rows, self.corrections);
                     (k.gemm)(isa, &rest, &x.rows, self.corrections);

@@ -1,23 +1,25 @@
-//! Rows of floats as 8-bit blocks.
+//! Rows of floats as 8-bit blocks, in one plane or two.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
-use crate::kernels::quant_rows::{QuantRows, quantize_row};
-use crate::program::Operands;
+use crate::kernels::quant_rows::{FineRows, QuantRows, quantize_row, quantize_row_finely};
+use crate::program::{Operands, Out};
 use crate::simd::{Kernel, Simd};
 
 pub struct Quantize {
     x: usize,
-    out: usize,
+    out: Out,
 }
 
 impl Decode for Quantize {
     fn decode(o: &mut Operands) -> Result<Self> {
         let (x, out) = (o.float(None)?, o.out()?);
         o.width(out, o.buffer(x)?.columns)?;
-        o.same_rows(&[Some(x), out.quant])?;
-        let Some(out) = out.quant else { bail!("quantize without a quantised output") };
+        o.same_rows(&[Some(x), out.quant, out.fine])?;
+        if out.float.is_some() {
+            bail!("quantize with an output of floats");
+        }
         Ok(Self { x, out })
     }
 }
@@ -28,10 +30,18 @@ impl Op for Quantize {
     }
 
     fn run(&self, run: &Run, work: &Work) {
-        let out = run.quant(self.out);
+        let out = run.outputs(self.out);
         for row in work.items(run.rows_of(self.x)).flatten() {
+            let x = run.float(self.x, row);
             // SAFETY: rows and widths were checked at decode.
-            unsafe { run.isa.run(QuantizeRow { x: run.float(self.x, row), out: &out, row }) }
+            unsafe {
+                if let Some(out) = &out.quant {
+                    run.isa.run(QuantizeRow { x, out, row });
+                }
+                if let Some(out) = &out.fine {
+                    run.isa.run(QuantizeRowFinely { x, out, row });
+                }
+            }
         }
     }
 }
@@ -52,5 +62,24 @@ impl Kernel for QuantizeRow<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) {
         unsafe { quantize_row(s, self.x, self.out, self.row) }
+    }
+}
+
+/// `quantize_row_finely` as a kernel.
+///
+/// # Safety
+/// As `quantize_row_finely`.
+pub struct QuantizeRowFinely<'a> {
+    pub x: *const f32,
+    pub out: &'a FineRows,
+    pub row: usize,
+}
+
+impl Kernel for QuantizeRowFinely<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        unsafe { quantize_row_finely(s, self.x, self.out, self.row) }
     }
 }

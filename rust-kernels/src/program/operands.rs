@@ -117,21 +117,25 @@ impl Operands<'_, '_> {
         Ok(index)
     }
 
-    /// Forms of ops that neither read nor write two planes.
+    /// Forms of ops whose blocks come in one plane or in two: the buffer says which.
     pub fn out(&mut self) -> Result<Out> {
-        let out = Out { float: self.optional()?, quant: self.optional()?, fine: None };
-        self.forms(out)
+        let (float, blocks) = (self.optional()?, self.optional()?);
+        let kind = blocks.map(|index| self.buffer(index)).transpose()?.map(|buffer| buffer.kind);
+        let (quant, fine) = if kind == Some(Kind::Fine) { (None, blocks) } else { (blocks, None) };
+        self.forms(Out { float, quant, fine })
     }
 
-    /// Such forms, with a row for each token of the step.
+    /// Forms in one plane, with a row for each token of the step.
     pub fn step_out(&mut self) -> Result<Out> {
-        let out = self.out()?;
+        let out = Out { float: self.optional()?, quant: self.optional()?, fine: None };
+        let out = self.forms(out)?;
         for index in out.forms() {
             self.rows_are(index, Rows::Step)?;
         }
         Ok(out)
     }
 
+    /// Forms of ops that read and write blocks in one plane and in two.
     pub fn fine_out(&mut self) -> Result<Out> {
         let out = Out { float: self.optional()?, quant: self.optional()?, fine: self.optional()? };
         self.forms(out)
@@ -276,11 +280,11 @@ impl Operands<'_, '_> {
         self.weights.vector(index, len)
     }
 
-    /// That x is there in the form that the matrix's kernels read, with the right width.
+    /// That x is there in a form that the matrix's kernels read, with the right width.
     pub fn reads(&self, matrix: usize, x: Out) -> Result<()> {
         let m = self.weights.matrix(matrix)?;
         let index = match m.format.kernels {
-            FormatKernels::Block(_) => x.quant,
+            FormatKernels::Block(_) => x.quant.or(x.fine),
             FormatKernels::Float(_) => x.float,
         };
         match index {
