@@ -42,7 +42,7 @@ import { blocksOf, Steps } from "./steps.ts";
 
 export interface BenchOptions {
   readonly model: string;
-  /** By default one a core. */
+  /** By default one a physical core. */
   readonly threads?: number;
   /** By default the best instruction set that the CPU has. */
   readonly isa?: string;

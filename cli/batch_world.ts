@@ -89,7 +89,7 @@ export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one 
   --ctx N          tokens that a line's prompt and answer may have together (default: the model's own, at most 4096)
   --kv-mb N        memory for the KV cache, in units of 10^6 bytes; lines take it as they grow, and wait where it runs out
                    (default: what --parallel lines of --ctx tokens need; without --parallel as much of that as fits)
-  --threads N      threads that compute (default: one a core)
+  --threads N      threads that compute (default: one a physical core)
   --backend NAME   cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
                    wasm where there are no native kernels)
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)

@@ -47,7 +47,7 @@ Usage: deno task bench [options]
                  on a GPU the dispatches of one decoded token, by
                  its own clock, beside the time in which their weights could be copied, and what recording them takes
   --threads-on-paper LIST  instead: how a step would spread over so many threads, such as 8,16,32,64: counted, from the header alone
-  --threads N    threads that compute (default: one a core)
+  --threads N    threads that compute (default: one a physical core)
   --isa NAME     instruction set (default: the best that this CPU has)
   --backend NAME cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
                  wasm where there are no native kernels)

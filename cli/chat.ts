@@ -26,7 +26,7 @@ Usage: deno task chat [options]
                    none is not at all, other words are for models that know them
   --think-tokens N most tokens of thinking, after which the answer begins
   --ctx N          tokens that the conversation may have (default: the model's own, at most 4096)
-  --threads N      threads that compute (default: one a core)
+  --threads N      threads that compute (default: one a physical core)
   --isa NAME       instruction set (default: the best that this CPU has)
   --backend NAME   cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
                    wasm where there are no native kernels)

@@ -20,7 +20,7 @@ Usage: deno task embed TEXTS.jsonl --out VECTORS.npy [options]
   --pooling P      how a text's rows become one: mean, cls (the first) or last (default: what the file says, or else last, of encoders mean)
   --dimensions N   keep the first N numbers of each vector, brought back to length 1 (for models trained for that)
   --ctx N          tokens that a text may have (default: the model's own, of decoders at most 4096)
-  --threads N      threads that compute (default: one a core)
+  --threads N      threads that compute (default: one a physical core)
   --kv-mb N        memory for the KV cache, in units of 10^6 bytes (default: four texts of --ctx tokens)
   --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)
   --activations A  rounded before products with quantised weights: fast (to 8 bits) or fine (to 15: nearer to exact, at

@@ -48,7 +48,7 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
   --thinking       with --chat, show what is thought in a pipe or file too; a terminal shows it dimmed in any case
   --logprobs K     instead of the text, a line a token: its log-probability and the K likeliest tokens, 0 to ${MAX_LOGPROBS}
   --ctx N          tokens that prompt and answer may have together (default: the model's own, at most 4096)
-  --threads N      threads that compute (default: one a core)
+  --threads N      threads that compute (default: one a physical core)
   --isa NAME       instruction set (default: the best that this CPU has)
   --backend NAME   cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
                    wasm where there are no native kernels)

@@ -63,7 +63,7 @@ export const SERVE_SETTINGS = {
     writes: true,
     help: "listen at a socket of this path, which this user alone may use, instead of host and port",
   }),
-  threads: count({ min: 1, max: MAX_THREADS, help: "threads that compute (default: one a core)" }),
+  threads: count({ min: 1, max: MAX_THREADS, help: "threads that compute (default: one a physical core)" }),
   backend: choice("NAME", BACKENDS, {
     help:
       "cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu, or wasm where there are no native kernels)",

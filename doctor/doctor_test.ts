@@ -131,7 +131,7 @@ const CASES: readonly Case[] = [
     world: { threads: 4 },
     check: "cores",
     status: "ok",
-    found: "Test CPU with 2 physical cores, 4 logical; 4 threads will compute",
+    found: "Test CPU with 2 physical cores, 4 logical; 2 threads will compute",
   },
   {
     name: "an arm64 CPU, which names no cores",

@@ -67,7 +67,7 @@ export interface LoadOptions extends Omit<SizeOptions, "drafts"> {
   readonly open?: OpenSource;
   /** What requests name it; by default the file's base name without `.gguf`. */
   readonly id?: string;
-  /** Threads that compute; by default one a core. */
+  /** Threads that compute; by default one a physical core. */
   readonly threads?: number;
   /** Instruction set by name; by default the best that the CPU has. */
   readonly isa?: string;

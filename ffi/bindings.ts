@@ -1,7 +1,7 @@
 // Generated from rust-kernels/src/ffi.rs by `deno task bindings`; do not edit.
 
 /** Changes whenever an export's meaning or a message's layout does. */
-export const ABI_VERSION = 8;
+export const ABI_VERSION = 9;
 
 const parameters = ["u64", "buffer", "usize", "buffer", "usize"] as const;
 
@@ -11,6 +11,8 @@ export const SYMBOLS = {
   compy_abi_version: { parameters, result: "i32" },
   /** Output: the names of the instruction sets that this CPU can run, best first, separated by commas. */
   compy_instruction_sets: { parameters, result: "i32" },
+  /** Output: physical cores that this process may run on (u32). */
+  compy_cores: { parameters, result: "i32" },
   /** Input: threads (u32), name of the instruction set (the best one where empty). Output: a handle (u64). */
   compy_model_new: { parameters, result: "i32" },
   /** Output: name of the instruction set in use. */

@@ -95,7 +95,7 @@ export interface LoadOptions {
   readonly ctx?: number;
   /** Where to compute; `auto` is the GPU where it measures faster. Default the CPU: its native kernels or, where there are none, WebAssembly. */
   readonly backend?: BackendName;
-  /** Threads that compute. Default one a core. */
+  /** Threads that compute. Default one a physical core. */
   readonly threads?: number;
   /** Instruction set by name, such as `avx2`. Default the best of this CPU. */
   readonly isa?: string;

@@ -9,7 +9,7 @@ export async function checkCores(world: CoresWorld, wanted: Wanted): Promise<Fin
   const cpus = readCpus(await world.readText("/proc/cpuinfo"));
   const limit = await cpuLimit((path) => world.readText(path));
   const load = world.load();
-  const threads = wanted.threads ?? world.threads;
+  const threads = wanted.threads ?? Math.min(cpus?.physical ?? world.threads, world.threads);
   const problem = problemOf({ usable: world.threads, threads, limit, load, logical: cpus?.logical });
   return {
     status: problem === undefined ? "ok" : "slow",

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 /// Changes whenever an export's meaning or a message's layout does.
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;
 
 /// A name, whether Deno calls it on a thread of its own, and what it does.
 pub struct Export {

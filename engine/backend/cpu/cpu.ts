@@ -11,7 +11,7 @@ import { StepStopped } from "../backend.ts";
 import { answerBytes, decodeAnswers, encodeStep, partWords } from "./step_words.ts";
 
 export interface CpuOptions {
-  /** Threads that compute; by default one a core. */
+  /** Threads that compute; by default one a physical core. */
   readonly threads?: number;
   /** Name of the instruction set; by default the best that the CPU has. */
   readonly isa?: string;
@@ -45,7 +45,7 @@ export class CpuBackend implements Backend {
 
   /** Throws LibraryNotFound where there are no kernels, KernelError where the instruction set is not there or the threads cannot be started. */
   constructor(options: CpuOptions = {}) {
-    const threads = options.threads ?? navigator.hardwareConcurrency;
+    const threads = options.threads ?? view(this.#library.call("compy_cores", 0n)).getUint32(0, true);
     const input = new WordWriter().u32(threads).text(options.isa ?? "").bytes();
     this.#handle = view(this.#library.call("compy_model_new", 0n, input)).getBigUint64(0, true);
     const isa = new TextDecoder().decode(this.#library.call("compy_model_isa", this.#handle));

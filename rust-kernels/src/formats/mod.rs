@@ -95,7 +95,7 @@ pub trait BlockFormat: GgufType {
     /// Columns that share a scale: 16 or 32.
     const SUB: usize;
     const HAS_MIN: bool;
-    /// Bits of a code in the planes: fewer than BITS where codes are looked up.
+    /// Bits of a code in the planes: fewer than BITS where codes are looked up, more where a block's scales stand before them.
     const STORED_BITS: usize;
     /// Whether codes take so long to decode that few tokens pay for keeping them.
     const SLOW_CODES: bool = false;
@@ -175,6 +175,13 @@ impl Slot<'_> {
     #[inline(always)]
     fn half(&mut self, at: usize, half: &[u8]) {
         self.unit_half(self.scales_of_block + at, half);
+    }
+
+    /// Puts a half float of the file into the planes, AT bytes of each row into them.
+    #[inline(always)]
+    fn half_in_planes<const AT: usize>(&mut self, half: &[u8]) {
+        let to = AT * self.lanes + 2 * self.lane;
+        self.planes[to..to + 2].copy_from_slice(&half[..2]);
     }
 
     /// Puts a byte among the scales of the block.

@@ -10,6 +10,35 @@ pub(super) fn negated(half: &[u8]) -> [u8; 2] {
     [half[0], half[1] ^ 0x80]
 }
 
+/// Bits a code that d and -m take, as f16: they stand before each block's planes, in a vector. A unit's scales together would
+/// be a second stream of lines beside the codes', which takes a core longer to fetch.
+pub(super) const SCALE_BITS: usize = 1;
+
+/// Packs d and -m of a block, which Q5_1's begin with too.
+#[inline(always)]
+pub(super) fn pack_scales(block: &[u8], to: &mut Slot) {
+    to.half_in_planes::<0>(block);
+    to.half_in_planes::<2>(&negated(&block[2..]));
+}
+
+/// Where the codes begin. Safety: as BlockFormat::codes, of the block's planes.
+#[inline(always)]
+pub(super) unsafe fn codes(block: *const u8, lanes: usize) -> *const u8 {
+    unsafe { block.add(planes::plane_bytes(SCALE_BITS, lanes)) }
+}
+
+/// d. Safety: as BlockFormat::scales, of the block's planes.
+#[inline(always)]
+pub(super) unsafe fn scale<S: Simd>(s: S, block: *const u8) -> S::F {
+    unsafe { s.load_f16(block.cast()) }
+}
+
+/// -m. Safety: as `scale`.
+#[inline(always)]
+pub(super) unsafe fn min<S: Simd>(s: S, block: *const u8) -> S::F {
+    unsafe { s.load_f16(block.add(2 * S::LANES).cast()) }
+}
+
 impl GgufType for Q4_1 {
     const NAME: &'static str = "Q4_1";
     const BLOCK_COLUMNS: usize = 32;
@@ -28,31 +57,31 @@ impl BlockFormat for Q4_1 {
     const OFFSET: i32 = 0;
     const SUB: usize = 32;
     const HAS_MIN: bool = true;
-    const STORED_BITS: usize = 4;
+    const STORED_BITS: usize = SCALE_BITS + 4;
     const UNIT_SCALES: usize = 0;
-    const BLOCK_SCALES: usize = 4; // d, -m: f16
+    const BLOCK_SCALES: usize = 0;
 
     fn pack_block(block: &[u8], _b: usize, to: &mut Slot) {
-        to.half(0, block);
-        to.half(2, &negated(&block[2..]));
-        to.codes::<4>(&std::array::from_fn(|k| nibble(&block[4..], k)));
+        pack_scales(block, to);
+        let codes = std::array::from_fn(|k| nibble(&block[4..], k));
+        planes::put::<4, 0, SCALE_BITS>(to.planes, to.lanes, to.lane, &codes);
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
-            let p = Self::planes::<S>(unit, blocks, b);
+            let p = codes(Self::planes::<S>(unit, blocks, b), S::LANES);
             planes::groups!(G => planes::get::<S, 4, G>(s, p))
         }
     }
 
     #[inline(always)]
-    unsafe fn scales<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
-        unsafe { [s.load_f16(unit.add(4 * b * S::LANES).cast()); 2] }
+    unsafe fn scales<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [scale(s, Self::planes::<S>(unit, blocks, b)); 2] }
     }
 
     #[inline(always)]
-    unsafe fn mins<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
-        unsafe { [s.load_f16(unit.add((4 * b + 2) * S::LANES).cast()); 2] }
+    unsafe fn mins<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [min(s, Self::planes::<S>(unit, blocks, b)); 2] }
     }
 }

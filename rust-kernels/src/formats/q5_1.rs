@@ -1,5 +1,5 @@
 //! Q5_1: 32 codes of 5 bits under one f16 scale, above one f16 floor.
-use super::{BlockFormat, GgufType, Slot, half_at, planes, q4_1::negated, q5_0::code};
+use super::{BlockFormat, GgufType, Slot, half_at, planes, q4_1, q4_1::SCALE_BITS, q5_0::code};
 use crate::simd::Simd;
 
 pub struct Q5_1;
@@ -22,32 +22,32 @@ impl BlockFormat for Q5_1 {
     const OFFSET: i32 = 0;
     const SUB: usize = 32;
     const HAS_MIN: bool = true;
-    const STORED_BITS: usize = 5;
+    const STORED_BITS: usize = SCALE_BITS + 5;
     const UNIT_SCALES: usize = 0;
-    const BLOCK_SCALES: usize = 4; // d, -m: f16
+    const BLOCK_SCALES: usize = 0;
 
     fn pack_block(block: &[u8], _b: usize, to: &mut Slot) {
-        to.half(0, block);
-        to.half(2, &negated(&block[2..]));
+        q4_1::pack_scales(block, to);
         let codes = std::array::from_fn(|k| code(&block[4..], k));
-        to.split_codes::<4, 1>(&codes);
+        planes::put::<4, 0, { SCALE_BITS + 1 }>(to.planes, to.lanes, to.lane, &codes);
+        planes::put::<1, 4, SCALE_BITS>(to.planes, to.lanes, to.lane, &codes);
     }
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
         unsafe {
-            let p = Self::planes::<S>(unit, blocks, b);
+            let p = q4_1::codes(Self::planes::<S>(unit, blocks, b), S::LANES);
             planes::groups!(G => planes::get_split::<S, 4, 1, G>(s, p))
         }
     }
 
     #[inline(always)]
-    unsafe fn scales<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
-        unsafe { [s.load_f16(unit.add(4 * b * S::LANES).cast()); 2] }
+    unsafe fn scales<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [q4_1::scale(s, Self::planes::<S>(unit, blocks, b)); 2] }
     }
 
     #[inline(always)]
-    unsafe fn mins<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
-        unsafe { [s.load_f16(unit.add((4 * b + 2) * S::LANES).cast()); 2] }
+    unsafe fn mins<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::F; 2] {
+        unsafe { [q4_1::min(s, Self::planes::<S>(unit, blocks, b)); 2] }
     }
 }
