@@ -10,7 +10,7 @@ import { openGguf } from "../engine/gguf/reader.ts";
 import { byteLengthOf } from "../engine/gguf/tensor_types.ts";
 import { rowsOf } from "../engine/plan/cost.ts";
 import { buffersOf, kindOf, type PlanOp, productsOf } from "../engine/plan/ops/registry.ts";
-import { kvBytesPerLayer, type Plan, type PlanTensor } from "../engine/plan/plan.ts";
+import { formsOf, kvBytesPerLayer, type Plan, type PlanTensor } from "../engine/plan/plan.ts";
 import type { EvenStep } from "./floors.ts";
 import { opLabel } from "./floors.ts";
 import { decodeSample, prefillSample } from "./samples.ts";
@@ -37,6 +37,8 @@ export const KERNELS = {
   gluColumns: 288,
   attentionRows: 64,
   block: 32,
+  runs: 8,
+  cutRows: 128,
 };
 
 export interface PaperRow {
@@ -76,31 +78,49 @@ interface OpWork {
 }
 
 function spread(plan: Plan, step: EvenStep, threads: number): Omit<PaperRow, "work"> {
-  let [one, all, barriers, repeated, busy, even] = [0, 0, 0, 0, 0, 0];
+  let [one, all, barriers, byEach, busy, even] = [0, 0, 0, 0, 0, 0];
   const lost = new Map<string, number>();
-  for (const op of plan.ops) {
-    const alone = workOf(plan, op, step, 1), { runs, each } = workOf(plan, op, step, threads);
+  plan.ops.forEach((op, i) => {
+    const alone = workOf(plan, op, step, 1);
+    const repeated = threads > 1 && isRepeated(plan, i, step);
+    const { runs, each } = repeated ? { runs: [], each: sum(alone.runs) } : workOf(plan, op, step, threads);
     const total = sum(runs);
-    if (total === 0) continue;
+    if (total + each === 0) return;
     const most = busiest(runs, threads);
-    const barrier = threads === 1 ? 0 : BARRIER.base + BARRIER.thread * threads;
+    const barrier = threads === 1 || repeated ? 0 : BARRIER.base + BARRIER.thread * threads;
     one += sum(alone.runs) + alone.each;
     all += most + each + barrier;
     barriers += barrier;
-    repeated += each;
+    byEach += each;
     if (productsOf(op).length > 0) [busy, even] = [busy + most, even + total / threads];
     const label = opLabel(plan, op);
     lost.set(label, (lost.get(label) ?? 0) + most - total / threads + each);
-  }
+  });
   const worst = [...lost].map(([op, time]) => ({ op, lost: time / all })).sort((a, b) => b.lost - a.lost);
   return {
     threads,
     linear: one / all / threads,
     barriers: barriers / all,
-    repeated: repeated / all,
+    repeated: byEach / all,
     imbalance: busy / even,
     worst: worst.slice(0, 3),
   };
+}
+
+/** As program/own_rows.rs: an op of one row that each thread runs for itself, so that no barrier stands behind it. */
+function isRepeated({ ops, buffers }: Plan, i: number, step: EvenStep): boolean {
+  const [op, next] = [ops[i], ops.at(i + 1)];
+  if (op.op !== "rms_norm" && op.op !== "quantize") return false;
+  if (next?.op !== "matmul" && next?.op !== "glu" && next?.op !== "activated") return false;
+  const made = formsOf(op.out);
+  const rows = buffers[made[0]].rows === "logits" ? step.logitRows : step.sequences * step.rows;
+  return rows === 1 && formsOf(next.x).every((form) => made.includes(form));
+}
+
+/** As `cuts` of kernels/tiles.rs. */
+function cutsOf(m: number, runs: number, threads: number): number {
+  const wanted = Math.ceil(KERNELS.runs * threads / Math.max(1, runs));
+  return Math.max(1, Math.min(wanted, Math.floor(m / KERNELS.cutRows)));
 }
 
 /** The time after which the last thread is done, where each run goes to the thread that is free first. */
@@ -173,7 +193,7 @@ function prepare(tensors: readonly PlanTensor[], m: number): number {
   return blocks ? m * blocks.columns / KERNELS.block * PREPARE : 0;
 }
 
-/** As ops/matmul.rs: tiles of panels of all parts, in runs that taper. */
+/** As ops/matmul.rs: tiles of panels of all parts, for parts of the rows where they are few, in runs that taper. */
 function matmul(parts: readonly (readonly [PlanTensor, number])[], m: number, threads: number): OpWork {
   if (m === 0) return { runs: [], each: 0 };
   const { lanes, mostPanels } = KERNELS;
@@ -189,9 +209,11 @@ function matmul(parts: readonly (readonly [PlanTensor, number])[], m: number, th
       times.push(rows * rowTime(tensor, m, row < fine ? 2 : 1));
     }
   }
+  const cuts = cutsOf(m, times.length, threads);
+  const tiles = Array.from({ length: cuts }, () => times.map((time) => time / cuts)).flat();
   let at = 0;
-  const runs = tapering(times.length, [1, Math.max(1, most)], threads)
-    .map((length) => sum(times.slice(at, at += length)));
+  const runs = tapering(tiles.length, [1, Math.max(1, most)], threads)
+    .map((length) => sum(tiles.slice(at, at += length)));
   return { runs, each: prepare(parts.map(([tensor]) => tensor), m) };
 }
 
@@ -202,7 +224,8 @@ function unit(tensors: readonly PlanTensor[], width: number, m: number, threads:
   const whole = tensors.reduce((step, tensor) => commonMultiple(step, tilePanels(tensor, m) * lanes), block);
   const step = width < whole * threads ? block : whole;
   const time = sum(tensors.map((tensor) => rowTime(tensor, m)));
-  const runs = tapering(width, [step, gluColumns], threads).map((columns) => columns * time);
+  const cuts = width % step === 0 ? cutsOf(m, width / step, threads) : 1;
+  const runs = tapering(cuts * width, [step, gluColumns], threads).map((columns) => columns * time / cuts);
   return { runs, each: prepare(tensors, m) };
 }
 

@@ -1,7 +1,8 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
+import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import { KV_TYPES, StepStopped } from "../engine/backend/backend.ts";
 import { FORMATS } from "../engine/gguf/formats.ts";
-import type { TensorType } from "../engine/gguf/types.ts";
+import type { GgufFile, TensorType } from "../engine/gguf/types.ts";
 import {
   ANSWER,
   bits,
@@ -49,6 +50,21 @@ for (const architecture of ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35", "lf
       }
     }
     assertEquals(first?.length, 1 + ANSWER);
+  });
+}
+
+for (const architecture of ["qwen3", "qwen3moe", "qwen35"] as const) {
+  Deno.test(`${architecture}, activations in two planes: chunks, neighbours and threads change no bit`, async () => {
+    const plan = async (file: GgufFile) =>
+      buildPlan(file, await readRopeFactors(file), undefined, { activations: "fine" });
+    let whole: Uint32Array[] | undefined;
+    for (const threads of [1, 3]) {
+      using loaded = await KernelModel.loadAs(plan, model(architecture), LIMITS, { threads });
+      for (const way of [{ chunk: PROMPT }, { chunk: 27, others: 7, range: 4 }, { chunk: 3 }]) {
+        const found = await bits(loaded, way);
+        assertEquals(found, whole ??= found, `${JSON.stringify(way)} on ${threads} threads`);
+      }
+    }
   });
 }
 

@@ -1,5 +1,5 @@
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
-import { type Backend, KV_BLOCK_TOKENS } from "../engine/backend/backend.ts";
+import { type ActivationPrecision, type Backend, KV_BLOCK_TOKENS } from "../engine/backend/backend.ts";
 import type { GgufFile } from "../engine/gguf/types.ts";
 import { withContext } from "../engine/plan/plan.ts";
 import { type CpuModelOptions, KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
@@ -32,7 +32,11 @@ export interface Judged {
 }
 
 /** Runs all prompts of a file in one step, each followed by its exact tokens; on the CPU as asked or on the backend given. */
-export async function judge(file: ParityFile, on?: CpuModelOptions | Backend): Promise<Judged[]> {
+export async function judge(
+  file: ParityFile,
+  on?: CpuModelOptions | Backend,
+  activations?: ActivationPrecision,
+): Promise<Judged[]> {
   const bytes = parityBytes(file);
   const exact = await exactCases(await readTable(file.options.architecture), file, bytes);
   const blocks = blocksOf(file);
@@ -48,7 +52,8 @@ export async function judge(file: ParityFile, on?: CpuModelOptions | Backend): P
   });
   const maxRows = runs.reduce((sum, run) => sum + run.tokens.length, 0);
   const limits = { kvBlocks: runs.length * blocks, maxRows, maxLogitRows: runs.length * file.steps };
-  const plan = async (read: GgufFile) => withContext(buildPlan(read, await readRopeFactors(read)), CONTEXT);
+  const plan = async (read: GgufFile) =>
+    withContext(buildPlan(read, await readRopeFactors(read), undefined, { activations }), CONTEXT);
   using model = await KernelModel.loadAs(plan, bytes, limits, on);
   const answers = await model.step(runs);
   return file.prompts.map((length, i) => {

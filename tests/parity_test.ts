@@ -1,4 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
+import type { ActivationPrecision } from "../engine/backend/backend.ts";
 import { type CpuModelOptions, instructionSets } from "./kernel_model.ts";
 import {
   BLOCK_FORMATS,
@@ -61,15 +62,34 @@ function assertParity(format: string, judged: readonly Judged[]): void {
   else assertNoWorseThanLlamaCpp(format, judged);
 }
 
-async function judgeAll(files: readonly ParityFile[], on: CpuModelOptions = {}): Promise<Judged[]> {
+async function judgeAll(
+  files: readonly ParityFile[],
+  on: CpuModelOptions = {},
+  activations?: ActivationPrecision,
+): Promise<Judged[]> {
   const judged: Judged[] = [];
-  for (const file of files) judged.push(...await judge(file, on));
+  for (const file of files) judged.push(...await judge(file, on, activations));
   return judged;
 }
 
 for (const format of [...FORMATS, ...CPU_FORMATS]) {
   Deno.test(`${format}: as near to the exact answer as llama.cpp, or nearer`, async () => {
     assertParity(format, await judgeAll(DENSE.filter((file) => file.format === format)));
+  });
+}
+
+/** Times the distance that rounding to 8 bits leaves: what is left then is the KV cache's own rounding. */
+const FINE_MEAN = 0.25;
+
+for (const [i, isa] of instructionSets().entries()) {
+  Deno.test(`${isa}: with activations in two planes much nearer to the exact answer`, async () => {
+    for (const format of i === 0 ? ["Q8_0", "Q4_0", "Q4_K"] : ["Q4_0"]) {
+      const files = DENSE.filter((file) => file.format === format).slice(0, 1);
+      const [fast, fine] = [await judgeAll(files, { isa }), await judgeAll(files, { isa }, "fine")]
+        .map((judged) => compare(judged).ours);
+      assert(fine.mean <= FINE_MEAN * fast.mean, `${format}: ${fine.mean} fine, ${fast.mean} fast`);
+      assert(fine.max <= FLOAT_LIMITS.F16, `${format}: up to ${fine.max}`);
+    }
   });
 }
 

@@ -62,6 +62,8 @@ Deno.test("the numbers on paper are the kernels' own", async () => {
     ["kernels/tiles.rs", "MOST_PANELS", KERNELS.mostPanels],
     ["kernels/kv/mod.rs", "MAX_ROWS", KERNELS.attentionRows],
     ["ops/glu.rs", "COLUMNS", KERNELS.gluColumns],
+    ["kernels/tiles.rs", "RUNS", KERNELS.runs],
+    ["kernels/tiles.rs", "CUT_ROWS", KERNELS.cutRows],
   ];
   for (const [path, name, value] of expected) {
     const found = (await source(path)).match(new RegExp(`const ${name}: usize = (\\d+);`))?.[1];
@@ -71,8 +73,8 @@ Deno.test("the numbers on paper are the kernels' own", async () => {
 
 /** Of linear, in hundredths, at least: decode of one sequence, of sixteen, prefill; by threads. It is not to get worse. */
 const REACHED: Readonly<Record<string, Readonly<Record<number, readonly [number, number, number]>>>> = {
-  "0.6B": { 8: [95, 97, 94], 16: [87, 94, 83], 32: [72, 83, 91], 64: [46, 58, 71] },
-  "8B": { 8: [99, 99, 98], 16: [98, 98, 94], 32: [95, 96, 93], 64: [88, 89, 79] },
+  "0.6B": { 8: [96, 97, 96], 16: [89, 94, 92], 32: [75, 83, 92], 64: [50, 58, 85] },
+  "8B": { 8: [99, 99, 98], 16: [98, 98, 96], 32: [95, 96, 96], 64: [89, 89, 91] },
 };
 
 for (const [name, shape] of Object.entries({ "0.6B": SMALL, "8B": LARGE })) {

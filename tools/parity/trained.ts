@@ -4,7 +4,7 @@
  */
 import { basename, dirname } from "@std/path";
 import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
-import { KV_BLOCK_TOKENS } from "../../engine/backend/backend.ts";
+import { type ActivationPrecision, KV_BLOCK_TOKENS } from "../../engine/backend/backend.ts";
 import { openGguf } from "../../engine/gguf/reader.ts";
 import { withContext } from "../../engine/plan/plan.ts";
 import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";
@@ -50,9 +50,13 @@ function distance({ steps }: ExactLine, found: (step: number) => readonly number
 }
 
 /** Of each prompt; the prompt and the exact tokens after it in one step. */
-async function ours(path: string, lines: readonly ExactLine[], isa?: string): Promise<number[]> {
+async function ours(
+  path: string,
+  lines: readonly ExactLine[],
+  { isa, activations }: { isa?: string; activations?: ActivationPrecision },
+): Promise<number[]> {
   const plan = async (file: Awaited<ReturnType<typeof openGguf>>) =>
-    withContext(buildPlan(file, await readRopeFactors(file)), CONTEXT);
+    withContext(buildPlan(file, await readRopeFactors(file), undefined, { activations }), CONTEXT);
   const kvBlocks = CONTEXT / KV_BLOCK_TOKENS;
   const limits = { kvBlocks, maxRows: CONTEXT, maxLogitRows: STEPS };
   using model = await KernelModel.loadAs(plan, await Deno.readFile(path), limits, { isa });
@@ -95,7 +99,11 @@ likeliest tokens after each of ${STEPS} greedy tokens, for ${PROMPTS.length} pro
     const theirs = await run("node", [script, dirname(path)], await peerFolder(folder), exact);
     const peer = parse<{ steps: number[][] }>(theirs)
       .map(({ steps }, i) => distance(lines[i], (step) => steps[step]));
-    const rows = [["compy", await ours(path, lines, isa)], ["llama.cpp", peer]] as [string, number[]][];
+    const rows: [string, number[]][] = [
+      ["compy", await ours(path, lines, { isa })],
+      ["compy --activations fine", await ours(path, lines, { isa, activations: "fine" })],
+      ["llama.cpp", peer],
+    ];
     for (const [what, pattern] of byOp ? Object.entries(ROUNDED) : []) {
       rows.push([what, lines.map((line) => distance(line, (i) => line.steps[i].inputs![pattern]))]);
     }

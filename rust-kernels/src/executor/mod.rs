@@ -15,7 +15,7 @@ use crate::masks::Masks;
 use crate::memory::{Pages, Region};
 use crate::ops::attention::groups::groups;
 use crate::pool::{Apart, Pool};
-use crate::program::Program;
+use crate::program::{OwnRow, Program};
 use crate::simd::Isa;
 use crate::step::Step;
 use crate::weights::Weights;
@@ -31,6 +31,8 @@ pub struct Executor {
     states: Region,
     /// Working memory of each thread.
     scratch: Vec<Region>,
+    /// Rows that each thread computes for itself.
+    own: Vec<Region>,
     /// What hands out an op's items.
     counters: Vec<Apart<AtomicUsize>>,
     /// Nanoseconds spent in each op, over all steps.
@@ -42,12 +44,17 @@ impl Executor {
     /// Where memory cannot be reserved.
     pub fn new(program: Program, threads: usize) -> Result<Self> {
         let floats = program.ops.iter().map(|op| op.scratch(&program)).max().unwrap_or(0);
+        let own = program.own_rows.iter().flatten().map(|row| row.bytes).max().unwrap_or(0);
+        let regions = |bytes: usize, what| -> Result<Vec<Region>> {
+            (0..threads).map(|_| Region::new(bytes, Pages::Small, what)).collect()
+        };
         Ok(Self {
             arena: Region::new(program.arena_bytes, Pages::Small, "activations")?,
             keys: Region::new(program.kv_bytes, Pages::Huge, "the KV cache's keys")?,
             values: Region::new(program.kv_bytes, Pages::Huge, "the KV cache's values")?,
             states: Region::new(program.state_bytes, Pages::Huge, "recurrent states")?,
-            scratch: (0..threads).map(|_| Region::new(4 * floats, Pages::Small, "scratch")).collect::<Result<_>>()?,
+            scratch: regions(4 * floats, "scratch")?,
+            own: regions(own, "a thread's rows")?,
             counters: program.ops.iter().map(|_| Apart::default()).collect(),
             times: program.ops.iter().map(|_| AtomicU64::new(0)).collect(),
             program,
@@ -113,6 +120,13 @@ impl Executor {
         spans.into_iter().flatten()
     }
 
+    /// Where each thread keeps what op `i` makes of the step, if each makes it for itself: of one row that takes less than
+    /// a barrier.
+    fn own_row(&self, i: usize, run: &Run) -> Option<OwnRow> {
+        let row = self.program.own_rows[i]?;
+        (run.rows_of_any(row.out) == 1).then_some(row)
+    }
+
     /// Runs one step; the answers go to `output`. Returns false if `stop` ended it early.
     ///
     /// # Errors
@@ -134,23 +148,37 @@ impl Executor {
         }
         let halted = AtomicBool::new(false);
         let (e, p, output) = (self, &self.program, output.as_mut_ptr());
-        let groups = (0..p.kv.windows.len()).map(|group| groups(&step.sequences, group)).collect();
-        let run = Run { e, p, weights, isa, step, groups, masks, stop, output };
+        let groups: Vec<_> = (0..p.kv.windows.len()).map(|group| groups(&step.sequences, group)).collect();
+        let run = Run { e, p, weights, isa, step, groups: &groups, own: None, masks, stop, output };
         let run = Shared(run);
         let (began, last) = (Instant::now(), AtomicU64::new(0));
         let done = pool.run(&|worker| {
+            let mut run = *run.get();
+            let take_time = |i: usize| {
+                let now = began.elapsed().as_nanos() as u64;
+                // Clocks of WebAssembly's threads may differ a little.
+                self.times[i].fetch_add(now.saturating_sub(last.swap(now, SeqCst)), SeqCst);
+            };
             for i in self.program.ops_of(step) {
                 let op = &self.program.ops[i];
-                if op.is_idle(run.get()) {
+                if op.is_idle(&run) {
                     continue;
                 }
-                let (next, scratch) = (&self.counters[i].0, self.scratch[worker.index].at(0).cast());
-                op.run(run.get(), &Work { next, threads: worker.threads(), scratch });
+                let scratch = self.scratch[worker.index].at(0).cast();
+                if let Some(row) = self.own_row(i, &run) {
+                    // The first thread's is the one that later ops may read.
+                    run.own = (worker.index > 0).then(|| (row, self.own[worker.index].at(0)));
+                    op.run(&run, &Work { next: &AtomicUsize::new(0), threads: 1, scratch });
+                    if worker.index == 0 {
+                        take_time(i);
+                    }
+                    continue;
+                }
+                op.run(&run, &Work { next: &self.counters[i].0, threads: worker.threads(), scratch });
+                run.own = None;
                 worker.barrier(|| {
                     halted.store(stop.load(SeqCst), SeqCst);
-                    let now = began.elapsed().as_nanos() as u64;
-                    // Clocks of WebAssembly's threads may differ a little.
-                    self.times[i].fetch_add(now.saturating_sub(last.swap(now, SeqCst)), SeqCst);
+                    take_time(i);
                 });
                 if halted.load(SeqCst) {
                     return;

@@ -5,13 +5,14 @@ use crate::kernels::norm::Outputs;
 use crate::kernels::quant_rows::{FineRows, QuantRows, tile_rows};
 use crate::masks::{Mask, Masks};
 use crate::ops::attention::groups::Group;
-use crate::program::{Buffer, Out, Program, Rows};
+use crate::program::{Buffer, Out, OwnRow, Program, Rows};
 use crate::simd::Isa;
 use crate::step::Step;
 use crate::weights::{Matrix, Weights};
 use std::sync::atomic::AtomicBool;
 
 /// One step under way, as every thread sees it: where the operands are that ops name by their indices.
+#[derive(Clone, Copy)]
 pub struct Run<'a> {
     pub(super) e: &'a Executor,
     pub p: &'a Program,
@@ -19,7 +20,9 @@ pub struct Run<'a> {
     pub isa: Isa,
     pub step: &'a Step,
     /// Of the step's sequences, for each group of layers in the KV cache.
-    pub groups: Vec<Vec<Group>>,
+    pub groups: &'a [Vec<Group>],
+    /// The rows of which this thread has its own copy, and where.
+    pub(super) own: Option<(OwnRow, *mut u8)>,
     pub(super) masks: &'a Masks,
     pub(super) stop: &'a AtomicBool,
     pub(super) output: *mut u8,
@@ -49,10 +52,15 @@ impl Run<'_> {
         self.rows_of(out.forms().next().expect("checked at decode"))
     }
 
+    /// Where a buffer begins.
+    fn base(&self, index: usize) -> *mut u8 {
+        let own = self.own.and_then(|(row, base)| Some(base.wrapping_add(row.place(index)?)));
+        own.unwrap_or_else(|| self.e.arena.at(self.p.buffers[index].offset))
+    }
+
     /// Row `row` of a float buffer.
     pub fn float(&self, index: usize, row: usize) -> *mut f32 {
-        let buffer = &self.p.buffers[index];
-        self.e.arena.at(buffer.offset + 4 * row * buffer.stride()).cast()
+        self.base(index).wrapping_add(4 * row * self.stride(index)).cast()
     }
 
     /// Floats between two rows of a float buffer.
@@ -71,13 +79,12 @@ impl Run<'_> {
 
     /// Quantised rows, each a tile of its own: whoever knows how many there are says how many a tile has.
     pub fn quant_rows(&self, index: usize) -> QuantRows {
-        let buffer = &self.p.buffers[index];
-        QuantRows { base: self.e.arena.at(buffer.offset), columns: buffer.columns, tile: 1 }
+        QuantRows { base: self.base(index), columns: self.p.buffers[index].columns, tile: 1 }
     }
 
     pub fn fine(&self, index: usize) -> FineRows {
         let buffer = &self.p.buffers[index];
-        FineRows::new(self.e.arena.at(buffer.offset), buffer.columns, self.buffer_rows(buffer), self.isa.tile())
+        FineRows::new(self.base(index), buffer.columns, self.buffer_rows(buffer), self.isa.tile())
     }
 
     pub fn outputs(&self, out: Out) -> Outputs {

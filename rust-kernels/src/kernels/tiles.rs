@@ -2,6 +2,7 @@
 use super::float_gemm;
 use crate::formats::BLOCK;
 use crate::formats::FormatKernels;
+use crate::program::ROW_ROUND;
 use crate::simd::Isa;
 use std::ops::Range;
 
@@ -60,6 +61,22 @@ pub fn runs(parts: impl Iterator<Item = Tiles>) -> (usize, usize) {
     (total, most.max(1))
 }
 
+/// Runs that a thread should have of an op, so that the last ones fill all threads.
+const RUNS: usize = 8;
+/// Fewest rows of x that are worth decoding a panel for once more.
+const CUT_ROWS: usize = 128;
+
+/// Into how many parts of at most `rows` rows each m rows of x are cut, where `runs` of a product are all there are.
+pub fn cuts(m: usize, runs: usize, threads: usize) -> usize {
+    (RUNS * threads).div_ceil(runs.max(1)).min(m / CUT_ROWS).max(1)
+}
+
+/// Rows of part `cut` of `cuts` of m: parts begin with whole tiles of rows.
+pub fn cut_rows(m: usize, cut: usize, cuts: usize) -> Range<usize> {
+    let rows = m.div_ceil(cuts).next_multiple_of(ROW_ROUND);
+    (cut * rows).min(m)..((cut + 1) * rows).min(m)
+}
+
 /// Rows of which a run of two matrices' rows has a multiple: whole blocks of what they become, and whole tiles of both.
 pub fn whole_blocks(isa: Isa, matrices: [&FormatKernels; 2], rows: usize, m: usize, threads: usize) -> usize {
     let step =
@@ -107,6 +124,19 @@ mod tests {
                     assert!(whole, "{}, type {id}, {m} tokens, {threads} threads: {lengths:?}", isa.name());
                 }
             }
+        }
+    }
+
+    #[test]
+    fn rows_are_cut_where_panels_are_too_few_for_all_threads() {
+        assert_eq!(cuts(512, 22, 2), 1);
+        assert_eq!(cuts(512, 22, 16), 4);
+        assert_eq!(cuts(64, 22, 16), 1);
+        assert_eq!(cuts(512, 4096, 16), 1);
+        for (m, cuts) in [(512, 4), (512, 3), (500, 3), (129, 1), (130, 2)] {
+            let parts: Vec<_> = (0..cuts).map(|cut| cut_rows(m, cut, cuts)).collect();
+            assert!(parts.iter().all(|part| part.start.is_multiple_of(ROW_ROUND) && part.len() <= m));
+            assert_eq!(parts.into_iter().flatten().collect::<Vec<_>>(), (0..m).collect::<Vec<_>>());
         }
     }
 

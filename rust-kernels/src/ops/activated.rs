@@ -3,7 +3,7 @@ use super::glu::Unit;
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
-use crate::program::{Operands, Program};
+use crate::program::{Operands, Out, Program};
 
 pub struct Activated(Unit);
 
@@ -21,6 +21,10 @@ impl Op for Activated {
     /// A step that pools nothing reads nothing of a head for pooled rows.
     fn is_idle(&self, run: &Run) -> bool {
         run.rows_of_any(self.0.x) == 0
+    }
+
+    fn takes_copies(&self) -> Option<(Out, Vec<usize>)> {
+        Some(self.0.takes_copies())
     }
 
     fn run(&self, run: &Run, work: &Work) {

@@ -6,9 +6,10 @@ use crate::executor::{Run, Work};
 use crate::kernels::activations::{Activation, Function, Gelu, GeluErf, Silu, SquaredRelu, Tanh, swiglu_oai};
 use crate::kernels::gemm::{Epilogue, Gemm};
 use crate::kernels::norm::Outputs;
-use crate::kernels::tiles::whole_blocks;
+use crate::kernels::tiles::{cut_rows, cuts, whole_blocks};
 use crate::program::{Operands, Out, Program};
 use crate::simd::{Kernel, Simd};
+use std::ops::Range;
 
 /// Rows and columns of the tiles that products are kept in.
 const ROWS: usize = 128;
@@ -41,6 +42,10 @@ impl Op for Glu {
         self.0.scratch(p)
     }
 
+    fn takes_copies(&self) -> Option<(Out, Vec<usize>)> {
+        Some(self.0.takes_copies())
+    }
+
     fn run(&self, run: &Run, work: &Work) {
         self.0.run(run, work);
     }
@@ -69,42 +74,61 @@ impl Unit {
         2 * ROWS * COLUMNS + Product::scratch(p, self.x)
     }
 
+    pub fn takes_copies(&self) -> (Out, Vec<usize>) {
+        (self.x, self.out.forms().collect())
+    }
+
     pub fn run(&self, run: &Run, work: &Work) {
-        let tiles = [work.scratch, work.scratch.wrapping_add(ROWS * COLUMNS)];
         let mut product = Product::new(run, self.x, work.scratch.wrapping_add(2 * ROWS * COLUMNS));
-        let (m, parts) = (product.m, [&self.inner, self.up.as_ref().unwrap_or(&self.inner)]);
-        let matrices = parts.map(|part| run.matrix(part.weight));
-        let (rows, count) = (self.rows, 1 + usize::from(self.up.is_some()));
-        let step = whole_blocks(run.isa, matrices.map(|w| &w.format.kernels), rows, m, work.threads);
-        let out = run.outputs(self.out);
-        for columns in work.tapering(rows, [step, COLUMNS]) {
-            for from in (0..m).step_by(ROWS) {
-                let tokens = from..m.min(from + ROWS);
-                for i in 0..count {
-                    let (matrix, first) = (matrices[i], parts[i].first + columns.start);
-                    let args = Gemm {
-                        panels: matrix.panels.wrapping_add(first / run.isa.lanes() * matrix.panel_bytes),
-                        panel_bytes: matrix.panel_bytes,
-                        rows: columns.len(),
-                        columns: matrix.columns,
-                        from: tokens.start,
-                        to: tokens.end,
-                        out: tiles[i],
-                        ldo: COLUMNS,
-                        bias: parts[i].bias(run, matrix.rows, first),
-                        epilogue: Epilogue::Store,
-                    };
-                    // SAFETY: the columns begin with a block, so with a panel; the tile holds them.
-                    unsafe { product.multiply(&args, matrix) }
-                }
-                for row in tokens.clone() {
-                    let [x, up] = tiles.map(|tile| tile.wrapping_add((row - from) * COLUMNS));
-                    let up = if self.up.is_some() { up } else { std::ptr::null_mut() };
-                    let (activation, n, start) = (self.activation, columns.len(), columns.start);
-                    // SAFETY: the row is within the tiles and the outputs.
-                    unsafe { run.isa.run(ActivationRow { activation, x, up, n, out: &out, row, start }) }
+        let (m, width, parts) = (product.m, self.rows, self.parts());
+        let formats = parts.map(|part| &run.matrix(part.weight).format.kernels);
+        let step = whole_blocks(run.isa, formats, width, m, work.threads);
+        let cuts = if width.is_multiple_of(step) { cuts(m, width / step, work.threads) } else { 1 };
+        // A run of columns may go on from one part of the rows to the next.
+        for range in work.tapering(cuts * width, [step, COLUMNS]) {
+            for cut in range.start / width..range.end.div_ceil(width) {
+                let first = cut * width;
+                let columns = range.start.max(first) - first..range.end.min(first + width) - first;
+                let rows = cut_rows(m, cut, cuts);
+                for from in rows.clone().step_by(ROWS) {
+                    self.tile(run, &mut product, work.scratch, columns.clone(), from..rows.end.min(from + ROWS));
                 }
             }
+        }
+    }
+
+    /// What the activation is of, and what it is multiplied by: the first once more where there is no other.
+    fn parts(&self) -> [&Affine; 2] {
+        [&self.inner, self.up.as_ref().unwrap_or(&self.inner)]
+    }
+
+    /// Some columns of at most ROWS rows; `scratch` begins with the tiles that products are kept in.
+    fn tile(&self, run: &Run, product: &mut Product, scratch: *mut f32, columns: Range<usize>, rows: Range<usize>) {
+        let tiles = [scratch, scratch.wrapping_add(ROWS * COLUMNS)];
+        for (part, tile) in self.parts().into_iter().zip(tiles).take(1 + usize::from(self.up.is_some())) {
+            let (matrix, first) = (run.matrix(part.weight), part.first + columns.start);
+            let args = Gemm {
+                panels: matrix.panels.wrapping_add(first / run.isa.lanes() * matrix.panel_bytes),
+                panel_bytes: matrix.panel_bytes,
+                rows: columns.len(),
+                columns: matrix.columns,
+                from: rows.start,
+                to: rows.end,
+                out: tile,
+                ldo: COLUMNS,
+                bias: part.bias(run, matrix.rows, first),
+                epilogue: Epilogue::Store,
+            };
+            // SAFETY: the columns begin with a block, so with a panel; the tile holds them.
+            unsafe { product.multiply(&args, matrix) }
+        }
+        let out = run.outputs(self.out);
+        for row in rows.clone() {
+            let [x, up] = tiles.map(|tile| tile.wrapping_add((row - rows.start) * COLUMNS));
+            let up = if self.up.is_some() { up } else { std::ptr::null_mut() };
+            let (activation, n, start) = (self.activation, columns.len(), columns.start);
+            // SAFETY: the row is within the tiles and the outputs.
+            unsafe { run.isa.run(ActivationRow { activation, x, up, n, out: &out, row, start }) }
         }
     }
 }

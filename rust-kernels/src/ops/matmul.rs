@@ -5,7 +5,7 @@ use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::gemm::{Epilogue, Gemm};
-use crate::kernels::tiles::{Tiles, runs};
+use crate::kernels::tiles::{Tiles, cut_rows, cuts, runs};
 use crate::program::{Operands, Out, Program};
 use std::ops::Range;
 
@@ -62,8 +62,8 @@ impl Part {
         Ok(Self { weight, bias, out, epilogue, fine })
     }
 
-    /// Panels `panels` of the matrix times all rows of x.
-    fn run(&self, run: &Run, product: &mut Product, panels: Range<usize>) {
+    /// Panels `panels` of the matrix times rows `tokens` of x.
+    fn run(&self, run: &Run, product: &mut Product, panels: Range<usize>, tokens: &Range<usize>) {
         let (matrix, lanes) = (run.matrix(self.weight), run.isa.lanes());
         let row = panels.start * lanes;
         let rows = (panels.end * lanes).min(matrix.rows) - row;
@@ -75,9 +75,9 @@ impl Part {
                 panel_bytes: matrix.panel_bytes,
                 rows,
                 columns: matrix.columns,
-                from: 0,
-                to: product.m,
-                out: run.float(self.out, 0).add(row),
+                from: tokens.start,
+                to: tokens.end,
+                out: run.float(self.out, tokens.start).add(row),
                 ldo: run.stride(self.out),
                 bias: bias.unwrap_or(std::ptr::null()),
                 epilogue: self.epilogue,
@@ -103,6 +103,10 @@ impl Op for MatMul {
         run.rows_of_any(self.x) == 0
     }
 
+    fn takes_copies(&self) -> Option<(Out, Vec<usize>)> {
+        Some((self.x, self.parts.iter().map(|part| part.out).collect()))
+    }
+
     fn run(&self, run: &Run, work: &Work) {
         let mut product = Product::new(run, self.x, work.scratch);
         let panels_of = |part: &Part| run.matrix(part.weight).rows.div_ceil(run.isa.lanes());
@@ -114,14 +118,18 @@ impl Op for MatMul {
         let tiles: Vec<Tiles> = self.parts.iter().map(tiles_of).collect();
         // A run of tiles may cross from one part into the next.
         let (total, most) = runs(tiles.iter().copied());
-        for range in work.tapering(total, [1, most]) {
+        let cuts = cuts(product.m, total, work.threads);
+        for range in work.tapering(cuts * total, [1, most]) {
             let mut first = 0;
-            for (part, tiles) in self.parts.iter().zip(&tiles) {
-                let (start, end) = (range.start.max(first), range.end.min(first + tiles.count()));
-                if start < end {
-                    part.run(run, &mut product, tiles.panels_of(start - first..end - first));
+            for cut in 0..cuts {
+                let tokens = cut_rows(product.m, cut, cuts);
+                for (part, tiles) in self.parts.iter().zip(&tiles) {
+                    let (start, end) = (range.start.max(first), range.end.min(first + tiles.count()));
+                    if start < end && !tokens.is_empty() {
+                        part.run(run, &mut product, tiles.panels_of(start - first..end - first), &tokens);
+                    }
+                    first += tiles.count();
                 }
-                first += tiles.count();
             }
         }
     }

@@ -38,7 +38,7 @@ use self::pool::Way;
 use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
-use crate::program::{Operands, Program};
+use crate::program::{Operands, Out, Program};
 
 /// An op, decoded and checked.
 pub trait Op: Send + Sync {
@@ -70,6 +70,17 @@ pub trait Op: Send + Sync {
     /// Whether the step has nothing for the op, which is then not run.
     fn is_idle(&self, _run: &Run) -> bool {
         false
+    }
+
+    /// The one buffer that the op reads, row by row, and what it makes of each: work of so little that every thread may do a
+    /// row's for itself, instead of waiting for the one that does it. None for most.
+    fn repeats(&self) -> Option<(usize, Out)> {
+        None
+    }
+
+    /// The rows that the op reads, of which each thread may have its own copy, and the buffers that it writes. None for most.
+    fn takes_copies(&self) -> Option<(Out, Vec<usize>)> {
+        None
     }
 
     /// Computes a thread's share: every thread calls it once a step, and takes items from `work` until there are none.

@@ -29,6 +29,10 @@ impl Op for Quantize {
         run.rows_of(self.x) == 0
     }
 
+    fn repeats(&self) -> Option<(usize, Out)> {
+        Some((self.x, self.out))
+    }
+
     fn run(&self, run: &Run, work: &Work) {
         let out = run.outputs(self.out);
         for row in work.items(run.rows_of(self.x)).flatten() {

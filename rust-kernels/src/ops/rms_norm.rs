@@ -45,6 +45,10 @@ impl Op for RmsNorm {
         run.rows_of_any(self.out) == 0
     }
 
+    fn repeats(&self) -> Option<(usize, Out)> {
+        Some((self.x, self.out))
+    }
+
     fn run(&self, run: &Run, work: &Work) {
         let &Self { columns, eps, scale, .. } = self;
         let (out, weight) = (run.outputs(self.out), run.vector_or_null(self.weight, columns));

@@ -4,11 +4,13 @@
 mod buffer;
 mod kv;
 mod operands;
+mod own_rows;
 mod recurrent;
 
 pub use self::buffer::{Buffer, Choice, Kind, Out, Rows};
 pub use self::kv::{Heads, KvLayer, KvShape};
 pub use self::operands::Operands;
+pub use self::own_rows::OwnRow;
 pub use self::recurrent::{ConvHeads, DeltaHeads, MambaHeads, RecurrentShape, StateLayer};
 
 use crate::bail;
@@ -43,6 +45,8 @@ pub struct Program {
     pub rope: Vec<RopeAngles>,
     pub buffers: Vec<Buffer>,
     pub ops: Vec<Box<dyn Op>>,
+    /// Of each op, where a thread that runs it for itself has its row.
+    pub own_rows: Vec<Option<OwnRow>>,
     /// Ops from this one on run in drafts, and the others in all other steps; none where all do.
     pub draft: Option<usize>,
     /// How sequences are pooled; none where the plan does not give their rows back.
@@ -108,6 +112,7 @@ impl Program {
             longest_text: None,
             buffers: Vec::new(),
             ops: Vec::new(),
+            own_rows: Vec::new(),
             arena_bytes,
         };
         for _ in 0..w.size()? {
@@ -128,6 +133,7 @@ impl Program {
         if !w.is_empty() {
             bail!("The plan has words after its last op");
         }
+        p.own_rows = own_rows::find(&p);
         p.pooling = p.find_pooling()?;
         p.longest_text = p.ops.iter().filter_map(|op| op.longest_text()).min();
         Ok(p)
