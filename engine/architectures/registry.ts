@@ -1,4 +1,3 @@
-import type { ActivationPrecision } from "../backend/backend.ts";
 import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
 import { type Hparams, readHparams } from "../gguf/hparams.ts";
@@ -10,7 +9,7 @@ import { linear } from "../plan/ops/matmul.ts";
 import { pool } from "../plan/ops/pool.ts";
 import { returnPooled } from "../plan/ops/return_pooled.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
-import type { Plan } from "../plan/plan.ts";
+import type { ActivationPrecision, Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
 import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./bert.ts";
 import { DECI } from "./deci.ts";

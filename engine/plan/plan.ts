@@ -6,6 +6,8 @@ import { KV_BLOCK_TOKENS, type KvType, type WindowTable } from "../backend/backe
 import type { TensorInfo } from "../gguf/types.ts";
 import type { PlanOp } from "./ops/registry.ts";
 
+export type { ActivationPrecision } from "../backend/backend.ts";
+
 export type { PlanOp };
 
 /** How many experts there are, and how many of them each row chooses. */
