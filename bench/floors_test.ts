@@ -18,11 +18,15 @@ Deno.test("floors: attention reads the cache of every sequence", () => {
 });
 
 Deno.test("floors: a row of a prompt attends to the rows before it and to itself", () => {
-  const limits = { readGbps: 1e9, int8Gops: 1e9, f32Gflops: 1 };
+  const limits = { readGbps: 1e9, int8Gops: 2, f32Gflops: 0.5 };
+  const noFaster = { readGbps: 1e9, int8Gops: 2, f32Gflops: 2 };
   // Two layers, a query of 256, two products of two operations each; 400 rows of 200.5 tokens on average.
   const operations = 2 * 256 * 2 * 2 * 400 * 200.5;
   assertAlmostEquals(attentionFloor(plan, cost, PREFILL, limits), operations / 1e9);
-  assertAlmostEquals(evenStepFloor(plan, cost, PREFILL, limits), operations / 1e9, 1e-6);
+  assertAlmostEquals(attentionFloor(plan, cost, PREFILL, noFaster), operations / 2e9);
+  const matrices = (cost.row.int8 * 400 + cost.logitsRow.int8) / 2e9;
+  assertAlmostEquals(evenStepFloor(plan, cost, PREFILL, limits), operations / 1e9 + matrices, 1e-6);
+  assertAlmostEquals(evenStepFloor(plan, cost, PREFILL, noFaster), operations / 2e9 + matrices, 1e-6);
 });
 
 Deno.test("floors: the ops of a step that reads add up to the step", () => {

@@ -71,7 +71,8 @@ multiply-add is two). A step cannot be faster than the bytes that it reads (pack
 context that there is) over the one, or the operations of its matrices over the other, whichever takes longer: integer
 operations for quantised weights, float ones for F32, F16 and BF16. 100 % is that bound. Decoding one sequence is bound
 by reading, a long prompt by arithmetic; with more sequences at once decoding goes from the one to the other.
-Attention counts with the bytes of the KV cache and two products, in f32, of each row and each token before it.
+Attention counts with the bytes of the KV cache and two products, of integers of 16 bits where those are faster than f32, of
+each row and each token before it.
 
 "Over paper" says what context costs: the time of a token over the time at the first context of the list plus what the
 additional attention must take. 1 is what bytes and operations explain.

@@ -128,9 +128,9 @@ Deno.test("mixed layers: sequences over common blocks get what each gets alone",
 
 Deno.test("mixed layers: only layers that keep keys have memory for them", async () => {
   const plan = await mixedPlanOf();
-  assertEquals(kvBytesPerToken(plan), 2 * 2 * (2 * 32 + 1 * 64 + 3 * 16));
+  assertEquals(kvBytesPerToken(plan), 2 * (2 * (2 * 32 + 2) + 1 * (2 * 64 + 2) + 3 * (2 * 16 + 2)));
   // Of a long context only the two full layers read all, both the cache of one.
-  assertEquals(planCost(plan, () => 0).kvBytesPerToken, 2 * (2 * 2 * 64));
+  assertEquals(planCost(plan, () => 0).kvBytesPerToken, 2 * (2 * (2 * 64 + 2)));
   assertEquals(firstLayers(plan, 1).kv, {
     type: "f16",
     layers: [{ heads: 2, headDim: 32, group: 0 }],

@@ -18,7 +18,7 @@ Deno.test("cost: each matrix counts once, the embedding's look-up not at all", (
     logitsWeightBytes: byteLengthOf("Q8_0", OUTPUT),
     row: { int8: 2 * 2 * LAYER, float: 0 },
     logitsRow: { int8: 2 * OUTPUT, float: 0 },
-    kvBytesPerToken: 2 * 2 * 2 * 32 * 2,
+    kvBytesPerToken: 2 * 2 * 2 * (32 * 2 + 2),
     stateBytes: 0,
   });
 });
@@ -73,5 +73,5 @@ Deno.test("cost: a hybrid carries the convolutions' inputs and a square matrix f
     bytesOf,
   );
   assertEquals(stateBytes, 3 * 4 * (3 * 8 * 64 + 4 * 64 * 64));
-  assertEquals(kvBytesPerToken, 2 * 2 * 32 * 2);
+  assertEquals(kvBytesPerToken, 2 * 2 * (32 * 2 + 2));
 });

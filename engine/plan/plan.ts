@@ -201,12 +201,15 @@ export function withContext(plan: Plan, contextLength: number): Plan {
 /** Values of a head that share a scale in a cache of 8-bit blocks; the last ones may be fewer. */
 const KV_SCALED = 32;
 
-/** Bytes that one token takes in the KV cache of one layer: keys and values. */
+/**
+ * Bytes that one token takes in the KV cache of one layer: keys and values, with the scale that the CPU keeps with each head's (the
+ * GPU has none in f16, which is 1 % less).
+ */
 export function kvBytesPerLayer(
   type: KvType,
   { heads, headDim }: Pick<KvLayer, "heads" | "headDim">,
 ): number {
-  const head = type === "f16" ? 2 * headDim : headDim + 2 * Math.ceil(headDim / KV_SCALED);
+  const head = type === "f16" ? 2 * headDim + 2 : headDim + 2 * Math.ceil(headDim / KV_SCALED);
   return 2 * heads * head;
 }
 

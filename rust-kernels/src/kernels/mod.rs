@@ -5,7 +5,6 @@ pub mod float_gemm;
 pub mod gemm;
 pub mod kv;
 pub mod norm;
-pub mod outer_product;
 pub mod panel_row;
 pub mod peaks;
 pub mod quant_rows;

@@ -57,7 +57,7 @@ pub struct KvShape {
 impl KvShape {
     pub(super) fn decode(w: &mut Words) -> Result<Self> {
         let kind = match w.u32()? {
-            0 => KvType::F16,
+            0 => KvType::Int16,
             1 => KvType::Q8_0,
             code => bail!("A KV cache of the unknown type {code}"),
         };

@@ -8,9 +8,9 @@ pub struct Avx2<const VNNI: bool>(pub(super) ());
 
 // AVX-512 has the same instruction in another encoding: with `--cfg vnni_evex`, CPUs without AVX-VNNI can run its tests.
 #[cfg(not(vnni_evex))]
-use std::arch::x86_64::_mm256_dpbusd_avx_epi32 as dpbusd;
+use std::arch::x86_64::{_mm256_dpbusd_avx_epi32 as dpbusd, _mm256_dpwssd_avx_epi32 as dpwssd};
 #[cfg(vnni_evex)]
-use std::arch::x86_64::_mm256_dpbusd_epi32 as dpbusd;
+use std::arch::x86_64::{_mm256_dpbusd_epi32 as dpbusd, _mm256_dpwssd_epi32 as dpwssd};
 
 impl<const VNNI: bool> Avx2<VNNI> {
     /// Products of four codes and four activations a lane, added up in pairs of 16 bits.
@@ -40,6 +40,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const WIDE_TOKENS: usize = 17;
     const WIDE_TOKENS_SLOW: usize = 5;
     const WIDE_BIAS: i32 = if VNNI { 128 } else { 0 };
+    const PAIRS_TOGETHER: bool = true;
+    const PAIR_ROWS: usize = 4;
     type F = __m256;
     type I = __m256i;
     type B = __m256i;
@@ -173,6 +175,14 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    unsafe fn store_i16(self, p: *mut i16, v: Self::F) {
+        unsafe {
+            let q = _mm256_cvtps_epi32(v);
+            _mm_storeu_si128(p.cast(), _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256::<1>(q)));
+        }
+    }
+
+    #[inline(always)]
     fn i_splat(self, x: i32) -> Self::I {
         unsafe { _mm256_set1_epi32(x) }
     }
@@ -230,6 +240,14 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
                     }
                 }
             }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_pair(self, acc: Self::I, w: Self::B, x: *const i16) -> Self::I {
+        unsafe {
+            let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
+            if VNNI { dpwssd(acc, w, x) } else { _mm256_add_epi32(acc, _mm256_madd_epi16(w, x)) }
         }
     }
 

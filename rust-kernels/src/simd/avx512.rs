@@ -92,6 +92,8 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     const WIDE_TOKENS: usize = if VNNI { 33 } else { usize::MAX };
     const WIDE_TOKENS_SLOW: usize = 17;
     const WIDE_BIAS: i32 = if VNNI { 128 } else { 0 };
+    const PAIRS_TOGETHER: bool = true;
+    const PAIR_ROWS: usize = 8;
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
@@ -213,6 +215,11 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     }
 
     #[inline(always)]
+    unsafe fn store_i16(self, p: *mut i16, v: Self::F) {
+        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(v))) }
+    }
+
+    #[inline(always)]
     fn i_splat(self, x: i32) -> Self::I {
         unsafe { _mm512_set1_epi32(x) }
     }
@@ -265,6 +272,14 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
                 sum = _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(x, w), ones));
             }
             sum
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_pair(self, acc: Self::I, w: Self::B, x: *const i16) -> Self::I {
+        unsafe {
+            let x = _mm512_set1_epi32(x.cast::<i32>().read_unaligned());
+            if VNNI { _mm512_dpwssd_epi32(acc, w, x) } else { _mm512_add_epi32(acc, _mm512_madd_epi16(w, x)) }
         }
     }
 

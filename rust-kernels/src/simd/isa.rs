@@ -72,6 +72,13 @@ macro_rules! instruction_sets {
                 }
             }
 
+            /// Whether both 16-bit codes of a lane lie together.
+            pub fn pairs_together(self) -> bool {
+                match self {
+                    $($(#[$cfg])* Self::$variant(_) => <$token>::PAIRS_TOGETHER,)*
+                }
+            }
+
             /// Panels that an integer kernel takes at once where it has many tokens.
             pub fn panels(self) -> usize {
                 match self {

@@ -67,6 +67,10 @@ pub trait Simd: Copy + 'static {
     const WIDE_TOKENS_SLOW: usize;
     /// What `dot16::<8>` adds to each code: 128 where the hardware multiplies unsigned codes (VNNI), else 0.
     const WIDE_BIAS: i32;
+    /// Whether both of a lane's 16-bit codes lie together; if not, the first codes of all lanes come before the second ones.
+    const PAIRS_TOGETHER: bool;
+    /// Rows of a register tile of `dot_pair`, two vectors wide.
+    const PAIR_ROWS: usize;
 
     type F: Copy;
     type I: Copy;
@@ -111,6 +115,8 @@ pub trait Simd: Copy + 'static {
     unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F;
     /// Rounds to the nearest integer (ties to even) and stores LANES signed bytes; |v| <= 127. Returns the integers.
     unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I;
+    /// The same in 16 bits, without returning them; |v| <= 32767.
+    unsafe fn store_i16(self, p: *mut i16, v: Self::F);
 
     fn i_splat(self, x: i32) -> Self::I;
     fn i_add(self, a: Self::I, b: Self::I) -> Self::I;
@@ -159,6 +165,9 @@ pub trait Simd: Copy + 'static {
             }
         }
     }
+
+    /// acc + both products of each lane's two codes of 16 bits and the two at `x`; neither has -32768 on both sides.
+    unsafe fn dot_pair(self, acc: Self::I, w: Self::B, x: *const i16) -> Self::I;
 
     unsafe fn b_load(self, p: *const u8) -> Self::B;
     /// Hints that the cache line at `p`, which may lie anywhere, will be read soon.

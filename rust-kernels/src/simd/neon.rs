@@ -103,6 +103,9 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     const WIDE_TOKENS: usize = 17;
     const WIDE_TOKENS_SLOW: usize = 17;
     const WIDE_BIAS: i32 = if DOT == USDOT { 128 } else { 0 };
+    // `smlal` takes four codes of as many lanes.
+    const PAIRS_TOGETHER: bool = false;
+    const PAIR_ROWS: usize = 8;
     type F = float32x4_t;
     type I = int32x4_t;
     type B = uint8x16_t;
@@ -247,6 +250,11 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     }
 
     #[inline(always)]
+    unsafe fn store_i16(self, p: *mut i16, v: Self::F) {
+        unsafe { vst1_s16(p, vmovn_s32(vcvtnq_s32_f32(v))) }
+    }
+
+    #[inline(always)]
     fn i_splat(self, x: i32) -> Self::I {
         unsafe { vdupq_n_s32(x) }
     }
@@ -292,6 +300,15 @@ impl<const DOT: u8> Simd for Neon<DOT> {
             dot!("sdot" of "dotprod", sum, w[2], x, 2);
             dot!("sdot" of "dotprod", sum, w[3], x, 3);
             sum
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_pair(self, acc: Self::I, w: Self::B, x: *const i16) -> Self::I {
+        unsafe {
+            let (w, x) = (vreinterpretq_s16_u8(w), vreinterpret_s16_s32(vld1_dup_s32(x.cast())));
+            let acc = vmlal_lane_s16::<0>(acc, vget_low_s16(w), x);
+            vmlal_high_lane_s16::<1>(acc, w, x)
         }
     }
 

@@ -28,6 +28,8 @@ impl Simd for Scalar {
     const WIDE_TOKENS: usize = 17;
     const WIDE_TOKENS_SLOW: usize = 17;
     const WIDE_BIAS: i32 = 0;
+    const PAIRS_TOGETHER: bool = true;
+    const PAIR_ROWS: usize = 4;
     type F = [f32; N];
     type I = [i32; N];
     type B = [u8; 4 * N];
@@ -142,6 +144,13 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn store_i16(self, p: *mut i16, v: Self::F) {
+        for (i, v) in v.iter().enumerate() {
+            unsafe { p.add(i).write_unaligned(v.round_ties_even() as i16) };
+        }
+    }
+
+    #[inline(always)]
     fn i_splat(self, x: i32) -> Self::I {
         [x; N]
     }
@@ -179,6 +188,17 @@ impl Simd for Scalar {
             }
         }
         out
+    }
+
+    #[inline(always)]
+    unsafe fn dot_pair(self, acc: Self::I, w: Self::B, x: *const i16) -> Self::I {
+        let x = unsafe { [x.read_unaligned(), x.add(1).read_unaligned()] };
+        std::array::from_fn(|lane| {
+            let code = |c: usize| i32::from(i16::from_ne_bytes([w[4 * lane + 2 * c], w[4 * lane + 2 * c + 1]]));
+            // Codes of what nothing wrote may be anything.
+            let sum = (code(0) * i32::from(x[0])).wrapping_add(code(1) * i32::from(x[1]));
+            acc[lane].wrapping_add(sum)
+        })
     }
 
     #[inline(always)]

@@ -134,6 +134,8 @@ impl Simd for Wasm {
     const WIDE_TOKENS: usize = 17;
     const WIDE_TOKENS_SLOW: usize = 5;
     const WIDE_BIAS: i32 = 128;
+    const PAIRS_TOGETHER: bool = true;
+    const PAIR_ROWS: usize = 2;
     type F = V;
     type I = V;
     type B = V;
@@ -265,6 +267,12 @@ impl Simd for Wasm {
     }
 
     #[inline(always)]
+    unsafe fn store_i16(self, p: *mut i16, v: Self::F) {
+        let q = map(v, |v| i32x4_relaxed_trunc_f32x4(f32x4_nearest(v)));
+        unsafe { v128_store(p.cast(), i16x8_narrow_i32x4(q[0], q[1])) }
+    }
+
+    #[inline(always)]
     fn i_splat(self, x: i32) -> Self::I {
         [i32x4_splat(x); 2]
     }
@@ -296,6 +304,12 @@ impl Simd for Wasm {
         let x = unsafe { columns(x) };
         [dot::<BITS>(acc[0], w.map(|w| w[0]), x), dot::<BITS>(acc[1], w.map(|w| w[1]), x)]
     }
+    #[inline(always)]
+    unsafe fn dot_pair(self, acc: Self::I, w: Self::B, x: *const i16) -> Self::I {
+        let x = unsafe { v128_load32_splat(x.cast()) };
+        zip(acc, w, |acc, w| i32x4_add(acc, i32x4_dot_i16x8(w, x)))
+    }
+
     #[inline(always)]
     unsafe fn dot16_signed(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         let x = unsafe { columns(x) };

@@ -1,7 +1,7 @@
 //! Attention over a paged cache: against f64, and bit for bit the same whatever else is in the tile.
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
-use compy::half::f16_to_f32;
-use compy::kernels::kv::{KV_BLOCK, KvType, MAX_ROWS, f16, q8_0};
+use compy::half::{bf16_to_f32, f16_to_f32};
+use compy::kernels::kv::{KV_BLOCK, KvType, MAX_ROWS, int16, q8_0};
 use compy::ops::attention::{AttentionTile, CHUNK, Part, attend, scratch_len};
 use compy::simd::Isa;
 
@@ -13,6 +13,7 @@ const SEEN: [usize; 16] = [1, 2, 31, 32, 33, 64, 65, 127, 128, 129, 160, 255, 25
 struct Cache {
     kind: KvType,
     lanes: usize,
+    pairs_together: bool,
     head_dim: usize,
     head: usize,
     block_table: Vec<i32>,
@@ -24,6 +25,18 @@ impl Cache {
     const HEADS: usize = 2;
 
     fn new(k: Isa, kind: KvType, head_dim: usize, seen: usize, random: &mut Random) -> Self {
+        Self::of(k, kind, head_dim, seen, random, |random| [2.0, 1.0].map(|size| random.unit() * size))
+    }
+
+    /// One whose keys and values have a dimension as `draw` says.
+    fn of(
+        k: Isa,
+        kind: KvType,
+        head_dim: usize,
+        seen: usize,
+        random: &mut Random,
+        draw: impl Fn(&mut Random) -> [f32; 2],
+    ) -> Self {
         let blocks = seen.div_ceil(KV_BLOCK);
         let mut block_table: Vec<i32> = (0..blocks as i32 + 3).collect();
         for i in (1..block_table.len()).rev() {
@@ -31,11 +44,19 @@ impl Cache {
         }
         let size = block_table.len() * Self::HEADS * kind.block_bytes(head_dim);
         block_table.truncate(blocks);
-        let (keys, values, lanes) = (vec![0xff; size], vec![0xff; size], k.lanes());
-        let mut cache = Self { kind, lanes, head_dim, head: random.below(Self::HEADS), block_table, keys, values };
+        let mut cache = Self {
+            kind,
+            lanes: k.lanes(),
+            pairs_together: k.pairs_together(),
+            head_dim,
+            head: random.below(Self::HEADS),
+            block_table,
+            keys: vec![0xff; size],
+            values: vec![0xff; size],
+        };
         for position in 0..seen {
-            let mut head = |size: f32| -> Vec<f32> { (0..head_dim).map(|_| random.unit() * size).collect() };
-            let (key, value, block, slot) = (head(2.0), head(1.0), cache.block(position), position % KV_BLOCK);
+            let (key, value): (Vec<f32>, Vec<f32>) = (0..head_dim).map(|_| draw(random).into()).unzip();
+            let (block, slot) = (cache.block(position), position % KV_BLOCK);
             // SAFETY: a head each, and its block.
             unsafe {
                 let append = kind.appenders();
@@ -61,7 +82,10 @@ impl Cache {
     fn key(&self, position: usize, d: usize) -> f64 {
         let (slot, block) = (position % KV_BLOCK, &self.keys[self.block(position)..]);
         match self.kind {
-            KvType::F16 => half(block, 2 * f16::key_index(self.head_dim, d, slot)),
+            KvType::Int16 => {
+                let at = int16::key_index(self.lanes, self.pairs_together, self.head_dim, d, slot);
+                code(block, at) * self.scale(block, slot)
+            }
             KvType::Q8_0 => {
                 let code = block[q8_0::key_index(self.lanes, self.head_dim, d, slot)];
                 (f64::from(code) - 128.0) * half(block, q8_0::scale_index(self.head_dim, d, slot))
@@ -72,12 +96,20 @@ impl Cache {
     fn value(&self, position: usize, d: usize) -> f64 {
         let (slot, block) = (position % KV_BLOCK, &self.values[self.block(position)..]);
         match self.kind {
-            KvType::F16 => half(block, 2 * (slot * self.head_dim + d)),
+            KvType::Int16 => {
+                let at = int16::value_index(self.lanes, self.pairs_together, d, slot);
+                code(block, at) * self.scale(block, slot)
+            }
             KvType::Q8_0 => {
                 let code = block[q8_0::value_index(self.lanes, d, slot)].cast_signed();
                 f64::from(code) * half(block, q8_0::scale_index(self.head_dim, d, slot))
             }
         }
+    }
+
+    /// The scale of a slot in a block of 16-bit codes.
+    fn scale(&self, block: &[u8], slot: usize) -> f64 {
+        f64::from(bf16_to_f32(word(block, int16::scale_index(self.head_dim, slot))))
     }
 
     /// What the kernels make of a query before they multiply.
@@ -88,14 +120,14 @@ impl Cache {
             q.iter().map(|x| code(x) * f64::from(top / 127.0)).collect()
         };
         match self.kind {
-            KvType::F16 => q.iter().map(|x| f64::from(*x)).collect(),
+            KvType::Int16 => q.iter().map(|x| f64::from(*x)).collect(),
             KvType::Q8_0 => q.chunks(q8_0::SCALED).flat_map(rounded).collect(),
         }
     }
 
     /// Attention of one query in f64, and a bound on what f32 may be off by in each dimension.
     fn reference(&self, q: &[f32], position: usize, window: usize, scale: f32, sink: Option<f32>) -> Vec<(f64, f64)> {
-        let (q, mut doubt) = (self.query(q), 0.0f64);
+        let (step, q, mut doubt) = (self.step(q), self.query(q), 0.0f64);
         let scores: Vec<f64> = (0..=position)
             .map(|p| {
                 if position - p >= window {
@@ -104,7 +136,9 @@ impl Cache {
                 let product = |d: usize| q[d] * self.key(p, d);
                 let (sum, size) = (0..q.len()).map(product).fold((0.0, 0.0), |(s, a), x| (s + x, a + x.abs()));
                 // The sum's roundings, the product with the scale, the difference from the largest.
-                doubt = doubt.max(ROUNDING * f64::from(scale) * ((q.len() + 2) as f64 * size + 4.0 * size));
+                let keys: f64 = (0..q.len()).map(|d| self.key(p, d).abs()).sum();
+                let rounded = ROUNDING * ((q.len() + 2) as f64 * size + 4.0 * size) + 0.51 * step * keys;
+                doubt = doubt.max(f64::from(scale) * rounded);
                 sum * f64::from(scale)
             })
             .collect();
@@ -123,11 +157,40 @@ impl Cache {
             .collect()
     }
 
-    /// What rounding weights to two planes of 7 bits may do to dimension d: half a step for each position's code.
-    fn rounded_weights(&self, weights: &[f64], d: usize) -> f64 {
-        if self.kind == KvType::F16 {
+    /// The step of a query's codes where `query` does not round it.
+    fn step(&self, q: &[f32]) -> f64 {
+        if self.kind != KvType::Int16 {
             return 0.0;
         }
+        let norm = |q: &[f32]| q.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+        let top = q.iter().map(|x| f64::from(x.abs())).fold(0.0, f64::max);
+        q.chunks(32).map(norm).fold(0.0, f64::max).max(top * (46_000.0 / 32_766.0)) / 46_000.0
+    }
+
+    /// What rounding weights may do to dimension d: half a step for each position's code.
+    fn rounded_weights(&self, weights: &[f64], d: usize) -> f64 {
+        match self.kind {
+            KvType::Int16 => self.rounded_to_15_bits(weights, d),
+            KvType::Q8_0 => self.rounded_to_two_planes(weights, d),
+        }
+    }
+
+    /// A chunk's positions have one scale, by the largest of weights and by their sum in the block where it is largest.
+    fn rounded_to_15_bits(&self, weights: &[f64], d: usize) -> f64 {
+        let chunk = |(c, weights): (usize, &[f64])| {
+            let scale = |i: usize| self.scale(&self.values[self.block(c * CHUNK + i)..], (c * CHUNK + i) % KV_BLOCK);
+            let scaled: Vec<f64> = weights.iter().enumerate().map(|(i, w)| w * scale(i)).collect();
+            let top = scaled.iter().copied().fold(0.0, f64::max);
+            let sum = scaled.chunks(KV_BLOCK).map(|block| block.iter().sum()).fold(0.0, f64::max);
+            let codes: f64 =
+                (0..weights.len()).map(|i| (self.value(c * CHUNK + i, d) / scale(i).max(1e-30)).abs()).sum();
+            0.51 * (top / 32_766.0).max(sum / 131_000.0) * codes
+        };
+        weights.chunks(CHUNK).enumerate().map(chunk).sum()
+    }
+
+    /// A block's positions have one scale, by the largest of weights.
+    fn rounded_to_two_planes(&self, weights: &[f64], d: usize) -> f64 {
         let block = |(b, weights): (usize, &[f64])| {
             let first = b * KV_BLOCK;
             let scale = |i: usize| half(&self.values[self.block(first)..], q8_0::scale_index(self.head_dim, d, i));
@@ -137,6 +200,15 @@ impl Cache {
         };
         weights.chunks(KV_BLOCK).enumerate().map(block).sum()
     }
+}
+
+/// The 16 bits at an index, and the code that they are.
+fn word(bytes: &[u8], index: usize) -> u16 {
+    u16::from_ne_bytes([bytes[2 * index], bytes[2 * index + 1]])
+}
+
+fn code(bytes: &[u8], index: usize) -> f64 {
+    f64::from(word(bytes, index).cast_signed())
 }
 
 /// The half float at a byte.
@@ -328,5 +400,48 @@ fn sequences_that_share_a_prefix_get_what_each_gets_alone() {
             prefix(k, kind, HEAD_DIMS[i % HEAD_DIMS.len()], random.between(1, 8), &mut random, &mut buffers)
         };
         (0..share(60)).flat_map(|i| KvType::ALL.map(|kind| (kind, i))).map(|(kind, i)| of(kind, i)).sum()
+    });
+}
+
+/// Sums of products at the edges of 32 bits: queries along keys that are all one size, or nothing but one dimension, and values
+/// as large as can be under weights of which all or one count.
+#[test]
+fn products_of_16_bits_fit_32() {
+    on_every_isa("attention at the edges of 32 bits", |k| {
+        let mut random = Random::new(16);
+        let new = || Guarded::new(1 << 18);
+        let mut buffers = Buffers { keys: new(), values: new(), q: new(), out: new(), scratch: new() };
+        let mut cases = 0;
+        for head_dim in HEAD_DIMS {
+            for (sign, outlier) in [(1.0, 1.0), (-1.0, 1.0), (1.0, 300.0), (-1.0, 300.0)] {
+                let seen = random.pick(&SEEN);
+                let head = |size: f32| -> Vec<f32> {
+                    (0..head_dim).map(|d| if d == 3 { size * outlier } else { size }).collect()
+                };
+                let mut cache = Cache::of(k, KvType::Int16, head_dim, seen, &mut random, |_| [0.0, 0.0]);
+                for position in 0..seen {
+                    let (block, slot, append) = (cache.block(position), position % KV_BLOCK, cache.kind.appenders());
+                    let (key, value) = (head(sign), head(65504.0 / outlier));
+                    // SAFETY: a head each, and its block.
+                    unsafe {
+                        (append.key)(k, key.as_ptr(), head_dim, cache.keys[block..].as_mut_ptr(), slot);
+                        (append.value)(k, value.as_ptr(), head_dim, cache.values[block..].as_mut_ptr(), slot);
+                    }
+                }
+                let q = [head(1.0)];
+                let scale = 1.0 / (head_dim as f32 * outlier * outlier);
+                let positions = [seen - 1];
+                let rows = Rows::of(&q, &positions, &cache.block_table, usize::MAX, &[]);
+                let got = run(k, &cache, &rows, scale, &mut buffers);
+                for (d, (want, limit)) in
+                    cache.reference(&q[0], seen - 1, usize::MAX, scale, None).into_iter().enumerate()
+                {
+                    let what = || format!("{}, head_dim {head_dim}, sign {sign}, outlier {outlier}, {seen}", k.name());
+                    assert_near(got[0][d], want, limit + 8.0 * ROUNDING * want.abs(), what);
+                }
+                cases += 1;
+            }
+        }
+        cases
     });
 }

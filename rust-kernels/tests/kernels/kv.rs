@@ -1,8 +1,8 @@
 //! What is appended to the KV cache, type by type: every value at its place, rounded as it should be, and nothing else
 //! touched.
 use super::support::{Guarded, Random, on_every_isa, share};
-use compy::half::f32_to_f16;
-use compy::kernels::kv::{KV_BLOCK, KvType, f16, q8_0};
+use compy::half::{bf16_to_f32, f32_to_f16};
+use compy::kernels::kv::{KV_BLOCK, KvType, int16, q8_0};
 use compy::simd::Isa;
 
 /// A key or a value: small numbers, now and then one at the ends of what halves hold, or none at all.
@@ -42,27 +42,63 @@ fn assert_block(found: &[u8], wanted: impl Iterator<Item = (usize, u8)>, what: i
     }
 }
 
-fn halves_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
+/// What is appended: what is no number counts as large.
+fn finite(x: f32) -> f32 {
+    if x.is_nan() { 65504.0 } else { x.clamp(-65504.0, 65504.0) }
+}
+
+/// Checks one of a slot's heads: its scale is the least upper half of a float not below `least`, but for f32's own rounding of
+/// that, and its codes are what that makes of x.
+#[track_caller]
+fn assert_codes(
+    found: &[u8],
+    x: &[f32],
+    slot: usize,
+    least: f64,
+    index: impl Fn(usize) -> usize,
+    what: impl Fn() -> String,
+) {
+    let place = int16::scale_index(x.len(), slot);
+    let bits = u16::from_ne_bytes([found[2 * place], found[2 * place + 1]]);
+    let scale = bf16_to_f32(bits);
+    let below = if bits == 0 { 0.0 } else { bf16_to_f32(bits - 1) };
+    if least < f64::from(f32::MIN_POSITIVE) {
+        assert_eq!(bits, 0, "{}: the scale of {least:e}", what());
+    } else {
+        let near = 1.0 + 1e-5;
+        assert!(f64::from(scale) * near >= least, "{}: scale {scale:e} below {least:e}", what());
+        assert!(f64::from(below) < least * near, "{}: scale {scale:e} and not {below:e}, of {least:e}", what());
+    }
+    let inverse = if bits == 0 { 0.0 } else { 1.0 / scale };
+    let code = |d: usize| (finite(x[d]) * inverse).round_ties_even() as i16;
+    let bytes =
+        |index: usize, word: u16| word.to_ne_bytes().into_iter().enumerate().map(move |(i, b)| (2 * index + i, b));
+    let codes = (0..x.len()).flat_map(|d| bytes(index(d), code(d).cast_unsigned()));
+    assert_block(found, codes.chain(bytes(place, bits)), what);
+}
+
+fn int16_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let (head_dim, slot) = (16 * random.between(1, 16), random.below(KV_BLOCK));
     let x = draw(head_dim, random);
-    // What is no number counts as large.
-    let finite = |x: &f32| if x.is_nan() { 65504.0 } else { x.clamp(-65504.0, 65504.0) };
-    let half = |d: usize| f32_to_f16(finite(&x[d])).to_ne_bytes();
-    let at = |index: usize, half: [u8; 2]| [(2 * index, half[0]), (2 * index + 1, half[1])];
-    let [keys, values] = append(k, KvType::F16, &x, slot, buffers);
-    let what = |of: &str| format!("{} {of} of {head_dim} in slot {slot}", k.name());
-    assert_block(keys, (0..head_dim).flat_map(|d| at(f16::key_index(head_dim, d, slot), half(d))), || what("key"));
-    assert_block(values, (0..head_dim).flat_map(|d| at(slot * head_dim + d, half(d))), || what("value"));
+    let top = x.iter().map(|x| f64::from(finite(*x).abs())).fold(0.0, f64::max);
+    let norm = |x: &[f32]| x.iter().map(|x| f64::from(finite(*x)).powi(2)).sum::<f64>().sqrt();
+    let norm = x.chunks(32).map(norm).fold(0.0, f64::max);
+    let [keys, values] = append(k, KvType::Int16, &x, slot, buffers);
+    let what = |of: &str| format!("{} {of} of {head_dim} in slot {slot}, from {x:?}", k.name());
+    let (lanes, together) = (k.lanes(), k.pairs_together());
+    let key = |d: usize| int16::key_index(lanes, together, head_dim, d, slot);
+    assert_codes(keys, &x, slot, (norm / 46_000.0).max(top / 32_766.0), key, || what("key"));
+    let value = |d: usize| int16::value_index(lanes, together, d, slot);
+    assert_codes(values, &x, slot, top / 16_383.0, value, || what("value"));
 }
 
 /// The scale of some values and their codes, as GGUF's Q8_0 has them.
 fn quantised(x: &[f32]) -> (u16, Vec<i8>) {
-    let finite = |x: &f32| if x.is_nan() { 65504.0 } else { x.clamp(-65504.0, 65504.0) };
-    let top = x.iter().map(|x| finite(x).abs()).fold(0.0, f32::max);
+    let top = x.iter().map(|x| finite(*x).abs()).fold(0.0, f32::max);
     if top / 127.0 <= f32::MIN_POSITIVE {
         return (0, vec![0; x.len()]);
     }
-    let codes = x.iter().map(|x| (finite(x) * (127.0 / top)).round_ties_even() as i8);
+    let codes = x.iter().map(|x| (finite(*x) * (127.0 / top)).round_ties_even() as i8);
     (f32_to_f16(top / 127.0), codes.collect())
 }
 
@@ -89,11 +125,11 @@ fn codes_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
 }
 
 #[test]
-fn appends_write_one_slot_in_finite_halves() {
-    on_every_isa("append to F16", |k| {
+fn appends_write_one_slot_in_integers_and_their_scale() {
+    on_every_isa("append to Int16", |k| {
         let (mut random, mut buffers) = (Random::new(4), [(); 3].map(|()| Guarded::new(1 << 14)));
         let cases = share(4_000);
-        (0..cases).for_each(|_| halves_case(k, &mut random, &mut buffers));
+        (0..cases).for_each(|_| int16_case(k, &mut random, &mut buffers));
         2 * cases
     });
 }

@@ -175,6 +175,13 @@ impl Kernel for Arithmetic {
                 for (x, code) in clamped.iter().zip(&*codes) {
                     assert_eq!(f32::from(*code), x.round_ties_even(), "{x} as a byte");
                 }
+                let large: Vec<f32> = a.iter().map(|x| x.clamp(-128.0, 128.0) * 255.9).collect();
+                let codes = buffer.tail::<i16>(S::LANES);
+                s.store_i16(codes.as_mut_ptr(), load(&large));
+                for (x, code) in large.iter().zip(&*codes) {
+                    assert_eq!(f32::from(*code), x.round_ties_even(), "{x} in 16 bits");
+                }
+                let codes: Vec<i8> = clamped.iter().map(|x| x.round_ties_even() as i8).collect();
                 let twice = s.i_add(q, s.i_add(q, s.i_splat(3)));
                 let sum: i32 = codes.iter().map(|c| 2 * i32::from(*c) + 3).sum();
                 assert_eq!(s.i_sum(twice), sum);
@@ -390,6 +397,39 @@ impl Kernel for SignedDot {
     }
 }
 
+/// `dot_pair`, with codes at their extremes too.
+struct PairDot;
+
+impl Kernel for PairDot {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) -> usize {
+        let (mut random, mut buffer) = (Random::new(17), Guarded::new(1 << 12));
+        let rounds = share(2000);
+        for round in 0..rounds {
+            let code = |r: &mut Random| match round % 3 {
+                0 => r.pick(&[32767i16, -32767]),
+                1 => r.below(200) as i16 - 100,
+                _ => (r.bits() as i16).max(-32767),
+            };
+            let codes: Vec<i16> = (0..2 * S::LANES).map(|_| code(&mut random)).collect();
+            let x: Vec<i16> = (0..2).map(|_| code(&mut random)).collect();
+            let start = random.below(2001) as i32 - 1000;
+            let got = unsafe {
+                let w = s.b_load(buffer.copy(&codes).as_ptr().cast());
+                lanes(s, s.i_to_f(s.dot_pair(s.i_splat(start), w, buffer.copy(&x).as_ptr())))
+            };
+            for (lane, got) in got.into_iter().enumerate() {
+                let at = |j: usize| if S::PAIRS_TOGETHER { 2 * lane + j } else { j * S::LANES + lane };
+                let sum: i32 = (0..2).map(|j| i32::from(codes[at(j)]) * i32::from(x[j])).sum();
+                assert_eq!(got, (sum + start) as f32, "round {round}, lane {lane}");
+            }
+        }
+        rounds
+    }
+}
+
 #[test]
 fn dot_products_are_exact_at_the_extremes() {
     on_every_isa("dot products (not counted as cases of kernels)", |k| {
@@ -400,5 +440,6 @@ fn dot_products_are_exact_at_the_extremes() {
             + check(k, Dot::<7>)
             + check(k, Dot::<8>)
             + check(k, SignedDot)
+            + check(k, PairDot)
     });
 }

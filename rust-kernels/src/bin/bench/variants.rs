@@ -53,6 +53,8 @@ impl<S: Simd> Simd for Unprefetched<S> {
     const WIDE_TOKENS: usize = S::WIDE_TOKENS;
     const WIDE_TOKENS_SLOW: usize = S::WIDE_TOKENS_SLOW;
     const WIDE_BIAS: i32 = S::WIDE_BIAS;
+    const PAIRS_TOGETHER: bool = S::PAIRS_TOGETHER;
+    const PAIR_ROWS: usize = S::PAIR_ROWS;
     type F = S::F;
     type I = S::I;
     type B = S::B;
@@ -100,6 +102,8 @@ impl<S: Simd> Simd for Unprefetched<S> {
         unsafe fn load_e8m0_half(p: *const u8) -> S::F;
         unsafe fn load_e4m3_half(p: *const u8) -> S::F;
         unsafe fn store_i8(p: *mut i8, v: S::F) -> S::I;
+        unsafe fn store_i16(p: *mut i16, v: S::F);
+        unsafe fn dot_pair(acc: S::I, w: S::B, x: *const i16) -> S::I;
         unsafe fn dot16_signed(acc: S::I, w: [S::B; 4], x: *const i8) -> S::I;
         unsafe fn b_load(p: *const u8) -> S::B;
         unsafe fn b_store(p: *mut u8, v: S::B);

@@ -1,9 +1,9 @@
 //! The KV cache's blocks. A block holds the keys, or the values, of KV_BLOCK tokens of one head in one layer; what its
 //! bytes are, and how attention reads them, is its type's own affair.
-pub mod f16;
+pub mod int16;
 pub mod q8_0;
 
-use self::f16::F16;
+use self::int16::Int16;
 use self::q8_0::Q8_0;
 use crate::simd::{Isa, Kernel, Simd};
 use std::marker::PhantomData;
@@ -15,33 +15,30 @@ pub const KV_BLOCK: usize = 32;
 pub const MAX_BLOCKS: usize = 4;
 /// Most query rows that attend together.
 pub const MAX_ROWS: usize = 64;
-/// Query rows from which a block of keys or values is widened to floats once for all of them: conversions take as
-/// many instructions as half a dozen multiply-adds.
-const WIDEN_ROWS: usize = 16;
 /// The largest finite half: keys and values beyond are clamped, so that a masked position never multiplies 0 by infinity.
 const HALF_MAX: f32 = 65504.0;
 
 /// What keys and values are kept as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KvType {
-    F16,
+    Int16,
     Q8_0,
 }
 
 impl KvType {
-    pub const ALL: [Self; 2] = [Self::F16, Self::Q8_0];
+    pub const ALL: [Self; 2] = [Self::Int16, Self::Q8_0];
 
     /// Bytes of a block: a multiple of 64 for every `head_dim` that is one of 16. It is below 2^32, so they do not overflow.
     pub const fn block_bytes(self, head_dim: usize) -> usize {
         match self {
-            Self::F16 => 2 * head_dim * KV_BLOCK,
+            Self::Int16 => 2 * (head_dim + 1) * KV_BLOCK,
             Self::Q8_0 => (head_dim + 2 * head_dim.div_ceil(q8_0::SCALED)) * KV_BLOCK,
         }
     }
 
     pub fn appenders(self) -> Appenders {
         match self {
-            Self::F16 => Appenders::of::<F16>(),
+            Self::Int16 => Appenders::of::<Int16>(),
             Self::Q8_0 => Appenders::of::<Q8_0>(),
         }
     }
@@ -49,7 +46,7 @@ impl KvType {
     /// Floats of working memory that `Queries` wants.
     pub fn scratch_len(self, head_dim: usize) -> usize {
         match self {
-            Self::F16 => F16::scratch_len(head_dim),
+            Self::Int16 => Int16::scratch_len(head_dim),
             Self::Q8_0 => Q8_0::scratch_len(head_dim),
         }
     }
@@ -147,12 +144,6 @@ impl FloatMatrix {
     pub unsafe fn row(&self, r: usize) -> *mut f32 {
         unsafe { self.at.add(r * self.stride) }
     }
-}
-
-/// The rows of a matrix that `rows` names; what follows them is nothing.
-#[inline(always)]
-fn row_pointers(matrix: FloatMatrix, rows: &Range<usize>) -> [*const f32; MAX_ROWS] {
-    std::array::from_fn(|r| matrix.at.wrapping_add((rows.start + r) * matrix.stride).cast_const())
 }
 
 /// How a type of cache is written and read. What is computed for a row depends on nothing but the row and the block.

@@ -5,7 +5,7 @@
 //! with values are those of the cache's type (`kv`). The softmax is taken online, CHUNK positions at a time at absolute
 //! positions, so a row's result does not depend on the tile it stands in, nor on how its prompt was cut.
 use crate::kernels::kv::{Block, FloatMatrix, KV_BLOCK, KvFormat, KvType, MAX_BLOCKS, MAX_ROWS, Queries};
-use crate::kernels::kv::{f16::F16, q8_0::Q8_0};
+use crate::kernels::kv::{int16::Int16, q8_0::Q8_0};
 use crate::simd::{Isa, Kernel, Simd, exp};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -67,7 +67,7 @@ pub unsafe fn attend(isa: Isa, kind: KvType, tile: &AttentionTile) {
     // SAFETY: the caller's promise.
     unsafe {
         match kind {
-            KvType::F16 => isa.run(Attend(tile, PhantomData::<F16>)),
+            KvType::Int16 => isa.run(Attend(tile, PhantomData::<Int16>)),
             KvType::Q8_0 => isa.run(Attend(tile, PhantomData::<Q8_0>)),
         }
     }

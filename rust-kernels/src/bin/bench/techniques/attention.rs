@@ -130,7 +130,7 @@ impl Bench<'_> {
             return Ok(());
         }
         for (count, shared) in [(4, 512), (16, 512), (16, 2048)] {
-            let (k, shape) = (self.k, Shape { kind: KvType::F16, layers: 1, count, shared, own: OWN });
+            let (k, shape) = (self.k, Shape { kind: KvType::Int16, layers: 1, count, shared, own: OWN });
             let (mut on, mut off) = (Sequences::new(k, shape), Sequences::new(k, shape));
             let what = format!("{count} sequences, {shared} tokens in common, {OWN} of their own");
             let case = Case { id: "prefix", what: &what, threads: 1, on: "together", off: "each alone" };
@@ -150,7 +150,7 @@ impl Bench<'_> {
         for (count, own) in [(1, 512), (1, 2048), (1, 4096), (16, 512)] {
             let (k, layers) = (self.k, self.total.div_ceil(4 * count * own * KV_HEADS * HEAD_DIM).next_multiple_of(2));
             let of = |kind| Sequences::new(k, Shape { kind, layers, count, shared: 0, own });
-            let (mut on, mut off) = (of(KvType::Q8_0), of(KvType::F16));
+            let (mut on, mut off) = (of(KvType::Q8_0), of(KvType::Int16));
             let what = format!("{count} sequences of {own} tokens");
             let case = Case { id: "kv", what: &what, threads: 1, on: "Q8_0", off: "F16" };
             self.compare(&case, |turn| on.attend(k, turn % layers, 1), |turn| off.attend(k, turn % layers, 1));

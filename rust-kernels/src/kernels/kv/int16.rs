@@ -1,0 +1,485 @@
+//! Keys and values in 16 bits: integers, with a scale for each head of a token, so that both products of attention are exact
+//! sums of integer products. Queries and weights become integers too. Sums of so many products that fit 32 bits become floats: of
+//! SEGMENT dimensions, of which a key's norm times a query's stays below 2^31, and of a block's positions, of which the largest
+//! value times a row's weights does. Rounding costs less than rounding keys and values to f16 would.
+//!
+//! # Layout
+//! A block is codes, then scales. Codes lie in vectors of two for each lane, as `dot_pair` wants them: a key's with positions in
+//! the lanes, [KV_BLOCK / LANES][head_dim / 2][LANES x 2 dimensions], a value's with dimensions in the lanes,
+//! [head_dim / LANES][KV_BLOCK / 2][LANES x 2 positions]. A scale is the upper half of a float: [KV_BLOCK].
+use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_BLOCKS, MAX_ROWS, Queries};
+use crate::simd::Simd;
+use std::ops::Range;
+
+/// Positions that weights are rounded together for.
+const CHUNK: usize = MAX_BLOCKS * KV_BLOCK;
+/// Dimensions whose products are added up as integers; of a head the last may be fewer.
+const SEGMENT: usize = 32;
+/// What the codes of a key's or a query's segment have as their norm, at most: its square is below 2^31, with room for rounding.
+const NORM: f32 = 46_000.0;
+/// The largest code of a key, a query or a weight.
+const MOST: f32 = 32_766.0;
+/// The largest code of a value, and what a row's codes of a block's weights add up to at most: their product is below 2^31.
+const MOST_VALUE: f32 = 16_383.0;
+const MOST_WEIGHTS: f32 = 131_000.0;
+/// Rows of queries whose codes lie together: [row / GROUP][head_dim / 2][GROUP][2].
+const GROUP: usize = 8;
+/// Bytes of two codes.
+const PAIR: usize = 4;
+
+/// Where code `j` of two of a lane stands in its vector.
+#[inline(always)]
+const fn place(lanes: usize, together: bool, lane: usize, j: usize) -> usize {
+    if together { 2 * lane + j } else { j * lanes + lane }
+}
+
+/// Where code d of the key in `slot` stands in its block; `together` is `Simd::PAIRS_TOGETHER`.
+#[inline(always)]
+pub const fn key_index(lanes: usize, together: bool, head_dim: usize, d: usize, slot: usize) -> usize {
+    (slot / lanes * head_dim + d / 2 * 2) * lanes + place(lanes, together, slot % lanes, d % 2)
+}
+
+/// The same of a value's.
+#[inline(always)]
+pub const fn value_index(lanes: usize, together: bool, d: usize, slot: usize) -> usize {
+    (d / lanes * KV_BLOCK + slot / 2 * 2) * lanes + place(lanes, together, d % lanes, slot % 2)
+}
+
+/// Where the scale of the key or value in `slot` stands, in codes.
+#[inline(always)]
+pub const fn scale_index(head_dim: usize, slot: usize) -> usize {
+    KV_BLOCK * head_dim + slot
+}
+
+pub struct Int16;
+
+impl KvFormat for Int16 {
+    fn scratch_len(head_dim: usize) -> usize {
+        MAX_ROWS * (head_dim / 2 + 1) + MAX_ROWS * (CHUNK / 2 + 1) + CHUNK
+    }
+
+    #[inline(always)]
+    unsafe fn append_key<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
+        unsafe {
+            let block = block.cast::<i16>();
+            let size = Size::of(s, x, head_dim);
+            let scale = upper_half(scale_of(size));
+            write_scale(block, head_dim, slot, scale);
+            each_code(s, x, head_dim, scale, |d, code| {
+                *block.add(key_index(S::LANES, S::PAIRS_TOGETHER, head_dim, d, slot)) = code;
+            });
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn append_value<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
+        unsafe {
+            let block = block.cast::<i16>();
+            let scale = upper_half(Size::of(s, x, head_dim).top / MOST_VALUE);
+            write_scale(block, head_dim, slot, scale);
+            each_code(s, x, head_dim, scale, |d, code| {
+                *block.add(value_index(S::LANES, S::PAIRS_TOGETHER, d, slot)) = code;
+            });
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn prepare<S: Simd>(s: S, queries: &Queries) {
+        unsafe {
+            let to = Scratch::new(queries);
+            for (r, q) in queries.q.iter().enumerate() {
+                // Not clamped: a NaN must stay one.
+                let scale = scale_of(Size::of_any(s, *q, queries.head_dim));
+                *to.query_scales.add(r) = scale;
+                let codes = to.query(queries, r);
+                each_code_of(s, *q, queries.head_dim, scale, |d, code| *codes.add(d / 2 * 2 * GROUP + d % 2) = code);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scores<S: Simd>(s: S, queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix) {
+        let (from, dim) = (Scratch::new(queries), queries.head_dim);
+        let vector = dim / 2 * PAIR * S::LANES;
+        for slot in (0..KV_BLOCK).step_by(2 * S::LANES) {
+            let mut r = rows.start;
+            while r < rows.end {
+                unsafe {
+                    let tile = KeyTile {
+                        queries: from.query(queries, r),
+                        query_scales: from.query_scales.add(r),
+                        keys: keys.at.add(slot / S::LANES * vector),
+                        scales: keys.at.cast::<u16>().add(scale_index(dim, slot)),
+                        pairs: dim / 2,
+                        ahead: if r == rows.start { keys.ahead() } else { 0 },
+                        out: FloatMatrix { at: out.row(r).add(slot), ..out },
+                    };
+                    r += match (rows.end - r).min(GROUP - r % GROUP) {
+                        8.. if S::PAIR_ROWS >= 8 => tile.products::<S, 8>(s),
+                        4.. if S::PAIR_ROWS >= 4 => tile.products::<S, 4>(s),
+                        2.. => tile.products::<S, 2>(s),
+                        _ => tile.products::<S, 1>(s),
+                    };
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn mix<S: Simd>(
+        s: S,
+        queries: &Queries,
+        rows: Range<usize>,
+        weights: FloatMatrix,
+        depth: usize,
+        values: &[Block],
+        out: FloatMatrix,
+    ) {
+        unsafe {
+            let (to, dim) = (Scratch::new(queries), queries.head_dim);
+            to.widen_scales(s, values, dim, depth);
+            for r in rows.clone() {
+                to.round_weights(s, r, weights.row(r), depth);
+            }
+            let mut d = 0;
+            while d < dim {
+                // The last of a head_dim that is no multiple of two vectors.
+                let two = dim - d >= 2 * S::LANES;
+                let mut r = rows.start;
+                while r < rows.end {
+                    let tile = ValueTile {
+                        weights: to.weights.add(r * CHUNK),
+                        weight_scales: to.weight_scales.add(r),
+                        values,
+                        at: d * KV_BLOCK * 2,
+                        depth,
+                        first: r == rows.start,
+                        out: FloatMatrix { at: out.row(r).add(d), ..out },
+                    };
+                    r += match (rows.end - r, two) {
+                        (8.., true) if S::PAIR_ROWS >= 8 => tile.mix::<S, 8, 2>(s),
+                        (4.., true) if S::PAIR_ROWS >= 4 => tile.mix::<S, 4, 2>(s),
+                        (2.., true) => tile.mix::<S, 2, 2>(s),
+                        (_, true) => tile.mix::<S, 1, 2>(s),
+                        (8.., false) if S::PAIR_ROWS >= 8 => tile.mix::<S, 8, 1>(s),
+                        (2.., false) => tile.mix::<S, 2, 1>(s),
+                        (_, false) => tile.mix::<S, 1, 1>(s),
+                    };
+                }
+                d += if two { 2 * S::LANES } else { S::LANES };
+            }
+        }
+    }
+}
+
+/// What a head's codes are measured by.
+#[derive(Clone, Copy)]
+struct Size {
+    /// Of the segment whose is largest; not a number where one's is not.
+    norm: f32,
+    top: f32,
+}
+
+impl Size {
+    /// Of a head as `finite` has it.
+    ///
+    /// # Safety
+    /// There are `n` floats, a multiple of 16.
+    #[inline(always)]
+    unsafe fn of<S: Simd>(s: S, x: *const f32, n: usize) -> Self {
+        unsafe { Self::with(s, n, |d| finite(s, x.add(d))) }
+    }
+
+    /// Of a head as it is.
+    ///
+    /// # Safety
+    /// As `of`.
+    #[inline(always)]
+    unsafe fn of_any<S: Simd>(s: S, x: *const f32, n: usize) -> Self {
+        unsafe { Self::with(s, n, |d| s.load(x.add(d))) }
+    }
+
+    #[inline(always)]
+    fn with<S: Simd>(s: S, n: usize, vector: impl Fn(usize) -> S::F) -> Self {
+        let (mut largest, mut top) = (0f32, s.splat(0.0));
+        for start in (0..n).step_by(SEGMENT) {
+            let mut squares = s.splat(0.0);
+            for d in (start..n.min(start + SEGMENT)).step_by(S::LANES) {
+                let x = vector(d);
+                squares = s.fma(x, x, squares);
+                top = s.max(s.abs(x), top);
+            }
+            let sum = s.sum(squares);
+            largest = larger(largest, sum);
+        }
+        Self { norm: largest.sqrt(), top: s.largest(top) }
+    }
+}
+
+/// What a key's or a query's codes stand for; not a number where that is what it has.
+fn scale_of(Size { norm, top }: Size) -> f32 {
+    larger(norm / NORM, top / MOST)
+}
+
+/// The larger; not a number where either is not.
+fn larger(a: f32, b: f32) -> f32 {
+    if b > a || b.is_nan() { b } else { a }
+}
+
+/// The least number not below that upper halves of floats can say; 0 for what is too small to be divided by.
+fn upper_half(scale: f32) -> f32 {
+    if scale < f32::MIN_POSITIVE {
+        return 0.0;
+    }
+    f32::from_bits((scale.to_bits() + 0xffff) & 0xffff_0000)
+}
+
+/// # Safety
+/// The block is there.
+#[inline(always)]
+unsafe fn write_scale(block: *mut i16, head_dim: usize, slot: usize, scale: f32) {
+    unsafe { *block.cast::<u16>().add(scale_index(head_dim, slot)) = (scale.to_bits() >> 16) as u16 }
+}
+
+/// LANES floats, clamped to what halves hold.
+#[inline(always)]
+unsafe fn finite<S: Simd>(s: S, x: *const f32) -> S::F {
+    unsafe { s.max(s.min(s.load(x), s.splat(HALF_MAX)), s.splat(-HALF_MAX)) }
+}
+
+/// Hands on the code of each of a head's numbers, as `finite` has them.
+#[inline(always)]
+unsafe fn each_code<S: Simd>(s: S, x: *const f32, n: usize, scale: f32, put: impl FnMut(usize, i16)) {
+    unsafe { codes(s, n, scale, |d| finite(s, x.add(d)), put) }
+}
+
+/// The same of numbers as they are.
+#[inline(always)]
+unsafe fn each_code_of<S: Simd>(s: S, x: *const f32, n: usize, scale: f32, put: impl FnMut(usize, i16)) {
+    unsafe { codes(s, n, scale, |d| s.load(x.add(d)), put) }
+}
+
+#[inline(always)]
+unsafe fn codes<S: Simd>(s: S, n: usize, scale: f32, vector: impl Fn(usize) -> S::F, mut put: impl FnMut(usize, i16)) {
+    let inverse = s.splat(if scale < f32::MIN_POSITIVE { 0.0 } else { 1.0 / scale });
+    let mut codes = [0i16; 16];
+    for d in (0..n).step_by(S::LANES) {
+        unsafe { s.store_i16(codes.as_mut_ptr(), s.mul(vector(d), inverse)) };
+        for (i, code) in codes.iter().enumerate().take(S::LANES) {
+            put(d + i, *code);
+        }
+    }
+}
+
+/// A tile's working memory.
+struct Scratch {
+    /// [MAX_ROWS / GROUP][head_dim / 2][GROUP][2], and a scale for each row.
+    queries: *mut i16,
+    query_scales: *mut f32,
+    /// [MAX_ROWS][CHUNK], and a scale for each row.
+    weights: *mut i16,
+    weight_scales: *mut f32,
+    /// Scales of a chunk's values.
+    value_scales: *mut f32,
+}
+
+impl Scratch {
+    fn new(queries: &Queries) -> Self {
+        let query_scales = queries.scratch.wrapping_add(MAX_ROWS * queries.head_dim / 2);
+        let weights = query_scales.wrapping_add(MAX_ROWS);
+        let weight_scales = weights.wrapping_add(MAX_ROWS * CHUNK / 2);
+        Self {
+            queries: queries.scratch.cast(),
+            query_scales,
+            weights: weights.cast(),
+            weight_scales,
+            value_scales: weight_scales.wrapping_add(MAX_ROWS),
+        }
+    }
+
+    /// Codes of row r: its first two, and GROUP times further the next.
+    fn query(&self, queries: &Queries, r: usize) -> *mut i16 {
+        self.queries.wrapping_add(r / GROUP * GROUP * queries.head_dim + r % GROUP * 2)
+    }
+
+    /// Scales of blocks' first `depth` values as floats, and zeros for the rest of CHUNK.
+    ///
+    /// # Safety
+    /// As `KvFormat::mix`.
+    #[inline(always)]
+    unsafe fn widen_scales<S: Simd>(&self, s: S, values: &[Block], dim: usize, depth: usize) {
+        unsafe {
+            for (i, block) in values.iter().enumerate() {
+                let (from, to) = (block.at.cast::<u16>().add(scale_index(dim, 0)), self.value_scales.add(i * KV_BLOCK));
+                for slot in (0..KV_BLOCK).step_by(S::LANES) {
+                    s.store(to.add(slot), s.load_bf16(from.add(slot)));
+                }
+            }
+            std::slice::from_raw_parts_mut(self.value_scales, CHUNK)[depth..].fill(0.0);
+        }
+    }
+
+    /// Codes of a row's weights, each times its position's scale, for whole vectors of positions.
+    ///
+    /// # Safety
+    /// There are `depth` weights, none below 0, and zeros to the end of a vector.
+    #[inline(always)]
+    unsafe fn round_weights<S: Simd>(&self, s: S, r: usize, weights: *mut f32, depth: usize) {
+        unsafe {
+            let (mut top, mut sum) = (s.splat(0.0), 0f32);
+            for start in (0..depth).step_by(KV_BLOCK) {
+                let mut of_block = s.splat(0.0);
+                for i in (start..depth.min(start + KV_BLOCK)).step_by(S::LANES) {
+                    let product = s.mul(s.load(weights.add(i)), s.load(self.value_scales.add(i)));
+                    s.store(weights.add(i), product);
+                    top = s.max(product, top);
+                    of_block = s.add(of_block, product);
+                }
+                let of_block = s.sum(of_block);
+                sum = larger(sum, of_block);
+            }
+            let top = s.largest(top);
+            let scale = larger(sum / MOST_WEIGHTS, top / MOST);
+            let inverse = if scale < f32::MIN_POSITIVE { 0.0 } else { 1.0 / scale };
+            *self.weight_scales.add(r) = scale;
+            let to = self.weights.add(r * CHUNK);
+            for i in (0..depth).step_by(S::LANES) {
+                s.store_i16(to.add(i), s.mul(s.load(weights.add(i)), s.splat(inverse)));
+            }
+        }
+    }
+}
+
+/// Products of R rows of pairs with V vectors of pairs. Rows lie `row` bytes apart and the pairs of
+/// one `pair` bytes; vectors lie `next` bytes apart, and each one's pairs follow each other. What will be wanted next lies `ahead` bytes
+/// further on.
+struct Pairs {
+    x: *const i16,
+    row: usize,
+    pair: usize,
+    w: *const u8,
+    next: usize,
+    pairs: usize,
+    ahead: isize,
+}
+
+impl Pairs {
+    /// Adds them to `totals`, each lane's as one integer.
+    ///
+    /// # Safety
+    /// All pairs are there, and their sums fit 32 bits.
+    #[inline(always)]
+    unsafe fn add<S: Simd, const R: usize, const V: usize>(&self, s: S, totals: &mut [[S::F; V]; R]) {
+        unsafe {
+            let mut sums = [[s.i_splat(0); V]; R];
+            let (mut x, mut w) = (self.x, self.w);
+            for _ in 0..self.pairs {
+                for v in 0..V {
+                    s.prefetch_l2(w.wrapping_add(v * self.next).wrapping_offset(self.ahead));
+                }
+                for v in 0..V {
+                    let codes = s.b_load(w.add(v * self.next));
+                    for r in 0..R {
+                        sums[r][v] = s.dot_pair(sums[r][v], codes, x.byte_add(r * self.row));
+                    }
+                }
+                x = x.byte_add(self.pair);
+                w = w.add(PAIR * S::LANES);
+            }
+            for r in 0..R {
+                for v in 0..V {
+                    totals[r][v] = s.add(totals[r][v], s.i_to_f(sums[r][v]));
+                }
+            }
+        }
+    }
+}
+
+/// Some queries and two vectors of positions.
+struct KeyTile {
+    queries: *const i16,
+    query_scales: *const f32,
+    keys: *const u8,
+    scales: *const u16,
+    pairs: usize,
+    ahead: isize,
+    out: FloatMatrix,
+}
+
+impl KeyTile {
+    /// The scores of R rows; returns R.
+    ///
+    /// # Safety
+    /// They are there.
+    #[inline(always)]
+    unsafe fn products<S: Simd, const R: usize>(&self, s: S) -> usize {
+        unsafe {
+            let mut sums = [[s.splat(0.0); 2]; R];
+            for start in (0..self.pairs).step_by(SEGMENT / 2) {
+                let pairs = Pairs {
+                    x: self.queries.add(start * GROUP * 2),
+                    row: PAIR,
+                    pair: GROUP * PAIR,
+                    w: self.keys.add(start * PAIR * S::LANES),
+                    next: self.pairs * PAIR * S::LANES,
+                    pairs: (self.pairs - start).min(SEGMENT / 2),
+                    ahead: self.ahead,
+                };
+                pairs.add::<S, R, 2>(s, &mut sums);
+            }
+            for v in 0..2 {
+                let scale = s.load_bf16(self.scales.add(v * S::LANES));
+                for r in 0..R {
+                    let sum = s.mul(sums[r][v], scale);
+                    s.store(self.out.row(r).add(v * S::LANES), s.mul(sum, s.splat(*self.query_scales.add(r))));
+                }
+            }
+        }
+        R
+    }
+}
+
+/// Some rows of weights and one or two vectors of dimensions.
+struct ValueTile<'a> {
+    weights: *const i16,
+    weight_scales: *const f32,
+    values: &'a [Block],
+    /// Bytes from a block's start to the vectors.
+    at: usize,
+    depth: usize,
+    first: bool,
+    out: FloatMatrix,
+}
+
+impl ValueTile<'_> {
+    /// Adds the values to R rows; returns R.
+    ///
+    /// # Safety
+    /// As `KvFormat::mix`.
+    #[inline(always)]
+    unsafe fn mix<S: Simd, const R: usize, const V: usize>(&self, s: S) -> usize {
+        unsafe {
+            let mut sums = [[s.splat(0.0); V]; R];
+            for (i, block) in self.values.iter().enumerate() {
+                let pairs = Pairs {
+                    x: self.weights.add(i * KV_BLOCK),
+                    row: 2 * CHUNK,
+                    pair: PAIR,
+                    w: block.at.add(self.at),
+                    next: KV_BLOCK * 2 * S::LANES,
+                    pairs: (self.depth - i * KV_BLOCK).min(KV_BLOCK).div_ceil(2),
+                    ahead: if self.first { block.ahead() } else { 0 },
+                };
+                pairs.add::<S, R, V>(s, &mut sums);
+            }
+            for r in 0..R {
+                let scale = s.splat(*self.weight_scales.add(r));
+                for v in 0..V {
+                    let to = self.out.row(r).add(v * S::LANES);
+                    s.store(to, s.fma(sums[r][v], scale, s.load(to)));
+                }
+            }
+        }
+        R
+    }
+}
