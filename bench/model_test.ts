@@ -17,7 +17,7 @@ Deno.test("bench: what does not fit into the free memory is refused with the sum
     message,
     /^The model needs \d+\.\d MB of memory with these settings, and 50\.0 MB are free for it:\n/,
   );
-  assertMatch(message, /\n {2}KV cache +\d+\.\d MB {2}\(--pp, --tg, --npl and --context, in f16\)\n/);
+  assertMatch(message, /\n {2}KV cache +\d+\.\d MB {2}\(--pp, --tg, --npl and --context, in 16 bits\)\n/);
   assertMatch(
     message,
     /\nWhat fits: fewer sequences \(--npl\) or tokens \(--pp, --tg, --context\): \d+\.\d MB are left for them$/,

@@ -4,6 +4,7 @@ import { benchModel, type BenchOptions, type BenchReport } from "../bench/model.
 import { ANY_MODEL, measureTasks, type SpeedOptions } from "../bench/speculation.ts";
 import { BARRIER, CORE, threadsOnPaper } from "../bench/threads_on_paper.ts";
 import { asTable, percent } from "../bench/table.ts";
+import { KV_WORDS } from "../lib/model.ts";
 import { Flags } from "./flags.ts";
 import {
   BACKEND_FLAGS,
@@ -53,7 +54,8 @@ Usage: deno task bench [options]
                  wasm where there are no native kernels)
   --arithmetic A of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --accuracy A   gated (default), or any: also in an arithmetic in which the model leaves its gates of accuracy
-  --kv-type T    of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)
+  --kv-type T    of the KV cache: f16, 16 bits a value, which on the CPU are integers with a scale for each head, or q8_0 in
+                 53 % of the memory (default f16)
   --activations A rounded before products with quantised weights, on the CPU: fast (to 8 bits) or fine (to 15:
                  nearer to exact, prompts at about half the speed) (default fast)
   --json         one JSON object: {"model", "architecture", "backend", "choice", "isa", "threads", "kv": {"type", "bytes_per_token"},
@@ -252,7 +254,7 @@ function describe({ kv, weights, limits, rows, profile, ...head }: BenchReport):
     }; loaded in ${seconds} s, ` +
     `${head.rssMb.toFixed(0)} MB resident`,
     `weights: ${megabytes(weights.bytes)}, of which a token reads ${megabytes(weights.token)}`,
-    `KV cache in ${kv.type}: ${kv.bytesPerToken} bytes a token`,
+    `KV cache in ${KV_WORDS[kv.type]}: ${kv.bytesPerToken} bytes a token`,
     head.backend !== "webgpu"
       ? `this machine: reads ${limits.readGbps.toFixed(1)} GB/s, int8 ${limits.int8Gops.toFixed(0)} GOPS, ` +
         `f32 ${limits.f32Gflops.toFixed(0)} GFLOPS`

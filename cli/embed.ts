@@ -22,7 +22,8 @@ Usage: deno task embed TEXTS.jsonl --out VECTORS.npy [options]
   --ctx N          tokens that a text may have (default: the model's own, of decoders at most 4096)
   --threads N      threads that compute (default: one a physical core)
   --kv-mb N        memory for the KV cache, in units of 10^6 bytes (default: four texts of --ctx tokens)
-  --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)
+  --kv-type T      of the KV cache: f16, 16 bits a value, which on the CPU are integers with a scale for each head, or q8_0 in
+                   53 % of the memory (default f16)
   --activations A  rounded before products with quantised weights: fast (to 8 bits) or fine (to 15: nearer to exact, at
                    about half the speed) (default fast)
   --json           tell of the end as one JSON object: {"path", "vectors", "dimensions", "tokens", "cached_tokens", "seconds"}

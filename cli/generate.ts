@@ -54,7 +54,8 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
                    wasm where there are no native kernels)
   --arithmetic A   of the GPU's matrix products: f32, f16-activations or f16 (default f32)
   --accuracy A     gated (default), or any: also in an arithmetic in which the model leaves its gates of accuracy
-  --kv-type T      of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)
+  --kv-type T      of the KV cache: f16, 16 bits a value, which on the CPU are integers with a scale for each head, or q8_0 in
+                   53 % of the memory (default f16)
   --activations A  rounded before products with quantised weights, on the CPU: fast (to 8 bits) or fine (to 15:
                    nearer to exact, prompts at about half the speed) (default fast)
   --speculate S    drafts of the next tokens, checked several a step, for the same answers sooner: auto, off, lookup (from the

@@ -1,5 +1,5 @@
 import { type FormatReport, inspectModel, type ModelReport, type PlanReport } from "../lib/inspect.ts";
-import { KV_TYPES } from "../lib/model.ts";
+import { KV_TYPES, KV_WORDS } from "../lib/model.ts";
 import { Flags } from "./flags.ts";
 import { MAX_CONTEXT, MAX_PARALLEL, modelPath } from "./model.ts";
 import { sizeInWords } from "./sizes.ts";
@@ -13,7 +13,8 @@ Usage: deno task inspect [options]
   --model FILE   the GGUF file (default: the model that comes with compy)
   --ctx N        tokens that one sequence may hold, for the memory (default: the model's own, at most 4096)
   --parallel N   sequences side by side, for the memory (default 4)
-  --kv-type T    of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)
+  --kv-type T    of the KV cache: f16, 16 bits a value, which on the CPU are integers with a scale for each head, or q8_0 in
+                 53 % of the memory (default f16)
   --json         one JSON object: {"path", "files", "file_bytes", "version", "metadata",
                  "formats": [{"type", "tensors", "elements", "bytes"}, …],
                  "context", "parallel", "kv_type", "layers": [{"kind", "count"}, …],
@@ -106,7 +107,7 @@ function planLines(plan: PlanReport): string[] {
     `layers: ${plan.layers.map(({ kind, count }) => `${count} of ${kind}`).join("; ")}`,
     `memory: ${sizeInWords(weights + kv + states + scratch)}, of it ${sizeInWords(weights)} packed weights, ${
       sizeInWords(kv)
-    } KV cache in ${kvType} once full ` +
+    } KV cache in ${KV_WORDS[kvType]} once full ` +
     `(${parallel} sequences of ${contextLength} tokens), ` +
     (states > 0 ? `${sizeInWords(states)} recurrent states, ` : "") + `${sizeInWords(scratch)} activations`,
     `weights that a token is computed from: ${sizeInWords(plan.tokenWeights)}`,

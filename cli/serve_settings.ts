@@ -75,7 +75,9 @@ export const SERVE_SETTINGS = {
     help: "gated (default), or any: also in an arithmetic in which a model leaves its gates of accuracy",
   }),
   kvType: choice("T", KV_TYPES, {
-    help: "of the KV cache: f16, or q8_0 in 53 % of the memory (default f16)",
+    help:
+      "of the KV cache: f16, 16 bits a value, which on the CPU are integers with a scale for each head, or q8_0 in 53 % of " +
+      "the memory (default f16)",
   }),
   activations: choice("A", ACTIVATION_PRECISIONS, {
     help:

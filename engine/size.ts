@@ -1,3 +1,4 @@
+import { KV_WORDS } from "./backend/backend.ts";
 import { blocksOfSequence, type KvDemand, longestSequence } from "./kv_blocks.ts";
 import { largest, megabytes, MemoryError, shortage, totalOf } from "./memory_error.ts";
 import { isEncoder, kvBlockBytes, type Plan, stateBytes } from "./plan/plan.ts";
@@ -219,7 +220,7 @@ function describeShortage(
     : options.kvShare !== undefined
     ? `1 sequence of ${contextLength} tokens, the least`
     : `${parallel} sequence${parallel > 1 ? "s" : ""} of ${contextLength} tokens`;
-  const kv = { kv: kvBlocks * kvBlockBytes(plan), kvNote: `${holder}, in ${plan.kv.type}` };
+  const kv = { kv: kvBlocks * kvBlockBytes(plan), kvNote: `${holder}, in ${KV_WORDS[plan.kv.type]}` };
   const needs = {
     weights: bounds.weights,
     ...fixedMemory(plan, { parallel, drafts: options.drafts }),

@@ -40,7 +40,7 @@ Deno.test("more than is free is refused with the sums", () => {
   );
   assertMatch(lines[1], /^ {2}weights {9,}200\.0 MB$/);
   assertMatch(lines[2], /^ {2}activations +\d+\.\d MB$/);
-  assertMatch(lines[3], /^ {2}KV cache +4,429\.2 MB {2}\(1024 sequences of 8192 tokens, in f16\)$/);
+  assertMatch(lines[3], /^ {2}KV cache +4,429\.2 MB {2}\(1024 sequences of 8192 tokens, in 16 bits\)$/);
   assertMatch(lines[4], /^What fits: --parallel \d+, or --ctx \d+, or --kv-mb \d+$/);
   const terms = lines.slice(0, 4).map((line) => Number(/([\d,]+\.\d) MB/.exec(line)![1].replaceAll(",", "")));
   assert(Math.abs(terms[0] - terms[1] - terms[2] - terms[3]) < 0.2, message);
@@ -117,7 +117,7 @@ Deno.test("a pool of a given size is had to the block, or refused", () => {
   );
   assertMatch(
     refusal({ kvBytes: 900e6 }),
-    /KV cache +900\.\d MB {2}\(--kv-mb, in f16\)\nWhat fits: --kv-mb 79\d$/,
+    /KV cache +900\.\d MB {2}\(--kv-mb, in 16 bits\)\nWhat fits: --kv-mb 79\d$/,
   );
 });
 

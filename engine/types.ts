@@ -8,6 +8,7 @@ export {
   type BackendName,
   BACKENDS,
   KV_TYPES,
+  KV_WORDS,
   type KvType,
   POOLING_KINDS,
   type PoolingKind,

@@ -57,6 +57,7 @@ export {
   type Constraint,
   type GenerateRequest,
   KV_TYPES,
+  KV_WORDS,
   POOLING_KINDS,
   SPECULATE,
   type TokenEvent,
@@ -103,7 +104,7 @@ export interface LoadOptions {
   readonly arithmetic?: Arithmetic;
   /** Whether a GPU may compute in an arithmetic in which the model leaves its gates of accuracy. Default `gated`: it is refused. */
   readonly accuracy?: Accuracy;
-  /** What the KV cache holds. Default f16. */
+  /** What the KV cache holds. Default `f16`: 16 bits a value, which on the CPU are integers with a scale for each head. */
   readonly kvType?: KvType;
   /** What activations are rounded to before products with quantised weights: `fine` is nearer to exact and slower in prompts. Default `fast`. */
   readonly activations?: ActivationPrecision;

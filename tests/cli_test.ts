@@ -238,7 +238,7 @@ Deno.test("cli: memory that is not there is refused with the sums, before anythi
     stderr,
     new RegExp(
       "^Error: The model needs 10,000,00\\d\\.\\d MB of memory with these settings, and [\\d,]+\\.\\d MB are free for it:\n" +
-        " {2}weights +1\\.\\d MB\n {2}activations +\\d\\.\\d MB\n {2}KV cache +10,000,000\\.0 MB {2}\\(--kv-mb, in f16\\)\n" +
+        " {2}weights +1\\.\\d MB\n {2}activations +\\d\\.\\d MB\n {2}KV cache +10,000,000\\.0 MB {2}\\(--kv-mb, in 16 bits\\)\n" +
         "What fits: --kv-mb \\d+\n$",
     ),
   );

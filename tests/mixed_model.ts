@@ -16,6 +16,7 @@ import { ropeTable } from "../engine/plan/ops/rope_table.ts";
 import { glu } from "../engine/plan/ops/glu.ts";
 import type { Plan } from "../engine/plan/plan.ts";
 import { addDelta, type DeltaHeads, exactDelta, mixDelta } from "./mixed_delta.ts";
+import { INT16, type KvRounding } from "./kv_rounding.ts";
 import { Random, seedOf } from "./random.ts";
 
 export interface MixedLayer {
@@ -182,21 +183,28 @@ function frequencies(rotated: number, base: number): Float64Array {
 
 type Rows = Float64Array[];
 type Weights = ReadonlyMap<string, Float32Array>;
+/** What a layer's cache holds of each token, head by head. */
+interface Kept {
+  readonly keys: Rows[];
+  readonly values: Rows[];
+  readonly scales: number[][];
+}
 
-/** The final norm's rows of a sequence, in float64 but for the cache, which is in f16. */
+/** The final norm's rows of a sequence, in float64 but for what attention rounds. */
 export function exactRows(
   values: Weights,
   tokens: readonly number[],
   layers: readonly MixedLayer[] = LAYERS,
+  rounding: KvRounding = INT16,
 ): Rows {
   const embedding = values.get("token_embd")!;
   let x: Rows = tokens.map((t) => Float64Array.from(embedding.subarray(t * EMBEDDING, (t + 1) * EMBEDDING)));
-  const kept: { keys: Rows[]; values: Rows[] }[] = [];
+  const caches: Kept[] = [];
   for (const [i, layer] of layers.entries()) {
     const get = (tensor: string) => values.get(`blk.${i}.${tensor}`)!;
     const input = x.map((row) => norm(row, get("attn_norm")));
     if (layer.delta) {
-      kept.push({ keys: [], values: [] });
+      caches.push({ keys: [], values: [], scales: [] });
       const mixed = exactDelta(input, layer.delta, get, EPSILON);
       x = add(x, mixed.map((row) => multiply(get("ssm_out"), row)));
       x = add(x, x.map((row) => feedForward(norm(row, get("ffn_norm")), get)));
@@ -205,16 +213,16 @@ export function exactRows(
     const heads = (tensor: string) => input.map((row) => split(multiply(get(tensor), row), layer.headDim));
     const turned = (of: Rows[], weight: Float32Array) =>
       of.map((row, t) => row.map((head) => rotate(norm(head, weight), t, layer)));
-    kept.push(
-      layer.reads === undefined
-        ? {
-          keys: turned(heads("attn_k"), get("attn_k_norm")).map((row) => row.map(rounded)),
-          values: heads("attn_v").map((row) => row.map(rounded)),
-        }
-        : kept[layer.reads],
-    );
+    if (layer.reads === undefined) {
+      const [keys, rows] = [turned(heads("attn_k"), get("attn_k_norm")), heads("attn_v")];
+      caches.push({
+        keys: keys.map((row) => row.map(rounding.key)),
+        values: rows.map((row) => row.map(rounding.value)),
+        scales: rows.map((row) => row.map(rounding.valueScale)),
+      });
+    } else caches.push(caches[layer.reads]);
     const queries = turned(heads("attn_q"), get("attn_q_norm"));
-    const attn = queries.map((row, t) => attend(row, t, kept[i], layer));
+    const attn = queries.map((row, t) => attend(row, t, caches[i], layer, rounding));
     x = add(x, attn.map((row) => multiply(get("attn_output"), row)));
     x = add(x, x.map((row) => feedForward(norm(row, get("ffn_norm")), get)));
   }
@@ -226,12 +234,13 @@ export function exactLogits(
   values: Weights,
   tokens: readonly number[],
   layers: readonly MixedLayer[] = LAYERS,
+  rounding: KvRounding = INT16,
 ): Rows {
-  return exactRows(values, tokens, layers).map((row) => multiply(values.get("token_embd")!, row));
+  return exactRows(values, tokens, layers, rounding).map((row) => multiply(values.get("token_embd")!, row));
 }
 
 /**
- * The root of the mean squared error. Kernels and this file round keys and values to f16 on either side of a tie now and
+ * The root of the mean squared error. Kernels and this file round keys and values on either side of a tie now and
  * then, so single numbers are further off than all together.
  */
 export function distance(found: Float32Array, exact: Float64Array): number {
@@ -241,19 +250,23 @@ export function distance(found: Float32Array, exact: Float64Array): number {
 function attend(
   queries: Rows,
   t: number,
-  kept: { keys: Rows[]; values: Rows[] },
-  layer: MixedLayer,
+  kept: Kept,
+  { heads, kvHeads, headDim, window }: MixedLayer,
+  rounding: KvRounding,
 ): Float64Array {
-  const { heads, kvHeads, headDim, window } = layer;
   const first = window === 0 ? 0 : Math.max(0, t + 1 - window);
   return Float64Array.from(queries.flatMap((query, h) => {
     const kv = Math.floor(h / (heads / kvHeads));
-    const scores = kept.keys.slice(first, t + 1).map((row) => dot(query, row[kv]) / Math.sqrt(headDim));
+    const rounded = rounding.query(query);
+    const scores = kept.keys.slice(first, t + 1).map((row) => dot(rounded, row[kv]) / Math.sqrt(headDim));
     const top = Math.max(...scores);
     const weights = scores.map((score) => Math.exp(score - top));
     const total = weights.reduce((a, b) => a + b);
     const mixed = new Float64Array(headDim);
-    weights.forEach((w, s) => kept.values[first + s][kv].forEach((v, d) => mixed[d] += w / total * v));
+    const scales = kept.scales.slice(first, t + 1).map((row) => row[kv]);
+    rounding.weights(weights, first, scales).forEach((w, s) =>
+      kept.values[first + s][kv].forEach((v, d) => mixed[d] += w / total * v)
+    );
     return Array.from(mixed);
   }));
 }
@@ -294,7 +307,6 @@ function multiply(matrix: Float32Array, row: Float64Array): Float64Array {
   });
 }
 
-const rounded = (head: Float64Array): Float64Array => head.map((value) => Math.f16round(value));
 const split = (row: Float64Array, width: number): Rows =>
   Array.from({ length: row.length / width }, (_, h) => row.subarray(h * width, (h + 1) * width));
 const add = (x: Rows, y: Rows): Rows => x.map((row, t) => row.map((value, i) => value + y[t][i]));

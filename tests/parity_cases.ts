@@ -80,7 +80,7 @@ export function prompt(length: number): number[] {
 export interface ExactStep {
   readonly ids: readonly number[]; // [TOP]
   readonly logprobs: readonly number[]; // [TOP]
-  /** Of the same ids, with keys and values in f16. */
+  /** Of the same ids, with keys and values rounded as the CPU keeps them. */
   readonly rounded?: readonly number[]; // [TOP]
 }
 

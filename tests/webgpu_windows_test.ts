@@ -3,6 +3,7 @@ import { assert, assertEquals } from "@std/assert";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { gpuTest } from "./gpu.ts";
 import { KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
+import { F16 } from "./kv_rounding.ts";
 import { distance, exactLogits, LAYERS, mixedFile, mixedPlan, VOCABULARY } from "./mixed_model.ts";
 import { Random, seedOf } from "./random.ts";
 
@@ -28,7 +29,7 @@ gpuTest(
       return answers[0][0].probed;
     };
     const whole = await last([{ tokens, blockTable }]);
-    const error = distance(whole, exactLogits(values, tokens, WINDOWED).at(-1)!);
+    const error = distance(whole, exactLogits(values, tokens, WINDOWED, F16).at(-1)!);
     assert(error < 1e-4, `error ${error}`);
 
     const other = { tokens: prompt(3), blockTable: shuffledBlocks(6, 6) };

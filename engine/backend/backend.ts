@@ -51,7 +51,7 @@ export const ACCURACIES: readonly Accuracy[] = ["gated", "any"];
 
 /**
  * What keys and values are kept as: 16 bits each, or 8-bit blocks of 32 with one f16 scale each. With 16 bits the GPU has f16, and
- * the CPU integers with a scale for each head of a token, which are as near as f16 and multiply twice as fast.
+ * the CPU integers with a scale for each head of a token, which are nearer than f16 and multiply twice as fast.
  *
  * ```ts
  * import { type KvType, loadModel } from "compy";
@@ -64,6 +64,8 @@ export const ACCURACIES: readonly Accuracy[] = ["gated", "any"];
 export type KvType = "f16" | "q8_0";
 /** All of them. */
 export const KV_TYPES: readonly KvType[] = ["f16", "q8_0"];
+/** What they are called where memory is told of. */
+export const KV_WORDS: Readonly<Record<KvType, string>> = { f16: "16 bits", q8_0: "q8_0" };
 
 /**
  * What activations are rounded to where blocks of weights are multiplied by them, on the CPU: 8 bits, or two planes of 8 bits, which

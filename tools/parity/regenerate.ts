@@ -69,7 +69,7 @@ async function writeModels(files: readonly ParityFile[], folder: string): Promis
 async function exactAnswers(files: readonly ParityFile[], folder: string): Promise<string> {
   const lines: string[] = [];
   for (const { name, prompts, steps, rounded } of files) {
-    const how = ["--steps", `${steps}`, "--top", `${TOP}`, ...rounded ? ["--kv", "f16"] : []];
+    const how = ["--steps", `${steps}`, "--top", `${TOP}`, ...rounded ? ["--kv", "int16"] : []];
     const args = [EXACT, ...how, join(folder, `${name}.gguf`)];
     lines.push(await run("python3", args, folder, JSON.stringify(prompts.map(prompt))));
   }

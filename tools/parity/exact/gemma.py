@@ -74,7 +74,8 @@ class Gemma4(Gemma3):
         dim = self.key("attention.key_length_swa" if self.slides(layer) else "attention.key_length")
         kv_heads = self.key("attention.head_count_kv")[layer]
         q = self.norm(self.linear(x, f"{name}.attn_q").reshape(n, self.heads, dim), f"{name}.attn_q_norm")
-        q = self.rotate(q, cache.length, layer).reshape(n, kv_heads, -1, dim)
+        q = cache.queries(self.rotate(q, cache.length, layer).reshape(n, kv_heads, -1, dim))
+        source = layer
         if layer < self.own:
             k = self.linear(x, f"{name}.attn_k").reshape(n, kv_heads, dim)
             v = k
@@ -90,7 +91,8 @@ class Gemma4(Gemma3):
         window = self.window(layer)
         hidden = (seen > position) | ((position - seen >= window) if window else False)
         scores = np.exp(np.where(hidden, -np.inf, scores - scores.max(axis=-1, keepdims=True)))
-        mixed = np.einsum("hgnm,mhd->nhgd", scores / scores.sum(axis=-1, keepdims=True), values)
+        weights = cache.weights(source, scores / scores.sum(axis=-1, keepdims=True))
+        mixed = np.einsum("hgnm,mhd->nhgd", weights, values)
         return self.linear(mixed.reshape(n, -1), f"{name}.attn_output")
 
     def experts(self, x, name):

@@ -4,6 +4,8 @@ import re
 import numpy as np
 from gguf.quants import dequantize
 
+import int16
+
 
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
@@ -27,21 +29,29 @@ def softmax(x):
 
 
 class Cache:
-    """What one sequence carries along, by layer: keys and values (tokens, kv heads, head dim), rounded to f16 with `halves`; or the
-    last inputs of a convolution (taps - 1, channels) and a state (value heads, value dim, key dim)."""
+    """What one sequence carries along, by layer: keys and values (tokens, kv heads, head dim); or the last inputs of a convolution
+    (taps - 1, channels) and a state (value heads, value dim, key dim). With `rounds` attention rounds as it does on the CPU."""
 
-    def __init__(self, layers, halves=False):
+    def __init__(self, layers, rounds=False):
         self.length, self.keys, self.values = 0, [None] * layers, [None] * layers
         self.inputs, self.states = [None] * layers, [None] * layers
-        self.halves = halves
+        self.rounds, self.scales = rounds, [None] * layers  # of values: (tokens, kv heads)
 
     def append(self, layer, k, v):
-        if self.halves:
-            k, v = (t.astype(np.float32).astype(np.float16).astype(np.float64) for t in (k, v))
         seen = self.keys[layer] is not None
+        if self.rounds:
+            k, (v, scales) = int16.keys(k), int16.values(v)
+            self.scales[layer] = np.concatenate([self.scales[layer], scales]) if seen else scales
         self.keys[layer] = np.concatenate([self.keys[layer], k]) if seen else k
         self.values[layer] = np.concatenate([self.values[layer], v]) if seen else v
         return self.keys[layer], self.values[layer]
+
+    def queries(self, q):
+        return int16.queries(q) if self.rounds else q
+
+    def weights(self, layer, weights):
+        """Those of a layer's values: (KV heads, queries a KV head, tokens, seen)."""
+        return int16.weights(weights, self.scales[layer]) if self.rounds else weights
 
 
 class Model:
@@ -120,12 +130,12 @@ class Model:
             q, k = self.norm(q, f"{name}.attn_q_norm"), self.norm(k, f"{name}.attn_k_norm")
         keys, values = cache.append(layer, self.rotate(k, cache.length, layer), v)
         q = self.rotate(q, cache.length, layer) * self.temperature(cache.length + np.arange(n), layer)[:, None, None]
-        q = q.reshape(n, self.kv_heads, group, self.head_dim)
+        q = cache.queries(q.reshape(n, self.kv_heads, group, self.head_dim))
         scores = np.einsum("nhgd,mhd->hgnm", q, keys) * self.scale
         position, seen = cache.length + np.arange(n)[:, None], np.arange(len(keys))
         window = self.window(layer)
         hidden = (seen > position) | ((position - seen >= window) if window else False)
-        weights = self.attention_weights(np.where(hidden, -np.inf, scores), layer)
+        weights = cache.weights(layer, self.attention_weights(np.where(hidden, -np.inf, scores), layer))
         mixed = np.einsum("hgnm,mhd->nhgd", weights, values).reshape(n, self.heads, self.head_dim)
         if gate.size:
             mixed = mixed * sigmoid(gate)
@@ -188,17 +198,17 @@ class Model:
         chosen = logits[np.arange(len(tokens) - 1), tokens[1:]]
         return chosen - np.log(np.exp(logits).sum(axis=1))
 
-    def greedy(self, tokens, steps, top, halves, patterns=()):
-        """The likeliest tokens after each step; with `halves` also with keys and values in f16, along the same tokens, and for each
-        pattern with the inputs of the matrices that it matches in 8 bits."""
-        cache, in_halves, out = Cache(self.layers), Cache(self.layers, True), []
+    def greedy(self, tokens, steps, top, rounds, patterns=()):
+        """The likeliest tokens after each step; with `rounds` also where attention rounds as on the CPU, along the same tokens, and
+        for each pattern with the inputs of the matrices that it matches in 8 bits."""
+        cache, kept, out = Cache(self.layers), Cache(self.layers, True), []
         caches = {pattern: Cache(self.layers) for pattern in patterns}
         for _ in range(steps):
             row = self.log_probs(tokens, cache)
             order = np.argsort(-row, kind="stable")[:top]
             step = {"token": int(order[0]), "top": [[int(i), float(row[i])] for i in order]}
-            if halves:
-                step["rounded"] = self.log_probs(tokens, in_halves)[order].tolist()
+            if rounds:
+                step["rounded"] = self.log_probs(tokens, kept)[order].tolist()
             if patterns:
                 step["inputs"] = {}
             for pattern, one in caches.items():

@@ -1,7 +1,7 @@
 //! Keys and values in 16 bits: integers, with a scale for each head of a token, so that both products of attention are exact
 //! sums of integer products. Queries and weights become integers too. Sums of so many products that fit 32 bits become floats: of
-//! SEGMENT dimensions, of which a key's norm times a query's stays below 2^31, and of a block's positions, of which the largest
-//! value times a row's weights does. Rounding costs less than rounding keys and values to f16 would.
+//! SEGMENT dimensions, of which a key's norm times a query's stays below 2^31, and of SUMMED positions, of which the largest value
+//! times a row's weights does. Rounding costs less than rounding keys and values to f16 would.
 //!
 //! # Layout
 //! A block is codes, then scales. Codes lie in vectors of two for each lane, as `dot_pair` wants them: a key's with positions in
@@ -15,15 +15,19 @@ use std::ops::Range;
 const CHUNK: usize = MAX_BLOCKS * KV_BLOCK;
 /// Dimensions whose products are added up as integers; of a head the last may be fewer.
 const SEGMENT: usize = 32;
+/// Positions whose products are added up as integers.
+const SUMMED: usize = 16;
 /// What the codes of a key's or a query's segment have as their norm, at most: its square is below 2^31, with room for rounding.
 const NORM: f32 = 46_000.0;
-/// The largest code of a key, a query or a weight.
+/// The largest code.
 const MOST: f32 = 32_766.0;
-/// The largest code of a value, and what a row's codes of a block's weights add up to at most: their product is below 2^31.
-const MOST_VALUE: f32 = 16_383.0;
-const MOST_WEIGHTS: f32 = 131_000.0;
+/// What a row's codes of SUMMED weights add up to at most: times the largest code of a value it is below 2^31.
+const MOST_WEIGHTS: f32 = 65_500.0;
 /// Rows of queries whose codes lie together: [row / GROUP][head_dim / 2][GROUP][2].
 const GROUP: usize = 8;
+/// Rows that take values block by block, so that a block is read while the next is on its way; more take each vector of dimensions
+/// through all blocks, and so keep their sums in registers.
+const FEW: usize = 8;
 /// Bytes of two codes.
 const PAIR: usize = 4;
 
@@ -55,7 +59,7 @@ pub struct Int16;
 
 impl KvFormat for Int16 {
     fn scratch_len(head_dim: usize) -> usize {
-        MAX_ROWS * (head_dim / 2 + 1) + MAX_ROWS * (CHUNK / 2 + 1) + CHUNK
+        MAX_ROWS * (head_dim / 2 + 1) + MAX_ROWS * (CHUNK / 2 + 1) + CHUNK + MAX_ROWS * head_dim
     }
 
     #[inline(always)]
@@ -75,7 +79,7 @@ impl KvFormat for Int16 {
     unsafe fn append_value<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
         unsafe {
             let block = block.cast::<i16>();
-            let scale = upper_half(Size::of(s, x, head_dim).top / MOST_VALUE);
+            let scale = upper_half(Size::of(s, x, head_dim).top / MOST);
             write_scale(block, head_dim, slot, scale);
             each_code(s, x, head_dim, scale, |d, code| {
                 *block.add(value_index(S::LANES, S::PAIRS_TOGETHER, d, slot)) = code;
@@ -101,6 +105,7 @@ impl KvFormat for Int16 {
     unsafe fn scores<S: Simd>(s: S, queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix) {
         let (from, dim) = (Scratch::new(queries), queries.head_dim);
         let vector = dim / 2 * PAIR * S::LANES;
+        s.prefetch_l2(scales(keys.at, dim).wrapping_byte_offset(keys.ahead()).cast());
         for slot in (0..KV_BLOCK).step_by(2 * S::LANES) {
             let mut r = rows.start;
             while r < rows.end {
@@ -109,7 +114,7 @@ impl KvFormat for Int16 {
                         queries: from.query(queries, r),
                         query_scales: from.query_scales.add(r),
                         keys: keys.at.add(slot / S::LANES * vector),
-                        scales: keys.at.cast::<u16>().add(scale_index(dim, slot)),
+                        scales: scales(keys.at, dim).add(slot),
                         pairs: dim / 2,
                         ahead: if r == rows.start { keys.ahead() } else { 0 },
                         out: FloatMatrix { at: out.row(r).add(slot), ..out },
@@ -122,6 +127,13 @@ impl KvFormat for Int16 {
                     };
                 }
             }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn before_mix<S: Simd>(s: S, head_dim: usize, values: &[Block]) {
+        for block in values {
+            s.prefetch(scales(block.at, head_dim).cast());
         }
     }
 
@@ -141,35 +153,34 @@ impl KvFormat for Int16 {
             for r in rows.clone() {
                 to.round_weights(s, r, weights.row(r), depth);
             }
-            let mut d = 0;
-            while d < dim {
-                // The last of a head_dim that is no multiple of two vectors.
-                let two = dim - d >= 2 * S::LANES;
-                let mut r = rows.start;
-                while r < rows.end {
-                    let tile = ValueTile {
-                        weights: to.weights.add(r * CHUNK),
-                        weight_scales: to.weight_scales.add(r),
-                        values,
-                        at: d * KV_BLOCK * 2,
-                        depth,
-                        first: r == rows.start,
-                        out: FloatMatrix { at: out.row(r).add(d), ..out },
-                    };
-                    r += match (rows.end - r, two) {
-                        (8.., true) if S::PAIR_ROWS >= 8 => tile.mix::<S, 8, 2>(s),
-                        (4.., true) if S::PAIR_ROWS >= 4 => tile.mix::<S, 4, 2>(s),
-                        (2.., true) => tile.mix::<S, 2, 2>(s),
-                        (_, true) => tile.mix::<S, 1, 2>(s),
-                        (8.., false) if S::PAIR_ROWS >= 8 => tile.mix::<S, 8, 1>(s),
-                        (2.., false) => tile.mix::<S, 2, 1>(s),
-                        (_, false) => tile.mix::<S, 1, 1>(s),
-                    };
+            if rows.len() > FEW {
+                let tiles = ValueTiles { from: &to, first: 0, values, depth, dim, out };
+                return tiles.mix::<S, false>(s, rows);
+            }
+            let sums = FloatMatrix { at: to.sums, stride: dim };
+            for r in rows.clone() {
+                std::slice::from_raw_parts_mut(sums.row(r), dim).fill(0.0);
+            }
+            for (i, block) in values.iter().enumerate() {
+                let (values, first) = (std::slice::from_ref(block), i * KV_BLOCK);
+                let depth = (depth - first).min(KV_BLOCK);
+                let tiles = ValueTiles { from: &to, first, values, depth, dim, out: sums };
+                tiles.mix::<S, true>(s, rows.clone());
+            }
+            for r in rows {
+                let (scale, from, to) = (s.splat(*to.weight_scales.add(r)), sums.row(r), out.row(r));
+                for d in (0..dim).step_by(S::LANES) {
+                    s.store(to.add(d), s.fma(s.load(from.add(d)), scale, s.load(to.add(d))));
                 }
-                d += if two { 2 * S::LANES } else { S::LANES };
             }
         }
     }
+}
+
+/// The scales of a block: a cache line.
+#[inline(always)]
+const fn scales(block: *const u8, head_dim: usize) -> *const u16 {
+    block.cast::<u16>().wrapping_add(scale_index(head_dim, 0))
 }
 
 /// What a head's codes are measured by.
@@ -281,6 +292,8 @@ struct Scratch {
     weight_scales: *mut f32,
     /// Scales of a chunk's values.
     value_scales: *mut f32,
+    /// [MAX_ROWS][head_dim]: a chunk's sums.
+    sums: *mut f32,
 }
 
 impl Scratch {
@@ -288,12 +301,14 @@ impl Scratch {
         let query_scales = queries.scratch.wrapping_add(MAX_ROWS * queries.head_dim / 2);
         let weights = query_scales.wrapping_add(MAX_ROWS);
         let weight_scales = weights.wrapping_add(MAX_ROWS * CHUNK / 2);
+        let value_scales = weight_scales.wrapping_add(MAX_ROWS);
         Self {
             queries: queries.scratch.cast(),
             query_scales,
             weights: weights.cast(),
             weight_scales,
-            value_scales: weight_scales.wrapping_add(MAX_ROWS),
+            value_scales,
+            sums: value_scales.wrapping_add(CHUNK),
         }
     }
 
@@ -310,7 +325,8 @@ impl Scratch {
     unsafe fn widen_scales<S: Simd>(&self, s: S, values: &[Block], dim: usize, depth: usize) {
         unsafe {
             for (i, block) in values.iter().enumerate() {
-                let (from, to) = (block.at.cast::<u16>().add(scale_index(dim, 0)), self.value_scales.add(i * KV_BLOCK));
+                let (from, to) = (scales(block.at, dim), self.value_scales.add(i * KV_BLOCK));
+                s.prefetch_l2(from.wrapping_byte_offset(block.ahead()).cast());
                 for slot in (0..KV_BLOCK).step_by(S::LANES) {
                     s.store(to.add(slot), s.load_bf16(from.add(slot)));
                 }
@@ -327,16 +343,16 @@ impl Scratch {
     unsafe fn round_weights<S: Simd>(&self, s: S, r: usize, weights: *mut f32, depth: usize) {
         unsafe {
             let (mut top, mut sum) = (s.splat(0.0), 0f32);
-            for start in (0..depth).step_by(KV_BLOCK) {
-                let mut of_block = s.splat(0.0);
-                for i in (start..depth.min(start + KV_BLOCK)).step_by(S::LANES) {
+            for start in (0..depth).step_by(SUMMED) {
+                let mut part = s.splat(0.0);
+                for i in (start..depth.min(start + SUMMED)).step_by(S::LANES) {
                     let product = s.mul(s.load(weights.add(i)), s.load(self.value_scales.add(i)));
                     s.store(weights.add(i), product);
                     top = s.max(product, top);
-                    of_block = s.add(of_block, product);
+                    part = s.add(part, product);
                 }
-                let of_block = s.sum(of_block);
-                sum = larger(sum, of_block);
+                let part = s.sum(part);
+                sum = larger(sum, part);
             }
             let top = s.largest(top);
             let scale = larger(sum / MOST_WEIGHTS, top / MOST);
@@ -373,9 +389,12 @@ impl Pairs {
         unsafe {
             let mut sums = [[s.i_splat(0); V]; R];
             let (mut x, mut w) = (self.x, self.w);
-            for _ in 0..self.pairs {
-                for v in 0..V {
-                    s.prefetch_l2(w.wrapping_add(v * self.next).wrapping_offset(self.ahead));
+            for pair in 0..self.pairs {
+                // Once a cache line.
+                if pair * PAIR * S::LANES % 64 == 0 {
+                    for v in 0..V {
+                        s.prefetch_l2(w.wrapping_add(v * self.next).wrapping_offset(self.ahead));
+                    }
                 }
                 for v in 0..V {
                     let codes = s.b_load(w.add(v * self.next));
@@ -439,44 +458,84 @@ impl KeyTile {
     }
 }
 
-/// Some rows of weights and one or two vectors of dimensions.
-struct ValueTile<'a> {
-    weights: *const i16,
-    weight_scales: *const f32,
+/// Rows of weights from their `first` on, and the values that they are of.
+struct ValueTiles<'a> {
+    from: &'a Scratch,
+    first: usize,
     values: &'a [Block],
-    /// Bytes from a block's start to the vectors.
-    at: usize,
     depth: usize,
-    first: bool,
+    dim: usize,
     out: FloatMatrix,
 }
 
-impl ValueTile<'_> {
-    /// Adds the values to R rows; returns R.
+impl ValueTiles<'_> {
+    /// Some rows, in register tiles. If CARRIED, sums are taken up from `out` and left there; else they are added to it, under the
+    /// rows' scales.
     ///
     /// # Safety
     /// As `KvFormat::mix`.
     #[inline(always)]
-    unsafe fn mix<S: Simd, const R: usize, const V: usize>(&self, s: S) -> usize {
+    unsafe fn mix<S: Simd, const CARRIED: bool>(&self, s: S, rows: Range<usize>) {
+        let mut d = 0;
+        while d < self.dim {
+            // The last of a head_dim that is no multiple of two vectors.
+            let two = self.dim - d >= 2 * S::LANES;
+            let mut r = rows.start;
+            while r < rows.end {
+                let ahead = r == rows.start;
+                // SAFETY: the caller's promise.
+                r += unsafe {
+                    match (rows.end - r, two) {
+                        (8.., true) if S::PAIR_ROWS >= 8 => self.tile::<S, 8, 2, CARRIED>(s, r, d, ahead),
+                        (4.., true) if S::PAIR_ROWS >= 4 => self.tile::<S, 4, 2, CARRIED>(s, r, d, ahead),
+                        (2.., true) => self.tile::<S, 2, 2, CARRIED>(s, r, d, ahead),
+                        (_, true) => self.tile::<S, 1, 2, CARRIED>(s, r, d, ahead),
+                        (8.., false) if S::PAIR_ROWS >= 8 => self.tile::<S, 8, 1, CARRIED>(s, r, d, ahead),
+                        (2.., false) => self.tile::<S, 2, 1, CARRIED>(s, r, d, ahead),
+                        (_, false) => self.tile::<S, 1, 1, CARRIED>(s, r, d, ahead),
+                    }
+                };
+            }
+            d += if two { 2 * S::LANES } else { S::LANES };
+        }
+    }
+
+    /// R rows from r on and V vectors of dimensions from d on; returns R.
+    ///
+    /// # Safety
+    /// As `mix`.
+    #[inline(always)]
+    unsafe fn tile<S: Simd, const R: usize, const V: usize, const CARRIED: bool>(
+        &self,
+        s: S,
+        r: usize,
+        d: usize,
+        ahead: bool,
+    ) -> usize {
         unsafe {
+            let out = |i: usize, v: usize| self.out.row(r + i).add(d + v * S::LANES);
             let mut sums = [[s.splat(0.0); V]; R];
-            for (i, block) in self.values.iter().enumerate() {
+            if CARRIED {
+                sums = std::array::from_fn(|i| std::array::from_fn(|v| s.load(out(i, v))));
+            }
+            for start in (0..self.depth).step_by(SUMMED) {
+                let block = self.values[start / KV_BLOCK];
                 let pairs = Pairs {
-                    x: self.weights.add(i * KV_BLOCK),
+                    x: self.from.weights.add(r * CHUNK + self.first + start),
                     row: 2 * CHUNK,
                     pair: PAIR,
-                    w: block.at.add(self.at),
+                    w: block.at.add(2 * value_index(S::LANES, true, d, start % KV_BLOCK)),
                     next: KV_BLOCK * 2 * S::LANES,
-                    pairs: (self.depth - i * KV_BLOCK).min(KV_BLOCK).div_ceil(2),
-                    ahead: if self.first { block.ahead() } else { 0 },
+                    pairs: (self.depth - start).min(SUMMED).div_ceil(2),
+                    ahead: if ahead { block.ahead() } else { 0 },
                 };
                 pairs.add::<S, R, V>(s, &mut sums);
             }
-            for r in 0..R {
-                let scale = s.splat(*self.weight_scales.add(r));
+            for i in 0..R {
+                let scale = s.splat(*self.from.weight_scales.add(r + i));
                 for v in 0..V {
-                    let to = self.out.row(r).add(v * S::LANES);
-                    s.store(to, s.fma(sums[r][v], scale, s.load(to)));
+                    let to = out(i, v);
+                    s.store(to, if CARRIED { sums[i][v] } else { s.fma(sums[i][v], scale, s.load(to)) });
                 }
             }
         }

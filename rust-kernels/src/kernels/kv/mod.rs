@@ -162,6 +162,9 @@ pub trait KvFormat {
     unsafe fn prepare<S: Simd>(s: S, queries: &Queries);
     /// out[r] = products of query r with each of the block's keys, for some of the rows.
     unsafe fn scores<S: Simd>(s: S, queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix);
+    /// Asks for what `mix` will read first of the blocks.
+    #[inline(always)]
+    unsafe fn before_mix<S: Simd>(_s: S, _head_dim: usize, _values: &[Block]) {}
     /// out[r] += the blocks' first `depth` values, weighed with `weights[r]`, for some of the rows. There are just as many
     /// blocks as that takes, MAX_BLOCKS at most. The weights of further positions may be overwritten.
     unsafe fn mix<S: Simd>(

@@ -178,11 +178,6 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
             let scores = FloatMatrix { at: to.scores.at.add(i * KV_BLOCK), ..to.scores };
             K::scores(s, &to.queries, rows.clone(), Block { at: at(a.keys, b), next }, scores);
         }
-        for r in rows.clone() {
-            let seen = [first_seen(a, r), a.positions[r] + 1].map(|p| p.saturating_sub(start).min(n));
-            let factor = softmax_chunk(s, to.scores.row(r), seen, n, a.scale, to.top.add(r), to.total.add(r));
-            rescale(s, to.acc.row(r), to.acc.stride, factor);
-        }
         let mut values = [Block { at: a.values, next: a.values }; MAX_BLOCKS];
         let last_seen = a.positions[rows.end - 1];
         for (i, b) in positions.clone().step_by(KV_BLOCK).enumerate() {
@@ -196,7 +191,14 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
             };
             values[i] = Block { at: at(a.values, b), next };
         }
-        K::mix(s, &to.queries, rows, to.scores, n, &values[..n.div_ceil(KV_BLOCK)], to.acc);
+        let values = &values[..n.div_ceil(KV_BLOCK)];
+        K::before_mix(s, a.head_dim, values);
+        for r in rows.clone() {
+            let seen = [first_seen(a, r), a.positions[r] + 1].map(|p| p.saturating_sub(start).min(n));
+            let factor = softmax_chunk(s, to.scores.row(r), seen, n, a.scale, to.top.add(r), to.total.add(r));
+            rescale(s, to.acc.row(r), to.acc.stride, factor);
+        }
+        K::mix(s, &to.queries, rows, to.scores, n, values, to.acc);
     }
 }
 

@@ -152,7 +152,7 @@ impl Bench<'_> {
             let of = |kind| Sequences::new(k, Shape { kind, layers, count, shared: 0, own });
             let (mut on, mut off) = (of(KvType::Q8_0), of(KvType::Int16));
             let what = format!("{count} sequences of {own} tokens");
-            let case = Case { id: "kv", what: &what, threads: 1, on: "Q8_0", off: "F16" };
+            let case = Case { id: "kv", what: &what, threads: 1, on: "Q8_0", off: "Int16" };
             self.compare(&case, |turn| on.attend(k, turn % layers, 1), |turn| off.attend(k, turn % layers, 1));
             let apart = on.out.iter().zip(&off.out).fold(0f32, |most, (x, y)| most.max((x - y).abs()));
             if apart.is_nan() || apart > 0.02 {

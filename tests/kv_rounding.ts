@@ -1,0 +1,72 @@
+/** What attention rounds of what it multiplies: on the GPU keys and values to f16, on the CPU all to integers of 16 bits. */
+
+/** Heads are float64s of a head's dimension. */
+export interface KvRounding {
+  key(head: Float64Array): Float64Array;
+  /** What a value's codes are times, which its position's weights take on. */
+  valueScale(head: Float64Array): number;
+  value(head: Float64Array): Float64Array;
+  query(head: Float64Array): Float64Array;
+  /** A query's weights of the positions from `first` on, whose values have those scales. */
+  weights(weights: readonly number[], first: number, scales: readonly number[]): readonly number[];
+}
+
+/** Nothing is rounded. */
+export const EXACT: KvRounding = {
+  key: (head) => head,
+  valueScale: () => 1,
+  value: (head) => head,
+  query: (head) => head,
+  weights: (weights) => weights,
+};
+
+const inF16 = (head: Float64Array): Float64Array => head.map((value) => Math.f16round(value));
+/** The GPU's cache. */
+export const F16: KvRounding = { ...EXACT, key: inF16, value: inF16 };
+
+/** The largest code; the norm of codes of 32 dimensions, at most; and the sum of those of 16 weights. */
+const [MOST, NORM, SUM] = [32_766, 46_000, 65_500];
+/** Positions whose weights have a scale of their own, and those whose codes are summed. */
+const [CHUNK, SUMMED] = [128, 16];
+
+/** The CPU's: codes are so small that attention adds up their products in 32 bits. */
+export const INT16: KvRounding = {
+  key: (head) => inCodes(head, upperHalf(normScale(head))),
+  valueScale: (head) => upperHalf(largest(head) / MOST),
+  value: (head) => inCodes(head, upperHalf(largest(head) / MOST)),
+  query: (head) => inCodes(head, normScale(head)),
+  weights(weights, first, scales) {
+    const scaled = weights.map((weight, i) => weight * scales[i]);
+    const tops = new Map<number, number>();
+    const sums = new Map<number, number>();
+    scaled.forEach((weight, i) => {
+      const [chunk, part] = [CHUNK, SUMMED].map((size) => Math.floor((first + i) / size));
+      const sum = (sums.get(part) ?? 0) + weight;
+      sums.set(part, sum);
+      tops.set(chunk, Math.max(tops.get(chunk) ?? 0, weight / MOST, sum / SUM));
+    });
+    return scaled.map((weight, i) => {
+      const scale = tops.get(Math.floor((first + i) / CHUNK))!;
+      return scale * scales[i] === 0 ? 0 : Math.round(weight / scale) * scale / scales[i];
+    });
+  },
+};
+
+function normScale(head: Float64Array): number {
+  const segments = Array.from(
+    { length: Math.ceil(head.length / 32) },
+    (_, i) => head.subarray(32 * i, 32 * i + 32),
+  );
+  return Math.max(...segments.map((x) => Math.hypot(...x) / NORM), largest(head) / MOST);
+}
+
+/** The least number not below that is a float whose lower 16 bits are 0: the upper ones are kept. */
+function upperHalf(scale: number): number {
+  const bits = new Uint32Array(Float32Array.of(scale).buffer);
+  bits[0] = (bits[0] + 0xffff) & 0xffff0000;
+  return new Float32Array(bits.buffer)[0];
+}
+
+const inCodes = (head: Float64Array, scale: number): Float64Array =>
+  head.map((value) => scale === 0 ? 0 : Math.round(value / scale) * scale);
+const largest = (head: Float64Array): number => Math.max(...head.map(Math.abs));
