@@ -40,6 +40,7 @@ async function logits(model: KernelModel, run: Omit<Run, "wanted">): Promise<Flo
 // A token; within the small window; at its edge; beyond a block; beyond the large window, and beyond two chunks.
 const CASES = [1, 5, 6, 40, 150, 256].map((n) => prompt(n, `length ${n}`));
 
+// Of several layers a code that is rounded the other way moves all codes of the next, so only one layer's can be followed.
 Deno.test("mixed layers: the logits are those of float64, on every instruction set", async () => {
   const exact = CASES.map((tokens) => exactLogits(values, tokens, LAYERS, EXACT).at(-1)!);
   for (const isa of instructionSets()) {
@@ -81,12 +82,13 @@ async function changed(change: Change): Promise<number> {
   return distance(found, exactLogits(values, tokens, layersWith(change)).at(-1)!);
 }
 
-/** How far the model with changed layers is from float64's with the same. */
+/** How far the first two layers, changed, are from float64's. */
 async function distanceOf(change: Change): Promise<number> {
   const tokens = prompt(60, "changed");
-  using model = await KernelModel.loadAs(mixedPlan(layersWith(change)), bytes, SIZE, { threads: 2 });
+  const layers = layersWith(change).slice(0, 2);
+  using model = await KernelModel.loadAs(mixedPlan(layers), bytes, SIZE, { threads: 2 });
   const found = await logits(model, { tokens, blockTable: shuffledBlocks(0, 8) });
-  return distance(found, exactLogits(values, tokens, layersWith(change)).at(-1)!);
+  return distance(found, exactLogits(values, tokens, layers).at(-1)!);
 }
 
 Deno.test("mixed layers: a window that is off by one, or another table, would show", async () => {

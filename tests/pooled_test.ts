@@ -12,7 +12,7 @@ import {
   distance,
   type Ending,
   exactRows,
-  LAYERS,
+  LAYERS as MIXED,
   mixedFile,
   mixedPlan,
   mixedPlanOf,
@@ -22,7 +22,9 @@ import { wholeTables } from "../engine/plan/plan.ts";
 import { Random, seedOf } from "./random.ts";
 
 const EPSILON = 2 ** -20;
-const { bytes, values } = mixedFile();
+/** With a window, and without: what rounding does in one layer is rounded once more in the next, and in many cannot be followed. */
+const LAYERS = MIXED.slice(0, 2);
+const { bytes, values } = mixedFile(LAYERS);
 /** No row of logits is ever wanted. */
 const SIZE = { kvBlocks: 40, maxRows: 256, maxLogitRows: 0 };
 
@@ -36,7 +38,7 @@ function prompt(length: number, seed: string): number[] {
   return Array.from({ length }, () => random.below(VOCABULARY));
 }
 
-const PLAN = await mixedPlanOf();
+const PLAN = await mixedPlanOf(LAYERS);
 const tables = (first: number) => wholeTables(PLAN, shuffledBlocks(first, 8));
 
 /** A step of whole sequences that pools some of them. */
@@ -58,7 +60,7 @@ const REFERENCE: Readonly<Record<Pooling, (rows: Float64Array[]) => Float64Array
 for (const way of POOLINGS) {
   Deno.test(`pool: ${way} is float64's, on every instruction set, and the same in any company`, async () => {
     const texts = [prompt(1, "one"), prompt(37, "some"), prompt(150, "many"), prompt(33, "unwanted")];
-    const exact = texts.map((tokens) => REFERENCE[way](exactRows(values, tokens)));
+    const exact = texts.map((tokens) => REFERENCE[way](exactRows(values, tokens, LAYERS)));
     for (const isa of instructionSets()) {
       using model = await open(way, isa);
       const together = await model.backend.step(stepOf(texts, [2, 0, 1]));
@@ -107,7 +109,7 @@ Deno.test("pool: what a plan does not give is refused", async () => {
   );
   const many = { ...step, pools: [0, 0] };
   await assertRejects(() => model.backend.step(many), Error, "2 of 1 sequences cannot be pooled");
-  using other = await KernelModel.loadAs(mixedPlan(), bytes, { ...SIZE, maxLogitRows: 1 });
+  using other = await KernelModel.loadAs(mixedPlan(LAYERS), bytes, { ...SIZE, maxLogitRows: 1 });
   await assertRejects(() => other.backend.step(step), Error, "A pooled row of a model that pools nothing");
   const plan = await mixedPlanOf([{ ...LAYERS[1], window: 0 }], pooled("mean"));
   assertThrows(
@@ -131,7 +133,7 @@ Deno.test("pool: a plan without candidates has no logits, and may have both", as
   const size = { ...SIZE, maxLogitRows: 2 };
   using model = await KernelModel.loadAs(mixedPlan(LAYERS, both), bytes, size);
   using alone = await open("last");
-  using logits = await KernelModel.loadAs(mixedPlan(), bytes, size);
+  using logits = await KernelModel.loadAs(mixedPlan(LAYERS), bytes, size);
   const tokens = prompt(40, "both");
   const run = { tokens, blockTable: shuffledBlocks(0, 8), wanted: [{ candidates: 3 }] };
   const [[wanted]] = await logits.step([run]);

@@ -170,21 +170,21 @@ impl Cache {
     /// What rounding weights may do to dimension d: half a step for each position's code.
     fn rounded_weights(&self, weights: &[f64], d: usize) -> f64 {
         match self.kind {
-            KvType::Int16 => self.rounded_to_15_bits(weights, d),
+            KvType::Int16 => self.rounded_to_16_bits(weights, d),
             KvType::Q8_0 => self.rounded_to_two_planes(weights, d),
         }
     }
 
-    /// A chunk's positions have one scale, by the largest of weights and by their sum in the block where it is largest.
-    fn rounded_to_15_bits(&self, weights: &[f64], d: usize) -> f64 {
+    /// A chunk's positions have one scale, by the largest of weights and by the largest sum of 16.
+    fn rounded_to_16_bits(&self, weights: &[f64], d: usize) -> f64 {
         let chunk = |(c, weights): (usize, &[f64])| {
             let scale = |i: usize| self.scale(&self.values[self.block(c * CHUNK + i)..], (c * CHUNK + i) % KV_BLOCK);
             let scaled: Vec<f64> = weights.iter().enumerate().map(|(i, w)| w * scale(i)).collect();
             let top = scaled.iter().copied().fold(0.0, f64::max);
-            let sum = scaled.chunks(KV_BLOCK).map(|block| block.iter().sum()).fold(0.0, f64::max);
+            let sum = scaled.chunks(16).map(|part| part.iter().sum()).fold(0.0, f64::max);
             let codes: f64 =
                 (0..weights.len()).map(|i| (self.value(c * CHUNK + i, d) / scale(i).max(1e-30)).abs()).sum();
-            0.51 * (top / 32_766.0).max(sum / 131_000.0) * codes
+            0.51 * (top / 32_766.0).max(sum / 65_500.0) * codes
         };
         weights.chunks(CHUNK).enumerate().map(chunk).sum()
     }

@@ -89,7 +89,7 @@ fn int16_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let key = |d: usize| int16::key_index(lanes, together, head_dim, d, slot);
     assert_codes(keys, &x, slot, (norm / 46_000.0).max(top / 32_766.0), key, || what("key"));
     let value = |d: usize| int16::value_index(lanes, together, d, slot);
-    assert_codes(values, &x, slot, top / 16_383.0, value, || what("value"));
+    assert_codes(values, &x, slot, top / 32_766.0, value, || what("value"));
 }
 
 /// The scale of some values and their codes, as GGUF's Q8_0 has them.
