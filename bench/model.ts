@@ -1,12 +1,13 @@
 import { basename } from "@std/path";
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
-import type {
-  ActivationPrecision,
-  Arithmetic,
-  Backend,
-  BackendName,
-  CompileOptions,
-  KvType,
+import {
+  type ActivationPrecision,
+  type Arithmetic,
+  type Backend,
+  type BackendName,
+  type CompileOptions,
+  KV_WORDS,
+  type KvType,
 } from "../engine/backend/backend.ts";
 import { type AnyBackend, prepareBackend } from "../engine/backend/choose.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
@@ -294,7 +295,7 @@ async function checkMemory(plan: Plan, size: CompileOptions, options: BenchOptio
     activations: planScratch(plan, size.maxRows, size.maxLogitRows).arenaBytes,
     states: (size.stateSlots ?? 0) * stateBytes(plan),
     kv: size.kvBlocks * kvBlockBytes(plan),
-    kvNote: `--pp, --tg, --npl and --context, in ${plan.kv.type}`,
+    kvNote: `--pp, --tg, --npl and --context, in ${KV_WORDS[plan.kv.type]}`,
   };
   if (totalOf(needs) <= free) return;
   const fixed = needs.weights + needs.activations;

@@ -54,7 +54,7 @@ Deno.test("windows among recurrent layers: the logits are those of float64, on e
     using model = await open("f16", isa);
     for (const [i, tokens] of cases.entries()) {
       const error = distance(await logits(model, { tokens, blockTable: shuffledBlocks(0, 8) }), exact[i]);
-      assert(error < 3e-4, `${isa}, ${tokens.length} tokens: ${error}`);
+      assert(error < 5e-4, `${isa}, ${tokens.length} tokens: ${error}`);
     }
   }
 });
