@@ -7,8 +7,9 @@ import {
 } from "../engine/backend/backend.ts";
 import type { KernelDevice } from "../engine/backend/webgpu/kernels/types.ts";
 import { lower } from "../engine/backend/webgpu/lowering.ts";
+import { kvHeadBytes } from "../engine/backend/webgpu/ops/kv_cache.ts";
 import type { GpuOp } from "../engine/backend/webgpu/program.ts";
-import { kvBytesPerLayer, type Plan } from "../engine/plan/plan.ts";
+import type { Plan } from "../engine/plan/plan.ts";
 import { dispatchesOf, type PaperDispatch } from "./gpu_paper.ts";
 import { countDispatch } from "./wgsl/count.ts";
 import { addCount, type Count, noCount } from "./wgsl/tally.ts";
@@ -138,7 +139,9 @@ function floorsOf(plan: Plan, { sequences, rows, cached }: CountedStep): Map<str
     }
     if (op.op === "attention") {
       const { heads, headDim, gated } = op.heads;
-      const cache = sequences * (cached + rows) * kvBytesPerLayer(plan.kv.type, plan.kv.layers[op.cache]);
+      const { heads: kvHeads, headDim: dim } = plan.kv.layers[op.cache];
+      const token = 2 * kvHeads * kvHeadBytes({ kv: plan.kv.type, kvHeads, headDim: dim }) / KV_BLOCK_TOKENS;
+      const cache = sequences * (cached + rows) * token;
       add("attention", cache + 4 * sequences * rows * heads * headDim * (gated ? 3 : 2));
     }
   }
