@@ -52,13 +52,22 @@ const files = (
 export const BLOCK_FORMATS: readonly string[] = ["Q8_0", "Q4_0", "Q4_K", "MXFP4"];
 const LONG = { prompts: [1, 9, 70, 500], steps: 8 };
 
+/**
+ * A token that takes another expert, for a rounding that turned a near tie, moves the answers of gemma4's experts more than all else
+ * that blocks round. In two seeds that is chance, for compy and for llama.cpp, which differs as much between two processors; in
+ * twelve it evens out.
+ */
+function blockSeeds(name: Architecture): readonly number[] {
+  return Array.from({ length: name === "gemma4_moe" ? 12 : 2 }, (_, i) => i + 1);
+}
+
 const WHOLE_CASES = { prompts: [1, 8, 200], steps: 16 };
 const WHOLE_FILES: readonly ParityFile[] = FORMATS.flatMap((format) =>
   WHOLE.flatMap((name) => files(name, format, [1, 2], WHOLE_CASES))
 );
 const OTHER_FILES: readonly ParityFile[] = DECODERS.flatMap((name) => [
   ...files(name, "F32", [1, 2, 3], { ...LONG, rounded: true }),
-  ...BLOCK_FORMATS.flatMap((format) => files(name, format, [1, 2], LONG)),
+  ...BLOCK_FORMATS.flatMap((format) => files(name, format, blockSeeds(name), LONG)),
 ]);
 const CPU_FILES: readonly ParityFile[] = CPU_FORMATS.flatMap((format) =>
   (["llama", "qwen2", "qwen3"] as const).flatMap((name) => files(name, format, [1], WHOLE_CASES))
