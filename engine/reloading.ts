@@ -154,12 +154,12 @@ export class ReloadingEngine implements Engine {
   async #reload(failed: Engine): Promise<void> {
     const { load, note, pauseMs } = this.#options;
     const { signal } = this.#stop;
+    let failure: unknown = failed.failure; // closed, it has none
     try {
       await failed.close();
     } catch (error) {
       note(`Cannot close the failed engine: ${words(error)}`);
     }
-    let failure: unknown = failed.failure;
     while (!signal.aborted) {
       if (this.#loads.length > 1) await delay(pauseMs, { signal }).catch(() => {});
       try {

@@ -71,6 +71,20 @@ Deno.test("a failed engine is loaded again and answers as before", async () => {
   assertEquals(states, ["loading", "ready", "draining"]);
 });
 
+Deno.test("whoever loads an engine again is told why it failed, which decides where it computes from then on", async () => {
+  const failures: unknown[] = [];
+  const { engine } = reloading([3], {
+    load: (_, failure) => {
+      failures.push(failure);
+      return Promise.resolve(startEngine().engine);
+    },
+  });
+  await failureOf(ask(engine));
+  await became(engine, "ready");
+  assertEquals(failures.map((failure) => failure instanceof EngineError && failure.code), ["engine_failed"]);
+  await engine.close();
+});
+
 Deno.test("what runs and what waits in a failed engine fails, each once", async () => {
   const { engine } = reloading([3, Infinity]);
   const failures = await Promise.all(Array.from({ length: 9 }, () => failureOf(ask(engine, 50))));

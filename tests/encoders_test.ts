@@ -1,4 +1,5 @@
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
+import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { EngineError } from "../engine/types.ts";
 import { GREEDY } from "../engine/testing.ts";
 import { withTextModel } from "./text_model.ts";
@@ -90,6 +91,6 @@ Deno.test("encoders: the GPU is refused by name, and auto takes the CPU", async 
     withTextModel({ pooling: 1 }, { architecture: "bert", backend }, async (engine) => {
       assertEquals((await engine.embed({ inputs: [text(3)] })).rows.length, 1);
     });
-  await assertRejects(() => load("webgpu"), Error, "embed_positions");
+  await assertRejects(() => load("webgpu"), GpuError, "computes no embeddings");
   await load("auto");
 });

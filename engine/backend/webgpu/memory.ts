@@ -68,8 +68,13 @@ export class GpuMemory {
       usage: GPUBufferUsage.UNIFORM,
       mappedAtCreation: true,
     });
-    new Uint32Array(buffer.getMappedRange()).set(words);
-    buffer.unmap();
+    try {
+      new Uint32Array(buffer.getMappedRange()).set(words);
+      buffer.unmap();
+    } catch (error) {
+      buffer.destroy(); // the device was lost
+      throw error;
+    }
     this.#buffers.add(buffer);
     this.#bytes += size;
     return buffer;

@@ -1,4 +1,4 @@
-import { assertEquals, assertRejects } from "@std/assert";
+import { assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { GpuError } from "./errors.ts";
 import { type BufferMaker, GpuMemory } from "./memory.ts";
 
@@ -31,4 +31,21 @@ Deno.test("memory: what does not fit is an error with sizes and advice; what was
   await memory.storage("more weights", 2 << 20);
   memory.freeAll();
   assertEquals(memory.bytes, 0);
+});
+
+Deno.test("memory: a constant of a device that was just lost leaves no buffer behind", () => {
+  let alive = 0;
+  const device: BufferMaker = {
+    ...smallDevice(0),
+    createBuffer: ({ size }) => {
+      alive++;
+      const getMappedRange = () => {
+        throw new TypeError("the buffer is not mapped");
+      };
+      return { size, getMappedRange, destroy: () => void alive-- } as Partial<GPUBuffer> as GPUBuffer;
+    },
+  };
+  const memory = new GpuMemory(device);
+  assertThrows(() => memory.constant("the first workgroup", new Uint32Array(4)), TypeError, "not mapped");
+  assertEquals([alive, memory.bytes], [0, 0]);
 });
