@@ -38,11 +38,11 @@ pub fn find(p: &Program) -> Vec<Option<OwnRow>> {
         let buffer = &p.buffers[index];
         Some(buffer.offset..buffer.offset + buffer.bytes(p.most_rows(buffer.rows)?)?)
     };
-    let next = p.ops.iter().skip(1).map(Some).chain([None]);
-    let owned = |(op, next): (&Box<dyn Op>, Option<&Box<dyn Op>>)| {
-        OwnRow::new(repeated(op.as_ref(), next?.as_ref(), &place)?, &p.buffers)
+    let owned = |i: usize| {
+        let (op, next) = (&p.ops[i], p.ops.get(i + 1)?);
+        OwnRow::new(repeated(op.as_ref(), next.as_ref(), &place)?, &p.buffers)
     };
-    p.ops.iter().zip(next).map(owned).collect()
+    (0..p.ops.len()).map(owned).collect()
 }
 
 /// What the op makes, if every thread may make it for itself. One that is ahead must change nothing that another still reads,

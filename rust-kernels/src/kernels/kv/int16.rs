@@ -391,7 +391,7 @@ impl Pairs {
             let (mut x, mut w) = (self.x, self.w);
             for pair in 0..self.pairs {
                 // Once a cache line.
-                if pair * PAIR * S::LANES % 64 == 0 {
+                if (pair * PAIR * S::LANES).is_multiple_of(64) {
                     for v in 0..V {
                         s.prefetch_l2(w.wrapping_add(v * self.next).wrapping_offset(self.ahead));
                     }
