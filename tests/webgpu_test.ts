@@ -4,6 +4,7 @@ import {
   type Arithmetic,
   type Backend,
   type Candidates,
+  DeviceLost,
   greedyRequest,
   type LogitsRequest,
 } from "../engine/backend/backend.ts";
@@ -202,7 +203,7 @@ gpuTest("a lost GPU is an error that says so, at once and ever after", async () 
   await lost.step([run]);
   gpu.device.destroy();
   for (let i = 0; i < 2; i++) {
-    await assertRejects(() => lost.step([run]), GpuError, "The GPU was lost");
+    await assertRejects(() => lost.step([run]), DeviceLost, "The GPU was lost");
   }
 });
 
