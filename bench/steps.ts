@@ -30,13 +30,18 @@ export class Steps {
     const start = performance.now();
     for (let cached = from; cached < to; cached += MAX_ROWS) {
       const length = Math.min(MAX_ROWS, to - cached);
-      await this.backend.step({
-        tokens: this.#tokens(length, sequence + cached),
-        sequences: [this.#part(sequence, 0, length, cached)],
-        logits: cached + length === to ? [greedyRequest(length - 1)] : [],
-      });
+      await this.backend.step(this.prefillStep(sequence, cached, length, cached + length === to));
     }
     return (performance.now() - start) / 1000;
+  }
+
+  /** So many tokens of one sequence's prompt after `cached`; the prompt's last row wants logits. */
+  prefillStep(sequence: number, cached: number, length: number, last: boolean): StepInput {
+    return {
+      tokens: this.#tokens(length, sequence + cached),
+      sequences: [this.#part(sequence, 0, length, cached)],
+      logits: last ? [greedyRequest(length - 1)] : [],
+    };
   }
 
   /** Seconds that the prompts of several sequences take, as many in a step as fit; each one's last row wants logits. */

@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import { StepStopped } from "../engine/backend/backend.ts";
+import { greedyRequest, StepStopped } from "../engine/backend/backend.ts";
 import { Costs } from "../engine/backend/webgpu/costs.ts";
 import { openGpu } from "../engine/backend/webgpu/device.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
@@ -59,6 +59,23 @@ for (const [architecture, layers] of [["qwen3", 1], ["qwen35", 2]] as const) {
     assertEquals(await submitsOf(() => whole.step([next])), 1);
   });
 }
+
+gpuTest("submits are timed as they are cut, and a step after it is right", async () => {
+  using whole = await load("qwen3", 1);
+  using cut = await load("qwen3", 1, new Slow());
+  const input = {
+    tokens: Int32Array.from(run.tokens),
+    sequences: [{ start: 0, length: run.tokens.length, cached: 0, blockTable: run.blockTable }],
+    logits: [greedyRequest(run.tokens.length - 1)],
+  };
+  const times = await (cut.backend as WebGpuBackend).submitTimes(input);
+  assertEquals(times.length, await submitsOf(() => cut.backend.step(input)));
+  for (const { ms, kernels } of times) {
+    assert(ms >= 0 && ms < 60_000 && kernels.length === 1, `${ms}, ${kernels}`);
+  }
+  await whole.step([run]);
+  assertEquals(await cut.step([next]), await whole.step([next]));
+});
 
 gpuTest("a step stops between its submits, and the one after it is right", async () => {
   using whole = await load("qwen3", 1);

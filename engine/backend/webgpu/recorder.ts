@@ -2,6 +2,7 @@ import { type Piece, wholeOf } from "./costs.ts";
 import type { DeviceLoss } from "./device_loss.ts";
 import type { Kernel } from "./kernels/types.ts";
 import type { GpuMemory } from "./memory.ts";
+import { MOST_TIMED, PassClock } from "./pass_clock.ts";
 import { FIRST_GROUP_BINDING, type Pipelines } from "./pipelines.ts";
 import type { DispatchKind } from "./program.ts";
 
@@ -29,6 +30,13 @@ export interface DispatchTime {
   readonly bytes: number;
 }
 
+/** What one submit took, by the GPU's own clock. */
+export interface SubmitTime {
+  readonly ms: number;
+  /** Keys of its kernels. */
+  readonly kernels: readonly string[];
+}
+
 /** What a step took. */
 export interface StepProfile {
   /** This thread's time to record and submit it. */
@@ -36,8 +44,6 @@ export interface StepProfile {
   readonly dispatches: readonly DispatchTime[];
 }
 
-/** Dispatches that are timed together: a query set holds at most 4,096 stamps. */
-const MOST_TIMED = 2048;
 /** Bind groups of a dispatch that are kept: more come only where it is cut in ever other ways. */
 const MOST_GROUPS = 64;
 
@@ -58,9 +64,13 @@ export class Recorder {
     private readonly memory: GpuMemory,
   ) {}
 
-  /** Records the pieces into one pass. */
-  record(encoder: GPUCommandEncoder, pieces: readonly Piece[]): void {
-    const pass = encoder.beginComputePass();
+  /** Records the pieces into one pass, which may take stamps where it begins and ends. */
+  record(
+    encoder: GPUCommandEncoder,
+    pieces: readonly Piece[],
+    timestampWrites?: GPUComputePassTimestampWrites,
+  ): void {
+    const pass = encoder.beginComputePass({ timestampWrites });
     for (const piece of pieces) this.#dispatch(pass, piece);
     pass.end();
   }
@@ -76,34 +86,15 @@ export class Recorder {
   }
 
   async #time(pieces: readonly Piece[]): Promise<DispatchTime[]> {
-    const { memory } = this;
-    const count = 2 * pieces.length;
-    const querySet = this.device.createQuerySet({ type: "timestamp", count });
-    const { QUERY_RESOLVE, COPY_SRC, MAP_READ, COPY_DST } = GPUBufferUsage;
-    const resolved = await memory.buffer("timestamps", 8 * count, QUERY_RESOLVE | COPY_SRC);
-    const back = await memory.buffer("timestamps on their way", 8 * count, MAP_READ | COPY_DST);
+    const clock = await PassClock.make(this.device, this.loss, this.memory, pieces.length);
     try {
       const encoder = this.device.createCommandEncoder();
-      for (const [i, piece] of pieces.entries()) {
-        const indices = { beginningOfPassWriteIndex: 2 * i, endOfPassWriteIndex: 2 * i + 1 };
-        const pass = encoder.beginComputePass({ timestampWrites: { querySet, ...indices } });
-        this.#dispatch(pass, piece);
-        pass.end();
-      }
-      encoder.resolveQuerySet(querySet, 0, count, resolved, 0);
-      encoder.copyBufferToBuffer(resolved, 0, back, 0, 8 * count);
+      for (const piece of pieces) this.record(encoder, [piece], clock.next());
       this.device.queue.submit([encoder.finish()]);
-      await this.loss.or(back.mapAsync(GPUMapMode.READ));
-      const stamps = new BigUint64Array(back.getMappedRange(0, 8 * count).slice(0));
-      return pieces.map(({ dispatch: { label, bytes = 0 } }, i) => ({
-        label,
-        bytes,
-        ms: Number(stamps[2 * i + 1] - stamps[2 * i]) / 1e6,
-      }));
+      const times = await clock.read();
+      return pieces.map(({ dispatch: { label, bytes = 0 } }, i) => ({ label, bytes, ms: times[i] }));
     } finally {
-      querySet.destroy();
-      memory.free(resolved);
-      memory.free(back);
+      clock.free();
     }
   }
 

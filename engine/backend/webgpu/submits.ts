@@ -1,12 +1,13 @@
 import { type Costs, cutPiece, type Piece, wholeOf } from "./costs.ts";
 import type { Gpu } from "./device.ts";
+import type { PassClock } from "./pass_clock.ts";
 import { type Dispatch, isFor, type Recorder, type StepSize } from "./recorder.ts";
 
 /**
- * Milliseconds that one submit is to take, by what is expected: well under the 100 that it may, since that is an estimate. A driver
+ * Milliseconds that one submit is to take, by what is expected: well under the 100 that it may, since a busy device takes up to three times that. A driver
  * resets a device whose work takes some two seconds, and a screen's own work waits for the end of ours.
  */
-export const SUBMIT_MS = 40;
+export const SUBMIT_MS = 25;
 /** Milliseconds of work that are handed over ahead: enough for a device never to wait, and little enough to stop soon. */
 const AHEAD_MS = 60;
 /** Timers come some milliseconds late. */
@@ -61,18 +62,19 @@ export class Submits {
   }
 
   /**
-   * Hands over a step, `after` recorded behind it. Gives false where `stopped` came true before its end. Throws DeviceLost where the
-   * device is lost.
+   * Hands over a step, `after` recorded behind it; a clock times each submit. Gives false where `stopped` came true before its end. Throws
+   * DeviceLost where the device is lost.
    */
   async send(
     submits: readonly (readonly Piece[])[],
     stopped: () => boolean,
     after?: (encoder: GPUCommandEncoder) => void,
+    clock?: PassClock,
   ): Promise<boolean> {
     for (const [i, pieces] of submits.entries()) {
       while (!await this.#room(this.costs.sum(pieces)));
       if (stopped()) return false;
-      this.#submit(pieces, i === submits.length - 1 ? after : undefined);
+      this.#submit(pieces, i === submits.length - 1 ? after : undefined, clock);
     }
     return true;
   }
@@ -124,10 +126,10 @@ export class Submits {
     this.#asked = undefined;
   }
 
-  #submit(pieces: readonly Piece[], after?: (encoder: GPUCommandEncoder) => void): void {
+  #submit(pieces: readonly Piece[], after?: (encoder: GPUCommandEncoder) => void, clock?: PassClock): void {
     const { device } = this.gpu;
     const encoder = device.createCommandEncoder();
-    this.recorder.record(encoder, pieces);
+    this.recorder.record(encoder, pieces, clock?.next());
     after?.(encoder);
     const commands = encoder.finish();
     if (this.#latest.pieces.length === 0) this.#latest.since = performance.now();

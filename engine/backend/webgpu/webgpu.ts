@@ -19,12 +19,20 @@ import { GpuError } from "./errors.ts";
 import type { TuningTable } from "./kernels/tuning.ts";
 import { copyBandwidth } from "./limits.ts";
 import { GpuMemory } from "./memory.ts";
+import { MOST_TIMED, PassClock } from "./pass_clock.ts";
 import { Pipelines } from "./pipelines.ts";
 import { planeRowBytes } from "./kernels/planes.ts";
 import { lower } from "./lowering.ts";
 import { type AnswerBuffers, type CandidateDispatches, candidateDispatches } from "./ops/candidates.ts";
 import type { Program } from "./program.ts";
-import { type Dispatch, isFor, Recorder, type StepProfile, type StepSize } from "./recorder.ts";
+import {
+  type Dispatch,
+  isFor,
+  Recorder,
+  type StepProfile,
+  type StepSize,
+  type SubmitTime,
+} from "./recorder.ts";
 import { ReadBack } from "./read_back.ts";
 import { makeStepBuffers, type StepBuffers } from "./step_buffers.ts";
 import { decodeAnswers, encodeStep, ROW_WORDS, type StepData } from "./step_data.ts";
@@ -258,6 +266,38 @@ export class WebGpuBackend implements Backend {
     this.#submits.forget();
     this.#check();
     return { recordMs, dispatches: times };
+  }
+
+  /**
+   * Runs a step, cut as `step` would, without its answer, and says what each submit took. Throws GpuError where the GPU has no clock, or
+   * the step has too many submits for it.
+   */
+  async submitTimes(input: StepInput): Promise<SubmitTime[]> {
+    if (!this.gpu.timestamps) throw new GpuError(`Cannot time submits: ${this.info.isa} has no timestamps`);
+    this.#check();
+    const data = this.#encode(input);
+    await this.#upload(data);
+    const size = sizeOf(input, data, 1);
+    this.#context = size.context;
+    this.#stepRows = undefined;
+    const submits = cutStep([...this.#compiled!.model, ...this.#choosing(data)], size, this.#submits.costs);
+    if (submits.length > MOST_TIMED) {
+      throw new GpuError(
+        `Cannot time submits: a step must have at most ${MOST_TIMED} (got ${submits.length})`,
+      );
+    }
+    const { device, loss } = this.gpu;
+    const clock = await PassClock.make(device, loss, this.#memory, submits.length);
+    try {
+      await this.#submits.send(submits, () => false, undefined, clock);
+      await loss.or(device.queue.onSubmittedWorkDone());
+      this.#submits.settled();
+      const times = await clock.read();
+      this.#check();
+      return submits.map((pieces, i) => ({ ms: times[i], kernels: pieces.map(({ kernel }) => kernel.key) }));
+    } finally {
+      clock.free();
+    }
   }
 
   close(): void {
