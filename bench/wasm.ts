@@ -39,7 +39,8 @@ for (
   runners.push({ name, backend, prefill: [], decode: [] });
 }
 
-for (let round = 0; round < 3; round++) {
+// The first rounds run code that V8 has not optimized yet.
+for (let round = 0; round < 8; round++) {
   for (const { backend, prefill } of runners) prefill.push(await timed(backend, stepOf(plan, rows, 0)));
 }
 for (let step = 0; step < steps; step++) {

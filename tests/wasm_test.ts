@@ -3,6 +3,7 @@ import { delay } from "@std/async/delay.js";
 import { fromFileUrl } from "@std/path";
 import { type Backend, greedyRequest, type StepInput, StepStopped } from "../engine/backend/backend.ts";
 import { WasmBackend } from "../engine/backend/wasm/wasm.ts";
+import { parseGguf } from "../engine/gguf/reader.ts";
 import { loadEngine } from "../engine/load.ts";
 import { MemoryError } from "../engine/memory_error.ts";
 import { KernelModel, shuffledBlocks } from "./kernel_model.ts";
@@ -46,6 +47,31 @@ Deno.test("wasm: answers are the same to the bit with one thread and with two, i
   assertEquals((await two.backend.step(prompt(300))).rows, rows);
   await two.backend.step(prompt(171));
   assertEquals((await two.backend.step(prompt(129, 171))).rows, rows);
+});
+
+Deno.test("wasm: half floats as weights of activations that are too large for the fast way, and infinite ones", async () => {
+  const scaled = (names: RegExp, change: (half: number, i: number) => number) => {
+    const bytes = synthesize({ architecture: "llama", seed: 9, types: ["F16"], vocabulary: 500 });
+    for (const { name, type, offset, byteLength } of parseGguf(bytes).tensors.values()) {
+      if (type !== "F16" || !names.test(name)) continue;
+      const halves = new Uint16Array(bytes.slice(offset, offset + byteLength).buffer);
+      bytes.set(new Uint8Array(halves.map(change).buffer), offset);
+    }
+    return bytes;
+  };
+  const cases = {
+    // 2048 times as large, the gated product of a feed-forward layer is beyond what a half float holds.
+    large: scaled(/^blk\.0\.ffn_(gate|up)/, (half) => (half & 0x7c00) === 0 ? half : half + (11 << 10)),
+    infinite: scaled(/^blk\.0\.ffn_down/, (half, i) => i === 1000 ? 0x7c00 : half),
+  };
+  for (const [name, bytes] of Object.entries(cases)) {
+    using kernels = await KernelModel.load(bytes, LIMITS, { kind: "wasm", threads: 1 });
+    // Many rows are computed the plain way.
+    const { rows } = await kernels.backend.step(prompt(20));
+    await kernels.backend.step(prompt(19));
+    assertEquals((await kernels.backend.step(prompt(1, 19))).rows, rows, name);
+    assertEquals([...rows[0].logits].filter(Number.isFinite).length, name === "large" ? 20 : 0, name);
+  }
 });
 
 Deno.test("wasm: a step does not hold up the caller, and can be stopped", async () => {

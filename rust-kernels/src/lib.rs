@@ -3,6 +3,8 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 // Kernels index arrays of registers by constants: iterators there cost readability and, at times, registers.
 #![allow(clippy::needless_range_loop)]
+// The module is built with features of nightly Rust anyway (tools/build_wasm.ts).
+#![cfg_attr(target_arch = "wasm32", feature(asm_experimental_arch))]
 
 pub mod cache;
 mod clock;

@@ -16,6 +16,7 @@ impl GgufType for F16 {
 }
 
 impl FloatFormat for F16 {
+    const IS_F16: bool = true;
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const u8) -> S::F {
         unsafe { s.load_f16(p.cast()) }

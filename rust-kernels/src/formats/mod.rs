@@ -206,6 +206,8 @@ impl Slot<'_> {
 
 /// A format of floats: a panel is columns of LANES elements.
 pub trait FloatFormat: GgufType {
+    /// Whether instruction sets may compute with it as f16 (`Simd::f16_sums`).
+    const IS_F16: bool = false;
     /// LANES elements from a panel.
     ///
     /// # Safety

@@ -75,10 +75,13 @@ impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
                 // SAFETY: panels p.. and the rows are within `args`; the memory is this call's own.
                 p += unsafe {
                     match (panels - p, rows.len() < WIDE_TOKENS) {
-                        (THIN_PANELS.., true) => thin::<S, F, THIN_PANELS>(s, args, x, p, &rows),
+                        // Where a vector is two registers, sums of several tokens of several panels would not stay in them.
+                        (THIN_PANELS.., true) if !S::HALVES || rows.len() < FULL_FROM => {
+                            thin::<S, F, THIN_PANELS>(s, args, x, p, &rows)
+                        }
                         (_, true) => thin::<S, F, 1>(s, args, x, p, &rows),
                         (4.., _) if S::FLOAT_PANELS == 4 => panels_of::<S, F, 4>(s, args, x, p, &rows, unit, sums),
-                        (2.., _) => panels_of::<S, F, 2>(s, args, x, p, &rows, unit, sums),
+                        (2.., _) if S::FLOAT_PANELS > 1 => panels_of::<S, F, 2>(s, args, x, p, &rows, unit, sums),
                         _ => panels_of::<S, F, 1>(s, args, x, p, &rows, unit, sums),
                     }
                 };
@@ -128,13 +131,16 @@ unsafe fn thin_tile<S: Simd, F: FloatFormat, const P: usize, const N: usize>(
             from[i] = x.at(rows.start + i.min(n - 1), 0);
         }
         let mut acc = [[s.splat(0.0); N]; P];
-        for k in 0..args.columns {
-            for j in 0..P {
-                let column = panel.add(j * args.panel_bytes + k * column_bytes);
-                s.prefetch(column.wrapping_add(PREFETCH_BYTES));
-                let w = F::load(s, column);
-                for i in 0..N {
-                    acc[j][i] = s.fma(w, s.splat(*from[i].add(k)), acc[j][i]);
+        if !(F::IS_F16 && s.f16_sums(&mut acc, panel, args.panel_bytes, args.columns, &from)) {
+            acc = [[s.splat(0.0); N]; P];
+            for k in 0..args.columns {
+                for j in 0..P {
+                    let column = panel.add(j * args.panel_bytes + k * column_bytes);
+                    s.prefetch(column.wrapping_add(PREFETCH_BYTES));
+                    let w = F::load(s, column);
+                    for i in 0..N {
+                        acc[j][i] = s.fma(w, s.splat(*from[i].add(k)), acc[j][i]);
+                    }
                 }
             }
         }

@@ -224,7 +224,7 @@ impl Tokens {
     /// Token i is within the tile.
     #[inline(always)]
     pub unsafe fn first<S: Simd, F: BlockFormat>(&self, s: S, part: usize, i: usize) -> S::I {
-        if F::HAS_MIN {
+        if F::HAS_MIN || F::BITS == 8 && S::WIDE_BIAS == 0 {
             return s.i_splat(BIAS_BITS);
         }
         unsafe { s.i_splat(*self.corrections.add(part * self.width + i).cast()) }
@@ -290,18 +290,23 @@ pub(super) fn prefetch_out<S: Simd, const P: usize>(s: S, args: &Gemm, p: usize,
 /// and x86 splits a multiply-add whose operand in memory has two address registers in two.
 #[inline(always)]
 #[allow(clippy::pointers_in_nomem_asm_block)] // nothing is read through it
-#[cfg_attr(any(miri, target_arch = "wasm32"), allow(unused_mut))]
-fn opaque<T>(mut p: *const T) -> *const T {
-    // Miri knows no assembly, and WebAssembly has none on stable Rust.
+#[cfg_attr(miri, allow(unused_mut))]
+pub(crate) fn opaque<T>(mut p: *const T) -> *const T {
+    // Miri knows no assembly.
     #[cfg(not(any(miri, target_arch = "wasm32")))]
     // SAFETY: no instruction.
     unsafe {
         std::arch::asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags))
     }
+    #[cfg(target_arch = "wasm32")]
+    // SAFETY: no instruction.
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(local) p, options(pure, nomem, nostack, preserves_flags))
+    }
     p
 }
 
-/// `dot16_rows` and `dot16_tile` with the format's width: a const generic cannot name an associated constant.
+/// `dot16_rows`, `dot32_rows` and `dot16_tile` with the format's width: a const generic cannot name an associated constant.
 pub(super) trait DotBits: Simd {
     #[inline(always)]
     unsafe fn dot16_rows_bits<F: BlockFormat, const N: usize>(
@@ -316,6 +321,24 @@ pub(super) trait DotBits: Simd {
                 6 => self.dot16_rows::<6, N>(acc, w, x),
                 7 => self.dot16_rows::<7, N>(acc, w, x),
                 _ => self.dot16_rows::<8, N>(acc, w, x),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot32_rows_bits<F: BlockFormat, const N: usize>(
+        self,
+        acc: &mut [Self::I; N],
+        w: [Self::B; 8],
+        x: *const i8,
+    ) {
+        unsafe {
+            match F::BITS {
+                0..=4 => self.dot32_rows::<4, N>(acc, w, x),
+                5 => self.dot32_rows::<5, N>(acc, w, x),
+                6 => self.dot32_rows::<6, N>(acc, w, x),
+                7 => self.dot32_rows::<7, N>(acc, w, x),
+                _ => self.dot32_rows::<8, N>(acc, w, x),
             }
         }
     }

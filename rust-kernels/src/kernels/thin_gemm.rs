@@ -51,16 +51,23 @@ unsafe fn run<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     rows: Range<usize>,
 ) -> usize {
     unsafe {
-        let acc = tile::<S, F, G, N>(s, args.panels.add(p * args.panel_bytes), x, corrections, rows.start);
-        for (g, acc) in acc.iter().enumerate() {
+        let (low, high) = tile::<S, F, G, N>(s, args.panels.add(p * args.panel_bytes), x, corrections, rows.start);
+        for g in 0..G {
             let from = rows.start + g * N;
-            finish_tile::<S, N>(s, args, acc, from..rows.end.min(from + N), p * S::LANES);
+            let rows = from..rows.end.min(from + N);
+            finish_tile::<S::Low, N>(s.halves().0, args, &low[g], rows.clone(), p * S::LANES);
+            if S::HALVES {
+                finish_tile::<S::High, N>(s.halves().1, args, &high[g], rows, p * S::LANES);
+            }
         }
     }
     rows.len().min(G * N)
 }
 
-/// The register tile: LANES rows of W times G groups of N rows of x.
+/// The sums of G groups of N rows of x.
+type TileSums<S, const G: usize, const N: usize> = [[<S as Simd>::F; N]; G];
+
+/// The register tile: LANES rows of W times G groups of N rows of x; the sums of both halves, or the whole and nothing.
 #[inline(always)]
 unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     s: S,
@@ -68,26 +75,27 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     x: &QuantRows,
     corrections: *const f32,
     t: usize,
-) -> [[S::F; N]; G] {
+) -> (TileSums<S::Low, G, N>, TileSums<S::High, G, N>) {
     unsafe {
         let mut tokens = Tokens::new::<F>(x, corrections, t, 0);
-        let mut acc = [[s.splat(0.0); N]; G];
+        let (low, high) = s.halves();
+        let (mut acc, mut acc_high) = ([[low.splat(0.0); N]; G], [[high.splat(0.0); N]; G]);
         let mut unit = panel;
         for start in (0..x.columns).step_by(UNIT) {
             let in_unit = ((x.columns - start) / BLOCK).min(UNIT_BLOCKS);
             for b in 0..in_unit {
                 let next = unit.wrapping_add(prefetch_bytes::<G, N>() + b * F::code_bytes(S::LANES));
                 prefetch_part::<S, F, G, N>(s, next, 0);
-                add_part::<S, F, G, N>(s, unit, [in_unit, b], 0, &tokens, next, &mut acc);
-                if F::SUB == 16 {
-                    add_part::<S, F, G, N>(s, unit, [in_unit, b], 1, &tokens, next, &mut acc);
+                add_block::<S::Low, F, G, N>(low, unit, [in_unit, b], &tokens, next, &mut acc);
+                if S::HALVES {
+                    add_block::<S::High, F, G, N>(high, unit, [in_unit, b], &tokens, next, &mut acc_high);
                 }
                 tokens.next();
             }
             let (scale_bytes, code_bytes) = F::unit_layout(in_unit, S::LANES);
             unit = unit.add(scale_bytes + code_bytes);
         }
-        acc
+        (acc, acc_high)
     }
 }
 
@@ -106,6 +114,24 @@ fn prefetch_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(s: S, 
     for line in (64 * part..F::code_bytes(S::LANES)).step_by(64 * G) {
         let line = next.wrapping_add(line);
         if asks_l2::<G, N>() { s.prefetch_l2(line) } else { s.prefetch(line) }
+    }
+}
+
+/// Adds block b of the products with the tile's tokens.
+#[inline(always)]
+unsafe fn add_block<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
+    s: S,
+    unit: *const u8,
+    place: [usize; 2],
+    tokens: &Tokens,
+    next: *const u8,
+    acc: &mut TileSums<S, G, N>,
+) {
+    unsafe {
+        add_part::<S, F, G, N>(s, unit, place, 0, tokens, next, acc);
+        if F::SUB == 16 {
+            add_part::<S, F, G, N>(s, unit, place, 1, tokens, next, acc);
+        }
     }
 }
 
@@ -157,10 +183,11 @@ unsafe fn add_group<S: Simd, F: BlockFormat, const N: usize>(
         for i in 0..N {
             sums[i] = tokens.first::<S, F>(s, part, from + i);
         }
-        if part == 0 {
+        if F::SUB == 32 {
+            s.dot32_rows_bits::<F, N>(&mut sums, *codes, x);
+        } else if part == 0 {
             s.dot16_rows_bits::<F, N>(&mut sums, [a, b, c, d], x);
-        }
-        if part == 1 || F::SUB == 32 {
+        } else {
             s.dot16_rows_bits::<F, N>(&mut sums, [e, f, g, h], x.add(16));
         }
         for i in 0..N {

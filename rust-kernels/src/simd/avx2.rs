@@ -45,6 +45,13 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type F = __m256;
     type I = __m256i;
     type B = __m256i;
+    type Low = Self;
+    type High = Self;
+    const HALVES: bool = false;
+    #[inline(always)]
+    fn halves(self) -> (Self, Self) {
+        (self, self)
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

@@ -97,6 +97,13 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
+    type Low = Self;
+    type High = Self;
+    const HALVES: bool = false;
+    #[inline(always)]
+    fn halves(self) -> (Self, Self) {
+        (self, self)
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

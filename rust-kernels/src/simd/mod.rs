@@ -17,6 +17,8 @@ pub mod neon;
 pub mod scalar;
 #[cfg(target_arch = "wasm32")]
 pub mod wasm;
+#[cfg(target_arch = "wasm32")]
+mod wasm_half;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -59,7 +61,7 @@ pub trait Simd: Copy + 'static {
     const TILE: usize;
     /// Panels of a register tile of the integer kernels for many tokens: 1, or 2 or 3 where their sums are chains of products.
     const PANELS: usize;
-    /// The same of the float kernels: 2, or 4 where 32 registers hold the sums of six tokens too.
+    /// The same of the float kernels: 2, or 4 where 32 registers hold the sums of six tokens too, or 1 where a vector is two of 16.
     const FLOAT_PANELS: usize;
     /// Tokens from which it pays to decode a unit of panels into memory, once for all of them.
     const WIDE_TOKENS: usize;
@@ -75,6 +77,13 @@ pub trait Simd: Copy + 'static {
     type F: Copy;
     type I: Copy;
     type B: Copy;
+
+    /// The halves of vectors that take two registers, which kernels of few tokens compute one after the other: both halves' codes
+    /// would not stay in registers. Memory lies for them as for the whole. Otherwise (HALVES) `Low` is the whole.
+    type Low: Simd;
+    type High: Simd;
+    const HALVES: bool;
+    fn halves(self) -> (Self::Low, Self::High);
 
     fn splat(self, x: f32) -> Self::F;
     unsafe fn load(self, p: *const f32) -> Self::F;
@@ -145,6 +154,16 @@ pub trait Simd: Copy + 'static {
         }
     }
 
+    /// `dot16` of all 32 columns of a block, in eight vectors.
+    #[inline(always)]
+    unsafe fn dot32_rows<const BITS: u32, const N: usize>(self, acc: &mut [Self::I; N], w: [Self::B; 8], x: *const i8) {
+        let [a, b, c, d, e, f, g, h] = w;
+        unsafe {
+            self.dot16_rows::<BITS, N>(acc, [a, b, c, d], x);
+            self.dot16_rows::<BITS, N>(acc, [e, f, g, h], x.add(16));
+        }
+    }
+
     /// `dot16` of P panels and N tokens: panel j's four vectors of codes stand at `w + j * panel`, token i's 16
     /// activations at `x + 32 * i`.
     #[inline(always)]
@@ -168,6 +187,20 @@ pub trait Simd: Copy + 'static {
 
     /// acc + both products of each lane's two codes of 16 bits and the two at `x`; neither has -32768 on both sides.
     unsafe fn dot_pair(self, acc: Self::I, w: Self::B, x: *const i16) -> Self::I;
+
+    /// A faster way, where there is one, to the sums of `columns` columns of f16 weights times N rows of floats: of P panels, the
+    /// first at `w`. False where there is none, or where numbers leave its range: `sums` mean nothing then.
+    #[inline(always)]
+    unsafe fn f16_sums<const P: usize, const N: usize>(
+        self,
+        _sums: &mut [[Self::F; N]; P],
+        _w: *const u8,
+        _panel: usize,
+        _columns: usize,
+        _x: &[*const f32; N],
+    ) -> bool {
+        false
+    }
 
     unsafe fn b_load(self, p: *const u8) -> Self::B;
     /// Hints that the cache line at `p`, which may lie anywhere, will be read soon.

@@ -109,6 +109,13 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     type F = float32x4_t;
     type I = int32x4_t;
     type B = uint8x16_t;
+    type Low = Self;
+    type High = Self;
+    const HALVES: bool = false;
+    #[inline(always)]
+    fn halves(self) -> (Self, Self) {
+        (self, self)
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

@@ -33,6 +33,13 @@ impl Simd for Scalar {
     type F = [f32; N];
     type I = [i32; N];
     type B = [u8; 4 * N];
+    type Low = Self;
+    type High = Self;
+    const HALVES: bool = false;
+    #[inline(always)]
+    fn halves(self) -> (Self, Self) {
+        (self, self)
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

@@ -58,6 +58,13 @@ impl<S: Simd> Simd for Unprefetched<S> {
     type F = S::F;
     type I = S::I;
     type B = S::B;
+    type Low = Self;
+    type High = Self;
+    const HALVES: bool = false;
+    #[inline(always)]
+    fn halves(self) -> (Self, Self) {
+        (self, self)
+    }
 
     as_the_original! {
         fn splat(x: f32) -> S::F;
