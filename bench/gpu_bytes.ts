@@ -13,7 +13,7 @@ const HELP = `Count what the GPU's kernels load and compute in a step, over thei
 Usage: deno task bench:gpu-bytes [options]
 
   --model FILE        count this model; by default the shapes of Qwen3-0.6B (Q8_0) and Qwen3-4B (Q4_0, MXFP4, F16)
-  --arithmetic NAME   f32 (default), f16-activations or f16
+  --arithmetic NAME   f32 (default), f16-activations, f16 or int16-activations
   --context N         tokens of each sequence after the step (default 4096)
   --json              one JSON object: {"context", "arithmetic", "steps": [{"model", "step", "rows": [{"op", "dispatches",
                       "loaded", "stored", "floor", "floats", "integers"}, …]}, …]}
@@ -102,7 +102,11 @@ if (!Number.isInteger(context) || context < 1) wrong(`--context must be at least
 const steps: Counted[] = [];
 for (const [model, plan] of await plansOf(args.model)) {
   for (const [step, size] of stepsOf(context)) {
-    const counted = { model, step, rows: await countStep(plan(), size, { f16: true }, arithmetic) };
+    const counted = {
+      model,
+      step,
+      rows: await countStep(plan(), size, { f16: true, dot4: true }, arithmetic),
+    };
     steps.push(counted);
     if (!args.json) say(asText(counted));
   }

@@ -36,7 +36,7 @@ for (const { name, step, kv = "f16", most } of CEILINGS) {
   Deno.test(`${name} at 4B's shape: kernels load no more than they did`, async () => {
     const only = Object.keys(most);
     const plan = withKvType(planOf(SHAPE), kv);
-    const rows = await countStep(plan, step, { f16: true }, "f32", { only, samples: 1 });
+    const rows = await countStep(plan, step, { f16: true, dot4: true }, "f32", { only, samples: 1 });
     assertEquals(rows.map(({ op }) => op).sort(), [...only, "all"].sort());
     for (const [op, ceiling] of Object.entries(most)) {
       const { loaded, stored, floor } = rows.find((row) => row.op === op)!;
@@ -51,7 +51,7 @@ for (const { name, step, kv = "f16", most } of CEILINGS) {
 }
 
 Deno.test("a token of the whole 4B moves at most 1.15 times what it must, over all ops", async () => {
-  const rows = await countStep(planOf(Q4_0), TOKEN, { f16: true }, "f32", { samples: 1 });
+  const rows = await countStep(planOf(Q4_0), TOKEN, { f16: true, dot4: true }, "f32", { samples: 1 });
   const { loaded, stored, floor } = rows.at(-1)!;
   const times = (loaded + stored) / floor!;
   assert(times <= 1.15, `${times.toFixed(3)} times the floor`);

@@ -6,7 +6,7 @@ import { parseArgs } from "@std/cli/parse_args.js";
 import { dirname, fromFileUrl } from "@std/path";
 import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { GPU_FORMATS } from "../engine/backend/webgpu/kernels/formats/registry.ts";
-import { DEFAULT_TUNING } from "../engine/backend/webgpu/kernels/matmul.ts";
+import { DEFAULT_TUNING, missingFor } from "../engine/backend/webgpu/kernels/matmul.ts";
 import { mergeTunings, TUNING_FILE, tuningKey } from "../engine/backend/webgpu/kernels/tuning.ts";
 import { type Arithmetic, ARITHMETICS } from "../engine/backend/backend.ts";
 import type { Tuning } from "../engine/backend/webgpu/kernels/types.ts";
@@ -19,7 +19,7 @@ const HELP = `Measure the GPU's matrix-vector products.
 Usage: deno task bench:webgpu [options]
 
   --types LIST    formats (default Q4_0,MXFP4,Q8_0,Q4_K,Q6_K,F16)
-  --modes LIST    arithmetics (default f32,f16-activations,f16)
+  --modes LIST    arithmetics (default f32,f16-activations,f16,int16-activations)
   --shape RxC     rows and columns of the matrix (default 4096x4096)
   --set MB        matrices are taken in turn out of so many megabytes, so that no cache holds them (default 256)
   --tune          sweep rows of eight lanes and lanes of a workgroup; keep the best in
@@ -125,7 +125,7 @@ async function measure(chosen: Options, products: GpuProducts): Promise<void> {
   const best: Row[] = [];
   for (const type of chosen.types) {
     const matrices = products.matrices(type, chosen);
-    for (const mode of chosen.modes.filter((m) => m === "f32" || kernels.f16)) {
+    for (const mode of chosen.modes.filter((m) => !missingFor(m, kernels))) {
       const known = kept.get(tuningKey(type, mode)) ?? DEFAULT_TUNING;
       const rows: Row[] = [];
       for (const tuning of chosen.tune ? products.tunings() : [known]) {

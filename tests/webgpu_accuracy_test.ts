@@ -12,9 +12,9 @@ gpuTest("the accuracy report keeps its gates, as JSON", async () => {
   assertEquals([code, errors], [0, []]);
   assertEquals(
     products.map((row: { arithmetic: string; passes: boolean }) => [row.arithmetic, row.passes]),
-    [["f32", true], ["f16-activations", true], ["f16", true]],
+    [["f32", true], ["f16-activations", true], ["f16", true], ["int16-activations", true]],
   );
-  assertEquals(texts.length, 9);
+  assertEquals(texts.length, 12);
   assertEquals(summary.length, texts.length);
   for (const { model, of, from, tokens, mean_kl, worst_kl, top1, worst_flip, perplexity, gates } of texts) {
     assertEquals([model, tokens], ["demo.gguf", 19]);

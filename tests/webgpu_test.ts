@@ -98,14 +98,19 @@ gpuTest("every format, mixed in one model", async () => {
   assert(found < ROUNDED, `mean KL ${found} from the CPU`);
 });
 
-gpuTest("f16 arithmetic answers as f32 does", async () => {
+gpuTest("every arithmetic answers as f32 does", async () => {
   const bytes = model("qwen3", ["Q4_0"]);
   using f32 = await load(bytes);
   const exact = await logprobs(f32, 8);
-  for (const arithmetic of ["f16-activations", "f16"] as const) {
-    using half = await load(bytes, arithmetic);
-    const found = divergence(exact, await logprobs(half, 8));
-    assert(found < HALF, `${arithmetic}: mean KL ${found} from f32`);
+  for (
+    const [arithmetic, gate] of [["f16-activations", HALF], ["f16", HALF], [
+      "int16-activations",
+      FLOATS,
+    ]] as const
+  ) {
+    using rounded = await load(bytes, arithmetic);
+    const found = divergence(exact, await logprobs(rounded, 8));
+    assert(found > 0 && found < gate, `${arithmetic}: mean KL ${found} from f32`);
   }
 });
 

@@ -81,7 +81,7 @@ class Parser {
     const attributes = this.#attributes();
     const word = this.#next();
     if (word === ";") return;
-    if (word === "enable" || word === "alias") return this.#skipTo(";");
+    if (word === "enable" || word === "requires" || word === "alias") return this.#skipTo(";");
     if (word === "struct") return this.#struct();
     if (word === "const" || word === "override") return this.#constant();
     if (word === "var") return this.#variable(attributes);

@@ -18,8 +18,9 @@ export type BackendName = "cpu" | "wasm" | "webgpu" | "auto";
 export const BACKENDS: readonly BackendName[] = ["cpu", "wasm", "webgpu", "auto"];
 
 /**
- * How a matrix product is computed on a GPU: all in f32; activations rounded to f16 and sums in f32; or products and sums in f16
- * within a block of 32 columns, and f32 across blocks.
+ * How a matrix product is computed on a GPU: all in f32; activations rounded to f16 and sums in f32; products and sums in f16
+ * within a block of 32 columns, and f32 across blocks; or activations rounded to 16-bit integers, times quantised weights' codes in
+ * integers within such a block.
  *
  * ```ts
  * import { type Arithmetic } from "compy";
@@ -29,9 +30,9 @@ export const BACKENDS: readonly BackendName[] = ["cpu", "wasm", "webgpu", "auto"
  * console.log(arithmetic);
  * ```
  */
-export type Arithmetic = "f32" | "f16-activations" | "f16";
+export type Arithmetic = "f32" | "f16-activations" | "f16" | "int16-activations";
 /** All of them. */
-export const ARITHMETICS: readonly Arithmetic[] = ["f32", "f16-activations", "f16"];
+export const ARITHMETICS: readonly Arithmetic[] = ["f32", "f16-activations", "f16", "int16-activations"];
 
 /**
  * Whether a model may be computed on a GPU in an arithmetic in which it leaves the gates of accuracy (docs/WEBGPU.md): `gated` refuses

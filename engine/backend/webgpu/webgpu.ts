@@ -16,6 +16,7 @@ import { type Gpu, openGpu } from "./device.ts";
 import { LOSS_MS } from "./device_loss.ts";
 import { DispatchWriter } from "./dispatches.ts";
 import { GpuError } from "./errors.ts";
+import { missingFor } from "./kernels/matmul.ts";
 import type { TuningTable } from "./kernels/tuning.ts";
 import { copyBandwidth } from "./limits.ts";
 import { GpuMemory } from "./memory.ts";
@@ -102,10 +103,9 @@ export class WebGpuBackend implements Backend {
   ) {
     const { device, kernels, loss, name } = gpu;
     this.#arithmetic = options.arithmetic ?? "f32";
-    if (this.#arithmetic !== "f32" && !kernels.f16) {
-      throw new GpuError(
-        `Cannot compute in ${this.#arithmetic}: ${name} has no working 16-bit floats; use f32`,
-      );
+    const missing = missingFor(this.#arithmetic, kernels);
+    if (missing) {
+      throw new GpuError(`Cannot compute in ${this.#arithmetic}: ${name} has no ${missing}; use f32`);
     }
     this.info = { name: "webgpu", isa: `${name}, ${this.#arithmetic}`, threads: 1 };
     this.#memory = new GpuMemory(device, loss);

@@ -1,5 +1,6 @@
 /** Kernels of matrix products and of the embedding, for every format and arithmetic. */
 import type { TensorType } from "../../../gguf/types.ts";
+import type { Arithmetic } from "../../backend.ts";
 import { gpuFormat } from "./formats/registry.ts";
 import { product } from "./product.ts";
 import { productTile } from "./product_tile.ts";
@@ -32,16 +33,17 @@ const SEVERAL: Tuning = { rows: 2, lanes: 256 };
 
 /**
  * Kernels of a product for growing numbers of rows of activations: the first whose `maxRows` is not exceeded is meant. All add
- * up a row's products in the same order. Throws where the device has no f16 and the arithmetic wants it.
+ * up a row's products in the same order. Throws where the device lacks what the arithmetic wants.
  */
 export function matMulKernels(
   spec: MatMulSpec,
   device: KernelDevice,
   tuning: Tuning = DEFAULT_TUNING,
 ): Kernel[] {
-  if (spec.arithmetic !== "f32" && !device.f16) {
+  const missing = missingFor(spec.arithmetic, device);
+  if (missing) {
     throw new Error(
-      `Cannot compute with arithmetic "${spec.arithmetic}": the device has no f16; use "f32"`,
+      `Cannot compute with arithmetic "${spec.arithmetic}": the device has no ${missing}; use "f32"`,
     );
   }
   const several = { ...SEVERAL, rows: spec.epilogue === "swiglu" ? 1 : SEVERAL.rows };
@@ -49,6 +51,13 @@ export function matMulKernels(
     product(spec, tokens === 1 ? tuning : several, tokens, maxRows)
   );
   return [...few, productTile(spec)];
+}
+
+/** What a device lacks for an arithmetic, if anything. */
+export function missingFor(arithmetic: Arithmetic, { f16, dot4 }: KernelDevice): string | undefined {
+  if (arithmetic === "f32") return undefined;
+  if (arithmetic === "int16-activations") return dot4 ? undefined : "working products of packed bytes";
+  return f16 ? undefined : "working 16-bit floats";
 }
 
 /** Of kernels for growing numbers of rows those that steps of up to `rows` need: compiling one can take seconds. */

@@ -18,7 +18,7 @@ import {
   spec,
 } from "./testing_products.ts";
 import { type Arithmetic, ARITHMETICS } from "../../backend.ts";
-import type { MatMulSpec, Tuning } from "./types.ts";
+import type { KernelDevice, MatMulSpec, Tuning } from "./types.ts";
 
 const gpu = await openTestDevice();
 const test = (name: string, fn: () => Promise<void>) =>
@@ -64,12 +64,17 @@ for (const type of SHAPES) {
 
   test(`${type}: many rows keep the gates`, async () => {
     for (const kernel of [2, 3]) {
-      for (const arithmetic of HARDEST) await assertGates(spec(type, arithmetic), kernel, adversarial(37));
+      const arithmetics: readonly Arithmetic[] = type === "Q2_K"
+        ? [...HARDEST, "int16-activations"]
+        : HARDEST;
+      for (const arithmetic of arithmetics) {
+        await assertGates(spec(type, arithmetic), kernel, adversarial(37));
+      }
     }
   });
 }
 
-for (const arithmetic of ["f32", "f16"] as const) {
+for (const arithmetic of ["f32", "f16", "int16-activations"] as const) {
   test(`a row's product in ${arithmetic} has the same bits alone, among few, among many, and however tuned`, async () => {
     const { bytes } = known("Q4_0");
     const of = spec("Q4_0", arithmetic);
@@ -148,7 +153,7 @@ test("columns that are no multiple of 32: what stands beyond them does not count
 });
 
 Deno.test("only the kernels that a step of so many rows may need are compiled, and tall matrices go by two rows a lane", () => {
-  const kernels = matMulKernels(spec("Q4_0", "f32"), { f16: false });
+  const kernels = matMulKernels(spec("Q4_0", "f32"), { f16: false, dot4: false });
   assertEquals([1, 3, 4, 16, 17, 64, 65, 512].map((rows) => neededFor(kernels, rows).length), [
     1,
     2,
@@ -162,7 +167,15 @@ Deno.test("only the kernels that a step of so many rows may need are compiled, a
   assertEquals([2560, 151_936].map((rows) => defaultTuning(rows).rows), [1, 2]);
 });
 
-Deno.test("f16 arithmetic on a device without it is refused by name", () => {
-  const device = { f16: false };
-  assertThrows(() => matMulKernels(spec("Q4_0", "f16"), device), Error, `arithmetic "f16"`);
+Deno.test("an arithmetic on a device without it is refused by name", () => {
+  const refused = (arithmetic: Arithmetic, of: Partial<KernelDevice>, why: string) => {
+    const device = { f16: false, dot4: false, ...of };
+    assertThrows(() => matMulKernels(spec("Q4_0", arithmetic), device), Error, why);
+  };
+  refused("f16", { dot4: true }, `arithmetic "f16": the device has no working 16-bit floats`);
+  refused(
+    "int16-activations",
+    { f16: true },
+    `"int16-activations": the device has no working products of packed bytes`,
+  );
 });

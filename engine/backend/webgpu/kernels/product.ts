@@ -7,7 +7,8 @@
  */
 import { gpuFormat } from "./formats/registry.ts";
 import { blockDot, decode, loadPair, type Numbers, numbersOf, preamble, store } from "./shader.ts";
-import { list, stageOf } from "./stage.ts";
+import { list } from "./list.ts";
+import { stageOf } from "./stage.ts";
 import type { Kernel, MatMulSpec, Tuning } from "./types.ts";
 
 /** Lanes of a row of the matrix, or times that a lane goes through it. */

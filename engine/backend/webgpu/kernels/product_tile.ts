@@ -6,7 +6,8 @@
 import { gpuFormat } from "./formats/registry.ts";
 import { blockDot, decode, loadPair, type Numbers, numbersOf, preamble, store } from "./shader.ts";
 import { STRANDS } from "./product.ts";
-import { list, stageOf } from "./stage.ts";
+import { list } from "./list.ts";
+import { stageOf } from "./stage.ts";
 import type { Kernel, MatMulSpec } from "./types.ts";
 
 /** Rows of the matrix that a workgroup takes: one a lane. Every device has so many lanes. */

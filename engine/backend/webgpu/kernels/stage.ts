@@ -1,5 +1,6 @@
 /** Activations of a product in workgroup memory. */
-import type { WeightFormat } from "./formats/format.ts";
+import { QUAD, type WeightFormat } from "./formats/format.ts";
+import { list } from "./list.ts";
 import { type Numbers, scaleType } from "./shader.ts";
 
 /**
@@ -11,25 +12,21 @@ export function stageOf(
   { input }: Numbers,
   { rows, blocks, offset }: { readonly rows: number; readonly blocks: number; readonly offset: boolean },
 ): string {
-  const half = input === "f16";
+  const scaled = input !== "f32";
   const quads = list(8, (k) => `x_quads[(t * 8u + ${k}u) * ${blocks}u + e]`);
   const [scale, sum] = ["x_scales", "x_sums"].map((name) => `${name}[t * ${blocks}u + e]`);
   const fields = [
-    `array<vec4<${input}>, 8>(${quads.join(", ")})`,
-    ...(half ? [scale] : []),
+    `array<${QUAD[input]}, 8>(${quads.join(", ")})`,
+    ...(scaled ? [scale] : []),
     ...(offset ? [sum] : []),
   ];
-  return `var<workgroup> x_quads: array<vec4<${input}>, ${rows * 8 * blocks}>;
-${half ? `var<workgroup> x_scales: array<f32, ${rows * blocks}>;` : ""}
+  return `var<workgroup> x_quads: array<${QUAD[input]}, ${rows * 8 * blocks}>;
+${scaled ? `var<workgroup> x_scales: array<f32, ${rows * blocks}>;` : ""}
 ${offset ? `var<workgroup> x_sums: array<${scaleType(format)}, ${rows * blocks}>;` : ""}
 fn stage(t: u32, e: u32, v: Input) {
   ${quads.map((quad, k) => `${quad} = v.q[${k}];`).join("\n  ")}
-  ${half ? `${scale} = v.scale;` : ""}
+  ${scaled ? `${scale} = v.scale;` : ""}
   ${offset ? `${sum} = v.sum;` : ""}
 }
 fn staged(t: u32, e: u32) -> Input { return Input(${fields.join(", ")}); }`;
-}
-
-export function list<T>(length: number, of: (i: number) => T): T[] {
-  return Array.from({ length }, (_, i) => of(i));
 }

@@ -5,6 +5,8 @@ import type { Arithmetic } from "../../backend.ts";
 export interface KernelDevice {
   /** `enable f16` gives right numbers. */
   readonly f16: boolean;
+  /** `dot4I8Packed` and `pack4xI8` give right numbers. */
+  readonly dot4: boolean;
 }
 
 /** What a matrix product's results become: y = r; y += r; y = silu(gate's r) * up's r. */
