@@ -59,8 +59,33 @@ Deno.test("a step that was held up, once or for a while, says nothing of what it
   for (const ms of [5, 0.12, 5, 5, 0.13, 5, 0.12, 5]) known.observe(1, 1, ms);
   assert(known.withoutDrafts(1)! < 0.2, `${known.withoutDrafts(1)}`);
   assertEquals(known.withoutDrafts(2), undefined);
-  for (let i = 0; i < 4; i++) known.observe(1, 1, 0.4); // a longer context
+  for (let i = 0; i < 11; i++) known.observe(1, 1, 0.4); // a longer context
   assertEquals(known.withoutDrafts(1), 0.4);
+});
+
+Deno.test("what steps take without drafts is measured again, though drafts pay beside a time that was too long", () => {
+  const known = new StepCosts();
+  assert(!known.knowsPlain(16));
+  for (const ms of [50, 50, 110, 120, 115, 105, 118, 111, 108, 113]) known.observe(16, 16, ms); // other work on the machine
+  assert(known.knowsPlain(16) && known.knowsPlain(12) && !known.knowsPlain(17) && !known.knowsPlain(8));
+  assert(known.withoutDrafts(16)! <= 50); // while it was quiet not long ago
+  for (let i = 0; i < 20; i++) known.observe(16, 16, 110);
+  assertEquals(known.withoutDrafts(16), 110);
+  for (let i = 0; known.knowsPlain(16); i++) {
+    assert(i <= 32);
+    known.observe(16, 48, 120);
+  }
+  known.observe(16, 16, 50); // all the others are forgotten
+  assert(known.knowsPlain(16));
+  assertEquals(known.withoutDrafts(16), 50);
+});
+
+Deno.test("fewer rows are not taken to need longer than more", () => {
+  const known = new StepCosts();
+  known.observe(1, 1, 20);
+  for (let i = 0; i < 3; i++) known.observe(1, 4, 40);
+  for (let i = 0; i < 3; i++) known.observe(1, 8, 30);
+  assertEquals([...known.estimates(1, 4, 8)!], [30, 30, 30, 30, 30]);
 });
 
 Deno.test("a sequence's own experience outweighs that of others, which it begins with", () => {

@@ -209,8 +209,10 @@ export class Speculation {
     const rows = rowsOf(step);
     const likely = chances.reduce((sum, { length }) => sum + length, 0);
     const most = Math.min(likely, scheduler.draftRows(step));
-    const costs = this.costs.estimates(step.length, rows, rows + most);
-    if (!costs) return step; // the first step of such a crowd is measured without
+    const costs = this.costs.knowsPlain(step.length)
+      ? this.costs.estimates(step.length, rows, rows + most)
+      : undefined;
+    if (!costs) return step; // such a crowd is measured without drafts first, and again after a while
     const lengths = draftLengths(chances, costs, step.length);
     return step.map((part, i) => {
       if (lengths[i] === 0 || part.sequence.done) return part;

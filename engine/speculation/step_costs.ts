@@ -2,10 +2,15 @@
 const ASSUMED = 0.03;
 /** Steps after which a time is no longer believed: one slow moment must not be the last word. */
 const BELIEVED = 192;
+/**
+ * Steps after which one without drafts is to be measured again. All others are judged beside it, and where drafts seem to pay, which
+ * they do beside a time that is too long, it would not come by itself.
+ */
+const PLAIN_BELIEVED = 32;
 /** Times that are kept of steps of so many rows. Of these the second least counts: others were held up, or were lucky. */
-const KEPT = 5;
+const KEPT = 12;
 /** A single time is not believed to be more than this many times what was expected. */
-const SURPRISE = 2;
+const SURPRISE = 1.25;
 
 interface Known {
   /** What such a step takes. */
@@ -21,13 +26,17 @@ interface Known {
 export class StepCosts {
   /** By the magnitude of the crowd, then by rows. */
   readonly #known: Map<number, Known>[] = [];
+  /** By the magnitude of the crowd: when a step without drafts was measured last. */
+  readonly #plain: number[] = [];
   #steps = 0;
 
   /** A step of so many rows, of so many sequences that decode, took so long. */
   observe(sequences: number, rows: number, ms: number): void {
     this.#steps++;
     const known = this.#timesOf(sequences).get(rows);
-    if (!known || this.#isStale(known)) {
+    const plain = rows === sequences && !this.knowsPlain(sequences);
+    if (rows === sequences) this.#plain[magnitudeOf(sequences)] = this.#steps;
+    if (!known || plain || this.#isStale(known)) {
       const expected = this.estimates(sequences, rows, rows)?.[0] ?? ms;
       const first = { ms: Math.min(ms, SURPRISE * expected), times: [ms], next: 1, step: this.#steps };
       this.#timesOf(sequences).set(rows, first);
@@ -37,6 +46,11 @@ export class StepCosts {
     known.next = (known.next + 1) % KEPT;
     known.ms = secondLeast(known.times);
     known.step = this.#steps;
+  }
+
+  /** Whether a step without drafts of such a crowd was measured lately. */
+  knowsPlain(sequences: number): boolean {
+    return this.#steps - (this.#plain[magnitudeOf(sequences)] ?? -Infinity) <= PLAIN_BELIEVED;
   }
 
   /** Milliseconds of a step in which each of the sequences has a row, as far as that is known. */
@@ -54,6 +68,8 @@ export class StepCosts {
     }
     if (points.length === 0) return undefined;
     points.sort((a, b) => a.rows - b.rows);
+    // Where more rows took less, fewer were held up.
+    for (let i = points.length - 2; i >= 0; i--) points[i].ms = Math.min(points[i].ms, points[i + 1].ms);
     let at = 0;
     return Float64Array.from({ length: to - from + 1 }, (_, i) => {
       const rows = from + i;
@@ -67,8 +83,12 @@ export class StepCosts {
   }
 
   #timesOf(sequences: number): Map<number, Known> {
-    return this.#known[32 - Math.clz32(sequences - 1)] ??= new Map();
+    return this.#known[magnitudeOf(sequences)] ??= new Map();
   }
+}
+
+function magnitudeOf(sequences: number): number {
+  return 32 - Math.clz32(sequences - 1);
 }
 
 /** Of two or more; it is the least of two. */

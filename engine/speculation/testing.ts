@@ -10,6 +10,10 @@ export class FreeRows extends StepCosts {
     return undefined;
   }
 
+  override knowsPlain(): boolean {
+    return true;
+  }
+
   override estimates(_sequences: number, from: number, to: number): Float64Array {
     return new Float64Array(to - from + 1).fill(1);
   }
