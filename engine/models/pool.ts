@@ -211,9 +211,18 @@ export class ModelPool implements Models {
       const changed = this.#changed.promise;
       const action = await this.#next();
       if (action === "none") return;
-      if (action === "wait") await later(changed, LOOK_MS);
+      if (action === "wait") await this.#lookLater(changed);
       else await action();
     }
+  }
+
+  /** Time in which the process stood still, or its machine slept, is none that anybody has waited for room. */
+  async #lookLater(changed: Promise<void>): Promise<void> {
+    const start = performance.now();
+    await later(changed, LOOK_MS);
+    const still = performance.now() - start - LOOK_MS;
+    if (still < LOOK_MS) return;
+    for (const { waiters } of this.#slots.values()) for (const waiter of waiters) waiter.since += still;
   }
 
   async #next(): Promise<"none" | "wait" | (() => Promise<void>)> {

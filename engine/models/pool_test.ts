@@ -58,6 +58,18 @@ Deno.test("without room the idle model used longest ago goes first, and never on
   await pool.close();
 });
 
+Deno.test("a process that stands still refuses nobody for it", async () => {
+  const { pool } = testPool({ models: { a: 10, b: 20 }, roomMs: 500, turns: { turnMs: 10_000 } });
+  const { release } = await pool.use("a");
+  const asked = ask(pool, "b");
+  await delay(50);
+  for (const end = performance.now() + 1000; performance.now() < end;);
+  await delay(50);
+  release();
+  assertEquals(await asked, "b: Hi");
+  await pool.close();
+});
+
 Deno.test("a model larger than the budget is refused at once, with the figures; nothing makes room for it", async () => {
   const { pool, log } = testPool({ models: { a: 10, huge: 21 } });
   await ask(pool, "a");

@@ -26,7 +26,7 @@ type Priority = NonNullable<UseOptions["priority"]>;
 export interface Waiter {
   readonly priority: Priority;
   /** In milliseconds, as all times here. */
-  readonly since: number;
+  since: number;
   readonly resolve: (held: HeldEngine) => void;
   readonly reject: (reason: unknown) => void;
 }
