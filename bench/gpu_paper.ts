@@ -78,7 +78,7 @@ export async function dispatchesOf(
     maxLogitRows: Math.max(1, input.logits.length),
     stateSlots: input.sequences.length,
   };
-  const buffers = await makeStepBuffers(device, memory, plan, program, options);
+  const buffers = await makeStepBuffers(device, memory, plan, program, options, ENOUGH);
   const data = encodeStep(input, plan.vocabSize, buffers.layout);
   const size: StepSize = {
     step: input.tokens.length,

@@ -8,8 +8,8 @@ import { synthesize } from "./synth/synth.ts";
 const MOMENTS = ["load", "compile", "submit", "write", "map", "read", "time", "idle", "close"] as const;
 type Moment = typeof MOMENTS[number];
 
-/** Milliseconds after which something hangs. */
-const HANG_MS = 300_000;
+/** Seconds after which something hangs: those in which this process runs, for it may be stopped meanwhile. */
+const HANG_SECONDS = 300;
 const STREAMS = 4;
 const VOCABULARY = 300;
 
@@ -146,17 +146,17 @@ export class Losses {
 
   /** What takes too long hangs. */
   async #soon<T>(what: string, promise: Promise<T>): Promise<T> {
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
-        this.complaints.push(`round ${this.#round}: ${what} hangs`);
-        reject(new Error(`${what} hangs`));
-      }, HANG_MS);
-    });
+    const { promise: late, reject } = Promise.withResolvers<never>();
+    let seconds = 0;
+    const timer = setInterval(() => {
+      if (++seconds < HANG_SECONDS) return;
+      this.complaints.push(`round ${this.#round}: ${what} hangs`);
+      reject(new Error(`${what} hangs`));
+    }, 1000);
     try {
       return await Promise.race([promise, late]);
     } finally {
-      clearTimeout(timer);
+      clearInterval(timer);
     }
   }
 

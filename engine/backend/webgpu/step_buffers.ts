@@ -12,8 +12,9 @@ import { CARRY_WORDS, ROW_WORDS, type TableLayout, tableLayout } from "./step_da
 /** The buffers that ops read besides weights. */
 export interface StepBuffers {
   readonly activations: readonly GPUBuffer[]; // [program.buffers]
-  readonly keys: readonly GPUBuffer[]; // [layers]
-  readonly values: readonly GPUBuffer[]; // [layers]
+  /** Those of a layer that one binding cannot hold are in several, each with as many of its heads. */
+  readonly keys: readonly (readonly GPUBuffer[])[]; // [layers][parts]
+  readonly values: readonly (readonly GPUBuffer[])[]; // [layers][parts]
   /** Slots of recurrent state. */
   readonly states: readonly GPUBuffer[]; // [layers]
   /** Where the states of a step's sequences come from and go to. */
@@ -34,22 +35,44 @@ export interface StepBuffers {
   readonly most: Readonly<Record<RowKind, number>>;
 }
 
-/** Allocates them for steps of the largest size. Throws GpuError where there is no room. */
+/** Buffers such that each holds as many of a layer's heads, and takes `bindingBytes` at most; one a head where that is too much too. */
+export function kvParts(heads: number, headBytes: number, bindingBytes: number): number {
+  for (let parts = 1; parts < heads; parts++) {
+    if (heads % parts === 0 && heads / parts * headBytes <= bindingBytes) return parts;
+  }
+  return heads;
+}
+
+async function cacheOf(
+  what: string,
+  memory: GpuMemory,
+  { kv: { layers, type } }: Plan,
+  kvBlocks: number,
+  bindingBytes: number,
+): Promise<GPUBuffer[][]> {
+  const all: GPUBuffer[][] = [];
+  for (const [i, { heads, headDim }] of layers.entries()) {
+    const headBytes = kvBlocks * kvHeadBytes({ kv: type, kvHeads: heads, headDim });
+    const parts = kvParts(heads, headBytes, bindingBytes);
+    const buffers: GPUBuffer[] = [];
+    for (let part = 0; part < parts; part++) {
+      const name = `the ${what} of layer ${i}'s KV cache`;
+      buffers.push(await memory.storage(name, heads / parts * headBytes));
+    }
+    all.push(buffers);
+  }
+  return all;
+}
+
+/** Allocates them for steps of the largest size, the cache in bindings of at most so many bytes. Throws GpuError where there is no room. */
 export async function makeStepBuffers(
   device: GPUDevice,
   memory: GpuMemory,
   plan: Plan,
   program: Program,
   { kvBlocks, maxRows, maxLogitRows, stateSlots = 0 }: CompileOptions,
+  bindingBytes: number,
 ): Promise<StepBuffers> {
-  const layers = async (what: string) => {
-    const buffers: GPUBuffer[] = [];
-    for (const [i, { heads, headDim }] of plan.kv.layers.entries()) {
-      const bytes = kvBlocks * heads * kvHeadBytes({ kv: plan.kv.type, kvHeads: heads, headDim });
-      buffers.push(await memory.storage(`the ${what} of layer ${i}'s KV cache`, bytes));
-    }
-    return buffers;
-  };
   const activations: GPUBuffer[] = [];
   for (const { rows, stride } of program.buffers) {
     const count = rows === "step" ? maxRows : maxLogitRows;
@@ -65,8 +88,8 @@ export async function makeStepBuffers(
   const contexts = contextParts(Math.min(plan.contextLength, kvBlocks * KV_BLOCK_TOKENS));
   return {
     activations,
-    keys: await layers("keys"),
-    values: await layers("values"),
+    keys: await cacheOf("keys", memory, plan, kvBlocks, bindingBytes),
+    values: await cacheOf("values", memory, plan, kvBlocks, bindingBytes),
     states: await statesOf(memory, plan, stateSlots),
     carries: await memory.storage("states' slots", 4 * CARRY_WORDS * (2 * maxRows + stateSlots)),
     rows: await memory.storage("rows", 4 * ROW_WORDS * maxRows),

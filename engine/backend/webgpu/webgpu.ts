@@ -165,8 +165,15 @@ export class WebGpuBackend implements Backend {
   }
 
   async compile(plan: Plan, options: CompileOptions): Promise<void> {
-    const { device } = this.gpu;
-    const buffers = await makeStepBuffers(device, this.#memory, plan, this.#program!, options);
+    const { device, bindingBytes } = this.gpu;
+    const buffers = await makeStepBuffers(
+      device,
+      this.#memory,
+      plan,
+      this.#program!,
+      options,
+      bindingBytes,
+    );
     const writer = new DispatchWriter({
       device,
       memory: this.#memory,

@@ -1,5 +1,6 @@
 import { KV_BLOCK_TOKENS, type KvType } from "../../backend.ts";
 import type { Kernel } from "../kernels/types.ts";
+import type { DispatchWriter } from "../dispatches.ts";
 import type { HeadCounts, LoweredOp, VectorId } from "../program.ts";
 import type { Dispatch } from "../recorder.ts";
 import { kvWriter } from "./kv_cache.ts";
@@ -72,28 +73,38 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
     });
   },
   async dispatches(op, w) {
-    const { weights, buffers, program, plan } = w.context;
-    const { stride } = program.buffers[op.buffer];
-    const { group } = plan.kv.layers[op.cache];
-    const kernel = ropeKernel({
-      ...op,
-      kv: plan.kv.type,
-      norms: op.norms !== undefined,
-      windowed: group > 0,
-    });
-    const bindings: Dispatch["bindings"][number][] = [
-      await w.uniforms([stride, op.at.q, op.at.k, op.at.v, float(op.eps), buffers.layout.basesOf(group)]),
-      buffers.activations[op.buffer],
-      buffers.keys[op.cache],
-      buffers.values[op.cache],
-      buffers.rows,
-      buffers.tables,
-    ];
-    if (op.table !== undefined) bindings.push(buffers.angles[op.table]);
-    if (op.norms !== undefined) bindings.push(weights.vectors[op.norms]);
-    return [{ label: label(op), rows: op.rows, kernels: [kernel], n: 1, bindings }];
+    const { length } = w.context.buffers.keys[op.cache];
+    return await Promise.all(Array.from({ length }, (_, part) => partOf(op, w, part, length)));
   },
 };
+
+/** The dispatch of the heads of keys and values that are in one of a layer's buffers; the first one has all queries besides. */
+async function partOf(op: RopeAppendOp, w: DispatchWriter, part: number, parts: number): Promise<Dispatch> {
+  const { weights, buffers, program, plan } = w.context;
+  const { stride } = program.buffers[op.buffer];
+  const { group } = plan.kv.layers[op.cache];
+  const { heads, kvHeads, headDim } = op.heads;
+  const kernel = ropeKernel({
+    ...op,
+    heads: { ...op.heads, heads: part === 0 ? heads : 0, kvHeads: kvHeads / parts },
+    kv: plan.kv.type,
+    norms: op.norms !== undefined,
+    windowed: group > 0,
+  });
+  const before = part * kvHeads / parts * headDim;
+  const at = [op.at.q, op.at.k + before, op.at.v + before];
+  const bindings: Dispatch["bindings"][number][] = [
+    await w.uniforms([stride, ...at, float(op.eps), buffers.layout.basesOf(group)]),
+    buffers.activations[op.buffer],
+    buffers.keys[op.cache][part],
+    buffers.values[op.cache][part],
+    buffers.rows,
+    buffers.tables,
+  ];
+  if (op.table !== undefined) bindings.push(buffers.angles[op.table]);
+  if (op.norms !== undefined) bindings.push(weights.vectors[op.norms]);
+  return { label: label(op), rows: op.rows, kernels: [kernel], n: 1, bindings };
+}
 
 export interface RopeShape {
   readonly heads: HeadCounts;
