@@ -84,7 +84,9 @@ export class Readers implements Disposable {
     try {
       for (const { name, floats, ...options } of settings) {
         const read = floats ? await floatCopy(file, scratch!) : file;
-        const { backend } = await prepareBackend(read, buildPlan(read, factors), size, options);
+        // What leaves the gates is measured too.
+        const asked = { ...options, accuracy: "any" } as const;
+        const { backend } = await prepareBackend(read, buildPlan(read, factors), size, asked);
         backends.set(name, backend);
       }
       return readers;

@@ -1,6 +1,8 @@
 import { assert, assertEquals } from "@std/assert";
-import { fromFileUrl } from "@std/path";
+import { fromFileUrl, join } from "@std/path";
 import { gpuTest } from "./gpu.ts";
+import { synthesize } from "./synth/synth.ts";
+import { Readers } from "./teacher_forced.ts";
 
 const ROOT = fromFileUrl(new URL("..", import.meta.url));
 
@@ -27,5 +29,27 @@ gpuTest("the accuracy report keeps its gates, as JSON", async () => {
       `${of} from ${from}: ${mean_kl}, ${worst_kl}`,
     );
     assert(top1 > 0.9 && Math.abs(perplexity) < 0.01);
+  }
+});
+
+gpuTest("the accuracy report measures models too that are refused in an arithmetic", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
+  try {
+    const path = join(folder, "qwen35.gguf");
+    await Deno.writeFile(
+      path,
+      synthesize({ architecture: "qwen35", types: ["Q4_0"], layers: 4, seed: 3, vocabulary: 300 }),
+    );
+    using readers = await Readers.open(path, [
+      { name: "f32", backend: "webgpu" },
+      { name: "int16-activations", backend: "webgpu", arithmetic: "int16-activations" },
+    ], 4);
+    const [distance] = await readers.compare(await readers.write(), [{
+      of: "int16-activations",
+      from: "f32",
+    }], () => {});
+    assert(distance.meanKl > 0 && distance.meanKl < 2e-4, `mean KL ${distance.meanKl}`);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
   }
 });
