@@ -2,7 +2,7 @@ import { type Piece, wholeOf } from "./costs.ts";
 import type { DeviceLoss } from "./device_loss.ts";
 import type { Kernel } from "./kernels/types.ts";
 import type { GpuMemory } from "./memory.ts";
-import { MOST_TIMED, PassClock } from "./pass_clock.ts";
+import { PassClock } from "./pass_clock.ts";
 import { FIRST_GROUP_BINDING, type Pipelines } from "./pipelines.ts";
 import type { DispatchKind } from "./program.ts";
 
@@ -77,15 +77,7 @@ export class Recorder {
 
   /** Runs the dispatches that have rows, each in a pass of its own between two timestamps. */
   async time(dispatches: readonly Dispatch[], size: StepSize): Promise<DispatchTime[]> {
-    const times: DispatchTime[] = [];
-    const used = dispatches.filter((dispatch) => isFor(dispatch, size)).map((d) => wholeOf(d, size));
-    for (let first = 0; first < used.length; first += MOST_TIMED) {
-      times.push(...await this.#time(used.slice(first, first + MOST_TIMED)));
-    }
-    return times;
-  }
-
-  async #time(pieces: readonly Piece[]): Promise<DispatchTime[]> {
+    const pieces = dispatches.filter((dispatch) => isFor(dispatch, size)).map((d) => wholeOf(d, size));
     const clock = await PassClock.make(this.device, this.loss, this.memory, pieces.length);
     try {
       const encoder = this.device.createCommandEncoder();

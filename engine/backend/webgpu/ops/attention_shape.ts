@@ -7,6 +7,11 @@ import { ROW } from "./shape.ts";
 export const CHUNK = 16;
 /** Dimensions of a head that one lane multiplies: 32 at most, in words of eight. */
 const LANE_WORDS = 4;
+/**
+ * How many of a product's multiply-adds one of attention counts as, with all that it does besides, where nothing was measured: on a software
+ * adapter. Submits that hold both in the same proportion do not tell which of them takes long.
+ */
+export const ATTENTION_COST = 8;
 /** Positions of a part at least and its multiples, and parts of a context at most. */
 const PART = 256;
 const MOST_PARTS = 64;

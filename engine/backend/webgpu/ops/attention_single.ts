@@ -8,6 +8,7 @@ import type { HeadCounts } from "../program.ts";
 import {
   addPart,
   addSink,
+  ATTENTION_COST,
   type AttentionShape,
   cache,
   CHUNK,
@@ -49,7 +50,7 @@ export function singleKernel(shape: AttentionShape, parts: ContextParts, shared 
     workgroups: (_n, rows, context = 1) => {
       return [shape.kvHeads * splits, rows, shared ? Math.ceil(context / parts.length) : 1];
     },
-    work: (size) => 2 * heads * shape.headDim * positions(size),
+    work: (size) => ATTENTION_COST * 2 * heads * shape.headDim * positions(size),
   };
 }
 

@@ -8,6 +8,7 @@ import type { HeadCounts } from "../program.ts";
 import {
   addPart,
   addSink,
+  ATTENTION_COST,
   type AttentionShape,
   cache,
   CHUNK,
@@ -61,7 +62,7 @@ export function tileKernel(shape: AttentionShape, parts: ContextParts, shared = 
     workgroups: (_n, tiles, context = 1) => {
       return [tiles, kvHeads * splits, shared ? Math.ceil(context / parts.length) : 1];
     },
-    work: (size) => 2 * queries * headDim * positions(size),
+    work: (size) => ATTENTION_COST * 2 * queries * headDim * positions(size),
   };
 }
 
