@@ -58,7 +58,14 @@ export interface Way {
 /** Asks each request alone, then all together, twice; throws where a bit differs. Returns the answers. */
 export async function answersOf(model: string, { common = 70, ...way }: Way): Promise<Answer[]> {
   const { isa, threads } = way;
-  const { engine } = await loadEngine({ ...way, model, contextLength: common + 128, parallel: CROWD });
+  const backend = isa.startsWith("wasm") ? "wasm" : "cpu";
+  const { engine } = await loadEngine({
+    ...way,
+    backend,
+    model,
+    contextLength: common + 128,
+    parallel: CROWD,
+  });
   try {
     const wanted = wantedOf(engine.model.vocabSize, common);
     const alone: Answer[] = [];
