@@ -80,6 +80,20 @@ Deno.test("what steps take without drafts is measured again, though drafts pay b
   assertEquals(known.withoutDrafts(16), 50);
 });
 
+Deno.test("beyond what was measured a row is taken for cheap beside a step without drafts, not beside one with many", () => {
+  const known = new StepCosts();
+  known.observe(16, 16, 20);
+  for (let i = 0; i < 20; i++) known.observe(16, 40, 38); // 0.0375 of a step each
+  const [at, next, far] = [40, 41, 64].map((rows) => known.estimates(16, rows, rows)![0]);
+  assertEquals(at, 38);
+  assertAlmostEquals(next, 38.6);
+  assertAlmostEquals(far, 38 + 24 * 0.6);
+  // Where drafts are nearly all right, more rows are tried so; they would be worth it.
+  const certain = Array.from({ length: 16 }, () => chances(0.97, 3));
+  const rows = draftLengths(certain, known.estimates(16, 16, 64)!, 16).reduce((sum, length) => sum + length);
+  assertEquals(rows, 48);
+});
+
 Deno.test("fewer rows are not taken to need longer than more", () => {
   const known = new StepCosts();
   known.observe(1, 1, 20);

@@ -22,6 +22,11 @@ interface Known {
   step: number;
 }
 
+interface Point {
+  readonly rows: number;
+  ms: number;
+}
+
 /** What steps take by their rows, from those that were computed: of crowds of about one size, each beside others of its kind. */
 export class StepCosts {
   /** By the magnitude of the crowd, then by rows. */
@@ -61,7 +66,7 @@ export class StepCosts {
   /** Milliseconds of steps of `from` to `to` rows, both included; undefined before anything is known of such a crowd. */
   estimates(sequences: number, from: number, to: number): Float64Array | undefined {
     const times = this.#timesOf(sequences);
-    const points: { rows: number; ms: number }[] = [];
+    const points: Point[] = [];
     for (const [rows, known] of times) {
       if (this.#isStale(known)) times.delete(rows);
       else points.push({ rows, ms: known.ms });
@@ -74,7 +79,7 @@ export class StepCosts {
     return Float64Array.from({ length: to - from + 1 }, (_, i) => {
       const rows = from + i;
       while (at + 1 < points.length && points[at + 1].rows <= rows) at++;
-      return between(points[at], points[at + 1], rows);
+      return between(points[at], points[at + 1] ?? beyond(points, rows), rows);
     });
   }
 
@@ -101,14 +106,21 @@ function secondLeast(times: readonly number[]): number {
   return times.length > 2 ? second : least;
 }
 
-/** The time at `rows` from that of a point below or at it and of one above; beyond the last point a little more for each row. */
-function between(
-  low: { rows: number; ms: number },
-  high: { rows: number; ms: number } | undefined,
-  rows: number,
-): number {
+/**
+ * A point at or beyond `rows` after the last one: a row more takes what one is assumed to beside the fewest rows. Beside the last
+ * point's time, which other drafts have made longer, rows would look dearer the more there are, and more would never be tried.
+ */
+function beyond(points: readonly Point[], rows: number): Point {
+  const last = points[points.length - 1];
+  return {
+    rows: Math.max(rows, last.rows + 1),
+    ms: last.ms + ASSUMED * points[0].ms * Math.max(1, rows - last.rows),
+  };
+}
+
+/** The time at `rows` from that of a point below or at it and of one above; before the first point a little less for each row. */
+function between(low: Point, high: Point, rows: number): number {
   if (rows <= low.rows) return low.ms * (1 - ASSUMED * Math.min(1 / ASSUMED - 1, low.rows - rows) * 0.5);
-  if (!high) return low.ms * (1 + ASSUMED * (rows - low.rows));
   const share = (rows - low.rows) / (high.rows - low.rows);
   return low.ms + share * (Math.max(low.ms, high.ms) - low.ms);
 }
