@@ -1,6 +1,8 @@
 /** How much sooner answers come with drafts: tasks that copy, and those that give nothing to copy. */
+import process from "node:process";
 import { loadEngine, type LoadOptions } from "../engine/load.ts";
 import type { Engine, GenerateRequest } from "../engine/types.ts";
+import { median } from "./samples.ts";
 
 /** About 150 tokens, written for this. */
 const TEXT =
@@ -92,6 +94,11 @@ export interface Timed {
   readonly sequences: number;
   /** Tokens a second with drafts over those without, of all rounds: the median, the lowest and the highest. */
   readonly ratio: readonly [median: number, lowest: number, highest: number];
+  /** Between these the median of any number of such rounds is, nineteen times of twenty. */
+  readonly likely: readonly [from: number, to: number];
+  /** Tokens for the process's CPU time with drafts over those without, of all rounds together: what others do on the machine is not in it. */
+  readonly cpu: number;
+  readonly rounds: number;
   /** Of all drafted tokens, in all rounds, and how many there were for each token. */
   readonly accepted: number;
   readonly drafted: number;
@@ -103,7 +110,9 @@ export const ANY_MODEL: readonly Task[] = [COPIES[0], ...NEW_TEXT];
 
 /** How the model is loaded, and where drafts come from; how long answers are, how many come at a time, and how often. */
 export interface SpeedOptions extends Omit<LoadOptions, "model" | "parallel" | "contextLength"> {
+  /** At least; and more while fewer seconds than these have gone by. */
   readonly rounds: number;
+  readonly seconds?: number;
   readonly tokens: number;
   readonly sequences: readonly number[];
 }
@@ -112,9 +121,10 @@ export interface SpeedOptions extends Omit<LoadOptions, "model" | "parallel" | "
 export async function measureTasks(
   model: string,
   tasks: readonly Task[],
-  { rounds, tokens, sequences, ...load }: SpeedOptions,
+  { rounds, seconds, tokens, sequences, ...load }: SpeedOptions,
 ): Promise<Timed[]> {
   const all: Timed[] = [];
+  const often = { rounds, seconds };
   for (const parallel of sequences) {
     const options = { ...load, model, parallel, contextLength: 1024 };
     const engines = [
@@ -122,7 +132,7 @@ export async function measureTasks(
       (await loadEngine(options)).engine,
     ];
     try {
-      for (const task of tasks) all.push(await timed(engines, task, parallel, rounds, tokens));
+      for (const task of tasks) all.push(await timed(engines, task, parallel, often, tokens));
     } finally {
       for (const engine of engines) await engine.close();
     }
@@ -134,33 +144,52 @@ async function timed(
   engines: readonly Engine[],
   task: Task,
   sequences: number,
-  rounds: number,
+  { rounds, seconds = 0 }: Pick<SpeedOptions, "rounds" | "seconds">,
   tokens: number,
 ): Promise<Timed> {
   const ratios: number[] = [];
   const [, drafting] = engines;
+  const cpu = engines.map(() => 0);
   for (const engine of engines) await answers(engine, task, sequences, tokens); // what steps take is learned
-  const before = drafting.stats();
-  for (let round = 0; round < rounds; round++) {
-    const order = round % 2 === 0 ? engines : engines.toReversed();
-    const found = new Map<Engine, Awaited<ReturnType<typeof answers>>>();
-    for (const engine of order) found.set(engine, await answers(engine, task, sequences, tokens));
-    const [without, with_] = engines.map((engine) => found.get(engine)!);
-    if (without.texts !== with_.texts) throw new Error(`${task.name}: an answer with drafts is another`);
-    ratios.push(with_.rate / without.rate);
+  const [before, start] = [drafting.stats(), performance.now()];
+  while (ratios.length < rounds || performance.now() - start < 1000 * seconds) {
+    const found: Answered[] = [];
+    for (const i of ratios.length % 2 === 0 ? [0, 1] : [1, 0]) {
+      found[i] = await answers(engines[i], task, sequences, tokens);
+      cpu[i] += found[i].cpu;
+    }
+    if (found[0].texts !== found[1].texts) throw new Error(`${task.name}: an answer with drafts is another`);
+    ratios.push(found[1].rate / found[0].rate);
   }
   const after = drafting.stats();
   const drafted = after.draftedTokens - before.draftedTokens;
   const sorted = ratios.toSorted((a, b) => a - b);
-  const median = sorted[sorted.length >> 1];
+  const middle = median(ratios);
   return {
     task: task.name,
     sequences,
-    ratio: [median, sorted[0], sorted.at(-1)!],
+    ratio: [middle, sorted[0], sorted.at(-1)!],
+    likely: likelyMedian(sorted),
+    cpu: cpu[0] / cpu[1],
+    rounds: ratios.length,
     accepted: drafted === 0 ? 0 : (after.acceptedTokens - before.acceptedTokens) / drafted,
     drafted: drafted / (after.generatedTokens - before.generatedTokens),
-    reached: median >= task.least[sequences === 1 ? 0 : 1],
+    reached: middle >= task.least[sequences === 1 ? 0 : 1],
   };
+}
+
+/** By the binomial distribution of how many rounds lie below the true median, which none of them need resemble. */
+function likelyMedian(sorted: readonly number[]): [number, number] {
+  const apart = 0.98 * Math.sqrt(sorted.length);
+  const from = Math.max(0, Math.floor((sorted.length - 1) / 2 - apart));
+  return [sorted[from], sorted[sorted.length - 1 - from]];
+}
+
+interface Answered {
+  readonly rate: number;
+  /** Microseconds of the process's CPU time, from the first token on too. */
+  readonly cpu: number;
+  readonly texts: string;
 }
 
 /** Tokens a second from the first token of all answers to the last, and what they said. */
@@ -169,19 +198,25 @@ async function answers(
   task: Task,
   sequences: number,
   maxTokens: number,
-): Promise<{ rate: number; texts: string }> {
+): Promise<Answered> {
   let [first, last, count] = [0, 0, 0];
+  let cpu = 0;
   const texts = await Promise.all(Array.from({ length: sequences }, async (_, i) => {
     const said: number[] = [];
     const request = { maxTokens, ...task.request(engine, i) } as GenerateRequest;
     for await (const event of engine.submit(request)) {
       if (event.type !== "token") continue;
       last = performance.now();
-      first ||= last;
+      if (first === 0) [first, cpu] = [last, cpuMicros()];
       count++;
       said.push(event.token);
     }
     return said.join();
   }));
-  return { rate: 1000 * count / (last - first), texts: texts.join("\n") };
+  return { rate: 1000 * count / (last - first), cpu: cpuMicros() - cpu, texts: texts.join("\n") };
+}
+
+function cpuMicros(): number {
+  const { user, system } = process.cpuUsage();
+  return user + system;
 }

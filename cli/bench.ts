@@ -193,15 +193,16 @@ async function speculation(
     tokens: decode,
   });
   if (json) return `${JSON.stringify({ rows })}\n`;
-  const cells = rows.map(({ task, sequences, ratio: [median, lowest, highest], drafted, accepted }) => [
+  const cells = rows.map(({ task, sequences, ratio: [median, lowest, highest], cpu, drafted, accepted }) => [
     task,
     String(sequences),
     median.toFixed(2),
     `${lowest.toFixed(2)}-${highest.toFixed(2)}`,
+    cpu.toFixed(2),
     drafted.toFixed(2),
     percent(accepted),
   ]);
-  const head = ["answer", "sequences", "ratio", "low-high", "drafts a token", "right"];
+  const head = ["answer", "sequences", "ratio", "low-high", "in CPU time", "drafts a token", "right"];
   return `Answers of at most ${decode} tokens with drafts over without, medians of rounds in turn\n\n${
     asTable([head, ...cells])
   }`;

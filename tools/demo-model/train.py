@@ -86,9 +86,10 @@ def main():
     parser.add_argument("--steps", type=int, default=2400)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--hybrid", action="store_true", help="train hybrid.py's network")
+    parser.add_argument("--layers", type=int, help="of the network, without the one that drafts; of the hybrid every fourth is of attention")
     options = parser.parse_args()
     network = hybrid if options.hybrid else model
-    rng, shape = world.seeded(options.seed), network.Shape()
+    rng, shape = world.seeded(options.seed), network.Shape(**({"layers": options.layers} if options.layers else {}))
     texts = ("".join(text for text, _ in grammar.document(rng)) for _ in range(VOCAB_DOCUMENTS))
     words = vocab.train(texts, shape.vocab)
     train(network, words, shape, options.steps, options.seed, lambda weights: export.write(options.out, weights, words, shape))
