@@ -189,6 +189,10 @@ gpuTest("qwen35: auto measures both", () =>
     const file = await openGguf(path);
     const size = { ...LIMITS, stateSlots: 1 };
     const { backend, choice } = await prepareBackend(file, buildPlan(file), size, { backend: "auto" });
-    assertMatch(choice, /^auto: 4 layers take [\d.]+ ms a token on the CPU, [\d.]+ ms on /);
+    // Prompts are measured only where the decode of the GPU is not hopeless beside the CPU's.
+    assertMatch(
+      choice,
+      /^auto: (a prompt of 512 tokens and 128 more through )?4 layers take [\d.]+ ms .*on the CPU.*, [\d.]+ ms on /,
+    );
     backend.close();
   }));
