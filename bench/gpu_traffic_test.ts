@@ -50,9 +50,11 @@ for (const { name, step, kv = "f16", most } of CEILINGS) {
   });
 }
 
-Deno.test("a token of the whole 4B moves at most 1.15 times what it must, over all ops", async () => {
-  const rows = await countStep(planOf(Q4_0), TOKEN, { f16: true, dot4: true }, "f32", { samples: 1 });
-  const { loaded, stored, floor } = rows.at(-1)!;
-  const times = (loaded + stored) / floor!;
-  assert(times <= 1.15, `${times.toFixed(3)} times the floor`);
-});
+for (const shape of SHAPES) {
+  Deno.test(`a token of the whole ${shape.name} in ${shape.type} moves at most 1.15 times what it must`, async () => {
+    const rows = await countStep(planOf(shape), TOKEN, { f16: true, dot4: true }, "f32", { samples: 1 });
+    const { loaded, stored, floor } = rows.at(-1)!;
+    const times = (loaded + stored) / floor!;
+    assert(times <= 1.15, `${times.toFixed(3)} times the floor`);
+  });
+}

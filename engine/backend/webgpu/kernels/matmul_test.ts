@@ -152,6 +152,27 @@ test("columns that are no multiple of 32: what stands beyond them does not count
   assert(nmse(found, product(dequantize("F16", bytes, ROWS * columns), p)) <= GATES["f16-activations"]);
 });
 
+test("MXFP4: scales that are kept for a strand's next pair are those of its blocks, in rows of any length", async () => {
+  // Two rounds of strands and a part of a third, and one that ends within a pair.
+  for (const columns of [32 * 43, 32 * 33]) {
+    const bytes = matrix("MXFP4", ROWS, columns);
+    const exact = dequantize("MXFP4", bytes, ROWS * columns);
+    const of = spec("MXFP4", "f32", { columns });
+    for (const [kernel, m] of [[0, 1], [1, 3], [3, 33]]) {
+      const p = {
+        type: "MXFP4" as const,
+        weights: bytes,
+        rows: ROWS,
+        columns,
+        x: normal(m * columns, "x"),
+        m,
+      };
+      const found = await multiply(gpu!, matMulKernels(of, gpu!.kernels)[kernel], of, p);
+      assert(nmse(found, product(exact, p)) <= GATES.f32, `${columns} columns, kernel ${kernel}`);
+    }
+  }
+});
+
 Deno.test("only the kernels that a step of so many rows may need are compiled, and tall matrices go by two rows a lane", () => {
   const kernels = matMulKernels(spec("Q4_0", "f32"), { f16: false, dot4: false });
   assertEquals([1, 3, 4, 16, 17, 64, 65, 512].map((rows) => neededFor(kernels, rows).length), [

@@ -1,17 +1,11 @@
 /** Matrices on the GPU: a matrix is its format's planes, each an array of rows of aligned words. */
 import type { TensorType } from "../../../gguf/types.ts";
-import { BLOCK, ELEMENT_BYTES, type Plane } from "./formats/format.ts";
+import { placeOf, rowBytesOf } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
 
 /** Bytes that a row of `columns` columns takes in each plane; row r stands at r times that. Multiples of 4. */
 export function planeRowBytes(type: TensorType, columns: number): number[] {
-  return gpuFormat(type).planes.map((plane) => elementsInRow(plane, columns) * ELEMENT_BYTES[plane.element]);
-}
-
-/** Elements of a row in a plane. */
-export function elementsInRow(plane: Plane, columns: number): number {
-  const whole = Math.ceil(columns / BLOCK) * BLOCK;
-  return Math.ceil(Math.ceil(whole / plane.columns) * plane.bytes / ELEMENT_BYTES[plane.element]);
+  return gpuFormat(type).planes.map((plane) => rowBytesOf(plane, columns));
 }
 
 /** The row and column of the first of a matrix's blocks whose scale stands for NaN; only some formats have such a code. */
@@ -46,15 +40,17 @@ export function packPlanes(
     }
     return out;
   }
-  const steps = planes.map((plane) => plane.bytes * (blockColumns / plane.columns));
+  const blocks = columns / blockColumns;
+  const starts = planes.map((plane) =>
+    Uint32Array.from({ length: blocks }, (_, block) => placeOf(plane, block * blockColumns))
+  );
   const places = planes.map(() => 0);
   let at = 0;
   for (let r = 0; r < rows; r++) {
-    for (let p = 0; p < planes.length; p++) places[p] = r * rowBytes[p];
-    for (let c = 0; c < columns; c += blockColumns) {
+    for (let block = 0; block < blocks; block++) {
+      for (let p = 0; p < planes.length; p++) places[p] = r * rowBytes[p] + starts[p][block];
       pack(bytes, at, out, places);
       at += blockBytes;
-      for (let p = 0; p < planes.length; p++) places[p] += steps[p];
     }
   }
   return out;

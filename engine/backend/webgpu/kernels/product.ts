@@ -5,14 +5,13 @@
  * activations there are nor on the device's subgroups, which are not used. Rows and tokens are written out in the text: naga
  * guards each loop with a counter, which keeps drivers from unrolling.
  */
+import { STRANDS } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
-import { blockDot, decode, loadPair, type Numbers, numbersOf, preamble, store } from "./shader.ts";
+import { blockDot, decode, keepPair, type Numbers, numbersOf, preamble, store } from "./shader.ts";
 import { list } from "./list.ts";
 import { stageOf } from "./stage.ts";
 import type { Kernel, MatMulSpec, Tuning } from "./types.ts";
 
-/** Lanes of a row of the matrix, or times that a lane goes through it. */
-export const STRANDS = 8;
 /** Blocks of activations of a strand that lie in workgroup memory at once, and tokens that are added up across lanes at once. */
 const STAGED = 8;
 const ADDED = 2;
@@ -44,6 +43,7 @@ function code(spec: MatMulSpec, numbers: Numbers, rows: number, tokens: number):
   const staged = Math.min(STAGED / blocks, tokens);
   const added = Math.min(ADDED, tokens);
   const work = { spec, rowNames, blocks, staged };
+  const words = rowNames.map((row) => keepPair(spec.type, `words_${row}`, row, "pair", "first"));
   return `${preamble(spec, numbers)}
 ${blockDot(spec, numbers)}
 override SIZE: u32 = 256u;
@@ -64,9 +64,10 @@ fn matmul(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
   ${list(rows, (r) => `let row_${r} = min(base + ${r}u * slots + slot, op.n - 1u);`).join("\n  ")}
   ${up ? list(rows, (r) => `let up_${r} = op.n + row_${r};`).join("\n  ") : ""}
   ${rowNames.flatMap((row) => list(tokens, (t) => `var sum_${row}_${t} = 0.0;`)).join(" ")}
+  ${words.map(({ before }) => before).join(" ")}
   for (var first = 0u; first < PAIRS; first += STRANDS) {
     let pair = min(first + strand, PAIRS - 1u);
-    ${rowNames.map((row) => loadPair(spec.type, `words_${row}`, row, "pair")).join("\n    ")}
+    ${words.map(({ load }) => load).join("\n    ")}
     for (var half = 0u; half < 2u; half += ${blocks}u) {
     ${turn(work, tokens)}
     }

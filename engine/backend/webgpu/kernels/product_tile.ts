@@ -3,9 +3,9 @@
  * a tile of tokens once for all its rows. A lane takes the strands of `product.ts` one after the other, so that a tile needs two sums
  * a token, and has the same bits. Of a gate and an up half of the lanes take each.
  */
+import { STRANDS } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
-import { blockDot, decode, loadPair, type Numbers, numbersOf, preamble, store } from "./shader.ts";
-import { STRANDS } from "./product.ts";
+import { blockDot, decode, keepPair, type Numbers, numbersOf, preamble, store } from "./shader.ts";
 import { list } from "./list.ts";
 import { stageOf } from "./stage.ts";
 import type { Kernel, MatMulSpec } from "./types.ts";
@@ -28,6 +28,7 @@ export function productTile(spec: MatMulSpec): Kernel {
     constants: {},
     maxRows: Infinity,
     workgroups: (n, m) => [Math.ceil(n / rows), Math.ceil(m / TOKENS), 1],
+    work: () => LANES * TOKENS * spec.columns,
   };
 }
 
@@ -41,6 +42,7 @@ function code(spec: MatMulSpec, numbers: Numbers): string {
   const { setup = "", offset } = format.decoder(numbers.weight);
   const up = spec.epilogue === "swiglu";
   const rows = rowsOf(spec);
+  const words = keepPair(spec.type, "words", "row", "pair", "pair");
   const all = (text: (t: number) => string) => list(TOKENS, text).join(" ");
   return `${preamble(spec, numbers)}
 ${blockDot(spec, numbers)}
@@ -55,13 +57,14 @@ fn matmul(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
   let row = min(row_of_y, op.n - 1u)${up ? ` + select(0u, op.n, lane_in_group >= ${rows}u)` : ""};
   let t_base = group.y * ${TOKENS}u;
   ${all((t) => `var all_${t} = 0.0; var sum_${t} = 0.0;`)}
+  ${words.before}
   for (var strand = 0u; strand < ${STRANDS}u; strand++) {
     for (var pair = strand; pair < PAIRS; pair += ${STRANDS}u) {
       for (var i = lane_in_group; i < ${2 * TOKENS}u; i += SIZE) {
         let t = min(t_base + (i >> 1u), step.x - 1u);
         stage(i >> 1u, i & 1u, read_block(t, min(2u * pair + (i & 1u), BLOCKS - 1u)));
       }
-      ${loadPair(spec.type, "words", "row", "pair")}
+      ${words.load}
       workgroupBarrier();
       for (var b = 2u * pair; b < min(2u * pair + 2u, BLOCKS); b++) {
         let w = ${decode(spec.type, "row", "b", "words")};

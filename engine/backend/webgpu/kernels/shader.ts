@@ -3,16 +3,19 @@ import { quadFunction } from "./formats/codes.ts";
 import {
   BLOCK,
   type Decoder,
+  ELEMENT_BYTES,
+  keptPairs,
   loadShared,
   QUAD,
+  rowBytesOf,
   rowOf,
   type Scalar,
   scaledTo,
   sharedPlanes,
+  STRANDS,
   type WeightFormat,
 } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
-import { elementsInRow } from "./planes.ts";
 import type { Arithmetic } from "../../backend.ts";
 import type { Epilogue, MatMulSpec } from "./types.ts";
 import { list } from "./list.ts";
@@ -68,7 +71,7 @@ export function weights(type: MatMulSpec["type"], columns: number, scalar: Scala
   const decoder = format.decoder(scalar);
   const planes = format.planes.map((plane, i) =>
     `@group(0) @binding(${4 + i}) var<storage, read> ${plane.name}: array<${plane.element}>;
-const ${rowOf(plane.name)} = ${elementsInRow(plane, columns)}u;`
+const ${rowOf(plane.name)} = ${rowBytesOf(plane, columns) / ELEMENT_BYTES[plane.element]}u;`
   );
   const scale = scaleType(format);
   return `${planes.join("\n")}
@@ -99,6 +102,22 @@ fn load_words(row: u32, pair: u32) -> Words { return Words(${planes.map(loadShar
 /** Statement: `name`, what the blocks of a pair have in common; nothing where that is nothing. */
 export function loadPair(type: MatMulSpec["type"], name: string, row: string, pair: string): string {
   return sharedPlanes(gpuFormat(type)).length === 0 ? "" : `let ${name} = load_words(${row}, ${pair});`;
+}
+
+/** The same in a loop over a strand's pairs, `first` being the strand's pair or the first strand's: what serves several is kept. */
+export function keepPair(
+  type: MatMulSpec["type"],
+  name: string,
+  row: string,
+  pair: string,
+  first: string,
+): { readonly before: string; readonly load: string } {
+  const kept = keptPairs(gpuFormat(type));
+  if (kept === 1) return { before: "", load: loadPair(type, name, row, pair) };
+  return {
+    before: `var ${name} = Words();`,
+    load: `if (${first} % ${kept * STRANDS}u < ${STRANDS}u) { ${name} = load_words(${row}, ${pair}); }`,
+  };
 }
 
 /** Expression: block `b` of a row, with `words` of its pair. */

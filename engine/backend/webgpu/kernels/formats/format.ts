@@ -3,6 +3,12 @@
 /** Columns that one call of `decode_block` gives. */
 export const BLOCK = 32;
 
+/**
+ * Lanes of a row of the matrix in products of few rows of activations, or times that a lane goes through it in others: strand s takes
+ * pairs of blocks s, s + STRANDS and so on.
+ */
+export const STRANDS = 8;
+
 /** The scalar that decoded weights are; "i8" only where a format has a unit. */
 export type Scalar = "f32" | "f16" | "i8";
 
@@ -16,6 +22,8 @@ export interface Plane {
   readonly element: "u32" | "vec2<u32>" | "vec4<u32>";
   readonly bytes: number;
   readonly columns: number;
+  /** An element serves pairs that a strand takes one after the other, so that it is kept; else pairs side by side. */
+  readonly byStrand?: true;
 }
 
 /**
@@ -68,16 +76,48 @@ export function sharedPlanes({ planes }: WeightFormat): readonly Plane[] {
   return planes.filter((plane) => bytesOfBlock(plane) < ELEMENT_BYTES[plane.element]);
 }
 
+/** Of a format all of whose shared planes lie by strands: how many of a strand's pairs an element serves. */
+export function keptPairs(format: WeightFormat): number {
+  const planes = sharedPlanes(format);
+  return planes.length > 0 && planes.every(({ byStrand }) => byStrand) ? Math.min(...planes.map(pairsOf)) : 1;
+}
+
 /** Expression: the element of a shared plane for pair `pair` of row `row`. */
 export function loadShared(plane: Plane): string {
-  const pairs = ELEMENT_BYTES[plane.element] / (2 * bytesOfBlock(plane));
-  return `${plane.name}[row * ${rowOf(plane.name)} + ${
-    pairs === 1 ? "pair" : `(pair >> ${Math.log2(pairs)}u)`
-  }]`;
+  const pairs = pairsOf(plane);
+  const at = plane.byStrand
+    ? `(pair / ${pairs * STRANDS}u * ${STRANDS}u + pair % ${STRANDS}u)`
+    : pairs === 1
+    ? "pair"
+    : `(pair >> ${Math.log2(pairs)}u)`;
+  return `${plane.name}[row * ${rowOf(plane.name)} + ${at}]`;
 }
 
 function bytesOfBlock({ bytes, columns }: Plane): number {
   return bytes * BLOCK / columns;
+}
+
+/** Pairs that one element of a shared plane serves. */
+function pairsOf(plane: Plane): number {
+  return ELEMENT_BYTES[plane.element] / (2 * bytesOfBlock(plane));
+}
+
+/** Bytes of a row in a plane, whole elements. */
+export function rowBytesOf(plane: Plane, columns: number): number {
+  const element = ELEMENT_BYTES[plane.element];
+  const blocks = Math.ceil(columns / BLOCK);
+  if (plane.byStrand) return Math.ceil(blocks / (2 * pairsOf(plane) * STRANDS)) * STRANDS * element;
+  return Math.ceil(Math.ceil(blocks * BLOCK / plane.columns) * plane.bytes / element) * element;
+}
+
+/** Where the bytes of a row's column begin in its plane. */
+export function placeOf(plane: Plane, column: number): number {
+  if (!plane.byStrand) return column / plane.columns * plane.bytes;
+  const [block, pairs] = [column / BLOCK, pairsOf(plane)];
+  const [pair, half] = [block >> 1, block & 1];
+  const element = Math.floor(pair / (pairs * STRANDS)) * STRANDS + pair % STRANDS;
+  const inside = 2 * (Math.floor(pair / STRANDS) % pairs) + half;
+  return element * ELEMENT_BYTES[plane.element] + inside * plane.bytes;
 }
 
 /** Statement: the half float, 16 bits of `name`, of every `columns` columns, as `to`, a number. */
@@ -89,6 +129,11 @@ export function loadHalf(to: string, name: string, columns = BLOCK): string {
 export function load16(name: string, columns = BLOCK): string {
   const block = columns === BLOCK ? "b" : `(b >> ${Math.log2(columns / BLOCK)}u)`;
   return `(words.${name} >> ((${block} & 1u) * 16u)) & 0xffffu`;
+}
+
+/** Expression: a byte for every block of a shared plane by strands, whose elements are words. */
+export function load8(name: string): string {
+  return `(words.${name} >> (((b / ${2 * STRANDS}u) & 1u) * 16u + (b & 1u) * 8u)) & 255u`;
 }
 
 /** Expression: the plane's element for every block. */

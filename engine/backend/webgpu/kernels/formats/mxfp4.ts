@@ -3,7 +3,7 @@
  * specification 1.0. In the file: e: u8, qs: [u8; 16].
  */
 import { components, order, quads } from "./codes.ts";
-import { copy, load, type WeightFormat } from "./format.ts";
+import { copy, load, load8, type WeightFormat } from "./format.ts";
 
 /** Twice the largest magnitude: codes stand for halves, and count from there. */
 const LARGEST = 12;
@@ -24,7 +24,7 @@ const E2M1 = `fn e2m1(codes: u32) -> u32 {
 export const MXFP4: WeightFormat = {
   planes: [
     { name: "codes", element: "vec4<u32>", bytes: 16, columns: 32 },
-    { name: "scales", element: "u32", bytes: 1, columns: 32 },
+    { name: "scales", element: "u32", bytes: 1, columns: 32, byStrand: true },
   ],
   sub: 32,
   bounded: true,
@@ -39,7 +39,7 @@ export const MXFP4: WeightFormat = {
   },
   decoder: (scalar) => ({
     body: `let w = ${load("codes")};
-  let e = (words.scales >> ((b & 3u) * 8u)) & 255u;`,
+  let e = ${load8("scales")};`,
     quads: quads(
       scalar,
       [{ words: components("w", 4), width: 4, shift: 0 }],
