@@ -1,10 +1,14 @@
-import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { assertEquals, assertMatch, assertRejects, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
+import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import { GpuError } from "../engine/backend/webgpu/errors.ts";
+import { lower } from "../engine/backend/webgpu/lowering.ts";
+import { parseGguf } from "../engine/gguf/reader.ts";
 import { loadEngine } from "../engine/load.ts";
 import { EngineError } from "../engine/types.ts";
 import { openPool } from "../lib/pool.ts";
 import { gpuTest } from "./gpu.ts";
+import { FAMILIES } from "./synth/registry.ts";
 import { type Architecture, synthesize, type SynthTexts } from "./synth/synth.ts";
 
 /* What the GPU does not do is refused when a model is loaded, before a device is opened: most of this needs none. */
@@ -44,6 +48,21 @@ Deno.test("models made for vectors or ranks are refused on the GPU when they are
     const asked = { ...SIZE, model, backend: "webgpu", pooling: "mean" } as const;
     await assertRejects(() => loadEngine(asked), GpuError, NO_VECTORS);
   });
+});
+
+Deno.test("the architectures that the GPU runs are those of docs/WEBGPU.md; all others are refused by what they have", async () => {
+  const runs: string[] = [];
+  for (const architecture of Object.keys(FAMILIES) as Architecture[]) {
+    const file = await parseGguf(synthesize({ architecture, types: ["Q8_0"], seed: 1 }));
+    const plan = buildPlan(file, await readRopeFactors(file));
+    try {
+      lower(plan);
+      runs.push(architecture);
+    } catch (error) {
+      assertMatch((error as Error).message, /^Cannot run .*use --backend cpu$/);
+    }
+  }
+  assertEquals(runs.sort(), ["deci", "llama", "qwen2", "qwen3", "qwen35", "smollm3"]);
 });
 
 Deno.test("auto takes the CPU for a model made for vectors, and says why", () =>
