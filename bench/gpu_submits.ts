@@ -4,11 +4,14 @@ import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts"
 import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
+import type { SubmitTime } from "../engine/backend/webgpu/recorder.ts";
 import { MAX_ROWS } from "../engine/size.ts";
 import { blocksOf, Steps } from "./steps.ts";
 
 /** Milliseconds that no submit may take. */
 const MOST_MS = 100;
+/** The longest submits, whose contents are listed. */
+const LONGEST = 5;
 
 const HELP = `Time each submit of a prompt on the GPU, by its own clock.
 
@@ -16,7 +19,9 @@ Usage: deno task bench:gpu-submits --model FILE [options]
 
   --model FILE   the GGUF model
   --tokens N     tokens of the prompt (default 2000)
-  --json         one JSON object: {"adapter", "tokens", "seconds", "steps": [{"rows", "cached", "submits": [{"ms", "first"}, …]}, …]}
+  --steps N      time so many steps, spread evenly over the prompt (default: all of them)
+  --json         one JSON object: {"adapter", "tokens", "seconds", "steps": [{"rows", "cached", "submits":
+                 [{"ms", "expected", "kernels", "first"}, …]}, …]}
   --help         this text
 
 The prompt is cut into steps and these into submits as the server cuts them, by what kernels were measured to take. Submits in which
@@ -32,13 +37,17 @@ interface TimedStep {
   readonly submits: readonly TimedSubmit[];
 }
 
-interface TimedSubmit {
-  readonly ms: number;
+interface TimedSubmit extends SubmitTime {
   /** Kernels that ran for the first time in it: some drivers compile them then. */
   readonly first: readonly string[];
 }
 
-async function timePrompt(backend: WebGpuBackend, path: string, tokens: number): Promise<TimedStep[]> {
+async function timePrompt(
+  backend: WebGpuBackend,
+  path: string,
+  tokens: number,
+  wanted: number,
+): Promise<TimedStep[]> {
   const file = await openGguf(path);
   const plan = buildPlan(file, await readRopeFactors(file));
   if (tokens > plan.contextLength) {
@@ -58,14 +67,17 @@ async function timePrompt(backend: WebGpuBackend, path: string, tokens: number):
   const known = new Set<string>();
   for (let cached = 0; cached < tokens;) {
     const rows = Math.min(tokens - cached, backend.stepRows);
-    const times = await backend.submitTimes(prompt.prefillStep(0, cached, rows, cached + rows === tokens));
-    const submits = times.map(({ ms, kernels }) => {
-      const first = [...new Set(kernels).difference(known)];
+    const last = cached + rows === tokens;
+    const times = await backend.submitTimes(prompt.prefillStep(0, cached, rows, last));
+    const submits = times.map((time) => {
+      const first = [...new Set(time.kernels).difference(known)];
       for (const kernel of first) known.add(kernel);
-      return { ms, first };
+      return { ...time, first };
     });
     steps.push({ rows, cached, submits });
-    cached += rows;
+    // Those between are left out: what stands in the cache does not matter to how long a step takes.
+    const next = Math.ceil(steps.length * tokens / wanted / rows) * rows;
+    cached = last ? tokens : Math.max(cached + rows, Math.min(next, tokens - rows));
   }
   return steps;
 }
@@ -73,45 +85,56 @@ async function timePrompt(backend: WebGpuBackend, path: string, tokens: number):
 function asText(adapter: string, steps: readonly TimedStep[], seconds: number): string {
   const rows = steps.map((step) => step.rows);
   const [first, others] = [true, false].map((isFirst) =>
-    steps.flatMap(({ submits }) => submits.filter((submit) => submit.first.length > 0 === isFirst)).map((
-      { ms },
-    ) => ms)
+    steps.flatMap(({ submits }) => submits.filter((submit) => submit.first.length > 0 === isFirst))
   );
   return [
     adapter,
     `${steps.length} steps of ${Math.min(...rows)} to ${Math.max(...rows)} rows, ${seconds.toFixed(0)} s`,
     `${others.length} submits: ${spread(others)}`,
     `${first.length} in which kernels ran for the first time: ${spread(first)}`,
+    ...others.toSorted((a, b) => b.ms - a.ms).slice(0, LONGEST).map(contents),
     "",
   ].join("\n");
 }
 
-function spread(times: readonly number[]): string {
-  if (times.length === 0) return "none";
-  const sorted = times.toSorted((a, b) => a - b);
+/** What a long submit consists of: neighbours of one kernel are counted. */
+function contents({ ms, expected, kernels }: TimedSubmit): string {
+  const runs: [string, number][] = [];
+  for (const kernel of kernels) {
+    if (runs.at(-1)?.[0] === kernel) runs.at(-1)![1]++;
+    else runs.push([kernel, 1]);
+  }
+  const list = runs.map(([kernel, count]) => count === 1 ? kernel : `${count} x ${kernel}`);
+  return `  ${ms.toFixed(1)} ms, ${expected.toFixed(1)} expected: ${list.join("; ")}`;
+}
+
+function spread(submits: readonly TimedSubmit[]): string {
+  if (submits.length === 0) return "none";
+  const sorted = submits.map(({ ms }) => ms).toSorted((a, b) => a - b);
   const at = (share: number) => `${sorted[Math.floor(share * (sorted.length - 1))].toFixed(1)} ms`;
   return `median ${at(0.5)}, 99 % within ${at(0.99)}, longest ${at(1)}`;
 }
 
 async function main(): Promise<number> {
   const flags = parseArgs(Deno.args, {
-    string: ["model", "tokens"],
+    string: ["model", "tokens", "steps"],
     boolean: ["json", "help"],
     default: { tokens: "2000" },
   });
   const tokens = Number(flags.tokens);
+  const wanted = Number(flags.steps ?? tokens);
   if (flags.help) {
     say(HELP);
     return 0;
   }
-  if (!flags.model || !Number.isInteger(tokens) || tokens < 1) {
-    say(`--model must be given, and --tokens at least 1 (got ${flags.tokens})\n\n${HELP}`);
+  if (!flags.model || ![tokens, wanted].every((count) => Number.isInteger(count) && count > 0)) {
+    say(`--model must be given, --tokens and --steps at least 1 (got ${tokens}, ${wanted})\n\n${HELP}`);
     return 2;
   }
   const backend = await WebGpuBackend.open();
   try {
     const start = performance.now();
-    const steps = await timePrompt(backend, flags.model, tokens);
+    const steps = await timePrompt(backend, flags.model, tokens, wanted);
     const seconds = (performance.now() - start) / 1000;
     const adapter = backend.info.isa;
     say(

@@ -28,7 +28,9 @@ const MOST = 8;
 export class Costs {
   /** Milliseconds of a multiply-add, by kernel. */
   readonly #rates = new Map<string, number>();
-  /** Of a kernel that has not run yet: as those that were measured last. */
+  /** Kernels that were timed by themselves and say their work. */
+  readonly #timed = new Set<string>();
+  /** Of a kernel that has not run yet where none was timed by itself: as those that were measured last. */
   #common: number;
 
   /** `guess`: milliseconds of a multiply-add, before anything was measured. */
@@ -36,14 +38,37 @@ export class Costs {
     this.#common = guess;
   }
 
+  /** Whether the kernel has run. */
+  has(key: string): boolean {
+    return this.#rates.has(key);
+  }
+
+  /** Whether the device's clock has told what kernels take. */
+  get timed(): boolean {
+    return this.#timed.size > 0;
+  }
+
   /** Milliseconds that so much work of a kernel is expected to take. */
   of(kernel: Kernel, work: number): number {
-    return work * (this.#rates.get(kernel.key) ?? this.#common);
+    return work * (this.#rates.get(kernel.key) ?? this.#unknown);
   }
 
   /** Milliseconds that the pieces are expected to take together. */
   sum(pieces: readonly Piece[]): number {
     return pieces.reduce((ms, { kernel, work }) => ms + this.of(kernel, work), 0);
+  }
+
+  /** The piece took so long by itself, and was not its kernel's first. */
+  time({ kernel, work }: Piece, ms: number): void {
+    if (ms <= 0) return;
+    const ratio = Math.min(MOST, ms / this.of(kernel, work));
+    this.#rates.set(kernel.key, this.#rates.get(kernel.key)! * ratio ** sizeOf(ratio));
+    if (kernel.work) this.#timed.add(kernel.key);
+  }
+
+  /** The pieces have been handed over in a step of which each kernel is timed by itself: nothing is learned from all together. */
+  ran(pieces: readonly Piece[]): void {
+    for (const { kernel } of pieces) this.#know(kernel);
   }
 
   /**
@@ -55,10 +80,7 @@ export class Costs {
     let total = 0;
     let compiled = false;
     for (const { kernel, work } of pieces) {
-      if (!this.#rates.has(kernel.key)) {
-        compiled = true;
-        this.#rates.set(kernel.key, this.#common);
-      }
+      if (this.#know(kernel)) compiled = true;
       const cost = this.of(kernel, work);
       expected.set(kernel.key, (expected.get(kernel.key) ?? 0) + cost);
       total += cost;
@@ -66,7 +88,7 @@ export class Costs {
     if (total === 0 || ms <= 0) return;
     const ratio = Math.min(MOST, Math.max(1 / MOST, ms / total));
     if (compiled && ratio > 1) return;
-    const size = Math.abs(Math.log(ratio)) > Math.log(LARGE) ? 1 : SMALL_STEP;
+    const size = sizeOf(ratio);
     let squares = 0;
     for (const cost of expected.values()) squares += (cost / total) ** 2;
     for (const [key, cost] of expected) {
@@ -75,6 +97,24 @@ export class Costs {
     }
     this.#common *= ratio ** size;
   }
+
+  /** Notes that the kernel has run; gives whether that is new. */
+  #know({ key }: Kernel): boolean {
+    if (this.#rates.has(key)) return false;
+    this.#rates.set(key, this.#unknown);
+    return true;
+  }
+
+  /** Milliseconds of a multiply-add of a kernel that has not run yet. */
+  get #unknown(): number {
+    const timed = [...this.#timed].map((key) => this.#rates.get(key)!);
+    return timed.length > 0 ? Math.max(...timed) : this.#common;
+  }
+}
+
+/** The power of an error by which an estimate is corrected. */
+function sizeOf(ratio: number): number {
+  return Math.abs(Math.log(ratio)) > Math.log(LARGE) ? 1 : SMALL_STEP;
 }
 
 /** The kernel that a step takes of a dispatch, and how many workgroups of it. */

@@ -44,6 +44,23 @@ Deno.test("costs: estimates come near to what each kernel takes, which is never 
   }
 });
 
+Deno.test("costs: kernels that always run in one proportion are told apart where each is timed by itself", () => {
+  const rates: Record<string, number> = { a: 4e-6, b: 3e-7 };
+  const costs = new Costs(1e-6);
+  const [a, b, c] = ["a", "b", "c"].map((key) => wholeOf(dispatchOf(kernelOf(key), 100), SIZE));
+  for (let i = 0; i < 20; i++) costs.learn([a, b], real([a, b], rates));
+  assert(costs.sum([a]) < 0.7 * real([a], rates));
+  for (let i = 0; i < 6; i++) for (const piece of [a, b]) costs.time(piece, real([piece], rates));
+  for (const piece of [a, b]) assert(Math.abs(costs.sum([piece]) / real([piece], rates) - 1) < 0.05);
+  // One that has not run counts as the slowest, and having run among others tells nothing.
+  costs.ran([a, b, c]);
+  assertEquals(costs.sum([c]), costs.sum([a]));
+  assert(costs.has("c"));
+  // A pause while it was timed moves an estimate only so far.
+  costs.time(b, 1e6);
+  assert(costs.sum([b]) < 10 * real([b], rates));
+});
+
 Deno.test("costs: a kernel's first time is not counted where it was long: the driver may have compiled it", () => {
   const costs = new Costs(1e-6);
   const piece = wholeOf(dispatchOf(kernelOf("a"), 10), SIZE);

@@ -4,6 +4,12 @@ import type { GpuMemory } from "./memory.ts";
 /** Passes of one query set, which holds at most 4,096 stamps. */
 const MOST_TIMED = 2048;
 
+/** When a pass began and ended by the device's own clock, in milliseconds from some moment on. */
+export interface PassTime {
+  readonly begin: number;
+  readonly end: number;
+}
+
 /** What passes take by the device's own clock: stamps where each begins and ends. */
 export class PassClock {
   #passes = 0;
@@ -13,8 +19,11 @@ export class PassClock {
     private readonly loss: DeviceLoss,
     private readonly memory: GpuMemory,
     private readonly querySets: readonly GPUQuerySet[],
-    private readonly resolved: GPUBuffer,
+    /** Stamps, once they are resolved. */
+    readonly resolved: GPUBuffer,
     private readonly back: GPUBuffer,
+    /** Most passes. */
+    readonly most: number,
   ) {}
 
   /** For at most so many passes. Throws GpuError where there is no room. */
@@ -32,7 +41,21 @@ export class PassClock {
       const left = passes - i * MOST_TIMED;
       return device.createQuerySet({ type: "timestamp", count: 2 * Math.min(left, MOST_TIMED) });
     });
-    return new PassClock(device, loss, memory, querySets, resolved, back);
+    return new PassClock(device, loss, memory, querySets, resolved, back, passes);
+  }
+
+  /** Bytes of the stamps so far. */
+  get bytes(): number {
+    return 16 * this.#passes;
+  }
+
+  get mostBytes(): number {
+    return 16 * this.most;
+  }
+
+  /** Forgets all passes. */
+  restart(): void {
+    this.#passes = 0;
   }
 
   /** The stamps of the next pass. */
@@ -43,21 +66,24 @@ export class PassClock {
     return { querySet, beginningOfPassWriteIndex: at, endOfPassWriteIndex: at + 1 };
   }
 
-  /** Milliseconds of each pass so far, once what was submitted is done. */
-  async read(): Promise<number[]> {
-    const { device, resolved, back } = this;
-    const count = 2 * this.#passes;
-    const encoder = device.createCommandEncoder();
+  /** Records that the stamps so far are put into `resolved`. */
+  resolve(encoder: GPUCommandEncoder): void {
     for (const [i, querySet] of this.querySets.entries()) {
       const first = 2 * i * MOST_TIMED;
-      const stamps = Math.min(querySet.count, count - first);
-      if (stamps > 0) encoder.resolveQuerySet(querySet, 0, stamps, resolved, 8 * first);
+      const stamps = Math.min(querySet.count, 2 * this.#passes - first);
+      if (stamps > 0) encoder.resolveQuerySet(querySet, 0, stamps, this.resolved, 8 * first);
     }
-    encoder.copyBufferToBuffer(resolved, 0, back, 0, 8 * count);
+  }
+
+  /** The times of the passes so far, once what was submitted is done. */
+  async read(): Promise<PassTime[]> {
+    const { device, resolved, back, bytes } = this;
+    const encoder = device.createCommandEncoder();
+    this.resolve(encoder);
+    encoder.copyBufferToBuffer(resolved, 0, back, 0, bytes);
     device.queue.submit([encoder.finish()]);
     await this.loss.or(back.mapAsync(GPUMapMode.READ));
-    const stamps = new BigUint64Array(back.getMappedRange(0, 8 * count).slice(0));
-    return Array.from({ length: this.#passes }, (_, i) => Number(stamps[2 * i + 1] - stamps[2 * i]) / 1e6);
+    return passTimes(new Uint32Array(back.getMappedRange(0, bytes).slice(0)));
   }
 
   free(): void {
@@ -65,4 +91,10 @@ export class PassClock {
     this.memory.free(this.resolved);
     this.memory.free(this.back);
   }
+}
+
+/** Stamps, nanoseconds in two words each, as the times of passes. */
+export function passTimes(words: Uint32Array): PassTime[] {
+  const at = (i: number) => (words[i + 1] * 2 ** 32 + words[i]) / 1e6;
+  return Array.from({ length: words.length / 4 }, (_, i) => ({ begin: at(4 * i), end: at(4 * i + 2) }));
 }

@@ -33,6 +33,8 @@ export interface DispatchTime {
 /** What one submit took, by the GPU's own clock. */
 export interface SubmitTime {
   readonly ms: number;
+  /** What it was expected to take. */
+  readonly expected: number;
   /** Keys of its kernels. */
   readonly kernels: readonly string[];
 }
@@ -84,7 +86,10 @@ export class Recorder {
       for (const piece of pieces) this.record(encoder, [piece], clock.next());
       this.device.queue.submit([encoder.finish()]);
       const times = await clock.read();
-      return pieces.map(({ dispatch: { label, bytes = 0 } }, i) => ({ label, bytes, ms: times[i] }));
+      return pieces.map(({ dispatch: { label, bytes = 0 } }, i) => {
+        const { begin, end } = times[i];
+        return { label, bytes, ms: end - begin };
+      });
     } finally {
       clock.free();
     }

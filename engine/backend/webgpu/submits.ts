@@ -1,7 +1,8 @@
 import { type Costs, cutPiece, type Piece, wholeOf } from "./costs.ts";
 import type { Gpu } from "./device.ts";
-import type { PassClock } from "./pass_clock.ts";
+import type { PassTime } from "./pass_clock.ts";
 import { type Dispatch, isFor, type Recorder, type StepSize } from "./recorder.ts";
+import type { StepTimes } from "./step_times.ts";
 
 /**
  * Milliseconds that one submit is to take, by what is expected: well under the 100 that it may, since a busy device takes up to three times that. A driver
@@ -46,6 +47,8 @@ export class Submits {
   /** What the device was asked about, and what was handed over since. */
   #asked: Span & { readonly end: Promise<void> } | undefined;
   #latest: Span = { pieces: [], since: 0 };
+  /** What of the step under way is timed by the device's clock. */
+  #times: StepTimes | undefined;
 
   constructor(
     private readonly gpu: Gpu,
@@ -62,29 +65,31 @@ export class Submits {
   }
 
   /**
-   * Hands over a step, `after` recorded behind it; a clock times each submit. Gives false where `stopped` came true before its end. Throws
-   * DeviceLost where the device is lost.
+   * Hands over a step, `after` recorded behind it; `times` chooses what of it is timed. Gives false where `stopped` came true before its
+   * end. Throws DeviceLost where the device is lost.
    */
   async send(
     submits: readonly (readonly Piece[])[],
     stopped: () => boolean,
     after?: (encoder: GPUCommandEncoder) => void,
-    clock?: PassClock,
+    times?: StepTimes,
   ): Promise<boolean> {
+    this.#times ??= times;
     for (const [i, pieces] of submits.entries()) {
       while (!await this.#room(this.costs.sum(pieces)));
       if (stopped()) return false;
-      this.#submit(pieces, i === submits.length - 1 ? after : undefined, clock);
+      this.#submit(pieces, i === submits.length - 1 ? after : undefined, times);
     }
     return true;
   }
 
-  /** Everything that was handed over is done. */
-  settled(): void {
+  /** Everything that was handed over is done; what was timed of it took so long. */
+  settled(times?: readonly PassTime[]): void {
     if (this.#asked?.done !== undefined) this.#learnAsked(this.#asked.done);
     const { pieces, since } = this.#asked ?? this.#latest;
     const all = this.#asked ? [...pieces, ...this.#latest.pieces] : pieces;
-    if (all.length > 0) this.costs.learn(all, performance.now() - since);
+    if (all.length > 0) this.#learn(all, performance.now() - since);
+    if (times) this.#times?.learn(times);
     this.forget();
   }
 
@@ -92,6 +97,13 @@ export class Submits {
   forget(): void {
     this.#asked = undefined;
     this.#latest = { pieces: [], since: 0 };
+    this.#times = undefined;
+  }
+
+  /** The pieces took so long together: of no use where the device's clock tells what each kernel takes, and has told before. */
+  #learn(pieces: readonly Piece[], ms: number): void {
+    if (this.#times && this.costs.timed) this.costs.ran(pieces);
+    else this.costs.learn(pieces, ms);
   }
 
   /** Waits, and gives true once so much more work can be handed over. */
@@ -121,15 +133,17 @@ export class Submits {
   /** What was asked about was done then. */
   #learnAsked(done: number): void {
     const { pieces, since } = this.#asked!;
-    this.costs.learn(pieces, done - since);
+    this.#learn(pieces, done - since);
     this.#latest.since = Math.max(this.#latest.since, done);
     this.#asked = undefined;
   }
 
-  #submit(pieces: readonly Piece[], after?: (encoder: GPUCommandEncoder) => void, clock?: PassClock): void {
+  #submit(pieces: readonly Piece[], after?: (encoder: GPUCommandEncoder) => void, times?: StepTimes): void {
     const { device } = this.gpu;
     const encoder = device.createCommandEncoder();
-    this.recorder.record(encoder, pieces, clock?.next());
+    for (const pass of times?.passes(pieces) ?? [{ pieces }]) {
+      this.recorder.record(encoder, pass.pieces, pass.stamps);
+    }
     after?.(encoder);
     const commands = encoder.finish();
     if (this.#latest.pieces.length === 0) this.#latest.since = performance.now();

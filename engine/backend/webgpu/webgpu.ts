@@ -11,7 +11,7 @@ import {
   type StepOutput,
   StepStopped,
 } from "../backend.ts";
-import { Costs, wholeOf } from "./costs.ts";
+import { Costs, type Piece, wholeOf } from "./costs.ts";
 import { type Gpu, openGpu } from "./device.ts";
 import { LOSS_MS } from "./device_loss.ts";
 import { DispatchWriter } from "./dispatches.ts";
@@ -20,7 +20,7 @@ import { missingFor } from "./kernels/matmul.ts";
 import type { TuningTable } from "./kernels/tuning.ts";
 import { copyBandwidth } from "./limits.ts";
 import { GpuMemory } from "./memory.ts";
-import { PassClock } from "./pass_clock.ts";
+import { PassClock, passTimes } from "./pass_clock.ts";
 import { Pipelines } from "./pipelines.ts";
 import { planeRowBytes } from "./kernels/planes.ts";
 import { lower } from "./lowering.ts";
@@ -37,6 +37,7 @@ import {
 import { ReadBack } from "./read_back.ts";
 import { makeStepBuffers, type StepBuffers } from "./step_buffers.ts";
 import { decodeAnswers, encodeStep, ROW_WORDS, type StepData } from "./step_data.ts";
+import { StepTimes } from "./step_times.ts";
 import { cutStep, Submits } from "./submits.ts";
 import { readTunings } from "./tuning_file.ts";
 import { WeightLoader, type Weights } from "./weights.ts";
@@ -50,6 +51,9 @@ export interface WebGpuOptions {
 
 /** Bytes that hold a step's wants and answers at first. */
 const FIRST_ANSWERS = 1 << 16;
+
+/** Passes of a step that are timed: one of each kernel of the largest models. */
+const TIMED_PASSES = 64;
 
 /** Milliseconds that a step of a prompt may take: so long others wait for their next token. A kernel's tile of rows is not cut for it. */
 const STEP_MS = 1000;
@@ -78,6 +82,8 @@ export class WebGpuBackend implements Backend {
   readonly #recorder: Recorder;
   readonly #readBack: ReadBack;
   readonly #submits: Submits;
+  /** Times kernels in steps of several submits, where the device has a clock. */
+  #clock: PassClock | undefined;
   #program: Program | undefined;
   #weights: Weights | undefined;
   #compiled: Compiled | undefined;
@@ -174,6 +180,9 @@ export class WebGpuBackend implements Backend {
       options,
       bindingBytes,
     );
+    if (this.gpu.timestamps) {
+      this.#clock = await PassClock.make(device, this.gpu.loss, this.#memory, TIMED_PASSES);
+    }
     const writer = new DispatchWriter({
       device,
       memory: this.#memory,
@@ -288,14 +297,17 @@ export class WebGpuBackend implements Backend {
     this.#stepRows = undefined;
     const submits = cutStep([...this.#compiled!.model, ...this.#choosing(data)], size, this.#submits.costs);
     const { device, loss } = this.gpu;
-    const clock = await PassClock.make(device, loss, this.#memory, submits.length);
+    // As many as there are where each piece has a pass of its own.
+    const passes = submits.reduce((sum, pieces) => sum + pieces.length, 0);
+    const clock = await PassClock.make(device, loss, this.#memory, passes);
     try {
-      await this.#submits.send(submits, () => false, undefined, clock);
+      const stepTimes = new StepTimes(clock, this.#submits.costs, true);
+      await this.#submits.send(submits, () => false, undefined, stepTimes);
       await loss.or(device.queue.onSubmittedWorkDone());
-      this.#submits.settled();
       const times = await clock.read();
+      this.#submits.settled(times);
       this.#check();
-      return submits.map((pieces, i) => ({ ms: times[i], kernels: pieces.map(({ kernel }) => kernel.key) }));
+      return stepTimes.submits(times);
     } finally {
       clock.free();
     }
@@ -310,30 +322,52 @@ export class WebGpuBackend implements Backend {
   /** Submits steps, each once it is recorded, and waits for their answers, one step's after the other's. Stopping ends it between submits. */
   async #run(data: StepData, size: StepSize, steps: number): Promise<Uint32Array<ArrayBuffer>> {
     const bytes = 4 * data.answerWords;
-    await this.#readBack.reserve(steps * bytes);
+    await this.#readBack.reserve(steps * bytes + (this.#clock?.mostBytes ?? 0));
     await this.#upload(data);
     const { model } = this.#compiled!;
     const { costs } = this.#submits;
     const stopped = () => this.#stopped;
     const nothing = new Uint32Array(0);
+    let times: StepTimes | undefined;
     if (data.masks.length > 0) {
-      if (!await this.#submits.send(cutStep(model, size, costs), stopped)) return nothing;
+      const submits = cutStep(model, size, costs);
+      times = this.#timesOf(submits);
+      if (!await this.#submits.send(submits, stopped, undefined, times)) return nothing;
       if (!await this.#uploadMasks(data)) return nothing;
     }
     const dispatches = [...data.masks.length > 0 ? [] : model, ...this.#choosing(data)];
     for (let i = 0; i < steps; i++) {
       // The GPU computes a step while the next one is recorded.
-      const sent = await this.#submits.send(cutStep(dispatches, size, costs), stopped, (encoder) => {
+      const after = (encoder: GPUCommandEncoder) => {
         if (bytes > 0) this.#readBack.copy(encoder, this.#answering!.buffers.answers, bytes, i * bytes);
-      });
-      if (!sent) return nothing;
+        if (i === steps - 1) this.#copyTimes(encoder, times, steps * bytes);
+      };
+      const submits = cutStep(dispatches, size, costs);
+      if (i === 0) times ??= this.#timesOf(submits);
+      if (!await this.#submits.send(submits, stopped, after, i === 0 ? times : undefined)) return nothing;
     }
-    const { device, loss } = this.gpu;
-    const answers = bytes > 0
-      ? await this.#readBack.read(steps * bytes, this.#submits.remainingMs)
-      : await loss.or(device.queue.onSubmittedWorkDone());
-    this.#submits.settled();
-    return answers ?? nothing;
+    const read = await this.#read(steps * bytes + (times?.clock.bytes ?? 0));
+    this.#submits.settled(times && passTimes(read.subarray(steps * data.answerWords)));
+    return read;
+  }
+
+  /** What is timed of a step in such submits: one by itself is never cut, whatever its kernels take. */
+  #timesOf(submits: readonly (readonly Piece[])[]): StepTimes | undefined {
+    return this.#clock && submits.length > 1 ? new StepTimes(this.#clock, this.#submits.costs) : undefined;
+  }
+
+  /** Records that the stamps are brought too, to the place `at`. */
+  #copyTimes(encoder: GPUCommandEncoder, times: StepTimes | undefined, at: number): void {
+    if (!times || times.clock.bytes === 0) return;
+    times.clock.resolve(encoder);
+    this.#readBack.copy(encoder, times.clock.resolved, times.clock.bytes, at);
+  }
+
+  /** What was copied, of so many bytes, once all that was submitted is done. */
+  async #read(bytes: number): Promise<Uint32Array<ArrayBuffer>> {
+    if (bytes > 0) return await this.#readBack.read(bytes, this.#submits.remainingMs);
+    await this.gpu.loss.or(this.gpu.device.queue.onSubmittedWorkDone());
+    return new Uint32Array(0);
   }
 
   /** What is to be told of a failed step. A lost device is known some time after the call that it made fail. */
