@@ -13,24 +13,31 @@ impl Kernel for Int8Peak {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) -> u64 {
-        // Where products have chains of sums, as many of them as there can be: fewer would measure their latency.
-        unsafe { if S::PANELS > 1 { int8_tile::<S, 3>(s, self.0) } else { int8_tile::<S, 1>(s, self.0) } }
+        // Where products have chains of sums, twelve of them: fewer would measure their latency. With sixteen registers they
+        // leave room for the codes of two panels; those of three would be read from memory each time.
+        unsafe {
+            match S::PANELS {
+                3.. => int8_tile::<S, 3, 4>(s, self.0),
+                2 => int8_tile::<S, 2, 6>(s, self.0),
+                _ => int8_tile::<S, 1, 4>(s, self.0),
+            }
+        }
     }
 }
 
 #[inline(always)]
-unsafe fn int8_tile<S: Simd, const P: usize>(s: S, rounds: u64) -> u64 {
-    let (codes, x) = ([[17u8; 16 * 16]; 3], [3i8; 32 * 4]);
+unsafe fn int8_tile<S: Simd, const P: usize, const N: usize>(s: S, rounds: u64) -> u64 {
+    let (codes, x) = ([[17u8; 16 * 16]; P], [[3i8; 32]; N]);
     unsafe {
-        let mut acc = [[s.i_splat(0); 4]; P];
+        let mut acc = [[s.i_splat(0); N]; P];
         for _ in 0..rounds {
             // Read anew in each round, or the compiler takes AVX2's products once.
-            let (w, x) = (std::hint::black_box(codes[0].as_ptr()), std::hint::black_box(x.as_ptr()));
-            s.dot16_tile::<5, P, 4>(&mut acc, w, codes[0].len(), x);
+            let (w, x) = (std::hint::black_box(codes[0].as_ptr()), std::hint::black_box(x.as_ptr().cast()));
+            s.dot16_tile::<5, P, N>(&mut acc, w, codes[0].len(), x);
         }
         std::hint::black_box(acc.map(|panel| panel.map(|a| s.i_sum(a))));
     }
-    rounds * (P * 4 * S::LANES * 16) as u64
+    rounds * (P * N * S::LANES * 16) as u64
 }
 
 /// Multiply-adds of so many rounds of independent f32 FMAs.
