@@ -1,4 +1,4 @@
-/** What a model's own layer that drafts costs, and what it is worth (`deno task bench:drafts --model FILE.gguf`). */
+/** What rows of drafts cost, and what a model's own layer that drafts does and is worth (`deno task bench:drafts --model FILE.gguf`). */
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import { greedyRequest, KV_BLOCK_TOKENS, type StepInput } from "../engine/backend/backend.ts";
 import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
@@ -17,11 +17,13 @@ Usage: deno task bench:drafts --model FILE.gguf [options]
   --context N   tokens before those that are decoded (default 512)
   --steps N     steps of each kind, in turns (default 40)
   --tokens N    of each answer (default 200; 0 leaves the answers out)
+  --npl N       instead, of any model: steps in which each of N sequences has 1 to 8 rows
   --help        this text
 
 First the milliseconds of a step without the layer and with it, of steps with 2, 3 and 4 rows of a sequence, whose logits
 are all wanted, and of a draft: the median, the least and the most. Then answers with and without drafts, one at a time, greedy
-and sampled: tokens a second, and how many tokens of drafts were right. Exit code: 0 done, 1 failed, 2 wrong usage.
+and sampled: tokens a second, and how many tokens of drafts were right. With --npl, beside the times how many times as many tokens a
+second there would be were all drafts right, or nine tokens of ten. Exit code: 0 done, 1 failed, 2 wrong usage.
 `;
 
 const PROMPTS = [
@@ -32,13 +34,19 @@ const PROMPTS = [
   "What is a dinosaur?",
   "Please tell me a short story.",
 ];
+/** Rows of each sequence. */
+const ROWS = [1, 2, 3, 4, 5, 6, 8] as const;
 const MODES = ["off", "mtp", "lookup", "auto"] as const;
 
 await command("bench:drafts", HELP, async () => {
-  const options = new Options(Deno.args, ["model", "context", "steps", "tokens"]);
+  const options = new Options(Deno.args, ["model", "context", "steps", "tokens", "npl"]);
   const model = options.text("model");
   if (model === undefined) {
-    throw new UsageError("--model must name a file whose model has a layer that drafts");
+    throw new UsageError("--model must name a file whose model has a layer that drafts, or with --npl any");
+  }
+  if (options.text("npl") !== undefined) {
+    const sequences = options.count("npl", 64, 16);
+    return await crowd(model, sequences, options.count("context", 1e6, 512), options.count("steps", 1e6, 40));
   }
   await costs(model, options.count("context", 1e6, 512), options.count("steps", 1e6, 40));
   if (options.text("tokens") !== "0") await answers(model, options.count("tokens", 1e6, 200));
@@ -95,6 +103,56 @@ async function costs(model: string, context: number, steps: number): Promise<voi
     return [name, ms.toFixed(2), `${least.toFixed(2)} to ${most.toFixed(2)}`, (ms / base).toFixed(2)];
   });
   print(asTable([["step", "ms", "from, to", "of the first"], ...rows]));
+}
+
+/** Steps of a crowd with rows of drafts behind each of its rows. */
+async function crowd(model: string, sequences: number, context: number, steps: number): Promise<void> {
+  const file = await openGguf(model);
+  const plan = buildPlan(file, await readRopeFactors(file));
+  const backend = new CpuBackend();
+  await backend.loadWeights(file, plan);
+  const most = ROWS.at(-1)!;
+  const blocks = Math.ceil((context + most) / KV_BLOCK_TOKENS);
+  const stateSlots = plan.states.length > 0 ? sequences : undefined;
+  const rows = Math.max(context, sequences * most);
+  const size = { kvBlocks: sequences * blocks, stateSlots, maxRows: rows, maxLogitRows: sequences * most };
+  await backend.compile(plan, size);
+  const tokensOf = (length: number) => Int32Array.from({ length }, (_, i) => 100 + i % 100);
+  const part = (i: number, start: number, length: number, cached: number) => ({
+    start,
+    length,
+    cached,
+    ...wholeTables(plan, Int32Array.from({ length: blocks }, (_, k) => i * blocks + k)),
+    state: stateSlots === undefined ? undefined : { read: cached ? i : undefined, write: i, saves: [] },
+  });
+  for (let i = 0; i < sequences; i++) {
+    await backend.step({ tokens: tokensOf(context), sequences: [part(i, 0, context, 0)], logits: [] });
+  }
+  const stepOf = (each: number): StepInput => ({
+    tokens: tokensOf(sequences * each),
+    sequences: Array.from({ length: sequences }, (_, i) => part(i, i * each, each, context)),
+    logits: Array.from({ length: sequences * each }, (_, i) => greedyRequest(i)),
+  });
+  const times = ROWS.map((): number[] => []);
+  for (let step = -1; step < steps; step++) {
+    for (const [i, each] of ROWS.entries()) {
+      const start = performance.now();
+      await backend.step(stepOf(each));
+      if (step >= 0) times[i].push(performance.now() - start); // the first ones only warm up
+    }
+  }
+  backend.close();
+  const base = median(times[0]);
+  const lines = ROWS.map((each, i) => {
+    const [ms, least, longest] = [median(times[i]), Math.min(...times[i]), Math.max(...times[i])];
+    const gain = (right: number) => {
+      return Array.from({ length: each }, (_, k) => right ** k).reduce((sum, p) => sum + p) * base / ms;
+    };
+    const cells = [ms.toFixed(2), `${least.toFixed(2)} to ${longest.toFixed(2)}`, (ms / base).toFixed(2)];
+    return [`${each}`, ...cells, gain(1).toFixed(2), gain(0.9).toFixed(2)];
+  });
+  const head = ["rows of each", "ms", "from, to", "of the first", "tokens, all right", "nine of ten"];
+  print(asTable([head, ...lines]));
 }
 
 async function answers(model: string, maxTokens: number): Promise<void> {

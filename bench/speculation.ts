@@ -20,6 +20,8 @@ const WRONG = TEXT.replace("engineer", "enginer").replace("winter", "wintr").rep
   "lighthouse",
   "lighthose",
 );
+/** Of the answers of a round, each timed by itself: a few milliseconds of a small model. */
+const PIECES = 12;
 const STORIES = ["a fox and a lamp", "the sea", "a robot that dreams", "a day in the mountains"];
 
 export interface Task {
@@ -96,6 +98,11 @@ export interface Timed {
   readonly ratio: readonly [median: number, lowest: number, highest: number];
   /** Between these the median of any number of such rounds is, nineteen times of twenty. */
   readonly likely: readonly [from: number, to: number];
+  /**
+   * The same from the times of pieces of the answers, each as long as in the better quarter of its rounds: every round says the same,
+   * and what else ran on the machine lengthens a few pieces of a round.
+   */
+  readonly undisturbed: number;
   /** Tokens for the process's CPU time with drafts over those without, of all rounds together: what others do on the machine is not in it. */
   readonly cpu: number;
   readonly rounds: number;
@@ -150,6 +157,7 @@ async function timed(
   const ratios: number[] = [];
   const [, drafting] = engines;
   const cpu = engines.map(() => 0);
+  const all = engines.map((): (readonly number[])[] => []);
   for (const engine of engines) await answers(engine, task, sequences, tokens); // what steps take is learned
   const [before, start] = [drafting.stats(), performance.now()];
   while (ratios.length < rounds || performance.now() - start < 1000 * seconds) {
@@ -160,6 +168,7 @@ async function timed(
     }
     if (found[0].texts !== found[1].texts) throw new Error(`${task.name}: an answer with drafts is another`);
     ratios.push(found[1].rate / found[0].rate);
+    for (const [i, { pieces }] of found.entries()) all[i].push(pieces);
   }
   const after = drafting.stats();
   const drafted = after.draftedTokens - before.draftedTokens;
@@ -170,6 +179,7 @@ async function timed(
     sequences,
     ratio: [middle, sorted[0], sorted.at(-1)!],
     likely: likelyMedian(sorted),
+    undisturbed: undisturbed(all[0]) / undisturbed(all[1]),
     cpu: cpu[0] / cpu[1],
     rounds: ratios.length,
     accepted: drafted === 0 ? 0 : (after.acceptedTokens - before.acceptedTokens) / drafted,
@@ -185,8 +195,18 @@ function likelyMedian(sorted: readonly number[]): [number, number] {
   return [sorted[from], sorted[sorted.length - 1 - from]];
 }
 
+/** Milliseconds of answers whose pieces all take as long as in the better quarter of the rounds. */
+function undisturbed(rounds: readonly (readonly number[])[]): number {
+  return rounds[0].reduce((sum, _, piece) => {
+    const times = rounds.map((pieces) => pieces[piece]).sort((a, b) => a - b);
+    return sum + times[times.length >> 2];
+  }, 0);
+}
+
 interface Answered {
   readonly rate: number;
+  /** Milliseconds of as many tokens each, of all answers together. */
+  readonly pieces: readonly number[];
   /** Microseconds of the process's CPU time, from the first token on too. */
   readonly cpu: number;
   readonly texts: string;
@@ -199,21 +219,26 @@ async function answers(
   sequences: number,
   maxTokens: number,
 ): Promise<Answered> {
-  let [first, last, count] = [0, 0, 0];
+  const times: number[] = [];
   let cpu = 0;
   const texts = await Promise.all(Array.from({ length: sequences }, async (_, i) => {
     const said: number[] = [];
     const request = { maxTokens, ...task.request(engine, i) } as GenerateRequest;
     for await (const event of engine.submit(request)) {
       if (event.type !== "token") continue;
-      last = performance.now();
-      if (first === 0) [first, cpu] = [last, cpuMicros()];
-      count++;
+      if (times.length === 0) cpu = cpuMicros();
+      times.push(performance.now());
       said.push(event.token);
     }
     return said.join();
   }));
-  return { rate: 1000 * count / (last - first), cpu: cpuMicros() - cpu, texts: texts.join("\n") };
+  const rate = 1000 * times.length / (times.at(-1)! - times[0]);
+  return { rate, pieces: piecesOf(times), cpu: cpuMicros() - cpu, texts: texts.join("\n") };
+}
+
+function piecesOf(times: readonly number[]): number[] {
+  const at = (piece: number) => times[Math.round(piece / PIECES * (times.length - 1))];
+  return Array.from({ length: PIECES }, (_, piece) => at(piece + 1) - at(piece));
 }
 
 function cpuMicros(): number {

@@ -23,12 +23,18 @@ const TRUSTED = 0.6;
 const ROW_COST = 0.05;
 
 /**
- * What asking a free drafter for a sequence takes, in milliseconds, and which share of a step it may be. Where it is more, a sequence
- * for which it has nothing that pays is asked for again after some steps, at most so many.
+ * Which share of a step asking free drafters may be, with all that follows of it. Where it is more, a sequence for which they have
+ * nothing that pays is asked for again after some steps, at most so many.
+ */
+const ASKING_SHARE = 0.01;
+const LONGEST_REST = 31;
+/**
+ * What asking takes for a sequence, in milliseconds, before it is known; how much of what is known a new time changes; and how many times
+ * as long as that it can be: other times were held up by something else.
  */
 const ASKING_MS = 0.008;
-const ASKING_SHARE = 0.01;
-const LONGEST_REST = 7;
+const ASKING_LEARNED = 1 / 16;
+const ASKING_SURPRISE = 4;
 /** What is known of a sequence's drafts from one drafter. */
 interface Record {
   readonly byGrade: Acceptance;
@@ -68,6 +74,10 @@ export class Speculation {
   /** The step from which on a drafter is asked again for anybody, and whether the step under way comes before. */
   #askedFrom = 0;
   #rested = false;
+  /** What asking free drafters takes for a sequence; for how many they were asked in this step, and what it took so far. */
+  #askingMs = ASKING_MS;
+  #asked = 0;
+  #askedMs = 0;
 
   /** Those before come first: a drafter is asked for sequences that none before it has a trusted draft for. */
   constructor(private readonly drafters: readonly Drafter[], private readonly costs = new StepCosts()) {
@@ -88,7 +98,9 @@ export class Speculation {
     this.#steps++;
     this.#proposals.clear();
     this.#rested = this.#steps < this.#askedFrom;
+    this.#asked = 0;
     if (this.#rested || !step.every(decodes)) return step;
+    const start = performance.now();
     const share = Math.ceil(SHARES * scheduler.draftRows(step) / step.length);
     const longest = Math.min(MOST_TOKENS, Math.max(FEWEST_TOKENS, share));
     const wanted = step.flatMap((part) => {
@@ -103,10 +115,12 @@ export class Speculation {
       const asked = rest === 0 ? left : left.filter(({ sequence }) => !this.#rests(i, sequence, rest));
       const resting = asked.length === left.length ? [] : left.filter((want) => !asked.includes(want));
       if (asked.length === 0) continue;
+      this.#asked = Math.max(this.#asked, asked.length);
       left = [...resting, ...this.#propose(i, asked, drafter.draft(asked) as readonly Draft[])];
     }
     const drafted = this.#withDrafts(step, scheduler);
     if (rest > 0 && this.#allFree) this.#askedFrom = this.#nextAsked(wanted);
+    this.#askedMs = performance.now() - start;
     return drafted;
   }
 
@@ -139,7 +153,13 @@ export class Speculation {
   /** Steps for which a free drafter that has nothing that pays for a sequence is not asked: asking takes its share of them. */
   #restOf(sequences: number): number {
     const ms = this.costs.withoutDrafts(sequences) ?? Infinity;
-    return Math.min(LONGEST_REST, Math.floor(ASKING_MS * sequences / (ASKING_SHARE * ms)));
+    return Math.min(LONGEST_REST, Math.floor(this.#askingMs * sequences / (ASKING_SHARE * ms)));
+  }
+
+  /** Asking took so long in this step, for all for whom drafters were asked. */
+  #tookAsking(ms: number): void {
+    const each = Math.min(ms / this.#asked, ASKING_SURPRISE * this.#askingMs);
+    this.#askingMs += ASKING_LEARNED * (each - this.#askingMs);
   }
 
   /** Whether the drafter, which is free, is not asked for the sequence this time. */
@@ -231,6 +251,7 @@ export class Speculation {
     output: StepOutput,
   ): void | Promise<void> {
     if (this.#rested && this.#following.length === 0) return;
+    const start = performance.now();
     for (const [sequence, proposals] of this.#proposals) {
       for (const { record, draft, at, free } of proposals) {
         const came = sequence.tokens.subarray(at, sequence.length);
@@ -240,6 +261,7 @@ export class Speculation {
     }
     this.#proposals.clear();
     if (step.every(decodes)) this.costs.observe(step.length, rowsOf(step), ms);
+    if (this.#asked > 0 && this.#allFree) this.#tookAsking(this.#askedMs + performance.now() - start);
     if (this.#following.length > 0) return this.#follow(rows, input, output);
   }
 

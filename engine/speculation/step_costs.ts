@@ -75,12 +75,12 @@ export class StepCosts {
     points.sort((a, b) => a.rows - b.rows);
     // Where more rows took less, fewer were held up.
     for (let i = points.length - 2; i >= 0; i--) points[i].ms = Math.min(points[i].ms, points[i + 1].ms);
-    let at = 0;
-    return Float64Array.from({ length: to - from + 1 }, (_, i) => {
-      const rows = from + i;
+    const estimates = new Float64Array(to - from + 1); // in a loop: `Float64Array.from` takes longer than all the rest
+    for (let rows = from, at = 0; rows <= to; rows++) {
       while (at + 1 < points.length && points[at + 1].rows <= rows) at++;
-      return between(points[at], points[at + 1] ?? beyond(points, rows), rows);
-    });
+      estimates[rows - from] = between(points[at], points[at + 1] ?? beyond(points, rows), rows);
+    }
+    return estimates;
   }
 
   #isStale({ step }: Known): boolean {
