@@ -181,7 +181,7 @@ export class WebGpuBackend implements Backend {
       bindingBytes,
     );
     if (this.gpu.timestamps) {
-      this.#clock = await PassClock.make(device, this.gpu.loss, this.#memory, TIMED_PASSES);
+      this.#clock ??= await PassClock.make(device, this.gpu.loss, this.#memory, TIMED_PASSES);
     }
     const writer = new DispatchWriter({
       device,
