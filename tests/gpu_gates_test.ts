@@ -1,6 +1,6 @@
 import { assertEquals, assertMatch, assertRejects } from "@std/assert";
 import { buildPlan } from "../engine/architectures/registry.ts";
-import { ARITHMETICS } from "../engine/backend/backend.ts";
+import type { Accuracy, Arithmetic } from "../engine/backend/backend.ts";
 import { prepareBackend } from "../engine/backend/choose.ts";
 import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
@@ -18,27 +18,30 @@ Deno.test("a model that leaves the accuracy gates in f16 is refused in it on the
     );
     const file = await openGguf(path);
     const plan = buildPlan(file);
-    for (const arithmetic of ARITHMETICS.filter((a) => a !== "f32")) {
+    const prepare = (backend: "webgpu" | "auto", arithmetic: Arithmetic, accuracy?: Accuracy) =>
+      prepareBackend(file, plan, SIZE, { backend, arithmetic, accuracy });
+    for (const arithmetic of ["f16-activations", "f16"] as const) {
       const why =
         `Cannot compute qwen35 in ${arithmetic}: models with recurrent layers leave the gates of accuracy in it`;
-      const prepare = (backend: "webgpu" | "auto") =>
-        prepareBackend(file, plan, SIZE, { backend, arithmetic });
-      await assertRejects(() => prepare("webgpu"), GpuError, why);
-      const { backend, choice } = await prepare("auto");
+      await assertRejects(() => prepare("webgpu", arithmetic), GpuError, why);
+      const { backend, choice } = await prepare("auto", arithmetic);
       assertEquals([backend.info.name, choice], [
         "cpu",
-        `auto: ${why}; use --arithmetic f32, or --accuracy any as well`,
+        `auto: ${why}; use --arithmetic f32 or int16-activations, or --accuracy any as well`,
       ]);
       backend.close();
-      // Asked for twice, it is no longer refused: what can stop it now is that there is no adapter.
+    }
+    // In integers it keeps them, and what is asked for twice is no longer refused: what can stop these is that there is no adapter.
+    for (
+      const [arithmetic, accuracy] of [["int16-activations"], ["f16-activations", "any"], [
+        "f16",
+        "any",
+      ]] as const
+    ) {
       try {
-        const asked = await prepareBackend(file, plan, SIZE, {
-          backend: "webgpu",
-          arithmetic,
-          accuracy: "any",
-        });
-        assertEquals(asked.backend.info.name, "webgpu");
-        asked.backend.close();
+        const { backend } = await prepare("webgpu", arithmetic, accuracy);
+        assertEquals(backend.info.name, "webgpu");
+        backend.close();
       } catch (error) {
         assertMatch(
           (error as Error).message,

@@ -88,15 +88,16 @@ gpuTest("qwen35 whose projections are of two formats answers the same", async ()
   assert(kl < FLOATS, `mean KL ${kl}`);
 });
 
-for (
-  const [arithmetic, gate] of [["f16-activations", HALF], ["f16", HALF], [
-    "int16-activations",
-    FLOATS,
-  ]] as const
-) {
-  gpuTest(`qwen35 in ${arithmetic} answers as in f32`, async () => {
-    using cpu = await KernelModel.load(model("Q4_0", true), LIMITS);
-    using gpu = await load(model("Q4_0"), arithmetic);
+const ROUNDED = [
+  ["Q4_0", "f16-activations", HALF],
+  ["Q4_0", "f16", HALF],
+  ["Q4_0", "int16-activations", FLOATS],
+  ["MXFP4", "int16-activations", FLOATS],
+] as const;
+for (const [type, arithmetic, gate] of ROUNDED) {
+  gpuTest(`qwen35's ${type} in ${arithmetic} answers as in f32`, async () => {
+    using cpu = await KernelModel.load(model(type, true), LIMITS);
+    using gpu = await load(model(type), arithmetic);
     const exact = await decode(cpu, 3);
     const kl = divergence(exact.rows, (await decode(gpu, 3, exact.tokens)).rows);
     assert(kl < gate, `mean KL ${kl}`);
