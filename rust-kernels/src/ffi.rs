@@ -105,7 +105,7 @@ exports! {
     blocking compy_mask = |h, input, _| {
         let mut w = Words::new(input);
         let (step, index) = (w.u32()?, w.size()?);
-        model(h)?.give_mask(step, index, &w.u32s(input.len().saturating_sub(8) / 4)?)?;
+        model(h)?.give_mask(step, index, w.take(input.len().saturating_sub(8) / 4)?)?;
         Ok(0)
     };
     /// Asks the step under way to stop.

@@ -22,6 +22,8 @@ struct Board {
     /// Words of each.
     words: usize,
     given: Vec<Option<Mask>>,
+    /// Memory of earlier steps' masks: taking thousands of words from the allocator for each costs more than filling them.
+    spare: Vec<Mask>,
 }
 
 impl Masks {
@@ -33,26 +35,37 @@ impl Masks {
         if masks > 1 << 16 {
             bail!("{masks} masks for one step; at most {} are allowed", 1 << 16);
         }
-        *self.board() = Board { step, words, given: vec![None; masks] };
+        let board = &mut *self.board();
+        let earlier = std::mem::replace(&mut board.given, vec![None; masks]);
+        board.spare.extend(earlier.into_iter().flatten());
+        board.spare.retain_mut(|mask| mask.len() == words && Arc::get_mut(mask).is_some());
+        board.spare.truncate(masks);
+        (board.step, board.words) = (step, words);
         Ok(())
     }
 
-    /// Hands over a mask; one for an earlier step comes too late and is dropped.
+    /// Hands over a mask, as little-endian words; one for an earlier step comes too late and is dropped.
     ///
     /// # Errors
     /// A mask that is not expected, or of another length.
-    pub fn give(&self, step: u32, index: usize, mask: &[u32]) -> Result<()> {
+    pub fn give(&self, step: u32, index: usize, mask: &[[u8; 4]]) -> Result<()> {
         let mut board = self.board();
         if board.step != step {
             return Ok(());
         }
-        let Board { words, given, .. } = &mut *board;
+        let Board { words, given, spare, .. } = &mut *board;
         let count = given.len();
         let Some(slot) = given.get_mut(index) else { bail!("Mask {index} of {count}") };
         if mask.len() != *words {
             bail!("A mask of {} words; {words} wanted", mask.len());
         }
-        *slot = Some(mask.into());
+        let of = |word: &[u8; 4]| u32::from_le_bytes(*word);
+        let mut kept = spare.pop();
+        match kept.as_mut().and_then(Arc::get_mut) {
+            Some(room) => room.iter_mut().zip(mask).for_each(|(to, word)| *to = of(word)),
+            None => kept = Some(mask.iter().map(of).collect()),
+        }
+        *slot = kept;
         self.changed.notify_all();
         Ok(())
     }
@@ -104,8 +117,8 @@ mod tests {
             let first = scope.spawn(|| masks.wait(0, &stop));
             let second = scope.spawn(|| masks.wait(1, &stop));
             thread::sleep(Duration::from_millis(10));
-            masks.give(6, 1, &[1]).unwrap(); // too late
-            masks.give(7, 1, &[2]).unwrap();
+            masks.give(6, 1, &[[1, 0, 0, 0]]).unwrap(); // too late
+            masks.give(7, 1, &[[2, 0, 0, 0]]).unwrap();
             assert_eq!(second.join().unwrap().as_deref(), Some(&[2][..]));
             stop.store(true, SeqCst);
             masks.wake();
@@ -114,11 +127,30 @@ mod tests {
     }
 
     #[test]
+    fn memory_of_earlier_masks_is_used_again_once_nobody_reads_it() {
+        let (masks, stop) = (Masks::default(), AtomicBool::new(false));
+        let word = |value: u8| [[value, 0, 0, 1]];
+        let read = |index| masks.wait(index, &stop).unwrap();
+        masks.expect(1, 2, 1).unwrap();
+        masks.give(1, 0, &word(3)).unwrap();
+        masks.give(1, 1, &word(4)).unwrap();
+        let (place, held) = (read(0).as_ptr(), read(1));
+        masks.expect(2, 2, 1).unwrap();
+        masks.give(2, 0, &word(5)).unwrap();
+        masks.give(2, 1, &word(6)).unwrap();
+        assert_eq!(read(0).as_ptr(), place);
+        assert_eq!([read(0)[0], read(1)[0], held[0]], [5, 6, 4].map(|low| low | 1 << 24));
+        masks.expect(3, 1, 2).unwrap(); // of another vocabulary
+        masks.give(3, 0, &[[7, 0, 0, 0], [8, 0, 0, 0]]).unwrap();
+        assert_eq!(*read(0), [7, 8]);
+    }
+
+    #[test]
     fn a_mask_that_nobody_expects_is_refused() {
         let masks = Masks::default();
         masks.expect(1, 1, 2).unwrap();
-        assert_eq!(masks.give(1, 1, &[0, 0]).unwrap_err().to_string(), "Mask 1 of 1");
-        assert_eq!(masks.give(1, 0, &[0]).unwrap_err().to_string(), "A mask of 1 words; 2 wanted");
+        assert_eq!(masks.give(1, 1, &[[0; 4]; 2]).unwrap_err().to_string(), "Mask 1 of 1");
+        assert_eq!(masks.give(1, 0, &[[0; 4]]).unwrap_err().to_string(), "A mask of 1 words; 2 wanted");
         assert!(masks.expect(2, 1 << 17, 2).is_err());
     }
 }

@@ -230,7 +230,7 @@ impl Model {
     ///
     /// # Errors
     /// As `Masks::give`.
-    pub fn give_mask(&self, step: u32, index: usize, mask: &[u32]) -> Result<()> {
+    pub fn give_mask(&self, step: u32, index: usize, mask: &[[u8; 4]]) -> Result<()> {
         self.masks.give(step, index, mask)
     }
 

@@ -73,7 +73,11 @@ impl<'a> Words<'a> {
         Ok(self.take(n)?.iter().map(|w| f32::from_le_bytes(*w)).collect())
     }
 
-    fn take(&mut self, n: usize) -> Result<&'a [[u8; 4]]> {
+    /// `n` words as they lie in the message.
+    ///
+    /// # Errors
+    /// Past the end.
+    pub fn take(&mut self, n: usize) -> Result<&'a [[u8; 4]]> {
         let (words, _) = self.rest.as_chunks::<4>();
         if words.len() < n {
             bail!("A message ends too early: {n} words wanted, {} left", words.len());
