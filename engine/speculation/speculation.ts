@@ -24,10 +24,12 @@ const ROW_COST = 0.05;
 
 /**
  * Which share of a step asking free drafters may be, with all that follows of it. Where it is more, a sequence for which they have
- * nothing that pays is asked for again after some steps, at most so many.
+ * nothing that pays is asked for again after some steps, at most so many; after a part of them at first, and then after twice as many
+ * each time, since what begins to copy often does so early.
  */
 const ASKING_SHARE = 0.01;
-const LONGEST_REST = 31;
+const LONGEST_REST = 127;
+const FIRST_REST = 1 / 8;
 /**
  * What asking takes for a sequence, in milliseconds, before it is known; how much of what is known a new time changes; and how many times
  * as long as that it can be: other times were held up by something else.
@@ -43,8 +45,9 @@ interface Record {
   /** Steps until a drafter that did not pay is asked again, and how many it will be after that. */
   pause: number;
   nextPause: number;
-  /** The step from which on a free drafter that had nothing that pays is asked again. */
+  /** The step from which on a free drafter that had nothing that pays is asked again, and for how many steps it is not. */
   askedFrom: number;
+  rest: number;
 }
 
 /** A sequence's draft in the step under way, verified or not. */
@@ -166,7 +169,8 @@ export class Speculation {
   #rests(drafter: number, sequence: Sequence, rest: number): boolean {
     const record = this.#recordOf(sequence, drafter);
     if (this.#steps < record.askedFrom) return true;
-    record.askedFrom = this.#steps + 1 + rest; // unless the step carries what it has now
+    record.rest = Math.min(rest, Math.max(Math.ceil(FIRST_REST * rest), 2 * record.rest));
+    record.askedFrom = this.#steps + 1 + record.rest; // unless the step carries what it has now
     return false;
   }
 
@@ -237,7 +241,7 @@ export class Speculation {
     return step.map((part, i) => {
       if (lengths[i] === 0 || part.sequence.done) return part;
       const { record, draft } = best[i]!;
-      record.askedFrom = 0;
+      record.askedFrom = record.rest = 0;
       return scheduler.withDraft(part, draft.tokens.subarray(0, lengths[i]));
     });
   }
@@ -291,6 +295,7 @@ export class Speculation {
         pause: FIRST_PAUSE,
         nextPause: FIRST_PAUSE,
         askedFrom: 0,
+        rest: 0,
       }));
       this.#records.set(sequence, records);
     }
