@@ -343,7 +343,9 @@ async function jsr(): Promise<void> {
 
 async function sizes(): Promise<void> {
   for (const path of [MAIN_TAR, PLATFORM_TAR, join(DIST, `${FOLDER}.tar.gz`)]) {
-    const { size } = await Deno.stat(path);
+    const { size } = await Deno.stat(path).catch(() => {
+      throw new Error(`No ${path}: run 'deno task release' first, which makes what is tested here`);
+    });
     say(`    ${(size / 1e6).toFixed(1).padStart(6)} MB  ${path.slice(DIST.length + 1)}`);
   }
   await output("sha256sum", ["--check", "--strict", "SHA256SUMS"], { cwd: DIST });
