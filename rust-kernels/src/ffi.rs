@@ -4,6 +4,7 @@
 //! ffi/bindings.ts is generated from `EXPORTS`: `cargo run --bin bindings`.
 use crate::bail;
 use crate::error::Result;
+use crate::memory;
 use crate::model::Model;
 use crate::simd::Isa;
 use crate::weights::{Source, packed_bytes};
@@ -136,6 +137,7 @@ exports! {
         model(h)?;
         // A step under way holds the model itself, and frees it when it ends.
         handles()[h as u32 as usize].1 = None;
+        memory::trim();
         Ok(0)
     };
 }

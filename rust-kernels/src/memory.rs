@@ -10,6 +10,16 @@ pub enum Pages {
     Small,
 }
 
+/// Lets the system have what the allocator keeps of memory that was freed. What a model leaves behind in pieces would else stay
+/// resident: the next one seldom fits into it.
+pub fn trim() {
+    // SAFETY: the allocator may be asked for it at any time.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 pub struct Region {
     base: *mut u8,
     len: usize,
