@@ -7,7 +7,6 @@ use crate::handles::{self, Object};
 use crate::input::Input;
 use crate::lexers::{MAX_THREADS, cores};
 use crate::matcher::Matcher;
-use crate::memory;
 use crate::vocabulary::Vocabulary;
 use anyhow::{Result, anyhow, bail, ensure};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -65,7 +64,6 @@ exports! {
     /// Handle: a matcher. Input: a token (u32). Output: whether it was taken; whether the answer is
     /// complete; whether it may end (a byte each); where a limit was passed in taking it, which, and what to do (UTF-8).
     compy_grammar_consume = |handle, input, out| {
-        memory::keep_blocks();
         let token = Input::new(input).u32()?;
         let matcher = handles::matcher(handle)?;
         let mut matcher = lock(&matcher)?;
