@@ -1,13 +1,16 @@
 /** What rows of drafts cost, and what a model's own layer that drafts does and is worth (`deno task bench:drafts --model FILE.gguf`). */
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
-import { greedyRequest, KV_BLOCK_TOKENS, type StepInput } from "../engine/backend/backend.ts";
+import type { StepInput } from "../engine/backend/backend.ts";
 import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
+import type { GgufFile } from "../engine/gguf/types.ts";
 import { loadEngine } from "../engine/load.ts";
-import { wholeTables } from "../engine/plan/plan.ts";
+import type { Plan } from "../engine/plan/plan.ts";
+import { MAX_ROWS } from "../engine/size.ts";
 import type { Engine } from "../engine/types.ts";
 import { median } from "./samples.ts";
 import { command, Options, print, UsageError } from "./shell.ts";
+import { blocksOf, Steps } from "./steps.ts";
 import { asTable } from "./table.ts";
 
 const HELP = `Measure what a model's own layer that drafts (MTP) costs, and how much sooner answers are there.
@@ -55,28 +58,13 @@ await command("bench:drafts", HELP, async () => {
 async function costs(model: string, context: number, steps: number): Promise<void> {
   const file = await openGguf(model);
   const factors = await readRopeFactors(file);
-  const blocks = Math.ceil((context + 8) / KV_BLOCK_TOKENS);
   const open = async (drafts: boolean) => {
     const plan = buildPlan(file, factors, undefined, { drafts });
-    const backend = new CpuBackend();
-    await backend.loadWeights(file, plan);
-    await backend.compile(plan, { kvBlocks: blocks, stateSlots: 1, maxRows: context, maxLogitRows: 4 });
-    const { blockTable } = wholeTables(plan, Int32Array.from({ length: blocks }, (_, i) => i));
-    const step = (length: number, cached: number, wanted = length): StepInput => ({
-      tokens: Int32Array.from({ length }, (_, i) => 100 + i % 100),
-      sequences: [{
-        start: 0,
-        length,
-        cached,
-        blockTable,
-        state: { read: cached ? 0 : undefined, write: 0, saves: [] },
-      }],
-      logits: Array.from({ length: wanted }, (_, i) => greedyRequest(length - wanted + i)),
-    });
-    await backend.step(step(context, 0, 1));
-    const sequences = [{ start: 0, length: 1, cached: context, blockTable }];
-    const draft: StepInput = { ...step(1, context), sequences, drafts: Int32Array.of(0) };
-    return { backend, draft, rows: (n: number) => step(n, context) };
+    const { backend, steps } = await openSteps(file, plan, { sequences: 1, context, rows: 4 });
+    const token = steps.decodeStep(1, context);
+    const sequences = token.sequences.map((sequence) => ({ ...sequence, state: undefined }));
+    const draft: StepInput = { ...token, sequences, drafts: Int32Array.of(0) };
+    return { backend, draft, rows: (n: number) => steps.decodeStep(1, context, n) };
   };
   const [without, layer] = [await open(false), await open(true)];
   const kinds: [string, () => Promise<unknown>][] = [
@@ -87,21 +75,10 @@ async function costs(model: string, context: number, steps: number): Promise<voi
       n,
     ): [string, () => Promise<unknown>] => [`${n} rows`, () => layer.backend.step(layer.rows(n))]),
   ];
-  const times = kinds.map((): number[] => []);
-  for (let step = -2; step < steps; step++) {
-    for (const [i, [, run]] of kinds.entries()) {
-      const start = performance.now();
-      await run();
-      if (step >= 0) times[i].push(performance.now() - start); // the first ones only warm up
-    }
-  }
+  const times = await inTurns(kinds.map(([, run]) => run), steps);
   without.backend.close();
   layer.backend.close();
-  const base = median(times[0]);
-  const rows = kinds.map(([name], i) => {
-    const [ms, least, most] = [median(times[i]), Math.min(...times[i]), Math.max(...times[i])];
-    return [name, ms.toFixed(2), `${least.toFixed(2)} to ${most.toFixed(2)}`, (ms / base).toFixed(2)];
-  });
+  const rows = kinds.map(([name], i) => [name, ...spread(times[i], times[0])]);
   print(asTable([["step", "ms", "from, to", "of the first"], ...rows]));
 }
 
@@ -109,50 +86,64 @@ async function costs(model: string, context: number, steps: number): Promise<voi
 async function crowd(model: string, sequences: number, context: number, steps: number): Promise<void> {
   const file = await openGguf(model);
   const plan = buildPlan(file, await readRopeFactors(file));
-  const backend = new CpuBackend();
-  await backend.loadWeights(file, plan);
-  const most = ROWS.at(-1)!;
-  const blocks = Math.ceil((context + most) / KV_BLOCK_TOKENS);
-  const stateSlots = plan.states.length > 0 ? sequences : undefined;
-  const rows = Math.max(context, sequences * most);
-  const size = { kvBlocks: sequences * blocks, stateSlots, maxRows: rows, maxLogitRows: sequences * most };
-  await backend.compile(plan, size);
-  const tokensOf = (length: number) => Int32Array.from({ length }, (_, i) => 100 + i % 100);
-  const part = (i: number, start: number, length: number, cached: number) => ({
-    start,
-    length,
-    cached,
-    ...wholeTables(plan, Int32Array.from({ length: blocks }, (_, k) => i * blocks + k)),
-    state: stateSlots === undefined ? undefined : { read: cached ? i : undefined, write: i, saves: [] },
-  });
-  for (let i = 0; i < sequences; i++) {
-    await backend.step({ tokens: tokensOf(context), sequences: [part(i, 0, context, 0)], logits: [] });
-  }
-  const stepOf = (each: number): StepInput => ({
-    tokens: tokensOf(sequences * each),
-    sequences: Array.from({ length: sequences }, (_, i) => part(i, i * each, each, context)),
-    logits: Array.from({ length: sequences * each }, (_, i) => greedyRequest(i)),
-  });
-  const times = ROWS.map((): number[] => []);
-  for (let step = -1; step < steps; step++) {
-    for (const [i, each] of ROWS.entries()) {
-      const start = performance.now();
-      await backend.step(stepOf(each));
-      if (step >= 0) times[i].push(performance.now() - start); // the first ones only warm up
-    }
-  }
-  backend.close();
-  const base = median(times[0]);
-  const lines = ROWS.map((each, i) => {
-    const [ms, least, longest] = [median(times[i]), Math.min(...times[i]), Math.max(...times[i])];
+  const opened = await openSteps(file, plan, { sequences, context, rows: ROWS.at(-1)! });
+  const kinds = ROWS.map((rows) => () =>
+    opened.backend.step(opened.steps.decodeStep(sequences, context, rows))
+  );
+  const times = await inTurns(kinds, steps);
+  opened.backend.close();
+  const lines = ROWS.map((rows, i) => {
     const gain = (right: number) => {
-      return Array.from({ length: each }, (_, k) => right ** k).reduce((sum, p) => sum + p) * base / ms;
+      const tokens = Array.from({ length: rows }, (_, k) => right ** k).reduce((sum, p) => sum + p);
+      return (tokens * median(times[0]) / median(times[i])).toFixed(2);
     };
-    const cells = [ms.toFixed(2), `${least.toFixed(2)} to ${longest.toFixed(2)}`, (ms / base).toFixed(2)];
-    return [`${each}`, ...cells, gain(1).toFixed(2), gain(0.9).toFixed(2)];
+    return [`${rows}`, ...spread(times[i], times[0]), gain(1), gain(0.9)];
   });
   const head = ["rows of each", "ms", "from, to", "of the first", "tokens, all right", "nine of ten"];
   print(asTable([head, ...lines]));
+}
+
+/** Sequences of so many tokens, with room for a step of so many rows of each. */
+async function openSteps(
+  file: GgufFile,
+  plan: Plan,
+  { sequences, context, rows }: { sequences: number; context: number; rows: number },
+): Promise<{ backend: CpuBackend; steps: Steps }> {
+  const blocks = blocksOf(context + rows);
+  const backend = new CpuBackend();
+  await backend.loadWeights(file, plan);
+  await backend.compile(plan, {
+    kvBlocks: sequences * blocks,
+    stateSlots: plan.states.length > 0 ? sequences : undefined,
+    maxRows: Math.max(Math.min(context, MAX_ROWS), sequences * rows),
+    maxLogitRows: sequences * rows,
+  });
+  const steps = new Steps(backend, plan, blocks);
+  for (let i = 0; i < sequences; i++) await steps.prefill(i, 0, context);
+  return { backend, steps };
+}
+
+/** Milliseconds of each kind of step, which take turns; the first ones only warm up. */
+async function inTurns(kinds: readonly (() => Promise<unknown>)[], steps: number): Promise<number[][]> {
+  const times = kinds.map((): number[] => []);
+  for (let step = -2; step < steps; step++) {
+    for (const [i, run] of kinds.entries()) {
+      const start = performance.now();
+      await run();
+      if (step >= 0) times[i].push(performance.now() - start);
+    }
+  }
+  return times;
+}
+
+/** The median, the least and the most of some times, and the median beside that of others. */
+function spread(times: readonly number[], others: readonly number[]): string[] {
+  const [ms, least, most] = [median(times), Math.min(...times), Math.max(...times)];
+  return [
+    ms.toFixed(2),
+    `${least.toFixed(2)} to ${most.toFixed(2)}`,
+    (ms / median(others)).toFixed(2),
+  ];
 }
 
 async function answers(model: string, maxTokens: number): Promise<void> {

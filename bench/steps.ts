@@ -90,11 +90,11 @@ export class Steps {
     return (performance.now() - start) / 1000;
   }
 
-  /** One token of each of sequences 0 to count - 1 after `cached` of them. */
-  decodeStep(count: number, cached: number): StepInput {
-    const logits = Array.from({ length: count }, (_, row) => greedyRequest(row));
-    const sequences = logits.map((_, start) => this.#part(start, start, 1, cached));
-    return { tokens: this.#tokens(count, cached), sequences, logits };
+  /** So many tokens of each of sequences 0 to count - 1 after `cached` of them; each row wants logits. */
+  decodeStep(count: number, cached: number, rows = 1): StepInput {
+    const logits = Array.from({ length: count * rows }, (_, row) => greedyRequest(row));
+    const sequences = Array.from({ length: count }, (_, i) => this.#part(i, i * rows, rows, cached));
+    return { tokens: this.#tokens(count * rows, cached), sequences, logits };
   }
 
   #part(sequence: number, start: number, length: number, cached: number): StepSequence {
