@@ -190,7 +190,6 @@ async function npm(): Promise<void> {
 
 const LIBRARY_PROGRAM = `
 import { createServer, loadModel, type ChatPart } from "${NAME}";
-import { campaignLine } from "./campaign.ts";
 const model = await loadModel();
 const parts: ChatPart[] = [];
 for await (const part of model.chat("Who are you?", { maxTokens: 40, temperature: 0 })) parts.push(part);
@@ -216,7 +215,8 @@ async function fromRegistry(project: string): Promise<void> {
     [
       `storage: ${folder}/storage`,
       "max_body_size: 200mb",
-      `uplinks: { other: { url: "${env.npm_config_registry}" } }`,
+      // Deno's binary is 40 MB. What is slow once is no reason to ask nothing of it for five minutes.
+      `uplinks: { other: { url: "${env.npm_config_registry}", timeout: 2m, max_fails: 100, fail_timeout: 1s } }`,
       "packages:",
       ...[`@${NAME}/*`, NAME, ...others.map(([name]) => name)].map((name) =>
         `  "${name}": { access: $all, publish: $all }`
