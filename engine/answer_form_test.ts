@@ -2,6 +2,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { AnswerForm } from "./answer_form.ts";
 import type { Constraint } from "./grammar/types.ts";
 import type { Sequence } from "./sequence.ts";
+import { Patience } from "./patience.ts";
 import { StepMasks } from "./step_masks.ts";
 import { FakeGrammars } from "./testing_grammars.ts";
 import { EngineError, type GenerateRequest } from "./types.ts";
@@ -319,7 +320,8 @@ Deno.test("a mask that never comes ends its sequence, and its step finishes with
   const bound = new AnswerForm(await grammars.compile(form("a....")), undefined, spell);
   const sequence = { form: bound, ignoreEos: false } as Sequence;
   const part = { sequence, rows: 1, scores: 0, samples: true, drafts: new Int32Array(0), pools: false };
-  const masks = new StepMasks(grammars, [part], 258, new Set([EOS]), 20);
+  const patience = new Patience(20);
+  const masks = new StepMasks(grammars, [part], 258, new Set([EOS]), patience);
   assertEquals([...await masks.get(sequence)!], Array(9).fill(0xffffffff));
   assertEquals(masks.resultOf(sequence), { failure: "no mask was computed within 0.02 s" });
   bound.close();
@@ -327,6 +329,7 @@ Deno.test("a mask that never comes ends its sequence, and its step finishes with
   gate.resolve();
   await settle();
   assertEquals(grammars.open, 0);
+  patience.close();
 });
 
 Deno.test("the time that a stopped process or a sleeping machine loses does not count as a mask's", async () => {
@@ -336,12 +339,14 @@ Deno.test("the time that a stopped process or a sleeping machine loses does not 
   const bound = new AnswerForm(await grammars.compile(form("a....")), undefined, spell);
   const sequence = { form: bound, ignoreEos: false } as Sequence;
   const part = { sequence, rows: 1, scores: 0, samples: true, drafts: new Int32Array(0), pools: false };
-  const masks = new StepMasks(grammars, [part], 258, new Set([EOS]), 300);
+  const patience = new Patience(300);
+  const masks = new StepMasks(grammars, [part], 258, new Set([EOS]), patience);
   setTimeout(() => setTimeout(gate.resolve, 20));
   for (const end = performance.now() + 600; performance.now() < end;); // nothing runs meanwhile
   const mask = await masks.get(sequence)!;
   assertEquals([masks.resultOf(sequence), mask[97 >> 5]], ["allows", 1 << (97 & 31)]);
   bound.close();
+  patience.close();
 });
 
 Deno.test("a constraint under which nothing can follow is constraint_failed, and no damaged model", async () => {

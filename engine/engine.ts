@@ -33,7 +33,8 @@ import { type EngineLimits, type Scheduled, Scheduler } from "./scheduler.ts";
 import { inNumbers, type Sequence, unscored } from "./sequence.ts";
 import type { ComputedRows } from "./speculation/drafter.ts";
 import type { Speculation } from "./speculation/speculation.ts";
-import { type MaskResult, StepMasks } from "./step_masks.ts";
+import { Patience } from "./patience.ts";
+import { MASK_TIMEOUT_MS, type MaskResult, StepMasks } from "./step_masks.ts";
 import { StepWriter } from "./step_input.ts";
 import { StepsAtOnce } from "./steps_at_once.ts";
 import type { PromptKeeping } from "./prompt_cache/types.ts";
@@ -94,6 +95,7 @@ export class LlmEngine implements Engine {
   readonly chatForm: ChatForm;
   readonly #backend: Backend;
   readonly #grammars: Grammars;
+  readonly #patience = new Patience(MASK_TIMEOUT_MS);
   readonly #scheduler: Scheduler;
   readonly #stored: StoredPrefixes | undefined;
   readonly #writer: StepWriter;
@@ -265,6 +267,7 @@ export class LlmEngine implements Engine {
     this.#speculation?.close();
     this.#backend.close();
     this.#grammars.close();
+    this.#patience.close();
   }
 
   #sequenceOf(request: GenerateRequest, stream: EventStream): Sequence {
@@ -373,7 +376,13 @@ export class LlmEngine implements Engine {
       this.#step = drafting;
     }
     this.#stored?.stepped(this.#step.reduce((rows, part) => rows + part.rows, 0));
-    const masks = new StepMasks(this.#grammars, this.#step, this.model.vocabSize, this.tokenizer.endTokens);
+    const masks = new StepMasks(
+      this.#grammars,
+      this.#step,
+      this.model.vocabSize,
+      this.tokenizer.endTokens,
+      this.#patience,
+    );
     const { input, outputs } = await this.#compute(masks);
     const counted: ComputedRows[] = [];
     for (const [i, output] of outputs.entries()) this.#publish(output, masks, i, counted);

@@ -1,11 +1,10 @@
 import type { Grammars, Matcher } from "./grammar/types.ts";
+import type { Patience } from "./patience.ts";
 import type { Scheduled } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
 
 /** Longer than any limit on a grammar's work; who waits for a mask that does not come waits no longer. */
-const MASK_TIMEOUT_MS = 30_000;
-/** Parts of that time. */
-const TICKS = 30;
+export const MASK_TIMEOUT_MS = 30_000;
 
 const NONE: Promise<Uint32Array[]> = Promise.resolve([]);
 
@@ -29,13 +28,13 @@ export class StepMasks {
     step: readonly Scheduled[],
     vocabSize: number,
     ends: ReadonlySet<number>,
-    timeoutMs = MASK_TIMEOUT_MS,
+    patience: Patience,
   ) {
     this.#ends = ends;
     const parts = step.filter(({ sequence, samples }) => samples && sequence.form?.constrained);
     if (parts.length === 0) return;
     const lent = lendAll(grammars, parts);
-    const inTime = within(lent.masks, timeoutMs);
+    const inTime = patience.within(lent.masks, tooLate);
     const whole = () => new Uint32Array(Math.ceil(vocabSize / 32)).fill(0xffffffff);
     for (const [i, { sequence, drafts }] of parts.entries()) {
       const mask = inTime.then((masks) => this.#use(sequence, masks[i])).catch((error) => {
@@ -43,7 +42,7 @@ export class StepMasks {
       });
       const behind = drafts.length === 0
         ? NONE
-        : within(lent.drafts[i], timeoutMs).then((masks) => this.#useDrafts(sequence, masks))
+        : patience.within(lent.drafts[i], tooLate).then((masks) => this.#useDrafts(sequence, masks))
           .catch((): Uint32Array[] => []);
       this.#possible.set(sequence, 0);
       this.#masks.set(sequence, [
@@ -116,15 +115,8 @@ function lendAll(grammars: Grammars, parts: readonly Scheduled[]): Lent {
   return { masks, drafts };
 }
 
-/** Counts the time in which the process runs: one that was stopped, or whose machine slept, has computed nothing meanwhile. */
-function within<T>(promise: Promise<T>, ms: number): Promise<T> {
-  const late = Promise.withResolvers<T>();
-  let ticks = 0;
-  const timer = setInterval(() => {
-    if (++ticks === TICKS) late.reject(new Error(`no mask was computed within ${ms / 1000} s`));
-  }, ms / TICKS);
-  promise.then(late.resolve, late.reject).finally(() => clearInterval(timer));
-  return late.promise;
+function tooLate(seconds: number): string {
+  return `no mask was computed within ${seconds} s`;
 }
 
 function isEmpty(mask: Uint32Array): boolean {

@@ -2,7 +2,7 @@ import type { LibraryName } from "./find.ts";
 import { NativeLibrary, parameters } from "./native.ts";
 
 /** Changes whenever an export's meaning or a message's layout does. */
-const ABI_VERSION = 2;
+const ABI_VERSION = 3;
 
 /**
  * The exports of rust-grammar/src/ffi.rs, which says what goes in and comes out: a handle, input and its length, output and its

@@ -18,8 +18,11 @@ const CACHE_BYTES = 32 << 20;
 /** Of the answer's last tokens, how many a forced text may be divided behind. */
 const HISTORY = 16;
 
-/** Of a taken token's answer; a message may come behind them. */
-const STATE_BYTES = 3;
+/** Of the answer for a token: whether it was taken, whether all is complete or may end, and what follows. */
+const STATE_BYTES = 4;
+/** The text that must come next follows, or which limit was passed. */
+const LOOKED = 1;
+const FAILED = 2;
 
 const LONGEST_MESSAGE = 500;
 
@@ -213,8 +216,8 @@ class LibraryMatcher implements Matcher {
   #closed = false;
   /** The last tokens, all of them text: those after the last marker. */
   #history: number[] = [];
-  readonly #input = new Uint32Array(1);
-  readonly #taken = new Uint8Array(512);
+  /** What the library said of the text that must come next; undefined where that is still to be asked. */
+  #forced: Uint8Array<ArrayBuffer> | undefined;
 
   constructor(
     readonly handle: bigint,
@@ -238,13 +241,18 @@ class LibraryMatcher implements Matcher {
   }
 
   consume(token: number): boolean {
-    this.#input[0] = token;
-    const answer = GrammarLibrary.open()
-      .call("compy_grammar_consume", this.handle, new Uint8Array(this.#input.buffer), this.#taken);
-    this.#complete = answer[1] === 1;
-    this.#mayEnd = answer[2] === 1;
-    if (answer.length > STATE_BYTES) this.#failure = new TextDecoder().decode(answer.subarray(STATE_BYTES));
-    if (answer[0] === 0) return false;
+    tokenWord[0] = token;
+    const answer = GrammarLibrary.open().call("compy_grammar_consume", this.handle, tokenBytes, answerRoom);
+    const [taken, complete, mayEnd, follows] = answer;
+    this.#complete = complete === 1;
+    this.#mayEnd = mayEnd === 1;
+    if (follows === FAILED) this.#failure = new TextDecoder().decode(answer.subarray(STATE_BYTES));
+    if (taken === 0) return false;
+    this.#forced = follows !== LOOKED
+      ? undefined
+      : answer.length === STATE_BYTES
+      ? noBytes
+      : answer.slice(STATE_BYTES);
     if (this.isText(token)) {
       this.#history.push(token);
       if (this.#history.length >= 2 * HISTORY) this.#history = this.#history.slice(-HISTORY);
@@ -256,14 +264,15 @@ class LibraryMatcher implements Matcher {
 
   forced(): readonly number[] {
     if (this.#complete) return noTokens;
-    const answer = GrammarLibrary.open().call("compy_grammar_forced", this.handle, undefined, forcedRoom);
+    const answer = this.#forced ??= GrammarLibrary.open()
+      .call("compy_grammar_forced", this.handle, undefined, answerRoom).slice();
     if (answer.length === 0) return noTokens;
     const count = new DataView(answer.buffer, answer.byteOffset).getUint32(0, true);
     const next = 4 + 4 * count;
     return this.divider.divide({
       crossings: new Uint32Array(answer.slice(4, next).buffer),
-      next: answer.slice(next, next + 32),
-      bytes: answer.slice(next + 32),
+      next: answer.subarray(next, next + 32),
+      bytes: answer.subarray(next + 32),
     }, this.#history);
   }
 
@@ -279,8 +288,11 @@ function own(matcher: Matcher): LibraryMatcher {
   return matcher;
 }
 
-/** Forced texts are read before the next call. */
-const forcedRoom = new Uint8Array(1 << 20);
+/** Of calls whose answers are read before the next call. */
+const answerRoom = new Uint8Array(1 << 20);
+const tokenWord = new Uint32Array(1);
+const tokenBytes = new Uint8Array(tokenWord.buffer);
+const noBytes = new Uint8Array(0);
 
 /** What the library refuses is a constraint that is refused. */
 async function refusable<T>(call: () => Promise<T>): Promise<T> {

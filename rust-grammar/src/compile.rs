@@ -23,15 +23,15 @@ const WARM_UP_TOKENS: usize = 48;
 const TICK: Duration = Duration::from_millis(25);
 
 /// One of the tokens in a mask, a different one at each step.
-fn chosen(mask: &[u32], step: usize) -> Option<u32> {
-    let count: u32 = mask.iter().map(|word| word.count_ones()).sum();
+fn chosen(mask: &[u8], step: usize) -> Option<u32> {
+    let count: u32 = mask.iter().map(|byte| byte.count_ones()).sum();
     let mut left = (step as u32).wrapping_mul(0x9e37_79b9).checked_rem(count)?;
-    for (i, &word) in mask.iter().enumerate() {
-        if left < word.count_ones() {
-            let bit = (0..32).filter(|bit| word >> bit & 1 == 1).nth(left as usize)?;
-            return Some(i as u32 * 32 + bit);
+    for (i, &byte) in mask.iter().enumerate() {
+        if left < byte.count_ones() {
+            let bit = (0..8).filter(|bit| byte >> bit & 1 == 1).nth(left as usize)?;
+            return Some(i as u32 * 8 + bit);
         }
-        left -= word.count_ones();
+        left -= byte.count_ones();
     }
     None
 }
@@ -183,7 +183,7 @@ impl Grammar {
     /// The lexer is held to its limits from the first mask on, and has for each mask, with what follows up to the next, its fuel
     /// anew: so masks come first here, and one comes last.
     fn warm_up(&self) -> Result<()> {
-        let mut mask = vec![0; self.vocabulary.mask_words()];
+        let mut mask = vec![0; 4 * self.vocabulary.mask_words()];
         let mut scout = Matcher::new(&self.vocabulary, self.parser.clone());
         for step in 0..WARM_UP_TOKENS {
             mask.fill(0);

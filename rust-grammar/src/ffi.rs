@@ -6,7 +6,7 @@ use crate::compile::{Grammar, Limits};
 use crate::handles::{self, Object};
 use crate::input::Input;
 use crate::lexers::{MAX_THREADS, cores};
-use crate::matcher::Matcher;
+use crate::matcher::{Forced, Matcher};
 use crate::vocabulary::Vocabulary;
 use anyhow::{Result, anyhow, bail, ensure};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Changes whenever an export's meaning or a message's layout does.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
+
+/// What follows the state of a matcher that was handed a token: nothing is known of what must come next,
+const TAKEN: u8 = 0;
+/// or it is,
+const LOOKED: u8 = 1;
+/// or a limit was passed.
+const FAILED: u8 = 2;
 
 macro_rules! exports {
     ($($(#[doc = $doc:literal])+ $name:ident = $body:expr;)*) => {
@@ -61,30 +68,29 @@ exports! {
         let handle = handles::insert(Object::Matcher(Arc::new(Mutex::new(matcher))));
         put(out, &[&handle.to_le_bytes()[..], &[may_end.into()]].concat())
     };
-    /// Handle: a matcher. Input: a token (u32). Output: whether it was taken; whether the answer is
-    /// complete; whether it may end (a byte each); where a limit was passed in taking it, which, and what to do (UTF-8).
+    /// Handle: a matcher. Input: a token (u32). Output: whether it was taken; whether the answer is complete; whether it may end;
+    /// what follows (a byte each): `TAKEN`, `LOOKED` with what `compy_grammar_forced` says, or `FAILED` with which limit was
+    /// passed in taking the token, and what to do (UTF-8).
     compy_grammar_consume = |handle, input, out| {
         let token = Input::new(input).u32()?;
         let matcher = handles::matcher(handle)?;
         let mut matcher = lock(&matcher)?;
-        let taken = matcher.consume(token);
-        let may_end = matcher.may_end();
-        let state = [taken && matcher.failure().is_none(), matcher.complete(), may_end].map(u8::from);
-        put(out, &[&state, matcher.failure().unwrap_or_default().as_bytes()].concat())
+        let taken = matcher.consume(token) && matcher.failure().is_none();
+        let (may_end, forced) = matcher.look();
+        let (follows, rest) = match (matcher.failure(), forced) {
+            (Some(failure), _) => (FAILED, failure.as_bytes().to_vec()),
+            (None, Some(forced)) => (LOOKED, forced_text(forced)),
+            (None, None) => (TAKEN, Vec::new()),
+        };
+        let state = [u8::from(taken), matcher.complete().into(), may_end.into(), follows];
+        put(out, &[&state, &rest[..]].concat())
     };
     /// Handle: a matcher. Output: nothing where no text is forced; else how many places (u32); from the text's end, in bytes, the
     /// places where a token may begin that extends past it (u32 each); a bit for each byte that may follow (32 bytes); the text.
     compy_grammar_forced = |handle, _, out| {
         let matcher = handles::matcher(handle)?;
         let forced = lock(&matcher)?.forced();
-        if forced.bytes.is_empty() {
-            return Ok(0);
-        }
-        let mut answer = (forced.crossings.len() as u32).to_le_bytes().to_vec();
-        answer.extend(forced.crossings.iter().flat_map(|c| c.to_le_bytes()));
-        answer.extend(forced.next);
-        answer.extend(forced.bytes);
-        put(out, &answer)
+        put(out, &forced_text(forced))
     };
     /// Input: matchers' handles (u64 each), all of one vocabulary. Output: their masks, one after the other, one bit a token in
     /// words of 32; zeros where nothing can follow.
@@ -97,6 +103,17 @@ exports! {
         handles::remove(handle)?;
         Ok(0)
     };
+}
+
+fn forced_text(Forced { bytes, crossings, next }: Forced) -> Vec<u8> {
+    if bytes.is_empty() {
+        return bytes;
+    }
+    let mut text = (crossings.len() as u32).to_le_bytes().to_vec();
+    text.extend(crossings.iter().flat_map(|c| c.to_le_bytes()));
+    text.extend(next);
+    text.extend(bytes);
+    text
 }
 
 fn vocabulary(_: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
@@ -123,20 +140,17 @@ fn masks(input: &[u8], out: &mut [u8]) -> Result<usize> {
     let matchers = handles.iter().map(|h| handles::matcher(u64::from_le_bytes(*h))).collect::<Result<Vec<_>>>()?;
     let bytes = out.len();
     for matcher in &matchers {
-        let want = lock(matcher)?.mask_words() * 4;
+        let want = lock(matcher)?.mask_bytes();
         ensure!(row == want && bytes == row * matchers.len(), "A mask must have {want} bytes (got {row})");
     }
     let jobs: Vec<Job> = matchers.iter().zip(out.chunks_mut(row)).map(|job| Mutex::new(Some(job))).collect();
     let next = AtomicUsize::new(0);
     let work_on = |job: &Job| {
         let Some((matcher, out)) = job.lock().ok().and_then(|mut job| job.take()) else { return };
-        let mut mask = vec![0; out.len() / 4];
+        out.fill(0);
         // A matcher that panicked is held to have failed: its row stays zero.
         if let Ok(mut matcher) = matcher.lock() {
-            matcher.mask(&mut mask);
-        }
-        for (bytes, word) in out.chunks_exact_mut(4).zip(mask) {
-            bytes.copy_from_slice(&word.to_le_bytes());
+            matcher.mask(out);
         }
     };
     let take = || jobs.get(next.fetch_add(1, Ordering::Relaxed));
@@ -161,24 +175,20 @@ fn masks(input: &[u8], out: &mut [u8]) -> Result<usize> {
 fn draft_masks(handle: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
     let (tokens, []) = input.as_chunks::<4>() else { bail!("Tokens must be of 4 bytes each") };
     let matcher = handles::matcher(handle)?;
-    let (words, scout) = {
+    let (row, scout) = {
         let matcher = lock(&matcher)?;
-        (matcher.mask_words(), matcher.scout())
+        (matcher.mask_bytes(), matcher.scout())
     };
-    let bytes = 4 * words * tokens.len();
+    let bytes = row * tokens.len();
     let room = out.len();
     let Some(out) = out.get_mut(..bytes) else { bail!("Masks must have {bytes} bytes (got {room})") };
     out.fill(0);
     let Some(mut scout) = scout else { return Ok(bytes) };
-    for (token, row) in tokens.iter().zip(out.chunks_exact_mut(4 * words)) {
+    for (token, mask) in tokens.iter().zip(out.chunks_exact_mut(row)) {
         if !scout.consume(u32::from_le_bytes(*token)) {
             break;
         }
-        let mut mask = vec![0; words];
-        scout.mask(&mut mask);
-        for (bytes, word) in row.chunks_exact_mut(4).zip(mask) {
-            bytes.copy_from_slice(&word.to_le_bytes());
-        }
+        scout.mask(mask);
     }
     Ok(bytes)
 }

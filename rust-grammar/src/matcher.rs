@@ -93,8 +93,9 @@ impl Matcher {
         })
     }
 
-    pub fn mask_words(&self) -> usize {
-        self.vocabulary.mask_words()
+    /// Whole words of 32 bits.
+    pub fn mask_bytes(&self) -> usize {
+        4 * self.vocabulary.mask_words()
     }
 
     pub(crate) fn failed(&self) -> bool {
@@ -124,6 +125,24 @@ impl Matcher {
             Ok(accepting)
         })
         .unwrap_or(false)
+    }
+
+    /// Whether the answer is whole as it stands, and the text that must come next; none where what was forced before is not all
+    /// taken yet.
+    pub fn look(&mut self) -> (bool, Option<Forced>) {
+        if self.failed || self.complete() {
+            return (!self.failed, Some(Forced::default()));
+        }
+        let looked = self.attempt(|matcher| {
+            let watch = matcher.work.watch();
+            let accepting = matcher.parser.is_accepting();
+            let pending = !matcher.parser.parser.currently_forced_bytes().is_empty();
+            let forced = (!pending).then(|| matcher.forced_here());
+            // Where it is too much, the next token is refused, and says so.
+            matcher.work.charge(watch);
+            Ok((accepting, forced))
+        });
+        looked.unwrap_or((false, Some(Forced::default())))
     }
 
     /// Takes a token; false, and nothing is changed, where it may not come here.
@@ -199,19 +218,19 @@ impl Matcher {
     }
 
     fn allows(&mut self, token: TokenId) -> bool {
-        let mut mask = vec![0; self.mask_words()];
+        let mut mask = vec![0; self.mask_bytes()];
         self.mask(&mut mask);
-        mask[token as usize / 32] >> (token % 32) & 1 == 1
+        mask[token as usize / 8] >> (token % 8) & 1 == 1
     }
 
     /// One bit a token into `mask`, which comes zeroed: set where the token may come next.
-    pub fn mask(&mut self, mask: &mut [u32]) {
+    pub fn mask(&mut self, mask: &mut [u8]) {
         if self.failed || self.ended {
             return;
         }
         if self.complete() {
             for &end in &self.vocabulary.ends {
-                mask[end as usize / 32] |= 1 << (end % 32);
+                mask[end as usize / 8] |= 1 << (end % 8);
             }
             return;
         }
@@ -220,7 +239,9 @@ impl Matcher {
             Ok((set, matcher.parser.parser.lexer_stats().num_states))
         });
         let Some((set, states)) = computed else { return };
-        mask.copy_from_slice(&set.as_slice()[..mask.len()]);
+        for (bytes, word) in mask.chunks_exact_mut(4).zip(set.as_slice()) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
         if let Some(Shared { lexer, grammar, asked }) = &mut self.shared {
             if asked.last() != Some(&Asked::Mask) {
                 asked.push(Asked::Mask);

@@ -60,8 +60,14 @@ fn mask(matchers: &[u64]) -> Vec<Vec<u32>> {
     output.chunks(row).map(set).collect()
 }
 
-fn consume(matcher: u64, token: u32) -> Vec<u8> {
+/// All that is said of a token.
+fn hand(matcher: u64, token: u32) -> Vec<u8> {
     call(compy_grammar_consume, matcher, &token.to_le_bytes()).unwrap()
+}
+
+/// Whether the token was taken, whether the answer is complete, whether it may end.
+fn consume(matcher: u64, token: u32) -> Vec<u8> {
+    hand(matcher, token)[..3].to_vec()
 }
 
 #[test]
@@ -79,6 +85,24 @@ fn an_answer_follows_its_grammar_to_the_end() {
     assert_eq!(mask(&[m])[0], [END]);
     assert_eq!(consume(m, END), [1, 1, 1]);
     assert_eq!(consume(m, END)[0], 0);
+}
+
+#[test]
+fn what_is_forced_comes_with_the_token_before_it() {
+    let grammar = compile(vocabulary(), &lark("start: \"a\" /[xy]/ \"bcd\" /[xy]/")).unwrap();
+    let m = matcher(grammar);
+    let taken = |token: u8| hand(m, token.into());
+    assert_eq!(taken(b'a'), [1, 0, 0, 1], "looked, and there is a choice");
+    let answer = taken(b'x');
+    assert_eq!(answer[..4], [1, 0, 0, 1]);
+    assert!(answer.ends_with(b"bcd"));
+    assert_eq!(answer[4..], call(compy_grammar_forced, m, &[]).unwrap());
+    assert_eq!(taken(b'b'), [1, 0, 0, 0], "the rest of what was forced is still to come");
+    assert!(call(compy_grammar_forced, m, &[]).unwrap().ends_with(b"cd"));
+    assert_eq!(taken(b'z')[..3], [0, 0, 0]);
+    assert_eq!(taken(b'c'), [1, 0, 0, 0]);
+    assert_eq!(taken(b'd'), [1, 0, 0, 1]);
+    assert_eq!(taken(b'y'), [1, 1, 1, 1]);
 }
 
 #[test]
@@ -128,9 +152,9 @@ fn an_answer_of_an_ambiguous_grammar_fails_before_its_tokens_cost_much() {
         let m = matcher(grammar);
         let count = taken(m, b'a', 400);
         assert!((20..400).contains(&count), "{count} tokens were taken");
-        let state = consume(m, u32::from(b'a'));
-        assert_eq!(state[..3], [0, 0, 0]);
-        let why = str::from_utf8(&state[3..]).unwrap();
+        let state = hand(m, u32::from(b'a'));
+        assert_eq!(state[..4], [0, 0, 0, 2]);
+        let why = str::from_utf8(&state[4..]).unwrap();
         assert!(why.contains("2 ms each") && why.contains("unambiguous"), "{why}");
         assert!(mask(&[m])[0].is_empty());
         assert_eq!(consume(matcher(grammar), u32::from(b'a'))[..1], [1]);

@@ -141,7 +141,8 @@ export class CpuBackend implements Backend {
     const answers = await this.#library.callAsync("compy_step", this.#handle, words, this.#output)
       .finally(() => this.#step++);
     if (answers.length !== bytes) throw failure ?? new StepStopped("The step was stopped");
-    return decodeAnswers(answers, input, this.#pooled);
+    // The next step overwrites them.
+    return decodeAnswers(answers.slice(), input, this.#pooled);
   }
 
   async readCache(parts: CacheParts): Promise<Uint8Array<ArrayBuffer>> {

@@ -56,7 +56,7 @@ export function answerBytes(input: StepInput, pooled: number): number {
   return 4 * (candidates + pooled * (input.pools?.length ?? 0));
 }
 
-/** Copies the answers out of the buffer, which the next step overwrites. */
+/** The answers as parts of `bytes`, which are theirs from now on. */
 export function decodeAnswers(bytes: Uint8Array<ArrayBuffer>, input: StepInput, pooled: number): StepOutput {
   const ints = new Int32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
   const floats = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
@@ -66,19 +66,19 @@ export function decodeAnswers(bytes: Uint8Array<ArrayBuffer>, input: StepInput, 
     const from = (part: number) => at + HEAD_WORDS + part * k;
     const probed = from(3);
     const row = {
-      ids: ints.slice(from(0), from(0) + n),
-      logits: floats.slice(from(1), from(1) + n),
-      rawLogits: floats.slice(from(2), from(2) + n),
+      ids: ints.subarray(from(0), from(0) + n),
+      logits: floats.subarray(from(1), from(1) + n),
+      rawLogits: floats.subarray(from(2), from(2) + n),
       logSumExp: floats[at + 1],
       deviation: floats[at + 2],
-      probed: floats.slice(probed, probed + r.probe.length),
+      probed: floats.subarray(probed, probed + r.probe.length),
     };
     at += answerWords(r);
     if (!r.draw || n === 0) return row;
     const drawn = probed + r.probe.length;
     return withDrawn(row, ints[drawn], floats[drawn + 1], floats[drawn + 2]);
   });
-  return { rows, pooled: input.pools?.map(() => floats.slice(at, at += pooled)) };
+  return { rows, pooled: input.pools?.map(() => floats.subarray(at, at += pooled)) };
 }
 
 /** The token that was drawn is one of the candidates, or is added to them. */
