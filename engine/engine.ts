@@ -1,12 +1,5 @@
 import { AnswerForm } from "./answer_form.ts";
-import {
-  type Backend,
-  type Candidates,
-  DeviceLost,
-  type StepInput,
-  type StepOutput,
-  StepStopped,
-} from "./backend/backend.ts";
+import { type Backend, DeviceLost, type StepInput, type StepOutput, StepStopped } from "./backend/backend.ts";
 import type { ChatForm } from "./chat/types.ts";
 import { Embeddings } from "./embeddings.ts";
 import { EngineLife } from "./engine_life.ts";
@@ -19,24 +12,18 @@ import {
   type Grammars,
 } from "./grammar/types.ts";
 import { longestSequence } from "./kv_blocks.ts";
-import {
-  addForced,
-  constraintFailed,
-  keepScores,
-  publishFinish,
-  publishHeld,
-  publishProgress,
-  publishToken,
-} from "./publish.ts";
+import { addForced, end, failOne, finish } from "./publish.ts";
 import { contextOverflow, createSequence, textOverflow } from "./request.ts";
 import { type EngineLimits, type Scheduled, Scheduler } from "./scheduler.ts";
-import { inNumbers, type Sequence, unscored } from "./sequence.ts";
+import { inNumbers, type Sequence } from "./sequence.ts";
 import type { ComputedRows } from "./speculation/drafter.ts";
 import type { Speculation } from "./speculation/speculation.ts";
 import { Patience } from "./patience.ts";
-import { MASK_TIMEOUT_MS, type MaskResult, StepMasks } from "./step_masks.ts";
+import { MASK_TIMEOUT_MS, StepMasks } from "./step_masks.ts";
+import { StepPublisher } from "./step_publisher.ts";
 import { StepWriter } from "./step_input.ts";
 import { StepsAtOnce } from "./steps_at_once.ts";
+import { Totals } from "./totals.ts";
 import type { PromptKeeping } from "./prompt_cache/types.ts";
 import { StoredPrefixes } from "./stored_prefixes.ts";
 import {
@@ -54,7 +41,6 @@ import {
   EngineError,
   type EngineState,
   type EngineStats,
-  type FinishReason,
   type GenerateRequest,
   generatesNothing,
   type ModelInfo,
@@ -66,8 +52,6 @@ import {
 const COUNTED_CONTEXTS = 4;
 /** Longer timeouts fire at once. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
-/** Steps are counted by their rows up to 2^12. */
-const STEP_ROWS_ENTRIES = 14;
 
 export interface LlmEngineOptions {
   /** Loaded and compiled; the engine closes it. */
@@ -117,19 +101,8 @@ export class LlmEngine implements Engine {
   #lost: DeviceLost | undefined;
   #idleCallbacks: (() => void)[] = [];
   #requests = 0;
-  readonly #totals = {
-    promptTokens: 0,
-    generatedTokens: 0,
-    forcedTokens: 0,
-    draftedTokens: 0,
-    acceptedTokens: 0,
-    cachedTokens: 0,
-    steps: 0,
-    rows: 0,
-    submits: 0,
-    deviceLosses: 0,
-  };
-  readonly #stepRows: number[] = new Array(STEP_ROWS_ENTRIES).fill(0);
+  readonly #totals = new Totals();
+  readonly #publisher: StepPublisher;
 
   constructor(options: LlmEngineOptions) {
     const { backend, model, tokenizer, chatTemplate, chatForm, rankTemplate, grammars, limits, keeping } =
@@ -147,6 +120,12 @@ export class LlmEngine implements Engine {
     this.#stored = keeping && new StoredPrefixes(keeping, backend, () => this.#wake());
     this.#speculation = options.speculation;
     this.#scheduler = new Scheduler(limits, this.#stored, (sequence) => this.#speculation?.forget(sequence));
+    this.#publisher = new StepPublisher({
+      scheduler: this.#scheduler,
+      tokenizer,
+      totals: this.#totals,
+      keep: (sequence) => void this.#keep(sequence),
+    });
     this.#writer = new StepWriter(limits.maxRows);
     backend.lost?.then((error) => {
       this.#lost = error;
@@ -235,7 +214,7 @@ export class LlmEngine implements Engine {
       ? { kvBlocksUsed: 0, kvBlocksTotal: 0 }
       : { kvBlocksUsed: cache.used, kvBlocksTotal: cache.total };
     const disk = this.#stored?.stats();
-    return { running, waiting, ...kv, preemptions, ...this.#totals, stepRows: [...this.#stepRows], disk };
+    return { running, waiting, ...kv, preemptions, ...this.#totals.stats(), disk };
   }
 
   slots(): (RunningSequence | undefined)[] {
@@ -286,7 +265,7 @@ export class LlmEngine implements Engine {
 
   /** Queues the sequence: at once, or when its constraint is compiled. */
   #start(sequence: Sequence, { constraint, thinking, signal }: GenerateRequest): void | Promise<void> {
-    if (signal?.aborted) return this.#finish(sequence, "cancelled");
+    if (signal?.aborted) return finish(sequence, "cancelled");
     if (constraint) return this.#compile(sequence, { constraint, thinking, signal });
     if (thinking) sequence.form = this.#formOf(undefined, thinking);
     this.#enqueue(sequence, signal);
@@ -301,11 +280,11 @@ export class LlmEngine implements Engine {
       const grammar = await this.#grammarOf(constraint!);
       if (sequence.done) return;
       if (this.#refusal) throw this.#refusal;
-      if (signal?.aborted) return this.#finish(sequence, "cancelled");
+      if (signal?.aborted) return finish(sequence, "cancelled");
       sequence.form = this.#formOf(grammar, thinking);
       this.#enqueue(sequence, signal);
     } catch (error) {
-      this.#end(sequence);
+      end(sequence);
       throw error;
     } finally {
       this.#starting.delete(sequence);
@@ -385,7 +364,9 @@ export class LlmEngine implements Engine {
     );
     const { input, outputs } = await this.#compute(masks);
     const counted: ComputedRows[] = [];
-    for (const [i, output] of outputs.entries()) this.#publish(output, masks, i, counted);
+    for (const [i, output] of outputs.entries()) {
+      counted.push(...this.#publisher.publish({ step: this.#step, masks, output, earlier: i }));
+    }
     if (this.#speculation && outputs.length > 0) {
       const ms = performance.now() - start;
       const following = this.#speculation.computed(this.#step, ms, counted, input, outputs[0]);
@@ -400,8 +381,7 @@ export class LlmEngine implements Engine {
     const wanted = backend.decode ? this.#stepsAtOnce.choose(this.#step) : 1;
     const steps = 1 + this.#scheduler.makeRoom(this.#step, wanted - 1);
     const input = this.#writer.write(this.#step, masks, steps - 1);
-    this.#totals.submits++;
-    this.#countSteps(steps, input.tokens.length);
+    this.#totals.submitted(steps, input.tokens.length);
     const start = performance.now();
     try {
       return {
@@ -416,54 +396,6 @@ export class LlmEngine implements Engine {
     }
   }
 
-  /** Counts steps of so many rows each. */
-  #countSteps(steps: number, rows: number): void {
-    this.#totals.steps += steps;
-    this.#totals.rows += steps * rows;
-    const entry = rows > 1 ? 32 - Math.clz32(rows - 1) : 0;
-    this.#stepRows[Math.min(entry, STEP_ROWS_ENTRIES - 1)] += steps;
-  }
-
-  /** `earlier`: how many outputs came from the same call. `counted` gets the rows of sequences that go on. */
-  #publish(output: StepOutput, masks: StepMasks, earlier: number, counted: ComputedRows[]): void {
-    let [row, pooled, start] = [0, 0, 0];
-    for (const part of this.#step) {
-      const { sequence, rows, scores, samples, drafts, pools } = part;
-      const position = sequence.cached;
-      const scored = output.rows.slice(row, row += scores);
-      const sampled = samples ? output.rows.slice(row, row += 1 + drafts.length) : [];
-      const pooledRow = pools ? output.pooled![pooled++] : undefined;
-      const first = start;
-      start += rows + drafts.length;
-      if (sequence.done && earlier > 0) continue; // void: it comes after the sequence's end
-      if (drafts.length === 0) this.#scheduler.advance(part);
-      if (sequence.done) continue;
-      if (sequence.pooled) {
-        if (pooledRow) this.#publishPooled(sequence, pooledRow);
-        continue;
-      }
-      keepScores(sequence, scored);
-      if (!sequence.prefilled) this.#publishPrompt(sequence);
-      publishHeld(sequence);
-      let right = 0;
-      if (sampled.length > 0) {
-        right = this.#publishTokens(part, sampled, masks);
-        if (drafts.length > 0) this.#scheduler.advance(part, right);
-      } else if (sequence.cached === sequence.length) {
-        if (sequence.keeps) this.#keep(sequence);
-        else this.#finish(sequence, sequence.ending ?? "length");
-      }
-      if (!sequence.done) counted.push({ sequence, start: first, position, valid: rows + right });
-    }
-  }
-
-  #publishPooled(sequence: Sequence, row: Float32Array): void {
-    this.#totals.promptTokens += sequence.length;
-    this.#totals.cachedTokens += sequence.reused;
-    this.#end(sequence);
-    sequence.pooled!.give(row);
-  }
-
   /** Ends the sequence when its prompt is on the disk. It holds its memory until then. */
   async #keep(sequence: Sequence): Promise<void> {
     const stored = this.#stored!;
@@ -472,86 +404,21 @@ export class LlmEngine implements Engine {
       const tokens = await stored.keep(sequence);
       if (sequence.keeping !== attempt || sequence.done) return;
       sequence.stored = { tokens, cache: stored.id };
-      this.#finish(sequence, "length");
+      finish(sequence, "length");
     } catch (error) {
       if (sequence.keeping !== attempt || sequence.done) return;
       const reason = error instanceof Error ? error.message : String(error);
       const message = `The prompt cannot be kept on the disk: ${reason}`;
-      this.#failOne(sequence, new EngineError("prompt_not_stored", message));
+      failOne(sequence, new EngineError("prompt_not_stored", message));
     }
     this.#scheduler.remove(sequence);
     this.#wake();
   }
 
-  #publishPrompt(sequence: Sequence): void {
-    publishProgress(sequence);
-    if (sequence.cached < sequence.promptLength) return;
-    sequence.prefilled = true;
-    this.#totals.promptTokens += sequence.promptLength;
-    this.#totals.cachedTokens += sequence.reused;
-    this.#count(sequence.length - sequence.promptLength, 0);
-    if (sequence.promptLogprobs) sequence.stream.push({ type: "prompt", logprobs: sequence.scores });
-  }
-
-  /** Publishes the tokens that come of a part's rows, up to the first that is not what its draft says. Gives how many drafts were right. */
-  #publishTokens({ sequence, drafts }: Scheduled, sampled: readonly Candidates[], masks: StepMasks): number {
-    const first = sequence.length;
-    sequence.drafts.rejected += drafts.length;
-    let right = 0;
-    for (const [i, candidates] of sampled.entries()) {
-      // What came without being sampled is there already.
-      if (sequence.length === first + i) {
-        this.#publishToken(sequence, candidates, i === 0 ? masks.resultOf(sequence) : "allows");
-      }
-      const ends = sequence.done || sequence.ending !== undefined;
-      // Tokens that wait for their scores need rows of their own.
-      if (ends || unscored(sequence) || sequence.tokens[first + i] !== drafts[i]) break;
-      // Without a mask for what follows the row comes again, and samples then.
-      if (sequence.length === first + i + 1 && !masks.follow(sequence, i + 1)) break;
-      right++;
-      sequence.drafts.rejected--;
-      sequence.drafts.accepted++;
-    }
-    this.#totals.draftedTokens += drafts.length;
-    this.#totals.acceptedTokens += right;
-    return right;
-  }
-
-  #publishToken(sequence: Sequence, candidates: Candidates, mask: MaskResult): void {
-    if (mask === "nothing follows") return this.#finish(sequence, "stop");
-    if (mask !== "allows") return this.#failOne(sequence, constraintFailed(mask.failure));
-    if (candidates.ids.length === 0 || !Number.isFinite(candidates.logSumExp)) {
-      const message =
-        `The model gave no usable logits for token ${sequence.length}: its weights may be damaged`;
-      return this.#failOne(sequence, new EngineError("engine_failed", message));
-    }
-    const before = sequence.length;
-    const ending = this.#chooseToken(sequence, candidates);
-    this.#count(sequence.length - before, 1);
-    if (ending instanceof EngineError) return this.#failOne(sequence, ending);
-    sequence.ending = ending;
-    if (ending && sequence.held.length === 0) this.#finish(sequence, ending);
-  }
-
-  #count(added: number, sampled: number): void {
-    this.#totals.generatedTokens += added;
-    this.#totals.forcedTokens += added - sampled;
-  }
-
-  /** As publishToken. A matcher that breaks ends its own sequence, and not the engine. */
-  #chooseToken(sequence: Sequence, candidates: Candidates): FinishReason | EngineError | undefined {
-    try {
-      return publishToken(sequence, candidates, this.tokenizer);
-    } catch (error) {
-      if (!sequence.form?.constrained) throw error;
-      return constraintFailed(error instanceof Error ? error.message : String(error));
-    }
-  }
-
   /** Frees the sequence's place at once, or at the end of the step that computes it now. */
   #cancel(sequence: Sequence): void {
     if (sequence.done) return;
-    this.#finish(sequence, "cancelled");
+    finish(sequence, "cancelled");
     if (!this.#step.some((part) => part.sequence === sequence)) {
       this.#scheduler.remove(sequence);
       this.#wake();
@@ -562,23 +429,6 @@ export class LlmEngine implements Engine {
 
   #cancelAll(): void {
     for (const sequence of [...this.#scheduler.sequences(), ...this.#starting]) this.#cancel(sequence);
-  }
-
-  #finish(sequence: Sequence, reason: FinishReason): void {
-    if (!sequence.pooled) publishFinish(sequence, reason);
-    this.#end(sequence);
-    sequence.pooled?.cancel();
-  }
-
-  #failOne(sequence: Sequence, error: EngineError): void {
-    this.#end(sequence);
-    sequence.stream.fail(error);
-  }
-
-  #end(sequence: Sequence): void {
-    sequence.done = true;
-    sequence.unlisten();
-    sequence.form?.close();
   }
 
   /** The step is over: what is cancelled from now on leaves at once, also while parts of prompts are copied. */
@@ -595,7 +445,7 @@ export class LlmEngine implements Engine {
   #fail(cause: unknown): void {
     const reason = cause instanceof Error ? cause.message : String(cause);
     const lost = cause instanceof DeviceLost;
-    if (lost) this.#totals.deviceLosses++;
+    if (lost) this.#totals.lostDevice();
     const error = lost
       ? new EngineError("device_lost", reason)
       : new EngineError("engine_failed", `The engine has failed: ${reason}`);
@@ -604,7 +454,7 @@ export class LlmEngine implements Engine {
     this.#step = [];
     for (const sequence of this.#scheduler.sequences()) {
       this.#scheduler.remove(sequence);
-      if (!sequence.done) this.#failOne(sequence, error);
+      if (!sequence.done) failOne(sequence, error);
     }
     this.#stored?.drop();
     this.#life.fail(error);

@@ -94,7 +94,26 @@ export function publishHeld(sequence: Sequence): void {
   for (const event of held.splice(0, waits < 0 ? held.length : waits)) stream.push(event);
 }
 
-export function publishFinish(sequence: Sequence, reason: FinishReason): void {
+export function finish(sequence: Sequence, reason: FinishReason): void {
+  if (!sequence.pooled) publishFinish(sequence, reason);
+  end(sequence);
+  sequence.pooled?.cancel();
+}
+
+/** Ends one sequence with an error; the others go on. */
+export function failOne(sequence: Sequence, error: EngineError): void {
+  end(sequence);
+  sequence.stream.fail(error);
+}
+
+/** From now on nothing comes of it. It holds its place until the schedule removes it. */
+export function end(sequence: Sequence): void {
+  sequence.done = true;
+  sequence.unlisten();
+  sequence.form?.close();
+}
+
+function publishFinish(sequence: Sequence, reason: FinishReason): void {
   const { submittedAt, admittedAt, firstTokenAt, promptLength, form, drafts } = sequence;
   const now = performance.now();
   const text = sequence.output.end();
