@@ -1,7 +1,7 @@
 //! The formats by GGUF's type id: how they are laid out and packed, and their kernels.
 use super::{BlockFormat, FloatFormat, block_panel_bytes, pack_block_panel, pack_float_panel};
 use crate::kernels::float_gemm::{FloatGemm, FloatRows};
-use crate::kernels::gemm::{BlockGemm, Gemm, Prepare};
+use crate::kernels::gemm::{Gemm, Prepare, block_gemm};
 use crate::kernels::panel_row::{BlockRow, FloatRow, PanelRow};
 use crate::kernels::quant_rows::QuantRows;
 use crate::simd::Isa;
@@ -61,9 +61,7 @@ impl Format {
                 prepare: |isa, x, m, corrections| unsafe {
                     isa.run(Prepare { x, m, corrections, format: PhantomData::<F> })
                 },
-                gemm: |isa, args, x, corrections| unsafe {
-                    isa.run(BlockGemm { args, x, corrections, format: PhantomData::<F> })
-                },
+                gemm: |isa, args, x, corrections| unsafe { block_gemm::<F>(isa, args, x, corrections) },
                 row: |isa, panel, columns, lane, out| unsafe {
                     isa.run(BlockRow(PanelRow { panel, columns, lane, out, format: PhantomData::<F> }))
                 },

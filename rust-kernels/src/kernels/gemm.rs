@@ -3,10 +3,14 @@
 //!
 //! A row of y is added up in one float order whatever the tile: columns that share a scale after columns that do,
 //! acc += x.scale * (scale * float(sum of code products)), so results do not depend on what else is in a batch.
+#[cfg(target_arch = "x86_64")]
+use super::amx_gemm::AmxGemm;
 use super::quant_rows::QuantRows;
 use super::{thin_gemm, wide_gemm};
 use crate::formats::{BLOCK, BlockFormat};
-use crate::simd::{BIAS, BIAS_BITS, Kernel, Simd};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::amx::Amx;
+use crate::simd::{BIAS, BIAS_BITS, Isa, Kernel, Simd};
 use crate::unroll16;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -117,6 +121,25 @@ impl<F: BlockFormat> Kernel for BlockGemm<'_, F> {
             }
         }
     }
+}
+
+/// `BlockGemm` with an instruction set's best kernel for so many rows.
+///
+/// # Safety
+/// As `BlockGemm`.
+pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, corrections: *const f32) {
+    let gemm = BlockGemm { args, x, corrections, format: PhantomData::<F> };
+    #[cfg(target_arch = "x86_64")]
+    if let Isa::Avx512Amx(amx) = isa
+        && F::SUB == BLOCK
+        && args.to - args.from >= Amx::WIDE_TOKENS
+        && x.tile == isa.tile()
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { amx.run(AmxGemm(amx, gemm)) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { isa.run(gemm) }
 }
 
 /// Vectors of a part's `Factors`, at most.
@@ -263,6 +286,19 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
+    /// What follows a unit of P panels from panel p: their next, so many bytes into them, or the next panels' first. It is
+    /// taken to be as long.
+    #[inline(always)]
+    pub fn after<S: Simd, const P: usize>(args: &Gemm, p: usize, next: Option<usize>, unit_bytes: usize) -> Self {
+        let panel = args.panels.wrapping_add(p * args.panel_bytes);
+        let is_end = next.is_none() && (p + P) * S::LANES >= args.rows;
+        Self {
+            base: panel.wrapping_add(next.unwrap_or(P * args.panel_bytes)),
+            panel: args.panel_bytes,
+            lines: if is_end { 0 } else { unit_bytes.div_ceil(64) },
+        }
+    }
+
     /// Asks for the share of parts `done` of `all`.
     #[inline(always)]
     pub fn prefetch<S: Simd, const P: usize>(&self, s: S, done: Range<usize>, all: usize) {

@@ -1,5 +1,7 @@
 //! What several ops compute with, each written once over `Simd`: products, norms, rows in 8 bits, the KV cache's types.
 pub mod activations;
+#[cfg(target_arch = "x86_64")]
+pub mod amx_gemm;
 pub mod dot;
 pub mod float_gemm;
 pub mod gemm;

@@ -19,27 +19,27 @@ const LANES: usize = 16;
 /// Bytes of a block's decoded codes.
 const CODE_BYTES: usize = BLOCK * LANES;
 /// Tokens whose sums are kept at once.
-const CHUNK: usize = 128;
+pub(super) const CHUNK: usize = 128;
 
 /// A unit of some panels, decoded: [panel][block], LANES rows in the lanes.
 #[repr(C, align(64))]
-struct Unit {
+pub(super) struct Unit {
     /// Columns 4g.. of every row in vector g.
     codes: [[[u8; CODE_BYTES]; UNIT_BLOCKS]; PANELS],
     /// Of each part, as `Factors::store` leaves them.
-    factors: [[[[f32; FACTORS * LANES]; 2]; UNIT_BLOCKS]; PANELS],
+    pub factors: [[[[f32; FACTORS * LANES]; 2]; UNIT_BLOCKS]; PANELS],
 }
 
 /// Where a unit's codes are: bytes from a block to the next, and from a panel to the next.
-struct Codes {
-    base: *const u8,
-    block: usize,
-    panel: usize,
+pub(super) struct Codes {
+    pub base: *const u8,
+    pub block: usize,
+    pub panel: usize,
 }
 
 /// Sums of a chunk: [token][panel], LANES rows in the lanes.
 #[repr(C, align(64))]
-struct Sums([[f32; PANELS * LANES]; CHUNK]);
+pub(super) struct Sums([[f32; PANELS * LANES]; CHUNK]);
 
 /// As `BlockGemm`, with tiles of x of `tokens` at least.
 ///
@@ -73,9 +73,9 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(s: S, args: &Gemm, x: &QuantRows, co
 }
 
 /// Activations with what `Prepare` made of them.
-struct Operand<'a> {
-    x: &'a QuantRows,
-    corrections: *const f32,
+pub(super) struct Operand<'a> {
+    pub x: &'a QuantRows,
+    pub corrections: *const f32,
 }
 
 /// P panels from panel p times rows of x; returns P.
@@ -99,16 +99,8 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
             let (scale_bytes, code_bytes) = F::unit_layout(blocks, S::LANES);
             at += scale_bytes + code_bytes;
             let last = start + UNIT >= args.columns;
-            // The next unit of these panels, or the next panels' first, comes meanwhile.
-            let ahead = Ahead {
-                base: panel.wrapping_add(if last { P * args.panel_bytes } else { at }),
-                panel: args.panel_bytes,
-                lines: if last && (p + P) * S::LANES >= args.rows {
-                    0
-                } else {
-                    (scale_bytes + code_bytes).div_ceil(64)
-                },
-            };
+            let next = (!last).then_some(at);
+            let ahead = Ahead::after::<S, P>(args, p, next, scale_bytes + code_bytes);
             for (i, t) in rows.clone().step_by(N).enumerate() {
                 ahead.prefetch::<S, P>(s, i..i + 1, tiles);
                 if last {
@@ -127,8 +119,11 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
 }
 
 /// A unit of P panels, the first at `unit`; returns where its codes are.
+///
+/// # Safety
+/// The panels hold so many blocks; `to` has room.
 #[inline(always)]
-unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(
+pub(super) unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(
     s: S,
     unit: *const u8,
     panel_bytes: usize,

@@ -2,7 +2,8 @@
 //!
 //! An instruction set is a token that `new` makes only where the CPU has the instructions, so whoever holds one may
 //! use them. `Isa::run` takes a kernel, which is written over any `Simd`, into a function that is compiled for the
-//! token's features; what the kernel calls is inlined there.
+//! token's features; what the kernel calls is inlined there. AMX has no vectors of its own: it is AVX-512 with VNNI, and
+//! products of many rows are then taken elsewhere (kernels/amx_gemm.rs).
 #[cfg(target_arch = "aarch64")]
 use super::neon::{Neon, SDOT, USDOT, WIDENING};
 #[cfg(not(target_arch = "wasm32"))]
@@ -11,7 +12,7 @@ use super::scalar::Scalar;
 use super::wasm::Wasm;
 use super::{Kernel, Simd};
 #[cfg(target_arch = "x86_64")]
-use super::{avx2::Avx2, avx512::Avx512};
+use super::{amx::Amx, avx2::Avx2, avx512::Avx512};
 use crate::error::{Error, Result};
 
 #[cfg(target_arch = "aarch64")]
@@ -27,14 +28,8 @@ macro_rules! has {
     };
 }
 
-macro_rules! instruction_sets {
-    ($($(#[$cfg:meta])* $variant:ident($token:ty), $name:literal, needs [$($feature:tt),*];)*) => {
-        /// An instruction set that this CPU has.
-        #[derive(Clone, Copy)]
-        pub enum Isa {
-            $($(#[$cfg])* #[doc = $name] $variant($token),)*
-        }
-
+macro_rules! tokens {
+    ($($(#[$cfg:meta])* $token:ty, needs [$($feature:tt),*];)*) => {
         $($(#[$cfg])*
         impl $token {
             /// None where the CPU lacks an instruction.
@@ -42,7 +37,32 @@ macro_rules! instruction_sets {
                 let has_all = true $(&& has!($feature))*;
                 has_all.then_some(Self(Default::default()))
             }
+
+            /// Runs a kernel with the set's instructions.
+            ///
+            /// # Safety
+            /// As the kernel says of its operands.
+            #[inline(always)]
+            pub unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
+                $(#[target_feature(enable = $feature)])*
+                unsafe fn enabled<K: Kernel>(token: $token, kernel: K) -> K::Output {
+                    // SAFETY: the token's; the operands are the caller's.
+                    unsafe { kernel.run(token) }
+                }
+                // SAFETY: the token exists, so the CPU has the features.
+                unsafe { enabled(self, kernel) }
+            }
         })*
+    };
+}
+
+macro_rules! instruction_sets {
+    ($($(#[$cfg:meta])* $variant:ident($token:ty), $name:literal;)*) => {
+        /// An instruction set that this CPU has.
+        #[derive(Clone, Copy)]
+        pub enum Isa {
+            $($(#[$cfg])* #[doc = $name] $variant($token),)*
+        }
 
         impl Isa {
             /// All that this CPU has, best first.
@@ -109,47 +129,60 @@ macro_rules! instruction_sets {
             #[inline(always)]
             pub unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
                 match self {
-                    $($(#[$cfg])*
-                    Self::$variant(token) => {
-                        $(#[target_feature(enable = $feature)])*
-                        unsafe fn enabled<K: Kernel>(token: $token, kernel: K) -> K::Output {
-                            // SAFETY: the token's; the operands are the caller's.
-                            unsafe { kernel.run(token) }
-                        }
-                        // SAFETY: the token exists, so the CPU has the features.
-                        unsafe { enabled(token, kernel) }
-                    })*
+                    // SAFETY: the caller's promise.
+                    $($(#[$cfg])* Self::$variant(token) => unsafe { token.run(kernel) },)*
                 }
             }
         }
     };
 }
 
+tokens! {
+    #[cfg(target_arch = "x86_64")]
+    Avx512<true>, needs ["avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avx2", "fma", "f16c"];
+    #[cfg(all(target_arch = "x86_64", not(vnni_evex)))]
+    Avx2<true>, needs ["avx2", "fma", "f16c", "avxvnni"];
+    #[cfg(all(target_arch = "x86_64", vnni_evex))]
+    Avx2<true>, needs ["avx2", "fma", "f16c", "avx512vl", "avx512vnni"];
+    #[cfg(target_arch = "x86_64")]
+    Avx512<false>, needs ["avx512f", "avx512bw", "avx512vl", "avx512dq", "avx2", "fma", "f16c"];
+    #[cfg(target_arch = "x86_64")]
+    Avx2<false>, needs ["avx2", "fma", "f16c"];
+    #[cfg(target_arch = "aarch64")]
+    Neon<{ USDOT }>, needs ["neon", "dotprod", "i8mm"];
+    #[cfg(target_arch = "aarch64")]
+    Neon<{ SDOT }>, needs ["neon", "dotprod"];
+    #[cfg(target_arch = "aarch64")]
+    Neon<{ WIDENING }>, needs ["neon"];
+    #[cfg(target_arch = "wasm32")]
+    Wasm, needs ["simd128", "relaxed-simd"];
+    #[cfg(not(target_arch = "wasm32"))]
+    Scalar, needs [];
+}
+
 // In the order in which they are chosen.
 instruction_sets! {
     #[cfg(target_arch = "x86_64")]
-    Avx512Vnni(Avx512<true>), "avx512-vnni",
-        needs ["avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avx2", "fma", "f16c"];
-    #[cfg(all(target_arch = "x86_64", not(vnni_evex)))]
-    Avx2Vnni(Avx2<true>), "avx2-vnni", needs ["avx2", "fma", "f16c", "avxvnni"];
-    #[cfg(all(target_arch = "x86_64", vnni_evex))]
-    Avx2Vnni(Avx2<true>), "avx2-vnni", needs ["avx2", "fma", "f16c", "avx512vl", "avx512vnni"];
+    Avx512Amx(Amx), "avx512-amx";
     #[cfg(target_arch = "x86_64")]
-    Avx512Plain(Avx512<false>), "avx512",
-        needs ["avx512f", "avx512bw", "avx512vl", "avx512dq", "avx2", "fma", "f16c"];
+    Avx512Vnni(Avx512<true>), "avx512-vnni";
     #[cfg(target_arch = "x86_64")]
-    Avx2Plain(Avx2<false>), "avx2", needs ["avx2", "fma", "f16c"];
+    Avx2Vnni(Avx2<true>), "avx2-vnni";
+    #[cfg(target_arch = "x86_64")]
+    Avx512Plain(Avx512<false>), "avx512";
+    #[cfg(target_arch = "x86_64")]
+    Avx2Plain(Avx2<false>), "avx2";
     #[cfg(target_arch = "aarch64")]
-    NeonI8mm(Neon<{ USDOT }>), "neon-i8mm", needs ["neon", "dotprod", "i8mm"];
+    NeonI8mm(Neon<{ USDOT }>), "neon-i8mm";
     #[cfg(target_arch = "aarch64")]
-    NeonDotprod(Neon<{ SDOT }>), "neon-dotprod", needs ["neon", "dotprod"];
+    NeonDotprod(Neon<{ SDOT }>), "neon-dotprod";
     #[cfg(target_arch = "aarch64")]
-    NeonPlain(Neon<{ WIDENING }>), "neon", needs ["neon"];
+    NeonPlain(Neon<{ WIDENING }>), "neon";
     #[cfg(target_arch = "wasm32")]
-    Wasm(Wasm), "wasm-simd128", needs ["simd128", "relaxed-simd"];
+    Wasm(Wasm), "wasm-simd128";
     // A module for the web is to be small.
     #[cfg(not(target_arch = "wasm32"))]
-    Plain(Scalar), "scalar", needs [];
+    Plain(Scalar), "scalar";
 }
 
 impl Isa {

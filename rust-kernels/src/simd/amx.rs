@@ -1,0 +1,215 @@
+//! AMX: registers that hold up to 16 rows of 64 bytes, and products of such matrices, beside AVX-512 with VNNI.
+//!
+//! Stable Rust has neither intrinsics for it nor a name for its features, so its instructions are written as assembly.
+//! The compiler itself never uses its registers.
+use super::avx512::Avx512;
+use super::{Kernel, Simd};
+use std::arch::asm;
+use std::sync::OnceLock;
+
+/// Rows of a register, and sums of 32 bits in each.
+pub const ROWS: usize = 16;
+/// Bytes of a row, of sums or of codes of W.
+pub const ROW_BYTES: usize = 64;
+
+/// The registers of two panels' sums, of rows of x, and of the panels' codes.
+pub const SUMS: [usize; 2] = [0, 1];
+pub const X: usize = 2;
+pub const W: [usize; 2] = [3, 4];
+
+/// The vectors beside the registers.
+pub type Vectors = Avx512<true>;
+
+/// AVX-512 with VNNI, and AMX's products of 8-bit integers.
+#[derive(Clone, Copy)]
+pub struct Amx(Vectors);
+
+impl Amx {
+    pub const LANES: usize = Vectors::LANES;
+    pub const TILE: usize = Vectors::TILE;
+    /// Whole tiles of AVX-512's three panels and of the two that share a register of x (kernels/amx_gemm.rs).
+    pub const PANELS: usize = 6;
+    pub const FLOAT_PANELS: usize = Vectors::FLOAT_PANELS;
+    /// With one tile of x, or the half of another, AVX-512 takes no longer by itself.
+    pub const WIDE_TOKENS: usize = 2 * ROWS;
+    pub const WIDE_TOKENS_SLOW: usize = Vectors::WIDE_TOKENS_SLOW;
+    pub const PAIRS_TOGETHER: bool = Vectors::PAIRS_TOGETHER;
+
+    /// None where the CPU lacks an instruction, or the system does not let this process use the registers.
+    pub fn new() -> Option<Self> {
+        static USABLE: OnceLock<bool> = OnceLock::new();
+        let vectors = Vectors::new()?;
+        USABLE.get_or_init(|| has_instructions() && is_granted()).then_some(Self(vectors))
+    }
+
+    pub fn vectors(self) -> Vectors {
+        self.0
+    }
+
+    /// Runs a kernel with AVX-512: of its own, this set has products of many rows only.
+    ///
+    /// # Safety
+    /// As the kernel says of its operands.
+    #[inline(always)]
+    pub unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.run(kernel) }
+    }
+
+    /// Shapes this thread's registers for products over so many columns, a multiple of 4 and at most 64.
+    #[inline(always)]
+    pub fn shape(self, columns: usize) {
+        let shape = Shape::new(columns);
+        // SAFETY: the shape is one that there is, and nothing else uses the registers.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const shape, options(readonly, nostack, preserves_flags)) }
+    }
+
+    /// Empties the registers. The system would otherwise keep their 8 KB whenever this thread gives way to another.
+    #[inline(always)]
+    pub fn release(self) {
+        // SAFETY: nothing else uses the registers.
+        unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) }
+    }
+
+    /// Register T from memory, rows `stride` bytes apart.
+    ///
+    /// # Safety
+    /// The registers have a shape; `from` points at T's rows.
+    #[inline(always)]
+    pub unsafe fn load<const T: usize>(self, from: *const u8, stride: usize) {
+        unsafe {
+            asm!(
+                "tileloadd tmm{t}, [{from} + {stride}]",
+                t = const T, from = in(reg) from, stride = in(reg) stride,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// Register SUMS from products of register X with W. X holds rows of signed codes; W unsigned ones, four columns of all
+    /// 16 rows in each of its own. Row i's sum j is that of row i of X with row j of W.
+    ///
+    /// # Safety
+    /// The registers have a shape.
+    #[inline(always)]
+    pub unsafe fn multiply<const SUMS: usize, const X: usize, const W: usize>(self) {
+        unsafe {
+            asm!(
+                "tilezero tmm{sums}",
+                "tdpbsud tmm{sums}, tmm{x}, tmm{w}",
+                sums = const SUMS, x = const X, w = const W,
+                options(nomem, nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// Register T, of sums, to memory.
+    ///
+    /// # Safety
+    /// The registers have a shape; there is room.
+    #[inline(always)]
+    pub unsafe fn store<const T: usize>(self, to: *mut [[i32; ROWS]; ROWS]) {
+        unsafe {
+            asm!(
+                "tilestored [{to} + {stride}], tmm{t}",
+                t = const T, to = in(reg) to, stride = in(reg) ROW_BYTES,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+/// What `ldtilecfg` reads: rows of each register, and their bytes.
+#[repr(C, align(64))]
+struct Shape {
+    palette: u8,
+    start: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+impl Shape {
+    fn new(columns: usize) -> Self {
+        let mut shape = Self { palette: 1, start: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        for t in SUMS {
+            (shape.rows[t], shape.row_bytes[t]) = (ROWS as u8, ROW_BYTES as u16);
+        }
+        for t in W {
+            (shape.rows[t], shape.row_bytes[t]) = ((columns / 4) as u8, ROW_BYTES as u16);
+        }
+        (shape.rows[X], shape.row_bytes[X]) = (ROWS as u8, columns as u16);
+        shape
+    }
+}
+
+/// CPUID's leaf 7: AMX-TILE and AMX-INT8.
+fn has_instructions() -> bool {
+    const NEEDED: u32 = 1 << 24 | 1 << 25;
+    std::arch::x86_64::__cpuid(0).eax >= 7 && std::arch::x86_64::__cpuid_count(7, 0).edx & NEEDED == NEEDED
+}
+
+/// Asks Linux for the registers, which it keeps only for processes that have asked (its documentation, x86/xstate).
+/// It refuses where it or the hypervisor does not know them.
+#[cfg(target_os = "linux")]
+fn is_granted() -> bool {
+    const ARCH_REQ_XCOMP_PERM: usize = 0x1023;
+    const XFEATURE_XTILEDATA: usize = 18;
+    // SAFETY: the call takes two numbers.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
+}
+
+/// Nothing is known of other systems.
+#[cfg(not(target_os = "linux"))]
+fn is_granted() -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_hold_the_sums_of_all_products() {
+        let Some(amx) = Amx::new() else { return };
+        for columns in [16, 32, 64] {
+            let x: Vec<i8> = (0..ROWS * columns).map(|i| (i * 89 + 7) as i8).collect();
+            let w: Vec<u8> = (0..ROWS * columns).map(|i| (i * 151 + 3) as u8).collect();
+            let mut sums = [[0; ROWS]; ROWS];
+            amx.shape(columns);
+            // SAFETY: the registers have a shape, and the slices are as long.
+            unsafe {
+                amx.load::<X>(x.as_ptr().cast(), columns);
+                amx.load::<{ W[0] }>(w.as_ptr(), ROW_BYTES);
+                amx.multiply::<{ SUMS[0] }, X, { W[0] }>();
+                amx.store::<{ SUMS[0] }>(&mut sums);
+            }
+            amx.release();
+            for (i, row) in sums.iter().enumerate() {
+                for (j, &sum) in row.iter().enumerate() {
+                    let products = (0..columns)
+                        .map(|c| i32::from(x[i * columns + c]) * i32::from(w[c / 4 * ROW_BYTES + 4 * j + c % 4]));
+                    assert_eq!(sum, products.sum::<i32>(), "row {i}, {j}, {columns} columns");
+                }
+            }
+        }
+    }
+
+    /// Whether the system would keep the registers: XINUSE, bits 17 and 18.
+    fn in_use() -> bool {
+        let low: u32;
+        // SAFETY: only reads a register that there is where AMX is.
+        unsafe { asm!("xgetbv", in("ecx") 1, out("eax") low, out("edx") _, options(nomem, nostack)) };
+        low & (0b11 << 17) != 0
+    }
+
+    #[test]
+    fn released_registers_are_in_use_no_more() {
+        let Some(amx) = Amx::new() else { return };
+        assert!(!in_use());
+        amx.shape(32);
+        assert!(in_use());
+        amx.release();
+        assert!(!in_use());
+    }
+}
