@@ -5,7 +5,8 @@ use crate::unroll16;
 /// Sums kept side by side: more than a multiply-add's latency times its throughput.
 const CHAINS: usize = 16;
 
-/// Multiply-adds of so many rounds of int8 dot products: a register tile as the kernels have it, and nothing else.
+/// Multiply-adds of so many rounds of int8 dot products: a register tile as the kernels have it, and nothing else. With AMX
+/// they are the vectors' too, so that shares compare (docs/BENCHMARKS.md).
 pub struct Int8Peak(pub u64);
 
 impl Kernel for Int8Peak {
