@@ -17,8 +17,8 @@ Usage: deno task bench:share --model FILE.gguf [options]
   --help           this text
 
 A process's threads are told apart by their clocks and names. The kernels' threads all take what the one without a name of its own
-takes, which runs in Deno's pool; the rest is not theirs, and share is the rest of all. In a last round /health is asked 50 times a
-second meanwhile. Linux only. Exit code: 0 done, 1 failed, 2 wrong usage.
+takes, which runs in Deno's pool; the rest is not theirs, and share is the rest of all. In a last round a process of
+its own asks for /health 50 times a second meanwhile. Linux only. Exit code: 0 done, 1 failed, 2 wrong usage.
 `;
 
 const FORM = {
@@ -29,7 +29,6 @@ const FORM = {
 const PROMPT_TOKENS = 32;
 /** Tokens that each answer has before a round begins and after it has ended: all of them are decoded side by side in between. */
 const MARGIN = 10;
-const HEALTH_MS = 20;
 
 /** Milliseconds of CPU time by the names of threads. */
 type Clocks = ReadonlyMap<string, number>;
@@ -146,18 +145,37 @@ async function round(
       noted();
     }
   })).finally(() => over = true);
-  while (health && !over) {
-    const start = performance.now();
-    await (await fetch(`${url}/health`)).body?.cancel();
-    if (running) health.push(performance.now() - start);
-    await new Promise((resolve) => setTimeout(resolve, HEALTH_MS));
-  }
+  const asked = health && askHealth(url);
   await answers;
   await Promise.all([begun, ended]);
   if (!taken) {
     throw new Error("The answers were not decoded side by side for long enough: ask for more tokens");
   }
+  const { at: end } = taken;
+  for (const [at, ms] of await asked?.() ?? []) {
+    const start = at - performance.timeOrigin;
+    if (start >= clocks.at && start + ms <= end) health!.push(ms);
+  }
   return roundOf(clocks, taken, (taken.events - clocks.events) / streams);
+}
+
+/**
+ * Asks /health in a process of its own: who reads the streams is late himself. Returns how to end it, which gives when each was
+ * asked (Unix time) and how long its answer took, in milliseconds.
+ */
+function askHealth(url: string): () => Promise<[at: number, ms: number][]> {
+  const child = new Deno.Command("deno", {
+    args: ["run", "-q", "--allow-net=127.0.0.1", "bench/share_health.ts", `${url}/health`],
+    cwd: ROOT,
+    stdin: "null",
+    stdout: "piped",
+    stderr: "inherit",
+  }).spawn();
+  const said = new Response(child.stdout).text();
+  return async () => {
+    child.kill("SIGTERM");
+    return (await said).trimEnd().split("\n").map((line) => line.split(" ").map(Number) as [number, number]);
+  };
 }
 
 /** How many events each part of the answer has. */
