@@ -29,6 +29,11 @@ struct Memory {
     sums: *mut Sums,
 }
 
+/// Whether AVX-512 would take longer by itself: not where an eighth of the tiles of x is empty.
+pub fn pays(rows: usize) -> bool {
+    rows >= Amx::WIDE_TOKENS && 8 * rows >= 7 * rows.next_multiple_of(ROWS)
+}
+
 /// `BlockGemm` for x in tiles of 16 and formats with one scale a block. Its vectors are AVX-512's.
 pub struct AmxGemm<'a, F>(pub Amx, pub BlockGemm<'a, F>);
 
@@ -169,5 +174,18 @@ unsafe fn add<F: BlockFormat, const P: usize>(
                 s.store(sums.add((i * P + j) * ROWS), acc[j][i]);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_are_nearly_full() {
+        let taken: Vec<_> = (0..=ROWS * 5).filter(|rows| pays(*rows)).collect();
+        let wanted: Vec<_> = (32..=32).chain(42..=48).chain(56..=64).chain(70..=80).collect();
+        assert_eq!(taken, wanted);
+        assert!((112..600).all(pays));
     }
 }

@@ -4,12 +4,10 @@
 //! A row of y is added up in one float order whatever the tile: columns that share a scale after columns that do,
 //! acc += x.scale * (scale * float(sum of code products)), so results do not depend on what else is in a batch.
 #[cfg(target_arch = "x86_64")]
-use super::amx_gemm::AmxGemm;
+use super::amx_gemm::{self, AmxGemm};
 use super::quant_rows::QuantRows;
 use super::{thin_gemm, wide_gemm};
 use crate::formats::{BLOCK, BlockFormat};
-#[cfg(target_arch = "x86_64")]
-use crate::simd::amx::Amx;
 use crate::simd::{BIAS, BIAS_BITS, Isa, Kernel, Simd};
 use crate::unroll16;
 use std::marker::PhantomData;
@@ -132,7 +130,7 @@ pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, c
     #[cfg(target_arch = "x86_64")]
     if let Isa::Avx512Amx(amx) = isa
         && F::SUB == BLOCK
-        && args.to - args.from >= Amx::WIDE_TOKENS
+        && amx_gemm::pays(args.to - args.from)
         && x.tile == isa.tile()
     {
         // SAFETY: the caller's promise.

@@ -9,7 +9,7 @@ use compy::kernels::quant_rows::{QuantRows, row_bytes, tile_rows};
 use compy::ops::quantize::QuantizeRow;
 use compy::simd::Isa;
 
-const MOST_TOKENS: usize = 40;
+const MOST_TOKENS: usize = 64;
 const MOST_ROWS: usize = 70;
 
 /// Buffers that end at guard pages, one for each operand.
