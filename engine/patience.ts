@@ -2,8 +2,8 @@
 const TICKS = 30;
 
 /**
- * Lets promises fail that take too long. One timer serves all of them, and goes on from one to the next: the masks of each step
- * are waited for, and a timer costs as much as taking a token.
+ * Rejects what takes too long. One timer serves all who wait, and keeps running from one to the next: each step waits for its masks,
+ * and a timer costs as much as taking a token.
  */
 export class Patience {
   /** How to give up each, and after how many ticks. */
@@ -26,7 +26,7 @@ export class Patience {
     return late.promise;
   }
 
-  /** Stops the timer; who still waits, waits without an end. */
+  /** Stops the timer; who still waits is not given up any more. */
   close(): void {
     clearInterval(this.#timer);
     this.#timer = undefined;
