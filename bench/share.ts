@@ -160,7 +160,7 @@ async function round(
 }
 
 /**
- * Asks /health in a process of its own: who reads the streams is late himself. Returns how to end it, which gives when each was
+ * Asks /health in a process of its own: whoever reads the streams is late too. Returns how to end it, which gives when each was
  * asked (Unix time) and how long its answer took, in milliseconds.
  */
 function askHealth(url: string): () => Promise<[at: number, ms: number][]> {

@@ -16,7 +16,6 @@ import { addForced, end, failOne, finish } from "./publish.ts";
 import { contextOverflow, createSequence, textOverflow } from "./request.ts";
 import { type EngineLimits, type Scheduled, Scheduler } from "./scheduler.ts";
 import { inNumbers, type Sequence } from "./sequence.ts";
-import type { ComputedRows } from "./speculation/drafter.ts";
 import type { Speculation } from "./speculation/speculation.ts";
 import { Patience } from "./patience.ts";
 import { MASK_TIMEOUT_MS, StepMasks } from "./step_masks.ts";
@@ -363,10 +362,9 @@ export class LlmEngine implements Engine {
       this.#patience,
     );
     const { input, outputs } = await this.#compute(masks);
-    const counted: ComputedRows[] = [];
-    for (const [i, output] of outputs.entries()) {
-      counted.push(...this.#publisher.publish({ step: this.#step, masks, output, earlier: i }));
-    }
+    const counted = outputs.flatMap((output, earlier) =>
+      this.#publisher.publish({ step: this.#step, masks, output, earlier })
+    );
     if (this.#speculation && outputs.length > 0) {
       const ms = performance.now() - start;
       const following = this.#speculation.computed(this.#step, ms, counted, input, outputs[0]);

@@ -1,6 +1,7 @@
 import { delay } from "@std/async/delay.js";
 import { EngineLife } from "./engine_life.ts";
 import type { ChatMessage, ChatTemplateOptions } from "./tokenizer/types.ts";
+import { type Counted, Totals } from "./totals.ts";
 import {
   type Constraint,
   type DiskStats,
@@ -44,20 +45,7 @@ export class ReloadingEngine implements Engine {
   #counted: Engine | undefined;
   #reloading: Promise<void> = Promise.resolve();
   /** Of the engines that failed. */
-  #totals: Totals = {
-    promptTokens: 0,
-    generatedTokens: 0,
-    forcedTokens: 0,
-    draftedTokens: 0,
-    acceptedTokens: 0,
-    cachedTokens: 0,
-    steps: 0,
-    rows: 0,
-    stepRows: [],
-    submits: 0,
-    deviceLosses: 0,
-    preemptions: 0,
-  };
+  #totals: Summed = { ...new Totals().stats(), preemptions: 0 };
 
   /** `engine` is ready; this one closes it. */
   constructor(engine: Engine, options: ReloadOptions) {
@@ -210,9 +198,9 @@ function reloading(): EngineError {
   return new EngineError("engine_unavailable", message);
 }
 
-type Totals = Omit<EngineStats, "running" | "waiting" | "kvBlocksUsed" | "kvBlocksTotal">;
+type Summed = Counted & Pick<EngineStats, "preemptions" | "disk">;
 
-function plus(a: Totals, b: Totals): Totals {
+function plus(a: Summed, b: Summed): Summed {
   return {
     promptTokens: a.promptTokens + b.promptTokens,
     generatedTokens: a.generatedTokens + b.generatedTokens,

@@ -3,7 +3,8 @@ import type { EngineStats } from "./types.ts";
 /** Steps are counted by their rows up to 2^12. */
 const STEP_ROWS_ENTRIES = 14;
 
-type Counted = Omit<
+/** The figures of EngineStats that an engine counts itself. */
+export type Counted = Omit<
   EngineStats,
   "running" | "waiting" | "kvBlocksUsed" | "kvBlocksTotal" | "preemptions" | "disk"
 >;
