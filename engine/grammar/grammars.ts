@@ -248,11 +248,7 @@ class LibraryMatcher implements Matcher {
     this.#mayEnd = mayEnd === 1;
     if (follows === FAILED) this.#failure = new TextDecoder().decode(answer.subarray(STATE_BYTES));
     if (taken === 0) return false;
-    this.#forced = follows !== LOOKED
-      ? undefined
-      : answer.length === STATE_BYTES
-      ? noBytes
-      : answer.slice(STATE_BYTES);
+    this.#forced = follows === LOOKED ? answer.slice(STATE_BYTES) : undefined;
     if (this.isText(token)) {
       this.#history.push(token);
       if (this.#history.length >= 2 * HISTORY) this.#history = this.#history.slice(-HISTORY);
@@ -292,7 +288,6 @@ function own(matcher: Matcher): LibraryMatcher {
 const answerRoom = new Uint8Array(1 << 20);
 const tokenWord = new Uint32Array(1);
 const tokenBytes = new Uint8Array(tokenWord.buffer);
-const noBytes = new Uint8Array(0);
 
 /** What the library refuses is a constraint that is refused. */
 async function refusable<T>(call: () => Promise<T>): Promise<T> {

@@ -183,7 +183,7 @@ impl Grammar {
     /// The lexer is held to its limits from the first mask on, and has for each mask, with what follows up to the next, its fuel
     /// anew: so masks come first here, and one comes last.
     fn warm_up(&self) -> Result<()> {
-        let mut mask = vec![0; 4 * self.vocabulary.mask_words()];
+        let mut mask = vec![0; self.vocabulary.mask_bytes()];
         let mut scout = Matcher::new(&self.vocabulary, self.parser.clone());
         for step in 0..WARM_UP_TOKENS {
             mask.fill(0);

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 /// Changes whenever an export's meaning or a message's layout does.
 pub const ABI_VERSION: u32 = 3;
 
-/// What follows the state of a matcher that was handed a token: nothing is known of what must come next,
+/// Nothing follows the state of a matcher that was handed a token: what must come next is still to be asked.
 const TAKEN: u8 = 0;
-/// or it is,
+/// The text follows that must come next, if any.
 const LOOKED: u8 = 1;
-/// or a limit was passed.
+/// The limit follows that was passed.
 const FAILED: u8 = 2;
 
 macro_rules! exports {
@@ -105,6 +105,7 @@ exports! {
     };
 }
 
+/// As `compy_grammar_forced` says it.
 fn forced_text(Forced { bytes, crossings, next }: Forced) -> Vec<u8> {
     if bytes.is_empty() {
         return bytes;

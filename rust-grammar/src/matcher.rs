@@ -93,9 +93,8 @@ impl Matcher {
         })
     }
 
-    /// Whole words of 32 bits.
     pub fn mask_bytes(&self) -> usize {
-        4 * self.vocabulary.mask_words()
+        self.vocabulary.mask_bytes()
     }
 
     pub(crate) fn failed(&self) -> bool {

@@ -86,7 +86,8 @@ impl Vocabulary {
         parser
     }
 
-    pub(crate) fn mask_words(&self) -> usize {
-        self.size.div_ceil(32)
+    /// Whole words of 32 bits, a bit a token.
+    pub(crate) fn mask_bytes(&self) -> usize {
+        4 * self.size.div_ceil(32)
     }
 }
