@@ -63,6 +63,20 @@ Deno.test("a step that was held up, once or for a while, says nothing of what it
   assertEquals(known.withoutDrafts(1), 0.4);
 });
 
+Deno.test("a first time is believed for a while, and twice as long each time that it is measured again", () => {
+  const known = new StepCosts();
+  for (let i = 0; i < 10; i++) known.observe(16, 16, 20);
+  const tries: number[] = [];
+  for (let step = 0; step < 600; step++) {
+    // Only where it seems cheap are so many rows tried.
+    const dear = known.estimates(16, 48, 48)![0] > 45;
+    if (!dear) tries.push(step);
+    known.observe(16, dear ? 16 : 48, dear ? 20 : 90);
+  }
+  const pauses = tries.slice(1).map((step, i) => step - tries[i]);
+  assertEquals(pauses, [34, 66, 130, 194]);
+});
+
 Deno.test("what steps take without drafts is measured again, though drafts pay beside a time that was too long", () => {
   const known = new StepCosts();
   assert(!known.knowsPlain(16));

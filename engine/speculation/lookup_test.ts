@@ -23,6 +23,20 @@ Deno.test("one token that came before is no match, nor is a text too short for o
   }
 });
 
+Deno.test("a copy that differs goes on where its source does: tokens were put in, replaced or left out", () => {
+  const source = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+  const copy = [...source, 0, 1, 2, 3, 4]; // 5 is to come
+  assertEquals(draftAfter([...copy, 20], 2), { tokens: [5, 6], grades: [0, 1] });
+  assertEquals(draftAfter([...copy, 20, 5], 2), { tokens: [6, 7], grades: [1, 2] });
+  assertEquals(draftAfter([...copy, 20, 6], 2), { tokens: [7, 8], grades: [1, 2] });
+  assertEquals(draftAfter([...copy, 7], 2), { tokens: [8, 9], grades: [1, 2] });
+  assertEquals(draftAfter([...copy, 20, 21], 2).tokens, []); // nothing says where
+  assertEquals(draftAfter([...copy, 20, 21, 22, 6], 2).tokens, [7, 8]);
+  assertEquals(draftAfter([...copy, 20, 21, 22, 23, 6], 2).tokens, []); // it is no copy any more
+  assertEquals(draftAfter([...copy, 8], 2), { tokens: [5, 6], grades: [0, 1] }); // too far
+  assertEquals(draftAfter([...source, 0, 1, 2, 20], 2).tokens, []); // two tokens are no copy
+});
+
 Deno.test("a text that repeats itself continues to, beyond what there is of it", () => {
   assertEquals(draftAfter([7, 1, 2, 3, 1, 2, 3], 7).tokens, [1, 2, 3, 1, 2, 3, 1]);
   assertEquals(draftAfter([5, 5, 5], 4).tokens, [5, 5, 5, 5]);

@@ -1,6 +1,10 @@
 /** What one more row costs, as a share of a step, where nothing is known yet: little, so that it is tried. */
 const ASSUMED = 0.03;
-/** Steps after which a time is no longer believed: one slow moment must not be the last word. */
+/**
+ * Steps after which a time is no longer believed: one slow moment must not be the last word, least of all the first where it speaks
+ * against drafts, so that no other follows. Twice as many each time that such a step is measured again, at most so many.
+ */
+const FIRST_BELIEVED = 32;
 const BELIEVED = 192;
 /**
  * Steps after which one without drafts is to be measured again. All others are judged beside it, and where drafts seem to pay, which
@@ -18,8 +22,9 @@ interface Known {
   /** The last times that were measured. */
   readonly times: number[];
   next: number;
-  /** When it was measured last. */
+  /** When it was measured last, and for how many steps that is believed. */
   step: number;
+  believed: number;
 }
 
 interface Point {
@@ -43,10 +48,18 @@ export class StepCosts {
     if (rows === sequences) this.#plain[magnitudeOf(sequences)] = this.#steps;
     if (!known || plain || this.#isStale(known)) {
       const expected = this.estimates(sequences, rows, rows)?.[0] ?? ms;
-      const first = { ms: Math.min(ms, SURPRISE * expected), times: [ms], next: 1, step: this.#steps };
+      const believed = Math.min(BELIEVED, known ? 2 * known.believed : FIRST_BELIEVED);
+      const first = {
+        ms: Math.min(ms, SURPRISE * expected),
+        times: [ms],
+        next: 1,
+        step: this.#steps,
+        believed,
+      };
       this.#timesOf(sequences).set(rows, first);
       return;
     }
+    known.believed = Math.min(BELIEVED, 2 * known.believed);
     known.times[known.next] = ms;
     known.next = (known.next + 1) % KEPT;
     known.ms = secondLeast(known.times);
@@ -68,8 +81,7 @@ export class StepCosts {
     const times = this.#timesOf(sequences);
     const points: Point[] = [];
     for (const [rows, known] of times) {
-      if (this.#isStale(known)) times.delete(rows);
-      else points.push({ rows, ms: known.ms });
+      if (!this.#isStale(known)) points.push({ rows, ms: known.ms });
     }
     if (points.length === 0) return undefined;
     points.sort((a, b) => a.rows - b.rows);
@@ -83,8 +95,8 @@ export class StepCosts {
     return estimates;
   }
 
-  #isStale({ step }: Known): boolean {
-    return this.#steps - step > BELIEVED;
+  #isStale({ step, believed }: Known): boolean {
+    return this.#steps - step > believed;
   }
 
   #timesOf(sequences: number): Map<number, Known> {
