@@ -164,6 +164,7 @@ pub(crate) fn close_models() {
 }
 
 fn model_new(_: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
+    memory::map_large_blocks();
     let threads = Words::new(input).size()?;
     let isa = Isa::detect(text(&input[4..])?)?;
     let model = Arc::new(Model::new(isa, threads)?);

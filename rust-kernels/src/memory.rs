@@ -20,6 +20,26 @@ pub fn trim() {
     }
 }
 
+/// Blocks of more than this are mapped one by one: larger than what loading reads a piece into, which comes and goes all the time,
+/// and smaller than the tables of a large vocabulary.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const MAPPED_BYTES: i32 = (1 << 20) + (1 << 16);
+
+/// From now on large blocks, JavaScript's too, go back to the system as they are freed. By itself glibc maps them only until the
+/// first of their size is freed, then takes them from its heaps; and V8 frees what a closed model had long after `trim`.
+pub fn map_large_blocks() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        // SAFETY: plain settings, which the allocator takes at any time.
+        ONCE.call_once(|| unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES);
+            // Fixed by the first as well, at so little that a piece at a heap's end would be mapped anew each time.
+            libc::mallopt(libc::M_TRIM_THRESHOLD, 2 * MAPPED_BYTES);
+        });
+    }
+}
+
 pub struct Region {
     base: *mut u8,
     len: usize,
