@@ -1,4 +1,5 @@
 import { EngineError } from "../types.ts";
+import { startCollection } from "./collect.ts";
 import { modelRequired, unknownModel } from "./loaded_models.ts";
 import { type ModelSource, type OpenedModel, Slot, type Waiter } from "./slot.ts";
 import { DEFAULT_TURNS, enough, inLine, type TurnRules, victimsFor } from "./turns.ts";
@@ -30,6 +31,8 @@ const DEFAULTS = { waiting: 256, roomMs: 60_000, retryMs: 10_000, idleMs: Infini
 /** The offers are asked for again after this time, and room is looked for again after that, in milliseconds. */
 const RESCAN_MS = 2000;
 const LOOK_MS = 200;
+/** After a model was closed what it left is collected in so many milliseconds: its last requests have let go of it by then. */
+const COLLECT_MS = 1000;
 /** When to come back, in seconds, where there was no room. */
 const NO_ROOM_RETRY = 5;
 
@@ -48,6 +51,7 @@ export class ModelPool implements Models {
   #lane: Promise<void> | undefined;
   #changed = Promise.withResolvers<void>();
   #idleTimer: ReturnType<typeof setTimeout> | undefined;
+  #collectTimer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(options: PoolOptions) {
     this.#options = { ...DEFAULTS, ...options };
@@ -106,6 +110,7 @@ export class ModelPool implements Models {
   async drain(graceMs: number): Promise<void> {
     this.#isDraining = true;
     clearTimeout(this.#idleTimer);
+    clearTimeout(this.#collectTimer);
     for (const slot of this.#slots.values()) {
       slot.loading?.abort(closed());
       for (const waiter of slot.waiters) waiter.reject(closed());
@@ -359,7 +364,18 @@ export class ModelPool implements Models {
     }
     slot.engine = undefined;
     slot.isClosing = slot.isUnloading = slot.isYielding = false;
+    this.#collectSoon();
     for (const resolve of slot.gone.splice(0)) resolve();
+  }
+
+  /** What the engine left, once for all that are closed until then. */
+  #collectSoon(): void {
+    if (this.#isDraining || this.#collectTimer !== undefined) return;
+    this.#collectTimer = setTimeout(() => {
+      this.#collectTimer = undefined;
+      startCollection();
+    }, COLLECT_MS);
+    Deno.unrefTimer(this.#collectTimer);
   }
 
   /** Looks for models to unload when the next may have been idle long enough. */
