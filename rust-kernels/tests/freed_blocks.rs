@@ -36,5 +36,7 @@ fn touched(bytes: usize) -> Vec<u8> {
 
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-    pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    // SAFETY: it only reads a constant of the system.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * page
 }
