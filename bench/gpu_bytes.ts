@@ -2,9 +2,10 @@
 import { parseArgs } from "@std/cli/parse_args.js";
 import { buildPlan } from "../engine/architectures/registry.ts";
 import { type Arithmetic, ARITHMETICS } from "../engine/backend/backend.ts";
+import { GPU_TYPES, type GpuType } from "../engine/backend/webgpu/kernels/formats/registry.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import type { Plan } from "../engine/plan/plan.ts";
-import { planOf, SHAPES } from "./gpu_shapes.ts";
+import { inType, planOf, SHAPES } from "./gpu_shapes.ts";
 import { type CountedStep, countStep, type TrafficRow } from "./gpu_traffic.ts";
 import { asTable } from "./table.ts";
 
@@ -13,6 +14,7 @@ const HELP = `Count what the GPU's kernels load and compute in a step, over thei
 Usage: deno task bench:gpu-bytes [options]
 
   --model FILE        count this model; by default the shapes of Qwen3-0.6B (Q8_0) and Qwen3-4B (Q4_0, MXFP4, F16)
+  --type TYPE         count the shape of Qwen3-4B in this format; may be repeated
   --arithmetic NAME   f32 (default), f16-activations, f16 or int16-activations
   --context N         tokens of each sequence after the step (default 4096)
   --json              one JSON object: {"context", "arithmetic", "steps": [{"model", "step", "rows": [{"op", "dispatches",
@@ -48,8 +50,11 @@ function stepsOf(context: number): readonly [string, CountedStep][] {
   ];
 }
 
-async function plansOf(path: string | undefined): Promise<[string, () => Plan][]> {
-  if (path === undefined) return SHAPES.map((shape) => [`${shape.name} ${shape.type}`, () => planOf(shape)]);
+async function plansOf(path: string | undefined, types: readonly GpuType[]): Promise<[string, () => Plan][]> {
+  if (path === undefined) {
+    const shapes = types.length === 0 ? SHAPES : types.map(inType);
+    return shapes.map((shape) => [`${shape.name} ${shape.type}`, () => planOf(shape)]);
+  }
   const file = await openGguf(path);
   return [[path, () => buildPlan(file)]];
 }
@@ -83,7 +88,8 @@ function asText({ model, step, rows }: Counted): string {
 }
 
 const args = parseArgs(Deno.args, {
-  string: ["model", "arithmetic", "context"],
+  string: ["model", "type", "arithmetic", "context"],
+  collect: ["type"],
   boolean: ["json", "help"],
   default: { arithmetic: "f32", context: "4096" },
   unknown: (name: string) => wrong(`Unknown option ${name}`),
@@ -96,11 +102,16 @@ const arithmetic = args.arithmetic as Arithmetic;
 if (!ARITHMETICS.includes(arithmetic)) {
   wrong(`--arithmetic must be one of ${ARITHMETICS.join(", ")} (got ${args.arithmetic})`);
 }
+const types = (args.type as string[]).map((name) => {
+  return GPU_TYPES.find((type) => type === name) ??
+    wrong(`--type must be one of ${GPU_TYPES.join(", ")} (got ${name})`);
+});
+if (types.length > 0 && args.model !== undefined) wrong("--type is for shapes: leave out --model");
 const context = Number(args.context);
 if (!Number.isInteger(context) || context < 1) wrong(`--context must be at least 1 (got ${args.context})`);
 
 const steps: Counted[] = [];
-for (const [model, plan] of await plansOf(args.model)) {
+for (const [model, plan] of await plansOf(args.model, types)) {
   for (const [step, size] of stepsOf(context)) {
     const counted = {
       model,

@@ -31,10 +31,15 @@ const QWEN3_4B = { ...QWEN3_0_6B, layers: 36, width: 2560, feedForward: 9728, he
 /** What is counted where no file is named. */
 export const SHAPES: readonly DenseShape[] = [
   { name: "Qwen3-0.6B", type: "Q8_0", ...QWEN3_0_6B },
-  { name: "Qwen3-4B", type: "Q4_0", ...QWEN3_4B },
-  { name: "Qwen3-4B", type: "MXFP4", ...QWEN3_4B },
-  { name: "Qwen3-4B", type: "F16", ...QWEN3_4B },
+  inType("Q4_0"),
+  inType("MXFP4"),
+  inType("F16"),
 ];
+
+/** The shape of Qwen3-4B in a format. */
+export function inType(type: TensorType): DenseShape {
+  return { name: "Qwen3-4B", type, ...QWEN3_4B };
+}
 
 /** The plan of a Qwen3 of that shape. */
 export function planOf(shape: DenseShape): Plan {

@@ -1,12 +1,12 @@
 import { assert, assertEquals } from "@std/assert";
 import type { KvType } from "../engine/backend/backend.ts";
+import { GPU_TYPES } from "../engine/backend/webgpu/kernels/formats/registry.ts";
 import { withKvType } from "../engine/plan/plan.ts";
-import { planOf, SHAPES } from "./gpu_shapes.ts";
+import { inType, planOf, SHAPES } from "./gpu_shapes.ts";
 import { type CountedStep, countStep } from "./gpu_traffic.ts";
 
-const Q4_0 = SHAPES.find(({ type }) => type === "Q4_0")!;
 /** One layer of Qwen3-4B, and a short vocabulary. */
-const SHAPE = { ...Q4_0, layers: 1, vocabulary: 4096 };
+const SHAPE = { ...inType("Q4_0"), layers: 1, vocabulary: 4096 };
 
 interface Ceilings {
   readonly name: string;
@@ -50,7 +50,12 @@ for (const { name, step, kv = "f16", most } of CEILINGS) {
   });
 }
 
-for (const shape of SHAPES) {
+/** The whole models, and the larger in all other formats. */
+const WHOLE = [
+  ...SHAPES,
+  ...GPU_TYPES.filter((type) => SHAPES.every((shape) => shape.type !== type)).map(inType),
+];
+for (const shape of WHOLE) {
   Deno.test(`a token of the whole ${shape.name} in ${shape.type} moves at most 1.15 times what it must`, async () => {
     const rows = await countStep(planOf(shape), TOKEN, { f16: true, dot4: true }, "f32", { samples: 1 });
     const { loaded, stored, floor } = rows.at(-1)!;

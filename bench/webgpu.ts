@@ -6,7 +6,7 @@ import { parseArgs } from "@std/cli/parse_args.js";
 import { dirname, fromFileUrl } from "@std/path";
 import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { GPU_FORMATS } from "../engine/backend/webgpu/kernels/formats/registry.ts";
-import { DEFAULT_TUNING, missingFor } from "../engine/backend/webgpu/kernels/matmul.ts";
+import { defaultTuning, missingFor } from "../engine/backend/webgpu/kernels/matmul.ts";
 import { mergeTunings, TUNING_FILE, tuningKey } from "../engine/backend/webgpu/kernels/tuning.ts";
 import { type Arithmetic, ARITHMETICS } from "../engine/backend/backend.ts";
 import type { Tuning } from "../engine/backend/webgpu/kernels/types.ts";
@@ -126,7 +126,8 @@ async function measure(chosen: Options, products: GpuProducts): Promise<void> {
   for (const type of chosen.types) {
     const matrices = products.matrices(type, chosen);
     for (const mode of chosen.modes.filter((m) => !missingFor(m, kernels))) {
-      const known = kept.get(tuningKey(type, mode)) ?? DEFAULT_TUNING;
+      const known = kept.get(tuningKey(type, mode)) ??
+        defaultTuning(chosen.rows, { type, epilogue: "store" });
       const rows: Row[] = [];
       for (const tuning of chosen.tune ? products.tunings() : [known]) {
         const speed = await products.measure(type, mode, matrices, tuning);

@@ -4,8 +4,9 @@ import type { Arithmetic } from "../../backend.ts";
 import { gpuFormat } from "./formats/registry.ts";
 import { product } from "./product.ts";
 import { productTile } from "./product_tile.ts";
-import { decode, loadPair, weights } from "./shader.ts";
+import { weights } from "./shader.ts";
 import type { Kernel, KernelDevice, MatMulSpec, Tuning } from "./types.ts";
+import { decoded, loadPair } from "./words.ts";
 
 /**
  * Rows of activations that a workgroup takes, and up to how many rows in all: beyond, tiles have enough workgroups for a GPU
@@ -19,13 +20,24 @@ const FEW: readonly { readonly tokens: number; readonly maxRows: number }[] = [
 
 /** What is used where no sweep has been kept. */
 export const DEFAULT_TUNING: Tuning = { rows: 1, lanes: 256 };
-/** The same of matrices so tall that half the workgroups are enough for a GPU: activations are read half as often. */
-const TALL_TUNING: Tuning = { rows: 2, lanes: 256 };
+/** The same with half the workgroups, by which activations are read half as often. */
+const HALF_AS_MANY: Tuning = { rows: 2, lanes: 256 };
+/** For a matrix so tall they are enough for a GPU. */
 const TALL_ROWS = 16_384;
+/**
+ * In a format of fewer bytes a weight activations would be more than a fifth of what a workgroup loads, and with twice the rows a lane
+ * still loads hardly more weights than of other formats. The lanes of a gate and an up have two rows as it is.
+ */
+const THIN_BYTES = 0.5;
 
 /** The tuning of a matrix of so many rows where no sweep has been kept. */
-export function defaultTuning(rows: number): Tuning {
-  return rows < TALL_ROWS ? DEFAULT_TUNING : TALL_TUNING;
+export function defaultTuning(
+  rows: number,
+  { type, epilogue }: Pick<MatMulSpec, "type" | "epilogue">,
+): Tuning {
+  const { blockBytes, blockColumns } = gpuFormat(type);
+  const thin = blockBytes / blockColumns < THIN_BYTES && epilogue !== "swiglu";
+  return thin || rows >= TALL_ROWS ? HALF_AS_MANY : DEFAULT_TUNING;
 }
 
 /** Of products of several rows of activations; half the rows where each is a gate's and an up's. */
@@ -70,10 +82,11 @@ export function neededFor(kernels: readonly Kernel[], rows: number): Kernel[] {
  * stride of y}; 1 {rows of y}; 2 token ids in x; 3 y; 4 the planes. Tokens of other shards are left alone.
  */
 export function embedKernel(type: TensorType, columns: number): Kernel {
-  const { order, offset, setup } = gpuFormat(type).decoder("f32");
+  const format = gpuFormat(type);
+  const { order, offset, setup } = format.decoder("f32");
   const scaled = (c: number) => {
     const at = order.indexOf(c);
-    const half = gpuFormat(type).sub === 32 ? "" : c < 16 ? ".x" : ".y";
+    const half = format.sub === 32 ? "" : c < 16 ? ".x" : ".y";
     const value = `w.q[${at >> 2}].${"xyzw"[at & 3]} * w.scale${half}`;
     return offset ? `${value} + w.offset${half}` : value;
   };
@@ -95,8 +108,8 @@ fn embed(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_inde
   if (group.x >= step.x || token < op.first || token - op.first >= op.n) { return; }
   for (var b = lane_in_group; b < ${Math.ceil(columns / 32)}u; b += SIZE) {
     let row = token - op.first;
-    ${loadPair(type, "words", "row", "b >> 1u")}
-    let w = ${decode(type, "row", "b", "words")};
+    ${loadPair(format, "words", "row", "b >> 1u")}
+    let w = ${decoded(format, "b", "load_own(row, b)", "words")};
     let at = group.x * op.y_stride + 32u * b;
     ${stores.join("\n    ")}
   }

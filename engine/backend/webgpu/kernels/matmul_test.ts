@@ -94,6 +94,22 @@ for (const arithmetic of ["f32", "f16", "int16-activations"] as const) {
   });
 }
 
+for (const type of ["Q4_K", "Q6_K"] as const) {
+  test(`${type}: what neighbouring lanes load for each other is what a lane by itself loads`, async () => {
+    // Not all strands have a pair in the last round, and not all blocks a partner that shares Q6_K's factors.
+    const columns = 5 * 256;
+    const of = spec(type, "f32", { columns });
+    const p = { type, weights: matrix(type, ROWS, columns), rows: ROWS, columns };
+    const x = normal(33 * columns, "x");
+    const [one, few, , tiles] = matMulKernels(of, gpu!.kernels, { rows: 2, lanes: 64 });
+    const together = await multiply(gpu!, tiles, of, { ...p, x, m: 33 });
+    for (const [kernel, m] of [[one, 1], [few, 3]] as const) {
+      const found = await multiply(gpu!, kernel, of, { ...p, x: x.subarray(0, m * columns), m });
+      assertEquals(found, together.subarray(0, m * ROWS));
+    }
+  });
+}
+
 for (const [kernel, m] of [[0, 1], [1, 5], [2, 33], [3, 33]]) {
   test(`epilogues for ${m} rows: bias, residual, SwiGLU`, async () => {
     const { bytes, exact } = known("Q4_0");
@@ -173,7 +189,7 @@ test("MXFP4: scales that are kept for a strand's next pair are those of its bloc
   }
 });
 
-Deno.test("only the kernels that a step of so many rows may need are compiled, and tall matrices go by two rows a lane", () => {
+Deno.test("only the kernels that a step of so many rows may need are compiled, and tall matrices and thin formats go by two rows a lane", () => {
   const kernels = matMulKernels(spec("Q4_0", "f32"), { f16: false, dot4: false });
   assertEquals([1, 3, 4, 16, 17, 64, 65, 512].map((rows) => neededFor(kernels, rows).length), [
     1,
@@ -185,7 +201,10 @@ Deno.test("only the kernels that a step of so many rows may need are compiled, a
     4,
     4,
   ]);
-  assertEquals([2560, 151_936].map((rows) => defaultTuning(rows).rows), [1, 2]);
+  const rowsOf = (rows: number, type: TensorType, rest: Partial<MatMulSpec> = {}) =>
+    defaultTuning(rows, spec(type, "f32", rest)).rows;
+  assertEquals([2560, 151_936].map((rows) => rowsOf(rows, "Q4_0")), [1, 2]);
+  assertEquals([rowsOf(2560, "Q3_K"), rowsOf(2560, "Q3_K", { epilogue: "swiglu" })], [2, 1]);
 });
 
 Deno.test("an arithmetic on a device without it is refused by name", () => {

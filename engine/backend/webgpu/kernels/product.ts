@@ -7,10 +7,11 @@
  */
 import { STRANDS } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
-import { blockDot, decode, keepPair, type Numbers, numbersOf, preamble, store } from "./shader.ts";
+import { blockDot, type Numbers, numbersOf, preamble, store } from "./shader.ts";
 import { list } from "./list.ts";
 import { stageOf } from "./stage.ts";
 import type { Kernel, MatMulSpec, Tuning } from "./types.ts";
+import { decoded, type PairWords, pairWordsOfNeighbours } from "./words.ts";
 
 /** Blocks of activations of a strand that lie in workgroup memory at once, and tokens that are added up across lanes at once. */
 const STAGED = 8;
@@ -42,13 +43,14 @@ function code(spec: MatMulSpec, numbers: Numbers, rows: number, tokens: number):
   const blocks = tokens === 1 ? 2 : 1;
   const staged = Math.min(STAGED / blocks, tokens);
   const added = Math.min(ADDED, tokens);
-  const work = { spec, rowNames, blocks, staged };
-  const words = rowNames.map((row) => keepPair(spec.type, `words_${row}`, row, "pair", "first"));
+  const words = rowNames.map((row) => pairWordsOfNeighbours(format, `words_${row}`, row, "pair", "first"));
+  const work = { spec, rowNames, words, blocks, staged };
   return `${preamble(spec, numbers)}
 ${blockDot(spec, numbers)}
 override SIZE: u32 = 256u;
 const STRANDS = ${STRANDS}u;
 ${stageOf(format, numbers, { rows: staged, blocks: blocks * STRANDS, offset: offset !== undefined })}
+${words.map(({ globals }) => globals).join("\n")}
 var<workgroup> shares: array<f32, SIZE * ${added * rowNames.length}u>;
 fn all_of(at: u32) -> f32 {
   return ${list(STRANDS - 1, (s) => s + 1).reduce((sum, s) => `(${sum} + shares[at + ${s}u])`, "shares[at]")};
@@ -80,28 +82,55 @@ fn matmul(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
 interface Work {
   readonly spec: MatMulSpec;
   readonly rowNames: readonly string[];
+  /** Of each row. */
+  readonly words: readonly PairWords[];
   /** Of a pair, that go together. */
   readonly blocks: number;
   /** Tokens. */
   readonly staged: number;
 }
 
-/** Statements: blocks of the strands' pairs, from `half` on, are decoded, and multiplied with all tokens. */
+/**
+ * Statements: blocks of the strands' pairs, from `half` on, are loaded and multiplied with all tokens. They are decoded behind the first
+ * tokens' barrier, which is also that of what neighbours load for each other; meanwhile the loads are under way.
+ */
 function turn(work: Work, tokens: number): string {
-  const { spec, rowNames, blocks, staged } = work;
-  const decoded = list(blocks, (e) => [
+  const { spec, rowNames, words, blocks, staged } = work;
+  const format = gpuFormat(spec.type);
+  const load = list(blocks, (e) => [
     `let b_${e} = 2u * (first + strand) + half + ${e}u;`,
-    ...rowNames.map((row) =>
-      `let w_${row}_${e} = ${decode(spec.type, row, `min(b_${e}, BLOCKS - 1u)`, `words_${row}`)};`
-    ),
+    `let at_${e} = min(b_${e}, BLOCKS - 1u);`,
+    ...rowNames.map((row) => `let own_${row}_${e} = load_own(${row}, at_${e});`),
   ]);
-  return `${decoded.flat().join("\n    ")}
-    ${list(tokens / staged, (s) => multiply(work, s * staged)).join("\n    ")}`;
+  const decode = list(
+    blocks,
+    (e) =>
+      rowNames.map((row, r) =>
+        `let w_${row}_${e} = ${decoded(format, `at_${e}`, `own_${row}_${e}`, words[r].words)};`
+      ),
+  );
+  const multiplied = list(tokens / staged, (s) => [
+    makeReady(work, s * staged),
+    ...(s === 0 ? decode.flat() : []),
+    multiply(work, s * staged),
+  ]);
+  return [...load, ...multiplied].flat().join("\n    ");
 }
 
-/** Statements: the workgroup makes some tokens' blocks ready, then each lane multiplies its own. */
-function multiply({ rowNames, blocks, staged }: Work, from: number): string {
+/** Statements: the workgroup makes some tokens' blocks ready. */
+function makeReady({ blocks, staged }: Work, from: number): string {
   const each = blocks * STRANDS;
+  return `for (var i = lane_in_group; i < ${each * staged}u; i += SIZE) {
+      let t = i / ${each}u;
+      let e = i % ${each}u;
+      let b = 2u * (first + e % STRANDS) + half + e / STRANDS;
+      stage(t, e, read_block(min(t_base + ${from}u + t, step.x - 1u), min(b, BLOCKS - 1u)));
+    }
+    workgroupBarrier();`;
+}
+
+/** Statements: each lane multiplies its own blocks with some tokens'. */
+function multiply({ rowNames, blocks, staged }: Work, from: number): string {
   const token = (t: number, e: number) =>
     `{
         let v = staged(${t}u, strand + ${e * STRANDS}u);
@@ -112,14 +141,7 @@ function multiply({ rowNames, blocks, staged }: Work, from: number): string {
       }).join("\n        ")
     }
       }`;
-  return `for (var i = lane_in_group; i < ${each * staged}u; i += SIZE) {
-      let t = i / ${each}u;
-      let e = i % ${each}u;
-      let b = 2u * (first + e % STRANDS) + half + e / STRANDS;
-      stage(t, e, read_block(min(t_base + ${from}u + t, step.x - 1u), min(b, BLOCKS - 1u)));
-    }
-    workgroupBarrier();
-    ${
+  return `${
     list(blocks, (e) =>
       `if (b_${e} < BLOCKS) {
       ${list(staged, (t) => token(t, e)).join("\n      ")}

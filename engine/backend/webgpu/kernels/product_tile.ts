@@ -5,10 +5,11 @@
  */
 import { STRANDS } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
-import { blockDot, decode, keepPair, type Numbers, numbersOf, preamble, store } from "./shader.ts";
+import { blockDot, type Numbers, numbersOf, preamble, store } from "./shader.ts";
 import { list } from "./list.ts";
 import { stageOf } from "./stage.ts";
 import type { Kernel, MatMulSpec } from "./types.ts";
+import { decoded, pairWords } from "./words.ts";
 
 /** Rows of the matrix that a workgroup takes: one a lane. Every device has so many lanes. */
 const LANES = 256;
@@ -42,7 +43,7 @@ function code(spec: MatMulSpec, numbers: Numbers): string {
   const { setup = "", offset } = format.decoder(numbers.weight);
   const up = spec.epilogue === "swiglu";
   const rows = rowsOf(spec);
-  const words = keepPair(spec.type, "words", "row", "pair", "pair");
+  const words = pairWords(format, "words", "row", "pair", "pair");
   const all = (text: (t: number) => string) => list(TOKENS, text).join(" ");
   return `${preamble(spec, numbers)}
 ${blockDot(spec, numbers)}
@@ -67,7 +68,7 @@ fn matmul(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
       ${words.load}
       workgroupBarrier();
       for (var b = 2u * pair; b < min(2u * pair + 2u, BLOCKS); b++) {
-        let w = ${decode(spec.type, "row", "b", "words")};
+        let w = ${decoded(format, "b", "load_own(row, b)", words.words)};
         ${list(TOKENS, (t) => `sum_${t} = block_dot(w, staged(${t}u, b & 1u), sum_${t});`).join("\n        ")}
       }
       workgroupBarrier();

@@ -4,21 +4,19 @@ import {
   BLOCK,
   type Decoder,
   ELEMENT_BYTES,
-  keptPairs,
-  loadShared,
   QUAD,
   rowBytesOf,
   rowOf,
   type Scalar,
   scaledTo,
   sharedPlanes,
-  STRANDS,
   type WeightFormat,
 } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
 import type { Arithmetic } from "../../backend.ts";
 import type { Epilogue, MatMulSpec } from "./types.ts";
 import { list } from "./list.ts";
+import { loaders } from "./words.ts";
 
 /** The types that a kernel computes in. */
 export interface Numbers {
@@ -65,7 +63,7 @@ fn half_of(bits: u32) -> f32 {
   return select(value, -value, (bits & 0x8000u) != 0u);
 }`;
 
-/** Declarations of the planes from binding 4 on, and of what `decode` and `loadPair` call. */
+/** Declarations of the planes from binding 4 on, and of what is called to load and decode a block (`words.ts`). */
 export function weights(type: MatMulSpec["type"], columns: number, scalar: Scalar): string {
   const format = gpuFormat(type);
   const decoder = format.decoder(scalar);
@@ -78,9 +76,9 @@ const ${rowOf(plane.name)} = ${rowBytesOf(plane, columns) / ELEMENT_BYTES[plane.
 ${decoder.globals ?? ""}
 ${HALF_OF}
 ${quadFunction(scalar)}
-${pairWords(format)}
+${loaders(format)}
 struct Block { q: array<${QUAD[scalar]}, 8>, scale: ${scale}${decoder.offset ? `, offset: ${scale}` : ""} }
-fn decode_block(row: u32, b: u32${sharedPlanes(format).length > 0 ? ", words: Words" : ""}) -> Block {
+fn decode_block(b: u32, own: Own${sharedPlanes(format).length > 0 ? ", words: Words" : ""}) -> Block {
   ${decoder.body}
   return Block(
     array<${QUAD[scalar]}, 8>(
@@ -89,40 +87,6 @@ fn decode_block(row: u32, b: u32${sharedPlanes(format).length > 0 ? ", words: Wo
     ${decoder.scale},${decoder.offset ? ` ${decoder.offset},` : ""}
   );
 }`;
-}
-
-/** `Words`: what the blocks of a pair have in common, loaded once for both. */
-function pairWords(format: WeightFormat): string {
-  const planes = sharedPlanes(format);
-  if (planes.length === 0) return "";
-  return `struct Words { ${planes.map(({ name, element }) => `${name}: ${element}`).join(", ")} }
-fn load_words(row: u32, pair: u32) -> Words { return Words(${planes.map(loadShared).join(", ")}); }`;
-}
-
-/** Statement: `name`, what the blocks of a pair have in common; nothing where that is nothing. */
-export function loadPair(type: MatMulSpec["type"], name: string, row: string, pair: string): string {
-  return sharedPlanes(gpuFormat(type)).length === 0 ? "" : `let ${name} = load_words(${row}, ${pair});`;
-}
-
-/** The same in a loop over a strand's pairs, `first` being the strand's pair or the first strand's: what serves several is kept. */
-export function keepPair(
-  type: MatMulSpec["type"],
-  name: string,
-  row: string,
-  pair: string,
-  first: string,
-): { readonly before: string; readonly load: string } {
-  const kept = keptPairs(gpuFormat(type));
-  if (kept === 1) return { before: "", load: loadPair(type, name, row, pair) };
-  return {
-    before: `var ${name} = Words();`,
-    load: `if (${first} % ${kept * STRANDS}u < ${STRANDS}u) { ${name} = load_words(${row}, ${pair}); }`,
-  };
-}
-
-/** Expression: block `b` of a row, with `words` of its pair. */
-export function decode(type: MatMulSpec["type"], row: string, b: string, words: string): string {
-  return `decode_block(${row}, ${b}${sharedPlanes(gpuFormat(type)).length === 0 ? "" : `, ${words}`})`;
 }
 
 /** Bindings of a matrix product, its decoder, and `read_block`, which makes a block of activations ready. */

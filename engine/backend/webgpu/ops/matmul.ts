@@ -38,7 +38,7 @@ export const MATMUL: GpuKind<PlanOpOf<"matmul">, MatMulOp> = {
     const { type, name } = plan.tensors[tensors[0]].info;
     const bias = op.bias !== undefined;
     const spec = { type, arithmetic, columns, epilogue: op.epilogue, bias };
-    const tuning = tunings.get(tuningKey(type, arithmetic)) ?? defaultTuning(height);
+    const tuning = tunings.get(tuningKey(type, arithmetic)) ?? defaultTuning(height, spec);
     const kernels = neededFor(matMulKernels(spec, device, tuning), buffers.most[op.rows]);
     return Promise.all(weights.matrices[op.matrix].map(async ({ first, rows, planes }) => {
       const words = [columns, rows, w.stride(op.x), w.stride(op.y), op.y.offset + first, first];

@@ -10,20 +10,16 @@ export function floats(scalar: Scalar, pair: (word: string) => string): Decoder 
     const [part, at] = [k >> 1, (k & 1) * 2];
     return `vec4<f32>(${pair(`w${part}[${at}]`)}, ${pair(`w${part}[${at + 1}]`)})`;
   });
-  if (scalar === "f32") return { body: loadWords(4), quads, order: NATURAL, scale: "1.0" };
-  const body = `${loadWords(4)}
+  if (scalar === "f32") return { body: nameWords(4), quads, order: NATURAL, scale: "1.0" };
+  const body = `${nameWords(4)}
   ${quads.map((quad, k) => `let x${k} = ${quad};`).join("\n  ")}
   ${scaledTo(0)}`;
   return { body, quads: quads.map((_, k) => `vec4<f16>(x${k} * up)`), order: NATURAL, scale: "down" };
 }
 
-/** Statements: w0, w1 and so on, the words of block b. */
-export function loadWords(count: number): string {
-  return Array.from(
-    { length: count },
-    (_, i) => `let w${i} = codes[row * CODES_ROW + ${count}u * b + ${i}u];`,
-  )
-    .join("\n  ");
+/** Statements: w0, w1 and so on, the elements of the block. */
+export function nameWords(count: number): string {
+  return Array.from({ length: count }, (_, i) => `let w${i} = own.codes[${i}];`).join("\n  ");
 }
 
 export const F16: WeightFormat = {

@@ -1,5 +1,5 @@
 /** F32: floats as they are. */
-import { loadWords } from "./f16.ts";
+import { nameWords } from "./f16.ts";
 import { copy, NATURAL, type WeightFormat } from "./format.ts";
 
 export const F32: WeightFormat = {
@@ -10,7 +10,7 @@ export const F32: WeightFormat = {
   blockBytes: 4,
   pack: (from, at, [codes], [c]) => copy(from, at, codes, c, 4),
   decoder: () => ({
-    body: loadWords(8),
+    body: nameWords(8),
     quads: Array.from({ length: 8 }, (_, k) => `bitcast<vec4<f32>>(w${k})`),
     order: NATURAL,
     scale: "1.0",

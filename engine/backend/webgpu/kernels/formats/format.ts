@@ -31,7 +31,7 @@ export interface Plane {
  * divided by the format's unit.
  */
 export interface Decoder {
-  /** Statements that load and take apart; `row`, `b` and `words` (of the block's pair, where planes are shared) are in scope. */
+  /** Statements that take apart; `b`, `own` (the block's own elements) and `words` (its pair's, where planes are shared) are in scope. */
   readonly body: string;
   /** Eight expressions of four values each; |value| <= 1 where the format is bounded. */
   readonly quads: readonly string[];
@@ -73,7 +73,12 @@ export const ELEMENT_BYTES = { "u32": 4, "vec2<u32>": 8, "vec4<u32>": 16 };
 
 /** Planes of which one element serves both blocks of a pair (2 p and 2 p + 1): it is loaded once for both. */
 export function sharedPlanes({ planes }: WeightFormat): readonly Plane[] {
-  return planes.filter((plane) => bytesOfBlock(plane) < ELEMENT_BYTES[plane.element]);
+  return planes.filter((plane) => elementsOfBlock(plane) < 1);
+}
+
+/** The others. */
+export function ownPlanes({ planes }: WeightFormat): readonly Plane[] {
+  return planes.filter((plane) => elementsOfBlock(plane) >= 1);
 }
 
 /** Of a format all of whose shared planes lie by strands: how many of a strand's pairs an element serves. */
@@ -82,24 +87,30 @@ export function keptPairs(format: WeightFormat): number {
   return planes.length > 0 && planes.every(({ byStrand }) => byStrand) ? Math.min(...planes.map(pairsOf)) : 1;
 }
 
-/** Expression: the element of a shared plane for pair `pair` of row `row`. */
-export function loadShared(plane: Plane): string {
-  const pairs = pairsOf(plane);
-  const at = plane.byStrand
-    ? `(pair / ${pairs * STRANDS}u * ${STRANDS}u + pair % ${STRANDS}u)`
-    : pairs === 1
-    ? "pair"
-    : `(pair >> ${Math.log2(pairs)}u)`;
-  return `${plane.name}[row * ${rowOf(plane.name)} + ${at}]`;
+/** Pairs side by side that an element of a shared plane serves. */
+export function pairsBeside(plane: Plane): number {
+  return plane.byStrand ? 1 : pairsOf(plane);
 }
 
-function bytesOfBlock({ bytes, columns }: Plane): number {
-  return bytes * BLOCK / columns;
+/** Expression: the element of a shared plane for a pair of a row. */
+export function loadShared(plane: Plane, row = "row", pair = "pair"): string {
+  const pairs = pairsOf(plane);
+  const at = plane.byStrand
+    ? `(${pair} / ${pairs * STRANDS}u * ${STRANDS}u + ${pair} % ${STRANDS}u)`
+    : pairs === 1
+    ? pair
+    : `(${pair} >> ${Math.log2(pairs)}u)`;
+  return `${plane.name}[${row} * ${rowOf(plane.name)} + ${at}]`;
+}
+
+/** Elements of a plane for each block: below one where it is shared. */
+export function elementsOfBlock({ bytes, columns, element }: Plane): number {
+  return bytes * BLOCK / columns / ELEMENT_BYTES[element];
 }
 
 /** Pairs that one element of a shared plane serves. */
 function pairsOf(plane: Plane): number {
-  return ELEMENT_BYTES[plane.element] / (2 * bytesOfBlock(plane));
+  return 1 / (2 * elementsOfBlock(plane));
 }
 
 /** Bytes of a row in a plane, whole elements. */
@@ -134,11 +145,6 @@ export function load16(name: string, columns = BLOCK): string {
 /** Expression: a byte for every block of a shared plane by strands, whose elements are words. */
 export function load8(name: string): string {
   return `(words.${name} >> (((b / ${2 * STRANDS}u) & 1u) * 16u + (b & 1u) * 8u)) & 255u`;
-}
-
-/** Expression: the plane's element for every block. */
-export function load(name: string): string {
-  return `${name}[row * ${rowOf(name)} + b]`;
 }
 
 /** The constant that holds a plane's elements in a row. */

@@ -11,7 +11,7 @@ export function lookup(
   const bytes = scalar === "i8";
   const pair = (word: number, byte: number) => `pairs[(w[${word}] >> ${8 * byte}u) & 255u]`;
   return {
-    body: `let w = codes[row * CODES_ROW + b];\n  ${body}`,
+    body: `let w = own.codes;\n  ${body}`,
     quads: Array.from({ length: 8 }, (_, q) => {
       const [word, byte] = [q >> 1, (q & 1) * 2];
       const [first, second] = [pair(word, byte), pair(word, byte + 1)];

@@ -3,7 +3,7 @@
  * specification 1.0. In the file: e: u8, qs: [u8; 16].
  */
 import { components, order, quads } from "./codes.ts";
-import { copy, load, load8, type WeightFormat } from "./format.ts";
+import { copy, load8, type WeightFormat } from "./format.ts";
 
 /** Twice the largest magnitude: codes stand for halves, and count from there. */
 const LARGEST = 12;
@@ -38,7 +38,7 @@ export const MXFP4: WeightFormat = {
     copy(from, at + 1, codes, c, 16);
   },
   decoder: (scalar) => ({
-    body: `let w = ${load("codes")};
+    body: `let w = own.codes;
   let e = ${load8("scales")};`,
     quads: quads(
       scalar,

@@ -3,7 +3,7 @@
  * scales: [u8; 16], qs: [u8; 64], d, dmin: f16.
  */
 import { components, type Field, order, packField, quads } from "./codes.ts";
-import { copy, load, load16, type WeightFormat } from "./format.ts";
+import { copy, load16, type WeightFormat } from "./format.ts";
 
 /** Code of column i of block b: each half of the block holds four runs of 32 in two bits of 32 bytes. */
 export function lowCode(qs: Uint8Array, at: number, b: number, i: number): number {
@@ -29,7 +29,7 @@ export const Q2_K: WeightFormat = {
     for (let b = 0; b < 8; b++) packField((i) => lowCode(from, at + 16, b, i), LOW, codes, c + 8 * b);
   },
   decoder: (scalar) => ({
-    body: `let w = ${load("codes")};
+    body: `let w = own.codes;
   let s = ${load16("scales")};
   let f = words.factors;
   let scale = half_of(f & 0xffffu) * 2.0 * vec2<f32>(f32(s & 15u), f32((s >> 8u) & 15u));

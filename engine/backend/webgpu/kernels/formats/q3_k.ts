@@ -3,7 +3,7 @@
  * the file: hmask: [u8; 32], qs: [u8; 64], scales: [u8; 12], d: f16.
  */
 import { type Field, order, packField, quads } from "./codes.ts";
-import { copy, load, type WeightFormat } from "./format.ts";
+import { copy, type WeightFormat } from "./format.ts";
 import { LOW, lowCode } from "./q2_k.ts";
 import { loadByteScales } from "./q6_k.ts";
 
@@ -34,7 +34,7 @@ export const Q3_K: WeightFormat = {
     }
   },
   decoder: (scalar) => ({
-    body: `let w = ${load("codes")};\n  let h = ${load("high")};\n  ${loadByteScales(4)}`,
+    body: `let w = own.codes;\n  let h = own.high;\n  ${loadByteScales(4)}`,
     quads: quads(scalar, FIELDS, 4, 4),
     order: order(scalar),
     scale: "scale",

@@ -1,6 +1,6 @@
 /** Q4_0: 32 codes of 4 bits, offset by 8, under one f16 scale. In the file: d: f16, qs: [u8; 16]. */
 import { components, order, quads } from "./codes.ts";
-import { copy, load, loadHalf, type WeightFormat } from "./format.ts";
+import { copy, loadHalf, type WeightFormat } from "./format.ts";
 
 export const Q4_0: WeightFormat = {
   planes: [
@@ -17,7 +17,7 @@ export const Q4_0: WeightFormat = {
     copy(from, at + 2, codes, c, 16);
   },
   decoder: (scalar) => ({
-    body: `let w = ${load("codes")};\n  ${loadHalf("d", "scales")}`,
+    body: `let w = own.codes;\n  ${loadHalf("d", "scales")}`,
     quads: quads(scalar, [{ words: components("w", 4), width: 4, shift: 0 }], 8, 8),
     order: order(scalar),
     scale: "d * 8.0",

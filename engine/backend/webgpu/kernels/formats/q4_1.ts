@@ -1,6 +1,6 @@
 /** Q4_1: 32 codes of 4 bits under an f16 scale and min. In the file: d, m: f16, qs: [u8; 16]. */
 import { components, order, quads } from "./codes.ts";
-import { copy, load, type WeightFormat } from "./format.ts";
+import { copy, type WeightFormat } from "./format.ts";
 
 export const Q4_1: WeightFormat = {
   planes: [
@@ -17,8 +17,8 @@ export const Q4_1: WeightFormat = {
     copy(from, at + 4, codes, c, 16);
   },
   decoder: (scalar) => ({
-    body: `let w = ${load("codes")};
-  let dm = ${load("scales")};
+    body: `let w = own.codes;
+  let dm = own.scales;
   let scale = half_of(dm & 0xffffu) * 8.0;`,
     quads: quads(scalar, [{ words: components("w", 4), width: 4, shift: 0 }], 8, 8),
     order: order(scalar),

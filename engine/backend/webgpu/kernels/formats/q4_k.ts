@@ -3,7 +3,7 @@
  * d, dmin: f16, scales: [u8; 12], qs: [u8; 128].
  */
 import { components, order, quads } from "./codes.ts";
-import { copy, load, type Plane, type WeightFormat } from "./format.ts";
+import { copy, type Plane, type WeightFormat } from "./format.ts";
 
 /** d and dmin, a nibble of each scale, a nibble of each min, two bits of each scale and min. */
 export const SCALES: Plane = { name: "scales", element: "vec4<u32>", bytes: 16, columns: 256 };
@@ -52,7 +52,7 @@ export const Q4_K: WeightFormat = {
     packNibbles(from, at + 16, codes, c);
   },
   decoder: (scalar) => ({
-    body: `let w = ${load("codes")};\n  ${loadScales(8)}`,
+    body: `let w = own.codes;\n  ${loadScales(8)}`,
     quads: quads(scalar, [{ words: components("w", 4), width: 4, shift: 0 }], 8, 8),
     order: order(scalar),
     scale: "scale",

@@ -1,6 +1,6 @@
 /** Q5_0: 32 codes of 5 bits, offset by 16, under one f16 scale. In the file: d: f16, qh: [u8; 4], qs: [u8; 16]. */
 import { components, type Field, order, packField, quads } from "./codes.ts";
-import { copy, load, loadHalf, type Plane, type WeightFormat } from "./format.ts";
+import { copy, loadHalf, type Plane, type WeightFormat } from "./format.ts";
 
 export const CODES: readonly Plane[] = [
   { name: "codes", element: "vec4<u32>", bytes: 16, columns: 32 },
@@ -10,7 +10,7 @@ export const FIELDS: readonly Field[] = [
   { words: components("w", 4), width: 4, shift: 0 },
   { words: ["h"], width: 1, shift: 4 },
 ];
-export const LOAD = `let w = ${load("codes")};\n  let h = ${load("high")};`;
+export const LOAD = `let w = own.codes;\n  let h = own.high;`;
 
 /** Packs the high bits at `from[at]`, a bit a column, and the nibbles after them. */
 export function packCodes(

@@ -1,6 +1,6 @@
 /** Q5_1: 32 codes of 5 bits under an f16 scale and min. In the file: d, m: f16, qh: [u8; 4], qs: [u8; 16]. */
 import { order, quads } from "./codes.ts";
-import { copy, load, type WeightFormat } from "./format.ts";
+import { copy, type WeightFormat } from "./format.ts";
 import { CODES, FIELDS, LOAD, packCodes } from "./q5_0.ts";
 
 export const Q5_1: WeightFormat = {
@@ -16,7 +16,7 @@ export const Q5_1: WeightFormat = {
   },
   decoder: (scalar) => ({
     body: `${LOAD}
-  let dm = ${load("scales")};
+  let dm = own.scales;
   let scale = half_of(dm & 0xffffu) * 16.0;`,
     quads: quads(scalar, FIELDS, 16, 16),
     order: order(scalar),

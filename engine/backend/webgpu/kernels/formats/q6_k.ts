@@ -3,7 +3,7 @@
  * ql: [u8; 128], qh: [u8; 64], scales: [i8; 16], d: f16.
  */
 import { components, type Field, order, packField, quads } from "./codes.ts";
-import { copy, load, load16, loadHalf, type WeightFormat } from "./format.ts";
+import { copy, load16, loadHalf, type WeightFormat } from "./format.ts";
 
 /** Statement: `scale`, unit * d * the two scales of block b, bytes offset by 128. Q3_K has the same. */
 export function loadByteScales(unit: number): string {
@@ -43,7 +43,7 @@ export const Q6_K: WeightFormat = {
     }
   },
   decoder: (scalar) => ({
-    body: `let w = ${load("codes")};\n  let h = ${load("high")};\n  ${loadByteScales(32)}`,
+    body: `let w = own.codes;\n  let h = own.high;\n  ${loadByteScales(32)}`,
     quads: quads(scalar, FIELDS, 32, 32),
     order: order(scalar),
     scale: "scale",

@@ -18,9 +18,8 @@ export const Q8_0: WeightFormat = {
     for (let i = 0; i < 32; i++) codes[c + i] = from[at + 2 + i] ^ 0x80;
   },
   decoder: (scalar) => ({
-    body: `let at = row * CODES_ROW + 2u * b;
-  let lo = codes[at];
-  let hi = codes[at + 1u];
+    body: `let lo = own.codes[0];
+  let hi = own.codes[1];
   ${loadHalf("d", "scales")}`,
     quads: quads(
       scalar,
