@@ -2,6 +2,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { greedyRequest, StepStopped } from "../engine/backend/backend.ts";
 import { Costs } from "../engine/backend/webgpu/costs.ts";
 import { openGpu } from "../engine/backend/webgpu/device.ts";
+import { SUBMIT_MS } from "../engine/backend/webgpu/submits.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { gpuTest } from "./gpu.ts";
 import { KernelModel, shuffledBlocks } from "./kernel_model.ts";
@@ -12,10 +13,14 @@ import { type Architecture, synthesize } from "./synth/synth.ts";
 const VOCABULARY = 300;
 const LIMITS = { kvBlocks: 2, maxRows: 64, maxLogitRows: 4 };
 
-/** Every workgroup is expected to take too long, and nothing is waited for. */
-class Slow extends Costs {
+/** Every workgroup is expected to take too long, and nothing is waited for, whatever is learned. */
+class Cut extends Costs {
   override of = () => Infinity;
   override sum = () => 0;
+}
+
+/** The same, which learns nothing, so that nothing is timed. */
+class Slow extends Cut {
   override learn() {}
 }
 
@@ -95,4 +100,64 @@ gpuTest("a step stops between its submits, and the one after it is right", async
   assertEquals(left, 0);
   assert(all > 30, `${all} submits`);
   assertEquals(await cut.step([run]), await whole.step([run]));
+});
+
+/* Two models side by side, each in its own backend on the one adapter. */
+
+const other = { ...run, tokens: run.tokens.toReversed(), blockTable: shuffledBlocks(1, 2) };
+
+gpuTest("two models whose steps are cut and timed at once have the answers that each has alone", async () => {
+  using whole = await load("qwen3", 1);
+  const right = [await whole.step([run]), await whole.step([next])];
+  using hybrid = await load("qwen35", 2);
+  const ofHybrid = [await hybrid.step([other]), await hybrid.step([{ ...other, tokens: [5], cached: 21 }])];
+
+  const [mine, theirs] = [new Cut(), new Cut()];
+  using first = await load("qwen3", 1, mine);
+  using second = await load("qwen35", 2, theirs);
+  assertEquals(await Promise.all([first.step([run]), second.step([other])]), [right[0], ofHybrid[0]]);
+  const steps = () => Promise.all([first.step([next]), second.step([{ ...other, tokens: [5], cached: 21 }])]);
+  assertEquals(await steps(), [right[1], ofHybrid[1]]);
+  for (const costs of [mine, theirs]) assert(costs.timed, "kernels were timed beside the other model");
+});
+
+gpuTest("what two models learn beside each other keeps the submits of both short", async () => {
+  const [mine, theirs] = [new Costs(), new Costs()];
+  using first = await load("qwen3", 1, mine);
+  using second = await load("qwen3", 1, theirs);
+  const input = {
+    tokens: Int32Array.from(run.tokens),
+    sequences: [{ start: 0, length: run.tokens.length, cached: 0, blockTable: run.blockTable }],
+    logits: [greedyRequest(run.tokens.length - 1)],
+  };
+  const timesOf = ({ backend }: KernelModel) => (backend as WebGpuBackend).submitTimes(input);
+  for (let round = 0; round < 3; round++) await Promise.all([timesOf(first), timesOf(second)]);
+  for (const times of await Promise.all([timesOf(first), timesOf(second)])) {
+    for (const { expected, kernels } of times) {
+      assert(Number.isFinite(expected) && (expected <= SUBMIT_MS || kernels.length === 1), `${expected} ms`);
+    }
+  }
+});
+
+gpuTest("a model that is closed between another's submits takes nothing from it", async () => {
+  using whole = await load("qwen3", 1);
+  const right = [await whole.step([run]), await whole.step([next])];
+  using stays = await load("qwen3", 1, new Slow());
+  using goes = await load("qwen35", 2, new Slow());
+  await goes.step([other]);
+  const { submit } = GPUQueue.prototype;
+  let left = 10;
+  GPUQueue.prototype.submit = function (commands) {
+    submit.call(this, commands);
+    if (--left === 0) goes.backend.close();
+  };
+  try {
+    assertEquals(await stays.step([run]), right[0]);
+  } finally {
+    GPUQueue.prototype.submit = submit;
+  }
+  assert(left <= 0, `${left} submits more were to come before the other was closed`);
+  assertEquals((goes.backend as WebGpuBackend).bytes, 0);
+  using again = await load("qwen3", 1);
+  assertEquals([await again.step([run]), await stays.step([next])], [right[0], right[1]]);
 });
