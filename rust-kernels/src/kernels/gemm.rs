@@ -115,9 +115,25 @@ impl<F: BlockFormat> Kernel for BlockGemm<'_, F> {
             if args.to - args.from >= wide && x.tile >= wide_gemm::tokens::<S>() {
                 wide_gemm::gemm::<S, F>(s, args, x, corrections);
             } else {
-                thin_gemm::gemm::<S, F>(s, args, x, corrections);
+                thin_gemm::gemm::<S, F, false>(s, args, x, corrections);
             }
         }
+    }
+}
+
+/// `BlockGemm` of one token or two, where memory is far.
+#[cfg(target_arch = "x86_64")]
+struct FarGemm<'a, F>(BlockGemm<'a, F>);
+
+#[cfg(target_arch = "x86_64")]
+impl<F: BlockFormat> Kernel for FarGemm<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        let BlockGemm { args, x, corrections, .. } = self.0;
+        // SAFETY: the caller's promise.
+        unsafe { thin_gemm::gemm::<S, F, true>(s, args, x, corrections) }
     }
 }
 
@@ -128,13 +144,17 @@ impl<F: BlockFormat> Kernel for BlockGemm<'_, F> {
 pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, corrections: *const f32) {
     let gemm = BlockGemm { args, x, corrections, format: PhantomData::<F> };
     #[cfg(target_arch = "x86_64")]
-    if let Isa::Avx512Amx(amx) = isa
-        && F::SUB == BLOCK
-        && amx_gemm::pays(args.to - args.from)
-        && x.tile == isa.tile()
-    {
-        // SAFETY: the caller's promise.
-        return unsafe { amx.run(AmxGemm(amx, gemm)) };
+    if let Isa::Avx512Amx(amx) = isa {
+        let rows = args.to - args.from;
+        if rows <= 2 {
+            // What has AMX are servers, whose memory is far (docs/BENCHMARKS.md, T6).
+            // SAFETY: the caller's promise.
+            return unsafe { amx.run(FarGemm(gemm)) };
+        }
+        if F::SUB == BLOCK && amx_gemm::pays(rows) && x.tile == isa.tile() {
+            // SAFETY: the caller's promise.
+            return unsafe { amx.run(AmxGemm(amx, gemm)) };
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { isa.run(gemm) }

@@ -6,19 +6,17 @@ use crate::simd::Simd;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// How far ahead of its use a panel's code is asked for, into the first-level cache: sums of several tokens take so long
-/// that the core itself does not look as far (docs/BENCHMARKS.md, T6).
-const PREFETCH_BYTES: usize = 4096;
-/// The same for one token or two, into the second-level cache. The core's own loads are ahead then, and would wait for
-/// the first level's few buffers of misses if those were full of lines that are wanted later.
-const PREFETCH_L2_BYTES: usize = 1024;
-
-/// As `BlockGemm`.
+/// As `BlockGemm`; FAR where memory is far: for one token or two.
 ///
 /// # Safety
 /// As `BlockGemm`.
 #[inline(always)]
-pub unsafe fn gemm<S: Simd, F: BlockFormat>(s: S, args: &Gemm, x: &QuantRows, corrections: *const f32) {
+pub unsafe fn gemm<S: Simd, F: BlockFormat, const FAR: bool>(
+    s: S,
+    args: &Gemm,
+    x: &QuantRows,
+    corrections: *const f32,
+) {
     for p in 0..args.rows.div_ceil(S::LANES) {
         let mut t = args.from;
         while t < args.to {
@@ -29,11 +27,11 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(s: S, args: &Gemm, x: &QuantRows, co
             // SAFETY: the register tile lies within one tile of x, as `run` wants.
             t += unsafe {
                 match left {
-                    13.. if S::TILE >= 16 => run::<S, F, 2, 8>(s, args, x, corrections, p, rows),
-                    5.. if S::TILE >= 8 => run::<S, F, 1, 8>(s, args, x, corrections, p, rows),
-                    3.. => run::<S, F, 1, 4>(s, args, x, corrections, p, rows),
-                    2 => run::<S, F, 1, 2>(s, args, x, corrections, p, rows),
-                    _ => run::<S, F, 1, 1>(s, args, x, corrections, p, rows),
+                    13.. if !FAR && S::TILE >= 16 => run::<S, F, 2, 8, false>(s, args, x, corrections, p, rows),
+                    5.. if !FAR && S::TILE >= 8 => run::<S, F, 1, 8, false>(s, args, x, corrections, p, rows),
+                    3.. if !FAR => run::<S, F, 1, 4, false>(s, args, x, corrections, p, rows),
+                    2.. => run::<S, F, 1, 2, FAR>(s, args, x, corrections, p, rows),
+                    _ => run::<S, F, 1, 1, FAR>(s, args, x, corrections, p, rows),
                 }
             };
         }
@@ -42,7 +40,7 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(s: S, args: &Gemm, x: &QuantRows, co
 
 /// One panel times the first G * N of some rows of x, or all if they are fewer; returns how many.
 #[inline(always)]
-unsafe fn run<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
+unsafe fn run<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FAR: bool>(
     s: S,
     args: &Gemm,
     x: &QuantRows,
@@ -51,7 +49,7 @@ unsafe fn run<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     rows: Range<usize>,
 ) -> usize {
     unsafe {
-        let (low, high) = tile::<S, F, G, N>(s, args.panels.add(p * args.panel_bytes), x, corrections, rows.start);
+        let (low, high) = tile::<S, F, G, N, FAR>(s, args.panels.add(p * args.panel_bytes), x, corrections, rows.start);
         for g in 0..G {
             let from = rows.start + g * N;
             let rows = from..rows.end.min(from + N);
@@ -69,7 +67,7 @@ type TileSums<S, const G: usize, const N: usize> = [[<S as Simd>::F; N]; G];
 
 /// The register tile: LANES rows of W times G groups of N rows of x; the sums of both halves, or the whole and nothing.
 #[inline(always)]
-unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
+unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FAR: bool>(
     s: S,
     panel: *const u8,
     x: &QuantRows,
@@ -84,7 +82,7 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
         for start in (0..x.columns).step_by(UNIT) {
             let in_unit = ((x.columns - start) / BLOCK).min(UNIT_BLOCKS);
             for b in 0..in_unit {
-                let next = unit.wrapping_add(prefetch_bytes::<G, N>() + b * F::code_bytes(S::LANES));
+                let next = unit.wrapping_add(prefetch_bytes::<G, N, FAR>() + b * F::code_bytes(S::LANES));
                 prefetch_part::<S, F, G, N>(s, next, 0);
                 add_block::<S::Low, F, G, N>(low, unit, [in_unit, b], &tokens, next, &mut acc);
                 if S::HALVES {
@@ -99,13 +97,16 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     }
 }
 
-/// Whether a tile of G * N tokens asks the second-level cache only.
+/// Whether a tile of G * N tokens asks the second-level cache only. With few tokens the core's own loads are ahead, and would
+/// wait for the first level's few buffers of misses if those were full of lines that are wanted later.
 const fn asks_l2<const G: usize, const N: usize>() -> bool {
     G * N <= 2
 }
 
-const fn prefetch_bytes<const G: usize, const N: usize>() -> usize {
-    if asks_l2::<G, N>() { PREFETCH_L2_BYTES } else { PREFETCH_BYTES }
+/// How far ahead of its use a panel's code is asked for (docs/BENCHMARKS.md, T6). Sums of several tokens take so long that
+/// the core itself does not look as far.
+const fn prefetch_bytes<const G: usize, const N: usize, const FAR: bool>() -> usize {
+    if asks_l2::<G, N>() && !FAR { 1024 } else { 4096 }
 }
 
 /// Asks for part `part` of G of the codes of the block at `next`.
