@@ -46,7 +46,6 @@ async function answer(engine: Engine, i: number): Promise<number[]> {
   return tokens;
 }
 
-// Not to the bit: on the GPU products of more than 16 rows are summed in another order.
 gpuTest("several steps at once where KV memory runs out: the texts are those of each alone", async () => {
   const model = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
   try {

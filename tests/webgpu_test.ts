@@ -123,7 +123,6 @@ gpuTest("every arithmetic answers as f32 does", async () => {
 gpuTest("eight sequences side by side have the answers that each has alone", async () => {
   const bytes = model("qwen3", ["Q4_0"]);
   using gpu = await load(bytes);
-  // Sixteen rows in all: up to there every sum has one order (docs/WEBGPU.md).
   const run = (i: number): Run => ({
     tokens: text(2, i),
     blockTable: shuffledBlocks(i * BLOCKS, BLOCKS),
@@ -133,6 +132,28 @@ gpuTest("eight sequences side by side have the answers that each has alone", asy
   for (let i = 0; i < 8; i++) alone.push(...await gpu.step([run(i)]));
   assertEquals(await gpu.step(Array.from({ length: 8 }, (_, i) => run(i))), alone);
 });
+
+gpuTest(
+  "sixteen sequences that share nearly all blocks of the cache have the answers that each has alone",
+  async () => {
+    const [bytes, limits] = [model("llama", ["Q8_0"]), { kvBlocks: 24, maxRows: 32, maxLogitRows: 16 }];
+    using gpu = await KernelModel.load(bytes, limits, await WebGpuBackend.open());
+    const shared = shuffledBlocks(0, 8);
+    const tokens = text(8 * 32);
+    for (let at = 0; at < tokens.length; at += 32) {
+      await gpu.step([{ tokens: tokens.slice(at, at + 32), cached: at, blockTable: shared }]);
+    }
+    const run = (i: number): Run => ({
+      tokens: [i],
+      cached: tokens.length,
+      blockTable: Int32Array.of(...shared, 8 + i),
+      wanted: [{ candidates: 3, probe: ALL }],
+    });
+    const alone: Candidates[][] = [];
+    for (let i = 0; i < 16; i++) alone.push(...await gpu.step([run(i)]));
+    assertEquals(await gpu.step(Array.from({ length: 16 }, (_, i) => run(i))), alone);
+  },
+);
 
 gpuTest("weights in many shards give the bits of whole ones", async () => {
   const bytes = model("llama", ["Q8_0"]);

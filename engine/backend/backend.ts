@@ -258,6 +258,8 @@ export interface CompileOptions {
   readonly maxRows: number;
   /** Most rows that want logits in one step. */
   readonly maxLogitRows: number;
+  /** Most sequences in one step; by default maxRows. However many, any of them may begin with the same blocks. */
+  readonly parallel?: number;
 }
 
 /** Parts of what a model keeps from step to step: blocks of the KV cache and slots of recurrent state. */

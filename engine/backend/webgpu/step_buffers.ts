@@ -70,7 +70,7 @@ export async function makeStepBuffers(
   memory: GpuMemory,
   plan: Plan,
   program: Program,
-  { kvBlocks, maxRows, maxLogitRows, stateSlots = 0 }: CompileOptions,
+  { kvBlocks, maxRows, maxLogitRows, stateSlots = 0, parallel = maxRows }: CompileOptions,
   bindingBytes: number,
 ): Promise<StepBuffers> {
   const activations: GPUBuffer[] = [];
@@ -84,8 +84,9 @@ export async function makeStepBuffers(
   };
   const { windows } = plan.kv;
   const layout = tableLayout(maxRows, windows.length, smallestTile(plan));
-  const tableEntries = layout.tables + windows.length * (2 * kvBlocks + maxRows);
-  const contexts = contextParts(Math.min(plan.contextLength, kvBlocks * KV_BLOCK_TOKENS));
+  const longest = Math.min(plan.contextLength, kvBlocks * KV_BLOCK_TOKENS);
+  const tableEntries = layout.tables + windows.length * parallel * Math.ceil(longest / KV_BLOCK_TOKENS);
+  const contexts = contextParts(longest);
   return {
     activations,
     keys: await cacheOf("keys", memory, plan, kvBlocks, bindingBytes),
@@ -95,7 +96,7 @@ export async function makeStepBuffers(
     rows: await memory.storage("rows", 4 * ROW_WORDS * maxRows),
     tables: await memory.storage("block tables", 4 * tableEntries),
     layout,
-    angles: await anglesOf(device, memory, plan, kvBlocks * KV_BLOCK_TOKENS),
+    angles: await anglesOf(device, memory, plan, longest),
     chosen: await memory.storage("logit rows", 4 * maxLogitRows),
     parts: await memory.storage("parts of logits", PART_BYTES * partsOf(plan.vocabSize) * maxLogitRows),
     contexts,
@@ -133,9 +134,8 @@ async function anglesOf(
   device: GPUDevice,
   memory: GpuMemory,
   plan: Plan,
-  kvTokens: number,
+  positions: number,
 ): Promise<GPUBuffer[]> {
-  const positions = Math.min(plan.contextLength, kvTokens);
   const buffers: GPUBuffer[] = [];
   for (const angles of plan.rope) {
     const table = angleTable(angles, positions);
