@@ -1,6 +1,6 @@
 import { quote } from "../gguf/errors.ts";
 import { MAX } from "./bounds.ts";
-import type { Fields } from "./json.ts";
+import { type Fields, inWords } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
 import type { TensorList } from "./tensor_list.ts";
 
@@ -265,6 +265,7 @@ export function convertModernBert(config: Fields, list: TensorList): EncoderPart
     config.mustBe(key, false, "biases of it are not converted");
   }
   config.mustBe("global_attn_every_n_layers", PERIOD, "readers know no other period of layers");
+  refuseOtherLayers(config);
   const shape = readShape(config, { ...HUGGING_FACE, epsilon: "norm_eps" });
   const { hidden, feedForward } = shape;
   const prefix = list.finder.has("model.embeddings.tok_embeddings.weight") ? "model." : "";
@@ -285,13 +286,45 @@ export function convertModernBert(config: Fields, list: TensorList): EncoderPart
   const entries = [
     ...shapeEntries("modern-bert", shape),
     entry(key("attention.sliding_window"), "UINT32", config.count("local_attention", MAX.context, 128)),
-    entry(key("rope.freq_base"), "FLOAT32", config.positive("global_rope_theta", MAX.base, 160_000)),
-    entry(key("rope.freq_base_swa"), "FLOAT32", config.positive("local_rope_theta", MAX.base, 10_000)),
+    entry(key("rope.freq_base"), "FLOAT32", ropeBase(config, "full_attention", "global_rope_theta", 160_000)),
+    entry(
+      key("rope.freq_base_swa"),
+      "FLOAT32",
+      ropeBase(config, "sliding_attention", "local_rope_theta", 10_000),
+    ),
   ];
   if (!list.finder.has("classifier.weight")) return { vocabulary: shape.vocabulary, entries };
+  refuseOtherHeads(config);
   const head = labelEntries("modern-bert", config);
   list.matrix("cls", "head.dense", hidden, hidden);
   weight("cls.norm", "head.norm");
   affine(list, "cls.output", "classifier", head.labels, hidden);
   return { vocabulary: shape.vocabulary, entries: [...entries, ...head.entries] };
+}
+
+/** The base of a kind of layers; older files have it under a name of its own. */
+function ropeBase(config: Fields, kind: string, older: string, usual: number): number {
+  const ropes = config.fields("rope_parameters");
+  if (!ropes) return config.positive(older, MAX.base, usual);
+  const rope = ropes.fields(kind) ?? ropes.refuse(kind, "nothing", "an object");
+  rope.mustBe("rope_type", "default", "no scaling is computed");
+  return rope.positive("rope_theta", MAX.base, usual);
+}
+
+function refuseOtherLayers(config: Fields): void {
+  const types = config.get("layer_types");
+  if (types === undefined) return;
+  const usual = (type: unknown, i: number) =>
+    type === (i % PERIOD === 0 ? "full_attention" : "sliding_attention");
+  if (Array.isArray(types) && types.every(usual)) return;
+  config.refuse("layer_types", inWords(types), `every third full_attention, the others sliding_attention`);
+}
+
+/** GGUF has no key for how a classifier's head makes its row. */
+function refuseOtherHeads(config: Fields): void {
+  const pooling = "classifier_pooling";
+  const found = config.string(pooling, "cls");
+  if (found !== "mean") config.refuse(pooling, quote(found), `"mean", as readers take it`);
+  config.mustBe("classifier_bias", false, "biases of it are not converted");
+  mustBeGelu(config, "classifier_activation");
 }

@@ -3,10 +3,22 @@ import { refuse } from "./errors.ts";
 
 type JsonObject = Readonly<Record<string, unknown>>;
 
-/** Reads a file of JSON of at most `maxBytes`; undefined where there is none. Throws ConvertError for anything else. */
+/**
+ * Reads a file of JSON, as Python writes it too, of at most `maxBytes`; undefined where there is none. Throws ConvertError for anything
+ * else.
+ */
 export async function readJson(path: string, maxBytes: number): Promise<unknown> {
   const text = await readText(path, maxBytes);
-  return text === undefined ? undefined : parseJson(path, text);
+  return text === undefined ? undefined : parseJson(path, text, asPythonWrites);
+}
+
+/** Texts, and the numbers that Python writes and JSON does not know. */
+const PYTHON = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g;
+const NUMBERS: Readonly<Record<string, string>> = { Infinity: "1e999", "-Infinity": "-1e999", NaN: "null" };
+
+/** The text in JSON: of numbers without end those that JavaScript has no room for, and nothing where there is no number. */
+function asPythonWrites(text: string): string {
+  return text.replace(PYTHON, (part) => NUMBERS[part] ?? part);
 }
 
 /** Reads a UTF-8 file of at most `maxBytes`; undefined where there is none. */
@@ -38,12 +50,14 @@ export function decodeUtf8(path: string, bytes: Uint8Array): string {
   }
 }
 
-/** Throws ConvertError where the text is not JSON. */
-export function parseJson(path: string, text: string): unknown {
+/** Throws ConvertError where the text is not JSON, and neither is what `mend` makes of it. */
+export function parseJson(path: string, text: string, mend?: (text: string) => string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
+    const mended = mend?.(text) ?? text;
+    if (mended !== text) return parseJson(path, mended);
     refuse(path, undefined, `invalid JSON: ${quote(error.message)}`);
   }
 }

@@ -1,6 +1,6 @@
 import { quote } from "../gguf/errors.ts";
 import { type DecoderConfig, decoderEntries, readDecoderConfig } from "./decoder_config.ts";
-import type { Fields } from "./json.ts";
+import { type Fields, isObject } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
 import { interleavedPairs } from "./order.ts";
@@ -76,8 +76,8 @@ export function convertGraniteHybrid(config: Fields, list: TensorList, prefix: s
       ]
       : [],
     entry(key("rope.scaling.finetuned"), "BOOL", positions),
-    ...Object.entries(scales).filter(([, name]) => config.has(name)).map(([name, from]) =>
-      entry(key(name), "FLOAT32", config.positive(from, 1e9))
+    ...Object.entries(scales).map(([name, from]) =>
+      entry(key(name), "FLOAT32", config.positive(from, MAX.scale, 1))
     ),
   ];
   return { decoder, entries };
@@ -251,6 +251,7 @@ function readMamba(config: Fields, names: Readonly<Record<keyof MambaConfig, str
   const heads = config.count(names.heads, MAX.heads);
   const groups = config.count(names.groups, heads);
   if (heads % groups !== 0) config.refuse(names.groups, String(groups), `a divisor of the ${heads} heads`);
+  refuseStepLimits(config);
   return {
     heads,
     groups,
@@ -258,6 +259,29 @@ function readMamba(config: Fields, names: Readonly<Record<keyof MambaConfig, str
     stateSize: config.count(names.stateSize, MAX.stateSize),
     taps: config.count(names.taps, MAX.taps),
   };
+}
+
+/** Above it step sizes are never. */
+const NO_LIMIT = 1e9;
+
+/** Step sizes may be bounded, for which GGUF has no key: by 0, which they are above, and by infinity, which both are written so or as texts. */
+function refuseStepLimits(config: Fields): void {
+  const name = "time_step_limit";
+  if (!config.has(name)) return;
+  const limits = config.get(name);
+  const numbers = Array.isArray(limits) ? limits.map(numberOf) : [];
+  if (numbers.length === 2 && numbers[0] === 0 && numbers[1] >= NO_LIMIT) return;
+  config.refuse(
+    name,
+    JSON.stringify(limits).slice(0, 80),
+    "0 and Infinity, because step sizes are not bounded",
+  );
+}
+
+/** A number, which newer files wrap where JSON has none. */
+function numberOf(value: unknown): number {
+  const wrapped = isObject(value) ? value.__float__ : value;
+  return typeof wrapped === "number" || typeof wrapped === "string" ? Number(wrapped) : NaN;
 }
 
 function addMamba(

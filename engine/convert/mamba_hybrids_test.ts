@@ -91,12 +91,16 @@ class Checkpoint {
     this.add(`${from}o_proj.weight`, HIDDEN, HEADS * HEAD_DIM);
   }
 
+  async write(folder: string, config: Record<string, unknown>): Promise<void> {
+    const tiny = tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 });
+    await writeCheckpoint(folder, { ...tiny, config, tensors: this.tensors });
+  }
+
   /** Converts it; what `read` makes of the result. */
   async convert<T>(config: Record<string, unknown>, read: (written: Written) => T): Promise<T> {
     const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
     try {
-      const tiny = tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 });
-      await writeCheckpoint(folder, { ...tiny, config, tensors: this.tensors });
+      await this.write(folder, config);
       const out = join(folder, "out.gguf");
       const { refusal } = await convertCheckpoint({ folder, out });
       assertEquals(refusal, undefined);
@@ -308,6 +312,9 @@ Deno.test("convert: what is not computed of these hybrids is refused by its key"
     [granite(), GRANITE, { mamba_n_groups: 3 }],
     [granite(), GRANITE, { mamba_proj_bias: true }],
     [granite(), GRANITE, { embedding_multiplier: -1 }],
+    [granite(), GRANITE, { time_step_limit: [0.001, 100] }],
+    [nemotron(), NEMOTRON, { time_step_limit: [0, 0.1] }],
+    [nemotron(), NEMOTRON, { time_step_limit: "none" }],
     [nemotron(), NEMOTRON, { hybrid_override_pattern: "-*E" }],
     [nemotron(), NEMOTRON, { hybrid_override_pattern: "M*X" }],
     [nemotronMoe(), { ...NEMOTRON, ...MOE }, { num_experts_per_tok: 4 }],
@@ -323,4 +330,35 @@ Deno.test("convert: what is not computed of these hybrids is refused by its key"
     );
     assert(error.message.includes(Object.keys(change)[0]), error.message);
   }
+});
+
+for (
+  const [what, limits] of [
+    ["as Python writes it", "[0.0, Infinity]"],
+    ["in an object", `[0.0, {"__float__": "Infinity"}]`],
+    ["beside a text that says it", `[0.0, Infinity], "notes": "\\"NaN, -Infinity\\""`],
+  ]
+) {
+  Deno.test(`convert: no bound of step sizes, ${what}`, async () => {
+    const checkpoint = nemotron();
+    const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
+    try {
+      await checkpoint.write(folder, NEMOTRON);
+      const path = join(folder, "config.json");
+      const config = await Deno.readTextFile(path);
+      await Deno.writeTextFile(path, config.replace("{", `{"time_step_limit": ${limits},`));
+      const out = join(folder, "out.gguf");
+      await convertCheckpoint({ folder, out });
+      assertEquals(buildPlan((await Written.read(out)).gguf).architecture, "nemotron_h");
+    } finally {
+      await Deno.remove(folder, { recursive: true });
+    }
+  });
+}
+
+Deno.test("convert: granitemoehybrid without multipliers has those that its configuration has", async () => {
+  const { attention_multiplier: _, ...config } = GRANITE;
+  await granite().convert(config, ({ gguf: { metadata } }) => {
+    assertEquals(metadata.getNumber("granitehybrid.attention.scale"), 1);
+  });
 });

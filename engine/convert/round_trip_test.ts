@@ -4,6 +4,7 @@
  */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
+import { storeFloats } from "../../tests/checkpoints.ts";
 import { type Config, PUBLISHED, type Published, writePublished } from "../../tests/published_models.ts";
 import { buildPlan, readRopeFactors } from "../architectures/registry.ts";
 import { printPlan } from "../plan/print.ts";
@@ -134,3 +135,48 @@ Deno.test("convert: matrices behind the pooling of another model are refused", a
     await Deno.remove(folder, { recursive: true });
   }
 });
+
+Deno.test("convert: ModernBERT's newer names for the bases of its kinds of layers", async () => {
+  const { global_rope_theta: _, local_rope_theta: __, ...rest } = PUBLISHED["ModernBERT"].config;
+  const rope_parameters = {
+    full_attention: { rope_type: "default", rope_theta: 80_000 },
+    sliding_attention: { rope_type: "default", rope_theta: 90_000 },
+  };
+  const layer_types = Array.from({ length: 4 }, (_, i) => i % 3 ? "sliding_attention" : "full_attention");
+  const newer = { ...PUBLISHED["ModernBERT"], config: { ...rest, rope_parameters, layer_types } };
+  await roundTrip(newer, (_, { gguf: { metadata } }) => {
+    assertEquals(metadata.getNumber("modern-bert.rope.freq_base"), 80_000);
+    assertEquals(metadata.getNumber("modern-bert.rope.freq_base_swa"), 90_000);
+    return Promise.resolve();
+  });
+});
+
+const OTHER_MODERN: Readonly<Record<string, Config>> = {
+  layer_types: { layer_types: ["full_attention", "full_attention"] },
+  rope_type: {
+    rope_parameters: {
+      full_attention: { rope_type: "yarn", rope_theta: 1e5 },
+      sliding_attention: { rope_theta: 1e4 },
+    },
+  },
+  sliding_attention: { rope_parameters: { full_attention: { rope_theta: 1e5 } } },
+  classifier_pooling: { classifier_pooling: "cls" },
+  classifier_bias: { classifier_pooling: "mean", classifier_bias: true },
+  classifier_activation: { classifier_pooling: "mean", classifier_activation: "silu" },
+};
+for (const [key, config] of Object.entries(OTHER_MODERN)) {
+  Deno.test(`convert: ModernBERT with another ${key} is refused by name`, async () => {
+    const of = PUBLISHED["ModernBERT"];
+    const labelled: Published = {
+      ...of,
+      config: { ...of.config, ...config },
+      change: (tensors) => {
+        const zeros = (shape: number[]) =>
+          storeFloats("F32", shape, new Float32Array(shape.reduce((a, b) => a * b)));
+        tensors.set("classifier.weight", zeros([2, 256])).set("classifier.bias", zeros([2]));
+        tensors.set("head.dense.weight", zeros([256, 256])).set("head.norm.weight", zeros([256]));
+      },
+    };
+    await assertRejects(() => roundTrip(labelled, async () => {}), ConvertError, key);
+  });
+}
