@@ -2,13 +2,8 @@ import { z } from "@hono/zod-openapi";
 import type { ChatPlan, Engine } from "../../engine/types.ts";
 import { chatAnswer, chatChunk, chatChunks, type ChatShape, wholeChat } from "../shared/chat_answer.ts";
 import { chatPieces } from "../../engine/answers/chat_pieces.ts";
-import {
-  type AskedForm,
-  checkForms,
-  constraintFields,
-  foreignFields,
-  formOf,
-} from "../shared/constraints.ts";
+import { type AskedForm, checkForms, constraintFields, formOf } from "../shared/constraints.ts";
+import { foreignForms } from "../shared/foreign_forms.ts";
 import { generationFields, LIMITS, refuse, special, unsupported } from "../shared/fields.ts";
 import {
   answersTo,
@@ -23,6 +18,11 @@ import { checkPrefill, continuesLast, prefillFields, promptFields, toMessages } 
 import { checkReasoning, reasoningFields, reasoningOf } from "../shared/reasoning.ts";
 import { checkTools, toolFields, toolForms, toolsOf } from "../shared/tools.ts";
 
+const foreign = foreignForms(
+  [...Object.keys(constraintFields), ...Object.keys(toolFields)],
+  'use "response_format", or "tools"',
+);
+
 const request = z.object({
   ...generationFields,
   ...promptFields,
@@ -35,9 +35,10 @@ const request = z.object({
   top_logprobs: z.number().int().min(0).max(LIMITS.topLogprobs).nullish().openapi({
     description: "Needs logprobs: true",
   }),
-  ...foreignFields,
+  ...foreign.fields,
   modalities: special({ type: ["array", "null"], items: { type: "string", enum: ["text"] } }),
 }).superRefine((body, ctx) => {
+  foreign.check(body, ctx);
   checkForms(body, ctx);
   checkTools(body, ctx);
   checkReasoning(body, ctx);

@@ -9,7 +9,8 @@ import {
   promptProgress,
   usage,
 } from "../shared/answers.ts";
-import { checkForms, constraintFields, foreignFields, formOf } from "../shared/constraints.ts";
+import { checkForms, constraintFields, formOf } from "../shared/constraints.ts";
+import { foreignForms } from "../shared/foreign_forms.ts";
 import { generationFields, LIMITS, refuse, special, unsupported } from "../shared/fields.ts";
 import {
   answersTo,
@@ -31,6 +32,11 @@ import { each, textsOrIds } from "../shared/texts_or_ids.ts";
 /** OpenAI's default for this endpoint. */
 const DEFAULT_MAX_TOKENS = 16;
 
+const foreign = foreignForms(
+  Object.keys(constraintFields),
+  'use "response_format", and /v1/chat/completions for calls',
+);
+
 const request = z.object({
   ...generationFields,
   prompt: textsOrIds("prompt", LIMITS.choices),
@@ -41,9 +47,10 @@ const request = z.object({
   echo: z.boolean().nullish(),
   best_of: z.number().int().min(1).max(LIMITS.choices).nullish().openapi({ description: "Only 1 or n" }),
   ...constraintFields,
-  ...foreignFields,
+  ...foreign.fields,
   suffix: special({ enum: ["", null], description: "Not supported" }),
 }).superRefine((body, ctx) => {
+  foreign.check(body, ctx);
   checkForms(body, ctx);
   if (body.suffix !== undefined && body.suffix !== null && body.suffix !== "") {
     unsupported(ctx, "suffix", "text that is to follow the answer");

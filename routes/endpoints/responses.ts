@@ -6,7 +6,6 @@ import {
   type AskedForm,
   checkForms,
   constraintFields,
-  foreignFields,
   formOf,
   jsonForm,
   jsonSchema,
@@ -23,6 +22,7 @@ import {
   special,
   text,
 } from "../shared/fields.ts";
+import { foreignForms } from "../shared/foreign_forms.ts";
 import { checkForm, engineRequest, generate, type Prepared, type RunOptions } from "../shared/generation.ts";
 import { generation } from "../shared/generation_endpoint.ts";
 import { promptFields, toMessages } from "../shared/messages.ts";
@@ -67,6 +67,11 @@ const otherName = documented(
 
 const NOT_KEPT = { type: "null", description: "Not supported: nothing is kept" };
 
+const foreign = foreignForms(
+  [...Object.keys(constraintFields), "text", "tools"],
+  'use "text": {"format": …}, or "tools"',
+);
+
 const request = z.object({
   ...sampling,
   ...forms,
@@ -89,7 +94,7 @@ const request = z.object({
   }),
   metadata,
   store: z.boolean().nullish().openapi({ description: "Nothing is kept in any case" }),
-  ...foreignFields,
+  ...foreign.fields,
   response_format: otherName,
   previous_response_id: special(NOT_KEPT),
   conversation: special(NOT_KEPT),
@@ -97,6 +102,7 @@ const request = z.object({
   background: special({ enum: [false, null], description: "Not supported" }),
   truncation: special({ enum: ["disabled", null], description: "Nothing is left out of a prompt" }),
 }).superRefine((body, ctx) => {
+  foreign.check(body, ctx);
   checkForms(body, ctx, textForm(body));
   checkResponseTools(body, ctx);
   checkKept(body, ctx);

@@ -159,22 +159,8 @@ export interface AskedForm {
   readonly param: string;
 }
 
-/** Ways of other servers that are not known here: who sends one must not get an answer in any form. */
-const FOREIGN = ["ebnf", "guided_json_object", "regex", "structural_tag"] as const;
-
-export const foreignFields = Object.fromEntries(
-  FOREIGN.map((name) => [name, special({ type: "null", description: "Not supported" })]),
-) as Record<typeof FOREIGN[number], ReturnType<typeof special>>;
-
-/** Refuses two forms at once, and forms that nobody here knows. `own`: one that the endpoint has a field of its own for. */
-export function checkForms(
-  body: Fields & { [name: string]: unknown },
-  ctx: z.RefinementCtx,
-  own?: AskedForm,
-): void {
-  for (const name of FOREIGN) {
-    if (isGiven(body[name])) unsupported(ctx, name, "this way to constrain an answer");
-  }
+/** Refuses two forms at once. `own`: one that the endpoint has a field of its own for. */
+export function checkForms(body: Fields, ctx: z.RefinementCtx, own?: AskedForm): void {
   const asked = [...(own ? [own] : []), ...formsOf(body)];
   if (asked.length < 2) return;
   const [first, second] = asked.map(({ param }) => param.split(".")[0]);

@@ -11,6 +11,7 @@ import {
   text,
   unsupported,
 } from "../fields.ts";
+import { foreignForms } from "../foreign_forms.ts";
 import { checkForm } from "../generation.ts";
 import { toMessages } from "../messages.ts";
 import { message, texts } from "./content.ts";
@@ -43,6 +44,11 @@ const thinking = z.discriminatedUnion("type", [
 
 const format = z.object({ type: z.literal("json_schema"), schema: jsonSchema });
 
+const foreign = foreignForms(
+  ["output_config", "output_format", "tools"],
+  'use "output_config": {"format": …}, or "tools"',
+);
+
 /** What a conversation's prompt is made of. Fields that are not named are accepted and ignored. */
 const promptFields = {
   model: modelField,
@@ -59,6 +65,7 @@ const promptFields = {
   output_format: format.nullish().openapi({ description: "Older than output_config.format" }),
   mcp_servers: special({ type: ["array", "null"], maxItems: 0, description: "Not supported" }),
   thread: special({ type: "null", description: "Not supported: nothing is kept" }),
+  ...foreign.fields,
 };
 
 export const messagesRequest = z.object({
@@ -76,6 +83,7 @@ export type MessagesBody = z.output<typeof messagesRequest>;
 type PromptBody = z.output<z.ZodObject<typeof promptFields>>;
 
 function checkPrompt(body: PromptBody, ctx: z.RefinementCtx): void {
+  foreign.check(body, ctx);
   checkTools(body, ctx);
   if (Array.isArray(body.mcp_servers) ? body.mcp_servers.length > 0 : isGiven(body.mcp_servers)) {
     unsupported(ctx, "mcp_servers", "tools that it would have to call itself");

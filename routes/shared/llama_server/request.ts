@@ -2,6 +2,7 @@ import { z } from "@hono/zod-openapi";
 import type { Engine } from "../../../engine/types.ts";
 import { type AskedForm, checkForms, constraintFields, formOf } from "../constraints.ts";
 import { boundedArray, LIMITS, samplingFields, special, text, unsupported } from "../fields.ts";
+import { foreignForms } from "../foreign_forms.ts";
 import { checkForm, engineRequest, generate, type Prepared, type RunOptions } from "../generation.ts";
 import { llamaServerEvents, wholeLlamaServer } from "./answer.ts";
 
@@ -10,6 +11,11 @@ import { llamaServerEvents, wholeLlamaServer } from "./answer.ts";
 const { seed: _seed, repetition_penalty, ...sampling } = samplingFields;
 
 const stopText = text(1, LIMITS.stopCharacters);
+
+const foreign = foreignForms(
+  ["grammar", "json_schema"],
+  'use "grammar" or "json_schema", and /v1/chat/completions for calls',
+);
 
 /** What generations of that shape share. */
 export const llamaServerFields = {
@@ -25,6 +31,7 @@ export const llamaServerFields = {
   stop: boundedArray(stopText, 0, LIMITS.stopSequences).nullish(),
   grammar: constraintFields.grammar,
   json_schema: constraintFields.json_schema,
+  ...foreign.fields,
   return_progress: z.boolean().nullish().openapi({
     description: "Stream progress while a long prompt is read",
   }),
@@ -37,6 +44,7 @@ export const llamaServerFields = {
 type Fields = z.output<z.ZodObject<typeof llamaServerFields>>;
 
 export function checkLlamaServer(body: Fields, ctx: z.RefinementCtx): void {
+  foreign.check(body, ctx);
   checkForms(body, ctx);
   if (body.n_probs !== undefined && body.n_probs !== null && body.n_probs !== 0) {
     unsupported(ctx, "n_probs", "probabilities in this shape (/v1/completions has logprobs)");
