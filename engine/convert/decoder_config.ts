@@ -130,6 +130,10 @@ function readScaling(fields: Fields | undefined, allowed: Allowed, pairs: number
   if (!fields) return { type: "none" };
   const key = fields.has("rope_type") ? "rope_type" : "type";
   const type = fields.string(key, "default");
+  if (fields.has("attention_factor")) {
+    const found = inWords(fields.get("attention_factor"));
+    fields.refuse("attention_factor", found, "absent, because the magnitude is that of the kind of scaling");
+  }
   if (type === "yarn" && allowed.yarn) return readYarn(fields);
   if ((type === "longrope" || type === "su") && allowed.longRope) {
     const [short, long] = ["short_factor", "long_factor"].map((name) => readFactors(fields, name, pairs));

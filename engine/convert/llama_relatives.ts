@@ -57,7 +57,8 @@ export function convertPhi3(config: Fields, list: TensorList, prefix: string): M
   const parts = convertLlama(config, list, prefix, traits);
   const { context, rope } = parts.decoder;
   if (rope.scaling.type !== "longrope") return parts;
-  const original = config.count("original_max_position_embeddings", MAX.context, context);
+  const name = "original_max_position_embeddings";
+  const original = (rope.fields.has(name) ? rope.fields : config).count(name, MAX.context);
   return {
     ...parts,
     entries: [

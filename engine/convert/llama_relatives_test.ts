@@ -128,6 +128,30 @@ Deno.test("Phi-3: fused matrices as they are, LongRoPE's factors and magnitude",
   });
 });
 
+Deno.test("Phi-3: the original context among rope's keys, where newer files have it", async () => {
+  const { original_max_position_embeddings, rope_scaling: { type, ...factors }, ...rest } = PHI3;
+  const rope_parameters = {
+    rope_type: type,
+    rope_theta: 10_000,
+    original_max_position_embeddings,
+    ...factors,
+  };
+  await converted(FUSED, { ...rest, rope_parameters }, async ({ gguf }) => {
+    assertEquals(buildPlan(gguf, await readRopeFactors(gguf)).rope[0].long?.beyond, 256);
+    const magnitude = Math.sqrt(1 + Math.log(4) / Math.log(256));
+    assertAlmostEquals(gguf.metadata.getNumber("phi3.rope.scaling.attn_factor"), magnitude, 1e-6);
+  });
+});
+
+Deno.test("without a word on tied embeddings, a model that has no head of its own is tied", async () => {
+  const { tie_word_embeddings: _, ...config } = SMOLLM3;
+  await converted(SEPARATE, config, ({ gguf }) => assertEquals(gguf.tensors.has("output.weight"), false));
+  const head = [VOCABULARY, HIDDEN];
+  const zeros = storeFloats("BF16", head, new Float32Array(VOCABULARY * HIDDEN));
+  const untied = { ...SEPARATE, tensors: new Map([...SEPARATE.tensors, ["lm_head.weight", zeros]]) };
+  await converted(untied, config, ({ gguf }) => assertEquals(gguf.tensors.has("output.weight"), true));
+});
+
 const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>, key: string])[] = [
   ["SmolLM3 with positions everywhere", { ...SMOLLM3, no_rope_layer_interval: 5 }, "no_rope_layer_interval"],
   ["SmolLM3 without positions elsewhere", { ...SMOLLM3, no_rope_layers: [0] }, "no_rope_layers"],
@@ -136,6 +160,16 @@ const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>
     "LongRoPE in another model",
     { ...GRANITE, rope_scaling: PHI3.rope_scaling },
     "rope_scaling.type",
+  ],
+  [
+    "LongRoPE without the original context",
+    { ...PHI3, original_max_position_embeddings: null },
+    "original_max_position_embeddings",
+  ],
+  [
+    "LongRoPE with a magnitude of its own",
+    { ...PHI3, rope_scaling: { ...PHI3.rope_scaling, attention_factor: 1.5 } },
+    "rope_scaling.attention_factor",
   ],
   [
     "LongRoPE with too few factors",

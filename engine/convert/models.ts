@@ -132,8 +132,12 @@ export function convertModel(
   const { name, tensor } = parts.lastNorm ?? { name: "output_norm.weight", tensor: `${prefix}norm.weight` };
   list.vector(name, tensor, decoder.hidden, { map: outputNorm });
   const output = OUTPUTS.find((module) => finder.has(`${module}.weight`)) ?? OUTPUTS[0];
+  // Families have defaults of their own, which config.json may leave out: a model without a head can only be tied.
   const tied = parts.tied ??
-    (config.has("tie_word_embeddings") ? config : root).boolean("tie_word_embeddings", false);
+    (config.has("tie_word_embeddings") ? config : root).boolean(
+      "tie_word_embeddings",
+      !finder.has(`${output}.weight`),
+    );
   if (!tied) list.matrix("output", output, decoder.vocabulary, decoder.hidden);
   return {
     architecture,
