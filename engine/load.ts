@@ -199,11 +199,19 @@ export function checkTogether(
       "--speculate draft needs a smaller model of the same vocabulary: name its file with --draft",
     );
   }
-  if (backend === "webgpu" && speculate !== "auto" && speculate !== "off") {
-    const advice = "leave it out, or compute with --backend cpu";
-    throw new Error(`--speculate ${speculate} is not supported on a GPU: ${advice}`);
-  }
+  const drafts = reasonAgainstDrafts({ speculate, draft });
+  if (drafts && backend === "webgpu") throw new Error(drafts);
   if (promptCache && backend === "webgpu") throw new Error(NO_PROMPTS_ON_GPU);
+}
+
+/** Why what asks for drafts keeps a model from a GPU; undefined where nothing does. */
+function reasonAgainstDrafts(
+  { speculate = "auto", draft }: Pick<LoadOptions, "speculate" | "draft">,
+): string | undefined {
+  const asked = speculate !== "auto" && speculate !== "off";
+  if (!asked && draft === undefined) return undefined;
+  const option = asked ? `--speculate ${speculate}` : "--draft";
+  return `${option} is not supported on a GPU: leave it out, or compute with --backend cpu`;
 }
 
 const NO_PROMPTS_ON_GPU =
@@ -214,11 +222,12 @@ const NO_PROMPTS_ON_GPU =
 function reasonAgainstGpu(
   file: GgufFile,
   plan: Plan,
-  { pooling, promptCache }: LoadOptions,
+  options: LoadOptions,
 ): string | undefined {
+  const { pooling, promptCache } = options;
   const vectors = pooling !== undefined || saysPooling(file) || isEncoder(plan);
   if (vectors) return "The GPU computes no embeddings and ranks nothing yet: use --backend cpu";
-  return promptCache && NO_PROMPTS_ON_GPU;
+  return promptCache ? NO_PROMPTS_ON_GPU : reasonAgainstDrafts(options);
 }
 
 /** Whether steps may carry drafts: of a backend that is not chosen yet too. */
@@ -344,14 +353,11 @@ async function openSpeculation(
   plan: Plan,
   backend: AnyBackend,
   drafting: MeasuredDraft | undefined,
-  { speculate = "auto", signal, warn }: LoadOptions,
+  { speculate = "auto", signal }: LoadOptions,
 ): Promise<Speculation | undefined> {
   if (speculate === "off" || isEncoder(plan)) return undefined;
   // A backend that takes several steps at once draws their tokens itself.
-  if ("decode" in backend) {
-    if (drafting) warn?.("Nothing is drafted on a GPU: --draft has no effect");
-    return undefined;
-  }
+  if ("decode" in backend) return undefined;
   return new Speculation(
     chooseDrafters(speculate, canDraft(plan) ? backend : undefined, await drafting?.load(signal)),
   );

@@ -80,6 +80,7 @@ Deno.test("a model of another vocabulary, one that gives no tokens, and options 
     await refused({ draft: DEMO, speculate: "lookup" }, 'is for --speculate auto or draft (got "lookup")');
     await refused({ speculate: "draft" }, "name its file with --draft");
     await refused({ speculate: "lookup", backend: "webgpu" }, "--speculate lookup is not supported on a GPU");
+    await refused({ draft: DEMO, backend: "webgpu" }, "--draft is not supported on a GPU");
   } finally {
     await Deno.remove(other);
   }

@@ -94,6 +94,23 @@ Deno.test("auto takes the CPU where prompts are to be kept on a disk, and says w
     assertStringIncludes(choice, NO_PROMPTS);
   }));
 
+Deno.test("auto takes the CPU where drafts are asked for, and says why", () =>
+  withModel("qwen3", undefined, async (model) => {
+    for (
+      const [asked, option] of [[{ speculate: "lookup" }, "--speculate lookup"], [
+        { draft: model },
+        "--draft",
+      ]] as const
+    ) {
+      const { engine, backend, choice } = await loadEngine({ ...SIZE, model, backend: "auto", ...asked });
+      await engine.close();
+      assertEquals([backend.info.name, choice], [
+        "cpu",
+        `auto: ${option} is not supported on a GPU: leave it out, or compute with --backend cpu`,
+      ]);
+    }
+  }));
+
 gpuTest(
   "a model that generates refuses embeddings by request, and goes on generating",
   () =>

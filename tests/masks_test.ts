@@ -118,3 +118,13 @@ gpuTest("a step on the GPU waits for its masks, and can be stopped meanwhile", a
   await assertRejects(() => never, StepStopped);
   assertEquals((await answers(gpu, [{ mask: Promise.resolve(maskOf([5])) }]))[0].ids, Int32Array.of(5));
 });
+
+gpuTest("a mask of another vocabulary is refused on the GPU too, and the next step is right", async () => {
+  using gpu = await KernelModel.load(model("F32"), LIMITS, await WebGpuBackend.open());
+  const right = await answers(gpu, [{ candidates: 3 }, { candidates: 3 }]);
+  for (const words of [WORDS + 1, WORDS - 1]) {
+    const mask = Promise.resolve(new Uint32Array(words).fill(0xffffffff));
+    await assertRejects(() => answers(gpu, [{ mask }, { candidates: 3 }]), RangeError, `${WORDS} words`);
+  }
+  assertEquals(await answers(gpu, [{ candidates: 3 }, { candidates: 3 }]), right);
+});

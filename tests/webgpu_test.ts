@@ -228,6 +228,38 @@ gpuTest("candidates are the CPU's, with penalties, bias and mask too", async () 
   ], assertSame);
 });
 
+gpuTest("steps that want much in turns, of logits and of answers, make no buffers anew", async () => {
+  using gpu = await load(model("llama", ["F32"]));
+  const rows = Array.from({ length: LIMITS.maxLogitRows }, (_, row) => row);
+  const every = Int32Array.from(ALL);
+  const penalties = { repetitionPenalty: 1.3, penaltyTokens: every, penaltyCounts: every };
+  const tokens = Int32Array.from(text(rows.length));
+  const sequences = [{ start: 0, length: tokens.length, cached: 0, blockTable: shuffledBlocks(0, BLOCKS) }];
+  const step = (wanted: Partial<LogitsRequest>) =>
+    gpu.backend.step({
+      tokens,
+      sequences,
+      logits: rows.map((row) => ({ ...greedyRequest(row), ...wanted })),
+    });
+  const { createBuffer } = GPUDevice.prototype;
+  let made: (string | undefined)[] = [];
+  GPUDevice.prototype.createBuffer = function (descriptor) {
+    // Others are made where a step is cut for the first time.
+    if (["what is wanted of logits", "candidates"].includes(descriptor.label!)) made.push(descriptor.label);
+    return createBuffer.call(this, descriptor);
+  };
+  try {
+    for (let round = 0; round < 3; round++) {
+      if (round === 1) made = []; // until then they grow
+      await step(penalties);
+      await step({ candidates: 256, probe: every });
+    }
+  } finally {
+    GPUDevice.prototype.createBuffer = createBuffer;
+  }
+  assertEquals(made, []);
+});
+
 gpuTest("a lost GPU is an error that says so, at once and ever after", async () => {
   const gpu = await openGpu();
   using lost = await KernelModel.load(model("llama", ["F16"]), LIMITS, new WebGpuBackend(gpu));

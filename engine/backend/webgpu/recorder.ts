@@ -54,7 +54,7 @@ export type StepSize = Readonly<Record<DispatchKind | "context", number>>;
 
 /** Writes dispatches into command encoders. Bind groups are made once, when they are first recorded. */
 export class Recorder {
-  readonly #groups = new Map<Dispatch, Map<string, GPUBindGroup>>();
+  readonly #groups = new WeakMap<Dispatch, Map<string, GPUBindGroup>>();
 
   /** Uniforms of the first workgroups of pieces. */
   readonly #firsts = new Map<string, GPUBuffer>();

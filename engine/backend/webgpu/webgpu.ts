@@ -218,6 +218,7 @@ export class WebGpuBackend implements Backend {
     try {
       answers = await this.#run(data, size, steps);
     } catch (error) {
+      this.#submits.forget();
       throw await this.#explain(error);
     }
     this.#check();
@@ -405,7 +406,10 @@ export class WebGpuBackend implements Backend {
     }
     const { wants, answers } = this.#answering!.buffers;
     if (wants.size < data.wants.byteLength || answers.size < 4 * data.answerWords) {
-      await this.#makeAnswers(2 * data.wants.byteLength, 8 * data.answerWords);
+      await this.#makeAnswers(
+        Math.max(wants.size, 2 * data.wants.byteLength),
+        Math.max(answers.size, 8 * data.answerWords),
+      );
     }
     queue.writeBuffer(buffers.rows, 0, data.rows);
     queue.writeBuffer(buffers.tables, 0, data.tables);
@@ -422,9 +426,13 @@ export class WebGpuBackend implements Backend {
     const { promise, resolve } = Promise.withResolvers<"stop">();
     this.#onStop = () => resolve("stop");
     if (this.#stopped) return false;
+    const length = Math.ceil(this.#compiled!.vocabSize / 32);
     for (const { at, mask } of masks) {
       const words = await Promise.race([mask, promise]);
       if (words === "stop") return false;
+      if (words.length !== length) {
+        throw new RangeError(`A mask must have ${length} words (got ${words.length})`);
+      }
       this.gpu.device.queue.writeBuffer(this.#answering!.buffers.wants, 4 * at, words.slice());
     }
     return true;
