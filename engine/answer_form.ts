@@ -1,10 +1,12 @@
 import type { Grammar, Matcher } from "./grammar/types.ts";
+import { Heads } from "./message_heads.ts";
 import { Thinking } from "./thinking.ts";
 import type { ThinkingBounds } from "./types.ts";
 
-/** What an answer is bound to: the form that its constraint gives it, and the length of its thinking. */
+/** What an answer is bound to: the form that its constraint gives it, and the length of its thinking. It knows what is no content. */
 export class AnswerForm {
   readonly thinking: Thinking | undefined;
+  readonly #heads: Heads | undefined;
   readonly #grammar: Grammar | undefined;
   readonly #matcher: Matcher | undefined;
   /** The matcher computes a mask: nobody else may use it, not even to close it. */
@@ -22,10 +24,16 @@ export class AnswerForm {
     this.#grammar = grammar;
     this.#matcher = grammar?.matcher();
     this.thinking = thinking && new Thinking(thinking, spell);
+    this.#heads = thinking?.heads && new Heads(thinking.heads, spell);
   }
 
   get constrained(): boolean {
     return this.#matcher !== undefined;
+  }
+
+  /** Whether stop texts look into the text of the last token: not in thinking, and not in heads of messages. */
+  get watched(): boolean {
+    return !this.thinking?.took && !this.#heads?.inside;
   }
 
   /** Whether the answer is whole and nothing but its end may follow. */
@@ -60,6 +68,7 @@ export class AnswerForm {
     if (this.#matcher && !this.#matcher.consume(token)) return false;
     this.#run = this.#run[0] === token ? this.#run.slice(1) : [];
     this.thinking?.take(token);
+    this.#heads?.take(token);
     return true;
   }
 

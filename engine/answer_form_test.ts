@@ -530,6 +530,27 @@ Deno.test("stop texts do not look into thinking", async () => {
   await engine.close();
 });
 
+Deno.test("stop texts do not look into heads of messages", async () => {
+  const { engine } = startEngine();
+  const [begin, end] = [bytes("#"), bytes(":")[0]];
+  const ask = (open: boolean) =>
+    generate(engine, {
+      prompt: PROMPT,
+      constraint: form("#stop:it is#stop:there, stop|#stop:it is#stop:there, stop it"),
+      stop: ["stop", "is#", "p:i"],
+      thinking: {
+        open: false,
+        anywhere: true,
+        begin: [],
+        end: bytes("/"),
+        budget: 0,
+        heads: { open, begin, end },
+      },
+    });
+  for (const open of [true, false]) assertEquals((await ask(open)).text, "#stop:it is#stop:there, ");
+  await engine.close();
+});
+
 Deno.test("a matcher is closed once, and not while its mask is computed", async () => {
   let closed = 0;
   const matcher = {

@@ -164,7 +164,7 @@ function hold(sequence: Sequence, token: number, score: { logprob?: number; top?
     if (text !== "") held.push({ type: "text", text });
     event.marker = true;
   } else {
-    event.text = form?.thinking?.took ? output.pushUnwatched(token) : output.push(token);
+    event.text = form?.watched === false ? output.pushUnwatched(token) : output.push(token);
   }
   held.push(event);
 }

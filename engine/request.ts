@@ -222,8 +222,10 @@ function checkOptions({ maxTokens, logprobs, stop = [] }: GenerateRequest): void
 function checkTokens({ markers = NO_MARKERS, thinking }: GenerateRequest, vocabSize: number): void {
   for (const token of markers) checkToken("markers", token, vocabSize);
   if (!thinking) return;
-  const { begin, end, budget } = thinking;
-  for (const token of [...begin, ...end]) checkToken("thinking", token, vocabSize);
+  const { begin, end, budget, heads } = thinking;
+  for (const token of [...begin, ...end, ...heads ? [...heads.begin, heads.end] : []]) {
+    checkToken("thinking", token, vocabSize);
+  }
   check("thinking", end.length > 0, "must have an end", "none");
   const counted = budget === Infinity || (Number.isSafeInteger(budget) && budget >= 0);
   check("thinking", counted, "the budget must be a whole number, 0 or more", budget);

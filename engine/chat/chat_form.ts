@@ -85,7 +85,16 @@ class TemplateChatForm implements ChatForm {
       begin: this.#marks.encode(begin),
       end: this.#marks.encode(end),
       budget,
+      ...whole && this.#heads(whole, prompt),
     };
+  }
+
+  /** Nothing where the mark at a head's end is no token: nobody could tell a head from a text. */
+  #heads({ heads }: NonNullable<CallSyntax["whole"]>, { continues }: Prompt): Pick<ThinkingBounds, "heads"> {
+    const end = heads.end.token;
+    if (end === undefined) return {};
+    const begin = heads.begin.flatMap(({ token }) => token ?? []);
+    return { heads: { open: continues === undefined, begin, end } };
   }
 
   /** Thinking, if there may be any, then content in its form or calls. */

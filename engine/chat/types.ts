@@ -80,6 +80,18 @@ export interface ThinkingBounds {
   readonly end: readonly number[];
   /** Tokens between `begin` and `end`; Infinity where there is no limit. */
   readonly budget: number;
+  /** Where an answer is divided into messages. */
+  readonly heads?: MessageHeads;
+}
+
+/** What stands before each message of an answer and is no part of its text: stop texts do not look into it. */
+export interface MessageHeads {
+  /** The answer begins with one, unless it begins with a text. */
+  readonly open: boolean;
+  /** Tokens that begin one, or stand in it. */
+  readonly begin: readonly number[];
+  /** The token that ends it. */
+  readonly end: number;
 }
 
 /** What a conversation asks of the engine, and how its answer is read. */

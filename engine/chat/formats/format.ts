@@ -56,6 +56,8 @@ export interface WholeSyntax extends Syntax {
     /** What stands before and after a thought. */
     readonly begin: string;
     readonly end: string;
+    /** Marks of which each begins a message's head, or stands in it, and the one that ends it. */
+    readonly heads: { readonly begin: readonly Mark[]; readonly end: Mark };
     /** Of an answer with thinking, content and, if there are tools, calls. `inside`: what the prompt has begun. */
     grammar(lark: LarkGrammar, shape: AnswerShape, inside?: "reasoning" | "content"): string;
     read(input: Input, answer: Answer, inside?: "reasoning" | "content"): Reading;

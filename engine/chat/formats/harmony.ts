@@ -18,6 +18,7 @@ export const harmony: CallFormat = {
       whole: {
         begin: "<|channel|>analysis<|message|>",
         end: "<|end|>",
+        heads: harmony.heads,
         grammar: (lark, shape, inside) => harmony.grammar(lark, shape, inside),
         read: (input, answer, inside) => harmony.read(input, answer, inside),
       },
@@ -54,6 +55,10 @@ class Harmony {
 
   get all(): Mark[] {
     return [this.#channel, this.#message, this.#start, this.#constrain, ...this.#ends];
+  }
+
+  get heads(): { begin: Mark[]; end: Mark } {
+    return { begin: this.all.filter((mark) => mark !== this.#message), end: this.#message };
   }
 
   grammar(lark: LarkGrammar, { tools, required, content }: AnswerShape, inside: Inside): string {

@@ -1,0 +1,35 @@
+import type { MessageHeads } from "./types.ts";
+
+const BLANK = 0x20;
+
+/** Follows an answer that is divided into messages, and says which of its tokens stand in their heads. */
+export class Heads {
+  readonly #begin: ReadonlySet<number>;
+  readonly #end: number;
+  #inside: boolean;
+  #isFirst = true;
+
+  /** `spell`: a token's bytes; none where it is no text. */
+  constructor({ open, begin, end }: MessageHeads, private readonly spell: (token: number) => Uint8Array) {
+    this.#begin = new Set(begin);
+    this.#end = end;
+    this.#inside = open;
+  }
+
+  /** Whether the last token belongs to a head. */
+  get inside(): boolean {
+    return this.#inside;
+  }
+
+  take(token: number): void {
+    if (this.#begin.has(token)) this.#inside = true;
+    else if (token === this.#end || this.#isFirst && !this.#isHead(token)) this.#inside = false;
+    this.#isFirst = false;
+  }
+
+  /** An answer that begins with a text has no head; a tool's name stands behind a blank. */
+  #isHead(token: number): boolean {
+    const [first = BLANK] = this.spell(token);
+    return first === BLANK;
+  }
+}
