@@ -2,10 +2,12 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { delay } from "@std/async/delay.js";
 import {
   type Candidates,
+  DeviceLost,
   greedyRequest,
   type LogitsRequest,
   StepStopped,
 } from "../engine/backend/backend.ts";
+import { openGpu } from "../engine/backend/webgpu/device.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { gpuTest } from "./gpu.ts";
 import { kernelBackend, KernelModel } from "./kernel_model.ts";
@@ -117,6 +119,16 @@ gpuTest("a step on the GPU waits for its masks, and can be stopped meanwhile", a
   gpu.backend.requestStop();
   await assertRejects(() => never, StepStopped);
   assertEquals((await answers(gpu, [{ mask: Promise.resolve(maskOf([5])) }]))[0].ids, Int32Array.of(5));
+});
+
+gpuTest("a step that waits for a mask hears of the loss of its device", async () => {
+  const gpu = await openGpu();
+  using lost = await KernelModel.load(model("F32"), LIMITS, new WebGpuBackend(gpu));
+  const never = answers(lost, [{ mask: new Promise<Uint32Array>(() => {}) }]);
+  const ended = assertRejects(() => never, DeviceLost, "The GPU was lost").then(() => true);
+  await delay(20);
+  gpu.device.destroy();
+  assert(await Promise.race([ended, delay(5000)]), "it waits for the mask after 5 s");
 });
 
 gpuTest("a mask of another vocabulary is refused on the GPU too, and the next step is right", async () => {

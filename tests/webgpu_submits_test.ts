@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import { greedyRequest, StepStopped } from "../engine/backend/backend.ts";
+import { type Draw, greedyRequest, StepStopped } from "../engine/backend/backend.ts";
 import { Costs } from "../engine/backend/webgpu/costs.ts";
 import { openGpu } from "../engine/backend/webgpu/device.ts";
 import { SUBMIT_MS } from "../engine/backend/webgpu/submits.ts";
@@ -101,6 +101,57 @@ gpuTest("a step stops between its submits, and the one after it is right", async
   assert(all > 30, `${all} submits`);
   assertEquals(await cut.step([run]), await whole.step([run]));
 });
+
+gpuTest(
+  "masks, penalties and draws of steps that are cut and timed have the answers of whole ones",
+  async () => {
+    const costs = new Cut();
+    using whole = await load("qwen3", 1);
+    using cut = await load("qwen3", 1, costs);
+    const words = Math.ceil(VOCABULARY / 32);
+    const maskOf = (word: number) =>
+      new Promise<Uint32Array>((resolve) =>
+        setTimeout(() => resolve(new Uint32Array(words).fill(word)), word & 15)
+      );
+    const penalties = {
+      repetitionPenalty: 1.3,
+      penaltyTokens: Int32Array.of(5, 9),
+      penaltyCounts: Int32Array.of(1, 2),
+    };
+    const draw: Draw = {
+      temperature: 1,
+      topK: 20,
+      topP: 0.9,
+      minP: 0,
+      whole: false,
+      massOfAll: false,
+      key: [1, 2],
+      ends: new Int32Array(0),
+    };
+    const step = ({ backend }: KernelModel, at: number) =>
+      backend.step({
+        tokens: Int32Array.of(7, 8, 9, 10),
+        sequences: [{ start: 0, length: 4, cached: 4 * at, blockTable: run.blockTable }],
+        logits: [
+          { ...greedyRequest(0), candidates: 5, mask: maskOf(0x0f0f0f0f) },
+          { ...greedyRequest(1), candidates: 5, ...penalties },
+          { ...greedyRequest(2), draw },
+          { ...greedyRequest(3), candidates: 2, mask: maskOf(0x00ff00ff) },
+        ],
+      });
+    for (let at = 0; at < 3; at++) assertEquals(await step(cut, at), await step(whole, at));
+    assert(costs.timed, "kernels were timed");
+    const stopped = cut.backend.step({
+      tokens: Int32Array.of(1),
+      sequences: [{ start: 0, length: 1, cached: 12, blockTable: run.blockTable }],
+      logits: [{ ...greedyRequest(0), mask: new Promise<Uint32Array>(() => {}) }],
+    });
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    cut.backend.requestStop();
+    await assertRejects(() => stopped, StepStopped);
+    assertEquals(await step(cut, 3), await step(whole, 3));
+  },
+);
 
 /* Two models side by side, each in its own backend on the one adapter. */
 

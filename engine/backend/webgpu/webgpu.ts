@@ -428,7 +428,7 @@ export class WebGpuBackend implements Backend {
     if (this.#stopped) return false;
     const length = Math.ceil(this.#compiled!.vocabSize / 32);
     for (const { at, mask } of masks) {
-      const words = await Promise.race([mask, promise]);
+      const words = await this.gpu.loss.or(Promise.race([mask, promise]));
       if (words === "stop") return false;
       if (words.length !== length) {
         throw new RangeError(`A mask must have ${length} words (got ${words.length})`);
