@@ -43,12 +43,14 @@ export interface CrowdFigures {
 
 /** Readers at once: more than sequences that run, and more than the KV cache has room for. */
 const READERS = 24;
-const SLOTS = { parallel: 8, contextLength: 448, kvBytes: 240_000, queue: 64 };
+const SLOTS = { parallel: 16, contextLength: 448, kvBytes: 240_000, queue: 64 };
 
 const MATCHES = (pattern: RegExp): Judge => (text) => pattern.test(text) ? undefined : `not ${pattern}`;
 
 /** Grammars beside schemas, each with what its answers are. */
 const GRAMMARS: readonly (readonly [Json, Judge])[] = [
+  // Long answers to short prompts are what memory runs out for.
+  [{ guided_regex: "[a-z ]{150,200}" }, MATCHES(/^[a-z ]{150,200}$/)],
   [{ guided_regex: "[a-c]{2,30}(-[0-9]+)?" }, MATCHES(/^[a-c]{2,30}(-[0-9]+)?$/)],
   [{ guided_choice: ["Köln", "Bonn 🙂", "Bonn"] }, MATCHES(/^(Köln|Bonn|Bonn 🙂)$/)],
   [{ grammar: 'root ::= item ("," item)*\nitem ::= [0-9]{1,3}' }, MATCHES(/^\d{1,3}(,\d{1,3})*$/)],
@@ -59,6 +61,15 @@ const GRAMMARS: readonly (readonly [Json, Judge])[] = [
   ],
 ];
 const STOPS = ['"', "a", ",", "1", "}", "}\n", "and a", "de f", "🙂", "ö"];
+/** What else steers sampling, with a memory or a chance of its own. */
+const SAMPLERS: readonly Json[] = [
+  { xtc_probability: 0.5, xtc_threshold: 0.02 },
+  { typical_p: 0.4 },
+  { top_n_sigma: 1 },
+  { dry_multiplier: 2, dry_allowed_length: 1, dry_sequence_breakers: [] },
+  { dry_multiplier: 1, dry_penalty_last_n: 20, repetition_penalty: 1.3, presence_penalty: -0.5 },
+  { min_p: 0.02, top_p: 0.9, xtc_probability: 1, xtc_threshold: 0 },
+];
 const TOOLS = [
   { type: "function", function: { name: "now" } },
   {
@@ -83,7 +94,7 @@ export function randomAsk(random: () => number): Ask {
   const below = (limit: number) => Math.floor(random() * limit);
   const oneOf = <T>(values: readonly T[]) => values[below(values.length)];
   const chat = random() < 0.5;
-  const [form, judge] = random() < 0.7 ? schemaOf(random, chat) : oneOf(GRAMMARS);
+  const [form, judge] = random() < 0.6 ? schemaOf(random, chat) : oneOf(GRAMMARS);
   const body: Json = {
     model: "random",
     max_tokens: 1 + below(random() < 0.5 ? 20 : 220),
@@ -95,6 +106,7 @@ export function randomAsk(random: () => number): Ask {
   if (random() < 0.3) body.stop = Array.from({ length: 1 + below(3) }, () => oneOf(STOPS));
   if (random() < 0.3) body.top_k = 1 + below(40);
   if (random() < 0.2) body.frequency_penalty = 1;
+  if (random() < 0.3) Object.assign(body, oneOf(SAMPLERS));
   if (!chat) {
     if (random() < 0.2) body.logprobs = below(3);
     if (random() < 0.2) body.ignore_eos = true;
