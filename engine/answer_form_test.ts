@@ -412,6 +412,24 @@ Deno.test("who is cancelled while a constraint compiles or a mask is computed le
   await engine.close();
 });
 
+Deno.test("a request whose constraint compiles while the engine fails ends with that error, also where the engine is closed then", async () => {
+  const { engine, backend, grammars } = startEngine();
+  const gate = Promise.withResolvers<void>();
+  grammars.compileGate = () => gate.promise;
+  const compiling = assertRejects(
+    () => generate(engine, { prompt: PROMPT, constraint: OBJECT }),
+    EngineError,
+    "broken",
+  );
+  backend.gate = () => Promise.reject(new Error("broken"));
+  await assertRejects(() => generate(engine, { prompt: PROMPT }), EngineError, "broken");
+  const closed = engine.close();
+  await compiling;
+  gate.resolve();
+  await closed;
+  assertEquals(grammars.open, 0);
+});
+
 Deno.test("an engine that fails or closes closes its matchers", async () => {
   const failing = startEngine();
   failing.backend.gate = () => Promise.reject(new Error("broken"));

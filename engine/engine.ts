@@ -450,7 +450,7 @@ export class LlmEngine implements Engine {
     error.cause = cause;
     this.#refusal = error;
     this.#step = [];
-    for (const sequence of this.#scheduler.sequences()) {
+    for (const sequence of [...this.#scheduler.sequences(), ...this.#starting]) {
       this.#scheduler.remove(sequence);
       if (!sequence.done) failOne(sequence, error);
     }

@@ -13,6 +13,14 @@ const HANG_SECONDS = 300;
 const STREAMS = 4;
 const VOCABULARY = 300;
 
+/** What the streams want besides, each something else. */
+const WANTED: readonly Partial<GenerateRequest>[] = [
+  {},
+  { constraint: { kind: "regex", pattern: "[a-z ]{40}" } },
+  { logprobs: 2, priority: "batch" },
+  { constraint: { kind: "regex", pattern: "[0-9]{3}(-and-so-on-)[0-9]{40}" } },
+];
+
 /** The calls of WebGPU at which devices are lost, after so many more of them. */
 interface Fuse {
   readonly moment: Moment;
@@ -127,7 +135,8 @@ export class Losses {
       prompt,
       maxTokens: 20,
       ignoreEos: true,
-      sampling: { temperature: n % 2, seed: n },
+      sampling: { temperature: n % 2, seed: n, repetitionPenalty: n === 2 ? 1.2 : 1 },
+      ...WANTED[n],
     };
     const tokens: number[] = [];
     try {
