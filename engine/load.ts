@@ -57,6 +57,8 @@ import type { Tokenizer } from "./tokenizer/types.ts";
 import { type Engine, EngineError } from "./types.ts";
 
 export { freeMemory } from "./free_memory.ts";
+export { MemoryError } from "./memory_error.ts";
+export { GgufError } from "./gguf/errors.ts";
 export { defaultBackend } from "./backend/choose.ts";
 export { blobSource, type OpenSource } from "./gguf/byte_source.ts";
 export { checkConstraint } from "./grammar/check.ts";

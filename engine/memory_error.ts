@@ -3,6 +3,11 @@ import type { MemoryBounds } from "./size.ts";
 /** Settings that need more memory than is free; the message has the sums, and settings that fit. */
 export class MemoryError extends Error {
   override name = "MemoryError";
+
+  /** `needed`: bytes of the whole model, where more of them than there are is what is wrong. */
+  constructor(message: string, readonly needed?: number) {
+    super(message);
+  }
 }
 
 /** What a model takes with some settings, in bytes. */
@@ -34,7 +39,7 @@ export function shortage(
       ? []
       : [["KV cache", needs.kv, needs.kvNote]] as [string, number, string][]),
   ];
-  return new MemoryError([
+  const message = [
     `The model needs ${megabytes(totalOf(needs))} of memory with these settings, and ${
       room ? `${room.allows} ${megabytes(free)}` : `${megabytes(free)} are free for it`
     }:`,
@@ -46,7 +51,8 @@ export function shortage(
       : `No setting fits: ${
         room ? room.advice : "free some memory"
       }, or use a smaller model or one in fewer bits`,
-  ].join("\n"));
+  ].join("\n");
+  return new MemoryError(message, totalOf(needs));
 }
 
 /** `1,234.5 MB`. */

@@ -245,7 +245,8 @@ class Dispatch {
       // An engine that is slow to stop must not hold the job up.
       const answer = await abortable(execute({ url, body, priority: "batch", signal }), signal);
       if (signal.aborted) return undefined;
-      if (answer?.status !== 429 && answer?.status !== 503) return answer ?? { status: 0, body: {} };
+      const isBusy = (answer?.status === 429 || answer?.status === 503) && !answer.final;
+      if (!isBusy) return answer ?? { status: 0, body: {} };
       if (performance.now() - since > patienceMs) {
         throw unavailable(
           `it has been busy for ${Math.round(patienceMs / 1000)} s (status ${answer.status})`,

@@ -1,4 +1,12 @@
-import type { Engine, HeldEngine, Models, ModelUser, OfferedModel } from "../engine/types.ts";
+import {
+  type Engine,
+  type HeldEngine,
+  ModelError,
+  ModelRefused,
+  type Models,
+  type ModelUser,
+  type OfferedModel,
+} from "../engine/types.ts";
 import type { Answer } from "../jobs/answers.ts";
 import { inputLimits } from "../jobs/check.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
@@ -20,7 +28,10 @@ export function linesInFlight(parallel: number): number {
   return Math.ceil(1.5 * parallel);
 }
 
-/** Answers lines of batches, each with the model that it names, which is held meanwhile; see whenReady. */
+/**
+ * Answers lines of batches, each with the model that it names, which is held meanwhile; see whenReady. Lines wait for a model, but
+ * not for one that can never be loaded: others of their file would wait behind them.
+ */
 export function answerLines(models: Models): (request: LineRequest) => Promise<Answer> {
   const byEngine = new WeakMap<Engine, (request: LineRequest) => Promise<Answer>>();
   const answererOf = (held: HeldEngine) => {
@@ -38,7 +49,8 @@ export function answerLines(models: Models): (request: LineRequest) => Promise<A
       const name = typeof model === "string" ? model : undefined;
       held = await models.use(name, { signal: request.signal, priority: "batch" });
     } catch (error) {
-      return await execute({ use: () => Promise.reject(error) }, request);
+      const answer = await execute({ use: () => Promise.reject(error) }, request);
+      return { ...answer, final: error instanceof ModelError && error.more.lasting };
     }
     try {
       return await answererOf(held)(request);
@@ -48,7 +60,7 @@ export function answerLines(models: Models): (request: LineRequest) => Promise<A
   };
 }
 
-/** What answers depend on to lines that name these models: those of them that are offered now. */
+/** What answers depend on to lines that name these models: those of them that are offered now and can be loaded at all. */
 export function identities(
   models: Models,
   identify: (model: OfferedModel) => Promise<ModelIdentity>,
@@ -57,10 +69,16 @@ export function identities(
     const offered = models.list();
     const found = names.map((name) => name === "" && offered.length === 1 ? offered[0] : models.find(name));
     const named = [...new Set(found.filter((model) => model !== undefined))];
-    const all = await Promise.all(named.map(identify));
-    if (all.length === 1) return all[0];
-    const digests = await Promise.all(all.map(digest));
-    return Object.fromEntries(named.map(({ id }, i) => [id, digests[i]]));
+    const all = (await Promise.all(named.map(async (model) => {
+      const identity = await identify(model).catch((error) => {
+        if (!(error instanceof ModelRefused)) throw error;
+      });
+      return identity ? [{ id: model.id, identity }] : [];
+    }))).flat();
+    if (all.length === 1) return all[0].identity;
+    return Object.fromEntries(
+      await Promise.all(all.map(async ({ id, identity }) => [id, await digest(identity)])),
+    );
   };
 }
 

@@ -2,14 +2,16 @@ import {
   checkTogether,
   fileVersion,
   freeMemory,
+  GgufError,
   type LoadedEngine,
   loadReloadingEngine,
   measureModel,
+  MemoryError,
 } from "../engine/load.ts";
 import { modelName, modelsInFolder } from "../engine/models/folder.ts";
 import { ModelPool } from "../engine/models/pool.ts";
 import type { ModelSource, OpenedModel } from "../engine/models/slot.ts";
-import type { Models } from "../engine/types.ts";
+import { ModelRefused, type Models } from "../engine/types.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
 import { because, CompyError, loadError } from "./errors.ts";
 import { identifyModel } from "./identity.ts";
@@ -106,7 +108,7 @@ async function openOffered(
   { reloads, note, describe }: PoolOptions,
 ): Promise<OpenedModel> {
   const measured = await measureModel(options).catch((error) => {
-    throw systemReason(error) === undefined ? error : loadError(error); // in words
+    throw systemReason(error) === undefined ? forPool(error) : loadError(error); // in words
   });
   const { weights, activations, states, kv } = measured.memory;
   return {
@@ -119,6 +121,12 @@ async function openOffered(
       return loaded.engine;
     },
   };
+}
+
+/** The pool knows neither files nor sizes, but whether there is any hope. */
+function forPool(error: unknown): unknown {
+  if (error instanceof MemoryError) return new ModelRefused(error, error.needed);
+  return error instanceof GgufError ? new ModelRefused(error) : error;
 }
 
 function namedModel(path: string): ModelSource {
@@ -159,7 +167,10 @@ export function servedIdentities(models: Models, load: Omit<EngineLoadOptions, "
 
 /** Needs no room: the model is not loaded for it. */
 async function identityOf(path: string, load: Omit<EngineLoadOptions, "model">): Promise<ModelIdentity> {
-  const { contextLength } = await measureModel({ ...load, model: path, freeBytes: Infinity });
+  const { contextLength } = await measureModel({ ...load, model: path, freeBytes: Infinity })
+    .catch((error) => {
+      throw forPool(error);
+    });
   const backend = load.backend === "auto" ? "cpu" : load.backend;
   return await identifyModel({ ...load, path, contextLength, backend });
 }

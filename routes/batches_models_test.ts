@@ -1,5 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
-import { answerLines } from "../lib/lines.ts";
+import { answerLines, identities } from "../lib/lines.ts";
+import { ModelRefused } from "../engine/types.ts";
 import { testPool, type TestPoolOptions } from "../engine/models/testing.ts";
 import {
   chatLine,
@@ -96,6 +97,46 @@ Deno.test("batches: one whose model is gone at a restart waits for it, and holds
       assertEquals(request_counts, { total: 20, completed: 20, failed: 0 });
     });
   });
+});
+
+Deno.test("batches: a model that can never be loaded costs its own lines an error, and no other line its answer", async () => {
+  const opening = (id: string) => {
+    if (id === "b") throw new ModelRefused(new Error("its data are cut short"));
+    if (id === "c") throw new ModelRefused(new Error("it needs 99 bytes"), 99);
+  };
+  const models = testPool({ budget: 10, opening, models: { a: 10, b: 10, c: 99, d: 99 } });
+  const answer = answerLines(models.pool);
+  const settings = identities(models.pool, ({ id }) => {
+    return Promise.try(() => {
+      if (id !== "c") opening(id); // what is identified needs no room
+      return { model: id };
+    });
+  });
+  const options = {
+    served: models.pool,
+    execute: (_: string, line: Parameters<typeof answer>[0]) => answer(line),
+  };
+  await inDataFolder((path) =>
+    withBatches(path, { ...options, lanes: 2, settings }, async ({ client, reports }) => {
+      const lines = Array.from({ length: 40 }, (_, n) => lineOf("bcda"[n % 4], n));
+      const { id } = await createBatch(client, await upload(client, lines));
+      const ended = await waitFor(client, id, "completed");
+      assertEquals(ended.request_counts, { total: 40, completed: 10, failed: 30 });
+      const failed = await linesOf(client, ended.error_file_id);
+      const codes = new Set(
+        failed.map(({ custom_id, response: { status_code, body: { error } } }) =>
+          `${custom_id[0]} ${status_code} ${error.code} ${error.needed_bytes}`
+        ),
+      );
+      assertEquals([...codes].toSorted(), [
+        "b 503 model_load_failed undefined",
+        "c 503 no_memory_for_model 99",
+        "d 503 no_memory_for_model 99",
+      ]);
+      assertEquals(reports, []);
+    })
+  );
+  await models.pool.close();
 });
 
 Deno.test("batches: requests have a model at once that a batch uses, and its room when its lines end", async () => {

@@ -3,7 +3,14 @@ import { startCollection } from "./collect.ts";
 import { modelRequired, unknownModel } from "./loaded_models.ts";
 import { type ModelSource, type OpenedModel, Slot, type Waiter } from "./slot.ts";
 import { DEFAULT_TURNS, enough, inLine, type TurnRules, victimsFor } from "./turns.ts";
-import { type HeldEngine, ModelError, type Models, type OfferedModel, type UseOptions } from "./types.ts";
+import {
+  type HeldEngine,
+  ModelError,
+  ModelRefused,
+  type Models,
+  type OfferedModel,
+  type UseOptions,
+} from "./types.ts";
 
 export interface PoolOptions {
   /** The models there are now; asked again from time to time. */
@@ -194,7 +201,18 @@ export class ModelPool implements Models {
   #recentFailure(slot: Slot): ModelError | undefined {
     const left = slot.failedAt + this.#options.retryMs - performance.now();
     if (slot.engine !== undefined || slot.failure === undefined || left <= 0) return undefined;
-    return loadFailed(slot, slot.failure, Math.ceil(left / 1000));
+    return this.#loadFailed(slot, slot.failure, left);
+  }
+
+  /** Clients are not told where files are. What never fits is told in figures, as what does not fit now. */
+  #loadFailed({ id, path }: Slot, cause: Error, retryMs: number): ModelError {
+    const message = `Model "${id}" cannot be loaded: ${cause.message.replaceAll(path, `${id}.gguf`)}`;
+    const lasting = cause instanceof ModelRefused;
+    const more = { retryAfter: Math.ceil(retryMs / 1000), cause, lasting };
+    const needed = lasting ? cause.needed : undefined;
+    if (needed === undefined) return new ModelError("model_load_failed", message, more);
+    const details = figures(needed, this.#room([...this.#slots.values()]), this.#options.budget);
+    return new ModelError("no_memory_for_model", message, { ...more, details });
   }
 
   /** Something may be to be done: the lane looks again, or begins. */
@@ -319,7 +337,7 @@ export class ModelPool implements Models {
     slot.failure = error instanceof Error ? error : new Error(String(error));
     slot.failedAt = performance.now();
     this.#options.note(`Cannot load model "${slot.id}": ${words(error)}`);
-    const refusal = loadFailed(slot, slot.failure, Math.ceil(this.#options.retryMs / 1000));
+    const refusal = this.#loadFailed(slot, slot.failure, this.#options.retryMs);
     for (const { reject } of [...slot.waiters]) reject(refusal);
     this.#tell(slot);
   }
@@ -409,24 +427,26 @@ function closed(): EngineError {
   return new EngineError("engine_closed", "The engine is closed");
 }
 
-/** Clients are not told where files are. */
-function loadFailed({ id, path }: OfferedModel, cause: Error, retryAfter: number): ModelError {
-  const message = `Model "${id}" cannot be loaded: ${cause.message.replaceAll(path, `${id}.gguf`)}`;
-  return new ModelError("model_load_failed", message, { retryAfter, cause });
-}
-
 function noRoom(id: string, bytes: number, free: number, budget: number): ModelError {
   const megabytes = (bytes: number) => `${Math.ceil(bytes / 1e6)} MB`;
   const why = bytes > budget
     ? `models may take ${megabytes(budget)} together (--memory-mb)`
     : `${megabytes(free)} are free and the models that are loaded are in use; send the request again later`;
   const message = `No room for model "${id}": it needs ${megabytes(bytes)}, ${why}`;
-  const details = {
-    needed_bytes: bytes,
-    free_bytes: free,
+  const details = figures(bytes, free, budget);
+  return new ModelError("no_memory_for_model", message, {
+    retryAfter: NO_ROOM_RETRY,
+    details,
+    lasting: bytes > budget,
+  });
+}
+
+function figures(needed: number, free: number, budget: number): Record<string, number> {
+  return {
+    needed_bytes: needed,
+    free_bytes: Math.max(0, free),
     ...(budget < Infinity ? { budget_bytes: budget } : {}),
   };
-  return new ModelError("no_memory_for_model", message, { retryAfter: NO_ROOM_RETRY, details });
 }
 
 function words(error: unknown): string {

@@ -19,6 +19,8 @@ export interface TestPool {
 export interface TestPoolOptions extends Partial<PoolOptions> {
   /** Bytes of each model; by default three of 10. */
   readonly models?: Record<string, number>;
+  /** Called when a model's header is read. */
+  readonly opening?: (id: string) => void;
   /** Awaited while a model is loaded. */
   readonly loading?: (id: string, signal: AbortSignal) => Promise<unknown>;
   readonly tokenMs?: number;
@@ -56,7 +58,11 @@ export function testPool(options: TestPoolOptions = {}): TestPool {
   };
   const pool = new ModelPool({
     offers: () => sources,
-    open: ({ id }) => Promise.resolve({ bytes: models[id], load: (signal) => load(id, signal) }),
+    open: ({ id }) =>
+      Promise.try(() => {
+        options.opening?.(id);
+        return { bytes: models[id], load: (signal) => load(id, signal) };
+      }),
     note: (message) => notes.push(message),
     turns: { patienceMs: 20, turnMs: 20, batchTurnMs: 300, pauseMs: 50, quietMs: 100 },
     ...options,

@@ -57,14 +57,24 @@ export class ModelError extends Error {
   constructor(
     readonly code: ModelErrorCode,
     message: string,
-    /** `retryAfter`: seconds; `details`: figures for the API's error body. */
+    /** `retryAfter`: seconds; `details`: figures for the API's error body; `lasting`: it can never be had. */
     readonly more: {
       readonly retryAfter?: number;
       readonly details?: Record<string, number>;
+      readonly lasting?: boolean;
       readonly cause?: unknown;
     } = {},
   ) {
     super(message, { cause: more.cause });
+  }
+}
+
+/** Why a model can never be loaded: its file is not what it must be, or it is too large. Waiting does not mend that. */
+export class ModelRefused extends Error {
+  override name = "ModelRefused";
+  /** `needed`: bytes of a model that is too large. */
+  constructor(cause: Error, readonly needed?: number) {
+    super(cause.message, { cause });
   }
 }
 
