@@ -197,6 +197,48 @@ gpuTest("a device that is lost is opened anew, and the answer is the same", asyn
   );
 });
 
+gpuTest(
+  "several answers in a form, streamed beside a batch: a lost device ends the stream with its error, and loses no line",
+  async () => {
+    const asked = {
+      model,
+      messages,
+      n: 3,
+      seed: 7,
+      max_tokens: 12,
+      response_format: {
+        type: "json_schema" as const,
+        json_schema: { name: "list", schema: { type: "array", items: { type: "integer" }, minItems: 4 } },
+      },
+    };
+    const lines = Array.from(
+      { length: 6 },
+      (_, n) => chatLine(`q${n}`, { max_tokens: 6, temperature: 0, n: 2 }),
+    );
+    const { code } = await failing(["--backend", "webgpu"], async (server, fail) => {
+      const { client } = server;
+      const before = (await client.chat.completions.create(asked)).choices;
+      const batch = await createBatch(client, await upload(client, lines));
+      const stream = await client.chat.completions.create({ ...asked, stream: true });
+      const chunks = stream[Symbol.asyncIterator]();
+      await chunks.next();
+      fail(1);
+      const rest = async () => {
+        while (!(await chunks.next()).done);
+      };
+      const error = await assertRejects(rest, OpenAI.APIError);
+      assertEquals(error.code, "device_lost");
+      await ready(server);
+      assertEquals((await client.chat.completions.create(asked)).choices, before);
+      const { output_file_id, request_counts } = await waitFor(client, batch.id, "completed");
+      assertEquals(request_counts, { total: 6, completed: 6, failed: 0 });
+      const answers = await linesOf(client, output_file_id);
+      assertEquals(answers.map(({ custom_id }) => custom_id), lines.map((_, n) => `q${n}`));
+    });
+    assertEquals(code, 0);
+  },
+);
+
 Deno.test("a model file that has changed is not loaded in the failed one's place", async () => {
   await inFolder(async (folder) => {
     const path = join(folder, "demo.gguf");

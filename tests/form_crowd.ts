@@ -161,7 +161,12 @@ function withTools(body: Json, random: () => number): Json {
 
 /** Asks `rounds` crowds. Stops at nothing: what is wrong is in the figures. */
 export async function askCrowds(
-  { rounds, seed, tell = () => {} }: { rounds: number; seed: number; tell?: (line: string) => void },
+  { rounds, seed, backend, tell = () => {} }: {
+    rounds: number;
+    seed: number;
+    backend?: "webgpu";
+    tell?: (line: string) => void;
+  },
 ): Promise<CrowdFigures> {
   const random = randomFrom(seed);
   const figures: CrowdFigures = {
@@ -204,7 +209,7 @@ export async function askCrowds(
     } finally {
       await server.shutdown(0);
     }
-  }, SLOTS);
+  }, { ...SLOTS, backend });
   return figures;
 }
 

@@ -80,17 +80,26 @@ export async function bytesOfContext(model: string, kvType: KvType, tokens: numb
   return (await measureModel({ model, kvType, contextLength: tokens, parallel: 1 })).memory.kv;
 }
 
-/** How often requests were preempted with the kernels, on a small model. */
+/** How often requests were preempted with the kernels or on the GPU, on a small model. */
 export async function onKernels(
   architecture: Architecture,
   kvType: KvType,
   crowd: Crowd,
+  { backend, layers = 4 }: { readonly backend?: "webgpu"; readonly layers?: number } = {},
 ): Promise<number> {
   const model = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
   try {
-    await Deno.writeFile(model, synthesize({ architecture, seed: 3, types: ["Q8_0"], layers: 4 }));
+    await Deno.writeFile(model, synthesize({ architecture, seed: 3, types: ["Q8_0"], layers }));
     const kvBytes = await bytesOfContext(model, kvType, CONTEXT);
-    const options = { model, kvType, contextLength: CONTEXT, parallel: PARALLEL, kvBytes, threads: 1 };
+    const options = {
+      model,
+      backend,
+      kvType,
+      contextLength: CONTEXT,
+      parallel: PARALLEL,
+      kvBytes,
+      threads: 1,
+    };
     // How long drafts are is a matter of time, and so how many requests meet; tests/speculation_test.ts preempts with drafts.
     const { engine } = await loadEngine({ ...options, queue: crowd.company, speculate: "off" });
     try {

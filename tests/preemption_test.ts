@@ -28,6 +28,13 @@ for (const architecture of KERNEL_MODELS) {
   });
 }
 
+gpuTest(
+  "a small KV cache in 8 bits on the GPU: requests of every kind are answered as alone, to the bit",
+  async () => {
+    await onKernels("llama", "q8_0", { requests: 8, company: 8, seed: 3 }, { backend: "webgpu", layers: 1 });
+  },
+);
+
 for (const [kvType, maxRows] of [["f16", 40], ["q8_0", 12]] as const) {
   Deno.test(`windows, shared caches and two kinds of states in ${kvType}, ${maxRows} rows a step: preempted requests are answered as alone, to the bit`, async () => {
     const preemptions = await onMixedKernels(kvType, maxRows, { requests: 60, company: 24, seed: 1 });
