@@ -83,10 +83,10 @@ export function unknownModel(name: string, offered: readonly OfferedModel[]): Mo
 }
 
 export function modelRequired(offered: readonly OfferedModel[]): ModelError {
-  return new ModelError(
-    "model_required",
-    `Missing "model": this server has several; use ${namesOf(offered)}`,
-  );
+  const why = offered.length === 0
+    ? "this server has none yet: its folder of models is empty"
+    : `this server has several; use ${namesOf(offered)}`;
+  return new ModelError("model_required", `Missing "model": ${why}`);
 }
 
 /** So many names are listed in a message. */

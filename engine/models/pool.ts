@@ -141,10 +141,10 @@ export class ModelPool implements Models {
   }
 
   #named(name: string | undefined): Slot {
-    const offered = [...this.#slots.values()];
     if (name === undefined) {
-      if (offered.length !== 1) throw modelRequired(this.list());
-      return offered[0];
+      this.#rescan(); // how many there are says whether one must be named
+      if (this.#slots.size !== 1) throw modelRequired(this.list());
+      return this.#slots.values().next().value!;
     }
     const slot = this.#find(name);
     if (slot === undefined) throw unknownModel(name, this.list());

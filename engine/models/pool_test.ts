@@ -327,6 +327,24 @@ Deno.test("models come and go with their files; one that is loaded stays until i
   await pool.close();
 });
 
+Deno.test("the only model need not be named: the first to come, as long as no other has come", async () => {
+  const { pool, sources } = testPool({ models: { a: 10, b: 10 } });
+  const [a, b] = sources.splice(0);
+  const asked = async () => {
+    await delay(2100);
+    const { engine, release } = await pool.use(undefined);
+    release();
+    return engine.model.id;
+  };
+  const required = async () => (await assertRejects(asked, ModelError)).message;
+  assertStringIncludes(await required(), "this server has none yet");
+  sources.push(a);
+  assertEquals(await asked(), "a");
+  sources.push(b);
+  assertStringIncludes(await required(), 'use one of "a", "b"');
+  await pool.close();
+});
+
 Deno.test("whatever comes in whatever order: room is kept to, and every request ends", async () => {
   for (const seed of [1, 2, 3]) {
     const random = new Random(seed);
