@@ -5,10 +5,26 @@ const WHITE =
   "\\t-\\r \\u{a0}\\u{1680}\\u{2000}-\\u{200a}\\u{2028}\\u{2029}\\u{202f}\\u{205f}\\u{3000}\\u{feff}";
 const ANY = "[^\\n\\r\\u{2028}\\u{2029}]";
 const CLASSES: Readonly<Record<string, string>> = { d: "0-9", w: "A-Za-z0-9_", s: WHITE };
-const CONTROLS: Readonly<Record<string, string>> = { t: "\\t", n: "\\n", r: "\\r", f: "\\x0c", v: "\\x0b" };
+const CONTROLS: Readonly<Record<string, number>> = { t: 9, n: 10, r: 13, f: 12, v: 11 };
 
-/** Throws SyntaxError for what is no pattern, and for what only a backtracking engine can do. */
+/** Characters that JSON has no spelling for but \uXXXX, which answers are not written with. */
+// deno-lint-ignore no-control-regex
+const UNWRITABLE = /[\0-\x07\v\x0e-\x1f\x7f]/u;
+const WRITABLE = "[^\\x00-\\x07\\x0b\\x0e-\\x1f\\x7f]";
+/** Matches nothing. */
+const NOTHING = "[^\\x00-\\u{10ffff}]";
+
+/** Whether an answer in JSON can have the text in a string. */
+export function isWritable(text: string): boolean {
+  return text.isWellFormed() && !UNWRITABLE.test(text);
+}
+
+/**
+ * What cannot be written matches nothing: the library would match a text without it. Throws SyntaxError for what is no pattern, and
+ * for what only a backtracking engine can do.
+ */
 export function rustPattern(source: string): string {
+  if (!source.isWellFormed()) throw new SyntaxError("has half a surrogate pair");
   // Without the flag, more may be escaped, as in "\\-", with no other meaning for what is left of the syntax then.
   if (!isPattern(source, "u") && (/\\[up]\{/i.test(source) || !isPattern(source, ""))) {
     throw new SyntaxError(`is not a valid regular expression: ${JSON.stringify(source.slice(0, 100))}`);
@@ -16,7 +32,7 @@ export function rustPattern(source: string): string {
   const result: string[] = [];
   for (let at = 0; at < source.length;) {
     const read = source[at] === "[" ? readClass(source, at) : readUnit(source, at);
-    result.push(read.text);
+    result.push(read.code !== undefined && isUnwritable(read.code) ? NOTHING : read.text);
     at = read.end;
   }
   return result.join("");
@@ -31,9 +47,23 @@ function isPattern(source: string, flags: string): boolean {
   }
 }
 
+/**
+ * What of a class can be written. From one with all control characters the library makes escaped quotes and backslashes too,
+ * whether or not they are in it.
+ */
+function writableOf(characters: string): string {
+  return `[${characters}&&${WRITABLE}]`;
+}
+
+function isUnwritable(code: number): boolean {
+  return UNWRITABLE.test(String.fromCodePoint(code));
+}
+
 interface Read {
   readonly text: string;
   readonly end: number;
+  /** Where it stands for one character. */
+  readonly code?: number;
 }
 
 /** Something outside a class. */
@@ -43,7 +73,7 @@ function readUnit(source: string, at: number): Read {
   if (character === "(" && source[at + 1] === "?") return readGroup(source, at);
   if (character === "\\") return readEscape(source, at, false);
   // All other syntax is the same; a blank and "#" have a meaning in a verbose pattern alone.
-  return { text: character, end: at + character.length };
+  return { text: character, end: at + character.length, code: character.codePointAt(0) };
 }
 
 function readGroup(source: string, at: number): Read {
@@ -59,15 +89,16 @@ function readClass(source: string, start: number): Read {
   const negated = source[at] === "^";
   if (negated) at++;
   const members: string[] = [];
+  let safe = !negated;
   while (source[at] !== "]") {
     const read = source[at] === "\\" ? readEscape(source, at, true) : readMember(source, at);
     members.push(read.text);
+    safe &&= read.code === undefined ? !/^\\[DWSpP]/.test(source.slice(at)) : !isUnwritable(read.code);
     at = read.end;
   }
-  if (members.length === 0) {
-    return { text: negated ? "[\\x00-\\u{10ffff}]" : "[^\\x00-\\u{10ffff}]", end: at + 1 };
-  }
-  return { text: `[${negated ? "^" : ""}${members.join("")}]`, end: at + 1 };
+  if (members.length === 0) return { text: negated ? "[\\x00-\\u{10ffff}]" : NOTHING, end: at + 1 };
+  const text = `[${negated ? "^" : ""}${members.join("")}]`;
+  return { text: safe ? text : writableOf(text), end: at + 1 };
 }
 
 /** A character in a class. A dash keeps its place, which says whether it makes a range; the rest has no other meaning there. */
@@ -75,7 +106,7 @@ function readMember(source: string, at: number): Read {
   const code = source.codePointAt(at)!;
   const character = String.fromCodePoint(code);
   const text = /[\w-]/.test(character) || code > 0x7f ? character : literal(code);
-  return { text: character === "-" ? dash(source, at) : text, end: at + character.length };
+  return { text: character === "-" ? dash(source, at) : text, end: at + character.length, code };
 }
 
 /** A dash at either end of a class stands for itself; Rust would take "--" for a difference. */
@@ -93,25 +124,28 @@ function readEscape(source: string, at: number, inClass: boolean): Read {
     const members = CLASSES[lower];
     return { text: `[${letter === lower ? "" : "^"}${members}]`, end: at + 2 };
   }
-  if (letter in CONTROLS) return { text: CONTROLS[letter], end: at + 2 };
-  if (letter === "b" && inClass) return { text: "\\x08", end: at + 2 };
-  if (letter === "0") return { text: "\\x00", end: at + 2 };
-  if (letter === "c") return { text: literal(rest.charCodeAt(2) % 32), end: at + 3 };
+  const one = (code: number, end: number): Read => ({ text: literal(code), end, code });
+  if (letter in CONTROLS) return one(CONTROLS[letter], at + 2);
+  if (letter === "b" && inClass) return one(8, at + 2);
+  if (letter === "0") return one(0, at + 2);
+  if (letter === "c") return one(rest.charCodeAt(2) % 32, at + 3);
   const pair = /^\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})/i.exec(rest);
   if (pair) {
     const code = 0x10000 + ((parseInt(pair[1], 16) & 0x3ff) << 10) + (parseInt(pair[2], 16) & 0x3ff);
-    return { text: literal(code), end: at + 12 };
+    return one(code, at + 12);
   }
   const code = /^\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|u\{([0-9a-f]+)\})/i.exec(rest);
   if (code) {
     const point = parseInt(code[1] ?? code[2] ?? code[3], 16);
     if (point >= 0xd800 && point <= 0xdfff) throw new SyntaxError("has half a surrogate pair");
-    return { text: literal(point), end: at + code[0].length };
+    return one(point, at + code[0].length);
   }
   const property = /^\\[pP]\{([^}]*)\}/.exec(rest);
-  if (property) return { text: property[0], end: at + property[0].length };
+  if (property) {
+    return { text: inClass ? property[0] : writableOf(property[0]), end: at + property[0].length };
+  }
   if (/[bBk1-9]/.test(letter)) throw new SyntaxError(`has \\${letter}, which is not supported`);
-  return { text: literal(letter.codePointAt(0)!), end: at + 2 };
+  return one(letter.codePointAt(0)!, at + 2);
 }
 
 function literal(code: number): string {

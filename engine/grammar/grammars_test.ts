@@ -33,6 +33,36 @@ Deno.test("random tokens under a schema's masks make JSON that the schema accept
   grammars.close();
 });
 
+Deno.test("characters that JSON spells with \\u alone are not left out of what is asked for", async () => {
+  const grammars = createGrammars(demo);
+  const random = randomFrom(4);
+  const patterns = [
+    "^(a|\\x01)b$",
+    "^a(\\x01|\\x7f|c)b?$",
+    "^a[\\x01\\n]b$",
+    "^a\\x02*b$",
+    "^[^ -\\u{10ffff}]b$",
+  ];
+  for (const pattern of patterns) {
+    const constraint: Constraint = { kind: "json_schema", schema: { type: "string", pattern } };
+    const { text, end } = await randomAnswer(grammars, demo, constraint, random);
+    assertEquals(end, "stop", text);
+    assertMatch(JSON.parse(text), new RegExp(pattern, "u"));
+  }
+  for (const pattern of ["^a\\x01b$", "^a[\\x7f]b$", "^x*\\vy$", "^[\\x01-\\x03]b$"]) {
+    const constraint: Constraint = { kind: "json_schema", schema: { type: "string", pattern } };
+    await assertRejects(() => grammars.compile(constraint), ConstraintError, "empty");
+  }
+  const some = await randomAnswer(
+    grammars,
+    demo,
+    { kind: "json_schema", schema: { enum: ["x\x01", "y"] } },
+    random,
+  );
+  assertEquals(some.text, '"y"');
+  grammars.close();
+});
+
 Deno.test("a token that the grammar refuses changes nothing, and an end is taken only where the answer may end", async () => {
   const grammars = createGrammars(demo);
   const matcher: Matcher = (await grammars.compile({ kind: "choice", choices: ["yes", "no"] })).matcher();

@@ -1,7 +1,7 @@
 /** JSON schemas as llguidance takes them: checked keyword by keyword, so that nothing in them is passed over. */
 
 import { FORMATS } from "./formats.ts";
-import { rustPattern } from "./ecma_pattern.ts";
+import { isWritable, rustPattern } from "./ecma_pattern.ts";
 import { areExclusive } from "./exclusive.ts";
 import { LIMITS } from "./limits.ts";
 import { ConstraintError } from "./types.ts";
@@ -60,6 +60,7 @@ const UNSUPPORTED: Readonly<Record<string, (value: unknown, schema: Schema) => b
   $dynamicRef: () => false,
   $recursiveRef: () => false,
 };
+const UNWRITTEN = "has a character that answers do not write: they are without \\uXXXX";
 /** The drafts whose `items` may be a list. */
 const OLD_DRAFTS = /^https?:\/\/json-schema\.org\/draft(-0[67]|\/2019-09)\/schema#?$/;
 /** Bounds beyond this are not kept to exactly. */
@@ -145,6 +146,9 @@ class Reader {
       return this.#list(value, at);
     }
     if (SINGLES.includes(keyword)) return this.read(value, at);
+    if (keyword === "const" && !canWrite(value)) throw refused(at, UNWRITTEN);
+    if (keyword === "enum" && Array.isArray(value)) return writableOf(value, at);
+    if (keyword === "required" && Array.isArray(value)) { for (const name of value) checkName(name, at); }
     if (PLAIN.includes(keyword)) return value;
     if (keyword === "$ref") return this.#reference(value, at);
     if (keyword === "$schema") {
@@ -173,6 +177,7 @@ class Reader {
     }
     const result: Record<string, unknown> = {};
     for (const [name, schema] of entries) {
+      checkName(name, path);
       const key = path.at(-1) === "patternProperties" ? pattern(name, [...path, name]) : name;
       define(result, key, this.read(schema, [...path, name]));
     }
@@ -201,6 +206,24 @@ class Reader {
     this.#references.push({ path, target });
     return `#${fragment}`;
   }
+}
+
+/** No answer can have such a name: it is no text. */
+function checkName(name: unknown, path: readonly string[]): void {
+  if (typeof name === "string" && !name.isWellFormed()) throw refused(path, "has half a surrogate pair");
+}
+
+/** The values of an `enum` that answers can have. The library would leave characters out of the others. */
+function writableOf(values: readonly unknown[], path: readonly string[]): unknown[] {
+  const writable = values.filter(canWrite);
+  if (writable.length === 0 && values.length > 0) throw refused(path, UNWRITTEN);
+  return writable;
+}
+
+function canWrite(value: unknown): boolean {
+  if (typeof value === "string") return isWritable(value);
+  if (typeof value !== "object" || value === null) return true;
+  return Object.entries(value).every(([name, inner]) => name.isWellFormed() && canWrite(inner));
 }
 
 /** `pattern` and `format` as patterns. */

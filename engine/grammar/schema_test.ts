@@ -33,6 +33,13 @@ const REFUSED: readonly [unknown, string][] = [
     { properties: { a: {} }, maxProperties: 1 },
     '"/maxProperties" is supported only where all properties are required',
   ],
+  [{ const: "a\x1fb" }, '"/const" has a character that answers do not write'],
+  [{ items: { const: { a: ["\x7f"] } } }, '"/items/const" has a character that answers do not write'],
+  [{ enum: ["\x00", ["\x01"]] }, '"/enum" has a character that answers do not write'],
+  [{ const: "\ud800" }, '"/const" has a character that answers do not write'],
+  [{ properties: { "\udc00": {} } }, '"/properties" has half a surrogate pair'],
+  [{ required: ["\ud800"] }, '"/required" has half a surrogate pair'],
+  [{ pattern: "^\ud800$" }, '"/pattern" has half a surrogate pair'],
   [{ minProperties: 2 }, '"/minProperties" must be at most 1 where other properties may come (got 2)'],
 ];
 
@@ -97,8 +104,12 @@ Deno.test("a oneOf whose schemas plainly exclude each other is an anyOf, by refe
 /** ECMAScript's meaning of a pattern is checked by the campaign's judge; this is its spelling. */
 Deno.test("patterns keep their meaning in Rust's syntax", () => {
   assertEquals(rustPattern("^[a-z&&[]$"), "^[a-z\\u{26}\\u{26}\\u{5b}]$");
-  assertEquals(rustPattern("[-a][^-][\\d-x]"), "[\\x2da][^\\x2d][[0-9]\\x2dx]");
+  assertEquals(
+    rustPattern("[-a][^-][\\d-x]"),
+    "[\\x2da][[^\\x2d]&&[^\\x00-\\x07\\x0b\\x0e-\\x1f\\x7f]][[0-9]\\x2dx]",
+  );
   assertEquals(rustPattern("a.b"), "a[^\\n\\r\\u{2028}\\u{2029}]b");
   assertEquals(rustPattern("\\/\\ud83d\\ude00\\x41"), "\\u{2f}\\u{1f600}\\u{41}");
   assertEquals(rustPattern("(?<n>x)(?:y)"), "(?:x)(?:y)");
+  assertEquals(rustPattern("a\\x01|\\v\\n"), "a[^\\x00-\\u{10ffff}]|[^\\x00-\\u{10ffff}]\\u{a}");
 });

@@ -28,10 +28,12 @@ function add(constraint: Constraint, name: string, sources: Source[]): void {
       sources.push({ name, json_schema: compilableSchema(constraint.schema) });
       break;
     case "regex":
+      checkText(constraint.pattern);
       sources.push({ name, lark_grammar: `start: ${larkRegex(constraint.pattern)}` });
       break;
     case "choice":
       if (constraint.choices.length === 0) throw new ConstraintError("choices must have at least one text");
+      constraint.choices.forEach(checkText);
       // One terminal: a lexer finds its way among thousands, where a parser would go through each.
       sources.push({
         name,
@@ -39,6 +41,7 @@ function add(constraint: Constraint, name: string, sources: Source[]): void {
       });
       break;
     case "lark":
+      checkText(constraint.grammar);
       sources.push({ name, lark_grammar: compilableLark(constraint.grammar) });
       for (const [part, inner] of Object.entries(constraint.parts ?? {})) add(inner, part, sources);
       break;
@@ -57,7 +60,14 @@ function larkRegex(pattern: string): string {
   return `/${escaped}/`;
 }
 
-/** Lark's strings are JSON's, without what is no character. */
+/** What is no text can be no answer. */
+function checkText(text: string): void {
+  if (!text.isWellFormed()) {
+    throw new ConstraintError("The constraint has half a surrogate pair, which is no text");
+  }
+}
+
+/** Lark's strings are JSON's. */
 function larkString(text: string): string {
-  return JSON.stringify(text.toWellFormed());
+  return JSON.stringify(text);
 }

@@ -1,0 +1,93 @@
+import { assert, assertEquals } from "@std/assert";
+import { bpeMetadata } from "../tokenizer/testing.ts";
+import { TOKEN_TYPE } from "../tokenizer/token_types.ts";
+import { createTokenizer } from "../tokenizer/tokenizer.ts";
+import { createGrammars } from "./grammars.ts";
+import type { Grammar } from "./types.ts";
+
+/* Patterns hold in JSON as ECMAScript has them, character by character. */
+
+const tokenizer = createTokenizer(bpeMetadata({ extra: [["<|end|>", TOKEN_TYPE.CONTROL]] }));
+/** The token of each byte. */
+const TOKENS = new Map(
+  Array.from({ length: tokenizer.vocabSize }, (_, token) => [tokenizer.bytes(token), token] as const)
+    .filter(([bytes]) => bytes.length === 1).map(([[byte], token]) => [byte, token]),
+);
+
+function takes(grammar: Grammar, text: string): boolean {
+  const matcher = grammar.matcher();
+  try {
+    return [...new TextEncoder().encode(text)].every((byte) => matcher.consume(TOKENS.get(byte)!)) &&
+      (matcher.mayEnd || matcher.complete);
+  } finally {
+    matcher.close();
+  }
+}
+
+/** All of ASCII but what JSON spells with \u alone, and others. DEL has a spelling of its own, which answers do not use. */
+const CHARACTERS = [
+  ...Array.from({ length: 127 }, (_, code) => String.fromCharCode(code)),
+  ..."é中👍\u2028\xa0",
+]
+  .filter((character) => !JSON.stringify(character).includes("\\u"));
+
+const CLASSES = [
+  ...[
+    '[^"]',
+    "[^\\\\]",
+    '[^<>:"/\\\\|?*]',
+    "[^ -~]",
+    '[^"\\n]',
+    "[^\\n]",
+    "[^a-z]",
+    '[^\\s"]',
+    "[^\\x00]",
+    "[^\\x01-!]",
+  ],
+  ...[
+    "[\\s\\S]",
+    "[\\D]",
+    '[\\W\\n"]',
+    "[\\x00-!]",
+    "[\\x00-\\x1f]",
+    "[\\x00-\\t\\x0b-\\x1f]",
+    "[\\t\\n]",
+    '[\\\\"]',
+    "[\\x01a]",
+  ],
+  ...[
+    ".",
+    "\\s",
+    "\\S",
+    "\\w",
+    "\\W",
+    "\\d",
+    "\\D",
+    '"',
+    "\\\\",
+    "\\n",
+    "\\cJ",
+    "\\p{Cc}",
+    "\\P{L}",
+    "\\P{Po}",
+    "[\\P{Po}]",
+  ],
+  ...["(?:\\x01|a)", '(?:[^"]|\\x02)', '(?:\\t|[^\\t"])', "a\\x02*", "\\x02?b"],
+];
+
+Deno.test("a class takes what it has of the characters that JSON spells without \\u, and no other", async () => {
+  const grammars = createGrammars(tokenizer);
+  for (const one of CLASSES) {
+    for (const [before, after] of [["", ""], ["x", "y"]]) {
+      const pattern = `^${before}${one}${after}$`;
+      const grammar = await grammars.compile({ kind: "json_schema", schema: { type: "string", pattern } });
+      const expected = new RegExp(pattern, "u");
+      for (const character of CHARACTERS) {
+        const value = before + character + after;
+        assertEquals(takes(grammar, JSON.stringify(value)), expected.test(value), `${pattern} ${value}`);
+      }
+      assert(!takes(grammar, `"${before}${after}"`) || expected.test(before + after), pattern);
+    }
+  }
+  grammars.close();
+});
