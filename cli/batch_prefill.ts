@@ -1,7 +1,7 @@
 import { resolve } from "@std/path";
 import { runJob } from "./batch_job.ts";
 import { errorsPath } from "../lib/batch.ts";
-import { inputLimits } from "../lib/jobs.ts";
+import { inputLimits, type ModelIdentity } from "../lib/jobs.ts";
 import { reportCache } from "../lib/prompt_folder.ts";
 import {
   AUTO_PARALLEL,
@@ -9,12 +9,15 @@ import {
   ENGINE_FLAGS,
   ENGINE_HELP,
   ENGINE_SWITCHES,
+  type EngineOptions,
   engineOptions,
 } from "./batch_world.ts";
 import { Flags, UsageError } from "./flags.ts";
 
 /** Endpoints whose prompts can be read ahead. */
-const URLS = ["/v1/chat/completions", "/v1/completions", "/v1/messages"];
+export const READ_LIMITS = inputLimits(["/v1/chat/completions", "/v1/completions", "/v1/messages"]);
+/** The setting of a job that stands for what it has done besides its answers. */
+const KEPT_IN = "prompts kept in";
 /** Prompts of a job that was stopped and continues within this time are not given up for later ones. */
 const KEEP_MS = 24 * 3600_000;
 /** What asks for an answer, or for more than one. */
@@ -56,28 +59,42 @@ export async function prefillCommand(args: readonly string[], world: BatchWorld)
     world.host.out(HELP);
     return 0;
   }
-  const engine = engineOptions(flags);
-  if (!engine.promptCache) throw new UsageError("--cache-disk is missing: the folder for the prompts");
-  const { folder } = engine.promptCache;
-  if ((await reportCache(folder)).inUse) {
-    throw new Error(
-      `Cannot keep prompts in "${folder}": a server or another job uses it; stop that, or send the lines to the server as ` +
-        'a batch with "max_tokens": 0',
-    );
-  }
+  const ahead = await readAhead(engineOptions(flags), world);
   const input = flags.operand("IN.jsonl");
   const output = flags.text("out") ?? `${input.replace(/\.jsonl$/, "")}.prefilled.jsonl`;
   const job = {
     input,
     output,
     errors: flags.text("errors") ?? errorsPath(output),
-    // What is computed is written at once: a document that was being read when the job is killed is not begun anew.
-    engine: { ...engine, promptCache: { ...engine.promptCache, eager: true, keepMs: KEEP_MS } },
-    limits: inputLimits(URLS),
+    engine: ahead.engine,
+    limits: READ_LIMITS,
     strict: false,
     json: flags.json,
   };
-  return await runJob(job, reading(world, folder));
+  return await runJob(job, ahead.world);
+}
+
+/** Whether a job with these settings reads prompts ahead. */
+export function readsAhead(settings: ModelIdentity | undefined): boolean {
+  return settings?.[KEPT_IN] !== undefined;
+}
+
+/** With what a job reads prompts ahead. Throws where the folder is not given, or in use. */
+export async function readAhead(engine: EngineOptions, world: BatchWorld) {
+  const { promptCache } = engine;
+  if (!promptCache) throw new UsageError("--cache-disk is missing: the folder for the prompts");
+  const { folder } = promptCache;
+  if ((await reportCache(folder)).inUse) {
+    throw new Error(
+      `Cannot keep prompts in "${folder}": a server or another job uses it; stop that, or send the lines to the server as ` +
+        'a batch with "max_tokens": 0',
+    );
+  }
+  return {
+    // What is computed is written at once: a document that was being read when the job is killed is not begun anew.
+    engine: { ...engine, promptCache: { ...promptCache, eager: true, keepMs: KEEP_MS } },
+    world: reading(world, folder),
+  };
 }
 
 /** A world whose requests are only read. */
@@ -86,7 +103,7 @@ function reading(world: BatchWorld, folder: string): BatchWorld {
     ...world,
     openEngine: async (options) => {
       const opened = await world.openEngine(options);
-      return { ...opened, identity: { ...opened.identity, "prompts kept in": resolve(folder) } };
+      return { ...opened, identity: { ...opened.identity, [KEPT_IN]: resolve(folder) } };
     },
     execute: (engine, request) => world.execute(engine, { ...request, body: onlyRead(request.body) }),
   };

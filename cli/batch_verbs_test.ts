@@ -224,6 +224,37 @@ for (const order of ["completed", "input"]) {
   });
 }
 
+Deno.test("batch retry-errors: lines of batch prefill are read ahead again, and never answered", async () => {
+  await inFolder(async (path) => {
+    const body = { model: "demo", prompt: "Hi", max_tokens: 50, n: 2 };
+    const lines = [1, 2, 3].map((n) => lineOf(`p${n}`, "/v1/completions", { ...body, seed: n }));
+    lines.push(lineOf("r", "/v1/responses", { model: "demo", input: "Hi" }));
+    await Deno.writeTextFile(path("in.jsonl"), lines.join("\n"));
+    const long: ExecuteOn = (engine, request) =>
+      request.body.seed === 2
+        ? Promise.resolve({ status: 400, body: { error: { message: "too long" } } })
+        : good(engine, request);
+    const cache = ["--cache-disk", path("prompts")];
+    const output = path("in.prefilled.jsonl");
+    assertEquals(await batch(["prefill", path("in.jsonl"), ...cache], long).code, 0);
+
+    const retry = ["retry-errors", path("in.jsonl"), "--out", output];
+    const refused = batch(retry);
+    assertEquals(await refused.code, 2);
+    assertStringIncludes(refused.words.err, "--cache-disk is missing");
+    const asked: unknown[] = [];
+    const again = batch([...retry, ...cache], (engine, request) => {
+      asked.push(request.body);
+      return good(engine, request);
+    });
+    assertEquals(await again.code, 0, again.words.err);
+    assertStringIncludes(again.words.out, "Merged: 3 answers");
+    assertEquals(asked, [{ model: "demo", prompt: "Hi", max_tokens: 0, seed: 2 }]);
+    const errors = (await Deno.readTextFile(path("in.prefilled.errors.jsonl"))).trim();
+    assertEquals(JSON.parse(errors).response.body.error.code, "invalid_url");
+  });
+});
+
 Deno.test("batch retry-errors: says what it cannot do without the journal, and with outputs that were changed", async () => {
   await inFolder(async (path) => {
     const bad: ExecuteOn = () => Promise.resolve({ status: 400, body: { error: { message: "no" } } });

@@ -104,6 +104,16 @@ export async function jobStatus(output: string): Promise<JobStatus> {
   return { ...nothing, state: running ? "running" : "stopped", total, counts };
 }
 
+/** What the answers of a job depend on besides its input; undefined where there is no job. */
+export async function jobSettings(output: string): Promise<ModelIdentity | undefined> {
+  try {
+    return (await readJobState(diskStorage, output)).identity.settings;
+  } catch (error) {
+    if (error instanceof BatchError && error.code === "no_job") return undefined;
+    throw error;
+  }
+}
+
 /** How often a job that another process runs is looked at, in milliseconds. */
 const POLL_MS = 100;
 /** Lines that get no answer cost only their place in the journal. */
