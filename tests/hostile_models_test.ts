@@ -126,6 +126,19 @@ async function step(bytes: Uint8Array, plan: Plan): Promise<void> {
   await model.step([{ tokens: [1, 2, 3], blockTable: Int32Array.of(0, 1), wanted: [{ candidates: 2 }] }]);
 }
 
+/** Milliseconds that it took; with `bytes` a file that loads also computes. */
+async function refusedOrLoaded(what: string, file: GgufFile, bytes?: Uint8Array): Promise<number> {
+  const start = performance.now();
+  try {
+    const plan = await load(file);
+    if (bytes) await step(bytes, plan);
+  } catch (error) {
+    const refused = error instanceof GgufError || error instanceof KernelError;
+    assert(refused, `${what}: ${error instanceof Error ? error.stack : error}`);
+  }
+  return performance.now() - start;
+}
+
 for (const architecture of Object.keys(FAMILIES) as Architecture[]) {
   Deno.test(`${architecture}: a file with any key or tensor spoiled is refused in words, or loads`, async () => {
     const path = await Deno.makeTempFile({ prefix: "hostile-", suffix: ".gguf" });
@@ -139,21 +152,12 @@ for (const architecture of Object.keys(FAMILIES) as Architecture[]) {
       const keys = [...new Set([...sound.metadata.entries.keys(), ...watched.asked])]
         .filter((key) => !key.startsWith("tokenizer."));
       for (const [what, file] of [...spoiledKeys(sound, keys), ...spoiledTensors(sound)]) {
-        const start = performance.now();
-        try {
-          const plan = await load(file);
-          if (
-            !FAMILIES[architecture].encoder &&
-            what.startsWith(sound.metadata.getString("general.architecture"))
-          ) {
-            await step(bytes, plan);
-          }
-        } catch (error) {
-          const refused = error instanceof GgufError || error instanceof KernelError;
-          assert(refused, `${what}: ${error instanceof Error ? error.stack : error}`);
-        }
-        const ms = performance.now() - start;
-        assert(ms < SLOWEST_MS, `${what} took ${ms} ms`);
+        const runs = !FAMILIES[architecture].encoder &&
+          what.startsWith(sound.metadata.getString("general.architecture"));
+        const once = () => refusedOrLoaded(what, file, runs ? bytes : undefined);
+        const ms = await once();
+        // Once is not enough to say so: other processes may have had the cores.
+        if (ms > SLOWEST_MS) assert(await once() < SLOWEST_MS, `${what} took ${ms} ms, and so long again`);
       }
     } finally {
       await Deno.remove(path);
