@@ -16,6 +16,8 @@ export interface Setting<T = unknown> {
   readonly schema: z.ZodType;
   /** What the value must be, for whoever got it wrong. */
   readonly rule: string;
+  /** The same for whoever wrote one value where there must be a list. */
+  readonly listRule?: string;
   readonly fallback: T;
   /** A flag that may be given several times; commas separate the values in the environment. */
   readonly several: boolean;
@@ -111,6 +113,7 @@ export function texts(
     help,
     schema: z.array(z.string().regex((look ?? ANY_TEXT).pattern)).min(1),
     rule: look?.rule ?? "an array of texts that are not empty",
+    listRule: look && `an array of ${look.rule}`,
     fallback: [],
     several: true,
   };
@@ -256,7 +259,8 @@ function checked(setting: Setting, value: unknown, where: string, written = valu
   const { success, data } = setting.schema.safeParse(value);
   if (success) return data;
   const got = setting.secret ? "" : ` (got ${show(written)})`;
-  throw new UsageError(`${where} must be ${setting.rule}${got}`);
+  const rule = Array.isArray(value) ? setting.rule : setting.listRule ?? setting.rule;
+  throw new UsageError(`${where} must be ${rule}${got}`);
 }
 
 function absolute({ path }: Setting, value: unknown, folder: string): unknown {

@@ -129,6 +129,10 @@ Deno.test("settings: a refusal says where the value stands, what is allowed and 
       '"allow_host" in "FOLDER/compy.json" must be an array of texts that are not empty (got "a")',
     ],
     [
+      () => readWith('{ "cors": "https://a" }'),
+      '"cors" in "FOLDER/compy.json" must be an array of origins (got "https://a")',
+    ],
+    [
       () => readWith('{ "api_key": 17 }'),
       '"api_key" in "FOLDER/compy.json" must be a text that is not empty',
     ],
