@@ -52,6 +52,11 @@ class TemplateChatForm implements ChatForm {
         "Cannot continue a message's content in a given form: only all of it can have one",
       );
     }
+    if (prompt.continues === "content" && tools.required) {
+      throw new ChatTemplateError(
+        "Cannot continue a message's content and require a call: it has begun as a text",
+      );
+    }
     return {
       prompt: prompt.tokens,
       constraint: this.#constraint(request, tools, prompt),

@@ -83,6 +83,13 @@ Deno.test("what cannot be continued is refused", () => {
   assertThrows(plan(continued({ tool_calls: [call] })), ChatTemplateError, "complete");
   const constraint = { kind: "json_schema", schema: {} } as const;
   assertThrows(plan({ ...continued({ content: "{" }), constraint }), ChatTemplateError, "only all of it");
+  const required = { ...continued({ content: "It" }), tools: [WEATHER], toolChoice: "required" } as const;
+  assertThrows(plan(required), ChatTemplateError, "require a call");
+  assertThrows(
+    plan({ ...required, toolChoice: { name: WEATHER.name } }),
+    ChatTemplateError,
+    "require a call",
+  );
   const unthinking = testModel({ template: TURNS + HEAD });
   const request = { messages: USER, ...continued({ reasoning_content: "Hm" }) };
   assertThrows(() => unthinking.form.plan(request), ChatTemplateError, "does not think");
