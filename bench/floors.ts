@@ -105,5 +105,5 @@ export function opLabel(plan: Plan, op: PlanOp): string {
 }
 
 function weightsOf(plan: Plan, op: PlanOp): PlanTensor[] {
-  return productsOf(op).map((weight) => plan.tensors[weight]);
+  return [...new Set(productsOf(op))].map((weight) => plan.tensors[weight]);
 }

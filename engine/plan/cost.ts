@@ -117,10 +117,14 @@ interface MatrixRead {
   readonly choice?: Choice;
 }
 
-/** All but the embedding's look-up. */
+/** All but the embedding's look-up. An op may name a tensor twice, that has the rows of a gate and of what it gates. */
 function matricesRead(plan: Plan): MatrixRead[] {
   return mainOps(plan).flatMap((op) =>
-    productsOf(op).map((id) => ({ tensor: plan.tensors[id], rows: rowsOf(plan, op), choice: choiceOf(op) }))
+    [...new Set(productsOf(op))].map((id) => ({
+      tensor: plan.tensors[id],
+      rows: rowsOf(plan, op),
+      choice: choiceOf(op),
+    }))
   );
 }
 

@@ -1,5 +1,7 @@
 import { assertAlmostEquals, assertEquals } from "@std/assert";
+import { synthesize } from "../../tests/synth/synth.ts";
 import { buildPlan } from "../architectures/registry.ts";
+import { parseGguf } from "../gguf/reader.ts";
 import { byteLengthOf } from "../gguf/tensor_types.ts";
 import { planCost, stepFloor } from "./cost.ts";
 import { type PlanTensor, withKvType } from "./plan.ts";
@@ -75,3 +77,15 @@ Deno.test("cost: a hybrid carries the convolutions' inputs and a square matrix f
   assertEquals(stateBytes, 3 * 4 * (3 * 8 * 64 + 4 * 64 * 64));
   assertEquals(kvBytesPerToken, 2 * 2 * (32 * 2 + 2));
 });
+
+for (const architecture of ["phi3", "modern-bert"] as const) {
+  Deno.test(`cost: ${architecture}'s tensor of gate and up counts once`, () => {
+    const plan = buildPlan(parseGguf(synthesize({ architecture, types: ["Q8_0"], seed: 1 })));
+    const matrices = plan.tensors.filter(({ kind, info }) =>
+      kind === "matrix" && info.name.startsWith("blk.")
+    );
+    const sum = (of: (tensor: PlanTensor) => number) => matrices.reduce((sum, tensor) => sum + of(tensor), 0);
+    const { weightBytes, row } = planCost(plan, bytesOf);
+    assertEquals([weightBytes, row.int8], [sum(bytesOf), 2 * sum(({ rows, columns }) => rows * columns)]);
+  });
+}
