@@ -1,4 +1,4 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertRejects } from "@std/assert";
 import {
   type Candidates,
   type Draw,
@@ -7,6 +7,7 @@ import {
   MAX_CANDIDATES,
   type StepInput,
   type StepOutput,
+  StepStopped,
 } from "../engine/backend/backend.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { gpuTest } from "./gpu.ts";
@@ -106,6 +107,31 @@ for (const [architecture, layers] of [["qwen3", 1], ["qwen35", 4]] as const) {
     assert(idsOf(drawn).join() !== idsOf(alone).join());
   });
 }
+
+gpuTest(
+  "several steps of one call are stopped between their submits, and what follows is right",
+  async () => {
+    using model = await load("qwen3", 1);
+    const wanted = idsOf(await decode(model, [1, 3], () => GREEDY));
+    const { submit } = GPUQueue.prototype;
+    for (const after of [1, 2, 5]) {
+      await prefill(model);
+      let left = after;
+      GPUQueue.prototype.submit = function (commands) {
+        submit.call(this, commands);
+        if (--left === 0) model.backend.requestStop();
+      };
+      try {
+        const stopped = model.backend.decode!(decodeStep(0, FIRST, () => GREEDY), 8);
+        await assertRejects(() => stopped, StepStopped);
+      } finally {
+        GPUQueue.prototype.submit = submit;
+      }
+      // What was written of the tokens that nobody hears of is overwritten.
+      assertEquals(idsOf(await decode(model, [1, 3], () => GREEDY)), wanted);
+    }
+  },
+);
 
 gpuTest("what is drawn at temperature 0 is the best candidate, with a bias too", async () => {
   using model = await load("qwen3", 1);

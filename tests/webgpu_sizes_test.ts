@@ -103,6 +103,30 @@ gpuTest(
     }),
 );
 
+for (const [architecture, layers] of [["qwen3", 1], ["qwen35", 4]] as const) {
+  gpuTest(
+    `${architecture}: a device with no more than the limits that every WebGPU has gives the same bits`,
+    async () => {
+      const bytes = synthesize({ architecture, types: ["Q4_0"], layers, seed: 5, vocabulary: VOCABULARY });
+      const limits = { kvBlocks: 2, maxRows: 64, maxLogitRows: 1 };
+      using all = await KernelModel.load(bytes, limits, await WebGpuBackend.open());
+      const { requestDevice } = GPUAdapter.prototype;
+      GPUAdapter.prototype.requestDevice = function (descriptor) {
+        return requestDevice.call(this, { ...descriptor, requiredLimits: {} });
+      };
+      const small = await WebGpuBackend.open().finally(() =>
+        GPUAdapter.prototype.requestDevice = requestDevice
+      );
+      using least = await KernelModel.load(bytes, limits, small);
+      const blockTable = shuffledBlocks(0, 2);
+      for (const [tokens, cached] of [[text(40), 0], [[3], 40]] as const) {
+        const run: Run = { tokens, cached, blockTable, slot: 0, wanted: WANTED };
+        assertEquals(await least.step([run]), await all.step([run]));
+      }
+    },
+  );
+}
+
 Deno.test("buffers of a KV cache are as few as hold it, with as many heads each", () => {
   assertEquals(kvParts(8, 100, 800), 1);
   assertEquals(kvParts(8, 100, 799), 2);
