@@ -48,7 +48,16 @@ interface Request {
   readonly max_tokens: number;
   readonly temperature: number;
   readonly seed: number;
+  /** A form of the answer, in the field that asks for it. */
+  readonly guided_regex?: string;
+  readonly json_schema?: object;
 }
+
+/** Forms that requests ask for: each model's library compiles them for its own vocabulary, anew after each load. */
+const FORMS: readonly Pick<Request, "guided_regex" | "json_schema">[] = [
+  { guided_regex: "[a-f]{1,9}(-[0-9]+)?" },
+  { json_schema: { type: "array", items: { enum: ["left", "right", 7] }, minItems: 1, maxItems: 4 } },
+];
 
 /** Bytes in which any two of the models have room, and never three. */
 export async function roomForTwo(files: readonly string[]): Promise<number> {
@@ -102,6 +111,7 @@ function requestsTo(models: readonly string[], { seed, vocabulary }: CampaignOpt
       max_tokens: 1 + below(random, 16),
       temperature: i % 2,
       seed: below(random, 1000),
+      ...(i % 4 < 2 ? {} : FORMS[i % 4 - 2]),
     }))
   );
 }
