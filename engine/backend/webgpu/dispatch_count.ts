@@ -10,5 +10,6 @@ export function countDispatches({ ops }: Program): { layers: number[]; others: n
     if (op.layer !== undefined) layers[op.layer] = (layers[op.layer] ?? 0) + count;
     else others += count;
   }
-  return { layers, others, total: layers.reduce((a, b) => a + b, others) };
+  const all = Array.from(layers, (count) => count ?? 0); // a layer may have nothing to compute
+  return { layers: all, others, total: all.reduce((a, b) => a + b, others) };
 }

@@ -1,5 +1,7 @@
 import { assertEquals, assertThrows } from "@std/assert";
+import { synthesize } from "../../../tests/synth/synth.ts";
 import { buildPlan } from "../../architectures/registry.ts";
+import { parseGguf } from "../../gguf/reader.ts";
 import { firstLayers } from "../../plan/layers.ts";
 import { type Plan, type PlanOp } from "../../plan/plan.ts";
 import { smallModel } from "../../plan/testing.ts";
@@ -29,6 +31,13 @@ Deno.test("a layer takes eight dispatches, one of Gated DeltaNet seven, and the 
   const hybrid = lower(buildPlan(smallModel({ architecture: "qwen35", type: "MXFP4" })));
   assertEquals(layersOf(hybrid), [DELTA, DELTA, DELTA, ATTENTION]);
   assertEquals(countDispatches(hybrid), { layers: [7, 7, 7, 8], others: 7, total: 36 });
+});
+
+Deno.test("a layer of which a search has left nothing takes no dispatches", () => {
+  const { layers } = countDispatches(
+    lower(buildPlan(parseGguf(synthesize({ architecture: "deci", types: ["Q8_0"], seed: 1 })))),
+  );
+  assertEquals([...new Set(layers)].sort((a, b) => a - b), [0, 3, 5, 8]);
 });
 
 Deno.test("layers of a hybrid count their caches and states each for themselves", () => {
