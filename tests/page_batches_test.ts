@@ -100,26 +100,32 @@ browserTest("page: bad lines are named before the upload, and by the server afte
   );
 });
 
-browserTest("page: a running batch is cancelled, and its progress comes with a key too", async () => {
-  const options = { tokenMs: 50, apiKeys: ["secret"], reply: () => "slow ".repeat(40) };
-  await inDataFolder((folder) =>
-    withBatches(folder, options, async ({ base }) => {
-      await withPage(base, async ({ page }) => {
-        const dialog = page.getByRole("dialog", { name: "This server wants a key" });
-        await dialog.getByLabel("Key", { exact: true }).fill("secret");
-        await page.keyboard.press("Enter");
-        await openBatches(page);
-        await drop(page, "slow.jsonl", Array.from({ length: 50 }, (_, i) => chatLine(`line ${i}`)));
-        await page.getByRole("button", { name: "Start the batch" }).click();
-        const running = await card(page, "running");
-        await running.getByRole("button", { name: "Cancel" }).click();
-        const cancelled = await card(page, "cancelled");
-        const { lines } = await download(page, cancelled.getByRole("button", { name: "Errors" }));
-        assertEquals(lines.length, 50);
-      });
-    })
+for (const pathPrefix of [undefined, "/a/llm"]) {
+  const where = pathPrefix === undefined ? "" : ", under a prefix of all paths";
+  browserTest(
+    `page: a running batch is cancelled, and its progress comes with a key too${where}`,
+    async () => {
+      const options = { tokenMs: 50, apiKeys: ["secret"], reply: () => "slow ".repeat(40), pathPrefix };
+      await inDataFolder((folder) =>
+        withBatches(folder, options, async ({ base }) => {
+          await withPage(`${base}${pathPrefix ?? ""}`, async ({ page }) => {
+            const dialog = page.getByRole("dialog", { name: "This server wants a key" });
+            await dialog.getByLabel("Key", { exact: true }).fill("secret");
+            await page.keyboard.press("Enter");
+            await openBatches(page);
+            await drop(page, "slow.jsonl", Array.from({ length: 50 }, (_, i) => chatLine(`line ${i}`)));
+            await page.getByRole("button", { name: "Start the batch" }).click();
+            const running = await card(page, "running");
+            await running.getByRole("button", { name: "Cancel" }).click();
+            const cancelled = await card(page, "cancelled");
+            const { lines } = await download(page, cancelled.getByRole("button", { name: "Errors" }));
+            assertEquals(lines.length, 50);
+          });
+        })
+      );
+    },
   );
-});
+}
 
 browserTest("page: a server without files says so in the place of batches", async () => {
   await withServer({}, async ({ base }) => {
