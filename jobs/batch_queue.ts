@@ -138,6 +138,12 @@ export class BatchQueue {
     }
   }
 
+  /** Those of the models that there are: lines of others are errors, and what may come under their names later is no change. */
+  async #answering(models: readonly string[]): Promise<string[]> {
+    const known = await Promise.all(models.map((model) => this.#identity([model])));
+    return models.filter((_, i) => Object.keys(known[i]).length > 0);
+  }
+
   async #identity(models: readonly string[] = []): Promise<ModelIdentity> {
     const { settings } = this.options;
     return typeof settings === "function" ? await settings(models) : settings;
@@ -208,7 +214,7 @@ export class BatchQueue {
       return;
     }
     store.setCounts(batch.id, { ...batch.counts, total: check.lineCount });
-    const named = [...models].sort();
+    const named = await this.#answering([...models].sort());
     const settings = await this.#identity(named);
     this.#change(batch, { status: "in_progress", inProgressAt: now(), settings, models: named });
   }
@@ -280,10 +286,26 @@ export class BatchQueue {
     if (live.ending !== null) throw unanswered(live.ending);
     const signal = AbortSignal.any([request.signal, live.abort.signal]);
     try {
-      return await this.options.execute(batch.owner, { ...request, signal });
+      const answer = await this.options.execute(batch.owner, { ...request, signal });
+      await this.#checkModels(batch);
+      return answer;
     } catch (error) {
       throw live.ending === null ? error : unanswered(live.ending);
     }
+  }
+
+  /** A model may have been unloaded, and loaded again from a file that has changed: its answers are not this batch's. */
+  async #checkModels({ settings, models }: BatchRecord): Promise<void> {
+    if (settings === null || typeof this.options.settings !== "function") return;
+    // A loaded model may outlive its file.
+    const now = await this.#identity(models).catch(() => settings);
+    const difference = identityDifference(settings, now);
+    if (difference === undefined) return;
+    throw new BatchError(
+      "engine_unavailable",
+      `The model that it began with has changed: ${difference}`,
+      true,
+    );
   }
 
   /** Makes the job's files files of the API and says how the batch ended, in one change. */

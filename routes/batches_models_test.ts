@@ -1,4 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
+import { delay } from "@std/async/delay.js";
 import { answerLines, identities } from "../lib/lines.ts";
 import { ModelRefused } from "../engine/types.ts";
 import { testPool, type TestPoolOptions } from "../engine/models/testing.ts";
@@ -137,6 +138,61 @@ Deno.test("batches: a model that can never be loaded costs its own lines an erro
     })
   );
   await models.pool.close();
+});
+
+Deno.test("batches: one whose model changes while it is answered keeps no answer of another, and waits for its own", async () => {
+  let version = 1;
+  let asked = 0;
+  const options = {
+    pauseMs: 10,
+    sweepMs: 20,
+    settings: () => Promise.resolve({ model: `a ${version}` }),
+    execute: async () => {
+      if (++asked === 7) version = 2;
+      const body = { by: version };
+      await delay(5);
+      return { status: 200, body };
+    },
+  };
+  await inDataFolder((path) =>
+    withBatches(path, options, async ({ client, reports }) => {
+      const lines = Array.from({ length: 20 }, (_, n) => lineOf("a", n));
+      const { id } = await createBatch(client, await upload(client, lines));
+      const waits = `Batch ${id} waits for the model that it began with: model "a 1" (now "a 2")`;
+      while (!reports.some((report) => (report as Error).message === waits)) await delay(5);
+      const { status, request_counts } = await client.batches.retrieve(id);
+      assert(status === "in_progress" && request_counts!.completed < 7, JSON.stringify(request_counts));
+      version = 1;
+      const ended = await waitFor(client, id, "completed");
+      assertEquals(ended.request_counts, { total: 20, completed: 20, failed: 0 });
+      const answers = await linesOf(client, ended.output_file_id);
+      assertEquals(answers.map(({ response }) => response.body.by), Array(20).fill(1));
+    })
+  );
+});
+
+Deno.test("batches: a model that comes under a name that had none is no change of a batch that began without it", async () => {
+  const there = ["a"];
+  let asked = 0;
+  const options = {
+    pauseMs: 10,
+    sweepMs: 20,
+    settings: (names: readonly string[]) =>
+      Promise.resolve(Object.fromEntries(names.filter((name) => there.includes(name)).map((n) => [n, 1]))),
+    execute: () => {
+      if (++asked === 7) there.push("b");
+      return Promise.resolve({ status: 200, body: {} });
+    },
+  };
+  await inDataFolder((path) =>
+    withBatches(path, options, async ({ client, reports }) => {
+      const lines = Array.from({ length: 20 }, (_, n) => lineOf("ab"[n % 2], n));
+      const { id } = await createBatch(client, await upload(client, lines));
+      const { request_counts } = await waitFor(client, id, "completed");
+      assertEquals(request_counts, { total: 20, completed: 20, failed: 0 });
+      assertEquals(reports, []);
+    })
+  );
 });
 
 Deno.test("batches: requests have a model at once that a batch uses, and its room when its lines end", async () => {
