@@ -134,15 +134,15 @@ function refuseUnknown(arg: string, key?: string): void {
 
 /**
  * `--port -1` as `--port=-1`: a negative number is the value of the option before it, so that the option says what is wrong
- * with it. Throws UsageError for other words after "-" in a value's place: they may be meant as an option or as the value.
+ * with it. `-` alone is one too, as in `--log -`. Throws UsageError for other words after "-" in a value's place: they may be meant as an option or as the value.
  */
 function joinNegatives(args: readonly string[], values: readonly string[]): string[] {
   const takesValue = new Set(values.map(dashed));
   const joined: string[] = [];
   for (let i = 0; i < args.length; i++) {
     const [option, next] = [args[i], args[i + 1] ?? ""];
-    if (!takesValue.has(option) || !/^-./.test(next)) joined.push(option);
-    else if (/^-[\d.]/.test(next)) joined.push(`${option}=${args[++i]}`);
+    if (!takesValue.has(option) || !next.startsWith("-")) joined.push(option);
+    else if (/^-(?:$|[\d.])/.test(next)) joined.push(`${option}=${args[++i]}`);
     else throw new UsageError(`${needsValue(option)} (got ${next})`);
   }
   return joined;

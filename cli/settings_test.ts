@@ -23,7 +23,7 @@ const TABLE = {
   apiKey: text("KEY", { secret: true, help: "a key" }),
   allowHost: texts("NAME", { help: "names" }),
   openHealth: onOff({ help: "no key" }),
-  data: path("DIR", { words: ["none"], help: "a folder" }),
+  data: path("DIR", { words: ["none", "-"], help: "a folder" }),
   model: paths("FILE", { help: "files" }),
   cors: texts("ORIGIN", { look: { pattern: /^https:/, rule: "origins" }, help: "pages" }),
 };
@@ -101,6 +101,12 @@ Deno.test("settings: paths in a config file start in its folder", () => {
   assertEquals(values.model, [join(folder, "a.gguf"), "/b.gguf"]);
   assertEquals(readWith('{ "data": "none" }').values.data, "none");
   assertEquals(read(["--data", "batches"]).values.data, "batches");
+});
+
+Deno.test("settings: a lone - is a value, and no path", () => {
+  for (const args of [["--data", "-"], ["--data=-"]]) assertEquals(read(args).values.data, "-");
+  const { values } = read(["--data", "-", "--port", "1"]);
+  assertEquals([values.data, values.port], ["-", 1]);
 });
 
 Deno.test("settings: a refusal says where the value stands, what is allowed and what it was", () => {
