@@ -48,8 +48,10 @@ export function* readJsonCall(input: Input, answer: Answer): Reading<boolean> {
     yield* input.blank();
     if (!(yield* input.accept([","]))) break;
   }
-  if (index !== undefined && !some) answer.args(index, "{}");
-  return (yield* input.accept(["}"])) !== undefined;
+  const whole = (yield* input.accept(["}"])) !== undefined;
+  // A call that is cut before its arguments has none.
+  if (whole && index !== undefined && !some) answer.args(index, "{}");
+  return whole;
 }
 
 /** Reads one call or a list of calls. */
