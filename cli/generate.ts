@@ -20,12 +20,13 @@ import {
 } from "./model.ts";
 import { explained } from "../lib/system_errors.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
+import { type GivenTools, readTools } from "./tool_file.ts";
 
 const DEFAULT_COUNT = 32;
 const DEFAULT_TEMPERATURE = 0.7;
 const MAX_LOGPROBS = 20;
 
-const CHAT_ONLY = ["effort", "think-tokens"];
+const CHAT_ONLY = ["tools", "tool-choice", "effort", "think-tokens"];
 
 const HELP = `Generate text from one prompt.
 
@@ -42,6 +43,9 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
   --seed N         with the same seed the same tokens are drawn
   --schema FILE    the answer is JSON that this JSON schema accepts; with --chat what is thought before it is free
   --grammar FILE   the answer has the form of this grammar: llama.cpp's GBNF, or Lark where no rule has ::=
+  --tools FILE     with --chat, what the model may call: JSON, a list of functions as /v1/chat/completions takes them. Calls
+                   are shown as lines of JSON, {"name", "arguments"}; nothing is called
+  --tool-choice W  auto (default), required: at least one call, none, or the name of the one tool to call
   --effort WORD    with --chat, how much the model thinks before it answers: ${EFFORTS.join(", ")};
                    none is not at all, other words are for models that know them
   --think-tokens N with --chat, most tokens of thinking, after which the answer begins
@@ -61,7 +65,7 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
   --speculate S    drafts of the next tokens, checked several a step, for the same answers sooner: auto, off, lookup (from the
                    text's own repetitions), mtp or draft (default auto)
   --draft FILE     a smaller model of the same vocabulary that drafts
-  --json           one JSON object at the end: {"tokens": [ids of the prompt], "text", "reasoning", "steps": [{"token",
+  --json           one JSON object at the end: {"tokens": [ids of the prompt], "text", "reasoning", "calls", "steps": [{"token",
                    "top": [[id, logprob], …]}, …], "timings": {"load_ms", "prefill_tps", "decode_tps"}},
                    with the --logprobs likeliest tokens a step (default ${MAX_LOGPROBS}), best first
   --help           this text
@@ -124,7 +128,8 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
     ignoreEos: tokens !== undefined,
   };
   const constraint = await readConstraint(flags);
-  const ask = askOf(flags, tokens, constraint);
+  const tools = await givenTools(flags);
+  const ask = askOf(flags, tokens, constraint, tools);
   const terminal = Deno.stdout.isTerminal();
   const thinking = { shown: terminal || flags.is("thinking"), dimmed: terminal };
   await using model = await loadForOne(flags);
@@ -141,7 +146,7 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
     json: flags.json,
     reader,
     thinking,
-    hasForm: constraint !== undefined,
+    hasForm: constraint !== undefined || (tools?.mustCall ?? false),
   });
 }
 
@@ -157,6 +162,12 @@ function checkCombination(flags: Flags): void {
     ...(flags.is("thinking") ? ["thinking"] : []),
   ];
   if (chatOnly.length > 0 && !flags.has("chat")) throw new UsageError(`--${chatOnly[0]} needs --chat`);
+  if (flags.has("tool-choice") && !flags.has("tools")) throw new UsageError("--tool-choice needs --tools");
+}
+
+async function givenTools(flags: Flags): Promise<GivenTools | undefined> {
+  const file = flags.text("tools");
+  return file === undefined ? undefined : await readTools(file, flags.text("tool-choice"));
 }
 
 /** The form of the answer, from a file. */
@@ -190,6 +201,7 @@ function askOf(
   flags: Flags,
   tokens: number[] | undefined,
   constraint: Constraint | undefined,
+  tools: GivenTools | undefined,
 ): (loaded: LoadedEngine) => Ask {
   const effort = flags.choice("effort", EFFORTS);
   const thinkingBudget = flags.count("think-tokens", 0, MAX_COUNT);
@@ -200,6 +212,7 @@ function askOf(
     const plan = engine.chatForm.plan({
       messages: [{ role: "user", content }],
       constraint,
+      ...(tools && { tools: tools.tools, toolChoice: tools.toolChoice }),
       ...(effort === undefined ? {} : { effort: effort === "none" ? false : effort }),
       thinkingBudget,
     });
@@ -237,7 +250,7 @@ async function generate(loaded: LoadedEngine, request: GenerateRequest, showing:
   if (json) out(`${JSON.stringify(report(loaded, request, steps, answer, finish!))}\n`);
   else if (asText) out("\n");
   if (finish!.reason === "cancelled") err(`Interrupted after ${steps.length} tokens\n`);
-  else if (finish!.reason === "stop" || !showing.hasForm) return 0;
+  else if (finish!.reason === "stop" || !(showing.hasForm || answer.hasCutCall)) return 0;
   else {err(
       `Cut after ${steps.length} tokens: the answer has not its form yet; allow more with -n or --ctx\n`,
     );}
@@ -255,7 +268,7 @@ function report(
   { loadMs }: LoadedEngine,
   { prompt }: GenerateRequest,
   steps: readonly Step[],
-  { text, reasoning }: AnswerText,
+  { text, reasoning, calls }: AnswerText,
   { timings, usage }: Finish,
 ) {
   const rate = (tokens: number, ms: number) => ms > 0 && tokens > 0 ? tokens * 1000 / ms : null;
@@ -263,6 +276,7 @@ function report(
     tokens: prompt,
     text,
     ...(reasoning === "" ? {} : { reasoning }),
+    ...(calls.length === 0 ? {} : { calls }),
     steps: steps.map(({ token, top }) => ({ token, top: top.map((t) => [t.token, t.logprob]) })),
     timings: {
       load_ms: loadMs,

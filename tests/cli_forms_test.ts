@@ -2,7 +2,7 @@ import { assertEquals, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
 import { run, withFolder } from "./commands.ts";
 
-/* `generate` with a form for its answer, on the demo model. */
+/* `generate` with a form for its answer, and with tools, on the demo model. */
 
 const schema = {
   type: "object",
@@ -54,5 +54,44 @@ Deno.test("cli: generate says what is wrong with a form, and when an answer was 
       assertEquals(code, 1, stderr);
       assertStringIncludes(stderr, message);
     }
+  });
+});
+
+Deno.test("cli: generate --tools shows calls that follow their schemas, or what is wrong with the tools", async () => {
+  await withFolder(async (folder) => {
+    const [tools, bare, twice, text] = ["t.json", "bare.json", "twice.json", "text.json"]
+      .map((name) => join(folder, name));
+    const like = { name: "like", description: "What is liked", parameters: schema };
+    await Deno.writeTextFile(tools, JSON.stringify([{ type: "function", function: like }]));
+    await Deno.writeTextFile(bare, JSON.stringify([like, { name: "now" }]));
+    await Deno.writeTextFile(twice, JSON.stringify([like, like]));
+    await Deno.writeTextFile(text, "like");
+    const ask = (file: string, ...more: string[]) =>
+      run(["generate", "--chat", "What does Pip like?", "--temperature", "0", "--tools", file, ...more]);
+    for (const [file, choice] of [[tools, "like"], [bare, "like"]]) {
+      const { code, stdout, stderr } = await ask(file, "--tool-choice", choice);
+      assertEquals([code, stderr], [0, ""]);
+      const { name, arguments: args } = JSON.parse(stdout);
+      assertEquals([name, ["stories", "rain"].includes(args.likes)], ["like", true]);
+    }
+    const whole = await ask(bare, "--tool-choice", "now", "--json");
+    assertEquals(JSON.parse(whole.stdout).calls, [{ name: "now", arguments: "{}" }]);
+    const free = await ask(bare, "--tool-choice", "none");
+    assertEquals([free.code, free.stdout.includes('"name"')], [0, false]);
+
+    const problems: [file: string, more: string[], code: number, message: string][] = [
+      [bare, ["--tool-choice", "like", "-n", "12"], 1, "the answer has not its form yet"],
+      [bare, ["--tool-choice", "dislike"], 2, "one of the tools like, now"],
+      [twice, [], 1, "must be another name"],
+      [text, [], 1, "is not JSON"],
+      [join(folder, "none.json"), [], 1, "there is no such file or folder"],
+    ];
+    for (const [file, more, code, message] of problems) {
+      const failed = await ask(file, ...more);
+      assertEquals(failed.code, code, failed.stderr);
+      assertStringIncludes(failed.stderr, message);
+    }
+    const unasked = await run(["generate", "--prompt", "Hi", "--tools", tools]);
+    assertStringIncludes(unasked.stderr, "--tools needs --chat");
   });
 });
