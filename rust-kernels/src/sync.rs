@@ -8,12 +8,14 @@ pub use std::thread::Builder;
 #[cfg(not(target_arch = "wasm32"))]
 pub type JoinHandle = std::thread::JoinHandle<()>;
 use crate::clock::Instant;
+use std::thread::yield_now;
 use std::time::Duration;
 
 /// How long a thread spins before it sleeps: longer than an op's skew and the gap between two steps of decode.
 pub const SPIN: Duration = Duration::from_micros(100);
 
-/// Waits for `done` a while; returns whether it came.
+/// Waits for `done` a while; returns whether it came. Where other programs want the core they have it now and then: one of them may
+/// be what holds up the thread that is waited for.
 pub fn spin_until(done: impl Fn() -> bool) -> bool {
     let started = Instant::now();
     loop {
@@ -26,5 +28,6 @@ pub fn spin_until(done: impl Fn() -> bool) -> bool {
         if started.elapsed() > SPIN {
             return false;
         }
+        yield_now();
     }
 }
