@@ -24,12 +24,10 @@ const ROW_COST = 0.05;
 
 /**
  * Which share of a step asking free drafters may be, with all that follows of it. Where it is more, a sequence for which they have
- * nothing that pays is asked for again after some steps, at most so many; after a part of them at first, and then after twice as many
- * each time, since what begins to copy often does so early.
+ * nothing that pays is asked for again after some steps, at most so many.
  */
 const ASKING_SHARE = 0.01;
 const LONGEST_REST = 127;
-const FIRST_REST = 1 / 8;
 /**
  * What asking takes for a sequence, in milliseconds, before it is known; how much of what is known a new time changes; and how many times
  * as long as that it can be: other times were held up by something else.
@@ -45,9 +43,8 @@ interface Record {
   /** Steps until a drafter that did not pay is asked again, and how many it will be after that. */
   pause: number;
   nextPause: number;
-  /** The step from which on a free drafter that had nothing that pays is asked again, and for how many steps it is not. */
+  /** The step from which on a free drafter that had nothing that pays is asked again. */
   askedFrom: number;
-  rest: number;
 }
 
 /** A sequence's draft in the step under way, verified or not. */
@@ -169,8 +166,7 @@ export class Speculation {
   #rests(drafter: number, sequence: Sequence, rest: number): boolean {
     const record = this.#recordOf(sequence, drafter);
     if (this.#steps < record.askedFrom) return true;
-    record.rest = Math.min(rest, Math.max(Math.ceil(FIRST_REST * rest), 2 * record.rest));
-    record.askedFrom = this.#steps + 1 + record.rest; // unless the step carries what it has now
+    record.askedFrom = this.#steps + 1 + rest; // unless the step carries what it has now
     return false;
   }
 
@@ -241,7 +237,7 @@ export class Speculation {
     return step.map((part, i) => {
       if (lengths[i] === 0 || part.sequence.done) return part;
       const { record, draft } = best[i]!;
-      record.askedFrom = record.rest = 0;
+      record.askedFrom = 0;
       return scheduler.withDraft(part, draft.tokens.subarray(0, lengths[i]));
     });
   }
@@ -295,7 +291,6 @@ export class Speculation {
         pause: FIRST_PAUSE,
         nextPause: FIRST_PAUSE,
         askedFrom: 0,
-        rest: 0,
       }));
       this.#records.set(sequence, records);
     }
