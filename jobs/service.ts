@@ -139,8 +139,13 @@ export class BatchService {
   }
 
   /** Throws ServiceError too_many_transfers. */
-  openContent(owner: string, id: string): Promise<ReadableStream<Uint8Array>> {
-    return this.folder.openContent(this.#store.file(owner, id).path);
+  async openContent(owner: string, id: string): Promise<ReadableStream<Uint8Array>> {
+    try {
+      return await this.folder.openContent(this.#store.file(owner, id).path);
+    } catch (error) {
+      if (!(error instanceof Deno.errors.NotFound)) throw error;
+      throw new ServiceError("file_not_found", `File ${id} is being deleted`); // see #remove
+    }
   }
 
   /** Throws ServiceError where a batch still needs the file. */
@@ -242,9 +247,18 @@ export class BatchService {
     }
   }
 
-  /** Forgotten first: what a crash leaves on the disk is cleaned at the next start. */
+  /**
+   * Forgotten first: what a crash leaves on the disk is cleaned at the next start. A disk may be so full that there is no room even
+   * for that; then the file makes it.
+   */
   async #remove(file: FileRecord): Promise<void> {
-    this.#store.removeFile(file.id);
+    try {
+      this.#store.removeFile(file.id);
+    } catch (error) {
+      if (!(error instanceof ServiceError && error.code === "storage_full")) throw error;
+      await this.folder.remove(file.path);
+      this.#store.removeFile(file.id);
+    }
     await this.folder.remove(file.path);
   }
 }

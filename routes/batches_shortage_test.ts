@@ -1,7 +1,11 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { DatabaseSync } from "node:sqlite";
+import { existsSync } from "node:fs";
+import { join } from "@std/path";
 import OpenAI from "openai";
 import { diskStorage, type Storage } from "../jobs/storage.ts";
+import { BatchStore } from "../jobs/store.ts";
+import { ServiceError } from "../jobs/types.ts";
 import {
   chatLine,
   createBatch,
@@ -152,4 +156,41 @@ Deno.test("batches: a database without room is a 507; batches that are there wai
         lift();
         for (const id of ids) await waitFor(client, id, "completed");
       }))
+  ));
+
+/** A database in which nothing can be deleted while `isFull` says so, as on a disk without a free page. */
+async function whileFull(isFull: (file: string) => boolean, test: () => Promise<void>): Promise<void> {
+  const { removeFile } = BatchStore.prototype;
+  BatchStore.prototype.removeFile = function (id) {
+    if (isFull(id)) throw new ServiceError("storage_full", "There is no room on the server's disk");
+    removeFile.call(this, id);
+  };
+  try {
+    await test();
+  } finally {
+    BatchStore.prototype.removeFile = removeFile;
+  }
+}
+
+Deno.test("files: one can be deleted although the disk is so full that not even that can be written", () =>
+  inDataFolder((path) =>
+    withBatches(path, {}, async ({ client }) => {
+      const ids = [await upload(client, lines), await upload(client, lines)];
+      const isThere = (id: string) => existsSync(join(path, "files", id));
+      await whileFull(isThere, async () => {
+        assertEquals((await client.files.delete(ids[0])).deleted, true);
+      });
+      let isFull = true;
+      await whileFull(() => isFull, async () => {
+        const full = await assertRejects(() => client.files.delete(ids[1]), OpenAI.APIError);
+        assertEquals(full.status, 507);
+        // What it made room for has taken it. It was to go, and is gone.
+        const gone = await assertRejects(() => client.files.content(ids[1]), OpenAI.APIError);
+        assertEquals([gone.status, gone.code], [404, "file_not_found"]);
+        isFull = false;
+        assertEquals((await client.files.delete(ids[1])).deleted, true);
+      });
+      assertEquals(ids.map(isThere), [false, false]);
+      assertEquals((await client.files.list()).data, []);
+    })
   ));
