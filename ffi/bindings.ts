@@ -1,7 +1,7 @@
 // Generated from rust-kernels/src/ffi.rs by `deno task bindings`; do not edit.
 
 /** Changes whenever an export's meaning or a message's layout does. */
-export const ABI_VERSION = 9;
+export const ABI_VERSION = 10;
 
 const parameters = ["u64", "buffer", "usize", "buffer", "usize"] as const;
 
@@ -23,6 +23,8 @@ export const SYMBOLS = {
   compy_model_open: { parameters, result: "i32" },
   /** Input: a path. The tensors after this are loaded from that file, until another is named. */
   compy_model_file: { parameters, result: "i32" },
+  /** Before a matrix is loaded. Input: its index (u32), and what its rows are multiplied by, in as many equal parts (f32 each). */
+  compy_tensor_factors: { parameters, result: "i32" },
   /** Input: index, kind (0 matrix, 1 vector), type, columns, rows (u32 each), byte offset (u64). */
   compy_tensor_load: { parameters, result: "i32", nonblocking: true },
   /** Input: an encoded plan. */

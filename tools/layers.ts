@@ -133,7 +133,8 @@ const LAYERS: readonly Layer[] = [
   },
   {
     files: /^engine\/backend\/wasm\//,
-    imports: /^(engine\/(backend\/(backend\.ts$|wasm\/|cpu\/step_words\.ts$)|plan\/|gguf\/)|package\.ts$)/,
+    imports:
+      /^(engine\/(backend\/(backend\.ts$|wasm\/|cpu\/(step|factor)_words\.ts$)|plan\/|gguf\/)|package\.ts$)/,
     why: "WebAssembly runs the kernels of the CPU's backend, and is told of steps in the same words",
   },
   {

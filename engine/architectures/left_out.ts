@@ -8,6 +8,7 @@ import { isRopeFactors } from "./rope.ts";
 const PARTS: readonly (readonly [part: string, names: RegExp])[] = [
   ["vision", /^(v|mm|vision|resampler)\./],
   ["audio", /^a\./],
+  ["scales of activations", /\.input_scale$/],
   ["drafting (MTP)", /^mtp\.|\.nextn\./],
 ];
 
@@ -38,7 +39,9 @@ export function isDrafting(name: string, layers: number): boolean {
 
 /** Which of the file's tensors the plan does not read, by part, the largest first. */
 export function leftOutParts(file: GgufFile, plan: Plan): LeftOutPart[] {
-  const read = new Set(plan.tensors.map(({ info }) => wholeName(info.name)));
+  const read = new Set(
+    plan.tensors.flatMap(({ info, factors }) => [wholeName(info.name), ...factors ? [factors.name] : []]),
+  );
   const parts = new Map<string, LeftOutPart>();
   for (const tensor of file.tensors.values()) {
     if (read.has(tensor.name) || isRopeFactors(tensor.name)) continue;

@@ -1,6 +1,6 @@
-import { readBytes, SourceEnded } from "../gguf/byte_source.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
-import { type Hparams, requireTensor, type RopeScaling } from "../gguf/hparams.ts";
+import { readFloats, requireFloats } from "../gguf/float_tensor.ts";
+import type { Hparams, RopeScaling } from "../gguf/hparams.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import type { RopeAngles } from "../plan/plan.ts";
 
@@ -96,18 +96,9 @@ export async function readFactors(file: GgufFile, h: Hparams): Promise<RopeFacto
 }
 
 async function readTensor(file: GgufFile, name: string, length: number): Promise<Float32Array> {
-  const info = requireTensor(file, name, [length]);
-  const field = `tensor ${quote(name)}`;
-  if (info.type !== "F32") {
-    throw new GgufError("GGUF_HPARAM", `must be of type F32 (got ${info.type})`, { field });
-  }
-  await using source = await file.open(info.path);
-  const bytes = await readBytes(source, info.offset, info.byteLength).catch((error) => {
-    if (!(error instanceof SourceEnded)) throw error;
-    throw new GgufError("GGUF_TRUNCATED", `the file ended: ${error.message}`, { byte: info.offset, field });
-  });
-  const factors = new Float32Array(bytes.buffer);
+  const factors = await readFloats(file, requireFloats(file, name, [length]));
   if (factors.some((f) => !(f > 0) || f === Infinity)) {
+    const field = `tensor ${quote(name)}`;
     throw new GgufError("GGUF_DATA", "must have factors above 0 and finite only", { field });
   }
   return factors;

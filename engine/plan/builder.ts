@@ -1,7 +1,8 @@
 import { GgufError, quote } from "../gguf/errors.ts";
 import { FORMATS } from "../gguf/formats.ts";
+import { requireFloats } from "../gguf/float_tensor.ts";
 import { requireTensor } from "../gguf/hparams.ts";
-import type { GgufFile, TensorInfo } from "../gguf/types.ts";
+import type { GgufFile, TensorInfo, TensorType } from "../gguf/types.ts";
 import { checkBuffers } from "./check.ts";
 import { groupKvLayers } from "./kv_groups.ts";
 import type { PlanOp } from "./ops/registry.ts";
@@ -21,6 +22,9 @@ import type {
 
 /** What an expert's rows come in, so that each expert's weights begin with a panel of any instruction set. */
 const EXPERT_ROWS = 16;
+
+/** The type whose matrices come with a number that their values are multiplied by, or one an expert. */
+const WITH_FACTORS: TensorType = "NVFP4";
 
 /** What the names of buffers say of their form. */
 const SUFFIXES: Readonly<Record<BufferForm, string>> = { float: "", quant: ".q8", fine: ".q15" };
@@ -58,6 +62,8 @@ export class PlanBuilder {
   readonly #kvLayers: Omit<KvLayer, "group">[] = [];
   readonly #rope: RopeAngles[] = [];
   readonly #states: StateLayer[] = [];
+  /** Names of those that matrices are multiplied by. */
+  readonly #factors = new Set<string>();
   /** Write the ops behind all others. */
   readonly #ends: (() => void)[] = [];
 
@@ -135,10 +141,11 @@ export class PlanBuilder {
     if (typeof tensor === "string") {
       const isVector = rows === 1 && this.file.tensors.get(tensor)?.shape.length === 1;
       const info = requireTensor(this.file, tensor, isVector ? [columns] : [columns, rows]);
-      return this.#tensor({ info, kind: "matrix", columns, rows });
+      return this.#tensor({ info, kind: "matrix", columns, rows, factors: this.#factorsOf(info, 1) });
     }
     const whole = requireTensor(this.file, tensor.name, [columns, tensor.of]);
-    return this.#tensor({ info: rowsOf(whole, tensor, [columns, rows]), kind: "matrix", columns, rows });
+    const info = rowsOf(whole, tensor, [columns, rows]);
+    return this.#tensor({ info, kind: "matrix", columns, rows, factors: this.#factorsOf(whole, 1) });
   }
 
   /** A tensor of `count` matrices, one an expert. */
@@ -148,7 +155,20 @@ export class PlanBuilder {
       const detail = `an expert must have a multiple of ${EXPERT_ROWS} rows (got ${rows})`;
       throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(name)}` });
     }
-    return this.#tensor({ info, kind: "matrix", columns, rows: count * rows, experts: count });
+    const factors = this.#factorsOf(info, count);
+    return this.#tensor({ info, kind: "matrix", columns, rows: count * rows, experts: count, factors });
+  }
+
+  /** What a matrix's values are multiplied by, of a type that files have such numbers for; not where an op has read them already. */
+  #factorsOf({ name, type }: TensorInfo, count: number): TensorInfo | undefined {
+    const factors = name.replace(/weight$/, "scale");
+    const isRead = this.#read.has(factors) && !this.#factors.has(factors);
+    if (type !== WITH_FACTORS || factors === name || !this.file.tensors.has(factors) || isRead) {
+      return undefined;
+    }
+    this.#factors.add(factors);
+    this.#read.add(factors);
+    return requireFloats(this.file, factors, [count]);
   }
 
   /** A tensor that is kept as f32, whatever its shape. */

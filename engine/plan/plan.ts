@@ -50,6 +50,8 @@ export interface PlanTensor {
   readonly rows: number;
   /** Matrices in it, one an expert; absent where it is a single one. */
   readonly experts?: number;
+  /** What the file multiplies its values by: one number, or one an expert. */
+  readonly factors?: TensorInfo;
 }
 
 /** Indices into `Plan.buffers` and `Plan.tensors`. */

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 /// Changes whenever an export's meaning or a message's layout does.
-pub const ABI_VERSION: u32 = 9;
+pub const ABI_VERSION: u32 = 10;
 
 /// A name, whether Deno calls it on a thread of its own, and what it does.
 pub struct Export {
@@ -79,6 +79,13 @@ exports! {
     /// Input: a path. The tensors after this are loaded from that file, until another is named.
     blocking compy_model_file = |h, input, _| {
         model(h)?.read_from(text(input)?)?;
+        Ok(0)
+    };
+    /// Before a matrix is loaded. Input: its index (u32), and what its rows are multiplied by, in as many equal parts (f32 each).
+    blocking compy_tensor_factors = |h, input, _| {
+        let mut w = Words::new(input);
+        let index = w.size()?;
+        model(h)?.set_factors(index, w.f32s((input.len() - 4) / 4)?)?;
         Ok(0)
     };
     /// Input: index, kind (0 matrix, 1 vector), type, columns, rows (u32 each), byte offset (u64).

@@ -115,6 +115,16 @@ impl Model {
         Ok(())
     }
 
+    /// What the rows of a matrix that is still to come are multiplied by.
+    ///
+    /// # Errors
+    /// As `Weights::set_factors`; or nothing is open or reserved.
+    pub fn set_factors(&self, index: usize, factors: Vec<f32>) -> Result<()> {
+        let mut state = self.state()?;
+        let Some(weights) = &mut state.weights else { bail!("No memory is reserved for weights") };
+        weights.set_factors(index, factors)
+    }
+
     /// # Errors
     /// As `Weights::load_matrix` and `load_vector`; or nothing is open.
     pub fn load(&self, index: usize, source: &Source, vector: bool) -> Result<()> {

@@ -95,6 +95,8 @@ pub struct Weights {
     used: usize,
     /// A matrix that has come in part: its index, and how many of its rows.
     partial: Option<(usize, usize)>,
+    /// What the rows of a matrix that is still to come are multiplied by: its index, and a factor of each of as many equal parts.
+    factors: Option<(usize, Vec<f32>)>,
 }
 
 impl Weights {
@@ -106,7 +108,22 @@ impl Weights {
         }
         let Ok(bytes) = usize::try_from(bytes) else { bail!("Cannot reserve {bytes} bytes for the model's weights") };
         let arena = Region::new(bytes, Pages::Huge, "the model's weights")?;
-        Ok(Self { tensors: (0..tensors).map(|_| None).collect(), arena, used: 0, partial: None })
+        Ok(Self { tensors: (0..tensors).map(|_| None).collect(), arena, used: 0, partial: None, factors: None })
+    }
+
+    /// Has the rows of a matrix that is still to come multiplied, in as many equal parts as there are factors.
+    ///
+    /// # Errors
+    /// No such tensor; no factors, or one that is no number.
+    pub fn set_factors(&mut self, index: usize, factors: Vec<f32>) -> Result<()> {
+        if index >= self.tensors.len() {
+            bail!("Tensor {index} is out of range 0..{}", self.tensors.len());
+        }
+        if factors.is_empty() || factors.iter().any(|factor| !factor.is_finite()) {
+            bail!("A tensor's factors must be finite numbers, and at least one");
+        }
+        self.factors = Some((index, factors));
+        Ok(())
     }
 
     /// # Errors
@@ -186,6 +203,12 @@ impl Weights {
         if index >= self.tensors.len() || self.arena.len() - self.used < shape.bytes {
             bail!("Tensor {index} of {} bytes does not fit into what was reserved", shape.bytes);
         }
+        let factors = self.factors.take_if(|(of, _)| *of == index).map(|(_, factors)| factors);
+        if let Some(factors) = &factors
+            && (layout.put_factors.is_none() || !s.rows.is_multiple_of(factors.len()))
+        {
+            bail!("{} rows of {} cannot be multiplied by {} factors", s.rows, layout.name, factors.len());
+        }
         let lanes = isa.lanes();
         let before = rows.start / lanes;
         let panels = rows.end.div_ceil(lanes) - before;
@@ -193,7 +216,8 @@ impl Weights {
         let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
         let grain = (READ / shape.panel_source).max(1);
         let done = pool.run(&|_| {
-            let reader = Reader { bytes, s, layout, shape, lanes, rows: rows.clone() };
+            let factors = factors.as_deref();
+            let reader = Reader { bytes, s, layout, shape, lanes, rows: rows.clone(), factors };
             if let Err(e) = reader.pack(Items::new(&next, panels, grain), grain, base) {
                 *failure.lock().unwrap_or_else(|e| e.into_inner()) = Some(e);
             }
@@ -206,6 +230,7 @@ impl Weights {
         }
         if rows.end < s.rows {
             self.partial = Some((index, rows.end));
+            self.factors = factors.map(|factors| (index, factors));
             return Ok(());
         }
         let (columns, rows, panel_bytes) = (s.columns, s.rows, shape.panel_bytes);
@@ -250,6 +275,8 @@ struct Reader<'a> {
     lanes: usize,
     /// Those of the matrix that `bytes` has, from `s.offset` on.
     rows: Range<usize>,
+    /// What the matrix's rows are multiplied by, in as many equal parts.
+    factors: Option<&'a [f32]>,
 }
 
 impl Reader<'_> {
@@ -267,9 +294,19 @@ impl Reader<'_> {
                 // SAFETY: panel p is within the tensor's bytes, and only this thread writes it.
                 let panel = unsafe { std::slice::from_raw_parts_mut(base.get().add(p * panel_bytes), panel_bytes) };
                 (self.layout.pack_panel)(&raw[i * panel_source..], row_source, self.s.columns, self.lanes, panel);
+                self.multiply(panel, self.rows.start + p * self.lanes);
             }
         }
         Ok(())
+    }
+
+    /// Multiplies a packed panel that begins with row `first`.
+    fn multiply(&self, panel: &mut [u8], first: usize) {
+        let (Some(factors), Some(put_factors)) = (self.factors, self.layout.put_factors) else { return };
+        let part = self.s.rows / factors.len();
+        // The last panel may have lanes beyond the rows.
+        let of_lane = |lane: usize| factors[((first + lane) / part).min(factors.len() - 1)];
+        put_factors(panel, self.s.columns, &(0..self.lanes).map(of_lane).collect::<Vec<f32>>());
     }
 }
 

@@ -2,7 +2,7 @@ import { dequantize } from "../../engine/backend/webgpu/kernels/testing_dequanti
 import type { ValueType } from "../../engine/gguf/key_values.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import { Random, seedOf } from "../random.ts";
-import { weights } from "./weights.ts";
+import { weights, withFactors } from "./weights.ts";
 
 type Scalar = number | boolean | string;
 type ScalarType = Exclude<ValueType, "ARRAY">;
@@ -23,6 +23,8 @@ export interface MatrixStyle {
   readonly typeOf: (index: number, name: string, shape: readonly number[]) => TensorType;
   /** Writes what the matrices stand for in F32: the same model for arithmetic that rounds no activations. */
   readonly dequantized?: boolean;
+  /** NVFP4 comes with a number beside each matrix, or one an expert, that its values are multiplied by. */
+  readonly factors?: boolean;
 }
 
 /** A model file as a family writes it. Shapes are in ggml's order, columns first. */
@@ -59,6 +61,12 @@ export class SynthFile {
     const type = this.style.typeOf(this.#matrices++, name, shape);
     const count = shape.reduce((product, n) => product * n);
     const make = () => weights(type, count, this.random(name));
+    if (this.style.factors && type === "NVFP4") {
+      const make = () => withFactors(weights(type, count, this.random(name)), shape[2] ?? 1);
+      this.sink.tensor(`${name}.weight`, type, shape, () => make()[0]);
+      this.sink.tensor(`${name}.scale`, "F32", [shape[2] ?? 1], () => make()[1]);
+      return this.sink.tensor(`${name}.input_scale`, "F32", [shape[2] ?? 1], () => make()[1]);
+    }
     if (!this.style.dequantized) return this.sink.tensor(`${name}.weight`, type, shape, make);
     this.sink.tensor(`${name}.weight`, "F32", shape, () => {
       const { buffer, byteOffset, byteLength } = make();

@@ -25,6 +25,8 @@ export interface SynthOptions {
   readonly chat?: Chat;
   /** Layers behind the others that draft tokens, of families that have such. */
   readonly drafts?: number;
+  /** NVFP4 comes with what its values are multiplied by: the same model. */
+  readonly factors?: boolean;
   /** What the file says of whole texts. */
   readonly texts?: SynthTexts;
   /** Writes what the matrices stand for in F32: the same model for arithmetic that rounds no activations. */
@@ -45,7 +47,7 @@ export interface SynthTexts {
 
 /** The bytes of a model file. */
 export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
-  const { architecture: name, seed, types, dequantized, texts = {} } = options;
+  const { architecture: name, seed, types, dequantized, factors, texts = {} } = options;
   const family = FAMILIES[name];
   const shape = {
     ...family.tiny,
@@ -65,6 +67,7 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
     seed: `${name} ${seed}`,
     typeOf,
     dequantized,
+    factors,
   });
   builder.set("general.architecture", "STRING", file.architecture).set("general.name", "STRING", "synthetic");
   family.write(file, shape);

@@ -92,6 +92,30 @@ function blocks(type: TensorType, count: number, random: Random): Uint8Array {
   return bytes;
 }
 
+/** NVFP4's powers of two that are taken from the scales of a matrix, or of an expert's, to be a number beside the tensor. */
+const POWERS = [6, 5, 7] as const;
+
+/** Blocks of NVFP4 with larger scales, of `count` matrices, and the numbers that make them the same values again. */
+export function withFactors(
+  blocks: ArrayBufferView,
+  count: number,
+): [blocks: Uint8Array, factors: Float32Array] {
+  const bytes = new Uint8Array(blocks.buffer, blocks.byteOffset, blocks.byteLength).slice();
+  const power = (matrix: number) => POWERS[matrix % POWERS.length];
+  const size = layoutOf("NVFP4").bytes;
+  for (let block = 0; block < bytes.length; block += size) {
+    const by = 2 ** power(Math.floor(block / (bytes.length / count)));
+    for (let i = block; i < block + 4; i++) bytes[i] = e4m3(bytes[i] * 2 ** -9 * by);
+  }
+  return [bytes, Float32Array.from({ length: count }, (_, matrix) => 2 ** -power(matrix))];
+}
+
+/** The byte of a number that E4M3 holds, and not as one of its smallest. */
+function e4m3(value: number): number {
+  const exponent = Math.floor(Math.log2(value));
+  return (exponent + 7) * 8 + (value / 2 ** exponent - 1) * 8;
+}
+
 /** A half float into the highest nibbles of four words, its lowest first. */
 function putScattered(view: DataView, at: number, value: number): void {
   const half = new Uint16Array(Float16Array.of(value).buffer)[0];

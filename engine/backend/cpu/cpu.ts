@@ -8,6 +8,7 @@ import { kvGroupBytes, type Plan, type PlanTensor, pooledColumns, stateBytes } f
 import { WordWriter } from "../../plan/words.ts";
 import type { Backend, BackendInfo, CacheParts, CompileOptions, StepInput, StepOutput } from "../backend.ts";
 import { StepStopped } from "../backend.ts";
+import { factorWords } from "./factor_words.ts";
 import { answerBytes, decodeAnswers, encodeStep, partWords } from "./step_words.ts";
 
 export interface CpuOptions {
@@ -107,6 +108,9 @@ export class CpuBackend implements Backend {
         if (t.info.path !== path) {
           path = t.info.path;
           this.#library.call("compy_model_file", this.#handle, new TextEncoder().encode(path));
+        }
+        if (t.factors) {
+          this.#library.call("compy_tensor_factors", this.#handle, await factorWords(file, index, t.factors));
         }
         await this.#library.callAsync("compy_tensor_load", this.#handle, input);
       } catch (cause) {

@@ -7,6 +7,7 @@ import { kvGroupBytes, type Plan, type PlanTensor, pooledColumns, stateBytes } f
 import { WordWriter } from "../../plan/words.ts";
 import type { Backend, BackendInfo, CacheParts, CompileOptions, StepInput, StepOutput } from "../backend.ts";
 import { StepStopped } from "../backend.ts";
+import { factorWords } from "../cpu/factor_words.ts";
 import { answerBytes, decodeAnswers, encodeStep, partWords } from "../cpu/step_words.ts";
 import { Machine } from "./machine.ts";
 import { moduleBytes } from "./module.ts";
@@ -106,6 +107,11 @@ export class WasmBackend implements Backend {
     let packing: Promise<unknown> = Promise.resolve();
     for (const [index, t] of plan.tensors.entries()) {
       try {
+        if (t.factors) {
+          await packing;
+          const words = await factorWords(file, index, t.factors);
+          await this.#machine.call("compy_tensor_factors", this.#handle, words);
+        }
         for await (const piece of pieces(sources.get(t.info.path)!, t)) {
           await packing;
           packing = this.#machine.call("compy_tensor_rows", this.#handle, pieceWords(index, t, piece));

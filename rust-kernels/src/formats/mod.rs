@@ -102,6 +102,8 @@ pub trait BlockFormat: GgufType {
     /// Bytes of a row's scales, and of whatever else stands before the codes: once a unit, and for each block of 32 columns.
     const UNIT_SCALES: usize;
     const BLOCK_SCALES: usize;
+    /// Whether the scales that stand once a unit begin with a float that the others are multiplied by: 1, or what `put_factors` says.
+    const HAS_FACTOR: bool = false;
     /// What these bytes of a row are padded to a multiple of. With 4, codes begin where a vector of them would.
     const CODES_ALIGN: usize = 4;
 
@@ -171,6 +173,12 @@ impl Slot<'_> {
         self.scales[to..to + 2].copy_from_slice(&half[..2]);
     }
 
+    /// Puts a 1 where a unit begins with a float.
+    #[inline(always)]
+    fn unit_factor(&mut self) {
+        self.scales[4 * self.lane..][..4].copy_from_slice(&1f32.to_le_bytes());
+    }
+
     /// Puts a half float of the file among the scales of the block.
     #[inline(always)]
     fn half(&mut self, at: usize, half: &[u8]) {
@@ -233,6 +241,18 @@ pub fn pack_block_panel<F: BlockFormat>(src: &[u8], stride: usize, columns: usiz
         let (scales, codes) = F::unit_layout(blocks, lanes);
         F::pack_unit(&src[from..], stride, blocks, lanes, &mut panel[to..to + scales + codes]);
         from += blocks * BLOCK / F::BLOCK_COLUMNS * F::BLOCK_BYTES;
+        to += scales + codes;
+    }
+}
+
+/// Multiplies the values of a packed panel's rows: every unit begins with what its rows' values are multiplied by.
+pub fn put_factors<F: BlockFormat>(panel: &mut [u8], columns: usize, factors: &[f32]) {
+    let mut to = 0;
+    for start in (0..columns).step_by(UNIT) {
+        let (scales, codes) = F::unit_layout((columns - start).min(UNIT) / BLOCK, factors.len());
+        for (lane, factor) in factors.iter().enumerate() {
+            panel[to + 4 * lane..][..4].copy_from_slice(&factor.to_le_bytes());
+        }
         to += scales + codes;
     }
 }

@@ -1,5 +1,6 @@
 //! NVFP4: 64 floats of 4 bits (E2M1), each 16 under a float of 8 bits without a sign (E4M3). The values are doubled and the
-//! scales halved, so that codes are integers. The scale 127 stands for 0.
+//! scales halved, so that codes are integers. The scale 127 stands for 0. Files have one more factor beside the tensor: scales reach
+//! no further than 448.
 use super::mxfp4::{CODES, OFFSET, VALUES};
 use super::{BlockFormat, GgufType, Slot, planes};
 use crate::half::e4m3_half;
@@ -36,10 +37,14 @@ impl BlockFormat for Nvfp4 {
     const SUB: usize = 16;
     const HAS_MIN: bool = false;
     const STORED_BITS: usize = 4;
-    const UNIT_SCALES: usize = 0;
+    const UNIT_SCALES: usize = 4; // the factor: f32
     const BLOCK_SCALES: usize = 2; // d: [u8; 2]
+    const HAS_FACTOR: bool = true;
 
     fn pack_block(block: &[u8], b: usize, to: &mut Slot) {
+        if b == 0 {
+            to.unit_factor();
+        }
         let b = b % 2;
         for part in 0..2 {
             to.byte(part, scale(block, 2 * b + part));
@@ -58,8 +63,8 @@ impl BlockFormat for Nvfp4 {
     #[inline(always)]
     unsafe fn scales<S: Simd>(s: S, unit: *const u8, _blocks: usize, b: usize) -> [S::F; 2] {
         unsafe {
-            let at = unit.add(2 * b * S::LANES);
-            [s.load_e4m3_half(at), s.load_e4m3_half(at.add(S::LANES))]
+            let (factor, at) = (s.load(unit.cast()), unit.add((4 + 2 * b) * S::LANES));
+            [s.mul(factor, s.load_e4m3_half(at)), s.mul(factor, s.load_e4m3_half(at.add(S::LANES)))]
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The formats by GGUF's type id: how they are laid out and packed, and their kernels.
-use super::{BlockFormat, FloatFormat, block_panel_bytes, pack_block_panel, pack_float_panel};
+use super::{BlockFormat, FloatFormat, block_panel_bytes, pack_block_panel, pack_float_panel, put_factors};
 use crate::kernels::float_gemm::{FloatGemm, FloatRows};
 use crate::kernels::gemm::{Gemm, Prepare, block_gemm};
 use crate::kernels::panel_row::{BlockRow, FloatRow, PanelRow};
@@ -20,6 +20,8 @@ pub struct Format {
     pub panel_bytes: fn(usize, usize) -> usize,
     /// Packs LANES rows, a stride apart: source, stride, columns, lanes, panel.
     pub pack_panel: fn(&[u8], usize, usize, usize, &mut [u8]),
+    /// Multiplies the rows of a packed panel: panel, columns, a factor a lane. Only of formats that have room for them.
+    pub put_factors: Option<fn(&mut [u8], usize, &[f32])>,
     pub dequantize: fn(&[u8], &mut [f32]),
     pub find_nan: fn(&[u8]) -> Option<usize>,
     pub kernels: FormatKernels,
@@ -54,6 +56,7 @@ impl Format {
             block_bytes: F::BLOCK_BYTES,
             panel_bytes: block_panel_bytes::<F>,
             pack_panel: pack_block_panel::<F>,
+            put_factors: if F::HAS_FACTOR { Some(put_factors::<F>) } else { None },
             dequantize: F::dequantize,
             find_nan: F::find_nan,
             kernels: FormatKernels::Block(BlockKernels {
@@ -77,6 +80,7 @@ impl Format {
             block_bytes: F::BLOCK_BYTES,
             panel_bytes: |columns, lanes| (columns * lanes * F::BLOCK_BYTES).next_multiple_of(64),
             pack_panel: pack_float_panel::<F>,
+            put_factors: None,
             dequantize: F::dequantize,
             find_nan: F::find_nan,
             kernels: FormatKernels::Float(FloatKernels {

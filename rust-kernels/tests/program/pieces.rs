@@ -58,3 +58,63 @@ fn pieces_out_of_order_or_of_half_a_panel_are_refused() {
     assert_eq!(load(0, &bytes[..16 * row]), Ok(()));
     assert!(load(0, &bytes[..16 * row]).expect_err("the same again").contains("rows from 16"));
 }
+
+/// The same with factors, whose parts end within panels.
+fn multiplied(isa: Isa, bytes: &[u8], ends: &[usize], factors: &[f32]) -> Result<Vec<f32>, String> {
+    let (source, row) = source("NVFP4");
+    let mut pool = Pool::new(2).expect("threads");
+    let size = packed_bytes(&source, isa).expect("a shape");
+    let mut weights = Weights::new(1, size as u64).expect("memory");
+    weights.set_factors(0, factors.to_vec()).map_err(|e| e.to_string())?;
+    let mut first = 0;
+    for &end in ends {
+        let piece = Piece(&bytes[first * row..end * row]);
+        weights.load_rows(0, first, &piece, &source, isa, &mut pool).map_err(|e| e.to_string())?;
+        first = end;
+    }
+    let matrix = weights.matrix(0).map_err(|e| e.to_string())?;
+    let mut values = vec![0.0; ROWS * COLUMNS];
+    for (r, out) in values.chunks_exact_mut(COLUMNS).enumerate() {
+        let (panel, lane) = (r / isa.lanes(), r % isa.lanes());
+        // SAFETY: the panel is the matrix's, and has the row.
+        unsafe {
+            let panel = matrix.panels.add(panel * matrix.panel_bytes);
+            matrix.format.row(isa, panel, COLUMNS, lane, out.as_mut_ptr());
+        }
+    }
+    Ok(values)
+}
+
+#[test]
+fn factors_multiply_the_rows_of_their_part() {
+    let bytes: Vec<u8> = (0..ROWS * source("NVFP4").1).map(|i| (i * 7 % 120) as u8).collect();
+    let factors = [0.37, -2.0, 1e-4, 3.0, 0.5];
+    for isa in Isa::available() {
+        let plain = multiplied(isa, &bytes, &[ROWS], &[1.0]).expect("a matrix");
+        for ends in [&[ROWS][..], &[16, 48, 64, ROWS]] {
+            let found = multiplied(isa, &bytes, ends, &factors).expect("a matrix");
+            for (i, (y, x)) in found.iter().zip(&plain).enumerate() {
+                let expected = f64::from(*x) * f64::from(factors[i / COLUMNS / (ROWS / factors.len())]);
+                let far = (f64::from(*y) - expected).abs();
+                assert!(far <= 1e-6 * expected.abs(), "{}: element {i} is {y}, not {expected}", isa.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn factors_that_fit_no_matrix_are_refused() {
+    let (isa, bytes) = (Isa::available()[0], vec![1; ROWS * source("NVFP4").1]);
+    let refused = |factors: &[f32]| multiplied(isa, &bytes, &[ROWS], factors).expect_err("factors");
+    assert!(refused(&[1.0; 3]).contains("cannot be multiplied by 3"));
+    for factors in [&[][..], &[f32::NAN], &[1.0, f32::INFINITY]] {
+        assert!(refused(factors).contains("finite"));
+    }
+    let mut weights = Weights::new(1, 1 << 20).expect("memory");
+    assert!(weights.set_factors(1, vec![1.0]).is_err());
+    let (source, row) = source("Q8_0");
+    weights.set_factors(0, vec![2.0]).expect("factors");
+    let mut pool = Pool::new(1).expect("a thread");
+    let loaded = weights.load_rows(0, 0, &Piece(&vec![1; ROWS * row]), &source, isa, &mut pool);
+    assert!(loaded.expect_err("another format").to_string().contains("Q8_0"));
+}

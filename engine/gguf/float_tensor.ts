@@ -1,0 +1,24 @@
+import { readBytes, SourceEnded } from "./byte_source.ts";
+import { GgufError, quote } from "./errors.ts";
+import { requireTensor } from "./hparams.ts";
+import type { GgufFile, TensorInfo } from "./types.ts";
+
+/** The tensor of that name and shape, which must be floats. Throws GgufError(GGUF_HPARAM). */
+export function requireFloats(file: GgufFile, name: string, shape: readonly number[]): TensorInfo {
+  const info = requireTensor(file, name, shape);
+  if (info.type === "F32") return info;
+  throw new GgufError("GGUF_HPARAM", `must be of type F32 (got ${info.type})`, {
+    field: `tensor ${quote(name)}`,
+  });
+}
+
+/** The values of such a tensor. Throws GgufError where the file has become shorter. */
+export async function readFloats(file: GgufFile, info: TensorInfo): Promise<Float32Array<ArrayBuffer>> {
+  await using source = await file.open(info.path);
+  const bytes = await readBytes(source, info.offset, info.byteLength).catch((error) => {
+    if (!(error instanceof SourceEnded)) throw error;
+    const place = { byte: info.offset, field: `tensor ${quote(info.name)}` };
+    throw new GgufError("GGUF_TRUNCATED", `the file ended: ${error.message}`, place);
+  });
+  return new Float32Array(bytes.buffer);
+}
