@@ -11,8 +11,11 @@ const LOAD = { contextLength: 64, parallel: 1, threads: 1 };
 const settingsOf = (...args: string[]) =>
   readSettings(SERVE_SETTINGS, settingsFlags(SERVE_SETTINGS, args), () => undefined);
 
-const poolOf = (args: string[], load: Parameters<typeof openPool>[1]["load"] = LOAD) =>
-  openPool(settingsOf(...args), { load, reloads: false, note: () => {}, describe: () => {} });
+const poolOf = (
+  args: string[],
+  load: Parameters<typeof openPool>[1]["load"] = LOAD,
+  note: (message: string) => void = () => {},
+) => openPool(settingsOf(...args), { load, reloads: false, note, describe: () => {} });
 
 /** A folder with the demo model under several names. */
 async function inFolder(names: readonly string[], test: (folder: string) => Promise<void>): Promise<void> {
@@ -64,6 +67,17 @@ Deno.test("aliases: of the only model a name is enough, and what cannot be meant
     assertEquals(pool.list().map(({ id, aliases }) => [id, ...aliases]), [["a"], ["b", "x"]]);
     const later = await poolOf(["--models", folder, "--alias", "x=c"]); // it may still come
     assertEquals(later.list().map(({ id, aliases }) => [id, ...aliases]), [["a"], ["b"]]);
+  });
+});
+
+Deno.test("files of a folder whose names cannot be offered are told of", async () => {
+  await inFolder(["a.gguf", "My Model.gguf", "sub/b.gguf", "s b/c.gguf"], async (folder) => {
+    const notes: string[] = [];
+    const pool = await poolOf(["--models", folder], LOAD, (message) => notes.push(message));
+    assertEquals(pool.list().map(({ id }) => id), ["a", "sub/b"]);
+    assertEquals(notes, [
+      'Not offered, for names are to be of up to 128 letters, digits and ._+-: "My Model.gguf", "s b/c.gguf"',
+    ]);
   });
 });
 

@@ -8,7 +8,7 @@ import {
   measureModel,
   MemoryError,
 } from "../engine/load.ts";
-import { modelName, modelsInFolder } from "../engine/models/folder.ts";
+import { modelName, modelsInFolder, modelsLeftOut } from "../engine/models/folder.ts";
 import { ModelPool } from "../engine/models/pool.ts";
 import type { ModelSource, OpenedModel } from "../engine/models/slot.ts";
 import { ModelRefused, type Models } from "../engine/types.ts";
@@ -49,7 +49,10 @@ export interface PoolOptions {
 export async function openPool(options: PoolOptions): Promise<ModelPool> {
   const { files, folder, load, idleMs, note } = options;
   checkTogether(load); // what no model could be loaded with
-  if (folder !== undefined) checkFolder(folder);
+  if (folder !== undefined) {
+    checkFolder(folder);
+    noteLeftOut(modelsLeftOut(folder), note);
+  }
   const named = files.map(namedModel);
   checkNames(named);
   const sources = () => {
@@ -96,6 +99,16 @@ function checkFolder(folder: string): void {
     const what = `Cannot offer the models in "${folder}"`;
     throw new CompyError("model_not_found", because(what, error), { cause: error });
   }
+}
+
+/** So many names are shown. */
+const SHOWN = 5;
+
+function noteLeftOut(names: readonly string[], note: (message: string) => void): void {
+  if (names.length === 0) return;
+  const shown = names.slice(0, SHOWN).map((name) => JSON.stringify(name)).join(", ");
+  const more = names.length > SHOWN ? ` and ${names.length - SHOWN} more` : "";
+  note(`Not offered, for names are to be of up to 128 letters, digits and ._+-: ${shown}${more}`);
 }
 
 /** A GPU's memory is not known; it refuses what does not fit. */

@@ -43,6 +43,17 @@ export function modelsInFolder(folder: string): ModelSource[] {
   }).sort(byId);
 }
 
+/** The GGUF files in the folder and one level below that are left out for their names, or their folders' names. */
+export function modelsLeftOut(folder: string): string[] {
+  return entriesOf(folder).filter(({ name }) => !name.startsWith(".")).flatMap(({ name }) => {
+    if (name.endsWith(ENDING)) return SAFE.test(name) ? [] : [name];
+    return entriesOf(join(folder, name))
+      .filter((entry) => !entry.name.startsWith(".") && entry.name.endsWith(ENDING))
+      .filter((entry) => !SAFE.test(name) || !SAFE.test(entry.name))
+      .map((entry) => `${name}/${entry.name}`);
+  }).sort();
+}
+
 function byId(a: ModelSource, b: ModelSource): number {
   return a.id < b.id ? -1 : 1;
 }

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { modelsInFolder } from "./folder.ts";
+import { modelsInFolder, modelsLeftOut } from "./folder.ts";
 
 Deno.test("a folder offers the model files in it and one level below, by plain names, and nothing else", async () => {
   const folder = await Deno.makeTempDir({ prefix: "models-" });
@@ -17,6 +17,10 @@ Deno.test("a folder offers the model files in it and one level below, by plain n
       ["sub/c", "sub/c.gguf"],
     ]);
     assertEquals(modelsInFolder(`${folder}/gone`), []);
+    assertEquals(modelsLeftOut(folder), ["sp ace.gguf", "é.gguf"]);
+    Deno.mkdirSync(`${folder}/o dd`);
+    for (const name of ["sub/a b.gguf", "o dd/e.gguf", "o dd/.f.gguf"]) file(name);
+    assertEquals(modelsLeftOut(folder), ["o dd/e.gguf", "sp ace.gguf", "sub/a b.gguf", "é.gguf"]);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
