@@ -7,6 +7,9 @@ use crate::kernels::quant_rows::QuantRows;
 use crate::simd::Isa;
 use std::marker::PhantomData;
 
+/// Multiplies the rows of a packed panel: panel, columns, a factor a lane.
+pub type PutFactors = fn(&mut [u8], usize, &[f32]);
+
 /// A weight format.
 pub struct Format {
     /// GGUF's type id.
@@ -20,8 +23,8 @@ pub struct Format {
     pub panel_bytes: fn(usize, usize) -> usize,
     /// Packs LANES rows, a stride apart: source, stride, columns, lanes, panel.
     pub pack_panel: fn(&[u8], usize, usize, usize, &mut [u8]),
-    /// Multiplies the rows of a packed panel: panel, columns, a factor a lane. Only of formats that have room for them.
-    pub put_factors: Option<fn(&mut [u8], usize, &[f32])>,
+    /// Of formats that have room for factors.
+    pub put_factors: Option<PutFactors>,
     pub dequantize: fn(&[u8], &mut [f32]),
     pub find_nan: fn(&[u8]) -> Option<usize>,
     pub kernels: FormatKernels,
