@@ -56,7 +56,7 @@ export function answerRecord(ids: JobIds, index: number, customId: string, answe
       `The answer has ${line.length} bytes; ${MAX_RECORD_LINE} are allowed. Ask for less in one line`;
     return unansweredRecord(ids, index, customId, "answer_too_large", message);
   }
-  const tokens = tokenCounts(answer.body.usage);
+  const tokens = tokenCounts(answer.body);
   return {
     index,
     completed: answer.status === 200,

@@ -166,7 +166,7 @@ class Dispatch {
       return await this.doubt(engineOf(error), { line, record });
     }
     if (answer === undefined) return;
-    this.options.pace.answered(workOf(answer.body?.usage));
+    this.options.pace.answered(workOf(answer.body));
     const record = answerRecord(ids, index, request.customId, answer);
     if (answer.status >= 500 && !answer.final) return await this.doubt(engineOf(answer), { line, record });
     await this.settle(line, record);
@@ -267,9 +267,9 @@ function engineOf(answer: unknown): string {
 /** A token of a prompt is computed beside others, for less than one that is generated; one from the cache is free. */
 const PROMPT_TOKEN_WORK = 0.25;
 
-/** `usage` as the endpoint has it. */
-function workOf(usage: unknown): number {
-  const { prompt, cached, output } = tokenCounts(usage);
+/** `body` as the endpoint has it. */
+function workOf(body: unknown): number {
+  const { prompt, cached, output } = tokenCounts(body);
   return PROMPT_TOKEN_WORK * Math.max(0, prompt - cached) + output;
 }
 

@@ -149,7 +149,7 @@ export async function measureLines(
       try {
         const answer = await execute(engine, { url, body, priority: "batch", signal: stop });
         finished += 1;
-        output += tokenCounts(answer.body.usage).output;
+        output += tokenCounts(answer.body).output;
       } catch (error) {
         if (!stop.aborted) throw error;
         unfinished += 1;

@@ -211,7 +211,7 @@ class Job {
     await dispatch({
       execute: async (request) => {
         const answer = await execute(request);
-        this.cachedTokens += tokenCounts(answer?.body?.usage).cached;
+        this.cachedTokens += tokenCounts(answer?.body).cached;
         return answer;
       },
       ids,

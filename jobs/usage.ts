@@ -8,11 +8,19 @@ export interface TokenCounts {
 }
 
 /**
- * What an answer's `usage` says, in the shape of any endpoint: Messages counts cached tokens beside `input_tokens`, the others
- * count them among their prompt's.
+ * What an answer says of its tokens, in the shape of any endpoint: mostly in its `usage`, llama-server's endpoints in itself. Messages
+ * counts cached tokens beside `input_tokens`, the others count them among their prompt's.
  */
-export function tokenCounts(usage: unknown): TokenCounts {
-  const counts = record(usage);
+export function tokenCounts(body: unknown): TokenCounts {
+  const answer = record(body);
+  if (answer.usage === undefined && answer.tokens_evaluated !== undefined) {
+    return {
+      prompt: count(answer.tokens_evaluated),
+      cached: count(answer.tokens_cached),
+      output: count(answer.tokens_predicted),
+    };
+  }
+  const counts = record(answer.usage);
   const beside = count(counts.cache_read_input_tokens);
   const details = record(counts.prompt_tokens_details ?? counts.input_tokens_details);
   const prompt = count(counts.prompt_tokens ?? counts.input_tokens);
