@@ -1,9 +1,10 @@
 import { assert, assertEquals } from "@std/assert";
 import OpenAI from "openai";
 import { FORMAT_CASES } from "../engine/chat/formats/testing.ts";
-import { loadEngine } from "../engine/load.ts";
+import { loadEngine, type LoadOptions } from "../engine/load.ts";
 import { createApp } from "../routes/app.ts";
 import { execute } from "../routes/execute.ts";
+import { gpuTest } from "./gpu.ts";
 import { synthesize } from "./synth/synth.ts";
 import {
   askBothWays,
@@ -74,6 +75,7 @@ const MIXES: readonly Request[] = [
 async function withModel(
   { template, control = [], userDefined = [] }: (typeof FORMAT_CASES)[number]["parts"],
   test: (ask: (mix: Request) => Promise<Said[]>) => Promise<void>,
+  options: Pick<LoadOptions, "backend"> = {},
 ): Promise<void> {
   const marks = [...control, ...userDefined].filter((text) => text !== "<|endoftext|>");
   const model = await Deno.makeTempFile({ suffix: ".gguf" });
@@ -82,7 +84,7 @@ async function withModel(
     model,
     synthesize({ architecture: "llama", seed: 5, types: ["Q8_0"], layers: 1, chat }),
   );
-  const { engine } = await loadEngine({ model, threads: 2, contextLength: 2048, parallel: 6 });
+  const { engine } = await loadEngine({ model, threads: 2, contextLength: 2048, parallel: 6, ...options });
   const app = createApp(engine);
   const client = new OpenAI({
     baseURL: "http://127.0.0.1/v1",
@@ -116,21 +118,21 @@ function judge(said: Said, mix: Request): void {
   if (mix.guided_regex) assert(/^ {2}[a-z]{1,3}\n $/.test(content), JSON.stringify(content));
 }
 
+async function check(ask: (mix: Request) => Promise<Said[]>, mix: Request): Promise<void> {
+  for (const said of await ask(mix)) {
+    try {
+      judge(said, mix);
+    } catch (error) {
+      throw new Error(`${JSON.stringify(mix).slice(0, 300)}: ${JSON.stringify(said)}`, { cause: error });
+    }
+  }
+}
+
 for (const { title, format, parts } of FORMAT_CASES) {
   if ((parts.control?.length ?? 0) + (parts.userDefined?.length ?? 0) > 100) continue; // hundreds of tokens without a use here
   Deno.test(`${title}: calls, forms, thinking and beginnings hold beside stop texts, samplers, n and scores`, async () => {
     await withModel(parts, async (ask) => {
-      for (const mix of MIXES) {
-        for (const said of await ask(mix)) {
-          try {
-            judge(said, mix);
-          } catch (error) {
-            throw new Error(`${JSON.stringify(mix).slice(0, 300)}: ${JSON.stringify(said)}`, {
-              cause: error,
-            });
-          }
-        }
-      }
+      for (const mix of MIXES) await check(ask, mix);
       if (format !== "harmony") return;
       // What stands in heads of messages is not of the answer's text.
       const stop = ["analysis", "final", "commentary", "functions"];
@@ -142,3 +144,10 @@ for (const { title, format, parts } of FORMAT_CASES) {
     });
   });
 }
+
+gpuTest("calls, forms and thinking hold beside stop texts, samplers, n and scores on the GPU", async () => {
+  const { parts } = FORMAT_CASES.find(({ title }) => title === "Qwen3")!;
+  await withModel(parts, async (ask) => {
+    for (const mix of MIXES.slice(0, 6)) await check(ask, { ...mix, max_tokens: 60 });
+  }, { backend: "webgpu" });
+});
