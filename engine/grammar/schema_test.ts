@@ -60,6 +60,20 @@ Deno.test("what a client says to llguidance in a schema is not handed on", () =>
   assertEquals(rest, { type: "object", properties: { "x-guidance": { type: "null" } } });
 });
 
+Deno.test("bounds of more digits than everybody reads exactly become narrower ones of fewer", () => {
+  const read = (bounds: object) => {
+    const { "x-guidance": _, ...rest } = compilableSchema(bounds) as Record<string, unknown>;
+    return rest;
+  };
+  assertEquals(read({ minimum: 0.30000000000000004, maximum: 0.9999999999999999 }), {
+    minimum: 0.300000000000001,
+    maximum: 0.999999999999999,
+  });
+  assertEquals(read({ exclusiveMinimum: -0.30000000000000004 }), { exclusiveMinimum: -0.299999999999999 });
+  const same = { minimum: 0.1, exclusiveMaximum: 1e-7, maximum: 9007199254740991 };
+  assertEquals(read(same), same);
+});
+
 Deno.test("keywords that say nothing here are left out, and properties named like them stay", () => {
   const { "x-guidance": _, ...rest } = compilableSchema({
     uniqueItems: false,
