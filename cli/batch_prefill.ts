@@ -1,7 +1,7 @@
 import { resolve } from "@std/path";
 import { runJob } from "./batch_job.ts";
 import { errorsPath } from "../lib/batch.ts";
-import { inputLimits, type ModelIdentity } from "../lib/jobs.ts";
+import { inputLimits, jobSettings, jobStatus, type ModelIdentity } from "../lib/jobs.ts";
 import { reportCache } from "../lib/prompt_folder.ts";
 import {
   AUTO_PARALLEL,
@@ -62,6 +62,7 @@ export async function prefillCommand(args: readonly string[], world: BatchWorld)
   const ahead = await readAhead(engineOptions(flags), world);
   const input = flags.operand("IN.jsonl");
   const output = flags.text("out") ?? `${input.replace(/\.jsonl$/, "")}.prefilled.jsonl`;
+  await checkDone(output, ahead.engine.promptCache.folder);
   const job = {
     input,
     output,
@@ -72,6 +73,18 @@ export async function prefillCommand(args: readonly string[], world: BatchWorld)
     json: flags.json,
   };
   return await runJob(job, ahead.world);
+}
+
+/** Throws where the job is done, so that it would do nothing, and what it did is not in the folder. */
+async function checkDone(output: string, folder: string): Promise<void> {
+  const settings = await jobSettings(output);
+  if (settings === undefined || (await jobStatus(output)).state !== "done") return;
+  const isThere = settings[KEPT_IN] === resolve(folder) && (await reportCache(folder)).parts > 0;
+  if (isThere) return;
+  throw new Error(
+    `The job of "${output}" is done, and its prompts are not in "${folder}": to read them ahead again give another --out, or ` +
+      `remove "${output}.journal" and the job's outputs`,
+  );
 }
 
 /** Whether a job with these settings reads prompts ahead. */

@@ -132,6 +132,15 @@ Deno.test("batch prefill, killed again and again: afterwards questions about eac
       }
     });
     await plain.close();
+
+    assertStringIncludes((await run(prefill)).stderr, "This job is done already");
+    const elsewhere = prefill.map((word) => word === at("prompts") ? at("other") : word);
+    assertEquals((await run(["cache", "wipe", at("prompts")])).code, 0);
+    for (const [args, where] of [[prefill, "prompts"], [elsewhere, "other"]] as const) {
+      const { code, stderr } = await run(args);
+      assertEquals(code, 1, stderr);
+      assertStringIncludes(stderr, `is done, and its prompts are not in "${at(where)}"`);
+    }
   }));
 
 Deno.test("a server's batch with max_tokens 0 says how many tokens are kept; without --cache-disk it only reads", () =>
