@@ -29,6 +29,8 @@ const FORM = {
 const PROMPT_TOKENS = 32;
 /** Tokens that each answer has before a round begins and after it has ended: all of them are decoded side by side in between. */
 const MARGIN = 10;
+/** Steps are counted by events, which tokens without text have none of. */
+const LEAST_WITH_TEXT = 0.9;
 
 /** Milliseconds of CPU time by the names of threads. */
 type Clocks = ReadonlyMap<string, number>;
@@ -148,6 +150,13 @@ async function round(
   const asked = health && askHealth(url);
   await answers;
   await Promise.all([begun, ended]);
+  const counted = all() / (streams * tokens);
+  if (counted < LEAST_WITH_TEXT) {
+    const share = `${Math.round(100 * counted)} %`;
+    throw new Error(
+      `Only ${share} of the tokens came with text, by which steps are counted: take a model with a real tokenizer`,
+    );
+  }
   if (!taken) {
     throw new Error("The answers were not decoded side by side for long enough: ask for more tokens");
   }
