@@ -1,29 +1,10 @@
 import { assert, assertEquals } from "@std/assert";
 import { createGrammars } from "../engine/grammar/grammars.ts";
+import { byteTokenizer, takes } from "../engine/grammar/testing.ts";
 import type { Grammar } from "../engine/grammar/types.ts";
-import { bpeMetadata } from "../engine/tokenizer/testing.ts";
-import { TOKEN_TYPE } from "../engine/tokenizer/token_types.ts";
-import { createTokenizer } from "../engine/tokenizer/tokenizer.ts";
 import { judgeOf } from "./constraint_campaign.ts";
 
 /* Values at the edges of what schemas allow: none that a grammar takes is invalid to ajv. */
-
-const tokenizer = createTokenizer(bpeMetadata({ extra: [["<|end|>", TOKEN_TYPE.CONTROL]] }));
-/** The token of each byte. */
-const TOKENS = new Map(
-  Array.from({ length: tokenizer.vocabSize }, (_, token) => [tokenizer.bytes(token), token] as const)
-    .filter(([bytes]) => bytes.length === 1).map(([[byte], token]) => [byte, token]),
-);
-
-function takes(grammar: Grammar, text: string): boolean {
-  const matcher = grammar.matcher();
-  try {
-    return [...new TextEncoder().encode(text)].every((byte) => matcher.consume(TOKENS.get(byte)!)) &&
-      (matcher.mayEnd || matcher.complete);
-  } finally {
-    matcher.close();
-  }
-}
 
 const NUMBERS = [
   "0.99999999999999995",
@@ -357,7 +338,7 @@ const SCHEMAS: readonly object[] = [
 const LONG = /(?:\d\.?){17}/;
 
 Deno.test("values at the edges of formats, patterns, lengths and bounds: what a grammar takes, ajv accepts", async () => {
-  const grammars = createGrammars(tokenizer);
+  const grammars = createGrammars(byteTokenizer);
   const values = [
     ...NUMBERS,
     ...TEXTS.map((text) => JSON.stringify(text)),

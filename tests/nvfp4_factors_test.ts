@@ -43,7 +43,7 @@ Deno.test("NVFP4: numbers of another shape, or beside other types, are refused b
   assertThrows(() => buildPlan({ ...FILE, tensors: half }), GgufError, "must be of type F32");
 });
 
-Deno.test("NVFP4: a number that is none is refused when weights are loaded", async () => {
+Deno.test("NVFP4: a scale that is NaN is refused when weights are loaded", async () => {
   const bytes = model("qwen3", true);
   const { offset } = parseGguf(bytes).tensors.get("blk.1.attn_k.scale")!;
   new DataView(bytes.buffer).setFloat32(offset, NaN, true);

@@ -1,28 +1,8 @@
 import { assert, assertEquals } from "@std/assert";
-import { bpeMetadata } from "../tokenizer/testing.ts";
-import { TOKEN_TYPE } from "../tokenizer/token_types.ts";
-import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import { createGrammars } from "./grammars.ts";
-import type { Grammar } from "./types.ts";
+import { byteTokenizer, takes } from "./testing.ts";
 
 /* Patterns hold in JSON as ECMAScript has them, character by character. */
-
-const tokenizer = createTokenizer(bpeMetadata({ extra: [["<|end|>", TOKEN_TYPE.CONTROL]] }));
-/** The token of each byte. */
-const TOKENS = new Map(
-  Array.from({ length: tokenizer.vocabSize }, (_, token) => [tokenizer.bytes(token), token] as const)
-    .filter(([bytes]) => bytes.length === 1).map(([[byte], token]) => [byte, token]),
-);
-
-function takes(grammar: Grammar, text: string): boolean {
-  const matcher = grammar.matcher();
-  try {
-    return [...new TextEncoder().encode(text)].every((byte) => matcher.consume(TOKENS.get(byte)!)) &&
-      (matcher.mayEnd || matcher.complete);
-  } finally {
-    matcher.close();
-  }
-}
 
 /** All of ASCII but what JSON spells with \u alone, and others. DEL has a spelling of its own, which answers do not use. */
 const CHARACTERS = [
@@ -76,7 +56,7 @@ const CLASSES = [
 ];
 
 Deno.test("a class takes what it has of the characters that JSON spells without \\u, and no other", async () => {
-  const grammars = createGrammars(tokenizer);
+  const grammars = createGrammars(byteTokenizer);
   for (const one of CLASSES) {
     for (const [before, after] of [["", ""], ["x", "y"]]) {
       const pattern = `^${before}${one}${after}$`;

@@ -1,8 +1,31 @@
 /** What tests of constraints share. */
 
 import { assert } from "@std/assert";
+import { bpeMetadata } from "../tokenizer/testing.ts";
+import { TOKEN_TYPE } from "../tokenizer/token_types.ts";
+import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
-import type { Constraint, Grammars } from "./types.ts";
+import type { Constraint, Grammar, Grammars } from "./types.ts";
+
+/** A token a byte, and one that ends an answer. */
+export const byteTokenizer = createTokenizer(bpeMetadata({ extra: [["<|end|>", TOKEN_TYPE.CONTROL]] }));
+
+/** The token of each byte. */
+const TOKENS = new Map(
+  Array.from({ length: byteTokenizer.vocabSize }, (_, token) => [byteTokenizer.bytes(token), token] as const)
+    .filter(([bytes]) => bytes.length === 1).map(([[byte], token]) => [byte, token]),
+);
+
+/** Whether the whole text, byte by byte, is an answer in a grammar of that tokenizer. */
+export function takes(grammar: Grammar, text: string): boolean {
+  const matcher = grammar.matcher();
+  try {
+    return [...new TextEncoder().encode(text)].every((byte) => matcher.consume(TOKENS.get(byte)!)) &&
+      (matcher.mayEnd || matcher.complete);
+  } finally {
+    matcher.close();
+  }
+}
 
 /** A generator of numbers from 0 to below 1, from a seed. */
 export function randomFrom(seed: number): () => number {
