@@ -207,5 +207,6 @@ function counts(progress: BatchProgress) {
     prompt_tokens: progress.promptTokens,
     output_tokens: progress.outputTokens,
     cached_tokens: progress.cachedTokens,
+    reasoning_tokens: progress.reasoningTokens,
   };
 }

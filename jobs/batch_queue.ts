@@ -44,8 +44,9 @@ interface Live {
   readonly abort: AbortController;
   ending: BatchRecord["ending"];
   readonly meter: ProgressMeter;
-  /** Found in the prefix cache by earlier runs. */
+  /** Found in the prefix cache, and thought, by earlier runs. */
   readonly cachedTokens: number;
+  readonly reasoningTokens: number;
 }
 
 /** Bad lines that a failed batch names; the rest is counted. */
@@ -179,6 +180,7 @@ export class BatchQueue {
       ending: batch.ending,
       meter: new ProgressMeter(() => performance.now()),
       cachedTokens: batch.counts.cachedTokens,
+      reasoningTokens: batch.counts.reasoningTokens,
     };
     this.#live.set(batch.id, live);
     try {
@@ -408,7 +410,7 @@ function problem(code: string, message: string): BatchProblem {
   return { code, message, line: null, param: null };
 }
 
-function countsOf(progress: BatchProgress, { cachedTokens }: Live) {
+function countsOf(progress: BatchProgress, { cachedTokens, reasoningTokens }: Live) {
   const { total, completed, failed, promptTokens, outputTokens } = progress;
   return {
     total,
@@ -417,5 +419,6 @@ function countsOf(progress: BatchProgress, { cachedTokens }: Live) {
     promptTokens,
     cachedTokens: Math.min(cachedTokens + progress.cachedTokens, promptTokens),
     outputTokens,
+    reasoningTokens: Math.min(reasoningTokens + progress.reasoningTokens, outputTokens),
   };
 }

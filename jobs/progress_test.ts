@@ -12,6 +12,7 @@ function progress(done: number, more: Partial<BatchProgress> = {}): BatchProgres
     totalBytes: 500_000,
     doneBytes: 500 * done,
     cachedTokens: 0,
+    reasoningTokens: 0,
     ...more,
   };
 }

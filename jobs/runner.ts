@@ -74,6 +74,8 @@ export interface BatchProgress extends Readonly<Counts> {
   readonly doneBytes: number;
   /** Prompt tokens that this run found in the prefix cache. */
   readonly cachedTokens: number;
+  /** Output tokens of this run that were thought. */
+  readonly reasoningTokens: number;
 }
 
 export interface BatchResult {
@@ -115,6 +117,7 @@ class Job {
   private readonly limits: InputLimits;
   private doneBytes = 0;
   private cachedTokens = 0;
+  private reasoningTokens = 0;
 
   constructor(
     private readonly options: BatchOptions,
@@ -211,7 +214,9 @@ class Job {
     await dispatch({
       execute: async (request) => {
         const answer = await execute(request);
-        this.cachedTokens += tokenCounts(answer?.body).cached;
+        const { cached, reasoning } = tokenCounts(answer?.body);
+        this.cachedTokens += cached;
+        this.reasoningTokens += reasoning;
         return answer;
       },
       ids,
@@ -227,7 +232,8 @@ class Job {
 
   private progress(check: InputCheck): BatchProgress {
     const { lineCount: total, totalBytes } = check;
-    return { ...this.counts, total, totalBytes, doneBytes: this.doneBytes, cachedTokens: this.cachedTokens };
+    const { doneBytes, cachedTokens, reasoningTokens } = this;
+    return { ...this.counts, total, totalBytes, doneBytes, cachedTokens, reasoningTokens };
   }
 
   private async finish(journal: Journal, form: OutputForm): Promise<BatchResult> {

@@ -183,7 +183,15 @@ export class BatchService {
       cancelledAt: null,
       ending: null,
       settings: null,
-      counts: { total: 0, completed: 0, failed: 0, promptTokens: 0, cachedTokens: 0, outputTokens: 0 },
+      counts: {
+        total: 0,
+        completed: 0,
+        failed: 0,
+        promptTokens: 0,
+        cachedTokens: 0,
+        outputTokens: 0,
+        reasoningTokens: 0,
+      },
     };
     this.#store.addBatch(batch);
     this.#queue.wake();

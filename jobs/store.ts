@@ -10,6 +10,8 @@ import {
 } from "./types.ts";
 
 const SCHEMA_VERSION = 1;
+/** Databases of earlier versions get it added; those versions can still use them. */
+const REASONING_COLUMN = "reasoning_tokens INTEGER NOT NULL DEFAULT 0";
 const SCHEMA = `
 CREATE TABLE files (
   seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, bytes INTEGER NOT NULL,
@@ -19,13 +21,14 @@ CREATE TABLE batches (
   seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, input_file_id TEXT NOT NULL,
   ended INTEGER NOT NULL, record TEXT NOT NULL, total INTEGER NOT NULL, completed INTEGER NOT NULL,
   failed INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL,
-  output_tokens INTEGER NOT NULL
+  output_tokens INTEGER NOT NULL, ${REASONING_COLUMN}
 ) STRICT;
 CREATE INDEX unfinished ON batches (input_file_id) WHERE ended = 0;
 `;
 const FILE_COLUMNS =
   `id, owner, bytes, created_at AS createdAt, expires_at AS expiresAt, filename, purpose, path`;
-const BATCH_COLUMNS = `record, total, completed, failed, prompt_tokens, cached_tokens, output_tokens`;
+const BATCH_COLUMNS =
+  `record, total, completed, failed, prompt_tokens, cached_tokens, output_tokens, reasoning_tokens`;
 
 type Row = Record<string, unknown>;
 
@@ -49,8 +52,15 @@ export class BatchStore {
         `Cannot use "${path}": its version must be ${SCHEMA_VERSION} (got ${version}); give another --data`,
       );
     }
+    this.#addMissingColumn();
     // A sync for every group of answers, beside the journal's own, would halve what a fast disk can take.
     this.#counts = open(path, "NORMAL");
+  }
+
+  #addMissingColumn(): void {
+    const columns = this.#rows("SELECT name FROM pragma_table_info('batches')");
+    if (columns.some(({ name }) => name === "reasoning_tokens")) return;
+    orFull(() => this.#db.exec(`ALTER TABLE batches ADD COLUMN ${REASONING_COLUMN}`));
   }
 
   close(): void {
@@ -127,7 +137,7 @@ export class BatchStore {
     const { counts, ...record } = batch;
     this.#run(
       `INSERT INTO batches (id, owner, input_file_id, ended, record, total, completed, failed, prompt_tokens,
-       cached_tokens, output_tokens) VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?)`,
+       cached_tokens, output_tokens, reasoning_tokens) VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)`,
       batch.id,
       batch.owner,
       batch.inputFileId,
@@ -179,7 +189,7 @@ export class BatchStore {
   setCounts(id: string, counts: BatchCounts): void {
     const sql =
       `UPDATE batches SET total = ?, completed = ?, failed = ?, prompt_tokens = ?, cached_tokens = ?,
-       output_tokens = ? WHERE id = ?`;
+       output_tokens = ?, reasoning_tokens = ? WHERE id = ?`;
     orFull(() => this.#counts.prepare(sql).run(...countValues(counts), id));
   }
 
@@ -237,12 +247,13 @@ function open(path: string, synchronous: "FULL" | "NORMAL"): DatabaseSync {
 }
 
 function countValues(counts: BatchCounts): number[] {
-  const { total, completed, failed, promptTokens, cachedTokens, outputTokens } = counts;
-  return [total, completed, failed, promptTokens, cachedTokens, outputTokens];
+  const { total, completed, failed, promptTokens, cachedTokens, outputTokens, reasoningTokens } = counts;
+  return [total, completed, failed, promptTokens, cachedTokens, outputTokens, reasoningTokens];
 }
 
 function batchOf(row: Row): BatchRecord {
-  const { record, total, completed, failed, prompt_tokens, cached_tokens, output_tokens } = row;
+  const { record, total, completed, failed, prompt_tokens, cached_tokens, output_tokens, reasoning_tokens } =
+    row;
   const counts = {
     total,
     completed,
@@ -250,6 +261,7 @@ function batchOf(row: Row): BatchRecord {
     promptTokens: prompt_tokens,
     cachedTokens: cached_tokens,
     outputTokens: output_tokens,
+    reasoningTokens: reasoning_tokens,
   };
   return { ...JSON.parse(record as string), counts };
 }

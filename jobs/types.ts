@@ -43,6 +43,8 @@ export interface BatchCounts {
   /** Prompt tokens that were found in the prefix cache. */
   readonly cachedTokens: number;
   readonly outputTokens: number;
+  /** Output tokens that were thought. */
+  readonly reasoningTokens: number;
 }
 
 /** What a batch is asked for with. */

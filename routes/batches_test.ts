@@ -1,5 +1,7 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { toFile } from "openai";
+import { inputLimits } from "../jobs/check.ts";
+import { GENERATION_URLS } from "./generations.ts";
 import {
   chatLine,
   createBatch,
@@ -87,6 +89,34 @@ Deno.test("batches: from the upload to the answers, in the order of the input", 
       assertEquals(left.map(({ name }) => name).sort(), ["errors.jsonl", "output.jsonl"]);
       await client.files.delete(input);
       await client.files.delete(batch.output_file_id!);
+    })
+  );
+});
+
+Deno.test("batches: what was thought is counted as the answers themselves count it, by every endpoint", async () => {
+  const reply = () => "<|start|>think\nParis…<|start|>text\nHere";
+  const asked: [string, string, Record<string, unknown>][] = [
+    ["/v1/chat/completions", "completion_tokens_details", {}],
+    ["/v1/responses", "output_tokens_details", { messages: undefined, input: "a" }],
+    ["/v1/messages", "output_tokens_details", {
+      max_tokens: 500,
+      thinking: { type: "enabled", budget_tokens: 99 },
+    }],
+  ];
+  await inDataFolder((path) =>
+    withBatches(path, { reply, lineLimits: inputLimits(GENERATION_URLS) }, async ({ client }) => {
+      for (const [endpoint, details, body] of asked) {
+        const lines = ["a", "b"].map((id) => chatLine(id, body).replace("/v1/chat/completions", endpoint));
+        const { id } = await createBatch(client, await upload(client, lines), { endpoint });
+        const batch = await waitFor(client, id, "completed");
+        assertEquals(batch.request_counts!.completed, 2, endpoint);
+        const thought = (await linesOf(client, batch.output_file_id)).map(({ response }) => {
+          const { reasoning_tokens, thinking_tokens } = response.body.usage[details];
+          return reasoning_tokens ?? thinking_tokens;
+        });
+        assert(thought[0] > 0, endpoint);
+        assertEquals(batch.usage!.output_tokens_details.reasoning_tokens, thought[0] + thought[1], endpoint);
+      }
     })
   );
 });

@@ -233,7 +233,7 @@ function batchBody(record: BatchRecord): z.output<typeof batch> {
       input_tokens: counts.promptTokens,
       input_tokens_details: { cached_tokens: counts.cachedTokens },
       output_tokens: counts.outputTokens,
-      output_tokens_details: { reasoning_tokens: 0 },
+      output_tokens_details: { reasoning_tokens: counts.reasoningTokens },
       total_tokens: counts.promptTokens + counts.outputTokens,
     },
     metadata: record.metadata,
