@@ -131,6 +131,7 @@ class Variant {
   readonly #knowsDeveloper: boolean;
   readonly #knowsXmlTools: boolean;
   #callStyle: CallStyle | undefined;
+  #needsAll: boolean | undefined;
 
   constructor(key: string, source: string) {
     this.render = orTemplateError(`Cannot parse ${key}`, () => compileTemplate(source));
@@ -139,8 +140,16 @@ class Variant {
   }
 
   /** SmolLM3 has another name for tools that are called as JSON. */
-  toolVariables(tools: unknown[] | null): Record<string, unknown> {
+  toolVariables(given: unknown[] | null): Record<string, unknown> {
+    const tools = given?.some((tool) => complete(tool) !== tool) && this.needsAll
+      ? given.map(complete)
+      : given;
     return this.#knowsXmlTools && tools ? { tools, xml_tools: tools } : { tools };
+  }
+
+  /** Whether the template, as gpt-oss's and Hermes', fails for a tool that says no more than it must. */
+  get needsAll(): boolean {
+    return this.#needsAll ??= !this.#tryTools([BARE_TOOL]) && this.#tryTools([complete(BARE_TOOL)]);
   }
 
   /** The API's newer name for the system role means nothing to most templates. */
@@ -155,19 +164,39 @@ class Variant {
   }
 
   #tryCalls(style: CallStyle): boolean {
+    const messages = PROBE.map((message) => plainMessage(message, style));
+    return this.#try(messages, [complete(BARE_TOOL)])?.includes("compy_probe") ?? false;
+  }
+
+  #tryTools(tools: readonly unknown[]): boolean {
+    return this.#try([PROBE[0]], tools) !== undefined;
+  }
+
+  /** What the template makes of these; undefined where it fails. */
+  #try(messages: readonly unknown[], tools: readonly unknown[]): string | undefined {
+    const texts = { bos_token: "", eos_token: "" };
     try {
-      const prompt = this.render({
-        messages: PROBE.map((message) => plainMessage(message, style)),
-        tools: [{ type: "function", function: { name: "probe", description: "probe", parameters: {} } }],
-        add_generation_prompt: false,
-        bos_token: "",
-        eos_token: "",
-      });
-      return prompt.includes("compy_probe");
+      return this.render({ messages, tools, add_generation_prompt: false, ...texts });
     } catch {
-      return false;
+      return undefined;
     }
   }
+}
+
+const BARE_TOOL = { type: "function", function: { name: "probe", parameters: { type: "object" } } };
+
+/** A tool with a description and properties, empty ones where it has none. */
+function complete<T>(tool: T): T {
+  const { function: called } = (tool ?? {}) as { function?: Record<string, unknown> };
+  const parameters = called?.parameters;
+  if (typeof parameters !== "object" || parameters === null) return tool;
+  if ("description" in called! && "properties" in parameters) return tool;
+  const all = {
+    ...called,
+    description: called!.description ?? "",
+    parameters: { properties: {}, ...parameters },
+  };
+  return { ...tool, function: all };
 }
 
 /** A conversation with a call, to see what a template makes of it. */

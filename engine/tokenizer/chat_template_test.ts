@@ -118,6 +118,27 @@ Deno.test("templates of SmolLM3 get tools by the name that they have for them", 
   assertEquals(render(source, [user("hi")]), ".");
 });
 
+Deno.test("a tool has an empty description and properties where the template cannot do without", () => {
+  const tools = ["f", "g"].map((name) => ({ type: "function", function: { name, parameters: {} } }));
+  const render = (source: string) =>
+    templateOf(`{% for t in tools %}${source};{% endfor %}`).render([], { tools });
+  assertEquals(render("{{ '// ' + t.function.description + t.function.name }}"), "// f;// g;");
+  assertEquals(render("{{ t.function.description is defined }}"), "false;false;");
+  const properties =
+    "{% for name, schema in t.function.parameters.properties.items() %}{{ name }}{% endfor %}";
+  assertEquals(render(properties), ";;");
+});
+
+Deno.test("how a template takes calls is found out with tools that have a description and properties", () => {
+  const source = "{% for t in tools %}{{ '' + t.function.description }}{% for name, schema in " +
+    "t.function.parameters.properties | items %}{{ name }}{% endfor %}{% endfor %}" +
+    "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+  const call = { id: "1", type: "function", function: { name: "f", arguments: '{"a":[1]}' } };
+  const messages = [{ role: "assistant", content: null, tool_calls: [call] }];
+  const tools = [{ type: "function", function: { name: "f", parameters: {} } }];
+  assertEquals(templateOf(source).render(messages, { tools }), '{"a": [1]}');
+});
+
 Deno.test("a file without a template gets ChatML or plain lines, and no tools", () => {
   const metadata = metadataOf({});
   const chatMl = createChatTemplate(metadata, createTokenizer(metadata));

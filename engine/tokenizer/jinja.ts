@@ -1,4 +1,5 @@
-import { Environment, Interpreter, Template } from "@huggingface/jinja";
+import { Environment, type Interpreter, Template } from "@huggingface/jinja";
+import { MAX_TEXT, PythonInterpreter } from "./python_jinja.ts";
 import type { RESERVED_TEMPLATE_VARIABLES } from "./types.ts";
 
 /**
@@ -8,8 +9,7 @@ import type { RESERVED_TEMPLATE_VARIABLES } from "./types.ts";
 
 /** The largest published templates have 30,000 characters. */
 const MAX_SOURCE = 1 << 20;
-/** Characters of any text, items of any list: far above what a context of a million tokens needs. */
-const MAX_TEXT = 1 << 26;
+/** Of any list: far above what a context of a million tokens needs. */
 const MAX_ITEMS = 1 << 20;
 /** A conversation renders in milliseconds, and everything else waits for it. */
 const MAX_MS = 2000;
@@ -53,73 +53,21 @@ export function compileTemplate(source: string): Render {
 type Evaluate = Interpreter["evaluate"];
 
 /** Looks at the clock and at every value on the way. */
-class BoundedInterpreter extends Interpreter {
+class BoundedInterpreter extends PythonInterpreter {
   readonly #deadline = performance.now() + MAX_MS;
 
   override evaluate(...[statement, environment]: Parameters<Evaluate>): ReturnType<Evaluate> {
     if (performance.now() > this.#deadline) throw new Error(`it ran for more than ${MAX_MS / 1000} s`);
-    const result = this.#asText(statement, environment) ?? super.evaluate(statement, environment);
+    const result = super.evaluate(statement, environment);
     const value: unknown = result.value;
-    if (typeof value === "string") bounded(value);
+    if (typeof value === "string" && value.length > MAX_TEXT) {
+      throw new Error(`it made a text of more than ${MAX_TEXT} characters`);
+    }
     if (Array.isArray(value) && value.length > MAX_ITEMS) {
       throw new Error(`it made a list of more than ${MAX_ITEMS} items`);
     }
     return result;
   }
-
-  /** Of a mapping the library has no `string` filter. */
-  #asText(...[statement, environment]: Parameters<Evaluate>): ReturnType<Evaluate> | undefined {
-    if (statement?.type !== "FilterExpression") return undefined;
-    const { operand, filter } = statement as unknown as Filtered;
-    if (filter.type !== "Identifier" || filter.value !== "string") return undefined;
-    const value = this.evaluate(operand, environment);
-    if (value.type !== "ObjectValue") return undefined;
-    const text = { type: "StringLiteral", value: inPython(value) };
-    return super.evaluate(text as unknown as typeof statement, environment);
-  }
-}
-
-interface Filtered {
-  readonly operand: Parameters<Evaluate>[0];
-  readonly filter: { readonly type: string; readonly value?: unknown };
-}
-
-function bounded(text: string): string {
-  if (text.length > MAX_TEXT) throw new Error(`it made a text of more than ${MAX_TEXT} characters`);
-  return text;
-}
-
-/** A value as Python writes it in a list or a dict. */
-function inPython({ type, value }: Pick<ReturnType<Evaluate>, "type" | "value">): string {
-  switch (type) {
-    case "StringValue":
-      return textInPython(String(value));
-    case "BooleanValue":
-      return value ? "True" : "False";
-    case "NullValue":
-      return "None";
-    case "ArrayValue":
-      return bounded(`[${(value as ReturnType<Evaluate>[]).map(inPython).join(", ")}]`);
-    case "ObjectValue": {
-      const entries = [...value as Map<string, ReturnType<Evaluate>>];
-      return bounded(
-        `{${entries.map(([key, item]) => `${textInPython(key)}: ${inPython(item)}`).join(", ")}}`,
-      );
-    }
-    default:
-      return String(value);
-  }
-}
-
-const ESCAPES: Readonly<Record<string, string>> = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
-
-function textInPython(text: string): string {
-  const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
-  const body = text.replaceAll(/[\\'\p{Cc}]/gu, (found) => {
-    if (found === "'") return quote === "'" ? "\\'" : found;
-    return ESCAPES[found] ?? `\\x${found.charCodeAt(0).toString(16).padStart(2, "0")}`;
-  });
-  return quote + body + quote;
 }
 
 /** Python's `range`. */

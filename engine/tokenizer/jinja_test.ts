@@ -85,3 +85,21 @@ Deno.test("a mapping as a text is what Python writes", () => {
   );
   assertEquals(render("{{ 'a' | string }}{{ 1 | string }}{{ [1, 'b'] | string }}"), 'a1[1, "b"]');
 });
+
+Deno.test("a mapping may have whole numbers as keys", () => {
+  const gears = "{% set gears = { 512: 'b', 0: 'a', 16384: 'c' } %}";
+  assertEquals(
+    render(`${gears}{% for k, v in gears | dictsort %}{{ k + 1 }}{{ v }} {% endfor %}{{ gears[16384] }}`),
+    "1a 513b 16385c c",
+  );
+  assertEquals(
+    render(`${gears}{% for k, v in gears | items %}{{ k + 1 }}{{ v }} {% endfor %}`),
+    "513b 1a 16385c ",
+  );
+  assertEquals(render(`${gears}{% set k = 512 %}{{ gears[k] }}{{ gears[1] is undefined }}`), "btrue");
+});
+
+Deno.test("what is undefined is an empty text for filters of texts", () => {
+  assertEquals(render("[{{ tool.description | trim }}{{ tool.name | upper }}]", { tool: {} }), "[]");
+  assertEquals(render("{{ tool.name | default('f') }}{{ [1, none] | tojson }}", { tool: {} }), "f[1, null]");
+});
