@@ -162,5 +162,9 @@ function lineChecksum(line: RawLine): number {
 }
 
 function tooManyLines(name: string, maxLines: number): BatchError {
-  return new BatchError("input_too_large", `"${name}" must have at most ${maxLines} lines; split it`, false);
+  return new BatchError(
+    "input_too_large",
+    `"${name}" must have at most ${maxLines} lines (got more); split it`,
+    false,
+  );
 }

@@ -100,7 +100,12 @@ export class DataFolder {
       this.#uploads.delete(upload);
       this.#stored = undefined;
     };
-    const upload: Upload = new Upload(this, crypto.randomUUID(), () => this.#fits(quota, stored), ended);
+    const upload: Upload = new Upload(
+      this,
+      crypto.randomUUID(),
+      () => this.#checkQuota(quota, stored),
+      ended,
+    );
     this.#uploads.add(upload);
     this.#stored = undefined;
     try {
@@ -112,12 +117,12 @@ export class DataFolder {
     }
   }
 
-  /** Whether all files and uploads are within the quota. Files are counted anew before the answer is no. */
-  #fits(quota: number, stored: () => number): boolean {
+  /** Throws where all files and uploads are over the quota. Files are counted anew before that. */
+  #checkQuota(quota: number, stored: () => number): void {
     let claimed = 0;
     for (const upload of this.#uploads) claimed += upload.claimed;
-    if (claimed + (this.#stored ??= stored()) <= quota) return true;
-    return claimed + (this.#stored = stored()) <= quota;
+    if (claimed + (this.#stored ??= stored()) <= quota) return;
+    if (claimed + (this.#stored = stored()) > quota) throw overQuota(quota);
   }
 
   /** The content of a file. Throws ServiceError too_many_transfers. */
@@ -152,7 +157,7 @@ export class Upload {
   constructor(
     private readonly folder: DataFolder,
     name: string,
-    private readonly fits: () => boolean,
+    private readonly checkQuota: () => void,
     private readonly ended: () => void,
   ) {
     this.#path = `uploads/${name}`;
@@ -184,7 +189,7 @@ export class Upload {
   async write(bytes: Uint8Array): Promise<void> {
     this.#abandoned.signal.throwIfAborted();
     this.claimed += bytes.length;
-    if (!this.fits()) throw overQuota();
+    this.checkQuota();
     try {
       for (let done = 0; done < bytes.length;) done += await this.#file!.write(bytes.subarray(done));
     } catch (error) {
@@ -243,10 +248,11 @@ function tooMany(what: string, most: number): ServiceError {
   );
 }
 
-function overQuota(): ServiceError {
+/** Says nothing of what others have stored. */
+function overQuota(quota: number): ServiceError {
   return new ServiceError(
     "quota_exceeded",
-    "There is no room for this file: all files together may take no more than the server allows (--max-storage-mb). " +
+    `There is no room for this file: all files together must be at most ${quota} bytes (--max-storage-mb). ` +
       "Delete some: DELETE /v1/files/{id}",
   );
 }

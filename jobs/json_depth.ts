@@ -1,11 +1,11 @@
 /** Levels of arrays and objects in a request's body: deep JSON parses, but cannot be written again (JSON.stringify throws). */
 export const MAX_JSON_DEPTH = 64;
 
-/** Whether a parsed value is nested deeper than `levels`. Needs no stack. */
-export function isDeeper(root: unknown, levels: number): boolean {
+/** Levels of arrays and objects in a parsed value. Needs no stack. */
+export function depthOf(root: unknown): number {
   let level: object[] = isContainer(root) ? [root] : [];
-  for (let depth = 1; level.length > 0; depth++) {
-    if (depth > levels) return true;
+  let depth = 0;
+  for (; level.length > 0; depth++) {
     const next: object[] = [];
     for (const container of level) {
       for (const child of Array.isArray(container) ? container : Object.values(container)) {
@@ -14,7 +14,7 @@ export function isDeeper(root: unknown, levels: number): boolean {
     }
     level = next;
   }
-  return false;
+  return depth;
 }
 
 function isContainer(value: unknown): value is object {

@@ -1,4 +1,4 @@
-import { isDeeper, MAX_JSON_DEPTH } from "./json_depth.ts";
+import { depthOf, MAX_JSON_DEPTH } from "./json_depth.ts";
 import type { RawLine } from "./lines.ts";
 
 /** What a batch line asks for. */
@@ -74,8 +74,9 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
   if (!isRecord(value)) return refuse("invalid_json", `must be a JSON object (got ${kindOf(value)})`);
 
   if (isCustomId(value.custom_id)) customId = value.custom_id;
-  if (isDeeper(value, MAX_LINE_DEPTH)) {
-    return refuse("too_deep", `must be nested at most ${MAX_JSON_DEPTH} levels deep`);
+  const depth = depthOf(value);
+  if (depth > MAX_LINE_DEPTH) {
+    return refuse("too_deep", `must be nested at most ${MAX_JSON_DEPTH} levels deep (got ${depth - 1})`);
   }
   if (customId === null) {
     return refuse(

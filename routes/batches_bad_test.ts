@@ -149,8 +149,8 @@ const BATCHES: Case[] = [
   ...["", "24", "24m", "0h", "721h", "31d", "1.5h", "-1h", "999999999999h"].map((completion_window) =>
     batchCase(`a window of "${completion_window}"`, { completion_window }, "invalid_value")
   ),
-  batchCase("a list as metadata", { metadata: ["a"] }, "invalid_value"),
-  batchCase("a number in metadata", { metadata: { a: 1 } }, "invalid_value"),
+  batchCase("a list as metadata", { metadata: ["a"] }, "invalid_type"),
+  batchCase("a number in metadata", { metadata: { a: 1 } }, "invalid_type"),
   batchCase("much metadata", { metadata: many }, "invalid_value"),
   batchCase("long metadata", { metadata: { a: "x".repeat(513) } }, "invalid_value"),
   batchCase("half a character in metadata", { metadata: { a: "\ud800" } }, "invalid_value"),

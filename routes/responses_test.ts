@@ -443,7 +443,7 @@ const REFUSED: [body: Record<string, unknown>, code: string, param: string][] = 
   [{ text: { format: { type: "xml" } } }, "invalid_value", "text.format.type"],
   [{ max_output_tokens: -1 }, "invalid_value", "max_output_tokens"],
   [{ top_logprobs: 21 }, "invalid_value", "top_logprobs"],
-  [{ metadata: { a: 1 } }, "invalid_value", "metadata"],
+  [{ metadata: { a: 1 } }, "invalid_type", "metadata.a"],
   [{ reasoning: { effort: "enormous" } }, "invalid_value", "reasoning.effort"],
   [{ model: "other" }, "model_not_found", "model"],
 ];

@@ -65,6 +65,17 @@ const UNWRITTEN = "has a character that answers do not write: they are without \
 const OLD_DRAFTS = /^https?:\/\/json-schema\.org\/draft(-0[67]|\/2019-09)\/schema#?$/;
 /** Bounds beyond this are not kept to exactly. */
 const LARGEST = Number.MAX_SAFE_INTEGER;
+/** The library's expressions count no further. */
+const MOST_CHARACTERS = 2 ** 32 - 1;
+/** Keywords that count, and how far. */
+const COUNTS = {
+  minLength: MOST_CHARACTERS,
+  maxLength: MOST_CHARACTERS,
+  minItems: LARGEST,
+  maxItems: LARGEST,
+  minProperties: LARGEST,
+  maxProperties: LARGEST,
+};
 /** So many digits of a number are read exactly by everybody. */
 const DIGITS = 15;
 
@@ -114,6 +125,7 @@ class Reader {
       if (kept !== undefined) define(result, keyword, kept);
     }
     checkNumbers(schema as Schema, path);
+    checkCounts(schema as Schema, path);
     Object.assign(result, boundsOfMultiples(schema as Schema, path));
     roundInward(result);
     checkProperties(schema as Schema, path);
@@ -267,6 +279,15 @@ function checkNumbers(schema: Schema, path: readonly string[]): void {
         `must be a number from -${LARGEST} to ${LARGEST} (got ${show(value)})`,
       );
     }
+  }
+}
+
+function checkCounts(schema: Schema, path: readonly string[]): void {
+  for (const [keyword, most] of Object.entries(COUNTS)) {
+    if (!(keyword in schema)) continue;
+    const value = schema[keyword];
+    if (Number.isInteger(value) && (value as number) >= 0 && (value as number) <= most) continue;
+    throw refused([...path, keyword], `must be a whole number from 0 to ${most} (got ${show(value)})`);
   }
 }
 

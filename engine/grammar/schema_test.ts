@@ -27,6 +27,17 @@ const REFUSED: readonly [unknown, string][] = [
   [5, "The schema must be an object or a boolean"],
   [{ minimum: 1e300 }, '"/minimum" must be a number from'],
   [{ exclusiveMinimum: true }, '"/exclusiveMinimum" must be a number from'],
+  [
+    { items: { maxLength: 2 ** 32 } },
+    '"/items/maxLength" must be a whole number from 0 to 4294967295 (got 4294967296)',
+  ],
+  [{ minLength: -1 }, '"/minLength" must be a whole number from 0 to 4294967295 (got -1)'],
+  [{ minItems: 1.5 }, '"/minItems" must be a whole number from 0 to 9007199254740991 (got 1.5)'],
+  [
+    { maxItems: 1e20 },
+    '"/maxItems" must be a whole number from 0 to 9007199254740991 (got 100000000000000000000)',
+  ],
+  [{ maxProperties: "2" }, '"/maxProperties" must be a whole number from 0 to 9007199254740991 (got "2")'],
   [{ multipleOf: 0.01 }, '"/multipleOf" must be a whole number, or a binary fraction'],
   [{ multipleOf: 0 }, '"/multipleOf" must be a number above 0'],
   [

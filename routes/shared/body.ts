@@ -30,7 +30,8 @@ export async function readJson(request: Request, limits: BodyLimits): Promise<un
 
 /** Counts what comes, whatever content-length says: chunked bodies have none. */
 async function readBody(request: Request, { bodyBytes, bodyMs }: BodyLimits): Promise<Uint8Array> {
-  if (Number(request.headers.get("content-length") ?? 0) > bodyBytes) throw tooLarge(bodyBytes);
+  const announced = Number(request.headers.get("content-length") ?? 0);
+  if (announced > bodyBytes) throw tooLarge(bodyBytes, announced);
   if (!request.body) return new Uint8Array();
   const reader = request.body.getReader();
   const { promise: late, reject } = Promise.withResolvers<never>();
@@ -55,8 +56,10 @@ async function readBody(request: Request, { bodyBytes, bodyMs }: BodyLimits): Pr
   return concat(parts);
 }
 
-function tooLarge(bodyBytes: number): ApiError {
-  const message = `The request body must be at most ${bodyBytes} bytes; send less in one request`;
+function tooLarge(bodyBytes: number, found?: number): ApiError {
+  const message = `The request body must be at most ${bodyBytes} bytes (got ${
+    found ?? "more"
+  }); send less in one request`;
   return new ApiError(413, "request_too_large", message, { headers: { connection: "close" } });
 }
 

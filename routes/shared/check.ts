@@ -54,9 +54,29 @@ function codeOf(issue: Issue): string {
 function describe(issue: Issue, param: string): string {
   if (isMissing(issue)) return `Missing required parameter "${param}"`;
   if (issue.code === "custom" && issue.params !== undefined) return issue.message;
-  const got = `(got ${show(issue.input)})`;
+  const got = `(got ${found(issue)})`;
   if (issue.code === "custom" && !issue.message.startsWith("must ")) return `${issue.message} ${got}`;
   return `Invalid ${param ? `"${param}"` : "request body"}: ${rule(issue)} ${got}`;
+}
+
+/** Of what is too long, how long it is. */
+function found({ code, input }: Issue): string {
+  if (code !== "too_big") return show(input);
+  if (typeof input === "string") return characterCount(input);
+  return typeof input === "object" && input !== null && !Array.isArray(input) &&
+      !(input instanceof HugeNumber)
+    ? `an object of ${Object.keys(input).length}`
+    : show(input);
+}
+
+/** Of texts that are longer, the characters are not counted one by one. */
+const COUNTED_UNITS = 1 << 20;
+
+function characterCount(text: string): string {
+  if (text.length > COUNTED_UNITS) return `at least ${Math.ceil(text.length / 2)}`;
+  let count = 0;
+  for (const _ of text) count++;
+  return String(count);
 }
 
 const TYPES: Record<string, string> = {

@@ -28,7 +28,7 @@ const CASES: [path: string, body: string, message: string][] = [
   [
     "/v1/chat/completions",
     `{${chat},"logit_bias":5}`,
-    'Invalid "logit_bias": must be an object of at most 1024 token ids, each with a bias from -100 to 100 (got 5)',
+    'Invalid "logit_bias": must be an object (got 5)',
   ],
   [
     "/v1/chat/completions",
@@ -100,6 +100,69 @@ Deno.test("messages name the field, the rule and the value as it was written", a
       const { error } = await (await post(path, undefined, { body })).json();
       assertEquals(error?.message, message, body);
     }
+  });
+});
+
+const entries = (count: number, value: unknown) =>
+  Object.fromEntries(Array.from({ length: count }, (_, i) => [`a${i}`, value]));
+const nested = (levels: number) => "[".repeat(levels) + "]".repeat(levels);
+
+const OVER_LIMITS: [fields: Record<string, unknown>, message: string][] = [
+  [{ stop: "🙂".repeat(1025) }, 'Invalid "stop": must have at most 1024 characters (got 1025)'],
+  [{ stop: ["x", "y".repeat(2000)] }, 'Invalid "stop[1]": must have at most 1024 characters (got 2000)'],
+  [
+    { grammar: "x".repeat(2_000_000) },
+    'Invalid "grammar": must have at most 262144 characters (got at least 1000000)',
+  ],
+  [{ logit_bias: { 5: 101 } }, 'Invalid "logit_bias.5": must be at most 100 (got 101)'],
+  [{ logit_bias: { 5: "a" } }, 'Invalid "logit_bias.5": must be a number (got "a")'],
+  [{ logit_bias: { x: 1 } }, 'Invalid "logit_bias": must have token ids as names (got "x")'],
+  [
+    { logit_bias: entries(1025, 1) },
+    'Invalid "logit_bias": must have at most 1024 entries (got an object of 1025)',
+  ],
+  [
+    { chat_template_kwargs: entries(17, 1) },
+    'Invalid "chat_template_kwargs": must have at most 16 entries (got an object of 17)',
+  ],
+  [
+    { chat_template_kwargs: { a: "x".repeat(1001) } },
+    'Invalid "chat_template_kwargs.a": must have at most 1000 characters (got 1001)',
+  ],
+  [
+    { chat_template_kwargs: { a: [] } },
+    'Invalid "chat_template_kwargs.a": must be a text, a number, true, false or null (got an array of 0)',
+  ],
+  [{ guided_json: nested(70) }, 'Invalid "guided_json": must be a JSON schema of at most 64 levels (got 70)'],
+  [{ guided_json: "{" }, 'Invalid "guided_json": must be a JSON schema, which this text is not (got "{")'],
+  [
+    { user: JSON.parse(nested(70)) },
+    "The request body must have at most 64 levels of arrays and objects (got 71)",
+  ],
+  [
+    { user: Array.from({ length: 100_000 }, () => []) },
+    "The request body must have at most 100000 arrays and objects (got 100004)",
+  ],
+];
+
+Deno.test("what is over a limit is told which it is, how large it is and how large it may be", async () => {
+  await withServer({}, async ({ post }) => {
+    for (const [fields, message] of OVER_LIMITS) {
+      const messages = [{ role: "user", content: "Hi" }];
+      const { error } = await (await post("/v1/chat/completions", { model: "demo", messages, ...fields }))
+        .json();
+      assertEquals(error?.message, message);
+    }
+    const metadata = { a: "x".repeat(513) };
+    const { error } = await (await post("/v1/responses", { model: "demo", input: "a", metadata })).json();
+    assertEquals(error?.message, 'Invalid "metadata.a": must have at most 512 characters (got 513)');
+  });
+  await withServer({ limits: { bodyBytes: 10 } }, async ({ post }) => {
+    const { error } = await (await post("/v1/completions", { prompt: "a" })).json();
+    assertEquals(
+      error?.message,
+      "The request body must be at most 10 bytes (got 14); send less in one request",
+    );
   });
 });
 

@@ -1,6 +1,6 @@
 import { z } from "@hono/zod-openapi";
 import { type Constraint, grammarConstraint } from "../../engine/types.ts";
-import { isDeeper, MAX_JSON_DEPTH } from "../../jobs/json_depth.ts";
+import { depthOf, MAX_JSON_DEPTH } from "../../jobs/json_depth.ts";
 import { boundedArray, documented, LIMITS, refuse, special, text, unsupported } from "./fields.ts";
 import { HugeNumber } from "./json.ts";
 
@@ -42,24 +42,31 @@ export const argumentsSchemaOrNull = documented(argumentsSchema.nullish(), {
 /** An object whose numbers are kept as they came. */
 export const jsonObject = documented(jsonValue<JsonObject>("an object", false), { type: "object" });
 
-const NO_SCHEMA = `must be a JSON schema of at most ${MAX_JSON_DEPTH} levels, which this text is not`;
 const schemaText = text(1, LIMITS.grammarCharacters);
 /** vLLM takes a schema as JSON in a text too. */
 const schemaOrText = z.union([schemaText, jsonSchema], { error: "must be a JSON schema, or one in a text" })
   .superRefine((value, ctx) => {
-    if (typeof value === "string" && parseSchema(value) === undefined) {
-      ctx.addIssue({ code: "custom", message: NO_SCHEMA, input: value });
+    if (typeof value !== "string") return;
+    const parsed = parseJson(value);
+    const depth = depthOf(parsed);
+    if (depth > MAX_JSON_DEPTH) {
+      const message = `must be a JSON schema of at most ${MAX_JSON_DEPTH} levels`;
+      ctx.addIssue({ code: "custom", message, input: depth });
+    } else if (!jsonSchema.safeParse(parsed).success) {
+      ctx.addIssue({
+        code: "custom",
+        message: "must be a JSON schema, which this text is not",
+        input: value,
+      });
     }
   });
 
 const grammarText = text(1, LIMITS.grammarCharacters);
 const choices = boundedArray(text(1, LIMITS.grammarCharacters), 1, LIMITS.guidedChoices);
 
-function parseSchema(value: string): JsonSchemaBody | undefined {
+function parseJson(value: string): unknown {
   try {
-    const parsed: unknown = JSON.parse(value);
-    if (isDeeper(parsed, MAX_JSON_DEPTH)) return undefined;
-    return jsonSchema.safeParse(parsed).data;
+    return JSON.parse(value);
   } catch {
     return undefined;
   }
@@ -211,5 +218,5 @@ function isGiven<T>(value: T | null | undefined): value is T {
 export const ANY_OBJECT: Constraint = { kind: "json_schema", schema: { type: "object" } };
 
 export function jsonForm(schema: JsonSchemaBody | string): Constraint {
-  return { kind: "json_schema", schema: typeof schema === "string" ? parseSchema(schema) : schema };
+  return { kind: "json_schema", schema: typeof schema === "string" ? parseJson(schema) : schema };
 }

@@ -37,6 +37,28 @@ export function boundedArray<Schema extends z.ZodType>(schema: Schema, min: numb
   }, z.array(schema).min(min).max(max));
 }
 
+/** What stands by name: as many entries as are allowed, and none beyond the first bad one, are looked at. */
+export function boundedRecord<Value>(
+  names: { readonly test: (name: string) => boolean; readonly rule: string },
+  values: z.ZodType<Value>,
+  most: number,
+) {
+  return z.custom<Record<string, Value>>().superRefine((given: unknown, ctx) => {
+    if (typeof given !== "object" || given === null || Array.isArray(given)) {
+      return ctx.addIssue({ code: "invalid_type", expected: "object", input: given });
+    }
+    const entries = Object.entries(given);
+    if (entries.length > most) {
+      return ctx.addIssue({ code: "too_big", origin: "array", maximum: most, inclusive: true, input: given });
+    }
+    for (const [name, value] of entries) {
+      if (!names.test(name)) return ctx.addIssue({ code: "custom", message: names.rule, input: name });
+      const { error } = values.safeParse(value, { reportInput: true });
+      if (error) return ctx.addIssue({ ...error.issues[0], path: [name] } as z.core.$ZodRawIssue);
+    }
+  });
+}
+
 /** JSON Schema 2020-12, of which the OpenAPI library's types know a part. */
 type JsonSchema = Readonly<Record<string, unknown>>;
 
@@ -93,15 +115,10 @@ export const tokenIds = documented(
 
 /** Token id -> bias. Ids outside the vocabulary are refused where the vocabulary is known. */
 const logitBias = documented(
-  z.custom<Record<string, number>>(
-    (value) => {
-      if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
-      const entries = Object.entries(value);
-      return entries.length <= LIMITS.logitBiases && entries.every(([id, bias]) => {
-        return /^(?:0|[1-9]\d{0,8})$/.test(id) && typeof bias === "number" && bias >= -100 && bias <= 100;
-      });
-    },
-    `Invalid "logit_bias": must be an object of at most ${LIMITS.logitBiases} token ids, each with a bias from -100 to 100`,
+  boundedRecord(
+    { test: (id) => /^(?:0|[1-9]\d{0,8})$/.test(id), rule: "must have token ids as names" },
+    between(-100, 100),
+    LIMITS.logitBiases,
   ).nullish(),
   {
     type: ["object", "null"],
@@ -171,26 +188,27 @@ export const generationFields = {
 
 const MAX_METADATA = 16;
 
-const metadataName = text(1, 64).refine((name) => name.isWellFormed());
-const metadataText = text(0, 512).refine((text) => text.isWellFormed());
+const MAX_NAME = 64;
+const MAX_TEXT = 512;
+
+const metadataName = text(1, MAX_NAME).refine((name) => name.isWellFormed());
+const metadataText = text(0, MAX_TEXT)
+  .refine((text) => text.isWellFormed(), "must have no half of a surrogate pair");
 
 /** Texts of the client's own, which come back with the answer. */
 export const metadata = documented(
-  z.custom<Record<string, string>>((given) => {
-    if (typeof given !== "object" || given === null || Array.isArray(given)) return false;
-    const entries = Object.entries(given);
-    return entries.length <= MAX_METADATA && entries.every(([key, value]) => {
-      return metadataName.safeParse(key).success && metadataText.safeParse(value).success;
-    });
-  }, {
-    error:
-      `Invalid "metadata": must be an object of at most ${MAX_METADATA} texts of up to 512 characters, ` +
-      "their names of 1 to 64",
-  }).nullish(),
+  boundedRecord(
+    {
+      test: (name) => metadataName.safeParse(name).success,
+      rule: `must have names of 1 to ${MAX_NAME} characters`,
+    },
+    metadataText,
+    MAX_METADATA,
+  ).nullish(),
   {
     type: ["object", "null"],
-    propertyNames: { minLength: 1, maxLength: 64 },
-    additionalProperties: { type: "string", maxLength: 512 },
+    propertyNames: { minLength: 1, maxLength: MAX_NAME },
+    additionalProperties: { type: "string", maxLength: MAX_TEXT },
     maxProperties: MAX_METADATA,
   },
 );

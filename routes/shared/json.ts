@@ -1,4 +1,4 @@
-import { isDeeper, MAX_JSON_DEPTH } from "../../jobs/json_depth.ts";
+import { depthOf, MAX_JSON_DEPTH } from "../../jobs/json_depth.ts";
 import { ApiError } from "./errors.ts";
 
 /** Bounds of any JSON that a stranger sends: V8 parses deeper and wider than the rest of the server could bear. */
@@ -50,6 +50,7 @@ function keepHuge(_key: string, value: unknown, { source }: { source: string }):
 /** Counts brackets and commas outside of strings, before anything is built from them. */
 function checkShape(bytes: Uint8Array): void {
   let depth = 0;
+  let deepest = 0;
   let containers = 0;
   let values = 1;
   for (let i = 0; i < bytes.length; i++) {
@@ -58,20 +59,25 @@ function checkShape(bytes: Uint8Array): void {
       for (i++; i < bytes.length && bytes[i] !== QUOTE; i++) if (bytes[i] === BACKSLASH) i++;
     } else if (byte === 0x5b || byte === 0x7b) { // [ {
       containers++;
-      if (++depth > JSON_LIMITS.depth) throw tooComplex("levels of arrays and objects", JSON_LIMITS.depth);
+      deepest = Math.max(deepest, ++depth);
     } else if (byte === 0x5d || byte === 0x7d) { // ] }
       depth--;
     } else if (byte === 0x2c) values++; // ,
   }
-  if (containers > JSON_LIMITS.containers) throw tooComplex("arrays and objects", JSON_LIMITS.containers);
-  if (values > JSON_LIMITS.values) throw tooComplex("values", JSON_LIMITS.values);
+  atMost("depth", deepest);
+  atMost("containers", containers);
+  atMost("values", values);
 }
 
-function tooComplex(what: string, limit: number): ApiError {
-  return new ApiError(400, "invalid_json", `The request body must have at most ${limit} ${what}`);
+const WHAT = { depth: "levels of arrays and objects", containers: "arrays and objects", values: "values" };
+
+function atMost(limit: keyof typeof JSON_LIMITS, count: number): void {
+  if (count <= JSON_LIMITS[limit]) return;
+  const message = `The request body must have at most ${JSON_LIMITS[limit]} ${WHAT[limit]} (got ${count})`;
+  throw new ApiError(400, "invalid_json", message);
 }
 
 /** The same depth bound for a value that was parsed elsewhere. */
 export function checkDepth(value: unknown): void {
-  if (isDeeper(value, JSON_LIMITS.depth)) throw tooComplex("levels of arrays and objects", JSON_LIMITS.depth);
+  atMost("depth", depthOf(value));
 }

@@ -1,6 +1,6 @@
 import { z } from "@hono/zod-openapi";
 import { type ChatMessage, isReservedVariable, RESERVED_TEMPLATE_VARIABLES } from "../../engine/types.ts";
-import { boundedArray, documented, LIMITS, refuse, text } from "./fields.ts";
+import { boundedArray, boundedRecord, documented, LIMITS, refuse, text } from "./fields.ts";
 
 const textPart = z.object({
   type: z.string().openapi({ enum: ["text"] }),
@@ -116,20 +116,19 @@ const templateVariable = z.union([
   z.number(),
   z.boolean(),
   z.null(),
-]);
+], { error: "must be a text, a number, true, false or null" });
 
 const templateVariables = documented(
-  z.custom<Record<string, z.output<typeof templateVariable>>>((value) => {
-    if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
-    const entries = Object.entries(value);
-    return entries.length <= LIMITS.templateVariables && entries.every(([name, variable]) => {
-      return VARIABLE_NAME.test(name) && !isReservedVariable(name) &&
-        templateVariable.safeParse(variable).success;
-    });
-  }, {
-    error: `Invalid "chat_template_kwargs": must be an object of at most ${LIMITS.templateVariables} ` +
-      `texts, numbers and booleans, none of them named like the template's own (${RESERVED_NAMES})`,
-  }).nullish(),
+  boundedRecord(
+    {
+      test: (name) => VARIABLE_NAME.test(name) && !isReservedVariable(name),
+      rule:
+        "must have names of 1 to 64 letters, digits and _ that begin with a letter, and none of the template's own " +
+        `(${RESERVED_NAMES})`,
+    },
+    templateVariable,
+    LIMITS.templateVariables,
+  ).nullish(),
   {
     type: ["object", "null"],
     propertyNames: { pattern: VARIABLE_NAME.source, not: { enum: [...RESERVED_TEMPLATE_VARIABLES] } },

@@ -74,9 +74,8 @@ class Form<S extends Sink> {
       const got = type === "" ? "none" : JSON.stringify(type.slice(0, 60));
       throw wrongType(`must be multipart/form-data with a boundary (got ${got})`);
     }
-    if (Number(request.headers.get("content-length") ?? 0) > limits.uploadBytes + MAX_FORM_BYTES) {
-      throw tooLarge(limits);
-    }
+    const announced = Number(request.headers.get("content-length") ?? 0);
+    if (announced > limits.uploadBytes + MAX_FORM_BYTES) throw tooLarge(limits, announced);
     try {
       this.#parser = new Busboy({
         headers: { "content-type": type },
@@ -141,10 +140,17 @@ class Form<S extends Sink> {
   #listen(): void {
     const fail = (error: Error) => this.#fail(error);
     this.#parser.on("error", (error) => fail(badForm((error as Error).message)));
-    this.#parser.on("filesLimit", () => fail(badForm("more than one file")));
-    this.#parser.on("fieldsLimit", () => fail(badForm(`more than ${MAX_FIELDS} fields`)));
+    this.#parser.on("filesLimit", () => fail(badForm("it must have one file (got more)")));
+    this.#parser.on(
+      "fieldsLimit",
+      () => fail(badForm(`it must have at most ${MAX_FIELDS} fields beside the file (got more)`)),
+    );
     this.#parser.on("field", (name, value, nameCut, valueCut) => {
-      if (nameCut || valueCut) return fail(badForm("a field that is too long"));
+      if (nameCut) return fail(badForm(`a field's name must be at most ${MAX_NAME_BYTES} bytes (got more)`));
+      if (valueCut) {
+        const field = JSON.stringify(name.slice(0, 60));
+        return fail(badForm(`the field ${field} must be at most ${MAX_FIELD_BYTES} bytes (got more)`));
+      }
       if (Object.hasOwn(this.#fields, name)) this.#repeated.add(name);
       else Object.defineProperty(this.#fields, name, { value, enumerable: true });
     });
@@ -223,8 +229,11 @@ function tooSlow({ bodyMs, bodyBytesPerSecond }: UploadLimits): ApiError {
   return new ApiError(408, "body_timeout", message, { headers: { connection: "close" } });
 }
 
-function tooLarge({ uploadBytes }: UploadLimits): ApiError {
+/** `announced`: bytes of the whole form. */
+function tooLarge({ uploadBytes }: UploadLimits, announced?: number): ApiError {
+  const got = announced === undefined ? "more" : `a form of ${announced}`;
   const message =
-    `The file must be at most ${uploadBytes} bytes; split it, or start the server with another --max-upload-mb`;
+    `The file must be at most ${uploadBytes} bytes (got ${got}); split it, or start the server with ` +
+    "another --max-upload-mb";
   return new ApiError(413, "request_too_large", message, { param: "file", headers: { connection: "close" } });
 }
