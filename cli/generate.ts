@@ -26,7 +26,7 @@ const DEFAULT_COUNT = 32;
 const DEFAULT_TEMPERATURE = 0.7;
 const MAX_LOGPROBS = 20;
 
-const CHAT_ONLY = ["tools", "tool-choice", "effort", "think-tokens"];
+const CHAT_ONLY = ["prefill", "tools", "tool-choice", "effort", "think-tokens"];
 
 const HELP = `Generate text from one prompt.
 
@@ -34,6 +34,8 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
 
   --prompt TEXT    continue this text; control tokens such as <|im_start|> in it count as such
   --chat TEXT      answer this as a user's message, by the model's chat template
+  --prefill TEXT   with --chat, how the answer begins: the model goes on from there, and TEXT is not repeated. The answer does
+                   not think then, has no --schema or --grammar, and is not bound to call a tool
   --tokens IDS     continue these token ids, such as 65,66,67; does not stop at end tokens
   --model FILE     the GGUF model (default: the one that comes with compy)
   -n N             most tokens to generate (default ${DEFAULT_COUNT}; with --chat, --schema or --grammar to the answer's end,
@@ -75,6 +77,7 @@ Exit code: 0 done, 1 failed, interrupted, or cut before the answer had its form,
 Examples:
   deno task generate --chat 'Who are you?'
   deno task generate --chat 'A city and its population' --schema city.json | jq .population
+  deno task generate --chat 'Tell me of a hen' --prefill 'Once upon a time'
   deno task generate --tokens 65,66,67 -n 16 --json
 `;
 
@@ -162,7 +165,18 @@ function checkCombination(flags: Flags): void {
     ...(flags.is("thinking") ? ["thinking"] : []),
   ];
   if (chatOnly.length > 0 && !flags.has("chat")) throw new UsageError(`--${chatOnly[0]} needs --chat`);
+  if (flags.has("prefill")) checkPrefill(flags);
   if (flags.has("tool-choice") && !flags.has("tools")) throw new UsageError("--tool-choice needs --tools");
+}
+
+/** The beginning of a continued answer is the caller's own: it cannot have a form, or be a call. */
+function checkPrefill(flags: Flags): void {
+  const form = ["schema", "grammar"].find((name) => flags.has(name));
+  const choice = flags.text("tool-choice") ?? "auto";
+  const forced = choice === "auto" || choice === "none" ? undefined : `tool-choice ${choice}`;
+  const other = form ?? forced;
+  if (other === undefined) return;
+  throw new UsageError(`--${other} cannot be kept where the answer continues a text: leave out --prefill`);
 }
 
 async function givenTools(flags: Flags): Promise<GivenTools | undefined> {
@@ -209,8 +223,11 @@ function askOf(
     if (tokens) return { prompt: tokens };
     const content = flags.text("chat");
     if (content === undefined) return { prompt: engine.encodePrompt(flags.text("prompt")!), constraint };
+    const prefill = flags.text("prefill");
+    const begun = prefill === undefined ? [] : [{ role: "assistant", content: prefill }];
     const plan = engine.chatForm.plan({
-      messages: [{ role: "user", content }],
+      messages: [{ role: "user", content }, ...begun],
+      continueFinal: prefill !== undefined,
       constraint,
       ...(tools && { tools: tools.tools, toolChoice: tools.toolChoice }),
       ...(effort === undefined ? {} : { effort: effort === "none" ? false : effort }),

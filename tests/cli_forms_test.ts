@@ -57,6 +57,40 @@ Deno.test("cli: generate says what is wrong with a form, and when an answer was 
   });
 });
 
+Deno.test("cli: generate --prefill goes on from a text as the server does, with tools too, and keeps no form", async () => {
+  await withFolder(async (folder) => {
+    const [form, tools] = ["s.json", "t.json"].map((name) => join(folder, name));
+    await Deno.writeTextFile(form, JSON.stringify(schema));
+    await Deno.writeTextFile(tools, JSON.stringify([{ name: "like", parameters: schema }]));
+    const ask = (...more: string[]) =>
+      run(["generate", "--chat", "Who are you?", "--temperature", "0", ...more]);
+    const whole = (await ask()).stdout.trimEnd();
+    const begun = whole.slice(0, whole.indexOf(" ", whole.length / 2));
+    const rest = await ask("--prefill", begun);
+    assertEquals([rest.code, begun + rest.stdout.trimEnd()], [0, whole]);
+    const report = JSON.parse((await ask("--prefill", begun, "--json", "--thinking")).stdout);
+    assertEquals(report.text, whole.slice(begun.length));
+    for (const choice of ["auto", "none"]) {
+      const free = await ask("--prefill", begun, "--tools", tools, "--tool-choice", choice);
+      assertEquals([free.code, free.stderr], [0, ""]);
+      assertEquals(free.stdout.includes('"name"'), false);
+    }
+    const wrong: [more: string[], message: string][] = [
+      [["--schema", form], "--schema cannot be kept where the answer continues a text"],
+      [["--grammar", form], "--grammar cannot be kept"],
+      [["--tools", tools, "--tool-choice", "required"], "--tool-choice required cannot be kept"],
+      [["--tools", tools, "--tool-choice", "like"], "--tool-choice like cannot be kept"],
+    ];
+    for (const [more, message] of wrong) {
+      const { code, stderr } = await ask("--prefill", begun, ...more);
+      assertEquals(code, 2, stderr);
+      assertStringIncludes(stderr, message);
+    }
+    const unasked = await run(["generate", "--prompt", "Hi", "--prefill", "x"]);
+    assertStringIncludes(unasked.stderr, "--prefill needs --chat");
+  });
+});
+
 Deno.test("cli: generate --tools shows calls that follow their schemas, or what is wrong with the tools", async () => {
   await withFolder(async (folder) => {
     const [tools, bare, twice, text] = ["t.json", "bare.json", "twice.json", "text.json"]
