@@ -62,10 +62,12 @@ interface Allowed {
   readonly biases?: boolean;
   readonly yarn?: boolean;
   readonly longRope?: boolean;
+  /** Layers of files that do not count them, since they list them. */
+  readonly layers?: number;
 }
 
 /** Keys that some families have under another name. */
-const KEYS = { epsilon: "rms_norm_eps", feedForward: "intermediate_size" };
+const KEYS = { epsilon: "rms_norm_eps", feedForward: "intermediate_size", headDim: "head_dim" };
 
 /**
  * Reads the keys that all decoders have in common; those in `names` are under another name. Throws ConvertError where one is
@@ -88,9 +90,9 @@ export function readDecoderConfig(
   if (heads % kvHeads !== 0) {
     config.refuse("num_key_value_heads", String(kvHeads), `a divisor of the ${heads} heads`);
   }
-  const headDim = config.count("head_dim", MAX.headDim, hidden % heads === 0 ? hidden / heads : undefined);
+  const headDim = config.count(keys.headDim, MAX.headDim, hidden % heads === 0 ? hidden / heads : undefined);
   return {
-    layers: config.count("num_hidden_layers", MAX.layers),
+    layers: config.count("num_hidden_layers", MAX.layers, allowed.layers),
     hidden,
     feedForward: config.count(keys.feedForward, MAX.feedForward),
     heads,

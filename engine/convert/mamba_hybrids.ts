@@ -7,7 +7,7 @@ import { interleavedPairs } from "./order.ts";
 import type { TensorList } from "./tensor_list.ts";
 
 /** What a layer of Mamba2 is made of. */
-interface MambaConfig {
+export interface MambaConfig {
   readonly heads: number;
   readonly headDim: number;
   readonly groups: number;
@@ -15,9 +15,10 @@ interface MambaConfig {
   readonly taps: number;
 }
 
-type Mixer = "mamba" | "attention" | "feed-forward" | "experts";
+export type Mixer = "mamba" | "attention" | "feed-forward" | "experts";
 
-const MAX = {
+export const MAX = {
+  layers: 4096,
   heads: 4096,
   headDim: 4096,
   stateSize: 4096,
@@ -45,6 +46,7 @@ export function convertGraniteHybrid(config: Fields, list: TensorList, prefix: s
     groups: "mamba_n_groups",
     stateSize: "mamba_d_state",
     taps: "mamba_d_conv",
+    limits: "time_step_limit",
   });
   const mixers = readLayerTypes(config, layers);
   list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, hidden);
@@ -127,131 +129,17 @@ function addFeedForward(
   list.matrix(`${block}ffn_down${suffix}`, `${from}output_linear`, hidden, width);
 }
 
-/** The tensors and keys of Nemotron-H; of `nemotron_h_moe` where the pattern has experts. */
-export function convertNemotronH(config: Fields, list: TensorList): ModelParts {
-  for (const name of ["use_bias", "mamba_proj_bias"]) {
-    config.mustBe(name, false, "biases of Mamba2's matrices are not computed");
-  }
-  config.mustBe("use_conv_bias", true, "the convolution has a bias");
-  config.mustBe("mlp_hidden_act", "relu2", "no other activation is computed here");
-  const epsilon = config.has("rms_norm_eps") ? "rms_norm_eps" : "layer_norm_epsilon";
-  const decoder = readDecoderConfig(config, 1, { epsilon });
-  const { hidden, layers, feedForward } = decoder;
-  const mamba = readMamba(config, {
-    heads: "mamba_num_heads",
-    headDim: "mamba_head_dim",
-    groups: "n_groups",
-    stateSize: "ssm_state_size",
-    taps: "conv_kernel",
-  });
-  const mixers = readPattern(config, layers);
-  const experts = mixers.includes("experts") ? readNemotronExperts(config) : undefined;
-  list.matrix("token_embd", "backbone.embeddings", decoder.vocabulary, hidden);
-  for (const [i, mixer] of mixers.entries()) {
-    const [block, layer] = [`blk.${i}.`, `backbone.layers.${i}.`];
-    list.vector(`${block}attn_norm.weight`, `${layer}norm.weight`, hidden);
-    if (mixer === "mamba") addMamba(list, hidden, mamba, block, `${layer}mixer.`);
-    else if (mixer === "attention") addAttention(list, decoder, block, `${layer}mixer.`, false);
-    else if (mixer === "experts") addNemotronExperts(list, hidden, experts!, block, `${layer}mixer.`);
-    else addUngated(list, hidden, feedForward, block, `${layer}mixer.`);
-  }
-  const architecture = experts ? "nemotron_h_moe" : "nemotron_h";
-  const width = experts ? experts.feedForward : feedForward;
-  const widths = mixers.map((mixer) => mixer === "feed-forward" || mixer === "experts" ? width : 0);
-  const entries = [
-    ...hybridEntries(architecture, decoder, mamba, mixers),
-    entry(`${architecture}.feed_forward_length`, "UINT32", widths),
-    ...experts ? nemotronExpertEntries(architecture, experts) : [],
-  ];
-  const lastNorm = { name: "output_norm.weight", tensor: "backbone.norm_f.weight" };
-  return { architecture, decoder, entries, lastNorm };
-}
+/** Keys of config.json. */
+type MambaKeys = Readonly<Record<keyof MambaConfig, string>> & {
+  /** Of the bounds of step sizes. */
+  readonly limits: string;
+};
 
-interface NemotronExperts {
-  readonly count: number;
-  readonly used: number;
-  readonly feedForward: number;
-  /** Width of the expert that all rows go through. */
-  readonly shared: number;
-  /** Width of what the others read and make, where it is not the embedding's. */
-  readonly latent?: number;
-  readonly divided: boolean;
-  readonly scale: number;
-}
-
-function readNemotronExperts(config: Fields): NemotronExperts {
-  for (const name of ["n_shared_experts", "n_group", "topk_group"]) {
-    config.mustBe(name, 1, "nothing else is computed");
-  }
-  const count = config.count("n_routed_experts", MAX.experts);
-  const latent = "moe_latent_size";
-  return {
-    count,
-    used: config.count("num_experts_per_tok", count),
-    feedForward: config.count("moe_intermediate_size", MAX.width),
-    shared: config.count("moe_shared_expert_intermediate_size", MAX.width),
-    latent: config.has(latent) ? config.count(latent, MAX.width) : undefined,
-    divided: config.boolean("norm_topk_prob", true),
-    scale: config.positive("routed_scaling_factor", MAX.scale, 1),
-  };
-}
-
-function nemotronExpertEntries(architecture: string, e: NemotronExperts): Entry[] {
-  const key = (name: string) => `${architecture}.${name}`;
-  const counts = {
-    expert_count: e.count,
-    expert_used_count: e.used,
-    expert_feed_forward_length: e.feedForward,
-    expert_shared_feed_forward_length: e.shared,
-    expert_shared_count: 1,
-    expert_group_count: 1,
-    ...e.latent && { moe_latent_size: e.latent },
-  };
-  return [
-    ...Object.entries(counts).map(([name, value]) => entry(key(name), "UINT32", value)),
-    entry(key("expert_weights_norm"), "BOOL", e.divided),
-    entry(key("expert_weights_scale"), "FLOAT32", e.scale),
-  ];
-}
-
-function addNemotronExperts(
-  list: TensorList,
-  hidden: number,
-  { count, feedForward, shared, latent }: NemotronExperts,
-  block: string,
-  from: string,
-): void {
-  const each = (part: string) => Array.from({ length: count }, (_, i) => `${from}experts.${i}.${part}`);
-  const width = latent ?? hidden;
-  list.floats(`${block}ffn_gate_inp.weight`, `${from}gate.weight`, count, hidden);
-  list.vector(`${block}exp_probs_b.bias`, `${from}gate.e_score_correction_bias`, count);
-  if (latent) {
-    list.matrix(`${block}ffn_latent_down`, `${from}fc1_latent_proj`, latent, hidden);
-    list.matrix(`${block}ffn_latent_up`, `${from}fc2_latent_proj`, hidden, latent);
-  }
-  list.experts(`${block}ffn_up_exps`, each("up_proj"), feedForward, width);
-  list.experts(`${block}ffn_down_exps`, each("down_proj"), width, feedForward);
-  addUngated(list, hidden, shared, block, `${from}shared_experts.`, "_shexp");
-}
-
-function addUngated(
-  list: TensorList,
-  hidden: number,
-  width: number,
-  block: string,
-  from: string,
-  suffix = "",
-): void {
-  list.matrix(`${block}ffn_up${suffix}`, `${from}up_proj`, width, hidden);
-  list.matrix(`${block}ffn_down${suffix}`, `${from}down_proj`, hidden, width);
-}
-
-/** `names` are the keys of config.json. */
-function readMamba(config: Fields, names: Readonly<Record<keyof MambaConfig, string>>): MambaConfig {
+export function readMamba(config: Fields, names: MambaKeys): MambaConfig {
   const heads = config.count(names.heads, MAX.heads);
   const groups = config.count(names.groups, heads);
   if (heads % groups !== 0) config.refuse(names.groups, String(groups), `a divisor of the ${heads} heads`);
-  refuseStepLimits(config);
+  refuseStepLimits(config, names.limits);
   return {
     heads,
     groups,
@@ -265,8 +153,7 @@ function readMamba(config: Fields, names: Readonly<Record<keyof MambaConfig, str
 const NO_LIMIT = 1e9;
 
 /** Step sizes may be bounded, for which GGUF has no key: by 0, which they are above, and by infinity, which both are written so or as texts. */
-function refuseStepLimits(config: Fields): void {
-  const name = "time_step_limit";
+function refuseStepLimits(config: Fields, name: string): void {
   if (!config.has(name)) return;
   const limits = config.get(name);
   const numbers = Array.isArray(limits) ? limits.map(numberOf) : [];
@@ -284,7 +171,7 @@ function numberOf(value: unknown): number {
   return typeof wrapped === "number" || typeof wrapped === "string" ? Number(wrapped) : NaN;
 }
 
-function addMamba(
+export function addMamba(
   list: TensorList,
   hidden: number,
   { heads, headDim, groups, stateSize, taps }: MambaConfig,
@@ -306,7 +193,7 @@ function addMamba(
 }
 
 /** With `pairs`, GGUF's pairs of rotated rows are (2i, 2i + 1). */
-function addAttention(
+export function addAttention(
   list: TensorList,
   { hidden, heads, kvHeads, headDim }: DecoderConfig,
   block: string,
@@ -320,32 +207,26 @@ function addAttention(
   list.matrix(`${block}attn_output`, `${from}o_proj`, hidden, heads * headDim);
 }
 
-function readLayerTypes(config: Fields, layers: number): Mixer[] {
-  const types = config.get("layer_types") ?? config.get("layers_block_type");
-  const known = (type: unknown) => type === "mamba" || type === "attention";
-  if (Array.isArray(types) && types.length === layers && types.every(known)) return types;
-  return config.refuse("layer_types", "another list", `${layers} of "mamba" and "attention"`);
-}
-
-const MIXERS: Readonly<Record<string, Mixer>> = {
-  M: "mamba",
-  "*": "attention",
-  "-": "feed-forward",
-  E: "experts",
+/** As transformers has named them first and later. */
+const LAYER_TYPES: Readonly<Record<string, Mixer>> = {
+  mamba: "mamba",
+  linear_attention: "mamba",
+  attention: "attention",
+  full_attention: "attention",
 };
 
-function readPattern(config: Fields, layers: number): Mixer[] {
-  const pattern = config.string("hybrid_override_pattern");
-  const mixers = Array.from(pattern, (letter) => Object.hasOwn(MIXERS, letter) ? MIXERS[letter] : undefined);
-  const feedForwards = new Set(mixers.filter((mixer) => mixer === "feed-forward" || mixer === "experts"));
-  const known = mixers.every((mixer) => mixer !== undefined);
-  if (mixers.length === layers && known && feedForwards.size < 2) return mixers;
-  const allowed = `${layers} of M, * and either - or E`;
-  return config.refuse("hybrid_override_pattern", pattern.slice(0, 80), allowed);
+function readLayerTypes(config: Fields, layers: number): Mixer[] {
+  const types = config.get("layer_types") ?? config.get("layers_block_type");
+  const known = (type: unknown) => typeof type === "string" && Object.hasOwn(LAYER_TYPES, type);
+  if (Array.isArray(types) && types.length === layers && types.every(known)) {
+    return types.map((type) => LAYER_TYPES[type]);
+  }
+  const allowed = `${layers} of "mamba" or "linear_attention" and "attention" or "full_attention"`;
+  return config.refuse("layer_types", "another list", allowed);
 }
 
 /** The keys that both have. What differs from layer to layer is a list. */
-function hybridEntries(
+export function hybridEntries(
   architecture: string,
   decoder: DecoderConfig,
   { heads, headDim, groups, stateSize, taps }: MambaConfig,

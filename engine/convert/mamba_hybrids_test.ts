@@ -305,6 +305,60 @@ for (const latent of [undefined, LATENT]) {
   });
 }
 
+/** Nemotron-H as transformers writes it of late: layers in a list, none counted, Mamba2's keys by older names. */
+function listed(types: readonly string[], config: Record<string, unknown>): Record<string, unknown> {
+  const { num_hidden_layers: _, hybrid_override_pattern: __, n_groups, conv_kernel, ...others } = {
+    ...NEMOTRON,
+    ...config,
+  } as Record<string, unknown>;
+  return { ...others, mamba_n_groups: n_groups, mamba_d_conv: conv_kernel, layers_block_type: types };
+}
+
+Deno.test("convert: hybrids' newer keys, and tensors in transformers' own names, give the same file", async () => {
+  const kept = (written: Written) =>
+    [...written.gguf.tensors.keys()].map((name) => [name, written.values(name)]);
+  const plain = await nemotron().convert(NEMOTRON, kept);
+  const mixture = await nemotronMoe().convert({ ...NEMOTRON, ...MOE }, kept);
+  const renamed = (c: Checkpoint) => {
+    for (const [name, tensor] of [...c.tensors]) {
+      c.tensors.delete(name);
+      c.tensors.set(name.replace(/^backbone\./, "model."), tensor);
+    }
+    return c;
+  };
+  const { head_dim, ...headless } = NEMOTRON as Record<string, unknown>;
+  const cases: [Checkpoint, Record<string, unknown>, typeof plain][] = [
+    [nemotron(), listed(["mamba", "attention", "mlp"], {}), plain],
+    [nemotron(), listed(["linear_attention", "full_attention", "mlp"], {}), plain],
+    [renamed(nemotron()), NEMOTRON, plain],
+    [nemotron(), { ...headless, attention_head_dim: head_dim }, plain],
+    [nemotronMoe(), listed(["mamba", "attention", "moe"], MOE), mixture],
+    [together(renamed(nemotronMoe())), listed(["linear_attention", "full_attention", "moe"], MOE), mixture],
+  ];
+  const layer_types = ["linear_attention", "full_attention"];
+  cases.push([granite(), { ...GRANITE, layer_types }, await granite().convert(GRANITE, kept)]);
+  for (const [checkpoint, config, wanted] of cases) {
+    assertEquals(await checkpoint.convert(config, kept), wanted);
+  }
+});
+
+/** The experts of its third layer, in two tensors. */
+function together(c: Checkpoint): Checkpoint {
+  const mixer = "model.layers.2.mixer.";
+  for (const [part, rows, columns] of [["up_proj", EXPERT, HIDDEN], ["down_proj", HIDDEN, EXPERT]] as const) {
+    const values = [0, 1, 2].flatMap((i) => {
+      const name = `experts.${i}.${part}.weight`;
+      c.tensors.delete(mixer + name);
+      return [...c.values.get(`backbone.layers.2.mixer.${name}`)!];
+    });
+    c.tensors.set(
+      `${mixer}experts.${part}`,
+      storeFloats("BF16", [3, rows, columns], Float32Array.from(values)),
+    );
+  }
+  return c;
+}
+
 Deno.test("convert: what is not computed of these hybrids is refused by its key", async () => {
   const bad = [
     [granite(3), { ...GRANITE, ...EXPERTS }, { num_experts_per_tok: 4 }],
@@ -317,6 +371,11 @@ Deno.test("convert: what is not computed of these hybrids is refused by its key"
     [nemotron(), NEMOTRON, { time_step_limit: "none" }],
     [nemotron(), NEMOTRON, { hybrid_override_pattern: "-*E" }],
     [nemotron(), NEMOTRON, { hybrid_override_pattern: "M*X" }],
+    [nemotron(), NEMOTRON, { layers_block_type: ["mamba", "attention", "mlp", "mlp"] }],
+    [nemotron(), NEMOTRON, { layers_block_type: ["mamba", "attention", "hybrid"] }],
+    [nemotron(), NEMOTRON, { layers_block_type: ["moe", "attention", "mlp"] }],
+    [nemotron(), NEMOTRON, { layers_block_type: ["M", "*", "-"] }],
+    [nemotron(), NEMOTRON, { mamba_hidden_act: "gelu" }],
     [nemotronMoe(), { ...NEMOTRON, ...MOE }, { num_experts_per_tok: 4 }],
     [nemotronMoe(), { ...NEMOTRON, ...MOE }, { n_group: 2 }],
     [nemotronMoe(), { ...NEMOTRON, ...MOE }, { n_shared_experts: 2 }],
