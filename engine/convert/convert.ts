@@ -10,6 +10,7 @@ import { type ConvertedModel, convertModel } from "./models.ts";
 import { PartialFile } from "./partial_file.ts";
 import { denseName, readTextModules } from "./pooling.ts";
 import { WeightFinder } from "./matrix_source.ts";
+import { readRanker } from "./ranker.ts";
 import type { QuantizeTo } from "./quantize_to.ts";
 import { TensorList } from "./tensor_list.ts";
 import type { QuantizationError } from "./row_encoders.ts";
@@ -69,7 +70,7 @@ export async function convertCheckpoint(options: ConvertOptions): Promise<Conver
   const { folder, out, quantize, signal } = options;
   const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
   using checkpoint = await Checkpoint.open(folder);
-  const converted = convertModel(config, checkpoint, quantize);
+  const converted = convertModel(config, checkpoint, quantize, await readRanker(folder, config));
   const modules = await readTextModules(folder, converted);
   using opened = new DisposableStack();
   const tensors = [...converted.tensors];

@@ -94,7 +94,7 @@ function tokenTypes(list: TensorList, module: string, config: Fields, hidden: nu
 }
 
 /** What the labels of a classifier are called; none where config.json does not say. */
-function labelEntries(architecture: string, config: Fields): { labels: number; entries: Entry[] } {
+export function labelEntries(architecture: string, config: Fields): { labels: number; entries: Entry[] } {
   const names = Object.values(config.fields("id2label")?.object ?? {}).map(String);
   const labels = names.length || config.count("num_labels", MAX_LABELS, 1);
   return {

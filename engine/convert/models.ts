@@ -1,6 +1,12 @@
 import { quote } from "../gguf/errors.ts";
 import type { Checkpoint } from "./checkpoint.ts";
-import { convertBert, convertModernBert, convertNomicBert, type EncoderParts } from "./encoders.ts";
+import {
+  convertBert,
+  convertModernBert,
+  convertNomicBert,
+  type EncoderParts,
+  labelEntries,
+} from "./encoders.ts";
 import { convertXlmRoberta } from "./xlm_roberta.ts";
 import { convertDeci } from "./deci.ts";
 import { refuse } from "./errors.ts";
@@ -17,6 +23,7 @@ import { WeightFinder } from "./matrix_source.ts";
 import { type Entry, entry } from "./metadata.ts";
 import type { LeftOut, ModelParts } from "./model_parts.ts";
 import type { OutputTensor } from "./output_tensor.ts";
+import type { Ranker } from "./ranker.ts";
 import type { QuantizeTo } from "./quantize_to.ts";
 import { convertQwen35, convertQwen35Moe } from "./qwen35.ts";
 import { TensorList } from "./tensor_list.ts";
@@ -93,6 +100,9 @@ const ENCODERS: Readonly<
 const PREFIXES = ["model.", "model.language_model.", "language_model.model.", ""];
 const OUTPUTS = ["lm_head", "language_model.lm_head"];
 
+/** The head of a decoder that sorts texts under labels, by the last token's row. */
+const CLASSIFIER = "score";
+
 /** Tensors that may be left out. */
 const LEFT_OUT: LeftOut = [
   ["vision", /^(model\.)?(vision_tower|visual|multi_modal_projector|embed_vision|vision_embedder)\./],
@@ -113,6 +123,7 @@ export function convertModel(
   root: Fields,
   checkpoint: Checkpoint,
   quantize: QuantizeTo | undefined,
+  ranker?: Ranker,
 ): ConvertedModel {
   const type = root.string("model_type");
   if (Object.hasOwn(ENCODERS, type)) return convertEncoder(type, root, checkpoint, quantize);
@@ -134,16 +145,30 @@ export function convertModel(
   list.vector(name, tensor, decoder.hidden, { map: outputNorm });
   const output = OUTPUTS.find((module) => finder.has(`${module}.weight`)) ?? OUTPUTS[0];
   // Families have defaults of their own, which config.json may leave out: a model without a head can only be tied.
-  const tied = parts.tied ??
+  const isClassifier = finder.has(`${CLASSIFIER}.weight`);
+  const tied = parts.tied ?? (isClassifier ||
     (config.has("tie_word_embeddings") ? config : root).boolean(
       "tie_word_embeddings",
       !finder.has(`${output}.weight`),
-    );
+    ));
   if (!tied) list.matrix("output", output, decoder.vocabulary, decoder.hidden);
+  const classifier = isClassifier ? labelEntries(architecture, root) : undefined;
+  if (classifier) list.matrix("cls.output", CLASSIFIER, classifier.labels, decoder.hidden);
+  else if (ranker) {
+    const module = tied ? `${prefix}embed_tokens` : output;
+    list.rows("cls.output", module, ranker.ids, decoder.vocabulary, decoder.hidden);
+  }
+  const own = new Set(classifier?.entries.map(({ key }) => key));
+  const ranking = ranker?.entries(architecture).filter(({ key }) => !own.has(key)) ?? [];
   return {
     architecture,
     vocabulary: decoder.vocabulary,
-    entries: [entry("general.architecture", "STRING", architecture), ...entries],
+    entries: [
+      entry("general.architecture", "STRING", architecture),
+      ...entries,
+      ...classifier?.entries ?? [],
+      ...ranking,
+    ],
     tensors: list.tensors,
     leftOut: countLeftOut(checkpoint, finder.used, tied ? output : undefined, parts.leftOut),
   };

@@ -148,6 +148,22 @@ export class TensorList {
     );
   }
 
+  /** Some rows of a matrix of `of` rows: they are few, and never quantised. */
+  rows(name: string, module: string, indexes: readonly number[], of: number, columns: number): void {
+    const source = this.finder.matrix(module, of, columns);
+    this.tensors.push(
+      matrixTensor(this.checkpoint, {
+        name: `${name}.weight`,
+        rows: indexes.length,
+        columns,
+        source,
+        sourceRows: of,
+        encoder: keepRows(source),
+        rowOrder: indexes.map((index) => [index, 1] as const),
+      }),
+    );
+  }
+
   /**
    * Of a tensor [experts, rows, columns] some rows of each expert, as one tensor of three dimensions: all, a half of them, or
    * one of two.
