@@ -83,7 +83,8 @@ Deno.test("a mapping as a text is what Python writes", () => {
     render("{{ 'x' ~ (tool | string) }}", { tool }),
     `x{'name': 'f', 'text': 'a "b"\\n', "it's": [1, 2.5, True, False, None, {}, "it's", 'both \\'"']}`,
   );
-  assertEquals(render("{{ 'a' | string }}{{ 1 | string }}{{ [1, 'b'] | string }}"), 'a1[1, "b"]');
+  assertEquals(render("{{ 'a' | string }}{{ 1 | string }}{{ [1, 'b'] | string }}"), "a1[1, 'b']");
+  assertEquals(render("{{ true | string }}{{ none | string }}{{ 1.5 | string }}"), "TrueNone1.5");
 });
 
 Deno.test("a mapping may have whole numbers as keys", () => {
@@ -102,4 +103,23 @@ Deno.test("a mapping may have whole numbers as keys", () => {
 Deno.test("what is undefined is an empty text for filters of texts", () => {
   assertEquals(render("[{{ tool.description | trim }}{{ tool.name | upper }}]", { tool: {} }), "[]");
   assertEquals(render("{{ tool.name | default('f') }}{{ [1, none] | tojson }}", { tool: {} }), "f[1, null]");
+});
+
+Deno.test("what is undefined is no key, in no list, and nothing beside a text", () => {
+  assertEquals(render("[{{ {'a': 1}[tool.type] }}{{ [1][tool.type] }}]", { tool: {} }), "[]");
+  assertEquals(
+    render("{{ tool.type in ('a', 'b') }}{{ tool.type not in ['a'] }}", { tool: {} }),
+    "falsetrue",
+  );
+  assertEquals(render("{{ 'a' ~ tool.type ~ 1 ~ true ~ none }}", { tool: {} }), "a1TrueNone");
+  assertEquals(render("{{ 'a' in ['a'] }}{{ 'a' not in 'abc' }}{{ 'b' in {'b': 1} }}"), "truefalsetrue");
+});
+
+Deno.test("texts have format, lists min and max, tuples come apart", () => {
+  assertEquals(render("{{ '<{}{{x}}{}>'.format('a', 1) }}{{ '{1}{0}'.format('a', 'b') }}"), "<a{x}1>ba");
+  assertThrows(() => render("{{ '{}{}'.format('a') }}"), Error, "fewer values");
+  assertThrows(() => render("{{ a.format('a') }}", { a: {} }), Error, "function");
+  assertEquals(render("{{ [3, 1, 2] | min }}{{ [3, 1.5, 2] | max }}{{ [1.5, 2] | min }}"), "131.5");
+  assertThrows(() => render("{{ ['a'] | min }}"), Error, "numbers");
+  assertEquals(render("{% for a, b in [('x', 1), ('y', 2)] %}{{ a }}{{ b }}{% endfor %}"), "x1y2");
 });

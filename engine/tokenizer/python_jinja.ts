@@ -15,6 +15,15 @@ interface Filtered {
   readonly operand: Statement;
   readonly filter: { readonly type: string; readonly value?: unknown };
 }
+interface Binary {
+  readonly left: Statement;
+  readonly right: Statement;
+  readonly operator: { readonly value: string };
+}
+interface Call {
+  readonly callee: Statement;
+  readonly args: readonly Statement[];
+}
 interface Member {
   readonly object: Statement;
   readonly property: Statement;
@@ -39,6 +48,14 @@ export class PythonInterpreter extends Interpreter {
     switch (statement?.type) {
       case "Given":
         return (statement as unknown as { value: Value }).value;
+      // A list is as good: the library does not take a tuple apart in a loop.
+      case "TupleLiteral":
+        return super.evaluate(node("ArrayLiteral", { ...statement }), environment);
+      case "BinaryExpression":
+        return this.#binary(statement as unknown as Binary, statement, environment);
+      case "CallExpression":
+        return this.#formatted(statement as unknown as Call, environment) ??
+          super.evaluate(statement, environment);
       case "FilterExpression":
         return this.#filtered(statement as unknown as Filtered, statement, environment);
       case "ObjectLiteral":
@@ -50,16 +67,52 @@ export class PythonInterpreter extends Interpreter {
     }
   }
 
+  /** What is undefined is in no list, and an empty text beside others. */
+  #binary({ left, right, operator }: Binary, statement: Statement, environment: Environment): Value {
+    const isIn = operator.value === "in" || operator.value === "not in";
+    if (!isIn && operator.value !== "~") return super.evaluate(statement, environment);
+    const [a, b] = [this.evaluate(left, environment), this.evaluate(right, environment)];
+    if (!isIn) return this.#text(bounded(asText(a) + asText(b)), environment);
+    if (a.type === "UndefinedValue" && b.type === "ArrayValue") {
+      const not = (argument: Statement) => node("UnaryExpression", { operator: { value: "not" }, argument });
+      const yes = not(given(a));
+      return super.evaluate(operator.value === "in" ? not(yes) : yes, environment);
+    }
+    return super.evaluate(
+      node("BinaryExpression", { operator, left: given(a), right: given(b) }),
+      environment,
+    );
+  }
+
+  /** `'{}'.format(a)` with arguments in their order or by their place; undefined where this is no such call. */
+  #formatted({ callee, args }: Call, environment: Environment): Value | undefined {
+    if (callee.type !== "MemberExpression") return undefined;
+    const { object, property, computed } = callee as unknown as Member;
+    if (computed || (property as unknown as { value?: unknown }).value !== "format") return undefined;
+    const pattern = this.evaluate(object, environment);
+    if (pattern.type !== "StringValue") return undefined;
+    const values = args.map((argument) => asText(this.evaluate(argument, environment)));
+    let next = 0;
+    const text = String(pattern.value).replaceAll(/\{\{|\}\}|\{(\d*)\}/g, (found, place?: string) => {
+      if (place === undefined) return found[0];
+      const value = values[place === "" ? next++ : Number(place)];
+      if (value === undefined) throw new Error("format has fewer values than places");
+      return value;
+    });
+    return this.#text(bounded(text), environment);
+  }
+
   #filtered({ operand, filter }: Filtered, statement: Statement, environment: Environment): Value {
     const value = this.evaluate(operand, environment);
     const name = filter.type === "Identifier" ? filter.value : undefined;
-    if (name === "string" && value.type === "ObjectValue") return this.#text(inPython(value), environment);
+    if (name === "string") return this.#text(asText(value), environment);
     if (this.#numbered.has(value) && (name === "dictsort" || name === "items")) {
       return this.#pairs(value, name === "dictsort", environment);
     }
+    if ((name === "min" || name === "max") && value.type === "ArrayValue") return extreme(value, name);
     const isText = value.type === "UndefinedValue" && TEXT_FILTERS.has(name);
-    const given = node("Given", { value: isText ? this.#text("", environment) : value });
-    return super.evaluate(node("FilterExpression", { ...statement, operand: given }), environment);
+    const known = given(isText ? this.#text("", environment) : value);
+    return super.evaluate(node("FilterExpression", { ...statement, operand: known }), environment);
   }
 
   #mapping(statement: Statement, environment: Environment): Value {
@@ -80,11 +133,12 @@ export class PythonInterpreter extends Interpreter {
     if (!computed || property.type === "SliceExpression") return super.evaluate(statement, environment);
     const value = this.evaluate(object, environment);
     let key = this.evaluate(property, environment);
+    if (key.type === "UndefinedValue") return key;
     if (this.#numbered.has(value) && key.type === "IntegerValue") {
       key = this.#text(String(key.value), environment);
     }
-    const given = { object: node("Given", { value }), property: node("Given", { value: key }) };
-    return super.evaluate(node("MemberExpression", { computed, ...given }), environment);
+    const known = { object: given(value), property: given(key) };
+    return super.evaluate(node("MemberExpression", { computed, ...known }), environment);
   }
 
   /** A list of keys with their values. */
@@ -95,7 +149,7 @@ export class PythonInterpreter extends Interpreter {
     }));
     if (sorted) entries.sort((a, b) => a.key - b.key);
     const pairs = entries.map(({ key, value }) =>
-      node("ArrayLiteral", { value: [node("IntegerLiteral", { value: key }), node("Given", { value })] })
+      node("ArrayLiteral", { value: [node("IntegerLiteral", { value: key }), given(value)] })
     );
     return super.evaluate(node("ArrayLiteral", { value: pairs }), environment);
   }
@@ -105,7 +159,24 @@ export class PythonInterpreter extends Interpreter {
   }
 }
 
-/** A statement for the library; "Given" is one whose value is known. */
+/** The least or the greatest number of a list. */
+function extreme({ value }: Value, name: "min" | "max"): Value {
+  const numbers = value as Value[];
+  const isNumber = ({ type }: Value) => type === "IntegerValue" || type === "FloatValue";
+  if (numbers.length === 0 || !numbers.every(isNumber)) throw new Error(`${name} takes a list of numbers`);
+  return numbers.reduce((found, one) =>
+    (name === "min" ? Number(one.value) < Number(found.value) : Number(one.value) > Number(found.value))
+      ? one
+      : found
+  );
+}
+
+/** A statement whose value is known. */
+function given(value: Value): Statement {
+  return node("Given", { value });
+}
+
+/** A statement for the library. */
 function node(type: string, fields: Record<string, unknown>): Statement {
   return { ...fields, type } as unknown as Statement;
 }
@@ -113,6 +184,12 @@ function node(type: string, fields: Record<string, unknown>): Statement {
 function bounded(text: string): string {
   if (text.length > MAX_TEXT) throw new Error(`it made a text of more than ${MAX_TEXT} characters`);
   return text;
+}
+
+/** A value as Python's `str` writes it. */
+function asText(value: Value): string {
+  if (value.type === "StringValue") return String(value.value);
+  return value.type === "UndefinedValue" ? "" : inPython(value);
 }
 
 /** A value as Python writes it in a list or a dict. */
@@ -132,6 +209,8 @@ function inPython({ type, value }: Pick<Value, "type" | "value">): string {
         `{${entries.map(([key, item]) => `${textInPython(key)}: ${inPython(item)}`).join(", ")}}`,
       );
     }
+    case "FloatValue":
+      return Number.isInteger(value) ? `${value}.0` : String(value);
     default:
       return String(value);
   }
