@@ -31,7 +31,7 @@ class TemplateChatForm implements ChatForm {
     this.#marks = new Marks(tokenizer);
     const format = CALL_FORMATS.find((format) => format.recognises(this.#source))!;
     this.toolFormat = format.name;
-    this.#syntax = format.syntax(this.#marks, this.#source);
+    this.#syntax = format.syntax(this.#marks, this.#source, template);
     this.#thinking = this.#syntax.whole ? undefined : findThinking(this.#source, this.#marks);
     this.markers = this.#markersOf(true);
   }
@@ -132,11 +132,11 @@ class TemplateChatForm implements ChatForm {
       yield* readThinking(input, answer, this.#thinking, open, dropsBlanks(constraint));
     }
     const formed = constraint !== undefined;
-    if (callable.length > 0) {
-      return yield* this.#syntax.read(input, answer, { tools: callable, required, formed });
-    }
     // An end without a beginning is no text, but where the content has a form it can only be some.
     const strays = this.#thinking && !formed ? [this.#thinking.end] : [];
+    if (callable.length > 0) {
+      return yield* this.#syntax.read(input, answer, { tools: callable, required, formed, strays });
+    }
     while (yield* input.until(strays, (text) => answer.content(text)));
   }
 }

@@ -54,6 +54,8 @@ Deno.test("marks without a meaning where they stand are text in what has a form,
   assertEquals(readEveryWay(model, formed, '"<tool_call></think>"').content, '"<tool_call></think>"');
   const free = model.form.plan({ messages: USER });
   assertEquals(readEveryWay(model, free, "a</think>b").content, "ab");
+  const tools = model.form.plan({ messages: USER, tools: [WEATHER] });
+  assertEquals(readEveryWay(model, tools, "a</think>b").content, "ab");
   const called = readEveryWay(model, formed, call('{"city": "<think></tool_call>"}'));
   assertEquals(called.calls[0].arguments, '{"city": "<think></tool_call>"}');
 });
@@ -153,4 +155,26 @@ Deno.test("choices that no tool allows and parameters that are no object are ref
     ConstraintError,
     '"type" must be "object" (got "string")',
   );
+});
+
+Deno.test("values that stand as text may be Python's", () => {
+  const schema = {
+    flag: { type: "boolean" },
+    list: { type: "array" },
+    where: { type: "object" },
+    some: { type: ["string", "number"] },
+  };
+  const tool = { name: "f", parameters: { type: "object", properties: schema } };
+  const model = testModel({ template: "{# <tool_call><function=f><parameter=p> #}" });
+  const plan = model.form.plan({ messages: USER, tools: [tool] });
+  const parameter = (name: string, value: string) => `<parameter=${name}>\n${value}\n</parameter>\n`;
+  const text = parameter("flag", "True") + parameter("list", "['it\\'s', None, 1.5]") +
+    parameter("where", "{'a': {'b': False}}") + parameter("some", "{'a'} or b");
+  const { calls } = readEveryWay(model, plan, `<tool_call>\n<function=f>\n${text}</function>\n</tool_call>`);
+  assertEquals(JSON.parse(calls[0].arguments), {
+    flag: true,
+    list: ["it's", null, 1.5],
+    where: { a: { b: false } },
+    some: "{'a'} or b",
+  });
 });

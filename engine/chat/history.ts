@@ -1,4 +1,4 @@
-import type { ChatMessage } from "../tokenizer/types.ts";
+import { type ChatMessage, MarkedText } from "../tokenizer/types.ts";
 import type { Thinking } from "./thinking.ts";
 
 /** Earlier thinking, which requests carry in `reasoning_content`, as the template wants it. */
@@ -30,6 +30,52 @@ function reasoningPlace(source: string): "reasoning_content" | "thinking" | "rea
     if (read.test(source)) return field;
   }
   return "content";
+}
+
+/** A message for each call, and what it gave behind it, for templates that show no second call of a message. */
+export function callsApart(messages: readonly ChatMessage[]): ChatMessage[] {
+  const apart: ChatMessage[] = [];
+  for (let at = 0; at < messages.length; at++) {
+    const { tool_calls: calls, ...message } = messages[at];
+    if (!Array.isArray(calls) || calls.length < 2) {
+      apart.push(messages[at]);
+      continue;
+    }
+    const results: ChatMessage[] = [];
+    while (messages[at + 1]?.role === "tool") results.push(messages[++at]);
+    for (const [index, call] of calls.entries()) {
+      const said = index === 0 ? message : { role: message.role, content: null };
+      const given = results.filter(({ tool_call_id: id }) => id === call?.id);
+      apart.push({ ...said, tool_calls: [call] }, ...given);
+    }
+    apart.push(...results.filter(({ tool_call_id: id }) => calls.every((call) => call?.id !== id)));
+  }
+  return apart;
+}
+
+/** A call in a message. */
+export interface MadeCall {
+  readonly function?: { readonly name?: unknown; readonly arguments?: unknown };
+}
+
+/** Calls as text behind the contents, between marks, for templates that leave calls out. */
+export function callsAsText(
+  messages: readonly ChatMessage[],
+  begin: string,
+  end: string,
+  write: (calls: readonly MadeCall[]) => string,
+): ChatMessage[] {
+  return messages.map(({ tool_calls: calls, ...message }) => {
+    if (!Array.isArray(calls) || calls.length === 0) return message;
+    const pieces = [textOf(message), { mark: begin }, write(calls), { mark: end }];
+    return { ...message, written: new MarkedText(pieces) };
+  });
+}
+
+/** A call as JSON, as models write it. */
+export function callAsJson({ function: { name, arguments: given } = {} }: MadeCall): string {
+  const args = typeof given === "string" ? given : JSON.stringify(given ?? {});
+  return `{"name": ${JSON.stringify(String(name))}, "arguments": ${args}}`;
 }
 
 /** What a message says; empty where it says nothing. */

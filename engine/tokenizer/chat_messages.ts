@@ -1,5 +1,5 @@
 import { quote } from "../gguf/errors.ts";
-import type { ChatMessage } from "./types.ts";
+import { type ChatMessage, MarkedText } from "./types.ts";
 
 /** The requests' own bound is lower; this one keeps the recursion below from running out of stack. */
 const MAX_DEPTH = 256;
@@ -25,9 +25,12 @@ export function plainMessage(message: ChatMessage, style: CallStyle): Record<str
   const calls = Array.isArray(message.tool_calls) && message.tool_calls.length > 0
     ? message.tool_calls
     : undefined;
-  const content = textOf(message.content) ?? (calls ? style.noContent : "");
-  if (!calls || !style.objects) return { ...message, content };
-  return { ...message, content, tool_calls: calls.map(parseArguments) };
+  const { written, ...rest } = message;
+  const content = written instanceof MarkedText
+    ? written
+    : textOf(message.content) ?? (calls ? style.noContent : "");
+  if (!calls || !style.objects) return { ...rest, content };
+  return { ...rest, content, tool_calls: calls.map(parseArguments) };
 }
 
 /** Parts are joined by line breaks, as llama.cpp and vLLM do. */
@@ -53,12 +56,15 @@ function parseArguments(call: unknown): unknown {
   }
 }
 
-/** A copy of JSON data with every text in it, keys included, put through `change`. Throws for what is no JSON. */
+/** A copy of JSON data with every text in it, keys included but no marks, put through `change`. Throws for what is no JSON. */
 export function mapTexts<T>(data: T, change: (text: string) => string): T {
   const copy = (value: unknown, depth: number): unknown => {
     if (depth > MAX_DEPTH) throw new Error(`values are nested more than ${MAX_DEPTH} deep`);
     if (typeof value === "string") return change(value);
     if (Array.isArray(value)) return value.map((item) => copy(item, depth + 1));
+    if (value instanceof MarkedText) {
+      return value.pieces.map((piece) => typeof piece === "string" ? change(piece) : piece.mark).join("");
+    }
     if (typeof value === "object" && value !== null) {
       const entries = Object.entries(value).filter(([, item]) => item !== undefined);
       return Object.fromEntries(entries.map(([key, item]) => [change(key), copy(item, depth + 1)]));

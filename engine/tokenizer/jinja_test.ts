@@ -112,6 +112,7 @@ Deno.test("what is undefined is no key, in no list, and nothing beside a text", 
     "falsetrue",
   );
   assertEquals(render("{{ 'a' ~ tool.type ~ 1 ~ true ~ none }}", { tool: {} }), "a1TrueNone");
+  assertEquals(render("{{ none | selectattr('type', 'equalto', 'a') | list | length }}"), "0");
   assertEquals(render("{{ 'a' in ['a'] }}{{ 'a' not in 'abc' }}{{ 'b' in {'b': 1} }}"), "truefalsetrue");
 });
 

@@ -40,6 +40,9 @@ const TEXT_FILTERS: ReadonlySet<unknown> = new Set([
   "string",
 ]);
 
+/** Filters that leave out items of a list: none is an empty one for them. */
+const LIST_FILTERS: ReadonlySet<unknown> = new Set(["select", "selectattr", "reject", "rejectattr"]);
+
 export class PythonInterpreter extends Interpreter {
   /** Mappings whose keys are whole numbers, which the library keeps as texts. */
   readonly #numbered = new WeakSet<Value>();
@@ -110,6 +113,9 @@ export class PythonInterpreter extends Interpreter {
       return this.#pairs(value, name === "dictsort", environment);
     }
     if ((name === "min" || name === "max") && value.type === "ArrayValue") return extreme(value, name);
+    if (value.type === "NullValue" && LIST_FILTERS.has(calledName(filter))) {
+      return super.evaluate(node("ArrayLiteral", { value: [] }), environment);
+    }
     const isText = value.type === "UndefinedValue" && TEXT_FILTERS.has(name);
     const known = given(isText ? this.#text("", environment) : value);
     return super.evaluate(node("FilterExpression", { ...statement, operand: known }), environment);
@@ -157,6 +163,11 @@ export class PythonInterpreter extends Interpreter {
   #text(value: string, environment: Environment): Value {
     return super.evaluate(node("StringLiteral", { value }), environment);
   }
+}
+
+/** The name of a filter with arguments. */
+function calledName(filter: object): unknown {
+  return "callee" in filter ? (filter.callee as { value?: unknown }).value : undefined;
 }
 
 /** The least or the greatest number of a list. */

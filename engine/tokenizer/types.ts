@@ -68,6 +68,12 @@ export interface Tokenizer {
   streamDecoder(options?: DecodeOptions): StreamDecoder;
 }
 
+/** A text in which marks stand that are tokens where the vocabulary has them. No request's JSON can be one. */
+export class MarkedText {
+  constructor(readonly pieces: readonly (string | { readonly mark: string })[]) {}
+}
+
+/** `written`, a MarkedText, stands in the place of the content. */
 export interface ChatMessage {
   role: string;
   content: string | null | { type: string; text?: string }[];

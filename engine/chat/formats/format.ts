@@ -3,14 +3,14 @@ import type { Input, Reading } from "../input.ts";
 import type { LarkGrammar } from "../lark.ts";
 import type { Mark, Marks } from "../marks.ts";
 import type { CheckedTool } from "../tools.ts";
-import type { ChatMessage } from "../../tokenizer/types.ts";
+import type { ChatMessage, ChatTemplate } from "../../tokenizer/types.ts";
 
 /** How a family of models writes calls of tools. One file each in this folder, and a line in registry.ts. */
 export interface CallFormat {
   readonly name: string;
   /** Whether a template, by its source, teaches and shows calls in this format. */
   recognises(source: string): boolean;
-  syntax(marks: Marks, source: string): CallSyntax;
+  syntax(marks: Marks, source: string, template: ChatTemplate): CallSyntax;
 }
 
 /** What an answer may be, beside its thinking. */
@@ -30,6 +30,8 @@ export interface ReadShape {
   readonly required: boolean;
   /** Its content has a given form, and marks inside it are text. */
   readonly formed: boolean;
+  /** Marks that are no text though they mean nothing here: an end of thinking that has no beginning. */
+  readonly strays: readonly Mark[];
 }
 
 interface Syntax {

@@ -1,23 +1,20 @@
 import { assert, assertEquals } from "@std/assert";
 import { readEveryBeginning, readEveryWay, USER } from "../testing.ts";
 import { FORMAT_CASES, scripts, TOOLS } from "./testing.ts";
+import { checkAnswers, checkHistory } from "./testing_answers.ts";
 
-for (const [index, { title, format, model, write, ...form }] of FORMAT_CASES.entries()) {
+for (const [index, { title, format, model, write, published, ...form }] of FORMAT_CASES.entries()) {
   Deno.test(`${title}: answers are read the same in every cut, and nothing of a mark is left`, () => {
     const made = model();
     assertEquals(made.form.toolFormat, format);
-    const plan = made.form.plan({ messages: USER, tools: TOOLS });
-    for (const script of scripts(index + 1, 50, form)) {
-      const text = write(script);
-      const { reasoning, content, calls } = readEveryWay(made, plan, text);
-      assertEquals({ reasoning, content }, { reasoning: script.reasoning, content: script.content }, text);
-      assertEquals(
-        calls.map(({ name, arguments: args }) => ({ name, args: JSON.parse(args) })),
-        [...script.calls],
-        text,
-      );
-    }
+    checkAnswers(made, { write, ...form }, index + 1, 50);
   });
+
+  if (published) {
+    Deno.test(`${title}: calls of earlier turns are written as the model writes them`, () => {
+      checkHistory(model(), { write, ...form }, index + 200, 50);
+    });
+  }
 
   Deno.test(`${title}: an answer that is cut off anywhere is read as far as it goes`, () => {
     const made = model();

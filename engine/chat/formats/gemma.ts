@@ -58,7 +58,8 @@ function withResponses(messages: readonly ChatMessage[]): ChatMessage[] {
       response: objectOr(textOf(message)),
     };
     const responses = Array.isArray(last.tool_responses) ? last.tool_responses : [];
-    written[written.length - 1] = { ...last, tool_responses: [...responses, response] };
+    // Templates write the content of such a message behind the responses, and end the turn with it.
+    written[written.length - 1] = { ...last, content: null, tool_responses: [...responses, response] };
   }
   return written;
 }

@@ -1,5 +1,5 @@
-import type { ChatMessage } from "../../tokenizer/types.ts";
-import { textOf } from "../history.ts";
+import type { ChatMessage, ChatTemplate } from "../../tokenizer/types.ts";
+import { callAsJson, textOf } from "../history.ts";
 import { type CheckedTool, toolSpec } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { hermesSyntax } from "./hermes.ts";
@@ -8,16 +8,26 @@ import { hermesSyntax } from "./hermes.ts";
 export const general: CallFormat = {
   name: "general",
   recognises: () => true,
-  syntax(marks, source) {
-    // Some templates take no system message.
-    const role = /raise_exception\([^)]*system/i.test(source) ? "user" : "system";
+  syntax(marks, _, template) {
+    let role: "system" | "user" | undefined;
     return {
       ...hermesSyntax(marks),
       toolsInMessages: true,
-      messages: (messages, tools) => inWords(messages, tools, role),
+      messages: (messages, tools) =>
+        inWords(messages, tools, role ??= takesSystem(template) ? "system" : "user"),
     };
   },
 };
+
+/** Whether the template has a place for a system message, found out by trying. */
+function takesSystem(template: ChatTemplate): boolean {
+  const probe = [{ role: "system", content: "compy_probe" }, { role: "user", content: "probe" }];
+  try {
+    return template.render(probe).includes("compy_probe");
+  } catch {
+    return false;
+  }
+}
 
 /** The conversation without anything that only templates for tools understand; the first message of `role` tells of tools. */
 function inWords(
@@ -28,7 +38,10 @@ function inWords(
   const told = joinResults(messages.map(callsInWords));
   if (tools.length === 0) return told;
   const [first, ...others] = told;
-  if (first?.role === role || first?.role === "developer") {
+  const isSystem = first?.role === "system" || first?.role === "developer";
+  // The template shall say itself that it takes none.
+  if (isSystem && role === "user") return [first, ...inWords(others, tools, role)];
+  if (isSystem || first?.role === role) {
     const texts = [textOf(first), instructions(tools)];
     const content = (role === "user" ? texts.reverse() : texts).join("\n\n");
     return [{ ...first, content }, ...others];
@@ -53,14 +66,8 @@ function callsInWords(message: ChatMessage): ChatMessage {
   }
   const { tool_calls, ...rest } = message;
   if (!Array.isArray(tool_calls) || tool_calls.length === 0) return rest;
-  const calls = tool_calls.map(callInWords);
+  const calls = tool_calls.map((call) => `<tool_call>\n${callAsJson(call)}\n</tool_call>`);
   return { ...rest, content: [textOf(message), ...calls].filter((text) => text !== "").join("\n") };
-}
-
-function callInWords(call: { function?: { name?: unknown; arguments?: unknown } }): string {
-  const { name, arguments: given } = call.function ?? {};
-  const args = typeof given === "string" ? given : JSON.stringify(given ?? {});
-  return `<tool_call>\n{"name": ${JSON.stringify(String(name))}, "arguments": ${args}}\n</tool_call>`;
 }
 
 /** Results of several calls as one message: templates want roles to take turns. */

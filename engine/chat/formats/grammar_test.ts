@@ -1,11 +1,12 @@
 import { assert, assertEquals } from "@std/assert";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import { createGrammars } from "../../grammar/grammars.ts";
-import type { Constraint, Grammars, Matcher } from "../../grammar/types.ts";
+import type { Grammars, Matcher } from "../../grammar/types.ts";
 import { randomIntegers } from "../../tokenizer/testing.ts";
 import { put, readEveryWay, type TestModel, USER } from "../testing.ts";
 import type { ChatPlan, ChatRequest } from "../types.ts";
-import { FORMAT_CASES, scripts, TOOLS } from "./testing.ts";
+import { FORMAT_CASES, TOOLS } from "./testing.ts";
+import { accepts, checkTaken } from "./testing_answers.ts";
 
 const ajv = new Ajv2020({ strict: false });
 const valid = new Map(
@@ -20,18 +21,6 @@ function checkCalls(calls: readonly { name: string; arguments: string }[], text:
     const check = valid.get(name);
     if (!check) throw new Error(`unknown name ${name} in ${text}`);
     assert(check(JSON.parse(args)), `${args} of ${text}: ${ajv.errorsText(check.errors)}`);
-  }
-}
-
-/** How many tokens of the text the grammar takes; all of them and the end make it accepted. */
-async function accepts(grammars: Grammars, { tokenizer }: TestModel, constraint: Constraint, text: string) {
-  const matcher = (await grammars.compile(constraint)).matcher();
-  try {
-    const tokens = tokenizer.encode(text, { parseSpecial: true });
-    for (const [at, token] of tokens.entries()) if (!matcher.consume(token)) return { at, of: tokens.length };
-    return matcher.mayEnd || matcher.complete ? "whole" : "not to its end";
-  } finally {
-    matcher.close();
   }
 }
 
@@ -113,11 +102,8 @@ for (const [index, { title, model, write, ...form }] of FORMAT_CASES.entries()) 
     const made = model();
     const grammars = createGrammars(made.tokenizer, made.form.markers);
     try {
+      await checkTaken(grammars, made, { write, ...form }, index + 100, 25);
       const constraint = made.form.plan({ messages: USER, tools: TOOLS }).constraint!;
-      for (const script of scripts(index + 100, 25, form)) {
-        const text = write(script);
-        assertEquals(await accepts(grammars, made, constraint, text), "whole", text);
-      }
       const bare = { reasoning: "", content: "" };
       const refused = [
         write({ ...bare, calls: [{ name: "get_time", args: {} }] }),

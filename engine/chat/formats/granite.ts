@@ -1,3 +1,4 @@
+import { callAsJson, callsAsText } from "../history.ts";
 import type { CallFormat } from "./format.ts";
 import { jsonCallList, readJsonCalls } from "./json_call.ts";
 import { markedSyntax } from "./marked.ts";
@@ -6,8 +7,13 @@ import { markedSyntax } from "./marked.ts";
 export const granite: CallFormat = {
   name: "granite",
   recognises: (source) => source.includes("<|tool_call|>"),
-  syntax(marks) {
+  syntax(marks, source) {
     return markedSyntax({
+      // The published templates show no calls.
+      messages: source.includes("tool_calls")
+        ? undefined
+        : (messages) =>
+          callsAsText(messages, "<|tool_call|>", "", (calls) => `[${calls.map(callAsJson).join(", ")}]`),
       begin: marks.mark("<|tool_call|>"),
       others: [],
       rest: (lark, { tools, many }) => jsonCallList(lark, tools, many),

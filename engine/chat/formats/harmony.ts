@@ -1,4 +1,6 @@
 import type { Answer } from "../answer.ts";
+import { type ChatMessage, MarkedText } from "../../tokenizer/types.ts";
+import { callsApart, textOf } from "../history.ts";
 import type { Input, Reading } from "../input.ts";
 import type { LarkGrammar } from "../lark.ts";
 import type { Mark, Marks } from "../marks.ts";
@@ -15,6 +17,7 @@ export const harmony: CallFormat = {
     const harmony = new Harmony(marks);
     return {
       marks: harmony.all,
+      messages: (messages) => callsApart(messages).map(preambleApart),
       whole: {
         begin: "<|channel|>analysis<|message|>",
         end: "<|end|>",
@@ -25,6 +28,19 @@ export const harmony: CallFormat = {
     };
   },
 };
+
+/**
+ * Templates write a call's content as a thought, and take no thought beside it: what was said to people goes into a message of its own
+ * behind the thought, as models write it.
+ */
+function preambleApart(message: ChatMessage): ChatMessage {
+  const { thinking, ...rest } = message;
+  const said = textOf(message);
+  if (!Array.isArray(message.tool_calls) || typeof thinking !== "string" || said === "") return message;
+  const mark = (name: string) => ({ mark: `<|${name}|>` });
+  const head = [mark("end"), mark("start"), "assistant", mark("channel"), "commentary", mark("message")];
+  return { ...rest, written: new MarkedText([thinking, ...head, said]) };
+}
 
 interface Message {
   readonly channel: string;

@@ -6,7 +6,9 @@ import { markedSyntax } from "./marked.ts";
 /** Hermes, Qwen 2.5 and 3, and many others: `<tool_call>\n{"name": "f", "arguments": {…}}\n</tool_call>`. */
 export const hermes: CallFormat = {
   name: "hermes",
-  recognises: (source) => source.includes("<tool_call>") && /\\?"arguments\\?"/.test(source),
+  // Apriel's speak of the tag, and write lists of calls in another.
+  recognises: (source) =>
+    source.includes("<tool_call>") && /\\?"arguments\\?"/.test(source) && !source.includes("<tool_calls>["),
   syntax: hermesSyntax,
 };
 

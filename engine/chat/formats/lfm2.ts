@@ -1,7 +1,6 @@
 import { ConstraintError } from "../../grammar/types.ts";
-import type { ChatMessage } from "../../tokenizer/types.ts";
 import type { Answer } from "../answer.ts";
-import { textOf } from "../history.ts";
+import { callsAsText, type MadeCall } from "../history.ts";
 import type { Input, Reading } from "../input.ts";
 import type { LarkGrammar } from "../lark.ts";
 import { type Parameter, parameterList, parametersOf, type Value } from "../parameters.ts";
@@ -24,7 +23,10 @@ export const lfm2: CallFormat = {
       begin,
       others: [end],
       // The older templates show no calls.
-      messages: source.includes("tool_calls") ? undefined : (messages) => messages.map(callsAsText),
+      messages: source.includes("tool_calls")
+        ? undefined
+        : (messages) =>
+          callsAsText(messages, begin.text, end.text, (calls) => `[${calls.map(callInPython).join(", ")}]`),
       rest(lark, { tools, many }) {
         const call = lark.rule(tools.map((tool) => toolCall(lark, tool)).join(" | "));
         return `"[" ${call} ${many ? `(", " ${call})*` : ""} "]" ${lark.mark(end)}`;
@@ -68,13 +70,7 @@ function writeValue(lark: LarkGrammar, value: Value): string {
   }
 }
 
-function callsAsText({ tool_calls: calls, ...message }: ChatMessage): ChatMessage {
-  if (!Array.isArray(calls) || calls.length === 0) return { ...message };
-  const list = calls.map(({ function: called }) => callAsText(called)).join(", ");
-  return { ...message, content: `${textOf(message)}<|tool_call_start|>[${list}]<|tool_call_end|>` };
-}
-
-function callAsText({ name, arguments: given }: { name?: unknown; arguments?: unknown } = {}): string {
+function callInPython({ function: { name, arguments: given } = {} }: MadeCall): string {
   const args = objectOf(given);
   if (!args) return `${name}(${given ?? ""})`;
   const word = (value: unknown) => PYTHON_WORDS.get(value) ?? JSON.stringify(value);

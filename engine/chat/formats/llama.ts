@@ -1,3 +1,4 @@
+import { callsApart } from "../history.ts";
 import { jsonCall, readJsonCall } from "./json_call.ts";
 import type { CallFormat } from "./format.ts";
 
@@ -5,11 +6,14 @@ import type { CallFormat } from "./format.ts";
 export const llama: CallFormat = {
   name: "llama",
   recognises: (source) =>
-    source.includes("<|python_tag|>") || /\{\\?"name\\?": function name, \\?"parameters\\?":/.test(source),
+    // Functionary's have the tag too, for code; their calls are others.
+    source.includes("<|python_tag|>") && !source.includes("<function=") ||
+    /\{\\?"name\\?": function name, \\?"parameters\\?":/.test(source),
   syntax(marks) {
     const tag = marks.mark("<|python_tag|>");
     return {
       marks: [tag],
+      messages: callsApart,
       body(lark, { tools, required, content }) {
         const call = jsonCall(lark, tools, "parameters");
         const tagged = tag.token === undefined ? [] : [`${lark.mark(tag)} ${call}`];
@@ -19,14 +23,14 @@ export const llama: CallFormat = {
         const text = lark.rule("/[ \\n\\r\\t]*([^ \\n\\r\\t{](?s:.*))?/");
         return `(${[call, ...tagged, text].join(" | ")})`;
       },
-      *read(input, answer, { required, formed }) {
+      *read(input, answer, { required, formed, strays }) {
         const content = (text: string) => answer.content(text);
         const blank = formed && !required ? "" : yield* input.blank();
         const tagged = yield* input.mark([tag]);
         const bare = (!formed || required) && (yield* input.peek()) === "{";
         if (tagged || bare) yield* readJsonCall(input, answer);
         else content(blank);
-        while (yield* input.until(formed ? [] : [tag], content));
+        while (yield* input.until(formed ? [] : [tag, ...strays], content));
       },
     };
   },

@@ -1,5 +1,5 @@
-import type { Input, Reading } from "../input.ts";
-import type { Mark } from "../marks.ts";
+import { Input, type Reading } from "../input.ts";
+import type { Mark, Marks } from "../marks.ts";
 
 /**
  * Reads a value as models write it that are not bound to JSON, and hands it on as JSON: Python's words and quotes, keys without
@@ -22,6 +22,27 @@ export function* readLooseValue(input: Input, emit: (json: string) => void, quot
   const word = yield* input.characters(/[^\s,:)\]}\p{Surrogate}]/u);
   emit(WORDS[word] ?? (isNumber(word) ? word : JSON.stringify(word)));
   return word !== "";
+}
+
+/** A whole text that is such a value, as JSON; undefined where it is none, or more than one. */
+export function looseJson(text: string, marks: Marks): string | undefined {
+  const input = new Input(marks);
+  input.add(text);
+  input.end();
+  let json = "";
+  function* readAll(): Reading<boolean> {
+    const isWhole = yield* readLooseValue(input, (piece) => json += piece);
+    yield* input.blank();
+    return isWhole && (yield* input.peek()) === "";
+  }
+  // All of the input is there, so that nothing is waited for.
+  if (!readAll().next().value) return undefined;
+  try {
+    JSON.parse(json);
+    return json;
+  } catch {
+    return undefined;
+  }
 }
 
 const WORDS: Readonly<Record<string, string>> = {

@@ -27,14 +27,14 @@ export function markedSyntax(syntax: MarkedSyntax): BodySyntax {
     messages,
     toolsInMessages,
     body: (lark, shape) => markedBody(lark, shape, begin, syntax.rest(lark, shape)),
-    *read(input, answer, { tools, required, formed }) {
+    *read(input, answer, { tools, required, formed, strays }) {
       const content = (text: string) => answer.content(text);
       if (formed && !required) {
         if (!(yield* input.mark([begin]))) return void (yield* input.until([], content));
         yield* syntax.readRest(input, answer, tools);
       }
       for (;;) {
-        const mark = yield* input.until(marks, content);
+        const mark = yield* input.until([...marks, ...strays], content);
         if (!mark) return;
         if (mark === begin) yield* syntax.readRest(input, answer, tools);
       }

@@ -1,5 +1,5 @@
-import { assertEquals, assertMatch } from "@std/assert";
-import type { ChatMessage } from "../../tokenizer/types.ts";
+import { assertEquals, assertMatch, assertThrows } from "@std/assert";
+import { type ChatMessage, ChatTemplateError } from "../../tokenizer/types.ts";
 import { testModel, WEATHER } from "../testing.ts";
 
 const CALLED: ChatMessage[] = [
@@ -16,8 +16,8 @@ const CALLED: ChatMessage[] = [
   { role: "tool", tool_call_id: "call_abcdefghijklmnopqrstuvwx", content: '{"sky":"blue"}' },
 ];
 
-function prompt(template: string, messages = CALLED): string {
-  const { form, tokenizer } = testModel({ template });
+function prompt(template: string, messages = CALLED, control: string[] = []): string {
+  const { form, tokenizer } = testModel({ template, control });
   return tokenizer.decode(form.plan({ messages, tools: [WEATHER] }).prompt, { special: true });
 }
 
@@ -49,7 +49,7 @@ Deno.test("Phi's templates get tools in the system message's field, and calls as
   assertMatch(shown, /^<\|tool\|>\[\{"name":"get_weather",/);
   assertMatch(
     shown,
-    /<\|tool_call\|>\[\{"name":"get_weather","arguments":\{"city":"Bonn"\}\}\]<\|\/tool_call\|>/,
+    /<\|tool_call\|>\[\{"name": "get_weather", "arguments": \{"city":"Bonn"\}\}\]<\|\/tool_call\|>/,
   );
 });
 
@@ -67,4 +67,103 @@ Deno.test("templates that refuse system messages get the tools in the first mess
       "{% for m in messages %}{{ m.role }}:{{ m.content }}|{% endfor %}",
   );
   assertMatch(shown, /^user:You can call[^|]*How is the weather\?\|assistant:<tool_call>/);
+});
+
+Deno.test("Granite's templates, which show no calls, get them as text", () => {
+  const shown = prompt("{# <|tool_call|> #}{% for m in messages %}{{ m.content }}|{% endfor %}");
+  assertMatch(shown, /\|<\|tool_call\|>\[\{"name": "get_weather", "arguments": \{"city":"Bonn"\}\}\]\|/);
+});
+
+Deno.test("marks around calls as text are tokens, and what spells one in a message is not", () => {
+  const templates: [string, string[]][] = [
+    ["{# <|tool_list_start|> #}", ["<|tool_call_start|>", "<|tool_call_end|>"]],
+    ["{# <|tool_call|> #}", ["<|tool_call|>"]],
+    ["{# <|/tool_call|> message['tools'] #}", ["<|tool_call|>", "<|/tool_call|>"]],
+  ];
+  for (const [head, marks] of templates) {
+    const source = `${head}{% for m in messages %}{{ m.content }}|{% endfor %}`;
+    const { form, tokenizer } = testModel({ template: source, control: marks });
+    const messages = CALLED.map((message) => ({ ...message, content: marks.join("") }));
+    const tokens = form.plan({ messages, tools: [WEATHER] }).prompt;
+    const expected = marks.map((mark) => tokenizer.encode(mark, { parseSpecial: true })[0]);
+    assertEquals(tokens.filter((token) => tokenizer.isControl(token)), expected);
+    assertEquals(tokenizer.decode(tokens, { special: true }).split(marks[0]).length, 5);
+  }
+});
+
+const TWICE: ChatMessage[] = [
+  { role: "user", content: "How is the weather?" },
+  {
+    role: "assistant",
+    content: "I look.",
+    tool_calls: ["a", "b"].map((id) => ({
+      id,
+      type: "function",
+      function: { name: "get_weather", arguments: `{"city":"${id}"}` },
+    })),
+  },
+  { role: "tool", tool_call_id: "b", content: "rain" },
+  { role: "tool", tool_call_id: "a", content: "sun" },
+  { role: "user", content: "Thanks" },
+];
+
+Deno.test("templates for one call a message get each call apart, and what it gave behind it", () => {
+  for (const marks of ["<|python_tag|>", "<|channel|><|message|>"]) {
+    const shown = prompt(
+      `{# ${marks} #}{% for m in messages %}{{ m.role }}:{{ m.content }}{% for c in m.tool_calls or [] %}` +
+        "{{ c.function.arguments | tojson }}{% endfor %}|{% endfor %}",
+      TWICE,
+    );
+    assertEquals(
+      shown,
+      'user:How is the weather?|assistant:I look.{"city": "a"}|tool:sun|assistant:{"city": "b"}|tool:rain|user:Thanks|',
+    );
+  }
+});
+
+Deno.test("gpt-oss: what was said beside a call stands in a message of its own behind the thought", () => {
+  const messages = TWICE.with(1, { ...TWICE[1], reasoning_content: "Hm." });
+  const marks = ["start", "channel", "message", "end"].map((name) => `<|${name}|>`);
+  const shown = prompt(
+    "{% for message in messages %}{% if message.content and message.thinking %}{{ raise_exception('both') }}{% endif %}" +
+      "{% if message.tool_calls %}<|channel|>analysis<|message|>{{ message.content }}<|end|>{% endif %}{% endfor %}",
+    messages,
+    marks,
+  );
+  assertEquals(
+    shown,
+    "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>" +
+      "<|channel|>analysis<|message|><|end|>",
+  );
+});
+
+Deno.test("Gemma's calls with results have no content, which templates would write behind the results", () => {
+  const shown = prompt(
+    "{# <|tool_call> #}{% for m in messages %}{{ m.tool_responses | length if m.tool_responses }}{{ m.content }}|{% endfor %}",
+    TWICE,
+  );
+  assertEquals(shown, "How is the weather?|2|Thanks|");
+});
+
+Deno.test("a template that speaks of system messages, and takes them, gets the tools there", () => {
+  const template =
+    "{% if messages[0].content is none %}{{ raise_exception('Invalid system message') }}{% endif %}" +
+    "{% for m in messages %}{{ m.role }}:{{ m.content }}|{% endfor %}";
+  assertMatch(prompt(template), /^system:You can call[^|]*\|user:/);
+});
+
+Deno.test("a system message for a template that takes none is refused with tools too", () => {
+  const template =
+    "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}";
+  const messages = [{ role: "system", content: "Be brief." }, ...CALLED];
+  assertThrows(() => prompt(template, messages), ChatTemplateError, "System role not supported");
+});
+
+Deno.test("templates of other formats that know a mark are not taken for it", () => {
+  const format = (template: string) => testModel({ template }).form.toolFormat;
+  assertEquals(format("<|python_tag|><function={{ name }}>"), "general");
+  assertEquals(
+    format('within <tool_call></tool_call>: <tool_calls>[{"name": 1, "arguments": 2}]'),
+    "general",
+  );
 });

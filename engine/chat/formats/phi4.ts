@@ -1,5 +1,5 @@
 import type { ChatMessage } from "../../tokenizer/types.ts";
-import { textOf } from "../history.ts";
+import { callAsJson, callsAsText, type MadeCall } from "../history.ts";
 import { type CheckedTool, toolSpec } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { jsonCallList, readJsonCalls } from "./json_call.ts";
@@ -28,13 +28,8 @@ export const phi4: CallFormat = {
 };
 
 function toolsInField(messages: readonly ChatMessage[], tools: readonly CheckedTool[]): ChatMessage[] {
-  const shown = messages.map(({ tool_calls: calls, ...message }): ChatMessage => {
-    if (!Array.isArray(calls) || calls.length === 0) return { ...message };
-    const list = JSON.stringify(
-      calls.map(({ function: called }) => ({ ...called, arguments: parsed(called) })),
-    );
-    return { ...message, content: `${textOf(message)}<|tool_call|>${list}<|/tool_call|>` };
-  });
+  const list = (calls: readonly MadeCall[]) => `[${calls.map(callAsJson).join(", ")}]`;
+  const shown = callsAsText(messages, "<|tool_call|>", "<|/tool_call|>", list);
   if (tools.length === 0) return shown;
   const [first, ...others] = shown;
   const field = { tools: JSON.stringify(tools.map((tool) => toolSpec(tool).function)) };
@@ -42,12 +37,4 @@ function toolsInField(messages: readonly ChatMessage[], tools: readonly CheckedT
     return [{ ...first, role: "system", ...field }, ...others];
   }
   return [{ role: "system", content: "", ...field }, ...shown];
-}
-
-function parsed(called?: { arguments?: unknown }): unknown {
-  try {
-    return JSON.parse(String(called?.arguments));
-  } catch {
-    return called?.arguments ?? {};
-  }
 }
