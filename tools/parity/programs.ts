@@ -22,6 +22,6 @@ export async function run(program: string, args: string[], cwd: string, input = 
   const child = new Deno.Command(program, { args, cwd, env, stdin: "piped", stdout: "piped" }).spawn();
   const fed = new Blob([input]).stream().pipeTo(child.stdin);
   const [{ success, code, stdout }] = await Promise.all([child.output(), fed]);
-  if (!success) throw new Error(`Cannot regenerate the table: ${program} ended with code ${code}`);
+  if (!success) throw new Error(`${program} ended with code ${code}`);
   return new TextDecoder().decode(stdout);
 }

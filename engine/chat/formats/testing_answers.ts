@@ -13,7 +13,7 @@ type Form = Pick<FormatCase, "write" | "thinks" | "many" | "mixed">;
 function continuation(form: Form, plan: ChatPlan, closed: boolean): (script: Script) => string {
   if (!plan.thinking?.open) return (script) => form.write(closed ? { ...script, reasoning: "" } : script);
   const empty = { content: "", calls: [] };
-  const [begin, end] = form.write({ ...empty, reasoning: "|" }).split("|");
+  const [begin, end] = form.write({ ...empty, reasoning: "§" }).split("§");
   return (script) =>
     script.reasoning === "" ? end + form.write(script) : form.write(script).slice(begin.length);
 }
@@ -80,7 +80,7 @@ export async function accepts(
 
 /**
  * Calls of earlier turns, as the template writes them into the prompt, are read as these calls: the model sees its past as it
- * writes itself. What the tools gave is in the prompt too.
+ * writes itself. What the tools gave is in the prompt too. `tells`: which scripts the template can tell.
  */
 export function checkHistory(
   model: TestModel,
@@ -88,12 +88,13 @@ export function checkHistory(
   seed: number,
   count: number,
   request: Partial<ChatRequest> = {},
+  tells: (script: Script) => boolean = () => true,
 ): void {
   const options = { tools: TOOLS, ...request };
   const begun = model.form.plan({ messages: USER, ...options });
   // A thought that a prompt begins is not always there in earlier turns.
   const unthinking = model.form.plan({ messages: USER, ...options, effort: false });
-  for (const script of scripts(seed, count, form).filter(({ calls }) => calls.length > 0)) {
+  for (const script of scripts(seed, count, form).filter(({ calls }) => calls.length > 0).filter(tells)) {
     const { prompt } = model.form.plan({ messages: [...USER, ...turnOf(script)], ...options });
     const shown = model.tokenizer.decode(prompt, { special: true });
     for (const index of script.calls.keys()) assert(shown.includes(resultOf(index)), shown);
