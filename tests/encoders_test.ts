@@ -1,7 +1,10 @@
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { GpuError } from "../engine/backend/webgpu/errors.ts";
+import { parseGguf } from "../engine/gguf/reader.ts";
 import { EngineError } from "../engine/types.ts";
 import { GREEDY } from "../engine/testing.ts";
+import { instructionSets } from "./kernel_model.ts";
+import type { Architecture } from "./synth/synth.ts";
 import { withTextModel } from "./text_model.ts";
 
 /*
@@ -16,16 +19,32 @@ const LENGTHS = [1, 2, 9, 63, 64, 65, 70, 127, 200, 500, 512];
 const text = (length: number, seed = 0) =>
   Array.from({ length }, (_, i) => (seed * 37 + i * i * 7 + i) % 256);
 
-for (const architecture of ARCHITECTURES) {
-  Deno.test(`encoders: ${architecture}'s rows are the same alone, in a crowd, and by any number of threads`, async () => {
-    const inputs = LENGTHS.map((length) => text(length, length));
+interface Case {
+  readonly isa: string;
+  readonly architecture: Architecture;
+  readonly lengths: readonly number[];
+}
+
+/** With the best set of instructions all; with others one that has windows and heads that are rounded, and texts that are not long. */
+const CASES = instructionSets().flatMap((isa, i): Case[] =>
+  i === 0
+    ? [...ARCHITECTURES, "gemma-embedding" as const].map((architecture) => ({
+      isa,
+      architecture,
+      lengths: LENGTHS,
+    }))
+    : [{ isa, architecture: "gemma-embedding", lengths: LENGTHS.filter((length) => length <= 127) }]
+);
+for (const { isa, architecture, lengths } of CASES) {
+  Deno.test(`${isa}: ${architecture}'s rows are the same alone, in a crowd, and by any number of threads`, async () => {
+    const inputs = lengths.map((length) => text(length, length));
     const crowd = [...inputs, ...inputs.toReversed(), text(40, 3)];
     const types = ["Q8_0", "F16", "Q4_K"] as const;
     const alone: Float32Array[] = [];
-    await withTextModel({ pooling: 1 }, { architecture, types, threads: 1 }, async (engine) => {
+    await withTextModel({ pooling: 1 }, { architecture, types, isa, threads: 1 }, async (engine) => {
       for (const input of inputs) alone.push((await engine.embed({ inputs: [input] })).rows[0]);
     });
-    await withTextModel({ pooling: 1 }, { architecture, types, threads: 2 }, async (engine) => {
+    await withTextModel({ pooling: 1 }, { architecture, types, isa, threads: 2 }, async (engine) => {
       const waves = await Promise.all([
         engine.embed({ inputs: crowd }),
         engine.embed({ inputs, priority: "batch" }),
@@ -38,6 +57,34 @@ for (const architecture of ARCHITECTURES) {
     });
   });
 }
+
+/** A token whose embedding has numbers that are none: the scale of its first block is NaN. */
+const BROKEN = 255;
+function breakToken(bytes: Uint8Array<ArrayBuffer>): void {
+  const { offset, byteLength, shape } = parseGguf(bytes).tensors.get("token_embd.weight")!;
+  new DataView(bytes.buffer).setUint16(offset + BROKEN * byteLength / shape[1], 0x7e00, true);
+}
+
+Deno.test("encoders: what is no number in one text reaches no other", async () => {
+  const inputs = LENGTHS.map((length) => text(length, length).map((token) => token % BROKEN));
+  const broken = (input: number[]) => [...input.slice(0, 300), BROKEN, ...input.slice(0, 50)];
+  for (const architecture of ARCHITECTURES) {
+    const options = { architecture, types: ["Q8_0"], change: breakToken } as const;
+    await withTextModel({ pooling: 1 }, options, async (engine) => {
+      const { rows: alone } = await engine.embed({ inputs });
+      const answers = inputs.map(async (input, i) => {
+        const refused = assertRejects(
+          () => engine.embed({ inputs: [broken(input)] }),
+          EngineError,
+          "no usable row",
+        );
+        assertEquals((await engine.embed({ inputs: [input] })).rows[0], alone[i]);
+        await refused;
+      });
+      await Promise.all(answers);
+    });
+  }
+});
 
 Deno.test("encoders: a text may fill the context; a longer one is refused with both figures", async () => {
   const options = { architecture: "bert", contextLength: undefined } as const;

@@ -158,7 +158,8 @@ if (import.meta.main) {
       );
       failed ||= least < limit || furthest > tie;
     }
-    if (failed) Deno.exit(1);
+    // Not exit(): the folder is still to be removed.
+    if (failed) Deno.exitCode = 1;
   } finally {
     await Deno.remove(folder, { recursive: true });
   }

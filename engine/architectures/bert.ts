@@ -64,7 +64,12 @@ function buildBert(b: PlanBuilder, h: Hparams, rope: Rope, { learned, gated, exp
         rotate(b, at, heads, h.keyLength, { table, rotated: h.ropeDimensionCount });
       }
     }
-    const heads = { heads: h.headCount, kvHeads: h.headCountKv, headDim: h.keyLength };
+    const heads = {
+      heads: h.headCount,
+      kvHeads: h.headCountKv,
+      headDim: h.keyLength,
+      reader: name("attn_output"),
+    };
     const attn = textAttention(b, [q, k, v], heads, 1 / Math.sqrt(h.keyLength));
     linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
     const between = layerNorm(b, x, name("attn_output_norm"), eps);

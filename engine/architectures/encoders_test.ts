@@ -2,7 +2,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import { GgufError } from "../gguf/errors.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { GgufBuilder } from "../gguf/testing.ts";
-import type { GgufFile } from "../gguf/types.ts";
+import type { GgufFile, TensorType } from "../gguf/types.ts";
 import { isEncoder, type Plan } from "../plan/plan.ts";
 import { printPlan } from "../plan/print.ts";
 import { buildPlan } from "./registry.ts";
@@ -65,8 +65,13 @@ function typeOf(value: number | boolean | string): "BOOL" | "STRING" | "INT32" |
   return Number.isInteger(value) ? "INT32" : "FLOAT32";
 }
 
-/** A file with some keys and tensors changed; undefined takes one out. */
-function fileWith(architecture: Name, keys: Keys = {}, tensors: Tensors = {}): GgufFile {
+/** A file with some keys and tensors changed, and layers' matrices of a type; undefined takes one out. */
+function fileWith(
+  architecture: Name,
+  keys: Keys = {},
+  tensors: Tensors = {},
+  type: TensorType = "F32",
+): GgufFile {
   const builder = new GgufBuilder().set("general.architecture", "STRING", architecture);
   for (const [key, value] of Object.entries({ ...KEYS, ...OWN[architecture], ...keys })) {
     if (value === undefined) continue;
@@ -75,7 +80,9 @@ function fileWith(architecture: Name, keys: Keys = {}, tensors: Tensors = {}): G
   }
   builder.array("tokenizer.ggml.tokens", "STRING", TOKENS);
   for (const [name, shape] of Object.entries({ ...shapesOf(architecture), ...tensors })) {
-    if (shape) builder.tensor(`${name}.weight`, "F32", shape);
+    if (!shape) continue;
+    const matrix = name.startsWith("blk.") && shape.length > 1;
+    builder.tensor(`${name}.weight`, matrix ? type : "F32", shape);
   }
   return parseGguf(builder.build().bytes);
 }
@@ -104,6 +111,23 @@ Deno.test("modern-bert: layers slide but for every third, from the first on, by 
   const windows = built.ops.flatMap((op) => op.op === "text_attention" ? [op.window] : []);
   assertEquals(windows, [0, 16, 16, 0]);
   assertEquals(built.rope.length, 2);
+});
+
+Deno.test("encoders: attention multiplies in 16 bits where what reads it does in 8, and in floats for files of floats, fine plans and narrow heads", () => {
+  const rounded = ({ ops }: Plan) => ops.flatMap((op) => op.op === "text_attention" ? [op.rounds] : []);
+  for (const architecture of ["bert", "nomic-bert", "modern-bert"] as const) {
+    const file = (type: TensorType, heads = 1) =>
+      fileWith(architecture, { "attention.head_count": heads }, {}, type);
+    for (const type of ["F32", "F16", "BF16"] as const) {
+      assertEquals(rounded(buildPlan(file(type))), [false, false]);
+    }
+    assertEquals(rounded(buildPlan(file("Q8_0"))), [true, true]);
+    assertEquals(rounded(buildPlan(file("Q8_0", 2))), [false, false]);
+    assertEquals(rounded(buildPlan(file("Q8_0"), undefined, undefined, { activations: "fine" })), [
+      false,
+      false,
+    ]);
+  }
 });
 
 Deno.test("modern-bert: gates have the activation that the file names", () => {

@@ -36,7 +36,8 @@ function attentionHalf(
   const turn = { table, rotated: h.ropeDimensionCount, eps: h.epsilon };
   rotate(b, q, heads, headDim, { ...turn, norm: name("attn_q_norm") });
   rotate(b, k, kvHeads, headDim, { ...turn, norm: name("attn_k_norm") });
-  const attn = textAttention(b, [q, k, v], { heads, kvHeads, headDim }, 1 / Math.sqrt(headDim), window);
+  const shape = { heads, kvHeads, headDim, reader: name("attn_output") };
+  const attn = textAttention(b, [q, k, v], shape, 1 / Math.sqrt(headDim), window);
   return linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength }])[0];
 }
 

@@ -57,7 +57,12 @@ function buildModernBert(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     for (const [at, heads] of [[q, h.headCount], [k, h.headCountKv]] as const) {
       rotate(b, at, heads, h.keyLength, { table, rotated: h.ropeDimensionCount });
     }
-    const heads = { heads: h.headCount, kvHeads: h.headCountKv, headDim: h.keyLength };
+    const heads = {
+      heads: h.headCount,
+      kvHeads: h.headCountKv,
+      headDim: h.keyLength,
+      reader: name("attn_output"),
+    };
     const attn = textAttention(b, [q, k, v], heads, 1 / Math.sqrt(h.keyLength), slides[layer] ? window : 0);
     linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
 

@@ -7,6 +7,7 @@ pub mod float_gemm;
 pub mod gemm;
 pub mod kv;
 pub mod norm;
+pub mod pairs;
 pub mod panel_row;
 pub mod peaks;
 pub mod quant_rows;

@@ -188,6 +188,13 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             _mm_storeu_si128(p.cast(), _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256::<1>(q)));
         }
     }
+    #[inline(always)]
+    unsafe fn store_pairs(self, p: *mut i16, a: Self::F, b: Self::F) {
+        unsafe {
+            let (a, b) = (_mm256_cvtps_epi32(a), _mm256_slli_epi32::<16>(_mm256_cvtps_epi32(b)));
+            _mm256_storeu_si256(p.cast(), _mm256_blend_epi16::<0xaa>(a, b));
+        }
+    }
 
     #[inline(always)]
     fn i_splat(self, x: i32) -> Self::I {

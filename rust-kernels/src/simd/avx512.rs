@@ -225,6 +225,13 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     unsafe fn store_i16(self, p: *mut i16, v: Self::F) {
         unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(v))) }
     }
+    #[inline(always)]
+    unsafe fn store_pairs(self, p: *mut i16, a: Self::F, b: Self::F) {
+        unsafe {
+            let (a, b) = (_mm512_cvtps_epi32(a), _mm512_slli_epi32::<16>(_mm512_cvtps_epi32(b)));
+            _mm512_storeu_si512(p.cast(), _mm512_mask_blend_epi16(0xaaaa_aaaa, a, b));
+        }
+    }
 
     #[inline(always)]
     fn i_splat(self, x: i32) -> Self::I {

@@ -128,6 +128,19 @@ pub trait Simd: Copy + 'static {
     unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I;
     /// The same in 16 bits, without returning them; |v| <= 32767.
     unsafe fn store_i16(self, p: *mut i16, v: Self::F);
+    /// Both so, a lane's two next to each other.
+    #[inline(always)]
+    unsafe fn store_pairs(self, p: *mut i16, a: Self::F, b: Self::F) {
+        let mut codes = [[0i16; 16]; 2];
+        unsafe {
+            self.store_i16(codes[0].as_mut_ptr(), a);
+            self.store_i16(codes[1].as_mut_ptr(), b);
+            for lane in 0..Self::LANES {
+                p.add(2 * lane).write_unaligned(codes[0][lane]);
+                p.add(2 * lane + 1).write_unaligned(codes[1][lane]);
+            }
+        }
+    }
 
     fn i_splat(self, x: i32) -> Self::I;
     fn i_add(self, a: Self::I, b: Self::I) -> Self::I;

@@ -181,6 +181,13 @@ impl Kernel for Arithmetic {
                 for (x, code) in large.iter().zip(&*codes) {
                     assert_eq!(f32::from(*code), x.round_ties_even(), "{x} in 16 bits");
                 }
+                let (other, pairs) =
+                    (large.iter().rev().copied().collect::<Vec<_>>(), buffer.tail::<i16>(2 * S::LANES));
+                s.store_pairs(pairs.as_mut_ptr(), load(&large), load(&other));
+                for (i, pair) in pairs.chunks(2).enumerate() {
+                    let want = [large[i], other[i]].map(|x| x.round_ties_even() as i16);
+                    assert_eq!(pair, want, "lane {i} in pairs");
+                }
                 let codes: Vec<i8> = clamped.iter().map(|x| x.round_ties_even() as i8).collect();
                 let twice = s.i_add(q, s.i_add(q, s.i_splat(3)));
                 let sum: i32 = codes.iter().map(|c| 2 * i32::from(*c) + 3).sum();

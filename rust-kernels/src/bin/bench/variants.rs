@@ -110,6 +110,7 @@ impl<S: Simd> Simd for Unprefetched<S> {
         unsafe fn load_e4m3_half(p: *const u8) -> S::F;
         unsafe fn store_i8(p: *mut i8, v: S::F) -> S::I;
         unsafe fn store_i16(p: *mut i16, v: S::F);
+        unsafe fn store_pairs(p: *mut i16, a: S::F, b: S::F);
         unsafe fn dot_pair(acc: S::I, w: S::B, x: *const i16) -> S::I;
         unsafe fn dot16_signed(acc: S::I, w: [S::B; 4], x: *const i8) -> S::I;
         unsafe fn b_load(p: *const u8) -> S::B;

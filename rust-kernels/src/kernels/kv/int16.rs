@@ -1,41 +1,22 @@
-//! Keys and values in 16 bits: integers, with a scale for each head of a token, so that both products of attention are exact
-//! sums of integer products. Queries and weights become integers too. Sums of so many products that fit 32 bits become floats: of
-//! SEGMENT dimensions, of which a key's norm times a query's stays below 2^31, and of SUMMED positions, of which the largest value
-//! times a row's weights does. Rounding costs less than rounding keys and values to f16 would.
+//! Keys and values in 16 bits: integers, with a scale for each head of a token, multiplied as `pairs` says. Queries and weights become
+//! integers too. Rounding costs less than rounding keys and values to f16 would.
 //!
 //! # Layout
 //! A block is codes, then scales. Codes lie in vectors of two for each lane, as `dot_pair` wants them: a key's with positions in
 //! the lanes, [KV_BLOCK / LANES][head_dim / 2][LANES x 2 dimensions], a value's with dimensions in the lanes,
 //! [head_dim / LANES][KV_BLOCK / 2][LANES x 2 positions]. A scale is the upper half of a float: [KV_BLOCK].
 use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_BLOCKS, MAX_ROWS, Queries};
+use crate::kernels::pairs::{MOST, MOST_WEIGHTS, PAIR, Pairs, SEGMENT, SUMMED, Size, codes, inverse, larger, place};
 use crate::simd::Simd;
 use std::ops::Range;
 
 /// Positions that weights are rounded together for.
 const CHUNK: usize = MAX_BLOCKS * KV_BLOCK;
-/// Dimensions whose products are added up as integers; of a head the last may be fewer.
-const SEGMENT: usize = 32;
-/// Positions whose products are added up as integers.
-const SUMMED: usize = 16;
-/// What the codes of a key's or a query's segment have as their norm, at most: its square is below 2^31, with room for rounding.
-const NORM: f32 = 46_000.0;
-/// The largest code.
-const MOST: f32 = 32_766.0;
-/// What a row's codes of SUMMED weights add up to at most: times the largest code of a value it is below 2^31.
-const MOST_WEIGHTS: f32 = 65_500.0;
 /// Rows of queries whose codes lie together: [row / GROUP][head_dim / 2][GROUP][2].
 const GROUP: usize = 8;
 /// Rows that take values block by block, so that a block is read while the next is on its way; more take each vector of dimensions
 /// through all blocks, and so keep their sums in registers.
 const FEW: usize = 8;
-/// Bytes of two codes.
-const PAIR: usize = 4;
-
-/// Where code `j` of two of a lane stands in its vector.
-#[inline(always)]
-const fn place(lanes: usize, together: bool, lane: usize, j: usize) -> usize {
-    if together { 2 * lane + j } else { j * lanes + lane }
-}
 
 /// Where code d of the key in `slot` stands in its block; `together` is `Simd::PAIRS_TOGETHER`.
 #[inline(always)]
@@ -66,8 +47,7 @@ impl KvFormat for Int16 {
     unsafe fn append_key<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
         unsafe {
             let block = block.cast::<i16>();
-            let size = Size::of(s, x, head_dim);
-            let scale = upper_half(scale_of(size));
+            let scale = upper_half(finite_size(s, x, head_dim).scale());
             write_scale(block, head_dim, slot, scale);
             each_code(s, x, head_dim, scale, |d, code| {
                 *block.add(key_index(S::LANES, S::PAIRS_TOGETHER, head_dim, d, slot)) = code;
@@ -79,7 +59,7 @@ impl KvFormat for Int16 {
     unsafe fn append_value<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
         unsafe {
             let block = block.cast::<i16>();
-            let scale = upper_half(Size::of(s, x, head_dim).top / MOST);
+            let scale = upper_half(finite_size(s, x, head_dim).top / MOST);
             write_scale(block, head_dim, slot, scale);
             each_code(s, x, head_dim, scale, |d, code| {
                 *block.add(value_index(S::LANES, S::PAIRS_TOGETHER, d, slot)) = code;
@@ -93,10 +73,11 @@ impl KvFormat for Int16 {
             let to = Scratch::new(queries);
             for (r, q) in queries.q.iter().enumerate() {
                 // Not clamped: a NaN must stay one.
-                let scale = scale_of(Size::of_any(s, *q, queries.head_dim));
+                let scale = Size::of(s, *q, queries.head_dim).scale();
                 *to.query_scales.add(r) = scale;
-                let codes = to.query(queries, r);
-                each_code_of(s, *q, queries.head_dim, scale, |d, code| *codes.add(d / 2 * 2 * GROUP + d % 2) = code);
+                let to_codes = to.query(queries, r);
+                let put = |d: usize, code: i16| *to_codes.add(d / 2 * 2 * GROUP + d % 2) = code;
+                codes(s, queries.head_dim, scale, |d| s.load(q.add(d)), put);
             }
         }
     }
@@ -183,60 +164,6 @@ const fn scales(block: *const u8, head_dim: usize) -> *const u16 {
     block.cast::<u16>().wrapping_add(scale_index(head_dim, 0))
 }
 
-/// What a head's codes are measured by.
-#[derive(Clone, Copy)]
-struct Size {
-    /// Of the segment whose is largest; not a number where one's is not.
-    norm: f32,
-    top: f32,
-}
-
-impl Size {
-    /// Of a head as `finite` has it.
-    ///
-    /// # Safety
-    /// There are `n` floats, a multiple of 16.
-    #[inline(always)]
-    unsafe fn of<S: Simd>(s: S, x: *const f32, n: usize) -> Self {
-        unsafe { Self::with(s, n, |d| finite(s, x.add(d))) }
-    }
-
-    /// Of a head as it is.
-    ///
-    /// # Safety
-    /// As `of`.
-    #[inline(always)]
-    unsafe fn of_any<S: Simd>(s: S, x: *const f32, n: usize) -> Self {
-        unsafe { Self::with(s, n, |d| s.load(x.add(d))) }
-    }
-
-    #[inline(always)]
-    fn with<S: Simd>(s: S, n: usize, vector: impl Fn(usize) -> S::F) -> Self {
-        let (mut largest, mut top) = (0f32, s.splat(0.0));
-        for start in (0..n).step_by(SEGMENT) {
-            let mut squares = s.splat(0.0);
-            for d in (start..n.min(start + SEGMENT)).step_by(S::LANES) {
-                let x = vector(d);
-                squares = s.fma(x, x, squares);
-                top = s.max(s.abs(x), top);
-            }
-            let sum = s.sum(squares);
-            largest = larger(largest, sum);
-        }
-        Self { norm: largest.sqrt(), top: s.largest(top) }
-    }
-}
-
-/// What a key's or a query's codes stand for; not a number where that is what it has.
-fn scale_of(Size { norm, top }: Size) -> f32 {
-    larger(norm / NORM, top / MOST)
-}
-
-/// The larger; not a number where either is not.
-fn larger(a: f32, b: f32) -> f32 {
-    if b > a || b.is_nan() { b } else { a }
-}
-
 /// The least number not below that upper halves of floats can say; 0 for what is too small to be divided by.
 fn upper_half(scale: f32) -> f32 {
     if scale < f32::MIN_POSITIVE {
@@ -258,28 +185,19 @@ unsafe fn finite<S: Simd>(s: S, x: *const f32) -> S::F {
     unsafe { s.max(s.min(s.load(x), s.splat(HALF_MAX)), s.splat(-HALF_MAX)) }
 }
 
+/// Of a head as `finite` has it.
+///
+/// # Safety
+/// There are `n` floats, a multiple of 16.
+#[inline(always)]
+unsafe fn finite_size<S: Simd>(s: S, x: *const f32, n: usize) -> Size {
+    unsafe { Size::with(s, n, |d| finite(s, x.add(d))) }
+}
+
 /// Hands on the code of each of a head's numbers, as `finite` has them.
 #[inline(always)]
 unsafe fn each_code<S: Simd>(s: S, x: *const f32, n: usize, scale: f32, put: impl FnMut(usize, i16)) {
     unsafe { codes(s, n, scale, |d| finite(s, x.add(d)), put) }
-}
-
-/// The same of numbers as they are.
-#[inline(always)]
-unsafe fn each_code_of<S: Simd>(s: S, x: *const f32, n: usize, scale: f32, put: impl FnMut(usize, i16)) {
-    unsafe { codes(s, n, scale, |d| s.load(x.add(d)), put) }
-}
-
-#[inline(always)]
-unsafe fn codes<S: Simd>(s: S, n: usize, scale: f32, vector: impl Fn(usize) -> S::F, mut put: impl FnMut(usize, i16)) {
-    let inverse = s.splat(if scale < f32::MIN_POSITIVE { 0.0 } else { 1.0 / scale });
-    let mut codes = [0i16; 16];
-    for d in (0..n).step_by(S::LANES) {
-        unsafe { s.store_i16(codes.as_mut_ptr(), s.mul(vector(d), inverse)) };
-        for (i, code) in codes.iter().enumerate().take(S::LANES) {
-            put(d + i, *code);
-        }
-    }
 }
 
 /// A tile's working memory.
@@ -356,59 +274,11 @@ impl Scratch {
             }
             let top = s.largest(top);
             let scale = larger(sum / MOST_WEIGHTS, top / MOST);
-            let inverse = if scale < f32::MIN_POSITIVE { 0.0 } else { 1.0 / scale };
+            let inverse = inverse(scale);
             *self.weight_scales.add(r) = scale;
             let to = self.weights.add(r * CHUNK);
             for i in (0..depth).step_by(S::LANES) {
                 s.store_i16(to.add(i), s.mul(s.load(weights.add(i)), s.splat(inverse)));
-            }
-        }
-    }
-}
-
-/// Products of R rows of pairs with V vectors of pairs. Rows lie `row` bytes apart and the pairs of
-/// one `pair` bytes; vectors lie `next` bytes apart, and each one's pairs follow each other. What will be wanted next lies `ahead` bytes
-/// further on.
-struct Pairs {
-    x: *const i16,
-    row: usize,
-    pair: usize,
-    w: *const u8,
-    next: usize,
-    pairs: usize,
-    ahead: isize,
-}
-
-impl Pairs {
-    /// Adds them to `totals`, each lane's as one integer.
-    ///
-    /// # Safety
-    /// All pairs are there, and their sums fit 32 bits.
-    #[inline(always)]
-    unsafe fn add<S: Simd, const R: usize, const V: usize>(&self, s: S, totals: &mut [[S::F; V]; R]) {
-        unsafe {
-            let mut sums = [[s.i_splat(0); V]; R];
-            let (mut x, mut w) = (self.x, self.w);
-            for pair in 0..self.pairs {
-                // Once a cache line.
-                if (pair * PAIR * S::LANES).is_multiple_of(64) {
-                    for v in 0..V {
-                        s.prefetch_l2(w.wrapping_add(v * self.next).wrapping_offset(self.ahead));
-                    }
-                }
-                for v in 0..V {
-                    let codes = s.b_load(w.add(v * self.next));
-                    for r in 0..R {
-                        sums[r][v] = s.dot_pair(sums[r][v], codes, x.byte_add(r * self.row));
-                    }
-                }
-                x = x.byte_add(self.pair);
-                w = w.add(PAIR * S::LANES);
-            }
-            for r in 0..R {
-                for v in 0..V {
-                    totals[r][v] = s.add(totals[r][v], s.i_to_f(sums[r][v]));
-                }
             }
         }
     }

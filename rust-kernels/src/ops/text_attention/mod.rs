@@ -1,8 +1,13 @@
 //! Attention in both directions: each row of a text sees all its rows, or those near it. A text is whole in its step, and
 //! nothing is kept of it.
+mod float;
+mod int16;
+mod products;
 mod tile;
 
-pub use self::tile::{ROWS, TextTile, attend, scratch_len};
+pub use self::tile::{CHUNK, ROWS, TextTile, attend, scratch_len};
+
+use self::tile::TILE;
 
 use super::{Decode, Op};
 use crate::bail;
@@ -10,6 +15,9 @@ use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::float_gemm::FloatRows;
 use crate::program::{Operands, Program};
+
+/// Items for each thread, so that none waits long for another.
+const ITEMS: usize = 4;
 
 /// Heads in the rows of a buffer.
 #[derive(Clone, Copy)]
@@ -30,6 +38,8 @@ pub struct TextAttention {
     scale: f32,
     /// How far a row sees to both sides; usize::MAX is all.
     reach: usize,
+    /// Multiplies in 16-bit integers, and not in floats.
+    rounds: bool,
 }
 
 impl Decode for TextAttention {
@@ -37,16 +47,16 @@ impl Decode for TextAttention {
         let mut columns = || Ok(HeadColumns { buffer: o.step_float(None)?, column: o.size()? });
         let (q, k, v) = (columns()?, columns()?, columns()?);
         let (out, heads, kv_heads, head_dim) = (o.step_float(None)?, o.size()?, o.size()?, o.size()?);
-        let (scale, window) = (o.f32()?, o.size()?);
+        let (scale, window, rounds) = (o.f32()?, o.size()?, o.flag()?);
         for (at, count) in [(q, heads), (k, kv_heads), (v, kv_heads)] {
             o.heads_within(at.buffer, at.column, count, head_dim)?;
         }
-        if !heads.is_multiple_of(kv_heads) || heads / kv_heads > ROWS {
-            bail!("{heads} heads must be a multiple of the {kv_heads} KV heads, and at most {ROWS} for each");
+        if !heads.is_multiple_of(kv_heads) || heads / kv_heads > TILE {
+            bail!("{heads} heads must be a multiple of the {kv_heads} KV heads, and at most {TILE} for each");
         }
         o.is_float(out, Some(heads * head_dim))?;
         let reach = if window == 0 { usize::MAX } else { window / 2 };
-        Ok(Self { q, k, v, out, heads, kv_heads, head_dim, scale, reach })
+        Ok(Self { q, k, v, out, heads, kv_heads, head_dim, scale, reach, rounds })
     }
 }
 
@@ -59,11 +69,12 @@ impl Op for TextAttention {
         Some(usize::MAX)
     }
 
-    /// An item is a tile of a text's rows under one KV head. Tiles begin at fixed rows of a text, so what a row sees in which
-    /// order does not depend on who computes it.
+    /// An item is some of a text's rows under one KV head: as many as there can be, but several items for each thread.
     fn run(&self, run: &Run, work: &Work) {
-        let (group, dim) = (self.heads / self.kv_heads, self.head_dim);
-        let (sequences, tokens) = (&run.step.sequences, ROWS / group);
+        let (group, dim, sequences) = (self.heads / self.kv_heads, self.head_dim, &run.step.sequences);
+        let rows: usize = sequences.iter().map(|text| text.length * group).sum();
+        let each = rows * self.kv_heads / (ITEMS * work.threads);
+        let tokens = (each / TILE * TILE).clamp(TILE, ROWS) / group;
         let tiles = |index: usize| sequences[index].length.div_ceil(tokens);
         let total: usize = (0..sequences.len()).map(tiles).sum();
         // A thread's items ascend, and so do the texts that they belong to.
@@ -95,6 +106,7 @@ impl Op for TextAttention {
                 head_dim: dim,
                 scale: self.scale,
                 reach: self.reach,
+                rounds: self.rounds,
                 scratch: work.scratch,
             };
             // SAFETY: all rows are the text's, the scratch is as long as was asked for.

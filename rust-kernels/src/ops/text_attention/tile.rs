@@ -1,17 +1,24 @@
 //! A tile of attention in both directions: some rows of a text under one KV head, with the rows in the lanes.
 //!
-//! Queries are laid out so that one vector holds one dimension of as many rows, and weights so that it holds one position's.
-//! Then keys and values are read as they come, one number at a time for all rows, the softmax goes down the lanes, and a row
-//! never meets another: its result does not depend on the tile that it stands in.
+//! Queries are laid out so that one vector holds one dimension of as many rows, or two in 16 bits, and weights so that it holds as
+//! many positions'. Then keys and values are read one number at a time for all rows, the softmax goes down the lanes, and a row never
+//! meets another. Positions are taken CHUNK at a time at fixed ones, so a row's result does not depend on the tile that it stands in.
+use super::float::Float;
+use super::int16::Int16;
+use super::products::Products;
 use crate::kernels::float_gemm::FloatRows;
 use crate::simd::{Isa, Kernel, Simd, exp};
+use std::marker::PhantomData;
+use std::ops::Range;
 
-/// Rows of queries in a tile.
-pub const ROWS: usize = 64;
+/// Most rows of queries of one call, which keys and values are laid out for once.
+pub const ROWS: usize = 8 * TILE;
+/// Rows that go through a chunk of positions together.
+pub const TILE: usize = 64;
 /// Positions between two rescalings of the running softmax.
-const CHUNK: usize = 64;
-/// Positions, or dimensions, of a register tile; all head dimensions are multiples of it.
-const STEP: usize = 4;
+pub const CHUNK: usize = 64;
+/// Rows between the query that is laid out and the one that is asked for.
+const AHEAD: usize = 8;
 /// Below every score, and finite: the difference of two such is a number.
 const LEAST: f32 = -3e38;
 /// What a score loses whose position the row does not see.
@@ -26,7 +33,7 @@ pub struct TextTile {
     pub values: FloatRows,
     /// Tokens of the text.
     pub tokens: usize,
-    /// The tile's first token, and how many it has: with `group` heads each, at most ROWS rows.
+    /// The first of some tokens, and how many they are: with `group` heads each, at most ROWS rows.
     pub first: usize,
     pub count: usize,
     pub group: usize,
@@ -34,13 +41,23 @@ pub struct TextTile {
     pub scale: f32,
     /// How far a row sees to both sides; usize::MAX is all.
     pub reach: usize,
+    /// Multiplies in 16-bit integers, and not in floats.
+    pub rounds: bool,
     /// `scratch_len` floats, at a cache line's begin.
     pub scratch: *mut f32,
 }
 
+/// Floats of what `Parts` has, and of what `Rows` has.
+const fn parts_len(head_dim: usize) -> usize {
+    2 * CHUNK * head_dim + CHUNK * TILE + CHUNK * TILE / 2 + 2 * CHUNK + 2 * TILE
+}
+const fn rows_len(head_dim: usize) -> usize {
+    2 * TILE * head_dim + 4 * TILE
+}
+
 /// Floats of working memory, for heads of `head_dim`.
 pub fn scratch_len(head_dim: usize) -> usize {
-    2 * ROWS * head_dim + 2 * CHUNK * head_dim + CHUNK * ROWS + 4 * ROWS
+    parts_len(head_dim) + ROWS / TILE * rows_len(head_dim)
 }
 
 /// out = softmax(scale q K) V of the tile's rows.
@@ -50,197 +67,260 @@ pub fn scratch_len(head_dim: usize) -> usize {
 /// lies in the text, and `scratch` is as long as said.
 pub unsafe fn attend(isa: Isa, tile: &TextTile) {
     // SAFETY: the caller's promise.
-    unsafe { isa.run(Attend(tile)) }
-}
-
-struct Attend<'a>(&'a TextTile);
-
-/// What a tile works on. Matrices with rows of queries in the lanes are ROWS floats wide.
-#[derive(Clone, Copy)]
-struct Parts {
-    dim: usize,
-    /// [dim][ROWS]: queries, scaled; sums of weighed values.
-    q: *mut f32,
-    acc: *mut f32,
-    /// [CHUNK][dim].
-    keys: *mut f32,
-    values: *mut f32,
-    /// [CHUNK][ROWS]: scores, then weights.
-    scores: *mut f32,
-    /// [ROWS]: the largest score so far, the sum of weights, what older sums are scaled by, the rows' positions.
-    top: *mut f32,
-    total: *mut f32,
-    factor: *mut f32,
-    place: *mut f32,
-}
-
-impl Parts {
-    /// Safety: as `attend`.
-    unsafe fn of(tile: &TextTile) -> Self {
-        let dim = tile.head_dim;
-        let mut at = tile.scratch;
-        let mut take = |floats: usize| {
-            let taken = at;
-            at = at.wrapping_add(floats);
-            taken
-        };
-        Self {
-            dim,
-            q: take(ROWS * dim),
-            acc: take(ROWS * dim),
-            keys: take(CHUNK * dim),
-            values: take(CHUNK * dim),
-            scores: take(CHUNK * ROWS),
-            top: take(ROWS),
-            total: take(ROWS),
-            factor: take(ROWS),
-            place: take(ROWS),
+    unsafe {
+        if tile.rounds {
+            isa.run(Attend(tile, PhantomData::<Int16>));
+        } else {
+            isa.run(Attend(tile, PhantomData::<Float>));
         }
     }
 }
 
-impl Kernel for Attend<'_> {
+struct Attend<'a, P>(&'a TextTile, PhantomData<P>);
+
+/// Cuts memory into parts.
+struct Cut(*mut f32);
+
+impl Cut {
+    fn take(&mut self, floats: usize) -> *mut f32 {
+        let taken = self.0;
+        self.0 = taken.wrapping_add(floats);
+        taken
+    }
+}
+
+/// What all rows work on, a chunk of positions at a time. Matrices with rows of queries in the lanes are TILE floats wide.
+#[derive(Clone, Copy)]
+pub struct Parts {
+    pub dim: usize,
+    /// CHUNK times `dim` floats each, or integers with scales: the products' own affair.
+    pub keys: *mut f32,
+    pub values: *mut f32,
+    pub key_scales: *mut f32,
+    pub value_scales: *mut f32,
+    /// [CHUNK][TILE]: scores, then weights; and what these are in integers.
+    scores: *mut f32,
+    pub weights: *mut i16,
+    /// [TILE]: what older sums are scaled by.
+    pub factor: *mut f32,
+    /// [TILE]: what the weights' integers stand for.
+    pub weight_scales: *mut f32,
+}
+
+impl Parts {
+    fn of(tile: &TextTile) -> Self {
+        let (dim, mut from) = (tile.head_dim, Cut(tile.scratch));
+        Self {
+            dim,
+            keys: from.take(CHUNK * dim),
+            values: from.take(CHUNK * dim),
+            key_scales: from.take(CHUNK),
+            value_scales: from.take(CHUNK),
+            scores: from.take(CHUNK * TILE),
+            weights: from.take(CHUNK * TILE / 2).cast(),
+            factor: from.take(TILE),
+            weight_scales: from.take(TILE),
+        }
+    }
+
+    /// The scores, or weights, of a vector of rows at a position of the chunk.
+    #[inline(always)]
+    pub fn score(&self, position: usize, first: usize) -> *mut f32 {
+        self.scores.wrapping_add(position * TILE + first)
+    }
+}
+
+/// What is kept of TILE rows from chunk to chunk.
+#[derive(Clone, Copy)]
+pub struct Rows {
+    /// Queries: TILE times `dim` floats, or integers with scales.
+    pub q: *mut f32,
+    pub query_scales: *mut f32,
+    /// [dim][TILE]: sums of weighed values.
+    acc: *mut f32,
+    /// [TILE]: the largest score so far, the sum of weights, the rows' positions.
+    top: *mut f32,
+    total: *mut f32,
+    place: *mut f32,
+}
+
+impl Rows {
+    /// Of the `index`th TILE rows.
+    fn of(tile: &TextTile, index: usize) -> Self {
+        let dim = tile.head_dim;
+        let mut from = Cut(tile.scratch.wrapping_add(parts_len(dim) + index * rows_len(dim)));
+        Self {
+            q: from.take(TILE * dim),
+            acc: from.take(TILE * dim),
+            query_scales: from.take(TILE),
+            top: from.take(TILE),
+            total: from.take(TILE),
+            place: from.take(TILE),
+        }
+    }
+
+    /// The sums of a vector of rows in a dimension.
+    #[inline(always)]
+    pub fn sum(&self, d: usize, first: usize) -> *mut f32 {
+        self.acc.wrapping_add(d * TILE + first)
+    }
+}
+
+impl<P: Products> Kernel for Attend<'_, P> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) {
         let t = self.0;
         unsafe {
-            let p = Parts::of(t);
-            let vectors = (t.count * t.group).div_ceil(S::LANES);
-            begin(t, &p, vectors * S::LANES);
-            let last = t.first + t.count - 1;
-            let mut start = t.first.saturating_sub(t.reach);
-            let end = last.saturating_add(t.reach).saturating_add(1).min(t.tokens);
+            let (p, rows) = (Parts::of(t), t.count * t.group);
+            let tiles =
+                || (0..rows).step_by(TILE).map(|first| (Rows::of(t, first / TILE), first..rows.min(first + TILE)));
+            for (to, rows) in tiles() {
+                begin::<S, P>(s, t, &p, &to, rows);
+            }
+            let mut start = t.first.saturating_sub(t.reach) / CHUNK * CHUNK;
+            let end = (t.first + t.count).saturating_add(t.reach).min(t.tokens);
             while start < end {
                 let n = CHUNK.min(end - start);
-                copy(s, &t.keys, start, n, p.dim, p.keys);
-                copy(s, &t.values, start, n, p.dim, p.values);
-                // Whether some row does not see some position.
-                let partly = last - start.min(last) > t.reach || (start + n - 1).saturating_sub(t.first) > t.reach;
-                let window = partly.then_some((t.reach as f32, start));
-                let mut v = 0;
-                while v < vectors {
-                    v += match (vectors - v).min(S::FLOAT_PANELS) {
-                        4 => chunk::<S, 4>(s, &p, v * S::LANES, n, window),
-                        3 => chunk::<S, 3>(s, &p, v * S::LANES, n, window),
-                        2 => chunk::<S, 2>(s, &p, v * S::LANES, n, window),
-                        _ => chunk::<S, 1>(s, &p, v * S::LANES, n, window),
-                    };
+                P::keys(s, &t.keys, start, n, &p);
+                P::values(s, &t.values, start, n, &p);
+                // The next chunk's keys and values come while this one's are multiplied.
+                let (next, part) = (start + n, CHUNK.div_ceil(rows.div_ceil(TILE)));
+                for (i, (to, rows)) in tiles().enumerate() {
+                    let wanted = (next + i * part).min(end)..(next + (i + 1) * part).min(end);
+                    ask(s, &t.keys, wanted.clone(), p.dim);
+                    ask(s, &t.values, wanted, p.dim);
+                    let [one, last] = [rows.start, rows.end - 1].map(|r| t.first + r / t.group);
+                    if start > last.saturating_add(t.reach) || (start + n - 1).saturating_add(t.reach) < one {
+                        continue;
+                    }
+                    // Whether some row does not see some position.
+                    let partly = last - start.min(last) > t.reach || (start + n - 1).saturating_sub(one) > t.reach;
+                    let window = partly.then_some((t.reach as f32, start));
+                    chunk::<S, P>(s, &p, &to, rows.len().div_ceil(S::LANES), n, window);
                 }
-                start += n;
+                start = next;
             }
-            finish(t, &p);
+            for (from, rows) in tiles() {
+                finish(t, &from, rows);
+            }
+        }
+    }
+}
+
+/// Asks for a head's floats in some rows.
+#[inline(always)]
+fn ask<S: Simd>(s: S, from: &FloatRows, rows: Range<usize>, dim: usize) {
+    for row in rows {
+        for d in (0..dim).step_by(16) {
+            s.prefetch_l2(from.base.wrapping_add(row * from.stride + d).cast());
         }
     }
 }
 
 /// Lays out the queries, with zeros in lanes that have no row, and starts the sums.
 #[inline(always)]
-unsafe fn begin(t: &TextTile, p: &Parts, lanes: usize) {
+unsafe fn begin<S: Simd, P: Products>(s: S, t: &TextTile, p: &Parts, to: &Rows, rows: Range<usize>) {
     unsafe {
-        let rows = t.count * t.group;
-        for r in 0..lanes {
-            let token = t.first + (r / t.group).min(t.count - 1);
-            let q = t.q.base.add(token * t.q.stride + r % t.group * p.dim);
-            for d in 0..p.dim {
-                *p.q.add(d * ROWS + r) = if r < rows { *q.add(d) * t.scale } else { 0.0 };
-            }
-            *p.place.add(r) = token as f32;
-            *p.top.add(r) = LEAST;
-            *p.total.add(r) = 0.0;
+        if !rows.len().is_multiple_of(S::LANES) {
+            std::slice::from_raw_parts_mut(to.q, TILE * p.dim).fill(0.0);
+            std::slice::from_raw_parts_mut(to.query_scales, TILE).fill(0.0);
         }
-        std::slice::from_raw_parts_mut(p.acc, p.dim * ROWS).fill(0.0);
+        for r in 0..rows.len().next_multiple_of(S::LANES) {
+            let row = (rows.start + r).min(rows.end - 1);
+            let token = t.first + row / t.group;
+            if rows.start + r == row {
+                let later = t.first + (row + AHEAD).min(t.count * t.group - 1) / t.group;
+                ask(s, &t.q, later..later + 1, t.group * p.dim);
+                let q = t.q.base.add(token * t.q.stride + row % t.group * p.dim);
+                P::query(s, q, t.scale, p, to, r);
+            }
+            *to.place.add(r) = token as f32;
+            *to.top.add(r) = LEAST;
+            *to.total.add(r) = 0.0;
+        }
+        std::slice::from_raw_parts_mut(to.acc, p.dim * TILE).fill(0.0);
     }
 }
 
 /// Divides by the sums of weights.
 #[inline(always)]
-unsafe fn finish(t: &TextTile, p: &Parts) {
+unsafe fn finish(t: &TextTile, from: &Rows, rows: Range<usize>) {
     unsafe {
-        for r in 0..t.count * t.group {
-            let out = t.out.base.add((t.first + r / t.group) * t.out.stride + r % t.group * p.dim);
-            let inverse = 1.0 / *p.total.add(r);
-            for d in 0..p.dim {
-                *out.add(d) = *p.acc.add(d * ROWS + r) * inverse;
+        for (r, row) in rows.enumerate() {
+            let out = t.out.base.add((t.first + row / t.group) * t.out.stride + row % t.group * t.head_dim);
+            let inverse = 1.0 / *from.total.add(r);
+            for d in 0..t.head_dim {
+                *out.add(d) = *from.sum(d, r) * inverse;
             }
         }
     }
 }
 
-/// n rows of `dim` floats from row `start` on, side by side: in their buffer they may lie so far apart that they would throw
-/// each other out of a first-level cache.
+/// Takes so many vectors of rows through n positions. `window` is how far rows see, and the first of the positions, where some do
+/// not see all of them.
 #[inline(always)]
-unsafe fn copy<S: Simd>(s: S, rows: &FloatRows, start: usize, n: usize, dim: usize, to: *mut f32) {
-    for i in 0..n {
-        for d in (0..dim).step_by(S::LANES) {
-            unsafe { s.store(to.add(i * dim + d), s.load(rows.base.add((start + i) * rows.stride + d))) }
-        }
+unsafe fn chunk<S: Simd, P: Products>(
+    s: S,
+    p: &Parts,
+    rows: &Rows,
+    vectors: usize,
+    n: usize,
+    window: Option<(f32, usize)>,
+) {
+    let mut v = 0;
+    while v < vectors {
+        let first = v * S::LANES;
+        v += unsafe {
+            match (vectors - v).min(P::vectors::<S>()) {
+                4 => attend_to::<S, P, 4>(s, p, rows, first, n, window),
+                3 => attend_to::<S, P, 3>(s, p, rows, first, n, window),
+                2 => attend_to::<S, P, 2>(s, p, rows, first, n, window),
+                _ => attend_to::<S, P, 1>(s, p, rows, first, n, window),
+            }
+        };
     }
 }
 
-/// Takes V vectors of rows, from row `first` on, through n positions; returns V. `window` is how far rows see, and the first of
-/// the positions, where some do not see all of them.
+/// The same of V vectors, from row `first` on; returns V.
 #[inline(always)]
-unsafe fn chunk<S: Simd, const V: usize>(
+unsafe fn attend_to<S: Simd, P: Products, const V: usize>(
     s: S,
     p: &Parts,
+    rows: &Rows,
     first: usize,
     n: usize,
     window: Option<(f32, usize)>,
 ) -> usize {
     unsafe {
-        let mut i = 0;
-        while i < n {
-            i += if n - i >= STEP { scores::<S, STEP, V>(s, p, first, i) } else { scores::<S, 1, V>(s, p, first, i) };
-        }
+        P::scores::<S, V>(s, p, rows, first, n);
         for v in 0..V {
-            soften(s, p, first + v * S::LANES, n, window);
+            soften::<S, P>(s, p, rows, first + v * S::LANES, n, window);
         }
-        for d in (0..p.dim).step_by(STEP) {
-            mix::<S, V>(s, p, first, n, d);
-        }
+        P::mix::<S, V>(s, p, rows, first, n);
     }
     V
 }
 
-/// Products of V vectors of rows with the keys of N positions, of which `at` is the first; returns N.
-#[inline(always)]
-unsafe fn scores<S: Simd, const N: usize, const V: usize>(s: S, p: &Parts, first: usize, at: usize) -> usize {
-    unsafe {
-        let mut acc = [[s.splat(0.0); V]; N];
-        for d in 0..p.dim {
-            let mut q = [s.splat(0.0); V];
-            for v in 0..V {
-                q[v] = s.load(p.q.add(d * ROWS + first + v * S::LANES));
-            }
-            for i in 0..N {
-                let key = s.splat(*p.keys.add((at + i) * p.dim + d));
-                for v in 0..V {
-                    acc[i][v] = s.fma(q[v], key, acc[i][v]);
-                }
-            }
-        }
-        for i in 0..N {
-            for v in 0..V {
-                s.store(p.scores.add((at + i) * ROWS + first + v * S::LANES), acc[i][v]);
-            }
-        }
-    }
-    N
-}
-
 /// Turns a vector of rows' scores at n positions into weights e^(score - largest), 0 for what a row does not see.
 #[inline(always)]
-unsafe fn soften<S: Simd>(s: S, p: &Parts, first: usize, n: usize, window: Option<(f32, usize)>) {
+unsafe fn soften<S: Simd, P: Products>(
+    s: S,
+    p: &Parts,
+    rows: &Rows,
+    first: usize,
+    n: usize,
+    window: Option<(f32, usize)>,
+) {
     unsafe {
-        let at = |i: usize| p.scores.add(i * ROWS + first);
-        let (place, one) = (s.load(p.place.add(first)), s.splat(1.0));
+        let at = |i: usize| p.score(i, first);
+        let (place, one) = (s.load(rows.place.add(first)), s.splat(1.0));
         // 1 where the row sees the position, else 0.
         let sees = |reach: f32, position: usize| {
             s.zero_below(s.splat(reach), s.abs(s.sub(place, s.splat(position as f32))), one)
         };
-        let old = s.load(p.top.add(first));
+        let old = s.load(rows.top.add(first));
         let mut top = old;
         for i in 0..n {
             let mut score = s.load(at(i));
@@ -250,50 +330,19 @@ unsafe fn soften<S: Simd>(s: S, p: &Parts, first: usize, n: usize, window: Optio
             }
             top = s.max(score, top);
         }
-        let mut sum = s.splat(0.0);
+        let (mut sum, mut measure) = (s.splat(0.0), P::measure(s));
         for i in 0..n {
             let mut weight = exp(s, s.sub(s.load(at(i)), top));
             if let Some((reach, start)) = window {
                 weight = s.mul(weight, sees(reach, start + i));
             }
-            s.store(at(i), weight);
+            s.store(at(i), P::weigh(s, p, i, weight, &mut measure));
             sum = s.add(sum, weight);
         }
+        P::weighed(s, p, first, n, measure);
         let factor = exp(s, s.sub(old, top));
-        s.store(p.top.add(first), top);
+        s.store(rows.top.add(first), top);
         s.store(p.factor.add(first), factor);
-        s.store(p.total.add(first), s.fma(s.load(p.total.add(first)), factor, sum));
-    }
-}
-
-/// Adds n positions' values, weighed, to V vectors of rows: STEP dimensions of them, of which `d` is the first.
-#[inline(always)]
-unsafe fn mix<S: Simd, const V: usize>(s: S, p: &Parts, first: usize, n: usize, d: usize) {
-    unsafe {
-        let place = |i: usize, v: usize| p.acc.add((d + i) * ROWS + first + v * S::LANES);
-        let mut acc = [[s.splat(0.0); V]; STEP];
-        for v in 0..V {
-            let factor = s.load(p.factor.add(first + v * S::LANES));
-            for i in 0..STEP {
-                acc[i][v] = s.mul(s.load(place(i, v)), factor);
-            }
-        }
-        for position in 0..n {
-            let mut weight = [s.splat(0.0); V];
-            for v in 0..V {
-                weight[v] = s.load(p.scores.add(position * ROWS + first + v * S::LANES));
-            }
-            for i in 0..STEP {
-                let value = s.splat(*p.values.add(position * p.dim + d + i));
-                for v in 0..V {
-                    acc[i][v] = s.fma(weight[v], value, acc[i][v]);
-                }
-            }
-        }
-        for i in 0..STEP {
-            for v in 0..V {
-                s.store(place(i, v), acc[i][v]);
-            }
-        }
+        s.store(rows.total.add(first), s.fma(s.load(rows.total.add(first)), factor, sum));
     }
 }
