@@ -84,8 +84,7 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
   for (const endpoint of endpoints) mount(app, context, endpoint);
   document(app, context.models, { withKeys: !ring.isEmpty, openHealth: options.openHealth, pathPrefix });
   app.notFound((c) => {
-    const path = JSON.stringify(new URL(c.req.url).pathname.slice(0, 100));
-    const message = `Unknown path ${path}; GET ${pathPrefix ?? ""}/doc lists the known ones`;
+    const message = `Unknown path ${askedPath(c)}; GET ${pathPrefix ?? ""}/doc lists the known ones`;
     return errorResponse(new ApiError(404, "unknown_url", message), c);
   });
   app.onError((error, c) => errorResponse(context.report(error), c));
@@ -147,10 +146,13 @@ const API_HEADERS = secureHeaders({
   originAgentCluster: false,
 });
 
+/** As the client wrote it, with the prefix, for messages. */
+function askedPath(c: Context<Env>): string {
+  return JSON.stringify(new URL(c.req.url).pathname.slice(0, 100));
+}
+
 function refuseMethod(c: Context<Env>, methods: readonly string[]): Response {
   const allow = methods.join(", ");
-  const message = `Method ${c.req.method} is not allowed at ${c.req.path.slice(0, 100)}; use ${
-    methods.join(" or ")
-  }`;
+  const message = `Method ${c.req.method} is not allowed at ${askedPath(c)}; use ${methods.join(" or ")}`;
   return errorResponse(new ApiError(405, "method_not_allowed", message, { headers: { allow } }), c);
 }

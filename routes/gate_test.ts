@@ -137,7 +137,15 @@ Deno.test("path prefix: every path begins with it, the document and the page too
   );
   assertEquals((await ask("POST", "/a/llm/tokenize", { ...key, origin: ORIGIN })).status, 200);
   assertEquals((await ask("OPTIONS", "/a/llm/tokenize", preflight(ORIGIN))).status, 204);
-  assertEquals((await ask("GET", "/a/llm/tokenize", key)).status, 405);
+  // Refusals name the path that was asked for.
+  const messages = {
+    "/a/llm/tokenize": [405, 'Method GET is not allowed at "/a/llm/tokenize"; use POST'],
+    "/a/llm/none": [404, 'Unknown path "/a/llm/none"; GET /a/llm/doc lists the known ones'],
+  };
+  for (const [path, wanted] of Object.entries(messages)) {
+    const { status, text } = await ask("GET", path, key);
+    assertEquals([status, JSON.parse(text).error.message], wanted);
+  }
   // Figures name routes as they are without it.
   assert((await ask("GET", "/a/llm/metrics", key)).text.includes('route="/v1/models",status="200"'));
 });
