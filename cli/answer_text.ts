@@ -1,4 +1,4 @@
-import type { ChatReader, EnginePart, TokenEvent } from "../lib/model.ts";
+import { type ChatReader, type EnginePart, type TokenEvent, tryJson } from "../lib/model.ts";
 import { DIM, PLAIN } from "./terminal.ts";
 
 export interface ShownThinking {
@@ -67,7 +67,7 @@ export class AnswerText {
   /** The call that came last, if it is whole. */
   #call(): string {
     const call = this.#open;
-    if (!call || !isJson(call.arguments)) return "";
+    if (!call || tryJson(call.arguments) === undefined) return "";
     this.#open = undefined;
     this.calls.push(call);
     const line = `{"name": ${JSON.stringify(call.name)}, "arguments": ${call.arguments}}`;
@@ -100,14 +100,5 @@ export class AnswerText {
     const bright = this.#dim ? PLAIN : "";
     this.#dim = false;
     return thought ? `${bright}\n\n` : bright;
-  }
-}
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
   }
 }

@@ -6,10 +6,11 @@ import {
   isReservedVariable,
   type Tool,
   type ToolChoice,
+  tryJson,
 } from "../engine/types.ts";
 import { type AnswerStream, LazyAnswer } from "./answer_stream.ts";
 import { refuse } from "./errors.ts";
-import { type GeneratedPart, type GeneratedText, jsonOf, parseJson, readEvents, scorer } from "./generate.ts";
+import { type GeneratedPart, type GeneratedText, jsonOf, readEvents, scorer } from "./generate.ts";
 import { canContinue, checkTools, type Message, templateMessages, type ToolCall } from "./messages.ts";
 import {
   checkOptions,
@@ -233,7 +234,7 @@ class Parts {
     if (!this.#open) return;
     const { id, name, json } = this.#open;
     this.#open = undefined;
-    const values = parseJson(json);
+    const values = tryJson(json);
     if (values === undefined) return; // the answer's end has cut it
     const toolCall = { id, name, arguments: values as ToolCall["arguments"], json };
     this.#calls.push(toolCall);

@@ -1,10 +1,11 @@
 import { type Piece, PieceReader, type PromptProgress, type ScoredToken } from "../engine/answers/pieces.ts";
-import type {
-  Engine,
-  GenerateRequest,
-  TokenEvent,
-  Tokenizer,
-  Usage as EngineUsage,
+import {
+  type Engine,
+  type GenerateRequest,
+  type TokenEvent,
+  type Tokenizer,
+  tryJson,
+  type Usage as EngineUsage,
 } from "../engine/types.ts";
 import { type AnswerStream, LazyAnswer } from "./answer_stream.ts";
 import { CompyError, refuse } from "./errors.ts";
@@ -271,15 +272,6 @@ export function scorer(tokenizer: Tokenizer, { logprobs }: GenerateOptions) {
 /** The answer parsed, where it was to be JSON and is whole. */
 export function jsonOf(text: string, { schema }: GenerateOptions, reason: string): { json?: unknown } {
   if (schema === undefined || reason !== "stop") return {};
-  const json = parseJson(text);
+  const json = tryJson(text);
   return json === undefined ? {} : { json };
-}
-
-/** undefined where the text is no JSON. */
-export function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

@@ -62,6 +62,7 @@ export {
   SPECULATE,
   type TokenEvent,
   type TokenLogprob,
+  tryJson,
 } from "../engine/types.ts";
 export type {
   Accuracy,

@@ -134,3 +134,12 @@ export interface ChatForm {
   readonly markers: ReadonlySet<number>;
   plan(request: ChatRequest): ChatPlan;
 }
+
+/** What a text says that should be JSON, as a call's arguments; undefined where it is none. */
+export function tryJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

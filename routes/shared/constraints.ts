@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { type Constraint, grammarConstraint } from "../../engine/types.ts";
+import { type Constraint, grammarConstraint, tryJson } from "../../engine/types.ts";
 import { depthOf, MAX_JSON_DEPTH } from "../../jobs/json_depth.ts";
 import { boundedArray, documented, LIMITS, refuse, special, text, unsupported } from "./fields.ts";
 import { HugeNumber } from "./json.ts";
@@ -47,7 +47,7 @@ const schemaText = text(1, LIMITS.grammarCharacters);
 const schemaOrText = z.union([schemaText, jsonSchema], { error: "must be a JSON schema, or one in a text" })
   .superRefine((value, ctx) => {
     if (typeof value !== "string") return;
-    const parsed = parseJson(value);
+    const parsed = tryJson(value);
     const depth = depthOf(parsed);
     if (depth > MAX_JSON_DEPTH) {
       const message = `must be a JSON schema of at most ${MAX_JSON_DEPTH} levels`;
@@ -63,14 +63,6 @@ const schemaOrText = z.union([schemaText, jsonSchema], { error: "must be a JSON 
 
 const grammarText = text(1, LIMITS.grammarCharacters);
 const choices = boundedArray(text(1, LIMITS.grammarCharacters), 1, LIMITS.guidedChoices);
-
-function parseJson(value: string): unknown {
-  try {
-    return JSON.parse(value);
-  } catch {
-    return undefined;
-  }
-}
 
 const namedSchema = z.object({
   name: text(1, 256).nullish(),
@@ -218,5 +210,5 @@ function isGiven<T>(value: T | null | undefined): value is T {
 export const ANY_OBJECT: Constraint = { kind: "json_schema", schema: { type: "object" } };
 
 export function jsonForm(schema: JsonSchemaBody | string): Constraint {
-  return { kind: "json_schema", schema: typeof schema === "string" ? parseJson(schema) : schema };
+  return { kind: "json_schema", schema: typeof schema === "string" ? tryJson(schema) : schema };
 }

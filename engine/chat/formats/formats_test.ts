@@ -1,4 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
+import { tryJson } from "../types.ts";
 import { readEveryBeginning, readEveryWay, USER } from "../testing.ts";
 import { FORMAT_CASES, scripts, TOOLS } from "./testing.ts";
 import { checkAnswers, checkHistory } from "./testing_answers.ts";
@@ -32,17 +33,9 @@ for (const [index, { title, format, model, write, published, ...form }] of FORMA
       for (const [i, { name, arguments: args }] of calls.entries()) {
         assertEquals(name, whole.calls[i].name);
         // What is cut does not look whole.
-        if (isJson(args)) assertEquals(JSON.parse(args), JSON.parse(whole.calls[i].arguments), text);
+        const parsed = tryJson(args);
+        if (parsed !== undefined) assertEquals(parsed, JSON.parse(whole.calls[i].arguments), text);
       }
     }
   });
-}
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
 }

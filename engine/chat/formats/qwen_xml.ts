@@ -1,4 +1,5 @@
 import { ConstraintError } from "../../grammar/types.ts";
+import { tryJson } from "../types.ts";
 import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
@@ -129,15 +130,6 @@ function* readValue(
   }
   let text = "";
   const ended = yield* input.until([end], (piece) => text += piece);
-  if (ended) emit(jsonOf(text, marks));
+  if (ended) emit(tryJson(text) === undefined ? looseJson(text, marks) ?? JSON.stringify(text) : text.trim());
   return ended !== undefined;
-}
-
-function jsonOf(text: string, marks: Marks): string {
-  try {
-    JSON.parse(text);
-    return text.trim();
-  } catch {
-    return looseJson(text, marks) ?? JSON.stringify(text);
-  }
 }
