@@ -38,8 +38,8 @@ const FULL_FROM: usize = 3;
 pub const THIN_PANELS: usize = 4;
 /// How far ahead of its use a panel's column is asked for: the hardware's own prefetch stops at each page.
 const PREFETCH_BYTES: usize = 2048;
-/// Tokens whose sums are kept at once.
-const CHUNK: usize = 128;
+/// Tokens whose sums are kept at once: their columns of a unit stay in a first-level cache beside the unit.
+const CHUNK: usize = 48;
 
 /// Columns of some panels as floats: [column][panel], LANES rows in the lanes.
 #[repr(C, align(64))]
