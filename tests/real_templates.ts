@@ -91,9 +91,20 @@ const cohere: Partial<FormatCase> = {
     (reasoning && COHERE.join(reasoning)) + caseOf("DeepSeek V3").write({ ...said, reasoning: "" }),
 };
 
+/** Granite's answers behind a thought stand between marks. */
+const granite: Partial<FormatCase> = {
+  thinks: true,
+  write: ({ reasoning, content, calls }) => {
+    const response = reasoning && content ? `<response>${content}</response>` : content;
+    return (reasoning && `<think>${reasoning}</think>\n\n`) +
+      caseOf("Granite 3").write({ reasoning: "", content: response, calls });
+  },
+};
+
 export const REAL_TEMPLATES: readonly RealTemplate[] = [
   ...Object.entries(OF_FORMATS).flatMap(([title, names]) => names.map((name) => ({ name, title }))),
   { name: "LFM2.5-8B-A1B", title: "LFM2.5", tells: unescaped },
+  { name: "ibm-granite-granite-3.3-2B-Instruct", title: "Granite 3", changes: granite },
   ...GENERAL.plain.map((name) => ({ name, title: "DeepSeek V3" })),
   ...GENERAL.thinking.map((name) => ({ name, title: "DeepSeek V3", changes: { thinks: true } })),
   ...["CohereForAI-c4ai-command-r7b-12-2024-tool_use", "Cohere2MoE"].map((name) => ({

@@ -127,13 +127,14 @@ class TemplateChatForm implements ChatForm {
     prompt: Prompt,
   ): Reading {
     if (this.#syntax.whole) return yield* this.#syntax.whole.read(input, answer, prompt.continues);
-    if (this.#thinking) {
-      const open = prompt.thinking === "open";
-      yield* readThinking(input, answer, this.#thinking, open, dropsBlanks(constraint));
-    }
     const formed = constraint !== undefined;
     // An end without a beginning is no text, but where the content has a form it can only be some.
     const strays = this.#thinking && !formed ? [this.#thinking.end] : [];
+    if (this.#thinking) {
+      const open = prompt.thinking === "open";
+      const isAround = yield* readThinking(input, answer, this.#thinking, open, dropsBlanks(constraint));
+      if (isAround && !formed) strays.push(this.#thinking.around![1]);
+    }
     if (callable.length > 0) {
       return yield* this.#syntax.read(input, answer, { tools: callable, required, formed, strays });
     }

@@ -1,7 +1,7 @@
 import type { Answer } from "./answer.ts";
 import type { Input, Reading } from "./input.ts";
 import type { LarkGrammar } from "./lark.ts";
-import type { Mark, Marks } from "./marks.ts";
+import { type Mark, type Marks, textMark } from "./marks.ts";
 
 /** How a model marks its thinking. */
 export interface Thinking {
@@ -15,6 +15,8 @@ export interface Thinking {
   readonly beforeEnd: string;
   /** What stands between `end` and the answer. */
   readonly afterEnd: string;
+  /** What stands around an answer that follows a thought, in templates that ask for it. */
+  readonly around: readonly [begin: Mark, end: Mark] | undefined;
 }
 
 /** "open": the prompt has begun it; "closed": the prompt has ended it; "free": the model may begin it. */
@@ -27,6 +29,9 @@ const STYLES: readonly { begin: string; end: string; label?: string; lines?: boo
   { begin: "<|START_THINKING|>", end: "<|END_THINKING|>" },
   { begin: "<|channel>", end: "<channel|>", label: "thought\n" },
 ];
+
+/** Granite 3.3's: "write your response between <response></response>". */
+const RESPONSE = ["<response>", "</response>"] as const;
 
 /**
  * How the model of a template thinks; undefined where it does not. Its marks stand in the template, or are tokens of the
@@ -44,6 +49,7 @@ export function findThinking(source: string, marks: Marks): Thinking | undefined
     afterBegin: style.lines ? "\n" : "",
     beforeEnd: style.lines ? "\n" : "",
     afterEnd: style.lines ? "\n\n" : "",
+    around: source.includes(RESPONSE.join("")) ? [textMark(RESPONSE[0]), textMark(RESPONSE[1])] : undefined,
   };
 }
 
@@ -62,23 +68,33 @@ export function thinkingGrammar(lark: LarkGrammar, thinking: Thinking, state: Th
   return state === "free" ? `(${lark.mark(thinking.begin)} ${label} ${rest})?` : "";
 }
 
-/** Reads the thinking, if there is one. `blanks`: those before and after it are no part of what follows. */
+/**
+ * Reads the thinking, if there is one. `blanks`: those before and after it are no part of what follows. True where the answer stands
+ * between marks of its own, of which the first is read.
+ */
 export function* readThinking(
   input: Input,
   answer: Answer,
   thinking: Thinking,
   open: boolean,
   blanks: boolean,
-): Reading {
-  const { begin, end, label } = thinking;
+): Reading<boolean> {
+  const { begin, end, label, around } = thinking;
   if (!open) {
     const blank = yield* input.blank();
-    if (!(yield* input.mark([begin]))) return answer.content(blank);
+    if (!(yield* input.mark([begin]))) {
+      answer.content(blank);
+      return false;
+    }
     if (label !== "") yield* input.skip(label);
   }
   answer.beginThinking();
   const take = (text: string) => answer.reasoning(text);
   while ((yield* input.until([begin, end], take)) === begin);
   answer.endThinking();
-  if (blanks) yield* input.blank();
+  if (!blanks) return false;
+  yield* input.blank();
+  if (!around || !(yield* input.mark([around[0]]))) return false;
+  yield* input.blank();
+  return true;
 }

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { createGrammars } from "../grammar/grammars.ts";
 import type { Constraint, Grammars } from "../grammar/types.ts";
-import { type TestModel, testModel, USER, WEATHER } from "./testing.ts";
+import { readEveryWay, type TestModel, testModel, USER, WEATHER } from "./testing.ts";
 import type { ChatRequest } from "./types.ts";
 
 /** A content's form beside thinking: the thinking is free, its end may always come, and the form holds after it. */
@@ -113,4 +113,15 @@ Deno.test("content that is no JSON follows the thinking at once, and keeps its b
   const [end] = model.tokenizer.encode("[/THINK]", { parseSpecial: true });
   const parts = [...reader.text("hm"), ...reader.marker(end), ...reader.text("  a"), ...reader.end()];
   assertEquals(parts, [{ type: "reasoning", text: "hm" }, { type: "content", text: "  a" }]);
+});
+
+Deno.test("an answer that the template wants between marks is read without them, and only behind a thought", () => {
+  const model = testModel({ template: "{# between <think></think> and <response></response> #}" });
+  for (const tools of [[], [WEATHER]]) {
+    const plan = model.form.plan({ messages: USER, tools });
+    const read = readEveryWay(model, plan, "<think>so\n</think>\n\n<response>a <b>c</response>");
+    assertEquals(read, { reasoning: "so", content: "a <b>c", calls: [] });
+    const plain = "<response>a</response>";
+    assertEquals(readEveryWay(model, plan, plain).content, plain);
+  }
 });
