@@ -334,9 +334,6 @@ const SCHEMAS: readonly object[] = [
   { anyOf: [{ $ref: "#/$defs/a" }, { type: "null" }], $defs: { a: { type: "number", multipleOf: 7 } } },
 ];
 
-/** More digits than a double has: an excluded bound holds for what is written, and not for what is read of it. */
-const LONG = /(?:\d\.?){17}/;
-
 Deno.test("values at the edges of formats, patterns, lengths and bounds: what a grammar takes, ajv accepts", async () => {
   const grammars = createGrammars(byteTokenizer);
   const values = [
@@ -355,9 +352,8 @@ Deno.test("values at the edges of formats, patterns, lengths and bounds: what a 
       continue;
     }
     const judge = judgeOf(schema);
-    const excludes = JSON.stringify(schema).includes("exclusive");
     for (const value of values) {
-      if (excludes && LONG.test(value) || !takes(grammar, value)) continue;
+      if (!takes(grammar, value)) continue;
       taken++;
       assertEquals(judge(value), undefined, `${JSON.stringify(schema)}: ${value}`);
     }

@@ -4,6 +4,7 @@ import { FORMATS } from "./formats.ts";
 import { isWritable, rustPattern } from "./ecma_pattern.ts";
 import { areExclusive } from "./exclusive.ts";
 import { LIMITS } from "./limits.ts";
+import { keepInward } from "./number_bounds.ts";
 import { ConstraintError } from "./types.ts";
 
 /** How JSON is written: as Python's json.dumps does, which is what models have seen most of. */
@@ -76,8 +77,6 @@ const COUNTS = {
   minProperties: LARGEST,
   maxProperties: LARGEST,
 };
-/** So many digits of a number are read exactly by everybody. */
-const DIGITS = 15;
 
 /**
  * The schema as it is to be compiled. Throws ConstraintError for a keyword that is not supported, with its path, and for references
@@ -127,7 +126,7 @@ class Reader {
     checkNumbers(schema as Schema, path);
     checkCounts(schema as Schema, path);
     Object.assign(result, boundsOfMultiples(schema as Schema, path));
-    roundInward(result);
+    keepInward(result);
     checkProperties(schema as Schema, path);
     const { oneOf } = schema as Schema;
     if (Array.isArray(oneOf) && areExclusive(oneOf, this.#root)) {
@@ -310,23 +309,6 @@ function boundsOfMultiples(schema: Schema, path: readonly string[]): Record<stri
     ...("minimum" in schema || "exclusiveMinimum" in schema ? {} : { minimum: -most }),
     ...("maximum" in schema || "exclusiveMaximum" in schema ? {} : { maximum: most }),
   };
-}
-
-/** The library may read a bound of many digits as its neighbour: such a one becomes the next of fewer digits inward. */
-function roundInward(schema: Record<string, unknown>): void {
-  for (
-    const [keyword, sign] of [["minimum", 1], ["exclusiveMinimum", 1], ["maximum", -1], [
-      "exclusiveMaximum",
-      -1,
-    ]] as const
-  ) {
-    const bound = schema[keyword];
-    if (typeof bound !== "number" || Number.isInteger(bound) || Number(bound.toPrecision(DIGITS)) === bound) {
-      continue;
-    }
-    const step = 10 ** (Math.floor(Math.log10(Math.abs(bound))) - DIGITS + 1);
-    schema[keyword] = Number((bound + sign * step).toPrecision(DIGITS));
-  }
 }
 
 /** Keys that `properties` does not list may come twice, and optional ones not at all, so that they cannot be counted. */

@@ -80,9 +80,24 @@ Deno.test("bounds of more digits than everybody reads exactly become narrower on
     minimum: 0.300000000000001,
     maximum: 0.999999999999999,
   });
-  assertEquals(read({ exclusiveMinimum: -0.30000000000000004 }), { exclusiveMinimum: -0.299999999999999 });
-  const same = { minimum: 0.1, exclusiveMaximum: 1e-7, maximum: 9007199254740991 };
+  const same = { minimum: 0.1, maximum: 9007199254740991 };
   assertEquals(read(same), same);
+});
+
+Deno.test("an excluded bound becomes the next number inward: what is written between them would be read as the bound", () => {
+  const cases: [bounds: object, minimum: number | undefined, maximum: number | undefined][] = [
+    [{ exclusiveMaximum: 5 }, undefined, 4.99999999999999],
+    [{ exclusiveMinimum: 5, maximum: 6 }, 5.00000000000001, 6],
+    [{ exclusiveMinimum: -0.30000000000000004 }, -0.3, undefined],
+    [{ exclusiveMinimum: 0, exclusiveMaximum: 0 }, 1e-20, -1e-20],
+    [{ exclusiveMinimum: 1, minimum: 2, exclusiveMaximum: 9, maximum: 8.5 }, 2, 8.5],
+    [{ type: "integer", exclusiveMaximum: 9007199254740991 }, undefined, 9007199254740990],
+  ];
+  for (const [bounds, minimum, maximum] of cases) {
+    const read = compilableSchema(bounds) as Record<string, unknown>;
+    assertEquals([read.minimum, read.maximum], [minimum, maximum], JSON.stringify(bounds));
+    assertEquals(["exclusiveMinimum" in read, "exclusiveMaximum" in read], [false, false]);
+  }
 });
 
 Deno.test("keywords that say nothing here are left out, and properties named like them stay", () => {
