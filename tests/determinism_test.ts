@@ -82,18 +82,20 @@ for (const [i, isa] of instructionSets().entries()) {
   }
 }
 
-Deno.test({
-  name: "avx512-amx computes the bits of avx512-vnni",
-  ignore: !instructionSets().includes("avx512-amx"),
-  fn: async () => {
-    const found: Uint32Array[][] = [];
-    for (const isa of ["avx512-amx", "avx512-vnni"]) {
-      using loaded = await KernelModel.load(model("qwen3"), LIMITS, { isa });
-      found.push(await bits(loaded, { chunk: PROMPT }));
-    }
-    assertEquals(found[0], found[1]);
-  },
-});
+for (const [extension, base] of [["avx512-amx", "avx512-vnni"], ["neon-i8mm", "neon-dotprod"]]) {
+  Deno.test({
+    name: `${extension} computes the bits of ${base}`,
+    ignore: !instructionSets().includes(extension),
+    fn: async () => {
+      const found: Uint32Array[][] = [];
+      for (const isa of [extension, base]) {
+        using loaded = await KernelModel.load(model("qwen3"), LIMITS, { isa });
+        found.push(await bits(loaded, { chunk: PROMPT }));
+      }
+      assertEquals(found[0], found[1]);
+    },
+  });
+}
 
 Deno.test("a stop ends a long step early, and the next step is as if there had been none", async () => {
   // Slow on purpose: one thread of the scalar kernels.

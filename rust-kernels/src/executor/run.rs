@@ -79,12 +79,13 @@ impl Run<'_> {
 
     /// Quantised rows, each a tile of its own: whoever knows how many there are says how many a tile has.
     pub fn quant_rows(&self, index: usize) -> QuantRows {
-        QuantRows { base: self.base(index), columns: self.p.buffers[index].columns, tile: 1 }
+        let columns = self.p.buffers[index].columns;
+        QuantRows { base: self.base(index), columns, tile: 1, paired: self.isa.row_pairs() }
     }
 
     pub fn fine(&self, index: usize) -> FineRows {
         let buffer = &self.p.buffers[index];
-        FineRows::new(self.base(index), buffer.columns, self.buffer_rows(buffer), self.isa.tile())
+        FineRows::new(self.base(index), buffer.columns, self.buffer_rows(buffer), self.isa)
     }
 
     pub fn outputs(&self, out: Out) -> Outputs {

@@ -4,8 +4,9 @@
 //!
 //! Registers and vectors do not work side by side, and each change from one to the other costs some cycles: all sums of
 //! a unit come first.
-use super::gemm::{Ahead, BlockGemm, Factors, Gemm, Tokens, finish_rows, prefetch_out};
+use super::gemm::{Ahead, BlockGemm, Gemm, finish_rows, prefetch_out};
 use super::quant_rows::QuantRows;
+use super::scaling::{Factors, Tokens};
 use super::wide_gemm::{CHUNK, Codes, Operand, Sums, Unit, decode};
 use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::amx::{Amx, ROW_BYTES, ROWS, SUMS, Vectors, W, X};

@@ -5,10 +5,13 @@
 //! acc += x.scale * (scale * float(sum of code products)), so results do not depend on what else is in a batch.
 #[cfg(target_arch = "x86_64")]
 use super::amx_gemm::{self, AmxGemm};
+#[cfg(target_arch = "aarch64")]
+use super::pair_gemm::PairGemm;
 use super::quant_rows::QuantRows;
+use super::scaling::parts;
 use super::{thin_gemm, wide_gemm};
 use crate::formats::{BLOCK, BlockFormat};
-use crate::simd::{BIAS, BIAS_BITS, Isa, Kernel, Simd};
+use crate::simd::{BIAS_BITS, Isa, Kernel, Simd};
 use crate::unroll16;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -156,144 +159,15 @@ pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, c
             return unsafe { amx.run(AmxGemm(amx, gemm)) };
         }
     }
+    #[cfg(target_arch = "aarch64")]
+    if let Isa::NeonI8mm(neon) = isa
+        && x.in_pairs()
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { neon.run(PairGemm(neon, gemm)) };
+    }
     // SAFETY: the caller's promise.
     unsafe { isa.run(gemm) }
-}
-
-/// Vectors of a part's `Factors`, at most.
-pub(super) const FACTORS: usize = 3;
-
-/// The parts of a block, whose columns share a scale.
-pub(super) const fn parts<F: BlockFormat>() -> usize {
-    BLOCK / F::SUB
-}
-
-/// What the sums of a part are multiplied by, and what is added to that, LANES rows each.
-pub(super) struct Factors<S: Simd> {
-    scale: S::F,
-    /// -scale * BIAS. Exact: scales have at most 19 significant bits, BIAS two. A scale from 2^104 on makes it infinite.
-    bias: S::F,
-    min: S::F,
-}
-
-impl<S: Simd> Factors<S> {
-    /// # Safety
-    /// As `BlockFormat::scales`.
-    #[inline(always)]
-    pub unsafe fn new<F: BlockFormat>(s: S, unit: *const u8, blocks: usize, b: usize, part: usize) -> Self {
-        unsafe {
-            let (scale, min) = (F::scales(s, unit, blocks, b)[part], F::mins(s, unit, blocks, b)[part]);
-            Self { scale, bias: s.mul(scale, s.splat(-BIAS)), min }
-        }
-    }
-
-    /// Keeps them in memory, FACTORS vectors.
-    ///
-    /// # Safety
-    /// There is room.
-    #[inline(always)]
-    pub unsafe fn store<F: BlockFormat>(&self, s: S, to: *mut f32) {
-        unsafe {
-            s.store(to, self.scale);
-            s.store(to.add(S::LANES), self.bias);
-            if F::HAS_MIN {
-                s.store(to.add(2 * S::LANES), self.min);
-            }
-        }
-    }
-
-    /// # Safety
-    /// `store` left them there.
-    #[inline(always)]
-    pub unsafe fn load<F: BlockFormat>(s: S, from: *const f32) -> Self {
-        unsafe {
-            let min = if F::HAS_MIN { s.load(from.add(2 * S::LANES)) } else { s.splat(0.0) };
-            Self { scale: s.load(from), bias: s.load(from.add(S::LANES)), min }
-        }
-    }
-}
-
-/// A block of a tile's tokens: token i's codes at `codes + 32 i`, its scale at `scales + i`, and so on.
-pub(super) struct Tokens {
-    pub codes: *const i8,
-    scales: *const f32,
-    corrections: *const f32,
-    /// Rows of x's tile.
-    width: usize,
-    /// Corrections of a token and block.
-    parts: usize,
-}
-
-impl Tokens {
-    /// Tokens from row t of x, from block b.
-    ///
-    /// # Safety
-    /// They are within x.
-    #[inline(always)]
-    pub unsafe fn new<F: BlockFormat>(x: &QuantRows, corrections: *const f32, t: usize, b: usize) -> Self {
-        let (width, parts) = (x.tile, parts::<F>());
-        // A division takes as long as a tenth of a tile.
-        let (tile, slot) = (t >> width.trailing_zeros(), t & (width - 1));
-        unsafe {
-            Self {
-                codes: x.codes(tile, b, slot),
-                scales: x.meta(tile, b, slot),
-                corrections: corrections.add((tile * (x.columns / BLOCK) + b) * parts * width + slot),
-                width,
-                parts,
-            }
-        }
-    }
-
-    /// The same tokens' next block.
-    ///
-    /// # Safety
-    /// As `new`, or at the end of x.
-    #[inline(always)]
-    pub unsafe fn next(&mut self) {
-        unsafe {
-            self.codes = opaque(self.codes.add(self.width * BLOCK));
-            self.scales = self.scales.add(3 * self.width);
-            self.corrections = self.corrections.add(self.parts * self.width);
-        }
-    }
-
-    /// What token i's sum of a part's products starts from: BIAS, less what codes are offset by. No sum of 32 products
-    /// leaves BIAS's range: they are at most 128 * 127.
-    ///
-    /// # Safety
-    /// Token i is within the tile.
-    #[inline(always)]
-    pub unsafe fn first<S: Simd, F: BlockFormat>(&self, s: S, part: usize, i: usize) -> S::I {
-        if F::HAS_MIN || F::BITS == 8 && S::WIDE_BIAS == 0 {
-            return s.i_splat(BIAS_BITS);
-        }
-        unsafe { s.i_splat(*self.corrections.add(part * self.width + i).cast()) }
-    }
-
-    /// acc + a part of the dot products with token i; `sum` is the sum of the part's products, from `first` on.
-    ///
-    /// # Safety
-    /// As `first`.
-    #[inline(always)]
-    pub unsafe fn add<S: Simd, F: BlockFormat>(
-        &self,
-        s: S,
-        w: &Factors<S>,
-        sum: S::I,
-        part: usize,
-        i: usize,
-        acc: S::F,
-    ) -> S::F {
-        unsafe {
-            let product = s.scale_biased(w.scale, sum, w.bias);
-            let acc = s.fma(product, s.splat(*self.scales.add(i)), acc);
-            if F::HAS_MIN {
-                return s.fnma(w.min, s.splat(*self.corrections.add(part * self.width + i)), acc);
-            }
-            acc
-        }
-    }
 }
 
 /// What will be decoded next: `lines` cache lines from `base`, and as many of each further panel.

@@ -4,8 +4,11 @@
 //! Rows are kept in tiles of T (1, 2, 4, 8 or 16) so that a kernel reads its tokens as one stream. A tile holds, for
 //! each block, T x 32 codes, and after all codes, for each block, T scales (f32), T sums of the first 16 codes and T of
 //! the second (i32). A tile's bytes are T * row_bytes(columns).
+//!
+//! Where rows lie in pairs, as instructions that multiply two rows by two want them, the 64 codes of two rows of a tile's
+//! block are eight of the first, eight of the second, and so on.
 use crate::formats::BLOCK;
-use crate::simd::Simd;
+use crate::simd::{Isa, Simd};
 
 /// Where the quantised rows of one matrix lie.
 #[derive(Clone, Copy)]
@@ -14,7 +17,12 @@ pub struct QuantRows {
     pub columns: usize,
     /// Rows of a tile.
     pub tile: usize,
+    /// Whether rows lie in pairs where a tile has several (`Simd::ROW_PAIRS`).
+    pub paired: bool,
 }
+
+/// Columns of a row that lie together in a pair.
+const PAIR_COLUMNS: usize = 8;
 
 /// Rows in two planes: the codes of the second stand for what those of the first leave, so that both together hold some
 /// 15 bits of each number.
@@ -26,11 +34,13 @@ pub struct FineRows {
 }
 
 impl FineRows {
-    /// `count` rows at `base`, which has room for `planes(count)`; `widest` is the widest tile. Few rows share a tile
+    /// `count` rows at `base`, which has room for `planes(count)`. Few rows share a tile
     /// with their rests, so that one pass over the weights serves both.
-    pub fn new(base: *mut u8, columns: usize, count: usize, widest: usize) -> Self {
+    pub fn new(base: *mut u8, columns: usize, count: usize, isa: Isa) -> Self {
+        let widest = isa.tile();
         let rest = if 2 * count <= widest { count } else { count.next_multiple_of(widest) };
-        Self { rows: QuantRows { base, columns, tile: tile_rows(2 * count, widest) }, rest }
+        let tile = tile_rows(2 * count, widest);
+        Self { rows: QuantRows { base, columns, tile, paired: isa.row_pairs() }, rest }
     }
 
     /// Rows of both planes of `count` rows, with whatever lies between; `widest` is the widest tile of any kernel.
@@ -51,13 +61,56 @@ pub fn tile_rows(rows: usize, widest: usize) -> usize {
 }
 
 impl QuantRows {
-    /// The codes of row `slot` of a tile, block b.
+    /// Whether two rows of a tile lie in turn.
+    #[inline(always)]
+    pub fn in_pairs(&self) -> bool {
+        self.paired && self.tile > 1
+    }
+
+    /// The codes of row `slot` of a tile, block b: in pairs the first of them, and `PAIR_COLUMNS` at a time.
     ///
     /// # Safety
     /// They lie within the matrix.
     #[inline(always)]
     pub unsafe fn codes(&self, tile: usize, b: usize, slot: usize) -> *mut i8 {
-        unsafe { self.tile(tile).add((b * self.tile + slot) * BLOCK).cast() }
+        let (row, first) = if self.in_pairs() { (slot & !1, slot % 2 * PAIR_COLUMNS) } else { (slot, 0) };
+        unsafe { self.tile(tile).add((b * self.tile + row) * BLOCK + first).cast() }
+    }
+
+    /// Column c of a row's block from its first one.
+    #[inline(always)]
+    fn column(&self, c: usize) -> usize {
+        if self.in_pairs() { c + c / PAIR_COLUMNS * PAIR_COLUMNS } else { c }
+    }
+
+    /// A copy of a row's codes of a block.
+    ///
+    /// # Safety
+    /// They lie within the matrix.
+    #[inline(always)]
+    pub unsafe fn block(&self, tile: usize, b: usize, slot: usize) -> [i8; BLOCK] {
+        let mut block = [0; BLOCK];
+        for c in (0..BLOCK).step_by(PAIR_COLUMNS) {
+            unsafe {
+                let codes = self.codes(tile, b, slot).add(self.column(c));
+                block[c..].as_mut_ptr().copy_from_nonoverlapping(codes, PAIR_COLUMNS);
+            }
+        }
+        block
+    }
+
+    /// Puts a row's codes of a block where they belong.
+    ///
+    /// # Safety
+    /// They lie within the matrix.
+    #[inline(always)]
+    unsafe fn put_block(&self, tile: usize, b: usize, slot: usize, block: &[i8; BLOCK]) {
+        for c in (0..BLOCK).step_by(PAIR_COLUMNS) {
+            unsafe {
+                let codes = self.codes(tile, b, slot).add(self.column(c));
+                codes.copy_from_nonoverlapping(block[c..].as_ptr(), PAIR_COLUMNS);
+            }
+        }
     }
 
     /// Scale (f32), then at +T and +2T the sums (i32), of row `slot` of a tile, block b.
@@ -98,7 +151,7 @@ pub unsafe fn quantize_block<S: Simd>(s: S, x: *const f32, out: &QuantRows, row:
             meta.add(2 * out.tile).cast::<i32>().write(second);
         };
         if s.sum(zeros).is_nan() {
-            codes.write_bytes(0, BLOCK);
+            out.put_block(tile, b, slot, &[0; BLOCK]);
             meta.write(f32::NAN);
             return put_sums(0, 0);
         }
@@ -109,7 +162,8 @@ pub unsafe fn quantize_block<S: Simd>(s: S, x: *const f32, out: &QuantRows, row:
         let mut sums = [s.i_splat(0); 2];
         for v in 0..vectors {
             let scaled = s.mul(s.load(x.add(v * S::LANES)), s.splat(inverse));
-            let q = s.store_i8(codes.add(v * S::LANES), scaled);
+            let c = v * S::LANES;
+            let q = s.store_i8(codes.add(if S::ROW_PAIRS { out.column(c) } else { c }), scaled);
             let half = 2 * v / vectors;
             sums[half] = s.i_add(sums[half], q);
         }
@@ -128,10 +182,10 @@ pub unsafe fn quantize_block_finely<S: Simd>(s: S, x: *const f32, out: &FineRows
         let rows = &out.rows;
         quantize_block(s, x, rows, row, b);
         let (tile, slot) = (row / rows.tile, row % rows.tile);
-        let (codes, scale) = (rows.codes(tile, b, slot), s.splat(*rows.meta(tile, b, slot)));
+        let (codes, scale) = (rows.block(tile, b, slot), s.splat(*rows.meta(tile, b, slot)));
         let mut rest = [0f32; BLOCK];
         for c in (0..BLOCK).step_by(S::LANES) {
-            let left = s.fnma(scale, s.load_i8(codes.add(c)), s.load(x.add(c)));
+            let left = s.fnma(scale, s.load_i8(codes[c..].as_ptr()), s.load(x.add(c)));
             s.store(rest.as_mut_ptr().add(c), left);
         }
         quantize_block(s, rest.as_ptr(), rows, out.rest + row, b);
@@ -169,7 +223,7 @@ pub unsafe fn copy_row(from: &QuantRows, row: usize, to: &QuantRows, to_row: usi
     let (to_tile, to_slot) = (to_row / to.tile, to_row % to.tile);
     for b in 0..from.columns / BLOCK {
         unsafe {
-            to.codes(to_tile, b, to_slot).copy_from_nonoverlapping(from.codes(tile, b, slot), BLOCK);
+            to.put_block(to_tile, b, to_slot, &from.block(tile, b, slot));
             let (meta, copy) = (from.meta(tile, b, slot), to.meta(to_tile, b, to_slot));
             for word in 0..3 {
                 *copy.add(word * to.tile) = *meta.add(word * from.tile);

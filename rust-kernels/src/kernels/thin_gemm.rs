@@ -1,6 +1,7 @@
 //! GEMV and thin GEMM: a register tile of one panel and 1 to 16 tokens, over codes that are decoded into registers.
-use super::gemm::{DotBits, Factors, Gemm, Tokens, finish_tile};
+use super::gemm::{DotBits, Gemm, finish_tile};
 use super::quant_rows::QuantRows;
+use super::scaling::{Factors, Tokens};
 use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::Simd;
 use std::ops::Range;
@@ -105,13 +106,17 @@ const fn asks_l2<const G: usize, const N: usize>() -> bool {
 
 /// How far ahead of its use a panel's code is asked for (docs/BENCHMARKS.md, T6). Sums of several tokens take so long that
 /// the core itself does not look as far.
-const fn prefetch_bytes<const G: usize, const N: usize, const FAR: bool>() -> usize {
+pub(super) const fn prefetch_bytes<const G: usize, const N: usize, const FAR: bool>() -> usize {
     if asks_l2::<G, N>() && !FAR { 1024 } else { 4096 }
 }
 
 /// Asks for part `part` of G of the codes of the block at `next`.
 #[inline(always)]
-fn prefetch_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(s: S, next: *const u8, part: usize) {
+pub(super) fn prefetch_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
+    s: S,
+    next: *const u8,
+    part: usize,
+) {
     for line in (64 * part..F::code_bytes(S::LANES)).step_by(64 * G) {
         let line = next.wrapping_add(line);
         if asks_l2::<G, N>() { s.prefetch_l2(line) } else { s.prefetch(line) }

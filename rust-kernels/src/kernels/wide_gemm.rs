@@ -2,8 +2,9 @@
 //! panels that is decoded once, into memory that a first-level cache holds, and used for all tokens.
 //!
 //! Sums wait in memory while the next unit is decoded; as floats they lose nothing there.
-use super::gemm::{Ahead, DotBits, FACTORS, Factors, Gemm, Tokens, finish_rows, parts, prefetch_out};
+use super::gemm::{Ahead, DotBits, Gemm, finish_rows, prefetch_out};
 use super::quant_rows::QuantRows;
+use super::scaling::{FACTORS, Factors, Tokens, parts};
 use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::Simd;
 use std::mem::MaybeUninit;

@@ -34,6 +34,7 @@ impl Amx {
     pub const WIDE_TOKENS: usize = 2 * ROWS;
     pub const WIDE_TOKENS_SLOW: usize = Vectors::WIDE_TOKENS_SLOW;
     pub const PAIRS_TOGETHER: bool = Vectors::PAIRS_TOGETHER;
+    pub const ROW_PAIRS: bool = Vectors::ROW_PAIRS;
 
     /// None where the CPU lacks an instruction, or the system does not let this process use the registers.
     pub fn new() -> Option<Self> {

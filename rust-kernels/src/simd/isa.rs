@@ -5,7 +5,7 @@
 //! token's features; what the kernel calls is inlined there. AMX has no vectors of its own: it is AVX-512 with VNNI, and
 //! products of many rows are then taken elsewhere (kernels/amx_gemm.rs).
 #[cfg(target_arch = "aarch64")]
-use super::neon::{Neon, SDOT, USDOT, WIDENING};
+use super::neon::{MATRIX, Neon, SDOT, WIDENING};
 #[cfg(not(target_arch = "wasm32"))]
 use super::scalar::Scalar;
 #[cfg(target_arch = "wasm32")]
@@ -99,6 +99,13 @@ macro_rules! instruction_sets {
                 }
             }
 
+            /// Whether it multiplies rows of x in pairs.
+            pub fn row_pairs(self) -> bool {
+                match self {
+                    $($(#[$cfg])* Self::$variant(_) => <$token>::ROW_PAIRS,)*
+                }
+            }
+
             /// Panels that an integer kernel takes at once where it has many tokens.
             pub fn panels(self) -> usize {
                 match self {
@@ -149,7 +156,7 @@ tokens! {
     #[cfg(target_arch = "x86_64")]
     Avx2<false>, needs ["avx2", "fma", "f16c"];
     #[cfg(target_arch = "aarch64")]
-    Neon<{ USDOT }>, needs ["neon", "dotprod", "i8mm"];
+    Neon<{ MATRIX }>, needs ["neon", "dotprod", "i8mm"];
     #[cfg(target_arch = "aarch64")]
     Neon<{ SDOT }>, needs ["neon", "dotprod"];
     #[cfg(target_arch = "aarch64")]
@@ -173,7 +180,7 @@ instruction_sets! {
     #[cfg(target_arch = "x86_64")]
     Avx2Plain(Avx2<false>), "avx2";
     #[cfg(target_arch = "aarch64")]
-    NeonI8mm(Neon<{ USDOT }>), "neon-i8mm";
+    NeonI8mm(Neon<{ MATRIX }>), "neon-i8mm";
     #[cfg(target_arch = "aarch64")]
     NeonDotprod(Neon<{ SDOT }>), "neon-dotprod";
     #[cfg(target_arch = "aarch64")]

@@ -16,6 +16,8 @@ pub mod avx512;
 mod isa;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neon_bytes;
 pub mod scalar;
 #[cfg(target_arch = "wasm32")]
 pub mod wasm;
@@ -75,6 +77,8 @@ pub trait Simd: Copy + 'static {
     const PAIRS_TOGETHER: bool;
     /// Rows of a register tile of `dot_pair`, two vectors wide.
     const PAIR_ROWS: usize;
+    /// Whether rows of x lie in pairs, because the set's products of bytes are those of two rows by two (`RowPairs`).
+    const ROW_PAIRS: bool = false;
 
     type F: Copy;
     type I: Copy;
@@ -273,6 +277,23 @@ pub trait Simd: Copy + 'static {
         // SAFETY: as above.
         unsafe { [self.b_load(words[0].as_ptr().cast()), self.b_load(words[1].as_ptr().cast())] }
     }
+}
+
+/// Products of bytes of two rows of W by two of x. A vector of codes holds eight columns of two rows; the vector of their sums has
+/// those of the first row of W with both rows of x, then those of the second.
+#[allow(clippy::missing_safety_doc)] // pointers lead to what is loaded
+pub trait RowPairs: Simd {
+    /// Columns 4g..4g+4 of four rows of W, and the four columns after them, as two pairs of rows.
+    fn pair_codes(self, a: Self::B, b: Self::B) -> [Self::B; 2];
+    /// A number of each row of W as the sums of both pairs of rows lie.
+    fn repeat_rows(self, a: Self::F) -> [Self::F; 2];
+    /// A number of each of two rows of x as sums lie: those at `p`.
+    unsafe fn load_pair(self, p: *const f32) -> Self::F;
+    unsafe fn load_pair_i(self, p: *const i32) -> Self::I;
+    /// The sums of both pairs of rows of W, as those of the first row of x and of the second, every lane a row of W.
+    fn rows_of_x(self, sums: [Self::F; 2]) -> [Self::F; 2];
+    /// acc + sums over eight columns of code * x; codes as `dot16`'s.
+    fn dot_pairs(self, acc: Self::I, w: Self::B, x: Self::B) -> Self::I;
 }
 
 /// e^x, off by at most 2 units in the last place; 0 below -87.

@@ -1,6 +1,6 @@
-//! NEON, four lanes; with `sdot` or `usdot` where the CPU has them.
+//! NEON, four lanes; its products of bytes are in `neon_bytes`.
 //!
-//! What stable Rust has no intrinsic for (dot products, conversions of halves) is inline assembly.
+//! What stable Rust has no intrinsic for (conversions of halves, prefetch) is inline assembly.
 use super::Simd;
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -13,21 +13,14 @@ pub struct Neon<const DOT: u8>(pub(super) ());
 pub const WIDENING: u8 = 0;
 /// `sdot`: the dotprod extension.
 pub const SDOT: u8 = 1;
-/// `usdot`: the i8mm extension. It takes codes as they are, where `sdot` wants a sign.
-pub const USDOT: u8 = 2;
+/// `usdot` and `usmmla`: the i8mm extension. They take codes as they are, where `sdot` wants a sign.
+pub const MATRIX: u8 = 2;
 
-/// acc + the products of four columns a lane with bytes 4 * I.. of x. Safety: needs the extension.
-macro_rules! dot {
-    ($instruction:literal of $extension:literal, $acc:ident, $w:expr, $x:ident, $i:literal) => {
-        // The directive is for copies of this code outside the kernels' functions, which enable the extension themselves.
-        asm!(
-            concat!(".arch_extension ", $extension),
-            concat!($instruction, " {acc:v}.4s, {w:v}.16b, {x:v}.4b[", $i, "]"),
-            acc = inout(vreg) $acc,
-            w = in(vreg) $w,
-            x = in(vreg) $x,
-            options(pure, nomem, nostack, preserves_flags)
-        )
+/// Asks for the cache line at p, in one of `prfm`'s ways.
+macro_rules! ask {
+    ($how:literal, $p:ident) => {
+        // SAFETY: a hint, which may be about any address.
+        unsafe { asm!(concat!("prfm ", $how, ", [{p}]"), p = in(reg) $p.addr(), options(nomem, nostack, preserves_flags)) }
     };
 }
 
@@ -47,54 +40,6 @@ macro_rules! shift {
     };
 }
 
-impl<const DOT: u8> Neon<DOT> {
-    /// `dot16` by widening multiplications, of two of a vector's four lanes: the products of each pair of columns, in
-    /// 32 bits. Products are at most (2^BITS - 1) * 127, or 128 * 127 for 8 bits: in 16 bits four of them can be added
-    /// up to 6 bits, and two beyond.
-    ///
-    /// # Safety
-    /// As `Simd`.
-    #[inline(always)]
-    unsafe fn pairs<const BITS: u32>(w: [int8x8_t; 4], x: [int8x8_t; 4]) -> int32x4_t {
-        unsafe {
-            let first = vmlal_s8(vmull_s8(w[0], x[0]), w[1], x[1]);
-            if BITS <= 6 {
-                return vpaddlq_s16(vmlal_s8(vmlal_s8(first, w[2], x[2]), w[3], x[3]));
-            }
-            vpadalq_s16(vpaddlq_s16(first), vmlal_s8(vmull_s8(w[2], x[2]), w[3], x[3]))
-        }
-    }
-
-    /// `dot16` by widening multiplications, from 0.
-    ///
-    /// # Safety
-    /// As `Simd`.
-    #[inline(always)]
-    unsafe fn widening<const BITS: u32>([a, b, c, d]: [int8x16_t; 4], x: int8x16_t) -> int32x4_t {
-        unsafe {
-            let x = vreinterpretq_s32_s8(x);
-            let x = [
-                vreinterpret_s8_s32(vdup_laneq_s32::<0>(x)),
-                vreinterpret_s8_s32(vdup_laneq_s32::<1>(x)),
-                vreinterpret_s8_s32(vdup_laneq_s32::<2>(x)),
-                vreinterpret_s8_s32(vdup_laneq_s32::<3>(x)),
-            ];
-            let low = [vget_low_s8(a), vget_low_s8(b), vget_low_s8(c), vget_low_s8(d)];
-            let high = [vget_high_s8(a), vget_high_s8(b), vget_high_s8(c), vget_high_s8(d)];
-            vpaddq_s32(Self::pairs::<BITS>(low, x), Self::pairs::<BITS>(high, x))
-        }
-    }
-
-    /// Codes as signed bytes: those of 8 bits stand for code - 128, which is their sign bit turned.
-    ///
-    /// # Safety
-    /// As `Simd`.
-    #[inline(always)]
-    unsafe fn signed<const BITS: u32>(w: uint8x16_t) -> int8x16_t {
-        unsafe { vreinterpretq_s8_u8(if BITS == 8 { veorq_u8(w, vdupq_n_u8(0x80)) } else { w }) }
-    }
-}
-
 impl<const DOT: u8> Simd for Neon<DOT> {
     const LANES: usize = 4;
     const TILE: usize = 8;
@@ -102,10 +47,11 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     const FLOAT_PANELS: usize = 4;
     const WIDE_TOKENS: usize = 17;
     const WIDE_TOKENS_SLOW: usize = 17;
-    const WIDE_BIAS: i32 = if DOT == USDOT { 128 } else { 0 };
+    const WIDE_BIAS: i32 = if DOT == MATRIX { 128 } else { 0 };
     // `smlal` takes four codes of as many lanes.
     const PAIRS_TOGETHER: bool = false;
     const PAIR_ROWS: usize = 8;
+    const ROW_PAIRS: bool = DOT == MATRIX;
     type F = float32x4_t;
     type I = int32x4_t;
     type B = uint8x16_t;
@@ -283,31 +229,7 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     }
     #[inline(always)]
     unsafe fn dot16<const BITS: u32>(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
-        unsafe {
-            let x = vld1q_s8(x);
-            let mut sum = acc;
-            if DOT == USDOT {
-                dot!("usdot" of "i8mm", sum, w[0], x, 0);
-                dot!("usdot" of "i8mm", sum, w[1], x, 1);
-                dot!("usdot" of "i8mm", sum, w[2], x, 2);
-                dot!("usdot" of "i8mm", sum, w[3], x, 3);
-                return sum;
-            }
-            let w = [
-                Self::signed::<BITS>(w[0]),
-                Self::signed::<BITS>(w[1]),
-                Self::signed::<BITS>(w[2]),
-                Self::signed::<BITS>(w[3]),
-            ];
-            if DOT == WIDENING {
-                return vaddq_s32(acc, Self::widening::<BITS>(w, x));
-            }
-            dot!("sdot" of "dotprod", sum, w[0], x, 0);
-            dot!("sdot" of "dotprod", sum, w[1], x, 1);
-            dot!("sdot" of "dotprod", sum, w[2], x, 2);
-            dot!("sdot" of "dotprod", sum, w[3], x, 3);
-            sum
-        }
+        unsafe { self.bytes::<BITS>(acc, w, vld1q_s8(x)) }
     }
 
     #[inline(always)]
@@ -321,26 +243,21 @@ impl<const DOT: u8> Simd for Neon<DOT> {
 
     #[inline(always)]
     unsafe fn dot16_signed(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
-        unsafe {
-            let x = vld1q_s8(x);
-            let w = [
-                vreinterpretq_s8_u8(w[0]),
-                vreinterpretq_s8_u8(w[1]),
-                vreinterpretq_s8_u8(w[2]),
-                vreinterpretq_s8_u8(w[3]),
-            ];
-            if DOT == WIDENING {
-                return vaddq_s32(acc, Self::widening::<8>(w, x));
-            }
-            let mut sum = acc;
-            dot!("sdot" of "dotprod", sum, w[0], x, 0);
-            dot!("sdot" of "dotprod", sum, w[1], x, 1);
-            dot!("sdot" of "dotprod", sum, w[2], x, 2);
-            dot!("sdot" of "dotprod", sum, w[3], x, 3);
-            sum
-        }
+        unsafe { self.signed_bytes(acc, w, vld1q_s8(x)) }
     }
 
+    #[inline(always)]
+    fn prefetch(self, p: *const u8) {
+        ask!("pldl1keep", p);
+    }
+    #[inline(always)]
+    fn prefetch_l2(self, p: *const u8) {
+        ask!("pldl2keep", p);
+    }
+    #[inline(always)]
+    fn prefetch_write(self, p: *const u8) {
+        ask!("pstl1keep", p);
+    }
     #[inline(always)]
     unsafe fn b_load(self, p: *const u8) -> Self::B {
         unsafe { vld1q_u8(p) }

@@ -146,7 +146,7 @@ fn copied_rows_are_what_quantising_them_gives() {
             let rows = |memory: &mut Guarded, tile: usize| {
                 let base = memory.tail::<u8>(32usize.next_multiple_of(tile) * row_bytes(columns));
                 base.fill(0xa5);
-                QuantRows { base: base.as_mut_ptr(), columns, tile }
+                QuantRows { base: base.as_mut_ptr(), columns, tile, paired: k.row_pairs() }
             };
             let (from, to, want) = (rows(&mut a, from), rows(&mut b, to), rows(&mut c, to));
             let (row, to_row, x) = (random.below(32), random.below(32), activations(columns, &mut random));

@@ -11,14 +11,14 @@ use compy::simd::Isa;
 fn restored(rows: &QuantRows, row: usize, b: usize) -> [f64; BLOCK] {
     let (tile, slot) = (row / rows.tile, row % rows.tile);
     // SAFETY: the row is within the matrix.
-    let (scale, codes) = unsafe { (*rows.meta(tile, b, slot), rows.codes(tile, b, slot).cast::<[i8; BLOCK]>().read()) };
+    let (scale, codes) = unsafe { (*rows.meta(tile, b, slot), rows.block(tile, b, slot)) };
     codes.map(|code| f64::from(scale) * f64::from(code))
 }
 
 fn case(k: Isa, random: &mut Random, [input, weight, floats, planes]: &mut [Guarded; 4]) {
     let (columns, count) = (BLOCK * random.between(1, 8), random.between(1, 40));
     let bytes = FineRows::planes(count, 16).unwrap() * row_bytes(columns);
-    let fine = FineRows::new(planes.tail::<u8>(bytes).as_mut_ptr(), columns, count, k.tile());
+    let fine = FineRows::new(planes.tail::<u8>(bytes).as_mut_ptr(), columns, count, k);
     let few = 2 * count <= k.tile();
     assert!(
         fine.rest >= count && (few == (fine.rest + count <= fine.rows.tile)),

@@ -115,6 +115,7 @@ fn case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 4], outs: &mut [Gua
         base: buffer.tail::<u8>(16 * row_bytes(columns)).as_mut_ptr(),
         columns,
         tile: 16,
+        paired: k.row_pairs(),
     };
     let (quant, want) = (rows(quant, width), rows(want, count));
     (outputs.float, outputs.quant) = (std::ptr::null_mut(), Some(quant));
@@ -123,7 +124,7 @@ fn case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 4], outs: &mut [Gua
         // SAFETY: there are at most nine tokens, and the columns are those of the buffers.
         unsafe {
             k.run(QuantizeRow { x: whole.as_ptr().add(t * width + column), out: &want, row: t });
-            let codes = |q: &QuantRows, b| q.codes(0, b, t).cast::<[i8; BLOCK]>().read();
+            let codes = |q: &QuantRows, b| q.block(0, b, t);
             let scale = |q: &QuantRows, b| q.meta(0, b, t).read().to_bits();
             let own = column / BLOCK + b;
             assert_eq!((codes(&quant, own), scale(&quant, own)), (codes(&want, b), scale(&want, b)), "{}", k.name());

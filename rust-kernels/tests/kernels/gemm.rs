@@ -126,8 +126,7 @@ impl<'a> Setting<'a> {
             let (tile, slot) = (t / quant.tile, t % quant.tile);
             // SAFETY: within the matrix.
             unsafe {
-                f64::from(*quant.meta(tile, c / BLOCK, slot))
-                    * f64::from(*quant.codes(tile, c / BLOCK, slot).add(c % BLOCK))
+                f64::from(*quant.meta(tile, c / BLOCK, slot)) * f64::from(quant.block(tile, c / BLOCK, slot)[c % BLOCK])
             }
         };
         (0..tokens).map(|t| (0..self.source.columns).map(|c| value(t, c)).collect()).collect()
@@ -193,7 +192,7 @@ fn quantised(k: Isa, x: &[Vec<f32>], buffer: &mut Guarded) -> QuantRows {
     let columns = x[0].len();
     let tile = tile_rows(x.len(), k.tile());
     let base = buffer.tail::<u8>(x.len().next_multiple_of(tile) * row_bytes(columns)).as_mut_ptr();
-    let quant = QuantRows { base, columns, tile };
+    let quant = QuantRows { base, columns, tile, paired: k.row_pairs() };
     for (t, row) in x.iter().enumerate() {
         // SAFETY: the buffer has room for every tile.
         unsafe { k.run(QuantizeRow { x: row.as_ptr(), out: &quant, row: t }) }
@@ -283,6 +282,36 @@ fn passes_over_the_panels_do_not_change_the_sums() {
         }
         2 * ids.count()
     });
+}
+
+/// Sets that only multiply bytes otherwise, each beside the one that it extends.
+const EXTENSIONS: [[&str; 2]; 5] = [
+    ["avx512-amx", "avx512-vnni"],
+    ["avx512-vnni", "avx512"],
+    ["avx2-vnni", "avx2"],
+    ["neon-i8mm", "neon-dotprod"],
+    ["neon-dotprod", "neon"],
+];
+
+#[test]
+fn other_products_of_bytes_give_the_same_bits() {
+    let mut random = Random::new(7);
+    let mut buffers = buffers();
+    for sets in EXTENSIONS {
+        let [Ok(extension), Ok(base)] = sets.map(Isa::detect) else { continue };
+        for id in BLOCK_FORMATS {
+            let kernels = &format(*id).expect("registered").kernels;
+            let source = Source::new(*id, MOST_ROWS, 768, DRAWS[0], &mut random);
+            let mut setting = Setting::new(base, product(kernels), source, MOST_TOKENS, &mut random);
+            let sums = setting.all(&mut buffers);
+            setting.k = extension;
+            for m in (1..20).chain([24, 31, 32, 47, 48, MOST_TOKENS]) {
+                let (rows, epilogue) = (MOST_ROWS, Epilogue::Store);
+                let call = Call { from: 0, m, rows, first_panel: 0, with_bias: false, epilogue, gap: 0 };
+                assert_same_bits(&setting.run(&call, &mut buffers), &sums[..m * rows], || setting.name(&call));
+            }
+        }
+    }
 }
 
 /// A token that is not a number spoils its own row of the result and no other.

@@ -191,8 +191,8 @@ fn norm_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 4]) {
     let out = out.tail::<f32>(columns).as_mut_ptr();
     let mut quant = vec![0u64; row_bytes(columns) / 8];
     let mut fine = vec![0u64; 2 * 16 * row_bytes(columns) / 8];
-    let quant_rows = QuantRows { base: quant.as_mut_ptr().cast(), columns, tile: 1 };
-    let fine_rows = FineRows::new(fine.as_mut_ptr().cast(), columns, 1, k.tile());
+    let quant_rows = QuantRows { base: quant.as_mut_ptr().cast(), columns, tile: 1, paired: false };
+    let fine_rows = FineRows::new(fine.as_mut_ptr().cast(), columns, 1, k);
     for float in [out, std::ptr::null_mut()] {
         let outputs = Outputs { float, float_stride: columns, quant: Some(quant_rows), fine: Some(fine_rows) };
         for column in (0..columns).step_by(width) {

@@ -13,7 +13,7 @@ fn check_block(x: &[f32], quant: &QuantRows, row: usize, b: usize) {
     let (scale, codes, sums) = unsafe {
         let meta = quant.meta(tile, b, slot);
         let sums = [*meta.add(quant.tile).cast::<i32>(), *meta.add(2 * quant.tile).cast::<i32>()];
-        (*meta, std::slice::from_raw_parts(quant.codes(tile, b, slot), BLOCK), sums)
+        (*meta, quant.block(tile, b, slot), sums)
     };
     let halves = codes.split_at(BLOCK / 2);
     assert_eq!(sums, [halves.0, halves.1].map(|half| half.iter().map(|c| i32::from(*c)).sum()), "sums of {codes:?}");
@@ -25,10 +25,10 @@ fn check_block(x: &[f32], quant: &QuantRows, row: usize, b: usize) {
     assert_eq!(scale, if top / 127.0 > f32::MIN_POSITIVE { top / 127.0 } else { 0.0 }, "scale of {x:?}");
     assert!(scale == 0.0 || codes.iter().any(|c| c.abs() == 127), "{x:?} does not use the range: {codes:?}");
     for (x, code) in x.iter().zip(codes) {
-        let off = (f64::from(*x) - f64::from(scale) * f64::from(*code)).abs();
+        let off = (f64::from(*x) - f64::from(scale) * f64::from(code)).abs();
         // Half a step, and the rounding of x / scale, which is at most 127.
         let limit = if scale == 0.0 { f64::from(top) } else { f64::from(scale) * 0.500_02 };
-        assert!(off <= limit && *code != -128, "{x:e} became {code} * {scale:e}");
+        assert!(off <= limit && code != -128, "{x:e} became {code} * {scale:e}");
     }
 }
 
@@ -39,7 +39,7 @@ fn rows(k: Isa, seed: u64, buffers: &mut [Guarded; 2]) -> usize {
     let [input, output] = buffers;
     let tile = tile_rows(count, k.tile());
     let bytes = count.next_multiple_of(tile) * row_bytes(columns);
-    let quant = QuantRows { base: output.tail::<u8>(bytes).as_mut_ptr(), columns, tile };
+    let quant = QuantRows { base: output.tail::<u8>(bytes).as_mut_ptr(), columns, tile, paired: k.row_pairs() };
     let mut all = Vec::new();
     for row in 0..count {
         let mut x = activations(columns, &mut random);
@@ -77,7 +77,7 @@ fn nan_is_seen_wherever_it_stands() {
             let mut x = [1.0; BLOCK];
             x[i] = f32::NAN;
             let base = buffer.tail::<u8>(row_bytes(BLOCK)).as_mut_ptr();
-            let quant = QuantRows { base, columns: BLOCK, tile: 1 };
+            let quant = QuantRows { base, columns: BLOCK, tile: 1, paired: false };
             // SAFETY: one row of one block.
             unsafe { k.run(QuantizeRow { x: x.as_ptr(), out: &quant, row: 0 }) }
             check_block(&x, &quant, 0, 0);

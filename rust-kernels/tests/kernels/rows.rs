@@ -33,8 +33,9 @@ enum Wanted {
 }
 
 /// A tile of four quantised rows in a buffer.
-fn quant_rows(buffer: &mut Guarded, columns: usize) -> QuantRows {
-    QuantRows { base: buffer.tail::<u8>(4 * row_bytes(columns)).as_mut_ptr(), columns, tile: 4 }
+fn quant_rows(k: Isa, buffer: &mut Guarded, columns: usize) -> QuantRows {
+    let base = buffer.tail::<u8>(4 * row_bytes(columns)).as_mut_ptr();
+    QuantRows { base, columns, tile: 4, paired: k.row_pairs() }
 }
 
 /// Codes of block b of a row, and the bits of its scale and sums.
@@ -42,13 +43,13 @@ fn block(quant: &QuantRows, row: usize, b: usize) -> ([i8; BLOCK], [u32; 3]) {
     // SAFETY: `quant_rows` made room for four rows.
     unsafe {
         let meta = |i: usize| quant.meta(0, b, row).add(i * quant.tile).read().to_bits();
-        (quant.codes(0, b, row).cast::<[i8; BLOCK]>().read(), [0, 1, 2].map(meta))
+        (quant.block(0, b, row), [0, 1, 2].map(meta))
     }
 }
 
 /// Fails unless blocks first.. of a row are what `quantize_row` makes of `x`, and all other bytes are untouched.
 fn assert_quantised(k: Isa, quant: &QuantRows, row: usize, first: usize, x: &[f32], buffer: &mut Guarded) {
-    let want = quant_rows(buffer, x.len());
+    let want = quant_rows(k, buffer, x.len());
     // SAFETY: x is a row of `want`.
     unsafe { k.run(QuantizeRow { x: x.as_ptr(), out: &want, row }) }
     for (r, b) in (0..4).flat_map(|r| (0..quant.columns / BLOCK).map(move |b| (r, b))) {
@@ -75,7 +76,7 @@ fn rms_norm_case(k: Isa, random: &mut Random, b: &mut Buffers) {
     let (from, by) = (from.copy(&x), by.copy(&weight));
     let float = b.float.tail::<f32>(row * stride + n);
     let [quant, want_quant] = &mut b.quant;
-    let quant = quant_rows(quant, if wanted == Wanted::Float { BLOCK } else { n });
+    let quant = quant_rows(k, quant, if wanted == Wanted::Float { BLOCK } else { n });
     let scratch = b.scratch.tail::<f32>(n);
     let outputs = Outputs {
         float: if wanted == Wanted::Quant { std::ptr::null_mut() } else { float.as_mut_ptr() },
@@ -191,7 +192,7 @@ fn activation_case(k: Isa, random: &mut Random, b: &mut Buffers) {
     let stride = start + n;
     let float = b.float.tail::<f32>((row + 1) * stride);
     let [quant, want_quant] = &mut b.quant;
-    let quant = quant_rows(quant, columns);
+    let quant = quant_rows(k, quant, columns);
     let outputs = Outputs {
         float: if wanted == Wanted::Quant { std::ptr::null_mut() } else { float.as_mut_ptr() },
         float_stride: stride,

@@ -1,4 +1,4 @@
-//! KV blocks and recurrent states copied from one model to another.
+//! KV blocks and recurrent states copied from one model to another; sets of instructions that give the same bits.
 use super::model::{Plan, model, steps};
 use compy::model::Model;
 use compy::simd::Isa;
@@ -49,6 +49,19 @@ fn a_model_goes_on_where_another_was_to_the_bit() {
             two.read_cache(&held(), &mut again).expect("a copy");
             assert!(again == copy, "{}", isa.name());
             assert_eq!(step(&two, &second), step(&one, &second), "{}", isa.name());
+        }
+    }
+}
+
+#[test]
+fn sets_that_only_multiply_bytes_otherwise_answer_alike() {
+    for sets in [["avx512-amx", "avx512-vnni"], ["neon-i8mm", "neon-dotprod"]] {
+        let [Ok(extension), Ok(base)] = sets.map(Isa::detect) else { continue };
+        for kv_type in [0, 1] {
+            let models = [compiled(extension, kv_type), compiled(base, kv_type)];
+            for message in steps() {
+                assert_eq!(step(&models[0], &message), step(&models[1], &message), "{sets:?}");
+            }
         }
     }
 }

@@ -118,7 +118,7 @@ impl Activations {
         let floats = (0..m * columns).map(|i| ((i * 7919) % 201) as f32 / 100.0 - 1.0).collect();
         let bytes = m.next_multiple_of(tile) * row_bytes(columns);
         let memory = Region::new(bytes, Pages::Small, "activations").expect("memory for activations");
-        let quant = QuantRows { base: memory.at(0), columns, tile };
+        let quant = QuantRows { base: memory.at(0), columns, tile, paired: k.row_pairs() };
         let corrections = vec![0.0; corrections_len(m, columns, 16)];
         let mut x = Self { m, columns, floats, quant, corrections, _memory: memory };
         x.quantize(k);

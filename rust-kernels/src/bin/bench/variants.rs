@@ -2,7 +2,11 @@
 use compy::formats::{BlockFormat, Q4_0, Q4K, Q8_0};
 use compy::half::f16_to_f32;
 use compy::kernels::gemm::{BlockGemm, Gemm};
+#[cfg(target_arch = "aarch64")]
+use compy::kernels::pair_gemm::PairGemm;
 use compy::kernels::quant_rows::QuantRows;
+#[cfg(target_arch = "aarch64")]
+use compy::simd::RowPairs;
 use compy::simd::{Isa, Kernel, Simd};
 use std::marker::PhantomData;
 
@@ -55,6 +59,7 @@ impl<S: Simd> Simd for Unprefetched<S> {
     const WIDE_BIAS: i32 = S::WIDE_BIAS;
     const PAIRS_TOGETHER: bool = S::PAIRS_TOGETHER;
     const PAIR_ROWS: usize = S::PAIR_ROWS;
+    const ROW_PAIRS: bool = S::ROW_PAIRS;
     type F = S::F;
     type I = S::I;
     type B = S::B;
@@ -144,6 +149,18 @@ impl<S: Simd> Simd for Unprefetched<S> {
     }
 }
 
+#[cfg(target_arch = "aarch64")]
+impl<S: RowPairs> RowPairs for Unprefetched<S> {
+    as_the_original! {
+        fn pair_codes(a: S::B, b: S::B) -> [S::B; 2];
+        fn repeat_rows(a: S::F) -> [S::F; 2];
+        fn rows_of_x(sums: [S::F; 2]) -> [S::F; 2];
+        fn dot_pairs(acc: S::I, w: S::B, x: S::B) -> S::I;
+        unsafe fn load_pair(p: *const f32) -> S::F;
+        unsafe fn load_pair_i(p: *const i32) -> S::I;
+    }
+}
+
 #[inline(always)]
 fn widen_q8_0(row: &[u8], out: &mut [f32]) {
     for (block, y) in row.chunks_exact(34).zip(out.chunks_exact_mut(32)) {
@@ -211,7 +228,14 @@ impl<F: BlockFormat> Kernel for UnprefetchedGemm<'_, F> {
 }
 
 unsafe fn unprefetched<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, corrections: *const f32) {
-    unsafe { isa.run(UnprefetchedGemm(BlockGemm { args, x, corrections, format: PhantomData::<F> })) }
+    let gemm = BlockGemm { args, x, corrections, format: PhantomData::<F> };
+    #[cfg(target_arch = "aarch64")]
+    if let Isa::NeonI8mm(neon) = isa
+        && x.in_pairs()
+    {
+        return unsafe { neon.run(PairGemm(Unprefetched(neon), gemm)) };
+    }
+    unsafe { isa.run(UnprefetchedGemm(gemm)) }
 }
 
 /// A row in plain loops: of Q8_0 or of Q4_0.

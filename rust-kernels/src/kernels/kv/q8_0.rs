@@ -179,7 +179,7 @@ unsafe fn append<S: Simd>(
 ) {
     unsafe {
         let mut room = [0f32; row_bytes(SCALED) / 4];
-        let out = QuantRows { base: room.as_mut_ptr().cast(), columns: SCALED, tile: 1 };
+        let out = QuantRows { base: room.as_mut_ptr().cast(), columns: SCALED, tile: 1, paired: false };
         for d in (0..head_dim).step_by(SCALED) {
             let n = SCALED.min(head_dim - d);
             let mut clamped = [0f32; SCALED];
@@ -203,7 +203,7 @@ const fn padded(head_dim: usize) -> usize {
 /// Where the quantised queries lie: all rows in one tile, so that those of any range follow each other.
 fn quantised(queries: &Queries) -> QuantRows {
     let base = queries.scratch.wrapping_add(WEIGHTS).cast();
-    QuantRows { base, columns: padded(queries.head_dim), tile: queries.q.len() }
+    QuantRows { base, columns: padded(queries.head_dim), tile: queries.q.len(), paired: false }
 }
 
 /// `scores`, P groups of LANES positions at a time.

@@ -44,8 +44,7 @@ impl Bench<'_> {
 
     /// T6: codes asked for ahead of their use.
     pub(super) fn prefetch(&mut self) -> Result<(), String> {
-        // NEON's trait has no prefetch to leave out.
-        if !self.wants("T6") || cfg!(not(target_arch = "x86_64")) {
+        if !self.wants("T6") {
             return Ok(());
         }
         for (i, name) in ["Q8_0", "Q4_0", "Q4_K"].into_iter().enumerate() {

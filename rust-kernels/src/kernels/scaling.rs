@@ -1,0 +1,191 @@
+//! How sums of integer products become floats: what the columns of a block that share a scale are multiplied by, on the side of W
+//! and on that of x.
+use super::gemm::opaque;
+use super::quant_rows::QuantRows;
+use crate::formats::{BLOCK, BlockFormat};
+use crate::simd::{BIAS, BIAS_BITS, RowPairs, Simd};
+
+/// Vectors of a part's `Factors`, at most.
+pub(super) const FACTORS: usize = 3;
+
+/// The parts of a block, whose columns share a scale.
+pub(super) const fn parts<F: BlockFormat>() -> usize {
+    BLOCK / F::SUB
+}
+
+/// What the sums of a part are multiplied by, and what is added to that, LANES rows each.
+pub(super) struct Factors<S: Simd> {
+    scale: S::F,
+    /// -scale * BIAS. Exact: scales have at most 19 significant bits, BIAS two. A scale from 2^104 on makes it infinite.
+    bias: S::F,
+    min: S::F,
+}
+
+impl<S: Simd> Factors<S> {
+    /// # Safety
+    /// As `BlockFormat::scales`.
+    #[inline(always)]
+    pub unsafe fn new<F: BlockFormat>(s: S, unit: *const u8, blocks: usize, b: usize, part: usize) -> Self {
+        unsafe {
+            let (scale, min) = (F::scales(s, unit, blocks, b)[part], F::mins(s, unit, blocks, b)[part]);
+            Self { scale, bias: s.mul(scale, s.splat(-BIAS)), min }
+        }
+    }
+
+    /// Keeps them in memory, FACTORS vectors.
+    ///
+    /// # Safety
+    /// There is room.
+    #[inline(always)]
+    pub unsafe fn store<F: BlockFormat>(&self, s: S, to: *mut f32) {
+        unsafe {
+            s.store(to, self.scale);
+            s.store(to.add(S::LANES), self.bias);
+            if F::HAS_MIN {
+                s.store(to.add(2 * S::LANES), self.min);
+            }
+        }
+    }
+
+    /// # Safety
+    /// `store` left them there.
+    #[inline(always)]
+    pub unsafe fn load<F: BlockFormat>(s: S, from: *const f32) -> Self {
+        unsafe {
+            let min = if F::HAS_MIN { s.load(from.add(2 * S::LANES)) } else { s.splat(0.0) };
+            Self { scale: s.load(from), bias: s.load(from.add(S::LANES)), min }
+        }
+    }
+
+    /// acc + a part of dot products; `sum` is the sum of the part's products, from `Tokens::first` on, `x` and `correction` are
+    /// the tokens'.
+    #[inline(always)]
+    pub fn add<F: BlockFormat>(&self, s: S, sum: S::I, x: S::F, correction: S::F, acc: S::F) -> S::F {
+        let product = s.scale_biased(self.scale, sum, self.bias);
+        let acc = s.fma(product, x, acc);
+        if F::HAS_MIN { s.fnma(self.min, correction, acc) } else { acc }
+    }
+}
+
+impl<S: RowPairs> Factors<S> {
+    /// Those of both pairs of rows of W.
+    #[inline(always)]
+    pub fn in_pairs(&self, s: S) -> [Self; 2] {
+        let ([scale, scale_high], [bias, bias_high]) = (s.repeat_rows(self.scale), s.repeat_rows(self.bias));
+        let [min, min_high] = s.repeat_rows(self.min);
+        [Self { scale, bias, min }, Self { scale: scale_high, bias: bias_high, min: min_high }]
+    }
+}
+
+/// A block of a tile's tokens: token i's codes at `codes + 32 i`, its scale at `scales + i`, and so on.
+pub(super) struct Tokens {
+    pub codes: *const i8,
+    scales: *const f32,
+    corrections: *const f32,
+    /// Rows of x's tile.
+    width: usize,
+    /// Corrections of a token and block.
+    parts: usize,
+}
+
+impl Tokens {
+    /// Tokens from row t of x, from block b.
+    ///
+    /// # Safety
+    /// They are within x.
+    #[inline(always)]
+    pub unsafe fn new<F: BlockFormat>(x: &QuantRows, corrections: *const f32, t: usize, b: usize) -> Self {
+        let (width, parts) = (x.tile, parts::<F>());
+        // A division takes as long as a tenth of a tile.
+        let (tile, slot) = (t >> width.trailing_zeros(), t & (width - 1));
+        unsafe {
+            Self {
+                codes: x.codes(tile, b, slot),
+                scales: x.meta(tile, b, slot),
+                corrections: corrections.add((tile * (x.columns / BLOCK) + b) * parts * width + slot),
+                width,
+                parts,
+            }
+        }
+    }
+
+    /// The same tokens' next block.
+    ///
+    /// # Safety
+    /// As `new`, or at the end of x.
+    #[inline(always)]
+    pub unsafe fn next(&mut self) {
+        unsafe {
+            self.codes = opaque(self.codes.add(self.width * BLOCK));
+            self.scales = self.scales.add(3 * self.width);
+            self.corrections = self.corrections.add(self.parts * self.width);
+        }
+    }
+
+    /// What token i's sum of a part's products starts from: BIAS, less what codes are offset by. No sum of 32 products
+    /// leaves BIAS's range: they are at most 128 * 127.
+    ///
+    /// # Safety
+    /// Token i is within the tile.
+    #[inline(always)]
+    pub unsafe fn first<S: Simd, F: BlockFormat>(&self, s: S, part: usize, i: usize) -> S::I {
+        if F::HAS_MIN || F::BITS == 8 && S::WIDE_BIAS == 0 {
+            return s.i_splat(BIAS_BITS);
+        }
+        unsafe { s.i_splat(*self.corrections.add(part * self.width + i).cast()) }
+    }
+
+    /// acc + a part of the dot products with token i; `sum` is the sum of the part's products, from `first` on.
+    ///
+    /// # Safety
+    /// As `first`.
+    #[inline(always)]
+    pub unsafe fn add<S: Simd, F: BlockFormat>(
+        &self,
+        s: S,
+        w: &Factors<S>,
+        sum: S::I,
+        part: usize,
+        i: usize,
+        acc: S::F,
+    ) -> S::F {
+        unsafe {
+            let correction = if F::HAS_MIN { *self.corrections.add(part * self.width + i) } else { 0.0 };
+            w.add::<F>(s, sum, s.splat(*self.scales.add(i)), s.splat(correction), acc)
+        }
+    }
+
+    /// `first` of tokens i and i + 1.
+    ///
+    /// # Safety
+    /// As `first`.
+    #[inline(always)]
+    pub unsafe fn first_pair<S: RowPairs, F: BlockFormat>(&self, s: S, part: usize, i: usize) -> S::I {
+        if F::HAS_MIN {
+            return s.i_splat(BIAS_BITS);
+        }
+        unsafe { s.load_pair_i(self.corrections.add(part * self.width + i).cast()) }
+    }
+
+    /// `add` of tokens i and i + 1 and of both pairs of rows of W.
+    ///
+    /// # Safety
+    /// As `first`.
+    #[inline(always)]
+    pub unsafe fn add_pair<S: RowPairs, F: BlockFormat>(
+        &self,
+        s: S,
+        w: &[Factors<S>; 2],
+        sums: [S::I; 2],
+        part: usize,
+        i: usize,
+        acc: [S::F; 2],
+    ) -> [S::F; 2] {
+        unsafe {
+            let x = s.load_pair(self.scales.add(i));
+            let correction =
+                if F::HAS_MIN { s.load_pair(self.corrections.add(part * self.width + i)) } else { s.splat(0.0) };
+            [w[0].add::<F>(s, sums[0], x, correction, acc[0]), w[1].add::<F>(s, sums[1], x, correction, acc[1])]
+        }
+    }
+}
