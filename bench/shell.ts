@@ -27,6 +27,26 @@ export interface Ran {
   readonly stderr: string;
 }
 
+/**
+ * A program that a signal ends too where one ends this command: else it would compute on, for nobody, beside whatever is
+ * measured next.
+ */
+function endedWithUs(child: Deno.ChildProcess): Disposable & Pick<Deno.ChildProcess, "output"> {
+  const stop = () => {
+    child.kill("SIGKILL");
+    Deno.exit(143);
+  };
+  // Windows knows no SIGTERM that a program could hear.
+  const signals: Deno.Signal[] = Deno.build.os === "windows" ? ["SIGINT"] : ["SIGINT", "SIGTERM"];
+  for (const signal of signals) Deno.addSignalListener(signal, stop);
+  return {
+    output: () => child.output(),
+    [Symbol.dispose]() {
+      for (const signal of signals) Deno.removeSignalListener(signal, stop);
+    },
+  };
+}
+
 /** Runs a program to its end. Throws, with what it complained of, where it fails, unless any exit code will do. */
 export async function runBoth(
   program: string,
@@ -36,7 +56,15 @@ export async function runBoth(
 ): Promise<Ran> {
   let result;
   try {
-    result = await new Deno.Command(program, { args: [...args], cwd, stdin: "null" }).output();
+    const options: Deno.CommandOptions = {
+      args: [...args],
+      cwd,
+      stdin: "null",
+      stdout: "piped",
+      stderr: "piped",
+    };
+    using child = endedWithUs(new Deno.Command(program, options).spawn());
+    result = await child.output();
   } catch (error) {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
     throw new Error(`Cannot run ${program}: there is no such program`);

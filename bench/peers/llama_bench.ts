@@ -107,11 +107,17 @@ export function fromBench(tests: readonly BenchTest[], { prefill, decode }: Work
   ];
 }
 
-/** What such a program tells of the CPU's instruction sets that it uses; undefined where it tells nothing. */
+/**
+ * What such a program tells of the CPU's instruction sets that it uses: their list, or where newer ones tell none, the
+ * memories that hold the weights, of which one may be "AMX" (with `-lv 4`); undefined where it tells nothing.
+ */
 export function instructionSets({ stdout, stderr }: Pick<Ran, "stdout" | "stderr">): string | undefined {
   const text = `${stderr}\n${stdout}`;
   const backend = text.match(/libggml-cpu-(\w+)/)?.[1];
   const info = text.match(/system_info:.*/)?.[0] ?? "";
   const flags = [...info.matchAll(/(\w+) = 1\b/g)].map(([, name]) => name);
-  return [backend, ...flags].filter(Boolean).join(" ") || undefined;
+  const memories = flags.length > 0
+    ? []
+    : [...text.matchAll(/(\w+) model buffer size/g)].map(([, name]) => name);
+  return [backend, ...flags, ...new Set(memories)].filter(Boolean).join(" ") || undefined;
 }

@@ -107,6 +107,10 @@ Deno.test("a peer's instruction sets are those that it says it uses", () => {
   const info = "system_info: n_threads = 2 | AVX = 1 | AVX2 = 1 | AVX512 = 0 | AVX512_VNNI = 0 | FMA = 1 |\n";
   assertEquals(instructionSets({ stdout: "", stderr: info }), "AVX AVX2 FMA");
   assertEquals(instructionSets({ stdout: "", stderr: LOADED }), "zen4");
+  const memories = "load_tensors:  AMX model buffer size = 194.01 MiB\n" +
+    "load_tensors:   CPU_Mapped model buffer size = 164.04 MiB\n".repeat(2);
+  assertEquals(instructionSets({ stdout: "", stderr: memories }), "AMX CPU_Mapped");
+  assertEquals(instructionSets({ stdout: "", stderr: info + memories }), "AVX AVX2 FMA");
   assertEquals(instructionSets({ stdout: "", stderr: "" }), undefined);
 });
 
@@ -151,3 +155,54 @@ Deno.test("bench:peers takes turns with a program of the user's and keeps every 
       assertEquals(ratio, compy / peer);
     }
   }));
+
+Deno.test({
+  name: "a peer ends when bench:peers is ended",
+  ignore: Deno.build.os === "windows",
+  fn: () =>
+    inFolder(async (folder) => {
+      const root = fromFileUrl(new URL("../..", import.meta.url));
+      const started = join(folder, "started");
+      const program = join(folder, "llama-batched-bench");
+      await Deno.writeTextFile(
+        program,
+        `#!/bin/sh\necho $$ > ${started}.new\nmv ${started}.new ${started}\nexec sleep 60\n`,
+        {
+          mode: 0o755,
+        },
+      );
+      const script = `import { runBoth } from "${new URL(
+        "../shell.ts",
+        import.meta.url,
+      )}"; await runBoth("${program}", ["-m"]);`;
+      await Deno.writeTextFile(join(folder, "run.ts"), script);
+      const child = new Deno.Command(Deno.execPath(), {
+        args: ["run", "-q", "-A", "--config", join(root, "deno.json"), join(folder, "run.ts")],
+      }).spawn();
+      const pid = await until(() => Deno.readTextFile(started).then(Number, () => undefined));
+      child.kill("SIGTERM");
+      assertEquals((await child.status).code, 143);
+      // A signal that nobody can receive is refused; a moment may pass until the kernel has ended it.
+      await until(() => Promise.resolve(isGone(pid) || undefined));
+    }),
+});
+
+/** What `look` finds, sooner or later. */
+async function until<T>(look: () => Promise<T | undefined>): Promise<T> {
+  for (let i = 0; i < 600; i++) {
+    const found = await look();
+    if (found !== undefined) return found;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  throw new Error("It did not happen within 30 s");
+}
+
+function isGone(pid: number): boolean {
+  try {
+    Deno.kill(pid, "SIGCONT");
+    return false;
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return true;
+    throw error;
+  }
+}
