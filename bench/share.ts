@@ -1,7 +1,7 @@
 /** What of a step is not the model's (`deno task bench:share`): HTTP, JSON, JavaScript and masks. */
 import { resolve } from "@std/path";
 import { median } from "./samples.ts";
-import { command, Options, print, ROOT, UsageError } from "./shell.ts";
+import { command, endingWithThis, Options, print, ROOT, UsageError } from "./shell.ts";
 import { asTable } from "./table.ts";
 
 const HELP = `Measure what HTTP, JSON, masks and JavaScript take of a server's steps while streams decode.
@@ -103,6 +103,7 @@ async function withServer(args: readonly string[], body: (server: Server) => Pro
     stdout: "piped",
     stderr: "inherit",
   }).spawn();
+  using _ = endingWithThis(child);
   try {
     let said = "";
     for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) {
@@ -180,8 +181,10 @@ function askHealth(url: string): () => Promise<[at: number, ms: number][]> {
     stdout: "piped",
     stderr: "inherit",
   }).spawn();
+  const ending = endingWithThis(child);
   const said = new Response(child.stdout).text();
   return async () => {
+    ending[Symbol.dispose]();
     child.kill("SIGTERM");
     return (await said).trimEnd().split("\n").map((line) => line.split(" ").map(Number) as [number, number]);
   };

@@ -80,6 +80,31 @@ export async function run(program: string, args: readonly string[], cwd = ROOT):
   return (await runBoth(program, args, cwd)).stdout;
 }
 
+const SIGNALS = [["SIGINT", 130], ["SIGTERM", 143]] as const;
+const children = new Set<Deno.ChildProcess>();
+
+/** Ends the program too where a signal ends this one, which then gets to no `finally`. Dispose of it when the program has ended. */
+export function endingWithThis(child: Deno.ChildProcess): Disposable {
+  if (children.size === 0) {
+    for (const [signal, code] of SIGNALS) Deno.addSignalListener(signal, listeners[code]);
+  }
+  children.add(child);
+  return {
+    [Symbol.dispose]() {
+      children.delete(child);
+      if (children.size > 0) return;
+      for (const [signal, code] of SIGNALS) Deno.removeSignalListener(signal, listeners[code]);
+    },
+  };
+}
+
+const listeners = { 130: () => endAll(130), 143: () => endAll(143) };
+
+function endAll(code: number): never {
+  for (const child of children) child.kill("SIGTERM");
+  Deno.exit(code);
+}
+
 /** The program that measures kernels; built by the tasks that need it. */
 export const KERNEL_BENCH = `${ROOT}rust-kernels/target/release/bench`;
 
