@@ -38,4 +38,12 @@ for (const [index, { title, format, model, write, published, ...form }] of FORMA
       }
     }
   });
+
+  Deno.test(`${title}: an answer that had to be a call and is cut off says nothing beside it`, () => {
+    const made = model();
+    const plan = made.form.plan({ messages: USER, tools: TOOLS, toolChoice: "required" });
+    const calls = scripts(7 * index + 1, 40, form).find(({ calls }) => calls.length > 0)!.calls.slice(0, 1);
+    const text = write({ reasoning: "", content: "", calls });
+    for (const { content } of readEveryBeginning(made, plan, text)) assertEquals(content, "", text);
+  });
 }

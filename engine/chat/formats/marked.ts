@@ -28,7 +28,8 @@ export function markedSyntax(syntax: MarkedSyntax): BodySyntax {
     toolsInMessages,
     body: (lark, shape) => markedBody(lark, shape, begin, syntax.rest(lark, shape)),
     *read(input, answer, { tools, required, formed, strays }) {
-      const content = (text: string) => answer.content(text);
+      // Where there may be calls only, a text is the beginning of a mark that was cut off.
+      const content = (text: string) => required ? undefined : answer.content(text);
       if (formed && !required) {
         if (!(yield* input.mark([begin]))) return void (yield* input.until([], content));
         yield* syntax.readRest(input, answer, tools);
