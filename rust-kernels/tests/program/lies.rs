@@ -191,7 +191,7 @@ fn what_ops_of_whole_texts_cannot_be_given_is_refused_by_name() {
     use super::model::text_buffer::*;
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 20] = [
+    let lies: [(Lie, &str); 21] = [
         (|p| p.ops[1][2] = tensor::DOWN, "Op 1 of the plan: tensor 8 must have rows of 64 columns (got 64 x 96)"),
         (|p| p.ops[1][3] = tensor::NORM, "Op 1 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[1][2] = tensor::ROUTER, "Sequence 0 must be whole, and at most 4 long (got 5 rows after 0)"),
@@ -227,6 +227,7 @@ fn what_ops_of_whole_texts_cannot_be_given_is_refused_by_name() {
             "Op 7 of the plan: 4 heads must be a multiple of the 3 KV heads, and at most 64 for each",
         ),
         (|p| p.ops[7][8] = 2, "Op 7 of the plan: buffer 7 must have 32 columns (got 64)"),
+        (|p| p.ops[7][13] = 2, "Op 7 of the plan: a flag must be 0 or 1 (got 2)"),
         (|p| p.ops[7][7] = POOLED, "Op 7 of the plan: buffer 8 must have a row for each token of the step"),
         (|p| p.buffers[0][1] = 1, "Op 0 of the plan: buffer 0 must have a row for each token of the step"),
         (

@@ -296,7 +296,7 @@ impl Plan {
                 ]),
                 of(24, &[&[Q, 0, 4, 16, ANGLES, tensor::HEAD_NORM, 16, 0, EPS]]),
                 of(24, &[&[KV, 0, 2, 16, ANGLES, NONE, 16, 1, EPS]]),
-                of(25, &[&[Q, 0, KV, 0, KV, 32, ATTN, 4, 2, 16, 0.25f32.to_bits(), 4]]),
+                of(25, &[&[Q, 0, KV, 0, KV, 32, ATTN, 4, 2, 16, 0.25f32.to_bits(), 4, 1]]),
                 of(11, &[&[ATTN, tensor::NORM, EPS, 0, POOLED]]),
                 of(15, &[&[POOLED]]),
             ],
