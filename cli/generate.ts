@@ -34,7 +34,7 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
 
   --prompt TEXT    continue this text; control tokens such as <|im_start|> in it count as such
   --chat TEXT      answer this as a user's message, by the model's chat template
-  --prefill TEXT   with --chat, how the answer begins: the model goes on from there, and TEXT is not repeated. The answer does
+  --prefill TEXT   with --chat, how the answer begins: the model continues from there, and TEXT is not repeated. The answer does
                    not think then, has no --schema or --grammar, and is not bound to call a tool
   --tokens IDS     continue these token ids, such as 65,66,67; does not stop at end tokens
   --model FILE     the GGUF model (default: the one that comes with compy)

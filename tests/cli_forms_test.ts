@@ -57,7 +57,7 @@ Deno.test("cli: generate says what is wrong with a form, and when an answer was 
   });
 });
 
-Deno.test("cli: generate --prefill goes on from a text as the server does, with tools too, and keeps no form", async () => {
+Deno.test("cli: generate --prefill continues a text as the server does, with tools too, and keeps no form", async () => {
   await withFolder(async (folder) => {
     const [form, tools] = ["s.json", "t.json"].map((name) => join(folder, name));
     await Deno.writeTextFile(form, JSON.stringify(schema));
