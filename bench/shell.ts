@@ -27,26 +27,6 @@ export interface Ran {
   readonly stderr: string;
 }
 
-/**
- * A program that a signal ends too where one ends this command: else it would compute on, for nobody, beside whatever is
- * measured next.
- */
-function endedWithUs(child: Deno.ChildProcess): Disposable & Pick<Deno.ChildProcess, "output"> {
-  const stop = () => {
-    child.kill("SIGKILL");
-    Deno.exit(143);
-  };
-  // Windows knows no SIGTERM that a program could hear.
-  const signals: Deno.Signal[] = Deno.build.os === "windows" ? ["SIGINT"] : ["SIGINT", "SIGTERM"];
-  for (const signal of signals) Deno.addSignalListener(signal, stop);
-  return {
-    output: () => child.output(),
-    [Symbol.dispose]() {
-      for (const signal of signals) Deno.removeSignalListener(signal, stop);
-    },
-  };
-}
-
 /** Runs a program to its end. Throws, with what it complained of, where it fails, unless any exit code will do. */
 export async function runBoth(
   program: string,
@@ -63,7 +43,8 @@ export async function runBoth(
       stdout: "piped",
       stderr: "piped",
     };
-    using child = endedWithUs(new Deno.Command(program, options).spawn());
+    const child = new Deno.Command(program, options).spawn();
+    using _ = endingWithThis(child);
     result = await child.output();
   } catch (error) {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
@@ -80,10 +61,14 @@ export async function run(program: string, args: readonly string[], cwd = ROOT):
   return (await runBoth(program, args, cwd)).stdout;
 }
 
-const SIGNALS = [["SIGINT", 130], ["SIGTERM", 143]] as const;
+// Windows knows no SIGTERM that a program could hear.
+const SIGNALS = ([["SIGINT", 130], ["SIGTERM", 143]] as const).slice(0, Deno.build.os === "windows" ? 1 : 2);
 const children = new Set<Deno.ChildProcess>();
 
-/** Ends the program too where a signal ends this one, which then gets to no `finally`. Dispose of it when the program has ended. */
+/**
+ * Ends the program too where a signal ends this one, which then gets to no `finally`: else it would compute on, for nobody, beside
+ * whatever is measured next. Dispose of it when the program has ended.
+ */
 export function endingWithThis(child: Deno.ChildProcess): Disposable {
   if (children.size === 0) {
     for (const [signal, code] of SIGNALS) Deno.addSignalListener(signal, listeners[code]);
