@@ -1,7 +1,7 @@
 //! y = W x for weights in panels of floats and f32 activations.
 //!
 //! As in `gemm`, a row is added up in one order, column after column, whatever the tile.
-use super::gemm::{Ahead, Gemm, finish_rows, finish_tile, prefetch_out};
+use super::gemm::{Gemm, after, finish_rows, finish_tile, prefetch_out};
 use crate::formats::FloatFormat;
 use crate::simd::{Kernel, Simd};
 use std::marker::PhantomData;
@@ -170,14 +170,10 @@ unsafe fn panels_of<S: Simd, F: FloatFormat, const P: usize>(
             let columns = UNIT.min(args.columns - start);
             let w = widen::<S, F, P>(s, panel.add(start * column_bytes), args.panel_bytes, columns, unit);
             let last = start + columns == args.columns;
-            let ahead = Ahead {
-                base: panel.wrapping_add(if last { P * args.panel_bytes } else { (start + UNIT) * column_bytes }),
-                panel: args.panel_bytes,
-                lines: if last && (p + P) * S::LANES >= args.rows { 0 } else { (UNIT * column_bytes).div_ceil(64) },
-            };
+            let ahead = after::<S, P>(args, p, (!last).then_some((start + UNIT) * column_bytes), UNIT * column_bytes);
             let mut t = rows.start;
             while t < rows.end {
-                ahead.prefetch::<S, P>(s, t - rows.start..rows.end.min(t + 6) - rows.start, rows.len());
+                ahead.parts(t - rows.start..rows.end.min(t + 6) - rows.start, rows.len()).ask::<S, P>(s, 0, 1);
                 if last {
                     prefetch_out::<S, P>(s, args, p, t..rows.end.min(t + 6));
                 }

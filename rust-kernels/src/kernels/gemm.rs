@@ -11,7 +11,7 @@ use super::quant_rows::QuantRows;
 use super::scaling::parts;
 use super::{thin_gemm, wide_gemm};
 use crate::formats::{BLOCK, BlockFormat};
-use crate::simd::{BIAS_BITS, Isa, Kernel, Simd};
+use crate::simd::{Ahead, BIAS_BITS, Isa, Kernel, Simd};
 use crate::unroll16;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -154,7 +154,7 @@ pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, c
             // SAFETY: the caller's promise.
             return unsafe { amx.run(FarGemm(gemm)) };
         }
-        if F::SUB == BLOCK && amx_gemm::pays(rows) && x.tile == isa.tile() {
+        if F::SUB == BLOCK && amx_gemm::pays::<F>(rows) && x.tile == isa.tile() {
             // SAFETY: the caller's promise.
             return unsafe { amx.run(AmxGemm(amx, gemm)) };
         }
@@ -170,37 +170,14 @@ pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, c
     unsafe { isa.run(gemm) }
 }
 
-/// What will be decoded next: `lines` cache lines from `base`, and as many of each further panel.
-pub(super) struct Ahead {
-    pub base: *const u8,
-    pub panel: usize,
-    pub lines: usize,
-}
-
-impl Ahead {
-    /// What follows a unit of P panels from panel p: their next, so many bytes into them, or the next panels' first. It is
-    /// taken to be as long.
-    #[inline(always)]
-    pub fn after<S: Simd, const P: usize>(args: &Gemm, p: usize, next: Option<usize>, unit_bytes: usize) -> Self {
-        let panel = args.panels.wrapping_add(p * args.panel_bytes);
-        let is_end = next.is_none() && (p + P) * S::LANES >= args.rows;
-        Self {
-            base: panel.wrapping_add(next.unwrap_or(P * args.panel_bytes)),
-            panel: args.panel_bytes,
-            lines: if is_end { 0 } else { unit_bytes.div_ceil(64) },
-        }
-    }
-
-    /// Asks for the share of parts `done` of `all`.
-    #[inline(always)]
-    pub fn prefetch<S: Simd, const P: usize>(&self, s: S, done: Range<usize>, all: usize) {
-        let share = self.lines.div_ceil(all);
-        for line in done.start * share..self.lines.min(done.end * share) {
-            for j in 0..P {
-                s.prefetch_l2(self.base.wrapping_add(j * self.panel + 64 * line));
-            }
-        }
-    }
+/// What follows a unit of P panels from panel p, and is decoded next: their next, so many bytes into them, or the next panels'
+/// first. It is taken to be as long.
+#[inline(always)]
+pub(super) fn after<S: Simd, const P: usize>(args: &Gemm, p: usize, next: Option<usize>, unit_bytes: usize) -> Ahead {
+    let panel = args.panels.wrapping_add(p * args.panel_bytes);
+    let is_end = next.is_none() && (p + P) * S::LANES >= args.rows;
+    let base = panel.wrapping_add(next.unwrap_or(P * args.panel_bytes));
+    Ahead::new::<P>(base, args.panel_bytes, if is_end { 0 } else { unit_bytes }, true)
 }
 
 /// Asks for the lines of the output that rows of x times P panels from panel p will be stored to.
@@ -242,13 +219,14 @@ pub(super) trait DotBits: Simd {
         acc: &mut [Self::I; N],
         w: [Self::B; 4],
         x: *const i8,
+        ahead: Ahead,
     ) {
         unsafe {
             match F::BITS {
-                0..=5 => self.dot16_rows::<5, N>(acc, w, x),
-                6 => self.dot16_rows::<6, N>(acc, w, x),
-                7 => self.dot16_rows::<7, N>(acc, w, x),
-                _ => self.dot16_rows::<8, N>(acc, w, x),
+                0..=5 => self.dot16_rows::<5, N>(acc, w, x, ahead),
+                6 => self.dot16_rows::<6, N>(acc, w, x, ahead),
+                7 => self.dot16_rows::<7, N>(acc, w, x, ahead),
+                _ => self.dot16_rows::<8, N>(acc, w, x, ahead),
             }
         }
     }
@@ -259,14 +237,15 @@ pub(super) trait DotBits: Simd {
         acc: &mut [Self::I; N],
         w: [Self::B; 8],
         x: *const i8,
+        ahead: Ahead,
     ) {
         unsafe {
             match F::BITS {
-                0..=4 => self.dot32_rows::<4, N>(acc, w, x),
-                5 => self.dot32_rows::<5, N>(acc, w, x),
-                6 => self.dot32_rows::<6, N>(acc, w, x),
-                7 => self.dot32_rows::<7, N>(acc, w, x),
-                _ => self.dot32_rows::<8, N>(acc, w, x),
+                0..=4 => self.dot32_rows::<4, N>(acc, w, x, ahead),
+                5 => self.dot32_rows::<5, N>(acc, w, x, ahead),
+                6 => self.dot32_rows::<6, N>(acc, w, x, ahead),
+                7 => self.dot32_rows::<7, N>(acc, w, x, ahead),
+                _ => self.dot32_rows::<8, N>(acc, w, x, ahead),
             }
         }
     }

@@ -3,9 +3,9 @@
 //!
 //! Sums stay as the instructions leave them until all columns are added up, and scales are repeated to fit, so that each float is
 //! added as everywhere else: the same bits.
-use super::gemm::{Ahead, BlockGemm, Gemm, finish_rows, finish_tile, prefetch_out};
+use super::gemm::{BlockGemm, Gemm, after, finish_rows, finish_tile, prefetch_out};
 use super::scaling::{FACTORS, Factors, Tokens, parts};
-use super::thin_gemm::{prefetch_bytes, prefetch_part};
+use super::thin_gemm;
 use super::wide_gemm::{CHUNK, Operand};
 use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::{Kernel, RowPairs, Simd};
@@ -101,8 +101,7 @@ unsafe fn thin_tile<S: RowPairs, F: BlockFormat, const M: usize, const N: usize>
         for start in (0..args.columns).step_by(UNIT) {
             let blocks = ((args.columns - start) / BLOCK).min(UNIT_BLOCKS);
             for b in 0..blocks {
-                let next = unit.wrapping_add(prefetch_bytes::<1, N, false>() + b * F::code_bytes(LANES));
-                prefetch_part::<S, F, 1, N>(s, next, 0);
+                thin_gemm::ahead::<S, F, 1, N, false>(unit, b).ask::<S, 1>(s, 0, 1);
                 let codes = pairs(s, F::codes(s, unit, blocks, b));
                 for part in 0..parts::<F>() {
                     let w = Factors::new::<F>(s, unit, blocks, b, part).in_pairs(s);
@@ -193,9 +192,9 @@ unsafe fn panels_of<S: RowPairs, F: BlockFormat, const P: usize, const M: usize>
             let (scale_bytes, code_bytes) = F::unit_layout(blocks, LANES);
             at += scale_bytes + code_bytes;
             let last = start + UNIT >= args.columns;
-            let ahead = Ahead::after::<S, P>(args, p, (!last).then_some(at), scale_bytes + code_bytes);
+            let ahead = after::<S, P>(args, p, (!last).then_some(at), scale_bytes + code_bytes);
             for (i, t) in rows.clone().step_by(n).enumerate() {
-                ahead.prefetch::<S, P>(s, i..i + 1, tiles);
+                ahead.ask::<S, P>(s, i, tiles);
                 let tokens = Tokens::new::<F>(x.x, x.corrections, t, start / BLOCK);
                 let sums = sums.cast::<f32>().add(i * n * P * LANES);
                 if last {

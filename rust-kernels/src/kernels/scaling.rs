@@ -78,6 +78,7 @@ impl<S: RowPairs> Factors<S> {
 }
 
 /// A block of a tile's tokens: token i's codes at `codes + 32 i`, its scale at `scales + i`, and so on.
+#[derive(Clone, Copy)]
 pub(super) struct Tokens {
     pub codes: *const i8,
     scales: *const f32,
@@ -95,7 +96,23 @@ impl Tokens {
     /// They are within x.
     #[inline(always)]
     pub unsafe fn new<F: BlockFormat>(x: &QuantRows, corrections: *const f32, t: usize, b: usize) -> Self {
-        let (width, parts) = (x.tile, parts::<F>());
+        // SAFETY: the caller's promise.
+        unsafe { Self::of_width::<F>(x.tile, x, corrections, t, b) }
+    }
+
+    /// `new` where the compiler knows how many rows x's tiles have.
+    ///
+    /// # Safety
+    /// As `new`.
+    #[inline(always)]
+    pub unsafe fn of_width<F: BlockFormat>(
+        width: usize,
+        x: &QuantRows,
+        corrections: *const f32,
+        t: usize,
+        b: usize,
+    ) -> Self {
+        let parts = parts::<F>();
         // A division takes as long as a tenth of a tile.
         let (tile, slot) = (t >> width.trailing_zeros(), t & (width - 1));
         unsafe {

@@ -1,9 +1,9 @@
 //! GEMV and thin GEMM: a register tile of one panel and 1 to 16 tokens, over codes that are decoded into registers.
 use super::gemm::{DotBits, Gemm, finish_tile};
 use super::quant_rows::QuantRows;
-use super::scaling::{Factors, Tokens};
+use super::scaling::{Factors, Tokens, parts};
 use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
-use crate::simd::Simd;
+use crate::simd::{Ahead, Simd};
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -83,11 +83,10 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FA
         for start in (0..x.columns).step_by(UNIT) {
             let in_unit = ((x.columns - start) / BLOCK).min(UNIT_BLOCKS);
             for b in 0..in_unit {
-                let next = unit.wrapping_add(prefetch_bytes::<G, N, FAR>() + b * F::code_bytes(S::LANES));
-                prefetch_part::<S, F, G, N>(s, next, 0);
-                add_block::<S::Low, F, G, N>(low, unit, [in_unit, b], &tokens, next, &mut acc);
+                let ahead = ahead::<S, F, G, N, FAR>(unit, b);
+                add_block::<S::Low, F, G, N>(low, unit, [in_unit, b], &tokens, ahead, &mut acc);
                 if S::HALVES {
-                    add_block::<S::High, F, G, N>(high, unit, [in_unit, b], &tokens, next, &mut acc_high);
+                    add_block::<S::High, F, G, N>(high, unit, [in_unit, b], &tokens, Ahead::NOTHING, &mut acc_high);
                 }
                 tokens.next();
             }
@@ -98,29 +97,18 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FA
     }
 }
 
-/// Whether a tile of G * N tokens asks the second-level cache only. With few tokens the core's own loads are ahead, and would
-/// wait for the first level's few buffers of misses if those were full of lines that are wanted later.
-const fn asks_l2<const G: usize, const N: usize>() -> bool {
-    G * N <= 2
-}
-
-/// How far ahead of its use a panel's code is asked for (docs/BENCHMARKS.md, T6). Sums of several tokens take so long that
-/// the core itself does not look as far.
-pub(super) const fn prefetch_bytes<const G: usize, const N: usize, const FAR: bool>() -> usize {
-    if asks_l2::<G, N>() && !FAR { 1024 } else { 4096 }
-}
-
-/// Asks for part `part` of G of the codes of the block at `next`.
+/// What block b of a unit asks for: as many codes as it has, so far ahead of their use (docs/BENCHMARKS.md, T6). With few tokens
+/// the core's own loads are ahead, and would wait for the first level's few buffers of misses if those were full of lines
+/// that are wanted later; sums of several take so long that the core itself does not look as far.
 #[inline(always)]
-pub(super) fn prefetch_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
-    s: S,
-    next: *const u8,
-    part: usize,
-) {
-    for line in (64 * part..F::code_bytes(S::LANES)).step_by(64 * G) {
-        let line = next.wrapping_add(line);
-        if asks_l2::<G, N>() { s.prefetch_l2(line) } else { s.prefetch(line) }
-    }
+pub(super) fn ahead<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FAR: bool>(
+    unit: *const u8,
+    b: usize,
+) -> Ahead {
+    let is_few = G * N <= 2;
+    let bytes = if is_few && !FAR { 1024 } else { 4096 };
+    let code_bytes = F::code_bytes(S::LANES);
+    Ahead::new::<1>(unit.wrapping_add(bytes + b * code_bytes), 0, code_bytes, is_few)
 }
 
 /// Adds block b of the products with the tile's tokens.
@@ -130,13 +118,13 @@ unsafe fn add_block<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     unit: *const u8,
     place: [usize; 2],
     tokens: &Tokens,
-    next: *const u8,
+    ahead: Ahead,
     acc: &mut TileSums<S, G, N>,
 ) {
     unsafe {
-        add_part::<S, F, G, N>(s, unit, place, 0, tokens, next, acc);
+        add_part::<S, F, G, N>(s, unit, place, 0, tokens, ahead, acc);
         if F::SUB == 16 {
-            add_part::<S, F, G, N>(s, unit, place, 1, tokens, next, acc);
+            add_part::<S, F, G, N>(s, unit, place, 1, tokens, ahead, acc);
         }
     }
 }
@@ -150,23 +138,28 @@ unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     [blocks, b]: [usize; 2],
     part: usize,
     tokens: &Tokens,
-    next: *const u8,
+    ahead: Ahead,
     acc: &mut [[S::F; N]; G],
 ) {
     unsafe {
+        let ahead = |group| ahead.part(G * part + group, G * parts::<F>());
+        if G == 1 {
+            let codes = F::codes(s, unit, blocks, b);
+            let w = Factors::new::<F>(s, unit, blocks, b, part);
+            add_group::<S, F, N>(s, &codes, &w, [part, 0], tokens, ahead(0), &mut acc[0]);
+            return;
+        }
+        // Sums of so many tokens take longer than memory, mostly, and have no register left for what is asked for meanwhile.
+        ahead(0).ask::<S, 1>(s, 0, 1);
         let codes = F::codes(s, unit, blocks, b);
         let w = Factors::new::<F>(s, unit, blocks, b, part);
-        add_group::<S, F, N>(s, &codes, &w, part, tokens, 0, &mut acc[0]);
-        if G == 2 {
-            // Sums of sixteen tokens side by side would not fit in the registers.
+        add_group::<S, F, N>(s, &codes, &w, [part, 0], tokens, Ahead::NOTHING, &mut acc[0]);
+        // Those of both groups side by side would not fit in the registers.
+        compiler_fence(Ordering::SeqCst);
+        ahead(1).ask::<S, 1>(s, 0, 1);
+        add_group::<S, F, N>(s, &codes, &w, [part, N], tokens, Ahead::NOTHING, &mut acc[1]);
+        if F::SUB == 16 {
             compiler_fence(Ordering::SeqCst);
-            if part == 0 {
-                prefetch_part::<S, F, G, N>(s, next, 1);
-            }
-            add_group::<S, F, N>(s, &codes, &w, part, tokens, N, &mut acc[1]);
-            if F::SUB == 16 {
-                compiler_fence(Ordering::SeqCst);
-            }
         }
     }
 }
@@ -177,9 +170,9 @@ unsafe fn add_group<S: Simd, F: BlockFormat, const N: usize>(
     s: S,
     codes: &[S::B; 8],
     w: &Factors<S>,
-    part: usize,
+    [part, from]: [usize; 2],
     tokens: &Tokens,
-    from: usize,
+    ahead: Ahead,
     acc: &mut [S::F; N],
 ) {
     unsafe {
@@ -190,11 +183,11 @@ unsafe fn add_group<S: Simd, F: BlockFormat, const N: usize>(
             sums[i] = tokens.first::<S, F>(s, part, from + i);
         }
         if F::SUB == 32 {
-            s.dot32_rows_bits::<F, N>(&mut sums, *codes, x);
+            s.dot32_rows_bits::<F, N>(&mut sums, *codes, x, ahead);
         } else if part == 0 {
-            s.dot16_rows_bits::<F, N>(&mut sums, [a, b, c, d], x);
+            s.dot16_rows_bits::<F, N>(&mut sums, [a, b, c, d], x, ahead);
         } else {
-            s.dot16_rows_bits::<F, N>(&mut sums, [e, f, g, h], x.add(16));
+            s.dot16_rows_bits::<F, N>(&mut sums, [e, f, g, h], x.add(16), ahead);
         }
         for i in 0..N {
             acc[i] = tokens.add::<S, F>(s, w, sums[i], part, from + i, acc[i]);

@@ -2,7 +2,7 @@
 //! panels that is decoded once, into memory that a first-level cache holds, and used for all tokens.
 //!
 //! Sums wait in memory while the next unit is decoded; as floats they lose nothing there.
-use super::gemm::{Ahead, DotBits, Gemm, finish_rows, prefetch_out};
+use super::gemm::{DotBits, Gemm, after, finish_rows, prefetch_out};
 use super::quant_rows::QuantRows;
 use super::scaling::{FACTORS, Factors, Tokens, parts};
 use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
@@ -18,7 +18,7 @@ pub const fn tokens<S: Simd>() -> usize {
 const PANELS: usize = 3;
 const LANES: usize = 16;
 /// Bytes of a block's decoded codes.
-const CODE_BYTES: usize = BLOCK * LANES;
+pub(super) const CODE_BYTES: usize = BLOCK * LANES;
 /// Tokens whose sums are kept at once.
 pub(super) const CHUNK: usize = 128;
 
@@ -101,9 +101,9 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
             at += scale_bytes + code_bytes;
             let last = start + UNIT >= args.columns;
             let next = (!last).then_some(at);
-            let ahead = Ahead::after::<S, P>(args, p, next, scale_bytes + code_bytes);
+            let ahead = after::<S, P>(args, p, next, scale_bytes + code_bytes);
             for (i, t) in rows.clone().step_by(N).enumerate() {
-                ahead.prefetch::<S, P>(s, i..i + 1, tiles);
+                ahead.ask::<S, P>(s, i, tiles);
                 if last {
                     prefetch_out::<S, P>(s, args, p, t..rows.end.min(t + N));
                 }
@@ -119,6 +119,11 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
     P
 }
 
+/// Whether codes are used where they are, which are whole bytes.
+pub(super) const fn in_place<F: BlockFormat>() -> bool {
+    F::STORED_BITS == 8
+}
+
 /// A unit of P panels, the first at `unit`; returns where its codes are.
 ///
 /// # Safety
@@ -131,13 +136,11 @@ pub(super) unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(
     blocks: usize,
     to: *mut Unit,
 ) -> Codes {
-    // Codes of whole bytes are used where they are.
-    let in_place = F::STORED_BITS == 8;
     for j in 0..P {
         for b in 0..blocks {
             unsafe {
                 let unit = unit.add(j * panel_bytes);
-                if !in_place {
+                if !in_place::<F>() {
                     let codes = (&raw mut (*to).codes[j][b]).cast::<u8>();
                     let w = F::codes(s, unit, blocks, b);
                     for g in 0..8 {
@@ -151,7 +154,7 @@ pub(super) unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(
             }
         }
     }
-    if in_place {
+    if in_place::<F>() {
         let base = unsafe { unit.add(F::unit_layout(blocks, S::LANES).0) };
         return Codes { base, block: F::code_bytes(S::LANES), panel: panel_bytes };
     }

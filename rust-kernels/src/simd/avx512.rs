@@ -1,5 +1,5 @@
 //! AVX-512 (F, BW, VL, DQ): sixteen lanes; with `vpdpbusd` where the CPU has VNNI.
-use super::{Simd, x86};
+use super::{Ahead, Simd, x86};
 use std::arch::x86_64::*;
 
 /// VNNI: with VNNI.
@@ -299,9 +299,16 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
 
     /// With VNNI group by group over all tokens, whose chains of sums hide each other's latency.
     #[inline(always)]
-    unsafe fn dot16_rows<const BITS: u32, const N: usize>(self, acc: &mut [Self::I; N], w: [Self::B; 4], x: *const i8) {
+    unsafe fn dot16_rows<const BITS: u32, const N: usize>(
+        self,
+        acc: &mut [Self::I; N],
+        w: [Self::B; 4],
+        x: *const i8,
+        ahead: Ahead,
+    ) {
         unsafe {
             if !VNNI {
+                ahead.ask::<Self, 1>(self, 0, 1);
                 let [a, b, c, d] = w;
                 let w =
                     [Self::codes::<BITS>(a), Self::codes::<BITS>(b), Self::codes::<BITS>(c), Self::codes::<BITS>(d)];
@@ -315,6 +322,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
                     let x = x.add(32 * i + 4 * g).cast::<i32>().read_unaligned();
                     *acc = _mm512_dpbusd_epi32(*acc, w, _mm512_set1_epi32(x));
                 }
+                ahead.ask::<Self, 1>(self, g, 4);
             }
         }
     }
@@ -334,7 +342,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
                 for j in 0..P {
                     let vector = |g: usize| self.b_load(w.add(j * panel + 64 * g));
                     let w = [vector(0), vector(1), vector(2), vector(3)];
-                    self.dot16_rows::<BITS, N>(&mut acc[j], w, x);
+                    self.dot16_rows::<BITS, N>(&mut acc[j], w, x, Ahead::NOTHING);
                 }
                 return;
             }

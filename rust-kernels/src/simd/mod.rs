@@ -7,6 +7,7 @@
 //! holds it may compute. What is `unsafe` here follows pointers: they must lead to what a function loads or stores.
 //! Kernels get their token from `Isa::run`.
 
+mod ahead;
 #[cfg(target_arch = "x86_64")]
 pub mod amx;
 #[cfg(target_arch = "x86_64")]
@@ -26,6 +27,7 @@ mod wasm_half;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub use self::ahead::Ahead;
 pub use self::isa::Isa;
 
 /// Something to be done with the vectors of any instruction set: a kernel with its operands.
@@ -165,9 +167,16 @@ pub trait Simd: Copy + 'static {
     /// acc + sum over 16 columns of code * x, of signed codes in -127..=127 and x in 0..=127; both lie as `dot16`'s.
     unsafe fn dot16_signed(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I;
 
-    /// `dot16` of N tokens: token i's 16 activations stand at `x + 32 * i`.
+    /// `dot16` of N tokens: token i's 16 activations stand at `x + 32 * i`. Asks for `ahead` meanwhile.
     #[inline(always)]
-    unsafe fn dot16_rows<const BITS: u32, const N: usize>(self, acc: &mut [Self::I; N], w: [Self::B; 4], x: *const i8) {
+    unsafe fn dot16_rows<const BITS: u32, const N: usize>(
+        self,
+        acc: &mut [Self::I; N],
+        w: [Self::B; 4],
+        x: *const i8,
+        ahead: Ahead,
+    ) {
+        ahead.ask::<Self, 1>(self, 0, 1);
         for (i, acc) in acc.iter_mut().enumerate() {
             *acc = unsafe { self.dot16::<BITS>(*acc, w, x.add(32 * i)) };
         }
@@ -175,11 +184,17 @@ pub trait Simd: Copy + 'static {
 
     /// `dot16` of all 32 columns of a block, in eight vectors.
     #[inline(always)]
-    unsafe fn dot32_rows<const BITS: u32, const N: usize>(self, acc: &mut [Self::I; N], w: [Self::B; 8], x: *const i8) {
+    unsafe fn dot32_rows<const BITS: u32, const N: usize>(
+        self,
+        acc: &mut [Self::I; N],
+        w: [Self::B; 8],
+        x: *const i8,
+        ahead: Ahead,
+    ) {
         let [a, b, c, d, e, f, g, h] = w;
         unsafe {
-            self.dot16_rows::<BITS, N>(acc, [a, b, c, d], x);
-            self.dot16_rows::<BITS, N>(acc, [e, f, g, h], x.add(16));
+            self.dot16_rows::<BITS, N>(acc, [a, b, c, d], x, ahead.part(0, 2));
+            self.dot16_rows::<BITS, N>(acc, [e, f, g, h], x.add(16), ahead.part(1, 2));
         }
     }
 

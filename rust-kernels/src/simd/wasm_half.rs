@@ -1,6 +1,6 @@
 //! The low or the high half of WebAssembly's vectors: four lanes, one register. Memory lies as for all eight.
-use super::Simd;
 use super::wasm::{Constants, Wasm};
+use super::{Ahead, Simd};
 use crate::half::f32_to_f16;
 use crate::kernels::gemm::opaque;
 use std::arch::wasm32::*;
@@ -299,7 +299,13 @@ impl<const H: usize> Simd for Half<H> {
     }
     /// Pairs of codes of 4 bits add up in 16 bits. The halves of vectors load the activations anew: both would not stay in registers.
     #[inline(always)]
-    unsafe fn dot32_rows<const BITS: u32, const M: usize>(self, acc: &mut [v128; M], w: [v128; 8], x: *const i8) {
+    unsafe fn dot32_rows<const BITS: u32, const M: usize>(
+        self,
+        acc: &mut [v128; M],
+        w: [v128; 8],
+        x: *const i8,
+        _: Ahead,
+    ) {
         let x = opaque(x);
         let (first, last) = ([w[0], w[1], w[2], w[3]], [w[4], w[5], w[6], w[7]]);
         for (i, acc) in acc.iter_mut().enumerate() {

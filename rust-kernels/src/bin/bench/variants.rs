@@ -7,7 +7,7 @@ use compy::kernels::pair_gemm::PairGemm;
 use compy::kernels::quant_rows::QuantRows;
 #[cfg(target_arch = "aarch64")]
 use compy::simd::RowPairs;
-use compy::simd::{Isa, Kernel, Simd};
+use compy::simd::{Ahead, Isa, Kernel, Simd};
 use std::marker::PhantomData;
 
 pub type GemmFn = unsafe fn(Isa, &Gemm, &QuantRows, *const f32);
@@ -133,8 +133,14 @@ impl<S: Simd> Simd for Unprefetched<S> {
     }
 
     #[inline(always)]
-    unsafe fn dot16_rows<const BITS: u32, const N: usize>(self, acc: &mut [S::I; N], w: [S::B; 4], x: *const i8) {
-        unsafe { self.0.dot16_rows::<BITS, N>(acc, w, x) }
+    unsafe fn dot16_rows<const BITS: u32, const N: usize>(
+        self,
+        acc: &mut [S::I; N],
+        w: [S::B; 4],
+        x: *const i8,
+        _: Ahead,
+    ) {
+        unsafe { self.0.dot16_rows::<BITS, N>(acc, w, x, Ahead::NOTHING) }
     }
 
     #[inline(always)]

@@ -1,0 +1,81 @@
+use super::Simd;
+use std::ops::Range;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+/// Cache lines of some panels that are read next, a line of each panel after the other. They are asked for one by one, evenly
+/// over what is computed until then: a burst of them fills the few buffers that the first-level cache has for misses, and
+/// everything waits (docs/BENCHMARKS.md, T6).
+#[derive(Clone, Copy)]
+pub struct Ahead {
+    base: *const u8,
+    /// Bytes from a panel's lines to the next panel's.
+    panel: usize,
+    /// The first line of all, and the one after the last.
+    from: usize,
+    to: usize,
+    /// Whether they are to come into the second-level cache only.
+    l2: bool,
+}
+
+impl Ahead {
+    pub const NOTHING: Self = Self { base: std::ptr::null(), panel: 0, from: 0, to: 0, l2: false };
+
+    /// So many bytes of each of P panels, which are `panel` bytes apart, from `base` on.
+    #[inline(always)]
+    pub fn new<const P: usize>(base: *const u8, panel: usize, bytes: usize, l2: bool) -> Self {
+        Self { base, panel, from: 0, to: bytes.div_ceil(64) * P, l2 }
+    }
+
+    /// Parts `parts` of n, of equal length, nearly.
+    #[inline(always)]
+    pub fn parts(self, parts: Range<usize>, n: usize) -> Self {
+        let lines = self.to - self.from;
+        Self { from: self.from + parts.start * lines / n, to: self.from + parts.end * lines / n, ..self }
+    }
+
+    #[inline(always)]
+    pub fn part(self, i: usize, n: usize) -> Self {
+        self.parts(i..i + 1, n)
+    }
+
+    /// So many bytes of panel j, from its byte `from` on.
+    #[inline(always)]
+    pub fn of_panel(self, j: usize, from: usize, bytes: usize, l2: bool) -> Self {
+        Self::new::<1>(self.base.wrapping_add(j * self.panel + from), 0, bytes, l2)
+    }
+
+    /// Asks for part i of n, of P panels.
+    #[inline(always)]
+    pub fn ask<S: Simd, const P: usize>(self, s: S, i: usize, n: usize) {
+        let part = self.part(i, n);
+        for line in part.from..part.to {
+            let line = self.base.wrapping_add(line % P * self.panel + line / P * 64);
+            // The compiler would otherwise gather them behind the sums.
+            compiler_fence(Ordering::SeqCst);
+            if self.l2 {
+                s.prefetch_l2(line)
+            } else {
+                s.prefetch(line)
+            }
+            compiler_fence(Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_all_lines_once_and_in_order() {
+        let base = std::ptr::null::<u8>().wrapping_add(1 << 20);
+        for (bytes, n) in [(512, 16), (4352, 16), (544, 4), (0, 4), (64, 1)] {
+            let ahead = Ahead::new::<2>(base, 1 << 12, bytes, true);
+            let parts: Vec<_> = (0..n).map(|i| ahead.part(i, n)).collect();
+            let lines: Vec<_> = parts.iter().flat_map(|part| part.from..part.to).collect();
+            assert_eq!(lines, (0..2 * bytes.div_ceil(64)).collect::<Vec<_>>());
+            let [most, fewest] = [parts.iter().map(|p| p.to - p.from).max(), parts.iter().map(|p| p.to - p.from).min()];
+            assert!(most <= fewest.map(|n| n + 1), "{bytes} bytes in {n} parts");
+        }
+    }
+}
