@@ -111,7 +111,7 @@ export interface BenchReport {
 
 const DEFAULT_PREFILL = 512;
 const DEFAULT_DECODE = 64;
-const MIN_PREFILL_SAMPLES = 5;
+const PREFILL_SAMPLES = 5;
 const DECODE_SAMPLES = 5;
 const LONG_SAMPLES = 3;
 /** Sequences and tokens of each whose prompts are prefilled together. */
@@ -250,19 +250,23 @@ async function measureTexts(
   return samples;
 }
 
-/** Fills the context of all sequences, after one prompt that only warms up. */
+/**
+ * Fills the context of all sequences, which warms up and makes their KV cache resident: the system clears memory as it is
+ * first touched, once in a process's life. Then measures.
+ */
 async function measurePrefill(
   steps: Steps,
   { prefill }: Shape,
   sequences: number,
   onPhase: (phase: string) => void,
 ): Promise<Sample> {
-  onPhase("warming up");
-  await steps.prefill(0, 0, prefill);
+  for (let i = 0; i < sequences; i++) {
+    onPhase(`warming up ${i + 1} of ${sequences}`);
+    await steps.prefill(i, 0, prefill);
+  }
   const sample = prefillSample(prefill);
-  const samples = Math.max(sequences, MIN_PREFILL_SAMPLES);
-  for (let i = 0; i < samples; i++) {
-    onPhase(`prefill ${i + 1} of ${samples}`);
+  for (let i = 0; i < PREFILL_SAMPLES; i++) {
+    onPhase(`prefill ${i + 1} of ${PREFILL_SAMPLES}`);
     sample.seconds.push(await steps.prefill(i % sequences, 0, prefill));
   }
   return sample;

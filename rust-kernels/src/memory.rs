@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 /// What a region is made of, where the system has a choice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
-    /// For what is read from end to end in every step.
+    /// For what is read from end to end in every step, or as rows that are pages apart.
     Huge,
     /// For what is touched here and there: a huge page would become resident as a whole.
     Small,

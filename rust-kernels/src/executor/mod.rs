@@ -49,7 +49,7 @@ impl Executor {
             (0..threads).map(|_| Region::new(bytes, Pages::Small, what)).collect()
         };
         Ok(Self {
-            arena: Region::new(program.arena_bytes, Pages::Small, "activations")?,
+            arena: Region::new(program.arena_bytes, Pages::Huge, "activations")?,
             keys: Region::new(program.kv_bytes, Pages::Huge, "the KV cache's keys")?,
             values: Region::new(program.kv_bytes, Pages::Huge, "the KV cache's values")?,
             states: Region::new(program.state_bytes, Pages::Huge, "recurrent states")?,

@@ -154,7 +154,7 @@ pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, c
             // SAFETY: the caller's promise.
             return unsafe { amx.run(FarGemm(gemm)) };
         }
-        if F::SUB == BLOCK && amx_gemm::pays::<F>(rows) && x.tile == isa.tile() {
+        if F::SUB == BLOCK && amx_gemm::pays(rows) && x.tile == isa.tile() {
             // SAFETY: the caller's promise.
             return unsafe { amx.run(AmxGemm(amx, gemm)) };
         }

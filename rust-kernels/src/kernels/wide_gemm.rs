@@ -38,6 +38,22 @@ pub(super) struct Codes {
     pub panel: usize,
 }
 
+impl Codes {
+    /// Codes that were decoded.
+    pub fn of_unit(unit: *const Unit) -> Self {
+        Self { base: unit.cast(), block: CODE_BYTES, panel: UNIT_BLOCKS * CODE_BYTES }
+    }
+
+    /// Where a block of panel j is decoded to.
+    ///
+    /// # Safety
+    /// `unit` has the panel and the block.
+    #[inline(always)]
+    pub unsafe fn decoded(unit: *mut Unit, j: usize, b: usize) -> *mut u8 {
+        unsafe { (&raw mut (*unit).codes[j][b]).cast() }
+    }
+}
+
 /// Sums of a chunk: [token][panel], LANES rows in the lanes.
 #[repr(C, align(64))]
 pub(super) struct Sums([[f32; PANELS * LANES]; CHUNK]);
@@ -120,7 +136,7 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
 }
 
 /// Whether codes are used where they are, which are whole bytes.
-pub(super) const fn in_place<F: BlockFormat>() -> bool {
+const fn in_place<F: BlockFormat>() -> bool {
     F::STORED_BITS == 8
 }
 
@@ -129,36 +145,53 @@ pub(super) const fn in_place<F: BlockFormat>() -> bool {
 /// # Safety
 /// The panels hold so many blocks; `to` has room.
 #[inline(always)]
-pub(super) unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(
+unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(
     s: S,
     unit: *const u8,
     panel_bytes: usize,
     blocks: usize,
     to: *mut Unit,
 ) -> Codes {
-    for j in 0..P {
-        for b in 0..blocks {
-            unsafe {
-                let unit = unit.add(j * panel_bytes);
-                if !in_place::<F>() {
-                    let codes = (&raw mut (*to).codes[j][b]).cast::<u8>();
-                    let w = F::codes(s, unit, blocks, b);
-                    for g in 0..8 {
-                        s.b_store(codes.add(4 * S::LANES * g), w[g]);
-                    }
-                }
-                for part in 0..parts::<F>() {
-                    let factors = (&raw mut (*to).factors[j][b][part]).cast();
-                    Factors::new::<F>(s, unit, blocks, b, part).store::<F>(s, factors);
-                }
-            }
-        }
-    }
+    unsafe { decode_factors::<S, F, P>(s, unit, panel_bytes, blocks, to) };
     if in_place::<F>() {
         let base = unsafe { unit.add(F::unit_layout(blocks, S::LANES).0) };
         return Codes { base, block: F::code_bytes(S::LANES), panel: panel_bytes };
     }
-    Codes { base: to.cast(), block: CODE_BYTES, panel: UNIT_BLOCKS * CODE_BYTES }
+    for j in 0..P {
+        for b in 0..blocks {
+            unsafe {
+                let (w, codes) = (F::codes(s, unit.add(j * panel_bytes), blocks, b), Codes::decoded(to, j, b));
+                for g in 0..8 {
+                    s.b_store(codes.add(4 * S::LANES * g), w[g]);
+                }
+            }
+        }
+    }
+    Codes::of_unit(to)
+}
+
+/// What the sums of a unit of P panels are multiplied by.
+///
+/// # Safety
+/// As `decode`.
+#[inline(always)]
+pub(super) unsafe fn decode_factors<S: Simd, F: BlockFormat, const P: usize>(
+    s: S,
+    unit: *const u8,
+    panel_bytes: usize,
+    blocks: usize,
+    to: *mut Unit,
+) {
+    for j in 0..P {
+        for b in 0..blocks {
+            for part in 0..parts::<F>() {
+                unsafe {
+                    let factors = (&raw mut (*to).factors[j][b][part]).cast();
+                    Factors::new::<F>(s, unit.add(j * panel_bytes), blocks, b, part).store::<F>(s, factors);
+                }
+            }
+        }
+    }
 }
 
 /// The register tile: adds `blocks` blocks of P panels times N tokens to `sums`, or starts them.

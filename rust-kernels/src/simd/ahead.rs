@@ -38,26 +38,55 @@ impl Ahead {
         self.parts(i..i + 1, n)
     }
 
-    /// So many bytes of panel j, from its byte `from` on.
-    #[inline(always)]
-    pub fn of_panel(self, j: usize, from: usize, bytes: usize, l2: bool) -> Self {
-        Self::new::<1>(self.base.wrapping_add(j * self.panel + from), 0, bytes, l2)
-    }
-
     /// Asks for part i of n, of P panels.
     #[inline(always)]
     pub fn ask<S: Simd, const P: usize>(self, s: S, i: usize, n: usize) {
         let part = self.part(i, n);
         for line in part.from..part.to {
-            let line = self.base.wrapping_add(line % P * self.panel + line / P * 64);
-            // The compiler would otherwise gather them behind the sums.
-            compiler_fence(Ordering::SeqCst);
-            if self.l2 {
-                s.prefetch_l2(line)
-            } else {
-                s.prefetch(line)
-            }
-            compiler_fence(Ordering::SeqCst);
+            self.ask_line::<S, P>(s, line);
+        }
+    }
+
+    #[inline(always)]
+    fn ask_line<S: Simd, const P: usize>(self, s: S, line: usize) {
+        let line = self.base.wrapping_add(line % P * self.panel + line / P * 64);
+        // The compiler would otherwise gather them behind the sums.
+        compiler_fence(Ordering::SeqCst);
+        if self.l2 {
+            s.prefetch_l2(line)
+        } else {
+            s.prefetch(line)
+        }
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// The same lines, evenly over so many steps, more than none.
+    #[inline(always)]
+    pub fn over(self, steps: usize) -> Pace {
+        let (due, lines) = (self.from << FRACTION_BITS, (self.to - self.from) << FRACTION_BITS);
+        Pace { ahead: self, due, a_step: lines.div_ceil(steps) }
+    }
+}
+
+const FRACTION_BITS: u32 = 16;
+
+/// Lines that are asked for evenly over some steps, without a division in any.
+pub struct Pace {
+    ahead: Ahead,
+    /// Lines that are to be asked for by now, and those of a step, with FRACTION_BITS of a fraction.
+    due: usize,
+    a_step: usize,
+}
+
+impl Pace {
+    /// Asks for the lines of a step, of P panels.
+    #[inline(always)]
+    pub fn step<S: Simd, const P: usize>(&mut self, s: S) {
+        self.due += self.a_step;
+        let to = self.ahead.to.min(self.due >> FRACTION_BITS);
+        while self.ahead.from < to {
+            self.ahead.ask_line::<S, P>(s, self.ahead.from);
+            self.ahead.from += 1;
         }
     }
 }
@@ -65,6 +94,19 @@ impl Ahead {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::scalar::Scalar;
+
+    #[test]
+    fn steps_ask_for_all_lines_evenly() {
+        for (lines, steps) in [(68, 32), (136, 512), (0, 4), (7, 3), (1, 1)] {
+            let mut pace = Ahead::new::<1>(std::ptr::null(), 0, 64 * lines, true).over(steps);
+            for i in 1..=steps {
+                pace.step::<_, 1>(Scalar(()));
+                assert!(pace.ahead.from.abs_diff(i * lines / steps) <= 1, "{lines} lines, {i} of {steps} steps");
+            }
+            assert_eq!(pace.ahead.from, lines);
+        }
+    }
 
     #[test]
     fn parts_are_all_lines_once_and_in_order() {

@@ -5,6 +5,7 @@
 use super::avx512::Avx512;
 use super::{Kernel, Simd};
 use std::arch::asm;
+use std::arch::x86_64::{_mm512_set1_epi8, _mm512_sub_epi8};
 use std::sync::OnceLock;
 
 /// Rows of a register, and sums of 32 bits in each.
@@ -12,10 +13,10 @@ pub const ROWS: usize = 16;
 /// Bytes of a row, of sums or of codes of W.
 pub const ROW_BYTES: usize = 64;
 
-/// The registers of two panels' sums, of rows of x, and of the panels' codes.
-pub const SUMS: [usize; 2] = [0, 1];
-pub const X: usize = 2;
-pub const W: [usize; 2] = [3, 4];
+/// Registers of sums, the first ones; then that of rows of x, and that of codes of W.
+pub const SUM_REGISTERS: usize = 5;
+pub const X: usize = 5;
+pub const W: usize = 6;
 
 /// The vectors beside the registers.
 pub type Vectors = Avx512<true>;
@@ -30,8 +31,8 @@ impl Amx {
     /// Whole tiles of AVX-512's three panels and of the two that share a register of x (kernels/amx_gemm.rs).
     pub const PANELS: usize = 6;
     pub const FLOAT_PANELS: usize = Vectors::FLOAT_PANELS;
-    /// With one tile of x, or the half of another, AVX-512 takes no longer by itself.
-    pub const WIDE_TOKENS: usize = 2 * ROWS;
+    /// Fewer are taken by AVX-512, or are one tile of x.
+    pub const WIDE_TOKENS: usize = ROWS + ROWS / 2;
     pub const WIDE_TOKENS_SLOW: usize = Vectors::WIDE_TOKENS_SLOW;
     pub const PAIRS_TOGETHER: bool = Vectors::PAIRS_TOGETHER;
     pub const ROW_PAIRS: bool = Vectors::ROW_PAIRS;
@@ -87,21 +88,28 @@ impl Amx {
         }
     }
 
-    /// Register SUMS from products of register X with W. X holds rows of signed codes; W unsigned ones, four columns of all
-    /// 16 rows in each of its own. Row i's sum j is that of row i of X with row j of W.
+    /// Register T from products of register X with W. X holds rows of signed codes; W, signed ones too, four
+    /// columns of all 16 rows in each of its own. Row i's sum j is that of row i of X with row j of W.
     ///
     /// # Safety
     /// The registers have a shape.
     #[inline(always)]
-    pub unsafe fn multiply<const SUMS: usize, const X: usize, const W: usize>(self) {
+    pub unsafe fn multiply<const T: usize>(self) {
         unsafe {
             asm!(
-                "tilezero tmm{sums}",
-                "tdpbsud tmm{sums}, tmm{x}, tmm{w}",
-                sums = const SUMS, x = const X, w = const W,
+                "tilezero tmm{t}",
+                "tdpbssd tmm{t}, tmm{x}, tmm{w}",
+                t = const T, x = const X, w = const W,
                 options(nomem, nostack, preserves_flags)
             );
         }
+    }
+
+    /// Codes less `offset`, at most 128, in bytes.
+    #[inline(always)]
+    pub fn signed(self, codes: <Vectors as Simd>::B, offset: i32) -> <Vectors as Simd>::B {
+        // SAFETY: the token is proof of the instruction.
+        unsafe { _mm512_sub_epi8(codes, _mm512_set1_epi8(offset as i8)) }
     }
 
     /// Register T, of sums, to memory.
@@ -133,12 +141,10 @@ struct Shape {
 impl Shape {
     fn new(columns: usize) -> Self {
         let mut shape = Self { palette: 1, start: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
-        for t in SUMS {
+        for t in 0..SUM_REGISTERS {
             (shape.rows[t], shape.row_bytes[t]) = (ROWS as u8, ROW_BYTES as u16);
         }
-        for t in W {
-            (shape.rows[t], shape.row_bytes[t]) = ((columns / 4) as u8, ROW_BYTES as u16);
-        }
+        (shape.rows[W], shape.row_bytes[W]) = ((columns / 4) as u8, ROW_BYTES as u16);
         (shape.rows[X], shape.row_bytes[X]) = (ROWS as u8, columns as u16);
         shape
     }
@@ -175,15 +181,15 @@ mod tests {
         let Some(amx) = Amx::new() else { return };
         for columns in [16, 32, 64] {
             let x: Vec<i8> = (0..ROWS * columns).map(|i| (i * 89 + 7) as i8).collect();
-            let w: Vec<u8> = (0..ROWS * columns).map(|i| (i * 151 + 3) as u8).collect();
+            let w: Vec<i8> = (0..ROWS * columns).map(|i| (i * 151 + 3) as i8).collect();
             let mut sums = [[0; ROWS]; ROWS];
             amx.shape(columns);
             // SAFETY: the registers have a shape, and the slices are as long.
             unsafe {
                 amx.load::<X>(x.as_ptr().cast(), columns);
-                amx.load::<{ W[0] }>(w.as_ptr(), ROW_BYTES);
-                amx.multiply::<{ SUMS[0] }, X, { W[0] }>();
-                amx.store::<{ SUMS[0] }>(&mut sums);
+                amx.load::<W>(w.as_ptr().cast(), ROW_BYTES);
+                amx.multiply::<0>();
+                amx.store::<0>(&mut sums);
             }
             amx.release();
             for (i, row) in sums.iter().enumerate() {
@@ -192,6 +198,20 @@ mod tests {
                         .map(|c| i32::from(x[i * columns + c]) * i32::from(w[c / 4 * ROW_BYTES + 4 * j + c % 4]));
                     assert_eq!(sum, products.sum::<i32>(), "row {i}, {j}, {columns} columns");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn codes_lose_their_offset() {
+        let Some(amx) = Amx::new() else { return };
+        let s = amx.vectors();
+        for offset in [0, 8, 128] {
+            let (codes, mut signed): (Vec<u8>, _) = ((0..64).map(|i| offset as u8 / 2 + i).collect(), [0u8; 64]);
+            // SAFETY: both have 64 bytes.
+            unsafe { s.b_store(signed.as_mut_ptr(), amx.signed(s.b_load(codes.as_ptr()), offset)) };
+            for (code, signed) in codes.into_iter().zip(signed) {
+                assert_eq!(i32::from(signed as i8), i32::from(code) - offset);
             }
         }
     }

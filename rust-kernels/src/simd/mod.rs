@@ -27,7 +27,7 @@ mod wasm_half;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use self::ahead::Ahead;
+pub use self::ahead::{Ahead, Pace};
 pub use self::isa::Isa;
 
 /// Something to be done with the vectors of any instruction set: a kernel with its operands.
