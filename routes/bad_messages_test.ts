@@ -133,6 +133,25 @@ const older: Record<string, string[]> = {
   grammar: notTexts,
   json_schema: ["1", "[]", '"{}"'],
   n_probs: ["1", '"1"', "true"],
+  // Pairs are right here.
+  logit_bias: [
+    ...badSampling.logit_bias.filter((value) => !value.startsWith("[")),
+    "[1]",
+    "[[]]",
+    "[[1]]",
+    "[[1,2,3]]",
+    "[[1,101]]",
+    "[[1,true]]",
+    "[[1,null]]",
+    "[[1.5,1]]",
+    "[[-1,1]]",
+    "[[259,1]]",
+    "[[1e999,1]]",
+    '[["",1]]',
+    "[[null,1]]",
+    `[["${"b".repeat(257)}",1]]`,
+    many(1025, "[1,1]"),
+  ],
   response_fields: ["1", '"content"', "[1]", '[""]', many(101, '"a"')],
 };
 // It has another name there.

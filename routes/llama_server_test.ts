@@ -96,6 +96,24 @@ Deno.test("how an answer ended, and what was asked for in other words", async ()
   });
 });
 
+Deno.test("biases by id, and in pairs of an id or a text and a number or false", async () => {
+  await withServer({}, async (server) => {
+    const taken = async (logit_bias: unknown) => {
+      await answered(server, "/completion", { prompt: "a", logit_bias });
+      return [...server.engine.requests.at(-1)!.sampling!.logitBias!];
+    };
+    assertEquals(await taken({ 3: -100 }), [[3, -100]]);
+    assertEquals(await taken([[3, -100], [4, 0.5]]), [[3, -100], [4, 0.5]]);
+    assertEquals(await taken([]), []);
+    assertEquals(await taken(null), []);
+    const [a, b] = server.engine.tokenizer.encode("ab");
+    assertEquals(await taken([["ab", 2], [b, -3]]), [[a, 2], [b, -3]]);
+    const [[id, never]] = await taken([[7, false]]);
+    assertEquals(id, 7);
+    assert(never < -1e20 && Number.isFinite(never));
+  });
+});
+
 Deno.test("progress, failures and refusals of the older shape", async () => {
   await withServer({ chunk: 16 }, async (server) => {
     const events = await streamed(server, "/completion", { prompt: "x".repeat(40), return_progress: true });
@@ -106,6 +124,15 @@ Deno.test("progress, failures and refusals of the older shape", async () => {
       ["/completion", { prompt: [1e9] }, "prompt"],
       ["/completion", { prompt: "a", n_probs: 3 }, "n_probs"],
       ["/completion", { prompt: "a", n_predict: -2 }, "n_predict"],
+      ["/completion", { prompt: "a", logit_bias: [[1, 2], [3, 101]] }, "logit_bias[1][1]"],
+      ["/completion", { prompt: "a", logit_bias: [["", 1]] }, "logit_bias[0][0]"],
+      ["/completion", { prompt: "a", logit_bias: [[-1, 1]] }, "logit_bias[0][0]"],
+      ["/completion", { prompt: "a", logit_bias: [[1, true]] }, "logit_bias[0][1]"],
+      ["/completion", { prompt: "a", logit_bias: [[1]] }, "logit_bias[0]"],
+      ["/completion", { prompt: "a", logit_bias: [5] }, "logit_bias[0]"],
+      ["/completion", { prompt: "a", logit_bias: [[1e6, 1]] }, "logit_bias"],
+      ["/completion", { prompt: "a", logit_bias: Array(5).fill(["x".repeat(256), 1]) }, "logit_bias"],
+      ["/completion", { prompt: "a", logit_bias: Array(1025).fill([1, 1]) }, "logit_bias"],
       ["/completion", { prompt: "a", grammar: "root ::= x", json_schema: {} }, "json_schema"],
       ["/infill", { input_prefix: "a" }, "input_suffix"],
       ["/infill", { ...gap, input_extra: [{ filename: "a" }] }, "input_extra[0].text"],

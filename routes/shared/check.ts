@@ -80,6 +80,7 @@ function characterCount(text: string): string {
 }
 
 const TYPES: Record<string, string> = {
+  tuple: "an array",
   array: "an array",
   boolean: "true or false",
   int: "an integer",

@@ -11,6 +11,7 @@ export const LIMITS = {
   breakers: 64,
   breakerCharacters: 40,
   logitBiases: 1024,
+  biasCharacters: 256,
   messages: 10_000,
   contentParts: 1000,
   templateVariables: 16,

@@ -5,10 +5,11 @@ import { boundedArray, LIMITS, samplingFields, special, text, unsupported } from
 import { foreignForms } from "../foreign_forms.ts";
 import { checkForm, engineRequest, generate, type Prepared, type RunOptions } from "../generation.ts";
 import { llamaServerEvents, wholeLlamaServer } from "./answer.ts";
+import { biasesOf, logitBiasField } from "./logit_bias.ts";
 
 /* Requests in llama-server's own shape. */
 
-const { seed: _seed, repetition_penalty, ...sampling } = samplingFields;
+const { seed: _seed, repetition_penalty, logit_bias: _logit_bias, ...sampling } = samplingFields;
 
 const stopText = text(1, LIMITS.stopCharacters);
 
@@ -28,6 +29,7 @@ export const llamaServerFields = {
     description: "-1 (the default): another one each time",
   }),
   repeat_penalty: repetition_penalty,
+  logit_bias: logitBiasField,
   stop: boundedArray(stopText, 0, LIMITS.stopSequences).nullish(),
   grammar: constraintFields.grammar,
   json_schema: constraintFields.json_schema,
@@ -71,7 +73,8 @@ export async function prepareLlamaServer(
   const [form] = formsOf(body);
   await checkForm(engine, form?.constraint, form ? [form] : []);
   const seed = body.seed === -1 ? undefined : body.seed;
-  const fields = { ...body, seed, repetition_penalty: body.repeat_penalty };
+  const logit_bias = biasesOf(engine, body.logit_bias);
+  const fields = { ...body, seed, logit_bias, repetition_penalty: body.repeat_penalty };
   const request = {
     ...engineRequest(engine, fields, options),
     prompt: prompt.tokens,

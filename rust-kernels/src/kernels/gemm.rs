@@ -11,6 +11,8 @@ use super::quant_rows::QuantRows;
 use super::scaling::parts;
 use super::{thin_gemm, wide_gemm};
 use crate::formats::{BLOCK, BlockFormat};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::amx::Vectors;
 use crate::simd::{Ahead, BIAS_BITS, Isa, Kernel, Simd};
 use crate::unroll16;
 use std::marker::PhantomData;
@@ -140,6 +142,17 @@ impl<F: BlockFormat> Kernel for FarGemm<'_, F> {
     }
 }
 
+/// The vectors of a core that, for one token or two, has to ask 4 KB ahead, not 1: Zen 5's, which has AVX-VNNI beside AVX-512, and
+/// servers' with AMX. Formats of 4 bits are read up to a fifth faster there; on Zen 4 slower (docs/BENCHMARKS.md, T6).
+#[cfg(target_arch = "x86_64")]
+fn far_from_memory(isa: Isa) -> Option<Vectors> {
+    match isa {
+        Isa::Avx512Amx(amx) => Some(amx.vectors()),
+        Isa::Avx512Vnni(vectors) if std::arch::is_x86_feature_detected!("avxvnni") => Some(vectors),
+        _ => None,
+    }
+}
+
 /// `BlockGemm` with an instruction set's best kernel for so many rows.
 ///
 /// # Safety
@@ -147,17 +160,22 @@ impl<F: BlockFormat> Kernel for FarGemm<'_, F> {
 pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, corrections: *const f32) {
     let gemm = BlockGemm { args, x, corrections, format: PhantomData::<F> };
     #[cfg(target_arch = "x86_64")]
-    if let Isa::Avx512Amx(amx) = isa {
-        let rows = args.to - args.from;
-        if rows <= 2 {
-            // What has AMX are servers, whose memory is far (docs/BENCHMARKS.md, T6).
-            // SAFETY: the caller's promise.
-            return unsafe { amx.run(FarGemm(gemm)) };
-        }
-        if F::SUB == BLOCK && amx_gemm::pays(rows) && x.tile == isa.tile() {
-            // SAFETY: the caller's promise.
-            return unsafe { amx.run(AmxGemm(amx, gemm)) };
-        }
+    let rows = args.to - args.from;
+    #[cfg(target_arch = "x86_64")]
+    if rows <= 2
+        && let Some(vectors) = far_from_memory(isa)
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { vectors.run(FarGemm(gemm)) };
+    }
+    #[cfg(target_arch = "x86_64")]
+    if let Isa::Avx512Amx(amx) = isa
+        && F::SUB == BLOCK
+        && amx_gemm::pays(rows)
+        && x.tile == isa.tile()
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { amx.run(AmxGemm(amx, gemm)) };
     }
     #[cfg(target_arch = "aarch64")]
     if let Isa::NeonI8mm(neon) = isa

@@ -1,0 +1,61 @@
+import { z } from "@hono/zod-openapi";
+import type { Engine } from "../../../engine/types.ts";
+import { ApiError } from "../errors.ts";
+import { boundedArray, documented, isTokenIds, LIMITS, samplingFields, text, TOKEN_ID } from "../fields.ts";
+
+/* llama-server's other shape of `logit_bias`: pairs of a token, or of a text that stands for its tokens, and what is added. */
+
+/** Added to the logits of tokens that are never to come: no other logit is as low, and an answer's form still outweighs it. */
+const NEVER = -1e30;
+
+type Pair = readonly [token: number | string, bias: number | false];
+
+const isText = (value: unknown): value is string =>
+  typeof value === "string" && text(1, LIMITS.biasCharacters).safeParse(value).success;
+const token = z.custom<Pair[0]>((value) => isTokenIds([value]) || isText(value), {
+  error: `must be a token id, or a text of 1 to ${LIMITS.biasCharacters} characters`,
+});
+const isBias = (value: unknown) => value === false || typeof value === "number" && Math.abs(value) <= 100;
+const bias = z.custom<Pair[1]>(isBias, { error: "must be a number from -100 to 100, or false" });
+const pairs = boundedArray(z.tuple([token, bias]), 0, LIMITS.logitBiases);
+const byId = samplingFields.logit_bias;
+
+/** A union would not tell which of the two is meant, of whose rules one is broken. */
+export const logitBiasField = documented(
+  z.custom<z.output<typeof byId> | Pair[]>().superRefine((given, ctx) => {
+    const { error } = (Array.isArray(given) ? pairs : byId).safeParse(given, { reportInput: true });
+    for (const issue of error?.issues ?? []) ctx.addIssue(issue as z.core.$ZodRawIssue);
+  }).optional(),
+  {
+    type: ["object", "array", "null"],
+    propertyNames: { $ref: "#/components/schemas/TokenIdText" },
+    additionalProperties: { type: "number", minimum: -100, maximum: 100 },
+    maxProperties: LIMITS.logitBiases,
+    maxItems: LIMITS.logitBiases,
+    items: {
+      type: "array",
+      prefixItems: [
+        { oneOf: [TOKEN_ID, { type: "string", minLength: 1, maxLength: LIMITS.biasCharacters }] },
+        { oneOf: [{ type: "number", minimum: -100, maximum: 100 }, { const: false }] },
+      ],
+      minItems: 2,
+      maxItems: 2,
+    },
+    description:
+      "Token id -> what is added to its logit, or pairs: of an id or a text, and what is added; false is never",
+  },
+);
+
+/** By token id; of several that name a token the last one counts. Throws ApiError. */
+export function biasesOf(engine: Engine, given: z.output<typeof logitBiasField>): Record<string, number> {
+  if (!Array.isArray(given)) return given ?? {};
+  const ids = (token: number | string) =>
+    typeof token === "number" ? [token] : engine.tokenizer.encode(token.toWellFormed());
+  const biases = given.flatMap(([token, bias]) =>
+    ids(token).map((id) => [id, bias === false ? NEVER : bias])
+  );
+  if (biases.length <= LIMITS.logitBiases) return Object.fromEntries(biases);
+  const message =
+    `Invalid "logit_bias": must name at most ${LIMITS.logitBiases} tokens (got ${biases.length})`;
+  throw new ApiError(400, "invalid_value", message, { param: "logit_bias" });
+}
