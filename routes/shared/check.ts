@@ -80,13 +80,13 @@ function characterCount(text: string): string {
 }
 
 const TYPES: Record<string, string> = {
-  tuple: "an array",
   array: "an array",
   boolean: "true or false",
   int: "an integer",
   number: "a number",
   object: "an object",
   string: "a string",
+  tuple: "an array",
 };
 
 /** What must hold. */

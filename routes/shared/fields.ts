@@ -114,18 +114,26 @@ export const tokenIds = documented(
   { type: "array", items: TOKEN_ID },
 );
 
+/** What may be added to a token's logit. */
+export const tokenBias = between(-100, 100);
+
+/** What the document says of biases by token id. */
+export const BIASES_BY_ID = {
+  propertyNames: { $ref: "#/components/schemas/TokenIdText" },
+  additionalProperties: { type: "number", minimum: -100, maximum: 100 },
+  maxProperties: LIMITS.logitBiases,
+};
+
 /** Token id -> bias. Ids outside the vocabulary are refused where the vocabulary is known. */
 const logitBias = documented(
   boundedRecord(
     { test: (id) => /^(?:0|[1-9]\d{0,8})$/.test(id), rule: "must have token ids as names" },
-    between(-100, 100),
+    tokenBias,
     LIMITS.logitBiases,
   ).nullish(),
   {
     type: ["object", "null"],
-    propertyNames: { $ref: "#/components/schemas/TokenIdText" },
-    additionalProperties: { type: "number", minimum: -100, maximum: 100 },
-    maxProperties: LIMITS.logitBiases,
+    ...BIASES_BY_ID,
     description: "Token id -> what is added to its logit",
   },
 );

@@ -1,7 +1,17 @@
 import { z } from "@hono/zod-openapi";
 import type { Engine } from "../../../engine/types.ts";
 import { ApiError } from "../errors.ts";
-import { boundedArray, documented, isTokenIds, LIMITS, samplingFields, text, TOKEN_ID } from "../fields.ts";
+import {
+  BIASES_BY_ID,
+  boundedArray,
+  documented,
+  isTokenIds,
+  LIMITS,
+  samplingFields,
+  text,
+  TOKEN_ID,
+  tokenBias,
+} from "../fields.ts";
 
 /* llama-server's other shape of `logit_bias`: pairs of a token, or of a text that stands for its tokens, and what is added. */
 
@@ -10,12 +20,11 @@ const NEVER = -1e30;
 
 type Pair = readonly [token: number | string, bias: number | false];
 
-const isText = (value: unknown): value is string =>
-  typeof value === "string" && text(1, LIMITS.biasCharacters).safeParse(value).success;
-const token = z.custom<Pair[0]>((value) => isTokenIds([value]) || isText(value), {
+const biasText = text(1, LIMITS.biasCharacters);
+const token = z.custom<Pair[0]>((value) => isTokenIds([value]) || biasText.safeParse(value).success, {
   error: `must be a token id, or a text of 1 to ${LIMITS.biasCharacters} characters`,
 });
-const isBias = (value: unknown) => value === false || typeof value === "number" && Math.abs(value) <= 100;
+const isBias = (value: unknown) => value === false || tokenBias.safeParse(value).success;
 const bias = z.custom<Pair[1]>(isBias, { error: "must be a number from -100 to 100, or false" });
 const pairs = boundedArray(z.tuple([token, bias]), 0, LIMITS.logitBiases);
 const byId = samplingFields.logit_bias;
@@ -28,15 +37,13 @@ export const logitBiasField = documented(
   }).optional(),
   {
     type: ["object", "array", "null"],
-    propertyNames: { $ref: "#/components/schemas/TokenIdText" },
-    additionalProperties: { type: "number", minimum: -100, maximum: 100 },
-    maxProperties: LIMITS.logitBiases,
+    ...BIASES_BY_ID,
     maxItems: LIMITS.logitBiases,
     items: {
       type: "array",
       prefixItems: [
         { oneOf: [TOKEN_ID, { type: "string", minLength: 1, maxLength: LIMITS.biasCharacters }] },
-        { oneOf: [{ type: "number", minimum: -100, maximum: 100 }, { const: false }] },
+        { oneOf: [BIASES_BY_ID.additionalProperties, { const: false }] },
       ],
       minItems: 2,
       maxItems: 2,

@@ -9,7 +9,7 @@ import { biasesOf, logitBiasField } from "./logit_bias.ts";
 
 /* Requests in llama-server's own shape. */
 
-const { seed: _seed, repetition_penalty, logit_bias: _logit_bias, ...sampling } = samplingFields;
+const { seed: _seed, repetition_penalty, ...sampling } = samplingFields;
 
 const stopText = text(1, LIMITS.stopCharacters);
 

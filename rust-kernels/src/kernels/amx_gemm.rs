@@ -185,7 +185,7 @@ impl Place {
     }
 }
 
-/// What goes on beside the scaling of a unit's sums.
+/// The work that is done while a unit's sums are scaled.
 struct Beside {
     amx: Amx,
     blocks: usize,
