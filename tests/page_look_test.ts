@@ -89,8 +89,11 @@ browserTest("page: on a phone nothing is wider than the screen, in every view, l
           assertEquals(await barriers(), [], `${view}, ${colorScheme}`);
         }
       }
-      await page.getByRole("button", { name: "Menu" }).click();
-      await page.getByRole("link", { name: LONG.slice(0, 20) }).click();
+      for (const _ of ["another view is shown", "it is shown already"]) {
+        await page.getByRole("button", { name: "Menu" }).click();
+        await page.getByRole("link", { name: LONG.slice(0, 20) }).click();
+        assertEquals(await page.locator(".side").isVisible(), false);
+      }
       await page.getByRole("button", { name: "Settings of this conversation" }).click();
       assertEquals(await overflows(page), false);
       assertEquals(await barriers(), []);

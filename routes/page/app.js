@@ -46,13 +46,20 @@ function openMenu(open) {
   else delete side.dataset.open;
   if (open) side.querySelector("a")?.focus();
 }
-side.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || side.dataset.open === undefined) return;
+function leaveMenu() {
+  if (side.dataset.open === undefined) return;
   openMenu(false);
   menu.focus();
+}
+side.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") leaveMenu();
 });
 main.addEventListener("click", (event) => {
   if (event.target instanceof Node && !menu.contains(event.target)) openMenu(false);
+});
+// A link closes it too where the address stays as it is, because that is shown already.
+side.addEventListener("click", (event) => {
+  if (event.target instanceof Element && event.target.closest("a") !== null) leaveMenu();
 });
 
 /** The address says what is shown: #chat, #chat/ID, #batches, #server. @returns {(typeof VIEWS)[number][0]} */
