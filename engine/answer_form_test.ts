@@ -56,8 +56,8 @@ Deno.test("forced tokens are rows of the next step; those at the answer's start 
 
 Deno.test("forced tokens fill whole tiles of rows in large steps, and answers are the same", async () => {
   /** The rows of each step after the prompts', and the answers, of so many requests side by side. */
-  const crowd = async (forms: (string | undefined)[]) => {
-    const { engine, backend } = startEngine({ parallel: 32, maxRows: 1024, kvBlocks: 300 });
+  const crowd = async (forms: (string | undefined)[], wholeRows?: number) => {
+    const { engine, backend } = startEngine({ parallel: 32, maxRows: 1024, kvBlocks: 300, wholeRows });
     const answers = await Promise.all(forms.map((pattern, i) =>
       generate(engine, {
         prompt: [100 + i, ...PROMPT],
@@ -75,17 +75,20 @@ Deno.test("forced tokens fill whole tiles of rows in large steps, and answers ar
   };
   const run = ".abcde.fg.";
   const free = (count: number) => Array.from({ length: count }, () => undefined);
-  const [alone, few, many, all] = await Promise.all([
+  const [alone, few, many, finer, all] = await Promise.all([
     crowd([run]),
     crowd([run, ...free(7)]),
     crowd([run, ...free(15)]),
+    crowd([run, ...free(15)], 4),
     crowd(Array.from({ length: 16 }, () => run)),
   ]);
   assertEquals(alone.rows, [[6], [3]]);
   assertEquals(few.rows.slice(0, 2).map((rows) => rows.toSorted().join("")), ["11111116", "11111113"]);
   assert(many.rows.every((rows) => rows.every((count) => count === 1)), JSON.stringify(many.rows));
+  const [first, second] = finer.rows.map((rows) => rows.toSorted((a, b) => b - a));
+  assertEquals([first, second[0]], [[5, ...new Array(15).fill(1)], 1]);
   assertEquals(all.rows.map((rows) => rows.reduce((sum, count) => sum + count)), [96, 48]);
-  for (const { tokens, forcedTokens } of [few, many]) {
+  for (const { tokens, forcedTokens } of [few, many, finer]) {
     assertEquals([tokens[0], forcedTokens], [alone.tokens[0], 7]);
   }
   assertEquals([all.tokens[0], all.forcedTokens], [alone.tokens[0], 16 * 7]);

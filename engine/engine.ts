@@ -118,7 +118,11 @@ export class LlmEngine implements Engine {
     this.#grammars = grammars;
     this.#stored = keeping && new StoredPrefixes(keeping, backend, () => this.#wake());
     this.#speculation = options.speculation;
-    this.#scheduler = new Scheduler(limits, this.#stored, (sequence) => this.#speculation?.forget(sequence));
+    this.#scheduler = new Scheduler(
+      { wholeRows: backend.wholeRows, ...limits },
+      this.#stored,
+      (sequence) => this.#speculation?.forget(sequence),
+    );
     this.#publisher = new StepPublisher({
       scheduler: this.#scheduler,
       tokenizer,

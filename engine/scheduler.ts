@@ -5,11 +5,10 @@ import { grown, type Sequence, unscored, wantsToken } from "./sequence.ts";
 import type { Restorer, StoredPrefixes } from "./stored_prefixes.ts";
 import { EngineError } from "./types.ts";
 
-/**
- * Rows that a step's matrix products take as well as some fewer: a multiple of every kernel's register tile. Just beyond it a row
- * costs more than in a step of its own (docs/BENCHMARKS.md, "Kernels").
- */
-const ROW_TILE = 16;
+/** Sequences that answer side by side while steps are bound by reading the weights, whatever computes them. */
+const FEW_ANSWERS = 8;
+/** `wholeRows` by default: a multiple of every kernel's register tile. */
+const WHOLE_ROWS = 16;
 const NO_TOKENS = new Int32Array(0);
 
 export interface EngineLimits {
@@ -26,6 +25,11 @@ export interface EngineLimits {
    * own. By default maxRows.
    */
   readonly stepRows?: number;
+  /**
+   * Rows of which a step's products take a multiple as fast as some fewer: just beyond it a row costs more than in a step of its
+   * own (docs/BENCHMARKS.md, "Kernels").
+   */
+  readonly wholeRows?: number;
   /** Most rows in one step whose logits are wanted. */
   readonly maxLogitRows: number;
   /** Most requests that wait for a place. */
@@ -282,7 +286,7 @@ export class Scheduler implements Restorer {
 
   /**
    * How many rows forced tokens may take in the next step beside one of each sequence that answers: all, while those are few and
-   * the step is bound by reading the weights; else what fills whole tiles. The rest comes in steps that are computed anyway.
+   * the step is bound by reading the weights; else what fills it to whole rows. The rest comes in steps that are computed anyway.
    */
   #forcedRows(): number {
     let answering = 0;
@@ -294,9 +298,13 @@ export class Scheduler implements Restorer {
         forced += sequence.length - sequence.cached - 1;
       }
     }
-    if (answering <= ROW_TILE / 2) return forced;
-    const whole = (rows: number) => rows - rows % ROW_TILE;
-    return Math.min(forced, Math.max(whole(answering + ROW_TILE - 1), whole(answering + forced)) - answering);
+    if (answering <= FEW_ANSWERS) return forced;
+    const { wholeRows = WHOLE_ROWS } = this.#limits;
+    const whole = (rows: number) => rows - rows % wholeRows;
+    return Math.min(
+      forced,
+      Math.max(whole(answering + wholeRows - 1), whole(answering + forced)) - answering,
+    );
   }
 
   /** Those that run by urgency, with `first` before all others if it runs. */

@@ -1,7 +1,7 @@
 // Generated from rust-kernels/src/ffi.rs by `deno task bindings`; do not edit.
 
 /** Changes whenever an export's meaning or a message's layout does. */
-export const ABI_VERSION = 10;
+export const ABI_VERSION = 11;
 
 const parameters = ["u64", "buffer", "usize", "buffer", "usize"] as const;
 
@@ -17,6 +17,8 @@ export const SYMBOLS = {
   compy_model_new: { parameters, result: "i32" },
   /** Output: name of the instruction set in use. */
   compy_model_isa: { parameters, result: "i32" },
+  /** Output: rows of which a step's products take a multiple as fast as some fewer (u32). */
+  compy_model_whole_rows: { parameters, result: "i32" },
   /** Input: type, columns, rows (u32 each). Output: bytes that the matrix takes when packed (u64). */
   compy_packed_bytes: { parameters, result: "i32" },
   /** Input: tensors (u32), bytes of all packed matrices (u64), the file's path. */

@@ -297,6 +297,8 @@ export interface Backend {
   writeCache?(parts: CacheParts, bytes: readonly Uint8Array[]): Promise<void>;
   /** Rows that steps are best filled with, where that is not as many as they may have: it changes with what is measured. */
   readonly stepRows?: number;
+  /** Rows of which its products take a multiple as fast as some fewer, where that is known. */
+  readonly wholeRows?: number;
   /** Resolves when the device is lost, but not by `close`; steps throw DeviceLost then. Only of backends that have one. */
   readonly lost?: Promise<DeviceLost>;
   requestStop(): void;

@@ -4,6 +4,7 @@
 //! ffi/bindings.ts is generated from `EXPORTS`: `cargo run --bin bindings`.
 use crate::bail;
 use crate::error::Result;
+use crate::kernels::gemm::whole_tokens;
 use crate::memory;
 use crate::model::Model;
 use crate::simd::Isa;
@@ -13,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 /// Changes whenever an export's meaning or a message's layout does.
-pub const ABI_VERSION: u32 = 10;
+pub const ABI_VERSION: u32 = 11;
 
 /// A name, whether Deno calls it on a thread of its own, and what it does.
 pub struct Export {
@@ -63,6 +64,8 @@ exports! {
     blocking compy_model_new = model_new;
     /// Output: name of the instruction set in use.
     blocking compy_model_isa = |h, _, out| put(out, model(h)?.isa.name().as_bytes());
+    /// Output: rows of which a step's products take a multiple as fast as some fewer (u32).
+    blocking compy_model_whole_rows = |h, _, out| put(out, &(whole_tokens(model(h)?.isa) as u32).to_le_bytes());
     /// Input: type, columns, rows (u32 each). Output: bytes that the matrix takes when packed (u64).
     blocking compy_packed_bytes = |h, input, out| {
         let mut w = Words::new(input);

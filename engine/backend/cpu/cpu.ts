@@ -27,6 +27,7 @@ const MESSAGE_BYTES = 4096;
 export class CpuBackend implements Backend {
   static #digest: string | undefined;
   readonly info: BackendInfo;
+  readonly wholeRows: number;
   readonly #library = KernelLibrary.open();
   readonly #handle: bigint;
   readonly #words = new WordWriter(1 << 16);
@@ -51,6 +52,7 @@ export class CpuBackend implements Backend {
     this.#handle = view(this.#library.call("compy_model_new", 0n, input)).getBigUint64(0, true);
     const isa = new TextDecoder().decode(this.#library.call("compy_model_isa", this.#handle));
     this.info = { name: "cpu", isa, threads };
+    this.wholeRows = view(this.#library.call("compy_model_whole_rows", this.#handle)).getUint32(0, true);
   }
 
   /**

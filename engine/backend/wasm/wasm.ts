@@ -25,6 +25,7 @@ const PANEL_ROWS = 8;
 /** Plans on the Rust kernels as WebAssembly, in workers. */
 export class WasmBackend implements Backend {
   readonly info: BackendInfo;
+  readonly wholeRows: number;
   readonly #machine: Machine;
   readonly #handle: bigint;
   /** Where the byte is that stops a step. */
@@ -43,11 +44,17 @@ export class WasmBackend implements Backend {
   /** Ends the waiting for masks. */
   #stopped: (() => void) | undefined;
 
-  private constructor(machine: Machine, handle: bigint, isa: string, stopFlag: number) {
+  private constructor(
+    machine: Machine,
+    handle: bigint,
+    { isa, wholeRows }: { isa: string; wholeRows: number },
+    stopFlag: number,
+  ) {
     this.#machine = machine;
     this.#handle = handle;
     this.#stopFlag = stopFlag;
     this.info = { name: "wasm", isa, threads: machine.threads };
+    this.wholeRows = wholeRows;
   }
 
   /** Throws WasmError where workers cannot be started. */
@@ -58,7 +65,8 @@ export class WasmBackend implements Backend {
       const handle = view(made).getBigUint64(0, true);
       const isa = new TextDecoder().decode(await machine.call("compy_model_isa", handle));
       const flag = view(await machine.call("compy_stop_flag", handle)).getUint32(0, true);
-      return new WasmBackend(machine, handle, isa, flag);
+      const wholeRows = view(await machine.call("compy_model_whole_rows", handle)).getUint32(0, true);
+      return new WasmBackend(machine, handle, { isa, wholeRows }, flag);
     } catch (error) {
       machine.close();
       throw error;

@@ -156,6 +156,26 @@ pub trait BlockFormat: GgufType {
     }
 }
 
+/// What it takes to get at a format's codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoding {
+    /// They are bytes, used where they are.
+    None,
+    Fast,
+    /// `BlockFormat::SLOW_CODES`.
+    Slow,
+}
+
+impl Decoding {
+    pub const fn of<F: BlockFormat>() -> Self {
+        match F::STORED_BITS {
+            8 => Self::None,
+            _ if F::SLOW_CODES => Self::Slow,
+            _ => Self::Fast,
+        }
+    }
+}
+
 /// One row's place in one block of a unit.
 pub struct Slot<'a> {
     lanes: usize,

@@ -1,5 +1,5 @@
 //! The formats by GGUF's type id: how they are laid out and packed, and their kernels.
-use super::{BlockFormat, FloatFormat, block_panel_bytes, pack_block_panel, pack_float_panel, put_factors};
+use super::{BlockFormat, Decoding, FloatFormat, block_panel_bytes, pack_block_panel, pack_float_panel, put_factors};
 use crate::kernels::float_gemm::{FloatGemm, FloatRows};
 use crate::kernels::gemm::{Gemm, Prepare, block_gemm};
 use crate::kernels::panel_row::{BlockRow, FloatRow, PanelRow};
@@ -32,8 +32,7 @@ pub struct Format {
 
 /// The kernels of a block format. Safety: as `Prepare`, `BlockGemm` and `PanelRow`.
 pub struct BlockKernels {
-    /// `BlockFormat::SLOW_CODES`.
-    pub slow_codes: bool,
+    pub decoding: Decoding,
     pub prepare: unsafe fn(Isa, &QuantRows, usize, *mut f32),
     pub gemm: unsafe fn(Isa, &Gemm, &QuantRows, *const f32),
     pub row: unsafe fn(Isa, *const u8, usize, usize, *mut f32),
@@ -63,7 +62,7 @@ impl Format {
             dequantize: F::dequantize,
             find_nan: F::find_nan,
             kernels: FormatKernels::Block(BlockKernels {
-                slow_codes: F::SLOW_CODES,
+                decoding: Decoding::of::<F>(),
                 prepare: |isa, x, m, corrections| unsafe {
                     isa.run(Prepare { x, m, corrections, format: PhantomData::<F> })
                 },

@@ -86,12 +86,11 @@ impl Call<'_> {
             unsafe {
                 let panels = args.panels.add(p * args.panel_bytes + at);
                 let blocks = ((args.columns - start) / BLOCK).min(UNIT_BLOCKS);
-                decode_factors::<Vectors, F, P>(amx.vectors(), panels, args.panel_bytes, blocks, unit);
-                let codes = signed_codes::<F, P>(amx, panels, args.panel_bytes, blocks, unit);
+                let codes = decode::<F, P>(amx, panels, args.panel_bytes, blocks, unit);
                 let (scale_bytes, code_bytes) = F::unit_layout(blocks, ROWS);
                 at += scale_bytes + code_bytes;
                 let next = (start + UNIT < args.columns).then_some(at);
-                let ahead = after::<Vectors, P>(args, p, next, scale_bytes + code_bytes).over(tiles * P * blocks);
+                let ahead = after::<P>(args, p, next, scale_bytes + code_bytes).over(tiles * P * blocks);
                 self.unit::<F, P>(&mut Beside { amx, blocks, dots, ahead }, &codes, p, rows.clone(), start);
             }
         }
@@ -139,12 +138,12 @@ impl Call<'_> {
     }
 }
 
-/// The codes of a unit of P panels as signed numbers, whose sums need no correction.
+/// A unit of P panels, its codes as signed numbers, whose sums need no correction.
 ///
 /// # Safety
-/// As `decode_factors`.
+/// The panels hold so many blocks; `to` has room.
 #[inline(always)]
-unsafe fn signed_codes<F: BlockFormat, const P: usize>(
+unsafe fn decode<F: BlockFormat, const P: usize>(
     amx: Amx,
     unit: *const u8,
     panel_bytes: usize,
@@ -155,7 +154,9 @@ unsafe fn signed_codes<F: BlockFormat, const P: usize>(
     for j in 0..P {
         for b in 0..blocks {
             unsafe {
-                let (w, codes) = (F::codes(s, unit.add(j * panel_bytes), blocks, b), Codes::decoded(to, j, b));
+                let unit = unit.add(j * panel_bytes);
+                decode_factors::<Vectors, F>(s, unit, [blocks, b], &raw mut (*to).factors[j][b]);
+                let (w, codes) = (F::codes(s, unit, blocks, b), Codes::decoded(to, j, b));
                 for g in 0..8 {
                     s.b_store(codes.add(ROW_BYTES * g), amx.signed(w[g], F::OFFSET));
                 }

@@ -170,7 +170,7 @@ unsafe fn panels_of<S: Simd, F: FloatFormat, const P: usize>(
             let columns = UNIT.min(args.columns - start);
             let w = widen::<S, F, P>(s, panel.add(start * column_bytes), args.panel_bytes, columns, unit);
             let last = start + columns == args.columns;
-            let ahead = after::<S, P>(args, p, (!last).then_some((start + UNIT) * column_bytes), UNIT * column_bytes);
+            let ahead = after::<P>(args, p, (!last).then_some((start + UNIT) * column_bytes), UNIT * column_bytes);
             let mut t = rows.start;
             while t < rows.end {
                 ahead.parts(t - rows.start..rows.end.min(t + 6) - rows.start, rows.len()).ask::<S, P>(s, 0, 1);

@@ -10,10 +10,10 @@ use super::pair_gemm::PairGemm;
 use super::quant_rows::QuantRows;
 use super::scaling::parts;
 use super::{thin_gemm, wide_gemm};
-use crate::formats::{BLOCK, BlockFormat};
-#[cfg(target_arch = "x86_64")]
-use crate::simd::amx::Vectors;
+use crate::formats::{BLOCK, BlockFormat, Decoding};
 use crate::simd::{Ahead, BIAS_BITS, Isa, Kernel, Simd};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{amx, amx::Vectors, x86};
 use crate::unroll16;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -142,13 +142,48 @@ impl<F: BlockFormat> Kernel for FarGemm<'_, F> {
     }
 }
 
-/// The vectors of a core that, for one token or two, has to ask 4 KB ahead, not 1: Zen 5's, which has AVX-VNNI beside AVX-512, and
-/// servers' with AMX. Formats of 4 bits are read up to a fifth faster there; on Zen 4 slower (docs/BENCHMARKS.md, T6).
+/// Tokens from which panels are taken by `wide_gemm`, or by what a set has in its place.
+pub fn wide_tokens(isa: Isa, decoding: Decoding) -> usize {
+    match (isa, decoding) {
+        // Codes of three panels and those that come next leave room in such a cache for few tokens' activations and sums.
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512Vnni(_), Decoding::None) if x86::has_large_l1() => 11,
+        _ => isa.wide_tokens(decoding == Decoding::Slow),
+    }
+}
+
+/// Tokens of which a product takes a multiple as fast as some fewer: just beyond it one costs more than its share.
+pub fn whole_tokens(isa: Isa) -> usize {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Amx(_) => amx::ROWS,
+        _ => 4,
+    }
+}
+
+/// `wide_gemm` for fewer tokens than its set wants on other cores.
+#[cfg(target_arch = "x86_64")]
+struct WideGemm<'a, F>(BlockGemm<'a, F>);
+
+#[cfg(target_arch = "x86_64")]
+impl<F: BlockFormat> Kernel for WideGemm<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        let BlockGemm { args, x, corrections, .. } = self.0;
+        // SAFETY: the caller's promise.
+        unsafe { wide_gemm::gemm::<S, F>(s, args, x, corrections) }
+    }
+}
+
+/// The vectors of a core that, for one token or two, has to ask 4 KB ahead, not 1. Formats of 4 bits are read up to a fifth faster
+/// there; on Zen 4 slower (docs/BENCHMARKS.md, T6).
 #[cfg(target_arch = "x86_64")]
 fn far_from_memory(isa: Isa) -> Option<Vectors> {
     match isa {
         Isa::Avx512Amx(amx) => Some(amx.vectors()),
-        Isa::Avx512Vnni(vectors) if std::arch::is_x86_feature_detected!("avxvnni") => Some(vectors),
+        Isa::Avx512Vnni(vectors) if x86::has_large_l1() => Some(vectors),
         _ => None,
     }
 }
@@ -177,6 +212,15 @@ pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, c
         // SAFETY: the caller's promise.
         return unsafe { amx.run(AmxGemm(amx, gemm)) };
     }
+    #[cfg(target_arch = "x86_64")]
+    if let Isa::Avx512Vnni(vectors) = isa
+        && Decoding::of::<F>() == Decoding::None
+        && rows >= wide_tokens(isa, Decoding::None)
+        && x.tile == isa.tile()
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { vectors.run(WideGemm(gemm)) };
+    }
     #[cfg(target_arch = "aarch64")]
     if let Isa::NeonI8mm(neon) = isa
         && x.in_pairs()
@@ -189,13 +233,11 @@ pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, c
 }
 
 /// What follows a unit of P panels from panel p, and is decoded next: their next, so many bytes into them, or the next panels'
-/// first. It is taken to be as long.
+/// first, also if those are not of this call: who made it mostly goes on with them. It is taken to be as long.
 #[inline(always)]
-pub(super) fn after<S: Simd, const P: usize>(args: &Gemm, p: usize, next: Option<usize>, unit_bytes: usize) -> Ahead {
-    let panel = args.panels.wrapping_add(p * args.panel_bytes);
-    let is_end = next.is_none() && (p + P) * S::LANES >= args.rows;
-    let base = panel.wrapping_add(next.unwrap_or(P * args.panel_bytes));
-    Ahead::new::<P>(base, args.panel_bytes, if is_end { 0 } else { unit_bytes }, true)
+pub(super) fn after<const P: usize>(args: &Gemm, p: usize, next: Option<usize>, unit_bytes: usize) -> Ahead {
+    let base = args.panels.wrapping_add(p * args.panel_bytes + next.unwrap_or(P * args.panel_bytes));
+    Ahead::new::<P>(base, args.panel_bytes, unit_bytes, true)
 }
 
 /// Asks for the lines of the output that rows of x times P panels from panel p will be stored to.

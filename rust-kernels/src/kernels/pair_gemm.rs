@@ -192,7 +192,7 @@ unsafe fn panels_of<S: RowPairs, F: BlockFormat, const P: usize, const M: usize>
             let (scale_bytes, code_bytes) = F::unit_layout(blocks, LANES);
             at += scale_bytes + code_bytes;
             let last = start + UNIT >= args.columns;
-            let ahead = after::<S, P>(args, p, (!last).then_some(at), scale_bytes + code_bytes);
+            let ahead = after::<P>(args, p, (!last).then_some(at), scale_bytes + code_bytes);
             for (i, t) in rows.clone().step_by(n).enumerate() {
                 ahead.ask::<S, P>(s, i, tiles);
                 let tokens = Tokens::new::<F>(x.x, x.corrections, t, start / BLOCK);

@@ -1,7 +1,8 @@
 //! How the panels of a product are handed out: in whole register tiles of the kernel that takes them.
 use super::float_gemm;
-use crate::formats::BLOCK;
-use crate::formats::FormatKernels;
+use super::gemm::wide_tokens;
+use super::wide_gemm::CHUNK;
+use crate::formats::{BLOCK, FormatKernels};
 use crate::program::ROW_ROUND;
 use crate::simd::Isa;
 use std::ops::Range;
@@ -12,7 +13,7 @@ const MOST_PANELS: usize = 15;
 /// Panels of a register tile of a format's kernels for m tokens.
 fn tile_panels(isa: Isa, format: &FormatKernels, m: usize) -> usize {
     match format {
-        FormatKernels::Block(k) if m < isa.wide_tokens(k.slow_codes) => 1,
+        FormatKernels::Block(k) if m < wide_tokens(isa, k.decoding) => 1,
         FormatKernels::Block(_) => isa.panels(),
         FormatKernels::Float(_) if m < float_gemm::TILE_TOKENS => 1,
         FormatKernels::Float(_) if m < float_gemm::WIDE_TOKENS => float_gemm::THIN_PANELS,
@@ -20,10 +21,10 @@ fn tile_panels(isa: Isa, format: &FormatKernels, m: usize) -> usize {
     }
 }
 
-/// Whether tokens share what is decoded of a panel.
-fn is_wide(isa: Isa, format: &FormatKernels, m: usize) -> bool {
+/// Whether panels are read again for further tokens.
+fn is_read_again(isa: Isa, format: &FormatKernels, m: usize) -> bool {
     match format {
-        FormatKernels::Block(k) => m >= isa.wide_tokens(k.slow_codes),
+        FormatKernels::Block(k) => m > CHUNK && m >= wide_tokens(isa, k.decoding),
         FormatKernels::Float(_) => m >= float_gemm::WIDE_TOKENS,
     }
 }
@@ -42,7 +43,7 @@ impl Tiles {
     /// `share` is how many panels of the op there are for a thread: a tile is never wider, so that no thread goes without.
     pub fn new(isa: Isa, format: &FormatKernels, panels: usize, m: usize, share: usize) -> Self {
         let tile = tile_panels(isa, format, m).min(share).max(1);
-        Self { panels, tile, most: if is_wide(isa, format, m) { MOST_PANELS / tile } else { usize::MAX } }
+        Self { panels, tile, most: if is_read_again(isa, format, m) { MOST_PANELS / tile } else { usize::MAX } }
     }
 
     pub fn count(&self) -> usize {
@@ -91,7 +92,7 @@ fn common_multiple(a: usize, b: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::formats::format;
+    use crate::formats::{Decoding, format};
     use crate::pool::Items;
     use std::sync::atomic::AtomicUsize;
 
@@ -113,7 +114,7 @@ mod tests {
                 (F16, 13, isa.float_panels()),
                 (F16, 512, isa.float_panels()),
                 (Q4_0, 16, 1),
-                (Q4_0, 512, if isa.wide_tokens(false) > 512 { 1 } else { isa.panels() }),
+                (Q4_0, 512, if wide_tokens(isa, Decoding::Fast) > 512 { 1 } else { isa.panels() }),
             ] {
                 let format = &format(id).expect("registered").kernels;
                 for threads in [1, 2, 8, 16] {

@@ -5,8 +5,8 @@
 use super::gemm::{DotBits, Gemm, after, finish_rows, prefetch_out};
 use super::quant_rows::QuantRows;
 use super::scaling::{FACTORS, Factors, Tokens, parts};
-use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
-use crate::simd::Simd;
+use crate::formats::{BLOCK, BlockFormat, Decoding, UNIT, UNIT_BLOCKS};
+use crate::simd::{Pace, Simd};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -19,6 +19,8 @@ const PANELS: usize = 3;
 const LANES: usize = 16;
 /// Bytes of a block's decoded codes.
 pub(super) const CODE_BYTES: usize = BLOCK * LANES;
+/// Into how many steps a block is cut for what is asked for meanwhile.
+const HALVES: usize = 2;
 /// Tokens whose sums are kept at once.
 pub(super) const CHUNK: usize = 128;
 
@@ -27,9 +29,11 @@ pub(super) const CHUNK: usize = 128;
 pub(super) struct Unit {
     /// Columns 4g.. of every row in vector g.
     codes: [[[u8; CODE_BYTES]; UNIT_BLOCKS]; PANELS],
-    /// Of each part, as `Factors::store` leaves them.
-    pub factors: [[[[f32; FACTORS * LANES]; 2]; UNIT_BLOCKS]; PANELS],
+    pub factors: [[FactorsOfBlock; UNIT_BLOCKS]; PANELS],
 }
+
+/// Those of each part, as `Factors::store` leaves them.
+pub(super) type FactorsOfBlock = [[f32; FACTORS * LANES]; 2];
 
 /// Where a unit's codes are: bytes from a block to the next, and from a panel to the next.
 pub(super) struct Codes {
@@ -107,25 +111,29 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
     sums: *mut Sums,
 ) -> usize {
     unsafe {
-        let panel = args.panels.add(p * args.panel_bytes);
-        let tiles = rows.len().div_ceil(N);
-        let mut at = 0;
+        let panels = args.panels.add(p * args.panel_bytes);
+        let (tiles, mut at) = (rows.len().div_ceil(N), 0);
         for start in (0..args.columns).step_by(UNIT) {
             let blocks = ((args.columns - start) / BLOCK).min(UNIT_BLOCKS);
-            let codes = decode::<S, F, P>(s, panel.add(at), args.panel_bytes, blocks, unit);
+            let packed = Packed { unit: panels.add(at), panel_bytes: args.panel_bytes, blocks };
+            if decoding::<F>() == Decoding::Slow {
+                for b in 0..blocks {
+                    packed.decode::<S, F, P>(s, b, unit);
+                }
+            }
             let (scale_bytes, code_bytes) = F::unit_layout(blocks, S::LANES);
             at += scale_bytes + code_bytes;
             let last = start + UNIT >= args.columns;
-            let next = (!last).then_some(at);
-            let ahead = after::<S, P>(args, p, next, scale_bytes + code_bytes);
+            let next = after::<P>(args, p, (!last).then_some(at), scale_bytes + code_bytes).into_l1();
+            let mut next = next.over(tiles * blocks * HALVES);
             for (i, t) in rows.clone().step_by(N).enumerate() {
-                ahead.ask::<S, P>(s, i, tiles);
                 if last {
                     prefetch_out::<S, P>(s, args, p, t..rows.end.min(t + N));
                 }
                 let tokens = Tokens::new::<F>(x.x, x.corrections, t, start / BLOCK);
                 let sums = sums.cast::<f32>().add(i * N * P * S::LANES);
-                tile::<S, F, P, N>(s, &codes, unit, blocks, tokens, sums, start == 0);
+                let decode = i == 0 && decoding::<F>() != Decoding::Slow;
+                tile::<S, F, P, N>(s, &packed, unit, tokens, sums, [decode, start == 0], &mut next);
                 if last {
                     finish_rows::<S, P>(s, args, sums, p, t..rows.end.min(t + N));
                 }
@@ -135,62 +143,65 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
     P
 }
 
-/// Whether codes are used where they are, which are whole bytes.
-const fn in_place<F: BlockFormat>() -> bool {
-    F::STORED_BITS == 8
+const fn decoding<F: BlockFormat>() -> Decoding {
+    Decoding::of::<F>()
 }
 
-/// A unit of P panels, the first at `unit`; returns where its codes are.
-///
-/// # Safety
-/// The panels hold so many blocks; `to` has room.
-#[inline(always)]
-unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(
-    s: S,
+/// A unit of some panels as they are stored; the first is at `unit`.
+struct Packed {
     unit: *const u8,
     panel_bytes: usize,
     blocks: usize,
-    to: *mut Unit,
-) -> Codes {
-    unsafe { decode_factors::<S, F, P>(s, unit, panel_bytes, blocks, to) };
-    if in_place::<F>() {
-        let base = unsafe { unit.add(F::unit_layout(blocks, S::LANES).0) };
-        return Codes { base, block: F::code_bytes(S::LANES), panel: panel_bytes };
+}
+
+impl Packed {
+    /// Where its codes are once they are decoded.
+    ///
+    /// # Safety
+    /// The panels are F's.
+    #[inline(always)]
+    unsafe fn codes<S: Simd, F: BlockFormat>(&self, unit: *const Unit) -> Codes {
+        if decoding::<F>() != Decoding::None {
+            return Codes::of_unit(unit);
+        }
+        let base = unsafe { self.unit.add(F::unit_layout(self.blocks, S::LANES).0) };
+        Codes { base, block: F::code_bytes(S::LANES), panel: self.panel_bytes }
     }
-    for j in 0..P {
-        for b in 0..blocks {
+
+    /// Decodes block b of P panels.
+    ///
+    /// # Safety
+    /// The panels are F's and have the block; `to` has room.
+    #[inline(always)]
+    unsafe fn decode<S: Simd, F: BlockFormat, const P: usize>(&self, s: S, b: usize, to: *mut Unit) {
+        for j in 0..P {
             unsafe {
-                let (w, codes) = (F::codes(s, unit.add(j * panel_bytes), blocks, b), Codes::decoded(to, j, b));
-                for g in 0..8 {
-                    s.b_store(codes.add(4 * S::LANES * g), w[g]);
+                let unit = self.unit.add(j * self.panel_bytes);
+                decode_factors::<S, F>(s, unit, [self.blocks, b], &raw mut (*to).factors[j][b]);
+                if decoding::<F>() != Decoding::None {
+                    let (w, codes) = (F::codes(s, unit, self.blocks, b), Codes::decoded(to, j, b));
+                    for g in 0..8 {
+                        s.b_store(codes.add(4 * S::LANES * g), w[g]);
+                    }
                 }
             }
         }
     }
-    Codes::of_unit(to)
 }
 
-/// What the sums of a unit of P panels are multiplied by.
+/// What the sums of block b of a panel are multiplied by, of each part.
 ///
 /// # Safety
-/// As `decode`.
+/// As `BlockFormat::scales`, of `blocks` blocks; `to` has room for the parts.
 #[inline(always)]
-pub(super) unsafe fn decode_factors<S: Simd, F: BlockFormat, const P: usize>(
+pub(super) unsafe fn decode_factors<S: Simd, F: BlockFormat>(
     s: S,
     unit: *const u8,
-    panel_bytes: usize,
-    blocks: usize,
-    to: *mut Unit,
+    [blocks, b]: [usize; 2],
+    to: *mut FactorsOfBlock,
 ) {
-    for j in 0..P {
-        for b in 0..blocks {
-            for part in 0..parts::<F>() {
-                unsafe {
-                    let factors = (&raw mut (*to).factors[j][b][part]).cast();
-                    Factors::new::<F>(s, unit.add(j * panel_bytes), blocks, b, part).store::<F>(s, factors);
-                }
-            }
-        }
+    for part in 0..parts::<F>() {
+        unsafe { Factors::new::<F>(s, unit, blocks, b, part).store::<F>(s, (&raw mut (*to)[part]).cast()) };
     }
 }
 
@@ -198,14 +209,15 @@ pub(super) unsafe fn decode_factors<S: Simd, F: BlockFormat, const P: usize>(
 #[inline(always)]
 unsafe fn tile<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
     s: S,
-    codes: &Codes,
-    unit: *const Unit,
-    blocks: usize,
+    packed: &Packed,
+    unit: *mut Unit,
     mut x: Tokens,
     sums: *mut f32,
-    start: bool,
+    [decode, start]: [bool; 2],
+    next: &mut Pace,
 ) {
     unsafe {
+        let codes = packed.codes::<S, F>(unit);
         let mut acc = [[s.splat(0.0); N]; P];
         if !start {
             for j in 0..P {
@@ -214,7 +226,10 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
                 }
             }
         }
-        for b in 0..blocks {
+        for b in 0..packed.blocks {
+            if decode {
+                packed.decode::<S, F, P>(s, b, unit);
+            }
             let (base, panel) = (codes.base.add(b * codes.block), codes.panel);
             for part in 0..parts::<F>() {
                 let mut dots = [[s.i_splat(0); N]; P];
@@ -225,6 +240,7 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
                     }
                 }
                 for half in part..part + F::SUB / 16 {
+                    next.step::<S, P>(s);
                     let codes = base.add(16 * S::LANES * half);
                     s.dot16_tile_bits::<F, P, N>(&mut dots, codes, panel, x.codes.add(16 * half));
                 }

@@ -26,6 +26,12 @@ impl Ahead {
         Self { base, panel, from: 0, to: bytes.div_ceil(64) * P, l2 }
     }
 
+    /// The same lines, into the first-level cache too.
+    #[inline(always)]
+    pub fn into_l1(self) -> Self {
+        Self { l2: false, ..self }
+    }
+
     /// Parts `parts` of n, of equal length, nearly.
     #[inline(always)]
     pub fn parts(self, parts: Range<usize>, n: usize) -> Self {

@@ -25,7 +25,7 @@ pub mod wasm;
 #[cfg(target_arch = "wasm32")]
 mod wasm_half;
 #[cfg(target_arch = "x86_64")]
-mod x86;
+pub mod x86;
 
 pub use self::ahead::{Ahead, Pace};
 pub use self::isa::Isa;

@@ -2,6 +2,11 @@
 use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 
+/// Whether the core is of a kind with AVX-VNNI beside AVX-512: Zen 5's, or a server's with AMX. Their first-level caches have 48 KB.
+pub fn has_large_l1() -> bool {
+    is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avxvnni")
+}
+
 /// As `Simd::prefetch`.
 #[inline(always)]
 pub fn prefetch(p: *const u8) {

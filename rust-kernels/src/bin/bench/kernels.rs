@@ -87,7 +87,7 @@ fn weights(
         Place::Cache => {
             let panel = (format_named(name)?.panel_bytes)(columns, k.lanes());
             // Four panels for each thread at least: what the float kernels take at once.
-            let panels = (CACHED_BYTES * threads / panel).max(4 * threads).min(rows / k.lanes()) / 4 * 4;
+            let panels = (CACHED_BYTES * threads / panel).max(12 * threads).min(rows / k.lanes()) / 12 * 12;
             Weights::new(k, name, panels.max(1) * k.lanes(), columns, 0)
         }
     }
