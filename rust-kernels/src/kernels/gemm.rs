@@ -11,7 +11,7 @@ use super::quant_rows::QuantRows;
 use super::scaling::parts;
 use super::{thin_gemm, wide_gemm};
 use crate::formats::{BLOCK, BlockFormat, Decoding};
-use crate::simd::{Ahead, BIAS_BITS, Isa, Kernel, Simd};
+use crate::simd::{Ahead, BIAS_BITS, Isa, Kernel, Pace, Simd};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{amx, amx::Vectors, x86};
 use crate::unroll16;
@@ -271,7 +271,7 @@ pub(crate) fn opaque<T>(mut p: *const T) -> *const T {
     p
 }
 
-/// `dot16_rows`, `dot32_rows` and `dot16_tile` with the format's width: a const generic cannot name an associated constant.
+/// `dot16_rows`, `dot32_rows` and what reads decoded units with the format's width: a const generic cannot name an associated constant.
 pub(super) trait DotBits: Simd {
     #[inline(always)]
     unsafe fn dot16_rows_bits<F: BlockFormat, const N: usize>(
@@ -311,7 +311,7 @@ pub(super) trait DotBits: Simd {
     }
 
     #[inline(always)]
-    unsafe fn dot16_tile_bits<F: BlockFormat, const P: usize, const N: usize>(
+    unsafe fn dot16_unit_bits<F: BlockFormat, const P: usize, const N: usize>(
         self,
         acc: &mut [[Self::I; N]; P],
         w: *const u8,
@@ -320,12 +320,37 @@ pub(super) trait DotBits: Simd {
     ) {
         unsafe {
             match F::BITS {
-                0..=5 => self.dot16_tile::<5, P, N>(acc, w, panel, x),
-                6 => self.dot16_tile::<6, P, N>(acc, w, panel, x),
-                7 => self.dot16_tile::<7, P, N>(acc, w, panel, x),
-                _ => self.dot16_tile::<8, P, N>(acc, w, panel, x),
+                0..=5 => self.dot16_unit::<5, P, N>(acc, w, panel, x),
+                6 => self.dot16_unit::<6, P, N>(acc, w, panel, x),
+                7 => self.dot16_unit::<7, P, N>(acc, w, panel, x),
+                _ => self.dot16_unit::<8, P, N>(acc, w, panel, x),
             }
         }
+    }
+
+    #[inline(always)]
+    unsafe fn dot32_unit_bits<F: BlockFormat, const P: usize, const N: usize>(
+        self,
+        acc: &mut [[Self::I; N]; P],
+        w: *const u8,
+        panel: usize,
+        x: *const i8,
+        next: &mut Pace,
+    ) {
+        unsafe {
+            match F::BITS {
+                0..=4 => self.dot32_unit::<4, P, N>(acc, w, panel, x, next),
+                5 => self.dot32_unit::<5, P, N>(acc, w, panel, x, next),
+                6 => self.dot32_unit::<6, P, N>(acc, w, panel, x, next),
+                7 => self.dot32_unit::<7, P, N>(acc, w, panel, x, next),
+                _ => self.dot32_unit::<8, P, N>(acc, w, panel, x, next),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn put_codes_bits<F: BlockFormat>(self, to: *mut u8, g: usize, codes: Self::B) {
+        unsafe { if F::BITS < 8 { self.put_codes::<7>(to, g, codes) } else { self.put_codes::<8>(to, g, codes) } }
     }
 }
 impl<S: Simd> DotBits for S {}

@@ -1,9 +1,8 @@
 //! Busy work of known size: what the vectors can compute and read at best.
-use crate::simd::{Kernel, Simd};
-use crate::unroll16;
+use crate::simd::{Ahead, Kernel, Simd};
 
-/// Sums kept side by side: more than a multiply-add's latency times its throughput.
-const CHAINS: usize = 16;
+/// Sums kept side by side: more than a multiply-add's latency times its throughput, and few enough for sixteen registers.
+const CHAINS: usize = 12;
 
 /// Multiply-adds of so many rounds of int8 dot products: a register tile as the kernels have it, and nothing else. With AMX
 /// they are the vectors' too, so that shares compare (docs/BENCHMARKS.md).
@@ -19,7 +18,9 @@ impl Kernel for Int8Peak {
         unsafe {
             match S::PANELS {
                 3.. => int8_tile::<S, 3, 4>(s, self.0),
-                2 => int8_tile::<S, 2, 6>(s, self.0),
+                2 if S::BYTES_AS_STORED => int8_tile::<S, 2, 6>(s, self.0),
+                // Without a dot product of bytes: codes of 4 bits, whose products take the fewest instructions.
+                2 => int8_unit::<S, 2, 4>(s, self.0 / 2),
                 _ => int8_tile::<S, 1, 4>(s, self.0),
             }
         }
@@ -41,6 +42,20 @@ unsafe fn int8_tile<S: Simd, const P: usize, const N: usize>(s: S, rounds: u64) 
     rounds * (P * N * S::LANES * 16) as u64
 }
 
+#[inline(always)]
+unsafe fn int8_unit<S: Simd, const P: usize, const N: usize>(s: S, rounds: u64) -> u64 {
+    let (codes, x) = ([[3u8; 32 * 16]; P], [[3i8; 32]; N]);
+    unsafe {
+        let (mut acc, mut next) = ([[s.i_splat(0); N]; P], Ahead::NOTHING.over(1));
+        for _ in 0..rounds {
+            let (w, x) = (std::hint::black_box(codes[0].as_ptr()), std::hint::black_box(x.as_ptr().cast()));
+            s.dot32_unit::<4, P, N>(&mut acc, w, codes[0].len(), x, &mut next);
+        }
+        std::hint::black_box(acc.map(|panel| panel.map(|a| s.i_sum(a))));
+    }
+    rounds * (P * N * S::LANES * 32) as u64
+}
+
 /// Multiply-adds of so many rounds of independent f32 FMAs.
 pub struct F32Peak(pub u64);
 
@@ -53,7 +68,9 @@ impl Kernel for F32Peak {
         let (a, b) = (s.splat(std::hint::black_box(0.5)), s.splat(std::hint::black_box(0.25)));
         let mut acc = [s.splat(0.0); CHAINS];
         for _ in 0..rounds {
-            unroll16!(I => acc[I] = s.fma(acc[I], a, b));
+            for acc in &mut acc {
+                *acc = s.fma(*acc, a, b);
+            }
         }
         std::hint::black_box(acc.map(|x| s.sum(x)));
         rounds * (CHAINS * S::LANES) as u64

@@ -116,7 +116,7 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
         for start in (0..args.columns).step_by(UNIT) {
             let blocks = ((args.columns - start) / BLOCK).min(UNIT_BLOCKS);
             let packed = Packed { unit: panels.add(at), panel_bytes: args.panel_bytes, blocks };
-            if decoding::<F>() == Decoding::Slow {
+            if decoding::<S, F>() == Decoding::Slow {
                 for b in 0..blocks {
                     packed.decode::<S, F, P>(s, b, unit);
                 }
@@ -132,8 +132,14 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
                 }
                 let tokens = Tokens::new::<F>(x.x, x.corrections, t, start / BLOCK);
                 let sums = sums.cast::<f32>().add(i * N * P * S::LANES);
-                let decode = i == 0 && decoding::<F>() != Decoding::Slow;
-                tile::<S, F, P, N>(s, &packed, unit, tokens, sums, [decode, start == 0], &mut next);
+                let decode = i == 0 && decoding::<S, F>() != Decoding::Slow;
+                let flags = [decode, start == 0];
+                // A tile of four costs as much for one token as for four.
+                if S::PANELS == 2 && rows.end - t <= 2 {
+                    tile::<S, F, P, 2>(s, &packed, unit, tokens, sums, flags, &mut next);
+                } else {
+                    tile::<S, F, P, N>(s, &packed, unit, tokens, sums, flags, &mut next);
+                }
                 if last {
                     finish_rows::<S, P>(s, args, sums, p, t..rows.end.min(t + N));
                 }
@@ -143,8 +149,18 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
     P
 }
 
-const fn decoding<F: BlockFormat>() -> Decoding {
-    Decoding::of::<F>()
+/// What it takes to get at a format's codes as the set's products want them.
+const fn decoding<S: Simd, F: BlockFormat>() -> Decoding {
+    match Decoding::of::<F>() {
+        Decoding::None if !S::BYTES_AS_STORED => Decoding::Fast,
+        decoding => decoding,
+    }
+}
+
+/// Bytes of a decoded block's first 16 columns.
+#[inline(always)]
+fn half_bytes<S: Simd, F: BlockFormat>() -> usize {
+    if F::BITS < 8 { S::unit_code_bytes::<7>() } else { S::unit_code_bytes::<8>() }
 }
 
 /// A unit of some panels as they are stored; the first is at `unit`.
@@ -161,7 +177,7 @@ impl Packed {
     /// The panels are F's.
     #[inline(always)]
     unsafe fn codes<S: Simd, F: BlockFormat>(&self, unit: *const Unit) -> Codes {
-        if decoding::<F>() != Decoding::None {
+        if decoding::<S, F>() != Decoding::None {
             return Codes::of_unit(unit);
         }
         let base = unsafe { self.unit.add(F::unit_layout(self.blocks, S::LANES).0) };
@@ -178,10 +194,10 @@ impl Packed {
             unsafe {
                 let unit = self.unit.add(j * self.panel_bytes);
                 decode_factors::<S, F>(s, unit, [self.blocks, b], &raw mut (*to).factors[j][b]);
-                if decoding::<F>() != Decoding::None {
+                if decoding::<S, F>() != Decoding::None {
                     let (w, codes) = (F::codes(s, unit, self.blocks, b), Codes::decoded(to, j, b));
                     for g in 0..8 {
-                        s.b_store(codes.add(4 * S::LANES * g), w[g]);
+                        s.put_codes_bits::<F>(codes.add(half_bytes::<S, F>() * (g / 4)), g % 4, w[g]);
                     }
                 }
             }
@@ -239,10 +255,12 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
                         dots[j][i] = first;
                     }
                 }
-                for half in part..part + F::SUB / 16 {
+                if F::SUB == BLOCK {
+                    s.dot32_unit_bits::<F, P, N>(&mut dots, base, panel, x.codes, next);
+                } else {
                     next.step::<S, P>(s);
-                    let codes = base.add(16 * S::LANES * half);
-                    s.dot16_tile_bits::<F, P, N>(&mut dots, codes, panel, x.codes.add(16 * half));
+                    let codes = base.add(half_bytes::<S, F>() * part);
+                    s.dot16_unit_bits::<F, P, N>(&mut dots, codes, panel, x.codes.add(16 * part));
                 }
                 for j in 0..P {
                     let w = Factors::load::<F>(s, (&raw const (*unit).factors[j][b][part]).cast());

@@ -1,5 +1,6 @@
 //! AVX2 with FMA and F16C: eight lanes; with `vpdpbusd` where the CPU has AVX-VNNI.
-use super::{Simd, x86};
+use super::avx2_bytes::{MAGNITUDES, four};
+use super::{Ahead, Pace, Simd, x86};
 use std::arch::x86_64::*;
 
 /// VNNI: with AVX-VNNI.
@@ -12,34 +13,16 @@ use std::arch::x86_64::{_mm256_dpbusd_avx_epi32 as dpbusd, _mm256_dpwssd_avx_epi
 #[cfg(vnni_evex)]
 use std::arch::x86_64::{_mm256_dpbusd_epi32 as dpbusd, _mm256_dpwssd_epi32 as dpwssd};
 
-impl<const VNNI: bool> Avx2<VNNI> {
-    /// Products of four codes and four activations a lane, added up in pairs of 16 bits.
-    ///
-    /// # Safety
-    /// Needs AVX2; `x` points at four readable bytes.
-    #[inline(always)]
-    unsafe fn pairs<const BITS: u32>(w: __m256i, x: *const i32) -> __m256i {
-        unsafe {
-            let x = _mm256_set1_epi32(x.read_unaligned());
-            if BITS < 8 {
-                return _mm256_maddubs_epi16(w, x);
-            }
-            let signed = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
-            // |code| * (x with the code's sign): at most 128 * 127 * 2, which fits.
-            _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
-        }
-    }
-}
-
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const LANES: usize = 8;
     const TILE: usize = 4;
-    // Four chains of sums would not hide the latency of `vpdpbusd`.
-    const PANELS: usize = if VNNI { 2 } else { 1 };
+    // Four chains of sums would not hide the latency of `vpdpbusd`, and without it one panel would load each activation for itself.
+    const PANELS: usize = 2;
     const FLOAT_PANELS: usize = 2;
-    const WIDE_TOKENS: usize = 17;
+    const WIDE_TOKENS: usize = if VNNI { 17 } else { 13 };
     const WIDE_TOKENS_SLOW: usize = 5;
     const WIDE_BIAS: i32 = if VNNI { 128 } else { 0 };
+    const BYTES_AS_STORED: bool = VNNI;
     const PAIRS_TOGETHER: bool = true;
     const PAIR_ROWS: usize = 4;
     type F = __m256;
@@ -236,9 +219,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
                 for j in 0..P {
                     let vector = |g: usize| self.b_load(w.add(j * panel + 32 * g));
                     let w = [vector(0), vector(1), vector(2), vector(3)];
-                    for i in 0..N {
-                        acc[j][i] = self.dot16::<BITS>(acc[j][i], w, x.add(32 * i));
-                    }
+                    self.rows::<BITS, N>(&mut acc[j], &w, x);
                 }
                 return;
             }
@@ -248,12 +229,107 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
                     codes[j] = self.b_load(w.add(j * panel + 32 * g));
                 }
                 for i in 0..N {
-                    let x = _mm256_set1_epi32(x.add(32 * i + 4 * g).cast::<i32>().read_unaligned());
+                    let x = four(x.add(32 * i + 4 * g));
                     for j in 0..P {
                         acc[j][i] = dpbusd(acc[j][i], codes[j], x);
                     }
                 }
             }
+        }
+    }
+
+    #[inline(always)]
+    fn unit_code_bytes<const BITS: u32>() -> usize {
+        if BITS == 8 && !VNNI { 2 * MAGNITUDES } else { 16 * 8 }
+    }
+
+    /// Codes of 8 bits without VNNI as magnitudes, and behind them with their signs.
+    #[inline(always)]
+    unsafe fn put_codes<const BITS: u32>(self, to: *mut u8, g: usize, codes: Self::B) {
+        unsafe {
+            if VNNI || BITS < 8 {
+                return self.b_store(to.add(32 * g), codes);
+            }
+            let [magnitudes, signed] = Self::magnitudes(codes);
+            self.b_store(to.add(32 * g), magnitudes);
+            self.b_store(to.add(MAGNITUDES + 32 * g), signed);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot16_rows<const BITS: u32, const N: usize>(
+        self,
+        acc: &mut [Self::I; N],
+        w: [Self::B; 4],
+        x: *const i8,
+        ahead: Ahead,
+    ) {
+        ahead.ask::<Self, 1>(self, 0, 1);
+        unsafe {
+            if !VNNI {
+                return self.rows::<BITS, N>(acc, &w, x);
+            }
+            for i in 0..N {
+                acc[i] = self.dot16::<BITS>(acc[i], w, x.add(32 * i));
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot32_rows<const BITS: u32, const N: usize>(
+        self,
+        acc: &mut [Self::I; N],
+        w: [Self::B; 8],
+        x: *const i8,
+        ahead: Ahead,
+    ) {
+        let [a, b, c, d, e, f, g, h] = w;
+        unsafe {
+            if !VNNI {
+                ahead.ask::<Self, 1>(self, 0, 1);
+                return self.rows::<BITS, N>(acc, &w, x);
+            }
+            self.dot16_rows::<BITS, N>(acc, [a, b, c, d], x, ahead.part(0, 2));
+            self.dot16_rows::<BITS, N>(acc, [e, f, g, h], x.add(16), ahead.part(1, 2));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot16_unit<const BITS: u32, const P: usize, const N: usize>(
+        self,
+        acc: &mut [[Self::I; N]; P],
+        w: *const u8,
+        panel: usize,
+        x: *const i8,
+    ) {
+        unsafe {
+            if VNNI {
+                self.dot16_tile::<BITS, P, N>(acc, w, panel, x)
+            } else {
+                self.products::<BITS, P, N>(acc, w, panel, x, 4)
+            }
+        }
+    }
+
+    /// Without VNNI codes of 4 bits are added up in 16 bits over the whole block.
+    #[inline(always)]
+    unsafe fn dot32_unit<const BITS: u32, const P: usize, const N: usize>(
+        self,
+        acc: &mut [[Self::I; N]; P],
+        w: *const u8,
+        panel: usize,
+        x: *const i8,
+        next: &mut Pace,
+    ) {
+        unsafe {
+            next.step::<Self, P>(self);
+            if !VNNI && BITS < 8 {
+                next.step::<Self, P>(self);
+                return self.products::<BITS, P, N>(acc, w, panel, x, 8);
+            }
+            self.dot16_unit::<BITS, P, N>(acc, w, panel, x);
+            next.step::<Self, P>(self);
+            self.dot16_unit::<BITS, P, N>(acc, w.add(Self::unit_code_bytes::<BITS>()), panel, x.add(16));
         }
     }
 
@@ -283,42 +359,18 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    /// Without AVX-VNNI, `maddubs` saturates at 16 bits: the products of BITS-wide codes may be added up in 16 bits only
-    /// as far as 2 * (2^BITS - 1) * 127 a pair allows: four pairs to 5 bits, two to 6, one beyond.
     #[inline(always)]
     unsafe fn dot16<const BITS: u32>(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
-            let x = x.cast::<i32>();
             if VNNI {
-                let acc = dpbusd(acc, w[0], _mm256_set1_epi32(x.read_unaligned()));
-                let acc = dpbusd(acc, w[1], _mm256_set1_epi32(x.add(1).read_unaligned()));
-                let acc = dpbusd(acc, w[2], _mm256_set1_epi32(x.add(2).read_unaligned()));
-                return dpbusd(acc, w[3], _mm256_set1_epi32(x.add(3).read_unaligned()));
+                let acc = dpbusd(acc, w[0], four(x));
+                let acc = dpbusd(acc, w[1], four(x.add(4)));
+                let acc = dpbusd(acc, w[2], four(x.add(8)));
+                return dpbusd(acc, w[3], four(x.add(12)));
             }
-            let pairs = [
-                Self::pairs::<BITS>(w[0], x),
-                Self::pairs::<BITS>(w[1], x.add(1)),
-                Self::pairs::<BITS>(w[2], x.add(2)),
-                Self::pairs::<BITS>(w[3], x.add(3)),
-            ];
-            let ones = _mm256_set1_epi16(1);
-            if BITS <= 5 {
-                let low = _mm256_add_epi16(pairs[0], pairs[1]);
-                let all = _mm256_add_epi16(low, _mm256_add_epi16(pairs[2], pairs[3]));
-                return _mm256_add_epi32(acc, _mm256_madd_epi16(all, ones));
-            }
-            let (low, high) = if BITS == 6 {
-                (
-                    _mm256_madd_epi16(_mm256_add_epi16(pairs[0], pairs[1]), ones),
-                    _mm256_madd_epi16(_mm256_add_epi16(pairs[2], pairs[3]), ones),
-                )
-            } else {
-                (
-                    _mm256_add_epi32(_mm256_madd_epi16(pairs[0], ones), _mm256_madd_epi16(pairs[1], ones)),
-                    _mm256_add_epi32(_mm256_madd_epi16(pairs[2], ones), _mm256_madd_epi16(pairs[3], ones)),
-                )
-            };
-            _mm256_add_epi32(acc, _mm256_add_epi32(low, high))
+            let mut sums = [acc];
+            self.rows::<BITS, 1>(&mut sums, &w, x);
+            sums[0]
         }
     }
 

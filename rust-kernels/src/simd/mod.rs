@@ -13,6 +13,8 @@ pub mod amx;
 #[cfg(target_arch = "x86_64")]
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
+mod avx2_bytes;
+#[cfg(target_arch = "x86_64")]
 pub mod avx512;
 mod isa;
 #[cfg(target_arch = "aarch64")]
@@ -75,6 +77,8 @@ pub trait Simd: Copy + 'static {
     const WIDE_TOKENS_SLOW: usize;
     /// What `dot16::<8>` adds to each code: 128 where the hardware multiplies unsigned codes (VNNI), else 0.
     const WIDE_BIAS: i32;
+    /// Whether `dot16_unit` takes codes of 8 bits as panels have them.
+    const BYTES_AS_STORED: bool = true;
     /// Whether both of a lane's 16-bit codes lie together; if not, the first codes of all lanes come before the second ones.
     const PAIRS_TOGETHER: bool;
     /// Rows of a register tile of `dot_pair`, two vectors wide.
@@ -215,6 +219,53 @@ pub trait Simd: Copy + 'static {
                 for i in 0..N {
                     acc[j][i] = self.dot16::<BITS>(acc[j][i], w, x.add(32 * i));
                 }
+            }
+        }
+    }
+
+    /// Bytes of the codes of 16 columns of LANES rows as `put_codes` leaves them.
+    #[inline(always)]
+    fn unit_code_bytes<const BITS: u32>() -> usize {
+        16 * Self::LANES
+    }
+
+    /// Puts columns 4g..4g+4 of 16 where `dot16_unit` reads them; `to` has room for all of them.
+    #[inline(always)]
+    unsafe fn put_codes<const BITS: u32>(self, to: *mut u8, g: usize, codes: Self::B) {
+        unsafe { self.b_store(to.add(4 * Self::LANES * g), codes) }
+    }
+
+    /// `dot16_tile` of codes as `put_codes` left them.
+    #[inline(always)]
+    unsafe fn dot16_unit<const BITS: u32, const P: usize, const N: usize>(
+        self,
+        acc: &mut [[Self::I; N]; P],
+        w: *const u8,
+        panel: usize,
+        x: *const i8,
+    ) {
+        unsafe { self.dot16_tile::<BITS, P, N>(acc, w, panel, x) }
+    }
+
+    /// `dot16_unit` of all 32 columns of a block, in two steps of `next`.
+    #[inline(always)]
+    unsafe fn dot32_unit<const BITS: u32, const P: usize, const N: usize>(
+        self,
+        acc: &mut [[Self::I; N]; P],
+        w: *const u8,
+        panel: usize,
+        x: *const i8,
+        next: &mut Pace,
+    ) {
+        for half in 0..2 {
+            next.step::<Self, P>(self);
+            unsafe {
+                self.dot16_unit::<BITS, P, N>(
+                    acc,
+                    w.add(Self::unit_code_bytes::<BITS>() * half),
+                    panel,
+                    x.add(16 * half),
+                )
             }
         }
     }

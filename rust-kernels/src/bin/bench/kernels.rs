@@ -86,7 +86,7 @@ fn weights(
         Place::Memory => Weights::new(k, name, rows, columns, 2 * cache),
         Place::Cache => {
             let panel = (format_named(name)?.panel_bytes)(columns, k.lanes());
-            // Four panels for each thread at least: what the float kernels take at once.
+            // Twelve panels for each thread at least: whole register tiles of kernels of one panel to four.
             let panels = (CACHED_BYTES * threads / panel).max(12 * threads).min(rows / k.lanes()) / 12 * 12;
             Weights::new(k, name, panels.max(1) * k.lanes(), columns, 0)
         }

@@ -1,0 +1,138 @@
+//! Products of bytes for AVX2 without a dot product of them: `maddubs` multiplies, and adds up in pairs of 16 bits, at which it saturates.
+//! Pairs are added up in 16 bits as far as codes are narrow enough, and only then in 32. Two panels by four tokens are what sixteen registers
+//! hold.
+use super::Simd;
+use super::avx2::Avx2;
+#[cfg(not(miri))]
+use std::arch::asm;
+use std::arch::x86_64::*;
+
+/// Bytes of the magnitudes of 16 columns' codes of 8 bits, behind which the signed codes lie.
+pub(super) const MAGNITUDES: usize = 16 * 8;
+
+impl<const VNNI: bool> Avx2<VNNI> {
+    /// Groups of four columns whose pairs of products of BITS-wide codes may be added up in 16 bits, of at most 2 * (2^BITS - 1) *
+    /// 127 each: `maddubs` saturates there.
+    const fn groups(bits: u32) -> usize {
+        match bits {
+            0..=4 => 8,
+            5 => 4,
+            6 => 2,
+            _ => 1,
+        }
+    }
+
+    /// acc + the products of some groups of four columns with N tokens, of codes in registers.
+    ///
+    /// # Safety
+    /// As `dot16_rows`, of so many groups.
+    #[inline(always)]
+    pub(super) unsafe fn rows<const BITS: u32, const N: usize>(
+        self,
+        acc: &mut [__m256i; N],
+        w: &[__m256i],
+        x: *const i8,
+    ) {
+        unsafe {
+            let ones = _mm256_set1_epi16(1);
+            for (run, w) in w.chunks(Self::groups(BITS)).enumerate() {
+                let mut sums = [_mm256_setzero_si256(); N];
+                for (g, codes) in w.iter().enumerate() {
+                    let x = x.add(4 * (run * Self::groups(BITS) + g));
+                    let [codes, signed] = if BITS < 8 { [*codes; 2] } else { Self::magnitudes(*codes) };
+                    for i in 0..N {
+                        let pairs = Self::pairs::<BITS>(codes, signed, four(x.add(32 * i)));
+                        sums[i] = if g == 0 { pairs } else { in_order(_mm256_add_epi16(sums[i], pairs)) };
+                    }
+                }
+                for i in 0..N {
+                    acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(sums[i], ones));
+                }
+            }
+        }
+    }
+
+    /// Magnitudes of codes of 8 bits, and the signed codes.
+    #[inline(always)]
+    pub(super) fn magnitudes(codes: __m256i) -> [__m256i; 2] {
+        unsafe {
+            let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
+            [_mm256_abs_epi8(signed), signed]
+        }
+    }
+
+    /// Products of four codes and four activations a lane, added up in pairs of 16 bits. Of codes of 8 bits it is magnitudes times x
+    /// with the code's sign: at most 128 * 127 * 2, which fits.
+    #[inline(always)]
+    fn pairs<const BITS: u32>(codes: __m256i, signed: __m256i, x: __m256i) -> __m256i {
+        unsafe { _mm256_maddubs_epi16(codes, if BITS < 8 { x } else { _mm256_sign_epi8(x, signed) }) }
+    }
+
+    /// acc + the products of so many groups of four columns with P panels and N tokens, group by group over the whole tile: codes are
+    /// loaded once for all tokens and activations once for all panels.
+    ///
+    /// # Safety
+    /// As `dot16_unit`, of so many groups.
+    #[inline(always)]
+    pub(super) unsafe fn products<const BITS: u32, const P: usize, const N: usize>(
+        self,
+        acc: &mut [[__m256i; N]; P],
+        w: *const u8,
+        panel: usize,
+        x: *const i8,
+        groups: usize,
+    ) {
+        let run = groups.min(Self::groups(BITS));
+        unsafe {
+            let ones = _mm256_set1_epi16(1);
+            for first in (0..groups).step_by(run) {
+                let mut sums = [[_mm256_setzero_si256(); N]; P];
+                for g in first..first + run {
+                    let (mut codes, mut signed) = ([_mm256_setzero_si256(); P], [_mm256_setzero_si256(); P]);
+                    for j in 0..P {
+                        codes[j] = self.b_load(w.add(j * panel + 32 * g));
+                        if BITS == 8 {
+                            signed[j] = self.b_load(w.add(j * panel + MAGNITUDES + 32 * g));
+                        }
+                    }
+                    for i in 0..N {
+                        let x = four(x.add(32 * i + 4 * g));
+                        for j in 0..P {
+                            let pairs = Self::pairs::<BITS>(codes[j], signed[j], x);
+                            sums[j][i] = in_order(_mm256_add_epi16(sums[j][i], pairs));
+                        }
+                    }
+                }
+                for i in 0..N {
+                    for j in 0..P {
+                        acc[j][i] = _mm256_add_epi32(acc[j][i], _mm256_madd_epi16(sums[j][i], ones));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Four activations, the same in all lanes.
+///
+/// # Safety
+/// `x` points at four readable bytes.
+#[inline(always)]
+pub(super) unsafe fn four(x: *const i8) -> __m256i {
+    unsafe { _mm256_set1_epi32(x.cast::<i32>().read_unaligned()) }
+}
+
+/// The vector itself, computed where it stands. The compiler would otherwise put products and sums into an order of its own, with more
+/// vectors alive than there are registers.
+#[target_feature(enable = "avx")]
+#[inline]
+#[cfg_attr(miri, allow(unused_mut))]
+fn in_order(mut v: __m256i) -> __m256i {
+    // Miri knows no assembly.
+    #[cfg(not(miri))]
+    // SAFETY: no instruction.
+    unsafe {
+        asm!("/* {0} */", inout(ymm_reg) v, options(nomem, nostack, preserves_flags))
+    }
+    v
+}
