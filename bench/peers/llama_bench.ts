@@ -26,7 +26,11 @@ export async function runLlamaBench(
 ): Promise<PeerReport> {
   if (basename(program).includes("batched")) {
     const ran = await runBoth(program, [...batchedArguments(work), ...more], ROOT);
-    return { rows: fromBatched(parseBatched(ran.stdout), work), isa: instructionSets(ran) };
+    // The table is on standard output or, in newer forks, on standard error.
+    return {
+      rows: fromBatched(parseBatched(`${ran.stdout}\n${ran.stderr}`), work),
+      isa: instructionSets(ran),
+    };
   }
   if (work.sequences.some((n) => n !== 1)) {
     throw new UsageError(

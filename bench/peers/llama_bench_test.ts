@@ -77,6 +77,15 @@ Deno.test("llama-batched-bench: prefill and decode of every setting, after a row
     assertEquals(asked.trim(), "-m m.gguf -c 136 -t 2 -npp 64 -ntg 4 -npl 1,1,2 -rtr -fa on");
   }));
 
+Deno.test("llama-batched-bench's table is read from standard error too", () =>
+  inFolder(async (folder) => {
+    const program = await fake(folder, "llama-batched-bench", "", BATCHED);
+    const script = await Deno.readTextFile(program);
+    await Deno.writeTextFile(program, script.replace("cat output\n", "echo >&2; cat output >&2\n"));
+    const { rows } = await runLlamaBench(program, [], WORK);
+    assertEquals(rows.map((row) => row.tokens_per_second), [400, 33.58, 24.68]);
+  }));
+
 Deno.test("llama-bench decodes after the prompt, in llama.cpp's way and in a fork's", () =>
   inFolder(async (folder) => {
     const one = { ...WORK, sequences: [1] };
