@@ -7,7 +7,7 @@ use compy::kernels::pair_gemm::PairGemm;
 use compy::kernels::quant_rows::QuantRows;
 #[cfg(target_arch = "aarch64")]
 use compy::simd::RowPairs;
-use compy::simd::{Ahead, Isa, Kernel, Simd};
+use compy::simd::{Ahead, Isa, Kernel, Pace, Simd};
 use std::marker::PhantomData;
 
 pub type GemmFn = unsafe fn(Isa, &Gemm, &QuantRows, *const f32);
@@ -57,6 +57,7 @@ impl<S: Simd> Simd for Unprefetched<S> {
     const WIDE_TOKENS: usize = S::WIDE_TOKENS;
     const WIDE_TOKENS_SLOW: usize = S::WIDE_TOKENS_SLOW;
     const WIDE_BIAS: i32 = S::WIDE_BIAS;
+    const BYTES_AS_STORED: bool = S::BYTES_AS_STORED;
     const PAIRS_TOGETHER: bool = S::PAIRS_TOGETHER;
     const PAIR_ROWS: usize = S::PAIR_ROWS;
     const ROW_PAIRS: bool = S::ROW_PAIRS;
@@ -152,6 +153,39 @@ impl<S: Simd> Simd for Unprefetched<S> {
         x: *const i8,
     ) {
         unsafe { self.0.dot16_tile::<BITS, P, N>(acc, w, panel, x) }
+    }
+
+    #[inline(always)]
+    fn unit_code_bytes<const BITS: u32>() -> usize {
+        S::unit_code_bytes::<BITS>()
+    }
+
+    #[inline(always)]
+    unsafe fn put_codes<const BITS: u32>(self, to: *mut u8, g: usize, codes: S::B) {
+        unsafe { self.0.put_codes::<BITS>(to, g, codes) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot16_unit<const BITS: u32, const P: usize, const N: usize>(
+        self,
+        acc: &mut [[S::I; N]; P],
+        w: *const u8,
+        panel: usize,
+        x: *const i8,
+    ) {
+        unsafe { self.0.dot16_unit::<BITS, P, N>(acc, w, panel, x) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot32_unit<const BITS: u32, const P: usize, const N: usize>(
+        self,
+        acc: &mut [[S::I; N]; P],
+        w: *const u8,
+        panel: usize,
+        x: *const i8,
+        _: &mut Pace,
+    ) {
+        unsafe { self.0.dot32_unit::<BITS, P, N>(acc, w, panel, x, &mut Ahead::NOTHING.over(1)) }
     }
 }
 
